@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# Options of the build, and two interface targets: chex_options (language, paths) and
+# chex_warnings.
+
+option(CHEX_BUILD_TESTS "Build the tests" ON)
+option(CHEX_WERROR "Warnings are errors (CI)" OFF)
+set(CHEX_SANITIZE "" CACHE STRING "Sanitizers, such as address,undefined or thread")
+
+# AUTO uses what is found, ON stops where it is missing, OFF leaves it out.
+foreach(part MPI SLURM CUDA ISAL LIBDEFLATE)
+  set(CHEX_WITH_${part} AUTO CACHE STRING "AUTO, ON or OFF")
+  set_property(CACHE CHEX_WITH_${part} PROPERTY STRINGS AUTO ON OFF)
+endforeach()
+
+set(CHEX_MODULE_SUBDIR ${CMAKE_INSTALL_LIBDIR}/chexnet)
+
+add_library(chex_options INTERFACE)
+target_compile_definitions(chex_options INTERFACE
+  _GNU_SOURCE
+  CHEXNET_VERSION="${PROJECT_VERSION}"
+  CHEXNET_MODULE_SUBDIR="${CHEX_MODULE_SUBDIR}"
+  CHEXNET_MODULE_DIR="${CMAKE_INSTALL_PREFIX}/${CHEX_MODULE_SUBDIR}"
+  CHEXNET_COMPILER="${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}")
+target_include_directories(chex_options INTERFACE ${PROJECT_SOURCE_DIR}/libcore)
+# Results must not depend on whether the compiler found a multiply to fuse: contraction is off, and
+# kernels that want an FMA say so.
+target_compile_options(chex_options INTERFACE -ffp-contract=off -fno-math-errno)
+if(CHEX_SANITIZE)
+  target_compile_options(chex_options INTERFACE -fsanitize=${CHEX_SANITIZE}
+    -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(chex_options INTERFACE -fsanitize=${CHEX_SANITIZE})
+endif()
+
+add_library(chex_warnings INTERFACE)
+target_compile_options(chex_warnings INTERFACE -Wall -Wextra -Wshadow -Wstrict-prototypes
+  -Wmissing-prototypes -Wvla -Wformat=2 -Wundef -Wpointer-arith -Wwrite-strings)
+if(CHEX_WERROR)
+  target_compile_options(chex_warnings INTERFACE -Werror)
+endif()
+
+# A source file whose name ends in _ISA.c is compiled for that ISA; it is chosen at run time.
+set(CHEX_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
+set(CHEX_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma)
+function(chex_isa_flags)
+  foreach(source ${ARGN})
+    foreach(isa avx2 avx512)
+      if(source MATCHES "_${isa}\\.c$")
+        set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
+          "${CHEX_ISA_FLAGS_${isa}}")
+      endif()
+    endforeach()
+  endforeach()
+endfunction()

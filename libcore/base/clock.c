@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+
+#include <errno.h>
+#include <time.h>
+
+uint64_t chex_clock_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+double chex_clock_s(void) { return (double)chex_clock_ns() * 1e-9; }
+
+double chex_clock_unix_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void chex_clock_sleep_ms(unsigned ms) {
+    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    while (nanosleep(&t, &t) != 0 && errno == EINTR) {
+    }
+}
+
+const char *chex_clock_iso8601(char *buf, size_t size, double unix_s) {
+    time_t t = (time_t)unix_s;
+    struct tm tm;
+    gmtime_r(&t, &tm);
+    if (strftime(buf, size, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0 && size)
+        buf[0] = '\0';
+    return buf;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Time: durations from the monotonic clock, dates from the real-time clock.
+ */
+#ifndef CHEX_BASE_CLOCK_H
+#define CHEX_BASE_CLOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint64_t chex_clock_ns(void);   /* monotonic, arbitrary origin */
+double chex_clock_s(void);      /* the same in seconds */
+double chex_clock_unix_s(void); /* seconds since 1970, for records that people read */
+void chex_clock_sleep_ms(unsigned ms);
+
+/* "2026-01-31T12:00:00Z"; buf is returned. */
+const char *chex_clock_iso8601(char *buf, size_t size, double unix_s);
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/error.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static void mark_truncation(char *text, size_t size, int wanted) {
+    if (wanted >= (int)size)
+        memcpy(text + size - 4, "...", 4);
+}
+
+enum chex_status chex_error_set(struct chex_error *err, enum chex_status status, const char *fmt,
+                                ...) {
+    int saved = errno;
+    if (err) {
+        va_list ap;
+        va_start(ap, fmt);
+        int n = vsnprintf(err->text, sizeof err->text, fmt, ap);
+        va_end(ap);
+        mark_truncation(err->text, sizeof err->text, n);
+        err->status = status;
+    }
+    errno = saved;
+    return status;
+}
+
+enum chex_status chex_error_prefix(struct chex_error *err, enum chex_status status, const char *fmt,
+                                   ...) {
+    int saved = errno;
+    if (err) {
+        char prefix[CHEX_ERROR_TEXT_BYTES], old[CHEX_ERROR_TEXT_BYTES];
+        va_list ap;
+        va_start(ap, fmt);
+        vsnprintf(prefix, sizeof prefix, fmt, ap);
+        va_end(ap);
+        memcpy(old, err->text, sizeof old);
+        int n = snprintf(err->text, sizeof err->text, "%s: %s", prefix, old);
+        mark_truncation(err->text, sizeof err->text, n);
+        err->status = status;
+    }
+    errno = saved;
+    return status;
+}
+
+enum chex_status chex_error_errno(struct chex_error *err, enum chex_status status, int errno_value,
+                                  const char *fmt, ...) {
+    int saved = errno;
+    if (errno_value == ENOSPC || errno_value == EDQUOT || errno_value == ENOMEM)
+        status = CHEX_E_RESOURCE;
+    if (err) {
+        char head[CHEX_ERROR_TEXT_BYTES];
+        va_list ap;
+        va_start(ap, fmt);
+        vsnprintf(head, sizeof head, fmt, ap);
+        va_end(ap);
+        int n = snprintf(err->text, sizeof err->text, "%s: %s", head, strerror(errno_value));
+        mark_truncation(err->text, sizeof err->text, n);
+        err->status = status;
+    }
+    errno = saved;
+    return status;
+}
+
+const char *chex_status_text(enum chex_status status) {
+    switch (status) {
+    case CHEX_OK: return "done";
+    case CHEX_E_FAIL: return "failure of ours";
+    case CHEX_E_USAGE: return "usage";
+    case CHEX_E_DATA: return "bad input data";
+    case CHEX_E_ENV: return "environment (user can mend)";
+    case CHEX_E_NODE: return "node at fault";
+    case CHEX_E_PREEMPTED: return "saved after preemption, requeue me";
+    case CHEX_E_LOST: return "stalled or a rank lost";
+    case CHEX_E_DIVERGED: return "diverged (loss not finite)";
+    case CHEX_E_RESOURCE: return "out of memory or disk";
+    }
+    return "unknown status";
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Status codes and the error text that travels with them.
+ *
+ * Every function that can fail returns `enum chex_status` and takes a
+ * `struct chex_error *err` last. The function that discovers a fault writes the
+ * text (object, place, value, what was expected); callers may put context in
+ * front of it and pass the status on. Nothing here prints or exits.
+ */
+#ifndef CHEX_BASE_ERROR_H
+#define CHEX_BASE_ERROR_H
+
+#include <stdarg.h>
+
+/* The values are the exit statuses of the four commands. */
+enum chex_status {
+    CHEX_OK = 0,
+    CHEX_E_FAIL = 1,      /* a failure of ours */
+    CHEX_E_USAGE = 2,     /* the command line, the environment or a config file */
+    CHEX_E_DATA = 3,      /* bad input data */
+    CHEX_E_ENV = 4,       /* environment: the user can mend it */
+    CHEX_E_NODE = 5,      /* the node is at fault */
+    CHEX_E_PREEMPTED = 6, /* saved after preemption: requeue me */
+    CHEX_E_LOST = 7,      /* stalled, or a rank was lost */
+    CHEX_E_DIVERGED = 8,  /* the loss is not finite */
+    CHEX_E_RESOURCE = 9,  /* out of memory or disk */
+};
+
+enum { CHEX_ERROR_TEXT_BYTES = 512 };
+
+/* Owned by the caller. Start with `struct chex_error err = {0};`. */
+struct chex_error {
+    enum chex_status status;
+    char text[CHEX_ERROR_TEXT_BYTES]; /* one line, no newline; ends in "..." where cut */
+};
+
+/* Writes status and text into err (NULL allowed), keeps errno, returns status:
+ * `return chex_error_set(err, CHEX_E_DATA, "shard %s: ...", path);` */
+enum chex_status chex_error_set(struct chex_error *err, enum chex_status status, const char *fmt,
+                                ...) __attribute__((format(printf, 3, 4)));
+
+/* Puts "prefix: " in front of the text that err holds and returns its status. err may be NULL,
+ * then `status` comes back. */
+enum chex_status chex_error_prefix(struct chex_error *err, enum chex_status status, const char *fmt,
+                                   ...) __attribute__((format(printf, 3, 4)));
+
+/* As chex_error_set with ": strerror(errno_value)" at the end. ENOSPC, EDQUOT and ENOMEM become
+ * CHEX_E_RESOURCE whatever `status` is. */
+enum chex_status chex_error_errno(struct chex_error *err, enum chex_status status, int errno_value,
+                                  const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+/* One short sentence for a status, as the man pages have it. Never NULL. */
+const char *chex_status_text(enum chex_status status);
+
+/* `CHEX_TRY(call)` returns the status of a failed call to the caller's caller. */
+#define CHEX_TRY(expr)                                                                             \
+    do {                                                                                           \
+        enum chex_status chex_try_status_ = (expr);                                                \
+        if (chex_try_status_ != CHEX_OK)                                                           \
+            return chex_try_status_;                                                               \
+    } while (0)
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Files that appear whole or not at all, and the few path helpers around them.
+ */
+#ifndef CHEX_BASE_FS_H
+#define CHEX_BASE_FS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+/* mkdir -p. */
+enum chex_status chex_fs_mkdirs(const char *path, struct chex_error *err);
+
+bool chex_fs_exists(const char *path);
+bool chex_fs_is_dir(const char *path);
+
+/* "dir/name" in a fresh string; the caller frees it. NULL only when out of memory. */
+char *chex_fs_join(const char *dir, const char *name);
+
+/* printf into a fresh string; the caller frees it. NULL only when out of memory. */
+char *chex_fs_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* The whole file in fresh memory with a NUL behind it; the caller frees. Refuses files over
+ * `limit` bytes (CHEX_E_DATA). size_out may be NULL. */
+enum chex_status chex_fs_read(const char *path, uint64_t limit, char **data_out, size_t *size_out,
+                              struct chex_error *err);
+
+/* Writes to `path.tmp.PID`, fsyncs, renames to path, fsyncs the folder. Nothing stays behind on
+ * failure. */
+enum chex_status chex_fs_write(const char *path, const void *data, size_t size,
+                               struct chex_error *err);
+
+/* The temporary name for `path` (fresh string), and the commit of a file written under it:
+ * fsync, rename, fsync of the folder. On failure the temporary is removed. */
+char *chex_fs_temp_name(const char *path);
+enum chex_status chex_fs_commit(const char *temp, const char *path, struct chex_error *err);
+
+/* Removes a tree; a missing one is no error. */
+enum chex_status chex_fs_remove_tree(const char *path, struct chex_error *err);
+
+/* Bytes a user may still write on the file system that holds `path` (or its nearest parent). */
+enum chex_status chex_fs_free_bytes(const char *path, uint64_t *bytes_out, struct chex_error *err);
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checksums of data at rest: XXH3, 64 and 128 bits (xxHash). Not for secrets.
+ */
+#ifndef CHEX_BASE_HASH_H
+#define CHEX_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint64_t chex_hash64(const void *data, size_t bytes);
+
+/* Continues an order-dependent digest: start with 0, feed parts one by one. */
+uint64_t chex_hash64_mix(uint64_t digest, const void *data, size_t bytes);
+
+enum { CHEX_HASH128_HEX_BYTES = 33 };
+/* 32 lower-case hex digits and a NUL. */
+void chex_hash128_hex(const void *data, size_t bytes, char out[CHEX_HASH128_HEX_BYTES]);
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+    pthread_mutex_t lock;
+    enum chex_log_level level;
+    int rank;
+    char prefix[128];
+    char command[32];
+} sink = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = CHEX_LOG_INFO, .prefix = "chex"};
+
+void chex_log_init(const char *command, enum chex_log_level level) {
+    snprintf(sink.command, sizeof sink.command, "%s", command);
+    snprintf(sink.prefix, sizeof sink.prefix, "%s", command);
+    sink.level = level;
+    sink.rank = 0;
+}
+
+void chex_log_set_rank(int rank, int size, const char *host) {
+    pthread_mutex_lock(&sink.lock);
+    sink.rank = rank;
+    if (size > 1)
+        snprintf(sink.prefix, sizeof sink.prefix, "%s[r%d/%d %.64s]", sink.command, rank, size,
+                 host ? host : "?");
+    pthread_mutex_unlock(&sink.lock);
+}
+
+enum chex_log_level chex_log_level(void) { return sink.level; }
+void chex_log_set_level(enum chex_log_level level) { sink.level = level; }
+
+static void emit(enum chex_log_level level, const char *fmt, va_list ap) {
+    static const char *const names[] = {"error: ", "warn: ", "", "debug: ", "trace: "};
+    char line[2048];
+    pthread_mutex_lock(&sink.lock);
+    /* A progress bar may stand on the terminal's line. */
+    const char *clear = isatty(STDERR_FILENO) ? "\r\033[K" : "";
+    int n = snprintf(line, sizeof line, "%s%s%s%s", clear, sink.prefix,
+                     level == CHEX_LOG_INFO ? ": " : " ", names[level]);
+    int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, ap);
+    size_t len = strlen(line);
+    if (m >= (int)(sizeof line - (size_t)n - 1))
+        memcpy(line + len - 3, "...", 3);
+    line[len++] = '\n';
+    ssize_t ignored = write(STDERR_FILENO, line, len);
+    (void)ignored;
+    pthread_mutex_unlock(&sink.lock);
+}
+
+void chex_log(enum chex_log_level level, const char *fmt, ...) {
+    if (level > sink.level || (level == CHEX_LOG_INFO && sink.rank != 0))
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    emit(level, fmt, ap);
+    va_end(ap);
+}
+
+void chex_log_all(const char *fmt, ...) {
+    if (sink.level < CHEX_LOG_INFO)
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    emit(CHEX_LOG_INFO, fmt, ap);
+    va_end(ap);
+}

@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/opt.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/units.h"
+
+extern char **environ;
+
+const char *const chex_log_level_names[] = {"error", "warn", "info", "debug", "trace", NULL};
+
+struct chex_opt_set {
+    const struct chex_opt_program *program;
+    enum chex_opt_origin *origin; /* (count) */
+    char **owned;                 /* strings stored in settings */
+    size_t owned_count;
+    const char **words;
+    size_t word_count;
+};
+
+static const char *const origin_names[] = {"default", "file", "environment", "command line"};
+
+static void *field(const struct chex_opt *o, void *settings) { return (char *)settings + o->at; }
+static const void *cfield(const struct chex_opt *o, const void *settings) {
+    return (const char *)settings + o->at;
+}
+
+static const struct chex_opt *find(const struct chex_opt_program *p, const char *name, size_t n) {
+    for (size_t i = 0; i < p->count; i++)
+        if (p->opts[i].type != CHEX_OPT_GROUP && strlen(p->opts[i].name) == n &&
+            memcmp(p->opts[i].name, name, n) == 0)
+            return &p->opts[i];
+    return NULL;
+}
+
+static const struct chex_opt *find_letter(const struct chex_opt_program *p, char letter) {
+    for (size_t i = 0; i < p->count; i++)
+        if (p->opts[i].letter && p->opts[i].letter == letter)
+            return &p->opts[i];
+    return NULL;
+}
+
+/* "one of a, b, c" / "an integer from 1 to 9" for the error text. */
+static void expectation(const struct chex_opt *o, char *buf, size_t size) {
+    const char *what[] = {[CHEX_OPT_FLAG] = "yes or no",
+                          [CHEX_OPT_INT] = "an integer",
+                          [CHEX_OPT_FLOAT] = "a number",
+                          [CHEX_OPT_BYTES] = "a size such as 4096, 64K or 2G",
+                          [CHEX_OPT_DURATION] =
+                              "a duration with its unit, such as 500ms, 60s or 2h",
+                          [CHEX_OPT_STRING] = "text",
+                          [CHEX_OPT_CHOICE] = "one of"};
+    int n = snprintf(buf, size, "%s", what[o->type]);
+    if (o->type == CHEX_OPT_CHOICE)
+        for (size_t i = 0; o->choices[i] && n < (int)size; i++)
+            n += snprintf(buf + n, size - (size_t)n, "%s %s", i ? "," : "", o->choices[i]);
+    else if (o->max > o->min && n < (int)size)
+        snprintf(buf + n, size - (size_t)n, " from %.15g to %.15g", o->min, o->max);
+}
+
+static bool in_range(const struct chex_opt *o, double v) {
+    return !(o->max > o->min) || (v >= o->min && v <= o->max);
+}
+
+static bool store_flag(const char *value, bool *out) {
+    static const char *const yes[] = {"yes", "true", "on", "1"}, *const no[] = {"no", "false",
+                                                                                "off", "0"};
+    for (size_t i = 0; i < 4; i++) {
+        if (strcmp(value, yes[i]) == 0)
+            return *out = true;
+        if (strcmp(value, no[i]) == 0) {
+            *out = false;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool store_choice(const struct chex_opt *o, const char *value, int *out) {
+    for (int i = 0; o->choices[i]; i++)
+        if (strcmp(o->choices[i], value) == 0) {
+            *out = i;
+            return true;
+        }
+    return false;
+}
+
+static bool store_string(struct chex_opt_set *set, const char *value, const char **out) {
+    char *copy = strdup(value);
+    char **grown = realloc(set->owned, (set->owned_count + 1) * sizeof *grown);
+    if (grown)
+        set->owned = grown;
+    if (!copy || !grown) {
+        free(copy);
+        return false;
+    }
+    set->owned[set->owned_count++] = copy;
+    *out = copy;
+    return true;
+}
+
+static bool store(struct chex_opt_set *set, const struct chex_opt *o, void *settings,
+                  const char *value) {
+    int64_t i;
+    double f;
+    switch (o->type) {
+    case CHEX_OPT_FLAG: return store_flag(value, field(o, settings));
+    case CHEX_OPT_INT:
+        if (!chex_parse_i64(value, &i) || !in_range(o, (double)i))
+            return false;
+        *(int64_t *)field(o, settings) = i;
+        return true;
+    case CHEX_OPT_FLOAT:
+        if (!chex_parse_f64(value, &f) || !in_range(o, f))
+            return false;
+        *(double *)field(o, settings) = f;
+        return true;
+    case CHEX_OPT_BYTES: return chex_parse_bytes(value, field(o, settings));
+    case CHEX_OPT_DURATION: return chex_parse_duration(value, field(o, settings));
+    case CHEX_OPT_STRING: return store_string(set, value, field(o, settings));
+    case CHEX_OPT_CHOICE: return store_choice(o, value, field(o, settings));
+    case CHEX_OPT_GROUP: break;
+    }
+    return false;
+}
+
+/* `where` names the source in the error: "--lr", "CHEX_LR", "FILE line 3: lr". */
+static enum chex_status set_value(struct chex_opt_set *set, const struct chex_opt *o,
+                                  void *settings, const char *where, const char *value,
+                                  enum chex_opt_origin origin, struct chex_error *err) {
+    size_t i = (size_t)(o - set->program->opts);
+    if (set->origin[i] > origin)
+        return CHEX_OK;
+    if (!store(set, o, settings, value)) {
+        char want[256];
+        expectation(o, want, sizeof want);
+        return chex_error_set(err, CHEX_E_USAGE, "%s: '%s' is not valid: expected %s", where, value,
+                              want);
+    }
+    set->origin[i] = origin;
+    return CHEX_OK;
+}
+
+static enum chex_status apply_defaults(struct chex_opt_set *set, void *settings,
+                                       struct chex_error *err) {
+    for (size_t i = 0; i < set->program->count; i++) {
+        const struct chex_opt *o = &set->program->opts[i];
+        if (o->type != CHEX_OPT_GROUP && o->def)
+            CHEX_TRY(set_value(set, o, settings, o->name, o->def, CHEX_FROM_DEFAULT, err));
+    }
+    return CHEX_OK;
+}
+
+static void env_name(const struct chex_opt *o, char *buf, size_t size) {
+    int n = snprintf(buf, size, "CHEX_%s", o->name);
+    for (int i = 5; i < n && i < (int)size; i++)
+        buf[i] = buf[i] == '-' ? '_' : (char)toupper((unsigned char)buf[i]);
+}
+
+/* Variables of the family that are no option of any command. */
+static bool known_variable(const char *name, size_t n) {
+    static const char *const known[] = {"CHEX_LIBDIR", "CHEX_DATADIR"};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strlen(known[i]) == n && memcmp(known[i], name, n) == 0)
+            return true;
+    return n > 10 && memcmp(name, "CHEX_TEST_", 10) == 0;
+}
+
+static enum chex_status apply_environment(struct chex_opt_set *set, void *settings,
+                                          struct chex_error *err) {
+    for (char **e = environ; *e; e++) {
+        const char *eq = strchr(*e, '=');
+        if (strncmp(*e, "CHEX_", 5) != 0 || !eq)
+            continue;
+        size_t n = (size_t)(eq - *e);
+        bool found = known_variable(*e, n);
+        for (size_t i = 0; i < set->program->count; i++) {
+            const struct chex_opt *o = &set->program->opts[i];
+            char name[96];
+            if (o->type == CHEX_OPT_GROUP)
+                continue;
+            env_name(o, name, sizeof name);
+            if (strlen(name) != n || memcmp(name, *e, n) != 0)
+                continue;
+            found = true;
+            CHEX_TRY(set_value(set, o, settings, name, eq + 1, CHEX_FROM_ENV, err));
+        }
+        if (!found)
+            chex_warn("environment variable %.*s is no option of %s and is ignored", (int)n, *e,
+                      set->program->name);
+    }
+    return CHEX_OK;
+}
+
+static char *trim(char *s) {
+    while (isspace((unsigned char)*s))
+        s++;
+    char *end = s + strlen(s);
+    while (end > s && isspace((unsigned char)end[-1]))
+        *--end = '\0';
+    return s;
+}
+
+static enum chex_status config_line(struct chex_opt_set *set, void *settings, const char *path,
+                                    int number, char *line, struct chex_error *err) {
+    char *hash = strchr(line, '#');
+    if (hash)
+        *hash = '\0';
+    char *name = trim(line);
+    if (!*name)
+        return CHEX_OK;
+    char *eq = strchr(name, '=');
+    if (!eq)
+        return chex_error_set(err, CHEX_E_USAGE, "%s line %d: '%s': expected name = value", path,
+                              number, name);
+    *eq = '\0';
+    char *value = trim(eq + 1), where[400];
+    name = trim(name);
+    const struct chex_opt *o = find(set->program, name, strlen(name));
+    if (!o || o->at < sizeof(struct chex_opt_common))
+        if (!o || strcmp(name, "log-level") != 0)
+            return chex_error_set(err, CHEX_E_USAGE, "%s line %d: unknown option '%s' for %s", path,
+                                  number, name, set->program->name);
+    snprintf(where, sizeof where, "%s line %d: %s", path, number, name);
+    return set_value(set, o, settings, where, value, CHEX_FROM_FILE, err);
+}
+
+static enum chex_status apply_file(struct chex_opt_set *set, void *settings, const char *path,
+                                   struct chex_error *err) {
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return chex_error_errno(err, CHEX_E_USAGE, errno, "config file %s", path);
+    char *line = NULL;
+    size_t cap = 0;
+    enum chex_status st = CHEX_OK;
+    for (int number = 1; st == CHEX_OK && getline(&line, &cap, f) >= 0; number++)
+        st = config_line(set, settings, path, number, line, err);
+    free(line);
+    fclose(f);
+    return st;
+}
+
+static enum chex_status long_option(struct chex_opt_set *set, void *settings, const char *arg,
+                                    const char *next, int *used, struct chex_error *err) {
+    const char *eq = strchr(arg, '=');
+    size_t n = eq ? (size_t)(eq - arg) : strlen(arg);
+    const struct chex_opt *o = find(set->program, arg, n);
+    bool negated = false;
+    if (!o && n > 3 && memcmp(arg, "no-", 3) == 0) {
+        o = find(set->program, arg + 3, n - 3);
+        if (o && o->type == CHEX_OPT_FLAG)
+            negated = true;
+        else
+            o = NULL;
+    }
+    if (!o)
+        return chex_error_set(err, CHEX_E_USAGE, "unknown option '--%.*s'; try '%s --help'", (int)n,
+                              arg, set->program->name);
+    char where[96];
+    snprintf(where, sizeof where, "--%s", o->name);
+    if (o->type == CHEX_OPT_FLAG) {
+        if (eq && negated)
+            return chex_error_set(err, CHEX_E_USAGE, "--%.*s takes no value", (int)n, arg);
+        const char *value = eq ? eq + 1 : negated ? "no" : "yes";
+        return set_value(set, o, settings, where, value, CHEX_FROM_COMMAND_LINE, err);
+    }
+    if (!eq && !next)
+        return chex_error_set(err, CHEX_E_USAGE, "--%s needs a value (%s)", o->name,
+                              o->metavar ? o->metavar : "VALUE");
+    if (!eq)
+        *used = 1;
+    return set_value(set, o, settings, where, eq ? eq + 1 : next, CHEX_FROM_COMMAND_LINE, err);
+}
+
+static enum chex_status short_options(struct chex_opt_set *set, void *settings, const char *arg,
+                                      const char *next, int *used, struct chex_error *err) {
+    for (const char *p = arg; *p; p++) {
+        const struct chex_opt *o = find_letter(set->program, *p);
+        if (!o)
+            return chex_error_set(err, CHEX_E_USAGE, "unknown option '-%c'; try '%s --help'", *p,
+                                  set->program->name);
+        char where[96];
+        snprintf(where, sizeof where, "-%c", *p);
+        if (o->type == CHEX_OPT_FLAG) {
+            CHEX_TRY(set_value(set, o, settings, where, "yes", CHEX_FROM_COMMAND_LINE, err));
+            continue;
+        }
+        const char *value = p[1] ? p + 1 : next;
+        if (!value)
+            return chex_error_set(err, CHEX_E_USAGE, "-%c needs a value (%s)", *p, o->metavar);
+        *used = !p[1];
+        return set_value(set, o, settings, where, value, CHEX_FROM_COMMAND_LINE, err);
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status apply_arguments(struct chex_opt_set *set, int argc, char **argv,
+                                        void *settings, struct chex_error *err) {
+    bool words_only = false;
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
+        int used = 0;
+        if (words_only || arg[0] != '-' || !arg[1])
+            set->words[set->word_count++] = arg;
+        else if (strcmp(arg, "--") == 0)
+            words_only = true;
+        else if (arg[1] == '-')
+            CHEX_TRY(long_option(set, settings, arg + 2, next, &used, err));
+        else
+            CHEX_TRY(short_options(set, settings, arg + 1, next, &used, err));
+        i += used;
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status check_required(const struct chex_opt_set *set, const void *settings,
+                                       struct chex_error *err) {
+    const struct chex_opt_common *common = settings;
+    if (common->help || common->version || common->print_config)
+        return CHEX_OK;
+    for (size_t i = 0; i < set->program->count; i++)
+        if (set->program->opts[i].required && set->origin[i] == CHEX_FROM_DEFAULT)
+            return chex_error_set(err, CHEX_E_USAGE, "--%s %s is required; try '%s --help'",
+                                  set->program->opts[i].name, set->program->opts[i].metavar,
+                                  set->program->name);
+    return CHEX_OK;
+}
+
+enum chex_status chex_opt_parse(const struct chex_opt_program *program, int argc, char **argv,
+                                void *settings, size_t settings_size, struct chex_opt_set **set_out,
+                                struct chex_error *err) {
+    memset(settings, 0, settings_size);
+    *set_out = NULL;
+    struct chex_opt_set *set = calloc(1, sizeof *set);
+    if (set) {
+        set->program = program;
+        set->origin = calloc(program->count, sizeof *set->origin);
+        set->words = calloc((size_t)argc + 1, sizeof *set->words);
+    }
+    if (!set || !set->origin || !set->words) {
+        chex_opt_destroy(set);
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory while reading options");
+    }
+    /* The command line goes first, because it names the file; sources of lower precedence never
+     * overwrite what it set. */
+    enum chex_status st = apply_defaults(set, settings, err);
+    if (st == CHEX_OK)
+        st = apply_arguments(set, argc, argv, settings, err);
+    struct chex_opt_common *common = settings;
+    bool informs_only = st == CHEX_OK && (common->help || common->version);
+    if (st == CHEX_OK && !informs_only)
+        st = apply_environment(set, settings, err);
+    if (st == CHEX_OK && !informs_only && common->config)
+        st = apply_file(set, settings, common->config, err);
+    if (st == CHEX_OK)
+        st = check_required(set, settings, err);
+    if (st != CHEX_OK) {
+        chex_opt_destroy(set);
+        return st;
+    }
+    if (common->quiet)
+        common->log_level = CHEX_LOG_WARN;
+    else if (common->verbose && common->log_level < CHEX_LOG_DEBUG)
+        common->log_level = CHEX_LOG_DEBUG;
+    *set_out = set;
+    return CHEX_OK;
+}
+
+void chex_opt_destroy(struct chex_opt_set *set) {
+    if (!set)
+        return;
+    for (size_t i = 0; i < set->owned_count; i++)
+        free(set->owned[i]);
+    free(set->owned);
+    free(set->origin);
+    free(set->words);
+    free(set);
+}
+
+size_t chex_opt_word_count(const struct chex_opt_set *set) { return set->word_count; }
+
+const char *chex_opt_word(const struct chex_opt_set *set, size_t i) {
+    return i < set->word_count ? set->words[i] : NULL;
+}
+
+enum chex_opt_origin chex_opt_origin(const struct chex_opt_set *set, const char *name) {
+    const struct chex_opt *o = find(set->program, name, strlen(name));
+    return o ? set->origin[o - set->program->opts] : CHEX_FROM_DEFAULT;
+}
+
+enum chex_status chex_opt_assign(struct chex_opt_set *set, void *settings, const char *name,
+                                 const char *value, enum chex_opt_origin origin,
+                                 struct chex_error *err) {
+    const struct chex_opt *o = find(set->program, name, strlen(name));
+    if (!o)
+        return chex_error_set(err, CHEX_E_USAGE, "unknown option '%s'", name);
+    return set_value(set, o, settings, name, value, origin, err);
+}
+
+static void print_option(const struct chex_opt *o, FILE *to) {
+    char left[96], letter[8] = "    ";
+    if (o->letter)
+        snprintf(letter, sizeof letter, "-%c, ", o->letter);
+    snprintf(left, sizeof left, "  %s--%s%s%s", letter, o->name, o->metavar ? " " : "",
+             o->metavar ? o->metavar : "");
+    fprintf(to, "%-34s %s", left, o->help);
+    if (o->type == CHEX_OPT_CHOICE) {
+        fputs(" (", to);
+        for (size_t i = 0; o->choices[i]; i++)
+            fprintf(to, "%s%s", i ? ", " : "", o->choices[i]);
+        fputs(")", to);
+    }
+    if (o->def)
+        fprintf(to, " [%s]", o->def);
+    if (o->required)
+        fputs(" (required)", to);
+    fputc('\n', to);
+}
+
+void chex_opt_print_help(const struct chex_opt_program *program, FILE *to) {
+    fprintf(to, "%s: %s\n\n", program->name, program->summary);
+    const char *line = program->usage;
+    for (bool first = true; line && *line; first = false) {
+        size_t n = strcspn(line, "\n");
+        fprintf(to, "%s %.*s\n", first ? "usage:" : "      ", (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+    for (size_t i = 0; i < program->count; i++)
+        if (program->opts[i].type == CHEX_OPT_GROUP)
+            fprintf(to, "\n%s\n", program->opts[i].help);
+        else
+            print_option(&program->opts[i], to);
+    fputs("\nSizes take K M G (powers of 1024); durations need a unit (ms s m h d).\n"
+          "Each option can be given as CHEX_NAME in the environment or in a --config file.\n",
+          to);
+    if (program->epilog)
+        fprintf(to, "\n%s", program->epilog);
+}
+
+const char *chex_opt_value_text(const struct chex_opt *o, const void *settings, char *buf,
+                                size_t size) {
+    const void *p = cfield(o, settings);
+    const char *s = NULL;
+    switch (o->type) {
+    case CHEX_OPT_FLAG: s = *(const bool *)p ? "yes" : "no"; break;
+    case CHEX_OPT_CHOICE: s = o->choices[*(const int *)p]; break;
+    case CHEX_OPT_STRING: s = *(const char *const *)p ? *(const char *const *)p : ""; break;
+    case CHEX_OPT_INT: snprintf(buf, size, "%lld", (long long)*(const int64_t *)p); break;
+    case CHEX_OPT_FLOAT: snprintf(buf, size, "%.12g", *(const double *)p); break;
+    case CHEX_OPT_BYTES:
+        snprintf(buf, size, "%llu", (unsigned long long)*(const uint64_t *)p);
+        break;
+    case CHEX_OPT_DURATION:
+        snprintf(buf, size, "%llums", (unsigned long long)*(const uint64_t *)p);
+        break;
+    case CHEX_OPT_GROUP: s = ""; break;
+    }
+    if (s)
+        snprintf(buf, size, "%s", s);
+    return buf;
+}
+
+void chex_opt_print_config(const struct chex_opt_set *set, const void *settings, FILE *to) {
+    for (size_t i = 0; i < set->program->count; i++) {
+        const struct chex_opt *o = &set->program->opts[i];
+        bool shared = o->type == CHEX_OPT_GROUP ||
+                      (o->at < sizeof(struct chex_opt_common) && strcmp(o->name, "log-level") != 0);
+        if (shared)
+            continue;
+        char value[4096];
+        chex_opt_value_text(o, settings, value, sizeof value);
+        if (o->type == CHEX_OPT_STRING && !*value)
+            fprintf(to, "# %s =   # not set\n", o->name);
+        else
+            fprintf(to, "%s = %s   # %s\n", o->name, value, origin_names[set->origin[i]]);
+    }
+}

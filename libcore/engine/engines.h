@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the table in engine.c names. Only engine.c and the engines include this.
+ */
+#ifndef CHEX_ENGINE_ENGINES_H
+#define CHEX_ENGINE_ENGINES_H
+
+#include "engine/engine.h"
+
+extern const struct chex_engine_impl chex_engine_ref;
+extern const struct chex_engine_impl chex_engine_cpu;
+
+#endif

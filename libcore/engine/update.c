@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/update.h"
+
+#include <math.h>
+
+int chex_optim_moments(enum chex_optim optim) {
+    return optim == CHEX_ADAM || optim == CHEX_ADAMW ? 2 : 1;
+}
+
+static void adam(const struct chex_update *u, size_t count, float *w, float *m, float *v,
+                 const float *g) {
+    float scale = (float)u->grad_scale, b1 = (float)u->beta1, b2 = (float)u->beta2;
+    float c1 = (float)(1.0 - u->beta1), c2 = (float)(1.0 - u->beta2);
+    float step = (float)(u->lr / (1.0 - pow(u->beta1, (double)u->step)));
+    float root = (float)(1.0 / sqrt(1.0 - pow(u->beta2, (double)u->step)));
+    float decay = u->optim == CHEX_ADAM ? (float)u->weight_decay : 0;
+    float shrink = u->optim == CHEX_ADAMW ? (float)(1.0 - u->lr * u->weight_decay) : 1;
+    float eps = (float)u->eps;
+    for (size_t i = 0; i < count; i++) {
+        float gi = g[i] * scale + decay * w[i];
+        m[i] = b1 * m[i] + c1 * gi;
+        v[i] = b2 * v[i] + c2 * gi * gi;
+        w[i] = shrink * w[i] - step * m[i] / (sqrtf(v[i]) * root + eps);
+    }
+}
+
+static void sgd(const struct chex_update *u, size_t count, double local_lr, float *w, float *m,
+                const float *g) {
+    float scale = (float)(u->grad_scale * local_lr), decay = (float)(u->weight_decay * local_lr);
+    /* Momentum starts from zero, which gives PyTorch's m = g at step 1. */
+    float mu = (float)u->momentum, lr = (float)u->lr;
+    for (size_t i = 0; i < count; i++) {
+        m[i] = mu * m[i] + (g[i] * scale + decay * w[i]);
+        w[i] -= lr * m[i];
+    }
+}
+
+static double trust_ratio(const struct chex_update *u, const struct chex_param *p, const float *w,
+                          const float *g) {
+    if (u->optim != CHEX_LARS || (p->kind != CHEX_PARAM_CONV && p->kind != CHEX_PARAM_FC_WEIGHT))
+        return 1;
+    double ww = 0, gg = 0;
+    for (size_t i = 0; i < p->count; i++) {
+        ww += (double)w[i] * (double)w[i];
+        gg += (double)g[i] * (double)g[i];
+    }
+    double bottom = sqrt(gg) * u->grad_scale + u->weight_decay * sqrt(ww);
+    return ww > 0 && bottom > 0 ? 0.001 * sqrt(ww) / bottom : 1;
+}
+
+void chex_update_param(const struct chex_update *u, const struct chex_net *net,
+                       const struct chex_param *p, float *w, float *m, float *v, const float *g) {
+    if (p->kind == CHEX_PARAM_BN_MEAN || p->kind == CHEX_PARAM_BN_VAR) {
+        float scale = (float)u->grad_scale, keep = net->bn_momentum;
+        for (size_t i = 0; i < p->count; i++)
+            w[i] += keep * (g[i] * scale - w[i]);
+    } else if (chex_optim_moments(u->optim) == 2) {
+        adam(u, p->count, w, m, v, g);
+    } else {
+        sgd(u, p->count, trust_ratio(u, p, w, g), w, m, g);
+    }
+}

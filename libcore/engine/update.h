@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The optimisers' definition, element by element, on host memory. Engines with their own fused
+ * update must agree with this to rounding.
+ *
+ * SGD with momentum (PyTorch's form): g += wd * w; m = mu * m + g (m = g at step 1); w -= lr * m.
+ * Adam (Kingma and Ba 2015) with L2 added to g; AdamW (Loshchilov and Hutter 2019) with decoupled
+ * decay w -= lr * wd * w first. LARS (You et al. 2017): g scaled per parameter by
+ * 0.001 * |w| / (|g| + wd * |w|) for convolution and linear weights, then SGD.
+ */
+#ifndef CHEX_ENGINE_UPDATE_H
+#define CHEX_ENGINE_UPDATE_H
+
+#include "engine/engine.h"
+
+/* Applies `u` to parameter p of the net (trainable or running statistic): w, m, v, g point at the
+ * parameter's count elements; m and v may be NULL where the optimiser has none (SGD uses m only).
+ * Arithmetic in fp32 with scalars in double. */
+void chex_update_param(const struct chex_update *u, const struct chex_net *net,
+                       const struct chex_param *p, float *w, float *m, float *v, const float *g);
+
+/* Moments that the optimiser keeps: 0, 1 or 2. */
+int chex_optim_moments(enum chex_optim optim);
+
+#endif

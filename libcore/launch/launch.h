@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who am I, and who are the others: rank, size and node from PMIx, from Slurm's environment, or a
+ * single process; and the small exchanges at start-up that need no collective library.
+ *
+ * A method is one file and one line in the table of launch.c. No PMIx or Slurm header is included
+ * here.
+ */
+#ifndef CHEX_LAUNCH_LAUNCH_H
+#define CHEX_LAUNCH_LAUNCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+enum { CHEX_HOST_BYTES = 64 };
+
+struct chex_launch {
+    const char *method; /* "pmix", "slurm" (environment only), "single" */
+    int rank, size;
+    int local_rank, local_size; /* on this node */
+    int node, nodes;
+    char host[CHEX_HOST_BYTES]; /* Slurm's node name where there is one */
+    char job_id[32];            /* "" outside a job */
+    const struct chex_launch_method *impl;
+    void *self;
+};
+
+struct chex_launch_method {
+    const char *name;
+    /* Whether this process was started that way (looks at the environment only). */
+    bool (*present)(void);
+    /* Fills `launch`. Every rank calls it. */
+    enum chex_status (*init)(struct chex_launch *launch, struct chex_error *err);
+    /* Every rank gives `bytes` bytes (the same number on all); all_out gets size * bytes in rank
+     * order. Collective. Fails with CHEX_E_LOST after timeout_ms, naming the ranks that did not
+     * come. NULL: this method cannot exchange (slurm without PMIx with size > 1). */
+    enum chex_status (*exchange)(struct chex_launch *launch, const char *key, const void *mine,
+                                 size_t bytes, void *all_out, uint64_t timeout_ms,
+                                 struct chex_error *err);
+    /* Ends every rank of the job with `status`; prints nothing. Returns where it cannot. */
+    void (*abort)(struct chex_launch *launch, int status);
+    void (*finish)(struct chex_launch *launch);
+};
+
+/* Tries PMIx, then Slurm, then single, and keeps the first that is present. Under srun without a
+ * usable PMIx and more than one task: CHEX_E_ENV with the cure (srun --mpi=pmix). The caller owns
+ * `launch`; call before any thread starts. */
+enum chex_status chex_launch_init(struct chex_launch *launch, struct chex_error *err);
+
+/* All ranks' bytes to all ranks; a barrier too. `key` names the exchange (letters); each call uses
+ * a fresh PMIx key behind it. With one rank it copies. Collective. */
+enum chex_status chex_launch_exchange(struct chex_launch *launch, const char *key, const void *mine,
+                                      size_t bytes, void *all_out, uint64_t timeout_ms,
+                                      struct chex_error *err);
+
+/* Collective in the good case: every rank calls it last. Never leave by exit() without it: an
+ * unfinalised PMIx client kills the step with status 137. */
+void chex_launch_finish(struct chex_launch *launch);
+
+/* Ends all ranks with `status` when one cannot go on; print the cause first. With one rank, or
+ * where the method cannot, it does nothing and returns. */
+void chex_launch_abort(struct chex_launch *launch, int status);
+
+#endif

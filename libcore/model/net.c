@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of networks and what they are built with. The building functions note a lack of memory
+ * in op_count = -1 and go on, so network files read as plain lists; chex_net_finish reports it.
+ */
+#include "model/net.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "model/networks.h"
+
+static const struct {
+    const char *name;
+    void (*build)(struct chex_net *net);
+    int stride; /* of the last feature map */
+} networks[] = {
+    {"densenet121", chex_net_build_densenet121, 32},
+    {"resnet50", chex_net_build_resnet50, 32},
+};
+
+const char *const chex_net_names[] = {"densenet121", "resnet50", NULL};
+
+static bool grow(void **array, int count, size_t size) {
+    /* Capacity doubles at the powers of two. */
+    if (count & (count - 1))
+        return true;
+    size_t cap = count ? (size_t)count * 2 : 1;
+    void *p = realloc(*array, cap * size);
+    if (p)
+        *array = p;
+    return p != NULL;
+}
+
+static bool failed(const struct chex_net *net) { return !net || net->op_count < 0; }
+static int fail_build(struct chex_net *net) {
+    if (net)
+        net->op_count = -1;
+    return 0;
+}
+
+struct chex_net *chex_net_new(const char *model, int classes) {
+    struct chex_net *net = chex_mem_zalloc(1, sizeof *net);
+    if (!net)
+        return NULL;
+    net->model = model;
+    net->classes = classes;
+    net->bn_eps = 1e-5f;
+    net->bn_momentum = 0.1f;
+    /* ImageNet's, which torchvision's weights expect. */
+    static const float mean[3] = {0.485f, 0.456f, 0.406f}, std[3] = {0.229f, 0.224f, 0.225f};
+    memcpy(net->mean, mean, sizeof mean);
+    memcpy(net->std, std, sizeof std);
+    return net;
+}
+
+int chex_net_add_buffer(struct chex_net *net, int channels) {
+    if (failed(net) || !grow((void **)&net->buffers, net->buffer_count, sizeof *net->buffers))
+        return fail_build(net);
+    net->buffers[net->buffer_count] = (struct chex_buffer){.channels = channels, .from_op = -1};
+    return net->buffer_count++;
+}
+
+static int add_param(struct chex_net *net, const char *name, const char *suffix,
+                     enum chex_param_kind kind, int d0, int d1, int d2, int d3) {
+    if (failed(net) || !grow((void **)&net->params, net->param_total, sizeof *net->params))
+        return fail_build(net);
+    struct chex_param *p = &net->params[net->param_total];
+    *p = (struct chex_param){.kind = kind, .dims = {d0, d1, d2, d3}};
+    p->rank = kind == CHEX_PARAM_CONV ? 4 : kind == CHEX_PARAM_FC_WEIGHT ? 2 : 1;
+    p->count = (size_t)d0 * (size_t)d1 * (size_t)d2 * (size_t)d3;
+    snprintf(p->name, sizeof p->name, "%s.%s", name, suffix);
+    return net->param_total++;
+}
+
+int chex_net_add_bn(struct chex_net *net, const char *name, int buffer, int channels) {
+    if (failed(net) || !grow((void **)&net->bns, net->bn_count, sizeof *net->bns))
+        return fail_build(net);
+    struct chex_bn *bn = &net->bns[net->bn_count];
+    *bn = (struct chex_bn){.channels = channels, .buffer = buffer};
+    snprintf(bn->name, sizeof bn->name, "%s", name);
+    bn->weight = add_param(net, name, "weight", CHEX_PARAM_BN_WEIGHT, channels, 1, 1, 1);
+    bn->bias = add_param(net, name, "bias", CHEX_PARAM_BN_BIAS, channels, 1, 1, 1);
+    bn->mean = add_param(net, name, "running_mean", CHEX_PARAM_BN_MEAN, channels, 1, 1, 1);
+    bn->var = add_param(net, name, "running_var", CHEX_PARAM_BN_VAR, channels, 1, 1, 1);
+    return net->bn_count++;
+}
+
+int chex_net_add_op(struct chex_net *net, struct chex_op op, const char *param_name) {
+    if (failed(net) || !grow((void **)&net->ops, net->op_count, sizeof *net->ops))
+        return fail_build(net);
+    op.weight = op.bias = CHEX_NET_NONE;
+    if (op.kind != CHEX_OP_JOIN)
+        op.side_in = op.side_bn = CHEX_NET_NONE;
+    if (op.kind == CHEX_OP_CONV) {
+        op.weight = add_param(net, param_name, "weight", CHEX_PARAM_CONV, op.out_channels,
+                              op.in_channels, op.kernel, op.kernel);
+    } else if (op.kind == CHEX_OP_HEAD) {
+        op.out = CHEX_NET_NONE;
+        op.weight = add_param(net, param_name, "weight", CHEX_PARAM_FC_WEIGHT, net->classes,
+                              op.in_channels, 1, 1);
+        op.bias = add_param(net, param_name, "bias", CHEX_PARAM_FC_BIAS, net->classes, 1, 1, 1);
+    } else if (op.kind == CHEX_OP_JOIN) {
+        op.kernel = op.stride = 1;
+    }
+    if (failed(net))
+        return 0;
+    net->ops[net->op_count] = op;
+    if (op.out >= 0 && net->buffers[op.out].from_op < 0)
+        net->buffers[op.out].from_op = net->op_count;
+    return net->op_count++;
+}
+
+static bool is_running(enum chex_param_kind kind) {
+    return kind == CHEX_PARAM_BN_MEAN || kind == CHEX_PARAM_BN_VAR;
+}
+
+/* Trainable parameters get their offsets in the order in which the network file made them, which
+ * is forward order; running statistics follow. The params array keeps trainable ones first. */
+static enum chex_status lay_out(struct chex_net *net, struct chex_error *err) {
+    struct chex_param *sorted = chex_mem_zalloc((size_t)net->param_total, sizeof *sorted);
+    int *moved = chex_mem_zalloc((size_t)net->param_total, sizeof *moved);
+    if (!sorted || !moved) {
+        free(sorted);
+        free(moved);
+        return chex_error_set(err, CHEX_E_RESOURCE, "network %s: out of memory", net->model);
+    }
+    int at = 0;
+    size_t offset = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < net->param_total; i++) {
+            if (is_running(net->params[i].kind) != (pass == 1))
+                continue;
+            moved[i] = at;
+            sorted[at] = net->params[i];
+            sorted[at++].offset = offset;
+            offset += net->params[i].count;
+        }
+        if (pass == 0)
+            net->param_count = offset;
+    }
+    net->state_count = offset;
+    for (int i = 0; i < net->bn_count; i++) {
+        struct chex_bn *bn = &net->bns[i];
+        bn->weight = moved[bn->weight];
+        bn->bias = moved[bn->bias];
+        bn->mean = moved[bn->mean];
+        bn->var = moved[bn->var];
+    }
+    for (int i = 0; i < net->op_count; i++) {
+        struct chex_op *op = &net->ops[i];
+        op->weight = op->weight >= 0 ? moved[op->weight] : op->weight;
+        op->bias = op->bias >= 0 ? moved[op->bias] : op->bias;
+    }
+    free(net->params);
+    free(moved);
+    net->params = sorted;
+    return CHEX_OK;
+}
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+/* The lowest offset of a parameter that op or any op behind it uses. */
+static void mark_final(struct chex_net *net) {
+    size_t from = net->param_count;
+    for (int i = net->op_count - 1; i >= 0; i--) {
+        struct chex_op *op = &net->ops[i];
+        if (op->weight >= 0)
+            from = least(from, net->params[op->weight].offset);
+        if (op->in_bn >= 0)
+            from = least(from, net->params[net->bns[op->in_bn].weight].offset);
+        if (op->side_bn >= 0)
+            from = least(from, net->params[net->bns[op->side_bn].weight].offset);
+        op->final_from = from;
+    }
+    /* An element below final_from of an earlier op may belong to a later one only if the network
+     * file made parameters out of forward order: ResNet's downsample does. Then the earlier op's
+     * mark is the one that counts, so marks are raised to exclude what is still to come. */
+    size_t end = 0;
+    for (int i = 0; i < net->op_count; i++) {
+        struct chex_op *op = &net->ops[i];
+        if (op->final_from < end)
+            op->final_from = end;
+        const int used[] = {op->weight, op->bias, op->in_bn >= 0 ? net->bns[op->in_bn].bias : -1,
+                            op->side_bn >= 0 ? net->bns[op->side_bn].bias : -1};
+        for (size_t k = 0; k < 4; k++)
+            if (used[k] >= 0) {
+                const struct chex_param *p = &net->params[used[k]];
+                end = p->offset + p->count > end ? p->offset + p->count : end;
+            }
+    }
+}
+
+enum chex_status chex_net_finish(struct chex_net *net, struct chex_error *err) {
+    if (failed(net))
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory while building a network");
+    CHEX_TRY(lay_out(net, err));
+    mark_final(net);
+    return CHEX_OK;
+}
+
+enum chex_status chex_net_create(const char *model, int classes, struct chex_net **net_out,
+                                 struct chex_error *err) {
+    for (size_t i = 0; i < sizeof networks / sizeof networks[0]; i++) {
+        if (strcmp(networks[i].name, model) != 0)
+            continue;
+        struct chex_net *net = chex_net_new(networks[i].name, classes);
+        if (net)
+            networks[i].build(net);
+        enum chex_status st = chex_net_finish(net, err);
+        if (st != CHEX_OK)
+            chex_net_destroy(net);
+        else
+            *net_out = net;
+        return st;
+    }
+    return chex_error_set(err, CHEX_E_USAGE, "unknown model '%s': expected densenet121 or resnet50",
+                          model);
+}
+
+void chex_net_destroy(struct chex_net *net) {
+    if (!net)
+        return;
+    free(net->ops);
+    free(net->buffers);
+    free(net->bns);
+    free(net->params);
+    free(net);
+}
+
+static int out_size(const struct chex_op *op, int in) {
+    if (op->kind == CHEX_OP_JOIN)
+        return in;
+    return (in + 2 * op->pad - op->kernel) / op->stride + 1;
+}
+
+enum chex_status chex_net_shapes(const struct chex_net *net, int size, int *hw_out,
+                                 struct chex_error *err) {
+    enum { LEAST = 32, MOST = 4096 };
+    if (size < LEAST || size > MOST)
+        return chex_error_set(err, CHEX_E_USAGE, "image size %d: %s takes %d to %d px", size,
+                              net->model, LEAST, MOST);
+    for (int i = 0; i < net->buffer_count; i++)
+        hw_out[i] = 0;
+    for (int i = 0; i < net->op_count; i++) {
+        const struct chex_op *op = &net->ops[i];
+        if (op->out >= 0)
+            hw_out[op->out] = out_size(op, op->in < 0 ? size : hw_out[op->in]);
+    }
+    return CHEX_OK;
+}
+
+double chex_op_macs(const struct chex_net *net, int op, int size) {
+    enum { MOST_BUFFERS = 512 };
+    int hw[MOST_BUFFERS];
+    const struct chex_op *o = &net->ops[op];
+    if (net->buffer_count > MOST_BUFFERS || chex_net_shapes(net, size, hw, NULL) != CHEX_OK)
+        return 0;
+    if (o->kind == CHEX_OP_HEAD)
+        return (double)o->in_channels * net->classes;
+    if (o->kind != CHEX_OP_CONV)
+        return 0;
+    return (double)hw[o->out] * hw[o->out] * o->out_channels * o->in_channels * o->kernel *
+           o->kernel;
+}
+
+double chex_net_macs(const struct chex_net *net, int size) {
+    double sum = 0;
+    for (int i = 0; i < net->op_count; i++)
+        sum += chex_op_macs(net, i, size);
+    return sum;
+}
+
+int chex_net_find_param(const struct chex_net *net, const char *name) {
+    for (int i = 0; i < net->param_total; i++)
+        if (strcmp(net->params[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+/* Box-Muller on one Philox block: element i of stream item p. */
+static float normal_at(uint64_t seed, uint64_t item, size_t i) {
+    struct chex_rng4 r = chex_rng(seed, CHEX_RNG_INIT, item, (uint32_t)(i / 2));
+    double u = ((double)r.v[0] + 1.0) * 0x1p-32, v = (double)r.v[1] * 0x1p-32;
+    double radius = sqrt(-2.0 * log(u)), angle = 6.283185307179586 * v;
+    return (float)(radius * (i % 2 ? sin(angle) : cos(angle)));
+}
+
+static void init_param(const struct chex_net *net, const struct chex_param *p, uint64_t seed,
+                       uint64_t item, float *w) {
+    bool dense = strcmp(net->model, "densenet121") == 0;
+    double fan_in = (double)p->dims[1] * p->dims[2] * p->dims[3];
+    double fan_out = (double)p->dims[0] * p->dims[2] * p->dims[3];
+    double conv_std = sqrt(2.0 / (dense ? fan_in : fan_out));
+    double features = p->kind == CHEX_PARAM_FC_WEIGHT
+                          ? p->dims[1]
+                          : net->params[net->ops[net->op_count - 1].weight].dims[1];
+    double bound = 1.0 / sqrt(features);
+    for (size_t i = 0; i < p->count; i++)
+        switch (p->kind) {
+        case CHEX_PARAM_CONV: w[i] = (float)conv_std * normal_at(seed, item, i); break;
+        case CHEX_PARAM_BN_WEIGHT:
+        case CHEX_PARAM_BN_VAR: w[i] = 1; break;
+        case CHEX_PARAM_BN_BIAS:
+        case CHEX_PARAM_BN_MEAN: w[i] = 0; break;
+        case CHEX_PARAM_FC_BIAS:
+        case CHEX_PARAM_FC_WEIGHT: {
+            float u = chex_rng_unit(chex_rng(seed, CHEX_RNG_INIT, item, (uint32_t)i).v[0]);
+            w[i] = dense && p->kind == CHEX_PARAM_FC_BIAS
+                       ? 0
+                       : (float)((2.0 * (double)u - 1.0) * bound);
+        } break;
+        }
+}
+
+void chex_net_init_state(const struct chex_net *net, uint64_t seed, float *state) {
+    for (int i = 0; i < net->param_total; i++)
+        init_param(net, &net->params[i], seed, (uint64_t)i, state + net->params[i].offset);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A network as a list of operations over buffers: what every engine executes.
+ *
+ * A buffer is one feature map (n, H, W, channels). An operation reads the channels
+ * [0, in_channels) of a buffer, most often through a batch norm and a ReLU, and writes the
+ * channels [out_first, out_first + out_channels) of another. So a dense block is one buffer that
+ * grows, concatenation costs nothing, and "batch norm, ReLU, convolution" is one operation, which
+ * an engine may fuse. Batch statistics belong to the *buffer's* channels: several batch norms that
+ * read one channel share its mean and variance.
+ *
+ * Parameters have torchvision's names and shapes. All of them live in one flat vector: first the
+ * trainable ones in forward order (elements [0, param_count)), then the running statistics of all
+ * batch norms (elements [param_count, state_count)). Gradients use the same index space; there the
+ * second part holds the batch statistics of the pass, from which the running ones are updated.
+ *
+ * This file knows no engine. A network is one file that fills this struct and one line in the
+ * table in net.c.
+ */
+#ifndef CHEX_MODEL_NET_H
+#define CHEX_MODEL_NET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+enum { CHEX_NET_NAME_BYTES = 96 };
+
+enum chex_op_kind {
+    CHEX_OP_CONV,    /* convolution without bias; in_bn then ReLU before it where in_bn >= 0;
+                        padding is zero after batch norm and ReLU */
+    CHEX_OP_MAXPOOL, /* kernel, stride, pad of (in_bn, ReLU)(in); padding never wins */
+    CHEX_OP_AVGPOOL, /* kernel = stride, no padding, odd edges dropped, of (in_bn, ReLU)(in) */
+    CHEX_OP_JOIN,    /* out = ReLU(in_bn(in) + side): side is side_bn(side_in) or side_in itself */
+    CHEX_OP_HEAD,    /* logits = linear(global average of (in_bn, ReLU)(in)); in_bn -1: of in */
+};
+
+enum { CHEX_NET_IMAGE = -1, CHEX_NET_NONE = -1 };
+
+enum chex_param_kind {
+    CHEX_PARAM_CONV,      /* (out, in, kernel, kernel) */
+    CHEX_PARAM_BN_WEIGHT, /* gamma (channels) */
+    CHEX_PARAM_BN_BIAS,   /* beta (channels) */
+    CHEX_PARAM_FC_WEIGHT, /* (classes, features) */
+    CHEX_PARAM_FC_BIAS,   /* (classes) */
+    CHEX_PARAM_BN_MEAN,   /* running mean (channels); not trained */
+    CHEX_PARAM_BN_VAR,    /* running variance (channels), unbiased; not trained */
+};
+
+struct chex_param {
+    char name[CHEX_NET_NAME_BYTES]; /* "features.denseblock1.denselayer1.conv1.weight" */
+    enum chex_param_kind kind;
+    int dims[4]; /* row-major, dims[rank..3] are 1 */
+    int rank;
+    size_t offset, count; /* elements of the flat vector */
+};
+
+struct chex_bn {
+    char name[CHEX_NET_NAME_BYTES]; /* "features.norm0" */
+    int channels;
+    int buffer; /* the channels [0, channels) of this buffer are what it normalises */
+    int weight, bias, mean, var; /* indices into params */
+};
+
+struct chex_buffer {
+    int channels;
+    int from_op; /* the operation that first writes it */
+};
+
+struct chex_op {
+    enum chex_op_kind kind;
+    char name[CHEX_NET_NAME_BYTES]; /* for timings: "denseblock1.denselayer1.conv1" */
+    int in;                         /* buffer, or CHEX_NET_IMAGE (three channels, normalised) */
+    int in_channels;
+    int in_bn; /* index into bns, or CHEX_NET_NONE */
+    int out;   /* buffer; CHEX_NET_NONE for the head */
+    int out_first, out_channels;
+    int kernel, stride, pad;
+    int side_in, side_bn; /* JOIN */
+    int weight, bias;     /* CONV, HEAD: indices into params, or CHEX_NET_NONE */
+    size_t final_from;    /* once the backward of this op and of all later ones is done, gradient
+                             elements [final_from, param_count) are final */
+};
+
+struct chex_net {
+    const char *model; /* "densenet121" */
+    int classes;
+    struct chex_op *ops;
+    int op_count;
+    struct chex_buffer *buffers;
+    int buffer_count;
+    struct chex_bn *bns;
+    int bn_count;
+    struct chex_param *params; /* trainable ones first, in order of offset */
+    int param_total;
+    size_t param_count;    /* trainable elements */
+    size_t state_count;    /* with the running statistics */
+    float mean[3], std[3]; /* pixel normalisation: (grey / 255 - mean[c]) / std[c] */
+    float bn_eps, bn_momentum;
+};
+
+/* Names of the known networks, NULL-terminated, for the option table. */
+extern const char *const chex_net_names[];
+
+/* Builds the network with `classes` outputs. CHEX_E_USAGE for an unknown name. */
+enum chex_status chex_net_create(const char *model, int classes, struct chex_net **net_out,
+                                 struct chex_error *err);
+void chex_net_destroy(struct chex_net *net); /* NULL allowed */
+
+/* Height (= width) of every buffer for an image of size px; hw_out has buffer_count entries.
+ * CHEX_E_USAGE where the image is too small for the network, with the least size that works. */
+enum chex_status chex_net_shapes(const struct chex_net *net, int size, int *hw_out,
+                                 struct chex_error *err);
+
+/* Multiply-adds of one forward pass of one image, for GFLOP/s and the per-layer table. */
+double chex_net_macs(const struct chex_net *net, int size);
+double chex_op_macs(const struct chex_net *net, int op, int size);
+
+/* Index of a parameter by name, or -1. */
+int chex_net_find_param(const struct chex_net *net, const char *name);
+
+/* torchvision's initial values by seed: kaiming normal (densenet: fan in; resnet: fan out, ReLU
+ * gain) for convolutions, 1 and 0 for batch norms, running mean 0 and variance 1, uniform
+ * +-1/sqrt(fan in) for the linear layer's weight and for ResNet's bias (DenseNet: bias 0).
+ * state has state_count elements, each parameter in its own row-major order. */
+void chex_net_init_state(const struct chex_net *net, uint64_t seed, float *state);
+
+/* ---- for the files that build networks ---- */
+struct chex_net *chex_net_new(const char *model, int classes);
+int chex_net_add_buffer(struct chex_net *net, int channels);
+int chex_net_add_bn(struct chex_net *net, const char *name, int buffer, int channels);
+/* The op's `weight` (and `bias`) parameters are made here from `param_name`. Returns the index. */
+int chex_net_add_op(struct chex_net *net, struct chex_op op, const char *param_name);
+/* Lays the flat vector out and checks the whole; out of memory anywhere before shows here. */
+enum chex_status chex_net_finish(struct chex_net *net, struct chex_error *err);
+
+#endif
