@@ -17,7 +17,7 @@
 struct chex_checkpoint {
     char model[32];
     int classes;
-    char **class_names; /* (classes); after read one block, texts behind the pointers */
+    char **class_names; /* (classes) */
     int image_size;     /* what it was trained at */
     char *meta;         /* JSON text */
     /* (state_count) each, in row-major order; moments are NULL where there are none */

@@ -71,13 +71,10 @@ static bool files_equal(const char *a, const char *b) {
     return equal;
 }
 
-static void copy_file(const char *from, const char *to) {
-    char *data = NULL;
-    size_t n = 0;
-    BAIL_UNLESS(chex_fs_read(from, 1u << 30, &data, &n, NULL) == CHEX_OK &&
-                    chex_fs_write(to, data, n, NULL) == CHEX_OK,
-                "copy %s", from);
-    free(data);
+/* Without the fsync of chex_fs_write: there are many. */
+static void put_file(const char *to, const char *data, size_t n) {
+    FILE *f = fopen(to, "wb");
+    BAIL_UNLESS(f && fwrite(data, 1, n, f) == n && fclose(f) == 0, "%s", to);
 }
 
 static int temporaries_in(const char *folder) {
@@ -118,7 +115,7 @@ static void test_round_trip(struct chex_checkpoint *c) {
 }
 
 /* SGD has one moment; meta may be longer than an object header holds. */
-static void test_one_moment(const struct chex_checkpoint *full) {
+static void test_fewer_moments(const struct chex_checkpoint *full) {
     struct chex_error err = {0};
     struct chex_checkpoint c = *full, *back = NULL;
     struct chex_net *built = NULL;
@@ -138,6 +135,13 @@ static void test_one_moment(const struct chex_checkpoint *full) {
     chex_checkpoint_destroy(back);
     chex_net_destroy(built);
     free(meta);
+    c = *full;
+    c.moment1 = c.moment2 = NULL;
+    OK_STATUS(chex_checkpoint_write(in_dir("p.h5"), net, &c, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_checkpoint_read(in_dir("p.h5"), true, &built, &back, &err), CHEX_OK, err, NULL);
+    OK(!back->moment1 && !back->moment2, "no moments");
+    chex_checkpoint_destroy(back);
+    chex_net_destroy(built);
 }
 
 static void refuse(const char *name, const char *needle) {
@@ -148,9 +152,13 @@ static void refuse(const char *name, const char *needle) {
     OK(strstr(err.text, name) && !c && !built, "%s is named and nothing is handed out", name);
 }
 
-/* Opens a copy of a.h5 for the hand of a breaker. */
+/* Opens a copy of p.h5, which has no moments, for the hand of a breaker. */
 static hid_t broken(const char *name) {
-    copy_file(in_dir("a.h5"), in_dir(name));
+    char *data = NULL;
+    size_t n = 0;
+    BAIL_UNLESS(chex_fs_read(in_dir("p.h5"), 1u << 30, &data, &n, NULL) == CHEX_OK, "p.h5");
+    put_file(in_dir(name), data, n);
+    free(data);
     hid_t f = H5Fopen(in_dir(name), H5F_ACC_RDWR, H5P_DEFAULT);
     BAIL_UNLESS(f >= 0, "%s", name);
     return f;
@@ -171,7 +179,7 @@ static void add_dataset(hid_t file, const char *name, hid_t type, int rank, cons
 }
 
 static void test_broken(void) {
-    const char *weight = "/params/classifier.weight", *norm = "/moment2/features.norm5.weight";
+    const char *weight = "/params/classifier.weight", *norm = "/params/features.norm5.weight";
     hid_t f = broken("later.h5");
     set_int(f, "version", 2);
     H5Fclose(f);
@@ -179,16 +187,16 @@ static void test_broken(void) {
     f = broken("size.h5");
     set_int(f, "image_size", -3);
     H5Fclose(f);
-    refuse("size.h5", "image_size is -3");
+    refuse("size.h5", "image_size -3");
     f = broken("missing.h5");
     H5Ldelete(f, norm, H5P_DEFAULT);
     H5Fclose(f);
-    refuse("missing.h5", "no dataset /moment2/features.norm5.weight");
+    refuse("missing.h5", "no dataset /params/features.norm5.weight");
     f = broken("shape.h5");
     H5Ldelete(f, weight, H5P_DEFAULT);
     add_dataset(f, weight, H5T_IEEE_F32LE, 2, (hsize_t[]){3, 1023});
     H5Fclose(f);
-    refuse("shape.h5", "dataset /params/classifier.weight has shape [3,1023]");
+    refuse("shape.h5", "dataset /params/classifier.weight has shape [3,1023], expected [3,1024]");
     f = broken("type.h5");
     H5Ldelete(f, weight, H5P_DEFAULT);
     add_dataset(f, weight, H5T_IEEE_F64LE, 2, (hsize_t[]){3, 1024});
@@ -205,14 +213,13 @@ static void test_broken(void) {
     H5Fclose(f);
     refuse("group.h5", "no group /params");
     f = broken("kind.h5");
-    H5Ldelete(f, "/moment1", H5P_DEFAULT);
     add_dataset(f, "/moment1", H5T_IEEE_F32LE, 1, (hsize_t[]){3});
     H5Fclose(f);
     refuse("kind.h5", "moment1");
     f = broken("classes.h5");
     H5Adelete(f, "classes");
     H5Fclose(f);
-    refuse("classes.h5", "attribute classes");
+    refuse("classes.h5", "no attribute 'classes'");
 }
 
 static void set_text(const char *name, const char *attr, const char *text) {
@@ -231,7 +238,7 @@ static void test_foreign(void) {
     set_text("model.h5", "model", "vgg16");
     refuse("model.h5", "unknown model 'vgg16'");
     set_text("format.h5", "format", "chexnet-shard");
-    refuse("format.h5", "\"chexnet-shard\"");
+    refuse("format.h5", "its format is 'chexnet-shard'");
     set_text("meta.h5", "meta", "{\"epoch\":8}");
     refuse("meta.h5", "attribute meta is damaged");
     hid_t f = H5Fcreate(in_dir("other.h5"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
@@ -248,19 +255,19 @@ static void test_foreign(void) {
 static void test_damaged(void) {
     char *data = NULL;
     size_t n = 0;
-    hid_t f = H5Fopen(in_dir("a.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t f = H5Fopen(in_dir("p.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
     hid_t d = H5Dopen2(f, "/params/features.conv0.weight", H5P_DEFAULT);
     haddr_t at = H5Dget_offset(d);
     H5Dclose(d);
     H5Fclose(f);
-    BAIL_UNLESS(at != HADDR_UNDEF && chex_fs_read(in_dir("a.h5"), 1u << 30, &data, &n, NULL) == 0,
-                "a.h5");
+    BAIL_UNLESS(at != HADDR_UNDEF && chex_fs_read(in_dir("p.h5"), 1u << 30, &data, &n, NULL) == 0,
+                "p.h5");
     data[at + 17] ^= 4;
-    chex_fs_write(in_dir("bit.h5"), data, n, NULL);
+    put_file(in_dir("bit.h5"), data, n);
     refuse("bit.h5", "dataset /params/features.conv0.weight is damaged");
-    chex_fs_write(in_dir("cut.h5"), data, n / 2, NULL);
+    put_file(in_dir("cut.h5"), data, n / 2);
     refuse("cut.h5", "truncated");
-    chex_fs_write(in_dir("cut1.h5"), data, n - 1, NULL);
+    put_file(in_dir("cut1.h5"), data, n - 1);
     refuse("cut1.h5", "truncated");
     free(data);
 }
@@ -310,7 +317,7 @@ int main(void) {
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     struct chex_checkpoint c = sample();
     test_round_trip(&c);
-    test_one_moment(&c);
+    test_fewer_moments(&c);
     test_broken();
     test_foreign();
     test_damaged();
