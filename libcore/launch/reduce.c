@@ -245,10 +245,20 @@ void chex_reduce_destroy(struct chex_reduce *r) {
     free(r);
 }
 
+/* With the lock held: a pass that has ended must have reported everything, or we would wait for
+ * ever. */
+static void check_reported(struct chex_reduce *r, int leaf) {
+    if (leaf >= 0 && r->low[leaf] != 0 && r->error.status == CHEX_OK)
+        chex_error_set(&r->error, CHEX_E_FAIL,
+                       "logical rank %d: gradient elements [0, %zu) were not reported",
+                       r->from + leaf, r->low[leaf]);
+}
+
 float *chex_reduce_leaf(struct chex_reduce *r, int v) {
     const int leaf = v - r->from;
     pthread_mutex_lock(&r->lock);
     assert(leaf == r->filling + 1 && leaf < r->plan.leaves);
+    check_reported(r, leaf - 1);
     r->filling = leaf;
     while (r->added < r->plan.leaf_after[leaf] && r->error.status == CHEX_OK)
         pthread_cond_wait(&r->changed, &r->lock);
@@ -283,11 +293,8 @@ enum chex_status chex_reduce_finish(struct chex_reduce *r, const float **sum_out
     const double start_s = chex_clock_s();
     enum chex_status st = CHEX_OK;
     pthread_mutex_lock(&r->lock);
-    for (int i = 0; i < r->plan.leaves && r->error.status == CHEX_OK; i++)
-        if (r->low[i] != 0)
-            chex_error_set(&r->error, CHEX_E_FAIL,
-                           "logical rank %d: gradient elements [0, %zu) were not reported",
-                           r->from + i, r->low[i]);
+    assert(r->filling + 1 == r->plan.leaves);
+    check_reported(r, r->filling);
     while (!r->done && r->error.status == CHEX_OK)
         pthread_cond_wait(&r->changed, &r->lock);
     if (r->error.status != CHEX_OK) {
