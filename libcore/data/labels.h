@@ -23,7 +23,7 @@ enum { CHEX_AGE_UNKNOWN = -1 };
 struct chex_label_row {
     const char *image_id;   /* unique in the table: the file name, without folders */
     const char *path;       /* as the label file writes it, with folders if it does */
-    const char *patient_id; /* never empty; leading zeros are kept as in the file name for nih */
+    const char *patient_id; /* never empty; a bare number is padded to 8 digits, as in file names */
     int8_t *labels;         /* (class_count): 1, 0, CHEX_LABEL_UNCERTAIN, CHEX_LABEL_NOT_STATED */
     size_t line;            /* in the label file, from 1 */
     enum chex_view view;
@@ -61,7 +61,7 @@ void chex_labels_free(struct chex_label_table *table); /* NULL allowed */
 /* Names of the formats, "auto" first, NULL at the end: for option tables. */
 const char *const *chex_labels_formats(void);
 
-/* The row of an image id, or NULL. Builds an index on each call: keep the index for many. */
+/* Rows by image id. The index borrows the table: its rows must not move while it is in use. */
 struct chex_label_index;
 enum chex_status chex_label_index_create(const struct chex_label_table *table,
                                          struct chex_label_index **index_out,
