@@ -54,7 +54,8 @@ void chex_pipeline_destroy(struct chex_pipeline *p); /* NULL allowed; joins the 
 
 /* The next batch in order. After a fault the same fault comes again. A training pipeline never
  * ends: it goes on into the next epoch. An evaluation pipeline ends with batch.n = 0. A worker's
- * fault comes out here. One caller. */
+ * fault comes out here. One caller,
+ * who holds fewer batches than there are slots. */
 enum chex_status chex_pipeline_next(struct chex_pipeline *p, struct chex_ready *ready_out,
                                     struct chex_error *err);
 void chex_pipeline_release(struct chex_pipeline *p, const struct chex_ready *ready);
