@@ -24,9 +24,9 @@ ok "the job's environment comes from the fixture alone" \
     test -z "$(env | grep -E '^(OMPI|PMIX|SLURM_JOB)')"
 
 # A second cluster beside this one, stopped while a job runs.
-second=${CHEX_FIXTURE_DIR%/c}/2
+second=$scratch/2
 port=$(($(sed -n 's/^SlurmctldPort=//p' "$SLURM_CONF") + 10000))
-ok "a second cluster starts beside it" bash "$fixture" start "$second" $port
+ok "a second cluster starts beside it" bash "$fixture" start "$second" $port --owner $$
 ok "a node dies" bash "$fixture" kill-node "$second" n1
 ok "and comes back" bash "$fixture" start-node "$second" n1
 is "and runs a job" "$(SLURM_CONF=$second/slurm.conf in_job -w n1 hostname)" n1

@@ -108,8 +108,12 @@ slurm_claim() {
 slurm_end() { # status
     local status=$1 found
     trap - EXIT
-    [ ! -f "$slurm_dir/c/slurm.conf" ] || bash "$fixture" stop "$slurm_dir/c" || status=1
-    if ! found=$(bash "$fixture" left "$slurm_dir/c"); then
+    if [ -n "$slurm_inner" ]; then
+        kill -9 -- "-$slurm_inner"
+        wait "$slurm_inner"
+    fi 2>/dev/null
+    [ ! -f "$slurm_dir/slurm.conf" ] || bash "$fixture" stop "$slurm_dir" || status=1
+    if ! found=$(bash "$fixture" left "$slurm_dir"); then
         echo "not ok - processes were left behind"
         # shellcheck disable=SC2001
         sed 's/^/# /' <<<"$found"
@@ -117,9 +121,7 @@ slurm_end() { # status
         kill -9 $(cut -d' ' -f1 <<<"$found") 2>/dev/null
         status=1
     fi
-    if [ -n "${CHEX_TEST_KEEP-}" ]; then
-        echo "# kept: $slurm_dir"
-    elif ! rm -rf "$slurm_dir" || [ -e "$slurm_dir" ]; then
+    if ! rm -rf "$slurm_dir" || [ -e "$slurm_dir" ]; then
         echo "not ok - $slurm_dir was left behind"
         status=1
     fi
@@ -128,12 +130,12 @@ slurm_end() { # status
 
 slurm_fixture() {
     if [ -n "${CHEX_FIXTURE_DIR-}" ]; then
-        scratch=${CHEX_FIXTURE_DIR%/c}/s
+        scratch=$CHEX_FIXTURE_DIR/scratch
         cd "$scratch" || exit 1
         return 0
     fi
     ! without SLURM || skip_all "CHEX_TEST_WITHOUT names SLURM"
-    local reason port script environment
+    local reason port script environment status
     reason=$(bash "$fixture" check) || skip_all "no Slurm cluster here: $reason"
     slurm_tmp=${TMPDIR:-/tmp}
     [ ${#slurm_tmp} -le 40 ] && [[ $slurm_tmp = /* ]] || slurm_tmp=/tmp
@@ -142,21 +144,24 @@ slurm_fixture() {
         echo "Bail out! no free ports or $slurm_tmp cannot be written"
         exit 1
     }
-    slurm_dir=$slurm_tmp/cx$port
+    slurm_dir=$slurm_tmp/cx$port slurm_inner=
     trap 'slurm_end 1' EXIT
     trap 'slurm_end 143' TERM
     trap 'slurm_end 130' INT
     trap 'slurm_end 129' HUP
-    chmod 755 "$slurm_dir"
-    mkdir -m 1777 "$slurm_dir/s"
-    bash "$fixture" start "$slurm_dir/c" "$port" --owner $$ "$@" || {
+    bash "$fixture" start "$slurm_dir" "$port" --owner $$ "$@" || {
         echo "Bail out! the cluster does not start"
-        slurm_end 1
+        exit 1
     }
+    mkdir -m 1777 "$slurm_dir/scratch"
     mapfile -d '' environment < <(slurm_environment)
-    # In the background, so that a signal to this shell is served at once.
-    env -i "${environment[@]}" "SLURM_CONF=$slurm_dir/c/slurm.conf" \
-        "CHEX_FIXTURE_DIR=$slurm_dir/c" bash "$script" &
-    wait $!
-    slurm_end $?
+    # A group of its own, so that all of it can be ended; in the background, so that a signal to
+    # this shell is served at once.
+    setsid env -i "${environment[@]}" "SLURM_CONF=$slurm_dir/slurm.conf" \
+        "CHEX_FIXTURE_DIR=$slurm_dir" bash "$script" &
+    slurm_inner=$!
+    wait $slurm_inner
+    status=$?
+    slurm_inner=
+    slurm_end $status
 }
