@@ -249,7 +249,7 @@ static float lung_findings(const struct chest *c, int s, float x, float y, float
     }
     if (HERE(INFILTRATION)) // many small soft patches
         for (int i = 0; i < PATCHES; i++)
-            v += 52.0f * glow(radii(x, y, c->patch_x[i], c->patch_y[i], 0.024f, 0.024f));
+            v += 62.0f * glow(radii(x, y, c->patch_x[i], c->patch_y[i], 0.024f, 0.024f));
     if (HERE(MASS)) {
         float m =
             radii(x, y, c->x[MASS], c->y[MASS], 0.075f * c->size[MASS], 0.070f * c->size[MASS]);
@@ -313,7 +313,7 @@ static float lung_field(const struct chest *c, int s, float x, float y, float bo
         if (y > dome)
             air = 205.0f;
     }
-    air += (fmaxf(TISSUE, air) - air) * ramp(-0.006f, 0.006f, y - dome);
+    air += (fmaxf(body, air) - air) * ramp(-0.006f, 0.006f, y - dome);
     return body + (air - body) * inside;
 }
 
