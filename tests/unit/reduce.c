@@ -315,7 +315,7 @@ static void check_failures(void) {
     one.size = 1;
     config.count = 0;
     OK_STATUS(chex_reduce_create(&config, &reduce, &err), CHEX_E_FAIL, err, "no elements");
-    config.count = (size_t)1 << 58;
+    config.count = SIZE_MAX / 2;
     OK_STATUS(chex_reduce_create(&config, &reduce, &err), CHEX_E_RESOURCE, err, "out of memory");
     OK(reduce == NULL, "failed creations leave the output alone");
     chex_reduce_destroy(NULL);
