@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The reference engine: the definition that the fast engines are tested against. It keeps every
+ * activation, recomputes nothing cleverly and stores in row-major order, so get and set copy.
+ *
+ * Precision. fp32 and fp32-strict are the same here: fp32 storage, double sums. bf16 rounds as
+ * ref_walk.c says. fp16 needs loss scaling and belongs to the GPU.
+ */
+#include "engine/ref/engine_ref.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/engines.h"
+#include "engine/update.h"
+
+static enum chex_status ref_probe(char *text_out, size_t size, struct chex_error *err) {
+    (void)err;
+    int cpus = chex_cpu_count();
+    snprintf(text_out, size, "plain C, %d cpu%s", cpus, cpus == 1 ? "" : "s");
+    return CHEX_OK;
+}
+
+/* Zeroed memory that is counted; a failure shows as *ok false. */
+static void *take(struct chex_ref_engine *r, size_t count, size_t size, bool *ok) {
+    void *p = chex_mem_zalloc(count, size);
+    if (p)
+        r->bytes += (uint64_t)count * size;
+    else
+        *ok = false;
+    return p;
+}
+
+static size_t buffer_elements(const struct chex_ref_engine *r, int buffer) {
+    return (size_t)r->config.batch * (size_t)r->hw[buffer] * (size_t)r->hw[buffer] *
+           (size_t)r->net->buffers[buffer].channels;
+}
+
+static bool take_buffers(struct chex_ref_engine *r) {
+    const struct chex_net *net = r->net;
+    bool ok = true;
+    r->buffers = take(r, (size_t)net->buffer_count, sizeof *r->buffers, &ok);
+    r->grads = take(r, (size_t)net->buffer_count, sizeof *r->grads, &ok);
+    r->won = take(r, (size_t)net->op_count, sizeof *r->won, &ok);
+    size_t most = 0;
+    for (int i = 0; ok && i < net->buffer_count; i++) {
+        size_t count = buffer_elements(r, i);
+        most = count > most ? count : most;
+        r->buffers[i] = take(r, count, sizeof(float), &ok);
+        if (r->config.training)
+            r->grads[i] = take(r, count, sizeof(float), &ok);
+    }
+    for (int i = 0; ok && i < net->op_count; i++)
+        if (r->config.training && net->ops[i].kind == CHEX_OP_MAXPOOL)
+            r->won[i] = take(r, buffer_elements(r, net->ops[i].out), sizeof(int32_t), &ok);
+    size_t image = (size_t)r->config.image_size * (size_t)r->config.image_size * 3;
+    r->image = take(r, (size_t)r->config.batch * image, sizeof(float), &ok);
+    r->act = take(r, most, sizeof(float), &ok);
+    if (r->config.training)
+        r->dact = take(r, most, sizeof(float), &ok);
+    return ok;
+}
+
+static bool take_norms(struct chex_ref_engine *r) {
+    bool ok = true;
+    r->bns = take(r, (size_t)r->net->bn_count, sizeof *r->bns, &ok);
+    for (int i = 0; ok && i < r->net->bn_count; i++) {
+        size_t channels = (size_t)r->net->bns[i].channels;
+        r->bns[i].mean = take(r, channels, sizeof(double), &ok);
+        r->bns[i].var = take(r, channels, sizeof(double), &ok);
+        r->bns[i].inv = take(r, channels, sizeof(double), &ok);
+    }
+    return ok;
+}
+
+static bool take_vectors(struct chex_ref_engine *r) {
+    const struct chex_net *net = r->net;
+    size_t batch = (size_t)r->config.batch, classes = (size_t)net->classes, features = 1;
+    for (int i = 0; i < net->op_count; i++)
+        if (net->ops[i].kind == CHEX_OP_HEAD)
+            features = (size_t)net->ops[i].in_channels;
+    bool ok = true;
+    r->state = take(r, net->state_count, sizeof(float), &ok);
+    r->pooled = take(r, batch * features, sizeof(float), &ok);
+    r->logits = take(r, batch * classes, sizeof(float), &ok);
+    r->forward_s = take(r, (size_t)net->op_count, sizeof(double), &ok);
+    r->backward_s = take(r, (size_t)net->op_count, sizeof(double), &ok);
+    if (r->config.training) {
+        r->moment1 = take(r, net->state_count, sizeof(float), &ok);
+        r->moment2 = take(r, net->state_count, sizeof(float), &ok);
+        r->dlogits = take(r, batch * classes, sizeof(float), &ok);
+    }
+    return ok;
+}
+
+static void ref_destroy(void *self) {
+    struct chex_ref_engine *r = self;
+    if (!r)
+        return;
+    for (int i = 0; i < r->net->buffer_count; i++) {
+        if (r->buffers)
+            free(r->buffers[i]);
+        if (r->grads)
+            free(r->grads[i]);
+    }
+    for (int i = 0; r->won && i < r->net->op_count; i++)
+        free(r->won[i]);
+    for (int i = 0; r->bns && i < r->net->bn_count; i++) {
+        free(r->bns[i].mean);
+        free(r->bns[i].var);
+        free(r->bns[i].inv);
+    }
+    void *const parts[] = {r->hw,     r->state,   r->moment1,   r->moment2,   r->buffers, r->grads,
+                           r->bns,    r->won,     r->image,     r->act,       r->dact,    r->pooled,
+                           r->logits, r->dlogits, r->forward_s, r->backward_s};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        free(parts[i]);
+    chex_ref_ctx_release(&r->ctx);
+    free(r);
+}
+
+static size_t largest_weight(const struct chex_net *net) {
+    size_t most = 1;
+    for (int i = 0; i < net->param_total; i++)
+        if (net->params[i].kind == CHEX_PARAM_CONV && net->params[i].count > most)
+            most = net->params[i].count;
+    return most;
+}
+
+static enum chex_status fill(struct chex_ref_engine *r, struct chex_error *err) {
+    bool ok = true;
+    r->hw = take(r, (size_t)r->net->buffer_count, sizeof *r->hw, &ok);
+    if (ok)
+        CHEX_TRY(chex_net_shapes(r->net, r->config.image_size, r->hw, err));
+    if (!ok || !take_buffers(r) || !take_norms(r) || !take_vectors(r))
+        return chex_error_set(err, CHEX_E_RESOURCE,
+                              "engine ref: no memory for %s with %d images of %d px", r->net->model,
+                              r->config.batch, r->config.image_size);
+    size_t room = largest_weight(r->net);
+    CHEX_TRY(
+        chex_ref_ctx_init(&r->ctx, r->config.threads, r->config.precision == CHEX_BF16, room, err));
+    r->bytes += room * sizeof(double);
+    r->plain = r->ctx;
+    r->plain.bf16 = false;
+    return CHEX_OK;
+}
+
+static enum chex_status ref_create(const struct chex_engine_config *config, void **self_out,
+                                   struct chex_error *err) {
+    if (config->variant)
+        return chex_error_set(err, CHEX_E_USAGE, "engine ref has no variant '%s': expected ref",
+                              config->variant);
+    if (config->precision == CHEX_FP16)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "engine ref: precision fp16: expected bf16, fp32 or fp32-strict");
+    struct chex_ref_engine *r = chex_mem_zalloc(1, sizeof *r);
+    if (!r)
+        return chex_error_set(err, CHEX_E_RESOURCE, "engine ref: out of memory");
+    r->config = *config;
+    r->net = config->net;
+    enum chex_status st = fill(r, err);
+    if (st != CHEX_OK) {
+        ref_destroy(r);
+        return st;
+    }
+    *self_out = r;
+    return CHEX_OK;
+}
+
+static enum chex_status part_of(struct chex_ref_engine *r, enum chex_state_part part,
+                                float **vector_out, struct chex_error *err) {
+    float *vector = part == CHEX_STATE_PARAMS    ? r->state
+                    : part == CHEX_STATE_MOMENT1 ? r->moment1
+                                                 : r->moment2;
+    if (!vector)
+        return chex_error_set(err, CHEX_E_FAIL,
+                              "engine ref: no optimiser moments: it was made for inference only");
+    *vector_out = vector;
+    return CHEX_OK;
+}
+
+static enum chex_status ref_set(void *self, enum chex_state_part part, const float *state,
+                                struct chex_error *err) {
+    struct chex_ref_engine *r = self;
+    float *to = NULL;
+    CHEX_TRY(part_of(r, part, &to, err));
+    memcpy(to, state, r->net->state_count * sizeof *to);
+    return CHEX_OK;
+}
+
+static enum chex_status ref_get(void *self, enum chex_state_part part, float *state_out,
+                                struct chex_error *err) {
+    struct chex_ref_engine *r = self;
+    float *from = NULL;
+    CHEX_TRY(part_of(r, part, &from, err));
+    memcpy(state_out, from, r->net->state_count * sizeof *from);
+    return CHEX_OK;
+}
+
+static enum chex_status ref_infer(void *self, const struct chex_batch *batch, float *logits_out,
+                                  struct chex_error *err) {
+    (void)err;
+    struct chex_ref_engine *r = self;
+    chex_ref_walk_forward(r, batch, false);
+    memcpy(logits_out, r->logits, (size_t)batch->n * (size_t)r->net->classes * sizeof *logits_out);
+    return CHEX_OK;
+}
+
+static enum chex_status ref_pass(void *self, const struct chex_batch *batch, float *grad_out,
+                                 chex_grad_ready_fn ready, void *ready_arg,
+                                 struct chex_pass_result *result_out, struct chex_error *err) {
+    struct chex_ref_engine *r = self;
+    if (!r->config.training)
+        return chex_error_set(err, CHEX_E_FAIL,
+                              "engine ref: no training pass: it was made for inference only");
+    double start = chex_clock_s();
+    chex_ref_walk_forward(r, batch, true);
+    size_t count = (size_t)batch->n * (size_t)r->net->classes;
+    double loss = chex_ref_bce(r->logits, batch->labels, count, r->dlogits);
+    double middle = chex_clock_s();
+    chex_ref_walk_backward(r, batch->n, grad_out, ready, ready_arg);
+    *result_out = (struct chex_pass_result){
+        .loss = loss, .forward_s = middle - start, .backward_s = chex_clock_s() - middle};
+    return CHEX_OK;
+}
+
+struct update_loop {
+    struct chex_ref_engine *r;
+    const struct chex_update *update;
+    const float *grad;
+};
+
+static void update_item(void *arg, size_t item, int worker) {
+    (void)worker;
+    const struct update_loop *l = arg;
+    const struct chex_param *p = &l->r->net->params[item];
+    chex_update_param(l->update, l->r->net, p, l->r->state + p->offset, l->r->moment1 + p->offset,
+                      l->r->moment2 + p->offset, l->grad + p->offset);
+}
+
+static enum chex_status ref_update(void *self, const struct chex_update *update, const float *grad,
+                                   struct chex_error *err) {
+    struct chex_ref_engine *r = self;
+    if (!r->config.training)
+        return chex_error_set(err, CHEX_E_FAIL,
+                              "engine ref: no update: it was made for inference only");
+    struct update_loop l = {.r = r, .update = update, .grad = grad};
+    chex_ref_each(&r->ctx, (size_t)r->net->param_total, update_item, &l);
+    return CHEX_OK;
+}
+
+static enum chex_status ref_grad_get(void *self, const float *grad, float *out,
+                                     struct chex_error *err) {
+    (void)err;
+    const struct chex_ref_engine *r = self;
+    memcpy(out, grad, r->net->state_count * sizeof *out);
+    return CHEX_OK;
+}
+
+static const char *ref_variant(void *self) {
+    (void)self;
+    return "plain";
+}
+
+static uint64_t ref_bytes(void *self) { return ((const struct chex_ref_engine *)self)->bytes; }
+
+static void ref_op_times(void *self, double *forward_s, double *backward_s) {
+    const struct chex_ref_engine *r = self;
+    size_t bytes = (size_t)r->net->op_count * sizeof *forward_s;
+    memcpy(forward_s, r->forward_s, bytes);
+    memcpy(backward_s, r->backward_s, bytes);
+}
+
+const struct chex_engine_impl chex_engine_ref = {
+    .name = "ref",
+    .summary = "plain loops with double sums: the definition of the numerics",
+    .probe = ref_probe,
+    .create = ref_create,
+    .destroy = ref_destroy,
+    .set = ref_set,
+    .get = ref_get,
+    .infer = ref_infer,
+    .pass = ref_pass,
+    .update = ref_update,
+    .grad_get = ref_grad_get,
+    .variant = ref_variant,
+    .bytes = ref_bytes,
+    .op_times = ref_op_times,
+};

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The operations of a network, one by one, as plain loops: the definition of all numerics and the
+ * oracle of the other engines' op tests. Nothing here knows a network.
+ *
+ * Layout. A map is NHWC: channel c of pixel (i, y, x) is data[((i * h + y) * w + x) * pitch + c].
+ * pitch >= c, so a map may be the first channels, or with a shifted data pointer any run of
+ * channels, of a wider buffer. Weights are row-major (out, in, kernel, kernel) as in the files.
+ *
+ * Arithmetic. Storage is fp32, every sum is double and is rounded once, where it is stored. With
+ * ctx->bf16 the stored forward maps are rounded to bf16 (nearest, ties to even), and so are the
+ * weights of convolutions where they are used; data gradients stay fp32 until chex_ref_round_map.
+ *
+ * Errors. None: shapes are the caller's promise. Results do not depend on the number of threads.
+ */
+#ifndef CHEX_ENGINE_REF_REF_OPS_H
+#define CHEX_ENGINE_REF_REF_OPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/pool.h"
+
+struct chex_ref_map {
+    float *data;
+    int n, h, w, c;
+    int pitch; /* elements from one pixel to the next */
+};
+
+/* What every operation is given. */
+struct chex_ref_ctx {
+    struct chex_pool *pool;
+    bool bf16;
+    double *weights; /* room for the weights of one convolution, and how many elements it has */
+    size_t weight_room;
+};
+
+/* weight_room: the largest out * in * kernel * kernel that will be convolved with. Release with
+ * chex_ref_ctx_release, also after failure. */
+enum chex_status chex_ref_ctx_init(struct chex_ref_ctx *ctx, int threads, bool bf16,
+                                   size_t weight_room, struct chex_error *err);
+void chex_ref_ctx_release(struct chex_ref_ctx *ctx);
+
+/* To the nearest bf16, ties to even; NaN stays NaN. */
+float chex_ref_bf16(float x);
+static inline float chex_ref_store(const struct chex_ref_ctx *ctx, double x) {
+    return ctx->bf16 ? chex_ref_bf16((float)x) : (float)x;
+}
+
+static inline size_t chex_ref_pixels(const struct chex_ref_map *m) {
+    return (size_t)m->n * (size_t)m->h * (size_t)m->w;
+}
+static inline float *chex_ref_at(const struct chex_ref_map *m, int i, int y, int x) {
+    return m->data +
+           (((size_t)i * (size_t)m->h + (size_t)y) * (size_t)m->w + (size_t)x) * (size_t)m->pitch;
+}
+
+/* Runs fn for every item; the loop of base/pool.h with the context's pool. */
+void chex_ref_each(const struct chex_ref_ctx *ctx, size_t items, chex_pool_fn fn, void *arg);
+
+/* ---- ref_map.c: whole maps, element by element ---- */
+
+/* grey (n, h, w) in [0, 1] to three channels (grey - mean[c]) / std[c]. */
+void chex_ref_image(const struct chex_ref_ctx *ctx, const float *grey, const float mean[3],
+                    const float std[3], const struct chex_ref_map *out);
+/* In bf16 each element to bf16, in place; in fp32 nothing. */
+void chex_ref_round_map(const struct chex_ref_ctx *ctx, const struct chex_ref_map *m);
+/* to += from. */
+void chex_ref_add(const struct chex_ref_ctx *ctx, const struct chex_ref_map *from,
+                  const struct chex_ref_map *to);
+/* d = 0 where the ReLU's output `act` is not above 0: relu'(0) = 0. In place. */
+void chex_ref_relu_backward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *act,
+                            const struct chex_ref_map *d);
+
+/* ---- ref_bn.c ---- */
+
+/* y = (x - mean) * inv * gamma + beta per channel; inv = 1 / sqrt(var + eps). */
+struct chex_ref_bn {
+    const double *mean, *inv;
+    const float *gamma, *beta;
+};
+
+/* Mean and biased variance of each channel over n, h, w: two passes in double. */
+void chex_ref_bn_stats(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x, double *mean,
+                       double *var);
+/* The unbiased variance, for running statistics: var * n / (n - 1). A single value has none: 0. */
+double chex_ref_bn_unbiased(double var, size_t values);
+/* out = relu ? max(bn(x), 0) : bn(x). NaN passes the ReLU. */
+void chex_ref_bn_forward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
+                         const struct chex_ref_bn *bn, bool relu, const struct chex_ref_map *out);
+/* The mean and variance being those of x itself:
+ * dbeta = sum dy, dgamma = sum dy * xhat, dx += gamma * inv * (dy - dbeta/m - xhat * dgamma/m)
+ * with xhat = (x - mean) * inv over m = n h w values. */
+void chex_ref_bn_backward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
+                          const struct chex_ref_bn *bn, const struct chex_ref_map *dy,
+                          float *dgamma, float *dbeta, const struct chex_ref_map *dx);
+
+/* ---- ref_conv.c: square kernel, stride, zero padding; sizes are those of the maps ---- */
+
+struct chex_ref_window {
+    int kernel, stride, pad;
+};
+
+void chex_ref_conv_forward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
+                           const float *weight, struct chex_ref_window win,
+                           const struct chex_ref_map *out);
+/* dx is overwritten (fp32). */
+void chex_ref_conv_backward_data(const struct chex_ref_ctx *ctx, const struct chex_ref_map *dy,
+                                 const float *weight, struct chex_ref_window win,
+                                 const struct chex_ref_map *dx);
+/* dweight is overwritten. */
+void chex_ref_conv_backward_weight(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
+                                   const struct chex_ref_map *dy, struct chex_ref_window win,
+                                   float *dweight);
+
+/* ---- ref_pool.c ---- */
+
+/* The first maximum in row order wins, a NaN over everything; padding never wins. arg (may be
+ * NULL) gets y * w + x of the winner for each output, dense (n, out h, out w, c). */
+void chex_ref_maxpool_forward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
+                              struct chex_ref_window win, const struct chex_ref_map *out,
+                              int32_t *arg);
+void chex_ref_maxpool_backward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *dy,
+                               const int32_t *arg, struct chex_ref_window win,
+                               const struct chex_ref_map *dx); /* overwritten */
+/* kernel = stride, no padding; rows and columns past the last whole window take no part. */
+void chex_ref_avgpool_forward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
+                              int kernel, const struct chex_ref_map *out);
+void chex_ref_avgpool_backward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *dy,
+                               int kernel, const struct chex_ref_map *dx); /* overwritten */
+
+/* ---- ref_join.c ---- */
+
+/* out = max(bn(x) + s, 0), s = side_bn(side), or side where side_bn is NULL. */
+void chex_ref_join_forward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
+                           const struct chex_ref_bn *bn, const struct chex_ref_map *side,
+                           const struct chex_ref_bn *side_bn, const struct chex_ref_map *out);
+/* Its backward is chex_ref_relu_backward with act = out, then chex_ref_bn_backward to x, and to
+ * side the same or chex_ref_add. */
+
+/* ---- ref_head.c: fp32 whatever the precision; weight (classes, c), bias (classes) ---- */
+
+/* pooled (n, c) and logits (n, classes) are written. */
+void chex_ref_head_forward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
+                           const float *weight, const float *bias, int classes, float *pooled,
+                           float *logits);
+/* dx, dweight and dbias are overwritten. */
+void chex_ref_head_backward(const struct chex_ref_ctx *ctx, const float *pooled,
+                            const float *dlogits, const float *weight, int classes, float *dweight,
+                            float *dbias, const struct chex_ref_map *dx);
+
+/* ---- ref_loss.c ---- */
+
+/* Binary cross-entropy with logits, the mean over `count` values of which the masked ones (label
+ * below 0) are 0; above 0 counts as 1. dlogits may be NULL. */
+double chex_ref_bce(const float *logits, const int8_t *labels, size_t count, float *dlogits);
+
+#endif

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The op list forward and backward, one op after another.
+ *
+ * Where bf16 rounds: the normalised image, every stored buffer, relu(bn(x)) where a convolution
+ * reads it, the weights of convolutions, and a buffer's gradient once, when its sum over all
+ * readers is complete and the op that wrote the buffer takes it up. Not rounded: what pooling and
+ * the head read, the gradient of relu(bn(x)), sums, statistics, parameter gradients, the head.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "engine/ref/engine_ref.h"
+
+struct chex_ref_map chex_ref_slice(const struct chex_ref_engine *r, float *const *of, int buffer,
+                                   int n, int first, int channels) {
+    int hw = r->hw[buffer];
+    return (struct chex_ref_map){.data = of[buffer] + first,
+                                 .n = n,
+                                 .h = hw,
+                                 .w = hw,
+                                 .c = channels,
+                                 .pitch = r->net->buffers[buffer].channels};
+}
+
+static struct chex_ref_map dense(float *data, const struct chex_ref_map *like) {
+    struct chex_ref_map m = *like;
+    m.data = data;
+    m.pitch = m.c;
+    return m;
+}
+
+static struct chex_ref_map input_of(const struct chex_ref_engine *r, const struct chex_op *op,
+                                    int n) {
+    int size = r->config.image_size;
+    if (op->in == CHEX_NET_IMAGE)
+        return (struct chex_ref_map){r->image, n, size, size, 3, 3};
+    return chex_ref_slice(r, r->buffers, op->in, n, 0, op->in_channels);
+}
+
+static struct chex_ref_bn bn_of(const struct chex_ref_engine *r, int bn) {
+    const struct chex_bn *b = &r->net->bns[bn];
+    return (struct chex_ref_bn){.mean = r->bns[bn].mean,
+                                .inv = r->bns[bn].inv,
+                                .gamma = r->state + r->net->params[b->weight].offset,
+                                .beta = r->state + r->net->params[b->bias].offset};
+}
+
+/* Fills mean and inv of a batch norm from the batch, or from the running statistics. */
+static void prepare_bn(struct chex_ref_engine *r, int bn, int n, bool training) {
+    const struct chex_bn *b = &r->net->bns[bn];
+    struct chex_ref_norm *norm = &r->bns[bn];
+    if (training) {
+        struct chex_ref_map x = chex_ref_slice(r, r->buffers, b->buffer, n, 0, b->channels);
+        chex_ref_bn_stats(&r->ctx, &x, norm->mean, norm->var);
+    }
+    for (int c = 0; c < b->channels; c++) {
+        if (!training) {
+            norm->mean[c] = (double)r->state[r->net->params[b->mean].offset + (size_t)c];
+            norm->var[c] = (double)r->state[r->net->params[b->var].offset + (size_t)c];
+        }
+        norm->inv[c] = 1 / sqrt(norm->var[c] + (double)r->net->bn_eps);
+    }
+}
+
+/* What the op works on: relu(bn(input)) in r->act, or the input itself. */
+static struct chex_ref_map activated(struct chex_ref_engine *r, const struct chex_op *op, int n) {
+    struct chex_ref_map x = input_of(r, op, n);
+    if (op->in_bn < 0)
+        return x;
+    struct chex_ref_map act = dense(r->act, &x);
+    struct chex_ref_bn bn = bn_of(r, op->in_bn);
+    chex_ref_bn_forward(op->kind == CHEX_OP_CONV ? &r->ctx : &r->plain, &x, &bn, true, &act);
+    return act;
+}
+
+static struct chex_ref_window window_of(const struct chex_op *op) {
+    return (struct chex_ref_window){op->kernel, op->stride, op->pad};
+}
+
+static float *param(const struct chex_ref_engine *r, float *vector, int index) {
+    return vector + r->net->params[index].offset;
+}
+
+static void forward_join(struct chex_ref_engine *r, const struct chex_op *op, int n,
+                         const struct chex_ref_map *out) {
+    struct chex_ref_map x = input_of(r, op, n);
+    struct chex_ref_map side = chex_ref_slice(r, r->buffers, op->side_in, n, 0, op->out_channels);
+    struct chex_ref_bn bn = {0}, side_bn = {0};
+    if (op->in_bn >= 0)
+        bn = bn_of(r, op->in_bn);
+    if (op->side_bn >= 0)
+        side_bn = bn_of(r, op->side_bn);
+    chex_ref_join_forward(&r->ctx, &x, op->in_bn >= 0 ? &bn : NULL, &side,
+                          op->side_bn >= 0 ? &side_bn : NULL, out);
+}
+
+static void forward_op(struct chex_ref_engine *r, int index, int n, bool training) {
+    const struct chex_op *op = &r->net->ops[index];
+    if (op->in_bn >= 0)
+        prepare_bn(r, op->in_bn, n, training);
+    if (op->side_bn >= 0)
+        prepare_bn(r, op->side_bn, n, training);
+    struct chex_ref_map out = {0}, x = {0};
+    if (op->out >= 0)
+        out = chex_ref_slice(r, r->buffers, op->out, n, op->out_first, op->out_channels);
+    if (op->kind != CHEX_OP_JOIN)
+        x = activated(r, op, n);
+    switch (op->kind) {
+    case CHEX_OP_CONV:
+        chex_ref_conv_forward(&r->ctx, &x, param(r, r->state, op->weight), window_of(op), &out);
+        break;
+    case CHEX_OP_MAXPOOL:
+        chex_ref_maxpool_forward(&r->plain, &x, window_of(op), &out, r->won[index]);
+        chex_ref_round_map(&r->ctx, &out);
+        break;
+    case CHEX_OP_AVGPOOL: chex_ref_avgpool_forward(&r->ctx, &x, op->kernel, &out); break;
+    case CHEX_OP_JOIN: forward_join(r, op, n, &out); break;
+    case CHEX_OP_HEAD:
+        chex_ref_head_forward(&r->plain, &x, param(r, r->state, op->weight),
+                              param(r, r->state, op->bias), r->net->classes, r->pooled, r->logits);
+        break;
+    }
+}
+
+void chex_ref_walk_forward(struct chex_ref_engine *r, const struct chex_batch *batch,
+                           bool training) {
+    int size = r->config.image_size;
+    struct chex_ref_map image = {r->image, batch->n, size, size, 3, 3};
+    chex_ref_image(&r->ctx, batch->pixels, r->net->mean, r->net->std, &image);
+    for (int i = 0; i < r->net->op_count; i++) {
+        double start = chex_clock_s();
+        forward_op(r, i, batch->n, training);
+        r->forward_s[i] = chex_clock_s() - start;
+    }
+}
+
+/* Passes d, the gradient of bn(in), on to the gradient of the buffer. */
+static void backward_bn(struct chex_ref_engine *r, int bn_index, int buffer, int n, float *grad,
+                        const struct chex_ref_map *d) {
+    struct chex_ref_map to = chex_ref_slice(r, r->grads, buffer, n, 0, d->c);
+    if (bn_index < 0) {
+        chex_ref_add(&r->ctx, d, &to);
+        return;
+    }
+    const struct chex_bn *b = &r->net->bns[bn_index];
+    struct chex_ref_map x = chex_ref_slice(r, r->buffers, buffer, n, 0, d->c);
+    struct chex_ref_bn bn = bn_of(r, bn_index);
+    chex_ref_bn_backward(&r->ctx, &x, &bn, d, param(r, grad, b->weight), param(r, grad, b->bias),
+                         &to);
+}
+
+/* The gradient of the op's own input (after batch norm and ReLU) and of its parameters. */
+static void backward_core(struct chex_ref_engine *r, int index, const struct chex_ref_map *x,
+                          const struct chex_ref_map *dy, float *grad,
+                          const struct chex_ref_map *dx) {
+    const struct chex_op *op = &r->net->ops[index];
+    switch (op->kind) {
+    case CHEX_OP_CONV:
+        chex_ref_conv_backward_weight(&r->ctx, x, dy, window_of(op), param(r, grad, op->weight));
+        if (op->in >= 0)
+            chex_ref_conv_backward_data(&r->ctx, dy, param(r, r->state, op->weight), window_of(op),
+                                        dx);
+        break;
+    case CHEX_OP_MAXPOOL:
+        chex_ref_maxpool_backward(&r->ctx, dy, r->won[index], window_of(op), dx);
+        break;
+    case CHEX_OP_AVGPOOL: chex_ref_avgpool_backward(&r->ctx, dy, op->kernel, dx); break;
+    case CHEX_OP_HEAD:
+        chex_ref_head_backward(&r->ctx, r->pooled, r->dlogits, param(r, r->state, op->weight),
+                               r->net->classes, param(r, grad, op->weight),
+                               param(r, grad, op->bias), dx);
+        break;
+    case CHEX_OP_JOIN: break;
+    }
+}
+
+static void backward_join(struct chex_ref_engine *r, const struct chex_op *op, int n,
+                          const struct chex_ref_map *dy, float *grad) {
+    struct chex_ref_map out =
+        chex_ref_slice(r, r->buffers, op->out, n, op->out_first, op->out_channels);
+    struct chex_ref_map d = dense(r->dact, dy);
+    memset(d.data, 0, chex_ref_pixels(&d) * (size_t)d.c * sizeof *d.data);
+    chex_ref_add(&r->ctx, dy, &d);
+    chex_ref_relu_backward(&r->ctx, &out, &d);
+    backward_bn(r, op->in_bn, op->in, n, grad, &d);
+    backward_bn(r, op->side_bn, op->side_in, n, grad, &d);
+}
+
+static void backward_op(struct chex_ref_engine *r, int index, int n, float *grad) {
+    const struct chex_op *op = &r->net->ops[index];
+    struct chex_ref_map dy = {0};
+    if (op->out >= 0) {
+        dy = chex_ref_slice(r, r->grads, op->out, n, op->out_first, op->out_channels);
+        chex_ref_round_map(&r->ctx, &dy);
+    }
+    if (op->kind == CHEX_OP_JOIN) {
+        backward_join(r, op, n, &dy, grad);
+        return;
+    }
+    struct chex_ref_map x = activated(r, op, n);
+    struct chex_ref_map dx = dense(r->dact, &x);
+    backward_core(r, index, &x, &dy, grad, &dx);
+    if (op->in < 0)
+        return;
+    if (op->in_bn >= 0)
+        chex_ref_relu_backward(&r->ctx, &x, &dx);
+    backward_bn(r, op->in_bn, op->in, n, grad, &dx);
+}
+
+/* The second part of the gradient vector: what the running statistics move towards. */
+static void write_statistics(const struct chex_ref_engine *r, int n, float *grad) {
+    for (int i = 0; i < r->net->bn_count; i++) {
+        const struct chex_bn *b = &r->net->bns[i];
+        size_t values = (size_t)n * (size_t)r->hw[b->buffer] * (size_t)r->hw[b->buffer];
+        for (int c = 0; c < b->channels; c++) {
+            param(r, grad, b->mean)[c] = (float)r->bns[i].mean[c];
+            param(r, grad, b->var)[c] = (float)chex_ref_bn_unbiased(r->bns[i].var[c], values);
+        }
+    }
+}
+
+void chex_ref_walk_backward(struct chex_ref_engine *r, int n, float *grad, chex_grad_ready_fn ready,
+                            void *ready_arg) {
+    const struct chex_net *net = r->net;
+    for (int i = 0; i < net->buffer_count; i++) {
+        struct chex_ref_map g = chex_ref_slice(r, r->grads, i, n, 0, net->buffers[i].channels);
+        memset(g.data, 0, chex_ref_pixels(&g) * (size_t)g.c * sizeof *g.data);
+    }
+    write_statistics(r, n, grad);
+    if (ready)
+        ready(ready_arg, net->param_count, net->state_count);
+    size_t end = net->param_count;
+    for (int i = net->op_count - 1; i >= 0; i--) {
+        double start = chex_clock_s();
+        backward_op(r, i, n, grad);
+        r->backward_s[i] = chex_clock_s() - start;
+        if (ready && net->ops[i].final_from < end)
+            ready(ready_arg, net->ops[i].final_from, end);
+        end = net->ops[i].final_from;
+    }
+}
