@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "eval/predictions.h"
 
-#include <errno.h>
 #include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/units.h"
-#include "eval/csv.h"
+#include "data/csv.h"
+#include "eval/textfile.h"
 
 /* 2^23 rows of some hundred bytes; a larger file is not one of these tables. */
 static const uint64_t FILE_LIMIT_BYTES = UINT64_C(4) << 30;
@@ -65,7 +64,7 @@ void chex_predictions_destroy(struct chex_predictions *p) {
 static void put_column(FILE *f, const char *prefix, const char *class_name) {
     char *name = chex_fs_format("%s%s", prefix, class_name);
     putc(',', f);
-    chex_csv_put(f, name ? name : "");
+    chex_put_csv(f, name ? name : "");
     free(name);
 }
 
@@ -78,9 +77,9 @@ static void write_table(FILE *f, const struct chex_predictions *p) {
     putc('\n', f);
     for (size_t i = 0; i < p->rows; i++) {
         const size_t at = i * (size_t)p->classes;
-        chex_csv_put(f, p->image_id[i]);
+        chex_put_csv(f, p->image_id[i]);
         putc(',', f);
-        chex_csv_put(f, p->patient_id && p->patient_id[i] ? p->patient_id[i] : "");
+        chex_put_csv(f, p->patient_id && p->patient_id[i] ? p->patient_id[i] : "");
         for (int c = 0; c < p->classes; c++)
             fprintf(f, ",%d", p->label[at + (size_t)c]);
         for (int c = 0; c < p->classes; c++)
@@ -91,26 +90,10 @@ static void write_table(FILE *f, const struct chex_predictions *p) {
 
 enum chex_status chex_predictions_write(const char *path, const struct chex_predictions *p,
                                         struct chex_error *err) {
-    char *temp = chex_fs_temp_name(path);
-    if (!temp)
-        return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", path);
-    enum chex_status st = CHEX_OK;
-    FILE *f = fopen(temp, "we");
-    if (!f) {
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot create %s", temp);
-        goto out;
-    }
-    write_table(f, p);
-    bool bad = ferror(f) != 0;
-    if (fclose(f) != 0 || bad) {
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", temp);
-        unlink(temp);
-        goto out;
-    }
-    st = chex_fs_commit(temp, path, err);
-out:
-    free(temp);
-    return st;
+    struct chex_textfile t;
+    CHEX_TRY(chex_textfile_open(path, &t, err));
+    write_table(t.f, p);
+    return chex_textfile_close(&t, CHEX_OK, err);
 }
 
 /* ---- reading ---- */
@@ -319,15 +302,11 @@ enum chex_status chex_predictions_read(const char *path, struct chex_predictions
     CHEX_TRY(chex_fs_read(path, FILE_LIMIT_BYTES, &text, &size, err));
     struct chex_csv csv;
     struct columns columns = {0};
-    chex_csv_init(&csv, path, text);
+    chex_csv_init(&csv, path, text, size);
     size_t lines = 1;
     for (size_t i = 0; i < size; i++)
         lines += text[i] == '\n';
-    enum chex_status st = CHEX_OK;
-    if (memchr(text, '\0', size))
-        st = chex_error_set(err, CHEX_E_DATA, "%s: not a text file (it holds a zero byte)", path);
-    if (st == CHEX_OK)
-        st = read_header(&csv, &columns, err);
+    enum chex_status st = read_header(&csv, &columns, err);
     if (st == CHEX_OK)
         st = read_rows(&csv, &columns, lines, p_out, err);
     columns_release(&columns);

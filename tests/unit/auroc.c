@@ -6,8 +6,7 @@
 
 #include "base/fs.h"
 #include "base/rng.h"
-#include "base/units.h"
-#include "eval/csv.h"
+#include "data/csv.h"
 #include "tap.h"
 
 enum { MAX = 600 };
@@ -68,14 +67,16 @@ static void test_pairs(void) {
 static void test_recorded(void) {
     struct chex_error err = {0};
     char *scores = NULL, *expected = NULL;
+    size_t ssize = 0, esize = 0;
     BAIL_UNLESS(
-        chex_fs_read(TEST_DATA "/eval/scores.csv", 1 << 20, &scores, NULL, &err) == CHEX_OK &&
-            chex_fs_read(TEST_DATA "/eval/expected.csv", 1 << 20, &expected, NULL, &err) == CHEX_OK,
+        chex_fs_read(TEST_DATA "/eval/scores.csv", 1 << 20, &scores, &ssize, &err) == CHEX_OK &&
+            chex_fs_read(TEST_DATA "/eval/expected.csv", 1 << 20, &expected, &esize, &err) ==
+                CHEX_OK,
         "%s", err.text);
     struct chex_csv sc, ec;
     bool more;
-    chex_csv_init(&sc, "scores.csv", scores);
-    chex_csv_init(&ec, "expected.csv", expected);
+    chex_csv_init(&sc, "scores.csv", scores, ssize);
+    chex_csv_init(&ec, "expected.csv", expected, esize);
     chex_csv_next(&sc, &more, &err);
     chex_csv_next(&sc, &more, &err);
     chex_csv_next(&ec, &more, &err);

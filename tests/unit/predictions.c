@@ -97,8 +97,8 @@ static void test_refusals(void) {
         {"image_id,y_A,p_A\ni,1,\n", "line 2, column p_A: ''"},
         {"image_id,y_A,p_A\n,1,0.5\n", "line 2: image_id is empty"},
         {"image_id,y_A,p_A\ni,1,0.5\nj,1,0.5\ni,0,0.1\n", "line 4: image i stands on line 2 too"},
-        {"image_id,y_A,p_A\n\"i,1,0.5\n", "line 2, column 1: the quote does not close"},
-        {"image_id,y_A,p_A\n\"i\"x,1,0.5\n", "line 2, column 1: text behind the closing quote"},
+        {"image_id,y_A,p_A\n\"i,1,0.5\n", "line 2, column 1: a quote opens here"},
+        {"image_id,y_A,p_A\n\"i\"x,1,0.5\n", "line 2, column 1: text behind a closing quote"},
     };
     struct chex_error err;
     struct chex_predictions *p;
@@ -109,7 +109,7 @@ static void test_refusals(void) {
     }
     static const char zero[] = "image_id,y_A,p_A\0\ni,1,0.5\n";
     chex_fs_write(path, zero, sizeof zero - 1, &err);
-    OK_STATUS(chex_predictions_read(path, &p, &err), CHEX_E_DATA, err, "zero byte");
+    OK_STATUS(chex_predictions_read(path, &p, &err), CHEX_E_DATA, err, "a NUL byte");
     OK_STATUS(chex_predictions_read("/nowhere/p.csv", &p, &err), CHEX_E_DATA, err, "cannot open");
 }
 
