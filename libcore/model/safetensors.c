@@ -41,6 +41,8 @@ struct tensor_file {
     uint64_t body_bytes;
     struct tensor *tensors;
     size_t tensor_count;
+    const char *extra; /* the first of extra_count tensors that are no parameters */
+    size_t extra_count;
 };
 
 static const struct {
@@ -349,10 +351,8 @@ static enum chex_status load_tensor(const struct tensor_file *f, const struct te
 }
 
 /* found[i]: the tensor for parameter i of the network, or NULL. */
-static enum chex_status match(const struct tensor_file *f, const struct chex_net *net,
+static enum chex_status match(struct tensor_file *f, const struct chex_net *net,
                               const struct tensor **found, struct chex_error *err) {
-    const char *extra = NULL;
-    size_t extra_count = 0;
     for (size_t i = 0; i < f->tensor_count; i++) {
         const struct tensor *t = &f->tensors[i];
         char name[2 * CHEX_NET_NAME_BYTES];
@@ -363,13 +363,10 @@ static enum chex_status match(const struct tensor_file *f, const struct chex_net
         if (at >= 0) {
             found[at] = t;
         } else if (!strstr(t->name, "num_batches_tracked")) {
-            extra = extra ? extra : t->name;
-            extra_count++;
+            f->extra = f->extra ? f->extra : t->name;
+            f->extra_count++;
         }
     }
-    if (extra_count)
-        chex_warn("%s: %zu tensors are no parameters of %s and are left out, the first is '%.100s'",
-                  f->path, extra_count, net->model, extra);
     return CHEX_OK;
 }
 
@@ -411,6 +408,9 @@ enum chex_status chex_safetensors_read(const char *path, const struct chex_net *
         st = match(&f, net, found, err);
     if (st == CHEX_OK)
         st = load_all(&f, net, found, fresh, &head, err);
+    if (st == CHEX_OK && f.extra_count)
+        chex_warn("%s: %zu tensors are no parameters of %s and are left out, the first is '%.100s'",
+                  path, f.extra_count, net->model, f.extra);
     if (st == CHEX_OK) {
         memcpy(state, fresh, net->state_count * sizeof *fresh);
         *head_loaded_out = head;
