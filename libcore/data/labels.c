@@ -302,18 +302,19 @@ static void first_line(const char *text, char *out, size_t size) {
     out[n] = '\0';
 }
 
-static enum chex_status not_known(const char *path, const char *line, struct chex_error *err) {
-    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
-        if (strstr(line, foreign[i].holds))
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: line 1: this is %s, expected one of: nih (%s); list (%s)",
-                                  path, foreign[i].name, chex_label_format_nih.expects,
-                                  chex_label_format_list.expects);
+static enum chex_status not_known(const char *path, const char *what, struct chex_error *err) {
     return chex_error_set(err, CHEX_E_DATA,
-                          "%s: line 1: '%.40s...' is no label file of a known kind, expected one "
-                          "of: nih (%s); list (%s)",
-                          path, line, chex_label_format_nih.expects,
+                          "%s: line 1: this is %s, expected one of: nih (%s); "
+                          "list (%s)",
+                          path, what, chex_label_format_nih.expects,
                           chex_label_format_list.expects);
+}
+
+static enum chex_status unknown_name(const char *name, struct chex_error *err) {
+    char known[128] = "auto";
+    for (int i = 0, at = 4; i < FORMATS; i++)
+        at += snprintf(known + at, sizeof known - (size_t)at, ", %s", formats[i]->name);
+    return chex_error_set(err, CHEX_E_USAGE, "label format '%s', expected one of: %s", name, known);
 }
 
 static enum chex_status choose(const char *path, const char *text, const char *name, char *why,
@@ -321,6 +322,9 @@ static enum chex_status choose(const char *path, const char *text, const char *n
                                struct chex_error *err) {
     char line[4096];
     first_line(text, line, sizeof line);
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
+        if (strstr(line, foreign[i].holds))
+            return not_known(path, foreign[i].name, err);
     bool automatic = !name || !strcmp(name, "auto");
     for (int i = 0; i < FORMATS; i++) {
         bool named = !automatic && !strcmp(formats[i]->name, name);
@@ -331,12 +335,9 @@ static enum chex_status choose(const char *path, const char *text, const char *n
         *format_out = formats[i];
         return CHEX_OK;
     }
-    if (automatic)
-        return not_known(path, line, err);
-    char known[128] = "auto";
-    for (int i = 0, at = 4; i < FORMATS; i++)
-        at += snprintf(known + at, sizeof known - (size_t)at, ", %s", formats[i]->name);
-    return chex_error_set(err, CHEX_E_USAGE, "label format '%s', expected one of: %s", name, known);
+    if (!automatic)
+        return unknown_name(name, err);
+    return not_known(path, "no label file of a known kind", err);
 }
 
 enum chex_status chex_labels_load(const char *path, const char *format,

@@ -33,13 +33,12 @@ struct chex_phantom_case {
 /* The facts of image `index`. A patient has 1 to 4 images. */
 void chex_phantom_case(uint64_t seed, uint64_t index, struct chex_phantom_case *out);
 
-/* The pixels of image `index`, (size, size). CHEX_E_RESOURCE for lack of memory, CHEX_E_USAGE for a
- * size out of range. */
+/* The pixels of image `index`, (size, size). CHEX_E_USAGE for a size out of range. */
 enum chex_status chex_phantom_draw(uint64_t seed, uint64_t index, int size, uint8_t *pixels,
                                    struct chex_error *err);
 
 struct chex_phantom_options {
-    const char *dir; /* made if it is missing; must be empty or hold no images/ and labels.csv */
+    const char *dir; /* made if it is missing; must not hold images/ or labels.csv */
     uint64_t count;  /* 1 .. 10 million */
     int size;
     uint64_t seed;
@@ -49,7 +48,8 @@ struct chex_phantom_options {
     void *progress_arg;
 };
 
-/* Writes dir/images/NNNNNNNN_NNN.png and, last, dir/labels.csv in the NIH's columns. */
+/* Writes dir/images/NNNNNNNN_NNN.png and, last, dir/labels.csv in the NIH's columns. CHEX_E_USAGE
+ * for options out of range or a set that is there already. After a failure no image stays. */
 enum chex_status chex_phantom_write(const struct chex_phantom_options *options,
                                     struct chex_error *err);
 

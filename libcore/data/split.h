@@ -17,7 +17,7 @@
 #include "data/labels.h"
 
 /* A row that no list names, with official lists: it goes nowhere. */
-enum { CHEX_SPLIT_UNUSED = CHEX_SPLIT_COUNT };
+#define CHEX_SPLIT_UNUSED CHEX_SPLIT_COUNT
 
 struct chex_fractions {
     double train, val, test;
@@ -40,9 +40,9 @@ enum chex_status chex_split_by_patient(const struct chex_label_table *table,
                                        enum chex_split *split_out, struct chex_error *err);
 
 struct chex_split_lists {
-    /* NULL: train_val_list.txt and test_list.txt beside the label file; val NULL: cut from the
-     * train list by patient. An explicit train without test leaves no test split, and the other
-     * way about. */
+    /* All NULL: train_val_list.txt and test_list.txt beside the label file. Otherwise those that
+     * are given and no others, so that without `test` there is no test split; val needs train. val
+     * NULL: cut from the train list by patient. */
     const char *train, *val, *test;
     /* The part of the train list to cut for validation: val / (train + val). */
     struct chex_fractions fractions;
@@ -58,7 +58,8 @@ struct chex_split_report {
 };
 
 /* CHEX_E_DATA: no list found, a name twice in one list or in two, a patient in two lists (how many
- * and the first), an empty split; a rejected list names its line. *report_out may be NULL. */
+ * and the first), a list of which the table holds nothing, an empty
+ * split. *report_out may be NULL. */
 enum chex_status chex_split_official(const struct chex_label_table *table,
                                      const struct chex_split_lists *lists,
                                      enum chex_split *split_out,
