@@ -21,7 +21,8 @@ enum {
     MARGIN = 14,
 };
 
-/* Colours for both schemes. Inside report.html the rules hold for the page too, hence the names. */
+/* Colours for both schemes. Inside report.html the rules hold for the page too, hence the names;
+ * cxo stands alone because what <use> repeats has no ancestors for a selector to look at. */
 static const char style[] =
     "<style>\n"
     ".cx{font-family:system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;font-size:11px;"
@@ -30,7 +31,7 @@ static const char style[] =
     ".cx .bg{fill:var(--bg)}.cx .f{fill:none;stroke:var(--line)}\n"
     ".cx .g{stroke:var(--line);stroke-dasharray:1 3}\n"
     ".cx .d{stroke:var(--mut);stroke-dasharray:5 4}\n"
-    ".cx .o{fill:none;stroke:var(--ghost);stroke-width:.7;opacity:.55}\n"
+    ".cxo{fill:none;stroke:var(--ghost);stroke-width:.7;opacity:.55}\n"
     ".cx .c{fill:none;stroke:var(--acc);stroke-width:2;stroke-linejoin:round}\n"
     ".cx .p{fill:var(--acc)}\n"
     "@media (prefers-color-scheme:dark){.cx{--fg:#e6edf3;--mut:#9aa7b4;--line:#3a4653;--bg:#10161d;"
@@ -125,15 +126,11 @@ static void class_line(const struct chex_class_score *k, char *buf, size_t size)
                  k->interval.high);
 }
 
-static void put_legend(FILE *to, const struct chex_scores *s, int y, const char *const lines[][2],
-                       size_t count) {
-    char mean[64];
-    snprintf(mean, sizeof mean, "mean AUROC %.3f, %d of %d classes", s->mean, s->defined,
-             s->classes);
-    put_title(to, "Legend", mean);
-    for (size_t i = 0; i < count; i++, y += 26)
+static void put_legend(FILE *to, const char *subtitle, const char *const lines[][2], size_t count) {
+    put_title(to, "Legend", subtitle);
+    for (size_t i = 0; i < count; i++)
         fprintf(to, "<g transform=\"translate(-26 %d)\">%s<text x=\"32\" y=\"4\">%s</text></g>\n",
-                y, lines[i][0], lines[i][1]);
+                12 + (int)i * 26, lines[i][0], lines[i][1]);
 }
 
 static enum chex_status make_curves(const struct chex_scores *s, struct chex_roc **roc,
@@ -148,7 +145,7 @@ enum chex_status chex_svg_roc(FILE *to, const struct chex_report *r, bool file,
                               struct chex_error *err) {
     static const char *const legend[][2] = {
         {"<path class=\"c\" d=\"M0 0H24\"/>", "the class of the panel"},
-        {"<path class=\"o\" style=\"stroke-width:1.4;opacity:1\" d=\"M0 0H24\"/>",
+        {"<path class=\"cxo\" style=\"stroke-width:1.4;opacity:1\" d=\"M0 0H24\"/>",
          "the other classes"},
         {"<path class=\"d\" d=\"M0 0H24\"/>", "chance"},
         {"<text class=\"m\" x=\"4\" y=\"4\">x</text>", "false positive rate"},
@@ -171,7 +168,7 @@ enum chex_status chex_svg_roc(FILE *to, const struct chex_report *r, bool file,
     fputs("<defs><g id=\"cx-all\">\n", to);
     for (int c = 0; c < s->classes; c++)
         if (roc[c])
-            put_curve(to, "o", roc[c], 2);
+            put_curve(to, "cxo", roc[c], 2);
     fputs("</g></defs>\n", to);
     for (int c = 0; c < s->classes; c++) {
         open_panel(to, c, cells);
@@ -184,7 +181,8 @@ enum chex_status chex_svg_roc(FILE *to, const struct chex_report *r, bool file,
         fputs("</g>\n", to);
     }
     open_panel(to, cells - 1, cells);
-    put_legend(to, s, 12, legend, sizeof legend / sizeof legend[0]);
+    snprintf(line, sizeof line, "mean AUROC %.3f, %d of %d", s->mean, s->defined, s->classes);
+    put_legend(to, line, legend, sizeof legend / sizeof legend[0]);
     fputs("</g>\n</svg>\n", to);
 out:
     for (int c = 0; c < s->classes; c++)
@@ -260,7 +258,7 @@ enum chex_status chex_svg_reliability(FILE *to, const struct chex_report *r,
     static const char *const legend[][2] = {
         {"<path class=\"c\" style=\"stroke-width:1.2\" d=\"M0 0H24\"/><circle class=\"p\" r=\"3\" "
          "cx=\"12\"/>",
-         "a tenth of the images"},
+         "predictions in order"},
         {"<path class=\"d\" d=\"M0 0H24\"/>", "calibrated"},
         {"<text class=\"m\" x=\"4\" y=\"4\">x</text>", "mean predicted"},
         {"<text class=\"m\" x=\"4\" y=\"4\">y</text>", "share of positives"},
@@ -281,7 +279,7 @@ enum chex_status chex_svg_reliability(FILE *to, const struct chex_report *r,
         double top = axis_top(bins, count), mean = 0;
         for (int b = 0; b < count; b++)
             mean += bins[b].score / count;
-        snprintf(line, sizeof line, "predicted %.3g, observed %.3g", mean,
+        snprintf(line, sizeof line, "predicted %.2g, observed %.2g", mean,
                  k->count ? (double)k->positives / (double)k->count : 0.0);
         open_panel(to, c, cells);
         put_title(to, s->per_class[c].name, line);
@@ -291,7 +289,7 @@ enum chex_status chex_svg_reliability(FILE *to, const struct chex_report *r,
         fputs("</g>\n", to);
     }
     open_panel(to, cells - 1, cells);
-    put_legend(to, s, 12, legend, sizeof legend / sizeof legend[0]);
+    put_legend(to, "dots: tenths of the images", legend, sizeof legend / sizeof legend[0]);
     fputs("</g>\n</svg>\n", to);
     return CHEX_OK;
 }
