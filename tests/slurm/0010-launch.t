@@ -47,11 +47,8 @@ $probe info >body
 END
 timeout 60 sbatch -W -N1 -n2 -c2 -o out.batch script >err 2>&1
 is "sbatch -c 2: the tasks of a plain srun have one CPU, and the note says the cure" \
-    "$(grep -c '"cpu_count": 1,.*is 2: srun needs -c or SRUN_CPUS_PER_TASK' plain)" 2 ||
-    diag_file plain out.batch err
-[ "$(nproc)" -lt 2 ] ||
-    is "with the cure they have two" "$(grep -c '"cpu_count": 2,.*"note": ""' told)" 2 ||
-    diag_file told out.batch
+    "$(grep -c '"cpu_count": 1,.*is 2: srun needs -c or SRUN_CPUS_PER_TASK' plain)" 2
+is "with the cure there is none" "$(grep -c '"note": ""' told)" 2
 like "the batch script itself is a single process" "$(cat body)" '"method": "single"'
 
 job --mpi=none -n2 "$probe" info

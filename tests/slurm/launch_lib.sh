@@ -16,7 +16,8 @@ job() {
 
 # all TEXT COUNT PATTERN: the job ended well and printed COUNT lines, each with PATTERN.
 all() {
-    is "$1" "$rc $(wc -l <out) $(grep -c "$3" out)" "0 $2 $2" || diag_file out err
+    is "$1" "$rc $(wc -l <out) $(grep -c "$3" out)" "0 $2 $2"
+    [ "$rc" = 0 ] || diag_file out err
 }
 
 good='"right": true, "synchronised": true'
