@@ -80,7 +80,6 @@ static void plan_views(struct run *r) {
 
 static enum chex_status prepare(struct run *r, struct chex_error *err) {
     const size_t batch = (size_t)r->engine->config.batch, px = (size_t)r->image_px;
-    plan_views(r);
     r->crops = chex_mem_alloc_aligned(batch * px * px, sizeof *r->crops);
     r->logits = chex_mem_zalloc(batch * (size_t)r->classes, sizeof *r->logits);
     r->sums = chex_mem_zalloc(batch * ((size_t)r->classes + 1), sizeof *r->sums);
@@ -197,6 +196,7 @@ static enum chex_status run_rows(struct run *r, size_t from, size_t to, bool sho
                                  struct chex_error *err) {
     if (from == to)
         return CHEX_OK; /* more ranks than rows */
+    plan_views(r);
     const struct chex_pipeline_config config = {.set = r->set,
                                                 .image_size = r->source_px,
                                                 .batch = r->engine->config.batch,
