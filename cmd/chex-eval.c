@@ -2,6 +2,7 @@
  *
  * chex-eval: a checkpoint and a split of shards to AUROCs with intervals.
  */
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -149,7 +150,7 @@ static enum chex_status print_results(const struct settings *s, const struct che
         json_decref(o);
     }
     if (fflush(stdout) != 0)
-        return chex_error_set(err, CHEX_E_ENV, "cannot write to stdout");
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot write to stdout");
     return CHEX_OK;
 }
 
@@ -185,6 +186,8 @@ static enum chex_status report_on(const struct settings *s, int threads, const c
                                               .pool = pool};
     if (st == CHEX_OK)
         st = chex_scores_create(table, &config, &scores, err);
+    if (st == CHEX_E_DATA)
+        chex_error_prefix(err, st, "%s", title);
     if (st == CHEX_OK)
         st = read_published(s, scores, &published, err);
     const struct chex_report report = {scores, published, title, provenance};
@@ -214,8 +217,6 @@ static enum chex_status run_score(const struct settings *s, struct chex_error *e
             ? report_on(s, s->threads ? (int)s->threads : chex_cpu_count(), title, provenance,
                         table, false, err)
             : chex_error_set(err, CHEX_E_DATA, "--predictions: the name is no UTF-8 text");
-    if (st == CHEX_E_DATA)
-        chex_error_prefix(err, st, "%s", s->predictions);
     json_decref(provenance);
     free(title);
     chex_predictions_destroy(table);
