@@ -10,6 +10,7 @@ const char *const chex_precision_names[] = {"bf16", "fp32", "fp32-strict", "fp16
 const char *const chex_optim_names[] = {"adam", "adamw", "sgd", "lars", NULL};
 
 const struct chex_engine_impl *const chex_engines[] = {
+    &chex_engine_cpu,
     &chex_engine_ref,
     NULL,
 };

@@ -43,8 +43,9 @@ static json_t *record_json(const struct rank_record *r) {
 enum chex_status chex_session_write_ranks(struct chex_session *s, struct chex_error *err) {
     struct rank_record mine;
     void *all = NULL;
+    size_t bytes;
     fill(s, &mine);
-    CHEX_TRY(chex_coll_gather_var(s->world.coll, &mine, sizeof mine, &all, NULL, NULL, err));
+    CHEX_TRY(chex_coll_gather_var(s->world.coll, &mine, sizeof mine, &all, NULL, &bytes, err));
     enum chex_status st = CHEX_OK;
     if (s->rank == 0) {
         json_t *ranks = json_array();

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/units.h"
+#include "eval/run.h"
 #include "model/safetensors.h"
 #include "train/session.h"
 
@@ -86,9 +87,8 @@ static enum chex_status open_data(struct chex_session *s, struct chex_error *err
     CHEX_TRY(chex_set_rows(c->data_dir, CHEX_VAL, &val_rows, err));
     if (val_rows == 0)
         return CHEX_OK;
-    size_t n = (size_t)s->size, r = (size_t)s->rank;
-    return chex_set_open(c->data_dir, CHEX_VAL, val_rows * r / n, val_rows * (r + 1) / n, &s->val,
-                         err);
+    chex_eval_rows(val_rows, s->rank, s->size, &first, &end);
+    return chex_set_open(c->data_dir, CHEX_VAL, first, end, &s->val, err);
 }
 
 enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_error *err) {

@@ -12,6 +12,7 @@
 SOURCE=${CHEX_TEST_SOURCE:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}
 BUILD=${CHEX_TEST_BUILD:-$SOURCE/build/debug}
 KEEP=${CHEX_TEST_KEEP:-}
+WITHOUT=${CHEX_TEST_WITHOUT:-}
 while IFS= read -r name; do
     case $name in
     CHEX_* | SLURM_* | PMIX_* | PMI_* | OMPI_*) unset "$name" ;;
@@ -106,6 +107,10 @@ skip() {
         echo "ok $TESTS # SKIP $1"
     done
 }
+# without NAME: whether CHEX_TEST_WITHOUT (SLURM,PMIX,LMOD,PYTHON,VALGRIND) takes NAME away.
+without() { [[ ,$WITHOUT, == *,"$1",* ]]; }
+# require NAME: skips the script where it is taken away.
+require() { ! without "$1" || skip_all "CHEX_TEST_WITHOUT names $1"; }
 # need COMMAND...: skips the script where a command is missing.
 need() {
     local c

@@ -10,8 +10,8 @@ set -u
 usage() {
     cat <<'END'
 usage: fixture.sh check                      0, or 77 and one line that says why it cannot run here
-       fixture.sh start DIR PORT [OPTION...] starts the cluster with all its files in DIR (new) and
-                                             ports PORT to PORT+2 of 127.0.0.1
+       fixture.sh start DIR PORT [OPTION...] starts the cluster with all its files in DIR (new or
+                                             empty) and ports PORT to PORT+2 of 127.0.0.1
        fixture.sh stop DIR                   ends everything and removes DIR
        fixture.sh kill-node DIR NODE         NODE (n0 or n1) loses power
        fixture.sh start-node DIR NODE        and comes back
@@ -20,7 +20,7 @@ options of start:
   --set KEY=VALUE    a line of slurm.conf, in place of the fixture's own line of that KEY
   --fragment FILE    lines to append to slurm.conf
   --plugstack LINE   a line of plugstack.conf, such as 'required /path/plugin.so'
-  --owner PID        stop as soon as that process is gone
+  --owner PID        stop, and end what else has its SLURM_CONF, when that process is gone
 Then: export SLURM_CONF=DIR/slurm.conf
 END
 }
@@ -54,12 +54,19 @@ check() {
     rm -rf "$probe"
 }
 
+# A zombie counts as gone: process 1 of a container may be slow to collect it.
+alive() {
+    local stat
+    read -r stat 2>/dev/null <"/proc/$1/stat" || return 1
+    [[ $stat != *") Z "* ]]
+}
+
 # Waits up to 5 s until none of the given processes exists.
 await_end() {
     local pid tries
     for ((tries = 0; tries < 100; tries++)); do
         for pid; do
-            if kill -0 "$pid" 2>/dev/null; then
+            if alive "$pid"; then
                 sleep 0.05
                 continue 2
             fi
@@ -188,8 +195,9 @@ start() {
     done
     local reason tries
     reason=$(check) || impossible "$reason"
-    mkdir -p "$(dirname "$dir")"
-    mkdir "$dir" || fail "cannot make $dir"
+    if ! mkdir -p "$dir" || [ -n "$(ls -A "$dir")" ]; then
+        fail "$dir is not a new or empty folder"
+    fi
     close_descriptors
     write_files || fail "cannot write the files in $dir"
     export SLURM_CONF=$dir/slurm.conf
@@ -201,13 +209,15 @@ start() {
     launch_node n0
     launch_node n1
     if [ -n "$owner" ]; then
-        setsid bash "$0" guard "$dir" "$owner" >/dev/null 2>&1 </dev/null &
+        env -u SLURM_CONF setsid bash "$0" guard "$dir" "$owner" >/dev/null 2>&1 </dev/null &
         echo $! >"$dir/guard.pid"
     fi
-    for ((tries = 0; tries < 300; tries++)); do
+    tries=$((SECONDS + 15))
+    while [ $SECONDS -lt $tries ] && [ -d "$dir" ]; do
         [ "$(idle_nodes)" != 2 ] || return 0
         sleep 0.05
     done
+    [ -d "$dir" ] || fail "$dir is gone"
     tail -n 8 "$dir"/log/* >&2
     stop "$dir"
     fail "the nodes were not idle after 15 s; the end of the logs stands above"
@@ -256,8 +266,17 @@ stop() {
 
 # The owner may be killed with no chance to clean up (a test's time limit).
 guard() {
-    while kill -0 "$2" 2>/dev/null; do
+    local pid tries
+    while alive "$2"; do
         sleep 0.5
+    done
+    # This process itself has no SLURM_CONF, so it is not among them. Several rounds, because what
+    # is still alive may start more.
+    for ((tries = 0; tries < 5; tries++)); do
+        left "$1" | while read -r pid _; do
+            kill -9 "$pid" 2>/dev/null
+        done
+        ! left "$1" >/dev/null || break
     done
     [ ! -f "$1/slurm.conf" ] || stop "$1"
 }

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inside of the cpu engine: fp32 arithmetic, NHWC feature maps stored as fp32 or bf16.
+ *
+ * A buffer has all its channels beside each other, so a convolution that writes a slice of the
+ * channels of a dense block is the concatenation. An operation works tile by tile: a tile is a few
+ * rows of one image or a few whole images, small enough that its normalised input and its output
+ * stay in the second-level cache. Batch norm and ReLU are applied where a tile is loaded.
+ *
+ * Backward of batch norm. All norms that read a channel share its mean and variance, and with
+ * A = gamma * inv, S1 = sum du, S2 = sum du * xhat over M pixels, the gradient at the channel is
+ *     dx = sum A * du  +  (sum -A * S2 * inv / M) * (x - mean)  +  (sum -A * S1 / M),
+ * sums over the norms. The first sum is gathered in the buffer's `g` as the consumers run, the
+ * other two are the scalars `b` and `c` of the channel, and the producer puts the three together
+ * when it loads its output gradient.
+ *
+ * Order of sums. A tile's partial sums depend on shapes and on the number of images alone; they are
+ * added in the order of tiles. Threads share tiles and ranges of output channels, never a sum.
+ *
+ * Order inside a convolution's parameters and gradients: (kernel position, in, out).
+ */
+#ifndef CHEX_ENGINE_CPU_CPU_H
+#define CHEX_ENGINE_CPU_CPU_H
+
+#include "base/pool.h"
+#include "engine/cpu/kernels.h"
+#include "engine/engine.h"
+
+enum {
+    CPU_PAD = 16, /* floats between rows of scratch, against rows that meet in one cache set */
+    CPU_MAX_TAPS = 49,
+    CPU_MAX_BLOCKS = 512,
+};
+
+/* How a map of hw x hw pixels is cut: `rows` rows of one image, or `images` whole images where
+ * rows == hw. */
+struct cpu_tiling {
+    int hw, rows, images;
+};
+struct cpu_tile {
+    int image, images, row, rows;
+};
+
+/* Pixels of a tile that lie at one distance in memory. */
+struct cpu_run {
+    size_t pixel; /* of the batch: (image * hw + row) * hw + column */
+    int at;       /* place in the tile's list of pixels */
+    int count, step;
+};
+
+struct cpu_buf {
+    char *x, *g; /* (n, hw, hw, channels), see elem_bytes; g: training only */
+    int hw, channels;
+    bool normed;                      /* some batch norm reads it */
+    float *mean, *var, *inv, *xshift; /* of the batch, per channel; xshift = -mean * inv */
+    double *bsum, *csum;              /* the scalars b and c so far */
+    float *b, *c;
+};
+
+struct cpu_bn {
+    float *scale, *shift;
+};
+
+struct cpu_op {
+    struct cpu_tiling fwd, bwd; /* upper limits; chex_cpu_tiling_for makes them fit n */
+    float *weight, *weight_t;   /* packed for the forward pass, for the data gradient */
+    uint8_t *argmax;            /* MAXPOOL: (n, hw, hw, channels) of the output */
+    bool add, side_add;         /* the gradient of in (side_in) has been begun by a later op */
+    double forward_s, backward_s;
+};
+
+/* Per thread. */
+struct cpu_scratch {
+    float *a, *b, *c;
+    int32_t *off;
+    struct cpu_run *runs;
+};
+
+/* What the scratch of a thread must hold, in elements. */
+struct cpu_need {
+    size_t a, b, c, pixels;
+};
+
+struct cpu_engine {
+    const struct chex_net *net;
+    struct chex_engine_config config;
+    const struct cpu_kernels *k;
+    struct chex_pool *pool;
+    bool bf16;
+    size_t elem_bytes; /* of a feature map: 4 or 2 */
+    struct cpu_op *ops;
+    struct cpu_buf *bufs;
+    struct cpu_bn *bns;
+    float *param, *moment[2]; /* state_count elements each */
+    struct cpu_scratch *scratch;
+    float *part[4];  /* per tile and channel: means and deviations, or S1 and S2 (and the side's) */
+    float *wpart;    /* partial weight gradients */
+    float *feature;  /* HEAD: (n, features) */
+    float *logit;    /* (n, classes); becomes its gradient */
+    double *row_sum; /* per channel of the widest buffer, twice */
+    void *owned[CPU_MAX_BLOCKS]; /* everything to free */
+    int owned_count;
+    uint64_t bytes;
+};
+
+/* One loop over the tiles of an operation: the argument of pool items. */
+struct cpu_job {
+    struct cpu_engine *e;
+    int index; /* of the op */
+    const struct chex_op *op;
+    int n;
+    const float *pixels;        /* of the batch */
+    bool training;              /* statistics of the batch are wanted */
+    struct cpu_tiling tiling;   /* fit to n */
+    int tiles, tile_groups;     /* tile_groups: runs of tiles with one partial weight gradient */
+    int ranges, range_channels; /* the channels are dealt out in ranges of this many */
+    float *grad;
+    const int8_t *labels;
+};
+
+/* ---- cpu_plan.c ---- */
+struct cpu_tiling chex_cpu_tiling(int hw, int pixels);
+struct cpu_tiling chex_cpu_tiling_for(struct cpu_tiling most, int n);
+int chex_cpu_tile_count(struct cpu_tiling t, int n);
+struct cpu_tile chex_cpu_tile(struct cpu_tiling t, int n, int index);
+/* The most tiles for any n up to `batch`. */
+int chex_cpu_most_tiles(struct cpu_tiling most, int batch);
+static inline int chex_cpu_tile_pixels(struct cpu_tiling t, struct cpu_tile tile) {
+    return tile.images * tile.rows * t.hw;
+}
+static inline size_t chex_cpu_tile_pixel(struct cpu_tiling t, struct cpu_tile tile) {
+    return ((size_t)tile.image * (size_t)t.hw + (size_t)tile.row) * (size_t)t.hw;
+}
+/* Tilings, memory and scratch of everything. */
+enum chex_status chex_cpu_plan(struct cpu_engine *e, struct chex_error *err);
+/* count * size bytes that live as long as the engine, zeroed; NULL when out of memory. */
+void *chex_cpu_take(struct cpu_engine *e, size_t count, size_t size);
+
+/* ---- cpu_pack.c ---- */
+/* Between row-major order (files) and the engine's own order. */
+void chex_cpu_from_rows(const struct chex_net *net, float *own, const float *rows);
+void chex_cpu_to_rows(const struct chex_net *net, float *rows, const float *own);
+void chex_cpu_pack(struct cpu_engine *e); /* all packed copies from the parameters */
+
+/* ---- cpu_norm.c ---- */
+/* Scale and shift of a batch norm from the batch (training) or from the running statistics. */
+void chex_cpu_norm_prepare(struct cpu_engine *e, int bn, bool training);
+struct cpu_norm chex_cpu_norm_at(const struct cpu_engine *e, int bn, int channel);
+/* Statistics of a tile's stored output, channels [first, first + channels) of the op's output. */
+void chex_cpu_norm_tile(const struct cpu_job *job, int tile, const float *out, size_t pitch,
+                        int pixels, int first, int channels);
+void chex_cpu_norm_join(const struct cpu_job *job); /* the tiles' statistics into the buffer's */
+/* S1 and S2 of all tiles into the norm's gradients and the channels' scalars. side: 0 or 1. */
+void chex_cpu_norm_back(const struct cpu_job *job, int bn, int side);
+/* The scalars of the op's output channels, ready for chex_cpu_load_grad. */
+void chex_cpu_grad_prepare(struct cpu_engine *e, const struct chex_op *op);
+/* Mean and unbiased variance of each batch norm into a gradient vector. */
+void chex_cpu_norm_report(struct cpu_engine *e, int n, float *grad);
+
+/* ---- the operations ---- */
+/* Adds what the op's tiles need of a thread's scratch. */
+void chex_cpu_conv_plan(struct cpu_engine *e, int op, struct cpu_need *need);
+void chex_cpu_conv_forward(struct cpu_job *job);
+void chex_cpu_conv_backward(struct cpu_job *job);
+int chex_cpu_conv_groups(const struct chex_net *net, int op, int tiles);
+void chex_cpu_stem_plan(struct cpu_engine *e, int op, struct cpu_need *need);
+size_t chex_cpu_stem_depth(const struct chex_op *op); /* rows of its folded weight */
+void chex_cpu_stem_pack(struct cpu_engine *e, int op);
+void chex_cpu_stem_forward(struct cpu_job *job);
+void chex_cpu_stem_backward(struct cpu_job *job);
+void chex_cpu_pool_plan(struct cpu_engine *e, int op, struct cpu_need *need);
+void chex_cpu_pool_forward(struct cpu_job *job);
+void chex_cpu_pool_backward(struct cpu_job *job);
+void chex_cpu_join_plan(struct cpu_engine *e, int op, struct cpu_need *need);
+void chex_cpu_join_forward(struct cpu_job *job);
+void chex_cpu_join_backward(struct cpu_job *job);
+void chex_cpu_head_plan(struct cpu_engine *e, int op, struct cpu_need *need);
+void chex_cpu_head_forward(struct cpu_job *job);
+double chex_cpu_head_loss(struct cpu_job *job); /* logits become their gradient */
+void chex_cpu_head_backward(struct cpu_job *job);
+
+/* ---- cpu_forward.c, cpu_backward.c ---- */
+void chex_cpu_forward(struct cpu_engine *e, const struct chex_batch *batch, bool training);
+void chex_cpu_backward(struct cpu_engine *e, const struct chex_batch *batch, float *grad,
+                       chex_grad_ready_fn ready, void *ready_arg);
+void chex_cpu_update(struct cpu_engine *e, const struct chex_update *update, const float *grad);
+
+/* ---- small helpers ---- */
+static inline struct cpu_stored chex_cpu_x(const struct cpu_engine *e, int buffer, size_t pixel,
+                                           int channel, int step) {
+    const struct cpu_buf *b = &e->bufs[buffer];
+    size_t pitch = (size_t)b->channels;
+    return (struct cpu_stored){b->x + (pixel * pitch + (size_t)channel) * e->elem_bytes,
+                               pitch * (size_t)step, e->bf16};
+}
+static inline struct cpu_stored chex_cpu_g(const struct cpu_engine *e, int buffer, size_t pixel,
+                                           int channel, int step) {
+    const struct cpu_buf *b = &e->bufs[buffer];
+    size_t pitch = (size_t)b->channels;
+    return (struct cpu_stored){b->g + (pixel * pitch + (size_t)channel) * e->elem_bytes,
+                               pitch * (size_t)step, e->bf16};
+}
+/* dst = the finished gradient of `pixels` pixels of the op's output, all its channels. */
+void chex_cpu_load_grad(const struct cpu_job *job, float *dst, size_t pitch, size_t pixel,
+                        int pixels);
+static inline size_t chex_cpu_max(size_t a, size_t b) { return a > b ? a : b; }
+static inline int chex_cpu_floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+
+#endif

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The backward pass, and the backward of the convolution: one sweep over tiles of the input map
+ * makes the data gradient and a partial weight gradient, so both read the output's gradient and the
+ * normalised input while they lie in cache.
+ *
+ * Strides. Input pixels are grouped by their place within a stride (py, px); in a group the same
+ * kernel positions meet output pixels, at fixed distances, so nothing is multiplied by inserted
+ * zeros. With stride 1 there is one group: the whole tile in its order.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "engine/cpu/cpu.h"
+
+/* Partial weight gradients: at most GROUPS of them and MOST_FLOATS in all. */
+enum { GROUPS = 16, MOST_FLOATS = 1 << 20, RANGE = 128 };
+
+int chex_cpu_conv_groups(const struct chex_net *net, int op, int tiles) {
+    size_t count = net->params[net->ops[op].weight].count;
+    int groups = (int)(MOST_FLOATS / count);
+    groups = groups > GROUPS ? GROUPS : groups < 1 ? 1 : groups;
+    return groups > tiles ? tiles : groups;
+}
+
+/* The output pixels that a tile of input pixels meets: rows and columns [lo, hi], which may reach
+ * beyond the map. */
+struct window {
+    int row_lo, row_hi, column_lo, columns;
+};
+
+static struct window window_of(const struct cpu_job *job, struct cpu_tile tile) {
+    const struct chex_op *op = job->op;
+    int reach = op->pad - (op->kernel - 1), s = op->stride;
+    int lo = chex_cpu_floor_div(reach, s);
+    int hi = chex_cpu_floor_div(job->tiling.hw - 1 + op->pad, s);
+    return (struct window){chex_cpu_floor_div(tile.row + reach, s),
+                           chex_cpu_floor_div(tile.row + tile.rows - 1 + op->pad, s), lo,
+                           hi - lo + 1};
+}
+
+static void fill_gradient(const struct cpu_job *job, struct cpu_tile tile, struct window w,
+                          float *dst) {
+    const struct chex_op *op = job->op;
+    int hw = job->e->bufs[op->out].hw;
+    size_t pitch = (size_t)op->out_channels + CPU_PAD;
+    if (op->kernel == 1 && op->stride == 1) {
+        chex_cpu_load_grad(job, dst, pitch, chex_cpu_tile_pixel(job->tiling, tile),
+                           chex_cpu_tile_pixels(job->tiling, tile));
+        return;
+    }
+    int before = -w.column_lo, after = w.columns - before - hw;
+    int inside = after < 0 ? hw + after : hw; /* the last columns may meet no input pixel */
+    after = after < 0 ? 0 : after;
+    for (int image = tile.image; image < tile.image + tile.images; image++)
+        for (int y = w.row_lo; y <= w.row_hi; y++, dst += (size_t)w.columns * pitch) {
+            if (y < 0 || y >= hw) {
+                memset(dst, 0, (size_t)w.columns * pitch * sizeof *dst);
+                continue;
+            }
+            float *at = dst + (size_t)before * pitch;
+            memset(dst, 0, (size_t)before * pitch * sizeof *dst);
+            chex_cpu_load_grad(job, at, pitch,
+                               ((size_t)image * (size_t)hw + (size_t)y) * (size_t)hw, inside);
+            memset(at + (size_t)inside * pitch, 0, (size_t)after * pitch * sizeof *dst);
+        }
+}
+
+/* One group of input pixels: its runs, the offsets of its pixels, the positions it meets. */
+struct group {
+    int first, count; /* in the tile's list of pixels */
+    int run, runs;
+    int tap_count;
+    struct cpu_tap tap[CPU_MAX_TAPS];
+    int position[CPU_MAX_TAPS];
+};
+
+static int list_taps(const struct cpu_job *job, struct window w, int py, int px, struct group *g) {
+    const struct chex_op *op = job->op;
+    int s = op->stride, count = 0;
+    ptrdiff_t pitch = op->out_channels + CPU_PAD;
+    for (int t = 0; t < op->kernel * op->kernel; t++) {
+        int dy = py + op->pad - t / op->kernel, dx = px + op->pad - t % op->kernel;
+        if (dy % s || dx % s)
+            continue;
+        g->position[count] = t;
+        g->tap[count++] = (struct cpu_tap){
+            ((ptrdiff_t)chex_cpu_floor_div(dy, s) * w.columns + chex_cpu_floor_div(dx, s)) * pitch,
+            (ptrdiff_t)t * op->out_channels * job->e->k->panel};
+    }
+    return count;
+}
+
+static void list_pixels(const struct cpu_job *job, struct cpu_tile tile, struct window w, int py,
+                        int px, struct cpu_scratch *s, struct group *g) {
+    const struct chex_op *op = job->op;
+    int hw = job->tiling.hw, step = op->stride, rows = w.row_hi - w.row_lo + 1, at = g->first;
+    size_t pitch = (size_t)op->out_channels + CPU_PAD;
+    for (int image = 0; image < tile.images; image++)
+        for (int y = tile.row; y < tile.row + tile.rows; y++) {
+            if (y % step != py || px >= hw)
+                continue;
+            size_t pixel = ((size_t)(tile.image + image) * (size_t)hw + (size_t)y) * (size_t)hw;
+            int in_row = (hw - px + step - 1) / step;
+            struct cpu_run *last = g->runs ? &s->runs[g->run + g->runs - 1] : NULL;
+            if (last && step == 1)
+                last->count += in_row;
+            else
+                s->runs[g->run + g->runs++] =
+                    (struct cpu_run){pixel + (size_t)px, at, in_row, step};
+            size_t row = (size_t)(image * rows + y / step - w.row_lo) * (size_t)w.columns;
+            for (int x = 0; x < in_row; x++)
+                s->off[at++] = (int32_t)((row + (size_t)(x - w.column_lo)) * pitch);
+        }
+    g->count = at - g->first;
+}
+
+struct range {
+    int first, channels;
+};
+
+static void load_input(const struct cpu_job *job, struct range r, const struct cpu_run *run,
+                       float *dst, size_t pitch) {
+    const struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    struct cpu_stored x = chex_cpu_x(e, op->in, run->pixel, r.first, run->step);
+    if (op->in_bn >= 0)
+        e->k->load(dst, pitch, &x, run->count, r.channels, e->bns[op->in_bn].scale + r.first,
+                   e->bns[op->in_bn].shift + r.first, CPU_RELU | (e->bf16 ? CPU_ROUND : 0));
+    else
+        e->k->load(dst, pitch, &x, run->count, r.channels, NULL, NULL, 0);
+}
+
+static void store_gradient(const struct cpu_job *job, int tile, struct range r,
+                           const struct cpu_run *run, const float *dv, size_t pitch) {
+    const struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    bool add = e->ops[job->index].add;
+    struct cpu_stored g = chex_cpu_g(e, op->in, run->pixel, r.first, run->step);
+    struct cpu_stored x = chex_cpu_x(e, op->in, run->pixel, r.first, run->step);
+    size_t at = (size_t)tile * (size_t)op->in_channels + (size_t)r.first;
+    if (op->in_bn < 0) {
+        e->k->back(&g, &x, dv, pitch, run->count, r.channels, NULL, false, add, NULL, NULL);
+        return;
+    }
+    struct cpu_norm norm = chex_cpu_norm_at(e, op->in_bn, r.first);
+    e->k->back(&g, &x, dv, pitch, run->count, r.channels, &norm, true, add, e->part[0] + at,
+               e->part[1] + at);
+}
+
+/* The weight gradient of a group of pixels. Rows of the gradient in blocks, positions inside: a
+ * block's slice of the input then stays in the first-level cache for all positions. */
+static void add_weight_gradient(const struct cpu_job *job, struct range r, const struct group *g,
+                                const struct cpu_scratch *s, size_t pitch, float *dw) {
+    enum { ROWS = 24 };
+    const struct chex_op *op = job->op;
+    size_t out = (size_t)op->out_channels;
+    for (int row = 0; row < r.channels; row += ROWS) {
+        int rows = r.channels - row < ROWS ? r.channels - row : ROWS;
+        for (int t = 0; t < g->tap_count; t++) {
+            size_t at = (size_t)g->position[t] * (size_t)op->in_channels + (size_t)(r.first + row);
+            job->e->k->outer(s->b + (size_t)g->first * pitch + row, pitch, s->a + g->tap[t].a,
+                             s->off + g->first, g->count, rows, op->out_channels, dw + at * out,
+                             out);
+        }
+    }
+}
+
+static void conv_tile(const struct cpu_job *job, int index, struct range r, struct cpu_scratch *s,
+                      float *dw) {
+    struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
+    struct window w = window_of(job, tile);
+    size_t pitch = (size_t)r.channels + CPU_PAD;
+    size_t b_panel = (size_t)(op->kernel * op->kernel * op->out_channels) * (size_t)e->k->panel;
+    const float *weight = e->ops[job->index].weight_t + (size_t)(r.first / e->k->panel) * b_panel;
+    if (op->in_bn >= 0) {
+        size_t at = (size_t)index * (size_t)op->in_channels + (size_t)r.first;
+        memset(e->part[0] + at, 0, (size_t)r.channels * sizeof(float));
+        memset(e->part[1] + at, 0, (size_t)r.channels * sizeof(float));
+    }
+    fill_gradient(job, tile, w, s->a);
+    struct group g = {0};
+    for (int place = 0; place < op->stride * op->stride; place++) {
+        int py = place / op->stride, px = place % op->stride;
+        g.run += g.runs;
+        g.first += g.count;
+        g.runs = g.count = 0;
+        g.tap_count = list_taps(job, w, py, px, &g);
+        list_pixels(job, tile, w, py, px, s, &g);
+        if (!g.count)
+            continue;
+        for (int i = g.run; i < g.run + g.runs; i++)
+            load_input(job, r, &s->runs[i], s->b + (size_t)s->runs[i].at * pitch, pitch);
+        e->k->gemm(s->a, s->off + g.first, g.count, g.tap, g.tap_count, op->out_channels, weight,
+                   b_panel, r.channels, s->c + (size_t)g.first * pitch, pitch);
+        for (int i = g.run; i < g.run + g.runs; i++)
+            store_gradient(job, index, r, &s->runs[i], s->c + (size_t)s->runs[i].at * pitch, pitch);
+        add_weight_gradient(job, r, &g, s, pitch, dw);
+    }
+}
+
+/* Item: a run of tiles with its own partial weight gradient, and a range of input channels. */
+static void conv_item(void *arg, size_t item, int worker) {
+    const struct cpu_job *job = arg;
+    struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    int group = (int)(item / (size_t)job->ranges);
+    struct range r = {(int)(item % (size_t)job->ranges) * job->range_channels, job->range_channels};
+    if (op->in_channels - r.first < r.channels)
+        r.channels = op->in_channels - r.first;
+    const struct chex_param *p = &e->net->params[op->weight];
+    float *dw = group ? e->wpart + (size_t)(group - 1) * p->count : job->grad + p->offset;
+    size_t out = (size_t)op->out_channels;
+    for (int t = 0; t < op->kernel * op->kernel; t++)
+        memset(dw + ((size_t)t * (size_t)op->in_channels + (size_t)r.first) * out, 0,
+               (size_t)r.channels * out * sizeof *dw);
+    int from = (int)((int64_t)group * job->tiles / job->tile_groups);
+    int to = (int)((int64_t)(group + 1) * job->tiles / job->tile_groups);
+    for (int t = from; t < to; t++)
+        conv_tile(job, t, r, &e->scratch[worker], dw);
+}
+
+enum { REDUCE = 8192 };
+
+static void reduce_item(void *arg, size_t item, int worker) {
+    (void)worker;
+    const struct cpu_job *job = arg;
+    const struct chex_param *p = &job->e->net->params[job->op->weight];
+    size_t from = item * REDUCE, to = from + REDUCE < p->count ? from + REDUCE : p->count;
+    float *dw = job->grad + p->offset;
+    for (int g = 1; g < job->tile_groups; g++) {
+        const float *part = job->e->wpart + (size_t)(g - 1) * p->count;
+        for (size_t i = from; i < to; i++)
+            dw[i] += part[i];
+    }
+}
+
+void chex_cpu_conv_backward(struct cpu_job *job) {
+    struct cpu_engine *e = job->e;
+    job->tile_groups = chex_cpu_conv_groups(e->net, job->index, job->tiles);
+    /* Ranges of input channels change no value, so they may follow the number of threads. */
+    int wanted = 4 * e->config.threads, channels = RANGE;
+    while (channels > CPU_CHANNELS &&
+           job->tile_groups * ((job->op->in_channels + channels - 1) / channels) < wanted)
+        channels /= 2;
+    job->range_channels = channels;
+    job->ranges = (job->op->in_channels + channels - 1) / channels;
+    chex_pool_run(e->pool, (size_t)job->tile_groups * (size_t)job->ranges, conv_item, job);
+    if (job->tile_groups > 1)
+        chex_pool_run(e->pool, (e->net->params[job->op->weight].count + REDUCE - 1) / REDUCE,
+                      reduce_item, job);
+    if (job->op->in_bn >= 0)
+        chex_cpu_norm_back(job, job->op->in_bn, 0);
+}
+
+static void run_op(struct cpu_job *job) {
+    switch (job->op->kind) {
+    case CHEX_OP_CONV:
+        if (job->op->in == CHEX_NET_IMAGE)
+            chex_cpu_stem_backward(job);
+        else
+            chex_cpu_conv_backward(job);
+        break;
+    case CHEX_OP_MAXPOOL:
+    case CHEX_OP_AVGPOOL: chex_cpu_pool_backward(job); break;
+    case CHEX_OP_JOIN: chex_cpu_join_backward(job); break;
+    case CHEX_OP_HEAD: chex_cpu_head_backward(job); break;
+    }
+}
+
+void chex_cpu_backward(struct cpu_engine *e, const struct chex_batch *batch, float *grad,
+                       chex_grad_ready_fn ready, void *ready_arg) {
+    size_t final = e->net->param_count;
+    chex_cpu_norm_report(e, batch->n, grad);
+    if (ready)
+        ready(ready_arg, e->net->param_count, e->net->state_count);
+    for (int i = e->net->op_count - 1; i >= 0; i--) {
+        double start = chex_clock_s();
+        const struct chex_op *op = &e->net->ops[i];
+        struct cpu_job job = {.e = e,
+                              .index = i,
+                              .op = op,
+                              .n = batch->n,
+                              .pixels = batch->pixels,
+                              .training = true,
+                              .tiling = chex_cpu_tiling_for(e->ops[i].bwd, batch->n),
+                              .grad = grad};
+        job.tiles = chex_cpu_tile_count(job.tiling, batch->n);
+        if (op->out >= 0)
+            chex_cpu_grad_prepare(e, op);
+        run_op(&job);
+        e->ops[i].backward_s = chex_clock_s() - start;
+        if (ready && op->final_from < final) {
+            ready(ready_arg, op->final_from, final);
+            final = op->final_from;
+        }
+    }
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The forward pass, and the forward convolution.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "engine/cpu/cpu.h"
+
+/* A tile's normalised input stays within the second-level cache beside a panel of weights. */
+enum { INPUT_BYTES = 192 << 10, MOST_PIXELS = 384, LEAST = 24 };
+
+static int halo(const struct chex_op *op, int rows) { return (rows - 1) * op->stride + op->kernel; }
+
+void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) {
+    const struct chex_op *op = &e->net->ops[index];
+    struct cpu_op *mine = &e->ops[index];
+    int in_hw = e->bufs[op->in].hw, hw = e->bufs[op->out].hw;
+    int per_pixel =
+        4 * (op->in_channels + CPU_PAD) * (op->kernel > 1 ? op->stride * op->stride : 1);
+    int pixels = INPUT_BYTES / per_pixel;
+    pixels = pixels > MOST_PIXELS ? MOST_PIXELS : pixels < LEAST ? LEAST : pixels;
+    mine->fwd = chex_cpu_tiling(hw, pixels);
+    size_t in_pitch = (size_t)op->in_channels + CPU_PAD,
+           out_pitch = (size_t)op->out_channels + CPU_PAD;
+    size_t out = (size_t)mine->fwd.images * (size_t)mine->fwd.rows * (size_t)hw;
+    size_t in = op->kernel == 1 ? out
+                                : (size_t)mine->fwd.images * (size_t)halo(op, mine->fwd.rows) *
+                                      (size_t)(in_hw + 2 * op->pad);
+    need->a = chex_cpu_max(need->a, in * in_pitch);
+    need->c = chex_cpu_max(need->c, out * out_pitch);
+    need->pixels = chex_cpu_max(need->pixels, out);
+    /* Backward tiles cut the input map: the output's gradient with a halo, the input, and its
+     * gradient. Their ranges of channels are at most RANGE wide, see cpu_backward.c. */
+    enum { RANGE = 128, GRAD_BYTES = 128 << 10, MOST_BACK = 160, LEAST_BACK = 32 };
+    pixels = GRAD_BYTES / (4 * (op->out_channels + CPU_PAD)) * op->stride;
+    pixels = pixels > MOST_BACK ? MOST_BACK : pixels < LEAST_BACK ? LEAST_BACK : pixels;
+    mine->bwd = chex_cpu_tiling(in_hw, pixels);
+    size_t rows = (size_t)(mine->bwd.rows + op->kernel) / (size_t)op->stride + 2;
+    size_t columns = (size_t)(in_hw + op->kernel) / (size_t)op->stride + 2;
+    in = (size_t)mine->bwd.images * (size_t)mine->bwd.rows * (size_t)in_hw;
+    need->a = chex_cpu_max(need->a, (size_t)mine->bwd.images * rows * columns * out_pitch);
+    need->b = chex_cpu_max(need->b, in * (RANGE + CPU_PAD));
+    need->c = chex_cpu_max(need->c, in * (RANGE + CPU_PAD));
+    need->pixels = chex_cpu_max(need->pixels, in);
+}
+
+static void load_input(const struct cpu_job *job, float *dst, size_t pitch, size_t pixel, int step,
+                       int pixels) {
+    const struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    struct cpu_stored x = chex_cpu_x(e, op->in, pixel, 0, step);
+    if (op->in_bn >= 0)
+        e->k->load(dst, pitch, &x, pixels, op->in_channels, e->bns[op->in_bn].scale,
+                   e->bns[op->in_bn].shift, CPU_RELU | (e->bf16 ? CPU_ROUND : 0));
+    else
+        e->k->load(dst, pitch, &x, pixels, op->in_channels, NULL, NULL, 0);
+}
+
+/* Kernel 1: exactly the pixels that are read. */
+static void fill_points(const struct cpu_job *job, struct cpu_tile tile, struct cpu_scratch *s) {
+    const struct chex_op *op = job->op;
+    int hw = job->tiling.hw, in_hw = job->e->bufs[op->in].hw;
+    size_t pitch = (size_t)op->in_channels + CPU_PAD;
+    int pixels = chex_cpu_tile_pixels(job->tiling, tile);
+    for (int i = 0; i < pixels; i++)
+        s->off[i] = (int32_t)((size_t)i * pitch);
+    if (op->stride == 1) {
+        load_input(job, s->a, pitch, chex_cpu_tile_pixel(job->tiling, tile), 1, pixels);
+        return;
+    }
+    float *dst = s->a;
+    for (int image = tile.image; image < tile.image + tile.images; image++)
+        for (int y = tile.row; y < tile.row + tile.rows; y++, dst += (size_t)hw * pitch)
+            load_input(job, dst, pitch,
+                       ((size_t)image * (size_t)in_hw + (size_t)(y * op->stride)) * (size_t)in_hw,
+                       op->stride, hw);
+}
+
+/* Larger kernels: the rows above and below too, with the padding as zeros. */
+static void fill_halo(const struct cpu_job *job, struct cpu_tile tile, struct cpu_scratch *s) {
+    const struct chex_op *op = job->op;
+    int hw = job->tiling.hw, in_hw = job->e->bufs[op->in].hw, width = in_hw + 2 * op->pad;
+    int rows = halo(op, tile.rows);
+    size_t pitch = (size_t)op->in_channels + CPU_PAD, at = 0;
+    size_t side = (size_t)op->pad * pitch;
+    float *dst = s->a;
+    for (int image = 0; image < tile.images; image++) {
+        for (int y = 0; y < tile.rows; y++)
+            for (int x = 0; x < hw; x++)
+                s->off[at++] = (int32_t)(((size_t)((image * rows + y * op->stride) * width) +
+                                          (size_t)(x * op->stride)) *
+                                         pitch);
+        for (int y = tile.row * op->stride - op->pad, end = y + rows; y < end;
+             y++, dst += (size_t)width * pitch) {
+            if (y < 0 || y >= in_hw) {
+                memset(dst, 0, (size_t)width * pitch * sizeof *dst);
+                continue;
+            }
+            size_t pixel =
+                ((size_t)(tile.image + image) * (size_t)in_hw + (size_t)y) * (size_t)in_hw;
+            memset(dst, 0, side * sizeof *dst);
+            load_input(job, dst + side, pitch, pixel, 1, in_hw);
+            memset(dst + side + (size_t)in_hw * pitch, 0, side * sizeof *dst);
+        }
+    }
+}
+
+static void conv_item(void *arg, size_t item, int worker) {
+    const struct cpu_job *job = arg;
+    struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    struct cpu_scratch *s = &e->scratch[worker];
+    int index = (int)(item / (size_t)job->ranges), first = (int)(item % (size_t)job->ranges);
+    first *= job->range_channels;
+    int channels = op->out_channels - first < job->range_channels ? op->out_channels - first
+                                                                  : job->range_channels;
+    struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
+    int pixels = chex_cpu_tile_pixels(job->tiling, tile), width = e->bufs[op->in].hw + 2 * op->pad;
+    if (op->kernel == 1)
+        fill_points(job, tile, s);
+    else
+        fill_halo(job, tile, s);
+
+    struct cpu_tap taps[CPU_MAX_TAPS];
+    size_t pitch = (size_t)op->in_channels + CPU_PAD, out_pitch = (size_t)channels + CPU_PAD;
+    int count = op->kernel * op->kernel;
+    for (int t = 0; t < count; t++)
+        taps[t] =
+            (struct cpu_tap){(ptrdiff_t)((size_t)(t / op->kernel * width + t % op->kernel) * pitch),
+                             (ptrdiff_t)t * op->in_channels * e->k->panel};
+    size_t b_panel = (size_t)count * (size_t)op->in_channels * (size_t)e->k->panel;
+    e->k->gemm(s->a, s->off, pixels, taps, count, op->in_channels,
+               e->ops[job->index].weight + (size_t)(first / e->k->panel) * b_panel, b_panel,
+               channels, s->c, out_pitch);
+    struct cpu_stored x =
+        chex_cpu_x(e, op->out, chex_cpu_tile_pixel(job->tiling, tile), op->out_first + first, 1);
+    e->k->store(&x, s->c, out_pitch, pixels, channels);
+    chex_cpu_norm_tile(job, index, s->c, out_pitch, pixels, first, channels);
+}
+
+void chex_cpu_conv_forward(struct cpu_job *job) {
+    /* Few tiles: the output channels are dealt out too. That changes no value. */
+    int wanted = 4 * job->e->config.threads, most = job->op->out_channels / CPU_CHANNELS;
+    int ranges = (wanted + job->tiles - 1) / job->tiles;
+    ranges = ranges > most ? most : ranges;
+    job->range_channels = (most + ranges - 1) / ranges * CPU_CHANNELS;
+    job->ranges = (job->op->out_channels + job->range_channels - 1) / job->range_channels;
+    chex_pool_run(job->e->pool, (size_t)job->tiles * (size_t)job->ranges, conv_item, job);
+}
+
+static void run_op(struct cpu_job *job) {
+    switch (job->op->kind) {
+    case CHEX_OP_CONV:
+        if (job->op->in == CHEX_NET_IMAGE)
+            chex_cpu_stem_forward(job);
+        else
+            chex_cpu_conv_forward(job);
+        break;
+    case CHEX_OP_MAXPOOL:
+    case CHEX_OP_AVGPOOL: chex_cpu_pool_forward(job); break;
+    case CHEX_OP_JOIN: chex_cpu_join_forward(job); break;
+    case CHEX_OP_HEAD: chex_cpu_head_forward(job); break;
+    }
+}
+
+void chex_cpu_forward(struct cpu_engine *e, const struct chex_batch *batch, bool training) {
+    for (int i = 0; i < e->net->op_count; i++) {
+        double start = chex_clock_s();
+        const struct chex_op *op = &e->net->ops[i];
+        struct cpu_job job = {.e = e,
+                              .index = i,
+                              .op = op,
+                              .n = batch->n,
+                              .pixels = batch->pixels,
+                              .training = training,
+                              .tiling = chex_cpu_tiling_for(e->ops[i].fwd, batch->n)};
+        job.tiles = chex_cpu_tile_count(job.tiling, batch->n);
+        if (op->in_bn >= 0)
+            chex_cpu_norm_prepare(e, op->in_bn, training);
+        if (op->side_bn >= 0)
+            chex_cpu_norm_prepare(e, op->side_bn, training);
+        run_op(&job);
+        if (op->out >= 0)
+            chex_cpu_norm_join(&job);
+        e->ops[i].forward_s = chex_clock_s() - start;
+    }
+}

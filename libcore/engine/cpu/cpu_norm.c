@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Batch norm: statistics of what is produced, scale and shift for what is read, and the two sums
+ * of its backward. All sums over tiles are in double and in the order of tiles.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "engine/cpu/cpu.h"
+
+void chex_cpu_norm_prepare(struct cpu_engine *e, int index, bool training) {
+    const struct chex_bn *bn = &e->net->bns[index];
+    const struct chex_param *params = e->net->params;
+    const struct cpu_buf *buf = &e->bufs[bn->buffer];
+    const float *gamma = e->param + params[bn->weight].offset;
+    const float *beta = e->param + params[bn->bias].offset;
+    const float *mean = training ? buf->mean : e->param + params[bn->mean].offset;
+    const float *var = e->param + params[bn->var].offset;
+    for (int c = 0; c < bn->channels; c++) {
+        double inv =
+            training ? (double)buf->inv[c] : 1.0 / sqrt((double)var[c] + (double)e->net->bn_eps);
+        double scale = (double)gamma[c] * inv;
+        e->bns[index].scale[c] = (float)scale;
+        e->bns[index].shift[c] = (float)((double)beta[c] - (double)mean[c] * scale);
+    }
+}
+
+struct cpu_norm chex_cpu_norm_at(const struct cpu_engine *e, int bn, int channel) {
+    const struct cpu_buf *buf = &e->bufs[e->net->bns[bn].buffer];
+    return (struct cpu_norm){e->bns[bn].scale + channel, e->bns[bn].shift + channel,
+                             buf->inv + channel, buf->xshift + channel};
+}
+
+void chex_cpu_norm_tile(const struct cpu_job *job, int tile, const float *out, size_t pitch,
+                        int pixels, int first, int channels) {
+    struct cpu_engine *e = job->e;
+    if (!job->training || !e->bufs[job->op->out].normed)
+        return;
+    size_t at = (size_t)tile * (size_t)job->op->out_channels + (size_t)first;
+    e->k->moments(out, pitch, pixels, channels, e->part[0] + at, e->part[1] + at);
+}
+
+/* Chan, Golub and LeVeque's rule: the mean of means, then deviations within and between tiles. */
+void chex_cpu_norm_join(const struct cpu_job *job) {
+    struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    struct cpu_buf *buf = &e->bufs[op->out];
+    if (!job->training || !buf->normed)
+        return;
+    size_t channels = (size_t)op->out_channels;
+    double *mean = e->row_sum, *m2 = e->row_sum + channels;
+    double all = (double)job->n * buf->hw * buf->hw;
+    memset(mean, 0, 2 * channels * sizeof *mean);
+    for (int t = 0; t < job->tiles; t++) {
+        double share =
+            chex_cpu_tile_pixels(job->tiling, chex_cpu_tile(job->tiling, job->n, t)) / all;
+        const float *part = e->part[0] + (size_t)t * channels;
+        for (size_t c = 0; c < channels; c++)
+            mean[c] += share * (double)part[c];
+    }
+    for (int t = 0; t < job->tiles; t++) {
+        double pixels = chex_cpu_tile_pixels(job->tiling, chex_cpu_tile(job->tiling, job->n, t));
+        const float *part = e->part[0] + (size_t)t * channels;
+        const float *part2 = e->part[1] + (size_t)t * channels;
+        for (size_t c = 0; c < channels; c++) {
+            double d = (double)part[c] - mean[c];
+            m2[c] += (double)part2[c] + pixels * d * d;
+        }
+    }
+    for (size_t c = 0; c < channels; c++) {
+        size_t to = (size_t)op->out_first + c;
+        double inv = 1.0 / sqrt(m2[c] / all + (double)e->net->bn_eps);
+        buf->mean[to] = (float)mean[c];
+        buf->var[to] = (float)(m2[c] / all);
+        buf->inv[to] = (float)inv;
+        buf->xshift[to] = (float)(-mean[c] * inv);
+        buf->bsum[to] = buf->csum[to] = 0;
+    }
+}
+
+void chex_cpu_norm_back(const struct cpu_job *job, int index, int side) {
+    struct cpu_engine *e = job->e;
+    const struct chex_bn *bn = &e->net->bns[index];
+    struct cpu_buf *buf = &e->bufs[bn->buffer];
+    size_t channels = (size_t)bn->channels;
+    double *s1 = e->row_sum, *s2 = e->row_sum + channels;
+    memset(s1, 0, 2 * channels * sizeof *s1);
+    for (int t = 0; t < job->tiles; t++) {
+        const float *part1 = e->part[2 * side] + (size_t)t * channels;
+        const float *part2 = e->part[2 * side + 1] + (size_t)t * channels;
+        for (size_t c = 0; c < channels; c++) {
+            s1[c] += (double)part1[c];
+            s2[c] += (double)part2[c];
+        }
+    }
+    float *dgamma = job->grad + e->net->params[bn->weight].offset;
+    float *dbeta = job->grad + e->net->params[bn->bias].offset;
+    double all = (double)job->n * buf->hw * buf->hw;
+    for (size_t c = 0; c < channels; c++) {
+        double scale = (double)e->bns[index].scale[c];
+        dgamma[c] = (float)s2[c];
+        dbeta[c] = (float)s1[c];
+        buf->bsum[c] -= scale * s2[c] * (double)buf->inv[c] / all;
+        buf->csum[c] -= scale * s1[c] / all;
+    }
+}
+
+void chex_cpu_grad_prepare(struct cpu_engine *e, const struct chex_op *op) {
+    struct cpu_buf *buf = &e->bufs[op->out];
+    if (!buf->normed)
+        return;
+    for (int c = op->out_first; c < op->out_first + op->out_channels; c++) {
+        buf->b[c] = (float)buf->bsum[c];
+        buf->c[c] = (float)buf->csum[c];
+    }
+}
+
+void chex_cpu_load_grad(const struct cpu_job *job, float *dst, size_t pitch, size_t pixel,
+                        int pixels) {
+    const struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    const struct cpu_buf *buf = &e->bufs[op->out];
+    struct cpu_stored g = chex_cpu_g(e, op->out, pixel, op->out_first, 1);
+    struct cpu_stored x = chex_cpu_x(e, op->out, pixel, op->out_first, 1);
+    if (buf->normed)
+        e->k->load_grad(dst, pitch, &g, &x, pixels, op->out_channels, buf->b + op->out_first,
+                        buf->mean + op->out_first, buf->c + op->out_first, e->bf16);
+    else
+        e->k->load_grad(dst, pitch, &g, &x, pixels, op->out_channels, NULL, NULL, NULL, e->bf16);
+}
+
+void chex_cpu_norm_report(struct cpu_engine *e, int n, float *grad) {
+    for (int i = 0; i < e->net->bn_count; i++) {
+        const struct chex_bn *bn = &e->net->bns[i];
+        const struct cpu_buf *buf = &e->bufs[bn->buffer];
+        double all = (double)n * buf->hw * buf->hw, unbias = all > 1 ? all / (all - 1) : 1;
+        float *mean = grad + e->net->params[bn->mean].offset;
+        float *var = grad + e->net->params[bn->var].offset;
+        for (int c = 0; c < bn->channels; c++) {
+            mean[c] = buf->mean[c];
+            var[c] = (float)((double)buf->var[c] * unbias);
+        }
+    }
+}

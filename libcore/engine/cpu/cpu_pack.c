@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Orders of weights: row-major (out, in, position) in files, (position, in, out) for the masters
+ * and their gradients, and panels for the matrix kernels. Packed copies are rounded to bf16 where
+ * the precision asks for it, and kept as fp32.
+ */
+#include <string.h>
+
+#include "engine/cpu/cpu.h"
+
+static void transpose(const struct chex_param *p, float *own, float *rows, bool to_own) {
+    size_t out = (size_t)p->dims[0], in = (size_t)p->dims[1];
+    size_t taps = (size_t)p->dims[2] * (size_t)p->dims[3];
+    for (size_t o = 0; o < out; o++)
+        for (size_t i = 0; i < in; i++)
+            for (size_t t = 0; t < taps; t++) {
+                float *a = &own[(t * in + i) * out + o], *b = &rows[(o * in + i) * taps + t];
+                if (to_own)
+                    *a = *b;
+                else
+                    *b = *a;
+            }
+}
+
+void chex_cpu_from_rows(const struct chex_net *net, float *own, const float *rows) {
+    memcpy(own, rows, net->state_count * sizeof *own);
+    for (int i = 0; i < net->param_total; i++) {
+        const struct chex_param *p = &net->params[i];
+        if (p->kind == CHEX_PARAM_CONV)
+            transpose(p, own + p->offset, (float *)(uintptr_t)(rows + p->offset), true);
+    }
+}
+
+void chex_cpu_to_rows(const struct chex_net *net, float *rows, const float *own) {
+    memcpy(rows, own, net->state_count * sizeof *own);
+    for (int i = 0; i < net->param_total; i++) {
+        const struct chex_param *p = &net->params[i];
+        if (p->kind == CHEX_PARAM_CONV)
+            transpose(p, (float *)(uintptr_t)(own + p->offset), rows + p->offset, false);
+    }
+}
+
+static float round_bf16(float v) {
+    uint32_t u;
+    memcpy(&u, &v, sizeof u);
+    u = (u + 0x7fff + ((u >> 16) & 1)) & 0xffff0000u;
+    memcpy(&v, &u, sizeof v);
+    return v;
+}
+
+static void round_all(float *w, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        w[i] = round_bf16(w[i]);
+}
+
+/* Item: one panel of one op's weight, or of its transpose. */
+struct pack_job {
+    struct cpu_engine *e;
+    const struct chex_op *op;
+    const struct cpu_op *mine;
+    int forward_panels;
+};
+
+static void pack_item(void *arg, size_t item, int worker) {
+    (void)worker;
+    const struct pack_job *job = arg;
+    const struct chex_op *op = job->op;
+    size_t panel = (size_t)job->e->k->panel, in = (size_t)op->in_channels;
+    size_t out = (size_t)op->out_channels, taps = (size_t)op->kernel * (size_t)op->kernel;
+    const float *w = job->e->param + job->e->net->params[op->weight].offset;
+    float *dst;
+    if (item < (size_t)job->forward_panels) { /* (position, in) rows of `panel` outputs */
+        dst = job->mine->weight + item * taps * in * panel;
+        for (size_t row = 0; row < taps * in; row++)
+            memcpy(dst + row * panel, w + row * out + item * panel, panel * sizeof *dst);
+        in = panel, panel = op->in_channels;
+    } else { /* (position, out) rows of `panel` inputs */
+        item -= (size_t)job->forward_panels;
+        dst = job->mine->weight_t + item * taps * out * panel;
+        for (size_t t = 0; t < taps; t++)
+            for (size_t j = 0; j < panel; j++) {
+                const float *src = w + (t * in + item * panel + j) * out;
+                for (size_t o = 0; o < out; o++)
+                    dst[(t * out + o) * panel + j] = src[o];
+            }
+        in = out;
+    }
+    if (job->e->bf16)
+        round_all(dst, taps * in * panel);
+}
+
+void chex_cpu_pack(struct cpu_engine *e) {
+    for (int i = 0; i < e->net->op_count; i++) {
+        const struct chex_op *op = &e->net->ops[i];
+        if (op->kind != CHEX_OP_CONV)
+            continue;
+        if (op->in == CHEX_NET_IMAGE) {
+            chex_cpu_stem_pack(e, i);
+            continue;
+        }
+        struct pack_job job = {e, op, &e->ops[i], op->out_channels / e->k->panel};
+        int back = e->ops[i].weight_t ? op->in_channels / e->k->panel : 0;
+        chex_pool_run(e->pool, (size_t)(job.forward_panels + back), pack_item, &job);
+    }
+}

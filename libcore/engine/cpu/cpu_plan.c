@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the engine decides once: how maps are cut into tiles, which buffers share memory, how much
+ * scratch a thread needs.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/cpu/cpu.h"
+#include "engine/update.h"
+
+/* A batch is cut into at least this many tiles where its images allow it... */
+enum { TILES = 8 };
+/* ...but a tile of whole images keeps at least this many pixels: below that, register tiles are
+ * partly empty and a weight is loaded for too few of them. */
+enum { LEAST_PIXELS = 48 };
+
+struct cpu_tiling chex_cpu_tiling(int hw, int pixels) {
+    int rows = pixels / hw;
+    rows = rows < 1 ? 1 : rows;
+    if (rows < hw) {
+        int bands = (hw + rows - 1) / rows;
+        return (struct cpu_tiling){hw, (hw + bands - 1) / bands, 1};
+    }
+    return (struct cpu_tiling){hw, hw, pixels / (hw * hw)};
+}
+
+struct cpu_tiling chex_cpu_tiling_for(struct cpu_tiling most, int n) {
+    if (most.rows < most.hw)
+        return most;
+    int area = most.hw * most.hw;
+    int images = (n + TILES - 1) / TILES, least = (LEAST_PIXELS + area - 1) / area;
+    images = images < least ? least : images;
+    images = images > most.images ? most.images : images;
+    int count = (n + images - 1) / images;
+    most.images = (n + count - 1) / count;
+    return most;
+}
+
+int chex_cpu_tile_count(struct cpu_tiling t, int n) {
+    return t.rows < t.hw ? n * ((t.hw + t.rows - 1) / t.rows) : (n + t.images - 1) / t.images;
+}
+
+struct cpu_tile chex_cpu_tile(struct cpu_tiling t, int n, int index) {
+    if (t.rows < t.hw) {
+        int bands = (t.hw + t.rows - 1) / t.rows, row = index % bands * t.rows;
+        return (struct cpu_tile){index / bands, 1, row, t.hw - row < t.rows ? t.hw - row : t.rows};
+    }
+    int image = index * t.images;
+    return (struct cpu_tile){image, n - image < t.images ? n - image : t.images, 0, t.hw};
+}
+
+int chex_cpu_most_tiles(struct cpu_tiling most, int batch) {
+    int tiles = 0;
+    for (int n = 1; n <= batch; n++) {
+        int count = chex_cpu_tile_count(chex_cpu_tiling_for(most, n), n);
+        tiles = count > tiles ? count : tiles;
+    }
+    return tiles;
+}
+
+void *chex_cpu_take(struct cpu_engine *e, size_t count, size_t size) {
+    if (e->owned_count == CPU_MAX_BLOCKS)
+        return NULL;
+    void *p = chex_mem_alloc_aligned(count, size);
+    if (!p)
+        return NULL;
+    memset(p, 0, count * size);
+    e->owned[e->owned_count++] = p;
+    e->bytes += count * size;
+    return p;
+}
+
+/* An arena whose parts are alive from one op to another: parts that never live at one time may
+ * share their place. */
+struct part {
+    size_t bytes, offset;
+    int from, to;
+};
+
+/* First fit at the lowest place that no living neighbour holds. */
+static size_t place(struct part *parts, int count) {
+    size_t end = 0;
+    for (int i = 0; i < count; i++) {
+        size_t at = 0;
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (int j = 0; j < i; j++) {
+                bool alive = parts[j].from <= parts[i].to && parts[i].from <= parts[j].to;
+                if (alive && at < parts[j].offset + parts[j].bytes &&
+                    parts[j].offset < at + parts[i].bytes) {
+                    at = parts[j].offset + parts[j].bytes;
+                    moved = true;
+                }
+            }
+        }
+        parts[i].offset = at;
+        end = chex_cpu_max(end, at + parts[i].bytes);
+    }
+    return end;
+}
+
+/* x of all buffers, or g: g lives from the last consumer's backward to the producer's. */
+static bool place_maps(struct cpu_engine *e, struct part *parts, bool gradient) {
+    const struct chex_net *net = e->net;
+    for (int b = 0; b < net->buffer_count; b++) {
+        size_t area = (size_t)e->bufs[b].hw * (size_t)e->bufs[b].hw;
+        size_t bytes = (size_t)e->config.batch * area * (size_t)e->bufs[b].channels * e->elem_bytes;
+        parts[b] = (struct part){.bytes = (bytes + 63) / 64 * 64,
+                                 .from = net->buffers[b].from_op,
+                                 .to = net->buffers[b].from_op};
+        if (e->config.training && !gradient)
+            parts[b].to = net->op_count;
+    }
+    for (int i = 0; i < net->op_count; i++) {
+        const struct chex_op *op = &net->ops[i];
+        const int used[] = {op->in, op->out, op->side_in};
+        for (int k = 0; k < 3; k++)
+            if (used[k] >= 0 && parts[used[k]].to < i)
+                parts[used[k]].to = i;
+    }
+    char *base = chex_cpu_take(e, place(parts, net->buffer_count), 1);
+    if (!base)
+        return false;
+    for (int b = 0; b < net->buffer_count; b++)
+        *(gradient ? &e->bufs[b].g : &e->bufs[b].x) = base + parts[b].offset;
+    return true;
+}
+
+static bool take_statistics(struct cpu_engine *e) {
+    for (int b = 0; b < e->net->buffer_count; b++) {
+        struct cpu_buf *buf = &e->bufs[b];
+        size_t channels = (size_t)buf->channels;
+        if (!buf->normed || !e->config.training)
+            continue;
+        float *f = chex_cpu_take(e, 6 * channels, sizeof *f);
+        double *d = chex_cpu_take(e, 2 * channels, sizeof *d);
+        if (!f || !d)
+            return false;
+        float **const each[] = {&buf->mean, &buf->var, &buf->inv, &buf->xshift, &buf->b, &buf->c};
+        for (size_t k = 0; k < 6; k++)
+            *each[k] = f + k * channels;
+        buf->bsum = d;
+        buf->csum = d + channels;
+    }
+    size_t all = 0;
+    for (int i = 0; i < e->net->bn_count; i++)
+        all += 2 * (size_t)e->net->bns[i].channels;
+    float *f = chex_cpu_take(e, all, sizeof *f);
+    if (!f)
+        return false;
+    for (int i = 0; i < e->net->bn_count; i++) {
+        size_t channels = (size_t)e->net->bns[i].channels;
+        e->bns[i] = (struct cpu_bn){f, f + channels};
+        f += 2 * channels;
+    }
+    return true;
+}
+
+static bool take_weights(struct cpu_engine *e) {
+    size_t all = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        float *f = pass ? chex_cpu_take(e, all, sizeof *f) : NULL;
+        if (pass && !f)
+            return false;
+        for (int i = 0; i < e->net->op_count; i++) {
+            const struct chex_op *op = &e->net->ops[i];
+            if (op->kind != CHEX_OP_CONV)
+                continue;
+            bool stem = op->in == CHEX_NET_IMAGE, back = e->config.training && !stem;
+            size_t count = stem ? chex_cpu_stem_depth(op) * (size_t)op->out_channels
+                                : e->net->params[op->weight].count;
+            if (!pass) {
+                all += back ? 2 * count : count;
+                continue;
+            }
+            e->ops[i].weight = f;
+            e->ops[i].weight_t = back ? f + count : NULL;
+            f += back ? 2 * count : count;
+        }
+    }
+    return true;
+}
+
+static void plan_op(struct cpu_engine *e, int i, struct cpu_need *need) {
+    const struct chex_op *op = &e->net->ops[i];
+    switch (op->kind) {
+    case CHEX_OP_CONV:
+        if (op->in == CHEX_NET_IMAGE)
+            chex_cpu_stem_plan(e, i, need);
+        else
+            chex_cpu_conv_plan(e, i, need);
+        break;
+    case CHEX_OP_MAXPOOL:
+    case CHEX_OP_AVGPOOL: chex_cpu_pool_plan(e, i, need); break;
+    case CHEX_OP_JOIN: chex_cpu_join_plan(e, i, need); break;
+    case CHEX_OP_HEAD: chex_cpu_head_plan(e, i, need); break;
+    }
+}
+
+/* Tilings of all ops, and from them the scratch and the partial sums. */
+static bool plan_ops(struct cpu_engine *e) {
+    struct cpu_need need = {0};
+    size_t parts = 0, wparts = 0, widest = 0, features = 0, batch = (size_t)e->config.batch;
+    for (int i = 0; i < e->net->op_count; i++) {
+        const struct chex_op *op = &e->net->ops[i];
+        plan_op(e, i, &need);
+        size_t channels =
+            (size_t)(op->in_channels > op->out_channels ? op->in_channels : op->out_channels);
+        int tiles = chex_cpu_most_tiles(e->ops[i].bwd, e->config.batch);
+        parts = chex_cpu_max(parts, (size_t)tiles * channels);
+        if (op->kind == CHEX_OP_CONV)
+            wparts = chex_cpu_max(wparts, (size_t)chex_cpu_conv_groups(e->net, i, tiles) *
+                                              (op->in == CHEX_NET_IMAGE
+                                                   ? chex_cpu_stem_depth(op) * channels
+                                                   : e->net->params[op->weight].count));
+        tiles = chex_cpu_most_tiles(e->ops[i].fwd, e->config.batch);
+        parts = chex_cpu_max(parts, (size_t)tiles * channels);
+        widest = chex_cpu_max(widest, channels);
+        if (op->kind == CHEX_OP_HEAD)
+            features = (size_t)op->in_channels;
+    }
+    for (int k = 0; k < 4 && e->config.training; k++)
+        if (!(e->part[k] = chex_cpu_take(e, parts, sizeof(float))))
+            return false;
+    if (e->config.training && !(e->wpart = chex_cpu_take(e, wparts, sizeof(float))))
+        return false;
+    for (int t = 0; t < e->config.threads; t++) {
+        struct cpu_scratch *s = &e->scratch[t];
+        if (!(s->a = chex_cpu_take(e, need.a, sizeof(float))) ||
+            !(s->b = chex_cpu_take(e, need.b, sizeof(float))) ||
+            !(s->c = chex_cpu_take(e, need.c, sizeof(float))) ||
+            !(s->off = chex_cpu_take(e, need.pixels, sizeof *s->off)) ||
+            !(s->runs = chex_cpu_take(e, need.pixels, sizeof *s->runs)))
+            return false;
+    }
+    return (e->row_sum = chex_cpu_take(e, 2 * widest, sizeof(double))) &&
+           (e->feature = chex_cpu_take(e, 2 * batch * features, sizeof(float))) &&
+           (e->logit = chex_cpu_take(e, batch * (size_t)e->net->classes, sizeof(float)));
+}
+
+/* Which op begins the gradient of a buffer: the last that reads it, first in backward order. */
+static enum chex_status mark_adds(struct cpu_engine *e, struct chex_error *err) {
+    const struct chex_net *net = e->net;
+    int *begun = chex_cpu_take(e, (size_t)net->buffer_count, sizeof *begun);
+    if (!begun)
+        return chex_error_set(err, CHEX_E_RESOURCE, "cpu engine: out of memory");
+    for (int i = net->op_count - 1; i >= 0; i--) {
+        const struct chex_op *op = &net->ops[i];
+        const int used[] = {op->in, op->side_in};
+        bool *const add[] = {&e->ops[i].add, &e->ops[i].side_add};
+        for (int k = 0; k < 2; k++) {
+            if (used[k] < 0)
+                continue;
+            *add[k] = begun[used[k]] > 0;
+            /* The beginner writes every channel that others add to. */
+            if (*add[k] && op->in_channels > begun[used[k]])
+                return chex_error_set(err, CHEX_E_USAGE,
+                                      "cpu engine: %s reads %d channels where the last reader of "
+                                      "the buffer takes %d",
+                                      op->name, op->in_channels, begun[used[k]]);
+            if (!*add[k])
+                begun[used[k]] = op->in_channels;
+        }
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status check_shapes(const struct cpu_engine *e, struct chex_error *err) {
+    for (int i = 0; i < e->net->op_count; i++) {
+        const struct chex_op *op = &e->net->ops[i];
+        bool even = op->in < 0 || op->in_channels % CPU_CHANNELS == 0;
+        if (op->kind != CHEX_OP_HEAD)
+            even = even && op->out_channels % CPU_CHANNELS == 0;
+        if (!even || op->kernel * op->kernel > CPU_MAX_TAPS)
+            return chex_error_set(err, CHEX_E_USAGE,
+                                  "cpu engine: %s has %d to %d channels and a kernel of %d: "
+                                  "expected multiples of %d and at most 7",
+                                  op->name, op->in_channels, op->out_channels, op->kernel,
+                                  CPU_CHANNELS);
+    }
+    return CHEX_OK;
+}
+
+static bool take_all(struct cpu_engine *e) {
+    const struct chex_net *net = e->net;
+    size_t state = net->state_count;
+    struct part *parts = chex_mem_zalloc((size_t)net->buffer_count, sizeof *parts);
+    bool ok = parts && place_maps(e, parts, false) &&
+              (!e->config.training || place_maps(e, parts, true)) && take_statistics(e) &&
+              take_weights(e) && plan_ops(e) && (e->param = chex_cpu_take(e, state, sizeof(float)));
+    for (int k = 0; k < 2 && ok && e->config.training; k++)
+        ok = (e->moment[k] = chex_cpu_take(e, state, sizeof(float))) != NULL;
+    for (int i = 0; i < net->op_count && ok && e->config.training; i++) {
+        const struct chex_op *op = &net->ops[i];
+        if (op->kind != CHEX_OP_MAXPOOL)
+            continue;
+        size_t hw = (size_t)e->bufs[op->out].hw;
+        e->ops[i].argmax =
+            chex_cpu_take(e, (size_t)e->config.batch * hw * hw * (size_t)op->out_channels, 1);
+        ok = e->ops[i].argmax != NULL;
+    }
+    free(parts);
+    return ok;
+}
+
+enum chex_status chex_cpu_plan(struct cpu_engine *e, struct chex_error *err) {
+    const struct chex_net *net = e->net;
+    CHEX_TRY(check_shapes(e, err));
+    e->ops = chex_cpu_take(e, (size_t)net->op_count, sizeof *e->ops);
+    e->bufs = chex_cpu_take(e, (size_t)net->buffer_count, sizeof *e->bufs);
+    e->bns = chex_cpu_take(e, (size_t)net->bn_count, sizeof *e->bns);
+    e->scratch = chex_cpu_take(e, (size_t)e->config.threads, sizeof *e->scratch);
+    int *hw = chex_cpu_take(e, (size_t)net->buffer_count, sizeof *hw);
+    if (!e->ops || !e->bufs || !e->bns || !e->scratch || !hw)
+        return chex_error_set(err, CHEX_E_RESOURCE, "cpu engine: out of memory");
+    CHEX_TRY(chex_net_shapes(net, e->config.image_size, hw, err));
+    for (int b = 0; b < net->buffer_count; b++) {
+        e->bufs[b].hw = hw[b];
+        e->bufs[b].channels = net->buffers[b].channels;
+    }
+    for (int i = 0; i < net->bn_count; i++)
+        e->bufs[net->bns[i].buffer].normed = true;
+    CHEX_TRY(mark_adds(e, err));
+    if (!take_all(e))
+        return chex_error_set(err, CHEX_E_RESOURCE,
+                              "cpu engine: out of memory after %.1f MiB, for %s, %d px, batch %d",
+                              (double)e->bytes / 1048576.0, net->model, e->config.image_size,
+                              e->config.batch);
+    return CHEX_OK;
+}

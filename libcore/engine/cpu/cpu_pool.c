@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Maximum and average pooling of a normalised map. Forward tiles cut the output map, backward
+ * tiles the input map: every pixel gathers what it gets, so nothing is scattered.
+ */
+#include <string.h>
+
+#include "engine/cpu/cpu.h"
+
+enum { PIXELS = 128, MOST_WINDOWS = CPU_MAX_TAPS };
+
+/* Rows of the other map that rows [from, to] of this one meet, inside [0, hw). */
+struct span {
+    int from, count;
+};
+static struct span inputs_of(const struct chex_op *op, int from, int to, int hw) {
+    int lo = from * op->stride - op->pad, hi = to * op->stride - op->pad + op->kernel - 1;
+    lo = lo < 0 ? 0 : lo;
+    hi = hi > hw - 1 ? hw - 1 : hi;
+    return (struct span){lo, hi - lo + 1};
+}
+static struct span outputs_of(const struct chex_op *op, int from, int to, int hw) {
+    int lo = chex_cpu_floor_div(from + op->pad - op->kernel, op->stride) + 1;
+    int hi = (to + op->pad) / op->stride;
+    lo = lo < 0 ? 0 : lo;
+    hi = hi > hw - 1 ? hw - 1 : hi;
+    return (struct span){lo, hi >= lo ? hi - lo + 1 : 0};
+}
+
+void chex_cpu_pool_plan(struct cpu_engine *e, int index, struct cpu_need *need) {
+    const struct chex_op *op = &e->net->ops[index];
+    struct cpu_op *mine = &e->ops[index];
+    int in_hw = e->bufs[op->in].hw, hw = e->bufs[op->out].hw;
+    mine->fwd = chex_cpu_tiling(hw, PIXELS);
+    mine->bwd = chex_cpu_tiling(in_hw, PIXELS);
+    size_t channels = (size_t)op->in_channels;
+    size_t in_rows = (size_t)((mine->fwd.rows - 1) * op->stride + op->kernel);
+    size_t out_rows = (size_t)(mine->bwd.rows / op->stride + op->kernel);
+    size_t forward = (size_t)mine->fwd.images * in_rows * (size_t)in_hw;
+    size_t backward = (size_t)mine->bwd.images * out_rows * (size_t)hw;
+    need->a = chex_cpu_max(need->a, chex_cpu_max(forward, backward) * channels);
+    need->c = chex_cpu_max(need->c, (size_t)mine->fwd.images * (size_t)mine->fwd.rows * (size_t)hw *
+                                        channels);
+    need->c = chex_cpu_max(need->c, (size_t)mine->bwd.images * (size_t)mine->bwd.rows *
+                                        (size_t)in_hw * channels);
+}
+
+static void average(float *dst, const float *const *from, int count, float share, int channels) {
+    for (int c = 0; c < channels; c++) {
+        float sum = 0;
+        for (int i = 0; i < count; i++)
+            sum += from[i][c];
+        dst[c] = sum * share;
+    }
+}
+
+/* One output pixel from the normalised rows of its image. */
+static void pool_pixel(const struct cpu_job *job, int y, int x, const float *rows, int first_row,
+                       float *dst, uint8_t *arg) {
+    const struct chex_op *op = job->op;
+    int hw = job->e->bufs[op->in].hw, count = 0;
+    const float *taps[CPU_MAX_TAPS];
+    uint8_t ids[CPU_MAX_TAPS];
+    for (int t = 0; t < op->kernel * op->kernel; t++) {
+        int iy = y * op->stride - op->pad + t / op->kernel;
+        int ix = x * op->stride - op->pad + t % op->kernel;
+        if (iy < 0 || iy >= hw || ix < 0 || ix >= hw)
+            continue;
+        ids[count] = (uint8_t)t;
+        taps[count++] = rows + (size_t)((iy - first_row) * hw + ix) * (size_t)op->in_channels;
+    }
+    if (op->kind == CHEX_OP_MAXPOOL)
+        job->e->k->max(dst, arg, taps, ids, count, op->in_channels);
+    else
+        average(dst, taps, count, 1.0f / (float)(op->kernel * op->kernel), op->in_channels);
+}
+
+static void forward_item(void *arg, size_t item, int worker) {
+    const struct cpu_job *job = arg;
+    struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    struct cpu_scratch *s = &e->scratch[worker];
+    struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, (int)item);
+    int hw = job->tiling.hw, in_hw = e->bufs[op->in].hw;
+    size_t channels = (size_t)op->in_channels, first = chex_cpu_tile_pixel(job->tiling, tile);
+    struct span in = inputs_of(op, tile.row, tile.row + tile.rows - 1, in_hw);
+    uint8_t *argmax = job->training ? e->ops[job->index].argmax : NULL;
+    float *dst = s->c;
+    size_t pixel = first;
+    for (int image = tile.image; image < tile.image + tile.images; image++) {
+        struct cpu_stored x = chex_cpu_x(
+            e, op->in, ((size_t)image * (size_t)in_hw + (size_t)in.from) * (size_t)in_hw, 0, 1);
+        bool norm = op->in_bn >= 0;
+        e->k->load(s->a, channels, &x, in.count * in_hw, op->in_channels,
+                   norm ? e->bns[op->in_bn].scale : NULL, norm ? e->bns[op->in_bn].shift : NULL,
+                   norm ? CPU_RELU : 0);
+        for (int y = tile.row; y < tile.row + tile.rows; y++)
+            for (int c = 0; c < hw; c++, dst += channels, pixel++)
+                pool_pixel(job, y, c, s->a, in.from, dst,
+                           argmax ? argmax + pixel * channels : NULL);
+    }
+    struct cpu_stored x = chex_cpu_x(e, op->out, first, op->out_first, 1);
+    int pixels = chex_cpu_tile_pixels(job->tiling, tile);
+    e->k->store(&x, s->c, channels, pixels, op->out_channels);
+    chex_cpu_norm_tile(job, (int)item, s->c, channels, pixels, 0, op->out_channels);
+}
+
+void chex_cpu_pool_forward(struct cpu_job *job) {
+    chex_pool_run(job->e->pool, (size_t)job->tiles, forward_item, job);
+}
+
+/* The gradient at one input pixel from the gradient rows of its image's output. */
+static void unpool_pixel(const struct cpu_job *job, int image, int y, int x, const float *rows,
+                         int first_row, float *dst) {
+    const struct chex_op *op = job->op;
+    int hw = job->e->bufs[op->out].hw, count = 0;
+    size_t channels = (size_t)op->in_channels;
+    const float *from[MOST_WINDOWS];
+    const uint8_t *arg[MOST_WINDOWS];
+    uint8_t ids[MOST_WINDOWS];
+    struct span ys = outputs_of(op, y, y, hw), xs = outputs_of(op, x, x, hw);
+    const uint8_t *argmax = job->e->ops[job->index].argmax;
+    for (int oy = ys.from; oy < ys.from + ys.count; oy++)
+        for (int ox = xs.from; ox < xs.from + xs.count; ox++, count++) {
+            from[count] = rows + (size_t)((oy - first_row) * hw + ox) * channels;
+            ids[count] = (uint8_t)((y + op->pad - oy * op->stride) * op->kernel +
+                                   (x + op->pad - ox * op->stride));
+            size_t pixel = ((size_t)image * (size_t)hw + (size_t)oy) * (size_t)hw + (size_t)ox;
+            arg[count] = argmax ? argmax + pixel * channels : NULL;
+        }
+    if (op->kind == CHEX_OP_MAXPOOL)
+        job->e->k->unmax(dst, from, arg, ids, count, op->in_channels);
+    else
+        average(dst, from, count, 1.0f / (float)(op->kernel * op->kernel), op->in_channels);
+}
+
+static void backward_item(void *arg, size_t item, int worker) {
+    const struct cpu_job *job = arg;
+    struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    struct cpu_scratch *s = &e->scratch[worker];
+    struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, (int)item);
+    int hw = job->tiling.hw, out_hw = e->bufs[op->out].hw;
+    size_t channels = (size_t)op->in_channels, first = chex_cpu_tile_pixel(job->tiling, tile);
+    struct span out = outputs_of(op, tile.row, tile.row + tile.rows - 1, out_hw);
+    float *dst = s->c;
+    for (int image = tile.image; image < tile.image + tile.images; image++) {
+        chex_cpu_load_grad(job, s->a, channels,
+                           ((size_t)image * (size_t)out_hw + (size_t)out.from) * (size_t)out_hw,
+                           out.count * out_hw);
+        for (int y = tile.row; y < tile.row + tile.rows; y++)
+            for (int x = 0; x < hw; x++, dst += channels)
+                unpool_pixel(job, image, y, x, s->a, out.from, dst);
+    }
+    struct cpu_stored g = chex_cpu_g(e, op->in, first, 0, 1);
+    struct cpu_stored x = chex_cpu_x(e, op->in, first, 0, 1);
+    int pixels = chex_cpu_tile_pixels(job->tiling, tile);
+    bool add = e->ops[job->index].add;
+    if (op->in_bn < 0) {
+        e->k->back(&g, &x, s->c, channels, pixels, op->in_channels, NULL, false, add, NULL, NULL);
+        return;
+    }
+    float *s1 = e->part[0] + item * channels, *s2 = e->part[1] + item * channels;
+    memset(s1, 0, channels * sizeof *s1);
+    memset(s2, 0, channels * sizeof *s2);
+    struct cpu_norm norm = chex_cpu_norm_at(e, op->in_bn, 0);
+    e->k->back(&g, &x, s->c, channels, pixels, op->in_channels, &norm, true, add, s1, s2);
+}
+
+void chex_cpu_pool_backward(struct cpu_job *job) {
+    chex_pool_run(job->e->pool, (size_t)job->tiles, backward_item, job);
+    if (job->op->in_bn >= 0)
+        chex_cpu_norm_back(job, job->op->in_bn, 0);
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The optimiser step: the definition in engine/update.c over fixed pieces of the parameters, then
+ * the packed copies.
+ */
+#include "engine/cpu/cpu.h"
+#include "engine/update.h"
+
+enum { PIECE = 16384 };
+
+struct update_job {
+    struct cpu_engine *e;
+    const struct chex_update *update;
+    const float *grad;
+    const struct chex_param *p;
+    size_t piece;
+};
+
+static void update_item(void *arg, size_t item, int worker) {
+    (void)worker;
+    const struct update_job *job = arg;
+    struct cpu_engine *e = job->e;
+    size_t from = item * job->piece, at = job->p->offset + from;
+    struct chex_param part = *job->p;
+    part.count = job->p->count - from < job->piece ? job->p->count - from : job->piece;
+    chex_update_param(job->update, e->net, &part, e->param + at, e->moment[0] + at,
+                      e->moment[1] + at, job->grad + at);
+}
+
+void chex_cpu_update(struct cpu_engine *e, const struct chex_update *update, const float *grad) {
+    for (int i = 0; i < e->net->param_total; i++) {
+        const struct chex_param *p = &e->net->params[i];
+        /* LARS takes the norm of a whole parameter. */
+        size_t piece = update->optim == CHEX_LARS ? p->count : PIECE;
+        struct update_job job = {e, update, grad, p, piece};
+        chex_pool_run(e->pool, (p->count + piece - 1) / piece, update_item, &job);
+    }
+    chex_cpu_pack(e);
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The cpu engine's face: variants, create and destroy, state in and out, one pass.
+ *
+ * Precision. fp32 and fp32-strict are the same here: fp32 storage and fp32 fused multiply-add.
+ * bf16: feature maps and their gradients are stored as bf16, and what is multiplied (normalised
+ * inputs, output gradients, weights) is rounded to bf16; products and sums are fp32.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/cpu/cpu.h"
+#include "engine/engines.h"
+
+/* Best first. */
+static const struct cpu_kernels *const variants[] = {
+#if defined(__x86_64__)
+    &chex_cpu_kernels_avx512,
+    &chex_cpu_kernels_avx2,
+#endif
+    &chex_cpu_kernels_generic,
+};
+enum { VARIANTS = sizeof variants / sizeof variants[0] };
+
+static bool runs_here(const struct cpu_kernels *k) {
+#if defined(__x86_64__)
+    if (k == &chex_cpu_kernels_avx512)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("fma");
+    if (k == &chex_cpu_kernels_avx2)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+    return k == &chex_cpu_kernels_generic;
+}
+
+static enum chex_status choose(const char *variant, const struct cpu_kernels **kernels_out,
+                               struct chex_error *err) {
+    for (size_t i = 0; i < VARIANTS; i++) {
+        bool here = runs_here(variants[i]);
+        if (variant && strcmp(variant, variants[i]->name) != 0)
+            continue;
+        if (variant && !here)
+            return chex_error_set(err, CHEX_E_ENV,
+                                  "engine cpu:%s: this machine's processor has no %s", variant,
+                                  variant);
+        if (!here)
+            continue;
+        *kernels_out = variants[i];
+        return CHEX_OK;
+    }
+    return chex_error_set(err, CHEX_E_USAGE,
+                          "engine cpu:%s: unknown variant, expected avx512, avx2 or generic",
+                          variant ? variant : "");
+}
+
+static enum chex_status cpu_probe(char *text_out, size_t size, struct chex_error *err) {
+    const struct cpu_kernels *k = NULL;
+    CHEX_TRY(choose(NULL, &k, err));
+    snprintf(text_out, size, "%s, %d of %ld cores", k->name, chex_cpu_count(),
+             sysconf(_SC_NPROCESSORS_ONLN));
+    return CHEX_OK;
+}
+
+static void cpu_destroy(void *self) {
+    struct cpu_engine *e = self;
+    if (!e)
+        return;
+    chex_pool_destroy(e->pool);
+    for (int i = 0; i < e->owned_count; i++)
+        free(e->owned[i]);
+    free(e);
+}
+
+static enum chex_status cpu_create(const struct chex_engine_config *config, void **self_out,
+                                   struct chex_error *err) {
+    const struct cpu_kernels *k = NULL;
+    CHEX_TRY(choose(config->variant, &k, err));
+    if (config->precision == CHEX_FP16)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "engine cpu: precision fp16 needs a GPU (its range is too small for "
+                              "gradients without loss scaling): use bf16 or fp32");
+    struct cpu_engine *e = chex_mem_zalloc(1, sizeof *e);
+    if (!e)
+        return chex_error_set(err, CHEX_E_RESOURCE, "cpu engine: out of memory");
+    e->net = config->net;
+    e->config = *config;
+    e->k = k;
+    e->bf16 = config->precision == CHEX_BF16;
+    e->elem_bytes = e->bf16 ? 2 : 4;
+    enum chex_status st = chex_pool_create(config->threads, &e->pool, err);
+    if (st == CHEX_OK)
+        st = chex_cpu_plan(e, err);
+    if (st != CHEX_OK)
+        cpu_destroy(e);
+    else
+        *self_out = e;
+    return st;
+}
+
+static enum chex_status part_of(struct cpu_engine *e, enum chex_state_part part, float **part_out,
+                                struct chex_error *err) {
+    float *const parts[] = {e->param, e->moment[0], e->moment[1]};
+    if (!parts[part])
+        return chex_error_set(err, CHEX_E_FAIL,
+                              "engine cpu: no optimiser state in an engine made for inference");
+    *part_out = parts[part];
+    return CHEX_OK;
+}
+
+static enum chex_status cpu_set(void *self, enum chex_state_part part, const float *state,
+                                struct chex_error *err) {
+    struct cpu_engine *e = self;
+    float *own = NULL;
+    CHEX_TRY(part_of(e, part, &own, err));
+    chex_cpu_from_rows(e->net, own, state);
+    if (part == CHEX_STATE_PARAMS)
+        chex_cpu_pack(e);
+    return CHEX_OK;
+}
+
+static enum chex_status cpu_get(void *self, enum chex_state_part part, float *state_out,
+                                struct chex_error *err) {
+    struct cpu_engine *e = self;
+    float *own = NULL;
+    CHEX_TRY(part_of(e, part, &own, err));
+    chex_cpu_to_rows(e->net, state_out, own);
+    return CHEX_OK;
+}
+
+static enum chex_status cpu_infer(void *self, const struct chex_batch *batch, float *logits_out,
+                                  struct chex_error *err) {
+    (void)err;
+    struct cpu_engine *e = self;
+    chex_cpu_forward(e, batch, false);
+    memcpy(logits_out, e->logit, (size_t)batch->n * (size_t)e->net->classes * sizeof *logits_out);
+    return CHEX_OK;
+}
+
+static enum chex_status cpu_pass(void *self, const struct chex_batch *batch, float *grad_out,
+                                 chex_grad_ready_fn ready, void *ready_arg,
+                                 struct chex_pass_result *result_out, struct chex_error *err) {
+    struct cpu_engine *e = self;
+    if (!e->config.training)
+        return chex_error_set(err, CHEX_E_FAIL,
+                              "engine cpu: a training pass in an engine made for inference");
+    double start = chex_clock_s();
+    chex_cpu_forward(e, batch, true);
+    struct cpu_job head = {.e = e, .n = batch->n, .labels = batch->labels};
+    double loss = chex_cpu_head_loss(&head), middle = chex_clock_s();
+    chex_cpu_backward(e, batch, grad_out, ready, ready_arg);
+    *result_out = (struct chex_pass_result){loss, middle - start, chex_clock_s() - middle};
+    return CHEX_OK;
+}
+
+static enum chex_status cpu_update(void *self, const struct chex_update *update, const float *grad,
+                                   struct chex_error *err) {
+    struct cpu_engine *e = self;
+    if (!e->config.training)
+        return chex_error_set(err, CHEX_E_FAIL,
+                              "engine cpu: an update in an engine made for inference");
+    chex_cpu_update(e, update, grad);
+    return CHEX_OK;
+}
+
+static enum chex_status cpu_grad_get(void *self, const float *grad, float *out,
+                                     struct chex_error *err) {
+    (void)err;
+    struct cpu_engine *e = self;
+    chex_cpu_to_rows(e->net, out, grad);
+    return CHEX_OK;
+}
+
+static const char *cpu_variant(void *self) { return ((struct cpu_engine *)self)->k->name; }
+static uint64_t cpu_bytes(void *self) { return ((struct cpu_engine *)self)->bytes; }
+
+static void cpu_op_times(void *self, double *forward_s, double *backward_s) {
+    const struct cpu_engine *e = self;
+    for (int i = 0; i < e->net->op_count; i++) {
+        forward_s[i] = e->ops[i].forward_s;
+        backward_s[i] = e->ops[i].backward_s;
+    }
+}
+
+const struct chex_engine_impl chex_engine_cpu = {
+    .name = "cpu",
+    .summary = "vector kernels on the processor's cores (avx512, avx2, generic)",
+    .probe = cpu_probe,
+    .create = cpu_create,
+    .destroy = cpu_destroy,
+    .set = cpu_set,
+    .get = cpu_get,
+    .infer = cpu_infer,
+    .pass = cpu_pass,
+    .update = cpu_update,
+    .grad_get = cpu_grad_get,
+    .variant = cpu_variant,
+    .bytes = cpu_bytes,
+    .op_times = cpu_op_times,
+};

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The inner loops of the cpu engine as a table of functions, one table per instruction set, chosen
+ * at run time. All arithmetic is fp32; feature maps ("stored" below) are fp32 or bf16, NHWC, and
+ * are converted where they are loaded and stored. Channel counts are multiples of 32, so there are
+ * no vector tails. The element-wise functions never fuse a multiply with an add, so they give the
+ * same bits on every instruction set; gemm and outer fuse where the machine can.
+ */
+#ifndef CHEX_ENGINE_CPU_KERNELS_H
+#define CHEX_ENGINE_CPU_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { CPU_CHANNELS = 32 }; /* every channel count is a multiple of this */
+
+/* One position of a convolution kernel: where it reads A relative to a pixel's own offset, and
+ * where its K rows lie in a panel of B; both in floats. */
+struct cpu_tap {
+    ptrdiff_t a, b;
+};
+
+enum cpu_load_flags {
+    CPU_RELU = 1,  /* max(x, 0) after the affine map; a NaN stays one */
+    CPU_ROUND = 2, /* round the result to bf16 */
+};
+
+/* The batch norm in front of an operation, as its backward needs it (each array per channel).
+ * u = scale * x + shift; xhat = inv * x + xshift. */
+struct cpu_norm {
+    const float *scale, *shift, *inv, *xshift;
+};
+
+/* Stored pixels: `step` elements from one to the next. */
+struct cpu_stored {
+    void *at;
+    size_t step;
+    bool bf16;
+};
+
+struct cpu_kernels {
+    const char *name;
+    int panel; /* columns of one packed panel of B */
+
+    /* c[i][0..n) = sum over taps t and k < depth of a[off[i] + t.a + k] * B[t][k][0..n), i < rows.
+     * B is packed: column panels `b_panel` floats apart, in each rows of `panel` floats. */
+    void (*gemm)(const float *a, const int32_t *off, int rows, const struct cpu_tap *taps,
+                 int tap_count, int depth, const float *b, size_t b_panel, int n, float *c,
+                 size_t c_pitch);
+    /* w[r][0..n) += sum over i < count of v[i * v_pitch + r] * d[off[i] + 0..n), r < rows. */
+    void (*outer)(const float *v, size_t v_pitch, const float *d, const int32_t *off, int count,
+                  int rows, int n, float *w, size_t w_pitch);
+
+    /* dst = scale * src + shift (scale NULL: src), then as flags say. */
+    void (*load)(float *dst, size_t pitch, const struct cpu_stored *src, int pixels, int channels,
+                 const float *scale, const float *shift, int flags);
+    /* dst = g + b * (x - mean) + c (b NULL: g): the gradient of a feature map; see cpu.h. */
+    void (*load_grad)(float *dst, size_t pitch, const struct cpu_stored *g,
+                      const struct cpu_stored *x, int pixels, int channels, const float *b,
+                      const float *mean, const float *c, bool round);
+    /* Rounds src in place where dst is bf16, and stores it. */
+    void (*store)(const struct cpu_stored *dst, float *src, size_t pitch, int pixels, int channels);
+    /* Mean and sum of squared deviations per channel, in two sweeps. */
+    void (*moments)(const float *src, size_t pitch, int pixels, int channels, float *mean_out,
+                    float *m2_out);
+    /* dv is the gradient at an operation's (normalised) input. du = dv where `relu` is false or
+     * u > 0, else 0; s1 += du; s2 += du * xhat; g = (add ? g : 0) + scale * du. Without a norm
+     * (NULL): g = (add ? g : 0) + dv, x and sums unused. */
+    void (*back)(const struct cpu_stored *g, const struct cpu_stored *x, const float *dv,
+                 size_t pitch, int pixels, int channels, const struct cpu_norm *norm, bool relu,
+                 bool add, float *s1, float *s2);
+
+    /* a = max(a + b, 0) and dv = out > 0 ? dv : 0 over count floats. */
+    void (*join)(float *a, const float *b, size_t count);
+    void (*mask)(float *dv, const float *out, size_t count);
+    /* dst[c] = the largest of taps[0..count)[c], arg[c] = the first such tap's id (arg may be
+     * NULL); and back: dst[c] = sum over the windows of d[i][c] where arg[i][c] == ids[i]. */
+    void (*max)(float *dst, uint8_t *arg, const float *const *taps, const uint8_t *ids, int count,
+                int channels);
+    void (*unmax)(float *dst, const float *const *d, const uint8_t *const *arg, const uint8_t *ids,
+                  int count, int channels);
+};
+
+extern const struct cpu_kernels chex_cpu_kernels_generic;
+extern const struct cpu_kernels chex_cpu_kernels_avx2;
+extern const struct cpu_kernels chex_cpu_kernels_avx512;
+
+#endif

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels in GCC vector extensions. The including file defines
+ *   VB        bytes of a vector
+ *   MR        rows of the register tile; the tile is MR x 2 vectors
+ *   SPLAT(s)  a vector of equal floats
+ *   FMA(a, b, c)  a * b + c, fused where the machine has it
+ *   TABLE, NAME   the table's symbol and name
+ */
+#include <string.h>
+
+#include "engine/cpu/kernels.h"
+
+enum { VL = VB / 4, NR = 2 * VL };
+
+typedef float vf __attribute__((vector_size(VB)));
+typedef int32_t vi __attribute__((vector_size(VB)));
+typedef uint32_t vu __attribute__((vector_size(VB)));
+typedef uint16_t vh __attribute__((vector_size(VB / 2)));
+typedef uint8_t vb __attribute__((vector_size(VB / 4)));
+/* The same in memory, at any address. */
+typedef float vf_mem __attribute__((vector_size(VB), aligned(4), may_alias));
+typedef uint16_t vh_mem __attribute__((vector_size(VB / 2), aligned(2), may_alias));
+typedef uint8_t vb_mem __attribute__((vector_size(VB / 4), aligned(1), may_alias));
+
+/* Over the rows of the register tile: only unrolled loops keep it in registers. */
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vf ld(const float *p) { return *(const vf_mem *)p; }
+INLINE void st(float *p, vf v) { *(vf_mem *)p = v; }
+
+/* Round to nearest even. A NaN stays a NaN where its upper mantissa is not all ones, as in every
+ * NaN that arithmetic makes. */
+INLINE vu round_bits(vf v) {
+    vu u = (vu)v;
+    return u + 0x7fff + ((u >> 16) & 1);
+}
+INLINE vf rounded(vf v) { return (vf)(round_bits(v) & 0xffff0000u); }
+
+INLINE vf ld_stored(const void *p, size_t i, bool bf16) {
+    if (!bf16)
+        return ld((const float *)p + i);
+    vh h = *(const vh_mem *)((const uint16_t *)p + i);
+    return (vf)(__builtin_convertvector(h, vu) << 16);
+}
+INLINE void st_stored(void *p, size_t i, vf v, bool bf16) {
+    if (!bf16)
+        st((float *)p + i, v);
+    else
+        *(vh_mem *)((uint16_t *)p + i) = __builtin_convertvector(round_bits(v) >> 16, vh);
+}
+
+INLINE vf relu(vf u) { return (vf)((vi)u & ~(u <= 0)); }
+INLINE vf where(vi mask, vf v) { return (vf)((vi)v & mask); }
+
+/* ---- matrix products ---- */
+
+INLINE void gemm_tile(int mr, const float *a, const int32_t *off, const struct cpu_tap *taps,
+                      int tap_count, int depth, const float *b, float *c, size_t c_pitch) {
+    vf acc[MR][2];
+    const float *row[MR];
+    UNROLL
+    for (int i = 0; i < mr; i++)
+        acc[i][0] = acc[i][1] = (vf){0};
+    for (int t = 0; t < tap_count; t++) {
+        UNROLL
+        for (int i = 0; i < mr; i++)
+            row[i] = a + off[i] + taps[t].a;
+        const float *bp = b + taps[t].b;
+        for (int k = 0; k < depth; k++, bp += NR) {
+            vf b0 = ld(bp), b1 = ld(bp + VL);
+            UNROLL
+            for (int i = 0; i < mr; i++) {
+                vf x = SPLAT(row[i][k]);
+                acc[i][0] = FMA(x, b0, acc[i][0]);
+                acc[i][1] = FMA(x, b1, acc[i][1]);
+            }
+        }
+    }
+    UNROLL
+    for (int i = 0; i < mr; i++) {
+        st(c + (size_t)i * c_pitch, acc[i][0]);
+        st(c + (size_t)i * c_pitch + VL, acc[i][1]);
+    }
+}
+
+/* Each row count is its own function, with all accumulators in registers. */
+#define EACH_COUNT(X)                                                                              \
+    X(1)                                                                                           \
+    X(2)                                                                                           \
+    X(3)                                                                                           \
+    X(4)                                                                                           \
+    X(5)                                                                                           \
+    X(6)                                                                                           \
+    X(7)                                                                                           \
+    X(8)                                                                                           \
+    X(9)                                                                                           \
+    X(10)                                                                                          \
+    X(11)                                                                                          \
+    X(12)
+
+static void gemm_rows(int mr, const float *a, const int32_t *off, const struct cpu_tap *taps,
+                      int tap_count, int depth, const float *b, float *c, size_t c_pitch) {
+#define CASE(N)                                                                                    \
+    case N: gemm_tile(N <= MR ? N : MR, a, off, taps, tap_count, depth, b, c, c_pitch); break;
+    switch (mr) { EACH_COUNT(CASE) }
+#undef CASE
+}
+
+static void gemm(const float *a, const int32_t *off, int rows, const struct cpu_tap *taps,
+                 int tap_count, int depth, const float *b, size_t b_panel, int n, float *c,
+                 size_t c_pitch) {
+    for (int j = 0; j < n; j += NR, b += b_panel)
+        for (int i = 0; i < rows; i += MR)
+            gemm_rows(rows - i < MR ? rows - i : MR, a, off + i, taps, tap_count, depth, b,
+                      c + (size_t)i * c_pitch + j, c_pitch);
+}
+
+INLINE void outer_tile(int mr, const float *v, size_t v_pitch, const float *d, const int32_t *off,
+                       int count, float *w, size_t w_pitch) {
+    vf acc[MR][2];
+    UNROLL
+    for (int i = 0; i < mr; i++) {
+        acc[i][0] = ld(w + (size_t)i * w_pitch);
+        acc[i][1] = ld(w + (size_t)i * w_pitch + VL);
+    }
+    for (int p = 0; p < count; p++, v += v_pitch) {
+        const float *dp = d + off[p];
+        vf d0 = ld(dp), d1 = ld(dp + VL);
+        UNROLL
+        for (int i = 0; i < mr; i++) {
+            vf x = SPLAT(v[i]);
+            acc[i][0] = FMA(x, d0, acc[i][0]);
+            acc[i][1] = FMA(x, d1, acc[i][1]);
+        }
+    }
+    UNROLL
+    for (int i = 0; i < mr; i++) {
+        st(w + (size_t)i * w_pitch, acc[i][0]);
+        st(w + (size_t)i * w_pitch + VL, acc[i][1]);
+    }
+}
+
+static void outer_rows(int mr, const float *v, size_t v_pitch, const float *d, const int32_t *off,
+                       int count, float *w, size_t w_pitch) {
+#define CASE(N)                                                                                    \
+    case N: outer_tile(N <= MR ? N : MR, v, v_pitch, d, off, count, w, w_pitch); break;
+    switch (mr) { EACH_COUNT(CASE) }
+#undef CASE
+}
+
+static void outer(const float *v, size_t v_pitch, const float *d, const int32_t *off, int count,
+                  int rows, int n, float *w, size_t w_pitch) {
+    for (int r = 0; r < rows; r += MR)
+        for (int j = 0; j < n; j += NR)
+            outer_rows(rows - r < MR ? rows - r : MR, v + r, v_pitch, d + j, off, count,
+                       w + (size_t)r * w_pitch + j, w_pitch);
+}
+
+/* ---- element-wise; each body is compiled once for fp32 and once for bf16 storage ---- */
+
+INLINE void load_body(float *dst, size_t pitch, const void *src, size_t step, int pixels,
+                      int channels, const float *scale, const float *shift, bool do_relu,
+                      bool round, bool bf16) {
+    for (int p = 0; p < pixels; p++)
+        for (int c = 0; c < channels; c += VL) {
+            vf v = ld_stored(src, (size_t)p * step + (size_t)c, bf16);
+            if (scale)
+                v = v * ld(scale + c) + ld(shift + c);
+            if (do_relu)
+                v = relu(v);
+            if (round)
+                v = rounded(v);
+            st(dst + (size_t)p * pitch + c, v);
+        }
+}
+
+static void load(float *dst, size_t pitch, const struct cpu_stored *src, int pixels, int channels,
+                 const float *scale, const float *shift, int flags) {
+    const void *s = src->at;
+    size_t step = src->step;
+    if (flags == CPU_RELU && scale && !src->bf16)
+        load_body(dst, pitch, s, step, pixels, channels, scale, shift, true, false, false);
+    else if (flags == (CPU_RELU | CPU_ROUND) && scale && src->bf16)
+        load_body(dst, pitch, s, step, pixels, channels, scale, shift, true, true, true);
+    else if (src->bf16)
+        load_body(dst, pitch, s, step, pixels, channels, scale, shift, flags & CPU_RELU,
+                  flags & CPU_ROUND, true);
+    else
+        load_body(dst, pitch, s, step, pixels, channels, scale, shift, flags & CPU_RELU,
+                  flags & CPU_ROUND, false);
+}
+
+INLINE void load_grad_body(float *dst, size_t pitch, const struct cpu_stored *g,
+                           const struct cpu_stored *x, int pixels, int channels, const float *b,
+                           const float *mean, const float *c, bool round, bool bf16) {
+    for (int p = 0; p < pixels; p++)
+        for (int i = 0; i < channels; i += VL) {
+            vf v = ld_stored(g->at, (size_t)p * g->step + (size_t)i, bf16);
+            if (b) {
+                vf xv = ld_stored(x->at, (size_t)p * x->step + (size_t)i, bf16);
+                v = v + ld(b + i) * (xv - ld(mean + i)) + ld(c + i);
+            }
+            if (round)
+                v = rounded(v);
+            st(dst + (size_t)p * pitch + i, v);
+        }
+}
+
+static void load_grad(float *dst, size_t pitch, const struct cpu_stored *g,
+                      const struct cpu_stored *x, int pixels, int channels, const float *b,
+                      const float *mean, const float *c, bool round) {
+    if (g->bf16)
+        load_grad_body(dst, pitch, g, x, pixels, channels, b, mean, c, round, true);
+    else
+        load_grad_body(dst, pitch, g, x, pixels, channels, b, mean, c, round, false);
+}
+
+static void store(const struct cpu_stored *dst, float *src, size_t pitch, int pixels,
+                  int channels) {
+    for (int p = 0; p < pixels; p++)
+        for (int c = 0; c < channels; c += VL) {
+            float *s = src + (size_t)p * pitch + c;
+            size_t i = (size_t)p * dst->step + (size_t)c;
+            if (dst->bf16) {
+                vf r = rounded(ld(s));
+                st(s, r);
+                st_stored(dst->at, i, r, true);
+            } else {
+                st_stored(dst->at, i, ld(s), false);
+            }
+        }
+}
+
+static void moments(const float *src, size_t pitch, int pixels, int channels, float *mean_out,
+                    float *m2_out) {
+    float over = 1.0f / (float)pixels;
+    for (int c = 0; c < channels; c += NR) {
+        vf sum0 = {0}, sum1 = {0}, sq0 = {0}, sq1 = {0};
+        for (int p = 0; p < pixels; p++) {
+            sum0 += ld(src + (size_t)p * pitch + c);
+            sum1 += ld(src + (size_t)p * pitch + c + VL);
+        }
+        vf mean0 = sum0 * over, mean1 = sum1 * over;
+        for (int p = 0; p < pixels; p++) {
+            vf d0 = ld(src + (size_t)p * pitch + c) - mean0;
+            vf d1 = ld(src + (size_t)p * pitch + c + VL) - mean1;
+            sq0 += d0 * d0;
+            sq1 += d1 * d1;
+        }
+        st(mean_out + c, mean0);
+        st(mean_out + c + VL, mean1);
+        st(m2_out + c, sq0);
+        st(m2_out + c + VL, sq1);
+    }
+}
+
+INLINE void back_body(const struct cpu_stored *g, const struct cpu_stored *x, const float *dv,
+                      size_t pitch, int pixels, int channels, const struct cpu_norm *norm,
+                      bool do_relu, bool add, float *s1, float *s2, bool bf16) {
+    for (int c = 0; c < channels; c += VL) {
+        vf scale = ld(norm->scale + c), shift = ld(norm->shift + c);
+        vf inv = ld(norm->inv + c), xshift = ld(norm->xshift + c);
+        vf sum1 = ld(s1 + c), sum2 = ld(s2 + c);
+        for (int p = 0; p < pixels; p++) {
+            vf xv = ld_stored(x->at, (size_t)p * x->step + (size_t)c, bf16);
+            vf du = ld(dv + (size_t)p * pitch + c);
+            if (do_relu)
+                du = where(~(xv * scale + shift <= 0), du);
+            sum1 += du;
+            sum2 += du * (xv * inv + xshift);
+            vf out = scale * du;
+            size_t i = (size_t)p * g->step + (size_t)c;
+            if (add)
+                out += ld_stored(g->at, i, bf16);
+            st_stored(g->at, i, out, bf16);
+        }
+        st(s1 + c, sum1);
+        st(s2 + c, sum2);
+    }
+}
+
+INLINE void back_plain(const struct cpu_stored *g, const float *dv, size_t pitch, int pixels,
+                       int channels, bool add, bool bf16) {
+    for (int p = 0; p < pixels; p++)
+        for (int c = 0; c < channels; c += VL) {
+            size_t i = (size_t)p * g->step + (size_t)c;
+            vf out = ld(dv + (size_t)p * pitch + c);
+            if (add)
+                out += ld_stored(g->at, i, bf16);
+            st_stored(g->at, i, out, bf16);
+        }
+}
+
+static void back(const struct cpu_stored *g, const struct cpu_stored *x, const float *dv,
+                 size_t pitch, int pixels, int channels, const struct cpu_norm *norm, bool do_relu,
+                 bool add, float *s1, float *s2) {
+    if (!norm && g->bf16)
+        back_plain(g, dv, pitch, pixels, channels, add, true);
+    else if (!norm)
+        back_plain(g, dv, pitch, pixels, channels, add, false);
+    else if (g->bf16)
+        back_body(g, x, dv, pitch, pixels, channels, norm, do_relu, add, s1, s2, true);
+    else
+        back_body(g, x, dv, pitch, pixels, channels, norm, do_relu, add, s1, s2, false);
+}
+
+static void join(float *a, const float *b, size_t count) {
+    for (size_t i = 0; i < count; i += VL)
+        st(a + i, relu(ld(a + i) + ld(b + i)));
+}
+
+static void mask(float *dv, const float *out, size_t count) {
+    for (size_t i = 0; i < count; i += VL)
+        st(dv + i, where(~(ld(out + i) <= 0), ld(dv + i)));
+}
+
+static void max_of(float *dst, uint8_t *arg, const float *const *taps, const uint8_t *ids,
+                   int count, int channels) {
+    for (int c = 0; c < channels; c += VL) {
+        vf best = ld(taps[0] + c);
+        vi from = (vi){0} + ids[0];
+        for (int t = 1; t < count; t++) {
+            vf v = ld(taps[t] + c);
+            vi larger = ~(v <= best);
+            best = (vf)(((vi)v & larger) | ((vi)best & ~larger));
+            from = (((vi){0} + ids[t]) & larger) | (from & ~larger);
+        }
+        st(dst + c, best);
+        if (arg)
+            *(vb_mem *)(arg + c) = __builtin_convertvector(from, vb);
+    }
+}
+
+static void unmax(float *dst, const float *const *d, const uint8_t *const *arg, const uint8_t *ids,
+                  int count, int channels) {
+    for (int c = 0; c < channels; c += VL) {
+        vf sum = {0};
+        for (int t = 0; t < count; t++) {
+            vb got = *(const vb_mem *)(arg[t] + c);
+            vi same = __builtin_convertvector(got, vi) == ((vi){0} + ids[t]);
+            sum += where(same, ld(d[t] + c));
+        }
+        st(dst + c, sum);
+    }
+}
+
+const struct cpu_kernels TABLE = {
+    .name = NAME,
+    .panel = NR,
+    .gemm = gemm,
+    .outer = outer,
+    .load = load,
+    .load_grad = load_grad,
+    .store = store,
+    .moments = moments,
+    .back = back,
+    .join = join,
+    .mask = mask,
+    .max = max_of,
+    .unmax = unmax,
+};

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The optimisers against PyTorch 2.15's, computed in float64 from the gradients below: weights
+ * after each of five steps. Ours is fp32: five roundings of weights up to 2 make 6e-7, and the
+ * steps themselves are below 0.3, so 2e-6 is the bound.
+ */
+#include "engine/update.h"
+
+#include "tap.h"
+
+enum { COUNT = 6, STEPS = 5 };
+
+static const float start[COUNT] = {0.5f, -1.25f, 0.03125f, 2.0f, -0.0078125f, 0.0f};
+static const float gradient[STEPS][COUNT] = {
+    {0.1f, -0.2f, 0.3f, -0.4f, 0.05f, 1.0f},  {0.2f, 0.1f, -0.3f, 0.4f, 1e-4f, -1.0f},
+    {-0.05f, 0.0f, 0.6f, 0.8f, 1e-7f, 0.5f},  {0.01f, 0.02f, 0.03f, -0.04f, -3.0f, 0.25f},
+    {1.5f, -2.5f, 0.0f, 0.125f, 0.0f, 1e-3f},
+};
+
+static const struct {
+    const char *name;
+    struct chex_update update;
+    double want[STEPS][COUNT];
+} cases[] = {
+    {"Adam",
+     {.optim = CHEX_ADAM, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
+     {{0.490000001, -1.2400000005, 0.021250000333, 2.00999999975, -0.017812498, -0.0099999999},
+      {0.480348181352, -1.237336630272, 0.021776316105, 2.009473683974, -0.024527955381,
+       -0.009473684116},
+      {0.47446211447, -1.235277837396, 0.016793894783, 2.00402171506, -0.029719035858,
+       -0.011220939438},
+      {0.469391546663, -1.234116553927, 0.012478775544, 1.999796741219, -0.023979311192,
+       -0.013589121087},
+      {0.463352359236, -1.228595816253, 0.008831515832, 1.995563800124, -0.019127935037,
+       -0.015594367141}}},
+    {"Adam with weight decay",
+     {.optim = CHEX_ADAM,
+      .lr = 1e-2,
+      .weight_decay = 0.1,
+      .beta1 = 0.9,
+      .beta2 = 0.999,
+      .eps = 1e-8},
+     {{0.490000000667, -1.240000000308, 0.02125000033, 2.0099999995, -0.017812497968,
+       -0.0099999999},
+      {0.480168701716, -1.232769334898, 0.021688946866, 2.005053755578, -0.024255002529,
+       -0.009468686814},
+      {0.472612863594, -1.225280016429, 0.016663989576, 1.997611106383, -0.028914492727,
+       -0.011207664097},
+      {0.465416181872, -1.217752813146, 0.01230201383, 1.990791853202, -0.023166558813,
+       -0.013564946938},
+      {0.458915649383, -1.21147783201, 0.00860604698, 1.983800011881, -0.018304035567,
+       -0.015556107662}}},
+    {"AdamW",
+     {.optim = CHEX_ADAMW,
+      .lr = 1e-2,
+      .weight_decay = 0.1,
+      .beta1 = 0.9,
+      .beta2 = 0.999,
+      .eps = 1e-8},
+     {{0.489500001, -1.2387500005, 0.021218750333, 2.00799999975, -0.0178046855, -0.0099999999},
+      {0.479358681351, -1.234847880271, 0.021723847355, 2.005465683974, -0.024502338195,
+       -0.009463684116},
+      {0.472993255787, -1.231554239515, 0.016719702185, 1.998008249377, -0.029668916334,
+       -0.011201475754},
+      {0.467449694725, -1.229161401807, 0.012387863244, 1.991785267286, -0.023899522752,
+       -0.013558455927},
+      {0.460943057603, -1.222411502731, 0.008728215669, 1.985560540924, -0.019024247075,
+       -0.015550143525}}},
+    {"SGD with momentum",
+     {.optim = CHEX_SGD, .lr = 0.1, .momentum = 0.9},
+     {{0.49, -1.23, 0.00125, 2.04, -0.0128125, -0.1},
+      {0.461, -1.222, 0.00425, 2.036, -0.0173225, -0.09},
+      {0.4399, -1.2148, -0.05305, 1.9524, -0.02138151, -0.131},
+      {0.41991, -1.21032, -0.10762, 1.88116, 0.274965381, -0.1929},
+      {0.251919, -0.956288, -0.156733, 1.804544, 0.5416775829, -0.24871}}},
+    {"SGD with momentum and weight decay",
+     {.optim = CHEX_SGD, .lr = 0.1, .momentum = 0.9, .weight_decay = 0.01},
+     {{0.4895, -1.22875, 0.00121875, 2.038, -0.0128046875, -0.1},
+      {0.4595605, -1.21839625, 0.00418940625, 2.030162, -0.017294851563, -0.0899},
+      {0.4371553895, -1.20785947875, -0.053141192531, 1.941077638, -0.021318714367, -0.1307201},
+      {0.41555363466, -1.199168525146, -0.107685590242, 1.862960634562, 0.275081127823,
+       -0.1923274699},
+      {0.24569650167, -0.940147498378, -0.156667862591, 1.778292370833, 0.541565904666,
+       -0.24768177534}}},
+    {"SGD without momentum",
+     {.optim = CHEX_SGD, .lr = 0.1},
+     {{0.49, -1.23, 0.00125, 2.04, -0.0128125, -0.1},
+      {0.47, -1.24, 0.03125, 2.0, -0.0128225, 0.0},
+      {0.475, -1.24, -0.02875, 1.92, -0.01282251, -0.05},
+      {0.474, -1.242, -0.03175, 1.924, 0.28717749, -0.075},
+      {0.324, -0.992, -0.03175, 1.9115, 0.28717749, -0.0751}}},
+};
+
+static const struct chex_net net = {.bn_momentum = 0.1f};
+static const struct chex_param conv = {.kind = CHEX_PARAM_CONV, .count = COUNT};
+
+/* scale: gradients are given 1 / scale times as large, and grad_scale takes it back. */
+static double run(struct chex_update u, const struct chex_param *p, float scale,
+                  const double want[STEPS][COUNT], float w[COUNT]) {
+    float m[COUNT] = {0}, v[COUNT] = {0}, g[COUNT];
+    double worst = 0;
+    memcpy(w, start, sizeof start);
+    u.grad_scale = (double)scale;
+    bool two = chex_optim_moments(u.optim) == 2;
+    for (int step = 0; step < STEPS; step++) {
+        for (int i = 0; i < COUNT; i++)
+            g[i] = gradient[step][i] / scale;
+        u.step = step + 1;
+        chex_update_param(&u, &net, p, w, m, two ? v : NULL, g);
+        for (int i = 0; want && i < COUNT; i++)
+            worst = fmax(worst, fabs((double)w[i] - want[step][i]));
+    }
+    return worst;
+}
+
+static void check_pytorch(void) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        float w[COUNT], scaled[COUNT];
+        double worst = run(cases[i].update, &conv, 1, cases[i].want, w);
+        OK(worst < 2e-6, "%s: %d steps as PyTorch's, %.2g off", cases[i].name, STEPS, worst);
+        run(cases[i].update, &conv, 0.25f, NULL, scaled);
+        OK(memcmp(w, scaled, sizeof w) == 0, "%s: grad_scale 1/4 of gradients 4 times as large",
+           cases[i].name);
+    }
+}
+
+/* You, Gitman and Ginsburg 2017, in double from the text of update.h. */
+static void lars_by_hand(const struct chex_update *u, bool scaled, double w[COUNT]) {
+    double m[COUNT] = {0};
+    for (int i = 0; i < COUNT; i++)
+        w[i] = (double)start[i];
+    for (int step = 0; step < STEPS; step++) {
+        double ww = 0, gg = 0;
+        for (int i = 0; i < COUNT; i++) {
+            ww += w[i] * w[i];
+            gg += (double)gradient[step][i] * (double)gradient[step][i];
+        }
+        double local = 0.001 * sqrt(ww) / (sqrt(gg) + u->weight_decay * sqrt(ww));
+        for (int i = 0; i < COUNT; i++) {
+            double g = (double)gradient[step][i] + u->weight_decay * w[i];
+            m[i] = u->momentum * m[i] + (scaled ? local : 1) * g;
+            w[i] -= u->lr * m[i];
+        }
+    }
+}
+
+static void check_lars(void) {
+    const struct chex_update u = {
+        .optim = CHEX_LARS, .lr = 10, .momentum = 0.9, .weight_decay = 0.01};
+    static const struct {
+        enum chex_param_kind kind;
+        bool scaled;
+        double lr, bound;
+    } kinds[] = {{CHEX_PARAM_CONV, true, 10, 2e-6},
+                 {CHEX_PARAM_FC_WEIGHT, true, 10, 2e-6},
+                 {CHEX_PARAM_BN_WEIGHT, false, 0.1, 2e-6},
+                 {CHEX_PARAM_FC_BIAS, false, 0.1, 2e-6}};
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        struct chex_param p = {.kind = kinds[k].kind, .count = COUNT};
+        struct chex_update v = u;
+        v.lr = kinds[k].lr;
+        float w[COUNT];
+        double want[COUNT], worst = 0;
+        run(v, &p, 1, NULL, w);
+        lars_by_hand(&v, kinds[k].scaled, want);
+        for (int i = 0; i < COUNT; i++)
+            worst = fmax(worst, fabs((double)w[i] - want[i]));
+        OK(worst < kinds[k].bound, "LARS on parameter kind %d: %s, %.2g off", (int)kinds[k].kind,
+           kinds[k].scaled ? "trust ratio" : "plain SGD", worst);
+    }
+    float w[COUNT] = {0}, m[COUNT] = {0};
+    struct chex_update first = u;
+    first.step = 1;
+    first.grad_scale = 1;
+    chex_update_param(&first, &net, &conv, w, m, NULL, gradient[0]);
+    OK(w[0] == -10 * gradient[0][0], "LARS: weights of 0 take the plain step and stay finite");
+}
+
+static void check_running(void) {
+    static const enum chex_param_kind kinds[] = {CHEX_PARAM_BN_MEAN, CHEX_PARAM_BN_VAR};
+    for (size_t k = 0; k < 2; k++) {
+        struct chex_param p = {.kind = kinds[k], .count = COUNT};
+        struct chex_update u = {.optim = CHEX_ADAM, .lr = 1, .step = 1, .grad_scale = 0.5};
+        float w[COUNT];
+        double worst = 0;
+        memcpy(w, start, sizeof w);
+        chex_update_param(&u, &net, &p, w, NULL, NULL, gradient[0]);
+        for (int i = 0; i < COUNT; i++)
+            worst = fmax(worst, fabs((double)w[i] - (0.9 * (double)start[i] +
+                                                     0.1 * 0.5 * (double)gradient[0][i])));
+        OK(worst < 2e-7, "running statistic: 0.9 old + 0.1 new, whatever the optimiser");
+    }
+}
+
+int main(void) {
+    OK(chex_optim_moments(CHEX_ADAM) == 2 && chex_optim_moments(CHEX_ADAMW) == 2 &&
+           chex_optim_moments(CHEX_SGD) == 1 && chex_optim_moments(CHEX_LARS) == 1,
+       "moments kept");
+    check_pytorch();
+    check_lars();
+    check_running();
+    return tap_done();
+}
