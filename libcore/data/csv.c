@@ -78,7 +78,7 @@ static enum chex_status take_bare(struct chex_csv *csv, char **field_out, char *
 
 /* One field and what follows it: a comma (*last_out false), the end of the line or of the text. */
 static enum chex_status take_field(struct chex_csv *csv, bool *last_out, struct chex_error *err) {
-    char *field, *end;
+    char *field = NULL, *end = NULL;
     bool quoted = csv->at < csv->end && *csv->at == '"';
     CHEX_TRY(quoted ? take_quoted(csv, &field, &end, err) : take_bare(csv, &field, &end, err));
     char *next = csv->at;

@@ -184,8 +184,8 @@ static enum chex_status read_file(struct chex_image_reader *reader, int fd, size
 enum chex_status chex_image_read(struct chex_image_reader *reader, const char *path,
                                  const uint8_t **data_out, size_t *size_out,
                                  struct chex_error *err) {
-    int fd;
-    size_t size;
+    int fd = -1;
+    size_t size = 0;
     CHEX_TRY(open_file(path, &fd, &size, err));
     enum chex_status st = read_file(reader, fd, size, path, err);
     close(fd);

@@ -161,17 +161,17 @@ struct chest {
     float patch_x[PATCHES], patch_y[PATCHES];
 };
 
-/* Places of findings relative to a lung: u, v in radii of it. */
+/* Places of findings relative to a lung, in radii of it: u outwards, v down. */
 static void place(struct chest *c, int k, struct dice *d, float u0, float u1, float v0, float v1) {
     c->side[k] = side(d);
-    c->x[k] = c->middle + (float)c->side[k] * c->lung_dx + between(d, u0, u1) * c->lung_rx;
+    c->x[k] = c->middle + (float)c->side[k] * (c->lung_dx + between(d, u0, u1) * c->lung_rx);
     c->y[k] = c->lung_cy + between(d, v0, v1) * c->lung_ry;
 }
 
 static void place_findings(struct chest *c, uint64_t seed, uint64_t index) {
     static const float where[CHEX_CLASS_COUNT][4] = {
-        [ATELECTASIS] = {-0.1f, 0.1f, 0.05f, 0.45f}, [MASS] = {-0.35f, 0.35f, -0.55f, 0.35f},
-        [NODULE] = {-0.5f, 0.5f, -0.6f, 0.5f},       [INFILTRATION] = {-0.15f, 0.15f, -0.1f, 0.3f},
+        [ATELECTASIS] = {-0.1f, 0.1f, 0.05f, 0.45f}, [MASS] = {-0.2f, 0.35f, -0.55f, 0.3f},
+        [NODULE] = {-0.25f, 0.5f, -0.6f, 0.25f},     [INFILTRATION] = {-0.15f, 0.15f, -0.1f, 0.3f},
         [PNEUMONIA] = {-0.1f, 0.1f, 0.25f, 0.45f},
     };
     for (int k = 0; k < CHEX_CLASS_COUNT; k++) {
@@ -249,15 +249,15 @@ static float lung_findings(const struct chest *c, int s, float x, float y, float
     }
     if (HERE(INFILTRATION)) // many small soft patches
         for (int i = 0; i < PATCHES; i++)
-            v += 52.0f * glow(radii(x, y, c->patch_x[i], c->patch_y[i], 0.024f, 0.024f));
+            v += 70.0f * glow(radii(x, y, c->patch_x[i], c->patch_y[i], 0.024f, 0.024f));
     if (HERE(MASS)) {
         float m =
             radii(x, y, c->x[MASS], c->y[MASS], 0.075f * c->size[MASS], 0.070f * c->size[MASS]);
         v += 85.0f * ramp(1.12f, 0.88f, m);
     }
     if (HERE(NODULE)) {
-        float n = 0.033f * c->size[NODULE];
-        v += 100.0f * ramp(1.25f, 0.75f, radii(x, y, c->x[NODULE], c->y[NODULE], n, n));
+        float n = 0.042f * c->size[NODULE];
+        v += 125.0f * ramp(1.25f, 0.75f, radii(x, y, c->x[NODULE], c->y[NODULE], n, n));
     }
     if (HERE(PNEUMONIA)) { // a dense patch with air-filled bronchi: dark stripes
         float p = radii(x, y, c->x[PNEUMONIA], c->y[PNEUMONIA], 0.14f, 0.12f);
@@ -306,14 +306,13 @@ static float lung_field(const struct chest *c, int s, float x, float y, float bo
     air += 20.0f * ramp(0.62f, 0.86f, rib);
     air += lung_findings(c, s, x, y, r);
     air = pneumothorax(c, s, x, y, r, air);
-    float dome = dome_at(c, s, x);
+    float dome = dome_at(c, s, x), below = body;
     if (c->has[EFFUSION] && c->side[EFFUSION] == s) { // fluid: the level climbs at the side
         float u = (x - c->middle - (float)s * c->lung_dx) / c->lung_rx * (float)s;
         dome -= 0.105f * c->size[EFFUSION] + 0.075f * clamp01(u) * clamp01(u);
-        if (y > dome)
-            air = 205.0f;
+        below = 205.0f;
     }
-    air += (fmaxf(TISSUE, air) - air) * ramp(-0.006f, 0.006f, y - dome);
+    air += (below - air) * ramp(-0.006f, 0.006f, y - dome);
     return body + (air - body) * inside;
 }
 

@@ -4,8 +4,11 @@
  *
  * A triangle of half-width max(1, in/out) input pixels around each output pixel's centre, cut at
  * the borders; weights computed in double, normalised, rounded to 22 bits; first along the rows,
- * rounded to 8 bits, then along the columns. A side that keeps its size is not touched. torchvision
- * (antialias=True, on CPU tensors of 8 bits) gives the same.
+ * rounded to 8 bits, then along the columns. A side that keeps its size is not touched.
+ *
+ * Pillow up to 12 always goes along the rows first. Pillow 13 begins with the columns where that
+ * takes fewer steps, which is never so for a square made a smaller square; elsewhere its pixels may
+ * differ from ours by one grey level. One fixed order keeps shards alike whatever the image.
  *
  * Shards hold squares: an image that is not square is squeezed to size x size, its aspect ratio not
  * kept and nothing cropped, as the published CheXNet recipes do.

@@ -110,8 +110,8 @@ static size_t patient_end(const struct member *m, size_t count, size_t from) {
 static enum chex_status cut(const struct chex_label_table *t, enum chex_split which,
                             const struct chex_fractions *f, uint64_t seed, enum chex_split *split,
                             struct chex_error *err) {
-    struct member *m;
-    size_t count;
+    struct member *m = NULL;
+    size_t count = 0;
     CHEX_TRY(deal(t, split, which, seed, &m, &count, err));
     double test_end = f->test * (double)count, val_end = (f->test + f->val) * (double)count;
     for (size_t from = 0, to; from < count; from = to) {
