@@ -80,9 +80,12 @@ const struct chex_check chex_check_nccl_env = {
     CHEX_IN_JOB, CHEX_FAULT_USER,
     probe_nccl,  chex_check_same};
 
-/* PMIx servers set these for each rank. */
+/* Set for each rank by the PMIx server, not by a person. */
 static bool set_by_launcher(const char *variable) {
-    return strncmp(variable, "PMIX_", 5) == 0 && strncmp(variable, "PMIX_MCA_", 9) != 0;
+    return strncmp(variable, "SLURM_PMIX_MAPPING_SERV=", 24) == 0 ||
+           strcmp(variable, "PMIX_MCA_psec=native") == 0 ||
+           strcmp(variable, "PMIX_MCA_psec=munge") == 0 ||
+           (strncmp(variable, "PMIX_", 5) == 0 && strncmp(variable, "PMIX_MCA_", 9) != 0);
 }
 
 static void probe_mpi(const struct chex_check_context *c, struct chex_check_result *r) {
