@@ -120,11 +120,11 @@ static enum chex_status find_images(struct chex_create *c, struct chex_error *er
         const struct chex_folder_file *rival;
         c->files[r] = chex_folder_find(c->folder, t->rows[r].path, &rival);
         if (rival)
-            return chex_error_set(err, CHEX_E_DATA, "%s line %zu: image %s is there twice: %s, %s",
+            return chex_error_set(err, CHEX_E_DATA, "%s: line %zu: image %s is there twice: %s, %s",
                                   c->o->labels, t->rows[r].line, t->rows[r].path, c->files[r]->path,
                                   rival->path);
         char reason[CHEX_ERROR_TEXT_BYTES];
-        snprintf(reason, sizeof reason, "%s line %zu: image %s is not under %s", c->o->labels,
+        snprintf(reason, sizeof reason, "%s: line %zu: image %s is not under %s", c->o->labels,
                  t->rows[r].line, t->rows[r].path, c->o->images);
         if (!c->files[r])
             CHEX_TRY(mark_bad(c, r, reason, err));

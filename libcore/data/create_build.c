@@ -132,7 +132,7 @@ static void reject(struct build *b, size_t row, const char *reason) {
         struct chex_bad_row *bad = &b->bad[b->bad_count++];
         memset(bad, 0, sizeof *bad);
         bad->row = row;
-        snprintf(bad->reason, sizeof bad->reason, "%s", reason);
+        snprintf(bad->reason, sizeof bad->reason, "%.*s", (int)sizeof bad->reason - 1, reason);
         if (b->bad_count + b->c->bad_count > b->c->o->max_bad + CHEX_BAD_MARGIN)
             atomic_store(&b->stop, true);
     }

@@ -199,7 +199,9 @@ static enum chex_status metrics_fault(const struct chex_runfiles *f, struct chex
 
 enum chex_status chex_runfiles_metric(const struct chex_runfiles *f, json_t *object,
                                       struct chex_error *err) {
-    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+    char *text =
+        object ? json_dumps(object, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9))
+               : NULL;
     enum chex_status st = text ? CHEX_OK : no_memory(err);
     if (st == CHEX_OK && (fprintf(f->metrics, "%s\n", text) < 0 || fflush(f->metrics) != 0))
         st = metrics_fault(f, err);

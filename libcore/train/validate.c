@@ -29,8 +29,8 @@ enum chex_status chex_session_validate(struct chex_session *s, double *loss_out,
     const struct chex_eval_config config = {.workers = s->config.workers, .progress = false};
     struct chex_predictions *table = NULL;
     struct outcome out = {0};
-    enum chex_status st = chex_eval_run(s->engine, s->val, s->world.coll, &config, &table,
-                                        &out.loss, err);
+    enum chex_status st =
+        chex_eval_run(s->engine, s->val, s->world.coll, &config, &table, &out.loss, err);
     if (st != CHEX_OK) {
         s->together = true;
         return st;

@@ -89,7 +89,7 @@ done
 expect_status 2 chex-train --output x
 error_line '--data DIR is required' "no --data"
 expect_status 3 chex-train "${common[@]/shards/nowhere}" --output x
-error_line 'nowhere.*manifest' "no such data"
+error_line 'nowhere: no such folder' "no such data"
 expect_status 3 chex-train "${common[@]}" --image-size 64 --output x
 error_line 'stored at 32 px' "stored size below the image size"
 expect_status 2 chex-train "${common[@]}" --batch-size 500 --output x

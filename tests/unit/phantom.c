@@ -17,8 +17,7 @@
 
 static char dir[] = "/tmp/chex-phantom-XXXXXX";
 
-#define RECORDED_A 0u
-#define RECORDED_B 0u
+static const uint64_t recorded_a = 0x7ccbec6884ef89e0, recorded_b = 0x9f394a6a5eebbb4d;
 
 static uint64_t digest(uint64_t seed, uint64_t first, int count, int size) {
     uint64_t h = 0;
@@ -36,8 +35,8 @@ static uint64_t digest(uint64_t seed, uint64_t first, int count, int size) {
 /* The pictures are the same for every compiler and machine: recorded once. */
 static void check_pixels(void) {
     uint64_t a = digest(1, 0, 40, 64), b = digest(7, 123456789012u, 3, 200);
-    OK(a == RECORDED_A, "40 images of 64 px, seed 1: %016" PRIx64, a);
-    OK(b == RECORDED_B, "3 images of 200 px, seed 7: %016" PRIx64, b);
+    OK(a == recorded_a, "40 images of 64 px, seed 1: %016" PRIx64, a);
+    OK(b == recorded_b, "3 images of 200 px, seed 7: %016" PRIx64, b);
     OK(digest(2, 0, 1, 64) != digest(1, 0, 1, 64), "another seed, another picture");
     OK(digest(1, 0, 1, 64) != digest(1, 1, 1, 64), "another index likewise");
     uint8_t p[1];
