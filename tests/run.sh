@@ -98,7 +98,7 @@ stage_lint() {
     if [ ${#pages[@]} = 0 ] || ! command -v mandoc >/dev/null; then
         skip "manual pages" "no mandoc, or no pages"
     else
-        check "mandoc of ${#pages[@]} pages" mandoc -Tlint -W style,stop "${pages[@]}"
+        check "mandoc of ${#pages[@]} pages" mandoc -Tlint -W warning,stop "${pages[@]}"
     fi
 }
 

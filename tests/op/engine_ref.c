@@ -179,7 +179,10 @@ int main(void) {
         labels[i] = (int8_t)((int)(i % 4) - 1 > 1 ? 0 : (int)(i % 4) - 1);
     check_refusals();
     check_equal(CHEX_FP32);
-    check_equal(CHEX_BF16);
+    if (TAP_SLOW_BUILD)
+        printf("# bf16 is left out in this build, which runs slowly\n");
+    else
+        check_equal(CHEX_BF16);
     check_infer();
     check_all_masked();
     free(state);

@@ -3,6 +3,7 @@
 # Ranks find each other by PMIx, are bound, and say where they run.
 # shellcheck source-path=SCRIPTDIR source=lib.sh disable=SC2154
 . "$(dirname "$0")/lib.sh"
+# shellcheck disable=SC2119
 slurm_fixture
 # shellcheck source=launch_lib.sh
 . "$slurm_lib/launch_lib.sh"
@@ -13,7 +14,12 @@ check_exchange "TreeWidth=2"
 job "${four[@]}" sh -c "$probe exchange rounds=1 && $probe exchange rounds=1"
 all "two programs in one step" 8 "$good"
 
+job "${four[@]}" "$probe" exchange rounds=1 odd=3
+is "ranks that differ in what they exchange: status 1" $rc 1
+like "and the number of bytes" "$(cat err)" 'exchange card: rank [0-3] gave 2(08|16) bytes, expected'
+
 line() { sed -n "s/.*\"rank\": $1,.*\"line\": \"\(.*\)\".*/\1/p" out; }
+# shellcheck disable=SC2317
 has() { grep -q "\"rank\": $1,.*$2" out; }
 
 job "${four[@]}" --gpus-per-task=1 "$probe" info

@@ -5,6 +5,7 @@
 # shellcheck source-path=SCRIPTDIR source=lib.sh disable=SC2154
 . "$(dirname "$0")/lib.sh"
 [ -e "$build_dir/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
+# shellcheck disable=SC2119
 slurm_fixture
 # shellcheck source=launch_lib.sh
 . "$slurm_lib/launch_lib.sh"
@@ -33,4 +34,7 @@ like "with both numbers" "$(cat err)" '1 logical ranks are too few for 2 ranks'
 CHEX_LIBDIR=$scratch job -n2 "$probe" coll
 is "without the module: status 4" $rc 4
 like "and the loader's own text" "$(cat err)" '2 ranks need MPI: module chexnet-mpi.so: .*cannot open'
+job -n2 "$probe" coll swap=1
+is "an MPI that numbers the ranks otherwise: status 4" $rc 4
+like "and what it says" "$(cat err)" 'MPI says rank 1 of 2 where pmix says rank 0 of 2'
 done_testing

@@ -4,7 +4,7 @@
 # shellcheck source=tests/slurm/lib.sh
 . "$(dirname "$0")/lib.sh"
 slurm_fixture
-export CHEX_SRUN_LIMIT=150 PATH="$bin:$PATH"
+CHEX_SRUN_LIMIT=150
 
 gpus=(-N2 -n4 --ntasks-per-node=2 --gpus-per-task=1 --cpu-bind=none)
 run() { # NAME srun arguments: output in NAME.out and NAME.err, status in $status
@@ -12,51 +12,53 @@ run() { # NAME srun arguments: output in NAME.out and NAME.err, status in $statu
     shift
     in_job "$@" >"$name.out" 2>"$name.err"
     status=$?
-    [ $status = 0 ] || diag_file "$name.err"
+    [ $status = 0 ] || diag "$(tail -n 5 "$name.err")"
 }
 
 chex-shard phantom --count 160 --size 32 --seed 2 --output ph -q
 
 run env "${gpus[@]}" chex-env
-like "chex-env answers under srun" "$status" '^[04]$'
+like "$status" '^[04]$' "chex-env answers under srun"
 run shard -N2 -n4 --ntasks-per-node=2 --cpu-bind=none chex-shard --images ph/images \
     --labels ph/labels.csv --size 32 --shards 4 --split patient --fractions 0.6,0.2,0.2 --output shards
-is "chex-shard on 4 ranks" $status 0
+is $status 0 "chex-shard on 4 ranks"
 chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 4 --split patient \
     --fractions 0.6,0.2,0.2 --output alone -q
-ok "4 ranks and one make the same shards" diff -r shards/train alone/train
-ok "chex-shard verify agrees" chex-shard verify shards -q
+diff -r shards/train alone/train
+ok $? "4 ranks and one make the same shards"
+chex-shard verify shards -q
+ok $? "chex-shard verify agrees"
 
 common=(--data shards --image-size 32 --batch-size 2 --lr 1e-3 --seed 3)
 run refused "${gpus[@]}" chex-train "${common[@]}" --max-steps 2 --output refused
-is "a GPU was allotted and cannot be used: refused" $status 4
-like "and the remedy is named" "$(cat refused.err)" '--engine cpu'
+is $status 4 "a GPU was allotted and cannot be used: refused"
+like "$(cat refused.err)" '--engine cpu' "and the remedy is named"
 
 # shellcheck disable=SC2016
 run traced -N2 -n4 --ntasks-per-node=2 --cpu-bind=none bash -c \
     'strace -f -qq -e trace=openat -o trace.$SLURM_PROCID chex-train "$@"' strace \
     "${common[@]}" --engine cpu --threads 1 --max-steps 2 --output traced
 run train "${gpus[@]}" chex-train "${common[@]}" --engine cpu --threads 1 --epochs 1 --output run
-is "chex-train on 4 ranks with --engine cpu" $status 0
-is "one line a rank" "$(grep -cE 'rank [0-3]/4, n[01],' train.err)" 4
-is "two of them on n1" "$(grep -cE 'rank [0-3]/4, n1,' train.err)" 2
-is "one checkpoint" "$(find run -name last.h5 | wc -l)" 1
-is "one event file" "$(find run -name 'events.*' | wc -l)" 1
-is "ranks.json has four ranks" "$(grep -c '"local_rank"' run/ranks.json)" 4
+is $status 0 "chex-train on 4 ranks with --engine cpu"
+is "$(grep -cE 'rank [0-3]/4, n[01],' train.err)" 4 "one line a rank"
+is "$(grep -cE 'rank [0-3]/4, n1,' train.err)" 2 "two of them on n1"
+is "$(find run -name last.h5 | wc -l)" 1 "one checkpoint"
+is "$(find run -name 'events.*' | wc -l)" 1 "one event file"
+is "$(grep -c '"local_rank"' run/ranks.json)" 4 "ranks.json has four ranks"
 
 run eval "${gpus[@]}" chex-eval --data shards --checkpoint run/best.h5 --engine cpu --threads 1 \
     --output eval4
-is "chex-eval on 4 ranks" $status 0
+is $status 0 "chex-eval on 4 ranks"
 chex-eval --data shards --checkpoint run/best.h5 --engine cpu --output eval1 >/dev/null 2>&1
-ok "4 ranks and one make the same predictions" cmp eval4/predictions.csv eval1/predictions.csv
+cmp eval4/predictions.csv eval1/predictions.csv
+ok $? "4 ranks and one make the same predictions"
 rows=$(($(wc -l <eval4/predictions.csv) - 1))
-is "each image once" "$(tail -n +2 eval4/predictions.csv | cut -d, -f1 | sort -u | wc -l)" $rows
+is "$(tail -n +2 eval4/predictions.csv | cut -d, -f1 | sort -u | wc -l)" $rows "each image once"
 
 # Shards are read by their owners only: 4 ranks, 4 shards of equal size, order local.
 if command -v strace >/dev/null && ls trace.* >/dev/null 2>&1; then
     for shard in 0 1 2 3; do
-        is "train shard $shard is opened by one rank" \
-            "$(grep -l "train-0000$shard-of-00004.h5" trace.* | wc -l)" 1
+        is     "$(grep -l "train-0000$shard-of-00004.h5" trace.* | wc -l)" 1 "train shard $shard is opened by one rank"
     done
 else
     echo "# no strace: who opens which shard is not checked"
@@ -67,19 +69,23 @@ fixed=("${common[@]}" --engine cpu --threads 1 --logical-ranks 4 --deterministic
 chex-train "${fixed[@]}" --output r1 -q
 for n in 2 4; do
     run r$n -N2 -n$n --ntasks-per-node=$((n / 2)) --cpu-bind=none chex-train "${fixed[@]}" --output r$n -q
-    is "20 steps on $n ranks" $status 0
-    ok "$n ranks: the parameters of one, to the last bit" h5diff r1/last.h5 r$n/last.h5 /params /params
-    ok "and the moments" h5diff r1/last.h5 r$n/last.h5 /moment2 /moment2
+    is $status 0 "20 steps on $n ranks"
+    h5diff r1/last.h5 r$n/last.h5 /params /params
+    ok $? "$n ranks: the parameters of one, to the last bit"
+    h5diff r1/last.h5 r$n/last.h5 /moment2 /moment2
+    ok $? "and the moments"
 done
 # Three ranks share four logical ones unevenly.
 run r3 -N2 -n3 --cpu-bind=none chex-train "${fixed[@]}" --output r3 -q
-ok "3 ranks: the same" h5diff r1/last.h5 r3/last.h5 /params /params
+h5diff r1/last.h5 r3/last.h5 /params /params
+ok $? "3 ranks: the same"
 
 # Stopped on four ranks, gone on with two.
 stop=("${fixed[@]/20/7}")
 run p4 -N2 -n4 --ntasks-per-node=2 --cpu-bind=none chex-train "${stop[@]}" --output part -q
 run p2 -N2 -n2 --ntasks-per-node=1 --cpu-bind=none chex-train "${fixed[@]}" --output part -q
-ok "4 ranks, then 2: the same bits" h5diff r1/last.h5 part/last.h5 /params /params
+h5diff r1/last.h5 part/last.h5 /params /params
+ok $? "4 ranks, then 2: the same bits"
 
 # A signal to all tasks: all save at one step and leave with 6.
 (
@@ -93,6 +99,6 @@ ok "4 ranks, then 2: the same bits" h5diff r1/last.h5 part/last.h5 /params /para
 run sig -N2 -n4 --ntasks-per-node=2 --cpu-bind=none chex-train "${common[@]}" --engine cpu --threads 1 \
     --epochs 500 --output sig
 wait
-is "USR2 to the step: exit 6" $status 6
-is "one rank says so" "$(grep -c 'asked to stop: saved' sig.err)" 1
+is $status 6 "USR2 to the step: exit 6"
+is "$(grep -c 'asked to stop: saved' sig.err)" 1 "one rank says so"
 done_testing

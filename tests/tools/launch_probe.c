@@ -20,7 +20,9 @@ struct settings {
     int rounds, timeout_ms;
     int late, late_ms; /* this rank comes late to each round */
     int missing;       /* this rank does not come at all */
+    int odd;           /* this rank gives fewer bytes than the others */
     int logical_ranks, fixed;
+    int swap; /* collectives are told the ranks in reverse */
 };
 
 static int to_fail(struct chex_error *err, const char *what) {
@@ -75,8 +77,8 @@ static enum chex_status exchange(struct chex_launch *launch, const struct settin
         while (launch->rank == s->missing)
             chex_clock_sleep_ms(1000);
         struct card mine = {chex_clock_ns(), launch->rank, round, ""};
-        st = chex_launch_exchange(launch, "card", &mine, sizeof mine, all, (uint64_t)s->timeout_ms,
-                                  err);
+        const size_t bytes = sizeof mine - (launch->rank == s->odd ? 8 : 0);
+        st = chex_launch_exchange(launch, "card", &mine, bytes, all, (uint64_t)s->timeout_ms, err);
         uint64_t left_ns = chex_clock_ns();
         for (int r = 0; r < launch->size && st == CHEX_OK; r++) {
             right = right && all[r].rank == r && all[r].round == round;
@@ -177,9 +179,11 @@ static enum chex_status coll_short(struct chex_coll *c, struct chex_error *err) 
 
 static enum chex_status coll(struct chex_launch *launch, const struct settings *s,
                              struct chex_error *err) {
-    (void)s;
     struct chex_coll *c = NULL;
-    CHEX_TRY(chex_coll_create(launch, &c, err));
+    struct chex_launch told = *launch;
+    if (s->swap)
+        told.rank = told.size - 1 - told.rank;
+    CHEX_TRY(chex_coll_create(&told, &c, err));
     enum chex_status st = coll_short(c, err);
     if (st == CHEX_OK)
         st = coll_gather(c, err);
@@ -259,7 +263,8 @@ static bool set(struct settings *s, const char *word) {
         int *to;
     } names[] = {{"rounds", &s->rounds},   {"timeout_ms", &s->timeout_ms},
                  {"late", &s->late},       {"late_ms", &s->late_ms},
-                 {"missing", &s->missing}, {"logical_ranks", &s->logical_ranks},
+                 {"missing", &s->missing}, {"odd", &s->odd},
+                 {"swap", &s->swap},       {"logical_ranks", &s->logical_ranks},
                  {"fixed", &s->fixed}};
     const char *equal = strchr(word, '=');
     for (size_t i = 0; equal && i < sizeof names / sizeof names[0]; i++)
@@ -277,7 +282,7 @@ int main(int argc, char **argv) {
         enum chex_status (*call)(struct chex_launch *, const struct settings *,
                                  struct chex_error *);
     } modes[] = {{"info", info}, {"exchange", exchange}, {"coll", coll}, {"reduce", reduce}};
-    struct settings s = {3, 20000, -1, 0, -1, 4, 1};
+    struct settings s = {3, 20000, -1, 0, -1, -1, 4, 1, 0};
     struct chex_launch launch = {0};
     struct chex_error err = {0};
     size_t mode = 0;
