@@ -28,7 +28,7 @@ for key in '"checkpoint": "run/last.h5"' '"split": "test"' '"model": "densenet12
 done
 
 expect_status 0 chex-eval score --predictions one/predictions.csv --json
-is "$(out | grep -o '"mean":[^,]*')" "$(tr -d ' ' <one/auroc.json | grep -o '"mean":[^,]*' | head -n 1)" \
+is "$(out | grep -o '"mean":[^,]*' | head -n 1)" "$(tr -d ' ' <one/auroc.json | grep -o '"mean":[^,]*' | head -n 1)" \
     "score finds the same mean in predictions.csv"
 
 expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --output two --batch-size 5 \
