@@ -21,7 +21,7 @@ export PATH=$SCRATCH/bin:$PATH
 submit() {
     : >calls
     timeout 60 sbatch --parsable --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --gpus-per-node=0 \
-        --time=5 "$@" "$SOURCE/slurm/chexnet.sbatch" shards run --epochs 3
+        --time=5 "$SOURCE/slurm/chexnet.sbatch" shards run --epochs 3
 }
 # State of a job as soon as it is no longer running.
 settled() {
