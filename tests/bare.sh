@@ -69,12 +69,12 @@ leave() {
     # The deepest first; a tree with something mounted in it is never removed.
     mounted=$(awk -v t="$target/" 'index($2, t) == 1 { print $2 }' /proc/mounts | sort -r)
     [ -z "$mounted" ] || xargs -d '\n' -n 1 umount -l <<<"$mounted"
-    if [ $keep = yes ]; then
+    if [ "$keep" = yes ]; then
         echo "kept: $dir"
     elif ! grep -qF " $target/" /proc/mounts; then
         rm -rf --one-file-system "$dir"
     fi
-    exit $status
+    exit "$status"
 }
 trap leave EXIT
 trap 'exit 130' INT
