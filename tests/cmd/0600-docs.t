@@ -71,7 +71,7 @@ else
 fi
 
 for file in README.md CONTRIBUTING.md; do
-    sed -n 's/.*`\([a-z.][A-Za-z0-9_./-]*\/[A-Za-z0-9_./-]*\)`.*/\1/p' "$SOURCE/$file" | sort -u |
+    grep -oE '`[a-z.][A-Za-z0-9_.-]*/[A-Za-z0-9_./-]*`' "$SOURCE/$file" | tr -d '`' | sort -u |
         while read -r path; do
             case $path in
             build/* | run/* | shards/* | */X* | */NNNN*) ;;
