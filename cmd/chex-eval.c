@@ -404,9 +404,10 @@ static enum chex_status prepare(struct evaluation *e, struct chex_error *err) {
                                               .threads = e->threads};
     CHEX_TRY(chex_engine_create(e->engine_spec, &config, &e->engine, err));
     CHEX_TRY(chex_engine_set(e->engine, CHEX_STATE_PARAMS, e->network.state, err));
-    chex_info("%s at %d px, engine %s, %s, %d ranks, %d threads each; split %s of %s: %zu images",
+    const int ranks = e->coll->size;
+    chex_info("%s at %d px, engine %s, %s, %d rank%s, %d threads each; split %s of %s: %zu images",
               e->network.net->model, e->image_size, e->engine_spec,
-              chex_precision_names[s->precision], e->coll->size, e->threads,
+              chex_precision_names[s->precision], ranks, ranks == 1 ? "" : "s", e->threads,
               chex_split_names[s->split], s->data, e->set->rows);
     return CHEX_OK;
 }

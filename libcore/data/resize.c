@@ -85,7 +85,7 @@ static void fill_taps(struct axis *a, double *scratch) {
     }
 }
 
-/* `old` where it has room for `want` items, else fresh memory in its stead, or NULL with *have 0. */
+/* `old` where it has room for `want` items, else fresh memory instead, or NULL with *have 0. */
 static void *grown(void *old, size_t *have, size_t want, size_t size) {
     if (want <= *have)
         return old;

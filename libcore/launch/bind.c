@@ -19,7 +19,7 @@
 
 static enum chex_status load(const char *synthetic, hwloc_topology_t *topology_out,
                              struct chex_error *err) {
-    hwloc_topology_t t;
+    hwloc_topology_t t = NULL;
     if (hwloc_topology_init(&t) != 0)
         return chex_error_set(err, CHEX_E_RESOURCE, "hwloc: out of memory");
     if ((synthetic && hwloc_topology_set_synthetic(t, synthetic) != 0) ||
@@ -106,7 +106,7 @@ static enum chex_status plan(hwloc_topology_t t, const struct chex_bind_input *i
 enum chex_status chex_bind_plan(const struct chex_bind_input *in, const char *synthetic,
                                 const char *cpus, struct chex_binding *out,
                                 struct chex_error *err) {
-    hwloc_topology_t t;
+    hwloc_topology_t t = NULL;
     CHEX_TRY(load(synthetic, &t, err));
     enum chex_status st;
     hwloc_bitmap_t mask = hwloc_bitmap_alloc();
@@ -165,7 +165,7 @@ enum chex_status chex_bind(const struct chex_launch *launch, struct chex_binding
         .wanted_cpus = chex_launch_env_int("SLURM_CPUS_PER_TASK", 0),
         .srun_told = getenv("SRUN_CPUS_PER_TASK") != NULL,
     };
-    hwloc_topology_t t;
+    hwloc_topology_t t = NULL;
     struct chex_binding made = {.note = ""};
     CHEX_TRY(load(NULL, &t, err));
     enum chex_status st = bind_here(t, &in, &made, err);

@@ -16,10 +16,12 @@ static const struct chex_engine_impl *find(const char *spec) {
     return NULL;
 }
 
-/* "SLURM_STEP_GPUS, CUDA_VISIBLE_DEVICES 0,1" */
+/* "SLURM_GPUS_ON_NODE, CUDA_VISIBLE_DEVICES 0,1" */
 static void describe(const struct chex_gpu_view *view, char *buf, size_t size) {
-    snprintf(buf, size, "%s%s%s", view->source, view->visible[0] ? ", CUDA_VISIBLE_DEVICES " : "",
-             view->visible);
+    static const char cuda[] = "CUDA_VISIBLE_DEVICES";
+    const bool named = strcmp(view->source, cuda) == 0;
+    snprintf(buf, size, "%s%s%s%s%s", view->source, view->visible[0] && !named ? ", " : "",
+             view->visible[0] && !named ? cuda : "", view->visible[0] ? " " : "", view->visible);
 }
 
 /* The remedy is the same whatever the cause: only the user knows whether the CPU is meant. */

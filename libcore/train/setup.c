@@ -286,6 +286,9 @@ enum chex_status chex_train_run(const struct chex_train_config *config,
     else if (st == CHEX_OK)
         st = chex_session_loop(&s, err);
     *together_out = st == CHEX_OK || s.together;
-    chex_session_close(&s);
+    /* Failed alone: the reduce thread may wait for the other ranks for ever, and the caller is about
+     * to abort them and us, so nothing is taken down here. */
+    if (*together_out || s.size == 1)
+        chex_session_close(&s);
     return st;
 }

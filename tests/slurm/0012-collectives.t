@@ -4,9 +4,9 @@
 # ranks.
 # shellcheck source-path=SCRIPTDIR source=lib.sh disable=SC2154
 . "$(dirname "$0")/lib.sh"
-[ -e "$build_dir/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
 # shellcheck disable=SC2119
 slurm_fixture
+[ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
 # shellcheck source=launch_lib.sh
 . "$slurm_lib/launch_lib.sh"
 
@@ -21,20 +21,19 @@ for v in 4 6; do
     alone=$(digests)
     for n in 2 3 4; do
         job -N2 -n$n --distribution=cyclic "$probe" reduce logical_ranks=$v
-        is "$v logical ranks: $n ranks have the bits of one" "$rc $(wc -l <out) $(digests)" \
-            "0 $n $alone"
+        is "$rc $(wc -l <out) $(digests)" "0 $n $alone" "$v logical ranks: $n ranks have the bits of one"
     done
     job "${four[@]}" "$probe" reduce logical_ranks=$v fixed=0
-    is "$v logical ranks, not fixed: four ranks agree" "$rc $(digests | wc -l)" "0 1"
+    is "$rc $(digests | wc -l)" "0 1" "$v logical ranks, not fixed: four ranks agree"
 done
 job -n2 "$probe" reduce logical_ranks=1
-is "fewer logical ranks than ranks: usage" $rc 2
-like "with both numbers" "$(cat err)" '1 logical ranks are too few for 2 ranks'
+is $rc 2 "fewer logical ranks than ranks: usage"
+like "$(cat err)" '1 logical ranks are too few for 2 ranks' "with both numbers"
 
-CHEX_LIBDIR=$scratch job -n2 "$probe" coll
-is "without the module: status 4" $rc 4
-like "and the loader's own text" "$(cat err)" '2 ranks need MPI: module chexnet-mpi.so: .*cannot open'
+CHEX_LIBDIR=$SCRATCH job -n2 "$probe" coll
+is $rc 4 "without the module: status 4"
+like "$(cat err)" '2 ranks need MPI: module chexnet-mpi.so: .*cannot open' "and the loader's own text"
 job -n2 "$probe" coll swap=1
-is "an MPI that numbers the ranks otherwise: status 4" $rc 4
-like "and what it says" "$(cat err)" 'MPI says rank 1 of 2 where pmix says rank 0 of 2'
+is $rc 4 "an MPI that numbers the ranks otherwise: status 4"
+like "$(cat err)" 'MPI says rank 1 of 2 where pmix says rank 0 of 2' "and what it says"
 done_testing

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Sourced after lib.sh by the tests of the launch layer.
-probe=$build_dir/tests/launch_probe
+probe=$BUILD/tests/launch_probe
 four=(-N2 -n4 --ntasks-per-node=2)
 # PMIx and MPI keep memory until the process ends; ours is checked by the unit tests.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
@@ -16,8 +16,8 @@ job() {
 
 # all TEXT COUNT PATTERN: the job ended well and printed COUNT lines, each with PATTERN.
 all() {
-    is "$1" "$rc $(wc -l <out) $(grep -c "$3" out)" "0 $2 $2"
-    [ "$rc" = 0 ] || diag_file out err
+    is "$rc $(wc -l <out) $(grep -c "$3" out)" "0 $2 $2" "$1"
+    [ "$rc" = 0 ] || diag "$(cat out err)"
 }
 
 good='"right": true, "synchronised": true'
@@ -31,7 +31,6 @@ check_exchange() { # what
     job "${four[@]}" "$probe" exchange late=0 late_ms=400
     all "$1: so is a late rank 0" 4 "$good"
     job "${four[@]}" "$probe" exchange missing=2 timeout_ms=1500
-    is "$1: without one rank the exit status is 7" $rc 7
-    like "$1: the missing rank and its host are named" "$(cat err)" \
-        'error: rank 2 \(n1\) of 4 did not come to exchange card within 1\.5 s'
+    is $rc 7 "$1: without one rank the exit status is 7"
+    like "$(cat err)" 'error: rank 2 \(n1\) of 4 did not come to exchange card within 1\.5 s' "$1: the missing rank and its host are named"
 }

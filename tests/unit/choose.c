@@ -34,6 +34,10 @@ int main(void) {
         OK_STATUS(chex_choose_engine("auto", &own, &spec, &err), CHEX_E_ENV, err,
                   "a GPU was allotted (SLURM_GPUS_ON_NODE, CUDA_VISIBLE_DEVICES 1) but cannot be "
                   "used: this build has no CUDA engine; say --engine cpu");
+        struct chex_gpu_view named = own;
+        snprintf(named.source, sizeof named.source, "CUDA_VISIBLE_DEVICES");
+        OK_STATUS(chex_choose_engine("auto", &named, &spec, &err), CHEX_E_ENV, err,
+                  "allotted (CUDA_VISIBLE_DEVICES 1) but");
         OK_STATUS(chex_choose_engine("cuda", &none, &spec, &err), CHEX_E_ENV, err,
                   "--engine cuda: this build has no CUDA engine");
         OK_STATUS(chex_choose_engine("cuda:0", &own, &spec, &err), CHEX_E_ENV, err, "no CUDA");

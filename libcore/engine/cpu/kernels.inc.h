@@ -157,8 +157,8 @@ static void outer_rows(int mr, const float *v, size_t v_pitch, const float *d, c
 
 static void outer(const float *v, size_t v_pitch, const float *d, const int32_t *off, int count,
                   int rows, int n, float *w, size_t w_pitch) {
-    for (int r = 0; r < rows; r += MR)
-        for (int j = 0; j < n; j += NR)
+    for (int j = 0; j < n; j += NR)
+        for (int r = 0; r < rows; r += MR)
             outer_rows(rows - r < MR ? rows - r : MR, v + r, v_pitch, d + j, off, count,
                        w + (size_t)r * w_pitch + j, w_pitch);
 }
@@ -261,28 +261,40 @@ static void moments(const float *src, size_t pitch, int pixels, int channels, fl
     }
 }
 
+/* Several vectors of channels at a time: whole cache lines of pixels that lie far apart. */
 INLINE void back_body(const struct cpu_stored *g, const struct cpu_stored *x, const float *dv,
                       size_t pitch, int pixels, int channels, const struct cpu_norm *norm,
                       bool do_relu, bool add, float *s1, float *s2, bool bf16) {
-    for (int c = 0; c < channels; c += VL) {
-        vf scale = ld(norm->scale + c), shift = ld(norm->shift + c);
-        vf inv = ld(norm->inv + c), xshift = ld(norm->xshift + c);
-        vf sum1 = ld(s1 + c), sum2 = ld(s2 + c);
-        for (int p = 0; p < pixels; p++) {
-            vf xv = ld_stored(x->at, (size_t)p * x->step + (size_t)c, bf16);
-            vf du = ld(dv + (size_t)p * pitch + c);
-            if (do_relu)
-                du = where(~(xv * scale + shift <= 0), du);
-            sum1 += du;
-            sum2 += du * (xv * inv + xshift);
-            vf out = scale * du;
-            size_t i = (size_t)p * g->step + (size_t)c;
-            if (add)
-                out += ld_stored(g->at, i, bf16);
-            st_stored(g->at, i, out, bf16);
+    enum { WIDE = VL < 16 ? 4 : 2 };
+    for (int c0 = 0; c0 < channels; c0 += WIDE * VL) {
+        vf sum1[WIDE], sum2[WIDE];
+        UNROLL
+        for (int j = 0; j < WIDE; j++) {
+            sum1[j] = ld(s1 + c0 + j * VL);
+            sum2[j] = ld(s2 + c0 + j * VL);
         }
-        st(s1 + c, sum1);
-        st(s2 + c, sum2);
+        for (int p = 0; p < pixels; p++) {
+            size_t at_x = (size_t)p * x->step, at_g = (size_t)p * g->step;
+            UNROLL
+            for (int j = 0; j < WIDE; j++) {
+                int c = c0 + j * VL;
+                vf xv = ld_stored(x->at, at_x + (size_t)c, bf16);
+                vf du = ld(dv + (size_t)p * pitch + c);
+                if (do_relu)
+                    du = where(~(xv * ld(norm->scale + c) + ld(norm->shift + c) <= 0), du);
+                sum1[j] += du;
+                sum2[j] += du * (xv * ld(norm->inv + c) + ld(norm->xshift + c));
+                vf out = ld(norm->scale + c) * du;
+                if (add)
+                    out += ld_stored(g->at, at_g + (size_t)c, bf16);
+                st_stored(g->at, at_g + (size_t)c, out, bf16);
+            }
+        }
+        UNROLL
+        for (int j = 0; j < WIDE; j++) {
+            st(s1 + c0 + j * VL, sum1[j]);
+            st(s2 + c0 + j * VL, sum2[j]);
+        }
     }
 }
 

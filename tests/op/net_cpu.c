@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Whole networks: the cpu engine against the ref engine, and against itself with other numbers of
+ * threads and other variants.
+ */
+#include "base/mem.h"
+#include "base/rng.h"
+#include "engine/engine.h"
+#include "tap.h"
+
+enum { CLASSES = 14, SEED = 7 };
+
+struct outcome {
+    struct chex_pass_result result;
+    float *grad, *logits, *state; /* row-major; state after one update */
+};
+
+struct setting {
+    const char *model;
+    int size, n, batch;
+    enum chex_precision precision;
+};
+
+static void fill_batch(const struct setting *s, float *pixels, int8_t *labels) {
+    size_t area = (size_t)s->size * (size_t)s->size;
+    for (size_t i = 0; i < (size_t)s->n * area; i++) {
+        /* Smooth blobs and noise, different in each image. */
+        double x = (double)(i % area % (size_t)s->size), y = (double)(i % area / (size_t)s->size);
+        double wave = sin(0.13 * x + (double)(i / area)) * cos(0.09 * y);
+        float noise = chex_rng_unit(chex_rng(SEED, CHEX_RNG_TEST, 1, (uint32_t)i).v[0]);
+        pixels[i] = (float)(0.5 + 0.3 * wave) + 0.2f * (noise - 0.5f);
+    }
+    for (size_t i = 0; i < (size_t)s->n * CLASSES; i++)
+        labels[i] = (int8_t)((int)(chex_rng(SEED, CHEX_RNG_TEST, 2, (uint32_t)i).v[0] % 4) - 1) > 0;
+    labels[1] = -1;
+}
+
+/* Scales near 1, shifts near 0 and running statistics that are not the initial ones: equal values
+ * would hide a mistaken index. */
+static void fill_state(const struct chex_net *net, float *state) {
+    chex_net_init_state(net, SEED, state);
+    for (int i = 0; i < net->param_total; i++) {
+        const struct chex_param *p = &net->params[i];
+        for (size_t k = 0; k < p->count; k++) {
+            float u =
+                chex_rng_unit(chex_rng(SEED, CHEX_RNG_TEST, 3 + (uint64_t)i, (uint32_t)k).v[0]);
+            if (p->kind == CHEX_PARAM_BN_WEIGHT || p->kind == CHEX_PARAM_BN_VAR)
+                state[p->offset + k] = 0.7f + 0.6f * u;
+            else if (p->rank == 1)
+                state[p->offset + k] = 0.2f * (u - 0.5f);
+        }
+    }
+}
+
+static void check_ready(void *arg, size_t from, size_t to) {
+    size_t *next = arg; /* [0]: where the next range must end; [1]: calls in order */
+    next[1] += next[1] != SIZE_MAX && to == next[0];
+    next[1] = to == next[0] ? next[1] : SIZE_MAX;
+    next[0] = from;
+}
+
+/* The batch statistics come first, then the rest from the end to the start. */
+static void ready(void *arg, size_t from, size_t to) {
+    size_t *seen = arg;
+    if (seen[2]++ == 0)
+        seen[1] = from == seen[0] && to == seen[3];
+    else
+        check_ready(arg, from, to);
+}
+
+static void run(const char *spec, const struct setting *s, const struct chex_net *net, int threads,
+                struct outcome *out) {
+    struct chex_error err = {0};
+    struct chex_engine *e = NULL;
+    struct chex_engine_config config = {.net = net,
+                                        .image_size = s->size,
+                                        .batch = s->batch,
+                                        .precision = s->precision,
+                                        .threads = threads,
+                                        .training = true};
+    size_t area = (size_t)s->size * (size_t)s->size, state = net->state_count;
+    float *pixels = chex_mem_zalloc((size_t)s->n * area, sizeof *pixels);
+    int8_t *labels = chex_mem_zalloc((size_t)s->n * CLASSES, 1);
+    out->grad = chex_mem_zalloc(state, sizeof(float));
+    out->state = chex_mem_zalloc(state, sizeof(float));
+    out->logits = chex_mem_zalloc((size_t)s->n * CLASSES, sizeof(float));
+    BAIL_UNLESS(chex_engine_create(spec, &config, &e, &err) == CHEX_OK, "%s", err.text);
+    fill_batch(s, pixels, labels);
+    fill_state(net, out->state);
+    struct chex_batch batch = {s->n, pixels, labels};
+    float *grad = chex_engine_grad_alloc(e);
+    BAIL_UNLESS(grad && chex_engine_set(e, CHEX_STATE_PARAMS, out->state, &err) == CHEX_OK, "set");
+    BAIL_UNLESS(chex_engine_infer(e, &batch, out->logits, &err) == CHEX_OK, "infer");
+    size_t seen[4] = {net->param_count, 0, 0, net->state_count};
+    BAIL_UNLESS(chex_engine_pass(e, &batch, grad, ready, seen, &out->result, &err) == CHEX_OK,
+                "pass");
+    OK(seen[0] == 0 && seen[1] != SIZE_MAX && seen[1] > 0 && seen[2] > 2,
+       "%s tells each gradient range once, from the end (%zu ranges)", spec, seen[2]);
+    BAIL_UNLESS(e->impl->grad_get(e->self, grad, out->grad, &err) == CHEX_OK, "grad_get");
+    struct chex_update u = {.optim = CHEX_SGD,
+                            .lr = 0.01,
+                            .weight_decay = 1e-4,
+                            .momentum = 0.9,
+                            .step = 1,
+                            .grad_scale = 1};
+    BAIL_UNLESS(chex_engine_update(e, &u, grad, &err) == CHEX_OK, "update");
+    BAIL_UNLESS(chex_engine_get(e, CHEX_STATE_PARAMS, out->state, &err) == CHEX_OK, "get");
+    chex_engine_grad_free(e, grad);
+    chex_engine_destroy(e);
+    free(pixels);
+    free(labels);
+}
+
+static void release(struct outcome *o) {
+    free(o->grad);
+    free(o->logits);
+    free(o->state);
+}
+
+static double rel_l2(const float *a, const float *b, size_t count) {
+    double d = 0, r = 0;
+    for (size_t i = 0; i < count; i++) {
+        d += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        r += (double)b[i] * (double)b[i];
+    }
+    return r > 0 ? sqrt(d / r) : sqrt(d);
+}
+
+static double cosine(const float *a, const float *b, size_t count) {
+    double ab = 0, aa = 0, bb = 0;
+    for (size_t i = 0; i < count; i++) {
+        ab += (double)a[i] * (double)b[i];
+        aa += (double)a[i] * (double)a[i];
+        bb += (double)b[i] * (double)b[i];
+    }
+    return ab / sqrt(aa * bb);
+}
+
+/* The worst parameter's relative error. */
+static double worst(const struct chex_net *net, const float *a, const float *b, bool running,
+                    int *which_out) {
+    double most = -1;
+    for (int i = 0; i < net->param_total; i++) {
+        const struct chex_param *p = &net->params[i];
+        if ((p->offset >= net->param_count) != running)
+            continue;
+        double e = rel_l2(a + p->offset, b + p->offset, p->count);
+        if (!(e <= most)) {
+            most = e;
+            *which_out = i;
+        }
+    }
+    return most;
+}
+
+static bool same(const struct chex_net *net, const struct outcome *a, const struct outcome *b,
+                 int n) {
+    size_t state = net->state_count * sizeof(float);
+    return memcmp(a->grad, b->grad, state) == 0 && memcmp(a->state, b->state, state) == 0 &&
+           memcmp(a->logits, b->logits, (size_t)n * CLASSES * sizeof(float)) == 0 &&
+           a->result.loss == b->result.loss;
+}
+
+static void against_ref(const struct setting *s) {
+    struct chex_error err = {0};
+    struct chex_net *net = NULL;
+    BAIL_UNLESS(chex_net_create(s->model, CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
+    struct outcome ref, cpu;
+    run("ref", s, net, 2, &ref);
+    run("cpu", s, net, 2, &cpu);
+    bool bf16 = s->precision == CHEX_BF16;
+    char what[96];
+    snprintf(what, sizeof what, "%s %d px n %d %s", s->model, s->size, s->n,
+             chex_precision_names[s->precision]);
+    double logits = rel_l2(cpu.logits, ref.logits, (size_t)s->n * CLASSES);
+    double loss = fabs(cpu.result.loss - ref.result.loss) / fabs(ref.result.loss);
+    int which = 0;
+    if (bf16) {
+        /* Both round what they store, but not at the same places (the stem's image, the summands
+         * of gradients), and 120 rounded layers part ways: direction is what can be asked. */
+        OK(logits < 0.05, "%s: logits within %.1e", what, logits);
+        OK(loss < 0.02, "%s: loss within %.1e", what, loss);
+        double c = cosine(cpu.grad, ref.grad, net->param_count);
+        OK(c > 0.98, "%s: gradients' cosine %.5f", what, c);
+    } else {
+        OK(logits < 1e-4, "%s: logits within %.1e", what, logits);
+        OK(loss < 1e-5, "%s: loss within %.1e", what, loss);
+        double g = worst(net, cpu.grad, ref.grad, false, &which);
+        OK(g < 5e-3, "%s: gradients within %.1e (worst: %s)", what, g, net->params[which].name);
+        double b = worst(net, cpu.grad, ref.grad, true, &which);
+        OK(b < 1e-3, "%s: batch statistics within %.1e (%s)", what, b, net->params[which].name);
+        double st = worst(net, cpu.state, ref.state, false, &which);
+        OK(st < 1e-3, "%s: updated parameters within %.1e (%s)", what, st, net->params[which].name);
+    }
+    release(&ref);
+    release(&cpu);
+    chex_net_destroy(net);
+}
+
+static void threads_agree(const struct setting *s) {
+    struct chex_error err = {0};
+    struct chex_net *net = NULL;
+    BAIL_UNLESS(chex_net_create(s->model, CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
+    struct outcome one, more;
+    run("cpu", s, net, 1, &one);
+    for (int threads = 2; threads <= 3; threads++) {
+        struct setting larger = *s;
+        larger.batch = s->batch + threads; /* room for more images changes nothing either */
+        run("cpu", &larger, net, threads, &more);
+        OK(same(net, &one, &more, s->n), "%s %d px %s: %d threads give the bits of 1", s->model,
+           s->size, chex_precision_names[s->precision], threads);
+        release(&more);
+    }
+    run("cpu:generic", s, net, 2, &more);
+    double c = cosine(more.grad, one.grad, net->param_count);
+    OK(c > (s->precision == CHEX_BF16 ? 0.98 : 0.9999), "%s: generic agrees, cosine %.6f", s->model,
+       c);
+    release(&more);
+    release(&one);
+    chex_net_destroy(net);
+}
+
+int main(int argc, char **argv) {
+    if (argc == 5) { /* one comparison: model size n precision(0: bf16, 1: fp32) */
+        struct setting s = {argv[1], atoi(argv[2]), atoi(argv[3]), atoi(argv[3]),
+                            (enum chex_precision)atoi(argv[4])};
+        against_ref(&s);
+        return tap_done();
+    }
+    against_ref(&(struct setting){"densenet121", 64, 2, 3, CHEX_FP32});
+    against_ref(&(struct setting){"densenet121", 75, 3, 3, CHEX_FP32});
+    against_ref(&(struct setting){"resnet50", 75, 2, 2, CHEX_FP32});
+    against_ref(&(struct setting){"densenet121", 64, 3, 3, CHEX_BF16});
+    against_ref(&(struct setting){"resnet50", 64, 2, 2, CHEX_BF16});
+    threads_agree(&(struct setting){"densenet121", 45, 3, 3, CHEX_FP32});
+    threads_agree(&(struct setting){"resnet50", 33, 3, 3, CHEX_BF16});
+    return tap_done();
+}
