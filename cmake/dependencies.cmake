@@ -33,6 +33,14 @@ function(chex_optional part module package)
   endif()
 endfunction()
 
+# Parts that this version does not have: asking for them by ON stops, AUTO goes on without.
+foreach(part CUDA SLURM)
+  string(TOLOWER ${part} folder)
+  if(CHEX_WITH_${part} STREQUAL "ON")
+    message(FATAL_ERROR "CHEX_WITH_${part}=ON, but this version has no chexnet-${folder}.so")
+  endif()
+endforeach()
+
 chex_optional(MPI ompi-c libopenmpi-dev)
 chex_optional(ISAL libisal libisal-dev)
 chex_optional(LIBDEFLATE libdeflate libdeflate-dev)

@@ -13,6 +13,7 @@
 #include "base/opt.h"
 #include "base/units.h"
 #include "data/classes.h"
+#include "input/pipeline.h"
 #include "launch/choose.h"
 #include "launch/world.h"
 #include "train/bench.h"
@@ -22,7 +23,7 @@
 struct settings {
     struct chex_opt_common common;
     const char *data, *output, *engine, *init, *resume, *checkpoint_every, *preempt_signal;
-    int model, opt, sched, precision, order;
+    int model, opt, sched, precision, order, pipeline;
     int64_t image_size, batch_size, epochs, threads, workers, seed, logical_ranks;
     int64_t checkpoint_keep, max_steps, shuffle_block, patience, step_epochs, bench;
     double lr, min_lr, lr_factor, weight_decay, momentum, warmup_epochs;
@@ -57,6 +58,7 @@ static const struct chex_opt options[] = {
     {"seed", 's', CHEX_OPT_INT, AT(seed), "0", "N", "decides initial parameters, order and augmentation", .min = 0, .max = 9e15},
     {"order", 0, CHEX_OPT_CHOICE, AT(order), "local", "NAME", "shuffle within each logical rank's rows, or all rows", chex_order_names},
     {"shuffle-block", 0, CHEX_OPT_INT, AT(shuffle_block), "1", "N", "keep runs of N rows together, for disks with slow seeks", .min = 1, .max = 1e9},
+    {"pipeline", 0, CHEX_OPT_CHOICE, AT(pipeline), "new", "NAME", "input pipeline", chex_pipeline_names},
     {.type = CHEX_OPT_GROUP, .help = "Engine and ranks"},
     {"engine", 0, CHEX_OPT_STRING, AT(engine), "auto", "NAME", "auto, cpu, ref, or with a variant: cpu:avx2"},
     {"precision", 'p', CHEX_OPT_CHOICE, AT(precision), "fp32", "NAME", "how activations are stored and multiplied", chex_precision_names},
@@ -203,6 +205,7 @@ static enum chex_status config_of(const struct settings *s, const char *engine, 
                                       .deterministic = s->deterministic,
                                       .logical_ranks = (int)s->logical_ranks,
                                       .order = (enum chex_order_kind)s->order,
+                                      .pipeline = (enum chex_pipeline_kind)s->pipeline,
                                       .shuffle_block = (size_t)s->shuffle_block,
                                       .save_keep = (int)s->checkpoint_keep,
                                       .stall_warn_ms = s->stall_warn,

@@ -156,6 +156,7 @@ static enum chex_status create_pipeline(struct chex_session *s, struct chex_erro
                                      .workers = c->workers,
                                      .slots = SLOTS,
                                      .training = true,
+                                     .kind = c->pipeline,
                                      .order = s->order,
                                      .rank_from = s->run_from,
                                      .rank_to = s->run_to,
@@ -286,8 +287,8 @@ enum chex_status chex_train_run(const struct chex_train_config *config,
     else if (st == CHEX_OK)
         st = chex_session_loop(&s, err);
     *together_out = st == CHEX_OK || s.together;
-    /* Failed alone: the reduce thread may wait for the other ranks for ever, and the caller is about
-     * to abort them and us, so nothing is taken down here. */
+    /* Failed alone: the reduce thread may wait for the other ranks for ever, and the caller is
+     * about to abort them and us, so nothing is taken down here. */
     if (*together_out || s.size == 1)
         chex_session_close(&s);
     return st;

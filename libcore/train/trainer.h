@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #include "engine/engine.h"
-#include "input/order.h"
+#include "input/pipeline.h"
 #include "launch/bind.h"
 #include "launch/coll.h"
 #include "train/schedule.h"
@@ -36,6 +36,7 @@ struct chex_train_config {
     bool deterministic;
     int logical_ranks; /* 0: the checkpoint's where the run goes on, else the number of ranks */
     enum chex_order_kind order;
+    enum chex_pipeline_kind pipeline;
     size_t shuffle_block;
     uint64_t save_every_ms, save_every_steps; /* 0: off */
     int save_keep;

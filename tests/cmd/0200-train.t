@@ -139,6 +139,14 @@ else
     skip "cannot mount a tmpfs here" 3
 fi
 
+# Parameters go out and come in again by torchvision's names.
+expect_status 0 chex-eval export --checkpoint whole/last.h5 --output whole.safetensors
+expect_status 0 chex-train "${common[@]}" --max-steps 1 --init whole.safetensors --output from
+like "$(err)" "parameters from whole.safetensors; the head is the file's" "--init takes an export"
+truncate -s 5000 whole.safetensors
+expect_status 3 chex-train "${common[@]}" --max-steps 1 --init whole.safetensors --output from2
+error_line 'whole.safetensors' "a truncated one is refused"
+
 # Measuring.
 expect_status 0 chex-train --bench 2 --image-size 32 --batch-size 2 --json
 for key in images_per_s_median images_per_s_best peak_rss_bytes engine precision batch image_size threads; do
