@@ -39,6 +39,10 @@ struct truth_plan {
  *   it, and a single one changes all gradients before it by some 4e-3 with maps this small. How
  *   many do is chance, and 16 bits meet more than 24. The floors leave room for a few. A wrong
  *   formula moves a norm or a sample by far more than 5 %, and the op tests are sharp.
+ * - Losses of later steps: a difference grows from step to step, by Adam most, which moves each
+ *   weight by the learning rate however small its gradient is. PyTorch's spread is one draw of that
+ *   growth, and another order of additions draws another (measured: 4 and 11 times the spread for
+ *   two variants of cpu). Sixteen times stays below 1 % of the loss after 20 steps.
  * - bf16: every ReLU near 0 differs and element-wise gradients are only half determined, in
  *   PyTorch as well (samples off by 0.5 of the root mean square); so the measures may be half as
  *   large again as those of PyTorch's autocast, the largest of three runs, and no more. */
@@ -51,8 +55,8 @@ struct truth_bounds {
 };
 static const struct truth_bounds truth_bounds[] = {
     [CHEX_BF16] = {1.5, 1.5, 2e-2, 8e-3, 2e-3, 2e-2, 2e-1, 1e-1, 5e-1, 2e-2, 2e-3},
-    [CHEX_FP32] = {4, 4, 4e-5, 8e-6, 2e-6, 5e-3, 5e-2, 5e-2, 2e-1, 1e-5, 2e-6},
-    [CHEX_FP32_STRICT] = {4, 4, 4e-5, 8e-6, 2e-6, 5e-3, 5e-2, 5e-2, 2e-1, 1e-5, 2e-6},
+    [CHEX_FP32] = {4, 16, 4e-5, 8e-6, 2e-6, 5e-3, 5e-2, 5e-2, 2e-1, 1e-5, 2e-6},
+    [CHEX_FP32_STRICT] = {4, 16, 4e-5, 8e-6, 2e-6, 5e-3, 5e-2, 5e-2, 2e-1, 1e-5, 2e-6},
 };
 /* ref in fp32: its sums are double, so only stored values are rounded, and in the recorded cases no
  * ReLU is so near its corner that this moves it. What remains is some ten times the fp32 rounding
