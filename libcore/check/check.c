@@ -26,7 +26,8 @@ const struct chex_check *const chex_checks[] = {
     &chex_check_mpi_env, &chex_check_hdf5_env,   NULL,
 };
 
-static void format(char *buf, size_t size, const char *fmt, va_list args) {
+__attribute__((format(printf, 3, 0))) static void format(char *buf, size_t size, const char *fmt,
+                                                         va_list args) {
     int n = vsnprintf(buf, size, fmt, args);
     if (n >= (int)size)
         memcpy(buf + size - 4, "...", 4);
