@@ -86,9 +86,11 @@ debootstrap --variant=minbase --include=git,ca-certificates bookworm "$target" "
     tail -n 20 "$dir/debootstrap.log" >&2
     die 1 "debootstrap failed"
 }
-# The same sources, keys, proxies and certificates as outside.
-for path in /etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/apt.conf.d /etc/apt/auth.conf.d \
-    /etc/apt/keyrings /etc/apt/trusted.gpg.d /etc/resolv.conf /usr/local/share/ca-certificates; do
+# The sources of Debian 12 that this machine uses, with its proxies and certificates.
+apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+    grep ' bookworm' | sort -u >"$target/etc/apt/sources.list"
+for path in /etc/apt/apt.conf.d /etc/apt/auth.conf.d /etc/resolv.conf \
+    /usr/local/share/ca-certificates; do
     [ -e "$path" ] || continue
     mkdir -p "$target$(dirname "$path")"
     cp -rL "$path" "$target$(dirname "$path")/"
