@@ -33,7 +33,8 @@ endif()
 
 add_library(chex_warnings INTERFACE)
 target_compile_options(chex_warnings INTERFACE -Wall -Wextra -Wshadow -Wstrict-prototypes
-  -Wmissing-prototypes -Wvla -Wformat=2 -Wundef -Wpointer-arith -Wwrite-strings)
+  -Wmissing-prototypes -Wvla -Wformat=2 -Wundef -Wpointer-arith -Wwrite-strings
+  -Wno-missing-field-initializers)
 if(CHEX_WERROR)
   target_compile_options(chex_warnings INTERFACE -Werror)
 endif()

@@ -10,7 +10,7 @@ static void mark_truncation(char *text, size_t size, int wanted) {
         memcpy(text + size - 4, "...", 4);
 }
 
-enum chex_status chex_error_set(struct chex_error *err, enum chex_status status, const char *fmt,
+enum chex_status(chex_error_set)(struct chex_error *err, enum chex_status status, const char *fmt,
                                 ...) {
     int saved = errno;
     if (err) {
@@ -25,7 +25,7 @@ enum chex_status chex_error_set(struct chex_error *err, enum chex_status status,
     return status;
 }
 
-enum chex_status chex_error_prefix(struct chex_error *err, enum chex_status status, const char *fmt,
+enum chex_status(chex_error_prefix)(struct chex_error *err, enum chex_status status, const char *fmt,
                                    ...) {
     int saved = errno;
     if (err) {
@@ -43,7 +43,7 @@ enum chex_status chex_error_prefix(struct chex_error *err, enum chex_status stat
     return status;
 }
 
-enum chex_status chex_error_errno(struct chex_error *err, enum chex_status status, int errno_value,
+enum chex_status(chex_error_errno)(struct chex_error *err, enum chex_status status, int errno_value,
                                   const char *fmt, ...) {
     int saved = errno;
     if (errno_value == ENOSPC || errno_value == EDQUOT || errno_value == ENOMEM)

@@ -49,6 +49,17 @@ enum chex_status chex_error_prefix(struct chex_error *err, enum chex_status stat
 enum chex_status chex_error_errno(struct chex_error *err, enum chex_status status, int errno_value,
                                   const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
+/* All three fail always; saying so to the compiler lets it see that outputs which are written only
+ * on success are not read after a failure. */
+static inline enum chex_status chex_error_never_ok(enum chex_status status) {
+    if (status == CHEX_OK)
+        __builtin_unreachable();
+    return status;
+}
+#define chex_error_set(...) chex_error_never_ok(chex_error_set(__VA_ARGS__))
+#define chex_error_prefix(...) chex_error_never_ok(chex_error_prefix(__VA_ARGS__))
+#define chex_error_errno(...) chex_error_never_ok(chex_error_errno(__VA_ARGS__))
+
 /* One short sentence for a status, as the man pages have it. Never NULL. */
 const char *chex_status_text(enum chex_status status);
 

@@ -34,7 +34,8 @@ void chex_log_set_rank(int rank, int size, const char *host) {
 enum chex_log_level chex_log_level(void) { return sink.level; }
 void chex_log_set_level(enum chex_log_level level) { sink.level = level; }
 
-static void emit(enum chex_log_level level, const char *fmt, va_list ap) {
+__attribute__((format(printf, 2, 0))) static void emit(enum chex_log_level level,
+                                                       const char *fmt, va_list ap) {
     static const char *const names[] = {"error: ", "warn: ", "", "debug: ", "trace: "};
     char line[2048];
     pthread_mutex_lock(&sink.lock);

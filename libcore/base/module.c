@@ -21,7 +21,8 @@ static char *module_path(const char *name) {
         char *slash = strrchr(exe, '/');
         if (slash)
             *slash = '\0';
-        static const char *const near[] = {"../lib", "../" CHEXNET_MODULE_SUBDIR, "../../lib"};
+        static const char installed[] = "../" CHEXNET_MODULE_SUBDIR;
+        const char *const near[] = {"../lib", installed, "../../lib"};
         for (size_t i = 0; i < sizeof near / sizeof near[0]; i++) {
             char *path = chex_fs_format("%s/%s/chexnet-%s.so", exe, near[i], name);
             if (!path || chex_fs_exists(path))

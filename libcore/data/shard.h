@@ -47,6 +47,9 @@ int chex_shard_age_years(const struct chex_shard *s, size_t row); /* -1 unknown 
 char chex_shard_sex(const struct chex_shard *s, size_t row);      /* 'M', 'F' or 0 */
 uint64_t chex_shard_checksum(const struct chex_shard *s, size_t row);
 
+/* XXH3-64 over checksums and tables, as the manifest lists it. */
+uint64_t chex_shard_digest(const struct chex_shard *s);
+
 /* Reads rows [row, row + n) into pixels (n, size, size). Thread-safe. With `verify` the checksums
  * are compared: CHEX_E_DATA names file, row and image. */
 enum chex_status chex_shard_read(const struct chex_shard *s, size_t row, size_t n, bool verify,

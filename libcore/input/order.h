@@ -23,7 +23,8 @@ struct chex_order_config {
     int logical_ranks;
     size_t batch;
     enum chex_order_kind kind;
-    size_t shuffle_block; /* runs of this many rows stay together; 0 or 1: none */
+    size_t shuffle_block; /* runs of this many rows stay together; where they begin
+                             differs each epoch; 0 or 1: none */
     uint64_t seed;
 };
 

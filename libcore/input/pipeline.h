@@ -15,7 +15,7 @@
 #include "engine/engine.h"
 #include "input/order.h"
 
-enum chex_pipeline_kind { CHEX_PIPELINE_NEW, CHEX_PIPELINE_OLD };
+enum chex_pipeline_kind { CHEX_PIPELINE_NEW };
 extern const char *const chex_pipeline_names[];
 
 struct chex_pipeline_config {
@@ -52,8 +52,10 @@ enum chex_status chex_pipeline_create(const struct chex_pipeline_config *config,
                                       struct chex_pipeline **pipeline_out, struct chex_error *err);
 void chex_pipeline_destroy(struct chex_pipeline *p); /* NULL allowed; joins the workers */
 
-/* The next batch in order. A training pipeline never ends: it goes on into the next epoch. An
- * evaluation pipeline ends with batch.n = 0. A worker's fault comes out here. One caller. */
+/* The next batch in order. After a fault the same fault comes again. A training pipeline never
+ * ends: it goes on into the next epoch. An evaluation pipeline ends with batch.n = 0. A worker's
+ * fault comes out here. One caller,
+ * who holds fewer batches than there are slots. */
 enum chex_status chex_pipeline_next(struct chex_pipeline *p, struct chex_ready *ready_out,
                                     struct chex_error *err);
 void chex_pipeline_release(struct chex_pipeline *p, const struct chex_ready *ready);

@@ -3,9 +3,9 @@
  * Checkpoint files: HDF5, one dataset per parameter under its torchvision name.
  *
  * Root attributes: format="chexnet-checkpoint", version=1, model, classes, image_size, meta (a JSON
- * object: training position, options, provenance). Groups: /params (parameters and running
- * statistics), /moment1 and /moment2 where the optimiser has them. Each dataset has the attribute
- * xxh3 of its bytes. Written under a temporary name, fsynced, renamed.
+ * object: training position, options, provenance), meta_xxh3. Groups: /params (parameters and
+ * running statistics), /moment1 and /moment2 where the optimiser has them. Each dataset has the
+ * attribute xxh3 of its bytes. Written under a temporary name, fsynced, renamed.
  */
 #ifndef CHEX_MODEL_CHECKPOINT_H
 #define CHEX_MODEL_CHECKPOINT_H

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Is this allocation fit to train? Level 1: versions, launch, binding, GPU visibility, limits, file
+ * systems, environment.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/opt.h"
+#include "check/check.h"
+
+struct settings {
+    struct chex_opt_common common;
+    int64_t level;
+    int mode;
+    uint64_t timeout_ms;
+    const char *expect;
+};
+
+static const struct chex_opt options[] = {
+    CHEX_OPT_COMMON,
+    {.type = CHEX_OPT_GROUP, .help = "Checks"},
+    {"level", 0, CHEX_OPT_INT, offsetof(struct settings, level), "1", "N",
+     "how deep to look; this version has level 1: seconds, nothing is measured", NULL, 1, 3},
+    {"mode", 0, CHEX_OPT_CHOICE, offsetof(struct settings, mode), "job", "MODE",
+     "where it runs: a job step, Slurm's prolog (only the node's faults count), a login node",
+     chex_check_mode_names},
+    {"timeout", 0, CHEX_OPT_DURATION, offsetof(struct settings, timeout_ms), "30s", "TIME",
+     "a check that has not answered by then fails, and the node is at fault"},
+    {"expect", 0, CHEX_OPT_STRING, offsetof(struct settings, expect), NULL, "FILE",
+     "JSON object of check names and the found values they must have"},
+};
+
+static const struct chex_opt_program program = {
+    .name = "chex-env",
+    .summary = "Is this allocation fit to train?",
+    .usage = "chex-env [OPTION...]\nsrun chex-env [OPTION...]",
+    .opts = options,
+    .count = sizeof options / sizeof options[0],
+    .epilog = "Exit status: 0 all checks pass or warn, 4 a fault of the user, 5 of the node;\n"
+              "in the prolog a user's fault is 0, because any other status drains the node.\n"
+              "Example: srun -N2 --gpus-per-task=1 chex-env\n",
+};
+
+static const char *colour(enum chex_verdict v, bool tty) {
+    static const char *const codes[] = {"\033[32m", "\033[2m", "\033[33m", "\033[31m"};
+    return tty ? codes[v] : "";
+}
+
+static void print_detail(const char *label, const char *text, int indent) {
+    if (text[0])
+        printf("%*s%s: %s\n", indent, "", label, text);
+}
+
+static void print_table(const struct chex_check_report *report) {
+    const bool tty = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
+    int width = 5, counts[4] = {0};
+    for (size_t i = 0; i < report->count; i++)
+        if ((int)strlen(report->checks[i]->name) > width)
+            width = (int)strlen(report->checks[i]->name);
+    printf("%-*s  %-7s  %s\n", width, "check", "verdict", "found");
+    for (size_t i = 0; i < report->count; i++) {
+        const struct chex_check_result *r = &report->merged[i];
+        counts[r->verdict]++;
+        printf("%-*s  %s%-7s%s  %s\n", width, report->checks[i]->name, colour(r->verdict, tty),
+               chex_verdict_names[r->verdict], tty ? "\033[0m" : "", r->found);
+        if (r->verdict < CHEX_WARN)
+            continue;
+        print_detail("question", report->checks[i]->question, width + 11);
+        print_detail("expected", r->expected, width + 11);
+        print_detail("fault", chex_fault_names[r->fault], width + 11);
+        print_detail("remedy", r->remedy, width + 11);
+    }
+    if (report->mode == CHEX_MODE_JOB)
+        printf("\n");
+    for (int k = 0; k < report->ranks; k++)
+        if (report->cards[k].line[0])
+            printf("%s\n", report->cards[k].line);
+    printf("\n%d passed, %d warned, %d failed, %d skipped\n", counts[CHEX_PASS], counts[CHEX_WARN],
+           counts[CHEX_FAIL], counts[CHEX_SKIP]);
+}
+
+static enum chex_status print_json(const struct chex_check_report *report, struct chex_error *err) {
+    char *text = chex_check_json(report);
+    if (!text)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    fputs(text, stdout);
+    free(text);
+    return CHEX_OK;
+}
+
+/* In the prolog and on a login node nobody else is asked: one process, whatever variables say. */
+static void alone(struct chex_launch *launch) {
+    *launch = (struct chex_launch){
+        .method = "single", .size = 1, .local_size = 1, .nodes = 1, .impl = NULL};
+    const char *node = getenv("SLURMD_NODENAME");
+    if (node && *node)
+        snprintf(launch->host, sizeof launch->host, "%s", node);
+    else if (gethostname(launch->host, sizeof launch->host - 1) != 0)
+        snprintf(launch->host, sizeof launch->host, "unknown");
+}
+
+/* Rank 0 of the job speaks. Without a working launch layer each rank is alone, and Slurm's number
+ * says who speaks. */
+static bool speaks(const struct chex_launch *launch, bool launched) {
+    const char *task = getenv("SLURM_PROCID");
+    return launch->rank == 0 && (launched || !task || strcmp(task, "0") == 0);
+}
+
+static enum chex_status print_report(const struct settings *s,
+                                     const struct chex_check_report *report,
+                                     struct chex_error *err) {
+    if (s->common.json)
+        CHEX_TRY(print_json(report, err));
+    else
+        print_table(report);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return chex_error_set(err, CHEX_E_RESOURCE, "standard output cannot be written");
+    return CHEX_OK;
+}
+
+static enum chex_status check_all(const struct settings *s, struct chex_launch *launch,
+                                  struct chex_check_context *context, bool launched,
+                                  struct chex_error *err) {
+    struct chex_check_expected *expected = NULL;
+    struct chex_check_report result = {0};
+    struct chex_binding binding;
+    if (s->expect)
+        CHEX_TRY(chex_check_expected_read(s->expect, &expected, err));
+    enum chex_status st = CHEX_OK;
+    if (context->mode == CHEX_MODE_JOB) {
+        st = chex_bind(launch, &binding, err);
+        context->binding = &binding;
+    }
+    if (st == CHEX_OK)
+        st = chex_check_run(NULL, context, expected, s->timeout_ms, launch, &result, err);
+    if (st == CHEX_OK && speaks(launch, launched))
+        st = print_report(s, &result, err);
+    if (st == CHEX_OK)
+        st = chex_check_status(&result);
+    if (st != CHEX_OK && err->status == CHEX_OK && err->text[0] == '\0' && !s->common.json &&
+        speaks(launch, launched))
+        chex_info("%s", chex_status_text(st));
+    chex_check_report_release(&result);
+    chex_check_expected_destroy(expected);
+    return st;
+}
+
+static enum chex_status run(const struct settings *s, struct chex_error *err) {
+    struct chex_launch launch;
+    struct chex_error launch_error = {0};
+    struct chex_check_context context = {.mode = s->mode, .launch = &launch};
+    bool launched = false;
+    if (s->mode == CHEX_MODE_JOB) {
+        launched = chex_launch_init(&launch, &launch_error) == CHEX_OK;
+        if (!launched)
+            context.launch_error = &launch_error;
+    }
+    if (!launched)
+        alone(&launch);
+    chex_log_set_level((enum chex_log_level)s->common.log_level);
+    chex_log_set_rank(launch.rank, launch.size, launch.host);
+    chex_gpu_view(&context.gpu);
+    enum chex_status st = check_all(s, &launch, &context, launched, err);
+    if (err->text[0]) {
+        chex_err("%s", err->text);
+        /* The others would wait for this rank. After a lost one no exchange works any more. */
+        if (st != CHEX_E_USAGE)
+            chex_launch_abort(&launch, st);
+    }
+    if (launched)
+        chex_launch_finish(&launch);
+    return st;
+}
+
+int main(int argc, char **argv) {
+    struct settings s;
+    struct chex_opt_set *set = NULL;
+    struct chex_error err = {0};
+    chex_log_init("chex-env", CHEX_LOG_INFO);
+    enum chex_status st = chex_opt_parse(&program, argc, argv, &s, sizeof s, &set, &err);
+    if (st == CHEX_OK && chex_opt_word_count(set) > 0)
+        st = chex_error_set(&err, CHEX_E_USAGE, "unexpected argument '%s'; try chex-env --help",
+                            chex_opt_word(set, 0));
+    if (st == CHEX_OK && s.level != 1)
+        st = chex_error_set(&err, CHEX_E_USAGE, "--level %lld: this version has level 1 alone",
+                            (long long)s.level);
+    if (st != CHEX_OK) {
+        chex_err("%s", err.text);
+        chex_opt_destroy(set);
+        return st;
+    }
+    if (s.common.help)
+        chex_opt_print_help(&program, stdout);
+    else if (s.common.version)
+        printf("chex-env (chexnet) %s, %s\n", CHEXNET_VERSION, CHEXNET_COMPILER);
+    else if (s.common.print_config)
+        chex_opt_print_config(set, &s, stdout);
+    else
+        st = run(&s, &err);
+    chex_opt_destroy(set);
+    return st;
+}

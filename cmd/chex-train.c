@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * chex-train: trains CheXNet on a folder of shards, alone or with all ranks of a Slurm step.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/opt.h"
+#include "base/units.h"
+#include "data/classes.h"
+#include "launch/choose.h"
+#include "launch/world.h"
+#include "train/bench.h"
+#include "train/trainer.h"
+
+
+struct settings {
+    struct chex_opt_common common;
+    const char *data, *output, *engine, *init, *resume, *checkpoint_every, *preempt_signal;
+    int model, opt, sched, precision, order;
+    int64_t image_size, batch_size, epochs, threads, workers, seed, logical_ranks;
+    int64_t checkpoint_keep, max_steps, shuffle_block, patience, step_epochs, bench;
+    double lr, min_lr, lr_factor, weight_decay, momentum, warmup_epochs;
+    uint64_t stall_warn, stall_abort;
+    bool deterministic, bench_layers;
+};
+
+#define AT(member) offsetof(struct settings, member)
+static const struct chex_opt options[] = {
+    CHEX_OPT_COMMON,
+    {.type = CHEX_OPT_GROUP, .help = "Data and results"},
+    {"data", 'd', CHEX_OPT_STRING, AT(data), NULL, "DIR", "folder of shards that chex-shard wrote"},
+    {"output", 'o', CHEX_OPT_STRING, AT(output), NULL, "DIR", "folder of the run: checkpoints, metrics, configuration"},
+    {"resume", 0, CHEX_OPT_STRING, AT(resume), "auto", "auto|none|FILE", "go on from the newest checkpoint in --output, start afresh, or go on from FILE"},
+    {"init", 0, CHEX_OPT_STRING, AT(init), NULL, "FILE", "start from the parameters of a safetensors file with torchvision's names"},
+    {.type = CHEX_OPT_GROUP, .help = "Network and training"},
+    {"model", 'm', CHEX_OPT_CHOICE, AT(model), "densenet121", "NAME", "network", chex_net_names},
+    {"image-size", 0, CHEX_OPT_INT, AT(image_size), "224", "PX", "side of the crops that are trained on", .min = 32, .max = 4096},
+    {"batch-size", 'b', CHEX_OPT_INT, AT(batch_size), "16", "N", "images per logical rank and step", .min = 1, .max = 65536},
+    {"epochs", 'e', CHEX_OPT_INT, AT(epochs), "15", "N", "passes over the training images", .min = 1, .max = 1e6},
+    {"max-steps", 0, CHEX_OPT_INT, AT(max_steps), "0", "N", "stop after N steps and save (0: no limit)", .min = 0, .max = 1e12},
+    {"opt", 0, CHEX_OPT_CHOICE, AT(opt), "adam", "NAME", "optimiser", chex_optim_names},
+    {"lr", 0, CHEX_OPT_FLOAT, AT(lr), "1e-4", "RATE", "learning rate; never scaled by the number of ranks", .min = 0, .max = 1e3},
+    {"weight-decay", 0, CHEX_OPT_FLOAT, AT(weight_decay), "0", "X", "L2 added to the gradient (adam, sgd, lars), or decoupled (adamw)", .min = 0, .max = 1e3},
+    {"momentum", 0, CHEX_OPT_FLOAT, AT(momentum), "0.9", "X", "momentum of sgd and lars", .min = 0, .max = 1},
+    {"sched", 0, CHEX_OPT_CHOICE, AT(sched), "plateau", "NAME", "schedule of the learning rate", chex_sched_names},
+    {"warmup-epochs", 0, CHEX_OPT_FLOAT, AT(warmup_epochs), "0", "X", "epochs in which the rate rises linearly to --lr", .min = 0, .max = 1e6},
+    {"min-lr", 0, CHEX_OPT_FLOAT, AT(min_lr), "0", "RATE", "the schedule never goes below", .min = 0, .max = 1e3},
+    {"lr-factor", 0, CHEX_OPT_FLOAT, AT(lr_factor), "0.1", "X", "what plateau and step multiply the rate by", .min = 1e-6, .max = 1},
+    {"patience-epochs", 0, CHEX_OPT_INT, AT(patience), "3", "N", "plateau: epochs without a better validation loss before the rate falls", .min = 0, .max = 1e6},
+    {"step-epochs", 0, CHEX_OPT_INT, AT(step_epochs), "10", "N", "step: epochs between two falls", .min = 1, .max = 1e6},
+    {"seed", 's', CHEX_OPT_INT, AT(seed), "0", "N", "decides initial parameters, order and augmentation", .min = 0, .max = 9e15},
+    {"order", 0, CHEX_OPT_CHOICE, AT(order), "local", "NAME", "shuffle within each logical rank's rows, or all rows", chex_order_names},
+    {"shuffle-block", 0, CHEX_OPT_INT, AT(shuffle_block), "1", "N", "keep runs of N rows together, for disks with slow seeks", .min = 1, .max = 1e9},
+    {.type = CHEX_OPT_GROUP, .help = "Engine and ranks"},
+    {"engine", 0, CHEX_OPT_STRING, AT(engine), "auto", "NAME", "auto, cpu, ref, or with a variant: cpu:avx2"},
+    {"precision", 'p', CHEX_OPT_CHOICE, AT(precision), "fp32", "NAME", "how activations are stored and multiplied", chex_precision_names},
+    {"threads", 't', CHEX_OPT_INT, AT(threads), "0", "N", "compute threads (0: the cores this rank is bound to)", .min = 0, .max = 4096},
+    {"workers", 'j', CHEX_OPT_INT, AT(workers), "1", "N", "input threads", .min = 1, .max = 256},
+    {"logical-ranks", 0, CHEX_OPT_INT, AT(logical_ranks), "0", "V", "batches per step; results depend on V, not on the number of processes (0: the number of processes)", .min = 0, .max = 65536},
+    {"deterministic", 0, CHEX_OPT_FLAG, AT(deterministic), .help = "add gradients in one fixed order: the same bits for any number of ranks"},
+    {.type = CHEX_OPT_GROUP, .help = "Checkpoints and interruptions"},
+    {"checkpoint-every", 0, CHEX_OPT_STRING, AT(checkpoint_every), "30m", "30m|500steps", "save within epochs too, by time or by steps (each epoch's end saves anyway)"},
+    {"checkpoint-keep", 0, CHEX_OPT_INT, AT(checkpoint_keep), "3", "N", "numbered checkpoints that are kept (0: all)", .min = 0, .max = 1e6},
+    {"preempt-signal", 0, CHEX_OPT_STRING, AT(preempt_signal), "USR2", "NAME", "signal that makes all ranks save and leave with status 6; TERM always does"},
+    {"stall-warn", 0, CHEX_OPT_DURATION, AT(stall_warn), "60s", "TIME", "say where a rank stands that has made no progress for so long (0s: never)"},
+    {"stall-abort", 0, CHEX_OPT_DURATION, AT(stall_abort), "600s", "TIME", "end the job with status 7 after so long (0s: never)"},
+    {.type = CHEX_OPT_GROUP, .help = "Measuring"},
+    {"bench", 0, CHEX_OPT_INT, AT(bench), "0", "N", "time N steps on resident random data instead of training", .min = 0, .max = 1e9},
+    {"bench-layers", 0, CHEX_OPT_FLAG, AT(bench_layers), .help = "with --bench: the time of every operation of the last step"},
+};
+
+static const struct chex_opt_program program = {
+    "chex-train",
+    "train CheXNet on sharded chest X-rays",
+    "chex-train --data DIR --output DIR [options]\n"
+    "chex-train --bench N [options]",
+    options,
+    sizeof options / sizeof options[0],
+    "Examples\n"
+    "  chex-train --data shards --output run --epochs 10 --lr 1e-3\n"
+    "  srun --gpus-per-task=1 chex-train --data shards --output run\n"
+    "  chex-train --bench 20 --image-size 64 --batch-size 64 --json\n"
+    "\n"
+    "Exit status: 0 done, 2 usage, 3 bad data, 4 environment, 5 node, 6 saved after preemption\n"
+    "(run again to go on), 7 stalled or a rank lost, 8 loss not finite, 9 out of memory or disk.\n",
+};
+
+static volatile sig_atomic_t stop_asked;
+
+static void on_signal(int number) {
+    (void)number;
+    stop_asked = 1;
+}
+
+static enum chex_status signal_number(const char *name, int *out, struct chex_error *err) {
+    static const struct {
+        const char *name;
+        int number;
+    } known[] = {{"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"TERM", SIGTERM}, {"INT", SIGINT},
+                 {"HUP", SIGHUP},   {"CONT", SIGCONT}};
+    const char *bare = strncmp(name, "SIG", 3) == 0 ? name + 3 : name;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(known[i].name, bare) == 0) {
+            *out = known[i].number;
+            return CHEX_OK;
+        }
+    return chex_error_set(err, CHEX_E_USAGE,
+                          "--preempt-signal: '%s' is not valid: expected USR1, USR2, TERM, INT or "
+                          "HUP",
+                          name);
+}
+
+/* A handler sets a flag only; the ranks agree on the step at which they save. */
+static enum chex_status install_signals(const struct settings *s, struct chex_error *err) {
+    int number;
+    CHEX_TRY(signal_number(s->preempt_signal, &number, err));
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(number, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    sigaction(SIGPIPE, &ignore, NULL);
+    return CHEX_OK;
+}
+
+/* "500steps" or a duration. */
+static enum chex_status parse_cadence(const char *text, uint64_t *ms_out, uint64_t *steps_out,
+                                      struct chex_error *err) {
+    char number[32];
+    size_t n = strlen(text);
+    *ms_out = *steps_out = 0;
+    if (n > 5 && n - 5 < sizeof number && strcmp(text + n - 5, "steps") == 0) {
+        memcpy(number, text, n - 5);
+        number[n - 5] = '\0';
+        if (chex_parse_u64(number, steps_out))
+            return CHEX_OK;
+    } else if (chex_parse_duration(text, ms_out)) {
+        return CHEX_OK;
+    }
+    return chex_error_set(err, CHEX_E_USAGE,
+                          "--checkpoint-every: '%s' is not valid: expected a time such as 30m, or "
+                          "steps such as 500steps",
+                          text);
+}
+
+static struct chex_update update_of(const struct settings *s) {
+    return (struct chex_update){.optim = (enum chex_optim)s->opt,
+                                .lr = s->lr,
+                                .weight_decay = s->weight_decay,
+                                .momentum = s->momentum,
+                                .beta1 = 0.9,
+                                .beta2 = 0.999,
+                                .eps = 1e-8,
+                                .grad_scale = 1};
+}
+
+static json_t *options_json(const struct settings *s) {
+    json_t *object = json_object();
+    for (size_t i = 0; i < program.count; i++) {
+        const struct chex_opt *o = &options[i];
+        char value[4096];
+        if (o->type == CHEX_OPT_GROUP || o->at < sizeof s->common)
+            continue;
+        chex_opt_value_text(o, s, value, sizeof value);
+        json_object_set_new(object, o->name, json_string(value));
+    }
+    return json_pack("{s:i,s:s,s:s,s:o}", "schema", 1, "command", program.name, "version",
+                     CHEXNET_VERSION, "options", object);
+}
+
+static enum chex_status config_of(const struct settings *s, const char *engine, int threads,
+                                  struct chex_train_config *out, struct chex_error *err) {
+    *out = (struct chex_train_config){.data_dir = s->data,
+                                      .output_dir = s->output,
+                                      .model = chex_net_names[s->model],
+                                      .engine = engine,
+                                      .image_size = (int)s->image_size,
+                                      .batch = (int)s->batch_size,
+                                      .threads = threads,
+                                      .workers = (int)s->workers,
+                                      .epochs = s->epochs,
+                                      .max_steps = (uint64_t)s->max_steps,
+                                      .precision = (enum chex_precision)s->precision,
+                                      .schedule = {.kind = (enum chex_sched)s->sched,
+                                                   .lr = s->lr,
+                                                   .min_lr = s->min_lr,
+                                                   .warmup_epochs = s->warmup_epochs,
+                                                   .epochs = s->epochs,
+                                                   .factor = s->lr_factor,
+                                                   .patience = s->patience,
+                                                   .step_epochs = s->step_epochs},
+                                      .update = update_of(s),
+                                      .init = s->init,
+                                      .resume = s->resume,
+                                      .seed = (uint64_t)s->seed,
+                                      .deterministic = s->deterministic,
+                                      .logical_ranks = (int)s->logical_ranks,
+                                      .order = (enum chex_order_kind)s->order,
+                                      .shuffle_block = (size_t)s->shuffle_block,
+                                      .save_keep = (int)s->checkpoint_keep,
+                                      .stall_warn_ms = s->stall_warn,
+                                      .stall_abort_ms = s->stall_abort};
+    CHEX_TRY(parse_cadence(s->checkpoint_every, &out->save_every_ms, &out->save_every_steps, err));
+    out->options = options_json(s);
+    return out->options ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+}
+
+static void print_layers(const struct chex_bench_result *r, const struct chex_bench *b) {
+    printf("%-28s %10s %10s %10s %10s\n", "operation", "fwd (ms)", "fwd GF/s", "bwd (ms)",
+           "bwd GF/s");
+    for (int i = 0; i < r->net->op_count; i++) {
+        double gflop = 2e-9 * chex_op_macs(r->net, i, b->config.image_size) * b->config.batch;
+        double f = r->forward_s[i], w = r->backward_s[i];
+        printf("%-28s %10.3f %10.1f %10.3f %10.1f\n", r->net->ops[i].name, f * 1e3,
+               f > 0 ? gflop / f : 0, w * 1e3, w > 0 ? 2 * gflop / w : 0);
+    }
+}
+
+static void print_bench(const struct settings *s, const struct chex_bench *b,
+                        const struct chex_bench_result *r) {
+    const char *precision = chex_precision_names[b->config.precision];
+    if (s->common.json) {
+        json_t *o = json_pack(
+            "{s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:I,s:s}", "schema", 1,
+            "images_per_s_median", r->images_per_s_median, "images_per_s_best",
+            r->images_per_s_best, "step_ms_median", r->step_s_median * 1e3, "step_ms_best",
+            r->step_s_best * 1e3, "gflop_per_s_median", r->gflop_per_image * r->images_per_s_median,
+            "peak_rss_bytes", (json_int_t)r->peak_rss_bytes, "engine_bytes",
+            (json_int_t)r->engine_bytes, "engine", b->engine, "variant", r->variant, "model",
+            b->model, "precision", precision, "batch", b->config.batch, "image_size",
+            b->config.image_size, "threads", b->config.threads, "steps", (json_int_t)b->steps,
+            "version", CHEXNET_VERSION);
+        json_dumpf(o, stdout, JSON_PRESERVE_ORDER);
+        putchar('\n');
+        json_decref(o);
+        return;
+    }
+    char rss[32];
+    printf("%s train, %d px, batch %d, %s, engine %s (%s), %d threads: %.1f images/s median, %.1f "
+           "best of %lld steps (%.1f GFLOP/s), peak memory %s\n",
+           b->model, b->config.image_size, b->config.batch, precision, b->engine, r->variant,
+           b->config.threads, r->images_per_s_median, r->images_per_s_best, (long long)b->steps,
+           r->gflop_per_image * r->images_per_s_median,
+           chex_format_bytes(rss, sizeof rss, r->peak_rss_bytes));
+    if (s->bench_layers && r->forward_s && r->backward_s)
+        print_layers(r, b);
+}
+
+static enum chex_status bench(const struct settings *s, const char *engine, int threads,
+                              struct chex_error *err) {
+    struct chex_bench b = {.engine = engine,
+                           .model = chex_net_names[s->model],
+                           .config = {.image_size = (int)s->image_size,
+                                      .batch = (int)s->batch_size,
+                                      .precision = (enum chex_precision)s->precision,
+                                      .threads = threads,
+                                      .training = true},
+                           .update = update_of(s),
+                           .classes = CHEX_CLASS_COUNT,
+                           .steps = s->bench,
+                           .seed = (uint64_t)s->seed};
+    struct chex_bench_result r;
+    CHEX_TRY(chex_bench_run(&b, &r, err));
+    print_bench(s, &b, &r);
+    chex_bench_release(&r);
+    return CHEX_OK;
+}
+
+/* The job proper, once the launch is known. *together: see chex_train_run. */
+static enum chex_status work(const struct settings *s, struct chex_world *world, bool *together,
+                             struct chex_error *err) {
+    const char *engine;
+    *together = true;
+    CHEX_TRY(chex_choose_engine(s->engine, &world->gpu, &engine, err));
+    int threads = s->threads ? (int)s->threads : world->binding.threads;
+    if (s->bench)
+        return bench(s, engine, threads, err);
+    struct chex_train_config config;
+    CHEX_TRY(config_of(s, engine, threads, &config, err));
+    struct chex_coll *coll = NULL;
+    *together = false;
+    enum chex_status st = chex_coll_create(&world->launch, &coll, err);
+    if (st == CHEX_OK) {
+        struct chex_train_world w = {.launch = &world->launch,
+                                     .coll = coll,
+                                     .binding = &world->binding,
+                                     .gpu = &world->gpu,
+                                     .stop = &stop_asked};
+        st = chex_train_run(&config, &w, together, err);
+        if (st == CHEX_OK || *together)
+            chex_coll_destroy(coll);
+    }
+    json_decref(config.options);
+    return st;
+}
+
+static enum chex_status check_settings(const struct settings *s, struct chex_error *err) {
+    if (!s->bench && (!s->data || !s->output))
+        return chex_error_set(err, CHEX_E_USAGE, "--%s DIR is required; try 'chex-train --help'",
+                              s->data ? "output" : "data");
+    return CHEX_OK;
+}
+
+static enum chex_status run(const struct settings *s, struct chex_error *err) {
+    struct chex_world world;
+    CHEX_TRY(check_settings(s, err));
+    CHEX_TRY(install_signals(s, err));
+    CHEX_TRY(chex_world_open(&world, err));
+    bool together;
+    enum chex_status st = work(s, &world, &together, err);
+    if (st != CHEX_OK && (world.launch.rank == 0 || !together))
+        chex_log(st == CHEX_E_PREEMPTED ? CHEX_LOG_WARN : CHEX_LOG_ERROR, "%s", err->text);
+    err->text[0] = '\0';
+    chex_world_close(&world, st, together);
+    return st;
+}
+
+int main(int argc, char **argv) {
+    struct settings s;
+    struct chex_opt_set *set = NULL;
+    struct chex_error err = {0};
+    chex_log_init(program.name, CHEX_LOG_INFO);
+    enum chex_status st = chex_opt_parse(&program, argc, argv, &s, sizeof s, &set, &err);
+    if (st == CHEX_OK) {
+        chex_log_set_level((enum chex_log_level)s.common.log_level);
+        if (s.common.help)
+            chex_opt_print_help(&program, stdout);
+        else if (s.common.version)
+            printf("%s %s (%s)\n", program.name, CHEXNET_VERSION, CHEXNET_COMPILER);
+        else if (s.common.print_config)
+            chex_opt_print_config(set, &s, stdout);
+        else if (chex_opt_word_count(set))
+            st = chex_error_set(&err, CHEX_E_USAGE, "unexpected word '%s'; try '%s --help'",
+                                chex_opt_word(set, 0), program.name);
+        else
+            st = run(&s, &err);
+    }
+    if (st != CHEX_OK && err.text[0])
+        chex_err("%s", err.text);
+    chex_opt_destroy(set);
+    return (int)st;
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check/check.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/checks.h"
+
+const char *const chex_verdict_names[] = {"pass", "skip", "warn", "fail", NULL};
+const char *const chex_fault_names[] = {"user", "node", NULL};
+const char *const chex_check_mode_names[] = {"job", "prolog", "login", NULL};
+
+/* In the order of the table that people read: what is installed, who am I, what was I given, will
+ * it do. */
+const struct chex_check *const chex_checks[] = {
+    &chex_check_chexnet, &chex_check_hdf5,       &chex_check_pmix,
+    &chex_check_hwloc,   &chex_check_libpng,     &chex_check_zlib,
+    &chex_check_jansson, &chex_check_modules,    &chex_check_launch,
+    &chex_check_ranks,   &chex_check_cpus,       &chex_check_sharing,
+    &chex_check_gpu,     &chex_check_engines,    &chex_check_engine_auto,
+    &chex_check_memlock, &chex_check_open_files, &chex_check_stack,
+    &chex_check_memory,  &chex_check_workdir,    &chex_check_tmpdir,
+    &chex_check_shm,     &chex_check_clock,      &chex_check_nccl_env,
+    &chex_check_mpi_env, &chex_check_hdf5_env,   NULL,
+};
+
+__attribute__((format(printf, 3, 0))) static void format(char *buf, size_t size, const char *fmt,
+                                                         va_list args) {
+    int n = vsnprintf(buf, size, fmt, args);
+    if (n >= (int)size)
+        memcpy(buf + size - 4, "...", 4);
+}
+
+void chex_check_expect(struct chex_check_result *r, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    format(r->expected, sizeof r->expected, fmt, args);
+    va_end(args);
+}
+
+void chex_check_found(struct chex_check_result *r, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    format(r->found, sizeof r->found, fmt, args);
+    va_end(args);
+}
+
+void chex_check_worsen(struct chex_check_result *r, enum chex_verdict verdict,
+                       enum chex_fault fault, const char *remedy_fmt, ...) {
+    if (verdict < r->verdict)
+        return;
+    r->verdict = verdict;
+    r->fault = fault;
+    va_list args;
+    va_start(args, remedy_fmt);
+    format(r->remedy, sizeof r->remedy, remedy_fmt, args);
+    va_end(args);
+}
+
+/* The text that most ranks gave; of two with as many ranks, that of the lower rank. */
+static int majority(const struct chex_check_result *const *all, int n, int *count_out) {
+    int best = 0, best_count = 0;
+    for (int i = 0; i < n && best_count <= n / 2; i++) {
+        int count = 0;
+        for (int j = 0; j < n; j++)
+            count += strcmp(all[i]->found, all[j]->found) == 0;
+        if (count > best_count) {
+            best = i;
+            best_count = count;
+        }
+    }
+    *count_out = best_count;
+    return best;
+}
+
+void chex_check_same(const struct chex_check_card *cards,
+                     const struct chex_check_result *const *all, int n,
+                     struct chex_check_result *merged) {
+    int count, best = majority(all, n, &count);
+    if (count == n)
+        return;
+    for (int i = 0; i < n; i++) {
+        if (strcmp(all[i]->found, all[best]->found) == 0)
+            continue;
+        chex_check_expect(merged, "the same on all ranks: %.80s", all[best]->found);
+        chex_check_found(merged, "rank %d (%s): %.150s; %d of %d ranks differ", cards[i].rank,
+                         cards[i].host, all[i]->found, n - count, n);
+        chex_check_worsen(merged, CHEX_FAIL, merged->fault,
+                          "make node %s like the others, or leave it out with --exclude=%s",
+                          cards[i].host, cards[i].host);
+        return;
+    }
+}
+
+enum chex_status chex_check_status(const struct chex_check_report *report) {
+    bool user = false;
+    for (size_t i = 0; i < report->count; i++) {
+        if (report->merged[i].verdict != CHEX_FAIL)
+            continue;
+        if (report->merged[i].fault == CHEX_FAULT_NODE)
+            return CHEX_E_NODE;
+        user = true;
+    }
+    return user && report->mode != CHEX_MODE_PROLOG ? CHEX_E_ENV : CHEX_OK;
+}
+
+void chex_check_report_release(struct chex_check_report *report) {
+    free((void *)(uintptr_t)report->checks);
+    free(report->cards);
+    free(report->all);
+    free(report->merged);
+    memset(report, 0, sizeof *report);
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Settings of other libraries that change how we run, and where each came from. They are the
+ * user's or the site's business: shown always, warned about where they are known to hurt.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check/checks.h"
+
+extern char **environ;
+
+static void append(struct chex_check_result *r, const char *text, size_t length,
+                   const char *origin) {
+    size_t at = strlen(r->found);
+    int n = snprintf(r->found + at, sizeof r->found - at, "%s%.*s (%s)", at ? ", " : "",
+                     (int)length, text, origin);
+    if (n >= (int)(sizeof r->found - at))
+        memcpy(r->found + sizeof r->found - 4, "...", 4);
+}
+
+/* Variables whose names begin with one of the prefixes, without those that the launcher sets. */
+static void from_environment(struct chex_check_result *r, const char *const *prefixes,
+                             bool (*skip)(const char *)) {
+    for (char **e = environ; *e; e++)
+        for (const char *const *p = prefixes; *p; p++)
+            if (strncmp(*e, *p, strlen(*p)) == 0 && !(skip && skip(*e)))
+                append(r, *e, strlen(*e), "environment");
+}
+
+/* Lines NAME=value or name = value of a settings file. */
+static void from_file(struct chex_check_result *r, const char *path) {
+    char line[512];
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof line, f)) {
+        char *start = line + strspn(line, " \t");
+        start[strcspn(start, "\n")] = '\0';
+        if (*start && *start != '#' && strchr(start, '='))
+            append(r, start, strlen(start), path);
+    }
+    if (f)
+        fclose(f);
+}
+
+static void from_home(struct chex_check_result *r, const char *name) {
+    char path[4096];
+    const char *home = getenv("HOME");
+    if (home && snprintf(path, sizeof path, "%s/%s", home, name) < (int)sizeof path)
+        from_file(r, path);
+}
+
+static void none_set(struct chex_check_result *r) {
+    if (!r->found[0])
+        chex_check_found(r, "none set");
+}
+
+static bool disables(const char *name) {
+    const char *value = getenv(name);
+    return value && *value && strcmp(value, "0") != 0;
+}
+
+static void probe_nccl(const struct chex_check_context *c, struct chex_check_result *r) {
+    static const char *const prefixes[] = {"NCCL_", NULL};
+    (void)c;
+    chex_check_expect(r, "nothing that turns fast paths off; equal on all ranks");
+    from_file(r, "/etc/nccl.conf");
+    from_home(r, ".nccl.conf");
+    from_environment(r, prefixes, NULL);
+    none_set(r);
+    static const char *const off[] = {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE"};
+    for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
+        if (disables(off[i]))
+            chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
+                              "%s slows every step down; unset it unless it is meant", off[i]);
+}
+const struct chex_check chex_check_nccl_env = {
+    "nccl-env",  "which settings of NCCL are in force, and from where?",
+    CHEX_IN_JOB, CHEX_FAULT_USER,
+    probe_nccl,  chex_check_same};
+
+/* Set for each rank by the PMIx server, not by a person. */
+static bool set_by_launcher(const char *variable) {
+    return strncmp(variable, "SLURM_PMIX_MAPPING_SERV=", 24) == 0 ||
+           strcmp(variable, "PMIX_MCA_psec=native") == 0 ||
+           strcmp(variable, "PMIX_MCA_psec=munge") == 0 ||
+           (strncmp(variable, "PMIX_", 5) == 0 && strncmp(variable, "PMIX_MCA_", 9) != 0);
+}
+
+static void probe_mpi(const struct chex_check_context *c, struct chex_check_result *r) {
+    static const char *const prefixes[] = {"OMPI_", "PMIX_", "PRTE_MCA_", "SLURM_PMIX_", NULL};
+    (void)c;
+    chex_check_expect(r, "shared memory and a network in use; equal on all ranks");
+    from_home(r, ".openmpi/mca-params.conf");
+    from_environment(r, prefixes, set_by_launcher);
+    none_set(r);
+    const char *btl = getenv("OMPI_MCA_btl");
+    if (btl && btl[0] != '^' && !strstr(btl, "vader") && !strstr(btl, "sm"))
+        chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
+                          "OMPI_MCA_btl=%.60s leaves shared memory (vader) out; unset it", btl);
+    const char *fence = getenv("SLURM_PMIX_FENCE");
+    if (fence && strcmp(fence, "tree") == 0)
+        chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
+                          "the tree fence of Slurm's PMIx may not wait for other nodes: unset "
+                          "SLURM_PMIX_FENCE, or set it to ring");
+}
+const struct chex_check chex_check_mpi_env = {
+    "mpi-env",   "which settings of MPI and PMIx are in force, and from where?",
+    CHEX_IN_JOB, CHEX_FAULT_USER,
+    probe_mpi,   chex_check_same};
+
+/* The variable overrides what we ask for when we open a file. */
+static void probe_hdf5_env(const struct chex_check_context *c, struct chex_check_result *r) {
+    const char *value = getenv("HDF5_USE_FILE_LOCKING");
+    (void)c;
+    chex_check_expect(r, "unset, FALSE or BEST_EFFORT");
+    chex_check_found(r, "%s", value ? value : "unset");
+    if (value && (strcmp(value, "TRUE") == 0 || strcmp(value, "1") == 0))
+        chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
+                          "HDF5_USE_FILE_LOCKING=%s fails on file systems without locks: unset it",
+                          value);
+}
+const struct chex_check chex_check_hdf5_env = {
+    "hdf5-env",      "may HDF5 lock files?", CHEX_IN_JOB | CHEX_IN_LOGIN,
+    CHEX_FAULT_USER, probe_hdf5_env,         chex_check_same};

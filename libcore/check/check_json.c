@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "check/check.h"
+
+/* Texts come from the environment and from libraries: bytes that are no UTF-8 become '?'. */
+static json_t *text(const char *s) {
+    json_t *t = json_string(s);
+    if (t)
+        return t;
+    char ascii[512];
+    size_t n = 0;
+    for (; s[n] && n + 1 < sizeof ascii; n++)
+        ascii[n] = (unsigned char)s[n] < 128 ? s[n] : '?';
+    ascii[n] = '\0';
+    return json_string(ascii);
+}
+
+static json_t *check_object(const struct chex_check *check, const struct chex_check_result *r) {
+    return json_pack("{s:s, s:s, s:o, s:o, s:s, s:s, s:o}", "name", check->name, "question",
+                     check->question, "expected", text(r->expected), "found", text(r->found),
+                     "verdict", chex_verdict_names[r->verdict], "fault", chex_fault_names[r->fault],
+                     "remedy", text(r->remedy));
+}
+
+static json_t *rank_object(const struct chex_check_report *report, int k) {
+    const struct chex_check_card *c = &report->cards[k];
+    json_t *verdicts = json_object(), *rank;
+    for (size_t i = 0; i < report->count; i++)
+        json_object_set_new(
+            verdicts, report->checks[i]->name,
+            json_string(chex_verdict_names[report->all[(size_t)k * report->count + i].verdict]));
+    rank = json_pack("{s:i, s:o, s:i, s:i, s:s, s:o, s:i, s:s, s:o, s:o}", "rank", c->rank, "host",
+                     text(c->host), "local_rank", c->local_rank, "node", c->node, "method",
+                     c->method, "cpus", text(c->cpus), "cpu_count", c->cpu_count, "gpu", c->gpu,
+                     "cuda_visible_devices", text(c->visible), "verdicts", verdicts);
+    return rank;
+}
+
+char *chex_check_json(const struct chex_check_report *report) {
+    json_t *checks = json_array(), *ranks = json_array();
+    for (size_t i = 0; i < report->count; i++)
+        json_array_append_new(checks, check_object(report->checks[i], &report->merged[i]));
+    for (int k = 0; k < report->ranks; k++)
+        json_array_append_new(ranks, rank_object(report, k));
+    json_t *all =
+        json_pack("{s:i, s:s, s:s, s:i, s:o, s:o}", "schema", 1, "version", CHEXNET_VERSION, "mode",
+                  chex_check_mode_names[report->mode], "exit_status",
+                  (int)chex_check_status(report), "checks", checks, "ranks", ranks);
+    char *dump = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
+    char *line = dump ? chex_fs_format("%s\n", dump) : NULL;
+    free(dump);
+    json_decref(all);
+    return line;
+}

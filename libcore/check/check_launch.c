@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who am I, do all ranks agree on it, where may each run, and do their clocks agree.
+ */
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/checks.h"
+#include "launch/methods.h"
+
+static void probe_launch(const struct chex_check_context *c, struct chex_check_result *r) {
+    const struct chex_launch *l = c->launch;
+    const int tasks = chex_launch_env_int("SLURM_NTASKS", 1);
+    chex_check_expect(r, "%s", getenv("SLURM_JOB_ID") ? "pmix, every task" : "any");
+    if (c->launch_error) {
+        chex_check_found(r, "%s", c->launch_error->text);
+        chex_check_worsen(r, CHEX_FAIL,
+                          c->launch_error->status == CHEX_E_NODE ? CHEX_FAULT_NODE
+                                                                 : CHEX_FAULT_USER,
+                          "start with srun --mpi=pmix");
+        return;
+    }
+    chex_check_found(r, "%s, %d rank%s on %d node%s%s%s", l->method, l->size,
+                     l->size == 1 ? "" : "s", l->nodes, l->nodes == 1 ? "" : "s",
+                     l->job_id[0] ? ", job " : "", l->job_id);
+    if (l->size == 1 && tasks > 1 && strcmp(l->method, "single") == 0)
+        chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
+                          "the job has %d tasks, but this is one process: start it with srun",
+                          tasks);
+}
+const struct chex_check chex_check_launch = {
+    "launch",     "how was this started, and as how many ranks?",
+    CHEX_IN_JOB,  CHEX_FAULT_USER,
+    probe_launch, chex_check_same};
+
+static void probe_ranks(const struct chex_check_context *c, struct chex_check_result *r) {
+    chex_check_expect(r, "each rank once, with one idea of the whole");
+    chex_check_found(r, "%d of %d", c->launch->rank, c->launch->size);
+}
+
+/* The first thing that is wrong with card i, as text; false where nothing is. */
+static bool card_is_odd(const struct chex_check_card *cards, int n, int i, char *why, size_t size) {
+    const struct chex_check_card *a = &cards[i], *first = &cards[0];
+    int neighbours = 0;
+    bool twin = false;
+    for (int j = 0; j < n; j++) {
+        bool near = strcmp(cards[j].host, a->host) == 0 && cards[j].node == a->node;
+        neighbours += near;
+        twin = twin || (near && j != i && cards[j].local_rank == a->local_rank);
+    }
+    if (a->rank != i || a->size != n)
+        snprintf(why, size, "says it is rank %d of %d, but answers as %d of %d", a->rank, a->size,
+                 i, n);
+    else if (strcmp(a->method, first->method) != 0)
+        snprintf(why, size, "was started by %s, rank 0 by %s", a->method, first->method);
+    else if (a->nodes != first->nodes)
+        snprintf(why, size, "counts %d nodes, rank 0 %d", a->nodes, first->nodes);
+    else if (twin)
+        snprintf(why, size, "shares local rank %d of its node with another", a->local_rank);
+    else if (neighbours != a->local_size)
+        snprintf(why, size, "counts %d ranks on its node, there are %d", a->local_size, neighbours);
+    else
+        return false;
+    return true;
+}
+
+static void across_ranks(const struct chex_check_card *cards,
+                         const struct chex_check_result *const *all, int n,
+                         struct chex_check_result *merged) {
+    char why[160];
+    (void)all;
+    chex_check_found(merged, "ranks 0 to %d, consistent", n - 1);
+    for (int i = 0; i < n; i++) {
+        if (!card_is_odd(cards, n, i, why, sizeof why))
+            continue;
+        chex_check_found(merged, "rank %d (%s) %s", i, cards[i].host, why);
+        chex_check_worsen(merged, CHEX_FAIL, CHEX_FAULT_NODE,
+                          "two launchers or two versions of PMIx are mixed; leave node %s out",
+                          cards[i].host);
+        return;
+    }
+}
+const struct chex_check chex_check_ranks = {"ranks",     "do all ranks agree on who is who?",
+                                            CHEX_IN_JOB, CHEX_FAULT_NODE,
+                                            probe_ranks, across_ranks};
+
+static void probe_cpus(const struct chex_check_context *c, struct chex_check_result *r) {
+    const int wanted = chex_launch_env_int("SLURM_CPUS_PER_TASK", 0);
+    const struct chex_binding *b = c->binding;
+    if (wanted > 0)
+        chex_check_expect(r, "%d CPU%s or more (SLURM_CPUS_PER_TASK)", wanted,
+                          wanted == 1 ? "" : "s");
+    else
+        chex_check_expect(r, "2 CPUs or more");
+    chex_check_found(r, "%d (%s), NUMA %s", b->cpu_count, b->cpus, b->numa[0] ? b->numa : "none");
+    if (b->cpu_count < wanted)
+        chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
+                          "srun no longer takes -c from sbatch: export "
+                          "SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK, or srun -c %d",
+                          wanted);
+    else if (b->cpu_count == 1)
+        chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
+                          "one core reads, decodes and computes: ask for more with srun -c N");
+}
+const struct chex_check chex_check_cpus = {
+    "cpus", "has each rank the CPUs that were asked for?", CHEX_IN_JOB, CHEX_FAULT_USER, probe_cpus,
+    NULL};
+
+/* "0-3,8" into a set. */
+static void parse_cpus(const char *text, cpu_set_t *set) {
+    CPU_ZERO(set);
+    while (*text) {
+        char *end;
+        long from = strtol(text, &end, 10), to = from;
+        if (end == text)
+            return;
+        if (*end == '-')
+            to = strtol(end + 1, &end, 10);
+        for (long i = from; i >= 0 && i <= to && i < CPU_SETSIZE; i++)
+            CPU_SET(i, set);
+        text = *end == ',' ? end + 1 : end;
+    }
+}
+
+static void probe_sharing(const struct chex_check_context *c, struct chex_check_result *r) {
+    chex_check_expect(r, "no CPU is given to two ranks");
+    chex_check_found(r, "%s", c->binding->cpus);
+}
+
+static void across_sharing(const struct chex_check_card *cards,
+                           const struct chex_check_result *const *all, int n,
+                           struct chex_check_result *merged) {
+    cpu_set_t a, b, both;
+    (void)all;
+    chex_check_found(merged, n == 1 ? "one rank" : "each has its own");
+    for (int i = 0; i < n; i++) {
+        parse_cpus(cards[i].cpus, &a);
+        for (int j = i + 1; j < n; j++) {
+            if (strcmp(cards[i].host, cards[j].host) != 0)
+                continue;
+            parse_cpus(cards[j].cpus, &b);
+            CPU_AND(&both, &a, &b);
+            if (CPU_COUNT(&both) == 0)
+                continue;
+            chex_check_found(merged, "ranks %d and %d of %s share %d", i, j, cards[i].host,
+                             CPU_COUNT(&both));
+            chex_check_worsen(merged, CHEX_WARN, CHEX_FAULT_USER,
+                              "start fewer ranks a node, or bind them: srun --cpu-bind=cores");
+            return;
+        }
+    }
+}
+const struct chex_check chex_check_sharing = {"cpu-sharing", "do two ranks run on the same CPU?",
+                                              CHEX_IN_JOB,   CHEX_FAULT_USER,
+                                              probe_sharing, across_sharing};
+
+enum { SKEW_WARN_S = 1, SKEW_FAIL_S = 30 };
+
+static void probe_clock(const struct chex_check_context *c, struct chex_check_result *r) {
+    (void)c;
+    chex_check_expect(r, "within %d s of each other", SKEW_WARN_S);
+}
+
+/* Against the middle clock, so that one odd node is named, not everybody else. */
+static void across_clock(const struct chex_check_card *cards,
+                         const struct chex_check_result *const *all, int n,
+                         struct chex_check_result *merged) {
+    double low = cards[0].clock_s, high = low, window = 0, middle;
+    int odd = 0;
+    (void)all;
+    for (int i = 0; i < n; i++) {
+        low = fmin(low, cards[i].clock_s);
+        high = fmax(high, cards[i].clock_s);
+        window = fmax(window, cards[i].clock_window_s);
+    }
+    middle = low;
+    for (int i = 0; i < n; i++) { /* the median, by counting */
+        int below = 0, level = 0;
+        for (int j = 0; j < n; j++) {
+            below += cards[j].clock_s < cards[i].clock_s;
+            level += cards[j].clock_s == cards[i].clock_s;
+        }
+        if (below <= (n - 1) / 2 && below + level > (n - 1) / 2)
+            middle = cards[i].clock_s;
+    }
+    for (int i = 0; i < n; i++)
+        if (fabs(cards[i].clock_s - middle) > fabs(cards[odd].clock_s - middle))
+            odd = i;
+    const double skew = fmax(0, fabs(cards[odd].clock_s - middle) - window);
+    if (n == 1)
+        chex_check_found(merged, "one rank");
+    else
+        chex_check_found(merged, "within %.3f s", high - low);
+    if (skew <= SKEW_WARN_S)
+        return;
+    chex_check_found(merged, "rank %d (%s) is %.1f s %s", odd, cards[odd].host, skew,
+                     cards[odd].clock_s > middle ? "ahead" : "behind");
+    chex_check_worsen(merged, skew > SKEW_FAIL_S ? CHEX_FAIL : CHEX_WARN, CHEX_FAULT_NODE,
+                      "set the clock of node %s (chrony, NTP)", cards[odd].host);
+}
+const struct chex_check chex_check_clock = {"clock",     "do the ranks' clocks agree?",
+                                            CHEX_IN_JOB, CHEX_FAULT_NODE,
+                                            probe_clock, across_clock};

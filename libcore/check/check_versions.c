@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Built against one version, running with another? A library that is older than the headers, or of
+ * another major version, is the commonest cause of crashes after a system update; under
+ * LD_LIBRARY_PATH it is of the user's making.
+ */
+#include <dlfcn.h>
+#include <hdf5.h>
+#include <hwloc.h>
+#include <jansson.h>
+#include <pmix.h>
+#include <pmix_version.h>
+#include <png.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "base/module.h"
+#include "check/checks.h"
+#include "launch/coll.h"
+
+/* Whose fault a wrong library is. */
+static enum chex_fault library_fault(const struct chex_check_context *c) {
+    static const char *const names[] = {"LD_LIBRARY_PATH", "LD_PRELOAD"};
+    for (size_t i = 0; c->mode != CHEX_MODE_PROLOG && i < 2; i++) {
+        const char *value = getenv(names[i]);
+        if (value && *value)
+            return CHEX_FAULT_USER;
+    }
+    return CHEX_FAULT_NODE;
+}
+
+/* Compares the first `parts` numbers of two dotted versions. */
+static bool same_parts(const char *a, const char *b, int parts) {
+    for (int i = 0; i < parts; i++) {
+        char *end_a, *end_b;
+        if (strtol(a, &end_a, 10) != strtol(b, &end_b, 10))
+            return false;
+        a = *end_a == '.' ? end_a + 1 : end_a;
+        b = *end_b == '.' ? end_b + 1 : end_b;
+    }
+    return true;
+}
+
+/* `parts` numbers must agree, else `bad`. */
+static void compare(const struct chex_check_context *c, struct chex_check_result *r,
+                    const char *library, const char *built, const char *found, int parts,
+                    enum chex_verdict bad) {
+    chex_check_expect(r, "%s, as built, or one that agrees in the first %s", built,
+                      parts == 1 ? "number" : "two numbers");
+    chex_check_found(r, "%s", found);
+    if (!same_parts(built, found, parts))
+        chex_check_worsen(r, bad, library_fault(c),
+                          "build chexnet with the %s of this machine, or take the other %s out of "
+                          "LD_LIBRARY_PATH",
+                          library, library);
+}
+
+static void probe_chexnet(const struct chex_check_context *c, struct chex_check_result *r) {
+    (void)c;
+    chex_check_expect(r, "%s", CHEXNET_VERSION);
+    chex_check_found(r, "%s, %s", CHEXNET_VERSION, CHEXNET_COMPILER);
+}
+const struct chex_check chex_check_chexnet = {
+    "chexnet",     "which chexnet is this, the same on every node?",
+    CHEX_IN_ALL,   CHEX_FAULT_NODE,
+    probe_chexnet, chex_check_same};
+
+static void probe_hdf5(const struct chex_check_context *c, struct chex_check_result *r) {
+    char built[32], found[32];
+    unsigned major = 0, minor = 0, release = 0;
+    H5get_libversion(&major, &minor, &release);
+    snprintf(built, sizeof built, "%d.%d.%d", H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
+    snprintf(found, sizeof found, "%u.%u.%u", major, minor, release);
+    compare(c, r, "HDF5", built, found, 2, CHEX_FAIL);
+}
+const struct chex_check chex_check_hdf5 = {"hdf5",      "is HDF5 the one we were built for?",
+                                           CHEX_IN_ALL, CHEX_FAULT_NODE,
+                                           probe_hdf5,  chex_check_same};
+
+/* PMIx_Get_version: "OpenPMIx 4.2.2 (PMIx Standard: ...)". 5.0.0 and 5.0.1 do not talk to others.
+ */
+static void probe_pmix(const struct chex_check_context *c, struct chex_check_result *r) {
+    char built[32], found[64] = "";
+    const char *text = PMIx_Get_version(), *digits = strpbrk(text, "0123456789");
+    snprintf(built, sizeof built, "%d.%d.%d", (int)PMIX_VERSION_MAJOR, (int)PMIX_VERSION_MINOR,
+             (int)PMIX_VERSION_RELEASE);
+    if (digits)
+        snprintf(found, sizeof found, "%.*s", (int)strspn(digits, "0123456789."), digits);
+    compare(c, r, "PMIx", built, found, 1, CHEX_WARN);
+    Dl_info where;
+    /* The C standard knows no way from a function's address to an object's but this. */
+    union {
+        const char *(*function)(void);
+        void *address;
+    } of = {PMIx_Get_version};
+    if (dladdr(of.address, &where) && where.dli_fname)
+        chex_check_found(r, "%s, %s", found, where.dli_fname);
+    if (strncmp(found, "5.0.0", 5) == 0 || strncmp(found, "5.0.1", 5) == 0)
+        chex_check_worsen(r, CHEX_WARN, library_fault(c),
+                          "PMIx 5.0.0 and 5.0.1 do not work together with others; take 5.0.2");
+}
+const struct chex_check chex_check_pmix = {
+    "pmix",      "is the PMIx client the one we were built for?",
+    CHEX_IN_ALL, CHEX_FAULT_NODE,
+    probe_pmix,  chex_check_same};
+
+static void probe_hwloc(const struct chex_check_context *c, struct chex_check_result *r) {
+    char built[32], found[32];
+    const unsigned b = HWLOC_API_VERSION, f = hwloc_get_api_version();
+    snprintf(built, sizeof built, "%u.%u.%u", b >> 16, b >> 8 & 255, b & 255);
+    snprintf(found, sizeof found, "%u.%u.%u", f >> 16, f >> 8 & 255, f & 255);
+    compare(c, r, "hwloc", built, found, 1, CHEX_FAIL);
+    if (f >= 0x20500 && f < 0x20700)
+        chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE,
+                          "hwloc 2.5 and 2.6 are known to crash under Slurm's PMIx; take 2.7.1");
+}
+const struct chex_check chex_check_hwloc = {
+    "hwloc",     "is hwloc (interface version) the one we were built for?",
+    CHEX_IN_ALL, CHEX_FAULT_NODE,
+    probe_hwloc, chex_check_same};
+
+static void probe_libpng(const struct chex_check_context *c, struct chex_check_result *r) {
+    compare(c, r, "libpng", PNG_LIBPNG_VER_STRING, png_get_libpng_ver(NULL), 2, CHEX_FAIL);
+}
+const struct chex_check chex_check_libpng = {"libpng",     "is libpng the one we were built for?",
+                                             CHEX_IN_ALL,  CHEX_FAULT_NODE,
+                                             probe_libpng, chex_check_same};
+
+static void probe_zlib(const struct chex_check_context *c, struct chex_check_result *r) {
+    compare(c, r, "zlib", ZLIB_VERSION, zlibVersion(), 1, CHEX_FAIL);
+}
+const struct chex_check chex_check_zlib = {"zlib",      "is zlib the one we were built for?",
+                                           CHEX_IN_ALL, CHEX_FAULT_NODE,
+                                           probe_zlib,  chex_check_same};
+
+static void probe_jansson(const struct chex_check_context *c, struct chex_check_result *r) {
+    compare(c, r, "jansson", JANSSON_VERSION, jansson_version_str(), 1, CHEX_FAIL);
+}
+const struct chex_check chex_check_jansson = {
+    "jansson",     "is jansson the one we were built for?",
+    CHEX_IN_ALL,   CHEX_FAULT_NODE,
+    probe_jansson, chex_check_same};
+
+/* Each part that is opened at run time, and the loader's words where it cannot be. Missing MPI
+ * matters with several ranks; a missing CUDA part is the gpu check's affair. */
+static void probe_modules(const struct chex_check_context *c, struct chex_check_result *r) {
+    static const char *const parts[] = {"mpi", "cuda", "slurm"};
+    size_t at = 0;
+    bool several = c->mode == CHEX_MODE_JOB && c->launch->size > 1;
+    chex_check_expect(r, "%s", several ? "mpi, for several ranks" : "none is needed here");
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        struct chex_error why = {0};
+        void *version;
+        enum chex_status st =
+            chex_module_symbol(parts[i], "chexnet_module_version", &version, &why);
+        bool absent = strstr(why.text, "No such file") != NULL;
+        int n = snprintf(r->found + at, sizeof r->found - at, "%s%s %s", i ? ", " : "", parts[i],
+                         st == CHEX_OK ? "loads"
+                         : absent      ? "not installed"
+                                       : why.text);
+        at = n > 0 && (size_t)n < sizeof r->found - at ? at + (size_t)n : sizeof r->found - 1;
+        if (st != CHEX_OK && i == 0 && several)
+            chex_check_worsen(r, CHEX_FAIL, library_fault(c), "%s",
+                              absent ? "build chexnet with MPI, or install libopenmpi3 here"
+                                     : why.text);
+        else if (st != CHEX_OK && !absent)
+            chex_check_worsen(r, CHEX_WARN, library_fault(c), "%s", why.text);
+    }
+}
+const struct chex_check chex_check_modules = {
+    "modules",     "which parts are installed and can be loaded?",
+    CHEX_IN_ALL,   CHEX_FAULT_NODE,
+    probe_modules, chex_check_same};

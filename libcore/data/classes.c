@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/classes.h"
+
+#include <ctype.h>
+#include <stddef.h>
+#include <string.h>
+
+const char *const chex_class_names[CHEX_CLASS_COUNT + 1] = {
+    "Atelectasis", "Cardiomegaly", "Effusion",           "Infiltration",  "Mass",
+    "Nodule",      "Pneumonia",    "Pneumothorax",       "Consolidation", "Edema",
+    "Emphysema",   "Fibrosis",     "Pleural_Thickening", "Hernia",        NULL,
+};
+
+/* Other sets' words for the same finding, squeezed as squeeze() does. Words that cover two findings
+ * ("Nodule/Mass") or a wider one ("Lung Opacity", "Enlarged Cardiomediastinum") are not here. */
+static const struct {
+    const char *squeezed, *name;
+} aliases[] = {
+    {"pleuraleffusion", "Effusion"},   {"infiltrate", "Infiltration"},
+    {"infiltrates", "Infiltration"},   {"pulmonaryedema", "Edema"},
+    {"pulmonarymass", "Mass"},         {"pulmonarynodule", "Nodule"},
+    {"pulmonaryfibrosis", "Fibrosis"}, {"hiatalhernia", "Hernia"},
+    {"hiatushernia", "Hernia"},
+};
+
+enum { WORD_BYTES = 48 };
+
+/* Lower case without blanks, '_' and '-'; false where that is longer than any name. */
+static int squeeze(const char *name, char out[WORD_BYTES]) {
+    int n = 0;
+    for (; *name; name++) {
+        if (*name == ' ' || *name == '_' || *name == '-')
+            continue;
+        if (n == WORD_BYTES - 1)
+            return 0;
+        out[n++] = (char)tolower((unsigned char)*name);
+    }
+    out[n] = '\0';
+    return n > 0;
+}
+
+static int find_squeezed(const char *word) {
+    char known[WORD_BYTES];
+    for (int c = 0; c < CHEX_CLASS_COUNT; c++)
+        if (squeeze(chex_class_names[c], known) && !strcmp(known, word))
+            return c;
+    return -1;
+}
+
+int chex_class_find(const char *name) {
+    char word[WORD_BYTES], alias[WORD_BYTES];
+    if (!squeeze(name, word))
+        return -1;
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
+        if (!strcmp(aliases[i].squeezed, word) && squeeze(aliases[i].name, alias))
+            return find_squeezed(alias);
+    return find_squeezed(word);
+}
+
+/* Letters to insert, drop or change to make b of a. */
+static int edit_distance(const char *a, const char *b) {
+    int row[WORD_BYTES + 1], n = (int)strlen(b);
+    for (int j = 0; j <= n; j++)
+        row[j] = j;
+    for (int i = 0; a[i]; i++) {
+        int corner = row[0];
+        row[0] = i + 1;
+        for (int j = 0; j < n; j++) {
+            int best = corner + (a[i] != b[j]);
+            corner = row[j + 1];
+            best = best < corner + 1 ? best : corner + 1;
+            row[j + 1] = best < row[j] + 1 ? best : row[j] + 1;
+        }
+    }
+    return row[n];
+}
+
+int chex_class_nearest(const char *name) {
+    char word[WORD_BYTES], known[WORD_BYTES];
+    if (!squeeze(name, word))
+        return -1;
+    int best = -1, best_distance = (int)strlen(word) / 3 + 1;
+    for (int c = 0; c < CHEX_CLASS_COUNT; c++) {
+        if (!squeeze(chex_class_names[c], known))
+            continue;
+        int d = edit_distance(word, known);
+        if (d < best_distance)
+            best = c, best_distance = d;
+    }
+    return best;
+}
+
+const char *chex_class_list(void) {
+    return "Atelectasis, Cardiomegaly, Effusion, Infiltration, Mass, Nodule, Pneumonia, "
+           "Pneumothorax, Consolidation, Edema, Emphysema, Fibrosis, Pleural_Thickening, Hernia";
+}

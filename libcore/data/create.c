@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/create.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "data/create_private.h"
+
+const char *const chex_split_mode_names[] = {"official", "patient", "none", NULL};
+
+enum { SHOWN_BAD = 20 }; /* in the log; rejected.csv has them all */
+
+static enum chex_status no_memory(struct chex_error *err) {
+    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
+}
+
+static enum chex_status exchange(struct chex_create *c, const char *key, const void *mine,
+                                 size_t bytes, void *all, struct chex_error *err) {
+    if (c->ranks->size > 1)
+        return c->ranks->exchange(c->ranks->arg, key, mine, bytes, all, err);
+    memcpy(all, mine, bytes);
+    return CHEX_OK;
+}
+
+/* Every rank learns whether all are well; else all get the first one's status and text. */
+static enum chex_status agree(struct chex_create *c, enum chex_status status,
+                              struct chex_error *err) {
+    struct verdict {
+        int32_t status;
+        char text[CHEX_ERROR_TEXT_BYTES];
+    } mine = {.status = (int32_t)status}, *all;
+    if (status != CHEX_OK && err)
+        memcpy(mine.text, err->text, sizeof mine.text);
+    if (!(all = chex_mem_zalloc((size_t)c->ranks->size, sizeof *all)))
+        return no_memory(err);
+    enum chex_status st = exchange(c, "shard-agree", &mine, sizeof mine, all, err);
+    for (int r = 0; st == CHEX_OK && r < c->ranks->size; r++)
+        if (all[r].status != CHEX_OK)
+            st = chex_error_set(err, (enum chex_status)all[r].status, "%s", all[r].text);
+    free(all);
+    return st;
+}
+
+static enum chex_status split_rows(struct chex_create *c, struct chex_error *err) {
+    const struct chex_create_options *o = c->o;
+    if (!(c->split = chex_mem_zalloc(c->table->count, sizeof *c->split)))
+        return no_memory(err);
+    if (o->split_mode == CHEX_SPLIT_NONE) {
+        chex_split_none(c->table, c->split);
+        return CHEX_OK;
+    }
+    if (o->split_mode == CHEX_SPLIT_PATIENT)
+        return chex_split_by_patient(c->table, &o->fractions, o->seed, c->split, err);
+    struct chex_split_lists lists = {.train = o->train_list,
+                                     .val = o->val_list,
+                                     .test = o->test_list,
+                                     .fractions = o->fractions,
+                                     .seed = o->seed};
+    struct chex_split_report report = {0};
+    CHEX_TRY(chex_split_official(c->table, &lists, c->split, &report, err));
+    chex_info("official split: %s", report.text);
+    if (report.unused && c->ranks->rank == 0)
+        chex_warn("%zu images are in no list and are left out, such as %s", report.unused,
+                  report.first_unused);
+    if (report.unknown && c->ranks->rank == 0)
+        chex_warn("%zu names of the lists are not in %s, such as %s", report.unknown, o->labels,
+                  report.first_unknown);
+    return CHEX_OK;
+}
+
+static enum chex_status load_labels(struct chex_create *c, struct chex_error *err) {
+    const struct chex_create_options *o = c->o;
+    CHEX_TRY(chex_labels_load(o->labels, o->format, &c->table, err));
+    chex_info("labels %s: %s, %zu images", o->labels, c->table->detected, c->table->count);
+    if (o->views) {
+        size_t dropped = chex_labels_keep_views(c->table, o->views);
+        chex_info("views: %zu images kept, %zu left out", c->table->count, dropped);
+    }
+    if (!c->table->count)
+        return chex_error_set(err, CHEX_E_DATA, "%s: no image is left%s", o->labels,
+                              o->views ? " with the views asked for" : "");
+    size_t uncertain = chex_labels_apply_uncertain(c->table, o->uncertain);
+    if (uncertain)
+        chex_info("uncertain labels: %zu, policy %s", uncertain,
+                  chex_uncertain_names[o->uncertain]);
+    return split_rows(c, err);
+}
+
+static enum chex_status mark_bad(struct chex_create *c, size_t row, const char *reason,
+                                 struct chex_error *err) {
+    if (c->bad[row])
+        return CHEX_OK;
+    if (!(c->reasons[row] = strdup(reason)))
+        return no_memory(err);
+    c->bad[row] = true;
+    c->bad_count++;
+    return CHEX_OK;
+}
+
+/* Finds every image's file; those without one are bad from the start. */
+static enum chex_status find_images(struct chex_create *c, struct chex_error *err) {
+    const struct chex_label_table *t = c->table;
+    size_t wanted = 0;
+    CHEX_TRY(chex_folder_open(c->o->images, &c->folder, err));
+    c->files = chex_mem_zalloc(t->count, sizeof *c->files);
+    c->bad = chex_mem_zalloc(t->count, sizeof *c->bad);
+    c->reasons = chex_mem_zalloc(t->count, sizeof *c->reasons);
+    if (!c->files || !c->bad || !c->reasons)
+        return no_memory(err);
+    for (size_t r = 0; r < t->count; r++) {
+        if ((int)c->split[r] == CHEX_SPLIT_UNUSED)
+            continue;
+        wanted++;
+        const struct chex_folder_file *rival;
+        c->files[r] = chex_folder_find(c->folder, t->rows[r].path, &rival);
+        if (rival)
+            return chex_error_set(err, CHEX_E_DATA, "%s: line %zu: image %s is there twice: %s, %s",
+                                  c->o->labels, t->rows[r].line, t->rows[r].path, c->files[r]->path,
+                                  rival->path);
+        char reason[CHEX_ERROR_TEXT_BYTES];
+        snprintf(reason, sizeof reason, "%s: line %zu: image %s is not under %s", c->o->labels,
+                 t->rows[r].line, t->rows[r].path, c->o->images);
+        if (!c->files[r])
+            CHEX_TRY(mark_bad(c, r, reason, err));
+    }
+    if (wanted && c->bad_count == wanted)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "none of the %zu images of %s is under %s, which holds %zu files: is "
+                              "it the label file of another data set?",
+                              wanted, c->o->labels, c->o->images, chex_folder_count(c->folder));
+    return CHEX_OK;
+}
+
+/* Fails where there are more bad images than allowed; the first ones are shown before. */
+static enum chex_status judge_bad(struct chex_create *c, struct chex_error *err) {
+    if (c->bad_count <= c->o->max_bad)
+        return CHEX_OK;
+    size_t shown = 0, first = 0;
+    for (size_t r = c->table->count; r-- > 0;)
+        if (c->bad[r])
+            first = r;
+    for (size_t r = first; c->bad_count > 1 && r < c->table->count && shown < SHOWN_BAD; r++)
+        if (c->bad[r] && ++shown && c->ranks->rank == 0)
+            chex_warn("%s", c->reasons[r]);
+    if (c->bad_count == 1)
+        return chex_error_set(err, CHEX_E_DATA, "%s (--max-bad is 0)", c->reasons[first]);
+    bool gave_up = c->bad_count > c->o->max_bad + CHEX_BAD_MARGIN;
+    return chex_error_set(err, CHEX_E_DATA, "%s%zu images cannot be used (--max-bad is %zu): %s",
+                          gave_up ? "at least " : "", c->bad_count, c->o->max_bad,
+                          c->reasons[first]);
+}
+
+/* Splits that had rows and have none left. */
+static enum chex_status make_plan(struct chex_create *c, struct chex_error *err) {
+    bool had[CHEX_SPLIT_COUNT + 1] = {false};
+    chex_plan_free(c->plan);
+    c->plan = NULL;
+    CHEX_TRY(chex_plan_create(c->table, c->split, c->bad, c->o->shards, c->o->seed, &c->plan, err));
+    for (size_t r = 0; r < c->table->count; r++)
+        had[c->split[r]] = true;
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
+        if (had[s] && !c->plan->rows[s])
+            return chex_error_set(err, CHEX_E_DATA, "no image of split %s can be used",
+                                  chex_split_names[s]);
+    return c->plan->shard_count
+               ? CHEX_OK
+               : chex_error_set(err, CHEX_E_DATA, "%s: no image belongs to a split", c->o->labels);
+}
+
+/* Everybody's new bad images to everybody, in batches that a launcher's exchange can carry. */
+static enum chex_status share_bad(struct chex_create *c, const struct chex_bad_row *mine, size_t n,
+                                  size_t *news_out, struct chex_error *err) {
+    enum { BATCH = 16 };
+    size_t ranks = (size_t)c->ranks->size, most = 0, sum = 0;
+    uint64_t count = n, *counts = chex_mem_zalloc(ranks, sizeof *counts);
+    struct chex_bad_row batch[BATCH], *all = chex_mem_zalloc(ranks, sizeof batch);
+    enum chex_status st = counts && all ? CHEX_OK : no_memory(err);
+    if (st == CHEX_OK)
+        st = exchange(c, "shard-bad-count", &count, sizeof count, counts, err);
+    for (size_t r = 0; st == CHEX_OK && r < ranks; r++) {
+        sum += counts[r];
+        most = counts[r] > most ? counts[r] : most;
+    }
+    for (size_t at = 0; st == CHEX_OK && at < most; at += BATCH) {
+        memset(batch, 0, sizeof batch);
+        for (size_t i = 0; i < BATCH && at + i < n; i++)
+            batch[i] = mine[at + i];
+        st = exchange(c, "shard-bad", batch, sizeof batch, all, err);
+        for (size_t r = 0; r < ranks; r++)
+            for (size_t i = 0; st == CHEX_OK && i < BATCH && at + i < counts[r]; i++)
+                st = mark_bad(c, all[r * BATCH + i].row, all[r * BATCH + i].reason, err);
+    }
+    free(counts);
+    free(all);
+    *news_out = sum;
+    return st;
+}
+
+/* Plans and builds until a round meets no new bad image; mostly that is the first one. A later
+ * round rebuilds only the shards whose rows changed. */
+static enum chex_status build_all(struct chex_create *c, struct chex_error *err) {
+    for (int round = 0;; round++) {
+        struct chex_bad_row *bad = NULL;
+        size_t n = 0, news = 0, kept = c->kept;
+        enum chex_status st = CHEX_OK;
+        if (round > 0)
+            st = make_plan(c, err);
+        if (st == CHEX_OK)
+            st = chex_create_build(c, &bad, &n, err);
+        if (round > 0)
+            c->kept = kept;
+        st = agree(c, st, err);
+        if (st == CHEX_OK)
+            st = share_bad(c, bad, n, &news, err);
+        free(bad);
+        if (st == CHEX_OK)
+            st = judge_bad(c, err);
+        if (st != CHEX_OK || !news)
+            return st;
+        chex_info("%zu images cannot be used; the shards they belong to are made anew", news);
+    }
+}
+
+static enum chex_status fill_result(struct chex_create *c, struct chex_create_result *out,
+                                    struct chex_error *err) {
+    uint64_t kept = c->kept, *all = chex_mem_zalloc((size_t)c->ranks->size, sizeof *all);
+    if (!all)
+        return no_memory(err);
+    enum chex_status st = exchange(c, "shard-kept", &kept, sizeof kept, all, err);
+    for (int r = 0; st == CHEX_OK && r < c->ranks->size; r++)
+        out->kept += all[r];
+    free(all);
+    for (size_t i = 0; i < c->plan->shard_count; i++) {
+        const struct chex_plan_shard *s = &c->plan->shards[i];
+        out->shards[s->split] = s->count;
+        out->rows[s->split] += s->row_count;
+    }
+    out->rejected = c->bad_count;
+    return st;
+}
+
+static enum chex_status load(struct chex_create *c, struct chex_error *err) {
+    if (!(c->partial = chex_fs_join(c->o->output, CHEX_CREATE_PARTIAL)))
+        return no_memory(err);
+    CHEX_TRY(load_labels(c, err));
+    CHEX_TRY(find_images(c, err));
+    CHEX_TRY(judge_bad(c, err));
+    return make_plan(c, err);
+}
+
+static enum chex_status course(struct chex_create *c, struct chex_create_result *result,
+                               struct chex_error *err) {
+    bool first = c->ranks->rank == 0;
+    CHEX_TRY(agree(c, load(c, err), err));
+    enum chex_status st = agree(c, first ? chex_create_prepare(c, err) : CHEX_OK, err);
+    bool prepared = st == CHEX_OK;
+    if (st == CHEX_OK)
+        st = build_all(c, err);
+    if (st == CHEX_OK)
+        st = fill_result(c, result, err);
+    if (st == CHEX_OK)
+        st = agree(c, first ? chex_create_publish(c, err) : CHEX_OK, err);
+    if (st != CHEX_OK && first && (prepared || c->made_output))
+        chex_create_discard(c);
+    return st;
+}
+
+enum chex_status chex_create(const struct chex_create_options *options,
+                             const struct chex_create_ranks *ranks,
+                             struct chex_create_result *result_out, struct chex_error *err) {
+    struct chex_error own = {0}; /* agree() needs the text even where the caller does not */
+    struct chex_create c = {.o = options, .ranks = ranks};
+    struct chex_create_result result = {0};
+    double start = chex_clock_s();
+    enum chex_status st = course(&c, &result, err ? err : &own);
+    result.seconds = chex_clock_s() - start;
+    for (size_t r = 0; c.reasons && r < c.table->count; r++)
+        free(c.reasons[r]);
+    free(c.reasons);
+    free(c.bad);
+    free(c.files);
+    free(c.split);
+    free(c.partial);
+    chex_folder_close(c.folder);
+    chex_plan_free(c.plan);
+    chex_labels_free(c.table);
+    if (st == CHEX_OK)
+        *result_out = result;
+    return st;
+}

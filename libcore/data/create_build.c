@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/progress.h"
+#include "data/create_private.h"
+#include "data/image.h"
+#include "data/resize.h"
+#include "data/shard_write.h"
+
+/* How many files ahead a worker announces to the kernel: cold reads, above all over a network, then
+ * overlap with decoding. */
+enum { AHEAD_PER_WORKER = 8, AHEAD_MAX = 256 };
+
+struct worker {
+    struct chex_image_reader *reader;
+    struct chex_resizer *resizer;
+    struct chex_image image;
+    uint8_t *row;
+};
+
+/* chex_shard_spec's row callback looks here. */
+struct rows {
+    const struct chex_create *c;
+    const struct chex_plan_shard *shard;
+};
+
+struct job { /* one shard */
+    const struct chex_plan_shard *shard;
+    struct rows rows;
+    char *path;
+    pthread_mutex_t lock; /* over writer (its creation) and sum */
+    struct chex_shard_writer *writer;
+    uint64_t sum[2]; /* of the source files' hashes */
+    atomic_size_t left;
+    atomic_bool has_bad;
+};
+
+struct build {
+    struct chex_create *c;
+    struct worker *workers;
+    struct job *jobs;
+    size_t *first; /* first[j]: number of job j's first item; first[job_count]: all items */
+    size_t job_count, ahead;
+    struct chex_progress *progress;
+    atomic_size_t done;
+    atomic_bool stop;
+    pthread_mutex_t lock; /* over the rest */
+    struct chex_bad_row *bad;
+    size_t bad_count, bad_capacity;
+    enum chex_status status;
+    struct chex_error err;
+};
+
+static uint64_t mix_text(uint64_t h, const char *text) {
+    return chex_hash64_mix(h, text, strlen(text) + 1);
+}
+
+static uint64_t shard_key(const struct chex_create *c, const struct chex_plan_shard *s) {
+    const struct chex_label_table *t = c->table;
+    uint64_t numbers[] = {CHEX_SHARD_VERSION, (uint64_t)c->o->size, s->split, s->index, s->count};
+    uint64_t h = chex_hash64_mix(0, numbers, sizeof numbers);
+    h = mix_text(h, c->o->tool_version);
+    h = mix_text(h, CHEX_RESIZE_NAME);
+    for (size_t i = 0; i < t->class_count; i++)
+        h = mix_text(h, t->classes[i]);
+    for (size_t i = 0; i < s->row_count; i++) {
+        const struct chex_label_row *r = &t->rows[s->rows[i]];
+        const struct chex_folder_file *f = c->files[s->rows[i]];
+        int64_t facts[] = {(int64_t)f->bytes, f->modified_ns, r->view, r->age_years, r->sex};
+        h = mix_text(h, r->image_id);
+        h = mix_text(h, r->patient_id);
+        h = chex_hash64_mix(h, r->labels, t->class_count);
+        h = chex_hash64_mix(h, facts, sizeof facts);
+    }
+    return h;
+}
+
+char *chex_create_shard_path(const struct chex_create *c, const struct chex_plan_shard *shard) {
+    char *name = chex_plan_shard_name(shard);
+    char *path = name ? chex_fs_format("%s/%s.%016llx.h5", c->partial, name,
+                                       (unsigned long long)shard_key(c, shard))
+                      : NULL;
+    free(name);
+    return path;
+}
+
+static void describe_row(const void *arg, size_t i, struct chex_shard_row *out) {
+    const struct rows *rows = arg;
+    const struct chex_label_row *r = &rows->c->table->rows[rows->shard->rows[i]];
+    *out = (struct chex_shard_row){.image_id = r->image_id,
+                                   .patient_id = r->patient_id,
+                                   .labels = r->labels,
+                                   .view = r->view,
+                                   .age_years = r->age_years,
+                                   .sex = r->sex};
+}
+
+static void fail(struct build *b, enum chex_status status, const struct chex_error *err) {
+    pthread_mutex_lock(&b->lock);
+    if (b->status == CHEX_OK) {
+        b->status = status;
+        b->err = *err;
+    }
+    pthread_mutex_unlock(&b->lock);
+    atomic_store(&b->stop, true);
+}
+
+static void reject(struct build *b, size_t row, const char *reason) {
+    bool no_memory = false;
+    pthread_mutex_lock(&b->lock);
+    if (b->bad_count == b->bad_capacity) {
+        size_t capacity = b->bad_capacity ? 2 * b->bad_capacity : 16;
+        struct chex_bad_row *grown = realloc(b->bad, capacity * sizeof *grown);
+        no_memory = !grown;
+        if (grown) {
+            b->bad = grown;
+            b->bad_capacity = capacity;
+        }
+    }
+    if (!no_memory) {
+        struct chex_bad_row *bad = &b->bad[b->bad_count++];
+        memset(bad, 0, sizeof *bad);
+        bad->row = row;
+        snprintf(bad->reason, sizeof bad->reason, "%.*s", (int)sizeof bad->reason - 1, reason);
+        if (b->bad_count + b->c->bad_count > b->c->o->max_bad + CHEX_BAD_MARGIN)
+            atomic_store(&b->stop, true);
+    }
+    pthread_mutex_unlock(&b->lock);
+    if (no_memory) {
+        struct chex_error err = {0};
+        chex_error_errno(&err, CHEX_E_FAIL, ENOMEM, "the list of rejected images");
+        fail(b, err.status, &err);
+    }
+}
+
+/* The shard's writer is made by whoever comes first. */
+static enum chex_status open_writer(struct build *b, struct job *j, struct chex_error *err) {
+    const struct chex_create *c = b->c;
+    enum chex_status st = CHEX_OK;
+    pthread_mutex_lock(&j->lock);
+    if (!j->writer) {
+        struct chex_shard_spec spec = {.rows = j->shard->row_count,
+                                       .size = c->o->size,
+                                       .classes = (int)c->table->class_count,
+                                       .class_names = c->table->classes,
+                                       .resize = CHEX_RESIZE_NAME,
+                                       .split = chex_split_names[j->shard->split],
+                                       .tool_version = c->o->tool_version,
+                                       .row = describe_row,
+                                       .arg = &j->rows};
+        st = chex_shard_create(j->path, &spec, &j->writer, err);
+    }
+    pthread_mutex_unlock(&j->lock);
+    return st;
+}
+
+static void add_source(struct job *j, const uint8_t *data, size_t bytes) {
+    char hex[CHEX_HASH128_HEX_BYTES], half[17] = "";
+    chex_hash128_hex(data, bytes, hex);
+    memcpy(half, hex, 16);
+    uint64_t high = strtoull(half, NULL, 16), low = strtoull(hex + 16, NULL, 16);
+    pthread_mutex_lock(&j->lock);
+    j->sum[0] += high;
+    j->sum[1] += low;
+    pthread_mutex_unlock(&j->lock);
+}
+
+/* Decodes one image into its row. CHEX_E_DATA: the image is bad. */
+static enum chex_status convert(struct build *b, struct job *j, size_t i, struct worker *w,
+                                struct chex_error *err) {
+    const char *path = b->c->files[j->shard->rows[i]]->path;
+    const uint8_t *data = NULL;
+    size_t bytes = 0;
+    int size = b->c->o->size;
+    CHEX_TRY(chex_image_read(w->reader, path, &data, &bytes, err));
+    CHEX_TRY(chex_image_decode(w->reader, data, bytes, path, &w->image, err));
+    if (atomic_load(&j->has_bad))
+        return CHEX_OK; /* the shard will be planned anew: only the check counts */
+    add_source(j, data, bytes);
+    return chex_resize(w->resizer, w->image.pixels, w->image.width, w->image.height, w->row, size,
+                       size, err);
+}
+
+static enum chex_status finish_job(struct job *j, struct chex_error *err) {
+    struct chex_shard_writer *writer = j->writer;
+    char digest[33];
+    j->writer = NULL;
+    if (atomic_load(&j->has_bad)) {
+        chex_shard_abandon(writer);
+        return CHEX_OK;
+    }
+    snprintf(digest, sizeof digest, "%016llx%016llx", (unsigned long long)j->sum[0],
+             (unsigned long long)j->sum[1]);
+    return chex_shard_finish(writer, digest, err);
+}
+
+static struct job *job_of(struct build *b, size_t item, size_t *index_out) {
+    size_t low = 0, high = b->job_count;
+    while (high - low > 1) {
+        size_t mid = low + (high - low) / 2;
+        if (b->first[mid] <= item)
+            low = mid;
+        else
+            high = mid;
+    }
+    *index_out = item - b->first[low];
+    return &b->jobs[low];
+}
+
+static void announce(struct build *b, size_t item) {
+    if (item >= b->first[b->job_count])
+        return;
+    size_t i;
+    const struct job *j = job_of(b, item, &i);
+    int fd = open(b->c->files[j->shard->rows[i]]->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return;
+    posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED);
+    close(fd);
+}
+
+static void take_item(void *arg, size_t item, int worker) {
+    struct build *b = arg;
+    struct worker *w = &b->workers[worker];
+    struct chex_error err = {0};
+    size_t i;
+    struct job *j = job_of(b, item, &i);
+    if (atomic_load_explicit(&b->stop, memory_order_relaxed))
+        return;
+    for (size_t k = item == 0 ? 1 : b->ahead; k <= b->ahead; k++)
+        announce(b, item + k);
+    enum chex_status st = open_writer(b, j, &err);
+    if (st == CHEX_OK) {
+        st = convert(b, j, i, w, &err);
+        if (st == CHEX_OK && !atomic_load(&j->has_bad))
+            st = chex_shard_put(j->writer, i, w->row, &err);
+        if (st == CHEX_E_DATA) {
+            atomic_store(&j->has_bad, true);
+            reject(b, j->shard->rows[i], err.text);
+            st = CHEX_OK;
+        }
+    }
+    if (st == CHEX_OK && atomic_fetch_sub(&j->left, 1) == 1)
+        st = finish_job(j, &err);
+    if (st != CHEX_OK)
+        fail(b, st, &err);
+    chex_progress_set(b->progress, atomic_fetch_add(&b->done, 1) + 1, NULL);
+}
+
+/* The shards of this rank that are still to do. */
+static enum chex_status make_jobs(struct build *b, struct chex_error *err) {
+    struct chex_create *c = b->c;
+    size_t all = c->plan->shard_count, size = (size_t)c->ranks->size;
+    b->jobs = chex_mem_zalloc(all, sizeof *b->jobs);
+    b->first = chex_mem_zalloc(all + 1, sizeof *b->first);
+    if (!b->jobs || !b->first)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of shards");
+    for (size_t s = (size_t)c->ranks->rank; s < all; s += size) {
+        const struct chex_plan_shard *shard = &c->plan->shards[s];
+        char *path = chex_create_shard_path(c, shard);
+        if (!path)
+            return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of shards");
+        if (chex_fs_exists(path)) {
+            free(path);
+            c->kept++;
+            continue;
+        }
+        struct job *j = &b->jobs[b->job_count++];
+        j->shard = shard;
+        j->rows = (struct rows){c, shard};
+        j->path = path;
+        pthread_mutex_init(&j->lock, NULL);
+        atomic_init(&j->left, shard->row_count);
+        b->first[b->job_count] = b->first[b->job_count - 1] + shard->row_count;
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status make_workers(struct build *b, struct chex_error *err) {
+    int n = b->c->o->workers, size = b->c->o->size;
+    b->workers = chex_mem_zalloc((size_t)n, sizeof *b->workers);
+    for (int i = 0; b->workers && i < n; i++) {
+        struct worker *w = &b->workers[i];
+        CHEX_TRY(chex_image_reader_create(&w->reader, err));
+        CHEX_TRY(chex_resizer_create(&w->resizer, err));
+        if (!(w->row = chex_mem_alloc_aligned((size_t)size, (size_t)size)))
+            return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "worker %d", i);
+    }
+    return b->workers ? CHEX_OK : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%d workers", n);
+}
+
+static void build_free(struct build *b) {
+    for (int i = 0; b->workers && i < b->c->o->workers; i++) {
+        chex_image_reader_destroy(b->workers[i].reader);
+        chex_resizer_destroy(b->workers[i].resizer);
+        chex_image_release(&b->workers[i].image);
+        free(b->workers[i].row);
+    }
+    for (size_t j = 0; j < b->job_count; j++) {
+        chex_shard_abandon(b->jobs[j].writer);
+        pthread_mutex_destroy(&b->jobs[j].lock);
+        free(b->jobs[j].path);
+    }
+    free(b->workers);
+    free(b->jobs);
+    free(b->first);
+    free(b->bad);
+    pthread_mutex_destroy(&b->lock);
+}
+
+static int by_row(const void *a, const void *b) {
+    const struct chex_bad_row *x = a, *y = b;
+    return (x->row > y->row) - (x->row < y->row);
+}
+
+static enum chex_status run(struct build *b, struct chex_error *err) {
+    struct chex_pool *pool = NULL;
+    size_t items = b->first[b->job_count];
+    if (!items)
+        return CHEX_OK;
+    CHEX_TRY(chex_pool_create(b->c->o->workers, &pool, err));
+    b->ahead = (size_t)b->c->o->workers * AHEAD_PER_WORKER;
+    b->ahead = b->ahead > AHEAD_MAX ? AHEAD_MAX : b->ahead;
+    b->progress = chex_progress_create("sharding", "img", items, b->c->ranks->rank == 0);
+    chex_pool_run(pool, items, take_item, b);
+    chex_progress_destroy(b->progress, b->status == CHEX_OK && !b->bad_count);
+    chex_pool_destroy(pool);
+    if (b->status != CHEX_OK && err)
+        *err = b->err;
+    return b->status;
+}
+
+enum chex_status chex_create_build(struct chex_create *c, struct chex_bad_row **bad_out,
+                                   size_t *count_out, struct chex_error *err) {
+    struct build b = {.c = c};
+    pthread_mutex_init(&b.lock, NULL);
+    enum chex_status st = make_jobs(&b, err);
+    if (st == CHEX_OK)
+        st = make_workers(&b, err);
+    if (st == CHEX_OK)
+        st = run(&b, err);
+    if (st == CHEX_OK) {
+        if (b.bad_count)
+            qsort(b.bad, b.bad_count, sizeof *b.bad, by_row);
+        *bad_out = b.bad;
+        *count_out = b.bad_count;
+        b.bad = NULL;
+    }
+    build_free(&b);
+    return st;
+}

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/units.h"
+#include "data/create_private.h"
+#include "data/resize.h"
+#include "data/shard_write.h"
+
+static const char rejected_name[] = "rejected.csv";
+
+static enum chex_status no_memory(struct chex_error *err) {
+    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the output folder");
+}
+
+static bool holds(const char *dir, const char *name) {
+    char *path = chex_fs_join(dir, name);
+    bool yes = path && chex_fs_exists(path);
+    free(path);
+    return yes;
+}
+
+static bool is_empty(const char *dir) {
+    DIR *d = opendir(dir);
+    if (!d)
+        return false;
+    size_t n = 0;
+    for (struct dirent *e; (e = readdir(d));)
+        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    closedir(d);
+    return n == 0;
+}
+
+static uint64_t file_bytes(const char *dir, const char *name) {
+    struct stat s = {0};
+    char *path = chex_fs_join(dir, name);
+    if (!path || stat(path, &s) != 0)
+        s.st_size = 0;
+    free(path);
+    return (uint64_t)s.st_size;
+}
+
+/* --force shows what goes before it goes; the removal itself comes when the new set is complete. */
+static enum chex_status announce_replacement(const char *dir, struct chex_error *err) {
+    struct chex_manifest *m = NULL;
+    enum chex_status st = chex_manifest_read(dir, &m, err);
+    if (st != CHEX_OK)
+        return chex_error_prefix(err, st, "--force replaces only what chex-shard made");
+    size_t shards = 0, rows = 0;
+    uint64_t bytes = 0;
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
+        shards += m->splits[s].shard_count;
+        rows += m->splits[s].rows;
+        for (size_t i = 0; i < m->splits[s].shard_count; i++)
+            bytes += file_bytes(dir, m->splits[s].shards[i].file);
+    }
+    char text[32];
+    chex_info("--force: when the new set is complete, %s loses %zu shards of %zu images, %s (%s)",
+              dir, shards, rows, chex_format_bytes(text, sizeof text, bytes), m->tool_version);
+    chex_manifest_free(m);
+    return CHEX_OK;
+}
+
+static enum chex_status remove_path(const char *dir, const char *name, struct chex_error *err) {
+    char *path = chex_fs_join(dir, name);
+    enum chex_status st = CHEX_OK;
+    if (!path)
+        return no_memory(err);
+    if (unlink(path) != 0 && errno != ENOENT)
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot remove %s", path);
+    free(path);
+    return st;
+}
+
+/* The manifest goes first: from then on the folder is no set. Only files that the manifest lists
+ * are removed; folders go when they are empty. */
+static enum chex_status remove_old(const char *dir, struct chex_error *err) {
+    struct chex_manifest *m = NULL;
+    CHEX_TRY(chex_manifest_read(dir, &m, err));
+    enum chex_status st = remove_path(dir, CHEX_MANIFEST_NAME, err);
+    if (st == CHEX_OK)
+        st = remove_path(dir, rejected_name, err);
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
+        for (size_t i = 0; st == CHEX_OK && i < m->splits[s].shard_count; i++)
+            st = remove_path(dir, m->splits[s].shards[i].file, err);
+        char *folder = chex_fs_join(dir, chex_split_names[s]);
+        if (folder && m->splits[s].shard_count && rmdir(folder) != 0 && errno == ENOTEMPTY)
+            chex_warn("%s holds files that are not ours: they stay", folder);
+        free(folder);
+    }
+    chex_manifest_free(m);
+    return st;
+}
+
+/* What is there already, and whether we may go on. */
+static enum chex_status check_existing(struct chex_create *c, struct chex_error *err) {
+    const char *dir = c->o->output;
+    if (!chex_fs_exists(dir)) {
+        c->made_output = true;
+        return CHEX_OK;
+    }
+    if (!chex_fs_is_dir(dir))
+        return chex_error_set(err, CHEX_E_USAGE, "output %s exists and is not a folder", dir);
+    bool set = holds(dir, CHEX_MANIFEST_NAME), partial = chex_fs_exists(c->partial);
+    if (set && c->o->force)
+        CHEX_TRY(announce_replacement(dir, err));
+    else if (set)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "output %s holds a set of shards already; --force replaces it", dir);
+    if (partial && c->o->force && !c->o->resume)
+        return chex_fs_remove_tree(c->partial, err);
+    if (partial && !c->o->resume)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "output %s holds an interrupted run; --resume goes on with it, "
+                              "--force starts anew",
+                              dir);
+    if (!set && !partial && !is_empty(dir))
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "output folder %s exists, is not empty and is no set of shards%s",
+                              dir, c->o->force ? ": --force does not touch it" : "");
+    return CHEX_OK;
+}
+
+/* Files that a killed run was writing. */
+static void remove_temporaries(const char *dir) {
+    DIR *d = opendir(dir);
+    if (!d)
+        return;
+    for (struct dirent *e; (e = readdir(d));)
+        if (strstr(e->d_name, ".h5.tmp."))
+            unlinkat(dirfd(d), e->d_name, 0);
+    closedir(d);
+}
+
+static enum chex_status check_space(const struct chex_create *c, struct chex_error *err) {
+    uint64_t need = 0, have = 0;
+    size_t widest = 0;
+    for (size_t r = 0; r < c->table->count; r++) {
+        const struct chex_label_row *row = &c->table->rows[r];
+        size_t n = strlen(row->image_id) + strlen(row->patient_id);
+        widest = n > widest ? n : widest;
+    }
+    for (size_t i = 0; i < c->plan->shard_count; i++) {
+        const struct chex_plan_shard *s = &c->plan->shards[i];
+        char *path = chex_create_shard_path(c, s);
+        if (!path)
+            return no_memory(err);
+        if (!chex_fs_exists(path))
+            need +=
+                chex_shard_file_bytes(s->row_count, c->o->size, (int)c->table->class_count, widest);
+        free(path);
+    }
+    CHEX_TRY(chex_fs_free_bytes(c->o->output, &have, err));
+    char a[32], b[32];
+    if (need > have)
+        return chex_error_set(err, CHEX_E_RESOURCE, "the shards take %s and %s has only %s free",
+                              chex_format_bytes(a, sizeof a, need), c->o->output,
+                              chex_format_bytes(b, sizeof b, have));
+    return CHEX_OK;
+}
+
+enum chex_status chex_create_prepare(struct chex_create *c, struct chex_error *err) {
+    enum chex_status st = check_existing(c, err);
+    if (st != CHEX_OK) {
+        c->made_output = false;
+        return st;
+    }
+    remove_temporaries(c->partial);
+    CHEX_TRY(check_space(c, err));
+    return chex_fs_mkdirs(c->partial, err);
+}
+
+void chex_create_discard(struct chex_create *c) {
+    struct chex_error err = {0};
+    if (c->o->resume) {
+        remove_temporaries(c->partial);
+        rmdir(c->partial); /* only where no shard was finished */
+    } else if (chex_fs_remove_tree(c->partial, &err) != CHEX_OK) {
+        chex_warn("%s", err.text);
+    }
+    if (c->made_output)
+        rmdir(c->o->output); /* only where it is empty */
+}
+
+/* rejected.csv: reasons are quoted, as they hold commas. */
+static enum chex_status write_rejected(const struct chex_create *c, struct chex_error *err) {
+    char *text = NULL, *path = chex_fs_join(c->o->output, rejected_name);
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f || !path) {
+        if (f)
+            fclose(f);
+        free(text);
+        free(path);
+        return no_memory(err);
+    }
+    fputs("image,reason\n", f);
+    for (size_t r = 0; r < c->table->count; r++) {
+        if (!c->bad[r])
+            continue;
+        fprintf(f, "%s,\"", c->table->rows[r].image_id);
+        for (const char *p = c->reasons[r]; *p; p++)
+            fprintf(f, *p == '"' ? "\"\"" : "%c", *p);
+        fputs("\"\n", f);
+    }
+    bool failed = fclose(f) != 0;
+    enum chex_status st = failed ? no_memory(err) : chex_fs_write(path, text, size, err);
+    free(text);
+    free(path);
+    return st;
+}
+
+static int by_patient(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Counts of one split from the label table. */
+static enum chex_status count_split(const struct chex_create *c, enum chex_split which,
+                                    struct chex_manifest_split *split, struct chex_error *err) {
+    size_t classes = c->table->class_count, n = 0;
+    const char **patients = chex_mem_zalloc(c->table->count, sizeof *patients);
+    split->positives = chex_mem_zalloc(classes, sizeof *split->positives);
+    split->uncertain = chex_mem_zalloc(classes, sizeof *split->uncertain);
+    if (!patients || !split->positives || !split->uncertain) {
+        free(patients);
+        return no_memory(err);
+    }
+    for (size_t r = 0; r < c->table->count; r++) {
+        if (c->split[r] != which || c->bad[r])
+            continue;
+        const struct chex_label_row *row = &c->table->rows[r];
+        patients[n++] = row->patient_id;
+        for (size_t i = 0; i < classes; i++) {
+            split->positives[i] += row->labels[i] == 1;
+            split->uncertain[i] += row->labels[i] == CHEX_LABEL_UNCERTAIN;
+        }
+    }
+    qsort(patients, n, sizeof *patients, by_patient);
+    for (size_t i = 0; i < n; i++)
+        split->patients += i == 0 || strcmp(patients[i], patients[i - 1]) != 0;
+    split->rows = n;
+    free(patients);
+    return CHEX_OK;
+}
+
+/* Opens a finished shard (a last check that it can be read) and takes its digests. */
+static enum chex_status inspect(const char *path, struct chex_manifest_shard *shard,
+                                uint64_t sum[2], struct chex_error *err) {
+    struct chex_shard *s = NULL;
+    CHEX_TRY(chex_shard_open(path, &s, err));
+    shard->rows = chex_shard_rows(s);
+    shard->digest = chex_shard_digest(s);
+    const char *hex = chex_shard_source_digest(s);
+    char half[17] = "";
+    bool fits = strlen(hex) == 32;
+    if (fits) {
+        memcpy(half, hex, 16);
+        sum[0] += strtoull(half, NULL, 16);
+        sum[1] += strtoull(hex + 16, NULL, 16);
+    }
+    chex_shard_close(s);
+    return fits ? CHEX_OK
+                : chex_error_set(err, CHEX_E_FAIL, "%s: source_digest is not 32 hex digits", path);
+}
+
+static enum chex_status list_shards(struct chex_create *c, struct chex_manifest *m, uint64_t sum[2],
+                                    struct chex_error *err) {
+    for (size_t i = 0; i < c->plan->shard_count; i++) {
+        const struct chex_plan_shard *p = &c->plan->shards[i];
+        struct chex_manifest_split *split = &m->splits[p->split];
+        if (!split->shards) {
+            CHEX_TRY(count_split(c, p->split, split, err));
+            if (!(split->shards = chex_mem_zalloc(p->count, sizeof *split->shards)))
+                return no_memory(err);
+            split->shard_count = p->count;
+        }
+        char *path = chex_create_shard_path(c, p), *name = chex_plan_shard_name(p);
+        struct chex_manifest_shard *shard = &split->shards[p->index];
+        if (path && name)
+            shard->file = chex_fs_format("%s/%s.h5", chex_split_names[p->split], name);
+        enum chex_status st = shard->file ? inspect(path, shard, sum, err) : no_memory(err);
+        free(path);
+        free(name);
+        CHEX_TRY(st);
+    }
+    return CHEX_OK;
+}
+
+/* XXH3-128 of the images' sum and the label file. */
+static enum chex_status digest_source(const struct chex_create *c, const uint64_t sum[2],
+                                      char out[CHEX_HASH128_HEX_BYTES], struct chex_error *err) {
+    enum { LIMIT = 1 << 30 };
+    char *text = NULL;
+    size_t size = 0;
+    CHEX_TRY(chex_fs_read(c->o->labels, LIMIT, &text, &size, err));
+    char *all = malloc(size + 33);
+    if (!all) {
+        free(text);
+        return no_memory(err);
+    }
+    snprintf(all, 33, "%016llx%016llx", (unsigned long long)sum[0], (unsigned long long)sum[1]);
+    memcpy(all + 32, text, size);
+    chex_hash128_hex(all, 32 + size, out);
+    free(all);
+    free(text);
+    return CHEX_OK;
+}
+
+static enum chex_status make_manifest(struct chex_create *c, struct chex_manifest **out,
+                                      struct chex_error *err) {
+    struct chex_manifest *m = calloc(1, sizeof *m);
+    char digest[CHEX_HASH128_HEX_BYTES];
+    uint64_t sum[2] = {0, 0};
+    if (!m)
+        return no_memory(err);
+    enum chex_status st = list_shards(c, m, sum, err);
+    if (st == CHEX_OK)
+        st = digest_source(c, sum, digest, err);
+    if (st == CHEX_OK) {
+        m->size = c->o->size;
+        m->seed = c->o->seed;
+        m->rejected = c->bad_count;
+        m->resize = strdup(CHEX_RESIZE_NAME);
+        m->tool_version = strdup(c->o->tool_version);
+        m->label_format = strdup(c->table->format);
+        m->uncertain = strdup(chex_uncertain_names[c->o->uncertain]);
+        m->split_mode = strdup(chex_split_mode_names[c->o->split_mode]);
+        m->source_digest = strdup(digest);
+        m->classes = calloc(c->table->class_count, sizeof *m->classes);
+        bool whole = m->resize && m->tool_version && m->label_format && m->uncertain &&
+                     m->split_mode && m->source_digest && m->classes;
+        for (size_t i = 0; whole && i < c->table->class_count; i++, m->class_count++)
+            whole = (m->classes[i] = strdup(c->table->classes[i])) != NULL;
+        if (!whole)
+            st = no_memory(err);
+    }
+    if (st == CHEX_OK)
+        *out = m;
+    else
+        chex_manifest_free(m);
+    return st;
+}
+
+static void sync_folder(const char *dir) {
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        fsync(fd); /* refused by some file systems; the renames are done all the same */
+        close(fd);
+    }
+}
+
+static enum chex_status move_shards(const struct chex_create *c, const struct chex_manifest *m,
+                                    struct chex_error *err) {
+    for (size_t i = 0; i < c->plan->shard_count; i++) {
+        const struct chex_plan_shard *p = &c->plan->shards[i];
+        char *from = chex_create_shard_path(c, p);
+        char *folder = chex_fs_join(c->o->output, chex_split_names[p->split]);
+        char *to = chex_fs_join(c->o->output, m->splits[p->split].shards[p->index].file);
+        enum chex_status st = from && folder && to ? CHEX_OK : no_memory(err);
+        if (st == CHEX_OK && p->index == 0)
+            st = chex_fs_mkdirs(folder, err);
+        if (st == CHEX_OK && rename(from, to) != 0)
+            st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot rename %s to %s", from, to);
+        if (st == CHEX_OK && p->index + 1 == p->count)
+            sync_folder(folder);
+        free(from);
+        free(folder);
+        free(to);
+        CHEX_TRY(st);
+    }
+    return CHEX_OK;
+}
+
+enum chex_status chex_create_publish(struct chex_create *c, struct chex_error *err) {
+    struct chex_manifest *m = NULL;
+    CHEX_TRY(make_manifest(c, &m, err));
+    enum chex_status st = CHEX_OK;
+    if (c->o->force && holds(c->o->output, CHEX_MANIFEST_NAME))
+        st = remove_old(c->o->output, err);
+    if (st == CHEX_OK)
+        st = move_shards(c, m, err);
+    if (st == CHEX_OK)
+        st = write_rejected(c, err);
+    if (st == CHEX_OK)
+        st = chex_manifest_write(c->o->output, m, err);
+    if (st == CHEX_OK)
+        st = chex_fs_remove_tree(c->partial, err);
+    chex_manifest_free(m);
+    return st;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the parts of chex_create() share: create.c (the course of things), create_build.c (images to
+ * shards on all threads), create_output.c (the output folder).
+ */
+#ifndef CHEX_DATA_CREATE_PRIVATE_H
+#define CHEX_DATA_CREATE_PRIVATE_H
+
+#include "data/create.h"
+#include "data/folder.h"
+#include "data/manifest.h"
+#include "data/plan.h"
+
+/* So many bad images more than allowed are looked for before a run gives up: enough for a list that
+ * helps, without reading a hopeless folder to its end. */
+enum { CHEX_BAD_MARGIN = 20 };
+
+/* An image that cannot be used; travels between ranks as it is. */
+struct chex_bad_row {
+    uint64_t row; /* in the label table */
+    char reason[248];
+};
+
+struct chex_create {
+    const struct chex_create_options *o;
+    const struct chex_create_ranks *ranks;
+    struct chex_label_table *table;
+    enum chex_split *split; // (table->count)
+    struct chex_folder *folder;
+    const struct chex_folder_file **files; // (table->count), NULL where missing or unused
+    bool *bad;                             // (table->count)
+    char **reasons;                        // (table->count), NULL unless bad
+    size_t bad_count;
+    struct chex_plan *plan;
+    char *partial;    /* output/.chex-shard-partial */
+    bool made_output; /* the output folder is ours to remove on failure */
+    size_t kept;      /* by this rank */
+};
+
+/* partial/NAME.DIGEST.h5 in fresh memory. The digest covers all that the shard is made from, so a
+ * file of that name can be kept whichever run made it. */
+char *chex_create_shard_path(const struct chex_create *c, const struct chex_plan_shard *shard);
+
+/* Builds the shards of this rank that are not there yet. Images that fail are returned, and their
+ * shards not finished. Stops early when far more than max_bad are found. */
+enum chex_status chex_create_build(struct chex_create *c, struct chex_bad_row **bad_out,
+                                   size_t *count_out, struct chex_error *err);
+
+/* Rank 0. Looks at the output folder and at the free space, and makes the partial folder. */
+enum chex_status chex_create_prepare(struct chex_create *c, struct chex_error *err);
+
+/* Rank 0, when all shards are there: moves them to their names, writes rejected.csv and the
+ * manifest, removes the partial folder. */
+enum chex_status chex_create_publish(struct chex_create *c, struct chex_error *err);
+
+/* Rank 0, after a failure: removes what this run made, unless it may be resumed. */
+void chex_create_discard(struct chex_create *c);
+
+#endif

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/csv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void chex_csv_init(struct chex_csv *csv, const char *path, char *text, size_t size) {
+    *csv = (struct chex_csv){.path = path, .at = text, .end = text + size, .next_line = 1};
+    if (size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3))
+        csv->at += 3;
+}
+
+void chex_csv_release(struct chex_csv *csv) {
+    free(csv->fields);
+    *csv = (struct chex_csv){0};
+}
+
+static enum chex_status fault(const struct chex_csv *csv, struct chex_error *err,
+                              const char *what) {
+    return chex_error_set(err, CHEX_E_DATA, "%s: line %zu, column %zu: %s", csv->path,
+                          csv->next_line, csv->count + 1, what);
+}
+
+static enum chex_status add_field(struct chex_csv *csv, char *field, struct chex_error *err) {
+    if (csv->count == csv->capacity) {
+        size_t capacity = csv->capacity ? 2 * csv->capacity : 32;
+        char **fields = realloc(csv->fields, capacity * sizeof *fields);
+        if (!fields)
+            return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", csv->path);
+        csv->fields = fields;
+        csv->capacity = capacity;
+    }
+    csv->fields[csv->count++] = field;
+    return CHEX_OK;
+}
+
+/* Moves the inside of a quoted field over its opening quote; `at` is left behind the closing one.
+ */
+static enum chex_status take_quoted(struct chex_csv *csv, char **field_out, char **field_end_out,
+                                    struct chex_error *err) {
+    char *out = csv->at, *field = out;
+    size_t opened = csv->next_line;
+    for (char *p = csv->at + 1;; p++) {
+        if (p == csv->end) {
+            csv->next_line = opened;
+            return fault(csv, err, "a quote opens here and never closes");
+        }
+        if (*p == '\0')
+            return fault(csv, err, "a NUL byte, expected text");
+        if (*p == '"' && p + 1 < csv->end && p[1] == '"')
+            p++;
+        else if (*p == '"') {
+            csv->at = p + 1;
+            break;
+        }
+        csv->next_line += *p == '\n';
+        *out++ = *p;
+    }
+    *field_out = field;
+    *field_end_out = out;
+    return CHEX_OK;
+}
+
+static enum chex_status take_bare(struct chex_csv *csv, char **field_out, char **field_end_out,
+                                  struct chex_error *err) {
+    char *p = csv->at;
+    for (; p < csv->end && *p != ',' && *p != '\n' && *p != '\r'; p++) {
+        if (*p == '"')
+            return fault(csv, err, "a quote inside a field that does not begin with one");
+        if (*p == '\0')
+            return fault(csv, err, "a NUL byte, expected text");
+    }
+    *field_out = csv->at;
+    *field_end_out = csv->at = p;
+    return CHEX_OK;
+}
+
+/* One field and what follows it: a comma (*last_out false), the end of the line or of the text. */
+static enum chex_status take_field(struct chex_csv *csv, bool *last_out, struct chex_error *err) {
+    char *field = NULL, *end = NULL;
+    bool quoted = csv->at < csv->end && *csv->at == '"';
+    CHEX_TRY(quoted ? take_quoted(csv, &field, &end, err) : take_bare(csv, &field, &end, err));
+    char *next = csv->at;
+    bool cr = next < csv->end && *next == '\r';
+    next += cr;
+    *last_out = true;
+    if (next == csv->end) {
+        csv->at = next;
+    } else if (*next == '\n') {
+        csv->at = next + 1;
+    } else if (cr) {
+        return fault(csv, err, "a carriage return without a line feed");
+    } else if (*next == ',') {
+        csv->at = next + 1;
+        *last_out = false;
+    } else {
+        return fault(csv, err, "text behind a closing quote, expected a comma or a new line");
+    }
+    bool ended = *last_out && csv->at > next;
+    *end = '\0';
+    CHEX_TRY(add_field(csv, field, err));
+    csv->next_line += ended;
+    return CHEX_OK;
+}
+
+static void skip_empty_lines(struct chex_csv *csv) {
+    for (;;) {
+        size_t left = (size_t)(csv->end - csv->at);
+        if (left >= 1 && csv->at[0] == '\n')
+            csv->at += 1;
+        else if (left >= 2 && csv->at[0] == '\r' && csv->at[1] == '\n')
+            csv->at += 2;
+        else
+            return;
+        csv->next_line++;
+    }
+}
+
+enum chex_status chex_csv_next(struct chex_csv *csv, bool *more_out, struct chex_error *err) {
+    csv->count = 0;
+    skip_empty_lines(csv);
+    csv->line = csv->next_line;
+    bool more = csv->at < csv->end;
+    for (bool last = !more; !last;)
+        CHEX_TRY(take_field(csv, &last, err));
+    *more_out = more;
+    return CHEX_OK;
+}

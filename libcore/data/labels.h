@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Label tables: what a label file says about each image, whatever the file's format.
+ *
+ * A format is one file labels_NAME.c and one line in labels.c's table. Formats:
+ *   nih   Data_Entry_2017.csv and Data_Entry_2017_v2020.csv, and chex-shard phantom's labels.csv:
+ *         a header of 9 names over rows of 11 fields (two names hold a bare comma), or 11 over 11
+ *   list  the CheXNet lists: a file name and 14 zeros or ones a line, no header
+ *
+ * Every fault is CHEX_E_DATA with file, line, column and what was expected.
+ */
+#ifndef CHEX_DATA_LABELS_H
+#define CHEX_DATA_LABELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "data/shard.h"
+
+enum { CHEX_AGE_UNKNOWN = -1 };
+
+struct chex_label_row {
+    const char *image_id;   /* unique in the table: the file name, without folders */
+    const char *path;       /* as the label file writes it, with folders if it does */
+    const char *patient_id; /* never empty; a bare number is padded to 8 digits, as in file names */
+    int8_t *labels;         /* (class_count): 1, 0, CHEX_LABEL_UNCERTAIN, CHEX_LABEL_NOT_STATED */
+    size_t line;            /* in the label file, from 1 */
+    enum chex_view view;
+    int age_years; /* as stated, nonsense included (the NIH's hold 414); CHEX_AGE_UNKNOWN */
+    char sex;      /* 'M', 'F' or 0 */
+};
+
+struct chex_label_table {
+    char *path;                 /* the label file */
+    const char *format;         /* "nih" */
+    char detected[160];         /* what told the format, for the log: "nih (header of 9 ...)" */
+    const char *const *classes; /* (class_count) names */
+    size_t class_count;
+    struct chex_label_row *rows; /* (count), in the file's order */
+    size_t count;
+
+    /* What the rows point into. */
+    int8_t *label_block;
+    char *text;
+    void *strings;
+};
+
+/* format: a name from the table or "auto" (NULL likewise). An unknown name is CHEX_E_USAGE naming
+ * the known ones. */
+enum chex_status chex_labels_load(const char *path, const char *format,
+                                  struct chex_label_table **table_out, struct chex_error *err);
+
+/* A list of file names, one a line (folders before the name are allowed, '#' comments are not):
+ * a table with class_count 0 and patients taken from the names. */
+enum chex_status chex_labels_load_names(const char *path, struct chex_label_table **table_out,
+                                        struct chex_error *err);
+
+void chex_labels_free(struct chex_label_table *table); /* NULL allowed */
+
+/* Names of the formats, "auto" first, NULL at the end: for option tables. */
+const char *const *chex_labels_formats(void);
+
+/* Rows by image id. The index borrows the table: its rows must not move while it is in use. */
+struct chex_label_index;
+enum chex_status chex_label_index_create(const struct chex_label_table *table,
+                                         struct chex_label_index **index_out,
+                                         struct chex_error *err);
+void chex_label_index_destroy(struct chex_label_index *index); /* NULL allowed */
+const struct chex_label_row *chex_label_index_find(const struct chex_label_index *index,
+                                                   const char *image_id);
+
+/* "PA,AP" (PA, AP, lateral, unknown; any case) to a bit mask 1 << enum chex_view. CHEX_E_USAGE
+ * names the bad word and the known ones. */
+enum chex_status chex_labels_parse_views(const char *text, unsigned *mask_out,
+                                         struct chex_error *err);
+
+/* Drops the rows whose view is not in the mask and returns how many went. Order is kept. */
+size_t chex_labels_keep_views(struct chex_label_table *table, unsigned mask);
+
+/* --uncertain: what becomes of CHEX_LABEL_UNCERTAIN. ignore: CHEX_LABEL_NOT_STATED, which neither
+ * the loss nor the AUROC counts. */
+enum chex_uncertain {
+    CHEX_UNCERTAIN_KEEP,
+    CHEX_UNCERTAIN_IGNORE,
+    CHEX_UNCERTAIN_ZEROS,
+    CHEX_UNCERTAIN_ONES
+};
+extern const char *const chex_uncertain_names[]; /* "keep", "ignore", "zeros", "ones", NULL */
+
+/* Returns how many labels were uncertain. */
+size_t chex_labels_apply_uncertain(struct chex_label_table *table, enum chex_uncertain policy);
+
+/* "PA", "AP", "LATERAL", "unknown". Never NULL. */
+const char *chex_view_name(enum chex_view view);
+
+#endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "data/manifest.h"
+#include "data/shard.h"
+
+void chex_set_close(struct chex_set *set) {
+    if (!set)
+        return;
+    for (size_t i = 0; set->shards && i < set->shard_count; i++)
+        chex_shard_close(set->shards[i]);
+    for (int i = 0; set->class_names && i < set->classes; i++)
+        free(set->class_names[i]);
+    free(set->class_names);
+    free(set->shards);
+    free(set->first);
+    free(set->source_digest);
+    free(set->resize);
+    free(set->dir);
+    free(set);
+}
+
+/* Takes over from the manifest what the set keeps. */
+static enum chex_status take(struct chex_set *set, const char *dir, struct chex_manifest *m,
+                             struct chex_error *err) {
+    const struct chex_manifest_split *split = &m->splits[set->split];
+    if (!split->shard_count)
+        return chex_error_set(err, CHEX_E_DATA, "%s: no split '%s' in " CHEX_MANIFEST_NAME, dir,
+                              chex_split_names[set->split]);
+    set->dir = strdup(dir);
+    set->shards = chex_mem_zalloc(split->shard_count, sizeof(struct chex_shard *));
+    set->first = chex_mem_zalloc(split->shard_count + 1, sizeof *set->first);
+    if (!set->dir || !set->shards || !set->first)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", dir);
+    set->shard_count = split->shard_count;
+    for (size_t i = 0; i < split->shard_count; i++)
+        set->first[i + 1] = set->first[i] + split->shards[i].rows;
+    set->rows = split->rows;
+    set->size = m->size;
+    set->classes = (int)m->class_count;
+    set->class_names = m->classes, m->classes = NULL;
+    set->source_digest = m->source_digest, m->source_digest = NULL;
+    set->resize = m->resize, m->resize = NULL;
+    return CHEX_OK;
+}
+
+static enum chex_status agrees(const struct chex_set *set, const struct chex_shard *s, size_t rows,
+                               uint64_t digest, struct chex_error *err) {
+    const char *path = chex_shard_path(s);
+    if (chex_shard_rows(s) != rows)
+        return chex_error_set(err, CHEX_E_DATA, "%s: %zu rows, the manifest says %zu", path,
+                              chex_shard_rows(s), rows);
+    if (chex_shard_size(s) != set->size)
+        return chex_error_set(err, CHEX_E_DATA, "%s: images of %d px, the manifest says %d", path,
+                              chex_shard_size(s), set->size);
+    if (chex_shard_classes(s) != set->classes)
+        return chex_error_set(err, CHEX_E_DATA, "%s: %d classes, the manifest says %d", path,
+                              chex_shard_classes(s), set->classes);
+    for (int c = 0; c < set->classes; c++)
+        if (strcmp(chex_shard_class(s, c), set->class_names[c]) != 0)
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s: class %d is '%.60s', the manifest says '%.60s'", path, c,
+                                  chex_shard_class(s, c), set->class_names[c]);
+    if (strcmp(chex_shard_resize(s), set->resize) != 0)
+        return chex_error_set(err, CHEX_E_DATA, "%s: resized by '%.60s', the manifest says '%.60s'",
+                              path, chex_shard_resize(s), set->resize);
+    if (strcmp(chex_shard_split(s), chex_split_names[set->split]) != 0)
+        return chex_error_set(err, CHEX_E_DATA, "%s: of split '%.60s', the manifest says '%s'",
+                              path, chex_shard_split(s), chex_split_names[set->split]);
+    if (chex_shard_digest(s) != digest)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: digest %016llx, the manifest says %016llx: changed since the "
+                              "set was made",
+                              path, (unsigned long long)chex_shard_digest(s),
+                              (unsigned long long)digest);
+    return CHEX_OK;
+}
+
+static enum chex_status open_part(struct chex_set *set, const struct chex_manifest_split *split,
+                                  size_t row_from, size_t row_to, struct chex_error *err) {
+    for (size_t i = 0; i < set->shard_count; i++) {
+        if (set->first[i + 1] <= row_from || set->first[i] >= row_to)
+            continue;
+        char *path = chex_fs_join(set->dir, split->shards[i].file);
+        if (!path)
+            return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", set->dir);
+        enum chex_status st = chex_shard_open(path, &set->shards[i], err);
+        free(path);
+        CHEX_TRY(st);
+        CHEX_TRY(agrees(set, set->shards[i], split->shards[i].rows, split->shards[i].digest, err));
+    }
+    return CHEX_OK;
+}
+
+enum chex_status chex_set_open(const char *dir, enum chex_split split, size_t row_from,
+                               size_t row_to, struct chex_set **set_out, struct chex_error *err) {
+    struct chex_manifest *m = NULL;
+    CHEX_TRY(chex_manifest_read(dir, &m, err));
+    struct chex_set *set = calloc(1, sizeof *set);
+    enum chex_status st = set ? CHEX_OK : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", dir);
+    if (st == CHEX_OK) {
+        set->split = split;
+        st = take(set, dir, m, err);
+    }
+    if (st == CHEX_OK)
+        st = open_part(set, &m->splits[split], row_from, row_to, err);
+    chex_manifest_free(m);
+    if (st != CHEX_OK) {
+        chex_set_close(set);
+        return st;
+    }
+    *set_out = set;
+    return CHEX_OK;
+}
+
+enum chex_status chex_set_rows(const char *dir, enum chex_split split, size_t *rows_out,
+                               struct chex_error *err) {
+    struct chex_manifest *m = NULL;
+    CHEX_TRY(chex_manifest_read(dir, &m, err));
+    *rows_out = m->splits[split].rows;
+    chex_manifest_free(m);
+    return CHEX_OK;
+}
+
+const struct chex_shard *chex_set_locate(const struct chex_set *set, size_t row,
+                                         size_t *row_in_shard_out) {
+    size_t low = 0, high = set->shard_count; /* first[low] <= row < first[high] */
+    while (high - low > 1) {
+        size_t mid = low + (high - low) / 2;
+        if (set->first[mid] <= row)
+            low = mid;
+        else
+            high = mid;
+    }
+    *row_in_shard_out = row - set->first[low];
+    return set->shards[low];
+}
+
+const char *const *chex_set_class_names(const struct chex_set *set) {
+    return (const char *const *)set->class_names;
+}
+
+const char *chex_set_source_digest(const struct chex_set *set) { return set->source_digest; }
+const char *chex_set_resize(const struct chex_set *set) { return set->resize; }

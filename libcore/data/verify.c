@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/verify.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/progress.h"
+#include "data/manifest.h"
+#include "data/shard.h"
+
+enum { SHOWN_FAULTS = 20, BLOCK_ROWS = 64 };
+
+/* One row after the other, on all threads. Blocks of rows are the items of the loop. */
+struct reading {
+    struct chex_shard *const *shards;
+    const size_t *first; // (shard_count + 1) blocks before each shard
+    size_t shard_count;
+    uint8_t **rows; // (threads)
+    struct chex_progress *progress;
+    atomic_size_t done;
+    pthread_mutex_t lock; /* over the rest */
+    size_t faults, worst_shard, worst_row;
+    enum chex_status status;
+    struct chex_error err; /* of the first fault in order */
+};
+
+static void note(struct reading *r, size_t shard, size_t row, enum chex_status status,
+                 const struct chex_error *err) {
+    pthread_mutex_lock(&r->lock);
+    bool earlier = r->status == CHEX_OK || shard < r->worst_shard ||
+                   (shard == r->worst_shard && row < r->worst_row);
+    if (++r->faults <= SHOWN_FAULTS)
+        chex_warn("%s", err->text);
+    if (earlier) {
+        r->status = status;
+        r->err = *err;
+        r->worst_shard = shard;
+        r->worst_row = row;
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void read_block(void *arg, size_t item, int worker) {
+    struct reading *r = arg;
+    size_t s = 0;
+    while (r->first[s + 1] <= item)
+        s++;
+    const struct chex_shard *shard = r->shards[s];
+    size_t from = (item - r->first[s]) * BLOCK_ROWS, rows = chex_shard_rows(shard);
+    size_t to = from + BLOCK_ROWS < rows ? from + BLOCK_ROWS : rows;
+    chex_shard_will_need(shard, to, rows - to < BLOCK_ROWS ? rows - to : BLOCK_ROWS);
+    for (size_t i = from; i < to; i++) {
+        struct chex_error err = {0};
+        enum chex_status st = chex_shard_read(shard, i, 1, true, r->rows[worker], &err);
+        if (st != CHEX_OK)
+            note(r, s, i, st, &err);
+    }
+    chex_progress_set(r->progress, atomic_fetch_add(&r->done, to - from) + to - from, NULL);
+}
+
+static enum chex_status run_reading(struct reading *r, struct chex_pool *pool, size_t row_bytes,
+                                    size_t rows, bool shown, struct chex_error *err) {
+    int threads = chex_pool_threads(pool);
+    r->rows = chex_mem_zalloc((size_t)threads, sizeof *r->rows);
+    bool whole = r->rows != NULL;
+    for (int i = 0; whole && i < threads; i++)
+        whole = (r->rows[i] = malloc(row_bytes)) != NULL;
+    if (whole) {
+        r->progress = chex_progress_create("verifying", "img", rows, shown);
+        chex_pool_run(pool, r->first[r->shard_count], read_block, r);
+        chex_progress_destroy(r->progress, false);
+    }
+    for (int i = 0; r->rows && i < threads; i++)
+        free(r->rows[i]);
+    free(r->rows);
+    if (!whole)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "verify");
+    if (r->faults > 1)
+        return chex_error_prefix(&r->err, r->status, "%zu rows are damaged; the first", r->faults);
+    return r->status;
+}
+
+/* All shards given have images of one size. */
+static enum chex_status read_shards(struct chex_shard *const *shards, size_t count, int threads,
+                                    bool shown, struct chex_verify_result *result,
+                                    struct chex_error *err) {
+    struct chex_pool *pool = NULL;
+    size_t *first = chex_mem_zalloc(count + 1, sizeof *first), rows = 0;
+    if (!first)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "verify");
+    for (size_t i = 0; i < count; i++) {
+        size_t n = chex_shard_rows(shards[i]);
+        first[i + 1] = first[i] + (n + BLOCK_ROWS - 1) / BLOCK_ROWS;
+        rows += n;
+    }
+    struct reading r = {.shards = shards, .first = first, .shard_count = count};
+    pthread_mutex_init(&r.lock, NULL);
+    size_t row_bytes = (size_t)chex_shard_size(shards[0]) * (size_t)chex_shard_size(shards[0]);
+    enum chex_status st = chex_pool_create(threads, &pool, err);
+    if (st == CHEX_OK) {
+        st = run_reading(&r, pool, row_bytes, rows, shown, err);
+        if (st != CHEX_OK && r.status != CHEX_OK && err)
+            *err = r.err;
+    }
+    chex_pool_destroy(pool);
+    pthread_mutex_destroy(&r.lock);
+    free(first);
+    result->shards += count;
+    result->rows += rows;
+    result->bytes += (uint64_t)rows * row_bytes;
+    result->faults += r.faults;
+    return st;
+}
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Positives, uncertain labels and patients as the manifest counts them. */
+static enum chex_status check_counts(const struct chex_set *set, const struct chex_manifest *m,
+                                     struct chex_error *err) {
+    const struct chex_manifest_split *split = &m->splits[set->split];
+    const char *name = chex_split_names[set->split];
+    size_t classes = (size_t)set->classes, patients = 0;
+    size_t *counts = chex_mem_zalloc(2 * classes, sizeof *counts);
+    const char **ids = chex_mem_zalloc(set->rows, sizeof *ids);
+    enum chex_status st =
+        counts && ids ? CHEX_OK : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "verify");
+    for (size_t row = 0; st == CHEX_OK && row < set->rows; row++) {
+        size_t i;
+        const struct chex_shard *s = chex_set_locate(set, row, &i);
+        const int8_t *labels = chex_shard_labels(s, i);
+        ids[row] = chex_shard_patient_id(s, i);
+        for (size_t c = 0; c < classes; c++) {
+            counts[c] += labels[c] == 1;
+            counts[classes + c] += labels[c] == CHEX_LABEL_UNCERTAIN;
+        }
+    }
+    if (st == CHEX_OK)
+        qsort(ids, set->rows, sizeof *ids, by_text);
+    for (size_t i = 0; st == CHEX_OK && i < set->rows; i++)
+        patients += i == 0 || strcmp(ids[i], ids[i - 1]) != 0;
+    if (st == CHEX_OK && patients != split->patients)
+        st =
+            chex_error_set(err, CHEX_E_DATA, "%s: split %s has %zu patients, the manifest says %zu",
+                           set->dir, name, patients, split->patients);
+    for (size_t c = 0; st == CHEX_OK && c < classes; c++)
+        if (counts[c] != split->positives[c] || counts[classes + c] != split->uncertain[c])
+            st = chex_error_set(err, CHEX_E_DATA,
+                                "%s: split %s has %zu positive and %zu uncertain of %s, the "
+                                "manifest says %zu and %zu",
+                                set->dir, name, counts[c], counts[classes + c], m->classes[c],
+                                split->positives[c], split->uncertain[c]);
+    free(counts);
+    free(ids);
+    return st;
+}
+
+/* A source's ids, and what owns them. */
+struct side {
+    struct chex_set *sets[CHEX_SPLIT_COUNT];
+    struct chex_shard *shard;
+    struct chex_label_table *table;
+    const char **images, **patients;
+    size_t count;
+};
+
+static void side_free(struct side *s) {
+    for (int i = 0; i < CHEX_SPLIT_COUNT; i++)
+        chex_set_close(s->sets[i]);
+    chex_shard_close(s->shard);
+    chex_labels_free(s->table);
+    free(s->images);
+    free(s->patients);
+}
+
+static enum chex_status side_room(struct side *s, size_t more, struct chex_error *err) {
+    const char **images = realloc(s->images, (s->count + more + 1) * sizeof *images);
+    if (images)
+        s->images = images;
+    const char **patients = realloc(s->patients, (s->count + more + 1) * sizeof *patients);
+    if (patients)
+        s->patients = patients;
+    return images && patients ? CHEX_OK : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "audit");
+}
+
+static void side_put(struct side *s, const char *image, const char *patient) {
+    s->images[s->count] = image;
+    s->patients[s->count++] = patient;
+}
+
+static enum chex_status side_shard(struct side *side, const struct chex_shard *s,
+                                   struct chex_error *err) {
+    CHEX_TRY(side_room(side, chex_shard_rows(s), err));
+    for (size_t i = 0; i < chex_shard_rows(s); i++)
+        side_put(side, chex_shard_image_id(s, i), chex_shard_patient_id(s, i));
+    return CHEX_OK;
+}
+
+static enum chex_status side_split(struct side *side, const char *dir, enum chex_split split,
+                                   struct chex_error *err) {
+    CHEX_TRY(chex_set_open(dir, split, 0, SIZE_MAX, &side->sets[split], err));
+    const struct chex_set *set = side->sets[split];
+    for (size_t i = 0; i < set->shard_count; i++)
+        CHEX_TRY(side_shard(side, set->shards[i], err));
+    return CHEX_OK;
+}
+
+static struct chex_audit_side borrow(const struct side *s) {
+    return (struct chex_audit_side){s->images, s->patients, s->count};
+}
+
+/* No patient may be in two splits of a set. */
+static enum chex_status check_leaks(const char *dir, struct side sides[CHEX_SPLIT_COUNT],
+                                    struct chex_error *err) {
+    for (int a = 0; a < CHEX_SPLIT_COUNT; a++)
+        for (int b = a + 1; b < CHEX_SPLIT_COUNT; b++) {
+            struct chex_audit audit;
+            if (!sides[a].count || !sides[b].count)
+                continue;
+            struct chex_audit_side x = borrow(&sides[a]), y = borrow(&sides[b]);
+            CHEX_TRY(chex_split_audit(&x, &y, &audit, err));
+            if (audit.shared_patients)
+                return chex_error_set(err, CHEX_E_DATA,
+                                      "%s: %zu patients are in both %s and %s, the first is %s",
+                                      dir, audit.shared_patients, chex_split_names[a],
+                                      chex_split_names[b], audit.first_patient);
+        }
+    return CHEX_OK;
+}
+
+static enum chex_status verify_set(const char *dir, int threads, bool shown,
+                                   struct chex_verify_result *result, struct chex_error *err) {
+    struct chex_manifest *m = NULL;
+    struct side sides[CHEX_SPLIT_COUNT] = {0};
+    CHEX_TRY(chex_manifest_read(dir, &m, err));
+    enum chex_status st = CHEX_OK;
+    for (int s = 0; s < CHEX_SPLIT_COUNT && st == CHEX_OK; s++) {
+        if (!m->splits[s].shard_count)
+            continue;
+        st = side_split(&sides[s], dir, (enum chex_split)s, err);
+        if (st == CHEX_OK)
+            st = check_counts(sides[s].sets[s], m, err);
+    }
+    if (st == CHEX_OK)
+        st = check_leaks(dir, sides, err);
+    for (int s = 0; s < CHEX_SPLIT_COUNT && st == CHEX_OK; s++)
+        if (sides[s].count)
+            st = read_shards(sides[s].sets[s]->shards, sides[s].sets[s]->shard_count, threads,
+                             shown, result, err);
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
+        side_free(&sides[s]);
+    chex_manifest_free(m);
+    return st;
+}
+
+enum chex_status chex_verify(const char *path, int threads, bool show_progress,
+                             struct chex_verify_result *result_out, struct chex_error *err) {
+    double start = chex_clock_s();
+    *result_out = (struct chex_verify_result){0};
+    enum chex_status st;
+    if (chex_fs_exists(path) && !chex_fs_is_dir(path)) {
+        struct chex_shard *shard = NULL;
+        st = chex_shard_open(path, &shard, err);
+        if (st == CHEX_OK)
+            st = read_shards(&shard, 1, threads, show_progress, result_out, err);
+        chex_shard_close(shard);
+    } else {
+        st = verify_set(path, threads, show_progress, result_out, err);
+    }
+    result_out->seconds = chex_clock_s() - start;
+    return st;
+}
+
+static bool begins_as_hdf5(const char *path) {
+    static const unsigned char magic[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+    unsigned char head[8] = {0};
+    FILE *f = fopen(path, "rb");
+    bool yes = f && fread(head, 1, 8, f) == 8 && memcmp(head, magic, 8) == 0;
+    if (f)
+        fclose(f);
+    return yes;
+}
+
+/* A label file of any format, else a list of names; where both fail the label file's fault is
+ * told. */
+static enum chex_status side_table(struct side *side, const char *path, struct chex_error *err) {
+    struct chex_error ignored = {0};
+    enum chex_status st = chex_labels_load(path, "auto", &side->table, err);
+    if (st == CHEX_E_DATA && chex_labels_load_names(path, &side->table, &ignored) == CHEX_OK)
+        st = CHEX_OK;
+    CHEX_TRY(st);
+    CHEX_TRY(side_room(side, side->table->count, err));
+    for (size_t i = 0; i < side->table->count; i++)
+        side_put(side, side->table->rows[i].image_id, side->table->rows[i].patient_id);
+    return CHEX_OK;
+}
+
+static enum chex_status side_set(struct side *side, const char *dir, struct chex_error *err) {
+    struct chex_manifest *m = NULL;
+    CHEX_TRY(chex_manifest_read(dir, &m, err));
+    enum chex_status st = CHEX_OK;
+    for (int s = 0; s < CHEX_SPLIT_COUNT && st == CHEX_OK; s++)
+        if (m->splits[s].shard_count)
+            st = side_split(side, dir, (enum chex_split)s, err);
+    chex_manifest_free(m);
+    return st;
+}
+
+/* DIR/train where DIR is a set: the split's number, and the set's folder in fresh memory. */
+static int split_folder(const char *path, char **dir_out) {
+    char *copy = strdup(path), *slash = NULL;
+    for (size_t n = copy ? strlen(copy) : 0; n > 1 && copy[n - 1] == '/'; n--)
+        copy[n - 1] = '\0';
+    const char *name = copy && (slash = strrchr(copy, '/')) ? slash + 1 : copy;
+    for (int s = 0; name && s < CHEX_SPLIT_COUNT; s++) {
+        if (strcmp(name, chex_split_names[s]) != 0)
+            continue;
+        *dir_out = slash == copy ? strdup("/")
+                   : slash       ? strndup(copy, (size_t)(slash - copy))
+                                 : strdup(".");
+        free(copy);
+        return *dir_out ? s : -1;
+    }
+    free(copy);
+    return -1;
+}
+
+static enum chex_status side_open(struct side *side, const char *path, struct chex_error *err) {
+    if (!chex_fs_exists(path))
+        return chex_error_set(err, CHEX_E_DATA, "%s: no such file or folder", path);
+    if (!chex_fs_is_dir(path) && !begins_as_hdf5(path))
+        return side_table(side, path, err);
+    if (!chex_fs_is_dir(path)) {
+        CHEX_TRY(chex_shard_open(path, &side->shard, err));
+        return side_shard(side, side->shard, err);
+    }
+    char *own = chex_fs_join(path, CHEX_MANIFEST_NAME), *dir = NULL;
+    bool is_set = own && chex_fs_exists(own);
+    free(own);
+    int split = is_set ? -1 : split_folder(path, &dir);
+    enum chex_status st =
+        split < 0 ? side_set(side, path, err) : side_split(side, dir, (enum chex_split)split, err);
+    free(dir);
+    return st;
+}
+
+enum chex_status chex_audit_paths(const char *a, const char *b, struct chex_audit *audit_out,
+                                  struct chex_error *err) {
+    struct side x = {0}, y = {0};
+    enum chex_status st = side_open(&x, a, err);
+    if (st == CHEX_OK)
+        st = side_open(&y, b, err);
+    if (st == CHEX_OK) {
+        struct chex_audit_side p = borrow(&x), q = borrow(&y);
+        st = chex_split_audit(&p, &q, audit_out, err);
+    }
+    side_free(&x);
+    side_free(&y);
+    return st;
+}

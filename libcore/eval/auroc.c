@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "eval/auroc.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* A key sorts as the score does; the row's number rides along. The label is the lowest bit of
+ * `tag`, so that a stable sort by key alone is enough. */
+struct item {
+    uint32_t key;
+    uint32_t tag; /* row << 1 | positive */
+};
+
+/* Order-preserving: positive floats get the top bit, negative ones are complemented. -0 becomes 0
+ * first, because the two compare equal. */
+static uint32_t key_of(float score) {
+    uint32_t bits;
+    memcpy(&bits, &score, sizeof bits);
+    if (bits == 0x80000000u)
+        bits = 0;
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+static float score_of(uint32_t key) {
+    uint32_t bits = key & 0x80000000u ? key & 0x7fffffffu : ~key;
+    float score;
+    memcpy(&score, &bits, sizeof score);
+    return score;
+}
+
+/* Least significant digit first, 3 digits of 11, 11 and 10 bits; stable. The result is in `a`. */
+static void sort_items(struct item *a, struct item *b, size_t n) {
+    enum { BITS = 11, RADIX = 1 << BITS };
+    size_t at[3][RADIX];
+    memset(at, 0, sizeof at);
+    for (size_t i = 0; i < n; i++)
+        for (int d = 0; d < 3; d++)
+            at[d][a[i].key >> (d * BITS) & (RADIX - 1)]++;
+    struct item *const home = a;
+    for (int d = 0; d < 3; d++) {
+        size_t sum = 0;
+        for (int v = 0; v < RADIX; v++) {
+            size_t here = at[d][v];
+            at[d][v] = sum;
+            sum += here;
+        }
+        for (size_t i = 0; i < n; i++)
+            b[at[d][a[i].key >> (d * BITS) & (RADIX - 1)]++] = a[i];
+        struct item *t = a;
+        a = b;
+        b = t;
+    }
+    if (a != home)
+        memcpy(home, a, n * sizeof *home);
+}
+
+static enum chex_status collect(const float *score, const int8_t *label, size_t rows, size_t stride,
+                                struct item *items, size_t *count_out, struct chex_error *err) {
+    size_t n = 0;
+    for (size_t i = 0; i < rows; i++) {
+        float s = score[i * stride];
+        int y = label[i * stride];
+        if (y < 0)
+            continue;
+        if (y > 1)
+            return chex_error_set(err, CHEX_E_DATA, "row %zu: label %d, expected 0, 1 or below 0",
+                                  i, y);
+        if (isnan(s))
+            return chex_error_set(err, CHEX_E_DATA, "row %zu: the score is not a number", i);
+        items[n++] = (struct item){key_of(s), (uint32_t)i << 1 | (uint32_t)y};
+    }
+    *count_out = n;
+    return CHEX_OK;
+}
+
+/* Writes the rows of one tie group, negatives first. */
+static struct chex_tie fill_tie(const struct item *items, size_t from, size_t to, uint32_t *row) {
+    size_t negatives = 0;
+    for (size_t i = from; i < to; i++)
+        negatives += !(items[i].tag & 1);
+    size_t n = from, p = from + negatives;
+    for (size_t i = from; i < to; i++)
+        row[items[i].tag & 1 ? p++ : n++] = items[i].tag >> 1;
+    return (struct chex_tie){(uint32_t)from, (uint32_t)negatives,
+                             (uint32_t)(to - from - negatives)};
+}
+
+static enum chex_status build(const struct item *items, size_t n, struct chex_ranking *r,
+                              struct chex_error *err) {
+    size_t groups = 0;
+    for (size_t i = 0; i < n; i++)
+        groups += i == 0 || items[i].key != items[i - 1].key;
+    r->row = chex_mem_zalloc(n, sizeof *r->row);
+    r->ties = chex_mem_zalloc(groups, sizeof *r->ties);
+    r->score = chex_mem_zalloc(groups, sizeof *r->score);
+    if (!r->row || !r->ties || !r->score)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory while ranking %zu scores", n);
+    r->count = n;
+    r->tie_count = groups;
+    for (size_t g = 0, from = 0, to; from < n; g++, from = to) {
+        for (to = from + 1; to < n && items[to].key == items[from].key;)
+            to++;
+        r->ties[g] = fill_tie(items, from, to, r->row);
+        r->score[g] = score_of(items[from].key);
+        r->positives += r->ties[g].positives;
+        r->negatives += r->ties[g].negatives;
+    }
+    return CHEX_OK;
+}
+
+enum chex_status chex_ranking_create(const float *score, const int8_t *label, size_t rows,
+                                     size_t stride, struct chex_ranking **ranking_out,
+                                     struct chex_error *err) {
+    if (rows > CHEX_RANKING_MAX_ROWS)
+        return chex_error_set(err, CHEX_E_DATA, "%zu rows to rank, the limit is %d", rows,
+                              (int)CHEX_RANKING_MAX_ROWS);
+    struct item *items = malloc((rows ? rows : 1) * 2 * sizeof *items);
+    struct chex_ranking *r = calloc(1, sizeof *r);
+    enum chex_status st = CHEX_OK;
+    size_t n = 0;
+    if (!items || !r) {
+        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory while ranking %zu scores", rows);
+        goto out;
+    }
+    st = collect(score, label, rows, stride, items, &n, err);
+    if (st != CHEX_OK)
+        goto out;
+    sort_items(items, items + rows, n);
+    st = build(items, n, r, err);
+    if (st == CHEX_OK) {
+        *ranking_out = r;
+        r = NULL;
+    }
+out:
+    free(items);
+    chex_ranking_destroy(r);
+    return st;
+}
+
+void chex_ranking_destroy(struct chex_ranking *r) {
+    if (!r)
+        return;
+    free(r->row);
+    free(r->ties);
+    free(r->score);
+    free(r);
+}
+
+double chex_ranking_auroc(const struct chex_ranking *r) {
+    if (!r->positives || !r->negatives)
+        return NAN;
+    uint64_t below = 0, sum = 0; /* sum: twice the number of pairs in order */
+    for (size_t g = 0; g < r->tie_count; g++) {
+        const struct chex_tie *t = &r->ties[g];
+        sum += t->positives * (2 * below + t->negatives);
+        below += t->negatives;
+    }
+    return (double)sum / (2.0 * (double)r->positives * (double)r->negatives);
+}
+
+double chex_ranking_delong_variance(const struct chex_ranking *r) {
+    if (r->positives < 2 || r->negatives < 2)
+        return NAN;
+    const double P = (double)r->positives, N = (double)r->negatives;
+    const double auroc = chex_ranking_auroc(r);
+    double of_positives = 0, of_negatives = 0, below = 0, above = P;
+    for (size_t g = 0; g < r->tie_count; g++) {
+        const double n = r->ties[g].negatives, p = r->ties[g].positives;
+        above -= p;
+        const double v10 = (below + n / 2) / N - auroc, v01 = (above + p / 2) / P - auroc;
+        of_positives += p * v10 * v10;
+        of_negatives += n * v01 * v01;
+        below += n;
+    }
+    return of_positives / (P - 1) / P + of_negatives / (N - 1) / N;
+}
+
+enum chex_status chex_roc_create(const struct chex_ranking *r, struct chex_roc **roc_out,
+                                 struct chex_error *err) {
+    struct chex_roc *roc = calloc(1, sizeof *roc);
+    if (roc) {
+        roc->fpr = chex_mem_zalloc(r->tie_count + 1, sizeof *roc->fpr);
+        roc->tpr = chex_mem_zalloc(r->tie_count + 1, sizeof *roc->tpr);
+    }
+    if (!roc || !roc->fpr || !roc->tpr) {
+        chex_roc_destroy(roc);
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for a curve of %zu points",
+                              r->tie_count);
+    }
+    const double P = r->positives ? (double)r->positives : 1;
+    const double N = r->negatives ? (double)r->negatives : 1;
+    uint64_t n = 0, p = 0, step_n = 0, step_p = 0;
+    roc->count = 1; /* the origin */
+    for (size_t g = r->tie_count; g-- > 0;) {
+        const struct chex_tie *t = &r->ties[g];
+        /* Same direction as the step before it: the point in between tells nothing. */
+        bool straight = roc->count > 1 && step_n * t->positives == step_p * t->negatives;
+        n += t->negatives;
+        p += t->positives;
+        step_n = straight ? step_n + t->negatives : t->negatives;
+        step_p = straight ? step_p + t->positives : t->positives;
+        size_t at = straight ? roc->count - 1 : roc->count++;
+        roc->fpr[at] = (double)n / N;
+        roc->tpr[at] = (double)p / P;
+    }
+    *roc_out = roc;
+    return CHEX_OK;
+}
+
+void chex_roc_destroy(struct chex_roc *roc) {
+    if (!roc)
+        return;
+    free(roc->fpr);
+    free(roc->tpr);
+    free(roc);
+}

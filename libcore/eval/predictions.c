@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "eval/predictions.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/units.h"
+#include "data/csv.h"
+#include "eval/textfile.h"
+
+/* 2^23 rows of some hundred bytes; a larger file is not one of these tables. */
+static const uint64_t FILE_LIMIT_BYTES = UINT64_C(4) << 30;
+
+enum chex_status chex_predictions_create(size_t rows, int classes, const char *const *class_names,
+                                         struct chex_predictions **p_out, struct chex_error *err) {
+    struct chex_predictions *p = calloc(1, sizeof *p);
+    if (!p)
+        goto nomem;
+    p->rows = rows;
+    p->classes = classes;
+    p->class_names = chex_mem_zalloc((size_t)classes, sizeof *p->class_names);
+    p->image_id = chex_mem_zalloc(rows, sizeof *p->image_id);
+    p->patient_id = chex_mem_zalloc(rows, sizeof *p->patient_id);
+    p->label = chex_mem_zalloc(rows, (size_t)classes * sizeof *p->label);
+    p->score = chex_mem_zalloc(rows, (size_t)classes * sizeof *p->score);
+    if (!p->class_names || !p->image_id || !p->patient_id || !p->label || !p->score)
+        goto nomem;
+    for (int c = 0; c < classes; c++)
+        if (!(p->class_names[c] = strdup(class_names[c])))
+            goto nomem;
+    *p_out = p;
+    return CHEX_OK;
+nomem:
+    chex_predictions_destroy(p);
+    return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for predictions of %zu images",
+                          rows);
+}
+
+static void free_strings(char **strings, size_t n) {
+    for (size_t i = 0; strings && i < n; i++)
+        free(strings[i]);
+    free(strings);
+}
+
+void chex_predictions_destroy(struct chex_predictions *p) {
+    if (!p)
+        return;
+    free_strings(p->class_names, (size_t)p->classes);
+    free_strings(p->image_id, p->rows);
+    free_strings(p->patient_id, p->rows);
+    free(p->label);
+    free(p->score);
+    free(p);
+}
+
+/* A column name in one field, quoted as a whole where the class needs it. */
+static void put_column(FILE *f, const char *prefix, const char *class_name) {
+    char *name = chex_fs_format("%s%s", prefix, class_name);
+    putc(',', f);
+    chex_put_csv(f, name ? name : "");
+    free(name);
+}
+
+static void write_table(FILE *f, const struct chex_predictions *p) {
+    fputs("image_id,patient_id", f);
+    for (int c = 0; c < p->classes; c++)
+        put_column(f, "y_", p->class_names[c]);
+    for (int c = 0; c < p->classes; c++)
+        put_column(f, "p_", p->class_names[c]);
+    putc('\n', f);
+    for (size_t i = 0; i < p->rows; i++) {
+        const size_t at = i * (size_t)p->classes;
+        chex_put_csv(f, p->image_id[i]);
+        putc(',', f);
+        chex_put_csv(f, p->patient_id && p->patient_id[i] ? p->patient_id[i] : "");
+        for (int c = 0; c < p->classes; c++)
+            fprintf(f, ",%d", p->label[at + (size_t)c]);
+        for (int c = 0; c < p->classes; c++)
+            fprintf(f, ",%.9g", (double)p->score[at + (size_t)c]);
+        putc('\n', f);
+    }
+}
+
+enum chex_status chex_predictions_write(const char *path, const struct chex_predictions *p,
+                                        struct chex_error *err) {
+    struct chex_textfile t;
+    CHEX_TRY(chex_textfile_open(path, &t, err));
+    write_table(t.f, p);
+    return chex_textfile_close(&t, CHEX_OK, err);
+}
+
+/* ---- reading ---- */
+
+static const size_t NONE = SIZE_MAX;
+
+struct columns {
+    size_t count; /* of the header */
+    size_t image_id, patient_id;
+    int classes;
+    char **names; /* (classes) copies, in order of the p_ columns */
+    size_t *label, *score;
+};
+
+static void columns_release(struct columns *c) {
+    free_strings(c->names, (size_t)c->classes);
+    free(c->label);
+    free(c->score);
+}
+
+/* Index of the column `prefix name`, NONE where there is none. */
+static enum chex_status find_column(const struct chex_csv *csv, const char *prefix,
+                                    const char *name, size_t *at_out, struct chex_error *err) {
+    const size_t n = strlen(prefix);
+    size_t at = NONE;
+    for (size_t i = 0; i < csv->count; i++) {
+        if (strncmp(csv->fields[i], prefix, n) != 0 || strcmp(csv->fields[i] + n, name) != 0)
+            continue;
+        if (at != NONE)
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s line %zu: column %s stands twice, at %zu and %zu", csv->path,
+                                  csv->line, csv->fields[i], at + 1, i + 1);
+        at = i;
+    }
+    *at_out = at;
+    return CHEX_OK;
+}
+
+static enum chex_status add_class(struct columns *c, const struct chex_csv *csv, size_t column,
+                                  struct chex_error *err) {
+    const char *name = csv->fields[column] + 2;
+    size_t y, p;
+    CHEX_TRY(find_column(csv, "p_", name, &p, err));
+    CHEX_TRY(find_column(csv, "y_", name, &y, err));
+    if (y == NONE)
+        return chex_error_set(err, CHEX_E_DATA, "%s line %zu: column p_%s has no column y_%s",
+                              csv->path, csv->line, name, name);
+    const int k = c->classes;
+    if (!(c->names[k] = strdup(name)))
+        return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", csv->path);
+    c->label[k] = y;
+    c->score[k] = p;
+    c->classes++;
+    return CHEX_OK;
+}
+
+static enum chex_status read_header(struct chex_csv *csv, struct columns *c,
+                                    struct chex_error *err) {
+    bool more;
+    CHEX_TRY(chex_csv_next(csv, &more, err));
+    if (!more)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: empty; expected a header image_id,patient_id,y_...,p_...",
+                              csv->path);
+    c->count = csv->count;
+    c->names = chex_mem_zalloc(csv->count, sizeof *c->names);
+    c->label = chex_mem_zalloc(csv->count, sizeof *c->label);
+    c->score = chex_mem_zalloc(csv->count, sizeof *c->score);
+    if (!c->names || !c->label || !c->score)
+        return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", csv->path);
+    CHEX_TRY(find_column(csv, "", "image_id", &c->image_id, err));
+    CHEX_TRY(find_column(csv, "", "patient_id", &c->patient_id, err));
+    if (c->image_id == NONE)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s line %zu: no column image_id; expected a header "
+                              "image_id,patient_id,y_...,p_...",
+                              csv->path, csv->line);
+    for (size_t i = 0; i < csv->count; i++) {
+        const char *name = csv->fields[i];
+        if (strncmp(name, "p_", 2) == 0) {
+            CHEX_TRY(add_class(c, csv, i, err));
+        } else if (strncmp(name, "y_", 2) == 0) {
+            size_t p;
+            CHEX_TRY(find_column(csv, "p_", name + 2, &p, err));
+            if (p == NONE)
+                return chex_error_set(err, CHEX_E_DATA, "%s line %zu: column %s has no column p_%s",
+                                      csv->path, csv->line, name, name + 2);
+        }
+    }
+    if (c->classes == 0)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s line %zu: no class; expected columns y_<Class> and p_<Class>",
+                              csv->path, csv->line);
+    return CHEX_OK;
+}
+
+/* "1", "0", "-1", "-2"; blank is "not stated"; "1.0" as data frames write it. */
+static bool parse_label(const char *text, int8_t *out) {
+    double v;
+    if (!*text) {
+        *out = -2;
+        return true;
+    }
+    if (!chex_parse_f64(text, &v) || (v != 1 && v != 0 && v != -1 && v != -2))
+        return false;
+    *out = (int8_t)v;
+    return true;
+}
+
+static enum chex_status read_row(const struct chex_csv *csv, const struct columns *c,
+                                 struct chex_predictions *p, size_t row, struct chex_error *err) {
+    if (csv->count != c->count)
+        return chex_error_set(err, CHEX_E_DATA, "%s line %zu: %zu columns, the header has %zu",
+                              csv->path, csv->line, csv->count, c->count);
+    const char *image = csv->fields[c->image_id];
+    if (!*image)
+        return chex_error_set(err, CHEX_E_DATA, "%s line %zu: image_id is empty", csv->path,
+                              csv->line);
+    p->image_id[row] = strdup(image);
+    if (p->patient_id)
+        p->patient_id[row] = strdup(csv->fields[c->patient_id]);
+    if (!p->image_id[row] || (p->patient_id && !p->patient_id[row]))
+        return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", csv->path);
+    for (int k = 0; k < c->classes; k++) {
+        const size_t at = row * (size_t)c->classes + (size_t)k;
+        const char *y = csv->fields[c->label[k]], *s = csv->fields[c->score[k]];
+        double score;
+        if (!parse_label(y, &p->label[at]))
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s line %zu, column y_%s: '%s', expected 1, 0, -1 or -2",
+                                  csv->path, csv->line, c->names[k], y);
+        if (!chex_parse_f64(s, &score) || fabs(score) > FLT_MAX)
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s line %zu, column p_%s: '%s', expected a number", csv->path,
+                                  csv->line, c->names[k], s);
+        p->score[at] = (float)score;
+    }
+    return CHEX_OK;
+}
+
+/* One entry of the set of images seen. */
+struct seen {
+    size_t row; /* + 1; 0: free */
+    size_t line;
+};
+
+static enum chex_status refuse_twice(struct seen *seen, size_t slots, const struct chex_csv *csv,
+                                     const struct chex_predictions *p, size_t row,
+                                     struct chex_error *err) {
+    const char *id = p->image_id[row];
+    size_t at = chex_hash64(id, strlen(id)) & (slots - 1);
+    for (; seen[at].row; at = (at + 1) & (slots - 1))
+        if (strcmp(p->image_id[seen[at].row - 1], id) == 0)
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s line %zu: image %s stands on line %zu too; each image may "
+                                  "count once",
+                                  csv->path, csv->line, id, seen[at].line);
+    seen[at] = (struct seen){row + 1, csv->line};
+    return CHEX_OK;
+}
+
+static enum chex_status read_rows(struct chex_csv *csv, const struct columns *c, size_t capacity,
+                                  struct chex_predictions **p_out, struct chex_error *err) {
+    struct chex_predictions *p = NULL;
+    size_t slots = 16;
+    while (slots < capacity * 2)
+        slots *= 2;
+    struct seen *seen = chex_mem_zalloc(slots, sizeof *seen);
+    enum chex_status st =
+        seen ? chex_predictions_create(capacity, c->classes, (const char *const *)c->names, &p, err)
+             : chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", csv->path);
+    if (st != CHEX_OK)
+        goto out;
+    if (c->patient_id == NONE) {
+        free(p->patient_id);
+        p->patient_id = NULL;
+    }
+    size_t row = 0;
+    for (bool more;; row++) {
+        st = chex_csv_next(csv, &more, err);
+        if (st != CHEX_OK || !more)
+            break;
+        st = read_row(csv, c, p, row, err);
+        if (st == CHEX_OK)
+            st = refuse_twice(seen, slots, csv, p, row, err);
+        if (st != CHEX_OK)
+            break;
+    }
+    if (st == CHEX_OK && row == 0)
+        st = chex_error_set(err, CHEX_E_DATA, "%s: a header and no row", csv->path);
+    if (st != CHEX_OK)
+        goto out;
+    p->rows = row; /* what lies behind is NULL still */
+    *p_out = p;
+    p = NULL;
+out:
+    free(seen);
+    chex_predictions_destroy(p);
+    return st;
+}
+
+enum chex_status chex_predictions_read(const char *path, struct chex_predictions **p_out,
+                                       struct chex_error *err) {
+    char *text = NULL;
+    size_t size;
+    CHEX_TRY(chex_fs_read(path, FILE_LIMIT_BYTES, &text, &size, err));
+    struct chex_csv csv;
+    struct columns columns = {0};
+    chex_csv_init(&csv, path, text, size);
+    size_t lines = 1;
+    for (size_t i = 0; i < size; i++)
+        lines += text[i] == '\n';
+    enum chex_status st = read_header(&csv, &columns, err);
+    if (st == CHEX_OK)
+        st = read_rows(&csv, &columns, lines, p_out, err);
+    columns_release(&columns);
+    chex_csv_release(&csv);
+    free(text);
+    return st;
+}

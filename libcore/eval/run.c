@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "eval/run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/progress.h"
+#include "input/pipeline.h"
+
+const char *const chex_tta_names[] = {"none", "flip", "tencrop", NULL};
+
+enum { MAX_VIEWS = 10, SLOTS = 3 };
+
+struct view {
+    int top, left;
+    bool flip;
+};
+
+/* One rank's part. A row's record for rank 0 is its loss, its scores, its labels and two strings,
+ * one behind the other. */
+struct run {
+    struct chex_engine *engine;
+    const struct chex_set *set;
+    const struct chex_eval_config *config;
+    int source_px, image_px, classes;
+    struct view views[MAX_VIEWS];
+    int view_count;
+    float *crops, *logits;
+    double *sums; /* (batch, classes + 1): probabilities over the views, then the row's loss */
+    char *out;
+    size_t out_bytes, out_capacity;
+};
+
+void chex_eval_rows(size_t rows, int rank, int size, size_t *from_out, size_t *to_out) {
+    *from_out = rows * (size_t)rank / (size_t)size;
+    *to_out = rows * ((size_t)rank + 1) / (size_t)size;
+}
+
+enum chex_status chex_eval_check(const struct chex_set *set, const struct chex_net *net,
+                                 int image_size, enum chex_tta tta, struct chex_error *err) {
+    if (set->classes != net->classes)
+        return chex_error_set(err, CHEX_E_DATA, "%s: %d classes, the network has %d", set->dir,
+                              set->classes, net->classes);
+    if (image_size > set->size)
+        return chex_error_set(
+            err, CHEX_E_DATA,
+            "%s: images are stored at %d px, and the image size is %d: shard again "
+            "with --size %d",
+            set->dir, set->size, image_size, image_size);
+    if (tta == CHEX_TTA_TENCROP && image_size == set->size)
+        return chex_error_set(
+            err, CHEX_E_USAGE,
+            "--tta tencrop: images are stored at %d px, no larger than the crops; "
+            "say --tta flip",
+            set->size);
+    return CHEX_OK;
+}
+
+static void add_view(struct run *r, int top, int left) {
+    r->views[r->view_count++] = (struct view){top, left, false};
+    if (r->config->tta != CHEX_TTA_NONE)
+        r->views[r->view_count++] = (struct view){top, left, true};
+}
+
+static void plan_views(struct run *r) {
+    const int room = r->set->size - r->image_px;
+    r->source_px = r->config->tta == CHEX_TTA_TENCROP ? r->set->size : r->image_px;
+    if (r->config->tta != CHEX_TTA_TENCROP) {
+        add_view(r, 0, 0);
+        return;
+    }
+    add_view(r, room / 2, room / 2);
+    add_view(r, 0, 0);
+    add_view(r, 0, room);
+    add_view(r, room, 0);
+    add_view(r, room, room);
+}
+
+static enum chex_status prepare(struct run *r, struct chex_error *err) {
+    const size_t batch = (size_t)r->engine->config.batch, px = (size_t)r->image_px;
+    r->crops = chex_mem_alloc_aligned(batch * px * px, sizeof *r->crops);
+    r->logits = chex_mem_zalloc(batch * (size_t)r->classes, sizeof *r->logits);
+    r->sums = chex_mem_zalloc(batch * ((size_t)r->classes + 1), sizeof *r->sums);
+    if (!r->crops || !r->logits || !r->sums)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for a batch of %zu images",
+                              batch);
+    return CHEX_OK;
+}
+
+static void run_release(struct run *r) {
+    free(r->crops);
+    free(r->logits);
+    free(r->sums);
+    free(r->out);
+}
+
+/* The pixels of one view of the batch: the batch itself where nothing is cut or mirrored. */
+static const float *view_pixels(struct run *r, const struct chex_batch *b, const struct view *v) {
+    const size_t from = (size_t)r->source_px, px = (size_t)r->image_px;
+    if (!v->flip && from == px)
+        return b->pixels;
+    for (size_t i = 0; i < (size_t)b->n; i++)
+        for (size_t y = 0; y < px; y++) {
+            const float *in = b->pixels + (i * from + y + (size_t)v->top) * from + (size_t)v->left;
+            float *to = r->crops + (i * px + y) * px;
+            if (!v->flip)
+                memcpy(to, in, px * sizeof *to);
+            else
+                for (size_t x = 0; x < px; x++)
+                    to[x] = in[px - 1 - x];
+        }
+    return r->crops;
+}
+
+/* Without overflow for any finite z. */
+static double sigmoid(double z) {
+    double e = exp(-fabs(z));
+    return z < 0 ? e / (1 + e) : 1 / (1 + e);
+}
+static double cross_entropy(double z, int y) {
+    return fmax(z, 0) - (y == 1 ? z : 0) + log1p(exp(-fabs(z)));
+}
+
+static enum chex_status add_logits(struct run *r, const struct chex_ready *ready,
+                                   struct chex_error *err) {
+    const size_t classes = (size_t)r->classes;
+    for (size_t i = 0; i < (size_t)ready->batch.n; i++)
+        for (size_t c = 0; c < classes; c++) {
+            const double z = (double)r->logits[i * classes + c];
+            const int y = ready->batch.labels[i * classes + c];
+            if (!isfinite(z)) {
+                size_t at;
+                const struct chex_shard *s = chex_set_locate(r->set, ready->rows[i], &at);
+                return chex_error_set(
+                    err, CHEX_E_DIVERGED,
+                    "image %s, class %s: the logit is %g, expected a finite number",
+                    chex_shard_image_id(s, at), r->set->class_names[c], z);
+            }
+            double *sum = r->sums + i * (classes + 1);
+            sum[c] += sigmoid(z) / r->view_count;
+            if (y >= 0)
+                sum[classes] += cross_entropy(z, y) / (double)classes / r->view_count;
+        }
+    return CHEX_OK;
+}
+
+static enum chex_status put(struct run *r, const void *data, size_t bytes, struct chex_error *err) {
+    if (r->out_bytes + bytes > r->out_capacity) {
+        size_t capacity = (r->out_bytes + bytes) * 2 + 4096;
+        char *out = realloc(r->out, capacity);
+        if (!out)
+            return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the predictions");
+        r->out = out;
+        r->out_capacity = capacity;
+    }
+    memcpy(r->out + r->out_bytes, data, bytes);
+    r->out_bytes += bytes;
+    return CHEX_OK;
+}
+
+static enum chex_status put_records(struct run *r, const struct chex_ready *ready,
+                                    struct chex_error *err) {
+    const size_t classes = (size_t)r->classes;
+    for (size_t i = 0; i < (size_t)ready->batch.n; i++) {
+        const double *sum = r->sums + i * (classes + 1);
+        size_t at;
+        const struct chex_shard *s = chex_set_locate(r->set, ready->rows[i], &at);
+        const char *image = chex_shard_image_id(s, at), *patient = chex_shard_patient_id(s, at);
+        CHEX_TRY(put(r, &sum[classes], sizeof *sum, err));
+        for (size_t c = 0; c < classes; c++) {
+            float p = (float)sum[c];
+            CHEX_TRY(put(r, &p, sizeof p, err));
+        }
+        CHEX_TRY(put(r, chex_shard_labels(s, at), classes, err));
+        CHEX_TRY(put(r, image, strlen(image) + 1, err));
+        CHEX_TRY(put(r, patient, strlen(patient) + 1, err));
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status run_batch(struct run *r, const struct chex_ready *ready,
+                                  struct chex_error *err) {
+    memset(r->sums, 0, (size_t)ready->batch.n * ((size_t)r->classes + 1) * sizeof *r->sums);
+    for (int v = 0; v < r->view_count; v++) {
+        const struct chex_batch b = {.n = ready->batch.n,
+                                     .pixels = view_pixels(r, &ready->batch, &r->views[v])};
+        CHEX_TRY(chex_engine_infer(r->engine, &b, r->logits, err));
+        CHEX_TRY(add_logits(r, ready, err));
+    }
+    return put_records(r, ready, err);
+}
+
+static enum chex_status run_rows(struct run *r, size_t from, size_t to, bool shown,
+                                 struct chex_error *err) {
+    if (from == to)
+        return CHEX_OK; /* more ranks than rows */
+    plan_views(r);
+    const struct chex_pipeline_config config = {.set = r->set,
+                                                .image_size = r->source_px,
+                                                .batch = r->engine->config.batch,
+                                                .workers = r->config->workers,
+                                                .slots = SLOTS,
+                                                .row_from = from,
+                                                .row_to = to};
+    struct chex_pipeline *pipeline = NULL;
+    struct chex_progress *bar = NULL;
+    size_t done = 0;
+    enum chex_status st = prepare(r, err);
+    if (st == CHEX_OK)
+        st = chex_pipeline_create(&config, &pipeline, err);
+    if (st == CHEX_OK)
+        bar = chex_progress_create("evaluating", "img", to - from, shown);
+    while (st == CHEX_OK && done < to - from) {
+        struct chex_ready ready;
+        st = chex_pipeline_next(pipeline, &ready, err);
+        if (st != CHEX_OK)
+            break;
+        if (ready.batch.n == 0) {
+            st = chex_error_set(err, CHEX_E_FAIL, "the pipeline ended after %zu of %zu rows", done,
+                                to - from);
+            break;
+        }
+        st = run_batch(r, &ready, err);
+        done += (size_t)ready.batch.n;
+        chex_pipeline_release(pipeline, &ready);
+        chex_progress_set(bar, done, NULL);
+    }
+    chex_progress_destroy(bar, st == CHEX_OK);
+    chex_pipeline_destroy(pipeline);
+    return st;
+}
+
+/* Takes the records of all ranks apart, in order of rows; the loss is summed in that order too. */
+static enum chex_status unpack(const struct run *r, const char *all, size_t bytes,
+                               struct chex_predictions **out, double *loss_out,
+                               struct chex_error *err) {
+    const size_t classes = (size_t)r->classes, rows = r->set->rows;
+    const size_t fixed = sizeof(double) + classes * (sizeof(float) + 1);
+    const char *at = all, *end = all + bytes;
+    struct chex_predictions *p = NULL;
+    double loss = 0, one;
+    CHEX_TRY(chex_predictions_create(rows, r->classes, chex_set_class_names(r->set), &p, err));
+    for (size_t i = 0; i < rows; i++) {
+        if ((size_t)(end - at) < fixed + 2)
+            goto bad;
+        memcpy(&one, at, sizeof one);
+        memcpy(p->score + i * classes, at + sizeof one, classes * sizeof(float));
+        memcpy(p->label + i * classes, at + fixed - classes, classes);
+        at += fixed;
+        loss += one;
+        char **const ids[] = {&p->image_id[i], &p->patient_id[i]};
+        for (int k = 0; k < 2; k++) {
+            size_t n = strnlen(at, (size_t)(end - at));
+            if (n == (size_t)(end - at))
+                goto bad;
+            if (!(*ids[k] = strdup(at))) {
+                chex_predictions_destroy(p);
+                return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the predictions");
+            }
+            at += n + 1;
+        }
+    }
+    if (at != end)
+        goto bad;
+    *out = p;
+    *loss_out = loss / (double)rows;
+    return CHEX_OK;
+bad:
+    chex_predictions_destroy(p);
+    return chex_error_set(err, CHEX_E_FAIL,
+                          "the ranks' predictions are %zu bytes that do not hold %zu images", bytes,
+                          rows);
+}
+
+enum chex_status chex_eval_run(struct chex_engine *engine, const struct chex_set *set,
+                               struct chex_coll *coll, const struct chex_eval_config *config,
+                               struct chex_predictions **predictions_out, double *loss_out,
+                               struct chex_error *err) {
+    struct run r = {.engine = engine,
+                    .set = set,
+                    .config = config,
+                    .image_px = engine->config.image_size,
+                    .classes = engine->config.net->classes};
+    struct chex_predictions *predictions = NULL;
+    void *all = NULL;
+    size_t from, to, bytes = 0;
+    double loss = NAN;
+    chex_eval_rows(set->rows, coll->rank, coll->size, &from, &to);
+    enum chex_status st = chex_eval_check(set, engine->config.net, r.image_px, config->tta, err);
+    if (st == CHEX_OK)
+        st = run_rows(&r, from, to, config->progress && coll->rank == 0, err);
+    st = chex_coll_agree(coll, st, err);
+    if (st == CHEX_OK)
+        st = chex_coll_gather_var(coll, r.out, r.out_bytes, &all, NULL, &bytes, err);
+    if (st == CHEX_OK && coll->rank == 0)
+        st = unpack(&r, all, bytes, &predictions, &loss, err);
+    /* Rank 0 alone unpacks, and the others must not go on without it. */
+    st = chex_coll_agree(coll, st, err);
+    if (st == CHEX_OK)
+        st = chex_coll_broadcast(coll, &loss, sizeof loss, 0, err);
+    free(all);
+    run_release(&r);
+    if (st != CHEX_OK) {
+        chex_predictions_destroy(predictions);
+        return st;
+    }
+    *predictions_out = predictions;
+    *loss_out = loss;
+    return CHEX_OK;
+}

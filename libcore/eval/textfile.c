@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "eval/textfile.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+
+enum chex_status chex_textfile_open(const char *path, struct chex_textfile *t,
+                                    struct chex_error *err) {
+    *t = (struct chex_textfile){.path = strdup(path), .temp = chex_fs_temp_name(path)};
+    if (t->path && t->temp) {
+        t->f = fopen(t->temp, "we");
+        if (t->f)
+            return CHEX_OK;
+    } else {
+        errno = ENOMEM;
+    }
+    enum chex_status st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot create %s", path);
+    free(t->path);
+    free(t->temp);
+    *t = (struct chex_textfile){0};
+    return st;
+}
+
+enum chex_status chex_textfile_close(struct chex_textfile *t, enum chex_status st,
+                                     struct chex_error *err) {
+    if (!t->f)
+        return st;
+    bool bad = fflush(t->f) != 0 || ferror(t->f);
+    int saved = errno;
+    if (fclose(t->f) != 0 && !bad) {
+        bad = true;
+        saved = errno;
+    }
+    if (st == CHEX_OK && bad)
+        st = chex_error_errno(err, CHEX_E_ENV, saved, "cannot write %s", t->path);
+    if (st == CHEX_OK)
+        st = chex_fs_commit(t->temp, t->path, err);
+    else
+        unlink(t->temp);
+    free(t->path);
+    free(t->temp);
+    *t = (struct chex_textfile){0};
+    return st;
+}
+
+void chex_put_csv(FILE *to, const char *field) {
+    if (!field[strcspn(field, ",\"\r\n")]) {
+        fputs(field, to);
+        return;
+    }
+    putc('"', to);
+    for (; *field; field++) {
+        if (*field == '"')
+            putc('"', to);
+        putc(*field, to);
+    }
+    putc('"', to);
+}
+
+void chex_put_xml(FILE *to, const char *text) {
+    for (; *text; text++) {
+        switch (*text) {
+        case '&': fputs("&amp;", to); break;
+        case '<': fputs("&lt;", to); break;
+        case '>': fputs("&gt;", to); break;
+        case '"': fputs("&quot;", to); break;
+        case '\'': fputs("&#39;", to); break;
+        default:
+            if ((unsigned char)*text >= 0x20)
+                putc(*text, to);
+        }
+    }
+}

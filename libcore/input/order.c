@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fisher-Yates keyed by (seed, epoch, run): the run is a logical rank, or 0 for the one permutation
+ * of the global order. No state is carried from epoch to epoch, so any epoch can be entered at
+ * once.
+ */
+#include "input/order.h"
+
+#include <stdbool.h>
+
+#include "base/rng.h"
+
+const char *const chex_order_names[] = {"local", "global", NULL};
+
+enum { WORDS = 4 }; /* random numbers of one Philox block */
+
+static uint64_t stream_item(uint64_t epoch, uint32_t run) { return epoch << 32 | run; }
+
+static size_t owned_from(const struct chex_order_config *c, int v) {
+    return (size_t)v * c->rows / (size_t)c->logical_ranks;
+}
+
+static size_t block_rows(const struct chex_order_config *c) {
+    return c->shuffle_block > 1 ? c->shuffle_block : 1;
+}
+
+enum chex_status chex_order_check(const struct chex_order_config *c, struct chex_error *err) {
+    if (c->rows >= UINT32_MAX)
+        return chex_error_set(err, CHEX_E_USAGE, "%zu rows: an order has fewer than 2^32", c->rows);
+    if (c->logical_ranks < 1 || c->batch < 1)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "%d logical ranks with a batch of %zu: expected 1 or more of both",
+                              c->logical_ranks, c->batch);
+    if (chex_order_steps(c) == 0)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "%zu rows over %d logical ranks are %zu each, less than one batch of "
+                              "%zu: take fewer logical ranks or a smaller batch",
+                              c->rows, c->logical_ranks, c->rows / (size_t)c->logical_ranks,
+                              c->batch);
+    return CHEX_OK;
+}
+
+size_t chex_order_steps(const struct chex_order_config *c) {
+    return c->rows / (size_t)c->logical_ranks / c->batch;
+}
+
+void chex_order_range(const struct chex_order_config *c, int from, int to, size_t *first_out,
+                      size_t *end_out) {
+    bool local = c->kind == CHEX_ORDER_LOCAL;
+    *first_out = local ? owned_from(c, from) : 0;
+    *end_out = local ? owned_from(c, to) : c->rows;
+}
+
+size_t chex_order_width(const struct chex_order_config *c) {
+    return c->kind == CHEX_ORDER_LOCAL ? c->rows / (size_t)c->logical_ranks : c->rows;
+}
+
+static void permute(uint64_t seed, uint64_t item, size_t *values, size_t n) {
+    struct chex_rng4 r = {{0}};
+    for (size_t k = 0; k + 1 < n; k++) {
+        if (k % WORDS == 0)
+            r = chex_rng(seed, CHEX_RNG_ORDER, item, (uint32_t)(k / WORDS));
+        size_t last = n - 1 - k, other = chex_rng_below(r.v[k % WORDS], (uint32_t)(last + 1));
+        size_t kept = values[last];
+        values[last] = values[other];
+        values[other] = kept;
+    }
+}
+
+/* Where the blocks of this epoch begin: the first one is cut short by a random amount, so that rows
+ * which share a block in one epoch are parted in another. */
+static size_t first_block(const struct chex_order_config *c, uint64_t item, size_t n) {
+    size_t block = block_rows(c);
+    if (block == 1)
+        return 1;
+    uint32_t word = chex_rng(c->seed, CHEX_RNG_ORDER, item, UINT32_MAX).v[0];
+    size_t least = block < n ? block : n;
+    return 1 + chex_rng_below(word, (uint32_t)least);
+}
+
+void chex_order_epoch(const struct chex_order_config *c, int v, uint64_t epoch, size_t *rows_out,
+                      size_t *scratch) {
+    bool local = c->kind == CHEX_ORDER_LOCAL;
+    size_t base = local ? owned_from(c, v) : 0;
+    size_t n = local ? owned_from(c, v + 1) - base : c->rows;
+    size_t want = chex_order_steps(c) * c->batch;
+    size_t skip = local ? 0 : (size_t)v * (c->rows / (size_t)c->logical_ranks);
+    uint64_t item = stream_item(epoch, local ? (uint32_t)v + 1 : 0);
+    size_t block = block_rows(c), first = first_block(c, item, n);
+    size_t blocks = 1 + (n - first) / block + ((n - first) % block != 0);
+    for (size_t i = 0; i < blocks; i++)
+        scratch[i] = i;
+    permute(c->seed, item, scratch, blocks);
+    size_t at = 0; /* position in the whole sequence */
+    for (size_t i = 0; i < blocks && at < skip + want; i++) {
+        size_t from = scratch[i] ? first + (scratch[i] - 1) * block : 0;
+        size_t to = scratch[i] ? from + block : first;
+        for (size_t row = from; row < to && row < n && at < skip + want; row++, at++)
+            if (at >= skip)
+                rows_out[at - skip] = base + row;
+    }
+}

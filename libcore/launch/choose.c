@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launch/choose.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "engine/engine.h"
+
+static const struct chex_engine_impl *find(const char *spec) {
+    size_t n = strcspn(spec, ":");
+    for (size_t i = 0; chex_engines[i]; i++)
+        if (strlen(chex_engines[i]->name) == n && memcmp(chex_engines[i]->name, spec, n) == 0)
+            return chex_engines[i];
+    return NULL;
+}
+
+/* "SLURM_GPUS_ON_NODE, CUDA_VISIBLE_DEVICES 0,1" */
+static void describe(const struct chex_gpu_view *view, char *buf, size_t size) {
+    static const char cuda[] = "CUDA_VISIBLE_DEVICES";
+    const bool named = strcmp(view->source, cuda) == 0;
+    snprintf(buf, size, "%s%s%s%s%s", view->source, view->visible[0] && !named ? ", " : "",
+             view->visible[0] && !named ? cuda : "", view->visible[0] ? " " : "", view->visible);
+}
+
+/* The remedy is the same whatever the cause: only the user knows whether the CPU is meant. */
+static enum chex_status refuse(const struct chex_gpu_view *view, const char *cause,
+                               struct chex_error *err) {
+    char where[160];
+    describe(view, where, sizeof where);
+    return chex_error_set(err, CHEX_E_ENV,
+                          "a GPU was allotted (%s) but cannot be used: %s; say --engine cpu if the "
+                          "CPU is meant, or ask Slurm for no GPU",
+                          where, cause);
+}
+
+enum chex_status chex_choose_engine(const char *asked, const struct chex_gpu_view *view,
+                                    const char **spec_out, struct chex_error *err) {
+    char text[256] = "";
+    const bool automatic = strcmp(asked, "auto") == 0;
+    const bool wants_cuda = strncmp(asked, "cuda", 4) == 0 && (asked[4] == ':' || !asked[4]);
+    if (automatic && !view->allotted) {
+        chex_info("engine cpu: no GPU was allotted or asked for");
+        *spec_out = "cpu";
+        return CHEX_OK;
+    }
+    const struct chex_engine_impl *impl = find(automatic ? "cuda" : asked);
+    if (!impl && automatic)
+        return refuse(view, "this build has no CUDA engine", err);
+    if (!impl && wants_cuda)
+        return chex_error_set(
+            err, CHEX_E_ENV, "--engine %s: this build has no CUDA engine; say --engine cpu", asked);
+    if (!impl)
+        return chex_error_set(
+            err, CHEX_E_USAGE,
+            "--engine '%s': expected auto, cpu, ref or cuda, with a variant as in "
+            "cpu:avx2",
+            asked);
+    if (automatic) {
+        struct chex_error why = {0};
+        if (impl->probe(text, sizeof text, &why) != CHEX_OK)
+            return refuse(view, why.text[0] ? why.text : text, err);
+        chex_info("engine cuda: %s", text);
+    }
+    if (!automatic && !wants_cuda && view->allotted) {
+        describe(view, text, sizeof text);
+        chex_info("engine %s by request, though a GPU was allotted (%s)", asked, text);
+    }
+    *spec_out = automatic ? "cuda" : asked;
+    return CHEX_OK;
+}

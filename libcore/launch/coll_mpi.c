@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collectives by MPI: the module chexnet-mpi.so.
+ *
+ * Everything is started without blocking and then asked for. A blocking MPI call spins, and the
+ * core that it burns is one that the forward pass could use; so after a short while the waiting
+ * thread sleeps between its questions. Long messages go in pieces, for MPI counts in int.
+ */
+#include <limits.h>
+#include <mpi.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/module.h"
+#include "launch/coll.h"
+
+CHEX_MODULE_VERSION_SYMBOL
+
+enum {
+    PIECE_BYTES = 64 << 20, /* a multiple of every element size */
+    SPIN_COUNT = 200,       /* questions before the first sleep */
+    SLEEP_FIRST_NS = 10000,
+    SLEEP_LAST_NS = 200000,
+};
+
+struct mpi_self {
+    MPI_Comm comm;
+    int rank, size;
+    bool broken; /* a call failed: MPI_Finalize would wait for ranks that are gone */
+};
+
+static enum chex_status failed(struct mpi_self *self, const char *call, int rc,
+                               struct chex_error *err) {
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int n = 0;
+    MPI_Error_string(rc, text, &n);
+    if (self)
+        self->broken = true;
+    return chex_error_set(err, CHEX_E_LOST, "%s: %s", call, text);
+}
+
+/* Until the request is through. */
+static enum chex_status finish(struct mpi_self *self, MPI_Request *request, const char *call,
+                               struct chex_error *err) {
+    long sleep_ns = SLEEP_FIRST_NS;
+    for (int tries = 0;; tries++) {
+        int through = 0, rc = MPI_Test(request, &through, MPI_STATUS_IGNORE);
+        if (rc != MPI_SUCCESS)
+            return failed(self, call, rc, err);
+        if (through)
+            return CHEX_OK;
+        if (tries < SPIN_COUNT) {
+            sched_yield();
+            continue;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
+        sleep_ns = sleep_ns * 2 < SLEEP_LAST_NS ? sleep_ns * 2 : SLEEP_LAST_NS;
+    }
+}
+
+/* Starts `call`, which fills `request`, and waits for it. */
+#define CHEX_MPI(self, request, call, err)                                                         \
+    do {                                                                                           \
+        int mpi_rc_ = (call);                                                                      \
+        if (mpi_rc_ != MPI_SUCCESS)                                                                \
+            return failed((self), #call, mpi_rc_, (err));                                          \
+        CHEX_TRY(finish((self), &(request), #call, (err)));                                        \
+    } while (0)
+
+static int piece(size_t left) { return left < PIECE_BYTES ? (int)left : (int)PIECE_BYTES; }
+
+static enum chex_status barrier(void *arg, struct chex_error *err) {
+    struct mpi_self *self = arg;
+    MPI_Request request;
+    CHEX_MPI(self, request, MPI_Ibarrier(self->comm, &request), err);
+    return CHEX_OK;
+}
+
+static enum chex_status broadcast(void *arg, void *data, size_t bytes, int root,
+                                  struct chex_error *err) {
+    struct mpi_self *self = arg;
+    char *at = data;
+    for (size_t left = bytes; left > 0;) {
+        const int n = piece(left);
+        MPI_Request request;
+        CHEX_MPI(self, request, MPI_Ibcast(at, n, MPI_BYTE, root, self->comm, &request), err);
+        at += n;
+        left -= (size_t)n;
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status allgather(void *arg, const void *mine, size_t bytes, void *all_out,
+                                  struct chex_error *err) {
+    struct mpi_self *self = arg;
+    char *all = all_out;
+    if (bytes <= PIECE_BYTES) {
+        const int n = (int)bytes;
+        MPI_Request request;
+        CHEX_MPI(self, request,
+                 MPI_Iallgather(mine, n, MPI_BYTE, all, n, MPI_BYTE, self->comm, &request), err);
+        return CHEX_OK;
+    }
+    memcpy(all + (size_t)self->rank * bytes, mine, bytes);
+    for (int r = 0; r < self->size; r++)
+        CHEX_TRY(broadcast(self, all + (size_t)r * bytes, bytes, r, err));
+    return CHEX_OK;
+}
+
+static enum chex_status sum(struct mpi_self *self, char *data, size_t count, size_t element,
+                            MPI_Datatype type, struct chex_error *err) {
+    for (size_t left = count; left > 0;) {
+        const int n = (int)(left < PIECE_BYTES / element ? left : PIECE_BYTES / element);
+        MPI_Request request;
+        CHEX_MPI(self, request,
+                 MPI_Iallreduce(MPI_IN_PLACE, data, n, type, MPI_SUM, self->comm, &request), err);
+        data += (size_t)n * element;
+        left -= (size_t)n;
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status sum_f32(void *self, float *data, size_t count, struct chex_error *err) {
+    return sum(self, (char *)data, count, sizeof *data, MPI_FLOAT, err);
+}
+
+static enum chex_status sum_f64(void *self, double *data, size_t count, struct chex_error *err) {
+    return sum(self, (char *)data, count, sizeof *data, MPI_DOUBLE, err);
+}
+
+static enum chex_status send(void *arg, const void *data, size_t bytes, int to, int tag,
+                             struct chex_error *err) {
+    struct mpi_self *self = arg;
+    const char *at = data;
+    for (size_t left = bytes; left > 0;) {
+        const int n = piece(left);
+        MPI_Request request;
+        CHEX_MPI(self, request, MPI_Isend(at, n, MPI_BYTE, to, tag, self->comm, &request), err);
+        at += n;
+        left -= (size_t)n;
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status receive(void *arg, void *data, size_t bytes, int from, int tag,
+                                struct chex_error *err) {
+    struct mpi_self *self = arg;
+    char *at = data;
+    for (size_t left = bytes; left > 0;) {
+        const int n = piece(left);
+        MPI_Request request;
+        CHEX_MPI(self, request, MPI_Irecv(at, n, MPI_BYTE, from, tag, self->comm, &request), err);
+        at += n;
+        left -= (size_t)n;
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status start(struct chex_error *err) {
+    int have = 0, ended = 0, provided = MPI_THREAD_SINGLE;
+    MPI_Initialized(&have);
+    MPI_Finalized(&ended);
+    if (ended)
+        return chex_error_set(err, CHEX_E_FAIL, "MPI was ended in this process and cannot restart");
+    int rc = have ? MPI_Query_thread(&provided)
+                  : MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided);
+    if (rc != MPI_SUCCESS)
+        return chex_error_set(err, CHEX_E_ENV, "MPI_Init_thread failed with %d", rc);
+    if (provided < MPI_THREAD_SERIALIZED)
+        return chex_error_set(err, CHEX_E_ENV,
+                              "this MPI allows calls from its first thread only (level %d): build "
+                              "it with threads",
+                              provided);
+    return CHEX_OK;
+}
+
+static enum chex_status agree_with_launch(const struct chex_launch *launch,
+                                          struct chex_error *err) {
+    int rank = -1, size = -1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (rank == launch->rank && size == launch->size)
+        return CHEX_OK;
+    return chex_error_set(err, CHEX_E_ENV,
+                          "MPI says rank %d of %d where %s says rank %d of %d: is this MPI built "
+                          "with PMIx?",
+                          rank, size, launch->method, launch->rank, launch->size);
+}
+
+static enum chex_status init(const struct chex_launch *launch, void **self_out,
+                             struct chex_error *err) {
+    CHEX_TRY(start(err));
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    CHEX_TRY(agree_with_launch(launch, err));
+    struct mpi_self *self = calloc(1, sizeof *self);
+    if (!self)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    self->rank = launch->rank;
+    self->size = launch->size;
+    int rc = MPI_Comm_dup(MPI_COMM_WORLD, &self->comm);
+    if (rc != MPI_SUCCESS) {
+        free(self);
+        return failed(NULL, "MPI_Comm_dup", rc, err);
+    }
+    MPI_Comm_set_errhandler(self->comm, MPI_ERRORS_RETURN);
+    *self_out = self;
+    return CHEX_OK;
+}
+
+static void destroy(void *arg) {
+    struct mpi_self *self = arg;
+    if (!self->broken) {
+        MPI_Comm_free(&self->comm);
+        MPI_Finalize();
+    }
+    free(self);
+}
+
+__attribute__((visibility("default"))) extern const struct chex_coll_impl chexnet_coll_mpi;
+const struct chex_coll_impl chexnet_coll_mpi = {
+    .name = "mpi",
+    .init = init,
+    .destroy = destroy,
+    .barrier = barrier,
+    .broadcast = broadcast,
+    .allgather = allgather,
+    .sum_f32 = sum_f32,
+    .sum_f64 = sum_f64,
+    .send = send,
+    .receive = receive,
+};

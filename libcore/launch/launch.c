@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launch/launch.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/units.h"
+#include "launch/methods.h"
+
+/* The first that is present is taken. */
+static const struct chex_launch_method *const methods[] = {
+    &chex_launch_pmix,
+    &chex_launch_slurm,
+    &chex_launch_single,
+};
+
+int chex_launch_env_int(const char *name, int otherwise) {
+    const char *text = getenv(name);
+    int64_t value;
+    if (!text || !chex_parse_i64(text, &value) || value < 0 || value > INT_MAX)
+        return otherwise;
+    return (int)value;
+}
+
+void chex_launch_fill_names(struct chex_launch *launch) {
+    const char *node = getenv("SLURMD_NODENAME"), *job = getenv("SLURM_JOB_ID");
+    if (node && *node)
+        snprintf(launch->host, sizeof launch->host, "%s", node);
+    else if (gethostname(launch->host, sizeof launch->host) != 0)
+        snprintf(launch->host, sizeof launch->host, "unknown");
+    launch->host[sizeof launch->host - 1] = '\0';
+    snprintf(launch->job_id, sizeof launch->job_id, "%s", job ? job : "");
+}
+
+enum chex_status chex_launch_init(struct chex_launch *launch, struct chex_error *err) {
+    size_t i = 0;
+    while (i + 1 < sizeof methods / sizeof methods[0] && !methods[i]->present())
+        i++;
+    struct chex_launch made = {.method = methods[i]->name, .impl = methods[i]};
+    CHEX_TRY(methods[i]->init(&made, err));
+    *launch = made;
+    return CHEX_OK;
+}
+
+enum chex_status chex_launch_exchange(struct chex_launch *launch, const char *key, const void *mine,
+                                      size_t bytes, void *all_out, uint64_t timeout_ms,
+                                      struct chex_error *err) {
+    if (launch->size == 1) {
+        if (bytes)
+            memcpy(all_out, mine, bytes);
+        return CHEX_OK;
+    }
+    if (!launch->impl->exchange)
+        return chex_error_set(err, CHEX_E_ENV, "launch method %s cannot exchange data, key %s",
+                              launch->method, key);
+    return launch->impl->exchange(launch, key, mine, bytes, all_out, timeout_ms, err);
+}
+
+void chex_launch_finish(struct chex_launch *launch) {
+    if (launch->impl && launch->impl->finish)
+        launch->impl->finish(launch);
+    launch->impl = NULL;
+}
+
+void chex_launch_abort(struct chex_launch *launch, int status) {
+    if (launch->size > 1 && launch->impl && launch->impl->abort)
+        launch->impl->abort(launch, status);
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The thread that carries out a plan (launch/reduce_plan.h) bucket by bucket. Buckets are cut at
+ * multiples of their size and taken from the end of the vector to its start, as backward makes them
+ * final. Per bucket, after the last leaf, come the messages of the tree; the broadcast of a bucket
+ * waits until the next bucket's messages are through, so that a process has something to send while
+ * the root still adds. This order is the same on all processes, whatever the timing.
+ */
+#include "launch/reduce.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "launch/reduce_plan.h"
+
+enum {
+    BUCKET_BYTES = 4 << 20,
+    LINE = CHEX_MEM_ALIGN / sizeof(float), /* buckets begin on cache lines */
+    TAGS = 16384,                          /* below the 32767 that MPI promises */
+};
+
+struct chex_reduce {
+    struct chex_reduce_config config;
+    struct chex_reduce_plan plan;
+    int from; /* first logical rank of this process */
+    size_t bucket, buckets;
+    float **vector;
+    float *received; /* one bucket */
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* anything below */
+    pthread_t thread;
+    bool started, stop, done; /* done: the step's sum is complete */
+    size_t *low;              /* per leaf: elements from here on are final */
+    int filling;              /* the leaf that the pass fills, -1 before the first */
+    int added;                /* leaves that the thread is through with */
+    struct chex_error error;  /* the first one: nothing goes on after it */
+};
+
+static void add(float *restrict to, const float *restrict from, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        to[i] += from[i];
+}
+
+/* Bucket k, counted from the end of the vector. */
+static size_t bucket_from(const struct chex_reduce *r, size_t k) {
+    return (r->buckets - 1 - k) * r->bucket;
+}
+
+static size_t bucket_count(const struct chex_reduce *r, size_t k) {
+    size_t from = bucket_from(r, k), left = r->config.count - from;
+    return left < r->bucket ? left : r->bucket;
+}
+
+static enum chex_status carry_out(struct chex_reduce *r, const struct chex_reduce_op *op, size_t k,
+                                  struct chex_error *err) {
+    struct chex_coll *c = r->config.coll;
+    const size_t n = bucket_count(r, k), bytes = n * sizeof(float);
+    const int tag = (int)(k % TAGS);
+    float *mine = r->vector[op->vector] + bucket_from(r, k);
+    switch (op->action) {
+    case CHEX_REDUCE_ADD: add(mine, r->vector[op->other] + bucket_from(r, k), n); break;
+    case CHEX_REDUCE_SEND: return c->impl->send(c->self, mine, bytes, op->other, tag, err);
+    case CHEX_REDUCE_RECEIVE:
+        CHEX_TRY(c->impl->receive(c->self, r->received, bytes, op->other, tag, err));
+        add(mine, r->received, n);
+        break;
+    }
+    return CHEX_OK;
+}
+
+/* The sum of bucket k, which lies in vector 0 of process 0 (fixed) or in parts in everyone's vector
+ * 0, to everyone's vector 0. */
+static enum chex_status distribute(struct chex_reduce *r, size_t k, struct chex_error *err) {
+    struct chex_coll *c = r->config.coll;
+    float *data = r->vector[0] + bucket_from(r, k);
+    if (r->config.fixed)
+        return c->impl->broadcast(c->self, data, bucket_count(r, k) * sizeof(float), 0, err);
+    return c->impl->sum_f32(c->self, data, bucket_count(r, k), err);
+}
+
+/* Bucket k of the last leaf has been added up here: now with the other processes. */
+static enum chex_status across(struct chex_reduce *r, size_t k, struct chex_error *err) {
+    if (r->config.coll->size == 1)
+        return CHEX_OK;
+    if (!r->config.fixed)
+        return distribute(r, k, err);
+    for (int i = 0; i < r->plan.cross_count; i++)
+        CHEX_TRY(carry_out(r, &r->plan.cross[i], k, err));
+    if (k > 0)
+        CHEX_TRY(distribute(r, k - 1, err));
+    return k + 1 == r->buckets ? distribute(r, k, err) : CHEX_OK;
+}
+
+/* False where the object is being destroyed. */
+static bool wait_final(struct chex_reduce *r, int leaf, size_t from) {
+    pthread_mutex_lock(&r->lock);
+    while (r->low[leaf] > from && !r->stop)
+        pthread_cond_wait(&r->changed, &r->lock);
+    bool go = !r->stop;
+    pthread_mutex_unlock(&r->lock);
+    return go;
+}
+
+static void set_error(struct chex_reduce *r, const struct chex_error *error) {
+    pthread_mutex_lock(&r->lock);
+    if (r->error.status == CHEX_OK)
+        r->error = *error;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* One leaf, all buckets. False ends the thread. */
+static bool add_leaf(struct chex_reduce *r, int leaf) {
+    const struct chex_reduce_plan *plan = &r->plan;
+    struct chex_error err = {0};
+    for (size_t k = 0; k < r->buckets; k++) {
+        if (!wait_final(r, leaf, bucket_from(r, k)))
+            return false;
+        enum chex_status st = CHEX_OK;
+        for (int i = leaf ? plan->local_end[leaf - 1] : 0; i < plan->local_end[leaf]; i++)
+            st = carry_out(r, &plan->local[i], k, &err);
+        if (leaf + 1 == plan->leaves)
+            st = across(r, k, &err);
+        if (st != CHEX_OK) {
+            set_error(r, &err);
+            return false;
+        }
+    }
+    pthread_mutex_lock(&r->lock);
+    r->added = leaf + 1;
+    r->done = leaf + 1 == plan->leaves;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+    return true;
+}
+
+static void *run(void *arg) {
+    struct chex_reduce *r = arg;
+    for (;;) {
+        for (int leaf = 0; leaf < r->plan.leaves; leaf++)
+            if (!add_leaf(r, leaf))
+                return NULL;
+        pthread_mutex_lock(&r->lock);
+        while (r->done && !r->stop)
+            pthread_cond_wait(&r->changed, &r->lock);
+        pthread_mutex_unlock(&r->lock);
+    }
+}
+
+/* Before the first pass of a step. */
+static void reset(struct chex_reduce *r) {
+    for (int i = 0; i < r->plan.leaves; i++)
+        r->low[i] = r->config.count;
+    r->filling = -1;
+    r->added = 0;
+    r->done = false;
+}
+
+static enum chex_status allocate(struct chex_reduce *r, struct chex_error *err) {
+    const struct chex_reduce_plan *plan = &r->plan;
+    bool whole = true;
+    r->vector = chex_mem_zalloc((size_t)plan->vectors, sizeof *r->vector);
+    r->low = chex_mem_zalloc((size_t)plan->leaves, sizeof *r->low);
+    r->received = chex_mem_alloc_aligned(r->bucket, sizeof(float));
+    whole = r->vector && r->low && r->received;
+    for (int i = 0; whole && i < plan->vectors; i++) {
+        r->vector[i] = chex_mem_alloc_aligned(r->config.count, sizeof(float));
+        whole = r->vector[i] != NULL;
+    }
+    if (!whole)
+        return chex_error_set(err, CHEX_E_RESOURCE,
+                              "out of memory for %d gradient vectors of %zu elements",
+                              plan->vectors, r->config.count);
+    return CHEX_OK;
+}
+
+static enum chex_status set_up(struct chex_reduce *r, struct chex_error *err) {
+    const struct chex_reduce_config *config = &r->config;
+    const int V = config->logical_ranks, size = config->coll->size;
+    int to;
+    size_t bytes = config->bucket_bytes ? config->bucket_bytes : BUCKET_BYTES;
+    r->bucket = (bytes / sizeof(float) + LINE - 1) / LINE * LINE;
+    if (r->bucket == 0)
+        r->bucket = LINE;
+    if (r->bucket > config->count)
+        r->bucket = config->count;
+    r->buckets = (config->count + r->bucket - 1) / r->bucket;
+    chex_reduce_run(V, size, config->coll->rank, &r->from, &to);
+    if (config->fixed)
+        CHEX_TRY(chex_reduce_plan_init(&r->plan, V, r->from, to, size, err));
+    else
+        CHEX_TRY(chex_reduce_plan_init(&r->plan, to - r->from, 0, to - r->from, 1, err));
+    CHEX_TRY(allocate(r, err));
+    reset(r);
+    if (pthread_create(&r->thread, NULL, run, r) != 0)
+        return chex_error_set(err, CHEX_E_RESOURCE, "the reduce thread cannot be started");
+    r->started = true;
+    return CHEX_OK;
+}
+
+enum chex_status chex_reduce_create(const struct chex_reduce_config *config,
+                                    struct chex_reduce **reduce_out, struct chex_error *err) {
+    if (config->logical_ranks < config->coll->size)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "%d logical ranks are too few for %d ranks: each plays at least one",
+                              config->logical_ranks, config->coll->size);
+    if (config->count == 0)
+        return chex_error_set(err, CHEX_E_FAIL, "a reduction of no elements");
+    struct chex_reduce *r = chex_mem_zalloc(1, sizeof *r);
+    if (!r)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    r->config = *config;
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->changed, NULL);
+    enum chex_status st = set_up(r, err);
+    if (st != CHEX_OK)
+        chex_reduce_destroy(r);
+    else
+        *reduce_out = r;
+    return st;
+}
+
+void chex_reduce_destroy(struct chex_reduce *r) {
+    if (!r)
+        return;
+    if (r->started) {
+        pthread_mutex_lock(&r->lock);
+        r->stop = true;
+        pthread_cond_broadcast(&r->changed);
+        pthread_mutex_unlock(&r->lock);
+        pthread_join(r->thread, NULL);
+    }
+    for (int i = 0; r->vector && i < r->plan.vectors; i++)
+        free(r->vector[i]);
+    free(r->vector);
+    free(r->low);
+    free(r->received);
+    chex_reduce_plan_release(&r->plan);
+    pthread_cond_destroy(&r->changed);
+    pthread_mutex_destroy(&r->lock);
+    free(r);
+}
+
+/* With the lock held: a pass that has ended must have reported everything, or we would wait for
+ * ever. */
+static void check_reported(struct chex_reduce *r, int leaf) {
+    if (leaf >= 0 && r->low[leaf] != 0 && r->error.status == CHEX_OK)
+        chex_error_set(&r->error, CHEX_E_FAIL,
+                       "logical rank %d: gradient elements [0, %zu) were not reported",
+                       r->from + leaf, r->low[leaf]);
+}
+
+float *chex_reduce_leaf(struct chex_reduce *r, int v) {
+    const int leaf = v - r->from;
+    pthread_mutex_lock(&r->lock);
+    assert(leaf == r->filling + 1 && leaf < r->plan.leaves);
+    check_reported(r, leaf - 1);
+    r->filling = leaf;
+    while (r->added < r->plan.leaf_after[leaf] && r->error.status == CHEX_OK)
+        pthread_cond_wait(&r->changed, &r->lock);
+    pthread_mutex_unlock(&r->lock);
+    return r->vector[r->plan.leaf_vector[leaf]];
+}
+
+void chex_reduce_ready(void *reduce, size_t from, size_t to) {
+    struct chex_reduce *r = reduce;
+    struct chex_error err = {0};
+    pthread_mutex_lock(&r->lock);
+    size_t *low = &r->low[r->filling];
+    const size_t had = *low;
+    const bool next = to == had && from <= to;
+    if (next) {
+        *low = from;
+        /* Only where a bucket becomes complete is there something to do. */
+        if (from == 0 || (from - 1) / r->bucket != (had - 1) / r->bucket)
+            pthread_cond_broadcast(&r->changed);
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (!next) {
+        chex_error_set(&err, CHEX_E_FAIL,
+                       "gradient elements [%zu, %zu) are reported where [.., %zu) come next", from,
+                       to, had);
+        set_error(r, &err);
+    }
+}
+
+enum chex_status chex_reduce_finish(struct chex_reduce *r, const float **sum_out,
+                                    double *exposed_s_out, struct chex_error *err) {
+    const double start_s = chex_clock_s();
+    enum chex_status st = CHEX_OK;
+    pthread_mutex_lock(&r->lock);
+    assert(r->filling + 1 == r->plan.leaves);
+    check_reported(r, r->filling);
+    while (!r->done && r->error.status == CHEX_OK)
+        pthread_cond_wait(&r->changed, &r->lock);
+    if (r->error.status != CHEX_OK) {
+        st = chex_error_set(err, r->error.status, "%s", r->error.text);
+    } else {
+        reset(r);
+        pthread_cond_broadcast(&r->changed);
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (st == CHEX_OK) {
+        *sum_out = r->vector[0];
+        *exposed_s_out = chex_clock_s() - start_s;
+    }
+    return st;
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launch/reduce_plan.h"
+
+#include <limits.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "launch/reduce.h"
+
+void chex_reduce_run(int logical_ranks, int size, int rank, int *from_out, int *to_out) {
+    *from_out = (int)((int64_t)rank * logical_ranks / size);
+    *to_out = (int)(((int64_t)rank + 1) * logical_ranks / size);
+}
+
+/* The process that plays a leaf: the inverse of chex_reduce_run. */
+static int owner(int logical_ranks, int size, int leaf) {
+    return (int)((((int64_t)leaf + 1) * size - 1) / logical_ranks);
+}
+
+struct builder {
+    struct chex_reduce_plan *plan;
+    int logical_ranks, size, from, to;
+    int *freed_by; /* per vector: the leaf after which it is free again; -1 never used, else BUSY */
+};
+
+enum { BUSY = INT_MAX };
+
+static void take_vector(struct builder *b, int i) {
+    struct chex_reduce_plan *plan = b->plan;
+    int v = 0;
+    while (b->freed_by[v] == BUSY)
+        v++;
+    plan->leaf_vector[i] = v;
+    plan->leaf_after[i] = b->freed_by[v] + 1;
+    plan->local_end[i] = plan->local_count;
+    b->freed_by[v] = BUSY;
+    if (v + 1 > plan->vectors)
+        plan->vectors = v + 1;
+}
+
+static void add_local(struct builder *b, int first, int middle, int last) {
+    struct chex_reduce_plan *plan = b->plan;
+    int right = plan->leaf_vector[middle - b->from];
+    plan->local[plan->local_count++] =
+        (struct chex_reduce_op){CHEX_REDUCE_ADD, plan->leaf_vector[first - b->from], right};
+    plan->local_end[last - b->from] = plan->local_count;
+    b->freed_by[right] = last - b->from;
+}
+
+static void add_cross(struct builder *b, int first, int middle) {
+    struct chex_reduce_plan *plan = b->plan;
+    if (b->size == 0)
+        return;
+    const bool left_here = first >= b->from && first < b->to;
+    const bool right_here = middle >= b->from && middle < b->to;
+    struct chex_reduce_op op = {.action = CHEX_REDUCE_ADD};
+    if (!left_here && !right_here)
+        return;
+    op.vector = plan->leaf_vector[(left_here ? first : middle) - b->from];
+    if (left_here && right_here) {
+        op.other = plan->leaf_vector[middle - b->from];
+    } else {
+        op.action = left_here ? CHEX_REDUCE_RECEIVE : CHEX_REDUCE_SEND;
+        op.other = owner(b->logical_ranks, b->size, left_here ? middle : first);
+    }
+    plan->cross[plan->cross_count++] = op;
+}
+
+/* The node over [first, end), children before parents. */
+static void visit(struct builder *b, int first, int end) {
+    if (end <= b->from || first >= b->to)
+        return;
+    if (end - first == 1) {
+        take_vector(b, first - b->from);
+        return;
+    }
+    int half = 1;
+    while (half < end - first - half)
+        half *= 2;
+    visit(b, first, first + half);
+    visit(b, first + half, end);
+    if (first >= b->from && end <= b->to)
+        add_local(b, first, first + half, end - 1);
+    else
+        add_cross(b, first, first + half);
+}
+
+enum chex_status chex_reduce_plan_init(struct chex_reduce_plan *plan, int logical_ranks, int from,
+                                       int to, int size, struct chex_error *err) {
+    const int n = to - from;
+    struct chex_reduce_plan made = {.leaves = n};
+    struct builder b = {&made, logical_ranks, size, from, to, NULL};
+    /* A path of at most 31 nodes on either side of the run is shared with others. */
+    enum { CROSS_MAX = 64 };
+    made.leaf_vector = chex_mem_zalloc((size_t)n, sizeof *made.leaf_vector);
+    made.leaf_after = chex_mem_zalloc((size_t)n, sizeof *made.leaf_after);
+    made.local_end = chex_mem_zalloc((size_t)n, sizeof *made.local_end);
+    made.local = chex_mem_zalloc((size_t)n, sizeof *made.local);
+    made.cross = chex_mem_zalloc(CROSS_MAX, sizeof *made.cross);
+    b.freed_by = chex_mem_zalloc((size_t)n, sizeof *b.freed_by);
+    if (!made.leaf_vector || !made.leaf_after || !made.local_end || !made.local || !made.cross ||
+        !b.freed_by) {
+        chex_reduce_plan_release(&made);
+        free(b.freed_by);
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for %d logical ranks", n);
+    }
+    for (int i = 0; i < n; i++)
+        b.freed_by[i] = -1;
+    visit(&b, 0, logical_ranks);
+    free(b.freed_by);
+    *plan = made;
+    return CHEX_OK;
+}
+
+void chex_reduce_plan_release(struct chex_reduce_plan *plan) {
+    free(plan->leaf_vector);
+    free(plan->leaf_after);
+    free(plan->local_end);
+    free(plan->local);
+    free(plan->cross);
+    *plan = (struct chex_reduce_plan){0};
+}
+
+/* Without memory for the plan: what suffices for any order. */
+static int vectors_of(int logical_ranks, int from, int to) {
+    struct chex_reduce_plan plan;
+    if (chex_reduce_plan_init(&plan, logical_ranks, from, to, 0, NULL) != CHEX_OK)
+        return to - from;
+    int vectors = plan.vectors;
+    chex_reduce_plan_release(&plan);
+    return vectors;
+}
+
+int chex_reduce_vectors(int logical_ranks, int from, int to) {
+    int fixed = vectors_of(logical_ranks, from, to), local = vectors_of(to - from, 0, to - from);
+    return fixed > local ? fixed : local;
+}

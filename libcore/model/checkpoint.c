@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checkpoints. The HDF5 file is made in memory and then written as one block: a full disk is then
+ * an error of write(2), which we handle, and not one of H5Fclose, after which HDF5 1.10 keeps the
+ * file open and tries again for ever. Creation times are not recorded, so equal states make equal
+ * files, byte for byte.
+ */
+#include "model/checkpoint.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/h5_private.h"
+#include "base/hash.h"
+#include "base/mem.h"
+
+enum { VERSION = 1, MOST_IMAGE_PX = 65536 };
+static const char format_name[] = "chexnet-checkpoint";
+
+/* ---- writing ---- */
+
+static enum chex_status put_hash(hid_t at, const char *name, const void *data, size_t bytes,
+                                 const char *path, struct chex_error *err) {
+    uint64_t hash = chex_hash64(data, bytes);
+    hid_t space = H5I_INVALID_HID, attr = H5I_INVALID_HID;
+    enum chex_status st =
+        CHEX_H5(space = H5Screate(H5S_SCALAR), CHEX_E_FAIL, err, "%s: %s", path, name);
+    if (st == CHEX_OK)
+        st = CHEX_H5(attr = H5Acreate2(at, name, H5T_STD_U64LE, space, H5P_DEFAULT, H5P_DEFAULT),
+                     CHEX_E_FAIL, err, "%s: %s", path, name);
+    if (st == CHEX_OK)
+        st = CHEX_H5(H5Awrite(attr, H5T_NATIVE_UINT64, &hash), CHEX_E_FAIL, err, "%s: %s", path,
+                     name);
+    chex_h5_close(attr);
+    chex_h5_close(space);
+    return st;
+}
+
+static enum chex_status put_param(hid_t group, const char *path, const struct chex_param *p,
+                                  const float *values, struct chex_error *err) {
+    hsize_t dims[4];
+    hid_t set = H5I_INVALID_HID;
+    for (int i = 0; i < p->rank; i++)
+        dims[i] = (hsize_t)p->dims[i];
+    CHEX_TRY(chex_h5_write_dataset(group, p->name, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, p->rank, dims,
+                                   values, path, err));
+    CHEX_TRY(CHEX_H5(set = H5Dopen2(group, p->name, H5P_DEFAULT), CHEX_E_FAIL, err,
+                     "%s: dataset %s", path, p->name));
+    enum chex_status st = put_hash(set, "xxh3", values, p->count * sizeof *values, path, err);
+    chex_h5_close(set);
+    return st;
+}
+
+static enum chex_status put_part(hid_t file, const char *path, const char *name,
+                                 const struct chex_net *net, const float *state,
+                                 struct chex_error *err) {
+    if (!state)
+        return CHEX_OK;
+    hid_t group = H5I_INVALID_HID;
+    CHEX_TRY(CHEX_H5(group = H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+                     CHEX_E_FAIL, err, "%s: group /%s", path, name));
+    enum chex_status st = CHEX_OK;
+    for (int i = 0; st == CHEX_OK && i < net->param_total; i++)
+        st = put_param(group, path, &net->params[i], state + net->params[i].offset, err);
+    chex_h5_close(group);
+    return st;
+}
+
+static enum chex_status put_all(hid_t file, const char *path, const struct chex_net *net,
+                                const struct chex_checkpoint *c, struct chex_error *err) {
+    CHEX_TRY(chex_h5_write_text(file, "format", format_name, path, err));
+    CHEX_TRY(chex_h5_write_i64(file, "version", VERSION, path, err));
+    CHEX_TRY(chex_h5_write_text(file, "model", c->model, path, err));
+    CHEX_TRY(chex_h5_write_texts(file, "classes", (const char *const *)c->class_names,
+                                 (size_t)c->classes, path, err));
+    CHEX_TRY(chex_h5_write_i64(file, "image_size", c->image_size, path, err));
+    CHEX_TRY(chex_h5_write_text(file, "meta", c->meta, path, err));
+    CHEX_TRY(put_hash(file, "meta_xxh3", c->meta, strlen(c->meta), path, err));
+    CHEX_TRY(put_part(file, path, "params", net, c->params, err));
+    CHEX_TRY(put_part(file, path, "moment1", net, c->moment1, err));
+    return put_part(file, path, "moment2", net, c->moment2, err);
+}
+
+/* An HDF5 file that lives in memory alone. */
+static enum chex_status open_image(const char *path, size_t step_bytes, hid_t *file_out,
+                                   struct chex_error *err) {
+    hid_t access = H5I_INVALID_HID;
+    CHEX_TRY(CHEX_H5(access = H5Pcreate(H5P_FILE_ACCESS), CHEX_E_FAIL, err, "%s", path));
+    enum chex_status st =
+        CHEX_H5(H5Pset_fapl_core(access, step_bytes, false), CHEX_E_FAIL, err, "%s", path);
+    if (st == CHEX_OK)
+        st = CHEX_H5(*file_out = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access), CHEX_E_FAIL,
+                     err, "%s", path);
+    chex_h5_close(access);
+    return st;
+}
+
+static enum chex_status make_image(const char *path, const struct chex_net *net,
+                                   const struct chex_checkpoint *c, void **image_out,
+                                   size_t *bytes_out, struct chex_error *err) {
+    size_t parts = 1 + (c->moment1 != NULL) + (c->moment2 != NULL);
+    /* One step of growth holds it all: names and headers take under a kilobyte a dataset. */
+    size_t step = parts * (net->state_count * sizeof(float) + (size_t)net->param_total * 1024);
+    void *image = NULL;
+    ssize_t bytes = 0;
+    hid_t file = H5I_INVALID_HID;
+    CHEX_TRY(open_image(path, step, &file, err));
+    enum chex_status st = put_all(file, path, net, c, err);
+    if (st == CHEX_OK)
+        st = CHEX_H5(H5Fflush(file, H5F_SCOPE_LOCAL), CHEX_E_FAIL, err, "%s", path);
+    if (st == CHEX_OK)
+        st = CHEX_H5(bytes = H5Fget_file_image(file, NULL, 0), CHEX_E_FAIL, err, "%s", path);
+    if (st == CHEX_OK && !(image = malloc((size_t)bytes)))
+        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
+    if (st == CHEX_OK)
+        st = CHEX_H5(H5Fget_file_image(file, image, (size_t)bytes), CHEX_E_FAIL, err, "%s", path);
+    chex_h5_close(file);
+    if (st != CHEX_OK) {
+        free(image);
+        return st;
+    }
+    *image_out = image;
+    *bytes_out = (size_t)bytes;
+    return CHEX_OK;
+}
+
+enum chex_status chex_checkpoint_write(const char *path, const struct chex_net *net,
+                                       const struct chex_checkpoint *c, struct chex_error *err) {
+    void *image = NULL;
+    size_t bytes = 0;
+    chex_h5_enter();
+    enum chex_status st = make_image(path, net, c, &image, &bytes, err);
+    chex_h5_leave();
+    CHEX_TRY(st);
+    st = chex_fs_write(path, image, bytes, err);
+    free(image);
+    return st;
+}
+
+/* ---- reading ---- */
+
+struct reader {
+    const char *path;
+    hid_t file;
+    struct chex_error *err;
+};
+
+static bool hash_matches(hid_t at, const char *name, const void *data, size_t bytes) {
+    uint64_t want = 0;
+    hid_t attr = H5Aopen(at, name, H5P_DEFAULT);
+    hid_t space = attr >= 0 ? H5Aget_space(attr) : H5I_INVALID_HID;
+    bool ok = attr >= 0 && H5Sget_simple_extent_npoints(space) == 1 &&
+              H5Aread(attr, H5T_NATIVE_UINT64, &want) >= 0 && want == chex_hash64(data, bytes);
+    chex_h5_close(space);
+    chex_h5_close(attr);
+    return ok;
+}
+
+static void append(char *text, size_t size, int i, unsigned long long n) {
+    size_t at = strlen(text);
+    snprintf(text + at, size - at, "%s%llu", i ? "," : "", n);
+}
+
+static enum chex_status check_shape(const struct reader *r, const char *where, hid_t space,
+                                    const struct chex_param *p) {
+    hsize_t dims[H5S_MAX_RANK];
+    char got[96] = "", want[96] = "";
+    int rank = H5Sget_simple_extent_dims(space, dims, NULL);
+    bool same = rank == p->rank;
+    for (int i = 0; i < rank; i++) {
+        same = same && dims[i] == (hsize_t)p->dims[i];
+        append(got, sizeof got, i, dims[i]);
+    }
+    for (int i = 0; i < p->rank; i++)
+        append(want, sizeof want, i, (unsigned long long)p->dims[i]);
+    if (same)
+        return CHEX_OK;
+    return chex_error_set(r->err, CHEX_E_DATA, "%s: %s has shape [%s], expected [%s]", r->path,
+                          where, got, want);
+}
+
+static enum chex_status get_values(const struct reader *r, const char *where, hid_t set, hid_t type,
+                                   hid_t space, const struct chex_param *p, float *values) {
+    if (H5Tequal(type, H5T_IEEE_F32LE) <= 0)
+        return chex_error_set(r->err, CHEX_E_DATA, "%s: %s is not little-endian 32-bit float",
+                              r->path, where);
+    CHEX_TRY(check_shape(r, where, space, p));
+    CHEX_TRY(CHEX_H5(H5Dread(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
+                     CHEX_E_DATA, r->err, "%s: %s", r->path, where));
+    if (!hash_matches(set, "xxh3", values, p->count * sizeof *values))
+        return chex_error_set(r->err, CHEX_E_DATA,
+                              "%s: %s is damaged: its bytes do not match its xxh3", r->path, where);
+    return CHEX_OK;
+}
+
+static enum chex_status get_param(const struct reader *r, hid_t group, const char *group_name,
+                                  const struct chex_param *p, float *values) {
+    char where[CHEX_NET_NAME_BYTES + 32];
+    snprintf(where, sizeof where, "dataset /%s/%s", group_name, p->name);
+    if (H5Lexists(group, p->name, H5P_DEFAULT) == 0)
+        return chex_error_set(r->err, CHEX_E_DATA, "%s: no %s", r->path, where);
+    hid_t set = H5I_INVALID_HID;
+    CHEX_TRY(CHEX_H5(set = H5Dopen2(group, p->name, H5P_DEFAULT), CHEX_E_DATA, r->err, "%s: %s",
+                     r->path, where));
+    hid_t space = H5Dget_space(set), type = H5Dget_type(set);
+    enum chex_status st = get_values(r, where, set, type, space, p, values);
+    chex_h5_close(type);
+    chex_h5_close(space);
+    chex_h5_close(set);
+    return st;
+}
+
+/* *state_out stays NULL where an optional group is absent. */
+static enum chex_status get_part(const struct reader *r, const char *name, bool optional,
+                                 const struct chex_net *net, float **state_out) {
+    if (H5Lexists(r->file, name, H5P_DEFAULT) <= 0)
+        return optional ? CHEX_OK
+                        : chex_error_set(r->err, CHEX_E_DATA, "%s: no group /%s", r->path, name);
+    hid_t group = H5I_INVALID_HID;
+    CHEX_TRY(CHEX_H5(group = H5Gopen2(r->file, name, H5P_DEFAULT), CHEX_E_DATA, r->err,
+                     "%s: group /%s", r->path, name));
+    float *state = chex_mem_alloc_aligned(net->state_count, sizeof *state);
+    enum chex_status st = CHEX_OK;
+    if (!state)
+        st = chex_error_errno(r->err, CHEX_E_FAIL, ENOMEM, "%s", r->path);
+    for (int i = 0; st == CHEX_OK && i < net->param_total; i++)
+        st = get_param(r, group, name, &net->params[i], state + net->params[i].offset);
+    chex_h5_close(group);
+    if (st == CHEX_OK)
+        *state_out = state;
+    else
+        free(state);
+    return st;
+}
+
+static enum chex_status check_format(const struct reader *r) {
+    char *format = NULL;
+    int64_t version = 0;
+    if (!chex_h5_has_attr(r->file, "format"))
+        return chex_error_set(r->err, CHEX_E_DATA, "%s: not a checkpoint: no attribute 'format'",
+                              r->path);
+    CHEX_TRY(chex_h5_read_text(r->file, "format", r->path, &format, r->err));
+    enum chex_status st = CHEX_OK;
+    if (strcmp(format, format_name) != 0)
+        st = chex_error_set(r->err, CHEX_E_DATA,
+                            "%s: not a checkpoint: its format is '%.64s', expected '%s'", r->path,
+                            format, format_name);
+    free(format);
+    CHEX_TRY(st);
+    CHEX_TRY(chex_h5_read_i64(r->file, "version", r->path, &version, r->err));
+    if (version != VERSION)
+        return chex_error_set(r->err, CHEX_E_DATA,
+                              "%s: version %lld of the checkpoint format, this build reads %d",
+                              r->path, (long long)version, (int)VERSION);
+    return CHEX_OK;
+}
+
+static enum chex_status get_head(const struct reader *r, struct chex_checkpoint *c) {
+    char *model = NULL;
+    int64_t size = 0;
+    size_t classes = 0;
+    CHEX_TRY(check_format(r));
+    CHEX_TRY(chex_h5_read_text(r->file, "model", r->path, &model, r->err));
+    snprintf(c->model, sizeof c->model, "%.*s", (int)sizeof c->model - 1, model);
+    free(model);
+    CHEX_TRY(chex_h5_read_i64(r->file, "image_size", r->path, &size, r->err));
+    if (size < 1 || size > MOST_IMAGE_PX)
+        return chex_error_set(r->err, CHEX_E_DATA, "%s: image_size %lld, expected 1 to %d", r->path,
+                              (long long)size, (int)MOST_IMAGE_PX);
+    c->image_size = (int)size;
+    CHEX_TRY(chex_h5_read_texts(r->file, "classes", r->path, &c->class_names, &classes, r->err));
+    c->classes = (int)classes;
+    CHEX_TRY(chex_h5_read_text(r->file, "meta", r->path, &c->meta, r->err));
+    if (!hash_matches(r->file, "meta_xxh3", c->meta, strlen(c->meta)))
+        return chex_error_set(r->err, CHEX_E_DATA,
+                              "%s: attribute meta is damaged: it does not match meta_xxh3",
+                              r->path);
+    return CHEX_OK;
+}
+
+static enum chex_status get_all(const struct reader *r, bool with_moments, struct chex_net **net,
+                                struct chex_checkpoint *c) {
+    CHEX_TRY(get_head(r, c));
+    enum chex_status st = chex_net_create(c->model, c->classes, net, r->err);
+    if (st != CHEX_OK) {
+        /* What would be a usage error on the command line is bad data in a file. */
+        st = st == CHEX_E_USAGE ? CHEX_E_DATA : st;
+        if (r->err)
+            r->err->status = st;
+        return chex_error_prefix(r->err, st, "%s", r->path);
+    }
+    CHEX_TRY(get_part(r, "params", false, *net, &c->params));
+    if (with_moments)
+        CHEX_TRY(get_part(r, "moment1", true, *net, &c->moment1));
+    if (with_moments)
+        CHEX_TRY(get_part(r, "moment2", true, *net, &c->moment2));
+    return CHEX_OK;
+}
+
+enum chex_status chex_checkpoint_read(const char *path, bool with_moments,
+                                      struct chex_net **net_out, struct chex_checkpoint **c_out,
+                                      struct chex_error *err) {
+    struct reader r = {.path = path, .file = H5I_INVALID_HID, .err = err};
+    struct chex_net *net = NULL;
+    struct chex_checkpoint *c = chex_mem_zalloc(1, sizeof *c);
+    if (!c)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
+    chex_h5_enter();
+    enum chex_status st = chex_h5_file_open(path, false, &r.file, err);
+    if (st == CHEX_OK)
+        st = get_all(&r, with_moments, &net, c);
+    chex_h5_close(r.file);
+    chex_h5_leave();
+    if (st != CHEX_OK) {
+        chex_net_destroy(net);
+        chex_checkpoint_destroy(c);
+        return st;
+    }
+    *net_out = net;
+    *c_out = c;
+    return CHEX_OK;
+}
+
+void chex_checkpoint_destroy(struct chex_checkpoint *c) {
+    if (!c)
+        return;
+    chex_h5_free_texts(c->class_names, (size_t)c->classes);
+    free(c->meta);
+    free(c->params);
+    free(c->moment1);
+    free(c->moment2);
+    free(c);
+}

@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * safetensors, read as a file that a stranger made: every length, offset and shape of the header is
+ * checked against the file before a byte of it is used, and the state changes only once all of it
+ * has been found good.
+ */
+#include "model/safetensors.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "safetensors holds little-endian numbers; a big-endian host would have to swap them"
+#endif
+
+enum { LENGTH_BYTES = 8, ALIGN_BYTES = 8, MOST_RANK = 8 };
+static const uint64_t most_header_bytes = 16u << 20, most_file_bytes = (uint64_t)2 << 30;
+
+/* What a header entry says, with its values inside the file. */
+struct tensor {
+    const char *name;
+    const char *dtype;
+    size_t item_bytes; /* 0: a type that we know nothing about */
+    size_t rank, dims[MOST_RANK], count;
+    uint64_t from, to; /* bytes behind the header */
+};
+
+struct tensor_file {
+    const char *path;
+    char *data;
+    size_t size;
+    json_t *header;
+    const char *body;
+    uint64_t body_bytes;
+    struct tensor *tensors;
+    size_t tensor_count;
+    const char *extra; /* the first of extra_count tensors that are no parameters */
+    size_t extra_count;
+};
+
+static const struct {
+    const char *name;
+    size_t bytes;
+} dtypes[] = {
+    {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F64", 8}, {"I64", 8},
+    {"I32", 4}, {"I16", 2}, {"I8", 1},   {"U8", 1},  {"BOOL", 1},
+};
+
+/* ---- writing ---- */
+
+static json_t *entry(const char *dtype, const int *dims, int rank, uint64_t from, uint64_t to) {
+    json_t *shape = json_array();
+    for (int i = 0; i < rank; i++)
+        json_array_append_new(shape, json_integer(dims[i]));
+    return json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtype, "shape", shape, "data_offsets",
+                     (json_int_t)from, (json_int_t)to);
+}
+
+static enum chex_status add_metadata(json_t *header, const char *metadata, struct chex_error *err) {
+    json_error_t why;
+    json_t *object = json_loads(metadata, JSON_REJECT_DUPLICATES, &why);
+    if (!object)
+        return chex_error_set(err, CHEX_E_FAIL, "safetensors metadata: %s", why.text);
+    bool strings = json_is_object(object);
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value) strings = strings && json_is_string(value);
+    if (!strings) {
+        json_decref(object);
+        return chex_error_set(err, CHEX_E_FAIL,
+                              "safetensors metadata: expected a JSON object of strings");
+    }
+    if (json_object_set_new(header, "__metadata__", object) != 0)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "safetensors metadata");
+    return CHEX_OK;
+}
+
+/* The counters come first, so that everything lies at a multiple of its own size. */
+static enum chex_status make_header(const struct chex_net *net, const char *metadata,
+                                    char **text_out, struct chex_error *err) {
+    json_t *header = json_object();
+    enum chex_status st = metadata ? add_metadata(header, metadata, err) : CHEX_OK;
+    uint64_t at = 0;
+    int bad = 0;
+    char name[CHEX_NET_NAME_BYTES + sizeof ".num_batches_tracked"];
+    for (int i = 0; st == CHEX_OK && i < net->bn_count; i++, at += sizeof(int64_t)) {
+        snprintf(name, sizeof name, "%s.num_batches_tracked", net->bns[i].name);
+        bad |= json_object_set_new(header, name, entry("I64", NULL, 0, at, at + sizeof(int64_t)));
+    }
+    for (int i = 0; st == CHEX_OK && i < net->param_total; i++) {
+        const struct chex_param *p = &net->params[i];
+        uint64_t to = at + p->count * sizeof(float);
+        bad |= json_object_set_new(header, p->name, entry("F32", p->dims, p->rank, at, to));
+        at = to;
+    }
+    char *text = st == CHEX_OK && !bad ? json_dumps(header, JSON_COMPACT) : NULL;
+    json_decref(header);
+    if (st == CHEX_OK && !text)
+        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "safetensors header");
+    if (st == CHEX_OK)
+        *text_out = text;
+    return st;
+}
+
+enum chex_status chex_safetensors_write(const char *path, const struct chex_net *net,
+                                        const float *state, int64_t batches_tracked,
+                                        const char *metadata, struct chex_error *err) {
+    char *text = NULL;
+    CHEX_TRY(make_header(net, metadata, &text, err));
+    size_t length = strlen(text), padded = (length + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    size_t size = LENGTH_BYTES + padded + (size_t)net->bn_count * sizeof(int64_t) +
+                  net->state_count * sizeof(float);
+    char *file = malloc(size);
+    if (!file) {
+        free(text);
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
+    }
+    uint64_t header_bytes = padded;
+    memcpy(file, &header_bytes, LENGTH_BYTES);
+    memcpy(file + LENGTH_BYTES, text, length);
+    memset(file + LENGTH_BYTES + length, ' ', padded - length);
+    free(text);
+    char *at = file + LENGTH_BYTES + padded;
+    for (int i = 0; i < net->bn_count; i++, at += sizeof batches_tracked)
+        memcpy(at, &batches_tracked, sizeof batches_tracked);
+    for (int i = 0; i < net->param_total; i++) {
+        const struct chex_param *p = &net->params[i];
+        memcpy(at, state + p->offset, p->count * sizeof(float));
+        at += p->count * sizeof(float);
+    }
+    enum chex_status st = chex_fs_write(path, file, size, err);
+    free(file);
+    return st;
+}
+
+/* ---- reading ---- */
+
+static enum chex_status bad_tensor(const struct tensor_file *f, const char *name, const char *what,
+                                   struct chex_error *err) {
+    return chex_error_set(err, CHEX_E_DATA, "%s: tensor '%.100s': %s", f->path, name, what);
+}
+
+static bool get_size(const json_t *value, uint64_t *out) {
+    if (!json_is_integer(value) || json_integer_value(value) < 0)
+        return false;
+    *out = (uint64_t)json_integer_value(value);
+    return true;
+}
+
+static bool parse_shape(const json_t *shape, struct tensor *t) {
+    if (!json_is_array(shape) || json_array_size(shape) > MOST_RANK)
+        return false;
+    t->rank = json_array_size(shape);
+    t->count = 1;
+    for (size_t i = 0; i < t->rank; i++) {
+        uint64_t n;
+        if (!get_size(json_array_get(shape, i), &n) ||
+            __builtin_mul_overflow(t->count, n, &t->count))
+            return false;
+        t->dims[i] = n;
+    }
+    return true;
+}
+
+static enum chex_status parse_tensor(const struct tensor_file *f, const char *name,
+                                     const json_t *value, struct tensor *t,
+                                     struct chex_error *err) {
+    t->name = name;
+    t->dtype = json_string_value(json_object_get(value, "dtype"));
+    if (!t->dtype)
+        return bad_tensor(f, name, "no dtype", err);
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++)
+        if (strcmp(dtypes[i].name, t->dtype) == 0)
+            t->item_bytes = dtypes[i].bytes;
+    if (!parse_shape(json_object_get(value, "shape"), t))
+        return bad_tensor(f, name, "the shape is not a list of up to 8 sizes", err);
+    const json_t *offsets = json_object_get(value, "data_offsets");
+    if (!json_is_array(offsets) || json_array_size(offsets) != 2 ||
+        !get_size(json_array_get(offsets, 0), &t->from) ||
+        !get_size(json_array_get(offsets, 1), &t->to) || t->from > t->to)
+        return bad_tensor(f, name, "data_offsets are not a begin and an end", err);
+    if (t->to > f->body_bytes)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: tensor '%.100s' ends at byte %" PRIu64
+                              " of the data, which has %" PRIu64 ": truncated?",
+                              f->path, name, t->to, f->body_bytes);
+    uint64_t bytes;
+    if (t->item_bytes &&
+        (__builtin_mul_overflow(t->count, t->item_bytes, &bytes) || bytes != t->to - t->from))
+        return bad_tensor(f, name, "data_offsets disagree with dtype and shape", err);
+    return CHEX_OK;
+}
+
+static int by_offset(const void *a, const void *b) {
+    const struct tensor *x = a, *y = b;
+    if (x->from != y->from)
+        return x->from < y->from ? -1 : 1;
+    return x->to < y->to ? -1 : x->to > y->to;
+}
+
+/* The format asks that the tensors cover the data without overlap and without holes. */
+static enum chex_status check_cover(struct tensor_file *f, struct chex_error *err) {
+    qsort(f->tensors, f->tensor_count, sizeof *f->tensors, by_offset);
+    uint64_t end = 0;
+    for (size_t i = 0; i < f->tensor_count; i++) {
+        const struct tensor *t = &f->tensors[i];
+        if (t->from < end)
+            return bad_tensor(f, t->name, "overlaps another tensor", err);
+        if (t->from > end)
+            return bad_tensor(f, t->name, "unused bytes before it", err);
+        end = t->to;
+    }
+    if (end != f->body_bytes)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: the tensors end at byte %" PRIu64 " of the data, which has "
+                              "%" PRIu64,
+                              f->path, end, f->body_bytes);
+    return CHEX_OK;
+}
+
+static enum chex_status parse_header(struct tensor_file *f, struct chex_error *err) {
+    uint64_t length;
+    if (f->size < LENGTH_BYTES)
+        return chex_error_set(err, CHEX_E_DATA, "%s: %zu bytes are too few for a safetensors file",
+                              f->path, f->size);
+    memcpy(&length, f->data, LENGTH_BYTES);
+    if (length > f->size - LENGTH_BYTES || length > most_header_bytes)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: not a safetensors file or truncated: a header of %" PRIu64
+                              " bytes in a file of %zu (at most %" PRIu64 ")",
+                              f->path, length, f->size, most_header_bytes);
+    f->body = f->data + LENGTH_BYTES + length;
+    f->body_bytes = f->size - LENGTH_BYTES - length;
+    json_error_t why;
+    f->header = json_loadb(f->data + LENGTH_BYTES, length, JSON_REJECT_DUPLICATES, &why);
+    if (!f->header)
+        return chex_error_set(err, CHEX_E_DATA, "%s: header, byte %d: %s", f->path, why.position,
+                              why.text);
+    if (!json_is_object(f->header))
+        return chex_error_set(err, CHEX_E_DATA, "%s: the header is not a JSON object", f->path);
+    f->tensors = chex_mem_zalloc(json_object_size(f->header), sizeof *f->tensors);
+    if (!f->tensors)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", f->path);
+    const char *name;
+    json_t *value;
+    json_object_foreach(f->header, name, value) {
+        if (strcmp(name, "__metadata__") != 0)
+            CHEX_TRY(parse_tensor(f, name, value, &f->tensors[f->tensor_count++], err));
+    }
+    return check_cover(f, err);
+}
+
+/* torchvision's name of today for a name in a file: no "module." (DataParallel's), and
+ * "denselayer3.norm.1.weight", as torchvision wrote until 2018, as "denselayer3.norm1.weight".
+ * False where it does not fit, and then it is none of ours. */
+static bool canonical_name(const char *name, char *out, size_t size) {
+    if (strncmp(name, "module.", 7) == 0)
+        name += 7;
+    if (strlen(name) >= size)
+        return false;
+    strcpy(out, name);
+    char *layer = strstr(out, "denselayer");
+    char *part = layer ? strchr(layer, '.') : NULL;
+    if (!part || (strncmp(part, ".norm.", 6) != 0 && strncmp(part, ".conv.", 6) != 0))
+        return true;
+    if ((part[6] == '1' || part[6] == '2') && part[7] == '.')
+        memmove(part + 5, part + 6, strlen(part + 6) + 1);
+    return true;
+}
+
+static bool is_head(const struct chex_param *p) {
+    return p->kind == CHEX_PARAM_FC_WEIGHT || p->kind == CHEX_PARAM_FC_BIAS;
+}
+
+static bool same_shape(const struct tensor *t, const struct chex_param *p) {
+    bool same = t->rank == (size_t)p->rank;
+    for (int i = 0; same && i < p->rank; i++)
+        same = t->dims[i] == (size_t)p->dims[i];
+    return same;
+}
+
+static void print_shape(const struct tensor *t, char *out, size_t size) {
+    size_t at = (size_t)snprintf(out, size, "[");
+    for (size_t i = 0; i < t->rank && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%zu", i ? "," : "", t->dims[i]);
+    if (at < size)
+        snprintf(out + at, size - at, "]");
+}
+
+static float half_to_float(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;
+    uint32_t bits;
+    if (exponent == 0) {
+        float f = (float)fraction * 0x1p-24f; /* zero and subnormal: exact in fp32 */
+        return sign ? -f : f;
+    }
+    bits = sign | (exponent == 31 ? 255u << 23 : (exponent + 112) << 23) | fraction << 13;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static void convert(const struct tensor *t, const char *in, float *out) {
+    if (t->item_bytes == sizeof(float)) {
+        memcpy(out, in, t->count * sizeof(float));
+        return;
+    }
+    bool half = t->dtype[0] == 'F';
+    for (size_t i = 0; i < t->count; i++) {
+        uint16_t raw;
+        memcpy(&raw, in + i * sizeof raw, sizeof raw);
+        uint32_t bits = (uint32_t)raw << 16;
+        if (half)
+            out[i] = half_to_float(raw);
+        else
+            memcpy(&out[i], &bits, sizeof bits);
+    }
+}
+
+static enum chex_status load_tensor(const struct tensor_file *f, const struct tensor *t,
+                                    const struct chex_param *p, float *state,
+                                    struct chex_error *err) {
+    if (!same_shape(t, p)) {
+        char got[96], want[96];
+        struct tensor expected = {.rank = (size_t)p->rank};
+        for (int i = 0; i < p->rank; i++)
+            expected.dims[i] = (size_t)p->dims[i];
+        print_shape(t, got, sizeof got);
+        print_shape(&expected, want, sizeof want);
+        return chex_error_set(err, CHEX_E_DATA, "%s: tensor '%.100s' has shape %s, expected %s",
+                              f->path, t->name, got, want);
+    }
+    if (strcmp(t->dtype, "F32") != 0 && strcmp(t->dtype, "F16") != 0 &&
+        strcmp(t->dtype, "BF16") != 0)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: tensor '%.100s' is %.16s, expected F32, F16 or BF16", f->path,
+                              t->name, t->dtype);
+    convert(t, f->body + t->from, state + p->offset);
+    for (size_t i = 0; i < p->count; i++)
+        if (!(state[p->offset + i] - state[p->offset + i] == 0)) /* infinite or not a number */
+            return chex_error_set(err, CHEX_E_DATA, "%s: tensor '%.100s': element %zu is %g",
+                                  f->path, t->name, i, (double)state[p->offset + i]);
+    return CHEX_OK;
+}
+
+/* found[i]: the tensor for parameter i of the network, or NULL. */
+static enum chex_status match(struct tensor_file *f, const struct chex_net *net,
+                              const struct tensor **found, struct chex_error *err) {
+    for (size_t i = 0; i < f->tensor_count; i++) {
+        const struct tensor *t = &f->tensors[i];
+        char name[2 * CHEX_NET_NAME_BYTES];
+        int at = canonical_name(t->name, name, sizeof name) ? chex_net_find_param(net, name) : -1;
+        if (at >= 0 && found[at])
+            return chex_error_set(err, CHEX_E_DATA, "%s: '%.100s' and '%.100s' are one parameter",
+                                  f->path, found[at]->name, t->name);
+        if (at >= 0) {
+            found[at] = t;
+        } else if (!strstr(t->name, "num_batches_tracked")) {
+            f->extra = f->extra ? f->extra : t->name;
+            f->extra_count++;
+        }
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status load_all(const struct tensor_file *f, const struct chex_net *net,
+                                 const struct tensor **found, float *state, bool *head_out,
+                                 struct chex_error *err) {
+    bool head = true;
+    for (int i = 0; i < net->param_total; i++)
+        if (is_head(&net->params[i]))
+            head = head && found[i] && same_shape(found[i], &net->params[i]);
+    for (int i = 0; i < net->param_total; i++) {
+        const struct chex_param *p = &net->params[i];
+        if (is_head(p) && !head)
+            continue;
+        if (!found[i])
+            return chex_error_set(err, CHEX_E_DATA, "%s: no tensor '%s', which %s has", f->path,
+                                  p->name, net->model);
+        CHEX_TRY(load_tensor(f, found[i], p, state, err));
+    }
+    *head_out = head;
+    return CHEX_OK;
+}
+
+enum chex_status chex_safetensors_read(const char *path, const struct chex_net *net, float *state,
+                                       bool *head_loaded_out, struct chex_error *err) {
+    struct tensor_file f = {.path = path};
+    CHEX_TRY(chex_fs_read(path, most_file_bytes, &f.data, &f.size, err));
+    const struct tensor **found = chex_mem_zalloc((size_t)net->param_total, sizeof *found);
+    float *fresh = chex_mem_zalloc(net->state_count, sizeof *fresh);
+    bool head = false;
+    enum chex_status st;
+    if (!found || !fresh) {
+        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
+        goto out;
+    }
+    memcpy(fresh, state, net->state_count * sizeof *fresh);
+    st = parse_header(&f, err);
+    if (st == CHEX_OK)
+        st = match(&f, net, found, err);
+    if (st == CHEX_OK)
+        st = load_all(&f, net, found, fresh, &head, err);
+    if (st == CHEX_OK && f.extra_count)
+        chex_warn("%s: %zu tensors are no parameters of %s and are left out, the first is '%.100s'",
+                  path, f.extra_count, net->model, f.extra);
+    if (st == CHEX_OK) {
+        memcpy(state, fresh, net->state_count * sizeof *fresh);
+        *head_loaded_out = head;
+    }
+out:
+    json_decref(f.header);
+    free(f.tensors);
+    free(f.data);
+    free(found);
+    free(fresh);
+    return st;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/bench.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+struct bench_data {
+    float *pixels, *grad;
+    int8_t *labels;
+    double *seconds;
+};
+
+static void release_data(struct bench_data *d, struct chex_engine *engine) {
+    if (engine)
+        chex_engine_grad_free(engine, d->grad);
+    free(d->pixels);
+    free(d->labels);
+    free(d->seconds);
+}
+
+static bool fill_data(struct bench_data *d, const struct chex_bench *b,
+                      struct chex_engine *engine) {
+    size_t n = (size_t)b->config.batch, size = (size_t)b->config.image_size;
+    d->pixels = chex_mem_alloc_aligned(n * size * size, sizeof *d->pixels);
+    d->labels = chex_mem_zalloc(n, (size_t)b->classes);
+    d->seconds = chex_mem_zalloc((size_t)b->steps, sizeof *d->seconds);
+    d->grad = chex_engine_grad_alloc(engine);
+    if (!d->pixels || !d->labels || !d->seconds || !d->grad)
+        return false;
+    for (size_t i = 0; i < n * size * size; i++)
+        d->pixels[i] = chex_rng_unit(chex_rng(b->seed, CHEX_RNG_TEST, i, 0).v[0]);
+    for (size_t i = 0; i < n * (size_t)b->classes; i++)
+        d->labels[i] = (int8_t)(chex_rng(b->seed, CHEX_RNG_TEST, i, 1).v[0] % 5 == 0);
+    return true;
+}
+
+static enum chex_status timed_steps(const struct chex_bench *b, struct chex_engine *engine,
+                                    struct bench_data *d, struct chex_error *err) {
+    enum { WARM_UP = 2 };
+    struct chex_batch batch = {.n = b->config.batch, .pixels = d->pixels, .labels = d->labels};
+    struct chex_update update = b->update;
+    update.grad_scale = 1;
+    for (int64_t i = -WARM_UP; i < b->steps; i++) {
+        struct chex_pass_result result;
+        double start = chex_clock_s();
+        CHEX_TRY(chex_engine_pass(engine, &batch, d->grad, NULL, NULL, &result, err));
+        update.step = i + WARM_UP + 1;
+        CHEX_TRY(chex_engine_update(engine, &update, d->grad, err));
+        if (i >= 0)
+            d->seconds[i] = chex_clock_s() - start;
+    }
+    return CHEX_OK;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void summarise(const struct chex_bench *b, struct chex_engine *engine, double *seconds,
+                      struct chex_bench_result *out) {
+    size_t n = (size_t)b->steps;
+    qsort(seconds, n, sizeof *seconds, by_value);
+    out->step_s_best = seconds[0];
+    out->step_s_median = 0.5 * (seconds[(n - 1) / 2] + seconds[n / 2]);
+    out->images_per_s_best = b->config.batch / out->step_s_best;
+    out->images_per_s_median = b->config.batch / out->step_s_median;
+    out->gflop_per_image = 6 * chex_net_macs(out->net, b->config.image_size) / 1e9;
+    out->engine_bytes = engine->impl->bytes(engine->self);
+    out->peak_rss_bytes = chex_mem_peak_rss_bytes();
+    snprintf(out->variant, sizeof out->variant, "%s", engine->impl->variant(engine->self));
+    if (engine->impl->op_times) {
+        out->forward_s = chex_mem_zalloc((size_t)out->net->op_count, sizeof(double));
+        out->backward_s = chex_mem_zalloc((size_t)out->net->op_count, sizeof(double));
+        if (out->forward_s && out->backward_s)
+            engine->impl->op_times(engine->self, out->forward_s, out->backward_s);
+    }
+}
+
+enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_bench_result *out,
+                                struct chex_error *err) {
+    memset(out, 0, sizeof *out);
+    CHEX_TRY(chex_net_create(bench->model, bench->classes, &out->net, err));
+    struct chex_engine_config config = bench->config;
+    config.net = out->net;
+    struct chex_engine *engine = NULL;
+    struct bench_data d = {0};
+    float *state = chex_mem_alloc_aligned(out->net->state_count, sizeof *state);
+    enum chex_status st = state ? chex_engine_create(bench->engine, &config, &engine, err)
+                                : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    if (st == CHEX_OK) {
+        chex_net_init_state(out->net, bench->seed, state);
+        st = chex_engine_set(engine, CHEX_STATE_PARAMS, state, err);
+    }
+    free(state);
+    if (st == CHEX_OK && !fill_data(&d, bench, engine))
+        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    if (st == CHEX_OK)
+        st = timed_steps(bench, engine, &d, err);
+    if (st == CHEX_OK)
+        summarise(bench, engine, d.seconds, out);
+    release_data(&d, engine);
+    chex_engine_destroy(engine);
+    if (st != CHEX_OK)
+        chex_bench_release(out);
+    return st;
+}
+
+void chex_bench_release(struct chex_bench_result *r) {
+    free(r->forward_s);
+    free(r->backward_s);
+    chex_net_destroy(r->net);
+    memset(r, 0, sizeof *r);
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From settings to a session that can run its first step.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/units.h"
+#include "eval/run.h"
+#include "model/safetensors.h"
+#include "train/session.h"
+
+enum chex_status chex_session_agree(struct chex_session *s, enum chex_status mine,
+                                    struct chex_error *err) {
+    enum chex_status st = chex_coll_agree(s->world.coll, mine, err);
+    if (st != CHEX_OK)
+        s->together = true;
+    return st;
+}
+
+static enum chex_status no_memory(struct chex_error *err) {
+    return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+}
+
+/* Rank 0 looks at the output folder before anything is done. */
+static enum chex_status check_output(const struct chex_session *s, struct chex_error *err) {
+    const struct chex_train_config *c = &s->config;
+    char *name = NULL;
+    if (chex_runfiles_is_foreign(c->output_dir, &name)) {
+        chex_error_set(err, CHEX_E_USAGE,
+                       "output folder %s exists and holds %s, which is no training run: name a new "
+                       "folder with --output",
+                       c->output_dir, name ? name : "files");
+        free(name);
+        return CHEX_E_USAGE;
+    }
+    if (strcmp(c->resume, "none") == 0 && chex_runfiles_has_run(c->output_dir))
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "output folder %s already holds a run: go on with --resume auto, or "
+                              "name a new folder with --output",
+                              c->output_dir);
+    return CHEX_OK;
+}
+
+/* Training rows are `train`, or `all` where the data was not split. */
+static enum chex_status choose_split(const char *dir, enum chex_split *split_out, size_t *rows_out,
+                                     struct chex_error *err) {
+    *split_out = CHEX_TRAIN;
+    CHEX_TRY(chex_set_rows(dir, CHEX_TRAIN, rows_out, err));
+    if (*rows_out == 0) {
+        *split_out = CHEX_ALL;
+        CHEX_TRY(chex_set_rows(dir, CHEX_ALL, rows_out, err));
+    }
+    if (*rows_out == 0)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: neither train nor all has any row: nothing to train on", dir);
+    return CHEX_OK;
+}
+
+/* Opens the shards that this rank's logical ranks can be given, and those of its share of the
+ * validation rows. */
+static enum chex_status open_data(struct chex_session *s, struct chex_error *err) {
+    const struct chex_train_config *c = &s->config;
+    enum chex_split split;
+    size_t rows, val_rows, first, end;
+    CHEX_TRY(choose_split(c->data_dir, &split, &rows, err));
+    s->order = (struct chex_order_config){.rows = rows,
+                                          .logical_ranks = s->logical_ranks,
+                                          .batch = (size_t)c->batch,
+                                          .kind = c->order,
+                                          .shuffle_block = c->shuffle_block,
+                                          .seed = c->seed};
+    CHEX_TRY(chex_order_check(&s->order, err));
+    s->steps = chex_order_steps(&s->order);
+    chex_order_range(&s->order, s->run_from, s->run_to, &first, &end);
+    CHEX_TRY(chex_set_open(c->data_dir, split, first, end, &s->train, err));
+    if (s->train->size < c->image_size)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: images are stored at %d px, --image-size %d is larger: shard "
+                              "again with --size %d, or train at %d",
+                              c->data_dir, s->train->size, c->image_size, c->image_size,
+                              s->train->size);
+    CHEX_TRY(chex_set_rows(c->data_dir, CHEX_VAL, &val_rows, err));
+    if (val_rows == 0)
+        return CHEX_OK;
+    chex_eval_rows(val_rows, s->rank, s->size, &first, &end);
+    return chex_set_open(c->data_dir, CHEX_VAL, first, end, &s->val, err);
+}
+
+enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_error *err) {
+    const struct chex_train_config *c = &s->config;
+    struct chex_engine_config e = {.net = s->net,
+                                   .image_size = c->image_size,
+                                   .batch = c->batch,
+                                   .precision = c->precision,
+                                   .threads = c->threads,
+                                   .training = true};
+    return chex_engine_create(c->engine, &e, &s->engine, err);
+}
+
+/* Fresh parameters: by seed, or from a safetensors file whose head may be another one. */
+static enum chex_status start_afresh(struct chex_session *s, struct chex_error *err) {
+    const struct chex_train_config *c = &s->config;
+    float *state = chex_mem_alloc_aligned(s->net->state_count, sizeof *state);
+    if (!state)
+        return no_memory(err);
+    chex_net_init_state(s->net, c->seed, state);
+    enum chex_status st = CHEX_OK;
+    if (c->init) {
+        bool head;
+        st = chex_safetensors_read(c->init, s->net, state, &head, err);
+        if (st == CHEX_OK)
+            chex_info("parameters from %s; the head is %s", c->init,
+                      head ? "the file's" : "new, because the file's has another shape");
+    }
+    if (st == CHEX_OK)
+        st = chex_engine_set(s->engine, CHEX_STATE_PARAMS, state, err);
+    memset(state, 0, s->net->state_count * sizeof *state);
+    if (st == CHEX_OK)
+        st = chex_engine_set(s->engine, CHEX_STATE_MOMENT1, state, err);
+    if (st == CHEX_OK)
+        st = chex_engine_set(s->engine, CHEX_STATE_MOMENT2, state, err);
+    free(state);
+    return st;
+}
+
+static enum chex_status create_reduce(struct chex_session *s, struct chex_error *err) {
+    struct chex_reduce_config r = {.coll = s->world.coll,
+                                   .logical_ranks = s->logical_ranks,
+                                   .count = s->net->state_count,
+                                   .fixed = s->config.deterministic};
+    CHEX_TRY(chex_reduce_create(&r, &s->reduce, err));
+    int longest = 0;
+    for (int k = 0; k < s->size; k++) {
+        int from, to;
+        chex_reduce_run(s->logical_ranks, s->size, k, &from, &to);
+        longest = to - from > longest ? to - from : longest;
+    }
+    s->card_bytes = sizeof(struct chex_step_card) + (size_t)longest * sizeof(double);
+    s->card = chex_mem_zalloc(1, s->card_bytes);
+    s->cards = chex_mem_zalloc((size_t)s->size, s->card_bytes);
+    s->epoch_times = chex_mem_zalloc((size_t)s->size, sizeof *s->epoch_times);
+    return s->card && s->cards && s->epoch_times ? CHEX_OK : no_memory(err);
+}
+
+static enum chex_status create_pipeline(struct chex_session *s, struct chex_error *err) {
+    const struct chex_train_config *c = &s->config;
+    enum { SLOTS = 4 };
+    struct chex_pipeline_config p = {.set = s->train,
+                                     .image_size = c->image_size,
+                                     .batch = c->batch,
+                                     .workers = c->workers,
+                                     .slots = SLOTS,
+                                     .training = true,
+                                     .order = s->order,
+                                     .rank_from = s->run_from,
+                                     .rank_to = s->run_to,
+                                     .epoch = s->at.epoch,
+                                     .step = s->at.step_in_epoch};
+    return chex_pipeline_create(&p, &s->pipeline, err);
+}
+
+/* The folder, config.json, the metric files and the room for checkpoints: rank 0. */
+static enum chex_status open_files(struct chex_session *s, struct chex_error *err) {
+    CHEX_TRY(chex_runfiles_init(&s->files, s->config.output_dir, s->config.save_keep, err));
+    CHEX_TRY(chex_runfiles_json(&s->files, "config.json", json_incref(s->config.options), err));
+    CHEX_TRY(chex_runfiles_open_metrics(&s->files, s->at.step, err));
+    CHEX_TRY(chex_tfevents_create(s->config.output_dir, s->world.launch->host, &s->events, err));
+    struct chex_checkpoint *c = &s->snapshot;
+    snprintf(c->model, sizeof c->model, "%s", s->net->model);
+    c->classes = s->net->classes;
+    c->class_names = s->train->class_names;
+    c->image_size = s->config.image_size;
+    c->params = chex_mem_alloc_aligned(s->net->state_count, sizeof(float));
+    c->moment1 = chex_mem_alloc_aligned(s->net->state_count, sizeof(float));
+    c->moment2 = chex_mem_alloc_aligned(s->net->state_count, sizeof(float));
+    return c->params && c->moment1 && c->moment2 ? CHEX_OK : no_memory(err);
+}
+
+static void describe(const struct chex_session *s) {
+    const struct chex_train_config *c = &s->config;
+    const struct chex_engine_impl *impl = s->engine->impl;
+    char bytes[32];
+    chex_info(
+        "%s, %d classes, %.2f M parameters, %d px, %.2f GFLOP an image (forward and backward)",
+        s->net->model, s->net->classes, (double)s->net->param_count / 1e6, c->image_size,
+        6 * chex_net_macs(s->net, c->image_size) / 1e9);
+    chex_info("engine %s (%s), %s, %d threads, %s of memory", impl->name,
+              impl->variant(s->engine->self), chex_precision_names[c->precision], c->threads,
+              chex_format_bytes(bytes, sizeof bytes, impl->bytes(s->engine->self)));
+    chex_info("%zu training images, %zu validation images; batch %d x %d logical ranks = %d "
+              "images a step, %zu steps an epoch",
+              s->train->rows, s->val ? s->val->rows : 0, c->batch, s->logical_ranks,
+              c->batch * s->logical_ranks, s->steps);
+    chex_info("order %s, shuffle %zu rows wide; %s, lr %g (not scaled by ranks), %s",
+              chex_order_names[c->order], chex_order_width(&s->order),
+              chex_optim_names[c->update.optim], c->schedule.lr,
+              chex_sched_names[c->schedule.kind]);
+    if (s->at.step)
+        chex_info("going on from step %llu (epoch %llu)", (unsigned long long)s->at.step,
+                  (unsigned long long)s->at.epoch + 1);
+}
+
+static enum chex_status choose_logical_ranks(struct chex_session *s, struct chex_error *err) {
+    if (s->config.logical_ranks == 0)
+        s->config.logical_ranks = s->size;
+    s->logical_ranks = s->config.logical_ranks;
+    if (s->logical_ranks < s->size)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--logical-ranks %d, but the job has %d ranks: expected at least as "
+                              "many",
+                              s->logical_ranks, s->size);
+    chex_reduce_run(s->logical_ranks, s->size, s->rank, &s->run_from, &s->run_to);
+    return CHEX_OK;
+}
+
+static enum chex_status open_parts(struct chex_session *s, struct chex_error *err) {
+    enum chex_status st = s->rank == 0 ? check_output(s, err) : CHEX_OK;
+    CHEX_TRY(chex_session_agree(s, st, err));
+    CHEX_TRY(chex_session_agree(s, chex_session_restore(s, err), err));
+    if (s->complete)
+        return CHEX_OK;
+    st = choose_logical_ranks(s, err);
+    if (st == CHEX_OK)
+        st = open_data(s, err);
+    if (st == CHEX_OK && !s->net)
+        st = chex_net_create(s->config.model, s->train->classes, &s->net, err);
+    if (st == CHEX_OK && !s->engine)
+        st = chex_session_create_engine(s, err);
+    if (st == CHEX_OK && s->at.step == 0)
+        st = start_afresh(s, err);
+    if (st == CHEX_OK)
+        st = create_reduce(s, err);
+    if (st == CHEX_OK)
+        st = create_pipeline(s, err);
+    if (st == CHEX_OK)
+        st = chex_watchdog_create(s->world.launch, s->config.stall_warn_ms,
+                                  s->config.stall_abort_ms, &s->watchdog, err);
+    if (st == CHEX_OK && s->rank == 0)
+        st = open_files(s, err);
+    CHEX_TRY(chex_session_agree(s, st, err));
+    return chex_session_agree(s, chex_session_write_ranks(s, err), err);
+}
+
+enum chex_status chex_session_open(struct chex_session *s, struct chex_error *err) {
+    CHEX_TRY(open_parts(s, err));
+    if (!s->complete)
+        describe(s);
+    return CHEX_OK;
+}
+
+void chex_session_close(struct chex_session *s) {
+    chex_watchdog_destroy(s->watchdog);
+    chex_pipeline_destroy(s->pipeline);
+    chex_reduce_destroy(s->reduce);
+    chex_tfevents_close(s->events);
+    chex_runfiles_release(&s->files);
+    free(s->snapshot.params);
+    free(s->snapshot.moment1);
+    free(s->snapshot.moment2);
+    free(s->card);
+    free(s->cards);
+    free(s->epoch_times);
+    chex_engine_destroy(s->engine);
+    chex_set_close(s->train);
+    chex_set_close(s->val);
+    chex_net_destroy(s->net);
+}
+
+enum chex_status chex_train_run(const struct chex_train_config *config,
+                                const struct chex_train_world *world, bool *together_out,
+                                struct chex_error *err) {
+    struct chex_session s = {.config = *config,
+                             .world = *world,
+                             .rank = world->launch->rank,
+                             .size = world->launch->size};
+    chex_schedule_init(&s.config.schedule);
+    enum chex_status st = chex_session_open(&s, err);
+    if (st == CHEX_OK && s.complete)
+        chex_info("%s: the run is complete at step %llu; nothing to do (raise --epochs to go on)",
+                  config->output_dir, (unsigned long long)s.at.step);
+    else if (st == CHEX_OK)
+        st = chex_session_loop(&s, err);
+    *together_out = st == CHEX_OK || s.together;
+    /* Failed alone: the reduce thread may wait for the other ranks for ever, and the caller is about
+     * to abort them and us, so nothing is taken down here. */
+    if (*together_out || s.size == 1)
+        chex_session_close(&s);
+    return st;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Written by hand from the formats' documentation, because protobuf for two messages of a handful
+ * of fields would be the largest dependency of the project. Field numbers (tensorflow/core):
+ * Event: wall_time 1 (double), step 2 (varint), file_version 3 (string), summary 5 (message);
+ * Summary: value 1 (message); Value: tag 1 (string), simple_value 2 (float).
+ */
+#include "train/tfevents.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/mem.h"
+
+struct chex_tfevents {
+    FILE *file;
+    char *path;
+};
+
+enum { EVENT_BYTES = 512 };
+
+struct message {
+    uint8_t data[EVENT_BYTES];
+    size_t size;
+};
+
+/* Castagnoli polynomial, bit by bit: a record has some fifty bytes. */
+static uint32_t masked_crc(const uint8_t *data, size_t size) {
+    uint32_t crc = 0xFFFFFFFFu;
+    for (size_t i = 0; i < size; i++) {
+        crc ^= data[i];
+        for (int k = 0; k < 8; k++)
+            crc = (crc >> 1) ^ (0x82F63B78u & (0u - (crc & 1)));
+    }
+    crc = ~crc;
+    return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+static void put_bytes(struct message *m, const void *data, size_t size) {
+    if (m->size + size <= EVENT_BYTES) {
+        memcpy(m->data + m->size, data, size);
+        m->size += size;
+    }
+}
+
+static void put_varint(struct message *m, uint64_t v) {
+    do {
+        uint8_t byte = (uint8_t)((v & 0x7f) | (v > 0x7f ? 0x80 : 0));
+        put_bytes(m, &byte, 1);
+        v >>= 7;
+    } while (v);
+}
+
+enum wire { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 };
+static void put_key(struct message *m, int field, enum wire wire) {
+    put_varint(m, (uint64_t)field << 3 | (uint64_t)wire);
+}
+
+static void put_block(struct message *m, int field, const void *data, size_t size) {
+    put_key(m, field, LENGTH);
+    put_varint(m, size);
+    put_bytes(m, data, size);
+}
+
+static void start_event(struct message *m, int64_t step) {
+    double now = chex_clock_unix_s();
+    m->size = 0;
+    put_key(m, 1, FIXED64);
+    put_bytes(m, &now, sizeof now);
+    put_key(m, 2, VARINT);
+    put_varint(m, (uint64_t)step);
+}
+
+static enum chex_status write_record(struct chex_tfevents *t, const struct message *m,
+                                     struct chex_error *err) {
+    uint64_t length = m->size;
+    uint32_t head = masked_crc((const uint8_t *)&length, sizeof length);
+    uint32_t tail = masked_crc(m->data, m->size);
+    if (fwrite(&length, sizeof length, 1, t->file) != 1 ||
+        fwrite(&head, sizeof head, 1, t->file) != 1 ||
+        fwrite(m->data, 1, m->size, t->file) != m->size ||
+        fwrite(&tail, sizeof tail, 1, t->file) != 1 || fflush(t->file) != 0)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", t->path);
+    return CHEX_OK;
+}
+
+enum chex_status chex_tfevents_create(const char *dir, const char *host, struct chex_tfevents **out,
+                                      struct chex_error *err) {
+    struct chex_tfevents *t = chex_mem_zalloc(1, sizeof *t);
+    if (t)
+        t->path = chex_fs_format("%s/events.out.tfevents.%010lld.%s", dir,
+                                 (long long)chex_clock_unix_s(), host);
+    if (!t || !t->path) {
+        free(t);
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    }
+    static const char version[] = "brain.Event:2";
+    struct message m;
+    start_event(&m, 0);
+    put_block(&m, 3, version, sizeof version - 1);
+    t->file = fopen(t->path, "wbe");
+    enum chex_status st =
+        t->file ? write_record(t, &m, err)
+                : chex_error_errno(err, CHEX_E_ENV, errno, "cannot create %s", t->path);
+    if (st != CHEX_OK)
+        chex_tfevents_close(t);
+    else
+        *out = t;
+    return st;
+}
+
+enum chex_status chex_tfevents_scalar(struct chex_tfevents *t, const char *tag, int64_t step,
+                                      double value, struct chex_error *err) {
+    struct message entry = {.size = 0}, summary = {.size = 0}, event;
+    float simple = (float)value;
+    put_block(&entry, 1, tag, strnlen(tag, 128));
+    put_key(&entry, 2, FIXED32);
+    put_bytes(&entry, &simple, sizeof simple);
+    put_block(&summary, 1, entry.data, entry.size);
+    start_event(&event, step);
+    put_block(&event, 5, summary.data, summary.size);
+    return write_record(t, &event, err);
+}
+
+void chex_tfevents_close(struct chex_tfevents *t) {
+    if (!t)
+        return;
+    if (t->file)
+        fclose(t->file);
+    free(t->path);
+    free(t);
+}

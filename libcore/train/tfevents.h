@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Scalars for TensorBoard: an event file (TFRecord framing with masked CRC-32C around Event
+ * protocol buffers), so existing dashboards read a run.
+ */
+#ifndef CHEX_TRAIN_TFEVENTS_H
+#define CHEX_TRAIN_TFEVENTS_H
+
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct chex_tfevents;
+
+/* Creates DIR/events.out.tfevents.SECONDS.HOST with its version record. */
+enum chex_status chex_tfevents_create(const char *dir, const char *host, struct chex_tfevents **out,
+                                      struct chex_error *err);
+
+/* Appends one scalar and flushes it. */
+enum chex_status chex_tfevents_scalar(struct chex_tfevents *t, const char *tag, int64_t step,
+                                      double value, struct chex_error *err);
+void chex_tfevents_close(struct chex_tfevents *t); /* NULL allowed */
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A training run: from a folder of shards to last.h5 and best.h5.
+ *
+ * Every rank calls chex_train_run with the same settings. One step is one pass per logical rank
+ * (forward, loss, backward), the reduction of the gradients in buckets while backward goes on, and
+ * one update. At the end of a step all ranks exchange a small card (losses, times, wishes to stop
+ * or to save), so that they leave the loop, save and notice a diverged loss together.
+ */
+#ifndef CHEX_TRAIN_TRAINER_H
+#define CHEX_TRAIN_TRAINER_H
+
+#include <jansson.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/engine.h"
+#include "input/order.h"
+#include "launch/bind.h"
+#include "launch/coll.h"
+#include "train/schedule.h"
+
+struct chex_train_config {
+    const char *data_dir, *output_dir;
+    const char *model, *engine; /* engine: a spec as chex_engine_create takes it */
+    int image_size, batch, threads, workers;
+    int64_t epochs;
+    uint64_t max_steps; /* 0: no limit */
+    enum chex_precision precision;
+    struct chex_schedule schedule;
+    struct chex_update update; /* optimiser and its constants; lr and step are set by the run */
+    const char *init;          /* safetensors, or NULL */
+    const char *resume;        /* "auto", "none" or a file */
+    uint64_t seed;
+    bool deterministic;
+    int logical_ranks; /* 0: the checkpoint's where the run goes on, else the number of ranks */
+    enum chex_order_kind order;
+    size_t shuffle_block;
+    uint64_t save_every_ms, save_every_steps; /* 0: off */
+    int save_keep;
+    uint64_t stall_warn_ms, stall_abort_ms;
+    json_t *options; /* what config.json records, borrowed */
+};
+
+/* The surroundings, all borrowed. */
+struct chex_train_world {
+    struct chex_launch *launch;
+    struct chex_coll *coll;
+    const struct chex_binding *binding;
+    const struct chex_gpu_view *gpu;
+    volatile sig_atomic_t *stop; /* non-zero once a signal asked to save and leave */
+};
+
+/* Returns CHEX_OK when all epochs are done, CHEX_E_PREEMPTED when it was asked to stop and has
+ * saved. *together_out: all ranks return this status, so the caller may finish in the ordinary way;
+ * false: this rank alone failed and the others must be aborted. Collective. */
+enum chex_status chex_train_run(const struct chex_train_config *config,
+                                const struct chex_train_world *world, bool *together_out,
+                                struct chex_error *err);
+
+#endif

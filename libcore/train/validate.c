@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The validation rows through the engine. Rank 0 scores them and tells the others, so that the
+ * schedule moves in step everywhere.
+ */
+
+#include "eval/run.h"
+#include "eval/scores.h"
+#include "train/session.h"
+
+struct outcome {
+    double loss, auroc;
+    int64_t defined;
+};
+
+static enum chex_status score(const struct chex_predictions *table, struct outcome *out,
+                              struct chex_error *err) {
+    const struct chex_scores_config config = {.cluster = CHEX_CLUSTER_IMAGE};
+    struct chex_scores *scores = NULL;
+    CHEX_TRY(chex_scores_create(table, &config, &scores, err));
+    out->auroc = scores->mean;
+    out->defined = scores->defined;
+    chex_scores_destroy(scores);
+    return CHEX_OK;
+}
+
+enum chex_status chex_session_validate(struct chex_session *s, double *loss_out, double *auroc_out,
+                                       int *defined_out, struct chex_error *err) {
+    const struct chex_eval_config config = {.workers = s->config.workers, .progress = false};
+    struct chex_predictions *table = NULL;
+    struct outcome out = {0};
+    enum chex_status st =
+        chex_eval_run(s->engine, s->val, s->world.coll, &config, &table, &out.loss, err);
+    if (st != CHEX_OK) {
+        s->together = true;
+        return st;
+    }
+    if (s->rank == 0)
+        st = score(table, &out, err);
+    chex_predictions_destroy(table);
+    CHEX_TRY(chex_session_agree(s, st, err));
+    CHEX_TRY(chex_coll_broadcast(s->world.coll, &out, sizeof out, 0, err));
+    *loss_out = out.loss;
+    *auroc_out = out.auroc;
+    *defined_out = (int)out.defined;
+    return CHEX_OK;
+}

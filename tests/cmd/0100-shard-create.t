@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+# chex-shard: create, info, verify, audit and phantom on good input.
+source "$(dirname "$0")/lib.sh"
+
+expect_status 0 chex-shard --help
+for option in images labels output format size shards split train-list val-list test-list \
+    fractions views uncertain max-bad workers seed force resume help version quiet verbose \
+    log-level json config print-config; do
+    grep -qE -- "^ +(-., )?--$option( |\$)" out
+    ok $? "--help shows --$option"
+done
+like "$(out)" "Examples" "--help has examples"
+unlike "$(out)" "reshard|import-tfrecord" "--help names nothing that is not there"
+for sub in create info verify audit phantom; do
+    expect_status 0 chex-shard $sub --help
+    like "$(out)" "usage: chex-shard" "$sub --help"
+done
+expect_status 0 chex-shard --version
+like "$(out)" "^chex-shard [0-9.]+" "--version names the version"
+like "$(out)" "HDF5 [0-9.]+.*libpng" "--version names the libraries"
+
+expect_status 0 chex-shard phantom --count 120 --size 64 --seed 4 --output ph
+is "$(find ph/images -name '*.png' | wc -l)" 120 "phantom writes its images"
+is "$(wc -l <ph/labels.csv)" 121 "and a line of labels for each"
+expect_status 0 chex-shard phantom --count 120 --size 64 --seed 4 --output ph2 -j 1 --quiet
+diff -r ph ph2 >/dev/null
+ok $? "phantom: the same seed gives the same files on one thread"
+is "$(err)" "" "--quiet is quiet"
+
+common=(--images ph/images --labels ph/labels.csv --split patient --size 48 --shards 4)
+expect_status 0 chex-shard "${common[@]}" --output a --workers 1
+like "$(out)" "a: 120 images in" "the result is said on stdout"
+expect_status 0 chex-shard create "${common[@]}" --output b --workers 2 --json
+like "$(out)" '"schema": "chexnet-shard-create"' "--json prints an object"
+diff -r a b
+ok $? "one worker and two make the same bytes"
+expect_status 0 chex-shard "${common[@]}" --output c --seed 2 --quiet
+cmp -s a/manifest.json c/manifest.json
+[ $? -ne 0 ]
+ok $? "another seed makes another set"
+is "$(find a -name '*.h5' | sort | sed -n '1p;$p' | paste -sd' ')" \
+    "a/test/test-00000-of-00004.h5 a/val/val-00003-of-00004.h5" "files have their names"
+is "$(cat a/rejected.csv)" "image,reason" "rejected.csv is empty but for its header"
+is "$(ls -A a | paste -sd' ')" "manifest.json rejected.csv test train val" "nothing else is left"
+
+expect_status 0 chex-shard info a
+like "$(out)" "images +[0-9]+ +[0-9]+ +[0-9]+" "info has a table"
+expect_status 0 chex-shard info a --json
+like "$(out)" '"schema": "chexnet-shard-info"' "info --json"
+expect_status 0 chex-shard info a/val/val-00000-of-00004.h5
+like "$(out)" "of split val, 48 x 48 px, pillow-bilinear" "info of one shard"
+expect_status 0 chex-shard info a/val/val-00000-of-00004.h5 --json
+like "$(out)" '"kind": "shard"' "info of one shard --json"
+expect_status 0 chex-shard verify a
+like "$(out)" "sound: 120 images in 12 shards" "verify reads all"
+expect_status 0 chex-shard verify a/train/train-00001-of-00004.h5 --json
+like "$(out)" '"sound": true' "verify of one shard --json"
+expect_status 0 chex-shard audit a/train a/test
+like "$(out)" "of shared +0 +0" "no patient is in train and test"
+expect_status 3 chex-shard audit a ph/labels.csv
+error_line "patients are in both, the first is 00000001" "audit finds shared patients"
+expect_status 3 chex-shard audit a b --json
+like "$(out)" '"shared_images": 120' "audit --json counts"
+
+expect_status 0 chex-shard "${common[@]}" --split none --output none --quiet
+is "$(ls none)" "$(printf 'all\nmanifest.json\nrejected.csv')" "--split none makes all/"
+is "$(ls none/all | head -n 1)" "all-00000-of-00004.h5" "with its own names"
+expect_status 0 chex-shard "${common[@]}" --split none --views PA --output pa --quiet
+n=$(cut -d, -f7 ph/labels.csv | grep -c PA)
+expect_status 0 chex-shard verify pa
+like "$(out)" "sound: $n images" "--views PA keeps the $n PA images"
+
+# Another reader.
+if have h5dump; then
+    shard=a/train/train-00000-of-00004.h5
+    rows=$(h5dump -H -d label $shard | sed -nE 's/.*SIMPLE \{ \( ([0-9]+), 14 \).*/\1/p')
+    like "$(h5dump -H -d image $shard)" "H5T_STD_U8LE|DATASPACE +SIMPLE \{ \( $rows, 48, 48 \)" \
+        "h5dump: image u8 [n, 48, 48]"
+    like "$(h5dump -p -H -d image $shard)" "CONTIGUOUS" "h5dump: image is contiguous"
+    like "$(h5dump -H -d label $shard)" "H5T_STD_I8LE" "h5dump: label i8"
+    like "$(h5dump -H -d checksum $shard)" "H5T_STD_U64LE" "h5dump: checksum u64"
+    like "$(h5dump -a format $shard)" '"chexnet-shard"' "h5dump: format"
+    like "$(h5dump -a version $shard)" '\(0\): 1$' "h5dump: version"
+    like "$(h5dump -a classes $shard | paste -sd' ')" '"Atelectasis", "Cardiomegaly"' \
+        "h5dump: classes in order"
+    ids=$(for f in a/*/*.h5; do
+        h5dump -d image_id "$f" | grep -oE '"[0-9_]+\.png' | tr -d '"'
+    done | sort)
+    is "$ids" "$(ls ph/images)" "h5dump: every image is in one shard"
+    least=$(for f in a/train/*.h5; do
+        h5dump -H -d sex "$f" | sed -nE 's/.*SIMPLE \{ \( ([0-9]+) \).*/\1/p'
+    done | sort -nu)
+    [ "$(wc -l <<<"$least")" -eq 1 ] || [ $(($(tail -n 1 <<<"$least") - $(head -n 1 <<<"$least"))) -eq 1 ]
+    ok $? "shards differ by one row at most"
+else
+    skip "no h5dump here" 9
+fi
+
+# The real sample.
+sample=$SOURCE/datasets/nih-sample
+if [ -f "$sample/Data_Entry_2017.csv" ]; then
+    expect_status 0 chex-shard --images "$sample/images" --labels "$sample/Data_Entry_2017.csv" \
+        --size 64 --shards 8 --split patient --output nih
+    like "$(out)" "nih: 1000 images" "1,000 real radiographs"
+    expect_status 0 chex-shard verify nih
+    expect_status 0 chex-shard audit nih/train nih/test
+    if have h5dump; then
+        like "$(h5dump -d patient_id nih/test/test-00000-of-00008.h5)" '"000[0-9]{5}"' \
+            "patient ids are the NIH's"
+    else
+        skip "no h5dump here"
+    fi
+else
+    skip "no bundled sample here" 5
+fi
+done_testing

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+# chex-shard: every kind of bad input and bad option ends in one error line, the right exit status
+# and nothing under a final name.
+source "$(dirname "$0")/lib.sh"
+
+chex-shard phantom --count 40 --size 32 --output ph --quiet || exit 1
+good=(--images ph/images --labels ph/labels.csv --split patient --size 32 --shards 2 --output o)
+
+# refuse STATUS REGEX ARGUMENT...: fails so, and o is not there.
+refuse() {
+    local status=$1 regex=$2
+    shift 2
+    expect_status "$status" chex-shard "$@"
+    error_line "$regex" "says: $regex"
+    [ ! -e o ]
+    ok $? "no output folder"
+}
+
+# The command line.
+refuse 2 "unknown subcommand 'resharding': expected create, info" resharding
+refuse 2 "unknown option '--picture'" "${good[@]}" --picture x
+refuse 2 "unexpected word 'x'" create "${good[@]}" x
+refuse 2 "--images DIR is required" --labels ph/labels.csv --output o
+refuse 2 "--labels FILE is required" --images ph/images --output o
+refuse 2 "--output DIR is required" --images ph/images --labels ph/labels.csv
+refuse 2 "--size: '5' is not valid: expected an integer from 16 to" "${good[@]}" --size 5
+refuse 2 "--size: '64px' is not valid" "${good[@]}" --size 64px
+refuse 2 "--shards: '0' is not valid" "${good[@]}" --shards 0
+refuse 2 "--max-bad: '-1' is not valid" "${good[@]}" --max-bad -1
+refuse 2 "--workers: 'all' is not valid" "${good[@]}" --workers all
+refuse 2 "--seed: '-5' is not valid" "${good[@]}" --seed -5
+refuse 2 "--format: 'dicom' is not valid: expected one of auto, nih, list" "${good[@]}" --format dicom
+refuse 2 "--split: 'random' is not valid: expected one of official, patient, none" "${good[@]}" --split random
+refuse 2 "--uncertain: 'maybe' is not valid: expected one of keep, ignore, zeros, ones" "${good[@]}" --uncertain maybe
+refuse 2 "lateralis" "${good[@]}" --views PA,lateralis
+refuse 2 "0\.5,0\.5" "${good[@]}" --fractions 0.5,0.5
+refuse 2 "fractions 1, 1, 1 sum to 3, expected 1" "${good[@]}" --fractions 1,1,1
+refuse 2 "--train-list, --val-list and --test-list need --split official" "${good[@]}" --test-list ph/labels.csv
+refuse 2 "config file none.conf" "${good[@]}" --config none.conf
+for sub in info verify; do
+    expect_status 2 chex-shard $sub
+    error_line "takes one folder or file" "$sub needs a word"
+    expect_status 3 chex-shard $sub nowhere
+    error_line "nowhere: no such folder" "$sub of nothing"
+done
+expect_status 2 chex-shard audit ph
+error_line "takes two sources" "audit needs two words"
+expect_status 3 chex-shard audit ph/labels.csv nowhere
+error_line "nowhere: no such file or folder" "audit of nothing"
+expect_status 2 chex-shard phantom --output x
+error_line "--count N is required" "phantom needs a count"
+expect_status 2 chex-shard phantom --count 3 --size 8 --output x
+error_line "--size: '8' is not valid" "phantom of 8 px"
+
+# Labels and images.
+refuse 3 "cannot open none.csv" "${good[@]}" --labels none.csv
+refuse 3 "cannot read image folder none: No such file" "${good[@]}" --images none
+mkdir empty
+refuse 3 "none of the 40 images of ph/labels.csv is under empty, which holds 0 files" \
+    "${good[@]}" --images empty --max-bad 40
+sed '5s/,[^,]*,/,Broken_Heart,/' ph/labels.csv >unknown.csv
+refuse 3 "unknown.csv: line 5, column 2 .*Broken_Heart" "${good[@]}" --labels unknown.csv
+head -c 500 /dev/urandom >noise.csv
+refuse 3 "noise.csv" "${good[@]}" --labels noise.csv
+: >nothing.csv
+refuse 3 "nothing.csv" "${good[@]}" --labels nothing.csv
+head -n 1 ph/labels.csv >header.csv
+refuse 3 "header.csv" "${good[@]}" --labels header.csv
+refuse 3 "no image is left with the views asked for" "${good[@]}" --views lateral
+head -n 2 ph/labels.csv >single.csv
+refuse 3 "empty|stays|split" "${good[@]}" --labels single.csv
+refuse 3 "list" --images ph/images --labels ph/labels.csv --output o --split official
+
+second=$(sed -n 3p ph/labels.csv | cut -d, -f1)
+cp -r ph missing && rm "missing/images/$second"
+missing=("${good[@]}" --images missing/images --labels missing/labels.csv)
+refuse 3 "missing/labels.csv: line 3: image $second is not under missing/images \(--max-bad is 0\)" "${missing[@]}"
+expect_status 0 chex-shard "${missing[@]}" --max-bad 1
+like "$(cat o/rejected.csv)" "^$second,\".*: line 3: image $second is not under" "rejected.csv has it"
+like "$(out)" "1 images left out" "and the result says so"
+expect_status 0 chex-shard verify o
+like "$(out)" "sound: 39 images" "the rest is there"
+rm -r o
+
+cp -r ph broken
+head -c 200 "ph/images/$second" >"broken/images/$second"
+third=$(sed -n 4p ph/labels.csv | cut -d, -f1)
+printf 'not a picture, "at all"' >"broken/images/$third"
+broken=("${good[@]}" --images broken/images)
+refuse 3 "2 images cannot be used \(--max-bad is 0\): broken/images/$second: " "${broken[@]}"
+like "$(err)" "warn: broken/images/$third: " "the other one is named too"
+refuse 3 "2 images cannot be used \(--max-bad is 1\)" "${broken[@]}" --max-bad 1
+expect_status 0 chex-shard "${broken[@]}" --max-bad 2 --workers 2
+is "$(tail -n +2 o/rejected.csv | cut -d, -f1 | paste -sd' ')" "$second $third" "rejected.csv names both"
+expect_status 0 chex-shard "${broken[@]}" --max-bad 5 --workers 1 --output o2
+diff -r o o2
+ok $? "with images left out one worker and two make the same bytes"
+rm -r o o2
+
+mkdir -p twice/1 twice/2 && cp ph/images/* twice/1 && cp "ph/images/$second" twice/2
+refuse 3 "ph/labels.csv: line 3: image $second is there twice: twice/1/$second, twice/2/$second" "${good[@]}" --images twice
+
+# Output that is there already.
+expect_status 0 chex-shard "${good[@]}" --quiet
+sum=$(cat o/manifest.json o/*/*.h5 | md5sum)
+expect_status 2 chex-shard "${good[@]}"
+error_line "output o holds a set of shards already; --force replaces it" "a set is not overwritten"
+expect_status 3 chex-shard "${good[@]}" --force --images broken/images
+is "$(cat o/manifest.json o/*/*.h5 | md5sum)" "$sum" "--force that fails leaves the old set whole"
+is "$(ls -A o | paste -sd' ')" "manifest.json rejected.csv test train val" "and nothing beside it"
+echo mine >o/train/notes.txt
+expect_status 0 chex-shard "${good[@]}" --force --shards 3
+like "$(err)" "--force: when the new set is complete, o loses 6 shards of 40 images" "--force shows what goes"
+is "$(ls o/train | paste -sd' ')" \
+    "notes.txt train-00000-of-00003.h5 train-00001-of-00003.h5 train-00002-of-00003.h5" \
+    "the old shards are gone, a stranger's file is not"
+expect_status 0 chex-shard verify o
+mkdir -p other && echo x >other/file
+expect_status 2 chex-shard "${good[@]}" --output other
+error_line "output folder other exists, is not empty and is no set" "a stranger's folder"
+expect_status 2 chex-shard "${good[@]}" --output other --force
+error_line "--force does not touch it" "not with --force either"
+is "$(cat other/file)" x "it is as it was"
+expect_status 2 chex-shard "${good[@]}" --output ph/labels.csv
+error_line "exists and is not a folder" "a file for an output"
+mkdir fresh
+expect_status 0 chex-shard "${good[@]}" --output fresh --quiet
+expect_status 4 chex-shard "${good[@]}" --output ph/labels.csv/o
+error_line "ph/labels.csv/o: Not a directory" "a folder that cannot be made"
+
+# Damaged sets.
+if have h5dump; then
+    shard=fresh/val/val-00000-of-00002.h5
+    at=$(h5dump -p -H -d image $shard | sed -nE 's/.*OFFSET ([0-9]+).*/\1/p')
+    id=$(h5dump -d image_id $shard | grep -oE '[0-9_]+\.png' | sed -n 2p)
+    cp $shard keep.h5
+    printf '\377\0\377\0' | dd of=$shard bs=1 seek=$((at + 1024 + 100)) conv=notrunc status=none
+    expect_status 3 chex-shard verify fresh
+    error_line "$shard: row 1 \($id\): pixels do not match their checksum" "verify names file, row and image"
+    expect_status 3 chex-shard verify $shard
+    cp keep.h5 $shard
+else
+    skip "no h5dump here" 3
+fi
+truncate -s 3000 fresh/train/train-00001-of-00002.h5
+expect_status 3 chex-shard verify fresh
+error_line "fresh/train/train-00001-of-00002.h5: .*truncated" "a truncated shard"
+rm fresh/train/train-00001-of-00002.h5
+expect_status 3 chex-shard verify fresh
+error_line "train-00001-of-00002.h5: No such file" "a missing shard"
+sed -i 's/"version": 1/"version": 2/' fresh/manifest.json
+expect_status 3 chex-shard info fresh
+error_line "manifest.json: version 2, this program reads version 1" "a future manifest"
+rm fresh/manifest.json
+expect_status 3 chex-shard info fresh
+error_line "fresh: no manifest.json" "a folder without manifest"
+expect_status 9 sh -c 'chex-shard info o >/dev/full'
+error_line "cannot write to standard output" "a full disk under stdout"
+done_testing

@@ -1,0 +1,149 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# chex-train alone: the files of a run, equality over threads, interruptions, bad input.
+# shellcheck source=tests/cmd/lib.sh
+source "$(dirname "$0")/lib.sh"
+need h5diff h5dump chex-train chex-shard
+
+chex-shard phantom --count 120 --size 32 --seed 1 --output ph -q || fail "phantom"
+chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 3 --split patient \
+    --seed 1 --output shards -q || fail "shards"
+
+common=(--data shards --image-size 32 --batch-size 4 --engine cpu --lr 1e-3 --seed 5)
+same() { # FILE FILE NAME: equal parameters and moments, to the last bit
+    h5diff "$1" "$2" /params /params && h5diff "$1" "$2" /moment1 /moment1 &&
+        h5diff "$1" "$2" /moment2 /moment2
+    ok $? "$3"
+}
+
+# The files of a run.
+expect_status 0 chex-train "${common[@]}" --epochs 2 --output run
+for f in last.h5 best.h5 metrics.jsonl config.json ranks.json; do
+    [ -s run/$f ]
+    ok $? "run/$f"
+done
+is "$(find run -name 'events.out.tfevents.*' | wc -l)" 1 "one event file"
+is "$(find run -name '*.tmp.*' | wc -l)" 0 "no temporary file is left"
+is "$(grep -c '"kind":"epoch"' run/metrics.jsonl)" 2 "one line of metrics an epoch"
+like "$(cat run/metrics.jsonl)" '"val_auroc_mean":0\.[0-9]' "with the validation AUROC"
+like "$(err)" 'epoch 2/2: loss' "and a line on stderr"
+like "$(err)" 'data wait [0-9.]+ %, forward' "with the share of each phase"
+like "$(h5dump -a /format run/last.h5)" 'chexnet-checkpoint' "the checkpoint is plain HDF5"
+expect_status 0 chex-train "${common[@]}" --epochs 2 --output run
+like "$(err)" 'complete' "a complete run is left alone"
+
+# Results do not depend on threads or workers.
+expect_status 0 chex-train "${common[@]}" --max-steps 5 --threads 1 --workers 1 --output t1
+expect_status 0 chex-train "${common[@]}" --max-steps 5 --threads 3 --workers 2 --output t3
+same t1/last.h5 t3/last.h5 "1 and 3 threads give the same bits"
+expect_status 0 chex-train "${common[@]}" --max-steps 5 --seed 6 --output t6
+h5diff -q t1/last.h5 t6/last.h5 /params /params
+[ $? -eq 1 ]
+ok $? "another seed gives others"
+
+# Logical ranks in one process; the fixed tree is what --deterministic asks for.
+expect_status 0 chex-train "${common[@]}" --max-steps 3 --logical-ranks 3 --deterministic --output v3
+
+# Going on where a run stopped, within an epoch and across its end.
+expect_status 0 chex-train "${common[@]}" --epochs 3 --max-steps 30 --output whole
+for at in 4 25; do
+    expect_status 0 chex-train "${common[@]}" --epochs 3 --max-steps $at --output part$at
+    expect_status 0 chex-train "${common[@]}" --epochs 3 --max-steps 30 --output part$at
+    same whole/last.h5 part$at/last.h5 "stopped at step $at and resumed: the same bits"
+    is "$(grep -c '"kind":"step"' part$at/metrics.jsonl)" 30 "and each step stands once in the metrics"
+done
+
+# kill -9 at some moment, then again.
+chex-train "${common[@]}" --epochs 3 --max-steps 30 --checkpoint-every 3steps --output killed -q &
+pid=$!
+for _ in $(seq 200); do
+    [ -n "$(find killed/checkpoints -name '*.h5' 2>/dev/null)" ] && break
+    sleep 0.05
+done
+kill -9 $pid 2>/dev/null
+wait $pid 2>/dev/null
+expect_status 0 chex-train "${common[@]}" --epochs 3 --max-steps 30 --checkpoint-every 3steps --output killed
+same whole/last.h5 killed/last.h5 "killed and resumed: the same bits"
+is "$(find killed -name '*.tmp.*' | wc -l)" 0 "its temporary files are gone"
+[ "$(find killed/checkpoints -name '*.h5' | wc -l)" -le 3 ]
+ok $? "at most three numbered checkpoints are kept"
+
+# USR2 and TERM save and leave with 6.
+for signal in USR2 TERM; do
+    chex-train "${common[@]}" --epochs 40 --output sig$signal >/dev/null 2>err &
+    pid=$!
+    for _ in $(seq 200); do
+        grep -q steps err && break
+        sleep 0.05
+    done
+    sleep 0.3
+    kill -$signal $pid
+    wait $pid
+    is $? 6 "$signal: exit 6"
+    like "$(cat err)" 'asked to stop: saved at step' "$signal: and it says where"
+    [ -s sig$signal/last.h5 ]
+    ok $? "$signal: with a checkpoint"
+done
+
+# Bad input.
+expect_status 2 chex-train --output x
+error_line '--data DIR is required' "no --data"
+expect_status 3 chex-train "${common[@]/shards/nowhere}" --output x
+error_line 'nowhere: no such folder' "no such data"
+expect_status 3 chex-train "${common[@]}" --image-size 64 --output x
+error_line 'stored at 32 px' "stored size below the image size"
+expect_status 2 chex-train "${common[@]}" --batch-size 500 --output x
+error_line '500' "a batch that no rank can fill"
+expect_status 2 chex-train "${common[@]}" --engine gpu --output x
+error_line "gpu" "an unknown engine"
+expect_status 2 chex-train "${common[@]}" --precision fp64 --output x
+error_line 'bf16, fp32' "an unknown precision"
+expect_status 2 chex-train "${common[@]}" --checkpoint-every 30 --output x
+error_line '30m' "a cadence without a unit"
+expect_status 8 chex-train "${common[@]}" --lr 1000 --opt sgd --max-steps 200 --output boom
+error_line 'loss is .*nan.*lower --lr' "a diverged loss"
+mkdir other && touch other/thesis.doc
+expect_status 2 chex-train "${common[@]}" --output other
+error_line 'thesis.doc' "an output folder with something else in it"
+expect_status 2 chex-train "${common[@]}" --resume none --output run
+error_line 'already holds a run' "--resume none over a run"
+expect_status 2 chex-train "${common[@]}" --batch-size 8 --epochs 9 --output run
+error_line 'batch_size is 4 in the checkpoint and 8 now' "another batch size on resume"
+SLURM_GPUS_ON_NODE=1 CUDA_VISIBLE_DEVICES=0 expect_status 4 chex-train --data shards --image-size 32 --output x
+error_line -- '--engine cpu' "an allotted GPU is never a silent CPU run"
+[ ! -e x ]
+ok $? "and nothing was made for any of them"
+
+# A damaged newest checkpoint: the one before is taken; a damaged only one is an error.
+cp -r part25 torn
+newest=$(find torn/checkpoints -name '*.h5' | sort | tail -n 1)
+before=$(find torn/checkpoints -name '*.h5' | sort | tail -n 2 | head -n 1)
+truncate -s 100000 "$newest"
+expect_status 0 chex-train "${common[@]}" --epochs 3 --max-steps 30 --output torn
+like "$(err)" "warn: .*${newest##*/}.*one before" "a truncated newest checkpoint is passed over"
+same whole/last.h5 torn/last.h5 "and the run ends in the same bits"
+[ "$newest" != "$before" ]
+ok $? "there was one before"
+find torn/checkpoints -name '*.h5' | while read -r f; do truncate -s 5000 "$f"; done
+expect_status 3 chex-train "${common[@]}" --epochs 3 --max-steps 40 --output torn
+error_line 'checkpoints/step-' "only truncated checkpoints"
+
+# A full disk.
+mkdir full
+if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=20m tmpfs full 2>/dev/null; then
+    at_exit umount full
+    expect_status 9 chex-train "${common[@]}" --max-steps 2 --output full/run
+    error_line 'No space left' "a full disk"
+    is "$(find full -name '*.h5*' | wc -l)" 0 "leaves no half-written checkpoint"
+else
+    skip "cannot mount a tmpfs here" 3
+fi
+
+# Measuring.
+expect_status 0 chex-train --bench 2 --image-size 32 --batch-size 2 --json
+for key in images_per_s_median images_per_s_best peak_rss_bytes engine precision batch image_size threads; do
+    like "$(out)" "\"$key\":" "--bench --json has $key"
+done
+expect_status 0 chex-train --bench 1 --image-size 32 --batch-size 2 --bench-layers --model resnet50
+like "$(out)" 'layer4.2.conv3' "--bench-layers lists the operations"
+done_testing

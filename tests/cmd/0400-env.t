@@ -1,0 +1,101 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# chex-env on one machine: table, JSON, exit statuses, modes.
+source "$(dirname "$0")/lib.sh"
+
+# One value of the JSON object: field FILE CHECK KEY.
+field() {
+    sed -n "/\"name\": \"$2\"/,/}/s/.*\"$3\": \"\(.*\)\",*$/\1/p" "$1"
+}
+
+expect_status 0 chex-env
+like "$(out)" "^check +verdict +found$" "the table has its head"
+like "$(out)" "^hdf5 +pass +[0-9]+\.[0-9]+\.[0-9]+$" "a library's version"
+like "$(out)" "^launch +pass +single, 1 rank on 1 node$" "the launch method"
+like "$(out)" "^rank 0/1, " "one line a rank"
+like "$(out)" "^[0-9]+ passed, [0-9]+ warned, 0 failed, [0-9]+ skipped$" "the sum"
+unlike "$(out)" $'\033' "no colour in a file"
+is "$(out | awk '$2 == "pass" { print index($0, " pass ") }' | sort -u | wc -l)" 1 "columns line up"
+
+expect_status 0 chex-env --json
+cp out json
+is "$(grep -c '"question":' json)" "$(grep -c '"remedy":' json)" "each check has question and remedy"
+like "$(cat json)" '"schema": 1' "the schema is stated"
+is "$(field json launch verdict)" pass "a verdict"
+is "$(field json gpu found)" none "what was found"
+like "$(cat json)" '"ranks": \[' "the ranks are listed"
+if have python3 && ! without PYTHON; then
+    python3 - json <<'END'
+import json, sys
+top = json.load(open(sys.argv[1]))
+keys = {"name", "question", "expected", "found", "verdict", "fault", "remedy"}
+assert top["schema"] == 1 and len(top["checks"]) > 20 and len(top["ranks"]) == 1
+assert all(set(c) == keys for c in top["checks"])
+assert {c["verdict"] for c in top["checks"]} <= {"pass", "warn", "fail", "skip"}
+assert {c["fault"] for c in top["checks"]} <= {"user", "node"}
+assert top["ranks"][0]["verdicts"].keys() == {c["name"] for c in top["checks"]}
+END
+    ok $? "another reader finds the object complete"
+else
+    skip "no python3"
+fi
+
+# A user's mistakes.
+expect_status 4 env CUDA_VISIBLE_DEVICES=0 chex-env
+like "$(out)" "^gpu +fail +.*CUDA_VISIBLE_DEVICES 0" "a GPU that cannot be used fails"
+like "$(out)" "fault: user" "and is the user's"
+like "$(out)" "remedy: .*--engine cpu" "with the remedy"
+like "$(err)" "user can mend" "one line says whose fault it is"
+expect_status 4 env TMPDIR=/nonexistent/tmp chex-env
+like "$(out)" "^tmpdir +fail +/nonexistent/tmp: No such file or directory" "a TMPDIR that is not there"
+expect_status 0 env SLURM_CPUS_PER_TASK=64 chex-env
+like "$(out)" "SRUN_CPUS_PER_TASK" "lost CPUs are a warning with the remedy"
+expect_status 0 env NCCL_P2P_DISABLE=1 chex-env
+like "$(out)" "^nccl-env +warn .*NCCL_P2P_DISABLE=1 \(environment\)" "NCCL's settings and their origin"
+mkdir home && echo "NCCL_DEBUG=INFO" >home/.nccl.conf
+expect_status 0 env HOME="$PWD/home" chex-env
+like "$(out)" "^nccl-env +pass +NCCL_DEBUG=INFO \(.*/home/.nccl.conf\)" "also from the user's file"
+
+# The node's.
+echo '{"zlib": "0.9"}' >want.json
+expect_status 5 chex-env --expect want.json
+like "$(out)" "^zlib +fail" "an expected version that is not found fails"
+like "$(out)" "expected: 0.9 \(from want.json\)" "with the expectation"
+echo "{\"zlib\": \"$(field json zlib found)\"}" >want.json
+expect_status 0 chex-env --expect want.json
+
+# In the prolog a user's mistake drains no node.
+expect_status 0 env TMPDIR=/nonexistent/tmp CUDA_VISIBLE_DEVICES=7 SLURM_JOB_ID=5 SLURM_NTASKS=4 \
+    chex-env --mode prolog
+unlike "$(out)" "^(gpu|launch|workdir) " "the prolog looks at the node alone"
+like "$(out)" "^tmpdir +pass +/tmp" "at its own /tmp"
+echo '{"hdf5": "1.2.3"}' >want.json
+expect_status 5 chex-env --mode prolog --expect want.json
+expect_status 0 chex-env --mode login
+unlike "$(out)" "^(gpu|launch|clock) " "a login node has no allocation"
+like "$(out)" "^engine-auto +pass " "but engines"
+
+# Usage.
+expect_status 2 chex-env --level 2
+error_line "level 2.*level 1" "a level that does not exist"
+expect_status 2 chex-env --level 4
+error_line "--level: '4' is not valid" "a level that never will"
+expect_status 2 chex-env --mode night
+error_line "expected one of job, prolog, login" "an unknown mode"
+expect_status 2 chex-env --timeout 30
+error_line "--timeout: '30' is not valid: expected a duration" "a time without unit"
+expect_status 2 chex-env --expect nosuch.json
+error_line "nosuch.json" "a missing file of expectations"
+echo '{"zlob": "1"}' >typo.json
+expect_status 2 chex-env --expect typo.json
+error_line "'zlob' is no check" "an unknown check"
+expect_status 2 chex-env everything
+error_line "unexpected argument 'everything'" "a word"
+expect_status 0 chex-env --help
+like "$(out)" "^usage: chex-env" "help"
+like "$(out)" "Exit status: 0 .* 4 .* 5 " "which states the exit statuses"
+expect_status 0 chex-env --version
+like "$(out)" "chexnet" "version"
+chex-env >/dev/full 2>full
+is $? 9 "a full standard output is no success"
+done_testing

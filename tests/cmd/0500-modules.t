@@ -1,0 +1,70 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The installed tree by way of `module load`: Lmod on both files, Environment Modules on the Tcl one
+# (MODULECMD may name a modulecmd.tcl that is only unpacked).
+source "$(dirname "$0")/lib.sh"
+prefix=$SCRATCH/opt
+version=$(sed -n 's/^project(chexnet VERSION \([0-9.]*\).*/\1/p' "$SOURCE/CMakeLists.txt")
+expect_status 0 cmake --install "$BUILD" --prefix "$prefix"
+lua=$prefix/share/modulefiles tcl=$prefix/share/modulefiles-tcl
+[ -f "$lua/chexnet/$version.lua" ] && [ -f "$tcl/chexnet/$version" ]
+ok $? "both modulefiles carry the version $version"
+unlike "$(cat "$lua/chexnet/$version.lua" "$tcl/chexnet/$version")" '@[A-Z]+@' "nothing is left to fill in"
+is "$(head -c 11 "$tcl/chexnet/$version")" "#%Module1.0" "the Tcl file has its magic cookie"
+expect_status 0 "$prefix/bin/chex-env" --mode login
+like "$(out)" "modules +(pass|warn) +mpi (loads|not installed)" "the installed command finds its parts"
+
+# in_shell TEXT: runs it in a shell without the build's folder in PATH.
+in_shell() {
+    env -i HOME="$SCRATCH" PATH=/usr/local/bin:/usr/bin:/bin MANPATH= LMOD_CACHED_LOADS=no \
+        "${@:2}" bash -c "$1" 2>&1
+}
+
+# try INIT FOLDER LABEL: load, use, unload, unknown version.
+try() {
+    local init=$1 use="module use $2" label=$3 got
+    got=$(in_shell "$init; $use; module load chexnet || exit 1
+        command -v chex-env; chex-env --version; man -w chex-env; echo root=\$CHEXNET_ROOT")
+    like "$got" "^$prefix/bin/chex-env$" "$label: load finds the command"
+    like "$got" "^chex-env .*$version" "$label: which runs"
+    if have man; then
+        like "$got" "^$prefix/share/man/man1/chex-env\.1" "$label: and its manual page"
+    else
+        skip "no man here"
+    fi
+    like "$got" "^root=$prefix$" "$label: CHEXNET_ROOT is the prefix"
+    got=$(in_shell "$init; $use; module load chexnet/$version; module unload chexnet
+        echo path=\$PATH root=\${CHEXNET_ROOT-gone} man=\$MANPATH; command -v chex-env || echo no command")
+    like "$got" "^no command$" "$label: unload takes the command away"
+    like "$got" "root=gone" "$label: and the variable"
+    unlike "$got" "$prefix" "$label: and every path"
+    got=$(in_shell "$init; $use; module load chexnet/99.9 && echo loaded; command -v chex-env")
+    unlike "$got" "^loaded$|^/.*chex-env$" "$label: an unknown version loads nothing"
+    like "$got" "99\.9" "$label: and is named"
+}
+
+lmod=/usr/share/lmod/lmod/init/bash
+if [ -f $lmod ] && ! without LMOD; then
+    try ". $lmod" "$lua" "Lmod, Lua"
+    try ". $lmod" "$tcl" "Lmod, Tcl"
+    like "$(in_shell ". $lmod; module use $lua; module whatis chexnet; module help chexnet")" \
+        "Version: $version" "whatis and help"
+    if have dash; then
+        got=$(env -i HOME="$SCRATCH" PATH=/usr/bin:/bin dash -c \
+            ". /usr/share/lmod/lmod/init/sh; module use $lua; module load chexnet; command -v chex-env" 2>&1)
+        is "$got" "$prefix/bin/chex-env" "a plain POSIX shell, too"
+    fi
+else
+    skip "no Lmod here" 18
+fi
+
+modulecmd=${MODULECMD:-}
+for candidate in "$modulecmd" /usr/lib/x86_64-linux-gnu/modulecmd.tcl /usr/lib/*/modulecmd.tcl; do
+    [ -f "$candidate" ] && modulecmd=$candidate && break
+done
+if [ -n "$modulecmd" ] && have tclsh; then
+    try "module() { eval \"\$(tclsh $modulecmd bash \"\$@\")\"; }" "$tcl" "Environment Modules, Tcl"
+else
+    skip "no Environment Modules here" 9
+fi
+done_testing

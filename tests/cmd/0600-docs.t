@@ -1,0 +1,83 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Help, manual page and completion of each command name the same options; the pages have their
+# sections; what the README and CONTRIBUTING name exists.
+source "$(dirname "$0")/lib.sh"
+# shellcheck source=../../share/completions/chex.bash
+source "$SOURCE/share/completions/chex.bash"
+
+# All option names of a command and of its subcommands.
+help_options() {
+    local help sub
+    help=$("$1" --help)
+    {
+        _chex_options "$help"
+        for sub in $(_chex_subcommands "$help"); do
+            _chex_options "$("$1" "$sub" --help)"
+        done
+    } | sort -u
+}
+
+man_options() {
+    sed -n 's/^\.It \(Fl . , \)\{0,1\}Fl \\-\([a-z0-9-]*\).*/--\2/p' "$1" | sort -u
+}
+
+# What TAB offers behind the given words.
+completed() {
+    local COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY
+    _chex "$1" "${!#}" "${COMP_WORDS[$# - 2]}"
+    printf '%s\n' "${COMPREPLY[@]}"
+}
+
+found=0
+for command in chex-shard chex-train chex-eval chex-env; do
+    have "$command" || { skip "$command is not built" 6; continue; }
+    found=1
+    page=$SOURCE/share/man/$command.1
+    [ -f "$page" ]
+    ok $? "$command has a manual page" || continue
+    is "$(diff <(help_options "$command") <(man_options "$page"))" "" \
+        "$command: help and manual page name the same options"
+    top=$(_chex_options "$("$command" --help)" | sort -u)
+    is "$(completed "$command" -- | sort -u)" "$top" "$command: so does the completion"
+    for section in NAME SYNOPSIS DESCRIPTION OPTIONS ENVIRONMENT FILES "EXIT STATUS" EXAMPLES; do
+        grep -qx ".Sh $section" "$page" || echo "no $section"
+    done >sections
+    is "$(cat sections)" "" "$command: the page has its sections"
+    is "$(sed -n '/^.Sh EXIT STATUS/,/^.El/s/^\.It //p' "$page" | tr '\n' ' ')" "0 1 2 3 4 5 6 7 8 9 " \
+        "$command: every exit status is explained"
+    for sub in $(_chex_subcommands "$("$command" --help)"); do
+        grep -qE "^\.(Cm|It Cm|Op Cm) $sub" "$page" || echo "$sub"
+    done >subcommands
+    is "$(cat subcommands)" "" "$command: and every subcommand"
+done
+[ $found = 1 ] || skip_all "no command is built"
+
+if have chex-env; then
+    is "$(completed chex-env --mode '' | tr '\n' ' ')" "job prolog login " "completion of a choice"
+    is "$(completed chex-env --le)" "--level" "completion of a name"
+fi
+if have chex-shard; then
+    like "$(completed chex-shard ver)" "^verify$" "completion of a subcommand"
+    unlike "$(completed chex-shard phantom --)" "^--labels$" "a subcommand has its own options"
+    mkdir -p folder
+    is "$(completed chex-shard --images fol)" "folder" "completion of a path"
+fi
+if have mandoc; then
+    mandoc -Tlint -W warning,stop "$SOURCE"/share/man/*.1 >lint 2>&1
+    ok $? "mandoc has no complaint" || diag "$(cat lint)"
+else
+    skip "no mandoc here"
+fi
+
+for file in README.md CONTRIBUTING.md; do
+    grep -oE '`[a-z.][A-Za-z0-9_.-]*/[A-Za-z0-9_./-]*`' "$SOURCE/$file" | tr -d '`' | sort -u |
+        while read -r path; do
+            case $path in
+            build/* | run/* | shards/* | */X* | */NNNN*) ;;
+            *) [ -e "$SOURCE/$path" ] || echo "$path" ;;
+            esac
+        done >missing
+    is "$(cat missing)" "" "$file names only files that exist"
+done
+done_testing

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# TAP functions for the scripts of tests/cmd and tests/slurm. A script begins with
+#   source "$(dirname "$0")/lib.sh"
+# and ends with `done_testing`. It gets:
+#   $SCRATCH     an empty folder, the current one, removed at exit (kept with CHEX_TEST_KEEP=1)
+#   $BUILD       the build folder; its bin/ comes first in PATH
+#   $SOURCE      the source tree
+#   an environment without CHEX_*, SLURM_*, PMIX_*, PMI_* and OMPI_* variables
+# A failed check does not stop the script; the exit status of done_testing is the verdict.
+
+SOURCE=${CHEX_TEST_SOURCE:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}
+BUILD=${CHEX_TEST_BUILD:-$SOURCE/build/debug}
+KEEP=${CHEX_TEST_KEEP:-}
+WITHOUT=${CHEX_TEST_WITHOUT:-}
+while IFS= read -r name; do
+    case $name in
+    CHEX_* | SLURM_* | PMIX_* | PMI_* | OMPI_*) unset "$name" ;;
+    esac
+done < <(compgen -e)
+unset name
+export LC_ALL=C TERM=dumb PATH="$BUILD/bin:$PATH"
+# Only our own leaks count under the sanitizers; HDF5 and PMIx keep tables until exit.
+export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1}"
+
+SCRATCH=$(mktemp -d "${TMPDIR:-/tmp}/chex-test.XXXXXX") || exit 1
+cd "$SCRATCH" || exit 1
+CLEANUP=()
+# at_exit COMMAND...: runs before the scratch folder goes, last one first (umount, kill).
+at_exit() { CLEANUP=("$(printf '%q ' "$@")" "${CLEANUP[@]}"); }
+_leave() {
+    local status=$? c
+    for c in "${CLEANUP[@]}"; do eval "$c"; done
+    cd / && { [ -n "$KEEP" ] && echo "# kept $SCRATCH" || rm -rf "$SCRATCH"; }
+    exit $status
+}
+trap _leave EXIT
+
+TESTS=0 FAILED=0
+
+# ok CONDITION-STATUS NAME: `[ -f x ]; ok $? "x is there"`.
+ok() {
+    TESTS=$((TESTS + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $TESTS - $2"
+    else
+        FAILED=$((FAILED + 1))
+        echo "not ok $TESTS - $2"
+        echo "# at line ${BASH_LINENO[0]} of ${BASH_SOURCE[1]##*/}, from line ${BASH_LINENO[1]:-0}"
+        return 1
+    fi
+}
+pass() { ok 0 "$1"; }
+fail() { ok 1 "$1"; }
+diag() { printf '%s\n' "$*" | sed 's/^/# /'; }
+
+# is GOT WANTED NAME
+is() {
+    [ "$1" = "$2" ]
+    ok $? "$3" || { diag "got:    $1"; diag "wanted: $2"; }
+}
+# like TEXT EXTENDED-REGEX NAME
+like() {
+    grep -qE -- "$2" <<<"$1"
+    ok $? "$3" || { diag "no match for: $2"; diag "in: $1"; }
+}
+unlike() {
+    ! grep -qE -- "$2" <<<"$1"
+    ok $? "$3" || { diag "unwanted match for: $2"; diag "in: $1"; }
+}
+
+# expect_status CODE COMMAND...: runs it with output in the files `out` and `err` of the scratch
+# folder and checks the exit status.
+expect_status() {
+    local want=$1 got
+    shift
+    "$@" >"$SCRATCH/out" 2>"$SCRATCH/err"
+    got=$?
+    [ "$got" -eq "$want" ]
+    ok $? "exit $want: $(printf '%s ' "$@" | sed "s|$SCRATCH/||g" | cut -c1-150)" || {
+        diag "exit status $got"
+        diag "$(tail -n 12 "$SCRATCH/err")"
+    }
+}
+# What the last expect_status wrote.
+out() { cat "$SCRATCH/out"; }
+err() { cat "$SCRATCH/err"; }
+
+# error_line REGEX NAME: stderr of the last command has exactly one error line, and it matches.
+error_line() {
+    local lines
+    lines=$(grep -E '^chex-[a-z]+(\[[^]]*\])? error: ' "$SCRATCH/err")
+    [ "$(grep -c . <<<"$lines")" -eq 1 ] && grep -qE -- "$1" <<<"$lines"
+    ok $? "$2" || { diag "no match for: $1"; diag "in: $(err)"; }
+}
+
+# skip_all REASON: the whole script cannot run here.
+skip_all() {
+    echo "1..0 # SKIP $*"
+    exit 77
+}
+# skip REASON [COUNT]: these checks cannot run here.
+skip() {
+    local i
+    for ((i = 0; i < ${2:-1}; i++)); do
+        TESTS=$((TESTS + 1))
+        echo "ok $TESTS # SKIP $1"
+    done
+}
+# without NAME: whether CHEX_TEST_WITHOUT (SLURM,PMIX,LMOD,PYTHON,VALGRIND) takes NAME away.
+without() { [[ ,$WITHOUT, == *,"$1",* ]]; }
+# require NAME: skips the script where it is taken away.
+require() { ! without "$1" || skip_all "CHEX_TEST_WITHOUT names $1"; }
+# need COMMAND...: skips the script where a command is missing.
+need() {
+    local c
+    for c in "$@"; do command -v "$c" >/dev/null || skip_all "no $c here"; done
+}
+have() { command -v "$1" >/dev/null; }
+
+done_testing() {
+    echo "1..$TESTS"
+    [ "$FAILED" -eq 0 ] || { diag "$FAILED of $TESTS failed"; exit 1; }
+    exit 0
+}

@@ -1,0 +1,193 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The one entrance to the tests. --help says more.
+set -u
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=../share/packages.sh
+. "$root/share/packages.sh"
+all_stages="lint release clang sanitize valgrind"
+
+usage() {
+    cat <<END
+usage: tests/run.sh [OPTION...]
+Installs what the tests need (Debian packages, by apt), configures, builds and runs the tests. What
+it makes is in build/ci-*; it can be run again.
+  --stage NAME[,NAME]  only these, in this order; all by default:
+                         lint      shellcheck, manual pages
+                         release   gcc, warnings are errors, every test
+                         clang     clang, warnings are errors, unit tests
+                         sanitize  address and undefined behaviour, unit and operation tests
+                         valgrind  a small job: phantom images, shards, training, evaluation
+  --tests REGEX        only tests whose names match (ctest -R)
+  --jobs N             compilers and tests at a time ($(nproc))
+  --no-install         install nothing; tests that miss something are skipped and say so
+  --help
+CHEX_TEST_WITHOUT=SLURM,PMIX,LMOD,PYTHON,VALGRIND skips what needs them, as if they were absent.
+Exit status: 0 nothing failed, 1 something did, 2 usage, 4 packages are missing.
+END
+}
+
+passed=0 failed=0 skipped=0
+
+die_usage() {
+    echo "tests/run.sh: $*; try --help" >&2
+    exit 2
+}
+
+without() {
+    [[ ,${CHEX_TEST_WITHOUT-}, = *,"$1",* ]]
+}
+
+# check NAME COMMAND...: one step outside of ctest, quiet unless it fails.
+check() {
+    local name=$1 log=$root/build/ci-check.log
+    shift
+    if "$@" >"$log" 2>&1; then
+        echo "passed: $name"
+        passed=$((passed + 1))
+    else
+        tail -n 60 "$log"
+        echo "FAILED: $name"
+        failed=$((failed + 1))
+        return 1
+    fi
+}
+
+skip() {
+    echo "skipped: $1: $2"
+    skipped=$((skipped + 1))
+}
+
+build() { # preset, options of cmake
+    local preset=$1
+    shift
+    check "$preset: configure" cmake --preset "$preset" -B "build/ci-$preset" -DCHEX_WERROR=ON \
+        -DCHEX_BUILD_TESTS=ON "$@" &&
+        check "$preset: build" cmake --build "build/ci-$preset" -j "$jobs"
+}
+
+
+run_ctest() { # preset, options of ctest
+    local dir=$root/build/ci-$1 xml all bad out
+    shift
+    xml=$dir/ctest.xml
+    rm -f "$xml"
+    ctest --test-dir "$dir" --output-on-failure --no-tests=ignore -j "$jobs" \
+        --output-junit "$xml" "$@" ${pattern:+-R "$pattern"}
+    if [ ! -f "$xml" ]; then
+        echo "FAILED: ctest wrote no result"
+        failed=$((failed + 1))
+        return
+    fi
+    read -r all bad out <<<"$(sed -n '/<testsuite/,/>/p' "$xml" | tr ' \t' '\n' | awk -F'"' '
+        /^tests=/ { all = $2 } /^failures=/ { bad = $2 } /^(skipped|disabled)=/ { out += $2 }
+        END { print all + 0, bad + 0, out + 0 }')"
+    passed=$((passed + all - bad - out)) failed=$((failed + bad)) skipped=$((skipped + out))
+}
+
+stage_lint() {
+    local scripts pages
+    mapfile -t scripts < <(find tests share slurm .ci datasets \( -name '*.sh' -o -name '*.t' \
+        -o -name '*.bash' -o -name '*.sbatch' -o -path .ci/run \) -type f 2>/dev/null | sort)
+    if command -v shellcheck >/dev/null; then
+        check "shellcheck of ${#scripts[@]} scripts" shellcheck -x -s bash "${scripts[@]}"
+    else
+        skip shellcheck "not installed"
+    fi
+    mapfile -t pages < <(find share -name '*.[1-8]' | sort)
+    if [ ${#pages[@]} = 0 ] || ! command -v mandoc >/dev/null; then
+        skip "manual pages" "no mandoc, or no pages"
+    else
+        check "mandoc of ${#pages[@]} pages" mandoc -Tlint -W warning,stop "${pages[@]}"
+    fi
+}
+
+stage_release() {
+    build release && run_ctest release
+}
+
+stage_clang() {
+    if ! command -v clang >/dev/null; then
+        skip clang "not installed"
+        return
+    fi
+    build clang && run_ctest clang -L '^unit$'
+}
+
+stage_sanitize() {
+    build sanitize && run_ctest sanitize -L '^(unit|op)$'
+}
+
+# valgrind knows no AVX-512, so the plain engine runs the network.
+stage_valgrind() {
+    if without VALGRIND || ! command -v valgrind >/dev/null; then
+        skip valgrind "not installed, or taken away by CHEX_TEST_WITHOUT"
+        return
+    fi
+    [ -x build/ci-release/bin/chex-shard ] || build release || return
+    local bin=$root/build/ci-release/bin dir=$root/build/ci-valgrind
+    local watched=(valgrind --quiet --error-exitcode=99 --leak-check=full
+        --errors-for-leak-kinds=definite --suppressions="$root/tests/valgrind.supp")
+    rm -rf "$dir"
+    mkdir -p "$dir"
+    check "valgrind: phantom" "${watched[@]}" "$bin/chex-shard" phantom --count 48 --size 40 \
+        --seed 3 --output "$dir/phantom" &&
+        check "valgrind: shard" "${watched[@]}" "$bin/chex-shard" create \
+            --images "$dir/phantom/images" --labels "$dir/phantom/labels.csv" --split patient \
+            --size 32 --shards 2 --output "$dir/shards" &&
+        check "valgrind: verify" "${watched[@]}" "$bin/chex-shard" verify "$dir/shards" || return
+    check "valgrind: environment" "${watched[@]}" "$bin/chex-env" --mode login
+    [ -x "$bin/chex-train" ] || { skip "valgrind: training" "no chex-train" && return; }
+    check "valgrind: training" "${watched[@]}" "$bin/chex-train" --data "$dir/shards" \
+        --output "$dir/run" --engine ref --image-size 32 --batch-size 2 --max-steps 2 --epochs 1 \
+        --threads 2 --workers 1 || return
+    [ -x "$bin/chex-eval" ] || { skip "valgrind: evaluation" "no chex-eval" && return; }
+    check "valgrind: evaluation" "${watched[@]}" "$bin/chex-eval" --data "$dir/shards" \
+        --checkpoint "$dir/run/last.h5" --output "$dir/eval" --engine ref --threads 2 \
+        --bootstrap 20
+}
+
+jobs=$(nproc) install=yes stages='' pattern=''
+while [ $# -gt 0 ]; do
+    case $1 in
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    --no-install) install=no ;;
+    --stage | --jobs | --tests)
+        [ $# -gt 1 ] || die_usage "$1 needs a value"
+        case $1 in
+        --stage) stages="$stages ${2//,/ }" ;;
+        --tests) pattern=$2 ;;
+        *) jobs=$2 ;;
+        esac
+        shift
+        ;;
+    *) die_usage "unknown argument '$1'" ;;
+    esac
+    shift
+done
+for stage in ${stages:-$all_stages}; do
+    [[ " $all_stages " = *" $stage "* ]] || die_usage "unknown stage '$stage', not one of $all_stages"
+done
+[[ $jobs =~ ^[1-9][0-9]*$ ]] || die_usage "--jobs '$jobs': expected a number"
+
+cd "$root" || exit 1
+if [ $install = yes ]; then
+    # shellcheck disable=SC2086
+    packages_install $packages_build $packages_test || exit $?
+fi
+mkdir -p build
+times=''
+for stage in ${stages:-$all_stages}; do
+    echo "== $stage"
+    began=$SECONDS before=$failed
+    "stage_$stage"
+    verdict=passed
+    [ "$failed" = "$before" ] || verdict=FAILED
+    printf -v times '%s  %-9s %-7s %d s\n' "$times" "$stage" "$verdict" $((SECONDS - began))
+done
+printf '== stages\n%s' "$times"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]

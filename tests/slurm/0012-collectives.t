@@ -1,0 +1,39 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Collectives by MPI over two nodes, and the reduction that has the same bits for any number of
+# ranks.
+# shellcheck source-path=SCRIPTDIR source=lib.sh disable=SC2154
+. "$(dirname "$0")/lib.sh"
+# shellcheck disable=SC2119
+slurm_fixture
+[ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
+# shellcheck source=launch_lib.sh
+. "$slurm_lib/launch_lib.sh"
+
+job "${four[@]}" "$probe" coll
+all "collectives of four ranks" 4 '"library": "mpi", "right": true'
+job -N2 -n3 --distribution=cyclic "$probe" coll
+all "collectives of three ranks" 3 '"library": "mpi", "right": true'
+
+digests() { sed 's/.*"digest": "\(.*\)".*/\1/' out | sort -u; }
+for v in 4 6; do
+    job -n1 "$probe" reduce logical_ranks=$v
+    alone=$(digests)
+    for n in 2 3 4; do
+        job -N2 -n$n --distribution=cyclic "$probe" reduce logical_ranks=$v
+        is "$rc $(wc -l <out) $(digests)" "0 $n $alone" "$v logical ranks: $n ranks have the bits of one"
+    done
+    job "${four[@]}" "$probe" reduce logical_ranks=$v fixed=0
+    is "$rc $(digests | wc -l)" "0 1" "$v logical ranks, not fixed: four ranks agree"
+done
+job -n2 "$probe" reduce logical_ranks=1
+is $rc 2 "fewer logical ranks than ranks: usage"
+like "$(cat err)" '1 logical ranks are too few for 2 ranks' "with both numbers"
+
+CHEX_LIBDIR=$SCRATCH job -n2 "$probe" coll
+is $rc 4 "without the module: status 4"
+like "$(cat err)" '2 ranks need MPI: module chexnet-mpi.so: .*cannot open' "and the loader's own text"
+job -n2 "$probe" coll swap=1
+is $rc 4 "an MPI that numbers the ranks otherwise: status 4"
+like "$(cat err)" 'MPI says rank 1 of 2 where pmix says rank 0 of 2' "and what it says"
+done_testing

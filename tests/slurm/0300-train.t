@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The four srun lines on two nodes with two fake GPUs each, and equality over the number of ranks.
+# shellcheck source=tests/slurm/lib.sh
+. "$(dirname "$0")/lib.sh"
+slurm_fixture
+CHEX_SRUN_LIMIT=150
+
+gpus=(-N2 -n4 --ntasks-per-node=2 --gpus-per-task=1 --cpu-bind=none)
+run() { # NAME srun arguments: output in NAME.out and NAME.err, status in $status
+    local name=$1
+    shift
+    in_job "$@" >"$name.out" 2>"$name.err"
+    status=$?
+    [ $status = 0 ] || diag "$(tail -n 5 "$name.err")"
+}
+
+chex-shard phantom --count 160 --size 32 --seed 2 --output ph -q
+
+run env "${gpus[@]}" chex-env
+like "$status" '^[04]$' "chex-env answers under srun"
+run shard -N2 -n4 --ntasks-per-node=2 --cpu-bind=none chex-shard --images ph/images \
+    --labels ph/labels.csv --size 32 --shards 4 --split patient --fractions 0.6,0.2,0.2 --output shards
+is $status 0 "chex-shard on 4 ranks"
+chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 4 --split patient \
+    --fractions 0.6,0.2,0.2 --output alone -q
+diff -r shards/train alone/train
+ok $? "4 ranks and one make the same shards"
+chex-shard verify shards -q
+ok $? "chex-shard verify agrees"
+
+common=(--data shards --image-size 32 --batch-size 2 --lr 1e-3 --seed 3)
+run refused "${gpus[@]}" chex-train "${common[@]}" --max-steps 2 --output refused
+is $status 4 "a GPU was allotted and cannot be used: refused"
+like "$(cat refused.err)" '--engine cpu' "and the remedy is named"
+
+# shellcheck disable=SC2016
+run traced -N2 -n4 --ntasks-per-node=2 --cpu-bind=none bash -c \
+    'strace -f -qq -e trace=openat -o trace.$SLURM_PROCID chex-train "$@"' strace \
+    "${common[@]}" --engine cpu --threads 1 --max-steps 2 --output traced
+run train "${gpus[@]}" chex-train "${common[@]}" --engine cpu --threads 1 --epochs 1 --output run
+is $status 0 "chex-train on 4 ranks with --engine cpu"
+is "$(grep -cE 'rank [0-3]/4, n[01],' train.err)" 4 "one line a rank"
+is "$(grep -cE 'rank [0-3]/4, n1,' train.err)" 2 "two of them on n1"
+is "$(find run -name last.h5 | wc -l)" 1 "one checkpoint"
+is "$(find run -name 'events.*' | wc -l)" 1 "one event file"
+is "$(grep -c '"local_rank"' run/ranks.json)" 4 "ranks.json has four ranks"
+
+run eval "${gpus[@]}" chex-eval --data shards --checkpoint run/best.h5 --engine cpu --threads 1 \
+    --output eval4
+is $status 0 "chex-eval on 4 ranks"
+chex-eval --data shards --checkpoint run/best.h5 --engine cpu --output eval1 >/dev/null 2>&1
+cmp eval4/predictions.csv eval1/predictions.csv
+ok $? "4 ranks and one make the same predictions"
+rows=$(($(wc -l <eval4/predictions.csv) - 1))
+is "$(tail -n +2 eval4/predictions.csv | cut -d, -f1 | sort -u | wc -l)" $rows "each image once"
+
+# Shards are read by their owners only: 4 ranks, 4 shards of equal size, order local.
+if command -v strace >/dev/null && ls trace.* >/dev/null 2>&1; then
+    for shard in 0 1 2 3; do
+        is     "$(grep -l "train-0000$shard-of-00004.h5" trace.* | wc -l)" 1 "train shard $shard is opened by one rank"
+    done
+else
+    echo "# no strace: who opens which shard is not checked"
+fi
+
+# The same bits from 1, 2 and 4 ranks with four logical ranks.
+fixed=("${common[@]}" --engine cpu --threads 1 --logical-ranks 4 --deterministic --epochs 9 --max-steps 20)
+chex-train "${fixed[@]}" --output r1 -q
+for n in 2 4; do
+    run r$n -N2 -n$n --ntasks-per-node=$((n / 2)) --cpu-bind=none chex-train "${fixed[@]}" --output r$n -q
+    is $status 0 "20 steps on $n ranks"
+    h5diff r1/last.h5 r$n/last.h5 /params /params
+    ok $? "$n ranks: the parameters of one, to the last bit"
+    h5diff r1/last.h5 r$n/last.h5 /moment2 /moment2
+    ok $? "and the moments"
+done
+# Three ranks share four logical ones unevenly.
+run r3 -N2 -n3 --cpu-bind=none chex-train "${fixed[@]}" --output r3 -q
+h5diff r1/last.h5 r3/last.h5 /params /params
+ok $? "3 ranks: the same"
+
+# Stopped on four ranks, gone on with two.
+stop=("${fixed[@]/20/7}")
+run p4 -N2 -n4 --ntasks-per-node=2 --cpu-bind=none chex-train "${stop[@]}" --output part -q
+run p2 -N2 -n2 --ntasks-per-node=1 --cpu-bind=none chex-train "${fixed[@]}" --output part -q
+h5diff r1/last.h5 part/last.h5 /params /params
+ok $? "4 ranks, then 2: the same bits"
+
+# A signal to all tasks: all save at one step and leave with 6.
+(
+    for _ in $(seq 100); do
+        grep -qs '"kind":"step"' sig/metrics.jsonl && break
+        [ -e sig/config.json ] && sleep 1 && break
+        sleep 0.1
+    done
+    scancel -s USR2 "$(squeue -h -o %A | head -n 1)"
+) &
+run sig -N2 -n4 --ntasks-per-node=2 --cpu-bind=none chex-train "${common[@]}" --engine cpu --threads 1 \
+    --epochs 500 --output sig
+wait
+is $status 6 "USR2 to the step: exit 6"
+is "$(grep -c 'asked to stop: saved' sig.err)" 1 "one rank says so"
+done_testing

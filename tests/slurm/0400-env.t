@@ -1,0 +1,71 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# chex-env in a job: ranks compared, the odd one named, GPUs that cannot be used, lost CPUs.
+. "$(dirname "$0")/lib.sh"
+slurm_fixture
+have chex-env || skip_all "chex-env is not built"
+ask() { in_job -N2 --ntasks-per-node=2 "$@"; }
+
+expect_status 0 ask chex-env
+like "$(out)" "^launch +pass +pmix, 4 ranks on 2 nodes, job [0-9]+" "PMIx serves four ranks"
+like "$(out)" "^ranks +pass +ranks 0 to 3, consistent" "who agree"
+like "$(out)" "^clock +pass +within 0\.[0-9]+ s" "and so do their clocks"
+is "$(out | grep -c '^rank ')" 4 "one line a rank"
+is "$(out | grep -c '^check ')" 1 "one table"
+like "$(out)" "^rank 3/4, n1, local 1/2" "ranks know their nodes"
+
+expect_status 0 ask chex-env --json
+is "$(grep -c '"verdicts"' out)" 4 "JSON lists four ranks"
+is "$(grep -c '"host": "n1"' out)" 2 "two of them on n1"
+
+expect_status 4 ask --gpus-per-task=1 chex-env
+like "$(out)" "^gpu +fail" "a GPU was allotted and cannot be used"
+like "$(out)" "as all others" "on no rank"
+like "$(out)" "remedy: .*--engine cpu" "the remedy names the engine"
+
+# One rank differs.
+cat >odd.sh <<'END'
+[ "$SLURM_PROCID" != 3 ] || export NCCL_DEBUG=INFO
+exec chex-env
+END
+expect_status 4 ask bash odd.sh
+like "$(out)" "^nccl-env +fail +rank 3 \(n1\): NCCL_DEBUG=INFO \(environment\); 1 of 4 ranks differ" \
+    "the odd rank and its node are named"
+cat >odd.sh <<'END'
+[ "$SLURM_PROCID" != 2 ] || { mkdir -p empty && export TMPDIR=$PWD/nowhere; }
+exec chex-env
+END
+expect_status 4 ask bash odd.sh
+like "$(out)" "^tmpdir +fail +rank 2 \(n1\): .*nowhere" "a fault of one rank carries its name"
+
+# A rank that does not come is named, and nobody waits for ever.
+cat >late.sh <<'END'
+[ "$SLURM_PROCID" != 1 ] || exec sleep 300
+exec chex-env --timeout 1s
+END
+CHEX_SRUN_LIMIT=50 in_job -N2 --ntasks-per-node=2 bash late.sh >out 2>err
+[ $? -ne 0 ]
+ok $? "a missing rank is no success"
+like "$(cat err)" "rank 1 \(n0\) of 4 did not come" "and is named"
+
+# sbatch -c is lost by srun in this release.
+cat >job.sh <<'END'
+#!/bin/bash
+srun chex-env >lost 2>&1
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
+srun -n1 chex-env >kept 2>&1
+END
+timeout 60 sbatch --wait -n2 -c2 -o batch.out job.sh >/dev/null
+like "$(cat lost)" "export SRUN_CPUS_PER_TASK" "the loss of -c is seen" || diag "$(cat lost)"
+if [ "$(nproc)" -ge 2 ]; then
+    like "$(cat kept)" "^cpus +pass +2 " "and mended by the variable"
+else
+    skip "one core here"
+fi
+
+# Without PMIx several tasks cannot find each other.
+expect_status 4 ask --mpi=none chex-env
+is "$(out | grep -c '^check ')" 1 "one table"
+like "$(out)" "^launch +fail" "the launch check fails"
+like "$(out)" "srun --mpi=pmix" "with the cure"
+done_testing

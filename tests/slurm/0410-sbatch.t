@@ -1,0 +1,64 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# slurm/chexnet.sbatch: the order of its steps, what it exports, and that only status 6 requeues.
+# The three commands are stand-ins that write down how they were called: the real ones are tested
+# elsewhere, and here their statuses are chosen.
+. "$(dirname "$0")/lib.sh"
+slurm_fixture
+
+mkdir bin
+for command in chex-env chex-train chex-eval; do
+    cat >bin/$command <<END
+#!/bin/bash
+[ "\$SLURM_PROCID" != 0 ] || echo "$command cpus=\$SRUN_CPUS_PER_TASK \$*" >>$SCRATCH/calls
+exit \$(cat $SCRATCH/$command.status)
+END
+    chmod +x bin/$command
+    echo 0 >$command.status
+done
+export PATH=$SCRATCH/bin:$PATH
+
+submit() {
+    : >calls
+    timeout 60 sbatch --parsable --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --gpus-per-node=0 \
+        --time=5 "$SOURCE/slurm/chexnet.sbatch" shards run --epochs 3
+}
+# State of a job as soon as it is no longer running.
+settled() {
+    local state
+    for _ in $(seq 200); do
+        state=$(scontrol show job "$1" | grep -oE 'JobState=[A-Z]+|Restarts=[0-9]+' | sort | tr '\n' ' ')
+        case $state in
+        *PENDING*Restarts=0* | *RUNNING* | *COMPLETING*) sleep 0.1 ;;
+        *) break ;;
+        esac
+    done
+    echo "$state"
+}
+
+is "$(sed -n '2,/^[^#]/p' "$SOURCE/slurm/chexnet.sbatch" | grep -n SBATCH | tail -n 1 | cut -d: -f1)" \
+    "$(grep -c '^#SBATCH' "$SOURCE/slurm/chexnet.sbatch")" "the directives stand together, first"
+
+job=$(submit)
+is "$(settled "$job")" "JobState=COMPLETED Restarts=0 " "a run ends well"
+is "$(cat calls)" "chex-env cpus=1 
+chex-train cpus=1 --data shards --output run --resume auto --epochs 3
+chex-eval cpus=1 --data shards --checkpoint run/best.h5 --output run/eval --force" \
+    "after its three steps"
+
+echo 6 >chex-train.status
+job=$(submit)
+like "$(settled "$job")" "JobState=PENDING Restarts=1" "status 6 puts the job back into the queue"
+scancel "$job"
+is "$(grep -c chex-eval calls)" 0 "and nothing is evaluated"
+
+echo 8 >chex-train.status
+job=$(submit)
+is "$(settled "$job")" "JobState=FAILED Restarts=0 " "another status does not"
+like "$(scontrol show job "$job")" "ExitCode=8:0" "and is the job's"
+
+echo 4 >chex-env.status
+job=$(submit)
+is "$(settled "$job")" "JobState=FAILED Restarts=0 " "an unfit allocation"
+is "$(grep -c chex-train calls)" 0 "trains nothing"
+done_testing

@@ -1,0 +1,321 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# A throw-away Slurm cluster of two nodes, n0 and n1, on this machine: own configuration, own munge
+# key, own ports. Each node runs in its own pid, mount and host name space, so that it has its own
+# /tmp/... spool, its own /dev/shm, and dies as a whole. Each has two pretended GPUs (character
+# devices without a driver).
+set -u
+
+usage() {
+    cat <<'END'
+usage: fixture.sh check                      0, or 77 and one line that says why it cannot run here
+       fixture.sh start DIR PORT [OPTION...] starts the cluster with all its files in DIR (new or
+                                             empty) and ports PORT to PORT+2 of 127.0.0.1
+       fixture.sh stop DIR                   ends everything and removes DIR
+       fixture.sh kill-node DIR NODE         NODE (n0 or n1) loses power
+       fixture.sh start-node DIR NODE        and comes back
+       fixture.sh left DIR                   lists processes of the cluster in DIR; 0 where none is
+options of start:
+  --set KEY=VALUE    a line of slurm.conf, in place of the fixture's own line of that KEY
+  --fragment FILE    lines to append to slurm.conf
+  --plugstack LINE   a line of plugstack.conf, such as 'required /path/plugin.so'
+  --owner PID        stop, and end what else has its SLURM_CONF, when that process is gone
+Then: export SLURM_CONF=DIR/slurm.conf
+END
+}
+
+fail() {
+    echo "fixture: $*" >&2
+    exit 1
+}
+
+impossible() {
+    echo "$*"
+    exit 77
+}
+
+check() {
+    local tool missing='' probe
+    PATH=$PATH:/usr/sbin:/sbin
+    for tool in slurmctld slurmd munged srun sinfo scancel unshare setsid mknod; do
+        command -v "$tool" >/dev/null || missing="$missing $tool"
+    done
+    [ -z "$missing" ] || impossible "not installed:$missing (Debian: slurm-wlm munge util-linux)"
+    [ "$(id -u)" = 0 ] || impossible "needs root, to make namespaces for the nodes"
+    unshare -m -u -p -f --mount-proc --propagation private sh -c \
+        'hostname n0 && mount -t tmpfs tmpfs /dev/shm' >/dev/null 2>&1 ||
+        impossible "this container may not make namespaces (unshare fails)"
+    probe=$(mktemp -d) || impossible "no temporary folder can be made"
+    mknod "$probe/dev" c 1 3 2>/dev/null || {
+        rm -rf "$probe"
+        impossible "this container may not make device files (mknod fails)"
+    }
+    rm -rf "$probe"
+}
+
+# A zombie counts as gone: process 1 of a container may be slow to collect it.
+alive() {
+    local stat
+    read -r stat 2>/dev/null <"/proc/$1/stat" || return 1
+    [[ $stat != *") Z "* ]]
+}
+
+# Waits up to 5 s until none of the given processes exists.
+await_end() {
+    local pid tries
+    for ((tries = 0; tries < 100; tries++)); do
+        for pid; do
+            if alive "$pid"; then
+                sleep 0.05
+                continue 2
+            fi
+        done
+        return 0
+    done
+    return 1
+}
+
+# Runs shell text as process 1 of new namespaces. Killing the recorded process ends all of them:
+# the kernel kills what is left in a pid namespace whose first process is gone.
+contain() { # name, text
+    setsid unshare -m -u -p -f --mount-proc --propagation private --kill-child=KILL \
+        bash -c "$2" >>"$dir/log/$1.out" 2>&1 </dev/null &
+    echo $! >"$dir/$1.pid"
+}
+
+# slurmd is told "spool" and "tmp" for both nodes (the PMIx plugin does not expand %n); each sees
+# its own folder there. Without an own /dev/shm and host name Open MPI takes the ranks of both
+# nodes for neighbours that share memory.
+launch_node() {
+    contain "$1" "
+        hostname $1 || exit 1
+        mount --bind '$dir/spool.$1' '$dir/spool' && mount --bind '$dir/tmp.$1' '$dir/tmp' || exit 1
+        mount -t tmpfs -o size=512m,mode=1777 tmpfs /dev/shm || exit 1
+        slurmd -D -N $1 &
+        wait"
+}
+
+launch_controller() {
+    contain ctl "
+        munged --foreground --force --num-threads=2 --group-update-time=-1 \
+            --socket='$dir/munge/socket' --key-file='$dir/munge/key' --pid-file='$dir/munge/pid' \
+            --seed-file='$dir/munge/seed' --log-file='$dir/munge/log' &
+        until [ -S '$dir/munge/socket' ]; do sleep 0.02; done
+        slurmctld -D -c &
+        wait"
+}
+
+# TreeWidth=2 makes PMIx's tree collective cross nodes; with the default of 50 it does not on two.
+configuration() {
+    local here node='CPUs=8 SocketsPerBoard=2 CoresPerSocket=4 RealMemory=4000 Gres=gpu:2'
+    here=$(hostname -s)
+    cat <<END
+ClusterName=fixture$port
+SlurmctldHost=$here(127.0.0.1)
+SlurmctldPort=$port
+SlurmUser=root
+AuthInfo=socket=$dir/munge/socket
+StateSaveLocation=$dir/state
+SlurmdSpoolDir=$dir/spool
+TmpFS=$dir/tmp
+SlurmctldPidFile=$dir/slurmctld.pid
+SlurmdPidFile=$dir/slurmd.%n.pid
+SlurmctldLogFile=$dir/log/slurmctld
+SlurmdLogFile=$dir/log/slurmd.%n
+PlugStackConfig=$dir/plugstack.conf
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/affinity
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=100000
+SlurmdParameters=config_overrides
+MpiDefault=pmix
+TreeWidth=2
+GresTypes=gpu
+ReturnToService=2
+KillWait=3
+SlurmdTimeout=10
+NodeName=n0 NodeHostname=$here NodeAddr=127.0.0.1 Port=$((port + 1)) $node
+NodeName=n1 NodeHostname=$here NodeAddr=127.0.0.1 Port=$((port + 2)) $node
+PartitionName=main Nodes=n0,n1 Default=YES State=UP
+END
+}
+
+write_files() {
+    local i line
+    mkdir "$dir"/{state,spool,spool.n0,spool.n1,tmp,tmp.n0,tmp.n1,log,munge,dev} || return 1
+    chmod 755 "$dir" "$dir/munge" && chmod 1777 "$dir/tmp.n0" "$dir/tmp.n1" || return 1
+    for i in 0 1 2 3; do
+        mknod -m 666 "$dir/dev/nvidia$i" c 1 3 || return 1
+    done
+    printf 'NodeName=%s Name=gpu File=%s\n' n0 "$dir/dev/nvidia[0-1]" n1 "$dir/dev/nvidia[2-3]" \
+        >"$dir/gres.conf"
+    printf '%s\n' "${plugstack[@]}" >"$dir/plugstack.conf"
+    configuration >"$dir/slurm.conf"
+    for line in "${settings[@]}"; do
+        sed -i "/^${line%%=*}=/d" "$dir/slurm.conf"
+        printf '%s\n' "$line" >>"$dir/slurm.conf"
+    done
+    [ -z "$fragment" ] || cat "$fragment" >>"$dir/slurm.conf" || return 1
+    head -c 128 /dev/urandom >"$dir/munge/key" && chmod 400 "$dir/munge/key"
+}
+
+# A daemon that keeps a caller's descriptor open keeps its locks and pipes, too.
+close_descriptors() {
+    local fd
+    for fd in /proc/self/fd/*; do
+        fd=${fd##*/}
+        if [ "$fd" -gt 2 ] && [ "$fd" != 255 ]; then
+            eval "exec $fd>&-"
+        fi
+    done
+}
+
+idle_nodes() {
+    timeout 5 sinfo -h -N -t idle -o %N 2>/dev/null | sort -u | wc -l
+}
+
+start() {
+    dir=${1-} port=${2-} fragment='' owner=''
+    settings=() plugstack=('')
+    [[ $dir = /* && $port =~ ^[0-9]+$ ]] || fail "start needs an absolute DIR and a PORT"
+    [ ${#dir} -le 60 ] || fail "$dir: ${#dir} characters; socket names allow 60"
+    shift 2
+    while [ $# -gt 0 ]; do
+        [ $# -gt 1 ] || fail "$1 needs a value"
+        case $1 in
+        --set) settings+=("$2") ;;
+        --fragment) fragment=$2 ;;
+        --plugstack) plugstack+=("$2") ;;
+        --owner) owner=$2 ;;
+        *) fail "unknown option $1" ;;
+        esac
+        shift 2
+    done
+    local reason tries
+    reason=$(check) || impossible "$reason"
+    if ! mkdir -p "$dir" || [ -n "$(ls -A "$dir")" ]; then
+        fail "$dir is not a new or empty folder"
+    fi
+    close_descriptors
+    write_files || fail "cannot write the files in $dir"
+    export SLURM_CONF=$dir/slurm.conf
+    launch_controller
+    for ((tries = 0; tries < 250; tries++)); do
+        [ ! -S "$dir/munge/socket" ] || break
+        sleep 0.02
+    done
+    launch_node n0
+    launch_node n1
+    if [ -n "$owner" ]; then
+        env -u SLURM_CONF setsid bash "$0" guard "$dir" "$owner" >/dev/null 2>&1 </dev/null &
+        echo $! >"$dir/guard.pid"
+    fi
+    tries=$((SECONDS + 15))
+    while [ $SECONDS -lt $tries ] && [ -d "$dir" ]; do
+        [ "$(idle_nodes)" != 2 ] || return 0
+        sleep 0.05
+    done
+    [ -d "$dir" ] || fail "$dir is gone"
+    tail -n 8 "$dir"/log/* >&2
+    stop "$dir"
+    fail "the nodes were not idle after 15 s; the end of the logs stands above"
+}
+
+# Processes that carry this cluster's SLURM_CONF, without this one and its parents.
+left() {
+    local environ pid found=1 self=" $$ $BASHPID $PPID "
+    for environ in /proc/[0-9]*/environ; do
+        pid=${environ#/proc/}
+        pid=${pid%/environ}
+        [[ $self != *" $pid "* ]] || continue
+        if tr '\0' '\n' 2>/dev/null <"$environ" | grep -qxF "SLURM_CONF=$1/slurm.conf"; then
+            echo "$pid $(tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline")"
+            found=0
+        fi
+    done 2>/dev/null
+    [ $found = 1 ]
+}
+
+# Jobs first, so that waiting srun commands end by themselves; then all at once: a controller that
+# outlives its nodes spends seconds on calling them.
+stop() {
+    dir=${1-}
+    [ -f "$dir/slurm.conf" ] || fail "no cluster in '$dir'"
+    local pids=() name tries status=0
+    if [ "$(cat "$dir/guard.pid" 2>/dev/null)" != $$ ] && [ -f "$dir/guard.pid" ]; then
+        kill -9 -- "-$(cat "$dir/guard.pid")" 2>/dev/null
+    fi
+    # No SLURM_CONF of this shell's own: `left` would list it.
+    SLURM_CONF=$dir/slurm.conf timeout 2 scancel --state=PENDING -u root 2>/dev/null
+    SLURM_CONF=$dir/slurm.conf timeout 2 squeue -h -o %A 2>/dev/null |
+        SLURM_CONF=$dir/slurm.conf timeout 2 xargs -r scancel 2>/dev/null
+    for ((tries = 0; tries < 20; tries++)); do
+        [ -n "$(SLURM_CONF=$dir/slurm.conf timeout 2 squeue -h 2>/dev/null)" ] || break
+        sleep 0.05
+    done
+    for name in n0 n1 ctl; do
+        [ ! -f "$dir/$name.pid" ] || pids+=("$(cat "$dir/$name.pid")")
+    done
+    [ ${#pids[@]} = 0 ] || kill -9 "${pids[@]}" 2>/dev/null
+    await_end "${pids[@]}" || status=1
+    rm -rf "$dir" || status=1
+    return $status
+}
+
+# The owner may be killed with no chance to clean up (a test's time limit).
+guard() {
+    local pid tries
+    while alive "$2"; do
+        sleep 0.5
+    done
+    # This process itself has no SLURM_CONF, so it is not among them. Several rounds, because what
+    # is still alive may start more.
+    for ((tries = 0; tries < 5; tries++)); do
+        left "$1" | while read -r pid _; do
+            kill -9 "$pid" 2>/dev/null
+        done
+        ! left "$1" >/dev/null || break
+    done
+    [ ! -f "$1/slurm.conf" ] || stop "$1"
+}
+
+node_of() {
+    dir=${1-}
+    [ -f "$dir/slurm.conf" ] || fail "no cluster in '$dir'"
+    [[ ${2-} = n[01] ]] || fail "node '${2-}': expected n0 or n1"
+}
+
+kill_node() {
+    node_of "$@"
+    local pid
+    pid=$(cat "$dir/$2.pid")
+    kill -9 "$pid" 2>/dev/null
+    await_end "$pid" || fail "node $2 does not end"
+}
+
+start_node() {
+    node_of "$@"
+    close_descriptors
+    export SLURM_CONF=$dir/slurm.conf
+    launch_node "$2"
+}
+
+PATH=$PATH:/usr/sbin:/sbin
+command=${1-}
+[ $# = 0 ] || shift
+case $command in
+check) check ;;
+start) start "$@" ;;
+stop) stop "$@" ;;
+guard) guard "$@" ;;
+left) left "${1:?left needs a DIR}" ;;
+kill-node) kill_node "$@" ;;
+start-node) start_node "$@" ;;
+-h | --help) usage ;;
+*)
+    usage >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * launch_probe info | exchange | coll | reduce [NAME=VALUE...]: what tests/slurm asks of the launch
+ * layer, one JSON line a rank on stdout. Exit status as the commands have it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "launch/bind.h"
+#include "launch/coll.h"
+#include "launch/reduce.h"
+
+struct settings {
+    int rounds, timeout_ms;
+    int late, late_ms; /* this rank comes late to each round */
+    int missing;       /* this rank does not come at all */
+    int odd;           /* this rank gives fewer bytes than the others */
+    int logical_ranks, fixed;
+    int swap; /* collectives are told the ranks in reverse */
+};
+
+static int to_fail(struct chex_error *err, const char *what) {
+    return (int)chex_error_set(err, CHEX_E_FAIL, "%s: wrong result", what);
+}
+
+/* One write, so that the lines of several ranks do not mix. */
+static void print_line(const char *line) {
+    char text[1024];
+    int n = snprintf(text, sizeof text, "%s\n", line);
+    if (write(STDOUT_FILENO, text, (size_t)n) != n)
+        exit(1);
+}
+
+static enum chex_status info(struct chex_launch *launch, const struct settings *s,
+                             struct chex_error *err) {
+    (void)s;
+    struct chex_binding binding;
+    struct chex_gpu_view gpu;
+    char line[256], text[768];
+    CHEX_TRY(chex_bind(launch, &binding, err));
+    chex_gpu_view(&gpu);
+    chex_bind_line(launch, &binding, &gpu, line, sizeof line);
+    snprintf(text, sizeof text,
+             "{\"method\": \"%s\", \"rank\": %d, \"size\": %d, \"local_rank\": %d, "
+             "\"local_size\": %d, \"node\": %d, \"nodes\": %d, \"host\": \"%s\", "
+             "\"job\": %s, \"cpu_count\": %d, \"threads\": %d, \"narrowed\": %s, "
+             "\"gpu\": \"%s\", \"allotted\": %s, \"note\": \"%s\", \"line\": \"%s\"}",
+             launch->method, launch->rank, launch->size, launch->local_rank, launch->local_size,
+             launch->node, launch->nodes, launch->host, launch->job_id[0] ? "true" : "false",
+             binding.cpu_count, binding.threads, binding.narrowed ? "true" : "false",
+             chex_gpu_visibility_names[gpu.visibility], gpu.allotted ? "true" : "false",
+             binding.note, line);
+    print_line(text);
+    return CHEX_OK;
+}
+
+struct card {
+    uint64_t arrived_ns; /* all nodes of the fixture share one clock */
+    int rank, round;
+    char padding[200];
+};
+
+static enum chex_status exchange(struct chex_launch *launch, const struct settings *s,
+                                 struct chex_error *err) {
+    struct card *all = calloc((size_t)launch->size, sizeof *all);
+    bool right = true, synchronised = true;
+    enum chex_status st = all ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    for (int round = 0; round < s->rounds && st == CHEX_OK; round++) {
+        if (launch->rank == s->late)
+            chex_clock_sleep_ms((unsigned)s->late_ms);
+        while (launch->rank == s->missing)
+            chex_clock_sleep_ms(1000);
+        struct card mine = {chex_clock_ns(), launch->rank, round, ""};
+        const size_t bytes = sizeof mine - (launch->rank == s->odd ? 8 : 0);
+        st = chex_launch_exchange(launch, "card", &mine, bytes, all, (uint64_t)s->timeout_ms, err);
+        uint64_t left_ns = chex_clock_ns();
+        for (int r = 0; r < launch->size && st == CHEX_OK; r++) {
+            right = right && all[r].rank == r && all[r].round == round;
+            synchronised = synchronised && all[r].arrived_ns <= left_ns;
+        }
+    }
+    free(all);
+    if (st == CHEX_OK) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"rank\": %d, \"right\": %s, \"synchronised\": %s}",
+                 launch->rank, right ? "true" : "false", synchronised ? "true" : "false");
+        print_line(text);
+    }
+    return st;
+}
+
+/* Longer than the piece that the MPI module cuts messages into. */
+enum { LONG_BYTES = (64 << 20) + 4096 };
+
+static enum chex_status coll_long(struct chex_coll *c, struct chex_error *err) {
+    const size_t n = LONG_BYTES / sizeof(float);
+    float *data = malloc(LONG_BYTES);
+    enum chex_status st = data ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    for (size_t i = 0; st == CHEX_OK && i < n; i++)
+        data[i] = (float)(i % 1000) * (float)(c->rank + 1);
+    if (st == CHEX_OK)
+        st = c->impl->sum_f32(c->self, data, n, err);
+    const float ranks = (float)(c->size * (c->size + 1) / 2);
+    for (size_t i = 0; st == CHEX_OK && i < n; i++)
+        if (data[i] != (float)(i % 1000) * ranks)
+            st = (enum chex_status)to_fail(err, "long sum");
+    if (st == CHEX_OK && c->rank == c->size - 1)
+        data[n - 1] = 42;
+    if (st == CHEX_OK)
+        st = chex_coll_broadcast(c, data, LONG_BYTES, c->size - 1, err);
+    if (st == CHEX_OK && data[n - 1] != 42)
+        st = (enum chex_status)to_fail(err, "long broadcast");
+    free(data);
+    return st;
+}
+
+static enum chex_status coll_gather(struct chex_coll *c, struct chex_error *err) {
+    /* Rank r gives r letters, so rank 0 gives none. */
+    char mine[64];
+    void *all = NULL;
+    size_t sizes[64], total = 0, at = 0;
+    memset(mine, 'a' + c->rank, sizeof mine);
+    CHEX_TRY(chex_coll_gather_var(c, mine, (size_t)c->rank, &all, sizes, &total, err));
+    bool right = total == (size_t)(c->size * (c->size - 1) / 2) && (all != NULL) == (c->rank == 0);
+    for (int r = 0; r < c->size; r++)
+        for (size_t i = 0; i < sizes[r]; i++, at++)
+            right = right && sizes[r] == (size_t)r && (!all || ((char *)all)[at] == 'a' + r);
+    free(all);
+    return right && at == total ? CHEX_OK : (enum chex_status)to_fail(err, "gather_var");
+}
+
+static enum chex_status coll_agree(struct chex_coll *c, struct chex_error *err) {
+    struct chex_error e = {0};
+    char expect[64];
+    CHEX_TRY(chex_coll_agree(c, CHEX_OK, err));
+    /* The last rank has bad data, the others were preempted: data is worse. */
+    const int bad = c->size - 1;
+    chex_error_set(&e, c->rank == bad ? CHEX_E_DATA : CHEX_E_PREEMPTED, "words of rank %d",
+                   c->rank);
+    enum chex_status st = chex_coll_agree(c, e.status, &e);
+    snprintf(expect, sizeof expect, c->rank == bad ? "words of rank %d" : "rank %d: words of rank",
+             bad);
+    if (st != CHEX_E_DATA || strncmp(e.text, expect, strlen(expect)) != 0)
+        return (enum chex_status)to_fail(err, "agree");
+    if (chex_coll_agree(c, c->rank == bad ? CHEX_E_RESOURCE : CHEX_OK, NULL) != CHEX_E_RESOURCE)
+        return (enum chex_status)to_fail(err, "agree without text");
+    return CHEX_OK;
+}
+
+static enum chex_status coll_short(struct chex_coll *c, struct chex_error *err) {
+    int ranks[64], word = c->rank;
+    double sum[2] = {c->rank, 1};
+    CHEX_TRY(chex_coll_barrier(c, err));
+    CHEX_TRY(chex_coll_allgather(c, &word, sizeof word, ranks, err));
+    for (int r = 0; r < c->size; r++)
+        if (ranks[r] != r)
+            return (enum chex_status)to_fail(err, "allgather");
+    CHEX_TRY(chex_coll_sum_f64(c, sum, 2, err));
+    if (sum[0] != c->size * (c->size - 1) / 2.0 || sum[1] != c->size)
+        return (enum chex_status)to_fail(err, "sum_f64");
+    if (c->size == 1)
+        return CHEX_OK;
+    /* Round the ring; rank 0 sends first. */
+    const int next = (c->rank + 1) % c->size, last = (c->rank + c->size - 1) % c->size;
+    int from = -1;
+    if (c->rank == 0)
+        CHEX_TRY(c->impl->send(c->self, &word, sizeof word, next, 5, err));
+    CHEX_TRY(c->impl->receive(c->self, &from, sizeof from, last, 5, err));
+    if (c->rank != 0)
+        CHEX_TRY(c->impl->send(c->self, &word, sizeof word, next, 5, err));
+    return from == last ? CHEX_OK : (enum chex_status)to_fail(err, "ring");
+}
+
+static enum chex_status coll(struct chex_launch *launch, const struct settings *s,
+                             struct chex_error *err) {
+    struct chex_coll *c = NULL;
+    struct chex_launch told = *launch;
+    if (s->swap)
+        told.rank = told.size - 1 - told.rank;
+    CHEX_TRY(chex_coll_create(&told, &c, err));
+    enum chex_status st = coll_short(c, err);
+    if (st == CHEX_OK)
+        st = coll_gather(c, err);
+    if (st == CHEX_OK)
+        st = coll_agree(c, err);
+    if (st == CHEX_OK)
+        st = coll_long(c, err);
+    if (st == CHEX_OK) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"rank\": %d, \"library\": \"%s\", \"right\": true}", c->rank,
+                 c->impl->name);
+        print_line(text);
+        chex_coll_destroy(c);
+    }
+    return st;
+}
+
+static const size_t reduce_count = 200003;
+
+static float leaf_value(int step, int v, size_t i) {
+    struct chex_rng4 r = chex_rng((uint64_t)step, CHEX_RNG_TEST, (uint64_t)v << 32 | i, 0);
+    return (chex_rng_unit(r.v[0]) - 0.5f) * (float)(1u << (r.v[1] % 12));
+}
+
+static enum chex_status reduce_steps(struct chex_coll *c, struct chex_reduce *reduce,
+                                     const struct settings *s, uint64_t *digest_out,
+                                     struct chex_error *err) {
+    int from, to;
+    uint64_t digest = 0;
+    chex_reduce_run(s->logical_ranks, c->size, c->rank, &from, &to);
+    for (int step = 0; step < s->rounds; step++) {
+        const float *sum = NULL;
+        double exposed_s;
+        for (int v = from; v < to; v++) {
+            float *grad = chex_reduce_leaf(reduce, v);
+            const size_t piece = 9973;
+            for (size_t end = reduce_count; end > 0;) {
+                size_t start = end > piece ? end - piece : 0;
+                for (size_t i = start; i < end; i++)
+                    grad[i] = leaf_value(step, v, i);
+                chex_reduce_ready(reduce, start, end);
+                end = start;
+            }
+        }
+        CHEX_TRY(chex_reduce_finish(reduce, &sum, &exposed_s, err));
+        digest = chex_hash64_mix(digest, sum, reduce_count * sizeof *sum);
+    }
+    *digest_out = digest;
+    return CHEX_OK;
+}
+
+static enum chex_status reduce(struct chex_launch *launch, const struct settings *s,
+                               struct chex_error *err) {
+    struct chex_coll *c = NULL;
+    struct chex_reduce *r = NULL;
+    uint64_t digest = 0;
+    CHEX_TRY(chex_coll_create(launch, &c, err));
+    struct chex_reduce_config config = {.coll = c,
+                                        .logical_ranks = s->logical_ranks,
+                                        .count = reduce_count,
+                                        .bucket_bytes = 64 << 10,
+                                        .fixed = s->fixed != 0};
+    CHEX_TRY(chex_reduce_create(&config, &r, err));
+    CHEX_TRY(reduce_steps(c, r, s, &digest, err));
+    char text[128];
+    snprintf(text, sizeof text, "{\"rank\": %d, \"digest\": \"%016llx\"}", c->rank,
+             (unsigned long long)digest);
+    print_line(text);
+    chex_reduce_destroy(r);
+    chex_coll_destroy(c);
+    return CHEX_OK;
+}
+
+static bool set(struct settings *s, const char *word) {
+    const struct {
+        const char *name;
+        int *to;
+    } names[] = {{"rounds", &s->rounds},   {"timeout_ms", &s->timeout_ms},
+                 {"late", &s->late},       {"late_ms", &s->late_ms},
+                 {"missing", &s->missing}, {"odd", &s->odd},
+                 {"swap", &s->swap},       {"logical_ranks", &s->logical_ranks},
+                 {"fixed", &s->fixed}};
+    const char *equal = strchr(word, '=');
+    for (size_t i = 0; equal && i < sizeof names / sizeof names[0]; i++)
+        if (strncmp(names[i].name, word, (size_t)(equal - word)) == 0 &&
+            names[i].name[equal - word] == '\0') {
+            *names[i].to = atoi(equal + 1);
+            return true;
+        }
+    return false;
+}
+
+int main(int argc, char **argv) {
+    const struct {
+        const char *name;
+        enum chex_status (*call)(struct chex_launch *, const struct settings *,
+                                 struct chex_error *);
+    } modes[] = {{"info", info}, {"exchange", exchange}, {"coll", coll}, {"reduce", reduce}};
+    struct settings s = {3, 20000, -1, 0, -1, -1, 4, 1, 0};
+    struct chex_launch launch = {0};
+    struct chex_error err = {0};
+    size_t mode = 0;
+    while (mode < 4 && (argc < 2 || strcmp(argv[1], modes[mode].name) != 0))
+        mode++;
+    bool good = mode < 4;
+    for (int i = 2; i < argc; i++)
+        good = good && set(&s, argv[i]);
+    if (!good) {
+        fprintf(stderr, "usage: launch_probe info|exchange|coll|reduce [NAME=VALUE...]\n");
+        return CHEX_E_USAGE;
+    }
+    chex_log_init("launch_probe", CHEX_LOG_INFO);
+    enum chex_status st = chex_launch_init(&launch, &err);
+    if (st == CHEX_OK) {
+        chex_log_set_rank(launch.rank, launch.size, launch.host);
+        st = modes[mode].call(&launch, &s, &err);
+    }
+    if (st != CHEX_OK) {
+        chex_err("%s", err.text);
+        chex_launch_abort(&launch, (int)st);
+    }
+    chex_launch_finish(&launch);
+    return (int)st;
+}

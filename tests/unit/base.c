@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Units, errors, files, random numbers, the thread pool.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include "base/units.h"
+#include "tap.h"
+
+static void units(void) {
+    uint64_t v = 0;
+    double f = 0;
+    int64_t i = 0;
+    OK(chex_parse_bytes("64K", &v) && v == 65536, "64K");
+    OK(chex_parse_bytes("1.5GiB", &v) && v == 1610612736u, "1.5GiB");
+    OK(!chex_parse_bytes("0.3", &v) && !chex_parse_bytes("4Q", &v) && !chex_parse_bytes("-1", &v) &&
+           !chex_parse_bytes("", &v) && !chex_parse_bytes("9999999T", &v),
+       "sizes that are none");
+    OK(chex_parse_duration("30m", &v) && v == 1800000, "30m");
+    OK(!chex_parse_duration("30", &v) && !chex_parse_duration("1w", &v), "a duration needs a unit");
+    OK(!chex_parse_f64("nan", &f) && !chex_parse_f64("0x10", &f) && !chex_parse_f64("1e999", &f) &&
+           !chex_parse_f64("1 ", &f),
+       "numbers that are none");
+    OK(chex_parse_i64("-5", &i) && i == -5 && !chex_parse_i64("99999999999999999999", &i),
+       "integers");
+}
+
+static void errors(void) {
+    struct chex_error err;
+    char big[2000];
+    memset(big, 'x', sizeof big);
+    big[sizeof big - 1] = '\0';
+    errno = 42;
+    chex_error_set(&err, CHEX_E_DATA, "%s", big);
+    OK(errno == 42 && strlen(err.text) == sizeof err.text - 1 &&
+           strcmp(err.text + sizeof err.text - 4, "...") == 0,
+       "errno survives and a cut is marked");
+    OK(chex_error_errno(&err, CHEX_E_ENV, ENOSPC, "file %s", "f") == CHEX_E_RESOURCE,
+       "a full disk is status 9: %s", err.text);
+    chex_error_set(&err, CHEX_E_DATA, "inner");
+    chex_error_prefix(&err, CHEX_E_DATA, "outer");
+    OK(strcmp(err.text, "outer: inner") == 0, "prefix");
+    OK(chex_error_set(NULL, CHEX_E_LOST, "nobody listens") == CHEX_E_LOST, "NULL is allowed");
+}
+
+static void random_numbers(void) {
+    /* Known answers of Philox4x32-10 (the authors' kat_vectors). */
+    struct chex_rng4 z = chex_rng_block(0, 0, 0, 0, 0);
+    OK(z.v[0] == 0x6627e8d5u && z.v[1] == 0xe169c58du && z.v[2] == 0xbc57ac4cu &&
+           z.v[3] == 0x9b00dbd8u,
+       "Philox of zeros");
+    struct chex_rng4 o = chex_rng_block(UINT64_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX);
+    OK(o.v[0] == 0x408f276du && o.v[1] == 0x41c83b0eu && o.v[2] == 0xa20bc7c6u &&
+           o.v[3] == 0x6d5451fdu,
+       "Philox of ones");
+    OK(chex_rng_unit(UINT32_MAX) < 1 && chex_rng_unit(0) == 0, "unit interval is half open");
+    OK(chex_rng_below(UINT32_MAX, 7) == 6 && chex_rng_below(0, 7) == 0, "below");
+}
+
+static void count_item(void *arg, size_t item, int worker) {
+    (void)worker;
+    atomic_fetch_add((atomic_size_t *)arg, item + 1);
+}
+
+static void pool(void) {
+    struct chex_error err;
+    for (int threads = 1; threads <= 4; threads++) {
+        struct chex_pool *p = NULL;
+        OK_STATUS(chex_pool_create(threads, &p, &err), CHEX_OK, err, NULL);
+        bool right = true;
+        for (size_t round = 0; round < 300; round++) {
+            atomic_size_t sum = 0;
+            chex_pool_run(p, round, count_item, &sum);
+            right = right && sum == round * (round + 1) / 2;
+        }
+        OK(right, "%d threads run each item once", threads);
+        chex_pool_destroy(p);
+    }
+    chex_pool_destroy(NULL);
+}
+
+static void files(void) {
+    char dir[] = "/tmp/chex-fs-XXXXXX";
+    struct chex_error err;
+    BAIL_UNLESS(mkdtemp(dir), "mkdtemp");
+    char *deep = chex_fs_join(dir, "a/b/c"), *file = chex_fs_join(deep, "f");
+    OK_STATUS(chex_fs_mkdirs(deep, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_fs_write(file, "hello", 5, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_fs_mkdirs(file, &err), CHEX_E_ENV, err, "cannot make folder");
+    char *data = NULL;
+    size_t size = 0;
+    OK_STATUS(chex_fs_read(file, 100, &data, &size, &err), CHEX_OK, err, NULL);
+    OK(size == 5 && strcmp(data, "hello") == 0, "what was written is read");
+    free(data);
+    OK_STATUS(chex_fs_read(file, 4, &data, &size, &err), CHEX_E_DATA, err, "limit of 4");
+    OK_STATUS(chex_fs_read(deep, 4, &data, &size, &err), CHEX_E_DATA, err, "regular");
+    OK_STATUS(chex_fs_read("/nonexistent", 4, &data, &size, &err), CHEX_E_DATA, err, "No such");
+    uint64_t room = 0;
+    char *missing = chex_fs_join(deep, "not/yet/there");
+    OK_STATUS(chex_fs_free_bytes(missing, &room, &err), CHEX_OK, err, NULL);
+    OK(room > 0, "free space of a folder that is not there yet");
+    OK_STATUS(chex_fs_remove_tree(dir, &err), CHEX_OK, err, NULL);
+    OK(!chex_fs_exists(dir), "the tree is gone");
+    OK_STATUS(chex_fs_remove_tree(dir, &err), CHEX_OK, err, NULL);
+    free(missing);
+    free(deep);
+    free(file);
+}
+
+int main(void) {
+    units();
+    errors();
+    random_numbers();
+    pool();
+    files();
+    OK(chex_mem_alloc_aligned(SIZE_MAX, 8) == NULL, "an overflowing size is refused");
+    char hex[CHEX_HASH128_HEX_BYTES];
+    chex_hash128_hex("", 0, hex);
+    OK(strcmp(hex, "99aa06d3014798d86001c324468d497f") == 0, "XXH3-128 of nothing");
+    return tap_done();
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launch/bind.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "launch/bind_plan.h"
+#include "tap.h"
+
+/* Two sockets with a NUMA node each, eight cores, two threads a core: CPUs 0-15. */
+static const char *const dual = "pack:2 numa:1 core:4 pu:2";
+
+struct row {
+    const char *what, *machine, *cpus;
+    int local_rank, local_size, wanted;
+    const char *expect_cpus, *expect_numa;
+    int threads;
+    bool narrowed, note;
+};
+
+static const struct row rows[] = {
+    {"alone on the node", dual, "0-15", 0, 1, 0, "0-15", "0-1", 16, false, false},
+    {"unbound, first of 4", dual, "0-15", 0, 4, 0, "0-3", "0", 4, true, false},
+    {"unbound, last of 4", dual, "0-15", 3, 4, 0, "12-15", "1", 4, true, false},
+    {"unbound, first of 3", dual, "0-15", 0, 3, 0, "0-3", "0", 4, true, false},
+    {"unbound, second of 3", dual, "0-15", 1, 3, 0, "4-9", "0-1", 6, true, false},
+    {"unbound, last of 3", dual, "0-15", 2, 3, 0, "10-15", "1", 6, true, false},
+    {"bound by Slurm", dual, "4-7", 1, 4, 4, "4-7", "0", 4, false, false},
+    {"bound, no contiguous set", dual, "0,2,8", 0, 2, 0, "0,2,8", "0-1", 3, false, false},
+    {"fewer cores than ranks", "core:2 pu:1", "0-1", 2, 4, 0, "0-1", "0", 1, false, false},
+    {"fewer cores, many CPUs", "core:2 pu:4", "0-7", 2, 3, 0, "0-7", "0", 2, false, false},
+    {"srun forgot -c", dual, "3", 1, 2, 2, "3", "0", 1, false, true},
+    {"unbound is no loss", dual, "0-15", 0, 8, 16, "0-1", "0", 2, true, false},
+    {"CPUs beyond the machine", "core:2 pu:1", "0-7", 0, 1, 8, "0-1", "0", 2, false, true},
+};
+
+static void check_rows(void) {
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct row *w = &rows[i];
+        struct chex_bind_input in = {.local_rank = w->local_rank,
+                                     .local_size = w->local_size,
+                                     .may_bind = true,
+                                     .wanted_cpus = w->wanted};
+        struct chex_binding b = {.note = ""};
+        struct chex_error err = {0};
+        enum chex_status st = chex_bind_plan(&in, w->machine, w->cpus, &b, &err);
+        OK(st == CHEX_OK && strcmp(b.cpus, w->expect_cpus) == 0 &&
+               strcmp(b.numa, w->expect_numa) == 0 && b.threads == w->threads &&
+               b.narrowed == w->narrowed && (b.note[0] != '\0') == w->note,
+           "%s: CPUs %s (%d), NUMA %s, %d threads%s%s%s", w->what, b.cpus, b.cpu_count, b.numa,
+           b.threads, b.narrowed ? ", narrowed" : "", b.note[0] ? "; " : "", b.note);
+    }
+}
+
+static void check_edges(void) {
+    struct chex_bind_input in = {.local_rank = 1, .local_size = 4, .may_bind = false};
+    struct chex_binding b;
+    struct chex_error err;
+    OK_STATUS(chex_bind_plan(&in, dual, "0-15", &b, &err), CHEX_OK, err, NULL);
+    OK(!b.narrowed && strcmp(b.cpus, "0-15") == 0 && b.threads == 4,
+       "where binding is refused each rank takes its part of the threads: %d", b.threads);
+    OK_STATUS(chex_bind_plan(&in, "core:2 pu:1", "7", &b, &err), CHEX_E_ENV, err, "machine's 2");
+    OK_STATUS(chex_bind_plan(&in, "no such thing", "0", &b, &err), CHEX_E_ENV, err, "topology");
+
+    in = (struct chex_bind_input){.local_size = 1, .wanted_cpus = 2};
+    OK_STATUS(chex_bind_plan(&in, dual, "3", &b, &err), CHEX_OK, err, NULL);
+    OK(strstr(b.note, "SRUN_CPUS_PER_TASK") && strstr(b.note, "runs on 1 CPU "),
+       "the note names the cure: %s", b.note);
+    in.srun_told = true;
+    OK_STATUS(chex_bind_plan(&in, dual, "3", &b, &err), CHEX_OK, err, NULL);
+    OK(strstr(b.note, "slurm.conf"), "which is another one when srun was told: %s", b.note);
+
+    /* Every other CPU of 256: the list is longer than the field. */
+    char cpus[1024] = "";
+    for (int i = 0; i < 256; i += 2)
+        sprintf(cpus + strlen(cpus), "%s%d", i ? "," : "", i);
+    in = (struct chex_bind_input){.local_size = 1};
+    OK_STATUS(chex_bind_plan(&in, "core:256 pu:1", cpus, &b, &err), CHEX_OK, err, NULL);
+    OK(b.cpu_count == 128 && strlen(b.cpus) == sizeof b.cpus - 1 &&
+           strcmp(b.cpus + strlen(b.cpus) - 3, "...") == 0,
+       "a long list is cut, the count is not");
+}
+
+static void check_here(void) {
+    cpu_set_t mask;
+    BAIL_UNLESS(sched_getaffinity(0, sizeof mask, &mask) == 0, "no affinity");
+    struct chex_launch launch = {.method = "single", .size = 1, .local_size = 1, .nodes = 1};
+    struct chex_binding b;
+    struct chex_error err;
+    unsetenv("SLURM_CPUS_PER_TASK");
+    unsetenv("SRUN_CPUS_PER_TASK");
+    OK_STATUS(chex_bind(&launch, &b, &err), CHEX_OK, err, NULL);
+    OK(b.cpu_count == CPU_COUNT(&mask) && b.threads == b.cpu_count && !b.narrowed && !b.note[0],
+       "one process keeps what it has: %s (%d)", b.cpus, b.cpu_count);
+    setenv("SLURM_CPUS_PER_TASK", "4096", 1);
+    OK_STATUS(chex_bind(&launch, &b, &err), CHEX_OK, err, NULL);
+    OK(strstr(b.note, "is 4096"), "SLURM_CPUS_PER_TASK is compared: %s", b.note);
+    unsetenv("SLURM_CPUS_PER_TASK");
+
+    /* Two ranks that may run everywhere: each is really bound to its part, if there are two cores
+     * and the test was not bound itself. */
+    launch = (struct chex_launch){
+        .method = "pmix", .size = 2, .local_rank = 1, .rank = 1, .local_size = 2, .nodes = 1};
+    OK_STATUS(chex_bind(&launch, &b, &err), CHEX_OK, err, NULL);
+    cpu_set_t after;
+    sched_getaffinity(0, sizeof after, &after);
+    if (b.narrowed)
+        OK(CPU_COUNT(&after) == b.cpu_count && b.cpu_count < CPU_COUNT(&mask) &&
+               b.threads == b.cpu_count,
+           "the second of two is bound to %s", b.cpus);
+    else
+        OK(CPU_EQUAL(&after, &mask) && b.threads >= 1, "the second of two is left as it was");
+    sched_setaffinity(0, sizeof mask, &mask);
+}
+
+int main(void) {
+    check_rows();
+    check_edges();
+    check_here();
+    return tap_done();
+}

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The preflight machinery with checks of its own, and with ranks that are only pretended: a launch
+ * method whose exchange hands back this rank's bytes as everybody's, changed by a hook.
+ */
+#include <jansson.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "check/check.h"
+#include "check/checks.h"
+#include "check/expected.h"
+#include "tap.h"
+
+static enum chex_verdict verdict_now;
+static enum chex_fault fault_now;
+static unsigned sleep_ms;
+
+static void probe_steered(const struct chex_check_context *c, struct chex_check_result *r) {
+    (void)c;
+    chex_check_expect(r, "something");
+    chex_check_found(r, "value");
+    chex_check_worsen(r, verdict_now, fault_now, "do %s", "this");
+}
+static void probe_slow(const struct chex_check_context *c, struct chex_check_result *r) {
+    (void)c;
+    chex_clock_sleep_ms(sleep_ms);
+    chex_check_found(r, "late");
+}
+
+static const struct chex_check steered = {"steered",       "?",           CHEX_IN_ALL,
+                                          CHEX_FAULT_USER, probe_steered, chex_check_same};
+static const struct chex_check slow = {"slow", "?", CHEX_IN_JOB, CHEX_FAULT_USER, probe_slow, NULL};
+static const struct chex_check *const one[] = {&steered, NULL};
+static const struct chex_check *const two[] = {&slow, &steered, NULL};
+
+/* ---- pretended ranks ---- */
+static void (*alter)(const char *key, int rank, void *bytes);
+
+static enum chex_status pretend(struct chex_launch *l, const char *key, const void *mine,
+                                size_t bytes, void *all_out, uint64_t timeout_ms,
+                                struct chex_error *err) {
+    (void)timeout_ms;
+    (void)err;
+    for (int k = 0; k < l->size; k++) {
+        char *at = (char *)all_out + (size_t)k * bytes;
+        memcpy(at, mine, bytes);
+        if (strcmp(key, "check-cards") == 0) {
+            struct chex_check_card *card = (void *)at;
+            card->rank = k;
+            card->local_rank = k % 2;
+            card->node = k / 2;
+            snprintf(card->host, sizeof card->host, "n%d", k / 2);
+            snprintf(card->cpus, sizeof card->cpus, "%d-%d", k % 2 * 4, k % 2 * 4 + 3);
+        }
+        if (alter)
+            alter(key, k, at);
+    }
+    return CHEX_OK;
+}
+static const struct chex_launch_method pretended = {.name = "pmix", .exchange = pretend};
+
+static struct chex_launch four_ranks(void) {
+    return (struct chex_launch){
+        .method = "pmix", .size = 4, .local_size = 2, .nodes = 2, .host = "n0", .impl = &pretended};
+}
+
+static struct chex_launch alone(void) {
+    return (struct chex_launch){
+        .method = "single", .size = 1, .local_size = 1, .nodes = 1, .host = "here"};
+}
+
+static struct chex_check_report run_mode(const struct chex_check *const *table,
+                                         struct chex_launch launch, enum chex_check_mode mode,
+                                         const struct chex_check_expected *expected,
+                                         uint64_t timeout_ms) {
+    struct chex_error err = {0};
+    struct chex_check_report report = {0};
+    struct chex_binding binding = {.cpus = "0-3", .cpu_count = 4, .numa = "0", .threads = 4};
+    struct chex_check_context c = {.mode = mode, .launch = &launch, .binding = &binding};
+    OK_STATUS(chex_check_run(table, &c, expected, timeout_ms, &launch, &report, &err), CHEX_OK, err,
+              NULL);
+    return report;
+}
+
+static const struct chex_check_result *find(const struct chex_check_report *r, const char *name) {
+    for (size_t i = 0; i < r->count; i++)
+        if (strcmp(r->checks[i]->name, name) == 0)
+            return &r->merged[i];
+    BAIL_UNLESS(false, "no check %s", name);
+    return NULL;
+}
+
+static enum chex_status verdict_status(enum chex_verdict v, enum chex_fault f,
+                                       enum chex_check_mode mode) {
+    verdict_now = v;
+    fault_now = f;
+    struct chex_check_report r = run_mode(one, alone(), mode, NULL, 5000);
+    enum chex_status st = chex_check_status(&r);
+    chex_check_report_release(&r);
+    return st;
+}
+
+static void test_status(void) {
+    OK(verdict_status(CHEX_PASS, CHEX_FAULT_USER, CHEX_MODE_JOB) == 0, "a pass is 0");
+    OK(verdict_status(CHEX_WARN, CHEX_FAULT_NODE, CHEX_MODE_JOB) == 0, "a warning is 0");
+    OK(verdict_status(CHEX_SKIP, CHEX_FAULT_NODE, CHEX_MODE_JOB) == 0, "a skip is 0");
+    OK(verdict_status(CHEX_FAIL, CHEX_FAULT_USER, CHEX_MODE_JOB) == 4, "a user's fault is 4");
+    OK(verdict_status(CHEX_FAIL, CHEX_FAULT_NODE, CHEX_MODE_JOB) == 5, "a node's fault is 5");
+    OK(verdict_status(CHEX_FAIL, CHEX_FAULT_USER, CHEX_MODE_PROLOG) == 0,
+       "a user's fault drains no node");
+    OK(verdict_status(CHEX_FAIL, CHEX_FAULT_NODE, CHEX_MODE_PROLOG) == 5,
+       "a node's fault is 5 in the prolog, too");
+}
+
+static void test_worsen(void) {
+    struct chex_check_result r = {.fault = CHEX_FAULT_USER};
+    chex_check_worsen(&r, CHEX_FAIL, CHEX_FAULT_NODE, "first");
+    chex_check_worsen(&r, CHEX_WARN, CHEX_FAULT_USER, "second");
+    OK(r.verdict == CHEX_FAIL && r.fault == CHEX_FAULT_NODE && strcmp(r.remedy, "first") == 0,
+       "a failure is not bettered by a later warning");
+    char longer[600];
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    chex_check_found(&r, "%s", longer);
+    OK(strlen(r.found) == sizeof r.found - 1 && strcmp(r.found + sizeof r.found - 4, "...") == 0,
+       "a long text is cut and shows it");
+}
+
+static void test_timeout(void) {
+    verdict_now = CHEX_PASS;
+    sleep_ms = 1500;
+    struct chex_check_report r = run_mode(two, alone(), CHEX_MODE_JOB, NULL, 100);
+    OK(r.merged[0].verdict == CHEX_FAIL && r.merged[0].fault == CHEX_FAULT_NODE &&
+           strcmp(r.merged[0].found, "no answer") == 0,
+       "a probe that hangs fails and is the node's");
+    OK(r.merged[1].verdict == CHEX_SKIP && strstr(r.merged[1].found, "slow did not answer"),
+       "those behind it are skipped: %s", r.merged[1].found);
+    OK(chex_check_status(&r) == CHEX_E_NODE, "the status says node");
+    chex_check_report_release(&r);
+    chex_clock_sleep_ms(1800); /* the late probe ends by itself, and frees what it used */
+    sleep_ms = 0;
+    r = run_mode(two, alone(), CHEX_MODE_JOB, NULL, 5000);
+    OK(r.merged[0].verdict == CHEX_PASS && strcmp(r.merged[0].found, "late") == 0,
+       "one that answers passes");
+    chex_check_report_release(&r);
+    r = run_mode(two, alone(), CHEX_MODE_LOGIN, NULL, 5000);
+    OK(r.count == 1 && r.checks[0] == &steered, "a check runs only in its modes");
+    chex_check_report_release(&r);
+}
+
+static void odd_answer(const char *key, int rank, void *bytes) {
+    struct chex_check_result *r = bytes;
+    if (strcmp(key, "check-answers") == 0 && rank == 2)
+        snprintf(r->found, sizeof r->found, "other");
+}
+static void bad_answer(const char *key, int rank, void *bytes) {
+    struct chex_check_result *r = bytes;
+    if (strcmp(key, "check-answers") == 0 && rank == 3)
+        chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE, "mend it");
+}
+
+static void test_across(void) {
+    verdict_now = CHEX_PASS;
+    struct chex_check_report r = run_mode(one, four_ranks(), CHEX_MODE_JOB, NULL, 5000);
+    OK(r.merged[0].verdict == CHEX_PASS && strcmp(r.merged[0].found, "value") == 0,
+       "equal answers pass as they are");
+    chex_check_report_release(&r);
+
+    alter = odd_answer;
+    r = run_mode(one, four_ranks(), CHEX_MODE_JOB, NULL, 5000);
+    OK(r.merged[0].verdict == CHEX_FAIL &&
+           strcmp(r.merged[0].found, "rank 2 (n1): other; 1 of 4 ranks differ") == 0,
+       "the odd one is named: %s", r.merged[0].found);
+    OK(strstr(r.merged[0].remedy, "--exclude=n1"), "and its node: %s", r.merged[0].remedy);
+    OK(strstr(r.merged[0].expected, "value"), "and what the others have");
+    chex_check_report_release(&r);
+
+    alter = bad_answer;
+    r = run_mode(one, four_ranks(), CHEX_MODE_JOB, NULL, 5000);
+    OK(r.merged[0].verdict == CHEX_WARN && strcmp(r.merged[0].found, "rank 3 (n1): value") == 0,
+       "the worst answer is shown with its rank: %s", r.merged[0].found);
+    chex_check_report_release(&r);
+    alter = NULL;
+}
+
+static void skewed(const char *key, int rank, void *bytes) {
+    struct chex_check_card *card = bytes;
+    if (strcmp(key, "check-cards") == 0)
+        card->clock_s += rank == 1 ? 100 : 0;
+}
+static void slightly_skewed(const char *key, int rank, void *bytes) {
+    struct chex_check_card *card = bytes;
+    if (strcmp(key, "check-cards") == 0)
+        card->clock_s -= rank == 3 ? 5 : 0;
+}
+static void twins(const char *key, int rank, void *bytes) {
+    struct chex_check_card *card = bytes;
+    if (strcmp(key, "check-cards") == 0 && rank == 3)
+        card->local_rank = 0;
+}
+static void wrong_size(const char *key, int rank, void *bytes) {
+    struct chex_check_card *card = bytes;
+    if (strcmp(key, "check-cards") == 0 && rank == 2)
+        card->size = 2;
+}
+static void shared_cpus(const char *key, int rank, void *bytes) {
+    struct chex_check_card *card = bytes;
+    if (strcmp(key, "check-cards") == 0 && rank == 3)
+        snprintf(card->cpus, sizeof card->cpus, "2-3,8");
+}
+
+static void other_node(const char *key, int rank, void *bytes) {
+    struct chex_check_card *card = bytes;
+    if (strcmp(key, "check-cards") == 0 && rank == 3)
+        snprintf(card->cpus, sizeof card->cpus, "4-7,16");
+}
+
+/* One altered run of the real table, and what one check makes of it. */
+static void expect_across(void (*how)(const char *, int, void *), const char *name,
+                          enum chex_verdict verdict, const char *needle) {
+    alter = how;
+    struct chex_check_report r = run_mode(NULL, four_ranks(), CHEX_MODE_JOB, NULL, 20000);
+    const struct chex_check_result *c = find(&r, name);
+    OK(c->verdict == verdict && strstr(c->found, needle), "%s is %s: %s", name,
+       chex_verdict_names[c->verdict], c->found);
+    chex_check_report_release(&r);
+    alter = NULL;
+}
+
+static void test_table_across(void) {
+    expect_across(NULL, "ranks", CHEX_PASS, "ranks 0 to 3, consistent");
+    expect_across(twins, "ranks", CHEX_FAIL, "shares local rank 0");
+    expect_across(wrong_size, "ranks", CHEX_FAIL, "rank 2 (n1) says it is rank 2 of 2");
+    expect_across(NULL, "clock", CHEX_PASS, "within 0.");
+    expect_across(skewed, "clock", CHEX_FAIL, "rank 1 (n0) is 100.0 s ahead");
+    expect_across(slightly_skewed, "clock", CHEX_WARN, "rank 3 (n1) is 5.0 s behind");
+    expect_across(NULL, "cpu-sharing", CHEX_PASS, "each has its own");
+    expect_across(shared_cpus, "cpu-sharing", CHEX_WARN, "ranks 2 and 3 of n1 share 2");
+    expect_across(other_node, "cpu-sharing", CHEX_PASS, "each has its own");
+}
+
+static struct chex_check_result probe_with(const struct chex_check *check, const char *name,
+                                           const char *value) {
+    static struct chex_launch launch;
+    static struct chex_binding binding;
+    struct chex_check_result r = {.fault = check->fault};
+    launch = alone();
+    binding = (struct chex_binding){.cpus = "0", .cpu_count = 1, .numa = "0"};
+    struct chex_check_context c = {.mode = CHEX_MODE_JOB, .launch = &launch, .binding = &binding};
+    setenv(name, value, 1);
+    chex_gpu_view(&c.gpu);
+    check->probe(&c, &r);
+    unsetenv(name);
+    return r;
+}
+
+static void test_probes(void) {
+    struct chex_check_result r = probe_with(&chex_check_cpus, "SLURM_CPUS_PER_TASK", "2");
+    OK(r.verdict == CHEX_WARN && strstr(r.remedy, "SRUN_CPUS_PER_TASK"), "lost -c: %s", r.remedy);
+    r = probe_with(&chex_check_gpu, "CUDA_VISIBLE_DEVICES", "1");
+    OK(r.verdict == CHEX_FAIL && r.fault == CHEX_FAULT_USER && strstr(r.remedy, "--engine cpu"),
+       "a GPU without an engine: %s", r.remedy);
+    r = probe_with(&chex_check_gpu, "CUDA_VISIBLE_DEVICES", "");
+    OK(r.verdict == CHEX_PASS && strcmp(r.found, "none") == 0, "no GPU");
+    r = probe_with(&chex_check_tmpdir, "TMPDIR", "/nonexistent/place");
+    OK(r.verdict == CHEX_FAIL && r.fault == CHEX_FAULT_USER &&
+           strstr(r.found, "/nonexistent/place: No such file"),
+       "TMPDIR: %s", r.found);
+    r = probe_with(&chex_check_nccl_env, "NCCL_P2P_DISABLE", "1");
+    OK(r.verdict == CHEX_WARN && strstr(r.found, "NCCL_P2P_DISABLE=1 (environment)"), "NCCL: %s",
+       r.found);
+    r = probe_with(&chex_check_mpi_env, "OMPI_MCA_btl", "self,tcp");
+    OK(r.verdict == CHEX_WARN && strstr(r.remedy, "vader"), "Open MPI: %s", r.remedy);
+    r = probe_with(&chex_check_mpi_env, "PMIX_RANK", "0");
+    OK(strstr(r.found, "PMIX_RANK") == NULL, "what the launcher sets is not listed: %s", r.found);
+    r = probe_with(&chex_check_hdf5_env, "HDF5_USE_FILE_LOCKING", "TRUE");
+    OK(r.verdict == CHEX_WARN, "HDF5 locking: %s", r.remedy);
+    r = probe_with(&chex_check_launch, "SLURM_NTASKS", "4");
+    OK(r.verdict == CHEX_WARN && strstr(r.remedy, "srun"), "a job without srun: %s", r.remedy);
+}
+
+static void write_text(const char *path, const char *text) {
+    struct chex_error err = {0};
+    BAIL_UNLESS(chex_fs_write(path, text, strlen(text), &err) == CHEX_OK, "%s", err.text);
+}
+
+static void test_expected(void) {
+    char path[] = "/tmp/chex-check-XXXXXX";
+    int fd = mkstemp(path);
+    BAIL_UNLESS(fd >= 0, "no temporary file");
+    close(fd);
+    struct chex_error err = {0};
+    struct chex_check_expected *e = NULL;
+    write_text(path, "{\"jansson\": \"9.9\"}");
+    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_OK, err, NULL);
+    struct chex_check_report r = run_mode(NULL, alone(), CHEX_MODE_LOGIN, e, 20000);
+    const struct chex_check_result *c = find(&r, "jansson");
+    OK(c->verdict == CHEX_FAIL && strncmp(c->expected, "9.9 (from ", 10) == 0, "another value: %s",
+       c->expected);
+    chex_check_report_release(&r);
+    struct chex_check_result same = {0};
+    chex_check_found(&same, "9.9");
+    chex_check_expected_apply(e, "jansson", &same);
+    OK(same.verdict == CHEX_PASS, "the same value passes");
+    chex_check_expected_destroy(e);
+    e = NULL;
+    write_text(path, "{\"jansson\": 3}");
+    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err, "expected a text");
+    write_text(path, "{\"nosuch\": \"3\"}");
+    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err, "'nosuch' is no check");
+    write_text(path, "{\"jansson\":\n");
+    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err, "line ");
+    write_text(path, "[]");
+    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err, "expected an object");
+    OK(e == NULL, "nothing is written on failure");
+    unlink(path);
+    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err, path);
+    OK(err.status == CHEX_E_USAGE, "and the error says so");
+}
+
+static void test_json(void) {
+    struct chex_check_report r = run_mode(NULL, four_ranks(), CHEX_MODE_JOB, NULL, 20000);
+    char *text = chex_check_json(&r);
+    json_t *all = json_loads(text, 0, NULL);
+    static const char *const keys[] = {"name",    "question", "expected", "found",
+                                       "verdict", "fault",    "remedy"};
+    json_t *checks = json_object_get(all, "checks"), *ranks = json_object_get(all, "ranks");
+    OK(json_integer_value(json_object_get(all, "schema")) == 1, "schema 1");
+    OK(json_array_size(checks) == r.count && r.count > 20, "%zu checks", r.count);
+    OK(json_array_size(ranks) == 4, "four ranks");
+    bool complete = true;
+    for (size_t i = 0; i < json_array_size(checks); i++)
+        for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++)
+            complete =
+                complete && json_is_string(json_object_get(json_array_get(checks, i), keys[k]));
+    OK(complete, "each check has its seven texts");
+    json_t *third = json_array_get(ranks, 2);
+    OK(json_integer_value(json_object_get(third, "rank")) == 2 &&
+           strcmp(json_string_value(json_object_get(third, "host")), "n1") == 0,
+       "a rank says who and where it is");
+    json_decref(all);
+    free(text);
+    snprintf(r.merged[0].found, sizeof r.merged[0].found, "bad \xff byte");
+    text = chex_check_json(&r);
+    OK(text && strstr(text, "bad ? byte"), "bytes that are no UTF-8 do not spoil the object");
+    free(text);
+    chex_check_report_release(&r);
+}
+
+int main(void) {
+    test_status();
+    test_worsen();
+    test_timeout();
+    test_across();
+    test_table_across();
+    test_probes();
+    test_expected();
+    test_json();
+    return tap_done();
+}

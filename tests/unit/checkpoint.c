@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checkpoint files: what is written comes back, and every kind of broken file has its own message
+ * with file and dataset.
+ */
+#include "model/checkpoint.h"
+
+#include <dirent.h>
+#include <hdf5.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "tap.h"
+
+static char dir[256];
+static struct chex_net *net;
+static char mass[] = "Mass", nodule[] = "Nodule", pleural[] = "Pleural_Thickening";
+static char *class_names[] = {mass, nodule, pleural};
+static char note[] = "{\"epoch\":7,\"note\":\"\xc3\xbc\"}";
+
+static const char *in_dir(const char *name) {
+    static char path[4][512];
+    static int turn;
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
+    return path[turn];
+}
+
+static float *numbers(float start) {
+    float *p = malloc(net->state_count * sizeof *p);
+    BAIL_UNLESS(p, "memory");
+    for (size_t i = 0; i < net->state_count; i++)
+        p[i] = start + (float)(i % 8191) * 0.001f;
+    return p;
+}
+
+static struct chex_checkpoint sample(void) {
+    struct chex_checkpoint c = {.model = "densenet121",
+                                .classes = 3,
+                                .class_names = class_names,
+                                .image_size = 64,
+                                .meta = note};
+    c.params = numbers(-1);
+    c.moment1 = numbers(2);
+    c.moment2 = numbers(5);
+    return c;
+}
+
+static void drop(struct chex_checkpoint *c) {
+    free(c->params);
+    free(c->moment1);
+    free(c->moment2);
+}
+
+static bool same(const float *a, const float *b) {
+    return a && b && memcmp(a, b, net->state_count * sizeof *a) == 0;
+}
+
+static bool files_equal(const char *a, const char *b) {
+    char *x = NULL, *y = NULL;
+    size_t n = 0, m = 0;
+    bool equal = chex_fs_read(a, 1u << 30, &x, &n, NULL) == CHEX_OK &&
+                 chex_fs_read(b, 1u << 30, &y, &m, NULL) == CHEX_OK && n == m &&
+                 memcmp(x, y, n) == 0;
+    free(x);
+    free(y);
+    return equal;
+}
+
+/* Without the fsync of chex_fs_write: there are many. */
+static void put_file(const char *to, const char *data, size_t n) {
+    FILE *f = fopen(to, "wb");
+    BAIL_UNLESS(f && fwrite(data, 1, n, f) == n && fclose(f) == 0, "%s", to);
+}
+
+static int temporaries_in(const char *folder) {
+    int n = 0;
+    DIR *d = opendir(folder);
+    BAIL_UNLESS(d, "%s", folder);
+    for (struct dirent *e; (e = readdir(d));)
+        n += strstr(e->d_name, ".tmp.") != NULL;
+    closedir(d);
+    return n;
+}
+
+static void test_round_trip(struct chex_checkpoint *c) {
+    struct chex_error err = {0};
+    struct chex_checkpoint *back = NULL;
+    struct chex_net *built = NULL;
+    OK_STATUS(chex_checkpoint_write(in_dir("a.h5"), net, c, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_checkpoint_write(in_dir("b.h5"), net, c, &err), CHEX_OK, err, NULL);
+    OK(files_equal(in_dir("a.h5"), in_dir("b.h5")), "equal states make equal files");
+    OK(temporaries_in(dir) == 0, "no temporary file is left");
+    OK_STATUS(chex_checkpoint_read(in_dir("a.h5"), true, &built, &back, &err), CHEX_OK, err, NULL);
+    BAIL_UNLESS(back && built, "no checkpoint");
+    OK(strcmp(back->model, "densenet121") == 0 && built->state_count == net->state_count, "model");
+    OK(back->classes == 3 && strcmp(back->class_names[0], "Mass") == 0 &&
+           strcmp(back->class_names[2], "Pleural_Thickening") == 0,
+       "class names");
+    OK(back->image_size == 64 && strcmp(back->meta, c->meta) == 0, "image size and meta");
+    OK(same(back->params, c->params) && same(back->moment1, c->moment1) &&
+           same(back->moment2, c->moment2),
+       "all numbers come back");
+    chex_checkpoint_destroy(back);
+    chex_net_destroy(built);
+    OK_STATUS(chex_checkpoint_read(in_dir("a.h5"), false, &built, &back, &err), CHEX_OK, err, NULL);
+    OK(same(back->params, c->params) && !back->moment1 && !back->moment2, "without moments");
+    chex_checkpoint_destroy(back);
+    chex_net_destroy(built);
+    chex_checkpoint_destroy(NULL);
+}
+
+/* SGD has one moment; meta may be longer than an object header holds. */
+static void test_fewer_moments(const struct chex_checkpoint *full) {
+    struct chex_error err = {0};
+    struct chex_checkpoint c = *full, *back = NULL;
+    struct chex_net *built = NULL;
+    size_t n = 200000;
+    char *meta = malloc(n + 1);
+    BAIL_UNLESS(meta, "memory");
+    memset(meta, 'x', n);
+    meta[n] = '\0';
+    c.meta = meta;
+    c.moment2 = NULL;
+    OK_STATUS(chex_checkpoint_write(in_dir("sgd.h5"), net, &c, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_checkpoint_read(in_dir("sgd.h5"), true, &built, &back, &err), CHEX_OK, err,
+              NULL);
+    BAIL_UNLESS(back, "no checkpoint");
+    OK(back->moment1 && !back->moment2 && strcmp(back->meta, meta) == 0,
+       "one moment, meta of 200000 bytes");
+    chex_checkpoint_destroy(back);
+    chex_net_destroy(built);
+    free(meta);
+    c = *full;
+    c.moment1 = c.moment2 = NULL;
+    OK_STATUS(chex_checkpoint_write(in_dir("p.h5"), net, &c, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_checkpoint_read(in_dir("p.h5"), true, &built, &back, &err), CHEX_OK, err, NULL);
+    OK(!back->moment1 && !back->moment2, "no moments");
+    chex_checkpoint_destroy(back);
+    chex_net_destroy(built);
+}
+
+static void refuse(const char *name, const char *needle) {
+    struct chex_error err = {0};
+    struct chex_checkpoint *c = NULL;
+    struct chex_net *built = NULL;
+    OK_STATUS(chex_checkpoint_read(in_dir(name), true, &built, &c, &err), CHEX_E_DATA, err, needle);
+    OK(strstr(err.text, name) && !c && !built, "%s is named and nothing is handed out", name);
+}
+
+/* Opens a copy of p.h5, which has no moments, for the hand of a breaker. */
+static hid_t broken(const char *name) {
+    char *data = NULL;
+    size_t n = 0;
+    BAIL_UNLESS(chex_fs_read(in_dir("p.h5"), 1u << 30, &data, &n, NULL) == CHEX_OK, "p.h5");
+    put_file(in_dir(name), data, n);
+    free(data);
+    hid_t f = H5Fopen(in_dir(name), H5F_ACC_RDWR, H5P_DEFAULT);
+    BAIL_UNLESS(f >= 0, "%s", name);
+    return f;
+}
+
+static void set_int(hid_t file, const char *name, int value) {
+    hid_t a = H5Aopen(file, name, H5P_DEFAULT);
+    H5Awrite(a, H5T_NATIVE_INT, &value);
+    H5Aclose(a);
+}
+
+static void add_dataset(hid_t file, const char *name, hid_t type, int rank, const hsize_t *dims) {
+    hid_t s = H5Screate_simple(rank, dims, NULL);
+    hid_t d = H5Dcreate2(file, name, type, s, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    BAIL_UNLESS(d >= 0, "%s", name);
+    H5Dclose(d);
+    H5Sclose(s);
+}
+
+static void test_broken(void) {
+    const char *weight = "/params/classifier.weight", *norm = "/params/features.norm5.weight";
+    hid_t f = broken("later.h5");
+    set_int(f, "version", 2);
+    H5Fclose(f);
+    refuse("later.h5", "version 2");
+    f = broken("size.h5");
+    set_int(f, "image_size", -3);
+    H5Fclose(f);
+    refuse("size.h5", "image_size -3");
+    f = broken("missing.h5");
+    H5Ldelete(f, norm, H5P_DEFAULT);
+    H5Fclose(f);
+    refuse("missing.h5", "no dataset /params/features.norm5.weight");
+    f = broken("shape.h5");
+    H5Ldelete(f, weight, H5P_DEFAULT);
+    add_dataset(f, weight, H5T_IEEE_F32LE, 2, (hsize_t[]){3, 1023});
+    H5Fclose(f);
+    refuse("shape.h5", "dataset /params/classifier.weight has shape [3,1023], expected [3,1024]");
+    f = broken("type.h5");
+    H5Ldelete(f, weight, H5P_DEFAULT);
+    add_dataset(f, weight, H5T_IEEE_F64LE, 2, (hsize_t[]){3, 1024});
+    H5Fclose(f);
+    refuse("type.h5", "/params/classifier.weight is not little-endian 32-bit float");
+    f = broken("unhashed.h5");
+    hid_t d = H5Dopen2(f, weight, H5P_DEFAULT);
+    H5Adelete(d, "xxh3");
+    H5Dclose(d);
+    H5Fclose(f);
+    refuse("unhashed.h5", "/params/classifier.weight is damaged");
+    f = broken("group.h5");
+    H5Ldelete(f, "/params", H5P_DEFAULT);
+    H5Fclose(f);
+    refuse("group.h5", "no group /params");
+    f = broken("kind.h5");
+    add_dataset(f, "/moment1", H5T_IEEE_F32LE, 1, (hsize_t[]){3});
+    H5Fclose(f);
+    refuse("kind.h5", "moment1");
+    f = broken("classes.h5");
+    H5Adelete(f, "classes");
+    H5Fclose(f);
+    refuse("classes.h5", "no attribute 'classes'");
+}
+
+static void set_text(const char *name, const char *attr, const char *text) {
+    hid_t f = broken(name), type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
+    H5Adelete(f, attr);
+    H5Tset_size(type, strlen(text));
+    hid_t a = H5Acreate2(f, attr, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    H5Awrite(a, type, text);
+    H5Aclose(a);
+    H5Sclose(space);
+    H5Tclose(type);
+    H5Fclose(f);
+}
+
+static void test_foreign(void) {
+    set_text("model.h5", "model", "vgg16");
+    refuse("model.h5", "unknown model 'vgg16'");
+    set_text("format.h5", "format", "chexnet-shard");
+    refuse("format.h5", "its format is 'chexnet-shard'");
+    set_text("meta.h5", "meta", "{\"epoch\":8}");
+    refuse("meta.h5", "attribute meta is damaged");
+    hid_t f = H5Fcreate(in_dir("other.h5"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(f);
+    refuse("other.h5", "not a checkpoint");
+    chex_fs_write(in_dir("text.h5"), "hello\n", 6, NULL);
+    refuse("text.h5", "not an HDF5 file");
+    chex_fs_write(in_dir("empty.h5"), "", 0, NULL);
+    refuse("empty.h5", "not an HDF5 file");
+    refuse("absent.h5", "No such file");
+}
+
+/* One bit of the last parameter's bytes turned over; a file cut short. */
+static void test_damaged(void) {
+    char *data = NULL;
+    size_t n = 0;
+    hid_t f = H5Fopen(in_dir("p.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t d = H5Dopen2(f, "/params/features.conv0.weight", H5P_DEFAULT);
+    haddr_t at = H5Dget_offset(d);
+    H5Dclose(d);
+    H5Fclose(f);
+    BAIL_UNLESS(at != HADDR_UNDEF && chex_fs_read(in_dir("p.h5"), 1u << 30, &data, &n, NULL) == 0,
+                "p.h5");
+    data[at + 17] ^= 4;
+    put_file(in_dir("bit.h5"), data, n);
+    refuse("bit.h5", "dataset /params/features.conv0.weight is damaged");
+    put_file(in_dir("cut.h5"), data, n / 2);
+    refuse("cut.h5", "truncated");
+    put_file(in_dir("cut1.h5"), data, n - 1);
+    refuse("cut1.h5", "truncated");
+    free(data);
+}
+
+/* A limit on the size of files, folders that are none, and a file system that is full. */
+static void test_no_room(const struct chex_checkpoint *c) {
+    struct chex_error err = {0};
+    struct rlimit old, small;
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &old);
+    small = old;
+    small.rlim_cur = 1 << 20;
+    setrlimit(RLIMIT_FSIZE, &small);
+    enum chex_status st = chex_checkpoint_write(in_dir("full.h5"), net, c, &err);
+    setrlimit(RLIMIT_FSIZE, &old);
+    OK(st == CHEX_E_ENV && strstr(err.text, "full.h5"), "a file that cannot grow: %s", err.text);
+    OK(!chex_fs_exists(in_dir("full.h5")) && temporaries_in(dir) == 0, "nothing is left of it");
+    OK_STATUS(chex_checkpoint_write("/dev/full/x.h5", net, c, &err), CHEX_E_ENV, err, "/dev/full");
+    OK_STATUS(chex_checkpoint_write(in_dir("none/x.h5"), net, c, &err), CHEX_E_ENV, err,
+              "No such file");
+    OK(H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL) == 0, "no HDF5 id is open");
+
+    const char *disk = in_dir("disk"), *file = in_dir("disk/last.h5");
+    BAIL_UNLESS(chex_fs_mkdirs(disk, &err) == CHEX_OK, "%s", err.text);
+    if ((unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) ||
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("small", disk, "tmpfs", 0, "size=4m") != 0) {
+        OK(true, "# SKIP a full disk: no file system can be mounted here");
+        return;
+    }
+    BAIL_UNLESS(chex_fs_write(file, "old", 3, &err) == CHEX_OK, "%s", err.text);
+    OK_STATUS(chex_checkpoint_write(file, net, c, &err), CHEX_E_RESOURCE, err, "No space left");
+    char *data = NULL;
+    OK(temporaries_in(disk) == 0 && chex_fs_read(file, 9, &data, NULL, &err) == CHEX_OK &&
+           strcmp(data, "old") == 0,
+       "the last good file stays, and no temporary beside it");
+    free(data);
+    umount(disk);
+}
+
+int main(void) {
+    struct chex_error err = {0};
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/chex-checkpoint-XXXXXX", tmp ? tmp : "/tmp");
+    BAIL_UNLESS(mkdtemp(dir), "%s", dir);
+    BAIL_UNLESS(chex_net_create("densenet121", 3, &net, &err) == CHEX_OK, "%s", err.text);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    struct chex_checkpoint c = sample();
+    test_round_trip(&c);
+    test_fewer_moments(&c);
+    test_broken();
+    test_foreign();
+    test_damaged();
+    test_no_room(&c);
+    drop(&c);
+    chex_net_destroy(net);
+    chex_fs_remove_tree(dir, NULL);
+    return tap_done();
+}

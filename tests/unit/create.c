@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Several ranks make one set together: the same bytes as one rank, the same verdict on all, and
+ * nothing left behind on failure. The ranks are threads here; their exchange is a barrier.
+ */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "data/create.h"
+#include "data/manifest.h"
+#include "data/phantom.h"
+#include "data/verify.h"
+#include "tap.h"
+
+enum { RANKS = 3, IMAGES = 60, SLOT = 16384 };
+static char dir[] = "/tmp/chex-unit-create.XXXXXX";
+static pthread_barrier_t barrier;
+static char slots[RANKS][SLOT];
+
+static char *path_of(const char *name) {
+    char *p = chex_fs_join(dir, name);
+    BAIL_UNLESS(p, "out of memory");
+    return p;
+}
+
+static enum chex_status exchange(void *arg, const char *key, const void *mine, size_t bytes,
+                                 void *all, struct chex_error *err) {
+    (void)key;
+    if (bytes > SLOT)
+        return chex_error_set(err, CHEX_E_FAIL, "%zu bytes are too many", bytes);
+    memcpy(slots[*(const int *)arg], mine, bytes);
+    pthread_barrier_wait(&barrier);
+    for (int r = 0; r < RANKS; r++)
+        memcpy((char *)all + (size_t)r * bytes, slots[r], bytes);
+    pthread_barrier_wait(&barrier);
+    return CHEX_OK;
+}
+
+struct rank {
+    const struct chex_create_options *options;
+    int rank;
+    struct chex_create_result result;
+    enum chex_status status;
+    struct chex_error err;
+};
+
+static void *run_rank(void *arg) {
+    struct rank *r = arg;
+    struct chex_create_ranks ranks = {r->rank, RANKS, exchange, &r->rank};
+    r->status = chex_create(r->options, &ranks, &r->result, &r->err);
+    return NULL;
+}
+
+static void run_ranks(const struct chex_create_options *o, struct rank ranks[RANKS]) {
+    pthread_t threads[RANKS];
+    for (int r = 0; r < RANKS; r++) {
+        ranks[r] = (struct rank){.options = o, .rank = r};
+        pthread_create(&threads[r], NULL, run_rank, &ranks[r]);
+    }
+    for (int r = 0; r < RANKS; r++)
+        pthread_join(threads[r], NULL);
+}
+
+static bool same_file(const char *a, const char *b, const char *file) {
+    char *pa = chex_fs_join(a, file), *pb = chex_fs_join(b, file), *da = NULL, *db = NULL;
+    size_t na = 0, nb = 1;
+    bool same = chex_fs_read(pa, 1 << 24, &da, &na, NULL) == CHEX_OK &&
+                chex_fs_read(pb, 1 << 24, &db, &nb, NULL) == CHEX_OK && na == nb &&
+                memcmp(da, db, na) == 0;
+    free(pa);
+    free(pb);
+    free(da);
+    free(db);
+    return same;
+}
+
+static bool same_set(const char *a, const char *b) {
+    struct chex_manifest *m = NULL;
+    bool same = same_file(a, b, CHEX_MANIFEST_NAME) && same_file(a, b, "rejected.csv") &&
+                chex_manifest_read(a, &m, NULL) == CHEX_OK;
+    for (int s = 0; same && s < CHEX_SPLIT_COUNT; s++)
+        for (size_t i = 0; i < m->splits[s].shard_count; i++)
+            same = same && same_file(a, b, m->splits[s].shards[i].file);
+    chex_manifest_free(m);
+    return same;
+}
+
+static struct chex_create_options options(const char *output) {
+    static char *images, *labels;
+    if (!images) {
+        images = path_of("ph/images");
+        labels = path_of("ph/labels.csv");
+    }
+    return (struct chex_create_options){.images = images,
+                                        .labels = labels,
+                                        .output = output,
+                                        .format = "auto",
+                                        .tool_version = "chexnet test",
+                                        .fractions = {0.6, 0.2, 0.2},
+                                        .split_mode = CHEX_SPLIT_PATIENT,
+                                        .size = 32,
+                                        .workers = 2,
+                                        .shards = 4,
+                                        .seed = 5};
+}
+
+static void check_same(const struct chex_create_ranks *alone, const char *one, const char *three) {
+    struct chex_error err = {0};
+    struct chex_create_result result;
+    struct rank ranks[RANKS];
+    struct chex_create_options o = options(one);
+    OK_STATUS(chex_create(&o, alone, &result, &err), CHEX_OK, err, NULL);
+    OK(result.rows[CHEX_TRAIN] + result.rows[CHEX_VAL] + result.rows[CHEX_TEST] == IMAGES &&
+           result.shards[CHEX_VAL] == 4 && result.kept == 0 && result.rejected == 0,
+       "all images, 4 shards a split");
+    OK_STATUS(chex_create(&o, alone, &result, &err), CHEX_E_USAGE, err,
+              "holds a set of shards already; --force replaces it");
+    o = options(three);
+    run_ranks(&o, ranks);
+    OK(ranks[0].status == CHEX_OK && ranks[2].status == CHEX_OK, "three ranks: %s",
+       ranks[0].err.text);
+    OK(same_set(one, three), "three ranks make the same bytes as one");
+    struct chex_verify_result found;
+    OK_STATUS(chex_verify(three, 2, false, &found, &err), CHEX_OK, err, NULL);
+    OK(found.rows == IMAGES, "and all rows are sound");
+}
+
+/* Two broken images and one that is missing. */
+static void spoil(void) {
+    static const char *const bad[] = {"ph/images/00000002_000.png", "ph/images/00000005_000.png"};
+    for (int i = 0; i < 2; i++) {
+        char *p = path_of(bad[i]);
+        BAIL_UNLESS(truncate(p, 300) == 0, "cannot spoil %s", p);
+        free(p);
+    }
+    char *gone = path_of("ph/images/00000007_000.png");
+    BAIL_UNLESS(unlink(gone) == 0, "cannot remove %s", gone);
+    free(gone);
+}
+
+static void check_bad(const struct chex_create_ranks *alone, const char *one, const char *three) {
+    struct chex_error err = {0};
+    struct chex_create_result result;
+    struct rank ranks[RANKS];
+    struct chex_create_options o = options(three);
+    o.max_bad = 2;
+    run_ranks(&o, ranks);
+    OK(ranks[0].status == CHEX_E_DATA && ranks[1].status == CHEX_E_DATA &&
+           ranks[2].status == CHEX_E_DATA && strstr(ranks[2].err.text, "00000002_000.png") &&
+           strcmp(ranks[0].err.text, ranks[1].err.text) == 0,
+       "one bad image too many is the same error on all: %s", ranks[1].err.text);
+    OK(!chex_fs_exists(three), "and the output folder is gone");
+    o.max_bad = 3;
+    run_ranks(&o, ranks);
+    OK(ranks[0].status == CHEX_OK && ranks[0].result.rejected == 3 && ranks[1].result.rejected == 3,
+       "three are allowed: %s", ranks[0].err.text);
+    o.output = one;
+    o.workers = 1;
+    OK_STATUS(chex_create(&o, alone, &result, &err), CHEX_OK, err, NULL);
+    OK(same_set(one, three), "with images left out three ranks still make the same bytes as one");
+    char *list = chex_fs_join(one, "rejected.csv"), *text = NULL;
+    chex_fs_read(list, 1 << 20, &text, NULL, &err);
+    OK(text && strstr(text, "00000002_000.png,\"") && strstr(text, "00000005_000.png,\"") &&
+           strstr(text, "00000007_000.png,\"") && strstr(text, "is not under"),
+       "rejected.csv names the three");
+    free(text);
+    free(list);
+}
+
+int main(void) {
+    struct chex_error err = {0};
+    BAIL_UNLESS(mkdtemp(dir), "no scratch folder");
+    chex_log_init("unit-create", CHEX_LOG_ERROR);
+    pthread_barrier_init(&barrier, NULL, RANKS);
+    char *phantom = path_of("ph"), *a = path_of("a"), *b = path_of("b"), *c = path_of("c"),
+         *d = path_of("d");
+    struct chex_phantom_options po = {
+        .dir = phantom, .count = IMAGES, .size = 40, .seed = 3, .threads = 2};
+    BAIL_UNLESS(chex_phantom_write(&po, &err) == CHEX_OK, "%s", err.text);
+    struct chex_create_ranks alone = {.rank = 0, .size = 1};
+    check_same(&alone, a, b);
+    spoil();
+    check_bad(&alone, c, d);
+    chex_fs_remove_tree(dir, &err);
+    pthread_barrier_destroy(&barrier);
+    struct chex_create_options o = options("");
+    free((char *)o.images);
+    free((char *)o.labels);
+    free(phantom);
+    free(a);
+    free(b);
+    free(c);
+    free(d);
+    return tap_done();
+}

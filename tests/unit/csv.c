@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/csv.h"
+
+#include "tap.h"
+
+/* All records with '|' between fields and "N:" before each, N being its line, '/' behind. */
+static enum chex_status render(const char *text, size_t size, char *out, struct chex_error *err) {
+    char *copy = malloc(size + 1); // the exact size, for the sanitizer
+    BAIL_UNLESS(copy, "no memory");
+    memcpy(copy, text, size);
+    copy[size] = '\0';
+    struct chex_csv csv;
+    chex_csv_init(&csv, "f.csv", copy, size);
+    bool more = false;
+    enum chex_status st;
+    *out = '\0';
+    while ((st = chex_csv_next(&csv, &more, err)) == CHEX_OK && more) {
+        out += sprintf(out, "%zu:", csv.line);
+        for (size_t i = 0; i < csv.count; i++)
+            out += sprintf(out, "%s%s", i ? "|" : "", csv.fields[i]);
+        out += sprintf(out, "/");
+    }
+    chex_csv_release(&csv);
+    free(copy);
+    return st;
+}
+
+static void reads(const char *text, const char *want) {
+    char got[4096];
+    struct chex_error err = {0};
+    enum chex_status st = render(text, strlen(text), got, &err);
+    OK(st == CHEX_OK && !strcmp(got, want), "reads as %s (%s%s)", want, got, err.text);
+}
+
+static void refuses(const char *text, size_t size, const char *needle) {
+    char got[4096];
+    struct chex_error err;
+    OK_STATUS(render(text, size, got, &err), CHEX_E_DATA, err, needle);
+}
+#define REFUSES(text, needle) refuses(text, sizeof(text) - 1, needle)
+
+int main(void) {
+    reads("", "");
+    reads("\n\r\n", "");
+    reads("a", "1:a/");
+    reads("a,b\nc,d\n", "1:a|b/2:c|d/");
+    reads("a,b\r\nc,d", "1:a|b/2:c|d/");
+    reads("a,b\r", "1:a|b/");
+    reads("\xEF\xBB\xBF"
+          "a,b\n",
+          "1:a|b/");
+    reads("\xEF\xBB\xBF\"a\",b\n", "1:a|b/");
+    reads("a,,\n,\n", "1:a||/2:|/");
+    reads("a\n\n\r\nb\n", "1:a/4:b/");
+    reads("\"a,b\",c\n", "1:a,b|c/");
+    reads("\"a \"\"b\"\"\",\"\"\n", "1:a \"b\"|/");
+    reads("\"two\nlines\",x\ny\n", "1:two\nlines|x/3:y/");
+    reads("\"end\"", "1:end/");
+    reads(" a , b \n", "1: a | b /");
+    REFUSES("a\nb,c\"d\n", "f.csv: line 2, column 2: a quote inside a field");
+    REFUSES("a,\"bc\nd\n", "f.csv: line 1, column 2: a quote opens here and never closes");
+    REFUSES("\"", "never closes");
+    REFUSES("\"a\"b,c\n", "f.csv: line 1, column 1: text behind a closing quote");
+    REFUSES("a\rb\n", "a carriage return without a line feed");
+    REFUSES("a,b\0c\n", "line 1, column 2: a NUL byte");
+    REFUSES("a\n\"b\0\"\n", "line 2, column 1: a NUL byte");
+
+    /* More fields than the list begins with. */
+    char wide[400], got[4096];
+    struct chex_error err = {0};
+    memset(wide, ',', sizeof wide);
+    OK(render(wide, sizeof wide, got, &err) == CHEX_OK && strlen(got) == 2 + 400 + 1,
+       "401 empty fields");
+    return tap_done();
+}

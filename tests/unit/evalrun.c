@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A split through an engine: each image once for any number of ranks, views of test-time
+ * augmentation against crops cut here, faults that reach all ranks. The engine is a linear form of
+ * the pixels, so every view has another answer; the ranks are threads.
+ */
+#include "eval/run.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/rng.h"
+#include "data/shard_write.h"
+#include "tap.h"
+
+enum { SHARDS = 2, STORED = 20, SIZE = 14, CLASSES = 3, ROWS = 45, MAX_RANKS = 50 };
+static const size_t shard_rows[SHARDS] = {17, 28};
+static char dir[] = "/tmp/chex-evalrun-XXXXXX";
+static char name_a[] = "A", name_b[] = "B", name_c[] = "C";
+static char *class_names[] = {name_a, name_b, name_c};
+static struct chex_set set;
+
+/* ---- data ---- */
+
+static uint8_t pixel(size_t row, int y, int x) {
+    return (uint8_t)chex_rng(1, CHEX_RNG_TEST, row, (uint32_t)(y * STORED + x)).v[0];
+}
+
+static int8_t label_of(size_t row, int c) { return (int8_t)((row + 2 * (size_t)c) % 4) - 2; }
+
+struct facts {
+    size_t first;
+    int8_t labels[ROWS][CLASSES];
+    char image[ROWS][32], patient[ROWS][32];
+};
+
+static void describe(const void *arg, size_t i, struct chex_shard_row *out) {
+    const struct facts *f = arg;
+    *out = (struct chex_shard_row){.image_id = f->image[i],
+                                   .patient_id = f->patient[i],
+                                   .labels = f->labels[i],
+                                   .age_years = -1};
+}
+
+static void make_shard(const char *path, size_t first, size_t rows) {
+    static struct facts f;
+    struct chex_error err = {0};
+    struct chex_shard_writer *w = NULL;
+    for (size_t i = 0; i < rows; i++) {
+        snprintf(f.image[i], sizeof f.image[i], "%03zu.png", first + i);
+        snprintf(f.patient[i], sizeof f.patient[i], "p%zu", (first + i) / 3);
+        for (int c = 0; c < CLASSES; c++)
+            f.labels[i][c] = label_of(first + i, c);
+    }
+    const struct chex_shard_spec spec = {.rows = rows,
+                                         .size = STORED,
+                                         .classes = CLASSES,
+                                         .class_names = (const char *const *)class_names,
+                                         .resize = "pillow-bilinear",
+                                         .split = "test",
+                                         .tool_version = "test",
+                                         .row = describe,
+                                         .arg = &f};
+    BAIL_UNLESS(chex_shard_create(path, &spec, &w, &err) == CHEX_OK, "%s", err.text);
+    for (size_t i = 0; i < rows; i++) {
+        uint8_t pixels[STORED * STORED];
+        for (int k = 0; k < STORED * STORED; k++)
+            pixels[k] = pixel(first + i, k / STORED, k % STORED);
+        BAIL_UNLESS(chex_shard_put(w, i, pixels, &err) == CHEX_OK, "%s", err.text);
+    }
+    BAIL_UNLESS(chex_shard_finish(w, "digest", &err) == CHEX_OK, "%s", err.text);
+}
+
+static void make_set(void) {
+    static struct chex_shard *shards[SHARDS];
+    static size_t first[SHARDS + 1];
+    struct chex_error err = {0};
+    for (int i = 0; i < SHARDS; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "%s/%d.h5", dir, i);
+        make_shard(path, first[i], shard_rows[i]);
+        BAIL_UNLESS(chex_shard_open(path, &shards[i], &err) == CHEX_OK, "%s", err.text);
+        first[i + 1] = first[i] + shard_rows[i];
+    }
+    set = (struct chex_set){.dir = dir,
+                            .split = CHEX_TEST,
+                            .shards = shards,
+                            .shard_count = SHARDS,
+                            .first = first,
+                            .rows = ROWS,
+                            .size = STORED,
+                            .classes = CLASSES,
+                            .class_names = class_names,
+                            .source_digest = (char[]){"digest"},
+                            .resize = (char[]){"pillow-bilinear"}};
+}
+
+/* ---- the engine ---- */
+
+static double weight(int c, int y, int x) { return sin(1.7 * y + 0.3 * (c + 1) * x + c) / SIZE; }
+
+/* In the image whose first pixel is this value (NaN: none) the logit is not finite. */
+static float poison = NAN;
+
+static enum chex_status linear_infer(void *self, const struct chex_batch *batch, float *logits,
+                                     struct chex_error *err) {
+    (void)self, (void)err;
+    for (int i = 0; i < batch->n; i++)
+        for (int c = 0; c < CLASSES; c++) {
+            const float *p = batch->pixels + (size_t)i * SIZE * SIZE;
+            double sum = c;
+            for (int k = 0; k < SIZE * SIZE; k++)
+                sum += (double)p[k] * weight(c, k / SIZE, k % SIZE);
+            logits[i * CLASSES + c] = p[0] == poison ? INFINITY : (float)sum;
+        }
+    return CHEX_OK;
+}
+
+static const struct chex_engine_impl linear = {.name = "linear", .infer = linear_infer};
+static const struct chex_net net = {.model = "linear", .classes = CLASSES};
+
+static struct chex_engine engine_of(int batch) {
+    return (struct chex_engine){
+        .impl = &linear, .config = {.net = &net, .image_size = SIZE, .batch = batch, .threads = 1}};
+}
+
+/* ---- the ranks ---- */
+
+struct party {
+    int size;
+    pthread_barrier_t barrier;
+    const void *slot[MAX_RANKS];
+    sem_t full[MAX_RANKS], taken[MAX_RANKS];
+};
+struct member {
+    struct party *party;
+    int rank;
+};
+
+static enum chex_status all_gather(void *self, const void *mine, size_t bytes, void *all,
+                                   struct chex_error *err) {
+    struct member *m = self;
+    (void)err;
+    m->party->slot[m->rank] = mine;
+    pthread_barrier_wait(&m->party->barrier);
+    for (int r = 0; r < m->party->size; r++)
+        memcpy((char *)all + (size_t)r * bytes, m->party->slot[r], bytes);
+    pthread_barrier_wait(&m->party->barrier);
+    return CHEX_OK;
+}
+
+static enum chex_status cast(void *self, void *data, size_t bytes, int root,
+                             struct chex_error *err) {
+    struct member *m = self;
+    (void)err;
+    if (m->rank == root)
+        m->party->slot[root] = data;
+    pthread_barrier_wait(&m->party->barrier);
+    if (m->rank != root)
+        memcpy(data, m->party->slot[root], bytes);
+    pthread_barrier_wait(&m->party->barrier);
+    return CHEX_OK;
+}
+
+static enum chex_status post(void *self, const void *data, size_t bytes, int to, int tag,
+                             struct chex_error *err) {
+    struct member *m = self;
+    (void)bytes, (void)to, (void)tag, (void)err;
+    m->party->slot[m->rank] = data;
+    sem_post(&m->party->full[m->rank]);
+    sem_wait(&m->party->taken[m->rank]);
+    return CHEX_OK;
+}
+
+static enum chex_status fetch(void *self, void *data, size_t bytes, int from, int tag,
+                              struct chex_error *err) {
+    struct member *m = self;
+    (void)tag, (void)err;
+    sem_wait(&m->party->full[from]);
+    memcpy(data, m->party->slot[from], bytes);
+    sem_post(&m->party->taken[from]);
+    return CHEX_OK;
+}
+
+static const struct chex_coll_impl threads_coll = {
+    .name = "threads", .allgather = all_gather, .broadcast = cast, .send = post, .receive = fetch};
+
+struct answer {
+    struct member member;
+    int batch;
+    struct chex_eval_config config;
+    struct chex_predictions *predictions;
+    double loss;
+    enum chex_status status;
+    struct chex_error err;
+};
+
+static void *one_rank(void *arg) {
+    struct answer *a = arg;
+    struct chex_engine engine = engine_of(a->batch);
+    struct chex_coll coll = {&threads_coll, &a->member, a->member.rank, a->member.party->size};
+    a->status = chex_eval_run(&engine, &set, &coll, &a->config, &a->predictions, &a->loss, &a->err);
+    return NULL;
+}
+
+/* answers: (size); the caller destroys the predictions. */
+static void run(int size, int batch, int workers, enum chex_tta tta, struct answer *answers) {
+    static struct party party;
+    pthread_t thread[MAX_RANKS];
+    party.size = size;
+    pthread_barrier_init(&party.barrier, NULL, (unsigned)size);
+    for (int r = 0; r < size; r++) {
+        sem_init(&party.full[r], 0, 0);
+        sem_init(&party.taken[r], 0, 0);
+        answers[r] = (struct answer){{&party, r}, batch, {workers, tta, false}, NULL, NAN, 0, {0}};
+        BAIL_UNLESS(pthread_create(&thread[r], NULL, one_rank, &answers[r]) == 0, "no thread");
+    }
+    for (int r = 0; r < size; r++) {
+        pthread_join(thread[r], NULL);
+        sem_destroy(&party.full[r]);
+        sem_destroy(&party.taken[r]);
+    }
+    pthread_barrier_destroy(&party.barrier);
+}
+
+/* ---- what it must be ---- */
+
+struct expected {
+    double p[ROWS][CLASSES], loss;
+};
+
+static double logit_of(size_t row, int c, int top, int left, bool flip) {
+    double sum = c;
+    for (int y = 0; y < SIZE; y++)
+        for (int x = 0; x < SIZE; x++)
+            sum += pixel(row, top + y, left + (flip ? SIZE - 1 - x : x)) / 255.0 * weight(c, y, x);
+    return sum;
+}
+
+static struct expected expect(enum chex_tta tta) {
+    const int room = STORED - SIZE, mid = room / 2;
+    const int corner[5][2] = {{mid, mid}, {0, 0}, {0, room}, {room, 0}, {room, room}};
+    const int crops = tta == CHEX_TTA_TENCROP ? 5 : 1, sides = tta == CHEX_TTA_NONE ? 1 : 2;
+    struct expected e = {0};
+    for (size_t i = 0; i < ROWS; i++)
+        for (int c = 0; c < CLASSES; c++)
+            for (int k = 0; k < crops * sides; k++) {
+                double z = logit_of(i, c, corner[k / sides][0], corner[k / sides][1], k % sides);
+                double p = 1 / (1 + exp(-z)), n = crops * sides;
+                int y = label_of(i, c);
+                e.p[i][c] += p / n;
+                if (y >= 0)
+                    e.loss -= log(y ? p : 1 - p) / (n * ROWS * CLASSES);
+            }
+    return e;
+}
+
+static void check_values(enum chex_tta tta, const struct answer *a) {
+    const struct expected e = expect(tta);
+    const struct chex_predictions *p = a->predictions;
+    BAIL_UNLESS(p, "%s", a->err.text);
+    double most = 0;
+    bool facts = p->rows == ROWS && p->classes == CLASSES;
+    for (size_t i = 0; facts && i < ROWS; i++) {
+        char image[32], patient[32];
+        snprintf(image, sizeof image, "%03zu.png", i);
+        snprintf(patient, sizeof patient, "p%zu", i / 3);
+        facts = !strcmp(p->image_id[i], image) && !strcmp(p->patient_id[i], patient);
+        for (int c = 0; c < CLASSES; c++) {
+            facts = facts && p->label[i * CLASSES + (size_t)c] == label_of(i, c);
+            most = fmax(most, fabs((double)p->score[i * CLASSES + (size_t)c] - e.p[i][c]));
+        }
+    }
+    OK(facts, "%s: each image once, in order, with its patient and labels", chex_tta_names[tta]);
+    /* fp32 pixels and logits of a few units: some 1e-7. */
+    OK(most < 1e-6 && fabs(a->loss - e.loss) < 1e-6,
+       "%s: probabilities within %.1e, loss %.6f (%.6f)", chex_tta_names[tta], most, a->loss,
+       e.loss);
+}
+
+static void test_ranks(void) {
+    static const struct {
+        int size, batch, workers;
+    } forms[] = {{1, 8, 2}, {1, 45, 1}, {2, 8, 2}, {3, 7, 1}, {5, 4, 1}, {MAX_RANKS, 8, 1}};
+    struct answer first, a[MAX_RANKS];
+    for (enum chex_tta tta = CHEX_TTA_NONE; tta <= CHEX_TTA_TENCROP; tta++) {
+        run(1, 16, 1, tta, &first);
+        check_values(tta, &first);
+        for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++) {
+            run(forms[f].size, forms[f].batch, forms[f].workers, tta, a);
+            bool same = a[0].predictions &&
+                        !memcmp(a[0].predictions->score, first.predictions->score,
+                                sizeof(float) * ROWS * CLASSES) &&
+                        !memcmp(a[0].predictions->label, first.predictions->label, ROWS * CLASSES);
+            for (int r = 0; r < forms[f].size; r++)
+                same = same && a[r].status == CHEX_OK && a[r].loss == first.loss &&
+                       (r == 0) == (a[r].predictions != NULL);
+            OK(same, "%s, %d ranks, batch %d, %d workers: the same bits, the loss at each rank",
+               chex_tta_names[tta], forms[f].size, forms[f].batch, forms[f].workers);
+            for (int r = 0; r < forms[f].size; r++)
+                chex_predictions_destroy(a[r].predictions);
+        }
+        chex_predictions_destroy(first.predictions);
+    }
+}
+
+static void test_faults(void) {
+    struct answer a[4];
+    poison = (float)pixel(40, 3, 3) / 255.0f; /* the first of the centre crop of 20 px to 14 */
+    run(4, 8, 1, CHEX_TTA_NONE, a);
+    poison = NAN;
+    bool all = true, none = true;
+    for (int r = 0; r < 4; r++) {
+        all = all && a[r].status == CHEX_E_DIVERGED && strstr(a[r].err.text, "the logit is inf");
+        none = none && !a[r].predictions;
+    }
+    OK(all, "a logit that is not finite: %s", a[0].err.text);
+    OK(none, "nothing is handed out on failure");
+
+    struct chex_error err;
+    const struct chex_net other = {.classes = 14};
+    OK_STATUS(chex_eval_check(&set, &other, SIZE, CHEX_TTA_NONE, &err), CHEX_E_DATA, err,
+              "3 classes, the network has 14");
+    OK_STATUS(chex_eval_check(&set, &net, 21, CHEX_TTA_NONE, &err), CHEX_E_DATA, err,
+              "stored at 20 px, and the image size is 21: shard again with --size 21");
+    OK_STATUS(chex_eval_check(&set, &net, 20, CHEX_TTA_TENCROP, &err), CHEX_E_USAGE, err,
+              "--tta flip");
+    OK_STATUS(chex_eval_check(&set, &net, 20, CHEX_TTA_FLIP, &err), CHEX_OK, err, NULL);
+    size_t from, to, next = 0;
+    bool whole = true;
+    for (int r = 0; r < 7; r++, next = to) {
+        chex_eval_rows(45, r, 7, &from, &to);
+        whole = whole && from == next && to - from >= 6 && to - from <= 7;
+    }
+    OK(whole && next == 45, "7 ranks share 45 rows without gap or overlap");
+}
+
+int main(void) {
+    struct chex_error err = {0};
+    BAIL_UNLESS(mkdtemp(dir), "no scratch folder");
+    make_set();
+    test_ranks();
+    test_faults();
+    for (int i = 0; i < SHARDS; i++)
+        chex_shard_close(set.shards[i]);
+    chex_fs_remove_tree(dir, &err);
+    return tap_done();
+}

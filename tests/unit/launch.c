@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which launch method the environment leads to. The real PMIx server is met in tests/slurm.
+ */
+#include "launch/launch.h"
+
+#include <unistd.h>
+
+#include "tap.h"
+
+static const char *const variables[] = {
+    "PMIX_NAMESPACE",       "PMIX_RANK",    "SLURM_PROCID",    "SLURM_STEP_ID",
+    "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURMD_NODENAME", "SLURM_JOB_ID",
+};
+
+static void clean(void) {
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++)
+        unsetenv(variables[i]);
+}
+
+static void set_task(const char *rank, const char *tasks) {
+    setenv("SLURM_PROCID", rank, 1);
+    setenv("SLURM_NTASKS", tasks, 1);
+    setenv("SLURM_STEP_ID", "0", 1);
+    setenv("SLURM_STEP_NUM_TASKS", tasks, 1);
+    setenv("SLURM_JOB_ID", "77", 1);
+    setenv("SLURMD_NODENAME", "node12", 1);
+}
+
+static bool alone(const struct chex_launch *l, const char *method) {
+    return strcmp(l->method, method) == 0 && l->rank == 0 && l->size == 1 && l->local_rank == 0 &&
+           l->local_size == 1 && l->node == 0 && l->nodes == 1 && l->host[0];
+}
+
+static void check_methods(void) {
+    struct chex_launch launch = {0};
+    struct chex_error err;
+    char host[CHEX_HOST_BYTES] = "";
+    gethostname(host, sizeof host - 1);
+
+    clean();
+    OK_STATUS(chex_launch_init(&launch, &err), CHEX_OK, err, NULL);
+    OK(alone(&launch, "single") && !launch.job_id[0], "nothing set: single, outside a job");
+    OK(strcmp(launch.host, host) == 0, "the host is this machine's name: %s", launch.host);
+    chex_launch_abort(&launch, 7);
+    OK(true, "abort returns where there is one rank");
+    chex_launch_finish(&launch);
+
+    set_task("0", "1");
+    OK_STATUS(chex_launch_init(&launch, &err), CHEX_OK, err, NULL);
+    OK(alone(&launch, "slurm") && strcmp(launch.job_id, "77") == 0, "one task of srun: slurm");
+    OK(strcmp(launch.host, "node12") == 0, "Slurm's node name is taken");
+    chex_launch_finish(&launch);
+
+    set_task("1", "4");
+    struct chex_launch before = launch;
+    OK_STATUS(chex_launch_init(&launch, &err), CHEX_E_ENV, err, "srun --mpi=pmix");
+    OK(strstr(err.text, "task 1 of 4"), "the refusal says which task");
+    OK(memcmp(&before, &launch, sizeof launch) == 0, "and leaves the output alone");
+
+    unsetenv("SLURM_STEP_ID");
+    unsetenv("SLURM_STEP_NUM_TASKS");
+    OK_STATUS(chex_launch_init(&launch, &err), CHEX_OK, err, NULL);
+    OK(alone(&launch, "single") && strcmp(launch.job_id, "77") == 0,
+       "the body of a batch script of 4 tasks is one process");
+    chex_launch_finish(&launch);
+
+    /* A step without PMIx, started from within one with PMIx, inherits its variables. */
+    set_task("0", "1");
+    setenv("SLURM_STEP_ID", "1", 1);
+    setenv("PMIX_NAMESPACE", "slurm.pmix.77.0", 1);
+    setenv("PMIX_RANK", "0", 1);
+    OK_STATUS(chex_launch_init(&launch, &err), CHEX_OK, err, NULL);
+    OK(alone(&launch, "slurm"), "PMIx of another step is not ours");
+    chex_launch_finish(&launch);
+
+    clean();
+    setenv("PMIX_NAMESPACE", "slurm.pmix.77.0", 1);
+    OK_STATUS(chex_launch_init(&launch, &err), CHEX_OK, err, NULL);
+    OK(alone(&launch, "single"), "a PMIx name space without a rank is no PMIx");
+    chex_launch_finish(&launch);
+    clean();
+}
+
+static void check_exchange_alone(void) {
+    struct chex_launch launch = {0};
+    struct chex_error err;
+    BAIL_UNLESS(chex_launch_init(&launch, &err) == CHEX_OK, "%s", err.text);
+    int mine = 42, all = 0;
+    OK_STATUS(chex_launch_exchange(&launch, "card", &mine, sizeof mine, &all, 1, &err), CHEX_OK,
+              err, NULL);
+    OK(all == 42, "one rank gets its own bytes back");
+    OK_STATUS(chex_launch_exchange(&launch, "empty", NULL, 0, NULL, 1, &err), CHEX_OK, err, NULL);
+    chex_launch_finish(&launch);
+    chex_launch_finish(&launch);
+    OK(true, "finish may be called twice");
+}
+
+int main(void) {
+    check_methods();
+    check_exchange_alone();
+    return tap_done();
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/opt.h"
+
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "tap.h"
+
+static const char *const colours[] = {"red", "green", NULL};
+struct settings {
+    struct chex_opt_common common;
+    const char *name;
+    int colour;
+    int64_t count;
+    double rate;
+    uint64_t bytes, wait_ms;
+    bool fast;
+};
+#define AT(m) offsetof(struct settings, m)
+static const struct chex_opt options[] = {
+    CHEX_OPT_COMMON,
+    {.type = CHEX_OPT_GROUP, .help = "Own"},
+    {"name", 'n', CHEX_OPT_STRING, AT(name), NULL, "TEXT", "a name"},
+    {"colour", 0, CHEX_OPT_CHOICE, AT(colour), "red", "NAME", "a colour", colours},
+    {"count", 'c', CHEX_OPT_INT, AT(count), "7", "N", "a count", .min = 1, .max = 9},
+    {"rate", 0, CHEX_OPT_FLOAT, AT(rate), "0.5", "X", "a rate"},
+    {"bytes", 0, CHEX_OPT_BYTES, AT(bytes), "4K", "SIZE", "a size"},
+    {"wait", 0, CHEX_OPT_DURATION, AT(wait_ms), "2s", "TIME", "a time"},
+    {"fast", 'f', CHEX_OPT_FLAG, AT(fast), .help = "a flag"},
+};
+static const struct chex_opt_program program = {
+    "chex-test", "test", "chex-test [options]", options, sizeof options / sizeof options[0], NULL};
+
+static enum chex_status parse(struct settings *s, struct chex_opt_set **set, struct chex_error *err,
+                              const char **argv) {
+    int argc = 0;
+    while (argv[argc])
+        argc++;
+    return chex_opt_parse(&program, argc, (char **)argv, s, sizeof *s, set, err);
+}
+#define ARGS(...)                                                                                  \
+    (const char *[]) { "chex-test", __VA_ARGS__, NULL }
+
+static void precedence(const char *config) {
+    struct settings s;
+    struct chex_opt_set *set;
+    struct chex_error err;
+    setenv("CHEX_COUNT", "3", 1);
+    setenv("CHEX_RATE", "0.25", 1);
+    OK_STATUS(parse(&s, &set, &err, ARGS("--config", config, "-c", "9", "word")), CHEX_OK,
+              err, NULL);
+    OK(s.count == 9 && chex_opt_origin(set, "count") == CHEX_FROM_COMMAND_LINE,
+       "the command line wins");
+    OK(s.rate == 0.25 && chex_opt_origin(set, "rate") == CHEX_FROM_ENV,
+       "then the environment, over the file");
+    OK(s.colour == 1 && s.bytes == 2048 && chex_opt_origin(set, "bytes") == CHEX_FROM_FILE,
+       "then the file");
+    OK(s.wait_ms == 2000 && chex_opt_origin(set, "wait") == CHEX_FROM_DEFAULT, "then the default");
+    OK(chex_opt_word_count(set) == 1 && strcmp(chex_opt_word(set, 0), "word") == 0,
+       "words are collected");
+    chex_opt_destroy(set);
+    unsetenv("CHEX_COUNT");
+    unsetenv("CHEX_RATE");
+}
+
+static void faults(void) {
+    struct settings s;
+    struct chex_opt_set *set;
+    struct chex_error err;
+    OK_STATUS(parse(&s, &set, &err, ARGS("--count", "10")), CHEX_E_USAGE, err, "1 to 9");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--count=2x")), CHEX_E_USAGE, err, "'2x'");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--colour", "blue")), CHEX_E_USAGE, err, "red, green");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--wait", "5")), CHEX_E_USAGE, err, "unit");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--colours", "red")), CHEX_E_USAGE, err, "--colours");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--name")), CHEX_E_USAGE, err, "needs a value");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--no-fast=1")), CHEX_E_USAGE, err, "no value");
+    OK_STATUS(parse(&s, &set, &err, ARGS("-x")), CHEX_E_USAGE, err, "-x");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--config", "/nonexistent/file")), CHEX_E_USAGE, err,
+              "/nonexistent/file");
+}
+
+static void round_trip(void) {
+    struct settings s, again;
+    struct chex_opt_set *set;
+    struct chex_error err;
+    char path[] = "/tmp/chex-opt-XXXXXX";
+    int fd = mkstemp(path);
+    BAIL_UNLESS(fd >= 0, "mkstemp");
+    BAIL_UNLESS(parse(&s, &set, &err, ARGS("-fc4", "--name", "a b", "--wait=90s")) == CHEX_OK, "%s",
+                err.text);
+    FILE *f = fdopen(fd, "w");
+    chex_opt_print_config(set, &s, f);
+    fclose(f);
+    chex_opt_destroy(set);
+    OK_STATUS(parse(&again, &set, &err, ARGS("--config", path)), CHEX_OK, err, NULL);
+    OK(again.count == 4 && again.fast && again.wait_ms == 90000 && strcmp(again.name, "a b") == 0,
+       "--config reads what --print-config wrote");
+    chex_opt_destroy(set);
+    unlink(path);
+}
+
+int main(void) {
+    char path[] = "/tmp/chex-opt-XXXXXX";
+    int fd = mkstemp(path);
+    BAIL_UNLESS(fd >= 0, "mkstemp");
+    static const char text[] =
+        "# a comment\ncount = 5\nrate=0.75\n colour = green \nbytes = 2K # two\n";
+    BAIL_UNLESS(write(fd, text, sizeof text - 1) == sizeof text - 1, "write");
+    close(fd);
+    precedence(path);
+    struct chex_error err = {0};
+    BAIL_UNLESS(chex_fs_write(path, "nonsense = 1\n", 13, &err) == CHEX_OK, "%s", err.text);
+    struct settings s;
+    struct chex_opt_set *set;
+    OK_STATUS(parse(&s, &set, &err, ARGS("--config", path)), CHEX_E_USAGE, err, "line 1");
+    unlink(path);
+    faults();
+    round_trip();
+    return tap_done();
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * predictions.csv there and back to the bit, and every refusal of its reader.
+ */
+#include "eval/predictions.h"
+
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/rng.h"
+#include "tap.h"
+
+static char dir[] = "/tmp/chex-predictions-XXXXXX";
+static char path[64];
+
+static void test_round_trip(void) {
+    enum { N = 500 };
+    struct chex_error err = {0};
+    static const char *const names[] = {"Mass", "A, \"odd\" one", "Hernia"};
+    struct chex_predictions *p = NULL, *q = NULL;
+    BAIL_UNLESS(chex_predictions_create(N, 3, names, &p, &err) == CHEX_OK, "%s", err.text);
+    for (size_t i = 0; i < N; i++) {
+        p->image_id[i] = chex_fs_format("%08zu_%03zu.png", i / 3, i % 3);
+        p->patient_id[i] = i == 7 ? strdup("O'Neil, \"Pat\"") : chex_fs_format("%zu", i / 3);
+        for (size_t c = 0; c < 3; c++) {
+            struct chex_rng4 r = chex_rng(1, CHEX_RNG_TEST, i, (uint32_t)c);
+            uint32_t bits = r.v[0] & 0xbfffffffu; /* finite: every exponent but the largest */
+            memcpy(&p->score[i * 3 + c], &bits, sizeof bits);
+            p->label[i * 3 + c] = (int8_t)((int)chex_rng_below(r.v[1], 4) - 2);
+        }
+    }
+    OK_STATUS(chex_predictions_write(path, p, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_predictions_read(path, &q, &err), CHEX_OK, err, NULL);
+    if (q) {
+        bool ids = q->rows == N && q->classes == 3;
+        for (size_t i = 0; ids && i < N; i++)
+            ids = !strcmp(p->image_id[i], q->image_id[i]) &&
+                  !strcmp(p->patient_id[i], q->patient_id[i]);
+        for (int c = 0; ids && c < 3; c++)
+            ids = !strcmp(q->class_names[c], names[c]);
+        OK(ids, "classes, images and patients come back, quotes and commas too");
+        OK(!memcmp(p->label, q->label, 3 * N), "labels come back");
+        OK(!memcmp(p->score, q->score, 3 * N * sizeof *p->score), "fp32 scores, to the bit");
+    }
+    chex_predictions_destroy(p);
+    chex_predictions_destroy(q);
+    OK_STATUS(chex_predictions_write("/proc/none/predictions.csv", NULL, &err), CHEX_E_ENV, err,
+              "cannot create");
+}
+
+static enum chex_status read_text(const char *text, struct chex_predictions **p,
+                                  struct chex_error *err) {
+    *p = NULL;
+    BAIL_UNLESS(chex_fs_write(path, text, strlen(text), err) == CHEX_OK, "%s", err->text);
+    return chex_predictions_read(path, p, err);
+}
+
+static void test_forms(void) {
+    struct chex_error err;
+    struct chex_predictions *p;
+    OK_STATUS(read_text("\xef\xbb\xbfp_B,note,y_A,image_id,p_A,y_B,patient_id\r\n"
+                        "0.5,x,1,i1,1e-3,0,p1\r\n\r\n"
+                        ".25,,,\"i2\",1,-1,\"p,2\"",
+                        &p, &err),
+              CHEX_OK, err, NULL);
+    OK(p && p->rows == 2 && p->classes == 2 && !strcmp(p->class_names[0], "B") &&
+           !strcmp(p->class_names[1], "A"),
+       "columns go by name, in any order, with other columns between");
+    OK(p && p->score[0] == 0.5f && p->score[1] == 0.001f && p->label[0] == 0 && p->label[1] == 1 &&
+           p->score[2] == 0.25f && p->label[2] == -1 && p->label[3] == -2,
+       "CRLF, a byte order mark, blank lines and no newline at the end; a blank label is masked");
+    OK(p && !strcmp(p->image_id[1], "i2") && !strcmp(p->patient_id[1], "p,2"), "quoted fields");
+    chex_predictions_destroy(p);
+    OK_STATUS(read_text("image_id,y_A,p_A\ni,1.0,3\n", &p, &err), CHEX_OK, err, NULL);
+    OK(p && !p->patient_id && p->label[0] == 1, "without patients; labels as data frames write");
+    chex_predictions_destroy(p);
+}
+
+static void test_refusals(void) {
+    static const struct {
+        const char *text, *needle;
+    } cases[] = {
+        {"", "empty"},
+        {"patient_id,y_A,p_A\np,1,0.5\n", "line 1: no column image_id"},
+        {"image_id,patient_id\ni,p\n", "line 1: no class"},
+        {"image_id,p_A\ni,0.5\n", "line 1: column p_A has no column y_A"},
+        {"image_id,y_A,p_A,y_B\ni,1,0.5,1\n", "line 1: column y_B has no column p_B"},
+        {"image_id,y_A,p_A,p_A\ni,1,0.5,1\n", "line 1: column p_A stands twice, at 3 and 4"},
+        {"image_id,image_id,y_A,p_A\ni,i,1,1\n", "line 1: column image_id stands twice"},
+        {"image_id,y_A,p_A\n", "a header and no row"},
+        {"image_id,y_A,p_A\ni,1,0.5\nj,1\n", "line 3: 2 columns, the header has 3"},
+        {"image_id,y_A,p_A\ni,1,0.5\n\nj,1,0.5,\n", "line 4: 4 columns, the header has 3"},
+        {"image_id,y_A,p_A\ni,3,0.5\n", "line 2, column y_A: '3', expected 1, 0, -1 or -2"},
+        {"image_id,y_A,p_A\ni,yes,0.5\n", "line 2, column y_A: 'yes'"},
+        {"image_id,y_A,p_A\ni,1,nan\n", "line 2, column p_A: 'nan', expected a number"},
+        {"image_id,y_A,p_A\ni,1,1e99\n", "line 2, column p_A: '1e99'"},
+        {"image_id,y_A,p_A\ni,1,\n", "line 2, column p_A: ''"},
+        {"image_id,y_A,p_A\n,1,0.5\n", "line 2: image_id is empty"},
+        {"image_id,y_A,p_A\ni,1,0.5\nj,1,0.5\ni,0,0.1\n", "line 4: image i stands on line 2 too"},
+        {"image_id,y_A,p_A\n\"i,1,0.5\n", "line 2, column 1: a quote opens here"},
+        {"image_id,y_A,p_A\n\"i\"x,1,0.5\n", "line 2, column 1: text behind a closing quote"},
+    };
+    struct chex_error err;
+    struct chex_predictions *p;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        OK_STATUS(read_text(cases[i].text, &p, &err), CHEX_E_DATA, err, cases[i].needle);
+        if (p || !strstr(err.text, path))
+            OK(false, "case %zu: nothing handed out, and the file is named", i);
+    }
+    static const char zero[] = "image_id,y_A,p_A\0\ni,1,0.5\n";
+    chex_fs_write(path, zero, sizeof zero - 1, &err);
+    OK_STATUS(chex_predictions_read(path, &p, &err), CHEX_E_DATA, err, "a NUL byte");
+    OK_STATUS(chex_predictions_read("/nowhere/p.csv", &p, &err), CHEX_E_DATA, err, "cannot open");
+}
+
+int main(void) {
+    struct chex_error err = {0};
+    BAIL_UNLESS(mkdtemp(dir), "no scratch folder");
+    snprintf(path, sizeof path, "%s/predictions.csv", dir);
+    test_round_trip();
+    test_forms();
+    test_refusals();
+    chex_fs_remove_tree(dir, &err);
+    return tap_done();
+}

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The reduction over V logical ranks gives the same bits for every number of processes, and those
+ * of the recursive definition. The processes are threads here, with a collective library of a few
+ * lines whose sends wait for the receiver: so a circle of waiting ranks would hang the test.
+ */
+#include "launch/reduce.h"
+
+#include <pthread.h>
+
+#include "base/rng.h"
+#include "launch/reduce_plan.h"
+#include "tap.h"
+
+enum { MAX_V = 17, COUNT = 101, STEPS = 3 };
+
+/* ---- N ranks in one process ---- */
+
+struct world {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int size;
+    /* A letterbox per (from, to): full while data waits to be taken. */
+    struct {
+        const void *data;
+        size_t bytes;
+        int tag;
+        bool full;
+    } box[MAX_V][MAX_V];
+    int arrived, round;
+    const void *shared[MAX_V];
+    float total[COUNT];
+    int fail_after; /* messages until every call fails; negative: never */
+};
+
+struct member {
+    struct world *world;
+    int rank;
+};
+
+static enum chex_status broken(struct world *w, struct chex_error *err) {
+    if (w->fail_after < 0 || w->fail_after-- > 0)
+        return CHEX_OK;
+    w->fail_after = 0;
+    pthread_cond_broadcast(&w->changed);
+    return chex_error_set(err, CHEX_E_LOST, "the wire is cut");
+}
+
+static enum chex_status fake_send(void *self, const void *data, size_t bytes, int to, int tag,
+                                  struct chex_error *err) {
+    struct member *m = self;
+    struct world *w = m->world;
+    pthread_mutex_lock(&w->lock);
+    enum chex_status st = broken(w, err);
+    if (st == CHEX_OK) {
+        w->box[m->rank][to].data = data;
+        w->box[m->rank][to].bytes = bytes;
+        w->box[m->rank][to].tag = tag;
+        w->box[m->rank][to].full = true;
+        pthread_cond_broadcast(&w->changed);
+        while (w->box[m->rank][to].full && w->fail_after != 0)
+            pthread_cond_wait(&w->changed, &w->lock);
+        st = broken(w, err);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return st;
+}
+
+static enum chex_status fake_receive(void *self, void *data, size_t bytes, int from, int tag,
+                                     struct chex_error *err) {
+    struct member *m = self;
+    struct world *w = m->world;
+    pthread_mutex_lock(&w->lock);
+    while (!w->box[from][m->rank].full && w->fail_after != 0)
+        pthread_cond_wait(&w->changed, &w->lock);
+    enum chex_status st = broken(w, err);
+    if (st == CHEX_OK) {
+        if (w->box[from][m->rank].bytes != bytes || w->box[from][m->rank].tag != tag)
+            st = chex_error_set(err, CHEX_E_FAIL, "a message of another bucket");
+        else
+            memcpy(data, w->box[from][m->rank].data, bytes);
+        w->box[from][m->rank].full = false;
+        pthread_cond_broadcast(&w->changed);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return st;
+}
+
+/* All have come; the last one in does `work`. */
+static void meet(struct world *w, void (*work)(struct world *w, size_t n), size_t n) {
+    int round = w->round;
+    if (++w->arrived == w->size) {
+        if (work)
+            work(w, n);
+        w->arrived = 0;
+        w->round++;
+        pthread_cond_broadcast(&w->changed);
+    }
+    while (w->round == round)
+        pthread_cond_wait(&w->changed, &w->lock);
+}
+
+static enum chex_status fake_broadcast(void *self, void *data, size_t bytes, int root,
+                                       struct chex_error *err) {
+    struct member *m = self;
+    struct world *w = m->world;
+    (void)err;
+    pthread_mutex_lock(&w->lock);
+    w->shared[m->rank] = data;
+    meet(w, NULL, 0);
+    if (m->rank != root)
+        memcpy(data, w->shared[root], bytes);
+    meet(w, NULL, 0);
+    pthread_mutex_unlock(&w->lock);
+    return CHEX_OK;
+}
+
+static void add_all(struct world *w, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        w->total[i] = 0;
+        for (int r = 0; r < w->size; r++)
+            w->total[i] += ((const float *)w->shared[r])[i];
+    }
+}
+
+static enum chex_status fake_sum(void *self, float *data, size_t count, struct chex_error *err) {
+    struct member *m = self;
+    struct world *w = m->world;
+    (void)err;
+    pthread_mutex_lock(&w->lock);
+    w->shared[m->rank] = data;
+    meet(w, add_all, count);
+    memcpy(data, w->total, count * sizeof *data);
+    meet(w, NULL, 0);
+    pthread_mutex_unlock(&w->lock);
+    return CHEX_OK;
+}
+
+static const struct chex_coll_impl fake = {.name = "threads",
+                                           .broadcast = fake_broadcast,
+                                           .sum_f32 = fake_sum,
+                                           .send = fake_send,
+                                           .receive = fake_receive};
+
+/* ---- what is right ---- */
+
+/* Values of many sizes, so that another order of additions gives other bits. */
+static float leaf_value(int step, int v, size_t i) {
+    struct chex_rng4 r = chex_rng((uint64_t)step, CHEX_RNG_TEST, (uint64_t)v, (uint32_t)i);
+    return ldexpf(chex_rng_unit(r.v[0]) - 0.5f, (int)chex_rng_below(r.v[1], 12));
+}
+
+static float tree(int step, int a, int b, size_t i) {
+    if (b - a == 1)
+        return leaf_value(step, a, i);
+    int power = 1;
+    while (power * 2 < b - a)
+        power *= 2;
+    float left = tree(step, a, a + power, i);
+    return left + tree(step, a + power, b, i);
+}
+
+/* ---- one run ---- */
+
+struct rank_job {
+    struct world *world;
+    struct chex_reduce_config config;
+    struct chex_coll coll;
+    struct member member;
+    bool silent; /* keeps the last piece of each pass to itself */
+    enum chex_status st;
+    struct chex_error err;
+    float sum[STEPS][COUNT];
+};
+
+/* A pass: the vector is filled from its end in pieces that know nothing of buckets. */
+static void pass(struct rank_job *job, struct chex_reduce *reduce, int step, int v) {
+    float *grad = chex_reduce_leaf(reduce, v);
+    size_t piece = 1 + (size_t)(v * 7 + step * 3) % 23;
+    for (size_t to = COUNT; to > 0;) {
+        size_t from = to > piece ? to - piece : 0;
+        for (size_t i = from; i < to; i++)
+            grad[i] = leaf_value(step, v, i);
+        if (!(job->silent && from == 0))
+            chex_reduce_ready(reduce, from, to);
+        to = from;
+    }
+}
+
+static void *play(void *arg) {
+    struct rank_job *job = arg;
+    struct chex_reduce *reduce = NULL;
+    int from, to;
+    job->config.coll = &job->coll;
+    job->st = chex_reduce_create(&job->config, &reduce, &job->err);
+    chex_reduce_run(job->config.logical_ranks, job->coll.size, job->coll.rank, &from, &to);
+    for (int step = 0; step < STEPS && job->st == CHEX_OK; step++) {
+        const float *sum = NULL;
+        double exposed_s = -1;
+        for (int v = from; v < to; v++)
+            pass(job, reduce, step, v);
+        job->st = chex_reduce_finish(reduce, &sum, &exposed_s, &job->err);
+        if (job->st == CHEX_OK) {
+            memcpy(job->sum[step], sum, sizeof job->sum[step]);
+            if (exposed_s < 0)
+                job->st = CHEX_E_FAIL;
+        }
+    }
+    chex_reduce_destroy(reduce);
+    return NULL;
+}
+
+static void play_all(struct rank_job *jobs, int size, int logical_ranks, bool fixed,
+                     int fail_after) {
+    pthread_t thread[MAX_V];
+    struct world *w = calloc(1, sizeof *w);
+    BAIL_UNLESS(w, "memory");
+    w->size = size;
+    w->fail_after = fail_after;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    for (int r = 0; r < size; r++) {
+        jobs[r].world = w;
+        jobs[r].member = (struct member){w, r};
+        jobs[r].coll = (struct chex_coll){&fake, &jobs[r].member, r, size};
+        jobs[r].config = (struct chex_reduce_config){.logical_ranks = logical_ranks,
+                                                     .count = COUNT,
+                                                     .bucket_bytes = 32 * sizeof(float),
+                                                     .fixed = fixed};
+    }
+    for (int r = 0; r < size; r++)
+        BAIL_UNLESS(pthread_create(&thread[r], NULL, play, &jobs[r]) == 0, "thread");
+    for (int r = 0; r < size; r++)
+        pthread_join(thread[r], NULL);
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}
+
+static bool as_defined(const struct rank_job *jobs, int size, int V) {
+    for (int r = 0; r < size; r++)
+        for (int step = 0; step < STEPS; step++)
+            for (size_t i = 0; i < COUNT; i++) {
+                float want = tree(step, 0, V, i);
+                if (memcmp(&want, &jobs[r].sum[step][i], sizeof want) != 0)
+                    return false;
+            }
+    return true;
+}
+
+static void check_fixed(void) {
+    struct rank_job *jobs = calloc(MAX_V, sizeof *jobs);
+    BAIL_UNLESS(jobs, "memory");
+    for (int V = 1; V <= MAX_V; V++) {
+        bool well = true, equal = true;
+        int N = 1;
+        for (; N <= V && well && equal; N++) {
+            play_all(jobs, N, V, true, -1);
+            for (int r = 0; r < N; r++)
+                well = well && jobs[r].st == CHEX_OK;
+            equal = as_defined(jobs, N, V);
+        }
+        OK(well && equal, "%d logical ranks: 1 to %d processes give the defined bits%s", V, N - 1,
+           well ? "" : " (failed)");
+    }
+    free(jobs);
+}
+
+/* Without the fixed tree the sum is right but for rounding, and the same on all processes. */
+static void check_free(void) {
+    struct rank_job *jobs = calloc(MAX_V, sizeof *jobs);
+    BAIL_UNLESS(jobs, "memory");
+    double worst = 0;
+    bool same = true;
+    for (int N = 1; N <= 6; N++) {
+        const int V = 11;
+        play_all(jobs, N, V, false, -1);
+        for (int r = 0; r < N; r++) {
+            same = same && jobs[r].st == CHEX_OK &&
+                   memcmp(jobs[0].sum, jobs[r].sum, sizeof jobs[0].sum) == 0;
+            for (size_t i = 0; i < COUNT; i++) {
+                double exact = 0;
+                for (int v = 0; v < V; v++)
+                    exact += (double)leaf_value(1, v, i);
+                worst = fmax(worst, fabs(exact - (double)jobs[r].sum[1][i]));
+            }
+        }
+    }
+    OK(same, "not fixed: all processes hold the same sum");
+    /* Ten additions of numbers below 11 * 2^10, each rounded by half an ulp at most. */
+    OK(worst <= 10 * ldexp(1, 13 - 24), "not fixed: largest difference %.3g from the exact sum",
+       worst);
+    free(jobs);
+}
+
+static void check_failures(void) {
+    struct rank_job *jobs = calloc(MAX_V, sizeof *jobs);
+    BAIL_UNLESS(jobs, "memory");
+    struct chex_error err;
+    struct chex_reduce *reduce = NULL;
+    play_all(jobs, 2, 2, true, 3);
+    for (int r = 0; r < 2; r++)
+        OK(jobs[r].st == CHEX_E_LOST && strstr(jobs[r].err.text, "wire"),
+           "rank %d: an error of the collectives comes out of finish: %s", r, jobs[r].err.text);
+
+    memset(jobs, 0, sizeof *jobs);
+    jobs[0].silent = true;
+    play_all(jobs, 1, 3, true, -1);
+    OK(jobs[0].st == CHEX_E_FAIL && strstr(jobs[0].err.text, "logical rank 0"),
+       "a pass that reports too little is found: %s", jobs[0].err.text);
+
+    struct chex_coll one = {.impl = &fake, .size = 3};
+    struct chex_reduce_config config = {.coll = &one, .logical_ranks = 2, .count = 5};
+    OK_STATUS(chex_reduce_create(&config, &reduce, &err), CHEX_E_USAGE, err, "too few for 3 ranks");
+    one.size = 1;
+    config.count = 0;
+    OK_STATUS(chex_reduce_create(&config, &reduce, &err), CHEX_E_FAIL, err, "no elements");
+    config.count = SIZE_MAX / 2;
+    OK_STATUS(chex_reduce_create(&config, &reduce, &err), CHEX_E_RESOURCE, err, "out of memory");
+    OK(reduce == NULL, "failed creations leave the output alone");
+    chex_reduce_destroy(NULL);
+
+    config.count = 5;
+    config.logical_ranks = 1;
+    BAIL_UNLESS(chex_reduce_create(&config, &reduce, &err) == CHEX_OK, "%s", err.text);
+    const float *sum = NULL;
+    double exposed_s;
+    chex_reduce_leaf(reduce, 0);
+    chex_reduce_ready(reduce, 2, 4); /* element 4 was left out */
+    OK_STATUS(chex_reduce_finish(reduce, &sum, &exposed_s, &err), CHEX_E_FAIL, err, "[2, 4)");
+    chex_reduce_destroy(reduce);
+
+    BAIL_UNLESS(chex_reduce_create(&config, &reduce, &err) == CHEX_OK, "%s", err.text);
+    chex_reduce_leaf(reduce, 0);
+    chex_reduce_destroy(reduce);
+    OK(true, "destroyed in the middle of a pass");
+    free(jobs);
+}
+
+static void check_plan(void) {
+    bool cover = true, bounded = true;
+    for (int V = 1; V <= 40; V++)
+        for (int N = 1; N <= V; N++) {
+            int end = 0, from, to;
+            for (int r = 0; r < N; r++) {
+                chex_reduce_run(V, N, r, &from, &to);
+                cover = cover && from == end && to > from;
+                end = to;
+                int n = chex_reduce_vectors(V, from, to), limit = 2;
+                for (int p = 1; p < to - from; p *= 2)
+                    limit += 2;
+                bounded = bounded && n >= 1 && n <= to - from && n <= limit;
+            }
+            cover = cover && end == V;
+        }
+    OK(cover, "the runs of all processes are disjoint, not empty and cover all logical ranks");
+    OK(bounded, "vectors alive at once grow with the logarithm of the run");
+    OK(chex_reduce_vectors(1, 0, 1) == 1, "one logical rank needs one vector");
+    OK(chex_reduce_vectors(8, 0, 8) == 4, "eight on one process need four");
+    OK(chex_reduce_vectors(8, 3, 5) == 2, "two that have no common parent need two");
+    struct chex_error err = {0};
+    struct chex_reduce_plan plan;
+    bool small = true;
+    for (int r = 0; r < 3; r++) {
+        int from, to;
+        chex_reduce_run(1 << 20, 3, r, &from, &to);
+        BAIL_UNLESS(chex_reduce_plan_init(&plan, 1 << 20, from, to, 3, &err) == CHEX_OK, "%s",
+                    err.text);
+        small = small && plan.cross_count < 64 && plan.vectors < 64;
+        chex_reduce_plan_release(&plan);
+    }
+    OK(small, "a million logical ranks on three processes: few messages, few vectors");
+}
+
+int main(void) {
+    check_plan();
+    check_fixed();
+    check_free();
+    check_failures();
+    return tap_done();
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Scores, published tables and the report files: values, undefined classes, quoting, and that the
+ * files are what they claim to be.
+ */
+#include "eval/report.h"
+
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/rng.h"
+#include "eval/textfile.h"
+#include "tap.h"
+
+enum { ROWS = 200 };
+
+static char dir[] = "/tmp/chex-report-XXXXXX";
+
+/* Class 0 known to the published table; 1 with a name that must be quoted everywhere; 2 without a
+ * positive; 3 all masked. */
+static const char *const names[] = {"Hernia", "A<b> & \"c\", d", "Mass", "Masked"};
+
+static struct chex_predictions *make_table(void) {
+    struct chex_error err = {0};
+    struct chex_predictions *p = NULL;
+    BAIL_UNLESS(chex_predictions_create(ROWS, 4, names, &p, &err) == CHEX_OK, "%s", err.text);
+    for (size_t i = 0; i < ROWS; i++) {
+        p->image_id[i] = chex_fs_format("i%zu", i);
+        p->patient_id[i] = chex_fs_format("p%zu", i / 4);
+        for (size_t c = 0; c < 4; c++) {
+            struct chex_rng4 r = chex_rng(2, CHEX_RNG_TEST, i, (uint32_t)c);
+            bool y = c < 2 && r.v[0] % 4 == 0;
+            p->label[i * 4 + c] = (int8_t)(c == 3 ? -1 : y);
+            p->score[i * 4 + c] = 0.5f * chex_rng_unit(r.v[1]) + (y ? 0.25f : 0.0f);
+        }
+    }
+    return p;
+}
+
+static struct chex_scores *score(const struct chex_predictions *p, size_t replicates,
+                                 enum chex_cluster cluster) {
+    struct chex_error err = {0};
+    struct chex_scores *s = NULL;
+    const struct chex_scores_config config = {replicates, 5, cluster, NULL};
+    BAIL_UNLESS(chex_scores_create(p, &config, &s, &err) == CHEX_OK, "%s", err.text);
+    return s;
+}
+
+static void test_scores(struct chex_predictions *p) {
+    struct chex_scores *s = score(p, 200, CHEX_CLUSTER_PATIENT);
+    const struct chex_class_score *k = s->per_class;
+    OK(s->defined == 2 && isnan(k[2].auroc) && isnan(k[3].auroc), "two of four are defined");
+    OK(s->mean == (k[0].auroc + k[1].auroc) / 2, "the mean is over the defined ones");
+    OK(k[0].interval.low < k[0].auroc && k[0].auroc < k[0].interval.high &&
+           s->mean_interval.low < s->mean && s->mean < s->mean_interval.high,
+       "values lie within their intervals");
+    OK(k[2].interval.undefined == 200 && k[3].masked == ROWS && k[0].positives > 20,
+       "counts of positives, masked rows and undefined replicates");
+    OK(s->patients == ROWS / 4, "patients are counted");
+    struct chex_scores *by_image = score(p, 200, CHEX_CLUSTER_IMAGE);
+    OK(by_image->per_class[0].interval.low != k[0].interval.low, "by image is another draw");
+    chex_scores_destroy(by_image);
+    struct chex_scores *bare = score(p, 0, CHEX_CLUSTER_PATIENT);
+    OK(isnan(bare->per_class[0].interval.low) && bare->mean == s->mean,
+       "no replicates, no interval");
+    chex_scores_destroy(bare);
+    chex_scores_destroy(s);
+
+    struct chex_error err;
+    const struct chex_scores_config config = {10, 1, CHEX_CLUSTER_PATIENT, NULL};
+    char *id = p->patient_id[3];
+    p->patient_id[3] = (char[]){""};
+    s = NULL;
+    OK_STATUS(chex_scores_create(p, &config, &s, &err), CHEX_E_DATA, err,
+              "image i3 has no patient_id");
+    p->patient_id[3] = id;
+    char **ids = p->patient_id;
+    p->patient_id = NULL;
+    OK_STATUS(chex_scores_create(p, &config, &s, &err), CHEX_E_DATA, err, "--cluster image");
+    p->patient_id = ids;
+    float was = p->score[5];
+    p->score[5] = NAN;
+    OK_STATUS(chex_scores_create(p, &config, &s, &err), CHEX_E_DATA, err, "row 1: the score");
+    OK(s == NULL && strstr(err.text, "class A<b>"), "the class is named");
+    p->score[5] = was;
+}
+
+static void test_bundled(void) {
+    struct chex_error err;
+    struct chex_published *p = NULL;
+    OK_STATUS(chex_published_read("published", &p, &err), CHEX_OK, err, NULL);
+    BAIL_UNLESS(p, "no bundled table");
+    const struct chex_published_source *head = &p->source[p->headline];
+    OK(p->classes == 14 && p->sources == 9, "14 classes, 9 sources");
+    OK(head->official && strcmp(head->name, "wang2017") == 0 && strstr(head->split, "official NIH"),
+       "the official split is the headline");
+    bool said = true;
+    for (int s = 0; s < p->sources; s++)
+        said = said && p->source[s].split[0] && p->source[s].source[0];
+    OK(said, "every source says its split");
+    OK(chex_published_auroc(p, p->headline, "Edema") == 0.835 &&
+           isnan(chex_published_auroc(p, 0, "Gout")),
+       "values by class name");
+    /* The means that the sources state, as far as they state them: 0.738, 0.803 and so on. */
+    static const double means[] = {.738, .803, .842, .841, .843, .848, .851, .838, .8038};
+    bool right = true;
+    for (int s = 0; s < p->sources; s++) {
+        double sum = 0;
+        for (int c = 0; c < p->classes; c++)
+            sum += p->source[s].auroc[c] / p->classes;
+        right = right && fabs(sum - means[s]) < 6e-4;
+    }
+    OK(right, "the means of the columns are those of the sources");
+    chex_published_destroy(p);
+    p = NULL;
+    OK_STATUS(chex_published_read("published:arnoweng", &p, &err), CHEX_OK, err, NULL);
+    OK(p && strcmp(p->source[p->headline].name, "arnoweng") == 0, "another column by name");
+    chex_published_destroy(p);
+    p = NULL;
+    OK_STATUS(chex_published_read("published:nobody", &p, &err), CHEX_E_USAGE, err,
+              "no such column, expected one of wang2017, yao2017");
+    OK_STATUS(chex_published_read("/nowhere", &p, &err), CHEX_E_DATA, err, "cannot open");
+}
+
+static void test_compare_files(void) {
+    static const struct {
+        const char *text, *needle;
+    } bad[] = {
+        {"", "expected a header"},
+        {"name,auroc\nMass,0.5\n", "expected a header"},
+        {"class\nMass\n", "expected a header"},
+        {"class,a\n", "no class"},
+        {"class,a\nMass,1.5\n", "line 2, column a: '1.5', expected an AUROC from 0 to 1"},
+        {"class,a\nMass,x\n", "line 2, column a: 'x'"},
+        {"class,a\nMass,0.5,0.6\n", "line 2: 3 columns, the header has 2"},
+        {"class,a\nMass,0.5\nMass,0.6\n", "line 3: class Mass stands twice"},
+    };
+    struct chex_error err;
+    struct chex_published *p = NULL;
+    char *path = chex_fs_join(dir, "other.csv");
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        chex_fs_write(path, bad[i].text, strlen(bad[i].text), &err);
+        OK_STATUS(chex_published_read(path, &p, &err), CHEX_E_DATA, err, bad[i].needle);
+    }
+    OK(p == NULL, "nothing is handed out on failure");
+    free(path);
+}
+
+static json_t *load(const char *name) {
+    char *path = chex_fs_join(dir, name);
+    json_error_t e;
+    json_t *o = json_load_file(path, 0, &e);
+    BAIL_UNLESS(o, "%s: %s", path, e.text);
+    free(path);
+    return o;
+}
+
+static void check_json(const struct chex_scores *s) {
+    json_t *o = load("auroc.json");
+    json_t *classes = json_object_get(o, "classes"), *first = json_array_get(classes, 0);
+    OK(json_integer_value(json_object_get(o, "schema")) == 1 &&
+           json_real_value(json_object_get(o, "mean")) == s->mean &&
+           json_integer_value(json_object_get(o, "defined_count")) == 2 &&
+           json_array_size(classes) == 4,
+       "auroc.json: schema, mean to the bit, defined_count, classes");
+    OK(json_real_value(json_object_get(first, "auroc")) == s->per_class[0].auroc &&
+           json_real_value(json_object_get(first, "ci_low")) == s->per_class[0].interval.low &&
+           json_real_value(json_object_get(first, "ci_high")) == s->per_class[0].interval.high &&
+           json_real_value(json_object_get(first, "published")) == 0.767 &&
+           (size_t)json_integer_value(json_object_get(first, "positives")) ==
+               s->per_class[0].positives,
+       "auroc.json: a class");
+    const json_t *undefined = json_array_get(classes, 2);
+    OK(json_is_null(json_object_get(undefined, "auroc")) &&
+           json_is_null(json_object_get(undefined, "ci_low")) &&
+           json_is_null(json_object_get(undefined, "delong_se")),
+       "auroc.json: undefined is null");
+    OK(strcmp(json_string_value(json_object_get(json_array_get(classes, 1), "name")), names[1]) ==
+               0 &&
+           strcmp(json_string_value(json_object_get(json_object_get(o, "provenance"), "data")),
+                  "<shards> & co") == 0,
+       "auroc.json: names and provenance");
+    json_decref(o);
+}
+
+static void check_markup(const char *name) {
+    struct chex_error err = {0};
+    char *path = chex_fs_join(dir, name), *text = NULL;
+    BAIL_UNLESS(chex_fs_read(path, 1 << 24, &text, NULL, &err) == CHEX_OK, "%s", err.text);
+    OK(strstr(text, "A&lt;b&gt; &amp; &quot;c&quot;, d") && !strstr(text, "A<b>"),
+       "%s: names are escaped", name);
+    OK(!strstr(text, "<script") && !strstr(text, "src=") && !strstr(text, "@import") &&
+           !strstr(text, "url(") && !strstr(text, ">nan") && !strstr(text, "\"nan") &&
+           !strstr(text, " nan") && !strstr(text, "inf<"),
+       "%s: nothing from elsewhere, no number that is none", name);
+    free(text);
+    if (access("/usr/bin/xmllint", X_OK) == 0) {
+        char *command = chex_fs_format("/usr/bin/xmllint --noout --nonet '%s'", path);
+        OK(system(command) == 0, "%s: well-formed", name);
+        free(command);
+    } else {
+        OK(true, "%s: well-formed # SKIP no xmllint here", name);
+    }
+    free(path);
+}
+
+static void test_files(const struct chex_predictions *table) {
+    struct chex_error err;
+    struct chex_scores *s = score(table, 100, CHEX_CLUSTER_PATIENT);
+    struct chex_published *p = NULL, *again = NULL;
+    BAIL_UNLESS(chex_published_read("published", &p, &err) == CHEX_OK, "%s", err.text);
+    json_t *provenance = json_pack("{s:s,s:i,s:f,s:n}", "data", "<shards> & co", "image_size_px",
+                                   224, "loss", 0.125, "engine");
+    struct chex_report r = {s, p, "split test of <shards> & co", provenance};
+    OK_STATUS(chex_report_write(&r, dir, &err), CHEX_OK, err, NULL);
+    check_json(s);
+    check_markup("roc.svg");
+    check_markup("report.html");
+    char *csv = chex_fs_join(dir, "auroc.csv");
+    OK_STATUS(chex_published_read(csv, &again, &err), CHEX_OK, err, NULL);
+    OK(again && again->classes == 4 && again->sources == 1 &&
+           fabs(chex_published_auroc(again, 0, names[1]) - s->per_class[1].auroc) < 1e-9 &&
+           isnan(chex_published_auroc(again, 0, "Mass")),
+       "auroc.csv is a table to compare with");
+    OK(fabs(chex_report_published_mean(&r) - 0.767) < 1e-12,
+       "the published mean is over the classes that both have");
+
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    chex_report_print(&r, f);
+    fclose(f);
+    OK(strstr(text, "Hernia") && strstr(text, "nan") && strstr(text, "mean of 2 classes") &&
+           strstr(text, "split: official NIH test list") && strstr(text, "0.7670"),
+       "the table: classes, nan, mean, the split of the published column");
+    free(text);
+    OK_STATUS(chex_report_write(&r, "/nowhere", &err), CHEX_E_ENV, err,
+              "cannot create /nowhere/auroc.json");
+    r.published = NULL;
+    r.provenance = NULL;
+    OK_STATUS(chex_report_write(&r, dir, &err), CHEX_OK, err, NULL);
+    free(csv);
+    json_decref(provenance);
+    chex_published_destroy(p);
+    chex_published_destroy(again);
+    chex_scores_destroy(s);
+}
+
+static void test_full_disk(void) {
+    struct chex_error err;
+    struct chex_textfile t = {0};
+    char *path = chex_fs_join(dir, "big.txt");
+    OK_STATUS(chex_textfile_open(path, &t, &err), CHEX_OK, err, NULL);
+    FILE *real = t.f;
+    t.f = fopen("/dev/full", "we");
+    BAIL_UNLESS(t.f, "no /dev/full");
+    fclose(real);
+    fputs("text", t.f);
+    char *temp = strdup(t.temp);
+    OK_STATUS(chex_textfile_close(&t, CHEX_OK, &err), CHEX_E_RESOURCE, err, "cannot write");
+    OK(!chex_fs_exists(path) && !chex_fs_exists(temp), "a full disk leaves nothing behind");
+    free(temp);
+    free(path);
+}
+
+int main(void) {
+    struct chex_error err = {0};
+    BAIL_UNLESS(mkdtemp(dir), "no scratch folder");
+    struct chex_predictions *table = make_table();
+    test_scores(table);
+    test_bundled();
+    test_compare_files();
+    test_files(table);
+    test_full_disk();
+    chex_predictions_destroy(table);
+    chex_fs_remove_tree(dir, &err);
+    return tap_done();
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * safetensors: files of the Python package (tests/data/safetensors, made by
+ * tests/peers/make_safetensors.py) are read, our own come back, and hostile headers are refused.
+ */
+#include "model/safetensors.h"
+
+#include <inttypes.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "tap.h"
+
+#define LAYER "features.denseblock1.denselayer1."
+static char dir[256];
+static struct chex_net *net;
+static float *state;
+
+/* The network of the recorded files. */
+static struct chex_net *tiny_net(int classes) {
+    struct chex_net *n = chex_net_new("tiny", classes);
+    int a = chex_net_add_buffer(n, 4), b = chex_net_add_buffer(n, 8);
+    struct chex_op conv0 = {.kind = CHEX_OP_CONV, .in = CHEX_NET_IMAGE, .in_channels = 3};
+    conv0.in_bn = CHEX_NET_NONE;
+    conv0.out = a;
+    conv0.out_channels = 4;
+    conv0.kernel = 3;
+    conv0.stride = conv0.pad = 1;
+    chex_net_add_op(n, conv0, "features.conv0");
+    struct chex_op conv1 = {.kind = CHEX_OP_CONV, .in = a, .in_channels = 4, .kernel = 1};
+    conv1.in_bn = chex_net_add_bn(n, LAYER "norm1", a, 4);
+    conv1.out = b;
+    conv1.out_channels = 8;
+    conv1.stride = 1;
+    chex_net_add_op(n, conv1, LAYER "conv1");
+    struct chex_op head = {.kind = CHEX_OP_HEAD, .in = b, .in_channels = 8};
+    head.in_bn = chex_net_add_bn(n, LAYER "norm2", b, 8);
+    chex_net_add_op(n, head, "classifier");
+    BAIL_UNLESS(chex_net_finish(n, NULL) == CHEX_OK, "network");
+    return n;
+}
+
+static const char *const order[] = {
+    "features.conv0.weight",    LAYER "norm1.weight",      LAYER "norm1.bias",
+    LAYER "norm1.running_mean", LAYER "norm1.running_var", LAYER "conv1.weight",
+    LAYER "norm2.weight",       LAYER "norm2.bias",        LAYER "norm2.running_mean",
+    LAYER "norm2.running_var",  "classifier.weight",       "classifier.bias",
+};
+
+static void clear(void) {
+    for (size_t i = 0; i < net->state_count; i++)
+        state[i] = -77;
+}
+
+/* Element i of the tensor with number t is (i - 5) / 16 + t. */
+static bool holds_recorded(bool head) {
+    bool good = true;
+    for (size_t t = 0; t < sizeof order / sizeof order[0]; t++) {
+        int at = chex_net_find_param(net, order[t]);
+        if (at < 0)
+            return false;
+        const struct chex_param *p = &net->params[at];
+        for (size_t i = 0; i < p->count; i++) {
+            float want = ((float)i - 5) / 16 + (float)t;
+            if (!head && (p->kind == CHEX_PARAM_FC_WEIGHT || p->kind == CHEX_PARAM_FC_BIAS))
+                want = -77;
+            good = good && state[p->offset + i] == want;
+        }
+    }
+    return good;
+}
+
+static bool untouched(void) {
+    bool same = true;
+    for (size_t i = 0; i < net->state_count; i++)
+        same = same && state[i] == -77;
+    return same;
+}
+
+static void test_recorded(void) {
+    struct chex_error err = {0};
+    static const struct {
+        const char *file;
+        bool head;
+    } good[] = {
+        {"f32", true}, {"f16", true}, {"bf16", true}, {"names-2018", true}, {"head-5", false}};
+    char path[512];
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        bool head = !good[i].head;
+        snprintf(path, sizeof path, "%s/safetensors/%s.safetensors", TEST_DATA, good[i].file);
+        clear();
+        OK_STATUS(chex_safetensors_read(path, net, state, &head, &err), CHEX_OK, err, NULL);
+        OK(head == good[i].head && holds_recorded(head), "%s: every value", good[i].file);
+    }
+    bool head = true;
+    clear();
+    snprintf(path, sizeof path, "%s/safetensors/f64.safetensors", TEST_DATA);
+    OK_STATUS(chex_safetensors_read(path, net, state, &head, &err), CHEX_E_DATA, err,
+              "is F64, expected F32, F16 or BF16");
+    OK(untouched() && head, "a refused file changes nothing");
+}
+
+static void test_round_trip(void) {
+    struct chex_error err = {0};
+    char path[512];
+    float *other = malloc(net->state_count * sizeof *other);
+    BAIL_UNLESS(other, "memory");
+    for (size_t i = 0; i < net->state_count; i++)
+        other[i] = (float)i * 0.37f - 3;
+    snprintf(path, sizeof path, "%s/ours.safetensors", dir);
+    OK_STATUS(
+        chex_safetensors_write(path, net, other, 41, "{\"format\":\"pt\",\"note\":\"x\"}", &err),
+        CHEX_OK, err, NULL);
+    bool head = false;
+    OK_STATUS(chex_safetensors_read(path, net, state, &head, &err), CHEX_OK, err, NULL);
+    OK(head && memcmp(state, other, net->state_count * sizeof *state) == 0, "what was written");
+    char *data = NULL;
+    size_t size = 0;
+    uint64_t header = 1;
+    BAIL_UNLESS(chex_fs_read(path, 1 << 20, &data, &size, NULL) == CHEX_OK, "%s", path);
+    memcpy(&header, data, 8);
+    int64_t counter = 0;
+    memcpy(&counter, data + 8 + header, sizeof counter);
+    OK(header % 8 == 0 && counter == 41 && strstr(data + 8, "norm1.num_batches_tracked"),
+       "aligned data, num_batches_tracked 41");
+    free(data);
+    free(other);
+    OK_STATUS(chex_safetensors_write(path, net, state, 1, NULL, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_safetensors_write(path, net, state, 1, "{\"a\":1}", &err), CHEX_E_FAIL, err,
+              "object of strings");
+    OK_STATUS(chex_safetensors_write("/dev/full/x", net, state, 1, NULL, &err), CHEX_E_ENV, err,
+              "/dev/full");
+}
+
+/* A file of the given header and `body` zero bytes. length: what the file says of its header. */
+static void refuse(const char *what, uint64_t length, const char *header, size_t header_bytes,
+                   size_t body, const char *needle) {
+    struct chex_error err = {0};
+    char path[512];
+    size_t size = 8 + header_bytes + body;
+    char *data = calloc(1, size);
+    BAIL_UNLESS(data, "memory");
+    memcpy(data, &length, 8);
+    memcpy(data + 8, header, header_bytes);
+    snprintf(path, sizeof path, "%s/bad.safetensors", dir);
+    FILE *f = fopen(path, "wb");
+    BAIL_UNLESS(f && fwrite(data, 1, size, f) == size && fclose(f) == 0, "%s", path);
+    free(data);
+    bool head = true;
+    clear();
+    printf("# %s\n", what);
+    OK_STATUS(chex_safetensors_read(path, net, state, &head, &err), CHEX_E_DATA, err, needle);
+    OK(untouched() && strstr(err.text, "bad.safetensors"), "%s: file named, state as it was", what);
+}
+
+static void refuse_header(const char *what, const char *header, size_t body, const char *needle) {
+    refuse(what, strlen(header), header, strlen(header), body, needle);
+}
+
+#define T(name, dtype, shape, from, to)                                                            \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":[" shape "],\"data_offsets\":[" #from "," #to \
+    "]}"
+
+static void test_lengths(void) {
+    refuse("header longer than the file", 1000, "{}", 2, 0, "header of 1000 bytes");
+    refuse("header of 2^63 bytes", (uint64_t)1 << 63, "{}", 2, 0, "header of 9223372036854775808");
+    refuse("header of 2^64 - 1 bytes", UINT64_MAX, "{}", 2, 0, "truncated");
+    refuse("no header", 0, "", 0, 0, "header");
+    refuse_header("not JSON", "hello", 0, "header, byte");
+    refuse_header("not an object", "[1]", 0, "not a JSON object");
+    refuse_header("not UTF-8", "{\"\xff\xfe\":1}", 0, "header, byte");
+    refuse_header("empty", "{}", 0, "no tensor 'features.conv0.weight'");
+    char deep[20000];
+    memset(deep, '[', sizeof deep);
+    memcpy(deep, "{\"a\":", 5);
+    refuse("deep JSON", sizeof deep, deep, sizeof deep, 0, "maximum parsing depth");
+    struct chex_error err = {0};
+    bool head;
+    OK_STATUS(chex_safetensors_read("/nowhere/x.safetensors", net, state, &head, &err), CHEX_E_DATA,
+              err, "/nowhere/x.safetensors");
+    char path[512];
+    snprintf(path, sizeof path, "%s/short.safetensors", dir);
+    chex_fs_write(path, "abc", 3, NULL);
+    OK_STATUS(chex_safetensors_read(path, net, state, &head, &err), CHEX_E_DATA, err, "3 bytes");
+}
+
+static void test_entries(void) {
+    refuse_header("beyond the end", "{" T("a", "F32", "4", 0, 16) "}", 15, "truncated?");
+    refuse_header("huge offset",
+                  "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":"
+                  "[9223372036854775800,9223372036854775804]}}",
+                  16, "truncated?");
+    refuse_header("number too large",
+                  "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":"
+                  "[0,18446744073709551616]}}",
+                  16, "header, byte");
+    refuse_header("negative", "{" T("a", "F32", "1", -4, 0) "}", 16, "begin and an end");
+    refuse_header("backwards", "{" T("a", "F32", "1", 8, 4) "}", 16, "begin and an end");
+    refuse_header("overlap", "{" T("a", "F32", "2", 0, 8) "," T("b", "F32", "2", 4, 12) "}", 12,
+                  "overlaps");
+    refuse_header("same bytes", "{" T("a", "F32", "2", 0, 8) "," T("b", "F32", "2", 0, 8) "}", 8,
+                  "overlaps");
+    refuse_header("hole", "{" T("a", "F32", "1", 0, 4) "," T("b", "F32", "1", 8, 12) "}", 12,
+                  "unused bytes");
+    refuse_header("bytes behind", "{" T("a", "F32", "1", 0, 4) "}", 12, "end at byte 4");
+    refuse_header("duplicate", "{" T("a", "F32", "1", 0, 4) "," T("a", "F32", "1", 4, 8) "}", 8,
+                  "duplicate");
+    refuse_header("shape against bytes", "{" T("a", "F32", "3", 0, 8) "}", 8, "disagree");
+    refuse_header("shape overflow", "{" T("a", "F32", "4294967296,4294967296", 0, 8) "}", 8,
+                  "shape");
+    refuse_header("byte overflow", "{" T("a", "F32", "4611686018427387904", 0, 0) "}", 0,
+                  "disagree");
+    refuse_header("rank 9", "{" T("a", "F32", "1,1,1,1,1,1,1,1,1", 0, 4) "}", 4, "shape");
+    refuse_header("fractional shape", "{" T("a", "F32", "1.5", 0, 4) "}", 4, "shape");
+    refuse_header("no dtype", "{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "no dtype");
+    refuse_header("entry of another kind", "{\"a\":7}", 4, "no dtype");
+    refuse_header("no offsets", "{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "begin and an end");
+    refuse_header("wrong shape", "{" T("features.conv0.weight", "F32", "2,2", 0, 16) "}", 16,
+                  "has shape [2,2], expected [4,3,3,3]");
+    refuse_header("one parameter by two names",
+                  "{" T("classifier.bias", "F32", "3", 0, 12) "," T("module.classifier.bias", "F32",
+                                                                    "3", 12, 24) "}",
+                  24, "are one parameter");
+}
+
+/* A not-a-number among good values: copy of a recorded file with its last float replaced. */
+static void test_not_finite(void) {
+    struct chex_error err = {0};
+    char path[512];
+    char *data = NULL;
+    size_t size = 0;
+    bool head;
+    snprintf(path, sizeof path, "%s/safetensors/f32.safetensors", TEST_DATA);
+    BAIL_UNLESS(chex_fs_read(path, 1 << 20, &data, &size, NULL) == CHEX_OK, "%s", path);
+    float nan_value = NAN;
+    memcpy(data + size - sizeof nan_value, &nan_value, sizeof nan_value);
+    snprintf(path, sizeof path, "%s/nan.safetensors", dir);
+    chex_fs_write(path, data, size, NULL);
+    clear();
+    OK_STATUS(chex_safetensors_read(path, net, state, &head, &err), CHEX_E_DATA, err, "nan");
+    OK(untouched(), "state as it was");
+    free(data);
+}
+
+int main(void) {
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/chex-safetensors-XXXXXX", tmp ? tmp : "/tmp");
+    BAIL_UNLESS(mkdtemp(dir), "%s", dir);
+    chex_log_init("safetensors", CHEX_LOG_ERROR);
+    net = tiny_net(3);
+    state = malloc(net->state_count * sizeof *state);
+    BAIL_UNLESS(state, "memory");
+    test_recorded();
+    test_round_trip();
+    test_lengths();
+    test_entries();
+    test_not_finite();
+    free(state);
+    chex_net_destroy(net);
+    chex_fs_remove_tree(dir, NULL);
+    return tap_done();
+}

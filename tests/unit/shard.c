@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Shard writer and reader: what goes in comes out, on any number of threads, and every kind of
+ * broken file is refused with its reason.
+ */
+#include <fcntl.h>
+#include <hdf5.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/hash.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include "data/shard.h"
+#include "data/shard_write.h"
+#include "tap.h"
+
+enum { ROWS = 37, SIZE = 33, CLASSES = 3, PIXELS = SIZE * SIZE };
+static const char *const class_names[] = {"Mass", "Edema", "Hernia"};
+
+static char dir[] = "/tmp/chex-unit-shard.XXXXXX";
+static char image_ids[ROWS][32], patient_ids[ROWS][16];
+static int8_t labels[ROWS][CLASSES];
+
+static const char *at(const char *name) {
+    static char path[8][256];
+    static int turn;
+    char *p = path[turn++ % 8];
+    snprintf(p, sizeof path[0], "%s/%s", dir, name);
+    return p;
+}
+
+static void fill(size_t row, uint8_t *pixels) {
+    for (int i = 0; i < PIXELS; i++)
+        pixels[i] = (uint8_t)chex_rng(7, CHEX_RNG_TEST, row * PIXELS + (size_t)i, 0).v[0];
+}
+
+static void get_row(const void *arg, size_t i, struct chex_shard_row *out) {
+    (void)arg;
+    *out = (struct chex_shard_row){.image_id = image_ids[i],
+                                   .patient_id = patient_ids[i],
+                                   .labels = labels[i],
+                                   .view = (enum chex_view)(i % 4),
+                                   .age_years = i % 5 == 0 ? -1 : (int)(20 + i),
+                                   .sex = "MF\0"[i % 3]};
+}
+
+static struct chex_shard_spec spec(void) {
+    return (struct chex_shard_spec){.rows = ROWS,
+                                    .size = SIZE,
+                                    .classes = CLASSES,
+                                    .class_names = class_names,
+                                    .resize = "pillow-bilinear",
+                                    .split = "val",
+                                    .tool_version = "chexnet test",
+                                    .row = get_row};
+}
+
+static struct chex_shard_writer *writer;
+static atomic_int faults;
+
+static void put_one(void *arg, size_t item, int worker) {
+    (void)arg, (void)worker;
+    uint8_t pixels[PIXELS];
+    size_t row = ROWS - 1 - item;
+    fill(row, pixels);
+    if (chex_shard_put(writer, row, pixels, NULL) != CHEX_OK)
+        atomic_fetch_add(&faults, 1);
+}
+
+static void write_shard(const char *path, int threads) {
+    struct chex_error err = {0};
+    struct chex_shard_spec s = spec();
+    struct chex_pool *pool = NULL;
+    BAIL_UNLESS(chex_shard_create(path, &s, &writer, &err) == CHEX_OK, "%s", err.text);
+    BAIL_UNLESS(chex_pool_create(threads, &pool, &err) == CHEX_OK, "%s", err.text);
+    chex_pool_run(pool, ROWS, put_one, NULL);
+    chex_pool_destroy(pool);
+    BAIL_UNLESS(chex_shard_finish(writer, "00112233445566778899aabbccddeeff", &err) == CHEX_OK,
+                "%s", err.text);
+}
+
+static void check_tables(const struct chex_shard *s) {
+    bool same = true;
+    for (size_t i = 0; i < ROWS; i++) {
+        struct chex_shard_row row;
+        get_row(NULL, i, &row);
+        same = same && strcmp(chex_shard_image_id(s, i), row.image_id) == 0 &&
+               strcmp(chex_shard_patient_id(s, i), row.patient_id) == 0 &&
+               memcmp(chex_shard_labels(s, i), row.labels, CLASSES) == 0 &&
+               chex_shard_view(s, i) == row.view && chex_shard_age_years(s, i) == row.age_years &&
+               chex_shard_sex(s, i) == row.sex;
+    }
+    OK(same, "ids, labels, views, ages and sexes come back");
+    OK(chex_shard_rows(s) == ROWS && chex_shard_size(s) == SIZE && chex_shard_classes(s) == CLASSES,
+       "rows, size and class count");
+    OK(!strcmp(chex_shard_class(s, 1), "Edema") && !strcmp(chex_shard_split(s), "val") &&
+           !strcmp(chex_shard_resize(s), "pillow-bilinear") &&
+           !strcmp(chex_shard_tool_version(s), "chexnet test") &&
+           !strcmp(chex_shard_source_digest(s), "00112233445566778899aabbccddeeff"),
+       "attributes come back");
+}
+
+static void check_pixels(const struct chex_shard *s) {
+    uint8_t got[5 * PIXELS], want[PIXELS];
+    bool same = true;
+    struct chex_error err = {0};
+    for (size_t row = 0; row < ROWS; row += 5) {
+        size_t n = ROWS - row < 5 ? ROWS - row : 5;
+        chex_shard_will_need(s, row, n);
+        same = same && chex_shard_read(s, row, n, true, got, &err) == CHEX_OK;
+        for (size_t i = 0; i < n; i++) {
+            fill(row + i, want);
+            same = same && memcmp(want, got + i * PIXELS, PIXELS) == 0 &&
+                   chex_shard_checksum(s, row + i) == chex_hash64(want, PIXELS);
+        }
+    }
+    OK(same, "pixels and checksums come back in runs of 5%s", err.text);
+    OK_STATUS(chex_shard_read(s, ROWS - 1, 2, false, got, &err), CHEX_E_FAIL, err, "rows 36 to 38");
+}
+
+static const struct chex_shard *shared;
+
+static void *read_at_random(void *arg) {
+    uint8_t got[PIXELS], want[PIXELS];
+    for (uint32_t i = 0; i < 300; i++) {
+        size_t row =
+            chex_rng_below(chex_rng(*(const uint64_t *)arg, CHEX_RNG_TEST, i, 1).v[0], ROWS);
+        fill(row, want);
+        if (chex_shard_read(shared, row, 1, true, got, NULL) != CHEX_OK ||
+            memcmp(got, want, PIXELS) != 0)
+            atomic_fetch_add(&faults, 1);
+    }
+    return NULL;
+}
+
+static void check_threads(const struct chex_shard *s, const char *what) {
+    pthread_t threads[4];
+    uint64_t seeds[4] = {1, 2, 3, 4};
+    atomic_store(&faults, 0);
+    shared = s;
+    for (int i = 0; i < 4; i++)
+        pthread_create(&threads[i], NULL, read_at_random, &seeds[i]);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    OK(atomic_load(&faults) == 0, "four threads read %s", what);
+}
+
+static void copy(const char *from, const char *to, size_t limit) {
+    char *data = NULL;
+    size_t size = 0;
+    struct chex_error err = {0};
+    BAIL_UNLESS(chex_fs_read(from, 1 << 24, &data, &size, &err) == CHEX_OK, "%s", err.text);
+    FILE *f = fopen(to, "wb");
+    BAIL_UNLESS(f && fwrite(data, 1, limit < size ? limit : size, f) > 0, "cannot write %s", to);
+    fclose(f);
+    free(data);
+}
+
+/* Edits of a copy that make it broken. */
+static void set_i64(hid_t f, const char *name, int64_t v) {
+    hid_t a = H5Aopen(f, name, H5P_DEFAULT);
+    H5Awrite(a, H5T_NATIVE_INT64, &v);
+    H5Aclose(a);
+}
+static void replace(hid_t f, const char *name, hid_t type, int rank, const hsize_t *dims) {
+    H5Ldelete(f, name, H5P_DEFAULT);
+    hid_t space = H5Screate_simple(rank, dims, NULL);
+    hid_t set = H5Dcreate2(f, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    H5Dclose(set);
+    H5Sclose(space);
+}
+static void put_labels(hid_t f, int8_t value) {
+    int8_t all[ROWS][CLASSES];
+    memset(all, 0, sizeof all);
+    all[5][1] = value;
+    hid_t set = H5Dopen2(f, "label", H5P_DEFAULT);
+    H5Dwrite(set, H5T_NATIVE_INT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, all);
+    H5Dclose(set);
+}
+
+static void other_format(hid_t f) {
+    hid_t t = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
+    H5Tset_size(t, 8);
+    H5Adelete(f, "format");
+    hid_t a = H5Acreate2(f, "format", t, space, H5P_DEFAULT, H5P_DEFAULT);
+    H5Awrite(a, t, "pictures");
+    H5Aclose(a);
+    H5Sclose(space);
+    H5Tclose(t);
+}
+static void no_format(hid_t f) { H5Adelete(f, "format"); }
+static void future(hid_t f) { set_i64(f, "version", 2); }
+static void older(hid_t f) { set_i64(f, "version", 0); }
+static void other_size(hid_t f) { set_i64(f, "size", 32); }
+static void no_classes(hid_t f) { H5Adelete(f, "classes"); }
+static void no_image(hid_t f) { H5Ldelete(f, "image", H5P_DEFAULT); }
+static void no_label(hid_t f) { H5Ldelete(f, "label", H5P_DEFAULT); }
+static void no_checksum(hid_t f) { H5Ldelete(f, "checksum", H5P_DEFAULT); }
+static void flat_label(hid_t f) { replace(f, "label", H5T_STD_I8LE, 1, (hsize_t[]){ROWS}); }
+static void short_view(hid_t f) { replace(f, "view", H5T_STD_U8LE, 1, (hsize_t[]){ROWS - 1}); }
+static void wide_label(hid_t f) { replace(f, "label", H5T_STD_I8LE, 2, (hsize_t[]){ROWS, 4}); }
+static void float_label(hid_t f) {
+    replace(f, "label", H5T_IEEE_F32LE, 2, (hsize_t[]){ROWS, CLASSES});
+}
+static void unsigned_label(hid_t f) {
+    replace(f, "label", H5T_STD_U8LE, 2, (hsize_t[]){ROWS, CLASSES});
+}
+static void number_ids(hid_t f) { replace(f, "image_id", H5T_STD_I32LE, 1, (hsize_t[]){ROWS}); }
+static void empty_ids(hid_t f) {
+    hid_t t = H5Tcopy(H5T_C_S1);
+    H5Tset_size(t, 4);
+    replace(f, "patient_id", t, 1, (hsize_t[]){ROWS});
+    H5Tclose(t);
+}
+static void wide_image(hid_t f) {
+    replace(f, "image", H5T_STD_U16LE, 3, (hsize_t[]){ROWS, SIZE, SIZE});
+}
+static void no_rows(hid_t f) { replace(f, "image", H5T_STD_U8LE, 3, (hsize_t[]){0, SIZE, SIZE}); }
+static void label_5(hid_t f) { put_labels(f, 5); }
+static void label_m3(hid_t f) { put_labels(f, -3); }
+
+static const struct {
+    const char *name;
+    void (*edit)(hid_t f);
+    const char *text;
+} broken[] = {
+    {"no format", no_format, "not a shard: no attribute 'format'"},
+    {"another format", other_format, "format is 'pictures'"},
+    {"a future version", future, "shard version 2, this program reads version 1: a newer"},
+    {"version 0", older, "shard version 0"},
+    {"another size", other_size, "images of 33 x 33 px, but attribute 'size' is 32"},
+    {"no classes", no_classes, "no attribute 'classes'"},
+    {"no image", no_image, "no dataset 'image'"},
+    {"no label", no_label, "no dataset 'label'"},
+    {"no checksum", no_checksum, "no dataset 'checksum'"},
+    {"flat labels", flat_label, "dataset 'label' has 1 dimensions, expected 2"},
+    {"a row too few", short_view, "dataset 'view' has 36 rows, 'image' has 37"},
+    {"a column too many", wide_label, "dataset 'label' has 4 columns for 3 classes"},
+    {"float labels", float_label, "dataset 'label' is not of type i8"},
+    {"unsigned labels", unsigned_label, "dataset 'label' is not of type i8"},
+    {"numbers for ids", number_ids, "'image_id' does not hold strings of a fixed length"},
+    {"empty ids", empty_ids, "row 0: empty patient_id"},
+    {"16-bit images", wide_image, "dataset 'image' is not of type u8"},
+    {"no rows", no_rows, "0 rows"},
+    {"label 5", label_5, "row 5: label 5 of Edema, expected -2 to 1"},
+    {"label -3", label_m3, "row 5: label -3 of Edema"},
+};
+
+static void check_broken(const char *good) {
+    struct chex_error err = {0};
+    struct chex_shard *s = NULL;
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+        const char *path = at("broken.h5");
+        copy(good, path, SIZE_MAX);
+        hid_t f = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
+        broken[i].edit(f);
+        H5Fclose(f);
+        printf("# %s\n", broken[i].name);
+        OK_STATUS(chex_shard_open(path, &s, &err), CHEX_E_DATA, err, broken[i].text);
+    }
+    FILE *f = fopen(at("text.h5"), "w");
+    fputs("these are no images\n", f);
+    fclose(f);
+    OK_STATUS(chex_shard_open(at("text.h5"), &s, &err), CHEX_E_DATA, err, "not an HDF5 file");
+    fclose(fopen(at("empty.h5"), "w"));
+    OK_STATUS(chex_shard_open(at("empty.h5"), &s, &err), CHEX_E_DATA, err, "not an HDF5 file");
+    OK_STATUS(chex_shard_open(at("none.h5"), &s, &err), CHEX_E_DATA, err, "No such file");
+    OK_STATUS(chex_shard_open(dir, &s, &err), CHEX_E_DATA, err, NULL);
+    for (size_t n = 100; n < 40000; n += 7919) {
+        copy(good, at("short.h5"), n);
+        OK_STATUS(chex_shard_open(at("short.h5"), &s, &err), CHEX_E_DATA, err, "short.h5");
+    }
+    OK(s == NULL, "a failed open leaves the pointer alone");
+}
+
+static void check_damage(const char *good) {
+    struct chex_error err = {0};
+    struct chex_shard *s = NULL;
+    uint8_t pixels[PIXELS];
+    copy(good, at("damaged.h5"), SIZE_MAX);
+    BAIL_UNLESS(chex_shard_open(at("damaged.h5"), &s, &err) == CHEX_OK, "%s", err.text);
+    /* The first bytes of row 9 are found by their content. */
+    char *data = NULL;
+    size_t size = 0;
+    fill(9, pixels);
+    BAIL_UNLESS(chex_fs_read(at("damaged.h5"), 1 << 24, &data, &size, &err) == CHEX_OK, "read");
+    char *where = memmem(data, size, pixels, PIXELS);
+    BAIL_UNLESS(where, "row 9 not found");
+    off_t offset = where - data;
+    free(data);
+    int fd = open(at("damaged.h5"), O_RDWR);
+    pixels[100] ^= 1;
+    OK(pwrite(fd, pixels, PIXELS, offset) == PIXELS, "one bit of row 9 is flipped");
+    OK_STATUS(chex_shard_read(s, 9, 1, true, pixels, &err), CHEX_E_DATA, err,
+              "damaged.h5: row 9 (img_009.png): pixels do not match their checksum");
+    OK_STATUS(chex_shard_read(s, 9, 1, false, pixels, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_shard_read(s, 8, 1, true, pixels, &err), CHEX_OK, err, NULL);
+    OK(ftruncate(fd, offset + 10) == 0, "the file shrinks while it is open");
+    OK_STATUS(chex_shard_read(s, 9, 1, true, pixels, &err), CHEX_E_DATA, err,
+              "row 9 (img_009.png): the file ends here");
+    close(fd);
+    chex_shard_close(s);
+}
+
+/* A file of another tool: chunked and compressed images, and fixed-length attributes. */
+static void check_foreign(const char *good) {
+    struct chex_error err = {0};
+    struct chex_shard *s = NULL;
+    copy(good, at("foreign.h5"), SIZE_MAX);
+    uint8_t *all = malloc((size_t)ROWS * PIXELS);
+    for (size_t i = 0; i < ROWS; i++)
+        fill(i, all + i * PIXELS);
+    hid_t f = H5Fopen(at("foreign.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+    H5Ldelete(f, "image", H5P_DEFAULT);
+    hsize_t dims[3] = {ROWS, SIZE, SIZE}, chunk[3] = {4, SIZE, SIZE};
+    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(3, dims, NULL);
+    H5Pset_chunk(dcpl, 3, chunk);
+    H5Pset_deflate(dcpl, 1);
+    hid_t set = H5Dcreate2(f, "image", H5T_STD_U8LE, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+    H5Dwrite(set, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, all);
+    H5Dclose(set);
+    H5Pclose(dcpl);
+    H5Sclose(space);
+    hid_t t = H5Tcopy(H5T_C_S1), scalar = H5Screate(H5S_SCALAR);
+    H5Tset_size(t, 13);
+    H5Adelete(f, "format");
+    hid_t a = H5Acreate2(f, "format", t, scalar, H5P_DEFAULT, H5P_DEFAULT);
+    H5Awrite(a, t, "chexnet-shard");
+    H5Aclose(a);
+    H5Tclose(t);
+    H5Sclose(scalar);
+    H5Fclose(f);
+    free(all);
+    OK_STATUS(chex_shard_open(at("foreign.h5"), &s, &err), CHEX_OK, err, NULL);
+    if (!s)
+        return;
+    check_pixels(s);
+    check_threads(s, "a chunked file through HDF5");
+    chex_shard_close(s);
+}
+
+static void check_writer(const char *good) {
+    struct chex_error err = {0};
+    struct chex_shard_spec s = spec();
+    uint8_t pixels[PIXELS];
+    write_shard(at("one.h5"), 1);
+    char a[CHEX_HASH128_HEX_BYTES], b[CHEX_HASH128_HEX_BYTES], *data = NULL;
+    size_t size = 0;
+    chex_fs_read(good, 1 << 24, &data, &size, &err);
+    chex_hash128_hex(data, size, a);
+    free(data);
+    chex_fs_read(at("one.h5"), 1 << 24, &data, &size, &err);
+    chex_hash128_hex(data, size, b);
+    free(data);
+    OK(strcmp(a, b) == 0, "one thread and four write the same bytes");
+    OK(size <= chex_shard_file_bytes(ROWS, SIZE, CLASSES, 20), "the size is within its bound");
+
+    BAIL_UNLESS(chex_shard_create(at("half.h5"), &s, &writer, &err) == CHEX_OK, "%s", err.text);
+    fill(0, pixels);
+    chex_shard_put(writer, 0, pixels, &err);
+    OK(!chex_fs_exists(at("half.h5")), "nothing stands under the final name while it is written");
+    OK_STATUS(chex_shard_finish(writer, "", &err), CHEX_E_FAIL, err, "1 of 37 rows written");
+    char *temp = chex_fs_temp_name(at("half.h5"));
+    OK(!chex_fs_exists(at("half.h5")) && !chex_fs_exists(temp), "and nothing stays behind");
+    free(temp);
+
+    s.rows = 0;
+    OK_STATUS(chex_shard_create(at("none.h5"), &s, &writer, &err), CHEX_E_DATA, err,
+              "at least one row");
+    s = spec();
+    s.size = 20000;
+    OK_STATUS(chex_shard_create(at("none.h5"), &s, &writer, &err), CHEX_E_USAGE, err, "20000 px");
+    s = spec();
+    OK_STATUS(chex_shard_create(at("no/folder.h5"), &s, &writer, &err), CHEX_E_ENV, err,
+              "No such file or directory");
+    char kept = patient_ids[4][0];
+    patient_ids[4][0] = '\0';
+    OK_STATUS(chex_shard_create(at("none.h5"), &s, &writer, &err), CHEX_E_DATA, err,
+              "row 4 has an empty image or patient id");
+    patient_ids[4][0] = kept;
+}
+
+int main(void) {
+    BAIL_UNLESS(mkdtemp(dir), "no scratch folder");
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    for (int i = 0; i < ROWS; i++) {
+        snprintf(image_ids[i], sizeof image_ids[i], "img_%03d.png", i);
+        snprintf(patient_ids[i], sizeof patient_ids[i], "p%d", i / 3);
+        for (int c = 0; c < CLASSES; c++)
+            labels[i][c] = (int8_t)((i + c) % 4 - 2);
+    }
+    struct chex_error err = {0};
+    struct chex_shard *s = NULL;
+    char good[256];
+    snprintf(good, sizeof good, "%s", at("good.h5"));
+    write_shard(good, 4);
+    BAIL_UNLESS(chex_shard_open(good, &s, &err) == CHEX_OK, "%s", err.text);
+    check_tables(s);
+    check_pixels(s);
+    check_threads(s, "a contiguous file");
+    chex_shard_close(s);
+    check_writer(good);
+    check_broken(good);
+    check_damage(good);
+    check_foreign(good);
+    chex_shard_close(NULL);
+    chex_shard_abandon(NULL);
+    OK(H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL) == 0, "no HDF5 id is left open");
+    chex_fs_remove_tree(dir, &err);
+    return tap_done();
+}

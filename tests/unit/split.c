@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/split.h"
+
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "tap.h"
+
+static char dir[] = "/tmp/chex-split-XXXXXX";
+
+static const struct chex_fractions usual = {0.7, 0.1, 0.2};
+
+static char *in_dir(const char *name) {
+    static char path[2][128];
+    static int turn;
+    turn ^= 1;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
+    return path[turn];
+}
+
+static void write_text(const char *name, const char *text) {
+    struct chex_error err = {0};
+    BAIL_UNLESS(chex_fs_write(in_dir(name), text, strlen(text), &err) == CHEX_OK, "%s", err.text);
+}
+
+/* A table of the names in `text`. */
+static struct chex_label_table *table_of(const char *name, const char *text) {
+    struct chex_label_table *t = NULL;
+    struct chex_error err = {0};
+    write_text(name, text);
+    BAIL_UNLESS(chex_labels_load_names(in_dir(name), &t, &err) == CHEX_OK, "%s", err.text);
+    return t;
+}
+
+/* Patients `from` to `to`, each with 1 to 12 images. */
+static struct chex_label_table *many(int from, int to) {
+    size_t size = (size_t)(to - from) * 12 * 24, at = 0;
+    char *text = malloc(size + 1);
+    for (int p = from; p < to; p++)
+        for (int k = 0; k <= (p * 7919 >> 3) % 12; k++)
+            at += (size_t)snprintf(text + at, size + 1 - at, "%08d_%03d.png\n", p, k);
+    struct chex_label_table *t = table_of("many.txt", text);
+    free(text);
+    return t;
+}
+
+static void count(const enum chex_split *split, size_t n, size_t out[CHEX_SPLIT_COUNT + 1]) {
+    memset(out, 0, (CHEX_SPLIT_COUNT + 1) * sizeof *out);
+    for (size_t i = 0; i < n; i++)
+        out[split[i]]++;
+}
+
+/* No patient on two sides. The images of a patient follow each other in many(). */
+static bool patients_whole(const struct chex_label_table *t, const enum chex_split *split) {
+    for (size_t i = 1; i < t->count; i++)
+        if (!strcmp(t->rows[i].patient_id, t->rows[i - 1].patient_id) && split[i] != split[i - 1])
+            return false;
+    return true;
+}
+
+static void check_fractions(void) {
+    struct chex_fractions f = {0};
+    struct chex_error err;
+    OK_STATUS(chex_split_parse_fractions("0.7,0.1,0.2", &f, &err), CHEX_OK, err, "");
+    OK(f.train == 0.7 && f.val == 0.1 && f.test == 0.2, "in the order train, val, test");
+    OK_STATUS(chex_split_parse_fractions("1,0,0", &f, &err), CHEX_OK, err, "");
+    f.train = 5;
+    static const char *const bad[][2] = {
+        {"0.7,0.1,0.3", "sum to 1.1, expected 1"},
+        {"0.7,0.3", "expected three numbers"},
+        {"0.7,0.1,0.1,0.1", "three numbers"},
+        {"", "three numbers"},
+        {"0.7,,0.3", "three numbers"},
+        {"a,b,c", "three numbers"},
+        {"1.5,-0.5,0", "expected 0 to 1"},
+        {"0.7,0.1,0.2x", "three numbers"},
+        {"0.7,0.1,nan", "three numbers"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        OK_STATUS(chex_split_parse_fractions(bad[i][0], &f, &err), CHEX_E_USAGE, err, bad[i][1]);
+    OK(f.train == 5, "nothing is written on failure");
+}
+
+static void check_by_patient(void) {
+    struct chex_label_table *t = many(1, 801), *less = many(1, 797);
+    enum chex_split *a = calloc(t->count, sizeof *a), *b = calloc(t->count, sizeof *b);
+    struct chex_error err;
+    size_t n[CHEX_SPLIT_COUNT + 1];
+    chex_split_none(t, a);
+    count(a, t->count, n);
+    OK(n[CHEX_ALL] == t->count, "none: all rows are 'all'");
+    OK_STATUS(chex_split_by_patient(t, &usual, 1, a, &err), CHEX_OK, err, "");
+    count(a, t->count, n);
+    double images = (double)t->count;
+    OK(fabs((double)n[CHEX_TRAIN] - 0.7 * images) <= 12 &&
+           fabs((double)n[CHEX_VAL] - 0.1 * images) <= 12 &&
+           fabs((double)n[CHEX_TEST] - 0.2 * images) <= 12,
+       "%zu, %zu, %zu of %zu images: within a patient of the fractions", n[CHEX_TRAIN], n[CHEX_VAL],
+       n[CHEX_TEST], t->count);
+    OK(patients_whole(t, a), "no patient on two sides");
+    chex_split_by_patient(t, &usual, 1, b, &err);
+    OK(!memcmp(a, b, t->count * sizeof *a), "the same seed deals the same");
+    chex_split_by_patient(t, &usual, 2, b, &err);
+    OK(memcmp(a, b, t->count * sizeof *a) != 0, "another seed deals otherwise");
+    chex_split_by_patient(less, &usual, 1, b, &err);
+    size_t moved = 0;
+    for (size_t i = 0; i < less->count; i++)
+        moved += a[i] != b[i];
+    OK(moved <= 40, "4 patients less move %zu of %zu images", moved, less->count);
+
+    const struct chex_fractions whole = {0, 0, 1}, bad = {0.5, 0.2, 0.2}, two = {0.5, 0, 0.5};
+    OK_STATUS(chex_split_by_patient(t, &whole, 1, a, &err), CHEX_OK, err, "");
+    count(a, t->count, n);
+    OK(n[CHEX_TEST] == t->count, "everything to test");
+    OK_STATUS(chex_split_by_patient(t, &two, 1, a, &err), CHEX_OK, err, "");
+    count(a, t->count, n);
+    OK(n[CHEX_VAL] == 0 && n[CHEX_TRAIN] && n[CHEX_TEST], "a fraction of 0 gets nothing");
+    OK_STATUS(chex_split_by_patient(t, &bad, 1, a, &err), CHEX_E_USAGE, err, "sum to 0.9");
+    free(a);
+    free(b);
+    chex_labels_free(t);
+    chex_labels_free(less);
+
+    enum chex_split few[3];
+    t = table_of("few.txt", "a_0.png\na_1.png\nb_0.png\n");
+    OK_STATUS(chex_split_by_patient(t, &usual, 1, few, &err), CHEX_E_DATA, err, "split is empty");
+    OK(strstr(err.text, "of 3 images train"), "with the counts");
+    chex_labels_free(t);
+}
+
+static struct chex_label_table *six(void) {
+    return table_of("labels.txt", "a_0.png\na_1.png\nb_0.png\nc_0.png\nd_0.png\ne_0.png\n");
+}
+
+static void check_official(void) {
+    struct chex_label_table *t = six();
+    struct chex_error err;
+    struct chex_split_report r;
+    enum chex_split s[6];
+    struct chex_split_lists lists = {.fractions = {0.5, 0.25, 0.25}, .seed = 3};
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
+              "train_val_list.txt beside the label file");
+    write_text("train_val_list.txt", "a_0.png\na_1.png\nb_0.png\nc_0.png\nzz_0.png\n");
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
+              "test_list.txt beside the label file");
+    write_text("test_list.txt", "d_0.png\n");
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_OK, err, "");
+    OK(r.count[CHEX_TRAIN] + r.count[CHEX_VAL] == 4 && r.count[CHEX_VAL] >= 1 &&
+           r.count[CHEX_TEST] == 1 && s[4] == CHEX_TEST && s[0] == s[1],
+       "validation is cut from the train list by patient: %s", r.text);
+    OK(r.unused == 1 && !strcmp(r.first_unused, "e_0.png") && s[5] == CHEX_SPLIT_UNUSED,
+       "a row in no list goes nowhere");
+    OK(r.unknown == 1 && !strcmp(r.first_unknown, "zz_0.png"), "a name without a row is counted");
+    lists.fractions = (struct chex_fractions){0.8, 0, 0.2};
+    OK_STATUS(chex_split_official(t, &lists, s, NULL, &err), CHEX_OK, err, "");
+    OK(s[0] == CHEX_TRAIN && s[3] == CHEX_TRAIN, "no validation where its fraction is 0");
+    chex_labels_free(t);
+}
+
+static void check_explicit(void) {
+    struct chex_label_table *t = six();
+    struct chex_error err;
+    struct chex_split_report r;
+    enum chex_split s[6];
+    char train[128], val[128], test[128];
+    snprintf(train, sizeof train, "%s/tr.txt", dir);
+    snprintf(val, sizeof val, "%s/va.txt", dir);
+    snprintf(test, sizeof test, "%s/te.txt", dir);
+    struct chex_split_lists lists = {train, val, test, usual, 1};
+    write_text("tr.txt", "a_0.png\na_1.png\nb_0.png\n");
+    write_text("va.txt", "images_001/c_0.png\n");
+    write_text("te.txt", "d_0.png\ne_0.png\n");
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_OK, err, "");
+    OK(r.count[CHEX_TRAIN] == 3 && r.count[CHEX_VAL] == 1 && r.count[CHEX_TEST] == 2 &&
+           s[3] == CHEX_VAL && r.unused == 0,
+       "three lists as they are");
+    write_text("va.txt", "a_1.png\nc_0.png\n");
+    write_text("tr.txt", "a_0.png\nb_0.png\n");
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
+              "1 patient is in two lists, the first is a (in ");
+    write_text("te.txt", "b_0.png\nd_0.png\n");
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
+              "te.txt: line 1, column 1: 'b_0.png' stands in ");
+    write_text("te.txt", "x_0.png\n");
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
+              "te.txt: none of its 1 images (the first is x_0.png) is in ");
+    write_text("te.txt", "");
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err, "te.txt: empty file");
+    write_text("te.txt", "d_0.png\nd_0.png\n");
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err, "te.txt: line 2");
+    lists = (struct chex_split_lists){NULL, NULL, test, usual, 1};
+    write_text("te.txt", "d_0.png\n");
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_OK, err, "");
+    OK(r.count[CHEX_TEST] == 1 && r.unused == 5 && r.count[CHEX_TRAIN] == 0, "a test list alone");
+    lists = (struct chex_split_lists){NULL, val, NULL, usual, 1};
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_USAGE, err, "needs a train list");
+    write_text("tr.txt", "a_0.png\na_1.png\n");
+    lists = (struct chex_split_lists){train, NULL, NULL, usual, 1};
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
+              "the val split is empty");
+    lists.train = "/nonexistent";
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err, "/nonexistent");
+    chex_labels_free(t);
+}
+
+static void check_audit(void) {
+    struct chex_label_table *a = table_of("a.txt", "p_0.png\np_1.png\nq_0.png\nr_0.png\n");
+    struct chex_label_table *b = table_of("b.txt", "s_0.png\nr_0.png\np_2.png\nt_0.png\nt_1.png\n");
+    struct chex_audit audit;
+    struct chex_error err;
+    OK_STATUS(chex_split_audit_tables(a, b, &audit, &err), CHEX_OK, err, "");
+    OK(audit.images_a == 4 && audit.images_b == 5 && audit.patients_a == 3 && audit.patients_b == 4,
+       "distinct images and patients");
+    OK(audit.shared_images == 1 && audit.shared_patients == 2 &&
+           audit.shared_patient_images_a == 3 && audit.shared_patient_images_b == 2,
+       "shared images, patients, and the images of those");
+    OK(!strcmp(audit.first_image, "r_0.png") && !strcmp(audit.first_patient, "p"), "the first");
+    chex_labels_free(b);
+    b = table_of("b.txt", "x_0.png\n");
+    OK_STATUS(chex_split_audit_tables(a, b, &audit, &err), CHEX_OK, err, "");
+    OK(!audit.shared_images && !audit.shared_patients && !audit.first_patient[0], "nothing shared");
+    chex_labels_free(a);
+    chex_labels_free(b);
+    const struct chex_audit_side none = {NULL, NULL, 0};
+    OK_STATUS(chex_split_audit(&none, &none, &audit, &err), CHEX_OK, err, "");
+    OK(!audit.images_a && !audit.shared_images, "two empty sides");
+}
+
+int main(void) {
+    BAIL_UNLESS(mkdtemp(dir), "no temporary folder");
+    check_fractions();
+    check_by_patient();
+    check_official();
+    check_explicit();
+    check_audit();
+    chex_fs_remove_tree(dir, NULL);
+    return tap_done();
+}
