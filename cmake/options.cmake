@@ -50,5 +50,10 @@ function(chex_isa_flags)
           "${CHEX_ISA_FLAGS_${isa}}")
       endif()
     endforeach()
+    # The inner loops of the cpu engine live in registers only when optimised: unoptimised, a test
+    # that takes a second takes minutes.
+    if(source MATCHES "/engine/cpu/kernels_[a-z0-9]+\\.c$")
+      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Debug>:-O2>)
+    endif()
   endforeach()
 endfunction()
