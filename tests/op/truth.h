@@ -419,6 +419,7 @@ static void truth_steps(struct truth_run *t) {
             t->bounds->step;
         last = fabs(result.loss - w);
         worst = !(last / bound <= worst) ? last / bound : worst;
+        printf("# step %d: loss %.7f, %.2g off, bound %.2g\n", step + 1, result.loss, last, bound);
     }
     OK(worst <= 1,
        "%s %s %s, %d steps of %s: losses within %.2f of their bounds, the last %.2g off",
