@@ -15,7 +15,7 @@
 #include "base/opt.h"
 #include "eval/report.h"
 #include "eval/run.h"
-#include "launch/choose.h"
+#include "engine/choose.h"
 #include "launch/world.h"
 #include "model/checkpoint.h"
 #include "model/safetensors.h"

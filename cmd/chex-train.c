@@ -14,7 +14,7 @@
 #include "base/units.h"
 #include "data/classes.h"
 #include "input/pipeline.h"
-#include "launch/choose.h"
+#include "engine/choose.h"
 #include "launch/world.h"
 #include "train/bench.h"
 #include "train/trainer.h"

@@ -33,17 +33,11 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "input/batch.h"
 #include "model/net.h"
 
 enum chex_precision { CHEX_BF16, CHEX_FP32, CHEX_FP32_STRICT, CHEX_FP16 };
 extern const char *const chex_precision_names[]; /* as the option spells them, NULL-terminated */
-
-/* One batch, borrowed for the duration of the call. Host memory. */
-struct chex_batch {
-    int n;
-    const float *pixels;  /* (n, size, size): grey / 255, before mean and std */
-    const int8_t *labels; /* (n, classes): 1, 0; below 0: masked, adds nothing. NULL for infer */
-};
 
 struct chex_engine_config {
     const struct chex_net *net; /* borrowed: outlives the engine */

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 #include "data/shard.h"
-#include "engine/engine.h"
+#include "input/batch.h"
 #include "input/order.h"
 
 enum chex_pipeline_kind { CHEX_PIPELINE_NEW };

@@ -2,7 +2,7 @@
  *
  * The choice of an engine: never a silent run on the CPU where a GPU was allotted.
  */
-#include "launch/choose.h"
+#include "engine/choose.h"
 
 #include "base/log.h"
 #include "engine/engine.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launch/choose.h"
+#include "engine/choose.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
  *
  * Which engine a command runs with: the one rule of chex-train and chex-eval.
  */
-#ifndef CHEX_LAUNCH_CHOOSE_H
-#define CHEX_LAUNCH_CHOOSE_H
+#ifndef CHEX_ENGINE_CHOOSE_H
+#define CHEX_ENGINE_CHOOSE_H
 
 #include "base/error.h"
 #include "launch/bind.h"
