@@ -41,7 +41,10 @@ struct truth_plan {
  *   formula moves a norm or a sample by far more than 5 %, and the op tests are sharp.
  * - bf16: every ReLU near 0 differs and element-wise gradients are only half determined, in
  *   PyTorch as well (samples off by 0.5 of the root mean square); so the measures may be half as
- *   large again as those of PyTorch's autocast, the largest of three runs, and no more. */
+ *   large again as those of PyTorch's autocast, the largest of two runs, and no more.
+ * - Losses of steps: training parts from float64 at the first ReLU that differs, which is chance
+ *   too, so PyTorch's spread may be exceeded four times (bf16: recorded from a single run), and
+ *   reached two steps sooner. The first step has seen no update and gets no such room. */
 struct truth_bounds {
     double factor, step_factor;
     double logits, infer_logits, loss;
@@ -50,7 +53,7 @@ struct truth_bounds {
     double step;    /* losses, on top of factor * spread */
 };
 static const struct truth_bounds truth_bounds[] = {
-    [CHEX_BF16] = {1.5, 1.5, 2e-2, 8e-3, 2e-3, 2e-2, 2e-1, 1e-1, 5e-1, 2e-2, 2e-3},
+    [CHEX_BF16] = {1.5, 4, 2e-2, 8e-3, 2e-3, 2e-2, 2e-1, 1e-1, 5e-1, 2e-2, 2e-3},
     [CHEX_FP32] = {4, 4, 4e-5, 8e-6, 2e-6, 5e-3, 5e-2, 5e-2, 2e-1, 1e-5, 2e-6},
     [CHEX_FP32_STRICT] = {4, 4, 4e-5, 8e-6, 2e-6, 5e-3, 5e-2, 5e-2, 2e-1, 1e-5, 2e-6},
 };
@@ -414,11 +417,12 @@ static void truth_steps(struct truth_run *t) {
                     "%s", err.text);
         truth_release(&in);
         double w = json_number_value(json_array_get(losses, (size_t)step));
-        double bound =
-            t->bounds->step_factor * json_number_value(json_array_get(spread, (size_t)step)) +
-            t->bounds->step;
+        size_t at = (size_t)step + (step && step + 2 < TRUTH_STEPS ? 2 : 0);
+        double bound = t->bounds->step_factor * json_number_value(json_array_get(spread, at)) +
+                       t->bounds->step;
         last = fabs(result.loss - w);
         worst = !(last / bound <= worst) ? last / bound : worst;
+        printf("# step %d: loss %.7f, %.2g off, bound %.2g\n", step + 1, result.loss, last, bound);
     }
     OK(worst <= 1,
        "%s %s %s, %d steps of %s: losses within %.2f of their bounds, the last %.2g off",
