@@ -258,7 +258,7 @@ int main(int argc, char **argv) {
         against_ref(&s);
         return tap_done();
     }
-#if defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
+#if TAP_SLOW_BUILD
     printf("# slow build: threads only; the op tests compare with ref in every build\n");
 #else
     against_ref(&(struct setting){"densenet121", 32, 12, 13, CHEX_FP32});
