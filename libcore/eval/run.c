@@ -226,6 +226,8 @@ static enum chex_status run_rows(struct run *r, size_t from, size_t to, bool sho
         done += (size_t)ready.batch.n;
         chex_pipeline_release(pipeline, &ready);
         chex_progress_set(bar, done, NULL);
+        if (r->config->advanced)
+            r->config->advanced(r->config->advanced_arg);
     }
     chex_progress_destroy(bar, st == CHEX_OK);
     chex_pipeline_destroy(pipeline);

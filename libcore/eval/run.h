@@ -23,6 +23,9 @@ struct chex_eval_config {
     int workers; /* of the input pipeline, >= 1 */
     enum chex_tta tta;
     bool progress; /* a bar on stderr; rank 0 alone shows it */
+    /* Called after every batch, on every rank: a stall watch wants to know. NULL: nobody does. */
+    void (*advanced)(void *arg);
+    void *advanced_arg;
 };
 
 /* What every rank's set must hold: open it with these rows. */

@@ -24,9 +24,16 @@ static enum chex_status score(const struct chex_predictions *table, struct outco
     return CHEX_OK;
 }
 
+/* A validation may take longer than any stall limit; each batch is a sign of life. */
+static void advanced(void *arg) {
+    struct chex_session *s = arg;
+    chex_watchdog_beat(s->watchdog, CHEX_PHASE_VALIDATE, s->at.step);
+}
+
 enum chex_status chex_session_validate(struct chex_session *s, double *loss_out, double *auroc_out,
                                        int *defined_out, struct chex_error *err) {
-    const struct chex_eval_config config = {.workers = s->config.workers, .progress = false};
+    const struct chex_eval_config config = {
+        .workers = s->config.workers, .advanced = advanced, .advanced_arg = s};
     struct chex_predictions *table = NULL;
     struct outcome out = {0};
     enum chex_status st =

@@ -101,4 +101,21 @@ run sig -N2 -n4 --ntasks-per-node=2 --cpu-bind=none chex-train "${common[@]}" --
 wait
 is $status 6 "USR2 to the step: exit 6"
 is "$(grep -c 'asked to stop: saved' sig.err)" 1 "one rank says so"
+
+# One rank stands still (a hung node, a dead disk): the others say where they wait, and the job ends
+# with 7 instead of burning the allocation.
+(
+    for _ in $(seq 200); do
+        [ -e stall-$$/ranks.json ] && break
+        sleep 0.1
+    done
+    sleep 1
+    pkill -STOP -o -f "(^|/)chex-train --data shards .*--output stall-$$"
+) &
+run stall -N2 -n2 --ntasks-per-node=1 --cpu-bind=none chex-train "${common[@]}" --engine cpu --threads 1 \
+    --epochs 500 --stall-warn 1s --stall-abort 3s --output stall-$$
+wait
+is $status 7 "a rank stands still: exit 7"
+like "$(cat stall.err)" 'error: stalled: rank [01] on n[01] has been reducing gradients at step [0-9]+' \
+    "and the other says what it waits for"
 done_testing
