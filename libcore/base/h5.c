@@ -236,11 +236,6 @@ enum chex_status chex_h5_write_i64(hid_t where, const char *name, int64_t value,
     return write_scalar(where, name, H5T_STD_I64LE, H5T_NATIVE_INT64, &value, path, err);
 }
 
-enum chex_status chex_h5_write_f64(hid_t where, const char *name, double value, const char *path,
-                                   struct chex_error *err) {
-    return write_scalar(where, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, &value, path, err);
-}
-
 /* Opens attribute, type and space; the caller closes all three, on failure too. */
 struct attr {
     hid_t id, type, space;
@@ -390,9 +385,4 @@ static enum chex_status read_number(hid_t where, const char *name, const char *p
 enum chex_status chex_h5_read_i64(hid_t where, const char *name, const char *path, int64_t *out,
                                   struct chex_error *err) {
     return read_number(where, name, path, H5T_INTEGER, "one integer", H5T_NATIVE_INT64, out, err);
-}
-
-enum chex_status chex_h5_read_f64(hid_t where, const char *name, const char *path, double *out,
-                                  struct chex_error *err) {
-    return read_number(where, name, path, H5T_FLOAT, "one number", H5T_NATIVE_DOUBLE, out, err);
 }

@@ -71,8 +71,6 @@ enum chex_status chex_h5_write_texts(hid_t where, const char *name, const char *
                                      size_t count, const char *path, struct chex_error *err);
 enum chex_status chex_h5_write_i64(hid_t where, const char *name, int64_t value, const char *path,
                                    struct chex_error *err);
-enum chex_status chex_h5_write_f64(hid_t where, const char *name, double value, const char *path,
-                                   struct chex_error *err);
 
 /* CHEX_E_DATA where the attribute is missing or of another kind. The caller frees the string. */
 enum chex_status chex_h5_read_text(hid_t where, const char *name, const char *path, char **out,
@@ -82,8 +80,6 @@ enum chex_status chex_h5_read_texts(hid_t where, const char *name, const char *p
                                     size_t *count_out, struct chex_error *err);
 void chex_h5_free_texts(char **texts, size_t count); /* NULL allowed */
 enum chex_status chex_h5_read_i64(hid_t where, const char *name, const char *path, int64_t *out,
-                                  struct chex_error *err);
-enum chex_status chex_h5_read_f64(hid_t where, const char *name, const char *path, double *out,
                                   struct chex_error *err);
 
 #endif

@@ -392,15 +392,6 @@ enum chex_opt_origin chex_opt_origin(const struct chex_opt_set *set, const char 
     return o ? set->origin[o - set->program->opts] : CHEX_FROM_DEFAULT;
 }
 
-enum chex_status chex_opt_assign(struct chex_opt_set *set, void *settings, const char *name,
-                                 const char *value, enum chex_opt_origin origin,
-                                 struct chex_error *err) {
-    const struct chex_opt *o = find(set->program, name, strlen(name));
-    if (!o)
-        return chex_error_set(err, CHEX_E_USAGE, "unknown option '%s'", name);
-    return set_value(set, o, settings, name, value, origin, err);
-}
-
 static void print_option(const struct chex_opt *o, FILE *to) {
     char left[96], letter[8] = "    ";
     if (o->letter)

@@ -116,12 +116,6 @@ const char *chex_opt_word(const struct chex_opt_set *set, size_t i); /* NULL pas
 /* Where the option's value came from; `name` must be in the table. */
 enum chex_opt_origin chex_opt_origin(const struct chex_opt_set *set, const char *name);
 
-/* Sets one option from text as if it came from `origin`, with the same checks: for values that a
- * checkpoint or a shard states. */
-enum chex_status chex_opt_assign(struct chex_opt_set *set, void *settings, const char *name,
-                                 const char *value, enum chex_opt_origin origin,
-                                 struct chex_error *err);
-
 void chex_opt_print_help(const struct chex_opt_program *program, FILE *to);
 
 /* Lines `name = value   # origin`, which --config reads back. */

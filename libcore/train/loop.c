@@ -119,9 +119,10 @@ static enum chex_status one_step(struct chex_session *s, struct verdict *v,
         s->together = true;
         return chex_error_set(err, CHEX_E_DIVERGED,
                               "the loss is %g at step %llu (epoch %llu, lr %g): lower --lr, add "
-                              "--warmup-epochs, or look at the input; %s is from before",
+                              "--warmup-epochs, or look at the input; the newest checkpoint is "
+                              "from before",
                               v->loss, (unsigned long long)s->at.step + 1,
-                              (unsigned long long)s->at.epoch + 1, lr, "last.h5");
+                              (unsigned long long)s->at.epoch + 1, lr);
     }
     s->at.step++;
     s->at.step_in_epoch++;
