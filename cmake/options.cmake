@@ -4,6 +4,7 @@
 
 option(CHEX_BUILD_TESTS "Build the tests" ON)
 option(CHEX_WERROR "Warnings are errors (CI)" OFF)
+option(CHEX_FUZZ "Link tests/fuzz to clang's fuzzer (preset fuzz)" OFF)
 set(CHEX_SANITIZE "" CACHE STRING "Sanitizers, such as address,undefined or thread")
 
 # AUTO uses what is found, ON stops where it is missing, OFF leaves it out.

@@ -5,7 +5,7 @@ set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../share/packages.sh
 . "$root/share/packages.sh"
-all_stages="lint release clang sanitize valgrind"
+all_stages="lint release clang sanitize valgrind fuzz"
 
 usage() {
     cat <<END
@@ -18,6 +18,7 @@ it makes is in build/ci-*; it can be run again.
                          clang     clang, warnings are errors, unit tests
                          sanitize  address and undefined behaviour, unit and operation tests
                          valgrind  a small job: phantom images, shards, training, evaluation
+                         fuzz      every target of tests/fuzz, a minute in all
   --tests REGEX        only tests whose names match (ctest -R)
   --jobs N             compilers and tests at a time ($(nproc))
   --no-install         install nothing; tests that miss something are skipped and say so
@@ -145,6 +146,21 @@ stage_valgrind() {
     check "valgrind: evaluation" "${watched[@]}" "$bin/chex-eval" --data "$dir/shards" \
         --checkpoint "$dir/run/last.h5" --output "$dir/eval" --engine ref --threads 2 \
         --bootstrap 20
+}
+
+# A minute of both processors, however many targets there are; tests/fuzz.sh alone takes longer.
+stage_fuzz() {
+    if ! command -v clang >/dev/null; then
+        skip fuzz "clang is not installed"
+        return
+    fi
+    local targets seconds log=$root/build/ci-fuzz.log
+    targets=$(find tests/fuzz -name '*.c' ! -name replay.c | wc -l)
+    seconds=$(((60 * jobs + targets - 1) / targets))
+    tests/fuzz.sh --seconds "$seconds" --jobs "$jobs" >"$log" 2>&1
+    cat "$log"
+    passed=$((passed + $(grep -c '^passed: ' "$log")))
+    failed=$((failed + $(grep -c '^FAILED: ' "$log")))
 }
 
 jobs=$(nproc) install=yes stages='' pattern=''

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * chex-shard info: what a set or a shard holds.
+ */
+#include "shard_commands.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "data/manifest.h"
+#include "data/shard.h"
+
+static const struct chex_opt plain_opts[] = {CHEX_OPT_COMMON};
+
+static const struct chex_opt_program info_program = {
+    .name = "chex-shard info",
+    .summary = "what a set or a shard holds",
+    .usage = "chex-shard info DIR|FILE [--json]",
+    .opts = plain_opts,
+    .count = COUNT(plain_opts),
+    .epilog = "Examples\n  chex-shard info shards/\n"
+              "  chex-shard info shards/val/val-00000-of-00016.h5 --json\n\n" SHARD_EXIT_STATUS};
+static json_t *counts_json(char *const *names, size_t classes, const size_t *counts) {
+    json_t *object = json_object();
+    for (size_t i = 0; i < classes; i++)
+        json_object_set_new(object, names[i], json_integer((json_int_t)counts[i]));
+    return object;
+}
+
+static void print_set(const char *dir, const struct chex_manifest *m) {
+    printf("%s: %d x %d px, %s, by %s\n", dir, m->size, m->size, m->resize, m->tool_version);
+    printf("labels %s, uncertain %s, split %s, seed %llu, rejected %zu\nsource %s\n\n",
+           m->label_format, m->uncertain, m->split_mode, (unsigned long long)m->seed, m->rejected,
+           m->source_digest);
+    static const char *const rows[] = {"images", "patients", "shards"};
+    printf("%-20s", "");
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
+        if (m->splits[s].shard_count)
+            printf(" %9s", chex_split_names[s]);
+    for (int line = 0; line < 3; line++) {
+        printf("\n%-20s", rows[line]);
+        for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
+            const struct chex_manifest_split *p = &m->splits[s];
+            size_t value[] = {p->rows, p->patients, p->shard_count};
+            if (p->shard_count)
+                printf(" %9zu", value[line]);
+        }
+    }
+    printf("\npositive:");
+    for (size_t c = 0; c < m->class_count; c++) {
+        printf("\n  %-18s", m->classes[c]);
+        for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
+            if (m->splits[s].shard_count)
+                printf(" %9zu", m->splits[s].positives[c]);
+    }
+    printf("\n");
+}
+
+static json_t *set_json(const struct chex_manifest *m) {
+    json_t *splits = json_object(), *classes = json_array();
+    for (size_t c = 0; c < m->class_count; c++)
+        json_array_append_new(classes, json_string(m->classes[c]));
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
+        const struct chex_manifest_split *p = &m->splits[s];
+        if (p->shard_count)
+            json_object_set_new(
+                splits, chex_split_names[s],
+                json_pack("{s:I, s:I, s:I, s:o, s:o}", "rows", (json_int_t)p->rows, "patients",
+                          (json_int_t)p->patients, "shards", (json_int_t)p->shard_count,
+                          "positives", counts_json(m->classes, m->class_count, p->positives),
+                          "uncertain", counts_json(m->classes, m->class_count, p->uncertain)));
+    }
+    return json_pack("{s:s, s:i, s:s, s:i, s:s, s:s, s:s, s:I, s:s, s:s, s:I, s:o, s:o}", "schema",
+                     "chexnet-shard-info", "version", 1, "kind", "set", "size", m->size, "resize",
+                     m->resize, "label_format", m->label_format, "split_mode", m->split_mode,
+                     "seed", (json_int_t)m->seed, "source_digest", m->source_digest, "tool_version",
+                     m->tool_version, "rejected", (json_int_t)m->rejected, "classes", classes,
+                     "splits", splits);
+}
+
+static enum chex_status info_set(const char *dir, bool json, struct chex_error *err) {
+    struct chex_manifest *m = NULL;
+    enum chex_status st = CHEX_OK;
+    CHEX_TRY(chex_manifest_read(dir, &m, err));
+    if (json)
+        st = shard_print_json(set_json(m), err);
+    else
+        print_set(dir, m);
+    chex_manifest_free(m);
+    return st;
+}
+
+static json_t *shard_json(const struct chex_shard *s, char *const *names, const size_t *positives) {
+    char digest[17];
+    snprintf(digest, sizeof digest, "%016llx", (unsigned long long)chex_shard_digest(s));
+    return json_pack("{s:s, s:i, s:s, s:s, s:I, s:i, s:s, s:s, s:s, s:s, s:o}", "schema",
+                     "chexnet-shard-info", "version", 1, "kind", "shard", "split",
+                     chex_shard_split(s), "rows", (json_int_t)chex_shard_rows(s), "size",
+                     chex_shard_size(s), "resize", chex_shard_resize(s), "source_digest",
+                     chex_shard_source_digest(s), "tool_version", chex_shard_tool_version(s),
+                     "digest", digest, "positives",
+                     counts_json(names, (size_t)chex_shard_classes(s), positives));
+}
+
+static void print_shard(const struct chex_shard *s, const size_t *positives) {
+    printf("%s: %zu images of split %s, %d x %d px, %s, by %s\nsource %s, digest %016llx\n\n"
+           "positive:\n",
+           chex_shard_path(s), chex_shard_rows(s), chex_shard_split(s), chex_shard_size(s),
+           chex_shard_size(s), chex_shard_resize(s), chex_shard_tool_version(s),
+           chex_shard_source_digest(s), (unsigned long long)chex_shard_digest(s));
+    for (int c = 0; c < chex_shard_classes(s); c++)
+        printf("  %-18s %9zu\n", chex_shard_class(s, c), positives[c]);
+}
+
+static enum chex_status info_shard(const char *path, bool json, struct chex_error *err) {
+    struct chex_shard *s = NULL;
+    CHEX_TRY(chex_shard_open(path, &s, err));
+    size_t classes = (size_t)chex_shard_classes(s);
+    size_t *positives = calloc(classes, sizeof *positives);
+    char **names = calloc(classes, sizeof *names);
+    enum chex_status st = CHEX_OK;
+    if (!positives || !names)
+        st = chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", path);
+    for (size_t c = 0; st == CHEX_OK && c < classes; c++) {
+        names[c] = (char *)chex_shard_class(s, (int)c);
+        for (size_t i = 0; i < chex_shard_rows(s); i++)
+            positives[c] += chex_shard_labels(s, i)[c] == 1;
+    }
+    if (st == CHEX_OK && json)
+        st = shard_print_json(shard_json(s, names, positives), err);
+    else if (st == CHEX_OK)
+        print_shard(s, positives);
+    free(names);
+    free(positives);
+    chex_shard_close(s);
+    return st;
+}
+
+static enum chex_status run_info(const struct chex_opt_set *set, const void *settings,
+                                 struct chex_error *err) {
+    const struct chex_opt_common *s = settings;
+    CHEX_TRY(shard_one_word(set, "chex-shard info", err));
+    const char *path = chex_opt_word(set, 0);
+    FILE *f = fopen(path, "rb"); /* a folder opens too, but cannot be read from */
+    bool is_file = f && fgetc(f) != EOF;
+    if (f)
+        fclose(f);
+    return is_file ? info_shard(path, s->json, err) : info_set(path, s->json, err);
+}
+
+const struct shard_command shard_command_info = {"info", &info_program,
+                                                 sizeof(struct chex_opt_common), run_info};

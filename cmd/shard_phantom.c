@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * chex-shard phantom: synthetic images with planted findings.
+ */
+#include "shard_commands.h"
+
+#include <stdio.h>
+
+#include "base/progress.h"
+#include "data/phantom.h"
+
+struct phantom_settings {
+    struct chex_opt_common common;
+    const char *output;
+    int64_t count, size, seed, workers;
+};
+
+#define AT(field) offsetof(struct phantom_settings, field)
+static const struct chex_opt phantom_opts[] = {
+    CHEX_OPT_COMMON,
+    {.type = CHEX_OPT_GROUP, .help = "Images"},
+    {"count", 'n', CHEX_OPT_INT, AT(count), NULL, "N", "how many images", .min = 1, .max = 1e7,
+     .required = true},
+    {"size", 0, CHEX_OPT_INT, AT(size), "64", "PX", "side of the images",
+     .min = CHEX_PHANTOM_MIN_SIZE_PX, .max = CHEX_PHANTOM_MAX_SIZE_PX},
+    SHARD_SEED(struct phantom_settings, "seed: the same one gives the same images"),
+    {"output", 'o', CHEX_OPT_STRING, AT(output), NULL, "DIR", "folder for images/ and labels.csv",
+     .required = true},
+    SHARD_WORKERS(struct phantom_settings),
+};
+#undef AT
+
+static const struct chex_opt_program phantom_program = {
+    .name = "chex-shard phantom",
+    .summary = "synthetic chest images with planted findings, and their labels",
+    .usage = "chex-shard phantom --count N --output DIR [options]",
+    .opts = phantom_opts,
+    .count = COUNT(phantom_opts),
+    .epilog = "Examples\n  chex-shard phantom --count 2000 --size 64 --output phantom/\n"
+              "  chex-shard --images phantom/images --labels phantom/labels.csv --size 64 \\\n"
+              "             --split patient --output shards/\n\n" SHARD_EXIT_STATUS};
+
+static void phantom_progress(void *arg, uint64_t done) { chex_progress_set(arg, done, NULL); }
+
+static enum chex_status run_phantom(const struct chex_opt_set *set, const void *settings,
+                                    struct chex_error *err) {
+    const struct phantom_settings *s = settings;
+    if (chex_opt_word_count(set))
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "unexpected word '%s'; try 'chex-shard phantom --help'",
+                              chex_opt_word(set, 0));
+    struct chex_progress *progress =
+        chex_progress_create("drawing", "img", (uint64_t)s->count, true);
+    struct chex_phantom_options o = {.dir = s->output,
+                                     .count = (uint64_t)s->count,
+                                     .size = (int)s->size,
+                                     .seed = (uint64_t)s->seed,
+                                     .threads = shard_threads(s->workers),
+                                     .progress = phantom_progress,
+                                     .progress_arg = progress};
+    enum chex_status st = chex_phantom_write(&o, err);
+    chex_progress_destroy(progress, st == CHEX_OK);
+    if (st != CHEX_OK)
+        return st;
+    if (s->common.json)
+        return shard_print_json(json_pack("{s:s, s:i, s:s, s:I, s:I, s:I}", "schema",
+                                          "chexnet-shard-phantom", "version", 1, "output",
+                                          s->output, "count", (json_int_t)s->count, "size",
+                                          (json_int_t)s->size, "seed", (json_int_t)s->seed),
+                                err);
+    printf("%s: %lld images of %lld px in images/, labels in labels.csv\n", s->output,
+           (long long)s->count, (long long)s->size);
+    return CHEX_OK;
+}
+
+const struct shard_command shard_command_phantom = {"phantom", &phantom_program,
+                                                    sizeof(struct phantom_settings), run_phantom};
