@@ -23,7 +23,7 @@ rm -r "$work/phantom"
 for ((pair = 0; pair < pairs; pair++)); do
     for pipeline in new old; do
         "$bin/chex-train" --data "$work/shards" --image-size "$size" --batch-size 64 \
-            --workers "$workers" --bench-input $((rows / 64 * 8)) --pipeline $pipeline --json -q \
+            --workers "$workers" --bench-input $((rows * 8 / 64)) --pipeline $pipeline --json -q \
             "${augment[@]}" | tr -d '\n' >>"$work/chexnet-$pipeline"
         echo >>"$work/chexnet-$pipeline"
     done
