@@ -28,7 +28,7 @@ struct settings {
     int64_t checkpoint_keep, max_steps, shuffle_block, patience, step_epochs, bench;
     double lr, min_lr, lr_factor, weight_decay, momentum, warmup_epochs;
     uint64_t stall_warn, stall_abort;
-    bool deterministic, bench_layers;
+    bool deterministic, bench_layers, bench_infer;
 };
 
 #define AT(member) offsetof(struct settings, member)
@@ -75,6 +75,7 @@ static const struct chex_opt options[] = {
     {.type = CHEX_OPT_GROUP, .help = "Measuring"},
     {"bench", 0, CHEX_OPT_INT, AT(bench), "0", "N", "time N steps on resident random data instead of training", .min = 0, .max = 1e9},
     {"bench-layers", 0, CHEX_OPT_FLAG, AT(bench_layers), .help = "with --bench: the time of every operation of the last step"},
+    {"bench-infer", 0, CHEX_OPT_FLAG, AT(bench_infer), .help = "with --bench: inference in place of training"},
 };
 
 static const struct chex_opt_program program = {
@@ -231,9 +232,9 @@ static void print_bench(const struct settings *s, const struct chex_bench *b,
     const char *precision = chex_precision_names[b->config.precision];
     if (s->common.json) {
         json_t *o = json_pack(
-            "{s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:I,s:s}", "schema", 1,
-            "images_per_s_median", r->images_per_s_median, "images_per_s_best",
-            r->images_per_s_best, "step_ms_median", r->step_s_median * 1e3, "step_ms_best",
+            "{s:i,s:s,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:I,s:s}", "schema",
+            1, "kind", b->config.training ? "train" : "infer", "images_per_s_median",
+            r->images_per_s_median, "images_per_s_best", r->images_per_s_best, "step_ms_median", r->step_s_median * 1e3, "step_ms_best",
             r->step_s_best * 1e3, "gflop_per_s_median", r->gflop_per_image * r->images_per_s_median,
             "peak_rss_bytes", (json_int_t)r->peak_rss_bytes, "engine_bytes",
             (json_int_t)r->engine_bytes, "engine", b->engine, "variant", r->variant, "model",
@@ -246,9 +247,10 @@ static void print_bench(const struct settings *s, const struct chex_bench *b,
         return;
     }
     char rss[32];
-    printf("%s train, %d px, batch %d, %s, engine %s (%s), %d threads: %.1f images/s median, %.1f "
+    printf("%s %s, %d px, batch %d, %s, engine %s (%s), %d threads: %.1f images/s median, %.1f "
            "best of %lld steps (%.1f GFLOP/s), peak memory %s\n",
-           b->model, b->config.image_size, b->config.batch, precision, b->engine, r->variant,
+           b->model, b->config.training ? "train" : "infer", b->config.image_size,
+           b->config.batch, precision, b->engine, r->variant,
            b->config.threads, r->images_per_s_median, r->images_per_s_best, (long long)b->steps,
            r->gflop_per_image * r->images_per_s_median,
            chex_format_bytes(rss, sizeof rss, r->peak_rss_bytes));
@@ -264,7 +266,7 @@ static enum chex_status bench(const struct settings *s, const char *engine, int 
                                       .batch = (int)s->batch_size,
                                       .precision = (enum chex_precision)s->precision,
                                       .threads = threads,
-                                      .training = true},
+                                      .training = !s->bench_infer},
                            .update = update_of(s),
                            .classes = CHEX_CLASS_COUNT,
                            .steps = s->bench,
