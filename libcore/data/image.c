@@ -13,6 +13,7 @@
 static const struct chex_image_format *const formats[] = {
     &chex_image_format_png,
     &chex_image_format_jpeg,
+    &chex_image_format_dicom,
 };
 enum { FORMATS = sizeof formats / sizeof formats[0] };
 

@@ -17,6 +17,14 @@
  * a pixel of the final resize by about 0.1 grey levels on average. The orientation tag of EXIF is
  * ignored, as Pillow's Image.open does.
  *
+ * DICOM (told by "DICM" at byte 128) needs the module chexnet-dicom.so; without it such a file is
+ * CHEX_E_ENV, not a bad image. The first frame, MONOCHROME2 or MONOCHROME1 (inverted), 8 to 16
+ * bits: rescale slope and intercept, then the first VOI window of the file (LINEAR, LINEAR_EXACT or
+ * SIGMOID), mapped to 0..255 and rounded half up; without a window the least value of the frame
+ * becomes 0 and the greatest 255. Lookup tables are not looked at (a modality LUT is refused: its
+ * values are not rescaled ones). JPEG, JPEG-LS and RLE transfer syntaxes are decoded by DCMTK, which
+ * allocates for each file; JPEG 2000 and deflated files are refused.
+ *
  * A file with any fault is refused as a whole: a wrong CRC in any chunk, a wrong checksum of the
  * pixels, too few or too many pixels, no end mark, sizes beyond the limits, or sizes that so short
  * a file cannot hold (a bomb; told before anything is allocated). For JPEG, which has no checksums,

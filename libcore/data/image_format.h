@@ -21,6 +21,7 @@ struct chex_image_format {
 
 extern const struct chex_image_format chex_image_format_png;
 extern const struct chex_image_format chex_image_format_jpeg;
+extern const struct chex_image_format chex_image_format_dicom;
 
 /* What chex_image_reader_set_target said last, or 0. */
 int chex_image_reader_target(const struct chex_image_reader *reader);
