@@ -8,7 +8,7 @@ option(CHEX_FUZZ "Link tests/fuzz to clang's fuzzer (preset fuzz)" OFF)
 set(CHEX_SANITIZE "" CACHE STRING "Sanitizers, such as address,undefined or thread")
 
 # AUTO uses what is found, ON stops where it is missing, OFF leaves it out.
-foreach(part MPI SLURM CUDA ISAL LIBDEFLATE)
+foreach(part MPI SLURM CUDA DICOM ISAL LIBDEFLATE)
   set(CHEX_WITH_${part} AUTO CACHE STRING "AUTO, ON or OFF")
   set_property(CACHE CHEX_WITH_${part} PROPERTY STRINGS AUTO ON OFF)
 endforeach()
@@ -33,8 +33,8 @@ if(CHEX_SANITIZE)
 endif()
 
 add_library(chex_warnings INTERFACE)
-target_compile_options(chex_warnings INTERFACE -Wall -Wextra -Wshadow -Wstrict-prototypes
-  -Wmissing-prototypes -Wvla -Wformat=2 -Wundef -Wpointer-arith -Wwrite-strings
+target_compile_options(chex_warnings INTERFACE -Wall -Wextra -Wshadow
+  $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes;-Wmissing-prototypes> -Wvla -Wformat=2 -Wundef -Wpointer-arith -Wwrite-strings
   -Wno-missing-field-initializers)
 if(CHEX_WERROR)
   target_compile_options(chex_warnings INTERFACE -Werror)

@@ -293,6 +293,7 @@ static enum chex_status make_workers(struct build *b, struct chex_error *err) {
     for (int i = 0; b->workers && i < n; i++) {
         struct worker *w = &b->workers[i];
         CHEX_TRY(chex_image_reader_create(&w->reader, err));
+        chex_image_reader_set_target(w->reader, size);
         CHEX_TRY(chex_resizer_create(&w->resizer, err));
         if (!(w->row = chex_mem_alloc_aligned((size_t)size, (size_t)size)))
             return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "worker %d", i);

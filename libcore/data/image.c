@@ -12,6 +12,8 @@
 
 static const struct chex_image_format *const formats[] = {
     &chex_image_format_png,
+    &chex_image_format_jpeg,
+    &chex_image_format_dicom,
 };
 enum { FORMATS = sizeof formats / sizeof formats[0] };
 
@@ -30,6 +32,7 @@ struct block {
 struct chex_image_reader {
     uint8_t *file;
     size_t file_capacity;
+    int target_px;
     struct block blocks[KEPT_BLOCKS];
 };
 
@@ -76,6 +79,12 @@ void chex_image_reader_destroy(struct chex_image_reader *reader) {
     free(reader->file);
     free(reader);
 }
+
+void chex_image_reader_set_target(struct chex_image_reader *reader, int px) {
+    reader->target_px = px > 0 ? px : 0;
+}
+
+int chex_image_reader_target(const struct chex_image_reader *reader) { return reader->target_px; }
 
 void *chex_image_block_alloc(struct chex_image_reader *reader, size_t bytes) {
     struct block *best = NULL, *spare = NULL; // the tightest fit, and one to grow

@@ -20,6 +20,11 @@ struct chex_image_format {
 };
 
 extern const struct chex_image_format chex_image_format_png;
+extern const struct chex_image_format chex_image_format_jpeg;
+extern const struct chex_image_format chex_image_format_dicom;
+
+/* What chex_image_reader_set_target said last, or 0. */
+int chex_image_reader_target(const struct chex_image_reader *reader);
 
 /* malloc and free out of blocks that the reader keeps from image to image: for a library's own
  * state. NULL for lack of memory. */
