@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -142,8 +143,27 @@ static void remove_temporaries(const char *dir) {
     closedir(d);
 }
 
-static enum chex_status check_space(const struct chex_create *c, struct chex_error *err) {
-    uint64_t need = 0, have = 0;
+bool chex_create_stripe_hint(uint64_t fs_type, uint64_t shard_bytes, const char *dir, char *buf,
+                             size_t size) {
+    enum { LUSTRE_MAGIC = 0x0BD00BD0, MOST = 8 };
+    const uint64_t per_server = 1 << 30;
+    if (fs_type != LUSTRE_MAGIC)
+        return false;
+    uint64_t count = shard_bytes / per_server + 1;
+    char bytes[32];
+    snprintf(buf, size,
+             "%s is on Lustre: 'lfs setstripe -c %llu -S 4M %s' on the empty folder before the run "
+             "lays shards of %s on %s, whatever the default layout is; locks are not needed",
+             dir, (unsigned long long)(count > MOST ? MOST : count), dir,
+             chex_format_bytes(bytes, sizeof bytes, shard_bytes),
+             count > 1 ? "several servers each" : "one server each and spreads them over all");
+    return true;
+}
+
+/* Bytes of the shards still to be written, and of the largest of all. */
+static enum chex_status measure(const struct chex_create *c, uint64_t *need_out,
+                                uint64_t *largest_out, struct chex_error *err) {
+    uint64_t need = 0, largest = 0;
     size_t widest = 0;
     for (size_t r = 0; r < c->table->count; r++) {
         const struct chex_label_row *row = &c->table->rows[r];
@@ -152,20 +172,35 @@ static enum chex_status check_space(const struct chex_create *c, struct chex_err
     }
     for (size_t i = 0; i < c->plan->shard_count; i++) {
         const struct chex_plan_shard *s = &c->plan->shards[i];
+        uint64_t bytes =
+            chex_shard_file_bytes(s->row_count, c->o->size, (int)c->table->class_count, widest);
         char *path = chex_create_shard_path(c, s);
         if (!path)
             return no_memory(err);
-        if (!chex_fs_exists(path))
-            need +=
-                chex_shard_file_bytes(s->row_count, c->o->size, (int)c->table->class_count, widest);
+        need += chex_fs_exists(path) ? 0 : bytes;
+        largest = bytes > largest ? bytes : largest;
         free(path);
     }
+    *need_out = need;
+    *largest_out = largest;
+    return CHEX_OK;
+}
+
+static enum chex_status check_space(const struct chex_create *c, struct chex_error *err) {
+    /* Manifest, folders and what a file system keeps for itself. */
+    const uint64_t margin = 1 << 20;
+    uint64_t need = 0, largest = 0, have = 0;
+    struct statfs fs;
+    char a[32], b[32], hint[1024];
+    CHEX_TRY(measure(c, &need, &largest, err));
     CHEX_TRY(chex_fs_free_bytes(c->o->output, &have, err));
-    char a[32], b[32];
-    if (need > have)
+    if (need && need + margin > have)
         return chex_error_set(err, CHEX_E_RESOURCE, "the shards take %s and %s has only %s free",
-                              chex_format_bytes(a, sizeof a, need), c->o->output,
+                              chex_format_bytes(a, sizeof a, need + margin), c->o->output,
                               chex_format_bytes(b, sizeof b, have));
+    if (statfs(c->o->output, &fs) == 0 &&
+        chex_create_stripe_hint((uint64_t)fs.f_type, largest, c->o->output, hint, sizeof hint))
+        chex_info("%s", hint);
     return CHEX_OK;
 }
 
@@ -192,8 +227,27 @@ void chex_create_discard(struct chex_create *c) {
         rmdir(c->o->output); /* only where it is empty */
 }
 
+/* What was left out before is still left out. */
+static enum chex_status copy_rejected(const struct chex_create *c, struct chex_error *err) {
+    enum { LIMIT = 1 << 30 };
+    char *from = chex_fs_join(c->origin->dir, rejected_name), *text = NULL;
+    char *to = chex_fs_join(c->o->output, rejected_name);
+    size_t size = 0;
+    enum chex_status st = from && to ? CHEX_OK : no_memory(err);
+    if (st == CHEX_OK)
+        st = chex_fs_read(from, LIMIT, &text, &size, err);
+    if (st == CHEX_OK)
+        st = chex_fs_write(to, text, size, err);
+    free(text);
+    free(from);
+    free(to);
+    return st;
+}
+
 /* rejected.csv: reasons are quoted, as they hold commas. */
 static enum chex_status write_rejected(const struct chex_create *c, struct chex_error *err) {
+    if (c->origin)
+        return copy_rejected(c, err);
     char *text = NULL, *path = chex_fs_join(c->o->output, rejected_name);
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
@@ -236,7 +290,7 @@ static enum chex_status count_split(const struct chex_create *c, enum chex_split
         return no_memory(err);
     }
     for (size_t r = 0; r < c->table->count; r++) {
-        if (c->split[r] != which || c->bad[r])
+        if (c->split[r] != which || (c->bad && c->bad[r]))
             continue;
         const struct chex_label_row *row = &c->table->rows[r];
         patients[n++] = row->patient_id;
@@ -257,20 +311,17 @@ static enum chex_status count_split(const struct chex_create *c, enum chex_split
 static enum chex_status inspect(const char *path, struct chex_manifest_shard *shard,
                                 uint64_t sum[2], struct chex_error *err) {
     struct chex_shard *s = NULL;
+    uint64_t own[2];
     CHEX_TRY(chex_shard_open(path, &s, err));
     shard->rows = chex_shard_rows(s);
     shard->digest = chex_shard_digest(s);
-    const char *hex = chex_shard_source_digest(s);
-    char half[17] = "";
-    bool fits = strlen(hex) == 32;
-    if (fits) {
-        memcpy(half, hex, 16);
-        sum[0] += strtoull(half, NULL, 16);
-        sum[1] += strtoull(hex + 16, NULL, 16);
-    }
+    bool fits = chex_shard_source_sum(s, own);
     chex_shard_close(s);
-    return fits ? CHEX_OK
-                : chex_error_set(err, CHEX_E_FAIL, "%s: source_digest is not 32 hex digits", path);
+    if (!fits)
+        return chex_error_set(err, CHEX_E_FAIL, "%s: source_digest is not 32 hex digits", path);
+    sum[0] += own[0];
+    sum[1] += own[1];
+    return CHEX_OK;
 }
 
 static enum chex_status list_shards(struct chex_create *c, struct chex_manifest *m, uint64_t sum[2],
@@ -316,29 +367,46 @@ static enum chex_status digest_source(const struct chex_create *c, const uint64_
     return CHEX_OK;
 }
 
+/* Where the rows came from and what was done to them, as this run did it. */
+static bool describe(const struct chex_create *c, const char *digest, struct chex_manifest *m) {
+    m->seed = c->o->seed;
+    m->rejected = c->bad_count;
+    m->resize = strdup(CHEX_RESIZE_NAME);
+    m->label_format = strdup(c->table->format);
+    m->uncertain = strdup(chex_uncertain_names[c->o->uncertain]);
+    m->split_mode = strdup(chex_split_mode_names[c->o->split_mode]);
+    m->source_digest = strdup(digest);
+    return m->resize && m->label_format && m->uncertain && m->split_mode && m->source_digest;
+}
+
+/* The same, as the set says it that the rows were taken from. */
+static bool inherit(const struct chex_manifest *from, struct chex_manifest *m) {
+    m->seed = from->seed;
+    m->rejected = from->rejected;
+    m->resize = strdup(from->resize);
+    m->label_format = strdup(from->label_format);
+    m->uncertain = strdup(from->uncertain);
+    m->split_mode = strdup(from->split_mode);
+    m->source_digest = strdup(from->source_digest);
+    return m->resize && m->label_format && m->uncertain && m->split_mode && m->source_digest;
+}
+
 static enum chex_status make_manifest(struct chex_create *c, struct chex_manifest **out,
                                       struct chex_error *err) {
     struct chex_manifest *m = calloc(1, sizeof *m);
-    char digest[CHEX_HASH128_HEX_BYTES];
+    char digest[CHEX_HASH128_HEX_BYTES] = "";
     uint64_t sum[2] = {0, 0};
     if (!m)
         return no_memory(err);
     enum chex_status st = list_shards(c, m, sum, err);
-    if (st == CHEX_OK)
+    if (st == CHEX_OK && !c->origin)
         st = digest_source(c, sum, digest, err);
     if (st == CHEX_OK) {
         m->size = c->o->size;
-        m->seed = c->o->seed;
-        m->rejected = c->bad_count;
-        m->resize = strdup(CHEX_RESIZE_NAME);
         m->tool_version = strdup(c->o->tool_version);
-        m->label_format = strdup(c->table->format);
-        m->uncertain = strdup(chex_uncertain_names[c->o->uncertain]);
-        m->split_mode = strdup(chex_split_mode_names[c->o->split_mode]);
-        m->source_digest = strdup(digest);
         m->classes = calloc(c->table->class_count, sizeof *m->classes);
-        bool whole = m->resize && m->tool_version && m->label_format && m->uncertain &&
-                     m->split_mode && m->source_digest && m->classes;
+        bool whole = m->tool_version && m->classes &&
+                     (c->origin ? inherit(c->origin->manifest, m) : describe(c, digest, m));
         for (size_t i = 0; whole && i < c->table->class_count; i++, m->class_count++)
             whole = (m->classes[i] = strdup(c->table->classes[i])) != NULL;
         if (!whole)
