@@ -70,6 +70,26 @@ static void dataset_close(struct dataset *d) {
     d->id = d->type = d->space = H5I_INVALID_HID;
 }
 
+/* A shard from somewhere must not make us read other files. */
+static enum chex_status check_storage(const struct chex_shard *s, const char *name,
+                                      const struct dataset *d, struct chex_error *err) {
+    hid_t dcpl = H5I_INVALID_HID;
+    CHEX_TRY(CHEX_H5(dcpl = H5Dget_create_plist(d->id), CHEX_E_DATA, err, "%s: dataset '%s'",
+                     s->path, name));
+    bool elsewhere = H5Pget_layout(dcpl) == H5D_VIRTUAL ||
+                     (H5Pget_layout(dcpl) == H5D_CONTIGUOUS && H5Pget_external_count(dcpl) > 0);
+    bool unwritten = H5Sget_simple_extent_npoints(d->space) > 0 && H5Dget_storage_size(d->id) == 0;
+    chex_h5_close(dcpl);
+    H5Eclear2(H5E_DEFAULT);
+    if (elsewhere)
+        return chex_error_set(err, CHEX_E_DATA, "%s: dataset '%s' lies in another file", s->path,
+                              name);
+    if (unwritten)
+        return chex_error_set(err, CHEX_E_DATA, "%s: dataset '%s' was never written", s->path,
+                              name);
+    return CHEX_OK;
+}
+
 /* The caller closes, on failure too. */
 static enum chex_status dataset_open(const struct chex_shard *s, const char *name, int rank,
                                      struct dataset *d, struct chex_error *err) {
@@ -89,7 +109,7 @@ static enum chex_status dataset_open(const struct chex_shard *s, const char *nam
         return chex_error_set(err, CHEX_E_DATA, "%s: dataset '%s' has %d dimensions, expected %d",
                               s->path, name, d->rank, rank);
     H5Sget_simple_extent_dims(d->space, d->dims, NULL);
-    return CHEX_OK;
+    return check_storage(s, name, d, err);
 }
 
 static enum chex_status check_rows(const struct chex_shard *s, const char *name,
@@ -173,6 +193,18 @@ static enum chex_status read_ids(const struct chex_shard *s, const char *name, c
     return CHEX_OK;
 }
 
+static enum chex_status check_classes(const struct chex_shard *s, struct chex_error *err) {
+    for (int a = 0; a < s->classes; a++) {
+        if (!s->class_names[a][0])
+            return chex_error_set(err, CHEX_E_DATA, "%s: class %d has no name", s->path, a);
+        for (int b = 0; b < a; b++)
+            if (strcmp(s->class_names[a], s->class_names[b]) == 0)
+                return chex_error_set(err, CHEX_E_DATA, "%s: classes %d and %d are both '%.60s'",
+                                      s->path, b, a, s->class_names[a]);
+    }
+    return CHEX_OK;
+}
+
 static enum chex_status read_attributes(struct chex_shard *s, struct chex_error *err) {
     int64_t version = 0, size = 0;
     char *format = NULL;
@@ -206,18 +238,17 @@ static enum chex_status read_attributes(struct chex_shard *s, struct chex_error 
         return chex_error_set(err, CHEX_E_DATA, "%s: %zu classes, expected at most %d", s->path,
                               s->class_count, (int)CHEX_SHARD_MAX_CLASSES);
     s->classes = (int)s->class_count;
+    CHEX_TRY(check_classes(s, err));
     CHEX_TRY(chex_h5_read_text(s->file, "resize", s->path, &s->resize, err));
     CHEX_TRY(chex_h5_read_text(s->file, "split", s->path, &s->split, err));
     CHEX_TRY(chex_h5_read_text(s->file, "source_digest", s->path, &s->source_digest, err));
     return chex_h5_read_text(s->file, "tool_version", s->path, &s->tool_version, err);
 }
 
-/* Whether the images lie in one block of the file itself. A dataset that was never allocated has
- * storage 0: its "offset" is nonsense in a file with a user block. */
+/* Whether the images lie in one block. */
 static bool one_block(const struct chex_shard *s, hid_t image, uint64_t *offset_out) {
     hid_t dcpl = H5Dget_create_plist(image);
     bool plain = dcpl >= 0 && H5Pget_layout(dcpl) == H5D_CONTIGUOUS &&
-                 H5Pget_external_count(dcpl) == 0 &&
                  H5Dget_storage_size(image) == (hsize_t)s->rows * s->row_bytes;
     chex_h5_close(dcpl);
     if (!plain)
