@@ -243,7 +243,7 @@ static enum chex_status fill_result(struct chex_create *c, struct chex_create_re
         out->shards[s->split] = s->count;
         out->rows[s->split] += s->row_count;
     }
-    out->rejected = c->bad_count;
+    out->rejected = c->origin ? c->origin->manifest->rejected : c->bad_count;
     return st;
 }
 

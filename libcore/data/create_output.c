@@ -18,7 +18,9 @@
 #include "data/resize.h"
 #include "data/shard_write.h"
 
-static const char rejected_name[] = "rejected.csv";
+#define REJECTED_NAME "rejected.csv"
+/* In the partial folder while shards move to their names: lines "name there<TAB>final name". */
+static const char moves_name[] = "moves";
 
 static enum chex_status no_memory(struct chex_error *err) {
     return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the output folder");
@@ -90,7 +92,7 @@ static enum chex_status remove_old(const char *dir, struct chex_error *err) {
     CHEX_TRY(chex_manifest_read(dir, &m, err));
     enum chex_status st = remove_path(dir, CHEX_MANIFEST_NAME, err);
     if (st == CHEX_OK)
-        st = remove_path(dir, rejected_name, err);
+        st = remove_path(dir, REJECTED_NAME, err);
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
         for (size_t i = 0; st == CHEX_OK && i < m->splits[s].shard_count; i++)
             st = remove_path(dir, m->splits[s].shards[i].file, err);
@@ -100,6 +102,46 @@ static enum chex_status remove_old(const char *dir, struct chex_error *err) {
         free(folder);
     }
     chex_manifest_free(m);
+    return st;
+}
+
+static enum chex_status move_back(const struct chex_create *c, char *line, struct chex_error *err) {
+    char *tab = strchr(line, '\t');
+    if (!tab)
+        return CHEX_OK;
+    *tab = '\0';
+    char *from = chex_fs_join(c->o->output, tab + 1), *to = chex_fs_join(c->partial, line);
+    enum chex_status st = from && to ? CHEX_OK : no_memory(err);
+    if (st == CHEX_OK && chex_fs_exists(from) && !chex_fs_exists(to) && rename(from, to) != 0)
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot rename %s to %s", from, to);
+    free(from);
+    free(to);
+    return st;
+}
+
+/* Undoes the moves of a run that ended among them: its shards are finished ones again. */
+static enum chex_status take_back(const struct chex_create *c, struct chex_error *err) {
+    enum { LIMIT = 1 << 30 };
+    char *text = NULL, *rest = NULL, *path = chex_fs_join(c->partial, moves_name);
+    if (!path)
+        return no_memory(err);
+    enum chex_status st = CHEX_OK;
+    if (chex_fs_exists(path)) {
+        st = chex_fs_read(path, LIMIT, &text, NULL, err);
+        for (char *line = st == CHEX_OK ? strtok_r(text, "\n", &rest) : NULL; line && st == CHEX_OK;
+             line = strtok_r(NULL, "\n", &rest))
+            st = move_back(c, line, err);
+        for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
+            char *folder = chex_fs_join(c->o->output, chex_split_names[s]);
+            if (folder)
+                rmdir(folder); /* only where it is empty */
+            free(folder);
+        }
+        if (st == CHEX_OK)
+            unlink(path);
+    }
+    free(text);
+    free(path);
     return st;
 }
 
@@ -113,11 +155,18 @@ static enum chex_status check_existing(struct chex_create *c, struct chex_error 
     if (!chex_fs_is_dir(dir))
         return chex_error_set(err, CHEX_E_USAGE, "output %s exists and is not a folder", dir);
     bool set = holds(dir, CHEX_MANIFEST_NAME), partial = chex_fs_exists(c->partial);
+    if (set && partial && (holds(c->partial, moves_name) || is_empty(c->partial))) {
+        /* All was done but for this. */
+        CHEX_TRY(chex_fs_remove_tree(c->partial, err));
+        partial = false;
+    }
     if (set && c->o->force)
         CHEX_TRY(announce_replacement(dir, err));
     else if (set)
         return chex_error_set(err, CHEX_E_USAGE,
                               "output %s holds a set of shards already; --force replaces it", dir);
+    if (partial && (c->o->force || c->o->resume))
+        CHEX_TRY(take_back(c, err));
     if (partial && c->o->force && !c->o->resume)
         return chex_fs_remove_tree(c->partial, err);
     if (partial && !c->o->resume)
@@ -132,15 +181,23 @@ static enum chex_status check_existing(struct chex_create *c, struct chex_error 
     return CHEX_OK;
 }
 
-/* Files that a killed run was writing. */
-static void remove_temporaries(const char *dir) {
+static void remove_temporaries_in(const char *dir) {
+    static const char *const kinds[] = {".h5.tmp.", CHEX_MANIFEST_NAME ".tmp.",
+                                        REJECTED_NAME ".tmp."};
     DIR *d = opendir(dir);
     if (!d)
         return;
     for (struct dirent *e; (e = readdir(d));)
-        if (strstr(e->d_name, ".h5.tmp."))
-            unlinkat(dirfd(d), e->d_name, 0);
+        for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+            if (strstr(e->d_name, kinds[i]))
+                unlinkat(dirfd(d), e->d_name, 0);
     closedir(d);
+}
+
+/* Files that a killed run was writing. */
+static void remove_temporaries(const struct chex_create *c) {
+    remove_temporaries_in(c->partial);
+    remove_temporaries_in(c->o->output);
 }
 
 bool chex_create_stripe_hint(uint64_t fs_type, uint64_t shard_bytes, const char *dir, char *buf,
@@ -210,7 +267,7 @@ enum chex_status chex_create_prepare(struct chex_create *c, struct chex_error *e
         c->made_output = false;
         return st;
     }
-    remove_temporaries(c->partial);
+    remove_temporaries(c);
     CHEX_TRY(check_space(c, err));
     return chex_fs_mkdirs(c->partial, err);
 }
@@ -218,7 +275,7 @@ enum chex_status chex_create_prepare(struct chex_create *c, struct chex_error *e
 void chex_create_discard(struct chex_create *c) {
     struct chex_error err = {0};
     if (c->o->resume) {
-        remove_temporaries(c->partial);
+        remove_temporaries(c);
         rmdir(c->partial); /* only where no shard was finished */
     } else if (chex_fs_remove_tree(c->partial, &err) != CHEX_OK) {
         chex_warn("%s", err.text);
@@ -230,8 +287,8 @@ void chex_create_discard(struct chex_create *c) {
 /* What was left out before is still left out. */
 static enum chex_status copy_rejected(const struct chex_create *c, struct chex_error *err) {
     enum { LIMIT = 1 << 30 };
-    char *from = chex_fs_join(c->origin->dir, rejected_name), *text = NULL;
-    char *to = chex_fs_join(c->o->output, rejected_name);
+    char *from = chex_fs_join(c->origin->dir, REJECTED_NAME), *text = NULL;
+    char *to = chex_fs_join(c->o->output, REJECTED_NAME);
     size_t size = 0;
     enum chex_status st = from && to ? CHEX_OK : no_memory(err);
     if (st == CHEX_OK)
@@ -248,7 +305,7 @@ static enum chex_status copy_rejected(const struct chex_create *c, struct chex_e
 static enum chex_status write_rejected(const struct chex_create *c, struct chex_error *err) {
     if (c->origin)
         return copy_rejected(c, err);
-    char *text = NULL, *path = chex_fs_join(c->o->output, rejected_name);
+    char *text = NULL, *path = chex_fs_join(c->o->output, REJECTED_NAME);
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     if (!f || !path) {
@@ -427,6 +484,29 @@ static void sync_folder(const char *dir) {
     }
 }
 
+static enum chex_status write_moves(const struct chex_create *c, const struct chex_manifest *m,
+                                    struct chex_error *err) {
+    char *text = NULL, *path = chex_fs_join(c->partial, moves_name);
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    bool whole = f && path;
+    for (size_t i = 0; whole && i < c->plan->shard_count; i++) {
+        const struct chex_plan_shard *p = &c->plan->shards[i];
+        char *from = chex_create_shard_path(c, p);
+        whole = from != NULL;
+        if (whole)
+            fprintf(f, "%s\t%s\n", strrchr(from, '/') + 1,
+                    m->splits[p->split].shards[p->index].file);
+        free(from);
+    }
+    if (f && fclose(f) != 0)
+        whole = false;
+    enum chex_status st = whole ? chex_fs_write(path, text, size, err) : no_memory(err);
+    free(text);
+    free(path);
+    return st;
+}
+
 static enum chex_status move_shards(const struct chex_create *c, const struct chex_manifest *m,
                                     struct chex_error *err) {
     for (size_t i = 0; i < c->plan->shard_count; i++) {
@@ -456,6 +536,8 @@ enum chex_status chex_create_publish(struct chex_create *c, struct chex_error *e
     if (c->o->force && holds(c->o->output, CHEX_MANIFEST_NAME))
         st = remove_old(c->o->output, err);
     if (st == CHEX_OK)
+        st = write_moves(c, m, err);
+    if (st == CHEX_OK)
         st = move_shards(c, m, err);
     if (st == CHEX_OK)
         st = write_rejected(c, err);
@@ -463,6 +545,8 @@ enum chex_status chex_create_publish(struct chex_create *c, struct chex_error *e
         st = chex_manifest_write(c->o->output, m, err);
     if (st == CHEX_OK)
         st = chex_fs_remove_tree(c->partial, err);
+    else
+        take_back(c, NULL); /* where even this fails, the next run does it */
     chex_manifest_free(m);
     return st;
 }
