@@ -19,6 +19,11 @@
 #include "data/shard_write.h"
 #include "fuzz.h"
 
+/* HDF5 1.10 forgets a few hundred bytes on some of its error paths; what we forget to close shows
+ * in check_shard(). */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void) { return "leak:libhdf5"; }
+
 enum { ROWS = 4, SIZE = 8, CLASSES = 3 };
 
 struct input {
