@@ -22,7 +22,7 @@ struct shard_command {
 };
 
 extern const struct shard_command shard_command_create, shard_command_info, shard_command_verify,
-    shard_command_audit, shard_command_phantom;
+    shard_command_audit, shard_command_reshard, shard_command_phantom;
 
 /* One place for options that several subcommands have. */
 #define SHARD_WORKERS(type)                                                                        \

@@ -3,15 +3,10 @@
  * chex-shard create: label file and images to a set of shards.
  */
 #include "shard_commands.h"
+#include "shard_make.h"
 
-#include "base/log.h"
-#include "base/units.h"
 #include "data/create.h"
 #include "data/shard_write.h"
-#include "launch/launch.h"
-
-/* The other ranks may be this much slower with their shards before they count as lost. */
-static const uint64_t wait_ms = 12 * 3600 * 1000;
 
 struct create_settings {
     struct chex_opt_common common;
@@ -70,6 +65,7 @@ static const struct chex_opt_program create_program = {
              "chex-shard info DIR|FILE [--json]\n"
              "chex-shard verify DIR|FILE\n"
              "chex-shard audit A B\n"
+             "chex-shard reshard IN --output DIR --shards N\n"
              "chex-shard phantom --count N --output DIR [--size PX] [--seed N]\n"
              "chex-shard SUBCOMMAND --help",
     .opts = create_opts,
@@ -80,6 +76,7 @@ static const struct chex_opt_program create_program = {
         "  info      what a set or a shard holds\n"
         "  verify    read everything and compare checksums, counts and patients\n"
         "  audit     patients that two sources share\n"
+        "  reshard   the same rows in another number of shards, without the images\n"
         "  phantom   synthetic images with planted findings, and their labels\n\n"
         "Examples\n"
         "  chex-shard --images images/ --labels Data_Entry_2017.csv --output shards/\n"
@@ -88,11 +85,6 @@ static const struct chex_opt_program create_program = {
         "  srun -n 8 chex-shard --images images/ --labels Data_Entry_2017.csv --output shards/\n"
         "  chex-shard verify shards/\n"
         "  chex-shard audit train_val_list.txt test_list.txt\n\n" SHARD_EXIT_STATUS};
-
-static enum chex_status exchange(void *arg, const char *key, const void *mine, size_t bytes,
-                                 void *all_out, struct chex_error *err) {
-    return chex_launch_exchange(arg, key, mine, bytes, all_out, wait_ms, err);
-}
 
 static enum chex_status create_options(const struct create_settings *s,
                                        struct chex_create_options *o, struct chex_error *err) {
@@ -122,83 +114,20 @@ static enum chex_status create_options(const struct create_settings *s,
     return chex_split_parse_fractions(s->fractions, &o->fractions, err);
 }
 
-static json_t *result_json(const struct chex_create_options *o,
-                           const struct chex_create_result *r) {
-    json_t *splits = json_object();
-    size_t rows = 0;
-    for (int i = 0; i < CHEX_SPLIT_COUNT; i++) {
-        rows += r->rows[i];
-        if (r->shards[i])
-            json_object_set_new(splits, chex_split_names[i],
-                                json_pack("{s:I, s:I}", "rows", (json_int_t)r->rows[i], "shards",
-                                          (json_int_t)r->shards[i]));
-    }
-    return json_pack("{s:s, s:i, s:s, s:o, s:I, s:I, s:f, s:f}", "schema", "chexnet-shard-create",
-                     "version", 1, "output", o->output, "splits", splits, "rejected",
-                     (json_int_t)r->rejected, "shards_kept", (json_int_t)r->kept, "seconds",
-                     r->seconds, "images_per_s", r->seconds > 0 ? (double)rows / r->seconds : 0.0);
-}
-
-static void say_result(const struct chex_create_options *o, const struct chex_create_result *r) {
-    size_t rows = 0;
-    for (int i = 0; i < CHEX_SPLIT_COUNT; i++) {
-        rows += r->rows[i];
-        if (r->shards[i])
-            printf("%-5s %8zu images in %zu shards\n", chex_split_names[i], r->rows[i],
-                   r->shards[i]);
-        if (r->shards[i] && r->shards[i] < o->shards)
-            chex_warn("split %s has %zu images, too few for %zu shards", chex_split_names[i],
-                      r->rows[i], o->shards);
-    }
-    if (r->rejected)
-        printf("%zu images left out: %s/rejected.csv\n", r->rejected, o->output);
-    if (r->kept)
-        printf("%zu shards kept from the interrupted run\n", r->kept);
-    char time[32];
-    printf("%s: %zu images in %s, %.0f img/s\n", o->output, rows,
-           chex_format_duration(time, sizeof time, r->seconds),
-           r->seconds > 0 ? (double)rows / r->seconds : 0.0);
-}
-
-/* The only place that knows of a launcher. *said: the error belongs to another rank, or to all, and
- * is printed by rank 0. */
-static enum chex_status create_launched(const struct chex_create_options *o,
-                                        struct chex_create_result *result, int *rank_out,
-                                        struct chex_error *err) {
-    struct chex_launch launch;
-    CHEX_TRY(chex_launch_init(&launch, err));
-    chex_log_set_rank(launch.rank, launch.size, launch.host);
-    struct chex_create_ranks ranks = {launch.rank, launch.size, exchange, &launch};
-    enum chex_status st = chex_create(o, &ranks, result, err);
-    *rank_out = st == CHEX_E_LOST ? 0 : launch.rank;
-    if (st == CHEX_E_LOST) {
-        chex_err("%s", err->text);
-        err->text[0] = '\0';
-        chex_launch_abort(&launch, st);
-    }
-    chex_launch_finish(&launch);
-    return st;
+static enum chex_status create(const void *options, const struct chex_create_ranks *ranks,
+                               struct chex_create_result *result_out, struct chex_error *err) {
+    return chex_create(options, ranks, result_out, err);
 }
 
 static enum chex_status run_create(const struct chex_opt_set *set, const void *settings,
                                    struct chex_error *err) {
     const struct create_settings *s = settings;
     struct chex_create_options o;
-    struct chex_create_result result;
-    int rank = 0;
     if (chex_opt_word_count(set))
         return chex_error_set(err, CHEX_E_USAGE, "unexpected word '%s'; try 'chex-shard --help'",
                               chex_opt_word(set, 0));
     CHEX_TRY(create_options(s, &o, err));
-    enum chex_status st = create_launched(&o, &result, &rank, err);
-    if (rank != 0)
-        err->text[0] = '\0';
-    if (st != CHEX_OK || rank != 0)
-        return st;
-    if (s->common.json)
-        return shard_print_json(result_json(&o, &result), err);
-    say_result(&o, &result);
-    return CHEX_OK;
+    return shard_make("create", create, &o, o.output, o.shards, s->common.json, err);
 }
 
 const struct shard_command shard_command_create = {"create", &create_program,

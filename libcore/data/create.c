@@ -14,6 +14,8 @@
 
 const char *const chex_split_mode_names[] = {"official", "patient", "none", NULL};
 
+typedef enum chex_status load_fn(struct chex_create *c, struct chex_error *err);
+
 enum { SHOWN_BAD = 20 }; /* in the log; rejected.csv has them all */
 
 static enum chex_status no_memory(struct chex_error *err) {
@@ -241,23 +243,27 @@ static enum chex_status fill_result(struct chex_create *c, struct chex_create_re
         out->shards[s->split] = s->count;
         out->rows[s->split] += s->row_count;
     }
-    out->rejected = c->bad_count;
+    out->rejected = c->origin ? c->origin->manifest->rejected : c->bad_count;
     return st;
 }
 
 static enum chex_status load(struct chex_create *c, struct chex_error *err) {
-    if (!(c->partial = chex_fs_join(c->o->output, CHEX_CREATE_PARTIAL)))
-        return no_memory(err);
     CHEX_TRY(load_labels(c, err));
     CHEX_TRY(find_images(c, err));
-    CHEX_TRY(judge_bad(c, err));
+    return judge_bad(c, err);
+}
+
+static enum chex_status begin(struct chex_create *c, load_fn *load_rows, struct chex_error *err) {
+    if (!(c->partial = chex_fs_join(c->o->output, CHEX_CREATE_PARTIAL)))
+        return no_memory(err);
+    CHEX_TRY(load_rows(c, err));
     return make_plan(c, err);
 }
 
-static enum chex_status course(struct chex_create *c, struct chex_create_result *result,
-                               struct chex_error *err) {
+static enum chex_status course(struct chex_create *c, load_fn *load_rows,
+                               struct chex_create_result *result, struct chex_error *err) {
     bool first = c->ranks->rank == 0;
-    CHEX_TRY(agree(c, load(c, err), err));
+    CHEX_TRY(agree(c, begin(c, load_rows, err), err));
     enum chex_status st = agree(c, first ? chex_create_prepare(c, err) : CHEX_OK, err);
     bool prepared = st == CHEX_OK;
     if (st == CHEX_OK)
@@ -271,26 +277,31 @@ static enum chex_status course(struct chex_create *c, struct chex_create_result 
     return st;
 }
 
-enum chex_status chex_create(const struct chex_create_options *options,
-                             const struct chex_create_ranks *ranks,
-                             struct chex_create_result *result_out, struct chex_error *err) {
+enum chex_status chex_create_run(struct chex_create *c, load_fn *load_rows,
+                                 struct chex_create_result *result_out, struct chex_error *err) {
     struct chex_error own = {0}; /* agree() needs the text even where the caller does not */
-    struct chex_create c = {.o = options, .ranks = ranks};
     struct chex_create_result result = {0};
     double start = chex_clock_s();
-    enum chex_status st = course(&c, &result, err ? err : &own);
+    enum chex_status st = course(c, load_rows, &result, err ? err : &own);
     result.seconds = chex_clock_s() - start;
-    for (size_t r = 0; c.reasons && r < c.table->count; r++)
-        free(c.reasons[r]);
-    free(c.reasons);
-    free(c.bad);
-    free(c.files);
-    free(c.split);
-    free(c.partial);
-    chex_folder_close(c.folder);
-    chex_plan_free(c.plan);
-    chex_labels_free(c.table);
+    for (size_t r = 0; c->reasons && r < c->table->count; r++)
+        free(c->reasons[r]);
+    free(c->reasons);
+    free(c->bad);
+    free(c->files);
+    free(c->split);
+    free(c->partial);
+    chex_folder_close(c->folder);
+    chex_plan_free(c->plan);
+    chex_labels_free(c->table);
     if (st == CHEX_OK)
         *result_out = result;
     return st;
+}
+
+enum chex_status chex_create(const struct chex_create_options *options,
+                             const struct chex_create_ranks *ranks,
+                             struct chex_create_result *result_out, struct chex_error *err) {
+    struct chex_create c = {.o = options, .ranks = ranks};
+    return chex_create_run(&c, load, result_out, err);
 }

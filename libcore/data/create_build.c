@@ -66,18 +66,27 @@ static uint64_t mix_text(uint64_t h, const char *text) {
     return chex_hash64_mix(h, text, strlen(text) + 1);
 }
 
+static const char *resize_name(const struct chex_create *c) {
+    return c->origin ? c->origin->manifest->resize : CHEX_RESIZE_NAME;
+}
+
 static uint64_t shard_key(const struct chex_create *c, const struct chex_plan_shard *s) {
     const struct chex_label_table *t = c->table;
     uint64_t numbers[] = {CHEX_SHARD_VERSION, (uint64_t)c->o->size, s->split, s->index, s->count};
     uint64_t h = chex_hash64_mix(0, numbers, sizeof numbers);
     h = mix_text(h, c->o->tool_version);
-    h = mix_text(h, CHEX_RESIZE_NAME);
+    h = mix_text(h, resize_name(c));
     for (size_t i = 0; i < t->class_count; i++)
         h = mix_text(h, t->classes[i]);
     for (size_t i = 0; i < s->row_count; i++) {
         const struct chex_label_row *r = &t->rows[s->rows[i]];
-        const struct chex_folder_file *f = c->files[s->rows[i]];
-        int64_t facts[] = {(int64_t)f->bytes, f->modified_ns, r->view, r->age_years, r->sex};
+        int64_t facts[] = {0, 0, r->view, r->age_years, r->sex};
+        if (c->origin) {
+            facts[0] = (int64_t)c->origin->content[s->rows[i]];
+        } else {
+            facts[0] = (int64_t)c->files[s->rows[i]]->bytes;
+            facts[1] = c->files[s->rows[i]]->modified_ns;
+        }
         h = mix_text(h, r->image_id);
         h = mix_text(h, r->patient_id);
         h = chex_hash64_mix(h, r->labels, t->class_count);
@@ -154,7 +163,7 @@ static enum chex_status open_writer(struct build *b, struct job *j, struct chex_
                                        .size = c->o->size,
                                        .classes = (int)c->table->class_count,
                                        .class_names = c->table->classes,
-                                       .resize = CHEX_RESIZE_NAME,
+                                       .resize = resize_name(c),
                                        .split = chex_split_names[j->shard->split],
                                        .tool_version = c->o->tool_version,
                                        .row = describe_row,
@@ -176,9 +185,12 @@ static void add_source(struct job *j, const uint8_t *data, size_t bytes) {
     pthread_mutex_unlock(&j->lock);
 }
 
-/* Decodes one image into its row. CHEX_E_DATA: the image is bad. */
+/* Brings one image into the worker's row. CHEX_E_DATA: the image is bad. */
 static enum chex_status convert(struct build *b, struct job *j, size_t i, struct worker *w,
                                 struct chex_error *err) {
+    const struct chex_create_origin *origin = b->c->origin;
+    if (origin)
+        return origin->fetch(origin->arg, j->shard->rows[i], w->row, err);
     const char *path = b->c->files[j->shard->rows[i]]->path;
     const uint8_t *data = NULL;
     size_t bytes = 0;
@@ -192,13 +204,19 @@ static enum chex_status convert(struct build *b, struct job *j, size_t i, struct
                        size, err);
 }
 
-static enum chex_status finish_job(struct job *j, struct chex_error *err) {
+static enum chex_status finish_job(const struct build *b, struct job *j, struct chex_error *err) {
+    const struct chex_create_origin *origin = b->c->origin;
     struct chex_shard_writer *writer = j->writer;
     char digest[33];
     j->writer = NULL;
     if (atomic_load(&j->has_bad)) {
         chex_shard_abandon(writer);
         return CHEX_OK;
+    }
+    enum chex_status st = origin ? origin->source(origin->arg, j->shard, j->sum, err) : CHEX_OK;
+    if (st != CHEX_OK) {
+        chex_shard_abandon(writer);
+        return st;
     }
     snprintf(digest, sizeof digest, "%016llx%016llx", (unsigned long long)j->sum[0],
              (unsigned long long)j->sum[1]);
@@ -219,7 +237,7 @@ static struct job *job_of(struct build *b, size_t item, size_t *index_out) {
 }
 
 static void announce(struct build *b, size_t item) {
-    if (item >= b->first[b->job_count])
+    if (b->c->origin || item >= b->first[b->job_count])
         return;
     size_t i;
     const struct job *j = job_of(b, item, &i);
@@ -245,14 +263,14 @@ static void take_item(void *arg, size_t item, int worker) {
         st = convert(b, j, i, w, &err);
         if (st == CHEX_OK && !atomic_load(&j->has_bad))
             st = chex_shard_put(j->writer, i, w->row, &err);
-        if (st == CHEX_E_DATA) {
+        if (st == CHEX_E_DATA && !b->c->origin) {
             atomic_store(&j->has_bad, true);
             reject(b, j->shard->rows[i], err.text);
             st = CHEX_OK;
         }
     }
     if (st == CHEX_OK && atomic_fetch_sub(&j->left, 1) == 1)
-        st = finish_job(j, &err);
+        st = finish_job(b, j, &err);
     if (st != CHEX_OK)
         fail(b, st, &err);
     chex_progress_set(b->progress, atomic_fetch_add(&b->done, 1) + 1, NULL);
@@ -333,7 +351,8 @@ static enum chex_status run(struct build *b, struct chex_error *err) {
     CHEX_TRY(chex_pool_create(b->c->o->workers, &pool, err));
     b->ahead = (size_t)b->c->o->workers * AHEAD_PER_WORKER;
     b->ahead = b->ahead > AHEAD_MAX ? AHEAD_MAX : b->ahead;
-    b->progress = chex_progress_create("sharding", "img", items, b->c->ranks->rank == 0);
+    b->progress = chex_progress_create(b->c->origin ? "resharding" : "sharding", "img", items,
+                                       b->c->ranks->rank == 0);
     chex_pool_run(pool, items, take_item, b);
     chex_progress_destroy(b->progress, b->status == CHEX_OK && !b->bad_count);
     chex_pool_destroy(pool);

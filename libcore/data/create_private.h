@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of chex_create() share: create.c (the course of things), create_build.c (images to
- * shards on all threads), create_output.c (the output folder).
+ * What chex_create() and chex_reshard() share: create.c (the course of things, and what create does
+ * before it), reshard.c (the same for an existing set), create_build.c (rows to shards on all
+ * threads), create_output.c (the output folder).
  */
 #ifndef CHEX_DATA_CREATE_PRIVATE_H
 #define CHEX_DATA_CREATE_PRIVATE_H
@@ -21,21 +22,43 @@ struct chex_bad_row {
     char reason[248];
 };
 
+/* Rows that are shards already. Everything is borrowed. */
+struct chex_create_origin {
+    const char *dir;
+    const struct chex_manifest *manifest;
+    /* (table->count) what tells two contents of a row apart: its pixels' checksum */
+    const uint64_t *content;
+    /* The pixels (size, size) of a row. CHEX_E_DATA where they are damaged. */
+    enum chex_status (*fetch)(const void *arg, size_t row, uint8_t *pixels, struct chex_error *err);
+    /* What source_digest says of a shard, in two halves. */
+    enum chex_status (*source)(const void *arg, const struct chex_plan_shard *shard,
+                               uint64_t sum_out[2], struct chex_error *err);
+    const void *arg;
+};
+
 struct chex_create {
     const struct chex_create_options *o;
     const struct chex_create_ranks *ranks;
     struct chex_label_table *table;
     enum chex_split *split; // (table->count)
     struct chex_folder *folder;
-    const struct chex_folder_file **files; // (table->count), NULL where missing or unused
-    bool *bad;                             // (table->count)
-    char **reasons;                        // (table->count), NULL unless bad
+    const struct chex_folder_file **files;   // (table->count), NULL where missing or unused
+    const struct chex_create_origin *origin; /* instead of folder and files; NULL in create */
+    bool *bad;                               // (table->count), NULL where none can be
+    char **reasons;                          // (table->count), NULL unless bad
     size_t bad_count;
     struct chex_plan *plan;
     char *partial;    /* output/.chex-shard-partial */
     bool made_output; /* the output folder is ours to remove on failure */
     size_t kept;      /* by this rank */
 };
+
+/* From the loaded table to the published set; frees everything that c holds. `load` fills table,
+ * split and where the rows come from. */
+enum chex_status chex_create_run(struct chex_create *c,
+                                 enum chex_status (*load)(struct chex_create *c,
+                                                          struct chex_error *err),
+                                 struct chex_create_result *result_out, struct chex_error *err);
 
 /* partial/NAME.DIGEST.h5 in fresh memory. The digest covers all that the shard is made from, so a
  * file of that name can be kept whichever run made it. */
@@ -48,6 +71,10 @@ enum chex_status chex_create_build(struct chex_create *c, struct chex_bad_row **
 
 /* Rank 0. Looks at the output folder and at the free space, and makes the partial folder. */
 enum chex_status chex_create_prepare(struct chex_create *c, struct chex_error *err);
+
+/* The advice for an output on Lustre, in buf; false elsewhere. fs_type: statfs's f_type. */
+bool chex_create_stripe_hint(uint64_t fs_type, uint64_t shard_bytes, const char *dir, char *buf,
+                             size_t size);
 
 /* Rank 0, when all shards are there: moves them to their names, writes rejected.csv and the
  * manifest, removes the partial folder. */

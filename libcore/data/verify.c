@@ -125,6 +125,22 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* Within a shard, opening it has looked. ids (set->rows) is scratch. */
+static enum chex_status check_twice(const struct chex_set *set, const char **ids,
+                                    struct chex_error *err) {
+    for (size_t row = 0; row < set->rows; row++) {
+        size_t i;
+        const struct chex_shard *s = chex_set_locate(set, row, &i);
+        ids[row] = chex_shard_image_id(s, i);
+    }
+    qsort(ids, set->rows, sizeof *ids, by_text);
+    for (size_t i = 1; i < set->rows; i++)
+        if (strcmp(ids[i], ids[i - 1]) == 0)
+            return chex_error_set(err, CHEX_E_DATA, "%s: image %s is in two shards of split %s",
+                                  set->dir, ids[i], chex_split_names[set->split]);
+    return CHEX_OK;
+}
+
 /* Positives, uncertain labels and patients as the manifest counts them. */
 static enum chex_status check_counts(const struct chex_set *set, const struct chex_manifest *m,
                                      struct chex_error *err) {
@@ -149,6 +165,8 @@ static enum chex_status check_counts(const struct chex_set *set, const struct ch
         qsort(ids, set->rows, sizeof *ids, by_text);
     for (size_t i = 0; st == CHEX_OK && i < set->rows; i++)
         patients += i == 0 || strcmp(ids[i], ids[i - 1]) != 0;
+    if (st == CHEX_OK)
+        st = check_twice(set, ids, err);
     if (st == CHEX_OK && patients != split->patients)
         st =
             chex_error_set(err, CHEX_E_DATA, "%s: split %s has %zu patients, the manifest says %zu",

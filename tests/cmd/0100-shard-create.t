@@ -10,8 +10,8 @@ for option in images labels output format size shards split train-list val-list 
     ok $? "--help shows --$option"
 done
 like "$(out)" "Examples" "--help has examples"
-unlike "$(out)" "reshard|import-tfrecord" "--help names nothing that is not there"
-for sub in create info verify audit phantom; do
+unlike "$(out)" "import-tfrecord" "--help names nothing that is not there"
+for sub in create info verify audit reshard phantom; do
     expect_status 0 chex-shard $sub --help
     like "$(out)" "usage: chex-shard" "$sub --help"
 done
@@ -69,6 +69,31 @@ expect_status 0 chex-shard "${common[@]}" --split none --views PA --output pa --
 n=$(cut -d, -f7 ph/labels.csv | grep -c PA)
 expect_status 0 chex-shard verify pa
 like "$(out)" "sound: $n images" "--views PA keeps the $n PA images"
+
+# Another number of shards.
+differ() { # SET SET: shards that differ in more than the 32 digits of source_digest
+    local shard
+    (cd "$1" && find . -name '*.h5') | while read -r shard; do
+        [ "$(stat -c %s "$1/$shard")" = "$(stat -c %s "$2/$shard")" ] &&
+            [ "$(cmp -l "$1/$shard" "$2/$shard" | wc -l)" -le 32 ] || echo "$shard"
+    done
+}
+for n in 1 3 4 7 50; do
+    expect_status 0 chex-shard "${common[@]}" --shards $n --output of$n --quiet
+    expect_status 0 chex-shard reshard a --shards $n --output from$n --workers 2
+    like "$(out)" "from$n: 120 images in" "the result is said"
+    cmp of$n/manifest.json from$n/manifest.json
+    ok $? "4 shards to $n: the manifest of create --shards $n"
+    is "$(differ of$n from$n)" "" "and its shards, but for their source_digest"
+done
+diff -r a from4
+ok $? "4 to 4: the very same"
+diff -r of1 from1
+ok $? "whole shards put together: the very same"
+expect_status 0 chex-shard verify from7
+expect_status 0 chex-shard reshard from50 --shards 4 --output back --workers 1 --json
+like "$(out)" '"schema": "chexnet-shard-reshard"' "reshard --json"
+is "$(differ a back)" "" "and back again"
 
 # Another reader.
 if have h5dump; then
