@@ -26,9 +26,10 @@ struct settings {
     int model, opt, sched, precision, order, pipeline;
     int64_t image_size, batch_size, epochs, threads, workers, seed, logical_ranks;
     int64_t checkpoint_keep, max_steps, shuffle_block, patience, step_epochs, bench;
+    double crop_scale, rotate, brightness, contrast;
     double lr, min_lr, lr_factor, weight_decay, momentum, warmup_epochs;
     uint64_t stall_warn, stall_abort;
-    bool deterministic, bench_layers, bench_infer;
+    bool deterministic, bench_layers, bench_infer, antialias;
 };
 
 #define AT(member) offsetof(struct settings, member)
@@ -59,6 +60,12 @@ static const struct chex_opt options[] = {
     {"order", 0, CHEX_OPT_CHOICE, AT(order), "local", "NAME", "shuffle within each logical rank's rows, or all rows", chex_order_names},
     {"shuffle-block", 0, CHEX_OPT_INT, AT(shuffle_block), "1", "N", "keep runs of N rows together, for disks with slow seeks", .min = 1, .max = 1e9},
     {"pipeline", 0, CHEX_OPT_CHOICE, AT(pipeline), "new", "NAME", "input pipeline", chex_pipeline_names},
+    {.type = CHEX_OPT_GROUP, .help = "Augmentation"},
+    {"crop-scale", 0, CHEX_OPT_FLOAT, AT(crop_scale), "0.5", "MIN", "least share of the image's area that a random crop covers", .min = 0.01, .max = 1},
+    {"antialias", 0, CHEX_OPT_FLAG, AT(antialias), .help = "average over all pixels where a crop is made smaller, instead of two each way"},
+    {"rotate", 0, CHEX_OPT_FLOAT, AT(rotate), "0", "DEGREES", "turn by a random angle up to DEGREES either way; black comes in at the corners", .min = 0, .max = 180},
+    {"brightness", 0, CHEX_OPT_FLOAT, AT(brightness), "0", "F", "multiply by a random factor from 1 - F (not below 0) to 1 + F", .min = 0, .max = 10},
+    {"contrast", 0, CHEX_OPT_FLOAT, AT(contrast), "0", "F", "move away from the crop's mean by a random factor from 1 - F (not below 0) to 1 + F", .min = 0, .max = 10},
     {.type = CHEX_OPT_GROUP, .help = "Engine and ranks"},
     {"engine", 0, CHEX_OPT_STRING, AT(engine), "auto", "NAME", "auto, cpu, ref, or with a variant: cpu:avx2"},
     {"precision", 'p', CHEX_OPT_CHOICE, AT(precision), "fp32", "NAME", "how activations are stored and multiplied", chex_precision_names},
@@ -208,6 +215,11 @@ static enum chex_status config_of(const struct settings *s, const char *engine, 
                                       .order = (enum chex_order_kind)s->order,
                                       .pipeline = (enum chex_pipeline_kind)s->pipeline,
                                       .shuffle_block = (size_t)s->shuffle_block,
+                                      .augment = {.crop_scale = s->crop_scale,
+                                                  .antialias = s->antialias,
+                                                  .rotate = s->rotate,
+                                                  .brightness = s->brightness,
+                                                  .contrast = s->contrast},
                                       .save_keep = (int)s->checkpoint_keep,
                                       .stall_warn_ms = s->stall_warn,
                                       .stall_abort_ms = s->stall_abort};

@@ -185,11 +185,11 @@ static void announce(const struct chex_pipeline *p, const struct slot *s) {
 static void place_row(const struct worker *w, struct slot *s, size_t i, const uint8_t *pixels) {
     const struct chex_pipeline_config *c = &w->p->c;
     int stored = c->set->size, size = c->image_size;
-    struct chex_crop crop = c->training
-                                ? chex_augment_draw(c->order.seed, s->epoch, s->rows[i], stored)
-                                : chex_augment_centre(stored, size);
-    chex_augment_apply(pixels, stored, crop, size, s->pixels + i * (size_t)size * (size_t)size,
-                       w->scratch);
+    struct chex_crop crop =
+        c->training ? chex_augment_draw(&c->augment, c->order.seed, s->epoch, s->rows[i], stored)
+                    : chex_augment_centre(stored, size);
+    chex_augment_apply(pixels, stored, &crop, size, false,
+                       s->pixels + i * (size_t)size * (size_t)size, w->scratch);
 }
 
 static enum chex_status fill(struct worker *w, struct slot *s) {

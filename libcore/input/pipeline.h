@@ -12,6 +12,7 @@
 #include <stdbool.h>
 
 #include "data/shard.h"
+#include "input/augment.h"
 #include "input/batch.h"
 #include "input/order.h"
 
@@ -28,6 +29,7 @@ struct chex_pipeline_config {
     enum chex_pipeline_kind kind;
     /* training: */
     struct chex_order_config order;
+    struct chex_augment_options augment;
     int rank_from, rank_to; /* the logical ranks this process plays: their batches alternate,
                                step by step: (step 0, rank_from), (step 0, rank_from + 1), ... */
     uint64_t epoch;         /* where to start */

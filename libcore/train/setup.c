@@ -158,6 +158,7 @@ static enum chex_status create_pipeline(struct chex_session *s, struct chex_erro
                                      .training = true,
                                      .kind = c->pipeline,
                                      .order = s->order,
+                                     .augment = c->augment,
                                      .rank_from = s->run_from,
                                      .rank_to = s->run_to,
                                      .epoch = s->at.epoch,
@@ -201,6 +202,12 @@ static void describe(const struct chex_session *s) {
               chex_order_names[c->order], chex_order_width(&s->order),
               chex_optim_names[c->update.optim], c->schedule.lr,
               chex_sched_names[c->schedule.kind]);
+    const struct chex_augment_options *a = &c->augment;
+    chex_info(
+        "augmentation: crops of %g of the area or more, %s antialias, flip; rotation up to %g "
+        "degrees, brightness %g, contrast %g (%s kernels)",
+        a->crop_scale, a->antialias ? "with" : "without", a->rotate, a->brightness, a->contrast,
+        chex_augment_kernels_name());
     if (s->at.step)
         chex_info("going on from step %llu (epoch %llu)", (unsigned long long)s->at.step,
                   (unsigned long long)s->at.epoch + 1);

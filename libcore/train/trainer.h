@@ -38,6 +38,7 @@ struct chex_train_config {
     enum chex_order_kind order;
     enum chex_pipeline_kind pipeline;
     size_t shuffle_block;
+    struct chex_augment_options augment;
     uint64_t save_every_ms, save_every_steps; /* 0: off */
     int save_keep;
     uint64_t stall_warn_ms, stall_abort_ms;
