@@ -41,13 +41,14 @@ if(CHEX_WERROR)
 endif()
 
 # A source file whose name ends in _ISA.c is compiled for that ISA; it is chosen at run time.
+set(CHEX_ISA_FLAGS_sse41 -msse4.1)
 set(CHEX_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(CHEX_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma)
 set(CHEX_ISA_FLAGS_avx512vnni ${CHEX_ISA_FLAGS_avx512} -mavx512vbmi -mavx512vnni)
 set(CHEX_ISA_FLAGS_avx512bf16 ${CHEX_ISA_FLAGS_avx512} -mavx512bf16)
 function(chex_isa_flags)
   foreach(source ${ARGN})
-    foreach(isa avx2 avx512 avx512vnni avx512bf16)
+    foreach(isa sse41 avx2 avx512 avx512vnni avx512bf16)
       if(source MATCHES "_${isa}\\.c$")
         set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
           "${CHEX_ISA_FLAGS_${isa}}")

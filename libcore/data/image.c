@@ -34,6 +34,7 @@ struct chex_image_reader {
     size_t file_capacity;
     int target_px;
     struct block blocks[KEPT_BLOCKS];
+    struct chex_png_state *png;
 };
 
 void chex_image_release(struct chex_image *image) {
@@ -76,6 +77,7 @@ void chex_image_reader_destroy(struct chex_image_reader *reader) {
         return;
     for (int i = 0; i < KEPT_BLOCKS; i++)
         free(reader->blocks[i].memory);
+    chex_png_state_destroy(reader->png);
     free(reader->file);
     free(reader);
 }
@@ -116,6 +118,10 @@ void chex_image_block_free(struct chex_image_reader *reader, void *memory) {
             return;
         }
     free(memory);
+}
+
+struct chex_png_state **chex_image_reader_png(struct chex_image_reader *reader) {
+    return &reader->png;
 }
 
 enum chex_status chex_image_check_size(const char *name, uint64_t width, uint64_t height,
