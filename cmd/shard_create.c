@@ -10,13 +10,12 @@
 
 struct create_settings {
     struct chex_opt_common common;
-    const char *images, *labels, *output, *train_list, *val_list, *test_list, *fractions, *views;
+    const char *images, *labels, *columns, *output, *train_list, *val_list, *test_list, *fractions,
+        *views;
     int64_t size, shards, max_bad, workers, seed;
-    int format, split, uncertain;
+    int format, split, shared_patients, uncertain, not_stated;
     bool force, resume;
 };
-
-static const char *const formats[] = {"auto", "nih", "list", NULL};
 
 #define AT(field) offsetof(struct create_settings, field)
 static const struct chex_opt create_opts[] = {
@@ -26,15 +25,25 @@ static const struct chex_opt create_opts[] = {
      "folder of the images; folders in it are searched too", .required = true},
     {"labels", 0, CHEX_OPT_STRING, AT(labels), NULL, "FILE", "label file", .required = true},
     {"format", 0, CHEX_OPT_CHOICE, AT(format), "auto", "FORMAT", "format of the label file",
-     formats},
+     chex_label_format_names},
+    {"columns", 0, CHEX_OPT_STRING, AT(columns), NULL, "ROLE=NAME,...",
+     "which column of a CSV file is image, patient, view, age, sex, split, findings (names with | "
+     "between) and labels (A:B:C, columns of 1, 0, -1 or nothing)"},
     {"views", 0, CHEX_OPT_STRING, AT(views), NULL, "PA,AP", "keep only images of these views"},
     {"uncertain", 0, CHEX_OPT_CHOICE, AT(uncertain), "keep", "POLICY",
      "what becomes of uncertain labels", chex_uncertain_names},
+    {"not-stated", 0, CHEX_OPT_CHOICE, AT(not_stated), "keep", "POLICY",
+     "what becomes of labels that the file leaves open", chex_not_stated_names},
     {"max-bad", 0, CHEX_OPT_INT, AT(max_bad), "0", "N",
      "leave out up to N images that are missing or broken", .min = 0, .max = 1e9},
     {.type = CHEX_OPT_GROUP, .help = "Splits"},
     {"split", 0, CHEX_OPT_CHOICE, AT(split), "official", "HOW",
-     "official lists, at random by patient, or none", chex_split_mode_names},
+     "official (lists, or what the label file itself states), at random by patient, or none",
+     chex_split_mode_names},
+    {"shared-patients", 0, CHEX_OPT_CHOICE, AT(shared_patients), "refuse", "POLICY",
+     "what becomes of patients on two sides of an official split; drop leaves out their images of "
+     "train before val before test",
+     chex_shared_patients_names},
     {"train-list", 0, CHEX_OPT_STRING, AT(train_list), NULL, "FILE",
      "names of the training images, instead of train_val_list.txt beside the labels"},
     {"val-list", 0, CHEX_OPT_STRING, AT(val_list), NULL, "FILE",
@@ -64,7 +73,7 @@ static const struct chex_opt_program create_program = {
     .usage = "chex-shard [create] --images DIR --labels FILE --output DIR [options]\n"
              "chex-shard info DIR|FILE [--json]\n"
              "chex-shard verify DIR|FILE\n"
-             "chex-shard audit A B\n"
+             "chex-shard audit A B [--labels FILE]\n"
              "chex-shard reshard IN --output DIR --shards N\n"
              "chex-shard phantom --count N --output DIR [--size PX] [--seed N]\n"
              "chex-shard SUBCOMMAND --help",
@@ -91,12 +100,16 @@ static enum chex_status create_options(const struct create_settings *s,
     *o = (struct chex_create_options){.images = s->images,
                                       .labels = s->labels,
                                       .output = s->output,
-                                      .format = formats[s->format],
+                                      .format = chex_label_format_names[s->format],
+                                      .columns = s->columns,
                                       .train_list = s->train_list,
                                       .val_list = s->val_list,
                                       .test_list = s->test_list,
                                       .tool_version = "chexnet " CHEXNET_VERSION,
                                       .split_mode = (enum chex_split_mode)s->split,
+                                      .shared_patients =
+                                          (enum chex_shared_patients)s->shared_patients,
+                                      .not_stated = (enum chex_not_stated)s->not_stated,
                                       .uncertain = (enum chex_uncertain)s->uncertain,
                                       .size = (int)s->size,
                                       .workers = shard_threads(s->workers),

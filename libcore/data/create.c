@@ -62,13 +62,19 @@ static enum chex_status split_rows(struct chex_create *c, struct chex_error *err
     struct chex_split_lists lists = {.train = o->train_list,
                                      .val = o->val_list,
                                      .test = o->test_list,
+                                     .shared_patients = o->shared_patients,
                                      .fractions = o->fractions,
                                      .seed = o->seed};
     struct chex_split_report report = {0};
     CHEX_TRY(chex_split_official(c->table, &lists, c->split, &report, err));
     chex_info("official split: %s", report.text);
+    if (report.warning[0] && c->ranks->rank == 0)
+        chex_warn("%s", report.warning);
+    if (report.shared_patients && c->ranks->rank == 0)
+        chex_warn("%zu patients are on two sides: %zu images of the lesser side are left out",
+                  report.shared_patients, report.shared_images);
     if (report.unused && c->ranks->rank == 0)
-        chex_warn("%zu images are in no list and are left out, such as %s", report.unused,
+        chex_warn("%zu images are given no split and are left out, such as %s", report.unused,
                   report.first_unused);
     if (report.unknown && c->ranks->rank == 0)
         chex_warn("%zu names of the lists are not in %s, such as %s", report.unknown, o->labels,
@@ -78,8 +84,10 @@ static enum chex_status split_rows(struct chex_create *c, struct chex_error *err
 
 static enum chex_status load_labels(struct chex_create *c, struct chex_error *err) {
     const struct chex_create_options *o = c->o;
-    CHEX_TRY(chex_labels_load(o->labels, o->format, &c->table, err));
+    CHEX_TRY(chex_labels_load(o->labels, o->format, o->columns, &c->table, err));
     chex_info("labels %s: %s, %zu images", o->labels, c->table->detected, c->table->count);
+    if (c->table->warning[0] && c->ranks->rank == 0)
+        chex_warn("%s: %s", o->labels, c->table->warning);
     if (o->views) {
         size_t dropped = chex_labels_keep_views(c->table, o->views);
         chex_info("views: %zu images kept, %zu left out", c->table->count, dropped);
@@ -87,6 +95,10 @@ static enum chex_status load_labels(struct chex_create *c, struct chex_error *er
     if (!c->table->count)
         return chex_error_set(err, CHEX_E_DATA, "%s: no image is left%s", o->labels,
                               o->views ? " with the views asked for" : "");
+    size_t unstated = chex_labels_apply_not_stated(c->table, o->not_stated);
+    if (unstated)
+        chex_info("labels that are not stated: %zu, policy %s", unstated,
+                  chex_not_stated_names[o->not_stated]);
     size_t uncertain = chex_labels_apply_uncertain(c->table, o->uncertain);
     if (uncertain)
         chex_info("uncertain labels: %zu, policy %s", uncertain,
@@ -123,10 +135,10 @@ static enum chex_status find_images(struct chex_create *c, struct chex_error *er
         c->files[r] = chex_folder_find(c->folder, t->rows[r].path, &rival);
         if (rival)
             return chex_error_set(err, CHEX_E_DATA, "%s: line %zu: image %s is there twice: %s, %s",
-                                  c->o->labels, t->rows[r].line, t->rows[r].path, c->files[r]->path,
+                                  t->rows_path, t->rows[r].line, t->rows[r].path, c->files[r]->path,
                                   rival->path);
         char reason[CHEX_ERROR_TEXT_BYTES];
-        snprintf(reason, sizeof reason, "%s: line %zu: image %s is not under %s", c->o->labels,
+        snprintf(reason, sizeof reason, "%s: line %zu: image %s is not under %s", t->rows_path,
                  t->rows[r].line, t->rows[r].path, c->o->images);
         if (!c->files[r])
             CHEX_TRY(mark_bad(c, r, reason, err));

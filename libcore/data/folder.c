@@ -13,7 +13,7 @@
 enum { MAX_DEPTH = 16 };
 
 struct chex_folder {
-    struct chex_folder_file *files; /* sorted by name, then by path */
+    struct chex_folder_file *files; /* in the order of by_name() */
     size_t count, capacity;
 };
 
@@ -22,10 +22,20 @@ static const char *name_of(const char *path) {
     return slash ? slash + 1 : path;
 }
 
+/* As strcmp of the texts read from their ends. */
+static int compare_backwards(const char *a, const char *b) {
+    size_t m = strlen(a), n = strlen(b);
+    while (m && n && a[m - 1] == b[n - 1])
+        m--, n--;
+    return m && n ? (a[m - 1] > b[n - 1] ? 1 : -1) : (m > 0) - (n > 0);
+}
+
+/* Files of one name stand by what is before it, the nearest folder first: those whose paths end
+ * alike follow each other. */
 static int by_name(const void *a, const void *b) {
     const struct chex_folder_file *x = a, *y = b;
     int order = strcmp(name_of(x->path), name_of(y->path));
-    return order ? order : strcmp(x->path, y->path);
+    return order ? order : compare_backwards(x->path, y->path);
 }
 
 static enum chex_status add(struct chex_folder *f, char *path, const struct stat *info,
@@ -99,43 +109,58 @@ void chex_folder_close(struct chex_folder *f) {
 
 size_t chex_folder_count(const struct chex_folder *f) { return f->count; }
 
-/* The first file of that name, or NULL; all of that name follow each other. */
-static const struct chex_folder_file *first_of(const struct chex_folder *f, const char *name) {
-    size_t low = 0, high = f->count;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (strcmp(name_of(f->files[mid].path), name) < 0)
-            low = mid + 1;
+struct range {
+    const struct chex_folder_file *first, *stop;
+};
+
+/* Where order(path, key) turns from negative to zero, or with `behind` from zero to positive. */
+static const struct chex_folder_file *bound(struct range r,
+                                            int (*order)(const char *path, const char *key),
+                                            const char *key, bool behind) {
+    while (r.first < r.stop) {
+        const struct chex_folder_file *mid = r.first + (r.stop - r.first) / 2;
+        if (order(mid->path, key) < (behind ? 1 : 0))
+            r.first = mid + 1;
         else
-            high = mid;
+            r.stop = mid;
     }
-    bool hit = low < f->count && strcmp(name_of(f->files[low].path), name) == 0;
-    return hit ? &f->files[low] : NULL;
+    return r.first;
 }
 
-static bool ends_in(const char *path, const char *tail) {
-    size_t n = strlen(path), k = strlen(tail);
-    return k < n && path[n - k - 1] == '/' && strcmp(path + n - k, tail) == 0;
+static struct range part(struct range r, int (*order)(const char *path, const char *key),
+                         const char *key) {
+    return (struct range){bound(r, order, key, false), bound(r, order, key, true)};
+}
+
+static int name_order(const char *path, const char *name) { return strcmp(name_of(path), name); }
+
+/* Zero where the name is `stem`, a dot and an ending. */
+static int stem_order(const char *path, const char *stem) {
+    size_t n = strlen(stem);
+    const char *name = name_of(path);
+    int order = strncmp(name, stem, n);
+    return order ? order : (name[n] > '.') - (name[n] < '.');
+}
+
+/* Zero where the path ends in `tail` behind a '/'; else as compare_backwards(). */
+static int tail_order(const char *path, const char *tail) {
+    size_t m = strlen(path), n = strlen(tail);
+    while (m && n && path[m - 1] == tail[n - 1])
+        m--, n--;
+    char want = n ? tail[n - 1] : '/';
+    return m ? (path[m - 1] > want) - (path[m - 1] < want) : -1;
 }
 
 const struct chex_folder_file *chex_folder_find(const struct chex_folder *f, const char *path,
                                                 const struct chex_folder_file **rival_out) {
     const char *name = name_of(path);
-    const struct chex_folder_file *first = first_of(f, name), *end = f->files + f->count;
-    const struct chex_folder_file *best[2] = {NULL, NULL}, *rival = NULL;
+    struct range all = {f->files, f->files + f->count}, fit = part(all, name_order, name);
+    struct range exact = part(fit, tail_order, path);
+    if (fit.first == fit.stop && !strchr(name, '.'))
+        fit = part(all, stem_order, name);
+    if (exact.first < exact.stop)
+        fit = exact;
     if (rival_out)
-        *rival_out = NULL;
-    if (!first)
-        return NULL;
-    for (const struct chex_folder_file *p = first;
-         p < end && strcmp(name_of(p->path), name) == 0 && !best[1]; p++)
-        if (ends_in(p->path, path))
-            best[best[0] ? 1 : 0] = p;
-    if (!best[0] && first + 1 < end && strcmp(name_of(first[1].path), name) == 0)
-        rival = first + 1;
-    if (best[0])
-        rival = best[1];
-    if (rival_out)
-        *rival_out = rival;
-    return best[0] ? best[0] : first;
+        *rival_out = fit.stop - fit.first > 1 ? fit.first + 1 : NULL;
+    return fit.first < fit.stop ? fit.first : NULL;
 }

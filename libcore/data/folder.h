@@ -28,7 +28,8 @@ void chex_folder_close(struct chex_folder *folder); /* NULL allowed */
 size_t chex_folder_count(const struct chex_folder *folder);
 
 /* The file a label file means by `path`: the one whose path below the folder is or ends in `path`,
- * else the one with its last component as name. NULL where there is none; *rival_out (NULL allowed)
+ * else the one with its last component as name; where that has no ending and no file is named so, a
+ * file of that name with any ending. NULL where there is none; *rival_out (NULL allowed)
  * is a second file that fits as well, or NULL. */
 const struct chex_folder_file *chex_folder_find(const struct chex_folder *folder, const char *path,
                                                 const struct chex_folder_file **rival_out);

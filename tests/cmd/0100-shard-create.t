@@ -4,7 +4,7 @@ source "$(dirname "$0")/lib.sh"
 
 expect_status 0 chex-shard --help
 for option in images labels output format size shards split train-list val-list test-list \
-    fractions views uncertain max-bad workers seed force resume help version quiet verbose \
+    fractions views uncertain not-stated columns shared-patients max-bad workers seed force resume help version quiet verbose \
     log-level json config print-config; do
     grep -qE -- "^ +(-., )?--$option( |\$)" out
     ok $? "--help shows --$option"
@@ -56,11 +56,13 @@ like "$(out)" "sound: 120 images in 12 shards" "verify reads all"
 expect_status 0 chex-shard verify a/train/train-00001-of-00004.h5 --json
 like "$(out)" '"sound": true' "verify of one shard --json"
 expect_status 0 chex-shard audit a/train a/test
-like "$(out)" "of shared +0 +0" "no patient is in train and test"
+like "$(out)" "patients +[0-9]+ +[0-9]+ +0 +0" "no patient is in train and test"
+like "$(out)" "Edema +[0-9]+ +[0-9]+ +0 +0" "nor positives"
 expect_status 3 chex-shard audit a ph/labels.csv
 error_line "patients are in both, the first is 00000001" "audit finds shared patients"
 expect_status 3 chex-shard audit a b --json
 like "$(out)" '"shared_images": 120' "audit --json counts"
+like "$(out)" '"shared_patient_positives_b": [0-9]+' "positives too"
 
 expect_status 0 chex-shard "${common[@]}" --split none --output none --quiet
 is "$(ls none)" "$(printf 'all\nmanifest.json\nrejected.csv')" "--split none makes all/"

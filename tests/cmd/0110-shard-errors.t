@@ -29,7 +29,7 @@ refuse 2 "--shards: '0' is not valid" "${good[@]}" --shards 0
 refuse 2 "--max-bad: '-1' is not valid" "${good[@]}" --max-bad -1
 refuse 2 "--workers: 'all' is not valid" "${good[@]}" --workers all
 refuse 2 "--seed: '-5' is not valid" "${good[@]}" --seed -5
-refuse 2 "--format: 'dicom' is not valid: expected one of auto, nih, list" "${good[@]}" --format dicom
+refuse 2 "--format: 'dicom' is not valid: expected one of auto, nih, list, chexpert, mimic, vindr, padchest, csv" "${good[@]}" --format dicom
 refuse 2 "--split: 'random' is not valid: expected one of official, patient, none" "${good[@]}" --split random
 refuse 2 "--uncertain: 'maybe' is not valid: expected one of keep, ignore, zeros, ones" "${good[@]}" --uncertain maybe
 refuse 2 "lateralis" "${good[@]}" --views PA,lateralis

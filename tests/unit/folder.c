@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/folder.h"
+
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "tap.h"
+
+static char dir[] = "/tmp/chex-folder-XXXXXX";
+
+static void put(const char *name) {
+    struct chex_error err = {0};
+    char *path = chex_fs_join(dir, name), *slash = strrchr(path, '/');
+    *slash = '\0';
+    BAIL_UNLESS(chex_fs_mkdirs(path, &err) == CHEX_OK, "%s", err.text);
+    *slash = '/';
+    BAIL_UNLESS(chex_fs_write(path, "x", 1, &err) == CHEX_OK, "%s", err.text);
+    free(path);
+}
+
+/* Whether `path` finds the file `want` (NULL: none), and another one as well where `rival`. */
+static void finds(const struct chex_folder *f, const char *path, const char *want, bool rival) {
+    const struct chex_folder_file *other;
+    const struct chex_folder_file *found = chex_folder_find(f, path, &other);
+    const char *got = found ? found->path + strlen(dir) + 1 : "nothing";
+    OK(!strcmp(got, want ? want : "nothing") && (other != NULL) == rival, "%s finds %s%s", path,
+       got, other ? " and more" : "");
+}
+
+int main(void) {
+    struct chex_folder *f = NULL;
+    struct chex_error err;
+    static const char *const names[] = {
+        "a.png",
+        "images_001/b.png",
+        "train/patient1/study1/view1.jpg",
+        "train/patient1/study2/view1.jpg",
+        "train/patient11/study1/view1.jpg",
+        "valid/patient2/study1/view1.jpg",
+        "x/c.png",
+        "y/c.png",
+        "ids/abc.dicom",
+        "ids/abcd.png",
+        "ids/two.jpg",
+        "ids/two.png",
+        "ids/ab",
+        "ids/ab.png",
+    };
+    BAIL_UNLESS(mkdtemp(dir), "no temporary folder");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        put(names[i]);
+    OK_STATUS(chex_folder_open(dir, &f, &err), CHEX_OK, err, "");
+    OK(chex_folder_count(f) == sizeof names / sizeof names[0], "all files, whatever their depth");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        finds(f, names[i], names[i], false);
+    finds(f, "b.png", "images_001/b.png", false);
+    finds(f, "elsewhere/b.png", "images_001/b.png", false);
+    finds(f, "patient1/study1/view1.jpg", "train/patient1/study1/view1.jpg", false);
+    finds(f, "1/study1/view1.jpg", "train/patient11/study1/view1.jpg", true);
+    finds(f, "study1/view1.jpg", "train/patient11/study1/view1.jpg", true);
+    finds(f, "patient2/study2/view1.jpg", "train/patient11/study1/view1.jpg", true);
+    finds(f, "c.png", "x/c.png", true);
+    finds(f, "z/c.png", "x/c.png", true);
+    finds(f, "y/c.png", "y/c.png", false);
+    finds(f, "abc", "ids/abc.dicom", false);
+    finds(f, "ids/abcd", "ids/abcd.png", false);
+    finds(f, "two", "ids/two.jpg", true);
+    finds(f, "ab", "ids/ab", false);
+    finds(f, "b", "images_001/b.png", false);
+    finds(f, "abc.png", NULL, false);
+    finds(f, "", NULL, false);
+    chex_folder_close(f);
+    chex_fs_remove_tree(dir, NULL);
+    return tap_done();
+}
