@@ -25,8 +25,8 @@ static void look(void) {
     int most = limit();
     __builtin_cpu_init();
     has[CHEX_ISA_SSE41] = most >= 1 && __builtin_cpu_supports("sse4.1");
-    has[CHEX_ISA_AVX2] = most >= 2 && __builtin_cpu_supports("avx2") &&
-                         __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    has[CHEX_ISA_AVX2] =
+        most >= 2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     has[CHEX_ISA_AVX512] = most >= 3 && __builtin_cpu_supports("avx512f") &&
                            __builtin_cpu_supports("avx512bw") &&
                            __builtin_cpu_supports("avx512dq") &&
