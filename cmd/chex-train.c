@@ -31,6 +31,7 @@ struct settings {
     double lr, min_lr, lr_factor, weight_decay, momentum, warmup_epochs, consume;
     uint64_t stall_warn, stall_abort;
     bool deterministic, bench_layers, bench_infer, antialias;
+    bool precision_asked;
 };
 
 #define AT(member) offsetof(struct settings, member)
@@ -71,7 +72,7 @@ static const struct chex_opt options[] = {
     {"contrast", 0, CHEX_OPT_FLOAT, AT(contrast), "0", "F", "move away from the crop's mean by a random factor from 1 - F (not below 0) to 1 + F", .min = 0, .max = 10},
     {.type = CHEX_OPT_GROUP, .help = "Engine and ranks"},
     {"engine", 0, CHEX_OPT_STRING, AT(engine), "auto", "NAME", "auto, cpu, ref, or with a variant: cpu:avx2"},
-    {"precision", 'p', CHEX_OPT_CHOICE, AT(precision), "fp32", "NAME", "how activations are stored and multiplied", chex_precision_names},
+    {"precision", 'p', CHEX_OPT_CHOICE, AT(precision), "fp32", "NAME", "how activations are stored and multiplied; where the cpu engine has AMX, the default is bf16", chex_precision_names},
     {"threads", 't', CHEX_OPT_INT, AT(threads), "0", "N", "compute threads (0: the cores this rank is bound to)", .min = 0, .max = 4096},
     {"workers", 'j', CHEX_OPT_INT, AT(workers), "1", "N", "input threads", .min = 1, .max = 256},
     {"logical-ranks", 0, CHEX_OPT_INT, AT(logical_ranks), "0", "V", "batches per step; results depend on V, not on the number of processes (0: the number of processes)", .min = 0, .max = 65536},
@@ -376,12 +377,15 @@ static enum chex_status collective(const struct settings *s, const struct chex_t
 }
 
 /* The job proper, once the launch is known. *together: see chex_train_run. */
-static enum chex_status work(const struct settings *s, struct chex_world *world, bool *together,
+static enum chex_status work(struct settings *s, struct chex_world *world, bool *together,
                              struct chex_error *err) {
     const char *engine = NULL;
     *together = true;
-    if (!s->bench_input) /* which needs none */
+    if (!s->bench_input) { /* which needs none */
         CHEX_TRY(chex_choose_engine(s->engine, &world->gpu, &engine, err));
+        if (!s->precision_asked)
+            s->precision = chex_engine_usual_precision(engine);
+    }
     int threads = s->threads ? (int)s->threads : world->binding.threads;
     if (s->bench)
         return bench(s, engine, threads, err);
@@ -405,7 +409,7 @@ static enum chex_status check_settings(const struct settings *s, struct chex_err
     return CHEX_OK;
 }
 
-static enum chex_status run(const struct settings *s, struct chex_error *err) {
+static enum chex_status run(struct settings *s, struct chex_error *err) {
     struct chex_world world;
     CHEX_TRY(check_settings(s, err));
     CHEX_TRY(install_signals(s, err));
@@ -427,6 +431,7 @@ int main(int argc, char **argv) {
     enum chex_status st = chex_opt_parse(&program, argc, argv, &s, sizeof s, &set, &err);
     if (st == CHEX_OK) {
         chex_log_set_level((enum chex_log_level)s.common.log_level);
+        s.precision_asked = chex_opt_origin(set, "precision") != CHEX_FROM_DEFAULT;
         if (s.common.help)
             chex_opt_print_help(&program, stdout);
         else if (s.common.version)
