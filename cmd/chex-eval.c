@@ -386,9 +386,6 @@ static enum chex_status prepare(struct evaluation *e, struct chex_error *err) {
     const struct settings *s = e->s;
     if (e->coll->rank == 0)
         CHEX_TRY(refuse_existing(s, true, err));
-    CHEX_TRY(chex_choose_engine(s->engine, &e->world.gpu, &e->engine_spec, err));
-    e->precision = s->precision_asked ? (enum chex_precision)s->precision
-                                      : chex_engine_usual_precision(e->engine_spec);
     CHEX_TRY(open_set(e, err));
     CHEX_TRY(open_network(s, e->set->classes, &e->network, err));
     CHEX_TRY(check_classes(s, e->set, e->network.checkpoint, err));
@@ -448,8 +445,13 @@ static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
     double loss = NAN;
     const struct chex_eval_config config = {(int)s->workers, (enum chex_tta)s->tta,
                                             !s->common.quiet};
-    enum chex_status st = prepare(e, err);
+    enum chex_status st = chex_choose_engine(s->engine, &e->world.gpu, &e->engine_spec, err);
     st = chex_coll_agree(e->coll, st, err);
+    e->precision = (enum chex_precision)s->precision;
+    if (st == CHEX_OK && !s->precision_asked)
+        st = chex_choose_precision(&e->world.launch, e->engine_spec, &e->precision, err);
+    if (st == CHEX_OK)
+        st = chex_coll_agree(e->coll, prepare(e, err), err);
     if (st == CHEX_OK)
         st = chex_eval_run(e->engine, e->set, e->coll, &config, &table, &loss, err);
     if (st == CHEX_OK) {

@@ -383,8 +383,10 @@ static enum chex_status work(struct settings *s, struct chex_world *world, bool 
     *together = true;
     if (!s->bench_input) { /* which needs none */
         CHEX_TRY(chex_choose_engine(s->engine, &world->gpu, &engine, err));
+        enum chex_precision usual = (enum chex_precision)s->precision;
         if (!s->precision_asked)
-            s->precision = chex_engine_usual_precision(engine);
+            CHEX_TRY(chex_choose_precision(&world->launch, engine, &usual, err));
+        s->precision = (int)usual;
     }
     int threads = s->threads ? (int)s->threads : world->binding.threads;
     if (s->bench)

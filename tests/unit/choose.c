@@ -43,5 +43,11 @@ int main(void) {
         OK_STATUS(chex_choose_engine("cuda:0", &own, &spec, &err), CHEX_E_ENV, err, "no CUDA");
     }
     OK(spec == NULL, "nothing is handed out on failure");
+    struct chex_launch launch = {0};
+    enum chex_precision precision = CHEX_FP16;
+    OK_STATUS(chex_launch_init(&launch, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_choose_precision(&launch, "ref", &precision, &err), CHEX_OK, err, NULL);
+    OK(precision == CHEX_FP32, "ref's usual precision is fp32");
+    chex_launch_finish(&launch);
     return tap_done();
 }
