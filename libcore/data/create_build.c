@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fs.h"
 #include "base/hash.h"
@@ -165,29 +163,31 @@ static enum chex_status open_writer(struct build *b, struct job *j, struct chex_
     return st;
 }
 
-static void add_source(struct job *j, const uint8_t *data, size_t bytes) {
-    char hex[CHEX_HASH128_HEX_BYTES], half[17] = "";
-    chex_hash128_hex(data, bytes, hex);
-    memcpy(half, hex, 16);
-    uint64_t high = strtoull(half, NULL, 16), low = strtoull(hex + 16, NULL, 16);
+static void add_source(struct job *j, const uint64_t hash[2]) {
     pthread_mutex_lock(&j->lock);
-    j->sum[0] += high;
-    j->sum[1] += low;
+    j->sum[0] += hash[0];
+    j->sum[1] += hash[1];
     pthread_mutex_unlock(&j->lock);
 }
 
 /* Decodes one image into its row. CHEX_E_DATA: the image is bad. */
 static enum chex_status convert(struct build *b, struct job *j, size_t i, struct worker *w,
                                 struct chex_error *err) {
-    const char *path = b->c->files[j->shard->rows[i]]->path;
+    const struct chex_folder_file *file = b->c->files[j->shard->rows[i]];
     const uint8_t *data = NULL;
+    uint64_t hash[2];
     size_t bytes = 0;
     int size = b->c->o->size;
-    CHEX_TRY(chex_image_read(w->reader, path, &data, &bytes, err));
-    CHEX_TRY(chex_image_decode(w->reader, data, bytes, path, &w->image, err));
+    if (file->spool) {
+        add_source(j, chex_spool_get(file->spool, file->spool_row)->source);
+        return chex_spool_read(file->spool, file->spool_row, w->row, err);
+    }
+    CHEX_TRY(chex_folder_read(file, w->reader, &data, &bytes, err));
+    CHEX_TRY(chex_image_decode(w->reader, data, bytes, file->path, &w->image, err));
     if (atomic_load(&j->has_bad))
         return CHEX_OK; /* the shard will be planned anew: only the check counts */
-    add_source(j, data, bytes);
+    chex_hash128(data, bytes, hash);
+    add_source(j, hash);
     return chex_resize(w->resizer, w->image.pixels, w->image.width, w->image.height, w->row, size,
                        size, err);
 }
@@ -223,11 +223,7 @@ static void announce(struct build *b, size_t item) {
         return;
     size_t i;
     const struct job *j = job_of(b, item, &i);
-    int fd = open(b->c->files[j->shard->rows[i]]->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0)
-        return;
-    posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED);
-    close(fd);
+    chex_folder_announce(b->c->files[j->shard->rows[i]]);
 }
 
 static void take_item(void *arg, size_t item, int worker) {

@@ -137,7 +137,7 @@ static void remove_temporaries(const char *dir) {
     if (!d)
         return;
     for (struct dirent *e; (e = readdir(d));)
-        if (strstr(e->d_name, ".h5.tmp."))
+        if (strstr(e->d_name, ".tmp."))
             unlinkat(dirfd(d), e->d_name, 0);
     closedir(d);
 }
@@ -169,13 +169,36 @@ static enum chex_status check_space(const struct chex_create *c, struct chex_err
     return CHEX_OK;
 }
 
-enum chex_status chex_create_prepare(struct chex_create *c, struct chex_error *err) {
+static enum chex_status take_output(struct chex_create *c, struct chex_error *err) {
     enum chex_status st = check_existing(c, err);
     if (st != CHEX_OK) {
         c->made_output = false;
         return st;
     }
     remove_temporaries(c->partial);
+    return CHEX_OK;
+}
+
+enum chex_status chex_create_occupy(struct chex_create *c, struct chex_error *err) {
+    uint64_t need = 0, have = 0;
+    char a[32], b[32];
+    CHEX_TRY(take_output(c, err));
+    CHEX_TRY(chex_create_spool_bytes(c, &need, err));
+    CHEX_TRY(chex_fs_free_bytes(c->o->output, &have, err));
+    if (need > have)
+        return chex_error_set(err, CHEX_E_RESOURCE,
+                              "the shards and the images of compressed archives that wait for them "
+                              "take %s and %s has only %s free",
+                              chex_format_bytes(a, sizeof a, need), c->o->output,
+                              chex_format_bytes(b, sizeof b, have));
+    CHEX_TRY(chex_fs_mkdirs(c->partial, err));
+    c->occupied = true;
+    return CHEX_OK;
+}
+
+enum chex_status chex_create_prepare(struct chex_create *c, struct chex_error *err) {
+    if (!c->occupied)
+        CHEX_TRY(take_output(c, err));
     CHEX_TRY(check_space(c, err));
     return chex_fs_mkdirs(c->partial, err);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of chex_create() share: create.c (the course of things), create_build.c (images to
- * shards on all threads), create_output.c (the output folder).
+ * What the parts of chex_create() share: create.c (the course of things), create_spool.c (images
+ * within archives), create_build.c (images to shards on all threads), create_output.c (the output
+ * folder).
  */
 #ifndef CHEX_DATA_CREATE_PRIVATE_H
 #define CHEX_DATA_CREATE_PRIVATE_H
@@ -32,9 +33,15 @@ struct chex_create {
     char **reasons;                        // (table->count), NULL unless bad
     size_t bad_count;
     struct chex_plan *plan;
-    char *partial;    /* output/.chex-shard-partial */
-    bool made_output; /* the output folder is ours to remove on failure */
-    size_t kept;      /* by this rank */
+    const char **wanted; // (wanted_count) names of images that no file has, where archives are
+    size_t wanted_count;
+    const struct chex_folder_file **packed; // (packed_count) compressed archives to be spooled
+    size_t packed_count;
+    char *archive_fault; /* of the first faulty archive; NULL where all are sound */
+    bool occupied;       /* the partial folder is ours already */
+    char *partial;       /* output/.chex-shard-partial */
+    bool made_output;    /* the output folder is ours to remove on failure */
+    size_t kept;         /* by this rank */
 };
 
 /* partial/NAME.DIGEST.h5 in fresh memory. The digest covers all that the shard is made from, so a
@@ -45,6 +52,21 @@ char *chex_create_shard_path(const struct chex_create *c, const struct chex_plan
  * shards not finished. Stops early when far more than max_bad are found. */
 enum chex_status chex_create_build(struct chex_create *c, struct chex_bad_row **bad_out,
                                    size_t *count_out, struct chex_error *err);
+
+/* Indexes plain archives and lists the compressed ones that are needed. */
+enum chex_status chex_create_open_archives(struct chex_create *c, struct chex_error *err);
+
+/* Bytes that the spools and the shards behind them take, about. */
+enum chex_status chex_create_spool_bytes(const struct chex_create *c, uint64_t *bytes_out,
+                                         struct chex_error *err);
+
+/* Rank 0, before chex_create_spool: takes the output folder and looks for room. */
+enum chex_status chex_create_occupy(struct chex_create *c, struct chex_error *err);
+
+/* Resizes what is wanted of this rank's compressed archives into spools; when all ranks have done
+ * so, chex_create_take_spools makes their images files of the folder. */
+enum chex_status chex_create_spool(struct chex_create *c, struct chex_error *err);
+enum chex_status chex_create_take_spools(struct chex_create *c, struct chex_error *err);
 
 /* Rank 0. Looks at the output folder and at the free space, and makes the partial folder. */
 enum chex_status chex_create_prepare(struct chex_create *c, struct chex_error *err);

@@ -3,19 +3,41 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/fs.h"
+#include "data/archive.h"
 
-enum { MAX_DEPTH = 16 };
+/* Holders beyond KEPT_OPEN are opened anew for each read. */
+enum { MAX_DEPTH = 16, KEPT_OPEN = 256 };
 
-struct chex_folder {
-    struct chex_folder_file *files; /* sorted by name, then by path */
+struct chex_holder {
+    char *path;
+    int fd; /* -1: not kept open */
+};
+
+struct list {
+    struct chex_folder_file *files;
     size_t count, capacity;
 };
+
+struct chex_folder {
+    struct list all;      /* sorted by name, then by path */
+    struct list archives; /* sorted by path */
+    struct chex_holder **holders;
+    size_t holder_count;
+    struct chex_spool **spools;
+    size_t spool_count;
+};
+
+static enum chex_status no_memory(struct chex_error *err) {
+    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
+}
 
 static const char *name_of(const char *path) {
     const char *slash = strrchr(path, '/');
@@ -28,22 +50,35 @@ static int by_name(const void *a, const void *b) {
     return order ? order : strcmp(x->path, y->path);
 }
 
-static enum chex_status add(struct chex_folder *f, char *path, const struct stat *info,
-                            struct chex_error *err) {
-    if (f->count == f->capacity) {
-        size_t capacity = f->capacity ? 2 * f->capacity : 1024;
-        struct chex_folder_file *grown = realloc(f->files, capacity * sizeof *grown);
+static int by_path(const void *a, const void *b) {
+    const struct chex_folder_file *x = a, *y = b;
+    return strcmp(x->path, y->path);
+}
+
+/* Takes file->path over, on failure too. */
+static enum chex_status append(struct list *list, const struct chex_folder_file *file,
+                               struct chex_error *err) {
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : 1024;
+        struct chex_folder_file *grown = realloc(list->files, capacity * sizeof *grown);
         if (!grown) {
-            free(path);
-            return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
+            free((char *)file->path);
+            return no_memory(err);
         }
-        f->files = grown;
-        f->capacity = capacity;
+        list->files = grown;
+        list->capacity = capacity;
     }
-    f->files[f->count++] = (struct chex_folder_file){path, (uint64_t)info->st_size,
-                                                     (int64_t)info->st_mtim.tv_sec * 1000000000 +
-                                                         info->st_mtim.tv_nsec};
+    list->files[list->count++] = *file;
     return CHEX_OK;
+}
+
+static enum chex_status add_found(struct chex_folder *f, char *path, const struct stat *info,
+                                  struct chex_error *err) {
+    struct chex_folder_file file = {.path = path,
+                                    .bytes = (uint64_t)info->st_size,
+                                    .modified_ns = (int64_t)info->st_mtim.tv_sec * 1000000000 +
+                                                   info->st_mtim.tv_nsec};
+    return append(chex_archive_named(path) ? &f->archives : &f->all, &file, err);
 }
 
 static enum chex_status walk(struct chex_folder *f, const char *dir, int depth,
@@ -58,59 +93,146 @@ static enum chex_status walk(struct chex_folder *f, const char *dir, int depth,
         char *path = chex_fs_join(dir, e->d_name);
         struct stat info;
         if (!path) {
-            st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
+            st = no_memory(err);
         } else if (stat(path, &info) != 0) {
             free(path); /* a dangling link is as good as no file */
         } else if (S_ISDIR(info.st_mode)) {
             st = depth < MAX_DEPTH ? walk(f, path, depth + 1, err) : CHEX_OK;
             free(path);
         } else {
-            st = add(f, path, &info, err);
+            st = add_found(f, path, &info, err);
         }
     }
     closedir(d);
     return st;
 }
 
-enum chex_status chex_folder_open(const char *dir, struct chex_folder **folder_out,
-                                  struct chex_error *err) {
+enum chex_status chex_folder_create(struct chex_folder **folder_out, struct chex_error *err) {
     struct chex_folder *f = calloc(1, sizeof *f);
     if (!f)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
-    enum chex_status st = walk(f, dir, 0, err);
+        return no_memory(err);
+    *folder_out = f;
+    return CHEX_OK;
+}
+
+enum chex_status chex_folder_open(const char *dir, struct chex_folder **folder_out,
+                                  struct chex_error *err) {
+    struct chex_folder *f = NULL;
+    struct stat info;
+    enum chex_status st;
+    CHEX_TRY(chex_folder_create(&f, err));
+    if (chex_archive_named(dir) && stat(dir, &info) == 0 && S_ISREG(info.st_mode)) {
+        char *path = strdup(dir);
+        st = path ? add_found(f, path, &info, err) : no_memory(err);
+    } else {
+        st = walk(f, dir, 0, err);
+    }
     if (st != CHEX_OK) {
         chex_folder_close(f);
         return st;
     }
-    if (f->count)
-        qsort(f->files, f->count, sizeof *f->files, by_name);
+    chex_folder_sort(f);
+    if (f->archives.count)
+        qsort(f->archives.files, f->archives.count, sizeof *f->archives.files, by_path);
     *folder_out = f;
     return CHEX_OK;
+}
+
+static void free_list(struct list *list) {
+    for (size_t i = 0; i < list->count; i++)
+        free((char *)list->files[i].path);
+    free(list->files);
+}
+
+static void free_holder(struct chex_holder *h) {
+    if (h->fd >= 0)
+        close(h->fd);
+    free(h->path);
+    free(h);
 }
 
 void chex_folder_close(struct chex_folder *f) {
     if (!f)
         return;
-    for (size_t i = 0; i < f->count; i++)
-        free((char *)f->files[i].path);
-    free(f->files);
+    free_list(&f->all);
+    free_list(&f->archives);
+    for (size_t i = 0; i < f->holder_count; i++)
+        free_holder(f->holders[i]);
+    for (size_t i = 0; i < f->spool_count; i++)
+        chex_spool_close(f->spools[i]);
+    free(f->holders);
+    free(f->spools);
     free(f);
 }
 
-size_t chex_folder_count(const struct chex_folder *f) { return f->count; }
+size_t chex_folder_count(const struct chex_folder *f) { return f->all.count; }
+
+const struct chex_folder_file *chex_folder_archives(const struct chex_folder *f,
+                                                    size_t *count_out) {
+    *count_out = f->archives.count;
+    return f->archives.files;
+}
+
+enum chex_status chex_folder_add_holder(struct chex_folder *f, const char *path,
+                                        const struct chex_holder **holder_out,
+                                        struct chex_error *err) {
+    struct chex_holder **grown = realloc(f->holders, (f->holder_count + 1) * sizeof *grown);
+    struct chex_holder *h = malloc(sizeof *h);
+    if (grown)
+        f->holders = grown;
+    if (h)
+        *h = (struct chex_holder){strdup(path), -1};
+    if (!grown || !h || !h->path) {
+        if (h)
+            free_holder(h);
+        return no_memory(err);
+    }
+    if (f->holder_count < KEPT_OPEN)
+        h->fd = open(path, O_RDONLY | O_CLOEXEC);
+    f->holders[f->holder_count++] = h;
+    *holder_out = h;
+    return CHEX_OK;
+}
+
+enum chex_status chex_folder_add_spool(struct chex_folder *f, struct chex_spool *spool,
+                                       struct chex_error *err) {
+    struct chex_spool **grown = realloc(f->spools, (f->spool_count + 1) * sizeof *grown);
+    if (!grown) {
+        chex_spool_close(spool);
+        return no_memory(err);
+    }
+    f->spools = grown;
+    f->spools[f->spool_count++] = spool;
+    return CHEX_OK;
+}
+
+enum chex_status chex_folder_add(struct chex_folder *f, const struct chex_folder_file *file,
+                                 const char *holder_path, const char *name,
+                                 struct chex_error *err) {
+    struct chex_folder_file copy = *file;
+    if (!(copy.path = chex_fs_join(holder_path, name)))
+        return no_memory(err);
+    return append(&f->all, &copy, err);
+}
+
+void chex_folder_sort(struct chex_folder *f) {
+    if (f->all.count)
+        qsort(f->all.files, f->all.count, sizeof *f->all.files, by_name);
+}
 
 /* The first file of that name, or NULL; all of that name follow each other. */
 static const struct chex_folder_file *first_of(const struct chex_folder *f, const char *name) {
-    size_t low = 0, high = f->count;
+    const struct chex_folder_file *files = f->all.files;
+    size_t low = 0, high = f->all.count;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        if (strcmp(name_of(f->files[mid].path), name) < 0)
+        if (strcmp(name_of(files[mid].path), name) < 0)
             low = mid + 1;
         else
             high = mid;
     }
-    bool hit = low < f->count && strcmp(name_of(f->files[low].path), name) == 0;
-    return hit ? &f->files[low] : NULL;
+    bool hit = low < f->all.count && strcmp(name_of(files[low].path), name) == 0;
+    return hit ? &files[low] : NULL;
 }
 
 static bool ends_in(const char *path, const char *tail) {
@@ -118,24 +240,93 @@ static bool ends_in(const char *path, const char *tail) {
     return k < n && path[n - k - 1] == '/' && strcmp(path + n - k, tail) == 0;
 }
 
+static bool is_held(const struct chex_folder_file *p) { return p->holder || p->spool; }
+
+/* The best two of the files between first and end, held ones or those of their own. */
+static const struct chex_folder_file *choose(const struct chex_folder_file *first,
+                                             const struct chex_folder_file *end, const char *path,
+                                             bool held, const struct chex_folder_file **rival_out) {
+    const struct chex_folder_file *exact[2] = {NULL, NULL}, *any[2] = {NULL, NULL};
+    for (const struct chex_folder_file *p = first; p < end; p++) {
+        if (is_held(p) != held)
+            continue;
+        if (!any[1])
+            any[any[0] ? 1 : 0] = p;
+        if (!exact[1] && ends_in(p->path, path))
+            exact[exact[0] ? 1 : 0] = p;
+    }
+    *rival_out = exact[0] ? exact[1] : any[1];
+    return exact[0] ? exact[0] : any[0];
+}
+
 const struct chex_folder_file *chex_folder_find(const struct chex_folder *f, const char *path,
                                                 const struct chex_folder_file **rival_out) {
     const char *name = name_of(path);
-    const struct chex_folder_file *first = first_of(f, name), *end = f->files + f->count;
-    const struct chex_folder_file *best[2] = {NULL, NULL}, *rival = NULL;
-    if (rival_out)
-        *rival_out = NULL;
-    if (!first)
-        return NULL;
-    for (const struct chex_folder_file *p = first;
-         p < end && strcmp(name_of(p->path), name) == 0 && !best[1]; p++)
-        if (ends_in(p->path, path))
-            best[best[0] ? 1 : 0] = p;
-    if (!best[0] && first + 1 < end && strcmp(name_of(first[1].path), name) == 0)
-        rival = first + 1;
-    if (best[0])
-        rival = best[1];
+    const struct chex_folder_file *first = first_of(f, name), *end = f->all.files + f->all.count;
+    const struct chex_folder_file *found = NULL, *rival = NULL, *stop = first;
+    while (first && stop < end && strcmp(name_of(stop->path), name) == 0)
+        stop++;
+    for (int held = 0; first && !found && held < 2; held++)
+        found = choose(first, stop, path, held, &rival);
     if (rival_out)
         *rival_out = rival;
-    return best[0] ? best[0] : first;
+    return found;
+}
+
+static int open_holder(const struct chex_holder *h) {
+    return h->fd >= 0 ? h->fd : open(h->path, O_RDONLY | O_CLOEXEC);
+}
+
+static void leave_holder(const struct chex_holder *h, int fd) {
+    if (h->fd < 0)
+        close(fd);
+}
+
+static enum chex_status read_part(int fd, uint64_t offset, uint8_t *data, size_t bytes,
+                                  const char *name, struct chex_error *err) {
+    for (size_t at = 0; at < bytes;) {
+        ssize_t n = pread(fd, data + at, bytes - at, (off_t)(offset + at));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", name);
+        if (n == 0)
+            return chex_error_set(err, CHEX_E_DATA, "%s: the file that holds it shrank", name);
+        at += (size_t)n;
+    }
+    return CHEX_OK;
+}
+
+enum chex_status chex_folder_read(const struct chex_folder_file *file,
+                                  struct chex_image_reader *reader, const uint8_t **data_out,
+                                  size_t *size_out, struct chex_error *err) {
+    const struct chex_holder *h = file->holder;
+    uint8_t *data = NULL;
+    if (!h)
+        return chex_image_read(reader, file->path, data_out, size_out, err);
+    CHEX_TRY(chex_image_room(reader, file->path, file->bytes, &data, err));
+    int fd = open_holder(h);
+    if (fd < 0)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot open %s", h->path);
+    enum chex_status st = read_part(fd, file->offset, data, (size_t)file->bytes, file->path, err);
+    leave_holder(h, fd);
+    if (st != CHEX_OK)
+        return st;
+    *data_out = data;
+    *size_out = (size_t)file->bytes;
+    return CHEX_OK;
+}
+
+void chex_folder_announce(const struct chex_folder_file *file) {
+    const struct chex_holder *h = file->holder;
+    if (file->spool)
+        return;
+    int fd = h ? open_holder(h) : open(file->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return;
+    posix_fadvise(fd, (off_t)file->offset, h ? (off_t)file->bytes : 0, POSIX_FADV_WILLNEED);
+    if (h)
+        leave_holder(h, fd);
+    else
+        close(fd);
 }

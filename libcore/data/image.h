@@ -56,6 +56,14 @@ enum chex_status chex_image_read(struct chex_image_reader *reader, const char *p
                                  const uint8_t **data_out, size_t *size_out,
                                  struct chex_error *err);
 
+/* CHEX_E_DATA where a file of so many bytes is no image: 0, or over CHEX_IMAGE_MAX_FILE_BYTES. */
+enum chex_status chex_image_check_bytes(const char *name, uint64_t bytes, struct chex_error *err);
+
+/* Room for a file's bytes that come from elsewhere than a file of their own; it belongs to the
+ * reader and lasts until its next read. CHEX_E_DATA as chex_image_check_bytes. */
+enum chex_status chex_image_room(struct chex_image_reader *reader, const char *name, uint64_t bytes,
+                                 uint8_t **room_out, struct chex_error *err);
+
 /* Decodes bytes in memory; `name` stands in the error text. On failure (CHEX_E_DATA with the
  * library's own message, CHEX_E_RESOURCE) the sizes are 0 and the buffer stays usable. `data` may
  * be what chex_image_read gave. */
