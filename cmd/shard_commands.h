@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "base/opt.h"
+#include "data/create.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
@@ -22,7 +23,7 @@ struct shard_command {
 };
 
 extern const struct shard_command shard_command_create, shard_command_info, shard_command_verify,
-    shard_command_audit, shard_command_phantom;
+    shard_command_audit, shard_command_import_tfrecord, shard_command_phantom;
 
 /* One place for options that several subcommands have. */
 #define SHARD_WORKERS(type)                                                                        \
@@ -39,6 +40,11 @@ extern const struct shard_command shard_command_create, shard_command_info, shar
 
 /* The value of --workers as a number of threads. */
 int shard_threads(int64_t workers);
+
+/* Runs chex_create, under a launcher too, with the fractions and what create and import-tfrecord
+ * have in common filled in, and says the result on stdout. */
+enum chex_status shard_run_create(struct chex_create_options *options, const char *fractions,
+                                  bool json, struct chex_error *err);
 
 /* Prints and frees the object; NULL is lack of memory. */
 enum chex_status shard_print_json(json_t *object, struct chex_error *err);

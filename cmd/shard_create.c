@@ -28,7 +28,8 @@ static const struct chex_opt create_opts[] = {
     CHEX_OPT_COMMON,
     {.type = CHEX_OPT_GROUP, .help = "Input"},
     {"images", 0, CHEX_OPT_STRING, AT(images), NULL, "DIR",
-     "folder of the images; folders in it are searched too", .required = true},
+     "folder of the images; folders, .tar, .tar.gz and .tgz in it are searched too",
+     .required = true},
     {"labels", 0, CHEX_OPT_STRING, AT(labels), NULL, "FILE", "label file", .required = true},
     {"format", 0, CHEX_OPT_CHOICE, AT(format), "auto", "FORMAT", "format of the label file",
      formats},
@@ -70,17 +71,19 @@ static const struct chex_opt_program create_program = {
              "chex-shard info DIR|FILE [--json]\n"
              "chex-shard verify DIR|FILE\n"
              "chex-shard audit A B\n"
+             "chex-shard import-tfrecord FILE... --output DIR [options]\n"
              "chex-shard phantom --count N --output DIR [--size PX] [--seed N]\n"
              "chex-shard SUBCOMMAND --help",
     .opts = create_opts,
     .count = COUNT(create_opts),
     .epilog =
         "Subcommands\n"
-        "  create    label file and images to a set of shards (the default)\n"
-        "  info      what a set or a shard holds\n"
-        "  verify    read everything and compare checksums, counts and patients\n"
-        "  audit     patients that two sources share\n"
-        "  phantom   synthetic images with planted findings, and their labels\n\n"
+        "  create           label file and images to a set of shards (the default)\n"
+        "  info             what a set or a shard holds\n"
+        "  verify           read everything and compare checksums, counts and patients\n"
+        "  audit            patients that two sources share\n"
+        "  import-tfrecord  TFRecord files to a set of shards\n"
+        "  phantom          synthetic images with planted findings, and their labels\n\n"
         "Examples\n"
         "  chex-shard --images images/ --labels Data_Entry_2017.csv --output shards/\n"
         "  chex-shard --images images/ --labels labels.csv --split patient --size 64 \\\n"
@@ -103,7 +106,6 @@ static enum chex_status create_options(const struct create_settings *s,
                                       .train_list = s->train_list,
                                       .val_list = s->val_list,
                                       .test_list = s->test_list,
-                                      .tool_version = "chexnet " CHEXNET_VERSION,
                                       .split_mode = (enum chex_split_mode)s->split,
                                       .uncertain = (enum chex_uncertain)s->uncertain,
                                       .size = (int)s->size,
@@ -113,13 +115,9 @@ static enum chex_status create_options(const struct create_settings *s,
                                       .seed = (uint64_t)s->seed,
                                       .force = s->force,
                                       .resume = s->resume};
-    if (s->split != CHEX_SPLIT_OFFICIAL && (s->train_list || s->val_list || s->test_list))
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "--train-list, --val-list and --test-list need "
-                              "--split official");
     if (s->views)
         CHEX_TRY(chex_labels_parse_views(s->views, &o->views, err));
-    return chex_split_parse_fractions(s->fractions, &o->fractions, err);
+    return CHEX_OK;
 }
 
 static json_t *result_json(const struct chex_create_options *o,
@@ -180,25 +178,36 @@ static enum chex_status create_launched(const struct chex_create_options *o,
     return st;
 }
 
-static enum chex_status run_create(const struct chex_opt_set *set, const void *settings,
-                                   struct chex_error *err) {
-    const struct create_settings *s = settings;
-    struct chex_create_options o;
+enum chex_status shard_run_create(struct chex_create_options *o, const char *fractions, bool json,
+                                  struct chex_error *err) {
     struct chex_create_result result;
     int rank = 0;
-    if (chex_opt_word_count(set))
-        return chex_error_set(err, CHEX_E_USAGE, "unexpected word '%s'; try 'chex-shard --help'",
-                              chex_opt_word(set, 0));
-    CHEX_TRY(create_options(s, &o, err));
-    enum chex_status st = create_launched(&o, &result, &rank, err);
+    o->tool_version = "chexnet " CHEXNET_VERSION;
+    if (o->split_mode != CHEX_SPLIT_OFFICIAL && (o->train_list || o->val_list || o->test_list))
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--train-list, --val-list and --test-list need "
+                              "--split official");
+    CHEX_TRY(chex_split_parse_fractions(fractions, &o->fractions, err));
+    enum chex_status st = create_launched(o, &result, &rank, err);
     if (rank != 0)
         err->text[0] = '\0';
     if (st != CHEX_OK || rank != 0)
         return st;
-    if (s->common.json)
-        return shard_print_json(result_json(&o, &result), err);
-    say_result(&o, &result);
+    if (json)
+        return shard_print_json(result_json(o, &result), err);
+    say_result(o, &result);
     return CHEX_OK;
+}
+
+static enum chex_status run_create(const struct chex_opt_set *set, const void *settings,
+                                   struct chex_error *err) {
+    const struct create_settings *s = settings;
+    struct chex_create_options o;
+    if (chex_opt_word_count(set))
+        return chex_error_set(err, CHEX_E_USAGE, "unexpected word '%s'; try 'chex-shard --help'",
+                              chex_opt_word(set, 0));
+    CHEX_TRY(create_options(s, &o, err));
+    return shard_run_create(&o, s->fractions, s->common.json, err);
 }
 
 const struct shard_command shard_command_create = {"create", &create_program,

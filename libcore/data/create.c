@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/create_private.h"
+#include "data/tfrecord.h"
 
 const char *const chex_split_mode_names[] = {"official", "patient", "none", NULL};
 
@@ -76,7 +77,11 @@ static enum chex_status split_rows(struct chex_create *c, struct chex_error *err
 
 static enum chex_status load_labels(struct chex_create *c, struct chex_error *err) {
     const struct chex_create_options *o = c->o;
-    CHEX_TRY(chex_labels_load(o->labels, o->format, &c->table, err));
+    if (o->records)
+        CHEX_TRY(chex_tfrecord_load(o->records, o->record_count, o->label_order, o->workers,
+                                    &c->table, &c->folder, err));
+    else
+        CHEX_TRY(chex_labels_load(o->labels, o->format, &c->table, err));
     chex_info("labels %s: %s, %zu images", o->labels, c->table->detected, c->table->count);
     if (o->views) {
         size_t dropped = chex_labels_keep_views(c->table, o->views);
@@ -264,7 +269,8 @@ static enum chex_status open_input(struct chex_create *c, struct chex_error *err
     if (!(c->partial = chex_fs_join(c->o->output, CHEX_CREATE_PARTIAL)))
         return no_memory(err);
     CHEX_TRY(load_labels(c, err));
-    CHEX_TRY(chex_folder_open(c->o->images, &c->folder, err));
+    if (!c->folder)
+        CHEX_TRY(chex_folder_open(c->o->images, &c->folder, err));
     return chex_create_open_archives(c, err);
 }
 

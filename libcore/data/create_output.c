@@ -325,7 +325,12 @@ static enum chex_status digest_source(const struct chex_create *c, const uint64_
     enum { LIMIT = 1 << 30 };
     char *text = NULL;
     size_t size = 0;
-    CHEX_TRY(chex_fs_read(c->o->labels, LIMIT, &text, &size, err));
+    if (!c->o->records)
+        CHEX_TRY(chex_fs_read(c->o->labels, LIMIT, &text, &size, err));
+    else if (!(text = strdup(c->table->text)))
+        return no_memory(err);
+    else
+        size = strlen(text);
     char *all = malloc(size + 33);
     if (!all) {
         free(text);

@@ -258,9 +258,8 @@ static enum chex_status refuse_duplicates(const struct chex_label_table *t,
 
 /* ---- loading ---- */
 
-/* A table with path and text, and no rows. */
-static enum chex_status open_table(const char *path, struct chex_label_table **table_out,
-                                   size_t *size_out, struct chex_error *err) {
+enum chex_status chex_labels_new(const char *path, struct chex_label_table **table_out,
+                                 struct chex_error *err) {
     struct chex_label_table *t = calloc(1, sizeof *t);
     if (t) {
         t->path = strdup(path);
@@ -270,6 +269,15 @@ static enum chex_status open_table(const char *path, struct chex_label_table **t
         chex_labels_free(t);
         return no_memory(path, err);
     }
+    *table_out = t;
+    return CHEX_OK;
+}
+
+/* A table with path and text, and no rows. */
+static enum chex_status open_table(const char *path, struct chex_label_table **table_out,
+                                   size_t *size_out, struct chex_error *err) {
+    struct chex_label_table *t = NULL;
+    CHEX_TRY(chex_labels_new(path, &t, err));
     enum chex_status st = chex_fs_read(path, MAX_FILE_BYTES, &t->text, size_out, err);
     if (st == CHEX_OK && t->text[strspn(t->text, " \t\r\n")] == '\0' &&
         strlen(t->text) == *size_out)
@@ -282,7 +290,7 @@ static enum chex_status open_table(const char *path, struct chex_label_table **t
     return CHEX_OK;
 }
 
-static enum chex_status finish_table(struct chex_label_table *t, struct chex_error *err) {
+enum chex_status chex_labels_finish(struct chex_label_table *t, struct chex_error *err) {
     if (t->count == 0)
         return chex_error_set(err, CHEX_E_DATA, "%s: no rows, expected at least one image",
                               t->path);
@@ -356,7 +364,7 @@ enum chex_status chex_labels_load(const char *path, const char *format,
         st = chosen->parse(t, t->text, size, err);
     }
     if (st == CHEX_OK)
-        st = finish_table(t, err);
+        st = chex_labels_finish(t, err);
     if (st != CHEX_OK) {
         chex_labels_free(t);
         return st;
@@ -395,7 +403,7 @@ enum chex_status chex_labels_load_names(const char *path, struct chex_label_tabl
     for (char *line; st == CHEX_OK && (line = chex_labels_next_line(&at, end));)
         st = add_name(t, line, ++number, err);
     if (st == CHEX_OK)
-        st = finish_table(t, err);
+        st = chex_labels_finish(t, err);
     if (st != CHEX_OK) {
         chex_labels_free(t);
         return st;

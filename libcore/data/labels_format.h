@@ -25,6 +25,13 @@ struct chex_label_format {
 
 extern const struct chex_label_format chex_label_format_nih, chex_label_format_list;
 
+/* A table of `path` without text and rows. */
+enum chex_status chex_labels_new(const char *path, struct chex_label_table **table_out,
+                                 struct chex_error *err);
+
+/* Gives the rows their labels and refuses an empty table and an image that stands there twice. */
+enum chex_status chex_labels_finish(struct chex_label_table *table, struct chex_error *err);
+
 /* A row of zeros with all else unknown, at *row_out until the next row is added; its labels (1, 0,
  * ...) are at *labels_out for as long. */
 enum chex_status chex_labels_add_row(struct chex_label_table *table, size_t line,
