@@ -29,7 +29,8 @@ struct chex_archive_member {
 /* By its name alone: .tar, .tar.gz or .tgz, in any case. */
 bool chex_archive_named(const char *path);
 
-/* CHEX_E_ENV: this chexnet was built without libarchive, or the file cannot be opened. */
+/* CHEX_E_ENV: this chexnet was built without libarchive, or the file cannot be opened. CHEX_E_DATA:
+ * it is no archive. */
 enum chex_status chex_archive_open(const char *path, struct chex_archive **archive_out,
                                    struct chex_error *err);
 void chex_archive_close(struct chex_archive *archive); /* NULL allowed */

@@ -108,11 +108,11 @@ enum chex_status chex_create_open_archives(struct chex_create *c, struct chex_er
         return no_memory(err);
     for (size_t i = 0; i < count; i++) {
         struct chex_archive *archive = NULL;
-        CHEX_TRY(chex_archive_open(files[i].path, &archive, err));
-        if (chex_archive_compressed(archive))
+        enum chex_status st = chex_archive_open(files[i].path, &archive, err);
+        if (st == CHEX_OK && chex_archive_compressed(archive))
             c->packed[packed++] = &files[i];
-        enum chex_status st =
-            chex_archive_compressed(archive) ? CHEX_OK : index_tar(c, archive, &files[i], err);
+        else if (st == CHEX_OK)
+            st = index_tar(c, archive, &files[i], err);
         chex_archive_close(archive);
         CHEX_TRY(note_fault(c, st, err->text, err));
     }
@@ -378,8 +378,8 @@ static bool failed(struct spooling *s) {
 static enum chex_status read_members(struct spooling *s, struct task *t, bool *fault_out,
                                      struct chex_error *err) {
     struct chex_archive *archive = NULL;
-    CHEX_TRY(chex_archive_open(t->file->path, &archive, err));
-    enum chex_status st = CHEX_OK;
+    enum chex_status st = chex_archive_open(t->file->path, &archive, err);
+    *fault_out = st == CHEX_E_DATA;
     for (bool more = true; more && st == CHEX_OK && !failed(s);) {
         struct chex_archive_member m;
         st = chex_archive_next(archive, &m, &more, err);
