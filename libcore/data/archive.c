@@ -201,7 +201,8 @@ static enum chex_status next_entry(struct chex_archive *a, struct chex_archive_m
     *found_out = *more_out = false;
     if (rc == ARCHIVE_EOF)
         return check_end(a, err);
-    if (rc < ARCHIVE_WARN)
+    /* A damaged header is ARCHIVE_RETRY: libarchive would look for the next one. */
+    if (rc != ARCHIVE_OK && rc != ARCHIVE_WARN)
         return archive_fault(a, err);
     *more_out = true;
     uint64_t at = (uint64_t)archive_filter_bytes(a->reader, 0);

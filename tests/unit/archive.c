@@ -204,7 +204,8 @@ static void check_tar(void) {
     OK(good == count, "behind all members");
     tar[last + 1] ^= 1;
     put(plain, tar, whole);
-    OK_STATUS(walk(plain, data, &good, &err), CHEX_E_DATA, err, "behind the whole member images/5");
+    OK_STATUS(walk(plain, data, &good, &err), CHEX_E_DATA, err,
+              "Damaged tar archive, behind the whole member images/5.png");
     put(gz, packed, n / 2);
     OK_STATUS(walk(gz, data, &good, &err), CHEX_E_DATA, err, "gzip: the file ends in the middle");
     put(plain, data, 3000);

@@ -98,6 +98,7 @@ int main(void) {
     char *path = chex_fs_join(dir, "spool-a");
     write_spool(path, NULL);
     check_content(path, NULL);
+    unlink(path);
     write_spool(path, "a.tar: cut");
     check_content(path, "a.tar: cut");
     check_damage(path);
