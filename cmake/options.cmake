@@ -8,7 +8,7 @@ option(CHEX_FUZZ "Link tests/fuzz to clang's fuzzer (preset fuzz)" OFF)
 set(CHEX_SANITIZE "" CACHE STRING "Sanitizers, such as address,undefined or thread")
 
 # AUTO uses what is found, ON stops where it is missing, OFF leaves it out.
-foreach(part MPI SLURM CUDA ISAL LIBDEFLATE ARCHIVE)
+foreach(part MPI SLURM CUDA DICOM ISAL LIBDEFLATE ARCHIVE)
   set(CHEX_WITH_${part} AUTO CACHE STRING "AUTO, ON or OFF")
   set_property(CACHE CHEX_WITH_${part} PROPERTY STRINGS AUTO ON OFF)
 endforeach()
@@ -33,19 +33,22 @@ if(CHEX_SANITIZE)
 endif()
 
 add_library(chex_warnings INTERFACE)
-target_compile_options(chex_warnings INTERFACE -Wall -Wextra -Wshadow -Wstrict-prototypes
-  -Wmissing-prototypes -Wvla -Wformat=2 -Wundef -Wpointer-arith -Wwrite-strings
+target_compile_options(chex_warnings INTERFACE -Wall -Wextra -Wshadow
+  $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes;-Wmissing-prototypes> -Wvla -Wformat=2 -Wundef -Wpointer-arith -Wwrite-strings
   -Wno-missing-field-initializers)
 if(CHEX_WERROR)
   target_compile_options(chex_warnings INTERFACE -Werror)
 endif()
 
 # A source file whose name ends in _ISA.c is compiled for that ISA; it is chosen at run time.
+set(CHEX_ISA_FLAGS_sse41 -msse4.1)
 set(CHEX_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(CHEX_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma)
+set(CHEX_ISA_FLAGS_avx512vnni ${CHEX_ISA_FLAGS_avx512} -mavx512vbmi -mavx512vnni)
+set(CHEX_ISA_FLAGS_avx512bf16 ${CHEX_ISA_FLAGS_avx512} -mavx512bf16)
 function(chex_isa_flags)
   foreach(source ${ARGN})
-    foreach(isa avx2 avx512)
+    foreach(isa sse41 avx2 avx512 avx512vnni avx512bf16)
       if(source MATCHES "_${isa}\\.c$")
         set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
           "${CHEX_ISA_FLAGS_${isa}}")

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * chex-shard audit: patients and images that two sources share.
+ * chex-shard audit: patients, images and positives that two sources share.
  */
 #include "shard_commands.h"
 
@@ -9,50 +9,112 @@
 #include "data/split.h"
 #include "data/verify.h"
 
-static const struct chex_opt plain_opts[] = {CHEX_OPT_COMMON};
+struct audit_settings {
+    struct chex_opt_common common;
+    const char *labels, *columns;
+    int format;
+};
+
+#define AT(field) offsetof(struct audit_settings, field)
+static const struct chex_opt audit_opts[] = {
+    CHEX_OPT_COMMON,
+    {.type = CHEX_OPT_GROUP, .help = "Labels"},
+    {"labels", 0, CHEX_OPT_STRING, AT(labels), NULL, "FILE",
+     "label file in which lists of file names find their labels and patients"},
+    {"format", 0, CHEX_OPT_CHOICE, AT(format), "auto", "FORMAT", "format of label files",
+     chex_label_format_names},
+    {"columns", 0, CHEX_OPT_STRING, AT(columns), NULL, "ROLE=NAME,...",
+     "which column is what in label files that are plain CSV, as for create"},
+};
+#undef AT
 
 static const struct chex_opt_program audit_program = {
     .name = "chex-shard audit",
-    .summary = "patients and images that two sources share; exit status 3 where there are any",
-    .usage = "chex-shard audit A B [--json]",
-    .opts = plain_opts,
-    .count = COUNT(plain_opts),
-    .epilog = "A and B are sets, folders of one split, shards, label files or lists of file "
-              "names.\n\nExamples\n"
-              "  chex-shard audit shards/train shards/test\n"
-              "  chex-shard audit train_val_list.txt test_list.txt\n\n" SHARD_EXIT_STATUS};
+    .summary = "patients, images and positives that two sources share; exit status 3 where there "
+               "are any",
+    .usage = "chex-shard audit A B [--labels FILE] [--json]",
+    .opts = audit_opts,
+    .count = COUNT(audit_opts),
+    .epilog =
+        "A and B are sets, folders of one split, shards, label files or lists of file names.\n"
+        "The columns 'shared' count the images, and their positives, of patients in both.\n\n"
+        "Examples\n"
+        "  chex-shard audit shards/train shards/test\n"
+        "  chex-shard audit train_val_list.txt test_list.txt --labels "
+        "Data_Entry_2017.csv\n\n" SHARD_EXIT_STATUS};
+
+static json_t *audit_json(const struct chex_audit *a) {
+    json_t *classes = json_array();
+    for (size_t c = 0; c < a->class_count; c++) {
+        const struct chex_audit_class *k = &a->classes[c];
+        json_array_append_new(classes,
+                              json_pack("{s:s, s:I, s:I, s:I, s:I}", "name", k->name, "positives_a",
+                                        (json_int_t)k->positives_a, "positives_b",
+                                        (json_int_t)k->positives_b, "shared_patient_positives_a",
+                                        (json_int_t)k->shared_a, "shared_patient_positives_b",
+                                        (json_int_t)k->shared_b));
+    }
+    return json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "schema",
+                     "chexnet-shard-audit", "version", 1, "images_a", (json_int_t)a->images_a,
+                     "images_b", (json_int_t)a->images_b, "patients_a", (json_int_t)a->patients_a,
+                     "patients_b", (json_int_t)a->patients_b, "shared_images",
+                     (json_int_t)a->shared_images, "shared_patients",
+                     (json_int_t)a->shared_patients, "shared_patient_images_a",
+                     (json_int_t)a->shared_patient_images_a, "shared_patient_images_b",
+                     (json_int_t)a->shared_patient_images_b, "classes", classes);
+}
+
+static void print_line(const char *name, size_t a, size_t b, size_t shared_a, size_t shared_b) {
+    printf("%-26s %9zu %9zu %9zu %9zu\n", name, a, b, shared_a, shared_b);
+}
+
+static void print_audit(const struct chex_audit *a) {
+    printf("%-26s %9s %9s %9s %9s\n", "", "A", "B", "A shared", "B shared");
+    print_line("patients", a->patients_a, a->patients_b, a->shared_patients, a->shared_patients);
+    print_line("images", a->images_a, a->images_b, a->shared_patient_images_a,
+               a->shared_patient_images_b);
+    print_line("same images", a->images_a, a->images_b, a->shared_images, a->shared_images);
+    for (size_t c = 0; c < a->class_count; c++) {
+        const struct chex_audit_class *k = &a->classes[c];
+        print_line(k->name, k->positives_a, k->positives_b, k->shared_a, k->shared_b);
+    }
+    if (!a->class_count)
+        printf("positives are not known of both\n");
+}
+
+static enum chex_status judge(const struct chex_audit *a, struct chex_error *err) {
+    if (!a->shared_patients && !a->shared_images)
+        return CHEX_OK;
+    if (!a->shared_patients)
+        return chex_error_set(err, CHEX_E_DATA, "%zu images are in both, the first is %s",
+                              a->shared_images, a->first_image);
+    return chex_error_set(err, CHEX_E_DATA,
+                          "%zu patients are in both, the first is %s; %zu images are in both",
+                          a->shared_patients, a->first_patient, a->shared_images);
+}
+
 static enum chex_status run_audit(const struct chex_opt_set *set, const void *settings,
                                   struct chex_error *err) {
-    const struct chex_opt_common *s = settings;
+    const struct audit_settings *s = settings;
+    struct chex_audit_labels labels = {s->labels, chex_label_format_names[s->format], s->columns};
+    struct chex_audit_pair *pair = NULL;
     struct chex_audit a;
     if (chex_opt_word_count(set) != 2)
         return chex_error_set(err, CHEX_E_USAGE,
                               "chex-shard audit takes two sources; try "
                               "'chex-shard audit --help'");
-    CHEX_TRY(chex_audit_paths(chex_opt_word(set, 0), chex_opt_word(set, 1), &a, err));
-    if (s->json)
-        CHEX_TRY(shard_print_json(
-            json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "schema",
-                      "chexnet-shard-audit", "version", 1, "images_a", (json_int_t)a.images_a,
-                      "images_b", (json_int_t)a.images_b, "patients_a", (json_int_t)a.patients_a,
-                      "patients_b", (json_int_t)a.patients_b, "shared_images",
-                      (json_int_t)a.shared_images, "shared_patients", (json_int_t)a.shared_patients,
-                      "shared_patient_images_a", (json_int_t)a.shared_patient_images_a,
-                      "shared_patient_images_b", (json_int_t)a.shared_patient_images_b),
-            err));
+    CHEX_TRY(
+        chex_audit_open(chex_opt_word(set, 0), chex_opt_word(set, 1), &labels, &pair, &a, err));
+    enum chex_status st = CHEX_OK;
+    if (s->common.json)
+        st = shard_print_json(audit_json(&a), err);
     else
-        printf("%-10s %9s %9s\n%-10s %9zu %9zu\n%-10s %9zu %9zu\n%-10s %9zu %9zu\n", "", "A", "B",
-               "images", a.images_a, a.images_b, "patients", a.patients_a, a.patients_b,
-               "of shared", a.shared_patient_images_a, a.shared_patient_images_b);
-    if (!a.shared_patients && !a.shared_images)
-        return CHEX_OK;
-    if (!a.shared_patients)
-        return chex_error_set(err, CHEX_E_DATA, "%zu images are in both, the first is %s",
-                              a.shared_images, a.first_image);
-    return chex_error_set(err, CHEX_E_DATA,
-                          "%zu patients are in both, the first is %s; %zu images are in both",
-                          a.shared_patients, a.first_patient, a.shared_images);
+        print_audit(&a);
+    if (st == CHEX_OK)
+        st = judge(&a, err);
+    chex_audit_close(pair);
+    return st;
 }
 
 const struct shard_command shard_command_audit = {"audit", &audit_program,
-                                                  sizeof(struct chex_opt_common), run_audit};
+                                                  sizeof(struct audit_settings), run_audit};

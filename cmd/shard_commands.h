@@ -10,7 +10,6 @@
 #include <stddef.h>
 
 #include "base/opt.h"
-#include "data/create.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
@@ -23,16 +22,17 @@ struct shard_command {
 };
 
 extern const struct shard_command shard_command_create, shard_command_info, shard_command_verify,
-    shard_command_audit, shard_command_import_tfrecord, shard_command_phantom;
+    shard_command_audit, shard_command_reshard, shard_command_import_tfrecord,
+    shard_command_phantom;
 
-/* One place for options that several subcommands have. */
-#define SHARD_WORKERS(type)                                                                        \
+/* One place for options that several subcommands have. at: where the value goes. */
+#define SHARD_WORKERS_ROW(at)                                                                      \
     {                                                                                              \
-        "workers", 'j', CHEX_OPT_INT, offsetof(type, workers), "0", "N",                           \
+        "workers", 'j', CHEX_OPT_INT, at, "0", "N",                                                \
             "threads; 0 is one for each CPU this process may use", .min = 0, .max = 1024           \
     }
-#define SHARD_SEED(type, what)                                                                     \
-    { "seed", 0, CHEX_OPT_INT, offsetof(type, seed), "1", "N", what, .min = 0, .max = 9e15 }
+#define SHARD_SEED_ROW(at, what)                                                                   \
+    { "seed", 0, CHEX_OPT_INT, at, "1", "N", what, .min = 0, .max = 9e15 }
 
 #define SHARD_EXIT_STATUS                                                                          \
     "Exit status: 0 done, 1 failure of ours, 2 usage, 3 bad input data, 4 environment,\n"          \
@@ -40,11 +40,6 @@ extern const struct shard_command shard_command_create, shard_command_info, shar
 
 /* The value of --workers as a number of threads. */
 int shard_threads(int64_t workers);
-
-/* Runs chex_create, under a launcher too, with the fractions and what create and import-tfrecord
- * have in common filled in, and says the result on stdout. */
-enum chex_status shard_run_create(struct chex_create_options *options, const char *fractions,
-                                  bool json, struct chex_error *err);
 
 /* Prints and frees the object; NULL is lack of memory. */
 enum chex_status shard_print_json(json_t *object, struct chex_error *err);

@@ -21,11 +21,12 @@ die() {
 
 # fuzz TARGET: its verdict on one line, with inputs tried and features seen.
 fuzz() {
-    local target=$1 log=$build/$1.log scratch=$build/corpus-$1 began=$SECONDS status
+    local target=$1 log=$build/$1.log scratch=$build/corpus-$1 began=$SECONDS status words=()
+    [ ! -f "$root/tests/fuzz/$target.dict" ] || words=(-dict="$root/tests/fuzz/$target.dict")
     mkdir -p "$scratch" "$build/found"
     "$build/tests/fuzz-$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 \
         -max_len=65536 -artifact_prefix="$build/found/$target-" -print_final_stats=1 \
-        "$scratch" "$root/tests/fuzz/corpus/$target" >"$log" 2>&1
+        "${words[@]}" "$scratch" "$root/tests/fuzz/corpus/$target" >"$log" 2>&1
     status=$?
     if [ $status = 0 ]; then
         echo "passed: fuzz $target: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log")" \

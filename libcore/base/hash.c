@@ -5,7 +5,17 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-uint64_t chex_hash64(const void *data, size_t bytes) { return XXH3_64bits(data, bytes); }
+#include "base/hash_private.h"
+
+enum { LONG_BYTES = 1024 }; /* from here on wider vectors pay for the choice */
+
+uint64_t chex_hash64(const void *data, size_t bytes) {
+#if defined(__x86_64__)
+    if (bytes >= LONG_BYTES && __builtin_cpu_supports("avx2"))
+        return chex_hash64_avx2(data, bytes);
+#endif
+    return XXH3_64bits(data, bytes);
+}
 
 uint64_t chex_hash64_mix(uint64_t digest, const void *data, size_t bytes) {
     return XXH3_64bits_withSeed(data, bytes, digest);

@@ -11,6 +11,24 @@ const char *const chex_class_names[CHEX_CLASS_COUNT + 1] = {
     "Emphysema",   "Fibrosis",     "Pleural_Thickening", "Hernia",        NULL,
 };
 
+const char *const chex_class_chexpert[CHEX_CHEXPERT_COUNT + 1] = {
+    "No Finding",
+    "Enlarged Cardiomediastinum",
+    "Cardiomegaly",
+    "Lung Opacity",
+    "Lung Lesion",
+    "Edema",
+    "Consolidation",
+    "Pneumonia",
+    "Atelectasis",
+    "Pneumothorax",
+    "Pleural Effusion",
+    "Pleural Other",
+    "Fracture",
+    "Support Devices",
+    NULL,
+};
+
 /* Other sets' words for the same finding, squeezed as squeeze() does. Words that cover two findings
  * ("Nodule/Mass") or a wider one ("Lung Opacity", "Enlarged Cardiomediastinum") are not here. */
 static const struct {
@@ -57,6 +75,26 @@ int chex_class_find(const char *name) {
     return find_squeezed(word);
 }
 
+bool chex_class_canonical(const char *name, char out[CHEX_CLASS_NAME_BYTES]) {
+    char word[WORD_BYTES];
+    size_t n = strlen(name);
+    int ours = chex_class_find(name);
+    out[0] = '\0';
+    if (ours >= 0)
+        name = chex_class_names[ours];
+    else if (squeeze(name, word) && !strcmp(word, "nofinding"))
+        name = "No_Finding";
+    else if (n == 0 || n >= CHEX_CLASS_NAME_BYTES || name[0] == ' ' || name[n - 1] == ' ')
+        return false;
+    for (const unsigned char *p = (const unsigned char *)name; *p; p++)
+        if (*p < ' ' || *p == 127 || *p == '"' || *p == ',')
+            return false;
+    for (n = 0; name[n]; n++)
+        out[n] = name[n] == ' ' || name[n] == '/' ? '_' : name[n];
+    out[n] = '\0';
+    return true;
+}
+
 /* Letters to insert, drop or change to make b of a. */
 static int edit_distance(const char *a, const char *b) {
     int row[WORD_BYTES + 1], n = (int)strlen(b);
@@ -88,9 +126,4 @@ int chex_class_nearest(const char *name) {
             best = c, best_distance = d;
     }
     return best;
-}
-
-const char *chex_class_list(void) {
-    return "Atelectasis, Cardiomegaly, Effusion, Infiltration, Mass, Nodule, Pneumonia, "
-           "Pneumothorax, Consolidation, Edema, Emphysema, Fibrosis, Pleural_Thickening, Hernia";
 }

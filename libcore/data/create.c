@@ -15,6 +15,8 @@
 
 const char *const chex_split_mode_names[] = {"official", "patient", "none", NULL};
 
+typedef enum chex_status load_fn(struct chex_create *c, struct chex_error *err);
+
 enum { SHOWN_BAD = 20 }; /* in the log; rejected.csv has them all */
 
 static enum chex_status no_memory(struct chex_error *err) {
@@ -61,13 +63,19 @@ static enum chex_status split_rows(struct chex_create *c, struct chex_error *err
     struct chex_split_lists lists = {.train = o->train_list,
                                      .val = o->val_list,
                                      .test = o->test_list,
+                                     .shared_patients = o->shared_patients,
                                      .fractions = o->fractions,
                                      .seed = o->seed};
     struct chex_split_report report = {0};
     CHEX_TRY(chex_split_official(c->table, &lists, c->split, &report, err));
     chex_info("official split: %s", report.text);
+    if (report.warning[0] && c->ranks->rank == 0)
+        chex_warn("%s", report.warning);
+    if (report.shared_patients && c->ranks->rank == 0)
+        chex_warn("%zu patients are on two sides: %zu images of the lesser side are left out",
+                  report.shared_patients, report.shared_images);
     if (report.unused && c->ranks->rank == 0)
-        chex_warn("%zu images are in no list and are left out, such as %s", report.unused,
+        chex_warn("%zu images are given no split and are left out, such as %s", report.unused,
                   report.first_unused);
     if (report.unknown && c->ranks->rank == 0)
         chex_warn("%zu names of the lists are not in %s, such as %s", report.unknown, o->labels,
@@ -81,8 +89,10 @@ static enum chex_status load_labels(struct chex_create *c, struct chex_error *er
         CHEX_TRY(chex_tfrecord_load(o->records, o->record_count, o->label_order, o->workers,
                                     &c->table, &c->folder, err));
     else
-        CHEX_TRY(chex_labels_load(o->labels, o->format, &c->table, err));
+        CHEX_TRY(chex_labels_load(o->labels, o->format, o->columns, &c->table, err));
     chex_info("labels %s: %s, %zu images", o->labels, c->table->detected, c->table->count);
+    if (c->table->warning[0] && c->ranks->rank == 0)
+        chex_warn("%s: %s", o->labels, c->table->warning);
     if (o->views) {
         size_t dropped = chex_labels_keep_views(c->table, o->views);
         chex_info("views: %zu images kept, %zu left out", c->table->count, dropped);
@@ -90,6 +100,10 @@ static enum chex_status load_labels(struct chex_create *c, struct chex_error *er
     if (!c->table->count)
         return chex_error_set(err, CHEX_E_DATA, "%s: no image is left%s", o->labels,
                               o->views ? " with the views asked for" : "");
+    size_t unstated = chex_labels_apply_not_stated(c->table, o->not_stated);
+    if (unstated)
+        chex_info("labels that are not stated: %zu, policy %s", unstated,
+                  chex_not_stated_names[o->not_stated]);
     size_t uncertain = chex_labels_apply_uncertain(c->table, o->uncertain);
     if (uncertain)
         chex_info("uncertain labels: %zu, policy %s", uncertain,
@@ -136,10 +150,10 @@ static enum chex_status find_images(struct chex_create *c, struct chex_error *er
         c->files[r] = chex_folder_find(c->folder, t->rows[r].path, &rival);
         if (rival)
             return chex_error_set(err, CHEX_E_DATA, "%s: line %zu: image %s is there twice: %s, %s",
-                                  c->o->labels, t->rows[r].line, t->rows[r].path, c->files[r]->path,
+                                  t->rows_path, t->rows[r].line, t->rows[r].path, c->files[r]->path,
                                   rival->path);
         char reason[CHEX_ERROR_TEXT_BYTES];
-        snprintf(reason, sizeof reason, "%s: line %zu: image %s is not under %s", c->o->labels,
+        snprintf(reason, sizeof reason, "%s: line %zu: image %s is not under %s", t->rows_path,
                  t->rows[r].line, t->rows[r].path, c->o->images);
         if (!c->files[r])
             CHEX_TRY(mark_bad(c, r, reason, err));
@@ -261,13 +275,11 @@ static enum chex_status fill_result(struct chex_create *c, struct chex_create_re
         out->shards[s->split] = s->count;
         out->rows[s->split] += s->row_count;
     }
-    out->rejected = c->bad_count;
+    out->rejected = c->origin ? c->origin->manifest->rejected : c->bad_count;
     return st;
 }
 
 static enum chex_status open_input(struct chex_create *c, struct chex_error *err) {
-    if (!(c->partial = chex_fs_join(c->o->output, CHEX_CREATE_PARTIAL)))
-        return no_memory(err);
     CHEX_TRY(load_labels(c, err));
     if (!c->folder)
         CHEX_TRY(chex_folder_open(c->o->images, &c->folder, err));
@@ -288,14 +300,24 @@ static enum chex_status load(struct chex_create *c, struct chex_error *err) {
     CHEX_TRY(agree(c, open_input(c, err), err));
     CHEX_TRY(spool_archives(c, err));
     CHEX_TRY(find_images(c, err));
-    CHEX_TRY(judge_bad(c, err));
+    return judge_bad(c, err);
+}
+
+static enum chex_status name_partial(struct chex_create *c, struct chex_error *err) {
+    c->partial = chex_fs_join(c->o->output, CHEX_CREATE_PARTIAL);
+    return c->partial ? CHEX_OK : no_memory(err);
+}
+
+static enum chex_status begin(struct chex_create *c, load_fn *load_rows, struct chex_error *err) {
+    CHEX_TRY(load_rows(c, err));
     return make_plan(c, err);
 }
 
-static enum chex_status course(struct chex_create *c, struct chex_create_result *result,
-                               struct chex_error *err) {
+static enum chex_status course(struct chex_create *c, load_fn *load_rows,
+                               struct chex_create_result *result, struct chex_error *err) {
     bool first = c->ranks->rank == 0;
-    enum chex_status st = agree(c, load(c, err), err);
+    CHEX_TRY(agree(c, name_partial(c, err), err));
+    enum chex_status st = agree(c, begin(c, load_rows, err), err);
     bool prepared = c->occupied;
     if (st == CHEX_OK) {
         st = agree(c, first ? chex_create_prepare(c, err) : CHEX_OK, err);
@@ -312,29 +334,34 @@ static enum chex_status course(struct chex_create *c, struct chex_create_result 
     return st;
 }
 
-enum chex_status chex_create(const struct chex_create_options *options,
-                             const struct chex_create_ranks *ranks,
-                             struct chex_create_result *result_out, struct chex_error *err) {
+enum chex_status chex_create_run(struct chex_create *c, load_fn *load_rows,
+                                 struct chex_create_result *result_out, struct chex_error *err) {
     struct chex_error own = {0}; /* agree() needs the text even where the caller does not */
-    struct chex_create c = {.o = options, .ranks = ranks};
     struct chex_create_result result = {0};
     double start = chex_clock_s();
-    enum chex_status st = course(&c, &result, err ? err : &own);
+    enum chex_status st = course(c, load_rows, &result, err ? err : &own);
     result.seconds = chex_clock_s() - start;
-    for (size_t r = 0; c.reasons && r < c.table->count; r++)
-        free(c.reasons[r]);
-    free(c.reasons);
-    free(c.bad);
-    free(c.files);
-    free(c.split);
-    free(c.partial);
-    free(c.wanted);
-    free(c.packed);
-    free(c.archive_fault);
-    chex_folder_close(c.folder);
-    chex_plan_free(c.plan);
-    chex_labels_free(c.table);
+    for (size_t r = 0; c->reasons && r < c->table->count; r++)
+        free(c->reasons[r]);
+    free(c->reasons);
+    free(c->bad);
+    free(c->files);
+    free(c->split);
+    free(c->partial);
+    free(c->wanted);
+    free(c->packed);
+    free(c->archive_fault);
+    chex_folder_close(c->folder);
+    chex_plan_free(c->plan);
+    chex_labels_free(c->table);
     if (st == CHEX_OK)
         *result_out = result;
     return st;
+}
+
+enum chex_status chex_create(const struct chex_create_options *options,
+                             const struct chex_create_ranks *ranks,
+                             struct chex_create_result *result_out, struct chex_error *err) {
+    struct chex_create c = {.o = options, .ranks = ranks};
+    return chex_create_run(&c, load, result_out, err);
 }

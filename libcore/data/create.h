@@ -25,7 +25,7 @@ extern const char *const chex_split_mode_names[]; /* "official", "patient", "non
 
 struct chex_create_options {
     const char *images, *labels, *output;
-    const char *format;                            /* chex_labels_load */
+    const char *format, *columns;                  /* chex_labels_load */
     const char *train_list, *val_list, *test_list; /* NULL: chex_split_official's defaults */
     const char *tool_version;
     /* Instead of labels and images: TFRecord files and the order of their labels (tfrecord.h).
@@ -35,7 +35,9 @@ struct chex_create_options {
     const char *label_order;
     struct chex_fractions fractions;
     enum chex_split_mode split_mode;
+    enum chex_shared_patients shared_patients;
     enum chex_uncertain uncertain;
+    enum chex_not_stated not_stated;
     unsigned views; /* bit mask of enum chex_view; 0 keeps all */
     int size, workers;
     size_t shards, max_bad;

@@ -20,13 +20,6 @@
  * overlap with decoding. */
 enum { AHEAD_PER_WORKER = 8, AHEAD_MAX = 256 };
 
-struct worker {
-    struct chex_image_reader *reader;
-    struct chex_resizer *resizer;
-    struct chex_image image;
-    uint8_t *row;
-};
-
 /* chex_shard_spec's row callback looks here. */
 struct rows {
     const struct chex_create *c;
@@ -46,7 +39,7 @@ struct job { /* one shard */
 
 struct build {
     struct chex_create *c;
-    struct worker *workers;
+    struct chex_create_worker *workers;
     struct job *jobs;
     size_t *first; /* first[j]: number of job j's first item; first[job_count]: all items */
     size_t job_count, ahead;
@@ -64,18 +57,27 @@ static uint64_t mix_text(uint64_t h, const char *text) {
     return chex_hash64_mix(h, text, strlen(text) + 1);
 }
 
+static const char *resize_name(const struct chex_create *c) {
+    return c->origin ? c->origin->manifest->resize : CHEX_RESIZE_NAME;
+}
+
 static uint64_t shard_key(const struct chex_create *c, const struct chex_plan_shard *s) {
     const struct chex_label_table *t = c->table;
     uint64_t numbers[] = {CHEX_SHARD_VERSION, (uint64_t)c->o->size, s->split, s->index, s->count};
     uint64_t h = chex_hash64_mix(0, numbers, sizeof numbers);
     h = mix_text(h, c->o->tool_version);
-    h = mix_text(h, CHEX_RESIZE_NAME);
+    h = mix_text(h, resize_name(c));
     for (size_t i = 0; i < t->class_count; i++)
         h = mix_text(h, t->classes[i]);
     for (size_t i = 0; i < s->row_count; i++) {
         const struct chex_label_row *r = &t->rows[s->rows[i]];
-        const struct chex_folder_file *f = c->files[s->rows[i]];
-        int64_t facts[] = {(int64_t)f->bytes, f->modified_ns, r->view, r->age_years, r->sex};
+        int64_t facts[] = {0, 0, r->view, r->age_years, r->sex};
+        if (c->origin) {
+            facts[0] = (int64_t)c->origin->content[s->rows[i]];
+        } else {
+            facts[0] = (int64_t)c->files[s->rows[i]]->bytes;
+            facts[1] = c->files[s->rows[i]]->modified_ns;
+        }
         h = mix_text(h, r->image_id);
         h = mix_text(h, r->patient_id);
         h = chex_hash64_mix(h, r->labels, t->class_count);
@@ -152,7 +154,7 @@ static enum chex_status open_writer(struct build *b, struct job *j, struct chex_
                                        .size = c->o->size,
                                        .classes = (int)c->table->class_count,
                                        .class_names = c->table->classes,
-                                       .resize = CHEX_RESIZE_NAME,
+                                       .resize = resize_name(c),
                                        .split = chex_split_names[j->shard->split],
                                        .tool_version = c->o->tool_version,
                                        .row = describe_row,
@@ -170,35 +172,43 @@ static void add_source(struct job *j, const uint64_t hash[2]) {
     pthread_mutex_unlock(&j->lock);
 }
 
-/* Decodes one image into its row. CHEX_E_DATA: the image is bad. */
-static enum chex_status convert(struct build *b, struct job *j, size_t i, struct worker *w,
-                                struct chex_error *err) {
+/* Brings one image into the worker's row. CHEX_E_DATA: the image is bad. */
+static enum chex_status convert(struct build *b, struct job *j, size_t i,
+                                struct chex_create_worker *w, struct chex_error *err) {
+    const struct chex_create_origin *origin = b->c->origin;
+    if (origin)
+        return origin->fetch(origin->arg, j->shard->rows[i], w->row, err);
     const struct chex_folder_file *file = b->c->files[j->shard->rows[i]];
-    const uint8_t *data = NULL;
-    uint64_t hash[2];
-    size_t bytes = 0;
-    int size = b->c->o->size;
     if (file->spool) {
         add_source(j, chex_spool_get(file->spool, file->spool_row)->source);
         return chex_spool_read(file->spool, file->spool_row, w->row, err);
     }
+    const uint8_t *data = NULL;
+    uint64_t hash[2];
+    size_t bytes = 0;
     CHEX_TRY(chex_folder_read(file, w->reader, &data, &bytes, err));
-    CHEX_TRY(chex_image_decode(w->reader, data, bytes, file->path, &w->image, err));
-    if (atomic_load(&j->has_bad))
-        return CHEX_OK; /* the shard will be planned anew: only the check counts */
+    bool check_only = atomic_load(&j->has_bad); /* the shard will be planned anew */
+    CHEX_TRY(chex_create_convert(w, data, bytes, file->path, check_only, err));
+    if (check_only)
+        return CHEX_OK;
     chex_hash128(data, bytes, hash);
     add_source(j, hash);
-    return chex_resize(w->resizer, w->image.pixels, w->image.width, w->image.height, w->row, size,
-                       size, err);
+    return CHEX_OK;
 }
 
-static enum chex_status finish_job(struct job *j, struct chex_error *err) {
+static enum chex_status finish_job(const struct build *b, struct job *j, struct chex_error *err) {
+    const struct chex_create_origin *origin = b->c->origin;
     struct chex_shard_writer *writer = j->writer;
     char digest[33];
     j->writer = NULL;
     if (atomic_load(&j->has_bad)) {
         chex_shard_abandon(writer);
         return CHEX_OK;
+    }
+    enum chex_status st = origin ? origin->source(origin->arg, j->shard, j->sum, err) : CHEX_OK;
+    if (st != CHEX_OK) {
+        chex_shard_abandon(writer);
+        return st;
     }
     snprintf(digest, sizeof digest, "%016llx%016llx", (unsigned long long)j->sum[0],
              (unsigned long long)j->sum[1]);
@@ -219,7 +229,7 @@ static struct job *job_of(struct build *b, size_t item, size_t *index_out) {
 }
 
 static void announce(struct build *b, size_t item) {
-    if (item >= b->first[b->job_count])
+    if (b->c->origin || item >= b->first[b->job_count])
         return;
     size_t i;
     const struct job *j = job_of(b, item, &i);
@@ -228,7 +238,7 @@ static void announce(struct build *b, size_t item) {
 
 static void take_item(void *arg, size_t item, int worker) {
     struct build *b = arg;
-    struct worker *w = &b->workers[worker];
+    struct chex_create_worker *w = &b->workers[worker];
     struct chex_error err = {0};
     size_t i;
     struct job *j = job_of(b, item, &i);
@@ -241,14 +251,14 @@ static void take_item(void *arg, size_t item, int worker) {
         st = convert(b, j, i, w, &err);
         if (st == CHEX_OK && !atomic_load(&j->has_bad))
             st = chex_shard_put(j->writer, i, w->row, &err);
-        if (st == CHEX_E_DATA) {
+        if (st == CHEX_E_DATA && !b->c->origin) {
             atomic_store(&j->has_bad, true);
             reject(b, j->shard->rows[i], err.text);
             st = CHEX_OK;
         }
     }
     if (st == CHEX_OK && atomic_fetch_sub(&j->left, 1) == 1)
-        st = finish_job(j, &err);
+        st = finish_job(b, j, &err);
     if (st != CHEX_OK)
         fail(b, st, &err);
     chex_progress_set(b->progress, atomic_fetch_add(&b->done, 1) + 1, NULL);
@@ -283,32 +293,13 @@ static enum chex_status make_jobs(struct build *b, struct chex_error *err) {
     return CHEX_OK;
 }
 
-static enum chex_status make_workers(struct build *b, struct chex_error *err) {
-    int n = b->c->o->workers, size = b->c->o->size;
-    b->workers = chex_mem_zalloc((size_t)n, sizeof *b->workers);
-    for (int i = 0; b->workers && i < n; i++) {
-        struct worker *w = &b->workers[i];
-        CHEX_TRY(chex_image_reader_create(&w->reader, err));
-        CHEX_TRY(chex_resizer_create(&w->resizer, err));
-        if (!(w->row = chex_mem_alloc_aligned((size_t)size, (size_t)size)))
-            return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "worker %d", i);
-    }
-    return b->workers ? CHEX_OK : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%d workers", n);
-}
-
 static void build_free(struct build *b) {
-    for (int i = 0; b->workers && i < b->c->o->workers; i++) {
-        chex_image_reader_destroy(b->workers[i].reader);
-        chex_resizer_destroy(b->workers[i].resizer);
-        chex_image_release(&b->workers[i].image);
-        free(b->workers[i].row);
-    }
+    chex_create_workers_free(b->workers, b->c->o->workers);
     for (size_t j = 0; j < b->job_count; j++) {
         chex_shard_abandon(b->jobs[j].writer);
         pthread_mutex_destroy(&b->jobs[j].lock);
         free(b->jobs[j].path);
     }
-    free(b->workers);
     free(b->jobs);
     free(b->first);
     free(b->bad);
@@ -328,7 +319,8 @@ static enum chex_status run(struct build *b, struct chex_error *err) {
     CHEX_TRY(chex_pool_create(b->c->o->workers, &pool, err));
     b->ahead = (size_t)b->c->o->workers * AHEAD_PER_WORKER;
     b->ahead = b->ahead > AHEAD_MAX ? AHEAD_MAX : b->ahead;
-    b->progress = chex_progress_create("sharding", "img", items, b->c->ranks->rank == 0);
+    b->progress = chex_progress_create(b->c->origin ? "resharding" : "sharding", "img", items,
+                                       b->c->ranks->rank == 0);
     chex_pool_run(pool, items, take_item, b);
     chex_progress_destroy(b->progress, b->status == CHEX_OK && !b->bad_count);
     chex_pool_destroy(pool);
@@ -343,7 +335,7 @@ enum chex_status chex_create_build(struct chex_create *c, struct chex_bad_row **
     pthread_mutex_init(&b.lock, NULL);
     enum chex_status st = make_jobs(&b, err);
     if (st == CHEX_OK)
-        st = make_workers(&b, err);
+        st = chex_create_workers(c->o->workers, c->o->size, &b.workers, err);
     if (st == CHEX_OK)
         st = run(&b, err);
     if (st == CHEX_OK) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -17,7 +18,9 @@
 #include "data/resize.h"
 #include "data/shard_write.h"
 
-static const char rejected_name[] = "rejected.csv";
+#define REJECTED_NAME "rejected.csv"
+/* In the partial folder while shards move to their names: lines "name there<TAB>final name". */
+static const char moves_name[] = "moves";
 
 static enum chex_status no_memory(struct chex_error *err) {
     return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the output folder");
@@ -89,7 +92,7 @@ static enum chex_status remove_old(const char *dir, struct chex_error *err) {
     CHEX_TRY(chex_manifest_read(dir, &m, err));
     enum chex_status st = remove_path(dir, CHEX_MANIFEST_NAME, err);
     if (st == CHEX_OK)
-        st = remove_path(dir, rejected_name, err);
+        st = remove_path(dir, REJECTED_NAME, err);
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
         for (size_t i = 0; st == CHEX_OK && i < m->splits[s].shard_count; i++)
             st = remove_path(dir, m->splits[s].shards[i].file, err);
@@ -99,6 +102,46 @@ static enum chex_status remove_old(const char *dir, struct chex_error *err) {
         free(folder);
     }
     chex_manifest_free(m);
+    return st;
+}
+
+static enum chex_status move_back(const struct chex_create *c, char *line, struct chex_error *err) {
+    char *tab = strchr(line, '\t');
+    if (!tab)
+        return CHEX_OK;
+    *tab = '\0';
+    char *from = chex_fs_join(c->o->output, tab + 1), *to = chex_fs_join(c->partial, line);
+    enum chex_status st = from && to ? CHEX_OK : no_memory(err);
+    if (st == CHEX_OK && chex_fs_exists(from) && !chex_fs_exists(to) && rename(from, to) != 0)
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot rename %s to %s", from, to);
+    free(from);
+    free(to);
+    return st;
+}
+
+/* Undoes the moves of a run that ended among them: its shards are finished ones again. */
+static enum chex_status take_back(const struct chex_create *c, struct chex_error *err) {
+    enum { LIMIT = 1 << 30 };
+    char *text = NULL, *rest = NULL, *path = chex_fs_join(c->partial, moves_name);
+    if (!path)
+        return no_memory(err);
+    enum chex_status st = CHEX_OK;
+    if (chex_fs_exists(path)) {
+        st = chex_fs_read(path, LIMIT, &text, NULL, err);
+        for (char *line = st == CHEX_OK ? strtok_r(text, "\n", &rest) : NULL; line && st == CHEX_OK;
+             line = strtok_r(NULL, "\n", &rest))
+            st = move_back(c, line, err);
+        for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
+            char *folder = chex_fs_join(c->o->output, chex_split_names[s]);
+            if (folder)
+                rmdir(folder); /* only where it is empty */
+            free(folder);
+        }
+        if (st == CHEX_OK)
+            unlink(path);
+    }
+    free(text);
+    free(path);
     return st;
 }
 
@@ -112,11 +155,18 @@ static enum chex_status check_existing(struct chex_create *c, struct chex_error 
     if (!chex_fs_is_dir(dir))
         return chex_error_set(err, CHEX_E_USAGE, "output %s exists and is not a folder", dir);
     bool set = holds(dir, CHEX_MANIFEST_NAME), partial = chex_fs_exists(c->partial);
+    if (set && partial && (holds(c->partial, moves_name) || is_empty(c->partial))) {
+        /* All was done but for this. */
+        CHEX_TRY(chex_fs_remove_tree(c->partial, err));
+        partial = false;
+    }
     if (set && c->o->force)
         CHEX_TRY(announce_replacement(dir, err));
     else if (set)
         return chex_error_set(err, CHEX_E_USAGE,
                               "output %s holds a set of shards already; --force replaces it", dir);
+    if (partial && (c->o->force || c->o->resume))
+        CHEX_TRY(take_back(c, err));
     if (partial && c->o->force && !c->o->resume)
         return chex_fs_remove_tree(c->partial, err);
     if (partial && !c->o->resume)
@@ -131,19 +181,44 @@ static enum chex_status check_existing(struct chex_create *c, struct chex_error 
     return CHEX_OK;
 }
 
-/* Files that a killed run was writing. */
-static void remove_temporaries(const char *dir) {
+static void remove_temporaries_in(const char *dir, const char *mark) {
     DIR *d = opendir(dir);
     if (!d)
         return;
     for (struct dirent *e; (e = readdir(d));)
-        if (strstr(e->d_name, ".tmp."))
+        if (strstr(e->d_name, mark))
             unlinkat(dirfd(d), e->d_name, 0);
     closedir(d);
 }
 
-static enum chex_status check_space(const struct chex_create *c, struct chex_error *err) {
-    uint64_t need = 0, have = 0;
+/* Files that a killed run was writing. */
+static void remove_temporaries(const struct chex_create *c) {
+    remove_temporaries_in(c->partial, ".tmp.");
+    remove_temporaries_in(c->o->output, CHEX_MANIFEST_NAME ".tmp.");
+    remove_temporaries_in(c->o->output, REJECTED_NAME ".tmp.");
+}
+
+bool chex_create_stripe_hint(uint64_t fs_type, uint64_t shard_bytes, const char *dir, char *buf,
+                             size_t size) {
+    enum { LUSTRE_MAGIC = 0x0BD00BD0, MOST = 8 };
+    const uint64_t per_server = 1 << 30;
+    if (fs_type != LUSTRE_MAGIC)
+        return false;
+    uint64_t count = shard_bytes / per_server + 1;
+    char bytes[32];
+    snprintf(buf, size,
+             "%s is on Lustre: 'lfs setstripe -c %llu -S 4M %s' on the empty folder before the run "
+             "lays shards of %s on %s, whatever the default layout is; locks are not needed",
+             dir, (unsigned long long)(count > MOST ? MOST : count), dir,
+             chex_format_bytes(bytes, sizeof bytes, shard_bytes),
+             count > 1 ? "several servers each" : "one server each and spreads them over all");
+    return true;
+}
+
+/* Bytes of the shards still to be written, and of the largest of all. */
+static enum chex_status measure(const struct chex_create *c, uint64_t *need_out,
+                                uint64_t *largest_out, struct chex_error *err) {
+    uint64_t need = 0, largest = 0;
     size_t widest = 0;
     for (size_t r = 0; r < c->table->count; r++) {
         const struct chex_label_row *row = &c->table->rows[r];
@@ -152,20 +227,35 @@ static enum chex_status check_space(const struct chex_create *c, struct chex_err
     }
     for (size_t i = 0; i < c->plan->shard_count; i++) {
         const struct chex_plan_shard *s = &c->plan->shards[i];
+        uint64_t bytes =
+            chex_shard_file_bytes(s->row_count, c->o->size, (int)c->table->class_count, widest);
         char *path = chex_create_shard_path(c, s);
         if (!path)
             return no_memory(err);
-        if (!chex_fs_exists(path))
-            need +=
-                chex_shard_file_bytes(s->row_count, c->o->size, (int)c->table->class_count, widest);
+        need += chex_fs_exists(path) ? 0 : bytes;
+        largest = bytes > largest ? bytes : largest;
         free(path);
     }
+    *need_out = need;
+    *largest_out = largest;
+    return CHEX_OK;
+}
+
+static enum chex_status check_space(const struct chex_create *c, struct chex_error *err) {
+    /* Manifest, folders and what a file system keeps for itself. */
+    const uint64_t margin = 1 << 20;
+    uint64_t need = 0, largest = 0, have = 0;
+    struct statfs fs;
+    char a[32], b[32], hint[1024];
+    CHEX_TRY(measure(c, &need, &largest, err));
     CHEX_TRY(chex_fs_free_bytes(c->o->output, &have, err));
-    char a[32], b[32];
-    if (need > have)
+    if (need && need + margin > have)
         return chex_error_set(err, CHEX_E_RESOURCE, "the shards take %s and %s has only %s free",
-                              chex_format_bytes(a, sizeof a, need), c->o->output,
+                              chex_format_bytes(a, sizeof a, need + margin), c->o->output,
                               chex_format_bytes(b, sizeof b, have));
+    if (statfs(c->o->output, &fs) == 0 &&
+        chex_create_stripe_hint((uint64_t)fs.f_type, largest, c->o->output, hint, sizeof hint))
+        chex_info("%s", hint);
     return CHEX_OK;
 }
 
@@ -175,7 +265,7 @@ static enum chex_status take_output(struct chex_create *c, struct chex_error *er
         c->made_output = false;
         return st;
     }
-    remove_temporaries(c->partial);
+    remove_temporaries(c);
     return CHEX_OK;
 }
 
@@ -206,7 +296,7 @@ enum chex_status chex_create_prepare(struct chex_create *c, struct chex_error *e
 void chex_create_discard(struct chex_create *c) {
     struct chex_error err = {0};
     if (c->o->resume) {
-        remove_temporaries(c->partial);
+        remove_temporaries(c);
         rmdir(c->partial); /* only where no shard was finished */
     } else if (chex_fs_remove_tree(c->partial, &err) != CHEX_OK) {
         chex_warn("%s", err.text);
@@ -215,9 +305,28 @@ void chex_create_discard(struct chex_create *c) {
         rmdir(c->o->output); /* only where it is empty */
 }
 
+/* What was left out before is still left out. */
+static enum chex_status copy_rejected(const struct chex_create *c, struct chex_error *err) {
+    enum { LIMIT = 1 << 30 };
+    char *from = chex_fs_join(c->origin->dir, REJECTED_NAME), *text = NULL;
+    char *to = chex_fs_join(c->o->output, REJECTED_NAME);
+    size_t size = 0;
+    enum chex_status st = from && to ? CHEX_OK : no_memory(err);
+    if (st == CHEX_OK)
+        st = chex_fs_read(from, LIMIT, &text, &size, err);
+    if (st == CHEX_OK)
+        st = chex_fs_write(to, text, size, err);
+    free(text);
+    free(from);
+    free(to);
+    return st;
+}
+
 /* rejected.csv: reasons are quoted, as they hold commas. */
 static enum chex_status write_rejected(const struct chex_create *c, struct chex_error *err) {
-    char *text = NULL, *path = chex_fs_join(c->o->output, rejected_name);
+    if (c->origin)
+        return copy_rejected(c, err);
+    char *text = NULL, *path = chex_fs_join(c->o->output, REJECTED_NAME);
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     if (!f || !path) {
@@ -259,7 +368,7 @@ static enum chex_status count_split(const struct chex_create *c, enum chex_split
         return no_memory(err);
     }
     for (size_t r = 0; r < c->table->count; r++) {
-        if (c->split[r] != which || c->bad[r])
+        if (c->split[r] != which || (c->bad && c->bad[r]))
             continue;
         const struct chex_label_row *row = &c->table->rows[r];
         patients[n++] = row->patient_id;
@@ -280,20 +389,17 @@ static enum chex_status count_split(const struct chex_create *c, enum chex_split
 static enum chex_status inspect(const char *path, struct chex_manifest_shard *shard,
                                 uint64_t sum[2], struct chex_error *err) {
     struct chex_shard *s = NULL;
+    uint64_t own[2];
     CHEX_TRY(chex_shard_open(path, &s, err));
     shard->rows = chex_shard_rows(s);
     shard->digest = chex_shard_digest(s);
-    const char *hex = chex_shard_source_digest(s);
-    char half[17] = "";
-    bool fits = strlen(hex) == 32;
-    if (fits) {
-        memcpy(half, hex, 16);
-        sum[0] += strtoull(half, NULL, 16);
-        sum[1] += strtoull(hex + 16, NULL, 16);
-    }
+    bool fits = chex_shard_source_sum(s, own);
     chex_shard_close(s);
-    return fits ? CHEX_OK
-                : chex_error_set(err, CHEX_E_FAIL, "%s: source_digest is not 32 hex digits", path);
+    if (!fits)
+        return chex_error_set(err, CHEX_E_FAIL, "%s: source_digest is not 32 hex digits", path);
+    sum[0] += own[0];
+    sum[1] += own[1];
+    return CHEX_OK;
 }
 
 static enum chex_status list_shards(struct chex_create *c, struct chex_manifest *m, uint64_t sum[2],
@@ -344,29 +450,46 @@ static enum chex_status digest_source(const struct chex_create *c, const uint64_
     return CHEX_OK;
 }
 
+/* Where the rows came from and what was done to them, as this run did it. */
+static bool describe(const struct chex_create *c, const char *digest, struct chex_manifest *m) {
+    m->seed = c->o->seed;
+    m->rejected = c->bad_count;
+    m->resize = strdup(CHEX_RESIZE_NAME);
+    m->label_format = strdup(c->table->format);
+    m->uncertain = strdup(chex_uncertain_names[c->o->uncertain]);
+    m->split_mode = strdup(chex_split_mode_names[c->o->split_mode]);
+    m->source_digest = strdup(digest);
+    return m->resize && m->label_format && m->uncertain && m->split_mode && m->source_digest;
+}
+
+/* The same, as the set says it that the rows were taken from. */
+static bool inherit(const struct chex_manifest *from, struct chex_manifest *m) {
+    m->seed = from->seed;
+    m->rejected = from->rejected;
+    m->resize = strdup(from->resize);
+    m->label_format = strdup(from->label_format);
+    m->uncertain = strdup(from->uncertain);
+    m->split_mode = strdup(from->split_mode);
+    m->source_digest = strdup(from->source_digest);
+    return m->resize && m->label_format && m->uncertain && m->split_mode && m->source_digest;
+}
+
 static enum chex_status make_manifest(struct chex_create *c, struct chex_manifest **out,
                                       struct chex_error *err) {
     struct chex_manifest *m = calloc(1, sizeof *m);
-    char digest[CHEX_HASH128_HEX_BYTES];
+    char digest[CHEX_HASH128_HEX_BYTES] = "";
     uint64_t sum[2] = {0, 0};
     if (!m)
         return no_memory(err);
     enum chex_status st = list_shards(c, m, sum, err);
-    if (st == CHEX_OK)
+    if (st == CHEX_OK && !c->origin)
         st = digest_source(c, sum, digest, err);
     if (st == CHEX_OK) {
         m->size = c->o->size;
-        m->seed = c->o->seed;
-        m->rejected = c->bad_count;
-        m->resize = strdup(CHEX_RESIZE_NAME);
         m->tool_version = strdup(c->o->tool_version);
-        m->label_format = strdup(c->table->format);
-        m->uncertain = strdup(chex_uncertain_names[c->o->uncertain]);
-        m->split_mode = strdup(chex_split_mode_names[c->o->split_mode]);
-        m->source_digest = strdup(digest);
         m->classes = calloc(c->table->class_count, sizeof *m->classes);
-        bool whole = m->resize && m->tool_version && m->label_format && m->uncertain &&
-                     m->split_mode && m->source_digest && m->classes;
+        bool whole = m->tool_version && m->classes &&
+                     (c->origin ? inherit(c->origin->manifest, m) : describe(c, digest, m));
         for (size_t i = 0; whole && i < c->table->class_count; i++, m->class_count++)
             whole = (m->classes[i] = strdup(c->table->classes[i])) != NULL;
         if (!whole)
@@ -385,6 +508,29 @@ static void sync_folder(const char *dir) {
         fsync(fd); /* refused by some file systems; the renames are done all the same */
         close(fd);
     }
+}
+
+static enum chex_status write_moves(const struct chex_create *c, const struct chex_manifest *m,
+                                    struct chex_error *err) {
+    char *text = NULL, *path = chex_fs_join(c->partial, moves_name);
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    bool whole = f && path;
+    for (size_t i = 0; whole && i < c->plan->shard_count; i++) {
+        const struct chex_plan_shard *p = &c->plan->shards[i];
+        char *from = chex_create_shard_path(c, p);
+        whole = from != NULL;
+        if (whole)
+            fprintf(f, "%s\t%s\n", strrchr(from, '/') + 1,
+                    m->splits[p->split].shards[p->index].file);
+        free(from);
+    }
+    if (f && fclose(f) != 0)
+        whole = false;
+    enum chex_status st = whole ? chex_fs_write(path, text, size, err) : no_memory(err);
+    free(text);
+    free(path);
+    return st;
 }
 
 static enum chex_status move_shards(const struct chex_create *c, const struct chex_manifest *m,
@@ -416,6 +562,8 @@ enum chex_status chex_create_publish(struct chex_create *c, struct chex_error *e
     if (c->o->force && holds(c->o->output, CHEX_MANIFEST_NAME))
         st = remove_old(c->o->output, err);
     if (st == CHEX_OK)
+        st = write_moves(c, m, err);
+    if (st == CHEX_OK)
         st = move_shards(c, m, err);
     if (st == CHEX_OK)
         st = write_rejected(c, err);
@@ -423,6 +571,8 @@ enum chex_status chex_create_publish(struct chex_create *c, struct chex_error *e
         st = chex_manifest_write(c->o->output, m, err);
     if (st == CHEX_OK)
         st = chex_fs_remove_tree(c->partial, err);
+    else
+        take_back(c, NULL); /* where even this fails, the next run does it */
     chex_manifest_free(m);
     return st;
 }

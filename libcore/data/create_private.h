@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of chex_create() share: create.c (the course of things), create_spool.c (images
- * within archives), create_build.c (images to shards on all threads), create_output.c (the output
- * folder).
+ * What chex_create() and chex_reshard() share: create.c (the course of things, and what create does
+ * before it), create_spool.c (images within archives), reshard.c (the same as create.c for an
+ * existing set), create_build.c (rows to shards on all threads), create_convert.c (an image file to
+ * a row), create_output.c (the output folder).
  */
 #ifndef CHEX_DATA_CREATE_PRIVATE_H
 #define CHEX_DATA_CREATE_PRIVATE_H
 
 #include "data/create.h"
 #include "data/folder.h"
+#include "data/image.h"
 #include "data/manifest.h"
 #include "data/plan.h"
+#include "data/resize.h"
 
 /* So many bad images more than allowed are looked for before a run gives up: enough for a list that
  * helps, without reading a hopeless folder to its end. */
@@ -22,15 +25,30 @@ struct chex_bad_row {
     char reason[248];
 };
 
+/* Rows that are shards already. Everything is borrowed. */
+struct chex_create_origin {
+    const char *dir;
+    const struct chex_manifest *manifest;
+    /* (table->count) what tells two contents of a row apart: its pixels' checksum */
+    const uint64_t *content;
+    /* The pixels (size, size) of a row. CHEX_E_DATA where they are damaged. */
+    enum chex_status (*fetch)(const void *arg, size_t row, uint8_t *pixels, struct chex_error *err);
+    /* What source_digest says of a shard, in two halves. */
+    enum chex_status (*source)(const void *arg, const struct chex_plan_shard *shard,
+                               uint64_t sum_out[2], struct chex_error *err);
+    const void *arg;
+};
+
 struct chex_create {
     const struct chex_create_options *o;
     const struct chex_create_ranks *ranks;
     struct chex_label_table *table;
     enum chex_split *split; // (table->count)
     struct chex_folder *folder;
-    const struct chex_folder_file **files; // (table->count), NULL where missing or unused
-    bool *bad;                             // (table->count)
-    char **reasons;                        // (table->count), NULL unless bad
+    const struct chex_folder_file **files;   // (table->count), NULL where missing or unused
+    const struct chex_create_origin *origin; /* instead of folder and files; NULL in create */
+    bool *bad;                               // (table->count), NULL where none can be
+    char **reasons;                          // (table->count), NULL unless bad
     size_t bad_count;
     struct chex_plan *plan;
     const char **wanted; // (wanted_count) names of images that no file has, where archives are
@@ -44,9 +62,37 @@ struct chex_create {
     size_t kept;         /* by this rank */
 };
 
+/* From the loaded table to the published set; frees everything that c holds. `load` fills table,
+ * split and where the rows come from. */
+enum chex_status chex_create_run(struct chex_create *c,
+                                 enum chex_status (*load)(struct chex_create *c,
+                                                          struct chex_error *err),
+                                 struct chex_create_result *result_out, struct chex_error *err);
+
 /* partial/NAME.DIGEST.h5 in fresh memory. The digest covers all that the shard is made from, so a
  * file of that name can be kept whichever run made it. */
 char *chex_create_shard_path(const struct chex_create *c, const struct chex_plan_shard *shard);
+
+/* What one thread needs to make a row of an image file. */
+struct chex_create_worker {
+    struct chex_image_reader *reader;
+    struct chex_resizer *resizer;
+    struct chex_image image;
+    uint8_t *row; // (size, size)
+    int size;
+};
+
+/* `count` of them; chex_create_workers_free takes NULL too. */
+enum chex_status chex_create_workers(int count, int size, struct chex_create_worker **workers_out,
+                                     struct chex_error *err);
+void chex_create_workers_free(struct chex_create_worker *workers, int count);
+
+/* The one way from an image file's bytes to w->row: equal bytes give equal rows, wherever the file
+ * lies. check_only: the row is not wanted, only whether the image is sound. CHEX_E_DATA: it is bad;
+ * `name` stands in the text. */
+enum chex_status chex_create_convert(struct chex_create_worker *w, const uint8_t *data,
+                                     size_t bytes, const char *name, bool check_only,
+                                     struct chex_error *err);
 
 /* Builds the shards of this rank that are not there yet. Images that fail are returned, and their
  * shards not finished. Stops early when far more than max_bad are found. */
@@ -70,6 +116,10 @@ enum chex_status chex_create_take_spools(struct chex_create *c, struct chex_erro
 
 /* Rank 0. Looks at the output folder and at the free space, and makes the partial folder. */
 enum chex_status chex_create_prepare(struct chex_create *c, struct chex_error *err);
+
+/* The advice for an output on Lustre, in buf; false elsewhere. fs_type: statfs's f_type. */
+bool chex_create_stripe_hint(uint64_t fs_type, uint64_t shard_bytes, const char *dir, char *buf,
+                             size_t size);
 
 /* Rank 0, when all shards are there: moves them to their names, writes rejected.csv and the
  * manifest, removes the partial folder. */

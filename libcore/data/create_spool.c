@@ -24,8 +24,6 @@
 #include "base/units.h"
 #include "data/archive.h"
 #include "data/create_private.h"
-#include "data/image.h"
-#include "data/resize.h"
 #include "data/spool.h"
 
 /* One reader keeps about this many workers busy: gzip gives some 2.5 images in the time in which
@@ -179,18 +177,11 @@ struct slot {
     char path[PATH_MAX + CHEX_ARCHIVE_NAME_BYTES]; /* ARCHIVE/MEMBER */
 };
 
-struct spool_worker {
-    struct chex_image_reader *reader;
-    struct chex_resizer *resizer;
-    struct chex_image image;
-    uint8_t *row;
-};
-
 struct spooling {
     struct chex_create *c;
     struct task *tasks;
     size_t task_count;
-    struct spool_worker *workers;
+    struct chex_create_worker *workers;
     struct slot *slots;
     size_t slot_count;
     int readers; /* threads; the first items of the pool's loop */
@@ -319,9 +310,16 @@ static void end_part(struct spooling *s, struct task *t) {
 
 /* ---- readers ---- */
 
+/* By its name, or by what stands before its ending (chex_folder_find). */
 static bool is_wanted(const struct chex_create *c, const char *member) {
-    const char *name = name_of(member);
-    return bsearch(&name, c->wanted, c->wanted_count, sizeof *c->wanted, by_text) != NULL;
+    char stem[CHEX_ARCHIVE_NAME_BYTES + 1];
+    const char *name = name_of(member), *at = stem;
+    if (bsearch(&name, c->wanted, c->wanted_count, sizeof *c->wanted, by_text))
+        return true;
+    size_t n = strcspn(name, ".");
+    memcpy(stem, name, n);
+    stem[n] = '\0';
+    return bsearch(&at, c->wanted, c->wanted_count, sizeof *c->wanted, by_text) != NULL;
 }
 
 /* Too many bad images are found early; what cannot be an image by its size is one of them. */
@@ -424,20 +422,11 @@ static void read_archives(struct spooling *s) {
 
 /* ---- workers ---- */
 
-/* The same steps as for a file of its own (create_build.c). CHEX_E_DATA: the image is bad. */
-static enum chex_status convert(struct spooling *s, const struct slot *slot, struct spool_worker *w,
-                                struct chex_error *err) {
-    int size = s->c->o->size;
-    CHEX_TRY(chex_image_decode(w->reader, slot->data, slot->bytes, slot->path, &w->image, err));
-    return chex_resize(w->resizer, w->image.pixels, w->image.width, w->image.height, w->row, size,
-                       size, err);
-}
-
-static void spool_image(struct spooling *s, struct slot *slot, struct spool_worker *w) {
+static void spool_image(struct spooling *s, struct slot *slot, struct chex_create_worker *w) {
     struct task *t = slot->task;
     struct chex_error err = {0};
     uint64_t source[2];
-    enum chex_status st = convert(s, slot, w, &err);
+    enum chex_status st = chex_create_convert(w, slot->data, slot->bytes, slot->path, false, &err);
     if (st == CHEX_E_DATA) {
         char reason[CHEX_ERROR_TEXT_BYTES];
         memcpy(reason, err.text, sizeof reason);
@@ -464,7 +453,7 @@ static void take_part(void *arg, size_t item, int thread) {
         read_archives(s);
         return;
     }
-    struct spool_worker *w = &s->workers[item - (size_t)s->readers];
+    struct chex_create_worker *w = &s->workers[item - (size_t)s->readers];
     for (struct slot *slot; (slot = take_image(s));)
         spool_image(s, slot, w);
 }
@@ -498,30 +487,17 @@ static enum chex_status make_threads(struct spooling *s, struct chex_error *err)
     s->readers_left = readers;
     s->slot_count = (size_t)workers * SLOTS_PER_WORKER + readers;
     s->slots = chex_mem_zalloc(s->slot_count, sizeof *s->slots);
-    s->workers = chex_mem_zalloc((size_t)workers, sizeof *s->workers);
-    if (!s->slots || !s->workers)
+    if (!s->slots)
         return no_memory(err);
     for (size_t i = 0; i < s->slot_count; i++) {
         s->slots[i].next = s->idle;
         s->idle = &s->slots[i];
     }
-    for (int i = 0; i < workers; i++) {
-        struct spool_worker *w = &s->workers[i];
-        CHEX_TRY(chex_image_reader_create(&w->reader, err));
-        CHEX_TRY(chex_resizer_create(&w->resizer, err));
-        if (!(w->row = chex_mem_alloc_aligned((size_t)row_bytes(s->c), 1)))
-            return no_memory(err);
-    }
-    return CHEX_OK;
+    return chex_create_workers(workers, s->c->o->size, &s->workers, err);
 }
 
 static void release(struct spooling *s) {
-    for (int i = 0; s->workers && i < s->c->o->workers; i++) {
-        chex_image_reader_destroy(s->workers[i].reader);
-        chex_resizer_destroy(s->workers[i].resizer);
-        chex_image_release(&s->workers[i].image);
-        free(s->workers[i].row);
-    }
+    chex_create_workers_free(s->workers, s->c->o->workers);
     for (size_t i = 0; i < s->task_count; i++) {
         chex_spool_abandon(s->tasks[i].writer);
         free(s->tasks[i].path);
@@ -529,7 +505,6 @@ static void release(struct spooling *s) {
     for (size_t i = 0; s->slots && i < s->slot_count; i++)
         free(s->slots[i].data);
     free(s->slots);
-    free(s->workers);
     free(s->tasks);
     pthread_cond_destroy(&s->freed);
     pthread_cond_destroy(&s->filled);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/csv.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@ void chex_csv_init(struct chex_csv *csv, const char *path, char *text, size_t si
 
 void chex_csv_release(struct chex_csv *csv) {
     free(csv->fields);
+    free(csv->names);
     *csv = (struct chex_csv){0};
 }
 
@@ -126,4 +128,74 @@ enum chex_status chex_csv_next(struct chex_csv *csv, bool *more_out, struct chex
         CHEX_TRY(take_field(csv, &last, err));
     *more_out = more;
     return CHEX_OK;
+}
+
+/* ---- tables ---- */
+
+enum chex_status chex_csv_header(struct chex_csv *csv, struct chex_error *err) {
+    bool more;
+    CHEX_TRY(chex_csv_next(csv, &more, err));
+    if (!more)
+        return chex_error_set(err, CHEX_E_DATA, "%s: empty file, expected a header", csv->path);
+    char **names = malloc(csv->count * sizeof *names);
+    if (!names)
+        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", csv->path);
+    memcpy(names, csv->fields, csv->count * sizeof *names);
+    free(csv->names);
+    csv->names = names;
+    csv->name_count = csv->count;
+    return CHEX_OK;
+}
+
+enum chex_status chex_csv_find(const struct chex_csv *csv, const char *name, const char *expects,
+                               int *column_out, struct chex_error *err) {
+    int found = -1;
+    for (size_t i = 0; i < csv->name_count; i++) {
+        if (strcmp(csv->names[i], name) != 0)
+            continue;
+        if (found >= 0)
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s: line 1: columns %d and %zu are both '%s', expected one",
+                                  csv->path, found + 1, i + 1, name);
+        found = (int)i;
+    }
+    if (found < 0 && expects)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: line 1: the header has no column '%s', expected %s", csv->path,
+                              name, expects);
+    *column_out = found;
+    return CHEX_OK;
+}
+
+enum chex_status chex_csv_row(struct chex_csv *csv, bool *more_out, struct chex_error *err) {
+    CHEX_TRY(chex_csv_next(csv, more_out, err));
+    if (!*more_out || csv->count == csv->name_count)
+        return CHEX_OK;
+    return chex_error_set(err, CHEX_E_DATA,
+                          "%s: line %zu: %zu columns, expected %zu as in the header", csv->path,
+                          csv->line, csv->count, csv->name_count);
+}
+
+enum chex_status chex_csv_fault(const struct chex_csv *csv, int column, const char *expected,
+                                struct chex_error *err) {
+    size_t c = (size_t)column;
+    return chex_text_fault(csv->path, csv->line, c + 1, c < csv->name_count ? csv->names[c] : NULL,
+                           csv->fields[c], expected, err);
+}
+
+const char *chex_text_shown(const char *text, char *out, size_t size) {
+    size_t n = 0;
+    for (; text[n] && n + 4 < size; n++)
+        out[n] = isprint((unsigned char)text[n]) ? text[n] : '?';
+    strcpy(out + n, text[n] ? "..." : "");
+    return out;
+}
+
+enum chex_status chex_text_fault(const char *path, size_t line, size_t column, const char *name,
+                                 const char *value, const char *expected, struct chex_error *err) {
+    char shown[64], shown_name[64];
+    return chex_error_set(err, CHEX_E_DATA, "%s: line %zu, column %zu%s%s%s: '%s', expected %s",
+                          path, line, column, name ? " (" : "",
+                          name ? chex_text_shown(name, shown_name, sizeof shown_name) : "",
+                          name ? ")" : "", chex_text_shown(value, shown, sizeof shown), expected);
 }

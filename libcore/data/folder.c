@@ -27,7 +27,8 @@ struct list {
 };
 
 struct chex_folder {
-    struct list all;      /* sorted by name, then by path */
+    struct list all; /* in the order of by_name(): first the own_count files of their own */
+    size_t own_count;
     struct list archives; /* sorted by path */
     struct chex_holder **holders;
     size_t holder_count;
@@ -44,10 +45,23 @@ static const char *name_of(const char *path) {
     return slash ? slash + 1 : path;
 }
 
+/* As strcmp of the texts read from their ends. */
+static int compare_backwards(const char *a, const char *b) {
+    size_t m = strlen(a), n = strlen(b);
+    while (m && n && a[m - 1] == b[n - 1])
+        m--, n--;
+    return m && n ? (a[m - 1] > b[n - 1] ? 1 : -1) : (m > 0) - (n > 0);
+}
+
+static bool is_held(const struct chex_folder_file *p) { return p->holder || p->spool; }
+
+/* Files of their own go before held ones. Files of one name stand by what is before it, the nearest
+ * folder first: those whose paths end alike follow each other. */
 static int by_name(const void *a, const void *b) {
     const struct chex_folder_file *x = a, *y = b;
-    int order = strcmp(name_of(x->path), name_of(y->path));
-    return order ? order : strcmp(x->path, y->path);
+    int order = is_held(x) - is_held(y);
+    order = order ? order : strcmp(name_of(x->path), name_of(y->path));
+    return order ? order : compare_backwards(x->path, y->path);
 }
 
 static int by_path(const void *a, const void *b) {
@@ -218,59 +232,74 @@ enum chex_status chex_folder_add(struct chex_folder *f, const struct chex_folder
 void chex_folder_sort(struct chex_folder *f) {
     if (f->all.count)
         qsort(f->all.files, f->all.count, sizeof *f->all.files, by_name);
+    for (f->own_count = 0; f->own_count < f->all.count; f->own_count++)
+        if (is_held(&f->all.files[f->own_count]))
+            break;
 }
 
-/* The first file of that name, or NULL; all of that name follow each other. */
-static const struct chex_folder_file *first_of(const struct chex_folder *f, const char *name) {
-    const struct chex_folder_file *files = f->all.files;
-    size_t low = 0, high = f->all.count;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (strcmp(name_of(files[mid].path), name) < 0)
-            low = mid + 1;
+struct range {
+    const struct chex_folder_file *first, *stop;
+};
+
+/* Where order(path, key) turns from negative to zero, or with `behind` from zero to positive. */
+static const struct chex_folder_file *bound(struct range r,
+                                            int (*order)(const char *path, const char *key),
+                                            const char *key, bool behind) {
+    while (r.first < r.stop) {
+        const struct chex_folder_file *mid = r.first + (r.stop - r.first) / 2;
+        if (order(mid->path, key) < (behind ? 1 : 0))
+            r.first = mid + 1;
         else
-            high = mid;
+            r.stop = mid;
     }
-    bool hit = low < f->all.count && strcmp(name_of(files[low].path), name) == 0;
-    return hit ? &files[low] : NULL;
+    return r.first;
 }
 
-static bool ends_in(const char *path, const char *tail) {
-    size_t n = strlen(path), k = strlen(tail);
-    return k < n && path[n - k - 1] == '/' && strcmp(path + n - k, tail) == 0;
+static struct range part(struct range r, int (*order)(const char *path, const char *key),
+                         const char *key) {
+    return (struct range){bound(r, order, key, false), bound(r, order, key, true)};
 }
 
-static bool is_held(const struct chex_folder_file *p) { return p->holder || p->spool; }
+static int name_order(const char *path, const char *name) { return strcmp(name_of(path), name); }
 
-/* The best two of the files between first and end, held ones or those of their own. */
-static const struct chex_folder_file *choose(const struct chex_folder_file *first,
-                                             const struct chex_folder_file *end, const char *path,
-                                             bool held, const struct chex_folder_file **rival_out) {
-    const struct chex_folder_file *exact[2] = {NULL, NULL}, *any[2] = {NULL, NULL};
-    for (const struct chex_folder_file *p = first; p < end; p++) {
-        if (is_held(p) != held)
-            continue;
-        if (!any[1])
-            any[any[0] ? 1 : 0] = p;
-        if (!exact[1] && ends_in(p->path, path))
-            exact[exact[0] ? 1 : 0] = p;
-    }
-    *rival_out = exact[0] ? exact[1] : any[1];
-    return exact[0] ? exact[0] : any[0];
+/* Zero where the name is `stem`, a dot and an ending. */
+static int stem_order(const char *path, const char *stem) {
+    size_t n = strlen(stem);
+    const char *name = name_of(path);
+    int order = strncmp(name, stem, n);
+    return order ? order : (name[n] > '.') - (name[n] < '.');
+}
+
+/* Zero where the path ends in `tail` behind a '/'; else as compare_backwards(). */
+static int tail_order(const char *path, const char *tail) {
+    size_t m = strlen(path), n = strlen(tail);
+    while (m && n && path[m - 1] == tail[n - 1])
+        m--, n--;
+    char want = n ? tail[n - 1] : '/';
+    return m ? (path[m - 1] > want) - (path[m - 1] < want) : -1;
+}
+
+/* Those of `count` files that fit best. */
+static struct range fitting(const struct chex_folder_file *files, size_t count, const char *path) {
+    const char *name = name_of(path);
+    if (!count)
+        return (struct range){NULL, NULL};
+    struct range all = {files, files + count};
+    struct range fit = part(all, name_order, name), exact = part(fit, tail_order, path);
+    if (fit.first == fit.stop && !strchr(name, '.'))
+        fit = part(all, stem_order, name);
+    return exact.first < exact.stop ? exact : fit;
 }
 
 const struct chex_folder_file *chex_folder_find(const struct chex_folder *f, const char *path,
                                                 const struct chex_folder_file **rival_out) {
-    const char *name = name_of(path);
-    const struct chex_folder_file *first = first_of(f, name), *end = f->all.files + f->all.count;
-    const struct chex_folder_file *found = NULL, *rival = NULL, *stop = first;
-    while (first && stop < end && strcmp(name_of(stop->path), name) == 0)
-        stop++;
-    for (int held = 0; first && !found && held < 2; held++)
-        found = choose(first, stop, path, held, &rival);
+    size_t held = f->all.count - f->own_count;
+    struct range fit = fitting(f->all.files, f->own_count, path);
+    if (fit.first == fit.stop && held)
+        fit = fitting(f->all.files + f->own_count, held, path);
     if (rival_out)
-        *rival_out = rival;
-    return found;
+        *rival_out = fit.stop - fit.first > 1 ? fit.first + 1 : NULL;
+    return fit.first < fit.stop ? fit.first : NULL;
 }
 
 static int open_holder(const struct chex_holder *h) {

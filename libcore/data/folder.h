@@ -62,9 +62,10 @@ enum chex_status chex_folder_add(struct chex_folder *folder, const struct chex_f
 void chex_folder_sort(struct chex_folder *folder);
 
 /* The file a label file means by `path`: the one whose path below the folder is or ends in `path`,
- * else the one with its last component as name; files of their own go before those that are held by
- * another. NULL where there is none; *rival_out (NULL allowed) is a second file that fits as well,
- * or NULL. */
+ * else the one with its last component as name; where that has no ending and no file is named so, a
+ * file of that name with any ending. Files of their own go before those that are held by another.
+ * NULL where there is none; *rival_out (NULL allowed) is a second file that fits as well, or NULL.
+ */
 const struct chex_folder_file *chex_folder_find(const struct chex_folder *folder, const char *path,
                                                 const struct chex_folder_file **rival_out);
 

@@ -12,6 +12,8 @@
 
 static const struct chex_image_format *const formats[] = {
     &chex_image_format_png,
+    &chex_image_format_jpeg,
+    &chex_image_format_dicom,
 };
 enum { FORMATS = sizeof formats / sizeof formats[0] };
 
@@ -30,7 +32,9 @@ struct block {
 struct chex_image_reader {
     uint8_t *file;
     size_t file_capacity;
+    int target_px;
     struct block blocks[KEPT_BLOCKS];
+    struct chex_png_state *png;
 };
 
 void chex_image_release(struct chex_image *image) {
@@ -73,9 +77,16 @@ void chex_image_reader_destroy(struct chex_image_reader *reader) {
         return;
     for (int i = 0; i < KEPT_BLOCKS; i++)
         free(reader->blocks[i].memory);
+    chex_png_state_destroy(reader->png);
     free(reader->file);
     free(reader);
 }
+
+void chex_image_reader_set_target(struct chex_image_reader *reader, int px) {
+    reader->target_px = px > 0 ? px : 0;
+}
+
+int chex_image_reader_target(const struct chex_image_reader *reader) { return reader->target_px; }
 
 void *chex_image_block_alloc(struct chex_image_reader *reader, size_t bytes) {
     struct block *best = NULL, *spare = NULL; // the tightest fit, and one to grow
@@ -107,6 +118,10 @@ void chex_image_block_free(struct chex_image_reader *reader, void *memory) {
             return;
         }
     free(memory);
+}
+
+struct chex_png_state **chex_image_reader_png(struct chex_image_reader *reader) {
+    return &reader->png;
 }
 
 enum chex_status chex_image_check_size(const char *name, uint64_t width, uint64_t height,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Image files to 8-bit grey pixels of the file's own size, and grey pixels to a PNG file.
+ * Image files to 8-bit grey pixels, of the file's own size or a fraction of it, and grey pixels to
+ * a PNG file.
  *
  * The format is told by the file's first bytes, never by its name; image.c holds the table of
  * formats. Whatever the file's kind, the result is what Pillow's convert("L") gives: colour by
@@ -9,10 +10,26 @@
  * 16 bits become 8 by the high byte (v >> 8) for grey too, where Pillow clips everything above 255
  * to white.
  *
+ * JPEG: 8 bits, grey or three components, baseline or progressive; at full size bit for bit what
+ * Pillow's convert("L") gives (colour goes through RGB, not by the Y channel). CMYK is refused. A
+ * reader with a target size decodes at the smallest of 1/1, 1/2, 1/4, 1/8 of the file's size
+ * (rounded up) whose sides are both at least 4 times the target: against full decoding that moves
+ * a pixel of the final resize by about 0.1 grey levels on average. The orientation tag of EXIF is
+ * ignored, as Pillow's Image.open does.
+ *
+ * DICOM (told by "DICM" at byte 128) needs the module chexnet-dicom.so; without it such a file is
+ * CHEX_E_ENV, not a bad image. The first frame, MONOCHROME2 or MONOCHROME1 (inverted), 8 to 16
+ * bits: rescale slope and intercept, then the first VOI window of the file (LINEAR, LINEAR_EXACT or
+ * SIGMOID), mapped to 0..255 and rounded half up; without a window the least value of the frame
+ * becomes 0 and the greatest 255. Lookup tables are not looked at (a modality LUT is refused: its
+ * values are not rescaled ones). JPEG, JPEG-LS and RLE transfer syntaxes are decoded by DCMTK,
+ * which allocates for each file; JPEG 2000 and deflated files are refused.
+ *
  * A file with any fault is refused as a whole: a wrong CRC in any chunk, a wrong checksum of the
  * pixels, too few or too many pixels, no end mark, sizes beyond the limits, or sizes that so short
- * a file cannot hold (a bomb; told before anything is allocated). Nothing behind the end mark is
- * looked at.
+ * a file cannot hold (a bomb; told before anything is allocated). For JPEG, which has no checksums,
+ * whatever libjpeg warns of is a fault, as are more than 100 scans and more than 1 GiB of
+ * coefficients. Nothing behind the end mark is looked at.
  */
 #ifndef CHEX_DATA_IMAGE_H
 #define CHEX_DATA_IMAGE_H
@@ -49,6 +66,10 @@ struct chex_image_reader;
 enum chex_status chex_image_reader_create(struct chex_image_reader **reader_out,
                                           struct chex_error *err);
 void chex_image_reader_destroy(struct chex_image_reader *reader); /* NULL allowed */
+
+/* Images will be made smaller to px x px: formats that can may decode at a fraction of the size, by
+ * the rule above. 0 (so it begins): full size. */
+void chex_image_reader_set_target(struct chex_image_reader *reader, int px);
 
 /* The whole file. The bytes belong to the reader and last until its next read. CHEX_E_DATA: no
  * such file, not a regular file, empty, over CHEX_IMAGE_MAX_FILE_BYTES. */

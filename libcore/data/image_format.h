@@ -20,11 +20,21 @@ struct chex_image_format {
 };
 
 extern const struct chex_image_format chex_image_format_png;
+extern const struct chex_image_format chex_image_format_jpeg;
+extern const struct chex_image_format chex_image_format_dicom;
+
+/* What chex_image_reader_set_target said last, or 0. */
+int chex_image_reader_target(const struct chex_image_reader *reader);
 
 /* malloc and free out of blocks that the reader keeps from image to image: for a library's own
  * state. NULL for lack of memory. */
 void *chex_image_block_alloc(struct chex_image_reader *reader, size_t bytes);
 void chex_image_block_free(struct chex_image_reader *reader, void *block); /* NULL allowed */
+
+/* What the PNG reader keeps in `reader`, NULL at first; destroyed with the reader. */
+struct chex_png_state;
+struct chex_png_state **chex_image_reader_png(struct chex_image_reader *reader);
+void chex_png_state_destroy(struct chex_png_state *state); /* NULL allowed */
 
 /* Refuses sizes beyond the limits, and pixels that even the best deflate ratio could not have put
  * into `file_bytes`. `bits` is bits a pixel as stored. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * PNG by libpng. libpng reports a fault by longjmp, so everything a decode changes lives in struct
- * job, and setjmp stands alone in run_guarded().
+ * PNG: the choice between the fast path and libpng, and libpng's part. libpng reports a fault by
+ * longjmp, so everything a decode changes lives in struct job, and setjmp stands alone in
+ * run_guarded().
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/image_format.h"
+#include "data/image_png_private.h"
 
 struct job {
     struct chex_image_reader *reader;
@@ -158,28 +159,39 @@ static bool run_guarded(struct job *job, void (*run)(struct job *)) {
     return true;
 }
 
+static enum chex_status decode_by_libpng(struct job *job) {
+    job->png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, job, on_error, on_warning, job,
+                                        on_malloc, on_free);
+    job->info = job->png ? png_create_info_struct(job->png) : NULL;
+    if (!job->info) {
+        png_destroy_read_struct(&job->png, NULL, NULL);
+        return chex_error_errno(job->err, CHEX_E_RESOURCE, ENOMEM, "%s", job->name);
+    }
+    bool done = run_guarded(job, read_image);
+    png_free(job->png, job->row);
+    png_destroy_read_struct(&job->png, &job->info, NULL);
+    if (done)
+        return CHEX_OK;
+    if (job->status != CHEX_OK)
+        return chex_error_prefix(job->err, job->status, "%s", job->name);
+    if (!strncmp(job->message, "Out of memory", 13))
+        return chex_error_set(job->err, CHEX_E_RESOURCE, "%s: libpng: %s", job->name, job->message);
+    return chex_error_set(job->err, CHEX_E_DATA, "%s: libpng: %s", job->name, job->message);
+}
+
 static enum chex_status decode(struct chex_image_reader *reader, const uint8_t *data, size_t size,
                                const char *name, struct chex_image *image, struct chex_error *err) {
     struct job job = {
         .reader = reader, .data = data, .size = size, .name = name, .image = image, .err = err};
+    struct chex_png_state *state = NULL;
     CHEX_TRY(check_header(&job));
-    job.png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &job, on_error, on_warning, &job,
-                                       on_malloc, on_free);
-    job.info = job.png ? png_create_info_struct(job.png) : NULL;
-    if (!job.info) {
-        png_destroy_read_struct(&job.png, NULL, NULL);
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", name);
-    }
-    bool done = run_guarded(&job, read_image);
-    png_free(job.png, job.row);
-    png_destroy_read_struct(&job.png, &job.info, NULL);
-    if (done)
-        return CHEX_OK;
-    if (job.status != CHEX_OK)
-        return chex_error_prefix(err, job.status, "%s", name);
-    if (!strncmp(job.message, "Out of memory", 13))
-        return chex_error_set(err, CHEX_E_RESOURCE, "%s: libpng: %s", name, job.message);
-    return chex_error_set(err, CHEX_E_DATA, "%s: libpng: %s", name, job.message);
+    CHEX_TRY(chex_png_state(reader, &state, err));
+    if (chex_png_path(state) == CHEX_PNG_LIBPNG)
+        return decode_by_libpng(&job);
+    const char *why = chex_png_fast(state, data, size, image);
+    if (why && chex_png_path(state) == CHEX_PNG_FAST)
+        return chex_error_set(err, CHEX_E_DATA, "%s: not for the fast path: %s", name, why);
+    return why ? decode_by_libpng(&job) : CHEX_OK;
 }
 
 const struct chex_image_format chex_image_format_png = {"png", match, decode};

@@ -11,8 +11,8 @@
 #define BLANKS " \t"
 
 /* A name and nothing but small numbers behind it. How many there are is for parse to say. */
-static bool detect(const char *line, char *why, size_t why_size) {
-    line += strspn(line, BLANKS);
+static bool detect(const struct chex_label_header *h, char *why, size_t why_size) {
+    const char *line = h->line + strspn(h->line, BLANKS);
     size_t name = strcspn(line, BLANKS), flags = 0;
     if (name == 0 || memchr(line, ',', name))
         return false;
@@ -49,19 +49,20 @@ static enum chex_status parse_line(struct chex_label_table *t, char *line, size_
     struct chex_label_row *row;
     int8_t *labels;
     CHEX_TRY(chex_labels_add_row(t, number, &row, &labels, err));
-    CHEX_TRY(chex_labels_set_image(t, row, words[0], err));
+    CHEX_TRY(chex_labels_set_image(t, row, words[0], 1, err));
     for (size_t c = 0; c < CHEX_CLASS_COUNT; c++) {
         const char *w = words[c + 1];
         if ((w[0] != '0' && w[0] != '1') || w[1])
-            return chex_labels_fault(t, number, c + 2, t->classes[c], w, "0 or 1", err);
+            return chex_text_fault(t->path, number, c + 2, t->classes[c], w, "0 or 1", err);
         labels[c] = (int8_t)(w[0] - '0');
     }
     return CHEX_OK;
 }
 
-static enum chex_status parse(struct chex_label_table *t, char *text, size_t size,
+static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
                               struct chex_error *err) {
-    char *at = text + (strncmp(text, "\xEF\xBB\xBF", 3) ? 0 : 3), *end = text + size, *line;
+    char *at = source->text + (strncmp(source->text, "\xEF\xBB\xBF", 3) ? 0 : 3), *line;
+    char *end = source->text + source->size;
     for (size_t number = 1; (line = chex_labels_next_line(&at, end)); number++)
         CHEX_TRY(parse_line(t, line, number, err));
     return CHEX_OK;
@@ -69,7 +70,7 @@ static enum chex_status parse(struct chex_label_table *t, char *text, size_t siz
 
 const struct chex_label_format chex_label_format_list = {
     .name = "list",
-    .expects = "a file name and 14 flags of 0 or 1 a line",
+    .expects = "a file name and 14 zeros or ones a line",
     .detect = detect,
     .parse = parse,
 };

@@ -8,12 +8,9 @@
  * a bare comma each: 9 names over rows of 11 fields. Read as CSV the header has 11 fields as well;
  * files saved anew may quote the two names, and then have 9 in the header and 11 in the rows.
  */
-#include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "data/csv.h"
 #include "data/labels_format.h"
 
 enum column { IMAGE, FINDINGS, PATIENT, AGE, SEX, VIEW, COLUMNS };
@@ -29,13 +26,13 @@ struct layout {
     size_t width;    /* fields of a row, the empty one behind a final comma not counted */
 };
 
-static bool detect(const char *line, char *why, size_t why_size) {
-    if (!strstr(line, "Image Index") || !strstr(line, "Finding Labels"))
+static bool detect(const struct chex_label_header *h, char *why, size_t why_size) {
+    if (!chex_label_header_has(h, "Image Index") || !chex_label_header_has(h, "Finding Labels"))
         return false;
     /* The names as they were meant: a comma within brackets parts nothing. */
     size_t names = 1, fields = 1;
     bool inside = false;
-    for (const char *p = line; *p; p++) {
+    for (const char *p = h->line; *p; p++) {
         inside = *p == '[' || (inside && *p != ']');
         if (*p != ',' || !p[1])
             continue;
@@ -73,93 +70,7 @@ static enum chex_status read_header(const struct chex_label_table *t, const stru
     return CHEX_OK;
 }
 
-static enum chex_status unknown_finding(const struct chex_label_table *t, size_t line,
-                                        size_t column, const char *finding,
-                                        struct chex_error *err) {
-    char expected[320];
-    int nearest = chex_class_nearest(finding);
-    if (nearest >= 0)
-        snprintf(expected, sizeof expected, "a known finding (perhaps %s) or 'No Finding'",
-                 chex_class_names[nearest]);
-    else
-        snprintf(expected, sizeof expected, "'No Finding' or some of: %s", chex_class_list());
-    return chex_labels_fault(t, line, column, "Finding Labels", finding, expected, err);
-}
-
-/* "Effusion|Mass" or "No Finding". */
-static enum chex_status parse_findings(const struct chex_label_table *t, size_t line, size_t column,
-                                       char *text, int8_t *labels, struct chex_error *err) {
-    if (!strcmp(text, "No Finding"))
-        return CHEX_OK;
-    for (char *p = text, *next; p; p = next) {
-        next = strchr(p, '|');
-        if (next)
-            *next++ = '\0';
-        int c = chex_class_find(p);
-        if (c < 0 && !strcmp(p, "No Finding"))
-            return chex_labels_fault(t, line, column, "Finding Labels", p,
-                                     "findings or 'No Finding', not both", err);
-        if (c < 0)
-            return unknown_finding(t, line, column, p, err);
-        labels[c] = 1;
-    }
-    return CHEX_OK;
-}
-
-/* "58", "058Y", "013M", "002W", "021D" in whole years; empty is unknown. */
-static bool parse_age(const char *text, int *years_out) {
-    static const struct {
-        char unit;
-        int per_year;
-    } units[] = {{'\0', 1}, {'Y', 1}, {'M', 12}, {'W', 52}, {'D', 365}};
-    if (!*text)
-        return true;
-    size_t digits = strspn(text, "0123456789");
-    if (digits < 1 || digits > 3 || (text[digits] && text[digits + 1]))
-        return false;
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
-        if (toupper((unsigned char)text[digits]) == units[i].unit) {
-            *years_out = atoi(text) / units[i].per_year;
-            return true;
-        }
-    return false;
-}
-
-static bool parse_sex(const char *text, char *sex_out) {
-    if (*text && strcmp(text, "M") != 0 && strcmp(text, "F") != 0)
-        return false;
-    *sex_out = *text;
-    return true;
-}
-
-static bool parse_view(const char *text, enum chex_view *view_out) {
-    static const struct {
-        const char *text;
-        enum chex_view view;
-    } known[] = {{"", CHEX_VIEW_UNKNOWN},
-                 {"PA", CHEX_VIEW_PA},
-                 {"AP", CHEX_VIEW_AP},
-                 {"LL", CHEX_VIEW_LATERAL},
-                 {"LATERAL", CHEX_VIEW_LATERAL}};
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (!strcmp(text, known[i].text)) {
-            *view_out = known[i].view;
-            return true;
-        }
-    return false;
-}
-
-/* A bare number becomes the 8 digits it has in file names, so that tables of both kinds agree. */
-static const char *patient_id(struct chex_label_table *t, const char *text) {
-    size_t n = strlen(text);
-    if (n >= 8 || strspn(text, "0123456789") != n)
-        return text;
-    char padded[9] = "00000000";
-    memcpy(padded + 8 - n, text, n);
-    return chex_labels_copy(t, padded, 8);
-}
-
-static enum chex_status parse_row(struct chex_label_table *t, const struct chex_csv *csv,
+static enum chex_status parse_row(struct chex_label_table *t, struct chex_csv *csv,
                                   const struct layout *layout, struct chex_error *err) {
     struct chex_label_row *row;
     int8_t *labels;
@@ -167,24 +78,24 @@ static enum chex_status parse_row(struct chex_label_table *t, const struct chex_
     char *field[COLUMNS];
     for (int c = 0; c < COLUMNS; c++)
         field[c] = layout->at[c] < 0 ? none : csv->fields[layout->at[c]];
-#define COLUMN(c) csv->line, (size_t)layout->at[c] + 1, column_names[c][0]
+#define FAULT(c, expected)                                                                         \
+    chex_text_fault(t->path, csv->line, (size_t)layout->at[c] + 1, column_names[c][0], field[c],   \
+                    expected, err)
     CHEX_TRY(chex_labels_add_row(t, csv->line, &row, &labels, err));
     if (!*field[PATIENT])
-        return chex_labels_fault(t, COLUMN(PATIENT), "", "a patient id", err);
-    row->patient_id = patient_id(t, field[PATIENT]);
-    if (!row->patient_id)
-        return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", t->path);
-    CHEX_TRY(chex_labels_set_image(t, row, field[IMAGE], err));
-    CHEX_TRY(parse_findings(t, csv->line, (size_t)layout->at[FINDINGS] + 1, field[FINDINGS], labels,
-                            err));
-    if (!parse_age(field[AGE], &row->age_years))
-        return chex_labels_fault(t, COLUMN(AGE), field[AGE],
-                                 "up to 3 digits and perhaps Y, M, W or D", err);
-    if (!parse_sex(field[SEX], &row->sex))
-        return chex_labels_fault(t, COLUMN(SEX), field[SEX], "M or F", err);
-    if (!parse_view(field[VIEW], &row->view))
-        return chex_labels_fault(t, COLUMN(VIEW), field[VIEW], "PA, AP or LL", err);
-#undef COLUMN
+        return FAULT(PATIENT, "a patient id");
+    if (!(row->patient_id = chex_labels_patient(t, field[PATIENT])))
+        return chex_labels_no_memory(t, err);
+    CHEX_TRY(chex_labels_set_image(t, row, field[IMAGE], (size_t)layout->at[IMAGE] + 1, err));
+    CHEX_TRY(chex_field_findings(t, csv, (size_t)layout->at[FINDINGS], column_names[FINDINGS][0],
+                                 labels, err));
+    if (!chex_field_age(field[AGE], &row->age_years))
+        return FAULT(AGE, CHEX_AGE_EXPECTED);
+    if (!chex_field_sex(field[SEX], &row->sex))
+        return FAULT(SEX, CHEX_SEX_EXPECTED);
+    if (!chex_field_view(field[VIEW], &row->view))
+        return FAULT(VIEW, CHEX_VIEW_EXPECTED);
+#undef FAULT
     return CHEX_OK;
 }
 
@@ -207,10 +118,10 @@ static enum chex_status parse_records(struct chex_label_table *t, struct chex_cs
     }
 }
 
-static enum chex_status parse(struct chex_label_table *t, char *text, size_t size,
+static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
                               struct chex_error *err) {
     struct chex_csv csv;
-    chex_csv_init(&csv, t->path, text, size);
+    chex_csv_init(&csv, t->path, source->text, source->size);
     enum chex_status st = parse_records(t, &csv, err);
     chex_csv_release(&csv);
     return st;
@@ -218,7 +129,7 @@ static enum chex_status parse(struct chex_label_table *t, char *text, size_t siz
 
 const struct chex_label_format chex_label_format_nih = {
     .name = "nih",
-    .expects = "a header with 'Image Index', 'Finding Labels' and 'Patient ID'",
+    .expects = "columns 'Image Index', 'Finding Labels', 'Patient ID'",
     .detect = detect,
     .parse = parse,
 };

@@ -136,6 +136,28 @@ static enum chex_status read_shard(const json_t *item, const char *where,
     return CHEX_OK;
 }
 
+static int by_file(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static enum chex_status refuse_twice(const struct chex_manifest_split *split, const char *where,
+                                     struct chex_error *err) {
+    size_t n = split->shard_count;
+    const char **files = calloc(n, sizeof *files);
+    if (!files)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", where);
+    for (size_t i = 0; i < n; i++)
+        files[i] = split->shards[i].file;
+    qsort(files, n, sizeof *files, by_file);
+    enum chex_status st = CHEX_OK;
+    for (size_t i = 1; st == CHEX_OK && i < n; i++)
+        if (strcmp(files[i], files[i - 1]) == 0)
+            st = chex_error_set(err, CHEX_E_DATA, "%s: shard %.200s is listed twice", where,
+                                files[i]);
+    free(files);
+    return st;
+}
+
 static enum chex_status read_split(const json_t *object, const char *where, struct chex_manifest *m,
                                    struct chex_manifest_split *split, struct chex_error *err) {
     json_t *list = NULL;
@@ -154,6 +176,7 @@ static enum chex_status read_split(const json_t *object, const char *where, stru
         CHEX_TRY(read_shard(json_array_get(list, i), where, &split->shards[i], err));
         rows += split->shards[i].rows;
     }
+    CHEX_TRY(refuse_twice(split, where, err));
     if (rows != split->rows)
         return chex_error_set(err, CHEX_E_DATA, "%s: rows is %zu, but its shards have %zu", where,
                               split->rows, rows);

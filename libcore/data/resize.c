@@ -1,59 +1,83 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The order of the double operations below is part of the definition: the weights must round as
- * Pillow's do.
+ * Pillow's do. A side that keeps its size gets the weight 1 for each pixel, and so its own pixels.
  */
 #include "data/resize.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WEIGHT_BITS = 22 };
-
-/* The taps of every output pixel along one side. */
-struct axis {
-    int in, out, pitch; /* pitch: weights kept for each output pixel */
-    int *first, *count; /* (out) */
-    int32_t *weights;   /* (out, pitch), zeros behind the last tap */
-};
+#include "base/mem.h"
+#include "data/resize_private.h"
 
 struct chex_resizer {
-    struct axis x, y;
-    double *scratch; /* weights of one output pixel before rounding */
-    size_t scratch_count;
-    uint8_t *narrow; /* (src_h, dst_w) after the first pass */
-    size_t narrow_bytes;
-    int32_t *sums; /* (dst_w) of one output row */
-    size_t sums_count;
+    const struct chex_resize_kernel *kernel; /* NULL: plain C */
+    struct chex_resize_axis x, y;
+    struct chex_resize_packed packed;
+    bool is_packed;          /* tables are those of x and y */
+    struct chex_room shares; /* weights of one output pixel before rounding */
+    struct chex_room pairs;  /* (2, src_w): four rows */
+    struct chex_room narrow; /* (src_h, dst_w) after the first plain pass */
+    struct chex_room sums;   /* (dst_w) of one output row */
 };
 
-enum chex_status chex_resizer_create(struct chex_resizer **resizer_out, struct chex_error *err) {
+bool chex_room_fit(struct chex_room *room, size_t count, size_t size) {
+    if (count <= room->bytes / size)
+        return true;
+    chex_room_release(room);
+    room->at = chex_mem_alloc_aligned(count, size);
+    room->bytes = room->at ? count * size : 0;
+    return room->at;
+}
+
+void chex_room_release(struct chex_room *room) {
+    free(room->at);
+    *room = (struct chex_room){0};
+}
+
+const struct chex_resize_kernel *chex_resize_kernel(int i) {
+    const struct chex_resize_kernel *usable[3] = {0};
+    int count = 0;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni"))
+        usable[count++] = &chex_resize_avx512vnni;
+    if (__builtin_cpu_supports("avx2"))
+        usable[count++] = &chex_resize_avx2;
+#endif
+    return i < count ? usable[i] : NULL;
+}
+
+enum chex_status chex_resizer_create_with(const struct chex_resize_kernel *kernel,
+                                          struct chex_resizer **resizer_out,
+                                          struct chex_error *err) {
     struct chex_resizer *r = calloc(1, sizeof *r);
     if (!r)
         return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "a resizer");
+    r->kernel = kernel;
     *resizer_out = r;
     return CHEX_OK;
 }
 
-static void release_axis(struct axis *a) {
-    free(a->first);
-    free(a->count);
-    free(a->weights);
-    *a = (struct axis){0};
+enum chex_status chex_resizer_create(struct chex_resizer **resizer_out, struct chex_error *err) {
+    return chex_resizer_create_with(chex_resize_kernel(0), resizer_out, err);
 }
 
 void chex_resizer_destroy(struct chex_resizer *r) {
     if (!r)
         return;
-    release_axis(&r->x);
-    release_axis(&r->y);
-    free(r->scratch);
-    free(r->narrow);
-    free(r->sums);
+    chex_room_release(&r->x.room);
+    chex_room_release(&r->y.room);
+    chex_resize_release(&r->packed);
+    chex_room_release(&r->shares);
+    chex_room_release(&r->pairs);
+    chex_room_release(&r->narrow);
+    chex_room_release(&r->sums);
     free(r);
 }
 
@@ -62,7 +86,7 @@ static double triangle(double x) {
     return x < 1.0 ? 1.0 - x : 0.0;
 }
 
-static void fill_taps(struct axis *a, double *scratch) {
+static void fill_taps(struct chex_resize_axis *a, double *shares) {
     double scale = (double)a->in / a->out;
     double support = scale < 1.0 ? 1.0 : scale; // half the triangle's base, in input pixels
     double shrink = 1.0 / support;
@@ -72,76 +96,91 @@ static void fill_taps(struct axis *a, double *scratch) {
         from = from < 0 ? 0 : from;
         to = to > a->in ? a->in : to;
         for (int k = 0; k < to - from; k++) {
-            scratch[k] = triangle((k + from - centre + 0.5) * shrink);
-            total += scratch[k];
+            shares[k] = triangle((k + from - centre + 0.5) * shrink);
+            total += shares[k];
         }
         int32_t *w = a->weights + (ptrdiff_t)i * a->pitch;
         for (int k = 0; k < to - from; k++) {
-            double share = total != 0.0 ? scratch[k] / total : scratch[k];
-            w[k] = (int32_t)(0.5 + share * (1 << WEIGHT_BITS));
+            double share = total != 0.0 ? shares[k] / total : shares[k];
+            w[k] = (int32_t)(0.5 + share * (1 << CHEX_RESIZE_WEIGHT_BITS));
         }
         a->first[i] = from;
         a->count[i] = to - from;
+        a->most = to - from > a->most ? to - from : a->most;
     }
-}
-
-/* `old` where it has room for `want` items, else fresh memory instead, or NULL with *have 0. */
-static void *grown(void *old, size_t *have, size_t want, size_t size) {
-    if (want <= *have)
-        return old;
-    free(old);
-    void *fresh = calloc(want, size);
-    *have = fresh ? want : 0;
-    return fresh;
 }
 
 /* Keeps the weights where the sides are those of the last image. */
-static bool set_axis(struct chex_resizer *r, struct axis *a, int in, int out) {
+static bool set_axis(struct chex_resizer *r, struct chex_resize_axis *a, int in, int out) {
     if (a->in == in && a->out == out)
         return true;
-    release_axis(a);
     double scale = (double)in / out;
     int pitch = (int)ceil(scale < 1.0 ? 1.0 : scale) * 2 + 1;
-    r->scratch = grown(r->scratch, &r->scratch_count, (size_t)pitch, sizeof *r->scratch);
-    if (!r->scratch)
+    size_t n = (size_t)out, weights = n * (size_t)pitch;
+    r->is_packed = false;
+    a->in = a->out = 0; // should memory be lacking
+    if (!chex_room_fit(&r->shares, (size_t)pitch, sizeof(double)) ||
+        !chex_room_fit(&a->room, 2 * n + weights, sizeof(int32_t)))
         return false;
-    a->first = calloc((size_t)out, sizeof *a->first);
-    a->count = calloc((size_t)out, sizeof *a->count);
-    a->weights = calloc((size_t)out * (size_t)pitch, sizeof *a->weights);
-    if (!a->first || !a->count || !a->weights) {
-        release_axis(a);
-        return false;
-    }
-    a->in = in, a->out = out, a->pitch = pitch;
-    fill_taps(a, r->scratch);
+    a->first = a->room.at;
+    a->count = a->first + n;
+    a->weights = a->count + n;
+    memset(a->weights, 0, weights * sizeof *a->weights);
+    a->in = in, a->out = out, a->pitch = pitch, a->most = 0;
+    fill_taps(a, r->shares.at);
     return true;
 }
 
 static uint8_t round_sum(int32_t sum) {
-    int32_t v = sum >> WEIGHT_BITS;
+    int32_t v = sum >> CHEX_RESIZE_WEIGHT_BITS;
     return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
 }
 
-/* src (rows, a->in) to dst (rows, a->out). */
-static void along_rows(const struct axis *a, const uint8_t *src, int rows, uint8_t *dst) {
-    for (int y = 0; y < rows; y++, src += a->in, dst += a->out)
-        for (int i = 0; i < a->out; i++) {
-            const uint8_t *p = src + a->first[i];
-            const int32_t *w = a->weights + (ptrdiff_t)i * a->pitch;
-            int32_t sum = 1 << (WEIGHT_BITS - 1);
-            for (int k = 0; k < a->count[i]; k++)
-                sum += w[k] * p[k];
-            dst[i] = round_sum(sum);
+/* Pixels of rows a and b side by side: a weight times such a pair is two products. No sum of 22-bit
+ * weights and bytes reaches 2^31, so the halves stay apart. */
+static void pair_rows(const uint8_t *a, const uint8_t *b, int width, uint64_t *pairs) {
+    for (int x = 0; x < width; x++)
+        pairs[x] = a[x] | (uint64_t)b[x] << 32;
+}
+
+/* src (rows, a->in) to dst (rows, a->out), four rows at a time; pairs (2, a->in) is scratch. A row
+ * that the last four lack is the last one again. */
+static void along_rows(const struct chex_resize_axis *a, const uint8_t *src, int rows, uint8_t *dst,
+                       uint64_t *pairs) {
+    const uint64_t both = CHEX_RESIZE_HALF | (uint64_t)CHEX_RESIZE_HALF << 32;
+    for (int y = 0; y < rows; y += 4) {
+        const uint8_t *from[4];
+        uint8_t *to[4];
+        for (int j = 0; j < 4; j++) {
+            ptrdiff_t row = y + j < rows ? y + j : rows - 1;
+            from[j] = src + row * a->in;
+            to[j] = dst + row * a->out;
         }
+        pair_rows(from[0], from[1], a->in, pairs);
+        pair_rows(from[2], from[3], a->in, pairs + a->in);
+        for (int i = 0; i < a->out; i++) {
+            const uint64_t *p = pairs + a->first[i], *q = p + a->in;
+            const int32_t *w = a->weights + (ptrdiff_t)i * a->pitch;
+            uint64_t s = both, t = both;
+            for (int k = 0; k < a->count[i]; k++) {
+                s += (uint32_t)w[k] * p[k];
+                t += (uint32_t)w[k] * q[k];
+            }
+            to[0][i] = round_sum((int32_t)s);
+            to[1][i] = round_sum((int32_t)(s >> 32));
+            to[2][i] = round_sum((int32_t)t);
+            to[3][i] = round_sum((int32_t)(t >> 32));
+        }
+    }
 }
 
 /* src (a->in, width) to dst (a->out, width). */
-static void along_columns(const struct axis *a, const uint8_t *src, int width, uint8_t *dst,
-                          int32_t *sums) {
+static void along_columns(const struct chex_resize_axis *a, const uint8_t *src, int width,
+                          uint8_t *dst, int32_t *sums) {
     for (int i = 0; i < a->out; i++, dst += width) {
         const int32_t *w = a->weights + (ptrdiff_t)i * a->pitch;
         for (int x = 0; x < width; x++)
-            sums[x] = 1 << (WEIGHT_BITS - 1);
+            sums[x] = CHEX_RESIZE_HALF;
         for (int k = 0; k < a->count[i]; k++) {
             const uint8_t *p = src + ((ptrdiff_t)a->first[i] + k) * width;
             for (int x = 0; x < width; x++)
@@ -152,29 +191,33 @@ static void along_columns(const struct axis *a, const uint8_t *src, int width, u
     }
 }
 
+static bool run_plain(struct chex_resizer *r, const uint8_t *src, uint8_t *dst) {
+    size_t rows = (size_t)r->y.in, width = (size_t)r->x.out;
+    if (!chex_room_fit(&r->pairs, 2 * (size_t)r->x.in, sizeof(uint64_t)) ||
+        !chex_room_fit(&r->narrow, rows * width, 1) ||
+        !chex_room_fit(&r->sums, width, sizeof(int32_t)))
+        return false;
+    along_rows(&r->x, src, r->y.in, r->narrow.at, r->pairs.at);
+    along_columns(&r->y, r->narrow.at, r->x.out, dst, r->sums.at);
+    return true;
+}
+
+static bool run(struct chex_resizer *r, const uint8_t *src, uint8_t *dst) {
+    if (!r->kernel || r->x.most > CHEX_RESIZE_PACKED_TAPS || r->y.most > CHEX_RESIZE_PACKED_TAPS)
+        return run_plain(r, src, dst);
+    if (!r->is_packed)
+        r->is_packed = chex_resize_pack(&r->packed, r->kernel, &r->x, &r->y);
+    return r->is_packed && chex_resize_run(&r->packed, r->kernel, &r->x, &r->y, src, dst);
+}
+
 enum chex_status chex_resize(struct chex_resizer *r, const uint8_t *src, int src_w, int src_h,
                              uint8_t *dst, int dst_w, int dst_h, struct chex_error *err) {
-    bool narrow = src_w != dst_w, shorten = src_h != dst_h;
-    bool ok = !narrow || set_axis(r, &r->x, src_w, dst_w);
-    ok = ok && (!shorten || set_axis(r, &r->y, src_h, dst_h));
-    if (ok && narrow && shorten) {
-        r->narrow = grown(r->narrow, &r->narrow_bytes, (size_t)src_h * (size_t)dst_w, 1);
-        ok = r->narrow != NULL;
-    }
-    if (ok && shorten) {
-        r->sums = grown(r->sums, &r->sums_count, (size_t)dst_w, sizeof *r->sums);
-        ok = r->sums != NULL;
-    }
-    if (!ok)
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "resize from %d x %d to %d x %d px",
-                                src_w, src_h, dst_w, dst_h);
-    if (!narrow && !shorten) {
+    if (src_w == dst_w && src_h == dst_h) {
         memcpy(dst, src, (size_t)src_w * (size_t)src_h);
         return CHEX_OK;
     }
-    if (narrow)
-        along_rows(&r->x, src, src_h, shorten ? r->narrow : dst);
-    if (shorten)
-        along_columns(&r->y, narrow ? r->narrow : src, dst_w, dst, r->sums);
-    return CHEX_OK;
+    if (set_axis(r, &r->x, src_w, dst_w) && set_axis(r, &r->y, src_h, dst_h) && run(r, src, dst))
+        return CHEX_OK;
+    return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "resize from %d x %d to %d x %d px",
+                            src_w, src_h, dst_w, dst_h);
 }

@@ -4,7 +4,8 @@
  *
  * A triangle of half-width max(1, in/out) input pixels around each output pixel's centre, cut at
  * the borders; weights computed in double, normalised, rounded to 22 bits; first along the rows,
- * rounded to 8 bits, then along the columns. A side that keeps its size is not touched.
+ * rounded to 8 bits, then along the columns. A side that keeps its size is not touched. Kernels for
+ * AVX2 and AVX-512 are chosen at run time; their bytes are those of the plain C.
  *
  * Pillow up to 12 always goes along the rows first. Pillow 13 begins with the columns where that
  * takes fewer steps, which is never so for a square made a smaller square; elsewhere its pixels may

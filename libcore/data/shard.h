@@ -25,7 +25,8 @@ enum { CHEX_LABEL_UNCERTAIN = -1, CHEX_LABEL_NOT_STATED = -2 };
 struct chex_shard;
 
 /* CHEX_E_DATA with file and reason: not HDF5, not a shard, a later version, a missing or misshapen
- * dataset, images beyond the end of the file. */
+ * dataset, images beyond the end of the file, a value outside its range, an id that is empty or
+ * there twice. */
 enum chex_status chex_shard_open(const char *path, struct chex_shard **shard_out,
                                  struct chex_error *err);
 void chex_shard_close(struct chex_shard *shard); /* NULL allowed */
@@ -38,6 +39,8 @@ const char *chex_shard_class(const struct chex_shard *s, int c);
 const char *chex_shard_resize(const struct chex_shard *s); /* "pillow-bilinear" */
 const char *chex_shard_split(const struct chex_shard *s);
 const char *chex_shard_source_digest(const struct chex_shard *s);
+/* Its two halves as numbers; false where it is not 32 hex digits. */
+bool chex_shard_source_sum(const struct chex_shard *s, uint64_t sum_out[2]);
 const char *chex_shard_tool_version(const struct chex_shard *s);
 const int8_t *chex_shard_labels(const struct chex_shard *s, size_t row); /* (classes) */
 const char *chex_shard_image_id(const struct chex_shard *s, size_t row);

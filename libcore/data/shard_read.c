@@ -33,6 +33,8 @@ struct chex_shard {
     uint64_t *checksum;                // (rows)
 };
 
+static const char hex_digits[] = "0123456789abcdef";
+
 /* One line in this table is one column of the specification. */
 enum column { LABEL, VIEW, AGE, SEX, CHECKSUM, COLUMNS };
 static const struct {
@@ -68,6 +70,26 @@ static void dataset_close(struct dataset *d) {
     d->id = d->type = d->space = H5I_INVALID_HID;
 }
 
+/* A shard from somewhere must not make us read other files. */
+static enum chex_status check_storage(const struct chex_shard *s, const char *name,
+                                      const struct dataset *d, struct chex_error *err) {
+    hid_t dcpl = H5I_INVALID_HID;
+    CHEX_TRY(CHEX_H5(dcpl = H5Dget_create_plist(d->id), CHEX_E_DATA, err, "%s: dataset '%s'",
+                     s->path, name));
+    bool elsewhere = H5Pget_layout(dcpl) == H5D_VIRTUAL ||
+                     (H5Pget_layout(dcpl) == H5D_CONTIGUOUS && H5Pget_external_count(dcpl) > 0);
+    bool unwritten = H5Sget_simple_extent_npoints(d->space) > 0 && H5Dget_storage_size(d->id) == 0;
+    chex_h5_close(dcpl);
+    H5Eclear2(H5E_DEFAULT);
+    if (elsewhere)
+        return chex_error_set(err, CHEX_E_DATA, "%s: dataset '%s' lies in another file", s->path,
+                              name);
+    if (unwritten)
+        return chex_error_set(err, CHEX_E_DATA, "%s: dataset '%s' was never written", s->path,
+                              name);
+    return CHEX_OK;
+}
+
 /* The caller closes, on failure too. */
 static enum chex_status dataset_open(const struct chex_shard *s, const char *name, int rank,
                                      struct dataset *d, struct chex_error *err) {
@@ -87,7 +109,7 @@ static enum chex_status dataset_open(const struct chex_shard *s, const char *nam
         return chex_error_set(err, CHEX_E_DATA, "%s: dataset '%s' has %d dimensions, expected %d",
                               s->path, name, d->rank, rank);
     H5Sget_simple_extent_dims(d->space, d->dims, NULL);
-    return CHEX_OK;
+    return check_storage(s, name, d, err);
 }
 
 static enum chex_status check_rows(const struct chex_shard *s, const char *name,
@@ -171,6 +193,18 @@ static enum chex_status read_ids(const struct chex_shard *s, const char *name, c
     return CHEX_OK;
 }
 
+static enum chex_status check_classes(const struct chex_shard *s, struct chex_error *err) {
+    for (int a = 0; a < s->classes; a++) {
+        if (!s->class_names[a][0])
+            return chex_error_set(err, CHEX_E_DATA, "%s: class %d has no name", s->path, a);
+        for (int b = 0; b < a; b++)
+            if (strcmp(s->class_names[a], s->class_names[b]) == 0)
+                return chex_error_set(err, CHEX_E_DATA, "%s: classes %d and %d are both '%.60s'",
+                                      s->path, b, a, s->class_names[a]);
+    }
+    return CHEX_OK;
+}
+
 static enum chex_status read_attributes(struct chex_shard *s, struct chex_error *err) {
     int64_t version = 0, size = 0;
     char *format = NULL;
@@ -204,18 +238,17 @@ static enum chex_status read_attributes(struct chex_shard *s, struct chex_error 
         return chex_error_set(err, CHEX_E_DATA, "%s: %zu classes, expected at most %d", s->path,
                               s->class_count, (int)CHEX_SHARD_MAX_CLASSES);
     s->classes = (int)s->class_count;
+    CHEX_TRY(check_classes(s, err));
     CHEX_TRY(chex_h5_read_text(s->file, "resize", s->path, &s->resize, err));
     CHEX_TRY(chex_h5_read_text(s->file, "split", s->path, &s->split, err));
     CHEX_TRY(chex_h5_read_text(s->file, "source_digest", s->path, &s->source_digest, err));
     return chex_h5_read_text(s->file, "tool_version", s->path, &s->tool_version, err);
 }
 
-/* Whether the images lie in one block of the file itself. A dataset that was never allocated has
- * storage 0: its "offset" is nonsense in a file with a user block. */
+/* Whether the images lie in one block. */
 static bool one_block(const struct chex_shard *s, hid_t image, uint64_t *offset_out) {
     hid_t dcpl = H5Dget_create_plist(image);
     bool plain = dcpl >= 0 && H5Pget_layout(dcpl) == H5D_CONTIGUOUS &&
-                 H5Pget_external_count(dcpl) == 0 &&
                  H5Dget_storage_size(image) == (hsize_t)s->rows * s->row_bytes;
     chex_h5_close(dcpl);
     if (!plain)
@@ -275,6 +308,41 @@ static enum chex_status open_images(struct chex_shard *s, struct chex_error *err
     return st;
 }
 
+static enum chex_status check_people(const struct chex_shard *s, struct chex_error *err) {
+    for (size_t i = 0; i < s->rows; i++) {
+        if (s->view[i] > CHEX_VIEW_LATERAL)
+            return chex_error_set(err, CHEX_E_DATA, "%s: row %zu: view %d, expected 0 to %d",
+                                  s->path, i, s->view[i], (int)CHEX_VIEW_LATERAL);
+        if (s->sex[i] != 0 && s->sex[i] != 'M' && s->sex[i] != 'F')
+            return chex_error_set(err, CHEX_E_DATA, "%s: row %zu: sex %d, expected %d, %d or 0",
+                                  s->path, i, s->sex[i], 'M', 'F');
+    }
+    return CHEX_OK;
+}
+
+/* A table of row numbers by hash: ids come sorted by nothing, and sorting them costs more. */
+static enum chex_status check_unique(const struct chex_shard *s, struct chex_error *err) {
+    size_t size = 4;
+    while (size < 2 * s->rows)
+        size *= 2;
+    uint32_t *table = chex_mem_zalloc(size, sizeof *table); /* row + 1 */
+    if (!table)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", s->path);
+    enum chex_status st = CHEX_OK;
+    for (size_t i = 0; st == CHEX_OK && i < s->rows; i++) {
+        const char *id = chex_shard_image_id(s, i);
+        size_t at = chex_hash64(id, strlen(id)) & (size - 1);
+        while (table[at] && strcmp(chex_shard_image_id(s, table[at] - 1), id) != 0)
+            at = (at + 1) & (size - 1);
+        if (table[at])
+            st = chex_error_set(err, CHEX_E_DATA, "%s: rows %zu and %zu have one image_id: %s",
+                                s->path, (size_t)table[at] - 1, i, id);
+        table[at] = (uint32_t)(i + 1);
+    }
+    free(table);
+    return st;
+}
+
 static enum chex_status check_labels(const struct chex_shard *s, struct chex_error *err) {
     for (size_t i = 0; i < s->rows * s->class_count; i++)
         if (s->labels[i] < CHEX_LABEL_NOT_STATED || s->labels[i] > 1)
@@ -302,7 +370,9 @@ static enum chex_status read_all(struct chex_shard *s, struct chex_error *err) {
     CHEX_TRY(st);
     CHEX_TRY(read_ids(s, "image_id", &s->image_ids, &s->image_width, err));
     CHEX_TRY(read_ids(s, "patient_id", &s->patient_ids, &s->patient_width, err));
-    return check_labels(s, err);
+    CHEX_TRY(check_labels(s, err));
+    CHEX_TRY(check_people(s, err));
+    return check_unique(s, err);
 }
 
 enum chex_status chex_shard_open(const char *path, struct chex_shard **shard_out,
@@ -366,6 +436,15 @@ const char *chex_shard_class(const struct chex_shard *s, int c) { return s->clas
 const char *chex_shard_resize(const struct chex_shard *s) { return s->resize; }
 const char *chex_shard_split(const struct chex_shard *s) { return s->split; }
 const char *chex_shard_source_digest(const struct chex_shard *s) { return s->source_digest; }
+bool chex_shard_source_sum(const struct chex_shard *s, uint64_t sum_out[2]) {
+    char half[17] = "";
+    if (strlen(s->source_digest) != 32 || s->source_digest[strspn(s->source_digest, hex_digits)])
+        return false;
+    memcpy(half, s->source_digest, 16);
+    sum_out[0] = strtoull(half, NULL, 16);
+    sum_out[1] = strtoull(s->source_digest + 16, NULL, 16);
+    return true;
+}
 const char *chex_shard_tool_version(const struct chex_shard *s) { return s->tool_version; }
 const int8_t *chex_shard_labels(const struct chex_shard *s, size_t row) {
     return s->labels + row * s->class_count;
@@ -377,7 +456,7 @@ const char *chex_shard_patient_id(const struct chex_shard *s, size_t row) {
     return s->patient_ids + row * s->patient_width;
 }
 enum chex_view chex_shard_view(const struct chex_shard *s, size_t row) {
-    return s->view[row] <= CHEX_VIEW_LATERAL ? (enum chex_view)s->view[row] : CHEX_VIEW_UNKNOWN;
+    return (enum chex_view)s->view[row];
 }
 int chex_shard_age_years(const struct chex_shard *s, size_t row) { return s->age[row]; }
 char chex_shard_sex(const struct chex_shard *s, size_t row) { return (char)s->sex[row]; }

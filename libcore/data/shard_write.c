@@ -14,7 +14,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-enum { ALIGN_BYTES = 4096, METADATA_BYTES = 128 << 10 };
+enum { ALIGN_BYTES = 4096, METADATA_BYTES = 128 << 10, FLUSH_BYTES = 16 << 20 };
 
 struct chex_shard_writer {
     struct chex_shard_spec spec;
@@ -153,7 +153,11 @@ enum chex_status chex_shard_put(struct chex_shard_writer *w, size_t row, const u
             return chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", w->path);
     }
     w->checksums[row] = chex_hash64(pixels, w->row_bytes);
-    atomic_fetch_add(&w->put, 1);
+    /* The disk starts while rows still come, so the wait in chex_shard_finish() is short. Where the
+     * file system cannot, it simply waits there. */
+    size_t put = atomic_fetch_add(&w->put, 1) + 1, batch = FLUSH_BYTES / w->row_bytes + 1;
+    if (put % batch == 0)
+        sync_file_range(w->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
     return CHEX_OK;
 }
 

@@ -12,6 +12,8 @@
 #include "base/rng.h"
 #include "base/units.h"
 
+const char *const chex_shared_patients_names[] = {"refuse", "drop", NULL};
+
 static enum chex_status no_memory(struct chex_error *err) {
     return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "splits");
 }
@@ -165,12 +167,15 @@ enum chex_status chex_split_by_patient(const struct chex_label_table *table,
 
 /* ---- by lists ---- */
 
+enum { SHOWN_PATIENTS = 5 }; // in the text of a refusal
+
 struct list_use {
     const struct chex_label_table *table;
     const struct chex_label_index *index;
     enum chex_split *split;
     struct chex_split_report report;
     const char *path[CHEX_SPLIT_COUNT]; // the list of each split
+    size_t names[CHEX_SPLIT_COUNT];     // and how many it has
 };
 
 static void keep_first(char *out, size_t size, const char *id) {
@@ -212,40 +217,78 @@ static enum chex_status use_list(struct list_use *use, const char *path, enum ch
     struct chex_label_table *names = NULL;
     CHEX_TRY(chex_labels_load_names(path, &names, err));
     use->path[which] = path;
+    use->names[which] = names->count;
     enum chex_status st = use_names(use, names, which, err);
     chex_labels_free(names);
     return st;
 }
 
-/* Counts patients with rows in two splits. */
-static enum chex_status refuse_shared(struct list_use *use, struct chex_error *err) {
+/* The patients with rows in two splits. */
+struct shared {
+    size_t count, images; // images: of the lesser side, which were dropped
+    char names[256];      // the first few
+    const char *from[2];  // where the first one stands
+};
+
+static void note_shared(struct list_use *use, struct shared *shared, const char *patient,
+                        enum chex_split a, enum chex_split b) {
+    size_t at = strlen(shared->names);
+    if (!shared->count++)
+        shared->from[0] = use->path[a], shared->from[1] = use->path[b];
+    if (shared->count <= SHOWN_PATIENTS)
+        snprintf(shared->names + at, sizeof shared->names - at, "%s%.40s", at ? ", " : "", patient);
+}
+
+/* Notes the patients of two splits; with `drop` they keep their rows in the later one only. */
+static enum chex_status find_shared(struct list_use *use, bool drop, struct shared *shared,
+                                    struct chex_error *err) {
     const struct chex_label_table *t = use->table;
     struct member *m = calloc(t->count ? t->count : 1, sizeof *m);
     if (!m)
         return no_memory(err);
-    size_t n = 0, shared = 0;
+    size_t n = 0;
     for (size_t i = 0; i < t->count; i++)
         if (use->split[i] != CHEX_SPLIT_UNUSED)
             m[n++] = (struct member){0, t->rows[i].patient_id, i};
     qsort(m, n, sizeof *m, compare_members);
-    const char *first = NULL, *list_a = NULL, *list_b = NULL;
     for (size_t from = 0, to; from < n; from = to) {
         to = patient_end(m, n, from);
-        enum chex_split a = use->split[m[from].row], b = a;
-        for (size_t i = from; i < to && a == b; i++)
-            b = use->split[m[i].row];
-        if (a == b)
+        enum chex_split least = use->split[m[from].row], most = least;
+        for (size_t i = from; i < to; i++) {
+            enum chex_split s = use->split[m[i].row];
+            least = s < least ? s : least;
+            most = s > most ? s : most;
+        }
+        if (least == most)
             continue;
-        if (!shared++)
-            first = m[from].patient, list_a = use->path[a], list_b = use->path[b];
+        note_shared(use, shared, m[from].patient, least, most);
+        for (size_t i = from; drop && i < to; i++)
+            if (use->split[m[i].row] != most) {
+                use->split[m[i].row] = CHEX_SPLIT_UNUSED;
+                shared->images++;
+            }
     }
     free(m);
-    if (!shared)
+    return CHEX_OK;
+}
+
+static enum chex_status judge_shared(struct list_use *use, enum chex_shared_patients policy,
+                                     struct chex_error *err) {
+    struct shared shared = {0};
+    char more[32] = "";
+    CHEX_TRY(find_shared(use, policy == CHEX_SHARED_DROP, &shared, err));
+    use->report.shared_patients = shared.count;
+    use->report.shared_images = shared.images;
+    if (!shared.count || policy == CHEX_SHARED_DROP)
         return CHEX_OK;
-    return chex_error_set(err, CHEX_E_DATA,
-                          "%zu patient%s in two lists, the first is %s (in %s and %s), expected "
-                          "each patient in one list",
-                          shared, shared == 1 ? " is" : "s are", first, list_a, list_b);
+    if (shared.count > SHOWN_PATIENTS)
+        snprintf(more, sizeof more, " and %zu more", shared.count - SHOWN_PATIENTS);
+    return chex_error_set(
+        err, CHEX_E_DATA,
+        "%zu patient%s on two sides: %s%s (the first in %s and %s), expected each "
+        "on one; --shared-patients drop leaves out the images of the lesser side",
+        shared.count, shared.count == 1 ? " is" : "s are", shared.names, more, shared.from[0],
+        shared.from[1]);
 }
 
 /* train_val_list.txt and test_list.txt beside the label file. */
@@ -273,41 +316,96 @@ static enum chex_status find_lists(const struct chex_label_table *t, char **trai
     return CHEX_OK;
 }
 
-static void fill_report(struct list_use *use, bool cut_val) {
+static void count_unused(struct list_use *use) {
+    struct chex_split_report *r = &use->report;
+    for (size_t i = 0; i < use->table->count; i++)
+        if (use->split[i] == CHEX_SPLIT_UNUSED) {
+            r->unused++;
+            keep_first(r->first_unused, sizeof r->first_unused, use->table->rows[i].image_id);
+        }
+}
+
+/* Whether lists beside the whole NIH table are as long as the NIH's. */
+static const char *check_nih_counts(struct list_use *use) {
+    const struct chex_label_table *t = use->table;
+    size_t train = use->names[CHEX_TRAIN], test = use->names[CHEX_TEST];
+    if (strcmp(t->format, "nih") != 0 || t->file_count != CHEX_NIH_IMAGES)
+        return "";
+    if (train == CHEX_NIH_TRAIN_VAL && test == CHEX_NIH_TEST)
+        return "; 86524 and 25596 names, as the NIH's lists have";
+    snprintf(use->report.warning, sizeof use->report.warning,
+             "the lists beside the NIH's whole table (%d images) hold %zu and %zu names, expected "
+             "%d and %d: they are not the NIH's",
+             CHEX_NIH_IMAGES, train, test, CHEX_NIH_TRAIN_VAL, CHEX_NIH_TEST);
+    return "";
+}
+
+static void fill_report(struct list_use *use, bool cut_val, const char *counts) {
     size_t count[CHEX_SPLIT_COUNT + 1];
     struct chex_split_report *r = &use->report;
+    const char *const *p = use->path;
     count_splits(use->table, use->split, count);
     memcpy(r->count, count, sizeof r->count);
-    r->unused = count[CHEX_SPLIT_UNUSED];
-    for (size_t i = 0; i < use->table->count && r->unused; i++)
-        if (use->split[i] == CHEX_SPLIT_UNUSED)
-            keep_first(r->first_unused, sizeof r->first_unused, use->table->rows[i].image_id);
-    const char *const *p = use->path;
-    snprintf(r->text, sizeof r->text, "train %s, val %s, test %s",
+    snprintf(r->text, sizeof r->text, "train %s, val %s, test %s%s%s",
              p[CHEX_TRAIN] ? p[CHEX_TRAIN] : "none",
              p[CHEX_VAL] ? p[CHEX_VAL]
              : cut_val   ? "cut from train by patient"
                          : "none",
-             p[CHEX_TEST] ? p[CHEX_TEST] : "none");
+             p[CHEX_TEST] ? p[CHEX_TEST] : "none", counts,
+             r->shared_patients ? "" : "; no patient on two sides");
 }
 
-static enum chex_status apply_lists(struct list_use *use, const char *train, const char *val,
-                                    const char *test, const struct chex_split_lists *lists,
-                                    struct chex_error *err) {
-    CHEX_TRY(use_list(use, train, CHEX_TRAIN, err));
-    CHEX_TRY(use_list(use, val, CHEX_VAL, err));
-    CHEX_TRY(use_list(use, test, CHEX_TEST, err));
-    CHEX_TRY(refuse_shared(use, err));
+/* What follows once each row has the split that lists or the label file give it. */
+static enum chex_status finish_official(struct list_use *use, const struct chex_split_lists *lists,
+                                        const char *counts, struct chex_error *err) {
     const struct chex_fractions *f = &lists->fractions;
-    bool cut_val = train && !val && f->val > 0;
+    const char *const *p = use->path;
+    bool cut_val = p[CHEX_TRAIN] && !p[CHEX_VAL] && f->val > 0;
+    count_unused(use);
+    CHEX_TRY(judge_shared(use, lists->shared_patients, err));
     if (cut_val) {
         double part = f->val / (f->val + f->train);
         const struct chex_fractions of_train = {1 - part, part, 0};
         CHEX_TRY(cut(use->table, CHEX_TRAIN, &of_train, lists->seed, use->split, err));
     }
-    fill_report(use, cut_val);
-    return refuse_empty(use->table, use->report.count, train && (!cut_val || f->train > 0),
-                        val || cut_val, test != NULL, err);
+    fill_report(use, cut_val, counts);
+    return refuse_empty(use->table, use->report.count, p[CHEX_TRAIN] && (!cut_val || f->train > 0),
+                        p[CHEX_VAL] || cut_val, p[CHEX_TEST] != NULL, err);
+}
+
+/* The splits that the label file states. */
+static enum chex_status use_stated(struct list_use *use, const struct chex_split_lists *lists,
+                                   struct chex_error *err) {
+    static const char *const sides[] = {"the images of split train", "the images of split val",
+                                        "the images of split test"};
+    const struct chex_label_table *t = use->table;
+    for (size_t i = 0; i < t->count; i++) {
+        int split = t->rows[i].split;
+        if (split == CHEX_SPLIT_NOT_STATED)
+            continue;
+        use->split[i] = (enum chex_split)split;
+        use->path[split] = sides[split];
+    }
+    char counts[160];
+    snprintf(counts, sizeof counts, ", by %.120s", t->split_source);
+    return finish_official(use, lists, counts, err);
+}
+
+static enum chex_status use_lists(struct list_use *use, const struct chex_split_lists *lists,
+                                  const char *train, const char *test, bool given,
+                                  struct chex_error *err) {
+    struct chex_label_index *index = NULL;
+    CHEX_TRY(chex_label_index_create(use->table, &index, err));
+    use->index = index;
+    enum chex_status st = use_list(use, train, CHEX_TRAIN, err);
+    if (st == CHEX_OK)
+        st = use_list(use, lists->val, CHEX_VAL, err);
+    if (st == CHEX_OK)
+        st = use_list(use, test, CHEX_TEST, err);
+    chex_label_index_destroy(index);
+    use->index = NULL;
+    return st != CHEX_OK ? st
+                         : finish_official(use, lists, given ? "" : check_nih_counts(use), err);
 }
 
 enum chex_status chex_split_official(const struct chex_label_table *table,
@@ -315,25 +413,25 @@ enum chex_status chex_split_official(const struct chex_label_table *table,
                                      enum chex_split *split_out,
                                      struct chex_split_report *report_out, struct chex_error *err) {
     char *train = NULL, *test = NULL;
-    struct chex_label_index *index = NULL;
+    struct list_use use = {.table = table, .split = split_out};
     CHEX_TRY(check_fractions(&lists->fractions, err));
     bool given = lists->train || lists->val || lists->test;
     if (lists->val && !lists->train)
         return chex_error_set(err, CHEX_E_USAGE, "a validation list (%s) needs a train list",
                               lists->val);
-    if (!given)
+    for (size_t i = 0; i < table->count; i++)
+        split_out[i] = CHEX_SPLIT_UNUSED;
+    enum chex_status st;
+    if (given) {
+        st = use_lists(&use, lists, lists->train, lists->test, true, err);
+    } else if (table->split_source) {
+        st = use_stated(&use, lists, err);
+    } else {
         CHEX_TRY(find_lists(table, &train, &test, err));
-    enum chex_status st = chex_label_index_create(table, &index, err);
-    if (st == CHEX_OK) {
-        struct list_use use = {.table = table, .index = index, .split = split_out};
-        for (size_t i = 0; i < table->count; i++)
-            split_out[i] = CHEX_SPLIT_UNUSED;
-        st = apply_lists(&use, given ? lists->train : train, lists->val, given ? lists->test : test,
-                         lists, err);
-        if (st == CHEX_OK && report_out)
-            *report_out = use.report;
+        st = use_lists(&use, lists, train, test, false, err);
     }
-    chex_label_index_destroy(index);
+    if (st == CHEX_OK && report_out)
+        *report_out = use.report;
     free(train);
     free(test);
     return st;
@@ -341,16 +439,23 @@ enum chex_status chex_split_official(const struct chex_label_table *table,
 
 /* ---- audit ---- */
 
+struct named {
+    const char *name;
+    size_t row;
+};
+
 static int compare_names(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+    const struct named *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : (x->row > y->row) - (x->row < y->row);
 }
 
-static const char **sorted(const char *const *names, size_t count) {
-    const char **copy = malloc((count ? count : 1) * sizeof *copy);
+static struct named *sorted(const char *const *names, size_t count) {
+    struct named *copy = malloc((count ? count : 1) * sizeof *copy);
     if (!copy)
         return NULL;
-    if (count)
-        memcpy(copy, names, count * sizeof *copy);
+    for (size_t i = 0; i < count; i++)
+        copy[i] = (struct named){names[i], i};
     qsort(copy, count, sizeof *copy, compare_names);
     return copy;
 }
@@ -360,27 +465,34 @@ struct overlap {
     const char *first;
 };
 
-static size_t run_end(const char *const *names, size_t count, size_t from) {
+static size_t run_end(const struct named *names, size_t count, size_t from) {
     size_t to = from;
-    while (to < count && !strcmp(names[to], names[from]))
+    while (to < count && !strcmp(names[to].name, names[from].name))
         to++;
     return to;
 }
 
-/* Merges two sorted lists. */
-static struct overlap compare_sides(const char *const *a, size_t na, const char *const *b,
-                                    size_t nb) {
+static void mark(bool *marks, const struct named *names, size_t from, size_t to) {
+    for (; marks && from < to; from++)
+        marks[names[from].row] = true;
+}
+
+/* Merges two sorted lists; marks (NULL allowed) the rows of shared names. */
+static struct overlap compare_sides(const struct named *a, size_t na, const struct named *b,
+                                    size_t nb, bool *marks_a, bool *marks_b) {
     struct overlap o = {0};
     for (size_t i = 0, j = 0; i < na || j < nb;) {
-        int order = i == na ? 1 : j == nb ? -1 : strcmp(a[i], b[j]);
+        int order = i == na ? 1 : j == nb ? -1 : strcmp(a[i].name, b[j].name);
         size_t ie = order <= 0 ? run_end(a, na, i) : i, je = order >= 0 ? run_end(b, nb, j) : j;
         o.distinct_a += order <= 0;
         o.distinct_b += order >= 0;
         if (order == 0) {
             if (!o.shared++)
-                o.first = a[i];
+                o.first = a[i].name;
             o.rows_a += ie - i;
             o.rows_b += je - j;
+            mark(marks_a, a, i, ie);
+            mark(marks_b, b, j, je);
         }
         i = ie;
         j = je;
@@ -388,14 +500,54 @@ static struct overlap compare_sides(const char *const *a, size_t na, const char 
     return o;
 }
 
+/* Positives of one class: all, and of marked rows. */
+static void count_positives(const struct chex_audit_side *s, size_t class, const bool *marks,
+                            size_t *all_out, size_t *marked_out) {
+    *all_out = *marked_out = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        bool positive = s->labels[i] && s->labels[i][class] == 1;
+        *all_out += positive;
+        *marked_out += positive && marks[i];
+    }
+}
+
+static enum chex_status compare_classes(const struct chex_audit_side *a,
+                                        const struct chex_audit_side *b, const bool *marks_a,
+                                        const bool *marks_b, struct chex_audit *audit,
+                                        struct chex_error *err) {
+    if (!a->labels || !b->labels || !a->class_count)
+        return CHEX_OK;
+    if (!(audit->classes = calloc(a->class_count, sizeof *audit->classes)))
+        return no_memory(err);
+    for (size_t c = 0; c < a->class_count; c++)
+        for (size_t d = 0; d < b->class_count; d++) {
+            if (strcmp(a->class_names[c], b->class_names[d]) != 0)
+                continue;
+            struct chex_audit_class *k = &audit->classes[audit->class_count++];
+            k->name = a->class_names[c];
+            count_positives(a, c, marks_a, &k->positives_a, &k->shared_a);
+            count_positives(b, d, marks_b, &k->positives_b, &k->shared_b);
+            break;
+        }
+    return CHEX_OK;
+}
+
+void chex_audit_release(struct chex_audit *audit) {
+    free(audit->classes);
+    audit->classes = NULL;
+    audit->class_count = 0;
+}
+
 enum chex_status chex_split_audit(const struct chex_audit_side *a, const struct chex_audit_side *b,
                                   struct chex_audit *audit_out, struct chex_error *err) {
-    const char **ia = sorted(a->image_ids, a->count), **ib = sorted(b->image_ids, b->count);
-    const char **pa = sorted(a->patient_ids, a->count), **pb = sorted(b->patient_ids, b->count);
-    bool ok = ia && ib && pa && pb;
-    if (ok) {
-        struct overlap images = compare_sides(ia, a->count, ib, b->count);
-        struct overlap patients = compare_sides(pa, a->count, pb, b->count);
+    struct named *ia = sorted(a->image_ids, a->count), *ib = sorted(b->image_ids, b->count);
+    struct named *pa = sorted(a->patient_ids, a->count), *pb = sorted(b->patient_ids, b->count);
+    bool *marks_a = calloc(a->count + 1, sizeof *marks_a);
+    bool *marks_b = calloc(b->count + 1, sizeof *marks_b);
+    enum chex_status st = ia && ib && pa && pb && marks_a && marks_b ? CHEX_OK : no_memory(err);
+    if (st == CHEX_OK) {
+        struct overlap images = compare_sides(ia, a->count, ib, b->count, NULL, NULL);
+        struct overlap patients = compare_sides(pa, a->count, pb, b->count, marks_a, marks_b);
         struct chex_audit audit = {
             .images_a = images.distinct_a,
             .images_b = images.distinct_b,
@@ -409,38 +561,15 @@ enum chex_status chex_split_audit(const struct chex_audit_side *a, const struct 
         keep_first(audit.first_image, sizeof audit.first_image, images.first ? images.first : "");
         keep_first(audit.first_patient, sizeof audit.first_patient,
                    patients.first ? patients.first : "");
-        *audit_out = audit;
+        st = compare_classes(a, b, marks_a, marks_b, &audit, err);
+        if (st == CHEX_OK)
+            *audit_out = audit;
     }
     free(ia);
     free(ib);
     free(pa);
     free(pb);
-    return ok ? CHEX_OK : no_memory(err);
-}
-
-/* (2 * count) pointers: image ids, then patient ids. */
-static const char **ids_of(const struct chex_label_table *t) {
-    const char **ids = malloc((2 * t->count + 1) * sizeof *ids);
-    for (size_t i = 0; ids && i < t->count; i++) {
-        ids[i] = t->rows[i].image_id;
-        ids[t->count + i] = t->rows[i].patient_id;
-    }
-    return ids;
-}
-
-enum chex_status chex_split_audit_tables(const struct chex_label_table *a,
-                                         const struct chex_label_table *b,
-                                         struct chex_audit *audit_out, struct chex_error *err) {
-    const char **ids_a = ids_of(a), **ids_b = ids_of(b);
-    enum chex_status st = CHEX_OK;
-    if (!ids_a || !ids_b) {
-        st = no_memory(err);
-    } else {
-        struct chex_audit_side side_a = {ids_a, ids_a + a->count, a->count};
-        struct chex_audit_side side_b = {ids_b, ids_b + b->count, b->count};
-        st = chex_split_audit(&side_a, &side_b, audit_out, err);
-    }
-    free(ids_a);
-    free(ids_b);
+    free(marks_a);
+    free(marks_b);
     return st;
 }

@@ -39,26 +39,40 @@ enum chex_status chex_split_by_patient(const struct chex_label_table *table,
                                        const struct chex_fractions *fractions, uint64_t seed,
                                        enum chex_split *split_out, struct chex_error *err);
 
+/* What becomes of a patient whom lists, or a label file's own splits, put on two sides. */
+enum chex_shared_patients {
+    CHEX_SHARED_REFUSE,
+    CHEX_SHARED_DROP, /* the images of the lesser side go nowhere: test before val before train */
+};
+extern const char *const chex_shared_patients_names[]; /* "refuse", "drop", NULL */
+
+/* The NIH's own lists for all of ChestX-ray14. */
+enum { CHEX_NIH_IMAGES = 112120, CHEX_NIH_TRAIN_VAL = 86524, CHEX_NIH_TEST = 25596 };
+
 struct chex_split_lists {
-    /* All NULL: train_val_list.txt and test_list.txt beside the label file. Otherwise those that
-     * are given and no others, so that without `test` there is no test split; val needs train. val
-     * NULL: cut from the train list by patient. */
+    /* All NULL: what the label file itself states of its rows, else train_val_list.txt and
+     * test_list.txt beside it. Otherwise those that are given and no others, so that without `test`
+     * there is no test split; val needs train. Where nothing says val, it is cut from train by
+     * patient. */
     const char *train, *val, *test;
+    enum chex_shared_patients shared_patients;
     /* The part of the train list to cut for validation: val / (train + val). */
     struct chex_fractions fractions;
     uint64_t seed;
 };
 
 struct chex_split_report {
-    size_t count[CHEX_SPLIT_COUNT]; /* rows of each split */
-    size_t unused;                  /* rows that no list names */
-    size_t unknown;                 /* names in the lists that the table does not have */
+    size_t count[CHEX_SPLIT_COUNT];        /* rows of each split */
+    size_t unused;                         /* rows that no list names */
+    size_t unknown;                        /* names in the lists that the table does not have */
+    size_t shared_patients, shared_images; /* dropped: patients of two sides, their images */
     char first_unused[128], first_unknown[128]; /* image ids; "" where there is none */
-    char text[512];                             /* which lists were used, for the log */
+    char text[512];                             /* what was used, for the log */
+    char warning[256]; /* lists beside the whole NIH table that are not the NIH's; "" for nothing */
 };
 
-/* CHEX_E_DATA: no list found, a name twice in one list or in two, a patient in two lists (how many
- * and the first), a list of which the table holds nothing, an empty
+/* CHEX_E_DATA: no list found, a name twice in one list or in two, patients on two sides unless they
+ * are to be dropped (how many and the first few), a list of which the table holds nothing, an empty
  * split. *report_out may be NULL. */
 enum chex_status chex_split_official(const struct chex_label_table *table,
                                      const struct chex_split_lists *lists,
@@ -69,6 +83,16 @@ enum chex_status chex_split_official(const struct chex_label_table *table,
 struct chex_audit_side {
     const char *const *image_ids, *const *patient_ids;
     size_t count;
+    /* (count) rows of (class_count) labels; or NULL, and a row may be NULL: nothing is known. */
+    const int8_t *const *labels;
+    const char *const *class_names;
+    size_t class_count;
+};
+
+/* Positives of a class that both sides have: of all images, and of the shared patients' images. */
+struct chex_audit_class {
+    const char *name; /* side a's */
+    size_t positives_a, positives_b, shared_a, shared_b;
 };
 
 struct chex_audit {
@@ -76,15 +100,15 @@ struct chex_audit {
     size_t shared_images, shared_patients;
     size_t shared_patient_images_a, shared_patient_images_b; /* images of the shared patients */
     char first_image[128], first_patient[128]; /* the first shared in order of names, or "" */
+    struct chex_audit_class *classes; /* (class_count) in a's order; chex_audit_release() */
+    size_t class_count;
 };
 
-/* Fails for lack of memory only. */
+/* Frees the classes. */
+void chex_audit_release(struct chex_audit *audit);
+
+/* Fails for lack of memory only. The names of classes are borrowed from `a`. */
 enum chex_status chex_split_audit(const struct chex_audit_side *a, const struct chex_audit_side *b,
                                   struct chex_audit *audit_out, struct chex_error *err);
-
-/* The same for two label tables. */
-enum chex_status chex_split_audit_tables(const struct chex_label_table *a,
-                                         const struct chex_label_table *b,
-                                         struct chex_audit *audit_out, struct chex_error *err);
 
 #endif

@@ -60,7 +60,7 @@ enum chex_status chex_tfrecord_parse_order(const char *order, int class_out[CHEX
             return chex_error_set(err, CHEX_E_USAGE,
                                   "label order '%s': '%s', expected dell, chexnet or these 14 in "
                                   "the records' order: %s",
-                                  order, name, chex_class_list());
+                                  order, name, dell_order);
         if (seen[class])
             return chex_error_set(err, CHEX_E_USAGE, "label order '%s': %s stands there twice",
                                   order, name);
@@ -190,8 +190,6 @@ static enum chex_status write_text(const struct load *l, struct chex_label_table
 static enum chex_status fill_table(const struct load *l, const char *order,
                                    struct chex_label_table *t, struct chex_error *err) {
     t->format = "tfrecord";
-    t->classes = chex_class_names;
-    t->class_count = CHEX_CLASS_COUNT;
     snprintf(t->detected, sizeof t->detected, "%zu TFRecord files, labels in %s", l->count,
              strcmp(order, "dell") == 0      ? "Dell's order"
              : strcmp(order, "chexnet") == 0 ? "the order of the CheXNet lists"
@@ -205,7 +203,7 @@ static enum chex_status fill_table(const struct load *l, const char *order,
             if (!name)
                 return no_memory(err);
             CHEX_TRY(chex_labels_add_row(t, t->count + 1, &row, &labels, err));
-            CHEX_TRY(chex_labels_set_image(t, row, name, err));
+            CHEX_TRY(chex_labels_set_image(t, row, name, 1, err));
             memcpy(labels, from->labels, sizeof from->labels);
         }
     if (t->count == 0)

@@ -125,6 +125,22 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* Within a shard, opening it has looked. ids (set->rows) is scratch. */
+static enum chex_status check_twice(const struct chex_set *set, const char **ids,
+                                    struct chex_error *err) {
+    for (size_t row = 0; row < set->rows; row++) {
+        size_t i;
+        const struct chex_shard *s = chex_set_locate(set, row, &i);
+        ids[row] = chex_shard_image_id(s, i);
+    }
+    qsort(ids, set->rows, sizeof *ids, by_text);
+    for (size_t i = 1; i < set->rows; i++)
+        if (strcmp(ids[i], ids[i - 1]) == 0)
+            return chex_error_set(err, CHEX_E_DATA, "%s: image %s is in two shards of split %s",
+                                  set->dir, ids[i], chex_split_names[set->split]);
+    return CHEX_OK;
+}
+
 /* Positives, uncertain labels and patients as the manifest counts them. */
 static enum chex_status check_counts(const struct chex_set *set, const struct chex_manifest *m,
                                      struct chex_error *err) {
@@ -149,6 +165,8 @@ static enum chex_status check_counts(const struct chex_set *set, const struct ch
         qsort(ids, set->rows, sizeof *ids, by_text);
     for (size_t i = 0; st == CHEX_OK && i < set->rows; i++)
         patients += i == 0 || strcmp(ids[i], ids[i - 1]) != 0;
+    if (st == CHEX_OK)
+        st = check_twice(set, ids, err);
     if (st == CHEX_OK && patients != split->patients)
         st =
             chex_error_set(err, CHEX_E_DATA, "%s: split %s has %zu patients, the manifest says %zu",
@@ -171,7 +189,10 @@ struct side {
     struct chex_shard *shard;
     struct chex_label_table *table;
     const char **images, **patients;
-    size_t count;
+    const int8_t **labels;
+    const char *const *class_names;
+    const char **own_names; /* class_names, where nothing else owns the list */
+    size_t count, class_count;
 };
 
 static void side_free(struct side *s) {
@@ -181,6 +202,8 @@ static void side_free(struct side *s) {
     chex_labels_free(s->table);
     free(s->images);
     free(s->patients);
+    free(s->labels);
+    free(s->own_names);
 }
 
 static enum chex_status side_room(struct side *s, size_t more, struct chex_error *err) {
@@ -190,19 +213,42 @@ static enum chex_status side_room(struct side *s, size_t more, struct chex_error
     const char **patients = realloc(s->patients, (s->count + more + 1) * sizeof *patients);
     if (patients)
         s->patients = patients;
-    return images && patients ? CHEX_OK : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "audit");
+    const int8_t **labels = realloc(s->labels, (s->count + more + 1) * sizeof *labels);
+    if (labels)
+        s->labels = labels;
+    return images && patients && labels ? CHEX_OK
+                                        : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "audit");
 }
 
-static void side_put(struct side *s, const char *image, const char *patient) {
+static void side_put(struct side *s, const char *image, const char *patient, const int8_t *labels) {
     s->images[s->count] = image;
-    s->patients[s->count++] = patient;
+    s->patients[s->count] = patient;
+    s->labels[s->count++] = labels;
+}
+
+/* The classes of a side are those of its first shard: a set's are all alike. */
+static enum chex_status side_classes(struct side *side, const struct chex_shard *s,
+                                     struct chex_error *err) {
+    if (side->class_names)
+        return CHEX_OK;
+    size_t n = (size_t)chex_shard_classes(s);
+    const char **names = chex_mem_zalloc(n, sizeof *names);
+    if (!names)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "audit");
+    for (size_t c = 0; c < n; c++)
+        names[c] = chex_shard_class(s, (int)c);
+    side->class_names = side->own_names = names;
+    side->class_count = n;
+    return CHEX_OK;
 }
 
 static enum chex_status side_shard(struct side *side, const struct chex_shard *s,
                                    struct chex_error *err) {
     CHEX_TRY(side_room(side, chex_shard_rows(s), err));
+    CHEX_TRY(side_classes(side, s, err));
     for (size_t i = 0; i < chex_shard_rows(s); i++)
-        side_put(side, chex_shard_image_id(s, i), chex_shard_patient_id(s, i));
+        side_put(side, chex_shard_image_id(s, i), chex_shard_patient_id(s, i),
+                 chex_shard_labels(s, i));
     return CHEX_OK;
 }
 
@@ -216,7 +262,12 @@ static enum chex_status side_split(struct side *side, const char *dir, enum chex
 }
 
 static struct chex_audit_side borrow(const struct side *s) {
-    return (struct chex_audit_side){s->images, s->patients, s->count};
+    return (struct chex_audit_side){.image_ids = s->images,
+                                    .patient_ids = s->patients,
+                                    .count = s->count,
+                                    .labels = s->class_count ? s->labels : NULL,
+                                    .class_names = s->class_names,
+                                    .class_count = s->class_count};
 }
 
 /* No patient may be in two splits of a set. */
@@ -229,6 +280,7 @@ static enum chex_status check_leaks(const char *dir, struct side sides[CHEX_SPLI
                 continue;
             struct chex_audit_side x = borrow(&sides[a]), y = borrow(&sides[b]);
             CHEX_TRY(chex_split_audit(&x, &y, &audit, err));
+            chex_audit_release(&audit);
             if (audit.shared_patients)
                 return chex_error_set(err, CHEX_E_DATA,
                                       "%s: %zu patients are in both %s and %s, the first is %s",
@@ -291,17 +343,53 @@ static bool begins_as_hdf5(const char *path) {
     return yes;
 }
 
+struct chex_audit_pair {
+    const struct chex_audit_labels *labels; /* while it is being opened */
+    struct chex_label_table *table;         /* of labels->path, or NULL */
+    struct chex_label_index *index;
+    struct side a, b;
+    struct chex_audit audit;
+};
+
+/* The names of a list with what the label file says of them. */
+static enum chex_status side_names(const struct chex_audit_pair *p, struct side *side,
+                                   const char *path, struct chex_error *err) {
+    const struct chex_label_table *names = side->table;
+    for (size_t i = 0; i < names->count; i++) {
+        const char *id = names->rows[i].image_id;
+        const struct chex_label_row *row = chex_label_index_find(p->index, id);
+        if (!row)
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s: line %zu, column 1: '%s', expected an image of %s", path,
+                                  names->rows[i].line, id, p->table->path);
+        side_put(side, row->image_id, row->patient_id, row->labels);
+    }
+    side->class_names = p->table->classes;
+    side->class_count = p->table->class_count;
+    return CHEX_OK;
+}
+
 /* A label file of any format, else a list of names; where both fail the label file's fault is
  * told. */
-static enum chex_status side_table(struct side *side, const char *path, struct chex_error *err) {
+static enum chex_status side_table(const struct chex_audit_pair *p, struct side *side,
+                                   const char *path, struct chex_error *err) {
     struct chex_error ignored = {0};
-    enum chex_status st = chex_labels_load(path, "auto", &side->table, err);
-    if (st == CHEX_E_DATA && chex_labels_load_names(path, &side->table, &ignored) == CHEX_OK)
-        st = CHEX_OK;
-    CHEX_TRY(st);
+    enum chex_status st = CHEX_E_DATA;
+    bool is_list = p->table && chex_labels_load_names(path, &side->table, &ignored) == CHEX_OK;
+    if (!is_list) {
+        st = chex_labels_load(path, p->labels->format, p->labels->columns, &side->table, err);
+        if (st == CHEX_E_DATA && chex_labels_load_names(path, &side->table, &ignored) == CHEX_OK)
+            st = CHEX_OK;
+        CHEX_TRY(st);
+    }
     CHEX_TRY(side_room(side, side->table->count, err));
+    if (is_list)
+        return side_names(p, side, path, err);
     for (size_t i = 0; i < side->table->count; i++)
-        side_put(side, side->table->rows[i].image_id, side->table->rows[i].patient_id);
+        side_put(side, side->table->rows[i].image_id, side->table->rows[i].patient_id,
+                 side->table->rows[i].labels);
+    side->class_names = side->table->classes;
+    side->class_count = side->table->class_count;
     return CHEX_OK;
 }
 
@@ -335,11 +423,12 @@ static int split_folder(const char *path, char **dir_out) {
     return -1;
 }
 
-static enum chex_status side_open(struct side *side, const char *path, struct chex_error *err) {
+static enum chex_status side_open(const struct chex_audit_pair *p, struct side *side,
+                                  const char *path, struct chex_error *err) {
     if (!chex_fs_exists(path))
         return chex_error_set(err, CHEX_E_DATA, "%s: no such file or folder", path);
     if (!chex_fs_is_dir(path) && !begins_as_hdf5(path))
-        return side_table(side, path, err);
+        return side_table(p, side, path, err);
     if (!chex_fs_is_dir(path)) {
         CHEX_TRY(chex_shard_open(path, &side->shard, err));
         return side_shard(side, side->shard, err);
@@ -354,17 +443,48 @@ static enum chex_status side_open(struct side *side, const char *path, struct ch
     return st;
 }
 
-enum chex_status chex_audit_paths(const char *a, const char *b, struct chex_audit *audit_out,
-                                  struct chex_error *err) {
-    struct side x = {0}, y = {0};
-    enum chex_status st = side_open(&x, a, err);
+static enum chex_status open_labels(struct chex_audit_pair *p, struct chex_error *err) {
+    const struct chex_audit_labels *l = p->labels;
+    if (!l->path)
+        return CHEX_OK;
+    CHEX_TRY(chex_labels_load(l->path, l->format, l->columns, &p->table, err));
+    return chex_label_index_create(p->table, &p->index, err);
+}
+
+enum chex_status chex_audit_open(const char *a, const char *b,
+                                 const struct chex_audit_labels *labels,
+                                 struct chex_audit_pair **pair_out, struct chex_audit *audit_out,
+                                 struct chex_error *err) {
+    struct chex_audit_pair *p = chex_mem_zalloc(1, sizeof *p);
+    if (!p)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "audit");
+    p->labels = labels;
+    enum chex_status st = open_labels(p, err);
     if (st == CHEX_OK)
-        st = side_open(&y, b, err);
+        st = side_open(p, &p->a, a, err);
+    if (st == CHEX_OK)
+        st = side_open(p, &p->b, b, err);
     if (st == CHEX_OK) {
-        struct chex_audit_side p = borrow(&x), q = borrow(&y);
-        st = chex_split_audit(&p, &q, audit_out, err);
+        struct chex_audit_side x = borrow(&p->a), y = borrow(&p->b);
+        st = chex_split_audit(&x, &y, &p->audit, err);
     }
-    side_free(&x);
-    side_free(&y);
-    return st;
+    p->labels = NULL;
+    if (st != CHEX_OK) {
+        chex_audit_close(p);
+        return st;
+    }
+    *pair_out = p;
+    *audit_out = p->audit;
+    return CHEX_OK;
+}
+
+void chex_audit_close(struct chex_audit_pair *p) {
+    if (!p)
+        return;
+    chex_audit_release(&p->audit);
+    side_free(&p->a);
+    side_free(&p->b);
+    chex_label_index_destroy(p->index);
+    chex_labels_free(p->table);
+    free(p);
 }

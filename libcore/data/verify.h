@@ -27,10 +27,23 @@ struct chex_verify_result {
 enum chex_status chex_verify(const char *path, int threads, bool show_progress,
                              struct chex_verify_result *result_out, struct chex_error *err);
 
-/* The patients and images of two sources: a set's folder, one split's folder of it, a shard file,
- * a label file, or a list of file names. Whether patients are shared is not a failure here. */
-enum chex_status chex_audit_paths(const char *a, const char *b, struct chex_audit *audit_out,
-                                  struct chex_error *err);
+/* Where a source that is a list of file names finds labels and patients; all may be NULL. */
+struct chex_audit_labels {
+    const char *path, *format, *columns; /* chex_labels_load */
+};
+
+/* Two sources that are compared. The names in `audit` live as long. */
+struct chex_audit_pair;
+
+/* The patients, images and positives of two sources: a set's folder, one split's folder of it, a
+ * shard file, a label file (for which format and columns of `labels` hold too), or a list of file
+ * names. Whether patients are shared is not a failure here. CHEX_E_DATA: a source that cannot be
+ * read, a list with names that `labels` does not have. */
+enum chex_status chex_audit_open(const char *a, const char *b,
+                                 const struct chex_audit_labels *labels,
+                                 struct chex_audit_pair **pair_out, struct chex_audit *audit_out,
+                                 struct chex_error *err);
+void chex_audit_close(struct chex_audit_pair *pair); /* frees the audit's classes as well */
 
 /* "HDF5 1.10.8, libpng 1.6.39, ..." as found at run time; buf is returned. */
 const char *chex_data_libraries(char *buf, size_t size);

@@ -2,6 +2,8 @@
 #include <jansson.h>
 #include <png.h>
 #include <stdio.h>
+
+#include <jpeglib.h>
 #include <zlib.h>
 
 #include "base/h5_private.h"
@@ -22,8 +24,11 @@ const char *chex_data_libraries(char *buf, size_t size) {
     chex_h5_enter();
     H5get_libversion(&major, &minor, &release);
     chex_h5_leave();
-    int n = snprintf(buf, size, "HDF5 %u.%u.%u, libpng %s, zlib %s, jansson %s", major, minor,
-                     release, png_get_libpng_ver(NULL), zlibVersion(), JANSSON_VERSION);
+    int n =
+        snprintf(buf, size, "HDF5 %u.%u.%u, libpng %s, libjpeg-turbo %d.%d.%d, zlib %s, jansson %s",
+                 major, minor, release, png_get_libpng_ver(NULL),
+                 LIBJPEG_TURBO_VERSION_NUMBER / 1000000, LIBJPEG_TURBO_VERSION_NUMBER / 1000 % 1000,
+                 LIBJPEG_TURBO_VERSION_NUMBER % 1000, zlibVersion(), JANSSON_VERSION);
 #if CHEXNET_HAVE_ISAL
     if (n > 0 && (size_t)n < size)
         n += snprintf(buf + n, size - (size_t)n, ", ISA-L %d.%d.%d", ISAL_MAJOR_VERSION,

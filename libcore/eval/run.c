@@ -7,16 +7,12 @@
 
 #include "base/mem.h"
 #include "base/progress.h"
+#include "input/augment.h"
 #include "input/pipeline.h"
 
 const char *const chex_tta_names[] = {"none", "flip", "tencrop", NULL};
 
-enum { MAX_VIEWS = 10, SLOTS = 3 };
-
-struct view {
-    int top, left;
-    bool flip;
-};
+enum { SLOTS = 3 };
 
 /* One rank's part. A row's record for rank 0 is its loss, its scores, its labels and two strings,
  * one behind the other. */
@@ -25,7 +21,7 @@ struct run {
     const struct chex_set *set;
     const struct chex_eval_config *config;
     int source_px, image_px, classes;
-    struct view views[MAX_VIEWS];
+    struct chex_crop views[CHEX_AUGMENT_TEN_CROP];
     int view_count;
     float *crops, *logits;
     double *sums; /* (batch, classes + 1): probabilities over the views, then the row's loss */
@@ -58,24 +54,14 @@ enum chex_status chex_eval_check(const struct chex_set *set, const struct chex_n
     return CHEX_OK;
 }
 
-static void add_view(struct run *r, int top, int left) {
-    r->views[r->view_count++] = (struct view){top, left, false};
-    if (r->config->tta != CHEX_TTA_NONE)
-        r->views[r->view_count++] = (struct view){top, left, true};
-}
-
+/* The pipeline hands out the centre, or for ten crops the whole stored image: kernels' output
+ * either way, so a view's pixels have the bits that cutting it from the stored row would have
+ * given. */
 static void plan_views(struct run *r) {
-    const int room = r->set->size - r->image_px;
-    r->source_px = r->config->tta == CHEX_TTA_TENCROP ? r->set->size : r->image_px;
-    if (r->config->tta != CHEX_TTA_TENCROP) {
-        add_view(r, 0, 0);
-        return;
-    }
-    add_view(r, room / 2, room / 2);
-    add_view(r, 0, 0);
-    add_view(r, 0, room);
-    add_view(r, room, 0);
-    add_view(r, room, room);
+    const enum chex_tta tta = r->config->tta;
+    r->source_px = tta == CHEX_TTA_TENCROP ? r->set->size : r->image_px;
+    r->view_count = tta == CHEX_TTA_TENCROP ? CHEX_AUGMENT_TEN_CROP : tta == CHEX_TTA_FLIP ? 2 : 1;
+    chex_augment_ten_crop(r->source_px, r->image_px, r->views);
 }
 
 static enum chex_status prepare(struct run *r, struct chex_error *err) {
@@ -97,7 +83,8 @@ static void run_release(struct run *r) {
 }
 
 /* The pixels of one view of the batch: the batch itself where nothing is cut or mirrored. */
-static const float *view_pixels(struct run *r, const struct chex_batch *b, const struct view *v) {
+static const float *view_pixels(struct run *r, const struct chex_batch *b,
+                                const struct chex_crop *v) {
     const size_t from = (size_t)r->source_px, px = (size_t)r->image_px;
     if (!v->flip && from == px)
         return b->pixels;

@@ -2,125 +2,228 @@
 #include "input/augment.h"
 
 #include <math.h>
+#include <string.h>
 
-#include "base/rng.h"
 #include "input/augment_private.h"
 
-enum { TRIES = 10, FLIP_DRAW = TRIES };
-static const double least_area = 0.5, log_ratio = 0.28768207245178092744; /* ln(4/3) */
-
-struct chex_crop chex_augment_centre(int stored_size, int size) {
-    int edge = (stored_size - size) / 2;
-    return (struct chex_crop){.top = edge, .left = edge, .height = size, .width = size};
-}
-
-struct chex_crop chex_augment_draw(uint64_t seed, uint64_t epoch, uint64_t row, int stored_size) {
-    uint64_t item = epoch << 32 | row;
-    bool flip = chex_rng(seed, CHEX_RNG_AUGMENT, item, FLIP_DRAW).v[0] >> 31;
-    for (uint32_t i = 0; i < TRIES; i++) {
-        struct chex_rng4 r = chex_rng(seed, CHEX_RNG_AUGMENT, item, i);
-        double area = least_area + (1 - least_area) * (double)chex_rng_unit(r.v[0]);
-        double ratio = exp(log_ratio * (2 * (double)chex_rng_unit(r.v[1]) - 1));
-        int width = (int)rint(stored_size * sqrt(area * ratio));
-        int height = (int)rint(stored_size * sqrt(area / ratio));
-        if (width < 1 || height < 1 || width > stored_size || height > stored_size)
-            continue;
-        return (struct chex_crop){
-            .top = (int)chex_rng_below(r.v[2], (uint32_t)(stored_size - height) + 1),
-            .left = (int)chex_rng_below(r.v[3], (uint32_t)(stored_size - width) + 1),
-            .height = height,
-            .width = width,
-            .flip = flip};
-    }
-    struct chex_crop whole = chex_augment_centre(stored_size, stored_size);
-    whole.flip = flip;
-    return whole;
-}
-
-/* Output pixel i of `size` lies at (i + 1/2) * length / size - 1/2 of the crop, not before its
- * first pixel: *at and the share of *at + 1 in units of 2^-bits, rounded half up. At the last pixel
- * there is no next one and the share is 0. All in integers, so the same everywhere. */
-static int position(int i, int length, int size, int bits, int *at) {
-    int64_t twice = (2 * (int64_t)i + 1) * length - size, unit = 2 * (int64_t)size;
-    if (twice < 0)
-        twice = 0;
-    *at = (int)(twice / unit);
-    if (*at + 1 >= length)
-        return 0;
-    return (int)(((twice % unit << bits) + size) / unit);
-}
-
-static void blend_plain(const uint8_t *upper, const uint8_t *lower, int weight, int width,
-                        int16_t *row) {
-    const int one = 1 << CHEX_AUGMENT_ROW_BITS;
-    for (int x = 0; x < width; x++)
-        row[x] = (int16_t)(upper[x] * (one - weight) + lower[x] * weight - 32768);
-}
-
-static void pick_plain(const int16_t *row, const int32_t *at, const int16_t *weights, int size,
-                       float *out) {
-    for (int x = 0; x < size; x++) {
-        int32_t sum = row[at[x]] * weights[2 * x] + row[at[x] + 1] * weights[2 * x + 1] + (1 << 29);
-        out[x] = (float)sum * CHEX_AUGMENT_SCALE;
-    }
-}
-
-const struct chex_augment_kernels chex_augment_plain = {"plain", blend_plain, pick_plain};
+const struct chex_augment_kernels *const chex_augment_all[] = {
+#if defined(__x86_64__)
+    &chex_augment_avx512, &chex_augment_avx2,
+#endif
+    &chex_augment_generic, &chex_augment_plain, NULL};
 
 const struct chex_augment_kernels *chex_augment_best(void) {
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2"))
-        return &chex_augment_avx2;
-#endif
-    return &chex_augment_plain;
+    int i = 0;
+    while (!chex_augment_all[i]->supported())
+        i++;
+    return chex_augment_all[i];
+}
+
+const char *chex_augment_kernels_name(void) { return chex_augment_best()->name; }
+
+/* ---- scratch ---- */
+
+/* Everything one call needs, one behind the other in the caller's scratch. */
+struct room {
+    struct chex_augment_taps rows;
+    struct chex_augment_columns columns;
+    int16_t *tile, *spare;
+    size_t stride;    /* of a tile's row */
+    uint8_t *plane;   /* stored row with a border of zeros */
+    uint8_t *turned;  /* (crop.height, crop.width) */
+    size_t plane_row; /* px */
+};
+
+/* Advances *at by `bytes`, rounded up to a cache line, and returns where it was. */
+static void *take(uint8_t *scratch, size_t *at, size_t bytes) {
+    void *here = scratch ? scratch + *at : NULL;
+    *at += (bytes + 63) / 64 * 64;
+    return here;
+}
+
+/* Lays the room out for a crop of height x width; returns its bytes. scratch may be NULL: then only
+ * the bytes count. */
+static size_t lay_out(int stored, int height, int width, int size, bool antialias, uint8_t *scratch,
+                      struct room *room) {
+    const int row_taps = chex_augment_tap_count(height, size, antialias);
+    const int taps = chex_augment_tap_count(width, size, antialias);
+    const int groups = (size + CHEX_AUGMENT_GROUP - 1) / CHEX_AUGMENT_GROUP;
+    const size_t lines = (size_t)size, outputs = (size_t)groups * CHEX_AUGMENT_GROUP;
+    size_t at = 0;
+    *room = (struct room){.rows = {.outputs = size,
+                                   .taps = row_taps,
+                                   .output_stride = (size_t)row_taps,
+                                   .pair_stride = 2},
+                          .columns.taps = {.outputs = (int)outputs,
+                                           .taps = taps,
+                                           .output_stride = 2,
+                                           .pair_stride = 2 * outputs},
+                          .stride = ((size_t)(width + taps) + CHEX_AUGMENT_SLACK + 31) / 32 * 32,
+                          .plane_row = (size_t)stored + 3};
+    room->rows.first = take(scratch, &at, lines * sizeof(int32_t));
+    room->rows.weights = take(scratch, &at, lines * (size_t)row_taps * sizeof(int16_t));
+    room->columns.taps.first = take(scratch, &at, outputs * sizeof(int32_t));
+    room->columns.taps.weights = take(scratch, &at, outputs * (size_t)taps * sizeof(int16_t));
+    room->columns.base = take(scratch, &at, outputs * sizeof(int32_t));
+    room->columns.shuffle = take(scratch, &at, outputs * sizeof(uint32_t));
+    room->tile = take(scratch, &at, room->stride * CHEX_AUGMENT_TILE * sizeof(int16_t));
+    room->spare = take(scratch, &at, room->stride * CHEX_AUGMENT_TILE * sizeof(int16_t));
+    /* four bytes are read where two count */
+    room->plane = take(scratch, &at, room->plane_row * room->plane_row + 4);
+    room->turned = take(scratch, &at, (size_t)stored * (size_t)stored);
+    return at;
 }
 
 size_t chex_augment_scratch_bytes(int stored, int size) {
-    /* one element behind the row, which is read with a weight of 0 */
-    return (size_t)size * (sizeof(int32_t) + 2 * sizeof(int16_t)) +
-           ((size_t)stored + 1) * sizeof(int16_t);
+    struct room room;
+    return lay_out(stored, stored, stored, size, true, NULL, &room);
 }
 
+/* ---- turning ---- */
+
+static void make_plane(const uint8_t *pixels, int stored, const struct room *room) {
+    const size_t row = room->plane_row, n = (size_t)stored;
+    memset(room->plane, 0, row);
+    for (size_t y = 0; y < n; y++) {
+        uint8_t *to = room->plane + (y + 1) * row;
+        to[0] = to[n + 1] = to[n + 2] = 0;
+        memcpy(to + 1, pixels + y * n, n);
+    }
+    memset(room->plane + (n + 1) * row, 0, 2 * row + 4);
+}
+
+/* The angle enters as sine and cosine rounded to 2^-32, each segment's start is exact in these, and
+ * within a segment steps of 2^-16 px are wrong by 64 * 2^-17 px at most. */
+static void turn_crop(const struct chex_augment_kernels *kernels, const struct chex_crop *v,
+                      int stored, const struct room *room) {
+    const double angle = v->degrees * (3.14159265358979323846 / 180);
+    const int64_t c = llrint(cos(angle) * 4294967296.0), s = llrint(sin(angle) * 4294967296.0);
+    /* The centre in the plane, px centres being whole numbers, plus half of what is cut off. */
+    const int64_t middle = ((int64_t)stored + 1) * 2147483648 + 128 * 65536;
+    struct chex_augment_turn t = {.plane = room->plane,
+                                  .pitch = (int)room->plane_row,
+                                  .most = stored + 1,
+                                  .dx = (int32_t)((c + 32768) >> 16),
+                                  .dy = (int32_t)((s + 32768) >> 16)};
+    for (int y = 0; y < v->height; y++)
+        for (int x = 0; x < v->width; x += CHEX_AUGMENT_SEGMENT) {
+            const int64_t right = 2 * (v->left + x) + 1 - stored; /* half px from the centre */
+            const int64_t below = 2 * (v->top + y) + 1 - stored;
+            const int left = v->width - x;
+            t.x = (int32_t)(((c * right - s * below) / 2 + middle) >> 16);
+            t.y = (int32_t)(((s * right + c * below) / 2 + middle) >> 16);
+            kernels->turn(&t, left < CHEX_AUGMENT_SEGMENT ? left : CHEX_AUGMENT_SEGMENT,
+                          room->turned + (size_t)y * (size_t)v->width + (size_t)x);
+        }
+}
+
+/* ---- colour ---- */
+
+static double mean_of(const uint8_t *in, size_t pitch, int height, int width) {
+    uint64_t sum = 0;
+    for (int y = 0; y < height; y++, in += pitch) {
+        uint32_t row = 0;
+        for (int x = 0; x < width; x++)
+            row += in[x];
+        sum += row;
+    }
+    return (double)sum / (255.0 * height * width);
+}
+
+static struct chex_augment_colour colour_of(const struct chex_crop *v, const uint8_t *in,
+                                            size_t pitch) {
+    const double brightness = 1 + v->brightness_more, contrast = 1 + v->contrast_more;
+    if (v->brightness_more == 0 && v->contrast_more == 0)
+        return (struct chex_augment_colour){.k = CHEX_AUGMENT_SCALE, .same = true};
+    double mean = v->contrast_more != 0 ? mean_of(in, pitch, v->height, v->width) : 0;
+    return (struct chex_augment_colour){
+        .k = (float)(brightness * contrast * (double)CHEX_AUGMENT_SCALE),
+        .b = (float)((1 - contrast) * brightness * mean)};
+}
+
+/* ---- resizing ---- */
+
 /* Scaling by a power of two is exact, so this gives the bits of the general path. */
-static void copy_pixels(const uint8_t *in, int stored, bool flip, int size, float *out) {
-    const float scale = CHEX_AUGMENT_SCALE * 4194304.0f;
-    for (int y = 0; y < size; y++, in += stored, out += size) {
+static void copy_pixels(const uint8_t *in, size_t pitch, bool flip, int size,
+                        const struct chex_augment_colour *c, float *out) {
+    const float k = c->k * 4194304.0f, b = c->b;
+    for (int y = 0; y < size; y++, in += pitch, out += size) {
         if (flip)
             for (int x = 0; x < size; x++)
-                out[x] = (float)in[size - 1 - x] * scale;
+                out[x] = (float)in[size - 1 - x] * k + b;
         else
             for (int x = 0; x < size; x++)
-                out[x] = (float)in[x] * scale;
+                out[x] = (float)in[x] * k + b;
+        for (int x = 0; x < size && !c->same; x++) {
+            out[x] = out[x] > 0 ? out[x] : 0;
+            out[x] = out[x] < 1 ? out[x] : 1;
+        }
     }
+}
+
+static void resize(const struct chex_augment_kernels *kernels, const uint8_t *in, size_t pitch,
+                   const struct chex_crop *v, struct room *room, struct chex_augment_pick *pick) {
+    const int size = pick->size;
+    const struct chex_augment_taps *rows = &room->rows;
+    chex_augment_make_taps(v->height, size, v->antialias, false, CHEX_AUGMENT_ROW_BITS,
+                           &room->rows);
+    chex_augment_make_taps(v->width, size, v->antialias, v->flip, CHEX_AUGMENT_COLUMN_BITS,
+                           &room->columns.taps);
+    if (kernels->prepare)
+        kernels->prepare(&room->columns);
+    for (size_t y = 0; y < CHEX_AUGMENT_TILE; y++)
+        memset(room->tile + y * room->stride + v->width, 0,
+               (room->stride - (size_t)v->width) * sizeof *room->tile);
+    for (int y = 0; y < size; y += pick->rows) {
+        pick->rows = size - y < CHEX_AUGMENT_TILE ? size - y : CHEX_AUGMENT_TILE;
+        for (int i = 0; i < pick->rows; i++) {
+            const int16_t *weights = rows->weights + (size_t)(y + i) * rows->output_stride;
+            const int first = rows->first[y + i], left = v->height - first;
+            int taps = rows->taps < left ? rows->taps : left;
+            while (taps > 1 && weights[taps - 1] == 0)
+                taps--;
+            kernels->blend(in + (size_t)first * pitch, pitch, weights, taps, v->width,
+                           room->tile + (size_t)i * room->stride);
+        }
+        kernels->pick(pick);
+        pick->out += (size_t)pick->rows * (size_t)size;
+    }
+    if (pick->stream)
+        kernels->finish();
 }
 
 void chex_augment_apply_with(const struct chex_augment_kernels *kernels, const uint8_t *pixels_in,
-                             int stored, struct chex_crop crop, int size, float *out,
-                             void *scratch) {
-    const uint8_t *in = pixels_in + (size_t)crop.top * (size_t)stored + (size_t)crop.left;
-    if (crop.height == size && crop.width == size) {
-        copy_pixels(in, stored, crop.flip, size, out);
-        return;
+                             int stored, const struct chex_crop *crop, int size, bool stream,
+                             float *out, void *scratch) {
+    struct room room;
+    lay_out(stored, crop->height, crop->width, size, crop->antialias, scratch, &room);
+    const uint8_t *in = pixels_in + (size_t)crop->top * (size_t)stored + (size_t)crop->left;
+    size_t pitch = (size_t)stored;
+    if (crop->degrees != 0) {
+        make_plane(pixels_in, stored, &room);
+        turn_crop(kernels, crop, stored, &room);
+        in = room.turned;
+        pitch = (size_t)crop->width;
     }
-    int32_t *column = scratch;
-    int16_t *weights = (int16_t *)(column + size), *row = weights + 2 * size;
-    for (int x = 0; x < size; x++) {
-        int at, to = crop.flip ? size - 1 - x : x;
-        int share = position(x, crop.width, size, CHEX_AUGMENT_COLUMN_BITS, &at);
-        column[to] = at;
-        weights[2 * to] = (int16_t)((1 << CHEX_AUGMENT_COLUMN_BITS) - share);
-        weights[2 * to + 1] = (int16_t)share;
-    }
-    row[crop.width] = 0;
-    for (int y = 0; y < size; y++) {
-        int at, share = position(y, crop.height, size, CHEX_AUGMENT_ROW_BITS, &at);
-        const uint8_t *upper = in + (size_t)at * (size_t)stored;
-        kernels->blend(upper, share ? upper + stored : upper, share, crop.width, row);
-        kernels->pick(row, column, weights, size, out + (size_t)y * (size_t)size);
-    }
+    struct chex_augment_pick pick = {.columns = &room.columns,
+                                     .tile = room.tile,
+                                     .stride = room.stride,
+                                     .used = crop->width + room.columns.taps.taps,
+                                     .size = size,
+                                     .colour = colour_of(crop, in, pitch),
+                                     .stream = stream && kernels->finish &&
+                                               (uintptr_t)out % 64 == 0 &&
+                                               size % CHEX_AUGMENT_GROUP == 0,
+                                     .out = out,
+                                     .spare = room.spare};
+    if (crop->height == size && crop->width == size)
+        copy_pixels(in, pitch, crop->flip, size, &pick.colour, out);
+    else
+        resize(kernels, in, pitch, crop, &room, &pick);
 }
 
-void chex_augment_apply(const uint8_t *pixels_in, int stored, struct chex_crop crop, int size,
-                        float *out, void *scratch) {
-    chex_augment_apply_with(chex_augment_best(), pixels_in, stored, crop, size, out, scratch);
+void chex_augment_apply(const uint8_t *pixels_in, int stored, const struct chex_crop *crop,
+                        int size, bool stream, float *out, void *scratch) {
+    chex_augment_apply_with(chex_augment_best(), pixels_in, stored, crop, size, stream, out,
+                            scratch);
 }

@@ -12,7 +12,14 @@
 
 const char *const chex_order_names[] = {"local", "global", NULL};
 
-enum { WORDS = 4 }; /* random numbers of one Philox block */
+enum {
+    WORDS = 4,          /* random numbers of one Philox block */
+    LEAST_RUNS = 16,    /* of a window */
+    LEAST_WINDOW = 1024 /* rows: twice what the buffer of the old pipeline holds */
+};
+
+/* What a random number is for; below them the number of the logical rank. */
+enum { IN_WINDOWS = 1 << 30, IN_BUFFER = 1 << 29 };
 
 static uint64_t stream_item(uint64_t epoch, uint32_t run) { return epoch << 32 | run; }
 
@@ -51,15 +58,32 @@ void chex_order_range(const struct chex_order_config *c, int from, int to, size_
     *end_out = local ? owned_from(c, to) : c->rows;
 }
 
+size_t chex_order_window_steps(const struct chex_order_config *c) {
+    size_t rows = LEAST_RUNS * block_rows(c), steps = chex_order_steps(c);
+    if (c->shuffle_block <= 1)
+        return 0;
+    rows = rows > LEAST_WINDOW ? rows : LEAST_WINDOW;
+    size_t window = (rows + c->batch - 1) / c->batch;
+    return window < steps ? window : steps;
+}
+
 size_t chex_order_width(const struct chex_order_config *c) {
+    if (c->shuffle_block > 1)
+        return chex_order_window_steps(c) * c->batch;
     return c->kind == CHEX_ORDER_LOCAL ? c->rows / (size_t)c->logical_ranks : c->rows;
 }
 
-static void permute(uint64_t seed, uint64_t item, size_t *values, size_t n) {
+size_t chex_order_buffer_pick(uint64_t seed, uint64_t epoch, int v, size_t k, size_t held) {
+    uint64_t item = stream_item(epoch, ((uint32_t)v + 1) | IN_BUFFER);
+    return chex_rng_below(chex_rng(seed, CHEX_RNG_ORDER, item, (uint32_t)k).v[0], (uint32_t)held);
+}
+
+/* `draw` is the first of the item's blocks of random numbers that is used. */
+static void permute(uint64_t seed, uint64_t item, size_t draw, size_t *values, size_t n) {
     struct chex_rng4 r = {{0}};
     for (size_t k = 0; k + 1 < n; k++) {
         if (k % WORDS == 0)
-            r = chex_rng(seed, CHEX_RNG_ORDER, item, (uint32_t)(k / WORDS));
+            r = chex_rng(seed, CHEX_RNG_ORDER, item, (uint32_t)(draw + k / WORDS));
         size_t last = n - 1 - k, other = chex_rng_below(r.v[k % WORDS], (uint32_t)(last + 1));
         size_t kept = values[last];
         values[last] = values[other];
@@ -78,6 +102,17 @@ static size_t first_block(const struct chex_order_config *c, uint64_t item, size
     return 1 + chex_rng_below(word, (uint32_t)least);
 }
 
+/* Mixes the rows of each window: runs that came together no longer stand in the order of the disk.
+ */
+static void mix_windows(const struct chex_order_config *c, int v, uint64_t epoch, size_t *rows,
+                        size_t n) {
+    size_t window = chex_order_window_steps(c) * c->batch;
+    uint64_t item = stream_item(epoch, ((uint32_t)v + 1) | IN_WINDOWS);
+    for (size_t at = 0, k = 0; window && at < n; at += window, k++)
+        permute(c->seed, item, k * (window / WORDS + 1), rows + at,
+                n - at < window ? n - at : window);
+}
+
 void chex_order_epoch(const struct chex_order_config *c, int v, uint64_t epoch, size_t *rows_out,
                       size_t *scratch) {
     bool local = c->kind == CHEX_ORDER_LOCAL;
@@ -90,7 +125,7 @@ void chex_order_epoch(const struct chex_order_config *c, int v, uint64_t epoch, 
     size_t blocks = 1 + (n - first) / block + ((n - first) % block != 0);
     for (size_t i = 0; i < blocks; i++)
         scratch[i] = i;
-    permute(c->seed, item, scratch, blocks);
+    permute(c->seed, item, 0, scratch, blocks);
     size_t at = 0; /* position in the whole sequence */
     for (size_t i = 0; i < blocks && at < skip + want; i++) {
         size_t from = scratch[i] ? first + (scratch[i] - 1) * block : 0;
@@ -99,4 +134,5 @@ void chex_order_epoch(const struct chex_order_config *c, int v, uint64_t epoch, 
             if (at >= skip)
                 rows_out[at - skip] = base + row;
     }
+    mix_windows(c, v, epoch, rows_out, want);
 }

@@ -6,6 +6,10 @@
  * [v * rows / V, (v + 1) * rows / V) and permutes them anew each epoch. global: one permutation of
  * all rows is dealt out each epoch in equal runs. Every logical rank has the same number of steps,
  * floor(floor(rows / V) / batch); the tail differs each epoch.
+ *
+ * With shuffle_block N, for disks with slow seeks, runs of N rows are permuted instead of rows, and
+ * then the rows of each window of so many steps that they hold 16 runs and 1,024 rows. Who reads a
+ * window at once reads whole runs.
  */
 #ifndef CHEX_INPUT_ORDER_H
 #define CHEX_INPUT_ORDER_H
@@ -23,7 +27,7 @@ struct chex_order_config {
     int logical_ranks;
     size_t batch;
     enum chex_order_kind kind;
-    size_t shuffle_block; /* runs of this many rows stay together; where they begin
+    size_t shuffle_block; /* runs of this many rows share a window; where they begin
                              differs each epoch; 0 or 1: none */
     uint64_t seed;
 };
@@ -42,7 +46,15 @@ void chex_order_range(const struct chex_order_config *c, int from, int to, size_
 void chex_order_epoch(const struct chex_order_config *c, int v, uint64_t epoch, size_t *rows_out,
                       size_t *scratch);
 
-/* How wide the shuffle is, in rows, for the line at the start. */
+/* Steps of a window; 0 without shuffle_block. The last window of an epoch may be short. */
+size_t chex_order_window_steps(const struct chex_order_config *c);
+
+/* How wide the shuffle is, in rows: a row may stand anywhere among so many. With shuffle_block that
+ * is the window; its runs come from all rows. */
 size_t chex_order_width(const struct chex_order_config *c);
+
+/* A shuffle buffer as the old pipeline has it: which of the `held` records goes out as number k of
+ * logical rank v's epoch. */
+size_t chex_order_buffer_pick(uint64_t seed, uint64_t epoch, int v, size_t k, size_t held);
 
 #endif

@@ -2,9 +2,14 @@
  *
  * From shard rows to ready batches, in threads of its own, so that input and compute overlap.
  *
- * Workers claim batch slots by ticket, pread the rows of the batch, check them against their
- * checksums at the first read of a run, augment (training) or centre-crop (otherwise) straight
- * into the slot and mark it ready. The content of a batch depends on its ticket alone.
+ * `new`: workers claim batch slots by ticket, read the rows of the batch in the order of the disk,
+ * augment (training) or centre-crop (otherwise) straight into the slot and mark it ready. The
+ * content of a batch depends on its ticket alone.
+ *
+ * `old` is the first pipeline of Dell's and NVIDIA's article, kept so that its figures can be
+ * measured again: every process reads and augments every row of every shard, in the order of the
+ * disk and in one thread, and keeps the V-th part that falls to each of its logical ranks; a
+ * shuffle buffer of 500 augmented records; batches; one of them ahead.
  */
 #ifndef CHEX_INPUT_PIPELINE_H
 #define CHEX_INPUT_PIPELINE_H
@@ -12,22 +17,25 @@
 #include <stdbool.h>
 
 #include "data/shard.h"
+#include "input/augment.h"
 #include "input/batch.h"
 #include "input/order.h"
 
-enum chex_pipeline_kind { CHEX_PIPELINE_NEW };
+enum chex_pipeline_kind { CHEX_PIPELINE_NEW, CHEX_PIPELINE_OLD };
 extern const char *const chex_pipeline_names[];
 
 struct chex_pipeline_config {
     const struct chex_set *set; /* borrowed */
     int image_size;
     int batch;
-    int workers; /* >= 1 */
-    int slots;   /* ready batches held, 2..16 */
+    int workers; /* >= 1; the old pipeline has one reader whatever this says */
+    int slots;   /* batches ready or lent, 2..16; the old pipeline has two */
     bool training;
-    enum chex_pipeline_kind kind;
+    enum chex_pipeline_kind kind; /* an evaluation is `new` always */
+    bool keep;                    /* stored rows stay in memory from their first read on */
     /* training: */
     struct chex_order_config order;
+    struct chex_augment_options augment;
     int rank_from, rank_to; /* the logical ranks this process plays: their batches alternate,
                                step by step: (step 0, rank_from), (step 0, rank_from + 1), ... */
     uint64_t epoch;         /* where to start */
@@ -37,6 +45,17 @@ struct chex_pipeline_config {
 };
 
 struct chex_pipeline;
+
+/* Rows [*first_out, *end_out) that a training pipeline of this kind may read for logical ranks
+ * [from, to): their shards must be open. */
+void chex_pipeline_rows(enum chex_pipeline_kind kind, const struct chex_order_config *order,
+                        int from, int to, size_t *first_out, size_t *end_out);
+
+/* How wide its shuffle is, in rows. */
+size_t chex_pipeline_width(enum chex_pipeline_kind kind, const struct chex_order_config *order);
+
+/* Threads that augment. */
+int chex_pipeline_threads(const struct chex_pipeline_config *config);
 
 /* One ready batch, borrowed until release. */
 struct chex_ready {
@@ -55,9 +74,12 @@ void chex_pipeline_destroy(struct chex_pipeline *p); /* NULL allowed; joins the 
 /* The next batch in order. After a fault the same fault comes again. A training pipeline never
  * ends: it goes on into the next epoch. An evaluation pipeline ends with batch.n = 0. A worker's
  * fault comes out here. One caller,
- * who holds fewer batches than there are slots. */
+ * who holds fewer batches than there are slots (one with `old`). */
 enum chex_status chex_pipeline_next(struct chex_pipeline *p, struct chex_ready *ready_out,
                                     struct chex_error *err);
 void chex_pipeline_release(struct chex_pipeline *p, const struct chex_ready *ready);
+
+/* Bytes of pixels read from files so far; what came from memory does not count. */
+uint64_t chex_pipeline_bytes(const struct chex_pipeline *p);
 
 #endif

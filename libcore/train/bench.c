@@ -9,14 +9,17 @@
 #include "base/rng.h"
 
 struct bench_data {
-    float *pixels, *grad;
+    float *pixels, *grad; /* grad: the logits, of inference */
     int8_t *labels;
     double *seconds;
 };
 
-static void release_data(struct bench_data *d, struct chex_engine *engine) {
-    if (engine)
+static void release_data(const struct chex_bench *b, struct bench_data *d,
+                         struct chex_engine *engine) {
+    if (b->config.training && engine)
         chex_engine_grad_free(engine, d->grad);
+    else
+        free(d->grad);
     free(d->pixels);
     free(d->labels);
     free(d->seconds);
@@ -28,7 +31,8 @@ static bool fill_data(struct bench_data *d, const struct chex_bench *b,
     d->pixels = chex_mem_alloc_aligned(n * size * size, sizeof *d->pixels);
     d->labels = chex_mem_zalloc(n, (size_t)b->classes);
     d->seconds = chex_mem_zalloc((size_t)b->steps, sizeof *d->seconds);
-    d->grad = chex_engine_grad_alloc(engine);
+    d->grad = b->config.training ? chex_engine_grad_alloc(engine)
+                                 : chex_mem_zalloc(n * (size_t)b->classes, sizeof *d->grad);
     if (!d->pixels || !d->labels || !d->seconds || !d->grad)
         return false;
     for (size_t i = 0; i < n * size * size; i++)
@@ -47,9 +51,13 @@ static enum chex_status timed_steps(const struct chex_bench *b, struct chex_engi
     for (int64_t i = -WARM_UP; i < b->steps; i++) {
         struct chex_pass_result result;
         double start = chex_clock_s();
-        CHEX_TRY(chex_engine_pass(engine, &batch, d->grad, NULL, NULL, &result, err));
-        update.step = i + WARM_UP + 1;
-        CHEX_TRY(chex_engine_update(engine, &update, d->grad, err));
+        if (b->config.training) {
+            CHEX_TRY(chex_engine_pass(engine, &batch, d->grad, NULL, NULL, &result, err));
+            update.step = i + WARM_UP + 1;
+            CHEX_TRY(chex_engine_update(engine, &update, d->grad, err));
+        } else {
+            CHEX_TRY(chex_engine_infer(engine, &batch, d->grad, err));
+        }
         if (i >= 0)
             d->seconds[i] = chex_clock_s() - start;
     }
@@ -69,7 +77,8 @@ static void summarise(const struct chex_bench *b, struct chex_engine *engine, do
     out->step_s_median = 0.5 * (seconds[(n - 1) / 2] + seconds[n / 2]);
     out->images_per_s_best = b->config.batch / out->step_s_best;
     out->images_per_s_median = b->config.batch / out->step_s_median;
-    out->gflop_per_image = 6 * chex_net_macs(out->net, b->config.image_size) / 1e9;
+    out->gflop_per_image =
+        (b->config.training ? 6 : 2) * chex_net_macs(out->net, b->config.image_size) / 1e9;
     out->engine_bytes = engine->impl->bytes(engine->self);
     out->peak_rss_bytes = chex_mem_peak_rss_bytes();
     snprintf(out->variant, sizeof out->variant, "%s", engine->impl->variant(engine->self));
@@ -103,7 +112,7 @@ enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_benc
         st = timed_steps(bench, engine, &d, err);
     if (st == CHEX_OK)
         summarise(bench, engine, d.seconds, out);
-    release_data(&d, engine);
+    release_data(bench, &d, engine);
     chex_engine_destroy(engine);
     if (st != CHEX_OK)
         chex_bench_release(out);

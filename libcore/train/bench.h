@@ -9,7 +9,7 @@
 
 struct chex_bench {
     const char *engine, *model;
-    struct chex_engine_config config; /* net is set by the run */
+    struct chex_engine_config config; /* net is set by the run; training false times inference */
     struct chex_update update;
     int classes;
     int64_t steps; /* timed, after two that are not */
@@ -19,7 +19,7 @@ struct chex_bench {
 struct chex_bench_result {
     double step_s_median, step_s_best;
     double images_per_s_median, images_per_s_best;
-    double gflop_per_image; /* forward and backward */
+    double gflop_per_image; /* of what was timed */
     uint64_t engine_bytes, peak_rss_bytes;
     char variant[32];
     /* (op_count) of the last step where the engine measures them, else NULL; the caller frees */
@@ -27,7 +27,7 @@ struct chex_bench_result {
     struct chex_net *net; /* the caller destroys it */
 };
 
-/* One pass and one update a step on random pixels and labels. */
+/* One pass and one update a step on random pixels and labels, or one inference. */
 enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_bench_result *out,
                                 struct chex_error *err);
 void chex_bench_release(struct chex_bench_result *result);

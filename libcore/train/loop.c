@@ -269,15 +269,15 @@ static enum chex_status end_epoch(struct chex_session *s, double started_s, uint
                              .val_loss = NAN,
                              .val_auroc = NAN,
                              .seconds = chex_clock_s() - started_s,
-                             .validated = s->val != NULL};
+                             .validated = s->input.val != NULL};
     double done = (double)(s->at.step - first_step) * s->config.batch * s->logical_ranks;
     e.images_per_s = e.seconds > 0 ? done / e.seconds : 0;
     e.lr = chex_schedule_lr(&s->config.schedule, s->at.epoch, s->steps - 1, s->steps);
-    if (s->val) {
+    if (s->input.val) {
         beat(s, CHEX_PHASE_VALIDATE);
         CHEX_TRY(chex_session_validate(s, &e.val_loss, &e.val_auroc, &e.defined, err));
     }
-    e.lowered = chex_schedule_observe(&s->config.schedule, s->val ? e.val_loss : e.loss);
+    e.lowered = chex_schedule_observe(&s->config.schedule, s->input.val ? e.val_loss : e.loss);
     e.best = is_best(s, &e);
     s->at.epoch++;
     s->at.step_in_epoch = 0;

@@ -25,11 +25,12 @@ static json_t *position_state(const struct chex_position *at) {
 /* What decides which sample comes when, and what the parameters mean. */
 static json_t *identity(const struct chex_session *s) {
     const struct chex_train_config *c = &s->config;
-    return json_pack("{s:I,s:i,s:i,s:s,s:I,s:I,s:s,s:s}", "seed", (json_int_t)c->seed,
-                     "logical_ranks", s->logical_ranks, "batch_size", c->batch, "order",
-                     chex_order_names[c->order], "shuffle_block", (json_int_t)c->shuffle_block,
-                     "rows", (json_int_t)s->train->rows, "source_digest",
-                     chex_set_source_digest(s->train), "opt", chex_optim_names[c->update.optim]);
+    return json_pack(
+        "{s:I,s:i,s:i,s:s,s:I,s:s,s:I,s:s,s:s}", "seed", (json_int_t)c->seed, "logical_ranks",
+        s->logical_ranks, "batch_size", c->batch, "order", chex_order_names[c->order],
+        "shuffle_block", (json_int_t)c->shuffle_block, "pipeline", chex_pipeline_names[c->pipeline],
+        "rows", (json_int_t)s->input.train->rows, "source_digest",
+        chex_set_source_digest(s->input.train), "opt", chex_optim_names[c->update.optim]);
 }
 
 static char *meta_text(const struct chex_session *s) {
@@ -38,8 +39,8 @@ static char *meta_text(const struct chex_session *s) {
     json_t *std = json_pack("[f,f,f]", (double)s->net->std[0], (double)s->net->std[1],
                             (double)s->net->std[2]);
     json_t *meta = json_pack("{s:i,s:s,s:s,s:s,s:o,s:o,s:o,s:o,s:o}", "schema", 1, "tool_version",
-                             CHEXNET_VERSION, "resize", chex_set_resize(s->train), "split",
-                             chex_split_names[s->train->split], "mean", mean, "std", std,
+                             CHEXNET_VERSION, "resize", chex_set_resize(s->input.train), "split",
+                             chex_split_names[s->input.train->split], "mean", mean, "std", std,
                              "identity", identity(s), "position", position_state(&s->at), "plateau",
                              plateau_state(&s->config.schedule));
     char *text =
@@ -116,6 +117,7 @@ static enum chex_status check_identity(struct chex_session *s, const char *path,
     CHEX_TRY(same_value(path, id, "order", json_string(chex_order_names[c->order]), err));
     CHEX_TRY(
         same_value(path, id, "shuffle_block", json_integer((json_int_t)c->shuffle_block), err));
+    CHEX_TRY(same_value(path, id, "pipeline", json_string(chex_pipeline_names[c->pipeline]), err));
     return same_value(path, id, "opt", json_string(chex_optim_names[c->update.optim]), err);
 }
 

@@ -6,10 +6,9 @@
 #define CHEX_TRAIN_SESSION_H
 
 #include "base/progress.h"
-#include "data/shard.h"
-#include "input/pipeline.h"
 #include "launch/reduce.h"
 #include "model/checkpoint.h"
+#include "train/input.h"
 #include "train/runfiles.h"
 #include "train/stepstats.h"
 #include "train/tfevents.h"
@@ -40,8 +39,7 @@ struct chex_session {
 
     struct chex_net *net;
     struct chex_engine *engine;
-    struct chex_set *train, *val; /* val is NULL where the data has none */
-    struct chex_order_config order;
+    struct chex_train_input input;
     size_t steps; /* an epoch */
     struct chex_reduce *reduce;
     struct chex_pipeline *pipeline;

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/units.h"
-#include "eval/run.h"
 #include "model/safetensors.h"
 #include "train/session.h"
 
@@ -46,49 +45,10 @@ static enum chex_status check_output(const struct chex_session *s, struct chex_e
     return CHEX_OK;
 }
 
-/* Training rows are `train`, or `all` where the data was not split. */
-static enum chex_status choose_split(const char *dir, enum chex_split *split_out, size_t *rows_out,
-                                     struct chex_error *err) {
-    *split_out = CHEX_TRAIN;
-    CHEX_TRY(chex_set_rows(dir, CHEX_TRAIN, rows_out, err));
-    if (*rows_out == 0) {
-        *split_out = CHEX_ALL;
-        CHEX_TRY(chex_set_rows(dir, CHEX_ALL, rows_out, err));
-    }
-    if (*rows_out == 0)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: neither train nor all has any row: nothing to train on", dir);
-    return CHEX_OK;
-}
-
-/* Opens the shards that this rank's logical ranks can be given, and those of its share of the
- * validation rows. */
 static enum chex_status open_data(struct chex_session *s, struct chex_error *err) {
-    const struct chex_train_config *c = &s->config;
-    enum chex_split split;
-    size_t rows, val_rows, first, end;
-    CHEX_TRY(choose_split(c->data_dir, &split, &rows, err));
-    s->order = (struct chex_order_config){.rows = rows,
-                                          .logical_ranks = s->logical_ranks,
-                                          .batch = (size_t)c->batch,
-                                          .kind = c->order,
-                                          .shuffle_block = c->shuffle_block,
-                                          .seed = c->seed};
-    CHEX_TRY(chex_order_check(&s->order, err));
-    s->steps = chex_order_steps(&s->order);
-    chex_order_range(&s->order, s->run_from, s->run_to, &first, &end);
-    CHEX_TRY(chex_set_open(c->data_dir, split, first, end, &s->train, err));
-    if (s->train->size < c->image_size)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: images are stored at %d px, --image-size %d is larger: shard "
-                              "again with --size %d, or train at %d",
-                              c->data_dir, s->train->size, c->image_size, c->image_size,
-                              s->train->size);
-    CHEX_TRY(chex_set_rows(c->data_dir, CHEX_VAL, &val_rows, err));
-    if (val_rows == 0)
-        return CHEX_OK;
-    chex_eval_rows(val_rows, s->rank, s->size, &first, &end);
-    return chex_set_open(c->data_dir, CHEX_VAL, first, end, &s->val, err);
+    CHEX_TRY(chex_train_input_open(&s->config, &s->world, true, &s->input, err));
+    s->steps = chex_order_steps(&s->input.order);
+    return CHEX_OK;
 }
 
 enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_error *err) {
@@ -147,24 +107,6 @@ static enum chex_status create_reduce(struct chex_session *s, struct chex_error 
     return s->card && s->cards && s->epoch_times ? CHEX_OK : no_memory(err);
 }
 
-static enum chex_status create_pipeline(struct chex_session *s, struct chex_error *err) {
-    const struct chex_train_config *c = &s->config;
-    enum { SLOTS = 4 };
-    struct chex_pipeline_config p = {.set = s->train,
-                                     .image_size = c->image_size,
-                                     .batch = c->batch,
-                                     .workers = c->workers,
-                                     .slots = SLOTS,
-                                     .training = true,
-                                     .kind = c->pipeline,
-                                     .order = s->order,
-                                     .rank_from = s->run_from,
-                                     .rank_to = s->run_to,
-                                     .epoch = s->at.epoch,
-                                     .step = s->at.step_in_epoch};
-    return chex_pipeline_create(&p, &s->pipeline, err);
-}
-
 /* The folder, config.json, the metric files and the room for checkpoints: rank 0. */
 static enum chex_status open_files(struct chex_session *s, struct chex_error *err) {
     CHEX_TRY(chex_runfiles_init(&s->files, s->config.output_dir, s->config.save_keep, err));
@@ -174,7 +116,7 @@ static enum chex_status open_files(struct chex_session *s, struct chex_error *er
     struct chex_checkpoint *c = &s->snapshot;
     snprintf(c->model, sizeof c->model, "%s", s->net->model);
     c->classes = s->net->classes;
-    c->class_names = s->train->class_names;
+    c->class_names = s->input.train->class_names;
     c->image_size = s->config.image_size;
     c->params = chex_mem_alloc_aligned(s->net->state_count, sizeof(float));
     c->moment1 = chex_mem_alloc_aligned(s->net->state_count, sizeof(float));
@@ -195,12 +137,17 @@ static void describe(const struct chex_session *s) {
               chex_format_bytes(bytes, sizeof bytes, impl->bytes(s->engine->self)));
     chex_info("%zu training images, %zu validation images; batch %d x %d logical ranks = %d "
               "images a step, %zu steps an epoch",
-              s->train->rows, s->val ? s->val->rows : 0, c->batch, s->logical_ranks,
-              c->batch * s->logical_ranks, s->steps);
-    chex_info("order %s, shuffle %zu rows wide; %s, lr %g (not scaled by ranks), %s",
-              chex_order_names[c->order], chex_order_width(&s->order),
-              chex_optim_names[c->update.optim], c->schedule.lr,
-              chex_sched_names[c->schedule.kind]);
+              s->input.train->rows, s->input.val ? s->input.val->rows : 0, c->batch,
+              s->logical_ranks, c->batch * s->logical_ranks, s->steps);
+    chex_train_input_describe(&s->input, c);
+    chex_info("%s, lr %g (not scaled by ranks), %s", chex_optim_names[c->update.optim],
+              c->schedule.lr, chex_sched_names[c->schedule.kind]);
+    const struct chex_augment_options *a = &c->augment;
+    chex_info(
+        "augmentation: crops of %g of the area or more, %s antialias, flip; rotation up to %g "
+        "degrees, brightness %g, contrast %g (%s kernels)",
+        a->crop_scale, a->antialias ? "with" : "without", a->rotate, a->brightness, a->contrast,
+        chex_augment_kernels_name());
     if (s->at.step)
         chex_info("going on from step %llu (epoch %llu)", (unsigned long long)s->at.step,
                   (unsigned long long)s->at.epoch + 1);
@@ -229,7 +176,7 @@ static enum chex_status open_parts(struct chex_session *s, struct chex_error *er
     if (st == CHEX_OK)
         st = open_data(s, err);
     if (st == CHEX_OK && !s->net)
-        st = chex_net_create(s->config.model, s->train->classes, &s->net, err);
+        st = chex_net_create(s->config.model, s->input.train->classes, &s->net, err);
     if (st == CHEX_OK && !s->engine)
         st = chex_session_create_engine(s, err);
     if (st == CHEX_OK && s->at.step == 0)
@@ -237,7 +184,8 @@ static enum chex_status open_parts(struct chex_session *s, struct chex_error *er
     if (st == CHEX_OK)
         st = create_reduce(s, err);
     if (st == CHEX_OK)
-        st = create_pipeline(s, err);
+        st = chex_train_input_pipeline(&s->input, &s->config, s->at.epoch, s->at.step_in_epoch,
+                                       &s->pipeline, err);
     if (st == CHEX_OK)
         st = chex_watchdog_create(s->world.launch, s->config.stall_warn_ms,
                                   s->config.stall_abort_ms, &s->watchdog, err);
@@ -267,8 +215,7 @@ void chex_session_close(struct chex_session *s) {
     free(s->cards);
     free(s->epoch_times);
     chex_engine_destroy(s->engine);
-    chex_set_close(s->train);
-    chex_set_close(s->val);
+    chex_train_input_close(&s->input);
     chex_net_destroy(s->net);
 }
 

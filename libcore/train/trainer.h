@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "engine/engine.h"
+#include "input/cache.h"
 #include "input/pipeline.h"
 #include "launch/bind.h"
 #include "launch/coll.h"
@@ -38,6 +39,9 @@ struct chex_train_config {
     enum chex_order_kind order;
     enum chex_pipeline_kind pipeline;
     size_t shuffle_block;
+    struct chex_augment_options augment;
+    enum chex_cache_mode cache;
+    const char *stage; /* folder of the node for a copy of the shards, or NULL */
     uint64_t save_every_ms, save_every_steps; /* 0: off */
     int save_keep;
     uint64_t stall_warn_ms, stall_abort_ms;

@@ -37,7 +37,7 @@ enum chex_status chex_session_validate(struct chex_session *s, double *loss_out,
     struct chex_predictions *table = NULL;
     struct outcome out = {0};
     enum chex_status st =
-        chex_eval_run(s->engine, s->val, s->world.coll, &config, &table, &out.loss, err);
+        chex_eval_run(s->engine, s->input.val, s->world.coll, &config, &table, &out.loss, err);
     if (st != CHEX_OK) {
         s->together = true;
         return st;

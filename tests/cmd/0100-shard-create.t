@@ -4,14 +4,13 @@ source "$(dirname "$0")/lib.sh"
 
 expect_status 0 chex-shard --help
 for option in images labels output format size shards split train-list val-list test-list \
-    fractions views uncertain max-bad workers seed force resume help version quiet verbose \
+    fractions views uncertain not-stated columns shared-patients max-bad workers seed force resume help version quiet verbose \
     log-level json config print-config; do
     grep -qE -- "^ +(-., )?--$option( |\$)" out
     ok $? "--help shows --$option"
 done
 like "$(out)" "Examples" "--help has examples"
-unlike "$(out)" "reshard" "--help names nothing that is not there"
-for sub in create info verify audit import-tfrecord phantom; do
+for sub in create info verify audit reshard import-tfrecord phantom; do
     expect_status 0 chex-shard $sub --help
     like "$(out)" "usage: chex-shard" "$sub --help"
 done
@@ -56,11 +55,13 @@ like "$(out)" "sound: 120 images in 12 shards" "verify reads all"
 expect_status 0 chex-shard verify a/train/train-00001-of-00004.h5 --json
 like "$(out)" '"sound": true' "verify of one shard --json"
 expect_status 0 chex-shard audit a/train a/test
-like "$(out)" "of shared +0 +0" "no patient is in train and test"
+like "$(out)" "patients +[0-9]+ +[0-9]+ +0 +0" "no patient is in train and test"
+like "$(out)" "Edema +[0-9]+ +[0-9]+ +0 +0" "nor positives"
 expect_status 3 chex-shard audit a ph/labels.csv
 error_line "patients are in both, the first is 00000001" "audit finds shared patients"
 expect_status 3 chex-shard audit a b --json
 like "$(out)" '"shared_images": 120' "audit --json counts"
+like "$(out)" '"shared_patient_positives_b": [0-9]+' "positives too"
 
 expect_status 0 chex-shard "${common[@]}" --split none --output none --quiet
 is "$(ls none)" "$(printf 'all\nmanifest.json\nrejected.csv')" "--split none makes all/"
@@ -69,6 +70,31 @@ expect_status 0 chex-shard "${common[@]}" --split none --views PA --output pa --
 n=$(cut -d, -f7 ph/labels.csv | grep -c PA)
 expect_status 0 chex-shard verify pa
 like "$(out)" "sound: $n images" "--views PA keeps the $n PA images"
+
+# Another number of shards.
+differ() { # SET SET: shards that differ in more than the 32 digits of source_digest
+    local shard
+    (cd "$1" && find . -name '*.h5') | while read -r shard; do
+        [ "$(stat -c %s "$1/$shard")" = "$(stat -c %s "$2/$shard")" ] &&
+            [ "$(cmp -l "$1/$shard" "$2/$shard" | wc -l)" -le 32 ] || echo "$shard"
+    done
+}
+for n in 1 3 4 7 50; do
+    expect_status 0 chex-shard "${common[@]}" --shards $n --output of$n --quiet
+    expect_status 0 chex-shard reshard a --shards $n --output from$n --workers 2
+    like "$(out)" "from$n: 120 images in" "the result is said"
+    cmp of$n/manifest.json from$n/manifest.json
+    ok $? "4 shards to $n: the manifest of create --shards $n"
+    is "$(differ of$n from$n)" "" "and its shards, but for their source_digest"
+done
+diff -r a from4
+ok $? "4 to 4: the very same"
+diff -r of1 from1
+ok $? "whole shards put together: the very same"
+expect_status 0 chex-shard verify from7
+expect_status 0 chex-shard reshard from50 --shards 4 --output back --workers 1 --json
+like "$(out)" '"schema": "chexnet-shard-reshard"' "reshard --json"
+is "$(differ a back)" "" "and back again"
 
 # Another reader.
 if have h5dump; then

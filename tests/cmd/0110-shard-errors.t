@@ -29,7 +29,7 @@ refuse 2 "--shards: '0' is not valid" "${good[@]}" --shards 0
 refuse 2 "--max-bad: '-1' is not valid" "${good[@]}" --max-bad -1
 refuse 2 "--workers: 'all' is not valid" "${good[@]}" --workers all
 refuse 2 "--seed: '-5' is not valid" "${good[@]}" --seed -5
-refuse 2 "--format: 'dicom' is not valid: expected one of auto, nih, list" "${good[@]}" --format dicom
+refuse 2 "--format: 'dicom' is not valid: expected one of auto, nih, list, chexpert, mimic, vindr, padchest, csv" "${good[@]}" --format dicom
 refuse 2 "--split: 'random' is not valid: expected one of official, patient, none" "${good[@]}" --split random
 refuse 2 "--uncertain: 'maybe' is not valid: expected one of keep, ignore, zeros, ones" "${good[@]}" --uncertain maybe
 refuse 2 "lateralis" "${good[@]}" --views PA,lateralis
@@ -151,6 +151,33 @@ error_line "train-00001-of-00002.h5: No such file" "a missing shard"
 sed -i 's/"version": 1/"version": 2/' fresh/manifest.json
 expect_status 3 chex-shard info fresh
 error_line "manifest.json: version 2, this program reads version 1" "a future manifest"
+
+# Resharding.
+expect_status 2 chex-shard reshard
+error_line "takes one folder or file|--output DIR is required" "reshard needs a word"
+expect_status 2 chex-shard reshard o
+error_line "--output DIR is required" "and an output"
+expect_status 2 chex-shard reshard o --output o --force
+error_line "output o is the input: give a new folder" "reshard never onto its input"
+expect_status 3 chex-shard reshard nowhere --output r
+error_line "nowhere: no such folder" "reshard of nothing"
+expect_status 2 chex-shard reshard o --output other --force
+error_line "exists, is not empty and is no set" "a stranger's folder"
+expect_status 0 chex-shard reshard o --output r --shards 2 --quiet
+expect_status 2 chex-shard reshard o --output r --shards 3
+error_line "output r holds a set of shards already; --force replaces it" "a set is not overwritten"
+expect_status 0 chex-shard reshard o --output r --shards 3 --force
+like "$(err)" "--force: when the new set is complete, r loses 6 shards of 40 images" "but with --force"
+diff -r o r -x notes.txt
+ok $? "the rows are those of the input"
+sum=$(cat r/manifest.json r/*/*.h5 | md5sum)
+cp -r o hurt
+half=$(($(stat -c %s hurt/train/train-00001-of-00003.h5) / 2))
+printf 'damaged' | dd of=hurt/train/train-00001-of-00003.h5 bs=1 seek=$half conv=notrunc status=none
+expect_status 3 chex-shard reshard hurt --output r --shards 1 --force
+error_line "hurt/train/train-00001-of-00003.h5: row [0-9]+ .* do not match their checksum" "damage is not passed on"
+is "$(cat r/manifest.json r/*/*.h5 | md5sum)" "$sum" "and the old set stays whole"
+is "$(ls -A r | paste -sd' ')" "manifest.json rejected.csv test train val" "with nothing beside it"
 rm fresh/manifest.json
 expect_status 3 chex-shard info fresh
 error_line "fresh: no manifest.json" "a folder without manifest"

@@ -71,6 +71,30 @@ expect_status 0 "${run[@]}" --images bad/images --output fresh --max-bad 1 --wor
 diff -r o fresh
 ok $? "with the bytes of a fresh run"
 
+# Resharding is resumed in the same way.
+chex-shard reshard whole --output more --shards 300 --workers 1 --quiet &
+pid=$!
+for ((i = 0; i < 2000; i++)); do
+    [ "$(find more/.chex-shard-partial -name '*.h5' 2>/dev/null | wc -l)" -ge 3 ] && break
+    sleep 0.002
+done
+kill -9 $pid
+wait $pid 2>/dev/null
+if [ -e more/manifest.json ]; then
+    skip "the run was over before it could be killed" 4
+else
+    done=$(find more/.chex-shard-partial -name '*.h5' | wc -l)
+    expect_status 0 chex-shard reshard whole --output more --shards 300 --resume
+    like "$(out)" "^$done shards kept from the interrupted run" "reshard --resume keeps $done of 300 shards"
+    expect_status 0 chex-shard reshard whole --output more2 --shards 300 --quiet
+    diff -r more more2
+    ok $? "with the bytes of a run in one go"
+fi
+
+# Killed at random moments again and again.
+bash "$SOURCE/tests/soak_shard.sh" --kills 6 --count 300 >soak 2>&1
+ok $? "$(tail -n 1 soak)" || diag "$(cat soak)"
+
 # A full disk: too small from the start, and full in the middle (no inode left).
 mkdir small
 if mount -t tmpfs -o size=2m none small 2>/dev/null; then
@@ -82,6 +106,9 @@ if mount -t tmpfs -o size=2m none small 2>/dev/null; then
     expect_status 9 "${run[@]}" --output small/o
     error_line "No space left on device" "the disk is full in the middle"
     is "$(ls -A small)" "" "nothing is left"
+    expect_status 9 chex-shard reshard whole --output small/r --shards 40
+    error_line "No space left on device" "so with reshard"
+    is "$(ls -A small)" "" "nothing is left"
     expect_status 9 "${run[@]}" --output small/o --resume
     kept=$(find small/o -name '*.h5' | wc -l)
     [ "$kept" -ge 1 ] && [ -z "$(find small/o -name '*.tmp.*')" ]
@@ -92,6 +119,6 @@ if mount -t tmpfs -o size=2m none small 2>/dev/null; then
     diff -r whole small/o
     ok $? "with the bytes of a run in one go"
 else
-    skip "cannot mount a tmpfs here (not root)" 11
+    skip "cannot mount a tmpfs here (not root)" 14
 fi
 done_testing

@@ -284,7 +284,8 @@ static void refusals(void) {
     struct chex_engine_config config = {net, 32, 2, CHEX_FP16, 1, true, NULL};
     OK_STATUS(chex_engine_create("cpu", &config, &e, &err), CHEX_E_USAGE, err, "fp16");
     config.precision = CHEX_FP32;
-    OK_STATUS(chex_engine_create("cpu:sse", &config, &e, &err), CHEX_E_USAGE, err, "avx512, avx2");
+    OK_STATUS(chex_engine_create("cpu:sse", &config, &e, &err), CHEX_E_USAGE, err,
+              "avx512bf16, avx512, avx2");
     config.training = false;
     BAIL_UNLESS(chex_engine_create("cpu", &config, &e, &err) == CHEX_OK, "%s", err.text);
     float *state = chex_mem_zalloc(net->state_count, sizeof *state);
@@ -330,7 +331,7 @@ static void not_a_number(void) {
 }
 
 int main(void) {
-    static const char *const specs[] = {"cpu:generic", "cpu:avx2", "cpu:avx512"};
+    static const char *const specs[] = {"cpu:generic", "cpu:avx2", "cpu:avx512", "cpu:avx512bf16"};
     for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
         struct chex_error err = {0};
         struct chex_net *net = build(dense);

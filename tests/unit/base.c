@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Units, errors, files, random numbers, the thread pool.
+ * Units, errors, files, random numbers, the thread pool, hashes.
  */
 #include <errno.h>
 #include <stdatomic.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "base/fs.h"
 #include "base/hash.h"
@@ -114,6 +115,25 @@ static void files(void) {
     free(file);
 }
 
+/* Whatever vectors are used, at any length and alignment: the digest of the library. */
+static void hashes(void) {
+    enum { MOST = 70000 };
+    uint8_t *data = malloc(MOST);
+    BAIL_UNLESS(data, "no memory");
+    for (uint32_t i = 0; i < MOST; i++)
+        data[i] = (uint8_t)(i * 2654435761u >> 21);
+    bool same = true;
+    for (size_t n = 0; n < 3000; n += 1 + n / 64)
+        same = same && chex_hash64(data + n % 9, n) == XXH3_64bits(data + n % 9, n);
+    for (size_t n = 65500; n < 65600; n++)
+        same = same && chex_hash64(data + n % 9, n) == XXH3_64bits(data + n % 9, n);
+    OK(same, "chex_hash64 is XXH3");
+    char hex[CHEX_HASH128_HEX_BYTES];
+    chex_hash128_hex("", 0, hex);
+    OK(strcmp(hex, "99aa06d3014798d86001c324468d497f") == 0, "XXH3-128 of nothing");
+    free(data);
+}
+
 int main(void) {
     units();
     errors();
@@ -121,8 +141,6 @@ int main(void) {
     pool();
     files();
     OK(chex_mem_alloc_aligned(SIZE_MAX, 8) == NULL, "an overflowing size is refused");
-    char hex[CHEX_HASH128_HEX_BYTES];
-    chex_hash128_hex("", 0, hex);
-    OK(strcmp(hex, "99aa06d3014798d86001c324468d497f") == 0, "XXH3-128 of nothing");
+    hashes();
     return tap_done();
 }

@@ -9,8 +9,10 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "data/create.h"
+#include "data/create_private.h"
 #include "data/manifest.h"
 #include "data/phantom.h"
+#include "data/reshard.h"
 #include "data/verify.h"
 #include "tap.h"
 
@@ -40,6 +42,7 @@ static enum chex_status exchange(void *arg, const char *key, const void *mine, s
 
 struct rank {
     const struct chex_create_options *options;
+    const struct chex_reshard_options *reshard; /* instead of options */
     int rank;
     struct chex_create_result result;
     enum chex_status status;
@@ -49,14 +52,16 @@ struct rank {
 static void *run_rank(void *arg) {
     struct rank *r = arg;
     struct chex_create_ranks ranks = {r->rank, RANKS, exchange, &r->rank};
-    r->status = chex_create(r->options, &ranks, &r->result, &r->err);
+    r->status = r->reshard ? chex_reshard(r->reshard, &ranks, &r->result, &r->err)
+                           : chex_create(r->options, &ranks, &r->result, &r->err);
     return NULL;
 }
 
-static void run_ranks(const struct chex_create_options *o, struct rank ranks[RANKS]) {
+static void run_ranks(const struct chex_create_options *o, const struct chex_reshard_options *re,
+                      struct rank ranks[RANKS]) {
     pthread_t threads[RANKS];
     for (int r = 0; r < RANKS; r++) {
-        ranks[r] = (struct rank){.options = o, .rank = r};
+        ranks[r] = (struct rank){.options = o, .reshard = re, .rank = r};
         pthread_create(&threads[r], NULL, run_rank, &ranks[r]);
     }
     for (int r = 0; r < RANKS; r++)
@@ -118,7 +123,7 @@ static void check_same(const struct chex_create_ranks *alone, const char *one, c
     OK_STATUS(chex_create(&o, alone, &result, &err), CHEX_E_USAGE, err,
               "holds a set of shards already; --force replaces it");
     o = options(three);
-    run_ranks(&o, ranks);
+    run_ranks(&o, NULL, ranks);
     OK(ranks[0].status == CHEX_OK && ranks[2].status == CHEX_OK, "three ranks: %s",
        ranks[0].err.text);
     OK(same_set(one, three), "three ranks make the same bytes as one");
@@ -146,14 +151,14 @@ static void check_bad(const struct chex_create_ranks *alone, const char *one, co
     struct rank ranks[RANKS];
     struct chex_create_options o = options(three);
     o.max_bad = 2;
-    run_ranks(&o, ranks);
+    run_ranks(&o, NULL, ranks);
     OK(ranks[0].status == CHEX_E_DATA && ranks[1].status == CHEX_E_DATA &&
            ranks[2].status == CHEX_E_DATA && strstr(ranks[2].err.text, "00000002_000.png") &&
            strcmp(ranks[0].err.text, ranks[1].err.text) == 0,
        "one bad image too many is the same error on all: %s", ranks[1].err.text);
     OK(!chex_fs_exists(three), "and the output folder is gone");
     o.max_bad = 3;
-    run_ranks(&o, ranks);
+    run_ranks(&o, NULL, ranks);
     OK(ranks[0].status == CHEX_OK && ranks[0].result.rejected == 3 && ranks[1].result.rejected == 3,
        "three are allowed: %s", ranks[0].err.text);
     o.output = one;
@@ -167,6 +172,71 @@ static void check_bad(const struct chex_create_ranks *alone, const char *one, co
        "rejected.csv names the three");
     free(text);
     free(list);
+}
+
+static void check_reshard(const struct chex_create_ranks *alone, const char *set) {
+    struct chex_error err = {0};
+    struct chex_create_result result;
+    struct rank ranks[RANKS];
+    char *one = path_of("reshard-one"), *three = path_of("reshard-three");
+    struct chex_reshard_options o = {
+        .input = set, .output = one, .tool_version = "chexnet test", .shards = 5, .workers = 2};
+    OK_STATUS(chex_reshard(&o, alone, &result, &err), CHEX_OK, err, NULL);
+    OK(result.shards[CHEX_TRAIN] == 5 && result.rejected == 3,
+       "5 shards; what was left out still is");
+    o.output = three;
+    o.workers = 1;
+    run_ranks(NULL, &o, ranks);
+    OK(ranks[0].status == CHEX_OK && ranks[2].status == CHEX_OK, "three ranks: %s",
+       ranks[0].err.text);
+    OK(same_set(one, three), "three ranks reshard to the same bytes as one");
+    o.input = three;
+    o.output = three;
+    OK_STATUS(chex_reshard(&o, alone, &result, &err), CHEX_E_USAGE, err, "is the input");
+    free(one);
+    free(three);
+}
+
+/* The end of a run fails when its shards have their names already: a folder is where rejected.csv
+ * belongs. */
+static void check_taken_back(const struct chex_create_ranks *alone, const char *whole) {
+    struct chex_error err = {0};
+    struct chex_create_result result;
+    char *set = path_of("late"), *partial = path_of("late/" CHEX_CREATE_PARTIAL);
+    char *block = path_of("late/rejected.csv"), *inner = path_of("late/rejected.csv/x");
+    char *train = path_of("late/train");
+    chex_fs_mkdirs(partial, &err);
+    chex_fs_mkdirs(inner, &err);
+    struct chex_create_options o = options(set);
+    o.max_bad = 3;
+    o.resume = true;
+    OK_STATUS(chex_create(&o, alone, &result, &err), CHEX_E_ENV, err, "rejected.csv");
+    OK(!chex_fs_exists(train), "nothing stays under a final name");
+    chex_fs_remove_tree(block, &err);
+    OK_STATUS(chex_create(&o, alone, &result, &err), CHEX_OK, err, NULL);
+    /* The two images that cannot be read are met anew, each in its shard. */
+    size_t all = result.shards[CHEX_TRAIN] + result.shards[CHEX_VAL] + result.shards[CHEX_TEST];
+    OK(result.kept + 2 == all, "%zu of %zu shards were finished ones again", result.kept, all);
+    OK(same_set(set, whole) && !chex_fs_exists(partial), "and the set is as ever");
+    free(set);
+    free(partial);
+    free(block);
+    free(inner);
+    free(train);
+}
+
+static void check_stripes(void) {
+    char text[1024];
+    OK(!chex_create_stripe_hint(0xEF53, 1 << 20, "/d", text, sizeof text), "no advice on ext4");
+    OK(chex_create_stripe_hint(0x0BD00BD0, 1 << 20, "/d", text, sizeof text) &&
+           strstr(text, "'lfs setstripe -c 1 -S 4M /d'"),
+       "%s", text);
+    OK(chex_create_stripe_hint(0x0BD00BD0, (uint64_t)5 << 29, "/d", text, sizeof text) &&
+           strstr(text, "-c 3 "),
+       "%s", text);
+    OK(chex_create_stripe_hint(0x0BD00BD0, (uint64_t)1 << 40, "/d", text, sizeof text) &&
+           strstr(text, "-c 8 "),
+       "%s", text);
 }
 
 int main(void) {
@@ -183,6 +253,9 @@ int main(void) {
     check_same(&alone, a, b);
     spoil();
     check_bad(&alone, c, d);
+    check_reshard(&alone, c);
+    check_taken_back(&alone, c);
+    check_stripes();
     chex_fs_remove_tree(dir, &err);
     pthread_barrier_destroy(&barrier);
     struct chex_create_options o = options("");

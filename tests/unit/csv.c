@@ -39,7 +39,44 @@ static void refuses(const char *text, size_t size, const char *needle) {
 }
 #define REFUSES(text, needle) refuses(text, sizeof(text) - 1, needle)
 
+/* A header, its columns by name, rows as wide, and the text of a fault. */
+static void check_table(void) {
+    char text[] = "\n\"a,x\",b,c,b\n1,2,3,4\n5,6,7\n";
+    struct chex_csv csv;
+    struct chex_error err;
+    bool more = false;
+    int column = -7;
+    chex_csv_init(&csv, "f.csv", text, sizeof text - 1);
+    OK_STATUS(chex_csv_header(&csv, &err), CHEX_OK, err, "");
+    OK_STATUS(chex_csv_find(&csv, "c", "it", &column, &err), CHEX_OK, err, "");
+    OK(csv.name_count == 4 && column == 2, "a column by name");
+    OK_STATUS(chex_csv_find(&csv, "d", "columns 'c' and 'd'", &column, &err), CHEX_E_DATA, err,
+              "f.csv: line 1: the header has no column 'd', expected columns 'c' and 'd'");
+    OK_STATUS(chex_csv_find(&csv, "b", NULL, &column, &err), CHEX_E_DATA, err,
+              "columns 2 and 4 are both 'b', expected one");
+    OK(column == 2, "nothing is written on failure");
+    OK_STATUS(chex_csv_find(&csv, "d", NULL, &column, &err), CHEX_OK, err, "");
+    OK(column == -1, "one that may be absent");
+    OK_STATUS(chex_csv_row(&csv, &more, &err), CHEX_OK, err, "");
+    OK(more && !strcmp(csv.fields[3], "4") && !strcmp(csv.names[0], "a,x"),
+       "a row, and the names are still there");
+    OK_STATUS(chex_csv_fault(&csv, 0, "more", &err), CHEX_E_DATA, err,
+              "f.csv: line 3, column 1 (a,x): '1', expected more");
+    OK_STATUS(chex_csv_row(&csv, &more, &err), CHEX_E_DATA, err,
+              "f.csv: line 4: 3 columns, expected 4 as in the header");
+    chex_csv_release(&csv);
+    char none[] = "\n\n", shown[12];
+    chex_csv_init(&csv, "f.csv", none, 2);
+    OK_STATUS(chex_csv_header(&csv, &err), CHEX_E_DATA, err, "f.csv: empty file");
+    chex_csv_release(&csv);
+    OK(!strcmp(chex_text_shown("12345678", shown, sizeof shown), "12345678") &&
+           !strcmp(chex_text_shown("123456789", shown, sizeof shown), "12345678...") &&
+           !strcmp(chex_text_shown("a\x01z", shown, sizeof shown), "a?z"),
+       "values are shortened and made printable");
+}
+
 int main(void) {
+    check_table();
     reads("", "");
     reads("\n\r\n", "");
     reads("a", "1:a/");

@@ -142,17 +142,41 @@ static void test_random(void) {
     free(identity);
 }
 
-static void test_blocks(void) {
-    struct chex_order_config c = config(1000, 2, 10, CHEX_ORDER_LOCAL, 25);
-    chex_order_epoch(&c, 1, 3, rows, scratch);
-    size_t joined = 0, n = chex_order_steps(&c) * c.batch;
+static int by_row(const void *a, const void *b) {
+    size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    return (x > y) - (x < y);
+}
+
+static size_t joined(size_t n) {
+    size_t count = 0;
     for (size_t i = 1; i < n; i++)
-        joined += rows[i] == rows[i - 1] + 1;
-    OK(joined >= 475 && joined < n - 2, "runs of 25 stay together: %zu of %zu have their neighbour",
-       joined, n);
+        count += rows[i] == rows[i - 1] + 1;
+    return count;
+}
+
+static void test_blocks(void) {
+    struct chex_order_config c = config(10000, 2, 10, CHEX_ORDER_LOCAL, 25);
+    size_t window = chex_order_window_steps(&c) * c.batch, runs = 0;
+    OK(window == 1030, "windows are whole steps: %zu rows for 1024", window);
+    OK(chex_order_width(&c) == window, "which is how wide the shuffle is");
+    chex_order_epoch(&c, 1, 3, rows, scratch);
+    OK(joined(5000) < 50, "rows that are neighbours on the disk are parted: %zu of 5000 are not",
+       joined(5000));
+    for (size_t at = 0; at < 5000; at += window) {
+        size_t n = 5000 - at < window ? 5000 - at : window;
+        qsort(rows + at, n, sizeof *rows, by_row);
+        runs++;
+    }
+    /* Each window cuts two runs more, and each epoch one. */
+    OK(joined(5000) >= 5000 - 200 - 2 * runs - 2, "but each window holds whole runs of 25: %zu",
+       joined(5000));
     size_t first = rows[0];
     chex_order_epoch(&c, 1, 4, rows, scratch);
-    OK(rows[0] != first, "and are permuted anew");
+    qsort(rows, window, sizeof *rows, by_row);
+    OK(rows[0] != first, "and other ones in another epoch");
+    c = config(1000, 2, 10, CHEX_ORDER_LOCAL, 25);
+    OK(chex_order_width(&c) == 500, "no wider than a logical rank's rows");
+    c.shuffle_block = 0;
     OK(chex_order_width(&c) == 500, "width of the local order: 500 rows");
     c.kind = CHEX_ORDER_GLOBAL;
     OK(chex_order_width(&c) == 1000, "width of the global order: 1000 rows");

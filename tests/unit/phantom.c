@@ -98,7 +98,7 @@ static uint64_t write_set(const char *name, int threads) {
     OK(calls == 60, "progress was told of each image");
     struct chex_label_table *t = NULL;
     char *labels = chex_fs_join(path, "labels.csv");
-    OK_STATUS(chex_labels_load(labels, NULL, &t, &err), CHEX_OK, err, "");
+    OK_STATUS(chex_labels_load(labels, NULL, NULL, &t, &err), CHEX_OK, err, "");
     BAIL_UNLESS(t, "no labels");
     bool equal = t->count == 60 && !strcmp(t->format, "nih");
     uint64_t h = 0;

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/hash.h"
+#include "base/mem.h"
 #include "base/rng.h"
 #include "data/shard_write.h"
 #include "input/augment.h"
@@ -106,6 +107,7 @@ static struct chex_pipeline_config training(int workers, int slots) {
         .slots = slots,
         .training = true,
         .order = {.rows = ROWS, .logical_ranks = 4, .batch = BATCH, .seed = 77},
+        .augment = chex_augment_defaults,
         .rank_from = 1,
         .rank_to = 3};
 }
@@ -146,13 +148,14 @@ static bool batch_is_right(const struct chex_ready *r, bool train) {
     bool good = true;
     uint8_t pixels[STORED * STORED];
     static float want[SIZE * SIZE];
-    void *scratch = malloc(chex_augment_scratch_bytes(STORED, SIZE));
+    void *scratch = chex_mem_alloc_aligned(1, chex_augment_scratch_bytes(STORED, SIZE));
     for (size_t i = 0; i < (size_t)r->batch.n; i++) {
         size_t row = r->rows[i];
         row_pixels(row, pixels);
-        struct chex_crop c = train ? chex_augment_draw(77, r->epoch, row, STORED)
-                                   : chex_augment_centre(STORED, SIZE);
-        chex_augment_apply(pixels, STORED, c, SIZE, want, scratch);
+        struct chex_crop c =
+            train ? chex_augment_draw(&chex_augment_defaults, 77, r->epoch, row, STORED)
+                  : chex_augment_centre(STORED, SIZE);
+        chex_augment_apply(pixels, STORED, &c, SIZE, false, want, scratch);
         good = good && memcmp(want, r->batch.pixels + i * SIZE * SIZE, sizeof want) == 0;
         for (int k = 0; k < CLASSES; k++)
             good = good && r->batch.labels[i * CLASSES + (size_t)k] == row_label(row, k);

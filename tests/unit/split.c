@@ -166,7 +166,8 @@ static void check_explicit(void) {
     snprintf(train, sizeof train, "%s/tr.txt", dir);
     snprintf(val, sizeof val, "%s/va.txt", dir);
     snprintf(test, sizeof test, "%s/te.txt", dir);
-    struct chex_split_lists lists = {train, val, test, usual, 1};
+    struct chex_split_lists lists = {
+        .train = train, .val = val, .test = test, .fractions = usual, .seed = 1};
     write_text("tr.txt", "a_0.png\na_1.png\nb_0.png\n");
     write_text("va.txt", "images_001/c_0.png\n");
     write_text("te.txt", "d_0.png\ne_0.png\n");
@@ -177,7 +178,15 @@ static void check_explicit(void) {
     write_text("va.txt", "a_1.png\nc_0.png\n");
     write_text("tr.txt", "a_0.png\nb_0.png\n");
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
-              "1 patient is in two lists, the first is a (in ");
+              "1 patient is on two sides: a (the first in ");
+    OK(strstr(err.text, "tr.txt and ") && strstr(err.text, "va.txt), expected each on one"),
+       "and in which lists");
+    lists.shared_patients = CHEX_SHARED_DROP;
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_OK, err, "");
+    OK(r.shared_patients == 1 && r.shared_images == 1 && (int)s[0] == CHEX_SPLIT_UNUSED &&
+           s[1] == CHEX_VAL && s[2] == CHEX_TRAIN && r.unused == 0,
+       "dropped: val keeps patient a, train loses it");
+    lists.shared_patients = CHEX_SHARED_REFUSE;
     write_text("te.txt", "b_0.png\nd_0.png\n");
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
               "te.txt: line 1, column 1: 'b_0.png' stands in ");
@@ -188,14 +197,14 @@ static void check_explicit(void) {
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err, "te.txt: empty file");
     write_text("te.txt", "d_0.png\nd_0.png\n");
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err, "te.txt: line 2");
-    lists = (struct chex_split_lists){NULL, NULL, test, usual, 1};
+    lists = (struct chex_split_lists){.test = test, .fractions = usual, .seed = 1};
     write_text("te.txt", "d_0.png\n");
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_OK, err, "");
     OK(r.count[CHEX_TEST] == 1 && r.unused == 5 && r.count[CHEX_TRAIN] == 0, "a test list alone");
-    lists = (struct chex_split_lists){NULL, val, NULL, usual, 1};
+    lists = (struct chex_split_lists){.val = val, .fractions = usual, .seed = 1};
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_USAGE, err, "needs a train list");
     write_text("tr.txt", "a_0.png\na_1.png\n");
-    lists = (struct chex_split_lists){train, NULL, NULL, usual, 1};
+    lists = (struct chex_split_lists){.train = train, .fractions = usual, .seed = 1};
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
               "the val split is empty");
     lists.train = "/nonexistent";
@@ -203,25 +212,169 @@ static void check_explicit(void) {
     chex_labels_free(t);
 }
 
+/* Many patients on two sides: the first five are named. */
+static void check_leak(void) {
+    char train[128], test[128];
+    struct chex_label_table *t = table_of(
+        "labels.txt", "a_0.png\na_1.png\nb_0.png\nb_1.png\nc_0.png\nc_1.png\nd_0.png\nd_1.png\n"
+                      "e_0.png\ne_1.png\nf_0.png\nf_1.png\ng_0.png\ng_1.png\nh_0.png\n");
+    struct chex_error err;
+    enum chex_split s[15];
+    struct chex_split_report r;
+    snprintf(train, sizeof train, "%s/tr.txt", dir);
+    snprintf(test, sizeof test, "%s/te.txt", dir);
+    struct chex_split_lists lists = {
+        .train = train, .test = test, .fractions = {1, 0, 0}, .seed = 1};
+    write_text("tr.txt",
+               "a_0.png\nb_0.png\nc_0.png\nd_0.png\ne_0.png\nf_0.png\ng_0.png\nh_0.png\n");
+    write_text("te.txt", "a_1.png\nb_1.png\nc_1.png\nd_1.png\ne_1.png\nf_1.png\ng_1.png\n");
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
+              "7 patients are on two sides: a, b, c, d, e and 2 more (the first in ");
+    lists.shared_patients = CHEX_SHARED_DROP;
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_OK, err, "");
+    OK(r.shared_patients == 7 && r.shared_images == 7 && r.count[CHEX_TRAIN] == 1 &&
+           r.count[CHEX_TEST] == 7,
+       "dropped from train, kept in test");
+    chex_labels_free(t);
+}
+
+/* What the label file states itself. */
+static void check_stated(void) {
+    struct chex_error err = {0};
+    struct chex_label_table *t = NULL;
+    struct chex_split_report r;
+    enum chex_split s[6];
+    struct chex_split_lists lists = {.fractions = usual, .seed = 1};
+    write_text("own.csv", "image,patient,split,Mass\n1.png,a,train,1\n2.png,a,train,0\n"
+                          "3.png,b,valid,0\n4.png,c,test,\n5.png,d,train,-1\n6.png,e,,0\n");
+    BAIL_UNLESS(chex_labels_load(in_dir("own.csv"), NULL, NULL, &t, &err) == CHEX_OK, "%s",
+                err.text);
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_OK, err, "");
+    OK(s[0] == CHEX_TRAIN && s[2] == CHEX_VAL && s[3] == CHEX_TEST && s[4] == CHEX_TRAIN &&
+           (int)s[5] == CHEX_SPLIT_UNUSED && r.unused == 1 && !strcmp(r.first_unused, "6.png"),
+       "as its rows say: %s", r.text);
+    t->rows[1].split = CHEX_TEST;
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
+              "1 patient is on two sides: a (the first in the images of split train and the images "
+              "of split test)");
+    t->rows[1].split = CHEX_TRAIN;
+    t->rows[2].split = CHEX_TRAIN;
+    lists.fractions = (struct chex_fractions){0.5, 0.25, 0.25};
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_OK, err, "");
+    OK(r.count[CHEX_VAL] >= 1 && r.count[CHEX_TEST] == 1 && s[0] == s[1],
+       "without a stated val it is cut from train: %s", r.text);
+    char test[128];
+    snprintf(test, sizeof test, "%s/te.txt", dir);
+    write_text("te.txt", "1.png\n");
+    lists.test = test;
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_OK, err, "");
+    OK(s[0] == CHEX_TEST && (int)s[3] == CHEX_SPLIT_UNUSED, "lists that are given go before it");
+    chex_labels_free(t);
+}
+
+/* The NIH's table as large as it is, with lists of their lengths and of others. */
+static void check_nih_counts(void) {
+    struct chex_error err = {0};
+    struct chex_label_table *t = NULL;
+    struct chex_split_report r;
+    struct chex_split_lists lists = {.fractions = usual, .seed = 1};
+    enum chex_split *s = calloc(CHEX_NIH_IMAGES, sizeof *s);
+    char *text = malloc(CHEX_NIH_IMAGES * 64), *at = text;
+    size_t border = CHEX_NIH_TRAIN_VAL;
+    chex_fs_mkdirs(in_dir("nih"), &err);
+    at += sprintf(at, "Image Index,Finding Labels,Patient ID\n");
+    for (int i = 0; i < CHEX_NIH_IMAGES; i++)
+        at += sprintf(at, "%08d_%03d.png,Mass,%d\n", i / 4, i % 4, i / 4);
+    write_text("nih/labels.csv", text);
+    for (int list = 0; list < 2; list++) {
+        at = text;
+        for (size_t i = list ? border : 0; i < (list ? (size_t)CHEX_NIH_IMAGES : border); i++)
+            at += sprintf(at, "%08zu_%03zu.png\n", i / 4, i % 4);
+        *at = '\0';
+        write_text(list ? "nih/test_list.txt" : "nih/train_val_list.txt", text);
+    }
+    BAIL_UNLESS(chex_labels_load(in_dir("nih/labels.csv"), NULL, NULL, &t, &err) == CHEX_OK, "%s",
+                err.text);
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_OK, err, "");
+    OK(strstr(r.text, "86524 and 25596 names, as the NIH's lists have; no patient on two sides") &&
+           !r.warning[0] && r.count[CHEX_TEST] == CHEX_NIH_TEST &&
+           r.count[CHEX_TRAIN] + r.count[CHEX_VAL] == CHEX_NIH_TRAIN_VAL,
+       "%s", r.text);
+    double val = (double)r.count[CHEX_VAL] / CHEX_NIH_TRAIN_VAL;
+    OK(fabs(val - 0.125) < 1e-3, "an eighth of train is cut for val: %g", val);
+    text[strlen(text) - 17] = '\0';
+    write_text("nih/test_list.txt", text);
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_OK, err, "");
+    OK(strstr(r.warning, "(112120 images) hold 86524 and 25595 names, expected 86524 and 25596"),
+       "%s", r.warning);
+    t->file_count = t->count = CHEX_NIH_IMAGES - 1;
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_OK, err, "");
+    OK(!r.warning[0], "a part of the table is not compared");
+    free(text);
+    free(s);
+    chex_labels_free(t);
+}
+
+static struct chex_label_table *labelled(const char *name, const char *text) {
+    struct chex_label_table *t = NULL;
+    struct chex_error err = {0};
+    write_text(name, text);
+    BAIL_UNLESS(chex_labels_load(in_dir(name), "csv", NULL, &t, &err) == CHEX_OK, "%s", err.text);
+    return t;
+}
+
+static struct chex_audit_side side_of(const struct chex_label_table *t, const char **images,
+                                      const char **patients, const int8_t **labels) {
+    for (size_t i = 0; i < t->count; i++) {
+        images[i] = t->rows[i].image_id;
+        patients[i] = t->rows[i].patient_id;
+        labels[i] = t->rows[i].labels;
+    }
+    return (struct chex_audit_side){images, patients, t->count, labels, t->classes, t->class_count};
+}
+
 static void check_audit(void) {
-    struct chex_label_table *a = table_of("a.txt", "p_0.png\np_1.png\nq_0.png\nr_0.png\n");
-    struct chex_label_table *b = table_of("b.txt", "s_0.png\nr_0.png\np_2.png\nt_0.png\nt_1.png\n");
+    const char *images[2][8], *patients[2][8];
+    const int8_t *labels[2][8];
+    struct chex_label_table *a = labelled("a.csv", "image,Mass,Odd,Edema\np_0.png,1,1,0\n"
+                                                   "p_1.png,1,0,\nq_0.png,1,0,-1\nr_0.png,0,1,1\n");
+    struct chex_label_table *b =
+        labelled("b.csv", "image,Edema,Mass\ns_0.png,1,1\nr_0.png,1,1\np_2.png,1,0\nt_0.png,0,0\n"
+                          "t_1.png,0,1\n");
     struct chex_audit audit;
     struct chex_error err;
-    OK_STATUS(chex_split_audit_tables(a, b, &audit, &err), CHEX_OK, err, "");
+    struct chex_audit_side x = side_of(a, images[0], patients[0], labels[0]);
+    struct chex_audit_side y = side_of(b, images[1], patients[1], labels[1]);
+    OK_STATUS(chex_split_audit(&x, &y, &audit, &err), CHEX_OK, err, "");
     OK(audit.images_a == 4 && audit.images_b == 5 && audit.patients_a == 3 && audit.patients_b == 4,
        "distinct images and patients");
     OK(audit.shared_images == 1 && audit.shared_patients == 2 &&
            audit.shared_patient_images_a == 3 && audit.shared_patient_images_b == 2,
        "shared images, patients, and the images of those");
     OK(!strcmp(audit.first_image, "r_0.png") && !strcmp(audit.first_patient, "p"), "the first");
+    const struct chex_audit_class *k = audit.classes;
+    OK(audit.class_count == 2 && !strcmp(k[0].name, "Mass") && k[0].positives_a == 3 &&
+           k[0].positives_b == 3 && k[0].shared_a == 2 && k[0].shared_b == 1,
+       "positives of Mass, and of shared patients");
+    OK(!strcmp(k[1].name, "Edema") && k[1].positives_a == 1 && k[1].positives_b == 3 &&
+           k[1].shared_a == 1 && k[1].shared_b == 2,
+       "of Edema, whose columns differ in place");
+    chex_audit_release(&audit);
+    labels[0][0] = NULL;
+    OK_STATUS(chex_split_audit(&x, &y, &audit, &err), CHEX_OK, err, "");
+    OK(audit.classes[0].positives_a == 2, "a row of which nothing is known counts for nothing");
+    chex_audit_release(&audit);
     chex_labels_free(b);
     b = table_of("b.txt", "x_0.png\n");
-    OK_STATUS(chex_split_audit_tables(a, b, &audit, &err), CHEX_OK, err, "");
-    OK(!audit.shared_images && !audit.shared_patients && !audit.first_patient[0], "nothing shared");
+    y = side_of(b, images[1], patients[1], labels[1]);
+    y.labels = NULL;
+    OK_STATUS(chex_split_audit(&x, &y, &audit, &err), CHEX_OK, err, "");
+    OK(!audit.shared_images && !audit.shared_patients && !audit.first_patient[0] &&
+           !audit.class_count,
+       "nothing shared, and no labels on one side");
     chex_labels_free(a);
     chex_labels_free(b);
-    const struct chex_audit_side none = {NULL, NULL, 0};
+    const struct chex_audit_side none = {0};
     OK_STATUS(chex_split_audit(&none, &none, &audit, &err), CHEX_OK, err, "");
     OK(!audit.images_a && !audit.shared_images, "two empty sides");
 }
@@ -232,6 +385,9 @@ int main(void) {
     check_by_patient();
     check_official();
     check_explicit();
+    check_leak();
+    check_stated();
+    check_nih_counts();
     check_audit();
     chex_fs_remove_tree(dir, NULL);
     return tap_done();

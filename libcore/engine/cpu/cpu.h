@@ -17,6 +17,9 @@
  * Order of sums. A tile's partial sums depend on shapes and on the number of images alone; they are
  * added in the order of tiles. Threads share tiles and ranges of output channels, never a sum.
  *
+ * Operands of matrix products are fp32, or bf16 where the kernels multiply pairs of those
+ * (`pairs`); offsets and pitches count elements of whichever it is, behind void pointers.
+ *
  * Order inside a convolution's parameters and gradients: (kernel position, in, out).
  */
 #ifndef CHEX_ENGINE_CPU_CPU_H
@@ -27,7 +30,8 @@
 #include "engine/engine.h"
 
 enum {
-    CPU_PAD = 16, /* floats between rows of scratch, against rows that meet in one cache set */
+    CPU_LINE = 64, /* bytes */
+    CPU_PAD = 16,  /* floats between rows of scratch, against rows that meet in one cache set */
     CPU_MAX_TAPS = 49,
     CPU_MAX_BLOCKS = 512,
 };
@@ -63,7 +67,7 @@ struct cpu_bn {
 
 struct cpu_op {
     struct cpu_tiling fwd, bwd; /* upper limits; chex_cpu_tiling_for makes them fit n */
-    float *weight, *weight_t;   /* packed for the forward pass, for the data gradient */
+    void *weight, *weight_t;    /* packed for the forward pass, for the data gradient */
     uint8_t *argmax;            /* MAXPOOL: (n, hw, hw, channels) of the output */
     bool add, side_add;         /* the gradient of in (side_in) has been begun by a later op */
     double forward_s, backward_s;
@@ -71,12 +75,13 @@ struct cpu_op {
 
 /* Per thread. */
 struct cpu_scratch {
-    float *a, *b, *c;
+    void *a, *b; /* operands */
+    float *c;    /* results */
     int32_t *off;
     struct cpu_run *runs;
 };
 
-/* What the scratch of a thread must hold, in elements. */
+/* What the scratch of a thread must hold: bytes, and pixels of a tile. */
 struct cpu_need {
     size_t a, b, c, pixels;
 };
@@ -87,7 +92,9 @@ struct cpu_engine {
     const struct cpu_kernels *k;
     struct chex_pool *pool;
     bool bf16;
-    size_t elem_bytes; /* of a feature map: 4 or 2 */
+    size_t elem_bytes;             /* of a feature map: 4 or 2 */
+    const struct cpu_pairs *pairs; /* NULL: products are made in fp32 */
+    size_t operand_bytes;          /* of a factor of a product: 4 or 2 */
     struct cpu_op *ops;
     struct cpu_buf *bufs;
     struct cpu_bn *bns;
@@ -200,10 +207,23 @@ static inline struct cpu_stored chex_cpu_g(const struct cpu_engine *e, int buffe
     return (struct cpu_stored){b->g + (pixel * pitch + (size_t)channel) * e->elem_bytes,
                                pitch * (size_t)step, e->bf16};
 }
-/* dst = the finished gradient of `pixels` pixels of the op's output, all its channels. */
+/* dst = the finished gradient of `pixels` pixels of the op's output, all its channels; in fp32, or
+ * as an operand. */
 void chex_cpu_load_grad(const struct cpu_job *job, float *dst, size_t pitch, size_t pixel,
                         int pixels);
+void chex_cpu_load_grad_operand(const struct cpu_job *job, void *dst, size_t pitch, size_t pixel,
+                                int pixels);
+/* Elements from one row of `channels` operands to the next, and a place among operands. */
+static inline size_t chex_cpu_pitch(const struct cpu_engine *e, int channels) {
+    return (size_t)channels + CPU_LINE / e->operand_bytes;
+}
+static inline void *chex_cpu_at(const struct cpu_engine *e, const void *base, size_t element) {
+    return (char *)(uintptr_t)base + element * e->operand_bytes;
+}
 static inline size_t chex_cpu_max(size_t a, size_t b) { return a > b ? a : b; }
+static inline void chex_cpu_need_floats(size_t *need, size_t floats) {
+    *need = chex_cpu_max(*need, floats * sizeof(float));
+}
 static inline int chex_cpu_floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
 
 #endif

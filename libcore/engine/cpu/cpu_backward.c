@@ -40,29 +40,30 @@ static struct window window_of(const struct cpu_job *job, struct cpu_tile tile) 
 }
 
 static void fill_gradient(const struct cpu_job *job, struct cpu_tile tile, struct window w,
-                          float *dst) {
+                          char *dst) {
     const struct chex_op *op = job->op;
     int hw = job->e->bufs[op->out].hw;
-    size_t pitch = (size_t)op->out_channels + CPU_PAD;
+    size_t pitch = chex_cpu_pitch(job->e, op->out_channels);
     if (op->kernel == 1 && op->stride == 1) {
-        chex_cpu_load_grad(job, dst, pitch, chex_cpu_tile_pixel(job->tiling, tile),
-                           chex_cpu_tile_pixels(job->tiling, tile));
+        chex_cpu_load_grad_operand(job, dst, pitch, chex_cpu_tile_pixel(job->tiling, tile),
+                                   chex_cpu_tile_pixels(job->tiling, tile));
         return;
     }
     int before = -w.column_lo, after = w.columns - before - hw;
     int inside = after < 0 ? hw + after : hw; /* the last columns may meet no input pixel */
     after = after < 0 ? 0 : after;
+    size_t pixel_bytes = pitch * job->e->operand_bytes, row = (size_t)w.columns * pixel_bytes;
     for (int image = tile.image; image < tile.image + tile.images; image++)
-        for (int y = w.row_lo; y <= w.row_hi; y++, dst += (size_t)w.columns * pitch) {
+        for (int y = w.row_lo; y <= w.row_hi; y++, dst += row) {
             if (y < 0 || y >= hw) {
-                memset(dst, 0, (size_t)w.columns * pitch * sizeof *dst);
+                memset(dst, 0, row);
                 continue;
             }
-            float *at = dst + (size_t)before * pitch;
-            memset(dst, 0, (size_t)before * pitch * sizeof *dst);
-            chex_cpu_load_grad(job, at, pitch,
-                               ((size_t)image * (size_t)hw + (size_t)y) * (size_t)hw, inside);
-            memset(at + (size_t)inside * pitch, 0, (size_t)after * pitch * sizeof *dst);
+            char *at = dst + (size_t)before * pixel_bytes;
+            memset(dst, 0, (size_t)before * pixel_bytes);
+            chex_cpu_load_grad_operand(
+                job, at, pitch, ((size_t)image * (size_t)hw + (size_t)y) * (size_t)hw, inside);
+            memset(at + (size_t)inside * pixel_bytes, 0, (size_t)after * pixel_bytes);
         }
 }
 
@@ -78,7 +79,7 @@ struct group {
 static int list_taps(const struct cpu_job *job, struct window w, int py, int px, struct group *g) {
     const struct chex_op *op = job->op;
     int s = op->stride, count = 0;
-    ptrdiff_t pitch = op->out_channels + CPU_PAD;
+    ptrdiff_t pitch = (ptrdiff_t)chex_cpu_pitch(job->e, op->out_channels);
     for (int t = 0; t < op->kernel * op->kernel; t++) {
         int dy = py + op->pad - t / op->kernel, dx = px + op->pad - t % op->kernel;
         if (dy % s || dx % s)
@@ -95,7 +96,7 @@ static void list_pixels(const struct cpu_job *job, struct cpu_tile tile, struct 
                         int px, struct cpu_scratch *s, struct group *g) {
     const struct chex_op *op = job->op;
     int hw = job->tiling.hw, step = op->stride, rows = w.row_hi - w.row_lo + 1, at = g->first;
-    size_t pitch = (size_t)op->out_channels + CPU_PAD;
+    size_t pitch = chex_cpu_pitch(job->e, op->out_channels);
     for (int image = 0; image < tile.images; image++)
         for (int y = tile.row; y < tile.row + tile.rows; y++) {
             if (y % step != py || px >= hw)
@@ -119,16 +120,26 @@ struct range {
     int first, channels;
 };
 
+/* From one pixel to the next, or with pairs from one pair of pixels to the next. */
+static size_t input_pitch(const struct cpu_engine *e, struct range r) {
+    return (size_t)r.channels * (e->pairs ? 2 : 1) + CPU_LINE / e->operand_bytes;
+}
+
 static void load_input(const struct cpu_job *job, struct range r, const struct cpu_run *run,
-                       float *dst, size_t pitch) {
+                       const struct cpu_scratch *s) {
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     struct cpu_stored x = chex_cpu_x(e, op->in, run->pixel, r.first, run->step);
-    if (op->in_bn >= 0)
-        e->k->load(dst, pitch, &x, run->count, r.channels, e->bns[op->in_bn].scale + r.first,
-                   e->bns[op->in_bn].shift + r.first, CPU_RELU | (e->bf16 ? CPU_ROUND : 0));
+    bool norm = op->in_bn >= 0;
+    const float *scale = norm ? e->bns[op->in_bn].scale + r.first : NULL;
+    const float *shift = norm ? e->bns[op->in_bn].shift + r.first : NULL;
+    int flags = norm ? CPU_RELU | (e->bf16 ? CPU_ROUND : 0) : 0;
+    size_t pitch = input_pitch(e, r);
+    if (e->pairs)
+        e->pairs->load_pairs(s->b, pitch, run->at, &x, run->count, r.channels, scale, shift, flags);
     else
-        e->k->load(dst, pitch, &x, run->count, r.channels, NULL, NULL, 0);
+        e->k->load(chex_cpu_at(e, s->b, (size_t)run->at * pitch), pitch, &x, run->count, r.channels,
+                   scale, shift, flags);
 }
 
 static void store_gradient(const struct cpu_job *job, int tile, struct range r,
@@ -151,17 +162,24 @@ static void store_gradient(const struct cpu_job *job, int tile, struct range r,
 /* The weight gradient of a group of pixels. Rows of the gradient in blocks, positions inside: a
  * block's slice of the input then stays in the first-level cache for all positions. */
 static void add_weight_gradient(const struct cpu_job *job, struct range r, const struct group *g,
-                                const struct cpu_scratch *s, size_t pitch, float *dw) {
+                                const struct cpu_scratch *s, float *dw) {
     enum { ROWS = 24 };
+    const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
-    size_t out = (size_t)op->out_channels;
+    size_t out = (size_t)op->out_channels, pitch = input_pitch(e, r), per = e->pairs ? 2 : 1;
     for (int row = 0; row < r.channels; row += ROWS) {
         int rows = r.channels - row < ROWS ? r.channels - row : ROWS;
         for (int t = 0; t < g->tap_count; t++) {
             size_t at = (size_t)g->position[t] * (size_t)op->in_channels + (size_t)(r.first + row);
-            job->e->k->outer(s->b + (size_t)g->first * pitch + row, pitch, s->a + g->tap[t].a,
-                             s->off + g->first, g->count, rows, op->out_channels, dw + at * out,
-                             out);
+            const void *v =
+                chex_cpu_at(e, s->b, (size_t)g->first / per * pitch + (size_t)row * per);
+            const void *d = chex_cpu_at(e, s->a, (size_t)g->tap[t].a);
+            if (e->pairs)
+                e->pairs->outer(v, pitch, d, s->off + g->first, g->count, rows, op->out_channels,
+                                dw + at * out, out);
+            else
+                e->k->outer(v, pitch, d, s->off + g->first, g->count, rows, op->out_channels,
+                            dw + at * out, out);
         }
     }
 }
@@ -174,7 +192,8 @@ static void conv_tile(const struct cpu_job *job, int index, struct range r, stru
     struct window w = window_of(job, tile);
     size_t pitch = (size_t)r.channels + CPU_PAD;
     size_t b_panel = (size_t)(op->kernel * op->kernel * op->out_channels) * (size_t)e->k->panel;
-    const float *weight = e->ops[job->index].weight_t + (size_t)(r.first / e->k->panel) * b_panel;
+    const void *weight =
+        chex_cpu_at(e, e->ops[job->index].weight_t, (size_t)(r.first / e->k->panel) * b_panel);
     if (op->in_bn >= 0) {
         size_t at = (size_t)index * (size_t)op->in_channels + (size_t)r.first;
         memset(e->part[0] + at, 0, (size_t)r.channels * sizeof(float));
@@ -185,19 +204,24 @@ static void conv_tile(const struct cpu_job *job, int index, struct range r, stru
     for (int place = 0; place < op->stride * op->stride; place++) {
         int py = place / op->stride, px = place % op->stride;
         g.run += g.runs;
-        g.first += g.count;
+        g.first = (g.first + g.count + 1) / 2 * 2;
         g.runs = g.count = 0;
         g.tap_count = list_taps(job, w, py, px, &g);
         list_pixels(job, tile, w, py, px, s, &g);
         if (!g.count)
             continue;
         for (int i = g.run; i < g.run + g.runs; i++)
-            load_input(job, r, &s->runs[i], s->b + (size_t)s->runs[i].at * pitch, pitch);
-        e->k->gemm(s->a, s->off + g.first, g.count, g.tap, g.tap_count, op->out_channels, weight,
-                   b_panel, r.channels, s->c + (size_t)g.first * pitch, pitch);
+            load_input(job, r, &s->runs[i], s);
+        float *dv = s->c + (size_t)g.first * pitch;
+        if (e->pairs)
+            e->pairs->gemm(s->a, s->off + g.first, g.count, g.tap, g.tap_count, op->out_channels,
+                           weight, b_panel, r.channels, dv, pitch);
+        else
+            e->k->gemm(s->a, s->off + g.first, g.count, g.tap, g.tap_count, op->out_channels,
+                       weight, b_panel, r.channels, dv, pitch);
         for (int i = g.run; i < g.run + g.runs; i++)
             store_gradient(job, index, r, &s->runs[i], s->c + (size_t)s->runs[i].at * pitch, pitch);
-        add_weight_gradient(job, r, &g, s, pitch, dw);
+        add_weight_gradient(job, r, &g, s, dw);
     }
 }
 

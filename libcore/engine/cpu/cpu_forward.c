@@ -16,13 +16,14 @@ void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     const struct chex_op *op = &e->net->ops[index];
     struct cpu_op *mine = &e->ops[index];
     int in_hw = e->bufs[op->in].hw, hw = e->bufs[op->out].hw;
+    int operand = (int)e->operand_bytes;
     int per_pixel =
-        4 * (op->in_channels + CPU_PAD) * (op->kernel > 1 ? op->stride * op->stride : 1);
+        (operand * op->in_channels + CPU_LINE) * (op->kernel > 1 ? op->stride * op->stride : 1);
     int pixels = INPUT_BYTES / per_pixel;
     pixels = pixels > MOST_PIXELS ? MOST_PIXELS : pixels < LEAST ? LEAST : pixels;
     mine->fwd = chex_cpu_tiling(hw, pixels);
-    size_t in_pitch = (size_t)op->in_channels + CPU_PAD,
-           out_pitch = (size_t)op->out_channels + CPU_PAD;
+    size_t in_pitch = chex_cpu_pitch(e, op->in_channels) * e->operand_bytes;
+    size_t out_pitch = ((size_t)op->out_channels + CPU_PAD) * sizeof(float);
     size_t out = (size_t)mine->fwd.images * (size_t)mine->fwd.rows * (size_t)hw;
     size_t in = op->kernel == 1 ? out
                                 : (size_t)mine->fwd.images * (size_t)halo(op, mine->fwd.rows) *
@@ -33,35 +34,41 @@ void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     /* Backward tiles cut the input map: the output's gradient with a halo, the input, and its
      * gradient. Their ranges of channels are at most RANGE wide, see cpu_backward.c. */
     enum { RANGE = 128, GRAD_BYTES = 128 << 10, MOST_BACK = 160, LEAST_BACK = 32 };
-    pixels = GRAD_BYTES / (4 * (op->out_channels + CPU_PAD)) * op->stride;
+    pixels = GRAD_BYTES / (operand * op->out_channels + CPU_LINE) * op->stride;
     pixels = pixels > MOST_BACK ? MOST_BACK : pixels < LEAST_BACK ? LEAST_BACK : pixels;
     mine->bwd = chex_cpu_tiling(in_hw, pixels);
     size_t rows = (size_t)(mine->bwd.rows + op->kernel) / (size_t)op->stride + 2;
     size_t columns = (size_t)(in_hw + op->kernel) / (size_t)op->stride + 2;
-    in = (size_t)mine->bwd.images * (size_t)mine->bwd.rows * (size_t)in_hw;
+    /* Groups of pixels begin at even places. */
+    in = (size_t)mine->bwd.images * (size_t)mine->bwd.rows * (size_t)in_hw +
+         (size_t)(op->stride * op->stride);
+    out_pitch = chex_cpu_pitch(e, op->out_channels) * e->operand_bytes;
     need->a = chex_cpu_max(need->a, (size_t)mine->bwd.images * rows * columns * out_pitch);
-    need->b = chex_cpu_max(need->b, in * (RANGE + CPU_PAD));
-    need->c = chex_cpu_max(need->c, in * (RANGE + CPU_PAD));
+    need->b = chex_cpu_max(need->b, in * (RANGE + CPU_PAD) * sizeof(float));
+    need->c = chex_cpu_max(need->c, in * (RANGE + CPU_PAD) * sizeof(float));
     need->pixels = chex_cpu_max(need->pixels, in);
 }
 
-static void load_input(const struct cpu_job *job, float *dst, size_t pitch, size_t pixel, int step,
+static void load_input(const struct cpu_job *job, void *dst, size_t pitch, size_t pixel, int step,
                        int pixels) {
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     struct cpu_stored x = chex_cpu_x(e, op->in, pixel, 0, step);
-    if (op->in_bn >= 0)
-        e->k->load(dst, pitch, &x, pixels, op->in_channels, e->bns[op->in_bn].scale,
-                   e->bns[op->in_bn].shift, CPU_RELU | (e->bf16 ? CPU_ROUND : 0));
+    bool norm = op->in_bn >= 0;
+    const float *scale = norm ? e->bns[op->in_bn].scale : NULL;
+    const float *shift = norm ? e->bns[op->in_bn].shift : NULL;
+    int flags = norm ? CPU_RELU | (e->bf16 ? CPU_ROUND : 0) : 0;
+    if (e->pairs)
+        e->pairs->load(dst, pitch, &x, pixels, op->in_channels, scale, shift, flags);
     else
-        e->k->load(dst, pitch, &x, pixels, op->in_channels, NULL, NULL, 0);
+        e->k->load(dst, pitch, &x, pixels, op->in_channels, scale, shift, flags);
 }
 
 /* Kernel 1: exactly the pixels that are read. */
 static void fill_points(const struct cpu_job *job, struct cpu_tile tile, struct cpu_scratch *s) {
     const struct chex_op *op = job->op;
     int hw = job->tiling.hw, in_hw = job->e->bufs[op->in].hw;
-    size_t pitch = (size_t)op->in_channels + CPU_PAD;
+    size_t pitch = chex_cpu_pitch(job->e, op->in_channels);
     int pixels = chex_cpu_tile_pixels(job->tiling, tile);
     for (int i = 0; i < pixels; i++)
         s->off[i] = (int32_t)((size_t)i * pitch);
@@ -69,10 +76,10 @@ static void fill_points(const struct cpu_job *job, struct cpu_tile tile, struct 
         load_input(job, s->a, pitch, chex_cpu_tile_pixel(job->tiling, tile), 1, pixels);
         return;
     }
-    float *dst = s->a;
+    size_t at = 0;
     for (int image = tile.image; image < tile.image + tile.images; image++)
-        for (int y = tile.row; y < tile.row + tile.rows; y++, dst += (size_t)hw * pitch)
-            load_input(job, dst, pitch,
+        for (int y = tile.row; y < tile.row + tile.rows; y++, at += (size_t)hw * pitch)
+            load_input(job, chex_cpu_at(job->e, s->a, at), pitch,
                        ((size_t)image * (size_t)in_hw + (size_t)(y * op->stride)) * (size_t)in_hw,
                        op->stride, hw);
 }
@@ -82,26 +89,26 @@ static void fill_halo(const struct cpu_job *job, struct cpu_tile tile, struct cp
     const struct chex_op *op = job->op;
     int hw = job->tiling.hw, in_hw = job->e->bufs[op->in].hw, width = in_hw + 2 * op->pad;
     int rows = halo(op, tile.rows);
-    size_t pitch = (size_t)op->in_channels + CPU_PAD, at = 0;
-    size_t side = (size_t)op->pad * pitch;
-    float *dst = s->a;
+    size_t pitch = chex_cpu_pitch(job->e, op->in_channels), at = 0;
+    size_t row = (size_t)width * pitch * job->e->operand_bytes;
+    size_t side = (size_t)op->pad * pitch * job->e->operand_bytes;
+    char *dst = s->a;
     for (int image = 0; image < tile.images; image++) {
         for (int y = 0; y < tile.rows; y++)
             for (int x = 0; x < hw; x++)
                 s->off[at++] = (int32_t)(((size_t)((image * rows + y * op->stride) * width) +
                                           (size_t)(x * op->stride)) *
                                          pitch);
-        for (int y = tile.row * op->stride - op->pad, end = y + rows; y < end;
-             y++, dst += (size_t)width * pitch) {
+        for (int y = tile.row * op->stride - op->pad, end = y + rows; y < end; y++, dst += row) {
             if (y < 0 || y >= in_hw) {
-                memset(dst, 0, (size_t)width * pitch * sizeof *dst);
+                memset(dst, 0, row);
                 continue;
             }
             size_t pixel =
                 ((size_t)(tile.image + image) * (size_t)in_hw + (size_t)y) * (size_t)in_hw;
-            memset(dst, 0, side * sizeof *dst);
+            memset(dst, 0, side);
             load_input(job, dst + side, pitch, pixel, 1, in_hw);
-            memset(dst + side + (size_t)in_hw * pitch, 0, side * sizeof *dst);
+            memset(dst + row - side, 0, side);
         }
     }
 }
@@ -123,16 +130,21 @@ static void conv_item(void *arg, size_t item, int worker) {
         fill_halo(job, tile, s);
 
     struct cpu_tap taps[CPU_MAX_TAPS];
-    size_t pitch = (size_t)op->in_channels + CPU_PAD, out_pitch = (size_t)channels + CPU_PAD;
+    size_t pitch = chex_cpu_pitch(e, op->in_channels), out_pitch = (size_t)channels + CPU_PAD;
     int count = op->kernel * op->kernel;
     for (int t = 0; t < count; t++)
         taps[t] =
             (struct cpu_tap){(ptrdiff_t)((size_t)(t / op->kernel * width + t % op->kernel) * pitch),
                              (ptrdiff_t)t * op->in_channels * e->k->panel};
     size_t b_panel = (size_t)count * (size_t)op->in_channels * (size_t)e->k->panel;
-    e->k->gemm(s->a, s->off, pixels, taps, count, op->in_channels,
-               e->ops[job->index].weight + (size_t)(first / e->k->panel) * b_panel, b_panel,
-               channels, s->c, out_pitch);
+    const void *weight =
+        chex_cpu_at(e, e->ops[job->index].weight, (size_t)(first / e->k->panel) * b_panel);
+    if (e->pairs)
+        e->pairs->gemm(s->a, s->off, pixels, taps, count, op->in_channels, weight, b_panel,
+                       channels, s->c, out_pitch);
+    else
+        e->k->gemm(s->a, s->off, pixels, taps, count, op->in_channels, weight, b_panel, channels,
+                   s->c, out_pitch);
     struct cpu_stored x =
         chex_cpu_x(e, op->out, chex_cpu_tile_pixel(job->tiling, tile), op->out_first + first, 1);
     e->k->store(&x, s->c, out_pitch, pixels, channels);

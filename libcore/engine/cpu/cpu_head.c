@@ -12,7 +12,7 @@ void chex_cpu_head_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     int hw = e->bufs[op->in].hw;
     /* hw rows at most: a tile never holds two images. */
     e->ops[index].fwd = e->ops[index].bwd = (struct cpu_tiling){hw, hw, 1};
-    need->a = chex_cpu_max(need->a, (size_t)hw * (size_t)hw * (size_t)op->in_channels);
+    chex_cpu_need_floats(&need->a, (size_t)hw * (size_t)hw * (size_t)op->in_channels);
 }
 
 static void forward_item(void *arg, size_t image, int worker) {

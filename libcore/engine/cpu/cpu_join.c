@@ -14,8 +14,8 @@ void chex_cpu_join_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     struct cpu_tiling t = chex_cpu_tiling(e->bufs[op->out].hw, pixels < LEAST ? LEAST : pixels);
     e->ops[index].fwd = e->ops[index].bwd = t;
     size_t floats = (size_t)t.images * (size_t)t.rows * (size_t)t.hw * (size_t)op->out_channels;
-    need->a = chex_cpu_max(need->a, floats);
-    need->c = chex_cpu_max(need->c, floats);
+    chex_cpu_need_floats(&need->a, floats);
+    chex_cpu_need_floats(&need->c, floats);
 }
 
 static void load(const struct cpu_job *job, int buffer, int bn, size_t pixel, int pixels,

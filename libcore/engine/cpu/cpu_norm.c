@@ -129,6 +129,22 @@ void chex_cpu_load_grad(const struct cpu_job *job, float *dst, size_t pitch, siz
         e->k->load_grad(dst, pitch, &g, &x, pixels, op->out_channels, NULL, NULL, NULL, e->bf16);
 }
 
+void chex_cpu_load_grad_operand(const struct cpu_job *job, void *dst, size_t pitch, size_t pixel,
+                                int pixels) {
+    const struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    const struct cpu_buf *buf = &e->bufs[op->out];
+    if (!e->pairs) {
+        chex_cpu_load_grad(job, dst, pitch, pixel, pixels);
+        return;
+    }
+    struct cpu_stored g = chex_cpu_g(e, op->out, pixel, op->out_first, 1);
+    struct cpu_stored x = chex_cpu_x(e, op->out, pixel, op->out_first, 1);
+    const float *b = buf->normed ? buf->b + op->out_first : NULL;
+    e->pairs->load_grad(dst, pitch, &g, &x, pixels, op->out_channels, b,
+                        b ? buf->mean + op->out_first : NULL, b ? buf->c + op->out_first : NULL);
+}
+
 void chex_cpu_norm_report(struct cpu_engine *e, int n, float *grad) {
     for (int i = 0; i < e->net->bn_count; i++) {
         const struct chex_bn *bn = &e->net->bns[i];

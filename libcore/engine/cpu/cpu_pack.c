@@ -2,7 +2,8 @@
  *
  * Orders of weights: row-major (out, in, position) in files, (position, in, out) for the masters
  * and their gradients, and panels for the matrix kernels. Packed copies are rounded to bf16 where
- * the precision asks for it, and kept as fp32.
+ * the precision asks for it, and kept as fp32, or as pairs of bf16 where the kernels multiply
+ * those.
  */
 #include <string.h>
 
@@ -40,12 +41,20 @@ void chex_cpu_to_rows(const struct chex_net *net, float *rows, const float *own)
     }
 }
 
-static float round_bf16(float v) {
+static uint32_t round_bits(float v) {
     uint32_t u;
     memcpy(&u, &v, sizeof u);
-    u = (u + 0x7fff + ((u >> 16) & 1)) & 0xffff0000u;
+    return u + 0x7fff + ((u >> 16) & 1);
+}
+
+static float round_bf16(float v) {
+    uint32_t u = round_bits(v) & 0xffff0000u;
     memcpy(&v, &u, sizeof v);
     return v;
+}
+
+static uint32_t pair_of(float first, float second) {
+    return round_bits(first) >> 16 | (round_bits(second) & 0xffff0000u);
 }
 
 static void round_all(float *w, size_t count) {
@@ -61,22 +70,51 @@ struct pack_job {
     int forward_panels;
 };
 
+/* As pack_item, in pairs of rows. */
+static void pack_pairs(const struct pack_job *job, size_t item) {
+    const struct chex_op *op = job->op;
+    size_t panel = (size_t)job->e->k->panel, in = (size_t)op->in_channels;
+    size_t out = (size_t)op->out_channels, taps = (size_t)op->kernel * (size_t)op->kernel;
+    const float *w = job->e->param + job->e->net->params[op->weight].offset;
+    if (item < (size_t)job->forward_panels) {
+        uint32_t *dst = (uint32_t *)job->mine->weight + item * taps * in / 2 * panel;
+        for (size_t row = 0; row < taps * in; row += 2, dst += panel) {
+            const float *first = w + row * out + item * panel;
+            for (size_t j = 0; j < panel; j++)
+                dst[j] = pair_of(first[j], first[out + j]);
+        }
+        return;
+    }
+    item -= (size_t)job->forward_panels;
+    uint32_t *dst = (uint32_t *)job->mine->weight_t + item * taps * out / 2 * panel;
+    for (size_t t = 0; t < taps; t++, dst += out / 2 * panel)
+        for (size_t j = 0; j < panel; j++) {
+            const float *src = w + (t * in + item * panel + j) * out;
+            for (size_t o = 0; o < out; o += 2)
+                dst[o / 2 * panel + j] = pair_of(src[o], src[o + 1]);
+        }
+}
+
 static void pack_item(void *arg, size_t item, int worker) {
     (void)worker;
     const struct pack_job *job = arg;
+    if (job->e->pairs) {
+        pack_pairs(job, item);
+        return;
+    }
     const struct chex_op *op = job->op;
     size_t panel = (size_t)job->e->k->panel, in = (size_t)op->in_channels;
     size_t out = (size_t)op->out_channels, taps = (size_t)op->kernel * (size_t)op->kernel;
     const float *w = job->e->param + job->e->net->params[op->weight].offset;
     float *dst;
     if (item < (size_t)job->forward_panels) { /* (position, in) rows of `panel` outputs */
-        dst = job->mine->weight + item * taps * in * panel;
+        dst = (float *)job->mine->weight + item * taps * in * panel;
         for (size_t row = 0; row < taps * in; row++)
             memcpy(dst + row * panel, w + row * out + item * panel, panel * sizeof *dst);
         in = panel, panel = op->in_channels;
     } else { /* (position, out) rows of `panel` inputs */
         item -= (size_t)job->forward_panels;
-        dst = job->mine->weight_t + item * taps * out * panel;
+        dst = (float *)job->mine->weight_t + item * taps * out * panel;
         for (size_t t = 0; t < taps; t++)
             for (size_t j = 0; j < panel; j++) {
                 const float *src = w + (t * in + item * panel + j) * out;

@@ -160,7 +160,7 @@ static bool take_statistics(struct cpu_engine *e) {
 static bool take_weights(struct cpu_engine *e) {
     size_t all = 0;
     for (int pass = 0; pass < 2; pass++) {
-        float *f = pass ? chex_cpu_take(e, all, sizeof *f) : NULL;
+        char *f = pass ? chex_cpu_take(e, all, 1) : NULL;
         if (pass && !f)
             return false;
         for (int i = 0; i < e->net->op_count; i++) {
@@ -168,15 +168,15 @@ static bool take_weights(struct cpu_engine *e) {
             if (op->kind != CHEX_OP_CONV)
                 continue;
             bool stem = op->in == CHEX_NET_IMAGE, back = e->config.training && !stem;
-            size_t count = stem ? chex_cpu_stem_depth(op) * (size_t)op->out_channels
-                                : e->net->params[op->weight].count;
+            size_t bytes = stem ? chex_cpu_stem_depth(op) * (size_t)op->out_channels * sizeof(float)
+                                : e->net->params[op->weight].count * e->operand_bytes;
             if (!pass) {
-                all += back ? 2 * count : count;
+                all += back ? 2 * bytes : bytes;
                 continue;
             }
             e->ops[i].weight = f;
-            e->ops[i].weight_t = back ? f + count : NULL;
-            f += back ? 2 * count : count;
+            e->ops[i].weight_t = back ? f + bytes : NULL;
+            f += back ? 2 * bytes : bytes;
         }
     }
     return true;
@@ -227,9 +227,8 @@ static bool plan_ops(struct cpu_engine *e) {
         return false;
     for (int t = 0; t < e->config.threads; t++) {
         struct cpu_scratch *s = &e->scratch[t];
-        if (!(s->a = chex_cpu_take(e, need.a, sizeof(float))) ||
-            !(s->b = chex_cpu_take(e, need.b, sizeof(float))) ||
-            !(s->c = chex_cpu_take(e, need.c, sizeof(float))) ||
+        if (!(s->a = chex_cpu_take(e, need.a, 1)) || !(s->b = chex_cpu_take(e, need.b, 1)) ||
+            !(s->c = chex_cpu_take(e, need.c, 1)) ||
             !(s->off = chex_cpu_take(e, need.pixels, sizeof *s->off)) ||
             !(s->runs = chex_cpu_take(e, need.pixels, sizeof *s->runs)))
             return false;

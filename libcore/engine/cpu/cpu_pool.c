@@ -38,11 +38,11 @@ void chex_cpu_pool_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     size_t out_rows = (size_t)(mine->bwd.rows / op->stride + op->kernel);
     size_t forward = (size_t)mine->fwd.images * in_rows * (size_t)in_hw;
     size_t backward = (size_t)mine->bwd.images * out_rows * (size_t)hw;
-    need->a = chex_cpu_max(need->a, chex_cpu_max(forward, backward) * channels);
-    need->c = chex_cpu_max(need->c, (size_t)mine->fwd.images * (size_t)mine->fwd.rows * (size_t)hw *
-                                        channels);
-    need->c = chex_cpu_max(need->c, (size_t)mine->bwd.images * (size_t)mine->bwd.rows *
-                                        (size_t)in_hw * channels);
+    chex_cpu_need_floats(&need->a, chex_cpu_max(forward, backward) * channels);
+    chex_cpu_need_floats(&need->c,
+                         (size_t)mine->fwd.images * (size_t)mine->fwd.rows * (size_t)hw * channels);
+    chex_cpu_need_floats(&need->c, (size_t)mine->bwd.images * (size_t)mine->bwd.rows *
+                                       (size_t)in_hw * channels);
 }
 
 static void average(float *dst, const float *const *from, int count, float share, int channels) {

@@ -25,9 +25,9 @@ void chex_cpu_stem_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     e->ops[index].fwd = e->ops[index].bwd = t;
     size_t pixels = (size_t)t.images * (size_t)t.rows * (size_t)t.hw;
     size_t width = (size_t)(e->config.image_size + 2 * op->pad);
-    need->a = chex_cpu_max(need->a, pixels * chex_cpu_stem_depth(op));
-    need->b = chex_cpu_max(need->b, 2 * (size_t)halo(op, t.rows) * width);
-    need->c = chex_cpu_max(need->c, pixels * ((size_t)op->out_channels + CPU_PAD));
+    chex_cpu_need_floats(&need->a, pixels * chex_cpu_stem_depth(op));
+    chex_cpu_need_floats(&need->b, 2 * (size_t)halo(op, t.rows) * width);
+    chex_cpu_need_floats(&need->c, pixels * ((size_t)op->out_channels + CPU_PAD));
     need->pixels = chex_cpu_max(need->pixels, pixels);
 }
 
@@ -59,8 +59,8 @@ void chex_cpu_stem_pack(struct cpu_engine *e, int index) {
                 grey += scaled;
                 one -= scaled * (double)net->mean[c];
             }
-            float *dst =
-                e->ops[index].weight + (o / panel * depth + row_of(op, t)) * panel + o % panel;
+            float *dst = (float *)e->ops[index].weight +
+                         (o / panel * depth + row_of(op, t)) * panel + o % panel;
             dst[0] = (float)grey;
             dst[(size_t)op->kernel * panel] = (float)one;
         }
@@ -96,7 +96,7 @@ static void gather(const struct cpu_job *job, struct cpu_tile tile, struct cpu_s
         fill_planes(job, image, tile, grey, one);
         for (int y = 0; y < tile.rows; y++)
             for (int x = 0; x < job->tiling.hw; x++, at++) {
-                float *dst = s->a + at * depth;
+                float *dst = (float *)s->a + at * depth;
                 size_t from = (size_t)(y * op->stride) * width + (size_t)(x * op->stride);
                 s->off[at] = (int32_t)(at * depth);
                 for (size_t r = 0; r < k; r++, from += width, dst += 2 * k)

@@ -4,7 +4,8 @@
  *
  * Precision. fp32 and fp32-strict are the same here: fp32 storage and fp32 fused multiply-add.
  * bf16: feature maps and their gradients are stored as bf16, and what is multiplied (normalised
- * inputs, output gradients, weights) is rounded to bf16; products and sums are fp32.
+ * inputs, output gradients, weights) is rounded to bf16; products and sums are fp32, or made by the
+ * processor's own instruction for pairs of bf16.
  */
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 /* Best first. */
 static const struct cpu_kernels *const variants[] = {
 #if defined(__x86_64__)
+    &chex_cpu_kernels_avx512bf16,
     &chex_cpu_kernels_avx512,
     &chex_cpu_kernels_avx2,
 #endif
@@ -27,21 +29,35 @@ enum { VARIANTS = sizeof variants / sizeof variants[0] };
 
 static bool runs_here(const struct cpu_kernels *k) {
 #if defined(__x86_64__)
+    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                  __builtin_cpu_supports("fma");
+    if (k == &chex_cpu_kernels_avx512bf16)
+        return avx512 && __builtin_cpu_supports("avx512bf16");
     if (k == &chex_cpu_kernels_avx512)
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("fma");
+        return avx512;
     if (k == &chex_cpu_kernels_avx2)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #endif
     return k == &chex_cpu_kernels_generic;
 }
 
-static enum chex_status choose(const char *variant, const struct cpu_kernels **kernels_out,
-                               struct chex_error *err) {
+/* Unasked, products of pairs are taken for bf16 and on AMD's processors only, see
+ * kernels_avx512bf16.c. */
+static bool taken_unasked(const struct cpu_kernels *k, bool bf16) {
+#if defined(__x86_64__)
+    if (k->pairs)
+        return bf16 && __builtin_cpu_is("amd");
+#endif
+    (void)bf16;
+    return true;
+}
+
+static enum chex_status choose(const char *variant, bool bf16,
+                               const struct cpu_kernels **kernels_out, struct chex_error *err) {
     for (size_t i = 0; i < VARIANTS; i++) {
         bool here = runs_here(variants[i]);
-        if (variant && strcmp(variant, variants[i]->name) != 0)
+        if (variant ? strcmp(variant, variants[i]->name) != 0 : !taken_unasked(variants[i], bf16))
             continue;
         if (variant && !here)
             return chex_error_set(err, CHEX_E_ENV,
@@ -53,14 +69,18 @@ static enum chex_status choose(const char *variant, const struct cpu_kernels **k
         return CHEX_OK;
     }
     return chex_error_set(err, CHEX_E_USAGE,
-                          "engine cpu:%s: unknown variant, expected avx512, avx2 or generic",
+                          "engine cpu:%s: unknown variant, expected avx512bf16, avx512, avx2 "
+                          "or generic",
                           variant ? variant : "");
 }
 
 static enum chex_status cpu_probe(char *text_out, size_t size, struct chex_error *err) {
-    const struct cpu_kernels *k = NULL;
-    CHEX_TRY(choose(NULL, &k, err));
-    snprintf(text_out, size, "%s, %d of %ld cores", k->name, chex_cpu_count(),
+    const struct cpu_kernels *k = NULL, *bf16 = NULL;
+    CHEX_TRY(choose(NULL, false, &k, err));
+    CHEX_TRY(choose(NULL, true, &bf16, err));
+    bool same = bf16 == k;
+    snprintf(text_out, size, "%s%s%s%s, %d of %ld cores", k->name,
+             same ? "" : " (bf16: ", same ? "" : bf16->name, same ? "" : ")", chex_cpu_count(),
              sysconf(_SC_NPROCESSORS_ONLN));
     return CHEX_OK;
 }
@@ -78,7 +98,7 @@ static void cpu_destroy(void *self) {
 static enum chex_status cpu_create(const struct chex_engine_config *config, void **self_out,
                                    struct chex_error *err) {
     const struct cpu_kernels *k = NULL;
-    CHEX_TRY(choose(config->variant, &k, err));
+    CHEX_TRY(choose(config->variant, config->precision == CHEX_BF16, &k, err));
     if (config->precision == CHEX_FP16)
         return chex_error_set(err, CHEX_E_USAGE,
                               "engine cpu: precision fp16 needs a GPU (its range is too small for "
@@ -91,6 +111,8 @@ static enum chex_status cpu_create(const struct chex_engine_config *config, void
     e->k = k;
     e->bf16 = config->precision == CHEX_BF16;
     e->elem_bytes = e->bf16 ? 2 : 4;
+    e->pairs = e->bf16 ? k->pairs : NULL;
+    e->operand_bytes = e->pairs ? 2 : 4;
     enum chex_status st = chex_pool_create(config->threads, &e->pool, err);
     if (st == CHEX_OK)
         st = chex_cpu_plan(e, err);

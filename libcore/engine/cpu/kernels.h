@@ -39,9 +39,33 @@ struct cpu_stored {
     bool bf16;
 };
 
+/* Products of bf16 operands two at a time, for processors that multiply so; sums are fp32. One pair
+ * of B stands in 32 bits, the first in the lower half. */
+struct cpu_pairs {
+    /* As gemm, with a in bf16, depth even and B as [t][k / 2][panel][2]; offsets in elements. */
+    void (*gemm)(const uint16_t *a, const int32_t *off, int rows, const struct cpu_tap *taps,
+                 int tap_count, int depth, const uint16_t *b, size_t b_panel, int n, float *c,
+                 size_t c_pitch);
+    /* As outer, with pixels in pairs: v[i / 2][r][2], v_pitch elements from one pair to the next
+     * and a zero behind an odd count; d in bf16, n a multiple of 32. */
+    void (*outer)(const uint16_t *v, size_t v_pitch, const uint16_t *d, const int32_t *off,
+                  int count, int rows, int n, float *w, size_t w_pitch);
+    /* As load and load_grad, into bf16. */
+    void (*load)(uint16_t *dst, size_t pitch, const struct cpu_stored *src, int pixels,
+                 int channels, const float *scale, const float *shift, int flags);
+    void (*load_grad)(uint16_t *dst, size_t pitch, const struct cpu_stored *g,
+                      const struct cpu_stored *x, int pixels, int channels, const float *b,
+                      const float *mean, const float *c);
+    /* As load, into pixels [at, at + pixels) of v of outer; a pixel that begins a pair leaves a
+     * zero for the other, so pixels come in their order. */
+    void (*load_pairs)(uint16_t *v, size_t v_pitch, int at, const struct cpu_stored *src,
+                       int pixels, int channels, const float *scale, const float *shift, int flags);
+};
+
 struct cpu_kernels {
     const char *name;
-    int panel; /* columns of one packed panel of B */
+    int panel;                     /* columns of one packed panel of B */
+    const struct cpu_pairs *pairs; /* how products of bf16 are made; NULL: in fp32 */
 
     /* c[i][0..n) = sum over taps t and k < depth of a[off[i] + t.a + k] * B[t][k][0..n), i < rows.
      * B is packed: column panels `b_panel` floats apart, in each rows of `panel` floats. */
@@ -85,5 +109,6 @@ struct cpu_kernels {
 extern const struct cpu_kernels chex_cpu_kernels_generic;
 extern const struct cpu_kernels chex_cpu_kernels_avx2;
 extern const struct cpu_kernels chex_cpu_kernels_avx512;
+extern const struct cpu_kernels chex_cpu_kernels_avx512bf16;
 
 #endif

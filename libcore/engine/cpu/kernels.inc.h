@@ -6,6 +6,7 @@
  *   SPLAT(s)  a vector of equal floats
  *   FMA(a, b, c)  a * b + c, fused where the machine has it
  *   TABLE, NAME   the table's symbol and name
+ *   PAIRS     how products of bf16 are made: a struct cpu_pairs of the including file, or NULL
  */
 #include <string.h>
 
@@ -365,6 +366,7 @@ static void unmax(float *dst, const float *const *d, const uint8_t *const *arg, 
 
 const struct cpu_kernels TABLE = {
     .name = NAME,
+    .pairs = PAIRS,
     .panel = NR,
     .gemm = gemm,
     .outer = outer,

@@ -8,5 +8,6 @@
 #define SPLAT(s) ((vf)_mm256_set1_ps(s))
 #define FMA(a, b, c) ((vf)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
 #define TABLE chex_cpu_kernels_avx2
+#define PAIRS NULL
 #define NAME "avx2"
 #include "engine/cpu/kernels.inc.h"

@@ -8,5 +8,6 @@
 #define SPLAT(s) ((vf)_mm512_set1_ps(s))
 #define FMA(a, b, c) ((vf)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
 #define TABLE chex_cpu_kernels_avx512
+#define PAIRS NULL
 #define NAME "avx512"
 #include "engine/cpu/kernels.inc.h"

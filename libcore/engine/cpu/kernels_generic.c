@@ -14,5 +14,6 @@
 #endif
 #define SPLAT(s) ((vf){(s), (s), (s), (s)})
 #define TABLE chex_cpu_kernels_generic
+#define PAIRS NULL
 #define NAME "generic"
 #include "engine/cpu/kernels.inc.h"

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shard_make.h"
+
+#include <stdio.h>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "launch/launch.h"
+#include "shard_commands.h"
+
+enum chex_status shard_image_options(const struct shard_image_settings *s,
+                                     struct chex_create_options *options_out,
+                                     struct chex_error *err) {
+    struct chex_create_options o = {.output = s->out.output,
+                                    .train_list = s->train_list,
+                                    .val_list = s->val_list,
+                                    .test_list = s->test_list,
+                                    .tool_version = "chexnet " CHEXNET_VERSION,
+                                    .split_mode = (enum chex_split_mode)s->split,
+                                    .shared_patients =
+                                        (enum chex_shared_patients)s->shared_patients,
+                                    .uncertain = (enum chex_uncertain)s->uncertain,
+                                    .size = (int)s->size,
+                                    .workers = shard_threads(s->out.workers),
+                                    .shards = (size_t)s->out.shards,
+                                    .max_bad = (size_t)s->max_bad,
+                                    .seed = (uint64_t)s->seed,
+                                    .force = s->out.force,
+                                    .resume = s->out.resume};
+    if (o.split_mode != CHEX_SPLIT_OFFICIAL && (o.train_list || o.val_list || o.test_list))
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--train-list, --val-list and --test-list need "
+                              "--split official");
+    CHEX_TRY(chex_split_parse_fractions(s->fractions, &o.fractions, err));
+    *options_out = o;
+    return CHEX_OK;
+}
+
+enum chex_status shard_create(const void *options, const struct chex_create_ranks *ranks,
+                              struct chex_create_result *result_out, struct chex_error *err) {
+    return chex_create(options, ranks, result_out, err);
+}
+
+/* The other ranks may be this much slower with their shards before they count as lost. */
+static const uint64_t wait_ms = 12 * 3600 * 1000;
+
+static enum chex_status exchange(void *arg, const char *key, const void *mine, size_t bytes,
+                                 void *all_out, struct chex_error *err) {
+    return chex_launch_exchange(arg, key, mine, bytes, all_out, wait_ms, err);
+}
+
+static size_t row_count(const struct chex_create_result *r) {
+    size_t rows = 0;
+    for (int i = 0; i < CHEX_SPLIT_COUNT; i++)
+        rows += r->rows[i];
+    return rows;
+}
+
+static double rate(const struct chex_create_result *r) {
+    return r->seconds > 0 ? (double)row_count(r) / r->seconds : 0.0;
+}
+
+static json_t *result_json(const char *name, const char *output,
+                           const struct chex_create_result *r) {
+    char schema[64];
+    json_t *splits = json_object();
+    snprintf(schema, sizeof schema, "chexnet-shard-%s", name);
+    for (int i = 0; i < CHEX_SPLIT_COUNT; i++)
+        if (r->shards[i])
+            json_object_set_new(splits, chex_split_names[i],
+                                json_pack("{s:I, s:I}", "rows", (json_int_t)r->rows[i], "shards",
+                                          (json_int_t)r->shards[i]));
+    return json_pack("{s:s, s:i, s:s, s:o, s:I, s:I, s:f, s:f}", "schema", schema, "version", 1,
+                     "output", output, "splits", splits, "rejected", (json_int_t)r->rejected,
+                     "shards_kept", (json_int_t)r->kept, "seconds", r->seconds, "images_per_s",
+                     rate(r));
+}
+
+static void say_result(const char *output, size_t shards, const struct chex_create_result *r) {
+    for (int i = 0; i < CHEX_SPLIT_COUNT; i++) {
+        if (r->shards[i])
+            printf("%-5s %8zu images in %zu shards\n", chex_split_names[i], r->rows[i],
+                   r->shards[i]);
+        if (r->shards[i] && r->shards[i] < shards)
+            chex_warn("split %s has %zu images, too few for %zu shards", chex_split_names[i],
+                      r->rows[i], shards);
+    }
+    if (r->rejected)
+        printf("%zu images left out: %s/rejected.csv\n", r->rejected, output);
+    if (r->kept)
+        printf("%zu shards kept from the interrupted run\n", r->kept);
+    char time[32];
+    printf("%s: %zu images in %s, %.0f img/s\n", output, row_count(r),
+           chex_format_duration(time, sizeof time, r->seconds), rate(r));
+}
+
+/* The only place that knows of a launcher. *rank_out: who is to print. */
+static enum chex_status make_launched(shard_make_fn *make, const void *options,
+                                      struct chex_create_result *result, int *rank_out,
+                                      struct chex_error *err) {
+    struct chex_launch launch;
+    CHEX_TRY(chex_launch_init(&launch, err));
+    chex_log_set_rank(launch.rank, launch.size, launch.host);
+    struct chex_create_ranks ranks = {launch.rank, launch.size, exchange, &launch};
+    enum chex_status st = make(options, &ranks, result, err);
+    *rank_out = st == CHEX_E_LOST ? 0 : launch.rank;
+    if (st == CHEX_E_LOST) {
+        chex_err("%s", err->text);
+        err->text[0] = '\0';
+        chex_launch_abort(&launch, st);
+    }
+    chex_launch_finish(&launch);
+    return st;
+}
+
+enum chex_status shard_make(const char *name, shard_make_fn *make, const void *options,
+                            const char *output, size_t shards, bool json, struct chex_error *err) {
+    struct chex_create_result result;
+    int rank = 0;
+    enum chex_status st = make_launched(make, options, &result, &rank, err);
+    if (rank != 0)
+        err->text[0] = '\0';
+    if (st != CHEX_OK || rank != 0)
+        return st;
+    if (json)
+        return shard_print_json(result_json(name, output, &result), err);
+    say_result(output, shards, &result);
+    return CHEX_OK;
+}

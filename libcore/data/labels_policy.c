@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a user may decide about a label table: views to keep, uncertain labels, labels that are not
+ * stated.
+ */
+#include <string.h>
+#include <strings.h>
+
+#include "data/labels.h"
+
+const char *const chex_uncertain_names[] = {"keep", "ignore", "zeros", "ones", NULL};
+const char *const chex_not_stated_names[] = {"keep", "zeros", NULL};
+
+const char *chex_view_name(enum chex_view view) {
+    switch (view) {
+    case CHEX_VIEW_PA: return "PA";
+    case CHEX_VIEW_AP: return "AP";
+    case CHEX_VIEW_LATERAL: return "LATERAL";
+    case CHEX_VIEW_UNKNOWN: break;
+    }
+    return "unknown";
+}
+
+enum chex_status chex_labels_parse_views(const char *text, unsigned *mask_out,
+                                         struct chex_error *err) {
+    unsigned mask = 0;
+    for (const char *p = text;; p++) {
+        size_t n = strcspn(p, ",");
+        unsigned bit = 0;
+        for (unsigned v = CHEX_VIEW_UNKNOWN; v <= CHEX_VIEW_LATERAL; v++) {
+            const char *name = chex_view_name((enum chex_view)v);
+            if (strlen(name) == n && !strncasecmp(p, name, n))
+                bit = 1u << v;
+        }
+        if (!bit)
+            return chex_error_set(err, CHEX_E_USAGE,
+                                  "views '%s': '%.*s', expected some of PA, AP, lateral, unknown "
+                                  "with commas between them",
+                                  text, (int)n, p);
+        mask |= bit;
+        p += n;
+        if (!*p)
+            break;
+    }
+    *mask_out = mask;
+    return CHEX_OK;
+}
+
+size_t chex_labels_keep_views(struct chex_label_table *t, unsigned mask) {
+    size_t kept = 0;
+    for (size_t i = 0; i < t->count; i++)
+        if (mask >> t->rows[i].view & 1)
+            t->rows[kept++] = t->rows[i];
+    size_t dropped = t->count - kept;
+    t->count = kept;
+    return dropped;
+}
+
+/* Every label of value `from` becomes `to`; returns how many there were. */
+static size_t replace(struct chex_label_table *t, int8_t from, int8_t to) {
+    size_t found = 0;
+    for (size_t i = 0; i < t->count; i++)
+        for (size_t c = 0; c < t->class_count; c++)
+            if (t->rows[i].labels[c] == from) {
+                t->rows[i].labels[c] = to;
+                found++;
+            }
+    return found;
+}
+
+size_t chex_labels_apply_uncertain(struct chex_label_table *t, enum chex_uncertain policy) {
+    static const int8_t becomes[] = {[CHEX_UNCERTAIN_KEEP] = CHEX_LABEL_UNCERTAIN,
+                                     [CHEX_UNCERTAIN_IGNORE] = CHEX_LABEL_NOT_STATED,
+                                     [CHEX_UNCERTAIN_ZEROS] = 0,
+                                     [CHEX_UNCERTAIN_ONES] = 1};
+    return replace(t, CHEX_LABEL_UNCERTAIN, becomes[policy]);
+}
+
+size_t chex_labels_apply_not_stated(struct chex_label_table *t, enum chex_not_stated policy) {
+    return replace(t, CHEX_LABEL_NOT_STATED,
+                   policy == CHEX_NOT_STATED_ZEROS ? 0 : CHEX_LABEL_NOT_STATED);
+}

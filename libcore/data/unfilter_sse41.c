@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/unfilter_private.h"
+
+#include "data/unfilter_vector.inc.h"
+
+void chex_unfilter_sse41(const uint8_t *raw, size_t width, size_t height, uint8_t *pixels) {
+    undo_image(raw, width, height, pixels);
+}

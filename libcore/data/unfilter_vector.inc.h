@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The steps of the wavefront on 32 rows in two vectors of 16 bytes: two, so that one computes
+ * while the other waits for its last result. The compiler's own vectors serve every machine; the
+ * few operations that it would not find by itself on x86 are named.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+typedef uint8_t bytes16 __attribute__((vector_size(16)));
+
+enum { HALVES = 2 };
+#define ROWS 32
+
+struct step {
+    bytes16 half[HALVES];
+};
+
+struct wave {
+    bytes16 result[HALVES], above[HALVES];
+};
+
+/* 0xff in the rows that have the filter. */
+struct mix {
+    bytes16 sub[HALVES], up[HALVES], average[HALVES], paeth[HALVES];
+};
+
+static inline bytes16 load16(const uint8_t *p) {
+    bytes16 v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void store16(uint8_t *p, bytes16 v) { __builtin_memcpy(p, &v, sizeof v); }
+
+#if defined(__SSE2__)
+static inline bytes16 less_or_zero(bytes16 a, bytes16 b) { // a - b, at least 0
+    return (bytes16)_mm_subs_epu8((__m128i)a, (__m128i)b);
+}
+static inline bytes16 smaller(bytes16 a, bytes16 b) {
+    return (bytes16)_mm_min_epu8((__m128i)a, (__m128i)b);
+}
+static inline bytes16 half_sum_up(bytes16 a, bytes16 b) {
+    return (bytes16)_mm_avg_epu8((__m128i)a, (__m128i)b);
+}
+#else
+static inline bytes16 less_or_zero(bytes16 a, bytes16 b) { return (a - b) & (bytes16)(a > b); }
+static inline bytes16 smaller(bytes16 a, bytes16 b) {
+    const bytes16 m = (bytes16)(a < b);
+    return (a & m) | (b & ~m);
+}
+static inline bytes16 half_sum_up(bytes16 a, bytes16 b) { return (a | b) - ((a ^ b) >> 1); }
+#endif
+
+static inline bytes16 choose(bytes16 mask, bytes16 yes, bytes16 no) {
+#if defined(__SSE4_1__)
+    return (bytes16)_mm_blendv_epi8((__m128i)no, (__m128i)yes, (__m128i)mask);
+#else
+    return (yes & mask) | (no & ~mask);
+#endif
+}
+
+static inline bytes16 distance(bytes16 a, bytes16 b) {
+    return less_or_zero(a, b) | less_or_zero(b, a);
+}
+
+/* Each row gets what the row above it had; the first gets the last of `before`. */
+static inline bytes16 one_row_down(bytes16 rows, bytes16 before) {
+    return __builtin_shufflevector(before, rows, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27,
+                                   28, 29, 30);
+}
+
+static inline bytes16 low_pairs(bytes16 a, bytes16 b) {
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+static inline bytes16 high_pairs(bytes16 a, bytes16 b) {
+    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
+                                   31);
+}
+
+/* Vector i's byte j to vector j's byte i: each round moves one bit of the index across. */
+static inline void transpose16(bytes16 v[16]) {
+    bytes16 t[16];
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < 8; i++) {
+            t[2 * i] = low_pairs(v[i], v[i + 8]);
+            t[2 * i + 1] = high_pairs(v[i], v[i + 8]);
+        }
+        for (int i = 0; i < 16; i++)
+            v[i] = t[i];
+    }
+}
+
+static inline void load_tile(const uint8_t *in, size_t pitch, struct step tile[16]) {
+    for (int h = 0; h < HALVES; h++) {
+        bytes16 v[16];
+        for (size_t k = 0; k < 16; k++)
+            v[k] = load16(in + ((size_t)h * 16 + k) * pitch);
+        transpose16(v);
+        for (int s = 0; s < 16; s++)
+            tile[s].half[h] = v[s];
+    }
+}
+
+static inline void store_tile(uint8_t *out, size_t pitch, const struct step tile[16]) {
+    for (int h = 0; h < HALVES; h++) {
+        bytes16 v[16];
+        for (int s = 0; s < 16; s++)
+            v[s] = tile[s].half[h];
+        transpose16(v);
+        for (size_t k = 0; k < 16; k++)
+            store16(out + ((size_t)h * 16 + k) * pitch, v[k]);
+    }
+}
+
+static inline void read_mix(const uint8_t *raw, size_t pitch, size_t rows, struct mix *mix) {
+    for (int h = 0; h < HALVES; h++) {
+        uint8_t filter[16] = {0};
+        for (size_t k = 0; k < 16 && (size_t)h * 16 + k < rows; k++)
+            filter[k] = raw[((size_t)h * 16 + k) * pitch];
+        const bytes16 f = load16(filter);
+        mix->sub[h] = (bytes16)(f == 1);
+        mix->up[h] = (bytes16)(f == 2);
+        mix->average[h] = (bytes16)(f == 3);
+        mix->paeth[h] = (bytes16)(f == 4);
+    }
+}
+
+/* One step of 16 rows. Paeth's distance to the corner is the difference of the other two where
+ * the corner lies between left and above, and else their sum, which is never the smallest. All
+ * but the last choice is added up before that choice is known. */
+static inline bytes16 undo_step(const struct mix *mix, int h, bytes16 in, bytes16 left,
+                                bytes16 above, bytes16 corner) {
+    const bytes16 carry = (left ^ above) & 1;
+    const bytes16 half_sum = half_sum_up(left, above) - carry;
+    const bytes16 base =
+        in + ((left & mix->sub[h]) | (above & mix->up[h]) | (half_sum & mix->average[h]));
+    const bytes16 to_left = distance(above, corner), to_above = distance(left, corner);
+    const bytes16 nearer = smaller(to_left, to_above);
+    const bytes16 same_side =
+        (bytes16)((smaller(left, corner) == left) == (smaller(above, corner) == above));
+    const bytes16 to_corner = distance(to_left, to_above) | same_side;
+    const bytes16 side = choose((bytes16)(nearer == to_left), left, above);
+    const bytes16 of_side = base + (side & mix->paeth[h]);
+    const bytes16 of_corner = base + (corner & mix->paeth[h]);
+    return choose((bytes16)(smaller(nearer, to_corner) == nearer), of_side, of_corner);
+}
+
+/* `masked`: at step s only rows 0 to s have begun; what the others hold must stay 0. */
+static inline __attribute__((always_inline)) void undo(const struct mix *mix, const uint8_t *above,
+                                                       struct step tile[16], struct wave *wave,
+                                                       bool masked, size_t s) {
+    static const bytes16 count = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    struct wave w = *wave;
+    for (unsigned t = 0; t < 16; t++) {
+        bytes16 before = (bytes16){0};
+        before[15] = above[t];
+        for (int h = HALVES - 1; h >= 0; h--) {
+            const bytes16 up = one_row_down(w.result[h], h ? w.result[h - 1] : before);
+            bytes16 result = undo_step(mix, h, tile[t].half[h], w.result[h], up, w.above[h]);
+            if (masked)
+                result &= (bytes16)(count + (uint8_t)(16 * h) <= (uint8_t)(s + t));
+            tile[t].half[h] = w.result[h] = result;
+            w.above[h] = up;
+        }
+    }
+    *wave = w;
+}
+
+#include "data/unfilter.inc.h"

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The definition of the kernels.
+ */
+#include "input/augment_private.h"
+
+static bool always(void) { return true; }
+
+static void blend(const uint8_t *from, size_t pitch, const int16_t *weights, int taps, int width,
+                  int16_t *to) {
+    for (int x = 0; x < width; x++) {
+        int sum = -32768;
+        for (int t = 0; t < taps; t++)
+            sum += from[(size_t)t * pitch + (size_t)x] * weights[t];
+        to[x] = (int16_t)sum;
+    }
+}
+
+static float colour_of(int32_t sum, const struct chex_augment_colour *c) {
+    float value = (float)sum * c->k + c->b;
+    value = value > 0 ? value : 0;
+    return value < 1 ? value : 1;
+}
+
+static void pick(const struct chex_augment_pick *p) {
+    const struct chex_augment_taps *taps = &p->columns->taps;
+    for (int y = 0; y < p->rows; y++)
+        for (int x = 0; x < p->size; x++) {
+            const int16_t *row = p->tile + (size_t)y * p->stride + taps->first[x];
+            int32_t sum = 1 << 29;
+            for (int t = 0; t < taps->taps; t++)
+                sum += row[t] *
+                       taps->weights[(size_t)t / 2 * taps->pair_stride + 2 * (size_t)x + t % 2];
+            p->out[(size_t)y * (size_t)p->size + (size_t)x] = colour_of(sum, &p->colour);
+        }
+}
+
+static int32_t within(int32_t at, int most) {
+    at = at > 0 ? at : 0;
+    return at < most << 16 ? at : most << 16;
+}
+
+static void turn(const struct chex_augment_turn *t, int count, uint8_t *to) {
+    for (int i = 0; i < count; i++) {
+        int32_t x = within(t->x + i * t->dx, t->most), y = within(t->y + i * t->dy, t->most);
+        const uint8_t *at = t->plane + (size_t)(y >> 16) * (size_t)t->pitch + (x >> 16);
+        int across = x >> 8 & 255, down = y >> 8 & 255;
+        int upper = at[0] * (256 - across) + at[1] * across;
+        int lower = at[t->pitch] * (256 - across) + at[t->pitch + 1] * across;
+        to[i] = (uint8_t)((upper * (256 - down) + lower * down + 32768) >> 16);
+    }
+}
+
+const struct chex_augment_kernels chex_augment_plain = {
+    .name = "plain", .supported = always, .blend = blend, .pick = pick, .turn = turn};

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Windows are numbered in the order in which batches need them: by epoch, then by place in the
+ * epoch, then by logical rank. Number q goes into buffer q modulo the number of buffers, which is
+ * two a logical rank: one in use, one being read.
+ */
+#include "input/pipeline_window.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "input/thread.h"
+
+struct buffer {
+    uint64_t number;
+    bool loaded;
+    size_t from_step, left; /* batches that still have to be taken */
+    size_t *slots;          /* (steps * batch) where in `pixels` a row of the order is */
+    uint8_t *pixels;        /* (steps * batch, row_bytes) in the order of the disk */
+};
+
+struct chex_window {
+    const struct chex_pipeline_config *c;
+    struct chex_reader *reader;
+    struct chex_reader_lane *lane;
+    chex_window_rows_fn rows_of;
+    void *arg;
+    size_t steps, per_window, windows; /* of an epoch; steps of a window; windows of an epoch */
+    size_t ranks, row_bytes;
+    uint64_t first; /* number of the first window */
+    size_t *rows;   /* (per_window * batch) of the window that is read */
+    size_t buffer_count;
+    struct buffer *buffers;
+
+    pthread_mutex_t lock;
+    pthread_cond_t loaded, emptied;
+    bool stop; /* these two under the lock */
+    struct chex_error fault;
+
+    pthread_t thread;
+    bool started;
+};
+
+/* Reads window `number` into its buffer, which is empty. */
+static enum chex_status load(struct chex_window *w, uint64_t number, struct chex_error *err) {
+    struct buffer *b = &w->buffers[number % w->buffer_count];
+    uint64_t epoch = number / w->ranks / w->windows;
+    int rank = (int)(number % w->ranks);
+    size_t step = (size_t)(number / w->ranks % w->windows) * w->per_window;
+    size_t end = step + w->per_window < w->steps ? step + w->per_window : w->steps;
+    if (number < w->first + w->ranks) /* where the run goes on within a window */
+        step = w->c->step;
+    size_t n = (end - step) * (size_t)w->c->batch;
+    w->rows_of(w->arg, epoch, rank, step, end - step, w->rows);
+    CHEX_TRY(chex_reader_load(w->reader, w->lane, w->rows, n, b->pixels, b->slots, err));
+    pthread_mutex_lock(&w->lock);
+    b->number = number;
+    b->from_step = step;
+    b->left = end - step;
+    b->loaded = true;
+    pthread_cond_broadcast(&w->loaded);
+    pthread_mutex_unlock(&w->lock);
+    return CHEX_OK;
+}
+
+static void *read_ahead(void *arg) {
+    struct chex_window *w = arg;
+    struct chex_error err = {0};
+    for (uint64_t number = w->first;; number++) {
+        struct buffer *b = &w->buffers[number % w->buffer_count];
+        pthread_mutex_lock(&w->lock);
+        while (!w->stop && b->left)
+            pthread_cond_wait(&w->emptied, &w->lock);
+        bool stop = w->stop;
+        b->loaded = false;
+        pthread_mutex_unlock(&w->lock);
+        if (stop)
+            return NULL;
+        if (load(w, number, &err) == CHEX_OK)
+            continue;
+        pthread_mutex_lock(&w->lock);
+        w->fault = err;
+        pthread_cond_broadcast(&w->loaded);
+        pthread_mutex_unlock(&w->lock);
+        return NULL;
+    }
+}
+
+/* The buffer with this window, or NULL where the reading has failed or ended. */
+static struct buffer *await(struct chex_window *w, uint64_t number, struct chex_error *err) {
+    struct buffer *b = &w->buffers[number % w->buffer_count];
+    pthread_mutex_lock(&w->lock);
+    while (!w->stop && !w->fault.status && !(b->loaded && b->number == number))
+        pthread_cond_wait(&w->loaded, &w->lock);
+    bool there = b->loaded && b->number == number;
+    if (!there)
+        chex_error_set(err, w->fault.status ? w->fault.status : CHEX_E_FAIL, "%s",
+                       w->fault.status ? w->fault.text : "the input was stopped");
+    pthread_mutex_unlock(&w->lock);
+    return there ? b : NULL;
+}
+
+enum chex_status chex_window_each(struct chex_window *w, uint64_t epoch, int rank, size_t step,
+                                  const size_t *rows, chex_reader_fn fn, void *arg,
+                                  struct chex_error *err) {
+    struct chex_error fault = {0};
+    size_t batch = (size_t)w->c->batch;
+    struct buffer *b =
+        await(w, (epoch * w->windows + step / w->per_window) * w->ranks + (uint64_t)rank, &fault);
+    if (!b)
+        return chex_error_set(err, fault.status, "%s", fault.text);
+    const size_t *slots = b->slots + (step - b->from_step) * batch;
+    for (size_t i = 0, in_shard; i < batch; i++) {
+        const struct chex_shard *shard = chex_set_locate(w->c->set, rows[i], &in_shard);
+        fn(arg, i, b->pixels + slots[i] * w->row_bytes, chex_shard_labels(shard, in_shard));
+    }
+    pthread_mutex_lock(&w->lock);
+    if (--b->left == 0)
+        pthread_cond_signal(&w->emptied);
+    pthread_mutex_unlock(&w->lock);
+    return CHEX_OK;
+}
+
+static bool allocate(struct chex_window *w) {
+    size_t rows = w->per_window * (size_t)w->c->batch;
+    w->lane = chex_reader_lane_create(w->reader, rows);
+    w->rows = chex_mem_zalloc(rows, sizeof *w->rows);
+    w->buffers = chex_mem_zalloc(w->buffer_count, sizeof *w->buffers);
+    bool good = w->lane && w->rows && w->buffers;
+    for (size_t i = 0; good && i < w->buffer_count; i++) {
+        w->buffers[i].slots = chex_mem_zalloc(rows, sizeof *w->buffers[i].slots);
+        w->buffers[i].pixels = chex_mem_alloc_aligned(rows, w->row_bytes);
+        good = w->buffers[i].slots && w->buffers[i].pixels;
+    }
+    return good;
+}
+
+enum chex_status chex_window_create(const struct chex_pipeline_config *c,
+                                    struct chex_reader *reader, chex_window_rows_fn rows, void *arg,
+                                    struct chex_window **window_out, struct chex_error *err) {
+    struct chex_window *w = chex_mem_zalloc(1, sizeof *w);
+    if (!w)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "input windows");
+    w->c = c;
+    w->reader = reader;
+    w->rows_of = rows;
+    w->arg = arg;
+    w->steps = chex_order_steps(&c->order);
+    w->per_window = chex_order_window_steps(&c->order);
+    w->windows = (w->steps + w->per_window - 1) / w->per_window;
+    w->ranks = (size_t)(c->rank_to - c->rank_from);
+    w->row_bytes = (size_t)c->set->size * (size_t)c->set->size;
+    w->buffer_count = 2 * w->ranks;
+    w->first = (c->epoch * w->windows + c->step / w->per_window) * w->ranks;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->loaded, NULL);
+    pthread_cond_init(&w->emptied, NULL);
+    enum chex_status st = CHEX_OK;
+    if (!allocate(w))
+        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM,
+                              "%zu windows of %zu rows of %zu bytes (a smaller --shuffle-block "
+                              "needs less)",
+                              w->buffer_count, w->per_window * (size_t)c->batch, w->row_bytes);
+    int rc = st == CHEX_OK ? chex_input_thread(&w->thread, read_ahead, w) : 0;
+    w->started = st == CHEX_OK && rc == 0;
+    if (rc)
+        st = chex_error_errno(err, CHEX_E_ENV, rc, "cannot start the input reader");
+    if (st != CHEX_OK) {
+        chex_window_destroy(w);
+        return st;
+    }
+    *window_out = w;
+    return CHEX_OK;
+}
+
+void chex_window_stop(struct chex_window *w) {
+    if (!w)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->stop = true;
+    pthread_cond_broadcast(&w->loaded);
+    pthread_cond_broadcast(&w->emptied);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void chex_window_destroy(struct chex_window *w) {
+    if (!w)
+        return;
+    chex_window_stop(w);
+    if (w->started)
+        pthread_join(w->thread, NULL);
+    for (size_t i = 0; w->buffers && i < w->buffer_count; i++) {
+        free(w->buffers[i].slots);
+        free(w->buffers[i].pixels);
+    }
+    pthread_cond_destroy(&w->emptied);
+    pthread_cond_destroy(&w->loaded);
+    pthread_mutex_destroy(&w->lock);
+    free(w->buffers);
+    free(w->rows);
+    free(w->lane);
+    free(w);
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Two bits a row. `whole`: the row was read and matched its checksum, and with `keep` it is in
+ * memory. `taken` (with `keep`): somebody reads it into memory, or has done so; whoever finds it
+ * taken but not whole reads the row for himself, so nobody waits for anybody.
+ */
+#include "input/reader.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/mem.h"
+#include "input/thread.h"
+
+enum { READ_BYTES = 1 << 20 /* the most of one pread; larger ones gain nothing */ };
+
+typedef atomic_uint_fast64_t bits;
+
+struct chex_reader {
+    struct chex_reader_config c;
+    size_t row_bytes, run; /* run: rows of one read at most */
+    bits *whole, *taken;   /* ((end - first) / 64 + 1) */
+    uint8_t *memory;       /* (end - first, row_bytes), with `keep` */
+    size_t memory_bytes;
+    atomic_uint_fast64_t bytes;
+    pthread_t sweep;
+    bool sweeping;
+    atomic_bool stop;
+};
+
+struct chex_reader_lane {
+    uint8_t *pixels; /* (run, row_bytes) */
+    uint64_t keys[]; /* (most): row above, place in the request below */
+};
+
+static size_t row_of(uint64_t key) { return (size_t)(key >> 32); }
+static size_t place_of(uint64_t key) { return (size_t)(uint32_t)key; }
+
+static bool test(const bits *b, size_t i) {
+    return atomic_load_explicit(&b[i / 64], memory_order_acquire) >> i % 64 & 1;
+}
+
+/* Whether it was set before. */
+static bool test_and_set(bits *b, size_t i) {
+    uint64_t one = (uint64_t)1 << i % 64;
+    return atomic_fetch_or_explicit(&b[i / 64], one, memory_order_acq_rel) & one;
+}
+
+/* ---- the order of the disk ---- */
+
+static void sift(uint64_t *keys, size_t at, size_t n) {
+    uint64_t key = keys[at];
+    for (size_t child; (child = 2 * at + 1) < n; at = child) {
+        child += child + 1 < n && keys[child + 1] > keys[child];
+        if (keys[child] <= key)
+            break;
+        keys[at] = keys[child];
+    }
+    keys[at] = key;
+}
+
+/* Heap sort: it allocates nothing. What is sorted already, as for an evaluation, stays. */
+static void sort(uint64_t *keys, size_t n) {
+    size_t sorted = 1;
+    while (sorted < n && keys[sorted - 1] < keys[sorted])
+        sorted++;
+    if (sorted >= n)
+        return;
+    for (size_t i = n / 2; i-- > 0;)
+        sift(keys, i, n);
+    for (size_t left = n - 1; left > 0; left--) {
+        uint64_t last = keys[left];
+        keys[left] = keys[0];
+        keys[0] = last;
+        sift(keys, 0, left);
+    }
+}
+
+static void sort_rows(struct chex_reader_lane *lane, const size_t *rows, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        lane->keys[i] = (uint64_t)rows[i] << 32 | i;
+    sort(lane->keys, n);
+}
+
+/* How many of keys[0..n) are neighbours in one shard and fit one read. */
+static size_t neighbours(const struct chex_reader *r, const struct chex_shard *shard,
+                         size_t row_in_shard, const uint64_t *keys, size_t n) {
+    size_t left = chex_shard_rows(shard) - row_in_shard, count = 1;
+    size_t most = left < r->run ? left : r->run;
+    while (count < n && count < most && row_of(keys[count]) == row_of(keys[0]) + count)
+        count++;
+    return count;
+}
+
+/* ---- reading ---- */
+
+static enum chex_status read_rows(struct chex_reader *r, const struct chex_shard *shard,
+                                  size_t row_in_shard, size_t n, bool verify, uint8_t *pixels,
+                                  struct chex_error *err) {
+    CHEX_TRY(chex_shard_read(shard, row_in_shard, n, verify, pixels, err));
+    atomic_fetch_add_explicit(&r->bytes, n * r->row_bytes, memory_order_relaxed);
+    return CHEX_OK;
+}
+
+/* Reads n rows from `row` on, comparing those with their checksums that nobody has compared yet. */
+static enum chex_status read_checked(struct chex_reader *r, const struct chex_shard *shard,
+                                     size_t row_in_shard, size_t row, size_t n, uint8_t *pixels,
+                                     struct chex_error *err) {
+    bool all = true;
+    for (size_t i = row - r->c.first; i < row - r->c.first + n; i++)
+        all = all && test(r->whole, i);
+    CHEX_TRY(read_rows(r, shard, row_in_shard, n, !all, pixels, err));
+    for (size_t i = row - r->c.first; !all && i < row - r->c.first + n; i++)
+        test_and_set(r->whole, i);
+    return CHEX_OK;
+}
+
+/* Rows [row, row + result) of at most n are ours to read into memory; 0: the first one is not. */
+static size_t take(struct chex_reader *r, size_t row, size_t n) {
+    size_t count = 0;
+    while (count < n && !test_and_set(r->taken, row - r->c.first + count))
+        count++;
+    return count;
+}
+
+static enum chex_status read_into_memory(struct chex_reader *r, const struct chex_shard *shard,
+                                         size_t row_in_shard, size_t row, size_t n,
+                                         struct chex_error *err) {
+    size_t at = row - r->c.first;
+    CHEX_TRY(read_rows(r, shard, row_in_shard, n, true, r->memory + at * r->row_bytes, err));
+    for (size_t i = at; i < at + n; i++)
+        test_and_set(r->whole, i);
+    return CHEX_OK;
+}
+
+/* Gets at least one and at most n neighbours; *pixels_out: where they are. */
+static enum chex_status get(struct chex_reader *r, struct chex_reader_lane *lane,
+                            const struct chex_shard *shard, size_t row_in_shard, size_t row,
+                            size_t *n, const uint8_t **pixels_out, struct chex_error *err) {
+    if (!r->c.keep) {
+        *pixels_out = lane->pixels;
+        return read_checked(r, shard, row_in_shard, row, *n, lane->pixels, err);
+    }
+    size_t at = row - r->c.first, ready = 0;
+    *pixels_out = r->memory + at * r->row_bytes;
+    while (ready < *n && test(r->whole, at + ready))
+        ready++;
+    if (ready) {
+        *n = ready;
+        return CHEX_OK;
+    }
+    size_t ours = take(r, row, *n);
+    if (ours) {
+        *n = ours;
+        return read_into_memory(r, shard, row_in_shard, row, ours, err);
+    }
+    *n = 1;
+    *pixels_out = lane->pixels;
+    return read_rows(r, shard, row_in_shard, 1, true, lane->pixels, err);
+}
+
+enum chex_status chex_reader_each(struct chex_reader *r, struct chex_reader_lane *lane,
+                                  const size_t *rows, size_t n, chex_reader_fn fn, void *arg,
+                                  struct chex_error *err) {
+    sort_rows(lane, rows, n);
+    for (size_t i = 0, count; i < n; i += count) {
+        size_t in_shard, row = row_of(lane->keys[i]);
+        const struct chex_shard *shard = chex_set_locate(r->c.set, row, &in_shard);
+        const uint8_t *pixels;
+        count = neighbours(r, shard, in_shard, lane->keys + i, n - i);
+        CHEX_TRY(get(r, lane, shard, in_shard, row, &count, &pixels, err));
+        for (size_t k = 0; k < count; k++)
+            fn(arg, place_of(lane->keys[i + k]), pixels + k * r->row_bytes,
+               chex_shard_labels(shard, in_shard + k));
+    }
+    return CHEX_OK;
+}
+
+enum chex_status chex_reader_load(struct chex_reader *r, struct chex_reader_lane *lane,
+                                  const size_t *rows, size_t n, uint8_t *pixels, size_t *slots_out,
+                                  struct chex_error *err) {
+    sort_rows(lane, rows, n);
+    for (size_t i = 0, count; i < n; i += count) {
+        size_t in_shard, row = row_of(lane->keys[i]);
+        const struct chex_shard *shard = chex_set_locate(r->c.set, row, &in_shard);
+        count = neighbours(r, shard, in_shard, lane->keys + i, n - i);
+        CHEX_TRY(read_checked(r, shard, in_shard, row, count, pixels + i * r->row_bytes, err));
+        for (size_t k = i; k < i + count; k++)
+            slots_out[place_of(lane->keys[k])] = k;
+    }
+    return CHEX_OK;
+}
+
+void chex_reader_announce(struct chex_reader *r, struct chex_reader_lane *lane, const size_t *rows,
+                          size_t n) {
+    size_t wanted = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!r->c.keep || !test(r->whole, rows[i] - r->c.first))
+            lane->keys[wanted++] = (uint64_t)rows[i] << 32;
+    sort(lane->keys, wanted);
+    for (size_t i = 0, count; i < wanted; i += count) {
+        size_t in_shard;
+        const struct chex_shard *shard =
+            chex_set_locate(r->c.set, row_of(lane->keys[i]), &in_shard);
+        count = neighbours(r, shard, in_shard, lane->keys + i, wanted - i);
+        chex_shard_will_need(shard, in_shard, count);
+    }
+}
+
+uint64_t chex_reader_bytes(const struct chex_reader *r) {
+    return atomic_load_explicit(&r->bytes, memory_order_relaxed);
+}
+
+/* ---- the thread that fills the memory ---- */
+
+/* A row that cannot be read stays taken: who wants it reads it again and has the fault. */
+static void *sweep(void *arg) {
+    struct chex_reader *r = arg;
+    for (size_t row = r->c.first, n; row < r->c.end && !atomic_load(&r->stop); row += n) {
+        size_t in_shard;
+        const struct chex_shard *shard = chex_set_locate(r->c.set, row, &in_shard);
+        size_t left = chex_shard_rows(shard) - in_shard, most = r->c.end - row;
+        most = left < most ? left : most;
+        n = take(r, row, most < r->run ? most : r->run);
+        if (n)
+            read_into_memory(r, shard, in_shard, row, n, NULL);
+        else
+            n = 1;
+    }
+    return NULL;
+}
+
+static bool allocate(struct chex_reader *r) {
+    size_t rows = r->c.end - r->c.first;
+    r->whole = chex_mem_zalloc(rows / 64 + 1, sizeof *r->whole);
+    if (!r->whole || !r->c.keep)
+        return r->whole;
+    r->taken = chex_mem_zalloc(rows / 64 + 1, sizeof *r->taken);
+    if (!r->taken || __builtin_mul_overflow(rows, r->row_bytes, &r->memory_bytes))
+        return false;
+    void *memory =
+        mmap(NULL, r->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return false;
+    madvise(memory, r->memory_bytes, MADV_HUGEPAGE);
+    r->memory = memory;
+    return true;
+}
+
+enum chex_status chex_reader_create(const struct chex_reader_config *config,
+                                    struct chex_reader **reader_out, struct chex_error *err) {
+    struct chex_reader *r = chex_mem_zalloc(1, sizeof *r);
+    if (!r)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "input reader");
+    r->c = *config;
+    r->c.keep = config->keep && config->end > config->first;
+    r->row_bytes = (size_t)config->set->size * (size_t)config->set->size;
+    r->run = READ_BYTES / r->row_bytes ? READ_BYTES / r->row_bytes : 1;
+    enum chex_status st = CHEX_OK;
+    if (!allocate(r))
+        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s: rows %zu to %zu of %zu bytes%s",
+                              config->set->dir, config->first, config->end, r->row_bytes,
+                              config->keep ? " in memory (--cache none reads them as needed)" : "");
+    if (st == CHEX_OK && r->c.keep) {
+        int rc = chex_input_thread(&r->sweep, sweep, r);
+        r->sweeping = rc == 0;
+        if (rc)
+            st = chex_error_errno(err, CHEX_E_ENV, rc, "cannot start the input reader");
+    }
+    if (st != CHEX_OK) {
+        chex_reader_destroy(r);
+        return st;
+    }
+    *reader_out = r;
+    return CHEX_OK;
+}
+
+void chex_reader_destroy(struct chex_reader *r) {
+    if (!r)
+        return;
+    atomic_store(&r->stop, true);
+    if (r->sweeping)
+        pthread_join(r->sweep, NULL);
+    if (r->memory)
+        munmap(r->memory, r->memory_bytes);
+    free((void *)r->whole);
+    free((void *)r->taken);
+    free(r);
+}
+
+struct chex_reader_lane *chex_reader_lane_create(const struct chex_reader *r, size_t most) {
+    size_t keys = (sizeof(struct chex_reader_lane) + most * sizeof(uint64_t) + CHEX_MEM_ALIGN - 1) /
+                  CHEX_MEM_ALIGN * CHEX_MEM_ALIGN;
+    size_t rows = r->run < most ? r->run : most;
+    struct chex_reader_lane *lane = chex_mem_alloc_aligned(1, keys + rows * r->row_bytes);
+    if (lane)
+        lane->pixels = (uint8_t *)lane + keys;
+    return lane;
+}

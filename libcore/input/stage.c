@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "input/stage.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/units.h"
+#include "data/manifest.h"
+
+enum { COPY_BYTES = 4 << 20, NAME_BYTES = 96 };
+
+/* What a rank tells the others: first what it needs, then how its copy went. */
+struct need {
+    int32_t node, part_count;
+    struct {
+        int32_t split;
+        uint64_t row_from, row_to;
+    } parts[CHEX_STAGE_PARTS];
+};
+struct result {
+    int32_t node, maker, status;
+    char name[NAME_BYTES];
+    char text[CHEX_ERROR_TEXT_BYTES];
+};
+
+struct chex_stage {
+    const struct chex_stage_config *c;
+    char *path; /* of the copy, NULL before it has a name */
+    bool ours;  /* made by this rank and not removed yet */
+    struct chex_manifest *manifest;
+    bool **wanted; /* [split][shard] */
+    char *buffer;
+};
+
+static bool asked_to_stop(const struct chex_stage *s) { return s->c->stop && *s->c->stop; }
+
+static enum chex_status no_memory(struct chex_error *err) {
+    return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+}
+
+/* ---- what the node needs ---- */
+
+static void mark(struct chex_stage *s, const struct need *n) {
+    for (int i = 0; i < n->part_count; i++) {
+        const struct chex_manifest_split *split = &s->manifest->splits[n->parts[i].split];
+        uint64_t first = 0;
+        for (size_t k = 0; k < split->shard_count; first += split->shards[k++].rows)
+            if (first < n->parts[i].row_to && first + split->shards[k].rows > n->parts[i].row_from)
+                s->wanted[n->parts[i].split][k] = true;
+    }
+}
+
+static enum chex_status plan(struct chex_stage *s, const struct need *all, struct chex_error *err) {
+    CHEX_TRY(chex_manifest_read(s->c->source, &s->manifest, err));
+    s->wanted = chex_mem_zalloc(CHEX_SPLIT_COUNT, sizeof *s->wanted);
+    for (int i = 0; s->wanted && i < CHEX_SPLIT_COUNT; i++)
+        if (!(s->wanted[i] = chex_mem_zalloc(s->manifest->splits[i].shard_count, sizeof(bool))))
+            return no_memory(err);
+    if (!s->wanted)
+        return no_memory(err);
+    for (int r = 0; r < s->c->size; r++)
+        if (all[r].node == s->c->node)
+            mark(s, &all[r]);
+    return CHEX_OK;
+}
+
+/* Calls fn for the file of each shard that is wanted. */
+typedef enum chex_status (*file_fn)(struct chex_stage *s, const char *file, void *arg,
+                                    struct chex_error *err);
+
+static enum chex_status each_file(struct chex_stage *s, file_fn fn, void *arg,
+                                  struct chex_error *err) {
+    for (int i = 0; i < CHEX_SPLIT_COUNT; i++)
+        for (size_t k = 0; k < s->manifest->splits[i].shard_count; k++)
+            if (s->wanted[i][k])
+                CHEX_TRY(fn(s, s->manifest->splits[i].shards[k].file, arg, err));
+    return CHEX_OK;
+}
+
+struct total {
+    uint64_t bytes;
+    size_t files;
+};
+
+static enum chex_status add_size(struct chex_stage *s, const char *file, void *arg,
+                                 struct chex_error *err) {
+    struct total *t = arg;
+    struct stat info;
+    char *path = chex_fs_join(s->c->source, file);
+    if (!path)
+        return no_memory(err);
+    enum chex_status st = CHEX_OK;
+    if (stat(path, &info) != 0)
+        st = chex_error_errno(err, CHEX_E_DATA, errno, "%s", path);
+    else
+        t->bytes += (uint64_t)info.st_size;
+    t->files++;
+    free(path);
+    return st;
+}
+
+/* ---- copying ---- */
+
+static enum chex_status write_all(int fd, const char *path, const char *data, size_t n,
+                                  struct chex_error *err) {
+    for (size_t done = 0; done < n;) {
+        ssize_t got = write(fd, data + done, n - done);
+        if (got >= 0)
+            done += (size_t)got;
+        else if (errno != EINTR)
+            return chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", path);
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status copy_bytes(struct chex_stage *s, int in, const char *from, int out,
+                                   const char *to, struct chex_error *err) {
+    for (;;) {
+        if (asked_to_stop(s))
+            return chex_error_set(err, CHEX_E_PREEMPTED,
+                                  "asked to stop while staging; nothing was done yet");
+        ssize_t got = read(in, s->buffer, COPY_BYTES);
+        if (got == 0)
+            return CHEX_OK;
+        if (got > 0)
+            CHEX_TRY(write_all(out, to, s->buffer, (size_t)got, err));
+        else if (errno != EINTR)
+            return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", from);
+    }
+}
+
+static enum chex_status copy_file(struct chex_stage *s, const char *from, const char *to,
+                                  struct chex_error *err) {
+    struct stat info;
+    int out = -1, in = open(from, O_RDONLY | O_CLOEXEC);
+    if (in < 0 || fstat(in, &info) != 0) {
+        int saved = errno;
+        if (in >= 0)
+            close(in);
+        return chex_error_errno(err, CHEX_E_DATA, saved, "cannot open %s", from);
+    }
+    posix_fadvise(in, 0, 0, POSIX_FADV_SEQUENTIAL);
+    out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    enum chex_status st =
+        out < 0 ? chex_error_errno(err, CHEX_E_ENV, errno, "cannot create %s", to) : CHEX_OK;
+    int rc = st == CHEX_OK && info.st_size ? posix_fallocate(out, 0, info.st_size) : 0;
+    if (rc == ENOSPC || rc == EDQUOT) /* others: a file system that cannot reserve */
+        st = chex_error_errno(err, CHEX_E_RESOURCE, rc, "cannot write %s", to);
+    if (st == CHEX_OK)
+        st = copy_bytes(s, in, from, out, to, err);
+    close(in);
+    if (out >= 0 && close(out) != 0 && st == CHEX_OK)
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", to);
+    return st;
+}
+
+/* Reads the copy as training will, every row with its checksum. */
+static enum chex_status verify_copy(struct chex_stage *s, const char *path,
+                                    struct chex_error *err) {
+    struct chex_shard *shard = NULL;
+    CHEX_TRY(chex_shard_open(path, &shard, err));
+    size_t row_bytes = (size_t)chex_shard_size(shard) * (size_t)chex_shard_size(shard);
+    size_t rows = chex_shard_rows(shard), most = COPY_BYTES / row_bytes;
+    uint8_t *big = most ? NULL : chex_mem_alloc_aligned(1, row_bytes);
+    enum chex_status st = most || big ? CHEX_OK : no_memory(err);
+    most = most ? most : 1;
+    for (size_t row = 0, n; st == CHEX_OK && row < rows; row += n) {
+        n = rows - row < most ? rows - row : most;
+        st = chex_shard_read(shard, row, n, true, big ? big : (uint8_t *)s->buffer, err);
+        if (st == CHEX_OK && asked_to_stop(s))
+            st = chex_error_set(err, CHEX_E_PREEMPTED,
+                                "asked to stop while staging; nothing was done yet");
+    }
+    free(big);
+    chex_shard_close(shard);
+    return st;
+}
+
+static enum chex_status make_folder_of(const char *path, struct chex_error *err) {
+    char *copy = strdup(path), *slash = copy ? strrchr(copy, '/') : NULL;
+    if (!copy)
+        return no_memory(err);
+    if (slash)
+        *slash = '\0';
+    enum chex_status st = chex_fs_mkdirs(copy, err);
+    free(copy);
+    return st;
+}
+
+static enum chex_status stage_shard(struct chex_stage *s, const char *file, void *arg,
+                                    struct chex_error *err) {
+    (void)arg;
+    char *from = chex_fs_join(s->c->source, file), *to = chex_fs_join(s->path, file);
+    enum chex_status st = from && to ? make_folder_of(to, err) : no_memory(err);
+    if (st == CHEX_OK)
+        st = copy_file(s, from, to, err);
+    if (st == CHEX_OK)
+        st = verify_copy(s, to, err);
+    free(from);
+    free(to);
+    return st;
+}
+
+static enum chex_status stage_manifest(struct chex_stage *s, struct chex_error *err) {
+    char *from = chex_fs_join(s->c->source, CHEX_MANIFEST_NAME);
+    char *to = chex_fs_join(s->path, CHEX_MANIFEST_NAME);
+    enum chex_status st = from && to ? copy_file(s, from, to, err) : no_memory(err);
+    free(from);
+    free(to);
+    return st;
+}
+
+static enum chex_status check_space(struct chex_stage *s, struct total *t, struct chex_error *err) {
+    char need[32], have[32];
+    uint64_t bytes;
+    if (!chex_fs_is_dir(s->c->dir))
+        return chex_error_set(err, CHEX_E_ENV, "--stage %s: no such folder on this node",
+                              s->c->dir);
+    CHEX_TRY(each_file(s, add_size, t, err));
+    CHEX_TRY(chex_fs_free_bytes(s->c->dir, &bytes, err));
+    chex_format_bytes(need, sizeof need, t->bytes);
+    chex_format_bytes(have, sizeof have, bytes);
+    if (t->bytes > bytes)
+        return chex_error_set(err, CHEX_E_RESOURCE,
+                              "--stage %s: %zu shards of %s, and %s is free there", s->c->dir,
+                              t->files, need, have);
+    chex_info("staging %zu shards, %s, from %s to %s (%s free)", t->files, need, s->c->source,
+              s->c->dir, have);
+    return CHEX_OK;
+}
+
+static enum chex_status make_copy(struct chex_stage *s, const struct need *all,
+                                  struct chex_error *err) {
+    struct total t = {0};
+    double start = chex_clock_s();
+    CHEX_TRY(plan(s, all, err));
+    CHEX_TRY(check_space(s, &t, err));
+    s->path =
+        chex_fs_format("%s/chexnet-%.40s-XXXXXX", s->c->dir, *s->c->job ? s->c->job : "nojob");
+    s->buffer = chex_mem_alloc_aligned(1, COPY_BYTES);
+    if (!s->path || !s->buffer)
+        return no_memory(err);
+    if (!mkdtemp(s->path))
+        return chex_error_errno(err, CHEX_E_ENV, errno, "--stage %s: cannot make a folder there",
+                                s->c->dir);
+    s->ours = true;
+    CHEX_TRY(each_file(s, stage_shard, NULL, err));
+    CHEX_TRY(stage_manifest(s, err));
+    double seconds = chex_clock_s() - start;
+    chex_info("staged and verified in %.1f s (%.2f GB/s)", seconds,
+              (double)t.bytes / 1e9 / (seconds > 0 ? seconds : 1));
+    return CHEX_OK;
+}
+
+/* ---- the ranks of a node ---- */
+
+static enum chex_status tell_needs(const struct chex_stage_config *c, struct need *all,
+                                   struct chex_error *err) {
+    struct need mine;
+    memset(&mine, 0, sizeof mine);
+    mine.node = c->node;
+    mine.part_count = c->part_count;
+    for (int i = 0; i < c->part_count; i++) {
+        mine.parts[i].split = (int32_t)c->parts[i].split;
+        mine.parts[i].row_from = c->parts[i].row_from;
+        mine.parts[i].row_to = c->parts[i].row_to;
+    }
+    return c->exchange(c->arg, &mine, sizeof mine, all, err);
+}
+
+/* Tells how the copy went and takes over what the node's maker has told. */
+static enum chex_status tell_results(struct chex_stage *s, enum chex_status mine,
+                                     struct result *all, struct chex_error *err) {
+    const struct chex_stage_config *c = s->c;
+    struct result r;
+    memset(&r, 0, sizeof r);
+    r.node = c->node;
+    r.maker = c->local_rank == 0;
+    r.status = (int32_t)mine;
+    if (mine != CHEX_OK)
+        snprintf(r.text, sizeof r.text, "%s", err ? err->text : "");
+    else if (s->path)
+        snprintf(r.name, sizeof r.name, "%s", s->path + strlen(s->path) - strlen("-XXXXXX"));
+    CHEX_TRY(c->exchange(c->arg, &r, sizeof r, all, err));
+    for (int k = 0; k < c->size; k++) {
+        if (all[k].node != c->node || !all[k].maker || k == c->rank)
+            continue;
+        if (all[k].status != CHEX_OK)
+            return chex_error_set(err, (enum chex_status)all[k].status, "rank %d: %s", k,
+                                  all[k].text);
+        s->path =
+            chex_fs_format("%s/chexnet-%.40s%s", c->dir, *c->job ? c->job : "nojob", all[k].name);
+        return s->path ? CHEX_OK : no_memory(err);
+    }
+    return mine;
+}
+
+static enum chex_status stage(struct chex_stage *s, struct need *needs, struct result *results,
+                              struct chex_error *err) {
+    struct chex_error fault = {0};
+    CHEX_TRY(tell_needs(s->c, needs, err));
+    enum chex_status st = s->c->local_rank == 0 ? make_copy(s, needs, &fault) : CHEX_OK;
+    if (st != CHEX_OK)
+        chex_stage_remove(s);
+    if (err)
+        *err = fault;
+    return tell_results(s, st, results, err);
+}
+
+enum chex_status chex_stage_create(const struct chex_stage_config *config,
+                                   struct chex_stage **stage_out, struct chex_error *err) {
+    struct chex_stage *s = chex_mem_zalloc(1, sizeof *s);
+    struct need *needs = chex_mem_zalloc((size_t)config->size, sizeof *needs);
+    struct result *results = chex_mem_zalloc((size_t)config->size, sizeof *results);
+    enum chex_status st = CHEX_OK;
+    if (!s || !needs || !results)
+        st = no_memory(err);
+    if (st == CHEX_OK) {
+        s->c = config;
+        st = stage(s, needs, results, err);
+    }
+    free(needs);
+    free(results);
+    if (st != CHEX_OK) {
+        chex_stage_destroy(s);
+        return st;
+    }
+    s->c = NULL; /* the caller's; not needed from here on */
+    *stage_out = s;
+    return CHEX_OK;
+}
+
+const char *chex_stage_path(const struct chex_stage *s) { return s->path; }
+
+void chex_stage_remove(struct chex_stage *s) {
+    struct chex_error err = {0};
+    if (!s->ours)
+        return;
+    s->ours = false;
+    if (chex_fs_remove_tree(s->path, &err) != CHEX_OK)
+        chex_warn("%s", err.text);
+}
+
+void chex_stage_destroy(struct chex_stage *s) {
+    if (!s)
+        return;
+    chex_stage_remove(s);
+    for (int i = 0; s->wanted && i < CHEX_SPLIT_COUNT; i++)
+        free(s->wanted[i]);
+    free(s->wanted);
+    chex_manifest_free(s->manifest);
+    free(s->buffer);
+    free(s->path);
+    free(s);
+}

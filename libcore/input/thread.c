@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "input/thread.h"
+
+#include <signal.h>
+
+int chex_input_thread(pthread_t *thread_out, void *(*main)(void *), void *arg) {
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(thread_out, NULL, main, arg);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rc;
+}

@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The cpu engine against PyTorch: --help says more.
+set -eu
+here=$(cd "$(dirname "$0")/../.." && pwd)
+
+usage() {
+    cat <<END
+usage: tests/peers/compare.sh [OPTION...] [CASE...]
+Runs chex-train and chex-eval's engine and PyTorch in turn on the same processors, and prints for each
+case both medians, both bests, peak memory and the ratio of each pair (to PyTorch's best mode).
+A case is KIND:MODEL:SIZE:BATCH:PRECISION[:VARIANT], KIND train or infer; by default those of
+share/doc/performance.md. VARIANT forces the engine's (cpu:avx2) and PyTorch's to match.
+  --python PYTHON  with torch and torchvision (python3); without them the script is skipped (77)
+  --pairs N        pairs of runs (5)
+  --steps N        timed steps a run (3)
+  --modes M,M      of PyTorch: eager, compile (eager); compiling takes minutes a run
+  --threads N      ($(nproc))
+END
+}
+
+python=python3 pairs=5 steps=3 modes=eager threads=$(nproc) cases=()
+while [ $# -gt 0 ]; do
+    case $1 in
+    -h | --help) usage && exit 0 ;;
+    --python) python=$2 && shift ;;
+    --pairs) pairs=$2 && shift ;;
+    --steps) steps=$2 && shift ;;
+    --modes) modes=$2 && shift ;;
+    --threads) threads=$2 && shift ;;
+    -*) echo "unknown option '$1'; try --help" >&2 && exit 2 ;;
+    *) cases+=("$1") ;;
+    esac
+    shift
+done
+[ ${#cases[@]} -gt 0 ] || cases=(train:densenet121:224:16:bf16 train:densenet121:224:16:fp32
+    train:densenet121:224:16:fp32:avx2 train:densenet121:64:64:bf16 infer:densenet121:224:16:bf16
+    infer:densenet121:224:1:bf16 train:resnet50:224:16:bf16)
+bin=${CHEX_TEST_BUILD:-$here/build/release}/bin
+"$python" -c 'import torch, torchvision' 2>/dev/null ||
+    { echo "skipped: $python has no torch and torchvision"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+ours() { # kind model size batch precision variant
+    local infer=()
+    [ "$1" = train ] || infer=(--bench-infer)
+    "$bin/chex-train" --bench "$steps" "${infer[@]}" --model "$2" --image-size "$3" \
+        --batch-size "$4" --precision "$5" --threads "$threads" --engine "cpu${6:+:$6}" --json -q |
+        tr -d '\n'
+    echo
+}
+
+theirs() { # kind model size batch precision variant mode
+    local limit=()
+    [ "$6" != avx2 ] || limit=(env ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2)
+    "${limit[@]}" "$python" "$here/tests/peers/torch_$1.py" --model "$2" --image-size "$3" \
+        --batch-size "$4" --precision "$5" --threads "$threads" --mode "$7" --bench "$steps" \
+        2>/dev/null | tail -n 1
+}
+
+for c in "${cases[@]}"; do
+    IFS=: read -r kind model size batch precision variant <<<"$c"
+    rm -f "$work"/*
+    for ((pair = 0; pair < pairs; pair++)); do
+        ours "$kind" "$model" "$size" "$batch" "$precision" "$variant" >>"$work/ours"
+        for mode in ${modes//,/ }; do
+            theirs "$kind" "$model" "$size" "$batch" "$precision" "$variant" "$mode" \
+                >>"$work/torch-$mode"
+        done
+    done
+    "$python" - "$c" "$work" <<'P'
+import glob, json, statistics as st, sys
+case, work = sys.argv[1:]
+read = lambda f: [json.loads(line) for line in open(f)]
+ours = read(work + "/ours")
+modes = {f.split("torch-")[1]: read(f) for f in sorted(glob.glob(work + "/torch-*"))}
+med = lambda runs: st.median(r["images_per_s_median"] for r in runs)
+best = lambda runs: max(r["images_per_s_best"] for r in runs)
+peak = lambda runs: max(r["peak_rss_bytes"] for r in runs) / 1e6
+name = max(modes, key=lambda m: med(modes[m]))
+theirs = modes[name]
+ratio = [a["images_per_s_median"] / b["images_per_s_median"] for a, b in zip(ours, theirs)]
+print(f"{case} ({ours[0]['variant']}, {ours[0]['threads']} threads, {len(ours)} pairs)")
+for label, runs in (("chexnet", ours), (f"{theirs[0]['engine']} {name}", theirs)):
+    print(f"  {label:24} median {med(runs):8.2f} img/s  best {best(runs):8.2f}  peak {peak(runs):6.0f} MB")
+print(f"  ratio {st.median(ratio):.2f} ({min(ratio):.2f} to {max(ratio):.2f}), bests {best(ours) / best(theirs):.2f}")
+P
+done

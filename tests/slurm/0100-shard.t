@@ -1,0 +1,49 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# chex-shard under srun: 1, 2 and 4 ranks on two nodes make the same bytes, in create and in
+# reshard; a bad image is one error of the whole job; an interrupted job is resumed by another size.
+# shellcheck source-path=SCRIPTDIR source=lib.sh disable=SC2154
+. "$(dirname "$0")/lib.sh"
+# shellcheck disable=SC2119
+slurm_fixture
+CHEX_SRUN_LIMIT=120
+
+chex-shard phantom --count 240 --size 64 --output ph -q >/dev/null || exit 1
+create=(chex-shard --images "$PWD/ph/images" --labels "$PWD/ph/labels.csv" --split patient --size 48
+    --shards 7 --workers 1)
+"${create[@]}" --output "$PWD/alone" -q >/dev/null || exit 1
+for n in 1 2 4; do
+    nodes=$((n > 1 ? 2 : 1))
+    expect_status 0 in_job -N$nodes -n$n "${create[@]}" --output "$PWD/of$n"
+    like "$(out)" "/of$n: 240 images in" "$n ranks: the result is said"
+    is "$(grep -c ' images in ' out)" 4 "once"
+    diff -r alone "of$n"
+    ok $? "$n ranks make the bytes of one process"
+    expect_status 0 in_job -N$nodes -n$n chex-shard reshard "$PWD/of$n" --shards 3 --workers 1 --output "$PWD/three$n"
+    diff -r three1 "three$n"
+    ok $? "and reshard those of one rank"
+done
+expect_status 0 chex-shard verify three4
+like "$(out)" "sound: 240 images in 9 shards" "all is there"
+
+cp -r alone part
+rm part/train/train-00002-of-00007.h5
+expect_status 3 in_job -N2 -n4 chex-shard reshard "$PWD/part" --output "$PWD/none"
+is "$(grep -c '^chex-shard.* error: ' err)" 1 "a missing shard is one error of four ranks"
+like "$(err)" 'train-00002-of-00007.h5: No such file' "with the file's name"
+[ ! -e none ]
+ok $? "and leaves nothing"
+
+cp -r ph bad
+truncate -s 200 bad/images/00000003_000.png
+bad=("${create[@]}" --images "$PWD/bad/images")
+expect_status 3 in_job -N2 -n4 "${bad[@]}" --output "$PWD/kept" --resume
+is "$(grep -c '^chex-shard.* error: ' err)" 1 "a bad image is one error of four ranks"
+kept=$(find kept -name '*.h5' | wc -l)
+is "$kept" 20 "with --resume the 20 good shards stay"
+expect_status 0 in_job -N1 -n2 "${bad[@]}" --output "$PWD/kept" --resume --max-bad 1
+like "$(out)" "^$kept shards kept from the interrupted run" "two ranks take them up"
+expect_status 0 "${bad[@]}" --output "$PWD/fresh" --max-bad 1
+diff -r fresh kept
+ok $? "with the bytes of one process in one go"
+done_testing
