@@ -57,7 +57,7 @@ expect_status 0 "${run[@]}" --labels first.csv --images packed/images_0.tar.gz -
 like "$(out)" "f: 100 images" "--images names one archive"
 cp packed/images_0.tar.gz packed/again.tgz
 expect_status 3 "${run[@]}" --images packed --output o
-error_line "line 2: image 00000001_000.png is there twice: packed/again.tgz/images/00000001_000.png, packed/images_0" \
+error_line "line 2: image 00000001_000.png is there twice: packed/images_0.tar.gz/images/00000001_000.png, packed/again.tgz/images/" \
     "an image in two archives is refused"
 [ ! -e o ]
 ok $? "and nothing is left"

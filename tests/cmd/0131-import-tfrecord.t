@@ -17,7 +17,7 @@ done
 expect_status 0 chex-shard verify dell
 expect_status 0 chex-shard import-tfrecord "$data/dell.tfrecord" "${common[@]}" --label-order chexnet \
     --output chexnet --json
-like "$(out)" '"schema": "chexnet-shard-create"' "--json"
+like "$(out)" '"schema": "chexnet-shard-import-tfrecord"' "--json"
 cmp -s whole/manifest.json chexnet/manifest.json
 [ $? -ne 0 ]
 ok $? "another order is other labels"
