@@ -5,13 +5,14 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/cpu.h"
 #include "base/hash_private.h"
 
 enum { LONG_BYTES = 1024 }; /* from here on wider vectors pay for the choice */
 
 uint64_t chex_hash64(const void *data, size_t bytes) {
 #if defined(__x86_64__)
-    if (bytes >= LONG_BYTES && __builtin_cpu_supports("avx2"))
+    if (bytes >= LONG_BYTES && chex_cpu_has(CHEX_ISA_AVX2))
         return chex_hash64_avx2(data, bytes);
 #endif
     return XXH3_64bits(data, bytes);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/log.h"
 #include "base/units.h"
 
@@ -163,7 +164,7 @@ static void env_name(const struct chex_opt *o, char *buf, size_t size) {
 
 /* Variables of the family that are no option of any command. */
 static bool known_variable(const char *name, size_t n) {
-    static const char *const known[] = {"CHEX_LIBDIR", "CHEX_DATADIR"};
+    static const char *const known[] = {"CHEX_LIBDIR", "CHEX_DATADIR", "CHEX_CPU"};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strlen(known[i]) == n && memcmp(known[i], name, n) == 0)
             return true;
@@ -172,6 +173,7 @@ static bool known_variable(const char *name, size_t n) {
 
 static enum chex_status apply_environment(struct chex_opt_set *set, void *settings,
                                           struct chex_error *err) {
+    CHEX_TRY(chex_cpu_check(err));
     for (char **e = environ; *e; e++) {
         const char *eq = strchr(*e, '=');
         if (strncmp(*e, "CHEX_", 5) != 0 || !eq)

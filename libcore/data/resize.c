@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/mem.h"
 #include "data/resize_private.h"
 
@@ -42,12 +43,9 @@ const struct chex_resize_kernel *chex_resize_kernel(int i) {
     const struct chex_resize_kernel *usable[3] = {0};
     int count = 0;
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni"))
+    if (chex_cpu_has(CHEX_ISA_AVX512VNNI))
         usable[count++] = &chex_resize_avx512vnni;
-    if (__builtin_cpu_supports("avx2"))
+    if (chex_cpu_has(CHEX_ISA_AVX2))
         usable[count++] = &chex_resize_avx2;
 #endif
     return i < count ? usable[i] : NULL;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "data/unfilter_private.h"
 
 /* The nearest of left, above, corner to left + above - corner; the first of equals. */
@@ -42,12 +43,9 @@ static const struct chex_unfilter plain = {"plain", always, run_plain};
 static const struct chex_unfilter generic = {"generic", always, chex_unfilter_generic};
 
 #if defined(__x86_64__)
-static bool has_sse41(void) { return __builtin_cpu_supports("sse4.1"); }
-static bool has_avx2(void) { return __builtin_cpu_supports("avx2"); }
-static bool has_avx512(void) {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
+static bool has_sse41(void) { return chex_cpu_has(CHEX_ISA_SSE41); }
+static bool has_avx2(void) { return chex_cpu_has(CHEX_ISA_AVX2); }
+static bool has_avx512(void) { return chex_cpu_has(CHEX_ISA_AVX512); }
 
 static const struct chex_unfilter sse41 = {"sse41", has_sse41, chex_unfilter_sse41};
 static const struct chex_unfilter avx2 = {"avx2", has_avx2, chex_unfilter_avx2};

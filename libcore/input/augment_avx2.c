@@ -7,11 +7,12 @@
  */
 #include <immintrin.h>
 
+#include "base/cpu.h"
 #include "input/augment_private.h"
 
 enum { GATHER, WINDOW };
 
-static bool supported(void) { return __builtin_cpu_supports("avx2"); }
+static bool supported(void) { return chex_cpu_has(CHEX_ISA_AVX2); }
 
 static __m256i load(const void *at) { return _mm256_loadu_si256(at); }
 

@@ -7,14 +7,12 @@
  */
 #include <immintrin.h>
 
+#include "base/cpu.h"
 #include "input/augment_private.h"
 
 enum { GATHER, WINDOW, WIDE_WINDOW };
 
-static bool supported(void) {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
+static bool supported(void) { return chex_cpu_has(CHEX_ISA_AVX512); }
 
 static inline __m512i pixels(const uint8_t *from, __mmask32 mask) {
     return _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, from));

@@ -37,7 +37,7 @@ void chex_pipeline_place(const struct chex_pipeline_config *c, uint64_t epoch, s
     struct chex_crop crop = c->training
                                 ? chex_augment_draw(&c->augment, c->order.seed, epoch, row, stored)
                                 : chex_augment_centre(stored, size);
-    chex_augment_apply(pixels, stored, &crop, size, false, out, scratch);
+    chex_augment_apply(pixels, stored, &crop, size, true, out, scratch);
 }
 
 static enum chex_status check_open(const struct chex_pipeline_config *c, size_t first, size_t end,

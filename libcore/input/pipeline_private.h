@@ -26,7 +26,8 @@ struct chex_pipeline_impl {
 extern const struct chex_pipeline_impl chex_pipeline_new, chex_pipeline_old;
 
 /* One stored row into `out` (image_size, image_size): cropped anew each epoch in training, the
- * centre otherwise. scratch: chex_augment_scratch_bytes. */
+ * centre otherwise; past the caches, since another thread reads it, and later. scratch:
+ * chex_augment_scratch_bytes. */
 void chex_pipeline_place(const struct chex_pipeline_config *c, uint64_t epoch, size_t row,
                          const uint8_t *pixels, float *out, void *scratch);
 

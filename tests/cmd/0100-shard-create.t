@@ -33,6 +33,15 @@ expect_status 0 chex-shard create "${common[@]}" --output b --workers 2 --json
 like "$(out)" '"schema": "chexnet-shard-create"' "--json prints an object"
 diff -r a b
 ok $? "one worker and two make the same bytes"
+for cpu in generic sse41 avx2; do
+    rm -rf c
+    CHEX_CPU=$cpu expect_status 0 chex-shard "${common[@]}" --output c --quiet
+    diff -r a c
+    ok $? "CHEX_CPU=$cpu makes the same bytes"
+done
+CHEX_CPU=mmx expect_status 2 chex-shard info a
+error_line "CHEX_CPU is 'mmx': expected generic, sse41, avx2 or avx512" "CHEX_CPU must be one of its values"
+rm -rf c
 expect_status 0 chex-shard "${common[@]}" --output c --seed 2 --quiet
 cmp -s a/manifest.json c/manifest.json
 [ $? -ne 0 ]

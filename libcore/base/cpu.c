@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/cpu.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const limits[] = {"generic", "sse41", "avx2", "avx512"};
+enum { LIMITS = sizeof limits / sizeof limits[0] };
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool has[CHEX_ISA_AVX512BF16 + 1];
+
+/* Index into limits; -1: none of them. */
+static int limit(void) {
+    const char *text = getenv("CHEX_CPU");
+    for (int i = 0; text && i < LIMITS; i++)
+        if (strcmp(text, limits[i]) == 0)
+            return i;
+    return text ? -1 : LIMITS - 1;
+}
+
+static void look(void) {
+#if defined(__x86_64__)
+    int most = limit();
+    __builtin_cpu_init();
+    has[CHEX_ISA_SSE41] = most >= 1 && __builtin_cpu_supports("sse4.1");
+    has[CHEX_ISA_AVX2] = most >= 2 && __builtin_cpu_supports("avx2") &&
+                         __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    has[CHEX_ISA_AVX512] = most >= 3 && __builtin_cpu_supports("avx512f") &&
+                           __builtin_cpu_supports("avx512bw") &&
+                           __builtin_cpu_supports("avx512dq") &&
+                           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma");
+    has[CHEX_ISA_AVX512VNNI] = has[CHEX_ISA_AVX512] && __builtin_cpu_supports("avx512vbmi") &&
+                               __builtin_cpu_supports("avx512vnni");
+    has[CHEX_ISA_AVX512BF16] = has[CHEX_ISA_AVX512] && __builtin_cpu_supports("avx512bf16");
+#endif
+}
+
+bool chex_cpu_has(enum chex_isa isa) {
+    pthread_once(&once, look);
+    return has[isa];
+}
+
+enum chex_status chex_cpu_check(struct chex_error *err) {
+    if (limit() >= 0)
+        return CHEX_OK;
+    return chex_error_set(err, CHEX_E_USAGE,
+                          "CHEX_CPU is '%s': expected generic, sse41, avx2 or avx512",
+                          getenv("CHEX_CPU"));
+}
