@@ -186,6 +186,7 @@ struct spooling {
     size_t slot_count;
     int readers; /* threads; the first items of the pool's loop */
     struct chex_progress *progress;
+    size_t expected; /* images; 0: unknown */
 
     pthread_mutex_t lock; /* over the rest */
     pthread_cond_t freed, filled;
@@ -442,7 +443,8 @@ static void spool_image(struct spooling *s, struct slot *slot, struct chex_creat
     pthread_mutex_lock(&s->lock);
     size_t done = ++s->done;
     pthread_mutex_unlock(&s->lock);
-    chex_progress_set(s->progress, done, NULL);
+    /* A name may be there more than once. */
+    chex_progress_set(s->progress, s->expected && done > s->expected ? s->expected : done, NULL);
 }
 
 /* One item is one thread's whole life: the first ones read, the others decode. */
@@ -515,8 +517,10 @@ static enum chex_status run(struct spooling *s, struct chex_error *err) {
     struct chex_pool *pool = NULL;
     int threads = s->readers + s->c->o->workers;
     CHEX_TRY(chex_pool_create(threads, &pool, err));
+    /* Of several ranks none knows how much of it is in its archives. */
+    s->expected = s->c->ranks->size == 1 ? s->c->wanted_count : 0;
     s->progress =
-        chex_progress_create("reading archives", "img", s->c->wanted_count, s->c->ranks->rank == 0);
+        chex_progress_create("reading archives", "img", s->expected, s->c->ranks->rank == 0);
     chex_pool_run(pool, (size_t)threads, take_part, s);
     chex_progress_destroy(s->progress, s->status == CHEX_OK);
     chex_pool_destroy(pool);
