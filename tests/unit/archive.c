@@ -107,6 +107,12 @@ static void check_gzip(void) {
         OK_STATUS(inflate_file(path, portable, out, ROOM, &made, &err), CHEX_E_DATA, err,
                   "incorrect data check");
     packed[n - 8] ^= 1;
+    packed[3] = 0x40;
+    put(path, packed, n);
+    for (int portable = 0; portable < 2; portable++)
+        OK_STATUS(inflate_file(path, portable, out, ROOM, &made, &err), CHEX_E_DATA, err,
+                  "unknown header flags set");
+    packed[3] = 0;
     memset(packed + n, 0, 600);
     put(path, packed, n + 600);
     for (int portable = 0; portable < 2; portable++)
@@ -120,6 +126,66 @@ static void check_gzip(void) {
     free(data);
     free(packed);
     free(out);
+}
+
+/* One gzip member of zeros, `times` times PART of them: what deflate makes of a part ends at a byte
+ * and refers to nothing before it, so it can stand there again and again. */
+static void put_zeros(const char *path, size_t times, uint32_t length_error) {
+    enum { PART = 64 << 20, ROOM = 1 << 20 };
+    static const uint8_t head[10] = {0x1f, 0x8b, 8, [9] = 255}, last_block[2] = {3, 0};
+    uint8_t *data = calloc(PART, 1), *part = malloc(ROOM);
+    z_stream z = {0};
+    BAIL_UNLESS(data && part && deflateInit2(&z, 1, Z_DEFLATED, -MAX_WBITS, 8, 0) == Z_OK, "zlib");
+    z.next_in = data;
+    z.avail_in = PART;
+    z.next_out = part;
+    z.avail_out = ROOM;
+    BAIL_UNLESS(deflate(&z, Z_FULL_FLUSH) == Z_OK && z.avail_out, "deflate");
+    deflateEnd(&z);
+    uLong one = crc32(0, data, PART), crc = 0;
+    uint32_t length = (uint32_t)((uint64_t)times * PART) + length_error;
+    FILE *f = fopen(path, "wb");
+    BAIL_UNLESS(f, "cannot write %s", path);
+    fwrite(head, 1, sizeof head, f);
+    for (size_t i = 0; i < times; i++) {
+        fwrite(part, 1, ROOM - z.avail_out, f);
+        crc = crc32_combine(crc, one, PART);
+    }
+    fwrite(last_block, 1, sizeof last_block, f);
+    for (int i = 0; i < 32; i += 8)
+        fputc((int)(crc >> i & 255), f);
+    for (int i = 0; i < 32; i += 8)
+        fputc((int)(length >> i & 255), f);
+    BAIL_UNLESS(fclose(f) == 0, "cannot write %s", path);
+    free(data);
+    free(part);
+}
+
+static enum chex_status count_bytes(const char *path, uint64_t *made_out, struct chex_error *err) {
+    struct chex_gunzip *gz = NULL;
+    const uint8_t *block;
+    size_t bytes = 1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    enum chex_status st = chex_gunzip_open(fd, false, &gz, err);
+    for (*made_out = 0; st == CHEX_OK && bytes; *made_out += st == CHEX_OK ? bytes : 0)
+        st = chex_gunzip_read(gz, &block, &bytes, err);
+    chex_gunzip_close(gz);
+    close(fd);
+    return st;
+}
+
+/* ISA-L counts in 32 bits, as the length at the end of a gzip member does. */
+static void check_long(void) {
+    char *path = path_of("long.gz");
+    struct chex_error err = {0};
+    uint64_t made;
+    put_zeros(path, 65, 0);
+    OK_STATUS(count_bytes(path, &made, &err), CHEX_OK, err, NULL);
+    OK(made == 65ull << 26, "a gzip member of more than 4 GiB: %llu bytes",
+       (unsigned long long)made);
+    put_zeros(path, 1, 1);
+    OK_STATUS(count_bytes(path, &made, &err), CHEX_E_DATA, err, "incorrect");
+    free(path);
 }
 
 /* ---- tar ---- */
@@ -228,6 +294,7 @@ int main(void) {
            !chex_archive_named("a.gz") && !chex_archive_named("a.tar.png"),
        "archives by name");
     check_gzip();
+    check_long();
     enum chex_status st = chex_archive_open("/nonexistent.tar", &archive, &err);
     OK(st == CHEX_E_ENV, "%s", err.text);
     if (!strstr(err.text, "libarchive"))
