@@ -4,9 +4,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
 static const char *const limits[] = {"generic", "sse41", "avx2", "avx512"};
 enum { LIMITS = sizeof limits / sizeof limits[0] };
@@ -23,21 +20,13 @@ static int limit(void) {
     return text ? -1 : LIMITS - 1;
 }
 
-#if defined(__x86_64__)
-/* clang 14 has no name for it. */
-static bool has_f16c(void) {
-    unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-}
-#endif
-
 static void look(void) {
 #if defined(__x86_64__)
     int most = limit();
     __builtin_cpu_init();
     has[CHEX_ISA_SSE41] = most >= 1 && __builtin_cpu_supports("sse4.1");
     has[CHEX_ISA_AVX2] =
-        most >= 2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+        most >= 2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     has[CHEX_ISA_AVX512] = most >= 3 && __builtin_cpu_supports("avx512f") &&
                            __builtin_cpu_supports("avx512bw") &&
                            __builtin_cpu_supports("avx512dq") &&

@@ -13,7 +13,7 @@
 
 enum chex_isa {
     CHEX_ISA_SSE41,
-    CHEX_ISA_AVX2,       /* with FMA and F16C */
+    CHEX_ISA_AVX2,       /* with FMA; all that have it have F16C too */
     CHEX_ISA_AVX512,     /* F, BW, DQ, VL, with FMA */
     CHEX_ISA_AVX512VNNI, /* and VBMI, VNNI */
     CHEX_ISA_AVX512BF16,
