@@ -13,9 +13,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/opt.h"
-#include "engine/choose.h"
 #include "eval/report.h"
 #include "eval/run.h"
+#include "engine/choose.h"
 #include "launch/world.h"
 #include "model/checkpoint.h"
 #include "model/safetensors.h"
@@ -31,6 +31,7 @@ struct settings {
     int cluster;
     const char *compare;
     bool allow_overlap, force;
+    bool precision_asked;
 };
 
 #define AT(field) offsetof(struct settings, field)
@@ -53,8 +54,8 @@ static const struct chex_opt options[] = {
      "densenet121 or resnet50, where the checkpoint does not say (densenet121)"},
     {"image-size", 0, CHEX_OPT_INT, AT(image_size), "0", "PX",
      "side of the centre crop; 0: what the checkpoint was trained at", .min = 0, .max = 4096},
-    {"precision", 0, CHEX_OPT_CHOICE, AT(precision), "fp32", "NAME", "arithmetic",
-     chex_precision_names},
+    {"precision", 0, CHEX_OPT_CHOICE, AT(precision), "fp32", "NAME",
+     "arithmetic; where the cpu engine has AMX, the default is bf16", chex_precision_names},
     {"engine", 0, CHEX_OPT_STRING, AT(engine), "auto", "NAME",
      "auto, cuda, cpu or ref, with a variant as in cpu:avx2"},
     {"batch-size", 0, CHEX_OPT_INT, AT(batch_size), "16", "N", "images at once on each rank",
@@ -359,6 +360,7 @@ struct evaluation {
     struct chex_engine *engine;
     const char *engine_spec;
     int image_size, threads;
+    enum chex_precision precision;
 };
 
 static enum chex_status open_set(struct evaluation *e, struct chex_error *err) {
@@ -385,6 +387,8 @@ static enum chex_status prepare(struct evaluation *e, struct chex_error *err) {
     if (e->coll->rank == 0)
         CHEX_TRY(refuse_existing(s, true, err));
     CHEX_TRY(chex_choose_engine(s->engine, &e->world.gpu, &e->engine_spec, err));
+    e->precision = s->precision_asked ? (enum chex_precision)s->precision
+                                      : chex_engine_usual_precision(e->engine_spec);
     CHEX_TRY(open_set(e, err));
     CHEX_TRY(open_network(s, e->set->classes, &e->network, err));
     CHEX_TRY(check_classes(s, e->set, e->network.checkpoint, err));
@@ -400,14 +404,14 @@ static enum chex_status prepare(struct evaluation *e, struct chex_error *err) {
     const struct chex_engine_config config = {.net = e->network.net,
                                               .image_size = e->image_size,
                                               .batch = (int)s->batch_size,
-                                              .precision = (enum chex_precision)s->precision,
+                                              .precision = e->precision,
                                               .threads = e->threads};
     CHEX_TRY(chex_engine_create(e->engine_spec, &config, &e->engine, err));
     CHEX_TRY(chex_engine_set(e->engine, CHEX_STATE_PARAMS, e->network.state, err));
     const int ranks = e->coll->size;
     chex_info("%s at %d px, engine %s, %s, %d rank%s, %d threads each; split %s of %s: %zu images",
               e->network.net->model, e->image_size, e->engine_spec,
-              chex_precision_names[s->precision], ranks, ranks == 1 ? "" : "s", e->threads,
+              chex_precision_names[e->precision], ranks, ranks == 1 ? "" : "s", e->threads,
               chex_split_names[s->split], s->data, e->set->rows);
     return CHEX_OK;
 }
@@ -419,7 +423,7 @@ static json_t *provenance_of(const struct evaluation *e, double loss) {
         "data", s->data, "source_digest", e->set->source_digest, "resize", e->set->resize, "split",
         chex_split_names[s->split], "model", e->network.net->model, "image_size_px", e->image_size,
         "stored_size_px", e->set->size, "tta", chex_tta_names[s->tta], "engine", e->engine_spec,
-        "precision", chex_precision_names[s->precision], "ranks", e->coll->size, "loss", loss);
+        "precision", chex_precision_names[e->precision], "ranks", e->coll->size, "loss", loss);
 }
 
 static enum chex_status finish(const struct evaluation *e, const struct chex_predictions *table,
@@ -553,6 +557,7 @@ int main(int argc, char **argv) {
     enum chex_status st = chex_opt_parse(&program, argc, argv, &s, sizeof s, &set, &err);
     if (st == CHEX_OK) {
         chex_log_set_level((enum chex_log_level)s.common.log_level);
+        s.precision_asked = chex_opt_origin(set, "precision") != CHEX_FROM_DEFAULT;
         if (s.common.help)
             chex_opt_print_help(&program, stdout);
         else if (s.common.version)

@@ -13,12 +13,13 @@
 #include "base/opt.h"
 #include "base/units.h"
 #include "data/classes.h"
-#include "engine/choose.h"
 #include "input/pipeline.h"
+#include "engine/choose.h"
 #include "launch/world.h"
 #include "train/bench.h"
 #include "train/bench_input.h"
 #include "train/trainer.h"
+
 
 struct settings {
     struct chex_opt_common common;
@@ -30,6 +31,7 @@ struct settings {
     double lr, min_lr, lr_factor, weight_decay, momentum, warmup_epochs, consume;
     uint64_t stall_warn, stall_abort;
     bool deterministic, bench_layers, bench_infer, antialias;
+    bool precision_asked;
 };
 
 #define AT(member) offsetof(struct settings, member)
@@ -37,109 +39,56 @@ static const struct chex_opt options[] = {
     CHEX_OPT_COMMON,
     {.type = CHEX_OPT_GROUP, .help = "Data and results"},
     {"data", 'd', CHEX_OPT_STRING, AT(data), NULL, "DIR", "folder of shards that chex-shard wrote"},
-    {"output", 'o', CHEX_OPT_STRING, AT(output), NULL, "DIR",
-     "folder of the run: checkpoints, metrics, configuration"},
-    {"resume", 0, CHEX_OPT_STRING, AT(resume), "auto", "auto|none|FILE",
-     "go on from the newest checkpoint in --output, start afresh, or go on from FILE"},
-    {"init", 0, CHEX_OPT_STRING, AT(init), NULL, "FILE",
-     "start from the parameters of a safetensors file with torchvision's names"},
+    {"output", 'o', CHEX_OPT_STRING, AT(output), NULL, "DIR", "folder of the run: checkpoints, metrics, configuration"},
+    {"resume", 0, CHEX_OPT_STRING, AT(resume), "auto", "auto|none|FILE", "go on from the newest checkpoint in --output, start afresh, or go on from FILE"},
+    {"init", 0, CHEX_OPT_STRING, AT(init), NULL, "FILE", "start from the parameters of a safetensors file with torchvision's names"},
     {.type = CHEX_OPT_GROUP, .help = "Network and training"},
     {"model", 'm', CHEX_OPT_CHOICE, AT(model), "densenet121", "NAME", "network", chex_net_names},
-    {"image-size", 0, CHEX_OPT_INT, AT(image_size), "224", "PX",
-     "side of the crops that are trained on", .min = 32, .max = 4096},
-    {"batch-size", 'b', CHEX_OPT_INT, AT(batch_size), "16", "N", "images per logical rank and step",
-     .min = 1, .max = 65536},
-    {"epochs", 'e', CHEX_OPT_INT, AT(epochs), "15", "N", "passes over the training images",
-     .min = 1, .max = 1e6},
-    {"max-steps", 0, CHEX_OPT_INT, AT(max_steps), "0", "N",
-     "stop after N steps and save (0: no limit)", .min = 0, .max = 1e12},
+    {"image-size", 0, CHEX_OPT_INT, AT(image_size), "224", "PX", "side of the crops that are trained on", .min = 32, .max = 4096},
+    {"batch-size", 'b', CHEX_OPT_INT, AT(batch_size), "16", "N", "images per logical rank and step", .min = 1, .max = 65536},
+    {"epochs", 'e', CHEX_OPT_INT, AT(epochs), "15", "N", "passes over the training images", .min = 1, .max = 1e6},
+    {"max-steps", 0, CHEX_OPT_INT, AT(max_steps), "0", "N", "stop after N steps and save (0: no limit)", .min = 0, .max = 1e12},
     {"opt", 0, CHEX_OPT_CHOICE, AT(opt), "adam", "NAME", "optimiser", chex_optim_names},
-    {"lr", 0, CHEX_OPT_FLOAT, AT(lr), "1e-4", "RATE",
-     "learning rate; never scaled by the number of ranks", .min = 0, .max = 1e3},
-    {"weight-decay", 0, CHEX_OPT_FLOAT, AT(weight_decay), "0", "X",
-     "L2 added to the gradient (adam, sgd, lars), or decoupled (adamw)", .min = 0, .max = 1e3},
-    {"momentum", 0, CHEX_OPT_FLOAT, AT(momentum), "0.9", "X", "momentum of sgd and lars", .min = 0,
-     .max = 1},
-    {"sched", 0, CHEX_OPT_CHOICE, AT(sched), "plateau", "NAME", "schedule of the learning rate",
-     chex_sched_names},
-    {"warmup-epochs", 0, CHEX_OPT_FLOAT, AT(warmup_epochs), "0", "X",
-     "epochs in which the rate rises linearly to --lr", .min = 0, .max = 1e6},
-    {"min-lr", 0, CHEX_OPT_FLOAT, AT(min_lr), "0", "RATE", "the schedule never goes below",
-     .min = 0, .max = 1e3},
-    {"lr-factor", 0, CHEX_OPT_FLOAT, AT(lr_factor), "0.1", "X",
-     "what plateau and step multiply the rate by", .min = 1e-6, .max = 1},
-    {"patience-epochs", 0, CHEX_OPT_INT, AT(patience), "3", "N",
-     "plateau: epochs without a better validation loss before the rate falls", .min = 0,
-     .max = 1e6},
-    {"step-epochs", 0, CHEX_OPT_INT, AT(step_epochs), "10", "N", "step: epochs between two falls",
-     .min = 1, .max = 1e6},
-    {"seed", 's', CHEX_OPT_INT, AT(seed), "0", "N",
-     "decides initial parameters, order and augmentation", .min = 0, .max = 9e15},
-    {"order", 0, CHEX_OPT_CHOICE, AT(order), "local", "NAME",
-     "shuffle within each logical rank's rows, or all rows", chex_order_names},
-    {"shuffle-block", 0, CHEX_OPT_INT, AT(shuffle_block), "1", "N",
-     "for disks with slow seeks: read runs of N rows, mixed in windows of 16 runs and at least "
-     "1,024 rows",
-     .min = 1, .max = 1e9},
-    {"pipeline", 0, CHEX_OPT_CHOICE, AT(pipeline), "new", "NAME",
-     "input pipeline; old is the article's first one, which reads everything on every rank",
-     chex_pipeline_names},
-    {"cache", 0, CHEX_OPT_CHOICE, AT(cache), "auto", "NAME",
-     "keep a rank's stored images in memory: auto where they take less than half of what is free",
-     chex_cache_names},
-    {"stage", 0, CHEX_OPT_STRING, AT(stage), NULL, "DIR",
-     "copy the shards to this folder of each node first, verified; the copy vanishes with the job"},
+    {"lr", 0, CHEX_OPT_FLOAT, AT(lr), "1e-4", "RATE", "learning rate; never scaled by the number of ranks", .min = 0, .max = 1e3},
+    {"weight-decay", 0, CHEX_OPT_FLOAT, AT(weight_decay), "0", "X", "L2 added to the gradient (adam, sgd, lars), or decoupled (adamw)", .min = 0, .max = 1e3},
+    {"momentum", 0, CHEX_OPT_FLOAT, AT(momentum), "0.9", "X", "momentum of sgd and lars", .min = 0, .max = 1},
+    {"sched", 0, CHEX_OPT_CHOICE, AT(sched), "plateau", "NAME", "schedule of the learning rate", chex_sched_names},
+    {"warmup-epochs", 0, CHEX_OPT_FLOAT, AT(warmup_epochs), "0", "X", "epochs in which the rate rises linearly to --lr", .min = 0, .max = 1e6},
+    {"min-lr", 0, CHEX_OPT_FLOAT, AT(min_lr), "0", "RATE", "the schedule never goes below", .min = 0, .max = 1e3},
+    {"lr-factor", 0, CHEX_OPT_FLOAT, AT(lr_factor), "0.1", "X", "what plateau and step multiply the rate by", .min = 1e-6, .max = 1},
+    {"patience-epochs", 0, CHEX_OPT_INT, AT(patience), "3", "N", "plateau: epochs without a better validation loss before the rate falls", .min = 0, .max = 1e6},
+    {"step-epochs", 0, CHEX_OPT_INT, AT(step_epochs), "10", "N", "step: epochs between two falls", .min = 1, .max = 1e6},
+    {"seed", 's', CHEX_OPT_INT, AT(seed), "0", "N", "decides initial parameters, order and augmentation", .min = 0, .max = 9e15},
+    {"order", 0, CHEX_OPT_CHOICE, AT(order), "local", "NAME", "shuffle within each logical rank's rows, or all rows", chex_order_names},
+    {"shuffle-block", 0, CHEX_OPT_INT, AT(shuffle_block), "1", "N", "for disks with slow seeks: read runs of N rows, mixed in windows of 16 runs and at least 1,024 rows", .min = 1, .max = 1e9},
+    {"pipeline", 0, CHEX_OPT_CHOICE, AT(pipeline), "new", "NAME", "input pipeline; old is the article's first one, which reads everything on every rank", chex_pipeline_names},
+    {"cache", 0, CHEX_OPT_CHOICE, AT(cache), "auto", "NAME", "keep a rank's stored images in memory: auto where they take less than half of what is free", chex_cache_names},
+    {"stage", 0, CHEX_OPT_STRING, AT(stage), NULL, "DIR", "copy the shards to this folder of each node first, verified; the copy vanishes with the job"},
     {.type = CHEX_OPT_GROUP, .help = "Augmentation"},
-    {"crop-scale", 0, CHEX_OPT_FLOAT, AT(crop_scale), "0.5", "MIN",
-     "least share of the image's area that a random crop covers", .min = 0.01, .max = 1},
-    {"antialias", 0, CHEX_OPT_FLAG, AT(antialias),
-     .help = "average over all pixels where a crop is made smaller, instead of two each way"},
-    {"rotate", 0, CHEX_OPT_FLOAT, AT(rotate), "0", "DEGREES",
-     "turn by a random angle up to DEGREES either way; black comes in at the corners", .min = 0,
-     .max = 180},
-    {"brightness", 0, CHEX_OPT_FLOAT, AT(brightness), "0", "F",
-     "multiply by a random factor from 1 - F (not below 0) to 1 + F", .min = 0, .max = 10},
-    {"contrast", 0, CHEX_OPT_FLOAT, AT(contrast), "0", "F",
-     "move away from the crop's mean by a random factor from 1 - F (not below 0) to 1 + F",
-     .min = 0, .max = 10},
+    {"crop-scale", 0, CHEX_OPT_FLOAT, AT(crop_scale), "0.5", "MIN", "least share of the image's area that a random crop covers", .min = 0.01, .max = 1},
+    {"antialias", 0, CHEX_OPT_FLAG, AT(antialias), .help = "average over all pixels where a crop is made smaller, instead of two each way"},
+    {"rotate", 0, CHEX_OPT_FLOAT, AT(rotate), "0", "DEGREES", "turn by a random angle up to DEGREES either way; black comes in at the corners", .min = 0, .max = 180},
+    {"brightness", 0, CHEX_OPT_FLOAT, AT(brightness), "0", "F", "multiply by a random factor from 1 - F (not below 0) to 1 + F", .min = 0, .max = 10},
+    {"contrast", 0, CHEX_OPT_FLOAT, AT(contrast), "0", "F", "move away from the crop's mean by a random factor from 1 - F (not below 0) to 1 + F", .min = 0, .max = 10},
     {.type = CHEX_OPT_GROUP, .help = "Engine and ranks"},
-    {"engine", 0, CHEX_OPT_STRING, AT(engine), "auto", "NAME",
-     "auto, cpu, ref, or with a variant: cpu:avx2"},
-    {"precision", 'p', CHEX_OPT_CHOICE, AT(precision), "fp32", "NAME",
-     "how activations are stored and multiplied", chex_precision_names},
-    {"threads", 't', CHEX_OPT_INT, AT(threads), "0", "N",
-     "compute threads (0: the cores this rank is bound to)", .min = 0, .max = 4096},
+    {"engine", 0, CHEX_OPT_STRING, AT(engine), "auto", "NAME", "auto, cpu, ref, or with a variant: cpu:avx2"},
+    {"precision", 'p', CHEX_OPT_CHOICE, AT(precision), "fp32", "NAME", "how activations are stored and multiplied; where the cpu engine has AMX, the default is bf16", chex_precision_names},
+    {"threads", 't', CHEX_OPT_INT, AT(threads), "0", "N", "compute threads (0: the cores this rank is bound to)", .min = 0, .max = 4096},
     {"workers", 'j', CHEX_OPT_INT, AT(workers), "1", "N", "input threads", .min = 1, .max = 256},
-    {"logical-ranks", 0, CHEX_OPT_INT, AT(logical_ranks), "0", "V",
-     "batches per step; results depend on V, not on the number of processes (0: the number of "
-     "processes)",
-     .min = 0, .max = 65536},
-    {"deterministic", 0, CHEX_OPT_FLAG, AT(deterministic),
-     .help = "add gradients in one fixed order: the same bits for any number of ranks"},
+    {"logical-ranks", 0, CHEX_OPT_INT, AT(logical_ranks), "0", "V", "batches per step; results depend on V, not on the number of processes (0: the number of processes)", .min = 0, .max = 65536},
+    {"deterministic", 0, CHEX_OPT_FLAG, AT(deterministic), .help = "add gradients in one fixed order: the same bits for any number of ranks"},
     {.type = CHEX_OPT_GROUP, .help = "Checkpoints and interruptions"},
-    {"checkpoint-every", 0, CHEX_OPT_STRING, AT(checkpoint_every), "30m", "30m|500steps",
-     "save within epochs too, by time or by steps (each epoch's end saves anyway)"},
-    {"checkpoint-keep", 0, CHEX_OPT_INT, AT(checkpoint_keep), "3", "N",
-     "numbered checkpoints that are kept (0: all)", .min = 0, .max = 1e6},
-    {"preempt-signal", 0, CHEX_OPT_STRING, AT(preempt_signal), "USR2", "NAME",
-     "signal that makes all ranks save and leave with status 6; TERM always does"},
-    {"stall-warn", 0, CHEX_OPT_DURATION, AT(stall_warn), "60s", "TIME",
-     "say where a rank stands that has made no progress for so long (0s: never)"},
-    {"stall-abort", 0, CHEX_OPT_DURATION, AT(stall_abort), "600s", "TIME",
-     "end the job with status 7 after so long (0s: never)"},
+    {"checkpoint-every", 0, CHEX_OPT_STRING, AT(checkpoint_every), "30m", "30m|500steps", "save within epochs too, by time or by steps (each epoch's end saves anyway)"},
+    {"checkpoint-keep", 0, CHEX_OPT_INT, AT(checkpoint_keep), "3", "N", "numbered checkpoints that are kept (0: all)", .min = 0, .max = 1e6},
+    {"preempt-signal", 0, CHEX_OPT_STRING, AT(preempt_signal), "USR2", "NAME", "signal that makes all ranks save and leave with status 6; TERM always does"},
+    {"stall-warn", 0, CHEX_OPT_DURATION, AT(stall_warn), "60s", "TIME", "say where a rank stands that has made no progress for so long (0s: never)"},
+    {"stall-abort", 0, CHEX_OPT_DURATION, AT(stall_abort), "600s", "TIME", "end the job with status 7 after so long (0s: never)"},
     {.type = CHEX_OPT_GROUP, .help = "Measuring"},
-    {"bench", 0, CHEX_OPT_INT, AT(bench), "0", "N",
-     "time N steps on resident random data instead of training", .min = 0, .max = 1e9},
-    {"bench-layers", 0, CHEX_OPT_FLAG, AT(bench_layers),
-     .help = "with --bench: the time of every operation of the last step"},
-    {"bench-infer", 0, CHEX_OPT_FLAG, AT(bench_infer),
-     .help = "with --bench: inference in place of training"},
-    {"bench-input", 0, CHEX_OPT_INT, AT(bench_input), "0", "N",
-     "time N batches of --data on each rank as training would take them, without a network",
-     .min = 0, .max = 1e9},
-    {"consume", 0, CHEX_OPT_FLOAT, AT(consume), "0", "RATE",
-     "with --bench-input: images per second that each rank takes (0: as many as come)", .min = 0,
-     .max = 1e9},
+    {"bench", 0, CHEX_OPT_INT, AT(bench), "0", "N", "time N steps on resident random data instead of training", .min = 0, .max = 1e9},
+    {"bench-layers", 0, CHEX_OPT_FLAG, AT(bench_layers), .help = "with --bench: the time of every operation of the last step"},
+    {"bench-infer", 0, CHEX_OPT_FLAG, AT(bench_infer), .help = "with --bench: inference in place of training"},
+    {"bench-input", 0, CHEX_OPT_INT, AT(bench_input), "0", "N", "time N batches of --data on each rank as training would take them, without a network", .min = 0, .max = 1e9},
+    {"consume", 0, CHEX_OPT_FLOAT, AT(consume), "0", "RATE", "with --bench-input: images per second that each rank takes (0: as many as come)", .min = 0, .max = 1e9},
 };
 
 static const struct chex_opt_program program = {
@@ -171,8 +120,8 @@ static enum chex_status signal_number(const char *name, int *out, struct chex_er
     static const struct {
         const char *name;
         int number;
-    } known[] = {{"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"TERM", SIGTERM},
-                 {"INT", SIGINT},   {"HUP", SIGHUP},   {"CONT", SIGCONT}};
+    } known[] = {{"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"TERM", SIGTERM}, {"INT", SIGINT},
+                 {"HUP", SIGHUP},   {"CONT", SIGCONT}};
     const char *bare = strncmp(name, "SIG", 3) == 0 ? name + 3 : name;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcmp(known[i].name, bare) == 0) {
@@ -307,13 +256,13 @@ static void print_bench(const struct settings *s, const struct chex_bench *b,
         json_t *o = json_pack(
             "{s:i,s:s,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:I,s:s}", "schema",
             1, "kind", b->config.training ? "train" : "infer", "images_per_s_median",
-            r->images_per_s_median, "images_per_s_best", r->images_per_s_best, "step_ms_median",
-            r->step_s_median * 1e3, "step_ms_best", r->step_s_best * 1e3, "gflop_per_s_median",
-            r->gflop_per_image * r->images_per_s_median, "peak_rss_bytes",
-            (json_int_t)r->peak_rss_bytes, "engine_bytes", (json_int_t)r->engine_bytes, "engine",
-            b->engine, "variant", r->variant, "model", b->model, "precision", precision, "batch",
-            b->config.batch, "image_size", b->config.image_size, "threads", b->config.threads,
-            "steps", (json_int_t)b->steps, "version", CHEXNET_VERSION);
+            r->images_per_s_median, "images_per_s_best", r->images_per_s_best, "step_ms_median", r->step_s_median * 1e3, "step_ms_best",
+            r->step_s_best * 1e3, "gflop_per_s_median", r->gflop_per_image * r->images_per_s_median,
+            "peak_rss_bytes", (json_int_t)r->peak_rss_bytes, "engine_bytes",
+            (json_int_t)r->engine_bytes, "engine", b->engine, "variant", r->variant, "model",
+            b->model, "precision", precision, "batch", b->config.batch, "image_size",
+            b->config.image_size, "threads", b->config.threads, "steps", (json_int_t)b->steps,
+            "version", CHEXNET_VERSION);
         json_dumpf(o, stdout, JSON_PRESERVE_ORDER);
         putchar('\n');
         json_decref(o);
@@ -322,9 +271,10 @@ static void print_bench(const struct settings *s, const struct chex_bench *b,
     char rss[32];
     printf("%s %s, %d px, batch %d, %s, engine %s (%s), %d threads: %.1f images/s median, %.1f "
            "best of %lld steps (%.1f GFLOP/s), peak memory %s\n",
-           b->model, b->config.training ? "train" : "infer", b->config.image_size, b->config.batch,
-           precision, b->engine, r->variant, b->config.threads, r->images_per_s_median,
-           r->images_per_s_best, (long long)b->steps, r->gflop_per_image * r->images_per_s_median,
+           b->model, b->config.training ? "train" : "infer", b->config.image_size,
+           b->config.batch, precision, b->engine, r->variant,
+           b->config.threads, r->images_per_s_median, r->images_per_s_best, (long long)b->steps,
+           r->gflop_per_image * r->images_per_s_median,
            chex_format_bytes(rss, sizeof rss, r->peak_rss_bytes));
     if (s->bench_layers && r->forward_s && r->backward_s)
         print_layers(r, b);
@@ -353,11 +303,12 @@ static enum chex_status bench(const struct settings *s, const char *engine, int 
 static json_t *bench_input_json(const struct chex_train_config *c, const struct settings *s,
                                 const struct chex_bench_input_result *r) {
     const struct chex_bench_input_rates *all = &r->all;
-    json_t *rates = json_pack(
-        "{s:i,s:f,s:f,s:f,s:f,s:f,s:f,s:I}", "schema", 1, "images_per_s_median",
-        all->images_per_s_median, "images_per_s_best", all->images_per_s_best, "images_per_s",
-        all->images_per_s, "bytes_per_s", all->bytes_per_s, "stall_share", all->stall_share,
-        "consume_images_per_s", s->consume, "peak_rss_bytes", (json_int_t)all->peak_rss_bytes);
+    json_t *rates =
+        json_pack("{s:i,s:f,s:f,s:f,s:f,s:f,s:f,s:I}", "schema", 1, "images_per_s_median",
+                  all->images_per_s_median, "images_per_s_best", all->images_per_s_best,
+                  "images_per_s", all->images_per_s, "bytes_per_s", all->bytes_per_s, "stall_share",
+                  all->stall_share, "consume_images_per_s", s->consume, "peak_rss_bytes",
+                  (json_int_t)all->peak_rss_bytes);
     json_t *settings = json_pack(
         "{s:s,s:i,s:i,s:i,s:i,s:s,s:s,s:I,s:I,s:I,s:i,s:i,s:f,s:s}", "pipeline",
         chex_pipeline_names[c->pipeline], "workers", r->workers, "batch", c->batch, "image_size",
@@ -385,8 +336,8 @@ static void print_bench_input(const struct chex_train_config *c, const struct se
     printf("input %s, %d px of %d stored, batch %d, %d worker%s, %d rank%s: %.0f images/s median, "
            "%.0f best of %d windows, %.3f GB/s read, peak memory %s\n",
            chex_pipeline_names[c->pipeline], c->image_size, r->stored_size, c->batch, r->workers,
-           r->workers == 1 ? "" : "s", r->ranks, r->ranks == 1 ? "" : "s", all->images_per_s_median,
-           all->images_per_s_best, r->windows, all->bytes_per_s / 1e9,
+           r->workers == 1 ? "" : "s", r->ranks, r->ranks == 1 ? "" : "s",
+           all->images_per_s_median, all->images_per_s_best, r->windows, all->bytes_per_s / 1e9,
            chex_format_bytes(rss, sizeof rss, all->peak_rss_bytes));
     if (s->consume > 0)
         printf("consumed at %.0f images/s a rank: %.0f reached, stalled %.2f %% of the time\n",
@@ -426,12 +377,15 @@ static enum chex_status collective(const struct settings *s, const struct chex_t
 }
 
 /* The job proper, once the launch is known. *together: see chex_train_run. */
-static enum chex_status work(const struct settings *s, struct chex_world *world, bool *together,
+static enum chex_status work(struct settings *s, struct chex_world *world, bool *together,
                              struct chex_error *err) {
     const char *engine = NULL;
     *together = true;
-    if (!s->bench_input) /* which needs none */
+    if (!s->bench_input) { /* which needs none */
         CHEX_TRY(chex_choose_engine(s->engine, &world->gpu, &engine, err));
+        if (!s->precision_asked)
+            s->precision = chex_engine_usual_precision(engine);
+    }
     int threads = s->threads ? (int)s->threads : world->binding.threads;
     if (s->bench)
         return bench(s, engine, threads, err);
@@ -455,7 +409,7 @@ static enum chex_status check_settings(const struct settings *s, struct chex_err
     return CHEX_OK;
 }
 
-static enum chex_status run(const struct settings *s, struct chex_error *err) {
+static enum chex_status run(struct settings *s, struct chex_error *err) {
     struct chex_world world;
     CHEX_TRY(check_settings(s, err));
     CHEX_TRY(install_signals(s, err));
@@ -477,6 +431,7 @@ int main(int argc, char **argv) {
     enum chex_status st = chex_opt_parse(&program, argc, argv, &s, sizeof s, &set, &err);
     if (st == CHEX_OK) {
         chex_log_set_level((enum chex_log_level)s.common.log_level);
+        s.precision_asked = chex_opt_origin(set, "precision") != CHEX_FROM_DEFAULT;
         if (s.common.help)
             chex_opt_print_help(&program, stdout);
         else if (s.common.version)

@@ -64,6 +64,12 @@ enum chex_status chex_engine_create(const char *spec, const struct chex_engine_c
     return CHEX_OK;
 }
 
+enum chex_precision chex_engine_usual_precision(const char *spec) {
+    const char *variant;
+    const struct chex_engine_impl *impl = find(spec, &variant);
+    return impl && impl->usual_precision ? impl->usual_precision(variant) : CHEX_FP32;
+}
+
 void chex_engine_destroy(struct chex_engine *e) {
     if (!e)
         return;

@@ -111,6 +111,8 @@ struct chex_engine_impl {
     uint64_t (*bytes)(void *self);
     /* (optional) per-operation time of the last pass, op_count entries each, in seconds. */
     void (*op_times)(void *self, double *forward_s, double *backward_s);
+    /* (optional: fp32) What to take where no precision is asked for; variant as in the config. */
+    enum chex_precision (*usual_precision)(const char *variant);
 };
 
 struct chex_engine {
@@ -127,6 +129,10 @@ extern const struct chex_engine_impl *const chex_engines[];
 enum chex_status chex_engine_create(const char *spec, const struct chex_engine_config *config,
                                     struct chex_engine **engine_out, struct chex_error *err);
 void chex_engine_destroy(struct chex_engine *engine); /* NULL allowed */
+
+/* What a command takes where the user asks for no precision: bf16 where the engine has an
+ * instruction for it that leaves fp32 far behind, else fp32. spec as above. */
+enum chex_precision chex_engine_usual_precision(const char *spec);
 
 /* The same calls with checked arguments; see chex_engine_impl. */
 enum chex_status chex_engine_set(struct chex_engine *e, enum chex_state_part part,

@@ -261,9 +261,9 @@ int main(int argc, char **argv) {
 #if TAP_SLOW_BUILD
     printf("# slow build: threads only; the op tests compare with ref in every build\n");
 #else
-    against_ref(&(struct setting){"densenet121", 32, 12, 13, CHEX_FP32});
-    against_ref(&(struct setting){"densenet121", 75, 3, 3, CHEX_FP32});
-    against_ref(&(struct setting){"resnet50", 75, 3, 3, CHEX_FP32});
+    against_ref(&(struct setting){"densenet121", 32, 12, 13, CHEX_FP32_STRICT});
+    against_ref(&(struct setting){"densenet121", 75, 3, 3, CHEX_FP32_STRICT});
+    against_ref(&(struct setting){"resnet50", 75, 3, 3, CHEX_FP32_STRICT});
     against_ref(&(struct setting){"densenet121", 64, 3, 3, CHEX_BF16});
     against_ref(&(struct setting){"resnet50", 64, 3, 3, CHEX_BF16});
 #endif

@@ -294,12 +294,16 @@ static void truth_case_gradients(const struct truth_run *t, json_t *want, const 
     struct truth_measures m =
         truth_measure(t->net, truth_seed(t->truth), json_object_get(want, "gradients"), grad);
     /* A sum is one more sample, of an error that may be of one sign: twice the room. In bf16 that
-     * error of one sign has no bound of its own (up to 6 norms were seen), only the median has. */
+     * error of one sign has no bound of its own (up to 6 norms were seen), only the median has. The
+     * largest of some 360 norms is itself a draw: this engine's variants, which in bf16 differ by
+     * the order of sums alone, reach 0.18 to 0.39 where PyTorch's two runs reach 0.23 and 0.27, so
+     * it gets twice PyTorch's room too. */
+    double draw = t->plan->precision == CHEX_BF16 ? 4.0 / 3 : 1;
     const struct {
         const char *what, *key;
         double got, times, floor;
     } rows[] = {{"norms, median", "norm_median", m.norm_median, 1, b->norm_median},
-                {"norms, largest", "norm_max", m.norm_max, 1, b->norm_max},
+                {"norms, largest", "norm_max", m.norm_max, draw, b->norm_max},
                 {"sums, median", "sample_median", m.sum_median, 2, b->sample_median},
                 {"sums, largest", "sample_max", m.sum_max, 2, b->sample_max},
                 {"samples, median", "sample_median", m.sample_median, 1, b->sample_median},

@@ -3,9 +3,9 @@
 
 int main(void) {
     static const struct truth_plan plans[] = {
-        {"densenet121", "cpu", CHEX_FP32, "adam"},
-        {"resnet50", "cpu", CHEX_FP32, "sgd"},
-        {"densenet121", "cpu:generic", CHEX_FP32, "adam"},
+        {"densenet121", "cpu", CHEX_FP32_STRICT, "adam"},
+        {"resnet50", "cpu", CHEX_FP32_STRICT, "sgd"},
+        {"densenet121", "cpu:generic", CHEX_FP32_STRICT, "adam"},
         {"resnet50", "cpu:generic", CHEX_FP32, NULL},
         {"densenet121", "cpu", CHEX_BF16, "sgd"},
         {"resnet50", "cpu", CHEX_BF16, NULL},

@@ -18,7 +18,9 @@
  * added in the order of tiles. Threads share tiles and ranges of output channels, never a sum.
  *
  * Operands of matrix products are fp32, or bf16 where the kernels multiply pairs of those
- * (`pairs`); offsets and pitches count elements of whichever it is, behind void pointers.
+ * (`pairs`); offsets and pitches count elements of whichever it is, behind void pointers. Split
+ * operands are bf16 too: x * y = xh * yh + xh * yl + xl * yh, which to the kernels are three
+ * positions of a convolution instead of one.
  *
  * Order inside a convolution's parameters and gradients: (kernel position, in, out).
  */
@@ -94,6 +96,7 @@ struct cpu_engine {
     bool bf16;
     size_t elem_bytes;             /* of a feature map: 4 or 2 */
     const struct cpu_pairs *pairs; /* NULL: products are made in fp32 */
+    bool split;                    /* fp32 of three products; see cpu_pairs */
     size_t operand_bytes;          /* of a factor of a product: 4 or 2 */
     struct cpu_op *ops;
     struct cpu_buf *bufs;
@@ -142,6 +145,17 @@ static inline size_t chex_cpu_tile_pixel(struct cpu_tiling t, struct cpu_tile ti
 enum chex_status chex_cpu_plan(struct cpu_engine *e, struct chex_error *err);
 /* count * size bytes that live as long as the engine, zeroed; NULL when out of memory. */
 void *chex_cpu_take(struct cpu_engine *e, size_t count, size_t size);
+
+/* ---- engine_cpu.c ---- */
+/* create of chex_engine_impl with kernels that the caller has chosen. */
+enum chex_status chex_cpu_create(const struct cpu_kernels *kernels,
+                                 const struct chex_engine_config *config, void **self_out,
+                                 struct chex_error *err);
+
+/* ---- cpu_tiles.c ---- */
+/* Asks the system for tile registers, which this process then has; where that or the processor says
+ * no, the reason is written. */
+bool chex_cpu_tiles_allowed(char *why_out, size_t size);
 
 /* ---- cpu_pack.c ---- */
 /* Between row-major order (files) and the engine's own order. */
@@ -192,6 +206,37 @@ void chex_cpu_backward(struct cpu_engine *e, const struct chex_batch *batch, flo
                        chex_grad_ready_fn ready, void *ready_arg);
 void chex_cpu_update(struct cpu_engine *e, const struct chex_update *update, const float *grad);
 
+/* ---- cpu_product.c ---- */
+/* Around an item's products, on its thread. */
+void chex_cpu_product_begin(const struct cpu_engine *e);
+void chex_cpu_product_end(const struct cpu_engine *e);
+
+/* gemm of cpu_kernels. weight: packed panels of `positions` x `depth` rows (and as many again of
+ * the low halves); columns [first, first + n) of it are wanted. */
+struct cpu_product {
+    const void *a, *weight;
+    const int32_t *off;
+    const struct cpu_tap *taps;
+    int rows, tap_count, positions, depth, first, n;
+    float *c;
+    size_t c_pitch;
+};
+void chex_cpu_gemm(const struct cpu_engine *e, const struct cpu_product *p);
+
+/* outer of cpu_kernels, on rows [row, row + rows) of the `channels` of v, pixels [first, first +
+ * count) of its list; first is a multiple of the group. w is n wide. */
+struct cpu_outer {
+    const void *v, *d;
+    const int32_t *off;
+    int first, count, channels, row, rows, n;
+    float *w;
+};
+void chex_cpu_outer(const struct cpu_engine *e, const struct cpu_outer *o);
+int chex_cpu_outer_rows(const struct cpu_engine *e); /* the most that are useful in one call */
+/* Pixels that stand beside each other in v, and elements from one such group to the next. */
+size_t chex_cpu_outer_group(const struct cpu_engine *e);
+size_t chex_cpu_outer_pitch(const struct cpu_engine *e, int channels);
+
 /* ---- small helpers ---- */
 static inline struct cpu_stored chex_cpu_x(const struct cpu_engine *e, int buffer, size_t pixel,
                                            int channel, int step) {
@@ -213,14 +258,20 @@ void chex_cpu_load_grad(const struct cpu_job *job, float *dst, size_t pitch, siz
                         int pixels);
 void chex_cpu_load_grad_operand(const struct cpu_job *job, void *dst, size_t pitch, size_t pixel,
                                 int pixels);
+/* Elements that one value of an operand takes. */
+static inline size_t chex_cpu_halves(const struct cpu_engine *e) { return e->split ? 2 : 1; }
 /* Elements from one row of `channels` operands to the next, and a place among operands. */
 static inline size_t chex_cpu_pitch(const struct cpu_engine *e, int channels) {
-    return (size_t)channels + CPU_LINE / e->operand_bytes;
+    return (size_t)channels * chex_cpu_halves(e) + CPU_LINE / e->operand_bytes;
 }
 static inline void *chex_cpu_at(const struct cpu_engine *e, const void *base, size_t element) {
     return (char *)(uintptr_t)base + element * e->operand_bytes;
 }
 static inline size_t chex_cpu_max(size_t a, size_t b) { return a > b ? a : b; }
+/* What load and load_grad of the pairs do to operands. */
+static inline int chex_cpu_split_flag(const struct cpu_engine *e) {
+    return e->split ? CPU_SPLIT : 0;
+}
 static inline void chex_cpu_need_floats(size_t *need, size_t floats) {
     *need = chex_cpu_max(*need, floats * sizeof(float));
 }

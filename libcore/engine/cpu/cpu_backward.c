@@ -120,11 +120,6 @@ struct range {
     int first, channels;
 };
 
-/* From one pixel to the next, or with pairs from one pair of pixels to the next. */
-static size_t input_pitch(const struct cpu_engine *e, struct range r) {
-    return (size_t)r.channels * (e->pairs ? 2 : 1) + CPU_LINE / e->operand_bytes;
-}
-
 static void load_input(const struct cpu_job *job, struct range r, const struct cpu_run *run,
                        const struct cpu_scratch *s) {
     const struct cpu_engine *e = job->e;
@@ -134,9 +129,10 @@ static void load_input(const struct cpu_job *job, struct range r, const struct c
     const float *scale = norm ? e->bns[op->in_bn].scale + r.first : NULL;
     const float *shift = norm ? e->bns[op->in_bn].shift + r.first : NULL;
     int flags = norm ? CPU_RELU | (e->bf16 ? CPU_ROUND : 0) : 0;
-    size_t pitch = input_pitch(e, r);
+    size_t pitch = chex_cpu_outer_pitch(e, r.channels);
     if (e->pairs)
-        e->pairs->load_pairs(s->b, pitch, run->at, &x, run->count, r.channels, scale, shift, flags);
+        e->pairs->load_pairs(s->b, pitch, run->at, &x, run->count, r.channels, scale, shift,
+                             flags | chex_cpu_split_flag(e));
     else
         e->k->load(chex_cpu_at(e, s->b, (size_t)run->at * pitch), pitch, &x, run->count, r.channels,
                    scale, shift, flags);
@@ -163,23 +159,21 @@ static void store_gradient(const struct cpu_job *job, int tile, struct range r,
  * block's slice of the input then stays in the first-level cache for all positions. */
 static void add_weight_gradient(const struct cpu_job *job, struct range r, const struct group *g,
                                 const struct cpu_scratch *s, float *dw) {
-    enum { ROWS = 24 };
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
-    size_t out = (size_t)op->out_channels, pitch = input_pitch(e, r), per = e->pairs ? 2 : 1;
-    for (int row = 0; row < r.channels; row += ROWS) {
-        int rows = r.channels - row < ROWS ? r.channels - row : ROWS;
+    struct cpu_outer o = {.v = s->b,
+                          .off = s->off + g->first,
+                          .first = g->first,
+                          .count = g->count,
+                          .channels = r.channels,
+                          .n = op->out_channels};
+    for (int most = chex_cpu_outer_rows(e); o.row < r.channels; o.row += most) {
+        o.rows = r.channels - o.row < most ? r.channels - o.row : most;
         for (int t = 0; t < g->tap_count; t++) {
-            size_t at = (size_t)g->position[t] * (size_t)op->in_channels + (size_t)(r.first + row);
-            const void *v =
-                chex_cpu_at(e, s->b, (size_t)g->first / per * pitch + (size_t)row * per);
-            const void *d = chex_cpu_at(e, s->a, (size_t)g->tap[t].a);
-            if (e->pairs)
-                e->pairs->outer(v, pitch, d, s->off + g->first, g->count, rows, op->out_channels,
-                                dw + at * out, out);
-            else
-                e->k->outer(v, pitch, d, s->off + g->first, g->count, rows, op->out_channels,
-                            dw + at * out, out);
+            int at = g->position[t] * op->in_channels + r.first + o.row;
+            o.d = chex_cpu_at(e, s->a, (size_t)g->tap[t].a);
+            o.w = dw + (size_t)at * (size_t)op->out_channels;
+            chex_cpu_outer(e, &o);
         }
     }
 }
@@ -191,9 +185,7 @@ static void conv_tile(const struct cpu_job *job, int index, struct range r, stru
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
     struct window w = window_of(job, tile);
     size_t pitch = (size_t)r.channels + CPU_PAD;
-    size_t b_panel = (size_t)(op->kernel * op->kernel * op->out_channels) * (size_t)e->k->panel;
-    const void *weight =
-        chex_cpu_at(e, e->ops[job->index].weight_t, (size_t)(r.first / e->k->panel) * b_panel);
+    int align = (int)chex_cpu_outer_group(e);
     if (op->in_bn >= 0) {
         size_t at = (size_t)index * (size_t)op->in_channels + (size_t)r.first;
         memset(e->part[0] + at, 0, (size_t)r.channels * sizeof(float));
@@ -204,7 +196,7 @@ static void conv_tile(const struct cpu_job *job, int index, struct range r, stru
     for (int place = 0; place < op->stride * op->stride; place++) {
         int py = place / op->stride, px = place % op->stride;
         g.run += g.runs;
-        g.first = (g.first + g.count + 1) / 2 * 2;
+        g.first = (g.first + g.count + align - 1) / align * align;
         g.runs = g.count = 0;
         g.tap_count = list_taps(job, w, py, px, &g);
         list_pixels(job, tile, w, py, px, s, &g);
@@ -213,12 +205,18 @@ static void conv_tile(const struct cpu_job *job, int index, struct range r, stru
         for (int i = g.run; i < g.run + g.runs; i++)
             load_input(job, r, &s->runs[i], s);
         float *dv = s->c + (size_t)g.first * pitch;
-        if (e->pairs)
-            e->pairs->gemm(s->a, s->off + g.first, g.count, g.tap, g.tap_count, op->out_channels,
-                           weight, b_panel, r.channels, dv, pitch);
-        else
-            e->k->gemm(s->a, s->off + g.first, g.count, g.tap, g.tap_count, op->out_channels,
-                       weight, b_panel, r.channels, dv, pitch);
+        chex_cpu_gemm(e, &(struct cpu_product){.a = s->a,
+                                               .weight = e->ops[job->index].weight_t,
+                                               .off = s->off + g.first,
+                                               .taps = g.tap,
+                                               .rows = g.count,
+                                               .tap_count = g.tap_count,
+                                               .positions = op->kernel * op->kernel,
+                                               .depth = op->out_channels,
+                                               .first = r.first,
+                                               .n = r.channels,
+                                               .c = dv,
+                                               .c_pitch = pitch});
         for (int i = g.run; i < g.run + g.runs; i++)
             store_gradient(job, index, r, &s->runs[i], s->c + (size_t)s->runs[i].at * pitch, pitch);
         add_weight_gradient(job, r, &g, s, dw);
@@ -242,8 +240,10 @@ static void conv_item(void *arg, size_t item, int worker) {
                (size_t)r.channels * out * sizeof *dw);
     int from = (int)((int64_t)group * job->tiles / job->tile_groups);
     int to = (int)((int64_t)(group + 1) * job->tiles / job->tile_groups);
+    chex_cpu_product_begin(e);
     for (int t = from; t < to; t++)
         conv_tile(job, t, r, &e->scratch[worker], dw);
+    chex_cpu_product_end(e);
 }
 
 enum { REDUCE = 8192 };

@@ -16,35 +16,41 @@ void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     const struct chex_op *op = &e->net->ops[index];
     struct cpu_op *mine = &e->ops[index];
     int in_hw = e->bufs[op->in].hw, hw = e->bufs[op->out].hw;
-    int operand = (int)e->operand_bytes;
-    int per_pixel =
-        (operand * op->in_channels + CPU_LINE) * (op->kernel > 1 ? op->stride * op->stride : 1);
+    size_t in_pitch = chex_cpu_pitch(e, op->in_channels) * e->operand_bytes;
+    int per_pixel = (int)in_pitch * (op->kernel > 1 ? op->stride * op->stride : 1);
     int pixels = INPUT_BYTES / per_pixel;
     pixels = pixels > MOST_PIXELS ? MOST_PIXELS : pixels < LEAST ? LEAST : pixels;
     mine->fwd = chex_cpu_tiling(hw, pixels);
-    size_t in_pitch = chex_cpu_pitch(e, op->in_channels) * e->operand_bytes;
     size_t out_pitch = ((size_t)op->out_channels + CPU_PAD) * sizeof(float);
     size_t out = (size_t)mine->fwd.images * (size_t)mine->fwd.rows * (size_t)hw;
     size_t in = op->kernel == 1 ? out
                                 : (size_t)mine->fwd.images * (size_t)halo(op, mine->fwd.rows) *
                                       (size_t)(in_hw + 2 * op->pad);
-    need->a = chex_cpu_max(need->a, in * in_pitch);
+    size_t spare = e->pairs ? (size_t)e->pairs->spare_rows : 0,
+           image = in / (size_t)mine->fwd.images;
+    /* Pixels that are alone in their rows lie an image apart. */
+    size_t apart = op->kernel == 1 ? 1 : hw > 1 ? (size_t)op->stride : image;
+    need->a = chex_cpu_max(need->a, (in + spare * apart) * in_pitch);
     need->c = chex_cpu_max(need->c, out * out_pitch);
     need->pixels = chex_cpu_max(need->pixels, out);
     /* Backward tiles cut the input map: the output's gradient with a halo, the input, and its
      * gradient. Their ranges of channels are at most RANGE wide, see cpu_backward.c. */
     enum { RANGE = 128, GRAD_BYTES = 128 << 10, MOST_BACK = 160, LEAST_BACK = 32 };
-    pixels = GRAD_BYTES / (operand * op->out_channels + CPU_LINE) * op->stride;
-    pixels = pixels > MOST_BACK ? MOST_BACK : pixels < LEAST_BACK ? LEAST_BACK : pixels;
+    int most = e->pairs ? e->pairs->back_pixels : MOST_BACK;
+    out_pitch = chex_cpu_pitch(e, op->out_channels) * e->operand_bytes;
+    pixels = GRAD_BYTES / (int)out_pitch * op->stride;
+    pixels = pixels > most ? most : pixels < LEAST_BACK ? LEAST_BACK : pixels;
     mine->bwd = chex_cpu_tiling(in_hw, pixels);
     size_t rows = (size_t)(mine->bwd.rows + op->kernel) / (size_t)op->stride + 2;
     size_t columns = (size_t)(in_hw + op->kernel) / (size_t)op->stride + 2;
-    /* Groups of pixels begin at even places. */
+    /* The pixels of each place within a stride begin at a multiple of this. */
+    size_t group = chex_cpu_outer_group(e);
     in = (size_t)mine->bwd.images * (size_t)mine->bwd.rows * (size_t)in_hw +
-         (size_t)(op->stride * op->stride);
-    out_pitch = chex_cpu_pitch(e, op->out_channels) * e->operand_bytes;
-    need->a = chex_cpu_max(need->a, (size_t)mine->bwd.images * rows * columns * out_pitch);
-    need->b = chex_cpu_max(need->b, in * (RANGE + CPU_PAD) * sizeof(float));
+         (size_t)(op->stride * op->stride) * group;
+    apart = in_hw < 2 * op->stride ? rows * columns : 1;
+    need->a = chex_cpu_max(need->a,
+                           ((size_t)mine->bwd.images * rows * columns + spare * apart) * out_pitch);
+    need->b = chex_cpu_max(need->b, in / group * chex_cpu_outer_pitch(e, RANGE) * e->operand_bytes);
     need->c = chex_cpu_max(need->c, in * (RANGE + CPU_PAD) * sizeof(float));
     need->pixels = chex_cpu_max(need->pixels, in);
 }
@@ -59,7 +65,8 @@ static void load_input(const struct cpu_job *job, void *dst, size_t pitch, size_
     const float *shift = norm ? e->bns[op->in_bn].shift : NULL;
     int flags = norm ? CPU_RELU | (e->bf16 ? CPU_ROUND : 0) : 0;
     if (e->pairs)
-        e->pairs->load(dst, pitch, &x, pixels, op->in_channels, scale, shift, flags);
+        e->pairs->load(dst, pitch, &x, pixels, op->in_channels, scale, shift,
+                       flags | chex_cpu_split_flag(e));
     else
         e->k->load(dst, pitch, &x, pixels, op->in_channels, scale, shift, flags);
 }
@@ -136,15 +143,20 @@ static void conv_item(void *arg, size_t item, int worker) {
         taps[t] =
             (struct cpu_tap){(ptrdiff_t)((size_t)(t / op->kernel * width + t % op->kernel) * pitch),
                              (ptrdiff_t)t * op->in_channels * e->k->panel};
-    size_t b_panel = (size_t)count * (size_t)op->in_channels * (size_t)e->k->panel;
-    const void *weight =
-        chex_cpu_at(e, e->ops[job->index].weight, (size_t)(first / e->k->panel) * b_panel);
-    if (e->pairs)
-        e->pairs->gemm(s->a, s->off, pixels, taps, count, op->in_channels, weight, b_panel,
-                       channels, s->c, out_pitch);
-    else
-        e->k->gemm(s->a, s->off, pixels, taps, count, op->in_channels, weight, b_panel, channels,
-                   s->c, out_pitch);
+    chex_cpu_product_begin(e);
+    chex_cpu_gemm(e, &(struct cpu_product){.a = s->a,
+                                           .weight = e->ops[job->index].weight,
+                                           .off = s->off,
+                                           .taps = taps,
+                                           .rows = pixels,
+                                           .tap_count = count,
+                                           .positions = count,
+                                           .depth = op->in_channels,
+                                           .first = first,
+                                           .n = channels,
+                                           .c = s->c,
+                                           .c_pitch = out_pitch});
+    chex_cpu_product_end(e);
     struct cpu_stored x =
         chex_cpu_x(e, op->out, chex_cpu_tile_pixel(job->tiling, tile), op->out_first + first, 1);
     e->k->store(&x, s->c, out_pitch, pixels, channels);

@@ -142,7 +142,8 @@ void chex_cpu_load_grad_operand(const struct cpu_job *job, void *dst, size_t pit
     struct cpu_stored x = chex_cpu_x(e, op->out, pixel, op->out_first, 1);
     const float *b = buf->normed ? buf->b + op->out_first : NULL;
     e->pairs->load_grad(dst, pitch, &g, &x, pixels, op->out_channels, b,
-                        b ? buf->mean + op->out_first : NULL, b ? buf->c + op->out_first : NULL);
+                        b ? buf->mean + op->out_first : NULL, b ? buf->c + op->out_first : NULL,
+                        chex_cpu_split_flag(e));
 }
 
 void chex_cpu_norm_report(struct cpu_engine *e, int n, float *grad) {

@@ -70,28 +70,40 @@ struct pack_job {
     int forward_panels;
 };
 
+/* A pair rounded to bf16, and of split operands what that left, in another panel. */
+static void put_pair(const struct cpu_engine *e, uint32_t *dst, uint32_t *rest, float first,
+                     float second) {
+    *dst = pair_of(first, second);
+    if (e->split)
+        *rest = pair_of(first - round_bf16(first), second - round_bf16(second));
+}
+
 /* As pack_item, in pairs of rows. */
 static void pack_pairs(const struct pack_job *job, size_t item) {
+    const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
-    size_t panel = (size_t)job->e->k->panel, in = (size_t)op->in_channels;
+    size_t panel = (size_t)e->k->panel, in = (size_t)op->in_channels;
     size_t out = (size_t)op->out_channels, taps = (size_t)op->kernel * (size_t)op->kernel;
-    const float *w = job->e->param + job->e->net->params[op->weight].offset;
+    const float *w = e->param + e->net->params[op->weight].offset;
     if (item < (size_t)job->forward_panels) {
-        uint32_t *dst = (uint32_t *)job->mine->weight + item * taps * in / 2 * panel;
+        size_t half = taps * in / 2 * panel;
+        uint32_t *dst = (uint32_t *)job->mine->weight + item * half * chex_cpu_halves(e);
         for (size_t row = 0; row < taps * in; row += 2, dst += panel) {
             const float *first = w + row * out + item * panel;
             for (size_t j = 0; j < panel; j++)
-                dst[j] = pair_of(first[j], first[out + j]);
+                put_pair(e, &dst[j], &dst[half + j], first[j], first[out + j]);
         }
         return;
     }
     item -= (size_t)job->forward_panels;
-    uint32_t *dst = (uint32_t *)job->mine->weight_t + item * taps * out / 2 * panel;
+    size_t half = taps * out / 2 * panel;
+    uint32_t *dst = (uint32_t *)job->mine->weight_t + item * half * chex_cpu_halves(e);
     for (size_t t = 0; t < taps; t++, dst += out / 2 * panel)
         for (size_t j = 0; j < panel; j++) {
             const float *src = w + (t * in + item * panel + j) * out;
             for (size_t o = 0; o < out; o += 2)
-                dst[o / 2 * panel + j] = pair_of(src[o], src[o + 1]);
+                put_pair(e, &dst[o / 2 * panel + j], &dst[half + o / 2 * panel + j], src[o],
+                         src[o + 1]);
         }
 }
 

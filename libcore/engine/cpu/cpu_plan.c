@@ -168,8 +168,9 @@ static bool take_weights(struct cpu_engine *e) {
             if (op->kind != CHEX_OP_CONV)
                 continue;
             bool stem = op->in == CHEX_NET_IMAGE, back = e->config.training && !stem;
-            size_t bytes = stem ? chex_cpu_stem_depth(op) * (size_t)op->out_channels * sizeof(float)
-                                : e->net->params[op->weight].count * e->operand_bytes;
+            size_t bytes =
+                stem ? chex_cpu_stem_depth(op) * (size_t)op->out_channels * sizeof(float)
+                     : e->net->params[op->weight].count * e->operand_bytes * chex_cpu_halves(e);
             if (!pass) {
                 all += back ? 2 * bytes : bytes;
                 continue;

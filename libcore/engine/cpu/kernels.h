@@ -24,6 +24,7 @@ struct cpu_tap {
 enum cpu_load_flags {
     CPU_RELU = 1,  /* max(x, 0) after the affine map; a NaN stays one */
     CPU_ROUND = 2, /* round the result to bf16 */
+    CPU_SPLIT = 4, /* see cpu_pairs */
 };
 
 /* The batch norm in front of an operation, as its backward needs it (each array per channel).
@@ -39,25 +40,39 @@ struct cpu_stored {
     bool bf16;
 };
 
-/* Products of bf16 operands two at a time, for processors that multiply so; sums are fp32. One pair
- * of B stands in 32 bits, the first in the lower half. */
+/* Products of bf16 operands, for processors that multiply those; sums are fp32. One pair of B
+ * stands in 32 bits, the first in the lower half.
+ *
+ * Split operands (CPU_SPLIT): an fp32 value is nearly the sum of two of bf16, the value rounded and
+ * what that left, rounded too. A row holds the first of all its channels, then the others, as if
+ * there were twice as many. */
 struct cpu_pairs {
-    /* As gemm, with a in bf16, depth even and B as [t][k / 2][panel][2]; offsets in elements. */
+    int group;           /* pixels that stand beside each other in v of outer */
+    int outer_rows;      /* so many rows a call of outer, or what is left of them */
+    int back_pixels;     /* of a tile of the backward pass, at most */
+    int spare_rows;      /* gemm may read so many rows behind the last, at the distance of the last
+                            two, and does not use them */
+    bool three_products; /* fp32 is made of three products of split operands */
+    /* On each thread around the other calls; NULL: nothing is needed. */
+    void (*begin)(void);
+    void (*end)(void);
+    /* As gemm, with a in bf16, depth a multiple of 32 and B as [t][k / 2][panel][2]; offsets in
+     * elements. */
     void (*gemm)(const uint16_t *a, const int32_t *off, int rows, const struct cpu_tap *taps,
                  int tap_count, int depth, const uint16_t *b, size_t b_panel, int n, float *c,
                  size_t c_pitch);
-    /* As outer, with pixels in pairs: v[i / 2][r][2], v_pitch elements from one pair to the next
-     * and a zero behind an odd count; d in bf16, n a multiple of 32. */
+    /* As outer, with pixels in groups: v[i / group][r][i % group], v_pitch elements from one group
+     * to the next and zeros behind the last pixel; d in bf16, n a multiple of 32. */
     void (*outer)(const uint16_t *v, size_t v_pitch, const uint16_t *d, const int32_t *off,
                   int count, int rows, int n, float *w, size_t w_pitch);
-    /* As load and load_grad, into bf16. */
+    /* As load and load_grad, into bf16 from what is stored as bf16; split from fp32. */
     void (*load)(uint16_t *dst, size_t pitch, const struct cpu_stored *src, int pixels,
                  int channels, const float *scale, const float *shift, int flags);
     void (*load_grad)(uint16_t *dst, size_t pitch, const struct cpu_stored *g,
                       const struct cpu_stored *x, int pixels, int channels, const float *b,
-                      const float *mean, const float *c);
-    /* As load, into pixels [at, at + pixels) of v of outer; a pixel that begins a pair leaves a
-     * zero for the other, so pixels come in their order. */
+                      const float *mean, const float *c, int flags);
+    /* As load, into pixels [at, at + pixels) of v of outer; the rest of the last group becomes
+     * zeros, so pixels come in their order. */
     void (*load_pairs)(uint16_t *v, size_t v_pitch, int at, const struct cpu_stored *src,
                        int pixels, int channels, const float *scale, const float *shift, int flags);
 };
@@ -110,5 +125,6 @@ extern const struct cpu_kernels chex_cpu_kernels_generic;
 extern const struct cpu_kernels chex_cpu_kernels_avx2;
 extern const struct cpu_kernels chex_cpu_kernels_avx512;
 extern const struct cpu_kernels chex_cpu_kernels_avx512bf16;
+extern const struct cpu_kernels chex_cpu_kernels_amx;
 
 #endif

@@ -21,7 +21,8 @@ static const struct cpu_pairs pairs;
 #define NAME "avx512bf16"
 #include "engine/cpu/kernels.inc.h"
 
-INLINE vi ld_pairs(const uint16_t *p) { return (vi)_mm512_loadu_si512(p); }
+#include "engine/cpu/pairs.inc.h"
+
 INLINE vi splat_pair(const uint16_t *p) {
     int32_t pair;
     memcpy(&pair, p, sizeof pair);
@@ -79,16 +80,6 @@ static void pair_gemm(const uint16_t *a, const int32_t *off, int rows, const str
                            c + (size_t)i * c_pitch + j, c_pitch);
 }
 
-/* Two rows of 32 bf16 into 32 pairs: the first 16 columns, then the others. */
-INLINE void interleave(const uint16_t *first, const uint16_t *second, vi *lo, vi *hi) {
-    static const uint16_t low[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
-                                     8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
-    __m512i index = _mm512_loadu_si512(low);
-    __m512i a = _mm512_loadu_si512(first), b = _mm512_loadu_si512(second);
-    *lo = (vi)_mm512_permutex2var_epi16(a, index, b);
-    *hi = (vi)_mm512_permutex2var_epi16(a, _mm512_add_epi16(index, _mm512_set1_epi16(16)), b);
-}
-
 INLINE void pair_outer_tile(int mr, const uint16_t *v, size_t v_pitch, const uint16_t *d,
                             const int32_t *off, int count, float *w, size_t w_pitch) {
     vf acc[MR][2];
@@ -131,47 +122,6 @@ static void pair_outer(const uint16_t *v, size_t v_pitch, const uint16_t *d, con
                             w + (size_t)r * w_pitch + j, w_pitch);
 }
 
-INLINE vf normed(const struct cpu_stored *src, int p, int c, const float *scale, const float *shift,
-                 bool do_relu, bool bf16) {
-    vf v = ld_stored(src->at, (size_t)p * src->step + (size_t)c, bf16);
-    if (scale)
-        v = v * ld(scale + c) + ld(shift + c);
-    return do_relu ? relu(v) : v;
-}
-
-/* As round_bits and a shift: but one instruction, which takes denormals for zeros. */
-INLINE void st_half(uint16_t *p, vf v) {
-    _mm256_storeu_si256((__m256i *)(void *)p, (__m256i)_mm512_cvtneps_pbh((__m512)v));
-}
-
-static void pair_load(uint16_t *dst, size_t pitch, const struct cpu_stored *src, int pixels,
-                      int channels, const float *scale, const float *shift, int flags) {
-    if (scale && flags & CPU_RELU) {
-        for (int p = 0; p < pixels; p++)
-            for (int c = 0; c < channels; c += VL)
-                st_half(dst + (size_t)p * pitch + c, normed(src, p, c, scale, shift, true, true));
-        return;
-    }
-    for (int p = 0; p < pixels; p++)
-        for (int c = 0; c < channels; c += VL)
-            st_half(dst + (size_t)p * pitch + c,
-                    normed(src, p, c, scale, shift, flags & CPU_RELU, true));
-}
-
-static void pair_load_grad(uint16_t *dst, size_t pitch, const struct cpu_stored *g,
-                           const struct cpu_stored *x, int pixels, int channels, const float *b,
-                           const float *mean, const float *c) {
-    for (int p = 0; p < pixels; p++)
-        for (int i = 0; i < channels; i += VL) {
-            vf v = ld_stored(g->at, (size_t)p * g->step + (size_t)i, true);
-            if (b) {
-                vf xv = ld_stored(x->at, (size_t)p * x->step + (size_t)i, true);
-                v = v + ld(b + i) * (xv - ld(mean + i)) + ld(c + i);
-            }
-            st_half(dst + (size_t)p * pitch + i, v);
-        }
-}
-
 static void pair_load_pairs(uint16_t *v, size_t v_pitch, int at, const struct cpu_stored *src,
                             int pixels, int channels, const float *scale, const float *shift,
                             int flags) {
@@ -193,6 +143,9 @@ static void pair_load_pairs(uint16_t *v, size_t v_pitch, int at, const struct cp
 }
 
 static const struct cpu_pairs pairs = {
+    .group = 2,
+    .outer_rows = 24,
+    .back_pixels = 160,
     .gemm = pair_gemm,
     .outer = pair_outer,
     .load = pair_load,

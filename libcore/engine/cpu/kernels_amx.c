@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * AMX: products of bf16 in tiles of 16 x 16 sums, four of them (32 x 32) at a time, so that each
+ * tile that is loaded meets two others; everything else is AVX-512. An instruction adds 16 products
+ * of each half of the pairs, then the two sums, then those to the accumulator, with denormals as
+ * zeros: another order than that of the vector kernels.
+ *
+ * Rows of a tile lie at one distance. Where the pixels of a list do not (the end of an image row in
+ * front of a halo), the places between them are multiplied as if they were pixels and the results
+ * dropped: with 16 places a strip, that leaves idle 2 rows in 58 at 56 pixels a row, 2 in 30 at 28,
+ * 2 in 16 at 14 and at 7; a copy of such strips would be made anew for each of nine kernel
+ * positions, at about a cache line a row against the 4 cycles that a row costs the multiplier.
+ *
+ * None of this has been timed: it was written on a machine without tiles, with the emulation of
+ * amx.h.
+ */
+#include <immintrin.h>
+
+#include "engine/cpu/amx.h"
+#include "engine/cpu/kernels.h"
+
+static const struct cpu_pairs pairs;
+
+#define VB 64
+#define MR 12
+#define SPLAT(s) ((vf)_mm512_set1_ps(s))
+#define FMA(a, b, c) ((vf)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#define PAIRS &pairs
+#ifdef CHEX_AMX_EMULATED
+#define TABLE chex_cpu_kernels_amx_emulated
+#define NAME "amx-emulated"
+extern const struct cpu_kernels TABLE;
+#else
+#define TABLE chex_cpu_kernels_amx
+#define NAME "amx"
+#endif
+#include "engine/cpu/kernels.inc.h"
+
+#include "engine/cpu/pairs.inc.h"
+
+enum {
+    ROWS = AMX_ROWS,              /* of a tile */
+    DEPTH = AMX_ROW_BYTES / 2,    /* bf16 in a row: pixels or channels of one product */
+    PAIR_ROW = 2 * NR,            /* bf16 in a row of pairs: two tiles beside each other */
+    PAIR_STEP = 2 * PAIR_ROW,     /* the same in bytes */
+    BLOCK = PAIR_ROW * DEPTH / 2, /* bf16 in the rows of one product */
+};
+
+static void begin(void) { AMX_CONFIGURE(); }
+static void end(void) { AMX_RELEASE(); }
+
+/* Up to 16 places at one distance of which some are the list's next pixels. */
+struct strip {
+    const uint16_t *a;
+    size_t step; /* bytes */
+    int count;   /* pixels */
+    uint8_t row[ROWS];
+};
+
+static struct strip strip_of(const uint16_t *a, const int32_t *off, int pixels) {
+    int32_t step = pixels > 1 ? off[1] - off[0] : 0;
+    if (pixels > 2 && off[2] - off[1] < step) /* the first is the last of its row */
+        step = off[2] - off[1];
+    struct strip s = {a + off[0], (size_t)step * sizeof *a, 1, {0}};
+    for (int row = 0; s.count < ROWS && s.count < pixels; s.count++) {
+        int32_t ahead = off[s.count] - off[s.count - 1];
+        if (ahead != step && (step == 0 || ahead % step != 0))
+            break;
+        row += ahead == step ? 1 : ahead / step;
+        if (row < 0 || row >= ROWS)
+            break;
+        s.row[s.count] = (uint8_t)row;
+    }
+    return s;
+}
+
+/* Tiles 0 to 3: strips x columns. */
+INLINE void multiply(const struct strip *s, bool two, const struct cpu_tap *taps, int tap_count,
+                     int depth, const uint16_t *b) {
+    AMX_FENCE();
+    AMX_ZERO(0);
+    AMX_ZERO(1);
+    if (two) {
+        AMX_ZERO(2);
+        AMX_ZERO(3);
+    }
+    for (int t = 0; t < tap_count; t++) {
+        const uint16_t *a0 = s[0].a + taps[t].a, *a1 = two ? s[1].a + taps[t].a : NULL;
+        const uint16_t *bp = b + taps[t].b;
+        for (int k = 0; k < depth; k += DEPTH, bp += BLOCK) {
+            AMX_LOAD(6, bp, PAIR_STEP);
+            AMX_LOAD(4, a0 + k, s[0].step);
+            AMX_LOAD(7, bp + 2 * VL, PAIR_STEP);
+            AMX_DOT(0, 4, 6);
+            AMX_DOT(1, 4, 7);
+            if (two) {
+                AMX_LOAD(5, a1 + k, s[1].step);
+                AMX_DOT(2, 5, 6);
+                AMX_DOT(3, 5, 7);
+            }
+        }
+    }
+}
+
+/* The pixels' rows of a pair of tiles that lie in `sums`. */
+static void keep_rows(const struct strip *s, const float (*sums)[NR], float *c, size_t c_pitch) {
+    for (int i = 0; i < s->count; i++) {
+        st(c + (size_t)i * c_pitch, ld(sums[s->row[i]]));
+        st(c + (size_t)i * c_pitch + VL, ld(sums[s->row[i]] + VL));
+    }
+}
+
+#define KEEP(strip, left, right, c)                                                                \
+    do {                                                                                           \
+        if ((strip)->count == ROWS) { /* then no place between them is left */                     \
+            AMX_STORE(left, c, c_pitch * sizeof(float));                                           \
+            AMX_STORE(right, (c) + VL, c_pitch * sizeof(float));                                   \
+            AMX_FENCE();                                                                           \
+        } else {                                                                                   \
+            float sums[ROWS][NR] __attribute__((aligned(64)));                                     \
+            AMX_STORE(left, sums[0], sizeof sums[0]);                                              \
+            AMX_STORE(right, sums[0] + VL, sizeof sums[0]);                                        \
+            AMX_FENCE();                                                                           \
+            keep_rows(strip, sums, c, c_pitch);                                                    \
+        }                                                                                          \
+    } while (0)
+
+/* A pair of strips stays in the first-level cache while the panels of B pass. */
+static void pair_gemm(const uint16_t *a, const int32_t *off, int rows, const struct cpu_tap *taps,
+                      int tap_count, int depth, const uint16_t *b, size_t b_panel, int n, float *c,
+                      size_t c_pitch) {
+    for (int done = 0; done < rows;) {
+        struct strip s[2];
+        s[0] = strip_of(a, off + done, rows - done);
+        int second = done + s[0].count;
+        bool two = second < rows;
+        if (two)
+            s[1] = strip_of(a, off + second, rows - second);
+        for (int j = 0; j < n; j += NR) {
+            float *at = c + (size_t)done * c_pitch + j;
+            const uint16_t *panel = b + (size_t)(j / NR) * b_panel;
+            if (!two) {
+                multiply(s, false, taps, tap_count, depth, panel);
+                KEEP(&s[0], 0, 1, at);
+                continue;
+            }
+            multiply(s, true, taps, tap_count, depth, panel);
+            KEEP(&s[0], 0, 1, at);
+            KEEP(&s[1], 2, 3, at + (size_t)s[0].count * c_pitch);
+        }
+        done = second + (two ? s[1].count : 0);
+    }
+}
+
+/* 32 columns of d for up to CHUNK pixels in pairs, zeros behind the last pixel. */
+enum { CHUNK = 512 };
+
+static void pair_columns(uint16_t *dst, const uint16_t *d, const int32_t *off, int pixels) {
+    int filled = (pixels + DEPTH - 1) / DEPTH * DEPTH;
+    for (int p = 0; p < filled; p += 2, dst += PAIR_ROW) {
+        static const uint16_t zero[NR];
+        vi lo, hi;
+        interleave(p < pixels ? d + off[p] : zero, p + 1 < pixels ? d + off[p + 1] : zero, &lo,
+                   &hi);
+        _mm512_storeu_si512(dst, (__m512i)lo);
+        _mm512_storeu_si512(dst + 2 * VL, (__m512i)hi);
+    }
+}
+
+/* w[0..32)[0..32) += v (transposed, 32 rows of each group) * d (in pairs). */
+static void outer_block(const uint16_t *v, size_t v_pitch, const uint16_t *d, int groups, float *w,
+                        size_t w_pitch) {
+    size_t step = w_pitch * sizeof *w;
+    float *below = w + ROWS * w_pitch;
+    AMX_FENCE();
+    AMX_LOAD(0, w, step);
+    AMX_LOAD(1, w + VL, step);
+    AMX_LOAD(2, below, step);
+    AMX_LOAD(3, below + VL, step);
+    for (int g = 0; g < groups; g++, v += v_pitch, d += BLOCK) {
+        AMX_LOAD(4, v, AMX_ROW_BYTES);
+        AMX_LOAD(6, d, PAIR_STEP);
+        AMX_LOAD(7, d + 2 * VL, PAIR_STEP);
+        AMX_DOT(0, 4, 6);
+        AMX_DOT(1, 4, 7);
+        AMX_LOAD(5, v + ROWS * DEPTH, AMX_ROW_BYTES);
+        AMX_DOT(2, 5, 6);
+        AMX_DOT(3, 5, 7);
+    }
+    AMX_STORE(0, w, step);
+    AMX_STORE(1, w + VL, step);
+    AMX_STORE(2, below, step);
+    AMX_STORE(3, below + VL, step);
+    AMX_FENCE();
+}
+
+/* The pairs of d are made once for all rows. */
+static void pair_outer(const uint16_t *v, size_t v_pitch, const uint16_t *d, const int32_t *off,
+                       int count, int rows, int n, float *w, size_t w_pitch) {
+    uint16_t columns[CHUNK / 2 * PAIR_ROW] __attribute__((aligned(64)));
+    for (int from = 0; from < count; from += CHUNK, v += CHUNK / DEPTH * v_pitch) {
+        int pixels = count - from < CHUNK ? count - from : CHUNK;
+        int groups = (pixels + DEPTH - 1) / DEPTH;
+        for (int j = 0; j < n; j += NR) {
+            pair_columns(columns, d + j, off + from, pixels);
+            for (int r = 0; r < rows; r += 2 * ROWS)
+                outer_block(v + (size_t)r * DEPTH, v_pitch, columns, groups,
+                            w + (size_t)r * w_pitch + j, w_pitch);
+        }
+    }
+}
+
+/* Rows of 16 words into columns. */
+INLINE void transpose(__m512i r[16]) {
+    __m512i t[16];
+    UNROLL
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    UNROLL
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    /* Now quarter q of r[4 * i + k] has the words 4 * i .. 4 * i + 3 of column 4 * q + k. */
+    UNROLL
+    for (int k = 0; k < 4; k++) {
+        __m512i even0 = _mm512_shuffle_i32x4(r[k], r[4 + k], 0x88);
+        __m512i odd0 = _mm512_shuffle_i32x4(r[k], r[4 + k], 0xdd);
+        __m512i even1 = _mm512_shuffle_i32x4(r[8 + k], r[12 + k], 0x88);
+        __m512i odd1 = _mm512_shuffle_i32x4(r[8 + k], r[12 + k], 0xdd);
+        t[k] = _mm512_shuffle_i32x4(even0, even1, 0x88);
+        t[8 + k] = _mm512_shuffle_i32x4(even0, even1, 0xdd);
+        t[4 + k] = _mm512_shuffle_i32x4(odd0, odd1, 0x88);
+        t[12 + k] = _mm512_shuffle_i32x4(odd0, odd1, 0xdd);
+    }
+    UNROLL
+    for (int i = 0; i < 16; i++)
+        r[i] = t[i];
+}
+
+/* 16 channels of two pixels as pairs, rounded. */
+INLINE __m512i pixel_pair(vf first, vf second) {
+    static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
+    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), both);
+}
+
+/* 16 channels of a group, of which this call has the pixels [lo, hi); `first` is pixel 0 of src.
+ * Places before lo stay as they are, places from hi on become zeros. */
+INLINE void load_group(uint16_t *v, const struct cpu_stored *src, int first, int lo, int hi, int c,
+                       int channels, const float *scale, const float *shift, bool do_relu,
+                       bool split) {
+    const vf none = {0};
+    __m512i high[16], low[16];
+    for (int i = 0; i < DEPTH / 2; i++) {
+        vf x[2];
+        for (int h = 0; h < 2; h++)
+            x[h] = 2 * i + h >= lo && 2 * i + h < hi
+                       ? normed(src, first + 2 * i + h, c, scale, shift, do_relu, !split)
+                       : none;
+        high[i] = pixel_pair(x[0], x[1]);
+        if (split)
+            low[i] = pixel_pair(x[0] - high_part(x[0]), x[1] - high_part(x[1]));
+    }
+    __mmask32 own = 0xffffffffu << lo;
+    uint16_t *row = v + (size_t)c * DEPTH;
+    transpose(high);
+    for (int i = 0; i < 16; i++)
+        _mm512_mask_storeu_epi16(row + i * DEPTH, own, high[i]);
+    if (!split)
+        return;
+    row += (size_t)channels * DEPTH;
+    transpose(low);
+    for (int i = 0; i < 16; i++)
+        _mm512_mask_storeu_epi16(row + i * DEPTH, own, low[i]);
+}
+
+static void pair_load_pairs(uint16_t *v, size_t v_pitch, int at, const struct cpu_stored *src,
+                            int pixels, int channels, const float *scale, const float *shift,
+                            int flags) {
+    bool do_relu = flags & CPU_RELU;
+    for (int group = at / DEPTH; group * DEPTH < at + pixels; group++) {
+        int first = group * DEPTH - at; /* as a pixel of src; before it, where negative */
+        int lo = first < 0 ? -first : 0, hi = pixels - first < DEPTH ? pixels - first : DEPTH;
+        uint16_t *dst = v + (size_t)group * v_pitch;
+        for (int c = 0; c < channels; c += VL) {
+            if (flags & CPU_SPLIT)
+                load_group(dst, src, first, lo, hi, c, channels, scale, shift, do_relu, true);
+            else if (lo == 0 && hi == DEPTH && scale && do_relu)
+                load_group(dst, src, first, 0, DEPTH, c, channels, scale, shift, true, false);
+            else
+                load_group(dst, src, first, lo, hi, c, channels, scale, shift, do_relu, false);
+        }
+    }
+}
+
+static const struct cpu_pairs pairs = {
+    .group = DEPTH,
+    .outer_rows = 128,
+    .back_pixels = CHUNK,
+    .spare_rows = ROWS - 1,
+    .three_products = true,
+    .begin = begin,
+    .end = end,
+    .gemm = pair_gemm,
+    .outer = pair_outer,
+    .load = pair_load,
+    .load_grad = pair_load_grad,
+    .load_pairs = pair_load_pairs,
+};

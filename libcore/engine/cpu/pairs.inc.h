@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the variants that multiply pairs of bf16 have in common, behind kernels.inc.h: loads into
+ * bf16 operands, and pairs of rows. AVX-512 with BF16.
+ */
+#include <immintrin.h>
+
+INLINE vi ld_pairs(const uint16_t *p) { return (vi)_mm512_loadu_si512(p); }
+
+/* Two rows of 32 bf16 into 32 pairs: the first 16 columns, then the others. */
+INLINE void interleave(const uint16_t *first, const uint16_t *second, vi *lo, vi *hi) {
+    static const uint16_t low[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+                                     8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+    __m512i index = _mm512_loadu_si512(low);
+    __m512i a = _mm512_loadu_si512(first), b = _mm512_loadu_si512(second);
+    *lo = (vi)_mm512_permutex2var_epi16(a, index, b);
+    *hi = (vi)_mm512_permutex2var_epi16(a, _mm512_add_epi16(index, _mm512_set1_epi16(16)), b);
+}
+
+INLINE vf normed(const struct cpu_stored *src, int p, int c, const float *scale, const float *shift,
+                 bool do_relu, bool bf16) {
+    vf v = ld_stored(src->at, (size_t)p * src->step + (size_t)c, bf16);
+    if (scale)
+        v = v * ld(scale + c) + ld(shift + c);
+    return do_relu ? relu(v) : v;
+}
+
+/* As round_bits and a shift: but one instruction, which takes denormals for zeros. */
+INLINE void st_half(uint16_t *p, vf v) {
+    _mm256_storeu_si256((__m256i *)(void *)p, (__m256i)_mm512_cvtneps_pbh((__m512)v));
+}
+
+/* v rounded to bf16. What that leaves of v is exact. */
+INLINE vf high_part(vf v) {
+    __m256i half = (__m256i)_mm512_cvtneps_pbh((__m512)v);
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
+}
+
+INLINE void st_operand(uint16_t *p, int channels, vf v, bool split) {
+    if (!split) {
+        st_half(p, v);
+        return;
+    }
+    st_half(p, v);
+    st_half(p + channels, v - high_part(v));
+}
+
+INLINE void pair_load_body(uint16_t *dst, size_t pitch, const struct cpu_stored *src, int pixels,
+                           int channels, const float *scale, const float *shift, bool do_relu,
+                           bool split) {
+    for (int p = 0; p < pixels; p++)
+        for (int c = 0; c < channels; c += VL)
+            st_operand(dst + (size_t)p * pitch + c, channels,
+                       normed(src, p, c, scale, shift, do_relu, !split), split);
+}
+
+static void pair_load(uint16_t *dst, size_t pitch, const struct cpu_stored *src, int pixels,
+                      int channels, const float *scale, const float *shift, int flags) {
+    bool do_relu = flags & CPU_RELU;
+    if (flags & CPU_SPLIT)
+        pair_load_body(dst, pitch, src, pixels, channels, scale, shift, do_relu, true);
+    else if (scale && do_relu)
+        pair_load_body(dst, pitch, src, pixels, channels, scale, shift, true, false);
+    else
+        pair_load_body(dst, pitch, src, pixels, channels, scale, shift, do_relu, false);
+}
+
+INLINE void pair_load_grad_body(uint16_t *dst, size_t pitch, const struct cpu_stored *g,
+                                const struct cpu_stored *x, int pixels, int channels,
+                                const float *b, const float *mean, const float *c, bool split) {
+    for (int p = 0; p < pixels; p++)
+        for (int i = 0; i < channels; i += VL) {
+            vf v = ld_stored(g->at, (size_t)p * g->step + (size_t)i, !split);
+            if (b) {
+                vf xv = ld_stored(x->at, (size_t)p * x->step + (size_t)i, !split);
+                v = v + ld(b + i) * (xv - ld(mean + i)) + ld(c + i);
+            }
+            st_operand(dst + (size_t)p * pitch + i, channels, v, split);
+        }
+}
+
+static void pair_load_grad(uint16_t *dst, size_t pitch, const struct cpu_stored *g,
+                           const struct cpu_stored *x, int pixels, int channels, const float *b,
+                           const float *mean, const float *c, int flags) {
+    if (flags & CPU_SPLIT)
+        pair_load_grad_body(dst, pitch, g, x, pixels, channels, b, mean, c, true);
+    else
+        pair_load_grad_body(dst, pitch, g, x, pixels, channels, b, mean, c, false);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels of AMX, with the emulation of tiles in place of the instructions, through the whole
+ * comparison with the ref engine; any processor with AVX-512 and its BF16 runs it.
+ */
+#if !defined(__x86_64__)
+#include "tap.h"
+
+int main(void) { SKIP_ALL("the kernels of AMX are x86's"); }
+#else
+#include "conv.h"
+#include "engine/cpu/cpu.h"
+#include "engine/engines.h"
+
+extern const struct cpu_kernels chex_cpu_kernels_amx_emulated;
+
+static enum chex_status create_emulated(const struct chex_engine_config *config, void **self_out,
+                                        struct chex_error *err) {
+    return chex_cpu_create(&chex_cpu_kernels_amx_emulated, config, self_out, err);
+}
+
+static enum chex_status create(const char *spec, const struct chex_engine_config *config,
+                               struct chex_engine **engine_out, struct chex_error *err) {
+    static struct chex_engine_impl impl;
+    (void)spec;
+    impl = chex_engine_cpu;
+    impl.create = create_emulated;
+    struct chex_engine *e = chex_mem_zalloc(1, sizeof *e);
+    BAIL_UNLESS(e, "out of memory");
+    e->impl = &impl;
+    e->config = *config;
+    enum chex_status st = impl.create(config, &e->self, err);
+    if (st == CHEX_OK)
+        *engine_out = e;
+    else
+        free(e);
+    return st;
+}
+
+int main(void) {
+    static const char spec[] = "cpu:amx-emulated";
+    if (!__builtin_cpu_supports("avx512bf16"))
+        SKIP_ALL("this machine's processor has no avx512bf16");
+    check(create, spec, dense, "dense", 53, 3, CHEX_BF16, plain_bf16);
+    check(create, spec, residuals, "residual", 53, 3, CHEX_BF16, plain_bf16);
+    check(create, spec, dense, "dense", 32, 3, CHEX_FP32, three_products);
+    check(create, spec, residuals, "residual", 53, 2, CHEX_FP32, three_products);
+#if !TAP_SLOW_BUILD
+    check(create, spec, dense, "dense", 52, 1, CHEX_BF16, plain_bf16);
+    check(create, spec, dense, "dense", 75, 2, CHEX_BF16, plain_bf16);
+    check(create, spec, residuals, "residual", 32, 3, CHEX_BF16, plain_bf16);
+    check(create, spec, residuals, "residual", 97, 2, CHEX_BF16, plain_bf16);
+    check(create, spec, dense, "dense", 75, 2, CHEX_FP32, three_products);
+    check(create, spec, dense, "dense", 53, 1, CHEX_FP32_STRICT, plain_fp32);
+#endif
+    return tap_done();
+}
+#endif

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels for pairs of bf16 against plain loops, byte by byte where sums of small integers are
+ * exact in any order: pixels in rows with gaps, at a distance, alone; odd counts; runs that begin
+ * within a group. And the error of fp32 made of three products. Each variant that this machine
+ * runs, and AMX on emulated tiles.
+ */
+#if !defined(__x86_64__)
+#include "tap.h"
+
+int main(void) { SKIP_ALL("the kernels for pairs are x86's"); }
+#else
+#include "base/mem.h"
+#include "base/rng.h"
+#include "engine/cpu/cpu.h"
+#include "tap.h"
+
+extern const struct cpu_kernels chex_cpu_kernels_amx_emulated;
+
+static const struct cpu_kernels *k;
+
+static float unit(uint64_t item, size_t i) {
+    return chex_rng_unit(chex_rng(5, CHEX_RNG_TEST, item, (uint32_t)i).v[0]);
+}
+static int small(uint64_t item, size_t i) { return (int)(unit(item, i) * 9) - 4; }
+
+static float round_bf16(float v) {
+    uint32_t u;
+    memcpy(&u, &v, sizeof u);
+    u = (u + 0x7fff + ((u >> 16) & 1)) & 0xffff0000u;
+    memcpy(&v, &u, sizeof v);
+    return v;
+}
+static uint16_t half(float v) {
+    uint32_t u;
+    v = round_bf16(v);
+    memcpy(&u, &v, sizeof u);
+    return (uint16_t)(u >> 16);
+}
+static float whole(uint16_t h) {
+    uint32_t u = (uint32_t)h << 16;
+    float v;
+    memcpy(&v, &u, sizeof v);
+    return v;
+}
+
+static void *take(size_t count, size_t size) {
+    void *p = chex_mem_alloc_aligned(count, size);
+    BAIL_UNLESS(p, "out of memory");
+    memset(p, 0, count * size);
+    return p;
+}
+
+static void begin(void) {
+    if (k->pairs->begin)
+        k->pairs->begin();
+}
+static void end(void) {
+    if (k->pairs->end)
+        k->pairs->end();
+}
+
+/* A map of `width` columns of which `inner` are pixels, `step` columns apart. */
+struct map {
+    int rows, width, inner, step;
+};
+
+static int list(struct map m, size_t pitch, int32_t *off) {
+    int count = 0;
+    for (int y = 0; y < m.rows; y++)
+        for (int x = 0; x < m.inner; x++)
+            off[count++] = (int32_t)((size_t)(y * m.width + x * m.step) * pitch);
+    return count;
+}
+
+static void gemm(struct map m, int kernel, int depth, int n) {
+    size_t pitch = (size_t)depth + 32, c_pitch = (size_t)n + 16, panel = (size_t)k->panel;
+    int taps = kernel * kernel, spare = k->pairs->spare_rows * (m.inner > 1 ? m.step : m.width);
+    size_t places = (size_t)((m.rows + kernel) * m.width + spare);
+    int32_t *off = take((size_t)(m.rows * m.inner), sizeof *off);
+    uint16_t *a = take(places * pitch, sizeof *a);
+    uint16_t *b = take((size_t)taps * (size_t)depth * (size_t)n, sizeof *b);
+    int count = list(m, pitch, off);
+    float *c = take((size_t)count * c_pitch, sizeof *c);
+    for (size_t i = 0; i < places * pitch; i++)
+        a[i] = half((float)small(1, i));
+    size_t b_panel = (size_t)taps * (size_t)depth * panel;
+    struct cpu_tap tap[9];
+    for (int t = 0; t < taps; t++) {
+        tap[t] = (struct cpu_tap){(t / kernel * m.width + t % kernel) * (ptrdiff_t)pitch,
+                                  (ptrdiff_t)t * depth * k->panel};
+        for (int d = 0; d < depth; d++)
+            for (int j = 0; j < n; j++)
+                b[(size_t)j / panel * b_panel + (size_t)(t * depth + d / 2 * 2) * panel +
+                  (size_t)j % panel * 2 + (size_t)(d % 2)] =
+                    half((float)small(2, (size_t)((t * depth + d) * n + j)));
+    }
+    begin();
+    k->pairs->gemm(a, off, count, tap, taps, depth, b, b_panel, n, c, c_pitch);
+    end();
+    bool same = true;
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < n; j++) {
+            float sum = 0;
+            for (int t = 0; t < taps; t++)
+                for (int d = 0; d < depth; d++)
+                    sum += whole(a[off[i] + tap[t].a + d]) *
+                           (float)small(2, (size_t)((t * depth + d) * n + j));
+            same = same && c[(size_t)i * c_pitch + (size_t)j] == sum;
+        }
+    for (int i = 0; i < count; i++)
+        for (size_t j = (size_t)n; j < c_pitch; j++)
+            same = same && c[(size_t)i * c_pitch + j] == 0;
+    OK(same, "%s gemm: %d rows of %d pixels in %d, %d apart, kernel %d, depth %d, %d columns",
+       k->name, m.rows, m.inner, m.width, m.step, kernel, depth, n);
+    free(off);
+    free(a);
+    free(b);
+    free(c);
+}
+
+static size_t in_group(size_t i, size_t r, size_t pitch) {
+    size_t group = (size_t)k->pairs->group;
+    return i / group * pitch + r * group + i % group;
+}
+
+static void outer(int count, int rows, int n, int gap) {
+    size_t group = (size_t)k->pairs->group, groups = ((size_t)count + group - 1) / group;
+    size_t pitch = (size_t)rows * group + 32, d_pitch = (size_t)n + 32;
+    uint16_t *v = take(groups * pitch, sizeof *v);
+    uint16_t *d = take((size_t)(count + count / 7 * gap) * d_pitch, sizeof *d);
+    int32_t *off = take((size_t)count, sizeof *off);
+    float *w = take((size_t)(rows * n), sizeof *w), *want = take((size_t)(rows * n), sizeof *w);
+    for (int i = 0; i < count; i++) {
+        off[i] = (int32_t)((size_t)(i + i / 7 * gap) * d_pitch);
+        for (int r = 0; r < rows; r++)
+            v[in_group((size_t)i, (size_t)r, pitch)] =
+                half((float)small(3, (size_t)(i * rows + r)));
+        for (int j = 0; j < n; j++)
+            d[off[i] + j] = half((float)small(4, (size_t)(i * n + j)));
+    }
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < n; j++) {
+            float sum = w[r * n + j] = (float)(r - j);
+            for (int i = 0; i < count; i++)
+                sum += (float)(small(3, (size_t)(i * rows + r)) * small(4, (size_t)(i * n + j)));
+            want[r * n + j] = sum;
+        }
+    begin();
+    k->pairs->outer(v, pitch, d, off, count, rows, n, w, (size_t)n);
+    end();
+    OK(memcmp(w, want, (size_t)(rows * n) * sizeof *w) == 0,
+       "%s outer: %d pixels, %d rows, %d columns, gaps of %d", k->name, count, rows, n, gap);
+    free(v);
+    free(d);
+    free(off);
+    free(w);
+    free(want);
+}
+
+/* Runs of pixels, and what stands behind the last. */
+static void load_pairs(const int *runs, int run_count, int channels, bool norm, bool split) {
+    size_t group = (size_t)k->pairs->group, total = 0, halves = split ? 2 : 1;
+    for (int i = 0; i < run_count; i++)
+        total += (size_t)runs[i];
+    size_t groups = (total + group - 1) / group, pitch = (size_t)channels * halves * group + 32;
+    uint16_t *v = take(groups * pitch, sizeof *v), *want = take(groups * pitch, sizeof *want);
+    size_t step = (size_t)channels + 16;
+    float *src32 = take(total * step, sizeof *src32), *scale = take((size_t)channels, 4);
+    uint16_t *src16 = take(total * step, sizeof *src16);
+    float *shift = take((size_t)channels, 4);
+    memset(v, 0xff, groups * pitch * sizeof *v);
+    memset(want, 0xff, groups * pitch * sizeof *want);
+    for (int c = 0; c < channels; c++) {
+        scale[c] = unit(5, (size_t)c) - 0.3f;
+        shift[c] = unit(6, (size_t)c) - 0.5f;
+    }
+    for (size_t i = 0; i < groups * group; i++)
+        for (int c = 0; c < channels; c++) {
+            float x = 0;
+            if (i < total) {
+                size_t at = i * step + (size_t)c;
+                src32[at] = 4 * (unit(7, at) - 0.5f);
+                src16[at] = half(src32[at]);
+                x = split ? src32[at] : whole(src16[at]);
+                if (norm) {
+                    volatile float product = x * scale[c]; /* not fused with the addition */
+                    x = product + shift[c];
+                    x = x > 0 ? x : 0;
+                }
+            }
+            want[in_group(i, (size_t)c, pitch)] = half(x);
+            if (split)
+                want[in_group(i, (size_t)(channels + c), pitch)] = half(x - round_bf16(x));
+        }
+    size_t at = 0;
+    for (int i = 0; i < run_count; at += (size_t)runs[i++]) {
+        struct cpu_stored src = {split ? (void *)(src32 + at * step) : (void *)(src16 + at * step),
+                                 step, !split};
+        k->pairs->load_pairs(v, pitch, (int)at, &src, runs[i], channels, norm ? scale : NULL,
+                             norm ? shift : NULL,
+                             (norm ? CPU_RELU : 0) | (split ? CPU_SPLIT : CPU_ROUND));
+    }
+    OK(memcmp(v, want, groups * pitch * sizeof *v) == 0,
+       "%s load_pairs: %d runs, %zu pixels, %d channels%s%s", k->name, run_count, total, channels,
+       norm ? ", normalised" : "", split ? ", split" : "");
+    free(v);
+    free(want);
+    free(src32);
+    free(src16);
+    free(scale);
+    free(shift);
+}
+
+/* Dot products of 1152 values, as of a 3x3 kernel over 128 channels: inputs behind a ReLU, weights
+ * of both signs. The error is told relative to the mean magnitude of the results. */
+static void three_products(void) {
+    enum { PIXELS = 64, DEPTH = 1152, N = 32, PITCH = 2 * DEPTH };
+    float *a = take(PIXELS * DEPTH, sizeof *a), *c = take(PIXELS * N, sizeof *c);
+    float *w = take(DEPTH * N, sizeof *w);
+    uint16_t *ops = take((size_t)(PIXELS + k->pairs->spare_rows) * PITCH, sizeof *ops);
+    uint16_t *b = take(2 * DEPTH * N, sizeof *b);
+    int32_t off[PIXELS];
+    for (size_t i = 0; i < PIXELS * DEPTH; i++)
+        a[i] = unit(8, i) < 0.5f ? 0 : 2 * unit(9, i);
+    for (size_t i = 0; i < DEPTH * N; i++)
+        w[i] = 0.1f * (unit(10, i) - 0.5f);
+    for (size_t i = 0; i < DEPTH; i++)
+        for (size_t j = 0; j < N; j++) {
+            size_t at = i / 2 * 2 * N + 2 * j + i % 2;
+            float v = w[i * N + j];
+            b[at] = half(v);
+            b[DEPTH * N + at] = half(v - round_bf16(v));
+        }
+    struct cpu_stored src = {a, DEPTH, false};
+    k->pairs->load(ops, PITCH, &src, PIXELS, DEPTH, NULL, NULL, CPU_SPLIT);
+    for (int i = 0; i < PIXELS; i++)
+        off[i] = i * PITCH;
+    const struct cpu_tap taps[] = {{0, 0}, {0, DEPTH * N}, {DEPTH, 0}};
+    double error[3] = {0}, size = 0;
+    for (int count = 3; count >= 1; count -= 2) {
+        begin();
+        k->pairs->gemm(ops, off, PIXELS, taps, count, DEPTH, b, 2 * DEPTH * N, N, c, N);
+        end();
+        for (size_t i = 0; i < PIXELS; i++)
+            for (size_t j = 0; j < N; j++) {
+                double want = 0;
+                for (size_t d = 0; d < DEPTH; d++)
+                    want += (double)a[i * DEPTH + d] * (double)w[d * N + j];
+                error[count - 1] += fabs((double)c[i * N + j] - want);
+                size += count == 3 ? fabs(want) : 0;
+            }
+    }
+    /* Each operand is kept to 2^-17 or so, and the errors of 1152 products are independent. */
+    OK(error[2] / size < 5e-6,
+       "%s: dot products of %d: mean error %.1e of the mean magnitude; "
+       "with one product %.1e",
+       k->name, DEPTH, error[2] / size, error[0] / size);
+    free(a);
+    free(c);
+    free(w);
+    free(ops);
+    free(b);
+}
+
+static void check(const struct cpu_kernels *kernels) {
+    k = kernels;
+    gemm((struct map){1, 1, 1, 1}, 1, 32, 32);
+    gemm((struct map){1, 50, 50, 1}, 1, 96, 64);
+    gemm((struct map){7, 9, 7, 1}, 3, 32, 32);
+    gemm((struct map){4, 16, 14, 1}, 3, 64, 32);
+    gemm((struct map){2, 30, 28, 1}, 3, 32, 96);
+    gemm((struct map){1, 58, 56, 1}, 3, 32, 32);
+    gemm((struct map){3, 30, 14, 2}, 3, 32, 32);
+    gemm((struct map){5, 9, 4, 2}, 3, 32, 32);
+    gemm((struct map){4, 5, 1, 1}, 3, 32, 32);
+    gemm((struct map){2, 19, 17, 1}, 3, 32, 32);
+    gemm((struct map){3, 40, 5, 3}, 1, 32, 32);
+    for (int count = 1; count <= 5; count++)
+        outer(count, 32, 32, 1);
+    outer(31, 64, 32, 2);
+    outer(33, 32, 96, 0);
+    outer(160, 128, 32, 2);
+    outer(545, 32, 64, 1);
+    static const int runs[][4] = {{1}, {32}, {77}, {7, 7, 7, 7}, {28, 28}, {31, 1, 1}, {64, 3}};
+    static const int counts[] = {1, 1, 1, 4, 2, 3, 2};
+    for (int i = 0; i < 7; i++) {
+        load_pairs(runs[i], counts[i], 32, true, false);
+        load_pairs(runs[i], counts[i], 96, false, false);
+        if (k->pairs->three_products)
+            load_pairs(runs[i], counts[i], 64, true, true);
+    }
+    if (k->pairs->three_products)
+        three_products();
+}
+
+int main(void) {
+    char why[128];
+    if (!__builtin_cpu_supports("avx512bf16"))
+        SKIP_ALL("this machine's processor has no avx512bf16");
+    check(&chex_cpu_kernels_avx512bf16);
+    check(&chex_cpu_kernels_amx_emulated);
+    if (chex_cpu_tiles_allowed(why, sizeof why))
+        check(&chex_cpu_kernels_amx);
+    else
+        printf("# skipped: amx: %s\n", why);
+    return tap_done();
+}
+#endif
