@@ -45,6 +45,7 @@ endforeach()
 chex_optional(MPI ompi-c libopenmpi-dev)
 chex_optional(ISAL libisal libisal-dev)
 chex_optional(LIBDEFLATE libdeflate libdeflate-dev)
+chex_optional(ARCHIVE libarchive libarchive-dev)
 
 # DCMTK has no usable pkg-config file on Debian 12 (it asks for libraries of other programs), and its
 # CMake package for more than we link.
@@ -99,7 +100,7 @@ endif()
 function(chex_print_summary)
   message(STATUS "chexnet ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}")
   message(STATUS "  HDF5 ${HDF5_VERSION}  PMIx ${PMIX_VERSION}  hwloc ${HWLOC_VERSION}  libpng ${PNG_VERSION}  libjpeg ${JPEG_VERSION}")
-  foreach(part MPI DICOM ISAL LIBDEFLATE)
+  foreach(part MPI DICOM ISAL LIBDEFLATE ARCHIVE)
     if(CHEX_HAVE_${part})
       message(STATUS "  ${part}: ${${part}_VERSION}")
     else()

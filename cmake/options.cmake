@@ -8,7 +8,7 @@ option(CHEX_FUZZ "Link tests/fuzz to clang's fuzzer (preset fuzz)" OFF)
 set(CHEX_SANITIZE "" CACHE STRING "Sanitizers, such as address,undefined or thread")
 
 # AUTO uses what is found, ON stops where it is missing, OFF leaves it out.
-foreach(part MPI SLURM CUDA DICOM ISAL LIBDEFLATE)
+foreach(part MPI SLURM CUDA DICOM ISAL LIBDEFLATE ARCHIVE)
   set(CHEX_WITH_${part} AUTO CACHE STRING "AUTO, ON or OFF")
   set_property(CACHE CHEX_WITH_${part} PROPERTY STRINGS AUTO ON OFF)
 endforeach()

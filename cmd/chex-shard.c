@@ -15,8 +15,9 @@
 
 /* One line a subcommand; the first is the default. */
 static const struct shard_command *const commands[] = {
-    &shard_command_create, &shard_command_info,    &shard_command_verify,
-    &shard_command_audit,  &shard_command_reshard, &shard_command_phantom,
+    &shard_command_create,  &shard_command_info,    &shard_command_verify,
+    &shard_command_audit,   &shard_command_reshard, &shard_command_import_tfrecord,
+    &shard_command_phantom,
 };
 
 int shard_threads(int64_t workers) { return workers ? (int)workers : chex_cpu_count(); }

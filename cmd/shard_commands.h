@@ -22,16 +22,17 @@ struct shard_command {
 };
 
 extern const struct shard_command shard_command_create, shard_command_info, shard_command_verify,
-    shard_command_audit, shard_command_reshard, shard_command_phantom;
+    shard_command_audit, shard_command_reshard, shard_command_import_tfrecord,
+    shard_command_phantom;
 
-/* One place for options that several subcommands have. */
-#define SHARD_WORKERS(type)                                                                        \
+/* One place for options that several subcommands have. at: where the value goes. */
+#define SHARD_WORKERS_ROW(at)                                                                      \
     {                                                                                              \
-        "workers", 'j', CHEX_OPT_INT, offsetof(type, workers), "0", "N",                           \
+        "workers", 'j', CHEX_OPT_INT, at, "0", "N",                                                \
             "threads; 0 is one for each CPU this process may use", .min = 0, .max = 1024           \
     }
-#define SHARD_SEED(type, what)                                                                     \
-    { "seed", 0, CHEX_OPT_INT, offsetof(type, seed), "1", "N", what, .min = 0, .max = 9e15 }
+#define SHARD_SEED_ROW(at, what)                                                                   \
+    { "seed", 0, CHEX_OPT_INT, at, "1", "N", what, .min = 0, .max = 9e15 }
 
 #define SHARD_EXIT_STATUS                                                                          \
     "Exit status: 0 done, 1 failure of ours, 2 usage, 3 bad input data, 4 environment,\n"          \

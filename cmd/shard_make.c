@@ -8,6 +8,39 @@
 #include "launch/launch.h"
 #include "shard_commands.h"
 
+enum chex_status shard_image_options(const struct shard_image_settings *s,
+                                     struct chex_create_options *options_out,
+                                     struct chex_error *err) {
+    struct chex_create_options o = {.output = s->out.output,
+                                    .train_list = s->train_list,
+                                    .val_list = s->val_list,
+                                    .test_list = s->test_list,
+                                    .tool_version = "chexnet " CHEXNET_VERSION,
+                                    .split_mode = (enum chex_split_mode)s->split,
+                                    .shared_patients =
+                                        (enum chex_shared_patients)s->shared_patients,
+                                    .uncertain = (enum chex_uncertain)s->uncertain,
+                                    .size = (int)s->size,
+                                    .workers = shard_threads(s->out.workers),
+                                    .shards = (size_t)s->out.shards,
+                                    .max_bad = (size_t)s->max_bad,
+                                    .seed = (uint64_t)s->seed,
+                                    .force = s->out.force,
+                                    .resume = s->out.resume};
+    if (o.split_mode != CHEX_SPLIT_OFFICIAL && (o.train_list || o.val_list || o.test_list))
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--train-list, --val-list and --test-list need "
+                              "--split official");
+    CHEX_TRY(chex_split_parse_fractions(s->fractions, &o.fractions, err));
+    *options_out = o;
+    return CHEX_OK;
+}
+
+enum chex_status shard_create(const void *options, const struct chex_create_ranks *ranks,
+                              struct chex_create_result *result_out, struct chex_error *err) {
+    return chex_create(options, ranks, result_out, err);
+}
+
 /* The other ranks may be this much slower with their shards before they count as lost. */
 static const uint64_t wait_ms = 12 * 3600 * 1000;
 

@@ -23,10 +23,11 @@ static const struct chex_opt phantom_opts[] = {
      .required = true},
     {"size", 0, CHEX_OPT_INT, AT(size), "64", "PX", "side of the images",
      .min = CHEX_PHANTOM_MIN_SIZE_PX, .max = CHEX_PHANTOM_MAX_SIZE_PX},
-    SHARD_SEED(struct phantom_settings, "seed: the same one gives the same images"),
+    SHARD_SEED_ROW(offsetof(struct phantom_settings, seed),
+                   "seed: the same one gives the same images"),
     {"output", 'o', CHEX_OPT_STRING, AT(output), NULL, "DIR", "folder for images/ and labels.csv",
      .required = true},
-    SHARD_WORKERS(struct phantom_settings),
+    SHARD_WORKERS_ROW(offsetof(struct phantom_settings, workers)),
 };
 #undef AT
 

@@ -8,23 +8,15 @@
 
 struct reshard_settings {
     struct chex_opt_common common;
-    const char *output;
-    int64_t shards, workers;
-    bool force, resume;
+    struct shard_output_settings out;
 };
 
 #define AT(field) offsetof(struct reshard_settings, field)
 static const struct chex_opt reshard_opts[] = {
     CHEX_OPT_COMMON,
     {.type = CHEX_OPT_GROUP, .help = "Output"},
-    {"output", 'o', CHEX_OPT_STRING, AT(output), NULL, "DIR", "folder of the new set",
-     .required = true},
-    {"shards", 0, CHEX_OPT_INT, AT(shards), "16", "N", "shards a split", .min = 1, .max = 99999},
-    {"force", 0, CHEX_OPT_FLAG, AT(force),
-     .help = "replace the set in DIR once the new one is complete"},
-    {"resume", 0, CHEX_OPT_FLAG, AT(resume),
-     .help = "keep finished shards of an interrupted run, and of this one should it fail"},
-    SHARD_WORKERS(struct reshard_settings),
+    SHARD_OUTPUT_ROW(AT(out)),
+    SHARD_RUN_ROWS(AT(out)),
 };
 #undef AT
 
@@ -50,12 +42,12 @@ static enum chex_status run_reshard(const struct chex_opt_set *set, const void *
     const struct reshard_settings *s = settings;
     CHEX_TRY(shard_one_word(set, "chex-shard reshard", err));
     struct chex_reshard_options o = {.input = chex_opt_word(set, 0),
-                                     .output = s->output,
+                                     .output = s->out.output,
                                      .tool_version = "chexnet " CHEXNET_VERSION,
-                                     .shards = (size_t)s->shards,
-                                     .workers = shard_threads(s->workers),
-                                     .force = s->force,
-                                     .resume = s->resume};
+                                     .shards = (size_t)s->out.shards,
+                                     .workers = shard_threads(s->out.workers),
+                                     .force = s->out.force,
+                                     .resume = s->out.resume};
     return shard_make("reshard", reshard, &o, o.output, o.shards, s->common.json, err);
 }
 

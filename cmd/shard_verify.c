@@ -14,9 +14,10 @@ struct verify_settings {
     int64_t workers;
 };
 
-static const struct chex_opt verify_opts[] = {CHEX_OPT_COMMON,
-                                              {.type = CHEX_OPT_GROUP, .help = "Work"},
-                                              SHARD_WORKERS(struct verify_settings)};
+static const struct chex_opt verify_opts[] = {
+    CHEX_OPT_COMMON,
+    {.type = CHEX_OPT_GROUP, .help = "Work"},
+    SHARD_WORKERS_ROW(offsetof(struct verify_settings, workers))};
 
 static const struct chex_opt_program verify_program = {
     .name = "chex-shard verify",

@@ -22,8 +22,15 @@ uint64_t chex_hash64_mix(uint64_t digest, const void *data, size_t bytes) {
     return XXH3_64bits_withSeed(data, bytes, digest);
 }
 
-void chex_hash128_hex(const void *data, size_t bytes, char out[CHEX_HASH128_HEX_BYTES]) {
+void chex_hash128(const void *data, size_t bytes, uint64_t out[2]) {
     XXH128_hash_t h = XXH3_128bits(data, bytes);
-    snprintf(out, CHEX_HASH128_HEX_BYTES, "%016llx%016llx", (unsigned long long)h.high64,
-             (unsigned long long)h.low64);
+    out[0] = h.high64;
+    out[1] = h.low64;
+}
+
+void chex_hash128_hex(const void *data, size_t bytes, char out[CHEX_HASH128_HEX_BYTES]) {
+    uint64_t h[2];
+    chex_hash128(data, bytes, h);
+    snprintf(out, CHEX_HASH128_HEX_BYTES, "%016llx%016llx", (unsigned long long)h[0],
+             (unsigned long long)h[1]);
 }

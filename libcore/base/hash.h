@@ -13,6 +13,9 @@ uint64_t chex_hash64(const void *data, size_t bytes);
 /* Continues an order-dependent digest: start with 0, feed parts one by one. */
 uint64_t chex_hash64_mix(uint64_t digest, const void *data, size_t bytes);
 
+/* 128 bits, the high half first. */
+void chex_hash128(const void *data, size_t bytes, uint64_t out[2]);
+
 enum { CHEX_HASH128_HEX_BYTES = 33 };
 /* 32 lower-case hex digits and a NUL. */
 void chex_hash128_hex(const void *data, size_t bytes, char out[CHEX_HASH128_HEX_BYTES]);

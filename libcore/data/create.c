@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/create_private.h"
+#include "data/tfrecord.h"
 
 const char *const chex_split_mode_names[] = {"official", "patient", "none", NULL};
 
@@ -84,7 +85,11 @@ static enum chex_status split_rows(struct chex_create *c, struct chex_error *err
 
 static enum chex_status load_labels(struct chex_create *c, struct chex_error *err) {
     const struct chex_create_options *o = c->o;
-    CHEX_TRY(chex_labels_load(o->labels, o->format, o->columns, &c->table, err));
+    if (o->records)
+        CHEX_TRY(chex_tfrecord_load(o->records, o->record_count, o->label_order, o->workers,
+                                    &c->table, &c->folder, err));
+    else
+        CHEX_TRY(chex_labels_load(o->labels, o->format, o->columns, &c->table, err));
     chex_info("labels %s: %s, %zu images", o->labels, c->table->detected, c->table->count);
     if (c->table->warning[0] && c->ranks->rank == 0)
         chex_warn("%s: %s", o->labels, c->table->warning);
@@ -117,11 +122,21 @@ static enum chex_status mark_bad(struct chex_create *c, size_t row, const char *
     return CHEX_OK;
 }
 
+/* Images of compressed archives are known to be bad before any shard is made. */
+static enum chex_status reject_spooled(struct chex_create *c, struct chex_error *err) {
+    for (size_t r = 0; r < c->table->count; r++) {
+        const struct chex_folder_file *f = c->files[r];
+        const char *reason = f && f->spool ? chex_spool_get(f->spool, f->spool_row)->reason : NULL;
+        if (reason)
+            CHEX_TRY(mark_bad(c, r, reason, err));
+    }
+    return CHEX_OK;
+}
+
 /* Finds every image's file; those without one are bad from the start. */
 static enum chex_status find_images(struct chex_create *c, struct chex_error *err) {
     const struct chex_label_table *t = c->table;
     size_t wanted = 0;
-    CHEX_TRY(chex_folder_open(c->o->images, &c->folder, err));
     c->files = chex_mem_zalloc(t->count, sizeof *c->files);
     c->bad = chex_mem_zalloc(t->count, sizeof *c->bad);
     c->reasons = chex_mem_zalloc(t->count, sizeof *c->reasons);
@@ -143,6 +158,11 @@ static enum chex_status find_images(struct chex_create *c, struct chex_error *er
         if (!c->files[r])
             CHEX_TRY(mark_bad(c, r, reason, err));
     }
+    /* What is missing may lie behind the fault. */
+    if (c->archive_fault && c->bad_count)
+        return chex_error_set(err, CHEX_E_DATA, "%s; %zu images of %s were not found",
+                              c->archive_fault, c->bad_count, c->o->labels);
+    CHEX_TRY(reject_spooled(c, err));
     if (wanted && c->bad_count == wanted)
         return chex_error_set(err, CHEX_E_DATA,
                               "none of the %zu images of %s is under %s, which holds %zu files: is "
@@ -259,15 +279,36 @@ static enum chex_status fill_result(struct chex_create *c, struct chex_create_re
     return st;
 }
 
-static enum chex_status load(struct chex_create *c, struct chex_error *err) {
+static enum chex_status open_input(struct chex_create *c, struct chex_error *err) {
     CHEX_TRY(load_labels(c, err));
+    if (!c->folder)
+        CHEX_TRY(chex_folder_open(c->o->images, &c->folder, err));
+    return chex_create_open_archives(c, err);
+}
+
+/* Whatever their order of images, compressed archives are gone through once, before all else. */
+static enum chex_status spool_archives(struct chex_create *c, struct chex_error *err) {
+    if (!c->packed_count)
+        return CHEX_OK;
+    CHEX_TRY(agree(c, c->ranks->rank == 0 ? chex_create_occupy(c, err) : CHEX_OK, err));
+    CHEX_TRY(agree(c, chex_create_spool(c, err), err));
+    return chex_create_take_spools(c, err);
+}
+
+/* Collective: the first failure is everybody's. */
+static enum chex_status load(struct chex_create *c, struct chex_error *err) {
+    CHEX_TRY(agree(c, open_input(c, err), err));
+    CHEX_TRY(spool_archives(c, err));
     CHEX_TRY(find_images(c, err));
     return judge_bad(c, err);
 }
 
+static enum chex_status name_partial(struct chex_create *c, struct chex_error *err) {
+    c->partial = chex_fs_join(c->o->output, CHEX_CREATE_PARTIAL);
+    return c->partial ? CHEX_OK : no_memory(err);
+}
+
 static enum chex_status begin(struct chex_create *c, load_fn *load_rows, struct chex_error *err) {
-    if (!(c->partial = chex_fs_join(c->o->output, CHEX_CREATE_PARTIAL)))
-        return no_memory(err);
     CHEX_TRY(load_rows(c, err));
     return make_plan(c, err);
 }
@@ -275,9 +316,13 @@ static enum chex_status begin(struct chex_create *c, load_fn *load_rows, struct 
 static enum chex_status course(struct chex_create *c, load_fn *load_rows,
                                struct chex_create_result *result, struct chex_error *err) {
     bool first = c->ranks->rank == 0;
-    CHEX_TRY(agree(c, begin(c, load_rows, err), err));
-    enum chex_status st = agree(c, first ? chex_create_prepare(c, err) : CHEX_OK, err);
-    bool prepared = st == CHEX_OK;
+    CHEX_TRY(agree(c, name_partial(c, err), err));
+    enum chex_status st = agree(c, begin(c, load_rows, err), err);
+    bool prepared = c->occupied;
+    if (st == CHEX_OK) {
+        st = agree(c, first ? chex_create_prepare(c, err) : CHEX_OK, err);
+        prepared = prepared || st == CHEX_OK;
+    }
     if (st == CHEX_OK)
         st = build_all(c, err);
     if (st == CHEX_OK)
@@ -303,6 +348,9 @@ enum chex_status chex_create_run(struct chex_create *c, load_fn *load_rows,
     free(c->files);
     free(c->split);
     free(c->partial);
+    free(c->wanted);
+    free(c->packed);
+    free(c->archive_fault);
     chex_folder_close(c->folder);
     chex_plan_free(c->plan);
     chex_labels_free(c->table);

@@ -28,6 +28,11 @@ struct chex_create_options {
     const char *format, *columns;                  /* chex_labels_load */
     const char *train_list, *val_list, *test_list; /* NULL: chex_split_official's defaults */
     const char *tool_version;
+    /* Instead of labels and images: TFRecord files and the order of their labels (tfrecord.h).
+     * `labels` and `images` then name the first of them, for texts. */
+    const char *const *records; /* (record_count) or NULL */
+    size_t record_count;
+    const char *label_order;
     struct chex_fractions fractions;
     enum chex_split_mode split_mode;
     enum chex_shared_patients shared_patients;

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fs.h"
 #include "base/hash.h"
@@ -21,13 +19,6 @@
 /* How many files ahead a worker announces to the kernel: cold reads, above all over a network, then
  * overlap with decoding. */
 enum { AHEAD_PER_WORKER = 8, AHEAD_MAX = 256 };
-
-struct worker {
-    struct chex_image_reader *reader;
-    struct chex_resizer *resizer;
-    struct chex_image image;
-    uint8_t *row;
-};
 
 /* chex_shard_spec's row callback looks here. */
 struct rows {
@@ -48,7 +39,7 @@ struct job { /* one shard */
 
 struct build {
     struct chex_create *c;
-    struct worker *workers;
+    struct chex_create_worker *workers;
     struct job *jobs;
     size_t *first; /* first[j]: number of job j's first item; first[job_count]: all items */
     size_t job_count, ahead;
@@ -174,34 +165,35 @@ static enum chex_status open_writer(struct build *b, struct job *j, struct chex_
     return st;
 }
 
-static void add_source(struct job *j, const uint8_t *data, size_t bytes) {
-    char hex[CHEX_HASH128_HEX_BYTES], half[17] = "";
-    chex_hash128_hex(data, bytes, hex);
-    memcpy(half, hex, 16);
-    uint64_t high = strtoull(half, NULL, 16), low = strtoull(hex + 16, NULL, 16);
+static void add_source(struct job *j, const uint64_t hash[2]) {
     pthread_mutex_lock(&j->lock);
-    j->sum[0] += high;
-    j->sum[1] += low;
+    j->sum[0] += hash[0];
+    j->sum[1] += hash[1];
     pthread_mutex_unlock(&j->lock);
 }
 
 /* Brings one image into the worker's row. CHEX_E_DATA: the image is bad. */
-static enum chex_status convert(struct build *b, struct job *j, size_t i, struct worker *w,
-                                struct chex_error *err) {
+static enum chex_status convert(struct build *b, struct job *j, size_t i,
+                                struct chex_create_worker *w, struct chex_error *err) {
     const struct chex_create_origin *origin = b->c->origin;
     if (origin)
         return origin->fetch(origin->arg, j->shard->rows[i], w->row, err);
-    const char *path = b->c->files[j->shard->rows[i]]->path;
+    const struct chex_folder_file *file = b->c->files[j->shard->rows[i]];
+    if (file->spool) {
+        add_source(j, chex_spool_get(file->spool, file->spool_row)->source);
+        return chex_spool_read(file->spool, file->spool_row, w->row, err);
+    }
     const uint8_t *data = NULL;
+    uint64_t hash[2];
     size_t bytes = 0;
-    int size = b->c->o->size;
-    CHEX_TRY(chex_image_read(w->reader, path, &data, &bytes, err));
-    CHEX_TRY(chex_image_decode(w->reader, data, bytes, path, &w->image, err));
-    if (atomic_load(&j->has_bad))
-        return CHEX_OK; /* the shard will be planned anew: only the check counts */
-    add_source(j, data, bytes);
-    return chex_resize(w->resizer, w->image.pixels, w->image.width, w->image.height, w->row, size,
-                       size, err);
+    CHEX_TRY(chex_folder_read(file, w->reader, &data, &bytes, err));
+    bool check_only = atomic_load(&j->has_bad); /* the shard will be planned anew */
+    CHEX_TRY(chex_create_convert(w, data, bytes, file->path, check_only, err));
+    if (check_only)
+        return CHEX_OK;
+    chex_hash128(data, bytes, hash);
+    add_source(j, hash);
+    return CHEX_OK;
 }
 
 static enum chex_status finish_job(const struct build *b, struct job *j, struct chex_error *err) {
@@ -241,16 +233,12 @@ static void announce(struct build *b, size_t item) {
         return;
     size_t i;
     const struct job *j = job_of(b, item, &i);
-    int fd = open(b->c->files[j->shard->rows[i]]->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0)
-        return;
-    posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED);
-    close(fd);
+    chex_folder_announce(b->c->files[j->shard->rows[i]]);
 }
 
 static void take_item(void *arg, size_t item, int worker) {
     struct build *b = arg;
-    struct worker *w = &b->workers[worker];
+    struct chex_create_worker *w = &b->workers[worker];
     struct chex_error err = {0};
     size_t i;
     struct job *j = job_of(b, item, &i);
@@ -305,33 +293,13 @@ static enum chex_status make_jobs(struct build *b, struct chex_error *err) {
     return CHEX_OK;
 }
 
-static enum chex_status make_workers(struct build *b, struct chex_error *err) {
-    int n = b->c->o->workers, size = b->c->o->size;
-    b->workers = chex_mem_zalloc((size_t)n, sizeof *b->workers);
-    for (int i = 0; b->workers && i < n; i++) {
-        struct worker *w = &b->workers[i];
-        CHEX_TRY(chex_image_reader_create(&w->reader, err));
-        chex_image_reader_set_target(w->reader, size);
-        CHEX_TRY(chex_resizer_create(&w->resizer, err));
-        if (!(w->row = chex_mem_alloc_aligned((size_t)size, (size_t)size)))
-            return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "worker %d", i);
-    }
-    return b->workers ? CHEX_OK : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%d workers", n);
-}
-
 static void build_free(struct build *b) {
-    for (int i = 0; b->workers && i < b->c->o->workers; i++) {
-        chex_image_reader_destroy(b->workers[i].reader);
-        chex_resizer_destroy(b->workers[i].resizer);
-        chex_image_release(&b->workers[i].image);
-        free(b->workers[i].row);
-    }
+    chex_create_workers_free(b->workers, b->c->o->workers);
     for (size_t j = 0; j < b->job_count; j++) {
         chex_shard_abandon(b->jobs[j].writer);
         pthread_mutex_destroy(&b->jobs[j].lock);
         free(b->jobs[j].path);
     }
-    free(b->workers);
     free(b->jobs);
     free(b->first);
     free(b->bad);
@@ -367,7 +335,7 @@ enum chex_status chex_create_build(struct chex_create *c, struct chex_bad_row **
     pthread_mutex_init(&b.lock, NULL);
     enum chex_status st = make_jobs(&b, err);
     if (st == CHEX_OK)
-        st = make_workers(&b, err);
+        st = chex_create_workers(c->o->workers, c->o->size, &b.workers, err);
     if (st == CHEX_OK)
         st = run(&b, err);
     if (st == CHEX_OK) {

@@ -181,23 +181,21 @@ static enum chex_status check_existing(struct chex_create *c, struct chex_error 
     return CHEX_OK;
 }
 
-static void remove_temporaries_in(const char *dir) {
-    static const char *const kinds[] = {".h5.tmp.", CHEX_MANIFEST_NAME ".tmp.",
-                                        REJECTED_NAME ".tmp."};
+static void remove_temporaries_in(const char *dir, const char *mark) {
     DIR *d = opendir(dir);
     if (!d)
         return;
     for (struct dirent *e; (e = readdir(d));)
-        for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-            if (strstr(e->d_name, kinds[i]))
-                unlinkat(dirfd(d), e->d_name, 0);
+        if (strstr(e->d_name, mark))
+            unlinkat(dirfd(d), e->d_name, 0);
     closedir(d);
 }
 
 /* Files that a killed run was writing. */
 static void remove_temporaries(const struct chex_create *c) {
-    remove_temporaries_in(c->partial);
-    remove_temporaries_in(c->o->output);
+    remove_temporaries_in(c->partial, ".tmp.");
+    remove_temporaries_in(c->o->output, CHEX_MANIFEST_NAME ".tmp.");
+    remove_temporaries_in(c->o->output, REJECTED_NAME ".tmp.");
 }
 
 bool chex_create_stripe_hint(uint64_t fs_type, uint64_t shard_bytes, const char *dir, char *buf,
@@ -261,13 +259,36 @@ static enum chex_status check_space(const struct chex_create *c, struct chex_err
     return CHEX_OK;
 }
 
-enum chex_status chex_create_prepare(struct chex_create *c, struct chex_error *err) {
+static enum chex_status take_output(struct chex_create *c, struct chex_error *err) {
     enum chex_status st = check_existing(c, err);
     if (st != CHEX_OK) {
         c->made_output = false;
         return st;
     }
     remove_temporaries(c);
+    return CHEX_OK;
+}
+
+enum chex_status chex_create_occupy(struct chex_create *c, struct chex_error *err) {
+    uint64_t need = 0, have = 0;
+    char a[32], b[32];
+    CHEX_TRY(take_output(c, err));
+    CHEX_TRY(chex_create_spool_bytes(c, &need, err));
+    CHEX_TRY(chex_fs_free_bytes(c->o->output, &have, err));
+    if (need > have)
+        return chex_error_set(err, CHEX_E_RESOURCE,
+                              "the shards and the images of compressed archives that wait for them "
+                              "take %s and %s has only %s free",
+                              chex_format_bytes(a, sizeof a, need), c->o->output,
+                              chex_format_bytes(b, sizeof b, have));
+    CHEX_TRY(chex_fs_mkdirs(c->partial, err));
+    c->occupied = true;
+    return CHEX_OK;
+}
+
+enum chex_status chex_create_prepare(struct chex_create *c, struct chex_error *err) {
+    if (!c->occupied)
+        CHEX_TRY(take_output(c, err));
     CHEX_TRY(check_space(c, err));
     return chex_fs_mkdirs(c->partial, err);
 }
@@ -410,7 +431,12 @@ static enum chex_status digest_source(const struct chex_create *c, const uint64_
     enum { LIMIT = 1 << 30 };
     char *text = NULL;
     size_t size = 0;
-    CHEX_TRY(chex_fs_read(c->o->labels, LIMIT, &text, &size, err));
+    if (!c->o->records)
+        CHEX_TRY(chex_fs_read(c->o->labels, LIMIT, &text, &size, err));
+    else if (!(text = strdup(c->table->text)))
+        return no_memory(err);
+    else
+        size = strlen(text);
     char *all = malloc(size + 33);
     if (!all) {
         free(text);

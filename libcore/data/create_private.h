@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What chex_create() and chex_reshard() share: create.c (the course of things, and what create does
- * before it), reshard.c (the same for an existing set), create_build.c (rows to shards on all
- * threads), create_output.c (the output folder).
+ * before it), create_spool.c (images within archives), reshard.c (the same as create.c for an
+ * existing set), create_build.c (rows to shards on all threads), create_convert.c (an image file to
+ * a row), create_output.c (the output folder).
  */
 #ifndef CHEX_DATA_CREATE_PRIVATE_H
 #define CHEX_DATA_CREATE_PRIVATE_H
 
 #include "data/create.h"
 #include "data/folder.h"
+#include "data/image.h"
 #include "data/manifest.h"
 #include "data/plan.h"
+#include "data/resize.h"
 
 /* So many bad images more than allowed are looked for before a run gives up: enough for a list that
  * helps, without reading a hopeless folder to its end. */
@@ -48,9 +51,15 @@ struct chex_create {
     char **reasons;                          // (table->count), NULL unless bad
     size_t bad_count;
     struct chex_plan *plan;
-    char *partial;    /* output/.chex-shard-partial */
-    bool made_output; /* the output folder is ours to remove on failure */
-    size_t kept;      /* by this rank */
+    const char **wanted; // (wanted_count) names of images that no file has, where archives are
+    size_t wanted_count;
+    const struct chex_folder_file **packed; // (packed_count) compressed archives to be spooled
+    size_t packed_count;
+    char *archive_fault; /* of the first faulty archive; NULL where all are sound */
+    bool occupied;       /* the partial folder is ours already */
+    char *partial;       /* output/.chex-shard-partial */
+    bool made_output;    /* the output folder is ours to remove on failure */
+    size_t kept;         /* by this rank */
 };
 
 /* From the loaded table to the published set; frees everything that c holds. `load` fills table,
@@ -64,10 +73,46 @@ enum chex_status chex_create_run(struct chex_create *c,
  * file of that name can be kept whichever run made it. */
 char *chex_create_shard_path(const struct chex_create *c, const struct chex_plan_shard *shard);
 
+/* What one thread needs to make a row of an image file. */
+struct chex_create_worker {
+    struct chex_image_reader *reader;
+    struct chex_resizer *resizer;
+    struct chex_image image;
+    uint8_t *row; // (size, size)
+    int size;
+};
+
+/* `count` of them; chex_create_workers_free takes NULL too. */
+enum chex_status chex_create_workers(int count, int size, struct chex_create_worker **workers_out,
+                                     struct chex_error *err);
+void chex_create_workers_free(struct chex_create_worker *workers, int count);
+
+/* The one way from an image file's bytes to w->row: equal bytes give equal rows, wherever the file
+ * lies. check_only: the row is not wanted, only whether the image is sound. CHEX_E_DATA: it is bad;
+ * `name` stands in the text. */
+enum chex_status chex_create_convert(struct chex_create_worker *w, const uint8_t *data,
+                                     size_t bytes, const char *name, bool check_only,
+                                     struct chex_error *err);
+
 /* Builds the shards of this rank that are not there yet. Images that fail are returned, and their
  * shards not finished. Stops early when far more than max_bad are found. */
 enum chex_status chex_create_build(struct chex_create *c, struct chex_bad_row **bad_out,
                                    size_t *count_out, struct chex_error *err);
+
+/* Indexes plain archives and lists the compressed ones that are needed. */
+enum chex_status chex_create_open_archives(struct chex_create *c, struct chex_error *err);
+
+/* Bytes that the spools and the shards behind them take, about. */
+enum chex_status chex_create_spool_bytes(const struct chex_create *c, uint64_t *bytes_out,
+                                         struct chex_error *err);
+
+/* Rank 0, before chex_create_spool: takes the output folder and looks for room. */
+enum chex_status chex_create_occupy(struct chex_create *c, struct chex_error *err);
+
+/* Resizes what is wanted of this rank's compressed archives into spools; when all ranks have done
+ * so, chex_create_take_spools makes their images files of the folder. */
+enum chex_status chex_create_spool(struct chex_create *c, struct chex_error *err);
+enum chex_status chex_create_take_spools(struct chex_create *c, struct chex_error *err);
 
 /* Rank 0. Looks at the output folder and at the free space, and makes the partial folder. */
 enum chex_status chex_create_prepare(struct chex_create *c, struct chex_error *err);

@@ -3,19 +3,42 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/fs.h"
+#include "data/archive.h"
 
-enum { MAX_DEPTH = 16 };
+/* Holders beyond KEPT_OPEN are opened anew for each read. */
+enum { MAX_DEPTH = 16, KEPT_OPEN = 256 };
 
-struct chex_folder {
-    struct chex_folder_file *files; /* in the order of by_name() */
+struct chex_holder {
+    char *path;
+    int fd; /* -1: not kept open */
+};
+
+struct list {
+    struct chex_folder_file *files;
     size_t count, capacity;
 };
+
+struct chex_folder {
+    struct list all; /* in the order of by_name(): first the own_count files of their own */
+    size_t own_count;
+    struct list archives; /* sorted by path */
+    struct chex_holder **holders;
+    size_t holder_count;
+    struct chex_spool **spools;
+    size_t spool_count;
+};
+
+static enum chex_status no_memory(struct chex_error *err) {
+    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
+}
 
 static const char *name_of(const char *path) {
     const char *slash = strrchr(path, '/');
@@ -30,30 +53,46 @@ static int compare_backwards(const char *a, const char *b) {
     return m && n ? (a[m - 1] > b[n - 1] ? 1 : -1) : (m > 0) - (n > 0);
 }
 
-/* Files of one name stand by what is before it, the nearest folder first: those whose paths end
- * alike follow each other. */
+static bool is_held(const struct chex_folder_file *p) { return p->holder || p->spool; }
+
+/* Files of their own go before held ones. Files of one name stand by what is before it, the nearest
+ * folder first: those whose paths end alike follow each other. */
 static int by_name(const void *a, const void *b) {
     const struct chex_folder_file *x = a, *y = b;
-    int order = strcmp(name_of(x->path), name_of(y->path));
+    int order = is_held(x) - is_held(y);
+    order = order ? order : strcmp(name_of(x->path), name_of(y->path));
     return order ? order : compare_backwards(x->path, y->path);
 }
 
-static enum chex_status add(struct chex_folder *f, char *path, const struct stat *info,
-                            struct chex_error *err) {
-    if (f->count == f->capacity) {
-        size_t capacity = f->capacity ? 2 * f->capacity : 1024;
-        struct chex_folder_file *grown = realloc(f->files, capacity * sizeof *grown);
+static int by_path(const void *a, const void *b) {
+    const struct chex_folder_file *x = a, *y = b;
+    return strcmp(x->path, y->path);
+}
+
+/* Takes file->path over, on failure too. */
+static enum chex_status append(struct list *list, const struct chex_folder_file *file,
+                               struct chex_error *err) {
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : 1024;
+        struct chex_folder_file *grown = realloc(list->files, capacity * sizeof *grown);
         if (!grown) {
-            free(path);
-            return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
+            free((char *)file->path);
+            return no_memory(err);
         }
-        f->files = grown;
-        f->capacity = capacity;
+        list->files = grown;
+        list->capacity = capacity;
     }
-    f->files[f->count++] = (struct chex_folder_file){path, (uint64_t)info->st_size,
-                                                     (int64_t)info->st_mtim.tv_sec * 1000000000 +
-                                                         info->st_mtim.tv_nsec};
+    list->files[list->count++] = *file;
     return CHEX_OK;
+}
+
+static enum chex_status add_found(struct chex_folder *f, char *path, const struct stat *info,
+                                  struct chex_error *err) {
+    struct chex_folder_file file = {.path = path,
+                                    .bytes = (uint64_t)info->st_size,
+                                    .modified_ns = (int64_t)info->st_mtim.tv_sec * 1000000000 +
+                                                   info->st_mtim.tv_nsec};
+    return append(chex_archive_named(path) ? &f->archives : &f->all, &file, err);
 }
 
 static enum chex_status walk(struct chex_folder *f, const char *dir, int depth,
@@ -68,46 +107,135 @@ static enum chex_status walk(struct chex_folder *f, const char *dir, int depth,
         char *path = chex_fs_join(dir, e->d_name);
         struct stat info;
         if (!path) {
-            st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
+            st = no_memory(err);
         } else if (stat(path, &info) != 0) {
             free(path); /* a dangling link is as good as no file */
         } else if (S_ISDIR(info.st_mode)) {
             st = depth < MAX_DEPTH ? walk(f, path, depth + 1, err) : CHEX_OK;
             free(path);
         } else {
-            st = add(f, path, &info, err);
+            st = add_found(f, path, &info, err);
         }
     }
     closedir(d);
     return st;
 }
 
-enum chex_status chex_folder_open(const char *dir, struct chex_folder **folder_out,
-                                  struct chex_error *err) {
+enum chex_status chex_folder_create(struct chex_folder **folder_out, struct chex_error *err) {
     struct chex_folder *f = calloc(1, sizeof *f);
     if (!f)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
-    enum chex_status st = walk(f, dir, 0, err);
+        return no_memory(err);
+    *folder_out = f;
+    return CHEX_OK;
+}
+
+enum chex_status chex_folder_open(const char *dir, struct chex_folder **folder_out,
+                                  struct chex_error *err) {
+    struct chex_folder *f = NULL;
+    struct stat info;
+    enum chex_status st;
+    CHEX_TRY(chex_folder_create(&f, err));
+    if (chex_archive_named(dir) && stat(dir, &info) == 0 && S_ISREG(info.st_mode)) {
+        char *path = strdup(dir);
+        st = path ? add_found(f, path, &info, err) : no_memory(err);
+    } else {
+        st = walk(f, dir, 0, err);
+    }
     if (st != CHEX_OK) {
         chex_folder_close(f);
         return st;
     }
-    if (f->count)
-        qsort(f->files, f->count, sizeof *f->files, by_name);
+    chex_folder_sort(f);
+    if (f->archives.count)
+        qsort(f->archives.files, f->archives.count, sizeof *f->archives.files, by_path);
     *folder_out = f;
     return CHEX_OK;
+}
+
+static void free_list(struct list *list) {
+    for (size_t i = 0; i < list->count; i++)
+        free((char *)list->files[i].path);
+    free(list->files);
+}
+
+static void free_holder(struct chex_holder *h) {
+    if (h->fd >= 0)
+        close(h->fd);
+    free(h->path);
+    free(h);
 }
 
 void chex_folder_close(struct chex_folder *f) {
     if (!f)
         return;
-    for (size_t i = 0; i < f->count; i++)
-        free((char *)f->files[i].path);
-    free(f->files);
+    free_list(&f->all);
+    free_list(&f->archives);
+    for (size_t i = 0; i < f->holder_count; i++)
+        free_holder(f->holders[i]);
+    for (size_t i = 0; i < f->spool_count; i++)
+        chex_spool_close(f->spools[i]);
+    free(f->holders);
+    free(f->spools);
     free(f);
 }
 
-size_t chex_folder_count(const struct chex_folder *f) { return f->count; }
+size_t chex_folder_count(const struct chex_folder *f) { return f->all.count; }
+
+const struct chex_folder_file *chex_folder_archives(const struct chex_folder *f,
+                                                    size_t *count_out) {
+    *count_out = f->archives.count;
+    return f->archives.files;
+}
+
+enum chex_status chex_folder_add_holder(struct chex_folder *f, const char *path,
+                                        const struct chex_holder **holder_out,
+                                        struct chex_error *err) {
+    struct chex_holder **grown = realloc(f->holders, (f->holder_count + 1) * sizeof *grown);
+    struct chex_holder *h = malloc(sizeof *h);
+    if (grown)
+        f->holders = grown;
+    if (h)
+        *h = (struct chex_holder){strdup(path), -1};
+    if (!grown || !h || !h->path) {
+        if (h)
+            free_holder(h);
+        return no_memory(err);
+    }
+    if (f->holder_count < KEPT_OPEN)
+        h->fd = open(path, O_RDONLY | O_CLOEXEC);
+    f->holders[f->holder_count++] = h;
+    *holder_out = h;
+    return CHEX_OK;
+}
+
+enum chex_status chex_folder_add_spool(struct chex_folder *f, struct chex_spool *spool,
+                                       struct chex_error *err) {
+    struct chex_spool **grown = realloc(f->spools, (f->spool_count + 1) * sizeof *grown);
+    if (!grown) {
+        chex_spool_close(spool);
+        return no_memory(err);
+    }
+    f->spools = grown;
+    f->spools[f->spool_count++] = spool;
+    return CHEX_OK;
+}
+
+enum chex_status chex_folder_add(struct chex_folder *f, const struct chex_folder_file *file,
+                                 const char *holder_path, const char *name,
+                                 struct chex_error *err) {
+    struct chex_folder_file copy = *file;
+    if (!(copy.path = chex_fs_join(holder_path, name)))
+        return no_memory(err);
+    return append(&f->all, &copy, err);
+}
+
+void chex_folder_sort(struct chex_folder *f) {
+    if (f->all.count)
+        qsort(f->all.files, f->all.count, sizeof *f->all.files, by_name);
+    for (f->own_count = 0; f->own_count < f->all.count; f->own_count++)
+        if (is_held(&f->all.files[f->own_count]))
+            break;
+}
 
 struct range {
     const struct chex_folder_file *first, *stop;
@@ -151,16 +279,83 @@ static int tail_order(const char *path, const char *tail) {
     return m ? (path[m - 1] > want) - (path[m - 1] < want) : -1;
 }
 
-const struct chex_folder_file *chex_folder_find(const struct chex_folder *f, const char *path,
-                                                const struct chex_folder_file **rival_out) {
+/* Those of `count` files that fit best. */
+static struct range fitting(const struct chex_folder_file *files, size_t count, const char *path) {
     const char *name = name_of(path);
-    struct range all = {f->files, f->files + f->count}, fit = part(all, name_order, name);
-    struct range exact = part(fit, tail_order, path);
+    if (!count)
+        return (struct range){NULL, NULL};
+    struct range all = {files, files + count};
+    struct range fit = part(all, name_order, name), exact = part(fit, tail_order, path);
     if (fit.first == fit.stop && !strchr(name, '.'))
         fit = part(all, stem_order, name);
-    if (exact.first < exact.stop)
-        fit = exact;
+    return exact.first < exact.stop ? exact : fit;
+}
+
+const struct chex_folder_file *chex_folder_find(const struct chex_folder *f, const char *path,
+                                                const struct chex_folder_file **rival_out) {
+    size_t held = f->all.count - f->own_count;
+    struct range fit = fitting(f->all.files, f->own_count, path);
+    if (fit.first == fit.stop && held)
+        fit = fitting(f->all.files + f->own_count, held, path);
     if (rival_out)
         *rival_out = fit.stop - fit.first > 1 ? fit.first + 1 : NULL;
     return fit.first < fit.stop ? fit.first : NULL;
+}
+
+static int open_holder(const struct chex_holder *h) {
+    return h->fd >= 0 ? h->fd : open(h->path, O_RDONLY | O_CLOEXEC);
+}
+
+static void leave_holder(const struct chex_holder *h, int fd) {
+    if (h->fd < 0)
+        close(fd);
+}
+
+static enum chex_status read_part(int fd, uint64_t offset, uint8_t *data, size_t bytes,
+                                  const char *name, struct chex_error *err) {
+    for (size_t at = 0; at < bytes;) {
+        ssize_t n = pread(fd, data + at, bytes - at, (off_t)(offset + at));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", name);
+        if (n == 0)
+            return chex_error_set(err, CHEX_E_DATA, "%s: the file that holds it shrank", name);
+        at += (size_t)n;
+    }
+    return CHEX_OK;
+}
+
+enum chex_status chex_folder_read(const struct chex_folder_file *file,
+                                  struct chex_image_reader *reader, const uint8_t **data_out,
+                                  size_t *size_out, struct chex_error *err) {
+    const struct chex_holder *h = file->holder;
+    uint8_t *data = NULL;
+    if (!h)
+        return chex_image_read(reader, file->path, data_out, size_out, err);
+    CHEX_TRY(chex_image_room(reader, file->path, file->bytes, &data, err));
+    int fd = open_holder(h);
+    if (fd < 0)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot open %s", h->path);
+    enum chex_status st = read_part(fd, file->offset, data, (size_t)file->bytes, file->path, err);
+    leave_holder(h, fd);
+    if (st != CHEX_OK)
+        return st;
+    *data_out = data;
+    *size_out = (size_t)file->bytes;
+    return CHEX_OK;
+}
+
+void chex_folder_announce(const struct chex_folder_file *file) {
+    const struct chex_holder *h = file->holder;
+    if (file->spool)
+        return;
+    int fd = h ? open_holder(h) : open(file->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return;
+    posix_fadvise(fd, (off_t)file->offset, h ? (off_t)file->bytes : 0, POSIX_FADV_WILLNEED);
+    if (h)
+        leave_holder(h, fd);
+    else
+        close(fd);
 }

@@ -159,11 +159,6 @@ static enum chex_status open_file(const char *path, int *fd_out, size_t *size_ou
         st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot stat %s", path);
     else if (!S_ISREG(s.st_mode))
         st = chex_error_set(err, CHEX_E_DATA, "%s: not a regular file", path);
-    else if (s.st_size == 0)
-        st = chex_error_set(err, CHEX_E_DATA, "%s: empty file", path);
-    else if (s.st_size > CHEX_IMAGE_MAX_FILE_BYTES)
-        st = chex_error_set(err, CHEX_E_DATA, "%s: %lld bytes, the limit is %d", path,
-                            (long long)s.st_size, CHEX_IMAGE_MAX_FILE_BYTES);
     if (st != CHEX_OK) {
         close(fd);
         return st;
@@ -173,18 +168,36 @@ static enum chex_status open_file(const char *path, int *fd_out, size_t *size_ou
     return CHEX_OK;
 }
 
-static enum chex_status read_file(struct chex_image_reader *reader, int fd, size_t size,
-                                  const char *path, struct chex_error *err) {
-    if (size > reader->file_capacity) {
-        uint8_t *file = malloc(size);
+enum chex_status chex_image_check_bytes(const char *name, uint64_t bytes, struct chex_error *err) {
+    if (bytes == 0)
+        return chex_error_set(err, CHEX_E_DATA, "%s: empty file", name);
+    if (bytes > CHEX_IMAGE_MAX_FILE_BYTES)
+        return chex_error_set(err, CHEX_E_DATA, "%s: %llu bytes, the limit is %d", name,
+                              (unsigned long long)bytes, CHEX_IMAGE_MAX_FILE_BYTES);
+    return CHEX_OK;
+}
+
+enum chex_status chex_image_room(struct chex_image_reader *reader, const char *name, uint64_t bytes,
+                                 uint8_t **room_out, struct chex_error *err) {
+    CHEX_TRY(chex_image_check_bytes(name, bytes, err));
+    if (bytes > reader->file_capacity) {
+        uint8_t *file = malloc((size_t)bytes);
         if (!file)
-            return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", path);
+            return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", name);
         free(reader->file);
         reader->file = file;
-        reader->file_capacity = size;
+        reader->file_capacity = (size_t)bytes;
     }
+    *room_out = reader->file;
+    return CHEX_OK;
+}
+
+static enum chex_status read_file(struct chex_image_reader *reader, int fd, size_t size,
+                                  const char *path, struct chex_error *err) {
+    uint8_t *room = NULL;
+    CHEX_TRY(chex_image_room(reader, path, size, &room, err));
     for (size_t at = 0; at < size;) {
-        ssize_t n = read(fd, reader->file + at, size - at);
+        ssize_t n = read(fd, room + at, size - at);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)

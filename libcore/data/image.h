@@ -22,8 +22,8 @@
  * bits: rescale slope and intercept, then the first VOI window of the file (LINEAR, LINEAR_EXACT or
  * SIGMOID), mapped to 0..255 and rounded half up; without a window the least value of the frame
  * becomes 0 and the greatest 255. Lookup tables are not looked at (a modality LUT is refused: its
- * values are not rescaled ones). JPEG, JPEG-LS and RLE transfer syntaxes are decoded by DCMTK, which
- * allocates for each file; JPEG 2000 and deflated files are refused.
+ * values are not rescaled ones). JPEG, JPEG-LS and RLE transfer syntaxes are decoded by DCMTK,
+ * which allocates for each file; JPEG 2000 and deflated files are refused.
  *
  * A file with any fault is refused as a whole: a wrong CRC in any chunk, a wrong checksum of the
  * pixels, too few or too many pixels, no end mark, sizes beyond the limits, or sizes that so short
@@ -76,6 +76,14 @@ void chex_image_reader_set_target(struct chex_image_reader *reader, int px);
 enum chex_status chex_image_read(struct chex_image_reader *reader, const char *path,
                                  const uint8_t **data_out, size_t *size_out,
                                  struct chex_error *err);
+
+/* CHEX_E_DATA where a file of so many bytes is no image: 0, or over CHEX_IMAGE_MAX_FILE_BYTES. */
+enum chex_status chex_image_check_bytes(const char *name, uint64_t bytes, struct chex_error *err);
+
+/* Room for a file's bytes that come from elsewhere than a file of their own; it belongs to the
+ * reader and lasts until its next read. CHEX_E_DATA as chex_image_check_bytes. */
+enum chex_status chex_image_room(struct chex_image_reader *reader, const char *name, uint64_t bytes,
+                                 uint8_t **room_out, struct chex_error *err);
 
 /* Decodes bytes in memory; `name` stands in the error text. On failure (CHEX_E_DATA with the
  * library's own message, CHEX_E_RESOURCE) the sizes are 0 and the buffer stays usable. `data` may

@@ -15,6 +15,9 @@
 #if CHEXNET_HAVE_ISAL
 #include <isa-l.h>
 #endif
+#if CHEXNET_HAVE_ARCHIVE
+#include <archive.h>
+#endif
 
 const char *chex_data_libraries(char *buf, size_t size) {
     unsigned major = 0, minor = 0, release = 0;
@@ -34,6 +37,10 @@ const char *chex_data_libraries(char *buf, size_t size) {
 #if CHEXNET_HAVE_LIBDEFLATE
     if (n > 0 && (size_t)n < size)
         n += snprintf(buf + n, size - (size_t)n, ", libdeflate %s", LIBDEFLATE_VERSION_STRING);
+#endif
+#if CHEXNET_HAVE_ARCHIVE
+    if (n > 0 && (size_t)n < size)
+        n += snprintf(buf + n, size - (size_t)n, ", %s", archive_version_string());
 #endif
     (void)n;
     return buf;

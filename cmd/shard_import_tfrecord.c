@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * chex-shard import-tfrecord: Dell's TFRecord files to a set of shards.
+ */
+#include "shard_commands.h"
+#include "shard_make.h"
+
+#include <stdlib.h>
+
+struct import_settings {
+    struct chex_opt_common common;
+    struct shard_image_settings image;
+    const char *label_order;
+};
+
+#define AT(field) offsetof(struct import_settings, field)
+static const struct chex_opt import_opts[] = {
+    CHEX_OPT_COMMON,
+    {.type = CHEX_OPT_GROUP, .help = "Input"},
+    {"label-order", 0, CHEX_OPT_STRING, AT(label_order), "dell", "ORDER",
+     "order of the records' labels: dell, chexnet or the 14 names with commas"},
+    SHARD_UNCERTAIN_ROW(AT(image)),
+    SHARD_MAX_BAD_ROW(AT(image), "broken"),
+    {.type = CHEX_OPT_GROUP, .help = "Splits"},
+    SHARD_SPLIT_ROWS(AT(image), "patient", "lists", "records"),
+    {.type = CHEX_OPT_GROUP, .help = "Output"},
+    SHARD_OUTPUT_ROW(AT(image.out)),
+    SHARD_SIZE_ROW(AT(image)),
+    SHARD_RUN_ROWS(AT(image.out)),
+};
+#undef AT
+
+static const struct chex_opt_program import_program = {
+    .name = "chex-shard import-tfrecord",
+    .summary = "TFRecord files with image/encoded, image/filename and image/label to shards",
+    .usage = "chex-shard import-tfrecord FILE... --output DIR [options]",
+    .opts = import_opts,
+    .count = COUNT(import_opts),
+    .epilog = "The records do not name their labels: --label-order does. Patients are taken from "
+              "the file names.\n\nExamples\n"
+              "  chex-shard import-tfrecord tf_records/train-* --output shards/\n"
+              "  chex-shard import-tfrecord own.tfrecord --label-order chexnet --split none \\\n"
+              "             --output shards/\n\n" SHARD_EXIT_STATUS};
+
+static enum chex_status run_import(const struct chex_opt_set *set, const void *settings,
+                                   struct chex_error *err) {
+    const struct import_settings *s = settings;
+    size_t count = (size_t)chex_opt_word_count(set);
+    struct chex_create_options o;
+    if (!count)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "chex-shard import-tfrecord takes one or more TFRecord files; try "
+                              "'chex-shard import-tfrecord --help'");
+    CHEX_TRY(shard_image_options(&s->image, &o, err));
+    const char **paths = calloc(count, sizeof *paths);
+    if (!paths)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory at the start");
+    for (size_t i = 0; i < count; i++)
+        paths[i] = chex_opt_word(set, i);
+    o.records = paths;
+    o.record_count = count;
+    o.label_order = s->label_order;
+    o.images = o.labels = paths[0];
+    enum chex_status st =
+        shard_make("import-tfrecord", shard_create, &o, o.output, o.shards, s->common.json, err);
+    free(paths);
+    return st;
+}
+
+const struct shard_command shard_command_import_tfrecord = {
+    "import-tfrecord", &import_program, sizeof(struct import_settings), run_import};
