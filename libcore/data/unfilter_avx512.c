@@ -75,31 +75,29 @@ static inline void read_mix(const uint8_t *raw, size_t pitch, size_t rows, struc
     mix->paeth = _mm512_cmpeq_epi8_mask(f, _mm512_set1_epi8(CHEX_FILTER_PAETH));
 }
 
-enum { OR3 = 0xfe }; // of vpternlog
-
-/* As undo_step() of unfilter_vector.inc.h, with masks for its 0xff bytes. */
+/* As undo_step() of unfilter_vector.inc.h, without compares: a mask out of one takes five cycles,
+ * all else here takes one. */
 static inline __m512i undo_step(const struct mix *mix, __m512i in, __m512i left, __m512i above,
                                 __m512i corner) {
-    const __m512i carry = _mm512_and_si512(_mm512_xor_si512(left, above), _mm512_set1_epi8(1));
+    enum { CHOOSE = 0xca, ODD = 0x28 }; // of vpternlog: a ? b : c; (a ^ b) & c
+    const __m512i zero = _mm512_setzero_si512(), one = _mm512_set1_epi8(1);
+    const __m512i carry = _mm512_ternarylogic_epi32(left, above, one, ODD);
     const __m512i half_sum = _mm512_sub_epi8(_mm512_avg_epu8(left, above), carry);
     __m512i base = _mm512_mask_add_epi8(in, mix->sub, in, left);
     base = _mm512_mask_add_epi8(base, mix->up, in, above);
     base = _mm512_mask_add_epi8(base, mix->average, in, half_sum);
-    const __m512i above_less = _mm512_subs_epu8(corner, above);
-    const __m512i left_less = _mm512_subs_epu8(corner, left);
-    const __m512i to_left = _mm512_or_si512(_mm512_subs_epu8(above, corner), above_less);
-    const __m512i to_above = _mm512_or_si512(_mm512_subs_epu8(left, corner), left_less);
-    const __m512i nearer = _mm512_min_epu8(to_left, to_above);
-    const __mmask64 opposite =
-        _mm512_test_epi8_mask(above_less, above_less) ^ _mm512_test_epi8_mask(left_less, left_less);
-    const __m512i to_corner =
-        _mm512_or_si512(_mm512_subs_epu8(to_left, to_above), _mm512_subs_epu8(to_above, to_left));
-    const __m512i side =
-        _mm512_mask_blend_epi8(_mm512_cmple_epu8_mask(to_left, to_above), above, left);
-    const __m512i of_side = _mm512_mask_add_epi8(base, mix->paeth, base, side);
-    const __mmask64 take_corner =
-        _mm512_mask_cmplt_epu8_mask(opposite & mix->paeth, to_corner, nearer);
-    return _mm512_mask_add_epi8(of_side, take_corner, base, corner);
+    const __m512i low = _mm512_min_epu8(left, above), high = _mm512_max_epu8(left, above);
+    const __m512i of_low = _mm512_mask_add_epi8(base, mix->paeth, base, low);
+    const __m512i of_high = _mm512_mask_add_epi8(base, mix->paeth, base, high);
+    const __m512i of_corner = _mm512_mask_add_epi8(base, mix->paeth, base, corner);
+    const __m512i from_low = _mm512_subs_epu8(corner, low);
+    const __m512i to_high = _mm512_subs_epu8(high, corner);
+    const __m512i not_low = _mm512_subs_epu8(_mm512_adds_epu8(to_high, to_high), from_low);
+    const __m512i not_high = _mm512_subs_epu8(_mm512_adds_epu8(from_low, from_low), to_high);
+    const __m512i no_low = _mm512_sub_epi8(zero, _mm512_min_epu8(not_low, one));
+    const __m512i no_high = _mm512_sub_epi8(zero, _mm512_min_epu8(not_high, one));
+    const __m512i upper = _mm512_ternarylogic_epi32(no_high, of_corner, of_high, CHOOSE);
+    return _mm512_ternarylogic_epi32(no_low, upper, of_low, CHOOSE);
 }
 
 /* Each row gets what the row above it had; the first gets the last byte of `before`. */
