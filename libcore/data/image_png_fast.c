@@ -165,7 +165,7 @@ const char *chex_png_fast(struct chex_png_state *state, const uint8_t *data, siz
         return "no room";
     if (!chex_inflate_run(state->inflate, packed, walk.idat_bytes, state->raw.bytes, raw_bytes))
         return "damaged pixel data";
-    if (!chex_unfilter_run(state->unfilter, state->raw.bytes, walk.width, walk.height,
+    if (!chex_unfilter_run(state->unfilter, state->raw.bytes, walk.width, walk.height, 1,
                            image->pixels))
         return "an unknown filter";
     state->fast_count++;

@@ -99,7 +99,7 @@ static void check_definition(const struct chex_unfilter *plain) {
                 raw[y][1 + x] = (uint8_t)(pixels[y][x] - guess_of(raw[y][0], a, b, c));
             }
         }
-        plain->run(raw[0], W, H, out[0]);
+        plain->run(raw[0], W, H, 1, out[0]);
         wrong += memcmp(pixels, out, sizeof out) != 0;
     }
     OK(wrong == 0, "plain gives back what was filtered");
@@ -130,7 +130,7 @@ static void check_paeth(const struct chex_unfilter *u) {
                 left = want < 0 ? guess : want;
                 corner = above;
             }
-            u->run(raw, w, 2, out);
+            u->run(raw, w, 2, 1, out);
             for (int b = 0; b < LEVELS; b++)
                 wrong += out[w + 3 * (size_t)b + 2] != guess_of(4, a, b, c);
         }
@@ -147,9 +147,9 @@ static bool same(const struct chex_unfilter *u, size_t w, size_t h, int filters,
     const bool at_end = draw() & 1;
     const uint8_t *raw = make_raw(w, h, filters, kind, at_end);
     uint8_t *out = place(&out_memory, w * h, draw() & 1);
-    plain->run(raw, w, h, expected);
+    plain->run(raw, w, h, 1, expected);
     memset(out, 0xa5, w * h);
-    u->run(raw, w, h, out);
+    u->run(raw, w, h, 1, out);
     return !memcmp(out, expected, w * h);
 }
 
@@ -185,8 +185,8 @@ static void check_mixes(const struct chex_unfilter *u) {
             static const int power[5] = {1, 5, 25, 125, 625};
             raw[y * (w + 1)] = (uint8_t)(mix / power[y % 5] % 5);
         }
-        plain->run(raw, w, h, expected);
-        u->run(raw, w, h, out);
+        plain->run(raw, w, h, 1, expected);
+        u->run(raw, w, h, 1, out);
         wrong += memcmp(out, expected, w * h) != 0;
     }
     OK(wrong == 0, "%s: every mix of five filters", u->name);
@@ -195,10 +195,11 @@ static void check_mixes(const struct chex_unfilter *u) {
 static void check_run(const struct chex_unfilter *u) {
     uint8_t raw[2 * 5] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, out[8];
     memset(out, 0x77, sizeof out);
-    bool done = chex_unfilter_run(u, raw, 4, 2, out);
+    bool done = chex_unfilter_run(u, raw, 4, 2, 1, out);
     OK(!done && out[0] == 0x77 && out[7] == 0x77, "%s: a filter 5 is refused", u->name);
     raw[5] = 4;
-    OK(chex_unfilter_run(u, raw, 4, 2, out) && out[3] == 4, "%s: and a filter 4 is not", u->name);
+    OK(chex_unfilter_run(u, raw, 4, 2, 1, out) && out[3] == 4, "%s: and a filter 4 is not",
+       u->name);
 }
 
 int main(void) {
