@@ -86,20 +86,21 @@ static int guess_of(int filter, int a, int b, int c) {
 }
 
 static void check_definition(const struct chex_unfilter *plain) {
-    enum { W = 37, H = 50 };
+    enum { W = 36, H = 50 };
     int wrong = 0;
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < 9; round++) {
+        const int bpp = round < 3 ? 1 : round < 6 ? 3 : 4;
         uint8_t pixels[H][W], out[H][W], raw[H][1 + W];
-        fill(pixels[0], sizeof pixels, round);
+        fill(pixels[0], sizeof pixels, round % 3);
         for (int y = 0; y < H; y++) {
             raw[y][0] = filter_of(5);
             for (int x = 0; x < W; x++) {
-                int a = x ? pixels[y][x - 1] : 0, b = y ? pixels[y - 1][x] : 0;
-                int c = x && y ? pixels[y - 1][x - 1] : 0;
+                int a = x >= bpp ? pixels[y][x - bpp] : 0, b = y ? pixels[y - 1][x] : 0;
+                int c = x >= bpp && y ? pixels[y - 1][x - bpp] : 0;
                 raw[y][1 + x] = (uint8_t)(pixels[y][x] - guess_of(raw[y][0], a, b, c));
             }
         }
-        plain->run(raw[0], W, H, 1, out[0]);
+        plain->run(raw[0], W, H, (size_t)bpp, out[0]);
         wrong += memcmp(pixels, out, sizeof out) != 0;
     }
     OK(wrong == 0, "plain gives back what was filtered");
@@ -143,14 +144,22 @@ static void check_paeth(const struct chex_unfilter *u) {
 
 static const struct chex_unfilter *plain;
 
-static bool same(const struct chex_unfilter *u, size_t w, size_t h, int filters, int kind) {
-    const bool at_end = draw() & 1;
-    const uint8_t *raw = make_raw(w, h, filters, kind, at_end);
-    uint8_t *out = place(&out_memory, w * h, draw() & 1);
-    plain->run(raw, w, h, 1, expected);
-    memset(out, 0xa5, w * h);
-    u->run(raw, w, h, 1, out);
-    return !memcmp(out, expected, w * h);
+/* Rows of `bytes`, rounded down to whole pixels of each size. */
+static bool same(const struct chex_unfilter *u, size_t bytes, size_t h, int filters, int kind) {
+    static const size_t pixel_bytes[] = {1, 3, 4};
+    bool equal = true;
+    for (int i = 0; i < 3; i++) {
+        const size_t n = bytes / pixel_bytes[i] * pixel_bytes[i];
+        if (!n)
+            continue;
+        const uint8_t *raw = make_raw(n, h, filters, kind, draw() & 1);
+        uint8_t *out = place(&out_memory, n * h, draw() & 1);
+        plain->run(raw, n, h, pixel_bytes[i], expected);
+        memset(out, 0xa5, n * h);
+        u->run(raw, n, h, pixel_bytes[i], out);
+        equal = equal && !memcmp(out, expected, n * h);
+    }
+    return equal;
 }
 
 static void check_shapes(const struct chex_unfilter *u) {
