@@ -141,13 +141,6 @@ enum chex_status chex_image_check_size(const char *name, uint64_t width, uint64_
     return CHEX_OK;
 }
 
-void chex_image_rgb_to_grey(const uint8_t *rgb, size_t n, uint8_t *grey) {
-    for (size_t i = 0; i < n; i++)
-        grey[i] = (uint8_t)((rgb[3 * i] * 19595u + rgb[3 * i + 1] * 38470u +
-                             rgb[3 * i + 2] * 7471u + 0x8000u) >>
-                            16);
-}
-
 static enum chex_status open_file(const char *path, int *fd_out, size_t *size_out,
                                   struct chex_error *err) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -41,7 +41,4 @@ void chex_png_state_destroy(struct chex_png_state *state); /* NULL allowed */
 enum chex_status chex_image_check_size(const char *name, uint64_t width, uint64_t height,
                                        unsigned bits, uint64_t file_bytes, struct chex_error *err);
 
-/* Pillow's convert("L") of n RGB pixels. */
-void chex_image_rgb_to_grey(const uint8_t *rgb, size_t n, uint8_t *grey);
-
 #endif

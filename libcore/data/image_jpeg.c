@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/grey.h"
 #include "data/image_format.h"
 #include "data/image_jpeg_memory.h"
 
@@ -135,7 +136,7 @@ static void read_rows(struct job *job) {
         if (jpeg_read_scanlines(jpeg, colour ? &rgb : &grey, 1) != 1)
             refuse(job, "no row where one was due");
         if (colour)
-            chex_image_rgb_to_grey(rgb, width, grey);
+            chex_grey_of_colour(rgb, 3, width, grey);
     }
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "data/grey.h"
 #include "data/image_png_private.h"
 
 struct job {
@@ -104,7 +105,7 @@ static void read_pass(struct job *job, int pass, int channels) {
         png_read_row(job->png, job->row, NULL);
         uint8_t *out = image->pixels + (size_t)PNG_ROW_FROM_PASS_ROW(y, pass) * w;
         if (channels == 3)
-            chex_image_rgb_to_grey(job->row, cols, job->row); // in place: writes behind its reads
+            chex_grey_of_colour(job->row, 3, cols, job->row);
         for (png_uint_32 x = 0; x < cols; x++)
             out[PNG_COL_FROM_PASS_COL(x, pass)] = job->row[x];
     }
@@ -117,7 +118,7 @@ static void read_rows(struct job *job, int channels) {
         uint8_t *out = image->pixels + (size_t)y * w;
         png_read_row(job->png, channels == 1 ? out : job->row, NULL);
         if (channels == 3)
-            chex_image_rgb_to_grey(job->row, w, out);
+            chex_grey_of_colour(job->row, 3, w, out);
     }
 }
 

@@ -2,8 +2,9 @@
  *
  * The two ways to read a PNG file, for image.c, the tests and the bench.
  *
- * The fast path reads 8-bit grey, not interlaced, without transparency: a walk over the chunks
- * with the CRC of each, one inflate of all pixels, one wavefront over the filters. It takes only
+ * The fast path reads grey, RGB and RGBA of 8 bits, not interlaced, without a transparent colour: a
+ * walk over the chunks with the CRC of each, one inflate of all pixels, one wavefront over the
+ * filters, and for colour a pass to grey. It takes only
  * files in which nothing is out of the ordinary; every other file, and every file in which it
  * finds a fault, is read by libpng, whose verdict and words count. So the fast path decides how
  * fast a file is read, not whether it is good. (The exception is data/inflate.h's: code tables that

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/grey.h"
 #include "data/image_png_private.h"
 #include "data/inflate.h"
 #include "data/unfilter.h"
@@ -18,6 +19,8 @@ enum {
     /* libpng has a limit of its own, from 8 MB on. */
     MAX_OTHER_BYTES = 4 << 20,
     DEFLATE_MAX_RATIO = 1032,
+    /* libpng needs one row only: a worker's memory for colour shall not be a multiple of grey's. */
+    MAX_COLOUR_BYTES = 64 << 20,
 };
 
 struct buffer {
@@ -29,7 +32,7 @@ struct chex_png_state {
     enum chex_png_path path;
     struct chex_inflate *inflate;
     const struct chex_unfilter *unfilter;
-    struct buffer packed, raw; // all IDAT chunks in one; filtered rows
+    struct buffer packed, raw, colour; // all IDAT chunks in one; filtered rows; RGB or RGBA
     uint64_t fast_count;
 };
 
@@ -41,6 +44,7 @@ struct chunk {
 struct walk {
     const uint8_t *at, *end;
     uint32_t width, height;
+    size_t pixel_bytes;
     const uint8_t *first_idat; // where the first of them begins
     size_t idat_count, idat_bytes;
     struct chunk last_idat;
@@ -73,15 +77,18 @@ static const char *next_chunk(struct walk *walk, struct chunk *chunk) {
 }
 
 static const char *read_header(struct walk *walk) {
-    static const uint8_t plain_grey[5] = {8, 0, 0, 0, 0}; // depth, colour, three methods
+    static const uint8_t pixel_bytes[7] = {[0] = 1, [2] = 3, [6] = 4}; // of grey, RGB, RGBA
+    static const uint8_t methods[3] = {0}; // deflate, the five filters, no interlace
     struct chunk header;
     const char *why = next_chunk(walk, &header);
     if (why)
         return why;
     if (!is(&header, "IHDR") || header.size != HEADER_BYTES)
         return "no header";
-    if (memcmp(header.body + 8, plain_grey, sizeof plain_grey) != 0)
-        return "not 8-bit grey without interlace";
+    const uint8_t depth = header.body[8], colour = header.body[9];
+    walk->pixel_bytes = depth == 8 && colour < 7 ? pixel_bytes[colour] : 0;
+    if (!walk->pixel_bytes || memcmp(header.body + 10, methods, sizeof methods) != 0)
+        return "not grey, RGB or RGBA of 8 bits without interlace";
     walk->width = get_u32(header.body);
     walk->height = get_u32(header.body + 4);
     return walk->width && walk->height ? NULL : "no pixels";
@@ -154,20 +161,29 @@ const char *chex_png_fast(struct chex_png_state *state, const uint8_t *data, siz
         return why;
     if (!walk.idat_count || !walk.last_idat.size)
         return "no pixels in the last IDAT";
-    const size_t raw_bytes = (size_t)walk.height * ((size_t)walk.width + 1);
+    const size_t row_bytes = walk.width * walk.pixel_bytes;
+    const size_t pixel_count = (size_t)walk.width * walk.height;
+    const size_t raw_bytes = walk.height * (row_bytes + 1);
+    const bool is_grey = walk.pixel_bytes == 1;
+    if (!is_grey && raw_bytes > MAX_COLOUR_BYTES)
+        return "a colour image too large to hold whole";
     if (raw_bytes / DEFLATE_MAX_RATIO > walk.idat_bytes)
         return "more pixels than the data can hold";
     if (chex_image_reserve(image, (int)walk.width, (int)walk.height, NULL) != CHEX_OK ||
-        !grow(&state->raw, raw_bytes))
+        !grow(&state->raw, raw_bytes) ||
+        (!is_grey && !grow(&state->colour, pixel_count * walk.pixel_bytes)))
         return "no room";
     const uint8_t *packed = gather(&walk, &state->packed);
     if (!packed)
         return "no room";
     if (!chex_inflate_run(state->inflate, packed, walk.idat_bytes, state->raw.bytes, raw_bytes))
         return "damaged pixel data";
-    if (!chex_unfilter_run(state->unfilter, state->raw.bytes, walk.width, walk.height,
-                           image->pixels))
+    uint8_t *out = is_grey ? image->pixels : state->colour.bytes;
+    if (!chex_unfilter_run(state->unfilter, state->raw.bytes, row_bytes, walk.height,
+                           walk.pixel_bytes, out))
         return "an unknown filter";
+    if (!is_grey)
+        chex_grey_of_colour(out, walk.pixel_bytes, pixel_count, image->pixels);
     state->fast_count++;
     return NULL;
 }
@@ -180,6 +196,7 @@ void chex_png_state_destroy(struct chex_png_state *state) {
     chex_inflate_destroy(state->inflate);
     free(state->packed.bytes);
     free(state->raw.bytes);
+    free(state->colour.bytes);
     free(state);
 }
 

@@ -16,25 +16,28 @@ static uint8_t paeth(uint8_t left, uint8_t above, uint8_t corner) {
     return to_above <= to_corner ? above : corner;
 }
 
-static void undo_row(const uint8_t *raw, size_t width, const uint8_t *above, uint8_t *out) {
-    uint8_t left = 0, corner = 0;
-    for (size_t x = 0; x < width; x++) {
-        uint8_t up = above ? above[x] : 0, guess = 0;
+static void undo_row(const uint8_t *raw, size_t row_bytes, size_t pixel_bytes, const uint8_t *above,
+                     uint8_t *out) {
+    for (size_t x = 0; x < row_bytes; x++) {
+        const bool inside = x >= pixel_bytes;
+        const uint8_t left = inside ? out[x - pixel_bytes] : 0, up = above ? above[x] : 0;
+        const uint8_t corner = inside && above ? above[x - pixel_bytes] : 0;
+        uint8_t guess = 0;
         switch (raw[0]) {
         case CHEX_FILTER_SUB: guess = left; break;
         case CHEX_FILTER_UP: guess = up; break;
         case CHEX_FILTER_AVERAGE: guess = (uint8_t)((left + up) / 2); break;
         case CHEX_FILTER_PAETH: guess = paeth(left, up, corner); break;
         }
-        out[x] = left = (uint8_t)(raw[1 + x] + guess);
-        corner = up;
+        out[x] = (uint8_t)(raw[1 + x] + guess);
     }
 }
 
-static void run_plain(const uint8_t *raw, size_t width, size_t height, uint8_t *pixels) {
+static void run_plain(const uint8_t *raw, size_t row_bytes, size_t height, size_t pixel_bytes,
+                      uint8_t *pixels) {
     for (size_t y = 0; y < height; y++)
-        undo_row(raw + y * (width + 1), width, y ? pixels + (y - 1) * width : NULL,
-                 pixels + y * width);
+        undo_row(raw + y * (row_bytes + 1), row_bytes, pixel_bytes,
+                 y ? pixels + (y - 1) * row_bytes : NULL, pixels + y * row_bytes);
 }
 
 static bool always(void) { return true; }
@@ -66,11 +69,11 @@ const struct chex_unfilter *chex_unfilter_find(const char *name) {
     return NULL;
 }
 
-bool chex_unfilter_run(const struct chex_unfilter *unfilter, const uint8_t *raw, size_t width,
-                       size_t height, uint8_t *pixels) {
+bool chex_unfilter_run(const struct chex_unfilter *unfilter, const uint8_t *raw, size_t row_bytes,
+                       size_t height, size_t pixel_bytes, uint8_t *pixels) {
     for (size_t y = 0; y < height; y++)
-        if (raw[y * (width + 1)] > CHEX_FILTER_PAETH)
+        if (raw[y * (row_bytes + 1)] > CHEX_FILTER_PAETH)
             return false;
-    unfilter->run(raw, width, height, pixels);
+    unfilter->run(raw, row_bytes, height, pixel_bytes, pixels);
     return true;
 }

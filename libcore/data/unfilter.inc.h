@@ -1,126 +1,134 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The wavefront over groups of ROWS rows, for unfilter_*.c: ROWS bytes are one step of it, one
- * byte a row. The including file defines, before it includes this:
- *   ROWS            a multiple of 16
- *   struct step     ROWS bytes in registers
+ * byte a row. Step s is byte s - k of row k, so that a row's left neighbour is what it had
+ * pixel_bytes steps ago. The including file defines, before it includes this:
+ *   ROWS            a multiple of 16, at most BLOCK
+ *   struct block    ROWS rows by BLOCK steps
  *   struct mix      the filters of the rows
- *   struct wave     what one step leaves to the next; all zero before the first
- *   read_mix, undo, load_tile, store_tile   as their calls below show
- * A tile is ROWS rows by 16 steps, in memory row by row and in registers step by step. Step s is
- * column s - k of row k, so the rows of a tile lie one byte closer together than the rows of the
- * image, and its first and last columns may lie outside of the image.
- *
- * Rows of a power of two fall on few sets of the cache, and ROWS of them push one another out. So
- * whole lines are copied to a block of four tiles, undone there, and copied on.
+ *   struct wave     what the steps leave to the next; all zero before the first
+ *   read_mix, undo, load_block, store_block   as their calls below show
+ * The rows of a block lie one byte closer together than the rows of the image, and its first and
+ * last columns may lie outside of the image.
  */
 #include <stdbool.h>
 #include <string.h>
-
-enum { STEPS = 16, BLOCK = 4 * STEPS };
 
 /* One group of at most ROWS rows. */
 struct group {
     const uint8_t *raw, *end; /* the group's first row; behind the image's last */
     const uint8_t *above;     /* pixels above the group; NULL at the top: zeros */
     uint8_t *pixels;
-    size_t width, rows;
+    size_t row_bytes, rows;
 };
 
-struct block {
+/* A block at the border, row by row, and what lies above any block. */
+struct edge {
     _Alignas(64) uint8_t bytes[ROWS][BLOCK];
     uint8_t above[BLOCK];
 };
 
-/* All rows are there, and have begun, and have not ended. */
-static inline bool is_inside(const struct group *g, size_t s) {
-    return g->rows == ROWS && s + 1 >= ROWS && s + BLOCK <= g->width;
+/* No row reads beyond the end of the memory. */
+static inline bool can_load(const struct group *g, size_t s) {
+    const size_t last = 1 + s + (ROWS - 1) * g->row_bytes;
+    return g->rows == ROWS && last + BLOCK <= (size_t)(g->end - g->raw);
+}
+
+/* No row has ended. What is written before the start of one is the end of the one above it, which
+ * comes in a later block. */
+static inline bool can_store(const struct group *g, size_t s) {
+    return g->rows == ROWS && s + BLOCK <= g->row_bytes && BLOCK < g->row_bytes;
 }
 
 /* What lies beside a row does no harm in what is read: a row that has not begun is masked, and
  * nothing looks at a row that has ended. Only the end of the memory counts. */
-static inline void gather_edge(const struct group *g, size_t s, struct block *block) {
+static inline void gather_edge(const struct group *g, size_t s, struct edge *edge) {
     for (size_t k = 0; k < ROWS; k++) {
-        const uint8_t *in = k < g->rows ? g->raw + 1 + s + k * g->width : g->end;
+        const uint8_t *in = k < g->rows ? g->raw + 1 + s + k * g->row_bytes : g->end;
         const size_t left = in < g->end ? (size_t)(g->end - in) : 0;
         if (left >= BLOCK) {
-            memcpy(block->bytes[k], in, BLOCK);
+            memcpy(edge->bytes[k], in, BLOCK);
             continue;
         }
-        memset(block->bytes[k], 0, BLOCK);
+        memset(edge->bytes[k], 0, BLOCK);
         if (left)
-            memcpy(block->bytes[k], in, left);
+            memcpy(edge->bytes[k], in, left);
     }
 }
 
-static inline void gather_above(const struct group *g, size_t s, struct block *block) {
-    const size_t left = g->above && s < g->width ? g->width - s : 0;
+static inline void gather_above(const struct group *g, size_t s, struct edge *edge) {
+    const size_t left = g->above && s < g->row_bytes ? g->row_bytes - s : 0;
     if (left >= BLOCK) {
-        memcpy(block->above, g->above + s, BLOCK);
+        memcpy(edge->above, g->above + s, BLOCK);
         return;
     }
-    memset(block->above, 0, BLOCK);
+    memset(edge->above, 0, BLOCK);
     if (left)
-        memcpy(block->above, g->above + s, left);
+        memcpy(edge->above, g->above + s, left);
 }
 
 /* Of each row, the columns that the image has. */
-static inline void scatter_edge(const struct group *g, size_t s, const struct block *block) {
+static inline void scatter_edge(const struct group *g, size_t s, const struct edge *edge) {
     for (size_t k = 0; k < g->rows; k++) {
         const size_t begin = k > s ? k : s; // in steps
-        const size_t end = g->width + k < s + BLOCK ? g->width + k : s + BLOCK;
+        const size_t end = g->row_bytes + k < s + BLOCK ? g->row_bytes + k : s + BLOCK;
         if (begin < end)
-            memcpy(g->pixels + k * g->width + (begin - k), block->bytes[k] + (begin - s),
+            memcpy(g->pixels + k * g->row_bytes + (begin - k), edge->bytes[k] + (begin - s),
                    end - begin);
     }
 }
 
-static inline void undo_block(const struct mix *mix, size_t s, struct block *block,
-                              struct wave *wave) {
-    for (size_t t = 0; t < BLOCK; t += STEPS) {
-        struct step tile[STEPS];
-        load_tile(block->bytes[0] + t, BLOCK, tile);
-        if (s + t < ROWS)
-            undo(mix, block->above + t, tile, wave, true, s + t);
-        else
-            undo(mix, block->above + t, tile, wave, false, s + t);
-        store_tile(block->bytes[0] + t, BLOCK, tile);
-    }
-}
-
-static void undo_group(const struct group *g) {
-    const size_t w = g->width, steps = w + g->rows - 1;
+static inline __attribute__((always_inline)) void undo_group(const struct group *g,
+                                                             size_t pixel_bytes) {
+    const size_t n = g->row_bytes, steps = n + g->rows - 1;
+    struct edge edge;
     struct block block;
-    struct wave wave;
+    struct wave wave = {0};
     struct mix mix;
-    memset(&wave, 0, sizeof wave);
-    read_mix(g->raw, w + 1, g->rows, &mix);
+    read_mix(g->raw, n + 1, g->rows, &mix);
     for (size_t s = 0; s < steps; s += BLOCK) {
-        const bool inside = is_inside(g, s);
-        gather_above(g, s, &block);
-        if (inside)
-            for (size_t k = 0; k < ROWS; k++)
-                memcpy(block.bytes[k], g->raw + 1 + s + k * w, BLOCK);
+        gather_above(g, s, &edge);
+        if (can_load(g, s)) {
+            load_block(g->raw + 1 + s, n, &block);
+        } else {
+            gather_edge(g, s, &edge);
+            load_block(edge.bytes[0], BLOCK, &block);
+        }
+        if (s == 0)
+            undo(&mix, edge.above, &block, &wave, pixel_bytes, true);
         else
-            gather_edge(g, s, &block);
-        undo_block(&mix, s, &block, &wave);
-        if (inside)
-            for (size_t k = 0; k < ROWS; k++)
-                memcpy(g->pixels + s + k * (w - 1), block.bytes[k], BLOCK);
-        else
-            scatter_edge(g, s, &block);
+            undo(&mix, edge.above, &block, &wave, pixel_bytes, false);
+        if (can_store(g, s)) {
+            store_block(g->pixels + s, n - 1, &block);
+        } else {
+            store_block(edge.bytes[0], BLOCK, &block);
+            scatter_edge(g, s, &edge);
+        }
     }
 }
 
-static void undo_image(const uint8_t *raw, size_t width, size_t height, uint8_t *pixels) {
-    const uint8_t *end = raw + height * (width + 1);
+static inline __attribute__((always_inline)) void undo_groups(const uint8_t *raw, size_t row_bytes,
+                                                              size_t height, size_t pixel_bytes,
+                                                              uint8_t *pixels) {
+    const uint8_t *end = raw + height * (row_bytes + 1);
     for (size_t y = 0; y < height; y += ROWS)
-        undo_group(&(struct group){
-            .raw = raw + y * (width + 1),
-            .end = end,
-            .above = y ? pixels + (y - 1) * width : NULL,
-            .pixels = pixels + y * width,
-            .width = width,
-            .rows = height - y < ROWS ? height - y : ROWS,
-        });
+        undo_group(
+            &(struct group){
+                .raw = raw + y * (row_bytes + 1),
+                .end = end,
+                .above = y ? pixels + (y - 1) * row_bytes : NULL,
+                .pixels = pixels + y * row_bytes,
+                .row_bytes = row_bytes,
+                .rows = height - y < ROWS ? height - y : ROWS,
+            },
+            pixel_bytes);
+}
+
+static void undo_image(const uint8_t *raw, size_t row_bytes, size_t height, size_t pixel_bytes,
+                       uint8_t *pixels) {
+    switch (pixel_bytes) {
+    case 1: undo_groups(raw, row_bytes, height, 1, pixels); break;
+    case 3: undo_groups(raw, row_bytes, height, 3, pixels); break;
+    case 4: undo_groups(raw, row_bytes, height, 4, pixels); break;
+    }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The steps of the wavefront on 64 rows in one vector. The four 128-bit lanes hold rows 0 to 15,
- * 16 to 31 and so on, so that a tile is four 16 x 16 transposes side by side.
+ * 16 to 31 and so on, so that sixteen steps are four 16 x 16 transposes side by side.
  */
 #include "data/unfilter_private.h"
 
@@ -9,13 +9,20 @@
 #include <stdbool.h>
 
 #define ROWS 64
+enum { BLOCK = 64 };
 
-struct step {
-    __m512i rows;
+/* Step by step. */
+struct block {
+    __m512i steps[BLOCK];
+};
+
+/* What there was 1, 2, 3 and 4 steps ago. Names, no array: the compiler keeps them in registers. */
+struct past {
+    __m512i one, two, three, four;
 };
 
 struct wave {
-    __m512i result, above;
+    struct past result, above;
 };
 
 struct mix {
@@ -34,33 +41,41 @@ static inline void transpose16(__m512i v[16]) {
     }
 }
 
-static inline __m128i load16(const uint8_t *p) { return _mm_loadu_si128((const __m128i *)p); }
-
-static inline void load_tile(const uint8_t *in, size_t pitch, struct step tile[16]) {
-    __m512i v[16];
-    for (size_t k = 0; k < 16; k++) {
-        const uint8_t *p = in + k * pitch;
-        v[k] = _mm512_castsi128_si512(load16(p));
-        v[k] = _mm512_inserti32x4(v[k], load16(p + 16 * pitch), 1);
-        v[k] = _mm512_inserti32x4(v[k], load16(p + 32 * pitch), 2);
-        v[k] = _mm512_inserti32x4(v[k], load16(p + 48 * pitch), 3);
-    }
-    transpose16(v);
-    for (int s = 0; s < 16; s++)
-        tile[s].rows = v[s];
+/* Lane i of vector j to lane j of vector i. */
+static inline void transpose_lanes(__m512i v[4]) {
+    const __m512i a = _mm512_shuffle_i64x2(v[0], v[1], 0x44);
+    const __m512i b = _mm512_shuffle_i64x2(v[0], v[1], 0xee);
+    const __m512i c = _mm512_shuffle_i64x2(v[2], v[3], 0x44);
+    const __m512i d = _mm512_shuffle_i64x2(v[2], v[3], 0xee);
+    v[0] = _mm512_shuffle_i64x2(a, c, 0x88);
+    v[1] = _mm512_shuffle_i64x2(a, c, 0xdd);
+    v[2] = _mm512_shuffle_i64x2(b, d, 0x88);
+    v[3] = _mm512_shuffle_i64x2(b, d, 0xdd);
 }
 
-static inline void store_tile(uint8_t *out, size_t pitch, const struct step tile[16]) {
-    __m512i v[16];
-    for (int s = 0; s < 16; s++)
-        v[s] = tile[s].rows;
-    transpose16(v);
+static inline void load_block(const uint8_t *in, size_t pitch, struct block *block) {
     for (size_t k = 0; k < 16; k++) {
-        uint8_t *p = out + k * pitch;
-        _mm_storeu_si128((__m128i *)p, _mm512_castsi512_si128(v[k]));
-        _mm_storeu_si128((__m128i *)(p + 16 * pitch), _mm512_extracti32x4_epi32(v[k], 1));
-        _mm_storeu_si128((__m128i *)(p + 32 * pitch), _mm512_extracti32x4_epi32(v[k], 2));
-        _mm_storeu_si128((__m128i *)(p + 48 * pitch), _mm512_extracti32x4_epi32(v[k], 3));
+        __m512i v[4];
+        for (size_t i = 0; i < 4; i++)
+            v[i] = _mm512_loadu_si512(in + (16 * i + k) * pitch);
+        transpose_lanes(v);
+        for (size_t i = 0; i < 4; i++)
+            block->steps[16 * i + k] = v[i];
+    }
+    for (size_t i = 0; i < 4; i++)
+        transpose16(block->steps + 16 * i);
+}
+
+static inline void store_block(uint8_t *out, size_t pitch, struct block *block) {
+    for (size_t i = 0; i < 4; i++)
+        transpose16(block->steps + 16 * i);
+    for (size_t k = 0; k < 16; k++) {
+        __m512i v[4];
+        for (size_t i = 0; i < 4; i++)
+            v[i] = block->steps[16 * i + k];
+        transpose_lanes(v);
+        for (size_t i = 0; i < 4; i++)
+            _mm512_storeu_si512(out + (16 * i + k) * pitch, v[i]);
     }
 }
 
@@ -75,31 +90,29 @@ static inline void read_mix(const uint8_t *raw, size_t pitch, size_t rows, struc
     mix->paeth = _mm512_cmpeq_epi8_mask(f, _mm512_set1_epi8(CHEX_FILTER_PAETH));
 }
 
-enum { OR3 = 0xfe }; // of vpternlog
-
-/* As undo_step() of unfilter_vector.inc.h, with masks for its 0xff bytes. */
+/* As undo_step() of unfilter_vector.inc.h, without compares: a mask out of one takes five cycles,
+ * all else here takes one. */
 static inline __m512i undo_step(const struct mix *mix, __m512i in, __m512i left, __m512i above,
                                 __m512i corner) {
-    const __m512i carry = _mm512_and_si512(_mm512_xor_si512(left, above), _mm512_set1_epi8(1));
+    enum { CHOOSE = 0xca, ODD = 0x28 }; // of vpternlog: a ? b : c; (a ^ b) & c
+    const __m512i zero = _mm512_setzero_si512(), one = _mm512_set1_epi8(1);
+    const __m512i carry = _mm512_ternarylogic_epi32(left, above, one, ODD);
     const __m512i half_sum = _mm512_sub_epi8(_mm512_avg_epu8(left, above), carry);
     __m512i base = _mm512_mask_add_epi8(in, mix->sub, in, left);
     base = _mm512_mask_add_epi8(base, mix->up, in, above);
     base = _mm512_mask_add_epi8(base, mix->average, in, half_sum);
-    const __m512i above_less = _mm512_subs_epu8(corner, above);
-    const __m512i left_less = _mm512_subs_epu8(corner, left);
-    const __m512i to_left = _mm512_or_si512(_mm512_subs_epu8(above, corner), above_less);
-    const __m512i to_above = _mm512_or_si512(_mm512_subs_epu8(left, corner), left_less);
-    const __m512i nearer = _mm512_min_epu8(to_left, to_above);
-    const __mmask64 opposite =
-        _mm512_test_epi8_mask(above_less, above_less) ^ _mm512_test_epi8_mask(left_less, left_less);
-    const __m512i to_corner =
-        _mm512_or_si512(_mm512_subs_epu8(to_left, to_above), _mm512_subs_epu8(to_above, to_left));
-    const __m512i side =
-        _mm512_mask_blend_epi8(_mm512_cmple_epu8_mask(to_left, to_above), above, left);
-    const __m512i of_side = _mm512_mask_add_epi8(base, mix->paeth, base, side);
-    const __mmask64 take_corner =
-        _mm512_mask_cmplt_epu8_mask(opposite & mix->paeth, to_corner, nearer);
-    return _mm512_mask_add_epi8(of_side, take_corner, base, corner);
+    const __m512i low = _mm512_min_epu8(left, above), high = _mm512_max_epu8(left, above);
+    const __m512i of_low = _mm512_mask_add_epi8(base, mix->paeth, base, low);
+    const __m512i of_high = _mm512_mask_add_epi8(base, mix->paeth, base, high);
+    const __m512i of_corner = _mm512_mask_add_epi8(base, mix->paeth, base, corner);
+    const __m512i from_low = _mm512_subs_epu8(corner, low);
+    const __m512i to_high = _mm512_subs_epu8(high, corner);
+    const __m512i not_low = _mm512_subs_epu8(_mm512_adds_epu8(to_high, to_high), from_low);
+    const __m512i not_high = _mm512_subs_epu8(_mm512_adds_epu8(from_low, from_low), to_high);
+    const __m512i no_low = _mm512_sub_epi8(zero, _mm512_min_epu8(not_low, one));
+    const __m512i no_high = _mm512_sub_epi8(zero, _mm512_min_epu8(not_high, one));
+    const __m512i upper = _mm512_ternarylogic_epi32(no_high, of_corner, of_high, CHOOSE);
+    return _mm512_ternarylogic_epi32(no_low, upper, of_low, CHOOSE);
 }
 
 /* Each row gets what the row above it had; the first gets the last byte of `before`. */
@@ -107,26 +120,35 @@ static inline __m512i one_row_down(__m512i rows, __m512i before) {
     return _mm512_alignr_epi8(rows, _mm512_alignr_epi32(rows, before, 12), 15);
 }
 
-/* `masked`: at step s only rows 0 to s have begun; what the others hold must stay 0. */
+static inline __m512i pixels_ago(const struct past *past, size_t pixel_bytes) {
+    return pixel_bytes == 1 ? past->one : pixel_bytes == 3 ? past->three : past->four;
+}
+
+static inline void remember(struct past *past, __m512i now) {
+    *past = (struct past){now, past->one, past->two, past->three};
+}
+
+/* `masked`: the first block, at whose step t only rows 0 to t have begun; what the others hold must
+ * stay 0. */
 static inline __attribute__((always_inline)) void undo(const struct mix *mix, const uint8_t *above,
-                                                       struct step tile[16], struct wave *wave,
-                                                       bool masked, size_t s) {
-    __m512i result = wave->result, corner = wave->above;
-    for (unsigned t = 0; t < 16; t++) {
+                                                       struct block *block, struct wave *wave,
+                                                       size_t pixel_bytes, bool masked) {
+    for (unsigned t = 0; t < BLOCK; t++) {
         const __m512i before = _mm512_set1_epi8((char)above[t]);
-        const __m512i up = one_row_down(result, before);
-        result = undo_step(mix, tile[t].rows, result, up, corner);
+        const __m512i up = one_row_down(wave->result.one, before);
+        __m512i out = undo_step(mix, block->steps[t], pixels_ago(&wave->result, pixel_bytes), up,
+                                pixels_ago(&wave->above, pixel_bytes));
         if (masked)
-            result = _mm512_maskz_mov_epi8(~(__mmask64)0 >> (63 - (s + t)), result);
-        tile[t].rows = result;
-        corner = up;
+            out = _mm512_maskz_mov_epi8(~(__mmask64)0 >> (63 - t), out);
+        block->steps[t] = out;
+        remember(&wave->result, out);
+        remember(&wave->above, up);
     }
-    wave->result = result;
-    wave->above = corner;
 }
 
 #include "data/unfilter.inc.h"
 
-void chex_unfilter_avx512(const uint8_t *raw, size_t width, size_t height, uint8_t *pixels) {
-    undo_image(raw, width, height, pixels);
+void chex_unfilter_avx512(const uint8_t *raw, size_t row_bytes, size_t height, size_t pixel_bytes,
+                          uint8_t *pixels) {
+    undo_image(raw, row_bytes, height, pixel_bytes, pixels);
 }

@@ -3,6 +3,7 @@
 
 #include "data/unfilter_vector.inc.h"
 
-void chex_unfilter_generic(const uint8_t *raw, size_t width, size_t height, uint8_t *pixels) {
-    undo_image(raw, width, height, pixels);
+void chex_unfilter_generic(const uint8_t *raw, size_t row_bytes, size_t height, size_t pixel_bytes,
+                           uint8_t *pixels) {
+    undo_image(raw, row_bytes, height, pixel_bytes, pixels);
 }

@@ -16,7 +16,8 @@ enum {
     CHEX_FILTER_PAETH,
 };
 
-typedef void chex_unfilter_kernel(const uint8_t *raw, size_t width, size_t height, uint8_t *pixels);
+typedef void chex_unfilter_kernel(const uint8_t *raw, size_t row_bytes, size_t height,
+                                  size_t pixel_bytes, uint8_t *pixels);
 
 chex_unfilter_kernel chex_unfilter_generic, chex_unfilter_sse41, chex_unfilter_avx2,
     chex_unfilter_avx512;

@@ -14,15 +14,25 @@
 
 typedef uint8_t bytes16 __attribute__((vector_size(16)));
 
-enum { HALVES = 2 };
 #define ROWS 32
+enum { HALVES = 2, BLOCK = 64 };
 
 struct step {
     bytes16 half[HALVES];
 };
 
+/* Row by row; sixteen steps of it, a tile, are in registers at a time. */
+struct block {
+    _Alignas(64) uint8_t bytes[ROWS][BLOCK];
+};
+
+/* What there was 1, 2, 3 and 4 steps ago. Names, no array: the compiler keeps them in registers. */
+struct past {
+    bytes16 one, two, three, four;
+};
+
 struct wave {
-    bytes16 result[HALVES], above[HALVES];
+    struct past result[HALVES], above[HALVES];
 };
 
 /* 0xff in the rows that have the filter. */
@@ -96,25 +106,35 @@ static inline void transpose16(bytes16 v[16]) {
     }
 }
 
-static inline void load_tile(const uint8_t *in, size_t pitch, struct step tile[16]) {
-    for (int h = 0; h < HALVES; h++) {
+static inline void load_block(const uint8_t *in, size_t pitch, struct block *block) {
+    for (size_t k = 0; k < ROWS; k++)
+        __builtin_memcpy(block->bytes[k], in + k * pitch, BLOCK);
+}
+
+static inline void store_block(uint8_t *out, size_t pitch, const struct block *block) {
+    for (size_t k = 0; k < ROWS; k++)
+        __builtin_memcpy(out + k * pitch, block->bytes[k], BLOCK);
+}
+
+static inline void load_tile(const struct block *block, size_t s, struct step tile[16]) {
+    for (size_t h = 0; h < HALVES; h++) {
         bytes16 v[16];
         for (size_t k = 0; k < 16; k++)
-            v[k] = load16(in + ((size_t)h * 16 + k) * pitch);
+            v[k] = load16(block->bytes[h * 16 + k] + s);
         transpose16(v);
-        for (int s = 0; s < 16; s++)
-            tile[s].half[h] = v[s];
+        for (int t = 0; t < 16; t++)
+            tile[t].half[h] = v[t];
     }
 }
 
-static inline void store_tile(uint8_t *out, size_t pitch, const struct step tile[16]) {
-    for (int h = 0; h < HALVES; h++) {
+static inline void store_tile(struct block *block, size_t s, const struct step tile[16]) {
+    for (size_t h = 0; h < HALVES; h++) {
         bytes16 v[16];
-        for (int s = 0; s < 16; s++)
-            v[s] = tile[s].half[h];
+        for (int t = 0; t < 16; t++)
+            v[t] = tile[t].half[h];
         transpose16(v);
         for (size_t k = 0; k < 16; k++)
-            store16(out + ((size_t)h * 16 + k) * pitch, v[k]);
+            store16(block->bytes[h * 16 + k] + s, v[k]);
     }
 }
 
@@ -151,25 +171,46 @@ static inline bytes16 undo_step(const struct mix *mix, int h, bytes16 in, bytes1
     return choose((bytes16)(smaller(nearer, to_corner) == nearer), of_side, of_corner);
 }
 
-/* `masked`: at step s only rows 0 to s have begun; what the others hold must stay 0. */
-static inline __attribute__((always_inline)) void undo(const struct mix *mix, const uint8_t *above,
-                                                       struct step tile[16], struct wave *wave,
-                                                       bool masked, size_t s) {
+static inline bytes16 pixels_ago(const struct past *past, size_t pixel_bytes) {
+    return pixel_bytes == 1 ? past->one : pixel_bytes == 3 ? past->three : past->four;
+}
+
+static inline void remember(struct past *past, bytes16 now) {
+    *past = (struct past){now, past->one, past->two, past->three};
+}
+
+/* Sixteen steps. `masked`: they are steps s on of the first block, and at step s only rows 0 to s
+ * have begun; what the others hold must stay 0. */
+static inline __attribute__((always_inline)) void
+undo_tile(const struct mix *mix, const uint8_t *above, struct step tile[16], struct wave *wave,
+          size_t pixel_bytes, bool masked, size_t s) {
     static const bytes16 count = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    struct wave w = *wave;
     for (unsigned t = 0; t < 16; t++) {
         bytes16 before = (bytes16){0};
         before[15] = above[t];
         for (int h = HALVES - 1; h >= 0; h--) {
-            const bytes16 up = one_row_down(w.result[h], h ? w.result[h - 1] : before);
-            bytes16 result = undo_step(mix, h, tile[t].half[h], w.result[h], up, w.above[h]);
+            struct past *result = &wave->result[h], *ups = &wave->above[h];
+            const bytes16 up = one_row_down(result->one, h ? wave->result[h - 1].one : before);
+            bytes16 out = undo_step(mix, h, tile[t].half[h], pixels_ago(result, pixel_bytes), up,
+                                    pixels_ago(ups, pixel_bytes));
             if (masked)
-                result &= (bytes16)(count + (uint8_t)(16 * h) <= (uint8_t)(s + t));
-            tile[t].half[h] = w.result[h] = result;
-            w.above[h] = up;
+                out &= (bytes16)(count + (uint8_t)(16 * h) <= (uint8_t)(s + t));
+            tile[t].half[h] = out;
+            remember(result, out);
+            remember(ups, up);
         }
     }
-    *wave = w;
+}
+
+static inline __attribute__((always_inline)) void undo(const struct mix *mix, const uint8_t *above,
+                                                       struct block *block, struct wave *wave,
+                                                       size_t pixel_bytes, bool masked) {
+    for (size_t s = 0; s < BLOCK; s += 16) {
+        struct step tile[16];
+        load_tile(block, s, tile);
+        undo_tile(mix, above + s, tile, wave, pixel_bytes, masked && s < ROWS, s);
+        store_tile(block, s, tile);
+    }
 }
 
 #include "data/unfilter.inc.h"

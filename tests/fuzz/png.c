@@ -71,21 +71,25 @@ static uint8_t *put_chunk(uint8_t *p, const char *kind, const uint8_t *data, siz
     return p + 12 + n;
 }
 
-/* w * h pixels whose filtered rows are the bytes, again and again; IDATs of `piece` bytes. */
-static void check_pixels(uint32_t w, uint32_t h, size_t piece, const uint8_t *data, size_t size) {
-    const size_t raw_bytes = h * ((size_t)w + 1);
+/* w * h pixels of a colour type whose filtered rows are the bytes, again and again; IDATs of
+ * `piece` bytes. */
+static void check_pixels(uint32_t w, uint32_t h, int colour, size_t piece, const uint8_t *data,
+                         size_t size) {
+    const size_t row_bytes = (size_t)w * (colour == 0 ? 1 : colour == 2 ? 3 : 4);
+    const size_t raw_bytes = h * (row_bytes + 1);
     uLongf packed_bytes = compressBound(raw_bytes);
     const size_t pieces = packed_bytes / piece + 1;
     uint8_t *raw = malloc(raw_bytes), *packed = malloc(packed_bytes);
     uint8_t *file = malloc(64 + packed_bytes + 12 * pieces), *at = file + 8, header[13] = {0};
     FUZZ_CHECK(raw && packed && file);
     for (size_t i = 0; i < raw_bytes; i++)
-        raw[i] = i % (w + 1) ? data[i % size] : (uint8_t)(data[i % size] % 5);
+        raw[i] = i % (row_bytes + 1) ? data[i % size] : (uint8_t)(data[i % size] % 5);
     FUZZ_CHECK(compress2(packed, &packed_bytes, raw, raw_bytes, data[0] % 3) == Z_OK);
     memcpy(file, signature, 8);
     put_u32(header, w);
     put_u32(header + 4, h);
     header[8] = 8;
+    header[9] = (uint8_t)colour;
     at = put_chunk(at, "IHDR", header, 13);
     for (size_t i = 0; i < packed_bytes; i += piece)
         at = put_chunk(at, "IDAT", packed + i, packed_bytes - i < piece ? packed_bytes - i : piece);
@@ -105,12 +109,13 @@ static void check_pixels(uint32_t w, uint32_t h, size_t piece, const uint8_t *da
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const int colours[4] = {0, 2, 6, 0};
     if (!reader)
         start();
     if (size >= 8 && !memcmp(data, signature, 8))
         check_file(data, size);
     else if (size > 4)
-        check_pixels(1 + (data[0] | (data[1] & 1) << 8), 1u + data[2], 1 + (size_t)data[3] * 16,
-                     data + 4, size - 4);
+        check_pixels(1 + (data[0] | (data[1] & 1) << 8), 1u + data[2], colours[data[1] >> 1 & 3],
+                     1 + (size_t)data[3] * 16, data + 4, size - 4);
     return 0;
 }

@@ -86,20 +86,21 @@ static int guess_of(int filter, int a, int b, int c) {
 }
 
 static void check_definition(const struct chex_unfilter *plain) {
-    enum { W = 37, H = 50 };
+    enum { W = 36, H = 50 };
     int wrong = 0;
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < 9; round++) {
+        const int bpp = round < 3 ? 1 : round < 6 ? 3 : 4;
         uint8_t pixels[H][W], out[H][W], raw[H][1 + W];
-        fill(pixels[0], sizeof pixels, round);
+        fill(pixels[0], sizeof pixels, round % 3);
         for (int y = 0; y < H; y++) {
             raw[y][0] = filter_of(5);
             for (int x = 0; x < W; x++) {
-                int a = x ? pixels[y][x - 1] : 0, b = y ? pixels[y - 1][x] : 0;
-                int c = x && y ? pixels[y - 1][x - 1] : 0;
+                int a = x >= bpp ? pixels[y][x - bpp] : 0, b = y ? pixels[y - 1][x] : 0;
+                int c = x >= bpp && y ? pixels[y - 1][x - bpp] : 0;
                 raw[y][1 + x] = (uint8_t)(pixels[y][x] - guess_of(raw[y][0], a, b, c));
             }
         }
-        plain->run(raw[0], W, H, out[0]);
+        plain->run(raw[0], W, H, (size_t)bpp, out[0]);
         wrong += memcmp(pixels, out, sizeof out) != 0;
     }
     OK(wrong == 0, "plain gives back what was filtered");
@@ -130,7 +131,7 @@ static void check_paeth(const struct chex_unfilter *u) {
                 left = want < 0 ? guess : want;
                 corner = above;
             }
-            u->run(raw, w, 2, out);
+            u->run(raw, w, 2, 1, out);
             for (int b = 0; b < LEVELS; b++)
                 wrong += out[w + 3 * (size_t)b + 2] != guess_of(4, a, b, c);
         }
@@ -143,14 +144,22 @@ static void check_paeth(const struct chex_unfilter *u) {
 
 static const struct chex_unfilter *plain;
 
-static bool same(const struct chex_unfilter *u, size_t w, size_t h, int filters, int kind) {
-    const bool at_end = draw() & 1;
-    const uint8_t *raw = make_raw(w, h, filters, kind, at_end);
-    uint8_t *out = place(&out_memory, w * h, draw() & 1);
-    plain->run(raw, w, h, expected);
-    memset(out, 0xa5, w * h);
-    u->run(raw, w, h, out);
-    return !memcmp(out, expected, w * h);
+/* Rows of `bytes`, rounded down to whole pixels of each size. */
+static bool same(const struct chex_unfilter *u, size_t bytes, size_t h, int filters, int kind) {
+    static const size_t pixel_bytes[] = {1, 3, 4};
+    bool equal = true;
+    for (int i = 0; i < 3; i++) {
+        const size_t n = bytes / pixel_bytes[i] * pixel_bytes[i];
+        if (!n)
+            continue;
+        const uint8_t *raw = make_raw(n, h, filters, kind, draw() & 1);
+        uint8_t *out = place(&out_memory, n * h, draw() & 1);
+        plain->run(raw, n, h, pixel_bytes[i], expected);
+        memset(out, 0xa5, n * h);
+        u->run(raw, n, h, pixel_bytes[i], out);
+        equal = equal && !memcmp(out, expected, n * h);
+    }
+    return equal;
 }
 
 static void check_shapes(const struct chex_unfilter *u) {
@@ -185,8 +194,8 @@ static void check_mixes(const struct chex_unfilter *u) {
             static const int power[5] = {1, 5, 25, 125, 625};
             raw[y * (w + 1)] = (uint8_t)(mix / power[y % 5] % 5);
         }
-        plain->run(raw, w, h, expected);
-        u->run(raw, w, h, out);
+        plain->run(raw, w, h, 1, expected);
+        u->run(raw, w, h, 1, out);
         wrong += memcmp(out, expected, w * h) != 0;
     }
     OK(wrong == 0, "%s: every mix of five filters", u->name);
@@ -195,10 +204,11 @@ static void check_mixes(const struct chex_unfilter *u) {
 static void check_run(const struct chex_unfilter *u) {
     uint8_t raw[2 * 5] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, out[8];
     memset(out, 0x77, sizeof out);
-    bool done = chex_unfilter_run(u, raw, 4, 2, out);
+    bool done = chex_unfilter_run(u, raw, 4, 2, 1, out);
     OK(!done && out[0] == 0x77 && out[7] == 0x77, "%s: a filter 5 is refused", u->name);
     raw[5] = 4;
-    OK(chex_unfilter_run(u, raw, 4, 2, out) && out[3] == 4, "%s: and a filter 4 is not", u->name);
+    OK(chex_unfilter_run(u, raw, 4, 2, 1, out) && out[3] == 4, "%s: and a filter 4 is not",
+       u->name);
 }
 
 int main(void) {
