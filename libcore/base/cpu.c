@@ -4,12 +4,15 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
-static const char *const limits[] = {"generic", "sse41", "avx2", "avx512"};
+static const char *const limits[] = {"generic", "sse41", "avx2", "avx512", "amx"};
 enum { LIMITS = sizeof limits / sizeof limits[0] };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static bool has[CHEX_ISA_AVX512BF16 + 1];
+static bool has[CHEX_ISA_COUNT];
 
 /* Index into limits; -1: none of them. */
 static int limit(void) {
@@ -19,6 +22,15 @@ static int limit(void) {
             return i;
     return text ? -1 : LIMITS - 1;
 }
+
+#if defined(__x86_64__)
+/* The compilers in use have no name for it. */
+static bool has_amx(void) {
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX_BF16) && (d & AMX_TILE);
+}
+#endif
 
 static void look(void) {
 #if defined(__x86_64__)
@@ -34,6 +46,7 @@ static void look(void) {
     has[CHEX_ISA_AVX512VNNI] = has[CHEX_ISA_AVX512] && __builtin_cpu_supports("avx512vbmi") &&
                                __builtin_cpu_supports("avx512vnni");
     has[CHEX_ISA_AVX512BF16] = has[CHEX_ISA_AVX512] && __builtin_cpu_supports("avx512bf16");
+    has[CHEX_ISA_AMX] = most >= 4 && has[CHEX_ISA_AVX512BF16] && has_amx();
 #endif
 }
 
@@ -46,6 +59,6 @@ enum chex_status chex_cpu_check(struct chex_error *err) {
     if (limit() >= 0)
         return CHEX_OK;
     return chex_error_set(err, CHEX_E_USAGE,
-                          "CHEX_CPU is '%s': expected generic, sse41, avx2 or avx512",
+                          "CHEX_CPU is '%s': expected generic, sse41, avx2, avx512 or amx",
                           getenv("CHEX_CPU"));
 }

@@ -154,4 +154,9 @@ for key in images_per_s_median images_per_s_best peak_rss_bytes engine precision
 done
 expect_status 0 chex-train --bench 1 --image-size 32 --batch-size 2 --bench-layers --model resnet50
 like "$(out)" 'layer4.2.conv3' "--bench-layers lists the operations"
+# CHEX_CPU holds the engine's kernels back too.
+CHEX_CPU=generic expect_status 0 chex-train --bench 1 --image-size 32 --batch-size 1 --json
+like "$(out)" '"variant": "generic"' "CHEX_CPU=generic runs the generic kernels"
+CHEX_CPU=generic expect_status 4 chex-train --bench 1 --engine cpu:avx2
+error_line "engine cpu:avx2: .*no avx2, or CHEX_CPU holds it back" "a variant beyond CHEX_CPU is refused"
 done_testing

@@ -7,18 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "engine/cpu/cpu.h"
 
 #if defined(__x86_64__) && defined(__linux__)
-#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-static bool processor_has(void) {
-    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
-    unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX_BF16) && (d & AMX_TILE);
-}
 
 static int ask(void) {
     enum { REQUEST = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
@@ -26,8 +20,9 @@ static int ask(void) {
 }
 
 bool chex_cpu_tiles_allowed(char *why_out, size_t size) {
-    if (!processor_has()) {
-        snprintf(why_out, size, "this machine's processor has no AMX-BF16");
+    if (!chex_cpu_has(CHEX_ISA_AMX)) {
+        snprintf(why_out, size,
+                 "this machine's processor has no AMX-BF16, or CHEX_CPU holds it back");
         return false;
     }
     int rc = ask();

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/mem.h"
 #include "engine/cpu/cpu.h"
 #include "engine/engines.h"
@@ -30,20 +31,17 @@ static const struct cpu_kernels *const variants[] = {
 enum { VARIANTS = sizeof variants / sizeof variants[0], WHY = 128 };
 
 static bool runs_here(const struct cpu_kernels *k, char why_out[WHY]) {
-    snprintf(why_out, WHY, "this machine's processor has no %s", k->name);
+    snprintf(why_out, WHY, "this machine's processor has no %s, or CHEX_CPU holds it back",
+             k->name);
 #if defined(__x86_64__)
-    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                  __builtin_cpu_supports("fma");
-    bool avx512bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
     if (k == &chex_cpu_kernels_amx)
-        return avx512bf16 && chex_cpu_tiles_allowed(why_out, WHY);
+        return chex_cpu_tiles_allowed(why_out, WHY);
     if (k == &chex_cpu_kernels_avx512bf16)
-        return avx512bf16;
+        return chex_cpu_has(CHEX_ISA_AVX512BF16);
     if (k == &chex_cpu_kernels_avx512)
-        return avx512;
+        return chex_cpu_has(CHEX_ISA_AVX512);
     if (k == &chex_cpu_kernels_avx2)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        return chex_cpu_has(CHEX_ISA_AVX2);
 #endif
     return k == &chex_cpu_kernels_generic;
 }
