@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What all kernels share: launching, element types, the tensor-core and copy instructions, and the
+ * ending "last block adds up the blocks' partial sums".
+ *
+ * Kernels are compiled twice: by nvcc for GPUs, and by a C++ compiler for the tests on a machine
+ * without one (CHEX_GPU_EMULATED, tests/gpu/emulated). So they launch by CHEX_LAUNCH, take dynamic
+ * shared memory by CHEX_DYNAMIC_SHARED, and use instructions that have no C++ form only by the
+ * functions here.
+ */
+#ifndef CHEX_ENGINE_CUDA_DEVICE_CUH
+#define CHEX_ENGINE_CUDA_DEVICE_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "engine/cuda/gpu.h"
+
+/* CHEX_LAUNCH((kernel<T>), grid, block, shared bytes, stream, arguments...): a cudaError_t. Kernels
+ * that ask for more than 48 KiB are allowed it here. */
+#ifdef CHEX_GPU_EMULATED
+#define CHEX_LAUNCH(kernel, grid, block, shared, stream, ...)                                      \
+    emulated::launch(kernel, grid, block, shared, stream, __VA_ARGS__)
+#define CHEX_DYNAMIC_SHARED(name) unsigned char *name = emulated::dynamic_shared()
+#else
+template <class... P, class... A>
+static cudaError_t gpu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+                              cudaStream_t stream, A... args) {
+    if (shared > 48 << 10) {
+        cudaError_t e =
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+        if (e != cudaSuccess)
+            return e;
+    }
+    kernel<<<grid, block, shared, stream>>>(static_cast<P>(args)...);
+    return cudaPeekAtLastError();
+}
+#define CHEX_LAUNCH(kernel, grid, block, shared, stream, ...)                                      \
+    gpu_launch(kernel, grid, block, shared, stream, __VA_ARGS__)
+#define CHEX_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+#endif
+
+#define CHEX_GPU_TRY(call)                                                                         \
+    do {                                                                                           \
+        cudaError_t gpu_try_ = (call);                                                             \
+        if (gpu_try_ != cudaSuccess)                                                               \
+            return gpu_try_;                                                                       \
+    } while (0)
+
+/* ---- element types ---- */
+
+typedef __nv_bfloat16 gpu_bf16;
+typedef __half gpu_f16;
+
+static __device__ __forceinline__ float gpu_float(float v) { return v; }
+static __device__ __forceinline__ float gpu_float(gpu_bf16 v) { return __bfloat162float(v); }
+static __device__ __forceinline__ float gpu_float(gpu_f16 v) { return __half2float(v); }
+
+template <class T> __device__ __forceinline__ T gpu_round(float v);
+template <> __device__ __forceinline__ float gpu_round<float>(float v) { return v; }
+template <> __device__ __forceinline__ gpu_bf16 gpu_round<gpu_bf16>(float v) {
+    return __float2bfloat16_rn(v);
+}
+template <> __device__ __forceinline__ gpu_f16 gpu_round<gpu_f16>(float v) {
+    return __float2half_rn(v);
+}
+
+/* Two 16-bit values in a register, x in the low half. */
+template <class T> __device__ __forceinline__ uint32_t gpu_pack2(float x, float y);
+template <class T> __device__ __forceinline__ float2 gpu_unpack2(uint32_t v);
+template <> __device__ __forceinline__ uint32_t gpu_pack2<gpu_bf16>(float x, float y) {
+    __nv_bfloat162 p = __floats2bfloat162_rn(x, y);
+    uint32_t v;
+    memcpy(&v, &p, sizeof v);
+    return v;
+}
+template <> __device__ __forceinline__ uint32_t gpu_pack2<gpu_f16>(float x, float y) {
+    __half2 p = __floats2half2_rn(x, y);
+    uint32_t v;
+    memcpy(&v, &p, sizeof v);
+    return v;
+}
+template <> __device__ __forceinline__ float2 gpu_unpack2<gpu_bf16>(uint32_t v) {
+    return make_float2(__uint_as_float(v << 16), __uint_as_float(v & 0xffff0000u));
+}
+template <> __device__ __forceinline__ float2 gpu_unpack2<gpu_f16>(uint32_t v) {
+    __half2 p;
+    memcpy(&p, &v, sizeof v);
+    return __half22float2(p);
+}
+
+/* ---- batch norm, in the one form of gpu.h ---- */
+
+struct gpu_ab {
+    float a, b;
+};
+static __device__ __forceinline__ gpu_ab gpu_scale(const gpu_norm &n, int c) {
+    const float a = __fmul_rn(n.gamma[c], n.inv[c]);
+    return gpu_ab{a, __fmaf_rn(-n.mean[c], a, n.beta[c])};
+}
+static __device__ __forceinline__ float gpu_normed(gpu_ab s, float x) {
+    return __fmaf_rn(s.a, x, s.b);
+}
+/* NaN passes the ReLU. */
+static __device__ __forceinline__ float gpu_relu(float y) { return y < 0.0f ? 0.0f : y; }
+
+/* ---- tensor cores and asynchronous copies: capability 8.0 and up ---- */
+
+/* The row of 8 elements of 16 bits at `row` is this lane's part: lanes 0..7 address the rows of
+ * matrix 0, 8..15 of matrix 1, and so on (x2: lanes 0..15). trans: each matrix transposed. */
+static __device__ __forceinline__ void gpu_ldmatrix_x4(uint32_t out[4], const void *row);
+static __device__ __forceinline__ void gpu_ldmatrix_x4_trans(uint32_t out[4], const void *row);
+static __device__ __forceinline__ void gpu_ldmatrix_x2(uint32_t out[2], const void *row);
+static __device__ __forceinline__ void gpu_ldmatrix_x2_trans(uint32_t out[2], const void *row);
+/* d (16 x 8, fp32) += a (16 x 16) b (16 x 8); the fragments of PTX's mma.m16n8k16. */
+template <class T>
+__device__ __forceinline__ void gpu_mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2]);
+/* 16 bytes into shared memory, zeros where !on; both addresses are multiples of 16. Complete after
+ * gpu_copy_wait<n>, which leaves the n groups committed last still on their way; then a barrier for
+ * the other threads. */
+static __device__ __forceinline__ void gpu_copy16(void *shared, const void *global, bool on);
+static __device__ __forceinline__ void gpu_copy_commit();
+template <int N> __device__ __forceinline__ void gpu_copy_wait();
+
+#ifdef CHEX_GPU_EMULATED
+#include "instructions_emulated.h"
+#else
+#include "engine/cuda/instructions.cuh"
+#endif
+
+/* ---- sums ---- */
+
+/* The sum over the warp, in every lane; always in the same order. */
+static __device__ __forceinline__ float gpu_warp_sum(float v) {
+    for (int by = 16; by > 0; by /= 2)
+        v += __shfl_xor_sync(0xffffffffu, v, by);
+    return v;
+}
+
+/* True in every thread of the block that comes last, once all others' writes to global memory can
+ * be seen. Every thread calls it, after its writes; blocks: of the grid. The ticket is 0 again
+ * afterwards. */
+static __device__ __forceinline__ bool gpu_last_block(unsigned *ticket, unsigned blocks) {
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0 && threadIdx.y == 0)
+        last = atomicInc(ticket, blocks - 1) == blocks - 1;
+    __syncthreads();
+    if (last)
+        __threadfence();
+    return last;
+}
+
+/* Statistics of channels [first, first + count) from partial[block][2][channels] (sum, sum of
+ * squares), `blocks` of them, over n values. Called by all `threads` threads of the last block. */
+static __device__ __forceinline__ void gpu_finish_stats(const gpu_stats &s, int channels, int first,
+                                                        int count, int blocks, double n, int thread,
+                                                        int threads) {
+    for (int c = first + thread; c < first + count; c += threads) {
+        double sum = 0, squares = 0;
+        for (int b = 0; b < blocks; b++) {
+            const float *part = s.partial + (size_t)b * 2 * (size_t)channels;
+            sum += (double)__ldcg(part + c);
+            squares += (double)__ldcg(part + channels + c);
+        }
+        const double mean = sum / n;
+        double var = squares / n - mean * mean;
+        var = var > 0 ? var : 0;
+        s.mean[c] = (float)mean;
+        s.var[c] = (float)var;
+        s.inv[c] = (float)(1.0 / sqrt(var + (double)s.eps));
+    }
+}
+
+/* The same for the two sums of a batch norm's backward: S1 and S2 of gpu.h. */
+static __device__ __forceinline__ void gpu_finish_sums(const gpu_sums &s, const gpu_norm &norm,
+                                                       int channels, int first, int count,
+                                                       int blocks, double n, int thread,
+                                                       int threads) {
+    for (int c = first + thread; c < first + count; c += threads) {
+        double s1 = 0, s2 = 0;
+        for (int b = 0; b < blocks; b++) {
+            const float *part = s.partial + (size_t)b * 2 * (size_t)channels;
+            s1 += (double)__ldcg(part + c);
+            s2 += (double)__ldcg(part + channels + c);
+        }
+        const double a = (double)__fmul_rn(norm.gamma[c], norm.inv[c]), inv = (double)norm.inv[c];
+        s.dbeta[c] = (float)s1;
+        s.dgamma[c] = (float)s2;
+        s.bsum[c] += (float)(-a * s2 * inv / n);
+        s.csum[c] += (float)(-a * (s1 / n - (double)norm.mean[c] * inv * s2 / n));
+    }
+}
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The instructions of device.cuh in PTX. Below capability 8.0 they trap: launchers look at the
+ * device first.
+ */
+#ifndef CHEX_ENGINE_CUDA_INSTRUCTIONS_CUH
+#define CHEX_ENGINE_CUDA_INSTRUCTIONS_CUH
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define CHEX_GPU_PTX80(...) asm volatile(__VA_ARGS__)
+#else
+#define CHEX_GPU_PTX80(...) __trap()
+#endif
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 750
+#define CHEX_GPU_PTX75(...) asm volatile(__VA_ARGS__)
+#else
+#define CHEX_GPU_PTX75(...) __trap()
+#endif
+
+static __device__ __forceinline__ unsigned gpu_shared_address(const void *p) {
+    return (unsigned)__cvta_generic_to_shared(p);
+}
+
+static __device__ __forceinline__ void gpu_ldmatrix_x4(uint32_t out[4], const void *row) {
+    CHEX_GPU_PTX75("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                   : "r"(gpu_shared_address(row))
+                   : "memory");
+}
+static __device__ __forceinline__ void gpu_ldmatrix_x4_trans(uint32_t out[4], const void *row) {
+    CHEX_GPU_PTX75("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                   : "r"(gpu_shared_address(row))
+                   : "memory");
+}
+static __device__ __forceinline__ void gpu_ldmatrix_x2(uint32_t out[2], const void *row) {
+    CHEX_GPU_PTX75("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                   : "=r"(out[0]), "=r"(out[1])
+                   : "r"(gpu_shared_address(row))
+                   : "memory");
+}
+static __device__ __forceinline__ void gpu_ldmatrix_x2_trans(uint32_t out[2], const void *row) {
+    CHEX_GPU_PTX75("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                   : "=r"(out[0]), "=r"(out[1])
+                   : "r"(gpu_shared_address(row))
+                   : "memory");
+}
+
+template <>
+__device__ __forceinline__ void gpu_mma_16816<gpu_bf16>(float d[4], const uint32_t a[4],
+                                                        const uint32_t b[2]) {
+    CHEX_GPU_PTX80("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                   "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                   : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+template <>
+__device__ __forceinline__ void gpu_mma_16816<gpu_f16>(float d[4], const uint32_t a[4],
+                                                       const uint32_t b[2]) {
+    CHEX_GPU_PTX80("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+                   "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                   : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+static __device__ __forceinline__ void gpu_copy16(void *shared, const void *global, bool on) {
+    CHEX_GPU_PTX80(
+        "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(gpu_shared_address(shared)),
+        "l"(global), "r"(on ? 16 : 0)
+        : "memory");
+}
+static __device__ __forceinline__ void gpu_copy_commit() {
+    CHEX_GPU_PTX80("cp.async.commit_group;" ::: "memory");
+}
+template <int N> __device__ __forceinline__ void gpu_copy_wait() {
+    CHEX_GPU_PTX80("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The instructions of engine/cuda/device.cuh on emulated warps. Fragment layouts: PTX ISA, "Matrix
+ * fragments for mma.m16n8k16" and "ldmatrix".
+ */
+#ifndef CHEX_TESTS_EMULATED_INSTRUCTIONS_H
+#define CHEX_TESTS_EMULATED_INSTRUCTIONS_H
+
+namespace emulated {
+
+/* arg: matrices, + 8 where transposed. Lane l gets elements (row l / 4, columns 2 (l % 4), + 1) of
+ * each matrix. */
+inline void ldmatrix_apply(const void *const in[32], void *const out[32], unsigned present,
+                           int arg) {
+    if (present != 0xffffffffu) {
+        fprintf(stderr, "emulated: ldmatrix without all 32 lanes\n");
+        abort();
+    }
+    const int count = arg & 7;
+    for (int m = 0; m < count; m++) {
+        const uint16_t *rows[8];
+        for (int r = 0; r < 8; r++) {
+            rows[r] = *static_cast<const uint16_t *const *>(in[8 * m + r]);
+            if ((uintptr_t)rows[r] % 16) {
+                fprintf(stderr, "emulated: ldmatrix of an unaligned row\n");
+                abort();
+            }
+        }
+        for (int l = 0; l < 32; l++) {
+            const int r = l / 4, c = 2 * (l % 4);
+            uint32_t lo, hi;
+            if (arg & 8) {
+                lo = rows[c][r];
+                hi = rows[c + 1][r];
+            } else {
+                lo = rows[r][c];
+                hi = rows[r][c + 1];
+            }
+            static_cast<uint32_t *>(out[l])[m] = lo | hi << 16;
+        }
+    }
+}
+
+struct mma_in {
+    uint32_t a[4], b[2];
+    float d[4];
+};
+
+template <class T>
+void mma_apply(const void *const in[32], void *const out[32], unsigned present, int) {
+    if (present != 0xffffffffu) {
+        fprintf(stderr, "emulated: mma without all 32 lanes\n");
+        abort();
+    }
+    float a[16][16], b[16][8], d[16][8];
+    for (int l = 0; l < 32; l++) {
+        const mma_in *f = static_cast<const mma_in *>(in[l]);
+        const int r = l / 4, c = 2 * (l % 4);
+        for (int k = 0; k < 4; k++) {
+            const float2 v = gpu_unpack2<T>(f->a[k]);
+            a[r + 8 * (k & 1)][c + 8 * (k >> 1)] = v.x;
+            a[r + 8 * (k & 1)][c + 8 * (k >> 1) + 1] = v.y;
+        }
+        for (int k = 0; k < 2; k++) {
+            const float2 v = gpu_unpack2<T>(f->b[k]);
+            b[c + 8 * k][r] = v.x;
+            b[c + 8 * k + 1][r] = v.y;
+        }
+        for (int k = 0; k < 4; k++)
+            d[r + 8 * (k >> 1)][c + (k & 1)] = f->d[k];
+    }
+    for (int k = 0; k < 16; k++)
+        for (int i = 0; i < 16; i++)
+            for (int j = 0; j < 8; j++)
+                d[i][j] += a[i][k] * b[k][j];
+    for (int l = 0; l < 32; l++) {
+        const int r = l / 4, c = 2 * (l % 4);
+        for (int k = 0; k < 4; k++)
+            static_cast<float *>(out[l])[k] = d[r + 8 * (k >> 1)][c + (k & 1)];
+    }
+}
+
+inline void ldmatrix(uint32_t *out, const void *row, int arg) {
+    warp(EMULATED_MATRIX, arg, 0xffffffffu, &row, out, ldmatrix_apply);
+}
+
+} // namespace emulated
+
+static inline void gpu_ldmatrix_x4(uint32_t out[4], const void *row) {
+    emulated::ldmatrix(out, row, 4);
+}
+static inline void gpu_ldmatrix_x4_trans(uint32_t out[4], const void *row) {
+    emulated::ldmatrix(out, row, 4 + 8);
+}
+static inline void gpu_ldmatrix_x2(uint32_t out[2], const void *row) {
+    emulated::ldmatrix(out, row, 2);
+}
+static inline void gpu_ldmatrix_x2_trans(uint32_t out[2], const void *row) {
+    emulated::ldmatrix(out, row, 2 + 8);
+}
+
+template <class T> inline void gpu_mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+    emulated::mma_in in;
+    memcpy(in.a, a, sizeof in.a);
+    memcpy(in.b, b, sizeof in.b);
+    memcpy(in.d, d, sizeof in.d);
+    emulated::warp(EMULATED_MATRIX, 16, 0xffffffffu, &in, d, emulated::mma_apply<T>);
+}
+
+static inline void gpu_copy16(void *shared, const void *global, bool on) {
+    emulated::copy_later(shared, global, 16, on);
+}
+static inline void gpu_copy_commit() { emulated::copy_commit(); }
+template <int N> inline void gpu_copy_wait() { emulated::copy_wait(N); }
+
+#endif
