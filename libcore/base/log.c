@@ -7,41 +7,50 @@
 #include <string.h>
 #include <unistd.h>
 
-static struct {
+struct chex_log_sink {
     pthread_mutex_t lock;
     enum chex_log_level level;
     int rank;
     char prefix[128];
     char command[32];
-} sink = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = CHEX_LOG_INFO, .prefix = "chex"};
+};
+
+static struct chex_log_sink own = {
+    .lock = PTHREAD_MUTEX_INITIALIZER, .level = CHEX_LOG_INFO, .prefix = "chex"};
+static struct chex_log_sink *sink = &own;
+
+struct chex_log_sink *chex_log_current(void) {
+    return sink;
+}
+void chex_log_adopt(struct chex_log_sink *other) { sink = other; }
 
 void chex_log_init(const char *command, enum chex_log_level level) {
-    snprintf(sink.command, sizeof sink.command, "%s", command);
-    snprintf(sink.prefix, sizeof sink.prefix, "%s", command);
-    sink.level = level;
-    sink.rank = 0;
+    snprintf(sink->command, sizeof sink->command, "%s", command);
+    snprintf(sink->prefix, sizeof sink->prefix, "%s", command);
+    sink->level = level;
+    sink->rank = 0;
 }
 
 void chex_log_set_rank(int rank, int size, const char *host) {
-    pthread_mutex_lock(&sink.lock);
-    sink.rank = rank;
+    pthread_mutex_lock(&sink->lock);
+    sink->rank = rank;
     if (size > 1)
-        snprintf(sink.prefix, sizeof sink.prefix, "%s[r%d/%d %.64s]", sink.command, rank, size,
+        snprintf(sink->prefix, sizeof sink->prefix, "%s[r%d/%d %.64s]", sink->command, rank, size,
                  host ? host : "?");
-    pthread_mutex_unlock(&sink.lock);
+    pthread_mutex_unlock(&sink->lock);
 }
 
-enum chex_log_level chex_log_level(void) { return sink.level; }
-void chex_log_set_level(enum chex_log_level level) { sink.level = level; }
+enum chex_log_level chex_log_level(void) { return sink->level; }
+void chex_log_set_level(enum chex_log_level level) { sink->level = level; }
 
-__attribute__((format(printf, 2, 0))) static void emit(enum chex_log_level level,
-                                                       const char *fmt, va_list ap) {
+__attribute__((format(printf, 2, 0))) static void emit(enum chex_log_level level, const char *fmt,
+                                                       va_list ap) {
     static const char *const names[] = {"error: ", "warn: ", "", "debug: ", "trace: "};
     char line[2048];
-    pthread_mutex_lock(&sink.lock);
+    pthread_mutex_lock(&sink->lock);
     /* A progress bar may stand on the terminal's line. */
     const char *clear = isatty(STDERR_FILENO) ? "\r\033[K" : "";
-    int n = snprintf(line, sizeof line, "%s%s%s%s", clear, sink.prefix,
+    int n = snprintf(line, sizeof line, "%s%s%s%s", clear, sink->prefix,
                      level == CHEX_LOG_INFO ? ": " : " ", names[level]);
     int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, ap);
     size_t len = strlen(line);
@@ -50,11 +59,11 @@ __attribute__((format(printf, 2, 0))) static void emit(enum chex_log_level level
     line[len++] = '\n';
     ssize_t ignored = write(STDERR_FILENO, line, len);
     (void)ignored;
-    pthread_mutex_unlock(&sink.lock);
+    pthread_mutex_unlock(&sink->lock);
 }
 
 void chex_log(enum chex_log_level level, const char *fmt, ...) {
-    if (level > sink.level || (level == CHEX_LOG_INFO && sink.rank != 0))
+    if (level > sink->level || (level == CHEX_LOG_INFO && sink->rank != 0))
         return;
     va_list ap;
     va_start(ap, fmt);
@@ -63,7 +72,7 @@ void chex_log(enum chex_log_level level, const char *fmt, ...) {
 }
 
 void chex_log_all(const char *fmt, ...) {
-    if (sink.level < CHEX_LOG_INFO)
+    if (sink->level < CHEX_LOG_INFO)
         return;
     va_list ap;
     va_start(ap, fmt);

@@ -26,6 +26,11 @@ void chex_log_set_rank(int rank, int size, const char *host);
 enum chex_log_level chex_log_level(void);
 void chex_log_set_level(enum chex_log_level level);
 
+/* A module has a copy of this file and writes by the sink of who opened it (base/module.h). */
+struct chex_log_sink;
+struct chex_log_sink *chex_log_current(void);
+void chex_log_adopt(struct chex_log_sink *sink);
+
 /* Writes one line with a single write(2), so lines of many ranks do not mix. Thread-safe. */
 void chex_log(enum chex_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

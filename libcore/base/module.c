@@ -33,6 +33,16 @@ static char *module_path(const char *name) {
     return chex_fs_format("%s/chexnet-%s.so", CHEXNET_MODULE_DIR, name);
 }
 
+typedef void (*adopt_fn)(struct chex_log_sink *);
+
+static void share_log(void *handle) {
+    adopt_fn adopt;
+    void *symbol = dlsym(handle, "chexnet_module_adopt");
+    memcpy(&adopt, &symbol, sizeof adopt); /* POSIX allows it, ISO C has no cast for it */
+    if (symbol)
+        adopt(chex_log_current());
+}
+
 enum chex_status chex_module_symbol(const char *name, const char *symbol, void **symbol_out,
                                     struct chex_error *err) {
     char *path = module_path(name);
@@ -49,8 +59,10 @@ enum chex_status chex_module_symbol(const char *name, const char *symbol, void *
                             path, version ? version : "unknown", CHEXNET_VERSION);
     else if (!address)
         st = chex_error_set(err, CHEX_E_ENV, "module %s has no %s: reinstall", path, symbol);
-    else
+    if (st == CHEX_OK) {
+        share_log(handle);
         *symbol_out = address;
+    }
     free(path);
     return st;
 }
