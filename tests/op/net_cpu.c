@@ -3,227 +3,7 @@
  * Whole networks: the cpu engine against the ref engine, and against itself with other numbers of
  * threads and other variants.
  */
-#include "base/mem.h"
-#include "base/rng.h"
-#include "engine/engine.h"
-#include "tap.h"
-
-enum { CLASSES = 14, SEED = 7 };
-
-struct outcome {
-    struct chex_pass_result result;
-    float *grad, *logits, *state; /* row-major; state after one update */
-};
-
-struct setting {
-    const char *model;
-    int size, n, batch;
-    enum chex_precision precision;
-};
-
-static void fill_batch(const struct setting *s, float *pixels, int8_t *labels) {
-    size_t area = (size_t)s->size * (size_t)s->size;
-    for (size_t i = 0; i < (size_t)s->n * area; i++) {
-        /* Smooth blobs and noise, different in each image. */
-        double x = (double)(i % area % (size_t)s->size), y = (double)(i % area / (size_t)s->size);
-        double wave = sin(0.13 * x + (double)(i / area)) * cos(0.09 * y);
-        float noise = chex_rng_unit(chex_rng(SEED, CHEX_RNG_TEST, 1, (uint32_t)i).v[0]);
-        pixels[i] = (float)(0.5 + 0.3 * wave) + 0.2f * (noise - 0.5f);
-    }
-    for (size_t i = 0; i < (size_t)s->n * CLASSES; i++)
-        labels[i] = (int8_t)((int)(chex_rng(SEED, CHEX_RNG_TEST, 2, (uint32_t)i).v[0] % 4) - 1) > 0;
-    labels[1] = -1;
-}
-
-/* Scales near 1, shifts near 0 and running statistics that are not the initial ones: equal values
- * would hide a mistaken index. */
-static float *make_state(const struct chex_net *net) {
-    float *state = chex_mem_zalloc(net->state_count, sizeof *state);
-    BAIL_UNLESS(state, "out of memory");
-    chex_net_init_state(net, SEED, state);
-    for (int i = 0; i < net->param_total; i++) {
-        const struct chex_param *p = &net->params[i];
-        for (size_t k = 0; k < p->count; k++) {
-            float u =
-                chex_rng_unit(chex_rng(SEED, CHEX_RNG_TEST, 3 + (uint64_t)i, (uint32_t)k).v[0]);
-            /* The last norm of a residual block is small, as in trained networks; without that
-             * the sums grow from block to block and gradients drown in rounding. */
-            if (strstr(p->name, "bn3.weight"))
-                state[p->offset + k] = 0.1f + 0.1f * u;
-            else if (p->kind == CHEX_PARAM_BN_WEIGHT || p->kind == CHEX_PARAM_BN_VAR)
-                state[p->offset + k] = 0.7f + 0.6f * u;
-            else if (p->rank == 1)
-                state[p->offset + k] = 0.2f * (u - 0.5f);
-        }
-    }
-    return state;
-}
-
-static void check_ready(void *arg, size_t from, size_t to) {
-    size_t *next = arg; /* [0]: where the next range must end; [1]: calls in order */
-    next[1] += next[1] != SIZE_MAX && to == next[0];
-    next[1] = to == next[0] ? next[1] : SIZE_MAX;
-    next[0] = from;
-}
-
-/* The batch statistics come first, then the rest from the end to the start. */
-static void ready(void *arg, size_t from, size_t to) {
-    size_t *seen = arg;
-    if (seen[2]++ == 0)
-        seen[1] = from == seen[0] && to == seen[3];
-    else
-        check_ready(arg, from, to);
-}
-
-static void run(const char *spec, const struct setting *s, const struct chex_net *net,
-                const float *state, int threads, struct outcome *out) {
-    struct chex_error err = {0};
-    struct chex_engine *e = NULL;
-    struct chex_engine_config config = {.net = net,
-                                        .image_size = s->size,
-                                        .batch = s->batch,
-                                        .precision = s->precision,
-                                        .threads = threads,
-                                        .training = true};
-    size_t area = (size_t)s->size * (size_t)s->size, count = net->state_count;
-    float *pixels = chex_mem_zalloc((size_t)s->n * area, sizeof *pixels);
-    int8_t *labels = chex_mem_zalloc((size_t)s->n * CLASSES, 1);
-    out->grad = chex_mem_zalloc(count, sizeof(float));
-    out->state = chex_mem_zalloc(count, sizeof(float));
-    out->logits = chex_mem_zalloc((size_t)s->n * CLASSES, sizeof(float));
-    BAIL_UNLESS(chex_engine_create(spec, &config, &e, &err) == CHEX_OK, "%s", err.text);
-    fill_batch(s, pixels, labels);
-    struct chex_batch batch = {s->n, pixels, labels};
-    float *grad = chex_engine_grad_alloc(e);
-    BAIL_UNLESS(grad && chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK, "set");
-    BAIL_UNLESS(chex_engine_infer(e, &batch, out->logits, &err) == CHEX_OK, "infer");
-    size_t seen[4] = {net->param_count, 0, 0, net->state_count};
-    BAIL_UNLESS(chex_engine_pass(e, &batch, grad, ready, seen, &out->result, &err) == CHEX_OK,
-                "pass");
-    OK(seen[0] == 0 && seen[1] != SIZE_MAX && seen[1] > 0 && seen[2] > 2,
-       "%s tells each gradient range once, from the end (%zu ranges)", spec, seen[2]);
-    BAIL_UNLESS(e->impl->grad_get(e->self, grad, out->grad, &err) == CHEX_OK, "grad_get");
-    struct chex_update u = {.optim = CHEX_SGD,
-                            .lr = 0.01,
-                            .weight_decay = 1e-4,
-                            .momentum = 0.9,
-                            .step = 1,
-                            .grad_scale = 1};
-    BAIL_UNLESS(chex_engine_update(e, &u, grad, &err) == CHEX_OK, "update");
-    BAIL_UNLESS(chex_engine_get(e, CHEX_STATE_PARAMS, out->state, &err) == CHEX_OK, "get");
-    chex_engine_grad_free(e, grad);
-    chex_engine_destroy(e);
-    free(pixels);
-    free(labels);
-}
-
-static void release(struct outcome *o) {
-    free(o->grad);
-    free(o->logits);
-    free(o->state);
-}
-
-static double rel_l2(const float *a, const float *b, size_t count) {
-    double d = 0, r = 0;
-    for (size_t i = 0; i < count; i++) {
-        d += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        r += (double)b[i] * (double)b[i];
-    }
-    return r > 0 ? sqrt(d / r) : sqrt(d);
-}
-
-static double cosine(const float *a, const float *b, size_t count) {
-    double ab = 0, aa = 0, bb = 0;
-    for (size_t i = 0; i < count; i++) {
-        ab += (double)a[i] * (double)b[i];
-        aa += (double)a[i] * (double)a[i];
-        bb += (double)b[i] * (double)b[i];
-    }
-    return ab / sqrt(aa * bb);
-}
-
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The relative errors of the parameters (or of the running statistics): their median and, in
- * largest_out, the largest. */
-static double spread(const struct chex_net *net, const float *a, const float *b, bool running,
-                     double *largest_out) {
-    double *each = chex_mem_zalloc((size_t)net->param_total, sizeof *each);
-    size_t count = 0;
-    for (int i = 0; i < net->param_total; i++) {
-        const struct chex_param *p = &net->params[i];
-        if ((p->offset >= net->param_count) == running)
-            each[count++] = rel_l2(a + p->offset, b + p->offset, p->count);
-    }
-    qsort(each, count, sizeof *each, by_size);
-    double median = each[count / 2];
-    *largest_out = each[count - 1];
-    free(each);
-    return median;
-}
-
-static bool same(const struct chex_net *net, const struct outcome *a, const struct outcome *b,
-                 int n) {
-    size_t state = net->state_count * sizeof(float);
-    return memcmp(a->grad, b->grad, state) == 0 && memcmp(a->state, b->state, state) == 0 &&
-           memcmp(a->logits, b->logits, (size_t)n * CLASSES * sizeof(float)) == 0 &&
-           a->result.loss == b->result.loss;
-}
-
-static void against_ref(const struct setting *s) {
-    struct chex_error err = {0};
-    struct chex_net *net = NULL;
-    BAIL_UNLESS(chex_net_create(s->model, CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
-    float *state = make_state(net);
-    struct outcome ref, cpu;
-    run("ref", s, net, state, 2, &ref);
-    run("cpu", s, net, state, 2, &cpu);
-    bool bf16 = s->precision == CHEX_BF16;
-    char what[96];
-    snprintf(what, sizeof what, "%s %d px n %d %s", s->model, s->size, s->n,
-             chex_precision_names[s->precision]);
-    double logits = rel_l2(cpu.logits, ref.logits, (size_t)s->n * CLASSES);
-    double loss = fabs(cpu.result.loss - ref.result.loss) / fabs(ref.result.loss);
-    double most, median = spread(net, cpu.grad, ref.grad, false, &most);
-    double c = cosine(cpu.grad, ref.grad, net->param_count);
-    if (bf16) {
-        /* Both round what they store, but not at the same places (the stem's image, the summands
-         * of gradients), and each place opens ReLUs that the other does not; so small a batch's
-         * gradient is half noise in either. What can be asked: this engine is no further from fp32
-         * than ref's bf16 is. The op tests ask for more. */
-        struct setting exact = *s;
-        exact.precision = CHEX_FP32;
-        struct outcome fp32;
-        run("ref", &exact, net, state, 2, &fp32);
-        double ours = cosine(cpu.grad, fp32.grad, net->param_count);
-        double refs = cosine(ref.grad, fp32.grad, net->param_count);
-        OK(logits < 3e-2 && loss < 2e-2, "%s: logits within %.1e, loss within %.1e", what, logits,
-           loss);
-        OK(ours > refs - 0.03,
-           "%s: gradients' cosine with fp32 %.4f (ref's: %.4f; each other's: %.4f)", what, ours,
-           refs, c);
-        release(&fp32);
-    } else {
-        /* Logits: roundings only. Gradients: a ReLU that one rounding opens moves every gradient
-         * before it by some 1e-3 with maps this small; a few of them are met by chance. */
-        OK(logits < 1e-5 && loss < 1e-5, "%s: logits within %.1e, loss within %.1e", what, logits,
-           loss);
-        OK(c > 0.9999 && median < 3e-2 && most < 0.1,
-           "%s: gradients within %.1e, median %.1e, cosine %.7f", what, most, median, c);
-        median = spread(net, cpu.grad, ref.grad, true, &most);
-        OK(most < 1e-3, "%s: batch statistics within %.1e, median %.1e", what, most, median);
-        median = spread(net, cpu.state, ref.state, false, &most);
-        OK(median < 1e-3 && most < 1e-2, "%s: updated parameters within %.1e, median %.1e", what,
-           most, median);
-    }
-    release(&ref);
-    release(&cpu);
-    free(state);
-    chex_net_destroy(net);
-}
+#include "op/net.h"
 
 static void threads_agree(const struct setting *s) {
     struct chex_error err = {0};
@@ -255,17 +35,17 @@ int main(int argc, char **argv) {
     if (argc == 5) { /* one comparison: model size n precision(0: bf16, 1: fp32) */
         struct setting s = {argv[1], atoi(argv[2]), atoi(argv[3]), atoi(argv[3]),
                             (enum chex_precision)atoi(argv[4])};
-        against_ref(&s);
+        against_ref("cpu", &s);
         return tap_done();
     }
 #if TAP_SLOW_BUILD
     printf("# slow build: threads only; the op tests compare with ref in every build\n");
 #else
-    against_ref(&(struct setting){"densenet121", 32, 12, 13, CHEX_FP32_STRICT});
-    against_ref(&(struct setting){"densenet121", 75, 3, 3, CHEX_FP32_STRICT});
-    against_ref(&(struct setting){"resnet50", 75, 3, 3, CHEX_FP32_STRICT});
-    against_ref(&(struct setting){"densenet121", 64, 3, 3, CHEX_BF16});
-    against_ref(&(struct setting){"resnet50", 64, 3, 3, CHEX_BF16});
+    against_ref("cpu", &(struct setting){"densenet121", 32, 12, 13, CHEX_FP32_STRICT});
+    against_ref("cpu", &(struct setting){"densenet121", 75, 3, 3, CHEX_FP32_STRICT});
+    against_ref("cpu", &(struct setting){"resnet50", 75, 3, 3, CHEX_FP32_STRICT});
+    against_ref("cpu", &(struct setting){"densenet121", 64, 3, 3, CHEX_BF16});
+    against_ref("cpu", &(struct setting){"resnet50", 64, 3, 3, CHEX_BF16});
 #endif
     threads_agree(&(struct setting){"densenet121", 45, 3, 3, CHEX_BF16});
     threads_agree(&(struct setting){"resnet50", 33, 3, 3, CHEX_FP32});

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "engine/cpu/cpu.h"
+#include "engine/lifetimes.h"
 #include "engine/update.h"
 
 /* A batch is cut into at least this many tiles where its images allow it... */
@@ -71,59 +72,20 @@ void *chex_cpu_take(struct cpu_engine *e, size_t count, size_t size) {
     return p;
 }
 
-/* An arena whose parts are alive from one op to another: parts that never live at one time may
- * share their place. */
-struct part {
-    size_t bytes, offset;
-    int from, to;
-};
-
-/* First fit at the lowest place that no living neighbour holds. */
-static size_t place(struct part *parts, int count) {
-    size_t end = 0;
-    for (int i = 0; i < count; i++) {
-        size_t at = 0;
-        for (bool moved = true; moved;) {
-            moved = false;
-            for (int j = 0; j < i; j++) {
-                bool alive = parts[j].from <= parts[i].to && parts[i].from <= parts[j].to;
-                if (alive && at < parts[j].offset + parts[j].bytes &&
-                    parts[j].offset < at + parts[i].bytes) {
-                    at = parts[j].offset + parts[j].bytes;
-                    moved = true;
-                }
-            }
-        }
-        parts[i].offset = at;
-        end = chex_cpu_max(end, at + parts[i].bytes);
-    }
-    return end;
-}
-
-/* x of all buffers, or g: g lives from the last consumer's backward to the producer's. */
-static bool place_maps(struct cpu_engine *e, struct part *parts, bool gradient) {
+/* x of all buffers, or g. */
+static bool place_maps(struct cpu_engine *e, struct chex_life *lives, bool gradient) {
     const struct chex_net *net = e->net;
+    chex_lives_of_buffers(net, e->config.training && !gradient, lives);
     for (int b = 0; b < net->buffer_count; b++) {
         size_t area = (size_t)e->bufs[b].hw * (size_t)e->bufs[b].hw;
         size_t bytes = (size_t)e->config.batch * area * (size_t)e->bufs[b].channels * e->elem_bytes;
-        parts[b] = (struct part){.bytes = (bytes + 63) / 64 * 64,
-                                 .from = net->buffers[b].from_op,
-                                 .to = net->buffers[b].from_op};
-        if (e->config.training && !gradient)
-            parts[b].to = net->op_count;
+        lives[b].bytes = (bytes + 63) / 64 * 64;
     }
-    for (int i = 0; i < net->op_count; i++) {
-        const struct chex_op *op = &net->ops[i];
-        const int used[] = {op->in, op->out, op->side_in};
-        for (int k = 0; k < 3; k++)
-            if (used[k] >= 0 && parts[used[k]].to < i)
-                parts[used[k]].to = i;
-    }
-    char *base = chex_cpu_take(e, place(parts, net->buffer_count), 1);
+    char *base = chex_cpu_take(e, chex_lives_place(lives, net->buffer_count), 1);
     if (!base)
         return false;
     for (int b = 0; b < net->buffer_count; b++)
-        *(gradient ? &e->bufs[b].g : &e->bufs[b].x) = base + parts[b].offset;
+        *(gradient ? &e->bufs[b].g : &e->bufs[b].x) = base + lives[b].offset;
     return true;
 }
 
@@ -239,29 +201,14 @@ static bool plan_ops(struct cpu_engine *e) {
            (e->logit = chex_cpu_take(e, batch * (size_t)e->net->classes, sizeof(float)));
 }
 
-/* Which op begins the gradient of a buffer: the last that reads it, first in backward order. */
 static enum chex_status mark_adds(struct cpu_engine *e, struct chex_error *err) {
-    const struct chex_net *net = e->net;
-    int *begun = chex_cpu_take(e, (size_t)net->buffer_count, sizeof *begun);
-    if (!begun)
+    bool *add = chex_cpu_take(e, 2 * (size_t)e->net->op_count, sizeof *add);
+    if (!add)
         return chex_error_set(err, CHEX_E_RESOURCE, "cpu engine: out of memory");
-    for (int i = net->op_count - 1; i >= 0; i--) {
-        const struct chex_op *op = &net->ops[i];
-        const int used[] = {op->in, op->side_in};
-        bool *const add[] = {&e->ops[i].add, &e->ops[i].side_add};
-        for (int k = 0; k < 2; k++) {
-            if (used[k] < 0)
-                continue;
-            *add[k] = begun[used[k]] > 0;
-            /* The beginner writes every channel that others add to. */
-            if (*add[k] && op->in_channels > begun[used[k]])
-                return chex_error_set(err, CHEX_E_USAGE,
-                                      "cpu engine: %s reads %d channels where the last reader of "
-                                      "the buffer takes %d",
-                                      op->name, op->in_channels, begun[used[k]]);
-            if (!*add[k])
-                begun[used[k]] = op->in_channels;
-        }
+    CHEX_TRY(chex_gradient_adds(e->net, add, add + e->net->op_count, err));
+    for (int i = 0; i < e->net->op_count; i++) {
+        e->ops[i].add = add[i];
+        e->ops[i].side_add = add[e->net->op_count + i];
     }
     return CHEX_OK;
 }
@@ -285,9 +232,9 @@ static enum chex_status check_shapes(const struct cpu_engine *e, struct chex_err
 static bool take_all(struct cpu_engine *e) {
     const struct chex_net *net = e->net;
     size_t state = net->state_count;
-    struct part *parts = chex_mem_zalloc((size_t)net->buffer_count, sizeof *parts);
-    bool ok = parts && place_maps(e, parts, false) &&
-              (!e->config.training || place_maps(e, parts, true)) && take_statistics(e) &&
+    struct chex_life *lives = chex_mem_zalloc((size_t)net->buffer_count, sizeof *lives);
+    bool ok = lives && place_maps(e, lives, false) &&
+              (!e->config.training || place_maps(e, lives, true)) && take_statistics(e) &&
               take_weights(e) && plan_ops(e) && (e->param = chex_cpu_take(e, state, sizeof(float)));
     for (int k = 0; k < 2 && ok && e->config.training; k++)
         ok = (e->moment[k] = chex_cpu_take(e, state, sizeof(float))) != NULL;
@@ -300,7 +247,7 @@ static bool take_all(struct cpu_engine *e) {
             chex_cpu_take(e, (size_t)e->config.batch * hw * hw * (size_t)op->out_channels, 1);
         ok = e->ops[i].argmax != NULL;
     }
-    free(parts);
+    free(lives);
     return ok;
 }
 

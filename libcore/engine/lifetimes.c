@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/lifetimes.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+void chex_lives_of_buffers(const struct chex_net *net, bool to_end, struct chex_life *lives) {
+    for (int b = 0; b < net->buffer_count; b++) {
+        lives[b].from = net->buffers[b].from_op;
+        lives[b].to = to_end ? net->op_count : net->buffers[b].from_op;
+    }
+    for (int i = 0; i < net->op_count; i++) {
+        const struct chex_op *op = &net->ops[i];
+        const int used[] = {op->in, op->out, op->side_in};
+        for (int k = 0; k < 3; k++)
+            if (used[k] >= 0 && lives[used[k]].to < i)
+                lives[used[k]].to = i;
+    }
+}
+
+size_t chex_lives_place(struct chex_life *lives, int count) {
+    size_t end = 0;
+    for (int i = 0; i < count; i++) {
+        size_t at = 0;
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (int j = 0; j < i; j++) {
+                bool alive = lives[j].from <= lives[i].to && lives[i].from <= lives[j].to;
+                if (alive && at < lives[j].offset + lives[j].bytes &&
+                    lives[j].offset < at + lives[i].bytes) {
+                    at = lives[j].offset + lives[j].bytes;
+                    moved = true;
+                }
+            }
+        }
+        lives[i].offset = at;
+        end = at + lives[i].bytes > end ? at + lives[i].bytes : end;
+    }
+    return end;
+}
+
+enum chex_status chex_gradient_adds(const struct chex_net *net, bool *add, bool *side_add,
+                                    struct chex_error *err) {
+    int *begun = chex_mem_zalloc((size_t)net->buffer_count, sizeof *begun);
+    if (!begun)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st = CHEX_OK;
+    for (int i = net->op_count - 1; i >= 0 && st == CHEX_OK; i--) {
+        const struct chex_op *op = &net->ops[i];
+        const int used[] = {op->in, op->side_in};
+        bool *const adds[] = {&add[i], &side_add[i]};
+        for (int k = 0; k < 2 && st == CHEX_OK; k++) {
+            *adds[k] = used[k] >= 0 && begun[used[k]] > 0;
+            if (used[k] < 0)
+                continue;
+            if (*adds[k] && op->in_channels > begun[used[k]])
+                st = chex_error_set(err, CHEX_E_USAGE,
+                                    "%s reads %d channels where the last reader of the buffer "
+                                    "takes %d",
+                                    op->name, op->in_channels, begun[used[k]]);
+            if (!*adds[k])
+                begun[used[k]] = op->in_channels;
+        }
+    }
+    free(begun);
+    return st;
+}

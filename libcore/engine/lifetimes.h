@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * When a network's feature maps and their gradients are alive, and how those that never live at one
+ * time share memory. What every engine needs before it takes its own.
+ */
+#ifndef CHEX_ENGINE_LIFETIMES_H
+#define CHEX_ENGINE_LIFETIMES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+#include "model/net.h"
+
+/* Something that is alive from one op to another, both included. */
+struct chex_life {
+    size_t bytes, offset;
+    int from, to;
+};
+
+/* Sets from and to of every buffer (buffer_count entries): from its first writer to its last
+ * reader; with `to_end` to the end of the forward pass, as training needs them. A gradient is alive
+ * from its last reader's backward to its writer's, which is the same span. */
+void chex_lives_of_buffers(const struct chex_net *net, bool to_end, struct chex_life *lives);
+
+/* Gives each an offset, first fit at the lowest place that no living neighbour holds; returns the
+ * bytes that hold all. Sizes should be multiples of the alignment. */
+size_t chex_lives_place(struct chex_life *lives, int count);
+
+/* add[i]: when op i's backward comes, the gradient of `in` has been begun by a later op, so it has
+ * to add to it; side_add[i]: the same for side_in. op_count entries each. The op that begins a
+ * gradient writes all channels that others add to; a network where it does not is CHEX_E_USAGE. */
+enum chex_status chex_gradient_adds(const struct chex_net *net, bool *add, bool *side_add,
+                                    struct chex_error *err);
+
+#endif
