@@ -11,7 +11,7 @@ static void mark_truncation(char *text, size_t size, int wanted) {
 }
 
 enum chex_status(chex_error_set)(struct chex_error *err, enum chex_status status, const char *fmt,
-                                ...) {
+                                 ...) {
     int saved = errno;
     if (err) {
         va_list ap;
@@ -25,8 +25,8 @@ enum chex_status(chex_error_set)(struct chex_error *err, enum chex_status status
     return status;
 }
 
-enum chex_status(chex_error_prefix)(struct chex_error *err, enum chex_status status, const char *fmt,
-                                   ...) {
+enum chex_status(chex_error_prefix)(struct chex_error *err, enum chex_status status,
+                                    const char *fmt, ...) {
     int saved = errno;
     if (err) {
         char prefix[CHEX_ERROR_TEXT_BYTES], old[CHEX_ERROR_TEXT_BYTES];
@@ -44,7 +44,7 @@ enum chex_status(chex_error_prefix)(struct chex_error *err, enum chex_status sta
 }
 
 enum chex_status(chex_error_errno)(struct chex_error *err, enum chex_status status, int errno_value,
-                                  const char *fmt, ...) {
+                                   const char *fmt, ...) {
     int saved = errno;
     if (errno_value == ENOSPC || errno_value == EDQUOT || errno_value == ENOMEM)
         status = CHEX_E_RESOURCE;

@@ -164,7 +164,8 @@ static void env_name(const struct chex_opt *o, char *buf, size_t size) {
 
 /* Variables of the family that are no option of any command. */
 static bool known_variable(const char *name, size_t n) {
-    static const char *const known[] = {"CHEX_LIBDIR", "CHEX_DATADIR", "CHEX_CPU"};
+    static const char *const known[] = {"CHEX_LIBDIR", "CHEX_DATADIR",     "CHEX_CPU", "CHEX_NVML",
+                                        "CHEX_NCCL",   "CHEX_CUDA_GRAPHS", "CHEX_CACHE_DIR"};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strlen(known[i]) == n && memcmp(known[i], name, n) == 0)
             return true;

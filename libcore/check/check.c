@@ -15,15 +15,17 @@ const char *const chex_check_mode_names[] = {"job", "prolog", "login", NULL};
 /* In the order of the table that people read: what is installed, who am I, what was I given, will
  * it do. */
 const struct chex_check *const chex_checks[] = {
-    &chex_check_chexnet, &chex_check_hdf5,       &chex_check_pmix,
-    &chex_check_hwloc,   &chex_check_libpng,     &chex_check_zlib,
-    &chex_check_jansson, &chex_check_modules,    &chex_check_launch,
-    &chex_check_ranks,   &chex_check_cpus,       &chex_check_sharing,
-    &chex_check_gpu,     &chex_check_engines,    &chex_check_engine_auto,
-    &chex_check_memlock, &chex_check_open_files, &chex_check_stack,
-    &chex_check_memory,  &chex_check_workdir,    &chex_check_tmpdir,
-    &chex_check_shm,     &chex_check_clock,      &chex_check_nccl_env,
-    &chex_check_mpi_env, &chex_check_hdf5_env,   NULL,
+    &chex_check_chexnet,    &chex_check_hdf5,        &chex_check_pmix,
+    &chex_check_hwloc,      &chex_check_libpng,      &chex_check_zlib,
+    &chex_check_jansson,    &chex_check_modules,     &chex_check_launch,
+    &chex_check_ranks,      &chex_check_cpus,        &chex_check_sharing,
+    &chex_check_gpu_driver, &chex_check_gpu_visible, &chex_check_gpu_health,
+    &chex_check_gpu_busy,   &chex_check_gpu_memory,  &chex_check_gpu_peer,
+    &chex_check_gpu,        &chex_check_engines,     &chex_check_engine_auto,
+    &chex_check_memlock,    &chex_check_open_files,  &chex_check_stack,
+    &chex_check_memory,     &chex_check_workdir,     &chex_check_tmpdir,
+    &chex_check_shm,        &chex_check_clock,       &chex_check_nccl_env,
+    &chex_check_mpi_env,    &chex_check_hdf5_env,    NULL,
 };
 
 __attribute__((format(printf, 3, 0))) static void format(char *buf, size_t size, const char *fmt,

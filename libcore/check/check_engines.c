@@ -16,28 +16,31 @@ static const struct chex_engine_impl *find(const char *name) {
 }
 
 /* text_out: with what it would run, or why it cannot. */
-static bool usable(const char *name, char *text_out, size_t size) {
+static bool usable(const char *name, char *text_out, size_t size, enum chex_fault *fault_out) {
     const struct chex_engine_impl *engine = find(name);
     struct chex_error err = {0};
     text_out[0] = '\0';
+    *fault_out = CHEX_FAULT_USER;
     if (!engine) {
         snprintf(text_out, size, "not built in");
         return false;
     }
     if (engine->probe(text_out, size, &err) == CHEX_OK)
         return true;
-    snprintf(text_out, size, "%.150s", err.text);
+    *fault_out = err.status == CHEX_E_NODE ? CHEX_FAULT_NODE : CHEX_FAULT_USER;
+    snprintf(text_out, size, "%s", err.text);
     return false;
 }
 
 static void probe_engines(const struct chex_check_context *c, struct chex_check_result *r) {
     size_t at = 0;
     int good = 0;
+    enum chex_fault fault;
     (void)c;
     chex_check_expect(r, "one that works");
     for (size_t i = 0; chex_engines[i]; i++) {
-        char text[160];
-        good += usable(chex_engines[i]->name, text, sizeof text);
+        char text[128];
+        good += usable(chex_engines[i]->name, text, sizeof text, &fault);
         int n = snprintf(r->found + at, sizeof r->found - at, "%s%s: %s", i ? "; " : "",
                          chex_engines[i]->name, text);
         at = n > 0 && (size_t)n < sizeof r->found - at ? at + (size_t)n : sizeof r->found - 1;
@@ -51,12 +54,14 @@ const struct chex_check chex_check_engines = {"engines",     "which engines can 
 
 static void probe_auto(const struct chex_check_context *c, struct chex_check_result *r) {
     char cuda[160], cpu[160];
-    bool have_cuda = usable("cuda", cuda, sizeof cuda), have_cpu = usable("cpu", cpu, sizeof cpu);
+    enum chex_fault fault;
+    const bool have_cuda = usable("cuda", cuda, sizeof cuda, &fault),
+               have_cpu = usable("cpu", cpu, sizeof cpu, &fault);
     chex_check_expect(r, "%s", c->gpu.allotted ? "cuda, as a GPU was allotted" : "cuda or cpu");
     if (have_cuda)
         chex_check_found(r, "cuda: %s", cuda);
     else if (c->gpu.allotted)
-        chex_check_found(r, "none: a GPU was allotted, cuda is %s", cuda);
+        chex_check_found(r, "none: a GPU was allotted, but %s", cuda);
     else
         chex_check_found(r, "%s, because no GPU was allotted (cuda: %s)", have_cpu ? "cpu" : "ref",
                          cuda);
@@ -72,7 +77,8 @@ const struct chex_check chex_check_engine_auto = {"engine-auto",
 
 static void probe_gpu(const struct chex_check_context *c, struct chex_check_result *r) {
     const struct chex_gpu_view *g = &c->gpu;
-    char why[160];
+    char why[CHEX_ERROR_TEXT_BYTES];
+    enum chex_fault fault;
     if (!g->allotted) {
         chex_check_expect(r, "none was allotted");
         chex_check_found(r, "none");
@@ -82,15 +88,9 @@ static void probe_gpu(const struct chex_check_context *c, struct chex_check_resu
     chex_check_found(r, "%s, CUDA_VISIBLE_DEVICES %s, %d on the node (%s)",
                      chex_gpu_visibility_names[g->visibility], g->visible[0] ? g->visible : "unset",
                      g->node_count, g->source);
-    if (!usable("cuda", why, sizeof why))
-        chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_USER,
-                          "a GPU was allotted, but cuda is %.80s: ask for no GPU, or use a "
-                          "chexnet with CUDA, or say --engine cpu",
-                          why);
-    else if (g->visibility == CHEX_GPU_OWN && g->node_count > 1)
-        chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
-                          "the neighbours' GPUs are hidden and NVLink may go unused: add "
-                          "--gpu-bind=none");
+    if (!usable("cuda", why, sizeof why, &fault))
+        chex_check_worsen(r, CHEX_FAIL, fault,
+                          "--engine cpu if the CPU is meant, or ask for no GPU: %s", why);
 }
 const struct chex_check chex_check_gpu = {"gpu",       "can the allotted GPUs be used and seen?",
                                           CHEX_IN_JOB, CHEX_FAULT_USER,

@@ -27,14 +27,14 @@ static void describe(const struct chex_gpu_view *view, char *buf, size_t size) {
 }
 
 /* The remedy is the same whatever the cause: only the user knows whether the CPU is meant. */
-static enum chex_status refuse(const struct chex_gpu_view *view, const char *cause,
+static enum chex_status refuse(const struct chex_gpu_view *view, const struct chex_error *why,
                                struct chex_error *err) {
     char where[160];
     describe(view, where, sizeof where);
-    return chex_error_set(err, CHEX_E_ENV,
+    return chex_error_set(err, why->status,
                           "a GPU was allotted (%s) but cannot be used: %s; say --engine cpu if the "
                           "CPU is meant, or ask Slurm for no GPU",
-                          where, cause);
+                          where, why->text);
 }
 
 enum chex_status chex_choose_engine(const char *asked, const struct chex_gpu_view *view,
@@ -48,23 +48,23 @@ enum chex_status chex_choose_engine(const char *asked, const struct chex_gpu_vie
         return CHEX_OK;
     }
     const struct chex_engine_impl *impl = find(automatic ? "cuda" : asked);
-    if (!impl && automatic)
-        return refuse(view, "this build has no CUDA engine", err);
-    if (!impl && wants_cuda)
-        return chex_error_set(
-            err, CHEX_E_ENV, "--engine %s: this build has no CUDA engine; say --engine cpu", asked);
     if (!impl)
         return chex_error_set(
             err, CHEX_E_USAGE,
             "--engine '%s': expected auto, cpu, ref or cuda, with a variant as in "
             "cpu:avx2",
             asked);
-    if (automatic) {
+    if (automatic || wants_cuda) {
         struct chex_error why = {0};
-        if (impl->probe(text, sizeof text, &why) != CHEX_OK)
-            return refuse(view, why.text[0] ? why.text : text, err);
-        chex_info("engine cuda: %s", text);
+        const enum chex_status st = impl->probe(text, sizeof text, &why);
+        if (st != CHEX_OK && view->allotted)
+            return refuse(view, &why, err);
+        if (st != CHEX_OK)
+            return chex_error_set(err, st, "--engine %s: %s; say --engine cpu if the CPU is meant",
+                                  asked, why.text);
     }
+    if (automatic)
+        chex_info("engine cuda: %s", text);
     if (!automatic && !wants_cuda && view->allotted) {
         describe(view, text, sizeof text);
         chex_info("engine %s by request, though a GPU was allotted (%s)", asked, text);

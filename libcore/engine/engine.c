@@ -11,6 +11,7 @@ const char *const chex_optim_names[] = {"adam", "adamw", "sgd", "lars", NULL};
 
 const struct chex_engine_impl *const chex_engines[] = {
     &chex_engine_cpu,
+    &chex_engine_cuda,
     &chex_engine_ref,
     NULL,
 };
@@ -40,22 +41,35 @@ static enum chex_status check_config(const struct chex_engine_config *c, struct 
     return CHEX_OK;
 }
 
-enum chex_status chex_engine_create(const char *spec, const struct chex_engine_config *config,
-                                    struct chex_engine **engine_out, struct chex_error *err) {
-    struct chex_engine_config c = *config;
-    const struct chex_engine_impl *impl = find(spec, &c.variant);
+enum chex_status chex_engine_load(const char *spec, const struct chex_engine_impl **impl_out,
+                                  struct chex_error *err) {
+    const char *variant;
+    const struct chex_engine_impl *impl = find(spec, &variant);
     if (!impl)
         return chex_error_set(err, CHEX_E_USAGE,
                               "unknown engine '%s': expected auto, ref, cpu or "
                               "cuda, with a variant as in cpu:avx2",
                               spec);
+    if (impl->load)
+        return impl->load(impl_out, err);
+    *impl_out = impl;
+    return CHEX_OK;
+}
+
+enum chex_status chex_engine_create(const char *spec, const struct chex_engine_config *config,
+                                    struct chex_engine **engine_out, struct chex_error *err) {
+    struct chex_engine_config c = *config;
+    const struct chex_engine_impl *impl;
+    find(spec, &c.variant);
+    CHEX_TRY(chex_engine_load(spec, &impl, err));
     CHEX_TRY(check_config(&c, err));
     struct chex_engine *e = chex_mem_zalloc(1, sizeof *e);
     if (!e)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     e->impl = impl;
     e->config = c;
-    enum chex_status st = impl->create(&e->config, &e->self, err);
+    e->config.device = NULL; /* the caller's */
+    enum chex_status st = impl->create(&c, &e->self, err);
     if (st != CHEX_OK) {
         free(e);
         return st;
@@ -92,6 +106,10 @@ static enum chex_status check_batch(const struct chex_engine *e, const struct ch
     if (batch->n < 1 || batch->n > e->config.batch)
         return chex_error_set(err, CHEX_E_FAIL, "engine %s: a batch of %d images where 1 to %d fit",
                               e->impl->name, batch->n, e->config.batch);
+    if (!batch->pixels && (!batch->crops || batch->stored_px > e->raw_px))
+        return chex_error_set(err, CHEX_E_FAIL,
+                              "engine %s: a raw batch of rows of %d px where up to %d are taken",
+                              e->impl->name, batch->stored_px, e->raw_px);
     return CHEX_OK;
 }
 
@@ -111,6 +129,16 @@ enum chex_status chex_engine_pass(struct chex_engine *e, const struct chex_batch
 enum chex_status chex_engine_update(struct chex_engine *e, const struct chex_update *update,
                                     const float *grad, struct chex_error *err) {
     return e->impl->update(e->self, update, grad, err);
+}
+
+enum chex_status chex_engine_hold(struct chex_engine *e, const struct chex_hold *hold,
+                                  struct chex_held *held_out, struct chex_error *err) {
+    *held_out = (struct chex_held){.raw = false};
+    if (!e->impl->takes_raw || !e->impl->takes_raw(e->self, hold->stored_px))
+        return CHEX_OK;
+    CHEX_TRY(e->impl->hold(e->self, hold, held_out, err));
+    e->raw_px = held_out->raw ? hold->stored_px : 0;
+    return CHEX_OK;
 }
 
 float *chex_engine_grad_alloc(struct chex_engine *e) {

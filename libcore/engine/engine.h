@@ -34,6 +34,7 @@
 
 #include "base/error.h"
 #include "input/batch.h"
+#include "launch/devices.h"
 #include "model/net.h"
 
 enum chex_precision { CHEX_BF16, CHEX_FP32, CHEX_FP32_STRICT, CHEX_FP16 };
@@ -44,9 +45,11 @@ struct chex_engine_config {
     int image_size;
     int batch; /* the largest n of any call */
     enum chex_precision precision;
-    int threads;         /* >= 1 */
-    bool training;       /* false: infer only, no gradients or moments */
-    const char *variant; /* behind the colon of --engine cpu:avx2; NULL: the best here */
+    int threads;                   /* >= 1 */
+    bool training;                 /* false: infer only, no gradients or moments */
+    const char *variant;           /* behind the colon of --engine cpu:avx2; NULL: the best here */
+    const struct chex_gpu *device; /* chex_choose_gpu's, which create copies; NULL: the engine
+                                    * computes on no GPU, or on the first one it sees */
 };
 
 enum chex_optim { CHEX_ADAM, CHEX_ADAMW, CHEX_SGD, CHEX_LARS };
@@ -70,18 +73,36 @@ struct chex_pass_result {
     double forward_s, backward_s;
 };
 
+/* Stored rows that an engine with raw batches (input/batch.h) may be given. */
+struct chex_hold {
+    int stored_px;     /* side of the largest that will come */
+    size_t first, end; /* rows [first, end) of the set it may hold for good; equal: none */
+};
+struct chex_held {
+    bool raw;      /* it takes raw batches, */
+    bool held;     /* with row numbers too: every row of [first, end) has to come but once */
+    char why[160]; /* a line for the log: what it does with rows, and why; "" for nothing to say */
+};
+
 /* Called from within a pass, on the calling thread, while backward goes on: gradient elements
  * [from, to) are final. Ranges come once each, from the end of the vector to its start; the batch
- * statistics [param_count, state_count) come first. The callee may read and write them at once. */
+ * statistics [param_count, state_count) come first. The callee may read and write them at once;
+ * where the engine has a reduce_memory, in the order that this gives to the device's work. */
 typedef void (*chex_grad_ready_fn)(void *arg, size_t from, size_t to);
 
 struct chex_engine;
+struct chex_launch;
+struct chex_reduce_memory;
 
 /* What an engine file provides; one line per engine in engine.c. Text of errors: object, value,
  * limit. Entries marked (optional) may be NULL. */
 struct chex_engine_impl {
     const char *name;    /* "cpu" */
     const char *summary; /* for chex-env */
+    /* (optional) The engine proper, from its module, which stays open. Where an entry has this,
+     * those of its others that are optional may be asked for by it alone, and create to bytes are
+     * not called. CHEX_E_ENV where the module is not there. */
+    enum chex_status (*load)(const struct chex_engine_impl **impl_out, struct chex_error *err);
     /* Whether it can run on this machine; text_out says with what ("avx2, 2 threads") or why not.
      */
     enum chex_status (*probe)(char *text_out, size_t size, struct chex_error *err);
@@ -95,7 +116,8 @@ struct chex_engine_impl {
     /* Batch norms use the running statistics. logits_out: (n, classes), host memory. */
     enum chex_status (*infer)(void *self, const struct chex_batch *batch, float *logits_out,
                               struct chex_error *err);
-    /* Batch norms use the batch's statistics. grad_out: a vector from grad_alloc, overwritten. */
+    /* Batch norms use the batch's statistics. grad_out: a vector from grad_alloc or reduce_memory,
+     * overwritten. */
     enum chex_status (*pass)(void *self, const struct chex_batch *batch, float *grad_out,
                              chex_grad_ready_fn ready, void *ready_arg,
                              struct chex_pass_result *result_out, struct chex_error *err);
@@ -111,14 +133,31 @@ struct chex_engine_impl {
     uint64_t (*bytes)(void *self);
     /* (optional) per-operation time of the last pass, op_count entries each, in seconds. */
     void (*op_times)(void *self, double *forward_s, double *backward_s);
+    /* (optional: host memory) Where the vectors of a reduction for this engine's passes lie and how
+     * they travel: chex_reduce_config's memory, owned by the engine. A message that takes longer
+     * than timeout_ms (0: no limit) is a lost rank. Called once. Collective. */
+    enum chex_status (*reduce_memory)(void *self, struct chex_launch *launch, uint64_t timeout_ms,
+                                      const struct chex_reduce_memory **memory_out,
+                                      struct chex_error *err);
     /* (optional: fp32) What to take where no precision is asked for; variant as in the config. */
     enum chex_precision (*usual_precision)(const char *variant);
+    /* (optional) The devices this process may compute on, one of which the config names: those that
+     * CUDA shows to it, sorted by chex_gpu_sort. At least one, else CHEX_E_ENV or CHEX_E_NODE with
+     * the cause: no driver, too old a driver, none visible. Makes no context. */
+    enum chex_status (*devices)(struct chex_gpu_list *out, struct chex_error *err);
+    /* (optional: it does not) Whether it can crop and augment stored rows of this side itself. */
+    bool (*takes_raw)(void *self, int stored_px);
+    /* (with takes_raw) Takes the memory for raw batches, before the first one and once; for the
+     * rows themselves where they fit with some to spare. That they do not fit is no failure. */
+    enum chex_status (*hold)(void *self, const struct chex_hold *hold, struct chex_held *held_out,
+                             struct chex_error *err);
 };
 
 struct chex_engine {
     const struct chex_engine_impl *impl;
     void *self;
     struct chex_engine_config config;
+    int raw_px; /* the largest stored rows that raw batches may have; 0: no raw batches */
 };
 
 /* The engines compiled in, NULL-terminated. */
@@ -129,6 +168,10 @@ extern const struct chex_engine_impl *const chex_engines[];
 enum chex_status chex_engine_create(const char *spec, const struct chex_engine_config *config,
                                     struct chex_engine **engine_out, struct chex_error *err);
 void chex_engine_destroy(struct chex_engine *engine); /* NULL allowed */
+
+/* The engine that `spec` names, from its module where it has one. */
+enum chex_status chex_engine_load(const char *spec, const struct chex_engine_impl **impl_out,
+                                  struct chex_error *err);
 
 /* What a command takes where the user asks for no precision: bf16 where the engine has an
  * instruction for it that leaves fp32 far behind, else fp32. spec as above. */
@@ -146,6 +189,9 @@ enum chex_status chex_engine_pass(struct chex_engine *e, const struct chex_batch
                                   struct chex_pass_result *result_out, struct chex_error *err);
 enum chex_status chex_engine_update(struct chex_engine *e, const struct chex_update *update,
                                     const float *grad, struct chex_error *err);
+/* As hold; with an engine that takes no raw batches, held_out is all false. */
+enum chex_status chex_engine_hold(struct chex_engine *e, const struct chex_hold *hold,
+                                  struct chex_held *held_out, struct chex_error *err);
 float *chex_engine_grad_alloc(struct chex_engine *e);
 void chex_engine_grad_free(struct chex_engine *e, float *grad);
 

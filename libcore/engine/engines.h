@@ -9,5 +9,6 @@
 
 extern const struct chex_engine_impl chex_engine_ref;
 extern const struct chex_engine_impl chex_engine_cpu;
+extern const struct chex_engine_impl chex_engine_cuda; /* engine_cuda.c: the module's face */
 
 #endif

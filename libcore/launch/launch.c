@@ -12,7 +12,9 @@
 
 /* The first that is present is taken. */
 static const struct chex_launch_method *const methods[] = {
+#ifndef CHEXNET_NO_PMIX /* the engine alone: tests/gpu/CMakeLists.txt */
     &chex_launch_pmix,
+#endif
     &chex_launch_slurm,
     &chex_launch_single,
 };

@@ -93,16 +93,15 @@ head -c 1000000 run/last.h5 >cut.h5
 refuse 3 'cut.h5' --checkpoint cut.h5
 head -c 100000 last.safetensors >cut.safetensors
 refuse 3 'cut.safetensors' --checkpoint cut.safetensors
-if chex-eval --data shards --checkpoint run/last.h5 --output none --engine cuda 2>&1 |
-    grep -q 'this build has no CUDA engine'; then
-    export SLURM_GPUS_ON_NODE=1
-    refuse 4 'a GPU was allotted .SLURM_GPUS_ON_NODE. but cannot be used: this build has no CUDA engine; say --engine cpu'
-    expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --output cpu --engine cpu
-    like "$(err)" 'engine cpu by request, though a GPU was allotted' "--engine cpu says that it is meant"
-    unset SLURM_GPUS_ON_NODE
-else
-    skip "this build has a CUDA engine" 4
-fi
+mkdir nolib
+export CHEX_LIBDIR=$PWD/nolib SLURM_GPUS_ON_NODE=1
+refuse 4 'a GPU was allotted .SLURM_GPUS_ON_NODE. but cannot be used: chexnet-cuda.so is not installed here.*; say --engine cpu'
+refuse 4 'cannot be used: chexnet-cuda.so is not installed here' --engine cuda:s1
+expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --output cpu --engine cpu
+like "$(err)" 'engine cpu by request, though a GPU was allotted' "--engine cpu says that it is meant"
+unset SLURM_GPUS_ON_NODE
+refuse 4 'engine cuda: chexnet-cuda.so is not installed here' --engine cuda
+unset CHEX_LIBDIR
 expect_status 4 chex-eval --data shards --checkpoint run/last.h5 --output /proc/none
 error_line '/proc/none' "an output that cannot be made"
 done_testing

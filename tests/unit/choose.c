@@ -8,6 +8,41 @@
 #include "engine/engine.h"
 #include "tap.h"
 
+static void choose_gpu(struct chex_launch *launch) {
+    const struct chex_binding binding = {.cpus = "2-3"};
+    const struct chex_gpu_view view = {.visibility = CHEX_GPU_ALL, .allotted = true};
+    struct chex_gpu gpu = {.name = ""};
+    struct chex_error err;
+    const char *spec = NULL;
+    bool has = true;
+    OK_STATUS(chex_choose_gpu(launch, &binding, &view, "cpu", &gpu, &has, &err), CHEX_OK, err,
+              NULL);
+    OK(!has, "the cpu engine uses none");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    setenv("FAKE_NVML", TEST_DATA "/gpu/two-h200.txt", 1);
+    OK_STATUS(chex_choose_engine("auto", &view, &spec, &err), CHEX_OK, err, NULL);
+    OK(spec && strcmp(spec, "cuda") == 0, "auto is cuda where a GPU can be used");
+    OK_STATUS(chex_choose_gpu(launch, &binding, &view, "cuda:s1", &gpu, &has, &err), CHEX_OK, err,
+              NULL);
+    OK(has && strcmp(gpu.pci_bus_id, "0000:5d:00.0") == 0, "the GPU that is close to CPUs 2 and 3");
+    setenv("FAKE_NVML", TEST_DATA "/gpu/sick.txt", 1);
+    OK_STATUS(chex_choose_gpu(launch, &binding, &view, "cuda", &gpu, &has, &err), CHEX_OK, err,
+              NULL);
+    setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+    OK_STATUS(chex_choose_gpu(launch, &binding, &view, "cuda", &gpu, &has, &err), CHEX_E_NODE, err,
+              "GPU 0000:1b:00.0 of node");
+    OK(!has && strstr(err.text, "3 uncorrected memory errors") && strstr(err.text, "--exclude="),
+       "an unhealthy one is the node's fault");
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    OK_STATUS(chex_choose_gpu(launch, &binding, &view, "cuda", &gpu, &has, &err), CHEX_E_ENV, err,
+              "no GPU is visible");
+    memset(&err, 0, sizeof err);
+    chex_error_set(&err, CHEX_E_USAGE, "a failure before");
+    OK(chex_choose_gpu(launch, &binding, &view, NULL, &gpu, &has, &err) == CHEX_E_USAGE &&
+           strcmp(err.text, "a failure before") == 0,
+       "a rank that has failed before tells the others: %s", err.text);
+}
+
 int main(void) {
     const struct chex_gpu_view none = {.visibility = CHEX_GPU_NONE};
     const struct chex_gpu_view own = {.visibility = CHEX_GPU_OWN,
@@ -17,10 +52,8 @@ int main(void) {
                                       .source = "SLURM_GPUS_ON_NODE"};
     struct chex_error err;
     const char *spec = NULL;
-    bool has_cuda = false;
     chex_log_init("choose", CHEX_LOG_ERROR);
-    for (int i = 0; chex_engines[i]; i++)
-        has_cuda = has_cuda || strcmp(chex_engines[i]->name, "cuda") == 0;
+    setenv("CHEX_LIBDIR", "/nonexistent", 1);
     OK_STATUS(chex_choose_engine("auto", &none, &spec, &err), CHEX_OK, err, NULL);
     OK(spec && strcmp(spec, "cpu") == 0, "auto without a GPU is cpu");
     OK_STATUS(chex_choose_engine("ref", &own, &spec, &err), CHEX_OK, err, NULL);
@@ -30,24 +63,30 @@ int main(void) {
               "--engine 'warp': expected auto, cpu, ref or cuda");
     OK_STATUS(chex_choose_engine("cudax", &none, &spec, &err), CHEX_E_USAGE, err, "'cudax'");
     OK_STATUS(chex_choose_engine("", &none, &spec, &err), CHEX_E_USAGE, err, "--engine ''");
-    if (!has_cuda) {
-        OK_STATUS(chex_choose_engine("auto", &own, &spec, &err), CHEX_E_ENV, err,
-                  "a GPU was allotted (SLURM_GPUS_ON_NODE, CUDA_VISIBLE_DEVICES 1) but cannot be "
-                  "used: this build has no CUDA engine; say --engine cpu");
-        struct chex_gpu_view named = own;
-        snprintf(named.source, sizeof named.source, "CUDA_VISIBLE_DEVICES");
-        OK_STATUS(chex_choose_engine("auto", &named, &spec, &err), CHEX_E_ENV, err,
-                  "allotted (CUDA_VISIBLE_DEVICES 1) but");
-        OK_STATUS(chex_choose_engine("cuda", &none, &spec, &err), CHEX_E_ENV, err,
-                  "--engine cuda: this build has no CUDA engine");
-        OK_STATUS(chex_choose_engine("cuda:0", &own, &spec, &err), CHEX_E_ENV, err, "no CUDA");
-    }
+    OK_STATUS(chex_choose_engine("auto", &own, &spec, &err), CHEX_E_ENV, err,
+              "a GPU was allotted (SLURM_GPUS_ON_NODE, CUDA_VISIBLE_DEVICES 1) but cannot be used: "
+              "chexnet-cuda.so is not installed here");
+    OK(strstr(err.text, "; say --engine cpu if the CPU is meant"), "with the remedy");
+    struct chex_gpu_view named = own;
+    snprintf(named.source, sizeof named.source, "CUDA_VISIBLE_DEVICES");
+    OK_STATUS(chex_choose_engine("auto", &named, &spec, &err), CHEX_E_ENV, err,
+              "allotted (CUDA_VISIBLE_DEVICES 1) but");
+    OK_STATUS(chex_choose_engine("cuda", &none, &spec, &err), CHEX_E_ENV, err,
+              "--engine cuda: chexnet-cuda.so is not installed here");
+    OK_STATUS(chex_choose_engine("cuda:s1", &own, &spec, &err), CHEX_E_ENV, err, "allotted");
+    setenv("CHEX_LIBDIR", TEST_FAKE, 1);
+    setenv("CHEX_NVML", TEST_FAKE "/nvml.so", 1);
+    setenv("FAKE_NVML", TEST_DATA "/gpu/mismatch.txt", 1);
+    OK_STATUS(chex_choose_engine("auto", &own, &spec, &err), CHEX_E_NODE, err,
+              "the node needs a reboot; say --engine cpu");
+    OK_STATUS(chex_choose_engine("cuda", &none, &spec, &err), CHEX_E_NODE, err, "--engine cuda: ");
     OK(spec == NULL, "nothing is handed out on failure");
     struct chex_launch launch = {0};
     enum chex_precision precision = CHEX_FP16;
     OK_STATUS(chex_launch_init(&launch, &err), CHEX_OK, err, NULL);
     OK_STATUS(chex_choose_precision(&launch, "ref", &precision, &err), CHEX_OK, err, NULL);
     OK(precision == CHEX_FP32, "ref's usual precision is fp32");
+    choose_gpu(&launch);
     chex_launch_finish(&launch);
     return tap_done();
 }

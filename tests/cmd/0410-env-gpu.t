@@ -1,0 +1,138 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What chex-env says of GPUs, on a stand-in for NVIDIA's management library and described nodes; and
+# which GPU the commands take, with a module that computes on the processor in the engine's place.
+source "$(dirname "$0")/lib.sh"
+fake=$BUILD/tests/fake
+if [ ! -f "$fake/nvml.so" ] || [ ! -f "$fake/chexnet-cuda.so" ]; then
+    skip_all "the stand-ins are not built"
+fi
+export CHEX_NVML=$fake/nvml.so CHEX_LIBDIR=$fake
+unset CUDA_VISIBLE_DEVICES
+node() { export FAKE_NVML=$SOURCE/tests/data/gpu/$1.txt; }
+
+# Without a wish for a GPU nothing is blamed on anybody.
+CHEX_NVML=/nonexistent/nvml.so expect_status 0 chex-env
+like "$(out)" "^gpu-driver +skip +none, and no GPU was allotted" "no driver, and none is needed"
+is "$(out | grep -cE '^gpu-(visible|health|busy|memory|peer) +skip ')" 5 "the rest is skipped"
+unlike "$(err)" "CHEX_(NVML|FAKE_NVML)" "the variables are known ones"
+node two-h200
+expect_status 0 chex-env
+like "$(out)" "^gpu-driver +pass +580.65.06, for CUDA 13.0" "a driver is told of"
+like "$(out)" "^gpu-health +pass +2 well" "on one's own machine, of GPUs too"
+expect_status 0 env SLURM_JOB_ID=5 chex-env
+like "$(out)" "^gpu-health +skip +no GPU was allotted" "in a job not of those of others"
+node sick
+expect_status 0 chex-env
+like "$(out)" "^gpu-health +warn +GPU 0000:1b:00.0: 3 uncorrected" "a sick one that nobody asked for stops nothing"
+expect_status 0 chex-env --mode prolog
+like "$(out)" "^gpu-health +warn" "and drains no node"
+node mismatch
+expect_status 0 chex-env --mode login
+like "$(out)" "^gpu-driver +warn .*two versions" "nor does a broken driver"
+node two-h200
+
+# Two GPUs for one rank.
+export SLURM_GPUS_ON_NODE=2
+expect_status 0 env CUDA_VISIBLE_DEVICES=0,1 chex-env
+like "$(out)" "^gpu-visible +pass +0000:1b:00.0 NVIDIA H200, 0000:5d:00.0 NVIDIA H200" "both seen"
+like "$(out)" "^gpu-health +pass +2 well" "both well"
+like "$(out)" "^gpu-busy +pass +none" "nobody else there"
+like "$(out)" "^gpu-memory +pass +140 GiB, 4.0 MiB of it in use, GPU 0000:1b:00.0" "memory"
+like "$(out)" "^gpu-peer +pass +2 GPUs, 1 of 1 pairs by NVLink" "peers"
+like "$(out)" "^gpu +pass " "and an engine that works"
+like "$(out)" "^engine-auto +pass +cuda: " "which auto takes"
+expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-env
+like "$(out)" "^gpu-visible +pass +0000:5d:00.0 NVIDIA H200$" "one of two"
+like "$(out)" "^gpu-peer +pass +1 seen, 1 more on the node hidden from CUDA, not from NCCL" "a peer"
+node own
+expect_status 0 env CUDA_VISIBLE_DEVICES=0 chex-env
+like "$(out)" "^gpu-peer +pass +1 seen, 1 more on the node out of reach" "which a cgroup takes away"
+node no-links
+expect_status 0 env CUDA_VISIBLE_DEVICES=0,1 chex-env
+like "$(out)" "^gpu-peer +pass +2 GPUs, 0 of 1 pairs by NVLink" "without NVLink"
+
+# What the user can mend.
+node two-h200
+expect_status 4 env CUDA_VISIBLE_DEVICES=0,5 chex-env
+like "$(out)" "^gpu-visible +fail +CUDA_VISIBLE_DEVICES 0,5: '5' is none of the 2 GPUs" "an index too far"
+like "$(out)" "remedy: leave CUDA_VISIBLE_DEVICES to Slurm" "with the remedy"
+expect_status 4 env CUDA_VISIBLE_DEVICES=-1 chex-env
+like "$(out)" "^gpu-visible +fail +none \(CUDA_VISIBLE_DEVICES -1\), of 2" "allotted, but hidden"
+CHEX_NVML=/nonexistent/nvml.so expect_status 4 chex-env
+like "$(out)" "^gpu-driver +fail +no NVIDIA driver is to be found.*--nv" "allotted, without a driver"
+like "$(out)" "^gpu-health +skip +not known without a driver" "blamed once"
+node old-driver
+expect_status 4 env CUDA_VISIBLE_DEVICES=0 chex-env
+like "$(out)" "^gpu-driver +fail +535.129.03, for CUDA 12.2" "a driver that is too old"
+like "$(out)" "expected: one for CUDA 13.0 or newer" "both versions are named"
+node mig
+expect_status 0 env CUDA_VISIBLE_DEVICES=MIG-77 chex-env
+like "$(out)" "^gpu-peer +warn" "a part of a GPU has no peers"
+
+# What the node must answer for.
+node sick
+expect_status 5 env CUDA_VISIBLE_DEVICES=0,1 chex-env
+like "$(out)" "^gpu-health +fail +GPU 0000:1b:00.0: 3 uncorrected memory errors" "memory errors"
+expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-env
+like "$(out)" "^gpu-health +warn +GPU 0000:5d:00.0: it is slowed down by heat" "heat is a warning"
+expect_status 5 env SLURM_JOB_GPUS=0 chex-env --mode prolog
+like "$(out)" "^gpu-health +fail" "the prolog sees it"
+node lost
+expect_status 5 chex-env
+like "$(out)" "^gpu-health +fail +GPU number 1: it has fallen off the bus" "a GPU that is gone"
+node mismatch
+expect_status 5 chex-env
+like "$(out)" "^gpu-driver +fail .*two versions: the node needs a reboot" "a driver in two versions"
+CHEX_NVML=/nonexistent/nvml.so expect_status 5 env SLURM_JOB_GPUS=0 chex-env --mode prolog
+like "$(out)" "^gpu-driver +fail +no NVIDIA driver" "in the prolog a missing driver is the node's"
+CHEX_NVML=/nonexistent/nvml.so expect_status 0 env CUDA_VISIBLE_DEVICES=7 chex-env --mode prolog
+like "$(out)" "^gpu-driver +skip" "unless the job has no GPU"
+node busy
+expect_status 0 env CUDA_VISIBLE_DEVICES=0 chex-env
+like "$(out)" "^gpu-busy +warn +1 on GPU 0000:1b:00.0: process 999999999 \(not to be seen" "a process left behind"
+like "$(out)" "fault: node" "is the node's"
+like "$(out)" "^gpu-memory +warn +140 GiB, 40.0 GiB of it in use" "so is the memory that it holds"
+
+# The commands take the GPU by its bus id.
+node two-h200
+bench() { chex-train --bench 1 --batch-size 1 --image-size 32 --engine "$@"; }
+expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-train --bench 1 --batch-size 1 --image-size 32
+like "$(err)" "engine cuda: 1 of NVIDIA H200" "auto takes cuda"
+like "$(err)" "GPU 0000:5d:00.0, NVIDIA H200, capability 9.0, 1 more on the node, which NCCL can reach by NVLink$" \
+    "one line says which GPU"
+like "$(err)" "test engine on 0000:5d:00.0" "and the engine is given it"
+expect_status 0 bench cuda:s1
+like "$(err)" "sees 2, linked by NVLink" "all of the node's GPUs are seen"
+expect_status 2 bench cuda:s9
+error_line "cuda:s9" "an unknown stage"
+chex-shard phantom --count 24 --size 36 --seed 3 --output ph >log 2>&1 &&
+    chex-shard --images ph/images --labels ph/labels.csv --split patient --size 36 --shards 1 \
+        --output shards >>log 2>&1
+ok $? "a small set" || diag "$(cat log)"
+expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-train --data shards --output run --image-size 32 \
+    --batch-size 4 --max-steps 1
+like "$(err)" "test engine on 0000:5d:00.0" "training takes the same way"
+like "$(cat run/ranks.json)" '"gpu_pci_bus_id": "0000:5d:00.0"' "and ranks.json tells it"
+expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-eval --data shards --checkpoint run/last.h5 --output eval
+like "$(err)" "test engine on 0000:5d:00.0" "so does chex-eval"
+expect_status 0 chex-train --data shards --output run-cpu --image-size 32 --batch-size 4 --max-steps 1 \
+    --engine cpu
+like "$(cat run-cpu/ranks.json)" '"gpu_pci_bus_id": ""' "the cpu engine has none"
+node own-second
+expect_status 0 env CUDA_VISIBLE_DEVICES=0 chex-train --bench 1 --batch-size 1 --image-size 32
+like "$(err)" "GPU 0000:5d:00.0, .*1 more on the node out of reach: .*host memory, not NVLink; --gpu-bind=none shows" \
+    "and what a cgroup costs"
+node sick
+expect_status 5 env CUDA_VISIBLE_DEVICES=0 chex-train --bench 1 --batch-size 1 --image-size 32
+error_line "GPU 0000:1b:00.0 of node .* is unhealthy: 3 uncorrected memory errors.*--exclude=" "a sick GPU"
+node two-h200
+expect_status 4 env CUDA_VISIBLE_DEVICES=4 chex-train --bench 1
+error_line "a GPU was allotted .* but cannot be used: CUDA_VISIBLE_DEVICES 4: '4' is none" "no such GPU"
+mkdir other
+cp "$fake/nvml.so" other/chexnet-cuda.so
+CHEX_LIBDIR=$PWD/other expect_status 4 bench cuda
+error_line "the CUDA engine cannot be loaded: module .*chexnet-cuda.so is of version unknown" "a foreign module"
+CHEX_LIBDIR=$PWD expect_status 4 bench cuda
+error_line "chexnet-cuda.so is not installed here: build chexnet with CHEX_WITH_CUDA=ON" "none at all"
+done_testing
