@@ -24,6 +24,7 @@ enum {
 
 struct chex_reduce {
     struct chex_reduce_config config;
+    struct chex_reduce_memory memory;
     struct chex_reduce_plan plan;
     int from; /* first logical rank of this process */
     size_t bucket, buckets;
@@ -40,10 +41,61 @@ struct chex_reduce {
     struct chex_error error;  /* the first one: nothing goes on after it */
 };
 
-static void add(float *restrict to, const float *restrict from, size_t n) {
+/* ---- host memory; self is the struct chex_coll ---- */
+
+static float *host_alloc(void *self, size_t count) {
+    (void)self;
+    return chex_mem_alloc_aligned(count, sizeof(float));
+}
+
+static void host_free(void *self, float *vector) {
+    (void)self;
+    free(vector);
+}
+
+static enum chex_status host_add(void *self, float *restrict to, const float *restrict from,
+                                 size_t n, struct chex_error *err) {
+    (void)self, (void)err;
     for (size_t i = 0; i < n; i++)
         to[i] += from[i];
+    return CHEX_OK;
 }
+
+static enum chex_status host_send(void *self, const float *data, size_t n, int to, int tag,
+                                  struct chex_error *err) {
+    struct chex_coll *c = self;
+    return c->impl->send(c->self, data, n * sizeof *data, to, tag, err);
+}
+
+static enum chex_status host_receive(void *self, float *data, size_t n, int from, int tag,
+                                     struct chex_error *err) {
+    struct chex_coll *c = self;
+    return c->impl->receive(c->self, data, n * sizeof *data, from, tag, err);
+}
+
+static enum chex_status host_broadcast(void *self, float *data, size_t n, int root,
+                                       struct chex_error *err) {
+    struct chex_coll *c = self;
+    return c->impl->broadcast(c->self, data, n * sizeof *data, root, err);
+}
+
+static enum chex_status host_sum(void *self, float *data, size_t n, struct chex_error *err) {
+    struct chex_coll *c = self;
+    return c->impl->sum_f32(c->self, data, n, err);
+}
+
+static struct chex_reduce_memory host_memory(struct chex_coll *coll) {
+    return (struct chex_reduce_memory){.self = coll,
+                                       .alloc = host_alloc,
+                                       .free = host_free,
+                                       .add = host_add,
+                                       .send = host_send,
+                                       .receive = host_receive,
+                                       .broadcast = host_broadcast,
+                                       .sum = host_sum};
+}
+
+/* ---- the plan, bucket by bucket ---- */
 
 /* Bucket k, counted from the end of the vector. */
 static size_t bucket_from(const struct chex_reduce *r, size_t k) {
@@ -57,17 +109,17 @@ static size_t bucket_count(const struct chex_reduce *r, size_t k) {
 
 static enum chex_status carry_out(struct chex_reduce *r, const struct chex_reduce_op *op, size_t k,
                                   struct chex_error *err) {
-    struct chex_coll *c = r->config.coll;
-    const size_t n = bucket_count(r, k), bytes = n * sizeof(float);
+    const struct chex_reduce_memory *m = &r->memory;
+    const size_t n = bucket_count(r, k);
     const int tag = (int)(k % TAGS);
     float *mine = r->vector[op->vector] + bucket_from(r, k);
     switch (op->action) {
-    case CHEX_REDUCE_ADD: add(mine, r->vector[op->other] + bucket_from(r, k), n); break;
-    case CHEX_REDUCE_SEND: return c->impl->send(c->self, mine, bytes, op->other, tag, err);
+    case CHEX_REDUCE_ADD:
+        return m->add(m->self, mine, r->vector[op->other] + bucket_from(r, k), n, err);
+    case CHEX_REDUCE_SEND: return m->send(m->self, mine, n, op->other, tag, err);
     case CHEX_REDUCE_RECEIVE:
-        CHEX_TRY(c->impl->receive(c->self, r->received, bytes, op->other, tag, err));
-        add(mine, r->received, n);
-        break;
+        CHEX_TRY(m->receive(m->self, r->received, n, op->other, tag, err));
+        return m->add(m->self, mine, r->received, n, err);
     }
     return CHEX_OK;
 }
@@ -75,11 +127,11 @@ static enum chex_status carry_out(struct chex_reduce *r, const struct chex_reduc
 /* The sum of bucket k, which lies in vector 0 of process 0 (fixed) or in parts in everyone's vector
  * 0, to everyone's vector 0. */
 static enum chex_status distribute(struct chex_reduce *r, size_t k, struct chex_error *err) {
-    struct chex_coll *c = r->config.coll;
+    const struct chex_reduce_memory *m = &r->memory;
     float *data = r->vector[0] + bucket_from(r, k);
     if (r->config.fixed)
-        return c->impl->broadcast(c->self, data, bucket_count(r, k) * sizeof(float), 0, err);
-    return c->impl->sum_f32(c->self, data, bucket_count(r, k), err);
+        return m->broadcast(m->self, data, bucket_count(r, k), 0, err);
+    return m->sum(m->self, data, bucket_count(r, k), err);
 }
 
 /* Bucket k of the last leaf has been added up here: now with the other processes. */
@@ -113,6 +165,20 @@ static void set_error(struct chex_reduce *r, const struct chex_error *error) {
     pthread_mutex_unlock(&r->lock);
 }
 
+/* What is due once bucket k of a leaf is final. */
+static enum chex_status add_bucket(struct chex_reduce *r, int leaf, size_t k,
+                                   struct chex_error *err) {
+    const struct chex_reduce_plan *plan = &r->plan;
+    const struct chex_reduce_memory *m = &r->memory;
+    const int begin = leaf ? plan->local_end[leaf - 1] : 0, end = plan->local_end[leaf];
+    const bool last = leaf + 1 == plan->leaves;
+    if (m->after && (end > begin || (last && r->config.coll->size > 1)))
+        CHEX_TRY(m->after(m->self, bucket_from(r, k), err));
+    for (int i = begin; i < end; i++)
+        CHEX_TRY(carry_out(r, &plan->local[i], k, err));
+    return last ? across(r, k, err) : CHEX_OK;
+}
+
 /* One leaf, all buckets. False ends the thread. */
 static bool add_leaf(struct chex_reduce *r, int leaf) {
     const struct chex_reduce_plan *plan = &r->plan;
@@ -120,12 +186,7 @@ static bool add_leaf(struct chex_reduce *r, int leaf) {
     for (size_t k = 0; k < r->buckets; k++) {
         if (!wait_final(r, leaf, bucket_from(r, k)))
             return false;
-        enum chex_status st = CHEX_OK;
-        for (int i = leaf ? plan->local_end[leaf - 1] : 0; i < plan->local_end[leaf]; i++)
-            st = carry_out(r, &plan->local[i], k, &err);
-        if (leaf + 1 == plan->leaves)
-            st = across(r, k, &err);
-        if (st != CHEX_OK) {
+        if (add_bucket(r, leaf, k, &err) != CHEX_OK) {
             set_error(r, &err);
             return false;
         }
@@ -162,13 +223,14 @@ static void reset(struct chex_reduce *r) {
 
 static enum chex_status allocate(struct chex_reduce *r, struct chex_error *err) {
     const struct chex_reduce_plan *plan = &r->plan;
+    const struct chex_reduce_memory *m = &r->memory;
     bool whole = true;
     r->vector = chex_mem_zalloc((size_t)plan->vectors, sizeof *r->vector);
     r->low = chex_mem_zalloc((size_t)plan->leaves, sizeof *r->low);
-    r->received = chex_mem_alloc_aligned(r->bucket, sizeof(float));
+    r->received = m->alloc(m->self, r->bucket);
     whole = r->vector && r->low && r->received;
     for (int i = 0; whole && i < plan->vectors; i++) {
-        r->vector[i] = chex_mem_alloc_aligned(r->config.count, sizeof(float));
+        r->vector[i] = m->alloc(m->self, r->config.count);
         whole = r->vector[i] != NULL;
     }
     if (!whole)
@@ -214,6 +276,7 @@ enum chex_status chex_reduce_create(const struct chex_reduce_config *config,
     if (!r)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     r->config = *config;
+    r->memory = config->memory ? *config->memory : host_memory(config->coll);
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
     enum chex_status st = set_up(r, err);
@@ -234,11 +297,12 @@ void chex_reduce_destroy(struct chex_reduce *r) {
         pthread_mutex_unlock(&r->lock);
         pthread_join(r->thread, NULL);
     }
+    (void)chex_reduce_settle(r, NULL);
     for (int i = 0; r->vector && i < r->plan.vectors; i++)
-        free(r->vector[i]);
+        r->memory.free(r->memory.self, r->vector[i]);
     free(r->vector);
     free(r->low);
-    free(r->received);
+    r->memory.free(r->memory.self, r->received);
     chex_reduce_plan_release(&r->plan);
     pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->lock);
@@ -256,6 +320,7 @@ static void check_reported(struct chex_reduce *r, int leaf) {
 
 float *chex_reduce_leaf(struct chex_reduce *r, int v) {
     const int leaf = v - r->from;
+    struct chex_error err = {0};
     pthread_mutex_lock(&r->lock);
     assert(leaf == r->filling + 1 && leaf < r->plan.leaves);
     check_reported(r, leaf - 1);
@@ -263,6 +328,8 @@ float *chex_reduce_leaf(struct chex_reduce *r, int v) {
     while (r->added < r->plan.leaf_after[leaf] && r->error.status == CHEX_OK)
         pthread_cond_wait(&r->changed, &r->lock);
     pthread_mutex_unlock(&r->lock);
+    if (r->memory.leaf && r->memory.leaf(r->memory.self, &err) != CHEX_OK)
+        set_error(r, &err); /* finish returns it */
     return r->vector[r->plan.leaf_vector[leaf]];
 }
 
@@ -288,25 +355,37 @@ void chex_reduce_ready(void *reduce, size_t from, size_t to) {
     }
 }
 
-enum chex_status chex_reduce_finish(struct chex_reduce *r, const float **sum_out,
-                                    double *exposed_s_out, struct chex_error *err) {
-    const double start_s = chex_clock_s();
+/* Until the thread is through with the step. */
+static enum chex_status wait_done(struct chex_reduce *r, struct chex_error *err) {
     enum chex_status st = CHEX_OK;
     pthread_mutex_lock(&r->lock);
     assert(r->filling + 1 == r->plan.leaves);
     check_reported(r, r->filling);
     while (!r->done && r->error.status == CHEX_OK)
         pthread_cond_wait(&r->changed, &r->lock);
-    if (r->error.status != CHEX_OK) {
+    if (r->error.status != CHEX_OK)
         st = chex_error_set(err, r->error.status, "%s", r->error.text);
-    } else {
-        reset(r);
-        pthread_cond_broadcast(&r->changed);
-    }
     pthread_mutex_unlock(&r->lock);
-    if (st == CHEX_OK) {
-        *sum_out = r->vector[0];
-        *exposed_s_out = chex_clock_s() - start_s;
-    }
     return st;
+}
+
+enum chex_status chex_reduce_finish(struct chex_reduce *r, const float **sum_out,
+                                    double *exposed_s_out, struct chex_error *err) {
+    const double start_s = chex_clock_s();
+    double there_s = 0;
+    CHEX_TRY(wait_done(r, err));
+    const double exposed_s = chex_clock_s() - start_s;
+    if (r->memory.finish)
+        CHEX_TRY(r->memory.finish(r->memory.self, &there_s, err));
+    pthread_mutex_lock(&r->lock);
+    reset(r);
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+    *sum_out = r->vector[0];
+    *exposed_s_out = exposed_s + there_s;
+    return CHEX_OK;
+}
+
+enum chex_status chex_reduce_settle(struct chex_reduce *r, struct chex_error *err) {
+    return r->memory.settle ? r->memory.settle(r->memory.self, err) : CHEX_OK;
 }

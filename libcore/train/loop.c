@@ -151,6 +151,7 @@ static bool out_of_steps(const struct chex_session *s) {
 
 static enum chex_status save(struct chex_session *s, bool best, struct chex_error *err) {
     beat(s, CHEX_PHASE_SAVE);
+    CHEX_TRY(chex_reduce_settle(s->reduce, err));
     enum chex_status st = s->rank == 0 ? chex_session_save(s, best, err) : CHEX_OK;
     s->saved_s = chex_clock_s();
     return chex_session_agree(s, st, err);
@@ -273,6 +274,7 @@ static enum chex_status end_epoch(struct chex_session *s, double started_s, uint
     double done = (double)(s->at.step - first_step) * s->config.batch * s->logical_ranks;
     e.images_per_s = e.seconds > 0 ? done / e.seconds : 0;
     e.lr = chex_schedule_lr(&s->config.schedule, s->at.epoch, s->steps - 1, s->steps);
+    CHEX_TRY(chex_reduce_settle(s->reduce, err));
     if (s->input.val) {
         beat(s, CHEX_PHASE_VALIDATE);
         CHEX_TRY(chex_session_validate(s, &e.val_loss, &e.val_auroc, &e.defined, err));

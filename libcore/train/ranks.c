@@ -12,6 +12,7 @@
 struct rank_record {
     int rank, local_rank, node, cpu_count, pid, logical_from, logical_to;
     char host[CHEX_HOST_BYTES], cpus[128], numa[32], gpu_visible[64], gpu_visibility[16];
+    char gpu[CHEX_PCI_BYTES]; /* "": none */
 };
 
 static void fill(const struct chex_session *s, struct rank_record *r) {
@@ -27,17 +28,19 @@ static void fill(const struct chex_session *s, struct rank_record *r) {
     snprintf(r->host, sizeof r->host, "%s", l->host);
     snprintf(r->cpus, sizeof r->cpus, "%s", s->world.binding->cpus);
     snprintf(r->numa, sizeof r->numa, "%s", s->world.binding->numa);
+    if (s->config.device)
+        memcpy(r->gpu, s->config.device->pci_bus_id, sizeof r->gpu);
     snprintf(r->gpu_visible, sizeof r->gpu_visible, "%s", s->world.gpu->visible);
     snprintf(r->gpu_visibility, sizeof r->gpu_visibility, "%s",
              chex_gpu_visibility_names[s->world.gpu->visibility]);
 }
 
 static json_t *record_json(const struct rank_record *r) {
-    return json_pack("{s:i,s:s,s:i,s:i,s:i,s:s,s:i,s:s,s:s,s:s,s:[i,i]}", "rank", r->rank, "host",
-                     r->host, "local_rank", r->local_rank, "node", r->node, "pid", r->pid, "cpus",
-                     r->cpus, "cpu_count", r->cpu_count, "numa", r->numa, "gpu_visibility",
-                     r->gpu_visibility, "gpu_visible", r->gpu_visible, "logical_ranks",
-                     r->logical_from, r->logical_to);
+    return json_pack("{s:i,s:s,s:i,s:i,s:i,s:s,s:i,s:s,s:s,s:s,s:s,s:[i,i]}", "rank", r->rank,
+                     "host", r->host, "local_rank", r->local_rank, "node", r->node, "pid", r->pid,
+                     "cpus", r->cpus, "cpu_count", r->cpu_count, "numa", r->numa, "gpu_visibility",
+                     r->gpu_visibility, "gpu_visible", r->gpu_visible, "gpu_pci_bus_id", r->gpu,
+                     "logical_ranks", r->logical_from, r->logical_to);
 }
 
 enum chex_status chex_session_write_ranks(struct chex_session *s, struct chex_error *err) {

@@ -58,7 +58,8 @@ enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_
                                    .batch = c->batch,
                                    .precision = c->precision,
                                    .threads = c->threads,
-                                   .training = true};
+                                   .training = true,
+                                   .device = c->device};
     return chex_engine_create(c->engine, &e, &s->engine, err);
 }
 
@@ -88,8 +89,19 @@ static enum chex_status start_afresh(struct chex_session *s, struct chex_error *
     return st;
 }
 
+/* Late ranks are named by who waits for them, before the stall watch ends the job. */
+static uint64_t message_timeout_ms(const struct chex_train_config *c) {
+    return c->stall_abort_ms - c->stall_abort_ms / 10;
+}
+
 static enum chex_status create_reduce(struct chex_session *s, struct chex_error *err) {
+    const struct chex_engine_impl *impl = s->engine->impl;
+    const struct chex_reduce_memory *memory = NULL;
+    if (impl->reduce_memory)
+        CHEX_TRY(impl->reduce_memory(s->engine->self, s->world.launch,
+                                     message_timeout_ms(&s->config), &memory, err));
     struct chex_reduce_config r = {.coll = s->world.coll,
+                                   .memory = memory,
                                    .logical_ranks = s->logical_ranks,
                                    .count = s->net->state_count,
                                    .fixed = s->config.deterministic};
@@ -147,7 +159,7 @@ static void describe(const struct chex_session *s) {
         "augmentation: crops of %g of the area or more, %s antialias, flip; rotation up to %g "
         "degrees, brightness %g, contrast %g (%s kernels)",
         a->crop_scale, a->antialias ? "with" : "without", a->rotate, a->brightness, a->contrast,
-        chex_augment_kernels_name());
+        s->input.held.raw ? "the engine's" : chex_augment_kernels_name());
     if (s->at.step)
         chex_info("going on from step %llu (epoch %llu)", (unsigned long long)s->at.step,
                   (unsigned long long)s->at.epoch + 1);
@@ -181,8 +193,11 @@ static enum chex_status open_parts(struct chex_session *s, struct chex_error *er
         st = chex_session_create_engine(s, err);
     if (st == CHEX_OK && s->at.step == 0)
         st = start_afresh(s, err);
+    /* With an engine of its own memory the next step is one that all ranks take. */
+    CHEX_TRY(chex_session_agree(s, st, err));
+    st = create_reduce(s, err);
     if (st == CHEX_OK)
-        st = create_reduce(s, err);
+        st = chex_train_input_hold(&s->input, &s->config, s->engine, err);
     if (st == CHEX_OK)
         st = chex_train_input_pipeline(&s->input, &s->config, s->at.epoch, s->at.step_in_epoch,
                                        &s->pipeline, err);

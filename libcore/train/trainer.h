@@ -24,7 +24,8 @@
 
 struct chex_train_config {
     const char *data_dir, *output_dir;
-    const char *model, *engine; /* engine: a spec as chex_engine_create takes it */
+    const char *model, *engine;    /* engine: a spec as chex_engine_create takes it */
+    const struct chex_gpu *device; /* chex_choose_gpu's, or NULL; borrowed */
     int image_size, batch, threads, workers;
     int64_t epochs;
     uint64_t max_steps; /* 0: no limit */
@@ -41,6 +42,7 @@ struct chex_train_config {
     size_t shuffle_block;
     struct chex_augment_options augment;
     enum chex_cache_mode cache;
+    enum chex_resident_mode resident;
     const char *stage; /* folder of the node for a copy of the shards, or NULL */
     uint64_t save_every_ms, save_every_steps; /* 0: off */
     int save_keep;
