@@ -55,7 +55,8 @@ static const struct chex_opt options[] = {
     {"image-size", 0, CHEX_OPT_INT, AT(image_size), "0", "PX",
      "side of the centre crop; 0: what the checkpoint was trained at", .min = 0, .max = 4096},
     {"precision", 0, CHEX_OPT_CHOICE, AT(precision), "fp32", "NAME",
-     "arithmetic; where the cpu engine has AMX, the default is bf16", chex_precision_names},
+     "arithmetic; where the cpu engine has AMX or the GPU multiplies it, the default is bf16",
+     chex_precision_names},
     {"engine", 0, CHEX_OPT_STRING, AT(engine), "auto", "NAME",
      "auto, cuda, cpu or ref, with a variant as in cpu:avx2"},
     {"batch-size", 0, CHEX_OPT_INT, AT(batch_size), "16", "N", "images at once on each rank",
@@ -359,6 +360,8 @@ struct evaluation {
     struct network network;
     struct chex_engine *engine;
     const char *engine_spec;
+    struct chex_gpu gpu;
+    bool has_gpu;
     int image_size, threads;
     enum chex_precision precision;
 };
@@ -402,7 +405,8 @@ static enum chex_status prepare(struct evaluation *e, struct chex_error *err) {
                                               .image_size = e->image_size,
                                               .batch = (int)s->batch_size,
                                               .precision = e->precision,
-                                              .threads = e->threads};
+                                              .threads = e->threads,
+                                              .device = e->has_gpu ? &e->gpu : NULL};
     CHEX_TRY(chex_engine_create(e->engine_spec, &config, &e->engine, err));
     CHEX_TRY(chex_engine_set(e->engine, CHEX_STATE_PARAMS, e->network.state, err));
     const int ranks = e->coll->size;
@@ -446,7 +450,8 @@ static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
     const struct chex_eval_config config = {(int)s->workers, (enum chex_tta)s->tta,
                                             !s->common.quiet};
     enum chex_status st = chex_choose_engine(s->engine, &e->world.gpu, &e->engine_spec, err);
-    st = chex_coll_agree(e->coll, st, err);
+    st = chex_choose_gpu(&e->world.launch, &e->world.binding, &e->world.gpu,
+                         st == CHEX_OK ? e->engine_spec : NULL, &e->gpu, &e->has_gpu, err);
     e->precision = (enum chex_precision)s->precision;
     if (st == CHEX_OK && !s->precision_asked)
         st = chex_choose_precision(&e->world.launch, e->engine_spec, &e->precision, err);

@@ -24,7 +24,7 @@
 struct settings {
     struct chex_opt_common common;
     const char *data, *output, *engine, *init, *resume, *checkpoint_every, *preempt_signal, *stage;
-    int model, opt, sched, precision, order, pipeline, cache;
+    int model, opt, sched, precision, order, pipeline, cache, resident;
     int64_t image_size, batch_size, epochs, threads, workers, seed, logical_ranks;
     int64_t checkpoint_keep, max_steps, shuffle_block, patience, step_epochs, bench, bench_input;
     double crop_scale, rotate, brightness, contrast;
@@ -62,7 +62,8 @@ static const struct chex_opt options[] = {
     {"order", 0, CHEX_OPT_CHOICE, AT(order), "local", "NAME", "shuffle within each logical rank's rows, or all rows", chex_order_names},
     {"shuffle-block", 0, CHEX_OPT_INT, AT(shuffle_block), "1", "N", "for disks with slow seeks: read runs of N rows, mixed in windows of 16 runs and at least 1,024 rows", .min = 1, .max = 1e9},
     {"pipeline", 0, CHEX_OPT_CHOICE, AT(pipeline), "new", "NAME", "input pipeline; old is the article's first one, which reads everything on every rank", chex_pipeline_names},
-    {"cache", 0, CHEX_OPT_CHOICE, AT(cache), "auto", "NAME", "keep a rank's stored images in memory: auto where they take less than half of what is free", chex_cache_names},
+    {"cache", 0, CHEX_OPT_CHOICE, AT(cache), "auto", "NAME", "keep a rank's stored images in the node's memory: auto where they take less than half of what is free", chex_cache_names},
+    {"resident", 0, CHEX_OPT_CHOICE, AT(resident), "auto", "NAME", "keep a rank's stored images in its GPU's memory: auto where they fit; they are read once then, and --cache is not needed", chex_resident_names},
     {"stage", 0, CHEX_OPT_STRING, AT(stage), NULL, "DIR", "copy the shards to this folder of each node first, verified; the copy vanishes with the job"},
     {.type = CHEX_OPT_GROUP, .help = "Augmentation"},
     {"crop-scale", 0, CHEX_OPT_FLOAT, AT(crop_scale), "0.5", "MIN", "least share of the image's area that a random crop covers", .min = 0.01, .max = 1},
@@ -71,8 +72,8 @@ static const struct chex_opt options[] = {
     {"brightness", 0, CHEX_OPT_FLOAT, AT(brightness), "0", "F", "multiply by a random factor from 1 - F (not below 0) to 1 + F", .min = 0, .max = 10},
     {"contrast", 0, CHEX_OPT_FLOAT, AT(contrast), "0", "F", "move away from the crop's mean by a random factor from 1 - F (not below 0) to 1 + F", .min = 0, .max = 10},
     {.type = CHEX_OPT_GROUP, .help = "Engine and ranks"},
-    {"engine", 0, CHEX_OPT_STRING, AT(engine), "auto", "NAME", "auto, cpu, ref, or with a variant: cpu:avx2"},
-    {"precision", 'p', CHEX_OPT_CHOICE, AT(precision), "fp32", "NAME", "how activations are stored and multiplied; where the cpu engine has AMX, the default is bf16", chex_precision_names},
+    {"engine", 0, CHEX_OPT_STRING, AT(engine), "auto", "NAME", "auto, cuda, cpu or ref, with a variant as in cpu:avx2 or cuda:s1"},
+    {"precision", 'p', CHEX_OPT_CHOICE, AT(precision), "fp32", "NAME", "how activations are stored and multiplied; where the cpu engine has AMX or the GPU multiplies it, the default is bf16", chex_precision_names},
     {"threads", 't', CHEX_OPT_INT, AT(threads), "0", "N", "compute threads (0: the cores this rank is bound to)", .min = 0, .max = 4096},
     {"workers", 'j', CHEX_OPT_INT, AT(workers), "1", "N", "input threads", .min = 1, .max = 256},
     {"logical-ranks", 0, CHEX_OPT_INT, AT(logical_ranks), "0", "V", "batches per step; results depend on V, not on the number of processes (0: the number of processes)", .min = 0, .max = 65536},
@@ -193,12 +194,14 @@ static json_t *options_json(const struct settings *s) {
                      CHEXNET_VERSION, "options", object);
 }
 
-static enum chex_status config_of(const struct settings *s, const char *engine, int threads,
+static enum chex_status config_of(const struct settings *s, const char *engine,
+                                  const struct chex_gpu *device, int threads,
                                   struct chex_train_config *out, struct chex_error *err) {
     *out = (struct chex_train_config){.data_dir = s->data,
                                       .output_dir = s->output,
                                       .model = chex_net_names[s->model],
                                       .engine = engine,
+                                      .device = device,
                                       .image_size = (int)s->image_size,
                                       .batch = (int)s->batch_size,
                                       .threads = threads,
@@ -229,6 +232,7 @@ static enum chex_status config_of(const struct settings *s, const char *engine, 
                                                   .brightness = s->brightness,
                                                   .contrast = s->contrast},
                                       .cache = (enum chex_cache_mode)s->cache,
+                                      .resident = (enum chex_resident_mode)s->resident,
                                       .stage = s->stage,
                                       .save_keep = (int)s->checkpoint_keep,
                                       .stall_warn_ms = s->stall_warn,
@@ -280,15 +284,16 @@ static void print_bench(const struct settings *s, const struct chex_bench *b,
         print_layers(r, b);
 }
 
-static enum chex_status bench(const struct settings *s, const char *engine, int threads,
-                              struct chex_error *err) {
+static enum chex_status bench(const struct settings *s, const char *engine,
+                              const struct chex_gpu *device, int threads, struct chex_error *err) {
     struct chex_bench b = {.engine = engine,
                            .model = chex_net_names[s->model],
                            .config = {.image_size = (int)s->image_size,
                                       .batch = (int)s->batch_size,
                                       .precision = (enum chex_precision)s->precision,
                                       .threads = threads,
-                                      .training = !s->bench_infer},
+                                      .training = !s->bench_infer,
+                                      .device = device},
                            .update = update_of(s),
                            .classes = CHEX_CLASS_COUNT,
                            .steps = s->bench,
@@ -380,19 +385,24 @@ static enum chex_status collective(const struct settings *s, const struct chex_t
 static enum chex_status work(struct settings *s, struct chex_world *world, bool *together,
                              struct chex_error *err) {
     const char *engine = NULL;
+    struct chex_gpu gpu;
+    bool has_gpu = false;
     *together = true;
     if (!s->bench_input) { /* which needs none */
-        CHEX_TRY(chex_choose_engine(s->engine, &world->gpu, &engine, err));
+        enum chex_status st = chex_choose_engine(s->engine, &world->gpu, &engine, err);
+        CHEX_TRY(chex_choose_gpu(&world->launch, &world->binding, &world->gpu,
+                                 st == CHEX_OK ? engine : NULL, &gpu, &has_gpu, err));
         enum chex_precision usual = (enum chex_precision)s->precision;
         if (!s->precision_asked)
             CHEX_TRY(chex_choose_precision(&world->launch, engine, &usual, err));
         s->precision = (int)usual;
     }
+    const struct chex_gpu *device = has_gpu ? &gpu : NULL;
     int threads = s->threads ? (int)s->threads : world->binding.threads;
     if (s->bench)
-        return bench(s, engine, threads, err);
+        return bench(s, engine, device, threads, err);
     struct chex_train_config config;
-    CHEX_TRY(config_of(s, engine, threads, &config, err));
+    CHEX_TRY(config_of(s, engine, device, threads, &config, err));
     enum chex_status st = collective(s, &config, world, together, err);
     json_decref(config.options);
     return st;

@@ -20,9 +20,11 @@ struct run {
     struct chex_engine *engine;
     const struct chex_set *set;
     const struct chex_eval_config *config;
+    bool raw; /* the engine cuts the views from stored rows */
     int source_px, image_px, classes;
     struct chex_crop views[CHEX_AUGMENT_TEN_CROP];
     int view_count;
+    struct chex_crop *view; /* (batch) one of the views for every image; raw */
     float *crops, *logits;
     double *sums; /* (batch, classes + 1): probabilities over the views, then the row's loss */
     char *out;
@@ -54,22 +56,23 @@ enum chex_status chex_eval_check(const struct chex_set *set, const struct chex_n
     return CHEX_OK;
 }
 
-/* The pipeline hands out the centre, or for ten crops the whole stored image: kernels' output
- * either way, so a view's pixels have the bits that cutting it from the stored row would have
- * given. */
+/* The pipeline hands out stored rows, from which the engine cuts; or the centre, or for ten crops
+ * the whole stored image: kernels' output each way, so a view's pixels have the bits that cutting
+ * it from the stored row gives. */
 static void plan_views(struct run *r) {
     const enum chex_tta tta = r->config->tta;
-    r->source_px = tta == CHEX_TTA_TENCROP ? r->set->size : r->image_px;
+    r->source_px = tta == CHEX_TTA_TENCROP || r->raw ? r->set->size : r->image_px;
     r->view_count = tta == CHEX_TTA_TENCROP ? CHEX_AUGMENT_TEN_CROP : tta == CHEX_TTA_FLIP ? 2 : 1;
     chex_augment_ten_crop(r->source_px, r->image_px, r->views);
 }
 
 static enum chex_status prepare(struct run *r, struct chex_error *err) {
     const size_t batch = (size_t)r->engine->config.batch, px = (size_t)r->image_px;
-    r->crops = chex_mem_alloc_aligned(batch * px * px, sizeof *r->crops);
+    r->crops = r->raw ? NULL : chex_mem_alloc_aligned(batch * px * px, sizeof *r->crops);
+    r->view = chex_mem_zalloc(batch, sizeof *r->view);
     r->logits = chex_mem_zalloc(batch * (size_t)r->classes, sizeof *r->logits);
     r->sums = chex_mem_zalloc(batch * ((size_t)r->classes + 1), sizeof *r->sums);
-    if (!r->crops || !r->logits || !r->sums)
+    if ((!r->crops && !r->raw) || !r->view || !r->logits || !r->sums)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for a batch of %zu images",
                               batch);
     return CHEX_OK;
@@ -77,6 +80,7 @@ static enum chex_status prepare(struct run *r, struct chex_error *err) {
 
 static void run_release(struct run *r) {
     free(r->crops);
+    free(r->view);
     free(r->logits);
     free(r->sums);
     free(r->out);
@@ -99,6 +103,20 @@ static const float *view_pixels(struct run *r, const struct chex_batch *b,
                     to[x] = in[px - 1 - x];
         }
     return r->crops;
+}
+
+static struct chex_batch view_of(struct run *r, const struct chex_batch *b, int v) {
+    struct chex_batch out = {.n = b->n};
+    if (!r->raw) {
+        out.pixels = view_pixels(r, b, &r->views[v]);
+        return out;
+    }
+    out = *b;
+    out.labels = NULL;
+    out.crops = r->view;
+    for (int i = 0; i < b->n; i++)
+        r->view[i] = r->views[v];
+    return out;
 }
 
 /* Without overflow for any finite z. */
@@ -171,21 +189,32 @@ static enum chex_status run_batch(struct run *r, const struct chex_ready *ready,
                                   struct chex_error *err) {
     memset(r->sums, 0, (size_t)ready->batch.n * ((size_t)r->classes + 1) * sizeof *r->sums);
     for (int v = 0; v < r->view_count; v++) {
-        const struct chex_batch b = {.n = ready->batch.n,
-                                     .pixels = view_pixels(r, &ready->batch, &r->views[v])};
+        const struct chex_batch b = view_of(r, &ready->batch, v);
         CHEX_TRY(chex_engine_infer(r->engine, &b, r->logits, err));
         CHEX_TRY(add_logits(r, ready, err));
     }
     return put_records(r, ready, err);
 }
 
+/* Training has asked the engine before; otherwise nobody has. */
+static enum chex_status ask_engine(struct run *r, struct chex_error *err) {
+    const struct chex_hold hold = {.stored_px = r->set->size};
+    struct chex_held held;
+    if (!r->engine->raw_px)
+        CHEX_TRY(chex_engine_hold(r->engine, &hold, &held, err));
+    r->raw = r->engine->raw_px >= r->set->size;
+    return CHEX_OK;
+}
+
 static enum chex_status run_rows(struct run *r, size_t from, size_t to, bool shown,
                                  struct chex_error *err) {
     if (from == to)
         return CHEX_OK; /* more ranks than rows */
+    CHEX_TRY(ask_engine(r, err));
     plan_views(r);
     const struct chex_pipeline_config config = {.set = r->set,
-                                                .image_size = r->source_px,
+                                                .image_size = r->raw ? r->image_px : r->source_px,
+                                                .raw = r->raw,
                                                 .batch = r->engine->config.batch,
                                                 .workers = r->config->workers,
                                                 .slots = SLOTS,

@@ -92,26 +92,26 @@ static void make_plane(const uint8_t *pixels, int stored, const struct room *roo
     memset(room->plane + (n + 1) * row, 0, 2 * row + 4);
 }
 
+struct chex_augment_angle chex_augment_angle_of(const struct chex_crop *crop) {
+    const double angle = crop->degrees * (3.14159265358979323846 / 180);
+    return (struct chex_augment_angle){.cosine = llrint(cos(angle) * 4294967296.0),
+                                       .sine = llrint(sin(angle) * 4294967296.0)};
+}
+
 /* The angle enters as sine and cosine rounded to 2^-32, each segment's start is exact in these, and
  * within a segment steps of 2^-16 px are wrong by 64 * 2^-17 px at most. */
 static void turn_crop(const struct chex_augment_kernels *kernels, const struct chex_crop *v,
                       int stored, const struct room *room) {
-    const double angle = v->degrees * (3.14159265358979323846 / 180);
-    const int64_t c = llrint(cos(angle) * 4294967296.0), s = llrint(sin(angle) * 4294967296.0);
-    /* The centre in the plane, px centres being whole numbers, plus half of what is cut off. */
-    const int64_t middle = ((int64_t)stored + 1) * 2147483648 + 128 * 65536;
+    const struct chex_augment_angle a = chex_augment_angle_of(v);
     struct chex_augment_turn t = {.plane = room->plane,
                                   .pitch = (int)room->plane_row,
                                   .most = stored + 1,
-                                  .dx = (int32_t)((c + 32768) >> 16),
-                                  .dy = (int32_t)((s + 32768) >> 16)};
+                                  .dx = chex_augment_turn_step(a.cosine),
+                                  .dy = chex_augment_turn_step(a.sine)};
     for (int y = 0; y < v->height; y++)
         for (int x = 0; x < v->width; x += CHEX_AUGMENT_SEGMENT) {
-            const int64_t right = 2 * (v->left + x) + 1 - stored; /* half px from the centre */
-            const int64_t below = 2 * (v->top + y) + 1 - stored;
             const int left = v->width - x;
-            t.x = (int32_t)(((c * right - s * below) / 2 + middle) >> 16);
-            t.y = (int32_t)(((s * right + c * below) / 2 + middle) >> 16);
+            chex_augment_turned_from(a, stored, v->top + y, v->left + x, &t.y, &t.x);
             kernels->turn(&t, left < CHEX_AUGMENT_SEGMENT ? left : CHEX_AUGMENT_SEGMENT,
                           room->turned + (size_t)y * (size_t)v->width + (size_t)x);
         }
@@ -130,15 +130,24 @@ static double mean_of(const uint8_t *in, size_t pitch, int height, int width) {
     return (double)sum / (255.0 * height * width);
 }
 
+struct chex_augment_colour chex_augment_colour_of(const struct chex_crop *crop,
+                                                  double *b_per_mean_out) {
+    const double brightness = 1 + crop->brightness_more, contrast = 1 + crop->contrast_more;
+    *b_per_mean_out = 0;
+    if (crop->brightness_more == 0 && crop->contrast_more == 0)
+        return (struct chex_augment_colour){.k = CHEX_AUGMENT_SCALE, .same = true};
+    *b_per_mean_out = (1 - contrast) * brightness;
+    return (struct chex_augment_colour){
+        .k = (float)(brightness * contrast * (double)CHEX_AUGMENT_SCALE)};
+}
+
 static struct chex_augment_colour colour_of(const struct chex_crop *v, const uint8_t *in,
                                             size_t pitch) {
-    const double brightness = 1 + v->brightness_more, contrast = 1 + v->contrast_more;
-    if (v->brightness_more == 0 && v->contrast_more == 0)
-        return (struct chex_augment_colour){.k = CHEX_AUGMENT_SCALE, .same = true};
-    double mean = v->contrast_more != 0 ? mean_of(in, pitch, v->height, v->width) : 0;
-    return (struct chex_augment_colour){
-        .k = (float)(brightness * contrast * (double)CHEX_AUGMENT_SCALE),
-        .b = (float)((1 - contrast) * brightness * mean)};
+    double b_per_mean;
+    struct chex_augment_colour colour = chex_augment_colour_of(v, &b_per_mean);
+    if (v->contrast_more != 0)
+        colour.b = (float)(b_per_mean * mean_of(in, pitch, v->height, v->width));
+    return colour;
 }
 
 /* ---- resizing ---- */

@@ -35,19 +35,12 @@ static void pick(const struct chex_augment_pick *p) {
         }
 }
 
-static int32_t within(int32_t at, int most) {
-    at = at > 0 ? at : 0;
-    return at < most << 16 ? at : most << 16;
-}
-
 static void turn(const struct chex_augment_turn *t, int count, uint8_t *to) {
     for (int i = 0; i < count; i++) {
-        int32_t x = within(t->x + i * t->dx, t->most), y = within(t->y + i * t->dy, t->most);
+        int32_t x = chex_augment_within(t->x + i * t->dx, t->most);
+        int32_t y = chex_augment_within(t->y + i * t->dy, t->most);
         const uint8_t *at = t->plane + (size_t)(y >> 16) * (size_t)t->pitch + (x >> 16);
-        int across = x >> 8 & 255, down = y >> 8 & 255;
-        int upper = at[0] * (256 - across) + at[1] * across;
-        int lower = at[t->pitch] * (256 - across) + at[t->pitch + 1] * across;
-        to[i] = (uint8_t)((upper * (256 - down) + lower * down + 32768) >> 16);
+        to[i] = chex_augment_between(y, x, at[0], at[1], at[t->pitch], at[t->pitch + 1]);
     }
 }
 

@@ -6,18 +6,13 @@
 #define CHEX_INPUT_AUGMENT_PRIVATE_H
 
 #include "input/augment.h"
+#include "input/augment_index.h"
 
 enum {
-    CHEX_AUGMENT_ROW_BITS = 8,
-    CHEX_AUGMENT_COLUMN_BITS = 14,
-    CHEX_AUGMENT_TILE = 8,     /* blended rows that one call of `pick` works on */
-    CHEX_AUGMENT_GROUP = 16,   /* outputs of a row that a kernel may work on at once */
-    CHEX_AUGMENT_SLACK = 64,   /* readable zeros behind a blended row and the last pair of taps */
-    CHEX_AUGMENT_SEGMENT = 64, /* pixels of a turned row that one call of `turn` makes at most */
+    CHEX_AUGMENT_TILE = 8,   /* blended rows that one call of `pick` works on */
+    CHEX_AUGMENT_GROUP = 16, /* outputs of a row that a kernel may work on at once */
+    CHEX_AUGMENT_SLACK = 64, /* readable zeros behind a blended row and the last pair of taps */
 };
-
-/* What the sum of weights times 255 is divided by. */
-#define CHEX_AUGMENT_SCALE (1.0f / (255.0f * 4194304.0f))
 
 /* A resize along one axis: output i is the sum of pixels first[i] + t with weight t of i, t below
  * `taps`. Taps beyond the crop have weight 0. `taps` is even. */
@@ -94,14 +89,18 @@ extern const struct chex_augment_kernels chex_augment_avx2, chex_augment_avx512;
 extern const struct chex_augment_kernels *const chex_augment_all[];
 const struct chex_augment_kernels *chex_augment_best(void);
 
+/* What an image's colour is made with: k, and b without the crop's mean, which it is multiplied by.
+ */
+struct chex_augment_colour chex_augment_colour_of(const struct chex_crop *crop,
+                                                  double *b_per_mean_out);
+struct chex_augment_angle chex_augment_angle_of(const struct chex_crop *crop);
+
 void chex_augment_apply_with(const struct chex_augment_kernels *kernels, const uint8_t *pixels_in,
                              int stored, const struct chex_crop *crop, int size, bool stream,
                              float *out, void *scratch);
 
-/* augment_taps.c. Taps that a resize from `length` to `size` px has, and their places and weights:
- * taps->outputs of them, those from `size` on like the last. flip: output i is that of
- * size - 1 - i. */
-int chex_augment_tap_count(int length, int size, bool antialias);
+/* augment_taps.c. Places and weights of a resize from `length` to `size` px: taps->outputs of them,
+ * those from `size` on like the last. flip: output i is that of size - 1 - i. */
 void chex_augment_make_taps(int length, int size, bool antialias, bool flip, int bits,
                             struct chex_augment_taps *taps);
 

@@ -8,6 +8,7 @@
 #include "base/units.h"
 
 const char *const chex_cache_names[] = {"auto", "memory", "none", NULL};
+const char *const chex_resident_names[] = {"auto", "never", NULL};
 
 enum { PATH_BYTES = 4096, LINE_BYTES = 4352 };
 

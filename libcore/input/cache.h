@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether this process keeps the stored rows that it reads in memory (--cache).
+ * Whether this process keeps the stored rows that it reads in memory (--cache), and whether its
+ * engine may keep them in its own (--resident; engine/engine.h decides).
  */
 #ifndef CHEX_INPUT_CACHE_H
 #define CHEX_INPUT_CACHE_H
@@ -13,6 +14,9 @@
 
 enum chex_cache_mode { CHEX_CACHE_AUTO, CHEX_CACHE_MEMORY, CHEX_CACHE_NONE };
 extern const char *const chex_cache_names[]; /* "auto", "memory", "none", NULL */
+
+enum chex_resident_mode { CHEX_RESIDENT_AUTO, CHEX_RESIDENT_NEVER };
+extern const char *const chex_resident_names[]; /* "auto", "never", NULL */
 
 struct chex_cache_choice {
     bool keep;

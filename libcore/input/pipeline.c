@@ -31,13 +31,17 @@ int chex_pipeline_threads(const struct chex_pipeline_config *config) {
     return impls[config->kind]->threads(config);
 }
 
+struct chex_crop chex_pipeline_crop(const struct chex_pipeline_config *c, uint64_t epoch,
+                                    size_t row) {
+    int stored = c->set->size;
+    return c->training ? chex_augment_draw(&c->augment, c->order.seed, epoch, row, stored)
+                       : chex_augment_centre(stored, c->image_size);
+}
+
 void chex_pipeline_place(const struct chex_pipeline_config *c, uint64_t epoch, size_t row,
                          const uint8_t *pixels, float *out, void *scratch) {
-    int stored = c->set->size, size = c->image_size;
-    struct chex_crop crop = c->training
-                                ? chex_augment_draw(&c->augment, c->order.seed, epoch, row, stored)
-                                : chex_augment_centre(stored, size);
-    chex_augment_apply(pixels, stored, &crop, size, true, out, scratch);
+    struct chex_crop crop = chex_pipeline_crop(c, epoch, row);
+    chex_augment_apply(pixels, c->set->size, &crop, c->image_size, true, out, scratch);
 }
 
 static enum chex_status check_open(const struct chex_pipeline_config *c, size_t first, size_t end,
@@ -92,6 +96,12 @@ static enum chex_status check(const struct chex_pipeline_config *c, struct chex_
                               "%s holds images of %d px, smaller than the image size of %d px: "
                               "shard again with a larger --size or lower --image-size",
                               c->set->dir, c->set->size, c->image_size);
+    if (c->raw && c->kind != CHEX_PIPELINE_NEW)
+        return chex_error_set(err, CHEX_E_FAIL, "pipeline %s: raw batches are made by `new` alone",
+                              chex_pipeline_names[c->kind]);
+    if (c->held && !(c->raw && c->training))
+        return chex_error_set(err, CHEX_E_FAIL,
+                              "rows are held for raw batches of a training alone");
     return c->training ? check_training(c, err) : check_plain(c, err);
 }
 

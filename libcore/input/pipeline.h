@@ -6,6 +6,13 @@
  * augment (training) or centre-crop (otherwise) straight into the slot and mark it ready. The
  * content of a batch depends on its ticket alone.
  *
+ * With `raw` the workers read rows and draw crops, and leave it to the engine to make pixels of
+ * them (batch.h). With `held` besides, a row is read for the first batch that it is in, and the
+ * engine is trusted to keep it: batches reach it in the order of their tickets, so what ticket t
+ * brings is there for every later one, and who brings what depends on the tickets alone too. That
+ * is why rows are not sent ahead in bulk: it would need a second reader and an agreement on which
+ * rows are there, to spare the few batches that mix.
+ *
  * `old` is the first pipeline of Dell's and NVIDIA's article, kept so that its figures can be
  * measured again: every process reads and augments every row of every shard, in the order of the
  * disk and in one thread, and keeps the V-th part that falls to each of its logical ranks; a
@@ -33,6 +40,8 @@ struct chex_pipeline_config {
     bool training;
     enum chex_pipeline_kind kind; /* an evaluation is `new` always */
     bool keep;                    /* stored rows stay in memory from their first read on */
+    bool raw;                     /* batches are raw; `new` alone */
+    bool held;                    /* raw, training: the engine holds the rows of earlier batches */
     /* training: */
     struct chex_order_config order;
     struct chex_augment_options augment;

@@ -30,11 +30,15 @@ enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_LENT };
 struct slot {
     enum slot_state state;
     uint64_t ticket;
-    float *pixels;
+    float *pixels;           /* (batch, size, size), unless raw */
+    uint8_t *stored;         /* (batch, row_bytes): the rows that are read; raw */
+    struct chex_crop *crops; /* (batch), raw */
     int8_t *labels;
-    size_t *rows;       /* (batch) */
-    size_t *ahead;      /* (batch) rows to announce */
-    int n, ahead_count; /* of rows and ahead */
+    size_t *rows;   /* (batch) */
+    size_t *wanted; /* (batch) those of them that are to be read, */
+    int *places;    /* (batch) and where in `rows` they are */
+    size_t *ahead;  /* (batch) rows to announce */
+    int n, wanted_count, ahead_count;
     uint64_t epoch;
     size_t step;
     int rank; /* counts from rank_from */
@@ -60,9 +64,10 @@ struct new_pipeline {
     struct chex_pipeline_config c;
     struct chex_reader *reader;
     struct chex_window *window; /* NULL: batches are read one by one */
-    size_t steps;               /* of an epoch */
-    uint64_t first;             /* training: ticket 0 is this one since epoch 0, step 0 */
-    uint64_t end;               /* evaluation: tickets there are; training: UINT64_MAX */
+    size_t row_bytes;
+    size_t steps;   /* of an epoch */
+    uint64_t first; /* training: ticket 0 is this one since epoch 0, step 0 */
+    uint64_t end;   /* evaluation: tickets there are; training: UINT64_MAX */
     struct slot *slots;
     struct worker *workers;
     int started;
@@ -74,6 +79,7 @@ struct new_pipeline {
     uint64_t next_out;
     struct order orders[ORDERS];
     size_t *order_scratch; /* (rows) */
+    bool *given; /* (set's rows) a ticket before next_fill brings it; NULL: no row stays */
 };
 
 /* ---- which rows ---- */
@@ -129,7 +135,30 @@ static int plain_rows(const struct new_pipeline *p, uint64_t ticket, size_t *row
     return n;
 }
 
-/* Under the lock: everything of the ticket that depends on the order. */
+/* Which rows the batch brings: all, or those that no batch before it has brought. */
+static void choose_wanted(struct new_pipeline *p, struct slot *s) {
+    s->wanted_count = 0;
+    for (int i = 0; i < s->n; i++) {
+        const size_t row = s->rows[i];
+        if (p->given && p->given[row])
+            continue;
+        if (p->given)
+            p->given[row] = true;
+        s->places[s->wanted_count] = i;
+        s->wanted[s->wanted_count++] = row;
+    }
+}
+
+/* The rows of a later ticket, as far as they will be read. */
+static void choose_ahead(struct new_pipeline *p, struct slot *s, struct place at) {
+    copy_rows(p, at, 1, s->ahead);
+    s->ahead_count = 0;
+    for (int i = 0; i < p->c.batch; i++)
+        if (!p->given || !p->given[s->ahead[i]])
+            s->ahead[s->ahead_count++] = s->ahead[i];
+}
+
+/* Under the lock, ticket by ticket: everything that depends on the order. */
 static void assign(struct new_pipeline *p, struct slot *s, uint64_t ticket) {
     uint64_t later = ticket + AHEAD + (uint64_t)p->c.workers - 1;
     s->state = SLOT_FILLING;
@@ -140,6 +169,7 @@ static void assign(struct new_pipeline *p, struct slot *s, uint64_t ticket) {
         s->step = (size_t)ticket;
         s->n = plain_rows(p, ticket, s->rows);
         s->ahead_count = plain_rows(p, later, s->ahead);
+        choose_wanted(p, s);
         return;
     }
     struct place at = place_of(p, ticket), next = place_of(p, later);
@@ -148,31 +178,48 @@ static void assign(struct new_pipeline *p, struct slot *s, uint64_t ticket) {
     s->rank = at.rank;
     s->n = p->c.batch;
     copy_rows(p, at, 1, s->rows);
-    if (!p->window && next.epoch <= at.epoch + 1) {
-        copy_rows(p, next, 1, s->ahead);
-        s->ahead_count = p->c.batch;
-    }
+    choose_wanted(p, s);
+    if (!p->window && next.epoch <= at.epoch + 1)
+        choose_ahead(p, s, next);
 }
 
 /* ---- filling ---- */
 
+/* Row i of those that are wanted. */
 static void place_row(void *arg, size_t i, const uint8_t *pixels, const int8_t *labels) {
     struct worker *w = arg;
     const struct chex_pipeline_config *c = &w->p->c;
-    size_t size = (size_t)c->image_size, classes = (size_t)c->set->classes;
+    const size_t size = (size_t)c->image_size, row_bytes = w->p->row_bytes;
     struct slot *s = w->slot;
-    chex_pipeline_place(c, s->epoch, s->rows[i], pixels, s->pixels + i * size * size, w->scratch);
-    memcpy(s->labels + i * classes, labels, classes);
+    (void)labels;
+    if (c->raw)
+        memcpy(s->stored + i * row_bytes, pixels, row_bytes);
+    else
+        chex_pipeline_place(c, s->epoch, s->wanted[i], pixels,
+                            s->pixels + (size_t)s->places[i] * size * size, w->scratch);
+}
+
+/* What every image has, whether its row is read or not. */
+static void describe_images(const struct new_pipeline *p, struct slot *s) {
+    const size_t classes = (size_t)p->c.set->classes;
+    for (size_t i = 0, in_shard; i < (size_t)s->n; i++) {
+        const struct chex_shard *shard = chex_set_locate(p->c.set, s->rows[i], &in_shard);
+        memcpy(s->labels + i * classes, chex_shard_labels(shard, in_shard), classes);
+        if (p->c.raw)
+            s->crops[i] = chex_pipeline_crop(&p->c, s->epoch, s->rows[i]);
+    }
 }
 
 static enum chex_status fill(struct worker *w, struct slot *s) {
     struct new_pipeline *p = w->p;
+    const size_t wanted = (size_t)s->wanted_count;
     w->slot = s;
+    describe_images(p, s);
     if (p->window)
-        return chex_window_each(p->window, s->epoch, s->rank, s->step, s->rows, place_row, w,
-                                &s->err);
+        return chex_window_each(p->window, s->epoch, s->rank, s->step, s->places, s->wanted, wanted,
+                                place_row, w, &s->err);
     chex_reader_announce(p->reader, w->lane, s->ahead, (size_t)s->ahead_count);
-    return chex_reader_each(p->reader, w->lane, s->rows, (size_t)s->n, place_row, w, &s->err);
+    return chex_reader_each(p->reader, w->lane, s->wanted, wanted, place_row, w, &s->err);
 }
 
 static struct slot *slot_of(const struct new_pipeline *p, uint64_t ticket) {
@@ -211,12 +258,32 @@ static void *work(void *arg) {
 /* ---- the caller's side ---- */
 
 static bool allocate_slot(const struct chex_pipeline_config *c, struct slot *s) {
-    size_t batch = (size_t)c->batch, size = (size_t)c->image_size * (size_t)c->image_size;
-    s->pixels = chex_mem_alloc_aligned(batch, size * sizeof *s->pixels);
+    const size_t batch = (size_t)c->batch, size = (size_t)c->image_size * (size_t)c->image_size;
+    const size_t row_bytes = (size_t)c->set->size * (size_t)c->set->size;
+    if (c->raw) {
+        s->stored = chex_mem_alloc_aligned(batch, row_bytes);
+        s->crops = chex_mem_zalloc(batch, sizeof *s->crops);
+    } else {
+        s->pixels = chex_mem_alloc_aligned(batch, size * sizeof *s->pixels);
+    }
     s->labels = chex_mem_zalloc(batch, (size_t)c->set->classes);
     s->rows = chex_mem_zalloc(batch, sizeof *s->rows);
+    s->wanted = chex_mem_zalloc(batch, sizeof *s->wanted);
+    s->places = chex_mem_zalloc(batch, sizeof *s->places);
     s->ahead = chex_mem_zalloc(batch, sizeof *s->ahead);
-    return s->pixels && s->labels && s->rows && s->ahead;
+    return (c->raw ? s->stored && s->crops : s->pixels != NULL) && s->labels && s->rows &&
+           s->wanted && s->places && s->ahead;
+}
+
+static void free_slot(struct slot *s) {
+    free(s->pixels);
+    free(s->stored);
+    free(s->crops);
+    free(s->labels);
+    free(s->rows);
+    free(s->wanted);
+    free(s->places);
+    free(s->ahead);
 }
 
 static bool allocate_orders(struct new_pipeline *p) {
@@ -233,7 +300,9 @@ static bool allocate(struct new_pipeline *p) {
     size_t scratch = chex_augment_scratch_bytes(c->set->size, c->image_size);
     p->slots = chex_mem_zalloc((size_t)c->slots, sizeof *p->slots);
     p->workers = chex_mem_zalloc((size_t)c->workers, sizeof *p->workers);
-    bool good = p->slots && p->workers;
+    if (c->held)
+        p->given = chex_mem_zalloc(c->set->rows, sizeof *p->given);
+    bool good = p->slots && p->workers && (p->given || !c->held);
     for (int i = 0; good && i < c->slots; i++)
         good = allocate_slot(c, &p->slots[i]);
     for (int i = 0; good && i < c->workers; i++) {
@@ -284,12 +353,8 @@ static void destroy(void *self) {
     for (int i = 0; i < p->started; i++)
         pthread_join(p->workers[i].thread, NULL);
     chex_window_destroy(p->window);
-    for (int i = 0; p->slots && i < p->c.slots; i++) {
-        free(p->slots[i].pixels);
-        free(p->slots[i].labels);
-        free(p->slots[i].rows);
-        free(p->slots[i].ahead);
-    }
+    for (int i = 0; p->slots && i < p->c.slots; i++)
+        free_slot(&p->slots[i]);
     for (int i = 0; p->workers && i < p->c.workers; i++) {
         free(p->workers[i].lane);
         free(p->workers[i].scratch);
@@ -300,6 +365,7 @@ static void destroy(void *self) {
     pthread_cond_destroy(&p->freed);
     pthread_mutex_destroy(&p->lock);
     free(p->order_scratch);
+    free(p->given);
     free(p->slots);
     free(p->workers);
     free(p);
@@ -312,6 +378,7 @@ static enum chex_status create(const struct chex_pipeline_config *c, struct chex
         return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "input pipeline");
     p->c = *c;
     p->reader = reader;
+    p->row_bytes = (size_t)c->set->size * (size_t)c->set->size;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->freed, NULL);
     pthread_cond_init(&p->ready, NULL);
@@ -329,6 +396,21 @@ static enum chex_status create(const struct chex_pipeline_config *c, struct chex
     }
     *self_out = p;
     return CHEX_OK;
+}
+
+static struct chex_batch batch_of(const struct new_pipeline *p, const struct slot *s) {
+    struct chex_batch b = {.n = s->n, .pixels = s->pixels, .labels = s->labels};
+    if (!p->c.raw)
+        return b;
+    b.stored_px = p->c.set->size;
+    b.crops = s->crops;
+    b.stored = s->stored;
+    b.stored_count = s->wanted_count;
+    if (p->c.held) {
+        b.rows = s->rows;
+        b.places = s->places;
+    }
+    return b;
 }
 
 static enum chex_status next(void *self, struct chex_ready *ready_out, struct chex_error *err) {
@@ -351,7 +433,7 @@ static enum chex_status next(void *self, struct chex_ready *ready_out, struct ch
     pthread_mutex_unlock(&p->lock);
     if (st != CHEX_OK)
         return chex_error_set(err, st, "%s", s->err.text);
-    *ready_out = (struct chex_ready){.batch = {.n = s->n, .pixels = s->pixels, .labels = s->labels},
+    *ready_out = (struct chex_ready){.batch = batch_of(p, s),
                                      .rows = s->rows,
                                      .epoch = s->epoch,
                                      .step = s->step,

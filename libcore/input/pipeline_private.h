@@ -25,9 +25,12 @@ struct chex_pipeline_impl {
 
 extern const struct chex_pipeline_impl chex_pipeline_new, chex_pipeline_old;
 
-/* One stored row into `out` (image_size, image_size): cropped anew each epoch in training, the
- * centre otherwise; past the caches, since another thread reads it, and later. scratch:
- * chex_augment_scratch_bytes. */
+/* What is done to a row: drawn anew each epoch in training, the centre otherwise. */
+struct chex_crop chex_pipeline_crop(const struct chex_pipeline_config *c, uint64_t epoch,
+                                    size_t row);
+
+/* One stored row into `out` (image_size, image_size), by its crop; past the caches, since another
+ * thread reads it, and later. scratch: chex_augment_scratch_bytes. */
 void chex_pipeline_place(const struct chex_pipeline_config *c, uint64_t epoch, size_t row,
                          const uint8_t *pixels, float *out, void *scratch);
 

@@ -3,6 +3,10 @@
  * Windows are numbered in the order in which batches need them: by epoch, then by place in the
  * epoch, then by logical rank. Number q goes into buffer q modulo the number of buffers, which is
  * two a logical rank: one in use, one being read.
+ *
+ * Where the engine holds the rows of earlier batches, a window has those that none before it had.
+ * No row is in two windows of an epoch, and windows are read in the order of epochs, so these are
+ * the very rows that the batches want.
  */
 #include "input/pipeline_window.h"
 
@@ -28,8 +32,10 @@ struct chex_window {
     void *arg;
     size_t steps, per_window, windows; /* of an epoch; steps of a window; windows of an epoch */
     size_t ranks, row_bytes;
-    uint64_t first; /* number of the first window */
-    size_t *rows;   /* (per_window * batch) of the window that is read */
+    uint64_t first;         /* number of the first window */
+    size_t *rows;           /* (per_window * batch) of the window that is read */
+    size_t *places, *slots; /* (per_window * batch) of those that are wanted; in rows, in pixels */
+    bool *given;            /* (set's rows) a window before had it; NULL: no row is held */
     size_t buffer_count;
     struct buffer *buffers;
 
@@ -42,6 +48,21 @@ struct chex_window {
     bool started;
 };
 
+/* Keeps of the window's n rows those that are wanted; their number. */
+static size_t choose_wanted(struct chex_window *w, size_t n) {
+    size_t wanted = 0;
+    for (size_t i = 0; i < n; i++) {
+        const size_t row = w->rows[i];
+        if (w->given && w->given[row])
+            continue;
+        if (w->given)
+            w->given[row] = true;
+        w->places[wanted] = i;
+        w->rows[wanted++] = row;
+    }
+    return wanted;
+}
+
 /* Reads window `number` into its buffer, which is empty. */
 static enum chex_status load(struct chex_window *w, uint64_t number, struct chex_error *err) {
     struct buffer *b = &w->buffers[number % w->buffer_count];
@@ -53,7 +74,10 @@ static enum chex_status load(struct chex_window *w, uint64_t number, struct chex
         step = w->c->step;
     size_t n = (end - step) * (size_t)w->c->batch;
     w->rows_of(w->arg, epoch, rank, step, end - step, w->rows);
-    CHEX_TRY(chex_reader_load(w->reader, w->lane, w->rows, n, b->pixels, b->slots, err));
+    const size_t wanted = choose_wanted(w, n);
+    CHEX_TRY(chex_reader_load(w->reader, w->lane, w->rows, wanted, b->pixels, w->slots, err));
+    for (size_t k = 0; k < wanted; k++)
+        b->slots[w->places[k]] = w->slots[k];
     pthread_mutex_lock(&w->lock);
     b->number = number;
     b->from_step = step;
@@ -102,8 +126,8 @@ static struct buffer *await(struct chex_window *w, uint64_t number, struct chex_
 }
 
 enum chex_status chex_window_each(struct chex_window *w, uint64_t epoch, int rank, size_t step,
-                                  const size_t *rows, chex_reader_fn fn, void *arg,
-                                  struct chex_error *err) {
+                                  const int *places, const size_t *rows, size_t n,
+                                  chex_reader_fn fn, void *arg, struct chex_error *err) {
     struct chex_error fault = {0};
     size_t batch = (size_t)w->c->batch;
     struct buffer *b =
@@ -111,9 +135,9 @@ enum chex_status chex_window_each(struct chex_window *w, uint64_t epoch, int ran
     if (!b)
         return chex_error_set(err, fault.status, "%s", fault.text);
     const size_t *slots = b->slots + (step - b->from_step) * batch;
-    for (size_t i = 0, in_shard; i < batch; i++) {
+    for (size_t i = 0, in_shard; i < n; i++) {
         const struct chex_shard *shard = chex_set_locate(w->c->set, rows[i], &in_shard);
-        fn(arg, i, b->pixels + slots[i] * w->row_bytes, chex_shard_labels(shard, in_shard));
+        fn(arg, i, b->pixels + slots[places[i]] * w->row_bytes, chex_shard_labels(shard, in_shard));
     }
     pthread_mutex_lock(&w->lock);
     if (--b->left == 0)
@@ -127,7 +151,12 @@ static bool allocate(struct chex_window *w) {
     w->lane = chex_reader_lane_create(w->reader, rows);
     w->rows = chex_mem_zalloc(rows, sizeof *w->rows);
     w->buffers = chex_mem_zalloc(w->buffer_count, sizeof *w->buffers);
-    bool good = w->lane && w->rows && w->buffers;
+    w->places = chex_mem_zalloc(rows, sizeof *w->places);
+    w->slots = chex_mem_zalloc(rows, sizeof *w->slots);
+    if (w->c->held)
+        w->given = chex_mem_zalloc(w->c->set->rows, sizeof *w->given);
+    bool good =
+        w->lane && w->rows && w->buffers && w->places && w->slots && (w->given || !w->c->held);
     for (size_t i = 0; good && i < w->buffer_count; i++) {
         w->buffers[i].slots = chex_mem_zalloc(rows, sizeof *w->buffers[i].slots);
         w->buffers[i].pixels = chex_mem_alloc_aligned(rows, w->row_bytes);
@@ -199,6 +228,9 @@ void chex_window_destroy(struct chex_window *w) {
     pthread_mutex_destroy(&w->lock);
     free(w->buffers);
     free(w->rows);
+    free(w->places);
+    free(w->slots);
+    free(w->given);
     free(w->lane);
     free(w);
 }

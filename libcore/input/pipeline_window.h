@@ -25,10 +25,11 @@ enum chex_status chex_window_create(const struct chex_pipeline_config *c,
 void chex_window_stop(struct chex_window *w);    /* NULL allowed */
 void chex_window_destroy(struct chex_window *w); /* NULL allowed; nobody may wait */
 
-/* Waits until the step's window is in memory and calls fn for each of its `rows`. Each (epoch,
- * step, rank) exactly once. Thread-safe. */
+/* Waits until the step's window is in memory and calls fn for each of rows[0..n), which are those
+ * at `places` of the step; where rows are held, those that no window before had. Each (epoch, step,
+ * rank) exactly once. Thread-safe. */
 enum chex_status chex_window_each(struct chex_window *w, uint64_t epoch, int rank, size_t step,
-                                  const size_t *rows, chex_reader_fn fn, void *arg,
-                                  struct chex_error *err);
+                                  const int *places, const size_t *rows, size_t n,
+                                  chex_reader_fn fn, void *arg, struct chex_error *err);
 
 #endif

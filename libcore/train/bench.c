@@ -7,12 +7,23 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "input/augment.h"
 
+/* What the steps are fed: pixels, or with an engine that takes raw batches rows that stay with it
+ * and crops that differ from step to step, as in training. */
 struct bench_data {
     float *pixels, *grad; /* grad: the logits, of inference */
+    uint8_t *stored;
+    struct chex_crop *crops;
+    size_t *rows;
+    int *places;
+    struct chex_held held;
     int8_t *labels;
     double *seconds;
 };
+
+/* Stored images are an eighth larger than crops, about: 256 px for 224. */
+static int stored_px(const struct chex_bench *b) { return b->config.image_size * 8 / 7; }
 
 static void release_data(const struct chex_bench *b, struct bench_data *d,
                          struct chex_engine *engine) {
@@ -21,36 +32,82 @@ static void release_data(const struct chex_bench *b, struct bench_data *d,
     else
         free(d->grad);
     free(d->pixels);
+    free(d->stored);
+    free(d->crops);
+    free(d->rows);
+    free(d->places);
     free(d->labels);
     free(d->seconds);
 }
 
+static bool fill_pixels(struct bench_data *d, const struct chex_bench *b) {
+    const size_t n = (size_t)b->config.batch, size = (size_t)b->config.image_size;
+    d->pixels = chex_mem_alloc_aligned(n * size * size, sizeof *d->pixels);
+    for (size_t i = 0; d->pixels && i < n * size * size; i++)
+        d->pixels[i] = chex_rng_unit(chex_rng(b->seed, CHEX_RNG_TEST, i, 0).v[0]);
+    return d->pixels;
+}
+
+static bool fill_stored(struct bench_data *d, const struct chex_bench *b) {
+    const size_t n = (size_t)b->config.batch, px = (size_t)stored_px(b);
+    d->stored = chex_mem_alloc_aligned(n, px * px);
+    d->crops = chex_mem_zalloc(n, sizeof *d->crops);
+    d->rows = chex_mem_zalloc(n, sizeof *d->rows);
+    d->places = chex_mem_zalloc(n, sizeof *d->places);
+    if (!d->stored || !d->crops || !d->rows || !d->places)
+        return false;
+    for (size_t i = 0; i < n * px * px; i++)
+        d->stored[i] = (uint8_t)chex_rng(b->seed, CHEX_RNG_TEST, i, 0).v[0];
+    for (size_t i = 0; i < n; i++) {
+        d->rows[i] = i;
+        d->places[i] = (int)i;
+    }
+    return true;
+}
+
 static bool fill_data(struct bench_data *d, const struct chex_bench *b,
                       struct chex_engine *engine) {
-    size_t n = (size_t)b->config.batch, size = (size_t)b->config.image_size;
-    d->pixels = chex_mem_alloc_aligned(n * size * size, sizeof *d->pixels);
-    d->labels = chex_mem_zalloc(n, (size_t)b->classes);
+    const size_t n = (size_t)b->config.batch, classes = (size_t)b->classes;
+    d->labels = chex_mem_zalloc(n, classes);
     d->seconds = chex_mem_zalloc((size_t)b->steps, sizeof *d->seconds);
     d->grad = b->config.training ? chex_engine_grad_alloc(engine)
-                                 : chex_mem_zalloc(n * (size_t)b->classes, sizeof *d->grad);
-    if (!d->pixels || !d->labels || !d->seconds || !d->grad)
+                                 : chex_mem_zalloc(n * classes, sizeof *d->grad);
+    if (!d->labels || !d->seconds || !d->grad ||
+        !(d->held.raw ? fill_stored(d, b) : fill_pixels(d, b)))
         return false;
-    for (size_t i = 0; i < n * size * size; i++)
-        d->pixels[i] = chex_rng_unit(chex_rng(b->seed, CHEX_RNG_TEST, i, 0).v[0]);
-    for (size_t i = 0; i < n * (size_t)b->classes; i++)
+    for (size_t i = 0; i < n * classes; i++)
         d->labels[i] = (int8_t)(chex_rng(b->seed, CHEX_RNG_TEST, i, 1).v[0] % 5 == 0);
     return true;
+}
+
+/* The batch of a step, whose number counts from 0. */
+static struct chex_batch batch_of(const struct chex_bench *b, struct bench_data *d, int64_t step) {
+    struct chex_batch batch = {.n = b->config.batch, .pixels = d->pixels, .labels = d->labels};
+    if (!d->held.raw)
+        return batch;
+    for (int i = 0; i < batch.n; i++)
+        d->crops[i] = chex_augment_draw(&chex_augment_defaults, b->seed, (uint64_t)step,
+                                        (uint64_t)i, stored_px(b));
+    batch.stored_px = stored_px(b);
+    batch.crops = d->crops;
+    batch.stored = d->stored;
+    batch.stored_count = d->held.held && step ? 0 : batch.n;
+    if (d->held.held) {
+        batch.rows = d->rows;
+        batch.places = d->places;
+    }
+    return batch;
 }
 
 static enum chex_status timed_steps(const struct chex_bench *b, struct chex_engine *engine,
                                     struct bench_data *d, struct chex_error *err) {
     enum { WARM_UP = 2 };
-    struct chex_batch batch = {.n = b->config.batch, .pixels = d->pixels, .labels = d->labels};
     struct chex_update update = b->update;
     update.grad_scale = 1;
     for (int64_t i = -WARM_UP; i < b->steps; i++) {
         struct chex_pass_result result;
         double start = chex_clock_s();
+        const struct chex_batch batch = batch_of(b, d, i + WARM_UP);
         if (b->config.training) {
             CHEX_TRY(chex_engine_pass(engine, &batch, d->grad, NULL, NULL, &result, err));
             update.step = i + WARM_UP + 1;
@@ -106,6 +163,9 @@ enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_benc
         st = chex_engine_set(engine, CHEX_STATE_PARAMS, state, err);
     }
     free(state);
+    const struct chex_hold hold = {.stored_px = stored_px(bench), .end = (size_t)config.batch};
+    if (st == CHEX_OK)
+        st = chex_engine_hold(engine, &hold, &d.held, err);
     if (st == CHEX_OK && !fill_data(&d, bench, engine))
         st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     if (st == CHEX_OK)

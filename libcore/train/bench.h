@@ -27,7 +27,8 @@ struct chex_bench_result {
     struct chex_net *net; /* the caller destroys it */
 };
 
-/* One pass and one update a step on random pixels and labels, or one inference. */
+/* One pass and one update a step on random pixels and labels, or one inference. An engine that
+ * takes raw batches crops rows that it holds, anew each step, as in training. */
 enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_bench_result *out,
                                 struct chex_error *err);
 void chex_bench_release(struct chex_bench_result *result);

@@ -126,6 +126,21 @@ void chex_train_input_close(struct chex_train_input *in) {
     in->train = in->val = NULL;
 }
 
+enum chex_status chex_train_input_hold(struct chex_train_input *in,
+                                       const struct chex_train_config *c,
+                                       struct chex_engine *engine, struct chex_error *err) {
+    const bool raw = c->pipeline == CHEX_PIPELINE_NEW; /* the old one augments: that is its point */
+    struct chex_hold hold = {.stored_px = in->train->size};
+    if (raw && c->resident == CHEX_RESIDENT_AUTO)
+        chex_pipeline_rows(c->pipeline, &in->order, in->run_from, in->run_to, &hold.first,
+                           &hold.end);
+    CHEX_TRY(chex_engine_hold(engine, &hold, &in->held, err));
+    in->held.raw = in->held.raw && raw;
+    if (in->held.held && c->cache != CHEX_CACHE_MEMORY)
+        in->cache.keep = false;
+    return CHEX_OK;
+}
+
 static struct chex_pipeline_config pipeline_config(const struct chex_train_input *in,
                                                    const struct chex_train_config *c) {
     enum { SLOTS = 4 };
@@ -138,6 +153,8 @@ static struct chex_pipeline_config pipeline_config(const struct chex_train_input
                                          .kind = c->pipeline,
                                          .augment = c->augment,
                                          .keep = in->cache.keep,
+                                         .raw = in->held.raw,
+                                         .held = in->held.held,
                                          .order = in->order,
                                          .rank_from = in->run_from,
                                          .rank_to = in->run_to};
@@ -165,5 +182,11 @@ void chex_train_input_describe(const struct chex_train_input *in,
         chex_info("the old pipeline reads and augments all %zu rows on every rank, with one "
                   "reader: --order, --shuffle-block and --workers mean nothing to it",
                   in->order.rows);
-    chex_info("%s", in->cache.why);
+    if (!in->held.held || in->cache.keep)
+        chex_info("%s", in->cache.why);
+    if (in->held.raw)
+        chex_info("the engine crops and augments; it is given stored rows%s",
+                  c->resident == CHEX_RESIDENT_NEVER ? ", each time anew (--resident never)" : "");
+    if (in->held.why[0])
+        chex_info("%s", in->held.why);
 }

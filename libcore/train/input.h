@@ -14,6 +14,7 @@ struct chex_train_input {
     struct chex_order_config order;
     int run_from, run_to; /* the logical ranks that this process plays */
     struct chex_cache_choice cache;
+    struct chex_held held; /* what the engine does with rows; all false before it was asked */
 };
 
 /* config->logical_ranks is set. CHEX_E_DATA, CHEX_E_USAGE, CHEX_E_RESOURCE and what
@@ -22,6 +23,13 @@ enum chex_status chex_train_input_open(const struct chex_train_config *config,
                                        const struct chex_train_world *world, bool with_val,
                                        struct chex_train_input *input_out, struct chex_error *err);
 void chex_train_input_close(struct chex_train_input *input); /* a zeroed one is allowed */
+
+/* Asks the engine whether it takes raw batches and holds rows (--resident), for the pipelines that
+ * are made from here on. Rows that it holds are not kept in this process's memory too, unless
+ * --cache memory says so. */
+enum chex_status chex_train_input_hold(struct chex_train_input *input,
+                                       const struct chex_train_config *config,
+                                       struct chex_engine *engine, struct chex_error *err);
 
 enum chex_status chex_train_input_pipeline(const struct chex_train_input *input,
                                            const struct chex_train_config *config, uint64_t epoch,

@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/mem.h"
 #include "base/rng.h"
 #include "data/shard_write.h"
+#include "input/augment.h"
 #include "tap.h"
 
 enum { SHARDS = 2, STORED = 20, SIZE = 14, CLASSES = 3, ROWS = 45, MAX_RANKS = 50 };
@@ -118,12 +120,46 @@ static enum chex_status linear_infer(void *self, const struct chex_batch *batch,
     return CHEX_OK;
 }
 
+/* The same from stored rows. */
+static enum chex_status raw_infer(void *self, const struct chex_batch *batch, float *logits,
+                                  struct chex_error *err) {
+    static _Thread_local float pixels[64 * SIZE * SIZE];
+    const size_t row = (size_t)batch->stored_px * (size_t)batch->stored_px;
+    struct chex_batch made = *batch;
+    if (batch->pixels || batch->rows || batch->stored_count != batch->n)
+        return chex_error_set(err, CHEX_E_FAIL, "a raw batch was expected");
+    void *scratch = chex_mem_alloc_aligned(1, chex_augment_scratch_bytes(batch->stored_px, SIZE));
+    for (int i = 0; i < batch->n; i++)
+        chex_augment_apply(batch->stored + (size_t)i * row, batch->stored_px, &batch->crops[i],
+                           SIZE, false, pixels + (size_t)i * SIZE * SIZE, scratch);
+    free(scratch);
+    made.pixels = pixels;
+    return linear_infer(self, &made, logits, err);
+}
+
+static bool takes_raw(void *self, int stored_px) {
+    (void)self;
+    return stored_px == STORED;
+}
+
+static enum chex_status hold(void *self, const struct chex_hold *what, struct chex_held *out,
+                             struct chex_error *err) {
+    (void)self, (void)what, (void)err;
+    out->raw = true;
+    return CHEX_OK;
+}
+
+static const struct chex_engine_impl raw = {
+    .name = "raw", .infer = raw_infer, .takes_raw = takes_raw, .hold = hold};
+static bool use_raw; /* by the engines that are made from here on */
+
 static const struct chex_engine_impl linear = {.name = "linear", .infer = linear_infer};
 static const struct chex_net net = {.model = "linear", .classes = CLASSES};
 
 static struct chex_engine engine_of(int batch) {
     return (struct chex_engine){
-        .impl = &linear, .config = {.net = &net, .image_size = SIZE, .batch = batch, .threads = 1}};
+        .impl = use_raw ? &raw : &linear,
+        .config = {.net = &net, .image_size = SIZE, .batch = batch, .threads = 1}};
 }
 
 /* ---- the ranks ---- */
@@ -302,6 +338,15 @@ static void test_ranks(void) {
             for (int r = 0; r < forms[f].size; r++)
                 chex_predictions_destroy(a[r].predictions);
         }
+        use_raw = true;
+        run(2, 16, 2, tta, a);
+        use_raw = false;
+        OK(a[0].predictions && a[0].loss == first.loss &&
+               !memcmp(a[0].predictions->score, first.predictions->score,
+                       sizeof(float) * ROWS * CLASSES),
+           "%s, by an engine that cuts the views itself: the same bits %s", chex_tta_names[tta],
+           a[0].err.text);
+        chex_predictions_destroy(a[0].predictions);
         chex_predictions_destroy(first.predictions);
     }
 }

@@ -15,6 +15,7 @@
 #include "base/rng.h"
 #include "data/shard_write.h"
 #include "input/augment.h"
+#include "receiver.h"
 #include "tap.h"
 
 enum { SHARDS = 3, STORED = 40, SIZE = 32, CLASSES = 3, BATCH = 8, ROWS = 128 };
@@ -250,6 +251,58 @@ static void test_elastic(void) {
     OK(same, "logical rank 2 sees the same in another company");
 }
 
+/* Raw batches from `from` on, against the recorded ones. */
+static void receive(struct chex_pipeline_config c, int from, const char *what) {
+    struct receiver to = receiver_create(ROWS, BATCH, STORED, SIZE);
+    bool good = true, same = true;
+    uint64_t after_one = 64 * STORED * STORED;
+    c.epoch = (uint64_t)from / 8;
+    c.step = (size_t)from % 8 / 2;
+    struct chex_pipeline *p = create(&c);
+    for (int t = from; t < TICKETS; t++) {
+        struct chex_ready r;
+        next(p, &r);
+        good = good && receiver_develop(&to, &r);
+        same = same && digest(&r) == recorded[t];
+        chex_pipeline_release(p, &r);
+        if (from == 0 && t == 7)
+            after_one = chex_pipeline_bytes(p);
+    }
+    OK(good && same, "%s, from batch %d: the same pixels", what, from);
+    if (c.held)
+        OK(to.came == 64 && after_one == 64 * STORED * STORED &&
+               chex_pipeline_bytes(p) == after_one,
+           "%s: each row comes once and is read once (%d came)", what, to.came);
+    chex_pipeline_destroy(p);
+    receiver_release(&to);
+}
+
+static void test_raw(void) {
+    for (int held = 0; held < 2; held++)
+        for (int workers = 1; workers <= 3; workers++)
+            for (int from = 0; from <= 12; from += 6) {
+                struct chex_pipeline_config c = training(workers, 2 + workers);
+                char what[64];
+                c.raw = true;
+                c.held = held;
+                snprintf(what, sizeof what, "raw%s, %d workers", held ? ", held" : "", workers);
+                receive(c, from, what);
+            }
+    struct chex_pipeline_config c = plain(2, 30, 101);
+    struct receiver to = receiver_create(ROWS, BATCH, STORED, SIZE);
+    c.raw = true;
+    struct chex_pipeline *p = create(&c);
+    struct chex_ready r;
+    bool good = true;
+    for (next(p, &r); r.batch.n; next(p, &r)) {
+        good = good && receiver_develop(&to, &r) && batch_is_right(&r, false);
+        chex_pipeline_release(p, &r);
+    }
+    OK(good && to.came == 71, "raw: an evaluation's batches");
+    chex_pipeline_destroy(p);
+    receiver_release(&to);
+}
+
 static void test_plain(void) {
     static const size_t ranges[][2] = {{0, ROWS}, {30, 101}, {36, 38}, {5, 6}, {7, 7}, {120, 128}};
     for (size_t k = 0; k < sizeof ranges / sizeof ranges[0]; k++) {
@@ -302,6 +355,13 @@ static void test_refusals(void) {
     c = training(1, 2);
     c.order.logical_ranks = 17;
     OK_STATUS(chex_pipeline_create(&c, &p, &err), CHEX_E_USAGE, err, "less than one batch");
+    c = training(1, 2);
+    c.raw = true;
+    c.kind = CHEX_PIPELINE_OLD;
+    OK_STATUS(chex_pipeline_create(&c, &p, &err), CHEX_E_FAIL, err, "made by `new` alone");
+    c = plain(1, 0, 8);
+    c.raw = c.held = true;
+    OK_STATUS(chex_pipeline_create(&c, &p, &err), CHEX_E_FAIL, err, "of a training alone");
     struct chex_shard *kept = set.shards[0];
     set.shards[0] = NULL;
     c = training(1, 2);
@@ -398,6 +458,7 @@ int main(void) {
     test_workers();
     test_resume();
     test_elastic();
+    test_raw();
     test_plain();
     test_refusals();
     test_early_end();
