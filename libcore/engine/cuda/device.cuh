@@ -116,6 +116,11 @@ static __device__ __forceinline__ void gpu_ldmatrix_x2_trans(uint32_t out[2], co
 /* d (16 x 8, fp32) += a (16 x 16) b (16 x 8); the fragments of PTX's mma.m16n8k16. */
 template <class T>
 __device__ __forceinline__ void gpu_mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2]);
+/* Both through the ReLU, then rounded and packed like gpu_pack2: one instruction. NaN passes. */
+template <class T> __device__ __forceinline__ uint32_t gpu_pack2_relu(float x, float y);
+/* v, of which the compiler knows nothing: what is computed from it in a loop is not kept in registers
+ * from before the loop. */
+static __device__ __forceinline__ int gpu_fresh(int v);
 /* 16 bytes into shared memory, zeros where !on; both addresses are multiples of 16. Complete after
  * gpu_copy_wait<n>, which leaves the n groups committed last still on their way; then a barrier for
  * the other threads. */
@@ -153,20 +158,52 @@ static __device__ __forceinline__ bool gpu_last_block(unsigned *ticket, unsigned
     return last;
 }
 
+/* How many neighbouring lanes share a channel's partial sums: one alone would wait for the memory
+ * once every few blocks. A power of two. */
+static __device__ __forceinline__ int gpu_finish_lanes(int count, int threads) {
+    int lanes = 1;
+    while (lanes < 8 && threads % 32 == 0 && 2 * lanes * count <= threads)
+        lanes *= 2;
+    return lanes;
+}
+
+/* The sums of both numbers of channel c over partial[block][2][channels], in all of its `lanes`
+ * lanes: each lane adds up every so many blocks in order, then the lanes come together in order. */
+static __device__ __forceinline__ double2 gpu_finish_total(const float *partial, int channels,
+                                                           int c, bool on, int blocks, int lane,
+                                                           int lanes) {
+    double2 sum = make_double2(0, 0);
+    if (on) {
+#pragma unroll 4
+        for (int b = lane; b < blocks; b += lanes) {
+            const float *part = partial + (size_t)b * 2 * (size_t)channels + c;
+            sum.x += (double)__ldcg(part);
+            sum.y += (double)__ldcg(part + channels);
+        }
+    }
+    for (int by = 1; by < lanes; by *= 2) {
+        sum.x += __shfl_xor_sync(0xffffffffu, sum.x, by);
+        sum.y += __shfl_xor_sync(0xffffffffu, sum.y, by);
+    }
+    return sum;
+}
+
 /* Statistics of channels [first, first + count) from partial[block][2][channels] (sum, sum of
- * squares), `blocks` of them, over n values. Called by all `threads` threads of the last block. */
+ * squares), `blocks` of them, over n values. Called by all `threads` threads of the last block,
+ * which `thread` counts along its warps. */
 static __device__ __forceinline__ void gpu_finish_stats(const gpu_stats &s, int channels, int first,
                                                         int count, int blocks, double n, int thread,
                                                         int threads) {
-    for (int c = first + thread; c < first + count; c += threads) {
-        double sum = 0, squares = 0;
-        for (int b = 0; b < blocks; b++) {
-            const float *part = s.partial + (size_t)b * 2 * (size_t)channels;
-            sum += (double)__ldcg(part + c);
-            squares += (double)__ldcg(part + channels + c);
-        }
-        const double mean = sum / n;
-        double var = squares / n - mean * mean;
+    const int lanes = gpu_finish_lanes(count, threads), step = threads / lanes;
+    for (int from = 0; from < count; from += step) {
+        const int c = first + from + thread / lanes;
+        const bool on = c < first + count;
+        const double2 sum =
+            gpu_finish_total(s.partial, channels, c, on, blocks, thread % lanes, lanes);
+        if (!on || thread % lanes)
+            continue;
+        const double mean = sum.x / n;
+        double var = sum.y / n - mean * mean;
         var = var > 0 ? var : 0;
         s.mean[c] = (float)mean;
         s.var[c] = (float)var;
@@ -179,18 +216,19 @@ static __device__ __forceinline__ void gpu_finish_sums(const gpu_sums &s, const 
                                                        int channels, int first, int count,
                                                        int blocks, double n, int thread,
                                                        int threads) {
-    for (int c = first + thread; c < first + count; c += threads) {
-        double s1 = 0, s2 = 0;
-        for (int b = 0; b < blocks; b++) {
-            const float *part = s.partial + (size_t)b * 2 * (size_t)channels;
-            s1 += (double)__ldcg(part + c);
-            s2 += (double)__ldcg(part + channels + c);
-        }
+    const int lanes = gpu_finish_lanes(count, threads), step = threads / lanes;
+    for (int from = 0; from < count; from += step) {
+        const int c = first + from + thread / lanes;
+        const bool on = c < first + count;
+        const double2 sum =
+            gpu_finish_total(s.partial, channels, c, on, blocks, thread % lanes, lanes);
+        if (!on || thread % lanes)
+            continue;
         const double a = (double)__fmul_rn(norm.gamma[c], norm.inv[c]), inv = (double)norm.inv[c];
-        s.dbeta[c] = (float)s1;
-        s.dgamma[c] = (float)s2;
-        s.bsum[c] += (float)(-a * s2 * inv / n);
-        s.csum[c] += (float)(-a * (s1 / n - (double)norm.mean[c] * inv * s2 / n));
+        s.dbeta[c] = (float)sum.x;
+        s.dgamma[c] = (float)sum.y;
+        s.bsum[c] += (float)(-a * sum.y * inv / n);
+        s.csum[c] += (float)(-a * (sum.x / n - (double)norm.mean[c] * inv * sum.y / n));
     }
 }
 

@@ -132,7 +132,9 @@ struct gpu_conv_backward {
 
 /* ---- one way to convolve: a file fills this, one line of the table in ways.c names it ----
  * In every entry one of f and b is NULL: it is a forward or a backward convolution. Before forward
- * and backward are called, pointers of theirs other than NULL or not NULL mean nothing. */
+ * and backward are called, pointers of theirs other than NULL or not NULL mean nothing. They may
+ * then come with fewer images than prepare and workspace saw, and without statistics; the memory of
+ * their maps holds as many images as prepare saw, and a way may write to those past the last. */
 struct gpu_way {
     const char *name; /* "plain" */
     /* Whether it takes this convolution on this device. */
@@ -154,7 +156,10 @@ struct gpu_way {
                             cudaStream_t stream);
 };
 
-/* conv_plain.cu: every shape and type, one output element a thread, no library: the anchor. */
+/* ways.c: all of the following that are compiled in, NULL-terminated. */
+extern const struct gpu_way *const gpu_ways[];
+
+/* conv_plain.cu: every shape and type in fp32 arithmetic, no library: the anchor. */
 extern const struct gpu_way gpu_way_plain;
 /* conv_1x1.cu: own tensor-core kernels for 1x1 convolutions with stride 1 in 16-bit types. */
 extern const struct gpu_way gpu_way_1x1;
@@ -182,15 +187,15 @@ cudaError_t gpu_mask(const struct gpu_map *dv, const struct gpu_map *in,
 /* The running statistics as a norm's mean and inv, for inference. */
 cudaError_t gpu_running_inv(const float *var, int channels, float eps, float *inv_out,
                             cudaStream_t stream);
-/* For each of `count` norms: batch mean and unbiased variance of a buffer's channels into the
+/* For each of `count` norms: batch mean and unbiased variance of a buffer's channels into a
  * gradient vector. jobs: device memory. */
 struct gpu_report_job {
     const float *mean, *var; /* of the buffer */
-    float *mean_out, *var_out;
+    size_t mean_at, var_at;  /* elements of the vector */
     int channels;
     int pixels; /* of one image of the buffer */
 };
-cudaError_t gpu_report(const struct gpu_report_job *jobs, int count, int images,
+cudaError_t gpu_report(const struct gpu_report_job *jobs, int count, int images, float *vector,
                        cudaStream_t stream);
 
 /* ---- pool.cu ---- */
@@ -244,6 +249,28 @@ cudaError_t gpu_head_backward(const struct gpu_map *in, const struct gpu_norm *n
                               const float *dlogits, float *dpooled, float *dweight, float *dbias,
                               const struct gpu_map *in_g, bool add, const struct gpu_sums *sums,
                               cudaStream_t stream);
+
+/* ---- augment.cu: what chex_augment_apply (input/augment.h) makes of stored rows, to the last bit
+ * ---- */
+
+/* struct chex_crop as kernels read it. */
+struct gpu_crop {
+    size_t from;          /* where the image's row (stored, stored) begins, bytes */
+    int64_t cosine, sine; /* of its angle, where it is turned */
+    double b_per_mean;    /* chex_augment_colour_of's, as k */
+    int top, left, height, width;
+    float k;
+    bool flip, antialias, turned, contrast;
+};
+/* crop.c. from: gpu_crop's. */
+struct chex_crop;
+struct gpu_crop gpu_crop_of(const struct chex_crop *crop, size_t from);
+/* Shared memory that a block needs: not every size fits every device. */
+size_t gpu_augment_shared(int stored, int size);
+/* out (n, size, size). crops: n of them in device memory. contrast: one of them has it; shifts:
+ * room of n, needed then. */
+cudaError_t gpu_augment(const uint8_t *rows, const struct gpu_crop *crops, int n, int stored,
+                        int size, bool contrast, float *shifts, float *out, cudaStream_t stream);
 
 /* ---- image.cu ---- */
 
@@ -299,20 +326,22 @@ struct gpu_param {
     size_t copy_t_offset; /* SIZE_MAX: no transposed copy */
 };
 struct gpu_update {
-    const struct gpu_param *params; /* device */
+    const struct gpu_param *params; /* device; by offset, together [0, param_count) */
     int param_total;                /* trained ones */
     size_t param_count, state_count;
     const struct gpu_step *step;       /* device */
     struct gpu_loss_scale *loss_scale; /* device; NULL: none */
     float *w, *m, *v;                  /* state_count elements each; v NULL for SGD and LARS */
     const float *g;                    /* state_count: reduced gradient */
-    float *norms;                      /* room of 2 * param_total; LARS */
+    float *norms;                      /* room of 2 * param_total; NULL: never LARS */
     enum gpu_type type;
     void *copies, *copies_t; /* of type: what kernels read */
 };
-/* All of an optimiser's step: overflow check, trust ratios, w, m, v, running statistics. */
+/* All of an optimiser's step: overflow check, trust ratios, w, m, v, running statistics, and the
+ * next loss scale. No copies: gpu_pack. Vectors begin at multiples of 16 bytes. */
 cudaError_t gpu_update_state(const struct gpu_update *u, cudaStream_t stream);
-/* copies and copies_t from w. */
+/* copies and copies_t from w, also after a step that was skipped. Transposed copies have in_padded
+ * inputs too. */
 cudaError_t gpu_pack(const struct gpu_update *u, cudaStream_t stream);
 /* The first `in` of `in_padded` channels of each of `rows` rows. */
 cudaError_t gpu_unpad(const float *padded, size_t rows, int in_padded, int in, float *out,

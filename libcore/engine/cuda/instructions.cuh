@@ -63,6 +63,22 @@ __device__ __forceinline__ void gpu_mma_16816<gpu_f16>(float d[4], const uint32_
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+template <> __device__ __forceinline__ uint32_t gpu_pack2_relu<gpu_bf16>(float x, float y) {
+    uint32_t v = 0;
+    CHEX_GPU_PTX80("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(y), "f"(x));
+    return v;
+}
+template <> __device__ __forceinline__ uint32_t gpu_pack2_relu<gpu_f16>(float x, float y) {
+    uint32_t v = 0;
+    CHEX_GPU_PTX80("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(y), "f"(x));
+    return v;
+}
+
+static __device__ __forceinline__ int gpu_fresh(int v) {
+    asm volatile("" : "+r"(v));
+    return v;
+}
+
 static __device__ __forceinline__ void gpu_copy16(void *shared, const void *global, bool on) {
     CHEX_GPU_PTX80(
         "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(gpu_shared_address(shared)),

@@ -4,26 +4,47 @@
  * that a value nobody wrote is NaN. A capture is one for the whole process: streams join it by
  * waiting for an event recorded in it, and the graph is what they were given, in that order.
  *
- * CHEX_EMULATED_GPU: "0" takes the device away; "8.0" sets its compute capability (9.0 unless
- * said). CHEX_EMULATED_BYTES: how much memory it has.
+ * Streams run at once, in the thread that calls. EMULATED_STREAMS=late: each has a thread that
+ * begins its work a little later than it could, so that a wait for an event that was forgotten
+ * shows.
+ *
+ * EMULATED_GPU: "0" takes the device away; "8.0" sets its compute capability (9.0 unless
+ * said). EMULATED_BYTES: how much memory it has. EMULATED_BUSES: "5d,1b" for two devices
+ * on these buses (names, not more memory or threads: all are one). EMULATED_DRIVER: the newest
+ * CUDA that the driver serves, 12020 for 12.2.
  */
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
+#include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <set>
+#include <thread>
 #include <vector>
 
 #include "include/cuda_runtime.h"
 
+/* One record of an event. */
+struct moment {
+    bool done;
+    double s;
+};
 struct emulated_stream {
     bool captured;
+    std::unique_ptr<std::thread> worker; /* null: work is done by the caller */
+    std::deque<std::function<void()>> queue;
+    bool busy, stop;
 };
 struct emulated_event {
-    bool captured, recorded;
-    double s;
+    bool captured;
+    std::shared_ptr<moment> last;
+    std::deque<std::shared_ptr<moment>> launched; /* of launches of graphs that record it */
 };
 struct emulated_graph {
     std::vector<std::function<void()>> work;
+    std::vector<cudaEvent_t> records;
 };
 
 namespace {
@@ -36,6 +57,9 @@ cudaError_t last_error;
 std::map<void *, size_t> held;
 size_t held_bytes;
 emulated_stream default_stream;
+std::mutex queues; /* of all streams, and all moments */
+std::condition_variable moved;
+std::set<cudaStream_t> late_streams;
 
 typedef std::lock_guard<std::recursive_mutex> guard;
 
@@ -51,17 +75,81 @@ cudaError_t keep(cudaError_t e) {
 }
 
 const char *capability() {
-    const char *text = getenv("CHEX_EMULATED_GPU");
+    const char *text = getenv("EMULATED_GPU");
     return text ? text : "9.0";
 }
 bool present() { return strcmp(capability(), "0") != 0; }
 
+/* The bus of a device, or -1 where there are not so many. */
+int bus_of(int device) {
+    const char *p = getenv("EMULATED_BUSES");
+    if (!p)
+        return present() && device == 0 ? 1 : -1;
+    for (; device > 0 && p; device--)
+        p = strchr(p, ',') ? strchr(p, ',') + 1 : nullptr;
+    return present() && device == 0 && p ? (int)strtol(p, nullptr, 16) : -1;
+}
+int driver_version() {
+    const char *text = getenv("EMULATED_DRIVER");
+    return text ? atoi(text) : 13000;
+}
+thread_local int current; /* as CUDA has it */
+
 size_t total_bytes() {
-    const char *text = getenv("CHEX_EMULATED_BYTES");
+    const char *text = getenv("EMULATED_BYTES");
     return text ? (size_t)strtoull(text, nullptr, 10) : (size_t)8 << 30;
 }
 
 emulated_stream *real(cudaStream_t s) { return s ? s : &default_stream; }
+
+bool late() {
+    const char *text = getenv("EMULATED_STREAMS");
+    return text && strcmp(text, "late") == 0;
+}
+
+void come(const std::shared_ptr<moment> &m) {
+    std::lock_guard<std::mutex> q(queues);
+    m->s = seconds();
+    m->done = true;
+    moved.notify_all();
+}
+void wait_for(const std::shared_ptr<moment> &m) {
+    std::unique_lock<std::mutex> q(queues);
+    moved.wait(q, [&]() { return m->done; });
+}
+std::shared_ptr<moment> new_moment() { return std::make_shared<moment>(); }
+
+void serve(cudaStream_t s) {
+    unsigned turn = 0;
+    for (;;) {
+        std::unique_lock<std::mutex> q(queues);
+        moved.wait(q, [&]() { return s->stop || !s->queue.empty(); });
+        if (s->queue.empty())
+            return;
+        std::function<void()> work = std::move(s->queue.front());
+        s->queue.pop_front();
+        s->busy = true;
+        q.unlock();
+        std::this_thread::sleep_for(std::chrono::microseconds(turn++ * 37 % 151));
+        work();
+        q.lock();
+        s->busy = false;
+        moved.notify_all();
+    }
+}
+void drain(cudaStream_t s) {
+    std::unique_lock<std::mutex> q(queues);
+    moved.wait(q, [&]() { return s->queue.empty() && !s->busy; });
+}
+void drain_all() {
+    std::unique_lock<std::mutex> q(queues);
+    moved.wait(q, []() {
+        for (cudaStream_t s : late_streams)
+            if (!s->queue.empty() || s->busy)
+                return false;
+        return true;
+    });
+}
 
 /* What a capture must not meet. */
 cudaError_t not_captured() {
@@ -71,11 +159,20 @@ cudaError_t not_captured() {
 
 namespace emulated {
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
-    guard g(lock);
-    if (real(stream)->captured)
-        captured->work.push_back(std::move(work));
-    else
+    {
+        guard g(lock);
+        if (real(stream)->captured) {
+            captured->work.push_back(std::move(work));
+            return cudaSuccess;
+        }
+    }
+    if (!real(stream)->worker) {
         work();
+        return cudaSuccess;
+    }
+    std::lock_guard<std::mutex> q(queues);
+    stream->queue.push_back(std::move(work));
+    moved.notify_all();
     return cudaSuccess;
 }
 } // namespace emulated
@@ -83,18 +180,25 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int *count) {
-    *count = present();
-    return present() ? cudaSuccess : keep(cudaErrorNoDevice);
+    *count = 0;
+    if (driver_version() < 13000)
+        return keep(cudaErrorInsufficientDriver);
+    while (bus_of(*count) >= 0)
+        ++*count;
+    return *count ? cudaSuccess : keep(cudaErrorNoDevice);
 }
 cudaError_t cudaGetDevice(int *device) {
-    *device = 0;
+    *device = current;
     return present() ? cudaSuccess : keep(cudaErrorNoDevice);
 }
 cudaError_t cudaSetDevice(int device) {
-    return present() && device == 0 ? cudaSuccess : keep(cudaErrorInvalidDevice);
+    if (bus_of(device) < 0)
+        return keep(cudaErrorInvalidDevice);
+    current = device;
+    return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
-    if (!present() || device != 0)
+    if (bus_of(device) < 0)
         return keep(cudaErrorInvalidDevice);
     *p = cudaDeviceProp{};
     snprintf(p->name, sizeof p->name, "emulated GPU");
@@ -104,7 +208,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     p->minor = strchr(capability(), '.') ? atoi(strchr(capability(), '.') + 1) : 0;
     p->multiProcessorCount = 4;
     p->l2CacheSize = 60 << 20;
-    p->pciBusID = 1;
+    p->pciBusID = bus_of(device);
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device) {
@@ -122,11 +226,11 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char *id, int size, int device) {
-    snprintf(id, (size_t)size, "00000000:%02X:00.0", device + 1);
+    snprintf(id, (size_t)size, "0000:%02X:00.0", bus_of(device));
     return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int *v) {
-    *v = present() ? 13000 : 0;
+    *v = driver_version();
     return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int *v) {
@@ -139,7 +243,12 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
     *free_bytes = *total > held_bytes ? *total - held_bytes : 0;
     return cudaSuccess;
 }
-cudaError_t cudaDeviceSynchronize(void) { return not_captured(); }
+cudaError_t cudaDeviceSynchronize(void) {
+    if (not_captured() != cudaSuccess)
+        return cudaErrorStreamCaptureInvalidated;
+    drain_all();
+    return cudaSuccess;
+}
 
 const char *cudaGetErrorString(cudaError_t e) {
     switch (e) {
@@ -147,6 +256,7 @@ const char *cudaGetErrorString(cudaError_t e) {
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorNoDevice: return "no CUDA-capable device is detected";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorNotReady: return "device not ready";
     case cudaErrorInvalidValue: return "invalid argument";
     case cudaErrorStreamCaptureInvalidated: return "operation failed due to a stream capture";
     default: return "emulated error";
@@ -177,6 +287,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes) {
     return cudaSuccess;
 }
 cudaError_t cudaFree(void *p) {
+    drain_all(); /* as CUDA's does */
     guard g(lock);
     if (!p)
         return cudaSuccess;
@@ -218,6 +329,11 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t strea
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
     *stream = new emulated_stream{};
+    if (late()) {
+        std::lock_guard<std::mutex> q(queues);
+        late_streams.insert(*stream);
+        (*stream)->worker.reset(new std::thread(serve, *stream));
+    }
     return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int) {
@@ -229,20 +345,49 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    if (stream->worker) {
+        drain(stream);
+        {
+            std::lock_guard<std::mutex> q(queues);
+            stream->stop = true;
+            late_streams.erase(stream);
+            moved.notify_all();
+        }
+        stream->worker->join();
+    }
     delete stream;
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-    return real(stream)->captured ? keep(cudaErrorStreamCaptureInvalidated) : cudaSuccess;
-}
-cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-    guard g(lock);
-    if (event->captured && capturing && !real(stream)->captured) {
-        real(stream)->captured = true;
-        joined.push_back(real(stream));
-    }
+    if (real(stream)->captured)
+        return keep(cudaErrorStreamCaptureInvalidated);
+    drain(real(stream));
     return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    std::lock_guard<std::mutex> q(queues);
+    return real(stream)->queue.empty() && !real(stream)->busy ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    std::shared_ptr<moment> m;
+    {
+        guard g(lock);
+        if (event->captured && capturing) {
+            if (!real(stream)->captured) {
+                real(stream)->captured = true;
+                joined.push_back(real(stream));
+            }
+            return cudaSuccess;
+        }
+        std::lock_guard<std::mutex> q(queues);
+        m = event->last;
+    }
+    if (m) /* an event that was never recorded is over */
+        return emulated::enqueue(stream, [m]() { wait_for(m); });
+    return cudaSuccess;
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *data) {
+    return emulated::enqueue(stream, [=]() { fn(data); });
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
     *event = new emulated_event{};
@@ -253,24 +398,69 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     delete event;
     return cudaSuccess;
 }
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
+    std::shared_ptr<moment> m = new_moment();
+    {
+        guard g(lock);
+        const bool external = flags & cudaEventRecordExternal;
+        if (external && !real(stream)->captured)
+            return keep(cudaErrorInvalidValue);
+        event->captured = real(stream)->captured && !external;
+        if (real(stream)->captured) {
+            if (external) {
+                captured->records.push_back(event);
+                captured->work.push_back([event]() {
+                    std::shared_ptr<moment> of_launch;
+                    {
+                        std::lock_guard<std::mutex> q(queues);
+                        of_launch = event->launched.front();
+                        event->launched.pop_front();
+                    }
+                    come(of_launch);
+                });
+            }
+            return cudaSuccess;
+        }
+        std::lock_guard<std::mutex> q(queues);
+        event->last = m;
+    }
+    return emulated::enqueue(stream, [m]() { come(m); });
+}
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-    guard g(lock);
-    event->captured = real(stream)->captured;
-    event->recorded = !event->captured;
-    event->s = seconds();
-    return cudaSuccess;
+    return cudaEventRecordWithFlags(event, stream, 0);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-    return event->captured && capturing ? keep(cudaErrorStreamCaptureInvalidated) : cudaSuccess;
+    std::shared_ptr<moment> m;
+    {
+        guard g(lock);
+        if (event->captured && capturing)
+            return keep(cudaErrorStreamCaptureInvalidated);
+        std::lock_guard<std::mutex> q(queues);
+        m = event->last;
+    }
+    if (m)
+        wait_for(m);
+    return cudaSuccess;
 }
-cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    std::lock_guard<std::mutex> q(queues);
+    return !event->last || event->last->done ? cudaSuccess : cudaErrorNotReady;
+}
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end) {
-    if (!start->recorded || !end->recorded)
+    std::lock_guard<std::mutex> q(queues);
+    if (!start->last || !end->last)
         return keep(cudaErrorInvalidValue);
-    *ms = (float)(1e3 * (end->s - start->s));
+    if (!start->last->done || !end->last->done)
+        return cudaErrorNotReady;
+    *ms = (float)(1e3 * (end->last->s - start->last->s));
     return cudaSuccess;
 }
 
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) {
+    static thread_local enum cudaStreamCaptureMode of_thread = cudaStreamCaptureModeGlobal;
+    std::swap(*mode, of_thread);
+    return cudaSuccess;
+}
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode) {
     guard g(lock);
     if (capturing || !stream)
@@ -298,6 +488,11 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
     return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+    {
+        std::lock_guard<std::mutex> q(queues);
+        for (cudaEvent_t event : exec->records)
+            event->launched.push_back(event->last = new_moment());
+    }
     return emulated::enqueue(stream, [=]() {
         for (const auto &work : exec->work)
             work();

@@ -7,7 +7,7 @@
  * reach, lanes of a warp that meet in different operations.
  *
  * Shared arrays are static, so address sanitizers see their bounds. Fibers run in an order that
- * CHEX_EMULATED_ORDER chooses (forward, backward, or a number that seeds a shuffle): a missing
+ * EMULATED_ORDER chooses (forward, backward, or a number that seeds a shuffle): a missing
  * barrier shows as a result that depends on it.
  */
 #ifndef CHEX_TESTS_EMULATED_CUDA_RUNTIME_H

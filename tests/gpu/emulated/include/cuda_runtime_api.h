@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The part of CUDA's runtime that chexnet uses, for tests on machines without a GPU: device memory
- * is host memory, streams run at once, a captured graph is the list of what was captured. Only
- * names and meanings are CUDA's; tests/gpu/emulated/runtime.cc is behind them.
+ * is host memory, streams run at once (or late: runtime.cc), a captured graph is the list of what
+ * was captured. Only names and meanings are CUDA's; tests/gpu/emulated/runtime.cc is behind them.
  */
 #ifndef CHEX_TESTS_EMULATED_CUDA_RUNTIME_API_H
 #define CHEX_TESTS_EMULATED_CUDA_RUNTIME_API_H
 
 #define CHEX_GPU_EMULATED 1
+#define CUDART_VERSION 13000
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,9 +24,15 @@ typedef enum cudaError {
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
+    cudaErrorDevicesUnavailable = 46,
+    cudaErrorECCUncorrectable = 214,
+    cudaErrorNvlinkUncorrectable = 220,
     cudaErrorNotReady = 600,
+    cudaErrorHardwareStackError = 714,
     cudaErrorLaunchFailure = 719,
     cudaErrorNotSupported = 801,
+    cudaErrorSystemNotReady = 802,
+    cudaErrorSystemDriverMismatch = 803,
     cudaErrorStreamCaptureInvalidated = 901,
 } cudaError_t;
 
@@ -46,7 +53,13 @@ enum cudaStreamCaptureMode {
     cudaStreamCaptureModeThreadLocal,
     cudaStreamCaptureModeRelaxed,
 };
-enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0 };
+enum {
+    cudaStreamNonBlocking = 1,
+    cudaEventDisableTiming = 2,
+    cudaEventRecordExternal = 1,
+    cudaHostAllocDefault = 0,
+};
+typedef void (*cudaHostFn_t)(void *data);
 enum cudaDeviceAttr {
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
     cudaDevAttrMultiProcessorCount = 16,
@@ -55,9 +68,14 @@ enum cudaDeviceAttr {
     cudaDevAttrComputeCapabilityMinor = 76,
 };
 
+typedef struct cudaUUID {
+    char bytes[16];
+} cudaUUID_t;
+
 /* The first fields that chexnet reads, not CUDA's layout. */
 struct cudaDeviceProp {
     char name[256];
+    cudaUUID_t uuid;
     size_t totalGlobalMem, sharedMemPerBlockOptin;
     int major, minor, multiProcessorCount, l2CacheSize;
     int pciDomainID, pciBusID, pciDeviceID;
@@ -96,10 +114,15 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+/* The emulated NCCL, which is a library of its own, calls this one. */
+__attribute__((visibility("default"))) cudaError_t cudaLaunchHostFunc(cudaStream_t stream,
+                                                                      cudaHostFn_t fn, void *data);
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
 cudaError_t cudaEventCreate(cudaEvent_t *event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end);

@@ -107,6 +107,12 @@ template <class T> inline void gpu_mma_16816(float d[4], const uint32_t a[4], co
     emulated::warp(EMULATED_MATRIX, 16, 0xffffffffu, &in, d, emulated::mma_apply<T>);
 }
 
+template <class T> inline uint32_t gpu_pack2_relu(float x, float y) {
+    return gpu_pack2<T>(gpu_relu(x), gpu_relu(y));
+}
+
+static inline int gpu_fresh(int v) { return v; }
+
 static inline void gpu_copy16(void *shared, const void *global, bool on) {
     emulated::copy_later(shared, global, 16, on);
 }

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the two kernels of conv_1x1.cu share: their arguments, tiles in shared memory, and the sums
+ * over a block's warps.
+ *
+ * Tiles. A row is a pixel (or an output channel of the weights), cut into chunks of 8 elements = 16
+ * bytes: what cp.async moves and what one lane of ldmatrix addresses. Chunks are permuted within
+ * rows so that 8 neighbouring rows at one chunk lie in different banks; for the same reason no row
+ * is padded.
+ */
+#ifndef CHEX_ENGINE_CUDA_CONV_1X1_CUH
+#define CHEX_ENGINE_CUDA_CONV_1X1_CUH
+
+#include "engine/cuda/device.cuh"
+
+enum { ONE_THREADS = 256, ONE_WARPS = 8 };
+
+/* A slice without its shape. */
+struct one_slice {
+    void *data;
+    int64_t pitch;
+};
+
+/* What both backward kernels do with dU. */
+struct one_mask {
+    one_slice x, g; /* input and its gradient */
+    gpu_norm norm;  /* mean NULL: dU = dV, A = 1 */
+    bool add;
+    gpu_sums sums;
+};
+
+/* The byte of chunk `chunk` of row `row` in a tile of 4 chunks a row. 8 rows on it lies 512 bytes
+ * on. What is added to a chunk without a carry may be taken by exclusive or to the byte: c << 4. */
+static __device__ __forceinline__ int one_at4(int row, int chunk) {
+    return row * 64 + ((chunk ^ (row >> 1 & 3)) << 4);
+}
+/* The same with 16 chunks a row; 8 rows are 2048 bytes. */
+static __device__ __forceinline__ int one_at16(int row, int chunk) {
+    return row * 256 + ((chunk ^ (row & 7)) << 4);
+}
+
+template <class T>
+static __device__ __forceinline__ const T *one_element(const one_slice &s, int64_t row, int c) {
+    return static_cast<const T *>(s.data) + row * s.pitch + c;
+}
+template <class T>
+static __device__ __forceinline__ T *one_element_to(const one_slice &s, int64_t row, int c) {
+    return static_cast<T *>(s.data) + row * s.pitch + c;
+}
+
+/* 16 bytes and the 8 values in them. */
+template <class T>
+static __device__ __forceinline__ void one_unpack8(const uint4 &v, float out[8]) {
+    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 f = gpu_unpack2<T>(w[i]);
+        out[2 * i] = f.x;
+        out[2 * i + 1] = f.y;
+    }
+}
+template <class T> static __device__ __forceinline__ uint4 one_pack8(const float v[8]) {
+    return make_uint4(gpu_pack2<T>(v[0], v[1]), gpu_pack2<T>(v[2], v[3]), gpu_pack2<T>(v[4], v[5]),
+                      gpu_pack2<T>(v[6], v[7]));
+}
+
+/* The gradient of a pair of channels as taken; s: bsum, csum of the first, then of the second. */
+template <class T>
+static __device__ __forceinline__ uint32_t one_take2(uint32_t g, uint32_t x, const float4 &s) {
+    const float2 gf = gpu_unpack2<T>(g), xf = gpu_unpack2<T>(x);
+    return gpu_pack2<T>(__fadd_rn(gf.x, __fmaf_rn(s.x, xf.x, s.y)),
+                        __fadd_rn(gf.y, __fmaf_rn(s.z, xf.y, s.w)));
+}
+
+/* What the backward kernels must know of a channel of the input: a, b, mean. */
+static __device__ __forceinline__ float4 one_channel(const gpu_norm &norm, int c) {
+    const gpu_ab s = gpu_scale(norm, c);
+    return make_float4(s.a, s.b, norm.mean[c], 0.0f);
+}
+
+/* From dV of one element: adds to S1 and to S2 / inv, and returns A dU (+ old). */
+static __device__ __forceinline__ float one_masked(float dv, float x, const float4 &c, float old,
+                                                   float &s1, float &s2) {
+    const float du = gpu_normed(gpu_ab{c.x, c.y}, x) > 0.0f ? dv : 0.0f;
+    s1 += du;
+    s2 = __fmaf_rn(du, x - c.z, s2);
+    return __fmaf_rn(c.x, du, old);
+}
+
+/* Where the two sums of each of a block's columns go. */
+struct one_partial {
+    float *partial;
+    int channels;     /* of the whole map */
+    int block;        /* of those that share these columns */
+    const float *inv; /* factors of the second sum; NULL: none */
+};
+
+/* rows[r][2][COLS] in shared memory, added up over r in order; columns [first, first + count). */
+template <int COLS>
+static __device__ __forceinline__ void
+one_write_partial(const float *rows, int row_count, const one_partial &p, int first, int count) {
+    for (int i = (int)threadIdx.x; i < 2 * COLS; i += ONE_THREADS) {
+        const int which = i / COLS, col = i % COLS;
+        if (col >= count)
+            continue;
+        float sum = 0.0f;
+        for (int r = 0; r < row_count; r++)
+            sum += rows[r * 2 * COLS + i];
+        if (which && p.inv)
+            sum *= p.inv[first + col];
+        p.partial[(size_t)(2 * p.block + which) * (size_t)p.channels + (size_t)(first + col)] = sum;
+    }
+}
+
+#endif

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * 3x3 convolutions with stride 1 and padding 1 in 16-bit types on tensor cores (capability 8.0 and
+ * up): batch norm and ReLU on the way in, statistics or the mask and its sums on the way out,
+ * nothing else stored. The kernels are in conv_3x3_product.cuh (forward and dgrad) and
+ * conv_3x3_weight.cuh; here shapes are chosen by what the device's shared memory holds.
+ *
+ * Numerics: operands rounded to the type, fp32 products and sums within a tile, statistics of the
+ * rounded output. Every result is the same in every run.
+ *
+ * Predicted for one dense layer (128 -> 32, 56 x 56, a batch of 256, 802,816 pixels): forward
+ * 257 MB and 59 GFLOP; dgrad 514 MB and 59 GFLOP; dW 308 MB and 59 GFLOP. Places between images and
+ * strips add 9 % to the products (31 % at 7 x 7); halos are read again from the L2 cache.
+ */
+#include "engine/cuda/conv_3x3_product.cuh"
+#include "engine/cuda/conv_3x3_weight.cuh"
+
+namespace {
+
+unsigned round_up(unsigned v, unsigned to) { return (v + to - 1) / to * to; }
+
+/* The next `bytes` of a layout that ends at *end. */
+unsigned take(unsigned *end, size_t bytes) {
+    const unsigned at = *end;
+    *end = at + round_up((unsigned)bytes, 128);
+    return at;
+}
+
+conv3_places places_of(int n, int hw, int tile, int strips) {
+    conv3_places g = {};
+    g.n = n;
+    g.hw = hw;
+    g.strips = strips;
+    g.width = (hw + strips - 1) / strips;
+    g.pitch = g.width + (strips == 1 ? 1 : 2);
+    g.halo = g.pitch + 1;
+    g.loaded = tile + 2 * g.halo;
+    g.tile = tile;
+    g.places = (int64_t)n * strips * (hw + 1) * g.pitch;
+    g.tiles = (int)((g.places + tile - 1) / tile);
+    g.by_pitch = conv3_divisor_of((unsigned)g.pitch);
+    g.by_rows = conv3_divisor_of((unsigned)hw + 1);
+    g.by_strips = conv3_divisor_of((unsigned)strips);
+    return g;
+}
+
+/* What launchers may ask for: gpu_last_block has a word of shared memory of its own. */
+size_t room_of(const gpu_device &device) {
+    return device.shared_max > 128 ? device.shared_max - 128 : 0;
+}
+
+/* Of the cuts into strips for which shared(places) bytes fit, the one with the lowest
+ * cost(places); places 0: none fits. */
+template <class F, class G>
+conv3_places cut(int n, int hw, int tile, size_t room, F shared, G cost) {
+    conv3_places best = {};
+    for (int strips = 1; strips <= hw; strips++) {
+        const conv3_places g = places_of(n, hw, tile, strips);
+        if (shared(g) > room || (best.places && cost(g) >= cost(best)))
+            continue;
+        best = g;
+        if (g.width <= 8)
+            break;
+    }
+    return best;
+}
+
+/* How many blocks work on each of `share` runs of channels. */
+int blocks_of(const gpu_device &device, int share) {
+    return device.sms > share ? device.sms / share : 1;
+}
+
+/* How many tiles a multiprocessor has to do, at most. */
+double rounds_of(const gpu_device &device, const conv3_places &g, int share) {
+    const int blocks = blocks_of(device, share);
+    const int waves = (blocks * share + device.sms - 1) / device.sms;
+    return (double)((g.tiles + blocks - 1) / blocks * waves);
+}
+
+bool sixteen(enum gpu_type type) { return type != GPU_F32; }
+
+bool window_fits(gpu_window w) { return w.kernel == 3 && w.stride == 1 && w.pad == 1; }
+
+/* Numbers of places have 32 bits; a pixel makes 6 places at most, in strips of a column. */
+bool size_fits(const gpu_map &m) { return gpu_map_pixels(&m) < (int64_t)1 << 29; }
+
+bool map_fits(const gpu_map &m) {
+    return sixteen(m.type) && m.pitch % 8 == 0 && m.channels % 32 == 0 && size_fits(m);
+}
+
+/* ---- forward and dgrad ---- */
+
+/* The shapes that are built. */
+enum shape { DENSE_256, DENSE_128, WIDE_256, WIDE_128, HALF_256, HALF_128, NARROW_256, NARROW_128 };
+enum { SHAPES = NARROW_128 + 1 };
+struct shape_info {
+    int kc, m, n, wm;
+    bool forward_only;
+    double cost; /* of a place and output, where half is tensor cores', the rest their operands' */
+};
+const shape_info shapes[SHAPES] = {
+    {64, 256, 32, 8, true, 1.25},   {64, 128, 32, 8, true, 1.5},   {32, 256, 128, 4, false, 1.0},
+    {32, 128, 128, 4, false, 1.25}, {32, 256, 64, 4, false, 1.25}, {32, 128, 64, 4, false, 1.5},
+    {32, 256, 32, 8, false, 1.5},   {32, 128, 32, 8, false, 2.0},
+};
+
+/* A product as the choice of its shape sees it. */
+struct product {
+    int in, out, n, hw;
+    bool taken, back;
+};
+
+conv3_product_shared product_shared(const product &p, const shape_info &s, const conv3_places &g,
+                                    bool ahead) {
+    conv3_product_shared l = {};
+    unsigned end = 0;
+    const size_t stages = (size_t)2 * (size_t)g.loaded * (size_t)s.kc * 2;
+    l.weights = take(&end, (size_t)(p.in == s.kc ? 1 : 2) * 9 * (size_t)s.n * (size_t)s.kc * 2);
+    l.stages = take(&end, stages);
+    l.x_stages = take(&end, p.taken ? stages : 0);
+    l.ahead = take(&end, ahead ? (size_t)s.m * (size_t)s.n * 2 : 0);
+    l.places = take(&end, (size_t)3 * (size_t)g.loaded * sizeof(int));
+    l.scale = take(&end, (size_t)2 * (size_t)p.in * sizeof(float));
+    l.mask = take(&end, p.back ? (size_t)4 * (size_t)s.n * sizeof(float) : 0);
+    l.sums = take(&end, (size_t)s.wm * 2 * (size_t)s.n * sizeof(double));
+    l.bytes = end;
+    return l;
+}
+
+struct choice {
+    enum shape shape;
+    conv3_places places;
+    bool ahead;
+};
+
+/* The rounds' products, and loads: 32 outputs take about twice as long as loading the place. What
+ * is not copied ahead is waited for. */
+double product_cost(const gpu_device &device, const product &p, const shape_info &s,
+                    const conv3_places &g, bool ahead) {
+    const double load = (p.taken ? 32.0 : 16.0) * g.loaded;
+    return rounds_of(device, g, p.out / s.n) * (s.cost * s.n * g.tile + load) *
+           (p.back && !ahead ? 1.2 : 1.0);
+}
+
+/* The cheapest of what shared memory has room for; false: there is none. */
+bool choose(const gpu_device &device, const product &p, choice *out) {
+    double least = 0;
+    for (int i = 0; i < SHAPES; i++) {
+        const shape_info &s = shapes[i];
+        if (p.out % s.n || p.out / s.n > GPU_TICKETS || p.in % s.kc || (s.forward_only && p.back))
+            continue;
+        for (int ahead = 0; ahead <= (p.back ? 1 : 0); ahead++) {
+            auto cost = [&](const conv3_places &g) {
+                return product_cost(device, p, s, g, ahead != 0);
+            };
+            auto shared = [&](const conv3_places &g) {
+                return product_shared(p, s, g, ahead != 0).bytes;
+            };
+            const conv3_places g = cut(p.n, p.hw, s.m, room_of(device), shared, cost);
+            if (!g.places || (least > 0 && cost(g) >= least))
+                continue;
+            least = cost(g);
+            *out = choice{(enum shape)i, g, ahead != 0};
+        }
+    }
+    return least > 0;
+}
+
+template <class T, class S, bool BACK>
+cudaError_t launch_product(const conv3_product_args &p, int blocks, cudaStream_t stream) {
+    return CHEX_LAUNCH((conv3_product<T, S, BACK>),
+                       dim3((unsigned)blocks, (unsigned)(p.out / S::N)), dim3(CONV3_THREADS),
+                       p.shared.bytes, stream, p);
+}
+
+template <class T, bool BACK>
+cudaError_t launch_shape(enum shape shape, const conv3_product_args &p, int blocks,
+                         cudaStream_t stream) {
+    switch (shape) {
+    case WIDE_256: return launch_product<T, conv3_shape<32, 4, 8, 2>, BACK>(p, blocks, stream);
+    case WIDE_128: return launch_product<T, conv3_shape<32, 2, 8, 2>, BACK>(p, blocks, stream);
+    case HALF_256: return launch_product<T, conv3_shape<32, 4, 4, 2>, BACK>(p, blocks, stream);
+    case HALF_128: return launch_product<T, conv3_shape<32, 2, 4, 2>, BACK>(p, blocks, stream);
+    case NARROW_256: return launch_product<T, conv3_shape<32, 2, 4, 1>, BACK>(p, blocks, stream);
+    case NARROW_128: return launch_product<T, conv3_shape<32, 1, 4, 1>, BACK>(p, blocks, stream);
+    default: break;
+    }
+    if constexpr (!BACK) {
+        if (shape == DENSE_256)
+            return launch_product<T, conv3_shape<64, 2, 4, 1, 2>, BACK>(p, blocks, stream);
+        if (shape == DENSE_128)
+            return launch_product<T, conv3_shape<64, 1, 4, 1, 2>, BACK>(p, blocks, stream);
+    }
+    return cudaErrorInvalidValue;
+}
+
+/* Chooses, fills in what follows from the choice, and launches. */
+cudaError_t run_product(const gpu_device &device, const product &p, enum gpu_type type,
+                        conv3_product_args &args, cudaStream_t stream) {
+    choice c;
+    if (!choose(device, p, &c))
+        return cudaErrorInvalidValue;
+    const shape_info &s = shapes[c.shape];
+    args.places = c.places;
+    args.in = p.in;
+    args.out = p.out;
+    args.runs = p.in / s.kc;
+    args.ahead = c.ahead && args.norm.mean;
+    args.pixels = (double)p.n * p.hw * p.hw;
+    args.shared = product_shared(p, s, c.places, c.ahead);
+    int blocks = blocks_of(device, p.out / s.n);
+    blocks = blocks < c.places.tiles ? blocks : c.places.tiles;
+    blocks = blocks < GPU_MAX_BLOCKS ? blocks : GPU_MAX_BLOCKS;
+    if (p.back)
+        return type == GPU_BF16 ? launch_shape<gpu_bf16, true>(c.shape, args, blocks, stream)
+                                : launch_shape<gpu_f16, true>(c.shape, args, blocks, stream);
+    return type == GPU_BF16 ? launch_shape<gpu_bf16, false>(c.shape, args, blocks, stream)
+                            : launch_shape<gpu_f16, false>(c.shape, args, blocks, stream);
+}
+
+product forward_product(const gpu_conv_forward &f) {
+    return product{f.in.channels, f.out.channels, f.in.n, f.in.hw, false, false};
+}
+product backward_product(const gpu_conv_backward &b) {
+    return product{b.out.g.channels, b.in.channels, b.in.n, b.in.hw, true, true};
+}
+
+conv3_source normed_source(const gpu_map &in, const gpu_norm &norm) {
+    return conv3_source{in.data, in.pitch, nullptr, 0, norm.mean != nullptr, norm.relu};
+}
+conv3_source taken_source(const gpu_taken &t) {
+    return conv3_source{t.g.data,  t.g.pitch,         t.bsum ? t.x.data : nullptr,
+                        t.x.pitch, t.bsum != nullptr, false};
+}
+
+cudaError_t forward(const gpu_device *device, const void *, const gpu_conv_forward *f, void *,
+                    cudaStream_t stream) {
+    conv3_product_args args = {};
+    args.source = normed_source(f->in, f->norm);
+    args.source_norm = f->norm;
+    args.weight = f->weight;
+    args.to = f->out.data;
+    args.to_pitch = f->out.pitch;
+    args.stats = f->stats;
+    return run_product(*device, forward_product(*f), f->in.type, args, stream);
+}
+
+cudaError_t backward_data(const gpu_device &device, const gpu_conv_backward &b,
+                          cudaStream_t stream) {
+    conv3_product_args args = {};
+    args.source = taken_source(b.out);
+    args.bsum = b.out.bsum;
+    args.csum = b.out.csum;
+    args.weight = b.weight_t;
+    args.to = b.in_g.data;
+    args.to_pitch = b.in_g.pitch;
+    args.x = b.in.data;
+    args.x_pitch = b.in.pitch;
+    args.norm = b.norm;
+    args.add = b.add;
+    args.sums = b.sums;
+    return run_product(device, backward_product(b), b.in.type, args, stream);
+}
+
+/* ---- dW ---- */
+
+struct weight_choice {
+    bool wide; /* 128 inputs by 32 outputs; else 64 by 64 */
+    conv3_places places;
+    int splits;
+};
+
+conv3_weight_shared weight_shared(bool wide, const conv3_places &g) {
+    conv3_weight_shared l = {};
+    unsigned end = 0;
+    const size_t in = wide ? 128 : 64, out = wide ? 32 : 64;
+    l.v = take(&end, (size_t)2 * (size_t)g.tile * in * 2);
+    l.g = take(&end, (size_t)2 * (size_t)g.loaded * out * 2);
+    l.x = take(&end, (size_t)2 * (size_t)g.loaded * out * 2);
+    l.places = take(&end, (size_t)3 * (size_t)g.loaded * sizeof(int));
+    l.v_scale = take(&end, 2 * in * sizeof(float));
+    l.g_scale = take(&end, 2 * out * sizeof(float));
+    l.bytes = end;
+    return l;
+}
+
+/* More splits shorten the products, and lengthen the sum of the parts. A pixel has as many products
+ * as a part has floats; sqrt(pixels / 4) splits balance the two where a multiprocessor takes 16 ns
+ * for a pixel, and memory 70 ns to take a part of 147 KB in and out. Then the fewest that take no
+ * longer. */
+int splits_of(const gpu_device &device, int64_t pixels, int share, int tiles) {
+    const int all = blocks_of(device, share);
+    int splits = 1;
+    while (splits < all && splits < tiles && (int64_t)splits * splits * 4 < pixels)
+        splits++;
+    const int rounds = (tiles + splits - 1) / splits;
+    return (tiles + rounds - 1) / rounds;
+}
+
+bool choose_weight(const gpu_device &device, const gpu_conv_backward &b, weight_choice *out) {
+    const int in = b.in.channels, k = b.out.g.channels;
+    const bool wide = in % 128 == 0;
+    if (!wide && (in % 64 || k % 64))
+        return false;
+    const int share = wide ? in / 128 * (k / 32) : in / 64 * (k / 64);
+    auto shared = [&](const conv3_places &g) { return weight_shared(wide, g).bytes; };
+    /* Loading a gradient's places costs a quarter of the products. */
+    auto cost = [](const conv3_places &g) { return g.tiles * (g.tile + 0.25 * g.loaded); };
+    for (int tile = 128; tile >= 32; tile /= 2) {
+        const conv3_places g = cut(b.in.n, b.in.hw, tile, room_of(device), shared, cost);
+        if (!g.places)
+            continue;
+        *out = weight_choice{wide, g, splits_of(device, gpu_map_pixels(&b.in), share, g.tiles)};
+        return true;
+    }
+    return false;
+}
+
+template <class T, class S>
+cudaError_t launch_weight(const conv3_weight_args &p, int splits, cudaStream_t stream) {
+    return CHEX_LAUNCH((conv3_weight<T, S>),
+                       dim3((unsigned)splits, (unsigned)(p.in / S::IN * (p.out / S::OUT))),
+                       dim3(CONV3_THREADS), p.shared.bytes, stream, p);
+}
+
+template <class T>
+cudaError_t launch_weight_shape(const weight_choice &c, const conv3_weight_args &p,
+                                cudaStream_t stream) {
+    return c.wide ? launch_weight<T, conv3_weight_shape<2>>(p, c.splits, stream)
+                  : launch_weight<T, conv3_weight_shape<1>>(p, c.splits, stream);
+}
+
+cudaError_t backward_weight(const gpu_device &device, const gpu_conv_backward &b, void *workspace,
+                            cudaStream_t stream) {
+    weight_choice c;
+    if (!choose_weight(device, b, &c))
+        return cudaErrorInvalidValue;
+    conv3_weight_args args = {};
+    args.places = c.places;
+    args.v = normed_source(b.in, b.norm);
+    args.v_norm = b.norm;
+    args.g = taken_source(b.out);
+    args.bsum = b.out.bsum;
+    args.csum = b.out.csum;
+    args.in = b.in.channels;
+    args.out = b.out.g.channels;
+    args.parts = (float *)workspace;
+    args.shared = weight_shared(c.wide, c.places);
+    CHEX_GPU_TRY(b.in.type == GPU_BF16 ? launch_weight_shape<gpu_bf16>(c, args, stream)
+                                       : launch_weight_shape<gpu_f16>(c, args, stream));
+    const int64_t count = (int64_t)args.in * args.out * 9;
+    return CHEX_LAUNCH(conv3_finish_weight, dim3((unsigned)((count + 127) / 128)),
+                       dim3(GPU_PARTS_THREADS), 0, stream, args.parts, c.splits, count, b.dweight);
+}
+
+/* ---- the way ---- */
+
+bool fits(const gpu_device *device, const gpu_conv_forward *f, const gpu_conv_backward *b) {
+    choice c;
+    weight_choice w;
+    if (device->capability < 80)
+        return false;
+    if (f)
+        return window_fits(f->window) && map_fits(f->in) && map_fits(f->out) &&
+               f->in.type == f->out.type && choose(*device, forward_product(*f), &c);
+    const enum gpu_type type = b->in.type;
+    return window_fits(b->window) && map_fits(b->in) && map_fits(b->out.g) &&
+           b->out.g.type == type &&
+           (!b->out.x.data || (b->out.x.type == type && b->out.x.pitch % 8 == 0)) &&
+           (!b->in_g.data || (b->in_g.type == type && b->in_g.pitch % 8 == 0)) &&
+           choose(*device, backward_product(*b), &c) && choose_weight(*device, *b, &w);
+}
+
+size_t workspace(const gpu_device *device, const void *, const gpu_conv_forward *,
+                 const gpu_conv_backward *b) {
+    weight_choice c;
+    if (!b || !choose_weight(*device, *b, &c))
+        return 0;
+    return (size_t)c.splits * 9 * (size_t)b->in.channels * (size_t)b->out.g.channels *
+           sizeof(float);
+}
+
+cudaError_t backward(const gpu_device *device, const void *, const gpu_conv_backward *b,
+                     void *workspace, cudaStream_t stream) {
+    if (b->in_g.data)
+        CHEX_GPU_TRY(backward_data(*device, *b, stream));
+    return backward_weight(*device, *b, workspace, stream);
+}
+
+} // namespace
+
+extern "C" const struct gpu_way gpu_way_3x3 = {"3x3",     fits,    nullptr, nullptr,
+                                               workspace, forward, backward};

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Gradient of a 3x3 convolution's weights: dW[out][tap][in] = sum over places q of
+ * V[q][in] dY[q - tap][out], with V made from the stored map again. It is the gradient that is
+ * shifted: a warp holds 64 inputs by 8 outputs by all 9 taps in registers, so each V fragment
+ * serves nine products and V and dY are read once a block.
+ *
+ * V has only the pixels of the strip itself, dY its neighbours too: each product is counted once.
+ *
+ * Blocks share the tiles (x) and the channels (y); each writes its part to the workspace, and a
+ * second kernel adds the parts in double, in their order.
+ */
+#ifndef CHEX_ENGINE_CUDA_CONV_3X3_WEIGHT_CUH
+#define CHEX_ENGINE_CUDA_CONV_3X3_WEIGHT_CUH
+
+#include "engine/cuda/conv_3x3_tile.cuh"
+
+struct conv3_weight_shared {
+    unsigned v, g, x, places, v_scale, g_scale, bytes;
+};
+
+struct conv3_weight_args {
+    conv3_places places;
+    conv3_source v, g;
+    gpu_norm v_norm, g_norm; /* the latter's mean is NULL */
+    const float *bsum, *csum;
+    int in, out;
+    float *parts; /* [block x][out][9][in] */
+    conv3_weight_shared shared;
+};
+
+/* Warps stand in a grid of WI by WO; the block has 64 WI inputs and 8 WO outputs. */
+template <int WI_> struct conv3_weight_shape {
+    static constexpr int WI = WI_, WO = CONV3_WARPS / WI_, IN = 64 * WI, OUT = 8 * WO;
+};
+
+enum { CONV3_TAP_PAIRS = 5 };
+
+/* acc[m][tap]: inputs 16 m .., the warp's 8 outputs. v: places of the tile; g: with its halos. */
+template <class T, class S>
+__device__ __forceinline__ void
+conv3_weight_multiply(const unsigned char *v, const unsigned char *g, const conv3_places &places,
+                      int thread, float (&acc)[4][9][4]) {
+    const int warp = thread / 32, lane = thread % 32;
+    /* matrices: (in 0..7, place 0..7), (in 8.., place 0..), (in 0.., place 8..), both */
+    const unsigned char *v_lane =
+        v +
+        ((warp / S::WO * 8 + (lane >> 3 & 1)) * places.tile + (lane >> 4) * 8 + (lane & 7)) * 16;
+    const unsigned char *g_warp = g + (warp % S::WO * places.loaded) * 16;
+    int g_lane[CONV3_TAP_PAIRS];
+#pragma unroll
+    for (int i = 0; i < CONV3_TAP_PAIRS; i++) {
+        const int tap = min(2 * i + (lane >> 4), 8);
+        g_lane[i] = ((2 - tap / 3) * places.pitch + 2 - tap % 3 + (lane & 15)) * 16;
+    }
+#pragma unroll 1
+    for (int k = 0; k < places.tile; k += 16) {
+        uint32_t a[4][4];
+#pragma unroll
+        for (int m = 0; m < 4; m++)
+            gpu_ldmatrix_x4_trans(a[m], v_lane + (2 * m * places.tile + k) * 16);
+#pragma unroll
+        for (int i = 0; i < CONV3_TAP_PAIRS; i++) {
+            uint32_t b[4];
+            if (i < CONV3_TAP_PAIRS - 1)
+                gpu_ldmatrix_x4_trans(b, g_warp + g_lane[i] + k * 16);
+            else
+                gpu_ldmatrix_x2_trans(b, g_warp + g_lane[i] + k * 16);
+#pragma unroll
+            for (int m = 0; m < 4; m++) {
+                gpu_mma_16816<T>(acc[m][2 * i], a[m], b);
+                if (i < CONV3_TAP_PAIRS - 1)
+                    gpu_mma_16816<T>(acc[m][2 * i + 1], a[m], b + 2);
+            }
+        }
+    }
+}
+
+template <class S>
+__device__ __forceinline__ void conv3_write_part(const conv3_weight_args &p, int in, int out,
+                                                 int thread, const float (&acc)[4][9][4]) {
+    const int warp = thread / 32, lane = thread % 32;
+    float *part = p.parts + (int64_t)blockIdx.x * p.out * 9 * p.in;
+    in += warp / S::WO * 64 + lane / 4;
+    out += warp % S::WO * 8 + lane % 4 * 2;
+#pragma unroll
+    for (int m = 0; m < 4; m++)
+#pragma unroll
+        for (int tap = 0; tap < 9; tap++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                part[((int64_t)(out + i % 2) * 9 + tap) * p.in + in + m * 16 + i / 2 * 8] =
+                    acc[m][tap][i];
+}
+
+template <class T, class S>
+__global__ void __launch_bounds__(CONV3_THREADS) conv3_weight(const conv3_weight_args p) {
+    CHEX_DYNAMIC_SHARED(shared);
+    const int thread = (int)threadIdx.x, runs = p.in / S::IN;
+    const int in = (int)blockIdx.y % runs * S::IN, out = (int)blockIdx.y / runs * S::OUT;
+    const conv3_places &g = p.places;
+    const int stride = (int)gridDim.x;
+    const int v_bytes = g.tile * S::IN * 2, g_bytes = g.loaded * S::OUT * 2;
+    int *places = (int *)(shared + p.shared.places);
+    float *v_scale = (float *)(shared + p.shared.v_scale);
+    float *g_scale = (float *)(shared + p.shared.g_scale);
+
+    auto issue = [&](int step, int slot) {
+        const int *here = places + slot * g.loaded;
+        conv3_issue<T, S::IN, true>(p.v, in, here + g.halo, g.tile,
+                                    shared + p.shared.v + (step & 1) * v_bytes, nullptr, thread);
+        conv3_issue<T, S::OUT, false>(p.g, out, here, g.loaded,
+                                      shared + p.shared.g + (step & 1) * g_bytes,
+                                      shared + p.shared.x + (step & 1) * g_bytes, thread);
+    };
+
+    if (p.v.scaled)
+        conv3_write_scale(p.v_norm, nullptr, nullptr, in, S::IN, v_scale, thread);
+    if (p.g.scaled)
+        conv3_write_scale(p.g_norm, p.bsum, p.csum, out, S::OUT, g_scale, thread);
+    conv3_write_places(g, (int)blockIdx.x, places, thread);
+    conv3_write_places(g, (int)blockIdx.x + stride, places + g.loaded, thread);
+    __syncthreads();
+    issue(0, 0);
+    gpu_copy_commit();
+
+    float acc[4][9][4];
+#pragma unroll
+    for (int m = 0; m < 4; m++)
+#pragma unroll
+        for (int tap = 0; tap < 9; tap++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                acc[m][tap][i] = 0.0f;
+    int step = 0, slot = 0;
+    for (int tile = (int)blockIdx.x; tile < g.tiles; tile += stride, step++) {
+        const int next = slot == 2 ? 0 : slot + 1, later = next == 2 ? 0 : next + 1;
+        const int *here = places + slot * g.loaded;
+        unsigned char *v_stage = shared + p.shared.v + (step & 1) * v_bytes;
+        unsigned char *g_stage = shared + p.shared.g + (step & 1) * g_bytes;
+        gpu_copy_wait<0>();
+        conv3_change<T, S::IN, true>(p.v, v_scale, S::IN, 0, here + g.halo, g.tile, v_stage,
+                                     nullptr, thread);
+        conv3_change<T, S::OUT, false>(p.g, g_scale, S::OUT, 0, here, g.loaded, g_stage,
+                                       shared + p.shared.x + (step & 1) * g_bytes, thread);
+        __syncthreads();
+        if (tile + stride < g.tiles)
+            issue(step + 1, next);
+        gpu_copy_commit();
+        conv3_write_places(g, tile + 2 * stride, places + later * g.loaded, thread);
+        conv3_weight_multiply<T, S>(v_stage, g_stage, g, thread, acc);
+        slot = next;
+    }
+    conv3_write_part<S>(p, in, out, thread, acc);
+}
+
+/* dW from the parts. */
+static __global__ void __launch_bounds__(GPU_PARTS_THREADS)
+    conv3_finish_weight(const float *parts, int part_count, int64_t count, float *to) {
+    __shared__ double sums[8][128];
+    const int thread = (int)threadIdx.x;
+    const int64_t first = (int64_t)blockIdx.x * 128;
+    gpu_add_parts(parts, part_count, count, first, thread, sums);
+    if (thread < 128 && first + thread < count)
+        to[first + thread] = (float)sums[0][thread];
+}
+
+#endif

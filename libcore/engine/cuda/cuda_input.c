@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Raw batches: stored rows go up as bytes, a quarter of what pixels are, and the device crops and
+ * augments them. Where the memory left over holds the rows of this process, each goes up once, with
+ * the first batch that it is in, straight to its place; later batches are crops and row numbers.
+ *
+ * This memory is not the arena's: it is taken at set-up, when the size of stored rows is known, and
+ * a set that does not fit is no reason to fail.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/units.h"
+#include "engine/cuda/cuda_engine.h"
+#include "input/augment.h"
+
+/* What must stay free whatever happens: gradient vectors, which are asked for later, and some of
+ * the driver's. Before rows are held, what cuDNN and NCCL may yet take too. */
+enum { ROWS_RESERVE = 1 << 30 };
+static size_t reserve_bytes(const struct cuda_engine *e) {
+    return 4 * e->net->state_count * sizeof(float) + ((size_t)64 << 20);
+}
+
+static size_t padded(size_t bytes) { return (bytes + CUDA_ALIGN - 1) / CUDA_ALIGN * CUDA_ALIGN; }
+
+static size_t slot_bytes(const struct cuda_engine *e, size_t row_bytes) {
+    const size_t n = (size_t)e->config.batch;
+    return padded(n * row_bytes) + padded(n * sizeof(struct gpu_crop)) + padded(n * sizeof(float));
+}
+
+bool chex_cuda_takes_raw(void *self, int stored_px) {
+    const struct cuda_engine *e = self;
+    return gpu_augment_shared(stored_px, e->config.image_size) <= e->device.shared_max;
+}
+
+/* ---- set-up ---- */
+
+static enum chex_status take_slots(struct cuda_engine *e, struct chex_error *err) {
+    const size_t n = (size_t)e->config.batch, each = slot_bytes(e, e->raw.row_bytes);
+    CHEX_CUDA(cudaMalloc((void **)&e->raw.staging, CUDA_SLOTS * each), err);
+    e->raw.bytes += CUDA_SLOTS * each;
+    for (int i = 0; i < CUDA_SLOTS; i++) {
+        struct cuda_slot *s = &e->slots[i];
+        char *at = e->raw.staging + (size_t)i * each;
+        s->stored = (uint8_t *)at;
+        s->crops = (struct gpu_crop *)(at + padded(n * e->raw.row_bytes));
+        s->shifts = (float *)((char *)s->crops + padded(n * sizeof *s->crops));
+        CHEX_CUDA(cudaMallocHost((void **)&s->stored_host, n * e->raw.row_bytes), err);
+        CHEX_CUDA(cudaMallocHost((void **)&s->crops_host, n * sizeof *s->crops_host), err);
+    }
+    return CHEX_OK;
+}
+
+/* False: the memory was not to be had after all; another process may have been quicker. */
+static bool take_rows(struct cuda_engine *e, const struct chex_hold *hold) {
+    const size_t rows = hold->end - hold->first;
+    e->raw.there = chex_mem_zalloc(rows, sizeof *e->raw.there);
+    if (!e->raw.there)
+        return false;
+    if (cudaMalloc((void **)&e->raw.held, rows * e->raw.row_bytes) != cudaSuccess) {
+        cudaGetLastError(); /* or a later launch would report it */
+        return false;
+    }
+    e->raw.bytes += rows * e->raw.row_bytes;
+    e->raw.first = hold->first;
+    e->raw.end = hold->end;
+    return true;
+}
+
+static size_t minus(size_t from, size_t bytes) { return from > bytes ? from - bytes : 0; }
+
+/* The rows of this process, or why not. */
+static void hold_rows(struct cuda_engine *e, const struct chex_hold *hold, size_t free_bytes,
+                      struct chex_held *out) {
+    const size_t rows = hold->end - hold->first, left = minus(free_bytes, ROWS_RESERVE);
+    char need[32], left_text[32];
+    chex_format_bytes(need, sizeof need, rows * e->raw.row_bytes);
+    chex_format_bytes(left_text, sizeof left_text, left);
+    out->held = rows <= left / e->raw.row_bytes && take_rows(e, hold);
+    snprintf(out->why, sizeof out->why,
+             out->held
+                 ? "%s of rows stay in GPU memory from their first batch on: they fit the %s "
+                   "that is left"
+                 : "%s of rows are uploaded batch by batch: %s of GPU memory is left for them",
+             need, left_text);
+}
+
+enum chex_status chex_cuda_hold(void *self, const struct chex_hold *hold, struct chex_held *out,
+                                struct chex_error *err) {
+    struct cuda_engine *e = self;
+    const size_t row_bytes = (size_t)hold->stored_px * (size_t)hold->stored_px;
+    const size_t slots = CUDA_SLOTS * slot_bytes(e, row_bytes);
+    size_t free_bytes, total_bytes;
+    if (e->raw.staging)
+        return chex_error_set(err, CHEX_E_FAIL, "engine cuda: prepared for raw batches twice");
+    *out = (struct chex_held){.raw = false};
+    CHEX_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes), err);
+    const size_t left = minus(free_bytes, slots + reserve_bytes(e));
+    if (!left) {
+        snprintf(out->why, sizeof out->why,
+                 "images are augmented on the CPU: no GPU memory is left for stored rows");
+        return CHEX_OK;
+    }
+    e->raw.row_bytes = row_bytes;
+    e->raw.stored_px = hold->stored_px;
+    CHEX_TRY(take_slots(e, err));
+    out->raw = true;
+    if (hold->end > hold->first)
+        hold_rows(e, hold, left, out);
+    return CHEX_OK;
+}
+
+void chex_cuda_input_release(struct cuda_engine *e) {
+    for (int i = 0; i < CUDA_SLOTS; i++) {
+        cudaFreeHost(e->slots[i].stored_host);
+        cudaFreeHost(e->slots[i].crops_host);
+    }
+    cudaFree(e->raw.staging);
+    cudaFree(e->raw.held);
+    free(e->raw.there);
+}
+
+/* ---- batches ---- */
+
+static enum chex_status check_raw(const struct cuda_engine *e, const struct chex_batch *b,
+                                  struct chex_error *err) {
+    const size_t row_bytes = (size_t)b->stored_px * (size_t)b->stored_px;
+    if (!e->raw.staging || row_bytes > e->raw.row_bytes)
+        return chex_error_set(err, CHEX_E_FAIL,
+                              "engine cuda: a raw batch of %d px stored, prepared for %d",
+                              b->stored_px, e->raw.stored_px);
+    if (b->rows && (!e->raw.held || b->stored_px != e->raw.stored_px))
+        return chex_error_set(err, CHEX_E_FAIL, "engine cuda: row numbers, but no row is held");
+    if (b->stored_count < 0 || b->stored_count > b->n || (!b->rows && b->stored_count != b->n))
+        return chex_error_set(err, CHEX_E_FAIL, "engine cuda: %d stored rows for %d images",
+                              b->stored_count, b->n);
+    for (int i = 0; b->rows && i < b->n; i++)
+        if (b->rows[i] < e->raw.first || b->rows[i] >= e->raw.end)
+            return chex_error_set(err, CHEX_E_FAIL, "engine cuda: row %zu of %zu to %zu",
+                                  b->rows[i], e->raw.first, e->raw.end);
+    return CHEX_OK;
+}
+
+/* The rows that came with the batch to their places for good; neighbours together. */
+static enum chex_status send_to_places(struct cuda_engine *e, const struct cuda_slot *s,
+                                       const struct chex_batch *b, struct chex_error *err) {
+    const size_t bytes = e->raw.row_bytes;
+    for (int k = 0, run; k < b->stored_count; k += run) {
+        const size_t row = b->rows[b->places[k]] - e->raw.first;
+        for (run = 1; k + run < b->stored_count; run++)
+            if (b->rows[b->places[k + run]] - e->raw.first != row + (size_t)run)
+                break;
+        CHEX_CUDA(cudaMemcpyAsync(e->raw.held + row * bytes, s->stored_host + (size_t)k * bytes,
+                                  (size_t)run * bytes, cudaMemcpyHostToDevice, e->uploads),
+                  err);
+        memset(e->raw.there + row, true, (size_t)run * sizeof *e->raw.there);
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status make_crops(const struct cuda_engine *e, struct cuda_slot *s,
+                                   const struct chex_batch *b, struct chex_error *err) {
+    const size_t bytes = (size_t)b->stored_px * (size_t)b->stored_px;
+    s->contrast = false;
+    for (int i = 0; i < b->n; i++) {
+        const size_t at = b->rows ? b->rows[i] - e->raw.first : (size_t)i;
+        if (b->rows && !e->raw.there[at])
+            return chex_error_set(err, CHEX_E_FAIL, "engine cuda: row %zu never came", b->rows[i]);
+        s->crops_host[i] = gpu_crop_of(&b->crops[i], at * bytes);
+        s->contrast = s->contrast || s->crops_host[i].contrast;
+    }
+    return CHEX_OK;
+}
+
+enum chex_status chex_cuda_send_raw(struct cuda_engine *e, struct cuda_slot *s,
+                                    const struct chex_batch *b, struct chex_error *err) {
+    CHEX_TRY(check_raw(e, b, err));
+    const size_t bytes = (size_t)b->stored_count * (size_t)b->stored_px * (size_t)b->stored_px;
+    if (bytes)
+        memcpy(s->stored_host, b->stored, bytes);
+    if (b->rows)
+        CHEX_TRY(send_to_places(e, s, b, err));
+    else
+        CHEX_CUDA(
+            cudaMemcpyAsync(s->stored, s->stored_host, bytes, cudaMemcpyHostToDevice, e->uploads),
+            err);
+    CHEX_TRY(make_crops(e, s, b, err));
+    CHEX_CUDA(cudaMemcpyAsync(s->crops, s->crops_host, (size_t)b->n * sizeof *s->crops,
+                              cudaMemcpyHostToDevice, e->uploads),
+              err);
+    return CHEX_OK;
+}
+
+enum chex_status chex_cuda_make_pixels(struct cuda_engine *e, const struct cuda_slot *s,
+                                       const struct chex_batch *b, struct chex_error *err) {
+    CHEX_CUDA(gpu_augment(b->rows ? e->raw.held : s->stored, s->crops, b->n, b->stored_px,
+                          e->config.image_size, s->contrast, s->shifts, s->pixels, e->stream),
+              err);
+    return CHEX_OK;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Eight channels of a pixel, 16 bytes, are what a thread loads and stores; here are their packing,
+ * their sums over a warp's pixels, and the sum of parts that blocks left behind.
+ *
+ * Columns. mma gives lane l columns 2 t and 2 t + 1 (t = l % 4) of each matrix of 8. Kernels that
+ * lay down their weights themselves choose the columns' order: column 8 j + 2 t + e of 32 is output
+ * channel 8 t + 2 j + e. So a lane's columns of four matrices are 8 channels in a row, and stores
+ * need neither shuffles nor shared memory.
+ */
+#ifndef CHEX_ENGINE_CUDA_EIGHTS_CUH
+#define CHEX_ENGINE_CUDA_EIGHTS_CUH
+
+#include "engine/cuda/device.cuh"
+
+/* The channel of a column. */
+static __device__ __forceinline__ int gpu_eights_channel(int column) {
+    return column / 32 * 32 + column / 2 % 4 * 8 + column / 8 % 4 * 2 + column % 2;
+}
+
+template <class T> struct gpu_eight {
+    static __device__ __forceinline__ void unpack(uint4 v, float f[8]) {
+        const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float2 two = gpu_unpack2<T>(words[i]);
+            f[2 * i] = two.x;
+            f[2 * i + 1] = two.y;
+        }
+    }
+    static __device__ __forceinline__ uint4 pack(const float f[8]) {
+        return make_uint4(gpu_pack2<T>(f[0], f[1]), gpu_pack2<T>(f[2], f[3]),
+                          gpu_pack2<T>(f[4], f[5]), gpu_pack2<T>(f[6], f[7]));
+    }
+};
+
+/* Eight floats of shared memory at a multiple of 32 bytes. */
+static __device__ __forceinline__ void gpu_eight_floats(const float *from, float to[8]) {
+    const float4 low = *(const float4 *)from, high = *(const float4 *)(from + 4);
+    to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
+    to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
+}
+
+/* A lane has two sums of 8 channels over its pixels: adds them up over the 8 lanes with the same
+ * channels, and onto doubles in shared memory, to[0..7] and to[n..n+7], that are this warp's. */
+static __device__ __forceinline__ void gpu_eights_add(float (&first)[8], float (&second)[8],
+                                                      double *to, int n, int lane) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+#pragma unroll
+        for (int by = 16; by >= 4; by /= 2) {
+            first[i] += __shfl_xor_sync(0xffffffffu, first[i], by);
+            second[i] += __shfl_xor_sync(0xffffffffu, second[i], by);
+        }
+        if (lane < 4) {
+            to[i] += (double)first[i];
+            to[n + i] += (double)second[i];
+        }
+    }
+}
+
+/* sums[0][i] = sum of the parts' elements first + i, i below 128, of `count` each (a multiple of
+ * 4): in double, in an order that does not depend on timing. Warps have each eighth part. */
+enum { GPU_PARTS_THREADS = 256 };
+static __device__ __forceinline__ void gpu_add_parts(const float *parts, int part_count,
+                                                     int64_t count, int64_t first, int thread,
+                                                     double (&sums)[8][128]) {
+    const int warp = thread / 32, lane = thread % 32;
+    const int64_t i = first + lane * 4;
+    double sum[4] = {0};
+    if (i < count) {
+#pragma unroll 8
+        for (int s = warp; s < part_count; s += 8) {
+            const float4 v = __ldcg((const float4 *)(parts + s * count + i));
+            sum[0] += (double)v.x;
+            sum[1] += (double)v.y;
+            sum[2] += (double)v.z;
+            sum[3] += (double)v.w;
+        }
+    }
+    for (int j = 0; j < 4; j++)
+        sums[warp][lane * 4 + j] = sum[j];
+    __syncthreads();
+    if (thread < 128)
+        for (int s = 1; s < 8; s++)
+            sums[0][thread] += sums[s][thread];
+    __syncthreads();
+}
+
+#endif

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernels in which a thread takes 8 channels of a pixel: loads and stores of them, batch norm and
+ * its backward on them, and their sums over a block.
+ *
+ * A block has 32 rows of 8 threads, so it takes a run of 64 channels of 32 pixels at a time: 128
+ * bytes of a 16-bit map are read together. blockIdx.y is the run. In a run that the map does not
+ * fill, threads without channels go along to the barriers with `on` false.
+ *
+ * Sums over pixels: in fp32 by each thread over the pixels it meets, then over the block's rows in
+ * a fixed order.
+ */
+#ifndef CHEX_ENGINE_CUDA_LANES_CUH
+#define CHEX_ENGINE_CUDA_LANES_CUH
+
+#include "engine/cuda/device.cuh"
+
+enum {
+    LANE = 8,                /* channels of a thread */
+    LANES = 8,               /* threads along channels */
+    LANE_RUN = LANE * LANES, /* channels of a block */
+    LANE_ROWS = 32,          /* pixels of a block */
+    LANE_THREADS = 256,      /* LANES * LANE_ROWS */
+    LANE_WARPS = LANE_THREADS / 32,
+    LANE_BLOCKS = 512, /* most blocks of a run; adding up the partial sums of more takes too long */
+    LANE_GRID = 1024,  /* blocks in all, about */
+};
+
+/* Eight elements as they lie in memory, 16-byte aligned. */
+template <class T> struct lane_raw { uint4 q[sizeof(T) / 2]; };
+template <class T> static __device__ __forceinline__ lane_raw<T> lane_load(const T *p) {
+    lane_raw<T> r;
+    for (int i = 0; i < (int)(sizeof(T) / 2); i++)
+        r.q[i] = reinterpret_cast<const uint4 *>(p)[i];
+    return r;
+}
+template <class T> static __device__ __forceinline__ void lane_store(T *p, const lane_raw<T> &r) {
+    for (int i = 0; i < (int)(sizeof(T) / 2); i++)
+        reinterpret_cast<uint4 *>(p)[i] = r.q[i];
+}
+template <class T>
+__device__ __forceinline__ void lane_floats(const lane_raw<T> &r, float v[LANE]) {
+    const uint32_t w[4] = {r.q[0].x, r.q[0].y, r.q[0].z, r.q[0].w};
+    for (int i = 0; i < 4; i++) {
+        const float2 f = gpu_unpack2<T>(w[i]);
+        v[2 * i] = f.x;
+        v[2 * i + 1] = f.y;
+    }
+}
+template <>
+__device__ __forceinline__ void lane_floats<float>(const lane_raw<float> &r, float v[LANE]) {
+    for (int i = 0; i < 2; i++) {
+        v[4 * i] = __uint_as_float(r.q[i].x);
+        v[4 * i + 1] = __uint_as_float(r.q[i].y);
+        v[4 * i + 2] = __uint_as_float(r.q[i].z);
+        v[4 * i + 3] = __uint_as_float(r.q[i].w);
+    }
+}
+template <class T> __device__ __forceinline__ lane_raw<T> lane_rounded(const float v[LANE]) {
+    lane_raw<T> r;
+    r.q[0] = make_uint4(gpu_pack2<T>(v[0], v[1]), gpu_pack2<T>(v[2], v[3]),
+                        gpu_pack2<T>(v[4], v[5]), gpu_pack2<T>(v[6], v[7]));
+    return r;
+}
+template <> __device__ __forceinline__ lane_raw<float> lane_rounded<float>(const float v[LANE]) {
+    lane_raw<float> r;
+    for (int i = 0; i < 2; i++)
+        r.q[i] = make_uint4(__float_as_uint(v[4 * i]), __float_as_uint(v[4 * i + 1]),
+                            __float_as_uint(v[4 * i + 2]), __float_as_uint(v[4 * i + 3]));
+    return r;
+}
+
+/* ---- which pixels and channels are the thread's ---- */
+
+struct lane_place {
+    int first; /* channel of the run */
+    int c;     /* channel of the thread */
+    bool on;
+    unsigned start, step, end; /* its pixels */
+};
+static __device__ __forceinline__ lane_place lane_here(int channels, unsigned pixels) {
+    lane_place l;
+    l.first = (int)blockIdx.y * LANE_RUN;
+    l.c = l.first + (int)(threadIdx.x % LANES) * LANE;
+    l.on = l.c < channels;
+    l.start = blockIdx.x * LANE_ROWS + threadIdx.x / LANES;
+    l.step = gridDim.x * LANE_ROWS;
+    l.end = l.on ? pixels : 0;
+    return l;
+}
+template <class T>
+static __device__ __forceinline__ T *lane_at(const gpu_map &m, unsigned p, int c) {
+    return static_cast<T *>(m.data) + (int64_t)p * m.pitch + c;
+}
+
+/* ---- batch norm ---- */
+
+/* Without a norm y = x: relu is false then. */
+struct lane_norm {
+    gpu_ab s[LANE];
+    bool relu;
+};
+static __device__ __forceinline__ lane_norm lane_norm_of(const gpu_norm &n, const lane_place &l) {
+    lane_norm r;
+    r.relu = n.mean && n.relu;
+    for (int i = 0; i < LANE; i++)
+        r.s[i] = n.mean && l.on ? gpu_scale(n, l.c + i) : gpu_ab{1.0f, 0.0f};
+    return r;
+}
+static __device__ __forceinline__ float lane_normed(const lane_norm &n, int i, float x) {
+    const float y = gpu_normed(n.s[i], x);
+    return n.relu ? gpu_relu(y) : y;
+}
+
+/* The gradient that readers of a map left for it. It is not rounded: no convolution reads it. */
+struct lane_taken {
+    float bsum[LANE], csum[LANE];
+    bool more;
+};
+static __device__ __forceinline__ lane_taken lane_taken_of(const gpu_taken &t,
+                                                           const lane_place &l) {
+    lane_taken r;
+    r.more = t.bsum != nullptr;
+    for (int i = 0; i < LANE; i++) {
+        r.bsum[i] = r.more && l.on ? t.bsum[l.c + i] : 0.0f;
+        r.csum[i] = r.more && l.on ? t.csum[l.c + i] : 0.0f;
+    }
+    return r;
+}
+template <class T>
+static __device__ __forceinline__ void lane_take(const lane_taken &t, const gpu_taken &from,
+                                                 unsigned p, int c, float d[LANE]) {
+    const lane_raw<T> g = lane_load(lane_at<const T>(from.g, p, c));
+    if (!t.more) {
+        lane_floats<T>(g, d);
+        return;
+    }
+    const lane_raw<T> raw = lane_load(lane_at<const T>(from.x, p, c));
+    float x[LANE];
+    lane_floats<T>(g, d);
+    lane_floats<T>(raw, x);
+    for (int i = 0; i < LANE; i++)
+        d[i] = __fmaf_rn(t.bsum[i], x[i], __fadd_rn(d[i], t.csum[i]));
+}
+
+/* ---- sums over the block's pixels ---- */
+
+/* Leaves the block's sums of both numbers of each channel in partial[blockIdx.x][2][channels].
+ * Every thread calls it. */
+static __device__ __forceinline__ void lane_block_sums(const float one[LANE], const float two[LANE],
+                                                       const lane_place &l, int channels,
+                                                       float *partial) {
+    __shared__ float parts[LANE_WARPS][2][LANE_RUN];
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    for (int i = 0; i < LANE; i++) {
+        float a = one[i], b = two[i];
+        for (int by = LANES; by < 32; by *= 2) {
+            a += __shfl_xor_sync(0xffffffffu, a, by);
+            b += __shfl_xor_sync(0xffffffffu, b, by);
+        }
+        if (lane < LANES) {
+            parts[warp][0][lane * LANE + i] = a;
+            parts[warp][1][lane * LANE + i] = b;
+        }
+    }
+    __syncthreads();
+    const int which = (int)threadIdx.x / LANE_RUN, c = (int)threadIdx.x % LANE_RUN;
+    if (which < 2 && l.first + c < channels) {
+        float sum = 0;
+        for (int w = 0; w < LANE_WARPS; w++)
+            sum += parts[w][which][c];
+        partial[((size_t)blockIdx.x * 2 + (size_t)which) * (size_t)channels +
+                (size_t)(l.first + c)] = sum;
+    }
+    __syncthreads();
+}
+static __device__ __forceinline__ int lane_run_channels(const lane_place &l, int channels) {
+    return channels - l.first < LANE_RUN ? channels - l.first : LANE_RUN;
+}
+
+/* Statistics of what the thread has written. */
+struct lane_stats {
+    float sum[LANE], squares[LANE];
+};
+static __device__ __forceinline__ void lane_stats_add(lane_stats &s, const float v[LANE]) {
+    for (int i = 0; i < LANE; i++) {
+        s.sum[i] += v[i];
+        s.squares[i] = __fmaf_rn(v[i], v[i], s.squares[i]);
+    }
+}
+static __device__ __forceinline__ void lane_stats_finish(const lane_stats &s, const gpu_stats &to,
+                                                         const lane_place &l, int channels,
+                                                         unsigned pixels) {
+    if (!to.partial)
+        return;
+    lane_block_sums(s.sum, s.squares, l, channels, to.partial);
+    if (gpu_last_block(to.ticket + blockIdx.y, gridDim.x))
+        gpu_finish_stats(to, channels, l.first, lane_run_channels(l, channels), (int)gridDim.x,
+                         (double)pixels, (int)threadIdx.x, LANE_THREADS);
+}
+
+/* A batch norm's backward: where dv, the gradient behind the ReLU, becomes dU, and G takes A dU. */
+struct lane_sums {
+    float one[LANE], two[LANE]; /* sum dU, sum dU (x - mean) */
+    float mean[LANE];
+};
+static __device__ __forceinline__ lane_sums lane_sums_of(const gpu_norm &n, const lane_place &l) {
+    lane_sums s;
+    for (int i = 0; i < LANE; i++) {
+        s.one[i] = s.two[i] = 0;
+        s.mean[i] = n.mean && l.on ? n.mean[l.c + i] : 0.0f;
+    }
+    return s;
+}
+static __device__ __forceinline__ void lane_sums_add(lane_sums &s, int i, float du, float x) {
+    s.one[i] += du;
+    s.two[i] = __fmaf_rn(du, __fsub_rn(x, s.mean[i]), s.two[i]);
+}
+static __device__ __forceinline__ void lane_sums_finish(lane_sums &s, const gpu_sums &to,
+                                                        const gpu_norm &n, const lane_place &l,
+                                                        int channels, unsigned pixels) {
+    if (!to.partial)
+        return;
+    for (int i = 0; i < LANE; i++)
+        s.two[i] *= l.on ? n.inv[l.c + i] : 0.0f;
+    lane_block_sums(s.one, s.two, l, channels, to.partial);
+    if (gpu_last_block(to.ticket + blockIdx.y, gridDim.x))
+        gpu_finish_sums(to, n, channels, l.first, lane_run_channels(l, channels), (int)gridDim.x,
+                        (double)pixels, (int)threadIdx.x, LANE_THREADS);
+}
+
+/* G (+)= v. */
+template <class T>
+static __device__ __forceinline__ void lane_put(T *g, bool add, const float v[LANE]) {
+    float sum[LANE];
+    if (add)
+        lane_floats<T>(lane_load<T>(g), sum);
+    for (int i = 0; i < LANE; i++)
+        sum[i] = add ? sum[i] + v[i] : v[i];
+    lane_store<T>(g, lane_rounded<T>(sum));
+}
+
+/* dv of one pixel through norm and ReLU into in_g, and into the sums. */
+template <class T>
+static __device__ __forceinline__ void
+lane_backward(const float dv[LANE], const gpu_map &in, const lane_norm &n, const gpu_map &in_g,
+              bool add, bool normed, unsigned p, int c, lane_sums &s) {
+    float v[LANE];
+    if (normed) {
+        float x[LANE];
+        lane_floats<T>(lane_load(lane_at<const T>(in, p, c)), x);
+        for (int i = 0; i < LANE; i++) {
+            const float du = n.relu && !(gpu_normed(n.s[i], x[i]) > 0.0f) ? 0.0f : dv[i];
+            lane_sums_add(s, i, du, x[i]);
+            v[i] = __fmul_rn(n.s[i].a, du);
+        }
+    } else {
+        for (int i = 0; i < LANE; i++)
+            v[i] = dv[i];
+    }
+    lane_put<T>(lane_at<T>(in_g, p, c), add, v);
+}
+
+/* ---- host ---- */
+
+static inline int lane_runs(int channels) { return (channels + LANE_RUN - 1) / LANE_RUN; }
+/* Whether kernels here take the map: 8 channels are a unit, and pixels count in 31 bits. */
+static inline bool lane_takes(const gpu_map *m) {
+    return m->channels > 0 && m->channels % LANE == 0 && m->pitch % LANE == 0 &&
+           (uintptr_t)m->data % 16 == 0 && lane_runs(m->channels) <= GPU_TICKETS &&
+           gpu_map_pixels(m) < (int64_t)1 << 31;
+}
+static inline bool lane_same(const gpu_map *a, const gpu_map *b) {
+    return lane_takes(b) && a->type == b->type && a->n == b->n && a->channels == b->channels;
+}
+static inline dim3 lane_grid(int channels, int64_t pixels) {
+    const int runs = lane_runs(channels);
+    int64_t most = LANE_GRID / runs < LANE_BLOCKS ? LANE_GRID / runs : LANE_BLOCKS;
+    most = most > 64 ? most : 64;
+    const int64_t blocks = (pixels + LANE_ROWS - 1) / LANE_ROWS;
+    return dim3((unsigned)(blocks < most ? blocks : most), (unsigned)runs);
+}
+
+/* A norm, stats or sums that may be left out. */
+template <class S> static inline S lane_given(const S *p) { return p ? *p : S(); }
+
+/* fn<T>(...) for the map's type. */
+#define LANE_BY_TYPE(type, fn, ...)                                                                \
+    ((type) == GPU_F32    ? fn<float>(__VA_ARGS__)                                                 \
+     : (type) == GPU_BF16 ? fn<gpu_bf16>(__VA_ARGS__)                                              \
+                          : fn<gpu_f16>(__VA_ARGS__))
+
+#endif

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The communication stream: what the plan of launch/reduce.c orders, enqueued. With one rank the
+ * additions are all there is, and NCCL is not touched.
+ */
+#include "engine/cuda/reduce.h"
+
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/cuda/device.h"
+#include "engine/cuda/nccl.h"
+
+struct gpu_reduce {
+    struct gpu_reduce_config config;
+    struct chex_reduce_memory memory;
+    cudaStream_t stream;
+    struct gpu_nccl *nccl; /* NULL with one rank */
+    cudaEvent_t joined;    /* the communication stream, as the compute stream last waited for it */
+    cudaEvent_t wait_begun, wait_ended; /* on the compute stream, around finish's wait */
+    bool measured;                      /* both have been recorded */
+    double exposed_s;                   /* between them, when last asked for */
+    atomic_bool busy;                   /* work was enqueued since the last join */
+    atomic_uint_fast64_t bytes;
+};
+
+/* The current device is the calling thread's, and the reduce thread has chosen none. */
+static enum chex_status enter(struct gpu_reduce *r, struct chex_error *err) {
+    CHEX_CUDA(cudaSetDevice(r->config.device), err);
+    return CHEX_OK;
+}
+
+static float *vector_alloc(void *self, size_t count) {
+    struct gpu_reduce *r = self;
+    void *data = NULL;
+    size_t bytes;
+    if (__builtin_mul_overflow(count, sizeof(float), &bytes) || enter(r, NULL) != CHEX_OK)
+        return NULL;
+    if (r->nccl)
+        data = gpu_nccl_alloc(r->nccl, bytes);
+    else if (cudaMalloc(&data, bytes) != cudaSuccess)
+        data = NULL;
+    if (!data)
+        (void)cudaGetLastError(); /* ours; the engine's next launch is not to find it */
+    else
+        atomic_fetch_add(&r->bytes, bytes);
+    return data;
+}
+
+static void vector_free(void *self, float *vector) {
+    struct gpu_reduce *r = self;
+    if (enter(r, NULL) != CHEX_OK)
+        return;
+    if (r->nccl)
+        gpu_nccl_free(r->nccl, vector);
+    else
+        cudaFree(vector);
+}
+
+static enum chex_status after(void *self, size_t from, struct chex_error *err) {
+    struct gpu_reduce *r = self;
+    CHEX_TRY(enter(r, err));
+    cudaEvent_t event = r->config.event_of(r->config.engine, from);
+    if (!event)
+        return chex_error_set(err, CHEX_E_FAIL, "no event stands for gradient elements from %zu on",
+                              from);
+    CHEX_CUDA(cudaStreamWaitEvent(r->stream, event, 0), err);
+    return CHEX_OK;
+}
+
+static enum chex_status add(void *self, float *to, const float *from, size_t count,
+                            struct chex_error *err) {
+    struct gpu_reduce *r = self;
+    CHEX_TRY(enter(r, err));
+    CHEX_CUDA(gpu_add(to, from, count, r->stream), err);
+    atomic_store(&r->busy, true);
+    return CHEX_OK;
+}
+
+static enum chex_status send(void *self, const float *data, size_t count, int to, int tag,
+                             struct chex_error *err) {
+    struct gpu_reduce *r = self;
+    CHEX_TRY(enter(r, err));
+    CHEX_TRY(gpu_nccl_send(r->nccl, data, count, to, tag, err));
+    atomic_store(&r->busy, true);
+    return CHEX_OK;
+}
+
+static enum chex_status receive(void *self, float *data, size_t count, int from, int tag,
+                                struct chex_error *err) {
+    struct gpu_reduce *r = self;
+    CHEX_TRY(enter(r, err));
+    CHEX_TRY(gpu_nccl_receive(r->nccl, data, count, from, tag, err));
+    atomic_store(&r->busy, true);
+    return CHEX_OK;
+}
+
+static enum chex_status broadcast(void *self, float *data, size_t count, int root,
+                                  struct chex_error *err) {
+    struct gpu_reduce *r = self;
+    CHEX_TRY(enter(r, err));
+    CHEX_TRY(gpu_nccl_broadcast(r->nccl, data, count, root, err));
+    atomic_store(&r->busy, true);
+    return CHEX_OK;
+}
+
+static enum chex_status sum(void *self, float *data, size_t count, struct chex_error *err) {
+    struct gpu_reduce *r = self;
+    CHEX_TRY(enter(r, err));
+    CHEX_TRY(gpu_nccl_sum(r->nccl, data, count, err));
+    atomic_store(&r->busy, true);
+    return CHEX_OK;
+}
+
+/* The compute stream waits for all that the reduce thread has enqueued so far. */
+static enum chex_status join(struct gpu_reduce *r, struct chex_error *err) {
+    if (!atomic_exchange(&r->busy, false))
+        return CHEX_OK;
+    CHEX_CUDA(cudaEventRecord(r->joined, r->stream), err);
+    CHEX_CUDA(cudaStreamWaitEvent(r->config.compute, r->joined, 0), err);
+    return CHEX_OK;
+}
+
+static enum chex_status leaf(void *self, struct chex_error *err) {
+    struct gpu_reduce *r = self;
+    CHEX_TRY(enter(r, err));
+    if (r->nccl)
+        CHEX_TRY(gpu_nccl_check(r->nccl, err));
+    return join(r, err);
+}
+
+/* How long the last wait was, if that is known without waiting for it. */
+static void read_exposed(struct gpu_reduce *r) {
+    float ms;
+    if (r->measured && cudaEventQuery(r->wait_ended) == cudaSuccess &&
+        cudaEventElapsedTime(&ms, r->wait_begun, r->wait_ended) == cudaSuccess)
+        r->exposed_s = (double)ms / 1e3;
+}
+
+static enum chex_status finish(void *self, double *exposed_s_out, struct chex_error *err) {
+    struct gpu_reduce *r = self;
+    CHEX_TRY(enter(r, err));
+    if (r->nccl)
+        CHEX_TRY(gpu_nccl_check(r->nccl, err));
+    read_exposed(r);
+    CHEX_CUDA(cudaEventRecord(r->wait_begun, r->config.compute), err);
+    CHEX_TRY(join(r, err));
+    CHEX_CUDA(cudaEventRecord(r->wait_ended, r->config.compute), err);
+    r->measured = true;
+    *exposed_s_out = r->exposed_s;
+    return CHEX_OK;
+}
+
+/* A lost rank ends the communicator, and with it what the stream waits for. */
+static enum chex_status settle(void *self, struct chex_error *err) {
+    struct gpu_reduce *r = self;
+    cudaError_t e;
+    CHEX_TRY(enter(r, err));
+    while ((e = cudaStreamQuery(r->stream)) == cudaErrorNotReady) {
+        if (r->nccl)
+            CHEX_TRY(gpu_nccl_check(r->nccl, err));
+        chex_clock_sleep_ms(1);
+    }
+    if (e != cudaSuccess)
+        return gpu_error(e, "cudaStreamQuery", err);
+    return r->nccl ? gpu_nccl_check(r->nccl, err) : CHEX_OK;
+}
+
+static enum chex_status set_up(struct gpu_reduce *r, struct chex_error *err) {
+    int least = 0, greatest = 0;
+    CHEX_TRY(enter(r, err));
+    CHEX_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest), err);
+    CHEX_CUDA(cudaStreamCreateWithPriority(&r->stream, cudaStreamNonBlocking, greatest), err);
+    CHEX_CUDA(cudaEventCreateWithFlags(&r->joined, cudaEventDisableTiming), err);
+    CHEX_CUDA(cudaEventCreateWithFlags(&r->wait_begun, 0), err);
+    CHEX_CUDA(cudaEventCreateWithFlags(&r->wait_ended, 0), err);
+    if (r->config.launch->size == 1)
+        return CHEX_OK;
+    return gpu_nccl_open(r->config.launch, r->stream, r->config.timeout_ms, &r->nccl, err);
+}
+
+enum chex_status gpu_reduce_create(const struct gpu_reduce_config *config,
+                                   struct gpu_reduce **reduce_out, struct chex_error *err) {
+    struct gpu_reduce *r = chex_mem_zalloc(1, sizeof *r);
+    if (!r)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    r->config = *config;
+    r->memory = (struct chex_reduce_memory){.self = r,
+                                            .alloc = vector_alloc,
+                                            .free = vector_free,
+                                            .after = after,
+                                            .add = add,
+                                            .send = send,
+                                            .receive = receive,
+                                            .broadcast = broadcast,
+                                            .sum = sum,
+                                            .leaf = leaf,
+                                            .finish = finish,
+                                            .settle = settle};
+    enum chex_status st = set_up(r, err);
+    if (st != CHEX_OK)
+        gpu_reduce_destroy(r);
+    else
+        *reduce_out = r;
+    return st;
+}
+
+void gpu_reduce_destroy(struct gpu_reduce *r) {
+    if (!r)
+        return;
+    (void)enter(r, NULL);
+    gpu_nccl_close(r->nccl);
+    if (r->joined)
+        cudaEventDestroy(r->joined);
+    if (r->wait_begun)
+        cudaEventDestroy(r->wait_begun);
+    if (r->wait_ended)
+        cudaEventDestroy(r->wait_ended);
+    if (r->stream)
+        cudaStreamDestroy(r->stream);
+    free(r);
+}
+
+const struct chex_reduce_memory *gpu_reduce_memory(struct gpu_reduce *r) { return &r->memory; }
+
+uint64_t gpu_reduce_bytes(const struct gpu_reduce *r) { return atomic_load(&r->bytes); }

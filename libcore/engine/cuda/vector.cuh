@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs of channels as kernels outside the tensor cores move them: V consecutive elements of a
+ * pixel, as stored while they are on their way, as floats where they are worked on. Addresses are
+ * multiples of the run's size, or of 16 bytes where it is larger.
+ */
+#ifndef CHEX_ENGINE_CUDA_VECTOR_CUH
+#define CHEX_ENGINE_CUDA_VECTOR_CUH
+
+#include "engine/cuda/device.cuh"
+
+template <class T, int V> struct alignas(sizeof(T) * V < 16 ? sizeof(T) * V : 16) gpu_run {
+    uint32_t word[sizeof(T) * V / 4];
+};
+
+template <class T, int V> __device__ __forceinline__ gpu_run<T, V> gpu_load_run(const T *from) {
+    return *reinterpret_cast<const gpu_run<T, V> *>(from);
+}
+
+template <class T, int V>
+__device__ __forceinline__ void gpu_unpack_run(float out[V], const gpu_run<T, V> &run) {
+    if constexpr (sizeof(T) == 4) {
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            out[i] = __uint_as_float(run.word[i]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < V / 2; i++) {
+            const float2 pair = gpu_unpack2<T>(run.word[i]);
+            out[2 * i] = pair.x;
+            out[2 * i + 1] = pair.y;
+        }
+    }
+}
+
+/* Rounds to T. */
+template <class T, int V> __device__ __forceinline__ void gpu_store_run(T *to, const float v[V]) {
+    gpu_run<T, V> run;
+    if constexpr (sizeof(T) == 4) {
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            run.word[i] = __float_as_uint(v[i]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < V / 2; i++)
+            run.word[i] = gpu_pack2<T>(v[2 * i], v[2 * i + 1]);
+    }
+    *reinterpret_cast<gpu_run<T, V> *>(to) = run;
+}
+
+/* Calls fn with a value of the element type. */
+template <class F> static cudaError_t gpu_with_type(enum gpu_type type, F fn) {
+    switch (type) {
+    case GPU_F32: return fn(float());
+    case GPU_BF16: return fn(gpu_bf16());
+    case GPU_F16: return fn(gpu_f16());
+    }
+    return cudaErrorInvalidValue;
+}
+
+#endif

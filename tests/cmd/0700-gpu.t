@@ -1,0 +1,55 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The commands on a GPU that is emulated (tests/gpu/emulated): the real chex-train and chex-eval, the
+# real module, whose kernels run on the processor.
+source "$(dirname "$0")/lib.sh"
+emulated=$BUILD/tests/emulated
+[ -e "$emulated/chexnet-cuda.so" ] || skip_all "no emulated module: there was no C++ compiler"
+quiet() { "$@" >setup.log 2>&1 || { cat setup.log; exit 1; }; }
+export CHEX_LIBDIR=$emulated
+
+quiet chex-shard phantom --count 40 --size 40 --seed 3 --output ph
+quiet chex-shard --images ph/images --labels ph/labels.csv --split patient --size 40 --shards 2 \
+    --fractions 0.5,0.2,0.3 --output shards
+common=(--data shards --image-size 33 --batch-size 4 --threads 2 --workers 1 --model resnet50
+    --precision fp32 --opt sgd --lr 1e-3)
+
+expect_status 0 chex-train "${common[@]}" --engine cuda:s0 --max-steps 2 --output gpu
+like "$(err)" 'engine cuda \(s0\), fp32' "the engine and its stage are said"
+like "$(err)" 'GPU 0000:01:00.0, emulated GPU, capability 9.0' "and which GPU"
+expect_status 0 chex-train "${common[@]}" --engine cpu --max-steps 2 --output cpu
+# Two losses of either engine. Step 2 has seen an update by gradients in which, with so few and small
+# images, a ReLU that one rounding opens counts: ref, cpu and cpu:generic part by as much.
+losses() { grep '"kind":"step"' "$1/metrics.jsonl" | grep -o '"loss":[0-9.]*' | cut -d: -f2; }
+is "$(paste <(losses gpu) <(losses cpu) | awk '{ d = $1 - $2; if (d < 0) d = -d; n += d > (NR > 1 ? 3e-2 : 1e-5) * $2 }
+    END { print NR, n + 0 }')" "2 0" "the losses are the cpu engine's"
+
+# A checkpoint of one engine goes on with another.
+expect_status 0 chex-train "${common[@]}" --engine cpu --max-steps 3 --output gpu
+like "$(err)" 'going on from step 2' "the cpu engine resumes what the GPU began"
+is "$(losses gpu | wc -l)" 3 "at step 3"
+expect_status 0 chex-train "${common[@]}" --engine cuda:s0 --max-steps 3 --output cpu
+is "$(losses cpu | wc -l)" 3 "and the other way round"
+
+for engine in cuda:s0 cpu; do
+    expect_status 0 chex-eval --data shards --checkpoint cpu/last.h5 --engine $engine \
+        --output "eval-${engine%:*}" --bootstrap 10 --threads 2 --precision fp32
+done
+is "$(paste -d, eval-cuda/predictions.csv eval-cpu/predictions.csv | tail -n +2 | awk -F, '
+    { for (i = 17; i <= 30; i++) { d = $i - $(i + 30); if (d > 1e-5 || d < -1e-5) n++ } }
+    END { print n + 0 }')" 0 "predictions of both engines agree to 1e-5"
+
+# Refusals, each with what to do.
+expect_status 9 env EMULATED_BYTES=350000000 chex-train --bench 1 --engine cuda:s0 --precision fp32 \
+    --image-size 40 --batch-size 40
+like "$(err)" 'densenet121 with 40 px and batch 40 needs 0.[0-9] GiB: the largest batch that fits is [0-9]+' \
+    "too large a batch: the largest that fits is named"
+expect_status 4 env EMULATED_GPU=7.5 chex-train "${common[@]}" --precision bf16 --engine cuda \
+    --max-steps 1 --output old
+like "$(err)" 'capability 7.5: precision bf16 needs 8.0; use fp16' "bf16 on an old GPU"
+expect_status 2 chex-train "${common[@]}" --engine cuda:s9 --max-steps 1 --output s9
+like "$(err)" "engine cuda:s9: unknown variant, expected one of s0, s1, s2, s3, s4" "unknown stage"
+expect_status 4 env EMULATED_GPU=0 chex-train "${common[@]}" --engine cuda --max-steps 1 --output none
+like "$(err)" 'error: ' "no device: a line, and no run on the processor"
+
+done_testing

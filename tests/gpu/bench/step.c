@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Images a second of an engine's whole step: upload, forward, loss, backward, Adam; or of
+ * inference. Batches differ from step to step. A step's time is the wall clock's, from one to the
+ * next; the rate is that of all timed steps with everything waited for.
+ */
+#include "gpu/bench/engines.h"
+
+static const char usage[] =
+    "usage: bench-step [--engine cuda@bf16] [--model densenet121] [--size 224] [--batch 256]\n"
+    "       [--steps 30] [--warm-up 3] [--seconds 60] [--infer 0] [--json FILE]\n"
+    "--seconds: ends early, with the steps so far. --infer 1: inference instead of training.";
+
+enum { BATCHES = 4, MAX_STEPS = 10000 };
+
+struct step_bench {
+    struct bench_spec spec;
+    struct chex_engine *engine;
+    struct chex_net *net;
+    int size, n, steps, warm_up;
+    bool infer;
+    double seconds, set_up_s;
+    struct chex_batch batches[BATCHES];
+    float *grad, *logits;
+    double loss;
+    int done;
+    double rate, ms[MAX_STEPS];
+};
+
+static void make_batches(struct step_bench *b) {
+    for (int i = 0; i < BATCHES; i++) {
+        float *pixels = malloc((size_t)b->n * (size_t)(b->size * b->size) * sizeof *pixels);
+        int8_t *labels = malloc((size_t)b->n * BENCH_CLASSES);
+        if (!pixels || !labels)
+            bench_die("out of memory");
+        bench_batch((uint64_t)i, b->n, b->size, pixels, labels);
+        b->batches[i] = (struct chex_batch){b->n, pixels, labels};
+    }
+}
+
+static enum chex_status one_step(struct step_bench *b, int64_t step, struct chex_error *err) {
+    const struct chex_batch *batch = &b->batches[step % BATCHES];
+    const struct chex_update adam = bench_adam(step + 1, 1e-4);
+    struct chex_pass_result result = {0};
+    if (b->infer)
+        return chex_engine_infer(b->engine, batch, b->logits, err);
+    CHEX_TRY(chex_engine_pass(b->engine, batch, b->grad, NULL, NULL, &result, err));
+    b->loss = result.loss;
+    return chex_engine_update(b->engine, &adam, b->grad, err);
+}
+
+/* The CUDA engine's module is in this process: its work is this device's. */
+static void wait_for_device(const struct step_bench *b) {
+    if (strncmp(b->spec.engine, "cuda", 4) == 0)
+        BENCH_CUDA(cudaDeviceSynchronize());
+}
+
+static enum chex_status run(struct step_bench *b, struct chex_error *err) {
+    for (int i = 0; i < b->warm_up; i++)
+        CHEX_TRY(one_step(b, i, err));
+    wait_for_device(b);
+    const double begin = chex_clock_s();
+    double last = begin;
+    for (b->done = 0; b->done < b->steps && last - begin < b->seconds; b->done++) {
+        CHEX_TRY(one_step(b, b->warm_up + b->done, err));
+        const double now = chex_clock_s();
+        b->ms[b->done] = (now - last) * 1e3;
+        last = now;
+    }
+    wait_for_device(b);
+    b->rate = (double)b->n * b->done / (chex_clock_s() - begin);
+    return isfinite(b->loss) ? CHEX_OK
+                             : chex_error_set(err, CHEX_E_FAIL, "the loss is %g", b->loss);
+}
+
+static void report(struct step_bench *b, const char *json) {
+    const struct chex_engine_impl *impl = b->engine->impl;
+    const char *precision = chex_precision_names[b->spec.precision];
+    const struct bench_time t = bench_summary(b->ms, b->done);
+    const double gb = (double)impl->bytes(b->engine->self) * 1e-9;
+    printf(
+        "= %s %s:%s %s|batch %d, %d px|%.0f images/s|%.2f ms a step (%.2f to %.2f, %d steps)|%.1f "
+        "GB, loss %.4f, set up in %.1f s\n",
+        b->infer ? "infer" : "step", impl->name, impl->variant(b->engine->self), precision, b->n,
+        b->size, b->rate, t.ms, t.low, t.high, b->done, gb, b->loss, b->set_up_s);
+    FILE *f = bench_json(json);
+    if (!f)
+        return;
+    const struct gpu_device none = {.name = "none"};
+    const struct gpu_device device =
+        strncmp(b->spec.engine, "cuda", 4) == 0 ? bench_device() : none;
+    bench_json_begin(f, b->infer ? "infer" : "step", &device);
+    fprintf(
+        f,
+        ", \"engine\": \"%s\", \"variant\": \"%s\", \"model\": \"%s\", \"precision\": \"%s\", "
+        "\"batch\": %d, \"size_px\": %d, \"steps\": %d, \"images_per_s\": %.2f, \"step_ms\": "
+        "%.4f, \"step_ms_low\": %.4f, \"step_ms_high\": %.4f, \"memory_bytes\": %.0f, \"loss\": "
+        "%.6f, \"set_up_s\": %.2f}\n",
+        impl->name, impl->variant(b->engine->self), b->net->model, precision, b->n, b->size,
+        b->done, b->rate, t.ms, t.low, t.high, gb * 1e9, b->loss, b->set_up_s);
+    fclose(f);
+}
+
+int main(int argc, char **argv) {
+    static const char *const names[] = {"--engine",  "--model",   "--size",  "--batch", "--steps",
+                                        "--warm-up", "--seconds", "--infer", "--json",  NULL};
+    static struct step_bench b;
+    struct chex_error err = {0};
+    bench_check_options(argc, argv, names, usage);
+    b.spec = bench_spec(bench_option(argc, argv, "--engine", "cuda@bf16"));
+    b.size = atoi(bench_option(argc, argv, "--size", "224"));
+    b.n = atoi(bench_option(argc, argv, "--batch", "256"));
+    b.steps = atoi(bench_option(argc, argv, "--steps", "30"));
+    b.warm_up = atoi(bench_option(argc, argv, "--warm-up", "3"));
+    b.seconds = atof(bench_option(argc, argv, "--seconds", "60"));
+    b.infer = atoi(bench_option(argc, argv, "--infer", "0")) != 0;
+    if (b.n < 1 || b.steps < 1 || b.steps > MAX_STEPS || b.warm_up < 0 || b.seconds <= 0)
+        bench_die(usage);
+    enum chex_status st = chex_net_create(bench_option(argc, argv, "--model", "densenet121"),
+                                          BENCH_CLASSES, &b.net, &err);
+    const double begin = chex_clock_s();
+    if (st == CHEX_OK)
+        st = bench_engine(&b.spec, b.net, b.size, b.n, !b.infer, &b.engine, &err);
+    b.set_up_s = chex_clock_s() - begin;
+    if (st == CHEX_OK) {
+        make_batches(&b);
+        b.grad = b.infer ? NULL : chex_engine_grad_alloc(b.engine);
+        b.logits = malloc((size_t)b.n * BENCH_CLASSES * sizeof *b.logits);
+        if ((!b.grad && !b.infer) || !b.logits)
+            bench_die("out of memory");
+        st = run(&b, &err);
+    }
+    if (st != CHEX_OK)
+        return bench_failed(b.spec.engine, st, &err);
+    report(&b, bench_option(argc, argv, "--json", ""));
+    for (int i = 0; i < BATCHES; i++) {
+        free((void *)b.batches[i].pixels);
+        free((void *)b.batches[i].labels);
+    }
+    free(b.logits);
+    if (b.grad)
+        chex_engine_grad_free(b.engine, b.grad);
+    chex_engine_destroy(b.engine);
+    chex_net_destroy(b.net);
+    return 0;
+}

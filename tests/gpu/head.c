@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The head and the loss against the reference, in all types of the map.
+ */
+#include "engine/ref/ref_ops.h"
+#include "slice_test.h"
+
+static struct chex_ref_ctx ref;
+
+struct shape {
+    enum gpu_type type;
+    int n, hw, channels, pitch, first, classes;
+    bool normed, relu, add;
+};
+
+static const struct shape shapes[] = {
+    {GPU_BF16, 3, 7, 1024, 1024, 0, 14, true, true, false}, /* DenseNet-121 */
+    {GPU_F32, 1, 7, 160, 192, 32, 14, true, true, false},
+    {GPU_F16, 3, 3, 64, 128, 64, 5, true, true, true},
+    {GPU_F32, 11, 1, 96, 96, 0, 1, true, false, true},
+    {GPU_BF16, 3, 10, 2048, 2048, 0, 14, false, false, false}, /* ResNet-50: no norm before it */
+    {GPU_F32, 1, 3, 32, 64, 32, 20, false, false, true},
+};
+
+static float *floats(size_t count) {
+    float *p = malloc(count * sizeof *p);
+    if (!p)
+        exit(1);
+    return p;
+}
+static float *normal(size_t count, uint64_t seed, float sigma) {
+    float *p = floats(count);
+    for (size_t i = 0; i < count; i++)
+        p[i] = sigma * gt_normal(seed, i);
+    return p;
+}
+
+/* Sums in fp32 of some hundred terms: relative L2 within 1e-6 each way. */
+static void near(const float *device, const float *want, size_t count, const char *name,
+                 const char *what) {
+    float *is = gt_floats(device, count);
+    st_digest_add(is, count);
+    double *wide = malloc(count * sizeof *wide);
+    if (!wide)
+        exit(1);
+    for (size_t i = 0; i < count; i++)
+        wide[i] = (double)want[i];
+    const double off = gt_rel_l2(is, wide, count);
+    OK(off <= 1e-6, "%s: %s within %.1e", what, name, off);
+    free(wide);
+    free(is);
+}
+
+static void one(const struct shape *s) {
+    char what[64];
+    snprintf(what, sizeof what, "%s n %d hw %d c %d", gt_type_names[s->type], s->n, s->hw,
+             s->channels);
+    const size_t n = (size_t)s->n, channels = (size_t)s->channels, classes = (size_t)s->classes;
+    struct st_slice in =
+        st_slice(s->type, s->n, s->hw, s->pitch, s->first, s->channels, 3, 0.7f, 1);
+    struct st_norm norm = s->normed ? st_norm(&in, s->relu, 5) : st_no_norm(s->channels);
+    const size_t count = st_pixels(&in) * channels;
+    float *act = floats(count), *dx = floats(count), *weight = normal(classes * channels, 7, 0.1f);
+    float *bias = normal(classes, 9, 1), *pooled = floats(n * channels);
+    float *logits = floats(n * classes), *dlogits = normal(n * classes, 11, 0.1f);
+    float *dweight = floats(classes * channels), *dbias = floats(classes);
+    for (size_t i = 0; i < count; i++)
+        act[i] = st_act(&norm, (int)(i % channels),
+                        st_at(&in, in.b.host, i / channels, (int)(i % channels)));
+    struct chex_ref_map map = {act, s->n, s->hw, s->hw, s->channels, s->channels};
+    chex_ref_head_forward(&ref, &map, weight, bias, s->classes, pooled, logits);
+    map.data = dx;
+    chex_ref_head_backward(&ref, pooled, dlogits, weight, s->classes, dweight, dbias, &map);
+
+    float *d_weight = gt_upload(weight, classes * channels * 4);
+    float *d_bias = gt_upload(bias, classes * 4), *d_pooled = gt_alloc(n * channels * 4);
+    float *d_logits = gt_alloc(n * classes * 4), *d_dweight = gt_alloc(classes * channels * 4);
+    float *d_dlogits = gt_upload(dlogits, n * classes * 4), *d_dbias = gt_alloc(classes * 4);
+    float *d_dpooled = gt_alloc(n * channels * 4);
+    GT_OK(gpu_head_forward(&in.map, &norm.device, d_weight, d_bias, s->classes, d_pooled, d_logits,
+                           0));
+    near(d_pooled, pooled, n * channels, "pooled", what);
+    near(d_logits, logits, n * classes, "logits", what);
+
+    struct st_slice g =
+        st_slice(s->type, s->n, s->hw, s->pitch, s->first, s->channels, 13, 0, 0.1f);
+    if (!s->add)
+        st_poison(&g);
+    const struct gpu_sums sums = st_sums(&norm, 15);
+    GT_OK(gpu_head_backward(&in.map, &norm.device, d_weight, s->classes, d_pooled, d_dlogits,
+                            d_dpooled, d_dweight, d_dbias, &g.map, s->add, &sums, 0));
+    near(d_dweight, dweight, classes * channels, "dweight", what);
+    near(d_dbias, dbias, classes, "dbias", what);
+    /* Of every image its first pixel: all get the same. */
+    const size_t pixels = (size_t)(s->hw * s->hw);
+    float *dpooled = floats(n * channels);
+    double *dv = malloc(count * sizeof *dv);
+    if (!dv)
+        exit(1);
+    for (size_t i = 0; i < n * channels; i++)
+        dpooled[i] = dx[i / channels * pixels * channels + i % channels];
+    near(d_dpooled, dpooled, n * channels, "dpooled", what);
+    gt_download(dpooled, d_dpooled, n * channels * 4);
+    for (size_t i = 0; i < count; i++)
+        dv[i] = (double)dpooled[i / (pixels * channels) * channels + i % channels];
+    st_check_backward(dv, &in, &norm, &g, s->add, &sums, 15, what);
+
+    float *const all[] = {act,     dx,    weight,    bias,     pooled,  logits,
+                          dlogits, dbias, in.b.host, g.b.host, dweight, norm.mean};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    free(dpooled);
+    free(dv);
+    gt_release_all();
+}
+
+/* Masked labels, logits far out, a loss scale. */
+static void loss(size_t n, size_t classes, float scale) {
+    const size_t count = n * classes;
+    float *logits = normal(count, 21, 4), *want = floats(count);
+    int8_t *labels = malloc(count);
+    if (!labels)
+        exit(1);
+    for (size_t i = 0; i < count; i++)
+        labels[i] = (int8_t)(i % 7 == 3 ? -1 : i % 3 == 0);
+    logits[0] = 95.0f;
+    logits[count / 2] = -95.0f;
+    double loss = 0;
+    const double mean = chex_ref_bce(logits, labels, count, want);
+    for (size_t i = 0; i < count; i++)
+        want[i] *= scale;
+    float *d_logits = gt_upload(logits, count * 4), *d_dlogits = gt_alloc(count * 4);
+    double *d_loss = gt_alloc(sizeof *d_loss);
+    const float *d_scale = scale == 1 ? NULL : gt_upload(&scale, 4);
+    GT_OK(gpu_loss(d_logits, gt_upload(labels, count), (int)n, (int)classes, d_scale, d_loss,
+                   d_dlogits, 0));
+    gt_download(&loss, d_loss, sizeof loss);
+    char what[32];
+    snprintf(what, sizeof what, "loss of %d x %d", (int)n, (int)classes);
+    /* Terms in fp32 with two roundings and expf, log1pf of a few units in the last place. */
+    OK(fabs(loss - mean) <= 3e-7 * mean, "%s: %.9g is %.9g", what, loss, mean);
+    near(d_dlogits, want, count, "dlogits", what);
+    logits[count - 1] = NAN;
+    labels[count - 1] = 0;
+    d_logits = gt_upload(logits, count * 4);
+    GT_OK(gpu_loss(d_logits, gt_upload(labels, count), (int)n, (int)classes, d_scale, d_loss,
+                   d_dlogits, 0));
+    gt_download(&loss, d_loss, sizeof loss);
+    OK(isnan(loss), "%s: a NaN shows", what);
+    free(logits);
+    free(want);
+    free(labels);
+    gt_release_all();
+}
+
+int main(void) {
+    struct chex_error err;
+    BAIL_UNLESS(chex_ref_ctx_init(&ref, 1, false, 1, &err) == CHEX_OK, "%s", err.text);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        one(&shapes[i]);
+    loss(3, 14, 1);
+    loss(300, 14, 65536);
+    loss(1, 1, 1);
+    chex_ref_ctx_release(&ref);
+    return st_done();
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Whole networks on the CUDA engine against the ref engine, stage by stage; with and without
+ * captured graphs; twice in a row. EMULATED_ORDER is set by the second half.
+ */
+#include "op/net.h"
+
+static void same_bits(const char *spec, const struct setting *s, const char *name,
+                      const char *value, const char *what) {
+    struct chex_error err = {0};
+    struct chex_net *net = NULL;
+    BAIL_UNLESS(chex_net_create(s->model, CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
+    float *state = make_state(net);
+    struct outcome one, other;
+    run(spec, s, net, state, 1, &one);
+    setenv(name, value, 1);
+    run(spec, s, net, state, 1, &other);
+    unsetenv(name);
+    OK(same(net, &one, &other, s->n), "%s %s %s: the same bits %s", spec, s->model,
+       chex_precision_names[s->precision], what);
+    release(&one);
+    release(&other);
+    free(state);
+    chex_net_destroy(net);
+}
+
+int main(int argc, char **argv) {
+    if (argc == 6) { /* one comparison: spec model size n precision(0: bf16, 1: fp32, 3: fp16) */
+        struct setting s = {argv[2], atoi(argv[3]), atoi(argv[4]), atoi(argv[4]),
+                            (enum chex_precision)atoi(argv[5])};
+        against_ref(argv[1], &s);
+        return tap_done();
+    }
+    /* With fewer or smaller images the last maps have so few values that their statistics, and all
+     * gradients, hang on single roundings. */
+    static const struct setting dense = {"densenet121", 64, 3, 3, CHEX_FP32};
+    static const struct setting dense_half = {"densenet121", 64, 3, 3, CHEX_BF16};
+    static const struct setting small_half = {"densenet121", 32, 2, 3, CHEX_FP16};
+    static const struct setting residual = {"resnet50", 33, 2, 2, CHEX_FP32};
+#if TAP_SLOW_BUILD
+    printf("# slow build: one network only\n");
+    against_ref("cuda:s0", &residual);
+#else
+    against_ref("cuda:s0", &dense);
+    against_ref("cuda:s0", &residual);
+    against_ref("cuda:s4", &dense_half);
+    same_bits("cuda:s4", &small_half, "EMULATED_ORDER", "7", "whatever the order of threads");
+    same_bits("cuda:s0", &residual, "CHEX_CUDA_GRAPHS", "0", "with graphs and without");
+#endif
+    return tap_done();
+}

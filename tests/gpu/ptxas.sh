@@ -1,0 +1,140 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Judges what ptxas said of every kernel. --help says more.
+set -u
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+usage() {
+    cat <<END
+usage: tests/gpu/ptxas.sh [--list] [--table FILE] FOLDER|FILE.ptxas...
+Reads the records of \`nvcc -Xptxas -v\` that the build leaves beside each object (*.ptxas) and fails
+on a kernel that spills registers, has a stack frame, or goes over its line of the table
+(tests/gpu/registers.txt): REGEX THREADS REGISTERS, the first line whose regex is found in the
+mangled name counts. THREADS is the largest block that the kernel is launched with; a
+multiprocessor has 65536 registers, given out in eights a thread. A line of the table that no kernel
+matches fails too, and so does a record without kernels.
+  --list   every kernel: registers, static shared memory, target
+Exit status: 0 good, 1 not, 2 usage.
+END
+}
+
+list=0 table=$here/registers.txt records=()
+while [ $# -gt 0 ]; do
+    case $1 in
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    --list) list=1 ;;
+    --table)
+        [ $# -gt 1 ] || { echo "ptxas.sh: --table needs a file" >&2 && exit 2; }
+        table=$2
+        shift
+        ;;
+    -*)
+        echo "ptxas.sh: unknown option '$1'; try --help" >&2
+        exit 2
+        ;;
+    *)
+        if [ -d "$1" ]; then
+            mapfile -t -O ${#records[@]} records < <(find "$1" -name '*.ptxas' | sort)
+        else
+            records+=("$1")
+        fi
+        ;;
+    esac
+    shift
+done
+if [ ${#records[@]} = 0 ]; then
+    echo "ptxas.sh: no records (*.ptxas); try --help" >&2
+    exit 2
+fi
+[ -r "$table" ] || { echo "ptxas.sh: $table cannot be read" >&2 && exit 2; }
+
+awk -v list=$list -v table="$table" '
+function fail(text) {
+    print "FAILED: " text
+    failed++
+}
+function finish(regs,    i, eights, label) {
+    if (kernel == "")
+        return
+    kernels++
+    per[target]++
+    most[target] = regs > most[target] ? regs : most[target]
+    label = kernel " for " target
+    if (frame > 0)
+        fail(label ": a stack frame of " frame " bytes")
+    if (spilled > 0)
+        fail(label ": " spilled " bytes of spills")
+    for (i = 1; i <= lines; i++)
+        if (kernel ~ regex[i])
+            break
+    if (i > lines)
+        fail(label ": no line of " table " is about it")
+    else {
+        used[i] = 1
+        eights = int((regs + 7) / 8) * 8
+        if (regs > limit[i])
+            fail(label ": " regs " registers, " limit[i] " allowed (" regex[i] ")")
+        else if (eights * threads[i] > 65536)
+            fail(label ": " regs " registers for " threads[i] " threads: 65536 in all")
+    }
+    if (list)
+        printf "%4d registers  %6d shared  %-9s %s\n", regs, shared, target, kernel
+    kernel = ""
+}
+BEGIN {
+    while ((getline line < table) > 0) {
+        if (line ~ /^[ \t]*(#|$)/)
+            continue
+        if (split(line, f, /[ \t]+/) != 3 || f[2] !~ /^[0-9]+$/ || f[3] !~ /^[0-9]+$/) {
+            fail(table ": \"" line "\" is not REGEX THREADS REGISTERS")
+            continue
+        }
+        regex[++lines] = f[1]
+        threads[lines] = f[2] + 0
+        limit[lines] = f[3] + 0
+    }
+}
+FNR == 1 {
+    if (kernel != "")
+        fail(kernel ": the record ends before its registers")
+    kernel = ""
+}
+/Compiling entry function/ {
+    if (kernel != "")
+        fail(kernel ": the record has no registers")
+    split($0, q, "\047")
+    kernel = q[2]
+    target = q[4]
+    frame = spilled = shared = 0
+    next
+}
+# Of the kernel, or of a function that it calls.
+/bytes stack frame/ {
+    if (kernel == "" && $1 + $5 + $9 > 0)
+        fail(FILENAME ": a function with a stack frame of " $1 " bytes, " $5 + $9 " of spills")
+    frame = $1 > frame ? $1 : frame
+    spilled += $5 + $9
+    next
+}
+kernel != "" && /Used [0-9]+ registers/ {
+    if (match($0, /[0-9]+ bytes smem/))
+        shared = substr($0, RSTART, RLENGTH) + 0
+    match($0, /Used [0-9]+/)
+    finish(substr($0, RSTART + 5, RLENGTH - 5) + 0)
+}
+END {
+    if (kernel != "")
+        fail(kernel ": the record ends before its registers")
+    if (!kernels)
+        fail("no kernel in the records")
+    for (i = 1; i <= lines; i++)
+        if (!used[i])
+            fail(table ": \"" regex[i] "\" matches no kernel")
+    for (t in per)
+        printf "%s: %d kernels, at most %d registers\n", t, per[t], most[t] | "sort"
+    close("sort")
+    exit failed > 0
+}' "${records[@]}"

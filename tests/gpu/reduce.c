@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Gradients in device memory, reduced over processes by NCCL: the bits of the CPU's tree, whatever
+ * the number of ranks, while the device still works on the passes; and what happens when a rank
+ * dies, stalls, or has no NCCL. Each rank is a process, for a process has one place in NCCL. The
+ * launcher's exchange is played by memory that they share.
+ *
+ * gpu-reduce none (or stalls, dies) under srun plays one rank of the job over the real launcher.
+ *
+ * On emulated devices every number of ranks is tried, and streams are late, so that a missing wait
+ * between streams gives wrong sums. On real ones a rank needs a GPU of its own.
+ */
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "engine/cuda/reduce.h"
+#include "gpu/gpu_test.h"
+
+enum {
+    RANKS = 4,
+    V_MAX = 7,
+    STEPS = 3,
+    COUNT = 3001, /* elements: the last bucket and the last piece are odd */
+    BUCKET_BYTES = 2048,
+    PIECE = 190, /* what a pass reports at once */
+    PIECES = (COUNT + PIECE - 1) / PIECE,
+    ROUNDS = 4, /* exchanges */
+    CARD_BYTES = 256,
+#ifdef CHEX_GPU_EMULATED
+    PATIENCE = 1,
+#else
+    PATIENCE = 10, /* the real library takes seconds to connect */
+#endif
+};
+
+/* ---- ranks as processes ---- */
+
+struct shared {
+    atomic_int came[ROUNDS][RANKS];
+    unsigned char card[ROUNDS][RANKS][CARD_BYTES];
+    enum chex_status st[RANKS];
+    struct chex_error err[RANKS];
+    double finish_s[RANKS]; /* how long the last finish took */
+    int finished[RANKS];    /* steps whose finish gave a sum */
+    float sum[RANKS][STEPS][COUNT];
+    int devices;
+    bool has_nccl;
+};
+static struct shared *shared;
+
+struct player {
+    int round;
+};
+
+static enum chex_status fake_exchange(struct chex_launch *launch, const char *key, const void *mine,
+                                      size_t bytes, void *all_out, uint64_t timeout_ms,
+                                      struct chex_error *err) {
+    struct player *p = launch->self;
+    const int round = p->round++;
+    const double until_s = chex_clock_s() + (double)timeout_ms / 1e3;
+    if (round >= ROUNDS || bytes > CARD_BYTES)
+        return chex_error_set(err, CHEX_E_FAIL, "the test has too little room");
+    memcpy(shared->card[round][launch->rank], mine, bytes);
+    atomic_store(&shared->came[round][launch->rank], 1);
+    for (int r = 0; r < launch->size; r++) {
+        while (!atomic_load(&shared->came[round][r]) && chex_clock_s() < until_s)
+            usleep(500);
+        if (!atomic_load(&shared->came[round][r]))
+            return chex_error_set(err, CHEX_E_LOST, "rank %d (node%d) did not come to exchange %s",
+                                  r, r, key);
+        memcpy((char *)all_out + (size_t)r * bytes, shared->card[round][r], bytes);
+    }
+    return CHEX_OK;
+}
+
+static const struct chex_launch_method fake_method = {.name = "processes",
+                                                      .exchange = fake_exchange};
+/* What only rank, size and the vectors' own memory need. */
+static const struct chex_coll_impl no_coll = {.name = "none"};
+
+/* ---- what each rank plays ---- */
+
+enum mishap {
+    NONE,
+    DIES,         /* rank 1, in the middle of a pass of the second step */
+    STALLS,       /* rank 2, before its passes of the second step */
+    LATE,         /* rank 2 there, for a little longer than the others wait */
+    NO_LIBRARY,   /* rank 1 */
+    NEVER_COMES,  /* rank 1 does not set up at all */
+    NO_NCCL_ALONE /* no rank has one, and there is one rank */
+};
+
+struct scene {
+    int size, logical_ranks;
+    bool fixed, graphs; /* graphs: a pass is one launch, its events are nodes of it */
+    enum mishap mishap;
+    uint64_t timeout_ms;
+};
+
+/* Values of many sizes, so that another order of additions gives other bits. */
+static float leaf_value(int step, int v, size_t i) {
+    struct chex_rng4 r = chex_rng((uint64_t)step, CHEX_RNG_TEST, (uint64_t)v, (uint32_t)i);
+    return ldexpf(chex_rng_unit(r.v[0]) - 0.5f, (int)chex_rng_below(r.v[1], 12));
+}
+
+/* An engine whose backward pass copies its gradient from host memory, piece by piece. */
+struct engine {
+    cudaStream_t compute;
+    cudaEvent_t event[PIECES]; /* behind piece i, counted from the end */
+    float *staged;             /* pinned: COUNT per (step, v) */
+    cudaGraphExec_t graph[STEPS * V_MAX];
+    int graphs;
+};
+
+static size_t piece_from(int i) {
+    const size_t far = (size_t)(i + 1) * PIECE;
+    return far < COUNT ? COUNT - far : 0;
+}
+static size_t piece_to(int i) { return COUNT - (size_t)i * PIECE; }
+
+static cudaEvent_t event_of(void *arg, size_t from) {
+    struct engine *e = arg;
+    for (int i = 0; i < PIECES; i++)
+        if (piece_from(i) <= from)
+            return e->event[i];
+    return NULL;
+}
+
+static void engine_open(struct engine *e, int device) {
+    GT_OK(cudaSetDevice(device));
+    GT_OK(cudaStreamCreateWithFlags(&e->compute, cudaStreamNonBlocking));
+    for (int i = 0; i < PIECES; i++)
+        GT_OK(cudaEventCreateWithFlags(&e->event[i], cudaEventDisableTiming));
+    GT_OK(cudaMallocHost((void **)&e->staged, sizeof(float) * STEPS * V_MAX * COUNT));
+}
+
+static void engine_close(struct engine *e) {
+    GT_OK(cudaStreamSynchronize(e->compute));
+    for (int i = 0; i < e->graphs; i++)
+        GT_OK(cudaGraphExecDestroy(e->graph[i]));
+    for (int i = 0; i < PIECES; i++)
+        GT_OK(cudaEventDestroy(e->event[i]));
+    GT_OK(cudaStreamDestroy(e->compute));
+    GT_OK(cudaFreeHost(e->staged));
+}
+
+static void enqueue_piece(struct engine *e, float *grad, const float *staged, int i, bool graph) {
+    const size_t from = piece_from(i), to = piece_to(i);
+    GT_OK(cudaMemcpyAsync(grad + from, staged + from, (to - from) * sizeof *grad,
+                          cudaMemcpyHostToDevice, e->compute));
+    GT_OK(cudaEventRecordWithFlags(e->event[i], e->compute, graph ? cudaEventRecordExternal : 0));
+}
+
+/* As the engine's: all work is enqueued, then reported; nothing is waited for. */
+static void pass(struct engine *e, const struct scene *s, struct chex_reduce *reduce, int step,
+                 int v, bool die) {
+    float *grad = chex_reduce_leaf(reduce, v);
+    float *staged = e->staged + (size_t)(step * V_MAX + v) * COUNT;
+    for (size_t i = 0; i < COUNT; i++)
+        staged[i] = leaf_value(step, v, i);
+    if (s->graphs) {
+        cudaGraph_t graph;
+        GT_OK(cudaStreamBeginCapture(e->compute, cudaStreamCaptureModeThreadLocal));
+        GT_OK(cudaMemsetAsync(grad, 0xff, COUNT * sizeof *grad, e->compute));
+        for (int i = 0; i < PIECES; i++)
+            enqueue_piece(e, grad, staged, i, true);
+        GT_OK(cudaStreamEndCapture(e->compute, &graph));
+        GT_OK(cudaGraphInstantiate(&e->graph[e->graphs], graph, 0));
+        GT_OK(cudaGraphDestroy(graph));
+        GT_OK(cudaGraphLaunch(e->graph[e->graphs++], e->compute));
+    } else {
+        GT_OK(cudaMemsetAsync(grad, 0xff, COUNT * sizeof *grad, e->compute));
+    }
+    for (int i = 0; i < PIECES; i++) {
+        if (die && i == PIECES / 2)
+            _exit(3);
+        if (!s->graphs)
+            enqueue_piece(e, grad, staged, i, false);
+        chex_reduce_ready(reduce, piece_from(i), piece_to(i));
+    }
+}
+
+static enum chex_status play_steps(const struct scene *s, struct engine *e,
+                                   struct chex_reduce *reduce, int rank, float *pinned,
+                                   struct chex_error *err) {
+    int from, to;
+    chex_reduce_run(s->logical_ranks, s->size, rank, &from, &to);
+    for (int step = 0; step < STEPS; step++) {
+        const float *sum = NULL;
+        double exposed_s = -1, begun_s;
+        if (s->mishap == STALLS && rank == 2 && step == 1)
+            for (;;)
+                pause();
+        if (s->mishap == LATE && rank == 2 && step == 1)
+            usleep((useconds_t)(s->timeout_ms * PATIENCE * 1200));
+        for (int v = from; v < to; v++)
+            pass(e, s, reduce, step, v, s->mishap == DIES && rank == 1 && step == 1);
+        begun_s = chex_clock_s();
+        CHEX_TRY(chex_reduce_finish(reduce, &sum, &exposed_s, err));
+        shared->finish_s[rank] = chex_clock_s() - begun_s;
+        shared->finished[rank]++;
+        if (!(exposed_s >= 0 && exposed_s < 60))
+            return chex_error_set(err, CHEX_E_FAIL, "exposed %g s", exposed_s);
+        /* The update: on the compute stream, not waited for. */
+        GT_OK(cudaMemcpyAsync(pinned + (size_t)step * COUNT, sum, COUNT * sizeof *sum,
+                              cudaMemcpyDeviceToHost, e->compute));
+        if (s->mishap == STALLS)
+            CHEX_TRY(chex_reduce_settle(reduce, err));
+    }
+    CHEX_TRY(chex_reduce_settle(reduce, err));
+    GT_OK(cudaStreamSynchronize(e->compute));
+    memcpy(shared->sum[rank], pinned, sizeof shared->sum[rank]);
+    return CHEX_OK;
+}
+
+static enum chex_status play(const struct scene *s, struct chex_launch *launch,
+                             struct chex_error *err) {
+    const int rank = launch->rank;
+    struct chex_coll coll = {.impl = &no_coll, .rank = rank, .size = s->size};
+    struct engine e = {0};
+    struct gpu_reduce *gpu = NULL;
+    struct chex_reduce *reduce = NULL;
+    float *pinned = NULL;
+    const int device = rank % shared->devices;
+    engine_open(&e, device);
+    GT_OK(cudaMallocHost((void **)&pinned, sizeof shared->sum[rank]));
+    struct gpu_reduce_config g = {.launch = launch,
+                                  .timeout_ms = s->timeout_ms * PATIENCE,
+                                  .device = device,
+                                  .compute = e.compute,
+                                  .event_of = event_of,
+                                  .engine = &e};
+    enum chex_status st = gpu_reduce_create(&g, &gpu, err);
+    struct chex_reduce_config config = {.coll = &coll,
+                                        .memory = gpu ? gpu_reduce_memory(gpu) : NULL,
+                                        .logical_ranks = s->logical_ranks,
+                                        .count = COUNT,
+                                        .bucket_bytes = BUCKET_BYTES,
+                                        .fixed = s->fixed};
+    if (st == CHEX_OK)
+        st = chex_reduce_create(&config, &reduce, err);
+    if (st == CHEX_OK && gpu_reduce_bytes(gpu) < COUNT * sizeof(float))
+        st = chex_error_set(err, CHEX_E_FAIL, "%llu bytes are held",
+                            (unsigned long long)gpu_reduce_bytes(gpu));
+    if (st == CHEX_OK)
+        st = play_steps(s, &e, reduce, rank, pinned, err);
+    chex_reduce_destroy(reduce);
+    gpu_reduce_destroy(gpu);
+    engine_close(&e);
+    GT_OK(cudaFreeHost(pinned));
+    return st;
+}
+
+static enum chex_status play_process(const struct scene *s, int rank, struct chex_error *err) {
+    struct player player = {0};
+    struct chex_launch launch = {.method = "processes",
+                                 .rank = rank,
+                                 .size = s->size,
+                                 .impl = &fake_method,
+                                 .self = &player};
+    snprintf(launch.host, sizeof launch.host, "node%d", rank);
+    return play(s, &launch, err);
+}
+
+static void environment(const struct scene *s, int rank) {
+#ifdef CHEX_GPU_EMULATED
+    setenv("EMULATED_STREAMS", "late", 1);
+    setenv("CHEX_NCCL", NCCL_EMULATED, 1);
+#endif
+    if ((s->mishap == NO_LIBRARY && rank == 1) || s->mishap == NO_NCCL_ALONE)
+        setenv("CHEX_NCCL", "/nowhere/libnccl.so.2", 1);
+}
+
+/* Until all but those that never end have ended. False where one ended badly. */
+static bool wait_for_all(const struct scene *s, const pid_t *pid) {
+    bool well = true;
+    for (int r = 0; r < s->size; r++) {
+        const bool stalls = s->mishap == STALLS && r == 2;
+        int status = 0;
+        if (stalls)
+            continue;
+        waitpid(pid[r], &status, 0);
+        const int want = s->mishap == DIES && r == 1 ? 3 : 0;
+        well = well && WIFEXITED(status) && WEXITSTATUS(status) == want;
+    }
+    if (s->mishap == STALLS) {
+        kill(pid[2], SIGKILL);
+        waitpid(pid[2], NULL, 0);
+    }
+    return well;
+}
+
+static bool act(const struct scene *s) {
+    pid_t pid[RANKS];
+    const int devices = shared->devices;
+    const bool has_nccl = shared->has_nccl;
+    memset(shared, 0, sizeof *shared);
+    shared->devices = devices;
+    shared->has_nccl = has_nccl;
+    fflush(stdout);
+    for (int r = 0; r < s->size; r++) {
+        pid[r] = fork();
+        BAIL_UNLESS(pid[r] >= 0, "fork");
+        if (pid[r] > 0)
+            continue;
+        alarm(60 * PATIENCE); /* a hang is a failure */
+        environment(s, r);
+        if (!(s->mishap == NEVER_COMES && r == 1))
+            shared->st[r] = play_process(s, r, &shared->err[r]);
+        fflush(stdout);
+        exit(0);
+    }
+    return wait_for_all(s, pid);
+}
+
+/* ---- what is right ---- */
+
+static struct {
+    bool there;
+    float sum[STEPS][COUNT];
+} truth[V_MAX + 1];
+
+/* By the CPU path with one rank. */
+static void host_sums(int logical_ranks) {
+    struct chex_error err = {0};
+    struct chex_coll coll = {.impl = &no_coll, .size = 1};
+    struct chex_reduce_config config = {
+        .coll = &coll, .logical_ranks = logical_ranks, .count = COUNT, .fixed = true};
+    struct chex_reduce *reduce = NULL;
+    if (truth[logical_ranks].there)
+        return;
+    BAIL_UNLESS(chex_reduce_create(&config, &reduce, &err) == CHEX_OK, "%s", err.text);
+    for (int step = 0; step < STEPS; step++) {
+        const float *sum;
+        double exposed_s;
+        for (int v = 0; v < logical_ranks; v++) {
+            float *leaf = chex_reduce_leaf(reduce, v);
+            for (size_t i = 0; i < COUNT; i++)
+                leaf[i] = leaf_value(step, v, i);
+            chex_reduce_ready(reduce, 0, COUNT);
+        }
+        BAIL_UNLESS(chex_reduce_finish(reduce, &sum, &exposed_s, &err) == CHEX_OK, "%s", err.text);
+        memcpy(truth[logical_ranks].sum[step], sum, COUNT * sizeof *sum);
+    }
+    chex_reduce_destroy(reduce);
+    truth[logical_ranks].there = true;
+}
+
+static bool can_play(int size) {
+#ifdef CHEX_GPU_EMULATED
+    (void)size;
+    return true;
+#else
+    if (size == 1 || (shared->devices >= size && shared->has_nccl))
+        return true;
+    printf("# %d ranks: not tried, for here are %d GPUs and %s NCCL\n", size, shared->devices,
+           shared->has_nccl ? "an" : "no");
+    return false;
+#endif
+}
+
+static void check_sums(int size, int logical_ranks, bool graphs) {
+    struct scene s = {.size = size,
+                      .logical_ranks = logical_ranks,
+                      .fixed = true,
+                      .graphs = graphs,
+                      .timeout_ms = 20000};
+    int equal = 0;
+    if (!can_play(size))
+        return;
+    host_sums(logical_ranks);
+    const bool well = act(&s);
+    for (int r = 0; r < size; r++)
+        equal += shared->st[r] == CHEX_OK &&
+                 memcmp(shared->sum[r], truth[logical_ranks].sum, sizeof shared->sum[r]) == 0;
+    OK(well && equal == size, "V = %d, %d ranks%s: the bits of the CPU's tree%s%s", logical_ranks,
+       size, graphs ? ", passes as graphs" : "", shared->err[0].text[0] ? ": " : "",
+       shared->err[0].text);
+}
+
+/* The library's own order: the same on all ranks, right but for rounding. */
+static void check_free(int size, int logical_ranks) {
+    struct scene s = {.size = size, .logical_ranks = logical_ranks, .timeout_ms = 20000};
+    double worst = 0;
+    if (!can_play(size))
+        return;
+    bool same = act(&s);
+    for (int r = 0; r < size; r++)
+        same = same && shared->st[r] == CHEX_OK &&
+               memcmp(shared->sum[0], shared->sum[r], sizeof shared->sum[0]) == 0;
+    for (int step = 0; step < STEPS; step++)
+        for (size_t i = 0; i < COUNT; i++) {
+            double exact = 0;
+            for (int v = 0; v < logical_ranks; v++)
+                exact += (double)leaf_value(step, v, i);
+            worst = fmax(worst, fabs(exact - (double)shared->sum[0][step][i]));
+        }
+    /* V - 1 additions of numbers below V * 2^10, V <= 8, each rounded by half an ulp at most. */
+    OK(same && worst <= (logical_ranks - 1) * ldexp(1, 13 - 24),
+       "all-reduce, V = %d, %d ranks: the same everywhere, %.3g from the exact sum%s",
+       logical_ranks, size, worst, shared->err[0].text);
+}
+
+static bool lost_naming(int rank, const char *needle) {
+    char self[32];
+    snprintf(self, sizeof self, "rank %d on node%d,", rank, rank);
+    return shared->st[rank] == CHEX_E_LOST && strstr(shared->err[rank].text, self) &&
+           strstr(shared->err[rank].text, "reducing gradients") &&
+           strstr(shared->err[rank].text, needle);
+}
+
+static void check_death(bool fixed) {
+    struct scene s = {
+        .size = 3, .logical_ranks = 4, .fixed = fixed, .mishap = DIES, .timeout_ms = 1000};
+    if (!can_play(3))
+        return;
+    const double begun_s = chex_clock_s();
+    const bool well = act(&s);
+    OK(well && lost_naming(0, "rank 1 (node1)") && lost_naming(2, "rank 1 (node1)"),
+       "a rank that dies is named by the others, who end: %s", shared->err[0].text);
+    /* The message's limit, the roll call, and the destruction of what is left. */
+    OK(chex_clock_s() - begun_s < 15 * PATIENCE, "within %.1f s", chex_clock_s() - begun_s);
+}
+
+static void check_stall(void) {
+    struct scene s = {
+        .size = 3, .logical_ranks = 3, .fixed = true, .mishap = STALLS, .timeout_ms = 1000};
+    if (!can_play(3))
+        return;
+    const bool well = act(&s);
+    OK(well && lost_naming(0, "rank 2 (node2)") && lost_naming(1, "rank 2 (node2)") &&
+           strstr(shared->err[0].text, "did not end within"),
+       "a rank that stalls is named: %s", shared->err[0].text);
+    /* Rank 0 has only orders to give in finish: the wait is the device's. */
+    OK(shared->finished[0] == 2 && shared->finish_s[0] < 0.5,
+       "finish does not wait on the host (%.3f s); settle brings the fault", shared->finish_s[0]);
+}
+
+static void check_late(void) {
+    struct scene s = {
+        .size = 3, .logical_ranks = 3, .fixed = true, .mishap = LATE, .timeout_ms = 2000};
+    if (!can_play(3))
+        return;
+    const bool well = act(&s);
+    OK(well && lost_naming(0, "furthest behind is rank 2 (node2)") &&
+           lost_naming(2, "furthest behind is rank 2 (node2)"),
+       "a rank that comes too late comes to the roll call: %s", shared->err[2].text);
+}
+
+static void check_set_up(void) {
+    struct scene s = {
+        .size = 3, .logical_ranks = 3, .fixed = true, .mishap = NO_LIBRARY, .timeout_ms = 3000};
+    bool well = act(&s);
+    OK(well && shared->st[0] == CHEX_E_ENV && shared->st[1] == CHEX_E_ENV &&
+           strstr(shared->err[0].text, "rank 1 cannot use NCCL") &&
+           strstr(shared->err[1].text, "/nowhere/libnccl.so.2"),
+       "a rank without NCCL ends all: %s", shared->err[1].text);
+    s.mishap = NEVER_COMES;
+    s.timeout_ms = 300;
+    well = act(&s);
+    OK(well && shared->st[0] == CHEX_E_LOST && strstr(shared->err[0].text, "rank 1 (node1)"),
+       "a rank that does not come to the set-up: %s", shared->err[0].text);
+}
+
+static void check_alone(void) {
+    struct scene s = {
+        .size = 1, .logical_ranks = 3, .fixed = true, .mishap = NO_NCCL_ALONE, .timeout_ms = 1000};
+    const bool well = act(&s);
+    host_sums(3);
+    OK(well && shared->st[0] == CHEX_OK &&
+           memcmp(shared->sum[0], truth[3].sum, sizeof truth[3].sum) == 0,
+       "one rank needs no NCCL%s", shared->err[0].text);
+}
+
+/* In a child, for this process must not have touched the device when it forks. */
+static void look_around(void) {
+    const struct scene plain = {.size = 1};
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        environment(&plain, 0);
+        const char *set = getenv("CHEX_NCCL");
+        shared->has_nccl = dlopen(set ? set : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL) != NULL;
+        cudaGetDeviceCount(&shared->devices);
+        _exit(0);
+    }
+    waitpid(pid, NULL, 0);
+    if (shared->devices < 1)
+        SKIP_ALL("no device");
+}
+
+/* One rank of a job. */
+static int play_launched(const char *mishap) {
+    struct scene s = {.logical_ranks = V_MAX,
+                      .fixed = true,
+                      .mishap = strcmp(mishap, "stalls") == 0 ? STALLS
+                                : strcmp(mishap, "dies") == 0 ? DIES
+                                                              : NONE,
+                      .timeout_ms = 4000};
+    struct chex_launch launch;
+    struct chex_error err = {0};
+    environment(&s, 0);
+    host_sums(V_MAX);
+    cudaGetDeviceCount(&shared->devices);
+    BAIL_UNLESS(chex_launch_init(&launch, &err) == CHEX_OK, "%s", err.text);
+    s.size = launch.size;
+    BAIL_UNLESS(s.size <= RANKS, "%d ranks", s.size);
+    const enum chex_status st = play(&s, &launch, &err);
+    const bool right =
+        memcmp(shared->sum[launch.rank], truth[V_MAX].sum, sizeof truth[V_MAX].sum) == 0;
+    printf("rank %d of %d: %s\n", launch.rank, launch.size,
+           st != CHEX_OK ? err.text
+           : right       ? "the bits of the CPU's tree"
+                         : "other bits");
+    fflush(stdout);
+    if (st != CHEX_OK)
+        chex_launch_abort(&launch, st);
+    chex_launch_finish(&launch);
+    return st != CHEX_OK ? (int)st : !right;
+}
+
+int main(int argc, char **argv) {
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    BAIL_UNLESS(shared != MAP_FAILED, "memory");
+    if (argc > 1)
+        return play_launched(argv[1]);
+    look_around();
+    for (int size = 1; size <= RANKS; size++) {
+        check_sums(size, 4, false);
+        check_sums(size, 7, false);
+    }
+    check_sums(1, 7, true);
+    check_sums(2, 7, true);
+    check_sums(1, 1, false);
+    check_free(1, 7);
+    check_free(2, 7);
+    check_free(4, 7);
+    check_alone();
+    if (shared->has_nccl)
+        check_set_up();
+    check_death(true);
+    check_death(false);
+    check_stall();
+    check_late();
+    return tap_done();
+}

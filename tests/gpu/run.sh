@@ -1,0 +1,364 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Everything about the CUDA engine that needs a GPU, in some minutes. --help says more.
+set -u
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+all_sections="about build ptxas tests sanitizer kernels steps train torch"
+
+usage() {
+    cat <<END
+usage: tests/gpu/run.sh [OPTION...]
+Builds the CUDA engine alone (tests/gpu/CMakeLists.txt) for this machine's GPU and runs, each with a
+time limit of its own:
+  about      device, driver, versions
+  build      chexnet-cuda.so, the tests and the measurements
+  ptxas      spills, stack frames, register budgets
+  tests      every kernel against the CPU reference
+  sanitizer  compute-sanitizer's memcheck and racecheck on small shapes
+  kernels    time of every kernel against its floor of bytes and FLOP
+  steps      images a second of the whole step: every stage, batch and size
+  train      a short training against the CPU engine
+  torch      PyTorch in turn with the engine, where python3 has it
+Prints one table last and leaves results.json (one object a line), table.txt and logs.txt. A section
+that fails does not stop the others; what needs a device is skipped, with words, where there is none.
+  --sections A,B     only these (all: ${all_sections// /,})
+  --out DIR          results (\$OUT, else build/gpu-results)
+  --build DIR        build folder (build/gpu)
+  --architectures L  as CMAKE_CUDA_ARCHITECTURES (this GPU's own; without a GPU 90)
+  --jobs N           compilers at a time ($(nproc))
+  --seconds N        the whole must end by then (540); sections that would not begin are skipped
+  --batches L        16,64,256        --sizes L   224,320
+  --stages L         s0,s1,s2,s3,s4   --model M   densenet121
+  --torch-modes L    eager,channels_last,graph,compile,reduce-overhead,max-autotune
+  --rounds N         turns of engine and PyTorch at each shape (3)
+Exit status: 0 all good, 1 something failed, 2 usage, 77 nothing failed, something was skipped.
+END
+}
+
+die_usage() {
+    echo "tests/gpu/run.sh: $*; try --help" >&2
+    exit 2
+}
+
+sections=$all_sections out=${OUT:-$root/build/gpu-results} build=$root/build/gpu architectures=''
+jobs=$(nproc) seconds=540 batches=16,64,256 sizes=224,320 stages=s0,s1,s2,s3,s4 model=densenet121
+modes=eager,channels_last,graph,compile,reduce-overhead,max-autotune rounds=3
+while [ $# -gt 0 ]; do
+    case $1 in
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    --sections | --out | --build | --architectures | --jobs | --seconds | --batches | --sizes | \
+        --stages | --model | --torch-modes | --rounds)
+        [ $# -gt 1 ] || die_usage "$1 needs a value"
+        case $1 in
+        --sections) sections=${2//,/ } ;;
+        --torch-modes) modes=$2 ;;
+        *) printf -v "${1#--}" %s "$2" ;;
+        esac
+        shift
+        ;;
+    *) die_usage "unknown argument '$1'" ;;
+    esac
+    shift
+done
+for section in $sections; do
+    [[ " $all_sections " = *" $section "* ]] || die_usage "unknown section '$section'"
+done
+for name in jobs seconds rounds; do
+    [[ ${!name} =~ ^[1-9][0-9]*$ ]] || die_usage "--$name '${!name}': expected a number"
+done
+[[ $batches,$sizes =~ ^[0-9]+(,[0-9]+)*$ ]] || die_usage "--batches and --sizes: expected numbers"
+IFS=, read -ra batches <<<"$batches"
+IFS=, read -ra sizes <<<"$sizes"
+IFS=, read -ra stages <<<"$stages"
+IFS=, read -ra modes <<<"$modes"
+
+began=$SECONDS
+mkdir -p "$out" "$build" || exit 1
+out=$(cd "$out" && pwd) build=$(cd "$build" && pwd)
+json=$out/results.json rows=$out/table.txt logs=$out/logs.txt
+: >"$json"
+: >"$rows"
+: >"$logs"
+export CHEX_LIBDIR=$build/lib CHEX_CACHE_DIR=$build/cache
+failed=0 skipped=0
+
+left() { echo $((seconds - (SECONDS - began))); }
+row() { printf '%s\n' "$*" >>"$rows"; }
+
+# verdict NAME STATUS SECONDS [TEXT]: a row of the table for one step.
+verdict() {
+    local word
+    case $2 in
+    0) word=passed ;;
+    77)
+        word=skipped
+        skipped=$((skipped + 1))
+        ;;
+    124 | 137)
+        word="FAILED (ran past its limit)"
+        failed=$((failed + 1))
+        ;;
+    *)
+        word=FAILED
+        failed=$((failed + 1))
+        ;;
+    esac
+    row "$1|$word|$3 s${4:+|$4}"
+    printf '%-40s %s (%s s)%s\n' "$1" "$word" "$3" "${4:+: $4}"
+}
+
+# attempt LIMIT NAME COMMAND...: runs the command for LIMIT seconds at most (and never past the end of
+# the whole), keeps its output, takes its rows into the table, returns its status.
+attempt() {
+    local limit=$1 name=$2 log=$out/one.log status start=$SECONDS text='' rest
+    shift 2
+    rest=$(left)
+    if [ "$rest" -lt 5 ]; then
+        verdict "$name" 77 0 "no time is left"
+        return 77
+    fi
+    timeout -k 5 $((limit < rest ? limit : rest)) "$@" >"$log" 2>&1 </dev/null
+    status=$?
+    {
+        echo "==== $name: $* (exit $status)"
+        cat "$log"
+    } >>"$logs"
+    sed -n 's/^= //p' "$log" >>"$rows"
+    case $status in
+    0) ;;
+    77) text=$(grep -m 1 -iE '^skipped|SKIP' "$log" | cut -c 1-160) ;;
+    *)
+        text=$(grep -m 1 -E 'FAILED|^not ok|Bail out|rror' "$log" | cut -c 1-160)
+        tail -n 15 "$log"
+        ;;
+    esac
+    verdict "$name" $status $((SECONDS - start)) "$text"
+    return $status
+}
+
+# skip NAME TEXT
+skip() { verdict "$1" 77 0 "$2"; }
+
+# ---- what the sections need ----
+nvidia_smi=$(command -v nvidia-smi || ls /usr/local/nvidia/bin/nvidia-smi 2>/dev/null)
+device=$([ -n "$nvidia_smi" ] && "$nvidia_smi" --query-gpu=name,compute_cap,driver_version,memory.total \
+    --format=csv,noheader -i 0 2>/dev/null)
+capability=$(cut -d, -f 2 <<<"$device" | tr -dc 0-9)
+# What the device cannot run is not tried; without nvidia-smi the programs themselves find out.
+no_device=''
+if [ -z "$device" ] && [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
+    no_device="no NVIDIA device or driver here"
+fi
+
+# device_section NAME: whether a section that needs a device and the build can go on.
+device_section() {
+    if [ -n "$no_device" ]; then
+        skip "$1" "$no_device"
+        return 1
+    fi
+    if [ ! -d "$build/bin" ]; then
+        skip "$1" "nothing has been built"
+        return 1
+    fi
+}
+
+section_about() {
+    row "device|${device:-none found by nvidia-smi}"
+    row "host|$(uname -sr), $(nproc) cores|$(git -C "$root" log -1 --format='commit %h' 2>/dev/null || echo 'no git')"
+    local line
+    line=$(python3 -c 'import torch; print(torch.__version__, "cuDNN", torch.backends.cudnn.version())' 2>/dev/null)
+    row "python|$(python3 --version 2>/dev/null || echo none)|torch ${line:-none}"
+    {
+        echo "==== about"
+        [ -n "$nvidia_smi" ] && "$nvidia_smi"
+        lscpu
+    } >>"$logs" 2>/dev/null
+    printf '{"schema": 1, "kind": "about", "device": "%s", "host": "%s", "torch": "%s"}\n' \
+        "${device//\"/}" "$(uname -sr)" "$line" >>"$json"
+}
+
+section_build() {
+    local generator=(-G "Unix Makefiles") on=(-k) status
+    if command -v ninja >/dev/null; then
+        generator=(-G Ninja)
+        on=(-k 0)
+    fi
+    [ -n "$architectures" ] || architectures=${capability:-90}-real
+    attempt 60 configure cmake "${generator[@]}" -S "$root/tests/gpu" -B "$build" \
+        -DCHEX_CUDA_ARCHITECTURES="$architectures" || return
+    attempt 300 build cmake --build "$build" -j "$jobs"
+    status=$?
+    # One program that does not build takes none of the others with it.
+    [ $status = 0 ] || attempt 200 "build what can be" cmake --build "$build" -j "$jobs" -- "${on[@]}"
+    row "build|$(sed -n 's/^-- *\(CUDA\|CUDNN\|NCCL\|cuBLASLt\): */\1 /p' "$logs" | tr '\n' '|')"
+}
+
+section_ptxas() {
+    attempt 20 ptxas bash "$root/tests/gpu/ptxas.sh" "$build"
+}
+
+section_tests() {
+    device_section tests || return
+    local program
+    for program in "$build"/bin/gpu-*; do
+        [ -x "$program" ] && attempt 60 "test ${program##*/gpu-}" "$program"
+    done
+}
+
+# Small shapes: the tools slow kernels down a hundredfold.
+section_sanitizer() {
+    device_section sanitizer || return
+    local tool sanitizer program=$build/bin/bench-train
+    sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1)
+    if [ -z "$sanitizer" ]; then
+        skip sanitizer "no compute-sanitizer here"
+        return
+    fi
+    for tool in memcheck racecheck; do
+        attempt 60 "$tool of steps" "$sanitizer" --tool $tool --error-exitcode 1 "$program" \
+            --engines cuda:s4@bf16 --batch 2 --size 32 --steps 2
+        attempt 40 "$tool of s0" "$sanitizer" --tool $tool --error-exitcode 1 "$program" \
+            --engines cuda:s0@fp32 --batch 2 --size 32 --steps 1
+    done
+}
+
+section_kernels() {
+    device_section kernels || return
+    local program=$build/bin/bench-kernels largest=${batches[-1]}
+    # cuDNN's ways plan for a second an operation: they are sampled.
+    attempt 45 "kernels: own" "$program" --model "$model" --batch "$largest" --size "${sizes[0]}" \
+        --ways 1x1,3x3,stem,other --seconds 35 --json "$json"
+    attempt 60 "kernels: cuDNN" "$program" --model "$model" --batch "$largest" --size "${sizes[0]}" \
+        --ways dnn,dnn-fused --every 9 --seconds 40 --json "$json"
+    attempt 20 "kernels: fp32" "$program" --model "$model" --batch 16 --size "${sizes[0]}" --type fp32 \
+        --ways plain --every 9 --reps 3 --seconds 12 --json "$json"
+}
+
+# step ENGINE BATCH SIZE SECONDS
+step() {
+    attempt "$4" "step $1, batch $2, $3 px" "$build/bin/bench-step" --model "$model" --engine "$1" \
+        --batch "$2" --size "$3" --seconds 2 --steps 200 --json "$json"
+}
+
+# bf16 at every shape, best stage first, so that what time is left for is what matters least. s2 and
+# s3 plan hundreds of graphs when they are first met: they may take two minutes.
+section_steps() {
+    device_section steps || return
+    local batch size i
+    for size in "${sizes[@]}"; do
+        for batch in "${batches[@]}"; do
+            step "cuda:${stages[-1]}@bf16" "$batch" "$size" 60
+        done
+    done
+    step "cuda:${stages[-1]}@fp16" "${batches[-1]}" "${sizes[0]}" 60
+    attempt 30 "inference" "$build/bin/bench-step" --model "$model" --engine "cuda:${stages[-1]}@bf16" \
+        --batch "${batches[-1]}" --size "${sizes[0]}" --seconds 2 --steps 200 --infer 1 --json "$json"
+    for ((i = ${#stages[@]} - 2; i >= 0; i--)); do
+        [ "${stages[i]}" = s0 ] || step "cuda:${stages[i]}@bf16" "${batches[-1]}" "${sizes[0]}" 120
+    done
+    step cuda:s0@fp32 "${batches[0]}" "${sizes[0]}" 30
+}
+
+section_train() {
+    device_section train || return
+    local list=cpu@fp32,cuda:s0@fp32 stage
+    for stage in "${stages[@]}"; do
+        [ "$stage" = s0 ] || list+=,cuda:$stage@bf16
+    done
+    attempt 90 "short training" "$build/bin/bench-train" --model "$model" \
+        --engines "$list,cuda@fp16" --json "$json"
+}
+
+# PyTorch beside us, as the coprocess `peer`: torch_gpu.py --serve.
+peer_start() {
+    coproc peer { exec python3 "$root/tests/peers/torch_gpu.py" --serve --model "$model" 2>>"$logs"; }
+    # shellcheck disable=SC2154 # coproc sets it
+    peer_pid=$peer_PID
+}
+peer_stop() {
+    kill "$peer_pid" 2>/dev/null
+    wait "$peer_pid" 2>/dev/null
+}
+
+# ask MODE BATCH SIZE: one measurement; its record goes into the results. A mode that takes too long
+# (compilers may) is given up, for all shapes.
+ask() {
+    local answer rate limit
+    limit=$(left)
+    limit=$((limit > 160 ? 150 : limit - 8))
+    [ $limit -gt 5 ] && [[ " $given_up " != *" $1 "* ]] || return
+    if ! echo "$*" >&"${peer[1]}" || ! read -r -t $limit -u "${peer[0]}" answer; then
+        row "torch $*|no answer in $limit s"
+        echo "torch $*: no answer in $limit s"
+        given_up+=" $1"
+        peer_stop
+        peer_start
+        return
+    fi
+    printf '%s\n' "$answer" >>"$json"
+    rate=$(sed -n 's/.*"images_per_s": \([0-9.]*\).*/\1/p' <<<"$answer")
+    if [ -n "$rate" ]; then
+        row "torch $*|$(printf %.0f "$rate") images/s"
+    else
+        answer=${answer##*\"error\": \"}
+        row "torch $*|${answer:0:160}"
+    fi
+    printf '%-40s %s\n' "torch $*" "${rate:-no rate}"
+}
+
+# turns BATCH SIZE MODE...: the engine, then each mode of PyTorch, and again; from the second round
+# on nothing is built or compiled any more.
+turns() {
+    local batch=$1 size=$2 mode round
+    shift 2
+    for ((round = 0; round < rounds; round++)); do
+        [ "$(left)" -gt 20 ] || return
+        step "cuda:${stages[-1]}@bf16" "$batch" "$size" 40
+        for mode; do
+            ask "$mode" "$batch" "$size"
+        done
+    done
+}
+
+# The largest batch at the first size is the one that counts: it comes first, and it alone pays for
+# the longest compilations, when all else is done.
+section_torch() {
+    device_section torch || return
+    if ! python3 -c 'import torch, torchvision, sys; sys.exit(not torch.cuda.is_available())' 2>>"$logs"; then
+        skip torch "python3 has no PyTorch with CUDA and torchvision"
+        return
+    fi
+    local given_up='' peer_pid start=$SECONDS batch size mode quick=() long=()
+    for mode in "${modes[@]}"; do
+        if [[ $mode = max-autotune ]]; then long+=("$mode"); else quick+=("$mode"); fi
+    done
+    peer_start
+    turns "${batches[-1]}" "${sizes[0]}" "${quick[@]}"
+    for size in "${sizes[@]}"; do
+        for batch in "${batches[@]}"; do
+            [ "$batch $size" = "${batches[-1]} ${sizes[0]}" ] || turns "$batch" "$size" "${quick[@]}"
+        done
+    done
+    [ ${#long[@]} = 0 ] || turns "${batches[-1]}" "${sizes[0]}" "${long[@]}"
+    peer_stop
+    verdict torch 0 $((SECONDS - start)) "${given_up:+given up:$given_up}"
+}
+
+for section in $sections; do
+    echo "== $section"
+    "section_$section"
+done
+rm -f "$out/one.log"
+
+# Cells are parted by "|"; the first two columns stand under one another.
+echo "== results"
+awk -F'|' '{ printf "%-40s", $1; for (i = 2; i <= NF; i++) printf "  %-22s", $i; print "" }' "$rows" |
+    sed 's/ *$//' >"$rows.laid"
+mv "$rows.laid" "$rows"
+cat "$rows"
+echo "$failed failed, $skipped skipped, $((SECONDS - began)) s"
+[ $failed = 0 ] || exit 1
+[ $skipped = 0 ] || exit 77

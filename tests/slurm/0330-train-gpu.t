@@ -1,0 +1,32 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Training on emulated GPUs, gradients by an emulated NCCL: two ranks end with the bits of one.
+# An emulated GPU takes ten seconds for an image, so few there are.
+# shellcheck source-path=SCRIPTDIR source=lib.sh disable=SC2154
+. "$(dirname "$0")/lib.sh"
+# shellcheck disable=SC2119
+slurm_fixture
+CHEX_SRUN_LIMIT=500
+[ -e "$BUILD/tests/emulated/chexnet-cuda.so" ] || skip_all "built without a C++ compiler"
+[ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
+
+mkdir lib
+ln -s "$BUILD/tests/emulated/chexnet-cuda.so" "$BUILD/lib/chexnet-mpi.so" lib/
+export CHEX_LIBDIR=$PWD/lib CHEX_NCCL=$BUILD/tests/libnccl-emulated.so
+# Streams that run late show a wait that is missing.
+export EMULATED_STREAMS=late
+
+chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q
+chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 4 --split patient \
+    --fractions 0.6,0.2,0.2 --output shards -q
+common=(--data shards --image-size 32 --batch-size 1 --lr 1e-3 --seed 3 --engine cuda
+    --logical-ranks 2 --max-steps 2 -q)
+
+chex-train "${common[@]}" --deterministic --output r1 2>err || diag "$(tail -n 5 err)"
+in_job -N2 -n2 --cpu-bind=none chex-train "${common[@]}" --deterministic --output r2 2>err
+is $? 0 "2 steps on 2 ranks"
+h5diff r1/last.h5 r2/last.h5 /params /params
+ok $? "the parameters of one, to the last bit"
+h5diff r1/last.h5 r2/last.h5 /moment2 /moment2
+ok $? "and the moments"
+done_testing
