@@ -34,13 +34,10 @@ function(chex_optional part module package)
   endif()
 endfunction()
 
-# Parts that this version does not have: asking for them by ON stops, AUTO goes on without.
-foreach(part CUDA SLURM)
-  string(TOLOWER ${part} folder)
-  if(CHEX_WITH_${part} STREQUAL "ON")
-    message(FATAL_ERROR "CHEX_WITH_${part}=ON, but this version has no chexnet-${folder}.so")
-  endif()
-endforeach()
+# A part that this version does not have: asking for it by ON stops, AUTO goes on without.
+if(CHEX_WITH_SLURM STREQUAL "ON")
+  message(FATAL_ERROR "CHEX_WITH_SLURM=ON, but this version has no chexnet-slurm.so")
+endif()
 
 chex_optional(MPI ompi-c libopenmpi-dev)
 chex_optional(ISAL libisal libisal-dev)
@@ -87,7 +84,9 @@ function(chex_find_dicom)
 endfunction()
 chex_find_dicom()
 
-# C++ is there for the DICOM module's one file.
+include(cmake/cuda.cmake)
+
+# C++ is there for the DICOM module's one file, and for nvcc.
 if(CHEX_HAVE_DICOM)
   enable_language(CXX)
   set(CMAKE_CXX_STANDARD 17) # as DCMTK is built
@@ -107,4 +106,5 @@ function(chex_print_summary)
       message(STATUS "  ${part}: no (CHEX_WITH_${part}=${CHEX_WITH_${part}})")
     endif()
   endforeach()
+  chex_cuda_summary()
 endfunction()

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Options of the build, and two interface targets: chex_options (language, paths) and
-# chex_warnings.
+# chex_warnings. CHEX_SOURCE_ROOT is the top of the tree, whose project may be tests/gpu.
 
 option(CHEX_BUILD_TESTS "Build the tests" ON)
+option(CHEX_TEST_GPU "Build the tests of the CUDA engine on an emulated device (C++)" ON)
 option(CHEX_WERROR "Warnings are errors (CI)" OFF)
 option(CHEX_FUZZ "Link tests/fuzz to clang's fuzzer (preset fuzz)" OFF)
 set(CHEX_SANITIZE "" CACHE STRING "Sanitizers, such as address,undefined or thread")
 
 # AUTO uses what is found, ON stops where it is missing, OFF leaves it out.
-foreach(part MPI SLURM CUDA DICOM ISAL LIBDEFLATE ARCHIVE)
+foreach(part MPI SLURM CUDA CUDNN NCCL DICOM ISAL LIBDEFLATE ARCHIVE)
   set(CHEX_WITH_${part} AUTO CACHE STRING "AUTO, ON or OFF")
   set_property(CACHE CHEX_WITH_${part} PROPERTY STRINGS AUTO ON OFF)
 endforeach()
@@ -22,7 +23,7 @@ target_compile_definitions(chex_options INTERFACE
   CHEXNET_MODULE_SUBDIR="${CHEX_MODULE_SUBDIR}"
   CHEXNET_MODULE_DIR="${CMAKE_INSTALL_PREFIX}/${CHEX_MODULE_SUBDIR}"
   CHEXNET_COMPILER="${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}")
-target_include_directories(chex_options INTERFACE ${PROJECT_SOURCE_DIR}/libcore)
+target_include_directories(chex_options INTERFACE ${CHEX_SOURCE_ROOT}/libcore)
 # Results must not depend on whether the compiler found a multiply to fuse: contraction is off, and
 # kernels that want an FMA say so.
 target_compile_options(chex_options INTERFACE -ffp-contract=off -fno-math-errno)

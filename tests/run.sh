@@ -5,7 +5,7 @@ set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../share/packages.sh
 . "$root/share/packages.sh"
-all_stages="lint release clang sanitize valgrind fuzz"
+all_stages="lint release clang sanitize valgrind fuzz cuda"
 
 usage() {
     cat <<END
@@ -19,6 +19,8 @@ it makes is in build/ci-*; it can be run again.
                          sanitize  address and undefined behaviour, unit and operation tests
                          valgrind  a small job: phantom images, shards, training, evaluation
                          fuzz      every target of tests/fuzz, a minute in all
+                         cuda      chexnet-cuda.so for every target by nvcc, warnings are errors; no
+                                   spills, register budgets; nothing runs on a GPU (tests/gpu/run.sh)
   --tests REGEX        only tests whose names match (ctest -R)
   --jobs N             compilers and tests at a time ($(nproc))
   --no-install         install nothing; tests that miss something are skipped and say so
@@ -59,14 +61,14 @@ skip() {
     skipped=$((skipped + 1))
 }
 
+# The CUDA engine takes nvcc minutes: the stage cuda builds it, and the kernels' tests need none.
 build() { # preset, options of cmake
     local preset=$1
     shift
     check "$preset: configure" cmake --preset "$preset" -B "build/ci-$preset" -DCHEX_WERROR=ON \
-        -DCHEX_BUILD_TESTS=ON "$@" &&
+        -DCHEX_BUILD_TESTS=ON -DCHEX_WITH_CUDA=OFF "$@" &&
         check "$preset: build" cmake --build "build/ci-$preset" -j "$jobs"
 }
-
 
 run_ctest() { # preset, options of ctest
     local dir=$root/build/ci-$1 xml all bad out
@@ -88,7 +90,7 @@ run_ctest() { # preset, options of ctest
 
 stage_lint() {
     local scripts pages
-    mapfile -t scripts < <(find tests share slurm .ci datasets \( -name '*.sh' -o -name '*.t' \
+    mapfile -t scripts < <(find tests share slurm cmake .ci datasets \( -name '*.sh' -o -name '*.t' \
         -o -name '*.bash' -o -name '*.sbatch' -o -path .ci/run \) -type f 2>/dev/null | sort)
     if command -v shellcheck >/dev/null; then
         check "shellcheck of ${#scripts[@]} scripts" shellcheck -x -s bash "${scripts[@]}"
@@ -112,11 +114,11 @@ stage_clang() {
         skip clang "not installed"
         return
     fi
-    build clang && run_ctest clang -L '^unit$'
+    build clang -DCHEX_TEST_GPU=OFF && run_ctest clang -L '^unit$'
 }
 
 stage_sanitize() {
-    build sanitize && run_ctest sanitize -L '^(unit|op)$'
+    build sanitize -DCHEX_TEST_GPU=OFF && run_ctest sanitize -L '^(unit|op)$'
 }
 
 # valgrind knows no AVX-512, so the plain engine runs the network.
@@ -164,6 +166,33 @@ stage_fuzz() {
     [ $status = 0 ] || [ "$found" != 0 ] || found=1 # it ended before it could say so
     passed=$((passed + $(grep -c '^passed: ' "$log")))
     failed=$((failed + found))
+}
+
+# What the module may show (engine/cuda/module.h) and what it may not need: it has to load on nodes
+# without a driver, to say so.
+module_symbols() {
+    local module=$1 shown
+    shown=$(nm -D --defined-only "$module" | awk '{ print $3 }' | sort | tr '\n' ' ')
+    echo "shown: $shown"
+    [ "$shown" = "chexnet_cuda_runtime chexnet_engine_cuda chexnet_module_adopt $(
+    )chexnet_module_version " ] || return 1
+    ! readelf -d "$module" | grep -E 'NEEDED.*(libcuda|libcudart|libnccl)\.so'
+}
+
+stage_cuda() {
+    local dir=build/ci-cuda why module
+    check "cuda: configure" cmake --preset cuda -B $dir -DCHEX_WERROR=ON -DCHEX_WITH_CUDA=AUTO \
+        -DCHEX_BUILD_TESTS=OFF || return
+    why=$(sed -n 's/^-- *CUDA: no (.*): //p' build/ci-check.log)
+    if [ -n "$why" ]; then
+        skip cuda "$why"
+        return
+    fi
+    check "cuda: build" cmake --build $dir -j "$jobs" --target chexnet-cuda || return
+    module=$dir/lib/chexnet-cuda.so
+    check "cuda: spills, stack frames, registers" tests/gpu/ptxas.sh $dir
+    grep -E '^sm_' build/ci-check.log
+    check "cuda: what the module shows and needs" module_symbols $module
 }
 
 jobs=$(nproc) install=yes stages='' pattern=''

@@ -1,0 +1,85 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# tests/gpu/ptxas.sh on recorded messages of ptxas 13.0, and cmake/ptxas_log.sh, which records them.
+source "$(dirname "$0")/lib.sh"
+script=$SOURCE/tests/gpu/ptxas.sh
+
+# record NAME REGISTERS FRAME STORES LOADS: what ptxas says of one kernel.
+record() {
+    cat <<END
+ptxas info    : Compiling entry function '$1' for 'sm_90'
+ptxas info    : Function properties for $1
+    $3 bytes stack frame, $4 bytes spill stores, $5 bytes spill loads
+ptxas info    : Used $2 registers, used 1 barriers, 128 bytes smem
+ptxas info    : Compile time = 12.3 ms
+END
+}
+# judge STATUS: on the file r.ptxas and the table t.
+judge() { expect_status "$1" bash "$script" --table t r.ptxas; }
+
+printf '# comment\nmask_kernel 256 128\npack 1024 64\n' >t
+{
+    echo "ptxas info    : 0 bytes gmem"
+    record _ZN1_11mask_kernelIfEEv 107 0 0 0
+    record _ZN1_4packIfEEv 64 0 0 0
+} >good
+cp good r.ptxas
+judge 0
+like "$(out)" "^sm_90: 2 kernels, at most 107 registers$" "the targets and their worst"
+expect_status 0 bash "$script" --list --table t r.ptxas
+like "$(out)" "^ 107 registers +128 shared +sm_90 +_ZN1_11mask_kernel" "--list names each"
+mkdir -p deep/er && cp good deep/er/x.o.ptxas
+expect_status 0 bash "$script" --table t deep
+like "$(out)" "2 kernels" "a folder stands for the records in it"
+
+{ cat good && record _ZN1_4packIdEEv 32 16 0 0; } >r.ptxas
+judge 1
+like "$(out)" "^FAILED: _ZN1_4packIdEEv for sm_90: a stack frame of 16 bytes" "a stack frame fails"
+{ cat good && record _ZN1_4packIdEEv 32 0 4 8; } >r.ptxas
+judge 1
+like "$(out)" "^FAILED: _ZN1_4packIdEEv for sm_90: 12 bytes of spills" "spills fail"
+{ record _ZN1_4packIdEEv 32 0 0 0 && record _ZN1_11mask_kernelIfEEv 129 0 0 0; } >r.ptxas
+judge 1
+like "$(out)" "129 registers, 128 allowed \(mask_kernel\)" "a register over the budget fails"
+printf 'mask_kernel 256 128\npack 1024 72\n' >t
+{ record _ZN1_4packIdEEv 65 0 0 0 && record _ZN1_11mask_kernelIfEEv 12 0 0 0; } >r.ptxas
+judge 1
+like "$(out)" "65 registers for 1024 threads" "and so does what one block cannot have"
+{ cat good && record _ZN1_5otherEv 3 0 0 0; } >r.ptxas
+judge 1
+like "$(out)" "otherEv for sm_90: no line of t is about it" "a kernel without a line fails"
+{ cat good && printf "ptxas info    : Function properties for _Z1fv\n    8 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"; } >r.ptxas
+judge 1
+like "$(out)" "a function with a stack frame of 8 bytes" "functions that are called count"
+
+record _ZN1_11mask_kernelIfEEv 107 0 0 0 >r.ptxas
+judge 1
+like "$(out)" "\"pack\" matches no kernel" "a stale line of the table fails"
+head -n 3 good >r.ptxas
+judge 1
+like "$(out)" "the record ends before its registers" "a cut record fails"
+echo "ptxas info    : 0 bytes gmem" >r.ptxas
+judge 1
+like "$(out)" "no kernel in the records" "a record without kernels fails"
+printf 'mask_kernel 256\n' >t
+judge 1
+like "$(out)" "is not REGEX THREADS REGISTERS" "a line of another form fails"
+mkdir empty
+expect_status 2 bash "$script" empty
+expect_status 2 bash "$script" --wrong
+expect_status 0 bash "$script" --help
+
+# The recorder, with a compiler that says what nvcc says.
+cat >nvcc <<'END'
+#!/bin/sh
+echo "ptxas info    : Used 3 registers" >&2
+echo "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" >&2
+echo "x.cu(3): warning #177-D: unused" >&2
+exit "${FAKE_STATUS:-0}"
+END
+chmod +x nvcc
+expect_status 0 sh "$SOURCE/cmake/ptxas_log.sh" ./nvcc -c x.cu -o x.o
+is "$(err)" "x.cu(3): warning #177-D: unused" "the recorder leaves warnings where they were"
+is "$(grep -c . x.o.ptxas)" 2 "and takes the figures"
+FAKE_STATUS=3 expect_status 3 sh "$SOURCE/cmake/ptxas_log.sh" ./nvcc -c x.cu -o x.o
+done_testing

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times training steps of torchvision's DenseNet-121 or ResNet-50 on a GPU: upload of a batch from
+pinned memory, forward, BCE loss, backward, fused Adam. Modes:
+  eager                    NCHW
+  channels_last            NHWC
+  graph                    channels_last, the whole step captured as a CUDA graph
+  compile                  channels_last, torch.compile, default mode
+  max-autotune             the same, max-autotune-no-cudagraphs
+  reduce-overhead          the same, with CUDA graphs of its own
+Prints one JSON object a measurement. With --serve it reads lines "MODE BATCH SIZE" from standard
+input, answers each with such a line, and keeps what it compiled, so that its turns can alternate
+with another program's; the device is idle between them.
+"""
+import argparse
+import json
+import statistics
+import sys
+import time
+
+import torch
+import torchvision
+
+MODES = ["eager", "channels_last", "graph", "compile", "max-autotune", "reduce-overhead"]
+COMPILE = {"compile": "default", "max-autotune": "max-autotune-no-cudagraphs",
+           "reduce-overhead": "reduce-overhead"}
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+BATCHES = 4
+
+
+def arguments(text):
+    p = argparse.ArgumentParser(description=text, formatter_class=argparse.RawTextHelpFormatter)
+    p.add_argument("--model", choices=["densenet121", "resnet50"], default="densenet121")
+    p.add_argument("--device", default="cuda")
+    p.add_argument("--mode", default="eager", help="one or more of " + ",".join(MODES))
+    p.add_argument("--precision", choices=list(DTYPES), default="bf16")
+    p.add_argument("--batch", type=int, default=256)
+    p.add_argument("--size", type=int, default=224)
+    p.add_argument("--steps", type=int, default=20, help="timed steps of a round")
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--serve", action="store_true")
+    a = p.parse_args()
+    for mode in a.mode.split(","):
+        if mode not in MODES:
+            p.error(f"mode '{mode}': expected one of {', '.join(MODES)}")
+    return a
+
+
+class Training:
+    """One mode at one batch and size, ready to be timed."""
+
+    def __init__(self, a, mode, batch, size):
+        self.mode, self.batch, self.size = mode, batch, size
+        self.device = torch.device(a.device)
+        self.on_gpu = self.device.type == "cuda"
+        self.dtype = DTYPES[a.precision]
+        torch.manual_seed(0)
+        layout = torch.contiguous_format if mode == "eager" else torch.channels_last
+        model = getattr(torchvision.models, a.model)(num_classes=14)
+        self.model = model.to(self.device).to(memory_format=layout).train()
+        # capturable: a captured step reads its count from the device
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4, fused=self.on_gpu,
+                                          capturable=self.on_gpu and mode == "graph")
+        self.scaler = torch.amp.GradScaler("cuda") if a.precision == "fp16" and self.on_gpu else None
+        self.loss_of = torch.nn.BCEWithLogitsLoss()
+        self.fill(layout)
+        self.forward = self.loss
+        if mode in COMPILE:
+            self.forward = torch.compile(self.loss, mode=COMPILE[mode], dynamic=False)
+        self.turn = 0
+        self.captured = None
+        if mode == "graph" and self.on_gpu:
+            self.capture()
+        for _ in range(4 if self.on_gpu else 1):
+            self.step()
+        self.wait()
+
+    def fill(self, layout):
+        """Random batches in pinned memory and the tensors on the device that they go to."""
+        self.hosts = []
+        for _ in range(BATCHES):
+            x = torch.rand(self.batch, 3, self.size, self.size).to(memory_format=layout)
+            y = (torch.rand(self.batch, 14) < 0.1).float()
+            self.hosts.append((x.pin_memory(), y.pin_memory()) if self.on_gpu else (x, y))
+        self.x = torch.empty_like(self.hosts[0][0], device=self.device)
+        self.y = torch.empty_like(self.hosts[0][1], device=self.device)
+
+    def loss(self):
+        with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
+            out = self.model(self.x)
+        return self.loss_of(out.float(), self.y)
+
+    def work(self):
+        self.optimizer.zero_grad(set_to_none=self.mode != "graph")
+        if self.scaler:
+            self.scaler.scale(self.forward()).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.forward().backward()
+            self.optimizer.step()
+
+    def capture(self):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self.work()
+        torch.cuda.current_stream().wait_stream(side)
+        self.captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.captured):
+            self.work()
+
+    def step(self):
+        x, y = self.hosts[self.turn % BATCHES]
+        self.turn += 1
+        self.x.copy_(x, non_blocking=True)
+        self.y.copy_(y, non_blocking=True)
+        if self.captured:
+            self.captured.replay()
+        else:
+            self.work()
+
+    def wait(self):
+        if self.on_gpu:
+            torch.cuda.synchronize(self.device)
+
+    def rate(self, steps):
+        self.wait()
+        start = time.perf_counter()
+        for _ in range(steps):
+            self.step()
+        self.wait()
+        return self.batch * steps / (time.perf_counter() - start)
+
+
+def settings(a):
+    if a.precision == "fp32":  # plain fp32, as the engine's
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    # Every mode and shape compiles the same function; none may push another out.
+    torch._dynamo.config.cache_size_limit = 64
+
+
+def record(a, training, rates, set_up_s):
+    on_gpu = training.on_gpu
+    return {
+        "schema": 1, "kind": "torch", "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+        "torch": torch.__version__, "torchvision": torchvision.__version__,
+        "cudnn": torch.backends.cudnn.version() if on_gpu else None, "cuda": torch.version.cuda,
+        "mode": training.mode, "model": a.model, "precision": a.precision,
+        "batch": training.batch, "size_px": training.size, "steps": a.steps,
+        "images_per_s": statistics.median(rates), "images_per_s_rounds": rates,
+        "memory_bytes": torch.cuda.max_memory_allocated() if on_gpu else None,
+        "set_up_s": set_up_s}
+
+
+def measure(a, kept, mode, batch, size, rounds):
+    """One record; an error is a record too, so that the next measurement has its turn."""
+    key = (mode, batch, size)
+    try:
+        start = time.perf_counter()
+        if key not in kept:
+            kept[key] = Training(a, mode, batch, size)
+        set_up_s = time.perf_counter() - start
+        return record(a, kept[key], [kept[key].rate(a.steps) for _ in range(rounds)], set_up_s)
+    except Exception as error:  # out of memory, a compiler that is missing
+        return {"schema": 1, "kind": "torch", "mode": mode, "batch": batch, "size_px": size,
+                "error": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
+
+
+def main():
+    a = arguments(__doc__)
+    settings(a)
+    kept = {}
+    if a.serve:
+        for line in sys.stdin:
+            words = line.split()
+            if len(words) != 3 or words[0] not in MODES:
+                print(json.dumps({"kind": "torch", "error": f"not MODE BATCH SIZE: {line.strip()}"}))
+            else:
+                mode, batch, size = words[0], int(words[1]), int(words[2])
+                for key in [k for k in kept if k[1:] != (batch, size)]:
+                    del kept[key]  # the next shape needs the memory
+                    if a.device.startswith("cuda"):
+                        torch.cuda.empty_cache()
+                print(json.dumps(measure(a, kept, mode, batch, size, 1)))
+            sys.stdout.flush()
+        return
+    for mode in a.mode.split(","):
+        print(json.dumps(measure(a, kept, mode, a.batch, a.size, a.rounds)), flush=True)
+        kept.clear()
+
+
+if __name__ == "__main__":
+    main()
