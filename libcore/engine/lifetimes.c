@@ -19,23 +19,37 @@ void chex_lives_of_buffers(const struct chex_net *net, bool to_end, struct chex_
     }
 }
 
-size_t chex_lives_place(struct chex_life *lives, int count) {
-    size_t end = 0;
-    for (int i = 0; i < count; i++) {
-        size_t at = 0;
-        for (bool moved = true; moved;) {
-            moved = false;
-            for (int j = 0; j < i; j++) {
-                bool alive = lives[j].from <= lives[i].to && lives[i].from <= lives[j].to;
-                if (alive && at < lives[j].offset + lives[j].bytes &&
-                    lives[j].offset < at + lives[i].bytes) {
-                    at = lives[j].offset + lives[j].bytes;
-                    moved = true;
-                }
+/* The lowest place for lives[i] among those that have one. */
+static size_t lowest(const struct chex_life *lives, int count, int i) {
+    size_t at = 0;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int j = 0; j < count; j++) {
+            bool alive =
+                lives[j].placed && lives[j].from <= lives[i].to && lives[i].from <= lives[j].to;
+            if (alive && at < lives[j].offset + lives[j].bytes &&
+                lives[j].offset < at + lives[i].bytes) {
+                at = lives[j].offset + lives[j].bytes;
+                moved = true;
             }
         }
-        lives[i].offset = at;
-        end = at + lives[i].bytes > end ? at + lives[i].bytes : end;
+    }
+    return at;
+}
+
+size_t chex_lives_place(struct chex_life *lives, int count) {
+    size_t end = 0;
+    for (int i = 0; i < count; i++)
+        lives[i].placed = false;
+    for (int n = 0; n < count; n++) {
+        int next = -1;
+        for (int i = 0; i < count; i++)
+            if (!lives[i].placed && (next < 0 || lives[i].bytes > lives[next].bytes))
+                next = i;
+        lives[next].offset = lowest(lives, count, next);
+        lives[next].placed = true;
+        const size_t to = lives[next].offset + lives[next].bytes;
+        end = to > end ? to : end;
     }
     return end;
 }

@@ -16,6 +16,7 @@
 struct chex_life {
     size_t bytes, offset;
     int from, to;
+    bool placed; /* chex_lives_place's own */
 };
 
 /* Sets from and to of every buffer (buffer_count entries): from its first writer to its last
@@ -23,8 +24,9 @@ struct chex_life {
  * from its last reader's backward to its writer's, which is the same span. */
 void chex_lives_of_buffers(const struct chex_net *net, bool to_end, struct chex_life *lives);
 
-/* Gives each an offset, first fit at the lowest place that no living neighbour holds; returns the
- * bytes that hold all. Sizes should be multiples of the alignment. */
+/* Gives each an offset, the largest first, at the lowest place that no living neighbour holds;
+ * returns the bytes that hold all, SIZE_MAX where there is no memory to work it out. Sizes should
+ * be multiples of the alignment. */
 size_t chex_lives_place(struct chex_life *lives, int count);
 
 /* add[i]: when op i's backward comes, the gradient of `in` has been begun by a later op, so it has
