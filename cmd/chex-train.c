@@ -19,6 +19,7 @@
 #include "train/bench.h"
 #include "train/bench_input.h"
 #include "train/trainer.h"
+#include "train_layers.h"
 
 
 struct settings {
@@ -86,7 +87,7 @@ static const struct chex_opt options[] = {
     {"stall-abort", 0, CHEX_OPT_DURATION, AT(stall_abort), "600s", "TIME", "end the job with status 7 after so long (0s: never)"},
     {.type = CHEX_OPT_GROUP, .help = "Measuring"},
     {"bench", 0, CHEX_OPT_INT, AT(bench), "0", "N", "time N steps on resident random data instead of training", .min = 0, .max = 1e9},
-    {"bench-layers", 0, CHEX_OPT_FLAG, AT(bench_layers), .help = "with --bench: the time of every operation of the last step"},
+    {"bench-layers", 0, CHEX_OPT_FLAG, AT(bench_layers), .help = "with --bench: time, rates and share of the machine's measured limits of every operation of the last step"},
     {"bench-infer", 0, CHEX_OPT_FLAG, AT(bench_infer), .help = "with --bench: inference in place of training"},
     {"bench-input", 0, CHEX_OPT_INT, AT(bench_input), "0", "N", "time N batches of --data on each rank as training would take them, without a network", .min = 0, .max = 1e9},
     {"consume", 0, CHEX_OPT_FLOAT, AT(consume), "0", "RATE", "with --bench-input: images per second that each rank takes (0: as many as come)", .min = 0, .max = 1e9},
@@ -242,19 +243,8 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
     return out->options ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
 }
 
-static void print_layers(const struct chex_bench_result *r, const struct chex_bench *b) {
-    printf("%-28s %10s %10s %10s %10s\n", "operation", "fwd (ms)", "fwd GF/s", "bwd (ms)",
-           "bwd GF/s");
-    for (int i = 0; i < r->net->op_count; i++) {
-        double gflop = 2e-9 * chex_op_macs(r->net, i, b->config.image_size) * b->config.batch;
-        double f = r->forward_s[i], w = r->backward_s[i];
-        printf("%-28s %10.3f %10.1f %10.3f %10.1f\n", r->net->ops[i].name, f * 1e3,
-               f > 0 ? gflop / f : 0, w * 1e3, w > 0 ? 2 * gflop / w : 0);
-    }
-}
-
-static void print_bench(const struct settings *s, const struct chex_bench *b,
-                        const struct chex_bench_result *r) {
+static enum chex_status print_bench(const struct settings *s, const struct chex_bench *b,
+                                    const struct chex_bench_result *r, struct chex_error *err) {
     const char *precision = chex_precision_names[b->config.precision];
     if (s->common.json) {
         json_t *o = json_pack(
@@ -267,10 +257,13 @@ static void print_bench(const struct settings *s, const struct chex_bench *b,
             b->model, "precision", precision, "batch", b->config.batch, "image_size",
             b->config.image_size, "threads", b->config.threads, "steps", (json_int_t)b->steps,
             "version", CHEXNET_VERSION);
-        json_dumpf(o, stdout, JSON_PRESERVE_ORDER);
-        putchar('\n');
+        enum chex_status st = s->bench_layers ? train_layers_print(b, r, o, err) : CHEX_OK;
+        if (st == CHEX_OK) {
+            json_dumpf(o, stdout, JSON_PRESERVE_ORDER);
+            putchar('\n');
+        }
         json_decref(o);
-        return;
+        return st;
     }
     char rss[32];
     printf("%s %s, %d px, batch %d, %s, engine %s (%s), %d threads: %.1f images/s median, %.1f "
@@ -280,8 +273,7 @@ static void print_bench(const struct settings *s, const struct chex_bench *b,
            b->config.threads, r->images_per_s_median, r->images_per_s_best, (long long)b->steps,
            r->gflop_per_image * r->images_per_s_median,
            chex_format_bytes(rss, sizeof rss, r->peak_rss_bytes));
-    if (s->bench_layers && r->forward_s && r->backward_s)
-        print_layers(r, b);
+    return s->bench_layers ? train_layers_print(b, r, NULL, err) : CHEX_OK;
 }
 
 static enum chex_status bench(const struct settings *s, const char *engine,
@@ -297,12 +289,13 @@ static enum chex_status bench(const struct settings *s, const char *engine,
                            .update = update_of(s),
                            .classes = CHEX_CLASS_COUNT,
                            .steps = s->bench,
-                           .seed = (uint64_t)s->seed};
+                           .seed = (uint64_t)s->seed,
+                           .limits = s->bench_layers};
     struct chex_bench_result r;
     CHEX_TRY(chex_bench_run(&b, &r, err));
-    print_bench(s, &b, &r);
+    enum chex_status st = print_bench(s, &b, &r, err);
     chex_bench_release(&r);
-    return CHEX_OK;
+    return st;
 }
 
 static json_t *bench_input_json(const struct chex_train_config *c, const struct settings *s,

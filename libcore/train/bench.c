@@ -147,6 +147,12 @@ static void summarise(const struct chex_bench *b, struct chex_engine *engine, do
     }
 }
 
+/* After the steps and their peak of memory, which the arrays of this would hide. */
+static enum chex_status measure_limits(struct chex_engine *engine, struct chex_bench_result *out,
+                                       struct chex_error *err) {
+    return engine->impl->limits ? engine->impl->limits(engine->self, &out->limits, err) : CHEX_OK;
+}
+
 enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_bench_result *out,
                                 struct chex_error *err) {
     memset(out, 0, sizeof *out);
@@ -172,6 +178,8 @@ enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_benc
         st = timed_steps(bench, engine, &d, err);
     if (st == CHEX_OK)
         summarise(bench, engine, d.seconds, out);
+    if (st == CHEX_OK && bench->limits)
+        st = measure_limits(engine, out, err);
     release_data(bench, &d, engine);
     chex_engine_destroy(engine);
     if (st != CHEX_OK)

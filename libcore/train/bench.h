@@ -14,6 +14,7 @@ struct chex_bench {
     int classes;
     int64_t steps; /* timed, after two that are not */
     uint64_t seed;
+    bool limits; /* measure the machine's limits too, where the engine can */
 };
 
 struct chex_bench_result {
@@ -24,7 +25,8 @@ struct chex_bench_result {
     char variant[32];
     /* (op_count) of the last step where the engine measures them, else NULL; the caller frees */
     double *forward_s, *backward_s;
-    struct chex_net *net; /* the caller destroys it */
+    struct chex_engine_limits limits; /* 0 where not measured */
+    struct chex_net *net;             /* the caller destroys it */
 };
 
 /* One pass and one update a step on random pixels and labels, or one inference. An engine that

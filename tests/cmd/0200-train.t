@@ -152,8 +152,35 @@ expect_status 0 chex-train --bench 2 --image-size 32 --batch-size 2 --json
 for key in images_per_s_median images_per_s_best peak_rss_bytes engine precision batch image_size threads; do
     like "$(out)" "\"$key\":" "--bench --json has $key"
 done
-expect_status 0 chex-train --bench 1 --image-size 32 --batch-size 2 --bench-layers --model resnet50
-like "$(out)" 'layer4.2.conv3' "--bench-layers lists the operations"
+unlike "$(out)" '"layers":' "and no layers unasked"
+layers=(chex-train --bench 1 --image-size 32 --batch-size 2 --bench-layers --model resnet50)
+rate='[0-9]+\.[0-9]'
+times=" +[0-9]+\\.[0-9]{3} +$rate +$rate"
+expect_status 0 "${layers[@]}" --engine cpu
+like "$(out)" "^limits of this machine: $rate GFLOP/s, $rate GB/s; % is of whichever binds$" \
+    "--bench-layers measures the limits"
+like "$(out)" '^operation +ms +GFLOP/s +GB/s +% +bound +ms +GFLOP/s +GB/s +% +bound$' "the columns"
+like "$(out)" "^layer4.2.conv3$times +[0-9]+ (flop|bytes)$times +[0-9]+ (flop|bytes) *$" \
+    "each operation with both directions"
+like "$(out)" "^maxpool$times +[0-9]+ bytes$times +[0-9]+ bytes *$" "a pool is bound by bytes"
+like "$(tail -n 1 out)" "^all$times +[0-9]+ (flop|bytes)$times" "the sum comes last"
+expect_status 0 "${layers[@]}" --engine cpu --bench-infer
+like "$(out)" '^operation +ms +GFLOP/s +GB/s +% +bound *$' "inference has one direction"
+like "$(out)" "^layer4.2.conv3$times +[0-9]+ (flop|bytes) *$" "and one group of columns"
+expect_status 0 "${layers[@]}" --engine ref
+like "$(out)" '^limits of this machine: not measured by this engine$' "ref has no limits to measure"
+like "$(out)" "^layer4.2.conv3$times +- +-$times +- +- *$" "and its columns say so"
+expect_status 0 "${layers[@]}" --engine cpu --json
+for key in images_per_s_median limit_gflop_per_s limit_gb_per_s layers; do
+    like "$(out)" "\"$key\":" "--bench-layers --json has $key"
+done
+part='"ms": [^,]+, "gflop": [^,]+, "gb": [^,]+, "gflop_per_s": [^,]+, "gb_per_s": [^,]+'
+part+=', "limit_percent": [0-9.e+-]+, "bound": "(flop|bytes)"'
+like "$(out)" "\"name\": \"layer4.2.conv3\", \"forward\": \{$part\}, \"backward\": \{$part\}\}" \
+    "the keys of an operation"
+expect_status 0 "${layers[@]}" --engine ref --json
+like "$(out)" '"limit_gflop_per_s": null, "limit_gb_per_s": null' "no limits are null"
+like "$(out)" '"limit_percent": null, "bound": null' "and so are shares of them"
 # CHEX_CPU holds the engine's kernels back too.
 CHEX_CPU=generic expect_status 0 chex-train --bench 1 --image-size 32 --batch-size 1 --json
 like "$(out)" '"variant": "generic"' "CHEX_CPU=generic runs the generic kernels"

@@ -206,6 +206,10 @@ void chex_cpu_backward(struct cpu_engine *e, const struct chex_batch *batch, flo
                        chex_grad_ready_fn ready, void *ready_arg);
 void chex_cpu_update(struct cpu_engine *e, const struct chex_update *update, const float *grad);
 
+/* ---- cpu_limits.c ---- */
+enum chex_status chex_cpu_limits(void *self, struct chex_engine_limits *limits_out,
+                                 struct chex_error *err);
+
 /* ---- cpu_product.c ---- */
 /* Around an item's products, on its thread. */
 void chex_cpu_product_begin(const struct cpu_engine *e);

@@ -242,5 +242,6 @@ const struct chex_engine_impl chex_engine_cpu = {
     .variant = cpu_variant,
     .bytes = cpu_bytes,
     .op_times = cpu_op_times,
+    .limits = chex_cpu_limits,
     .usual_precision = cpu_usual_precision,
 };

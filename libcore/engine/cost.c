@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/cost.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/lifetimes.h"
+
+enum { FP32_BYTES = 4 };
+
+struct model {
+    const struct chex_net *net;
+    const struct chex_cost_shape *shape;
+    int *hw;              /* per buffer */
+    bool *add, *side_add; /* per op: the gradient of in (side_in) has been begun */
+    struct chex_op_cost *costs;
+};
+
+static double bytes_of(const struct model *m, double pixels, int channels) {
+    return pixels * m->shape->batch * channels * m->shape->element_bytes;
+}
+
+/* Pixels of the input that some window meets: rows between small windows are not read, nor is an
+ * odd edge that they do not reach. */
+static double pixels_read(const struct model *m, const struct chex_op *op) {
+    int in = op->in < 0 ? m->shape->image_size : m->hw[op->in];
+    if (op->kind == CHEX_OP_JOIN || op->kind == CHEX_OP_HEAD)
+        return (double)in * in;
+    int out = m->hw[op->out], reach = (out - 1) * op->stride + op->kernel - op->pad;
+    int side = op->kernel < op->stride ? out * op->kernel : reach < in ? reach : in;
+    return (double)side * side;
+}
+
+static bool is_normed(const struct chex_net *net, int buffer) {
+    for (int i = 0; i < net->bn_count; i++)
+        if (net->bns[i].buffer == buffer)
+            return true;
+    return false;
+}
+
+/* The weights as they are multiplied, and their gradient. */
+static void add_weights(const struct model *m, const struct chex_op *op, struct chex_op_cost *c) {
+    if (op->weight < 0)
+        return;
+    double count = (double)m->net->params[op->weight].count;
+    if (op->bias >= 0)
+        count += (double)m->net->params[op->bias].count;
+    double read = count * (op->kind == CHEX_OP_HEAD ? FP32_BYTES : m->shape->element_bytes);
+    c->forward.bytes += read;
+    c->backward.bytes += count * FP32_BYTES + (op->in == CHEX_NET_IMAGE ? 0 : read);
+}
+
+static void add_output(const struct model *m, const struct chex_op *op, struct chex_op_cost *c) {
+    if (op->kind == CHEX_OP_HEAD) {
+        double logits = (double)m->shape->batch * m->net->classes * FP32_BYTES;
+        c->forward.bytes += logits;
+        c->backward.bytes += logits;
+        return;
+    }
+    double map = bytes_of(m, (double)m->hw[op->out] * m->hw[op->out], op->out_channels);
+    c->forward.bytes += map;
+    c->backward.bytes += map * (is_normed(m->net, op->out) ? 2 : 1);
+}
+
+/* Whether backward reads the input: only sums and averages of a map as it is can do without. */
+static bool reads_again(const struct chex_op *op) {
+    bool linear = op->kind == CHEX_OP_AVGPOOL || op->kind == CHEX_OP_HEAD;
+    return !linear || op->in_bn >= 0;
+}
+
+/* Backward writes all of the map's gradient, zeros too; once begun, it is only added to. */
+static void add_input(const struct model *m, const struct chex_op *op, bool side,
+                      struct chex_op_cost *c, int index) {
+    if (op->in == CHEX_NET_IMAGE) {
+        double image = pixels_read(m, op) * m->shape->batch * FP32_BYTES;
+        c->forward.bytes += image;
+        c->backward.bytes += image;
+        return;
+    }
+    int buffer = side ? op->side_in : op->in;
+    int channels = op->kind == CHEX_OP_JOIN ? op->out_channels : op->in_channels;
+    double read = bytes_of(m, pixels_read(m, op), channels);
+    double all = bytes_of(m, (double)m->hw[buffer] * m->hw[buffer], channels);
+    bool begun = side ? m->side_add[index] : m->add[index];
+    c->forward.bytes += read;
+    c->backward.bytes += (reads_again(op) ? read : 0) + (begun ? 2 * read : all);
+}
+
+static void add_flop(const struct model *m, const struct chex_op *op, int index,
+                     struct chex_op_cost *c) {
+    bool image = op->in == CHEX_NET_IMAGE;
+    double flop = 2 * chex_op_macs(m->net, index, m->shape->image_size) * m->shape->batch;
+    if (image)
+        flop *= 2.0 / op->in_channels;
+    c->forward.flop = flop;
+    c->backward.flop = image ? flop : 2 * flop;
+}
+
+static void fill(const struct model *m) {
+    for (int i = 0; i < m->net->op_count; i++) {
+        const struct chex_op *op = &m->net->ops[i];
+        struct chex_op_cost c = {{0, 0}, {0, 0}};
+        add_flop(m, op, i, &c);
+        add_weights(m, op, &c);
+        add_output(m, op, &c);
+        add_input(m, op, false, &c, i);
+        if (op->kind == CHEX_OP_JOIN)
+            add_input(m, op, true, &c, i);
+        if (!m->shape->training)
+            c.backward = (struct chex_work){0, 0};
+        m->costs[i] = c;
+    }
+}
+
+enum chex_status chex_net_cost(const struct chex_net *net, const struct chex_cost_shape *shape,
+                               struct chex_op_cost *costs_out, struct chex_error *err) {
+    size_t ops = (size_t)net->op_count;
+    struct model m = {.net = net, .shape = shape, .costs = costs_out};
+    m.hw = chex_mem_zalloc((size_t)net->buffer_count, sizeof *m.hw);
+    m.add = chex_mem_zalloc(2 * ops, sizeof *m.add);
+    enum chex_status st =
+        m.hw && m.add ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    if (st == CHEX_OK) {
+        m.side_add = m.add + ops;
+        st = chex_net_shapes(net, shape->image_size, m.hw, err);
+    }
+    if (st == CHEX_OK)
+        st = chex_gradient_adds(net, m.add, m.side_add, err);
+    if (st == CHEX_OK)
+        fill(&m);
+    free(m.hw);
+    free(m.add);
+    return st;
+}

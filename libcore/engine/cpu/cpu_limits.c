@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What this machine can do at most, measured on all threads of the engine. Operations: its own
+ * inner product (cpu_product.c), with operands that stay in the caches of a core; what counts is
+ * the useful ones, so three products of halves are one of fp32. Bytes: copy and triad over arrays
+ * far larger than the caches, with stores that go past those where the processor has such, so that
+ * no line is read only to be overwritten. Each is the best of several short rounds: a limit is what
+ * the machine does undisturbed.
+ */
+#include <string.h>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/cpu/cpu.h"
+
+enum { ROUNDS = 8, ITEMS = 16 /* a thread and round */ };
+
+/* Seconds of the fastest round. */
+static double fastest(struct cpu_engine *e, size_t items, chex_pool_fn fn, void *arg) {
+    double best = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        double start = chex_clock_s();
+        chex_pool_run(e->pool, items, fn, arg);
+        double seconds = chex_clock_s() - start;
+        best = i && best < seconds ? best : seconds;
+    }
+    return best;
+}
+
+/* ---- operations ---- */
+
+struct shape {
+    int rows, depth, n;
+};
+/* From the first-level cache, and as in a 1x1 convolution, from the second. */
+static const struct shape shapes[] = {{48, 64, 64}, {96, 256, 128}};
+enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+
+struct product_run {
+    const struct cpu_engine *e;
+    struct shape shape;
+    int repeats;
+    char *memory; /* of all threads */
+    size_t a_bytes, weight_bytes, c_bytes, off_bytes, thread_bytes;
+};
+
+static size_t lines(size_t bytes) { return (bytes + CPU_LINE - 1) / CPU_LINE * CPU_LINE; }
+
+static void lay_out(struct product_run *r) {
+    const struct cpu_engine *e = r->e;
+    size_t rows = (size_t)r->shape.rows + (e->pairs ? (size_t)e->pairs->spare_rows : 0);
+    size_t depth = (size_t)r->shape.depth * chex_cpu_halves(e), n = (size_t)r->shape.n;
+    r->a_bytes = lines(rows * chex_cpu_pitch(e, r->shape.depth) * e->operand_bytes);
+    r->weight_bytes = lines(depth * n * e->operand_bytes);
+    r->c_bytes = lines((size_t)r->shape.rows * (n + CPU_PAD) * sizeof(float));
+    r->off_bytes = lines((size_t)r->shape.rows * sizeof(int32_t));
+    r->thread_bytes = r->a_bytes + r->weight_bytes + r->c_bytes + r->off_bytes;
+}
+
+static void product_item(void *arg, size_t item, int worker) {
+    (void)item;
+    const struct product_run *r = arg;
+    const struct cpu_engine *e = r->e;
+    char *a = r->memory + (size_t)worker * r->thread_bytes;
+    int32_t *off = (int32_t *)(void *)(a + r->a_bytes + r->weight_bytes + r->c_bytes);
+    for (int i = 0; i < r->shape.rows; i++)
+        off[i] = (int32_t)((size_t)i * chex_cpu_pitch(e, r->shape.depth));
+    const struct cpu_tap tap = {0, 0};
+    const struct cpu_product p = {.a = a,
+                                  .weight = a + r->a_bytes,
+                                  .off = off,
+                                  .taps = &tap,
+                                  .rows = r->shape.rows,
+                                  .tap_count = 1,
+                                  .positions = 1,
+                                  .depth = r->shape.depth,
+                                  .n = r->shape.n,
+                                  .c = (float *)(void *)(a + r->a_bytes + r->weight_bytes),
+                                  .c_pitch = (size_t)r->shape.n + CPU_PAD};
+    chex_cpu_product_begin(e);
+    for (int i = 0; i < r->repeats; i++)
+        chex_cpu_gemm(e, &p);
+    chex_cpu_product_end(e);
+}
+
+static double product_flop(struct shape s) { return 2.0 * s.rows * s.depth * s.n; }
+
+/* So many products an item that it takes about a millisecond, by the time of a first few. */
+static int repeats_for(struct product_run *r) {
+    enum { FIRST = 16, MOST = 1 << 20 };
+    const double item_s = 1e-3;
+    double seconds = 0;
+    r->repeats = FIRST;
+    for (int i = 0; i < 2; i++) { /* the first one warms up */
+        double start = chex_clock_s();
+        product_item(r, 0, 0);
+        seconds = chex_clock_s() - start;
+    }
+    double repeats = seconds > 0 ? FIRST * item_s / seconds : MOST;
+    return repeats > MOST ? MOST : repeats < 1 ? 1 : (int)repeats;
+}
+
+static enum chex_status flop_limit(struct cpu_engine *e, double *flop_per_s_out,
+                                   struct chex_error *err) {
+    /* 1.0 twice as bf16, nearly that as fp32. */
+    const uint32_t ones = 0x3f803f80;
+    size_t threads = (size_t)e->config.threads, items = threads * ITEMS;
+    double best = 0;
+    for (int i = 0; i < SHAPES; i++) {
+        struct product_run r = {.e = e, .shape = shapes[i]};
+        lay_out(&r);
+        r.memory = chex_mem_alloc_aligned(threads, r.thread_bytes);
+        if (!r.memory)
+            return chex_error_set(err, CHEX_E_RESOURCE, "cpu engine: out of memory");
+        for (size_t at = 0; at < threads * r.thread_bytes; at += sizeof ones)
+            memcpy(r.memory + at, &ones, sizeof ones);
+        r.repeats = repeats_for(&r);
+        double seconds = fastest(e, items, product_item, &r);
+        double rate = product_flop(r.shape) * r.repeats * (double)items / seconds;
+        best = rate > best ? rate : best;
+        free(r.memory);
+    }
+    *flop_per_s_out = best;
+    return CHEX_OK;
+}
+
+/* ---- bytes ---- */
+
+enum { PIECE = 1 << 20, PIECE_FLOATS = PIECE / sizeof(float) }; /* of an array, an item */
+
+struct stream_run {
+    float *a, *b, *c;
+    bool triad; /* a = b + s * c; else a = b */
+};
+
+#if defined(__x86_64__)
+static void stream(float *a, const float *b, const float *c) {
+    const __m128 s = _mm_set1_ps(0.5f);
+    for (size_t i = 0; i < PIECE_FLOATS; i += 4) {
+        __m128 v = _mm_load_ps(b + i);
+        _mm_stream_ps(a + i, c ? _mm_add_ps(v, _mm_mul_ps(s, _mm_load_ps(c + i))) : v);
+    }
+    _mm_sfence();
+}
+#else
+static void stream(float *restrict a, const float *restrict b, const float *restrict c) {
+    for (size_t i = 0; i < PIECE_FLOATS; i++)
+        a[i] = c ? b[i] + 0.5f * c[i] : b[i];
+}
+#endif
+
+static void stream_item(void *arg, size_t item, int worker) {
+    (void)worker;
+    const struct stream_run *r = arg;
+    size_t at = item * PIECE_FLOATS;
+    stream(r->a + at, r->b + at, r->triad ? r->c + at : NULL);
+}
+
+/* Each page is written before it is timed. */
+static void fill_item(void *arg, size_t item, int worker) {
+    (void)worker;
+    const struct stream_run *r = arg;
+    size_t at = item * PIECE_FLOATS;
+    memset(r->a + at, 0, PIECE);
+    memset(r->b + at, 0, PIECE);
+    memset(r->c + at, 0, PIECE);
+}
+
+static enum chex_status bytes_limit(struct cpu_engine *e, double *bytes_per_s_out,
+                                    struct chex_error *err) {
+    /* Pieces of an array: 192 MiB a thread in the three of them, where no core's share of the last
+     * cache is above some 16; at most 6 GiB in all. */
+    enum { A_THREAD = 64, LEAST = 128, MOST = 2048 };
+    size_t pieces = (size_t)e->config.threads * A_THREAD;
+    pieces = pieces < LEAST ? LEAST : pieces > MOST ? MOST : pieces;
+    float *memory = chex_mem_alloc_aligned(3 * pieces, PIECE);
+    if (!memory)
+        return chex_error_set(err, CHEX_E_RESOURCE, "cpu engine: out of memory");
+    struct stream_run r = {
+        .a = memory, .b = memory + pieces * PIECE_FLOATS, .c = memory + 2 * pieces * PIECE_FLOATS};
+    chex_pool_run(e->pool, pieces, fill_item, &r);
+    double moved = (double)pieces * PIECE;
+    double copy = 2 * moved / fastest(e, pieces, stream_item, &r);
+    r.triad = true;
+    double triad = 3 * moved / fastest(e, pieces, stream_item, &r);
+    *bytes_per_s_out = copy > triad ? copy : triad;
+    free(memory);
+    return CHEX_OK;
+}
+
+enum chex_status chex_cpu_limits(void *self, struct chex_engine_limits *limits_out,
+                                 struct chex_error *err) {
+    struct cpu_engine *e = self;
+    struct chex_engine_limits l = {0, 0};
+    CHEX_TRY(flop_limit(e, &l.flop_per_s, err));
+    CHEX_TRY(bytes_limit(e, &l.bytes_per_s, err));
+    *limits_out = l;
+    return CHEX_OK;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/bench_layers.h"
+
+#include "base/mem.h"
+
+static struct chex_layer_time time_of(double seconds, struct chex_work work,
+                                      const struct chex_engine_limits *limits) {
+    struct chex_layer_time t = {.seconds = seconds, .work = work};
+    if (limits->flop_per_s <= 0 || limits->bytes_per_s <= 0)
+        return t;
+    double flop_s = work.flop / limits->flop_per_s, bytes_s = work.bytes / limits->bytes_per_s;
+    t.bound = flop_s > bytes_s ? CHEX_BOUND_FLOP : CHEX_BOUND_BYTES;
+    t.least_s = flop_s > bytes_s ? flop_s : bytes_s;
+    return t;
+}
+
+/* Adds t; *flop_s_io: the part of the sum's least time that operations bind. */
+static void add(struct chex_layer_time *sum, const struct chex_layer_time *t, double *flop_s_io) {
+    sum->seconds += t->seconds;
+    sum->work.flop += t->work.flop;
+    sum->work.bytes += t->work.bytes;
+    sum->least_s += t->least_s;
+    if (t->bound == CHEX_BOUND_FLOP)
+        *flop_s_io += t->least_s;
+    sum->bound = 2 * *flop_s_io > sum->least_s ? CHEX_BOUND_FLOP : CHEX_BOUND_BYTES;
+}
+
+enum chex_status chex_bench_layers(const struct chex_bench *bench,
+                                   const struct chex_bench_result *r, struct chex_layer *layers_out,
+                                   struct chex_error *err) {
+    const struct chex_net *net = r->net;
+    bool halves = bench->config.precision == CHEX_BF16 || bench->config.precision == CHEX_FP16;
+    const struct chex_cost_shape shape = {.image_size = bench->config.image_size,
+                                          .batch = bench->config.batch,
+                                          .element_bytes = halves ? 2 : 4,
+                                          .training = bench->config.training};
+    struct chex_op_cost *costs = chex_mem_zalloc((size_t)net->op_count, sizeof *costs);
+    if (!costs)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st = chex_net_cost(net, &shape, costs, err);
+    struct chex_layer all = {.name = "all"};
+    double forward_flop_s = 0, backward_flop_s = 0;
+    for (int i = 0; i < net->op_count && st == CHEX_OK; i++) {
+        struct chex_layer *l = &layers_out[i];
+        *l = (struct chex_layer){.name = net->ops[i].name,
+                                 .forward = time_of(r->forward_s[i], costs[i].forward, &r->limits),
+                                 .backward =
+                                     time_of(r->backward_s[i], costs[i].backward, &r->limits)};
+        add(&all.forward, &l->forward, &forward_flop_s);
+        add(&all.backward, &l->backward, &backward_flop_s);
+    }
+    if (st == CHEX_OK)
+        layers_out[net->op_count] = all;
+    free(costs);
+    return st;
+}
+
+double chex_layer_limit_percent(const struct chex_layer_time *t) {
+    return t->seconds > 0 ? 100 * t->least_s / t->seconds : 0;
+}
