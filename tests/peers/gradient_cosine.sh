@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Gradients of one pass against float64, ours beside PyTorch's: --help says more.
+set -eu
+here=$(cd "$(dirname "$0")/../.." && pwd)
+
+usage() {
+    cat <<END
+usage: tests/peers/gradient_cosine.sh [OPTION...] [CASE...]
+Computes the gradient of one batch (phantom images, crops and flips) from torchvision's initial
+weights: by PyTorch in float64, float32 and under autocast to bf16, and by each engine in each
+precision. Prints the cosine of each with float64; exit status 1 where ours in bf16 is worse than
+autocast's. A CASE is MODEL:SIZE:BATCH.
+  --python PYTHON   with torch, torchvision and safetensors (python3); else skipped (77)
+  --engines E,E     (cpu,cpu:avx2,cpu:generic)
+  --precisions P,P  (fp32-strict,fp32,bf16)
+  --seed N          of the weights (0)
+END
+}
+
+python=python3 engines=cpu,cpu:avx2,cpu:generic precisions=fp32-strict,fp32,bf16 seed=0 cases=()
+while [ $# -gt 0 ]; do
+    case $1 in
+    -h | --help) usage && exit 0 ;;
+    --python | --engines | --precisions | --seed)
+        [ $# -gt 1 ] || { echo "$1 needs a value; try --help" >&2 && exit 2; }
+        printf -v "${1#--}" %s "$2" && shift
+        ;;
+    -*) echo "unknown option '$1'; try --help" >&2 && exit 2 ;;
+    *) cases+=("$1") ;;
+    esac
+    shift
+done
+[ ${#cases[@]} -gt 0 ] || cases=(densenet121:64:16 densenet121:128:4 resnet50:64:16)
+build=${CHEX_TEST_BUILD:-$here/build/release}
+"$python" -c 'import torch, torchvision, safetensors' 2>/dev/null ||
+    { echo "skipped: $python has no torch, torchvision and safetensors"; exit 77; }
+for program in bin/chex-shard tests/dump_batches tests/dump_gradient; do
+    [ -x "$build/$program" ] || { echo "no $build/$program: build first" >&2 && exit 4; }
+done
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+batches() { # size batch
+    [ -d "$work/shards$1" ] || {
+        "$build/bin/chex-shard" phantom --count 200 --size "$1" --seed 1 \
+            --output "$work/phantom$1" -q >/dev/null
+        "$build/bin/chex-shard" --images "$work/phantom$1/images" --size "$1" --shards 1 \
+            --labels "$work/phantom$1/labels.csv" --split patient --output "$work/shards$1" \
+            -q >/dev/null
+    }
+    "$build/tests/dump_batches" "$work/shards$1" "$1" "$2" 1 0 "$work/batches"
+}
+
+status=0
+for c in "${cases[@]}"; do
+    IFS=: read -r model size batch <<<"$c"
+    batches "$size" "$batch"
+    classes=$(od -An -t d4 -j 12 -N 4 "$work/batches" | tr -d ' ')
+    "$python" "$here/tests/peers/gradient_cosine.py" start "$model" "$classes" "$seed" \
+        "$work/start.safetensors"
+    files=()
+    for precision in ${precisions//,/ }; do
+        for engine in ${engines//,/ }; do
+            file=$work/$precision-$engine.safetensors
+            read -r _ variant < <("$build/tests/dump_gradient" "$model" "$engine" "$precision" \
+                "$work/start.safetensors" "$work/batches" "$file") ||
+                { echo "$c: $engine in $precision failed" >&2 && exit 1; }
+            files+=("$precision $variant=$file")
+        done
+    done
+    "$python" "$here/tests/peers/gradient_cosine.py" compare "$c" "$model" \
+        "$work/start.safetensors" "$work/batches" "${files[@]}" || status=1
+done
+exit $status
