@@ -194,8 +194,8 @@ def distance(got, want):
 
 def gradient_measures(grads, truth, names):
     """The test's measures: deviation of norms, and of the samples in units of the gradient's root
-    mean square."""
-    norm, sample = [], []
+    mean square; and the cosine of all samples in those units, where every tensor weighs the same."""
+    norm, sample, got, want = [], [], [], []
     for item, name in enumerate(names):
         if name not in truth:
             continue
@@ -204,8 +204,12 @@ def gradient_measures(grads, truth, names):
         norm.append(abs(np.sqrt((grads[name] ** 2).sum()) / size - 1))
         at = sample_at(item, t.size)
         sample.append(np.sqrt((((grads[name] - t)[at] * np.sqrt(t.size) / size) ** 2).mean()))
+        got.append(grads[name][at] * np.sqrt(t.size) / size)
+        want.append(t[at] * np.sqrt(t.size) / size)
+    got, want = np.concatenate(got), np.concatenate(want)
     return dict(norm_median=float(np.median(norm)), norm_max=float(np.max(norm)),
-                sample_median=float(np.median(sample)), sample_max=float(np.max(sample)))
+                sample_median=float(np.median(sample)), sample_max=float(np.max(sample)),
+                cosine=float(got @ want / np.sqrt((got @ got) * (want @ want))))
 
 
 def steps(net, optimiser, mode, number=0):
@@ -252,7 +256,8 @@ def record_case(net, names, case):
             l2, loss2, g2, _ = run(net, case, mode, number)
             measured.append(dict(logits=distance(l2, logits), loss=abs(loss2 / loss - 1),
                                  **gradient_measures(g2, grads, names)))
-        out["pytorch"][mode] = {k: max(m[k] for m in measured) for k in measured[0]}
+        out["pytorch"][mode] = {k: (min if k == "cosine" else max)(m[k] for m in measured)
+                                for k in measured[0]}
         out["pytorch"][mode]["infer_logits"] = distance(infer(net, case, mode), reference)
         print(case, mode, out["pytorch"][mode], flush=True)
     return out
