@@ -473,7 +473,8 @@ enum chex_status chex_cuda_plan(struct cuda_engine *e, struct chex_error *err) {
     }
     free(lives);
     if (st == CHEX_OK)
-        CHEX_CUDA(cudaMemset(e->ticket, 0, 2 * GPU_TICKETS * sizeof *e->ticket), err);
+        CHEX_CUDA(cudaMemsetAsync(e->ticket, 0, 2 * GPU_TICKETS * sizeof *e->ticket, e->stream),
+                  err);
     return st;
 }
 

@@ -72,6 +72,13 @@ static const struct chex_op *conv_of(const struct chex_net *net, int param, int 
     return NULL;
 }
 
+/* Host memory to the device, in the order of the compute stream, which does not wait for CUDA's
+ * default stream; `from` may go when this returns. */
+static cudaError_t put(struct cuda_engine *e, void *to, const void *from, size_t bytes) {
+    cudaError_t st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, e->stream);
+    return st == cudaSuccess ? cudaStreamSynchronize(e->stream) : st;
+}
+
 static enum chex_status upload_params(struct cuda_engine *e, struct chex_error *err) {
     const struct chex_net *net = e->net;
     const size_t bytes = gpu_type_bytes(e->type);
@@ -102,8 +109,7 @@ static enum chex_status upload_params(struct cuda_engine *e, struct chex_error *
         if (mine->weight_t)
             g->copy_t_offset = (size_t)(mine->weight_t - e->copies_t) / bytes;
     }
-    cudaError_t st =
-        cudaMemcpy(e->params, all, (size_t)trained * sizeof *all, cudaMemcpyHostToDevice);
+    cudaError_t st = put(e, e->params, all, (size_t)trained * sizeof *all);
     free(all);
     CHEX_CUDA(st, err);
     return CHEX_OK;
@@ -129,9 +135,7 @@ enum chex_status chex_cuda_set(void *self, enum chex_state_part part, const floa
     if (!own)
         return chex_error_set(err, CHEX_E_RESOURCE, "cuda engine: out of memory");
     reorder(e->net, own, state, true);
-    cudaError_t st = cudaStreamSynchronize(e->stream);
-    if (st == cudaSuccess)
-        st = cudaMemcpy(to, own, count * sizeof *own, cudaMemcpyHostToDevice);
+    cudaError_t st = put(e, to, own, count * sizeof *own);
     free(own);
     CHEX_CUDA(st, err);
     if (part == CHEX_STATE_PARAMS) {
@@ -186,8 +190,7 @@ static enum chex_status upload_jobs(struct cuda_engine *e, struct chex_error *er
                                           .channels = bn->channels,
                                           .pixels = buf->hw * buf->hw};
     }
-    cudaError_t st =
-        cudaMemcpy(e->jobs, jobs, (size_t)e->net->bn_count * sizeof *jobs, cudaMemcpyHostToDevice);
+    cudaError_t st = put(e, e->jobs, jobs, (size_t)e->net->bn_count * sizeof *jobs);
     free(jobs);
     CHEX_CUDA(st, err);
     return CHEX_OK;
@@ -198,7 +201,7 @@ float *chex_cuda_grad_alloc(void *self) {
     const size_t bytes = e->net->state_count * sizeof(float);
     float *grad = NULL;
     if (cudaMalloc((void **)&grad, bytes) != cudaSuccess ||
-        cudaMemset(grad, 0, bytes) != cudaSuccess) {
+        cudaMemsetAsync(grad, 0, bytes, e->stream) != cudaSuccess) {
         cudaGetLastError();
         cudaFree(grad);
         return NULL;
@@ -222,10 +225,12 @@ enum chex_status chex_cuda_state_init(struct cuda_engine *e, struct chex_error *
         CHEX_TRY(upload_jobs(e, err));
     CHEX_CUDA(cudaMallocHost((void **)&e->step_host, sizeof *e->step_host), err);
     memset(e->step_host, 0, sizeof *e->step_host);
-    CHEX_CUDA(cudaMemcpy(e->loss_scale, &scale, sizeof scale, cudaMemcpyHostToDevice), err);
+    CHEX_CUDA(put(e, e->loss_scale, &scale, sizeof scale), err);
     for (int k = 0; k < 2 && e->config.training; k++)
-        CHEX_CUDA(cudaMemset(e->moment[k], 0, e->net->state_count * sizeof(float)), err);
-    CHEX_CUDA(cudaMemset(e->copies, 0, e->copies_count * gpu_type_bytes(e->type)), err);
+        CHEX_CUDA(cudaMemsetAsync(e->moment[k], 0, e->net->state_count * sizeof(float), e->stream),
+                  err);
+    CHEX_CUDA(cudaMemsetAsync(e->copies, 0, e->copies_count * gpu_type_bytes(e->type), e->stream),
+              err);
     return CHEX_OK;
 }
 
