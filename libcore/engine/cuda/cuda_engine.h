@@ -91,7 +91,8 @@ struct cuda_engine {
 
     struct cuda_op *ops;
     struct cuda_buf *bufs;
-    float **running_inv; /* per batch norm */
+    float **running_inv;  /* per batch norm */
+    bool running_current; /* those are of the present state */
 
     float *w, *moment[2]; /* state_count each */
     char *copies, *copies_t;
@@ -169,7 +170,7 @@ enum chex_status chex_cuda_grad_get(void *self, const float *grad, float *out,
                                     struct chex_error *err);
 enum chex_status chex_cuda_update(void *self, const struct chex_update *update, const float *grad,
                                   struct chex_error *err);
-/* The running statistics' inv of every batch norm. */
+/* The running statistics' inv of every batch norm, where they have changed since the last call. */
 enum chex_status chex_cuda_running(struct cuda_engine *e, struct chex_error *err);
 float *chex_cuda_grad_alloc(void *self);
 void chex_cuda_grad_free(void *self, float *grad);

@@ -108,7 +108,6 @@ static enum chex_status enqueue_infer(struct cuda_engine *e, const struct cuda_g
                                       struct chex_error *err) {
     const struct cuda_slot *slot = &e->slots[what->slot];
     const size_t bytes = (size_t)what->n * (size_t)e->net->classes * sizeof(float);
-    CHEX_TRY(chex_cuda_running(e, err));
     for (int i = 0; i < e->net->op_count; i++)
         CHEX_TRY(chex_cuda_forward_op(e, i, slot, what->n, false, err));
     CHEX_CUDA(cudaMemcpyAsync(e->logits_host, e->logits, bytes, cudaMemcpyDeviceToHost, e->stream),
@@ -165,6 +164,7 @@ enum chex_status chex_cuda_infer(void *self, const struct chex_batch *batch, flo
                                  struct chex_error *err) {
     struct cuda_engine *e = self;
     CHEX_TRY(upload(e, batch, err));
+    CHEX_TRY(chex_cuda_running(e, err));
     const struct cuda_graph what = {.part = CUDA_PART_INFER, .slot = e->slot, .n = batch->n};
     CHEX_TRY(chex_cuda_launch(e, &what, enqueue_infer, err));
     CHEX_CUDA(cudaEventRecord(e->slots[e->slot].consumed, e->stream), err);

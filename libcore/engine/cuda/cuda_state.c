@@ -116,12 +116,28 @@ static enum chex_status upload_params(struct cuda_engine *e, struct chex_error *
 }
 
 enum chex_status chex_cuda_running(struct cuda_engine *e, struct chex_error *err) {
+    if (e->running_current)
+        return CHEX_OK;
     for (int i = 0; i < e->net->bn_count; i++) {
         const struct chex_bn *bn = &e->net->bns[i];
         CHEX_CUDA(gpu_running_inv(e->w + e->net->params[bn->var].offset, bn->channels,
                                   e->net->bn_eps, e->running_inv[i], e->stream),
                   err);
     }
+    e->running_current = true;
+    return CHEX_OK;
+}
+
+/* All that is made from the parameters for kernels to read, but for running_inv. */
+static enum chex_status pack(struct cuda_engine *e, const struct gpu_update *u,
+                             struct chex_error *err) {
+    const struct chex_net *net = e->net;
+    CHEX_CUDA(gpu_pack(u, e->stream), err);
+    for (int i = 0; i < net->op_count; i++)
+        if (e->ops[i].own_stem)
+            CHEX_CUDA(gpu_stem_fold(e->w + net->params[net->ops[i].weight].offset, net->mean,
+                                    net->std, e->type, e->folded, e->stream),
+                      err);
     return CHEX_OK;
 }
 
@@ -140,7 +156,8 @@ enum chex_status chex_cuda_set(void *self, enum chex_state_part part, const floa
     CHEX_CUDA(st, err);
     if (part == CHEX_STATE_PARAMS) {
         const struct gpu_update u = update_of(e, CHEX_ADAM, NULL);
-        CHEX_CUDA(gpu_pack(&u, e->stream), err);
+        e->running_current = false;
+        CHEX_TRY(pack(e, &u, err));
     }
     return CHEX_OK;
 }
@@ -267,8 +284,7 @@ static enum chex_status enqueue_update(struct cuda_engine *e, const struct cuda_
         cudaMemcpyAsync(e->step, e->step_host, sizeof *e->step, cudaMemcpyHostToDevice, e->stream),
         err);
     CHEX_CUDA(gpu_update_state(&u, e->stream), err);
-    CHEX_CUDA(gpu_pack(&u, e->stream), err);
-    return CHEX_OK;
+    return pack(e, &u, err);
 }
 
 enum chex_status chex_cuda_update(void *self, const struct chex_update *update, const float *grad,
@@ -281,6 +297,7 @@ enum chex_status chex_cuda_update(void *self, const struct chex_update *update, 
     if (!e->waited)
         CHEX_CUDA(cudaStreamSynchronize(e->stream), err);
     fill_step(e, update, e->step_host);
+    e->running_current = false;
     const struct cuda_graph what = {
         .part = CUDA_PART_UPDATE, .slot = -1, .grad = grad, .optim = update->optim};
     CHEX_TRY(chex_cuda_launch(e, &what, enqueue_update, err));
