@@ -134,6 +134,16 @@ struct cuda_engine {
     float *last_grad;
 };
 
+/* As device memory is laid out. */
+static inline size_t cuda_padded(size_t bytes) {
+    return (bytes + CUDA_ALIGN - 1) / CUDA_ALIGN * CUDA_ALIGN;
+}
+/* Device memory that stays free for what is asked for later: gradient vectors; what the driver,
+ * cuDNN and NCCL take. */
+static inline size_t cuda_reserve_bytes(const struct cuda_engine *e) {
+    return 4 * e->net->state_count * sizeof(float) + ((size_t)64 << 20);
+}
+
 /* ---- cuda_plan.c ---- */
 /* Ways, states and all device memory. */
 enum chex_status chex_cuda_plan(struct cuda_engine *e, struct chex_error *err);

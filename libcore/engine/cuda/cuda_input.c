@@ -15,18 +15,13 @@
 #include "engine/cuda/cuda_engine.h"
 #include "input/augment.h"
 
-/* What must stay free whatever happens: gradient vectors, which are asked for later, and some of
- * the driver's. Before rows are held, what cuDNN and NCCL may yet take too. */
+/* More that stays free before rows are held: they can do without. */
 enum { ROWS_RESERVE = 1 << 30 };
-static size_t reserve_bytes(const struct cuda_engine *e) {
-    return 4 * e->net->state_count * sizeof(float) + ((size_t)64 << 20);
-}
-
-static size_t padded(size_t bytes) { return (bytes + CUDA_ALIGN - 1) / CUDA_ALIGN * CUDA_ALIGN; }
 
 static size_t slot_bytes(const struct cuda_engine *e, size_t row_bytes) {
     const size_t n = (size_t)e->config.batch;
-    return padded(n * row_bytes) + padded(n * sizeof(struct gpu_crop)) + padded(n * sizeof(float));
+    return cuda_padded(n * row_bytes) + cuda_padded(n * sizeof(struct gpu_crop)) +
+           cuda_padded(n * sizeof(float));
 }
 
 bool chex_cuda_takes_raw(void *self, int stored_px) {
@@ -44,8 +39,8 @@ static enum chex_status take_slots(struct cuda_engine *e, struct chex_error *err
         struct cuda_slot *s = &e->slots[i];
         char *at = e->raw.staging + (size_t)i * each;
         s->stored = (uint8_t *)at;
-        s->crops = (struct gpu_crop *)(at + padded(n * e->raw.row_bytes));
-        s->shifts = (float *)((char *)s->crops + padded(n * sizeof *s->crops));
+        s->crops = (struct gpu_crop *)(at + cuda_padded(n * e->raw.row_bytes));
+        s->shifts = (float *)((char *)s->crops + cuda_padded(n * sizeof *s->crops));
         CHEX_CUDA(cudaMallocHost((void **)&s->stored_host, n * e->raw.row_bytes), err);
         CHEX_CUDA(cudaMallocHost((void **)&s->crops_host, n * sizeof *s->crops_host), err);
     }
@@ -96,7 +91,7 @@ enum chex_status chex_cuda_hold(void *self, const struct chex_hold *hold, struct
         return chex_error_set(err, CHEX_E_FAIL, "engine cuda: prepared for raw batches twice");
     *out = (struct chex_held){.raw = false};
     CHEX_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes), err);
-    const size_t left = minus(free_bytes, slots + reserve_bytes(e));
+    const size_t left = minus(free_bytes, slots + cuda_reserve_bytes(e));
     if (!left) {
         snprintf(out->why, sizeof out->why,
                  "images are augmented on the CPU: no GPU memory is left for stored rows");

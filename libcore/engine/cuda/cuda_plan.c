@@ -233,15 +233,14 @@ static void find_workspace(struct cuda_engine *e) {
 /* count * size bytes of the arena; where it does not exist yet, an address that only counts. */
 static void *take(struct cuda_engine *e, size_t count, size_t size) {
     char *p = (char *)((uintptr_t)e->arena + CUDA_ALIGN * (e->arena == NULL) + e->arena_at);
-    e->arena_at += (count * size + CUDA_ALIGN - 1) / CUDA_ALIGN * CUDA_ALIGN;
+    e->arena_at += cuda_padded(count * size);
     return p;
 }
 
 static size_t map_bytes(const struct cuda_engine *e, int buffer) {
     const struct cuda_buf *b = &e->bufs[buffer];
-    const size_t bytes = (size_t)e->config.batch * (size_t)b->hw * (size_t)b->hw *
-                         (size_t)b->channels * gpu_type_bytes(e->type);
-    return (bytes + CUDA_ALIGN - 1) / CUDA_ALIGN * CUDA_ALIGN;
+    return cuda_padded((size_t)e->config.batch * (size_t)b->hw * (size_t)b->hw *
+                       (size_t)b->channels * gpu_type_bytes(e->type));
 }
 
 static void place_maps(struct cuda_engine *e, struct chex_life *lives, bool gradient) {
@@ -388,9 +387,7 @@ static int largest_batch(struct cuda_engine *e, struct chex_life *lives, size_t 
 
 static enum chex_status allocate(struct cuda_engine *e, struct chex_life *lives,
                                  struct chex_error *err) {
-    /* What gradient vectors, cuDNN and NCCL take later. */
-    const size_t others =
-        e->config.training ? 4 * e->net->state_count * sizeof(float) + ((size_t)64 << 20) : 0;
+    const size_t others = e->config.training ? cuda_reserve_bytes(e) : 0;
     place_all(e, lives);
     const size_t wanted = e->arena_at, free_bytes = e->device.free_bytes;
     const size_t limit = free_bytes > others ? free_bytes - others : 0;
