@@ -77,6 +77,8 @@ static enum chex_status build(struct cuda_engine *e, struct chex_error *err) {
     CHEX_TRY(choose_stage(e, e->config.variant, err));
     CHEX_CUDA(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking), err);
     CHEX_CUDA(cudaStreamCreateWithFlags(&e->uploads, cudaStreamNonBlocking), err);
+    e->config.device = NULL; /* this and the name belong to the caller of create */
+    e->config.variant = NULL;
     CHEX_TRY(chex_cuda_plan(e, err));
     CHEX_TRY(chex_cuda_state_init(e, err));
     return chex_cuda_run_init(e, err);
