@@ -31,7 +31,11 @@
 #endif
 #endif
 
-#if !defined(NCCL_VERSION_CODE) || NCCL_VERSION_CODE < 21900
+/* The least of both header and library: registered and allocated buffers begin there. */
+#define LEAST_CODE 21900
+#define LEAST_NAME "2.19"
+
+#if !defined(NCCL_VERSION_CODE) || NCCL_VERSION_CODE < LEAST_CODE
 
 /* Without the header, or with one that is too old, the engine serves one rank. */
 enum chex_status gpu_nccl_open(struct chex_launch *launch, cudaStream_t stream, uint64_t timeout_ms,
@@ -39,7 +43,8 @@ enum chex_status gpu_nccl_open(struct chex_launch *launch, cudaStream_t stream, 
     (void)stream, (void)timeout_ms, (void)out;
     return chex_error_set(err, CHEX_E_ENV,
                           "%d ranks with GPUs need NCCL, and this build was made without: install "
-                          "NCCL 2.19 or newer with its header and build again, or train on one GPU",
+                          "NCCL " LEAST_NAME
+                          " or newer with its header and build again, or train on one GPU",
                           launch->size);
 }
 void gpu_nccl_close(struct gpu_nccl *n) { (void)n; }
@@ -79,7 +84,6 @@ enum chex_status gpu_nccl_check(struct gpu_nccl *n, struct chex_error *err) {
 #else
 
 enum {
-    VERSION_MIN = 21800,   /* non-blocking communicators without known faults */
     SETUP_MS = 120000,     /* at most, for the communicator: all ranks come to it together */
     ROLL_CALL_MS = 5000,   /* at most: for the others to notice, too */
     FINISH_MS = 10000,     /* for the communicator to end in peace */
@@ -146,13 +150,14 @@ static enum chex_status load(struct library *lib, int *version_out, struct chex_
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         void *at = dlsym(handle, wanted[i].name);
         if (!at && wanted[i].required)
-            return chex_error_set(err, CHEX_E_ENV, "NCCL %s has no %s: expected 2.18 or newer",
-                                  file, wanted[i].name);
+            return chex_error_set(err, CHEX_E_ENV,
+                                  "NCCL %s has no %s: expected " LEAST_NAME " or newer", file,
+                                  wanted[i].name);
         memcpy((char *)lib + wanted[i].offset, &at, sizeof at);
     }
-    if (lib->ncclGetVersion(version_out) != ncclSuccess || *version_out < VERSION_MIN)
+    if (lib->ncclGetVersion(version_out) != ncclSuccess || *version_out < LEAST_CODE)
         return chex_error_set(err, CHEX_E_ENV,
-                              "NCCL %s is of version %d.%d: expected 2.18 or newer", file,
+                              "NCCL %s is of version %d.%d: expected " LEAST_NAME " or newer", file,
                               *version_out / 10000, *version_out / 100 % 100);
     return CHEX_OK;
 }

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "engine/cuda/device.h"
 #include "engine/cuda/nccl.h"
+#include "engine/cuda/ranges.h"
 
 struct gpu_reduce {
     struct gpu_reduce_config config;
@@ -69,48 +70,52 @@ static enum chex_status after(void *self, size_t from, struct chex_error *err) {
     return CHEX_OK;
 }
 
+/* What is enqueued on the communication stream stands between these two. */
+static enum chex_status begin(struct gpu_reduce *r, struct chex_error *err) {
+    CHEX_TRY(enter(r, err));
+    cuda_range_begin("reduce");
+    return CHEX_OK;
+}
+static enum chex_status end(struct gpu_reduce *r, enum chex_status st) {
+    cuda_range_end();
+    if (st == CHEX_OK)
+        atomic_store(&r->busy, true);
+    return st;
+}
+
 static enum chex_status add(void *self, float *to, const float *from, size_t count,
                             struct chex_error *err) {
     struct gpu_reduce *r = self;
-    CHEX_TRY(enter(r, err));
-    CHEX_CUDA(gpu_add(to, from, count, r->stream), err);
-    atomic_store(&r->busy, true);
-    return CHEX_OK;
+    CHEX_TRY(begin(r, err));
+    const cudaError_t e = gpu_add(to, from, count, r->stream);
+    return end(r, e == cudaSuccess ? CHEX_OK : gpu_error(e, "gpu_add", err));
 }
 
 static enum chex_status send(void *self, const float *data, size_t count, int to, int tag,
                              struct chex_error *err) {
     struct gpu_reduce *r = self;
-    CHEX_TRY(enter(r, err));
-    CHEX_TRY(gpu_nccl_send(r->nccl, data, count, to, tag, err));
-    atomic_store(&r->busy, true);
-    return CHEX_OK;
+    CHEX_TRY(begin(r, err));
+    return end(r, gpu_nccl_send(r->nccl, data, count, to, tag, err));
 }
 
 static enum chex_status receive(void *self, float *data, size_t count, int from, int tag,
                                 struct chex_error *err) {
     struct gpu_reduce *r = self;
-    CHEX_TRY(enter(r, err));
-    CHEX_TRY(gpu_nccl_receive(r->nccl, data, count, from, tag, err));
-    atomic_store(&r->busy, true);
-    return CHEX_OK;
+    CHEX_TRY(begin(r, err));
+    return end(r, gpu_nccl_receive(r->nccl, data, count, from, tag, err));
 }
 
 static enum chex_status broadcast(void *self, float *data, size_t count, int root,
                                   struct chex_error *err) {
     struct gpu_reduce *r = self;
-    CHEX_TRY(enter(r, err));
-    CHEX_TRY(gpu_nccl_broadcast(r->nccl, data, count, root, err));
-    atomic_store(&r->busy, true);
-    return CHEX_OK;
+    CHEX_TRY(begin(r, err));
+    return end(r, gpu_nccl_broadcast(r->nccl, data, count, root, err));
 }
 
 static enum chex_status sum(void *self, float *data, size_t count, struct chex_error *err) {
     struct gpu_reduce *r = self;
-    CHEX_TRY(enter(r, err));
-    CHEX_TRY(gpu_nccl_sum(r->nccl, data, count, err));
-    atomic_store(&r->busy, true);
-    return CHEX_OK;
+    CHEX_TRY(begin(r, err));
+    return end(r, gpu_nccl_sum(r->nccl, data, count, err));
 }
 
 /* The compute stream waits for all that the reduce thread has enqueued so far. */
