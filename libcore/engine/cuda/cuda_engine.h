@@ -43,7 +43,7 @@ struct cuda_op {
 
 /* Where a batch waits for its turn. */
 struct cuda_slot {
-    float *pixels_host;  /* pinned */
+    float *pixels_host;  /* pinned; NULL before the first batch of pixels */
     int8_t *labels_host; /* pinned */
     float *pixels;       /* device */
     int8_t *labels;

@@ -117,10 +117,22 @@ static enum chex_status enqueue_infer(struct cuda_engine *e, const struct cuda_g
 
 /* ---- batches ---- */
 
+/* Where plain pixels wait, with the first batch of them: a run of raw batches needs none of it. */
+static enum chex_status pin_pixels(struct cuda_engine *e, struct chex_error *err) {
+    const size_t size = (size_t)e->config.image_size;
+    const size_t bytes = (size_t)e->config.batch * size * size * sizeof(float);
+    for (int i = 0; i < CUDA_SLOTS; i++)
+        if (!e->slots[i].pixels_host)
+            CHEX_CUDA(cudaMallocHost((void **)&e->slots[i].pixels_host, bytes), err);
+    return CHEX_OK;
+}
+
 static enum chex_status send_pixels(struct cuda_engine *e, struct cuda_slot *s,
                                     const struct chex_batch *batch, struct chex_error *err) {
     const size_t size = (size_t)e->config.image_size;
     const size_t bytes = (size_t)batch->n * size * size * sizeof(float);
+    if (!s->pixels_host)
+        CHEX_TRY(pin_pixels(e, err));
     memcpy(s->pixels_host, batch->pixels, bytes);
     CHEX_CUDA(cudaMemcpyAsync(s->pixels, s->pixels_host, bytes, cudaMemcpyHostToDevice, e->uploads),
               err);
@@ -302,10 +314,8 @@ void chex_cuda_op_times(void *self, double *forward_s, double *backward_s) {
 
 static enum chex_status slot_init(struct cuda_engine *e, struct cuda_slot *s,
                                   struct chex_error *err) {
-    const size_t n = (size_t)e->config.batch, size = (size_t)e->config.image_size;
-    const size_t classes = (size_t)e->net->classes;
-    CHEX_CUDA(cudaMallocHost((void **)&s->pixels_host, n * size * size * sizeof(float)), err);
-    CHEX_CUDA(cudaMallocHost((void **)&s->labels_host, n * classes), err);
+    const size_t labels = (size_t)e->config.batch * (size_t)e->net->classes;
+    CHEX_CUDA(cudaMallocHost((void **)&s->labels_host, labels), err);
     CHEX_CUDA(cudaEventCreateWithFlags(&s->uploaded, cudaEventDisableTiming), err);
     CHEX_CUDA(cudaEventCreateWithFlags(&s->consumed, cudaEventDisableTiming), err);
     return CHEX_OK;
