@@ -388,8 +388,11 @@ static int largest_batch(struct cuda_engine *e, struct chex_life *lives, size_t 
 static enum chex_status allocate(struct cuda_engine *e, struct chex_life *lives,
                                  struct chex_error *err) {
     const size_t others = e->config.training ? cuda_reserve_bytes(e) : 0;
+    /* Asked for again: the ways have loaded their code by now. */
+    size_t free_bytes, total_bytes;
+    CHEX_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes), err);
     place_all(e, lives);
-    const size_t wanted = e->arena_at, free_bytes = e->device.free_bytes;
+    const size_t wanted = e->arena_at;
     const size_t limit = free_bytes > others ? free_bytes - others : 0;
     if (wanted <= limit) {
         e->arena_bytes = wanted;
