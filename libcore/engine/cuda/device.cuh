@@ -24,6 +24,15 @@
     emulated::launch(kernel, grid, block, shared, stream, __VA_ARGS__)
 #define CHEX_DYNAMIC_SHARED(name) unsigned char *name = emulated::dynamic_shared()
 #else
+/* Not by <<<>>>, which leaves its result where older ones lie, such as the "not ready" of an event
+ * that was asked for: this is the launch's own. */
+template <class... P>
+static cudaError_t gpu_launch_with(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+                                   cudaStream_t stream, P... args) {
+    void *at[] = {const_cast<void *>(static_cast<const void *>(&args))...};
+    return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), grid, block, at, shared,
+                            stream);
+}
 template <class... P, class... A>
 static cudaError_t gpu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
                               cudaStream_t stream, A... args) {
@@ -33,8 +42,7 @@ static cudaError_t gpu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_
         if (e != cudaSuccess)
             return e;
     }
-    kernel<<<grid, block, shared, stream>>>(static_cast<P>(args)...);
-    return cudaPeekAtLastError();
+    return gpu_launch_with<P...>(kernel, grid, block, shared, stream, static_cast<P>(args)...);
 }
 #define CHEX_LAUNCH(kernel, grid, block, shared, stream, ...)                                      \
     gpu_launch(kernel, grid, block, shared, stream, __VA_ARGS__)
@@ -118,8 +126,8 @@ template <class T>
 __device__ __forceinline__ void gpu_mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2]);
 /* Both through the ReLU, then rounded and packed like gpu_pack2: one instruction. NaN passes. */
 template <class T> __device__ __forceinline__ uint32_t gpu_pack2_relu(float x, float y);
-/* v, of which the compiler knows nothing: what is computed from it in a loop is not kept in registers
- * from before the loop. */
+/* v, of which the compiler knows nothing: what is computed from it in a loop is not kept in
+ * registers from before the loop. */
 static __device__ __forceinline__ int gpu_fresh(int v);
 /* 16 bytes into shared memory, zeros where !on; both addresses are multiples of 16. Complete after
  * gpu_copy_wait<n>, which leaves the n groups committed last still on their way; then a barrier for
