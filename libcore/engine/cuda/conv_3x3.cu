@@ -267,7 +267,7 @@ cudaError_t backward_data(const gpu_device &device, const gpu_conv_backward &b,
 struct weight_choice {
     bool wide; /* 128 inputs by 32 outputs; else 64 by 64 */
     conv3_places places;
-    int splits;
+    int splits, most_splits; /* with these many pixels; with these or fewer */
 };
 
 conv3_weight_shared weight_shared(bool wide, const conv3_places &g) {
@@ -286,13 +286,17 @@ conv3_weight_shared weight_shared(bool wide, const conv3_places &g) {
 
 /* More splits shorten the products, and lengthen the sum of the parts. A pixel has as many products
  * as a part has floats; sqrt(pixels / 4) splits balance the two where a multiprocessor takes 16 ns
- * for a pixel, and memory 70 ns to take a part of 147 KB in and out. Then the fewest that take no
- * longer. */
-int splits_of(const gpu_device &device, int64_t pixels, int share, int tiles) {
+ * for a pixel, and memory 70 ns to take a part of 147 KB in and out. */
+int most_splits_of(const gpu_device &device, int64_t pixels, int share) {
     const int all = blocks_of(device, share);
     int splits = 1;
-    while (splits < all && splits < tiles && (int64_t)splits * splits * 4 < pixels)
+    while (splits < all && (int64_t)splits * splits * 4 < pixels)
         splits++;
+    return splits;
+}
+/* The fewest that take no longer. */
+int splits_of(int most, int tiles) {
+    const int splits = most < tiles ? most : tiles;
     const int rounds = (tiles + splits - 1) / splits;
     return (tiles + rounds - 1) / rounds;
 }
@@ -310,7 +314,8 @@ bool choose_weight(const gpu_device &device, const gpu_conv_backward &b, weight_
         const conv3_places g = cut(b.in.n, b.in.hw, tile, room_of(device), shared, cost);
         if (!g.places)
             continue;
-        *out = weight_choice{wide, g, splits_of(device, gpu_map_pixels(&b.in), share, g.tiles)};
+        const int most = most_splits_of(device, gpu_map_pixels(&b.in), share);
+        *out = weight_choice{wide, g, splits_of(most, g.tiles), most};
         return true;
     }
     return false;
@@ -371,12 +376,13 @@ bool fits(const gpu_device *device, const gpu_conv_forward *f, const gpu_conv_ba
            choose(*device, backward_product(*b), &c) && choose_weight(*device, *b, &w);
 }
 
+/* What is enough for a batch is enough for smaller ones, which may be split more evenly. */
 size_t workspace(const gpu_device *device, const void *, const gpu_conv_forward *,
                  const gpu_conv_backward *b) {
     weight_choice c;
     if (!b || !choose_weight(*device, *b, &c))
         return 0;
-    return (size_t)c.splits * 9 * (size_t)b->in.channels * (size_t)b->out.g.channels *
+    return (size_t)c.most_splits * 9 * (size_t)b->in.channels * (size_t)b->out.g.channels *
            sizeof(float);
 }
 

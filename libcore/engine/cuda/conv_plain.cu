@@ -337,8 +337,8 @@ __global__ void __launch_bounds__(THREADS)
 /* ---- the way ---- */
 
 struct splits {
-    int count;
-    int64_t pixels; /* of each but the last */
+    int count, most; /* with these many pixels; with these or fewer */
+    int64_t pixels;  /* of each but the last */
 };
 
 /* Runs short enough for fp32 sums, and enough of them to fill the device. */
@@ -351,7 +351,7 @@ splits splits_of(const gpu_device &device, int64_t pixels, int64_t tiles) {
     if (n > SPLIT_MOST)
         n = SPLIT_MOST;
     const int64_t length = ((pixels + n - 1) / n + STEP - 1) / STEP * STEP;
-    return splits{(int)((pixels + length - 1) / length), length};
+    return splits{(int)((pixels + length - 1) / length), (int)n, length};
 }
 
 int64_t weights_of(const gpu_map &in, const gpu_map &out, const gpu_window &w) {
@@ -383,7 +383,7 @@ scratch scratch_of(const gpu_device &device, const gpu_conv_backward &b) {
     scratch s;
     s.split = splits_of(device, gpu_map_pixels(&g), tiles_of(g.channels, columns));
     const size_t partial =
-        aligned(sizeof(float) * (size_t)s.split.count * (size_t)weights_of(in, g, b.window));
+        aligned(sizeof(float) * (size_t)s.split.most * (size_t)weights_of(in, g, b.window));
     const size_t dv = b.in_g.data ? packed_bytes(in, sizeof(float)) : 0;
     s.taken = b.norm.mean ? packed_bytes(in, gpu_type_bytes(in.type)) : 0;
     s.rest = s.taken + (b.out.bsum ? packed_bytes(g, gpu_type_bytes(g.type)) : 0);

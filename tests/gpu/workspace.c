@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The last batch of an epoch has fewer images than the engine took its scratch for: what a way of
+ * convolving asks for must not shrink as images are added. For every convolution of both networks,
+ * on devices with many and few multiprocessors, with much and little shared memory. Nothing runs.
+ */
+#include "engine/cuda/gpu.h"
+#include "model/net.h"
+#include "tap.h"
+
+enum { MAX_BUFFERS = 512, MOST_IMAGES = 80 };
+
+static const struct gpu_device devices[] = {
+    {.name = "capability 8.0", .capability = 80, .sms = 108, .shared_max = 166912},
+    {.name = "capability 8.6", .capability = 86, .sms = 28, .shared_max = 101376},
+    {.name = "capability 9.0", .capability = 90, .sms = 132, .shared_max = 232448},
+    {.name = "the emulated one", .capability = 90, .sms = 4, .shared_max = 232448},
+};
+
+/* Only whether pointers are NULL means something here. */
+static char somewhere[256];
+
+static struct gpu_map map(enum gpu_type type, int n, int hw, int channels, int pitch) {
+    return (struct gpu_map){
+        .data = somewhere, .type = type, .n = n, .hw = hw, .channels = channels, .pitch = pitch};
+}
+
+static struct gpu_conv_backward backward_of(const struct chex_net *net, const struct chex_op *o,
+                                            const int *hw, int size, enum gpu_type type, int n) {
+    const bool image = o->in == CHEX_NET_IMAGE;
+    const int channels = image ? 8 : o->in_channels;
+    float *const vector = (float *)(void *)somewhere;
+    struct gpu_conv_backward b = {
+        .in = map(type, n, image ? size : hw[o->in], channels,
+                  image ? channels : net->buffers[o->in].channels),
+        .window = {o->kernel, o->stride, o->pad},
+        .weight = somewhere,
+        .weight_t = somewhere,
+        .sums = {.partial = o->in_bn < 0 ? NULL : vector},
+        .dweight = vector,
+    };
+    b.out.g = map(type, n, hw[o->out], o->out_channels, net->buffers[o->out].channels);
+    b.out.x = b.out.g;
+    b.out.bsum = b.out.csum = vector;
+    if (o->in_bn >= 0)
+        b.norm = (struct gpu_norm){vector, vector, vector, vector, true};
+    if (!image)
+        b.in_g = b.in;
+    return b;
+}
+
+/* Convolutions whose scratch for some number of images is more than for one image more. */
+static int shrinking(const struct chex_net *net, int size, const struct gpu_way *way,
+                     const struct gpu_device *d, enum gpu_type type, int *asked) {
+    int hw[MAX_BUFFERS], bad = 0;
+    BAIL_UNLESS(chex_net_shapes(net, size, hw, NULL) == CHEX_OK, "shapes");
+    for (int i = 0; i < net->op_count; i++) {
+        size_t before = 0;
+        bool shrinks = false;
+        for (int n = 1; n <= MOST_IMAGES && net->ops[i].kind == CHEX_OP_CONV; n++) {
+            const struct gpu_conv_backward b = backward_of(net, &net->ops[i], hw, size, type, n);
+            if (!way->fits(d, NULL, &b))
+                break;
+            const size_t bytes = way->workspace(d, NULL, NULL, &b);
+            shrinks = shrinks || bytes < before;
+            before = bytes;
+            *asked += n == 1;
+        }
+        bad += shrinks;
+    }
+    return bad;
+}
+
+int main(void) {
+    static const struct gpu_way *const ways[] = {&gpu_way_plain, &gpu_way_1x1, &gpu_way_3x3};
+    static const int sizes[] = {32, 75, 224};
+    static const char *const models[] = {"densenet121", "resnet50"};
+    for (int w = 0; w < 3; w++) {
+        for (size_t d = 0; d < sizeof devices / sizeof *devices; d++) {
+            int bad = 0, asked = 0;
+            for (int m = 0; m < 2; m++) {
+                struct chex_net *net;
+                BAIL_UNLESS(chex_net_create(models[m], 14, &net, NULL) == CHEX_OK, "network");
+                for (int s = 0; s < 3; s++)
+                    bad += shrinking(net, sizes[s], ways[w], &devices[d], GPU_BF16, &asked);
+                chex_net_destroy(net);
+            }
+            OK(!bad && asked, "%s on %s: %d of %d convolutions ask for less for more images",
+               ways[w]->name, devices[d].name, bad, asked);
+        }
+    }
+    return tap_done();
+}
