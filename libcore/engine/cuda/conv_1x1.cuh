@@ -11,7 +11,7 @@
 #ifndef CHEX_ENGINE_CUDA_CONV_1X1_CUH
 #define CHEX_ENGINE_CUDA_CONV_1X1_CUH
 
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/vector.cuh"
 
 enum { ONE_THREADS = 256, ONE_WARPS = 8 };
 
@@ -46,22 +46,6 @@ static __device__ __forceinline__ const T *one_element(const one_slice &s, int64
 template <class T>
 static __device__ __forceinline__ T *one_element_to(const one_slice &s, int64_t row, int c) {
     return static_cast<T *>(s.data) + row * s.pitch + c;
-}
-
-/* 16 bytes and the 8 values in them. */
-template <class T>
-static __device__ __forceinline__ void one_unpack8(const uint4 &v, float out[8]) {
-    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float2 f = gpu_unpack2<T>(w[i]);
-        out[2 * i] = f.x;
-        out[2 * i + 1] = f.y;
-    }
-}
-template <class T> static __device__ __forceinline__ uint4 one_pack8(const float v[8]) {
-    return make_uint4(gpu_pack2<T>(v[0], v[1]), gpu_pack2<T>(v[2], v[3]), gpu_pack2<T>(v[4], v[5]),
-                      gpu_pack2<T>(v[6], v[7]));
 }
 
 /* The gradient of a pair of channels as taken; s: bsum, csum of the first, then of the second. */

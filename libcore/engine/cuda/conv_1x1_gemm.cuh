@@ -183,10 +183,10 @@ static __device__ __forceinline__ void one_gemm_store(const one_gemm &p, const f
             const int r = lane / NI + t * (32 / NI);
             if (mi * 16 + r >= left)
                 continue;
-            const uint4 v = *reinterpret_cast<const uint4 *>(tile + r * PITCH + chunk * 8);
-            *reinterpret_cast<uint4 *>(to) = v;
+            const gpu_run<T, 8> v = gpu_load_run<8>(tile + r * PITCH + chunk * 8);
+            gpu_store_run(to, v);
             float f[8];
-            one_unpack8<T>(v, f);
+            gpu_unpack_run(f, v);
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 sums.first[i] += f[i];
@@ -209,16 +209,16 @@ one_gemm_mask(const one_gemm &p, const float acc[MI][NI][4], unsigned char *corn
 #pragma unroll
     for (int eight = 0; eight < 2 * MI; eight++) {
         const int mi = eight / 2, h = eight % 2;
-        uint4 x[TURNS] = {}, old[TURNS] = {};
+        gpu_run<T, 8> x[TURNS] = {}, old[TURNS] = {};
         bool on[TURNS];
 #pragma unroll
         for (int t = 0; t < TURNS; t++) { /* under way while the fragments are exchanged */
             const int64_t row = row0 + eight * 8 + lane / NI + t * (32 / NI);
             on[t] = row < p.rows && col < p.n;
             if (on[t] && m.norm.mean)
-                x[t] = *reinterpret_cast<const uint4 *>(one_element<T>(m.x, row, col));
+                x[t] = gpu_load_run<8>(one_element<T>(m.x, row, col));
             if (on[t] && m.add)
-                old[t] = *reinterpret_cast<const uint4 *>(one_element<T>(m.g, row, col));
+                old[t] = gpu_load_run<8>(one_element<T>(m.g, row, col));
         }
 #pragma unroll
         for (int ni = 0; ni < NI; ni++)
@@ -232,15 +232,15 @@ one_gemm_mask(const one_gemm &p, const float acc[MI][NI][4], unsigned char *corn
             const int r = lane / NI + t * (32 / NI);
             const float *dv = tile + r * PITCH + chunk * 8;
             float xf[8], of[8];
-            one_unpack8<T>(x[t], xf);
-            one_unpack8<T>(old[t], of);
+            gpu_unpack_run(xf, x[t]);
+            gpu_unpack_run(of, old[t]);
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 of[i] = m.norm.mean ? one_masked(dv[i], xf[i], marks[chunk * 8 + i], of[i],
                                                  sums.first[i], sums.second[i])
                                     : of[i] + dv[i];
             const int64_t row = row0 + eight * 8 + r;
-            *reinterpret_cast<uint4 *>(one_element_to<T>(m.g, row, col)) = one_pack8<T>(of);
+            gpu_write_run<8>(one_element_to<T>(m.g, row, col), of);
         }
         __syncwarp();
     }

@@ -172,9 +172,9 @@ __device__ __forceinline__ void conv3_finish_forward(const conv3_product_args &p
                 continue;
             float v[8];
             conv3_own<S>(acc, mh / 2, g, mh % 2, v);
-            const uint4 packed = gpu_eight<T>::pack(v);
-            *(uint4 *)((T *)p.to + place * p.to_pitch + first + column) = packed;
-            gpu_eight<T>::unpack(packed, v);
+            const gpu_run<T, 8> packed = gpu_pack_run<T, 8>(v);
+            gpu_store_run((T *)p.to + place * p.to_pitch + first + column, packed);
+            gpu_unpack_run(v, packed);
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 sum[i] += v[i];
@@ -219,14 +219,14 @@ __device__ __forceinline__ void conv3_finish_backward(const conv3_product_args &
         float s1[8] = {0}, s2[8] = {0};
         float a[8] = {0}, b[8] = {0}, mean[8] = {0}, inv[8] = {0};
         if (normed) {
-            gpu_eight_floats(mask + column, a);
-            gpu_eight_floats(mask + S::N + column, b);
-            gpu_eight_floats(mask + 2 * S::N + column, mean);
-            gpu_eight_floats(mask + 3 * S::N + column, inv);
+            gpu_read_run<8>(a, mask + column);
+            gpu_read_run<8>(b, mask + S::N + column);
+            gpu_read_run<8>(mean, mask + 2 * S::N + column);
+            gpu_read_run<8>(inv, mask + 3 * S::N + column);
         }
 #pragma unroll
         for (int m = 0; m < S::MT; m++) {
-            uint4 x[2] = {}, old[2] = {};
+            gpu_run<T, 8> x[2] = {}, old[2] = {};
             T *to[2];
             int place[2];
 #pragma unroll
@@ -235,12 +235,12 @@ __device__ __forceinline__ void conv3_finish_backward(const conv3_product_args &
                 const int64_t pixel = max(place[h], 0);
                 to[h] = (T *)p.to + pixel * p.to_pitch + first + column;
                 if (normed)
-                    x[h] =
-                        p.ahead
-                            ? ahead[(g * 2 * S::MT + 2 * m + h) * CONV3_THREADS + thread]
-                            : *(const uint4 *)((const T *)p.x + pixel * p.x_pitch + first + column);
+                    x[h] = gpu_load_run<8>(
+                        p.ahead ? (const T *)(ahead + (g * 2 * S::MT + 2 * m + h) * CONV3_THREADS +
+                                              thread)
+                                : (const T *)p.x + pixel * p.x_pitch + first + column);
                 if (p.add)
-                    old[h] = *(const uint4 *)to[h];
+                    old[h] = gpu_load_run<8>(to[h]);
             }
 #pragma unroll
             for (int h = 0; h < 2; h++) {
@@ -250,7 +250,7 @@ __device__ __forceinline__ void conv3_finish_backward(const conv3_product_args &
                 conv3_own<S>(acc, m, g, h, v);
                 if (normed) {
                     float xs[8];
-                    gpu_eight<T>::unpack(x[h], xs);
+                    gpu_unpack_run(xs, x[h]);
 #pragma unroll
                     for (int i = 0; i < 8; i++) {
                         if (p.norm.relu && !(gpu_normed(gpu_ab{a[i], b[i]}, xs[i]) > 0.0f))
@@ -261,12 +261,12 @@ __device__ __forceinline__ void conv3_finish_backward(const conv3_product_args &
                     }
                 }
                 if (p.add) {
-                    gpu_eight<T>::unpack(old[h], was);
+                    gpu_unpack_run(was, old[h]);
 #pragma unroll
                     for (int i = 0; i < 8; i++)
                         v[i] += was[i];
                 }
-                *(uint4 *)to[h] = gpu_eight<T>::pack(v);
+                gpu_write_run<8>(to[h], v);
             }
         }
         if (p.sums.partial)
@@ -333,7 +333,7 @@ conv3_finish(const conv3_product_args &p, int first, const int *places, const ui
 /* Grid: x blocks that share the tiles, y runs of N outputs. Weights of one or two runs stay; those
  * of more come with each step's pixels. */
 template <class T, class S, bool BACK>
-__global__ void __launch_bounds__(CONV3_THREADS) conv3_product(const conv3_product_args p) {
+__global__ void __launch_bounds__(CONV3_THREADS, 1) conv3_product(const conv3_product_args p) {
     CHEX_DYNAMIC_SHARED(shared);
     const int thread = (int)threadIdx.x, first = (int)blockIdx.y * S::N;
     const conv3_places &g = p.places;

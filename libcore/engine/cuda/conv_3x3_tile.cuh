@@ -129,20 +129,19 @@ conv3_change(const conv3_source &s, const float *scale, int channels, int first,
         return;
     const conv3_share<CHANNELS> mine(thread);
     float a[8], b[8];
-    gpu_eight_floats(scale + first + mine.chunk * 8, a);
-    gpu_eight_floats(scale + channels + first + mine.chunk * 8, b);
+    gpu_read_run<8>(a, scale + first + mine.chunk * 8);
+    gpu_read_run<8>(b, scale + channels + first + mine.chunk * 8);
 #pragma unroll 2
     for (int p = mine.place; p < count; p += mine.step) {
         const int place = places[p];
         if (OWN ? place < 0 : place == -1)
             continue;
-        uint4 *at = (uint4 *)(stage + (int64_t)(mine.chunk * count + p) * 16);
+        const int64_t at = (int64_t)(mine.chunk * count + p) * 16;
         float v[8];
-        gpu_eight<T>::unpack(*at, v);
+        gpu_read_run<8>(v, (const T *)(stage + at));
         if (s.x) {
             float x[8];
-            gpu_eight<T>::unpack(*(const uint4 *)(x_stage + (int64_t)(mine.chunk * count + p) * 16),
-                                 x);
+            gpu_read_run<8>(x, (const T *)(x_stage + at));
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 v[i] = __fadd_rn(__fmaf_rn(a[i], x[i], v[i]), b[i]);
@@ -153,7 +152,7 @@ conv3_change(const conv3_source &s, const float *scale, int channels, int first,
                 v[i] = s.relu ? gpu_relu(v[i]) : v[i];
             }
         }
-        *at = gpu_eight<T>::pack(v);
+        gpu_write_run<8>((T *)(stage + at), v);
     }
 }
 

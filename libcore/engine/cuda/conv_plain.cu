@@ -87,7 +87,7 @@ template <class T, bool BACK> struct around_pixel {
         at = on ? image + ((int64_t)sy * seen.hw + sx) * seen.pitch : nullptr;
     }
     __device__ __forceinline__ run<T> next() {
-        const run<T> r = at ? gpu_load_run<T, 4>(at + c) : run<T>{};
+        const run<T> r = at ? gpu_load_run<4>(at + c) : run<T>{};
         c += STEP;
         if (c >= seen.channels)
             settle();
@@ -109,7 +109,7 @@ template <class T> struct weight_rows {
             at = depth;
     }
     __device__ __forceinline__ run<T> next() {
-        const run<T> r = at < depth ? gpu_load_run<T, 4>(row + at) : run<T>{};
+        const run<T> r = at < depth ? gpu_load_run<4>(row + at) : run<T>{};
         at += at < depth ? STEP : 0;
         return r;
     }
@@ -135,7 +135,7 @@ template <class T> struct weight_columns {
             tap++;
         }
         const run<T> r =
-            tap < taps ? gpu_load_run<T, 4>(weight + ((int64_t)o * taps + tap) * in) : run<T>{};
+            tap < taps ? gpu_load_run<4>(weight + ((int64_t)o * taps + tap) * in) : run<T>{};
         o += STEP;
         return r;
     }
@@ -154,7 +154,7 @@ template <class T> struct gradient_pixels {
             p = end;
     }
     __device__ __forceinline__ run<T> next() {
-        const run<T> r = p < end ? gpu_load_run<T, 4>(map + p * pitch) : run<T>{};
+        const run<T> r = p < end ? gpu_load_run<4>(map + p * pitch) : run<T>{};
         p += STEP;
         return r;
     }
@@ -189,7 +189,7 @@ template <class T> struct input_pixels {
         const int sy = y * stride + dy, sx = x * stride + dx;
         const bool on = p < end && sy >= 0 && sx >= 0 && sy < in.hw && sx < in.hw;
         const run<T> r =
-            on ? gpu_load_run<T, 4>(map + ((i * in.hw + sy) * in.hw + sx) * in.pitch) : run<T>{};
+            on ? gpu_load_run<4>(map + ((i * in.hw + sy) * in.hw + sx) * in.pitch) : run<T>{};
         p += STEP;
         for (x += STEP; x >= out_hw; x -= out_hw)
             y++;
@@ -207,7 +207,7 @@ struct alignas(16) tile {
 
 template <class S, class T> __device__ __forceinline__ void put(tile &to, const run<T> &r) {
     float v[4];
-    gpu_unpack_run<T, 4>(v, r);
+    gpu_unpack_run(v, r);
     if constexpr (S::DEEP) {
 #pragma unroll
         for (int i = 0; i < 4; i++)
@@ -256,7 +256,7 @@ __device__ __forceinline__ void store(T *to, int64_t pitch, int64_t first_row, i
     if (column < columns)
         for (int i = 0; i < 4; i++)
             if (row + i < rows)
-                gpu_store_run<T, 4>(to + (row + i) * pitch + column, sum[i]);
+                gpu_write_run<4>(to + (row + i) * pitch + column, sum[i]);
 }
 
 /* blockIdx.x counts tiles, those side by side along the columns first: they read the same rows. */

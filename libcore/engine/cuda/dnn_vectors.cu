@@ -4,8 +4,8 @@
  * there on the formulas are those of the other kernels (gpu_finish_stats, gpu_finish_sums), in
  * double, as if one block had made the sums.
  */
-#include "engine/cuda/device.cuh"
 #include "engine/cuda/dnn_vectors.h"
+#include "engine/cuda/vector.cuh"
 
 enum { THREADS = 128, WIDEN_THREADS = 256 };
 
@@ -40,11 +40,9 @@ static __global__ void sums_kernel(gpu_sums sums, gpu_norm norm, int channels, d
 template <class T> static __global__ void widen_kernel(const T *from, size_t count, float *out) {
     const size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 8;
     if (i + 8 <= count) {
-        const uint4 v = *reinterpret_cast<const uint4 *>(from + i);
-        const float2 a = gpu_unpack2<T>(v.x), b = gpu_unpack2<T>(v.y);
-        const float2 c = gpu_unpack2<T>(v.z), d = gpu_unpack2<T>(v.w);
-        reinterpret_cast<float4 *>(out + i)[0] = make_float4(a.x, a.y, b.x, b.y);
-        reinterpret_cast<float4 *>(out + i)[1] = make_float4(c.x, c.y, d.x, d.y);
+        float v[8];
+        gpu_read_run<8>(v, from + i);
+        gpu_write_run<8>(out + i, v);
         return;
     }
     for (size_t j = i; j < count; j++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Eight channels of a pixel, 16 bytes, are what a thread loads and stores; here are their packing,
- * their sums over a warp's pixels, and the sum of parts that blocks left behind.
+ * Eight channels of a pixel, 16 bytes, are what a thread loads and stores; here are their sums over
+ * a warp's pixels, and the sum of parts that blocks left behind.
  *
  * Columns. mma gives lane l columns 2 t and 2 t + 1 (t = l % 4) of each matrix of 8. Kernels that
  * lay down their weights themselves choose the columns' order: column 8 j + 2 t + e of 32 is output
@@ -11,34 +11,11 @@
 #ifndef CHEX_ENGINE_CUDA_EIGHTS_CUH
 #define CHEX_ENGINE_CUDA_EIGHTS_CUH
 
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/vector.cuh"
 
 /* The channel of a column. */
 static __device__ __forceinline__ int gpu_eights_channel(int column) {
     return column / 32 * 32 + column / 2 % 4 * 8 + column / 8 % 4 * 2 + column % 2;
-}
-
-template <class T> struct gpu_eight {
-    static __device__ __forceinline__ void unpack(uint4 v, float f[8]) {
-        const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float2 two = gpu_unpack2<T>(words[i]);
-            f[2 * i] = two.x;
-            f[2 * i + 1] = two.y;
-        }
-    }
-    static __device__ __forceinline__ uint4 pack(const float f[8]) {
-        return make_uint4(gpu_pack2<T>(f[0], f[1]), gpu_pack2<T>(f[2], f[3]),
-                          gpu_pack2<T>(f[4], f[5]), gpu_pack2<T>(f[6], f[7]));
-    }
-};
-
-/* Eight floats of shared memory at a multiple of 32 bytes. */
-static __device__ __forceinline__ void gpu_eight_floats(const float *from, float to[8]) {
-    const float4 low = *(const float4 *)from, high = *(const float4 *)(from + 4);
-    to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
-    to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
 }
 
 /* A lane has two sums of 8 channels over its pixels: adds them up over the 8 lanes with the same

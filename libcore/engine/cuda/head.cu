@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(LANE_THREADS)
     float sum[LANE] = {};
     for (unsigned p = (unsigned)row; p < l.end; p += LANE_ROWS) {
         float x[LANE];
-        lane_floats<T>(lane_load(image + (int64_t)p * in.pitch + l.c), x);
+        gpu_read_run<LANE>(x, image + (int64_t)p * in.pitch + l.c);
         for (int i = 0; i < LANE; i++)
             sum[i] += lane_normed(n, i, x[i]);
     }
@@ -158,9 +158,8 @@ __global__ void __launch_bounds__(LANE_THREADS, 2)
     lane_sums s = lane_sums_of(norm, l);
     for (unsigned p = l.start; p < l.end; p += l.step) {
         float dv[LANE];
-        lane_floats<float>(
-            lane_load(dpooled + (size_t)(p / image_pixels) * (size_t)in.channels + (size_t)l.c),
-            dv);
+        gpu_read_run<LANE>(dv, dpooled + (size_t)(p / image_pixels) * (size_t)in.channels +
+                                   (size_t)l.c);
         lane_backward<T>(dv, in, n, in_g, add, norm.mean != nullptr, p, l.c, s);
     }
     lane_sums_finish(s, sums, norm, l, in.channels, pixels);
@@ -180,7 +179,9 @@ cudaError_t gpu_head_forward(const struct gpu_map *in, const struct gpu_norm *no
                              float *logits, cudaStream_t stream) {
     if (!lane_takes(in) || classes < 1)
         return cudaErrorInvalidValue;
-    CHEX_GPU_TRY(LANE_BY_TYPE(in->type, pool_images, *in, lane_given(norm), pooled, stream));
+    CHEX_GPU_TRY(gpu_with_type(in->type, [&](auto t) {
+        return pool_images<decltype(t)>(*in, lane_given(norm), pooled, stream);
+    }));
     return CHEX_LAUNCH(head_linear, (unsigned)in->n, HEAD_THREADS, 0, stream, pooled, weight, bias,
                        in->channels, classes, logits);
 }
@@ -216,6 +217,8 @@ cudaError_t gpu_head_backward(const struct gpu_map *in, const struct gpu_norm *n
                              dim3((channels + HEAD_THREADS - 1) / HEAD_THREADS, (unsigned)in->n),
                              HEAD_THREADS, 0, stream, weight, dlogits, in->channels, classes,
                              (unsigned)(in->hw * in->hw), dpooled));
-    return LANE_BY_TYPE(in->type, map_backward, *in, lane_given(norm), dpooled, *in_g, add,
-                        lane_given(sums), stream);
+    return gpu_with_type(in->type, [&](auto t) {
+        return map_backward<decltype(t)>(*in, lane_given(norm), dpooled, *in_g, add,
+                                         lane_given(sums), stream);
+    });
 }

@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(256)
 #pragma unroll
     for (int c = 0; c < 3; c++)
         v[c] = __fdiv_rn(__fsub_rn(x, by.mean[c]), by.std[c]);
-    gpu_store_run<T, V>(out + p * pitch, v);
+    gpu_write_run<V>(out + p * pitch, v);
 }
 
 template <int V>

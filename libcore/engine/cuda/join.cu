@@ -14,19 +14,19 @@
 /* ---- forward ---- */
 
 template <class T>
-static __device__ __forceinline__ lane_raw<T> joined(const lane_norm &n, const lane_norm &side_n,
-                                                     const lane_raw<T> &in,
-                                                     const lane_raw<T> &side) {
+static __device__ __forceinline__ lane_run<T> joined(const lane_norm &n, const lane_norm &side_n,
+                                                     const lane_run<T> &in,
+                                                     const lane_run<T> &side) {
     float x[LANE], y[LANE];
-    lane_floats<T>(in, x);
-    lane_floats<T>(side, y);
+    gpu_unpack_run(x, in);
+    gpu_unpack_run(y, side);
     for (int i = 0; i < LANE; i++)
         x[i] = gpu_relu(__fadd_rn(gpu_normed(n.s[i], x[i]), gpu_normed(side_n.s[i], y[i])));
-    return lane_rounded<T>(x);
+    return gpu_pack_run<T, LANE>(x);
 }
 
 template <class T>
-__global__ void __launch_bounds__(LANE_THREADS, 3)
+__global__ void __launch_bounds__(LANE_THREADS, sizeof(T) == 2 ? 3 : 2)
     join_forward(gpu_map in, gpu_norm norm, gpu_map side, gpu_norm side_norm, gpu_map out,
                  unsigned pixels) {
     const lane_place l = lane_here(out.channels, pixels);
@@ -34,13 +34,13 @@ __global__ void __launch_bounds__(LANE_THREADS, 3)
     for (unsigned p = l.start; p < l.end; p += 2 * l.step) {
         /* Where there is no second pixel the first is taken twice. */
         const unsigned q = p + l.step < l.end ? p + l.step : p;
-        const lane_raw<T> in_p = lane_load(lane_at<const T>(in, p, l.c));
-        const lane_raw<T> side_p = lane_load(lane_at<const T>(side, p, l.c));
-        const lane_raw<T> in_q = lane_load(lane_at<const T>(in, q, l.c));
-        const lane_raw<T> side_q = lane_load(lane_at<const T>(side, q, l.c));
-        lane_store(lane_at<T>(out, p, l.c), joined<T>(n, side_n, in_p, side_p));
+        const lane_run<T> in_p = gpu_load_run<LANE>(lane_at<const T>(in, p, l.c));
+        const lane_run<T> side_p = gpu_load_run<LANE>(lane_at<const T>(side, p, l.c));
+        const lane_run<T> in_q = gpu_load_run<LANE>(lane_at<const T>(in, q, l.c));
+        const lane_run<T> side_q = gpu_load_run<LANE>(lane_at<const T>(side, q, l.c));
+        gpu_store_run(lane_at<T>(out, p, l.c), joined<T>(n, side_n, in_p, side_p));
         if (q != p)
-            lane_store(lane_at<T>(out, q, l.c), joined<T>(n, side_n, in_q, side_q));
+            gpu_store_run(lane_at<T>(out, q, l.c), joined<T>(n, side_n, in_q, side_q));
     }
 }
 
@@ -69,14 +69,14 @@ static __device__ __forceinline__ join_lane join_lane_of(const gpu_norm &n, cons
 }
 
 /* What a pixel needs of a branch. Both branches' loads come before either's store. */
-template <class T> struct join_loads { lane_raw<T> x, old; };
+template <class T> struct join_loads { lane_run<T> x, old; };
 template <class T>
 static __device__ __forceinline__ join_loads<T> join_load(const join_branch &b, unsigned p, int c) {
     join_loads<T> r = {};
     if (b.norm.mean)
-        r.x = lane_load(lane_at<const T>(b.map, p, c));
+        r.x = gpu_load_run<LANE>(lane_at<const T>(b.map, p, c));
     if (b.add)
-        r.old = lane_load(lane_at<const T>(b.g, p, c));
+        r.old = gpu_load_run<LANE>(lane_at<const T>(b.g, p, c));
     return r;
 }
 template <class T>
@@ -84,14 +84,14 @@ static __device__ __forceinline__ void join_branch_add(join_lane &j, const join_
                                                        const join_loads<T> &loads,
                                                        const float du[LANE], unsigned p, int c) {
     float x[LANE], v[LANE];
-    lane_floats<T>(loads.x, x);
-    lane_floats<T>(loads.old, v);
+    gpu_unpack_run(x, loads.x);
+    gpu_unpack_run(v, loads.old);
     for (int i = 0; i < LANE; i++) {
         const float g = __fmul_rn(j.a[i], du[i]);
         j.two[i] = __fmaf_rn(du[i], __fsub_rn(x[i], j.mean[i]), j.two[i]);
         v[i] = b.add ? __fadd_rn(v[i], g) : g;
     }
-    lane_store(lane_at<T>(b.g, p, c), lane_rounded<T>(v));
+    gpu_write_run<LANE>(lane_at<T>(b.g, p, c), v);
 }
 
 static __device__ __forceinline__ void join_branch_finish(join_lane &j, const float one[LANE],
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(LANE_THREADS, sizeof(T) == 2 ? 2 : 1)
         const join_loads<T> in_x = join_load<T>(in, p, l.c), side_x = join_load<T>(side, p, l.c);
         float du[LANE], y[LANE];
         lane_take<T>(taken, out, p, l.c, du);
-        lane_floats<T>(lane_load(lane_at<const T>(out_x, p, l.c)), y);
+        gpu_read_run<LANE>(y, lane_at<const T>(out_x, p, l.c));
         for (int i = 0; i < LANE; i++) {
             du[i] = y[i] > 0.0f ? du[i] : 0.0f;
             one[i] += du[i];
@@ -150,8 +150,10 @@ cudaError_t gpu_join_forward(const struct gpu_map *in, const struct gpu_norm *no
                              const struct gpu_map *out, cudaStream_t stream) {
     if (!lane_takes(out) || !same_shape(out, in) || !same_shape(out, side))
         return cudaErrorInvalidValue;
-    return LANE_BY_TYPE(in->type, forward, *in, lane_given(norm), *side, lane_given(side_norm),
-                        *out, stream);
+    return gpu_with_type(in->type, [&](auto t) {
+        return forward<decltype(t)>(*in, lane_given(norm), *side, lane_given(side_norm), *out,
+                                    stream);
+    });
 }
 
 template <class T>
@@ -173,5 +175,6 @@ cudaError_t gpu_join_backward(const struct gpu_taken *out, const struct gpu_map 
         return cudaErrorInvalidValue;
     const join_branch a = {*in, *in_g, lane_given(norm), lane_given(sums), add};
     const join_branch b = {*side, *side_g, lane_given(side_norm), lane_given(side_sums), side_add};
-    return LANE_BY_TYPE(in->type, backward, *out, *out_x, a, b, stream);
+    return gpu_with_type(in->type,
+                         [&](auto t) { return backward<decltype(t)>(*out, *out_x, a, b, stream); });
 }

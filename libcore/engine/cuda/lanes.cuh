@@ -13,7 +13,7 @@
 #ifndef CHEX_ENGINE_CUDA_LANES_CUH
 #define CHEX_ENGINE_CUDA_LANES_CUH
 
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/vector.cuh"
 
 enum {
     LANE = 8,                /* channels of a thread */
@@ -26,49 +26,7 @@ enum {
     LANE_GRID = 1024,  /* blocks in all, about */
 };
 
-/* Eight elements as they lie in memory, 16-byte aligned. */
-template <class T> struct lane_raw { uint4 q[sizeof(T) / 2]; };
-template <class T> static __device__ __forceinline__ lane_raw<T> lane_load(const T *p) {
-    lane_raw<T> r;
-    for (int i = 0; i < (int)(sizeof(T) / 2); i++)
-        r.q[i] = reinterpret_cast<const uint4 *>(p)[i];
-    return r;
-}
-template <class T> static __device__ __forceinline__ void lane_store(T *p, const lane_raw<T> &r) {
-    for (int i = 0; i < (int)(sizeof(T) / 2); i++)
-        reinterpret_cast<uint4 *>(p)[i] = r.q[i];
-}
-template <class T>
-__device__ __forceinline__ void lane_floats(const lane_raw<T> &r, float v[LANE]) {
-    const uint32_t w[4] = {r.q[0].x, r.q[0].y, r.q[0].z, r.q[0].w};
-    for (int i = 0; i < 4; i++) {
-        const float2 f = gpu_unpack2<T>(w[i]);
-        v[2 * i] = f.x;
-        v[2 * i + 1] = f.y;
-    }
-}
-template <>
-__device__ __forceinline__ void lane_floats<float>(const lane_raw<float> &r, float v[LANE]) {
-    for (int i = 0; i < 2; i++) {
-        v[4 * i] = __uint_as_float(r.q[i].x);
-        v[4 * i + 1] = __uint_as_float(r.q[i].y);
-        v[4 * i + 2] = __uint_as_float(r.q[i].z);
-        v[4 * i + 3] = __uint_as_float(r.q[i].w);
-    }
-}
-template <class T> __device__ __forceinline__ lane_raw<T> lane_rounded(const float v[LANE]) {
-    lane_raw<T> r;
-    r.q[0] = make_uint4(gpu_pack2<T>(v[0], v[1]), gpu_pack2<T>(v[2], v[3]),
-                        gpu_pack2<T>(v[4], v[5]), gpu_pack2<T>(v[6], v[7]));
-    return r;
-}
-template <> __device__ __forceinline__ lane_raw<float> lane_rounded<float>(const float v[LANE]) {
-    lane_raw<float> r;
-    for (int i = 0; i < 2; i++)
-        r.q[i] = make_uint4(__float_as_uint(v[4 * i]), __float_as_uint(v[4 * i + 1]),
-                            __float_as_uint(v[4 * i + 2]), __float_as_uint(v[4 * i + 3]));
-    return r;
-}
+template <class T> using lane_run = gpu_run<T, LANE>;
 
 /* ---- which pixels and channels are the thread's ---- */
 
@@ -130,15 +88,15 @@ static __device__ __forceinline__ lane_taken lane_taken_of(const gpu_taken &t,
 template <class T>
 static __device__ __forceinline__ void lane_take(const lane_taken &t, const gpu_taken &from,
                                                  unsigned p, int c, float d[LANE]) {
-    const lane_raw<T> g = lane_load(lane_at<const T>(from.g, p, c));
+    const lane_run<T> g = gpu_load_run<LANE>(lane_at<const T>(from.g, p, c));
     if (!t.more) {
-        lane_floats<T>(g, d);
+        gpu_unpack_run(d, g);
         return;
     }
-    const lane_raw<T> raw = lane_load(lane_at<const T>(from.x, p, c));
+    const lane_run<T> raw = gpu_load_run<LANE>(lane_at<const T>(from.x, p, c));
     float x[LANE];
-    lane_floats<T>(g, d);
-    lane_floats<T>(raw, x);
+    gpu_unpack_run(d, g);
+    gpu_unpack_run(x, raw);
     for (int i = 0; i < LANE; i++)
         d[i] = __fmaf_rn(t.bsum[i], x[i], __fadd_rn(d[i], t.csum[i]));
 }
@@ -234,10 +192,10 @@ template <class T>
 static __device__ __forceinline__ void lane_put(T *g, bool add, const float v[LANE]) {
     float sum[LANE];
     if (add)
-        lane_floats<T>(lane_load<T>(g), sum);
+        gpu_read_run<LANE>(sum, g);
     for (int i = 0; i < LANE; i++)
         sum[i] = add ? sum[i] + v[i] : v[i];
-    lane_store<T>(g, lane_rounded<T>(sum));
+    gpu_write_run<LANE>(g, sum);
 }
 
 /* dv of one pixel through norm and ReLU into in_g, and into the sums. */
@@ -248,7 +206,7 @@ lane_backward(const float dv[LANE], const gpu_map &in, const lane_norm &n, const
     float v[LANE];
     if (normed) {
         float x[LANE];
-        lane_floats<T>(lane_load(lane_at<const T>(in, p, c)), x);
+        gpu_read_run<LANE>(x, lane_at<const T>(in, p, c));
         for (int i = 0; i < LANE; i++) {
             const float du = n.relu && !(gpu_normed(n.s[i], x[i]) > 0.0f) ? 0.0f : dv[i];
             lane_sums_add(s, i, du, x[i]);
@@ -283,11 +241,5 @@ static inline dim3 lane_grid(int channels, int64_t pixels) {
 
 /* A norm, stats or sums that may be left out. */
 template <class S> static inline S lane_given(const S *p) { return p ? *p : S(); }
-
-/* fn<T>(...) for the map's type. */
-#define LANE_BY_TYPE(type, fn, ...)                                                                \
-    ((type) == GPU_F32    ? fn<float>(__VA_ARGS__)                                                 \
-     : (type) == GPU_BF16 ? fn<gpu_bf16>(__VA_ARGS__)                                              \
-                          : fn<gpu_f16>(__VA_ARGS__))
 
 #endif

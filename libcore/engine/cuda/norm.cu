@@ -78,7 +78,7 @@ __device__ __forceinline__ void load_lot(run<T> lot[LOT], const T *data, int64_t
 #pragma unroll
     for (int i = 0; i < LOT; i++)
         if (at + i * p.rows < pixels)
-            lot[i] = gpu_load_run<T, V>(data + (at + i * p.rows) * pitch + p.first);
+            lot[i] = gpu_load_run<V>(data + (at + i * p.rows) * pitch + p.first);
 }
 
 /* Sums down the block's rows into partial[blockIdx.x][2][channels]. shared: 2 V floats a thread. */
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(THREADS, 3)
             for (int i = 0; i < LOT; i++)
                 if (at + i * p.rows < pixels) {
                     float x[V];
-                    gpu_unpack_run<T, V>(x, lot[i]);
+                    gpu_unpack_run(x, lot[i]);
 #pragma unroll
                     for (int c = 0; c < V; c++) {
                         sum[c] += x[c];
@@ -175,13 +175,13 @@ __global__ void __launch_bounds__(THREADS, 3)
         for (int i = 0; i < LOT; i++)
             if (at + i * p.rows < pixels) {
                 float x[V];
-                gpu_unpack_run<T, V>(x, lot[i]);
+                gpu_unpack_run(x, lot[i]);
 #pragma unroll
                 for (int c = 0; c < V; c++) {
                     x[c] = gpu_normed(s.ab[c], x[c]);
                     x[c] = relu ? gpu_relu(x[c]) : x[c];
                 }
-                gpu_store_run<U, V>(out + (at + i * p.rows) * out_pitch + p.first, x);
+                gpu_write_run<V>(out + (at + i * p.rows) * out_pitch + p.first, x);
             }
     }
 }
@@ -211,14 +211,14 @@ __global__ void __launch_bounds__(THREADS, 2)
         for (int i = 0; i < LOT; i++)
             if (at + i * p.rows < pixels) {
                 float gv[V], xv[V];
-                gpu_unpack_run<T, V>(gv, g_lot[i]);
+                gpu_unpack_run(gv, g_lot[i]);
                 if (bsum) {
-                    gpu_unpack_run<T, V>(xv, x_lot[i]);
+                    gpu_unpack_run(xv, x_lot[i]);
 #pragma unroll
                     for (int c = 0; c < V; c++)
                         gv[c] += __fmaf_rn(b[c], xv[c], k[c]);
                 }
-                gpu_store_run<U, V>(out + (at + i * p.rows) * out_pitch + p.first, gv);
+                gpu_write_run<V>(out + (at + i * p.rows) * out_pitch + p.first, gv);
             }
     }
 }
@@ -259,9 +259,9 @@ __global__ void __launch_bounds__(THREADS, 2)
             for (int i = 0; i < LOT; i++)
                 if (at + i * p.rows < pixels) {
                     float du[V], x[V], g[V] = {};
-                    gpu_unpack_run<D, V>(du, dv_lot[i]);
+                    gpu_unpack_run(du, dv_lot[i]);
                     if (norm.mean) {
-                        gpu_unpack_run<T, V>(x, x_lot[i]);
+                        gpu_unpack_run(x, x_lot[i]);
 #pragma unroll
                         for (int c = 0; c < V; c++) {
                             const bool open = gpu_normed(s.ab[c], x[c]) > 0.0f;
@@ -271,11 +271,11 @@ __global__ void __launch_bounds__(THREADS, 2)
                         }
                     }
                     if (add)
-                        gpu_unpack_run<T, V>(g, g_lot[i]);
+                        gpu_unpack_run(g, g_lot[i]);
 #pragma unroll
                     for (int c = 0; c < V; c++)
                         g[c] = __fmaf_rn(s.ab[c].a, du[c], g[c]);
-                    gpu_store_run<T, V>(m.in_g + (at + i * p.rows) * m.in_g_pitch + p.first, g);
+                    gpu_write_run<V>(m.in_g + (at + i * p.rows) * m.in_g_pitch + p.first, g);
                 }
         }
     if (!sums.partial)

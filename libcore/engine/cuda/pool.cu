@@ -48,13 +48,13 @@ template <class T, int K>
 static __device__ __forceinline__ void best_of_row(pool_best &best, const lane_norm &n,
                                                    const gpu_map &in, int image, int y, int x,
                                                    int tap, int c) {
-    lane_raw<T> raw[K];
+    lane_run<T> raw[K];
     for (int k = 0; k < K; k++)
-        raw[k] = lane_load(
+        raw[k] = gpu_load_run<LANE>(
             lane_at<const T>(in, pixel_at(image, y, min(max(x + k, 0), in.hw - 1), in.hw), c));
     for (int k = 0; k < K; k++) {
         float v[LANE];
-        lane_floats<T>(raw[k], v);
+        gpu_unpack_run(v, raw[k]);
         if (x + k >= 0 && x + k < in.hw)
             best_of(best, n, v, tap + k);
     }
@@ -96,11 +96,11 @@ __global__ void __launch_bounds__(LANE_THREADS, sizeof(T) == 2 ? 3 : 2)
                     best_of_row<T, 1>(best, n, in, o.image, y + ky, x + kx, ky * kernel + kx, l.c);
             }
         }
-        const lane_raw<T> raw = lane_rounded<T>(best.v);
-        lane_store(lane_at<T>(out, p, l.c), raw);
+        const lane_run<T> raw = gpu_pack_run<T, LANE>(best.v);
+        gpu_store_run(lane_at<T>(out, p, l.c), raw);
         if (arg)
             put_arg(arg + (int64_t)p * out.channels + l.c, best.at);
-        lane_floats<T>(raw, best.v);
+        gpu_unpack_run(best.v, raw);
         lane_stats_add(s, best.v);
     }
     lane_stats_finish(s, stats, l, out.channels, pixels);
@@ -171,15 +171,15 @@ __global__ void __launch_bounds__(LANE_THREADS, sizeof(T) == 2 ? 3 : 2)
             for (int kx = 0; kx < kernel; kx++) {
                 float v[LANE];
                 const unsigned q = pixel_at(o.image, o.y * kernel + ky, o.x * kernel + kx, in.hw);
-                lane_floats<T>(lane_load(lane_at<const T>(in, q, l.c)), v);
+                gpu_read_run<LANE>(v, lane_at<const T>(in, q, l.c));
                 for (int i = 0; i < LANE; i++)
                     sum[i] += lane_normed(n, i, v[i]);
             }
         for (int i = 0; i < LANE; i++)
             sum[i] = __fdiv_rn(sum[i], (float)(kernel * kernel));
-        const lane_raw<T> raw = lane_rounded<T>(sum);
-        lane_store(lane_at<T>(out, p, l.c), raw);
-        lane_floats<T>(raw, sum);
+        const lane_run<T> raw = gpu_pack_run<T, LANE>(sum);
+        gpu_store_run(lane_at<T>(out, p, l.c), raw);
+        gpu_unpack_run(sum, raw);
         lane_stats_add(s, sum);
     }
     lane_stats_finish(s, stats, l, out.channels, pixels);
@@ -232,8 +232,10 @@ cudaError_t gpu_maxpool_forward(const struct gpu_map *in, const struct gpu_norm 
                       (out->hw - 1) * window.stride - window.pad < in->hw;
     if (!fits || !lane_takes(in) || !lane_same(in, out))
         return cudaErrorInvalidValue;
-    return LANE_BY_TYPE(in->type, max_forward, *in, lane_given(norm), window, *out, arg,
-                        lane_given(stats), stream);
+    return gpu_with_type(in->type, [&](auto t) {
+        return max_forward<decltype(t)>(*in, lane_given(norm), window, *out, arg, lane_given(stats),
+                                        stream);
+    });
 }
 
 template <class T>
@@ -255,8 +257,10 @@ cudaError_t gpu_maxpool_backward(const struct gpu_taken *out, const uint8_t *arg
                                  const struct gpu_sums *sums, cudaStream_t stream) {
     if (!lane_takes(in) || !lane_same(in, in_g) || !lane_same(in, &out->g))
         return cudaErrorInvalidValue;
-    return LANE_BY_TYPE(in->type, max_backward, *out, arg, window, *in, lane_given(norm), *in_g,
-                        add, lane_given(sums), stream);
+    return gpu_with_type(in->type, [&](auto t) {
+        return max_backward<decltype(t)>(*out, arg, window, *in, lane_given(norm), *in_g, add,
+                                         lane_given(sums), stream);
+    });
 }
 
 template <class T>
@@ -277,8 +281,10 @@ cudaError_t gpu_avgpool_forward(const struct gpu_map *in, const struct gpu_norm 
     if (kernel < 1 || out->hw < 1 || out->hw > in->hw / kernel || !lane_takes(in) ||
         !lane_same(in, out))
         return cudaErrorInvalidValue;
-    return LANE_BY_TYPE(in->type, avg_forward, *in, lane_given(norm), kernel, *out,
-                        lane_given(stats), stream);
+    return gpu_with_type(in->type, [&](auto t) {
+        return avg_forward<decltype(t)>(*in, lane_given(norm), kernel, *out, lane_given(stats),
+                                        stream);
+    });
 }
 
 template <class T>
@@ -299,6 +305,8 @@ cudaError_t gpu_avgpool_backward(const struct gpu_taken *out, int kernel, const 
                                  const struct gpu_sums *sums, cudaStream_t stream) {
     if (kernel < 1 || !lane_takes(in) || !lane_same(in, in_g) || !lane_same(in, &out->g))
         return cudaErrorInvalidValue;
-    return LANE_BY_TYPE(in->type, avg_backward, *out, kernel, *in, lane_given(norm), *in_g, add,
-                        lane_given(sums), stream);
+    return gpu_with_type(in->type, [&](auto t) {
+        return avg_backward<decltype(t)>(*out, kernel, *in, lane_given(norm), *in_g, add,
+                                         lane_given(sums), stream);
+    });
 }

@@ -149,10 +149,10 @@ __device__ __forceinline__ void finish_tile(const forward_args &p, int tile, dou
 #pragma unroll
             for (int j = 0; j < 8; j++)
                 v[j] = acc[i / 2][4 * g + j / 2][i % 2 * 2 + j % 2];
-            const uint4 packed = gpu_eight<T>::pack(v);
+            const gpu_run<T, 8> packed = gpu_pack_run<T, 8>(v);
             const int64_t pixel = ((int64_t)at.image * p.tiles.hw + y) * p.tiles.hw + x;
-            *(uint4 *)((T *)p.out.data + pixel * p.out.pitch + channel) = packed;
-            gpu_eight<T>::unpack(packed, v);
+            gpu_store_run((T *)p.out.data + pixel * p.out.pitch + channel, packed);
+            gpu_unpack_run(v, packed);
 #pragma unroll
             for (int j = 0; j < 8; j++) {
                 sum[j] += v[j];

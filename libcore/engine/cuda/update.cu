@@ -14,7 +14,7 @@
  * has to ask. Copies are made from the masters in tiles of 64 outputs by 64 inputs of one tap: one
  * read, and two writes that are both contiguous.
  */
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/vector.cuh"
 #include "engine/engine.h"
 
 enum {
@@ -316,12 +316,9 @@ cudaError_t gpu_pack(const struct gpu_update *u, cudaStream_t stream) {
     size_t blocks = u->param_count / (size_t)u->param_total / 1024;
     blocks = blocks < 4 ? 4 : blocks > 64 ? 64 : blocks;
     const dim3 grid((unsigned)blocks, (unsigned)u->param_total);
-    switch (u->type) {
-    case GPU_F32: return CHEX_LAUNCH(pack<float>, grid, UPDATE_THREADS, 0, stream, *u);
-    case GPU_BF16: return CHEX_LAUNCH(pack<gpu_bf16>, grid, UPDATE_THREADS, 0, stream, *u);
-    case GPU_F16: return CHEX_LAUNCH(pack<gpu_f16>, grid, UPDATE_THREADS, 0, stream, *u);
-    }
-    return cudaErrorInvalidValue;
+    return gpu_with_type(u->type, [&](auto t) {
+        return CHEX_LAUNCH(pack<decltype(t)>, grid, UPDATE_THREADS, 0, stream, *u);
+    });
 }
 
 cudaError_t gpu_unpad(const float *padded, size_t rows, int in_padded, int in, float *out,

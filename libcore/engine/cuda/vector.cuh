@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs of channels as kernels outside the tensor cores move them: V consecutive elements of a
- * pixel, as stored while they are on their way, as floats where they are worked on. Addresses are
- * multiples of the run's size, or of 16 bytes where it is larger.
+ * Runs of channels as kernels move them: V consecutive elements of a pixel, as stored while they
+ * are on their way, as floats where they are worked on. Addresses are multiples of the run's size,
+ * or of 16 bytes where it is larger.
  */
 #ifndef CHEX_ENGINE_CUDA_VECTOR_CUH
 #define CHEX_ENGINE_CUDA_VECTOR_CUH
@@ -13,12 +13,17 @@ template <class T, int V> struct alignas(sizeof(T) * V < 16 ? sizeof(T) * V : 16
     uint32_t word[sizeof(T) * V / 4];
 };
 
-template <class T, int V> __device__ __forceinline__ gpu_run<T, V> gpu_load_run(const T *from) {
+template <int V, class T> __device__ __forceinline__ gpu_run<T, V> gpu_load_run(const T *from) {
     return *reinterpret_cast<const gpu_run<T, V> *>(from);
 }
 
 template <class T, int V>
-__device__ __forceinline__ void gpu_unpack_run(float out[V], const gpu_run<T, V> &run) {
+__device__ __forceinline__ void gpu_store_run(T *to, const gpu_run<T, V> &run) {
+    *reinterpret_cast<gpu_run<T, V> *>(to) = run;
+}
+
+template <class T, int V>
+__device__ __forceinline__ void gpu_unpack_run(float *out, const gpu_run<T, V> &run) {
     if constexpr (sizeof(T) == 4) {
 #pragma unroll
         for (int i = 0; i < V; i++)
@@ -34,7 +39,7 @@ __device__ __forceinline__ void gpu_unpack_run(float out[V], const gpu_run<T, V>
 }
 
 /* Rounds to T. */
-template <class T, int V> __device__ __forceinline__ void gpu_store_run(T *to, const float v[V]) {
+template <class T, int V> __device__ __forceinline__ gpu_run<T, V> gpu_pack_run(const float v[V]) {
     gpu_run<T, V> run;
     if constexpr (sizeof(T) == 4) {
 #pragma unroll
@@ -45,7 +50,16 @@ template <class T, int V> __device__ __forceinline__ void gpu_store_run(T *to, c
         for (int i = 0; i < V / 2; i++)
             run.word[i] = gpu_pack2<T>(v[2 * i], v[2 * i + 1]);
     }
-    *reinterpret_cast<gpu_run<T, V> *>(to) = run;
+    return run;
+}
+
+/* The same from and to memory at once. */
+template <int V, class T>
+__device__ __forceinline__ void gpu_read_run(float out[V], const T *from) {
+    gpu_unpack_run(out, gpu_load_run<V>(from));
+}
+template <int V, class T> __device__ __forceinline__ void gpu_write_run(T *to, const float v[V]) {
+    gpu_store_run(to, gpu_pack_run<T, V>(v));
 }
 
 /* Calls fn with a value of the element type. */
