@@ -18,7 +18,7 @@ struct subject {
     struct chex_batch batch;
 };
 
-static struct chex_engine *create(const struct subject *s, bool training, const float *state) {
+static struct chex_engine *create(const struct subject *s, const float *state) {
     struct chex_error err = {0};
     struct chex_engine *e = NULL;
     const struct chex_engine_config c = {.net = s->net,
@@ -26,7 +26,7 @@ static struct chex_engine *create(const struct subject *s, bool training, const 
                                          .batch = IMAGES,
                                          .precision = s->precision,
                                          .threads = 1,
-                                         .training = training};
+                                         .training = true};
     BAIL_UNLESS(chex_engine_create(s->spec, &c, &e, &err) == CHEX_OK, "%s", err.text);
     BAIL_UNLESS(chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK, "%s", err.text);
     return e;
@@ -44,9 +44,9 @@ static void pass(struct chex_engine *e, const struct subject *s, float *grad) {
                 err.text);
 }
 
-/* Logits of an engine that is made for inference and knows `state` alone. */
+/* Logits of an engine that knows `state` alone. Made alike, it convolves by the same ways. */
 static void fresh_logits(const struct subject *s, const float *state, float *logits) {
-    struct chex_engine *e = create(s, false, state);
+    struct chex_engine *e = create(s, state);
     infer(e, s, logits);
     chex_engine_destroy(e);
 }
@@ -54,7 +54,7 @@ static void fresh_logits(const struct subject *s, const float *state, float *log
 static void follows(const struct subject *s, const float *first_state) {
     struct chex_error err = {0};
     float first[IMAGES * CLASSES], now[IMAGES * CLASSES], fresh[IMAGES * CLASSES];
-    struct chex_engine *e = create(s, true, first_state);
+    struct chex_engine *e = create(s, first_state);
     float *grad = chex_engine_grad_alloc(e);
     float *state = chex_mem_zalloc(s->net->state_count, sizeof *state);
     BAIL_UNLESS(grad && state, "out of memory");

@@ -58,6 +58,8 @@ static void cuda_destroy(void *self) {
     struct cuda_engine *e = self;
     if (!e)
         return;
+    if (e->uploads)
+        cudaStreamSynchronize(e->uploads); /* of a batch that failed half way, too */
     if (e->stream)
         cudaStreamSynchronize(e->stream);
     chex_cuda_input_release(e);
