@@ -234,11 +234,12 @@ __device__ __forceinline__ void conv3_finish_backward(const conv3_product_args &
                 place[h] = places[row + (2 * m + h) * 8];
                 const int64_t pixel = max(place[h], 0);
                 to[h] = (T *)p.to + pixel * p.to_pitch + first + column;
-                if (normed)
+                /* Two loads, not one of two addresses: that would be of no memory in particular. */
+                if (normed && p.ahead)
                     x[h] = gpu_load_run<8>(
-                        p.ahead ? (const T *)(ahead + (g * 2 * S::MT + 2 * m + h) * CONV3_THREADS +
-                                              thread)
-                                : (const T *)p.x + pixel * p.x_pitch + first + column);
+                        (const T *)(ahead + (g * 2 * S::MT + 2 * m + h) * CONV3_THREADS + thread));
+                else if (normed)
+                    x[h] = gpu_load_run<8>((const T *)p.x + pixel * p.x_pitch + first + column);
                 if (p.add)
                     old[h] = gpu_load_run<8>(to[h]);
             }
