@@ -73,6 +73,13 @@ static int list(struct map m, size_t pitch, int32_t *off) {
     return count;
 }
 
+/* Something to ask for meanwhile: all of it is asked for in one call, and no value changes. */
+static struct cpu_ahead some_ahead(const uint16_t *at, int rows) {
+    const char *from = (const char *)at;
+    return (struct cpu_ahead){
+        .part = {{from, 0, rows, 1}, {from, 0, rows / 2, 2}}, .rows = rows, .calls = 1};
+}
+
 static void gemm(struct map m, int kernel, int depth, int n) {
     size_t pitch = (size_t)depth + 32, c_pitch = (size_t)n + 16, panel = (size_t)k->panel;
     int taps = kernel * kernel, spare = k->pairs->spare_rows * (m.inner > 1 ? m.step : m.width);
@@ -95,10 +102,11 @@ static void gemm(struct map m, int kernel, int depth, int n) {
                   (size_t)j % panel * 2 + (size_t)(d % 2)] =
                     half((float)small(2, (size_t)((t * depth + d) * n + j)));
     }
+    struct cpu_ahead ahead = some_ahead(a, count);
     begin();
-    k->pairs->gemm(a, off, count, tap, taps, depth, b, b_panel, n, c, c_pitch);
+    k->pairs->gemm(a, off, count, tap, taps, depth, b, b_panel, n, c, c_pitch, &ahead);
     end();
-    bool same = true;
+    bool same = ahead.row == ahead.rows;
     for (int i = 0; i < count; i++)
         for (int j = 0; j < n; j++) {
             float sum = 0;
@@ -146,10 +154,11 @@ static void outer(int count, int rows, int n, int gap) {
                 sum += (float)(small(3, (size_t)(i * rows + r)) * small(4, (size_t)(i * n + j)));
             want[r * n + j] = sum;
         }
+    struct cpu_ahead ahead = some_ahead(v, count);
     begin();
-    k->pairs->outer(v, pitch, d, off, count, rows, n, w, (size_t)n);
+    k->pairs->outer(v, pitch, d, off, count, rows, n, w, (size_t)n, &ahead);
     end();
-    OK(memcmp(w, want, (size_t)(rows * n) * sizeof *w) == 0,
+    OK(ahead.row == ahead.rows && memcmp(w, want, (size_t)(rows * n) * sizeof *w) == 0,
        "%s outer: %d pixels, %d rows, %d columns, gaps of %d", k->name, count, rows, n, gap);
     free(v);
     free(d);
@@ -240,7 +249,7 @@ static void three_products(void) {
     double error[3] = {0}, size = 0;
     for (int count = 3; count >= 1; count -= 2) {
         begin();
-        k->pairs->gemm(ops, off, PIXELS, taps, count, DEPTH, b, 2 * DEPTH * N, N, c, N);
+        k->pairs->gemm(ops, off, PIXELS, taps, count, DEPTH, b, 2 * DEPTH * N, N, c, N, NULL);
         end();
         for (size_t i = 0; i < PIXELS; i++)
             for (size_t j = 0; j < N; j++) {

@@ -200,6 +200,12 @@ void chex_cpu_head_forward(struct cpu_job *job);
 double chex_cpu_head_loss(struct cpu_job *job); /* logits become their gradient */
 void chex_cpu_head_backward(struct cpu_job *job);
 
+/* ---- cpu_ahead.c ---- */
+/* Adds `channels` channels of rows [lo, hi] of the images of a tile (as far as there are such) to
+ * what is wanted. from: the first pixel of the map at the first of the channels. */
+void chex_cpu_want(struct cpu_ahead *h, struct cpu_stored from, int hw, struct cpu_tile tile,
+                   int lo, int hi, int channels);
+
 /* ---- cpu_forward.c, cpu_backward.c ---- */
 void chex_cpu_forward(struct cpu_engine *e, const struct chex_batch *batch, bool training);
 void chex_cpu_backward(struct cpu_engine *e, const struct chex_batch *batch, float *grad,
@@ -224,6 +230,7 @@ struct cpu_product {
     int rows, tap_count, positions, depth, first, n;
     float *c;
     size_t c_pitch;
+    struct cpu_ahead *ahead;
 };
 void chex_cpu_gemm(const struct cpu_engine *e, const struct cpu_product *p);
 
@@ -234,6 +241,7 @@ struct cpu_outer {
     const int32_t *off;
     int first, count, channels, row, rows, n;
     float *w;
+    struct cpu_ahead *ahead;
 };
 void chex_cpu_outer(const struct cpu_engine *e, const struct cpu_outer *o);
 int chex_cpu_outer_rows(const struct cpu_engine *e); /* the most that are useful in one call */

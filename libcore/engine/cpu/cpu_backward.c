@@ -158,7 +158,7 @@ static void store_gradient(const struct cpu_job *job, int tile, struct range r,
 /* The weight gradient of a group of pixels. Rows of the gradient in blocks, positions inside: a
  * block's slice of the input then stays in the first-level cache for all positions. */
 static void add_weight_gradient(const struct cpu_job *job, struct range r, const struct group *g,
-                                const struct cpu_scratch *s, float *dw) {
+                                const struct cpu_scratch *s, float *dw, struct cpu_ahead *ahead) {
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     struct cpu_outer o = {.v = s->b,
@@ -166,7 +166,8 @@ static void add_weight_gradient(const struct cpu_job *job, struct range r, const
                           .first = g->first,
                           .count = g->count,
                           .channels = r.channels,
-                          .n = op->out_channels};
+                          .n = op->out_channels,
+                          .ahead = ahead};
     for (int most = chex_cpu_outer_rows(e); o.row < r.channels; o.row += most) {
         o.rows = r.channels - o.row < most ? r.channels - o.row : most;
         for (int t = 0; t < g->tap_count; t++) {
@@ -176,6 +177,29 @@ static void add_weight_gradient(const struct cpu_job *job, struct range r, const
             chex_cpu_outer(e, &o);
         }
     }
+}
+
+/* The gradient of a tile's input, to which it is going to add. */
+static void want_gradient(const struct cpu_job *job, struct cpu_tile tile, struct range r,
+                          struct cpu_ahead *h) {
+    chex_cpu_want(h, chex_cpu_g(job->e, job->op->in, 0, r.first, 1), job->tiling.hw, tile, tile.row,
+                  tile.row + tile.rows - 1, r.channels);
+}
+
+/* What the next tile loads. */
+static void want_next(const struct cpu_job *job, int index, struct range r, struct cpu_ahead *h) {
+    const struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
+    struct window w = window_of(job, tile);
+    int hw = e->bufs[op->out].hw;
+    chex_cpu_want(h, chex_cpu_x(e, op->in, 0, r.first, 1), job->tiling.hw, tile, tile.row,
+                  tile.row + tile.rows - 1, r.channels);
+    chex_cpu_want(h, chex_cpu_g(e, op->out, 0, op->out_first, 1), hw, tile, w.row_lo, w.row_hi,
+                  op->out_channels);
+    if (e->bufs[op->out].normed)
+        chex_cpu_want(h, chex_cpu_x(e, op->out, 0, op->out_first, 1), hw, tile, w.row_lo, w.row_hi,
+                      op->out_channels);
 }
 
 static void conv_tile(const struct cpu_job *job, int index, struct range r, struct cpu_scratch *s,
@@ -192,6 +216,11 @@ static void conv_tile(const struct cpu_job *job, int index, struct range r, stru
         memset(e->part[1] + at, 0, (size_t)r.channels * sizeof(float));
     }
     fill_gradient(job, tile, w, s->a);
+    struct cpu_ahead gradient = {.calls = 1}, ahead = {.calls = 1};
+    want_gradient(job, tile, r, &gradient);
+    want_next(job, index + 1 < job->tiles ? index + 1 : index, r, &ahead);
+    ahead.calls = (r.channels + chex_cpu_outer_rows(e) - 1) / chex_cpu_outer_rows(e) * op->kernel *
+                  op->kernel;
     struct group g = {0};
     for (int place = 0; place < op->stride * op->stride; place++) {
         int py = place / op->stride, px = place % op->stride;
@@ -216,10 +245,11 @@ static void conv_tile(const struct cpu_job *job, int index, struct range r, stru
                                                .first = r.first,
                                                .n = r.channels,
                                                .c = dv,
-                                               .c_pitch = pitch});
+                                               .c_pitch = pitch,
+                                               .ahead = &gradient});
         for (int i = g.run; i < g.run + g.runs; i++)
             store_gradient(job, index, r, &s->runs[i], s->c + (size_t)s->runs[i].at * pitch, pitch);
-        add_weight_gradient(job, r, &g, s, dw);
+        add_weight_gradient(job, r, &g, s, dw, &ahead);
     }
 }
 

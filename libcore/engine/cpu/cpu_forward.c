@@ -120,6 +120,18 @@ static void fill_halo(const struct cpu_job *job, struct cpu_tile tile, struct cp
     }
 }
 
+/* The input of the tile that this thread is likely to take next. */
+static void want_next(const struct cpu_job *job, int index, struct cpu_ahead *h) {
+    const struct chex_op *op = job->op;
+    int next = index + job->e->config.threads;
+    if (job->ranges > 1 || next >= job->tiles)
+        return;
+    struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, next);
+    int lo = tile.row * op->stride - op->pad;
+    chex_cpu_want(h, chex_cpu_x(job->e, op->in, 0, 0, 1), job->e->bufs[op->in].hw, tile, lo,
+                  lo + halo(op, tile.rows) - 1, op->in_channels);
+}
+
 static void conv_item(void *arg, size_t item, int worker) {
     const struct cpu_job *job = arg;
     struct cpu_engine *e = job->e;
@@ -143,6 +155,8 @@ static void conv_item(void *arg, size_t item, int worker) {
         taps[t] =
             (struct cpu_tap){(ptrdiff_t)((size_t)(t / op->kernel * width + t % op->kernel) * pitch),
                              (ptrdiff_t)t * op->in_channels * e->k->panel};
+    struct cpu_ahead ahead = {.calls = 1};
+    want_next(job, index, &ahead);
     chex_cpu_product_begin(e);
     chex_cpu_gemm(e, &(struct cpu_product){.a = s->a,
                                            .weight = e->ops[job->index].weight,
@@ -155,7 +169,8 @@ static void conv_item(void *arg, size_t item, int worker) {
                                            .first = first,
                                            .n = channels,
                                            .c = s->c,
-                                           .c_pitch = out_pitch});
+                                           .c_pitch = out_pitch,
+                                           .ahead = &ahead});
     chex_cpu_product_end(e);
     struct cpu_stored x =
         chex_cpu_x(e, op->out, chex_cpu_tile_pixel(job->tiling, tile), op->out_first + first, 1);

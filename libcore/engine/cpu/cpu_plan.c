@@ -219,6 +219,10 @@ static enum chex_status check_shapes(const struct cpu_engine *e, struct chex_err
         bool even = op->in < 0 || op->in_channels % CPU_CHANNELS == 0;
         if (op->kind != CHEX_OP_HEAD)
             even = even && op->out_channels % CPU_CHANNELS == 0;
+        if (op->kind == CHEX_OP_JOIN && e->bufs[op->out].normed)
+            return chex_error_set(
+                err, CHEX_E_USAGE,
+                "cpu engine: %s: a batch norm of a residual sum is not known here", op->name);
         if (!even || op->kernel * op->kernel > CPU_MAX_TAPS)
             return chex_error_set(err, CHEX_E_USAGE,
                                   "cpu engine: %s has %d to %d channels and a kernel of %d: "
@@ -253,7 +257,6 @@ static bool take_all(struct cpu_engine *e) {
 
 enum chex_status chex_cpu_plan(struct cpu_engine *e, struct chex_error *err) {
     const struct chex_net *net = e->net;
-    CHEX_TRY(check_shapes(e, err));
     e->ops = chex_cpu_take(e, (size_t)net->op_count, sizeof *e->ops);
     e->bufs = chex_cpu_take(e, (size_t)net->buffer_count, sizeof *e->bufs);
     e->bns = chex_cpu_take(e, (size_t)net->bn_count, sizeof *e->bns);
@@ -268,6 +271,7 @@ enum chex_status chex_cpu_plan(struct cpu_engine *e, struct chex_error *err) {
     }
     for (int i = 0; i < net->bn_count; i++)
         e->bufs[net->bns[i].buffer].normed = true;
+    CHEX_TRY(check_shapes(e, err));
     CHEX_TRY(mark_adds(e, err));
     if (!take_all(e))
         return chex_error_set(err, CHEX_E_RESOURCE,

@@ -110,15 +110,14 @@ void chex_cpu_pool_forward(struct cpu_job *job) {
 }
 
 /* The gradient at one input pixel from the gradient rows of its image's output. */
-static void unpool_pixel(const struct cpu_job *job, int image, int y, int x, const float *rows,
-                         int first_row, float *dst) {
+static void unpool_pixel(const struct cpu_job *job, int image, int y, int x, struct span ys,
+                         struct span xs, const float *rows, int first_row, float *dst) {
     const struct chex_op *op = job->op;
     int hw = job->e->bufs[op->out].hw, count = 0;
     size_t channels = (size_t)op->in_channels;
     const float *from[MOST_WINDOWS];
     const uint8_t *arg[MOST_WINDOWS];
     uint8_t ids[MOST_WINDOWS];
-    struct span ys = outputs_of(op, y, y, hw), xs = outputs_of(op, x, x, hw);
     const uint8_t *argmax = job->e->ops[job->index].argmax;
     for (int oy = ys.from; oy < ys.from + ys.count; oy++)
         for (int ox = xs.from; ox < xs.from + xs.count; ox++, count++) {
@@ -148,9 +147,12 @@ static void backward_item(void *arg, size_t item, int worker) {
         chex_cpu_load_grad(job, s->a, channels,
                            ((size_t)image * (size_t)out_hw + (size_t)out.from) * (size_t)out_hw,
                            out.count * out_hw);
-        for (int y = tile.row; y < tile.row + tile.rows; y++)
+        for (int y = tile.row; y < tile.row + tile.rows; y++) {
+            struct span ys = outputs_of(op, y, y, out_hw);
             for (int x = 0; x < hw; x++, dst += channels)
-                unpool_pixel(job, image, y, x, s->a, out.from, dst);
+                unpool_pixel(job, image, y, x, ys, outputs_of(op, x, x, out_hw), s->a, out.from,
+                             dst);
+        }
     }
     struct cpu_stored g = chex_cpu_g(e, op->in, first, 0, 1);
     struct cpu_stored x = chex_cpu_x(e, op->in, first, 0, 1);

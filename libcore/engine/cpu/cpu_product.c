@@ -27,7 +27,7 @@ void chex_cpu_gemm(const struct cpu_engine *e, const struct cpu_product *p) {
     const void *b = chex_cpu_at(e, p->weight, (size_t)(p->first / e->k->panel) * b_panel);
     if (!e->pairs) {
         e->k->gemm(p->a, p->off, p->rows, p->taps, p->tap_count, p->depth, b, b_panel, p->n, p->c,
-                   p->c_pitch);
+                   p->c_pitch, p->ahead);
         return;
     }
     struct cpu_tap thrice[PRODUCTS * CPU_MAX_TAPS];
@@ -41,8 +41,8 @@ void chex_cpu_gemm(const struct cpu_engine *e, const struct cpu_product *p) {
         taps = thrice;
         count *= PRODUCTS;
     }
-    e->pairs->gemm(p->a, p->off, p->rows, taps, count, p->depth, b, b_panel, p->n, p->c,
-                   p->c_pitch);
+    e->pairs->gemm(p->a, p->off, p->rows, taps, count, p->depth, b, b_panel, p->n, p->c, p->c_pitch,
+                   p->ahead);
 }
 
 size_t chex_cpu_outer_group(const struct cpu_engine *e) {
@@ -63,12 +63,13 @@ void chex_cpu_outer(const struct cpu_engine *e, const struct cpu_outer *o) {
     size_t group = chex_cpu_outer_group(e), pitch = chex_cpu_outer_pitch(e, o->channels);
     const void *v = chex_cpu_at(e, o->v, (size_t)o->first / group * pitch + (size_t)o->row * group);
     if (!e->pairs) {
-        e->k->outer(v, pitch, o->d, o->off, o->count, o->rows, o->n, o->w, (size_t)o->n);
+        e->k->outer(v, pitch, o->d, o->off, o->count, o->rows, o->n, o->w, (size_t)o->n, o->ahead);
         return;
     }
     for (int i = 0; i < (e->split ? PRODUCTS : 1); i++) {
         const void *half_v = chex_cpu_at(e, v, halves[i].low_a ? (size_t)o->channels * group : 0);
         const void *half_d = chex_cpu_at(e, o->d, halves[i].low_b ? (size_t)o->n : 0);
-        e->pairs->outer(half_v, pitch, half_d, o->off, o->count, o->rows, o->n, o->w, (size_t)o->n);
+        e->pairs->outer(half_v, pitch, half_d, o->off, o->count, o->rows, o->n, o->w, (size_t)o->n,
+                        o->ahead);
     }
 }

@@ -119,7 +119,7 @@ static void forward_item(void *arg, size_t item, int worker) {
     gather(job, tile, s);
     const struct cpu_tap tap = {0, 0};
     e->k->gemm(s->a, s->off, pixels, &tap, 1, depth, e->ops[job->index].weight,
-               (size_t)depth * (size_t)e->k->panel, op->out_channels, s->c, pitch);
+               (size_t)depth * (size_t)e->k->panel, op->out_channels, s->c, pitch, NULL);
     struct cpu_stored x =
         chex_cpu_x(e, op->out, chex_cpu_tile_pixel(job->tiling, tile), op->out_first, 1);
     e->k->store(&x, s->c, pitch, pixels, op->out_channels);
@@ -147,7 +147,7 @@ static void backward_item(void *arg, size_t item, int worker) {
         chex_cpu_load_grad(job, s->c, pitch, chex_cpu_tile_pixel(job->tiling, tile), pixels);
         for (int i = 0; i < pixels; i++)
             s->off[i] = (int32_t)((size_t)i * pitch);
-        e->k->outer(s->a, depth, s->c, s->off, pixels, (int)depth, op->out_channels, dw, out);
+        e->k->outer(s->a, depth, s->c, s->off, pixels, (int)depth, op->out_channels, dw, out, NULL);
     }
 }
 

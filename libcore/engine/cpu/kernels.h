@@ -40,6 +40,20 @@ struct cpu_stored {
     bool bf16;
 };
 
+/* Memory that is wanted soon: of each part `rows` rows of cache lines, `pitch` bytes apart. The
+ * products ask the caches for it between their register tiles, a few rows at a time, so that it
+ * arrives while they compute; it is not touched. `rows` is the most of any part, `row` the next;
+ * `calls` products share the work. NULL instead: nothing is wanted. */
+enum { CPU_AHEAD = 3 };
+struct cpu_ahead {
+    struct {
+        const char *at;
+        size_t pitch;
+        int rows, lines;
+    } part[CPU_AHEAD];
+    int rows, row, calls;
+};
+
 /* Products of bf16 operands, for processors that multiply those; sums are fp32. One pair of B
  * stands in 32 bits, the first in the lower half.
  *
@@ -60,11 +74,11 @@ struct cpu_pairs {
      * elements. */
     void (*gemm)(const uint16_t *a, const int32_t *off, int rows, const struct cpu_tap *taps,
                  int tap_count, int depth, const uint16_t *b, size_t b_panel, int n, float *c,
-                 size_t c_pitch);
+                 size_t c_pitch, struct cpu_ahead *ahead);
     /* As outer, with pixels in groups: v[i / group][r][i % group], v_pitch elements from one group
      * to the next and zeros behind the last pixel; d in bf16, n a multiple of 32. */
     void (*outer)(const uint16_t *v, size_t v_pitch, const uint16_t *d, const int32_t *off,
-                  int count, int rows, int n, float *w, size_t w_pitch);
+                  int count, int rows, int n, float *w, size_t w_pitch, struct cpu_ahead *ahead);
     /* As load and load_grad, into bf16 from what is stored as bf16; split from fp32. */
     void (*load)(uint16_t *dst, size_t pitch, const struct cpu_stored *src, int pixels,
                  int channels, const float *scale, const float *shift, int flags);
@@ -86,10 +100,10 @@ struct cpu_kernels {
      * B is packed: column panels `b_panel` floats apart, in each rows of `panel` floats. */
     void (*gemm)(const float *a, const int32_t *off, int rows, const struct cpu_tap *taps,
                  int tap_count, int depth, const float *b, size_t b_panel, int n, float *c,
-                 size_t c_pitch);
+                 size_t c_pitch, struct cpu_ahead *ahead);
     /* w[r][0..n) += sum over i < count of v[i * v_pitch + r] * d[off[i] + 0..n), r < rows. */
     void (*outer)(const float *v, size_t v_pitch, const float *d, const int32_t *off, int count,
-                  int rows, int n, float *w, size_t w_pitch);
+                  int rows, int n, float *w, size_t w_pitch, struct cpu_ahead *ahead);
 
     /* dst = scale * src + shift (scale NULL: src), then as flags say. */
     void (*load)(float *dst, size_t pitch, const struct cpu_stored *src, int pixels, int channels,

@@ -44,23 +44,61 @@ INLINE vu round_bits(vf v) {
 }
 INLINE vf rounded(vf v) { return (vf)(round_bits(v) & 0xffff0000u); }
 
+/* 16 bits into 32 and back, 8 bits into 32. Compilers cut the general form into halves of a vector.
+ */
+#if defined(__AVX512F__) && VB == 64
+INLINE vu widened(const uint16_t *p) {
+    return (vu)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+INLINE void st_narrowed(uint16_t *p, vu v) {
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16((__m512i)v));
+}
+INLINE vi ld_bytes(const uint8_t *p) {
+    return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+#else
+INLINE vu widened(const uint16_t *p) {
+    vh h = *(const vh_mem *)p;
+    return __builtin_convertvector(h, vu);
+}
+INLINE void st_narrowed(uint16_t *p, vu v) { *(vh_mem *)p = __builtin_convertvector(v, vh); }
+INLINE vi ld_bytes(const uint8_t *p) { return __builtin_convertvector(*(const vb_mem *)p, vi); }
+#endif
+
 INLINE vf ld_stored(const void *p, size_t i, bool bf16) {
-    if (!bf16)
-        return ld((const float *)p + i);
-    vh h = *(const vh_mem *)((const uint16_t *)p + i);
-    return (vf)(__builtin_convertvector(h, vu) << 16);
+    return bf16 ? (vf)(widened((const uint16_t *)p + i) << 16) : ld((const float *)p + i);
 }
 INLINE void st_stored(void *p, size_t i, vf v, bool bf16) {
-    if (!bf16)
-        st((float *)p + i, v);
+    if (bf16)
+        st_narrowed((uint16_t *)p + i, round_bits(v) >> 16);
     else
-        *(vh_mem *)((uint16_t *)p + i) = __builtin_convertvector(round_bits(v) >> 16, vh);
+        st((float *)p + i, v);
 }
 
 INLINE vf relu(vf u) { return (vf)((vi)u & ~(u <= 0)); }
 INLINE vf where(vi mask, vf v) { return (vf)((vi)v & mask); }
 
 /* ---- matrix products ---- */
+
+/* Asks for a part of what is wanted ahead; each product does so `tiles` times. */
+INLINE void fetch_ahead(struct cpu_ahead *h, int tiles) {
+    if (!h)
+        return;
+    int portions = tiles * h->calls, end = h->row + (h->rows + portions - 1) / portions;
+    for (end = end < h->rows ? end : h->rows; h->row < end; h->row++) {
+        int row = h->row;
+        for (int k = 0; k < CPU_AHEAD; k++) {
+            if (row >= h->part[k].rows)
+                continue;
+            const char *line = h->part[k].at + (size_t)row * h->part[k].pitch;
+            for (int i = 0; i < h->part[k].lines; i++, line += 64)
+                __builtin_prefetch(line, 0, 2);
+        }
+    }
+}
+INLINE int tiles_of(int rows, int of_rows, int n, int of_n) {
+    return (rows + of_rows - 1) / of_rows * ((n + of_n - 1) / of_n);
+}
 
 INLINE void gemm_tile(int mr, const float *a, const int32_t *off, const struct cpu_tap *taps,
                       int tap_count, int depth, const float *b, float *c, size_t c_pitch) {
@@ -116,11 +154,14 @@ static void gemm_rows(int mr, const float *a, const int32_t *off, const struct c
 
 static void gemm(const float *a, const int32_t *off, int rows, const struct cpu_tap *taps,
                  int tap_count, int depth, const float *b, size_t b_panel, int n, float *c,
-                 size_t c_pitch) {
+                 size_t c_pitch, struct cpu_ahead *ahead) {
+    int tiles = tiles_of(rows, MR, n, NR);
     for (int j = 0; j < n; j += NR, b += b_panel)
-        for (int i = 0; i < rows; i += MR)
+        for (int i = 0; i < rows; i += MR) {
+            fetch_ahead(ahead, tiles);
             gemm_rows(rows - i < MR ? rows - i : MR, a, off + i, taps, tap_count, depth, b,
                       c + (size_t)i * c_pitch + j, c_pitch);
+        }
 }
 
 INLINE void outer_tile(int mr, const float *v, size_t v_pitch, const float *d, const int32_t *off,
@@ -157,11 +198,14 @@ static void outer_rows(int mr, const float *v, size_t v_pitch, const float *d, c
 }
 
 static void outer(const float *v, size_t v_pitch, const float *d, const int32_t *off, int count,
-                  int rows, int n, float *w, size_t w_pitch) {
+                  int rows, int n, float *w, size_t w_pitch, struct cpu_ahead *ahead) {
+    int tiles = tiles_of(rows, MR, n, NR);
     for (int j = 0; j < n; j += NR)
-        for (int r = 0; r < rows; r += MR)
+        for (int r = 0; r < rows; r += MR) {
+            fetch_ahead(ahead, tiles);
             outer_rows(rows - r < MR ? rows - r : MR, v + r, v_pitch, d + j, off, count,
                        w + (size_t)r * w_pitch + j, w_pitch);
+        }
 }
 
 /* ---- element-wise; each body is compiled once for fp32 and once for bf16 storage ---- */
@@ -198,14 +242,14 @@ static void load(float *dst, size_t pitch, const struct cpu_stored *src, int pix
                   flags & CPU_ROUND, false);
 }
 
-INLINE void load_grad_body(float *dst, size_t pitch, const struct cpu_stored *g,
-                           const struct cpu_stored *x, int pixels, int channels, const float *b,
-                           const float *mean, const float *c, bool round, bool bf16) {
+INLINE void load_grad_body(float *dst, size_t pitch, struct cpu_stored g, struct cpu_stored x,
+                           int pixels, int channels, const float *b, const float *mean,
+                           const float *c, bool round, bool bf16) {
     for (int p = 0; p < pixels; p++)
         for (int i = 0; i < channels; i += VL) {
-            vf v = ld_stored(g->at, (size_t)p * g->step + (size_t)i, bf16);
+            vf v = ld_stored(g.at, (size_t)p * g.step + (size_t)i, bf16);
             if (b) {
-                vf xv = ld_stored(x->at, (size_t)p * x->step + (size_t)i, bf16);
+                vf xv = ld_stored(x.at, (size_t)p * x.step + (size_t)i, bf16);
                 v = v + ld(b + i) * (xv - ld(mean + i)) + ld(c + i);
             }
             if (round)
@@ -218,25 +262,33 @@ static void load_grad(float *dst, size_t pitch, const struct cpu_stored *g,
                       const struct cpu_stored *x, int pixels, int channels, const float *b,
                       const float *mean, const float *c, bool round) {
     if (g->bf16)
-        load_grad_body(dst, pitch, g, x, pixels, channels, b, mean, c, round, true);
+        load_grad_body(dst, pitch, *g, *x, pixels, channels, b, mean, c, round, true);
     else
-        load_grad_body(dst, pitch, g, x, pixels, channels, b, mean, c, round, false);
+        load_grad_body(dst, pitch, *g, *x, pixels, channels, b, mean, c, round, false);
+}
+
+INLINE void store_body(struct cpu_stored dst, float *src, size_t pitch, int pixels, int channels,
+                       bool bf16) {
+    for (int p = 0; p < pixels; p++)
+        for (int c = 0; c < channels; c += VL) {
+            float *s = src + (size_t)p * pitch + c;
+            vf v = ld(s);
+            size_t i = (size_t)p * dst.step + (size_t)c;
+            if (bf16) {
+                st(s, v = rounded(v));
+                st_narrowed((uint16_t *)dst.at + i, (vu)v >> 16);
+            } else {
+                st((float *)dst.at + i, v);
+            }
+        }
 }
 
 static void store(const struct cpu_stored *dst, float *src, size_t pitch, int pixels,
                   int channels) {
-    for (int p = 0; p < pixels; p++)
-        for (int c = 0; c < channels; c += VL) {
-            float *s = src + (size_t)p * pitch + c;
-            size_t i = (size_t)p * dst->step + (size_t)c;
-            if (dst->bf16) {
-                vf r = rounded(ld(s));
-                st(s, r);
-                st_stored(dst->at, i, r, true);
-            } else {
-                st_stored(dst->at, i, ld(s), false);
-            }
-        }
+    if (dst->bf16)
+        store_body(*dst, src, pitch, pixels, channels, true);
+    else
+        store_body(*dst, src, pitch, pixels, channels, false);
 }
 
 static void moments(const float *src, size_t pitch, int pixels, int channels, float *mean_out,
@@ -262,33 +314,39 @@ static void moments(const float *src, size_t pitch, int pixels, int channels, fl
     }
 }
 
-/* Several vectors of channels at a time: whole cache lines of pixels that lie far apart. */
-INLINE void back_body(const struct cpu_stored *g, const struct cpu_stored *x, const float *dv,
-                      size_t pitch, int pixels, int channels, const struct cpu_norm *norm,
-                      bool do_relu, bool add, float *s1, float *s2, bool bf16) {
+/* Several vectors of channels at a time: whole cache lines of pixels that lie far apart. What a
+ * channel has once is loaded before the pixels: a store might otherwise change it. */
+INLINE void back_body(struct cpu_stored g, struct cpu_stored x, const float *dv, size_t pitch,
+                      int pixels, int channels, const struct cpu_norm *norm, bool do_relu, bool add,
+                      float *s1, float *s2, bool bf16) {
     enum { WIDE = VL < 16 ? 4 : 2 };
     for (int c0 = 0; c0 < channels; c0 += WIDE * VL) {
-        vf sum1[WIDE], sum2[WIDE];
+        vf sum1[WIDE], sum2[WIDE], scale[WIDE], shift[WIDE], inv[WIDE], xshift[WIDE];
         UNROLL
         for (int j = 0; j < WIDE; j++) {
-            sum1[j] = ld(s1 + c0 + j * VL);
-            sum2[j] = ld(s2 + c0 + j * VL);
+            int c = c0 + j * VL;
+            sum1[j] = ld(s1 + c);
+            sum2[j] = ld(s2 + c);
+            scale[j] = ld(norm->scale + c);
+            shift[j] = ld(norm->shift + c);
+            inv[j] = ld(norm->inv + c);
+            xshift[j] = ld(norm->xshift + c);
         }
         for (int p = 0; p < pixels; p++) {
-            size_t at_x = (size_t)p * x->step, at_g = (size_t)p * g->step;
+            size_t at_x = (size_t)p * x.step, at_g = (size_t)p * g.step;
             UNROLL
             for (int j = 0; j < WIDE; j++) {
                 int c = c0 + j * VL;
-                vf xv = ld_stored(x->at, at_x + (size_t)c, bf16);
+                vf xv = ld_stored(x.at, at_x + (size_t)c, bf16);
                 vf du = ld(dv + (size_t)p * pitch + c);
                 if (do_relu)
-                    du = where(~(xv * ld(norm->scale + c) + ld(norm->shift + c) <= 0), du);
+                    du = where(~(xv * scale[j] + shift[j] <= 0), du);
                 sum1[j] += du;
-                sum2[j] += du * (xv * ld(norm->inv + c) + ld(norm->xshift + c));
-                vf out = ld(norm->scale + c) * du;
+                sum2[j] += du * (xv * inv[j] + xshift[j]);
+                vf out = scale[j] * du;
                 if (add)
-                    out += ld_stored(g->at, at_g + (size_t)c, bf16);
-                st_stored(g->at, at_g + (size_t)c, out, bf16);
+                    out += ld_stored(g.at, at_g + (size_t)c, bf16);
+                st_stored(g.at, at_g + (size_t)c, out, bf16);
             }
         }
         UNROLL
@@ -299,15 +357,15 @@ INLINE void back_body(const struct cpu_stored *g, const struct cpu_stored *x, co
     }
 }
 
-INLINE void back_plain(const struct cpu_stored *g, const float *dv, size_t pitch, int pixels,
-                       int channels, bool add, bool bf16) {
+INLINE void back_plain(struct cpu_stored g, const float *dv, size_t pitch, int pixels, int channels,
+                       bool add, bool bf16) {
     for (int p = 0; p < pixels; p++)
         for (int c = 0; c < channels; c += VL) {
-            size_t i = (size_t)p * g->step + (size_t)c;
+            size_t i = (size_t)p * g.step + (size_t)c;
             vf out = ld(dv + (size_t)p * pitch + c);
             if (add)
-                out += ld_stored(g->at, i, bf16);
-            st_stored(g->at, i, out, bf16);
+                out += ld_stored(g.at, i, bf16);
+            st_stored(g.at, i, out, bf16);
         }
 }
 
@@ -315,13 +373,17 @@ static void back(const struct cpu_stored *g, const struct cpu_stored *x, const f
                  size_t pitch, int pixels, int channels, const struct cpu_norm *norm, bool do_relu,
                  bool add, float *s1, float *s2) {
     if (!norm && g->bf16)
-        back_plain(g, dv, pitch, pixels, channels, add, true);
+        back_plain(*g, dv, pitch, pixels, channels, add, true);
     else if (!norm)
-        back_plain(g, dv, pitch, pixels, channels, add, false);
+        back_plain(*g, dv, pitch, pixels, channels, add, false);
+    else if (g->bf16 && do_relu && add)
+        back_body(*g, *x, dv, pitch, pixels, channels, norm, true, true, s1, s2, true);
     else if (g->bf16)
-        back_body(g, x, dv, pitch, pixels, channels, norm, do_relu, add, s1, s2, true);
+        back_body(*g, *x, dv, pitch, pixels, channels, norm, do_relu, add, s1, s2, true);
+    else if (do_relu && add)
+        back_body(*g, *x, dv, pitch, pixels, channels, norm, true, true, s1, s2, false);
     else
-        back_body(g, x, dv, pitch, pixels, channels, norm, do_relu, add, s1, s2, false);
+        back_body(*g, *x, dv, pitch, pixels, channels, norm, do_relu, add, s1, s2, false);
 }
 
 static void join(float *a, const float *b, size_t count) {
@@ -356,8 +418,7 @@ static void unmax(float *dst, const float *const *d, const uint8_t *const *arg, 
     for (int c = 0; c < channels; c += VL) {
         vf sum = {0};
         for (int t = 0; t < count; t++) {
-            vb got = *(const vb_mem *)(arg[t] + c);
-            vi same = __builtin_convertvector(got, vi) == ((vi){0} + ids[t]);
+            vi same = ld_bytes(arg[t] + c) == ((vi){0} + ids[t]);
             sum += where(same, ld(d[t] + c));
         }
         st(dst + c, sum);

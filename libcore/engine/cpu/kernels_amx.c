@@ -128,7 +128,8 @@ static void keep_rows(const struct strip *s, const float (*sums)[NR], float *c, 
 /* A pair of strips stays in the first-level cache while the panels of B pass. */
 static void pair_gemm(const uint16_t *a, const int32_t *off, int rows, const struct cpu_tap *taps,
                       int tap_count, int depth, const uint16_t *b, size_t b_panel, int n, float *c,
-                      size_t c_pitch) {
+                      size_t c_pitch, struct cpu_ahead *ahead) {
+    int tiles = tiles_of(rows, 2 * ROWS, n, NR);
     for (int done = 0; done < rows;) {
         struct strip s[2];
         s[0] = strip_of(a, off + done, rows - done);
@@ -137,6 +138,7 @@ static void pair_gemm(const uint16_t *a, const int32_t *off, int rows, const str
         if (two)
             s[1] = strip_of(a, off + second, rows - second);
         for (int j = 0; j < n; j += NR) {
+            fetch_ahead(ahead, tiles);
             float *at = c + (size_t)done * c_pitch + j;
             const uint16_t *panel = b + (size_t)(j / NR) * b_panel;
             if (!two) {
@@ -196,16 +198,20 @@ static void outer_block(const uint16_t *v, size_t v_pitch, const uint16_t *d, in
 
 /* The pairs of d are made once for all rows. */
 static void pair_outer(const uint16_t *v, size_t v_pitch, const uint16_t *d, const int32_t *off,
-                       int count, int rows, int n, float *w, size_t w_pitch) {
+                       int count, int rows, int n, float *w, size_t w_pitch,
+                       struct cpu_ahead *ahead) {
+    int tiles = tiles_of(rows, 2 * ROWS, n, NR) * ((count + CHUNK - 1) / CHUNK);
     uint16_t columns[CHUNK / 2 * PAIR_ROW] __attribute__((aligned(64)));
     for (int from = 0; from < count; from += CHUNK, v += CHUNK / DEPTH * v_pitch) {
         int pixels = count - from < CHUNK ? count - from : CHUNK;
         int groups = (pixels + DEPTH - 1) / DEPTH;
         for (int j = 0; j < n; j += NR) {
             pair_columns(columns, d + j, off + from, pixels);
-            for (int r = 0; r < rows; r += 2 * ROWS)
+            for (int r = 0; r < rows; r += 2 * ROWS) {
+                fetch_ahead(ahead, tiles);
                 outer_block(v + (size_t)r * DEPTH, v_pitch, columns, groups,
                             w + (size_t)r * w_pitch + j, w_pitch);
+            }
         }
     }
 }
@@ -253,7 +259,7 @@ INLINE __m512i pixel_pair(vf first, vf second) {
 
 /* 16 channels of a group, of which this call has the pixels [lo, hi); `first` is pixel 0 of src.
  * Places before lo stay as they are, places from hi on become zeros. */
-INLINE void load_group(uint16_t *v, const struct cpu_stored *src, int first, int lo, int hi, int c,
+INLINE void load_group(uint16_t *v, struct cpu_stored src, int first, int lo, int hi, int c,
                        int channels, const float *scale, const float *shift, bool do_relu,
                        bool split) {
     const vf none = {0};
@@ -291,11 +297,11 @@ static void pair_load_pairs(uint16_t *v, size_t v_pitch, int at, const struct cp
         uint16_t *dst = v + (size_t)group * v_pitch;
         for (int c = 0; c < channels; c += VL) {
             if (flags & CPU_SPLIT)
-                load_group(dst, src, first, lo, hi, c, channels, scale, shift, do_relu, true);
+                load_group(dst, *src, first, lo, hi, c, channels, scale, shift, do_relu, true);
             else if (lo == 0 && hi == DEPTH && scale && do_relu)
-                load_group(dst, src, first, 0, DEPTH, c, channels, scale, shift, true, false);
+                load_group(dst, *src, first, 0, DEPTH, c, channels, scale, shift, true, false);
             else
-                load_group(dst, src, first, lo, hi, c, channels, scale, shift, do_relu, false);
+                load_group(dst, *src, first, lo, hi, c, channels, scale, shift, do_relu, false);
         }
     }
 }

@@ -73,11 +73,14 @@ static void pair_gemm_rows(int mr, const uint16_t *a, const int32_t *off,
 
 static void pair_gemm(const uint16_t *a, const int32_t *off, int rows, const struct cpu_tap *taps,
                       int tap_count, int depth, const uint16_t *b, size_t b_panel, int n, float *c,
-                      size_t c_pitch) {
+                      size_t c_pitch, struct cpu_ahead *ahead) {
+    int tiles = tiles_of(rows, MR, n, NR);
     for (int j = 0; j < n; j += NR, b += b_panel)
-        for (int i = 0; i < rows; i += MR)
+        for (int i = 0; i < rows; i += MR) {
+            fetch_ahead(ahead, tiles);
             pair_gemm_rows(rows - i < MR ? rows - i : MR, a, off + i, taps, tap_count, depth, b,
                            c + (size_t)i * c_pitch + j, c_pitch);
+        }
 }
 
 INLINE void pair_outer_tile(int mr, const uint16_t *v, size_t v_pitch, const uint16_t *d,
@@ -115,17 +118,22 @@ static void pair_outer_rows(int mr, const uint16_t *v, size_t v_pitch, const uin
 }
 
 static void pair_outer(const uint16_t *v, size_t v_pitch, const uint16_t *d, const int32_t *off,
-                       int count, int rows, int n, float *w, size_t w_pitch) {
+                       int count, int rows, int n, float *w, size_t w_pitch,
+                       struct cpu_ahead *ahead) {
+    int tiles = tiles_of(rows, MR, n, NR);
     for (int j = 0; j < n; j += NR)
-        for (int r = 0; r < rows; r += MR)
+        for (int r = 0; r < rows; r += MR) {
+            fetch_ahead(ahead, tiles);
             pair_outer_rows(rows - r < MR ? rows - r : MR, v + 2 * r, v_pitch, d + j, off, count,
                             w + (size_t)r * w_pitch + j, w_pitch);
+        }
 }
 
-static void pair_load_pairs(uint16_t *v, size_t v_pitch, int at, const struct cpu_stored *src,
+static void pair_load_pairs(uint16_t *v, size_t v_pitch, int at, const struct cpu_stored *from,
                             int pixels, int channels, const float *scale, const float *shift,
                             int flags) {
     const vu upper = (vu){0} + 0xffff0000u;
+    const struct cpu_stored src = *from;
     bool do_relu = flags & CPU_RELU;
     for (int p = 0; p < pixels;) {
         uint16_t *row = v + (size_t)((at + p) / 2) * v_pitch;

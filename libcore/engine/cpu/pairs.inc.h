@@ -17,9 +17,9 @@ INLINE void interleave(const uint16_t *first, const uint16_t *second, vi *lo, vi
     *hi = (vi)_mm512_permutex2var_epi16(a, _mm512_add_epi16(index, _mm512_set1_epi16(16)), b);
 }
 
-INLINE vf normed(const struct cpu_stored *src, int p, int c, const float *scale, const float *shift,
+INLINE vf normed(struct cpu_stored src, int p, int c, const float *scale, const float *shift,
                  bool do_relu, bool bf16) {
-    vf v = ld_stored(src->at, (size_t)p * src->step + (size_t)c, bf16);
+    vf v = ld_stored(src.at, (size_t)p * src.step + (size_t)c, bf16);
     if (scale)
         v = v * ld(scale + c) + ld(shift + c);
     return do_relu ? relu(v) : v;
@@ -45,7 +45,7 @@ INLINE void st_operand(uint16_t *p, int channels, vf v, bool split) {
     st_half(p + channels, v - high_part(v));
 }
 
-INLINE void pair_load_body(uint16_t *dst, size_t pitch, const struct cpu_stored *src, int pixels,
+INLINE void pair_load_body(uint16_t *dst, size_t pitch, struct cpu_stored src, int pixels,
                            int channels, const float *scale, const float *shift, bool do_relu,
                            bool split) {
     for (int p = 0; p < pixels; p++)
@@ -58,21 +58,21 @@ static void pair_load(uint16_t *dst, size_t pitch, const struct cpu_stored *src,
                       int channels, const float *scale, const float *shift, int flags) {
     bool do_relu = flags & CPU_RELU;
     if (flags & CPU_SPLIT)
-        pair_load_body(dst, pitch, src, pixels, channels, scale, shift, do_relu, true);
+        pair_load_body(dst, pitch, *src, pixels, channels, scale, shift, do_relu, true);
     else if (scale && do_relu)
-        pair_load_body(dst, pitch, src, pixels, channels, scale, shift, true, false);
+        pair_load_body(dst, pitch, *src, pixels, channels, scale, shift, true, false);
     else
-        pair_load_body(dst, pitch, src, pixels, channels, scale, shift, do_relu, false);
+        pair_load_body(dst, pitch, *src, pixels, channels, scale, shift, do_relu, false);
 }
 
-INLINE void pair_load_grad_body(uint16_t *dst, size_t pitch, const struct cpu_stored *g,
-                                const struct cpu_stored *x, int pixels, int channels,
-                                const float *b, const float *mean, const float *c, bool split) {
+INLINE void pair_load_grad_body(uint16_t *dst, size_t pitch, struct cpu_stored g,
+                                struct cpu_stored x, int pixels, int channels, const float *b,
+                                const float *mean, const float *c, bool split) {
     for (int p = 0; p < pixels; p++)
         for (int i = 0; i < channels; i += VL) {
-            vf v = ld_stored(g->at, (size_t)p * g->step + (size_t)i, !split);
+            vf v = ld_stored(g.at, (size_t)p * g.step + (size_t)i, !split);
             if (b) {
-                vf xv = ld_stored(x->at, (size_t)p * x->step + (size_t)i, !split);
+                vf xv = ld_stored(x.at, (size_t)p * x.step + (size_t)i, !split);
                 v = v + ld(b + i) * (xv - ld(mean + i)) + ld(c + i);
             }
             st_operand(dst + (size_t)p * pitch + i, channels, v, split);
@@ -83,7 +83,7 @@ static void pair_load_grad(uint16_t *dst, size_t pitch, const struct cpu_stored 
                            const struct cpu_stored *x, int pixels, int channels, const float *b,
                            const float *mean, const float *c, int flags) {
     if (flags & CPU_SPLIT)
-        pair_load_grad_body(dst, pitch, g, x, pixels, channels, b, mean, c, true);
+        pair_load_grad_body(dst, pitch, *g, *x, pixels, channels, b, mean, c, true);
     else
-        pair_load_grad_body(dst, pitch, g, x, pixels, channels, b, mean, c, false);
+        pair_load_grad_body(dst, pitch, *g, *x, pixels, channels, b, mean, c, false);
 }
