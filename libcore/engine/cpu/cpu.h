@@ -68,24 +68,27 @@ struct cpu_bn {
 };
 
 struct cpu_op {
-    struct cpu_tiling fwd, bwd; /* upper limits; chex_cpu_tiling_for makes them fit n */
-    void *weight, *weight_t;    /* packed for the forward pass, for the data gradient */
-    uint8_t *argmax;            /* MAXPOOL: (n, hw, hw, channels) of the output */
-    bool add, side_add;         /* the gradient of in (side_in) has been begun by a later op */
+    struct cpu_tiling fwd, bwd;    /* upper limits; chex_cpu_tiling_for makes them fit n */
+    void *weight, *weight_t;       /* packed for the forward pass, for the data gradient */
+    uint8_t *argmax;               /* MAXPOOL: (n, hw, hw, channels) of the output */
+    bool add, side_add;            /* the gradient of in (side_in) has been begun by a later op */
+    const struct cpu_chain *chain; /* see cpu_chain.h; NULL: in none */
     double forward_s, backward_s;
 };
 
 /* Per thread. */
 struct cpu_scratch {
-    void *a, *b; /* operands */
-    float *c;    /* results */
+    void *a, *b;       /* operands */
+    float *c;          /* results */
+    void *d;           /* rows between two operations of a chain */
+    double spent_s[4]; /* on each operation of a chain */
     int32_t *off;
     struct cpu_run *runs;
 };
 
 /* What the scratch of a thread must hold: bytes, and pixels of a tile. */
 struct cpu_need {
-    size_t a, b, c, pixels;
+    size_t a, b, c, d, pixels;
 };
 
 struct cpu_engine {
@@ -101,6 +104,8 @@ struct cpu_engine {
     struct cpu_op *ops;
     struct cpu_buf *bufs;
     struct cpu_bn *bns;
+    struct cpu_chain *chains;
+    int chain_count;
     float *param, *moment[2]; /* state_count elements each */
     struct cpu_scratch *scratch;
     float *part[4];  /* per tile and channel: means and deviations, or S1 and S2 (and the side's) */
@@ -182,15 +187,32 @@ void chex_cpu_norm_report(struct cpu_engine *e, int n, float *grad);
 /* Adds what the op's tiles need of a thread's scratch. */
 void chex_cpu_conv_plan(struct cpu_engine *e, int op, struct cpu_need *need);
 void chex_cpu_conv_forward(struct cpu_job *job);
+/* `pixels` pixels of the op's input, from `pixel` on and `step` apart, as operands. */
+void chex_cpu_load_input(const struct cpu_job *job, void *dst, size_t pitch, size_t pixel, int step,
+                         int pixels);
+/* Where the windows of a tile begin among operand rows `width` pixels wide, of which each image has
+ * `rows`, and where the kernel's positions lie from there. */
+void chex_cpu_windows(const struct cpu_job *job, struct cpu_tile tile, int hw, int rows, int width,
+                      int32_t *off, struct cpu_tap taps[CPU_MAX_TAPS]);
+/* The op's products at `pixels` windows, output channels [first, first + channels). */
+void chex_cpu_multiply(const struct cpu_job *job, const void *a, const int32_t *off, int pixels,
+                       const struct cpu_tap *taps, int first, int channels, float *c,
+                       size_t c_pitch, struct cpu_ahead *ahead);
 void chex_cpu_conv_backward(struct cpu_job *job);
 int chex_cpu_conv_groups(const struct chex_net *net, int op, int tiles);
 void chex_cpu_stem_plan(struct cpu_engine *e, int op, struct cpu_need *need);
 size_t chex_cpu_stem_depth(const struct chex_op *op); /* rows of its folded weight */
 void chex_cpu_stem_pack(struct cpu_engine *e, int op);
 void chex_cpu_stem_forward(struct cpu_job *job);
+/* The sums of a tile into s->c, rows of out_channels + CPU_PAD. */
+void chex_cpu_stem_products(const struct cpu_job *job, struct cpu_tile tile, struct cpu_scratch *s);
 void chex_cpu_stem_backward(struct cpu_job *job);
 void chex_cpu_pool_plan(struct cpu_engine *e, int op, struct cpu_need *need);
 void chex_cpu_pool_forward(struct cpu_job *job);
+/* Row y of the output from rows of the normalised input, of which the first is first_row; argmax of
+ * the row may be NULL. */
+void chex_cpu_pool_row(const struct cpu_job *job, int y, const float *rows, int first_row,
+                       float *dst, uint8_t *argmax);
 void chex_cpu_pool_backward(struct cpu_job *job);
 void chex_cpu_join_plan(struct cpu_engine *e, int op, struct cpu_need *need);
 void chex_cpu_join_forward(struct cpu_job *job);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_chain.h"
 
 /* A tile's normalised input stays within the second-level cache beside a panel of weights. */
 enum { INPUT_BYTES = 192 << 10, MOST_PIXELS = 384, LEAST = 24 };
@@ -55,8 +55,8 @@ void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     need->pixels = chex_cpu_max(need->pixels, in);
 }
 
-static void load_input(const struct cpu_job *job, void *dst, size_t pitch, size_t pixel, int step,
-                       int pixels) {
+void chex_cpu_load_input(const struct cpu_job *job, void *dst, size_t pitch, size_t pixel, int step,
+                         int pixels) {
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     struct cpu_stored x = chex_cpu_x(e, op->in, pixel, 0, step);
@@ -71,41 +71,75 @@ static void load_input(const struct cpu_job *job, void *dst, size_t pitch, size_
         e->k->load(dst, pitch, &x, pixels, op->in_channels, scale, shift, flags);
 }
 
-/* Kernel 1: exactly the pixels that are read. */
+void chex_cpu_windows(const struct cpu_job *job, struct cpu_tile tile, int hw, int rows, int width,
+                      int32_t *off, struct cpu_tap taps[CPU_MAX_TAPS]) {
+    const struct chex_op *op = job->op;
+    size_t pitch = chex_cpu_pitch(job->e, op->in_channels), at = 0;
+    for (int image = 0; image < tile.images; image++)
+        for (int y = 0; y < tile.rows; y++)
+            for (int x = 0; x < hw; x++)
+                off[at++] =
+                    (int32_t)((size_t)((image * rows + y * op->stride) * width + x * op->stride) *
+                              pitch);
+    for (int t = 0; t < op->kernel * op->kernel; t++)
+        taps[t] =
+            (struct cpu_tap){(ptrdiff_t)((size_t)(t / op->kernel * width + t % op->kernel) * pitch),
+                             (ptrdiff_t)t * op->in_channels * job->e->k->panel};
+}
+
+void chex_cpu_multiply(const struct cpu_job *job, const void *a, const int32_t *off, int pixels,
+                       const struct cpu_tap *taps, int first, int channels, float *c,
+                       size_t c_pitch, struct cpu_ahead *ahead) {
+    int count = job->op->kernel * job->op->kernel;
+    chex_cpu_product_begin(job->e);
+    chex_cpu_gemm(job->e, &(struct cpu_product){.a = a,
+                                                .weight = job->e->ops[job->index].weight,
+                                                .off = off,
+                                                .taps = taps,
+                                                .rows = pixels,
+                                                .tap_count = count,
+                                                .positions = count,
+                                                .depth = job->op->in_channels,
+                                                .first = first,
+                                                .n = channels,
+                                                .c = c,
+                                                .c_pitch = c_pitch,
+                                                .ahead = ahead});
+    chex_cpu_product_end(job->e);
+}
+
+/* Kernel 1: exactly the pixels that are read, beside each other. */
 static void fill_points(const struct cpu_job *job, struct cpu_tile tile, struct cpu_scratch *s) {
     const struct chex_op *op = job->op;
     int hw = job->tiling.hw, in_hw = job->e->bufs[op->in].hw;
-    size_t pitch = chex_cpu_pitch(job->e, op->in_channels);
+    size_t pitch = chex_cpu_pitch(job->e, op->in_channels), at = 0;
     int pixels = chex_cpu_tile_pixels(job->tiling, tile);
     for (int i = 0; i < pixels; i++)
         s->off[i] = (int32_t)((size_t)i * pitch);
     if (op->stride == 1) {
-        load_input(job, s->a, pitch, chex_cpu_tile_pixel(job->tiling, tile), 1, pixels);
+        chex_cpu_load_input(job, s->a, pitch, chex_cpu_tile_pixel(job->tiling, tile), 1, pixels);
         return;
     }
-    size_t at = 0;
     for (int image = tile.image; image < tile.image + tile.images; image++)
         for (int y = tile.row; y < tile.row + tile.rows; y++, at += (size_t)hw * pitch)
-            load_input(job, chex_cpu_at(job->e, s->a, at), pitch,
-                       ((size_t)image * (size_t)in_hw + (size_t)(y * op->stride)) * (size_t)in_hw,
-                       op->stride, hw);
+            chex_cpu_load_input(job, chex_cpu_at(job->e, s->a, at), pitch,
+                                ((size_t)image * (size_t)in_hw + (size_t)(y * op->stride)) *
+                                    (size_t)in_hw,
+                                op->stride, hw);
 }
 
 /* Larger kernels: the rows above and below too, with the padding as zeros. */
-static void fill_halo(const struct cpu_job *job, struct cpu_tile tile, struct cpu_scratch *s) {
+static void fill_halo(const struct cpu_job *job, struct cpu_tile tile, struct cpu_scratch *s,
+                      struct cpu_tap *taps) {
     const struct chex_op *op = job->op;
-    int hw = job->tiling.hw, in_hw = job->e->bufs[op->in].hw, width = in_hw + 2 * op->pad;
+    int in_hw = job->e->bufs[op->in].hw, width = in_hw + 2 * op->pad;
     int rows = halo(op, tile.rows);
-    size_t pitch = chex_cpu_pitch(job->e, op->in_channels), at = 0;
+    size_t pitch = chex_cpu_pitch(job->e, op->in_channels);
     size_t row = (size_t)width * pitch * job->e->operand_bytes;
     size_t side = (size_t)op->pad * pitch * job->e->operand_bytes;
     char *dst = s->a;
-    for (int image = 0; image < tile.images; image++) {
-        for (int y = 0; y < tile.rows; y++)
-            for (int x = 0; x < hw; x++)
-                s->off[at++] = (int32_t)(((size_t)((image * rows + y * op->stride) * width) +
-                                          (size_t)(x * op->stride)) *
-                                         pitch);
+    chex_cpu_windows(job, tile, job->tiling.hw, rows, width, s->off, taps);
+    for (int image = 0; image < tile.images; image++)
         for (int y = tile.row * op->stride - op->pad, end = y + rows; y < end; y++, dst += row) {
             if (y < 0 || y >= in_hw) {
                 memset(dst, 0, row);
@@ -114,10 +148,9 @@ static void fill_halo(const struct cpu_job *job, struct cpu_tile tile, struct cp
             size_t pixel =
                 ((size_t)(tile.image + image) * (size_t)in_hw + (size_t)y) * (size_t)in_hw;
             memset(dst, 0, side);
-            load_input(job, dst + side, pitch, pixel, 1, in_hw);
+            chex_cpu_load_input(job, dst + side, pitch, pixel, 1, in_hw);
             memset(dst + row - side, 0, side);
         }
-    }
 }
 
 /* The input of the tile that this thread is likely to take next. */
@@ -142,36 +175,16 @@ static void conv_item(void *arg, size_t item, int worker) {
     int channels = op->out_channels - first < job->range_channels ? op->out_channels - first
                                                                   : job->range_channels;
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
-    int pixels = chex_cpu_tile_pixels(job->tiling, tile), width = e->bufs[op->in].hw + 2 * op->pad;
+    struct cpu_tap taps[CPU_MAX_TAPS] = {{0, 0}};
+    struct cpu_ahead ahead = {.calls = 1};
+    int pixels = chex_cpu_tile_pixels(job->tiling, tile);
+    size_t out_pitch = (size_t)channels + CPU_PAD;
     if (op->kernel == 1)
         fill_points(job, tile, s);
     else
-        fill_halo(job, tile, s);
-
-    struct cpu_tap taps[CPU_MAX_TAPS];
-    size_t pitch = chex_cpu_pitch(e, op->in_channels), out_pitch = (size_t)channels + CPU_PAD;
-    int count = op->kernel * op->kernel;
-    for (int t = 0; t < count; t++)
-        taps[t] =
-            (struct cpu_tap){(ptrdiff_t)((size_t)(t / op->kernel * width + t % op->kernel) * pitch),
-                             (ptrdiff_t)t * op->in_channels * e->k->panel};
-    struct cpu_ahead ahead = {.calls = 1};
+        fill_halo(job, tile, s, taps);
     want_next(job, index, &ahead);
-    chex_cpu_product_begin(e);
-    chex_cpu_gemm(e, &(struct cpu_product){.a = s->a,
-                                           .weight = e->ops[job->index].weight,
-                                           .off = s->off,
-                                           .taps = taps,
-                                           .rows = pixels,
-                                           .tap_count = count,
-                                           .positions = count,
-                                           .depth = op->in_channels,
-                                           .first = first,
-                                           .n = channels,
-                                           .c = s->c,
-                                           .c_pitch = out_pitch,
-                                           .ahead = &ahead});
-    chex_cpu_product_end(e);
+    chex_cpu_multiply(job, s->a, s->off, pixels, taps, first, channels, s->c, out_pitch, &ahead);
     struct cpu_stored x =
         chex_cpu_x(e, op->out, chex_cpu_tile_pixel(job->tiling, tile), op->out_first + first, 1);
     e->k->store(&x, s->c, out_pitch, pixels, channels);
@@ -205,6 +218,8 @@ static void run_op(struct cpu_job *job) {
 
 void chex_cpu_forward(struct cpu_engine *e, const struct chex_batch *batch, bool training) {
     for (int i = 0; i < e->net->op_count; i++) {
+        if (!training && chex_cpu_chain_forward(e, i, batch))
+            continue;
         double start = chex_clock_s();
         const struct chex_op *op = &e->net->ops[i];
         struct cpu_job job = {.e = e,

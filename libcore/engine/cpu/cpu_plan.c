@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_chain.h"
 #include "engine/lifetimes.h"
 #include "engine/update.h"
 
@@ -76,6 +76,8 @@ void *chex_cpu_take(struct cpu_engine *e, size_t count, size_t size) {
 static bool place_maps(struct cpu_engine *e, struct chex_life *lives, bool gradient) {
     const struct chex_net *net = e->net;
     chex_lives_of_buffers(net, e->config.training && !gradient, lives);
+    if (!gradient)
+        chex_cpu_chains_hold(e, lives);
     for (int b = 0; b < net->buffer_count; b++) {
         size_t area = (size_t)e->bufs[b].hw * (size_t)e->bufs[b].hw;
         size_t bytes = (size_t)e->config.batch * area * (size_t)e->bufs[b].channels * e->elem_bytes;
@@ -183,6 +185,8 @@ static bool plan_ops(struct cpu_engine *e) {
         if (op->kind == CHEX_OP_HEAD)
             features = (size_t)op->in_channels;
     }
+    if (!chex_cpu_chains_plan(e, &need))
+        return false;
     for (int k = 0; k < 4 && e->config.training; k++)
         if (!(e->part[k] = chex_cpu_take(e, parts, sizeof(float))))
             return false;
@@ -191,7 +195,7 @@ static bool plan_ops(struct cpu_engine *e) {
     for (int t = 0; t < e->config.threads; t++) {
         struct cpu_scratch *s = &e->scratch[t];
         if (!(s->a = chex_cpu_take(e, need.a, 1)) || !(s->b = chex_cpu_take(e, need.b, 1)) ||
-            !(s->c = chex_cpu_take(e, need.c, 1)) ||
+            !(s->c = chex_cpu_take(e, need.c, 1)) || !(s->d = chex_cpu_take(e, need.d, 1)) ||
             !(s->off = chex_cpu_take(e, need.pixels, sizeof *s->off)) ||
             !(s->runs = chex_cpu_take(e, need.pixels, sizeof *s->runs)))
             return false;
@@ -237,9 +241,9 @@ static bool take_all(struct cpu_engine *e) {
     const struct chex_net *net = e->net;
     size_t state = net->state_count;
     struct chex_life *lives = chex_mem_zalloc((size_t)net->buffer_count, sizeof *lives);
-    bool ok = lives && place_maps(e, lives, false) &&
+    bool ok = lives && plan_ops(e) && place_maps(e, lives, false) &&
               (!e->config.training || place_maps(e, lives, true)) && take_statistics(e) &&
-              take_weights(e) && plan_ops(e) && (e->param = chex_cpu_take(e, state, sizeof(float)));
+              take_weights(e) && (e->param = chex_cpu_take(e, state, sizeof(float)));
     for (int k = 0; k < 2 && ok && e->config.training; k++)
         ok = (e->moment[k] = chex_cpu_take(e, state, sizeof(float))) != NULL;
     for (int i = 0; i < net->op_count && ok && e->config.training; i++) {

@@ -75,6 +75,14 @@ static void pool_pixel(const struct cpu_job *job, int y, int x, const float *row
         average(dst, taps, count, 1.0f / (float)(op->kernel * op->kernel), op->in_channels);
 }
 
+void chex_cpu_pool_row(const struct cpu_job *job, int y, const float *rows, int first_row,
+                       float *dst, uint8_t *argmax) {
+    size_t channels = (size_t)job->op->in_channels;
+    int hw = job->e->bufs[job->op->out].hw;
+    for (int x = 0; x < hw; x++, dst += channels)
+        pool_pixel(job, y, x, rows, first_row, dst, argmax ? argmax + (size_t)x * channels : NULL);
+}
+
 static void forward_item(void *arg, size_t item, int worker) {
     const struct cpu_job *job = arg;
     struct cpu_engine *e = job->e;
@@ -94,10 +102,12 @@ static void forward_item(void *arg, size_t item, int worker) {
         e->k->load(s->a, channels, &x, in.count * in_hw, op->in_channels,
                    norm ? e->bns[op->in_bn].scale : NULL, norm ? e->bns[op->in_bn].shift : NULL,
                    norm ? CPU_RELU : 0);
-        for (int y = tile.row; y < tile.row + tile.rows; y++)
-            for (int c = 0; c < hw; c++, dst += channels, pixel++)
-                pool_pixel(job, y, c, s->a, in.from, dst,
-                           argmax ? argmax + pixel * channels : NULL);
+        for (int y = tile.row; y < tile.row + tile.rows; y++) {
+            chex_cpu_pool_row(job, y, s->a, in.from, dst,
+                              argmax ? argmax + pixel * channels : NULL);
+            dst += (size_t)hw * channels;
+            pixel += (size_t)hw;
+        }
     }
     struct cpu_stored x = chex_cpu_x(e, op->out, first, op->out_first, 1);
     int pixels = chex_cpu_tile_pixels(job->tiling, tile);

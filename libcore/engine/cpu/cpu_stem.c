@@ -108,18 +108,27 @@ static void gather(const struct cpu_job *job, struct cpu_tile tile, struct cpu_s
     }
 }
 
+void chex_cpu_stem_products(const struct cpu_job *job, struct cpu_tile tile,
+                            struct cpu_scratch *s) {
+    const struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    const struct cpu_tap tap = {0, 0};
+    int depth = (int)chex_cpu_stem_depth(op);
+    gather(job, tile, s);
+    e->k->gemm(s->a, s->off, chex_cpu_tile_pixels(job->tiling, tile), &tap, 1, depth,
+               e->ops[job->index].weight, (size_t)depth * (size_t)e->k->panel, op->out_channels,
+               s->c, (size_t)op->out_channels + CPU_PAD, NULL);
+}
+
 static void forward_item(void *arg, size_t item, int worker) {
     const struct cpu_job *job = arg;
     struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     struct cpu_scratch *s = &e->scratch[worker];
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, (int)item);
-    int pixels = chex_cpu_tile_pixels(job->tiling, tile), depth = (int)chex_cpu_stem_depth(op);
+    int pixels = chex_cpu_tile_pixels(job->tiling, tile);
     size_t pitch = (size_t)op->out_channels + CPU_PAD;
-    gather(job, tile, s);
-    const struct cpu_tap tap = {0, 0};
-    e->k->gemm(s->a, s->off, pixels, &tap, 1, depth, e->ops[job->index].weight,
-               (size_t)depth * (size_t)e->k->panel, op->out_channels, s->c, pitch, NULL);
+    chex_cpu_stem_products(job, tile, s);
     struct cpu_stored x =
         chex_cpu_x(e, op->out, chex_cpu_tile_pixel(job->tiling, tile), op->out_first, 1);
     e->k->store(&x, s->c, pitch, pixels, op->out_channels);

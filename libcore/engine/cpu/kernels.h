@@ -22,9 +22,11 @@ struct cpu_tap {
 };
 
 enum cpu_load_flags {
-    CPU_RELU = 1,  /* max(x, 0) after the affine map; a NaN stays one */
-    CPU_ROUND = 2, /* round the result to bf16 */
-    CPU_SPLIT = 4, /* see cpu_pairs */
+    CPU_RELU = 1,   /* max(x, 0) after the affine map; a NaN stays one */
+    CPU_ROUND = 2,  /* round the result to bf16 */
+    CPU_SPLIT = 4,  /* see cpu_pairs */
+    CPU_STORED = 8, /* src is fp32, of which each value is rounded to bf16 first: the bits that
+                       storing it as bf16 and loading that would give */
 };
 
 /* The batch norm in front of an operation, as its backward needs it (each array per channel).
@@ -79,7 +81,8 @@ struct cpu_pairs {
      * to the next and zeros behind the last pixel; d in bf16, n a multiple of 32. */
     void (*outer)(const uint16_t *v, size_t v_pitch, const uint16_t *d, const int32_t *off,
                   int count, int rows, int n, float *w, size_t w_pitch, struct cpu_ahead *ahead);
-    /* As load and load_grad, into bf16 from what is stored as bf16; split from fp32. */
+    /* As load and load_grad, into bf16 from what is stored as bf16 (load: or CPU_STORED); split
+     * from fp32. */
     void (*load)(uint16_t *dst, size_t pitch, const struct cpu_stored *src, int pixels,
                  int channels, const float *scale, const float *shift, int flags);
     void (*load_grad)(uint16_t *dst, size_t pitch, const struct cpu_stored *g,

@@ -212,10 +212,12 @@ static void outer(const float *v, size_t v_pitch, const float *d, const int32_t 
 
 INLINE void load_body(float *dst, size_t pitch, const void *src, size_t step, int pixels,
                       int channels, const float *scale, const float *shift, bool do_relu,
-                      bool round, bool bf16) {
+                      bool round, bool bf16, bool stored) {
     for (int p = 0; p < pixels; p++)
         for (int c = 0; c < channels; c += VL) {
             vf v = ld_stored(src, (size_t)p * step + (size_t)c, bf16);
+            if (stored)
+                v = rounded(v);
             if (scale)
                 v = v * ld(scale + c) + ld(shift + c);
             if (do_relu)
@@ -231,15 +233,15 @@ static void load(float *dst, size_t pitch, const struct cpu_stored *src, int pix
     const void *s = src->at;
     size_t step = src->step;
     if (flags == CPU_RELU && scale && !src->bf16)
-        load_body(dst, pitch, s, step, pixels, channels, scale, shift, true, false, false);
+        load_body(dst, pitch, s, step, pixels, channels, scale, shift, true, false, false, false);
     else if (flags == (CPU_RELU | CPU_ROUND) && scale && src->bf16)
-        load_body(dst, pitch, s, step, pixels, channels, scale, shift, true, true, true);
+        load_body(dst, pitch, s, step, pixels, channels, scale, shift, true, true, true, false);
     else if (src->bf16)
         load_body(dst, pitch, s, step, pixels, channels, scale, shift, flags & CPU_RELU,
-                  flags & CPU_ROUND, true);
+                  flags & CPU_ROUND, true, false);
     else
         load_body(dst, pitch, s, step, pixels, channels, scale, shift, flags & CPU_RELU,
-                  flags & CPU_ROUND, false);
+                  flags & CPU_ROUND, false, flags & CPU_STORED);
 }
 
 INLINE void load_grad_body(float *dst, size_t pitch, struct cpu_stored g, struct cpu_stored x,

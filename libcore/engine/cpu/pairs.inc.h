@@ -17,12 +17,15 @@ INLINE void interleave(const uint16_t *first, const uint16_t *second, vi *lo, vi
     *hi = (vi)_mm512_permutex2var_epi16(a, _mm512_add_epi16(index, _mm512_set1_epi16(16)), b);
 }
 
-INLINE vf normed(struct cpu_stored src, int p, int c, const float *scale, const float *shift,
-                 bool do_relu, bool bf16) {
-    vf v = ld_stored(src.at, (size_t)p * src.step + (size_t)c, bf16);
+INLINE vf affine(vf v, int c, const float *scale, const float *shift, bool do_relu) {
     if (scale)
         v = v * ld(scale + c) + ld(shift + c);
     return do_relu ? relu(v) : v;
+}
+INLINE vf normed(struct cpu_stored src, int p, int c, const float *scale, const float *shift,
+                 bool do_relu, bool bf16) {
+    return affine(ld_stored(src.at, (size_t)p * src.step + (size_t)c, bf16), c, scale, shift,
+                  do_relu);
 }
 
 /* As round_bits and a shift: but one instruction, which takes denormals for zeros. */
@@ -47,22 +50,28 @@ INLINE void st_operand(uint16_t *p, int channels, vf v, bool split) {
 
 INLINE void pair_load_body(uint16_t *dst, size_t pitch, struct cpu_stored src, int pixels,
                            int channels, const float *scale, const float *shift, bool do_relu,
-                           bool split) {
+                           bool bf16, bool split) {
     for (int p = 0; p < pixels; p++)
-        for (int c = 0; c < channels; c += VL)
-            st_operand(dst + (size_t)p * pitch + c, channels,
-                       normed(src, p, c, scale, shift, do_relu, !split), split);
+        for (int c = 0; c < channels; c += VL) {
+            vf v = ld_stored(src.at, (size_t)p * src.step + (size_t)c, bf16);
+            if (!bf16 && !split) /* CPU_STORED */
+                v = rounded(v);
+            st_operand(dst + (size_t)p * pitch + c, channels, affine(v, c, scale, shift, do_relu),
+                       split);
+        }
 }
 
 static void pair_load(uint16_t *dst, size_t pitch, const struct cpu_stored *src, int pixels,
                       int channels, const float *scale, const float *shift, int flags) {
     bool do_relu = flags & CPU_RELU;
     if (flags & CPU_SPLIT)
-        pair_load_body(dst, pitch, *src, pixels, channels, scale, shift, do_relu, true);
+        pair_load_body(dst, pitch, *src, pixels, channels, scale, shift, do_relu, false, true);
+    else if (!src->bf16)
+        pair_load_body(dst, pitch, *src, pixels, channels, scale, shift, do_relu, false, false);
     else if (scale && do_relu)
-        pair_load_body(dst, pitch, *src, pixels, channels, scale, shift, true, false);
+        pair_load_body(dst, pitch, *src, pixels, channels, scale, shift, true, true, false);
     else
-        pair_load_body(dst, pitch, *src, pixels, channels, scale, shift, do_relu, false);
+        pair_load_body(dst, pitch, *src, pixels, channels, scale, shift, do_relu, true, false);
 }
 
 INLINE void pair_load_grad_body(uint16_t *dst, size_t pitch, struct cpu_stored g,

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A step of 1x1 and 3x3 convolution, and of the residual block that may follow. Scratch: a the
+ * operands of the 1x1 convolutions, d those of the 3x3 with a border of zeros, c sums.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "engine/cpu/cpu_chain.h"
+
+/* The third convolution's output channels are made in ranges. */
+enum { RANGE = 128 };
+
+static int reach(const struct chex_op *three, int rows) { return (rows - 1) * three->stride + 3; }
+
+struct cpu_tiling chex_cpu_chain_conv_plan(struct cpu_engine *e, const struct cpu_chain *c,
+                                           struct cpu_need *need) {
+    enum { BYTES = 192 << 10, MOST = 384, LEAST = 24 };
+    const struct chex_op *one = &e->net->ops[c->op[0]], *three = &e->net->ops[c->op[1]];
+    int in_hw = e->bufs[three->in].hw, hw = e->bufs[three->out].hw;
+    size_t in_bytes = chex_cpu_pitch(e, one->in_channels) * e->operand_bytes;
+    size_t bytes = chex_cpu_pitch(e, three->in_channels) * e->operand_bytes;
+    int pixels = BYTES / ((int)chex_cpu_max(in_bytes, bytes) * three->stride * three->stride);
+    struct cpu_tiling t = chex_cpu_tiling(hw, pixels > MOST    ? MOST
+                                              : pixels < LEAST ? LEAST
+                                                               : pixels);
+    size_t images = (size_t)t.images, rows = (size_t)reach(three, t.rows);
+    size_t made = images * rows * (size_t)in_hw, out = images * (size_t)t.rows * (size_t)hw;
+    size_t spare = e->pairs ? (size_t)e->pairs->spare_rows : 0, width = (size_t)in_hw + 2;
+    size_t apart = hw > 1 ? (size_t)three->stride : rows * width;
+    need->a = chex_cpu_max(need->a, (made + spare) * in_bytes);
+    need->d = chex_cpu_max(need->d, (images * rows * width + spare * apart) * bytes);
+    chex_cpu_need_floats(&need->c, made * ((size_t)one->out_channels + CPU_PAD));
+    chex_cpu_need_floats(&need->c, out * ((size_t)three->out_channels + CPU_PAD));
+    need->pixels = chex_cpu_max(need->pixels, made);
+    if (c->count > 2) {
+        size_t third = chex_cpu_pitch(e, three->out_channels) * e->operand_bytes;
+        need->a = chex_cpu_max(need->a, (out + spare) * third);
+        chex_cpu_need_floats(&need->c, 2 * out * RANGE);
+    }
+    return t;
+}
+
+void chex_cpu_multiply_points(const struct cpu_job *job, int pixels, int first, int channels,
+                              size_t c_pitch, struct cpu_ahead *ahead, struct cpu_scratch *s) {
+    const struct cpu_tap tap = {0, 0};
+    size_t pitch = chex_cpu_pitch(job->e, job->op->in_channels);
+    for (int i = 0; i < pixels; i++)
+        s->off[i] = (int32_t)((size_t)i * pitch);
+    chex_cpu_multiply(job, s->a, s->off, pixels, &tap, first, channels, s->c, c_pitch, ahead);
+}
+
+/* Rows [from, from + count) of the map between the two, as operands, into d from its row `at` on;
+ * each image has `rows` rows there. */
+static void make_rows(const struct cpu_chain_run *r, struct cpu_tile tile, int from, int count,
+                      int at, int rows, struct cpu_scratch *s) {
+    const struct cpu_engine *e = r->e;
+    const struct cpu_job *one = &r->job[0];
+    const struct chex_op *three = r->job[1].op;
+    int hw = e->bufs[three->in].hw, channels = three->in_channels;
+    int lo = from < 0 ? 0 : from, hi = from + count > hw ? hw : from + count;
+    int pixels = hi > lo ? tile.images * (hi - lo) * hw : 0;
+    size_t pitch = chex_cpu_pitch(e, channels), c_pitch = (size_t)channels + CPU_PAD;
+    size_t pixel_bytes = pitch * e->operand_bytes, row_bytes = ((size_t)hw + 2) * pixel_bytes;
+    if (pixels) {
+        struct cpu_ahead ahead = {.calls = 1};
+        chex_cpu_want(&ahead, chex_cpu_x(e, one->op->in, 0, 0, 1), hw, tile, hi,
+                      hi + r->step.rows * three->stride - 1, one->op->in_channels);
+        chex_cpu_load_input(one, s->a, chex_cpu_pitch(e, one->op->in_channels),
+                            ((size_t)tile.image * (size_t)hw + (size_t)lo) * (size_t)hw, 1, pixels);
+        chex_cpu_multiply_points(one, pixels, 0, channels, c_pitch, tile.images > 1 ? NULL : &ahead,
+                                 s);
+    }
+    float *c = s->c;
+    for (int image = 0; image < tile.images; image++)
+        for (int y = from; y < from + count; y++) {
+            char *dst = (char *)s->d + (size_t)(image * rows + at + y - from) * row_bytes;
+            if (y < 0 || y >= hw) {
+                memset(dst, 0, row_bytes);
+                continue;
+            }
+            memset(dst, 0, pixel_bytes);
+            chex_cpu_chain_operand(e, three->in_bn, c, c_pitch, dst + pixel_bytes, pitch, hw,
+                                   channels);
+            memset(dst + row_bytes - pixel_bytes, 0, pixel_bytes);
+            c += (size_t)hw * c_pitch;
+        }
+}
+
+/* out = ReLU(norm(sums) + side), channels [first, first + RANGE) of the join. */
+static void join_range(const struct cpu_chain_run *r, size_t pixel, int pixels, int first,
+                       int channels, float *sums, float *side) {
+    const struct cpu_engine *e = r->e;
+    const struct chex_op *join = r->job[3].op;
+    const struct cpu_bn *in = join->in_bn >= 0 ? &e->bns[join->in_bn] : NULL;
+    const struct cpu_bn *other = join->side_bn >= 0 ? &e->bns[join->side_bn] : NULL;
+    size_t pitch = (size_t)channels;
+    struct cpu_stored c = {sums, pitch, false};
+    struct cpu_stored x = chex_cpu_x(e, join->side_in, pixel, first, 1);
+    struct cpu_stored out = chex_cpu_x(e, join->out, pixel, join->out_first + first, 1);
+    if (in || e->bf16)
+        e->k->load(sums, pitch, &c, pixels, channels, in ? in->scale + first : NULL,
+                   in ? in->shift + first : NULL, e->bf16 ? CPU_STORED : 0);
+    e->k->load(side, pitch, &x, pixels, channels, other ? other->scale + first : NULL,
+               other ? other->shift + first : NULL, 0);
+    e->k->join(sums, side, (size_t)pixels * pitch);
+    e->k->store(&out, sums, pitch, pixels, channels);
+}
+
+static void add_time(struct cpu_scratch *s, int k, double *since) {
+    double now = chex_clock_s();
+    s->spent_s[k] += now - *since;
+    *since = now;
+}
+
+static void end_of_block(const struct cpu_chain_run *r, struct cpu_tile tile, size_t c_pitch,
+                         struct cpu_scratch *s, double *clock) {
+    const struct cpu_engine *e = r->e;
+    const struct chex_op *third = r->job[2].op;
+    int pixels = chex_cpu_tile_pixels(r->step, tile);
+    size_t pixel = chex_cpu_tile_pixel(r->step, tile);
+    chex_cpu_chain_operand(e, third->in_bn, s->c, c_pitch, s->a,
+                           chex_cpu_pitch(e, third->in_channels), pixels, third->in_channels);
+    for (int first = 0; first < third->out_channels; first += RANGE) {
+        int left = third->out_channels - first, channels = left < RANGE ? left : RANGE;
+        chex_cpu_multiply_points(&r->job[2], pixels, first, channels, (size_t)channels, NULL, s);
+        add_time(s, 2, clock);
+        join_range(r, pixel, pixels, first, channels, s->c,
+                   s->c + (size_t)pixels * (size_t)channels);
+        add_time(s, 3, clock);
+    }
+}
+
+void chex_cpu_chain_conv(const struct cpu_chain_run *r, struct cpu_tile tile, bool kept,
+                         struct cpu_scratch *s) {
+    const struct cpu_engine *e = r->e;
+    const struct chex_op *three = r->job[1].op;
+    int rows = reach(three, tile.rows), first = tile.row * three->stride - 1, keep = 0;
+    size_t c_pitch = (size_t)three->out_channels + CPU_PAD;
+    double clock = chex_clock_s();
+    if (kept) {
+        size_t row = ((size_t)e->bufs[three->in].hw + 2) * chex_cpu_pitch(e, three->in_channels) *
+                     e->operand_bytes;
+        keep = 3 - three->stride;
+        memmove(s->d, (char *)s->d + (size_t)(reach(three, r->step.rows) - keep) * row,
+                (size_t)keep * row);
+    }
+    make_rows(r, tile, first + keep, rows - keep, keep, rows, s);
+    add_time(s, 0, &clock);
+    struct cpu_tap taps[CPU_MAX_TAPS];
+    chex_cpu_windows(&r->job[1], tile, r->step.hw, rows, e->bufs[three->in].hw + 2, s->off, taps);
+    chex_cpu_multiply(&r->job[1], s->d, s->off, chex_cpu_tile_pixels(r->step, tile), taps, 0,
+                      three->out_channels, s->c, c_pitch, NULL);
+    if (r->chain->count > 2) {
+        add_time(s, 1, &clock);
+        end_of_block(r, tile, c_pitch, s, &clock);
+        return;
+    }
+    struct cpu_stored out =
+        chex_cpu_x(e, three->out, chex_cpu_tile_pixel(r->step, tile), three->out_first, 1);
+    e->k->store(&out, s->c, c_pitch, chex_cpu_tile_pixels(r->step, tile), three->out_channels);
+    add_time(s, 1, &clock);
+}
