@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -15,6 +16,37 @@ void *chex_mem_alloc_aligned(size_t count, size_t size) {
     if (p && align == huge)
         madvise(p, bytes, MADV_HUGEPAGE);
     return p;
+}
+
+enum { HUGE_PAGE = 2 << 20 };
+
+void *chex_mem_map(size_t bytes) {
+    if (bytes < HUGE_PAGE) {
+        void *p = chex_mem_alloc_aligned(bytes, 1);
+        return p ? memset(p, 0, bytes) : NULL;
+    }
+    if (bytes > SIZE_MAX - HUGE_PAGE)
+        return NULL;
+    /* What lies before the first boundary is given back, and what lies behind the end. */
+    size_t all = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE + HUGE_PAGE;
+    char *p = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    size_t before = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
+    size_t behind = HUGE_PAGE - before;
+    if (before)
+        munmap(p, before);
+    if (behind)
+        munmap(p + all - behind, behind);
+    madvise(p + before, all - HUGE_PAGE, MADV_HUGEPAGE);
+    return p + before;
+}
+
+void chex_mem_unmap(void *p, size_t bytes) {
+    if (p && bytes >= HUGE_PAGE)
+        munmap(p, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+    else
+        free(p);
 }
 
 uint64_t chex_mem_peak_rss_bytes(void) {

@@ -281,12 +281,16 @@ int chex_net_find_param(const struct chex_net *net, const char *name) {
     return -1;
 }
 
-/* Box-Muller on one Philox block: element i of stream item p. */
-static float normal_at(uint64_t seed, uint64_t item, size_t i) {
-    struct chex_rng4 r = chex_rng(seed, CHEX_RNG_INIT, item, (uint32_t)(i / 2));
-    double u = ((double)r.v[0] + 1.0) * 0x1p-32, v = (double)r.v[1] * 0x1p-32;
-    double radius = sqrt(-2.0 * log(u)), angle = 6.283185307179586 * v;
-    return (float)(radius * (i % 2 ? sin(angle) : cos(angle)));
+/* Box and Muller's rule: two elements of the stream of an item from one Philox block. */
+static void fill_normal(uint64_t seed, uint64_t item, float std, float *w, size_t count) {
+    for (size_t i = 0; i < count; i += 2) {
+        struct chex_rng4 r = chex_rng(seed, CHEX_RNG_INIT, item, (uint32_t)(i / 2));
+        double u = ((double)r.v[0] + 1.0) * 0x1p-32, v = (double)r.v[1] * 0x1p-32;
+        double radius = sqrt(-2.0 * log(u)), angle = 6.283185307179586 * v;
+        w[i] = std * (float)(radius * cos(angle));
+        if (i + 1 < count)
+            w[i + 1] = std * (float)(radius * sin(angle));
+    }
 }
 
 static void init_param(const struct chex_net *net, const struct chex_param *p, uint64_t seed,
@@ -299,9 +303,11 @@ static void init_param(const struct chex_net *net, const struct chex_param *p, u
                           ? p->dims[1]
                           : net->params[net->ops[net->op_count - 1].weight].dims[1];
     double bound = 1.0 / sqrt(features);
+    if (p->kind == CHEX_PARAM_CONV)
+        fill_normal(seed, item, (float)conv_std, w, p->count);
     for (size_t i = 0; i < p->count; i++)
         switch (p->kind) {
-        case CHEX_PARAM_CONV: w[i] = (float)conv_std * normal_at(seed, item, i); break;
+        case CHEX_PARAM_CONV: return;
         case CHEX_PARAM_BN_WEIGHT:
         case CHEX_PARAM_BN_VAR: w[i] = 1; break;
         case CHEX_PARAM_BN_BIAS:

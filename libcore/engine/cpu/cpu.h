@@ -91,6 +91,11 @@ struct cpu_need {
     size_t a, b, c, d, pixels;
 };
 
+struct cpu_block {
+    void *p;
+    size_t bytes;
+};
+
 struct cpu_engine {
     const struct chex_net *net;
     struct chex_engine_config config;
@@ -113,7 +118,7 @@ struct cpu_engine {
     float *feature;  /* HEAD: (n, features) */
     float *logit;    /* (n, classes); becomes its gradient */
     double *row_sum; /* per channel of the widest buffer, twice */
-    void *owned[CPU_MAX_BLOCKS]; /* everything to free */
+    struct cpu_block owned[CPU_MAX_BLOCKS]; /* everything to free */
     int owned_count;
     uint64_t bytes;
 };

@@ -61,14 +61,14 @@ int chex_cpu_most_tiles(struct cpu_tiling most, int batch) {
 }
 
 void *chex_cpu_take(struct cpu_engine *e, size_t count, size_t size) {
-    if (e->owned_count == CPU_MAX_BLOCKS)
+    size_t bytes;
+    if (e->owned_count == CPU_MAX_BLOCKS || __builtin_mul_overflow(count, size, &bytes))
         return NULL;
-    void *p = chex_mem_alloc_aligned(count, size);
+    void *p = chex_mem_map(bytes);
     if (!p)
         return NULL;
-    memset(p, 0, count * size);
-    e->owned[e->owned_count++] = p;
-    e->bytes += count * size;
+    e->owned[e->owned_count++] = (struct cpu_block){p, bytes};
+    e->bytes += bytes;
     return p;
 }
 

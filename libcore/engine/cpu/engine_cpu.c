@@ -97,7 +97,7 @@ static void cpu_destroy(void *self) {
         return;
     chex_pool_destroy(e->pool);
     for (int i = 0; i < e->owned_count; i++)
-        free(e->owned[i]);
+        chex_mem_unmap(e->owned[i].p, e->owned[i].bytes);
     free(e);
 }
 
