@@ -4,13 +4,15 @@
 # enables the language CUDA.
 #
 # In: CHEX_WITH_CUDA, CHEX_WITH_CUDNN, CHEX_WITH_NCCL (AUTO, ON, OFF); CHEX_CUDA_ARCHITECTURES;
-# hints CUDAToolkit_ROOT, CUDNN_ROOT, NCCL_ROOT (variables or environment).
+# hints CUDAToolkit_ROOT, CUDNN_ROOT, NCCL_ROOT (variables or environment), CMAKE_CUDA_COMPILER or
+# the environment's CUDACXX. A build folder keeps the toolkit that it was configured with.
 # Out: CHEX_HAVE_CUDA, CHEX_HAVE_CUDNN, CHEX_HAVE_NCCL; *_VERSION and, where one is missing, *_WHY;
 # targets chex_cuda_runtime, chex_cudnn, chex_nccl, chex_cublaslt (the last for measurements only).
 set(CHEX_CUDA_ARCHITECTURES "" CACHE STRING
   "As CMAKE_CUDA_ARCHITECTURES; empty: every target of chexnet that this nvcc knows")
 set(CHEX_CUDA_LEAST 12.9)
-set(CHEX_CUDA_TARGETS 70 75 80 86 89 90 100 120)
+# 90a holds the code of 90 today; Hopper takes it first, and it is where wgmma has its place.
+set(CHEX_CUDA_TARGETS 70 75 80 86 89 90 90a 100 120)
 
 # Folders nvidia/cudnn, nvidia/cu13, ... of the Python that is first in PATH: pip puts libraries
 # there that a machine may have nowhere else.
@@ -34,8 +36,10 @@ function(chex_find_nvcc)
   file(GLOB versioned /usr/local/cuda-*/bin)
   list(REVERSE versioned)
   list(TRANSFORM CHEX_PYTHON_ROOTS APPEND /bin OUTPUT_VARIABLE wheels)
+  get_filename_component(asked "${CMAKE_CUDA_COMPILER}" DIRECTORY)
+  get_filename_component(asked_too "$ENV{CUDACXX}" DIRECTORY)
   find_program(CHEX_NVCC nvcc
-    HINTS ${CMAKE_CUDA_COMPILER} $ENV{CUDACXX} ${CUDAToolkit_ROOT}/bin $ENV{CUDAToolkit_ROOT}/bin
+    HINTS ${asked} ${asked_too} ${CUDAToolkit_ROOT}/bin $ENV{CUDAToolkit_ROOT}/bin
       $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin
     PATHS /usr/local/cuda/bin ${versioned} /opt/cuda/bin ${wheels})
   set(remedy "install NVIDIA's cuda-compiler-13-0 and cuda-cudart-dev-13-0, or name the toolkit by -DCUDAToolkit_ROOT=FOLDER")
@@ -71,9 +75,10 @@ function(chex_cuda_targets names_out options_out)
   set(names)
   set(options)
   foreach(target ${CHEX_CUDA_TARGETS})
-    if(known MATCHES "compute_${target}[^0-9a-z]")
+    string(REGEX MATCH "^[0-9]+" number ${target}) # nvcc lists no target with a letter
+    if(known MATCHES "compute_${number}[^0-9a-z]")
       set(ptx ${target})
-      if(target GREATER 80)
+      if(number GREATER 80)
         set(ptx 80)
       endif()
       list(APPEND names ${target})

@@ -34,6 +34,11 @@ static enum chex_status choose_stage(struct cuda_engine *e, const char *variant,
                                   variant);
         e->stage = variant[1] - '0';
     }
+    if (e->type != GPU_F32 && !tensor && (!variant || e->stage > 1))
+        chex_info("cuda: stage s%d%s: %s has capability %d.%d, the kernels of s2 to s4 need %d.%d",
+                  e->stage, variant ? " computes as s1" : "", e->device.name,
+                  e->device.capability / 10, e->device.capability % 10, BF16_CAPABILITY / 10,
+                  BF16_CAPABILITY % 10);
     snprintf(e->variant, sizeof e->variant, "s%d", e->stage);
     return CHEX_OK;
 }

@@ -158,8 +158,23 @@ static const struct gpu_way *way_of(const char *name) {
     return NULL;
 }
 
+/* Convolutions that the plain kernels got though the stage has better ways, and why the first. */
+struct left_over {
+    int all, plain;
+    struct chex_error why;
+};
+
+static void count_way(struct left_over *left, const struct cuda_engine *e,
+                      const struct gpu_way *way, const struct chex_error *why) {
+    left->all++;
+    if (e->stage == 0 || strcmp(way->name, "plain") != 0)
+        return;
+    if (left->plain++ == 0)
+        left->why = *why;
+}
+
 static enum chex_status choose_way(struct cuda_engine *e, int index, bool backward,
-                                   struct chex_error *err) {
+                                   struct left_over *left, struct chex_error *err) {
     const struct gpu_conv_forward f =
         chex_cuda_conv_forward(e, index, e->config.batch, e->config.training);
     const struct gpu_conv_backward b = chex_cuda_conv_backward(e, index, e->config.batch, e->w);
@@ -179,6 +194,7 @@ static enum chex_status choose_way(struct cuda_engine *e, int index, bool backwa
             continue;
         }
         *(backward ? &op->backward_way : &op->forward_way) = way;
+        count_way(left, e, way, &why);
         chex_debug("cuda: %s %s by %s", e->net->ops[index].name, backward ? "backward" : "forward",
                    way->name);
         return CHEX_OK;
@@ -189,13 +205,20 @@ static enum chex_status choose_way(struct cuda_engine *e, int index, bool backwa
 }
 
 static enum chex_status choose_ways(struct cuda_engine *e, struct chex_error *err) {
+    struct left_over left = {0};
     for (int i = 0; i < e->net->op_count; i++) {
         if (e->net->ops[i].kind != CHEX_OP_CONV || e->ops[i].own_stem)
             continue;
-        CHEX_TRY(choose_way(e, i, false, err));
+        CHEX_TRY(choose_way(e, i, false, &left, err));
         if (e->config.training)
-            CHEX_TRY(choose_way(e, i, true, err));
+            CHEX_TRY(choose_way(e, i, true, &left, err));
     }
+    if (left.plain)
+        chex_warn("cuda: plain kernels, which are slow, have %d of %d convolutions: %s", left.plain,
+                  left.all,
+                  left.why.text[0] ? left.why.text
+                  : way_of("dnn")  ? "cuDNN does not take them"
+                                   : "this module was built without cuDNN");
     return CHEX_OK;
 }
 
