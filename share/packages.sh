@@ -6,8 +6,8 @@
 packages_build="gcc libc6-dev cmake ninja-build pkg-config libhdf5-dev libpmix-dev libhwloc-dev
     libpng-dev libjpeg62-turbo-dev zlib1g-dev libjansson-dev libxxhash-dev libisal-dev libdeflate-dev
     libarchive-dev libopenmpi-dev"
-packages_test="git clang libclang-rt-14-dev clang-format valgrind shellcheck mandoc man-db procps
-    python3 python3-h5py hdf5-tools g++ libdcmtk-dev openmpi-bin slurm-wlm
+packages_test="git ccache clang libclang-rt-14-dev clang-format valgrind shellcheck mandoc man-db
+    procps python3 python3-h5py hdf5-tools g++ libdcmtk-dev openmpi-bin slurm-wlm
     slurmctld slurmd slurm-wlm-basic-plugins slurm-client munge lmod"
 
 # Those of the given packages that are not installed.

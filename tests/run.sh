@@ -22,9 +22,10 @@ it makes is in build/ci-*; it can be run again.
                          cuda      chexnet-cuda.so for every target by nvcc, warnings are errors; no
                                    spills, register budgets; nothing runs on a GPU (tests/gpu/run.sh)
   --tests REGEX        only tests whose names match (ctest -R)
-  --jobs N             compilers and tests at a time ($(nproc))
+  --jobs N             compilers at a time ($(nproc)); of tests, which wait a lot, half as many more
   --no-install         install nothing; tests that miss something are skipped and say so
   --help
+ccache is used where it is installed. CUDAToolkit_ROOT=FOLDER names the CUDA toolkit of stage cuda.
 CHEX_TEST_WITHOUT=SLURM,PMIX,LMOD,PYTHON,VALGRIND skips what needs them, as if they were absent.
 Exit status: 0 nothing failed, 1 something did, 2 usage, 4 packages are missing.
 END
@@ -61,6 +62,19 @@ skip() {
     skipped=$((skipped + 1))
 }
 
+# Objects come from an earlier run or from a stage with the same options, wherever the tree lies. In
+# depend mode headers count as files: what nvcc preprocesses for the host tells nothing of what it
+# makes for devices.
+use_ccache() {
+    ccache -s >/dev/null 2>&1 || return 0
+    export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1
+    local language
+    for language in C CXX CUDA; do
+        local name=CMAKE_${language}_COMPILER_LAUNCHER
+        export "$name=${!name-ccache}"
+    done
+}
+
 # The CUDA engine takes nvcc minutes: the stage cuda builds it, and the kernels' tests need none.
 build() { # preset, options of cmake
     local preset=$1
@@ -75,7 +89,7 @@ run_ctest() { # preset, options of ctest
     shift
     xml=$dir/ctest.xml
     rm -f "$xml"
-    ctest --test-dir "$dir" --output-on-failure --no-tests=ignore -j "$jobs" \
+    ctest --test-dir "$dir" --output-on-failure --no-tests=ignore -j $((jobs + jobs / 2)) \
         --output-junit "$xml" "$@" ${pattern:+-R "$pattern"}
     if [ ! -f "$xml" ]; then
         echo "FAILED: ctest wrote no result"
@@ -180,7 +194,11 @@ module_symbols() {
 }
 
 stage_cuda() {
-    local dir=build/ci-cuda why module
+    local dir=build/ci-cuda why module toolkit=${CUDAToolkit_ROOT-}
+    # A build folder keeps the toolkit that it was configured with.
+    [ "$(cat $dir/toolkit 2>/dev/null)" = "$toolkit" ] || rm -rf $dir
+    mkdir -p $dir
+    echo "$toolkit" >$dir/toolkit
     check "cuda: configure" cmake --preset cuda -B $dir -DCHEX_WERROR=ON -DCHEX_WITH_CUDA=AUTO \
         -DCHEX_BUILD_TESTS=OFF || return
     why=$(sed -n 's/^-- *CUDA: no (.*): //p' build/ci-check.log)
@@ -227,6 +245,7 @@ if [ $install = yes ]; then
     packages_install $packages_build $packages_test || exit $?
 fi
 mkdir -p build
+use_ccache
 times=''
 for stage in ${stages:-$all_stages}; do
     echo "== $stage"
