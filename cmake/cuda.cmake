@@ -253,7 +253,7 @@ endif()
 # each goes into OBJECT.ptxas beside the object, for tests/gpu/ptxas.sh.
 #
 # -fmad=false: as on the CPU nothing is fused but what the source fuses (__fmaf_rn, mma), so that a
-# kernel computes what it computes on the emulated device.
+# kernel computes what it computes on the emulated device. CUDA 12.9 warns that 7.0 is its last.
 function(chex_cuda_kernels target folder)
   file(GLOB kernels CONFIGURE_DEPENDS ${folder}/*.cu)
   add_library(${target} OBJECT ${kernels})
@@ -261,7 +261,8 @@ function(chex_cuda_kernels target folder)
   if(CHEX_CUDA_OPTIONS)
     set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES OFF)
   endif()
-  target_compile_options(${target} PRIVATE ${CHEX_CUDA_OPTIONS} -fmad=false -Xptxas -v -Xcompiler=-fno-exceptions
+  target_compile_options(${target} PRIVATE ${CHEX_CUDA_OPTIONS} -fmad=false
+    -Wno-deprecated-gpu-targets -Xptxas -v -Xcompiler=-fno-exceptions
     $<$<BOOL:${CHEX_WERROR}>:SHELL:-Werror all-warnings>)
   set(launcher sh ${CHEX_SOURCE_ROOT}/cmake/ptxas_log.sh ${CMAKE_CUDA_COMPILER_LAUNCHER})
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON
