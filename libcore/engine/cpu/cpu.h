@@ -76,6 +76,19 @@ struct cpu_op {
     double forward_s, backward_s;
 };
 
+/* See cpu_stem.c. Rows of the output that meet the image with equal kernel rows are of one class.
+ */
+struct cpu_reach {
+    int lo, hi;
+};
+struct cpu_stem {
+    int classes;
+    struct cpu_reach reach[2 * CPU_MAX_TAPS];
+    uint8_t *of;     /* class of each output row, and column */
+    float *constant; /* (class of row, class of column, out) */
+    double *one;     /* weights of the constant: (position, out) */
+};
+
 /* Per thread. */
 struct cpu_scratch {
     void *a, *b;       /* operands */
@@ -109,6 +122,7 @@ struct cpu_engine {
     struct cpu_op *ops;
     struct cpu_buf *bufs;
     struct cpu_bn *bns;
+    struct cpu_stem *stem; /* of the one convolution of the image */
     struct cpu_chain *chains;
     int chain_count;
     float *param, *moment[2]; /* state_count elements each */
@@ -205,8 +219,11 @@ void chex_cpu_multiply(const struct cpu_job *job, const void *a, const int32_t *
                        size_t c_pitch, struct cpu_ahead *ahead);
 void chex_cpu_conv_backward(struct cpu_job *job);
 int chex_cpu_conv_groups(const struct chex_net *net, int op, int tiles);
-void chex_cpu_stem_plan(struct cpu_engine *e, int op, struct cpu_need *need);
+/* False: out of memory. */
+bool chex_cpu_stem_plan(struct cpu_engine *e, int op, struct cpu_need *need);
 size_t chex_cpu_stem_depth(const struct chex_op *op); /* rows of its folded weight */
+/* Floats of a partial weight gradient. */
+size_t chex_cpu_stem_partial(const struct cpu_engine *e, const struct chex_op *op);
 void chex_cpu_stem_pack(struct cpu_engine *e, int op);
 void chex_cpu_stem_forward(struct cpu_job *job);
 /* The sums of a tile into s->c, rows of out_channels + CPU_PAD. */

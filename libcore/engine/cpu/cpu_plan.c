@@ -147,12 +147,12 @@ static bool take_weights(struct cpu_engine *e) {
     return true;
 }
 
-static void plan_op(struct cpu_engine *e, int i, struct cpu_need *need) {
+static bool plan_op(struct cpu_engine *e, int i, struct cpu_need *need) {
     const struct chex_op *op = &e->net->ops[i];
     switch (op->kind) {
     case CHEX_OP_CONV:
         if (op->in == CHEX_NET_IMAGE)
-            chex_cpu_stem_plan(e, i, need);
+            return chex_cpu_stem_plan(e, i, need);
         else
             chex_cpu_conv_plan(e, i, need);
         break;
@@ -161,6 +161,7 @@ static void plan_op(struct cpu_engine *e, int i, struct cpu_need *need) {
     case CHEX_OP_JOIN: chex_cpu_join_plan(e, i, need); break;
     case CHEX_OP_HEAD: chex_cpu_head_plan(e, i, need); break;
     }
+    return true;
 }
 
 /* Tilings of all ops, and from them the scratch and the partial sums. */
@@ -169,7 +170,8 @@ static bool plan_ops(struct cpu_engine *e) {
     size_t parts = 0, wparts = 0, widest = 0, features = 0, batch = (size_t)e->config.batch;
     for (int i = 0; i < e->net->op_count; i++) {
         const struct chex_op *op = &e->net->ops[i];
-        plan_op(e, i, &need);
+        if (!plan_op(e, i, &need))
+            return false;
         size_t channels =
             (size_t)(op->in_channels > op->out_channels ? op->in_channels : op->out_channels);
         int tiles = chex_cpu_most_tiles(e->ops[i].bwd, e->config.batch);
@@ -177,7 +179,7 @@ static bool plan_ops(struct cpu_engine *e) {
         if (op->kind == CHEX_OP_CONV)
             wparts = chex_cpu_max(wparts, (size_t)chex_cpu_conv_groups(e->net, i, tiles) *
                                               (op->in == CHEX_NET_IMAGE
-                                                   ? chex_cpu_stem_depth(op) * channels
+                                                   ? chex_cpu_stem_partial(e, op)
                                                    : e->net->params[op->weight].count));
         tiles = chex_cpu_most_tiles(e->ops[i].fwd, e->config.batch);
         parts = chex_cpu_max(parts, (size_t)tiles * channels);
