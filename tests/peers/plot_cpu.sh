@@ -99,14 +99,12 @@ function sort(sweep,   i, k, t) {
             }
 }
 # A round number not below x.
-function ceiling(x,   step) {
-    for (step = 1; step * 10 <= x; step *= 10);
-    while (step * 10 < x * 10 && step < x) {
-        if (2 * step >= x) return 2 * step
-        if (5 * step >= x) return 5 * step
-        step *= 10
-    }
-    return step
+# the least number from x on whose quarters are short
+function ceiling(x,   step, i, of) {
+    for (step = 1; step * 10 < x; step *= 10);
+    split("1 1.2 1.6 2 2.4 3.2 4 6 8 10", of, " ")
+    for (i = 1; i < 10 && of[i] * step < x; i++);
+    return of[i] * step
 }
 # A panel of the drawing: a line through the points, another for proportion to a reference point.
 function panel(sweep, index_, title, subtitle, axis,   i, n, px, py, x, y, most_x, most_y, line, left) {
