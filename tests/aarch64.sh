@@ -25,13 +25,14 @@ sources() {
     for layer in engine engine/ref engine/cpu model base; do
         find "$root/libcore/$layer" -maxdepth 1 -name '*.c'
     done | grep -Ev '_(amx|avx2|avx512[a-z0-9]*)\.c$' |
-        grep -Ev '/(choose|checkpoint|safetensors|h5|hash|opt|module)\.c$'
+        grep -Ev '/(choose|checkpoint|safetensors|h5|hash|opt)\.c$'
 }
 
 # compile SOURCE OBJECT
 compile() {
     "$compiler" -std=c11 -O2 -Wall -Wextra -Werror -Wno-missing-field-initializers -ffp-contract=off \
-        -fno-math-errno -D_GNU_SOURCE -DCHEXNET_VERSION='"test"' -I"$root/libcore" -I"$root/tests" \
+        -fno-math-errno -D_GNU_SOURCE -DCHEXNET_VERSION='"test"' -DCHEXNET_MODULE_DIR='"lib"' \
+        -DCHEXNET_MODULE_SUBDIR='"lib"' -I"$root/libcore" -I"$root/tests" \
         -c "$1" -o "$2"
 }
 
