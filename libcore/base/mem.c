@@ -5,20 +5,19 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+enum { HUGE_PAGE = 2 << 20 };
+
 void *chex_mem_alloc_aligned(size_t count, size_t size) {
-    const size_t huge = (size_t)2 << 20;
     size_t bytes;
-    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX - huge)
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX - HUGE_PAGE)
         return NULL;
-    size_t align = bytes >= huge ? huge : CHEX_MEM_ALIGN;
+    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : CHEX_MEM_ALIGN;
     bytes = (bytes + align - 1) / align * align;
     void *p = aligned_alloc(align, bytes ? bytes : align);
-    if (p && align == huge)
+    if (p && align == HUGE_PAGE)
         madvise(p, bytes, MADV_HUGEPAGE);
     return p;
 }
-
-enum { HUGE_PAGE = 2 << 20 };
 
 void *chex_mem_map(size_t bytes) {
     if (bytes < HUGE_PAGE) {
@@ -36,8 +35,7 @@ void *chex_mem_map(size_t bytes) {
     size_t behind = HUGE_PAGE - before;
     if (before)
         munmap(p, before);
-    if (behind)
-        munmap(p + all - behind, behind);
+    munmap(p + all - behind, behind);
     madvise(p + before, all - HUGE_PAGE, MADV_HUGEPAGE);
     return p + before;
 }

@@ -19,7 +19,7 @@ static inline void *chex_mem_zalloc(size_t count, size_t size) {
  * memory. From 2 MiB on the start lies on a 2 MiB boundary, for huge pages. */
 void *chex_mem_alloc_aligned(size_t count, size_t size);
 
-/* count * size bytes of zeros at a 64-byte boundary (2 MiB: as above), for what lives long: large
+/* `bytes` bytes of zeros at a 64-byte boundary (2 MiB: as above), for what lives long: large
  * ones come from the system page by page as they are first used, near the thread that does.
  * Released with chex_mem_unmap of the same size. NULL on overflow or lack of memory. */
 void *chex_mem_map(size_t bytes);

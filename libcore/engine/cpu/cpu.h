@@ -36,6 +36,7 @@ enum {
     CPU_PAD = 16,  /* floats between rows of scratch, against rows that meet in one cache set */
     CPU_MAX_TAPS = 49,
     CPU_MAX_BLOCKS = 512,
+    CPU_CHAIN_OPS = 4, /* see cpu_chain.h */
 };
 
 /* How a map of hw x hw pixels is cut: `rows` rows of one image, or `images` whole images where
@@ -76,8 +77,7 @@ struct cpu_op {
     double forward_s, backward_s;
 };
 
-/* See cpu_stem.c. Rows of the output that meet the image with equal kernel rows are of one class.
- */
+/* See cpu_stem.c. Output rows that equal kernel rows join to the image are of one class. */
 struct cpu_reach {
     int lo, hi;
 };
@@ -91,10 +91,10 @@ struct cpu_stem {
 
 /* Per thread. */
 struct cpu_scratch {
-    void *a, *b;       /* operands */
-    float *c;          /* results */
-    void *d;           /* rows between two operations of a chain */
-    double spent_s[4]; /* on each operation of a chain */
+    void *a, *b;                   /* operands */
+    float *c;                      /* results */
+    void *d;                       /* rows between two operations of a chain */
+    double spent_s[CPU_CHAIN_OPS]; /* on each operation of a chain */
     int32_t *off;
     struct cpu_run *runs;
 };
@@ -330,6 +330,10 @@ static inline int chex_cpu_split_flag(const struct cpu_engine *e) {
 }
 static inline void chex_cpu_need_floats(size_t *need, size_t floats) {
     *need = chex_cpu_max(*need, floats * sizeof(float));
+}
+/* Input rows that the windows of `rows` output rows reach, padding included. */
+static inline int chex_cpu_halo(const struct chex_op *op, int rows) {
+    return (rows - 1) * op->stride + op->kernel;
 }
 static inline int chex_cpu_floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
 

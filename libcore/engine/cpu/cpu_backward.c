@@ -186,8 +186,10 @@ static void want_gradient(const struct cpu_job *job, struct cpu_tile tile, struc
                   tile.row + tile.rows - 1, r.channels);
 }
 
-/* What the next tile loads. */
+/* What tile `index`, which comes next, loads. */
 static void want_next(const struct cpu_job *job, int index, struct range r, struct cpu_ahead *h) {
+    if (index >= job->tiles)
+        return;
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
@@ -218,7 +220,7 @@ static void conv_tile(const struct cpu_job *job, int index, struct range r, stru
     fill_gradient(job, tile, w, s->a);
     struct cpu_ahead gradient = {.calls = 1}, ahead = {.calls = 1};
     want_gradient(job, tile, r, &gradient);
-    want_next(job, index + 1 < job->tiles ? index + 1 : index, r, &ahead);
+    want_next(job, index + 1, r, &ahead);
     ahead.calls = (r.channels + chex_cpu_outer_rows(e) - 1) / chex_cpu_outer_rows(e) * op->kernel *
                   op->kernel;
     struct group g = {0};

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/cpu/cpu_chain.h"
 
-#include <string.h>
-
-#include "base/clock.h"
-
 struct kind {
     struct cpu_tiling (*plan)(struct cpu_engine *e, const struct cpu_chain *c,
                               struct cpu_need *need);

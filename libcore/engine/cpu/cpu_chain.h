@@ -20,8 +20,6 @@
 #include "engine/cpu/cpu.h"
 #include "engine/lifetimes.h"
 
-enum { CPU_CHAIN_OPS = 4 };
-
 struct cpu_chain {
     int op[CPU_CHAIN_OPS], count;
     struct cpu_tiling step; /* rows of the last map that are made at a time, at most */

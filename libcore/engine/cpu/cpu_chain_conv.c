@@ -11,8 +11,6 @@
 /* The third convolution's output channels are made in ranges. */
 enum { RANGE = 128 };
 
-static int reach(const struct chex_op *three, int rows) { return (rows - 1) * three->stride + 3; }
-
 struct cpu_tiling chex_cpu_chain_conv_plan(struct cpu_engine *e, const struct cpu_chain *c,
                                            struct cpu_need *need) {
     enum { BYTES = 192 << 10, MOST = 384, LEAST = 24 };
@@ -24,7 +22,7 @@ struct cpu_tiling chex_cpu_chain_conv_plan(struct cpu_engine *e, const struct cp
     struct cpu_tiling t = chex_cpu_tiling(hw, pixels > MOST    ? MOST
                                               : pixels < LEAST ? LEAST
                                                                : pixels);
-    size_t images = (size_t)t.images, rows = (size_t)reach(three, t.rows);
+    size_t images = (size_t)t.images, rows = (size_t)chex_cpu_halo(three, t.rows);
     size_t made = images * rows * (size_t)in_hw, out = images * (size_t)t.rows * (size_t)hw;
     size_t spare = e->pairs ? (size_t)e->pairs->spare_rows : 0, width = (size_t)in_hw + 2;
     size_t apart = hw > 1 ? (size_t)three->stride : rows * width;
@@ -135,14 +133,14 @@ void chex_cpu_chain_conv(const struct cpu_chain_run *r, struct cpu_tile tile, bo
                          struct cpu_scratch *s) {
     const struct cpu_engine *e = r->e;
     const struct chex_op *three = r->job[1].op;
-    int rows = reach(three, tile.rows), first = tile.row * three->stride - 1, keep = 0;
+    int rows = chex_cpu_halo(three, tile.rows), first = tile.row * three->stride - 1, keep = 0;
     size_t c_pitch = (size_t)three->out_channels + CPU_PAD;
     double clock = chex_clock_s();
     if (kept) {
         size_t row = ((size_t)e->bufs[three->in].hw + 2) * chex_cpu_pitch(e, three->in_channels) *
                      e->operand_bytes;
         keep = 3 - three->stride;
-        memmove(s->d, (char *)s->d + (size_t)(reach(three, r->step.rows) - keep) * row,
+        memmove(s->d, (char *)s->d + (size_t)(chex_cpu_halo(three, r->step.rows) - keep) * row,
                 (size_t)keep * row);
     }
     make_rows(r, tile, first + keep, rows - keep, keep, rows, s);

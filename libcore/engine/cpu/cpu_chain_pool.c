@@ -9,10 +9,6 @@
 #include "base/clock.h"
 #include "engine/cpu/cpu_chain.h"
 
-static int reach(const struct chex_op *pool, int rows) {
-    return (rows - 1) * pool->stride + pool->kernel;
-}
-
 struct cpu_tiling chex_cpu_chain_max_plan(struct cpu_engine *e, const struct cpu_chain *c,
                                           struct cpu_need *need) {
     enum { PIXELS = 128 };
@@ -20,8 +16,8 @@ struct cpu_tiling chex_cpu_chain_max_plan(struct cpu_engine *e, const struct cpu
     struct cpu_tiling t = chex_cpu_tiling(e->bufs[pool->out].hw, PIXELS);
     t.images = 1;
     size_t channels = (size_t)pool->in_channels;
-    chex_cpu_need_floats(&need->d,
-                         (size_t)reach(pool, t.rows) * (size_t)e->bufs[pool->in].hw * channels);
+    chex_cpu_need_floats(&need->d, (size_t)chex_cpu_halo(pool, t.rows) *
+                                       (size_t)e->bufs[pool->in].hw * channels);
     chex_cpu_need_floats(&need->c, (size_t)t.rows * (size_t)t.hw * channels);
     return t;
 }
@@ -48,14 +44,14 @@ void chex_cpu_chain_max(const struct cpu_chain_run *r, struct cpu_tile tile, boo
     const struct cpu_engine *e = r->e;
     const struct chex_op *pool = r->job[1].op;
     int in_hw = e->bufs[pool->in].hw, from = tile.row * pool->stride - pool->pad;
-    int first = from < 0 ? 0 : from, to = from + reach(pool, tile.rows);
+    int first = from < 0 ? 0 : from, to = from + chex_cpu_halo(pool, tile.rows);
     size_t row = (size_t)in_hw * (size_t)pool->in_channels;
     double start = chex_clock_s();
     to = to > in_hw ? in_hw : to;
     int made = first; /* rows that lie there already */
     if (kept) {
         int before = from - r->step.rows * pool->stride; /* where the last step began */
-        int end = before + reach(pool, r->step.rows);
+        int end = before + chex_cpu_halo(pool, r->step.rows);
         end = end > in_hw ? in_hw : end;
         before = before < 0 ? 0 : before;
         if (end > first) {

@@ -10,8 +10,6 @@
 /* A tile's normalised input stays within the second-level cache beside a panel of weights. */
 enum { INPUT_BYTES = 192 << 10, MOST_PIXELS = 384, LEAST = 24 };
 
-static int halo(const struct chex_op *op, int rows) { return (rows - 1) * op->stride + op->kernel; }
-
 void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) {
     const struct chex_op *op = &e->net->ops[index];
     struct cpu_op *mine = &e->ops[index];
@@ -23,9 +21,10 @@ void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     mine->fwd = chex_cpu_tiling(hw, pixels);
     size_t out_pitch = ((size_t)op->out_channels + CPU_PAD) * sizeof(float);
     size_t out = (size_t)mine->fwd.images * (size_t)mine->fwd.rows * (size_t)hw;
-    size_t in = op->kernel == 1 ? out
-                                : (size_t)mine->fwd.images * (size_t)halo(op, mine->fwd.rows) *
-                                      (size_t)(in_hw + 2 * op->pad);
+    size_t in = op->kernel == 1
+                    ? out
+                    : (size_t)mine->fwd.images * (size_t)chex_cpu_halo(op, mine->fwd.rows) *
+                          (size_t)(in_hw + 2 * op->pad);
     size_t spare = e->pairs ? (size_t)e->pairs->spare_rows : 0,
            image = in / (size_t)mine->fwd.images;
     /* Pixels that are alone in their rows lie an image apart. */
@@ -133,7 +132,7 @@ static void fill_halo(const struct cpu_job *job, struct cpu_tile tile, struct cp
                       struct cpu_tap *taps) {
     const struct chex_op *op = job->op;
     int in_hw = job->e->bufs[op->in].hw, width = in_hw + 2 * op->pad;
-    int rows = halo(op, tile.rows);
+    int rows = chex_cpu_halo(op, tile.rows);
     size_t pitch = chex_cpu_pitch(job->e, op->in_channels);
     size_t row = (size_t)width * pitch * job->e->operand_bytes;
     size_t side = (size_t)op->pad * pitch * job->e->operand_bytes;
@@ -162,7 +161,7 @@ static void want_next(const struct cpu_job *job, int index, struct cpu_ahead *h)
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, next);
     int lo = tile.row * op->stride - op->pad;
     chex_cpu_want(h, chex_cpu_x(job->e, op->in, 0, 0, 1), job->e->bufs[op->in].hw, tile, lo,
-                  lo + halo(op, tile.rows) - 1, op->in_channels);
+                  lo + chex_cpu_halo(op, tile.rows) - 1, op->in_channels);
 }
 
 static void conv_item(void *arg, size_t item, int worker) {

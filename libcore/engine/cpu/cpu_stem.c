@@ -28,8 +28,6 @@ static struct cpu_reach reach_of(const struct chex_op *op, int size, int y) {
     return (struct cpu_reach){lo < 0 ? 0 : lo, hi > op->kernel ? op->kernel : hi};
 }
 
-static int halo(const struct chex_op *op, int rows) { return (rows - 1) * op->stride + op->kernel; }
-
 size_t chex_cpu_stem_partial(const struct cpu_engine *e, const struct chex_op *op) {
     size_t classes = (size_t)e->stem->classes;
     return (chex_cpu_stem_depth(op) + classes * classes) * (size_t)op->out_channels;
@@ -64,7 +62,7 @@ bool chex_cpu_stem_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     size_t pixels = (size_t)t.images * (size_t)t.rows * (size_t)t.hw;
     size_t width = (size_t)(e->config.image_size + 2 * op->pad);
     chex_cpu_need_floats(&need->a, pixels * chex_cpu_stem_depth(op) + WIDE);
-    chex_cpu_need_floats(&need->b, (size_t)halo(op, t.rows) * width + WIDE);
+    chex_cpu_need_floats(&need->b, (size_t)chex_cpu_halo(op, t.rows) * width + WIDE);
     chex_cpu_need_floats(&need->c, pixels * ((size_t)op->out_channels + CPU_PAD));
     need->pixels = chex_cpu_max(need->pixels, pixels);
     return find_classes(e, op);
@@ -120,7 +118,7 @@ void chex_cpu_stem_pack(struct cpu_engine *e, int index) {
 static void fill_plane(const struct cpu_job *job, int image, struct cpu_tile tile, float *grey) {
     const struct chex_op *op = job->op;
     int size = job->e->config.image_size, width = size + 2 * op->pad;
-    int first = tile.row * op->stride - op->pad, rows = halo(op, tile.rows);
+    int first = tile.row * op->stride - op->pad, rows = chex_cpu_halo(op, tile.rows);
     memset(grey, 0, (size_t)rows * (size_t)width * sizeof *grey);
     for (int r = 0; r < rows; r++) {
         int y = first + r;
