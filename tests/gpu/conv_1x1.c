@@ -48,13 +48,6 @@ static double ulp(enum gpu_type type, double v) {
 }
 static double map_bound(enum gpu_type type) { return type == GPU_BF16 ? 2.5e-3 : 3.2e-4; }
 
-static float *floats(size_t count) {
-    float *p = calloc(count, sizeof *p);
-    if (!p)
-        exit(1);
-    return p;
-}
-
 /* Of all results: equal where the order of threads makes no difference. */
 static uint64_t checksum = 1469598103934665603u;
 static void add_to_checksum(const float *v, size_t count) {
@@ -84,7 +77,7 @@ static struct operand operand(const struct shape *s, int channels, uint64_t seed
     o.buffer = gt_buffer(s->type, s->n + 1, s->hw, channels + 64, seed, mean, 1.0f);
     o.map = gt_slice(&o.buffer, o.first, channels);
     o.map.n = s->n;
-    o.packed = floats(pixels_of(s) * (size_t)channels);
+    o.packed = gt_host(pixels_of(s) * (size_t)channels);
     for (size_t p = 0; p < pixels_of(s); p++)
         memcpy(o.packed + p * (size_t)channels,
                o.buffer.host + p * (size_t)o.buffer.pitch + o.first,
@@ -100,7 +93,7 @@ static float *operand_now(const struct operand *o, int *touched) {
     const int channels = o->map.channels, pitch = o->buffer.pitch;
     const size_t pixels = (size_t)gpu_map_pixels(&o->map);
     float *all = gt_download_as(o->buffer.type, o->buffer.device, o->buffer.count);
-    float *out = floats(pixels * (size_t)channels);
+    float *out = gt_host(pixels * (size_t)channels);
     for (size_t i = 0; i < o->buffer.count; i++) {
         const size_t p = i / (size_t)pitch;
         const int c = (int)(i % (size_t)pitch) - o->first;
@@ -115,7 +108,7 @@ static float *operand_now(const struct operand *o, int *touched) {
 }
 
 static float *vector(int count, uint64_t seed, float mean, float sigma) {
-    float *v = floats((size_t)count);
+    float *v = gt_host((size_t)count);
     for (int i = 0; i < count; i++)
         v[i] = mean + sigma * gt_normal(seed, (uint64_t)i);
     return v;
@@ -154,7 +147,7 @@ static float normed(const struct norm *n, int c, float x) {
 /* What the convolution reads. */
 static float *activated(const struct shape *s, const struct norm *n, const float *x) {
     const size_t count = pixels_of(s) * (size_t)s->c;
-    float *u = floats(count);
+    float *u = gt_host(count);
     for (size_t i = 0; i < count; i++) {
         const float y = s->norm ? normed(n, (int)(i % (size_t)s->c), x[i]) : x[i];
         u[i] = s->norm ? gt_rounded(s->type, y > 0 ? y : 0) : y;
@@ -168,8 +161,8 @@ struct weights {
 };
 static struct weights weights_of(const struct shape *s) {
     const size_t count = (size_t)s->c * (size_t)s->m;
-    struct weights o = {.w = floats(count)};
-    float *t = floats(count);
+    struct weights o = {.w = gt_host(count)};
+    float *t = gt_host(count);
     for (size_t i = 0; i < count; i++) {
         o.w[i] = gt_rounded(s->type, gt_normal(21, i) * 0.1f);
         t[i % (size_t)s->c * (size_t)s->m + i / (size_t)s->c] = o.w[i];
@@ -184,7 +177,7 @@ static struct chex_ref_map ref_map(const struct shape *s, float *data, int c) {
     return (struct chex_ref_map){data, s->n, s->hw, s->hw, c, c};
 }
 static float *absolute(const float *v, size_t count) {
-    float *a = floats(count);
+    float *a = gt_host(count);
     for (size_t i = 0; i < count; i++)
         a[i] = fabsf(v[i]);
     return a;
@@ -275,7 +268,7 @@ static void forward(const struct shape *s) {
     int touched = 0, again = 0;
     float *z = operand_now(&out, &touched);
 
-    float *u = activated(s, &norm, x.packed), *want = floats(count), *terms = floats(count);
+    float *u = activated(s, &norm, x.packed), *want = gt_host(count), *terms = gt_host(count);
     float *u_abs = absolute(u, pixels_of(s) * (size_t)s->c);
     float *w_abs = absolute(w.w, (size_t)s->c * (size_t)s->m);
     const struct chex_ref_window one = {1, 1, 0};
@@ -386,7 +379,7 @@ static struct backward backward_of(const struct shape *s) {
                                         .bsum = upload(b.in_bsum, s->c),
                                         .csum = upload(b.in_csum, s->c)};
     b.u = activated(s, &b.norm, b.x.packed);
-    b.dz = floats(pixels_of(s) * (size_t)s->m);
+    b.dz = gt_host(pixels_of(s) * (size_t)s->m);
     for (size_t i = 0; i < pixels_of(s) * (size_t)s->m; i++) {
         const size_t c = i % (size_t)s->m;
         b.dz[i] = b.out_g.packed[i];
@@ -414,8 +407,8 @@ static void backward_free(struct backward *b) {
 static void check_dweight(const struct backward *b) {
     const struct shape *s = b->s;
     const size_t count = (size_t)s->c * (size_t)s->m;
-    float *got = results(b->call.dweight, s->c * s->m), *want = floats(count),
-          *terms = floats(count);
+    float *got = results(b->call.dweight, s->c * s->m), *want = gt_host(count),
+          *terms = gt_host(count);
     float *u_abs = absolute(b->u, pixels_of(s) * (size_t)s->c);
     float *dz_abs = absolute(b->dz, pixels_of(s) * (size_t)s->m);
     const struct chex_ref_window one = {1, 1, 0};
@@ -486,7 +479,7 @@ static void check_in_g(const struct backward *b) {
     const struct shape *s = b->s;
     const size_t count = pixels_of(s) * (size_t)s->c;
     int touched = 0;
-    float *got = operand_now(&b->g, &touched), *du = floats(count), *terms = floats(count);
+    float *got = operand_now(&b->g, &touched), *du = gt_host(count), *terms = gt_host(count);
     float *dz_abs = absolute(b->dz, pixels_of(s) * (size_t)s->m);
     float *w_abs = absolute(b->w.w, (size_t)s->c * (size_t)s->m);
     const struct chex_ref_window one = {1, 1, 0};
@@ -497,7 +490,7 @@ static void check_in_g(const struct backward *b) {
     shut(b, du);
     if (s->norm)
         check_sums(b, du, terms);
-    float *want = floats(count);
+    float *want = gt_host(count);
     for (size_t i = 0; i < count; i++) {
         const float a = s->norm ? norm_a(&b->norm, (int)(i % (size_t)s->c)) : 1.0f;
         const float old = s->add ? b->g.packed[i] : 0.0f;

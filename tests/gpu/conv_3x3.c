@@ -18,21 +18,8 @@ struct shape {
     int shared_kb, sms;
 };
 
-static uint64_t digest = 14695981039346656037u;
-static void add_digest(const void *data, size_t bytes) {
-    for (size_t i = 0; i < bytes; i++)
-        digest = (digest ^ ((const uint8_t *)data)[i]) * 1099511628211u;
-}
-
-static float *floats(size_t count) {
-    float *p = calloc(count, sizeof *p);
-    if (!p)
-        exit(1);
-    return p;
-}
-
 static float *random_floats(size_t count, uint64_t seed, float mean, float sigma) {
-    float *p = floats(count);
+    float *p = gt_host(count);
     for (size_t i = 0; i < count; i++)
         p[i] = mean + sigma * gt_normal(seed, i);
     return p;
@@ -86,7 +73,7 @@ static float normed(const struct world *w, int c, float x) {
 static void make_weights(struct world *w) {
     const int in = w->s.in, out = w->s.out;
     const size_t count = (size_t)in * (size_t)out * 9;
-    float *flat = floats(count), *turned = floats(count);
+    float *flat = gt_host(count), *turned = gt_host(count);
     w->weight = random_floats(count, 21, 0.01f, 0.1f);
     for (int o = 0; o < out; o++)
         for (int i = 0; i < in; i++)
@@ -108,8 +95,8 @@ static const float *at(const struct gt_buffer *b, size_t pixel, int c) {
 
 static void make_operands(struct world *w) {
     const enum gpu_type type = w->s.type;
-    w->v = floats(w->pixels * (size_t)w->s.in);
-    w->dy = floats(w->pixels * (size_t)w->s.out);
+    w->v = gt_host(w->pixels * (size_t)w->s.in);
+    w->dy = gt_host(w->pixels * (size_t)w->s.out);
     for (size_t p = 0; p < w->pixels; p++) {
         for (int c = 0; c < w->s.in; c++) {
             const float x = *at(&w->in, p, c);
@@ -198,7 +185,7 @@ static void check_map(const struct world *w, const struct gt_buffer *b, int chan
         worst = share > worst || isnan(share) ? share : worst;
         d += error * error;
     }
-    add_digest(got, b->count * sizeof *got);
+    gt_digest_add(got, b->count * sizeof *got);
     OK(sqrt(d / s) <= l2_bound(w->s.type) && worst <= 1, "%s: %s (L2 %.2g, worst %.2f)",
        name(&w->s), what, sqrt(d / s), worst);
     OK(rest, "%s: %s leaves the other channels alone", name(&w->s), what);
@@ -230,8 +217,8 @@ static void check_stats(const struct world *w, const struct gpu_stats *stats) {
         const double error = fmax(fmax(mean_error, var_error), inv_error);
         worst = error > worst || isnan(error) ? error : worst;
     }
-    add_digest(mean, (size_t)out * sizeof *mean);
-    add_digest(var, (size_t)out * sizeof *var);
+    gt_digest_add(mean, (size_t)out * sizeof *mean);
+    gt_digest_add(var, (size_t)out * sizeof *var);
     gt_download(tickets, stats->ticket, sizeof tickets);
     bool zero = true;
     for (int i = 0; i < GPU_TICKETS; i++)
@@ -266,7 +253,7 @@ static void forward(struct world *w) {
     OK(way->fits(&w->device, &f, NULL), "%s: forward fits", name(&w->s));
     void *workspace = gt_alloc(way->workspace(&w->device, NULL, &f, NULL));
     GT_OK(way->forward(&w->device, NULL, &f, workspace, NULL));
-    float *want = floats(w->pixels * (size_t)w->s.out);
+    float *want = gt_host(w->pixels * (size_t)w->s.out);
     const struct chex_ref_map x = packed(w, w->v, w->s.in), y = packed(w, want, w->s.out);
     chex_ref_conv_forward(&w->ref, &x, w->weight, (struct chex_ref_window){3, 1, 1}, &y);
     check_map(w, &w->out, w->s.out, want, "forward");
@@ -320,8 +307,8 @@ static void check_sums(const struct world *w, const struct gpu_sums *got, double
         for (int i = 0; i < 4; i++)
             worst = errors[i] > worst || isnan(errors[i]) ? errors[i] : worst;
     }
-    add_digest(dgamma, in * sizeof *dgamma);
-    add_digest(bsum, in * sizeof *bsum);
+    gt_digest_add(dgamma, in * sizeof *dgamma);
+    gt_digest_add(bsum, in * sizeof *bsum);
     OK(worst <= 1e-5, "%s: sums (worst %.2g)", name(&w->s), worst);
     free(dgamma);
     free(dbeta);
@@ -331,7 +318,7 @@ static void check_sums(const struct world *w, const struct gpu_sums *got, double
 
 static void check_dweight(const struct world *w, const float *device) {
     const size_t in = (size_t)w->s.in, out = (size_t)w->s.out, count = in * out * 9;
-    float *got = gt_floats(device, count), *want = floats(count);
+    float *got = gt_floats(device, count), *want = gt_host(count);
     double *ordered = calloc(count, sizeof *ordered);
     const struct chex_ref_map x = packed(w, w->v, w->s.in), dy = packed(w, w->dy, w->s.out);
     chex_ref_conv_backward_weight(&w->ref, &x, &dy, (struct chex_ref_window){3, 1, 1}, want);
@@ -340,7 +327,7 @@ static void check_dweight(const struct world *w, const float *device) {
             for (size_t k = 0; k < 9; k++)
                 ordered[(o * 9 + k) * in + i] = (double)want[(o * in + i) * 9 + k];
     const double error = gt_rel_l2(got, ordered, count);
-    add_digest(got, count * sizeof *got);
+    gt_digest_add(got, count * sizeof *got);
     OK(error <= 1e-5, "%s: dW (L2 %.2g)", name(&w->s), error);
     free(got);
     free(want);
@@ -380,7 +367,7 @@ static void backward(struct world *w) {
     void *workspace = gt_alloc(way->workspace(&w->device, NULL, NULL, &b));
     GT_OK(way->backward(&w->device, NULL, &b, workspace, NULL));
 
-    float *want = floats(w->pixels * in);
+    float *want = gt_host(w->pixels * in);
     double(*sums)[4] = calloc(in, sizeof *sums);
     const struct chex_ref_map dy = packed(w, w->dy, w->s.out), dv = packed(w, want, w->s.in);
     chex_ref_conv_backward_data(&w->ref, &dy, w->weight, (struct chex_ref_window){3, 1, 1}, &dv);
@@ -469,6 +456,6 @@ int main(void) {
         release(&w);
     }
     refusals();
-    printf("# digest %016llx\n", (unsigned long long)digest);
+    printf("# digest %016llx\n", (unsigned long long)gt_digest);
     return tap_done();
 }

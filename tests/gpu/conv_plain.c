@@ -40,13 +40,6 @@ static const struct conv many_pixels = {{32, 0, 32}, {32, 0, 32}, 1,    71,    {
                                         true,        true,        true, false, "many pixels"};
 
 static struct chex_ref_ctx ctx;
-static uint64_t digest = 14695981039346656037u;
-
-static void digest_add(const void *data, size_t bytes) {
-    for (size_t i = 0; i < bytes; i++)
-        digest = (digest ^ ((const unsigned char *)data)[i]) * 1099511628211u;
-}
-
 static void *room(size_t count, size_t size) {
     void *p = calloc(count, size);
     BAIL_UNLESS(p, "no memory for %zu elements", count);
@@ -237,7 +230,7 @@ static void forward(enum gpu_type type, const struct conv *c) {
     GT_OK(gpu_way_plain.forward(&s.device, NULL, &f, workspace, 0));
     float *got = gt_download_as(type, s.out.device, s.out.count),
           *got_stats = gt_floats(stats, 3 * co);
-    digest_add(got, s.out.count * 4);
+    gt_digest_add(got, s.out.count * 4);
     float *want = room(s.out_pixels * co, 4);
     struct chex_ref_map x = packed(s.active, c->n, c->hw, c->in.channels);
     struct chex_ref_map y = packed(want, c->n, out_hw(c), c->out.channels);
@@ -315,9 +308,9 @@ static void backward(enum gpu_type type, const struct conv *c, int sms) {
 
     float *dw = gt_floats(dweight, s.weights + 1), *got_sums = gt_floats(sums, 2 * ci);
     float *in_g = gt_download_as(type, s.in_g.device, s.in_g.count);
-    digest_add(dw, s.weights * 4);
-    digest_add(in_g, s.in_g.count * 4);
-    digest_add(got_sums, 2 * ci * 4);
+    gt_digest_add(dw, s.weights * 4);
+    gt_digest_add(in_g, s.in_g.count * 4);
+    gt_digest_add(got_sums, 2 * ci * 4);
     float *dw_ref = room(s.weights, 4), *dv = room(s.in_pixels * ci, 4);
     double *dgamma = room(ci, 8), *dbeta = room(ci, 8), off_dw = 0, size_dw = 0;
     struct chex_ref_map x = packed(s.active, c->n, c->hw, c->in.channels);
@@ -369,7 +362,7 @@ int main(void) {
         }
     backward(GPU_F32, &convs[9], 1);
     backward(GPU_F32, &many_pixels, 1);
-    printf("# all results: %016llx\n", (unsigned long long)digest);
+    printf("# all results: %016llx\n", (unsigned long long)gt_digest);
     chex_ref_ctx_release(&ctx);
     return tap_done();
 }

@@ -63,6 +63,21 @@ static inline float *gt_floats(const void *device, size_t count) {
     return h;
 }
 
+/* Zeros on the host. */
+static inline float *gt_host(size_t count) {
+    float *h = calloc(count, sizeof *h);
+    if (!h)
+        exit(1);
+    return h;
+}
+
+/* FNV-1a over all results: equal whatever the order of threads (EMULATED_ORDER). */
+static uint64_t gt_digest = 14695981039346656037u;
+static inline void gt_digest_add(const void *data, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++)
+        gt_digest = (gt_digest ^ ((const uint8_t *)data)[i]) * 1099511628211u;
+}
+
 /* ---- the 16-bit types on the host ---- */
 static inline uint16_t gt_to_bf16(float f) {
     uint32_t u;

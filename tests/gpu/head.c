@@ -22,14 +22,8 @@ static const struct shape shapes[] = {
     {GPU_F32, 1, 3, 32, 64, 32, 20, false, false, true},
 };
 
-static float *floats(size_t count) {
-    float *p = malloc(count * sizeof *p);
-    if (!p)
-        exit(1);
-    return p;
-}
 static float *normal(size_t count, uint64_t seed, float sigma) {
-    float *p = floats(count);
+    float *p = gt_host(count);
     for (size_t i = 0; i < count; i++)
         p[i] = sigma * gt_normal(seed, i);
     return p;
@@ -39,7 +33,7 @@ static float *normal(size_t count, uint64_t seed, float sigma) {
 static void near(const float *device, const float *want, size_t count, const char *name,
                  const char *what) {
     float *is = gt_floats(device, count);
-    st_digest_add(is, count);
+    gt_digest_add(is, count * sizeof *is);
     double *wide = malloc(count * sizeof *wide);
     if (!wide)
         exit(1);
@@ -60,10 +54,11 @@ static void one(const struct shape *s) {
         st_slice(s->type, s->n, s->hw, s->pitch, s->first, s->channels, 3, 0.7f, 1);
     struct st_norm norm = s->normed ? st_norm(&in, s->relu, 5) : st_no_norm(s->channels);
     const size_t count = st_pixels(&in) * channels;
-    float *act = floats(count), *dx = floats(count), *weight = normal(classes * channels, 7, 0.1f);
-    float *bias = normal(classes, 9, 1), *pooled = floats(n * channels);
-    float *logits = floats(n * classes), *dlogits = normal(n * classes, 11, 0.1f);
-    float *dweight = floats(classes * channels), *dbias = floats(classes);
+    float *act = gt_host(count), *dx = gt_host(count),
+          *weight = normal(classes * channels, 7, 0.1f);
+    float *bias = normal(classes, 9, 1), *pooled = gt_host(n * channels);
+    float *logits = gt_host(n * classes), *dlogits = normal(n * classes, 11, 0.1f);
+    float *dweight = gt_host(classes * channels), *dbias = gt_host(classes);
     for (size_t i = 0; i < count; i++)
         act[i] = st_act(&norm, (int)(i % channels),
                         st_at(&in, in.b.host, i / channels, (int)(i % channels)));
@@ -93,7 +88,7 @@ static void one(const struct shape *s) {
     near(d_dbias, dbias, classes, "dbias", what);
     /* Of every image its first pixel: all get the same. */
     const size_t pixels = (size_t)(s->hw * s->hw);
-    float *dpooled = floats(n * channels);
+    float *dpooled = gt_host(n * channels);
     double *dv = malloc(count * sizeof *dv);
     if (!dv)
         exit(1);
@@ -117,7 +112,7 @@ static void one(const struct shape *s) {
 /* Masked labels, logits far out, a loss scale. */
 static void loss(size_t n, size_t classes, float scale) {
     const size_t count = n * classes;
-    float *logits = normal(count, 21, 4), *want = floats(count);
+    float *logits = normal(count, 21, 4), *want = gt_host(count);
     int8_t *labels = malloc(count);
     if (!labels)
         exit(1);

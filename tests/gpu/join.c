@@ -46,7 +46,7 @@ static void check_forward(const struct st_slice *out, const float *want, double 
                           const char *what) {
     const size_t channels = (size_t)out->channels, count = st_pixels(out) * channels;
     float *now = gt_download_as(out->b.type, out->b.device, out->b.count);
-    st_digest_add(now, out->b.count);
+    gt_digest_add(now, out->b.count * sizeof *now);
     size_t wrong = 0;
     for (size_t i = 0; i < count; i++) {
         const double v = (double)st_at(out, now, i / channels, (int)(i % channels));

@@ -36,13 +36,6 @@ static int out_hw(const struct shape *s) {
     return s->stride ? (s->hw + 2 * s->pad - s->kernel) / s->stride + 1 : s->hw / s->kernel;
 }
 
-static float *floats(size_t count) {
-    float *p = malloc(count * sizeof *p);
-    if (!p)
-        exit(1);
-    return p;
-}
-
 static struct chex_ref_map packed(float *data, int n, int hw, int channels) {
     return (struct chex_ref_map){data, n, hw, hw, channels, channels};
 }
@@ -50,7 +43,7 @@ static struct chex_ref_map packed(float *data, int n, int hw, int channels) {
 /* norm(in), packed; NaN where `in` has one. */
 static float *activated(const struct st_slice *in, const struct st_norm *n) {
     const size_t channels = (size_t)in->channels;
-    float *act = floats(st_pixels(in) * channels);
+    float *act = gt_host(st_pixels(in) * channels);
     for (size_t p = 0; p < st_pixels(in); p++)
         for (int c = 0; c < in->channels; c++)
             act[p * channels + (size_t)c] = st_act(n, c, st_at(in, in->b.host, p, c));
@@ -69,7 +62,7 @@ static void check_forward(const struct shape *s, const struct st_slice *out, con
                           const int32_t *arg, const uint8_t *device_arg, const char *what) {
     const size_t channels = (size_t)s->channels, count = st_pixels(out) * channels;
     float *now = gt_download_as(s->type, out->b.device, out->b.count);
-    st_digest_add(now, out->b.count);
+    gt_digest_add(now, out->b.count * sizeof *now);
     size_t wrong = 0, wrong_arg = 0;
     for (size_t i = 0; i < count; i++) {
         const float v = st_at(out, now, i / channels, (int)(i % channels));
@@ -98,7 +91,7 @@ static double *reference_dv(const struct shape *s, const struct st_taken *taken,
                             const struct st_slice *out, const int32_t *arg) {
     const size_t channels = (size_t)s->channels, outs = st_pixels(out) * channels;
     const size_t ins = (size_t)s->n * (size_t)(s->hw * s->hw) * channels;
-    float *dy = floats(outs), *dx = floats(ins);
+    float *dy = gt_host(outs), *dx = gt_host(ins);
     double *dv = malloc(ins * sizeof *dv);
     if (!dv)
         exit(1);
@@ -157,7 +150,7 @@ static void one(const struct shape *s) {
     const size_t count = st_pixels(&out) * (size_t)s->channels;
     uint8_t *device_arg = s->stride ? gt_alloc(count) : NULL;
     int32_t *arg = malloc(count * sizeof *arg);
-    float *act = activated(&in, &n), *want = floats(count);
+    float *act = activated(&in, &n), *want = gt_host(count);
     if (!arg)
         exit(1);
     const struct chex_ref_map from = packed(act, s->n, s->hw, s->channels);

@@ -10,17 +10,8 @@
 
 #include "gpu_test.h"
 
-/* Of all results: equal whatever the order of threads (EMULATED_ORDER). */
-static uint64_t st_digest = 0xcbf29ce484222325u;
-static inline void st_digest_add(const float *p, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &p[i], sizeof bits);
-        st_digest = (st_digest ^ bits) * 0x100000001b3u;
-    }
-}
 static inline int st_done(void) {
-    printf("# all results: %016llx\n", (unsigned long long)st_digest);
+    printf("# all results: %016llx\n", (unsigned long long)gt_digest);
     return tap_done();
 }
 
@@ -137,8 +128,8 @@ static inline void st_check_stats(const struct st_slice *out, const float *now,
     float *var = gt_floats(s->var, (size_t)out->channels);
     float *inv = gt_floats(s->inv, (size_t)out->channels);
     int wrong = 0;
-    st_digest_add(mean, (size_t)out->channels);
-    st_digest_add(var, (size_t)out->channels);
+    gt_digest_add(mean, (size_t)out->channels * sizeof *mean);
+    gt_digest_add(var, (size_t)out->channels * sizeof *var);
     for (int c = 0; c < out->channels; c++) {
         double sum = 0, squares = 0;
         for (size_t p = 0; p < pixels; p++) {
@@ -197,13 +188,13 @@ static inline void st_check_backward(const double *dv, const struct st_slice *in
     float *now = gt_download_as(g->b.type, g->b.device, g->b.count);
     size_t wrong = 0;
     int wrong_sums = 0;
-    st_digest_add(now, g->b.count);
+    gt_digest_add(now, g->b.count * sizeof *now);
     float *got[4] = {0};
     if (sums->partial) {
         float *const from[4] = {sums->dbeta, sums->dgamma, sums->bsum, sums->csum};
         for (int i = 0; i < 4; i++) {
             got[i] = gt_floats(from[i], channels);
-            st_digest_add(got[i], channels);
+            gt_digest_add(got[i], channels * sizeof *got[i]);
         }
     }
     for (int c = 0; c < in->channels; c++) {

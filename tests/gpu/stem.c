@@ -20,20 +20,6 @@ struct shape {
 };
 
 static const float mean[3] = {0.485f, 0.456f, 0.406f}, std[3] = {0.229f, 0.224f, 0.225f};
-static uint64_t digest = 14695981039346656037u;
-
-static void add_digest(const void *data, size_t bytes) {
-    for (size_t i = 0; i < bytes; i++)
-        digest = (digest ^ ((const uint8_t *)data)[i]) * 1099511628211u;
-}
-
-static float *floats(size_t count) {
-    float *p = calloc(count, sizeof *p);
-    if (!p)
-        exit(1);
-    return p;
-}
-
 static const char *name(const struct shape *s) {
     static char text[96];
     snprintf(text, sizeof text, "%s, %d of %d px%s", gt_type_names[s->type], s->n, s->size,
@@ -69,9 +55,9 @@ static double folded_1(const struct world *w, int o, int k) {
 }
 
 static void make_weights(struct world *w) {
-    float *flat = floats(OUT * 147);
-    w->weight = floats(OUT * 147);
-    w->folded2 = floats(OUT * 98);
+    float *flat = gt_host(OUT * 147);
+    w->weight = gt_host(OUT * 147);
+    w->folded2 = gt_host(OUT * 98);
     for (int i = 0; i < OUT * 147; i++)
         w->weight[i] = 0.01f + 0.1f * gt_normal(7, (uint64_t)i);
     for (int o = 0; o < OUT; o++)
@@ -92,8 +78,8 @@ static struct world world(struct shape s) {
     struct chex_error err = {0};
     w.pixels = (size_t)s.n * (size_t)(w.hw * w.hw);
     w.image_pixels = (size_t)s.n * (size_t)(s.size * s.size);
-    w.grey = floats(w.image_pixels);
-    w.two = floats(2 * w.image_pixels);
+    w.grey = gt_host(w.image_pixels);
+    w.two = gt_host(2 * w.image_pixels);
     for (size_t i = 0; i < w.image_pixels; i++) {
         const uint32_t random = chex_rng(5, CHEX_RNG_TEST, i, 0).v[0];
         w.grey[i] = (float)(random % 256) / 255.0f;
@@ -132,7 +118,7 @@ static double relative(const float *a, const float *b, size_t count) {
 static void check_forward(struct world *w, const float *got) {
     const bool bf16 = w->s.type == GPU_BF16;
     const size_t count = w->pixels * OUT;
-    float *want = floats(count), *three = floats(3 * w->image_pixels);
+    float *want = gt_host(count), *three = gt_host(3 * w->image_pixels);
     const struct chex_ref_map x2 = map(w->s.n, w->s.size, 2, w->two);
     const struct chex_ref_map x3 = map(w->s.n, w->s.size, 3, three);
     const struct chex_ref_map y = map(w->s.n, w->hw, OUT, want);
@@ -181,8 +167,8 @@ static void check_stats(const struct world *w, const float *y, const struct gpu_
         for (int i = 0; i < 3; i++)
             worst = errors[i] > worst || isnan(errors[i]) ? errors[i] : worst;
     }
-    add_digest(m, OUT * sizeof *m);
-    add_digest(v, OUT * sizeof *v);
+    gt_digest_add(m, OUT * sizeof *m);
+    gt_digest_add(v, OUT * sizeof *v);
     unsigned ticket = 1;
     gt_download(&ticket, stats->ticket, sizeof ticket);
     OK(worst <= 1e-5 && ticket == 0, "%s: statistics (worst %.2g)", name(&w->s), worst);
@@ -201,7 +187,7 @@ static void forward(struct world *w) {
                               .inv = gt_alloc(OUT * 4),
                               .eps = 1e-5f};
     GT_OK(gpu_stem_forward(w->device_grey, w->s.n, w->s.size, w->folded, &slice, &stats, NULL));
-    float *all = gt_download_as(w->s.type, out.device, out.count), *y = floats(w->pixels * OUT);
+    float *all = gt_download_as(w->s.type, out.device, out.count), *y = gt_host(w->pixels * OUT);
     bool rest = true;
     for (size_t i = 0; i < out.count; i++) {
         const size_t c = i % PITCH;
@@ -211,7 +197,7 @@ static void forward(struct world *w) {
             y[i / PITCH * OUT + c - FIRST] = all[i];
     }
     OK(rest, "%s: the other channels are left alone", name(&w->s));
-    add_digest(y, w->pixels * OUT * sizeof *y);
+    gt_digest_add(y, w->pixels * OUT * sizeof *y);
     check_forward(w, y);
     check_stats(w, y, &stats);
 
@@ -228,7 +214,7 @@ static void forward(struct world *w) {
 
 /* dw of three channels from the reference's two. */
 static double *unfolded(struct world *w, float *dy) {
-    float *two = floats(OUT * 98);
+    float *two = gt_host(OUT * 98);
     double *want = calloc(OUT * 147, sizeof *want);
     const struct chex_ref_map x = map(w->s.n, w->s.size, 2, w->two);
     const struct chex_ref_map y = map(w->s.n, w->hw, OUT, dy);
@@ -249,7 +235,7 @@ static void backward(struct world *w) {
         .capability = 80, .sms = w->s.sms, .shared_max = 99 << 10, .l2_bytes = 1 << 25};
     struct gt_buffer g = gt_buffer(w->s.type, w->s.n, w->hw, PITCH, 21, 0.1f, 1);
     struct gt_buffer x = gt_buffer(w->s.type, w->s.n, w->hw, PITCH + 32, 22, 0.4f, 1);
-    float bsum[OUT], csum[OUT], *dy = floats(w->pixels * OUT);
+    float bsum[OUT], csum[OUT], *dy = gt_host(w->pixels * OUT);
     for (int c = 0; c < OUT; c++) {
         bsum[c] = 0.2f * gt_normal(23, (uint64_t)c);
         csum[c] = 0.2f * gt_normal(24, (uint64_t)c);
@@ -272,7 +258,7 @@ static void backward(struct world *w) {
     float *got = gt_floats(device_dw, OUT * 147);
     double *want = unfolded(w, dy);
     const double error = gt_rel_l2(got, want, OUT * 147);
-    add_digest(got, OUT * 147 * sizeof *got);
+    gt_digest_add(got, OUT * 147 * sizeof *got);
     OK(error <= 1e-5, "%s: dW (L2 %.2g)", name(&w->s), error);
     free(got);
     free(want);
@@ -305,6 +291,6 @@ int main(void) {
         backward(&w);
         release(&w);
     }
-    printf("# digest %016llx\n", (unsigned long long)digest);
+    printf("# digest %016llx\n", (unsigned long long)gt_digest);
     return tap_done();
 }
