@@ -15,7 +15,7 @@
  * when it loads its output gradient.
  *
  * Order of sums. A tile's partial sums depend on shapes and on the number of images alone; they are
- * added in the order of tiles. Threads share tiles and ranges of output channels, never a sum.
+ * added in the order of tiles. Threads share tiles and ranges of channels, never a sum.
  *
  * Operands of matrix products are fp32, or bf16 where the kernels multiply pairs of those
  * (`pairs`); offsets and pitches count elements of whichever it is, behind void pointers. Split
@@ -35,6 +35,7 @@ enum {
     CPU_LINE = 64, /* bytes */
     CPU_PAD = 16,  /* floats between rows of scratch, against rows that meet in one cache set */
     CPU_MAX_TAPS = 49,
+    CPU_MAX_PLACES = 4, /* of a pixel within a stride */
     CPU_MAX_BLOCKS = 512,
     CPU_CHAIN_OPS = 4, /* see cpu_chain.h */
 };

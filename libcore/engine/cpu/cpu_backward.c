@@ -67,7 +67,8 @@ static void fill_gradient(const struct cpu_job *job, struct cpu_tile tile, struc
         }
 }
 
-/* One group of input pixels: its runs, the offsets of its pixels, the positions it meets. */
+/* Input pixels at one place within a stride: its runs, the offsets of its pixels, the positions it
+ * meets. */
 struct group {
     int first, count; /* in the tile's list of pixels */
     int run, runs;
@@ -116,9 +117,34 @@ static void list_pixels(const struct cpu_job *job, struct cpu_tile tile, struct 
     g->count = at - g->first;
 }
 
+/* The groups of a tile; those without pixels are left out. */
+static int list_groups(const struct cpu_job *job, struct cpu_tile tile, struct window w,
+                       struct cpu_scratch *s, struct group groups[CPU_MAX_PLACES]) {
+    const int stride = job->op->stride, align = (int)chex_cpu_outer_group(job->e);
+    int count = 0, first = 0, run = 0;
+    for (int place = 0; place < stride * stride; place++) {
+        int py = place / stride, px = place % stride;
+        struct group *g = &groups[count];
+        *g = (struct group){.first = first, .run = run};
+        list_pixels(job, tile, w, py, px, s, g);
+        if (!g->count)
+            continue;
+        g->tap_count = list_taps(job, w, py, px, g);
+        first = (first + g->count + align - 1) / align * align;
+        run += g->runs;
+        count++;
+    }
+    return count;
+}
+
 struct range {
     int first, channels;
 };
+
+/* At most `channels` channels from `first` on, before `end`. */
+static struct range range_at(int first, int channels, int end) {
+    return (struct range){first, end - first < channels ? end - first : channels};
+}
 
 static void load_input(const struct cpu_job *job, struct range r, const struct cpu_run *run,
                        const struct cpu_scratch *s) {
@@ -185,9 +211,14 @@ static void want_gradient(const struct cpu_job *job, struct cpu_tile tile, struc
     chex_cpu_want(h, chex_cpu_g(job->e, job->op->in, 0, r.first, 1), job->tiling.hw, tile, tile.row,
                   tile.row + tile.rows - 1, r.channels);
 }
+static void want_input(const struct cpu_job *job, struct cpu_tile tile, struct range r,
+                       struct cpu_ahead *h) {
+    chex_cpu_want(h, chex_cpu_x(job->e, job->op->in, 0, r.first, 1), job->tiling.hw, tile, tile.row,
+                  tile.row + tile.rows - 1, r.channels);
+}
 
-/* What tile `index`, which comes next, loads. */
-static void want_next(const struct cpu_job *job, int index, struct range r, struct cpu_ahead *h) {
+/* What tile `index`, which comes next, loads first; r: its first range. */
+static void want_tile(const struct cpu_job *job, int index, struct range r, struct cpu_ahead *h) {
     if (index >= job->tiles)
         return;
     const struct cpu_engine *e = job->e;
@@ -195,8 +226,7 @@ static void want_next(const struct cpu_job *job, int index, struct range r, stru
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
     struct window w = window_of(job, tile);
     int hw = e->bufs[op->out].hw;
-    chex_cpu_want(h, chex_cpu_x(e, op->in, 0, r.first, 1), job->tiling.hw, tile, tile.row,
-                  tile.row + tile.rows - 1, r.channels);
+    want_input(job, tile, r, h);
     chex_cpu_want(h, chex_cpu_g(e, op->out, 0, op->out_first, 1), hw, tile, w.row_lo, w.row_hi,
                   op->out_channels);
     if (e->bufs[op->out].normed)
@@ -204,77 +234,86 @@ static void want_next(const struct cpu_job *job, int index, struct range r, stru
                       op->out_channels);
 }
 
-static void conv_tile(const struct cpu_job *job, int index, struct range r, struct cpu_scratch *s,
-                      float *dw) {
-    struct cpu_engine *e = job->e;
+static void clear_sums(const struct cpu_job *job, int index, struct range r) {
+    if (job->op->in_bn < 0)
+        return;
+    size_t at = (size_t)index * (size_t)job->op->in_channels + (size_t)r.first;
+    memset(job->e->part[0] + at, 0, (size_t)r.channels * sizeof(float));
+    memset(job->e->part[1] + at, 0, (size_t)r.channels * sizeof(float));
+}
+
+/* Both gradients at one group of a tile's pixels, from its output gradient in s->a. Where a stride
+ * passes over the pixels, the data gradient is zero and there is no other. */
+static void conv_group(const struct cpu_job *job, int index, struct range r, const struct group *g,
+                       struct cpu_scratch *s, float *dw, struct cpu_ahead *gradient,
+                       struct cpu_ahead *next) {
+    const struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    size_t pitch = (size_t)r.channels + CPU_PAD;
+    for (int i = g->run; i < g->run + g->runs && g->tap_count; i++)
+        load_input(job, r, &s->runs[i], s);
+    chex_cpu_gemm(e, &(struct cpu_product){.a = s->a,
+                                           .weight = e->ops[job->index].weight_t,
+                                           .off = s->off + g->first,
+                                           .taps = g->tap,
+                                           .rows = g->count,
+                                           .tap_count = g->tap_count,
+                                           .positions = op->kernel * op->kernel,
+                                           .depth = op->out_channels,
+                                           .first = r.first,
+                                           .n = r.channels,
+                                           .c = s->c + (size_t)g->first * pitch,
+                                           .c_pitch = pitch,
+                                           .ahead = gradient});
+    for (int i = g->run; i < g->run + g->runs; i++)
+        store_gradient(job, index, r, &s->runs[i], s->c + (size_t)s->runs[i].at * pitch, pitch);
+    add_weight_gradient(job, r, g, s, dw, next);
+}
+
+/* Range by range of the channels in `span`: the output's gradient is loaded once for all. */
+static void conv_tile(const struct cpu_job *job, int index, struct range span,
+                      struct cpu_scratch *s, float *dw) {
     const struct chex_op *op = job->op;
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
     struct window w = window_of(job, tile);
-    size_t pitch = (size_t)r.channels + CPU_PAD;
-    int align = (int)chex_cpu_outer_group(e);
-    if (op->in_bn >= 0) {
-        size_t at = (size_t)index * (size_t)op->in_channels + (size_t)r.first;
-        memset(e->part[0] + at, 0, (size_t)r.channels * sizeof(float));
-        memset(e->part[1] + at, 0, (size_t)r.channels * sizeof(float));
-    }
+    struct group groups[CPU_MAX_PLACES];
+    int count = list_groups(job, tile, w, s, groups), most = chex_cpu_outer_rows(job->e);
+    const int end = span.first + span.channels;
+    clear_sums(job, index, span);
     fill_gradient(job, tile, w, s->a);
-    struct cpu_ahead gradient = {.calls = 1}, ahead = {.calls = 1};
-    want_gradient(job, tile, r, &gradient);
-    want_next(job, index + 1, r, &ahead);
-    ahead.calls = (r.channels + chex_cpu_outer_rows(e) - 1) / chex_cpu_outer_rows(e) * op->kernel *
-                  op->kernel;
-    struct group g = {0};
-    for (int place = 0; place < op->stride * op->stride; place++) {
-        int py = place / op->stride, px = place % op->stride;
-        g.run += g.runs;
-        g.first = (g.first + g.count + align - 1) / align * align;
-        g.runs = g.count = 0;
-        g.tap_count = list_taps(job, w, py, px, &g);
-        list_pixels(job, tile, w, py, px, s, &g);
-        if (!g.count)
-            continue;
-        for (int i = g.run; i < g.run + g.runs; i++)
-            load_input(job, r, &s->runs[i], s);
-        float *dv = s->c + (size_t)g.first * pitch;
-        chex_cpu_gemm(e, &(struct cpu_product){.a = s->a,
-                                               .weight = e->ops[job->index].weight_t,
-                                               .off = s->off + g.first,
-                                               .taps = g.tap,
-                                               .rows = g.count,
-                                               .tap_count = g.tap_count,
-                                               .positions = op->kernel * op->kernel,
-                                               .depth = op->out_channels,
-                                               .first = r.first,
-                                               .n = r.channels,
-                                               .c = dv,
-                                               .c_pitch = pitch,
-                                               .ahead = &gradient});
-        for (int i = g.run; i < g.run + g.runs; i++)
-            store_gradient(job, index, r, &s->runs[i], s->c + (size_t)s->runs[i].at * pitch, pitch);
-        add_weight_gradient(job, r, &g, s, dw, &ahead);
+    for (int first = span.first; first < end; first += RANGE) {
+        struct range r = range_at(first, RANGE, end), after = range_at(first + RANGE, RANGE, end);
+        struct cpu_ahead gradient = {.calls = 1};
+        struct cpu_ahead next = {.calls = (r.channels + most - 1) / most * op->kernel * op->kernel};
+        want_gradient(job, tile, r, &gradient);
+        if (after.channels > 0)
+            want_input(job, tile, after, &next);
+        else
+            want_tile(job, index + 1, range_at(span.first, RANGE, end), &next);
+        for (int i = 0; i < count; i++)
+            conv_group(job, index, r, &groups[i], s, dw, &gradient, &next);
     }
 }
 
-/* Item: a run of tiles with its own partial weight gradient, and a range of input channels. */
+/* Item: a run of tiles with its own partial weight gradient, and a span of input channels. */
 static void conv_item(void *arg, size_t item, int worker) {
     const struct cpu_job *job = arg;
     struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     int group = (int)(item / (size_t)job->ranges);
-    struct range r = {(int)(item % (size_t)job->ranges) * job->range_channels, job->range_channels};
-    if (op->in_channels - r.first < r.channels)
-        r.channels = op->in_channels - r.first;
+    struct range span = range_at((int)(item % (size_t)job->ranges) * job->range_channels,
+                                 job->range_channels, op->in_channels);
     const struct chex_param *p = &e->net->params[op->weight];
     float *dw = group ? e->wpart + (size_t)(group - 1) * p->count : job->grad + p->offset;
     size_t out = (size_t)op->out_channels;
     for (int t = 0; t < op->kernel * op->kernel; t++)
-        memset(dw + ((size_t)t * (size_t)op->in_channels + (size_t)r.first) * out, 0,
-               (size_t)r.channels * out * sizeof *dw);
+        memset(dw + ((size_t)t * (size_t)op->in_channels + (size_t)span.first) * out, 0,
+               (size_t)span.channels * out * sizeof *dw);
     int from = (int)((int64_t)group * job->tiles / job->tile_groups);
     int to = (int)((int64_t)(group + 1) * job->tiles / job->tile_groups);
     chex_cpu_product_begin(e);
     for (int t = from; t < to; t++)
-        conv_tile(job, t, r, &e->scratch[worker], dw);
+        conv_tile(job, t, span, &e->scratch[worker], dw);
     chex_cpu_product_end(e);
 }
 
@@ -296,13 +335,12 @@ static void reduce_item(void *arg, size_t item, int worker) {
 void chex_cpu_conv_backward(struct cpu_job *job) {
     struct cpu_engine *e = job->e;
     job->tile_groups = chex_cpu_conv_groups(e->net, job->index, job->tiles);
-    /* Ranges of input channels change no value, so they may follow the number of threads. */
-    int wanted = 4 * e->config.threads, channels = RANGE;
-    while (channels > CPU_CHANNELS &&
-           job->tile_groups * ((job->op->in_channels + channels - 1) / channels) < wanted)
-        channels /= 2;
-    job->range_channels = channels;
-    job->ranges = (job->op->in_channels + channels - 1) / channels;
+    /* Spans of input channels change no value, so they may follow the number of threads. */
+    int blocks = job->op->in_channels / CPU_CHANNELS, wanted = 8 * e->config.threads;
+    int spans = (wanted + job->tile_groups - 1) / job->tile_groups;
+    spans = spans < blocks ? spans : blocks;
+    job->range_channels = (blocks + spans - 1) / spans * CPU_CHANNELS;
+    job->ranges = (job->op->in_channels + job->range_channels - 1) / job->range_channels;
     chex_pool_run(e->pool, (size_t)job->tile_groups * (size_t)job->ranges, conv_item, job);
     if (job->tile_groups > 1)
         chex_pool_run(e->pool, (e->net->params[job->op->weight].count + REDUCE - 1) / REDUCE,

@@ -229,12 +229,13 @@ static enum chex_status check_shapes(const struct cpu_engine *e, struct chex_err
             return chex_error_set(
                 err, CHEX_E_USAGE,
                 "cpu engine: %s: a batch norm of a residual sum is not known here", op->name);
-        if (!even || op->kernel * op->kernel > CPU_MAX_TAPS)
-            return chex_error_set(err, CHEX_E_USAGE,
-                                  "cpu engine: %s has %d to %d channels and a kernel of %d: "
-                                  "expected multiples of %d and at most 7",
-                                  op->name, op->in_channels, op->out_channels, op->kernel,
-                                  CPU_CHANNELS);
+        if (!even || op->kernel * op->kernel > CPU_MAX_TAPS ||
+            op->stride * op->stride > CPU_MAX_PLACES)
+            return chex_error_set(
+                err, CHEX_E_USAGE,
+                "cpu engine: %s has %d to %d channels, a kernel of %d and a stride "
+                "of %d: expected multiples of %d, at most 7 and at most 2",
+                op->name, op->in_channels, op->out_channels, op->kernel, op->stride, CPU_CHANNELS);
     }
     return CHEX_OK;
 }
