@@ -36,22 +36,10 @@ typedef uint8_t vb_mem __attribute__((vector_size(VB / 4), aligned(1), may_alias
 INLINE vf ld(const float *p) { return *(const vf_mem *)p; }
 INLINE void st(float *p, vf v) { *(vf_mem *)p = v; }
 
-/* Round to nearest even. A NaN stays a NaN where its upper mantissa is not all ones, as in every
- * NaN that arithmetic makes. */
-INLINE vu round_bits(vf v) {
-    vu u = (vu)v;
-    return u + 0x7fff + ((u >> 16) & 1);
-}
-INLINE vf rounded(vf v) { return (vf)(round_bits(v) & 0xffff0000u); }
-
-/* 16 bits into 32 and back, 8 bits into 32. Compilers cut the general form into halves of a vector.
- */
+/* 16 bits into 32 and 8 bits into 32. Compilers cut the general form into halves of a vector. */
 #if defined(__AVX512F__) && VB == 64
 INLINE vu widened(const uint16_t *p) {
     return (vu)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
-}
-INLINE void st_narrowed(uint16_t *p, vu v) {
-    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16((__m512i)v));
 }
 INLINE vi ld_bytes(const uint8_t *p) {
     return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
@@ -61,8 +49,37 @@ INLINE vu widened(const uint16_t *p) {
     vh h = *(const vh_mem *)p;
     return __builtin_convertvector(h, vu);
 }
-INLINE void st_narrowed(uint16_t *p, vu v) { *(vh_mem *)p = __builtin_convertvector(v, vh); }
 INLINE vi ld_bytes(const uint8_t *p) { return __builtin_convertvector(*(const vb_mem *)p, vi); }
+#endif
+
+/* To bf16: to nearest even, denormals to zeros, as the instruction for it does. A NaN stays one
+ * where its upper mantissa is not all ones, as in every NaN that arithmetic makes. */
+#if defined(__AVX512BF16__) && VB == 64
+INLINE vf st_half(uint16_t *p, vf v) {
+    __m256i half = (__m256i)_mm512_cvtneps_pbh((__m512)v);
+    _mm256_storeu_si256((__m256i *)(void *)p, half);
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
+}
+INLINE vf rounded(vf v) {
+    __m256i half = (__m256i)_mm512_cvtneps_pbh((__m512)v);
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
+}
+#else
+INLINE vf rounded(vf v) {
+    vu u = (vu)v, normal = (vu)((u & 0x7f800000u) != 0);
+    return (vf)((u + 0x7fff + ((u >> 16) & 1)) & 0xffff0000u & (normal | 0x80000000u));
+}
+/* Stores v rounded, and returns that. */
+INLINE vf st_half(uint16_t *p, vf v) {
+    v = rounded(v);
+#if defined(__AVX512F__) && VB == 64
+    __m256i half = _mm512_cvtepi32_epi16(_mm512_srli_epi32((__m512i)v, 16));
+    _mm256_storeu_si256((__m256i *)(void *)p, half);
+#else
+    *(vh_mem *)p = __builtin_convertvector((vu)v >> 16, vh);
+#endif
+    return v;
+}
 #endif
 
 INLINE vf ld_stored(const void *p, size_t i, bool bf16) {
@@ -70,7 +87,7 @@ INLINE vf ld_stored(const void *p, size_t i, bool bf16) {
 }
 INLINE void st_stored(void *p, size_t i, vf v, bool bf16) {
     if (bf16)
-        st_narrowed((uint16_t *)p + i, round_bits(v) >> 16);
+        (void)st_half((uint16_t *)p + i, v);
     else
         st((float *)p + i, v);
 }
@@ -276,12 +293,10 @@ INLINE void store_body(struct cpu_stored dst, float *src, size_t pitch, int pixe
             float *s = src + (size_t)p * pitch + c;
             vf v = ld(s);
             size_t i = (size_t)p * dst.step + (size_t)c;
-            if (bf16) {
-                st(s, v = rounded(v));
-                st_narrowed((uint16_t *)dst.at + i, (vu)v >> 16);
-            } else {
+            if (bf16)
+                st(s, st_half((uint16_t *)dst.at + i, v));
+            else
                 st((float *)dst.at + i, v);
-            }
         }
 }
 

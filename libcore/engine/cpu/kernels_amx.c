@@ -248,15 +248,6 @@ INLINE void transpose(__m512i r[16]) {
         r[i] = t[i];
 }
 
-/* 16 channels of two pixels as pairs, rounded. */
-INLINE __m512i pixel_pair(vf first, vf second) {
-    static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
-                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
-                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-    __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
-    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), both);
-}
-
 /* 16 channels of a group, of which this call has the pixels [lo, hi); `first` is pixel 0 of src.
  * Places before lo stay as they are, places from hi on become zeros. */
 INLINE void load_group(uint16_t *v, struct cpu_stored src, int first, int lo, int hi, int c,
@@ -272,7 +263,7 @@ INLINE void load_group(uint16_t *v, struct cpu_stored src, int first, int lo, in
                        : none;
         high[i] = pixel_pair(x[0], x[1]);
         if (split)
-            low[i] = pixel_pair(x[0] - high_part(x[0]), x[1] - high_part(x[1]));
+            low[i] = pixel_pair(x[0] - rounded(x[0]), x[1] - rounded(x[1]));
     }
     __mmask32 own = 0xffffffffu << lo;
     uint16_t *row = v + (size_t)c * DEPTH;

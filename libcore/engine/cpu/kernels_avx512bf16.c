@@ -132,19 +132,21 @@ static void pair_outer(const uint16_t *v, size_t v_pitch, const uint16_t *d, con
 static void pair_load_pairs(uint16_t *v, size_t v_pitch, int at, const struct cpu_stored *from,
                             int pixels, int channels, const float *scale, const float *shift,
                             int flags) {
-    const vu upper = (vu){0} + 0xffff0000u;
+    const __mmask32 upper = 0xaaaaaaaau;
     const struct cpu_stored src = *from;
+    const vf none = {0};
     bool do_relu = flags & CPU_RELU;
     for (int p = 0; p < pixels;) {
         uint16_t *row = v + (size_t)((at + p) / 2) * v_pitch;
         bool second = (at + p) % 2, both = !second && p + 1 < pixels;
         for (int c = 0; c < channels; c += VL) {
-            uint16_t *pair = row + 2 * c;
-            vu first = second ? (vu)ld_pairs(pair)
-                              : round_bits(normed(src, p, c, scale, shift, do_relu, true)) >> 16;
-            if (both || second)
-                first |= round_bits(normed(src, p + both, c, scale, shift, do_relu, true)) & upper;
-            _mm512_storeu_si512(pair, (__m512i)first);
+            vf a = normed(src, p, c, scale, shift, do_relu, true);
+            if (second)
+                _mm512_mask_storeu_epi16(row + 2 * c, upper, pixel_pair(none, a));
+            else
+                _mm512_storeu_si512(row + 2 * c, pixel_pair(a, both ? normed(src, p + 1, c, scale,
+                                                                             shift, do_relu, true)
+                                                                    : none));
         }
         p += both ? 2 : 1;
     }

@@ -28,24 +28,20 @@ INLINE vf normed(struct cpu_stored src, int p, int c, const float *scale, const 
                   do_relu);
 }
 
-/* As round_bits and a shift: but one instruction, which takes denormals for zeros. */
-INLINE void st_half(uint16_t *p, vf v) {
-    _mm256_storeu_si256((__m256i *)(void *)p, (__m256i)_mm512_cvtneps_pbh((__m512)v));
-}
-
-/* v rounded to bf16. What that leaves of v is exact. */
-INLINE vf high_part(vf v) {
-    __m256i half = (__m256i)_mm512_cvtneps_pbh((__m512)v);
-    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
-}
-
+/* Rounded, and of split operands what that leaves, which is exact, rounded in its turn. */
 INLINE void st_operand(uint16_t *p, int channels, vf v, bool split) {
-    if (!split) {
-        st_half(p, v);
-        return;
-    }
-    st_half(p, v);
-    st_half(p + channels, v - high_part(v));
+    vf high = st_half(p, v);
+    if (split)
+        (void)st_half(p + channels, v - high);
+}
+
+/* 16 channels of two pixels as pairs, rounded. */
+INLINE __m512i pixel_pair(vf first, vf second) {
+    static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
+    return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), both);
 }
 
 INLINE void pair_load_body(uint16_t *dst, size_t pitch, struct cpu_stored src, int pixels,
