@@ -19,6 +19,17 @@ void chex_lives_of_buffers(const struct chex_net *net, bool to_end, struct chex_
     }
 }
 
+void chex_lives_of_pass(const struct chex_net *net, struct chex_life *x, struct chex_life *g) {
+    const int end = 2 * net->op_count - 1;
+    chex_lives_of_buffers(net, false, g);
+    for (int b = 0; b < net->buffer_count; b++) {
+        const int first = g[b].from, last = g[b].to;
+        x[b].from = first;
+        g[b].from = end - last;
+        x[b].to = g[b].to = end - first;
+    }
+}
+
 /* The lowest place for lives[i] among those that have one. */
 static size_t lowest(const struct chex_life *lives, int count, int i) {
     size_t at = 0;

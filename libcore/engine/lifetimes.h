@@ -24,6 +24,11 @@ struct chex_life {
  * from its last reader's backward to its writer's, which is the same span. */
 void chex_lives_of_buffers(const struct chex_net *net, bool to_end, struct chex_life *lives);
 
+/* The same for maps (x) and gradients (g) of a training pass on one line of time, where op i comes
+ * forward at i and backward at 2 * op_count - 1 - i: a map is read until its first writer's
+ * backward, so gradients of early maps may lie where late maps were. */
+void chex_lives_of_pass(const struct chex_net *net, struct chex_life *x, struct chex_life *g);
+
 /* Gives each an offset, the largest first, at the lowest place that no living neighbour holds;
  * returns the bytes that hold all, SIZE_MAX where there is no memory to work it out. Sizes should
  * be multiples of the alignment. */

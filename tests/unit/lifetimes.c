@@ -42,12 +42,44 @@ static int outside(const struct chex_net *net, const struct chex_life *lives) {
     return bad;
 }
 
+/* A training pass on one line of time. lives: 2 * buffer_count, with the bytes of the maps. */
+static void pass_of(const struct chex_net *net, struct chex_life *lives, const char *model,
+                    int size, double room) {
+    const int count = net->buffer_count, end = 2 * net->op_count - 1;
+    struct chex_life *g = lives + count;
+    chex_lives_of_pass(net, lives, g);
+    size_t maps = 0;
+    for (int b = 0; b < count; b++) {
+        g[b].bytes = lives[b].bytes;
+        maps += lives[b].bytes;
+    }
+    int bad = 0;
+    for (int i = 0; i < net->op_count; i++) {
+        const struct chex_op *op = &net->ops[i];
+        const int used[] = {op->in, op->out, op->kind == CHEX_OP_JOIN ? op->side_in : -1};
+        for (int k = 0; k < 3; k++) {
+            if (used[k] < 0)
+                continue;
+            const struct chex_life *x = &lives[used[k]], *dx = &g[used[k]];
+            bad += i < x->from || end - i > x->to; /* both passes meet the map */
+            bad += end - i < dx->from || end - i > dx->to;
+        }
+    }
+    const size_t placed = chex_lives_place(lives, 2 * count);
+    const size_t least = most_alive(lives, 2 * count, end);
+    OK(bad == 0 && overlaps(lives, 2 * count) == 0,
+       "%s %d px: no map or gradient of a pass loses a byte while it is needed", model, size);
+    OK((double)placed <= room * (double)least && placed < 2 * maps,
+       "%s: %zu bytes where %zu are alive at once and maps alone take %zu", model, placed, least,
+       maps);
+}
+
 static void network(const char *model, int size, double room) {
     struct chex_error err = {0};
     struct chex_net *net = NULL;
     BAIL_UNLESS(chex_net_create(model, 14, &net, &err) == CHEX_OK, "%s", err.text);
     const int count = net->buffer_count;
-    struct chex_life *lives = chex_mem_zalloc((size_t)count, sizeof *lives);
+    struct chex_life *lives = chex_mem_zalloc(2 * (size_t)count, sizeof *lives);
     int *hw = chex_mem_zalloc((size_t)count, sizeof *hw);
     bool *add = chex_mem_zalloc(2 * (size_t)net->op_count, sizeof *add);
     BAIL_UNLESS(lives && hw && add, "out of memory");
@@ -70,6 +102,7 @@ static void network(const char *model, int size, double room) {
                "%s: %zu bytes where %zu are alive at once and %zu there are", model, end, least,
                all);
     }
+    pass_of(net, lives, model, size, room);
     BAIL_UNLESS(chex_gradient_adds(net, add, add + net->op_count, &err) == CHEX_OK, "%s", err.text);
     int wrong = 0;
     for (int b = 0; b < count; b++) {

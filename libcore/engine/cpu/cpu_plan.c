@@ -72,23 +72,29 @@ void *chex_cpu_take(struct cpu_engine *e, size_t count, size_t size) {
     return p;
 }
 
-/* x of all buffers, or g. */
-static bool place_maps(struct cpu_engine *e, struct chex_life *lives, bool gradient) {
+/* Feature maps and their gradients. */
+static bool place_maps(struct cpu_engine *e, struct chex_life *lives) {
     const struct chex_net *net = e->net;
-    chex_lives_of_buffers(net, e->config.training && !gradient, lives);
-    if (!gradient)
-        chex_cpu_chains_hold(e, lives);
-    for (int b = 0; b < net->buffer_count; b++) {
+    const int count = net->buffer_count;
+    struct chex_life *g = e->config.training ? lives + count : NULL;
+    if (g)
+        chex_lives_of_pass(net, lives, g);
+    else
+        chex_lives_of_buffers(net, false, lives);
+    chex_cpu_chains_hold(e, lives);
+    for (int b = 0; b < count; b++) {
         size_t area = (size_t)e->bufs[b].hw * (size_t)e->bufs[b].hw;
         size_t bytes = (size_t)e->config.batch * area * (size_t)e->bufs[b].channels * e->elem_bytes;
         lives[b].bytes = (bytes + 63) / 64 * 64;
+        if (g)
+            g[b].bytes = lives[b].bytes;
     }
-    char *base = chex_cpu_take(e, chex_lives_place(lives, net->buffer_count), 1);
-    if (!base)
-        return false;
-    for (int b = 0; b < net->buffer_count; b++)
-        *(gradient ? &e->bufs[b].g : &e->bufs[b].x) = base + lives[b].offset;
-    return true;
+    char *base = chex_cpu_take(e, chex_lives_place(lives, g ? 2 * count : count), 1);
+    for (int b = 0; b < count && base; b++) {
+        e->bufs[b].x = base + lives[b].offset;
+        e->bufs[b].g = g ? base + g[b].offset : NULL;
+    }
+    return base != NULL;
 }
 
 static bool take_statistics(struct cpu_engine *e) {
@@ -243,9 +249,8 @@ static enum chex_status check_shapes(const struct cpu_engine *e, struct chex_err
 static bool take_all(struct cpu_engine *e) {
     const struct chex_net *net = e->net;
     size_t state = net->state_count;
-    struct chex_life *lives = chex_mem_zalloc((size_t)net->buffer_count, sizeof *lives);
-    bool ok = lives && plan_ops(e) && place_maps(e, lives, false) &&
-              (!e->config.training || place_maps(e, lives, true)) && take_statistics(e) &&
+    struct chex_life *lives = chex_mem_zalloc(2 * (size_t)net->buffer_count, sizeof *lives);
+    bool ok = lives && plan_ops(e) && place_maps(e, lives) && take_statistics(e) &&
               take_weights(e) && (e->param = chex_cpu_take(e, state, sizeof(float)));
     for (int k = 0; k < 2 && ok && e->config.training; k++)
         ok = (e->moment[k] = chex_cpu_take(e, state, sizeof(float))) != NULL;
