@@ -60,6 +60,33 @@ static void end(void) {
         k->pairs->end();
 }
 
+static void pack(int rows, int n_before, bool split) {
+    const size_t panel = (size_t)k->panel, pitch = panel + (size_t)n_before;
+    const size_t columns = (size_t)rows + (size_t)n_before, words = (size_t)rows / 2 * panel;
+    float *w = take((size_t)rows * pitch, sizeof *w), *turned = take(panel * columns, sizeof *w);
+    uint32_t *got = take(4 * words, sizeof *got), *rest = split ? got + words : NULL;
+    for (size_t r = 0; r < (size_t)rows; r++)
+        for (size_t j = 0; j < panel; j++)
+            w[r * pitch + j] = turned[j * columns + r] = unit(9, r * panel + j) - 0.5f;
+    k->pairs->pack(got, rest, w, pitch, rows);
+    k->pairs->pack_columns(got + 2 * words, split ? rest + 2 * words : NULL, turned, columns, rows);
+    bool same = true;
+    for (size_t r = 0; r < (size_t)rows; r++)
+        for (size_t j = 0; j < panel; j++) {
+            const float v = w[r * pitch + j];
+            const size_t at = r / 2 * panel + j, shift = r % 2 * 16;
+            const uint16_t low = split ? half(v - round_bf16(v)) : 0;
+            for (size_t turn = 0; turn < 2; turn++) {
+                same = same && (uint16_t)(got[2 * turn * words + at] >> shift) == half(v);
+                same = same && (uint16_t)(got[(2 * turn + 1) * words + at] >> shift) == low;
+            }
+        }
+    OK(same, "%s pack and pack_columns: %d rows%s", k->name, rows, split ? ", split" : "");
+    free(w);
+    free(turned);
+    free(got);
+}
+
 /* A map of `width` columns of which `inner` are pixels, `step` columns apart. */
 struct map {
     int rows, width, inner, step;
@@ -291,6 +318,9 @@ static void check(const struct cpu_kernels *kernels) {
     outer(33, 32, 96, 0);
     outer(160, 128, 32, 2);
     outer(545, 32, 64, 1);
+    pack(32, 0, false);
+    pack(96, 64, false);
+    pack(96, 32, true);
     static const int runs[][4] = {{1}, {32}, {77}, {7, 7, 7, 7}, {28, 28}, {31, 1, 1}, {64, 3}};
     static const int counts[] = {1, 1, 1, 4, 2, 3, 2};
     for (int i = 0; i < 7; i++) {

@@ -41,20 +41,12 @@ void chex_cpu_to_rows(const struct chex_net *net, float *rows, const float *own)
     }
 }
 
-static uint32_t round_bits(float v) {
+static float round_bf16(float v) {
     uint32_t u;
     memcpy(&u, &v, sizeof u);
-    return u + 0x7fff + ((u >> 16) & 1);
-}
-
-static float round_bf16(float v) {
-    uint32_t u = round_bits(v) & 0xffff0000u;
+    u = (u + 0x7fff + ((u >> 16) & 1)) & 0xffff0000u;
     memcpy(&v, &u, sizeof v);
     return v;
-}
-
-static uint32_t pair_of(float first, float second) {
-    return round_bits(first) >> 16 | (round_bits(second) & 0xffff0000u);
 }
 
 static void round_all(float *w, size_t count) {
@@ -70,14 +62,6 @@ struct pack_job {
     int forward_panels;
 };
 
-/* A pair rounded to bf16, and of split operands what that left, in another panel. */
-static void put_pair(const struct cpu_engine *e, uint32_t *dst, uint32_t *rest, float first,
-                     float second) {
-    *dst = pair_of(first, second);
-    if (e->split)
-        *rest = pair_of(first - round_bf16(first), second - round_bf16(second));
-}
-
 /* As pack_item, in pairs of rows. */
 static void pack_pairs(const struct pack_job *job, size_t item) {
     const struct cpu_engine *e = job->e;
@@ -88,23 +72,15 @@ static void pack_pairs(const struct pack_job *job, size_t item) {
     if (item < (size_t)job->forward_panels) {
         size_t half = taps * in / 2 * panel;
         uint32_t *dst = (uint32_t *)job->mine->weight + item * half * chex_cpu_halves(e);
-        for (size_t row = 0; row < taps * in; row += 2, dst += panel) {
-            const float *first = w + row * out + item * panel;
-            for (size_t j = 0; j < panel; j++)
-                put_pair(e, &dst[j], &dst[half + j], first[j], first[out + j]);
-        }
+        e->pairs->pack(dst, e->split ? dst + half : NULL, w + item * panel, out, (int)(taps * in));
         return;
     }
     item -= (size_t)job->forward_panels;
     size_t half = taps * out / 2 * panel;
     uint32_t *dst = (uint32_t *)job->mine->weight_t + item * half * chex_cpu_halves(e);
     for (size_t t = 0; t < taps; t++, dst += out / 2 * panel)
-        for (size_t j = 0; j < panel; j++) {
-            const float *src = w + (t * in + item * panel + j) * out;
-            for (size_t o = 0; o < out; o += 2)
-                put_pair(e, &dst[o / 2 * panel + j], &dst[half + o / 2 * panel + j], src[o],
-                         src[o + 1]);
-        }
+        e->pairs->pack_columns(dst, e->split ? dst + half : NULL, w + (t * in + item * panel) * out,
+                               out, (int)out);
 }
 
 static void pack_item(void *arg, size_t item, int worker) {

@@ -92,6 +92,11 @@ struct cpu_pairs {
      * zeros, so pixels come in their order. */
     void (*load_pairs)(uint16_t *v, size_t v_pitch, int at, const struct cpu_stored *src,
                        int pixels, int channels, const float *scale, const float *shift, int flags);
+    /* A panel of B, of `rows` rows (pack_columns: a multiple of 32): dst[r / 2][j] becomes the pair
+     * w[r][j], w[r + 1][j], or with columns w[j][r], w[j][r + 1]; `pitch` floats are from one row
+     * of w to the next. rest: as dst, of what rounding leaves; NULL: not wanted. */
+    void (*pack)(uint32_t *dst, uint32_t *rest, const float *w, size_t pitch, int rows);
+    void (*pack_columns)(uint32_t *dst, uint32_t *rest, const float *w, size_t pitch, int rows);
 };
 
 struct cpu_kernels {

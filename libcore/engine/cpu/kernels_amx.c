@@ -216,38 +216,6 @@ static void pair_outer(const uint16_t *v, size_t v_pitch, const uint16_t *d, con
     }
 }
 
-/* Rows of 16 words into columns. */
-INLINE void transpose(__m512i r[16]) {
-    __m512i t[16];
-    UNROLL
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-    UNROLL
-    for (int i = 0; i < 16; i += 4) {
-        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    /* Now quarter q of r[4 * i + k] has the words 4 * i .. 4 * i + 3 of column 4 * q + k. */
-    UNROLL
-    for (int k = 0; k < 4; k++) {
-        __m512i even0 = _mm512_shuffle_i32x4(r[k], r[4 + k], 0x88);
-        __m512i odd0 = _mm512_shuffle_i32x4(r[k], r[4 + k], 0xdd);
-        __m512i even1 = _mm512_shuffle_i32x4(r[8 + k], r[12 + k], 0x88);
-        __m512i odd1 = _mm512_shuffle_i32x4(r[8 + k], r[12 + k], 0xdd);
-        t[k] = _mm512_shuffle_i32x4(even0, even1, 0x88);
-        t[8 + k] = _mm512_shuffle_i32x4(even0, even1, 0xdd);
-        t[4 + k] = _mm512_shuffle_i32x4(odd0, odd1, 0x88);
-        t[12 + k] = _mm512_shuffle_i32x4(odd0, odd1, 0xdd);
-    }
-    UNROLL
-    for (int i = 0; i < 16; i++)
-        r[i] = t[i];
-}
-
 /* 16 channels of a group, of which this call has the pixels [lo, hi); `first` is pixel 0 of src.
  * Places before lo stay as they are, places from hi on become zeros. */
 INLINE void load_group(uint16_t *v, struct cpu_stored src, int first, int lo, int hi, int c,
@@ -310,4 +278,6 @@ static const struct cpu_pairs pairs = {
     .load = pair_load,
     .load_grad = pair_load_grad,
     .load_pairs = pair_load_pairs,
+    .pack = pair_pack,
+    .pack_columns = pair_pack_columns,
 };

@@ -161,4 +161,6 @@ static const struct cpu_pairs pairs = {
     .load = pair_load,
     .load_grad = pair_load_grad,
     .load_pairs = pair_load_pairs,
+    .pack = pair_pack,
+    .pack_columns = pair_pack_columns,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the variants that multiply pairs of bf16 have in common, behind kernels.inc.h: loads into
- * bf16 operands, and pairs of rows. AVX-512 with BF16.
+ * bf16 operands, and the packing of weights. AVX-512 with BF16.
  */
 #include <immintrin.h>
 
@@ -91,4 +91,77 @@ static void pair_load_grad(uint16_t *dst, size_t pitch, const struct cpu_stored 
         pair_load_grad_body(dst, pitch, *g, *x, pixels, channels, b, mean, c, true);
     else
         pair_load_grad_body(dst, pitch, *g, *x, pixels, channels, b, mean, c, false);
+}
+
+/* ---- weights ---- */
+
+/* Rows of 16 words into columns. */
+INLINE void transpose(__m512i r[16]) {
+    __m512i t[16];
+    UNROLL
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    UNROLL
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    /* Now quarter q of r[4 * i + k] has the words 4 * i .. 4 * i + 3 of column 4 * q + k. */
+    UNROLL
+    for (int k = 0; k < 4; k++) {
+        __m512i even0 = _mm512_shuffle_i32x4(r[k], r[4 + k], 0x88);
+        __m512i odd0 = _mm512_shuffle_i32x4(r[k], r[4 + k], 0xdd);
+        __m512i even1 = _mm512_shuffle_i32x4(r[8 + k], r[12 + k], 0x88);
+        __m512i odd1 = _mm512_shuffle_i32x4(r[8 + k], r[12 + k], 0xdd);
+        t[k] = _mm512_shuffle_i32x4(even0, even1, 0x88);
+        t[8 + k] = _mm512_shuffle_i32x4(even0, even1, 0xdd);
+        t[4 + k] = _mm512_shuffle_i32x4(odd0, odd1, 0x88);
+        t[12 + k] = _mm512_shuffle_i32x4(odd0, odd1, 0xdd);
+    }
+    UNROLL
+    for (int i = 0; i < 16; i++)
+        r[i] = t[i];
+}
+
+/* What rounding leaves of v. */
+INLINE vf low_part(vf v) { return v - rounded(v); }
+
+static void pair_pack(uint32_t *dst, uint32_t *rest, const float *w, size_t pitch, int rows) {
+    for (int r = 0; r < rows; r += 2, w += 2 * pitch, dst += NR)
+        for (int j = 0; j < NR; j += VL) {
+            vf first = ld(w + j), second = ld(w + pitch + j);
+            _mm512_storeu_si512(dst + j, pixel_pair(first, second));
+            if (rest)
+                _mm512_storeu_si512(rest + (size_t)r / 2 * NR + j,
+                                    pixel_pair(low_part(first), low_part(second)));
+        }
+}
+
+/* 16 pairs of each of 16 rows of w, turned. */
+INLINE void pack_block(uint32_t *dst, const float *w, size_t pitch, bool low) {
+    __m512i pairs_of[16];
+    for (int j = 0; j < 16; j++) {
+        vf first = ld(w + (size_t)j * pitch), second = ld(w + (size_t)j * pitch + VL);
+        if (low)
+            first = low_part(first), second = low_part(second);
+        pairs_of[j] = (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
+    }
+    transpose(pairs_of);
+    for (int i = 0; i < 16; i++)
+        _mm512_storeu_si512(dst + (size_t)i * NR, pairs_of[i]);
+}
+
+static void pair_pack_columns(uint32_t *dst, uint32_t *rest, const float *w, size_t pitch,
+                              int rows) {
+    for (int r = 0; r < rows; r += 2 * VL)
+        for (int j = 0; j < NR; j += VL) {
+            size_t to = (size_t)r / 2 * NR + (size_t)j;
+            pack_block(dst + to, w + (size_t)j * pitch + r, pitch, false);
+            if (rest)
+                pack_block(rest + to, w + (size_t)j * pitch + r, pitch, true);
+        }
 }
