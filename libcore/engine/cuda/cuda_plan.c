@@ -266,14 +266,24 @@ static size_t map_bytes(const struct cuda_engine *e, int buffer) {
                        (size_t)b->channels * gpu_type_bytes(e->type));
 }
 
-static void place_maps(struct cuda_engine *e, struct chex_life *lives, bool gradient) {
+/* Feature maps and their gradients; lives: twice as many as buffers. */
+static void place_maps(struct cuda_engine *e, struct chex_life *lives) {
     const int count = e->net->buffer_count;
-    chex_lives_of_buffers(e->net, e->config.training && !gradient, lives);
-    for (int b = 0; b < count; b++)
+    struct chex_life *g = e->config.training ? lives + count : NULL;
+    if (g)
+        chex_lives_of_pass(e->net, lives, g);
+    else
+        chex_lives_of_buffers(e->net, false, lives);
+    for (int b = 0; b < count; b++) {
         lives[b].bytes = map_bytes(e, b);
-    char *base = take(e, chex_lives_place(lives, count), 1);
-    for (int b = 0; b < count; b++)
-        *(gradient ? &e->bufs[b].g : &e->bufs[b].x) = base + lives[b].offset;
+        if (g)
+            g[b].bytes = lives[b].bytes;
+    }
+    char *base = take(e, chex_lives_place(lives, g ? 2 * count : count), 1);
+    for (int b = 0; b < count; b++) {
+        e->bufs[b].x = base + lives[b].offset;
+        e->bufs[b].g = g ? base + g[b].offset : NULL;
+    }
 }
 
 static void place_statistics(struct cuda_engine *e) {
@@ -384,9 +394,7 @@ static void place_rest(struct cuda_engine *e) {
 /* Lays everything out from the start of the arena. */
 static void place_all(struct cuda_engine *e, struct chex_life *lives) {
     e->arena_at = 0;
-    place_maps(e, lives, false);
-    if (e->config.training)
-        place_maps(e, lives, true);
+    place_maps(e, lives);
     place_statistics(e);
     place_weights(e);
     place_state(e);
@@ -485,7 +493,7 @@ enum chex_status chex_cuda_plan(struct cuda_engine *e, struct chex_error *err) {
     CHEX_TRY(host_tables(e, err));
     if (e->config.training)
         cut_segments(e);
-    struct chex_life *lives = chex_mem_zalloc((size_t)e->net->buffer_count, sizeof *lives);
+    struct chex_life *lives = chex_mem_zalloc(2 * (size_t)e->net->buffer_count, sizeof *lives);
     if (!lives)
         return chex_error_set(err, CHEX_E_RESOURCE, "cuda engine: out of memory");
     place_all(e, lives); /* so that maps have pointers, or none */
