@@ -7,8 +7,8 @@
 
 compare computes the gradient of the first batch in float64, which is the truth, in float32 and under
 autocast to bf16, and prints the cosine of each, and of ours, with the truth: of the whole vector, and
-as the median and least of the parameters' own. A NAME holds its precision in front of a blank. Exit
-status 1 where ours in bf16 is worse than autocast's by more than MARGIN.
+as the median and least of the parameters' own; and for ours in bf16 1 - cosine as a multiple of
+autocast's. A NAME holds its precision in front of a blank.
 """
 import sys
 
@@ -17,11 +17,6 @@ import torch
 from safetensors.torch import load_file
 
 import same_batches as same
-
-# Which ReLUs near 0 open in bf16 is chance. Runs of PyTorch from weights that differ in the last bit
-# part in 1 - cosine by some 5 % (tests/data/truth: 0.820 and 0.829, 0.967 and 0.969); twice that.
-MARGIN = 0.1
-
 
 def gradient(model, start, pixels, labels, precision):
     dtype = torch.float64 if precision == "fp64" else torch.float32
@@ -48,16 +43,12 @@ def compare(case, model, start, batches, *files):
     print(f"{case}, cosine with float64{' ' * (20 - len(case))} whole     median     least")
     row("PyTorch fp32", gradient(model, start, pixels, labels, "fp32"), truth)
     peer = row("PyTorch bf16 autocast", gradient(model, start, pixels, labels, "bf16"), truth)
-    good = True
     for item in files:
         name, path = item.split("=", 1)
         ours = {n: v.double().numpy().reshape(-1) for n, v in load_file(path).items() if n in truth}
         whole = row("chexnet " + name, ours, truth)
         if name.startswith("bf16"):
-            good = good and 1 - whole <= (1 + MARGIN) * (1 - peer)
-    print(f"  1 - cosine of bf16: {'no' if good else 'WORSE, by'} more than {100 * MARGIN:.0f} % above "
-          "autocast's")
-    sys.exit(0 if good else 1)
+            print(f"    1 - cosine is {(1 - whole) / (1 - peer):.4f} of autocast's", flush=True)
 
 
 def main():
