@@ -149,6 +149,7 @@ struct cpu_job {
     struct cpu_tiling tiling;   /* fit to n */
     int tiles, tile_groups;     /* tile_groups: runs of tiles with one partial weight gradient */
     int ranges, range_channels; /* the channels are dealt out in ranges of this many */
+    int whole;                  /* backward: of so many groups all channels at once */
     float *grad;
     const int8_t *labels;
 };

@@ -300,9 +300,14 @@ static void conv_item(void *arg, size_t item, int worker) {
     const struct cpu_job *job = arg;
     struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
-    int group = (int)(item / (size_t)job->ranges);
-    struct range span = range_at((int)(item % (size_t)job->ranges) * job->range_channels,
-                                 job->range_channels, op->in_channels);
+    int group = (int)item;
+    struct range span = {0, op->in_channels};
+    if (group >= job->whole) {
+        const int cut = group - job->whole;
+        group = job->whole + cut / job->ranges;
+        span =
+            range_at(cut % job->ranges * job->range_channels, job->range_channels, op->in_channels);
+    }
     const struct chex_param *p = &e->net->params[op->weight];
     float *dw = group ? e->wpart + (size_t)(group - 1) * p->count : job->grad + p->offset;
     size_t out = (size_t)op->out_channels;
@@ -332,16 +337,27 @@ static void reduce_item(void *arg, size_t item, int worker) {
     }
 }
 
+/* Spans of input channels change no value, so they may follow the number of threads: the last
+ * groups are cut, one for each thread, so that all threads end at about one time; where there are
+ * few groups, all of them. */
+static void deal_out(struct cpu_job *job) {
+    enum { ITEMS = 8, CUT = 4 }; /* for each thread, and of each group at the end */
+    const int threads = job->e->config.threads, groups = job->tile_groups;
+    const int blocks = job->op->in_channels / CPU_CHANNELS;
+    const bool many = 2 * groups >= ITEMS * threads || threads == 1;
+    int spans = many ? CUT : (ITEMS * threads + groups - 1) / groups;
+    spans = spans < blocks ? spans : blocks;
+    job->whole = threads == 1 ? groups : many ? groups - threads : 0;
+    job->range_channels = (blocks + spans - 1) / spans * CPU_CHANNELS;
+    job->ranges = (job->op->in_channels + job->range_channels - 1) / job->range_channels;
+}
+
 void chex_cpu_conv_backward(struct cpu_job *job) {
     struct cpu_engine *e = job->e;
     job->tile_groups = chex_cpu_conv_groups(e->net, job->index, job->tiles);
-    /* Spans of input channels change no value, so they may follow the number of threads. */
-    int blocks = job->op->in_channels / CPU_CHANNELS, wanted = 8 * e->config.threads;
-    int spans = (wanted + job->tile_groups - 1) / job->tile_groups;
-    spans = spans < blocks ? spans : blocks;
-    job->range_channels = (blocks + spans - 1) / spans * CPU_CHANNELS;
-    job->ranges = (job->op->in_channels + job->range_channels - 1) / job->range_channels;
-    chex_pool_run(e->pool, (size_t)job->tile_groups * (size_t)job->ranges, conv_item, job);
+    deal_out(job);
+    chex_pool_run(e->pool, (size_t)(job->whole + (job->tile_groups - job->whole) * job->ranges),
+                  conv_item, job);
     if (job->tile_groups > 1)
         chex_pool_run(e->pool, (e->net->params[job->op->weight].count + REDUCE - 1) / REDUCE,
                       reduce_item, job);
