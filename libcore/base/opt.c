@@ -23,7 +23,8 @@ struct chex_opt_set {
     size_t word_count;
 };
 
-static const char *const origin_names[] = {"default", "file", "environment", "command line"};
+const char *const chex_opt_origin_names[] = {"default", "file", "environment", "command line",
+                                             NULL};
 
 static void *field(const struct chex_opt *o, void *settings) { return (char *)settings + o->at; }
 static const void *cfield(const struct chex_opt *o, const void *settings) {
@@ -38,11 +39,29 @@ static const struct chex_opt *find(const struct chex_opt_program *p, const char 
     return NULL;
 }
 
+/* `name` is in the table. */
+static enum chex_opt_origin *origin_of(const struct chex_opt_set *set, const char *name) {
+    return &set->origin[find(set->program, name, strlen(name)) - set->program->opts];
+}
+
 static const struct chex_opt *find_letter(const struct chex_opt_program *p, char letter) {
     for (size_t i = 0; i < p->count; i++)
         if (p->opts[i].letter && p->opts[i].letter == letter)
             return &p->opts[i];
     return NULL;
+}
+
+/* In seconds where that is exact, as defaults are written. */
+static void duration_text(uint64_t ms, char *buf, size_t size) {
+    bool whole = ms % 1000 == 0;
+    snprintf(buf, size, "%llu%s", (unsigned long long)(whole ? ms / 1000 : ms), whole ? "s" : "ms");
+}
+
+static void limit_text(const struct chex_opt *o, double limit, char *buf, size_t size) {
+    if (o->type == CHEX_OPT_DURATION)
+        duration_text((uint64_t)limit, buf, size);
+    else
+        snprintf(buf, size, "%.15g", limit);
 }
 
 /* "one of a, b, c" / "an integer from 1 to 9" for the error text. */
@@ -53,14 +72,19 @@ static void expectation(const struct chex_opt *o, char *buf, size_t size) {
                           [CHEX_OPT_BYTES] = "a size such as 4096, 64K or 2G",
                           [CHEX_OPT_DURATION] =
                               "a duration with its unit, such as 500ms, 60s or 2h",
-                          [CHEX_OPT_STRING] = "text",
+                          [CHEX_OPT_STRING] = o->metavar ? o->metavar : "text",
                           [CHEX_OPT_CHOICE] = "one of"};
     int n = snprintf(buf, size, "%s", what[o->type]);
     if (o->type == CHEX_OPT_CHOICE)
         for (size_t i = 0; o->choices[i] && n < (int)size; i++)
             n += snprintf(buf + n, size - (size_t)n, "%s %s", i ? "," : "", o->choices[i]);
-    else if (o->max > o->min && n < (int)size)
-        snprintf(buf + n, size - (size_t)n, " from %.15g to %.15g", o->min, o->max);
+    else if (o->max > o->min && n < (int)size) {
+        char least[32], most[32];
+        limit_text(o, o->min, least, sizeof least);
+        limit_text(o, o->max, most, sizeof most);
+        snprintf(buf + n, size - (size_t)n, "%s from %s to %s",
+                 o->type == CHEX_OPT_DURATION ? "," : "", least, most);
+    }
 }
 
 static bool in_range(const struct chex_opt *o, double v) {
@@ -107,6 +131,7 @@ static bool store_string(struct chex_opt_set *set, const char *value, const char
 static bool store(struct chex_opt_set *set, const struct chex_opt *o, void *settings,
                   const char *value) {
     int64_t i;
+    uint64_t ms;
     double f;
     switch (o->type) {
     case CHEX_OPT_FLAG: return store_flag(value, field(o, settings));
@@ -121,7 +146,11 @@ static bool store(struct chex_opt_set *set, const struct chex_opt *o, void *sett
         *(double *)field(o, settings) = f;
         return true;
     case CHEX_OPT_BYTES: return chex_parse_bytes(value, field(o, settings));
-    case CHEX_OPT_DURATION: return chex_parse_duration(value, field(o, settings));
+    case CHEX_OPT_DURATION:
+        if (!chex_parse_duration(value, &ms) || !in_range(o, (double)ms))
+            return false;
+        *(uint64_t *)field(o, settings) = ms;
+        return true;
     case CHEX_OPT_STRING: return store_string(set, value, field(o, settings));
     case CHEX_OPT_CHOICE: return store_choice(o, value, field(o, settings));
     case CHEX_OPT_GROUP: break;
@@ -136,12 +165,16 @@ static enum chex_status set_value(struct chex_opt_set *set, const struct chex_op
     size_t i = (size_t)(o - set->program->opts);
     if (set->origin[i] > origin)
         return CHEX_OK;
-    if (!store(set, o, settings, value)) {
-        char want[256];
-        expectation(o, want, sizeof want);
+    char want[256];
+    expectation(o, want, sizeof want);
+    /* No option means anything by an empty value; most often a variable of a script was not set. */
+    if (!*value)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "%s: the value is empty: expected %s; leave it out if none is meant",
+                              where, want);
+    if (!store(set, o, settings, value))
         return chex_error_set(err, CHEX_E_USAGE, "%s: '%s' is not valid: expected %s", where, value,
                               want);
-    }
     set->origin[i] = origin;
     return CHEX_OK;
 }
@@ -164,7 +197,7 @@ static void env_name(const struct chex_opt *o, char *buf, size_t size) {
 
 /* Variables of the family that are no option of any command. */
 static bool known_variable(const char *name, size_t n) {
-    static const char *const known[] = {"CHEX_LIBDIR", "CHEX_DATADIR",     "CHEX_CPU", "CHEX_NVML",
+    static const char *const known[] = {"CHEX_LIBDIR", "CHEX_CPU",         "CHEX_NVML",
                                         "CHEX_NCCL",   "CHEX_CUDA_GRAPHS", "CHEX_CACHE_DIR"};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strlen(known[i]) == n && memcmp(known[i], name, n) == 0)
@@ -307,6 +340,10 @@ static enum chex_status apply_arguments(struct chex_opt_set *set, int argc, char
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
         int used = 0;
+        if (!*arg)
+            return chex_error_set(err, CHEX_E_USAGE,
+                                  "an argument is empty: expected a word or an option; is a "
+                                  "variable of the script not set?");
         if (words_only || arg[0] != '-' || !arg[1])
             set->words[set->word_count++] = arg;
         else if (strcmp(arg, "--") == 0)
@@ -331,6 +368,20 @@ static enum chex_status check_required(const struct chex_opt_set *set, const voi
                                   set->program->opts[i].name, set->program->opts[i].metavar,
                                   set->program->name);
     return CHEX_OK;
+}
+
+/* --quiet and --verbose are ways to say --log-level, and yield to one from a stronger source. */
+static void apply_loudness(struct chex_opt_set *set, struct chex_opt_common *common) {
+    enum chex_opt_origin *level = origin_of(set, "log-level");
+    const enum chex_opt_origin quiet = *origin_of(set, "quiet"),
+                               verbose = *origin_of(set, "verbose");
+    if (common->quiet && quiet >= *level) {
+        common->log_level = CHEX_LOG_WARN;
+        *level = quiet;
+    } else if (common->verbose && verbose >= *level && common->log_level < CHEX_LOG_DEBUG) {
+        common->log_level = CHEX_LOG_DEBUG;
+        *level = verbose;
+    }
 }
 
 enum chex_status chex_opt_parse(const struct chex_opt_program *program, int argc, char **argv,
@@ -365,10 +416,7 @@ enum chex_status chex_opt_parse(const struct chex_opt_program *program, int argc
         chex_opt_destroy(set);
         return st;
     }
-    if (common->quiet)
-        common->log_level = CHEX_LOG_WARN;
-    else if (common->verbose && common->log_level < CHEX_LOG_DEBUG)
-        common->log_level = CHEX_LOG_DEBUG;
+    apply_loudness(set, common);
     *set_out = set;
     return CHEX_OK;
 }
@@ -415,6 +463,13 @@ static void print_option(const struct chex_opt *o, FILE *to) {
     fputc('\n', to);
 }
 
+static bool has_type(const struct chex_opt_program *program, enum chex_opt_type type) {
+    for (size_t i = 0; i < program->count; i++)
+        if (program->opts[i].type == type)
+            return true;
+    return false;
+}
+
 void chex_opt_print_help(const struct chex_opt_program *program, FILE *to) {
     fprintf(to, "%s: %s\n\n", program->name, program->summary);
     const char *line = program->usage;
@@ -428,11 +483,18 @@ void chex_opt_print_help(const struct chex_opt_program *program, FILE *to) {
             fprintf(to, "\n%s\n", program->opts[i].help);
         else
             print_option(&program->opts[i], to);
-    fputs("\nSizes take K M G (powers of 1024); durations need a unit (ms s m h d).\n"
-          "Each option can be given as CHEX_NAME in the environment or in a --config file.\n",
-          to);
+    fputc('\n', to);
+    if (has_type(program, CHEX_OPT_BYTES))
+        fputs("Sizes take K M G (powers of 1024).\n", to);
+    if (has_type(program, CHEX_OPT_DURATION))
+        fputs("Durations need a unit (ms s m h d).\n", to);
+    fputs("Each option can be given as CHEX_NAME in the environment or in a --config file.\n", to);
     if (program->epilog)
         fprintf(to, "\n%s", program->epilog);
+}
+
+void chex_opt_print_version(const char *command, const char *libraries, FILE *to) {
+    fprintf(to, "%s %s\n%s\ncompiler %s\n", command, CHEXNET_VERSION, libraries, CHEXNET_COMPILER);
 }
 
 const char *chex_opt_value_text(const struct chex_opt *o, const void *settings, char *buf,
@@ -448,9 +510,7 @@ const char *chex_opt_value_text(const struct chex_opt *o, const void *settings, 
     case CHEX_OPT_BYTES:
         snprintf(buf, size, "%llu", (unsigned long long)*(const uint64_t *)p);
         break;
-    case CHEX_OPT_DURATION:
-        snprintf(buf, size, "%llums", (unsigned long long)*(const uint64_t *)p);
-        break;
+    case CHEX_OPT_DURATION: duration_text(*(const uint64_t *)p, buf, size); break;
     case CHEX_OPT_GROUP: s = ""; break;
     }
     if (s)
@@ -470,6 +530,6 @@ void chex_opt_print_config(const struct chex_opt_set *set, const void *settings,
         if (o->type == CHEX_OPT_STRING && !*value)
             fprintf(to, "# %s =   # not set\n", o->name);
         else
-            fprintf(to, "%s = %s   # %s\n", o->name, value, origin_names[set->origin[i]]);
+            fprintf(to, "%s = %s   # %s\n", o->name, value, chex_opt_origin_names[set->origin[i]]);
     }
 }

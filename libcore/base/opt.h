@@ -5,8 +5,8 @@
  *
  * Precedence: command line, then CHEX_* in the environment (CHEX_BATCH_SIZE for --batch-size),
  * then --config FILE (lines of `name = value`, `#` starts a comment), then the default. The whole
- * value must parse; a value that does not is CHEX_E_USAGE with option, value and what was
- * expected. Unknown CHEX_* variables warn.
+ * value must parse; a value that does not, and an empty one, is CHEX_E_USAGE with option, value and
+ * what was expected. Unknown CHEX_* variables warn.
  */
 #ifndef CHEX_BASE_OPT_H
 #define CHEX_BASE_OPT_H
@@ -24,7 +24,7 @@ enum chex_opt_type {
     CHEX_OPT_INT,      /* int64_t, within [min, max] where max > min */
     CHEX_OPT_FLOAT,    /* double, within [min, max] where max > min */
     CHEX_OPT_BYTES,    /* uint64_t bytes */
-    CHEX_OPT_DURATION, /* uint64_t milliseconds */
+    CHEX_OPT_DURATION, /* uint64_t milliseconds, within [min, max] where max > min */
     CHEX_OPT_STRING,   /* const char *, owned by struct chex_opt_set */
     CHEX_OPT_CHOICE,   /* int, an index into `choices` */
 };
@@ -43,6 +43,7 @@ struct chex_opt {
 };
 
 enum chex_opt_origin { CHEX_FROM_DEFAULT, CHEX_FROM_FILE, CHEX_FROM_ENV, CHEX_FROM_COMMAND_LINE };
+extern const char *const chex_opt_origin_names[]; /* "default", "file", ..., NULL */
 
 /* Every settings struct starts with this: the options that all commands share. */
 struct chex_opt_common {
@@ -117,6 +118,10 @@ const char *chex_opt_word(const struct chex_opt_set *set, size_t i); /* NULL pas
 enum chex_opt_origin chex_opt_origin(const struct chex_opt_set *set, const char *name);
 
 void chex_opt_print_help(const struct chex_opt_program *program, FILE *to);
+
+/* Name and version, the libraries that it was built with (one line of text), the compiler: what
+ * --version prints in every command. */
+void chex_opt_print_version(const char *command, const char *libraries, FILE *to);
 
 /* Lines `name = value   # origin`, which --config reads back. */
 void chex_opt_print_config(const struct chex_opt_set *set, const void *settings, FILE *to);

@@ -25,7 +25,7 @@ static const struct chex_opt options[] = {
     {"count", 'c', CHEX_OPT_INT, AT(count), "7", "N", "a count", .min = 1, .max = 9},
     {"rate", 0, CHEX_OPT_FLOAT, AT(rate), "0.5", "X", "a rate"},
     {"bytes", 0, CHEX_OPT_BYTES, AT(bytes), "4K", "SIZE", "a size"},
-    {"wait", 0, CHEX_OPT_DURATION, AT(wait_ms), "2s", "TIME", "a time"},
+    {"wait", 0, CHEX_OPT_DURATION, AT(wait_ms), "2s", "TIME", "a time", .min = 1000, .max = 3600e3},
     {"fast", 'f', CHEX_OPT_FLAG, AT(fast), .help = "a flag"},
 };
 static const struct chex_opt_program program = {
@@ -47,8 +47,8 @@ static void precedence(const char *config) {
     struct chex_error err;
     setenv("CHEX_COUNT", "3", 1);
     setenv("CHEX_RATE", "0.25", 1);
-    OK_STATUS(parse(&s, &set, &err, ARGS("--config", config, "-c", "9", "word")), CHEX_OK,
-              err, NULL);
+    OK_STATUS(parse(&s, &set, &err, ARGS("--config", config, "-c", "9", "word")), CHEX_OK, err,
+              NULL);
     OK(s.count == 9 && chex_opt_origin(set, "count") == CHEX_FROM_COMMAND_LINE,
        "the command line wins");
     OK(s.rate == 0.25 && chex_opt_origin(set, "rate") == CHEX_FROM_ENV,
@@ -71,12 +71,78 @@ static void faults(void) {
     OK_STATUS(parse(&s, &set, &err, ARGS("--count=2x")), CHEX_E_USAGE, err, "'2x'");
     OK_STATUS(parse(&s, &set, &err, ARGS("--colour", "blue")), CHEX_E_USAGE, err, "red, green");
     OK_STATUS(parse(&s, &set, &err, ARGS("--wait", "5")), CHEX_E_USAGE, err, "unit");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--wait", "10ms")), CHEX_E_USAGE, err, "from 1s to 3600s");
     OK_STATUS(parse(&s, &set, &err, ARGS("--colours", "red")), CHEX_E_USAGE, err, "--colours");
     OK_STATUS(parse(&s, &set, &err, ARGS("--name")), CHEX_E_USAGE, err, "needs a value");
     OK_STATUS(parse(&s, &set, &err, ARGS("--no-fast=1")), CHEX_E_USAGE, err, "no value");
     OK_STATUS(parse(&s, &set, &err, ARGS("-x")), CHEX_E_USAGE, err, "-x");
     OK_STATUS(parse(&s, &set, &err, ARGS("--config", "/nonexistent/file")), CHEX_E_USAGE, err,
               "/nonexistent/file");
+}
+
+/* No option means anything by an empty value, wherever it comes from. */
+static void empty_values(void) {
+    struct settings s;
+    struct chex_opt_set *set;
+    struct chex_error err;
+    OK_STATUS(parse(&s, &set, &err, ARGS("--name=")), CHEX_E_USAGE, err,
+              "--name: the value is empty: expected TEXT");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--name", "")), CHEX_E_USAGE, err, "--name: the value is");
+    OK_STATUS(parse(&s, &set, &err, ARGS("-n", "")), CHEX_E_USAGE, err, "-n: the value is empty");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--count=")), CHEX_E_USAGE, err, "an integer from 1 to 9");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--colour=")), CHEX_E_USAGE, err, "one of red, green");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--fast=")), CHEX_E_USAGE, err, "yes or no");
+    OK_STATUS(parse(&s, &set, &err, ARGS("")), CHEX_E_USAGE, err, "an argument is empty");
+    setenv("CHEX_NAME", "", 1);
+    OK_STATUS(parse(&s, &set, &err, ARGS("-f")), CHEX_E_USAGE, err, "CHEX_NAME: the value is");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--name", "x")), CHEX_OK, err, NULL);
+    OK(strcmp(s.name, "x") == 0, "what is overridden may be empty");
+    chex_opt_destroy(set);
+    unsetenv("CHEX_NAME");
+}
+
+static void loudness(void) {
+    struct settings s;
+    struct chex_opt_set *set;
+    struct chex_error err;
+    BAIL_UNLESS(parse(&s, &set, &err, ARGS("-q")) == CHEX_OK, "%s", err.text);
+    OK(s.common.log_level == 1 && chex_opt_origin(set, "log-level") == CHEX_FROM_COMMAND_LINE,
+       "-q is where the level comes from");
+    chex_opt_destroy(set);
+    setenv("CHEX_QUIET", "yes", 1);
+    BAIL_UNLESS(parse(&s, &set, &err, ARGS("--log-level", "trace")) == CHEX_OK, "%s", err.text);
+    OK(s.common.log_level == 4, "CHEX_QUIET yields to a level that was typed");
+    chex_opt_destroy(set);
+    BAIL_UNLESS(parse(&s, &set, &err, ARGS("-c", "2")) == CHEX_OK, "%s", err.text);
+    OK(s.common.log_level == 1 && chex_opt_origin(set, "log-level") == CHEX_FROM_ENV,
+       "and not to the default");
+    chex_opt_destroy(set);
+    unsetenv("CHEX_QUIET");
+}
+
+/* Durations read as defaults are written, and help speaks of units that its options have. */
+static void texts(void) {
+    struct settings s;
+    struct chex_opt_set *set;
+    struct chex_error err;
+    char text[4096] = "", value[64];
+    BAIL_UNLESS(parse(&s, &set, &err, ARGS("--wait", "1500ms")) == CHEX_OK, "%s", err.text);
+    const struct chex_opt *wait = &options[sizeof options / sizeof options[0] - 2];
+    OK(strcmp(chex_opt_value_text(wait, &s, value, sizeof value), "1500ms") == 0, "%s", value);
+    s.wait_ms = 600000;
+    OK(strcmp(chex_opt_value_text(wait, &s, value, sizeof value), "600s") == 0, "%s", value);
+    chex_opt_destroy(set);
+    FILE *f = fmemopen(text, sizeof text, "w");
+    chex_opt_print_help(&program, f);
+    fclose(f);
+    OK(strstr(text, "Sizes take K M G") && strstr(text, "Durations need a unit"),
+       "help explains sizes and durations");
+    struct chex_opt_program without = program;
+    without.count -= 3; /* from the size on */
+    f = fmemopen(text, sizeof text, "w");
+    chex_opt_print_help(&without, f);
+    fclose(f);
+    OK(!strstr(text, "Sizes") && !strstr(text, "Durations"), "where there are such options");
 }
 
 static void round_trip(void) {
@@ -113,8 +179,14 @@ int main(void) {
     struct settings s;
     struct chex_opt_set *set;
     OK_STATUS(parse(&s, &set, &err, ARGS("--config", path)), CHEX_E_USAGE, err, "line 1");
+    BAIL_UNLESS(chex_fs_write(path, "name =  # none\n", 15, &err) == CHEX_OK, "%s", err.text);
+    OK_STATUS(parse(&s, &set, &err, ARGS("--config", path)), CHEX_E_USAGE, err,
+              "line 1: name: the value is empty");
     unlink(path);
     faults();
+    empty_values();
+    loudness();
+    texts();
     round_trip();
     return tap_done();
 }
