@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/opt.h"
+#include "data/verify.h"
 #include "eval/report.h"
 #include "eval/run.h"
 #include "engine/choose.h"
@@ -560,6 +561,7 @@ int main(int argc, char **argv) {
     struct settings s;
     struct chex_opt_set *set = NULL;
     struct chex_error err = {0};
+    char libraries[256];
     chex_log_init("chex-eval", CHEX_LOG_INFO);
     enum chex_status st = chex_opt_parse(&program, argc, argv, &s, sizeof s, &set, &err);
     if (st == CHEX_OK) {
@@ -568,12 +570,15 @@ int main(int argc, char **argv) {
         if (s.common.help)
             chex_opt_print_help(&program, stdout);
         else if (s.common.version)
-            printf("chex-eval %s (%s)\n", CHEXNET_VERSION, CHEXNET_COMPILER);
+            chex_opt_print_version(program.name, chex_data_libraries(libraries, sizeof libraries),
+                                   stdout);
         else if (s.common.print_config)
             chex_opt_print_config(set, &s, stdout);
         else
             st = dispatch(&s, set, &err);
     }
+    if (st == CHEX_OK)
+        st = chex_fs_flush_stdout(&err);
     if (st != CHEX_OK && err.text[0])
         chex_err("%s", err.text);
     chex_opt_destroy(set);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "data/verify.h"
@@ -63,8 +64,8 @@ static bool inform(const struct shard_command *sub, const struct chex_opt_set *s
     if (settings->help)
         chex_opt_print_help(sub->program, stdout);
     else if (settings->version)
-        printf("chex-shard %s\n%s\ncompiler %s\n", CHEXNET_VERSION,
-               chex_data_libraries(libraries, sizeof libraries), CHEXNET_COMPILER);
+        chex_opt_print_version("chex-shard", chex_data_libraries(libraries, sizeof libraries),
+                               stdout);
     else if (settings->print_config)
         chex_opt_print_config(set, settings, stdout);
     else
@@ -81,9 +82,7 @@ static enum chex_status run(const struct shard_command *sub, int argc, char **ar
     chex_log_set_level((enum chex_log_level)common->log_level);
     if (!inform(sub, *set, common))
         CHEX_TRY(sub->run(*set, settings, err));
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return chex_error_set(err, CHEX_E_RESOURCE, "cannot write to standard output");
-    return CHEX_OK;
+    return chex_fs_flush_stdout(err);
 }
 
 int main(int argc, char **argv) {

@@ -13,6 +13,7 @@
 #include "base/opt.h"
 #include "base/units.h"
 #include "data/classes.h"
+#include "data/verify.h"
 #include "input/pipeline.h"
 #include "engine/choose.h"
 #include "launch/world.h"
@@ -432,6 +433,7 @@ int main(int argc, char **argv) {
     struct settings s;
     struct chex_opt_set *set = NULL;
     struct chex_error err = {0};
+    char libraries[256];
     chex_log_init(program.name, CHEX_LOG_INFO);
     enum chex_status st = chex_opt_parse(&program, argc, argv, &s, sizeof s, &set, &err);
     if (st == CHEX_OK) {
@@ -440,7 +442,8 @@ int main(int argc, char **argv) {
         if (s.common.help)
             chex_opt_print_help(&program, stdout);
         else if (s.common.version)
-            printf("%s %s (%s)\n", program.name, CHEXNET_VERSION, CHEXNET_COMPILER);
+            chex_opt_print_version(
+                program.name, chex_data_libraries(libraries, sizeof libraries), stdout);
         else if (s.common.print_config)
             chex_opt_print_config(set, &s, stdout);
         else if (chex_opt_word_count(set))
@@ -449,6 +452,8 @@ int main(int argc, char **argv) {
         else
             st = run(&s, &err);
     }
+    if (st == CHEX_OK)
+        st = chex_fs_flush_stdout(&err);
     if (st != CHEX_OK && err.text[0])
         chex_err("%s", err.text);
     chex_opt_destroy(set);

@@ -190,3 +190,11 @@ enum chex_status chex_fs_free_bytes(const char *path, uint64_t *bytes_out, struc
     *bytes_out = (uint64_t)s.f_bavail * s.f_frsize;
     return CHEX_OK;
 }
+
+enum chex_status chex_fs_flush_stdout(struct chex_error *err) {
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return CHEX_OK;
+    return chex_error_set(err, CHEX_E_RESOURCE, "cannot write to standard output%s%s",
+                          errno ? ": " : "", errno ? strerror(errno) : "");
+}

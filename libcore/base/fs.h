@@ -44,4 +44,8 @@ enum chex_status chex_fs_remove_tree(const char *path, struct chex_error *err);
 /* Bytes a user may still write on the file system that holds `path` (or its nearest parent). */
 enum chex_status chex_fs_free_bytes(const char *path, uint64_t *bytes_out, struct chex_error *err);
 
+/* Writes out what stdout still holds: a command's last act. CHEX_E_RESOURCE where that, or an
+ * earlier write, failed, so that a full disk or a closed pipe is no success. */
+enum chex_status chex_fs_flush_stdout(struct chex_error *err);
+
 #endif
