@@ -101,6 +101,7 @@ static enum chex_status make_launched(shard_make_fn *make, const void *options,
     struct chex_launch launch;
     CHEX_TRY(chex_launch_init(&launch, err));
     chex_log_set_rank(launch.rank, launch.size, launch.host);
+    chex_launch_warn_left_out(&launch);
     struct chex_create_ranks ranks = {launch.rank, launch.size, exchange, &launch};
     enum chex_status st = make(options, &ranks, result, err);
     *rank_out = st == CHEX_E_LOST ? 0 : launch.rank;

@@ -13,7 +13,7 @@
 
 static void probe_launch(const struct chex_check_context *c, struct chex_check_result *r) {
     const struct chex_launch *l = c->launch;
-    const int tasks = chex_launch_env_int("SLURM_NTASKS", 1);
+    const int left_out = chex_launch_tasks_left_out(l);
     chex_check_expect(r, "%s", getenv("SLURM_JOB_ID") ? "pmix, every task" : "any");
     if (c->launch_error) {
         chex_check_found(r, "%s", c->launch_error->text);
@@ -26,10 +26,10 @@ static void probe_launch(const struct chex_check_context *c, struct chex_check_r
     chex_check_found(r, "%s, %d rank%s on %d node%s%s%s", l->method, l->size,
                      l->size == 1 ? "" : "s", l->nodes, l->nodes == 1 ? "" : "s",
                      l->job_id[0] ? ", job " : "", l->job_id);
-    if (l->size == 1 && tasks > 1 && strcmp(l->method, "single") == 0)
+    if (left_out)
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
                           "the job has %d tasks, but this is one process: start it with srun",
-                          tasks);
+                          left_out);
 }
 const struct chex_check chex_check_launch = {
     "launch",     "how was this started, and as how many ranks?",

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/units.h"
 #include "launch/methods.h"
 
@@ -45,6 +46,20 @@ enum chex_status chex_launch_init(struct chex_launch *launch, struct chex_error 
     CHEX_TRY(methods[i]->init(&made, err));
     *launch = made;
     return CHEX_OK;
+}
+
+int chex_launch_tasks_left_out(const struct chex_launch *launch) {
+    const int tasks = chex_launch_env_int("SLURM_NTASKS", 1);
+    return strcmp(launch->method, "single") == 0 && tasks > 1 ? tasks : 0;
+}
+
+void chex_launch_warn_left_out(const struct chex_launch *launch) {
+    const int tasks = chex_launch_tasks_left_out(launch);
+    if (tasks)
+        chex_warn(
+            "the job has %d tasks, but this is one process and does all the work alone: start "
+            "it with srun",
+            tasks);
 }
 
 enum chex_status chex_launch_exchange(struct chex_launch *launch, const char *key, const void *mine,

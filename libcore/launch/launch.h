@@ -50,6 +50,13 @@ struct chex_launch_method {
  * `launch`; call before any thread starts. */
 enum chex_status chex_launch_init(struct chex_launch *launch, struct chex_error *err);
 
+/* Tasks of the Slurm job where this is one process that srun did not start (a batch script that
+ * forgot srun), else 0. */
+int chex_launch_tasks_left_out(const struct chex_launch *launch);
+
+/* Warns of it, with the remedy. */
+void chex_launch_warn_left_out(const struct chex_launch *launch);
+
 /* All ranks' bytes to all ranks; a barrier too. `key` names the exchange (letters); each call uses
  * a fresh PMIx key behind it. With one rank it copies. Collective. */
 enum chex_status chex_launch_exchange(struct chex_launch *launch, const char *key, const void *mine,

@@ -8,6 +8,7 @@ enum chex_status chex_world_open(struct chex_world *world, struct chex_error *er
     CHEX_TRY(chex_launch_init(&world->launch, err));
     const struct chex_launch *l = &world->launch;
     chex_log_set_rank(l->rank, l->size, l->host);
+    chex_launch_warn_left_out(l);
     enum chex_status st = chex_bind(l, &world->binding, err);
     if (st != CHEX_OK) {
         chex_launch_abort(&world->launch, (int)st);
