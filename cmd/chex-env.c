@@ -8,9 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/opt.h"
 #include "check/check.h"
+#include "data/verify.h"
 
 struct settings {
     struct chex_opt_common common;
@@ -23,13 +25,16 @@ struct settings {
 static const struct chex_opt options[] = {
     CHEX_OPT_COMMON,
     {.type = CHEX_OPT_GROUP, .help = "Checks"},
-    {"level", 0, CHEX_OPT_INT, offsetof(struct settings, level), "1", "N",
-     "how deep to look; this version has level 1: seconds, nothing is measured", NULL, 1, 3},
+    {"level", 0, CHEX_OPT_INT, offsetof(struct settings, level), "1", "1|2|3",
+     "how deep to look; this version has level 1 (seconds, nothing is measured), and takes it for "
+     "the others with a warning",
+     NULL, 1, 3},
     {"mode", 0, CHEX_OPT_CHOICE, offsetof(struct settings, mode), "job", "MODE",
      "where it runs: a job step, Slurm's prolog (only the node's faults count), a login node",
      chex_check_mode_names},
     {"timeout", 0, CHEX_OPT_DURATION, offsetof(struct settings, timeout_ms), "30s", "TIME",
-     "a check that has not answered by then fails, and the node is at fault"},
+     "a check that has not answered by then fails, and the node is at fault; at least 1s", NULL,
+     1000, 86400e3},
     {"expect", 0, CHEX_OPT_STRING, offsetof(struct settings, expect), NULL, "FILE",
      "JSON object of check names and the found values they must have"},
 };
@@ -41,7 +46,8 @@ static const struct chex_opt_program program = {
     .opts = options,
     .count = sizeof options / sizeof options[0],
     .epilog = "Exit status: 0 all checks pass or warn, 4 a fault of the user, 5 of the node;\n"
-              "in the prolog a user's fault is 0, because any other status drains the node.\n"
+              "in the prolog a user's fault and a wrong option, file or variable are 0, because\n"
+              "any other status drains the node.\n"
               "Example: srun -N2 --gpus-per-task=1 chex-env\n",
 };
 
@@ -117,9 +123,7 @@ static enum chex_status print_report(const struct settings *s,
         CHEX_TRY(print_json(report, err));
     else
         print_table(report);
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return chex_error_set(err, CHEX_E_RESOURCE, "standard output cannot be written");
-    return CHEX_OK;
+    return chex_fs_flush_stdout(err);
 }
 
 static enum chex_status check_all(const struct settings *s, struct chex_launch *launch,
@@ -163,10 +167,14 @@ static enum chex_status run(const struct settings *s, struct chex_error *err) {
         alone(&launch);
     chex_log_set_level((enum chex_log_level)s->common.log_level);
     chex_log_set_rank(launch.rank, launch.size, launch.host);
+    if (s->level > 1 && speaks(&launch, launched))
+        chex_warn("--level %lld: this version has level 1 alone, which is taken",
+                  (long long)s->level);
     chex_gpu_view(&context.gpu);
     enum chex_status st = check_all(s, &launch, &context, launched, err);
     if (err->text[0]) {
         chex_err("%s", err->text);
+        err->text[0] = '\0';
         /* The others would wait for this rank. After a lost one no exchange works any more. */
         if (st != CHEX_E_USAGE)
             chex_launch_abort(&launch, st);
@@ -176,31 +184,55 @@ static enum chex_status run(const struct settings *s, struct chex_error *err) {
     return st;
 }
 
+/* Whether --mode or CHEX_MODE says prolog, for when the options as a whole could not be read. */
+static bool asked_for_prolog(int argc, char **argv) {
+    const char *mode = getenv("CHEX_MODE");
+    for (int i = 1; i < argc; i++)
+        if (strncmp(argv[i], "--mode=", 7) == 0)
+            mode = argv[i] + 7;
+        else if (strcmp(argv[i], "--mode") == 0 && i + 1 < argc)
+            mode = argv[++i];
+    return mode && strcmp(mode, chex_check_mode_names[CHEX_MODE_PROLOG]) == 0;
+}
+
+/* A site's mistake in the prolog's own line or files must not drain every node that starts a job.
+ */
+static enum chex_status after_usage(enum chex_status st, bool prolog) {
+    if (st != CHEX_E_USAGE || !prolog)
+        return st;
+    chex_warn("nothing was checked; the exit status is 0, because another would drain this node");
+    return CHEX_OK;
+}
+
+static enum chex_status carry_out(const struct settings *s, const struct chex_opt_set *set,
+                                  struct chex_error *err) {
+    char libraries[256];
+    if (s->common.help)
+        chex_opt_print_help(&program, stdout);
+    else if (s->common.version)
+        chex_opt_print_version(program.name, chex_data_libraries(libraries, sizeof libraries),
+                               stdout);
+    else if (s->common.print_config)
+        chex_opt_print_config(set, s, stdout);
+    else if (chex_opt_word_count(set) > 0)
+        return chex_error_set(err, CHEX_E_USAGE, "unexpected argument '%s'; try chex-env --help",
+                              chex_opt_word(set, 0));
+    else
+        return run(s, err);
+    return chex_fs_flush_stdout(err);
+}
+
 int main(int argc, char **argv) {
     struct settings s;
     struct chex_opt_set *set = NULL;
     struct chex_error err = {0};
     chex_log_init("chex-env", CHEX_LOG_INFO);
     enum chex_status st = chex_opt_parse(&program, argc, argv, &s, sizeof s, &set, &err);
-    if (st == CHEX_OK && chex_opt_word_count(set) > 0)
-        st = chex_error_set(&err, CHEX_E_USAGE, "unexpected argument '%s'; try chex-env --help",
-                            chex_opt_word(set, 0));
-    if (st == CHEX_OK && s.level != 1)
-        st = chex_error_set(&err, CHEX_E_USAGE, "--level %lld: this version has level 1 alone",
-                            (long long)s.level);
-    if (st != CHEX_OK) {
+    const bool prolog = st == CHEX_OK ? s.mode == CHEX_MODE_PROLOG : asked_for_prolog(argc, argv);
+    if (st == CHEX_OK)
+        st = carry_out(&s, set, &err);
+    if (err.text[0])
         chex_err("%s", err.text);
-        chex_opt_destroy(set);
-        return st;
-    }
-    if (s.common.help)
-        chex_opt_print_help(&program, stdout);
-    else if (s.common.version)
-        printf("chex-env (chexnet) %s, %s\n", CHEXNET_VERSION, CHEXNET_COMPILER);
-    else if (s.common.print_config)
-        chex_opt_print_config(set, &s, stdout);
-    else
-        st = run(&s, &err);
     chex_opt_destroy(set);
-    return st;
+    return after_usage(st, prolog);
 }

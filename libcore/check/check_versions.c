@@ -146,7 +146,7 @@ const struct chex_check chex_check_jansson = {
 /* Each part that is opened at run time, and the loader's words where it cannot be. Missing MPI
  * matters with several ranks; a missing CUDA part is the gpu check's affair. */
 static void probe_modules(const struct chex_check_context *c, struct chex_check_result *r) {
-    static const char *const parts[] = {"mpi", "cuda", "slurm", "dicom"};
+    static const char *const parts[] = {"mpi", "cuda", "dicom"};
     size_t at = 0;
     bool several = c->mode == CHEX_MODE_JOB && c->launch->size > 1;
     chex_check_expect(r, "%s", several ? "mpi, for several ranks" : "none is needed here");

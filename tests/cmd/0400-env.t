@@ -71,19 +71,37 @@ unlike "$(out)" "^(gpu|launch|workdir) " "the prolog looks at the node alone"
 like "$(out)" "^tmpdir +pass +/tmp" "at its own /tmp"
 echo '{"hdf5": "1.2.3"}' >want.json
 expect_status 5 chex-env --mode prolog --expect want.json
+
+# Nor does a site's mistake in the line or the files of its prolog.
+for wrong in "--nosuch" "--level 4" "--timeout 0s" "--expect nosuch.json" "--config nosuch" "word"; do
+    # shellcheck disable=SC2086 # several words
+    expect_status 0 chex-env $wrong --mode prolog
+    error_line . "the message comes: $wrong"
+    like "$(err)" "warn: nothing was checked; the exit status is 0" "and what that means"
+done
+CHEX_MODE=prolog expect_status 0 chex-env --nosuch
+CHEX_MODE=prolog expect_status 2 chex-env --mode=job --nosuch
+expect_status 2 chex-env --mode prolog --mode login --nosuch
+
 expect_status 0 chex-env --mode login
 unlike "$(out)" "^(gpu|launch|clock) " "a login node has no allocation"
 like "$(out)" "^engine-auto +pass " "but engines"
 
 # Usage.
-expect_status 2 chex-env --level 2
-error_line "level 2.*level 1" "a level that does not exist"
+expect_status 0 chex-env --level 2 --mode prolog
+is "$(err)" "chex-env warn: --level 2: this version has level 1 alone, which is taken" \
+    "a level that this version has not is a warning"
+like "$(out)" "^hdf5 +pass " "and level 1 runs"
 expect_status 2 chex-env --level 4
 error_line "--level: '4' is not valid" "a level that never will"
 expect_status 2 chex-env --mode night
 error_line "expected one of job, prolog, login" "an unknown mode"
 expect_status 2 chex-env --timeout 30
 error_line "--timeout: '30' is not valid: expected a duration" "a time without unit"
+expect_status 2 chex-env --timeout 999ms
+error_line "--timeout: '999ms' is not valid: .*from 1s to 86400s" "a time in which no check can answer"
+expect_status 2 chex-env --expect=
+error_line "--expect: the value is empty: expected FILE" "an empty name"
 expect_status 2 chex-env --expect nosuch.json
 error_line "nosuch.json" "a missing file of expectations"
 echo '{"zlob": "1"}' >typo.json
@@ -94,8 +112,23 @@ error_line "unexpected argument 'everything'" "a word"
 expect_status 0 chex-env --help
 like "$(out)" "^usage: chex-env" "help"
 like "$(out)" "Exit status: 0 .* 4 .* 5 " "which states the exit statuses"
-expect_status 0 chex-env --version
-like "$(out)" "chexnet" "version"
+expect_status 0 chex-env --print-config -q
+like "$(out)" "^timeout = 30s   # default$" "durations as they are typed"
+like "$(out)" "^log-level = warn   # command line$" "-q is the level's origin"
+
+# What is the same in all four commands.
+for command in chex-shard chex-train chex-eval chex-env; do
+    have "$command" || { skip "$command is not built" 6; continue; }
+    expect_status 0 "$command" --version
+    is "$(sed -E 's/ [0-9.]+$/ N/; 2s/, .*//; s/HDF5 .*/HDF5/' out | head -n 2 | tr '\n' ' ')" \
+        "$command N HDF5 " "$command --version: the version, the libraries"
+    like "$(tail -n 1 out)" "^compiler [A-Za-z]+ [0-9.]+$" "and the compiler"
+    for option in --help --version --print-config; do
+        "$command" $option >/dev/full 2>full
+        is $? 9 "$command $option: a full standard output is no success"
+    done
+done
 chex-env >/dev/full 2>full
-is $? 9 "a full standard output is no success"
+is $? 9 "nor for a report"
+like "$(cat full)" "cannot write to standard output: No space left" "and the cause is named"
 done_testing
