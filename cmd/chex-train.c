@@ -33,7 +33,7 @@ struct settings {
     double lr, min_lr, lr_factor, weight_decay, momentum, warmup_epochs, consume;
     uint64_t stall_warn, stall_abort;
     bool deterministic, bench_layers, bench_infer, antialias;
-    bool precision_asked;
+    const struct chex_opt_set *set; /* where the values came from */
 };
 
 #define AT(member) offsetof(struct settings, member)
@@ -182,8 +182,9 @@ static struct chex_update update_of(const struct settings *s) {
                                 .grad_scale = 1};
 }
 
+/* The effective options and, under the same names, where each came from. */
 static json_t *options_json(const struct settings *s) {
-    json_t *object = json_object();
+    json_t *object = json_object(), *origins = json_object();
     for (size_t i = 0; i < program.count; i++) {
         const struct chex_opt *o = &options[i];
         char value[4096];
@@ -191,9 +192,11 @@ static json_t *options_json(const struct settings *s) {
             continue;
         chex_opt_value_text(o, s, value, sizeof value);
         json_object_set_new(object, o->name, json_string(value));
+        json_object_set_new(origins, o->name,
+                            json_string(chex_opt_origin_names[chex_opt_origin(s->set, o->name)]));
     }
-    return json_pack("{s:i,s:s,s:s,s:o}", "schema", 1, "command", program.name, "version",
-                     CHEXNET_VERSION, "options", object);
+    return json_pack("{s:i,s:s,s:s,s:o,s:o}", "schema", 1, "command", program.name, "version",
+                     CHEXNET_VERSION, "options", object, "origins", origins);
 }
 
 static enum chex_status config_of(const struct settings *s, const char *engine,
@@ -387,7 +390,7 @@ static enum chex_status work(struct settings *s, struct chex_world *world, bool 
         CHEX_TRY(chex_choose_gpu(&world->launch, &world->binding, &world->gpu,
                                  st == CHEX_OK ? engine : NULL, &gpu, &has_gpu, err));
         enum chex_precision usual = (enum chex_precision)s->precision;
-        if (!s->precision_asked)
+        if (chex_opt_origin(s->set, "precision") == CHEX_FROM_DEFAULT)
             CHEX_TRY(chex_choose_precision(&world->launch, engine, &usual, err));
         s->precision = (int)usual;
     }
@@ -438,7 +441,7 @@ int main(int argc, char **argv) {
     enum chex_status st = chex_opt_parse(&program, argc, argv, &s, sizeof s, &set, &err);
     if (st == CHEX_OK) {
         chex_log_set_level((enum chex_log_level)s.common.log_level);
-        s.precision_asked = chex_opt_origin(set, "precision") != CHEX_FROM_DEFAULT;
+        s.set = set;
         if (s.common.help)
             chex_opt_print_help(&program, stdout);
         else if (s.common.version)

@@ -29,6 +29,9 @@ like "$(cat run/metrics.jsonl)" '"val_auroc_mean":0\.[0-9]' "with the validation
 like "$(err)" 'epoch 2/2: loss' "and a line on stderr"
 like "$(err)" 'data wait [0-9.]+ %, forward' "with the share of each phase"
 like "$(h5dump -a /format run/last.h5)" 'chexnet-checkpoint' "the checkpoint is plain HDF5"
+like "$(cat run/config.json)" '"epochs": "2"' "the configuration has the effective options"
+like "$(sed -n '/"origins"/,$p' run/config.json)" '"epochs": "command line"' "with their origins"
+like "$(sed -n '/"origins"/,$p' run/config.json)" '"momentum": "default"' "each of them"
 expect_status 0 chex-train "${common[@]}" --epochs 2 --output run
 like "$(err)" 'complete' "a complete run is left alone"
 
