@@ -20,8 +20,7 @@
 #include "train/bench.h"
 #include "train/bench_input.h"
 #include "train/trainer.h"
-#include "train_layers.h"
-
+#include "train_bench.h"
 
 struct settings {
     struct chex_opt_common common;
@@ -87,7 +86,7 @@ static const struct chex_opt options[] = {
     {"stall-warn", 0, CHEX_OPT_DURATION, AT(stall_warn), "60s", "TIME", "say where a rank stands that has made no progress for so long (0s: never)"},
     {"stall-abort", 0, CHEX_OPT_DURATION, AT(stall_abort), "600s", "TIME", "end the job with status 7 after so long (0s: never)"},
     {.type = CHEX_OPT_GROUP, .help = "Measuring"},
-    {"bench", 0, CHEX_OPT_INT, AT(bench), "0", "N", "time N steps on resident random data instead of training", .min = 0, .max = 1e9},
+    {"bench", 0, CHEX_OPT_INT, AT(bench), "0", "N", "time N steps on resident random data instead of training; with several ranks, the sum of their rates and the slowest rank's step times", .min = 0, .max = 1e9},
     {"bench-layers", 0, CHEX_OPT_FLAG, AT(bench_layers), .help = "with --bench: time, rates and share of the machine's measured limits of every operation of the last step"},
     {"bench-infer", 0, CHEX_OPT_FLAG, AT(bench_infer), .help = "with --bench: inference in place of training"},
     {"bench-input", 0, CHEX_OPT_INT, AT(bench_input), "0", "N", "time N batches of --data on each rank as training would take them, without a network", .min = 0, .max = 1e9},
@@ -108,8 +107,9 @@ static const struct chex_opt_program program = {
     "  chex-train --bench 20 --image-size 64 --batch-size 64 --json\n"
     "  chex-train --data shards --bench-input 2000 --workers 2 --consume 20000\n"
     "\n"
-    "Exit status: 0 done, 2 usage, 3 bad data, 4 environment, 5 node, 6 saved after preemption\n"
-    "(run again to go on), 7 stalled or a rank lost, 8 loss not finite, 9 out of memory or disk.\n",
+    "Exit status: 0 done, 1 failure of ours, 2 usage, 3 bad data, 4 environment, 5 node, 6 saved\n"
+    "after preemption (run again to go on), 7 stalled or a rank lost, 8 loss not finite, 9 out of\n"
+    "memory or disk.\n",
 };
 
 static volatile sig_atomic_t stop_asked;
@@ -247,41 +247,9 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
     return out->options ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
 }
 
-static enum chex_status print_bench(const struct settings *s, const struct chex_bench *b,
-                                    const struct chex_bench_result *r, struct chex_error *err) {
-    const char *precision = chex_precision_names[b->config.precision];
-    if (s->common.json) {
-        json_t *o = json_pack(
-            "{s:i,s:s,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:I,s:s}", "schema",
-            1, "kind", b->config.training ? "train" : "infer", "images_per_s_median",
-            r->images_per_s_median, "images_per_s_best", r->images_per_s_best, "step_ms_median", r->step_s_median * 1e3, "step_ms_best",
-            r->step_s_best * 1e3, "gflop_per_s_median", r->gflop_per_image * r->images_per_s_median,
-            "peak_rss_bytes", (json_int_t)r->peak_rss_bytes, "engine_bytes",
-            (json_int_t)r->engine_bytes, "engine", b->engine, "variant", r->variant, "model",
-            b->model, "precision", precision, "batch", b->config.batch, "image_size",
-            b->config.image_size, "threads", b->config.threads, "steps", (json_int_t)b->steps,
-            "version", CHEXNET_VERSION);
-        enum chex_status st = s->bench_layers ? train_layers_print(b, r, o, err) : CHEX_OK;
-        if (st == CHEX_OK) {
-            json_dumpf(o, stdout, JSON_PRESERVE_ORDER);
-            putchar('\n');
-        }
-        json_decref(o);
-        return st;
-    }
-    char rss[32];
-    printf("%s %s, %d px, batch %d, %s, engine %s (%s), %d threads: %.1f images/s median, %.1f "
-           "best of %lld steps (%.1f GFLOP/s), peak memory %s\n",
-           b->model, b->config.training ? "train" : "infer", b->config.image_size,
-           b->config.batch, precision, b->engine, r->variant,
-           b->config.threads, r->images_per_s_median, r->images_per_s_best, (long long)b->steps,
-           r->gflop_per_image * r->images_per_s_median,
-           chex_format_bytes(rss, sizeof rss, r->peak_rss_bytes));
-    return s->bench_layers ? train_layers_print(b, r, NULL, err) : CHEX_OK;
-}
-
 static enum chex_status bench(const struct settings *s, const char *engine,
-                              const struct chex_gpu *device, int threads, struct chex_error *err) {
+                              const struct chex_gpu *device, int threads,
+                              struct chex_launch *launch, bool *together, struct chex_error *err) {
     struct chex_bench b = {.engine = engine,
                            .model = chex_net_names[s->model],
                            .config = {.image_size = (int)s->image_size,
@@ -295,11 +263,7 @@ static enum chex_status bench(const struct settings *s, const char *engine,
                            .steps = s->bench,
                            .seed = (uint64_t)s->seed,
                            .limits = s->bench_layers};
-    struct chex_bench_result r;
-    CHEX_TRY(chex_bench_run(&b, &r, err));
-    enum chex_status st = print_bench(s, &b, &r, err);
-    chex_bench_release(&r);
-    return st;
+    return train_bench(&b, launch, s->common.json, together, err);
 }
 
 static json_t *bench_input_json(const struct chex_train_config *c, const struct settings *s,
@@ -397,7 +361,7 @@ static enum chex_status work(struct settings *s, struct chex_world *world, bool 
     const struct chex_gpu *device = has_gpu ? &gpu : NULL;
     int threads = s->threads ? (int)s->threads : world->binding.threads;
     if (s->bench)
-        return bench(s, engine, device, threads, err);
+        return bench(s, engine, device, threads, &world->launch, together, err);
     struct chex_train_config config;
     CHEX_TRY(config_of(s, engine, device, threads, &config, err));
     enum chex_status st = collective(s, &config, world, together, err);
@@ -412,6 +376,9 @@ static enum chex_status check_settings(const struct settings *s, struct chex_err
     if (s->consume > 0 && !s->bench_input)
         return chex_error_set(err, CHEX_E_USAGE, "--consume %g: expected --bench-input N with it",
                               s->consume);
+    if ((s->bench_layers || s->bench_infer) && !s->bench)
+        return chex_error_set(err, CHEX_E_USAGE, "--bench-%s: expected --bench N with it",
+                              s->bench_layers ? "layers" : "infer");
     if ((!s->bench && !s->data) || (needs_output && !s->output))
         return chex_error_set(err, CHEX_E_USAGE, "--%s DIR is required; try 'chex-train --help'",
                               s->data ? "output" : "data");

@@ -91,6 +91,12 @@ done
 # Bad input.
 expect_status 2 chex-train --output x
 error_line '--data DIR is required' "no --data"
+expect_status 2 chex-train "${common[@]}" --output=
+error_line '--output: the value is empty: expected DIR' "an empty folder name"
+for option in --bench-layers --bench-infer; do
+    expect_status 2 chex-train "${common[@]}" $option --output x
+    error_line "$option: expected --bench N with it" "$option alone starts no training"
+done
 expect_status 3 chex-train "${common[@]/shards/nowhere}" --output x
 error_line 'nowhere: no such folder' "no such data"
 expect_status 3 chex-train "${common[@]}" --image-size 64 --output x
@@ -184,6 +190,25 @@ like "$(out)" "\"name\": \"layer4.2.conv3\", \"forward\": \{$part\}, \"backward\
 expect_status 0 "${layers[@]}" --engine ref --json
 like "$(out)" '"limit_gflop_per_s": null, "limit_gb_per_s": null' "no limits are null"
 like "$(out)" '"limit_percent": null, "bound": null' "and so are shares of them"
+chex-train --bench 1 --image-size 32 --batch-size 1 >/dev/full 2>err
+is $? 9 "a full standard output is no success"
+SLURM_JOB_ID=5 SLURM_NTASKS=4 expect_status 0 chex-train --bench 1 --image-size 32 --batch-size 1
+like "$(err)" "warn: the job has 4 tasks, but this is one process.*: start it with srun" \
+    "one process of a job with four tasks says that it is alone"
+ranks=(mpirun --oversubscribe --bind-to none -n 2)
+[ "$(id -u)" != 0 ] || ranks+=(--allow-run-as-root)
+if have mpirun && "${ranks[@]}" true 2>/dev/null; then
+    expect_status 0 "${ranks[@]}" chex-train --bench 1 --image-size 32 --batch-size 1 --json
+    is "$(grep -c schema out)" 1 "several ranks print one object"
+    like "$(out)" '"ranks": 2, "slowest_rank": [01], "slowest_images_per_s": ' "which counts them"
+    # shellcheck disable=SC2016 # the ranks expand it
+    expect_status 2 "${ranks[@]}" bash -c 'engine=cpu
+        [ "$OMPI_COMM_WORLD_RANK" = 0 ] || engine=cpu:none
+        exec chex-train --bench 1 --image-size 32 --batch-size 1 --engine $engine'
+    error_line "rank 1: engine cpu:none: unknown variant" "a rank that fails is named"
+else
+    skip "no mpirun here" 5
+fi
 # CHEX_CPU holds the engine's kernels back too.
 CHEX_CPU=generic expect_status 0 chex-train --bench 1 --image-size 32 --batch-size 1 --json
 like "$(out)" '"variant": "generic"' "CHEX_CPU=generic runs the generic kernels"

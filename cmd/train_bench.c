@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train_bench.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/units.h"
+#include "train_layers.h"
+
+/* What a rank tells the others; exchanged as it lies. */
+struct card {
+    struct chex_error error;
+    double images_per_s_median, images_per_s_best, step_s_median, step_s_best;
+    uint64_t engine_bytes, peak_rss_bytes;
+};
+
+struct summary {
+    struct card all; /* as train_bench.h says */
+    double slowest_images_per_s;
+    int ranks, slowest_rank;
+};
+
+static struct card card_of(const struct chex_bench_result *r, enum chex_status st,
+                           const struct chex_error *error) {
+    struct card c;
+    memset(&c, 0, sizeof c); /* all bytes: they are sent */
+    if (st != CHEX_OK) {
+        c.error = *error;
+        return c;
+    }
+    c.images_per_s_median = r->images_per_s_median;
+    c.images_per_s_best = r->images_per_s_best;
+    c.step_s_median = r->step_s_median;
+    c.step_s_best = r->step_s_best;
+    c.engine_bytes = r->engine_bytes;
+    c.peak_rss_bytes = r->peak_rss_bytes;
+    return c;
+}
+
+static void add(struct summary *s, int rank, const struct card *c) {
+    struct card *all = &s->all;
+    all->images_per_s_median += c->images_per_s_median;
+    all->images_per_s_best += c->images_per_s_best;
+    if (c->engine_bytes > all->engine_bytes)
+        all->engine_bytes = c->engine_bytes;
+    if (c->peak_rss_bytes > all->peak_rss_bytes)
+        all->peak_rss_bytes = c->peak_rss_bytes;
+    if (rank == 0 || c->images_per_s_median < s->slowest_images_per_s) {
+        s->slowest_images_per_s = c->images_per_s_median;
+        s->slowest_rank = rank;
+        all->step_s_median = c->step_s_median;
+        all->step_s_best = c->step_s_best;
+    }
+}
+
+/* `mine` holds our failure, if there was one: who fails comes to the exchange too. */
+static enum chex_status gather(struct chex_launch *launch, const struct card *mine,
+                               uint64_t wait_ms, struct summary *out, bool *together,
+                               struct chex_error *err) {
+    struct card *all = chex_mem_zalloc((size_t)launch->size, sizeof *all);
+    enum chex_status st =
+        all ? chex_launch_exchange(launch, "bench", mine, sizeof *mine, all, wait_ms, err)
+            : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    *together = st == CHEX_OK;
+    *out = (struct summary){.ranks = launch->size};
+    for (int r = 0; st == CHEX_OK && r < launch->size; r++) {
+        add(out, r, &all[r]);
+        if (all[r].error.status != CHEX_OK) {
+            *err = all[r].error;
+            st = r == 0 ? err->status : chex_error_prefix(err, err->status, "rank %d", r);
+        }
+    }
+    free(all);
+    return st;
+}
+
+static enum chex_status print_json(const struct chex_bench *b, const struct chex_bench_result *r,
+                                   const struct summary *s, struct chex_error *err) {
+    const struct card *all = &s->all;
+    json_t *o = json_pack(
+        "{s:i,s:s,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:I,s:i,s:i,s:f,s:s}",
+        "schema", 1, "kind", b->config.training ? "train" : "infer", "images_per_s_median",
+        all->images_per_s_median, "images_per_s_best", all->images_per_s_best, "step_ms_median",
+        all->step_s_median * 1e3, "step_ms_best", all->step_s_best * 1e3, "gflop_per_s_median",
+        r->gflop_per_image * all->images_per_s_median, "peak_rss_bytes",
+        (json_int_t)all->peak_rss_bytes, "engine_bytes", (json_int_t)all->engine_bytes, "engine",
+        b->engine, "variant", r->variant, "model", b->model, "precision",
+        chex_precision_names[b->config.precision], "batch", b->config.batch, "image_size",
+        b->config.image_size, "threads", b->config.threads, "steps", (json_int_t)b->steps, "ranks",
+        s->ranks, "slowest_rank", s->slowest_rank, "slowest_images_per_s", s->slowest_images_per_s,
+        "version", CHEXNET_VERSION);
+    if (!o)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st = b->limits ? train_layers_print(b, r, o, err) : CHEX_OK;
+    if (st == CHEX_OK) {
+        json_dumpf(o, stdout, JSON_PRESERVE_ORDER);
+        putchar('\n');
+    }
+    json_decref(o);
+    return st;
+}
+
+static enum chex_status print_text(const struct chex_bench *b, const struct chex_bench_result *r,
+                                   const struct summary *s, struct chex_error *err) {
+    const struct card *all = &s->all;
+    char rss[32], ranks[32] = "";
+    if (s->ranks > 1)
+        snprintf(ranks, sizeof ranks, ", %d ranks", s->ranks);
+    printf("%s %s, %d px, batch %d, %s, engine %s (%s), %d threads%s: %.1f images/s median, %.1f "
+           "best of %lld steps (%.1f GFLOP/s), peak memory %s\n",
+           b->model, b->config.training ? "train" : "infer", b->config.image_size, b->config.batch,
+           chex_precision_names[b->config.precision], b->engine, r->variant, b->config.threads,
+           ranks, all->images_per_s_median, all->images_per_s_best, (long long)b->steps,
+           r->gflop_per_image * all->images_per_s_median,
+           chex_format_bytes(rss, sizeof rss, all->peak_rss_bytes));
+    if (s->ranks > 1)
+        printf("slowest rank %d: %.1f images/s\n", s->slowest_rank, s->slowest_images_per_s);
+    return b->limits ? train_layers_print(b, r, NULL, err) : CHEX_OK;
+}
+
+enum chex_status train_bench(const struct chex_bench *bench, struct chex_launch *launch, bool json,
+                             bool *together_out, struct chex_error *err) {
+    enum { WAIT_MS = 600000 }; /* for slower ranks, besides as long again as we took */
+    struct chex_bench_result r = {0};
+    struct summary s;
+    const double start_s = chex_clock_s();
+    enum chex_status st = chex_bench_run(bench, &r, err);
+    const bool measured = st == CHEX_OK;
+    const struct card mine = card_of(&r, st, err);
+    const uint64_t took_ms = (uint64_t)((chex_clock_s() - start_s) * 1e3);
+    st = gather(launch, &mine, WAIT_MS + took_ms, &s, together_out, err);
+    if (st == CHEX_OK && launch->rank == 0)
+        st = json ? print_json(bench, &r, &s, err) : print_text(bench, &r, &s, err);
+    if (measured)
+        chex_bench_release(&r);
+    return st;
+}
