@@ -11,16 +11,18 @@ for command in chex-env chex-train chex-eval; do
     cat >bin/$command <<END
 #!/bin/bash
 [ "\$SLURM_PROCID" != 0 ] || echo "$command cpus=\$SRUN_CPUS_PER_TASK \$*" >>$SCRATCH/calls
+[ "\$SLURM_PROCID" != 0 ] || cat $SCRATCH/$command.out
 exit \$(cat $SCRATCH/$command.status)
 END
     chmod +x bin/$command
     echo 0 >$command.status
+    : >$command.out
 done
 export PATH=$SCRATCH/bin:$PATH
 
-submit() {
+submit() { # [OPTION OF sbatch...]
     : >calls
-    timeout 60 sbatch --parsable --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --gpus-per-node=0 \
+    timeout 60 sbatch --parsable "$@" --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --gpus-per-node=0 \
         --time=5 "$SOURCE/slurm/chexnet.sbatch" shards run --epochs 3
 }
 # State of a job as soon as it is no longer running.
@@ -61,4 +63,32 @@ echo 4 >chex-env.status
 job=$(submit)
 is "$(settled "$job")" "JobState=FAILED Restarts=0 " "an unfit allocation"
 is "$(grep -c chex-train calls)" 0 "trains nothing"
+
+# A node that is blamed: its name comes from the table.
+node=$(sinfo -hN -o %N | sort | tail -n 1)
+cat >chex-env.out <<END
+check    verdict  found
+hdf5     pass     1.10.8
+tmpdir   fail     rank 0 (elsewhere): read-only
+                  fault: user
+shm      fail     rank 1 ($node): 0 bytes (of 64 GiB)
+                  question: is there room for shared memory?
+                  fault: node
+END
+echo 5 >chex-env.status
+job=$(submit)
+like "$(settled "$job")" "JobState=PENDING Restarts=1" "a node's fault puts the job back"
+for _ in $(seq 50); do
+    scontrol show job "$job" | grep -q "ExcNodeList=$node" && break
+    sleep 0.1
+done
+like "$(scontrol show job "$job")" "ExcNodeList=$node( |$)" "without the node that was blamed"
+is "$(grep -c chex-train calls)" 0 "and nothing is trained there"
+scancel "$job"
+job=$(submit --export=ALL,SLURM_RESTART_COUNT=3)
+is "$(settled "$job")" "JobState=FAILED Restarts=0 " "three times at most"
+like "$(scontrol show job "$job")" "ExitCode=5:0" "then the status is the job's"
+echo "rank 0/2" >chex-env.out
+job=$(submit)
+is "$(settled "$job")" "JobState=FAILED Restarts=0 " "nor where no node is named"
 done_testing
