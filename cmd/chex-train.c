@@ -73,7 +73,7 @@ static const struct chex_opt options[] = {
     {"brightness", 0, CHEX_OPT_FLOAT, AT(brightness), "0", "F", "multiply by a random factor from 1 - F (not below 0) to 1 + F", .min = 0, .max = 10},
     {"contrast", 0, CHEX_OPT_FLOAT, AT(contrast), "0", "F", "move away from the crop's mean by a random factor from 1 - F (not below 0) to 1 + F", .min = 0, .max = 10},
     {.type = CHEX_OPT_GROUP, .help = "Engine and ranks"},
-    {"engine", 0, CHEX_OPT_STRING, AT(engine), "auto", "NAME", "auto, cuda, cpu or ref, with a variant as in cpu:avx2 or cuda:s1"},
+    {"engine", 0, CHEX_OPT_STRING, AT(engine), "auto", "auto|cuda|cpu|ref", "what computes, with a variant as in cpu:avx2 or cuda:s1"},
     {"precision", 'p', CHEX_OPT_CHOICE, AT(precision), "fp32", "NAME", "how activations are stored and multiplied; where the cpu engine has AMX or the GPU multiplies it, the default is bf16", chex_precision_names},
     {"threads", 't', CHEX_OPT_INT, AT(threads), "0", "N", "compute threads (0: the cores this rank is bound to)", .min = 0, .max = 4096},
     {"workers", 'j', CHEX_OPT_INT, AT(workers), "1", "N", "input threads", .min = 1, .max = 256},

@@ -13,14 +13,40 @@ _chex_subcommands() {
     sed -n '/^Subcommands$/,/^$/s/^  \([a-z-]*\) .*/\1/p' <<<"$1"
 }
 
-# Values of option $2: those in the brackets at the end of its line, where it has such.
+# The help's line for option $2, which may be a letter.
+_chex_line() {
+    case $2 in
+    --*) sed -n "/^  \(-., \|    \)$2 /p" <<<"$1" ;;
+    *) sed -n "/^  $2, /p" <<<"$1" ;;
+    esac
+}
+
+# The values that line $1 with metavar $2 names: those in the brackets at its end, or the words of a
+# metavar such as auto|none|FILE.
 _chex_choices() {
-    sed -n "s/^ .*$2 [A-Z].*(\\([a-z0-9-]*\\(, [a-z0-9-]*\\)*\\))\\( \\[[^]]*\\]\\)\\{0,1\\}\$/\\1/p" <<<"$1" |
-        tr -d ','
+    local part parts=()
+    sed -n 's/ (required)$//
+        s/.*(\([a-z0-9-]*\(, [a-z0-9-]*\)*\))\( \[[^]]*\]\)\{0,1\}$/\1/p' <<<"$1" | tr -d ','
+    [[ $2 != *"|"* ]] || IFS='|' read -ra parts <<<"$2"
+    for part in "${parts[@]}"; do
+        [[ $part == @(FILE|DIR|PATH) ]] || echo "$part"
+    done
+}
+
+# The values of option $2 that begin with $3, into COMPREPLY; false where it takes none.
+_chex_complete_value() {
+    local line metavar
+    line=$(_chex_line "$1" "$2")
+    metavar=$(sed -n 's/^  ....--[a-z0-9-]* \([^ ][^ ]*\) .*/\1/p' <<<"$line")
+    [ -n "$metavar" ] || return
+    mapfile -t COMPREPLY < <(compgen -W "$(_chex_choices "$line" "$metavar")" -- "$3")
+    if [[ $metavar =~ (FILE|DIR|PATH) ]]; then
+        mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- "$3")
+    fi
 }
 
 _chex() {
-    local command=$1 current=$2 previous=$3 help subcommand='' word words=''
+    local command=$1 current=$2 previous=$3 help subcommand='' word words='' option=''
     COMPREPLY=()
     help=$("$command" --help 2>/dev/null) || return
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
@@ -30,17 +56,24 @@ _chex() {
             break
         fi
     done
-    if [[ $previous == --* ]]; then
-        words=$(_chex_choices "$help" "$previous")
-        if [ -z "$words" ] && grep -qE -- " $previous [A-Z]" <<<"$help"; then
-            mapfile -t COMPREPLY < <(compgen -f -- "$current")
-            return
-        fi
+    # --option=value is three words, unless = was taken out of COMP_WORDBREAKS.
+    if [[ $current == --*=* ]]; then
+        option=${current%%=*}
+        _chex_complete_value "$help" "$option" "${current#*=}" || return
+        COMPREPLY=("${COMPREPLY[@]/#/$option=}")
+        return
+    elif [ "$current" = = ]; then
+        option=$previous current=''
+    elif [ "$previous" = = ]; then
+        option=${COMP_WORDS[COMP_CWORD - 2]}
+    elif [[ $previous == -* ]]; then
+        option=$previous
     fi
-    if [ -z "$words" ]; then
-        words=$(_chex_options "$help")
-        [ -n "$subcommand" ] || words="$words $(_chex_subcommands "$help")"
+    if [[ $option =~ ^--?[a-z0-9-]+$ ]] && _chex_complete_value "$help" "$option" "$current"; then
+        return
     fi
+    words=$(_chex_options "$help")
+    [ -n "$subcommand" ] || words="$words $(_chex_subcommands "$help")"
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
     if [ ${#COMPREPLY[@]} = 0 ]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$current")

@@ -56,12 +56,29 @@ done
 if have chex-env; then
     is "$(completed chex-env --mode '' | tr '\n' ' ')" "job prolog login " "completion of a choice"
     is "$(completed chex-env --le)" "--level" "completion of a name"
+    is "$(completed chex-env --level '' | tr '\n' ' ')" "1 2 3 " "completion of a number's values"
+    is "$(completed chex-env --timeout '')" "" "none where any time will do, and no files"
+    is "$(completed chex-env --mode =)" "$(completed chex-env --mode '')" "values behind ="
+    is "$(completed chex-env --mode = pro)" "prolog" "and what begins with some letters"
+    is "$(completed chex-env --mode=pro)" "--mode=prolog" "also where = splits no words"
+    mkdir -p folder
+    is "$(completed chex-env --expect = fol)" "folder" "a path behind ="
 fi
 if have chex-shard; then
     like "$(completed chex-shard ver)" "^verify$" "completion of a subcommand"
     unlike "$(completed chex-shard phantom --)" "^--labels$" "a subcommand has its own options"
     mkdir -p folder
     is "$(completed chex-shard --images fol)" "folder" "completion of a path"
+    unlike "$(completed chex-shard --images '')" "^required$" "and of nothing but paths"
+fi
+if have chex-train; then
+    mkdir -p folder
+    like "$(completed chex-train --resume '' | tr '\n' ' ')" "^auto none .*folder" \
+        "completion of words and files"
+    is "$(completed chex-train --engine c | tr '\n' ' ')" "cuda cpu " "completion of an engine"
+    is "$(completed chex-train -d fol)" "folder" "completion behind a letter"
+    is "$(completed chex-train -m d)" "densenet121" "of a choice too"
+    like "$(completed chex-train --deterministic --epo)" "^--epochs$" "a flag takes no value"
 fi
 if have mandoc; then
     mandoc -Tlint -W warning,stop "$SOURCE"/share/man/*.1 >lint 2>&1
