@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loadable parts: chexnet-mpi.so, chexnet-cuda.so, chexnet-slurm.so, chexnet-dicom.so are opened at
- * run time, so one installed tree serves nodes with and without them.
+ * Loadable parts: chexnet-mpi.so, chexnet-cuda.so, chexnet-dicom.so are opened at run time, so one
+ * installed tree serves nodes with and without them.
  */
 #ifndef CHEX_BASE_MODULE_H
 #define CHEX_BASE_MODULE_H

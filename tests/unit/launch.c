@@ -50,6 +50,7 @@ static void check_methods(void) {
     OK_STATUS(chex_launch_init(&launch, &err), CHEX_OK, err, NULL);
     OK(alone(&launch, "slurm") && strcmp(launch.job_id, "77") == 0, "one task of srun: slurm");
     OK(strcmp(launch.host, "node12") == 0, "Slurm's node name is taken");
+    OK(chex_launch_tasks_left_out(&launch) == 0, "and nobody is left out");
     chex_launch_finish(&launch);
 
     set_task("1", "4");
@@ -63,6 +64,7 @@ static void check_methods(void) {
     OK_STATUS(chex_launch_init(&launch, &err), CHEX_OK, err, NULL);
     OK(alone(&launch, "single") && strcmp(launch.job_id, "77") == 0,
        "the body of a batch script of 4 tasks is one process");
+    OK(chex_launch_tasks_left_out(&launch) == 4, "which leaves tasks out");
     chex_launch_finish(&launch);
 
     /* A step without PMIx, started from within one with PMIx, inherits its variables. */
