@@ -116,5 +116,5 @@ static enum chex_status run_audit(const struct chex_opt_set *set, const void *se
     return st;
 }
 
-const struct shard_command shard_command_audit = {"audit", &audit_program,
-                                                  sizeof(struct audit_settings), run_audit};
+const struct shard_command shard_command_audit = {
+    "audit", &audit_program, sizeof(struct audit_settings), run_audit, .alone = true};

@@ -7,6 +7,7 @@
 #define CHEX_CMD_SHARD_COMMANDS_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/opt.h"
@@ -19,6 +20,7 @@ struct shard_command {
     size_t settings_size; /* of the struct that begins with struct chex_opt_common */
     enum chex_status (*run)(const struct chex_opt_set *set, const void *settings,
                             struct chex_error *err);
+    bool alone; /* work for one process: under srun or mpirun rank 0 does it */
 };
 
 extern const struct shard_command shard_command_create, shard_command_info, shard_command_verify,

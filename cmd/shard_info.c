@@ -148,5 +148,5 @@ static enum chex_status run_info(const struct chex_opt_set *set, const void *set
     return is_file ? info_shard(path, s->json, err) : info_set(path, s->json, err);
 }
 
-const struct shard_command shard_command_info = {"info", &info_program,
-                                                 sizeof(struct chex_opt_common), run_info};
+const struct shard_command shard_command_info = {
+    "info", &info_program, sizeof(struct chex_opt_common), run_info, .alone = true};

@@ -74,5 +74,5 @@ static enum chex_status run_phantom(const struct chex_opt_set *set, const void *
     return CHEX_OK;
 }
 
-const struct shard_command shard_command_phantom = {"phantom", &phantom_program,
-                                                    sizeof(struct phantom_settings), run_phantom};
+const struct shard_command shard_command_phantom = {
+    "phantom", &phantom_program, sizeof(struct phantom_settings), run_phantom, .alone = true};

@@ -46,5 +46,5 @@ static enum chex_status run_verify(const struct chex_opt_set *set, const void *s
     return CHEX_OK;
 }
 
-const struct shard_command shard_command_verify = {"verify", &verify_program,
-                                                   sizeof(struct verify_settings), run_verify};
+const struct shard_command shard_command_verify = {
+    "verify", &verify_program, sizeof(struct verify_settings), run_verify, .alone = true};

@@ -38,12 +38,22 @@ void chex_launch_fill_names(struct chex_launch *launch) {
     snprintf(launch->job_id, sizeof launch->job_id, "%s", job ? job : "");
 }
 
-enum chex_status chex_launch_init(struct chex_launch *launch, struct chex_error *err) {
+static const struct chex_launch_method *find_method(void) {
     size_t i = 0;
     while (i + 1 < sizeof methods / sizeof methods[0] && !methods[i]->present())
         i++;
-    struct chex_launch made = {.method = methods[i]->name, .impl = methods[i]};
-    CHEX_TRY(methods[i]->init(&made, err));
+    return methods[i];
+}
+
+int chex_launch_env_rank(void) {
+    const char *variable = find_method()->rank_variable;
+    return variable ? chex_launch_env_int(variable, 0) : 0;
+}
+
+enum chex_status chex_launch_init(struct chex_launch *launch, struct chex_error *err) {
+    const struct chex_launch_method *method = find_method();
+    struct chex_launch made = {.method = method->name, .impl = method};
+    CHEX_TRY(method->init(&made, err));
     *launch = made;
     return CHEX_OK;
 }

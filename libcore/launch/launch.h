@@ -30,6 +30,7 @@ struct chex_launch {
 
 struct chex_launch_method {
     const char *name;
+    const char *rank_variable; /* the environment's; NULL where there is but one process */
     /* Whether this process was started that way (looks at the environment only). */
     bool (*present)(void);
     /* Fills `launch`. Every rank calls it. */
@@ -56,6 +57,10 @@ int chex_launch_tasks_left_out(const struct chex_launch *launch);
 
 /* Warns of it, with the remedy. */
 void chex_launch_warn_left_out(const struct chex_launch *launch);
+
+/* The rank by the environment alone, 0 where it names none: for work that needs one process of
+ * those that were started, which then join nothing. */
+int chex_launch_env_rank(void);
 
 /* All ranks' bytes to all ranks; a barrier too. `key` names the exchange (letters); each call uses
  * a fresh PMIx key behind it. With one rank it copies. Collective. */

@@ -429,6 +429,7 @@ static void finish(struct chex_launch *launch) {
 }
 
 const struct chex_launch_method chex_launch_pmix = {.name = "pmix",
+                                                    .rank_variable = "PMIX_RANK",
                                                     .present = present,
                                                     .init = init,
                                                     .exchange = exchange,

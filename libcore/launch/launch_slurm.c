@@ -27,4 +27,4 @@ static enum chex_status init(struct chex_launch *launch, struct chex_error *err)
 }
 
 const struct chex_launch_method chex_launch_slurm = {
-    .name = "slurm", .present = present, .init = init};
+    .name = "slurm", .rank_variable = "SLURM_PROCID", .present = present, .init = init};

@@ -63,6 +63,17 @@ expect_status 0 chex-shard verify a
 like "$(out)" "sound: 120 images in 12 shards" "verify reads all"
 expect_status 0 chex-shard verify a/train/train-00001-of-00004.h5 --json
 like "$(out)" '"sound": true' "verify of one shard --json"
+# Work for one process, started by a launcher twice.
+for sub in "info a" "verify a" "audit a/train a/test" "phantom --count 1 --output none"; do
+    # shellcheck disable=SC2086
+    SLURM_PROCID=1 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 expect_status 0 chex-shard $sub
+    is "$(out)" "" "rank 1 has nothing to do in ${sub%% *}"
+    like "$(err)" "warn: ${sub%% *} is work for one process: rank 0 does it" "and says so"
+done
+[ ! -e none ]
+ok $? "nothing is written by it"
+SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 expect_status 0 chex-shard verify a
+like "$(out)" "sound: 120 images" "rank 0 does it"
 expect_status 0 chex-shard audit a/train a/test
 like "$(out)" "patients +[0-9]+ +[0-9]+ +0 +0" "no patient is in train and test"
 like "$(out)" "Edema +[0-9]+ +[0-9]+ +0 +0" "nor positives"

@@ -26,6 +26,13 @@ done
 expect_status 0 chex-shard verify three4
 like "$(out)" "sound: 240 images in 9 shards" "all is there"
 
+expect_status 0 in_job -N2 -n4 chex-shard verify "$PWD/alone"
+is "$(grep -c ' sound: ' out)" 1 "four ranks verify once"
+expect_status 0 in_job -N2 -n2 chex-shard phantom --count 20 --output "$PWD/once"
+is "$(grep -c ' images of ' out)" 1 "two ranks draw once"
+expect_status 0 in_job -N2 -n4 "${create[@]}" --output "$PWD/alone" --resume
+is "$(grep -c 'nothing to do' out)" 1 "--resume of four ranks on the complete set"
+
 cp -r alone part
 rm part/train/train-00002-of-00007.h5
 expect_status 3 in_job -N2 -n4 chex-shard reshard "$PWD/part" --output "$PWD/none"
