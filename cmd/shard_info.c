@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "data/manifest.h"
 #include "data/shard.h"
@@ -27,18 +28,48 @@ static json_t *counts_json(char *const *names, size_t classes, const size_t *cou
     return object;
 }
 
+/* The width of a column of names: that of the longest, the short ones of the 14 lined up as ever.
+ */
+static int name_width(char *const *names, size_t count) {
+    int width = 18;
+    for (size_t i = 0; i < count; i++)
+        width = (int)strlen(names[i]) > width ? (int)strlen(names[i]) : width;
+    return width;
+}
+
+static bool any(const struct chex_manifest *m, bool uncertain) {
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
+        for (size_t c = 0; m->splits[s].shard_count && c < m->class_count; c++)
+            if ((uncertain ? m->splits[s].uncertain : m->splits[s].positives)[c])
+                return true;
+    return false;
+}
+
+static void print_classes(const struct chex_manifest *m, int width, bool uncertain) {
+    printf("\n%s:%s", uncertain ? "uncertain" : "positive", any(m, uncertain) ? "" : " none");
+    for (size_t c = 0; any(m, uncertain) && c < m->class_count; c++) {
+        printf("\n  %-*s", width, m->classes[c]);
+        for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
+            const struct chex_manifest_split *p = &m->splits[s];
+            if (p->shard_count)
+                printf(" %9zu", (uncertain ? p->uncertain : p->positives)[c]);
+        }
+    }
+}
+
 static void print_set(const char *dir, const struct chex_manifest *m) {
     printf("%s: %d x %d px, %s, by %s\n", dir, m->size, m->size, m->resize, m->tool_version);
     printf("labels %s, uncertain %s, split %s, seed %llu, rejected %zu\nsource %s\n\n",
            m->label_format, m->uncertain, m->split_mode, (unsigned long long)m->seed, m->rejected,
            m->source_digest);
     static const char *const rows[] = {"images", "patients", "shards"};
-    printf("%-20s", "");
+    int width = name_width(m->classes, m->class_count);
+    printf("%-*s", width + 2, "");
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
         if (m->splits[s].shard_count)
             printf(" %9s", chex_split_names[s]);
     for (int line = 0; line < 3; line++) {
-        printf("\n%-20s", rows[line]);
+        printf("\n%-*s", width + 2, rows[line]);
         for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
             const struct chex_manifest_split *p = &m->splits[s];
             size_t value[] = {p->rows, p->patients, p->shard_count};
@@ -46,13 +77,8 @@ static void print_set(const char *dir, const struct chex_manifest *m) {
                 printf(" %9zu", value[line]);
         }
     }
-    printf("\npositive:");
-    for (size_t c = 0; c < m->class_count; c++) {
-        printf("\n  %-18s", m->classes[c]);
-        for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
-            if (m->splits[s].shard_count)
-                printf(" %9zu", m->splits[s].positives[c]);
-    }
+    print_classes(m, width, false);
+    print_classes(m, width, true);
     printf("\n");
 }
 
@@ -90,48 +116,67 @@ static enum chex_status info_set(const char *dir, bool json, struct chex_error *
     return st;
 }
 
-static json_t *shard_json(const struct chex_shard *s, char *const *names, const size_t *positives) {
+/* Of one shard. */
+struct counts {
+    char **names;                  // (classes), borrowed from the shard
+    size_t *positives, *uncertain; // (classes)
+};
+
+static json_t *shard_json(const struct chex_shard *s, const struct counts *n) {
     char digest[17];
+    size_t classes = (size_t)chex_shard_classes(s);
     snprintf(digest, sizeof digest, "%016llx", (unsigned long long)chex_shard_digest(s));
-    return json_pack("{s:s, s:i, s:s, s:s, s:I, s:i, s:s, s:s, s:s, s:s, s:o}", "schema",
+    return json_pack("{s:s, s:i, s:s, s:s, s:I, s:i, s:s, s:s, s:s, s:s, s:o, s:o}", "schema",
                      "chexnet-shard-info", "version", 1, "kind", "shard", "split",
                      chex_shard_split(s), "rows", (json_int_t)chex_shard_rows(s), "size",
                      chex_shard_size(s), "resize", chex_shard_resize(s), "source_digest",
                      chex_shard_source_digest(s), "tool_version", chex_shard_tool_version(s),
-                     "digest", digest, "positives",
-                     counts_json(names, (size_t)chex_shard_classes(s), positives));
+                     "digest", digest, "positives", counts_json(n->names, classes, n->positives),
+                     "uncertain", counts_json(n->names, classes, n->uncertain));
 }
 
-static void print_shard(const struct chex_shard *s, const size_t *positives) {
+static void print_shard(const struct chex_shard *s, const struct counts *n) {
+    size_t classes = (size_t)chex_shard_classes(s);
+    int width = name_width(n->names, classes);
     printf("%s: %zu images of split %s, %d x %d px, %s, by %s\nsource %s, digest %016llx\n\n"
-           "positive:\n",
+           "%-*s %9s %9s\n",
            chex_shard_path(s), chex_shard_rows(s), chex_shard_split(s), chex_shard_size(s),
            chex_shard_size(s), chex_shard_resize(s), chex_shard_tool_version(s),
-           chex_shard_source_digest(s), (unsigned long long)chex_shard_digest(s));
-    for (int c = 0; c < chex_shard_classes(s); c++)
-        printf("  %-18s %9zu\n", chex_shard_class(s, c), positives[c]);
+           chex_shard_source_digest(s), (unsigned long long)chex_shard_digest(s), width + 2, "",
+           "positive", "uncertain");
+    for (size_t c = 0; c < classes; c++)
+        printf("  %-*s %9zu %9zu\n", width, n->names[c], n->positives[c], n->uncertain[c]);
+}
+
+static void count(const struct chex_shard *s, struct counts *n) {
+    for (int c = 0; c < chex_shard_classes(s); c++) {
+        n->names[c] = (char *)chex_shard_class(s, c);
+        for (size_t i = 0; i < chex_shard_rows(s); i++) {
+            n->positives[c] += chex_shard_labels(s, i)[c] == 1;
+            n->uncertain[c] += chex_shard_labels(s, i)[c] == CHEX_LABEL_UNCERTAIN;
+        }
+    }
 }
 
 static enum chex_status info_shard(const char *path, bool json, struct chex_error *err) {
     struct chex_shard *s = NULL;
     CHEX_TRY(chex_shard_open(path, &s, err));
     size_t classes = (size_t)chex_shard_classes(s);
-    size_t *positives = calloc(classes, sizeof *positives);
-    char **names = calloc(classes, sizeof *names);
+    struct counts n = {.names = calloc(classes, sizeof *n.names),
+                       .positives = calloc(classes, sizeof *n.positives),
+                       .uncertain = calloc(classes, sizeof *n.uncertain)};
     enum chex_status st = CHEX_OK;
-    if (!positives || !names)
+    if (!n.names || !n.positives || !n.uncertain)
         st = chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", path);
-    for (size_t c = 0; st == CHEX_OK && c < classes; c++) {
-        names[c] = (char *)chex_shard_class(s, (int)c);
-        for (size_t i = 0; i < chex_shard_rows(s); i++)
-            positives[c] += chex_shard_labels(s, i)[c] == 1;
-    }
+    else
+        count(s, &n);
     if (st == CHEX_OK && json)
-        st = shard_print_json(shard_json(s, names, positives), err);
+        st = shard_print_json(shard_json(s, &n), err);
     else if (st == CHEX_OK)
-        print_shard(s, positives);
-    free(names);
-    free(positives);
+        print_shard(s, &n);
+    free(n.names);
+    free(n.positives);
+    free(n.uncertain);
     chex_shard_close(s);
     return st;
 }

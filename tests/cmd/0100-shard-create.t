@@ -57,6 +57,20 @@ expect_status 0 chex-shard info a --json
 like "$(out)" '"schema": "chexnet-shard-info"' "info --json"
 expect_status 0 chex-shard info a/val/val-00000-of-00004.h5
 like "$(out)" "of split val, 48 x 48 px, pillow-bilinear" "info of one shard"
+{
+    echo image,Mass,A_finding_with_a_name_of_its_own_kind
+    find ph/images -name '*.png' -printf '%f,1,-1\n' | sort | head -n 9
+} >own.csv
+chex-shard --images ph/images --labels own.csv --columns labels=Mass:A_finding_with_a_name_of_its_own_kind \
+    --split none --size 32 --shards 1 --output own -q >/dev/null || fail "a table of one's own"
+expect_status 0 chex-shard info own
+like "$(out)" "^images {42}9$" "info: columns are as wide as the longest name"
+like "$(out)" "^  A_finding_with_a_name_of_its_own_kind {9}0$" "its positives"
+like "$(out)" "^  A_finding_with_a_name_of_its_own_kind {9}9$" "and its uncertain labels"
+expect_status 0 chex-shard info own/all/all-00000-of-00001.h5
+like "$(out)" "^  A_finding_with_a_name_of_its_own_kind {9}0 {9}9$" "info of a shard has both too"
+expect_status 0 chex-shard info a
+like "$(out)" "^uncertain: none" "or says that there are none"
 expect_status 0 chex-shard info a/val/val-00000-of-00004.h5 --json
 like "$(out)" '"kind": "shard"' "info of one shard --json"
 expect_status 0 chex-shard verify a
