@@ -80,24 +80,46 @@ static enum chex_status agrees(const struct chex_set *set, const struct chex_sha
     return CHEX_OK;
 }
 
+static enum chex_status open_one(struct chex_set *set, const struct chex_manifest_shard *listed,
+                                 const char *path, struct chex_shard **out,
+                                 struct chex_error *err) {
+    struct chex_shard *shard = NULL;
+    CHEX_TRY(chex_shard_open(path, &shard, err));
+    enum chex_status st = agrees(set, shard, listed->rows, listed->digest, err);
+    if (st == CHEX_OK)
+        *out = shard;
+    else
+        chex_shard_close(shard);
+    return st;
+}
+
+/* bad: NULL where the first fault ends it. */
 static enum chex_status open_part(struct chex_set *set, const struct chex_manifest_split *split,
-                                  size_t row_from, size_t row_to, struct chex_error *err) {
+                                  size_t row_from, size_t row_to, chex_set_bad_fn *bad, void *arg,
+                                  struct chex_error *err) {
     for (size_t i = 0; i < set->shard_count; i++) {
+        struct chex_error why = {0};
         if (set->first[i + 1] <= row_from || set->first[i] >= row_to)
             continue;
         char *path = chex_fs_join(set->dir, split->shards[i].file);
         if (!path)
             return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", set->dir);
-        enum chex_status st = chex_shard_open(path, &set->shards[i], err);
+        enum chex_status st = open_one(set, &split->shards[i], path, &set->shards[i], &why);
+        if (st == CHEX_E_DATA && bad) {
+            bad(arg, i, path, &why);
+            st = CHEX_OK;
+        }
         free(path);
+        if (st != CHEX_OK && err)
+            *err = why;
         CHEX_TRY(st);
-        CHEX_TRY(agrees(set, set->shards[i], split->shards[i].rows, split->shards[i].digest, err));
     }
     return CHEX_OK;
 }
 
-enum chex_status chex_set_open(const char *dir, enum chex_split split, size_t row_from,
-                               size_t row_to, struct chex_set **set_out, struct chex_error *err) {
+static enum chex_status open_set(const char *dir, enum chex_split split, size_t row_from,
+                                 size_t row_to, chex_set_bad_fn *bad, void *arg,
+                                 struct chex_set **set_out, struct chex_error *err) {
     struct chex_manifest *m = NULL;
     CHEX_TRY(chex_manifest_read(dir, &m, err));
     struct chex_set *set = calloc(1, sizeof *set);
@@ -107,7 +129,7 @@ enum chex_status chex_set_open(const char *dir, enum chex_split split, size_t ro
         st = take(set, dir, m, err);
     }
     if (st == CHEX_OK)
-        st = open_part(set, &m->splits[split], row_from, row_to, err);
+        st = open_part(set, &m->splits[split], row_from, row_to, bad, arg, err);
     chex_manifest_free(m);
     if (st != CHEX_OK) {
         chex_set_close(set);
@@ -115,6 +137,16 @@ enum chex_status chex_set_open(const char *dir, enum chex_split split, size_t ro
     }
     *set_out = set;
     return CHEX_OK;
+}
+
+enum chex_status chex_set_open(const char *dir, enum chex_split split, size_t row_from,
+                               size_t row_to, struct chex_set **set_out, struct chex_error *err) {
+    return open_set(dir, split, row_from, row_to, NULL, NULL, set_out, err);
+}
+
+enum chex_status chex_set_open_sound(const char *dir, enum chex_split split, chex_set_bad_fn *bad,
+                                     void *arg, struct chex_set **set_out, struct chex_error *err) {
+    return open_set(dir, split, 0, SIZE_MAX, bad, arg, set_out, err);
 }
 
 enum chex_status chex_set_rows(const char *dir, enum chex_split split, size_t *rows_out,

@@ -81,6 +81,13 @@ enum chex_status chex_set_open(const char *dir, enum chex_split split, size_t ro
                                size_t row_to, struct chex_set **set_out, struct chex_error *err);
 void chex_set_close(struct chex_set *set); /* NULL allowed */
 
+/* The same for all rows, going on where a shard is CHEX_E_DATA: bad() hears which one (its number
+ * and its file) and why, and its place in `shards` stays NULL. */
+typedef void chex_set_bad_fn(void *arg, size_t shard, const char *path,
+                             const struct chex_error *why);
+enum chex_status chex_set_open_sound(const char *dir, enum chex_split split, chex_set_bad_fn *bad,
+                                     void *arg, struct chex_set **set_out, struct chex_error *err);
+
 /* Rows of a split by the manifest alone; 0 where the split is absent. */
 enum chex_status chex_set_rows(const char *dir, enum chex_split split, size_t *rows_out,
                                struct chex_error *err);

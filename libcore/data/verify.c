@@ -17,34 +17,71 @@
 #include "data/manifest.h"
 #include "data/shard.h"
 
-enum { SHOWN_FAULTS = 20, BLOCK_ROWS = 64 };
+enum { BLOCK_ROWS = 64 };
+
+/* ---- faults ---- */
+
+void chex_verify_release(struct chex_verify_result *r) {
+    for (size_t i = 0; i < r->fault_count; i++) {
+        free(r->faults[i].file);
+        free(r->faults[i].text);
+    }
+    free(r->faults);
+    r->faults = NULL;
+    r->fault_count = 0;
+}
+
+static enum chex_status add_fault(struct chex_verify_result *r, const char *file, const char *text,
+                                  size_t rows, struct chex_error *err) {
+    struct chex_verify_fault *grown = realloc(r->faults, (r->fault_count + 1) * sizeof *r->faults);
+    if (!grown)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "verify");
+    r->faults = grown;
+    struct chex_verify_fault *f = &grown[r->fault_count++];
+    *f = (struct chex_verify_fault){
+        .file = file ? strdup(file) : NULL, .text = strdup(text), .rows = rows};
+    return (f->file || !file) && f->text ? CHEX_OK
+                                         : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "verify");
+}
+
+/* A CHEX_E_DATA of the set itself is a fault like others; all else goes on to the caller. */
+static enum chex_status take_fault(struct chex_verify_result *r, enum chex_status st,
+                                   struct chex_error *err) {
+    return st == CHEX_E_DATA ? add_fault(r, NULL, err->text, 0, err) : st;
+}
+
+/* ---- pixels ---- */
+
+struct reading_fault { /* of a shard */
+    size_t rows, first_row;
+    struct chex_error first;
+};
 
 /* One row after the other, on all threads. Blocks of rows are the items of the loop. */
 struct reading {
-    struct chex_shard *const *shards;
-    const size_t *first; // (shard_count + 1) blocks before each shard
+    struct chex_shard *const *shards; // (shard_count), none of them NULL
+    const size_t *first;              // (shard_count + 1) blocks before each shard
     size_t shard_count;
     uint8_t **rows; // (threads)
     struct chex_progress *progress;
     atomic_size_t done;
-    pthread_mutex_t lock; /* over the rest */
-    size_t faults, worst_shard, worst_row;
-    enum chex_status status;
-    struct chex_error err; /* of the first fault in order */
+    pthread_mutex_t lock;         /* over the rest */
+    struct reading_fault *faults; // (shard_count)
+    enum chex_status status;      /* of what is no fault of the data */
+    struct chex_error err;
 };
 
 static void note(struct reading *r, size_t shard, size_t row, enum chex_status status,
                  const struct chex_error *err) {
     pthread_mutex_lock(&r->lock);
-    bool earlier = r->status == CHEX_OK || shard < r->worst_shard ||
-                   (shard == r->worst_shard && row < r->worst_row);
-    if (++r->faults <= SHOWN_FAULTS)
-        chex_warn("%s", err->text);
-    if (earlier) {
+    struct reading_fault *f = &r->faults[shard];
+    if (status != CHEX_E_DATA && r->status == CHEX_OK) {
         r->status = status;
         r->err = *err;
-        r->worst_shard = shard;
-        r->worst_row = row;
+    }
+    if (f->rows++ == 0 || row < f->first_row) {
+        f->first_row = row;
+        f->first = *err;
     }
     pthread_mutex_unlock(&r->lock);
 }
@@ -84,42 +121,59 @@ static enum chex_status run_reading(struct reading *r, struct chex_pool *pool, s
     free(r->rows);
     if (!whole)
         return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "verify");
-    if (r->faults > 1)
-        return chex_error_prefix(&r->err, r->status, "%zu rows are damaged; the first", r->faults);
-    return r->status;
+    if (r->status != CHEX_OK)
+        return chex_error_set(err, r->status, "%s", r->err.text);
+    return CHEX_OK;
 }
 
-/* All shards given have images of one size. */
+static enum chex_status report_reading(const struct reading *r, struct chex_verify_result *result,
+                                       struct chex_error *err) {
+    for (size_t i = 0; i < r->shard_count; i++) {
+        struct reading_fault *f = &r->faults[i];
+        if (f->rows > 1)
+            chex_error_prefix(&f->first, CHEX_E_DATA, "%zu rows are damaged; the first", f->rows);
+        if (f->rows)
+            CHEX_TRY(add_fault(result, chex_shard_path(r->shards[i]), f->first.text, f->rows, err));
+    }
+    return CHEX_OK;
+}
+
+/* All shards given, at least one, have images of one size. */
 static enum chex_status read_shards(struct chex_shard *const *shards, size_t count, int threads,
                                     bool shown, struct chex_verify_result *result,
                                     struct chex_error *err) {
     struct chex_pool *pool = NULL;
     size_t *first = chex_mem_zalloc(count + 1, sizeof *first), rows = 0;
-    if (!first)
+    struct reading r = {.shards = shards, .first = first, .shard_count = count};
+    r.faults = chex_mem_zalloc(count, sizeof *r.faults);
+    if (!first || !r.faults) {
+        free(first);
+        free(r.faults);
         return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "verify");
+    }
     for (size_t i = 0; i < count; i++) {
         size_t n = chex_shard_rows(shards[i]);
         first[i + 1] = first[i] + (n + BLOCK_ROWS - 1) / BLOCK_ROWS;
         rows += n;
     }
-    struct reading r = {.shards = shards, .first = first, .shard_count = count};
     pthread_mutex_init(&r.lock, NULL);
     size_t row_bytes = (size_t)chex_shard_size(shards[0]) * (size_t)chex_shard_size(shards[0]);
     enum chex_status st = chex_pool_create(threads, &pool, err);
-    if (st == CHEX_OK) {
+    if (st == CHEX_OK)
         st = run_reading(&r, pool, row_bytes, rows, shown, err);
-        if (st != CHEX_OK && r.status != CHEX_OK && err)
-            *err = r.err;
-    }
+    if (st == CHEX_OK)
+        st = report_reading(&r, result, err);
     chex_pool_destroy(pool);
     pthread_mutex_destroy(&r.lock);
     free(first);
+    free(r.faults);
     result->shards += count;
     result->rows += rows;
     result->bytes += (uint64_t)rows * row_bytes;
-    result->faults += r.faults;
     return st;
 }
+
+/* ---- the set ---- */
 
 static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -252,13 +306,20 @@ static enum chex_status side_shard(struct side *side, const struct chex_shard *s
     return CHEX_OK;
 }
 
+/* The shards of side->sets[split] that are open. */
+static enum chex_status side_take(struct side *side, enum chex_split split,
+                                  struct chex_error *err) {
+    const struct chex_set *set = side->sets[split];
+    for (size_t i = 0; i < set->shard_count; i++)
+        if (set->shards[i])
+            CHEX_TRY(side_shard(side, set->shards[i], err));
+    return CHEX_OK;
+}
+
 static enum chex_status side_split(struct side *side, const char *dir, enum chex_split split,
                                    struct chex_error *err) {
     CHEX_TRY(chex_set_open(dir, split, 0, SIZE_MAX, &side->sets[split], err));
-    const struct chex_set *set = side->sets[split];
-    for (size_t i = 0; i < set->shard_count; i++)
-        CHEX_TRY(side_shard(side, set->shards[i], err));
-    return CHEX_OK;
+    return side_take(side, split, err);
 }
 
 static struct chex_audit_side borrow(const struct side *s) {
@@ -290,47 +351,97 @@ static enum chex_status check_leaks(const char *dir, struct side sides[CHEX_SPLI
     return CHEX_OK;
 }
 
+struct bad_shards {
+    struct chex_verify_result *result;
+    size_t count; /* of this split */
+    enum chex_status status;
+};
+
+static void note_shard(void *arg, size_t shard, const char *path, const struct chex_error *why) {
+    struct bad_shards *b = arg;
+    (void)shard;
+    b->count++;
+    if (b->status == CHEX_OK)
+        b->status = add_fault(b->result, path, why->text, 0, NULL);
+}
+
+/* Opens what can be opened of a split; its counts are compared where that is all. */
+static enum chex_status open_split(struct side *side, const char *dir, enum chex_split split,
+                                   const struct chex_manifest *m, struct chex_verify_result *result,
+                                   struct chex_error *err) {
+    struct bad_shards bad = {.result = result};
+    CHEX_TRY(chex_set_open_sound(dir, split, note_shard, &bad, &side->sets[split], err));
+    if (bad.status != CHEX_OK)
+        return chex_error_errno(err, bad.status, ENOMEM, "verify");
+    CHEX_TRY(side_take(side, split, err));
+    return bad.count ? CHEX_OK : take_fault(result, check_counts(side->sets[split], m, err), err);
+}
+
+/* The shards that are open, one behind the other, and all pixels of them. */
+static enum chex_status read_split(const struct chex_set *set, int threads, bool shown,
+                                   struct chex_verify_result *result, struct chex_error *err) {
+    size_t n = 0;
+    struct chex_shard **open = chex_mem_zalloc(set->shard_count, sizeof(struct chex_shard *));
+    if (!open)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "verify");
+    for (size_t i = 0; i < set->shard_count; i++)
+        if (set->shards[i])
+            open[n++] = set->shards[i];
+    enum chex_status st = n ? read_shards(open, n, threads, shown, result, err) : CHEX_OK;
+    free(open);
+    return st;
+}
+
 static enum chex_status verify_set(const char *dir, int threads, bool shown,
                                    struct chex_verify_result *result, struct chex_error *err) {
     struct chex_manifest *m = NULL;
     struct side sides[CHEX_SPLIT_COUNT] = {0};
-    CHEX_TRY(chex_manifest_read(dir, &m, err));
-    enum chex_status st = CHEX_OK;
-    for (int s = 0; s < CHEX_SPLIT_COUNT && st == CHEX_OK; s++) {
-        if (!m->splits[s].shard_count)
-            continue;
-        st = side_split(&sides[s], dir, (enum chex_split)s, err);
-        if (st == CHEX_OK)
-            st = check_counts(sides[s].sets[s], m, err);
-    }
-    if (st == CHEX_OK)
-        st = check_leaks(dir, sides, err);
+    enum chex_status st = chex_manifest_read(dir, &m, err);
+    if (st != CHEX_OK)
+        return take_fault(result, st, err);
     for (int s = 0; s < CHEX_SPLIT_COUNT && st == CHEX_OK; s++)
-        if (sides[s].count)
-            st = read_shards(sides[s].sets[s]->shards, sides[s].sets[s]->shard_count, threads,
-                             shown, result, err);
+        if (m->splits[s].shard_count)
+            st = open_split(&sides[s], dir, (enum chex_split)s, m, result, err);
+    if (st == CHEX_OK)
+        st = take_fault(result, check_leaks(dir, sides, err), err);
+    for (int s = 0; s < CHEX_SPLIT_COUNT && st == CHEX_OK; s++)
+        if (sides[s].sets[s])
+            st = read_split(sides[s].sets[s], threads, shown, result, err);
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
         side_free(&sides[s]);
     chex_manifest_free(m);
     return st;
 }
 
+static enum chex_status verify_shard(const char *path, int threads, bool shown,
+                                     struct chex_verify_result *result, struct chex_error *err) {
+    struct chex_shard *shard = NULL;
+    enum chex_status st = chex_shard_open(path, &shard, err);
+    if (st == CHEX_E_DATA)
+        return add_fault(result, path, err->text, 0, err);
+    if (st == CHEX_OK)
+        st = read_shards(&shard, 1, threads, shown, result, err);
+    chex_shard_close(shard);
+    return st;
+}
+
 enum chex_status chex_verify(const char *path, int threads, bool show_progress,
                              struct chex_verify_result *result_out, struct chex_error *err) {
+    struct chex_error own = {0}; /* faults are made of it */
+    struct chex_verify_result r = {0};
     double start = chex_clock_s();
-    *result_out = (struct chex_verify_result){0};
-    enum chex_status st;
-    if (chex_fs_exists(path) && !chex_fs_is_dir(path)) {
-        struct chex_shard *shard = NULL;
-        st = chex_shard_open(path, &shard, err);
-        if (st == CHEX_OK)
-            st = read_shards(&shard, 1, threads, show_progress, result_out, err);
-        chex_shard_close(shard);
-    } else {
-        st = verify_set(path, threads, show_progress, result_out, err);
-    }
-    result_out->seconds = chex_clock_s() - start;
-    return st;
+    bool file = chex_fs_exists(path) && !chex_fs_is_dir(path);
+    err = err ? err : &own;
+    enum chex_status st = file ? verify_shard(path, threads, show_progress, &r, err)
+                               : verify_set(path, threads, show_progress, &r, err);
+    r.seconds = chex_clock_s() - start;
+    *result_out = r;
+    if (st != CHEX_OK || !r.fault_count)
+        return st;
+    if (r.fault_count == 1)
+        return chex_error_set(err, CHEX_E_DATA, "%s", r.faults[0].text);
+    return chex_error_set(err, CHEX_E_DATA, "%zu faults; the first: %s", r.fault_count,
+                          r.faults[0].text);
 }
 
 static bool begins_as_hdf5(const char *path) {

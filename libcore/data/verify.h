@@ -13,19 +13,30 @@
 #include "base/error.h"
 #include "data/split.h"
 
+/* What is wrong with one shard, or with the set as a whole. */
+struct chex_verify_fault {
+    char *file; /* of the shard; NULL: the manifest, counts or patients of the set */
+    char *text; /* one line that names the file, and the row and image where it is one */
+    size_t
+        rows; /* whose pixels do not match their checksum; 0: the file could not be used at all */
+};
+
 struct chex_verify_result {
-    size_t shards, rows;
-    uint64_t bytes; /* of pixels */
+    size_t shards, rows; /* that were read */
+    uint64_t bytes;      /* of pixels */
     double seconds;
-    size_t faults; /* rows whose pixels do not match their checksum */
+    struct chex_verify_fault *faults; // (fault_count), files that cannot be used first
+    size_t fault_count;
 };
 
 /* path: a set's folder or one shard file. Reads every row on `threads` threads; for a set also
  * compares manifest and shards (rows, digests, positives, patients) and the splits' patients with
- * each other. CHEX_E_DATA names file, row and image of the first fault in the set's order; further
- * faults are warned of. *result_out is written in both cases. */
+ * each other. Goes on past a shard that is missing or bad; counts of its split are not compared
+ * then. CHEX_E_DATA: there are faults; the text is that of the only one, or their number and the
+ * first. *result_out is written in all cases, and chex_verify_release() frees what it holds. */
 enum chex_status chex_verify(const char *path, int threads, bool show_progress,
                              struct chex_verify_result *result_out, struct chex_error *err);
+void chex_verify_release(struct chex_verify_result *result);
 
 /* Where a source that is a list of file names finds labels and patients; all may be NULL. */
 struct chex_audit_labels {

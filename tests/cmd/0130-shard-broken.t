@@ -81,6 +81,18 @@ fresh && edit '0,/"Effusion": [0-9]*/s//"Effusion": 60/'
 expect_status 3 chex-shard verify s
 error_line "of Effusion, the manifest says 60 and" "and the positives"
 
+# Every bad shard is named, not the first alone.
+fresh && rm s/$b && truncate -s 2000 s/val/val-00000-of-00003.h5
+expect_status 3 chex-shard verify s
+error_line "2 faults; the first: .*$b: No such file" "two bad shards are two faults"
+like "$(err)" "warn: .*$b: No such file" "the missing one is named"
+like "$(err)" "warn: s/val/val-00000-of-00003.h5: .*truncated" "and the cut one"
+expect_status 3 chex-shard verify s --json
+like "$(out)" '"sound": false' "--json says that the set is not sound"
+is "$(grep -oE '"file": "[^"]*"' out | paste -sd' ')" \
+    "\"file\": \"s/$b\" \"file\": \"s/val/val-00000-of-00003.h5\"" "and lists the files"
+like "$(out)" '"shards": 7,' "the other shards were read"
+
 # Damage that only reading meets.
 fresh
 size=$(stat -c %s s/$a)

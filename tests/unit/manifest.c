@@ -202,6 +202,9 @@ static void check_mismatches(void) {
     write_text(text);
     OK_STATUS(chex_verify(dir, 1, false, &result, &err), CHEX_E_DATA, err,
               "15 patients, the manifest says 14");
+    OK(result.fault_count == 1 && !result.faults[0].file && result.rows == 15,
+       "a fault of the set has no file, and the shards were read");
+    chex_verify_release(&result);
     free(text);
     char *path = path_of(CHEX_MANIFEST_NAME);
     unlink(path);
