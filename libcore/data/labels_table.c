@@ -151,6 +151,11 @@ static enum chex_status name_classes(const struct chex_label_table *t, const cha
                                   "bytes without commas and quotes",
                                   t->path, chex_text_shown(names[i], shown, sizeof shown),
                                   CHEX_CLASS_NAME_BYTES - 1);
+        if (!chex_text_is_utf8(n[i].name))
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s: line 1: '%s' as the name of a finding, expected UTF-8: "
+                                  "convert the file with iconv",
+                                  t->path, chex_text_shown(names[i], shown, sizeof shown));
         n[i].ours = chex_class_find(n[i].name);
         for (size_t k = 0; k < i; k++)
             if (!strcmp(n[k].name, n[i].name))
@@ -331,6 +336,22 @@ const struct chex_label_row *chex_label_index_find(const struct chex_label_index
     return row == SIZE_MAX ? NULL : &index->table->rows[row];
 }
 
+/* Shards and manifests say that their texts are UTF-8. */
+static enum chex_status check_encoding(const struct chex_label_table *t, struct chex_error *err) {
+    char shown[64];
+    for (size_t i = 0; i < t->count; i++) {
+        const struct chex_label_row *r = &t->rows[i];
+        bool image = !chex_text_is_utf8(r->image_id);
+        if (image || !chex_text_is_utf8(r->patient_id))
+            return chex_error_set(
+                err, CHEX_E_DATA, "%s: line %zu: %s '%s', expected UTF-8: %s", t->rows_path,
+                r->line, image ? "image" : "patient",
+                chex_text_shown(image ? r->image_id : r->patient_id, shown, sizeof shown),
+                image ? "rename the file, here and in its folder" : "convert the file with iconv");
+    }
+    return CHEX_OK;
+}
+
 enum chex_status chex_labels_finish(struct chex_label_table *t, struct chex_error *err) {
     struct chex_label_map map = {0};
     if (t->count == 0)
@@ -339,6 +360,7 @@ enum chex_status chex_labels_finish(struct chex_label_table *t, struct chex_erro
     for (size_t i = 0; i < t->count; i++)
         t->rows[i].labels = chex_labels_of(t, i);
     t->file_count = t->count;
+    CHEX_TRY(check_encoding(t, err));
     enum chex_status st = index_rows(t, &map, true, err);
     chex_label_map_release(&map);
     return st;

@@ -75,8 +75,24 @@ static void check_table(void) {
        "values are shortened and made printable");
 }
 
+static void check_utf8(void) {
+    OK(chex_text_is_utf8("") && chex_text_is_utf8("plain.png") &&
+           chex_text_is_utf8("M\xC3\xBCller") && chex_text_is_utf8("\xE2\x82\xAC") &&
+           chex_text_is_utf8("\xF0\x9F\xA9\xBB") &&
+           chex_text_is_utf8("\xED\x9F\xBF\xF4\x8F\xBF\xBF"),
+       "one to four bytes are UTF-8");
+    static const char *const bad[] = {"c\xFF.png",    "M\xFCller",        "\x80",
+                                      "\xC3",         "\xE2\x82",         "\xE2\x82z",
+                                      "\xC1\xBF",     "\xE0\x9F\xBF",     "\xF0\x8F\xBF\xBF",
+                                      "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xF8\x88\x80\x80\x80"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        OK(!chex_text_is_utf8(bad[i]), "text %zu is not: lone, cut, overlong, surrogate, too high",
+           i);
+}
+
 int main(void) {
     check_table();
+    check_utf8();
     reads("", "");
     reads("\n\r\n", "");
     reads("a", "1:a/");
