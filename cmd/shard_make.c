@@ -57,7 +57,7 @@ static size_t row_count(const struct chex_create_result *r) {
 }
 
 static double rate(const struct chex_create_result *r) {
-    return r->seconds > 0 ? (double)row_count(r) / r->seconds : 0.0;
+    return r->seconds > 0 && !r->done ? (double)row_count(r) / r->seconds : 0.0;
 }
 
 static json_t *result_json(const char *name, const char *output,
@@ -77,6 +77,10 @@ static json_t *result_json(const char *name, const char *output,
 }
 
 static void say_result(const char *output, size_t shards, const struct chex_create_result *r) {
+    if (r->done) {
+        printf("%s: nothing to do: the set of %zu images is complete\n", output, row_count(r));
+        return;
+    }
     for (int i = 0; i < CHEX_SPLIT_COUNT; i++) {
         if (r->shards[i])
             printf("%-5s %8zu images in %zu shards\n", chex_split_names[i], r->rows[i],

@@ -17,7 +17,7 @@ const char *const chex_split_mode_names[] = {"official", "patient", "none", NULL
 
 typedef enum chex_status load_fn(struct chex_create *c, struct chex_error *err);
 
-enum { SHOWN_BAD = 20 }; /* in the log; rejected.csv has them all */
+enum { SHOWN_BAD = 20 }; /* in the log; a list has them all */
 
 static enum chex_status no_memory(struct chex_error *err) {
     return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
@@ -133,6 +133,60 @@ static enum chex_status reject_spooled(struct chex_create *c, struct chex_error 
     return CHEX_OK;
 }
 
+/* A failed run's list of bad images, and how its error speaks of it; "" where it cannot be
+ * written. */
+static void leave_list(const struct chex_create *c, char *said, size_t size) {
+    struct chex_error err = {0};
+    char *path = chex_create_failed_list(c);
+    said[0] = '\0';
+    if (path)
+        snprintf(said, size, "; %s lists %s", path, c->gave_up ? "those found" : "them all");
+    if (path && c->ranks->rank == 0 && chex_create_write_failed_list(c, path, &err) != CHEX_OK) {
+        chex_warn("no list of the images that cannot be used: %s", err.text);
+        said[0] = '\0';
+    }
+    free(path);
+}
+
+/* Fails where there are more bad images than allowed; the first ones are shown before. */
+static enum chex_status judge_bad(struct chex_create *c, struct chex_error *err) {
+    if (c->bad_count <= c->o->max_bad)
+        return CHEX_OK;
+    size_t shown = 0, first = 0;
+    char list[CHEX_ERROR_TEXT_BYTES];
+    for (size_t r = c->table->count; r-- > 0;)
+        if (c->bad[r])
+            first = r;
+    for (size_t r = first; c->bad_count > 1 && r < c->table->count && shown < SHOWN_BAD; r++)
+        if (c->bad[r] && ++shown && c->ranks->rank == 0)
+            chex_warn("%s", c->reasons[r]);
+    leave_list(c, list, sizeof list);
+    if (c->bad_count == 1)
+        return chex_error_set(err, CHEX_E_DATA, "%s (--max-bad is 0)", c->reasons[first]);
+    return chex_error_set(
+        err, CHEX_E_DATA, "%s%zu images cannot be used (--max-bad is %zu): %.200s%s",
+        c->gave_up ? "at least " : "", c->bad_count, c->o->max_bad, c->reasons[first], list);
+}
+
+bool chex_create_hopeless(const struct chex_create *c, size_t bad, size_t count) {
+    return bad > c->o->max_bad + CHEX_BAD_MARGIN + count / 10;
+}
+
+/* Too many bad images before any was looked at: mostly the others are looked at all the same. */
+static enum chex_status judge_missing(struct chex_create *c, size_t wanted,
+                                      struct chex_error *err) {
+    if (c->bad_count <= c->o->max_bad)
+        return CHEX_OK;
+    c->gave_up = chex_create_hopeless(c, c->bad_count, wanted);
+    if (c->gave_up || c->bad_count == wanted)
+        return judge_bad(c, err);
+    c->check_only = !c->o->resume;
+    chex_info("%zu images cannot be used and --max-bad is %zu: the others are looked at before "
+              "this run fails",
+              c->bad_count, c->o->max_bad);
+    return CHEX_OK;
+}
+
 /* Finds every image's file; those without one are bad from the start. */
 static enum chex_status find_images(struct chex_create *c, struct chex_error *err) {
     const struct chex_label_table *t = c->table;
@@ -162,35 +216,16 @@ static enum chex_status find_images(struct chex_create *c, struct chex_error *er
     if (c->archive_fault && c->bad_count)
         return chex_error_set(err, CHEX_E_DATA, "%s; %zu images of %s were not found",
                               c->archive_fault, c->bad_count, c->o->labels);
-    CHEX_TRY(reject_spooled(c, err));
     if (wanted && c->bad_count == wanted)
         return chex_error_set(err, CHEX_E_DATA,
                               "none of the %zu images of %s is under %s, which holds %zu files: is "
                               "it the label file of another data set?",
                               wanted, c->o->labels, c->o->images, chex_folder_count(c->folder));
-    return CHEX_OK;
+    CHEX_TRY(reject_spooled(c, err));
+    return judge_missing(c, wanted, err);
 }
 
-/* Fails where there are more bad images than allowed; the first ones are shown before. */
-static enum chex_status judge_bad(struct chex_create *c, struct chex_error *err) {
-    if (c->bad_count <= c->o->max_bad)
-        return CHEX_OK;
-    size_t shown = 0, first = 0;
-    for (size_t r = c->table->count; r-- > 0;)
-        if (c->bad[r])
-            first = r;
-    for (size_t r = first; c->bad_count > 1 && r < c->table->count && shown < SHOWN_BAD; r++)
-        if (c->bad[r] && ++shown && c->ranks->rank == 0)
-            chex_warn("%s", c->reasons[r]);
-    if (c->bad_count == 1)
-        return chex_error_set(err, CHEX_E_DATA, "%s (--max-bad is 0)", c->reasons[first]);
-    bool gave_up = c->bad_count > c->o->max_bad + CHEX_BAD_MARGIN;
-    return chex_error_set(err, CHEX_E_DATA, "%s%zu images cannot be used (--max-bad is %zu): %s",
-                          gave_up ? "at least " : "", c->bad_count, c->o->max_bad,
-                          c->reasons[first]);
-}
-
-/* Splits that had rows and have none left. */
+/* Splits that had rows and have none left are an error, unless the run fails for its bad images. */
 static enum chex_status make_plan(struct chex_create *c, struct chex_error *err) {
     bool had[CHEX_SPLIT_COUNT + 1] = {false};
     chex_plan_free(c->plan);
@@ -199,7 +234,7 @@ static enum chex_status make_plan(struct chex_create *c, struct chex_error *err)
     for (size_t r = 0; r < c->table->count; r++)
         had[c->split[r]] = true;
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
-        if (had[s] && !c->plan->rows[s])
+        if (had[s] && !c->plan->rows[s] && c->bad_count <= c->o->max_bad)
             return chex_error_set(err, CHEX_E_DATA, "no image of split %s can be used",
                                   chex_split_names[s]);
     return c->plan->shard_count
@@ -212,14 +247,17 @@ static enum chex_status share_bad(struct chex_create *c, const struct chex_bad_r
                                   size_t *news_out, struct chex_error *err) {
     enum { BATCH = 16 };
     size_t ranks = (size_t)c->ranks->size, most = 0, sum = 0;
-    uint64_t count = n, *counts = chex_mem_zalloc(ranks, sizeof *counts);
+    struct news {
+        uint64_t count, gave_up;
+    } own = {n, c->gave_up}, *counts = chex_mem_zalloc(ranks, sizeof *counts);
     struct chex_bad_row batch[BATCH], *all = chex_mem_zalloc(ranks, sizeof batch);
     enum chex_status st = counts && all ? CHEX_OK : no_memory(err);
     if (st == CHEX_OK)
-        st = exchange(c, "shard-bad-count", &count, sizeof count, counts, err);
+        st = exchange(c, "shard-bad-count", &own, sizeof own, counts, err);
     for (size_t r = 0; st == CHEX_OK && r < ranks; r++) {
-        sum += counts[r];
-        most = counts[r] > most ? counts[r] : most;
+        sum += counts[r].count;
+        most = counts[r].count > most ? counts[r].count : most;
+        c->gave_up = c->gave_up || counts[r].gave_up;
     }
     for (size_t at = 0; st == CHEX_OK && at < most; at += BATCH) {
         memset(batch, 0, sizeof batch);
@@ -227,7 +265,7 @@ static enum chex_status share_bad(struct chex_create *c, const struct chex_bad_r
             batch[i] = mine[at + i];
         st = exchange(c, "shard-bad", batch, sizeof batch, all, err);
         for (size_t r = 0; r < ranks; r++)
-            for (size_t i = 0; st == CHEX_OK && i < BATCH && at + i < counts[r]; i++)
+            for (size_t i = 0; st == CHEX_OK && i < BATCH && at + i < counts[r].count; i++)
                 st = mark_bad(c, all[r * BATCH + i].row, all[r * BATCH + i].reason, err);
     }
     free(counts);
@@ -295,41 +333,75 @@ static enum chex_status spool_archives(struct chex_create *c, struct chex_error 
     return chex_create_take_spools(c, err);
 }
 
-/* Collective: the first failure is everybody's. */
-static enum chex_status load(struct chex_create *c, struct chex_error *err) {
-    CHEX_TRY(agree(c, open_input(c, err), err));
-    CHEX_TRY(spool_archives(c, err));
-    CHEX_TRY(find_images(c, err));
-    return judge_bad(c, err);
-}
-
 static enum chex_status name_partial(struct chex_create *c, struct chex_error *err) {
     c->partial = chex_fs_join(c->o->output, CHEX_CREATE_PARTIAL);
     return c->partial ? CHEX_OK : no_memory(err);
 }
 
+/* For --resume: every rank learns whether there is anything to do. */
+static enum chex_status find_done(struct chex_create *c, struct chex_error *err) {
+    if (!c->o->resume || c->o->force)
+        return CHEX_OK;
+    enum chex_status st = CHEX_OK;
+    if (c->ranks->rank == 0)
+        st = chex_create_is_done(c, &c->done, err);
+    if (st == CHEX_OK && c->done)
+        st = chex_create_tidy(c, err);
+    CHEX_TRY(agree(c, st, err));
+    bool mine = c->done, *all = chex_mem_zalloc((size_t)c->ranks->size, sizeof *all);
+    if (!all)
+        return no_memory(err);
+    st = exchange(c, "shard-done", &mine, sizeof mine, all, err);
+    c->done = all[0];
+    free(all);
+    return st;
+}
+
+/* Collective: the first failure is everybody's. */
 static enum chex_status begin(struct chex_create *c, load_fn *load_rows, struct chex_error *err) {
-    CHEX_TRY(load_rows(c, err));
+    CHEX_TRY(agree(c, load_rows(c, err), err));
+    CHEX_TRY(find_done(c, err));
+    if (c->done)
+        return CHEX_OK;
+    if (!c->origin) {
+        CHEX_TRY(spool_archives(c, err));
+        CHEX_TRY(find_images(c, err));
+    }
     return make_plan(c, err);
+}
+
+static enum chex_status tell_done(const struct chex_create *c, struct chex_create_result *out,
+                                  struct chex_error *err) {
+    struct chex_manifest *m = NULL;
+    CHEX_TRY(chex_manifest_read(c->o->output, &m, err));
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
+        out->shards[s] = m->splits[s].shard_count;
+        out->rows[s] = m->splits[s].rows;
+        out->kept += m->splits[s].shard_count;
+    }
+    out->rejected = m->rejected;
+    out->done = true;
+    chex_manifest_free(m);
+    return CHEX_OK;
+}
+
+static enum chex_status make_set(struct chex_create *c, struct chex_create_result *result,
+                                 struct chex_error *err) {
+    bool first = c->ranks->rank == 0;
+    if (!c->check_only)
+        CHEX_TRY(agree(c, first ? chex_create_prepare(c, err) : CHEX_OK, err));
+    CHEX_TRY(build_all(c, err));
+    CHEX_TRY(fill_result(c, result, err));
+    return agree(c, first ? chex_create_publish(c, err) : CHEX_OK, err);
 }
 
 static enum chex_status course(struct chex_create *c, load_fn *load_rows,
                                struct chex_create_result *result, struct chex_error *err) {
-    bool first = c->ranks->rank == 0;
     CHEX_TRY(agree(c, name_partial(c, err), err));
     enum chex_status st = agree(c, begin(c, load_rows, err), err);
-    bool prepared = c->occupied;
-    if (st == CHEX_OK) {
-        st = agree(c, first ? chex_create_prepare(c, err) : CHEX_OK, err);
-        prepared = prepared || st == CHEX_OK;
-    }
     if (st == CHEX_OK)
-        st = build_all(c, err);
-    if (st == CHEX_OK)
-        st = fill_result(c, result, err);
-    if (st == CHEX_OK)
-        st = agree(c, first ? chex_create_publish(c, err) : CHEX_OK, err);
-    if (st != CHEX_OK && first && (prepared || c->made_output))
+        st = c->done ? tell_done(c, result, err) : make_set(c, result, err);
+    if (st != CHEX_OK && c->lock_fd >= 0)
         chex_create_discard(c);
     return st;
 }
@@ -362,6 +434,6 @@ enum chex_status chex_create_run(struct chex_create *c, load_fn *load_rows,
 enum chex_status chex_create(const struct chex_create_options *options,
                              const struct chex_create_ranks *ranks,
                              struct chex_create_result *result_out, struct chex_error *err) {
-    struct chex_create c = {.o = options, .ranks = ranks};
-    return chex_create_run(&c, load, result_out, err);
+    struct chex_create c = {.o = options, .ranks = ranks, .lock_fd = -1};
+    return chex_create_run(&c, open_input, result_out, err);
 }

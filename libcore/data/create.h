@@ -59,13 +59,15 @@ struct chex_create_result {
     size_t rows[CHEX_SPLIT_COUNT], shards[CHEX_SPLIT_COUNT];
     size_t kept; /* shards of an interrupted run, of all ranks */
     size_t rejected;
+    bool done; /* --resume met the complete set: nothing was to do */
     double seconds;
 };
 
 /* Collective: every rank calls it with the same options (workers may differ) and gets the same
  * status; the text on all of them is that of the first rank that failed. CHEX_E_USAGE: the output
- * is there already. CHEX_E_DATA: more than max_bad images that are missing or broken, or faults of
- * the label file. CHEX_E_RESOURCE: no room. */
+ * is there already. CHEX_E_DATA: more than max_bad images that are missing or broken, which
+ * OUTPUT.rejected.csv then lists, or faults of the label file. CHEX_E_ENV: another run works in the
+ * output. CHEX_E_RESOURCE: no room. With `resume` an output that is this very set is no failure. */
 enum chex_status chex_create(const struct chex_create_options *options,
                              const struct chex_create_ranks *ranks,
                              struct chex_create_result *result_out, struct chex_error *err);

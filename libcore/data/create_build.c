@@ -34,7 +34,7 @@ struct job { /* one shard */
     struct chex_shard_writer *writer;
     uint64_t sum[2]; /* of the source files' hashes */
     atomic_size_t left;
-    atomic_bool has_bad;
+    atomic_bool has_bad; /* it is not finished, and images are only looked at */
 };
 
 struct build {
@@ -46,6 +46,7 @@ struct build {
     struct chex_progress *progress;
     atomic_size_t done;
     atomic_bool stop;
+    atomic_bool fails;    /* and nothing of it is kept: the rest is only looked at */
     pthread_mutex_t lock; /* over the rest */
     struct chex_bad_row *bad;
     size_t bad_count, bad_capacity;
@@ -133,8 +134,12 @@ static void reject(struct build *b, size_t row, const char *reason) {
         memset(bad, 0, sizeof *bad);
         bad->row = row;
         snprintf(bad->reason, sizeof bad->reason, "%.*s", (int)sizeof bad->reason - 1, reason);
-        if (b->bad_count + b->c->bad_count > b->c->o->max_bad + CHEX_BAD_MARGIN)
+        if (!b->c->o->resume && b->c->bad_count + b->bad_count > b->c->o->max_bad)
+            atomic_store(&b->fails, true);
+        if (chex_create_hopeless(b->c, b->bad_count, atomic_load(&b->done))) {
+            b->c->gave_up = true;
             atomic_store(&b->stop, true);
+        }
     }
     pthread_mutex_unlock(&b->lock);
     if (no_memory) {
@@ -246,7 +251,9 @@ static void take_item(void *arg, size_t item, int worker) {
         return;
     for (size_t k = item == 0 ? 1 : b->ahead; k <= b->ahead; k++)
         announce(b, item + k);
-    enum chex_status st = open_writer(b, j, &err);
+    if (atomic_load_explicit(&b->fails, memory_order_relaxed))
+        atomic_store(&j->has_bad, true);
+    enum chex_status st = atomic_load(&j->has_bad) ? CHEX_OK : open_writer(b, j, &err);
     if (st == CHEX_OK) {
         st = convert(b, j, i, w, &err);
         if (st == CHEX_OK && !atomic_load(&j->has_bad))
@@ -333,6 +340,7 @@ enum chex_status chex_create_build(struct chex_create *c, struct chex_bad_row **
                                    size_t *count_out, struct chex_error *err) {
     struct build b = {.c = c};
     pthread_mutex_init(&b.lock, NULL);
+    atomic_init(&b.fails, c->check_only);
     enum chex_status st = make_jobs(&b, err);
     if (st == CHEX_OK)
         st = chex_create_workers(c->o->workers, c->o->size, &b.workers, err);

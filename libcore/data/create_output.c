@@ -18,7 +18,6 @@
 #include "data/resize.h"
 #include "data/shard_write.h"
 
-#define REJECTED_NAME "rejected.csv"
 /* In the partial folder while shards move to their names: lines "name there<TAB>final name". */
 static const char moves_name[] = "moves";
 
@@ -33,15 +32,35 @@ static bool holds(const char *dir, const char *name) {
     return yes;
 }
 
+/* Whether nothing is in it, the lock not counted. */
 static bool is_empty(const char *dir) {
     DIR *d = opendir(dir);
     if (!d)
         return false;
     size_t n = 0;
     for (struct dirent *e; (e = readdir(d));)
-        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+             strcmp(e->d_name, CHEX_CREATE_LOCK) != 0;
     closedir(d);
     return n == 0;
+}
+
+/* All of the partial folder but the lock. */
+static enum chex_status clear_partial(const struct chex_create *c, struct chex_error *err) {
+    enum chex_status st = CHEX_OK;
+    DIR *d = opendir(c->partial);
+    if (!d)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", c->partial);
+    for (struct dirent *e; st == CHEX_OK && (e = readdir(d));) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+            strcmp(e->d_name, CHEX_CREATE_LOCK) == 0)
+            continue;
+        char *path = chex_fs_join(c->partial, e->d_name);
+        st = path ? chex_fs_remove_tree(path, err) : no_memory(err);
+        free(path);
+    }
+    closedir(d);
+    return st;
 }
 
 static uint64_t file_bytes(const char *dir, const char *name) {
@@ -92,7 +111,7 @@ static enum chex_status remove_old(const char *dir, struct chex_error *err) {
     CHEX_TRY(chex_manifest_read(dir, &m, err));
     enum chex_status st = remove_path(dir, CHEX_MANIFEST_NAME, err);
     if (st == CHEX_OK)
-        st = remove_path(dir, REJECTED_NAME, err);
+        st = remove_path(dir, CHEX_CREATE_REJECTED, err);
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
         for (size_t i = 0; st == CHEX_OK && i < m->splits[s].shard_count; i++)
             st = remove_path(dir, m->splits[s].shards[i].file, err);
@@ -145,39 +164,54 @@ static enum chex_status take_back(const struct chex_create *c, struct chex_error
     return st;
 }
 
-/* What is there already, and whether we may go on. */
-static enum chex_status check_existing(struct chex_create *c, struct chex_error *err) {
+static enum chex_status holds_set(const char *dir, struct chex_error *err) {
+    return chex_error_set(err, CHEX_E_USAGE,
+                          "output %s holds a set of shards already; --force replaces it", dir);
+}
+
+/* What can be refused without touching anything. */
+static enum chex_status check_output(struct chex_create *c, struct chex_error *err) {
     const char *dir = c->o->output;
-    if (!chex_fs_exists(dir)) {
-        c->made_output = true;
+    struct stat there;
+    if (stat(dir, &there) != 0 && errno != ENOENT)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "output %s", dir);
+    c->made_output = !chex_fs_exists(dir);
+    if (c->made_output)
         return CHEX_OK;
-    }
     if (!chex_fs_is_dir(dir))
         return chex_error_set(err, CHEX_E_USAGE, "output %s exists and is not a folder", dir);
     bool set = holds(dir, CHEX_MANIFEST_NAME), partial = chex_fs_exists(c->partial);
-    if (set && partial && (holds(c->partial, moves_name) || is_empty(c->partial))) {
+    if (set && !partial && !c->o->force)
+        return holds_set(dir, err);
+    if (!set && !partial && !is_empty(dir))
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "output folder %s exists, is not empty and is no set of shards%s",
+                              dir, c->o->force ? ": --force does not touch it" : "");
+    return CHEX_OK;
+}
+
+/* What is there already, and whether we may go on with it or over it. The lock is ours. */
+static enum chex_status check_existing(struct chex_create *c, struct chex_error *err) {
+    const char *dir = c->o->output;
+    bool set = holds(dir, CHEX_MANIFEST_NAME), partial = !is_empty(c->partial);
+    if (set && partial && holds(c->partial, moves_name)) {
         /* All was done but for this. */
-        CHEX_TRY(chex_fs_remove_tree(c->partial, err));
+        CHEX_TRY(clear_partial(c, err));
         partial = false;
     }
-    if (set && c->o->force)
+    if (set && !c->o->force)
+        return holds_set(dir, err);
+    if (set)
         CHEX_TRY(announce_replacement(dir, err));
-    else if (set)
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "output %s holds a set of shards already; --force replaces it", dir);
     if (partial && (c->o->force || c->o->resume))
         CHEX_TRY(take_back(c, err));
     if (partial && c->o->force && !c->o->resume)
-        return chex_fs_remove_tree(c->partial, err);
+        return clear_partial(c, err);
     if (partial && !c->o->resume)
         return chex_error_set(err, CHEX_E_USAGE,
                               "output %s holds an interrupted run; --resume goes on with it, "
                               "--force starts anew",
                               dir);
-    if (!set && !partial && !is_empty(dir))
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "output folder %s exists, is not empty and is no set of shards%s",
-                              dir, c->o->force ? ": --force does not touch it" : "");
     return CHEX_OK;
 }
 
@@ -195,7 +229,7 @@ static void remove_temporaries_in(const char *dir, const char *mark) {
 static void remove_temporaries(const struct chex_create *c) {
     remove_temporaries_in(c->partial, ".tmp.");
     remove_temporaries_in(c->o->output, CHEX_MANIFEST_NAME ".tmp.");
-    remove_temporaries_in(c->o->output, REJECTED_NAME ".tmp.");
+    remove_temporaries_in(c->o->output, CHEX_CREATE_REJECTED ".tmp.");
 }
 
 bool chex_create_stripe_hint(uint64_t fs_type, uint64_t shard_bytes, const char *dir, char *buf,
@@ -250,9 +284,11 @@ static enum chex_status check_space(const struct chex_create *c, struct chex_err
     CHEX_TRY(measure(c, &need, &largest, err));
     CHEX_TRY(chex_fs_free_bytes(c->o->output, &have, err));
     if (need && need + margin > have)
-        return chex_error_set(err, CHEX_E_RESOURCE, "the shards take %s and %s has only %s free",
-                              chex_format_bytes(a, sizeof a, need + margin), c->o->output,
-                              chex_format_bytes(b, sizeof b, have));
+        return chex_error_set(
+            err, CHEX_E_RESOURCE,
+            "the shards take %s and %s has only %s free: make room, or give another --output",
+            chex_format_bytes(a, sizeof a, need + margin), c->o->output,
+            chex_format_bytes(b, sizeof b, have));
     if (statfs(c->o->output, &fs) == 0 &&
         chex_create_stripe_hint((uint64_t)fs.f_type, largest, c->o->output, hint, sizeof hint))
         chex_info("%s", hint);
@@ -260,13 +296,28 @@ static enum chex_status check_space(const struct chex_create *c, struct chex_err
 }
 
 static enum chex_status take_output(struct chex_create *c, struct chex_error *err) {
-    enum chex_status st = check_existing(c, err);
+    enum chex_status st = check_output(c, err);
+    if (st == CHEX_OK)
+        st = chex_create_lock(c, err);
+    if (st == CHEX_OK)
+        st = check_existing(c, err);
     if (st != CHEX_OK) {
-        c->made_output = false;
+        chex_create_unlock(c);
         return st;
     }
     remove_temporaries(c);
     return CHEX_OK;
+}
+
+enum chex_status chex_create_tidy(struct chex_create *c, struct chex_error *err) {
+    if (!chex_fs_exists(c->partial))
+        return CHEX_OK;
+    CHEX_TRY(chex_create_lock(c, err));
+    enum chex_status st = CHEX_OK;
+    if (holds(c->partial, moves_name))
+        st = clear_partial(c, err);
+    chex_create_unlock(c);
+    return st;
 }
 
 enum chex_status chex_create_occupy(struct chex_create *c, struct chex_error *err) {
@@ -276,80 +327,30 @@ enum chex_status chex_create_occupy(struct chex_create *c, struct chex_error *er
     CHEX_TRY(chex_create_spool_bytes(c, &need, err));
     CHEX_TRY(chex_fs_free_bytes(c->o->output, &have, err));
     if (need > have)
-        return chex_error_set(err, CHEX_E_RESOURCE,
-                              "the shards and the images of compressed archives that wait for them "
-                              "take %s and %s has only %s free",
-                              chex_format_bytes(a, sizeof a, need), c->o->output,
-                              chex_format_bytes(b, sizeof b, have));
-    CHEX_TRY(chex_fs_mkdirs(c->partial, err));
-    c->occupied = true;
+        return chex_error_set(
+            err, CHEX_E_RESOURCE,
+            "the shards and the images of compressed archives that wait for them "
+            "take %s and %s has only %s free: make room, or give another --output",
+            chex_format_bytes(a, sizeof a, need), c->o->output,
+            chex_format_bytes(b, sizeof b, have));
     return CHEX_OK;
 }
 
 enum chex_status chex_create_prepare(struct chex_create *c, struct chex_error *err) {
-    if (!c->occupied)
+    if (c->lock_fd < 0)
         CHEX_TRY(take_output(c, err));
-    CHEX_TRY(check_space(c, err));
-    return chex_fs_mkdirs(c->partial, err);
+    return check_space(c, err);
 }
 
 void chex_create_discard(struct chex_create *c) {
     struct chex_error err = {0};
-    if (c->o->resume) {
+    if (c->o->resume)
         remove_temporaries(c);
-        rmdir(c->partial); /* only where no shard was finished */
-    } else if (chex_fs_remove_tree(c->partial, &err) != CHEX_OK) {
+    else if (clear_partial(c, &err) != CHEX_OK)
         chex_warn("%s", err.text);
-    }
+    chex_create_unlock(c);
     if (c->made_output)
         rmdir(c->o->output); /* only where it is empty */
-}
-
-/* What was left out before is still left out. */
-static enum chex_status copy_rejected(const struct chex_create *c, struct chex_error *err) {
-    enum { LIMIT = 1 << 30 };
-    char *from = chex_fs_join(c->origin->dir, REJECTED_NAME), *text = NULL;
-    char *to = chex_fs_join(c->o->output, REJECTED_NAME);
-    size_t size = 0;
-    enum chex_status st = from && to ? CHEX_OK : no_memory(err);
-    if (st == CHEX_OK)
-        st = chex_fs_read(from, LIMIT, &text, &size, err);
-    if (st == CHEX_OK)
-        st = chex_fs_write(to, text, size, err);
-    free(text);
-    free(from);
-    free(to);
-    return st;
-}
-
-/* rejected.csv: reasons are quoted, as they hold commas. */
-static enum chex_status write_rejected(const struct chex_create *c, struct chex_error *err) {
-    if (c->origin)
-        return copy_rejected(c, err);
-    char *text = NULL, *path = chex_fs_join(c->o->output, REJECTED_NAME);
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    if (!f || !path) {
-        if (f)
-            fclose(f);
-        free(text);
-        free(path);
-        return no_memory(err);
-    }
-    fputs("image,reason\n", f);
-    for (size_t r = 0; r < c->table->count; r++) {
-        if (!c->bad[r])
-            continue;
-        fprintf(f, "%s,\"", c->table->rows[r].image_id);
-        for (const char *p = c->reasons[r]; *p; p++)
-            fprintf(f, *p == '"' ? "\"\"" : "%c", *p);
-        fputs("\"\n", f);
-    }
-    bool failed = fclose(f) != 0;
-    enum chex_status st = failed ? no_memory(err) : chex_fs_write(path, text, size, err);
-    free(text);
-    free(path);
-    return st;
 }
 
 static int by_patient(const void *a, const void *b) {
@@ -425,9 +426,9 @@ static enum chex_status list_shards(struct chex_create *c, struct chex_manifest 
     return CHEX_OK;
 }
 
-/* XXH3-128 of the images' sum and the label file. */
-static enum chex_status digest_source(const struct chex_create *c, const uint64_t sum[2],
-                                      char out[CHEX_HASH128_HEX_BYTES], struct chex_error *err) {
+enum chex_status chex_create_digest_source(const struct chex_create *c, const uint64_t sum[2],
+                                           char out[CHEX_HASH128_HEX_BYTES],
+                                           struct chex_error *err) {
     enum { LIMIT = 1 << 30 };
     char *text = NULL;
     size_t size = 0;
@@ -483,7 +484,7 @@ static enum chex_status make_manifest(struct chex_create *c, struct chex_manifes
         return no_memory(err);
     enum chex_status st = list_shards(c, m, sum, err);
     if (st == CHEX_OK && !c->origin)
-        st = digest_source(c, sum, digest, err);
+        st = chex_create_digest_source(c, sum, digest, err);
     if (st == CHEX_OK) {
         m->size = c->o->size;
         m->tool_version = strdup(c->o->tool_version);
@@ -555,6 +556,14 @@ static enum chex_status move_shards(const struct chex_create *c, const struct ch
     return CHEX_OK;
 }
 
+/* What an earlier run failed for is no more so. */
+static void remove_failed_list(const struct chex_create *c) {
+    char *path = c->origin ? NULL : chex_create_failed_list(c);
+    if (path)
+        unlink(path);
+    free(path);
+}
+
 enum chex_status chex_create_publish(struct chex_create *c, struct chex_error *err) {
     struct chex_manifest *m = NULL;
     CHEX_TRY(make_manifest(c, &m, err));
@@ -566,13 +575,17 @@ enum chex_status chex_create_publish(struct chex_create *c, struct chex_error *e
     if (st == CHEX_OK)
         st = move_shards(c, m, err);
     if (st == CHEX_OK)
-        st = write_rejected(c, err);
+        st = chex_create_write_rejected(c, err);
     if (st == CHEX_OK)
         st = chex_manifest_write(c->o->output, m, err);
     if (st == CHEX_OK)
-        st = chex_fs_remove_tree(c->partial, err);
+        st = clear_partial(c, err);
     else
         take_back(c, NULL); /* where even this fails, the next run does it */
+    if (st == CHEX_OK) {
+        remove_failed_list(c);
+        chex_create_unlock(c);
+    }
     chex_manifest_free(m);
     return st;
 }

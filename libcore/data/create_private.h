@@ -3,11 +3,13 @@
  * What chex_create() and chex_reshard() share: create.c (the course of things, and what create does
  * before it), create_spool.c (images within archives), reshard.c (the same as create.c for an
  * existing set), create_build.c (rows to shards on all threads), create_convert.c (an image file to
- * a row), create_output.c (the output folder).
+ * a row), create_output.c (the output folder), create_lock.c (one run at a time in it),
+ * create_rejected.c (lists of images left out), create_done.c (a set that needs no run).
  */
 #ifndef CHEX_DATA_CREATE_PRIVATE_H
 #define CHEX_DATA_CREATE_PRIVATE_H
 
+#include "base/hash.h"
 #include "data/create.h"
 #include "data/folder.h"
 #include "data/image.h"
@@ -15,9 +17,13 @@
 #include "data/plan.h"
 #include "data/resize.h"
 
-/* So many bad images more than allowed are looked for before a run gives up: enough for a list that
- * helps, without reading a hopeless folder to its end. */
+/* A run looks at all images before it fails for bad ones, so that one list names all of them, but
+ * gives up where more than max_bad, these and a tenth of the images are bad: a wrong folder or an
+ * unfinished copy is not read to its end. */
 enum { CHEX_BAD_MARGIN = 20 };
+
+/* In the partial folder: who works in it (create_lock.c). */
+#define CHEX_CREATE_LOCK "lock"
 
 /* An image that cannot be used; travels between ranks as it is. */
 struct chex_bad_row {
@@ -50,14 +56,17 @@ struct chex_create {
     bool *bad;                               // (table->count), NULL where none can be
     char **reasons;                          // (table->count), NULL unless bad
     size_t bad_count;
+    bool gave_up;    /* there may be more bad images than were found */
+    bool check_only; /* too many are missing: the others are looked at, and no shard is made */
+    bool done;       /* the output holds this very set already */
     struct chex_plan *plan;
     const char **wanted; // (wanted_count) names of images that no file has, where archives are
     size_t wanted_count;
     const struct chex_folder_file **packed; // (packed_count) compressed archives to be spooled
     size_t packed_count;
     char *archive_fault; /* of the first faulty archive; NULL where all are sound */
-    bool occupied;       /* the partial folder is ours already */
     char *partial;       /* output/.chex-shard-partial */
+    int lock_fd;         /* of rank 0, once the output is taken; else -1 */
     bool made_output;    /* the output folder is ours to remove on failure */
     size_t kept;         /* by this rank */
 };
@@ -94,8 +103,11 @@ enum chex_status chex_create_convert(struct chex_create_worker *w, const uint8_t
                                      size_t bytes, const char *name, bool check_only,
                                      struct chex_error *err);
 
+/* Whether `bad` bad images among `count` are so many that looking on is no use. */
+bool chex_create_hopeless(const struct chex_create *c, size_t bad, size_t count);
+
 /* Builds the shards of this rank that are not there yet. Images that fail are returned, and their
- * shards not finished. Stops early when far more than max_bad are found. */
+ * shards not finished. Stops early, with c->gave_up, when it is hopeless. */
 enum chex_status chex_create_build(struct chex_create *c, struct chex_bad_row **bad_out,
                                    size_t *count_out, struct chex_error *err);
 
@@ -114,8 +126,39 @@ enum chex_status chex_create_occupy(struct chex_create *c, struct chex_error *er
 enum chex_status chex_create_spool(struct chex_create *c, struct chex_error *err);
 enum chex_status chex_create_take_spools(struct chex_create *c, struct chex_error *err);
 
-/* Rank 0. Looks at the output folder and at the free space, and makes the partial folder. */
+/* Rank 0. Takes the output folder, unless it has been, and looks at the free space. */
 enum chex_status chex_create_prepare(struct chex_create *c, struct chex_error *err);
+
+/* Makes the partial folder and takes it until chex_create_unlock() or the end of the process.
+ * CHEX_E_ENV names the run that has it. */
+enum chex_status chex_create_lock(struct chex_create *c, struct chex_error *err);
+
+/* Gives it back, and removes it where nothing is in it; nothing where it is not taken. */
+void chex_create_unlock(struct chex_create *c);
+
+/* Rank 0, for --resume: whether the output is a complete set of the same options and sources. The
+ * labels are compared by their file's digest and row by row; an image counts as the same unless its
+ * file is newer than the set. What differs is said in the log. */
+enum chex_status chex_create_is_done(const struct chex_create *c, bool *done_out,
+                                     struct chex_error *err);
+
+/* Rank 0: removes what a run left that ended behind its manifest. */
+enum chex_status chex_create_tidy(struct chex_create *c, struct chex_error *err);
+
+/* XXH3-128 of the images' sum and the label file, as the manifest has it. */
+enum chex_status chex_create_digest_source(const struct chex_create *c, const uint64_t sum[2],
+                                           char out[CHEX_HASH128_HEX_BYTES],
+                                           struct chex_error *err);
+
+/* OUT/rejected.csv of a complete set. */
+#define CHEX_CREATE_REJECTED "rejected.csv"
+enum chex_status chex_create_write_rejected(const struct chex_create *c, struct chex_error *err);
+
+/* OUT.rejected.csv, the list beside the output that a run leaves which failed for bad images; in
+ * fresh memory, NULL for lack of it. */
+char *chex_create_failed_list(const struct chex_create *c);
+enum chex_status chex_create_write_failed_list(const struct chex_create *c, const char *path,
+                                               struct chex_error *err);
 
 /* The advice for an output on Lustre, in buf; false elsewhere. fs_type: statfs's f_type. */
 bool chex_create_stripe_hint(uint64_t fs_type, uint64_t shard_bytes, const char *dir, char *buf,

@@ -329,8 +329,9 @@ static enum chex_status reject(struct spooling *s, struct task *t, size_t row, c
     CHEX_TRY(chex_spool_reject(t->writer, row, reason, err));
     pthread_mutex_lock(&s->lock);
     size_t bad = ++s->bad, most = s->c->o->max_bad;
+    bool hopeless = chex_create_hopeless(s->c, bad, s->done);
     pthread_mutex_unlock(&s->lock);
-    if (bad <= most + CHEX_BAD_MARGIN)
+    if (!hopeless)
         return CHEX_OK;
     return chex_error_set(err, CHEX_E_DATA,
                           "at least %zu images cannot be used (--max-bad is %zu), such as %s", bad,

@@ -156,7 +156,8 @@ enum chex_status chex_reshard(const struct chex_reshard_options *o,
                                     .resume = o->resume},
                         .origin = {.dir = o->input, .fetch = fetch, .source = source}};
     r.origin.arg = &r;
-    r.create = (struct chex_create){.o = &r.options, .ranks = ranks, .origin = &r.origin};
+    r.create =
+        (struct chex_create){.o = &r.options, .ranks = ranks, .origin = &r.origin, .lock_fd = -1};
     enum chex_status st = chex_create_run(&r.create, load, result_out, err);
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
         chex_set_close(r.sets[s]);

@@ -89,13 +89,52 @@ printf 'not a picture, "at all"' >"broken/images/$third"
 broken=("${good[@]}" --images broken/images)
 refuse 3 "2 images cannot be used \(--max-bad is 0\): broken/images/$second: " "${broken[@]}"
 like "$(err)" "warn: broken/images/$third: " "the other one is named too"
-refuse 3 "2 images cannot be used \(--max-bad is 1\)" "${broken[@]}" --max-bad 1
+refuse 3 "2 images cannot be used \(--max-bad is 1\).*; o.rejected.csv lists them all" "${broken[@]}" --max-bad 1
+is "$(tail -n +2 o.rejected.csv | cut -d, -f1 | paste -sd' ')" "$second $third" "the list stands beside the output"
 expect_status 0 chex-shard "${broken[@]}" --max-bad 2 --workers 2
 is "$(tail -n +2 o/rejected.csv | cut -d, -f1 | paste -sd' ')" "$second $third" "rejected.csv names both"
 expect_status 0 chex-shard "${broken[@]}" --max-bad 5 --workers 1 --output o2
 diff -r o o2
 ok $? "with images left out one worker and two make the same bytes"
+[ ! -e o.rejected.csv ]
+ok $? "and the failed run's list is gone"
 rm -r o o2
+
+# Missing images do not hide broken ones: one run names all of them.
+fourth=$(sed -n 5p ph/labels.csv | cut -d, -f1)
+cp -r broken both && rm "both/images/$fourth"
+both=("${good[@]}" --images both/images)
+refuse 3 "3 images cannot be used \(--max-bad is 0\): .*; o.rejected.csv lists them all" "${both[@]}"
+is "$(tail -n +2 o.rejected.csv | cut -d, -f1 | paste -sd' ')" "$second $third $fourth" "missing and broken, in the table's order"
+like "$(cat o.rejected.csv)" "^$third,\".*not an image" "with the reasons"
+expect_status 3 chex-shard "${both[@]}" --resume
+kept=$(find o -name '*.h5' | wc -l)
+[ "$kept" -ge 1 ]
+ok $? "with --resume the $kept sound shards stay"
+expect_status 0 chex-shard "${both[@]}" --resume --max-bad 3
+[ ! -e o.rejected.csv ]
+ok $? "the list goes with the set that is made"
+rm -r o
+mkdir there && cd there || exit 1
+expect_status 3 chex-shard --images ../both/images --labels ../ph/labels.csv --split patient --size 32 --output .
+is "$(ls -A)" "" "--output . does not get its list inside"
+cd .. && [ -s there.rejected.csv ]
+ok $? "but beside it"
+# An unfinished copy is not read to its end.
+mkdir few && cp broken/images/00000001_* broken/images/00000002_* few
+present=$(find few -type f | wc -l)
+refuse 3 "at least $((40 - present)) images cannot be used .*; o.rejected.csv lists those found" "${good[@]}" --images few
+unlike "$(cat o.rejected.csv)" "not an image" "most are missing: the others are not looked at"
+rm o.rejected.csv
+
+# Names that are no UTF-8.
+table=(--images ph/images --split none --size 32 --output o)
+printf 'image,patient,Mass\n%s,1,1\nc\377.png,2,0\n' "$second" >latin.csv
+refuse 3 "latin.csv: line 3: image 'c\?.png', expected UTF-8" "${table[@]}" --labels latin.csv
+printf 'image,patient,Mass\n%s,M\374ller,0\n' "$second" >latin.csv
+refuse 3 "latin.csv: line 2: patient 'M\?ller', expected UTF-8" "${table[@]}" --labels latin.csv
+printf 'image,patient,Caf\351\n%s,1,0\n' "$second" >latin.csv
+refuse 3 "latin.csv: line 1: 'Caf\?' as the name of a finding, expected UTF-8" "${table[@]}" --labels latin.csv --columns "$(printf 'labels=Caf\351')"
 
 mkdir -p twice/1 twice/2 && cp ph/images/* twice/1 && cp "ph/images/$second" twice/2
 refuse 3 "ph/labels.csv: line 3: image $second is there twice: twice/1/$second, twice/2/$second" "${good[@]}" --images twice

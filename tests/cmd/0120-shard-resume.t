@@ -71,6 +71,61 @@ expect_status 0 "${run[@]}" --images bad/images --output fresh --max-bad 1 --wor
 diff -r o fresh
 ok $? "with the bytes of a fresh run"
 
+# Two runs in one folder: the second is refused, whatever it asks for, and the first goes on.
+"${run[@]}" --output two --quiet >/dev/null 2>&1 &
+pid=$!
+for ((i = 0; i < 2000; i++)); do
+    [ "$(find two/.chex-shard-partial -name '*.h5' 2>/dev/null | wc -l)" -ge 3 ] && break
+    sleep 0.005
+done
+kill -STOP $pid
+if [ -e two/manifest.json ]; then
+    skip "the run was over before it could be stopped" 7
+    kill -CONT $pid
+    wait $pid
+else
+    for how in --resume --force --quiet; do
+        expect_status 4 "${run[@]}" --output two $how
+        error_line "output two: chex-shard of process $pid on .* works in it" "$how: a live run is no interrupted one"
+    done
+    kill -CONT $pid
+    wait $pid
+    diff -r whole two
+    ok $? "the first run ends as if alone"
+fi
+
+# --resume on the complete set: nothing to do for the same options and sources, else as without.
+sum=$(cat two/manifest.json two/all/*.h5 | md5sum)
+expect_status 0 "${run[@]}" --output two --resume
+like "$(out)" "^two: nothing to do: the set of 400 images is complete" "a job that is queued anew ends well"
+is "$(cat two/manifest.json two/all/*.h5 | md5sum)" "$sum" "and touches nothing"
+expect_status 0 "${run[@]}" --output two --resume --json
+like "$(out)" '"shards_kept": 40' "--json tells of all shards"
+mkdir two/.chex-shard-partial && touch two/.chex-shard-partial/moves
+expect_status 0 "${run[@]}" --output two --resume
+is "$(ls -A two | paste -sd' ')" "all manifest.json rejected.csv" "what a run left that was killed at its end goes"
+other() {
+    expect_status 2 "${run[@]}" --output two --resume "${@:2}"
+    error_line "output two holds a set of shards already; --force replaces it" "${*:2}: another set"
+    like "$(err)" "the set in two is another one: $1" "what differs is said: $1"
+}
+other "size 96" --size 64
+other "seed 1" --seed 2
+other "shards a split: 40" --shards 7
+other "split none" --split patient
+other "its split has no " --views PA
+sed '3s/^\([^,]*,\)[^,]*,/\1Hernia,/' ph/labels.csv >relabelled.csv
+other "another patient, view or label of |source " --labels relabelled.csv
+cp -rp ph newer && touch -d 'now + 1 hour' newer/images/00000001_000.png
+other "a newer file of 00000001_000.png" --images newer/images
+expect_status 0 "${run[@]}" --images bad/images --output o --resume --max-bad 1
+like "$(out)" "nothing to do: the set of 399 images" "so with an image left out"
+expect_status 0 chex-shard reshard whole --output few --shards 3 --quiet
+expect_status 0 chex-shard reshard whole --output few --shards 3 --resume
+like "$(out)" "few: nothing to do: the set of 400 images" "and in reshard"
+expect_status 2 chex-shard reshard o --output few --shards 3 --resume
+rm -rf two newer few
+
 # Resharding is resumed in the same way.
 chex-shard reshard whole --output more --shards 300 --workers 1 --quiet &
 pid=$!
