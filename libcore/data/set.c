@@ -24,22 +24,30 @@ void chex_set_close(struct chex_set *set) {
     free(set);
 }
 
+/* The splits [from, to) of a manifest, taken as one. */
+struct span {
+    int from, to;
+};
+
 /* Takes over from the manifest what the set keeps. */
 static enum chex_status take(struct chex_set *set, const char *dir, struct chex_manifest *m,
-                             struct chex_error *err) {
-    const struct chex_manifest_split *split = &m->splits[set->split];
-    if (!split->shard_count)
+                             struct span span, struct chex_error *err) {
+    size_t shards = 0;
+    for (int k = span.from; k < span.to; k++)
+        shards += m->splits[k].shard_count;
+    if (!shards)
         return chex_error_set(err, CHEX_E_DATA, "%s: no split '%s' in " CHEX_MANIFEST_NAME, dir,
                               chex_split_names[set->split]);
     set->dir = strdup(dir);
-    set->shards = chex_mem_zalloc(split->shard_count, sizeof(struct chex_shard *));
-    set->first = chex_mem_zalloc(split->shard_count + 1, sizeof *set->first);
+    set->shards = chex_mem_zalloc(shards, sizeof(struct chex_shard *));
+    set->first = chex_mem_zalloc(shards + 1, sizeof *set->first);
     if (!set->dir || !set->shards || !set->first)
         return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", dir);
-    set->shard_count = split->shard_count;
-    for (size_t i = 0; i < split->shard_count; i++)
-        set->first[i + 1] = set->first[i] + split->shards[i].rows;
-    set->rows = split->rows;
+    for (int k = span.from; k < span.to; k++)
+        for (size_t i = 0; i < m->splits[k].shard_count; i++, set->shard_count++)
+            set->first[set->shard_count + 1] =
+                set->first[set->shard_count] + m->splits[k].shards[i].rows;
+    set->rows = set->first[shards];
     set->size = m->size;
     set->classes = (int)m->class_count;
     set->class_names = m->classes, m->classes = NULL;
@@ -48,8 +56,9 @@ static enum chex_status take(struct chex_set *set, const char *dir, struct chex_
     return CHEX_OK;
 }
 
-static enum chex_status agrees(const struct chex_set *set, const struct chex_shard *s, size_t rows,
-                               uint64_t digest, struct chex_error *err) {
+static enum chex_status agrees(const struct chex_set *set, const struct chex_shard *s,
+                               const char *split, size_t rows, uint64_t digest,
+                               struct chex_error *err) {
     const char *path = chex_shard_path(s);
     if (chex_shard_rows(s) != rows)
         return chex_error_set(err, CHEX_E_DATA, "%s: %zu rows, the manifest says %zu", path,
@@ -68,9 +77,9 @@ static enum chex_status agrees(const struct chex_set *set, const struct chex_sha
     if (strcmp(chex_shard_resize(s), set->resize) != 0)
         return chex_error_set(err, CHEX_E_DATA, "%s: resized by '%.60s', the manifest says '%.60s'",
                               path, chex_shard_resize(s), set->resize);
-    if (strcmp(chex_shard_split(s), chex_split_names[set->split]) != 0)
+    if (strcmp(chex_shard_split(s), split) != 0)
         return chex_error_set(err, CHEX_E_DATA, "%s: of split '%.60s', the manifest says '%s'",
-                              path, chex_shard_split(s), chex_split_names[set->split]);
+                              path, chex_shard_split(s), split);
     if (chex_shard_digest(s) != digest)
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: digest %016llx, the manifest says %016llx: changed since the "
@@ -80,12 +89,13 @@ static enum chex_status agrees(const struct chex_set *set, const struct chex_sha
     return CHEX_OK;
 }
 
-static enum chex_status open_one(struct chex_set *set, const struct chex_manifest_shard *listed,
-                                 const char *path, struct chex_shard **out,
-                                 struct chex_error *err) {
+/* A shard of the set, listed as `listed` in the split of that name. */
+static enum chex_status open_one(struct chex_set *set, const char *split,
+                                 const struct chex_manifest_shard *listed, const char *path,
+                                 struct chex_shard **out, struct chex_error *err) {
     struct chex_shard *shard = NULL;
     CHEX_TRY(chex_shard_open(path, &shard, err));
-    enum chex_status st = agrees(set, shard, listed->rows, listed->digest, err);
+    enum chex_status st = agrees(set, shard, split, listed->rows, listed->digest, err);
     if (st == CHEX_OK)
         *out = shard;
     else
@@ -93,43 +103,54 @@ static enum chex_status open_one(struct chex_set *set, const struct chex_manifes
     return st;
 }
 
-/* bad: NULL where the first fault ends it. */
-static enum chex_status open_part(struct chex_set *set, const struct chex_manifest_split *split,
-                                  size_t row_from, size_t row_to, chex_set_bad_fn *bad, void *arg,
-                                  struct chex_error *err) {
-    for (size_t i = 0; i < set->shard_count; i++) {
-        struct chex_error why = {0};
-        if (set->first[i + 1] <= row_from || set->first[i] >= row_to)
-            continue;
-        char *path = chex_fs_join(set->dir, split->shards[i].file);
-        if (!path)
-            return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", set->dir);
-        enum chex_status st = open_one(set, &split->shards[i], path, &set->shards[i], &why);
-        if (st == CHEX_E_DATA && bad) {
-            bad(arg, i, path, &why);
-            st = CHEX_OK;
-        }
-        free(path);
-        if (st != CHEX_OK && err)
-            *err = why;
-        CHEX_TRY(st);
+/* Whom to tell of bad shards; `bad` NULL: the first ends it. */
+struct listener {
+    chex_set_bad_fn *bad;
+    void *arg;
+};
+
+static enum chex_status open_shard(struct chex_set *set, size_t i, const char *split,
+                                   const struct chex_manifest_shard *listed, struct listener to,
+                                   struct chex_error *err) {
+    struct chex_error why = {0};
+    char *path = chex_fs_join(set->dir, listed->file);
+    if (!path)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", set->dir);
+    enum chex_status st = open_one(set, split, listed, path, &set->shards[i], &why);
+    if (st == CHEX_E_DATA && to.bad) {
+        to.bad(to.arg, i, path, &why);
+        st = CHEX_OK;
     }
+    free(path);
+    if (st != CHEX_OK && err)
+        *err = why;
+    return st;
+}
+
+static enum chex_status open_part(struct chex_set *set, const struct chex_manifest *m,
+                                  struct span span, size_t row_from, size_t row_to,
+                                  struct listener to, struct chex_error *err) {
+    size_t i = 0;
+    for (int k = span.from; k < span.to; k++)
+        for (size_t n = 0; n < m->splits[k].shard_count; n++, i++)
+            if (set->first[i + 1] > row_from && set->first[i] < row_to)
+                CHEX_TRY(open_shard(set, i, chex_split_names[k], &m->splits[k].shards[n], to, err));
     return CHEX_OK;
 }
 
-static enum chex_status open_set(const char *dir, enum chex_split split, size_t row_from,
-                                 size_t row_to, chex_set_bad_fn *bad, void *arg,
-                                 struct chex_set **set_out, struct chex_error *err) {
+static enum chex_status open_span(const char *dir, struct span span, enum chex_split name,
+                                  size_t row_from, size_t row_to, struct listener to,
+                                  struct chex_set **set_out, struct chex_error *err) {
     struct chex_manifest *m = NULL;
     CHEX_TRY(chex_manifest_read(dir, &m, err));
     struct chex_set *set = calloc(1, sizeof *set);
     enum chex_status st = set ? CHEX_OK : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", dir);
     if (st == CHEX_OK) {
-        set->split = split;
-        st = take(set, dir, m, err);
+        set->split = name;
+        st = take(set, dir, m, span, err);
     }
     if (st == CHEX_OK)
-        st = open_part(set, &m->splits[split], row_from, row_to, bad, arg, err);
+        st = open_part(set, m, span, row_from, row_to, to, err);
     chex_manifest_free(m);
     if (st != CHEX_OK) {
         chex_set_close(set);
@@ -141,12 +162,20 @@ static enum chex_status open_set(const char *dir, enum chex_split split, size_t 
 
 enum chex_status chex_set_open(const char *dir, enum chex_split split, size_t row_from,
                                size_t row_to, struct chex_set **set_out, struct chex_error *err) {
-    return open_set(dir, split, row_from, row_to, NULL, NULL, set_out, err);
+    const struct span one = {(int)split, (int)split + 1};
+    return open_span(dir, one, split, row_from, row_to, (struct listener){0}, set_out, err);
 }
 
 enum chex_status chex_set_open_sound(const char *dir, enum chex_split split, chex_set_bad_fn *bad,
                                      void *arg, struct chex_set **set_out, struct chex_error *err) {
-    return open_set(dir, split, 0, SIZE_MAX, bad, arg, set_out, err);
+    const struct span one = {(int)split, (int)split + 1};
+    return open_span(dir, one, split, 0, SIZE_MAX, (struct listener){bad, arg}, set_out, err);
+}
+
+enum chex_status chex_set_open_whole(const char *dir, size_t row_from, size_t row_to,
+                                     struct chex_set **set_out, struct chex_error *err) {
+    const struct span every = {0, CHEX_SPLIT_COUNT};
+    return open_span(dir, every, CHEX_ALL, row_from, row_to, (struct listener){0}, set_out, err);
 }
 
 enum chex_status chex_set_rows(const char *dir, enum chex_split split, size_t *rows_out,

@@ -79,6 +79,11 @@ struct chex_set {
  * rows, an empty split. */
 enum chex_status chex_set_open(const char *dir, enum chex_split split, size_t row_from,
                                size_t row_to, struct chex_set **set_out, struct chex_error *err);
+
+/* All splits that the set has as one, in the order of enum chex_split, otherwise as above. Its
+ * split is CHEX_ALL. */
+enum chex_status chex_set_open_whole(const char *dir, size_t row_from, size_t row_to,
+                                     struct chex_set **set_out, struct chex_error *err);
 void chex_set_close(struct chex_set *set); /* NULL allowed */
 
 /* The same for all rows, going on where a shard is CHEX_E_DATA: bad() hears which one (its number

@@ -164,6 +164,28 @@ static void check_set(void) {
     OK(rows == 0, "rows of a split that is not there");
     OK_STATUS(chex_set_open(dir, CHEX_VAL, 0, SIZE_MAX, &set, &err), CHEX_E_DATA, err,
               "no split 'val'");
+    /* The same two shards as two splits. */
+    static const char cut[] = "}]},\"test\":{\"rows\":7,\"patients\":7,\"positives\":"
+                              "{\"Mass\":3,\"Edema\":0},\"uncertain\":{\"Mass\":0,\"Edema\":2},"
+                              "\"shards\":[{\"file\":\"train/b.h5\"";
+    text = text_of("");
+    const char *rows_at = strstr(text, "\"rows\":15"),
+               *b_at = strstr(text, "},{\"file\":\"train/b");
+    BAIL_UNLESS(rows_at && b_at, "the text has no two shards");
+    char *two = chex_fs_format("%.*s\"rows\":8%.*s%s%s", (int)(rows_at - text), text,
+                               (int)(b_at - rows_at - 9), rows_at + 9, cut,
+                               b_at + strlen("},{\"file\":\"train/b.h5\""));
+    write_text(two);
+    OK_STATUS(chex_set_open_whole(dir, 0, SIZE_MAX, &set, &err), CHEX_E_DATA, err,
+              "b.h5: of split 'train', the manifest says 'test'");
+    OK_STATUS(chex_set_open_whole(dir, 0, 8, &set, &err), CHEX_OK, err, NULL);
+    OK(set->rows == 15 && set->shard_count == 2 && set->first[1] == 8 && set->split == CHEX_ALL &&
+           set->shards[0] && !set->shards[1],
+       "all splits as one: rows are numbered through, and only the shards asked for are open");
+    chex_set_close(set);
+    free(two);
+    write_text(text);
+    free(text);
     struct chex_verify_result result;
     OK_STATUS(chex_verify(dir, 2, false, &result, &err), CHEX_OK, err, NULL);
     OK(result.rows == 15 && result.shards == 2 && result.bytes == 15 * PIXELS, "verify reads all");
