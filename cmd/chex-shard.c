@@ -74,16 +74,6 @@ static bool inform(const struct shard_command *sub, const struct chex_opt_set *s
     return true;
 }
 
-/* True where this is another rank than the one that does the work. One of them says so: a script
- * that gives every rank work of its own would miss it. */
-static bool idle(const struct shard_command *sub) {
-    int rank = sub->alone ? chex_launch_env_rank() : 0;
-    if (rank == 1)
-        chex_warn("%s is work for one process: rank 0 does it, ranks 1 and above do nothing",
-                  sub->word);
-    return rank != 0;
-}
-
 static enum chex_status run(const struct shard_command *sub, int argc, char **argv, void *settings,
                             struct chex_opt_set **set, struct chex_error *err) {
     const struct chex_opt_common *common = settings;
@@ -91,7 +81,7 @@ static enum chex_status run(const struct shard_command *sub, int argc, char **ar
     CHEX_TRY(chex_opt_parse(sub->program, argc - named, argv + named, settings, sub->settings_size,
                             set, err));
     chex_log_set_level((enum chex_log_level)common->log_level);
-    if (!inform(sub, *set, common) && !idle(sub))
+    if (!inform(sub, *set, common) && !(sub->alone && chex_launch_sits_out(sub->word)))
         CHEX_TRY(sub->run(*set, settings, err));
     return chex_fs_flush_stdout(err);
 }

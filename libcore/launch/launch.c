@@ -45,9 +45,12 @@ static const struct chex_launch_method *find_method(void) {
     return methods[i];
 }
 
-int chex_launch_env_rank(void) {
+bool chex_launch_sits_out(const char *work) {
     const char *variable = find_method()->rank_variable;
-    return variable ? chex_launch_env_int(variable, 0) : 0;
+    const int rank = variable ? chex_launch_env_int(variable, 0) : 0;
+    if (rank == 1)
+        chex_warn("%s is work for one process: rank 0 does it, ranks 1 and above do nothing", work);
+    return rank != 0;
 }
 
 enum chex_status chex_launch_init(struct chex_launch *launch, struct chex_error *err) {

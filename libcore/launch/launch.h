@@ -58,9 +58,10 @@ int chex_launch_tasks_left_out(const struct chex_launch *launch);
 /* Warns of it, with the remedy. */
 void chex_launch_warn_left_out(const struct chex_launch *launch);
 
-/* The rank by the environment alone, 0 where it names none: for work that needs one process of
- * those that were started, which then join nothing. */
-int chex_launch_env_rank(void);
+/* For `work` that is one process's: true on all ranks but 0, which then have nothing to do. The
+ * environment alone is asked, so that the ranks need not join; rank 1 warns, for a script that gives
+ * every rank work of its own would miss it. */
+bool chex_launch_sits_out(const char *work);
 
 /* All ranks' bytes to all ranks; a barrier too. `key` names the exchange (letters); each call uses
  * a fresh PMIx key behind it. With one rank it copies. Collective. */

@@ -15,12 +15,13 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/units.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "safetensors holds little-endian numbers; a big-endian host would have to swap them"
 #endif
 
-enum { LENGTH_BYTES = 8, ALIGN_BYTES = 8, MOST_RANK = 8 };
+enum { LENGTH_BYTES = 8, ALIGN_BYTES = 8, MOST_RANK = 8, MOST_IMAGE_PX = 4096 };
 static const uint64_t most_header_bytes = 16u << 20, most_file_bytes = (uint64_t)2 << 30;
 
 /* What a header entry says, with its values inside the file. */
@@ -63,57 +64,65 @@ static json_t *entry(const char *dtype, const int *dims, int rank, uint64_t from
                      (json_int_t)from, (json_int_t)to);
 }
 
-static enum chex_status add_metadata(json_t *header, const char *metadata, struct chex_error *err) {
-    json_error_t why;
-    json_t *object = json_loads(metadata, JSON_REJECT_DUPLICATES, &why);
-    if (!object)
-        return chex_error_set(err, CHEX_E_FAIL, "safetensors metadata: %s", why.text);
-    bool strings = json_is_object(object);
-    const char *key;
-    json_t *value;
-    json_object_foreach(object, key, value) strings = strings && json_is_string(value);
-    if (!strings) {
-        json_decref(object);
-        return chex_error_set(err, CHEX_E_FAIL,
-                              "safetensors metadata: expected a JSON object of strings");
-    }
-    if (json_object_set_new(header, "__metadata__", object) != 0)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "safetensors metadata");
-    return CHEX_OK;
+static bool add_text(json_t *object, const char *key, const char *text) {
+    return !text || json_object_set_new(object, key, json_string(text)) == 0;
+}
+
+/* The format holds strings only: a number is its digits, the list of classes its JSON. */
+static json_t *metadata_of(const struct chex_safetensors_about *about) {
+    char size[16];
+    json_t *object = json_object(), *names = json_array();
+    bool good = object && names;
+    for (int i = 0; i < about->classes; i++)
+        good = good && json_array_append_new(names, json_string(about->class_names[i])) == 0;
+    char *classes = good && about->classes ? json_dumps(names, JSON_COMPACT) : NULL;
+    snprintf(size, sizeof size, "%d", about->image_size);
+    good = good && (classes || !about->classes) && add_text(object, "format", "pt") &&
+           add_text(object, "model", about->model) &&
+           add_text(object, "image_size", about->image_size ? size : NULL) &&
+           add_text(object, "classes", classes) && add_text(object, "resize", about->resize) &&
+           add_text(object, "split", about->split) &&
+           add_text(object, "source_digest", about->source_digest);
+    free(classes);
+    json_decref(names);
+    if (good)
+        return object;
+    json_decref(object);
+    return NULL;
 }
 
 /* The counters come first, so that everything lies at a multiple of its own size. */
-static enum chex_status make_header(const struct chex_net *net, const char *metadata,
-                                    char **text_out, struct chex_error *err) {
+static enum chex_status make_header(const struct chex_net *net,
+                                    const struct chex_safetensors_about *about, char **text_out,
+                                    struct chex_error *err) {
     json_t *header = json_object();
-    enum chex_status st = metadata ? add_metadata(header, metadata, err) : CHEX_OK;
     uint64_t at = 0;
-    int bad = 0;
+    int bad = about ? json_object_set_new(header, "__metadata__", metadata_of(about)) : 0;
     char name[CHEX_NET_NAME_BYTES + sizeof ".num_batches_tracked"];
-    for (int i = 0; st == CHEX_OK && i < net->bn_count; i++, at += sizeof(int64_t)) {
+    for (int i = 0; i < net->bn_count; i++, at += sizeof(int64_t)) {
         snprintf(name, sizeof name, "%s.num_batches_tracked", net->bns[i].name);
         bad |= json_object_set_new(header, name, entry("I64", NULL, 0, at, at + sizeof(int64_t)));
     }
-    for (int i = 0; st == CHEX_OK && i < net->param_total; i++) {
+    for (int i = 0; i < net->param_total; i++) {
         const struct chex_param *p = &net->params[i];
         uint64_t to = at + p->count * sizeof(float);
         bad |= json_object_set_new(header, p->name, entry("F32", p->dims, p->rank, at, to));
         at = to;
     }
-    char *text = st == CHEX_OK && !bad ? json_dumps(header, JSON_COMPACT) : NULL;
+    char *text = bad ? NULL : json_dumps(header, JSON_COMPACT);
     json_decref(header);
-    if (st == CHEX_OK && !text)
-        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "safetensors header");
-    if (st == CHEX_OK)
-        *text_out = text;
-    return st;
+    if (!text) /* or a name that is no UTF-8 text */
+        return chex_error_set(err, CHEX_E_FAIL, "the header of a safetensors file cannot be made");
+    *text_out = text;
+    return CHEX_OK;
 }
 
 enum chex_status chex_safetensors_write(const char *path, const struct chex_net *net,
                                         const float *state, int64_t batches_tracked,
-                                        const char *metadata, struct chex_error *err) {
+                                        const struct chex_safetensors_about *about,
+                                        struct chex_error *err) {
     char *text = NULL;
-    CHEX_TRY(make_header(net, metadata, &text, err));
+    CHEX_TRY(make_header(net, about, &text, err));
     size_t length = strlen(text), padded = (length + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     size_t size = LENGTH_BYTES + padded + (size_t)net->bn_count * sizeof(int64_t) +
                   net->state_count * sizeof(float);
@@ -373,7 +382,7 @@ static enum chex_status match(struct tensor_file *f, const struct chex_net *net,
 static enum chex_status load_all(const struct tensor_file *f, const struct chex_net *net,
                                  const struct tensor **found, float *state, bool *head_out,
                                  struct chex_error *err) {
-    bool head = true;
+    bool head = head_out != NULL;
     for (int i = 0; i < net->param_total; i++)
         if (is_head(&net->params[i]))
             head = head && found[i] && same_shape(found[i], &net->params[i]);
@@ -386,40 +395,144 @@ static enum chex_status load_all(const struct tensor_file *f, const struct chex_
                                   p->name, net->model);
         CHEX_TRY(load_tensor(f, found[i], p, state, err));
     }
-    *head_out = head;
+    if (head_out)
+        *head_out = head;
     return CHEX_OK;
+}
+
+/* The whole file, with a header that has been found good. */
+static enum chex_status open_file(const char *path, struct tensor_file *f, struct chex_error *err) {
+    *f = (struct tensor_file){.path = path};
+    CHEX_TRY(chex_fs_read(path, most_file_bytes, &f->data, &f->size, err));
+    return parse_header(f, err);
+}
+
+static void close_file(struct tensor_file *f) {
+    json_decref(f->header);
+    free(f->tensors);
+    free(f->data);
 }
 
 enum chex_status chex_safetensors_read(const char *path, const struct chex_net *net, float *state,
                                        bool *head_loaded_out, struct chex_error *err) {
-    struct tensor_file f = {.path = path};
-    CHEX_TRY(chex_fs_read(path, most_file_bytes, &f.data, &f.size, err));
+    struct tensor_file f;
+    bool head = false;
     const struct tensor **found = chex_mem_zalloc((size_t)net->param_total, sizeof *found);
     float *fresh = chex_mem_zalloc(net->state_count, sizeof *fresh);
-    bool head = false;
-    enum chex_status st;
-    if (!found || !fresh) {
+    enum chex_status st = open_file(path, &f, err);
+    if (st == CHEX_OK && (!found || !fresh))
         st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
-        goto out;
-    }
-    memcpy(fresh, state, net->state_count * sizeof *fresh);
-    st = parse_header(&f, err);
     if (st == CHEX_OK)
         st = match(&f, net, found, err);
-    if (st == CHEX_OK)
-        st = load_all(&f, net, found, fresh, &head, err);
+    if (st == CHEX_OK) {
+        memcpy(fresh, state, net->state_count * sizeof *fresh);
+        st = load_all(&f, net, found, fresh, head_loaded_out ? &head : NULL, err);
+    }
     if (st == CHEX_OK && f.extra_count)
         chex_warn("%s: %zu tensors are no parameters of %s and are left out, the first is '%.100s'",
                   path, f.extra_count, net->model, f.extra);
     if (st == CHEX_OK) {
         memcpy(state, fresh, net->state_count * sizeof *fresh);
-        *head_loaded_out = head;
+        if (head_loaded_out)
+            *head_loaded_out = head;
     }
-out:
-    json_decref(f.header);
-    free(f.tensors);
-    free(f.data);
+    close_file(&f);
     free(found);
     free(fresh);
     return st;
+}
+
+/* ---- what it says of itself ---- */
+
+static void not_ours(const char *path, const char *key, const char *text) {
+    chex_warn("%s: %s '%.60s' in its metadata is not understood and counts as not said", path, key,
+              text);
+}
+
+/* Our exports of old say "" for a resize that they do not know. */
+static bool take_text(const json_t *metadata, const char *key, char **out) {
+    const char *text = json_string_value(json_object_get(metadata, key));
+    if (!text || !*text)
+        return true;
+    *out = strdup(text);
+    return *out != NULL;
+}
+
+static void take_size(const char *path, const json_t *metadata, int *out) {
+    const char *text = json_string_value(json_object_get(metadata, "image_size"));
+    int64_t size;
+    if (!text)
+        return;
+    if (chex_parse_i64(text, &size) && size > 0 && size <= MOST_IMAGE_PX)
+        *out = (int)size;
+    else
+        not_ours(path, "image_size", text);
+}
+
+static bool are_names(const json_t *list) {
+    size_t i;
+    const json_t *name;
+    bool good = json_array_size(list) > 0;
+    json_array_foreach(list, i, name) good = good && json_is_string(name);
+    return good;
+}
+
+static bool take_classes(const char *path, const json_t *metadata,
+                         struct chex_safetensors_about *about) {
+    const char *text = json_string_value(json_object_get(metadata, "classes"));
+    json_t *list = text ? json_loads(text, 0, NULL) : NULL;
+    if (!are_names(list)) {
+        if (text)
+            not_ours(path, "classes", text);
+        json_decref(list);
+        return true;
+    }
+    const size_t count = json_array_size(list);
+    bool good = (about->class_names = chex_mem_zalloc(count, sizeof(char *))) != NULL;
+    for (size_t i = 0; good && i < count; i++, about->classes++)
+        good = (about->class_names[i] = strdup(json_string_value(json_array_get(list, i)))) != NULL;
+    json_decref(list);
+    return good;
+}
+
+enum chex_status chex_safetensors_about(const char *path, struct chex_safetensors_about *about_out,
+                                        struct chex_error *err) {
+    struct tensor_file f;
+    struct chex_safetensors_about about = {0};
+    enum chex_status st = open_file(path, &f, err);
+    const json_t *metadata = json_object_get(f.header, "__metadata__");
+    if (st == CHEX_OK) {
+        take_size(path, metadata, &about.image_size);
+        if (!take_text(metadata, "model", &about.model) ||
+            !take_text(metadata, "resize", &about.resize) ||
+            !take_text(metadata, "split", &about.split) ||
+            !take_text(metadata, "source_digest", &about.source_digest) ||
+            !take_classes(path, metadata, &about))
+            st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
+    }
+    close_file(&f);
+    if (st == CHEX_OK)
+        *about_out = about;
+    else
+        chex_safetensors_about_release(&about);
+    return st;
+}
+
+void chex_safetensors_about_release(struct chex_safetensors_about *about) {
+    for (int i = 0; i < about->classes; i++)
+        free(about->class_names[i]);
+    free(about->class_names);
+    free(about->model);
+    free(about->resize);
+    free(about->split);
+    free(about->source_digest);
+    *about = (struct chex_safetensors_about){0};
+}
+
+bool chex_safetensors_may_be(const struct chex_safetensors_about *about,
+                             const char *const *class_names, int classes) {
+    bool same = about->classes == classes;
+    for (int i = 0; same && i < classes; i++)
+        same = strcmp(about->class_names[i], class_names[i]) == 0;
+    return same || about->classes == 0;
 }

@@ -63,6 +63,24 @@ enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_
     return chex_engine_create(c->engine, &e, &s->engine, err);
 }
 
+/* A head for other classes is not taken, even if there are as many of them. */
+static enum chex_status read_init(const struct chex_session *s, float *state,
+                                  struct chex_error *err) {
+    const char *path = s->config.init;
+    struct chex_safetensors_about about;
+    bool head = false;
+    CHEX_TRY(chex_safetensors_about(path, &about, err));
+    const bool ours = chex_safetensors_may_be(&about, chex_set_class_names(s->input.train),
+                                              s->input.train->classes);
+    chex_safetensors_about_release(&about);
+    CHEX_TRY(chex_safetensors_read(path, s->net, state, ours ? &head : NULL, err));
+    chex_info("parameters from %s; the head is %s", path,
+              head   ? "the file's"
+              : ours ? "new, because the file's has another shape"
+                     : "new, because the file's is for other classes or another order of them");
+    return CHEX_OK;
+}
+
 /* Fresh parameters: by seed, or from a safetensors file whose head may be another one. */
 static enum chex_status start_afresh(struct chex_session *s, struct chex_error *err) {
     const struct chex_train_config *c = &s->config;
@@ -70,14 +88,7 @@ static enum chex_status start_afresh(struct chex_session *s, struct chex_error *
     if (!state)
         return no_memory(err);
     chex_net_init_state(s->net, c->seed, state);
-    enum chex_status st = CHEX_OK;
-    if (c->init) {
-        bool head;
-        st = chex_safetensors_read(c->init, s->net, state, &head, err);
-        if (st == CHEX_OK)
-            chex_info("parameters from %s; the head is %s", c->init,
-                      head ? "the file's" : "new, because the file's has another shape");
-    }
+    enum chex_status st = c->init ? read_init(s, state, err) : CHEX_OK;
     if (st == CHEX_OK)
         st = chex_engine_set(s->engine, CHEX_STATE_PARAMS, state, err);
     memset(state, 0, s->net->state_count * sizeof *state);

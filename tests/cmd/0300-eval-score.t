@@ -97,9 +97,26 @@ expect_status 2 chex-eval --data d --checkpoint c
 error_line 'chex-eval needs --output DIR' "nowhere to write"
 expect_status 0 chex-eval --help
 for option in data checkpoint output split model image-size precision engine threads workers tta \
-    bootstrap cluster compare allow-overlap predictions force; do
+    bootstrap cluster compare allow-overlap force; do
     like "$(out)" "--$option " "--help names --$option"
 done
+like "$(out)" '^Exit status: 0 done, .*2 usage' "and the exit status"
+unlike "$(out)" '--predictions FILE  ' "but not what only score takes"
+expect_status 0 chex-eval score --help
+like "$(out)" '^usage: chex-eval score --predictions' "score has a help of its own"
+unlike "$(out)" '--(checkpoint|data|engine|split) ' "without the options of a network"
+expect_status 0 chex-eval export --help
+unlike "$(out)" '--(data|bootstrap|predictions) ' "and export"
+for option in --checkpoint --data --engine --split; do
+    expect_status 2 chex-eval score --predictions p.csv $option x
+    error_line "unknown option '$option'; try 'chex-eval score --help'" "score takes no $option"
+done
+expect_status 2 chex-eval export --checkpoint c.h5 --output o.safetensors --threads 2
+error_line "unknown option '--threads'; try 'chex-eval export --help'" "export takes no --threads"
+expect_status 2 chex-eval --quiet score --predictions p.csv
+error_line "unknown option '--predictions'" "a subcommand comes first"
+expect_status 2 chex-eval --quiet score
+error_line "'score' comes first: chex-eval score" "which is said"
 unlike "$(out)" '[^.]cam ' "--help names no subcommand that is not there"
 expect_status 0 chex-eval --version
 expect_status 2 chex-eval --wards 3

@@ -48,9 +48,15 @@ if have mpirun; then
     expect_status 2 mpirun --allow-run-as-root --oversubscribe -n 3 chex-eval --data shards \
         --checkpoint run/last.h5 --output three --threads 1
     is "$(grep -c 'three already holds predictions.csv' err)" 1 "one cause from all ranks"
+    expect_status 0 mpirun --allow-run-as-root --oversubscribe -n 3 chex-eval export \
+        --checkpoint run/last.h5 --output ranks.safetensors
+    is "$(grep -c 'parameters of densenet121' err)" 1 "export by one of 3 ranks"
+    expect_status 0 mpirun --allow-run-as-root --oversubscribe -n 3 chex-eval score \
+        --predictions three/predictions.csv --output scored
+    is "$(grep -c '^mean of' out)" 1 "and score"
     export ASAN_OPTIONS=$saved
 else
-    skip "no mpirun here" 5
+    skip "no mpirun here" 9
 fi
 
 expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --output flip --tta flip
@@ -64,10 +70,73 @@ expect_status 2 chex-eval export --checkpoint run/last.h5 --output last.safetens
 error_line 'last.safetensors exists: say --force' "export replaces nothing unasked"
 expect_status 2 chex-eval export --checkpoint run/last.h5 --output last.onnx
 error_line 'FILE.safetensors' "export makes safetensors"
-expect_status 0 chex-eval --data shards --checkpoint last.safetensors --image-size 32 --output st
+expect_status 0 chex-eval --data shards --checkpoint last.safetensors --output st
 cmp -s one/predictions.csv st/predictions.csv
-ok $? "the exported parameters predict the same"
-like "$(err)" 'warn: .*does not say how its training images were resized' "what cannot be checked is said"
+ok $? "the exported parameters predict the same, at the size that they were trained at"
+unlike "$(err)" 'warn: ' "the export says all that a checkpoint says"
+expect_status 3 chex-eval --data shards --checkpoint last.safetensors --output none --split train
+error_line 'split train holds the same images' "the split that trained it too"
+expect_status 3 chex-eval --data shards --checkpoint last.safetensors --output none --model resnet50
+error_line 'last.safetensors is a densenet121, --model says resnet50' "and the network"
+# foreign FILE TEXT: the export with other metadata of as many bytes, as strangers may write it.
+foreign() {
+    python3 -c 'import struct, sys
+data = open("last.safetensors", "rb").read()
+n, = struct.unpack("<Q", data[:8])
+end = data.index(b"}", 8) + 2
+head = b"{" + sys.argv[2].encode()
+open(sys.argv[1], "wb").write(data[:8] + head.ljust(end - 8) + data[end:])' "$1" "$2"
+}
+if have python3 && ! without PYTHON; then
+    foreign plain.safetensors ''
+    expect_status 0 chex-eval --data shards --checkpoint plain.safetensors --output plain
+    like "$(err)" 'warn: .*does not say how its training images were resized' "what cannot be checked is said"
+    like "$(err)" 'densenet121 at 36 px' "224 px, or what is stored where that is smaller"
+    foreign odd.safetensors '"__metadata__":{"classes":"14","image_size":"32"},'
+    expect_status 0 chex-eval --data shards --checkpoint odd.safetensors --output odd
+    like "$(err)" "odd.safetensors: classes '14' in its metadata is not understood" "foreign metadata"
+    foreign vit.safetensors '"__metadata__":{"model":"vit"},'
+    expect_status 3 chex-eval --data shards --checkpoint vit.safetensors --output none
+    error_line "vit.safetensors: it says that it is a 'vit'" "a network of others"
+else
+    skip "no python3 here" 8
+fi
+
+# Two findings in one order and in the other.
+awk -F, 'NR == 1 {print "image,A,B"} NR > 1 {print $1 "," ($2 ~ /Mass/) "," ($2 ~ /Edema/)}' \
+    ph/labels.csv >ab.csv
+for labels in A:B B:A; do
+    quiet chex-shard --images ph/images --labels ab.csv --format csv --size 32 --shards 1 \
+        --columns "image=image,labels=$labels" --split none --output "shards-$labels"
+done
+short=(--batch-size 4 --max-steps 1 --engine cpu --threads 2 --image-size 32)
+quiet chex-train --data shards-A:B "${short[@]}" --output run-ab
+quiet chex-eval export --checkpoint run-ab/last.h5 --output ab.safetensors
+for file in run-ab/last.h5 ab.safetensors; do
+    expect_status 3 chex-eval --data shards-B:A --checkpoint $file --output none
+    error_line "class 1 is A in $file and B in shards-B:A" "classes in another order: $file"
+done
+[ ! -e none ]
+ok $? "and nothing is written"
+expect_status 0 chex-train --data shards-A:B "${short[@]}" --init ab.safetensors --output ab-ab
+like "$(err)" "ab.safetensors; the head is the file's" "--init: a head for our classes is taken"
+expect_status 0 chex-train --data shards-B:A "${short[@]}" --init ab.safetensors --output ab-ba
+like "$(err)" "the head is new, because the file's is for other classes or another order of them" \
+    "one for as many others is not"
+
+# A set that was made without splits, and all splits of one that has them.
+expect_status 3 chex-eval --data shards-A:B --checkpoint ab.safetensors --output none
+error_line 'split all holds the same images.*--allow-overlap' "without splits: all is what trained it"
+expect_status 0 chex-eval --data shards-A:B --checkpoint ab.safetensors --output unsplit --allow-overlap
+like "$(err)" 'shards-A:B was made without splits: all of it is evaluated' "which is said"
+like "$(err)" 'split all of shards-A:B: 60 images' "all of it"
+expect_status 3 chex-eval --data shards-A:B --checkpoint ab.safetensors --output none --split test
+error_line 'no image in split test; it has all: choose with --split' "a split that was asked for"
+expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --output all --split all \
+    --allow-overlap --engine cpu
+is "$(tail -n +2 all/predictions.csv | cut -d, -f1 | sort -u | wc -l)" 60 "all splits, each image once"
+is "$(grep -cxFf one/predictions.csv all/predictions.csv)" "$((rows + 1))" \
+    "the rows of test are those of test alone"
 
 # refuse STATUS REGEX OPTION...
 refuse() {
@@ -81,7 +150,7 @@ refuse() {
 refuse 3 'split train holds the same images.*--allow-overlap' --split train
 expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --output train --split train \
     --allow-overlap --engine cpu
-refuse 3 'no image in split all; it has train, val, test' --split all
+refuse 3 'split all holds the same images.*--allow-overlap' --split all
 refuse 3 'stored at 36 px, and the image size is 64: shard again with --size 64' --image-size 64
 refuse 2 'no larger than the crops; say --tta flip' --tta tencrop --image-size 36
 refuse 3 'is a densenet121, --model says resnet50' --model resnet50
@@ -104,4 +173,14 @@ refuse 4 'engine cuda: chexnet-cuda.so is not installed here' --engine cuda
 unset CHEX_LIBDIR
 expect_status 4 chex-eval --data shards --checkpoint run/last.h5 --output /proc/none
 error_line '/proc/none' "an output that cannot be made"
+unlike "$(err)" 'split test of shards' "is found before the work"
+mkdir readonly
+if [ "$(id -u)" = 0 ] && mount -t tmpfs -o ro tmpfs readonly 2>/dev/null; then
+    at_exit umount readonly
+    expect_status 4 chex-eval --data shards --checkpoint run/last.h5 --output readonly
+    error_line 'readonly: nothing can be written into it: Read-only' "nor a folder that is read-only"
+    unlike "$(err)" 'split test of shards' "after the work"
+else
+    skip "cannot mount a tmpfs here" 3
+fi
 done_testing

@@ -109,9 +109,7 @@ static void test_round_trip(void) {
     for (size_t i = 0; i < net->state_count; i++)
         other[i] = (float)i * 0.37f - 3;
     snprintf(path, sizeof path, "%s/ours.safetensors", dir);
-    OK_STATUS(
-        chex_safetensors_write(path, net, other, 41, "{\"format\":\"pt\",\"note\":\"x\"}", &err),
-        CHEX_OK, err, NULL);
+    OK_STATUS(chex_safetensors_write(path, net, other, 41, NULL, &err), CHEX_OK, err, NULL);
     bool head = false;
     OK_STATUS(chex_safetensors_read(path, net, state, &head, &err), CHEX_OK, err, NULL);
     OK(head && memcmp(state, other, net->state_count * sizeof *state) == 0, "what was written");
@@ -126,11 +124,71 @@ static void test_round_trip(void) {
        "aligned data, num_batches_tracked 41");
     free(data);
     free(other);
-    OK_STATUS(chex_safetensors_write(path, net, state, 1, NULL, &err), CHEX_OK, err, NULL);
-    OK_STATUS(chex_safetensors_write(path, net, state, 1, "{\"a\":1}", &err), CHEX_E_FAIL, err,
-              "object of strings");
     OK_STATUS(chex_safetensors_write("/dev/full/x", net, state, 1, NULL, &err), CHEX_E_ENV, err,
               "/dev/full");
+}
+
+static void test_about(void) {
+    struct chex_error err = {0};
+    char *names[] = {(char[]){"Mass"}, (char[]){"A \"b\", c"}, (char[]){"Edema"}};
+    const struct chex_safetensors_about said = {.model = (char[]){"tiny"},
+                                                .resize = (char[]){"pillow-bilinear"},
+                                                .split = (char[]){"train"},
+                                                .source_digest = (char[]){"ab"},
+                                                .class_names = names,
+                                                .classes = 3,
+                                                .image_size = 224};
+    struct chex_safetensors_about a;
+    char path[512];
+    snprintf(path, sizeof path, "%s/about.safetensors", dir);
+    OK_STATUS(chex_safetensors_write(path, net, state, 1, &said, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_safetensors_about(path, &a, &err), CHEX_OK, err, NULL);
+    OK(!strcmp(a.model, "tiny") && !strcmp(a.resize, "pillow-bilinear") &&
+           !strcmp(a.split, "train") && !strcmp(a.source_digest, "ab") && a.image_size == 224,
+       "what the file says of itself comes back");
+    static const char *const ours[] = {"Mass", "A \"b\", c", "Edema"}, *const swapped[] = {
+                                                                           "Edema", "A \"b\", c",
+                                                                           "Mass"};
+    OK(chex_safetensors_may_be(&a, ours, 3) && !chex_safetensors_may_be(&a, swapped, 3) &&
+           !chex_safetensors_may_be(&a, ours, 2),
+       "named classes are compared, in their order");
+    chex_safetensors_about_release(&a);
+    clear();
+    OK_STATUS(chex_safetensors_read(path, net, state, NULL, &err), CHEX_OK, err, NULL);
+    int bias = chex_net_find_param(net, "classifier.bias");
+    OK(state[net->params[bias].offset] == -77, "a head that is not wanted");
+    snprintf(path, sizeof path, "%s/safetensors/f32.safetensors", TEST_DATA);
+    OK_STATUS(chex_safetensors_about(path, &a, &err), CHEX_OK, err, NULL);
+    OK(!a.model && !a.resize && !a.split && !a.source_digest && !a.classes && !a.image_size &&
+           chex_safetensors_may_be(&a, swapped, 3),
+       "the Python package's file says nothing, and may be anything");
+    OK_STATUS(chex_safetensors_about("/nowhere/x", &a, &err), CHEX_E_DATA, err, "/nowhere/x");
+}
+
+/* Metadata that strangers may write. */
+static void test_about_foreign(void) {
+    static const char *const foreign[] = {
+        "7",
+        "[]",
+        "{\"classes\":3}",
+        "{\"classes\":\"14\",\"image_size\":\"large\",\"resize\":\"\"}",
+        "{\"classes\":\"[\\\"a\\\",7]\",\"image_size\":\"-3\"}",
+        "{\"classes\":\"[]\",\"image_size\":\"99999999999999999999\"}"};
+    struct chex_error err = {0};
+    char path[512];
+    snprintf(path, sizeof path, "%s/foreign.safetensors", dir);
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        struct chex_safetensors_about a;
+        char *header = chex_fs_format("{\"__metadata__\":%s}", foreign[i]);
+        uint64_t length = header ? strlen(header) : 0;
+        FILE *f = fopen(path, "wb");
+        BAIL_UNLESS(f && fwrite(&length, 8, 1, f) == 1 && fputs(header, f) >= 0 && fclose(f) == 0,
+                    "%s", path);
+        free(header);
+        OK_STATUS(chex_safetensors_about(path, &a, &err), CHEX_OK, err, NULL);
+        OK(!a.classes && !a.image_size && !a.resize, "%s counts as not said", foreign[i]);
+        chex_safetensors_about_release(&a);
+    }
 }
 
 /* A file of the given header and `body` zero bytes. length: what the file says of its header. */
@@ -253,6 +311,8 @@ int main(void) {
     BAIL_UNLESS(state, "memory");
     test_recorded();
     test_round_trip();
+    test_about();
+    test_about_foreign();
     test_lengths();
     test_entries();
     test_not_finite();

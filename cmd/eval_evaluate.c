@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * chex-eval: a network over a split of shards, on all ranks.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "data/shard.h"
+#include "engine/choose.h"
+#include "eval/run.h"
+#include "eval_commands.h"
+#include "launch/world.h"
+
+enum { DEFAULT_IMAGE_PX = 224 };
+
+static const struct chex_opt evaluate_opts[] = {
+    CHEX_OPT_COMMON,
+    EVAL_GROUP("What is evaluated"),
+    {"data", 'd', CHEX_OPT_STRING, EVAL_AT(data), NULL, "DIR",
+     "folder of shards made by chex-shard"},
+    {"checkpoint", 'c', CHEX_OPT_STRING, EVAL_AT(checkpoint), NULL, "FILE",
+     "checkpoint of chex-train (.h5) or parameters (.safetensors)"},
+    {"split", 0, CHEX_OPT_CHOICE, EVAL_AT(split), "test", "SPLIT",
+     "part of the data; all: every part that there is", chex_split_names},
+    {"allow-overlap", 0, CHEX_OPT_FLAG, EVAL_AT(allow_overlap),
+     .help = "evaluate images that the network was trained on"},
+    EVAL_GROUP("Network"),
+    {"model", 0, CHEX_OPT_STRING, EVAL_AT(model), NULL, "NAME",
+     "densenet121 or resnet50, where the checkpoint does not say (densenet121)"},
+    {"image-size", 0, CHEX_OPT_INT, EVAL_AT(image_size), "0", "PX",
+     "side of the centre crop; 0: what the checkpoint says, else 224, or the stored size where "
+     "that is smaller",
+     .min = 0, .max = 4096},
+    {"precision", 0, CHEX_OPT_CHOICE, EVAL_AT(precision), "fp32", "NAME",
+     "arithmetic; where the cpu engine has AMX or the GPU multiplies it, the default is bf16",
+     chex_precision_names},
+    {"engine", 0, CHEX_OPT_STRING, EVAL_AT(engine), "auto", "NAME",
+     "auto, cuda, cpu or ref, with a variant as in cpu:avx2"},
+    {"batch-size", 0, CHEX_OPT_INT, EVAL_AT(batch_size), "16", "N", "images at once on each rank",
+     .min = 1, .max = 65536},
+    EVAL_THREADS_ROW("compute threads; 0: the cores of the rank"),
+    {"workers", 0, CHEX_OPT_INT, EVAL_AT(workers), "2", "N", "reader threads", .min = 1,
+     .max = 256},
+    {"tta", 0, CHEX_OPT_CHOICE, EVAL_AT(tta), "none", "KIND",
+     "average over the mirror image, or over ten crops", chex_tta_names},
+    EVAL_FIGURE_ROWS,
+    EVAL_GROUP("Results"),
+    EVAL_OUTPUT_ROW("DIR",
+                    "folder for predictions.csv, auroc.json, auroc.csv, roc.svg and report.html"),
+    EVAL_FORCE_ROW,
+};
+
+static const struct chex_opt_program evaluate_program = {
+    .name = "chex-eval",
+    .summary = "AUROC of each finding, with its interval",
+    .usage = "chex-eval --data DIR --checkpoint FILE --output DIR [options]\n"
+             "chex-eval score --predictions FILE.csv [--output DIR] [options]\n"
+             "chex-eval export --checkpoint FILE --output FILE.safetensors [--force]",
+    .opts = evaluate_opts,
+    .count = COUNT(evaluate_opts),
+    .epilog = "Subcommands\n"
+              "  score    the same figures for a table of predictions, without a network\n"
+              "  export   parameters of a checkpoint as safetensors, by torchvision's names\n"
+              "A subcommand comes first and has options of its own: chex-eval score --help.\n"
+              "\n"
+              "Examples\n"
+              "  chex-eval --data shards/ --checkpoint run/best.h5 --output "
+              "run/eval/\n\n" EVAL_EXIT_STATUS,
+};
+
+struct evaluation {
+    const struct eval_settings *s;
+    bool split_asked, precision_asked;
+    struct chex_world world;
+    struct chex_coll *coll;
+    struct chex_set *set;
+    enum chex_split split;
+    struct eval_network network;
+    struct chex_engine *engine;
+    const char *engine_spec;
+    struct chex_gpu gpu;
+    bool has_gpu;
+    int image_size, threads;
+    enum chex_precision precision;
+    bool made_output; /* by us, and empty until the results are there */
+};
+
+/* ---- checks of what the network's file says against the data ---- */
+
+static enum chex_status check_classes(const struct evaluation *e, struct chex_error *err) {
+    const struct chex_safetensors_about *a = &e->network.about;
+    const struct chex_set *set = e->set;
+    const char *path = e->s->checkpoint;
+    if (!a->classes)
+        return CHEX_OK;
+    if (a->classes != set->classes)
+        return chex_error_set(err, CHEX_E_DATA, "%s has %d classes, %s has %d", path, a->classes,
+                              set->dir, set->classes);
+    for (int i = 0; i < a->classes; i++)
+        if (strcmp(a->class_names[i], set->class_names[i]) != 0)
+            return chex_error_set(err, CHEX_E_DATA, "class %d is %s in %s and %s in %s", i + 1,
+                                  a->class_names[i], path, set->class_names[i], set->dir);
+    return CHEX_OK;
+}
+
+/* A network that saw another resize in training sees other images here. */
+static enum chex_status check_resize(const struct evaluation *e, struct chex_error *err) {
+    const char *trained = e->network.about.resize, *path = e->s->checkpoint;
+    const struct chex_set *set = e->set;
+    if (!trained) {
+        chex_warn("%s does not say how its training images were resized; the data is by %s", path,
+                  set->resize);
+        return CHEX_OK;
+    }
+    if (strcmp(trained, set->resize) != 0)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s was trained on images resized by %s, %s holds images resized by "
+                              "%s: shard them alike",
+                              path, trained, set->dir, set->resize);
+    return CHEX_OK;
+}
+
+/* The images that trained a network say nothing about how it does on others. */
+static enum chex_status check_overlap(const struct evaluation *e, struct chex_error *err) {
+    const char *split = e->network.about.split, *digest = e->network.about.source_digest;
+    const char *path = e->s->checkpoint, *ours = chex_split_names[e->split];
+    if (e->s->allow_overlap)
+        return CHEX_OK;
+    if (!split || !digest || strcmp(digest, e->set->source_digest) != 0) {
+        chex_warn("whether %s was trained on images of %s cannot be told: %s", path, e->set->dir,
+                  split && digest ? "its training data was another set" : "it does not say");
+        return CHEX_OK;
+    }
+    if (strcmp(split, ours) == 0 || e->split == CHEX_ALL ||
+        strcmp(split, chex_split_names[CHEX_ALL]) == 0)
+        return chex_error_set(
+            err, CHEX_E_DATA,
+            "%s was trained on split %s of this data, and split %s holds the same "
+            "images: choose another --split, or say --allow-overlap",
+            path, split, ours);
+    return CHEX_OK;
+}
+
+/* ---- evaluation ---- */
+
+/* The split, and how many rows it has. A set that was made without splits has only `all`, which
+ * nobody has to say. */
+static enum chex_status choose_split(struct evaluation *e, size_t *rows_out,
+                                     struct chex_error *err) {
+    const struct eval_settings *s = e->s;
+    size_t rows[CHEX_SPLIT_COUNT], whole = 0;
+    char have[80] = "";
+    for (int k = 0; k < CHEX_SPLIT_COUNT; k++) {
+        size_t n = strlen(have);
+        CHEX_TRY(chex_set_rows(s->data, (enum chex_split)k, &rows[k], err));
+        whole += rows[k];
+        if (rows[k])
+            snprintf(have + n, sizeof have - n, "%s%s", n ? ", " : "", chex_split_names[k]);
+    }
+    e->split = (enum chex_split)s->split;
+    if (!e->split_asked && rows[CHEX_ALL] && rows[CHEX_ALL] == whole) {
+        e->split = CHEX_ALL;
+        chex_info("%s was made without splits: all of it is evaluated", s->data);
+    }
+    *rows_out = e->split == CHEX_ALL ? whole : rows[e->split];
+    if (*rows_out == 0)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: no image in split %s; it has %s: choose with --split", s->data,
+                              chex_split_names[e->split], have[0] ? have : "none");
+    return CHEX_OK;
+}
+
+static enum chex_status open_set(struct evaluation *e, struct chex_error *err) {
+    size_t rows, from, to;
+    CHEX_TRY(choose_split(e, &rows, err));
+    chex_eval_rows(rows, e->coll->rank, e->coll->size, &from, &to);
+    return e->split == CHEX_ALL ? chex_set_open_whole(e->s->data, from, to, &e->set, err)
+                                : chex_set_open(e->s->data, e->split, from, to, &e->set, err);
+}
+
+static int choose_image_size(const struct evaluation *e) {
+    const int stored = e->set->size, said = e->network.about.image_size;
+    if (e->s->image_size)
+        return (int)e->s->image_size;
+    return said ? said : stored < DEFAULT_IMAGE_PX ? stored : DEFAULT_IMAGE_PX;
+}
+
+/* Everything before the first image, on one rank. */
+static enum chex_status prepare(struct evaluation *e, struct chex_error *err) {
+    const struct eval_settings *s = e->s;
+    if (e->coll->rank == 0)
+        CHEX_TRY(eval_results_refuse(s, true, err));
+    CHEX_TRY(open_set(e, err));
+    CHEX_TRY(eval_network_open(s, e->set->classes, &e->network, err));
+    CHEX_TRY(check_classes(e, err));
+    e->image_size = choose_image_size(e);
+    CHEX_TRY(chex_eval_check(e->set, e->network.net, e->image_size, (enum chex_tta)s->tta, err));
+    if (e->coll->rank == 0) { /* they warn, and once is enough */
+        CHEX_TRY(check_resize(e, err));
+        CHEX_TRY(check_overlap(e, err));
+        CHEX_TRY(eval_results_begin(s, &e->made_output, err));
+    }
+    e->threads = s->threads ? (int)s->threads : e->world.binding.threads;
+    const struct chex_engine_config config = {.net = e->network.net,
+                                              .image_size = e->image_size,
+                                              .batch = (int)s->batch_size,
+                                              .precision = e->precision,
+                                              .threads = e->threads,
+                                              .device = e->has_gpu ? &e->gpu : NULL};
+    CHEX_TRY(chex_engine_create(e->engine_spec, &config, &e->engine, err));
+    CHEX_TRY(chex_engine_set(e->engine, CHEX_STATE_PARAMS, e->network.state, err));
+    const int ranks = e->coll->size;
+    chex_info("%s at %d px, engine %s, %s, %d rank%s, %d threads each; split %s of %s: %zu images",
+              e->network.net->model, e->image_size, e->engine_spec,
+              chex_precision_names[e->precision], ranks, ranks == 1 ? "" : "s", e->threads,
+              chex_split_names[e->split], s->data, e->set->rows);
+    return CHEX_OK;
+}
+
+static json_t *provenance_of(const struct evaluation *e, double loss) {
+    const struct eval_settings *s = e->s;
+    return json_pack(
+        "{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:s,s:s,s:s,s:i,s:f}", "checkpoint", s->checkpoint,
+        "data", s->data, "source_digest", e->set->source_digest, "resize", e->set->resize, "split",
+        chex_split_names[e->split], "model", e->network.net->model, "image_size_px", e->image_size,
+        "stored_size_px", e->set->size, "tta", chex_tta_names[s->tta], "engine", e->engine_spec,
+        "precision", chex_precision_names[e->precision], "ranks", e->coll->size, "loss", loss);
+}
+
+static enum chex_status finish(const struct evaluation *e, const struct chex_predictions *table,
+                               double loss, struct chex_error *err) {
+    char *title = chex_fs_format("split %s of %s, %s of %s", chex_split_names[e->split], e->s->data,
+                                 e->network.net->model, e->s->checkpoint);
+    json_t *provenance = provenance_of(e, loss);
+    enum chex_status st = CHEX_OK;
+    if (!title || !provenance)
+        st = chex_error_set(err, CHEX_E_DATA, "--data or --checkpoint: the name is no UTF-8 text");
+    else
+        st = eval_results_report(e->s, e->threads, title, provenance, table, true, err);
+    json_decref(provenance);
+    free(title);
+    return st;
+}
+
+/* All ranks; they return the same status. */
+static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
+    const struct eval_settings *s = e->s;
+    struct chex_predictions *table = NULL;
+    double loss = NAN;
+    const struct chex_eval_config config = {(int)s->workers, (enum chex_tta)s->tta,
+                                            !s->common.quiet};
+    enum chex_status st = chex_choose_engine(s->engine, &e->world.gpu, &e->engine_spec, err);
+    st = chex_choose_gpu(&e->world.launch, &e->world.binding, &e->world.gpu,
+                         st == CHEX_OK ? e->engine_spec : NULL, &e->gpu, &e->has_gpu, err);
+    e->precision = (enum chex_precision)s->precision;
+    if (st == CHEX_OK && !e->precision_asked)
+        st = chex_choose_precision(&e->world.launch, e->engine_spec, &e->precision, err);
+    if (st == CHEX_OK)
+        st = chex_coll_agree(e->coll, prepare(e, err), err);
+    if (st == CHEX_OK)
+        st = chex_eval_run(e->engine, e->set, e->coll, &config, &table, &loss, err);
+    if (st == CHEX_OK) {
+        if (e->coll->rank == 0)
+            st = finish(e, table, loss, err);
+        st = chex_coll_agree(e->coll, st, err);
+    }
+    if (st != CHEX_OK && e->made_output)
+        rmdir(s->output);
+    chex_predictions_destroy(table);
+    chex_engine_destroy(e->engine);
+    eval_network_release(&e->network);
+    chex_set_close(e->set);
+    return st;
+}
+
+static enum chex_status run_evaluate(const struct eval_settings *s, const struct chex_opt_set *set,
+                                     struct chex_error *err) {
+    if (!s->data || !s->checkpoint || !s->output)
+        return chex_error_set(err, CHEX_E_USAGE, "chex-eval needs --%s",
+                              !s->data         ? "data DIR"
+                              : !s->checkpoint ? "checkpoint FILE"
+                                               : "output DIR");
+    struct evaluation e = {
+        .s = s,
+        .split_asked = chex_opt_origin(set, "split") != CHEX_FROM_DEFAULT,
+        .precision_asked = chex_opt_origin(set, "precision") != CHEX_FROM_DEFAULT,
+    };
+    CHEX_TRY(chex_world_open(&e.world, err));
+    enum chex_status st = chex_coll_create(&e.world.launch, &e.coll, err);
+    const bool together = st == CHEX_OK;
+    if (st == CHEX_OK)
+        st = evaluate(&e, err);
+    /* Ranks that fail together have one cause, and rank 0 tells it. */
+    if (st != CHEX_OK && (!together || e.world.launch.rank == 0))
+        chex_err("%s", err->text);
+    err->text[0] = '\0';
+    chex_coll_destroy(e.coll);
+    chex_world_close(&e.world, st, together);
+    return st;
+}
+
+const struct eval_command eval_command_evaluate = {NULL, &evaluate_program, false, run_evaluate};

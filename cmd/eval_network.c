@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The network of chex-eval: a checkpoint of ours, or parameters as safetensors.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "eval_commands.h"
+#include "model/checkpoint.h"
+
+void eval_network_release(struct eval_network *n) {
+    free(n->state);
+    chex_net_destroy(n->net);
+    chex_safetensors_about_release(&n->about);
+}
+
+bool eval_is_safetensors(const char *path) {
+    static const char suffix[] = ".safetensors";
+    size_t n = strlen(path), k = sizeof suffix - 1;
+    return n > k && strcmp(path + n - k, suffix) == 0;
+}
+
+static enum chex_status check_model(const struct eval_settings *s, const struct eval_network *n,
+                                    struct chex_error *err) {
+    if (s->model && n->about.model && strcmp(s->model, n->about.model) != 0)
+        return chex_error_set(err, CHEX_E_DATA, "%s is a %s, --model says %s", s->checkpoint,
+                              n->about.model, s->model);
+    return CHEX_OK;
+}
+
+static enum chex_status open_safetensors(const struct eval_settings *s, int classes,
+                                         struct eval_network *n, struct chex_error *err) {
+    const struct chex_safetensors_about *about = &n->about;
+    bool head = false;
+    CHEX_TRY(chex_safetensors_about(s->checkpoint, &n->about, err));
+    CHEX_TRY(check_model(s, n, err));
+    const char *model = about->model ? about->model : s->model ? s->model : "densenet121";
+    if (about->classes)
+        classes = about->classes;
+    enum chex_status st = chex_net_create(model, classes, &n->net, err);
+    if (st == CHEX_E_USAGE && about->model) /* nobody typed it */
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: it says that it is a '%.60s', which is unknown here",
+                              s->checkpoint, about->model);
+    CHEX_TRY(st);
+    n->state = chex_mem_alloc_aligned(n->net->state_count, sizeof *n->state);
+    if (!n->state)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the parameters");
+    CHEX_TRY(chex_safetensors_read(s->checkpoint, n->net, n->state, &head, err));
+    if (!head)
+        return chex_error_set(err, CHEX_E_DATA, "%s: its head is not one of %d classes, which %s",
+                              s->checkpoint, classes,
+                              about->classes ? "it names itself" : "the data has");
+    return CHEX_OK;
+}
+
+static bool copy_text(const json_t *object, const char *key, char **out) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return !text || (*out = strdup(text)) != NULL;
+}
+
+/* Takes over from the checkpoint what it says of itself. */
+static enum chex_status take_about(struct chex_checkpoint *c, const json_t *meta,
+                                   struct eval_network *n, struct chex_error *err) {
+    const json_t *identity = json_object_get(meta, "identity");
+    struct chex_safetensors_about *about = &n->about;
+    about->class_names = c->class_names, c->class_names = NULL;
+    about->classes = c->classes, c->classes = 0;
+    about->image_size = c->image_size;
+    n->step = json_integer_value(json_object_get(json_object_get(meta, "position"), "step"));
+    about->model = strdup(n->net->model);
+    if (!about->model || !copy_text(meta, "resize", &about->resize) ||
+        !copy_text(meta, "split", &about->split) ||
+        !copy_text(identity, "source_digest", &about->source_digest))
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    return CHEX_OK;
+}
+
+static enum chex_status open_checkpoint(const struct eval_settings *s, struct eval_network *n,
+                                        struct chex_error *err) {
+    struct chex_checkpoint *c = NULL;
+    CHEX_TRY(chex_checkpoint_read(s->checkpoint, false, &n->net, &c, err));
+    n->state = c->params, c->params = NULL;
+    json_t *meta = c->meta ? json_loads(c->meta, 0, NULL) : NULL;
+    enum chex_status st =
+        c->meta && !meta
+            ? chex_error_set(err, CHEX_E_DATA, "%s: its meta is no JSON", s->checkpoint)
+            : take_about(c, meta, n, err);
+    json_decref(meta);
+    chex_checkpoint_destroy(c);
+    return st == CHEX_OK ? check_model(s, n, err) : st;
+}
+
+enum chex_status eval_network_open(const struct eval_settings *s, int classes,
+                                   struct eval_network *n, struct chex_error *err) {
+    return eval_is_safetensors(s->checkpoint) ? open_safetensors(s, classes, n, err)
+                                              : open_checkpoint(s, n, err);
+}

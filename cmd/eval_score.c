@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * chex-eval score: the figures for a table of predictions, without a network.
+ */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/pool.h"
+#include "eval_commands.h"
+
+static const struct chex_opt score_opts[] = {
+    CHEX_OPT_COMMON,
+    EVAL_GROUP("What is scored"),
+    {"predictions", 'p', CHEX_OPT_STRING, EVAL_AT(predictions), NULL, "FILE",
+     "table to score: image_id, patient_id, y_CLASS and p_CLASS for each class"},
+    EVAL_THREADS_ROW("threads for the intervals; 0: one for each CPU"),
+    EVAL_FIGURE_ROWS,
+    EVAL_GROUP("Results"),
+    EVAL_OUTPUT_ROW("DIR", "folder for auroc.json, auroc.csv, roc.svg and report.html"),
+    EVAL_FORCE_ROW,
+};
+
+static const struct chex_opt_program score_program = {
+    .name = "chex-eval score",
+    .summary = "the same figures for a table of predictions, without a network",
+    .usage = "chex-eval score --predictions FILE.csv [--output DIR] [options]",
+    .opts = score_opts,
+    .count = COUNT(score_opts),
+    .epilog = "Examples\n"
+              "  chex-eval score --predictions run/eval/predictions.csv --compare "
+              "published:arnoweng\n\n" EVAL_EXIT_STATUS};
+
+static enum chex_status score(const struct eval_settings *s, const struct chex_predictions *table,
+                              struct chex_error *err) {
+    bool made = false;
+    if (s->output)
+        CHEX_TRY(eval_results_begin(s, &made, err));
+    char *title = chex_fs_format("predictions of %s", s->predictions);
+    json_t *provenance = json_pack("{s:s}", "predictions", s->predictions);
+    const int threads = s->threads ? (int)s->threads : chex_cpu_count();
+    enum chex_status st =
+        title && provenance
+            ? eval_results_report(s, threads, title, provenance, table, false, err)
+            : chex_error_set(err, CHEX_E_DATA, "--predictions: the name is no UTF-8 text");
+    json_decref(provenance);
+    free(title);
+    if (st != CHEX_OK && made)
+        rmdir(s->output);
+    return st;
+}
+
+static enum chex_status run_score(const struct eval_settings *s, const struct chex_opt_set *set,
+                                  struct chex_error *err) {
+    (void)set;
+    if (!s->predictions)
+        return chex_error_set(err, CHEX_E_USAGE, "chex-eval score needs --predictions FILE.csv");
+    if (s->output)
+        CHEX_TRY(eval_results_refuse(s, false, err));
+    struct chex_predictions *table = NULL;
+    CHEX_TRY(chex_predictions_read(s->predictions, &table, err));
+    enum chex_status st = score(s, table, err);
+    chex_predictions_destroy(table);
+    return st;
+}
+
+const struct eval_command eval_command_score = {"score", &score_program, true, run_score};
