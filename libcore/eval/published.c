@@ -99,7 +99,7 @@ static enum chex_status read_record(const struct chex_csv *csv, struct chex_publ
             CHEX_TRY(set_note(&to->split, text, csv->path, err));
         else if (strcmp(name, "@official") == 0)
             to->official = strcmp(text, "1") == 0;
-        else if (!note && *text) {
+        else if (!note && *text && strcmp(text, "nan") != 0) {
             if (!chex_parse_f64(text, &v) || v < 0 || v > 1)
                 return chex_error_set(err, CHEX_E_DATA,
                                       "%s line %zu, column %s: '%s', expected an AUROC from 0 to 1",

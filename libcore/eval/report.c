@@ -154,10 +154,19 @@ static enum chex_status write_json(FILE *f, const struct chex_report *r, struct 
 
 /* ---- auroc.csv ---- */
 
+/* Undefined numbers are nan; a cell is empty where there is nothing to be defined. */
 static void put_number(FILE *f, double v) {
-    putc(',', f);
-    if (!isnan(v))
-        fprintf(f, "%.9g", v);
+    if (isnan(v))
+        fputs(",nan", f); /* never "-nan" */
+    else
+        fprintf(f, ",%.9g", v);
+}
+
+static void put_published(FILE *f, double v) {
+    if (isnan(v))
+        putc(',', f);
+    else
+        put_number(f, v);
 }
 
 static enum chex_status write_csv(FILE *f, const struct chex_report *r, struct chex_error *err) {
@@ -172,15 +181,15 @@ static enum chex_status write_csv(FILE *f, const struct chex_report *r, struct c
         put_number(f, k->interval.low);
         put_number(f, k->interval.high);
         put_number(f, k->delong_se);
-        put_number(f, published(r, c));
+        put_published(f, published(r, c));
         putc('\n', f);
     }
     fputs("mean,,,", f);
     put_number(f, s->mean);
     put_number(f, s->mean_interval.low);
     put_number(f, s->mean_interval.high);
-    put_number(f, NAN);
-    put_number(f, chex_report_published_mean(r));
+    putc(',', f); /* DeLong's error is of one class */
+    put_published(f, chex_report_published_mean(r));
     putc('\n', f);
     return CHEX_OK;
 }

@@ -31,7 +31,8 @@ void chex_report_print(const struct chex_report *r, FILE *to);
 enum chex_status chex_report_json(const struct chex_report *r, json_t **json_out,
                                   struct chex_error *err);
 
-/* All files into an existing folder, each whole or not at all. */
+/* All files into an existing folder, each whole or not at all. auroc.csv: undefined numbers are
+ * "nan", and a class without a published value has an empty cell. */
 enum chex_status chex_report_write(const struct chex_report *r, const char *dir,
                                    struct chex_error *err);
 

@@ -23,7 +23,7 @@ is "$(err)" "" "nothing on stderr"
 expect_status 0 chex-eval score --predictions p.csv --output results
 is "$(ls results | tr '\n' ' ')" "auroc.csv auroc.json report.html roc.svg " "the files of --output"
 like "$(head -n 1 results/auroc.csv)" '^class,positives,negatives,masked,auroc,ci_low,ci_high,' "auroc.csv"
-like "$(grep ^Mass, results/auroc.csv)" '^Mass,0,3,1,,,,,0\.706$' "undefined is an empty cell"
+like "$(grep ^Mass, results/auroc.csv)" '^Mass,0,3,1,nan,nan,nan,nan,0\.706$' "undefined is nan there too"
 if have xmllint; then
     xmllint --noout results/roc.svg && xmllint --noout results/report.html
     ok $? "roc.svg and report.html are well-formed"
