@@ -113,6 +113,8 @@ enum chex_status eval_results_report(const struct eval_settings *s, int threads,
         st = chex_scores_create(table, &config, &scores, err);
     if (st == CHEX_E_DATA)
         chex_error_prefix(err, st, "%s", title);
+    if (st == CHEX_OK && scores->defined == 0)
+        chex_warn("no class has both positive and negative images: no AUROC is defined");
     if (st == CHEX_OK)
         st = read_published(s, scores, &published, err);
     const struct chex_report report = {scores, published, title, provenance};

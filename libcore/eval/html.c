@@ -34,13 +34,16 @@ static const char style[] =
     ".bar line{stroke:var(--acc);stroke-width:3}.bar circle{fill:var(--acc)}"
     ".bar .ax{stroke:var(--line);stroke-width:1}.bar path{fill:none;stroke:var(--pub);"
     "stroke-width:2}\n"
-    "svg.cx{max-width:100%;height:auto;border:1px solid var(--line);border-radius:8px}\n"
+    /* Panels that can still be read, two or more in a row: two on a phone, five on a wide page. */
+    ".cxs{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(175px,45%),1fr));"
+    "padding:8px;border:1px solid var(--line);border-radius:8px}.cxs svg{width:100%;height:auto;"
+    "overflow:visible}\n"
     "dl{display:grid;grid-template-columns:max-content 1fr;gap:2px "
     "18px;margin:0}dt{color:var(--mut)}"
     "dd{margin:0;overflow-wrap:anywhere}\n"
     "summary{cursor:pointer;margin:.8rem "
     "0}td.l{text-align:left;white-space:normal;min-width:15em}\n"
-    "@media print{main{max-width:none}.card,svg.cx{break-inside:avoid}}\n"
+    "@media print{main{max-width:none}.card,.cxs svg{break-inside:avoid}}\n"
     "</style>\n";
 
 enum { BAR_W = 220, BAR_H = 18 };
@@ -137,7 +140,7 @@ static void put_table(const struct page *p) {
           "</th><th scope=\"col\">positives</th><th scope=\"col\">AUROC</th><th scope=\"col\">95 % "
           "interval</th>",
           to);
-    fprintf(to, "<th scope=\"col\">%.1f to 1</th><th scope=\"col\">DeLong s.e.</th>", p->low);
+    fprintf(to, "<th scope=\"col\">scale %g to 1</th><th scope=\"col\">DeLong s.e.</th>", p->low);
     if (pub) {
         fputs("<th scope=\"col\">", to);
         chex_put_xml(to, pub->source[pub->headline].name);

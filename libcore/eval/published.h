@@ -4,9 +4,9 @@
  *
  * The file is CSV: the first column `class`, each further column one source. Rows whose class
  * begins with '@' say something about the source: @source (who, where), @split (of which images),
- * @official (1 where those are the NIH's official test list). An empty cell is "not stated", as is nan.
- * The bundled table is share/published-auroc.csv. An auroc.csv of chex-eval is such a file too: of
- * it the column `auroc` is taken.
+ * @official (1 where those are the NIH's official test list). An empty cell is "not stated", and so
+ * is nan. The bundled table is share/published-auroc.csv. An auroc.csv of chex-eval is such a file
+ * too: of it the column `auroc` is taken.
  */
 #ifndef CHEX_EVAL_PUBLISHED_H
 #define CHEX_EVAL_PUBLISHED_H

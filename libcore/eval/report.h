@@ -38,8 +38,9 @@ enum chex_status chex_report_write(const struct chex_report *r, const char *dir,
 
 /* ---- the parts, in svg.c ---- */
 
-/* Small multiples of the ROC curves, one panel a class and a legend: a whole <svg> element, with
- * the XML declaration before it where it is to be a file. */
+/* Small multiples of the ROC curves, one panel a class and a legend: one <svg> with the XML
+ * declaration before it where it is to be a file, otherwise an element of report.html that breaks
+ * its rows of panels by the width of the page. */
 enum chex_status chex_svg_roc(FILE *to, const struct chex_report *r, bool file,
                               struct chex_error *err);
 

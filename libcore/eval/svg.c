@@ -38,31 +38,69 @@ static const char style[] =
     "--acc:#6fb1ff;--ghost:#4a5866}}\n"
     "</style>\n";
 
-static int columns(int cells) { return cells >= 10 ? 5 : cells >= 6 ? 4 : cells < 3 ? cells : 3; }
+/* Panels in a grid: one drawing as a file; in report.html one drawing a panel, and the width of the
+ * page says how many stand in a row. */
+struct sheet {
+    FILE *to;
+    int cells, cols;
+    bool file;
+};
 
-static void begin(FILE *to, int cells, const char *title, const char *desc, bool file) {
-    const int cols = columns(cells), rows = (cells + cols - 1) / cols;
-    const int w = 2 * MARGIN + cols * CELL_W, h = 2 * MARGIN + rows * CELL_H;
-    if (file)
-        fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", to);
-    fprintf(to,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"cx\" viewBox=\"0 0 %d %d\" "
-            "width=\"%d\" height=\"%d\" role=\"img\">\n<title>",
+static void begin_file(const struct sheet *s, const char *title, const char *desc) {
+    const int rows = (s->cells + s->cols - 1) / s->cols;
+    const int w = 2 * MARGIN + s->cols * CELL_W, h = 2 * MARGIN + rows * CELL_H;
+    fprintf(s->to,
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" "
+            "class=\"cx\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n<title>",
             w, h, w, h);
-    chex_put_xml(to, title);
-    fputs("</title>\n<desc>", to);
-    chex_put_xml(to, desc);
-    fputs("</desc>\n", to);
-    fputs(style, to);
-    fprintf(to, "<rect class=\"bg\" width=\"%d\" height=\"%d\"/>\n", w, h);
+    chex_put_xml(s->to, title);
+    fputs("</title>\n<desc>", s->to);
+    chex_put_xml(s->to, desc);
+    fprintf(s->to, "</desc>\n%s<rect class=\"bg\" width=\"%d\" height=\"%d\"/>\n<defs>", style, w,
+            h);
 }
 
-/* Opens the group of panel i; inside it (0, 0) is the plot's top left corner. */
-static void open_panel(FILE *to, int i, int cells) {
-    const int cols = columns(cells);
-    fprintf(to, "<g transform=\"translate(%d %d)\">\n", MARGIN + i % cols * CELL_W + LEFT,
-            MARGIN + i / cols * CELL_H + HEAD);
+/* The first drawing shows nothing; it holds what all panels use. */
+static void begin_page(const struct sheet *s, const char *title, const char *desc) {
+    fprintf(s->to, "<div class=\"cxs\" role=\"img\" style=\"max-width:%dpx\" aria-label=\"",
+            s->cols * CELL_W);
+    chex_put_xml(s->to, title);
+    fputs(": ", s->to);
+    chex_put_xml(s->to, desc);
+    fprintf(s->to,
+            "\">\n<svg class=\"cx\" "
+            "style=\"position:absolute;width:0;height:0\">\n%s<defs>",
+            style);
 }
+
+/* What follows, up to end_defs, can be shown by <use>. */
+static struct sheet begin(FILE *to, int cells, const char *title, const char *desc, bool file) {
+    const int cols = cells >= 10 ? 5 : cells >= 6 ? 4 : cells < 3 ? cells : 3;
+    const struct sheet s = {to, cells, cols, file};
+    if (file)
+        begin_file(&s, title, desc);
+    else
+        begin_page(&s, title, desc);
+    return s;
+}
+
+static void end_defs(const struct sheet *s) {
+    fputs(s->file ? "</defs>\n" : "</defs>\n</svg>\n", s->to);
+}
+
+/* Opens panel i; inside it (0, 0) is the plot's top left corner. */
+static void open_panel(const struct sheet *s, int i) {
+    if (s->file)
+        fprintf(s->to, "<g transform=\"translate(%d %d)\">\n", MARGIN + i % s->cols * CELL_W + LEFT,
+                MARGIN + i / s->cols * CELL_H + HEAD);
+    else
+        fprintf(s->to, "<svg class=\"cx\" viewBox=\"%d %d %d %d\">\n", -LEFT, -HEAD, CELL_W,
+                CELL_H);
+}
+
+static void close_panel(const struct sheet *s) { fputs(s->file ? "</g>\n" : "</svg>\n", s->to); }
+
+static void end(const struct sheet *s) { fputs(s->file ? "</svg>\n" : "</div>\n", s->to); }
 
 static void put_title(FILE *to, const char *name, const char *line) {
     fputs("<text class=\"t\" y=\"-24\">", to);
@@ -163,27 +201,32 @@ enum chex_status chex_svg_roc(FILE *to, const struct chex_report *r, bool file,
     snprintf(desc, sizeof desc,
              "Receiver operating characteristic of %d classes, one panel each, with the AUROC%s.",
              s->classes, s->config.replicates ? " and its 95 % interval" : "");
-    begin(to, cells, r->title, desc, file);
+    const struct sheet sheet = begin(to, cells, r->title, desc, file);
     /* Drawn once and used in every panel, or the file grows with the square of the classes. */
-    fputs("<defs><g id=\"cx-all\">\n", to);
+    fputs("<g id=\"cx-all\">\n", to);
     for (int c = 0; c < s->classes; c++)
         if (roc[c])
             put_curve(to, "cxo", roc[c], 2);
-    fputs("</g></defs>\n", to);
+    fputs("</g>", to);
+    end_defs(&sheet);
     for (int c = 0; c < s->classes; c++) {
-        open_panel(to, c, cells);
+        open_panel(&sheet, c);
         class_line(&s->per_class[c], line, sizeof line);
         put_title(to, s->per_class[c].name, line);
         fputs("<use href=\"#cx-all\"/>\n", to);
         put_axes(to, 1);
         if (roc[c])
             put_curve(to, "c", roc[c], 0.4);
-        fputs("</g>\n", to);
+        close_panel(&sheet);
     }
-    open_panel(to, cells - 1, cells);
-    snprintf(line, sizeof line, "mean AUROC %.3f, %d of %d", s->mean, s->defined, s->classes);
+    open_panel(&sheet, cells - 1);
+    if (isnan(s->mean))
+        snprintf(line, sizeof line, "mean AUROC undefined");
+    else
+        snprintf(line, sizeof line, "mean AUROC %.3f, %d of %d", s->mean, s->defined, s->classes);
     put_legend(to, line, legend, sizeof legend / sizeof legend[0]);
-    fputs("</g>\n</svg>\n", to);
+    close_panel(&sheet);
+    end(&sheet);
 out:
     for (int c = 0; c < s->classes; c++)
         chex_roc_destroy(roc[c]);
@@ -268,10 +311,12 @@ enum chex_status chex_svg_reliability(FILE *to, const struct chex_report *r,
     const struct chex_scores *s = r->scores;
     const int cells = s->classes + 1;
     char line[80];
-    begin(to, cells, "Reliability",
-          "Share of positive images against the mean predicted probability, in ten bins of equal "
-          "count, one panel a class.",
-          false);
+    const struct sheet sheet = begin(
+        to, cells, "Reliability",
+        "Share of positive images against the mean predicted probability, in ten bins of equal "
+        "count, one panel a class.",
+        false);
+    end_defs(&sheet);
     for (int c = 0; c < s->classes; c++) {
         const struct chex_ranking *k = s->rankings[c];
         struct bin bins[BINS];
@@ -281,15 +326,16 @@ enum chex_status chex_svg_reliability(FILE *to, const struct chex_report *r,
             mean += bins[b].score / count;
         snprintf(line, sizeof line, "predicted %.2g, observed %.2g", mean,
                  k->count ? (double)k->positives / (double)k->count : 0.0);
-        open_panel(to, c, cells);
+        open_panel(&sheet, c);
         put_title(to, s->per_class[c].name, line);
         put_axes(to, top);
         if (count)
             put_reliability(to, bins, count, top);
-        fputs("</g>\n", to);
+        close_panel(&sheet);
     }
-    open_panel(to, cells - 1, cells);
+    open_panel(&sheet, cells - 1);
     put_legend(to, "dots: tenths of the images", legend, sizeof legend / sizeof legend[0]);
-    fputs("</g>\n</svg>\n", to);
+    close_panel(&sheet);
+    end(&sheet);
     return CHEX_OK;
 }

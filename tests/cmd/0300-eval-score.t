@@ -49,6 +49,13 @@ like "$(out)" '^Hernia +2 +0\.8750 .* 0\.8750$' "an earlier run as comparison"
 expect_status 0 chex-eval score --predictions p.csv --cluster image
 like "$(out)" 'bootstrap replicates by image' "by image"
 
+# A table in which no class has both.
+awk -F, -v OFS=, 'NR > 1 {$3 = 1; $4 = 0} {print}' p.csv >none.csv
+expect_status 0 chex-eval score --predictions none.csv --output undefined
+like "$(out)" '^mean of 0 classes +nan' "no class defined: the mean is nan"
+like "$(err)" 'warn: no class has both positive and negative images: no AUROC is defined' "which is said"
+like "$(cat undefined/auroc.json)" '"mean": null' "and null in auroc.json"
+unlike "$(cat undefined/report.html undefined/roc.svg)" 'nan,' "and undefined in the drawings"
 sed 's/patient_id/note/' p.csv >nopatient.csv
 expect_status 3 chex-eval score --predictions nopatient.csv
 error_line 'nopatient.csv: no column patient_id.*--cluster image' "no patients: what to do"

@@ -204,6 +204,29 @@ static void check_markup(const char *name) {
     free(path);
 }
 
+static size_t count(const char *text, const char *what) {
+    size_t n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at += strlen(what))
+        n++;
+    return n;
+}
+
+/* Of four classes and the legend: a page breaks between panels, a file is one drawing. */
+static void check_panels(void) {
+    char *page = chex_fs_join(dir, "report.html"), *file = chex_fs_join(dir, "roc.svg");
+    char *html = NULL, *svg = NULL;
+    BAIL_UNLESS(chex_fs_read(page, 1 << 24, &html, NULL, NULL) == CHEX_OK &&
+                    chex_fs_read(file, 1 << 24, &svg, NULL, NULL) == CHEX_OK,
+                "no report");
+    OK(count(html, "class=\"cxs\"") == 2 && count(html, "<svg class=\"cx\" viewBox") == 10,
+       "report.html: a drawing a panel, of both kinds");
+    OK(count(svg, "<svg") == 1 && count(svg, "<use") == 4, "roc.svg: one drawing");
+    free(html);
+    free(svg);
+    free(page);
+    free(file);
+}
+
 static void test_files(const struct chex_predictions *table) {
     struct chex_error err;
     struct chex_scores *s = score(table, 100, CHEX_CLUSTER_PATIENT);
@@ -216,6 +239,7 @@ static void test_files(const struct chex_predictions *table) {
     check_json(s);
     check_markup("roc.svg");
     check_markup("report.html");
+    check_panels();
     char *csv = chex_fs_join(dir, "auroc.csv");
     OK_STATUS(chex_published_read(csv, &again, &err), CHEX_OK, err, NULL);
     OK(again && again->classes == 4 && again->sources == 1 &&
