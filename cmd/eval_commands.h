@@ -66,8 +66,8 @@ extern const struct eval_command eval_command_evaluate, eval_command_score, eval
          "what is drawn for the intervals",                                                        \
          chex_cluster_names},                                                                      \
         {"seed", 0, CHEX_OPT_INT, EVAL_AT(seed), "1", "N", "seed of the intervals"}, {             \
-        "compare", 0, CHEX_OPT_STRING, EVAL_AT(compare), "published", "WHAT",                      \
-            "published, published:COLUMN, a table of AUROCs such as auroc.csv, or none"            \
+        "compare", 0, CHEX_OPT_STRING, EVAL_AT(compare), "published", "published|none|FILE",       \
+            "bundled figures (published:COLUMN for one), or a table such as auroc.csv"             \
     }
 #define EVAL_OUTPUT_ROW(metavar, what)                                                             \
     { "output", 'o', CHEX_OPT_STRING, EVAL_AT(output), NULL, metavar, what }
