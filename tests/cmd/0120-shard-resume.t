@@ -86,7 +86,7 @@ if [ -e two/manifest.json ]; then
 else
     for how in --resume --force --quiet; do
         expect_status 4 "${run[@]}" --output two $how
-        error_line "output two: chex-shard of process $pid on .* works in it" "$how: a live run is no interrupted one"
+        error_line "output two is in use by process $pid on .*: wait for that run" "$how: a live run is no interrupted one"
     done
     kill -CONT $pid
     wait $pid

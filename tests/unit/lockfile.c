@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One process at a time: a second is refused and told who works there, and death gives way.
+ */
+#include "base/lockfile.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "tap.h"
+
+static char dir[] = "lockfile-XXXXXX";
+
+static enum chex_status take(int *fd, struct chex_error *err) {
+    return chex_lockfile_take(dir, "lock", "the folder", "take another", fd, err);
+}
+
+/* A process that holds the lock until it is killed. */
+static pid_t holder(void) {
+    int ready[2];
+    char byte = 0;
+    BAIL_UNLESS(pipe(ready) == 0, "no pipe");
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct chex_error err = {0};
+        int fd = -1;
+        byte = take(&fd, &err) == CHEX_OK;
+        if (write(ready[1], &byte, 1) == 1)
+            pause();
+        _exit(0);
+    }
+    BAIL_UNLESS(pid > 0 && read(ready[0], &byte, 1) == 1 && byte, "no holder");
+    close(ready[0]);
+    close(ready[1]);
+    return pid;
+}
+
+int main(void) {
+    struct chex_error err = {0};
+    char wanted[64], *path;
+    int fd = -1;
+    setenv("SLURM_JOB_ID", "4711", 1);
+    BAIL_UNLESS(mkdtemp(dir) && (path = chex_fs_join(dir, "lock")), "no folder");
+    pid_t pid = holder();
+    snprintf(wanted, sizeof wanted, "the folder is in use by process %d on ", (int)pid);
+    OK(take(&fd, &err) == CHEX_E_ENV && fd == -1 && strstr(err.text, wanted) &&
+           strstr(err.text, ", job 4711: wait for that run to end, or take another"),
+       "a second process is refused: %s", err.text);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    OK(take(&fd, &err) == CHEX_OK && fd >= 0, "a killed holder gives way");
+    chex_lockfile_release(dir, "lock", fd, false);
+    OK(access(path, F_OK) == 0, "the file stays where that is asked for");
+    OK(take(&fd, &err) == CHEX_OK, "released, it can be taken again");
+    chex_lockfile_release(dir, "lock", fd, true);
+    OK(access(path, F_OK) != 0, "and goes where that is asked for");
+    rmdir(dir);
+    OK(take(&fd, &err) == CHEX_OK, "a folder that is missing is made");
+    chex_lockfile_release(dir, "lock", fd, true);
+    chex_lockfile_release(dir, "lock", -1, true);
+    rmdir(dir);
+    free(path);
+    return tap_done();
+}
