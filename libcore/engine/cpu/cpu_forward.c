@@ -34,7 +34,7 @@ void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     need->pixels = chex_cpu_max(need->pixels, out);
     /* Backward tiles cut the input map: the output's gradient with a halo, the input, and its
      * gradient. Their ranges of channels are at most RANGE wide, see cpu_backward.c. */
-    enum { RANGE = 128, GRAD_BYTES = 128 << 10, MOST_BACK = 160, LEAST_BACK = 32 };
+    enum { RANGE = 128, GRAD_BYTES = 256 << 10, MOST_BACK = 160, LEAST_BACK = 32 };
     int most = e->pairs ? e->pairs->back_pixels : MOST_BACK;
     out_pitch = chex_cpu_pitch(e, op->out_channels) * e->operand_bytes;
     pixels = GRAD_BYTES / (int)out_pitch * op->stride;
