@@ -82,7 +82,7 @@ static const struct chex_opt options[] = {
     {.type = CHEX_OPT_GROUP, .help = "Checkpoints and interruptions"},
     {"checkpoint-every", 0, CHEX_OPT_STRING, AT(checkpoint_every), "30m", "30m|500steps", "save within epochs too, by time or by steps (each epoch's end saves anyway)"},
     {"checkpoint-keep", 0, CHEX_OPT_INT, AT(checkpoint_keep), "3", "N", "numbered checkpoints that are kept (0: all)", .min = 0, .max = 1e6},
-    {"preempt-signal", 0, CHEX_OPT_STRING, AT(preempt_signal), "USR2", "NAME", "signal that makes all ranks save and leave with status 6; TERM always does"},
+    {"preempt-signal", 0, CHEX_OPT_STRING, AT(preempt_signal), "USR2", "NAME", "signal that makes all ranks save and leave with status 6; TERM, INT and HUP always do"},
     {"stall-warn", 0, CHEX_OPT_DURATION, AT(stall_warn), "60s", "TIME", "say where a rank stands that has made no progress for so long (0s: never)"},
     {"stall-abort", 0, CHEX_OPT_DURATION, AT(stall_abort), "600s", "TIME", "end the job with status 7 after so long (0s: never)"},
     {.type = CHEX_OPT_GROUP, .help = "Measuring"},
@@ -146,6 +146,9 @@ static enum chex_status install_signals(const struct settings *s, struct chex_er
     sigaction(number, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
+    struct sigaction hangup;
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) /* nohup */
+        sigaction(SIGHUP, &action, NULL);
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     sigaction(SIGPIPE, &ignore, NULL);
     return CHEX_OK;
@@ -262,7 +265,8 @@ static enum chex_status bench(const struct settings *s, const char *engine,
                            .classes = CHEX_CLASS_COUNT,
                            .steps = s->bench,
                            .seed = (uint64_t)s->seed,
-                           .limits = s->bench_layers};
+                           .limits = s->bench_layers,
+                           .stop = &stop_asked};
     return train_bench(&b, launch, s->common.json, together, err);
 }
 

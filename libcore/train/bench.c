@@ -105,6 +105,8 @@ static enum chex_status timed_steps(const struct chex_bench *b, struct chex_engi
     struct chex_update update = b->update;
     update.grad_scale = 1;
     for (int64_t i = -WARM_UP; i < b->steps; i++) {
+        if (b->stop && *b->stop)
+            return chex_error_set(err, CHEX_E_PREEMPTED, "asked to stop while measuring");
         struct chex_pass_result result;
         double start = chex_clock_s();
         const struct chex_batch batch = batch_of(b, d, i + WARM_UP);

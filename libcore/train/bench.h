@@ -5,6 +5,8 @@
 #ifndef CHEX_TRAIN_BENCH_H
 #define CHEX_TRAIN_BENCH_H
 
+#include <signal.h>
+
 #include "engine/engine.h"
 
 struct chex_bench {
@@ -14,7 +16,8 @@ struct chex_bench {
     int classes;
     int64_t steps; /* timed, after two that are not */
     uint64_t seed;
-    bool limits; /* measure the machine's limits too, where the engine can */
+    bool limits;                       /* measure the machine's limits too, where the engine can */
+    const volatile sig_atomic_t *stop; /* non-zero once a signal asked to end; or NULL */
 };
 
 struct chex_bench_result {
@@ -30,7 +33,8 @@ struct chex_bench_result {
 };
 
 /* One pass and one update a step on random pixels and labels, or one inference. An engine that
- * takes raw batches crops rows that it holds, anew each step, as in training. */
+ * takes raw batches crops rows that it holds, anew each step, as in training. CHEX_E_PREEMPTED
+ * where a signal asked to stop. */
 enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_bench_result *out,
                                 struct chex_error *err);
 void chex_bench_release(struct chex_bench_result *result);
