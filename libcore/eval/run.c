@@ -206,10 +206,8 @@ static enum chex_status ask_engine(struct run *r, struct chex_error *err) {
     return CHEX_OK;
 }
 
-static enum chex_status run_rows(struct run *r, size_t from, size_t to, bool shown,
-                                 struct chex_error *err) {
-    if (from == to)
-        return CHEX_OK; /* more ranks than rows */
+static enum chex_status open_rows(struct run *r, size_t from, size_t to, struct chex_pipeline **out,
+                                  struct chex_error *err) {
     CHEX_TRY(ask_engine(r, err));
     plan_views(r);
     const struct chex_pipeline_config config = {.set = r->set,
@@ -220,30 +218,59 @@ static enum chex_status run_rows(struct run *r, size_t from, size_t to, bool sho
                                                 .slots = SLOTS,
                                                 .row_from = from,
                                                 .row_to = to};
+    CHEX_TRY(prepare(r, err));
+    return chex_pipeline_create(&config, out, err);
+}
+
+static enum chex_status next_batch(struct run *r, struct chex_pipeline *pipeline, size_t rows,
+                                   size_t *done, struct chex_error *err) {
+    struct chex_ready ready;
+    CHEX_TRY(chex_pipeline_next(pipeline, &ready, err));
+    if (ready.batch.n == 0)
+        return chex_error_set(err, CHEX_E_FAIL, "the pipeline ended after %zu of %zu rows", *done,
+                              rows);
+    enum chex_status st = run_batch(r, &ready, err);
+    *done += (size_t)ready.batch.n;
+    chex_pipeline_release(pipeline, &ready);
+    if (r->config->advanced)
+        r->config->advanced(r->config->advanced_arg);
+    return st;
+}
+
+/* What all ranks make of a batch where they may be stopped. Collective. */
+static enum chex_status agree_on_batch(const struct run *r, struct chex_coll *coll,
+                                       enum chex_status st, struct chex_error *err) {
+    if (st == CHEX_OK && *r->config->stop)
+        st = chex_error_set(err, CHEX_E_PREEMPTED, "asked to stop while evaluating");
+    return chex_coll_agree(coll, st, err);
+}
+
+/* Batches of the rank that has the most rows. */
+static size_t rounds_of(const struct run *r, const struct chex_coll *coll) {
+    const size_t ranks = (size_t)coll->size, batch = (size_t)r->engine->config.batch;
+    return ((r->set->rows + ranks - 1) / ranks + batch - 1) / batch;
+}
+
+static enum chex_status run_rows(struct run *r, struct chex_coll *coll, size_t from, size_t to,
+                                 struct chex_error *err) {
+    const bool together = r->config->stop != NULL;
+    const size_t rows = to - from, rounds = rounds_of(r, coll);
     struct chex_pipeline *pipeline = NULL;
     struct chex_progress *bar = NULL;
     size_t done = 0;
-    enum chex_status st = prepare(r, err);
-    if (st == CHEX_OK)
-        st = chex_pipeline_create(&config, &pipeline, err);
-    if (st == CHEX_OK)
-        bar = chex_progress_create("evaluating", "img", to - from, shown);
-    while (st == CHEX_OK && done < to - from) {
-        struct chex_ready ready;
-        st = chex_pipeline_next(pipeline, &ready, err);
-        if (st != CHEX_OK)
-            break;
-        if (ready.batch.n == 0) {
-            st = chex_error_set(err, CHEX_E_FAIL, "the pipeline ended after %zu of %zu rows", done,
-                                to - from);
-            break;
-        }
-        st = run_batch(r, &ready, err);
-        done += (size_t)ready.batch.n;
-        chex_pipeline_release(pipeline, &ready);
+    enum chex_status st =
+        chex_eval_check(r->set, r->engine->config.net, r->image_px, r->config->tta, err);
+    if (st == CHEX_OK && rows) /* there may be more ranks than rows */
+        st = open_rows(r, from, to, &pipeline, err);
+    if (st == CHEX_OK && rows)
+        bar =
+            chex_progress_create("evaluating", "img", rows, r->config->progress && coll->rank == 0);
+    for (size_t round = 0; together ? round < rounds : st == CHEX_OK && done < rows; round++) {
+        if (st == CHEX_OK && done < rows)
+            st = next_batch(r, pipeline, rows, &done, err);
         chex_progress_set(bar, done, NULL);
-        if (r->config->advanced)
-            r->config->advanced(r->config->advanced_arg);
+        if (together && (st = agree_on_batch(r, coll, st, err)) != CHEX_OK)
+            break;
     }
     chex_progress_destroy(bar, st == CHEX_OK);
     chex_pipeline_destroy(pipeline);
@@ -306,10 +333,7 @@ enum chex_status chex_eval_run(struct chex_engine *engine, const struct chex_set
     size_t from, to, bytes = 0;
     double loss = NAN;
     chex_eval_rows(set->rows, coll->rank, coll->size, &from, &to);
-    enum chex_status st = chex_eval_check(set, engine->config.net, r.image_px, config->tta, err);
-    if (st == CHEX_OK)
-        st = run_rows(&r, from, to, config->progress && coll->rank == 0, err);
-    st = chex_coll_agree(coll, st, err);
+    enum chex_status st = chex_coll_agree(coll, run_rows(&r, coll, from, to, err), err);
     if (st == CHEX_OK)
         st = chex_coll_gather_var(coll, r.out, r.out_bytes, &all, NULL, &bytes, err);
     if (st == CHEX_OK && coll->rank == 0)

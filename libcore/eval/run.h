@@ -7,6 +7,7 @@
 #ifndef CHEX_EVAL_RUN_H
 #define CHEX_EVAL_RUN_H
 
+#include <signal.h>
 #include <stdbool.h>
 
 #include "data/shard.h"
@@ -26,6 +27,9 @@ struct chex_eval_config {
     /* Called after every batch, on every rank: a stall watch wants to know. NULL: nobody does. */
     void (*advanced)(void *arg);
     void *advanced_arg;
+    /* Where it is given, all ranks ask after every batch whether one of them should stop (non-zero)
+     * or has failed, and leave together. On all ranks or none. */
+    const volatile sig_atomic_t *stop;
 };
 
 /* What every rank's set must hold: open it with these rows. */
@@ -39,7 +43,8 @@ enum chex_status chex_eval_check(const struct chex_set *set, const struct chex_n
 /* Predictions of the whole split at rank 0 (NULL at the others), with the labels of the shards, and
  * the loss: the mean over images and classes of the binary cross-entropy, masked labels adding 0,
  * averaged over the views. The engine's parameters are used as they are; its pass state is left
- * alone. CHEX_E_DIVERGED where a logit is not finite. All ranks return the same status.
+ * alone. CHEX_E_DIVERGED where a logit is not finite, CHEX_E_PREEMPTED where it was stopped. All
+ * ranks return the same status.
  * Collective. */
 enum chex_status chex_eval_run(struct chex_engine *engine, const struct chex_set *set,
                                struct chex_coll *coll, const struct chex_eval_config *config,

@@ -241,6 +241,9 @@ static void *one_rank(void *arg) {
     return NULL;
 }
 
+/* What each rank is given as `stop`. */
+static const volatile sig_atomic_t *stops[MAX_RANKS];
+
 /* answers: (size); the caller destroys the predictions. */
 static void run(int size, int batch, int workers, enum chex_tta tta, struct answer *answers) {
     static struct party party;
@@ -251,6 +254,7 @@ static void run(int size, int batch, int workers, enum chex_tta tta, struct answ
         sem_init(&party.full[r], 0, 0);
         sem_init(&party.taken[r], 0, 0);
         answers[r] = (struct answer){{&party, r}, batch, {workers, tta, false}, NULL, NAN, 0, {0}};
+        answers[r].config.stop = stops[r];
         BAIL_UNLESS(pthread_create(&thread[r], NULL, one_rank, &answers[r]) == 0, "no thread");
     }
     for (int r = 0; r < size; r++) {
@@ -382,12 +386,42 @@ static void test_faults(void) {
     OK(whole && next == 45, "7 ranks share 45 rows without gap or overlap");
 }
 
+/* Ranks that ask one another after every batch. */
+static void test_stop(void) {
+    const volatile sig_atomic_t calm = 0, asked = 1;
+    struct answer a[4], first;
+    run(1, 16, 1, CHEX_TTA_NONE, &first);
+    for (int r = 0; r < 4; r++)
+        stops[r] = &calm;
+    run(4, 8, 1, CHEX_TTA_NONE, a);
+    OK(a[0].predictions && a[0].loss == first.loss && a[3].loss == first.loss,
+       "ranks that may be stopped, and are not: the same loss %s", a[0].err.text);
+    chex_predictions_destroy(a[0].predictions);
+    chex_predictions_destroy(first.predictions);
+    stops[2] = &asked;
+    run(4, 8, 1, CHEX_TTA_NONE, a);
+    bool all = true;
+    for (int r = 0; r < 4; r++)
+        all = all && a[r].status == CHEX_E_PREEMPTED && !a[r].predictions;
+    OK(all, "one rank is asked to stop: all do");
+    poison = (float)pixel(40, 3, 3) / 255.0f;
+    stops[2] = &calm;
+    run(4, 8, 1, CHEX_TTA_NONE, a);
+    poison = NAN;
+    for (int r = 0; r < 4; r++) {
+        all = all && a[r].status == CHEX_E_DIVERGED;
+        stops[r] = NULL;
+    }
+    OK(all, "one rank fails: all leave with its status");
+}
+
 int main(void) {
     struct chex_error err = {0};
     BAIL_UNLESS(mkdtemp(dir), "no scratch folder");
     make_set();
     test_ranks();
     test_faults();
+    test_stop();
     for (int i = 0; i < SHARDS; i++)
         chex_shard_close(set.shards[i]);
     chex_fs_remove_tree(dir, &err);
