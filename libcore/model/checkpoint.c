@@ -323,6 +323,26 @@ enum chex_status chex_checkpoint_read(const char *path, bool with_moments,
     return CHEX_OK;
 }
 
+enum chex_status chex_checkpoint_read_meta(const char *path, char **meta_out,
+                                           struct chex_error *err) {
+    struct reader r = {.path = path, .file = H5I_INVALID_HID, .err = err};
+    struct chex_checkpoint *c = chex_mem_zalloc(1, sizeof *c);
+    if (!c)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
+    chex_h5_enter();
+    enum chex_status st = chex_h5_file_open(path, false, &r.file, err);
+    if (st == CHEX_OK)
+        st = get_head(&r, c);
+    chex_h5_close(r.file);
+    chex_h5_leave();
+    if (st == CHEX_OK) {
+        *meta_out = c->meta;
+        c->meta = NULL;
+    }
+    chex_checkpoint_destroy(c);
+    return st;
+}
+
 void chex_checkpoint_destroy(struct chex_checkpoint *c) {
     if (!c)
         return;

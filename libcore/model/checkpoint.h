@@ -34,6 +34,9 @@ enum chex_status chex_checkpoint_write(const char *path, const struct chex_net *
 enum chex_status chex_checkpoint_read(const char *path, bool with_moments,
                                       struct chex_net **net_out, struct chex_checkpoint **c_out,
                                       struct chex_error *err);
+/* The meta object's text alone, in fresh memory. CHEX_E_DATA as above. */
+enum chex_status chex_checkpoint_read_meta(const char *path, char **meta_out,
+                                           struct chex_error *err);
 void chex_checkpoint_destroy(struct chex_checkpoint *c); /* NULL allowed */
 
 #endif
