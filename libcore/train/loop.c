@@ -145,7 +145,7 @@ static void show_progress(const struct chex_session *s, struct chex_progress *ba
         bar, s->at.step_in_epoch * (uint64_t)s->config.batch * (uint64_t)s->logical_ranks, note);
 }
 
-static bool out_of_steps(const struct chex_session *s) {
+bool chex_session_out_of_steps(const struct chex_session *s) {
     return s->config.max_steps && s->at.step >= s->config.max_steps;
 }
 
@@ -174,7 +174,7 @@ static enum chex_status steps_of_epoch(struct chex_session *s, bool *left_out,
         if (st != CHEX_OK)
             break;
         show_progress(s, bar);
-        if (v.stop || (out_of_steps(s) && s->at.step_in_epoch < s->steps)) {
+        if (v.stop || (chex_session_out_of_steps(s) && s->at.step_in_epoch < s->steps)) {
             *left_out = true;
             st = save(s, false, err);
             if (st == CHEX_OK && v.stop) {
@@ -291,7 +291,7 @@ static enum chex_status end_epoch(struct chex_session *s, double started_s, uint
 
 enum chex_status chex_session_loop(struct chex_session *s, struct chex_error *err) {
     s->saved_s = chex_clock_s();
-    while (s->at.epoch < (uint64_t)s->config.epochs && !out_of_steps(s)) {
+    while (s->at.epoch < (uint64_t)s->config.epochs && !chex_session_out_of_steps(s)) {
         bool left;
         double started = chex_clock_s();
         uint64_t first_step = s->at.step;

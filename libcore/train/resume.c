@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "engine/update.h"
 #include "train/session.h"
 
@@ -17,9 +18,11 @@ static json_t *plateau_state(const struct chex_schedule *p) {
 }
 
 static json_t *position_state(const struct chex_position *at) {
-    return json_pack("{s:I,s:I,s:I,s:f,s:f,s:b}", "epoch", (json_int_t)at->epoch, "step_in_epoch",
-                     (json_int_t)at->step_in_epoch, "step", (json_int_t)at->step, "epoch_loss",
-                     at->epoch_loss, "best_score", at->best_score, "has_best", at->has_best);
+    return json_pack("{s:I,s:I,s:I,s:f,s:f,s:b,s:I,s:I,s:b}", "epoch", (json_int_t)at->epoch,
+                     "step_in_epoch", (json_int_t)at->step_in_epoch, "step", (json_int_t)at->step,
+                     "epoch_loss", at->epoch_loss, "best_score", at->best_score, "has_best",
+                     at->has_best, "best_epoch", (json_int_t)at->best_epoch, "best_step",
+                     (json_int_t)at->best_step, "validation_due", at->validation_due);
 }
 
 /* What decides which sample comes when, and what the parameters mean. */
@@ -33,16 +36,23 @@ static json_t *identity(const struct chex_session *s) {
         chex_set_source_digest(s->input.train), "opt", chex_optim_names[c->update.optim]);
 }
 
+/* Every option, with the engine that was meant by auto. */
+static json_t *settings(const struct chex_session *s) {
+    json_t *all = json_copy(json_object_get(s->config.options, "options"));
+    json_object_set_new(all, "engine", json_string(s->config.engine));
+    return all;
+}
+
 static char *meta_text(const struct chex_session *s) {
     json_t *mean = json_pack("[f,f,f]", (double)s->net->mean[0], (double)s->net->mean[1],
                              (double)s->net->mean[2]);
     json_t *std = json_pack("[f,f,f]", (double)s->net->std[0], (double)s->net->std[1],
                             (double)s->net->std[2]);
-    json_t *meta = json_pack("{s:i,s:s,s:s,s:s,s:o,s:o,s:o,s:o,s:o}", "schema", 1, "tool_version",
-                             CHEXNET_VERSION, "resize", chex_set_resize(s->input.train), "split",
-                             chex_split_names[s->input.train->split], "mean", mean, "std", std,
-                             "identity", identity(s), "position", position_state(&s->at), "plateau",
-                             plateau_state(&s->config.schedule));
+    json_t *meta = json_pack(
+        "{s:i,s:s,s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "schema", 1, "tool_version", CHEXNET_VERSION,
+        "resize", chex_set_resize(s->input.train), "split", chex_split_names[s->input.train->split],
+        "mean", mean, "std", std, "identity", identity(s), "position", position_state(&s->at),
+        "plateau", plateau_state(&s->config.schedule), "options", settings(s));
     char *text =
         meta ? json_dumps(meta, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17))
              : NULL;
@@ -50,10 +60,26 @@ static char *meta_text(const struct chex_session *s) {
     return text;
 }
 
+/* A checkpoint that nothing can come of must not take the place of a good one. */
+static enum chex_status check_finite(const struct chex_session *s, const float *params,
+                                     struct chex_error *err) {
+    for (size_t i = 0; i < s->net->state_count; i++)
+        if (!isfinite(params[i]))
+            return chex_error_set(err, CHEX_E_DIVERGED,
+                                  "the parameters are no finite numbers after step %llu: lower "
+                                  "--lr, or add --warmup-epochs; %s%s",
+                                  (unsigned long long)s->at.step,
+                                  s->newest[0] ? "the newest checkpoint is "
+                                               : "no checkpoint was written",
+                                  s->newest);
+    return CHEX_OK;
+}
+
 enum chex_status chex_session_save(struct chex_session *s, bool best, struct chex_error *err) {
     struct chex_checkpoint c = s->snapshot;
     int moments = chex_optim_moments(s->config.update.optim);
     CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_PARAMS, c.params, err));
+    CHEX_TRY(check_finite(s, c.params, err));
     CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_MOMENT1, c.moment1, err));
     if (moments == 2)
         CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_MOMENT2, c.moment2, err));
@@ -62,8 +88,13 @@ enum chex_status chex_session_save(struct chex_session *s, bool best, struct che
     c.meta = meta_text(s);
     if (!c.meta)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    enum chex_status st = chex_runfiles_save(&s->files, s->net, &c, s->at.step, best, err);
+    enum chex_status st = chex_saved_write(s->config.output_dir, s->config.save_keep, s->net, &c,
+                                           s->at.step, best, err);
     free(c.meta);
+    char *path = st == CHEX_OK ? chex_saved_path(s->config.output_dir, s->at.step) : NULL;
+    if (path)
+        snprintf(s->newest, sizeof s->newest, "%s", path);
+    free(path);
     return st;
 }
 
@@ -78,6 +109,9 @@ static void read_position(struct chex_position *at, const json_t *o) {
     at->epoch_loss = json_number_value(json_object_get(o, "epoch_loss"));
     at->best_score = json_number_value(json_object_get(o, "best_score"));
     at->has_best = json_is_true(json_object_get(o, "has_best"));
+    at->best_epoch = get_u64(o, "best_epoch");
+    at->best_step = get_u64(o, "best_step");
+    at->validation_due = json_is_true(json_object_get(o, "validation_due"));
 }
 
 static void read_plateau(struct chex_schedule *p, const json_t *o) {
@@ -121,8 +155,24 @@ static enum chex_status check_identity(struct chex_session *s, const char *path,
     return same_value(path, id, "opt", json_string(chex_optim_names[c->update.optim]), err);
 }
 
+/* Labels of the shards must mean what they meant. */
+static enum chex_status check_classes(const char *path, const struct chex_checkpoint *c,
+                                      const struct chex_set *set, struct chex_error *err) {
+    const char *const *names = chex_set_class_names(set);
+    bool same = c->classes == set->classes;
+    for (int i = 0; same && i < c->classes; i++)
+        same = strcmp(c->class_names[i], names[i]) == 0;
+    if (same)
+        return CHEX_OK;
+    return chex_error_set(err, CHEX_E_USAGE,
+                          "%s: its %d classes are not the %d of %s: give the shards that it was "
+                          "trained on",
+                          path, c->classes, set->classes, set->dir);
+}
+
 /* The shards must be those that the checkpoint was trained on. */
-static enum chex_status check_data(struct chex_session *s, const char *path, const json_t *id,
+static enum chex_status check_data(struct chex_session *s, const char *path,
+                                   const struct chex_checkpoint *c, const json_t *id,
                                    struct chex_error *err) {
     struct chex_set *probe;
     size_t rows;
@@ -135,6 +185,8 @@ static enum chex_status check_data(struct chex_session *s, const char *path, con
         same_value(path, id, "source_digest", json_string(chex_set_source_digest(probe)), err);
     if (st == CHEX_OK)
         st = same_value(path, id, "rows", json_integer((json_int_t)probe->rows), err);
+    if (st == CHEX_OK)
+        st = check_classes(path, c, probe, err);
     chex_set_close(probe);
     return st;
 }
@@ -150,6 +202,45 @@ static enum chex_status load_engine(struct chex_session *s, const struct chex_ch
     return CHEX_OK;
 }
 
+static enum chex_status check_shape(const struct chex_session *s, const char *path,
+                                    const struct chex_checkpoint *c, struct chex_error *err) {
+    if (strcmp(c->model, s->config.model) != 0)
+        return chex_error_set(err, CHEX_E_USAGE, "%s: the checkpoint is a %s, --model is %s", path,
+                              c->model, s->config.model);
+    if (c->image_size != s->config.image_size)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "%s: image_size is %d in the checkpoint and %d now: give the same, "
+                              "or start a new run in another --output",
+                              path, c->image_size, s->config.image_size);
+    return CHEX_OK;
+}
+
+/* Where files lie is no setting of the training. */
+static bool is_place(const char *name) {
+    return strcmp(name, "data") == 0 || strcmp(name, "output") == 0 || strcmp(name, "resume") == 0;
+}
+
+/* What may change on resume changes with a word. */
+static void say_changes(const struct chex_session *s, const char *path, const json_t *then) {
+    json_t *now = settings(s), *value;
+    const char *name;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = then ? open_memstream(&text, &size) : NULL;
+    if (out) {
+        json_object_foreach(now, name, value) {
+            const json_t *was = json_object_get(then, name);
+            if (was && !is_place(name) && !json_equal(was, value))
+                fprintf(out, "%s %s '%s' -> '%s'", ftell(out) ? "," : "", name,
+                        json_string_value(was), json_string_value(value));
+        }
+        if (fclose(out) == 0 && size)
+            chex_info("changed since %s:%s", path, text);
+    }
+    free(text);
+    json_decref(now);
+}
+
 static enum chex_status take_over(struct chex_session *s, const char *path,
                                   const struct chex_checkpoint *c, struct chex_error *err) {
     json_t *meta = json_loads(c->meta, 0, NULL);
@@ -158,41 +249,72 @@ static enum chex_status take_over(struct chex_session *s, const char *path,
     if (!id || !position)
         st = chex_error_set(err, CHEX_E_DATA, "%s: its meta holds no position of a training run",
                             path);
-    if (st == CHEX_OK && strcmp(c->model, s->config.model) != 0)
-        st = chex_error_set(err, CHEX_E_USAGE, "%s: the checkpoint is a %s, --model is %s", path,
-                            c->model, s->config.model);
+    if (st == CHEX_OK)
+        st = check_shape(s, path, c, err);
     if (st == CHEX_OK)
         st = check_identity(s, path, id, err);
     if (st == CHEX_OK)
-        st = check_data(s, path, id, err);
+        st = check_data(s, path, c, id, err);
     if (st == CHEX_OK) {
         read_position(&s->at, position);
         read_plateau(&s->config.schedule, json_object_get(meta, "plateau"));
+        snprintf(s->newest, sizeof s->newest, "%s", path);
         s->complete = s->at.epoch >= (uint64_t)s->config.epochs ||
-                      (s->config.max_steps && s->at.step >= s->config.max_steps);
-        if (!s->complete)
+                      (chex_session_out_of_steps(s) && !s->at.validation_due);
+        if (!s->complete) {
+            say_changes(s, path, json_object_get(meta, "options"));
             st = load_engine(s, c, err);
+        }
     }
     json_decref(meta);
     return st;
 }
 
-enum chex_status chex_session_restore(struct chex_session *s, struct chex_error *err) {
-    const char *resume = s->config.resume;
-    struct chex_checkpoint *c = NULL;
-    char *path = NULL;
-    enum chex_status st = CHEX_OK;
-    if (strcmp(resume, "none") == 0)
+/* A run that has come to its first checkpoint and has none left would begin anew over its own
+ * metrics; one that ended before it may. */
+static enum chex_status check_none_left(const char *dir, struct chex_error *err) {
+    if (chex_runfiles_had_epochs(dir))
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s holds the metrics of a run, but no checkpoint of it: bring "
+                              "%s/last.h5 back, or name a new folder with --output",
+                              dir, dir);
+    if (chex_runfiles_has_run(dir))
+        chex_info("%s: the run there ended before its first checkpoint; it starts again", dir);
+    return CHEX_OK;
+}
+
+/* Rank 0 chooses; "" is none. */
+static enum chex_status choose(struct chex_session *s, struct chex_checkpoint **c, char *path,
+                               size_t size, struct chex_error *err) {
+    const char *resume = s->config.resume, *dir = s->config.output_dir;
+    char *newest = NULL;
+    path[0] = '\0';
+    if (strcmp(resume, "auto") != 0) {
+        CHEX_TRY(chex_checkpoint_read(resume, true, &s->net, c, err));
+        snprintf(path, size, "%s", resume);
         return CHEX_OK;
-    if (strcmp(resume, "auto") == 0)
-        st = chex_runfiles_newest(s->config.output_dir, &s->net, &c, &path, err);
-    else if (!(path = strdup(resume)))
-        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    else
+    }
+    CHEX_TRY(chex_saved_newest(dir, &s->net, c, &newest, err));
+    if (!*c)
+        return check_none_left(dir, err);
+    snprintf(path, size, "%s", newest);
+    free(newest);
+    return CHEX_OK;
+}
+
+enum chex_status chex_session_restore(struct chex_session *s, struct chex_error *err) {
+    struct chex_checkpoint *c = NULL;
+    char path[4096];
+    if (strcmp(s->config.resume, "none") == 0)
+        return CHEX_OK;
+    enum chex_status st = s->rank == 0 ? choose(s, &c, path, sizeof path, err) : CHEX_OK;
+    st = chex_session_agree(s, st, err);
+    if (st == CHEX_OK)
+        st = chex_coll_broadcast(s->world.coll, path, sizeof path, 0, err);
+    if (st == CHEX_OK && s->rank != 0 && path[0])
         st = chex_checkpoint_read(path, true, &s->net, &c, err);
     if (st == CHEX_OK && c)
         st = take_over(s, path, c, err);
     chex_checkpoint_destroy(c);
-    free(path);
     return st;
 }

@@ -10,6 +10,8 @@
 #include "model/checkpoint.h"
 #include "train/input.h"
 #include "train/runfiles.h"
+#include "train/runlock.h"
+#include "train/saved.h"
 #include "train/stepstats.h"
 #include "train/tfevents.h"
 #include "train/trainer.h"
@@ -22,6 +24,9 @@ struct chex_position {
     double epoch_loss; /* sum of the losses of this epoch's steps */
     double best_score; /* the highest validation AUROC, or minus the lowest loss */
     bool has_best;
+    uint64_t best_epoch, best_step; /* where it was found; 0: an older file does not say */
+    /* The steps of the epoch, or those of --max-steps, are done, and their validation is not. */
+    bool validation_due;
 };
 
 /* The small record that every rank sends to all at the end of a step. The losses of its logical
@@ -49,9 +54,14 @@ struct chex_session {
     struct chex_tfevents *events;    /* rank 0 */
     struct chex_checkpoint snapshot; /* rank 0: room for the whole state; class names borrowed */
     double saved_s;                  /* when the last checkpoint was written */
+    char newest[512];                /* the newest checkpoint; "": there is none */
+    int lock;                        /* rank 0: chex_runlock_take's, or -1 */
 
     struct chex_position at;
+    double started_s;                    /* when the first step of this process began */
+    uint64_t started_step;               /* steps that were done then */
     struct chex_step_times *epoch_times; /* (size) sums of this epoch */
+    struct chex_step_times *total_times; /* (size) and of this process */
     char *card, *cards;                  /* ours; (size) of all ranks */
     size_t card_bytes;
     bool together; /* the fault in hand is known to all ranks */
@@ -71,12 +81,13 @@ enum chex_status chex_session_save(struct chex_session *s, bool best, struct che
 enum chex_status chex_session_restore(struct chex_session *s, struct chex_error *err);
 
 /* validate.c: mean AUROC (NaN where undefined) and loss on the validation rows, the same on all
- * ranks. Collective. */
+ * ranks. CHEX_E_PREEMPTED where a signal asked any rank to stop. Collective. */
 enum chex_status chex_session_validate(struct chex_session *s, double *loss_out, double *auroc_out,
                                        int *defined_out, struct chex_error *err);
 
 /* loop.c */
 enum chex_status chex_session_loop(struct chex_session *s, struct chex_error *err);
+bool chex_session_out_of_steps(const struct chex_session *s); /* --max-steps is reached */
 
 /* Turns this rank's status into one that all ranks share. Collective. */
 enum chex_status chex_session_agree(struct chex_session *s, enum chex_status mine,

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/units.h"
+#include "engine/update.h"
 #include "model/safetensors.h"
 #include "train/session.h"
 
@@ -25,15 +26,17 @@ static enum chex_status no_memory(struct chex_error *err) {
     return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
 }
 
-/* Rank 0 looks at the output folder before anything is done. */
-static enum chex_status check_output(const struct chex_session *s, struct chex_error *err) {
+/* Rank 0 looks at the output folder before anything is done. A new one is made and locked once the
+ * run can begin. */
+static enum chex_status check_output(struct chex_session *s, struct chex_error *err) {
     const struct chex_train_config *c = &s->config;
     char *name = NULL;
     if (chex_runfiles_is_foreign(c->output_dir, &name)) {
-        chex_error_set(err, CHEX_E_USAGE,
-                       "output folder %s exists and holds %s, which is no training run: name a new "
-                       "folder with --output",
-                       c->output_dir, name ? name : "files");
+        chex_error_set(
+            err, CHEX_E_USAGE,
+            "output folder %s holds no training run, but %s, which one would write over: "
+            "name a new folder with --output",
+            c->output_dir, name ? name : "a file");
         free(name);
         return CHEX_E_USAGE;
     }
@@ -42,6 +45,8 @@ static enum chex_status check_output(const struct chex_session *s, struct chex_e
                               "output folder %s already holds a run: go on with --resume auto, or "
                               "name a new folder with --output",
                               c->output_dir);
+    if (chex_fs_is_dir(c->output_dir))
+        return chex_runlock_take(c->output_dir, s->world.launch, &s->lock, err);
     return CHEX_OK;
 }
 
@@ -127,14 +132,46 @@ static enum chex_status create_reduce(struct chex_session *s, struct chex_error 
     s->card = chex_mem_zalloc(1, s->card_bytes);
     s->cards = chex_mem_zalloc((size_t)s->size, s->card_bytes);
     s->epoch_times = chex_mem_zalloc((size_t)s->size, sizeof *s->epoch_times);
-    return s->card && s->cards && s->epoch_times ? CHEX_OK : no_memory(err);
+    s->total_times = chex_mem_zalloc((size_t)s->size, sizeof *s->total_times);
+    return s->card && s->cards && s->epoch_times && s->total_times ? CHEX_OK : no_memory(err);
+}
+
+static enum chex_status make_output(struct chex_session *s, struct chex_error *err) {
+    const char *dir = s->config.output_dir;
+    if (s->lock >= 0)
+        return CHEX_OK;
+    CHEX_TRY(chex_fs_mkdirs(dir, err));
+    CHEX_TRY(chex_runlock_take(dir, s->world.launch, &s->lock, err));
+    if (chex_runfiles_has_run(dir))
+        return chex_error_set(err, CHEX_E_ENV,
+                              "another run has begun and ended in output folder %s meanwhile: run "
+                              "again to go on with it, or name a new folder with --output",
+                              dir);
+    return CHEX_OK;
+}
+
+/* Where the run has gone back, what came after is set aside. */
+static enum chex_status settle_checkpoints(struct chex_session *s, struct chex_error *err) {
+    struct chex_position *at = &s->at;
+    const uint64_t parts = 1 + (uint64_t)chex_optim_moments(s->config.update.optim);
+    CHEX_TRY(chex_saved_check_space(s->config.output_dir, s->config.save_keep,
+                                    parts * s->net->state_count * sizeof(float), err));
+    if (!s->newest[0])
+        return CHEX_OK;
+    bool best;
+    CHEX_TRY(chex_saved_go_on_from(s->config.output_dir, s->newest, at->step,
+                                   at->has_best ? at->best_step : 0, &best, err));
+    at->has_best = at->has_best && best;
+    return CHEX_OK;
 }
 
 /* The folder, config.json, the metric files and the room for checkpoints: rank 0. */
 static enum chex_status open_files(struct chex_session *s, struct chex_error *err) {
-    CHEX_TRY(chex_runfiles_init(&s->files, s->config.output_dir, s->config.save_keep, err));
+    CHEX_TRY(make_output(s, err));
+    CHEX_TRY(chex_runfiles_init(&s->files, s->config.output_dir, err));
+    CHEX_TRY(settle_checkpoints(s, err));
     CHEX_TRY(chex_runfiles_json(&s->files, "config.json", json_incref(s->config.options), err));
-    CHEX_TRY(chex_runfiles_open_metrics(&s->files, s->at.step, err));
+    CHEX_TRY(chex_runfiles_open_metrics(&s->files, s->at.step, s->at.validation_due, err));
     CHEX_TRY(chex_tfevents_create(s->config.output_dir, s->world.launch->host, &s->events, err));
     struct chex_checkpoint *c = &s->snapshot;
     snprintf(c->model, sizeof c->model, "%s", s->net->model);
@@ -189,6 +226,13 @@ static enum chex_status choose_logical_ranks(struct chex_session *s, struct chex
     return CHEX_OK;
 }
 
+/* The end of an epoch, where its validation is due, is the start of the next one. */
+static enum chex_status open_pipeline(struct chex_session *s, struct chex_error *err) {
+    return chex_train_input_pipeline(&s->input, &s->config,
+                                     s->at.epoch + s->at.step_in_epoch / s->steps,
+                                     s->at.step_in_epoch % s->steps, &s->pipeline, err);
+}
+
 static enum chex_status open_parts(struct chex_session *s, struct chex_error *err) {
     enum chex_status st = s->rank == 0 ? check_output(s, err) : CHEX_OK;
     CHEX_TRY(chex_session_agree(s, st, err));
@@ -210,8 +254,7 @@ static enum chex_status open_parts(struct chex_session *s, struct chex_error *er
     if (st == CHEX_OK)
         st = chex_train_input_hold(&s->input, &s->config, s->engine, err);
     if (st == CHEX_OK)
-        st = chex_train_input_pipeline(&s->input, &s->config, s->at.epoch, s->at.step_in_epoch,
-                                       &s->pipeline, err);
+        st = open_pipeline(s, err);
     if (st == CHEX_OK)
         st = chex_watchdog_create(s->world.launch, s->config.stall_warn_ms,
                                   s->config.stall_abort_ms, &s->watchdog, err);
@@ -234,12 +277,14 @@ void chex_session_close(struct chex_session *s) {
     chex_reduce_destroy(s->reduce);
     chex_tfevents_close(s->events);
     chex_runfiles_release(&s->files);
+    chex_runlock_release(s->lock);
     free(s->snapshot.params);
     free(s->snapshot.moment1);
     free(s->snapshot.moment2);
     free(s->card);
     free(s->cards);
     free(s->epoch_times);
+    free(s->total_times);
     chex_engine_destroy(s->engine);
     chex_train_input_close(&s->input);
     chex_net_destroy(s->net);
@@ -251,12 +296,14 @@ enum chex_status chex_train_run(const struct chex_train_config *config,
     struct chex_session s = {.config = *config,
                              .world = *world,
                              .rank = world->launch->rank,
-                             .size = world->launch->size};
+                             .size = world->launch->size,
+                             .lock = -1};
     chex_schedule_init(&s.config.schedule);
     enum chex_status st = chex_session_open(&s, err);
     if (st == CHEX_OK && s.complete)
-        chex_info("%s: the run is complete at step %llu; nothing to do (raise --epochs to go on)",
-                  config->output_dir, (unsigned long long)s.at.step);
+        chex_info("%s: the run is complete at step %llu; nothing to do (raise --%s to go on)",
+                  config->output_dir, (unsigned long long)s.at.step,
+                  s.at.epoch < (uint64_t)config->epochs ? "max-steps" : "epochs");
     else if (st == CHEX_OK)
         st = chex_session_loop(&s, err);
     *together_out = st == CHEX_OK || s.together;

@@ -111,9 +111,6 @@ expect_status 2 chex-train "${common[@]}" --checkpoint-every 30 --output x
 error_line '30m' "a cadence without a unit"
 expect_status 8 chex-train "${common[@]}" --lr 1000 --opt sgd --max-steps 200 --output boom
 error_line 'loss is .*nan.*lower --lr' "a diverged loss"
-mkdir other && touch other/thesis.doc
-expect_status 2 chex-train "${common[@]}" --output other
-error_line 'thesis.doc' "an output folder with something else in it"
 expect_status 2 chex-train "${common[@]}" --resume none --output run
 error_line 'already holds a run' "--resume none over a run"
 expect_status 2 chex-train "${common[@]}" --batch-size 8 --epochs 9 --output run
@@ -124,29 +121,18 @@ error_line -- '--engine cpu' "an allotted GPU is never a silent CPU run"
 ok $? "and nothing was made for any of them"
 
 # A damaged newest checkpoint: the one before is taken; a damaged only one is an error.
-cp -r part25 torn
+cp -a part25 torn
 newest=$(find torn/checkpoints -name '*.h5' | sort | tail -n 1)
 before=$(find torn/checkpoints -name '*.h5' | sort | tail -n 2 | head -n 1)
 truncate -s 100000 "$newest"
 expect_status 0 chex-train "${common[@]}" --epochs 3 --max-steps 30 --output torn
-like "$(err)" "warn: .*${newest##*/}.*one before" "a truncated newest checkpoint is passed over"
+like "$(err)" "warn: .*${newest##*/}.*going on from $before" "a truncated newest checkpoint is passed over"
 same whole/last.h5 torn/last.h5 "and the run ends in the same bits"
 [ "$newest" != "$before" ]
 ok $? "there was one before"
-find torn/checkpoints -name '*.h5' | while read -r f; do truncate -s 5000 "$f"; done
+find torn -name '*.h5' | while read -r f; do truncate -s 5000 "$f"; done
 expect_status 3 chex-train "${common[@]}" --epochs 3 --max-steps 40 --output torn
 error_line 'checkpoints/step-' "only truncated checkpoints"
-
-# A full disk.
-mkdir full
-if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=20m tmpfs full 2>/dev/null; then
-    at_exit umount full
-    expect_status 9 chex-train "${common[@]}" --max-steps 2 --output full/run
-    error_line 'No space left' "a full disk"
-    is "$(find full -name '*.h5*' | wc -l)" 0 "leaves no half-written checkpoint"
-else
-    skip "cannot mount a tmpfs here" 3
-fi
 
 # Parameters go out and come in again by torchvision's names.
 expect_status 0 chex-eval export --checkpoint whole/last.h5 --output whole.safetensors

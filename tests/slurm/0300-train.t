@@ -94,6 +94,8 @@ ok $? "4 ranks, then 2: the same bits"
         [ -e sig/config.json ] && sleep 1 && break
         sleep 0.1
     done
+    chex-train "${common[@]}" --engine cpu --threads 1 --output sig >second.out 2>second.err
+    echo $? >second.status
     scancel -s USR2 "$(squeue -h -o %A | head -n 1)"
 ) &
 run sig -N2 -n4 --ntasks-per-node=2 --cpu-bind=none chex-train "${common[@]}" --engine cpu --threads 1 \
@@ -101,6 +103,9 @@ run sig -N2 -n4 --ntasks-per-node=2 --cpu-bind=none chex-train "${common[@]}" --
 wait
 is $status 6 "USR2 to the step: exit 6"
 is "$(grep -c 'asked to stop: saved' sig.err)" 1 "one rank says so"
+is "$(cat second.status)" 4 "a second run on its folder: exit 4"
+like "$(cat second.err)" 'error: output folder sig is in use by process [0-9]+ on n0, job [0-9]+' \
+    "which names the process, its node and its job"
 
 # One rank stands still (a hung node, a dead disk): the others say where they wait, and the job ends
 # with 7 instead of burning the allocation.
