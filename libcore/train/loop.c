@@ -64,6 +64,10 @@ static enum chex_status reduce_and_update(struct chex_session *s, double lr,
     return CHEX_OK;
 }
 
+bool chex_session_out_of_steps(const struct chex_session *s) {
+    return s->config.max_steps && s->at.step >= s->config.max_steps;
+}
+
 static bool time_to_save(const struct chex_session *s) {
     const struct chex_train_config *c = &s->config;
     if (c->save_every_steps && (s->at.step + 1) % c->save_every_steps == 0)
@@ -99,9 +103,21 @@ static enum chex_status exchange_cards(struct chex_session *s, struct verdict *v
         v->stop = v->stop || c->wants_stop;
         v->save = v->save || c->wants_save;
         chex_step_times_add(&s->epoch_times[r], &c->times);
+        chex_step_times_add(&s->total_times[r], &c->times);
     }
     v->loss = sum / s->logical_ranks;
     return CHEX_OK;
+}
+
+static enum chex_status diverged(struct chex_session *s, double loss, double lr,
+                                 struct chex_error *err) {
+    s->together = true;
+    return chex_error_set(
+        err, CHEX_E_DIVERGED,
+        "the loss is %g at step %llu (epoch %llu, lr %g): lower --lr, add "
+        "--warmup-epochs, or look at the input; %s%s",
+        loss, (unsigned long long)s->at.step + 1, (unsigned long long)s->at.epoch + 1, lr,
+        s->newest[0] ? "the newest checkpoint is " : "no checkpoint was written", s->newest);
 }
 
 static enum chex_status one_step(struct chex_session *s, struct verdict *v,
@@ -115,18 +131,12 @@ static enum chex_status one_step(struct chex_session *s, struct verdict *v,
     t->total = chex_clock_s() - start;
     t->other = t->total - t->data - t->forward - t->backward - t->exposed - t->update;
     CHEX_TRY(exchange_cards(s, v, err));
-    if (!isfinite(v->loss)) {
-        s->together = true;
-        return chex_error_set(err, CHEX_E_DIVERGED,
-                              "the loss is %g at step %llu (epoch %llu, lr %g): lower --lr, add "
-                              "--warmup-epochs, or look at the input; the newest checkpoint is "
-                              "from before",
-                              v->loss, (unsigned long long)s->at.step + 1,
-                              (unsigned long long)s->at.epoch + 1, lr);
-    }
+    if (!isfinite(v->loss))
+        return diverged(s, v->loss, lr, err);
     s->at.step++;
     s->at.step_in_epoch++;
     s->at.epoch_loss += v->loss;
+    s->at.validation_due = s->at.step_in_epoch == s->steps || chex_session_out_of_steps(s);
     if (s->rank != 0)
         return CHEX_OK;
     double seconds = chex_clock_s() - start;
@@ -145,11 +155,8 @@ static void show_progress(const struct chex_session *s, struct chex_progress *ba
         bar, s->at.step_in_epoch * (uint64_t)s->config.batch * (uint64_t)s->logical_ranks, note);
 }
 
-bool chex_session_out_of_steps(const struct chex_session *s) {
-    return s->config.max_steps && s->at.step >= s->config.max_steps;
-}
-
-static enum chex_status save(struct chex_session *s, bool best, struct chex_error *err) {
+enum chex_status chex_session_checkpoint(struct chex_session *s, bool best,
+                                         struct chex_error *err) {
     beat(s, CHEX_PHASE_SAVE);
     CHEX_TRY(chex_reduce_settle(s->reduce, err));
     enum chex_status st = s->rank == 0 ? chex_session_save(s, best, err) : CHEX_OK;
@@ -157,9 +164,16 @@ static enum chex_status save(struct chex_session *s, bool best, struct chex_erro
     return chex_session_agree(s, st, err);
 }
 
-/* Runs the rest of the epoch. *left_out: the run ends here, before the epoch does. */
-static enum chex_status steps_of_epoch(struct chex_session *s, bool *left_out,
-                                       struct chex_error *err) {
+static enum chex_status save_and_leave(struct chex_session *s, struct chex_error *err) {
+    CHEX_TRY(chex_session_checkpoint(s, false, err));
+    s->together = true;
+    return chex_error_set(err, CHEX_E_PREEMPTED,
+                          "asked to stop: saved at step %llu; run again to go on",
+                          (unsigned long long)s->at.step);
+}
+
+/* The rest of the epoch, or of what --max-steps leaves of it. */
+static enum chex_status steps_of_epoch(struct chex_session *s, struct chex_error *err) {
     char what[48];
     snprintf(what, sizeof what, "epoch %llu/%lld", (unsigned long long)s->at.epoch + 1,
              (long long)s->config.epochs);
@@ -167,139 +181,37 @@ static enum chex_status steps_of_epoch(struct chex_session *s, bool *left_out,
         what, "img", (uint64_t)s->steps * (uint64_t)s->config.batch * (uint64_t)s->logical_ranks,
         s->rank == 0);
     enum chex_status st = CHEX_OK;
-    *left_out = false;
-    while (st == CHEX_OK && s->at.step_in_epoch < s->steps && !*left_out) {
+    while (st == CHEX_OK && s->at.step_in_epoch < s->steps && !chex_session_out_of_steps(s)) {
         struct verdict v;
         st = one_step(s, &v, err);
         if (st != CHEX_OK)
             break;
         show_progress(s, bar);
-        if (v.stop || (chex_session_out_of_steps(s) && s->at.step_in_epoch < s->steps)) {
-            *left_out = true;
-            st = save(s, false, err);
-            if (st == CHEX_OK && v.stop) {
-                s->together = true;
-                st = chex_error_set(err, CHEX_E_PREEMPTED,
-                                    "asked to stop: saved at step %llu; run again to go on",
-                                    (unsigned long long)s->at.step);
-            }
-        } else if (v.save && s->at.step_in_epoch < s->steps) {
-            st = save(s, false, err);
-        }
+        if (v.stop)
+            st = save_and_leave(s, err);
+        else if (v.save && !s->at.validation_due)
+            st = chex_session_checkpoint(s, false, err);
     }
     chex_progress_destroy(bar, false);
     return st;
 }
 
-static json_t *shares(const struct chex_bottleneck *b) {
-    return json_pack("{s:f,s:f,s:f,s:f,s:f,s:f}", "data_wait", b->data_share, "forward",
-                     b->forward_share, "backward", b->backward_share, "allreduce_exposed",
-                     b->reduce_share, "optimizer", b->update_share, "other", b->other_share);
-}
-
-static json_t *number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
-
-struct epoch_result {
-    double loss, val_loss, val_auroc, seconds, images_per_s, lr;
-    int defined;
-    bool validated, best, lowered;
-};
-
-static enum chex_status write_scalars(struct chex_session *s, const struct epoch_result *e,
-                                      struct chex_error *err) {
-    const struct {
-        const char *tag;
-        double value;
-        bool known;
-    } scalars[] = {{"train/loss", e->loss, true},
-                   {"train/lr", e->lr, true},
-                   {"train/images_per_s", e->images_per_s, true},
-                   {"val/loss", e->val_loss, e->validated},
-                   {"val/auroc_mean", e->val_auroc, e->validated && isfinite(e->val_auroc)}};
-    for (size_t i = 0; i < sizeof scalars / sizeof scalars[0]; i++)
-        if (scalars[i].known)
-            CHEX_TRY(chex_tfevents_scalar(s->events, scalars[i].tag, (int64_t)s->at.step,
-                                          scalars[i].value, err));
-    return CHEX_OK;
-}
-
-static enum chex_status report_epoch(struct chex_session *s, const struct epoch_result *e,
-                                     struct chex_error *err) {
-    struct chex_bottleneck b;
-    chex_bottleneck_find(s->epoch_times, s->size, &b);
-    char validation[96] = "no validation set";
-    if (e->validated)
-        snprintf(validation, sizeof validation, "val loss %.4f, val AUROC %.4f (%d classes)%s",
-                 e->val_loss, e->val_auroc, e->defined, e->best ? ", best so far" : "");
-    chex_info("epoch %llu/%lld: loss %.4f, %s, %.1f img/s, lr %g", (unsigned long long)s->at.epoch,
-              (long long)s->config.epochs, e->loss, validation, e->images_per_s, e->lr);
-    chex_info("  time: data wait %.1f %%, forward %.1f %%, backward %.1f %%, all-reduce exposed "
-              "%.1f %%, optimiser %.1f %%, other %.1f %%; slowest rank %d (%.2f of the mean); %s",
-              100 * b.data_share, 100 * b.forward_share, 100 * b.backward_share,
-              100 * b.reduce_share, 100 * b.update_share, 100 * b.other_share, b.slowest_rank,
-              b.slowest_ratio, b.advice);
-    if (e->lowered)
-        chex_info("  plateau: the validation loss has stopped falling; lr is %g from here",
-                  s->config.schedule.lr * s->config.schedule.scale);
-    CHEX_TRY(write_scalars(s, e, err));
-    json_t *line =
-        json_pack("{s:i,s:s,s:I,s:I,s:o,s:o,s:o,s:i,s:o,s:o,s:o,s:b,s:o,s:i,s:o,s:s}", "schema", 1,
-                  "kind", "epoch", "epoch", (json_int_t)s->at.epoch, "step", (json_int_t)s->at.step,
-                  "loss", number(e->loss), "val_loss", number(e->val_loss), "val_auroc_mean",
-                  number(e->val_auroc), "val_auroc_defined_count", e->defined, "lr", number(e->lr),
-                  "epoch_s", number(e->seconds), "images_per_s", number(e->images_per_s), "best",
-                  e->best, "time_shares", shares(&b), "slowest_rank", b.slowest_rank,
-                  "slowest_ratio", number(b.slowest_ratio), "advice", b.advice);
-    return chex_runfiles_metric(&s->files, line, err);
-}
-
-/* Best by validation AUROC; by loss where that is undefined or there is no validation set. */
-static bool is_best(struct chex_session *s, const struct epoch_result *e) {
-    double loss = e->validated ? e->val_loss : e->loss;
-    double score = e->validated && isfinite(e->val_auroc) ? e->val_auroc : -loss;
-    if (s->at.has_best && score <= s->at.best_score)
-        return false;
-    s->at.has_best = true;
-    s->at.best_score = score;
-    return true;
-}
-
-static enum chex_status end_epoch(struct chex_session *s, double started_s, uint64_t first_step,
-                                  struct chex_error *err) {
-    struct epoch_result e = {.loss = s->at.epoch_loss / (double)s->steps,
-                             .val_loss = NAN,
-                             .val_auroc = NAN,
-                             .seconds = chex_clock_s() - started_s,
-                             .validated = s->input.val != NULL};
-    double done = (double)(s->at.step - first_step) * s->config.batch * s->logical_ranks;
-    e.images_per_s = e.seconds > 0 ? done / e.seconds : 0;
-    e.lr = chex_schedule_lr(&s->config.schedule, s->at.epoch, s->steps - 1, s->steps);
-    CHEX_TRY(chex_reduce_settle(s->reduce, err));
-    if (s->input.val) {
-        beat(s, CHEX_PHASE_VALIDATE);
-        CHEX_TRY(chex_session_validate(s, &e.val_loss, &e.val_auroc, &e.defined, err));
-    }
-    e.lowered = chex_schedule_observe(&s->config.schedule, s->input.val ? e.val_loss : e.loss);
-    e.best = is_best(s, &e);
-    s->at.epoch++;
-    s->at.step_in_epoch = 0;
-    s->at.epoch_loss = 0;
-    enum chex_status st = s->rank == 0 ? report_epoch(s, &e, err) : CHEX_OK;
-    CHEX_TRY(chex_session_agree(s, st, err));
-    return save(s, e.best, err);
+static bool more_to_do(const struct chex_session *s) {
+    return s->at.epoch < (uint64_t)s->config.epochs &&
+           (s->at.validation_due || !chex_session_out_of_steps(s));
 }
 
 enum chex_status chex_session_loop(struct chex_session *s, struct chex_error *err) {
-    s->saved_s = chex_clock_s();
-    while (s->at.epoch < (uint64_t)s->config.epochs && !chex_session_out_of_steps(s)) {
-        bool left;
-        double started = chex_clock_s();
-        uint64_t first_step = s->at.step;
+    s->saved_s = s->started_s = chex_clock_s();
+    s->started_step = s->at.step;
+    while (more_to_do(s)) {
+        const double started_s = chex_clock_s();
+        const uint64_t first_step = s->at.step;
         memset(s->epoch_times, 0, (size_t)s->size * sizeof *s->epoch_times);
-        CHEX_TRY(steps_of_epoch(s, &left, err));
-        if (left)
-            return CHEX_OK;
-        CHEX_TRY(end_epoch(s, started, first_step, err));
+        CHEX_TRY(steps_of_epoch(s, err));
+        CHEX_TRY(chex_session_end_steps(s, started_s, first_step, err));
     }
+    if (s->rank == 0)
+        chex_session_summarise(s);
     return CHEX_OK;
 }

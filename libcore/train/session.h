@@ -85,9 +85,17 @@ enum chex_status chex_session_restore(struct chex_session *s, struct chex_error 
 enum chex_status chex_session_validate(struct chex_session *s, double *loss_out, double *auroc_out,
                                        int *defined_out, struct chex_error *err);
 
-/* loop.c */
+/* loop.c: all steps; and a checkpoint of where the run stands. Collective. */
 enum chex_status chex_session_loop(struct chex_session *s, struct chex_error *err);
+enum chex_status chex_session_checkpoint(struct chex_session *s, bool best, struct chex_error *err);
 bool chex_session_out_of_steps(const struct chex_session *s); /* --max-steps is reached */
+
+/* epoch.c: what follows the steps of an epoch, or the last one that --max-steps allows: save,
+ * validate, report, save with the best result. The schedule sees whole epochs alone. Collective. */
+enum chex_status chex_session_end_steps(struct chex_session *s, double started_s,
+                                        uint64_t first_step, struct chex_error *err);
+/* The closing lines of a run; rank 0. */
+void chex_session_summarise(const struct chex_session *s);
 
 /* Turns this rank's status into one that all ranks share. Collective. */
 enum chex_status chex_session_agree(struct chex_session *s, enum chex_status mine,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/stepstats.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,8 +29,10 @@ static void find_slowest(const struct chex_step_times *times, int ranks,
     out->slowest_ratio = sum > 0 ? most * ranks / sum : 1;
 }
 
-static void advise(struct chex_bottleneck *b) {
-    if (b->data_share > 0.05)
+static void advise(struct chex_bottleneck *b, bool timed) {
+    if (!timed)
+        snprintf(b->advice, sizeof b->advice, "no step was timed");
+    else if (b->data_share > 0.05)
         snprintf(b->advice, sizeof b->advice,
                  "input is the bottleneck: raise --workers, or put the shards on a faster disk");
     else if (b->slowest_ratio > 1.15)
@@ -62,5 +65,5 @@ void chex_bottleneck_find(const struct chex_step_times *times, int ranks,
     out->update_share = sum.update / total;
     out->other_share = sum.other / total;
     find_slowest(times, ranks, out);
-    advise(out);
+    advise(out, sum.total > 0);
 }

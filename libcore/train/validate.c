@@ -32,8 +32,10 @@ static void advanced(void *arg) {
 
 enum chex_status chex_session_validate(struct chex_session *s, double *loss_out, double *auroc_out,
                                        int *defined_out, struct chex_error *err) {
-    const struct chex_eval_config config = {
-        .workers = s->config.workers, .advanced = advanced, .advanced_arg = s};
+    const struct chex_eval_config config = {.workers = s->config.workers,
+                                            .advanced = advanced,
+                                            .advanced_arg = s,
+                                            .stop = s->world.stop};
     struct chex_predictions *table = NULL;
     struct outcome out = {0};
     enum chex_status st =

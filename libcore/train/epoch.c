@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The end of an epoch, of the steps of --max-steps within one, and of the run.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "train/session.h"
+
+static json_t *shares(const struct chex_bottleneck *b) {
+    return json_pack("{s:f,s:f,s:f,s:f,s:f,s:f}", "data_wait", b->data_share, "forward",
+                     b->forward_share, "backward", b->backward_share, "allreduce_exposed",
+                     b->reduce_share, "optimizer", b->update_share, "other", b->other_share);
+}
+
+static json_t *number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
+
+struct epoch_result {
+    double loss, val_loss, val_auroc, seconds, images_per_s, lr;
+    uint64_t epoch, steps; /* the epoch, from 1; steps of it that this process did */
+    int defined;
+    bool whole, validated, best, lowered;
+};
+
+static enum chex_status write_scalars(struct chex_session *s, const struct epoch_result *e,
+                                      struct chex_error *err) {
+    const struct {
+        const char *tag;
+        double value;
+        bool known;
+    } scalars[] = {{"train/loss", e->loss, true},
+                   {"train/lr", e->lr, true},
+                   {"train/images_per_s", e->images_per_s, true},
+                   {"val/loss", e->val_loss, e->validated},
+                   {"val/auroc_mean", e->val_auroc, e->validated && isfinite(e->val_auroc)}};
+    for (size_t i = 0; i < sizeof scalars / sizeof scalars[0]; i++)
+        if (scalars[i].known)
+            CHEX_TRY(chex_tfevents_scalar(s->events, scalars[i].tag, (int64_t)s->at.step,
+                                          scalars[i].value, err));
+    return CHEX_OK;
+}
+
+static void say_times(const char *what, const struct chex_bottleneck *b) {
+    chex_info("  %s: data wait %.1f %%, forward %.1f %%, backward %.1f %%, all-reduce exposed "
+              "%.1f %%, optimiser %.1f %%, other %.1f %%; slowest rank %d (%.2f of the mean); %s",
+              what, 100 * b->data_share, 100 * b->forward_share, 100 * b->backward_share,
+              100 * b->reduce_share, 100 * b->update_share, 100 * b->other_share, b->slowest_rank,
+              b->slowest_ratio, b->advice);
+}
+
+static void say_result(const struct chex_session *s, const struct epoch_result *e,
+                       const struct chex_bottleneck *b) {
+    char validation[96] = "no validation set", speed[48] = "", within[64] = "";
+    if (e->validated)
+        snprintf(validation, sizeof validation, "val loss %.4f, val AUROC %.4f (%d classes)",
+                 e->val_loss, e->val_auroc, e->defined);
+    if (e->steps)
+        snprintf(speed, sizeof speed, ", %.1f img/s", e->images_per_s);
+    if (!e->whole)
+        snprintf(within, sizeof within, ", stopped at step %llu (--max-steps)",
+                 (unsigned long long)s->at.step);
+    chex_info("epoch %llu/%lld%s: loss %.4f, %s%s%s, lr %g", (unsigned long long)e->epoch,
+              (long long)s->config.epochs, within, e->loss, validation,
+              e->best ? ", best so far" : "", speed, e->lr);
+    if (e->steps)
+        say_times("time", b);
+    if (e->lowered)
+        chex_info("  plateau: the validation loss has stopped falling; lr is %g from here",
+                  s->config.schedule.lr * s->config.schedule.scale);
+}
+
+static enum chex_status report(struct chex_session *s, const struct epoch_result *e,
+                               struct chex_error *err) {
+    struct chex_bottleneck b;
+    chex_bottleneck_find(s->epoch_times, s->size, &b);
+    say_result(s, e, &b);
+    CHEX_TRY(write_scalars(s, e, err));
+    json_t *line = json_pack(
+        "{s:i,s:s,s:I,s:I,s:o,s:o,s:o,s:i,s:o,s:o,s:o,s:b,s:o,s:i,s:o,s:s}", "schema", 1, "kind",
+        e->whole ? "epoch" : "validation", "epoch", (json_int_t)e->epoch, "step",
+        (json_int_t)s->at.step, "loss", number(e->loss), "val_loss", number(e->val_loss),
+        "val_auroc_mean", number(e->val_auroc), "val_auroc_defined_count", e->defined, "lr",
+        number(e->lr), "epoch_s", number(e->seconds), "images_per_s", number(e->images_per_s),
+        "best", e->best, "time_shares", shares(&b), "slowest_rank", b.slowest_rank, "slowest_ratio",
+        number(b.slowest_ratio), "advice", b.advice);
+    return chex_runfiles_metric(&s->files, line, err);
+}
+
+/* Best by validation AUROC; by loss where that is undefined or there is no validation set. */
+static bool is_best(struct chex_session *s, const struct epoch_result *e) {
+    double loss = e->validated ? e->val_loss : e->loss;
+    double score = e->validated && isfinite(e->val_auroc) ? e->val_auroc : -loss;
+    if (s->at.has_best && score <= s->at.best_score)
+        return false;
+    s->at.has_best = true;
+    s->at.best_score = score;
+    s->at.best_epoch = e->epoch;
+    s->at.best_step = s->at.step;
+    return true;
+}
+
+/* The steps are safe before their validation begins, which may take long: a run that ends within it
+ * goes on with it. */
+static enum chex_status validate(struct chex_session *s, struct epoch_result *e,
+                                 struct chex_error *err) {
+    if (e->steps)
+        CHEX_TRY(chex_session_checkpoint(s, false, err));
+    chex_watchdog_beat(s->watchdog, CHEX_PHASE_VALIDATE, s->at.step);
+    enum chex_status st = chex_session_validate(s, &e->val_loss, &e->val_auroc, &e->defined, err);
+    if (st == CHEX_E_PREEMPTED)
+        return chex_error_set(err, st,
+                              "asked to stop: saved at step %llu, before its validation; run again "
+                              "to go on",
+                              (unsigned long long)s->at.step);
+    return st == CHEX_OK ? st
+                         : chex_error_prefix(err, st, "validation at step %llu",
+                                             (unsigned long long)s->at.step);
+}
+
+/* The schedule has seen the epoch, the next one begins. */
+static void turn_page(struct chex_session *s, struct epoch_result *e) {
+    e->lowered = chex_schedule_observe(&s->config.schedule, e->validated ? e->val_loss : e->loss);
+    s->at.epoch++;
+    s->at.step_in_epoch = 0;
+    s->at.epoch_loss = 0;
+}
+
+enum chex_status chex_session_end_steps(struct chex_session *s, double started_s,
+                                        uint64_t first_step, struct chex_error *err) {
+    struct epoch_result e = {.loss = s->at.epoch_loss / (double)s->at.step_in_epoch,
+                             .val_loss = NAN,
+                             .val_auroc = NAN,
+                             .seconds = chex_clock_s() - started_s,
+                             .images_per_s = NAN,
+                             .epoch = s->at.epoch + 1,
+                             .steps = s->at.step - first_step,
+                             .whole = s->at.step_in_epoch == s->steps,
+                             .validated = s->input.val != NULL};
+    if (e.steps && e.seconds > 0)
+        e.images_per_s = (double)e.steps * s->config.batch * s->logical_ranks / e.seconds;
+    e.lr = chex_schedule_lr(&s->config.schedule, s->at.epoch, s->at.step_in_epoch - 1, s->steps);
+    if (e.validated)
+        CHEX_TRY(validate(s, &e, err));
+    e.best = is_best(s, &e);
+    s->at.validation_due = false;
+    if (e.whole)
+        turn_page(s, &e);
+    enum chex_status st = s->rank == 0 ? report(s, &e, err) : CHEX_OK;
+    CHEX_TRY(chex_session_agree(s, st, err));
+    return chex_session_checkpoint(s, e.best, err);
+}
+
+static void describe_best(const struct chex_position *at, char *text, size_t size) {
+    char epoch[40] = "";
+    if (at->best_epoch)
+        snprintf(epoch, sizeof epoch, " in epoch %llu", (unsigned long long)at->best_epoch);
+    snprintf(text, size, "best %s %.4f%s", at->best_score >= 0 ? "val AUROC" : "loss",
+             fabs(at->best_score), epoch);
+}
+
+void chex_session_summarise(const struct chex_session *s) {
+    const struct chex_position *at = &s->at;
+    const char *dir = s->config.output_dir;
+    char best[96], seconds[32];
+    struct chex_bottleneck b;
+    describe_best(at, best, sizeof best);
+    chex_info("done: %llu steps, %llu of %lld epochs%s; %s; %llu steps of this start took %s",
+              (unsigned long long)at->step, (unsigned long long)at->epoch,
+              (long long)s->config.epochs,
+              chex_session_out_of_steps(s) ? " (stopped by --max-steps)" : "", best,
+              (unsigned long long)(at->step - s->started_step),
+              chex_format_duration(seconds, sizeof seconds, chex_clock_s() - s->started_s));
+    if (at->step > s->started_step) {
+        chex_bottleneck_find(s->total_times, s->size, &b);
+        say_times("time of all steps", &b);
+    }
+    chex_info("  files: %s/best.h5, %s/last.h5, %s/checkpoints/, %s/metrics.jsonl", dir, dir, dir,
+              dir);
+}

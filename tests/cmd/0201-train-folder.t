@@ -1,0 +1,213 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The folder of a run: what it goes on from, going back, validations that were cut off, one run at a
+# time, foreign files, space, changed settings, and what is said at the end.
+# shellcheck source=tests/cmd/lib.sh
+source "$(dirname "$0")/lib.sh"
+need h5diff chex-train chex-shard
+
+chex-shard phantom --count 120 --size 32 --seed 1 --output ph -q || fail "phantom"
+chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 3 --split patient \
+    --seed 1 --output shards -q || fail "shards"
+
+base=(--data shards --image-size 32 --batch-size 4 --engine cpu --threads 1 --lr 1e-3 --seed 5)
+common=("${base[@]}" --epochs 3)
+train() { chex-train "${common[@]}" "$@"; }
+same() { # FILE FILE NAME: equal parameters and moments, to the last bit
+    h5diff "$1" "$2" /params /params && h5diff "$1" "$2" /moment1 /moment1 &&
+        h5diff "$1" "$2" /moment2 /moment2
+    ok $? "$3"
+}
+results() { # FILE: what the metrics say without times
+    grep -v '"kind":"validation"' "$1" |
+        sed -E 's/"(step_ms|epoch_s|images_per_s|slowest_ratio)":[^,}]*//g; s/"time_shares".*//'
+}
+step_of() { # FILE: the step in its name or that of its twin
+    find "${1%%/*}/checkpoints" -samefile "$1" -name 'step-*.h5' -printf '%f\n' | tr -dc '0-9\n' | sed 's/^0*//;s/5$//'
+}
+
+expect_status 0 train --output whole
+steps=$(grep -c '"kind":"step"' whole/metrics.jsonl)
+per=$((steps / 3))
+like "$(err)" "done: $steps steps, 3 of 3 epochs; best (val AUROC|loss) [0-9.]+ in epoch [123]; $steps steps of this start took" \
+    "the end is summed up"
+like "$(err)" 'time of all steps: data wait [0-9.]+ %.*; [a-z]' "with the shares of all steps and an advice"
+like "$(err)" 'files: whole/best.h5, whole/last.h5' "and what was written"
+expect_status 0 train --output quiet --max-steps 1 -q
+is "$(err)" "" "--quiet says nothing of it"
+
+# last.h5 and best.h5 are gone on from where the numbered ones are lost.
+expect_status 0 train --output lost --max-steps $((per + 2)) --checkpoint-keep 1
+rm -r lost/checkpoints
+expect_status 0 train --output lost
+like "$(err)" "going on from step $((per + 2)) " "last.h5 alone is gone on from"
+same whole/last.h5 lost/last.h5 "with the bits of an uninterrupted run"
+is "$(results lost/metrics.jsonl)" "$(results whole/metrics.jsonl)" "and its metrics"
+expect_status 0 train --output bare --max-steps 3
+rm bare/last.h5 bare/checkpoints/*.h5
+expect_status 0 train --output bare --max-steps 4
+like "$(err)" 'going on from step 3 ' "best.h5 alone is gone on from"
+cp -r lost none
+rm none/*.h5 none/checkpoints/*.h5
+expect_status 3 train --output none
+error_line 'none holds the metrics of a run, but no checkpoint of it: bring none/last.h5 back' \
+    "metrics of epochs without any checkpoint are no new run"
+is "$(results none/metrics.jsonl)" "$(results lost/metrics.jsonl)" "and are left as they are"
+head -c 5000 whole/last.h5 >none/last.h5
+expect_status 3 train --output none
+error_line 'none/last.h5.*no other checkpoint in none can be read: bring one back' "nor is a damaged last.h5"
+mkdir -p early/checkpoints
+grep -m 2 '"kind":"step"' whole/metrics.jsonl >early/metrics.jsonl
+expect_status 0 train --output early --max-steps 1
+like "$(err)" 'ended before its first checkpoint; it starts again' "a run without its first one starts again"
+
+# Going back to an older checkpoint stays so.
+expect_status 0 train --output back --max-steps $((2 * per)) --checkpoint-keep 2
+old=back/checkpoints/step-$(printf %010d "$per").h5
+late=back/checkpoints/step-$(printf %010d $((2 * per))).h5
+expect_status 0 train --output back --resume "$old" --max-steps $((per + 1)) --checkpoint-keep 1
+like "$(err)" "warn: $late is of step $((2 * per)), and the run goes on from step $per: kept as $late.abandoned" \
+    "what came later is kept under another name"
+[ -s "$late.abandoned" ] && [ ! -e "$late" ]
+ok $? "which is there"
+is "$(grep -c '"kind":"step"' back/metrics.jsonl.abandoned)" $((2 * per)) "and so are its metrics"
+is "$(step_of back/last.h5)" $((per + 1)) "last.h5 is of the new branch"
+[ -s back/best.h5 ]
+ok $? "and there is a best.h5"
+expect_status 0 train --output back --checkpoint-keep 1
+like "$(err)" "going on from step $((per + 1)) " "the next start goes on from there"
+same whole/last.h5 back/last.h5 "to the same bits"
+expect_status 0 train --output twice --resume "$late.abandoned" --max-steps $((2 * per + 1))
+like "$(err)" "going on from step $((2 * per)) " "and what was set aside can still be gone on from"
+
+# The best of before comes back with its checkpoint.
+expect_status 0 train --output best --max-steps $((per + 2)) --lr 1e-4
+best=$(step_of best/best.h5)
+expect_status 0 train --output best --max-steps $((2 * per)) --lr 1e-4
+expect_status 0 train --output best --resume best/checkpoints/step-"$(printf %010d $((per + 2)))".h5 \
+    --max-steps $((per + 3)) --lr 1e-9
+[ -s best/best.h5 ] && [ "$(step_of best/best.h5)" -le $((per + 3)) ]
+ok $? "best.h5 (of step $best before) is of this branch"
+
+# --max-steps within an epoch validates, so that best.h5 is there, and moves no schedule.
+expect_status 0 train --output short --max-steps 2
+like "$(err)" 'epoch 1/3, stopped at step 2 \(--max-steps\): loss .*val AUROC .*best so far' "it says so"
+[ -s short/best.h5 ]
+ok $? "--max-steps within the first epoch leaves a best.h5"
+is "$(grep -c '"kind":"validation"' short/metrics.jsonl)" 1 "and a line of its validation"
+expect_status 0 train --output short --max-steps 2
+like "$(err)" 'complete at step 2; nothing to do \(raise --max-steps' "once"
+expect_status 0 train --output short
+same whole/last.h5 short/last.h5 "going on from there gives the same bits"
+is "$(results short/metrics.jsonl)" "$(results whole/metrics.jsonl)" "and the same metrics and schedule"
+
+# A signal within a validation: left at once, and gone on with it.
+chex-shard phantom --count 1500 --size 32 --seed 2 --output phv -q
+chex-shard create --images phv/images --labels phv/labels.csv --size 32 --shards 1 --split patient \
+    --fractions 0.04,0.92,0.04 --seed 1 --output shards-val -q || fail "shards with a large val"
+val=("${base[@]/shards/shards-val}" --patience-epochs 0 --epochs 2)
+wait_for() { # FILE: until it is there
+    for _ in $(seq 1200); do
+        [ -n "$(find "${1%/*}" -name "${1##*/}" 2>/dev/null)" ] && return
+        sleep 0.05
+    done
+}
+expect_status 0 chex-train "${val[@]}" --output val-whole
+for signal in TERM HUP; do
+    (trap - HUP; exec chex-train "${val[@]}" --output val$signal >/dev/null 2>val.err) &
+    pid=$!
+    wait_for val$signal/last.h5
+    kill -$signal $pid
+    wait $pid
+    is $? 6 "$signal within the validation: exit 6"
+    like "$(cat val.err)" 'asked to stop: saved at step [0-9]+, before its validation' "it says where"
+    [ ! -e val$signal/best.h5 ]
+    ok $? "and has not ended it"
+done
+expect_status 0 chex-train "${val[@]}" --output valTERM
+same val-whole/last.h5 valTERM/last.h5 "gone on with: the same bits"
+is "$(results valTERM/metrics.jsonl)" "$(results val-whole/metrics.jsonl)" "and the same metrics and schedule"
+chex-train "${val[@]}" --output valKILL -q &
+pid=$!
+wait_for valKILL/last.h5
+kill -KILL $pid
+wait $pid 2>/dev/null
+expect_status 0 chex-train "${val[@]}" --output valKILL
+is "$(results valKILL/metrics.jsonl)" "$(results val-whole/metrics.jsonl)" "killed within a validation: the same too"
+
+# One run at a time.
+chex-train "${base[@]}" --epochs 4000 --output busy -q &
+pid=$!
+wait_for busy/metrics.jsonl
+expect_status 4 train --output busy
+error_line "busy is in use by process $pid on .*: wait for that run to end, or name a new folder" \
+    "a second run on one folder is refused"
+kill -KILL $pid
+wait $pid 2>/dev/null
+expect_status 0 train --output busy --max-steps 1
+if have strace; then # a file system without locks: the text decides
+    nolock=(strace -f -qq -o /dev/null -P busy/.lock -e inject=fcntl:error=ENOLCK)
+    locked() { # TEXT STATUS NAME
+        echo "$1" >busy/.lock
+        expect_status "$2" "${nolock[@]}" chex-train "${common[@]}" --output busy --max-steps 1
+        like "$(err)" "$3" "$1: $3"
+    }
+    sleep 600 &
+    at_exit kill $!
+    here=$(uname -n)
+    if "${nolock[@]}" true 2>/dev/null; then
+        locked "host ${here%%.*} pid $! job -" 4 "in use by process $! on ${here%%.*}"
+        locked "host elsewhere pid 1 job 7" 4 'process 1 on elsewhere, job 7: .*clearing busy/.lock, remove'
+        locked "host ${here%%.*} pid $pid job -" 0 'complete'
+    else
+        skip "strace cannot trace here" 6
+    fi
+else
+    skip "no strace here" 6
+fi
+
+# Files of others.
+mkdir slurm && touch slurm/slurm-1.out slurm/report.tmp.doc slurm/last.h5.tmp.1234 slurm/my.tmp.1234
+expect_status 0 train --output slurm --max-steps 1
+is "$(cd slurm && echo *tmp*)" 'my.tmp.1234 report.tmp.doc' "only our own temporary files are removed"
+mkdir other && touch other/config.json
+expect_status 2 train --output other
+error_line 'other holds no training run, but config.json, which one would write over' "another's config.json"
+
+# Settings that change on the way.
+expect_status 0 train --output slurm --max-steps 2 --lr 2e-3 --sched cosine --crop-scale 0.6
+like "$(err)" "changed since slurm/checkpoints/step-0000000001.h5: max-steps '1' -> '2', lr '0.001' -> '0.002', sched 'plateau' -> 'cosine', crop-scale '0.5' -> '0.6'" \
+    "one line names them, old and new"
+expect_status 2 train --output slurm --image-size 48
+error_line 'image_size is 32 in the checkpoint and 48 now' "another image size is refused"
+
+# The newest checkpoint is named where the loss is no number.
+expect_status 8 chex-train "${common[@]}" --lr 1000 --opt sgd --output boom
+error_line 'lower --lr.*; no checkpoint was written' "or that there is none"
+
+# Space.
+mkdir full
+if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=20m tmpfs full 2>/dev/null; then
+    at_exit umount full
+    expect_status 9 train --max-steps 2 --output full/run
+    error_line 'a checkpoint takes [0-9.]+ MiB and full/run has only [0-9.]+ MiB free' "no space for one checkpoint"
+    mount -o remount,size=100m full
+    expect_status 9 train --max-steps 2 --checkpoint-every 1steps --output full/run
+    like "$(err)" 'warn: full/run has [0-9.]+ MiB free, and the checkpoints of this run take up to [0-9.]+ MiB more' \
+        "a warning where not all fit"
+    error_line 'No space left' "a full disk"
+    is "$(find full -name '*.h5.tmp*' | wc -l)" 0 "leaves no half-written checkpoint"
+else
+    skip "cannot mount a tmpfs here" 6
+fi
+
+# A measurement ends on a signal.
+for signal in INT TERM; do
+    (trap - INT; exec chex-train --bench 1000000 --image-size 32 --batch-size 1 --engine cpu --threads 1 >/dev/null 2>&1) &
+    pid=$!
+    sleep 1
+    kill -$signal $pid
+    wait $pid
+    is $? 6 "--bench ends on $signal"
+done
+done_testing
