@@ -263,6 +263,7 @@ static enum chex_status set_aside(const struct saved *one, uint64_t step, struct
     if (one->twin) { /* what it names is kept under the other name */
         if (unlink(one->path) != 0)
             return chex_error_errno(err, CHEX_E_ENV, errno, "cannot remove %s", one->path);
+        chex_warn("%s was a name of the same checkpoint", one->path);
         return CHEX_OK;
     }
     char *name = aside_name(one->path);

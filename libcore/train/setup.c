@@ -161,6 +161,9 @@ static enum chex_status settle_checkpoints(struct chex_session *s, struct chex_e
     bool best;
     CHEX_TRY(chex_saved_go_on_from(s->config.output_dir, s->newest, at->step,
                                    at->has_best ? at->best_step : 0, &best, err));
+    if (at->has_best && !best)
+        chex_info("%s/best.h5 is not there, and starts anew with the next validation",
+                  s->config.output_dir);
     at->has_best = at->has_best && best;
     return CHEX_OK;
 }
