@@ -328,6 +328,40 @@ static enum chex_status bench_input(const struct settings *s, const struct chex_
 }
 
 /* What all ranks do together: the run itself, or the measurement of its input. */
+/* best_val_auroc or, where that was never defined, best_loss; the other is null. */
+static enum chex_status print_end(const struct chex_train_config *c, const struct chex_position *at,
+                                  enum chex_status status, struct chex_error *err) {
+    const bool auroc = at->has_best && at->best_score >= 0, loss = at->has_best && !auroc;
+    json_t *o = json_pack(
+        "{s:i,s:i,s:s,s:I,s:I,s:I,s:o,s:o,s:o}", "schema", 1, "status", (int)status, "output",
+        c->output_dir, "steps", (json_int_t)at->step, "epochs", (json_int_t)at->epoch,
+        "best_epoch", (json_int_t)(at->has_best ? at->best_epoch : 0), "best_val_auroc",
+        auroc ? json_real(at->best_score) : json_null(), "best_loss",
+        loss ? json_real(-at->best_score) : json_null(), "best",
+        at->has_best ? json_string("best.h5") : json_null());
+    if (!o)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    json_dumpf(o, stdout, JSON_COMPACT);
+    putchar('\n');
+    json_decref(o);
+    return CHEX_OK;
+}
+
+/* The object is printed by rank 0, after a run that is done or saved. */
+static enum chex_status train(const struct settings *s, const struct chex_train_config *c,
+                              const struct chex_train_world *world, bool *together,
+                              struct chex_error *err) {
+    struct chex_position end = {0};
+    struct chex_train_world w = *world;
+    w.end = &end;
+    const enum chex_status st = chex_train_run(c, &w, together, err);
+    if (!s->common.json || w.launch->rank != 0 || (st != CHEX_OK && st != CHEX_E_PREEMPTED))
+        return st;
+    struct chex_error unprinted = {0};
+    const enum chex_status printed = print_end(c, &end, st, &unprinted);
+    return printed == CHEX_OK ? st : chex_error_set(err, printed, "%s", unprinted.text);
+}
+
 static enum chex_status collective(const struct settings *s, const struct chex_train_config *c,
                                    struct chex_world *world, bool *together,
                                    struct chex_error *err) {
@@ -340,7 +374,7 @@ static enum chex_status collective(const struct settings *s, const struct chex_t
                                  .gpu = &world->gpu,
                                  .stop = &stop_asked};
     enum chex_status st = s->bench_input ? bench_input(s, c, &w, together, err)
-                                         : chex_train_run(c, &w, together, err);
+                                         : train(s, c, &w, together, err);
     if (st == CHEX_OK || *together)
         chex_coll_destroy(coll);
     return st;

@@ -10,24 +10,11 @@
 #include "model/checkpoint.h"
 #include "train/input.h"
 #include "train/runfiles.h"
-#include "train/runlock.h"
 #include "train/saved.h"
 #include "train/stepstats.h"
 #include "train/tfevents.h"
 #include "train/trainer.h"
 #include "train/watchdog.h"
-
-/* Where the run stands: what a checkpoint's meta holds. */
-struct chex_position {
-    uint64_t epoch, step_in_epoch;
-    uint64_t step;     /* updates done since the start */
-    double epoch_loss; /* sum of the losses of this epoch's steps */
-    double best_score; /* the highest validation AUROC, or minus the lowest loss */
-    bool has_best;
-    uint64_t best_epoch, best_step; /* where it was found; 0: an older file does not say */
-    /* The steps of the epoch, or those of --max-steps, are done, and their validation is not. */
-    bool validation_due;
-};
 
 /* The small record that every rank sends to all at the end of a step. The losses of its logical
  * ranks follow it. */
@@ -55,7 +42,7 @@ struct chex_session {
     struct chex_checkpoint snapshot; /* rank 0: room for the whole state; class names borrowed */
     double saved_s;                  /* when the last checkpoint was written */
     char newest[512];                /* the newest checkpoint; "": there is none */
-    int lock;                        /* rank 0: chex_runlock_take's, or -1 */
+    int lock;                        /* rank 0: chex_lockfile_take's, or -1 */
 
     struct chex_position at;
     double started_s;                    /* when the first step of this process began */

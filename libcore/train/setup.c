@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "base/lockfile.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/units.h"
@@ -24,6 +25,15 @@ enum chex_status chex_session_agree(struct chex_session *s, enum chex_status min
 
 static enum chex_status no_memory(struct chex_error *err) {
     return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+}
+
+#define LOCK_NAME ".lock"
+
+static enum chex_status lock_output(struct chex_session *s, struct chex_error *err) {
+    char subject[CHEX_ERROR_TEXT_BYTES];
+    snprintf(subject, sizeof subject, "output folder %s", s->config.output_dir);
+    return chex_lockfile_take(s->config.output_dir, LOCK_NAME, subject,
+                              "name a new folder with --output", &s->lock, err);
 }
 
 /* Rank 0 looks at the output folder before anything is done. A new one is made and locked once the
@@ -46,7 +56,7 @@ static enum chex_status check_output(struct chex_session *s, struct chex_error *
                               "name a new folder with --output",
                               c->output_dir);
     if (chex_fs_is_dir(c->output_dir))
-        return chex_runlock_take(c->output_dir, s->world.launch, &s->lock, err);
+        return lock_output(s, err);
     return CHEX_OK;
 }
 
@@ -140,8 +150,7 @@ static enum chex_status make_output(struct chex_session *s, struct chex_error *e
     const char *dir = s->config.output_dir;
     if (s->lock >= 0)
         return CHEX_OK;
-    CHEX_TRY(chex_fs_mkdirs(dir, err));
-    CHEX_TRY(chex_runlock_take(dir, s->world.launch, &s->lock, err));
+    CHEX_TRY(lock_output(s, err));
     if (chex_runfiles_has_run(dir))
         return chex_error_set(err, CHEX_E_ENV,
                               "another run has begun and ended in output folder %s meanwhile: run "
@@ -280,7 +289,7 @@ void chex_session_close(struct chex_session *s) {
     chex_reduce_destroy(s->reduce);
     chex_tfevents_close(s->events);
     chex_runfiles_release(&s->files);
-    chex_runlock_release(s->lock);
+    chex_lockfile_release(s->config.output_dir, LOCK_NAME, s->lock, false);
     free(s->snapshot.params);
     free(s->snapshot.moment1);
     free(s->snapshot.moment2);
@@ -310,6 +319,8 @@ enum chex_status chex_train_run(const struct chex_train_config *config,
     else if (st == CHEX_OK)
         st = chex_session_loop(&s, err);
     *together_out = st == CHEX_OK || s.together;
+    if (world->end)
+        *world->end = s.at;
     /* Failed alone: the reduce thread may wait for the other ranks for ever, and the caller is
      * about to abort them and us, so nothing is taken down here. */
     if (*together_out || s.size == 1)

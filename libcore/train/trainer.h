@@ -50,6 +50,18 @@ struct chex_train_config {
     json_t *options; /* what config.json records, borrowed */
 };
 
+/* Where a run stands: what a checkpoint's meta holds. */
+struct chex_position {
+    uint64_t epoch, step_in_epoch;
+    uint64_t step;     /* updates done since the start */
+    double epoch_loss; /* sum of the losses of this epoch's steps */
+    double best_score; /* the highest validation AUROC, or minus the lowest loss */
+    bool has_best;
+    uint64_t best_epoch, best_step; /* where it was found; 0: an older file does not say */
+    /* The steps of the epoch, or those of --max-steps, are done, and their validation is not. */
+    bool validation_due;
+};
+
 /* The surroundings, all borrowed. */
 struct chex_train_world {
     struct chex_launch *launch;
@@ -57,6 +69,7 @@ struct chex_train_world {
     const struct chex_binding *binding;
     const struct chex_gpu_view *gpu;
     volatile sig_atomic_t *stop; /* non-zero once a signal asked to save and leave */
+    struct chex_position *end;   /* NULL, or where the run stood when it returned */
 };
 
 /* Returns CHEX_OK when all epochs are done, CHEX_E_PREEMPTED when it was asked to stop and has

@@ -32,8 +32,10 @@ like "$(h5dump -a /format run/last.h5)" 'chexnet-checkpoint' "the checkpoint is 
 like "$(cat run/config.json)" '"epochs": "2"' "the configuration has the effective options"
 like "$(sed -n '/"origins"/,$p' run/config.json)" '"epochs": "command line"' "with their origins"
 like "$(sed -n '/"origins"/,$p' run/config.json)" '"momentum": "default"' "each of them"
-expect_status 0 chex-train "${common[@]}" --epochs 2 --output run
+expect_status 0 chex-train "${common[@]}" --epochs 2 --output run --json
 like "$(err)" 'complete' "a complete run is left alone"
+like "$(out)" '^\{"schema":1,"status":0,"output":"run","steps":[0-9]+,"epochs":2,"best_epoch":[12],"best_val_auroc":0\.[0-9]+,"best_loss":null,"best":"best.h5"\}$' \
+    "--json prints where it stands"
 
 # Results do not depend on threads or workers.
 expect_status 0 chex-train "${common[@]}" --max-steps 5 --threads 1 --workers 1 --output t1

@@ -157,7 +157,7 @@ if have strace; then # a file system without locks: the text decides
     here=$(uname -n)
     if "${nolock[@]}" true 2>/dev/null; then
         locked "host ${here%%.*} pid $! job -" 4 "in use by process $! on ${here%%.*}"
-        locked "host elsewhere pid 1 job 7" 4 'process 1 on elsewhere, job 7: .*clearing busy/.lock, remove'
+        locked "host elsewhere pid 1 job 7" 4 'process 1 on elsewhere, job 7: .*where it has ended, remove busy/.lock'
         locked "host ${here%%.*} pid $pid job -" 0 'complete'
     else
         skip "strace cannot trace here" 6
