@@ -9,6 +9,12 @@
  * stream for the communication stream before a pass overwrites a vector (leaf) and before the
  * update reads the sum (finish).
  *
+ * Messages are not captured with the pass. A graph that holds NCCL's work is launched by all ranks
+ * or by none, and a message is captured on all of its ranks or on none (NCCL's guide, "Using NCCL
+ * with CUDA Graphs"); but ranks may play different numbers of logical ranks, first passes and short
+ * batches are single launches, and what hangs has to be given up. So the pass is captured in
+ * segments, with an event behind each, and messages are in flight beside the next ones.
+ *
  * What the engine's pass has to do:
  *   - work goes to the compute stream, which is not being captured when leaf or finish is called;
  *     a capture is of mode thread-local or relaxed, for the reduce thread may allocate meanwhile;
