@@ -299,48 +299,46 @@ static enum chex_status get_all(const struct reader *r, bool with_moments, struc
     return CHEX_OK;
 }
 
-enum chex_status chex_checkpoint_read(const char *path, bool with_moments,
-                                      struct chex_net **net_out, struct chex_checkpoint **c_out,
-                                      struct chex_error *err) {
+/* net NULL: the head alone. */
+static enum chex_status read_file(const char *path, bool with_moments, struct chex_net **net,
+                                  struct chex_checkpoint **c_out, struct chex_error *err) {
     struct reader r = {.path = path, .file = H5I_INVALID_HID, .err = err};
-    struct chex_net *net = NULL;
     struct chex_checkpoint *c = chex_mem_zalloc(1, sizeof *c);
     if (!c)
         return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
     chex_h5_enter();
     enum chex_status st = chex_h5_file_open(path, false, &r.file, err);
     if (st == CHEX_OK)
-        st = get_all(&r, with_moments, &net, c);
+        st = net ? get_all(&r, with_moments, net, c) : get_head(&r, c);
     chex_h5_close(r.file);
     chex_h5_leave();
-    if (st != CHEX_OK) {
-        chex_net_destroy(net);
+    if (st == CHEX_OK)
+        *c_out = c;
+    else
         chex_checkpoint_destroy(c);
-        return st;
-    }
-    *net_out = net;
-    *c_out = c;
-    return CHEX_OK;
+    return st;
+}
+
+enum chex_status chex_checkpoint_read(const char *path, bool with_moments,
+                                      struct chex_net **net_out, struct chex_checkpoint **c_out,
+                                      struct chex_error *err) {
+    struct chex_net *net = NULL;
+    enum chex_status st = read_file(path, with_moments, &net, c_out, err);
+    if (st == CHEX_OK)
+        *net_out = net;
+    else
+        chex_net_destroy(net);
+    return st;
 }
 
 enum chex_status chex_checkpoint_read_meta(const char *path, char **meta_out,
                                            struct chex_error *err) {
-    struct reader r = {.path = path, .file = H5I_INVALID_HID, .err = err};
-    struct chex_checkpoint *c = chex_mem_zalloc(1, sizeof *c);
-    if (!c)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
-    chex_h5_enter();
-    enum chex_status st = chex_h5_file_open(path, false, &r.file, err);
-    if (st == CHEX_OK)
-        st = get_head(&r, c);
-    chex_h5_close(r.file);
-    chex_h5_leave();
-    if (st == CHEX_OK) {
-        *meta_out = c->meta;
-        c->meta = NULL;
-    }
+    struct chex_checkpoint *c = NULL;
+    CHEX_TRY(read_file(path, false, NULL, &c, err));
+    *meta_out = c->meta;
+    c->meta = NULL;
     chex_checkpoint_destroy(c);
-    return st;
+    return CHEX_OK;
 }
 
 void chex_checkpoint_destroy(struct chex_checkpoint *c) {
