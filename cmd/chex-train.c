@@ -331,7 +331,7 @@ static enum chex_status bench_input(const struct settings *s, const struct chex_
 /* best_val_auroc or, where that was never defined, best_loss; the other is null. */
 static enum chex_status print_end(const struct chex_train_config *c, const struct chex_position *at,
                                   enum chex_status status, struct chex_error *err) {
-    const bool auroc = at->has_best && at->best_score >= 0, loss = at->has_best && !auroc;
+    const bool auroc = at->has_best && chex_best_is_auroc(at), loss = at->has_best && !auroc;
     json_t *o = json_pack(
         "{s:i,s:i,s:s,s:I,s:I,s:I,s:o,s:o,s:o}", "schema", 1, "status", (int)status, "output",
         c->output_dir, "steps", (json_int_t)at->step, "epochs", (json_int_t)at->epoch,

@@ -5,10 +5,10 @@
 
 #include "base/mem.h"
 
-void chex_lives_of_buffers(const struct chex_net *net, bool to_end, struct chex_life *lives) {
+void chex_lives_of_buffers(const struct chex_net *net, struct chex_life *lives) {
     for (int b = 0; b < net->buffer_count; b++) {
         lives[b].from = net->buffers[b].from_op;
-        lives[b].to = to_end ? net->op_count : net->buffers[b].from_op;
+        lives[b].to = net->buffers[b].from_op;
     }
     for (int i = 0; i < net->op_count; i++) {
         const struct chex_op *op = &net->ops[i];
@@ -21,7 +21,7 @@ void chex_lives_of_buffers(const struct chex_net *net, bool to_end, struct chex_
 
 void chex_lives_of_pass(const struct chex_net *net, struct chex_life *x, struct chex_life *g) {
     const int end = 2 * net->op_count - 1;
-    chex_lives_of_buffers(net, false, g);
+    chex_lives_of_buffers(net, g);
     for (int b = 0; b < net->buffer_count; b++) {
         const int first = g[b].from, last = g[b].to;
         x[b].from = first;

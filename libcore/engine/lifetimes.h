@@ -19,10 +19,9 @@ struct chex_life {
     bool placed; /* chex_lives_place's own */
 };
 
-/* Sets from and to of every buffer (buffer_count entries): from its first writer to its last
- * reader; with `to_end` to the end of the forward pass, as training needs them. A gradient is alive
- * from its last reader's backward to its writer's, which is the same span. */
-void chex_lives_of_buffers(const struct chex_net *net, bool to_end, struct chex_life *lives);
+/* Sets from and to of every buffer (buffer_count entries) in a forward pass alone: from its first
+ * writer to its last reader. */
+void chex_lives_of_buffers(const struct chex_net *net, struct chex_life *lives);
 
 /* The same for maps (x) and gradients (g) of a training pass on one line of time, where op i comes
  * forward at i and backward at 2 * op_count - 1 - i: a map is read until its first writer's

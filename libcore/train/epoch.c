@@ -158,7 +158,7 @@ static void describe_best(const struct chex_position *at, char *text, size_t siz
     char epoch[40] = "";
     if (at->best_epoch)
         snprintf(epoch, sizeof epoch, " in epoch %llu", (unsigned long long)at->best_epoch);
-    snprintf(text, size, "best %s %.4f%s", at->best_score >= 0 ? "val AUROC" : "loss",
+    snprintf(text, size, "best %s %.4f%s", chex_best_is_auroc(at) ? "val AUROC" : "loss",
              fabs(at->best_score), epoch);
 }
 

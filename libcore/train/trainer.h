@@ -62,6 +62,11 @@ struct chex_position {
     bool validation_due;
 };
 
+/* Which of the two best_score is. */
+static inline bool chex_best_is_auroc(const struct chex_position *at) {
+    return at->best_score >= 0;
+}
+
 /* The surroundings, all borrowed. */
 struct chex_train_world {
     struct chex_launch *launch;

@@ -87,6 +87,29 @@ static void pack(int rows, int n_before, bool split) {
     free(got);
 }
 
+/* What is stored as bf16 has the bits of plain C: ties, the largest, denormals (zeros, with their
+ * sign), infinity, NaN. */
+static void store(void) {
+    static const uint32_t odd[] = {0x3f808000, 0x3f818000, 0x3f808001, 0xbf807fff, 0x7f7fffff,
+                                   0x7f800000, 0xff800000, 0x7fc00000, 0x00000000, 0x80000000,
+                                   0x00000001, 0x807fffff, 0x007fffff, 0x00800000, 0x80800000};
+    enum { COUNT = 32 };
+    float own[COUNT], plain[COUNT];
+    uint16_t at[2][COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+        own[i] = unit(10, i) - 0.5f;
+        if (i < sizeof odd / sizeof odd[0])
+            memcpy(&own[i], &odd[i], sizeof own[i]);
+    }
+    memcpy(plain, own, sizeof own);
+    k->store(&(struct cpu_stored){at[0], COUNT, true}, own, COUNT, 1, COUNT);
+    chex_cpu_kernels_generic.store(&(struct cpu_stored){at[1], COUNT, true}, plain, COUNT, 1,
+                                   COUNT);
+    OK(memcmp(at[0], at[1], sizeof at[0]) == 0 && memcmp(own, plain, sizeof own) == 0 &&
+           at[0][0] == 0x3f80 && at[0][1] == 0x3f82 && at[0][11] == 0x8000 && at[0][13] == 0x0080,
+       "%s store: bf16 as plain C rounds it, denormals to zeros", k->name);
+}
+
 /* A map of `width` columns of which `inner` are pixels, `step` columns apart. */
 struct map {
     int rows, width, inner, step;
@@ -318,6 +341,7 @@ static void check(const struct cpu_kernels *kernels) {
     outer(33, 32, 96, 0);
     outer(160, 128, 32, 2);
     outer(545, 32, 64, 1);
+    store();
     pack(32, 0, false);
     pack(96, 64, false);
     pack(96, 32, true);

@@ -84,24 +84,18 @@ static void network(const char *model, int size, double room) {
     bool *add = chex_mem_zalloc(2 * (size_t)net->op_count, sizeof *add);
     BAIL_UNLESS(lives && hw && add, "out of memory");
     BAIL_UNLESS(chex_net_shapes(net, size, hw, &err) == CHEX_OK, "%s", err.text);
-    for (int to_end = 0; to_end < 2; to_end++) {
-        size_t all = 0;
-        chex_lives_of_buffers(net, to_end, lives);
-        for (int b = 0; b < count; b++) {
-            lives[b].bytes = (size_t)(hw[b] * hw[b] * net->buffers[b].channels * 2 + 63) / 64 * 64;
-            all += lives[b].bytes;
-        }
-        const size_t end = chex_lives_place(lives, count);
-        const size_t least = most_alive(lives, count, net->op_count);
-        OK(overlaps(lives, count) == 0 && outside(net, lives) == 0,
-           "%s %d px%s: no two living maps share a byte", model, size, to_end ? ", training" : "");
-        if (to_end)
-            OK(end <= all, "%s: training keeps what it needs: %zu of %zu bytes", model, end, all);
-        else
-            OK((double)end <= room * (double)least,
-               "%s: %zu bytes where %zu are alive at once and %zu there are", model, end, least,
-               all);
+    size_t all = 0;
+    chex_lives_of_buffers(net, lives);
+    for (int b = 0; b < count; b++) {
+        lives[b].bytes = (size_t)(hw[b] * hw[b] * net->buffers[b].channels * 2 + 63) / 64 * 64;
+        all += lives[b].bytes;
     }
+    const size_t end = chex_lives_place(lives, count);
+    const size_t least = most_alive(lives, count, net->op_count);
+    OK(overlaps(lives, count) == 0 && outside(net, lives) == 0,
+       "%s %d px: no two living maps share a byte", model, size);
+    OK((double)end <= room * (double)least,
+       "%s: %zu bytes where %zu are alive at once and %zu there are", model, end, least, all);
     pass_of(net, lives, model, size, room);
     BAIL_UNLESS(chex_gradient_adds(net, add, add + net->op_count, &err) == CHEX_OK, "%s", err.text);
     int wrong = 0;

@@ -250,8 +250,9 @@ static void conv_group(const struct cpu_job *job, int index, struct range r, con
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     size_t pitch = (size_t)r.channels + CPU_PAD;
-    for (int i = g->run; i < g->run + g->runs && g->tap_count; i++)
-        load_input(job, r, &s->runs[i], s);
+    if (g->tap_count)
+        for (int i = g->run; i < g->run + g->runs; i++)
+            load_input(job, r, &s->runs[i], s);
     chex_cpu_gemm(e, &(struct cpu_product){.a = s->a,
                                            .weight = e->ops[job->index].weight_t,
                                            .off = s->off + g->first,

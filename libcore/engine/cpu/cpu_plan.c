@@ -80,7 +80,7 @@ static bool place_maps(struct cpu_engine *e, struct chex_life *lives) {
     if (g)
         chex_lives_of_pass(net, lives, g);
     else
-        chex_lives_of_buffers(net, false, lives);
+        chex_lives_of_buffers(net, lives);
     chex_cpu_chains_hold(e, lives);
     for (int b = 0; b < count; b++) {
         size_t area = (size_t)e->bufs[b].hw * (size_t)e->bufs[b].hw;

@@ -55,21 +55,20 @@ INLINE vi ld_bytes(const uint8_t *p) { return __builtin_convertvector(*(const vb
 /* To bf16: to nearest even, denormals to zeros, as the instruction for it does. A NaN stays one
  * where its upper mantissa is not all ones, as in every NaN that arithmetic makes. */
 #if defined(__AVX512BF16__) && VB == 64
+INLINE __m256i to_half(vf v) { return (__m256i)_mm512_cvtneps_pbh((__m512)v); }
+INLINE vf of_half(__m256i half) { return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16); }
+INLINE vf rounded(vf v) { return of_half(to_half(v)); }
+/* Stores v rounded, and returns that. */
 INLINE vf st_half(uint16_t *p, vf v) {
-    __m256i half = (__m256i)_mm512_cvtneps_pbh((__m512)v);
+    __m256i half = to_half(v);
     _mm256_storeu_si256((__m256i *)(void *)p, half);
-    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
-}
-INLINE vf rounded(vf v) {
-    __m256i half = (__m256i)_mm512_cvtneps_pbh((__m512)v);
-    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
+    return of_half(half);
 }
 #else
 INLINE vf rounded(vf v) {
     vu u = (vu)v, normal = (vu)((u & 0x7f800000u) != 0);
     return (vf)((u + 0x7fff + ((u >> 16) & 1)) & 0xffff0000u & (normal | 0x80000000u));
 }
-/* Stores v rounded, and returns that. */
 INLINE vf st_half(uint16_t *p, vf v) {
     v = rounded(v);
 #if defined(__AVX512F__) && VB == 64

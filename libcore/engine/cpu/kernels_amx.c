@@ -231,7 +231,7 @@ INLINE void load_group(uint16_t *v, struct cpu_stored src, int first, int lo, in
                        : none;
         high[i] = pixel_pair(x[0], x[1]);
         if (split)
-            low[i] = pixel_pair(x[0] - rounded(x[0]), x[1] - rounded(x[1]));
+            low[i] = pixel_pair(low_part(x[0]), low_part(x[1]));
     }
     __mmask32 own = 0xffffffffu << lo;
     uint16_t *row = v + (size_t)c * DEPTH;

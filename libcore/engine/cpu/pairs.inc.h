@@ -35,6 +35,9 @@ INLINE void st_operand(uint16_t *p, int channels, vf v, bool split) {
         (void)st_half(p + channels, v - high);
 }
 
+/* What rounding leaves of v. */
+INLINE vf low_part(vf v) { return v - rounded(v); }
+
 /* 16 channels of two pixels as pairs, rounded. */
 INLINE __m512i pixel_pair(vf first, vf second) {
     static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
@@ -126,9 +129,6 @@ INLINE void transpose(__m512i r[16]) {
     for (int i = 0; i < 16; i++)
         r[i] = t[i];
 }
-
-/* What rounding leaves of v. */
-INLINE vf low_part(vf v) { return v - rounded(v); }
 
 static void pair_pack(uint32_t *dst, uint32_t *rest, const float *w, size_t pitch, int rows) {
     for (int r = 0; r < rows; r += 2, w += 2 * pitch, dst += NR)

@@ -273,7 +273,7 @@ static void place_maps(struct cuda_engine *e, struct chex_life *lives) {
     if (g)
         chex_lives_of_pass(e->net, lives, g);
     else
-        chex_lives_of_buffers(e->net, false, lives);
+        chex_lives_of_buffers(e->net, lives);
     for (int b = 0; b < count; b++) {
         lives[b].bytes = map_bytes(e, b);
         if (g)
