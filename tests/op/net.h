@@ -214,10 +214,11 @@ static inline void against_ref(const char *spec, const struct setting *s) {
         release(&fp32);
     } else {
         /* Logits: roundings only. Gradients: a ReLU that one rounding opens moves every gradient
-         * before it by some 1e-3 with maps this small; a few of them are met by chance. */
+         * before it by some 1e-3 to 1e-2 with maps this small; a few of them are met by chance,
+         * and a change by d turns the gradient by d * d / 2. */
         OK(logits < 1e-5 && loss < 1e-5, "%s: logits within %.1e, loss within %.1e", what, logits,
            loss);
-        OK(c > 0.9999 && median < 3e-2 && most < 0.1,
+        OK(c > 1 - 3e-2 * 3e-2 / 2 && median < 3e-2 && most < 0.1,
            "%s: gradients within %.1e, median %.1e, cosine %.7f", what, most, median, c);
         median = spread(net, own.grad, ref.grad, true, &most);
         OK(most < 1e-3, "%s: batch statistics within %.1e, median %.1e", what, most, median);

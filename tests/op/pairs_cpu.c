@@ -94,20 +94,68 @@ static void store(void) {
                                    0x7f800000, 0xff800000, 0x7fc00000, 0x00000000, 0x80000000,
                                    0x00000001, 0x807fffff, 0x007fffff, 0x00800000, 0x80800000};
     enum { COUNT = 32 };
-    float own[COUNT], plain[COUNT];
+    float own[COUNT];
     uint16_t at[2][COUNT];
     for (size_t i = 0; i < COUNT; i++) {
         own[i] = unit(10, i) - 0.5f;
         if (i < sizeof odd / sizeof odd[0])
             memcpy(&own[i], &odd[i], sizeof own[i]);
     }
-    memcpy(plain, own, sizeof own);
-    k->store(&(struct cpu_stored){at[0], COUNT, true}, own, COUNT, 1, COUNT);
-    chex_cpu_kernels_generic.store(&(struct cpu_stored){at[1], COUNT, true}, plain, COUNT, 1,
-                                   COUNT);
-    OK(memcmp(at[0], at[1], sizeof at[0]) == 0 && memcmp(own, plain, sizeof own) == 0 &&
-           at[0][0] == 0x3f80 && at[0][1] == 0x3f82 && at[0][11] == 0x8000 && at[0][13] == 0x0080,
+    k->store(&(struct cpu_stored){at[0], COUNT, true}, own, COUNT, 1, COUNT, NULL);
+    chex_cpu_kernels_generic.store(&(struct cpu_stored){at[1], COUNT, true}, own, COUNT, 1, COUNT,
+                                   NULL);
+    OK(memcmp(at[0], at[1], sizeof at[0]) == 0 && at[0][0] == 0x3f80 && at[0][1] == 0x3f82 &&
+           at[0][11] == 0x8000 && at[0][13] == 0x0080,
        "%s store: bf16 as plain C rounds it, denormals to zeros", k->name);
+}
+
+enum { STORED = 45, CHANNELS = 96 };
+
+/* Stores src in two calls and gathers its moments: (3, CHANNELS). */
+static void gather(const struct cpu_kernels *kernels, const float *src, bool bf16, void *dst,
+                   float *out) {
+    enum { FIRST = 13, STEP = CHANNELS + 32 };
+    struct cpu_moments m = {out, out + CHANNELS, out + 2 * CHANNELS, false};
+    kernels->store(&(struct cpu_stored){dst, STEP, bf16}, src, CHANNELS, FIRST, CHANNELS, &m);
+    m.begun = true;
+    void *rest = (char *)dst + (size_t)FIRST * STEP * (bf16 ? 2 : 4);
+    kernels->store(&(struct cpu_stored){rest, STEP, bf16}, src + FIRST * CHANNELS, CHANNELS,
+                   STORED - FIRST, CHANNELS, &m);
+}
+
+/* Moments of stored values have the bits of plain C, and the variance made of them is that of
+ * doubles: channels of large means, one of equal values, one whose first pixel is far off. */
+static void moments(bool bf16) {
+    static float src[STORED * CHANNELS], dst[2][STORED * (CHANNELS + 32)], m[2][3 * CHANNELS];
+    for (size_t i = 0; i < STORED * CHANNELS; i++)
+        src[i] = (float)(i % CHANNELS) + unit(11, i);
+    for (size_t p = 0; p < STORED; p++)
+        src[p * CHANNELS + 7] = 3, src[p * CHANNELS + 8] *= p ? 1 : 1000;
+    memset(dst, 0, sizeof dst);
+    gather(k, src, bf16, dst[0], m[0]);
+    gather(&chex_cpu_kernels_generic, src, bf16, dst[1], m[1]);
+    double worst = 0;
+    for (size_t c = 0; c < CHANNELS; c++) {
+        double sum = 0, square = 0, own = m[0][2 * CHANNELS + c], mean = m[0][CHANNELS + c];
+        for (size_t p = 0; p < STORED; p++) {
+            uint32_t bits = 0;
+            float v = dst[0][p * (CHANNELS + 32) + c];
+            if (bf16) {
+                bits = (uint32_t)((uint16_t *)dst[0])[p * (CHANNELS + 32) + c] << 16;
+                memcpy(&v, &bits, sizeof v);
+            }
+            sum += (double)v;
+            square += (double)v * (double)v;
+        }
+        double truth = square - sum * sum / STORED, got = own - mean * mean / STORED;
+        double off = truth > 0 ? fabs(got - truth) / truth : got;
+        worst = off > worst ? off : worst;
+    }
+    OK(memcmp(m[0], m[1], sizeof m[0]) == 0 && memcmp(dst[0], dst[1], sizeof dst[0]) == 0,
+       "%s store, %s: moments as in plain C", k->name, bf16 ? "bf16" : "fp32");
+    /* each of STORED additions rounds, and the worst first pixel multiplies that by STORED */
+    OK(worst < STORED * STORED * 6e-8 / 4, "%s store, %s: variances within %.1e", k->name,
+       bf16 ? "bf16" : "fp32", worst);
 }
 
 /* A map of `width` columns of which `inner` are pixels, `step` columns apart. */
@@ -342,6 +390,8 @@ static void check(const struct cpu_kernels *kernels) {
     outer(160, 128, 32, 2);
     outer(545, 32, 64, 1);
     store();
+    moments(false);
+    moments(true);
     pack(32, 0, false);
     pack(96, 64, false);
     pack(96, 32, true);

@@ -34,7 +34,9 @@ struct truth_plan {
  * - Logits and losses are continuous in the weights, so only rounding counts. PyTorch adds fp32
  *   products in fp32, ref in double, cpu's fp32 in sums of three bf16 products (16 bits against
  *   24, in relative error of a dot product 4e-6 against 5e-7: eight times). The floors are eight
- *   times the largest that PyTorch's fp32 showed.
+ *   times the largest that PyTorch's fp32 showed. A loss in bf16 is one draw: logits of 0.31 are
+ *   off by 5 % (PyTorch's), 42 to 56 of them with slopes of a half move the loss by 1.4e-3 to
+ *   2.1e-3 of it, and three times that is the floor.
  * - Gradients are not continuous: where a ReLU's input is nearly 0, one rounding opens or closes
  *   it, and a single one changes all gradients before it by some 4e-3 with maps this small. How
  *   many do is chance, and 16 bits meet more than 24. The floors leave room for a few. A wrong
@@ -53,7 +55,7 @@ struct truth_bounds {
     double step;    /* losses, on top of factor * spread */
 };
 static const struct truth_bounds truth_bounds[] = {
-    [CHEX_BF16] = {1.5, 4, 2e-2, 8e-3, 2e-3, 2e-2, 2e-1, 1e-1, 5e-1, 2e-2, 2e-3},
+    [CHEX_BF16] = {1.5, 4, 2e-2, 8e-3, 6e-3, 2e-2, 2e-1, 1e-1, 5e-1, 2e-2, 2e-3},
     [CHEX_FP32] = {4, 4, 4e-5, 8e-6, 2e-6, 5e-3, 5e-2, 5e-2, 2e-1, 1e-5, 2e-6},
     [CHEX_FP32_STRICT] = {4, 4, 4e-5, 8e-6, 2e-6, 5e-3, 5e-2, 5e-2, 2e-1, 1e-5, 2e-6},
 };

@@ -128,7 +128,7 @@ struct cpu_engine {
     int chain_count;
     float *param, *moment[2]; /* state_count elements each */
     struct cpu_scratch *scratch;
-    float *part[4];  /* per tile and channel: means and deviations, or S1 and S2 (and the side's) */
+    float *part[4];  /* per tile and channel: cpu_moments, or S1 and S2 (and the side's) */
     float *wpart;    /* partial weight gradients */
     float *feature;  /* HEAD: (n, features) */
     float *logit;    /* (n, classes); becomes its gradient */
@@ -136,6 +136,29 @@ struct cpu_engine {
     struct cpu_block owned[CPU_MAX_BLOCKS]; /* everything to free */
     int owned_count;
     uint64_t bytes;
+};
+
+/* Sums of a product: rows [row, row + rows) and columns [column, column + columns) of it. */
+struct cpu_results {
+    int row, rows, column, columns;
+    float *c;
+    size_t pitch;
+};
+
+/* gemm of cpu_kernels, block by block where somebody takes the results: they are then still in the
+ * first-level cache, and c has room for a block alone (chex_cpu_block_floats). weight: packed
+ * panels of `positions` x `depth` rows (and as many again of the low halves); columns [first, first
+ * + n) of it are wanted. */
+struct cpu_product {
+    const void *a, *weight;
+    const int32_t *off;
+    const struct cpu_tap *taps;
+    int rows, tap_count, positions, depth, first, n;
+    float *c;
+    size_t c_pitch; /* of all results; where they are taken a block has its own */
+    struct cpu_ahead *ahead;
+    void (*take)(void *arg, const struct cpu_results *r); /* NULL: the results stay in c */
+    void *arg;
 };
 
 /* One loop over the tiles of an operation: the argument of pool items. */
@@ -193,9 +216,9 @@ void chex_cpu_pack(struct cpu_engine *e); /* all packed copies from the paramete
 /* Scale and shift of a batch norm from the batch (training) or from the running statistics. */
 void chex_cpu_norm_prepare(struct cpu_engine *e, int bn, bool training);
 struct cpu_norm chex_cpu_norm_at(const struct cpu_engine *e, int bn, int channel);
-/* Statistics of a tile's stored output, channels [first, first + channels) of the op's output. */
-void chex_cpu_norm_tile(const struct cpu_job *job, int tile, const float *out, size_t pitch,
-                        int pixels, int first, int channels);
+/* Stores results of a tile, of which `pixel` is the first pixel, at the op's output, and gathers
+ * their statistics. r: columns from the first output channel; rows of a column come in order. */
+void chex_cpu_store(const struct cpu_job *job, int tile, size_t pixel, const struct cpu_results *r);
 void chex_cpu_norm_join(const struct cpu_job *job); /* the tiles' statistics into the buffer's */
 /* S1 and S2 of all tiles into the norm's gradients and the channels' scalars. side: 0 or 1. */
 void chex_cpu_norm_back(const struct cpu_job *job, int bn, int side);
@@ -215,10 +238,8 @@ void chex_cpu_load_input(const struct cpu_job *job, void *dst, size_t pitch, siz
  * `rows`, and where the kernel's positions lie from there. */
 void chex_cpu_windows(const struct cpu_job *job, struct cpu_tile tile, int hw, int rows, int width,
                       int32_t *off, struct cpu_tap taps[CPU_MAX_TAPS]);
-/* The op's products at `pixels` windows, output channels [first, first + channels). */
-void chex_cpu_multiply(const struct cpu_job *job, const void *a, const int32_t *off, int pixels,
-                       const struct cpu_tap *taps, int first, int channels, float *c,
-                       size_t c_pitch, struct cpu_ahead *ahead);
+/* The op's products; of p the weight and the op's numbers are filled in. */
+void chex_cpu_multiply(const struct cpu_job *job, struct cpu_product p);
 void chex_cpu_conv_backward(struct cpu_job *job);
 int chex_cpu_conv_groups(const struct chex_net *net, int op, int tiles);
 /* False: out of memory. */
@@ -267,17 +288,8 @@ enum chex_status chex_cpu_limits(void *self, struct chex_engine_limits *limits_o
 void chex_cpu_product_begin(const struct cpu_engine *e);
 void chex_cpu_product_end(const struct cpu_engine *e);
 
-/* gemm of cpu_kernels. weight: packed panels of `positions` x `depth` rows (and as many again of
- * the low halves); columns [first, first + n) of it are wanted. */
-struct cpu_product {
-    const void *a, *weight;
-    const int32_t *off;
-    const struct cpu_tap *taps;
-    int rows, tap_count, positions, depth, first, n;
-    float *c;
-    size_t c_pitch;
-    struct cpu_ahead *ahead;
-};
+/* Floats of c where results are taken. */
+size_t chex_cpu_block_floats(const struct cpu_engine *e);
 void chex_cpu_gemm(const struct cpu_engine *e, const struct cpu_product *p);
 
 /* outer of cpu_kernels, on rows [row, row + rows) of the `channels` of v, pixels [first, first +

@@ -164,21 +164,48 @@ static void load_input(const struct cpu_job *job, struct range r, const struct c
                    scale, shift, flags);
 }
 
-static void store_gradient(const struct cpu_job *job, int tile, struct range r,
-                           const struct cpu_run *run, const float *dv, size_t pitch) {
+/* The data gradient at `count` pixels, of which the first is `pixel`, `step` apart. */
+static void store_gradient(const struct cpu_job *job, int tile, struct range r, size_t pixel,
+                           int step, int count, const float *dv, size_t pitch) {
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     bool add = e->ops[job->index].add;
-    struct cpu_stored g = chex_cpu_g(e, op->in, run->pixel, r.first, run->step);
-    struct cpu_stored x = chex_cpu_x(e, op->in, run->pixel, r.first, run->step);
+    struct cpu_stored g = chex_cpu_g(e, op->in, pixel, r.first, step);
+    struct cpu_stored x = chex_cpu_x(e, op->in, pixel, r.first, step);
     size_t at = (size_t)tile * (size_t)op->in_channels + (size_t)r.first;
     if (op->in_bn < 0) {
-        e->k->back(&g, &x, dv, pitch, run->count, r.channels, NULL, false, add, NULL, NULL);
+        e->k->back(&g, &x, dv, pitch, count, r.channels, NULL, false, add, NULL, NULL);
         return;
     }
     struct cpu_norm norm = chex_cpu_norm_at(e, op->in_bn, r.first);
-    e->k->back(&g, &x, dv, pitch, run->count, r.channels, &norm, true, add, e->part[0] + at,
+    e->k->back(&g, &x, dv, pitch, count, r.channels, &norm, true, add, e->part[0] + at,
                e->part[1] + at);
+}
+
+/* Where the data gradient of a group of pixels goes. */
+struct target {
+    const struct cpu_job *job;
+    int tile;
+    struct range range;
+    const struct group *group;
+    const struct cpu_run *runs; /* of the group */
+};
+
+/* Results lie across the group's runs. */
+static void take_gradient(void *arg, const struct cpu_results *results) {
+    const struct target *t = arg;
+    struct range r = {t->range.first + results->column, results->columns};
+    int from = t->group->first + results->row, to = from + results->rows;
+    for (int i = 0; i < t->group->runs; i++) {
+        const struct cpu_run *run = &t->runs[i];
+        int lo = run->at > from ? run->at : from;
+        int hi = run->at + run->count < to ? run->at + run->count : to;
+        if (lo < hi)
+            store_gradient(t->job, t->tile, r,
+                           run->pixel + (size_t)(lo - run->at) * (size_t)run->step, run->step,
+                           hi - lo, results->c + (size_t)(lo - from) * results->pitch,
+                           results->pitch);
+    }
 }
 
 /* The weight gradient of a group of pixels. Rows of the gradient in blocks, positions inside: a
@@ -205,7 +232,8 @@ static void add_weight_gradient(const struct cpu_job *job, struct range r, const
     }
 }
 
-/* The gradient of a tile's input, to which it is going to add. */
+/* The gradient of a tile's input, to which it is going to add: the first result is added long
+ * before all could be asked for beside the product that makes it, so this is for a later one. */
 static void want_gradient(const struct cpu_job *job, struct cpu_tile tile, struct range r,
                           struct cpu_ahead *h) {
     chex_cpu_want(h, chex_cpu_g(job->e, job->op->in, 0, r.first, 1), job->tiling.hw, tile, tile.row,
@@ -218,7 +246,8 @@ static void want_input(const struct cpu_job *job, struct cpu_tile tile, struct r
 }
 
 /* What tile `index`, which comes next, loads first; r: its first range. */
-static void want_tile(const struct cpu_job *job, int index, struct range r, struct cpu_ahead *h) {
+static void want_tile(const struct cpu_job *job, int index, struct range r,
+                      struct cpu_ahead *gradient, struct cpu_ahead *h) {
     if (index >= job->tiles)
         return;
     const struct cpu_engine *e = job->e;
@@ -226,6 +255,7 @@ static void want_tile(const struct cpu_job *job, int index, struct range r, stru
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
     struct window w = window_of(job, tile);
     int hw = e->bufs[op->out].hw;
+    want_gradient(job, tile, r, gradient);
     want_input(job, tile, r, h);
     chex_cpu_want(h, chex_cpu_g(e, op->out, 0, op->out_first, 1), hw, tile, w.row_lo, w.row_hi,
                   op->out_channels);
@@ -249,7 +279,7 @@ static void conv_group(const struct cpu_job *job, int index, struct range r, con
                        struct cpu_ahead *next) {
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
-    size_t pitch = (size_t)r.channels + CPU_PAD;
+    struct target target = {job, index, r, g, s->runs + g->run};
     if (g->tap_count)
         for (int i = g->run; i < g->run + g->runs; i++)
             load_input(job, r, &s->runs[i], s);
@@ -263,11 +293,10 @@ static void conv_group(const struct cpu_job *job, int index, struct range r, con
                                            .depth = op->out_channels,
                                            .first = r.first,
                                            .n = r.channels,
-                                           .c = s->c + (size_t)g->first * pitch,
-                                           .c_pitch = pitch,
-                                           .ahead = gradient});
-    for (int i = g->run; i < g->run + g->runs; i++)
-        store_gradient(job, index, r, &s->runs[i], s->c + (size_t)s->runs[i].at * pitch, pitch);
+                                           .c = s->c,
+                                           .ahead = gradient,
+                                           .take = take_gradient,
+                                           .arg = &target});
     add_weight_gradient(job, r, g, s, dw, next);
 }
 
@@ -286,11 +315,12 @@ static void conv_tile(const struct cpu_job *job, int index, struct range span,
         struct range r = range_at(first, RANGE, end), after = range_at(first + RANGE, RANGE, end);
         struct cpu_ahead gradient = {.calls = 1};
         struct cpu_ahead next = {.calls = (r.channels + most - 1) / most * op->kernel * op->kernel};
-        want_gradient(job, tile, r, &gradient);
-        if (after.channels > 0)
+        if (after.channels > 0) {
+            want_gradient(job, tile, after, &gradient);
             want_input(job, tile, after, &next);
-        else
-            want_tile(job, index + 1, range_at(span.first, RANGE, end), &next);
+        } else {
+            want_tile(job, index + 1, range_at(span.first, RANGE, end), &gradient, &next);
+        }
         for (int i = 0; i < count; i++)
             conv_group(job, index, r, &groups[i], s, dw, &gradient, &next);
     }

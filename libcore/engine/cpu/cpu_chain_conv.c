@@ -45,7 +45,15 @@ void chex_cpu_multiply_points(const struct cpu_job *job, int pixels, int first, 
     size_t pitch = chex_cpu_pitch(job->e, job->op->in_channels);
     for (int i = 0; i < pixels; i++)
         s->off[i] = (int32_t)((size_t)i * pitch);
-    chex_cpu_multiply(job, s->a, s->off, pixels, &tap, first, channels, s->c, c_pitch, ahead);
+    chex_cpu_multiply(job, (struct cpu_product){.a = s->a,
+                                                .off = s->off,
+                                                .taps = &tap,
+                                                .rows = pixels,
+                                                .first = first,
+                                                .n = channels,
+                                                .c = s->c,
+                                                .c_pitch = c_pitch,
+                                                .ahead = ahead});
 }
 
 /* Rows [from, from + count) of the map between the two, as operands, into d from its row `at` on;
@@ -102,7 +110,7 @@ static void join_range(const struct cpu_chain_run *r, size_t pixel, int pixels, 
     e->k->load(side, pitch, &x, pixels, channels, other ? other->scale + first : NULL,
                other ? other->shift + first : NULL, 0);
     e->k->join(sums, side, (size_t)pixels * pitch);
-    e->k->store(&out, sums, pitch, pixels, channels);
+    e->k->store(&out, sums, pitch, pixels, channels, NULL);
 }
 
 static void add_time(struct cpu_scratch *s, int k, double *since) {
@@ -147,8 +155,13 @@ void chex_cpu_chain_conv(const struct cpu_chain_run *r, struct cpu_tile tile, bo
     add_time(s, 0, &clock);
     struct cpu_tap taps[CPU_MAX_TAPS];
     chex_cpu_windows(&r->job[1], tile, r->step.hw, rows, e->bufs[three->in].hw + 2, s->off, taps);
-    chex_cpu_multiply(&r->job[1], s->d, s->off, chex_cpu_tile_pixels(r->step, tile), taps, 0,
-                      three->out_channels, s->c, c_pitch, NULL);
+    chex_cpu_multiply(&r->job[1], (struct cpu_product){.a = s->d,
+                                                       .off = s->off,
+                                                       .taps = taps,
+                                                       .rows = chex_cpu_tile_pixels(r->step, tile),
+                                                       .n = three->out_channels,
+                                                       .c = s->c,
+                                                       .c_pitch = c_pitch});
     if (r->chain->count > 2) {
         add_time(s, 1, &clock);
         end_of_block(r, tile, c_pitch, s, &clock);
@@ -156,6 +169,7 @@ void chex_cpu_chain_conv(const struct cpu_chain_run *r, struct cpu_tile tile, bo
     }
     struct cpu_stored out =
         chex_cpu_x(e, three->out, chex_cpu_tile_pixel(r->step, tile), three->out_first, 1);
-    e->k->store(&out, s->c, c_pitch, chex_cpu_tile_pixels(r->step, tile), three->out_channels);
+    e->k->store(&out, s->c, c_pitch, chex_cpu_tile_pixels(r->step, tile), three->out_channels,
+                NULL);
     add_time(s, 1, &clock);
 }

@@ -68,7 +68,7 @@ void chex_cpu_chain_max(const struct cpu_chain_run *r, struct cpu_tile tile, boo
     struct cpu_stored out =
         chex_cpu_x(e, pool->out, chex_cpu_tile_pixel(r->step, tile), pool->out_first, 1);
     e->k->store(&out, s->c, (size_t)pool->in_channels, chex_cpu_tile_pixels(r->step, tile),
-                pool->in_channels);
+                pool->in_channels, NULL);
     s->spent_s[0] += middle - start;
     s->spent_s[1] += chex_clock_s() - middle;
 }
@@ -116,7 +116,7 @@ void chex_cpu_chain_average(const struct cpu_chain_run *r, struct cpu_tile tile,
     chex_cpu_multiply_points(&r->job[1], pixels, 0, conv->out_channels, c_pitch, NULL, s);
     struct cpu_stored out =
         chex_cpu_x(e, conv->out, chex_cpu_tile_pixel(r->step, tile), conv->out_first, 1);
-    e->k->store(&out, s->c, c_pitch, pixels, conv->out_channels);
+    e->k->store(&out, s->c, c_pitch, pixels, conv->out_channels, NULL);
     s->spent_s[0] += middle - start;
     s->spent_s[1] += chex_clock_s() - middle;
 }

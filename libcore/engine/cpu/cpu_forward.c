@@ -19,7 +19,6 @@ void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     int pixels = INPUT_BYTES / per_pixel;
     pixels = pixels > MOST_PIXELS ? MOST_PIXELS : pixels < LEAST ? LEAST : pixels;
     mine->fwd = chex_cpu_tiling(hw, pixels);
-    size_t out_pitch = ((size_t)op->out_channels + CPU_PAD) * sizeof(float);
     size_t out = (size_t)mine->fwd.images * (size_t)mine->fwd.rows * (size_t)hw;
     size_t in = op->kernel == 1
                     ? out
@@ -30,13 +29,13 @@ void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     /* Pixels that are alone in their rows lie an image apart. */
     size_t apart = op->kernel == 1 ? 1 : hw > 1 ? (size_t)op->stride : image;
     need->a = chex_cpu_max(need->a, (in + spare * apart) * in_pitch);
-    need->c = chex_cpu_max(need->c, out * out_pitch);
+    chex_cpu_need_floats(&need->c, chex_cpu_block_floats(e));
     need->pixels = chex_cpu_max(need->pixels, out);
     /* Backward tiles cut the input map: the output's gradient with a halo, the input, and its
      * gradient. Their ranges of channels are at most RANGE wide, see cpu_backward.c. */
     enum { RANGE = 128, GRAD_BYTES = 256 << 10, MOST_BACK = 160, LEAST_BACK = 32 };
     int most = e->pairs ? e->pairs->back_pixels : MOST_BACK;
-    out_pitch = chex_cpu_pitch(e, op->out_channels) * e->operand_bytes;
+    size_t out_pitch = chex_cpu_pitch(e, op->out_channels) * e->operand_bytes;
     pixels = GRAD_BYTES / (int)out_pitch * op->stride;
     pixels = pixels > most ? most : pixels < LEAST_BACK ? LEAST_BACK : pixels;
     mine->bwd = chex_cpu_tiling(in_hw, pixels);
@@ -50,7 +49,6 @@ void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     need->a = chex_cpu_max(need->a,
                            ((size_t)mine->bwd.images * rows * columns + spare * apart) * out_pitch);
     need->b = chex_cpu_max(need->b, in / group * chex_cpu_outer_pitch(e, RANGE) * e->operand_bytes);
-    need->c = chex_cpu_max(need->c, in * (RANGE + CPU_PAD) * sizeof(float));
     need->pixels = chex_cpu_max(need->pixels, in);
 }
 
@@ -86,24 +84,12 @@ void chex_cpu_windows(const struct cpu_job *job, struct cpu_tile tile, int hw, i
                              (ptrdiff_t)t * op->in_channels * job->e->k->panel};
 }
 
-void chex_cpu_multiply(const struct cpu_job *job, const void *a, const int32_t *off, int pixels,
-                       const struct cpu_tap *taps, int first, int channels, float *c,
-                       size_t c_pitch, struct cpu_ahead *ahead) {
-    int count = job->op->kernel * job->op->kernel;
+void chex_cpu_multiply(const struct cpu_job *job, struct cpu_product p) {
+    p.weight = job->e->ops[job->index].weight;
+    p.tap_count = p.positions = job->op->kernel * job->op->kernel;
+    p.depth = job->op->in_channels;
     chex_cpu_product_begin(job->e);
-    chex_cpu_gemm(job->e, &(struct cpu_product){.a = a,
-                                                .weight = job->e->ops[job->index].weight,
-                                                .off = off,
-                                                .taps = taps,
-                                                .rows = pixels,
-                                                .tap_count = count,
-                                                .positions = count,
-                                                .depth = job->op->in_channels,
-                                                .first = first,
-                                                .n = channels,
-                                                .c = c,
-                                                .c_pitch = c_pitch,
-                                                .ahead = ahead});
+    chex_cpu_gemm(job->e, &p);
     chex_cpu_product_end(job->e);
 }
 
@@ -164,11 +150,24 @@ static void want_next(const struct cpu_job *job, int index, struct cpu_ahead *h)
                   lo + chex_cpu_halo(op, tile.rows) - 1, op->in_channels);
 }
 
+/* Where the results of an item go. */
+struct output {
+    const struct cpu_job *job;
+    int tile, first;
+    size_t pixel;
+};
+
+static void take_output(void *arg, const struct cpu_results *results) {
+    const struct output *to = arg;
+    struct cpu_results r = *results;
+    r.column += to->first;
+    chex_cpu_store(to->job, to->tile, to->pixel, &r);
+}
+
 static void conv_item(void *arg, size_t item, int worker) {
     const struct cpu_job *job = arg;
-    struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
-    struct cpu_scratch *s = &e->scratch[worker];
+    struct cpu_scratch *s = &job->e->scratch[worker];
     int index = (int)(item / (size_t)job->ranges), first = (int)(item % (size_t)job->ranges);
     first *= job->range_channels;
     int channels = op->out_channels - first < job->range_channels ? op->out_channels - first
@@ -176,18 +175,22 @@ static void conv_item(void *arg, size_t item, int worker) {
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
     struct cpu_tap taps[CPU_MAX_TAPS] = {{0, 0}};
     struct cpu_ahead ahead = {.calls = 1};
-    int pixels = chex_cpu_tile_pixels(job->tiling, tile);
-    size_t out_pitch = (size_t)channels + CPU_PAD;
+    struct output out = {job, index, first, chex_cpu_tile_pixel(job->tiling, tile)};
     if (op->kernel == 1)
         fill_points(job, tile, s);
     else
         fill_halo(job, tile, s, taps);
     want_next(job, index, &ahead);
-    chex_cpu_multiply(job, s->a, s->off, pixels, taps, first, channels, s->c, out_pitch, &ahead);
-    struct cpu_stored x =
-        chex_cpu_x(e, op->out, chex_cpu_tile_pixel(job->tiling, tile), op->out_first + first, 1);
-    e->k->store(&x, s->c, out_pitch, pixels, channels);
-    chex_cpu_norm_tile(job, index, s->c, out_pitch, pixels, first, channels);
+    chex_cpu_multiply(job, (struct cpu_product){.a = s->a,
+                                                .off = s->off,
+                                                .taps = taps,
+                                                .rows = chex_cpu_tile_pixels(job->tiling, tile),
+                                                .first = first,
+                                                .n = channels,
+                                                .c = s->c,
+                                                .ahead = &ahead,
+                                                .take = take_output,
+                                                .arg = &out});
 }
 
 void chex_cpu_conv_forward(struct cpu_job *job) {

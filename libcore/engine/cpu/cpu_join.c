@@ -46,7 +46,7 @@ static void forward_run(const struct cpu_job *job, struct run r, const struct cp
     load(job, op->side_in, op->side_bn, r.first, r.count, s->c);
     e->k->join(s->a, s->c, (size_t)r.count * channels);
     struct cpu_stored x = chex_cpu_x(e, op->out, r.first, op->out_first, 1);
-    e->k->store(&x, s->a, channels, r.count, op->out_channels);
+    e->k->store(&x, s->a, channels, r.count, op->out_channels, NULL);
 }
 
 /* The masked gradient into one of the two summands; side: 0 or 1. */

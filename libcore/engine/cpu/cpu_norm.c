@@ -31,13 +31,29 @@ struct cpu_norm chex_cpu_norm_at(const struct cpu_engine *e, int bn, int channel
                              buf->inv + channel, buf->xshift + channel};
 }
 
-void chex_cpu_norm_tile(const struct cpu_job *job, int tile, const float *out, size_t pitch,
-                        int pixels, int first, int channels) {
+void chex_cpu_store(const struct cpu_job *job, int tile, size_t pixel,
+                    const struct cpu_results *r) {
     struct cpu_engine *e = job->e;
-    if (!job->training || !e->bufs[job->op->out].normed)
-        return;
-    size_t at = (size_t)tile * (size_t)job->op->out_channels + (size_t)first;
-    e->k->moments(out, pitch, pixels, channels, e->part[0] + at, e->part[1] + at);
+    const struct chex_op *op = job->op;
+    struct cpu_stored x =
+        chex_cpu_x(e, op->out, pixel + (size_t)r->row, op->out_first + r->column, 1);
+    size_t at = (size_t)tile * (size_t)op->out_channels + (size_t)r->column;
+    bool normed = job->training && e->bufs[op->out].normed;
+    const struct cpu_moments m =
+        normed ? (struct cpu_moments){e->part[0] + at, e->part[1] + at, e->part[2] + at, r->row > 0}
+               : (struct cpu_moments){0};
+    e->k->store(&x, r->c, r->pitch, r->rows, r->columns, normed ? &m : NULL);
+}
+
+/* A tile's mean, of its moments at i. */
+static double tile_mean(const struct cpu_engine *e, size_t i, double pixels) {
+    return (double)e->part[0][i] + (double)e->part[1][i] / pixels;
+}
+
+/* A tile's sum of squared deviations. */
+static double tile_deviation(const struct cpu_engine *e, size_t i, double pixels) {
+    double sum = (double)e->part[1][i], m2 = (double)e->part[2][i] - sum * sum / pixels;
+    return m2 < 0 ? 0 : m2;
 }
 
 /* Chan, Golub and LeVeque's rule: the mean of means, then deviations within and between tiles. */
@@ -52,19 +68,16 @@ void chex_cpu_norm_join(const struct cpu_job *job) {
     double all = (double)job->n * buf->hw * buf->hw;
     memset(mean, 0, 2 * channels * sizeof *mean);
     for (int t = 0; t < job->tiles; t++) {
-        double share =
-            chex_cpu_tile_pixels(job->tiling, chex_cpu_tile(job->tiling, job->n, t)) / all;
-        const float *part = e->part[0] + (size_t)t * channels;
+        double pixels = chex_cpu_tile_pixels(job->tiling, chex_cpu_tile(job->tiling, job->n, t));
         for (size_t c = 0; c < channels; c++)
-            mean[c] += share * (double)part[c];
+            mean[c] += pixels / all * tile_mean(e, (size_t)t * channels + c, pixels);
     }
     for (int t = 0; t < job->tiles; t++) {
         double pixels = chex_cpu_tile_pixels(job->tiling, chex_cpu_tile(job->tiling, job->n, t));
-        const float *part = e->part[0] + (size_t)t * channels;
-        const float *part2 = e->part[1] + (size_t)t * channels;
         for (size_t c = 0; c < channels; c++) {
-            double d = (double)part[c] - mean[c];
-            m2[c] += (double)part2[c] + pixels * d * d;
+            size_t i = (size_t)t * channels + c;
+            double d = tile_mean(e, i, pixels) - mean[c];
+            m2[c] += tile_deviation(e, i, pixels) + pixels * d * d;
         }
     }
     for (size_t c = 0; c < channels; c++) {

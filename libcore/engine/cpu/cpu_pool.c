@@ -109,10 +109,9 @@ static void forward_item(void *arg, size_t item, int worker) {
             pixel += (size_t)hw;
         }
     }
-    struct cpu_stored x = chex_cpu_x(e, op->out, first, op->out_first, 1);
     int pixels = chex_cpu_tile_pixels(job->tiling, tile);
-    e->k->store(&x, s->c, channels, pixels, op->out_channels);
-    chex_cpu_norm_tile(job, (int)item, s->c, channels, pixels, 0, op->out_channels);
+    chex_cpu_store(job, (int)item, first,
+                   &(struct cpu_results){0, pixels, 0, op->out_channels, s->c, channels});
 }
 
 void chex_cpu_pool_forward(struct cpu_job *job) {

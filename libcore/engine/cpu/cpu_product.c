@@ -21,28 +21,80 @@ void chex_cpu_product_end(const struct cpu_engine *e) {
         e->pairs->end();
 }
 
+/* A block of a product, and its positions with those of all halves. */
+struct block {
+    const struct cpu_product *p;
+    const struct cpu_tap *taps;
+    int tap_count, row, rows, column, columns;
+};
+
+static void multiply(const struct cpu_engine *e, const struct block *b, float *c, size_t c_pitch) {
+    const struct cpu_product *p = b->p;
+    const int32_t *off = p->off + b->row;
+    size_t panel = (size_t)e->k->panel, first = (size_t)(p->first + b->column) / panel;
+    size_t b_panel = chex_cpu_halves(e) * (size_t)p->positions * (size_t)p->depth * panel;
+    const void *weight = chex_cpu_at(e, p->weight, first * b_panel);
+    if (e->pairs)
+        e->pairs->gemm(p->a, off, b->rows, b->taps, b->tap_count, p->depth, weight, b_panel,
+                       b->columns, c, c_pitch, p->ahead);
+    else
+        e->k->gemm(p->a, off, b->rows, b->taps, b->tap_count, p->depth, weight, b_panel, b->columns,
+                   c, c_pitch, p->ahead);
+}
+
+/* A block of fp32 results beside what is read and written with it: three quarters of the smallest
+ * first-level cache. */
+enum { BLOCK_ROWS = 96, BLOCK_COLUMNS = CPU_CHANNELS };
+
+static int block_columns(const struct cpu_engine *e) {
+    return e->pairs ? e->pairs->columns : BLOCK_COLUMNS;
+}
+
+static int block_rows(const struct cpu_engine *e, const int32_t *off, int rows) {
+    if (e->pairs && e->pairs->together)
+        return e->pairs->together(off, rows);
+    return rows < BLOCK_ROWS ? rows : BLOCK_ROWS;
+}
+
+size_t chex_cpu_block_floats(const struct cpu_engine *e) {
+    return (size_t)BLOCK_ROWS * (size_t)block_columns(e);
+}
+
+/* Columns outside, so that a panel of weights stays in cache for all rows. */
+static void multiply_blocks(const struct cpu_engine *e, struct block b) {
+    const struct cpu_product *p = b.p;
+    const int calls = p->ahead ? p->ahead->calls : 0, most = block_columns(e);
+    if (p->ahead)
+        p->ahead->calls *= (p->n + most - 1) / most * ((p->rows + BLOCK_ROWS - 1) / BLOCK_ROWS);
+    for (b.column = 0; b.column < p->n; b.column += most) {
+        b.columns = p->n - b.column < most ? p->n - b.column : most;
+        for (b.row = 0; b.row < p->rows; b.row += b.rows) {
+            b.rows = block_rows(e, p->off + b.row, p->rows - b.row);
+            multiply(e, &b, p->c, (size_t)b.columns);
+            p->take(p->arg, &(struct cpu_results){b.row, b.rows, b.column, b.columns, p->c,
+                                                  (size_t)b.columns});
+        }
+    }
+    if (p->ahead)
+        p->ahead->calls = calls;
+}
+
 void chex_cpu_gemm(const struct cpu_engine *e, const struct cpu_product *p) {
-    size_t half = (size_t)p->positions * (size_t)p->depth * (size_t)e->k->panel;
-    size_t b_panel = chex_cpu_halves(e) * half;
-    const void *b = chex_cpu_at(e, p->weight, (size_t)(p->first / e->k->panel) * b_panel);
-    if (!e->pairs) {
-        e->k->gemm(p->a, p->off, p->rows, p->taps, p->tap_count, p->depth, b, b_panel, p->n, p->c,
-                   p->c_pitch, p->ahead);
-        return;
-    }
+    ptrdiff_t half = (ptrdiff_t)p->positions * p->depth * e->k->panel;
     struct cpu_tap thrice[PRODUCTS * CPU_MAX_TAPS];
-    const struct cpu_tap *taps = p->taps;
-    int count = p->tap_count;
+    struct block all = {p, p->taps, p->tap_count, 0, p->rows, 0, p->n};
     if (e->split) {
-        for (int i = 0; i < PRODUCTS * count; i++)
+        all.taps = thrice;
+        all.tap_count = PRODUCTS * p->tap_count;
+        for (int i = 0; i < all.tap_count; i++)
             thrice[i] = (struct cpu_tap){
-                taps[i / PRODUCTS].a + (halves[i % PRODUCTS].low_a ? p->depth : 0),
-                taps[i / PRODUCTS].b + (halves[i % PRODUCTS].low_b ? (ptrdiff_t)half : 0)};
-        taps = thrice;
-        count *= PRODUCTS;
+                p->taps[i / PRODUCTS].a + (halves[i % PRODUCTS].low_a ? p->depth : 0),
+                p->taps[i / PRODUCTS].b + (halves[i % PRODUCTS].low_b ? half : 0)};
     }
-    e->pairs->gemm(p->a, p->off, p->rows, taps, count, p->depth, b, b_panel, p->n, p->c, p->c_pitch,
-                   p->ahead);
+    if (p->take)
+        multiply_blocks(e, all);
+    else
+        multiply(e, &all, p->c, p->c_pitch);
 }
 
 size_t chex_cpu_outer_group(const struct cpu_engine *e) {

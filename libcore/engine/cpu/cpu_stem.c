@@ -187,10 +187,8 @@ static void forward_item(void *arg, size_t item, int worker) {
     int pixels = chex_cpu_tile_pixels(job->tiling, tile);
     size_t pitch = (size_t)op->out_channels + CPU_PAD;
     chex_cpu_stem_products(job, tile, s);
-    struct cpu_stored x =
-        chex_cpu_x(e, op->out, chex_cpu_tile_pixel(job->tiling, tile), op->out_first, 1);
-    e->k->store(&x, s->c, pitch, pixels, op->out_channels);
-    chex_cpu_norm_tile(job, (int)item, s->c, pitch, pixels, 0, op->out_channels);
+    chex_cpu_store(job, (int)item, chex_cpu_tile_pixel(job->tiling, tile),
+                   &(struct cpu_results){0, pixels, 0, op->out_channels, s->c, pitch});
 }
 
 void chex_cpu_stem_forward(struct cpu_job *job) {

@@ -35,6 +35,14 @@ struct cpu_norm {
     const float *scale, *shift, *inv, *xshift;
 };
 
+/* Sums over pixels of what differs from the first of them, and of its squares, per channel. With n
+ * pixels the first is at most sqrt(n) standard deviations from their mean, so that cancellation
+ * costs the variance a factor of n in rounding errors at the worst, in one sweep. */
+struct cpu_moments {
+    float *first, *sum, *square;
+    bool begun; /* some pixels have been added already */
+};
+
 /* Stored pixels: `step` elements from one to the next. */
 struct cpu_stored {
     void *at;
@@ -72,6 +80,10 @@ struct cpu_pairs {
     /* On each thread around the other calls; NULL: nothing is needed. */
     void (*begin)(void);
     void (*end)(void);
+    /* How many of `rows` rows gemm makes together (NULL: any number is good), and of how many
+     * columns a block of results is best. */
+    int (*together)(const int32_t *off, int rows);
+    int columns;
     /* As gemm, with a in bf16, depth a multiple of 32 and B as [t][k / 2][panel][2]; offsets in
      * elements. */
     void (*gemm)(const uint16_t *a, const int32_t *off, int rows, const struct cpu_tap *taps,
@@ -120,11 +132,9 @@ struct cpu_kernels {
     void (*load_grad)(float *dst, size_t pitch, const struct cpu_stored *g,
                       const struct cpu_stored *x, int pixels, int channels, const float *b,
                       const float *mean, const float *c, bool round);
-    /* Rounds src in place where dst is bf16, and stores it. */
-    void (*store)(const struct cpu_stored *dst, float *src, size_t pitch, int pixels, int channels);
-    /* Mean and sum of squared deviations per channel, in two sweeps. */
-    void (*moments)(const float *src, size_t pitch, int pixels, int channels, float *mean_out,
-                    float *m2_out);
+    /* Stores src, and gathers what m (NULL: nothing) says of the stored values. */
+    void (*store)(const struct cpu_stored *dst, const float *src, size_t pitch, int pixels,
+                  int channels, const struct cpu_moments *m);
     /* dv is the gradient at an operation's (normalised) input. du = dv where `relu` is false or
      * u > 0, else 0; s1 += du; s2 += du * xhat; g = (add ? g : 0) + scale * du. Without a norm
      * (NULL): g = (add ? g : 0) + dv, x and sums unused. */

@@ -285,57 +285,73 @@ static void load_grad(float *dst, size_t pitch, const struct cpu_stored *g,
         load_grad_body(dst, pitch, *g, *x, pixels, channels, b, mean, c, round, false);
 }
 
-INLINE void store_body(struct cpu_stored dst, float *src, size_t pitch, int pixels, int channels,
-                       bool bf16) {
-    for (int p = 0; p < pixels; p++)
-        for (int c = 0; c < channels; c += VL) {
-            float *s = src + (size_t)p * pitch + c;
-            vf v = ld(s);
-            size_t i = (size_t)p * dst.step + (size_t)c;
-            if (bf16)
-                st(s, st_half((uint16_t *)dst.at + i, v));
-            else
-                st((float *)dst.at + i, v);
-        }
+/* Several vectors of channels at a time: whole cache lines of pixels that lie far apart. What a
+ * channel has once is loaded before the pixels: a store might otherwise change it. */
+enum { WIDE = VL < 16 ? 4 : 2 };
+
+/* Returns what is stored. */
+INLINE vf st_kept(struct cpu_stored dst, size_t i, vf v, bool bf16) {
+    if (bf16)
+        return st_half((uint16_t *)dst.at + i, v);
+    st((float *)dst.at + i, v);
+    return v;
 }
 
-static void store(const struct cpu_stored *dst, float *src, size_t pitch, int pixels,
-                  int channels) {
-    if (dst->bf16)
+INLINE void store_body(struct cpu_stored dst, const float *src, size_t pitch, int pixels,
+                       int channels, bool bf16) {
+    for (int p = 0; p < pixels; p++)
+        for (int c = 0; c < channels; c += VL)
+            (void)st_kept(dst, (size_t)p * dst.step + (size_t)c, ld(src + (size_t)p * pitch + c),
+                          bf16);
+}
+
+INLINE void store_moments(struct cpu_stored dst, const float *src, size_t pitch, int pixels,
+                          int channels, const struct cpu_moments *m, bool bf16) {
+    for (int c0 = 0; c0 < channels; c0 += WIDE * VL) {
+        vf first[WIDE], sum[WIDE], square[WIDE];
+        UNROLL
+        for (int j = 0; j < WIDE; j++) {
+            int c = c0 + j * VL;
+            vf v = ld(src + c);
+            first[j] = m->begun ? ld(m->first + c) : bf16 ? rounded(v) : v;
+            sum[j] = m->begun ? ld(m->sum + c) : (vf){0};
+            square[j] = m->begun ? ld(m->square + c) : (vf){0};
+        }
+        for (int p = 0; p < pixels; p++) {
+            UNROLL
+            for (int j = 0; j < WIDE; j++) {
+                size_t c = (size_t)(c0 + j * VL);
+                vf v =
+                    st_kept(dst, (size_t)p * dst.step + c, ld(src + (size_t)p * pitch + c), bf16);
+                v -= first[j];
+                sum[j] += v;
+                square[j] += v * v;
+            }
+        }
+        UNROLL
+        for (int j = 0; j < WIDE; j++) {
+            st(m->first + c0 + j * VL, first[j]);
+            st(m->sum + c0 + j * VL, sum[j]);
+            st(m->square + c0 + j * VL, square[j]);
+        }
+    }
+}
+
+static void store(const struct cpu_stored *dst, const float *src, size_t pitch, int pixels,
+                  int channels, const struct cpu_moments *m) {
+    if (dst->bf16 && m)
+        store_moments(*dst, src, pitch, pixels, channels, m, true);
+    else if (m)
+        store_moments(*dst, src, pitch, pixels, channels, m, false);
+    else if (dst->bf16)
         store_body(*dst, src, pitch, pixels, channels, true);
     else
         store_body(*dst, src, pitch, pixels, channels, false);
 }
 
-static void moments(const float *src, size_t pitch, int pixels, int channels, float *mean_out,
-                    float *m2_out) {
-    float over = 1.0f / (float)pixels;
-    for (int c = 0; c < channels; c += NR) {
-        vf sum0 = {0}, sum1 = {0}, sq0 = {0}, sq1 = {0};
-        for (int p = 0; p < pixels; p++) {
-            sum0 += ld(src + (size_t)p * pitch + c);
-            sum1 += ld(src + (size_t)p * pitch + c + VL);
-        }
-        vf mean0 = sum0 * over, mean1 = sum1 * over;
-        for (int p = 0; p < pixels; p++) {
-            vf d0 = ld(src + (size_t)p * pitch + c) - mean0;
-            vf d1 = ld(src + (size_t)p * pitch + c + VL) - mean1;
-            sq0 += d0 * d0;
-            sq1 += d1 * d1;
-        }
-        st(mean_out + c, mean0);
-        st(mean_out + c + VL, mean1);
-        st(m2_out + c, sq0);
-        st(m2_out + c + VL, sq1);
-    }
-}
-
-/* Several vectors of channels at a time: whole cache lines of pixels that lie far apart. What a
- * channel has once is loaded before the pixels: a store might otherwise change it. */
 INLINE void back_body(struct cpu_stored g, struct cpu_stored x, const float *dv, size_t pitch,
                       int pixels, int channels, const struct cpu_norm *norm, bool do_relu, bool add,
                       float *s1, float *s2, bool bf16) {
-    enum { WIDE = VL < 16 ? 4 : 2 };
     for (int c0 = 0; c0 < channels; c0 += WIDE * VL) {
         vf sum1[WIDE], sum2[WIDE], scale[WIDE], shift[WIDE], inv[WIDE], xshift[WIDE];
         UNROLL
@@ -450,7 +466,6 @@ const struct cpu_kernels TABLE = {
     .load = load,
     .load_grad = load_grad,
     .store = store,
-    .moments = moments,
     .back = back,
     .join = join,
     .mask = mask,

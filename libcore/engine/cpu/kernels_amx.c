@@ -51,17 +51,17 @@ static void end(void) { AMX_RELEASE(); }
 
 /* Up to 16 places at one distance of which some are the list's next pixels. */
 struct strip {
-    const uint16_t *a;
-    size_t step; /* bytes */
-    int count;   /* pixels */
+    ptrdiff_t first; /* where it begins in a */
+    size_t step;     /* bytes */
+    int count;       /* pixels */
     uint8_t row[ROWS];
 };
 
-static struct strip strip_of(const uint16_t *a, const int32_t *off, int pixels) {
+static struct strip strip_of(const int32_t *off, int pixels) {
     int32_t step = pixels > 1 ? off[1] - off[0] : 0;
     if (pixels > 2 && off[2] - off[1] < step) /* the first is the last of its row */
         step = off[2] - off[1];
-    struct strip s = {a + off[0], (size_t)step * sizeof *a, 1, {0}};
+    struct strip s = {off[0], (size_t)step * sizeof(uint16_t), 1, {0}};
     for (int row = 0; s.count < ROWS && s.count < pixels; s.count++) {
         int32_t ahead = off[s.count] - off[s.count - 1];
         if (ahead != step && (step == 0 || ahead % step != 0))
@@ -74,9 +74,15 @@ static struct strip strip_of(const uint16_t *a, const int32_t *off, int pixels) 
     return s;
 }
 
+/* Two strips. */
+static int together(const int32_t *off, int rows) {
+    int count = strip_of(off, rows).count;
+    return count < rows ? count + strip_of(off + count, rows - count).count : count;
+}
+
 /* Tiles 0 to 3: strips x columns. */
-INLINE void multiply(const struct strip *s, bool two, const struct cpu_tap *taps, int tap_count,
-                     int depth, const uint16_t *b) {
+INLINE void multiply(const uint16_t *a, const struct strip *s, bool two, const struct cpu_tap *taps,
+                     int tap_count, int depth, const uint16_t *b) {
     AMX_FENCE();
     AMX_ZERO(0);
     AMX_ZERO(1);
@@ -85,7 +91,8 @@ INLINE void multiply(const struct strip *s, bool two, const struct cpu_tap *taps
         AMX_ZERO(3);
     }
     for (int t = 0; t < tap_count; t++) {
-        const uint16_t *a0 = s[0].a + taps[t].a, *a1 = two ? s[1].a + taps[t].a : NULL;
+        const uint16_t *a0 = a + s[0].first + taps[t].a;
+        const uint16_t *a1 = two ? a + s[1].first + taps[t].a : NULL;
         const uint16_t *bp = b + taps[t].b;
         for (int k = 0; k < depth; k += DEPTH, bp += BLOCK) {
             AMX_LOAD(6, bp, PAIR_STEP);
@@ -132,21 +139,21 @@ static void pair_gemm(const uint16_t *a, const int32_t *off, int rows, const str
     int tiles = tiles_of(rows, 2 * ROWS, n, NR);
     for (int done = 0; done < rows;) {
         struct strip s[2];
-        s[0] = strip_of(a, off + done, rows - done);
+        s[0] = strip_of(off + done, rows - done);
         int second = done + s[0].count;
         bool two = second < rows;
         if (two)
-            s[1] = strip_of(a, off + second, rows - second);
+            s[1] = strip_of(off + second, rows - second);
         for (int j = 0; j < n; j += NR) {
             fetch_ahead(ahead, tiles);
             float *at = c + (size_t)done * c_pitch + j;
             const uint16_t *panel = b + (size_t)(j / NR) * b_panel;
             if (!two) {
-                multiply(s, false, taps, tap_count, depth, panel);
+                multiply(a, s, false, taps, tap_count, depth, panel);
                 KEEP(&s[0], 0, 1, at);
                 continue;
             }
-            multiply(s, true, taps, tap_count, depth, panel);
+            multiply(a, s, true, taps, tap_count, depth, panel);
             KEEP(&s[0], 0, 1, at);
             KEEP(&s[1], 2, 3, at + (size_t)s[0].count * c_pitch);
         }
@@ -273,6 +280,8 @@ static const struct cpu_pairs pairs = {
     .three_products = true,
     .begin = begin,
     .end = end,
+    .together = together,
+    .columns = 4 * CPU_CHANNELS,
     .gemm = pair_gemm,
     .outer = pair_outer,
     .load = pair_load,

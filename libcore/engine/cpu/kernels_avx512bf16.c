@@ -156,6 +156,7 @@ static const struct cpu_pairs pairs = {
     .group = 2,
     .outer_rows = 24,
     .back_pixels = 160,
+    .columns = CPU_CHANNELS,
     .gemm = pair_gemm,
     .outer = pair_outer,
     .load = pair_load,
