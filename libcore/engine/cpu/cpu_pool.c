@@ -7,7 +7,7 @@
 
 #include "engine/cpu/cpu.h"
 
-enum { PIXELS = 128, MOST_WINDOWS = CPU_MAX_TAPS };
+enum { PIXELS = 128, BACK_PIXELS = 512, MOST_WINDOWS = CPU_MAX_TAPS };
 
 /* Rows of the other map that rows [from, to] of this one meet, inside [0, hw). */
 struct span {
@@ -32,7 +32,7 @@ void chex_cpu_pool_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     struct cpu_op *mine = &e->ops[index];
     int in_hw = e->bufs[op->in].hw, hw = e->bufs[op->out].hw;
     mine->fwd = chex_cpu_tiling(hw, PIXELS);
-    mine->bwd = chex_cpu_tiling(in_hw, PIXELS);
+    mine->bwd = chex_cpu_tiling(in_hw, BACK_PIXELS);
     size_t channels = (size_t)op->in_channels;
     size_t in_rows = (size_t)((mine->fwd.rows - 1) * op->stride + op->kernel);
     size_t out_rows = (size_t)(mine->bwd.rows / op->stride + op->kernel);
@@ -41,18 +41,10 @@ void chex_cpu_pool_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     chex_cpu_need_floats(&need->a, chex_cpu_max(forward, backward) * channels);
     chex_cpu_need_floats(&need->c,
                          (size_t)mine->fwd.images * (size_t)mine->fwd.rows * (size_t)hw * channels);
-    chex_cpu_need_floats(&need->c, (size_t)mine->bwd.images * (size_t)mine->bwd.rows *
-                                       (size_t)in_hw * channels);
+    chex_cpu_need_floats(&need->c, (size_t)in_hw * channels);
 }
 
-static void average(float *dst, const float *const *from, int count, float share, int channels) {
-    for (int c = 0; c < channels; c++) {
-        float sum = 0;
-        for (int i = 0; i < count; i++)
-            sum += from[i][c];
-        dst[c] = sum * share;
-    }
-}
+static float share_of(const struct chex_op *op) { return 1.0f / (float)(op->kernel * op->kernel); }
 
 /* One output pixel from the normalised rows of its image. */
 static void pool_pixel(const struct cpu_job *job, int y, int x, const float *rows, int first_row,
@@ -72,7 +64,7 @@ static void pool_pixel(const struct cpu_job *job, int y, int x, const float *row
     if (op->kind == CHEX_OP_MAXPOOL)
         job->e->k->max(dst, arg, taps, ids, count, op->in_channels);
     else
-        average(dst, taps, count, 1.0f / (float)(op->kernel * op->kernel), op->in_channels);
+        job->e->k->average(dst, taps, count, share_of(op), op->in_channels);
 }
 
 void chex_cpu_pool_row(const struct cpu_job *job, int y, const float *rows, int first_row,
@@ -139,7 +131,25 @@ static void unpool_pixel(const struct cpu_job *job, int image, int y, int x, str
     if (op->kind == CHEX_OP_MAXPOOL)
         job->e->k->unmax(dst, from, arg, ids, count, op->in_channels);
     else
-        average(dst, from, count, 1.0f / (float)(op->kernel * op->kernel), op->in_channels);
+        job->e->k->average(dst, from, count, share_of(op), op->in_channels);
+}
+
+/* Adds the gradient `dv` at a row of the input, whose first pixel is `pixel`. */
+static void store_row(const struct cpu_job *job, size_t item, size_t pixel, const float *dv) {
+    struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    const size_t channels = (size_t)op->in_channels;
+    struct cpu_stored g = chex_cpu_g(e, op->in, pixel, 0, 1);
+    struct cpu_stored x = chex_cpu_x(e, op->in, pixel, 0, 1);
+    bool add = e->ops[job->index].add;
+    int hw = job->tiling.hw;
+    if (op->in_bn < 0) {
+        e->k->back(&g, &x, dv, channels, hw, op->in_channels, NULL, false, add, NULL, NULL);
+        return;
+    }
+    struct cpu_norm norm = chex_cpu_norm_at(e, op->in_bn, 0);
+    e->k->back(&g, &x, dv, channels, hw, op->in_channels, &norm, true, add,
+               e->part[0] + item * channels, e->part[1] + item * channels);
 }
 
 static void backward_item(void *arg, size_t item, int worker) {
@@ -149,33 +159,22 @@ static void backward_item(void *arg, size_t item, int worker) {
     struct cpu_scratch *s = &e->scratch[worker];
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, (int)item);
     int hw = job->tiling.hw, out_hw = e->bufs[op->out].hw;
-    size_t channels = (size_t)op->in_channels, first = chex_cpu_tile_pixel(job->tiling, tile);
+    size_t channels = (size_t)op->in_channels, pixel = chex_cpu_tile_pixel(job->tiling, tile);
     struct span out = outputs_of(op, tile.row, tile.row + tile.rows - 1, out_hw);
-    float *dst = s->c;
+    for (int k = 0; k < 2; k++)
+        memset(e->part[k] + item * channels, 0, channels * sizeof *e->part[k]);
     for (int image = tile.image; image < tile.image + tile.images; image++) {
         chex_cpu_load_grad(job, s->a, channels,
                            ((size_t)image * (size_t)out_hw + (size_t)out.from) * (size_t)out_hw,
                            out.count * out_hw);
-        for (int y = tile.row; y < tile.row + tile.rows; y++) {
+        for (int y = tile.row; y < tile.row + tile.rows; y++, pixel += (size_t)hw) {
             struct span ys = outputs_of(op, y, y, out_hw);
-            for (int x = 0; x < hw; x++, dst += channels)
+            for (int x = 0; x < hw; x++)
                 unpool_pixel(job, image, y, x, ys, outputs_of(op, x, x, out_hw), s->a, out.from,
-                             dst);
+                             s->c + (size_t)x * channels);
+            store_row(job, item, pixel, s->c);
         }
     }
-    struct cpu_stored g = chex_cpu_g(e, op->in, first, 0, 1);
-    struct cpu_stored x = chex_cpu_x(e, op->in, first, 0, 1);
-    int pixels = chex_cpu_tile_pixels(job->tiling, tile);
-    bool add = e->ops[job->index].add;
-    if (op->in_bn < 0) {
-        e->k->back(&g, &x, s->c, channels, pixels, op->in_channels, NULL, false, add, NULL, NULL);
-        return;
-    }
-    float *s1 = e->part[0] + item * channels, *s2 = e->part[1] + item * channels;
-    memset(s1, 0, channels * sizeof *s1);
-    memset(s2, 0, channels * sizeof *s2);
-    struct cpu_norm norm = chex_cpu_norm_at(e, op->in_bn, 0);
-    e->k->back(&g, &x, s->c, channels, pixels, op->in_channels, &norm, true, add, s1, s2);
 }
 
 void chex_cpu_pool_backward(struct cpu_job *job) {

@@ -145,6 +145,8 @@ struct cpu_kernels {
     /* a = max(a + b, 0) and dv = out > 0 ? dv : 0 over count floats. */
     void (*join)(float *a, const float *b, size_t count);
     void (*mask)(float *dv, const float *out, size_t count);
+    /* dst[c] = share * the sum of taps[0..count)[c]. */
+    void (*average)(float *dst, const float *const *taps, int count, float share, int channels);
     /* dst[c] = the largest of taps[0..count)[c], arg[c] = the first such tap's id (arg may be
      * NULL); and back: dst[c] = sum over the windows of d[i][c] where arg[i][c] == ids[i]. */
     void (*max)(float *dst, uint8_t *arg, const float *const *taps, const uint8_t *ids, int count,

@@ -428,6 +428,15 @@ static void mask(float *dv, const float *out, size_t count) {
         st(dv + i, where(~(ld(out + i) <= 0), ld(dv + i)));
 }
 
+static void average(float *dst, const float *const *taps, int count, float share, int channels) {
+    for (int c = 0; c < channels; c += VL) {
+        vf sum = {0};
+        for (int t = 0; t < count; t++)
+            sum += ld(taps[t] + c);
+        st(dst + c, sum * share);
+    }
+}
+
 static void max_of(float *dst, uint8_t *arg, const float *const *taps, const uint8_t *ids,
                    int count, int channels) {
     for (int c = 0; c < channels; c += VL) {
@@ -469,6 +478,7 @@ const struct cpu_kernels TABLE = {
     .back = back,
     .join = join,
     .mask = mask,
+    .average = average,
     .max = max_of,
     .unmax = unmax,
 };
