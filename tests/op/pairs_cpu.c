@@ -254,10 +254,20 @@ static void outer(int count, int rows, int n, int gap) {
         }
     struct cpu_ahead ahead = some_ahead(v, count);
     begin();
-    k->pairs->outer(v, pitch, d, off, count, rows, n, w, (size_t)n, &ahead);
+    k->pairs->outer(v, pitch, d, off, count, rows, n, w, (size_t)n, false, &ahead);
     end();
-    OK(ahead.row == ahead.rows && memcmp(w, want, (size_t)(rows * n) * sizeof *w) == 0,
-       "%s outer: %d pixels, %d rows, %d columns, gaps of %d", k->name, count, rows, n, gap);
+    bool added = memcmp(w, want, (size_t)(rows * n) * sizeof *w) == 0;
+    for (int i = 0; i < rows * n; i++) {
+        want[i] -= (float)(i / n - i % n);
+        w[i] = NAN;
+    }
+    begin();
+    k->pairs->outer(v, pitch, d, off, count, rows, n, w, (size_t)n, true, NULL);
+    end();
+    bool fresh = memcmp(w, want, (size_t)(rows * n) * sizeof *w) == 0;
+    OK(ahead.row == ahead.rows && added && fresh,
+       "%s outer: %d pixels, %d rows, %d columns, gaps of %d: added and fresh", k->name, count,
+       rows, n, gap);
     free(v);
     free(d);
     free(off);

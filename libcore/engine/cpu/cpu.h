@@ -299,6 +299,7 @@ struct cpu_outer {
     const int32_t *off;
     int first, count, channels, row, rows, n;
     float *w;
+    bool fresh;
     struct cpu_ahead *ahead;
 };
 void chex_cpu_outer(const struct cpu_engine *e, const struct cpu_outer *o);

@@ -208,10 +208,17 @@ static void take_gradient(void *arg, const struct cpu_results *results) {
     }
 }
 
+/* A partial weight gradient, and the kernel positions of which an earlier tile has written it. */
+struct partial {
+    float *at;
+    bool begun[CPU_MAX_TAPS];
+};
+
 /* The weight gradient of a group of pixels. Rows of the gradient in blocks, positions inside: a
  * block's slice of the input then stays in the first-level cache for all positions. */
 static void add_weight_gradient(const struct cpu_job *job, struct range r, const struct group *g,
-                                const struct cpu_scratch *s, float *dw, struct cpu_ahead *ahead) {
+                                const struct cpu_scratch *s, struct partial *dw,
+                                struct cpu_ahead *ahead) {
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     struct cpu_outer o = {.v = s->b,
@@ -226,7 +233,8 @@ static void add_weight_gradient(const struct cpu_job *job, struct range r, const
         for (int t = 0; t < g->tap_count; t++) {
             int at = g->position[t] * op->in_channels + r.first + o.row;
             o.d = chex_cpu_at(e, s->a, (size_t)g->tap[t].a);
-            o.w = dw + (size_t)at * (size_t)op->out_channels;
+            o.w = dw->at + (size_t)at * (size_t)op->out_channels;
+            o.fresh = !dw->begun[g->position[t]];
             chex_cpu_outer(e, &o);
         }
     }
@@ -275,7 +283,7 @@ static void clear_sums(const struct cpu_job *job, int index, struct range r) {
 /* Both gradients at one group of a tile's pixels, from its output gradient in s->a. Where a stride
  * passes over the pixels, the data gradient is zero and there is no other. */
 static void conv_group(const struct cpu_job *job, int index, struct range r, const struct group *g,
-                       struct cpu_scratch *s, float *dw, struct cpu_ahead *gradient,
+                       struct cpu_scratch *s, struct partial *dw, struct cpu_ahead *gradient,
                        struct cpu_ahead *next) {
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
@@ -302,7 +310,7 @@ static void conv_group(const struct cpu_job *job, int index, struct range r, con
 
 /* Range by range of the channels in `span`: the output's gradient is loaded once for all. */
 static void conv_tile(const struct cpu_job *job, int index, struct range span,
-                      struct cpu_scratch *s, float *dw) {
+                      struct cpu_scratch *s, struct partial *dw) {
     const struct chex_op *op = job->op;
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
     struct window w = window_of(job, tile);
@@ -324,6 +332,18 @@ static void conv_tile(const struct cpu_job *job, int index, struct range span,
         for (int i = 0; i < count; i++)
             conv_group(job, index, r, &groups[i], s, dw, &gradient, &next);
     }
+    for (int i = 0; i < count; i++)
+        for (int t = 0; t < groups[i].tap_count; t++)
+            dw->begun[groups[i].position[t]] = true;
+}
+
+/* Positions that met no pixel at all, in a map smaller than the kernel: zeros. */
+static void clear_rest(const struct chex_op *op, struct range span, struct partial *dw) {
+    size_t out = (size_t)op->out_channels;
+    for (int t = 0; t < op->kernel * op->kernel; t++)
+        if (!dw->begun[t])
+            memset(dw->at + ((size_t)t * (size_t)op->in_channels + (size_t)span.first) * out, 0,
+                   (size_t)span.channels * out * sizeof *dw->at);
 }
 
 /* Item: a run of tiles with its own partial weight gradient, and a span of input channels. */
@@ -340,17 +360,15 @@ static void conv_item(void *arg, size_t item, int worker) {
             range_at(cut % job->ranges * job->range_channels, job->range_channels, op->in_channels);
     }
     const struct chex_param *p = &e->net->params[op->weight];
-    float *dw = group ? e->wpart + (size_t)(group - 1) * p->count : job->grad + p->offset;
-    size_t out = (size_t)op->out_channels;
-    for (int t = 0; t < op->kernel * op->kernel; t++)
-        memset(dw + ((size_t)t * (size_t)op->in_channels + (size_t)span.first) * out, 0,
-               (size_t)span.channels * out * sizeof *dw);
+    struct partial dw = {.at = group ? e->wpart + (size_t)(group - 1) * p->count
+                                     : job->grad + p->offset};
     int from = (int)((int64_t)group * job->tiles / job->tile_groups);
     int to = (int)((int64_t)(group + 1) * job->tiles / job->tile_groups);
     chex_cpu_product_begin(e);
     for (int t = from; t < to; t++)
-        conv_tile(job, t, span, &e->scratch[worker], dw);
+        conv_tile(job, t, span, &e->scratch[worker], &dw);
     chex_cpu_product_end(e);
+    clear_rest(op, span, &dw);
 }
 
 enum { REDUCE = 2048 }; /* floats that stay in the first-level cache beside a partial's */

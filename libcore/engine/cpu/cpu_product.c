@@ -115,13 +115,14 @@ void chex_cpu_outer(const struct cpu_engine *e, const struct cpu_outer *o) {
     size_t group = chex_cpu_outer_group(e), pitch = chex_cpu_outer_pitch(e, o->channels);
     const void *v = chex_cpu_at(e, o->v, (size_t)o->first / group * pitch + (size_t)o->row * group);
     if (!e->pairs) {
-        e->k->outer(v, pitch, o->d, o->off, o->count, o->rows, o->n, o->w, (size_t)o->n, o->ahead);
+        e->k->outer(v, pitch, o->d, o->off, o->count, o->rows, o->n, o->w, (size_t)o->n, o->fresh,
+                    o->ahead);
         return;
     }
     for (int i = 0; i < (e->split ? PRODUCTS : 1); i++) {
         const void *half_v = chex_cpu_at(e, v, halves[i].low_a ? (size_t)o->channels * group : 0);
         const void *half_d = chex_cpu_at(e, o->d, halves[i].low_b ? (size_t)o->n : 0);
         e->pairs->outer(half_v, pitch, half_d, o->off, o->count, o->rows, o->n, o->w, (size_t)o->n,
-                        o->ahead);
+                        o->fresh && i == 0, o->ahead);
     }
 }

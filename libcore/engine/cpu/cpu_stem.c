@@ -214,7 +214,8 @@ static void backward_item(void *arg, size_t item, int worker) {
         chex_cpu_load_grad(job, s->c, pitch, chex_cpu_tile_pixel(job->tiling, tile), pixels);
         for (int i = 0; i < pixels; i++)
             s->off[i] = (int32_t)((size_t)i * pitch);
-        e->k->outer(s->a, depth, s->c, s->off, pixels, (int)depth, op->out_channels, dw, out, NULL);
+        e->k->outer(s->a, depth, s->c, s->off, pixels, (int)depth, op->out_channels, dw, out, false,
+                    NULL);
         each_class(job, tile, s->c, pitch, dw + depth * out, true);
     }
 }

@@ -92,7 +92,8 @@ struct cpu_pairs {
     /* As outer, with pixels in groups: v[i / group][r][i % group], v_pitch elements from one group
      * to the next and zeros behind the last pixel; d in bf16, n a multiple of 32. */
     void (*outer)(const uint16_t *v, size_t v_pitch, const uint16_t *d, const int32_t *off,
-                  int count, int rows, int n, float *w, size_t w_pitch, struct cpu_ahead *ahead);
+                  int count, int rows, int n, float *w, size_t w_pitch, bool fresh,
+                  struct cpu_ahead *ahead);
     /* As load and load_grad, into bf16 from what is stored as bf16 (load: or CPU_STORED); split
      * from fp32. */
     void (*load)(uint16_t *dst, size_t pitch, const struct cpu_stored *src, int pixels,
@@ -121,9 +122,10 @@ struct cpu_kernels {
     void (*gemm)(const float *a, const int32_t *off, int rows, const struct cpu_tap *taps,
                  int tap_count, int depth, const float *b, size_t b_panel, int n, float *c,
                  size_t c_pitch, struct cpu_ahead *ahead);
-    /* w[r][0..n) += sum over i < count of v[i * v_pitch + r] * d[off[i] + 0..n), r < rows. */
+    /* w[r][0..n) += sum over i < count of v[i * v_pitch + r] * d[off[i] + 0..n), r < rows.
+     * fresh: w is not read, it has nothing yet. */
     void (*outer)(const float *v, size_t v_pitch, const float *d, const int32_t *off, int count,
-                  int rows, int n, float *w, size_t w_pitch, struct cpu_ahead *ahead);
+                  int rows, int n, float *w, size_t w_pitch, bool fresh, struct cpu_ahead *ahead);
 
     /* dst = scale * src + shift (scale NULL: src), then as flags say. */
     void (*load)(float *dst, size_t pitch, const struct cpu_stored *src, int pixels, int channels,

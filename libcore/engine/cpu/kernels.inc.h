@@ -181,12 +181,12 @@ static void gemm(const float *a, const int32_t *off, int rows, const struct cpu_
 }
 
 INLINE void outer_tile(int mr, const float *v, size_t v_pitch, const float *d, const int32_t *off,
-                       int count, float *w, size_t w_pitch) {
+                       int count, float *w, size_t w_pitch, bool fresh) {
     vf acc[MR][2];
     UNROLL
     for (int i = 0; i < mr; i++) {
-        acc[i][0] = ld(w + (size_t)i * w_pitch);
-        acc[i][1] = ld(w + (size_t)i * w_pitch + VL);
+        acc[i][0] = fresh ? (vf){0} : ld(w + (size_t)i * w_pitch);
+        acc[i][1] = fresh ? (vf){0} : ld(w + (size_t)i * w_pitch + VL);
     }
     for (int p = 0; p < count; p++, v += v_pitch) {
         const float *dp = d + off[p];
@@ -206,21 +206,21 @@ INLINE void outer_tile(int mr, const float *v, size_t v_pitch, const float *d, c
 }
 
 static void outer_rows(int mr, const float *v, size_t v_pitch, const float *d, const int32_t *off,
-                       int count, float *w, size_t w_pitch) {
+                       int count, float *w, size_t w_pitch, bool fresh) {
 #define CASE(N)                                                                                    \
-    case N: outer_tile(N <= MR ? N : MR, v, v_pitch, d, off, count, w, w_pitch); break;
+    case N: outer_tile(N <= MR ? N : MR, v, v_pitch, d, off, count, w, w_pitch, fresh); break;
     switch (mr) { EACH_COUNT(CASE) }
 #undef CASE
 }
 
 static void outer(const float *v, size_t v_pitch, const float *d, const int32_t *off, int count,
-                  int rows, int n, float *w, size_t w_pitch, struct cpu_ahead *ahead) {
+                  int rows, int n, float *w, size_t w_pitch, bool fresh, struct cpu_ahead *ahead) {
     int tiles = tiles_of(rows, MR, n, NR);
     for (int j = 0; j < n; j += NR)
         for (int r = 0; r < rows; r += MR) {
             fetch_ahead(ahead, tiles);
             outer_rows(rows - r < MR ? rows - r : MR, v + r, v_pitch, d + j, off, count,
-                       w + (size_t)r * w_pitch + j, w_pitch);
+                       w + (size_t)r * w_pitch + j, w_pitch, fresh);
         }
 }
 

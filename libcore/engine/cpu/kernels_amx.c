@@ -178,14 +178,21 @@ static void pair_columns(uint16_t *dst, const uint16_t *d, const int32_t *off, i
 
 /* w[0..32)[0..32) += v (transposed, 32 rows of each group) * d (in pairs). */
 static void outer_block(const uint16_t *v, size_t v_pitch, const uint16_t *d, int groups, float *w,
-                        size_t w_pitch) {
+                        size_t w_pitch, bool fresh) {
     size_t step = w_pitch * sizeof *w;
     float *below = w + ROWS * w_pitch;
     AMX_FENCE();
-    AMX_LOAD(0, w, step);
-    AMX_LOAD(1, w + VL, step);
-    AMX_LOAD(2, below, step);
-    AMX_LOAD(3, below + VL, step);
+    if (fresh) {
+        AMX_ZERO(0);
+        AMX_ZERO(1);
+        AMX_ZERO(2);
+        AMX_ZERO(3);
+    } else {
+        AMX_LOAD(0, w, step);
+        AMX_LOAD(1, w + VL, step);
+        AMX_LOAD(2, below, step);
+        AMX_LOAD(3, below + VL, step);
+    }
     for (int g = 0; g < groups; g++, v += v_pitch, d += BLOCK) {
         AMX_LOAD(4, v, AMX_ROW_BYTES);
         AMX_LOAD(6, d, PAIR_STEP);
@@ -205,7 +212,7 @@ static void outer_block(const uint16_t *v, size_t v_pitch, const uint16_t *d, in
 
 /* The pairs of d are made once for all rows. */
 static void pair_outer(const uint16_t *v, size_t v_pitch, const uint16_t *d, const int32_t *off,
-                       int count, int rows, int n, float *w, size_t w_pitch,
+                       int count, int rows, int n, float *w, size_t w_pitch, bool fresh,
                        struct cpu_ahead *ahead) {
     int tiles = tiles_of(rows, 2 * ROWS, n, NR) * ((count + CHUNK - 1) / CHUNK);
     uint16_t columns[CHUNK / 2 * PAIR_ROW] __attribute__((aligned(64)));
@@ -217,7 +224,7 @@ static void pair_outer(const uint16_t *v, size_t v_pitch, const uint16_t *d, con
             for (int r = 0; r < rows; r += 2 * ROWS) {
                 fetch_ahead(ahead, tiles);
                 outer_block(v + (size_t)r * DEPTH, v_pitch, columns, groups,
-                            w + (size_t)r * w_pitch + j, w_pitch);
+                            w + (size_t)r * w_pitch + j, w_pitch, fresh && from == 0);
             }
         }
     }

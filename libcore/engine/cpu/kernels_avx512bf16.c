@@ -84,12 +84,12 @@ static void pair_gemm(const uint16_t *a, const int32_t *off, int rows, const str
 }
 
 INLINE void pair_outer_tile(int mr, const uint16_t *v, size_t v_pitch, const uint16_t *d,
-                            const int32_t *off, int count, float *w, size_t w_pitch) {
+                            const int32_t *off, int count, float *w, size_t w_pitch, bool fresh) {
     vf acc[MR][2];
     UNROLL
     for (int i = 0; i < mr; i++) {
-        acc[i][0] = ld(w + (size_t)i * w_pitch);
-        acc[i][1] = ld(w + (size_t)i * w_pitch + VL);
+        acc[i][0] = fresh ? (vf){0} : ld(w + (size_t)i * w_pitch);
+        acc[i][1] = fresh ? (vf){0} : ld(w + (size_t)i * w_pitch + VL);
     }
     for (int p = 0; p < count; p += 2, v += v_pitch) {
         vi d0, d1;
@@ -110,22 +110,22 @@ INLINE void pair_outer_tile(int mr, const uint16_t *v, size_t v_pitch, const uin
 }
 
 static void pair_outer_rows(int mr, const uint16_t *v, size_t v_pitch, const uint16_t *d,
-                            const int32_t *off, int count, float *w, size_t w_pitch) {
+                            const int32_t *off, int count, float *w, size_t w_pitch, bool fresh) {
 #define CASE(N)                                                                                    \
-    case N: pair_outer_tile(N, v, v_pitch, d, off, count, w, w_pitch); break;
+    case N: pair_outer_tile(N, v, v_pitch, d, off, count, w, w_pitch, fresh); break;
     switch (mr) { EACH_COUNT(CASE) }
 #undef CASE
 }
 
 static void pair_outer(const uint16_t *v, size_t v_pitch, const uint16_t *d, const int32_t *off,
-                       int count, int rows, int n, float *w, size_t w_pitch,
+                       int count, int rows, int n, float *w, size_t w_pitch, bool fresh,
                        struct cpu_ahead *ahead) {
     int tiles = tiles_of(rows, MR, n, NR);
     for (int j = 0; j < n; j += NR)
         for (int r = 0; r < rows; r += MR) {
             fetch_ahead(ahead, tiles);
             pair_outer_rows(rows - r < MR ? rows - r : MR, v + 2 * r, v_pitch, d + j, off, count,
-                            w + (size_t)r * w_pitch + j, w_pitch);
+                            w + (size_t)r * w_pitch + j, w_pitch, fresh);
         }
 }
 
