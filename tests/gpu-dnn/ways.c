@@ -342,6 +342,8 @@ static void captured(const struct gpu_way *way) {
     BAIL_UNLESS(way->prepare(&device, &f[0], NULL, &state, &err) == CHEX_OK, "%s", err.text);
     void *scratch = gt_alloc(way->workspace(&device, state, &f[0], NULL));
     GT_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    GT_OK(way->forward(&device, state, &f[0], scratch, stream)); /* loads what no capture may */
+    GT_OK(cudaStreamSynchronize(stream));
     GT_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     GT_OK(way->forward(&device, state, &f[0], scratch, stream));
     GT_OK(cudaStreamEndCapture(stream, &graph));

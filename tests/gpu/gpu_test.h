@@ -25,7 +25,8 @@
         }                                                                                          \
     } while (0)
 
-/* Device memory of the running test, released together. */
+/* Device memory of the running test, released together. Its contents are there when a function
+ * returns: tests launch on streams of their own, too, which do not wait for the default one. */
 static void *gt_held[4096];
 static int gt_held_count;
 
@@ -33,6 +34,7 @@ static inline void *gt_alloc(size_t bytes) {
     void *p = NULL;
     GT_OK(cudaMalloc(&p, bytes ? bytes : 1));
     GT_OK(cudaMemset(p, 0xff, bytes)); /* NaN: what nobody writes shows */
+    GT_OK(cudaDeviceSynchronize());
     if (gt_held_count == (int)(sizeof gt_held / sizeof *gt_held))
         exit(1);
     return gt_held[gt_held_count++] = p;
@@ -44,11 +46,13 @@ static inline void gt_release_all(void) {
 static inline void *gt_upload(const void *host, size_t bytes) {
     void *p = gt_alloc(bytes);
     GT_OK(cudaMemcpy(p, host, bytes, cudaMemcpyHostToDevice));
+    GT_OK(cudaDeviceSynchronize());
     return p;
 }
 static inline void *gt_zeros(size_t bytes) {
     void *p = gt_alloc(bytes);
     GT_OK(cudaMemset(p, 0, bytes));
+    GT_OK(cudaDeviceSynchronize());
     return p;
 }
 static inline void gt_download(void *host, const void *device, size_t bytes) {

@@ -170,7 +170,8 @@ typedef cudaError_t (*bench_launch_fn)(const void *arg, int copy, cudaStream_t s
 
 enum { BENCH_MAX_REPS = 200 };
 
-/* One graph of `copies` launches, replayed: what the host needs to launch does not count. */
+/* One graph of `copies` launches, replayed: what the host needs to launch does not count. One runs
+ * before the capture, which may not load code (cuDNN's plans load theirs when they first run). */
 static inline struct bench_time bench_time(bench_launch_fn launch, const void *arg, int copies,
                                            int reps) {
     static double ms[BENCH_MAX_REPS];
@@ -179,8 +180,14 @@ static inline struct bench_time bench_time(bench_launch_fn launch, const void *a
     cudaGraphExec_t exec;
     cudaEvent_t begin, end;
     BENCH_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaError_t e = launch(arg, 0, stream);
+    if (e != cudaSuccess) {
+        cudaGetLastError();
+        cudaStreamDestroy(stream);
+        return (struct bench_time){.error = e};
+    }
+    BENCH_CUDA(cudaStreamSynchronize(stream));
     BENCH_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    cudaError_t e = cudaSuccess;
     for (int i = 0; i < copies && e == cudaSuccess; i++)
         e = launch(arg, i, stream);
     const cudaError_t captured = cudaStreamEndCapture(stream, &graph);
