@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The emulated device itself: host types, capture and replay.
+ * The emulated device itself: host types, capture and replay, and what a capture refuses.
  */
 #include "gpu/gpu_test.h"
 
@@ -42,8 +42,32 @@ static void capture(void) {
     gt_release_all();
 }
 
+static void refusals(void) {
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    void *p = NULL;
+    float *to = gt_zeros(16), *from = gt_zeros(16);
+    GT_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    GT_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    OK(gpu_add(to, from, 4, stream) == cudaErrorStreamCaptureUnsupported,
+       "a kernel that never ran is not captured: its code would have to be loaded");
+    OK(cudaMalloc(&p, 16) != cudaSuccess && cudaMallocHost(&p, 16) != cudaSuccess &&
+           cudaFree(to) != cudaSuccess && cudaDeviceSynchronize() != cudaSuccess,
+       "nothing allocates, frees or waits in a capture");
+    GT_OK(cudaStreamEndCapture(stream, &graph));
+    GT_OK(cudaGraphDestroy(graph));
+    GT_OK(gpu_add(to, from, 4, stream));
+    GT_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    OK(gpu_add(to, from, 4, stream) == cudaSuccess, "one that ran is");
+    GT_OK(cudaStreamEndCapture(stream, &graph));
+    GT_OK(cudaGraphDestroy(graph));
+    GT_OK(cudaStreamDestroy(stream));
+    gt_release_all();
+}
+
 int main(void) {
     types();
     capture();
+    refusals();
     return tap_done();
 }

@@ -17,11 +17,13 @@
 
 #include "engine/cuda/gpu.h"
 
-/* CHEX_LAUNCH((kernel<T>), grid, block, shared bytes, stream, arguments...): a cudaError_t. Kernels
- * that ask for more than 48 KiB are allowed it here. */
+/* CHEX_LAUNCH((kernel<T>), grid, block, shared bytes, stream, arguments...): a cudaError_t. */
 #ifdef CHEX_GPU_EMULATED
-#define CHEX_LAUNCH(kernel, grid, block, shared, stream, ...)                                      \
-    emulated::launch(kernel, grid, block, shared, stream, __VA_ARGS__)
+template <class... P>
+static cudaError_t gpu_launch_with(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+                                   cudaStream_t stream, P... args) {
+    return emulated::launch(kernel, grid, block, shared, stream, args...);
+}
 #define CHEX_DYNAMIC_SHARED(name) unsigned char *name = emulated::dynamic_shared()
 #else
 /* Not by <<<>>>, which leaves its result where older ones lie, such as the "not ready" of an event
@@ -33,10 +35,18 @@ static cudaError_t gpu_launch_with(void (*kernel)(P...), dim3 grid, dim3 block, 
     return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), grid, block, at, shared,
                             stream);
 }
+#define CHEX_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+#endif
+
+/* A block has 48 KiB of shared memory unasked. That is for a kernel's static part as well, which
+ * takes 128 bytes where it has but gpu_last_block's word in front of the dynamic part's alignment.
+ */
+enum { GPU_SHARED_UNASKED = (48 << 10) - 1024 };
+
 template <class... P, class... A>
 static cudaError_t gpu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
                               cudaStream_t stream, A... args) {
-    if (shared > 48 << 10) {
+    if (shared > GPU_SHARED_UNASKED) {
         cudaError_t e =
             cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
         if (e != cudaSuccess)
@@ -46,8 +56,6 @@ static cudaError_t gpu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_
 }
 #define CHEX_LAUNCH(kernel, grid, block, shared, stream, ...)                                      \
     gpu_launch(kernel, grid, block, shared, stream, __VA_ARGS__)
-#define CHEX_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
-#endif
 
 #define CHEX_GPU_TRY(call)                                                                         \
     do {                                                                                           \

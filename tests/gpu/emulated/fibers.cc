@@ -355,7 +355,7 @@ unsigned char *dynamic_shared() { return s.shared_aligned; }
 
 void copy_later(void *to, const void *from, int bytes, bool on) {
     fiber &f = s.fibers[(size_t)s.at];
-    if ((uintptr_t)to % (unsigned)bytes || (on && (uintptr_t)from % (unsigned)bytes))
+    if ((uintptr_t)to % (unsigned)bytes || (uintptr_t)from % (unsigned)bytes)
         stop("cp.async of an unaligned address");
     f.copies.push_back({to, from, bytes, on, f.group});
 }

@@ -2,7 +2,8 @@
  *
  * The runtime behind include/cuda_runtime_api.h. Device memory is malloc's and filled with 0xff, so
  * that a value nobody wrote is NaN. A capture is one for the whole process: streams join it by
- * waiting for an event recorded in it, and the graph is what they were given, in that order.
+ * waiting for an event recorded in it, and the graph is what they were given, in that order. It
+ * refuses kernels that have not run before.
  *
  * Streams run at once, in the thread that calls. EMULATED_STREAMS=late: each has a thread that
  * begins its work a little later than it could, so that a wait for an event that was forgotten
@@ -51,6 +52,7 @@ namespace {
 std::recursive_mutex lock;
 bool capturing;
 cudaStream_t capture_origin;
+std::thread::id capture_thread;
 emulated_graph *captured;
 std::vector<cudaStream_t> joined;
 cudaError_t last_error;
@@ -60,6 +62,8 @@ emulated_stream default_stream;
 std::mutex queues; /* of all streams, and all moments */
 std::condition_variable moved;
 std::set<cudaStream_t> late_streams;
+std::set<const void *> loaded;               /* kernels that have run */
+std::map<const void *, size_t> shared_asked; /* dynamic bytes that a kernel was allowed */
 
 typedef std::lock_guard<std::recursive_mutex> guard;
 
@@ -151,9 +155,10 @@ void drain_all() {
     });
 }
 
-/* What a capture must not meet. */
+/* What a capture must not meet; in its mode, of the thread that began it. */
 cudaError_t not_captured() {
-    return capturing ? keep(cudaErrorStreamCaptureInvalidated) : cudaSuccess;
+    const bool mine = capturing && capture_thread == std::this_thread::get_id();
+    return mine ? keep(cudaErrorStreamCaptureInvalidated) : cudaSuccess;
 }
 } // namespace
 
@@ -173,6 +178,30 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
     std::lock_guard<std::mutex> q(queues);
     stream->queue.push_back(std::move(work));
     moved.notify_all();
+    return cudaSuccess;
+}
+
+/* CUDA loads a kernel's code when it is first used, and what loading does a capture may not meet.
+ */
+cudaError_t may_launch(const void *kernel, size_t shared_bytes, cudaStream_t stream) {
+    guard g(lock);
+    const auto asked = shared_asked.find(kernel);
+    const bool allowed = asked != shared_asked.end() && shared_bytes <= asked->second;
+    if (shared_bytes + STATIC_SHARED > (allowed ? SHARED_MOST : SHARED_UNASKED))
+        return keep(cudaErrorInvalidValue);
+    if (!real(stream)->captured)
+        loaded.insert(kernel);
+    else if (!loaded.count(kernel))
+        return keep(cudaErrorStreamCaptureUnsupported);
+    return cudaSuccess;
+}
+
+cudaError_t allow_shared(const void *kernel, int attribute, int bytes) {
+    guard g(lock);
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || bytes < 0 ||
+        bytes + STATIC_SHARED > SHARED_MOST)
+        return keep(cudaErrorInvalidValue);
+    shared_asked[kernel] = (size_t)bytes;
     return cudaSuccess;
 }
 } // namespace emulated
@@ -258,6 +287,7 @@ const char *cudaGetErrorString(cudaError_t e) {
     case cudaErrorInvalidDevice: return "invalid device ordinal";
     case cudaErrorNotReady: return "device not ready";
     case cudaErrorInvalidValue: return "invalid argument";
+    case cudaErrorStreamCaptureUnsupported: return "operation not permitted while capturing";
     case cudaErrorStreamCaptureInvalidated: return "operation failed due to a stream capture";
     default: return "emulated error";
     }
@@ -287,10 +317,12 @@ cudaError_t cudaMalloc(void **p, size_t bytes) {
     return cudaSuccess;
 }
 cudaError_t cudaFree(void *p) {
-    drain_all(); /* as CUDA's does */
-    guard g(lock);
     if (!p)
         return cudaSuccess;
+    if (not_captured() != cudaSuccess)
+        return cudaErrorStreamCaptureInvalidated;
+    drain_all(); /* as CUDA's does */
+    guard g(lock);
     auto at = held.find(p);
     if (at == held.end())
         return keep(cudaErrorInvalidValue);
@@ -300,10 +332,14 @@ cudaError_t cudaFree(void *p) {
     return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void **p, size_t bytes) {
+    if (not_captured() != cudaSuccess)
+        return cudaErrorStreamCaptureInvalidated;
     *p = aligned_alloc(256, (bytes + 255) / 256 * 256);
     return *p ? cudaSuccess : keep(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFreeHost(void *p) {
+    if (p && not_captured() != cudaSuccess)
+        return cudaErrorStreamCaptureInvalidated;
     free(p);
     return cudaSuccess;
 }
@@ -467,6 +503,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
         return keep(cudaErrorStreamCaptureInvalidated);
     capturing = true;
     capture_origin = stream;
+    capture_thread = std::this_thread::get_id();
     stream->captured = true;
     joined.assign(1, stream);
     captured = new emulated_graph{};

@@ -89,14 +89,23 @@ struct launch_shape {
 void run_grid(const launch_shape &shape, const std::function<void()> &body);
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
 
+/* Whether the stream takes the kernel now. Its code must be there before a capture meets it. Beyond
+ * 48 KiB of shared memory it must have asked (allow_shared); of what is static only the least is
+ * known here, STATIC_SHARED, which every kernel is taken to have. */
+enum { SHARED_UNASKED = 48 << 10, SHARED_MOST = 232448, STATIC_SHARED = 128 };
+cudaError_t may_launch(const void *kernel, size_t shared_bytes, cudaStream_t stream);
+cudaError_t allow_shared(const void *kernel, int attribute, int bytes);
+
 /* Arguments are copied now, as a launch does, and the kernel runs when the stream gets there. */
 template <class... P, class... A>
 cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
                    cudaStream_t stream, A... args) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535 ||
-        block.x * block.y * block.z == 0 || block.x * block.y * block.z > 1024 ||
-        shared_bytes > 232448)
+        block.x * block.y * block.z == 0 || block.x * block.y * block.z > 1024)
         return cudaErrorInvalidValue;
+    const cudaError_t e = may_launch(reinterpret_cast<const void *>(kernel), shared_bytes, stream);
+    if (e != cudaSuccess)
+        return e;
     return enqueue(stream, [=]() {
         run_grid({grid, block, shared_bytes}, [=]() { kernel(static_cast<P>(args)...); });
     });
@@ -246,9 +255,9 @@ static inline unsigned __vmaxu4(unsigned a, unsigned b) {
     return r;
 }
 
-template <class T> static inline cudaError_t cudaFuncSetAttribute(T, int, int) {
-    return cudaSuccess;
-}
 enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+template <class T> static inline cudaError_t cudaFuncSetAttribute(T kernel, int what, int value) {
+    return emulated::allow_shared(reinterpret_cast<const void *>(kernel), what, value);
+}
 
 #endif

@@ -33,6 +33,7 @@ typedef enum cudaError {
     cudaErrorNotSupported = 801,
     cudaErrorSystemNotReady = 802,
     cudaErrorSystemDriverMismatch = 803,
+    cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorStreamCaptureInvalidated = 901,
 } cudaError_t;
 
