@@ -3,7 +3,7 @@
 # Everything about the CUDA engine that needs a GPU, in some minutes. --help says more.
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-all_sections="about build ptxas tests sanitizer kernels steps train torch"
+all_sections="about build ptxas tests kernels steps train sanitizer stages torch"
 
 usage() {
     cat <<END
@@ -11,19 +11,22 @@ usage: tests/gpu/run.sh [OPTION...]
 Builds the CUDA engine alone (tests/gpu/CMakeLists.txt) for this machine's GPU and runs, each with a
 time limit of its own:
   about      device, driver, versions
-  build      chexnet-cuda.so, the tests and the measurements
+  build      chexnet-cuda.so, the tests and the measurements; nothing where no source has changed
   ptxas      spills, stack frames, register budgets
   tests      every kernel against the CPU reference
-  sanitizer  compute-sanitizer's memcheck and racecheck on small shapes
   kernels    time of every kernel against its floor of bytes and FLOP
-  steps      images a second of the whole step: every stage, batch and size
+  steps      images a second of the whole step of the last stage: every batch and size; inference
   train      a short training against the CPU engine
+  sanitizer  compute-sanitizer's tools on small shapes
+  stages     the other stages' step, and a short training of theirs: cuDNN plans for minutes
   torch      PyTorch in turn with the engine, where python3 has it
 Prints one table last and leaves results.json (one object a line), table.txt and logs.txt. A section
 that fails does not stop the others; what needs a device is skipped, with words, where there is none.
+A program that runs past its limit, or says nothing for long, is ended; cuda-gdb, where it is there,
+writes into logs.txt which kernel it was in.
   --sections A,B     only these (all: ${all_sections// /,})
   --out DIR          results (\$OUT, else build/gpu-results)
-  --build DIR        build folder (build/gpu)
+  --build DIR        build folder (build/gpu); without the section build, what bin/ and lib/ there hold
   --architectures L  as CMAKE_CUDA_ARCHITECTURES (this GPU's own; without a GPU 90)
   --jobs N           compilers at a time ($(nproc))
   --seconds N        the whole must end by then (540); sections that would not begin are skipped
@@ -31,6 +34,11 @@ that fails does not stop the others; what needs a device is skipped, with words,
   --stages L         s0,s1,s2,s3,s4   --model M   densenet121
   --torch-modes L    eager,channels_last,graph,compile,reduce-overhead,max-autotune
   --rounds N         turns of engine and PyTorch at each shape (3)
+In calls of ten minutes, one after the other:
+  tests/gpu/run.sh                                            as far as steps, train and sanitizer
+  tests/gpu/run.sh --sections about,build,torch               PyTorch compiles for minutes
+  tests/gpu/run.sh --sections about,build,stages,sanitizer    the rest
+The build may be made elsewhere (--sections build --architectures 90-real) and copied there.
 Exit status: 0 all good, 1 something failed, 2 usage, 77 nothing failed, something was skipped.
 END
 }
@@ -82,8 +90,10 @@ json=$out/results.json rows=$out/table.txt logs=$out/logs.txt
 : >"$json"
 : >"$rows"
 : >"$logs"
+LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
 export CHEX_LIBDIR=$build/lib CHEX_CACHE_DIR=$build/cache
 failed=0 skipped=0
+exec {never}<> <(:) # nothing to read here, ever: a sleep without a process
 
 left() { echo $((seconds - (SECONDS - began))); }
 row() { printf '%s\n' "$*" >>"$rows"; }
@@ -110,17 +120,57 @@ verdict() {
     printf '%-40s %s (%s s)%s\n' "$1" "$word" "$3" "${4:+: $4}"
 }
 
-# attempt LIMIT NAME COMMAND...: runs the command for LIMIT seconds at most (and never past the end of
-# the whole), keeps its output, takes its rows into the table, returns its status.
+# name_kernels PID: where the programs of timeout's child are, as cuda-gdb sees it.
+debugger=$(command -v cuda-gdb || ls /usr/local/cuda*/bin/cuda-gdb 2>/dev/null | head -n 1)
+name_kernels() {
+    local pid children
+    read -ra children 2>/dev/null </proc/"$1"/task/"$1"/children
+    for pid in "${children[@]}"; do
+        echo "==== what process $pid was in when it was ended"
+        [ -n "$debugger" ] && timeout -k 2 15 "$debugger" --nx --batch -p "$pid" \
+            -ex "info cuda kernels" -ex bt </dev/null 2>&1
+    done
+}
+
+# supervise SECONDS STALL LOG COMMAND...: timeout's status, 124 too where the log has not grown for
+# STALL seconds.
+supervise() {
+    local limit=$1 stall=$2 log=$3 pid start=$SECONDS last=$SECONDS size=0 now
+    shift 3
+    # A line at a time: what was said before the end is what tells where it was.
+    timeout -k 5 $((limit + 30)) stdbuf -oL "$@" >"$log" 2>&1 </dev/null &
+    pid=$!
+    while kill -0 $pid 2>/dev/null; do
+        if ! read -r -t 0.2 -u "$never"; then
+            now=$(stat -c %s "$log")
+            [ "$now" = "$size" ] || last=$SECONDS
+            size=$now
+        fi
+        if [ $((SECONDS - start)) -ge "$limit" ] || [ $((SECONDS - last)) -ge "$stall" ]; then
+            name_kernels $pid >>"$log"
+            kill $pid
+            # timeout kills it in five seconds; what the driver never lets go is left behind.
+            for ((last = SECONDS; SECONDS - last < 12; )); do
+                kill -0 $pid 2>/dev/null || break
+                read -r -t 0.2 -u "$never"
+            done
+            return 124
+        fi
+    done
+    wait $pid
+}
+
+# attempt LIMIT[/STALL] NAME COMMAND...: runs the command for LIMIT seconds at most (and never past the
+# end of the whole), keeps its output, takes its rows into the table, returns its status.
 attempt() {
-    local limit=$1 name=$2 log=$out/one.log status start=$SECONDS text='' rest
+    local limit=${1%/*} stall=${1#*/} name=$2 log=$out/one.log status start=$SECONDS text='' rest
     shift 2
     rest=$(left)
     if [ "$rest" -lt 5 ]; then
         verdict "$name" 77 0 "no time is left"
         return 77
     fi
-    timeout -k 5 $((limit < rest ? limit : rest)) "$@" >"$log" 2>&1 </dev/null
+    supervise $((limit < rest ? limit : rest)) "$stall" "$log" "$@"
     status=$?
     {
         echo "==== $name: $* (exit $status)"
@@ -130,8 +180,14 @@ attempt() {
     case $status in
     0) ;;
     77) text=$(grep -m 1 -iE '^skipped|SKIP' "$log" | cut -c 1-160) ;;
+    124 | 137)
+        text=$(grep -E '^# now: ' "$log" | tail -n 1 | cut -c 1-160)
+        [ -n "$text" ] || text="last said: $(sed '/^====/,$d' "$log" | tail -n 1 | cut -c 1-140)"
+        sed -n '/^====/,$p' "$log" | grep -vE '^warning|^$' | head -n 12
+        ;;
     *)
         text=$(grep -m 1 -E 'FAILED|^not ok|Bail out|rror' "$log" | cut -c 1-160)
+        [ $status = 3 ] || text+=$(sed -n 's/^# now: / at /p' "$log" | tail -n 1 | cut -c 1-80)
         tail -n 15 "$log"
         ;;
     esac
@@ -163,6 +219,19 @@ device_section() {
         skip "$1" "nothing has been built"
         return 1
     fi
+    find_libraries
+}
+
+# A build from elsewhere may look for cuDNN and cuBLAS where they are not: Python's packages have them.
+find_libraries() {
+    local program=$build/bin/bench-kernels folder
+    ldd "$program" 2>/dev/null | grep -q 'not found' || return 0
+    for folder in $(python3 -c 'import glob, nvidia
+for p in nvidia.__path__:
+    print(*glob.glob(p + "/*/lib"))' 2>/dev/null); do
+        LD_LIBRARY_PATH+=${LD_LIBRARY_PATH:+:}$folder
+    done
+    export LD_LIBRARY_PATH
 }
 
 section_about() {
@@ -180,19 +249,38 @@ section_about() {
         "${device//\"/}" "$(uname -sr)" "$line" >>"$json"
 }
 
+# What the build is made of: a copy of the tree may give every file a new time.
+sources_sum() {
+    {
+        echo "$architectures"
+        cd "$root" && find CMakeLists.txt cmake libcore tests -type f -not -name '*.o' -print0 |
+            LC_ALL=C sort -z | xargs -0 sha256sum
+    } | sha256sum
+}
+
 section_build() {
-    local generator=(-G "Unix Makefiles") on=(-k) status
+    local generator=(-G "Unix Makefiles") on=(-k) status sum
     if command -v ninja >/dev/null; then
         generator=(-G Ninja)
         on=(-k 0)
     fi
     [ -n "$architectures" ] || architectures=${capability:-90}-real
+    sum=$(sources_sum)
+    if [ "$(cat "$build/sources.sum" 2>/dev/null)" = "$sum" ]; then
+        row "build|as it was"
+        return
+    fi
+    rm -f "$build/sources.sum"
     attempt 60 configure cmake "${generator[@]}" -S "$root/tests/gpu" -B "$build" \
         -DCHEX_CUDA_ARCHITECTURES="$architectures" || return
     attempt 300 build cmake --build "$build" -j "$jobs"
     status=$?
     # One program that does not build takes none of the others with it.
-    [ $status = 0 ] || attempt 200 "build what can be" cmake --build "$build" -j "$jobs" -- "${on[@]}"
+    if [ $status = 0 ]; then
+        echo "$sum" >"$build/sources.sum"
+    else
+        attempt 200 "build what can be" cmake --build "$build" -j "$jobs" -- "${on[@]}"
+    fi
     row "build|$(sed -n 's/^-- *\(CUDA\|CUDNN\|NCCL\|cuBLASLt\): */\1 /p' "$logs" | tr '\n' '|')"
 }
 
@@ -204,37 +292,56 @@ section_tests() {
     device_section tests || return
     local program
     for program in "$build"/bin/gpu-*; do
-        [ -x "$program" ] && attempt 60 "test ${program##*/gpu-}" "$program"
+        [ -x "$program" ] && attempt 90/60 "test ${program##*/gpu-}" "$program"
     done
 }
 
-# Small shapes: the tools slow kernels down a hundredfold.
+# Small shapes: the tools slow kernels down a hundredfold. In the third step graphs are launched.
 section_sanitizer() {
     device_section sanitizer || return
-    local tool sanitizer program=$build/bin/bench-train
+    local tool sanitizer program
     sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1)
     if [ -z "$sanitizer" ]; then
         skip sanitizer "no compute-sanitizer here"
         return
     fi
-    for tool in memcheck racecheck; do
-        attempt 60 "$tool of steps" "$sanitizer" --tool $tool --error-exitcode 1 "$program" \
-            --engines cuda:s4@bf16 --batch 2 --size 32 --steps 2
-        attempt 40 "$tool of s0" "$sanitizer" --tool $tool --error-exitcode 1 "$program" \
-            --engines cuda:s0@fp32 --batch 2 --size 32 --steps 1
+    for tool in memcheck racecheck initcheck synccheck; do
+        attempt 70 "$tool of steps" "$sanitizer" --tool $tool --error-exitcode 1 \
+            "$build/bin/bench-train" --engines cuda:s4@bf16 --batch 2 --size 32 --steps 3
+    done
+    for program in conv_1x1 conv_3x3 stem norm; do
+        attempt 60 "racecheck of $program" "$sanitizer" --tool racecheck --error-exitcode 1 \
+            "$build/bin/gpu-$program"
+    done
+    attempt 40 "memcheck of s0" "$sanitizer" --tool memcheck --error-exitcode 1 \
+        "$build/bin/bench-train" --engines cuda:s0@fp32 --batch 2 --size 32 --steps 1
+}
+
+# kernels NAME SECONDS OPTION...: bench-kernels; after an operation that ends the program or hangs it
+# goes on with the next one.
+kernels() {
+    local name=$1 until=$((SECONDS + $2)) from=0 again='' status rest
+    shift 2
+    for _ in 1 2 3 4 5 6; do
+        rest=$((until - SECONDS))
+        [ $rest -gt 5 ] || return
+        attempt $((rest + 10))/25 "$name$again" "$build/bin/bench-kernels" --model "$model" \
+            --size "${sizes[0]}" --json "$json" "$@" --seconds "$rest" --from "$from"
+        status=$?
+        [[ $status = 0 || $status = 3 || $status = 77 ]] && return
+        from=$(sed -n 's/^# now: op \([0-9]*\) .*/\1/p' "$out/one.log" | tail -n 1)
+        [ -n "$from" ] || return
+        from=$((from + 1)) again=", from operation $from on"
     done
 }
 
+# cuDNN's ways plan for a second an operation: they are sampled.
 section_kernels() {
     device_section kernels || return
-    local program=$build/bin/bench-kernels largest=${batches[-1]}
-    # cuDNN's ways plan for a second an operation: they are sampled.
-    attempt 45 "kernels: own" "$program" --model "$model" --batch "$largest" --size "${sizes[0]}" \
-        --ways 1x1,3x3,stem,other --seconds 35 --json "$json"
-    attempt 60 "kernels: cuDNN" "$program" --model "$model" --batch "$largest" --size "${sizes[0]}" \
-        --ways dnn,dnn-fused --every 9 --seconds 40 --json "$json"
-    attempt 20 "kernels: fp32" "$program" --model "$model" --batch 16 --size "${sizes[0]}" --type fp32 \
-        --ways plain --every 9 --reps 3 --seconds 12 --json "$json"
+    local largest=${batches[-1]}
+    kernels "kernels: own" 60 --batch "$largest" --ways 1x1,3x3,stem,other
+    kernels "kernels: cuDNN" 60 --batch "$largest" --ways dnn,dnn-fused --every 9
+    kernels "kernels: fp32" 15 --batch 16 --type fp32 --ways plain --every 9 --reps 3
 }
 
 # step ENGINE BATCH SIZE SECONDS
@@ -243,33 +350,40 @@ step() {
         --batch "$2" --size "$3" --seconds 2 --steps 200 --json "$json"
 }
 
-# bf16 at every shape, best stage first, so that what time is left for is what matters least. s2 and
-# s3 plan hundreds of graphs when they are first met: they may take two minutes.
+# bf16 at every shape, the largest batch first: what time is left for is what matters least.
 section_steps() {
     device_section steps || return
     local batch size i
     for size in "${sizes[@]}"; do
-        for batch in "${batches[@]}"; do
-            step "cuda:${stages[-1]}@bf16" "$batch" "$size" 60
+        for ((i = ${#batches[@]} - 1; i >= 0; i--)); do
+            step "cuda:${stages[-1]}@bf16" "${batches[i]}" "$size" 60
         done
     done
     step "cuda:${stages[-1]}@fp16" "${batches[-1]}" "${sizes[0]}" 60
     attempt 30 "inference" "$build/bin/bench-step" --model "$model" --engine "cuda:${stages[-1]}@bf16" \
         --batch "${batches[-1]}" --size "${sizes[0]}" --seconds 2 --steps 200 --infer 1 --json "$json"
-    for ((i = ${#stages[@]} - 2; i >= 0; i--)); do
-        [ "${stages[i]}" = s0 ] || step "cuda:${stages[i]}@bf16" "${batches[-1]}" "${sizes[0]}" 120
-    done
     step cuda:s0@fp32 "${batches[0]}" "${sizes[0]}" 30
+}
+
+# short_training NAME LIMIT ENGINES: against the CPU engine.
+short_training() {
+    attempt "$2" "$1" "$build/bin/bench-train" --model "$model" --engines "cpu@fp32,$3" --json "$json"
 }
 
 section_train() {
     device_section train || return
-    local list=cpu@fp32,cuda:s0@fp32 stage
-    for stage in "${stages[@]}"; do
-        [ "$stage" = s0 ] || list+=,cuda:$stage@bf16
+    short_training "short training" 90 "cuda:s0@fp32,cuda:${stages[-1]}@bf16,cuda:${stages[-1]}@fp16"
+}
+
+# The stages between plan hundreds of graphs when they are first met: that may take two minutes each.
+section_stages() {
+    device_section stages || return
+    local i
+    for ((i = ${#stages[@]} - 2; i >= 0; i--)); do
+        [ "${stages[i]}" != s0 ] || continue
+        step "cuda:${stages[i]}@bf16" "${batches[-1]}" "${sizes[0]}" 150
+        short_training "short training, ${stages[i]}" 150 "cuda:${stages[i]}@bf16"
     done
-    attempt 90 "short training" "$build/bin/bench-train" --model "$model" \
-        --engines "$list,cuda@fp16" --json "$json"
 }
 
 # PyTorch beside us, as the coprocess `peer`: torch_gpu.py --serve.
@@ -288,7 +402,7 @@ peer_stop() {
 ask() {
     local answer rate limit
     limit=$(left)
-    limit=$((limit > 160 ? 150 : limit - 8))
+    limit=$((limit > 300 ? 270 : limit - 8))
     [ $limit -gt 5 ] && [[ " $given_up " != *" $1 "* ]] || return
     if ! echo "$*" >&"${peer[1]}" || ! read -r -t $limit -u "${peer[0]}" answer; then
         row "torch $*|no answer in $limit s"

@@ -14,11 +14,14 @@ extern const struct gpu_way *const gpu_ways[]; /* ways.c */
 
 static const char usage[] =
     "usage: bench-kernels [--model densenet121] [--size 224] [--batch 256] [--type bf16]\n"
-    "       [--ways plain,1x1,...] [--every 1] [--reps 10] [--seconds 600] [--memory-gib 0]\n"
-    "       [--json FILE]\n"
+    "       [--ways plain,1x1,...] [--every 1] [--from 0] [--reps 10] [--seconds 600]\n"
+    "       [--memory-gib 0] [--json FILE]\n"
     "--ways: only these (default: all; 'other' stands for everything that is no convolution).\n"
-    "--every K: every K-th operation. --seconds: no new kernel after that. --memory-gib: take so\n"
-    "much of the device; 0: half of what is free.";
+    "--every K: every K-th operation. --from K: none before the K-th. --seconds: no new kernel\n"
+    "after that. --memory-gib: take so much of the device; 0: half of what is free.\n"
+    "Exit status: 0; 3 where all were tried and some failed; 1 where one ended the rest, which "
+    "the\n"
+    "last line \"# now: op K\" names.";
 
 enum { MAX_COPIES = 16, MAX_BUFFERS = 512 };
 
@@ -33,10 +36,11 @@ struct bench {
     const char *ways;
     double until_s;
     FILE *json;
-    float *ones;                 /* more than any map's channels, around 1 */
-    float *vectors;              /* results that nobody reads */
-    unsigned *ticket;            /* zeros */
-    double stem_ms[2];           /* forward and backward; 0: not timed */
+    float *ones;       /* more than any map's channels, around 1 */
+    float *vectors;    /* results that nobody reads */
+    unsigned *ticket;  /* zeros */
+    double stem_ms[2]; /* forward and backward; 0: not timed */
+    int failed;
     double sum_ms, sum_floor_ms; /* of the fastest way of each */
 };
 
@@ -282,7 +286,7 @@ static double floor_ms(const struct bench *b, struct floor_cost c) {
 }
 
 static void report(const struct work *w, const char *way, struct bench_time t) {
-    const struct bench *b = w->bench;
+    struct bench *b = w->bench;
     const struct floor_net f = {b->net, b->hw, b->size, (double)gpu_type_bytes(b->type), 4};
     const struct floor_cost c =
         w->backward ? floor_backward(&f, w->index) : floor_forward(&f, w->index);
@@ -292,6 +296,7 @@ static void report(const struct work *w, const char *way, struct bench_time t) {
     if (t.error != cudaSuccess) {
         printf("%-44s %-8s %-9s FAILED: %s\n", w->op->name, direction, way,
                cudaGetErrorString(t.error));
+        b->failed++;
         return;
     }
     printf("%-44s %-8s %-9s %4d>%-4d hw %3d %9.4f ms (%.4f to %.4f) %7.0f GB/s %6.1f TFLOP/s %5.1f "
@@ -315,6 +320,13 @@ static void report(const struct work *w, const char *way, struct bench_time t) {
     fflush(b->json);
 }
 
+/* Said before anything is launched: what ends the program or never ends is known by it. */
+static void announce(const struct work *w, const char *way) {
+    printf("# now: op %d %s %s by %s\n", w->index, w->op->name,
+           w->backward ? "backward" : "forward", way);
+    fflush(stdout);
+}
+
 /* Times w by its way; 0 where it could not. */
 static double measure_way(struct work *w) {
     struct bench *b = w->bench;
@@ -323,6 +335,7 @@ static double measure_way(struct work *w) {
     const struct gpu_conv_backward *k = w->backward ? &w->b[0] : NULL;
     const size_t begin = b->arena.at;
     double ms = 0;
+    announce(w, w->way->name);
     w->state = NULL;
     if (w->way->prepare && w->way->prepare(&b->device, f, k, &w->state, &err) != CHEX_OK) {
         printf("%-44s %-8s %-9s no: %s\n", w->op->name, w->backward ? "backward" : "forward",
@@ -357,6 +370,7 @@ static void measure(struct bench *b, int index, bool backward) {
         printf("%-44s does not fit into the memory\n", w.op->name);
     } else if (w.op->kind != CHEX_OP_CONV) {
         if (bench_listed(b->ways, "other")) {
+            announce(&w, "other");
             const struct bench_time t = bench_time(launch_other, &w, w.copies, b->reps);
             report(&w, "other", t);
             best = t.error == cudaSuccess ? t.ms : 0;
@@ -427,6 +441,7 @@ static void measure_stem(struct bench *b, bool backward) {
         printf("%-44s does not fit into the memory\n", "stem");
     } else {
         struct work line = {.bench = b, .op = op, .backward = backward, .copies = w.copies};
+        announce(&line, "stem");
         BENCH_CUDA(gpu_stem_fold(w.weight, b->net->mean, b->net->std, b->type, w.folded, NULL));
         BENCH_CUDA(cudaDeviceSynchronize());
         const struct bench_time t = bench_time(launch_stem, &w, w.copies, b->reps);
@@ -490,9 +505,9 @@ static enum gpu_type type_named(const char *name) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const names[] = {"--model",      "--size",  "--batch", "--type",
-                                        "--ways",       "--every", "--reps",  "--seconds",
-                                        "--memory-gib", "--json",  NULL};
+    static const char *const names[] = {"--model",   "--size",       "--batch", "--type",
+                                        "--ways",    "--every",      "--from",  "--reps",
+                                        "--seconds", "--memory-gib", "--json",  NULL};
     static struct bench b;
     struct chex_net *net;
     struct chex_error err = {0};
@@ -513,15 +528,17 @@ int main(int argc, char **argv) {
     b.until_s = chex_clock_s() + atof(bench_option(argc, argv, "--seconds", "600"));
     set_up(&b, atof(bench_option(argc, argv, "--memory-gib", "0")));
     b.json = bench_json(bench_option(argc, argv, "--json", ""));
+    const int from = atoi(bench_option(argc, argv, "--from", "0"));
     int done = 0;
-    if (b.type != GPU_F32 && b.device.capability >= 80 && bench_listed(b.ways, "stem"))
+    if (from == 0 && b.type != GPU_F32 && b.device.capability >= 80 && bench_listed(b.ways, "stem"))
         for (int backward = 0; backward < 2; backward++)
             measure_stem(&b, backward);
-    for (int i = 0; i < net->op_count && chex_clock_s() < b.until_s; i += b.every, done++)
+    const int first = (from + b.every - 1) / b.every * b.every;
+    for (int i = first; i < net->op_count && chex_clock_s() < b.until_s; i += b.every, done++)
         for (int backward = 0; backward < 2; backward++)
             measure(&b, i, backward);
     finish(&b, done, net->op_count);
     chex_net_destroy(net);
     BENCH_CUDA(cudaFree(b.arena.base));
-    return 0;
+    return b.failed ? 3 : 0;
 }

@@ -8,8 +8,9 @@
 
 static const char usage[] =
     "usage: bench-step [--engine cuda@bf16] [--model densenet121] [--size 224] [--batch 256]\n"
-    "       [--steps 30] [--warm-up 3] [--seconds 60] [--infer 0] [--json FILE]\n"
-    "--seconds: ends early, with the steps so far. --infer 1: inference instead of training.";
+    "       [--steps 30] [--warm-up 6] [--seconds 60] [--infer 0] [--json FILE]\n"
+    "--warm-up: the engine captures its graphs within the first four. --seconds: ends early, with\n"
+    "the steps so far. --infer 1: inference instead of training.";
 
 enum { BATCHES = 4, MAX_STEPS = 10000 };
 
@@ -111,7 +112,7 @@ int main(int argc, char **argv) {
     b.size = atoi(bench_option(argc, argv, "--size", "224"));
     b.n = atoi(bench_option(argc, argv, "--batch", "256"));
     b.steps = atoi(bench_option(argc, argv, "--steps", "30"));
-    b.warm_up = atoi(bench_option(argc, argv, "--warm-up", "3"));
+    b.warm_up = atoi(bench_option(argc, argv, "--warm-up", "6"));
     b.seconds = atof(bench_option(argc, argv, "--seconds", "60"));
     b.infer = atoi(bench_option(argc, argv, "--infer", "0")) != 0;
     if (b.n < 1 || b.steps < 1 || b.steps > MAX_STEPS || b.warm_up < 0 || b.seconds <= 0)
