@@ -240,7 +240,7 @@ __device__ __forceinline__ void conv3_finish_backward(const conv3_product_args &
                         (const T *)(ahead + (g * 2 * S::MT + 2 * m + h) * CONV3_THREADS + thread));
                 else if (normed)
                     x[h] = gpu_load_run<8>((const T *)p.x + pixel * p.x_pitch + first + column);
-                if (p.add)
+                if (p.add && place[h] >= 0) /* pixel 0 is another thread's to write */
                     old[h] = gpu_load_run<8>(to[h]);
             }
 #pragma unroll
