@@ -9,10 +9,13 @@
  * begins its work a little later than it could, so that a wait for an event that was forgotten
  * shows.
  *
+ * The default stream too is late then, and copies from the host's ordinary memory and memset return
+ * before it has done them, as CUDA's may.
+ *
  * EMULATED_GPU: "0" takes the device away; "8.0" sets its compute capability (9.0 unless
- * said). EMULATED_BYTES: how much memory it has. EMULATED_BUSES: "5d,1b" for two devices
- * on these buses (names, not more memory or threads: all are one). EMULATED_DRIVER: the newest
- * CUDA that the driver serves, 12020 for 12.2.
+ * said). EMULATED_SMS: its multiprocessors (4). EMULATED_BYTES: how much memory it has.
+ * EMULATED_BUSES: "5d,1b" for two devices on these buses (names, not more memory or threads: all
+ * are one). EMULATED_DRIVER: the newest CUDA that the driver serves, 12020 for 12.2.
  */
 #include <chrono>
 #include <condition_variable>
@@ -58,10 +61,14 @@ std::vector<cudaStream_t> joined;
 cudaError_t last_error;
 std::map<void *, size_t> held;
 size_t held_bytes;
-emulated_stream default_stream;
+struct emulated_default : emulated_stream {
+    emulated_default() : emulated_stream() {}
+    ~emulated_default();
+};
 std::mutex queues; /* of all streams, and all moments */
 std::condition_variable moved;
 std::set<cudaStream_t> late_streams;
+emulated_default default_stream;             /* after what it needs to end */
 std::set<const void *> loaded;               /* kernels that have run */
 std::map<const void *, size_t> shared_asked; /* dynamic bytes that a kernel was allowed */
 
@@ -104,11 +111,19 @@ size_t total_bytes() {
     return text ? (size_t)strtoull(text, nullptr, 10) : (size_t)8 << 30;
 }
 
-emulated_stream *real(cudaStream_t s) { return s ? s : &default_stream; }
-
 bool late() {
     const char *text = getenv("EMULATED_STREAMS");
     return text && strcmp(text, "late") == 0;
+}
+
+void start(cudaStream_t s);
+emulated_stream *real(cudaStream_t s) {
+    if (s)
+        return s;
+    guard g(lock);
+    if (late() && !default_stream.worker)
+        start(&default_stream);
+    return &default_stream;
 }
 
 void come(const std::shared_ptr<moment> &m) {
@@ -141,6 +156,25 @@ void serve(cudaStream_t s) {
         moved.notify_all();
     }
 }
+void start(cudaStream_t s) {
+    std::lock_guard<std::mutex> q(queues);
+    late_streams.insert(s);
+    s->worker.reset(new std::thread(serve, s));
+}
+void end(cudaStream_t s) {
+    {
+        std::lock_guard<std::mutex> q(queues);
+        s->stop = true;
+        late_streams.erase(s);
+        moved.notify_all();
+    }
+    s->worker->join();
+    s->worker.reset();
+}
+emulated_default::~emulated_default() {
+    if (worker)
+        end(this);
+}
 void drain(cudaStream_t s) {
     std::unique_lock<std::mutex> q(queues);
     moved.wait(q, [&]() { return s->queue.empty() && !s->busy; });
@@ -171,7 +205,8 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
             return cudaSuccess;
         }
     }
-    if (!real(stream)->worker) {
+    stream = real(stream);
+    if (!stream->worker) {
         work();
         return cudaSuccess;
     }
@@ -235,7 +270,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     p->sharedMemPerBlockOptin = 232448;
     p->major = atoi(capability());
     p->minor = strchr(capability(), '.') ? atoi(strchr(capability(), '.') + 1) : 0;
-    p->multiProcessorCount = 4;
+    const char *sms = getenv("EMULATED_SMS");
+    p->multiProcessorCount = sms ? atoi(sms) : 4;
     p->l2CacheSize = 60 << 20;
     p->pciBusID = bus_of(device);
     return cudaSuccess;
@@ -343,10 +379,17 @@ cudaError_t cudaFreeHost(void *p) {
     free(p);
     return cudaSuccess;
 }
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind) {
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
     if (not_captured() != cudaSuccess)
         return cudaErrorStreamCaptureInvalidated;
-    memcpy(to, from, bytes);
+    if (kind == cudaMemcpyHostToDevice) { /* done when the host's bytes are in a staging buffer */
+        const char *begin = static_cast<const char *>(from);
+        const std::vector<char> staged(begin, begin + bytes);
+        return emulated::enqueue(nullptr, [=]() { memcpy(to, staged.data(), staged.size()); });
+    }
+    emulated::enqueue(nullptr, [=]() { memcpy(to, from, bytes); });
+    if (kind != cudaMemcpyDeviceToDevice)
+        drain(real(nullptr));
     return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind,
@@ -356,8 +399,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 cudaError_t cudaMemset(void *p, int value, size_t bytes) {
     if (not_captured() != cudaSuccess)
         return cudaErrorStreamCaptureInvalidated;
-    memset(p, value, bytes);
-    return cudaSuccess;
+    return emulated::enqueue(nullptr, [=]() { memset(p, value, bytes); });
 }
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream) {
     return emulated::enqueue(stream, [=]() { memset(p, value, bytes); });
@@ -365,11 +407,8 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t strea
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
     *stream = new emulated_stream{};
-    if (late()) {
-        std::lock_guard<std::mutex> q(queues);
-        late_streams.insert(*stream);
-        (*stream)->worker.reset(new std::thread(serve, *stream));
-    }
+    if (late())
+        start(*stream);
     return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int) {
@@ -383,13 +422,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     if (stream->worker) {
         drain(stream);
-        {
-            std::lock_guard<std::mutex> q(queues);
-            stream->stop = true;
-            late_streams.erase(stream);
-            moved.notify_all();
-        }
-        stream->worker->join();
+        end(stream);
     }
     delete stream;
     return cudaSuccess;
@@ -401,8 +434,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    stream = real(stream);
     std::lock_guard<std::mutex> q(queues);
-    return real(stream)->queue.empty() && !real(stream)->busy ? cudaSuccess : cudaErrorNotReady;
+    return stream->queue.empty() && !stream->busy ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
     std::shared_ptr<moment> m;
