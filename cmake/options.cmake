@@ -4,6 +4,7 @@
 
 option(CHEX_BUILD_TESTS "Build the tests" ON)
 option(CHEX_TEST_GPU "Build the tests of the CUDA engine on an emulated device (C++)" ON)
+option(CHEX_TEST_RACES "Build the tests that look for races in those kernels (gcc; target gpu-races)" OFF)
 option(CHEX_WERROR "Warnings are errors (CI)" OFF)
 option(CHEX_FUZZ "Link tests/fuzz to clang's fuzzer (preset fuzz)" OFF)
 set(CHEX_SANITIZE "" CACHE STRING "Sanitizers, such as address,undefined or thread")

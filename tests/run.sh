@@ -5,7 +5,7 @@ set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../share/packages.sh
 . "$root/share/packages.sh"
-all_stages="lint release clang sanitize valgrind fuzz cuda"
+all_stages="lint release clang sanitize races valgrind fuzz cuda"
 
 usage() {
     cat <<END
@@ -17,6 +17,7 @@ it makes is in build/ci-*; it can be run again.
                          release   gcc, warnings are errors, every test
                          clang     clang, warnings are errors, unit tests
                          sanitize  address and undefined behaviour, unit and operation tests
+                         races     data races in the CUDA engine's kernels, on the emulated device
                          valgrind  a small job: phantom images, shards, training, evaluation
                          fuzz      every target of tests/fuzz, a minute in all
                          cuda      chexnet-cuda.so for every target by nvcc, warnings are errors; no
@@ -133,6 +134,14 @@ stage_clang() {
 
 stage_sanitize() {
     build sanitize -DCHEX_TEST_GPU=OFF && run_ctest sanitize -L '^(unit|op)$'
+}
+
+stage_races() {
+    local dir=build/ci-races
+    check "races: configure" cmake --preset release -B $dir -DCHEX_WERROR=ON -DCHEX_WITH_CUDA=OFF \
+        -DCHEX_TEST_RACES=ON || return
+    check "races: build" cmake --build $dir -j "$jobs" --target gpu-races || return
+    run_ctest races -L '^races$'
 }
 
 # valgrind knows no AVX-512, so the plain engine runs the network.

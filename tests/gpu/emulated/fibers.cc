@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "include/cuda_runtime.h"
+#include "races.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define FIBERS_ASAN 1
@@ -91,6 +92,7 @@ emulated_switch:
 namespace emulated {
 
 thread *now;
+race_place race_here;
 
 namespace {
 
@@ -162,6 +164,9 @@ void resume(int i) {
     fiber &f = s.fibers[(size_t)i];
     s.at = i;
     now = &f.self;
+    race_here.thread = i;
+    race_here.stack = f.stack;
+    race_here.stack_end = f.stack + STACK;
 #if FIBERS_ASAN
     void *fake = nullptr;
     __sanitizer_start_switch_fiber(&fake, f.stack, STACK);
@@ -276,6 +281,8 @@ void finish_warp(int first) {
     }
     if (apply)
         apply(in, out, present, arg);
+    else
+        race_here.warp_syncs[first / 32]++;
     for (int i = first; i < last; i++)
         if (s.fibers[(size_t)i].state == AT_WARP)
             s.fibers[(size_t)i].state = RUNS;
@@ -296,6 +303,7 @@ bool open_barrier() {
     if (!waiting)
         return false;
     s.votes = votes;
+    race_here.barriers++;
     for (int i = 0; i < s.threads; i++)
         if (s.fibers[(size_t)i].state == AT_BARRIER)
             s.fibers[(size_t)i].state = RUNS;
@@ -351,12 +359,27 @@ void warp(int kind, int arg, unsigned mask, const void *in, void *out, warp_fn a
         to_scheduler(false);
 }
 
+void note_read(const void *p, size_t bytes) {
+    if (emulated_race_read)
+        emulated_race_read(p, bytes);
+}
+void note_atomic(const void *p, bool last) {
+    if (emulated_race_atomic)
+        emulated_race_atomic(p, last);
+}
+void note_fence() {
+    if (emulated_race_fence)
+        emulated_race_fence();
+}
+
 unsigned char *dynamic_shared() { return s.shared_aligned; }
 
 void copy_later(void *to, const void *from, int bytes, bool on) {
     fiber &f = s.fibers[(size_t)s.at];
     if ((uintptr_t)to % (unsigned)bytes || (uintptr_t)from % (unsigned)bytes)
         stop("cp.async of an unaligned address");
+    if (emulated_race_copy)
+        emulated_race_copy(to, from, (size_t)bytes, on);
     f.copies.push_back({to, from, bytes, on, f.group});
 }
 void copy_commit() { s.fibers[(size_t)s.at].group++; }
@@ -372,6 +395,8 @@ void copy_wait(int pending_allowed) {
             memcpy(c.to, c.from, (size_t)c.bytes);
         else
             memset(c.to, 0, (size_t)c.bytes);
+        if (emulated_race_copied)
+            emulated_race_copied(c.to, (size_t)c.bytes);
     }
     f.copies.resize(kept);
 }
@@ -386,6 +411,9 @@ void run_grid(const launch_shape &shape, const std::function<void()> &body) {
     s.shared.resize(shape.shared_bytes + 128);
     s.shared_aligned = (unsigned char *)(((uintptr_t)s.shared.data() + 127) / 128 * 128);
     make_order(s.threads);
+    race_here.launch++;
+    race_here.shared = s.shared.data();
+    race_here.shared_bytes = s.shared.size();
     for (unsigned z = 0; z < shape.grid.z; z++)
         for (unsigned y = 0; y < shape.grid.y; y++)
             for (unsigned x = 0; x < shape.grid.x; x++) {
@@ -396,7 +424,12 @@ void run_grid(const launch_shape &shape, const std::function<void()> &body) {
                     s.fibers[(size_t)i].self = thread{uint3{t % b.x, t / b.x % b.y, t / b.x / b.y},
                                                       uint3{x, y, z}, b, shape.grid, i % 32};
                 }
+                race_here.block++;
+                race_here.barriers = 0;
+                memset(race_here.warp_syncs, 0, sizeof race_here.warp_syncs);
+                race_here.on = true;
                 run_block();
+                race_here.on = false;
             }
 }
 

@@ -77,6 +77,12 @@ void barrier();           /* __syncthreads */
 int barrier_count(int p); /* __syncthreads_count */
 unsigned char *dynamic_shared();
 
+/* For races.cc: what the compiler does not see, or sees as what it is not. */
+void note_read(const void *p, size_t bytes);
+void note_atomic(const void *p, bool last = false); /* last: a ticket's count is full */
+void note_fence();
+#define EMULATED_UNSEEN __attribute__((noinline, no_sanitize("thread")))
+
 /* cp.async: the copy is made when the thread waits for it, so a missing wait shows. */
 void copy_later(void *to, const void *from, int bytes, bool on);
 void copy_commit();
@@ -121,7 +127,7 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_by
 static inline void __syncthreads() { emulated::barrier(); }
 static inline int __syncthreads_count(int p) { return emulated::barrier_count(p); }
 static inline int __syncthreads_or(int p) { return emulated::barrier_count(p) > 0; }
-static inline void __threadfence() {}
+static inline void __threadfence() { emulated::note_fence(); }
 static inline void __threadfence_block() {}
 
 enum { EMULATED_SYNC = 1, EMULATED_SHUFFLE, EMULATED_BALLOT, EMULATED_MATRIX };
@@ -138,7 +144,8 @@ template <class T> struct shuffled {
     int mode;
 };
 template <class T>
-void shuffle_apply(const void *const in[32], void *const out[32], unsigned present, int) {
+EMULATED_UNSEEN void shuffle_apply(const void *const in[32], void *const out[32], unsigned present,
+                                   int) {
     for (int l = 0; l < 32; l++) {
         if (!(present >> l & 1))
             continue;
@@ -190,27 +197,32 @@ template <class T> static inline T __ldcs(const T *p) { return *p; }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
 template <class T> static inline void __stcs(T *p, T v) { *p = v; }
 template <class T> static inline void __stcg(T *p, T v) { *p = v; }
-template <class T> static inline T atomicAdd(T *p, T v) {
+template <class T> EMULATED_UNSEEN T atomicAdd(T *p, T v) {
+    emulated::note_atomic(p);
     T old = *p;
     *p = old + v;
     return old;
 }
-static inline unsigned atomicInc(unsigned *p, unsigned most) {
+EMULATED_UNSEEN inline unsigned atomicInc(unsigned *p, unsigned most) {
+    emulated::note_atomic(p, *p >= most);
     unsigned old = *p;
     *p = old >= most ? 0 : old + 1;
     return old;
 }
-template <class T> static inline T atomicMax(T *p, T v) {
+template <class T> EMULATED_UNSEEN T atomicMax(T *p, T v) {
+    emulated::note_atomic(p);
     T old = *p;
     *p = old > v ? old : v;
     return old;
 }
-template <class T> static inline T atomicExch(T *p, T v) {
+template <class T> EMULATED_UNSEEN T atomicExch(T *p, T v) {
+    emulated::note_atomic(p);
     T old = *p;
     *p = v;
     return old;
 }
-static inline unsigned atomicOr(unsigned *p, unsigned v) {
+EMULATED_UNSEEN inline unsigned atomicOr(unsigned *p, unsigned v) {
+    emulated::note_atomic(p);
     unsigned old = *p;
     *p = old | v;
     return old;

@@ -10,8 +10,8 @@ namespace emulated {
 
 /* arg: matrices, + 8 where transposed. Lane l gets elements (row l / 4, columns 2 (l % 4), + 1) of
  * each matrix. */
-inline void ldmatrix_apply(const void *const in[32], void *const out[32], unsigned present,
-                           int arg) {
+EMULATED_UNSEEN inline void ldmatrix_apply(const void *const in[32], void *const out[32],
+                                           unsigned present, int arg) {
     if (present != 0xffffffffu) {
         fprintf(stderr, "emulated: ldmatrix without all 32 lanes\n");
         abort();
@@ -47,7 +47,8 @@ struct mma_in {
 };
 
 template <class T>
-void mma_apply(const void *const in[32], void *const out[32], unsigned present, int) {
+EMULATED_UNSEEN void mma_apply(const void *const in[32], void *const out[32], unsigned present,
+                               int) {
     if (present != 0xffffffffu) {
         fprintf(stderr, "emulated: mma without all 32 lanes\n");
         abort();
@@ -81,6 +82,8 @@ void mma_apply(const void *const in[32], void *const out[32], unsigned present, 
 }
 
 inline void ldmatrix(uint32_t *out, const void *row, int arg) {
+    if (now->lane < 8 * (arg & 7))
+        note_read(row, 16);
     warp(EMULATED_MATRIX, arg, 0xffffffffu, &row, out, ldmatrix_apply);
 }
 

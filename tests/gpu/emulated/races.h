@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What fibers.cc tells races.cc, where that is linked in; see there.
+ */
+#ifndef CHEX_TESTS_EMULATED_RACES_H
+#define CHEX_TESTS_EMULATED_RACES_H
+
+#include <cstddef>
+#include <cstdint>
+
+namespace emulated {
+
+/* Where the fiber that runs is. */
+struct race_place {
+    bool on;           /* a kernel runs */
+    uint32_t launch;   /* counted through the program */
+    uint32_t block;    /* counted through the program */
+    uint32_t barriers; /* of the block, so far */
+    int thread;
+    uint32_t warp_syncs[32]; /* __syncwarps of the block's warps, so far */
+    const char *stack, *stack_end;
+    const unsigned char *shared; /* dynamic */
+    size_t shared_bytes;
+};
+extern race_place race_here;
+
+} // namespace emulated
+
+/* NULL without races.cc. */
+extern "C" {
+__attribute__((weak)) void emulated_race_read(const void *p, size_t bytes);
+/* cp.async: from its issue to the wait that completes it. */
+__attribute__((weak)) void emulated_race_copy(const void *to, const void *from, size_t bytes,
+                                              bool on);
+__attribute__((weak)) void emulated_race_copied(const void *to, size_t bytes);
+__attribute__((weak)) void emulated_race_fence(void);
+/* An atomic operation on global memory; last: by the last of the blocks that make it. */
+__attribute__((weak)) void emulated_race_atomic(const void *p, bool last);
+}
+
+#endif
