@@ -404,6 +404,11 @@ ask() {
     limit=$(left)
     limit=$((limit > 300 ? 270 : limit - 8))
     [ $limit -gt 5 ] && [[ " $given_up " != *" $1 "* ]] || return
+    # Where it has ended of itself bash has forgotten its pipes.
+    if [ -z "${peer[1]-}" ]; then
+        echo "torch: python3 ended; begun again" | tee -a "$logs"
+        peer_start
+    fi
     if ! echo "$*" >&"${peer[1]}" || ! read -r -t $limit -u "${peer[0]}" answer; then
         row "torch $*|no answer in $limit s"
         echo "torch $*: no answer in $limit s"
@@ -445,6 +450,7 @@ section_torch() {
         skip torch "python3 has no PyTorch with CUDA and torchvision"
         return
     fi
+    trap '' PIPE # it may end between two turns
     local given_up='' peer_pid start=$SECONDS batch size mode quick=() long=()
     for mode in "${modes[@]}"; do
         if [[ $mode = max-autotune ]]; then long+=("$mode"); else quick+=("$mode"); fi
