@@ -41,6 +41,38 @@ EMULATED_UNSEEN inline void ldmatrix_apply(const void *const in[32], void *const
     }
 }
 
+/* EMULATED_MMA=truncate: sums as tensor cores are known to make them ("Numerical behavior of NVIDIA
+ * tensor cores", Fasi, Higham, Mikaitis and Pranesh 2021): products exact, all terms cut off at one
+ * bit below the last of the largest, and the sum towards zero. Unset: one fp32 rounding a term. */
+inline bool mma_truncates() {
+    static const char *const text = getenv("EMULATED_MMA");
+    return text && strcmp(text, "truncate") == 0;
+}
+inline float mma_truncated(float d, const float *a, const float *b, int stride) {
+    float term[17], largest = fabsf(d);
+    term[16] = d;
+    for (int k = 0; k < 16; k++) {
+        term[k] = a[k] * b[k * stride]; /* exact: at most 22 bits */
+        largest = fabsf(term[k]) > largest ? fabsf(term[k]) : largest;
+    }
+    bool finite = largest <= 3.4e38f;
+    for (int k = 0; k < 17; k++)
+        finite = finite && term[k] == term[k];
+    if (!finite || largest == 0) {
+        for (int k = 0; k < 16; k++)
+            d += term[k];
+        return d;
+    }
+    const int last = ilogbf(largest) - 24; /* 2^last: what is kept of a term */
+    int64_t sum = 0;
+    for (int k = 0; k < 17; k++)
+        sum += (int64_t)ldexp((double)term[k], -last);
+    int more = 0;
+    while ((sum < 0 ? -sum : sum) >> more >= 1 << 24)
+        more++;
+    return (float)ldexp((double)(sum < 0 ? -(-sum >> more) : sum >> more), last + more);
+}
+
 struct mma_in {
     uint32_t a[4], b[2];
     float d[4];
@@ -70,7 +102,11 @@ EMULATED_UNSEEN void mma_apply(const void *const in[32], void *const out[32], un
         for (int k = 0; k < 4; k++)
             d[r + 8 * (k >> 1)][c + (k & 1)] = f->d[k];
     }
-    for (int k = 0; k < 16; k++)
+    if (mma_truncates())
+        for (int i = 0; i < 16; i++)
+            for (int j = 0; j < 8; j++)
+                d[i][j] = mma_truncated(d[i][j], a[i], &b[0][j], 8);
+    for (int k = 0; k < 16 && !mma_truncates(); k++)
         for (int i = 0; i < 16; i++)
             for (int j = 0; j < 8; j++)
                 d[i][j] += a[i][k] * b[k][j];
