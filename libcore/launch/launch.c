@@ -89,6 +89,24 @@ enum chex_status chex_launch_exchange(struct chex_launch *launch, const char *ke
     return launch->impl->exchange(launch, key, mine, bytes, all_out, timeout_ms, err);
 }
 
+bool chex_launch_can_look(const struct chex_launch *launch) {
+    return launch->size > 1 && launch->impl && launch->impl->look;
+}
+
+enum chex_status chex_launch_leave(struct chex_launch *launch, const char *key, const void *mine,
+                                   size_t bytes, struct chex_error *err) {
+    return launch->impl->leave(launch, key, mine, bytes, err);
+}
+
+void chex_launch_look(const struct chex_launch *launch, const char *key, int from, int to,
+                      size_t bytes, void *all_out, bool *came_out, uint64_t wait_ms) {
+    launch->impl->look(launch, key, from, to, bytes, all_out, came_out, wait_ms);
+}
+
+void chex_launch_host(const struct chex_launch *launch, int rank, char *buf, size_t size) {
+    launch->impl->host(launch, rank, buf, size);
+}
+
 void chex_launch_finish(struct chex_launch *launch) {
     if (launch->impl && launch->impl->finish)
         launch->impl->finish(launch);

@@ -41,6 +41,12 @@ struct chex_launch_method {
     enum chex_status (*exchange)(struct chex_launch *launch, const char *key, const void *mine,
                                  size_t bytes, void *all_out, uint64_t timeout_ms,
                                  struct chex_error *err);
+    /* See chex_launch_leave, chex_launch_look and chex_launch_host; all three or none (NULL). */
+    enum chex_status (*leave)(struct chex_launch *launch, const char *key, const void *mine,
+                              size_t bytes, struct chex_error *err);
+    void (*look)(const struct chex_launch *launch, const char *key, int from, int to, size_t bytes,
+                 void *all_out, bool *came_out, uint64_t wait_ms);
+    void (*host)(const struct chex_launch *launch, int rank, char *buf, size_t size);
     /* Ends every rank of the job with `status`; prints nothing. Returns where it cannot. */
     void (*abort)(struct chex_launch *launch, int status);
     void (*finish)(struct chex_launch *launch);
@@ -59,8 +65,8 @@ int chex_launch_tasks_left_out(const struct chex_launch *launch);
 void chex_launch_warn_left_out(const struct chex_launch *launch);
 
 /* For `work` that is one process's: true on all ranks but 0, which then have nothing to do. The
- * environment alone is asked, so that the ranks need not join; rank 1 warns, for a script that gives
- * every rank work of its own would miss it. */
+ * environment alone is asked, so that the ranks need not join; rank 1 warns, for a script that
+ * gives every rank work of its own would miss it. */
 bool chex_launch_sits_out(const char *work);
 
 /* All ranks' bytes to all ranks; a barrier too. `key` names the exchange (letters); each call uses
@@ -68,6 +74,29 @@ bool chex_launch_sits_out(const char *work);
 enum chex_status chex_launch_exchange(struct chex_launch *launch, const char *key, const void *mine,
                                       size_t bytes, void *all_out, uint64_t timeout_ms,
                                       struct chex_error *err);
+
+/* Notes that ranks leave for each other, without anybody waiting: what a rank that still runs says
+ * of itself when another one hangs. The launcher's own daemons carry them, apart from the network
+ * of the collectives, and answer for a rank that does nothing. The three calls are not collective
+ * and may be made by any thread, with an exchange under way. */
+
+/* Whether there are other ranks, and notes can be left for them. */
+bool chex_launch_can_look(const struct chex_launch *launch);
+
+/* Leaves `bytes` bytes, 1 or more, under `key`, which this rank must not have used before. It goes
+ * to this node's daemon and no further until somebody looks; it stays until the job ends. */
+enum chex_status chex_launch_leave(struct chex_launch *launch, const char *key, const void *mine,
+                                   size_t bytes, struct chex_error *err);
+
+/* What the ranks [from, to) have left under `key`: asks until all of it is here or wait_ms have
+ * passed. came_out[r - from]: the `bytes` bytes of rank r are at all_out + (r - from) * bytes.
+ * Without `bytes` (all_out may be NULL) it only finds out who has left something. The caller's own
+ * rank is left out: false. */
+void chex_launch_look(const struct chex_launch *launch, const char *key, int from, int to,
+                      size_t bytes, void *all_out, bool *came_out, uint64_t wait_ms);
+
+/* The node of a rank, or "host unknown". */
+void chex_launch_host(const struct chex_launch *launch, int rank, char *buf, size_t size);
 
 /* Collective in the good case: every rank calls it last. Never leave by exit() without it: an
  * unfinalised PMIx client kills the step with status 137. */

@@ -313,34 +313,71 @@ static bool get(const struct pmix_self *self, int rank, const char *key, void *o
     }
 }
 
-/* After the deadline: who has not put a value? All are asked at once, so that silent ones do not
- * make the others late. Writes "rank 3 (n1), 5 (n2) and 7 more" and returns how many. */
+/* One more question to each rank of [from, to) that has not answered and is not being asked; takes
+ * what has come. True where nothing is missing. */
+static bool look_once(const struct chex_launch *launch, const char *key, int from, int to,
+                      size_t bytes, unsigned char *all_out, bool *came, struct ticket **asked) {
+    bool whole = true;
+    for (int i = 0; i < to - from; i++) {
+        if (came[i] || from + i == launch->rank)
+            continue;
+        if (!asked[i])
+            asked[i] = ask(launch->self, from + i, key);
+        struct ticket *t = asked[i];
+        if (t && ticket_wait(t, 0)) {
+            came[i] = t->status == PMIX_SUCCESS && t->data && (!bytes || t->bytes == bytes);
+            if (came[i] && bytes)
+                memcpy(all_out + (size_t)i * bytes, t->data, bytes);
+            ticket_drop(t, 1);
+            asked[i] = NULL;
+        }
+        whole = whole && came[i];
+    }
+    return whole;
+}
+
+/* All are asked at once, so that silent ones do not make the others late. */
+static void look(const struct chex_launch *launch, const char *key, int from, int to, size_t bytes,
+                 void *all_out, bool *came_out, uint64_t wait_ms) {
+    const uint64_t deadline_ns = chex_clock_ns() + wait_ms * 1000000u;
+    struct ticket **asked = calloc((size_t)(to - from) + 1, sizeof *asked);
+    unsigned pause_us = POLL_FIRST_US;
+    memset(came_out, 0, (size_t)(to - from) * sizeof *came_out);
+    while (asked && !look_once(launch, key, from, to, bytes, all_out, came_out, asked) &&
+           chex_clock_ns() < deadline_ns) {
+        usleep(pause_us);
+        pause_us = pause_us * 2 < POLL_LAST_US ? pause_us * 2 : POLL_LAST_US;
+    }
+    for (int i = 0; asked && i < to - from; i++)
+        if (asked[i])
+            ticket_drop(asked[i], 1);
+    free(asked);
+}
+
+static void host(const struct chex_launch *launch, int rank, char *buf, size_t size) {
+    served_host(launch->self, rank, buf, size);
+}
+
+/* After the deadline: who has not put a value? Writes "rank 3 (n1), 5 (n2) and 7 more" and returns
+ * how many. */
 static int name_missing(const struct chex_launch *launch, const char *key, char *buf, size_t size) {
-    const struct pmix_self *self = launch->self;
-    const uint64_t deadline_ns = chex_clock_ns() + (uint64_t)NAMING_MS * 1000000u;
-    struct ticket **asked = calloc((size_t)launch->size, sizeof *asked);
+    bool *came = calloc((size_t)launch->size, sizeof *came);
     int missing = 0;
     size_t at = 0;
     buf[0] = '\0';
-    for (int r = 0; asked && r < launch->size; r++)
-        asked[r] = r == launch->rank ? NULL : ask(self, r, key);
-    for (int r = 0; asked && r < launch->size; r++) {
-        if (r == launch->rank)
+    if (came)
+        look(launch, key, 0, launch->size, 0, NULL, came, NAMING_MS);
+    for (int r = 0; came && r < launch->size; r++) {
+        if (r == launch->rank || came[r] || ++missing > NAMED_RANKS)
             continue;
-        struct ticket *t = asked[r];
-        bool there = t && ticket_wait(t, deadline_ns) && t->status == PMIX_SUCCESS && t->data;
-        if (t)
-            ticket_drop(t, 1);
-        if (there || ++missing > NAMED_RANKS)
-            continue;
-        char host[CHEX_HOST_BYTES];
-        served_host(self, r, host, sizeof host);
-        int n = snprintf(buf + at, size - at, "%s%d (%s)", missing == 1 ? "rank " : ", ", r, host);
+        char node[CHEX_HOST_BYTES];
+        host(launch, r, node, sizeof node);
+        int n = snprintf(buf + at, size - at, "%s%d (%s)", missing == 1 ? "rank " : ", ", r, node);
         at = n > 0 && (size_t)n < size - at ? at + (size_t)n : size - 1;
     }
     if (missing > NAMED_RANKS)
         snprintf(buf + at, size - at, " and %d more", missing - NAMED_RANKS);
-    free(asked);
+    free(came);
     return missing;
 }
 
@@ -406,6 +443,12 @@ static enum chex_status exchange(struct chex_launch *launch, const char *name, c
     return st;
 }
 
+static enum chex_status leave(struct chex_launch *launch, const char *key, const void *mine,
+                              size_t bytes, struct chex_error *err) {
+    (void)launch;
+    return put(key, mine, bytes, err);
+}
+
 static void abort_all(struct chex_launch *launch, int status) {
     struct pmix_self *self = launch->self;
     self->broken = true;
@@ -433,5 +476,8 @@ const struct chex_launch_method chex_launch_pmix = {.name = "pmix",
                                                     .present = present,
                                                     .init = init,
                                                     .exchange = exchange,
+                                                    .leave = leave,
+                                                    .look = look,
+                                                    .host = host,
                                                     .abort = abort_all,
                                                     .finish = finish};

@@ -9,6 +9,7 @@ slurm_fixture
 . "$slurm_lib/launch_lib.sh"
 
 check_exchange "TreeWidth=2"
+check_notes "TreeWidth=2"
 
 # One process after the other under one task, as a job script has them.
 job "${four[@]}" sh -c "$probe exchange rounds=1 && $probe exchange rounds=1"

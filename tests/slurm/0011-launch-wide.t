@@ -9,7 +9,9 @@ slurm_fixture --set TreeWidth=50
 . "$slurm_lib/launch_lib.sh"
 
 check_exchange "TreeWidth=50"
+check_notes "TreeWidth=50"
 # With this fence nothing at all is synchronised across nodes.
 export SLURM_PMIX_FENCE=tree
 check_exchange "tree fence"
+check_notes "tree fence"
 done_testing

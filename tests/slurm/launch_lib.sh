@@ -34,3 +34,11 @@ check_exchange() { # what
     is $rc 7 "$1: without one rank the exit status is 7"
     like "$(cat err)" 'error: rank 2 \(n1\) of 4 did not come to exchange card within 1\.5 s' "$1: the missing rank and its host are named"
 }
+
+# Notes: of all others but rank 1, which leaves none, and rank 3's second, which has another length.
+check_notes() { # what
+    job "${four[@]}" "$probe" notes missing=1 odd=3 timeout_ms=1500
+    all "$1: notes come as they were left" 4 '"right": true.*"last_host": "n1"'
+    is "$(sed 's/.*"came": "\([^"]*\)".*/\1/' out | tr '\n' ',')" "0011 0010,1011 1010,1001 1000,1010 1010," \
+        "$1: those that were left, and no others"
+}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * launch_probe info | exchange | coll | reduce [NAME=VALUE...]: what tests/slurm asks of the launch
- * layer, one JSON line a rank on stdout. Exit status as the commands have it.
+ * launch_probe info | exchange | notes | coll | reduce [NAME=VALUE...]: what tests/slurm asks of
+ * the launch layer, one JSON line a rank on stdout. Exit status as the commands have it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,6 +93,37 @@ static enum chex_status exchange(struct chex_launch *launch, const struct settin
         print_line(text);
     }
     return st;
+}
+
+/* Each leaves a note but `missing`, and all look for all, twice: for the second time `odd` leaves
+ * another number of bytes. */
+static enum chex_status notes(struct chex_launch *launch, const struct settings *s,
+                              struct chex_error *err) {
+    enum { MOST = 64 };
+    int all[MOST] = {0};
+    bool came[MOST], right = launch->size <= MOST;
+    char who[2][MOST + 1] = {"", ""}, key[32], host[CHEX_HOST_BYTES], text[512];
+    for (int k = 0; right && k < 2; k++) {
+        const int mine[2] = {100 * k + launch->rank, 0};
+        const bool odd = k == 1 && launch->rank == s->odd;
+        snprintf(key, sizeof key, "note.%d", k);
+        /* Who misses nothing is through at once. */
+        CHEX_TRY(chex_launch_exchange(launch, "notes", &k, sizeof k, all, 20000, err));
+        if (launch->rank != s->missing)
+            CHEX_TRY(chex_launch_leave(launch, key, mine, odd ? sizeof mine : sizeof *mine, err));
+        chex_launch_look(launch, key, 0, launch->size, sizeof *all, all, came,
+                         (uint64_t)s->timeout_ms);
+        for (int r = 0; r < launch->size; r++) {
+            who[k][r] = came[r] ? '1' : '0';
+            right = right && (!came[r] || all[r] == 100 * k + r);
+        }
+    }
+    chex_launch_host(launch, launch->size - 1, host, sizeof host);
+    snprintf(text, sizeof text,
+             "{\"rank\": %d, \"right\": %s, \"came\": \"%s %s\", \"last_host\": \"%s\"}",
+             launch->rank, right ? "true" : "false", who[0], who[1], host);
+    print_line(text);
+    return CHEX_OK;
 }
 
 /* Longer than the piece that the MPI module cuts messages into. */
@@ -281,18 +312,22 @@ int main(int argc, char **argv) {
         const char *name;
         enum chex_status (*call)(struct chex_launch *, const struct settings *,
                                  struct chex_error *);
-    } modes[] = {{"info", info}, {"exchange", exchange}, {"coll", coll}, {"reduce", reduce}};
+    } modes[] = {{"info", info},
+                 {"exchange", exchange},
+                 {"notes", notes},
+                 {"coll", coll},
+                 {"reduce", reduce}};
     struct settings s = {3, 20000, -1, 0, -1, -1, 4, 1, 0};
     struct chex_launch launch = {0};
     struct chex_error err = {0};
     size_t mode = 0;
-    while (mode < 4 && (argc < 2 || strcmp(argv[1], modes[mode].name) != 0))
+    while (mode < 5 && (argc < 2 || strcmp(argv[1], modes[mode].name) != 0))
         mode++;
-    bool good = mode < 4;
+    bool good = mode < 5;
     for (int i = 2; i < argc; i++)
         good = good && set(&s, argv[i]);
     if (!good) {
-        fprintf(stderr, "usage: launch_probe info|exchange|coll|reduce [NAME=VALUE...]\n");
+        fprintf(stderr, "usage: launch_probe info|exchange|notes|coll|reduce [NAME=VALUE...]\n");
         return CHEX_E_USAGE;
     }
     chex_log_init("launch_probe", CHEX_LOG_INFO);
