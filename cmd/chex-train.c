@@ -83,7 +83,7 @@ static const struct chex_opt options[] = {
     {"checkpoint-every", 0, CHEX_OPT_STRING, AT(checkpoint_every), "30m", "30m|500steps", "save within epochs too, by time or by steps (each epoch's end saves anyway)"},
     {"checkpoint-keep", 0, CHEX_OPT_INT, AT(checkpoint_keep), "3", "N", "numbered checkpoints that are kept (0: all)", .min = 0, .max = 1e6},
     {"preempt-signal", 0, CHEX_OPT_STRING, AT(preempt_signal), "USR2", "NAME", "signal that makes all ranks save and leave with status 6; TERM, INT and HUP always do"},
-    {"stall-warn", 0, CHEX_OPT_DURATION, AT(stall_warn), "60s", "TIME", "say where a rank stands that has made no progress for so long (0s: never)"},
+    {"stall-warn", 0, CHEX_OPT_DURATION, AT(stall_warn), "60s", "TIME", "name the ranks that hold the others up after so long (0s: never)"},
     {"stall-abort", 0, CHEX_OPT_DURATION, AT(stall_abort), "600s", "TIME", "end the job with status 7 after so long (0s: never)"},
     {.type = CHEX_OPT_GROUP, .help = "Measuring"},
     {"bench", 0, CHEX_OPT_INT, AT(bench), "0", "N", "time N steps on resident random data instead of training; with several ranks, the sum of their rates and the slowest rank's step times", .min = 0, .max = 1e9},

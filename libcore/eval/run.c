@@ -232,9 +232,12 @@ static enum chex_status next_batch(struct run *r, struct chex_pipeline *pipeline
     enum chex_status st = run_batch(r, &ready, err);
     *done += (size_t)ready.batch.n;
     chex_pipeline_release(pipeline, &ready);
-    if (r->config->advanced)
-        r->config->advanced(r->config->advanced_arg);
     return st;
+}
+
+static void tell_watch(const struct run *r, bool waits) {
+    if (r->config->advanced)
+        r->config->advanced(r->config->advanced_arg, waits);
 }
 
 /* What all ranks make of a batch where they may be stopped. Collective. */
@@ -242,6 +245,7 @@ static enum chex_status agree_on_batch(const struct run *r, struct chex_coll *co
                                        enum chex_status st, struct chex_error *err) {
     if (st == CHEX_OK && *r->config->stop)
         st = chex_error_set(err, CHEX_E_PREEMPTED, "asked to stop while evaluating");
+    tell_watch(r, true);
     return chex_coll_agree(coll, st, err);
 }
 
@@ -266,6 +270,8 @@ static enum chex_status run_rows(struct run *r, struct chex_coll *coll, size_t f
         bar =
             chex_progress_create("evaluating", "img", rows, r->config->progress && coll->rank == 0);
     for (size_t round = 0; together ? round < rounds : st == CHEX_OK && done < rows; round++) {
+        if (together)
+            tell_watch(r, false);
         if (st == CHEX_OK && done < rows)
             st = next_batch(r, pipeline, rows, &done, err);
         chex_progress_set(bar, done, NULL);

@@ -24,12 +24,13 @@ struct chex_eval_config {
     int workers; /* of the input pipeline, >= 1 */
     enum chex_tta tta;
     bool progress; /* a bar on stderr; rank 0 alone shows it */
-    /* Called after every batch, on every rank: a stall watch wants to know. NULL: nobody does. */
-    void (*advanced)(void *arg);
-    void *advanced_arg;
     /* Where it is given, all ranks ask after every batch whether one of them should stop (non-zero)
      * or has failed, and leave together. On all ranks or none. */
     const volatile sig_atomic_t *stop;
+    /* With stop: called on every rank before each batch (waits false), and where it begins to wait
+     * for the other ranks' (true): a stall watch wants to know. NULL: nobody does. */
+    void (*advanced)(void *arg, bool waits);
+    void *advanced_arg;
 };
 
 /* What every rank's set must hold: open it with these rows. */

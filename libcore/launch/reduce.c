@@ -10,6 +10,7 @@
 
 #include <assert.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -29,7 +30,8 @@ struct chex_reduce {
     int from; /* first logical rank of this process */
     size_t bucket, buckets;
     float **vector;
-    float *received; /* one bucket */
+    float *received;   /* one bucket */
+    atomic_int across; /* the bucket whose messages are under way, from 1 */
 
     pthread_mutex_t lock;
     pthread_cond_t changed; /* anything below */
@@ -138,6 +140,7 @@ static enum chex_status distribute(struct chex_reduce *r, size_t k, struct chex_
 static enum chex_status across(struct chex_reduce *r, size_t k, struct chex_error *err) {
     if (r->config.coll->size == 1)
         return CHEX_OK;
+    atomic_store_explicit(&r->across, (int)k + 1, memory_order_relaxed);
     if (!r->config.fixed)
         return distribute(r, k, err);
     for (int i = 0; i < r->plan.cross_count; i++)
@@ -219,6 +222,7 @@ static void reset(struct chex_reduce *r) {
     r->filling = -1;
     r->added = 0;
     r->done = false;
+    atomic_store_explicit(&r->across, 0, memory_order_relaxed);
 }
 
 static enum chex_status allocate(struct chex_reduce *r, struct chex_error *err) {
@@ -384,6 +388,11 @@ enum chex_status chex_reduce_finish(struct chex_reduce *r, const float **sum_out
     *sum_out = r->vector[0];
     *exposed_s_out = exposed_s + there_s;
     return CHEX_OK;
+}
+
+void chex_reduce_at(const struct chex_reduce *r, int *bucket_out, int *buckets_out) {
+    *bucket_out = r->config.memory ? 0 : atomic_load_explicit(&r->across, memory_order_relaxed);
+    *buckets_out = (int)r->buckets;
 }
 
 enum chex_status chex_reduce_settle(struct chex_reduce *r, struct chex_error *err) {

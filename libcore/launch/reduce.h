@@ -88,6 +88,11 @@ void chex_reduce_ready(void *reduce, size_t from, size_t to);
 enum chex_status chex_reduce_finish(struct chex_reduce *r, const float **sum_out,
                                     double *exposed_s_out, struct chex_error *err);
 
+/* For a stall report: the bucket whose messages are under way, from 1 (0: none so far in this
+ * step), and how many a step has. In another memory messages are ordered ahead of time, and it is
+ * 0. Any thread. */
+void chex_reduce_at(const struct chex_reduce *r, int *bucket_out, int *buckets_out);
+
 /* Between finish and the next leaf: waits until the sums that were given out are really there. A
  * fault of the wire that shows only after finish comes out here at the latest, so this comes before
  * anything that outlives the step: a checkpoint, a validation. At once in host memory. */

@@ -149,6 +149,7 @@ enum chex_status chex_session_end_steps(struct chex_session *s, double started_s
     s->at.validation_due = false;
     if (e.whole)
         turn_page(s, &e);
+    chex_watchdog_beat(s->watchdog, CHEX_PHASE_REPORT, s->at.step);
     enum chex_status st = s->rank == 0 ? report(s, &e, err) : CHEX_OK;
     CHEX_TRY(chex_session_agree(s, st, err));
     return chex_session_checkpoint(s, e.best, err);

@@ -10,8 +10,9 @@
 #include "base/log.h"
 #include "train/session.h"
 
+/* Of the step under way, counted from 1 as in the metrics. */
 static void beat(struct chex_session *s, enum chex_phase phase) {
-    chex_watchdog_beat(s->watchdog, phase, s->at.step);
+    chex_watchdog_beat(s->watchdog, phase, s->at.step + 1);
 }
 
 static struct chex_step_card *own_card(struct chex_session *s) {
@@ -88,7 +89,7 @@ static enum chex_status exchange_cards(struct chex_session *s, struct verdict *v
     struct chex_step_card *card = own_card(s);
     card->wants_stop = *s->world.stop != 0;
     card->wants_save = s->rank == 0 && time_to_save(s);
-    beat(s, CHEX_PHASE_REDUCE);
+    chex_watchdog_wait(s->watchdog);
     CHEX_TRY(
         s->world.coll->impl->allgather(s->world.coll->self, s->card, s->card_bytes, s->cards, err));
     double sum = 0;
@@ -106,6 +107,7 @@ static enum chex_status exchange_cards(struct chex_session *s, struct verdict *v
         chex_step_times_add(&s->total_times[r], &c->times);
     }
     v->loss = sum / s->logical_ranks;
+    beat(s, CHEX_PHASE_REPORT);
     return CHEX_OK;
 }
 
@@ -157,7 +159,7 @@ static void show_progress(const struct chex_session *s, struct chex_progress *ba
 
 enum chex_status chex_session_checkpoint(struct chex_session *s, bool best,
                                          struct chex_error *err) {
-    beat(s, CHEX_PHASE_SAVE);
+    chex_watchdog_beat(s->watchdog, CHEX_PHASE_SAVE, s->at.step);
     CHEX_TRY(chex_reduce_settle(s->reduce, err));
     enum chex_status st = s->rank == 0 ? chex_session_save(s, best, err) : CHEX_OK;
     s->saved_s = chex_clock_s();

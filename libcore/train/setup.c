@@ -17,6 +17,7 @@
 
 enum chex_status chex_session_agree(struct chex_session *s, enum chex_status mine,
                                     struct chex_error *err) {
+    chex_watchdog_wait(s->watchdog);
     enum chex_status st = chex_coll_agree(s->world.coll, mine, err);
     if (st != CHEX_OK)
         s->together = true;
@@ -115,9 +116,9 @@ static enum chex_status start_afresh(struct chex_session *s, struct chex_error *
     return st;
 }
 
-/* Late ranks are named by who waits for them, before the stall watch ends the job. */
+/* The stall watch comes first: it names late ranks once, for all. */
 static uint64_t message_timeout_ms(const struct chex_train_config *c) {
-    return c->stall_abort_ms - c->stall_abort_ms / 10;
+    return c->stall_abort_ms + c->stall_abort_ms / 4;
 }
 
 static enum chex_status create_reduce(struct chex_session *s, struct chex_error *err) {
@@ -268,7 +269,7 @@ static enum chex_status open_parts(struct chex_session *s, struct chex_error *er
     if (st == CHEX_OK)
         st = open_pipeline(s, err);
     if (st == CHEX_OK)
-        st = chex_watchdog_create(s->world.launch, s->config.stall_warn_ms,
+        st = chex_watchdog_create(s->world.launch, s->reduce, s->config.stall_warn_ms,
                                   s->config.stall_abort_ms, &s->watchdog, err);
     if (st == CHEX_OK && s->rank == 0)
         st = open_files(s, err);

@@ -25,9 +25,12 @@ static enum chex_status score(const struct chex_predictions *table, struct outco
 }
 
 /* A validation may take longer than any stall limit; each batch is a sign of life. */
-static void advanced(void *arg) {
+static void advanced(void *arg, bool waits) {
     struct chex_session *s = arg;
-    chex_watchdog_beat(s->watchdog, CHEX_PHASE_VALIDATE, s->at.step);
+    if (waits)
+        chex_watchdog_wait(s->watchdog);
+    else
+        chex_watchdog_beat(s->watchdog, CHEX_PHASE_VALIDATE, s->at.step);
 }
 
 enum chex_status chex_session_validate(struct chex_session *s, double *loss_out, double *auroc_out,
@@ -44,6 +47,7 @@ enum chex_status chex_session_validate(struct chex_session *s, double *loss_out,
         s->together = true;
         return st;
     }
+    advanced(s, false);
     if (s->rank == 0)
         st = score(table, &out, err);
     chex_predictions_destroy(table);

@@ -106,21 +106,4 @@ is "$(grep -c 'asked to stop: saved' sig.err)" 1 "one rank says so"
 is "$(cat second.status)" 4 "a second run on its folder: exit 4"
 like "$(cat second.err)" 'error: output folder sig is in use by process [0-9]+ on n0, job [0-9]+' \
     "which names the process, its node and its job"
-
-# One rank stands still (a hung node, a dead disk): the others say where they wait, and the job ends
-# with 7 instead of burning the allocation.
-(
-    for _ in $(seq 200); do
-        [ -e stall-$$/ranks.json ] && break
-        sleep 0.1
-    done
-    sleep 1
-    pkill -STOP -o -f "(^|/)chex-train --data shards .*--output stall-$$"
-) &
-run stall -N2 -n2 --ntasks-per-node=1 --cpu-bind=none chex-train "${common[@]}" --engine cpu --threads 1 \
-    --epochs 500 --stall-warn 1s --stall-abort 3s --output stall-$$
-wait
-is $status 7 "a rank stands still: exit 7"
-like "$(cat stall.err)" 'error: stalled: rank [01] on n[01] has been reducing gradients at step [0-9]+' \
-    "and the other says what it waits for"
 done_testing

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/stall.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "launch/launch.h"
+
+const char *const chex_phase_names[] = {"setting up",
+                                        "writing metrics",
+                                        "waiting for data",
+                                        "computing",
+                                        "validating",
+                                        "saving a checkpoint",
+                                        "reducing gradients",
+                                        "updating",
+                                        "waiting for the other ranks",
+                                        NULL};
+
+enum { NAMED_GROUPS = 4 }; /* in one message */
+
+/* Phases before the first one that needs the other ranks are as far as each other. */
+static int progress_of(const struct chex_mark *m) {
+    return m->phase < CHEX_PHASE_REDUCE ? 0 : m->phase - CHEX_PHASE_REDUCE + 1;
+}
+
+int chex_stall_waiter(const struct chex_stall *s) {
+    int best = -1;
+    for (int r = 0; r < s->size; r++) {
+        if (!s->came[r])
+            continue;
+        const int more = best < 0 ? 1 : progress_of(&s->marks[r]) - progress_of(&s->marks[best]);
+        if (more > 0 || (more == 0 && s->marks[r].silent_ms > s->marks[best].silent_ms))
+            best = r;
+    }
+    return best;
+}
+
+/* Adds to a text that may be full. */
+__attribute__((format(printf, 3, 4))) static void add(char *buf, size_t size, const char *fmt,
+                                                      ...) {
+    const size_t at = strlen(buf);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(buf + at, size - at, fmt, args);
+    va_end(args);
+}
+
+const char *chex_stall_place(const struct chex_mark *mark, char *buf, size_t size) {
+    snprintf(buf, size, "%s at step %llu", chex_phase_names[mark->phase],
+             (unsigned long long)mark->step);
+    if (mark->bucket > 0)
+        add(buf, size, ", bucket %d of %d", mark->bucket, mark->buckets);
+    return buf;
+}
+
+/* Without an answer, or answering from less far than `most`. */
+static bool is_behind(const struct chex_stall *s, int r, int most) {
+    return !s->came[r] || progress_of(&s->marks[r]) < most;
+}
+
+static void name_ranks(int from, int to, char *buf, size_t size) {
+    if (to - from == 1)
+        add(buf, size, "rank %d", from);
+    else
+        add(buf, size, "ranks %d-%d", from, to - 1);
+}
+
+/* The end of the group that rank `from` begins: ranks that are behind in the same way, on one node.
+ */
+static int group_end(const struct chex_stall *s, int from, int most, const char *node) {
+    int to = from + 1;
+    for (; to < s->size && is_behind(s, to, most) && s->came[to] == s->came[from]; to++) {
+        char other[CHEX_HOST_BYTES];
+        s->host(s->arg, to, other, sizeof other);
+        if (strcmp(node, other) != 0 || (s->came[to] && s->marks[to].phase != s->marks[from].phase))
+            break;
+    }
+    return to;
+}
+
+/* `longest_ms`: how long the others have waited. What silence may mean is said once. */
+static void name_group(const struct chex_stall *s, int from, int to, const char *node,
+                       uint64_t longest_ms, char *buf, size_t size) {
+    const struct chex_mark *m = &s->marks[from];
+    const bool one = to - from == 1, first = !strstr(buf, " not answer");
+    name_ranks(from, to, buf, size);
+    add(buf, size, " on %s ", node);
+    if (!s->came[from])
+        add(buf, size, "%s not answer%s", one ? "does" : "do",
+            !first     ? ""
+            : s->setup ? " (still setting up, stopped, gone or cut off)"
+                       : " (stopped, gone or cut off)");
+    else if (m->silent_ms < longest_ms / 2)
+        add(buf, size, "%s %s, and moved %.0f s ago", one ? "is" : "are",
+            chex_phase_names[m->phase], (double)m->silent_ms / 1e3);
+    else
+        add(buf, size, "%s been %s for %.0f s", one ? "has" : "have", chex_phase_names[m->phase],
+            (double)m->silent_ms / 1e3);
+}
+
+/* Ranks that are not behind. */
+static void name_waiters(const struct chex_stall *s, int most, int count, char *buf, size_t size) {
+    int from = 0, to;
+    while (is_behind(s, from, most))
+        from++;
+    for (to = from; to < s->size && !is_behind(s, to, most); to++)
+        ;
+    if (to - from == count)
+        name_ranks(from, to, buf, size);
+    else
+        add(buf, size, "the other %d ranks", count);
+    add(buf, size, " wait%s", count == 1 ? "s" : "");
+}
+
+const char *chex_stall_culprits(const struct chex_stall *s, char *buf, size_t size) {
+    const struct chex_mark *waiter = &s->marks[chex_stall_waiter(s)];
+    const int most = progress_of(waiter);
+    int behind = 0, named = 0, groups = 0;
+    buf[0] = '\0';
+    for (int r = 0; r < s->size; r++)
+        behind += is_behind(s, r, most);
+    if (behind == 0) {
+        snprintf(
+            buf, size,
+            "all %d ranks answer, and none is behind: what stands still is the network between "
+            "them, or a device",
+            s->size);
+        return buf;
+    }
+    for (int r = 0; r < s->size && groups < NAMED_GROUPS;) {
+        if (!is_behind(s, r, most)) {
+            r++;
+            continue;
+        }
+        char node[CHEX_HOST_BYTES];
+        s->host(s->arg, r, node, sizeof node);
+        const int to = group_end(s, r, most, node);
+        add(buf, size, "%s", groups++ ? "; " : "");
+        name_group(s, r, to, node, waiter->silent_ms, buf, size);
+        named += to - r;
+        r = to;
+    }
+    if (named < behind)
+        add(buf, size, "; %d more ranks are behind", behind - named);
+    add(buf, size, "; ");
+    name_waiters(s, most, s->size - behind, buf, size);
+    return buf;
+}

@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Training that stands still on four ranks and two nodes: one rank says which rank, on which node,
+# holds the others up, and the job ends with 7.
+# shellcheck source=tests/slurm/lib.sh
+. "$(dirname "$0")/lib.sh"
+slurm_fixture
+CHEX_SRUN_LIMIT=100
+
+chex-shard phantom --count 160 --size 32 --seed 2 --output ph -q
+chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 4 --split patient \
+    --fractions 0.6,0.2,0.2 --output shards -q
+common=(--data shards --image-size 32 --batch-size 2 --lr 1e-3 --seed 3 --engine cpu --threads 1
+    --epochs 500 -q)
+limits=(--stall-warn 1s --stall-abort 3s)
+
+await() { # COMMAND: until it succeeds, 20 s at most
+    for _ in $(seq 200); do
+        "$@" && return 0
+        sleep 0.1
+    done
+    return 1
+}
+
+environment_has() { tr '\0' '\n' 2>/dev/null <"/proc/$1/environ" | grep -qxF "$2"; }
+
+signal_ranks() { # SIGNAL RANK...: of this cluster
+    local signal=$1 rank pid
+    shift
+    for pid in $(pgrep -x chex-train); do
+        environment_has "$pid" "SLURM_CONF=$SLURM_CONF" || continue
+        for rank; do
+            ! environment_has "$pid" "SLURM_PROCID=$rank" || kill "-$signal" "$pid"
+        done
+    done
+}
+
+train() { # NAME [WRAPPER]: four ranks into the folder NAME; log in NAME.err, status in $status
+    local name=$1
+    shift
+    in_job -N2 -n4 --ntasks-per-node=2 --cpu-bind=none "$@" "${common[@]}" \
+        "${limits[@]}" --output "$name" \
+        >"$name.out" 2>"$name.err"
+    status=$?
+    wait
+}
+
+after_a_while() { # NAME COMMAND: once the run is under way
+    await [ -e "$1/ranks.json" ]
+    sleep 1
+    "${@:2}"
+}
+
+# The report: once, by the lowest rank that still runs.
+place='(reducing gradients|waiting for the other ranks) at step [0-9]+(, bucket [1-9] of 7)?'
+named() { # NAME REPORTER WHO WAITERS
+    is $status 7 "$1: exit 7"
+    is "$(grep -c 'error: ' <(grep '^chex-train' "$1.err"))" 1 "$1: one rank says why"
+    like "$(cat "$1.err")" "^chex-train\[r$2/4 n[01]\] error: stalled: rank [0-3] on n[01] has been $place, for [0-9]+ s \(--stall-abort\); $3; $4; ending the job" \
+        "$1: rank $2 names who, and where"
+}
+
+after_a_while one signal_ranks STOP 3 &
+train one chex-train
+named one 0 'rank 3 on n1 does not answer \(stopped, gone or cut off\)' 'ranks 0-2 wait'
+is "$(grep -cE "warn: no progress for [0-9]+ s: $place; rank 3 on n1 does not answer" one.err)" 1 \
+    "and so did one warning"
+
+after_a_while first signal_ranks STOP 0 &
+train first chex-train
+named first 1 'rank 0 on n0 does not answer \(stopped, gone or cut off\)' 'ranks 1-3 wait'
+
+# A node that is gone, as far as the others can see: its ranks, its daemon and its step's.
+freeze_n1() {
+    local pid daemons=()
+    for pid in $(pgrep -x 'slurmd|slurmstepd'); do
+        if environment_has "$pid" "SLURM_CONF=$SLURM_CONF" &&
+            [ "$(nsenter -t "$pid" -u hostname)" = n1 ]; then
+            daemons+=("$pid")
+        fi
+    done
+    kill -STOP "${daemons[@]}"
+    signal_ranks STOP 2 3
+    await grep -qs 'error: stalled' node.err
+    kill -CONT "${daemons[@]}" # so that the cluster can be taken down
+}
+after_a_while node freeze_n1 &
+train node chex-train
+named node 0 'ranks 2-3 on n1 do not answer \(stopped, gone or cut off\)' 'ranks 0-1 wait'
+
+# A rank that is alive says itself what it waits for. Reads that take long stand for a slow disk.
+cat >slow-disk <<'END'
+#!/bin/bash
+[ "$SLURM_PROCID" != 2 ] || exec strace -f -qq -o /dev/null -e trace=pread64 \
+    -e inject=pread64:delay_enter=20000000:when=100+ "$@"
+exec "$@"
+END
+chmod +x slow-disk
+if command -v strace >/dev/null; then
+    train data ./slow-disk chex-train --cache none
+    named data 0 'rank 2 on n1 has been waiting for data for [0-9]+ s' 'the other 3 ranks wait'
+else
+    echo "# no strace: a rank that waits for data is not tried"
+fi
+
+# One that dies is named by Slurm, which ends the others.
+after_a_while dead signal_ranks KILL 3 &
+train dead chex-train
+is "$((status != 0))" 1 "a rank is killed: the job ends"
+like "$(cat dead.err)" 'n1: task 3: Killed' "and srun names it"
+done_testing
