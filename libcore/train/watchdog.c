@@ -15,7 +15,8 @@
 
 enum {
     TICK_MS = 200,
-    ROUND_SHARE = 8, /* of the shorter limit, between two marks */
+    FROZEN_MS = 5000, /* a tick that lasted for so long: the whole process stood still */
+    ROUND_SHARE = 8,  /* of the shorter limit, between two marks */
     ROUND_LEAST_MS = 1000,
     ROUND_MOST_MS = 15000,
     LOOK_MOST_MS = 3000, /* for marks of ranks that may be a little late */
@@ -200,6 +201,13 @@ static void watch_alone(struct chex_watchdog *w) {
               chex_stall_place(&mark, place, sizeof place));
 }
 
+/* Time in which this process was stopped as a whole (scontrol suspend) is nobody's stall. */
+static void forgive(atomic_uint_fast64_t *then_ns, uint64_t frozen_ms) {
+    uint_fast64_t then = atomic_load(then_ns);
+    if (since_ms(then) > frozen_ms / 2) /* else it has been written since */
+        atomic_compare_exchange_strong(then_ns, &then, then + frozen_ms * 1000000u);
+}
+
 static void sleep_until_stopped(struct chex_watchdog *w, unsigned ms) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
@@ -214,9 +222,15 @@ static void *watch(void *arg) {
     const uint64_t alone_ms = w->abort_ms + (w->looks ? LATE_MS : 0);
     pthread_mutex_lock(&w->lock);
     while (!w->stop) {
+        const uint64_t tick_ns = chex_clock_ns();
         sleep_until_stopped(w, TICK_MS);
         if (w->stop)
             break;
+        const uint64_t slept_ms = since_ms(tick_ns);
+        if (slept_ms > FROZEN_MS) {
+            forgive(&w->beat_ns, slept_ms);
+            forgive(&w->stage_ns, slept_ms);
+        }
         const struct chex_mark mark = own_mark(w);
         if (w->abort_ms && mark.silent_ms > alone_ms)
             give_up(w, w->launch->rank, w->launch->host, &mark, "");

@@ -108,4 +108,18 @@ after_a_while dead signal_ranks KILL 3 &
 train dead chex-train
 is "$((status != 0))" 1 "a rank is killed: the job ends"
 like "$(cat dead.err)" 'n1: task 3: Killed' "and srun names it"
+
+# A job that was suspended as a whole has not stalled.
+limits=(--stall-warn 4s --stall-abort 6s)
+suspended() {
+    signal_ranks STOP 0 1 2 3
+    sleep 8
+    signal_ranks CONT 0 1 2 3
+    await grep -qs '"step":30,' suspended/metrics.jsonl
+    signal_ranks USR2 0 1 2 3
+}
+after_a_while suspended suspended &
+train suspended chex-train
+is $status 6 "suspended for longer than --stall-abort: it goes on"
+is "$(grep -c 'no progress\|stalled' suspended.err)" 0 "and nothing is said"
 done_testing
