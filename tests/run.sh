@@ -103,12 +103,16 @@ run_ctest() { # preset, options of ctest
     passed=$((passed + all - bad - out)) failed=$((failed + bad)) skipped=$((skipped + out))
 }
 
+lint_scripts() {
+    printf '%s\0' "$@" | xargs -0 -n 8 -P "$jobs" shellcheck -x -s bash
+}
+
 stage_lint() {
     local scripts pages
     mapfile -t scripts < <(find tests share slurm cmake .ci datasets \( -name '*.sh' -o -name '*.t' \
         -o -name '*.bash' -o -name '*.sbatch' -o -path .ci/run \) -type f 2>/dev/null | sort)
     if command -v shellcheck >/dev/null; then
-        check "shellcheck of ${#scripts[@]} scripts" shellcheck -x -s bash "${scripts[@]}"
+        check "shellcheck of ${#scripts[@]} scripts" lint_scripts "${scripts[@]}"
     else
         skip shellcheck "not installed"
     fi

@@ -18,7 +18,7 @@ export EMULATED_STREAMS=late
 
 chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q
 chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 4 --split patient \
-    --fractions 0.6,0.2,0.2 --output shards -q
+    --fractions 0.85,0.1,0.05 --output shards -q
 common=(--data shards --image-size 32 --batch-size 1 --lr 1e-3 --seed 3 --engine cuda
     --logical-ranks 2 --max-steps 2 -q)
 
