@@ -46,7 +46,7 @@ expect_status 0 in_job -N1 --ntasks-per-node=2 --gpus-per-node=2 --gpu-bind=map_
 is "$(taken)" "5d 5d " "under MPS they share it"
 FAKE_NVML=$SOURCE/tests/data/gpu/sick.txt expect_status 5 bench -N1 --ntasks-per-node=2 \
     --gpus-per-task=1
-like "$(cat err)" "error: rank 0: GPU 0000:1b:00.0 of node n0 is unhealthy: 3 uncorrected" \
+like "$(cat err)" "error: rank 0: GPU 0000:1b:00.0 of node n[01] is unhealthy: 3 uncorrected" \
     "a sick GPU is named, with its rank and node"
 
 # A rank that cannot use its GPU does not leave the others waiting.
@@ -61,7 +61,7 @@ like "$(cat err)" "error: rank 1: a GPU was allotted .*'7' is none of the 2 GPUs
 ok $? "at once"
 
 expect_status 4 in_job -N1 --ntasks-per-node=2 --gpus-per-node=2 --gpu-bind=map_gpu:1,1 chex-env
-like "$(out)" "^gpu-visible +fail +ranks 0 and 1 of n0 both see 0000:5d:00.0 NVIDIA H200 alone" \
+like "$(out)" "^gpu-visible +fail +ranks 0 and 1 of n[01] both see 0000:5d:00.0 NVIDIA H200 alone" \
     "chex-env sees it before"
 
 # With ConstrainDevices a task's cgroup holds its own GPU alone, which then is number 0.

@@ -91,6 +91,11 @@ emulated_switch:
 
 namespace emulated {
 
+bool mma_truncates = [] {
+    const char *text = getenv("EMULATED_MMA");
+    return text && strcmp(text, "truncate") == 0;
+}();
+
 thread *now;
 race_place race_here;
 

@@ -44,10 +44,7 @@ EMULATED_UNSEEN inline void ldmatrix_apply(const void *const in[32], void *const
 /* EMULATED_MMA=truncate: sums as tensor cores are known to make them ("Numerical behavior of NVIDIA
  * tensor cores", Fasi, Higham, Mikaitis and Pranesh 2021): products exact, all terms cut off at one
  * bit below the last of the largest, and the sum towards zero. Unset: one fp32 rounding a term. */
-inline bool mma_truncates() {
-    static const char *const text = getenv("EMULATED_MMA");
-    return text && strcmp(text, "truncate") == 0;
-}
+extern bool mma_truncates;
 inline float mma_truncated(float d, const float *a, const float *b, int stride) {
     float term[17], largest = fabsf(d);
     term[16] = d;
@@ -102,11 +99,11 @@ EMULATED_UNSEEN void mma_apply(const void *const in[32], void *const out[32], un
         for (int k = 0; k < 4; k++)
             d[r + 8 * (k >> 1)][c + (k & 1)] = f->d[k];
     }
-    if (mma_truncates())
+    if (mma_truncates)
         for (int i = 0; i < 16; i++)
             for (int j = 0; j < 8; j++)
                 d[i][j] = mma_truncated(d[i][j], a[i], &b[0][j], 8);
-    for (int k = 0; k < 16 && !mma_truncates(); k++)
+    for (int k = 0; k < 16 && !mma_truncates; k++)
         for (int i = 0; i < 16; i++)
             for (int j = 0; j < 8; j++)
                 d[i][j] += a[i][k] * b[k][j];
