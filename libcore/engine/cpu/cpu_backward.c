@@ -164,21 +164,20 @@ static void load_input(const struct cpu_job *job, struct range r, const struct c
                    scale, shift, flags);
 }
 
-/* The data gradient at `count` pixels, of which the first is `pixel`, `step` apart. */
-static void store_gradient(const struct cpu_job *job, int tile, struct range r, size_t pixel,
-                           int step, int count, const float *dv, size_t pitch) {
+static void store_gradient(const struct cpu_job *job, int tile, struct range r,
+                           const struct cpu_run *run, const float *dv, size_t pitch) {
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     bool add = e->ops[job->index].add;
-    struct cpu_stored g = chex_cpu_g(e, op->in, pixel, r.first, step);
-    struct cpu_stored x = chex_cpu_x(e, op->in, pixel, r.first, step);
+    struct cpu_stored g = chex_cpu_g(e, op->in, run->pixel, r.first, run->step);
+    struct cpu_stored x = chex_cpu_x(e, op->in, run->pixel, r.first, run->step);
     size_t at = (size_t)tile * (size_t)op->in_channels + (size_t)r.first;
     if (op->in_bn < 0) {
-        e->k->back(&g, &x, dv, pitch, count, r.channels, NULL, false, add, NULL, NULL);
+        e->k->back(&g, &x, dv, pitch, run->count, r.channels, NULL, false, add, NULL, NULL);
         return;
     }
     struct cpu_norm norm = chex_cpu_norm_at(e, op->in_bn, r.first);
-    e->k->back(&g, &x, dv, pitch, count, r.channels, &norm, true, add, e->part[0] + at,
+    e->k->back(&g, &x, dv, pitch, run->count, r.channels, &norm, true, add, e->part[0] + at,
                e->part[1] + at);
 }
 
@@ -200,11 +199,12 @@ static void take_gradient(void *arg, const struct cpu_results *results) {
         const struct cpu_run *run = &t->runs[i];
         int lo = run->at > from ? run->at : from;
         int hi = run->at + run->count < to ? run->at + run->count : to;
-        if (lo < hi)
-            store_gradient(t->job, t->tile, r,
-                           run->pixel + (size_t)(lo - run->at) * (size_t)run->step, run->step,
-                           hi - lo, results->c + (size_t)(lo - from) * results->pitch,
-                           results->pitch);
+        if (lo >= hi)
+            continue;
+        const struct cpu_run part = {run->pixel + (size_t)(lo - run->at) * (size_t)run->step, lo,
+                                     hi - lo, run->step};
+        store_gradient(t->job, t->tile, r, &part, results->c + (size_t)(lo - from) * results->pitch,
+                       results->pitch);
     }
 }
 

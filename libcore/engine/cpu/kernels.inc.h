@@ -84,11 +84,12 @@ INLINE vf st_half(uint16_t *p, vf v) {
 INLINE vf ld_stored(const void *p, size_t i, bool bf16) {
     return bf16 ? (vf)(widened((const uint16_t *)p + i) << 16) : ld((const float *)p + i);
 }
-INLINE void st_stored(void *p, size_t i, vf v, bool bf16) {
+/* Returns what is stored. */
+INLINE vf st_stored(void *p, size_t i, vf v, bool bf16) {
     if (bf16)
-        (void)st_half((uint16_t *)p + i, v);
-    else
-        st((float *)p + i, v);
+        return st_half((uint16_t *)p + i, v);
+    st((float *)p + i, v);
+    return v;
 }
 
 INLINE vf relu(vf u) { return (vf)((vi)u & ~(u <= 0)); }
@@ -289,20 +290,12 @@ static void load_grad(float *dst, size_t pitch, const struct cpu_stored *g,
  * channel has once is loaded before the pixels: a store might otherwise change it. */
 enum { WIDE = VL < 16 ? 4 : 2 };
 
-/* Returns what is stored. */
-INLINE vf st_kept(struct cpu_stored dst, size_t i, vf v, bool bf16) {
-    if (bf16)
-        return st_half((uint16_t *)dst.at + i, v);
-    st((float *)dst.at + i, v);
-    return v;
-}
-
 INLINE void store_body(struct cpu_stored dst, const float *src, size_t pitch, int pixels,
                        int channels, bool bf16) {
     for (int p = 0; p < pixels; p++)
         for (int c = 0; c < channels; c += VL)
-            (void)st_kept(dst, (size_t)p * dst.step + (size_t)c, ld(src + (size_t)p * pitch + c),
-                          bf16);
+            (void)st_stored(dst.at, (size_t)p * dst.step + (size_t)c,
+                            ld(src + (size_t)p * pitch + c), bf16);
 }
 
 INLINE void store_moments(struct cpu_stored dst, const float *src, size_t pitch, int pixels,
@@ -321,8 +314,8 @@ INLINE void store_moments(struct cpu_stored dst, const float *src, size_t pitch,
             UNROLL
             for (int j = 0; j < WIDE; j++) {
                 size_t c = (size_t)(c0 + j * VL);
-                vf v =
-                    st_kept(dst, (size_t)p * dst.step + c, ld(src + (size_t)p * pitch + c), bf16);
+                vf v = st_stored(dst.at, (size_t)p * dst.step + c, ld(src + (size_t)p * pitch + c),
+                                 bf16);
                 v -= first[j];
                 sum[j] += v;
                 square[j] += v * v;
