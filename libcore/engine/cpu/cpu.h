@@ -73,6 +73,7 @@ struct cpu_op {
     struct cpu_tiling fwd, bwd;    /* upper limits; chex_cpu_tiling_for makes them fit n */
     void *weight, *weight_t;       /* packed for the forward pass, for the data gradient */
     uint8_t *argmax;               /* MAXPOOL: (n, hw, hw, channels) of the output */
+    bool winograd;                 /* see cpu_winograd.c; weights are panels of fp32 then */
     bool add, side_add;            /* the gradient of in (side_in) has been begun by a later op */
     const struct cpu_chain *chain; /* see cpu_chain.h; NULL: in none */
     double forward_s, backward_s;
@@ -103,6 +104,7 @@ struct cpu_scratch {
 /* What the scratch of a thread must hold: bytes, and pixels of a tile. */
 struct cpu_need {
     size_t a, b, c, d, pixels;
+    size_t winograd; /* floats, of all threads */
 };
 
 struct cpu_block {
@@ -130,6 +132,7 @@ struct cpu_engine {
     struct cpu_scratch *scratch;
     float *part[4];  /* per tile and channel: cpu_moments, or S1 and S2 (and the side's) */
     float *wpart;    /* partial weight gradients */
+    float *winograd; /* weights of the operation at hand, see cpu_winograd.c */
     float *feature;  /* HEAD: (n, features) */
     float *logit;    /* (n, classes); becomes its gradient */
     double *row_sum; /* per channel of the widest buffer, twice */
@@ -159,6 +162,13 @@ struct cpu_product {
     struct cpu_ahead *ahead;
     void (*take)(void *arg, const struct cpu_results *r); /* NULL: the results stay in c */
     void *arg;
+};
+
+/* Rows of operands that the windows of a tile reach, zeros outside the map: `width` pixels each,
+ * `rows` of each image, `pitch` elements from pixel to pixel. */
+struct cpu_border {
+    int width, rows;
+    size_t pitch, element_bytes;
 };
 
 /* One loop over the tiles of an operation: the argument of pool items. */
@@ -238,9 +248,15 @@ void chex_cpu_load_input(const struct cpu_job *job, void *dst, size_t pitch, siz
  * `rows`, and where the kernel's positions lie from there. */
 void chex_cpu_windows(const struct cpu_job *job, struct cpu_tile tile, int hw, int rows, int width,
                       int32_t *off, struct cpu_tap taps[CPU_MAX_TAPS]);
+/* The input of the tile that the thread of tile `index` is likely to take next. */
+void chex_cpu_want_next(const struct cpu_job *job, int index, struct cpu_ahead *h);
 /* The op's products; of p the weight and the op's numbers are filled in. */
 void chex_cpu_multiply(const struct cpu_job *job, struct cpu_product p);
 void chex_cpu_conv_backward(struct cpu_job *job);
+/* The norm's sums of a tile, of some channels, before and while its gradient is stored. */
+void chex_cpu_clear_sums(const struct cpu_job *job, int tile, int first, int channels);
+void chex_cpu_back_store(const struct cpu_job *job, int tile, int first, int channels,
+                         const struct cpu_run *run, const float *dv, size_t pitch);
 int chex_cpu_conv_groups(const struct chex_net *net, int op, int tiles);
 /* False: out of memory. */
 bool chex_cpu_stem_plan(struct cpu_engine *e, int op, struct cpu_need *need);
@@ -266,6 +282,33 @@ void chex_cpu_head_plan(struct cpu_engine *e, int op, struct cpu_need *need);
 void chex_cpu_head_forward(struct cpu_job *job);
 double chex_cpu_head_loss(struct cpu_job *job); /* logits become their gradient */
 void chex_cpu_head_backward(struct cpu_job *job);
+
+/* ---- cpu_winograd.c ---- */
+/* Whether the op is computed so; decided once. */
+bool chex_cpu_winograd_fits(const struct cpu_engine *e, const struct chex_op *op);
+void chex_cpu_winograd_plan(struct cpu_engine *e, int op, struct cpu_need *need);
+/* For whoever has a tile's operands already: how it is cut; what of a thread's scratch its products
+ * take (returned: floats of the operands); rows of operands. */
+struct cpu_tiling chex_cpu_winograd_tiling(int hw, int channels);
+size_t chex_cpu_winograd_need(struct cpu_tiling t, int channels, struct cpu_need *need);
+struct cpu_border chex_cpu_winograd_border(int hw, struct cpu_tile tile, int channels);
+/* Transformed weights, in floats, and how they are made of panels of 3x3 positions. */
+size_t chex_cpu_winograd_weight(const struct cpu_engine *e, int depth, int columns);
+void chex_cpu_winograd_pack(struct cpu_engine *e, const float *panels, int depth, int columns,
+                            bool turned, float *u);
+/* Before a loop over the op's tiles. */
+void chex_cpu_winograd_prepare(const struct cpu_job *job, bool backward);
+/* Columns [first, first + columns) of a tile's sums, a row of pixels after the other. src: rows of
+ * operands with their border. */
+void chex_cpu_winograd_multiply(const struct cpu_job *job, struct cpu_tile tile, const float *src,
+                                int first, int columns, struct cpu_scratch *s,
+                                struct cpu_ahead *ahead,
+                                void (*take)(void *arg, const struct cpu_results *r), void *arg);
+void chex_cpu_winograd_forward(struct cpu_job *job); /* ranges have been dealt out */
+/* Tiles [from, to), of which the weight gradient of `channels` input channels from `first` on is
+ * written to dw, which has all of them. */
+void chex_cpu_winograd_backward(const struct cpu_job *job, int from, int to, int first,
+                                int channels, struct cpu_scratch *s, float *dw);
 
 /* ---- cpu_ahead.c ---- */
 /* Adds `channels` channels of rows [lo, hi] of the images of a tile (as far as there are such) to

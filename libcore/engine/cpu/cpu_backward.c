@@ -164,20 +164,20 @@ static void load_input(const struct cpu_job *job, struct range r, const struct c
                    scale, shift, flags);
 }
 
-static void store_gradient(const struct cpu_job *job, int tile, struct range r,
-                           const struct cpu_run *run, const float *dv, size_t pitch) {
+void chex_cpu_back_store(const struct cpu_job *job, int tile, int first, int channels,
+                         const struct cpu_run *run, const float *dv, size_t pitch) {
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     bool add = e->ops[job->index].add;
-    struct cpu_stored g = chex_cpu_g(e, op->in, run->pixel, r.first, run->step);
-    struct cpu_stored x = chex_cpu_x(e, op->in, run->pixel, r.first, run->step);
-    size_t at = (size_t)tile * (size_t)op->in_channels + (size_t)r.first;
+    struct cpu_stored g = chex_cpu_g(e, op->in, run->pixel, first, run->step);
+    struct cpu_stored x = chex_cpu_x(e, op->in, run->pixel, first, run->step);
+    size_t at = (size_t)tile * (size_t)op->in_channels + (size_t)first;
     if (op->in_bn < 0) {
-        e->k->back(&g, &x, dv, pitch, run->count, r.channels, NULL, false, add, NULL, NULL);
+        e->k->back(&g, &x, dv, pitch, run->count, channels, NULL, false, add, NULL, NULL);
         return;
     }
-    struct cpu_norm norm = chex_cpu_norm_at(e, op->in_bn, r.first);
-    e->k->back(&g, &x, dv, pitch, run->count, r.channels, &norm, true, add, e->part[0] + at,
+    struct cpu_norm norm = chex_cpu_norm_at(e, op->in_bn, first);
+    e->k->back(&g, &x, dv, pitch, run->count, channels, &norm, true, add, e->part[0] + at,
                e->part[1] + at);
 }
 
@@ -203,8 +203,8 @@ static void take_gradient(void *arg, const struct cpu_results *results) {
             continue;
         const struct cpu_run part = {run->pixel + (size_t)(lo - run->at) * (size_t)run->step, lo,
                                      hi - lo, run->step};
-        store_gradient(t->job, t->tile, r, &part, results->c + (size_t)(lo - from) * results->pitch,
-                       results->pitch);
+        chex_cpu_back_store(t->job, t->tile, r.first, r.channels, &part,
+                            results->c + (size_t)(lo - from) * results->pitch, results->pitch);
     }
 }
 
@@ -272,12 +272,12 @@ static void want_tile(const struct cpu_job *job, int index, struct range r,
                       op->out_channels);
 }
 
-static void clear_sums(const struct cpu_job *job, int index, struct range r) {
+void chex_cpu_clear_sums(const struct cpu_job *job, int index, int first, int channels) {
     if (job->op->in_bn < 0)
         return;
-    size_t at = (size_t)index * (size_t)job->op->in_channels + (size_t)r.first;
-    memset(job->e->part[0] + at, 0, (size_t)r.channels * sizeof(float));
-    memset(job->e->part[1] + at, 0, (size_t)r.channels * sizeof(float));
+    size_t at = (size_t)index * (size_t)job->op->in_channels + (size_t)first;
+    memset(job->e->part[0] + at, 0, (size_t)channels * sizeof(float));
+    memset(job->e->part[1] + at, 0, (size_t)channels * sizeof(float));
 }
 
 /* Both gradients at one group of a tile's pixels, from its output gradient in s->a. Where a stride
@@ -317,7 +317,7 @@ static void conv_tile(const struct cpu_job *job, int index, struct range span,
     struct group groups[CPU_MAX_PLACES];
     int count = list_groups(job, tile, w, s, groups), most = chex_cpu_outer_rows(job->e);
     const int end = span.first + span.channels;
-    clear_sums(job, index, span);
+    chex_cpu_clear_sums(job, index, span.first, span.channels);
     fill_gradient(job, tile, w, s->a);
     for (int first = span.first; first < end; first += RANGE) {
         struct range r = range_at(first, RANGE, end), after = range_at(first + RANGE, RANGE, end);
@@ -364,6 +364,11 @@ static void conv_item(void *arg, size_t item, int worker) {
                                      : job->grad + p->offset};
     int from = (int)((int64_t)group * job->tiles / job->tile_groups);
     int to = (int)((int64_t)(group + 1) * job->tiles / job->tile_groups);
+    if (e->ops[job->index].winograd) {
+        chex_cpu_winograd_backward(job, from, to, span.first, span.channels, &e->scratch[worker],
+                                   dw.at);
+        return;
+    }
     chex_cpu_product_begin(e);
     for (int t = from; t < to; t++)
         conv_tile(job, t, span, &e->scratch[worker], &dw);
@@ -405,6 +410,8 @@ void chex_cpu_conv_backward(struct cpu_job *job) {
     struct cpu_engine *e = job->e;
     job->tile_groups = chex_cpu_conv_groups(e->net, job->index, job->tiles);
     deal_out(job);
+    if (e->ops[job->index].winograd)
+        chex_cpu_winograd_prepare(job, true);
     chex_pool_run(e->pool, (size_t)(job->whole + (job->tile_groups - job->whole) * job->ranges),
                   conv_item, job);
     if (job->tile_groups > 1)

@@ -90,12 +90,12 @@ void chex_cpu_chains_hold(const struct cpu_engine *e, struct chex_life *lives) {
 }
 
 void chex_cpu_chain_operand(const struct cpu_engine *e, int bn, float *c, size_t c_pitch, void *dst,
-                            size_t pitch, int pixels, int channels) {
+                            size_t pitch, int pixels, int channels, bool plain) {
     struct cpu_stored src = {c, c_pitch, false};
     const float *scale = bn >= 0 ? e->bns[bn].scale : NULL;
     const float *shift = bn >= 0 ? e->bns[bn].shift : NULL;
     int flags = (bn >= 0 ? CPU_RELU : 0) | (e->bf16 ? CPU_ROUND | CPU_STORED : 0);
-    if (e->pairs)
+    if (e->pairs && !plain)
         e->pairs->load(dst, pitch, &src, pixels, channels, scale, shift,
                        flags | chex_cpu_split_flag(e));
     else
@@ -161,6 +161,8 @@ bool chex_cpu_chain_forward(struct cpu_engine *e, int i, const struct chex_batch
             chex_cpu_norm_prepare(e, op->in_bn, false);
         if (op->side_bn >= 0)
             chex_cpu_norm_prepare(e, op->side_bn, false);
+        if (e->ops[c->op[k]].winograd)
+            chex_cpu_winograd_prepare(&r.job[k], false);
     }
     chex_pool_run(e->pool, (size_t)r.items, chain_item, &r);
     keep_times(&r);

@@ -60,8 +60,9 @@ struct cpu_tiling chex_cpu_chain_average_plan(struct cpu_engine *e, const struct
 void chex_cpu_multiply_points(const struct cpu_job *job, int pixels, int first, int channels,
                               size_t c_pitch, struct cpu_ahead *ahead, struct cpu_scratch *s);
 
-/* Sums c into operands: the batch norm bn (NONE: none) and its ReLU, then rounded as e asks. */
+/* Sums c into operands: the batch norm bn (NONE: none) and its ReLU, then rounded as e asks. plain:
+ * they stay fp32 where the engine multiplies others. */
 void chex_cpu_chain_operand(const struct cpu_engine *e, int bn, float *c, size_t c_pitch, void *dst,
-                            size_t pitch, int pixels, int channels);
+                            size_t pitch, int pixels, int channels, bool plain);
 
 #endif

@@ -11,29 +11,53 @@
 /* The third convolution's output channels are made in ranges. */
 enum { RANGE = 128 };
 
+/* The operands of the 3x3 convolution for a tile of its output. */
+static struct cpu_border border_of(const struct cpu_engine *e, int three, struct cpu_tile tile) {
+    const struct chex_op *op = &e->net->ops[three];
+    if (e->ops[three].winograd)
+        return chex_cpu_winograd_border(e->bufs[op->out].hw, tile, op->in_channels);
+    return (struct cpu_border){e->bufs[op->in].hw + 2, chex_cpu_halo(op, tile.rows),
+                               chex_cpu_pitch(e, op->in_channels), e->operand_bytes};
+}
+
+static struct cpu_tiling tiling_of(const struct cpu_engine *e, const struct chex_op *one,
+                                   int three_index) {
+    enum { BYTES = 192 << 10, MOST = 384, LEAST = 24 };
+    const struct chex_op *three = &e->net->ops[three_index];
+    int hw = e->bufs[three->out].hw;
+    if (e->ops[three_index].winograd)
+        return chex_cpu_winograd_tiling(hw, three->in_channels);
+    size_t most =
+        chex_cpu_max(chex_cpu_pitch(e, one->in_channels), chex_cpu_pitch(e, three->in_channels)) *
+        e->operand_bytes;
+    int pixels = BYTES / ((int)most * three->stride * three->stride);
+    return chex_cpu_tiling(hw, pixels > MOST ? MOST : pixels < LEAST ? LEAST : pixels);
+}
+
 struct cpu_tiling chex_cpu_chain_conv_plan(struct cpu_engine *e, const struct cpu_chain *c,
                                            struct cpu_need *need) {
-    enum { BYTES = 192 << 10, MOST = 384, LEAST = 24 };
     const struct chex_op *one = &e->net->ops[c->op[0]], *three = &e->net->ops[c->op[1]];
-    int in_hw = e->bufs[three->in].hw, hw = e->bufs[three->out].hw;
-    size_t in_bytes = chex_cpu_pitch(e, one->in_channels) * e->operand_bytes;
-    size_t bytes = chex_cpu_pitch(e, three->in_channels) * e->operand_bytes;
-    int pixels = BYTES / ((int)chex_cpu_max(in_bytes, bytes) * three->stride * three->stride);
-    struct cpu_tiling t = chex_cpu_tiling(hw, pixels > MOST    ? MOST
-                                              : pixels < LEAST ? LEAST
-                                                               : pixels);
-    size_t images = (size_t)t.images, rows = (size_t)chex_cpu_halo(three, t.rows);
-    size_t made = images * rows * (size_t)in_hw, out = images * (size_t)t.rows * (size_t)hw;
-    size_t spare = e->pairs ? (size_t)e->pairs->spare_rows : 0, width = (size_t)in_hw + 2;
-    size_t apart = hw > 1 ? (size_t)three->stride : rows * width;
-    need->a = chex_cpu_max(need->a, (made + spare) * in_bytes);
-    need->d = chex_cpu_max(need->d, (images * rows * width + spare * apart) * bytes);
+    struct cpu_tiling t = tiling_of(e, one, c->op[1]);
+    struct cpu_border b = border_of(e, c->op[1], (struct cpu_tile){0, t.images, 0, t.rows});
+    size_t images = (size_t)t.images, in_hw = (size_t)e->bufs[three->in].hw;
+    size_t made = images * (size_t)b.rows * in_hw;
+    size_t out = images * (size_t)t.rows * (size_t)t.hw;
+    size_t spare = e->pairs ? (size_t)e->pairs->spare_rows : 0;
+    size_t map = images * (size_t)b.rows * (size_t)b.width;
+    size_t apart = t.hw > 1 ? (size_t)three->stride : (size_t)(b.rows * b.width);
+    size_t sums = out * ((size_t)three->out_channels + CPU_PAD);
+    need->a = chex_cpu_max(need->a,
+                           (made + spare) * chex_cpu_pitch(e, one->in_channels) * e->operand_bytes);
+    need->d = chex_cpu_max(need->d, (map + spare * apart) * b.pitch * b.element_bytes);
     chex_cpu_need_floats(&need->c, made * ((size_t)one->out_channels + CPU_PAD));
-    chex_cpu_need_floats(&need->c, out * ((size_t)three->out_channels + CPU_PAD));
     need->pixels = chex_cpu_max(need->pixels, made);
+    if (e->ops[c->op[1]].winograd)
+        (void)chex_cpu_winograd_need(t, three->in_channels, need);
+    else
+        chex_cpu_need_floats(&need->c, chex_cpu_block_floats(e));
     if (c->count > 2) {
         size_t third = chex_cpu_pitch(e, three->out_channels) * e->operand_bytes;
-        need->a = chex_cpu_max(need->a, (out + spare) * third);
+        need->a = chex_cpu_max(need->a, sums * sizeof(float) + (out + spare) * third);
         chex_cpu_need_floats(&need->c, 2 * out * RANGE);
     }
     return t;
@@ -56,18 +80,18 @@ void chex_cpu_multiply_points(const struct cpu_job *job, int pixels, int first, 
                                                 .ahead = ahead});
 }
 
-/* Rows [from, from + count) of the map between the two, as operands, into d from its row `at` on;
- * each image has `rows` rows there. */
+/* Rows [from, from + count) of the map between the two, as operands, into d from its row `at`
+ * on. */
 static void make_rows(const struct cpu_chain_run *r, struct cpu_tile tile, int from, int count,
-                      int at, int rows, struct cpu_scratch *s) {
+                      int at, struct cpu_border b, struct cpu_scratch *s) {
     const struct cpu_engine *e = r->e;
     const struct cpu_job *one = &r->job[0];
     const struct chex_op *three = r->job[1].op;
     int hw = e->bufs[three->in].hw, channels = three->in_channels;
     int lo = from < 0 ? 0 : from, hi = from + count > hw ? hw : from + count;
     int pixels = hi > lo ? tile.images * (hi - lo) * hw : 0;
-    size_t pitch = chex_cpu_pitch(e, channels), c_pitch = (size_t)channels + CPU_PAD;
-    size_t pixel_bytes = pitch * e->operand_bytes, row_bytes = ((size_t)hw + 2) * pixel_bytes;
+    size_t c_pitch = (size_t)channels + CPU_PAD, pixel_bytes = b.pitch * b.element_bytes;
+    size_t row_bytes = (size_t)b.width * pixel_bytes, used = (size_t)(hw + 1) * pixel_bytes;
     if (pixels) {
         struct cpu_ahead ahead = {.calls = 1};
         chex_cpu_want(&ahead, chex_cpu_x(e, one->op->in, 0, 0, 1), hw, tile, hi,
@@ -80,15 +104,15 @@ static void make_rows(const struct cpu_chain_run *r, struct cpu_tile tile, int f
     float *c = s->c;
     for (int image = 0; image < tile.images; image++)
         for (int y = from; y < from + count; y++) {
-            char *dst = (char *)s->d + (size_t)(image * rows + at + y - from) * row_bytes;
+            char *dst = (char *)s->d + (size_t)(image * b.rows + at + y - from) * row_bytes;
             if (y < 0 || y >= hw) {
                 memset(dst, 0, row_bytes);
                 continue;
             }
             memset(dst, 0, pixel_bytes);
-            chex_cpu_chain_operand(e, three->in_bn, c, c_pitch, dst + pixel_bytes, pitch, hw,
-                                   channels);
-            memset(dst + row_bytes - pixel_bytes, 0, pixel_bytes);
+            chex_cpu_chain_operand(e, three->in_bn, c, c_pitch, dst + pixel_bytes, b.pitch, hw,
+                                   channels, e->ops[r->chain->op[1]].winograd);
+            memset(dst + used, 0, row_bytes - used);
             c += (size_t)hw * c_pitch;
         }
 }
@@ -119,14 +143,16 @@ static void add_time(struct cpu_scratch *s, int k, double *since) {
     *since = now;
 }
 
-static void end_of_block(const struct cpu_chain_run *r, struct cpu_tile tile, size_t c_pitch,
-                         struct cpu_scratch *s, double *clock) {
+/* sums: of the 3x3 convolution. */
+static void end_of_block(const struct cpu_chain_run *r, struct cpu_tile tile, float *sums,
+                         size_t c_pitch, struct cpu_scratch *s, double *clock) {
     const struct cpu_engine *e = r->e;
     const struct chex_op *third = r->job[2].op;
     int pixels = chex_cpu_tile_pixels(r->step, tile);
     size_t pixel = chex_cpu_tile_pixel(r->step, tile);
-    chex_cpu_chain_operand(e, third->in_bn, s->c, c_pitch, s->a,
-                           chex_cpu_pitch(e, third->in_channels), pixels, third->in_channels);
+    chex_cpu_chain_operand(e, third->in_bn, sums, c_pitch, s->a,
+                           chex_cpu_pitch(e, third->in_channels), pixels, third->in_channels,
+                           false);
     for (int first = 0; first < third->out_channels; first += RANGE) {
         int left = third->out_channels - first, channels = left < RANGE ? left : RANGE;
         chex_cpu_multiply_points(&r->job[2], pixels, first, channels, (size_t)channels, NULL, s);
@@ -137,39 +163,72 @@ static void end_of_block(const struct cpu_chain_run *r, struct cpu_tile tile, si
     }
 }
 
+/* Where the sums of the 3x3 convolution go: to rows of `pitch` at `sums`, or (NULL) to its map. */
+struct output {
+    const struct cpu_chain_run *r;
+    size_t pixel, pitch;
+    float *sums;
+};
+
+static void take_output(void *arg, const struct cpu_results *results) {
+    const struct output *to = arg;
+    const struct cpu_engine *e = to->r->e;
+    const struct chex_op *three = to->r->job[1].op;
+    size_t row = (size_t)results->row;
+    struct cpu_stored out =
+        chex_cpu_x(e, three->out, to->pixel + row, three->out_first + results->column, 1);
+    if (to->sums)
+        out = (struct cpu_stored){to->sums + row * to->pitch + results->column, to->pitch, false};
+    e->k->store(&out, results->c, results->pitch, results->rows, results->columns, NULL);
+}
+
+static void multiply_rows(const struct cpu_chain_run *r, struct cpu_tile tile, struct cpu_border b,
+                          struct output *out, struct cpu_scratch *s) {
+    const struct cpu_job *three = &r->job[1];
+    struct cpu_tap taps[CPU_MAX_TAPS];
+    if (r->e->ops[three->index].winograd) {
+        chex_cpu_winograd_multiply(three, tile, s->d, 0, three->op->out_channels, s, NULL,
+                                   take_output, out);
+        return;
+    }
+    chex_cpu_windows(three, tile, r->step.hw, b.rows, b.width, s->off, taps);
+    chex_cpu_multiply(three, (struct cpu_product){.a = s->d,
+                                                  .off = s->off,
+                                                  .taps = taps,
+                                                  .rows = chex_cpu_tile_pixels(r->step, tile),
+                                                  .n = three->op->out_channels,
+                                                  .c = s->c,
+                                                  .take = take_output,
+                                                  .arg = out});
+}
+
 void chex_cpu_chain_conv(const struct cpu_chain_run *r, struct cpu_tile tile, bool kept,
                          struct cpu_scratch *s) {
     const struct cpu_engine *e = r->e;
     const struct chex_op *three = r->job[1].op;
-    int rows = chex_cpu_halo(three, tile.rows), first = tile.row * three->stride - 1, keep = 0;
-    size_t c_pitch = (size_t)three->out_channels + CPU_PAD;
+    const struct cpu_border b = border_of(e, r->chain->op[1], tile);
+    int keep = kept ? 3 - three->stride : 0;
     double clock = chex_clock_s();
     if (kept) {
-        size_t row = ((size_t)e->bufs[three->in].hw + 2) * chex_cpu_pitch(e, three->in_channels) *
-                     e->operand_bytes;
-        keep = 3 - three->stride;
-        memmove(s->d, (char *)s->d + (size_t)(chex_cpu_halo(three, r->step.rows) - keep) * row,
-                (size_t)keep * row);
+        size_t row = (size_t)b.width * b.pitch * b.element_bytes;
+        struct cpu_border last =
+            border_of(e, r->chain->op[1], (struct cpu_tile){0, 1, 0, r->step.rows});
+        memmove(s->d, (char *)s->d + (size_t)(last.rows - keep) * row, (size_t)keep * row);
     }
-    make_rows(r, tile, first + keep, rows - keep, keep, rows, s);
+    make_rows(r, tile, tile.row * three->stride - 1 + keep, b.rows - keep, keep, b, s);
     add_time(s, 0, &clock);
-    struct cpu_tap taps[CPU_MAX_TAPS];
-    chex_cpu_windows(&r->job[1], tile, r->step.hw, rows, e->bufs[three->in].hw + 2, s->off, taps);
-    chex_cpu_multiply(&r->job[1], (struct cpu_product){.a = s->d,
-                                                       .off = s->off,
-                                                       .taps = taps,
-                                                       .rows = chex_cpu_tile_pixels(r->step, tile),
-                                                       .n = three->out_channels,
-                                                       .c = s->c,
-                                                       .c_pitch = c_pitch});
+    struct output out = {r, chex_cpu_tile_pixel(r->step, tile),
+                         (size_t)three->out_channels + CPU_PAD, NULL};
     if (r->chain->count > 2) {
-        add_time(s, 1, &clock);
-        end_of_block(r, tile, c_pitch, s, &clock);
-        return;
+        const struct chex_op *third = r->job[2].op;
+        size_t pixels = (size_t)chex_cpu_tile_pixels(r->step, tile);
+        size_t spare = e->pairs ? (size_t)e->pairs->spare_rows : 0;
+        out.sums =
+            (float *)((char *)s->a +
+                      (pixels + spare) * chex_cpu_pitch(e, third->in_channels) * e->operand_bytes);
     }
-    struct cpu_stored out =
-        chex_cpu_x(e, three->out, chex_cpu_tile_pixel(r->step, tile), three->out_first, 1);
-    e->k->store(&out, s->c, c_pitch, chex_cpu_tile_pixels(r->step, tile), three->out_channels,
-                NULL);
+    multiply_rows(r, tile, b, &out, s);
     add_time(s, 1, &clock);
+    if (r->chain->count > 2)
+        end_of_block(r, tile, out.sums, out.pitch, s, &clock);
 }

@@ -97,7 +97,7 @@ static void make_means(const struct cpu_chain_run *r, int image, int y, void *ds
                bn >= 0 ? CPU_RELU : 0);
     chex_cpu_pool_row(&r->job[0], y, s->d, first, means, NULL);
     chex_cpu_chain_operand(e, CHEX_NET_NONE, means, (size_t)channels, dst, pitch, r->step.hw,
-                           channels);
+                           channels, false);
 }
 
 void chex_cpu_chain_average(const struct cpu_chain_run *r, struct cpu_tile tile, bool kept,

@@ -13,6 +13,11 @@ enum { INPUT_BYTES = 192 << 10, MOST_PIXELS = 384, LEAST = 24 };
 void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) {
     const struct chex_op *op = &e->net->ops[index];
     struct cpu_op *mine = &e->ops[index];
+    mine->winograd = chex_cpu_winograd_fits(e, op);
+    if (mine->winograd) {
+        chex_cpu_winograd_plan(e, index, need);
+        return;
+    }
     int in_hw = e->bufs[op->in].hw, hw = e->bufs[op->out].hw;
     size_t in_pitch = chex_cpu_pitch(e, op->in_channels) * e->operand_bytes;
     int per_pixel = (int)in_pitch * (op->kernel > 1 ? op->stride * op->stride : 1);
@@ -138,8 +143,7 @@ static void fill_halo(const struct cpu_job *job, struct cpu_tile tile, struct cp
         }
 }
 
-/* The input of the tile that this thread is likely to take next. */
-static void want_next(const struct cpu_job *job, int index, struct cpu_ahead *h) {
+void chex_cpu_want_next(const struct cpu_job *job, int index, struct cpu_ahead *h) {
     const struct chex_op *op = job->op;
     int next = index + job->e->config.threads;
     if (job->ranges > 1 || next >= job->tiles)
@@ -180,7 +184,7 @@ static void conv_item(void *arg, size_t item, int worker) {
         fill_points(job, tile, s);
     else
         fill_halo(job, tile, s, taps);
-    want_next(job, index, &ahead);
+    chex_cpu_want_next(job, index, &ahead);
     chex_cpu_multiply(job, (struct cpu_product){.a = s->a,
                                                 .off = s->off,
                                                 .taps = taps,
@@ -200,6 +204,10 @@ void chex_cpu_conv_forward(struct cpu_job *job) {
     ranges = ranges > most ? most : ranges;
     job->range_channels = (most + ranges - 1) / ranges * CPU_CHANNELS;
     job->ranges = (job->op->out_channels + job->range_channels - 1) / job->range_channels;
+    if (job->e->ops[job->index].winograd) {
+        chex_cpu_winograd_forward(job);
+        return;
+    }
     chex_pool_run(job->e->pool, (size_t)job->tiles * (size_t)job->ranges, conv_item, job);
 }
 

@@ -58,7 +58,8 @@ static void round_all(float *w, size_t count) {
 struct pack_job {
     struct cpu_engine *e;
     const struct chex_op *op;
-    const struct cpu_op *mine;
+    void *weight, *weight_t;
+    bool pairs;
     int forward_panels;
 };
 
@@ -71,13 +72,13 @@ static void pack_pairs(const struct pack_job *job, size_t item) {
     const float *w = e->param + e->net->params[op->weight].offset;
     if (item < (size_t)job->forward_panels) {
         size_t half = taps * in / 2 * panel;
-        uint32_t *dst = (uint32_t *)job->mine->weight + item * half * chex_cpu_halves(e);
+        uint32_t *dst = (uint32_t *)job->weight + item * half * chex_cpu_halves(e);
         e->pairs->pack(dst, e->split ? dst + half : NULL, w + item * panel, out, (int)(taps * in));
         return;
     }
     item -= (size_t)job->forward_panels;
     size_t half = taps * out / 2 * panel;
-    uint32_t *dst = (uint32_t *)job->mine->weight_t + item * half * chex_cpu_halves(e);
+    uint32_t *dst = (uint32_t *)job->weight_t + item * half * chex_cpu_halves(e);
     for (size_t t = 0; t < taps; t++, dst += out / 2 * panel)
         e->pairs->pack_columns(dst, e->split ? dst + half : NULL, w + (t * in + item * panel) * out,
                                out, (int)out);
@@ -86,7 +87,7 @@ static void pack_pairs(const struct pack_job *job, size_t item) {
 static void pack_item(void *arg, size_t item, int worker) {
     (void)worker;
     const struct pack_job *job = arg;
-    if (job->e->pairs) {
+    if (job->pairs) {
         pack_pairs(job, item);
         return;
     }
@@ -96,13 +97,13 @@ static void pack_item(void *arg, size_t item, int worker) {
     const float *w = job->e->param + job->e->net->params[op->weight].offset;
     float *dst;
     if (item < (size_t)job->forward_panels) { /* (position, in) rows of `panel` outputs */
-        dst = (float *)job->mine->weight + item * taps * in * panel;
+        dst = (float *)job->weight + item * taps * in * panel;
         for (size_t row = 0; row < taps * in; row++)
             memcpy(dst + row * panel, w + row * out + item * panel, panel * sizeof *dst);
         in = panel, panel = op->in_channels;
     } else { /* (position, out) rows of `panel` inputs */
         item -= (size_t)job->forward_panels;
-        dst = (float *)job->mine->weight_t + item * taps * out * panel;
+        dst = (float *)job->weight_t + item * taps * out * panel;
         for (size_t t = 0; t < taps; t++)
             for (size_t j = 0; j < panel; j++) {
                 const float *src = w + (t * in + item * panel + j) * out;
@@ -115,6 +116,24 @@ static void pack_item(void *arg, size_t item, int worker) {
         round_all(dst, taps * in * panel);
 }
 
+/* In inference a weight that is to be transformed is so once; its panels come first. */
+static void pack_op(struct cpu_engine *e, int i) {
+    const struct chex_op *op = &e->net->ops[i];
+    const struct cpu_op *mine = &e->ops[i];
+    bool once = mine->winograd && !e->config.training;
+    struct pack_job job = {.e = e,
+                           .op = op,
+                           .weight = once ? e->winograd : mine->weight,
+                           .weight_t = mine->weight_t,
+                           .pairs = e->pairs && !mine->winograd,
+                           .forward_panels = op->out_channels / e->k->panel};
+    int back = job.weight_t ? op->in_channels / e->k->panel : 0;
+    chex_pool_run(e->pool, (size_t)(job.forward_panels + back), pack_item, &job);
+    if (once)
+        chex_cpu_winograd_pack(e, e->winograd, op->in_channels, op->out_channels, false,
+                               mine->weight);
+}
+
 void chex_cpu_pack(struct cpu_engine *e) {
     for (int i = 0; i < e->net->op_count; i++) {
         const struct chex_op *op = &e->net->ops[i];
@@ -124,8 +143,6 @@ void chex_cpu_pack(struct cpu_engine *e) {
             chex_cpu_stem_pack(e, i);
             continue;
         }
-        struct pack_job job = {e, op, &e->ops[i], op->out_channels / e->k->panel};
-        int back = e->ops[i].weight_t ? op->in_channels / e->k->panel : 0;
-        chex_pool_run(e->pool, (size_t)(job.forward_panels + back), pack_item, &job);
+        pack_op(e, i);
     }
 }

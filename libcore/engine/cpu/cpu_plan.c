@@ -127,6 +127,18 @@ static bool take_statistics(struct cpu_engine *e) {
     return true;
 }
 
+static size_t weight_bytes(const struct cpu_engine *e, int i) {
+    const struct chex_op *op = &e->net->ops[i];
+    const size_t count = e->net->params[op->weight].count;
+    if (op->in == CHEX_NET_IMAGE)
+        return chex_cpu_stem_depth(op) * (size_t)op->out_channels * sizeof(float);
+    if (e->ops[i].winograd)
+        return sizeof(float) * (e->config.training ? count
+                                                   : chex_cpu_winograd_weight(e, op->in_channels,
+                                                                              op->out_channels));
+    return count * e->operand_bytes * chex_cpu_halves(e);
+}
+
 static bool take_weights(struct cpu_engine *e) {
     size_t all = 0;
     for (int pass = 0; pass < 2; pass++) {
@@ -137,10 +149,8 @@ static bool take_weights(struct cpu_engine *e) {
             const struct chex_op *op = &e->net->ops[i];
             if (op->kind != CHEX_OP_CONV)
                 continue;
-            bool stem = op->in == CHEX_NET_IMAGE, back = e->config.training && !stem;
-            size_t bytes =
-                stem ? chex_cpu_stem_depth(op) * (size_t)op->out_channels * sizeof(float)
-                     : e->net->params[op->weight].count * e->operand_bytes * chex_cpu_halves(e);
+            bool back = e->config.training && op->in != CHEX_NET_IMAGE;
+            size_t bytes = weight_bytes(e, i);
             if (!pass) {
                 all += back ? 2 * bytes : bytes;
                 continue;
@@ -194,6 +204,8 @@ static bool plan_ops(struct cpu_engine *e) {
             features = (size_t)op->in_channels;
     }
     if (!chex_cpu_chains_plan(e, &need))
+        return false;
+    if (need.winograd && !(e->winograd = chex_cpu_take(e, need.winograd, sizeof(float))))
         return false;
     for (int k = 0; k < 4 && e->config.training; k++)
         if (!(e->part[k] = chex_cpu_take(e, parts, sizeof(float))))

@@ -3,9 +3,10 @@
  * The cpu engine's face: variants, create and destroy, state in and out, one pass.
  *
  * Precision. fp32-strict: fp32 storage and fp32 fused multiply-add. fp32: the same, but where the
- * kernels have tiles (amx) a product is the sum of three of bf16 halves: for dot products of 1152
- * random values the mean error is some 4e-6 of the mean magnitude, against 5e-7 of plain fp32 and
- * 2e-3 of bf16 (tests/op/pairs_cpu.c). The stem and the head are in fp32 either way. bf16: feature
+ * kernels have tiles (amx) a product is the sum of three of bf16 halves, and elsewhere convolutions
+ * of 3x3 take Winograd's form: for dot products of 1152 random values the mean error is some 4e-6
+ * of the mean magnitude with halves and 1e-6 in that form, against 5e-7 of plain fp32 and 2e-3 of
+ * bf16 (tests/op/pairs_cpu.c, tests/op/winograd_cpu.c). The stem and the head are in fp32 either way. bf16: feature
  * maps and their gradients are stored as bf16, and what is multiplied (normalised inputs, output
  * gradients, weights) is rounded to bf16; products and sums are fp32, or made by the processor's
  * own instruction for pairs of bf16.

@@ -112,6 +112,24 @@ struct cpu_pairs {
     void (*pack_columns)(uint32_t *dst, uint32_t *rest, const float *w, size_t pitch, int rows);
 };
 
+/* Values that stand in a square: at + i * row + j * column, each `count` floats beside each other.
+ */
+struct cpu_square {
+    float *at;
+    ptrdiff_t row, column;
+};
+
+/* Transforms of cpu_winograd.c: m x m squares to n x n, by a matrix from the left and its transpose
+ * from the right. */
+enum cpu_winograd {
+    CPU_WINOGRAD_INPUT,       /* B' d B: 6 to 6 */
+    CPU_WINOGRAD_OUTPUT,      /* A' m A: 6 to 4 */
+    CPU_WINOGRAD_OUTPUT_BACK, /* A y A': 4 to 6 */
+    CPU_WINOGRAD_WEIGHT,      /* G g G': 3 to 6 */
+    CPU_WINOGRAD_WEIGHT_BACK, /* G' u G: 6 to 3 */
+    CPU_WINOGRAD_COUNT
+};
+
 struct cpu_kernels {
     const char *name;
     int panel;                     /* columns of one packed panel of B */
@@ -143,6 +161,9 @@ struct cpu_kernels {
     void (*back)(const struct cpu_stored *g, const struct cpu_stored *x, const float *dv,
                  size_t pitch, int pixels, int channels, const struct cpu_norm *norm, bool relu,
                  bool add, float *s1, float *s2);
+
+    /* count: a multiple of 32. */
+    void (*winograd[CPU_WINOGRAD_COUNT])(struct cpu_square dst, struct cpu_square src, int count);
 
     /* a = max(a + b, 0) and dv = out > 0 ? dv : 0 over count floats. */
     void (*join)(float *a, const float *b, size_t count);

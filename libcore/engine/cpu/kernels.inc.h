@@ -411,6 +411,89 @@ static void back(const struct cpu_stored *g, const struct cpu_stored *x, const f
         back_body(*g, *x, dv, pitch, pixels, channels, norm, do_relu, add, s1, s2, false);
 }
 
+/* ---- transforms of cpu_winograd.c, with a = sqrt(1/2) and b = sqrt(2) ---- */
+
+static const float root_half = 0.70710678118654752f, root_two = 1.41421356237309505f;
+
+INLINE void winograd_input(vf y[6], const vf x[6]) {
+    vf even_a = x[4] - 2 * x[2], odd_a = root_half * (x[3] - 2 * x[1]);
+    vf even_b = x[4] - 0.5f * x[2], odd_b = root_two * (x[3] - 0.5f * x[1]);
+    y[0] = x[0] + x[4] - 2.5f * x[2];
+    y[1] = even_a + odd_a;
+    y[2] = even_a - odd_a;
+    y[3] = even_b + odd_b;
+    y[4] = even_b - odd_b;
+    y[5] = x[1] + x[5] - 2.5f * x[3];
+}
+INLINE void winograd_output(vf y[4], const vf m[6]) {
+    vf sum_a = m[1] + m[2], sum_b = m[3] + m[4];
+    vf odd_a = root_half * (m[1] - m[2]), odd_b = root_two * (m[3] - m[4]);
+    y[0] = m[0] + sum_a + sum_b;
+    y[1] = odd_a + odd_b;
+    y[2] = 0.5f * sum_a + 2 * sum_b;
+    y[3] = 0.5f * odd_a + 2 * odd_b + m[5];
+}
+INLINE void winograd_output_back(vf m[6], const vf y[4]) {
+    vf even_a = y[0] + 0.5f * y[2], odd_a = root_half * (y[1] + 0.5f * y[3]);
+    vf even_b = y[0] + 2 * y[2], odd_b = root_two * (y[1] + 2 * y[3]);
+    m[0] = y[0];
+    m[1] = even_a + odd_a;
+    m[2] = even_a - odd_a;
+    m[3] = even_b + odd_b;
+    m[4] = even_b - odd_b;
+    m[5] = y[3];
+}
+INLINE void winograd_weight(vf u[6], const vf g[3]) {
+    vf even_a = (float)(-2.0 / 3) * g[0] - (float)(1.0 / 3) * g[2];
+    vf odd_a = (float)(-2.0 / 3) * root_half * g[1];
+    vf even_b = (float)(1.0 / 6) * g[0] + (float)(1.0 / 3) * g[2];
+    vf odd_b = (float)(1.0 / 6) * root_two * g[1];
+    u[0] = g[0];
+    u[1] = even_a + odd_a;
+    u[2] = even_a - odd_a;
+    u[3] = even_b + odd_b;
+    u[4] = even_b - odd_b;
+    u[5] = g[2];
+}
+INLINE void winograd_weight_back(vf g[3], const vf u[6]) {
+    vf sum_a = u[1] + u[2], sum_b = u[3] + u[4];
+    g[0] = u[0] - (float)(2.0 / 3) * sum_a + (float)(1.0 / 6) * sum_b;
+    g[1] =
+        (float)(1.0 / 6) * root_two * (u[3] - u[4]) - (float)(2.0 / 3) * root_half * (u[1] - u[2]);
+    g[2] = u[5] + (float)(1.0 / 3) * (sum_b - sum_a);
+}
+
+/* Columns, then rows, of M x M squares, into N x N. */
+#define WINOGRAD(NAME, M, N)                                                                       \
+    static void NAME##_square(struct cpu_square dst, struct cpu_square src, int count) {           \
+        for (int k = 0; k < count; k += VL) {                                                      \
+            vf half[N][M];                                                                         \
+            for (int j = 0; j < M; j++) {                                                          \
+                vf x[M], y[N];                                                                     \
+                UNROLL                                                                             \
+                for (int i = 0; i < M; i++)                                                        \
+                    x[i] = ld(src.at + i * src.row + j * src.column + k);                          \
+                NAME(y, x);                                                                        \
+                UNROLL                                                                             \
+                for (int i = 0; i < N; i++)                                                        \
+                    half[i][j] = y[i];                                                             \
+            }                                                                                      \
+            for (int i = 0; i < N; i++) {                                                          \
+                vf y[N];                                                                           \
+                NAME(y, half[i]);                                                                  \
+                UNROLL                                                                             \
+                for (int j = 0; j < N; j++)                                                        \
+                    st(dst.at + i * dst.row + j * dst.column + k, y[j]);                           \
+            }                                                                                      \
+        }                                                                                          \
+    }
+WINOGRAD(winograd_input, 6, 6)
+WINOGRAD(winograd_output, 6, 4)
+WINOGRAD(winograd_output_back, 4, 6)
+WINOGRAD(winograd_weight, 3, 6)
+WINOGRAD(winograd_weight_back, 6, 3)
+#undef WINOGRAD
+
 static void join(float *a, const float *b, size_t count) {
     for (size_t i = 0; i < count; i += VL)
         st(a + i, relu(ld(a + i) + ld(b + i)));
@@ -469,6 +552,8 @@ const struct cpu_kernels TABLE = {
     .load_grad = load_grad,
     .store = store,
     .back = back,
+    .winograd = {winograd_input_square, winograd_output_square, winograd_output_back_square,
+                 winograd_weight_square, winograd_weight_back_square},
     .join = join,
     .mask = mask,
     .average = average,

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Convolutions of 3x3 with stride 1 by Winograd's minimal filtering, F(4x4, 3x3): 36 products for
+ * 16 results where the direct form takes 144 (Lavin and Gray, Fast Algorithms for Convolutional
+ * Neural Networks, 2016). With d the 6x6 input of a square of 4x4 results and g the kernel,
+ *     y = A' [(G g G') * (B' d B)] A,
+ * where * multiplies position by position and sums over channels: 36 matrix products. Points are
+ * 0, +-sqrt(1/2), +-sqrt(2) and infinity, at which the mean error is 2 to 2.5 times that of direct
+ * sums in fp32 (tests/op/winograd_cpu.c), against 3 to 4 times at 0, +-1, +-2.
+ *
+ * Backward. The data gradient is the same with the output's gradient as input and the kernel
+ * turned around. The weight gradient is the derivative of the above by g,
+ *     dg = G' [sum over squares (A dy A') * (B' d B)] G,
+ * with the roles of the two maps exchanged, which turns dg around: so B' d B of the output's
+ * gradient is shared with the data gradient, and squares of the input need no border.
+ *
+ * Sums are fp32 in every precision (bf16: of operands rounded to bf16 before the transforms), so
+ * that even where bf16 is multiplied at twice the rate of fp32 this takes fewer instructions. It
+ * does not where there are tiles (amx), and fp32-strict multiplies directly.
+ */
+#include <string.h>
+
+#include "engine/cpu/cpu.h"
+
+enum { SQUARE = 4, SIDE = 6, POSITIONS = SIDE * SIDE, COLUMNS = CPU_CHANNELS };
+/* Squares of a tile: so many that a weight is used often enough for each time it is loaded, and so
+ * few that what is multiplied stays in the second-level cache beside it, or, where the weights of
+ * all positions are larger than that, in the third. */
+enum { MOST_CHANNELS = 256, FORWARD_FLOATS = 32 * 128, WIDE_SQUARES = 48, BACKWARD_SQUARES = 56 };
+
+static int forward_squares(int channels) {
+    return channels > 128 ? WIDE_SQUARES : FORWARD_FLOATS / channels;
+}
+
+/* The squares of a tile: `down` x `across` of each image. */
+struct grid {
+    int down, across, count;
+};
+
+static struct grid grid_of(int hw, struct cpu_tile tile) {
+    int down = (tile.rows + SQUARE - 1) / SQUARE, across = (hw + SQUARE - 1) / SQUARE;
+    return (struct grid){down, across, tile.images * down * across};
+}
+
+/* Pixels of a row of squares with what their inputs reach, and rows of such. */
+static int width_of(struct grid g) { return g.across * SQUARE + SIDE - SQUARE; }
+static int height_of(struct grid g) { return g.down * SQUARE + SIDE - SQUARE; }
+
+static size_t pitch_of(int channels) { return (size_t)channels + CPU_PAD; }
+
+struct cpu_border chex_cpu_winograd_border(int hw, struct cpu_tile tile, int channels) {
+    struct grid g = grid_of(hw, tile);
+    return (struct cpu_border){width_of(g), height_of(g), pitch_of(channels), sizeof(float)};
+}
+
+/* Floats from one position to the next, of `squares` rows of `pitch`. */
+static size_t position_of(int squares, size_t pitch) { return (size_t)squares * pitch + CPU_PAD; }
+
+static struct cpu_square positions(const float *at, size_t position) {
+    return (struct cpu_square){(float *)(uintptr_t)at, (ptrdiff_t)(SIDE * position),
+                               (ptrdiff_t)position};
+}
+
+bool chex_cpu_winograd_fits(const struct cpu_engine *e, const struct chex_op *op) {
+    if (op->kernel != 3 || op->stride != 1 || op->pad != 1 || op->in == CHEX_NET_IMAGE)
+        return false;
+    if (e->config.precision == CHEX_FP32_STRICT || (e->pairs && e->pairs->three_products))
+        return false;
+    /* Squares must not lie outside the map for the most part, nor weights outnumber the pixels. */
+    int hw = e->bufs[op->out].hw, across = (hw + SQUARE - 1) / SQUARE;
+    return hw >= 8 && across * across * POSITIONS <= hw * hw * SQUARE &&
+           op->in_channels <= MOST_CHANNELS && op->out_channels <= MOST_CHANNELS;
+}
+
+static struct cpu_tiling tiling_of(int hw, int squares) {
+    int across = (hw + SQUARE - 1) / SQUARE, down = squares / across;
+    down = down < 1 ? 1 : down;
+    if (down >= across)
+        return (struct cpu_tiling){hw, hw, squares / (across * across)};
+    int bands = (across + down - 1) / down, rows = (across + bands - 1) / bands * SQUARE;
+    return (struct cpu_tiling){hw, rows < hw ? rows : hw, 1};
+}
+
+/* Floats of scratch for the products of a tile, and for one row of its squares. */
+static size_t sums_of(struct grid g) {
+    return POSITIONS * position_of(g.count, pitch_of(COLUMNS)) +
+           (size_t)SQUARE * SQUARE * (size_t)g.across * pitch_of(COLUMNS);
+}
+
+size_t chex_cpu_winograd_need(struct cpu_tiling t, int channels, struct cpu_need *need) {
+    struct cpu_tile tile = {0, t.images, 0, t.rows};
+    struct grid g = grid_of(t.hw, tile);
+    chex_cpu_need_floats(&need->b, POSITIONS * position_of(g.count, pitch_of(channels)));
+    chex_cpu_need_floats(&need->c, sums_of(g));
+    need->pixels = chex_cpu_max(need->pixels, (size_t)g.count);
+    return (size_t)t.images * (size_t)width_of(g) * (size_t)height_of(g) * pitch_of(channels);
+}
+
+struct cpu_tiling chex_cpu_winograd_tiling(int hw, int channels) {
+    return tiling_of(hw, forward_squares(channels));
+}
+
+/* Floats of one position of a panel of weights of this depth, of a panel, and of all panels. */
+static size_t weight_position(const struct cpu_engine *e, int depth) {
+    return (size_t)depth * (size_t)e->k->panel + CPU_PAD;
+}
+size_t chex_cpu_winograd_weight(const struct cpu_engine *e, int depth, int columns) {
+    return (size_t)(columns / e->k->panel) * POSITIONS * weight_position(e, depth);
+}
+
+void chex_cpu_winograd_plan(struct cpu_engine *e, int index, struct cpu_need *need) {
+    const struct chex_op *op = &e->net->ops[index];
+    struct cpu_op *mine = &e->ops[index];
+    const int hw = e->bufs[op->out].hw, in = op->in_channels, out = op->out_channels;
+    mine->fwd = chex_cpu_winograd_tiling(hw, in);
+    mine->bwd = tiling_of(hw, BACKWARD_SQUARES);
+    chex_cpu_need_floats(&need->a, chex_cpu_winograd_need(mine->fwd, in, need));
+    need->winograd = chex_cpu_max(need->winograd, chex_cpu_winograd_weight(e, in, out));
+    if (!e->config.training)
+        return;
+    chex_cpu_need_floats(&need->a, chex_cpu_winograd_need(mine->bwd, out, need));
+    chex_cpu_need_floats(&need->d, POSITIONS * ((size_t)in * (size_t)out + CPU_PAD));
+    need->winograd = chex_cpu_max(need->winograd, chex_cpu_winograd_weight(e, out, in));
+}
+
+/* ---- weights ---- */
+
+struct weights_job {
+    struct cpu_engine *e;
+    const float *w;
+    float *u;
+    int depth;
+    bool turned;
+};
+
+/* Item: a panel, which holds its positions one after the other. */
+static void weights_item(void *arg, size_t item, int worker) {
+    (void)worker;
+    const struct weights_job *job = arg;
+    const struct cpu_kernels *k = job->e->k;
+    ptrdiff_t tap = (ptrdiff_t)job->depth * k->panel;
+    size_t position = weight_position(job->e, job->depth);
+    float *w = (float *)(uintptr_t)job->w + (ptrdiff_t)item * 9 * tap;
+    struct cpu_square src = {job->turned ? w + 8 * tap : w, 3 * tap, tap};
+    if (job->turned)
+        src.row = -src.row, src.column = -src.column;
+    k->winograd[CPU_WINOGRAD_WEIGHT](positions(job->u + item * POSITIONS * position, position), src,
+                                     (int)tap);
+}
+
+void chex_cpu_winograd_pack(struct cpu_engine *e, const float *panels, int depth, int columns,
+                            bool turned, float *u) {
+    struct weights_job job = {e, panels, u, depth, turned};
+    chex_pool_run(e->pool, (size_t)(columns / e->k->panel), weights_item, &job);
+}
+
+/* The op's weights of all positions, for all items of its next loop. In inference they are kept. */
+static const float *weights_of(const struct cpu_job *job) {
+    const struct cpu_engine *e = job->e;
+    return e->config.training ? e->winograd : e->ops[job->index].weight;
+}
+void chex_cpu_winograd_prepare(const struct cpu_job *job, bool backward) {
+    const struct cpu_op *mine = &job->e->ops[job->index];
+    const struct chex_op *op = job->op;
+    if (!job->e->config.training)
+        return;
+    if (backward)
+        chex_cpu_winograd_pack(job->e, mine->weight_t, op->out_channels, op->in_channels, true,
+                               job->e->winograd);
+    else
+        chex_cpu_winograd_pack(job->e, mine->weight, op->in_channels, op->out_channels, false,
+                               job->e->winograd);
+}
+
+/* ---- maps ---- */
+
+struct range {
+    int first, channels;
+};
+
+static void load_input(const struct cpu_job *job, struct range r, float *dst, size_t pitch,
+                       size_t pixel, int pixels) {
+    const struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    struct cpu_stored x = chex_cpu_x(e, op->in, pixel, r.first, 1);
+    bool norm = op->in_bn >= 0;
+    e->k->load(dst, pitch, &x, pixels, r.channels, norm ? e->bns[op->in_bn].scale + r.first : NULL,
+               norm ? e->bns[op->in_bn].shift + r.first : NULL,
+               norm ? CPU_RELU | (e->bf16 ? CPU_ROUND : 0) : 0);
+}
+
+static void load_all_input(const struct cpu_job *job, float *dst, size_t pitch, size_t pixel,
+                           int pixels) {
+    load_input(job, (struct range){0, job->op->in_channels}, dst, pitch, pixel, pixels);
+}
+
+/* The rows of a tile and what its squares reach beyond them, zeros outside the map. */
+static void fill(const struct cpu_job *job, struct cpu_tile tile, struct grid g, float *dst,
+                 size_t pitch, void (*load)(const struct cpu_job *, float *, size_t, size_t, int)) {
+    int hw = job->tiling.hw, width = width_of(g), height = height_of(g);
+    size_t row = (size_t)width * pitch, behind = (size_t)(width - 1 - hw) * pitch;
+    for (int image = tile.image; image < tile.image + tile.images; image++)
+        for (int y = tile.row - 1; y < tile.row - 1 + height; y++, dst += row) {
+            if (y < 0 || y >= hw) {
+                memset(dst, 0, row * sizeof *dst);
+                continue;
+            }
+            memset(dst, 0, pitch * sizeof *dst);
+            load(job, dst + pitch, pitch, ((size_t)image * (size_t)hw + (size_t)y) * (size_t)hw,
+                 hw);
+            memset(dst + row - behind, 0, behind * sizeof *dst);
+        }
+}
+
+/* B' d B of all squares: rows of `pitch`, position by position. */
+static void transform_map(const struct cpu_engine *e, const float *src, int images, struct grid g,
+                          int channels, float *dst) {
+    size_t pitch = pitch_of(channels), width = (size_t)width_of(g), height = (size_t)height_of(g);
+    size_t position = position_of(g.count, pitch), square = 0;
+    for (int image = 0; image < images; image++)
+        for (int y = 0; y < g.down; y++)
+            for (int x = 0; x < g.across; x++, square++) {
+                size_t pixel =
+                    ((size_t)image * height + (size_t)(y * SQUARE)) * width + (size_t)(x * SQUARE);
+                e->k->winograd[CPU_WINOGRAD_INPUT](
+                    positions(dst + square * pitch, position),
+                    (struct cpu_square){(float *)(uintptr_t)(src + pixel * pitch),
+                                        (ptrdiff_t)(width * pitch), (ptrdiff_t)pitch},
+                    channels);
+            }
+}
+
+static void list_squares(int count, size_t pitch, int32_t *off) {
+    for (int i = 0; i < count; i++)
+        off[i] = (int32_t)((size_t)i * pitch);
+}
+
+/* Columns [first, first + COLUMNS) of the 36 products of what transform_map left in `a`. */
+static void multiply(const struct cpu_job *job, const float *a, const int32_t *off, int count,
+                     int depth, int first, float *c, struct cpu_ahead *ahead) {
+    static const struct cpu_tap here = {0, 0};
+    const struct cpu_engine *e = job->e;
+    size_t panel = (size_t)e->k->panel, weight = weight_position(e, depth);
+    size_t a_position = position_of(count, pitch_of(depth));
+    size_t c_position = position_of(count, pitch_of(COLUMNS));
+    const float *u = weights_of(job) + (size_t)first / panel * POSITIONS * weight;
+    for (size_t p = 0; p < POSITIONS; p++)
+        e->k->gemm(a + p * a_position, off, count, &here, 1, depth, u + p * weight,
+                   POSITIONS * weight, COLUMNS, c + p * c_position, pitch_of(COLUMNS), ahead);
+}
+
+/* A' m A of one row of squares: SQUARE rows of pixels. */
+static void transform_sums(const struct cpu_engine *e, const float *c, int count, int square,
+                           int across, float *rows) {
+    size_t pitch = pitch_of(COLUMNS), position = position_of(count, pitch);
+    for (int x = 0; x < across; x++)
+        e->k->winograd[CPU_WINOGRAD_OUTPUT](
+            (struct cpu_square){rows + (size_t)(x * SQUARE) * pitch,
+                                (ptrdiff_t)((size_t)(across * SQUARE) * pitch), (ptrdiff_t)pitch},
+            positions(c + (size_t)(square + x) * pitch, position), COLUMNS);
+}
+
+/* Takes the sums of a tile, a row of pixels after the other. */
+static void take_rows(const struct cpu_job *job, struct cpu_tile tile, struct grid g, float *c,
+                      int first, void (*take)(void *arg, const struct cpu_results *r), void *arg) {
+    int hw = job->tiling.hw, square = 0;
+    size_t pitch = pitch_of(COLUMNS);
+    float *rows = c + POSITIONS * position_of(g.count, pitch);
+    for (int image = 0; image < tile.images; image++)
+        for (int y = 0; y < tile.rows; y += SQUARE, square += g.across) {
+            transform_sums(job->e, c, g.count, square, g.across, rows);
+            for (int i = 0; i < SQUARE && y + i < tile.rows; i++)
+                take(arg,
+                     &(struct cpu_results){(image * tile.rows + y + i) * hw, hw, first, COLUMNS,
+                                           rows + (size_t)(i * g.across * SQUARE) * pitch, pitch});
+        }
+}
+
+void chex_cpu_winograd_multiply(const struct cpu_job *job, struct cpu_tile tile, const float *src,
+                                int first, int columns, struct cpu_scratch *s,
+                                struct cpu_ahead *ahead,
+                                void (*take)(void *arg, const struct cpu_results *r), void *arg) {
+    int depth = job->op->in_channels;
+    struct grid g = grid_of(job->tiling.hw, tile);
+    transform_map(job->e, src, tile.images, g, depth, s->b);
+    list_squares(g.count, pitch_of(depth), s->off);
+    for (int end = first + columns; first < end; first += COLUMNS) {
+        multiply(job, s->b, s->off, g.count, depth, first, s->c, ahead);
+        take_rows(job, tile, g, s->c, first, take, arg);
+    }
+}
+
+/* ---- forward ---- */
+
+struct output {
+    const struct cpu_job *job;
+    int tile;
+    size_t pixel;
+};
+
+static void take_output(void *arg, const struct cpu_results *r) {
+    const struct output *to = arg;
+    chex_cpu_store(to->job, to->tile, to->pixel, r);
+}
+
+/* Item: a tile, and a range of output channels. */
+static void forward_item(void *arg, size_t item, int worker) {
+    const struct cpu_job *job = arg;
+    const struct chex_op *op = job->op;
+    struct cpu_scratch *s = &job->e->scratch[worker];
+    int index = (int)(item / (size_t)job->ranges);
+    int first = (int)(item % (size_t)job->ranges) * job->range_channels;
+    int end = first + job->range_channels < op->out_channels ? first + job->range_channels
+                                                             : op->out_channels;
+    struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
+    struct output out = {job, index, chex_cpu_tile_pixel(job->tiling, tile)};
+    struct cpu_ahead ahead = {.calls = POSITIONS * ((end - first) / COLUMNS)};
+    fill(job, tile, grid_of(job->tiling.hw, tile), s->a, pitch_of(op->in_channels), load_all_input);
+    chex_cpu_want_next(job, index, &ahead);
+    chex_cpu_winograd_multiply(job, tile, s->a, first, end - first, s, &ahead, take_output, &out);
+}
+
+void chex_cpu_winograd_forward(struct cpu_job *job) {
+    chex_cpu_winograd_prepare(job, false);
+    chex_pool_run(job->e->pool, (size_t)job->tiles * (size_t)job->ranges, forward_item, job);
+}
+
+/* ---- backward ---- */
+
+static void load_all_gradient(const struct cpu_job *job, float *dst, size_t pitch, size_t pixel,
+                              int pixels) {
+    chex_cpu_load_grad(job, dst, pitch, pixel, pixels);
+}
+
+static void take_gradient(void *arg, const struct cpu_results *r) {
+    const struct output *to = arg;
+    const struct cpu_run run = {to->pixel + (size_t)r->row, 0, r->rows, 1};
+    chex_cpu_back_store(to->job, to->tile, r->column, r->columns, &run, r->c, r->pitch);
+}
+
+/* SQUARE rows of the input from row y of an image on, zeros outside the map. */
+static void load_rows(const struct cpu_job *job, struct range r, int image, int y, int end,
+                      struct grid g, float *rows) {
+    int hw = job->tiling.hw;
+    size_t pitch = pitch_of(COLUMNS), row = (size_t)(g.across * SQUARE) * pitch;
+    size_t behind = row - (size_t)hw * pitch;
+    for (int i = 0; i < SQUARE; i++, rows += row) {
+        if (y + i >= end) {
+            memset(rows, 0, row * sizeof *rows);
+            continue;
+        }
+        load_input(job, r, rows, pitch, ((size_t)image * (size_t)hw + (size_t)(y + i)) * (size_t)hw,
+                   hw);
+        memset(rows + row - behind, 0, behind * sizeof *rows);
+    }
+}
+
+/* A x A' of all squares of a range of the input's channels. */
+static void transform_input(const struct cpu_job *job, struct cpu_tile tile, struct grid g,
+                            struct range r, float *c) {
+    size_t pitch = pitch_of(COLUMNS), position = position_of(g.count, pitch), square = 0;
+    float *rows = c + POSITIONS * position;
+    for (int image = tile.image; image < tile.image + tile.images; image++)
+        for (int y = 0; y < tile.rows; y += SQUARE) {
+            load_rows(job, r, image, tile.row + y, tile.row + tile.rows, g, rows);
+            for (int x = 0; x < g.across; x++, square++)
+                job->e->k->winograd[CPU_WINOGRAD_OUTPUT_BACK](
+                    positions(c + square * pitch, position),
+                    (struct cpu_square){rows + (size_t)(x * SQUARE) * pitch,
+                                        (ptrdiff_t)((size_t)(g.across * SQUARE) * pitch),
+                                        (ptrdiff_t)pitch},
+                    COLUMNS);
+        }
+}
+
+/* Floats of a position of an item's weight gradient. */
+static size_t gradient_position(const struct cpu_job *job, struct range span) {
+    return (size_t)span.channels * (size_t)job->op->out_channels + CPU_PAD;
+}
+
+static void add_products(const struct cpu_job *job, const float *x, const float *d,
+                         const int32_t *off, int count, float *du, size_t du_position, bool fresh,
+                         struct cpu_ahead *ahead) {
+    const struct cpu_engine *e = job->e;
+    int out = job->op->out_channels;
+    size_t x_position = position_of(count, pitch_of(COLUMNS));
+    size_t d_position = position_of(count, pitch_of(out));
+    for (size_t p = 0; p < POSITIONS; p++)
+        e->k->outer(x + p * x_position, pitch_of(COLUMNS), d + p * d_position, off, count, COLUMNS,
+                    out, du + p * du_position, (size_t)out, fresh, ahead);
+}
+
+/* What is read and written where the data gradient of a range is taken. */
+static void want_range(const struct cpu_job *job, struct cpu_tile tile, struct range r,
+                       struct cpu_ahead *h) {
+    const struct cpu_engine *e = job->e;
+    int end = tile.row + tile.rows - 1;
+    chex_cpu_want(h, chex_cpu_g(e, job->op->in, 0, r.first, 1), job->tiling.hw, tile, tile.row, end,
+                  r.channels);
+    chex_cpu_want(h, chex_cpu_x(e, job->op->in, 0, r.first, 1), job->tiling.hw, tile, tile.row, end,
+                  r.channels);
+}
+
+/* The output's gradient of the tile that comes next. */
+static void want_gradient(const struct cpu_job *job, int index, struct cpu_ahead *h) {
+    const struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    if (index >= job->tiles)
+        return;
+    struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
+    int lo = tile.row - 1, hi = tile.row + tile.rows;
+    chex_cpu_want(h, chex_cpu_g(e, op->out, 0, op->out_first, 1), job->tiling.hw, tile, lo, hi,
+                  op->out_channels);
+    if (e->bufs[op->out].normed)
+        chex_cpu_want(h, chex_cpu_x(e, op->out, 0, op->out_first, 1), job->tiling.hw, tile, lo, hi,
+                      op->out_channels);
+}
+
+static void backward_tile(const struct cpu_job *job, int index, struct range span, bool fresh,
+                          struct cpu_scratch *s) {
+    const struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
+    struct grid g = grid_of(job->tiling.hw, tile);
+    struct output in = {job, index, chex_cpu_tile_pixel(job->tiling, tile)};
+    size_t pitch = pitch_of(op->out_channels), position = gradient_position(job, span);
+    chex_cpu_clear_sums(job, index, span.first, span.channels);
+    fill(job, tile, g, s->a, pitch, load_all_gradient);
+    transform_map(e, s->a, tile.images, g, op->out_channels, s->b);
+    list_squares(g.count, pitch, s->off);
+    for (int done = 0; done < span.channels; done += COLUMNS) {
+        struct range r = {span.first + done, COLUMNS};
+        struct cpu_ahead now = {.calls = POSITIONS}, next = {.calls = POSITIONS};
+        want_range(job, tile, r, &now);
+        if (done + COLUMNS == span.channels)
+            want_gradient(job, index + 1, &next);
+        multiply(job, s->b, s->off, g.count, op->out_channels, r.first, s->c, &now);
+        take_rows(job, tile, g, s->c, r.first, take_gradient, &in);
+        transform_input(job, tile, g, r, s->c);
+        add_products(job, s->c, s->b, s->off, g.count,
+                     (float *)s->d + (size_t)(done * op->out_channels), position, fresh, &next);
+    }
+}
+
+void chex_cpu_winograd_backward(const struct cpu_job *job, int from, int to, int first,
+                                int channels, struct cpu_scratch *s, float *dw) {
+    const struct chex_op *op = job->op;
+    struct range span = {first, channels};
+    for (int t = from; t < to; t++)
+        backward_tile(job, t, span, t == from, s);
+    ptrdiff_t tap = (ptrdiff_t)op->in_channels * op->out_channels;
+    float *last = dw + 8 * tap + (ptrdiff_t)first * op->out_channels;
+    job->e->k->winograd[CPU_WINOGRAD_WEIGHT_BACK]((struct cpu_square){last, -3 * tap, -tap},
+                                                  positions(s->d, gradient_position(job, span)),
+                                                  channels * op->out_channels);
+}
