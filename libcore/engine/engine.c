@@ -119,6 +119,17 @@ enum chex_status chex_engine_infer(struct chex_engine *e, const struct chex_batc
     return e->impl->infer(e->self, batch, logits_out, err);
 }
 
+enum chex_status chex_engine_class_maps(struct chex_engine *e, int image, float *maps_out,
+                                        struct chex_error *err) {
+    if (!e->impl->class_maps)
+        return chex_error_set(err, CHEX_E_FAIL, "engine %s: it has no class maps", e->impl->name);
+    if (image < 0 || image >= e->config.batch)
+        return chex_error_set(err, CHEX_E_FAIL,
+                              "engine %s: class maps of image %d, expected 0 to %d", e->impl->name,
+                              image, e->config.batch - 1);
+    return e->impl->class_maps(e->self, image, maps_out, err);
+}
+
 enum chex_status chex_engine_pass(struct chex_engine *e, const struct chex_batch *batch,
                                   float *grad_out, chex_grad_ready_fn ready, void *ready_arg,
                                   struct chex_pass_result *result_out, struct chex_error *err) {

@@ -122,6 +122,11 @@ struct chex_engine_impl {
     /* Batch norms use the running statistics. logits_out: (n, classes), host memory. */
     enum chex_status (*infer)(void *self, const struct chex_batch *batch, float *logits_out,
                               struct chex_error *err);
+    /* (optional) What the head says of each position of the maps that it averages, as if the whole
+     * image were like it: maps_out (hw, hw, classes), host memory, for image `image` of the last
+     * call's batch, which was infer. hw: chex_net_shapes of the head's input. Their mean over the
+     * positions is the image's logits, but for rounding. May allocate. */
+    enum chex_status (*class_maps)(void *self, int image, float *maps_out, struct chex_error *err);
     /* Batch norms use the batch's statistics. grad_out: a vector from grad_alloc or reduce_memory,
      * overwritten. */
     enum chex_status (*pass)(void *self, const struct chex_batch *batch, float *grad_out,
@@ -194,6 +199,9 @@ enum chex_status chex_engine_get(struct chex_engine *e, enum chex_state_part par
                                  struct chex_error *err);
 enum chex_status chex_engine_infer(struct chex_engine *e, const struct chex_batch *batch,
                                    float *logits_out, struct chex_error *err);
+/* CHEX_E_FAIL where the engine has no class maps. */
+enum chex_status chex_engine_class_maps(struct chex_engine *e, int image, float *maps_out,
+                                        struct chex_error *err);
 enum chex_status chex_engine_pass(struct chex_engine *e, const struct chex_batch *batch,
                                   float *grad_out, chex_grad_ready_fn ready, void *ready_arg,
                                   struct chex_pass_result *result_out, struct chex_error *err);

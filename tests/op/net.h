@@ -78,6 +78,36 @@ static void ready(void *arg, size_t from, size_t to) {
         check_ready(arg, from, to);
 }
 
+/* The mean of an image's class maps is its logits. 1e-5 of the largest value: means and products
+ * are made in another order, in fp32 by some engines. */
+static void check_class_maps(const char *spec, struct chex_engine *e, const struct setting *s,
+                             const float *logits) {
+    struct chex_error err = {0};
+    const struct chex_net *net = e->config.net;
+    int *hw = chex_mem_zalloc((size_t)net->buffer_count, sizeof *hw);
+    BAIL_UNLESS(hw && chex_net_shapes(net, s->size, hw, &err) == CHEX_OK, "shapes");
+    const size_t side = (size_t)hw[net->ops[net->op_count - 1].in], positions = side * side;
+    float *maps = chex_mem_zalloc(positions * CLASSES, sizeof *maps);
+    double worst = 0, spread = 0;
+    BAIL_UNLESS(maps, "out of memory");
+    for (int i = 0; i < s->n; i++) {
+        double sum[CLASSES] = {0}, most = 0;
+        BAIL_UNLESS(chex_engine_class_maps(e, i, maps, &err) == CHEX_OK, "%s", err.text);
+        for (size_t k = 0; k < positions * CLASSES; k++) {
+            sum[k % CLASSES] += (double)maps[k] / (double)positions;
+            most = fmax(most, fabs((double)maps[k]));
+            spread = fmax(spread, fabs((double)(maps[k] - maps[k % CLASSES])));
+        }
+        for (size_t c = 0; c < CLASSES; c++)
+            worst = fmax(worst, fabs(sum[c] - (double)logits[(size_t)i * CLASSES + c]) / most);
+    }
+    OK(worst < 1e-5 && (spread > 0) == (positions > 1),
+       "%s: the mean of %zu x %zu class maps is the logits, within %.1e", spec, side, side, worst);
+    OK_STATUS(chex_engine_class_maps(e, s->batch, maps, &err), CHEX_E_FAIL, err, "expected 0 to");
+    free(maps);
+    free(hw);
+}
+
 static void run(const char *spec, const struct setting *s, const struct chex_net *net,
                 const float *state, int threads, struct outcome *out) {
     struct chex_error err = {0};
@@ -100,6 +130,7 @@ static void run(const char *spec, const struct setting *s, const struct chex_net
     float *grad = chex_engine_grad_alloc(e);
     BAIL_UNLESS(grad && chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK, "set");
     BAIL_UNLESS(chex_engine_infer(e, &batch, out->logits, &err) == CHEX_OK, "infer");
+    check_class_maps(spec, e, s, out->logits);
     size_t seen[4] = {net->param_count, 0, 0, net->state_count};
     BAIL_UNLESS(chex_engine_pass(e, &batch, grad, ready, seen, &out->result, &err) == CHEX_OK,
                 "pass");

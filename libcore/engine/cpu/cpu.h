@@ -310,6 +310,11 @@ void chex_cpu_winograd_forward(struct cpu_job *job); /* ranges have been dealt o
 void chex_cpu_winograd_backward(const struct cpu_job *job, int from, int to, int first,
                                 int channels, struct cpu_scratch *s, float *dw);
 
+/* ---- cpu_maps.c ---- */
+/* class_maps of struct chex_engine_impl. */
+enum chex_status chex_cpu_class_maps(void *self, int image, float *maps_out,
+                                     struct chex_error *err);
+
 /* ---- cpu_ahead.c ---- */
 /* Adds `channels` channels of rows [lo, hi] of the images of a tile (as far as there are such) to
  * what is wanted. from: the first pixel of the map at the first of the channels. */

@@ -237,6 +237,7 @@ const struct chex_engine_impl chex_engine_cpu = {
     .set = cpu_set,
     .get = cpu_get,
     .infer = cpu_infer,
+    .class_maps = chex_cpu_class_maps,
     .pass = cpu_pass,
     .update = cpu_update,
     .grad_get = cpu_grad_get,

@@ -135,6 +135,7 @@ const struct chex_engine_impl chexnet_engine_cuda = {
     .set = chex_cuda_set,
     .get = chex_cuda_get,
     .infer = chex_cuda_infer,
+    .class_maps = chex_cuda_class_maps,
     .pass = chex_cuda_pass,
     .update = chex_cuda_update,
     .grad_alloc = chex_cuda_grad_alloc,

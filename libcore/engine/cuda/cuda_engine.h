@@ -3,10 +3,11 @@
  * The CUDA engine's own state, shared by its host files: cuda_engine.c (life and the table of
  * calls), cuda_plan.c (ways and memory), cuda_state.c (parameters in and out, the update),
  * cuda_forward.c and cuda_backward.c (the op list on a stream), cuda_input.c (raw batches),
- * cuda_run.c (batches, captured graphs, when things happen).
+ * cuda_run.c (batches, captured graphs, when things happen), cuda_maps.c (class maps).
  *
  * All work of an engine is on one stream, uploads on a second. Nothing waits for the device but: a
- * pass for its loss, which is known before backward begins; infer for its logits; get and grad_get.
+ * pass for its loss, which is known before backward begins; infer for its logits; class_maps, get
+ * and grad_get.
  */
 #ifndef CHEX_ENGINE_CUDA_CUDA_ENGINE_H
 #define CHEX_ENGINE_CUDA_CUDA_ENGINE_H
@@ -197,6 +198,11 @@ enum chex_status chex_cuda_send_raw(struct cuda_engine *e, struct cuda_slot *slo
 /* The slot's pixels of it, on e->stream. */
 enum chex_status chex_cuda_make_pixels(struct cuda_engine *e, const struct cuda_slot *slot,
                                        const struct chex_batch *batch, struct chex_error *err);
+
+/* ---- cuda_maps.c ---- */
+/* class_maps of struct chex_engine_impl. */
+enum chex_status chex_cuda_class_maps(void *self, int image, float *maps_out,
+                                      struct chex_error *err);
 
 /* ---- cuda_run.c ---- */
 /* reduce_memory of struct chex_engine_impl. */

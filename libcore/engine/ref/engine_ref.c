@@ -208,6 +208,19 @@ static enum chex_status ref_infer(void *self, const struct chex_batch *batch, fl
     return CHEX_OK;
 }
 
+static enum chex_status ref_class_maps(void *self, int image, float *maps_out,
+                                       struct chex_error *err) {
+    struct chex_ref_engine *r = self;
+    const struct chex_op *head = &r->net->ops[r->net->op_count - 1];
+    const size_t hw = (size_t)r->hw[head->in];
+    float *pooled = chex_mem_zalloc(hw * hw * (size_t)head->in_channels, sizeof *pooled);
+    if (!pooled)
+        return chex_error_set(err, CHEX_E_RESOURCE, "engine ref: out of memory for class maps");
+    chex_ref_walk_class_maps(r, image, pooled, maps_out);
+    free(pooled);
+    return CHEX_OK;
+}
+
 static enum chex_status ref_pass(void *self, const struct chex_batch *batch, float *grad_out,
                                  chex_grad_ready_fn ready, void *ready_arg,
                                  struct chex_pass_result *result_out, struct chex_error *err) {
@@ -282,6 +295,7 @@ const struct chex_engine_impl chex_engine_ref = {
     .set = ref_set,
     .get = ref_get,
     .infer = ref_infer,
+    .class_maps = ref_class_maps,
     .pass = ref_pass,
     .update = ref_update,
     .grad_get = ref_grad_get,

@@ -40,6 +40,9 @@ struct chex_ref_engine {
 void chex_ref_walk_forward(struct chex_ref_engine *r, const struct chex_batch *batch,
                            bool training);
 
+/* class_maps of chex_engine_impl; pooled: room for (hw, hw, features). */
+void chex_ref_walk_class_maps(struct chex_ref_engine *r, int image, float *pooled, float *maps_out);
+
 /* After a training forward, with r->dlogits filled. Writes every element of grad. */
 void chex_ref_walk_backward(struct chex_ref_engine *r, int n, float *grad, chex_grad_ready_fn ready,
                             void *ready_arg);

@@ -136,6 +136,24 @@ void chex_ref_walk_forward(struct chex_ref_engine *r, const struct chex_batch *b
     }
 }
 
+/* Each position as an image of one pixel, through the same head. */
+void chex_ref_walk_class_maps(struct chex_ref_engine *r, int image, float *pooled,
+                              float *maps_out) {
+    const struct chex_op *op = &r->net->ops[r->net->op_count - 1];
+    struct chex_ref_map x = input_of(r, op, image + 1);
+    x.data = chex_ref_at(&x, image, 0, 0);
+    x.n = x.h * x.w;
+    x.h = x.w = 1;
+    if (op->in_bn >= 0) {
+        const struct chex_ref_map act = dense(r->act, &x);
+        const struct chex_ref_bn bn = bn_of(r, op->in_bn);
+        chex_ref_bn_forward(&r->plain, &x, &bn, true, &act);
+        x = act;
+    }
+    chex_ref_head_forward(&r->plain, &x, param(r, r->state, op->weight),
+                          param(r, r->state, op->bias), r->net->classes, pooled, maps_out);
+}
+
 /* Passes d, the gradient of bn(in), on to the gradient of the buffer. */
 static void backward_bn(struct chex_ref_engine *r, int bn_index, int buffer, int n, float *grad,
                         const struct chex_ref_map *d) {

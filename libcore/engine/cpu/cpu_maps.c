@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Class maps: the head of each position by itself. The last maps stay where infer left them, since
+ * nothing behind the head takes their memory. A few million products: one thread.
+ */
+#include "engine/cpu/cpu.h"
+
+static void position(const struct cpu_engine *e, const struct chex_op *op, size_t pixel,
+                     float *feature, float *logits_out) {
+    const size_t channels = (size_t)op->in_channels;
+    const float *w = e->param + e->net->params[op->weight].offset;
+    const float *bias = e->param + e->net->params[op->bias].offset;
+    const bool norm = op->in_bn >= 0;
+    const struct cpu_stored x = chex_cpu_x(e, op->in, pixel, 0, 1);
+    e->k->load(feature, channels, &x, 1, op->in_channels, norm ? e->bns[op->in_bn].scale : NULL,
+               norm ? e->bns[op->in_bn].shift : NULL, norm ? CPU_RELU : 0);
+    for (int k = 0; k < e->net->classes; k++) {
+        double sum = (double)bias[k];
+        for (size_t c = 0; c < channels; c++)
+            sum += (double)w[(size_t)k * channels + c] * (double)feature[c];
+        logits_out[k] = (float)sum;
+    }
+}
+
+enum chex_status chex_cpu_class_maps(void *self, int image, float *maps_out,
+                                     struct chex_error *err) {
+    (void)err;
+    const struct cpu_engine *e = self;
+    const struct chex_op *op = &e->net->ops[e->net->op_count - 1];
+    const size_t hw = (size_t)e->bufs[op->in].hw, positions = hw * hw;
+    for (size_t p = 0; p < positions; p++)
+        position(e, op, (size_t)image * positions + p, e->scratch[0].a,
+                 maps_out + p * (size_t)e->net->classes);
+    return CHEX_OK;
+}
