@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "data/create_private.h"
+#include "data/convert.h"
 
 static enum chex_status fill_worker(struct chex_create_worker *w, int size,
                                     struct chex_error *err) {

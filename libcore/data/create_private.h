@@ -10,6 +10,7 @@
 #define CHEX_DATA_CREATE_PRIVATE_H
 
 #include "base/hash.h"
+#include "data/convert.h"
 #include "data/create.h"
 #include "data/folder.h"
 #include "data/image.h"
@@ -81,27 +82,6 @@ enum chex_status chex_create_run(struct chex_create *c,
 /* partial/NAME.DIGEST.h5 in fresh memory. The digest covers all that the shard is made from, so a
  * file of that name can be kept whichever run made it. */
 char *chex_create_shard_path(const struct chex_create *c, const struct chex_plan_shard *shard);
-
-/* What one thread needs to make a row of an image file. */
-struct chex_create_worker {
-    struct chex_image_reader *reader;
-    struct chex_resizer *resizer;
-    struct chex_image image;
-    uint8_t *row; // (size, size)
-    int size;
-};
-
-/* `count` of them; chex_create_workers_free takes NULL too. */
-enum chex_status chex_create_workers(int count, int size, struct chex_create_worker **workers_out,
-                                     struct chex_error *err);
-void chex_create_workers_free(struct chex_create_worker *workers, int count);
-
-/* The one way from an image file's bytes to w->row: equal bytes give equal rows, wherever the file
- * lies. check_only: the row is not wanted, only whether the image is sound. CHEX_E_DATA: it is bad;
- * `name` stands in the text. */
-enum chex_status chex_create_convert(struct chex_create_worker *w, const uint8_t *data,
-                                     size_t bytes, const char *name, bool check_only,
-                                     struct chex_error *err);
 
 /* Whether `bad` bad images among `count` are so many that looking on is no use. */
 bool chex_create_hopeless(const struct chex_create *c, size_t bad, size_t count);

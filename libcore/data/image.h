@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Image files to 8-bit grey pixels, of the file's own size or a fraction of it, and grey pixels to
- * a PNG file.
+ * Image files to 8-bit grey pixels, of the file's own size or a fraction of it, and grey or
+ * coloured pixels to a PNG file.
  *
  * The format is told by the file's first bytes, never by its name; image.c holds the table of
  * formats. Whatever the file's kind, the result is what Pillow's convert("L") gives: colour by
@@ -104,5 +104,11 @@ const char *chex_image_format(const void *data, size_t size);
  * CHEX_E_RESOURCE. */
 enum chex_status chex_image_write_png(const char *path, const uint8_t *pixels, int width,
                                       int height, struct chex_error *err);
+
+/* The same of RGB (height, width, 3). texts: keywords (1 to 79 Latin-1 letters) and their texts
+ * (UTF-8) in turn, NULL at the end; NULL: none. */
+enum chex_status chex_image_write_png_rgb(const char *path, const uint8_t *rgb, int width,
+                                          int height, const char *const *texts,
+                                          struct chex_error *err);
 
 #endif

@@ -201,8 +201,9 @@ struct sink {
     png_structp png;
     png_infop info;
     const uint8_t *pixels;
-    int width, height;
-    int fd, failed; /* errno of the first failed write */
+    int width, height, channels;
+    const char *const *texts; /* key and value in turn, NULL at the end; or NULL */
+    int fd, failed;           /* errno of the first failed write */
     char message[128];
 };
 
@@ -229,6 +230,18 @@ static void on_write(png_structp png, png_bytep data, size_t bytes) {
 
 static void on_flush(png_structp png) { (void)png; }
 
+/* Latin-1 by the plain chunk, which every reader knows; what is more than ASCII as UTF-8. */
+static void put_texts(struct sink *sink) {
+    for (const char *const *t = sink->texts; t && t[0]; t += 2) {
+        png_text text = {.key = (png_charp)(uintptr_t)t[0], .text = (png_charp)(uintptr_t)t[1]};
+        bool ascii = true;
+        for (const char *c = t[1]; *c; c++)
+            ascii = ascii && (unsigned char)*c < 0x80;
+        text.compression = ascii ? PNG_TEXT_COMPRESSION_NONE : PNG_ITXT_COMPRESSION_NONE;
+        png_set_text(sink->png, sink->info, &text, 1);
+    }
+}
+
 static bool write_image(struct sink *sink) {
     if (setjmp(png_jmpbuf(sink->png)))
         return false;
@@ -236,19 +249,20 @@ static bool write_image(struct sink *sink) {
     /* One write(2) for a small image. */
     png_set_compression_buffer_size(sink->png, 64 << 10);
     png_set_IHDR(sink->png, sink->info, (png_uint_32)sink->width, (png_uint_32)sink->height, 8,
-                 PNG_COLOR_TYPE_GRAY, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
-                 PNG_FILTER_TYPE_DEFAULT);
+                 sink->channels == 1 ? PNG_COLOR_TYPE_GRAY : PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
+                 PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    put_texts(sink);
     png_write_info(sink->png, sink->info);
     for (int y = 0; y < sink->height; y++)
-        png_write_row(sink->png, sink->pixels + (size_t)y * (size_t)sink->width);
+        png_write_row(sink->png,
+                      sink->pixels + (size_t)y * (size_t)sink->width * (size_t)sink->channels);
     png_write_end(sink->png, NULL);
     return true;
 }
 
-enum chex_status chex_image_write_png(const char *path, const uint8_t *pixels, int width,
-                                      int height, struct chex_error *err) {
-    CHEX_TRY(chex_image_check_size(path, (uint64_t)width, (uint64_t)height, 8, UINT64_MAX, err));
-    struct sink sink = {.pixels = pixels, .width = width, .height = height};
+static enum chex_status write_png(const char *path, struct sink sink, struct chex_error *err) {
+    CHEX_TRY(chex_image_check_size(path, (uint64_t)sink.width, (uint64_t)sink.height, 8, UINT64_MAX,
+                                   err));
     enum chex_status st = CHEX_OK;
     sink.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (sink.fd < 0)
@@ -267,4 +281,21 @@ enum chex_status chex_image_write_png(const char *path, const uint8_t *pixels, i
     if (st != CHEX_OK)
         unlink(path);
     return st;
+}
+
+enum chex_status chex_image_write_png(const char *path, const uint8_t *pixels, int width,
+                                      int height, struct chex_error *err) {
+    return write_png(
+        path, (struct sink){.pixels = pixels, .width = width, .height = height, .channels = 1},
+        err);
+}
+
+enum chex_status chex_image_write_png_rgb(const char *path, const uint8_t *rgb, int width,
+                                          int height, const char *const *texts,
+                                          struct chex_error *err) {
+    return write_png(
+        path,
+        (struct sink){
+            .pixels = rgb, .width = width, .height = height, .channels = 3, .texts = texts},
+        err);
 }
