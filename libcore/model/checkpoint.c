@@ -8,6 +8,8 @@
 #include "model/checkpoint.h"
 
 #include <errno.h>
+#include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -339,6 +341,30 @@ enum chex_status chex_checkpoint_read_meta(const char *path, char **meta_out,
     c->meta = NULL;
     chex_checkpoint_destroy(c);
     return CHEX_OK;
+}
+
+static enum chex_status check_triple(const char *path, const json_t *meta, const char *key,
+                                     const float ours[3], struct chex_error *err) {
+    const json_t *list = json_object_get(meta, key);
+    for (size_t i = 0; i < json_array_size(list) && i < 3; i++) {
+        const double v = json_number_value(json_array_get(list, i));
+        if (!(fabs(v - (double)ours[i]) < 1e-6))
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s: trained on pixels normalised by a %s of %g in channel %zu, "
+                                  "expected %g",
+                                  path, key, v, i + 1, (double)ours[i]);
+    }
+    return CHEX_OK;
+}
+
+enum chex_status chex_checkpoint_check_pixels(const char *path, const char *meta,
+                                              const struct chex_net *net, struct chex_error *err) {
+    json_t *object = json_loads(meta, 0, NULL);
+    enum chex_status st = check_triple(path, object, "mean", net->mean, err);
+    if (st == CHEX_OK)
+        st = check_triple(path, object, "std", net->std, err);
+    json_decref(object);
+    return st;
 }
 
 void chex_checkpoint_destroy(struct chex_checkpoint *c) {

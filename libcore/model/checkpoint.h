@@ -37,6 +37,10 @@ enum chex_status chex_checkpoint_read(const char *path, bool with_moments,
 /* The meta object's text alone, in fresh memory. CHEX_E_DATA as above. */
 enum chex_status chex_checkpoint_read_meta(const char *path, char **meta_out,
                                            struct chex_error *err);
+/* Whether `net` normalises pixels as the meta object says that its training did (mean, std: three
+ * numbers each): CHEX_E_DATA where not. What it does not say is taken to be so. */
+enum chex_status chex_checkpoint_check_pixels(const char *path, const char *meta,
+                                              const struct chex_net *net, struct chex_error *err);
 void chex_checkpoint_destroy(struct chex_checkpoint *c); /* NULL allowed */
 
 #endif

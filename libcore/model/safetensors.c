@@ -70,16 +70,18 @@ static bool add_text(json_t *object, const char *key, const char *text) {
 
 /* The format holds strings only: a number is its digits, the list of classes its JSON. */
 static json_t *metadata_of(const struct chex_safetensors_about *about) {
-    char size[16];
+    char size[16], stored[16];
     json_t *object = json_object(), *names = json_array();
     bool good = object && names;
     for (int i = 0; i < about->classes; i++)
         good = good && json_array_append_new(names, json_string(about->class_names[i])) == 0;
     char *classes = good && about->classes ? json_dumps(names, JSON_COMPACT) : NULL;
     snprintf(size, sizeof size, "%d", about->image_size);
+    snprintf(stored, sizeof stored, "%d", about->stored_size);
     good = good && (classes || !about->classes) && add_text(object, "format", "pt") &&
            add_text(object, "model", about->model) &&
            add_text(object, "image_size", about->image_size ? size : NULL) &&
+           add_text(object, "stored_size", about->stored_size ? stored : NULL) &&
            add_text(object, "classes", classes) && add_text(object, "resize", about->resize) &&
            add_text(object, "split", about->split) &&
            add_text(object, "source_digest", about->source_digest);
@@ -458,15 +460,15 @@ static bool take_text(const json_t *metadata, const char *key, char **out) {
     return *out != NULL;
 }
 
-static void take_size(const char *path, const json_t *metadata, int *out) {
-    const char *text = json_string_value(json_object_get(metadata, "image_size"));
+static void take_size(const char *path, const json_t *metadata, const char *key, int *out) {
+    const char *text = json_string_value(json_object_get(metadata, key));
     int64_t size;
     if (!text)
         return;
     if (chex_parse_i64(text, &size) && size > 0 && size <= MOST_IMAGE_PX)
         *out = (int)size;
     else
-        not_ours(path, "image_size", text);
+        not_ours(path, key, text);
 }
 
 static bool are_names(const json_t *list) {
@@ -502,7 +504,8 @@ enum chex_status chex_safetensors_about(const char *path, struct chex_safetensor
     enum chex_status st = open_file(path, &f, err);
     const json_t *metadata = json_object_get(f.header, "__metadata__");
     if (st == CHEX_OK) {
-        take_size(path, metadata, &about.image_size);
+        take_size(path, metadata, "image_size", &about.image_size);
+        take_size(path, metadata, "stored_size", &about.stored_size);
         if (!take_text(metadata, "model", &about.model) ||
             !take_text(metadata, "resize", &about.resize) ||
             !take_text(metadata, "split", &about.split) ||

@@ -17,6 +17,7 @@ struct chex_safetensors_about {
     char **class_names;                           /* (classes) in the order of the head */
     int classes;                                  /* 0: not said */
     int image_size;                               /* what it was trained at; 0: not said */
+    int stored_size; /* side of the stored images that it was trained on; 0: not said */
 };
 
 /* state (state_count) row-major. `about` may be NULL. Parameters plus running statistics, and

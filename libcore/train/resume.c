@@ -48,11 +48,12 @@ static char *meta_text(const struct chex_session *s) {
                              (double)s->net->mean[2]);
     json_t *std = json_pack("[f,f,f]", (double)s->net->std[0], (double)s->net->std[1],
                             (double)s->net->std[2]);
-    json_t *meta = json_pack(
-        "{s:i,s:s,s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "schema", 1, "tool_version", CHEXNET_VERSION,
-        "resize", chex_set_resize(s->input.train), "split", chex_split_names[s->input.train->split],
-        "mean", mean, "std", std, "identity", identity(s), "position", position_state(&s->at),
-        "plateau", plateau_state(&s->config.schedule), "options", settings(s));
+    json_t *meta =
+        json_pack("{s:i,s:s,s:s,s:i,s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "schema", 1, "tool_version",
+                  CHEXNET_VERSION, "resize", chex_set_resize(s->input.train), "stored_size",
+                  s->input.train->size, "split", chex_split_names[s->input.train->split], "mean",
+                  mean, "std", std, "identity", identity(s), "position", position_state(&s->at),
+                  "plateau", plateau_state(&s->config.schedule), "options", settings(s));
     char *text =
         meta ? json_dumps(meta, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17))
              : NULL;

@@ -114,6 +114,21 @@ static void test_round_trip(struct chex_checkpoint *c) {
     chex_checkpoint_destroy(NULL);
 }
 
+static void test_pixels(void) {
+    struct chex_error err;
+    char right[200];
+    snprintf(right, sizeof right, "{\"mean\":[%.17g,%.17g,%.17g],\"std\":[%.17g,%.17g,%.17g]}",
+             (double)net->mean[0], (double)net->mean[1], (double)net->mean[2], (double)net->std[0],
+             (double)net->std[1], (double)net->std[2]);
+    OK_STATUS(chex_checkpoint_check_pixels("a.h5", right, net, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_checkpoint_check_pixels("a.h5", "{}", net, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_checkpoint_check_pixels("a.h5", "{\"mean\":[0.5,0.5,0.5]}", net, &err),
+              CHEX_E_DATA, err, "a.h5: trained on pixels normalised by a mean of 0.5 in channel 1");
+    memcpy(strstr(right, "std") + 6, "7", 1);
+    OK_STATUS(chex_checkpoint_check_pixels("a.h5", right, net, &err), CHEX_E_DATA, err,
+              "by a std of 7.");
+}
+
 /* SGD has one moment; meta may be longer than an object header holds. */
 static void test_fewer_moments(const struct chex_checkpoint *full) {
     struct chex_error err = {0};
@@ -317,6 +332,7 @@ int main(void) {
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     struct chex_checkpoint c = sample();
     test_round_trip(&c);
+    test_pixels();
     test_fewer_moments(&c);
     test_broken();
     test_foreign();

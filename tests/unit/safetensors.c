@@ -137,14 +137,16 @@ static void test_about(void) {
                                                 .source_digest = (char[]){"ab"},
                                                 .class_names = names,
                                                 .classes = 3,
-                                                .image_size = 224};
+                                                .image_size = 224,
+                                                .stored_size = 256};
     struct chex_safetensors_about a;
     char path[512];
     snprintf(path, sizeof path, "%s/about.safetensors", dir);
     OK_STATUS(chex_safetensors_write(path, net, state, 1, &said, &err), CHEX_OK, err, NULL);
     OK_STATUS(chex_safetensors_about(path, &a, &err), CHEX_OK, err, NULL);
     OK(!strcmp(a.model, "tiny") && !strcmp(a.resize, "pillow-bilinear") &&
-           !strcmp(a.split, "train") && !strcmp(a.source_digest, "ab") && a.image_size == 224,
+           !strcmp(a.split, "train") && !strcmp(a.source_digest, "ab") && a.image_size == 224 &&
+           a.stored_size == 256,
        "what the file says of itself comes back");
     static const char *const ours[] = {"Mass", "A \"b\", c", "Edema"}, *const swapped[] = {
                                                                            "Edema", "A \"b\", c",
