@@ -53,12 +53,20 @@ bool chex_launch_sits_out(const char *work) {
     return rank != 0;
 }
 
-enum chex_status chex_launch_init(struct chex_launch *launch, struct chex_error *err) {
-    const struct chex_launch_method *method = find_method();
+static enum chex_status init_by(const struct chex_launch_method *method, struct chex_launch *launch,
+                                struct chex_error *err) {
     struct chex_launch made = {.method = method->name, .impl = method};
     CHEX_TRY(method->init(&made, err));
     *launch = made;
     return CHEX_OK;
+}
+
+enum chex_status chex_launch_init(struct chex_launch *launch, struct chex_error *err) {
+    return init_by(find_method(), launch, err);
+}
+
+enum chex_status chex_launch_init_alone(struct chex_launch *launch, struct chex_error *err) {
+    return init_by(&chex_launch_single, launch, err);
 }
 
 int chex_launch_tasks_left_out(const struct chex_launch *launch) {

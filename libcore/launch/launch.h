@@ -57,6 +57,10 @@ struct chex_launch_method {
  * `launch`; call before any thread starts. */
 enum chex_status chex_launch_init(struct chex_launch *launch, struct chex_error *err);
 
+/* As a single process whatever started this one: for the rank that does the work of one process
+ * while the others sit out (chex_launch_sits_out). */
+enum chex_status chex_launch_init_alone(struct chex_launch *launch, struct chex_error *err);
+
 /* Tasks of the Slurm job where this is one process that srun did not start (a batch script that
  * forgot srun), else 0. */
 int chex_launch_tasks_left_out(const struct chex_launch *launch);

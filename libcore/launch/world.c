@@ -3,12 +3,10 @@
 
 #include "base/log.h"
 
-enum chex_status chex_world_open(struct chex_world *world, struct chex_error *err) {
+/* Behind the launch. */
+static enum chex_status settle(struct chex_world *world, struct chex_error *err) {
     char line[512];
-    CHEX_TRY(chex_launch_init(&world->launch, err));
     const struct chex_launch *l = &world->launch;
-    chex_log_set_rank(l->rank, l->size, l->host);
-    chex_launch_warn_left_out(l);
     enum chex_status st = chex_bind(l, &world->binding, err);
     if (st != CHEX_OK) {
         chex_launch_abort(&world->launch, (int)st);
@@ -24,6 +22,18 @@ enum chex_status chex_world_open(struct chex_world *world, struct chex_error *er
     if (world->binding.note[0])
         chex_warn("%s", world->binding.note);
     return CHEX_OK;
+}
+
+enum chex_status chex_world_open(struct chex_world *world, struct chex_error *err) {
+    CHEX_TRY(chex_launch_init(&world->launch, err));
+    chex_log_set_rank(world->launch.rank, world->launch.size, world->launch.host);
+    chex_launch_warn_left_out(&world->launch);
+    return settle(world, err);
+}
+
+enum chex_status chex_world_open_alone(struct chex_world *world, struct chex_error *err) {
+    CHEX_TRY(chex_launch_init_alone(&world->launch, err));
+    return settle(world, err);
 }
 
 void chex_world_close(struct chex_world *world, enum chex_status status, bool together) {

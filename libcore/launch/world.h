@@ -21,6 +21,10 @@ struct chex_world {
  * level for a single process. Collective. */
 enum chex_status chex_world_open(struct chex_world *world, struct chex_error *err);
 
+/* The same for the one rank that does the work of a command while the others sit out
+ * (chex_launch_sits_out). Not collective; ends with chex_world_close too. */
+enum chex_status chex_world_open_alone(struct chex_world *world, struct chex_error *err);
+
 /* Where all ranks return `status` together (or it is CHEX_OK) they finish; otherwise the job is
  * aborted with it. */
 void chex_world_close(struct chex_world *world, enum chex_status status, bool together);
