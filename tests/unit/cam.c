@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Class activation maps: their mean is the logit, their positions lie where the network looks, and
+ * the picture shows what they say and nothing else.
+ */
+#include "eval/cam.h"
+
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "eval/cam_picture.h"
+#include "tap.h"
+
+enum { CLASSES = 14, PATCH = 16 };
+
+/* ---- networks ---- */
+
+struct place {
+    double x, y;
+};
+
+static struct chex_engine *engine_for(const struct chex_net *net, int size,
+                                      enum chex_precision precision) {
+    const struct chex_engine_config config = {
+        .net = net, .image_size = size, .batch = 1, .precision = precision, .threads = 2};
+    struct chex_engine *e = NULL;
+    struct chex_error err = {0};
+    float *state = chex_mem_zalloc(net->state_count, sizeof *state);
+    BAIL_UNLESS(state && chex_engine_create("cpu", &config, &e, &err) == CHEX_OK, "%s", err.text);
+    chex_net_init_state(net, 1, state);
+    BAIL_UNLESS(chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK, "%s", err.text);
+    free(state);
+    return e;
+}
+
+/* The maps of a grey image, with a bright patch about a place of it or without one (NULL). */
+static struct chex_cam *maps_of(struct chex_engine *e, const struct place *patch) {
+    const int size = e->config.image_size;
+    float *pixels = chex_mem_zalloc((size_t)size * (size_t)size, sizeof *pixels);
+    struct chex_cam *cam = NULL;
+    struct chex_error err = {0};
+    BAIL_UNLESS(pixels, "out of memory");
+    for (int y = 0; y < size; y++)
+        for (int x = 0; x < size; x++)
+            pixels[y * size + x] =
+                patch && fabs(x - patch->x) < PATCH / 2.0 && fabs(y - patch->y) < PATCH / 2.0
+                    ? 1
+                    : 0.4f;
+    BAIL_UNLESS(chex_cam_create(e, pixels, &cam, &err) == CHEX_OK, "%s", err.text);
+    free(pixels);
+    return cam;
+}
+
+/* Relative to the largest local logit: products and means in another order. */
+static void mean_is_logit(const struct chex_cam *cam, const char *what) {
+    const size_t positions = (size_t)cam->side * (size_t)cam->side, classes = (size_t)cam->classes;
+    double worst = 0;
+    for (size_t c = 0; c < classes; c++) {
+        double sum = 0, most = 0;
+        for (size_t p = 0; p < positions; p++) {
+            sum += (double)cam->local[p * classes + c];
+            most = fmax(most, fabs((double)cam->local[p * classes + c]));
+        }
+        worst = fmax(worst, fabs(sum / (double)positions - (double)cam->logit[c]) / most);
+    }
+    OK(worst < 1e-5, "%s: the mean over %d x %d positions is the logit, within %.1e", what,
+       cam->side, cam->side, worst);
+}
+
+/* Where the patch moved the maps, on average over all classes: one class of a network that has
+ * learnt nothing may answer to the patch beside it. */
+static struct place centre_of_change(struct chex_engine *e, const struct chex_cam *without,
+                                     struct place patch) {
+    struct chex_cam *with = maps_of(e, &patch);
+    double x = 0, y = 0, all = 0;
+    for (int p = 0; p < with->side * with->side; p++)
+        for (int c = 0; c < CLASSES; c++) {
+            const double d =
+                (double)(with->local[p * CLASSES + c] - without->local[p * CLASSES + c]);
+            x += d * d * (p % with->side);
+            y += d * d * (p / with->side);
+            all += d * d;
+        }
+    const struct place at = {with->first_px + with->step_px * x / all,
+                             with->first_px + with->step_px * y / all};
+    chex_cam_destroy(with);
+    return at;
+}
+
+/* Weights of chance are lopsided by up to 10 px; maps stretched over the image would be 25 off with
+ * resnet50. */
+static void follows_patch(struct chex_engine *e, const struct chex_cam *without,
+                          struct place patch) {
+    const struct place at = centre_of_change(e, without, patch);
+    OK(fabs(at.x - patch.x) < 12 && fabs(at.y - patch.y) < 12,
+       "%s: a patch at %.1f, %.1f moves the maps about %.1f, %.1f", e->config.net->model, patch.x,
+       patch.y, at.x, at.y);
+}
+
+static void network(const char *model, double first) {
+    const int size = TAP_SLOW_BUILD ? 160 : 224;
+    struct chex_net *net = NULL;
+    struct chex_error err = {0};
+    double first_px, step_px;
+    BAIL_UNLESS(chex_net_create(model, CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
+    chex_cam_place(net, &first_px, &step_px);
+    OK(first_px == first && step_px == 32, "%s: positions at %g + 32 i", model, first_px);
+    struct chex_engine *e = engine_for(net, size, CHEX_FP32);
+    struct chex_cam *plain = maps_of(e, NULL);
+    const double left = size * 0.3, top = size * 0.5;
+    OK(plain->side == size / 32 && plain->classes == CLASSES, "%d x %d positions", plain->side,
+       plain->side);
+    mean_is_logit(plain, model);
+    follows_patch(e, plain, (struct place){left, top});
+    follows_patch(e, plain, (struct place){size - 1 - left, top});
+    follows_patch(e, plain, (struct place){size - 1 - left, left});
+    chex_cam_destroy(plain);
+    chex_engine_destroy(e);
+    e = engine_for(net, 75, CHEX_BF16);
+    struct chex_cam *half = maps_of(e, NULL);
+    mean_is_logit(half, "bf16");
+    chex_cam_destroy(half);
+    chex_engine_destroy(e);
+    chex_net_destroy(net);
+}
+
+/* ---- between positions ---- */
+
+static float corners[] = {0, -1, 4, -1, 8, -1, 20, -1}; /* (2, 2, 2) */
+static float logits[] = {8, -1};
+static const struct chex_cam square = {2, 2, 10, 30, corners, logits};
+
+static void interpolation(void) {
+    OK(chex_cam_local(&square, 0, 10, 10) == 0 && chex_cam_local(&square, 0, 40, 10) == 4 &&
+           chex_cam_local(&square, 0, 10, 40) == 8 && chex_cam_local(&square, 0, 40, 40) == 20,
+       "a position has its own value");
+    OK(chex_cam_local(&square, 0, 25, 10) == 2 && chex_cam_local(&square, 0, 10, 25) == 4 &&
+           chex_cam_local(&square, 0, 25, 25) == 8,
+       "between positions the value is linear along both axes");
+    OK(chex_cam_local(&square, 0, -50, 0) == 0 && chex_cam_local(&square, 0, 99, 99) == 20 &&
+           chex_cam_local(&square, 0, 99, 25) == 12,
+       "beyond the outermost it stays");
+    OK(chex_cam_local(&square, 1, 33, 17) == -1, "classes keep apart");
+    float one[] = {3};
+    const struct chex_cam single = {1, 1, 14, 32, one, one};
+    OK(chex_cam_local(&single, 0, 0, 0) == 3 && chex_cam_local(&single, 0, 31, 14) == 3,
+       "one position is everywhere");
+    struct chex_cam_peak p = chex_cam_peak(&square, 0);
+    OK(p.x == 40 && p.y == 40 && p.local == 20, "the peak");
+    p = chex_cam_peak(&square, 1);
+    OK(p.x == 10 && p.y == 10 && p.local == -1, "of equals the first");
+    OK(chex_cam_top(&square, 0) == 12 && chex_cam_top(&square, 1) == 1,
+       "the scale: the most evidence, at least 1");
+}
+
+static void coordinates(void) {
+    const struct chex_cam_view v = chex_cam_view_of(1024, 2048, 256, 224);
+    double x, y;
+    chex_cam_to_file(&v, -0.5, -0.5, &x, &y);
+    OK(x == 16 * 4 - 0.5 && y == 16 * 8 - 0.5, "the crop's corner in the file: %g, %g", x, y);
+    chex_cam_to_network(&v, x, y, &x, &y);
+    OK(x == -0.5 && y == -0.5, "and back");
+    chex_cam_to_file(&v, 111.5, 111.5, &x, &y);
+    OK(x == 511.5 && y == 1023.5, "the middle stays the middle");
+}
+
+/* ---- the picture ---- */
+
+static void colours(void) {
+    const struct chex_colour a = chex_inferno(0), b = chex_inferno(0.5), c = chex_inferno(1);
+    OK(abs(a.r - 0) < 3 && abs(a.g - 0) < 3 && abs(a.b - 4) < 6, "inferno begins in black");
+    OK(abs(b.r - 188) < 3 && abs(b.g - 55) < 3 && abs(b.b - 84) < 3, "goes through red");
+    OK(abs(c.r - 252) < 3 && abs(c.g - 255) < 3 && abs(c.b - 164) < 6, "ends in pale yellow");
+    double light = -1;
+    int falls = 0;
+    for (int i = 0; i <= 100; i++) {
+        const struct chex_colour k = chex_inferno(i / 100.0);
+        const double now = 0.2126 * k.r + 0.7152 * k.g + 0.0722 * k.b;
+        falls += now < light - 1;
+        light = now;
+    }
+    OK(falls == 0, "and gets lighter all the way");
+}
+
+static void lettering(void) {
+    static const struct chex_colour dark = {0, 0, 0}, light = {255, 255, 255};
+    struct chex_canvas c = {0};
+    struct chex_error err = {0};
+    char text[2] = "";
+    int blank = 0, outside = 0;
+    for (int letter = '!'; letter <= '~'; letter++) {
+        size_t lit = 0;
+        text[0] = (char)letter;
+        BAIL_UNLESS(chex_canvas_create(&c, 60, 60, dark, &err) == CHEX_OK, "%s", err.text);
+        const double width = chex_canvas_text(&c, 10, 40, 28, 0, text, light);
+        for (int y = 0; y < 60; y++)
+            for (int x = 0; x < 60; x++)
+                if (c.rgb[3 * (y * 60 + x)]) {
+                    lit++;
+                    outside += x < 7 || x > 13 + width || y < 9 || y > 55;
+                }
+        blank += lit < 8;
+        chex_canvas_release(&c);
+    }
+    OK(!blank && !outside, "every letter of ASCII has a shape within its own width");
+    OK(chex_canvas_text_width(14, "") == 0 &&
+           chex_canvas_text_width(14, "iii") < chex_canvas_text_width(14, "mmm"),
+       "letters have widths of their own");
+    OK(chex_canvas_text_width(14, "\xc3\xa9") == chex_canvas_text_width(14, "\x01"),
+       "what is not ASCII is one box");
+    BAIL_UNLESS(chex_canvas_create(&c, 30, 30, dark, &err) == CHEX_OK, "%s", err.text);
+    OK(chex_canvas_text(&c, -20, 20, 14, 25, "Cardiomegaly", light) == 25.0,
+       "a long line is squeezed, and what lies outside is cut");
+    chex_canvas_line(&c, -1e6, 5, 1e6, 5, 3, light);
+    chex_canvas_line(&c, 500, 500, 900, 900, 3, light);
+    OK(c.rgb[3 * (5 * 30 + 29)] == 255 && c.rgb[3 * (9 * 30 + 29)] == 0, "lines too");
+    chex_canvas_release(&c);
+    OK_STATUS(chex_canvas_create(&c, 70000, 10, dark, &err), CHEX_E_DATA, err, "limits");
+}
+
+enum { GREY = 100, SIDE = 512 };
+
+static bool is_grey(const struct chex_canvas *c, int x, int y) {
+    const uint8_t *p = c->rgb + 3 * (y * c->width + x);
+    return p[0] == GREY && p[1] == GREY && p[2] == GREY;
+}
+
+/* Four positions of a 64 px crop: evidence in the lower right corner alone. */
+static float lower_right[] = {-9, -9, -9, -9, -9, -9, 15, -5.5};
+static float image_logits[] = {-3, -8.125};
+
+static struct chex_cam_picture picture_of(const struct chex_cam *cam,
+                                          const struct chex_image *image, const int *drawn,
+                                          int count) {
+    static const char *const names[] = {"Mass", "N\xc3\xb3"
+                                                "dulo"};
+    static const double probabilities[] = {0.047, 0.0003};
+    return (struct chex_cam_picture){.cam = cam,
+                                     .image = image,
+                                     .view = chex_cam_view_of(SIDE, SIDE, 80, 64),
+                                     .class_names = names,
+                                     .probabilities = probabilities,
+                                     .drawn = drawn,
+                                     .count = count,
+                                     .alpha = 0.5};
+}
+
+static void picture(void) {
+    static const int first[] = {0}, second[] = {1}, both[] = {0, 1};
+    const struct chex_cam cam = {2, 2, 14, 32, lower_right, image_logits};
+    struct chex_image image = {0};
+    struct chex_error err = {0};
+    struct chex_canvas c = {0};
+    BAIL_UNLESS(chex_image_reserve(&image, SIDE, SIDE, &err) == CHEX_OK, "%s", err.text);
+    memset(image.pixels, GREY, SIDE * SIDE);
+    struct chex_cam_picture p = picture_of(&cam, &image, first, 1);
+    OK_STATUS(chex_cam_draw(&p, &c, &err), CHEX_OK, err, NULL);
+    int left = 0, top = 0;
+    while (top < c.height && !is_grey(&c, left, top))
+        if (++left == c.width)
+            left = 0, top++;
+    BAIL_UNLESS(top + SIDE < c.height && left + SIDE < c.width, "no radiograph in the picture");
+    int wrong = 0, coloured = 0, frame = 0;
+    const double crop = 8.0 / 80 * SIDE; /* so much is cut off on each side */
+    for (int y = 0; y < SIDE; y++)
+        for (int x = 0; x < SIDE; x++) {
+            const bool grey = is_grey(&c, left + x, top + y);
+            const double edge = fmin(fmin(x, y), fmin(SIDE - 1 - x, SIDE - 1 - y));
+            if (fabs(edge - crop) < 2)
+                frame += !grey;
+            else if (edge < crop || (x < SIDE / 4 && y < SIDE / 4))
+                wrong += !grey;
+            else
+                coloured += !grey;
+        }
+    OK(!wrong, "without evidence, and outside of the crop, the radiograph is as it was");
+    OK(coloured > SIDE * SIDE / 16 && coloured < SIDE * SIDE / 2, "evidence is coloured (%d px)",
+       coloured);
+    OK(frame > 3 * SIDE / 2, "what the network saw has a frame");
+    const int x = left + SIDE * 3 / 4, y = top + SIDE * 3 / 4;
+    const uint8_t *at = c.rgb + 3 * (y * c.width + x);
+    OK(at[0] > GREY && at[0] > at[2], "in warm colours");
+    char dir[] = "/tmp/chex-cam-XXXXXX";
+    BAIL_UNLESS(mkdtemp(dir), "%s", dir);
+    char *path = chex_fs_join(dir, "cam.png");
+    const char *texts[] = {"Title", "Mass", "Source", "N\xc3\xb3.png", NULL};
+    OK_STATUS(chex_canvas_write(&c, path, texts, &err), CHEX_OK, err, NULL);
+    char *bytes = NULL;
+    size_t size = 0;
+    struct chex_image_reader *reader = NULL;
+    struct chex_image read = {0};
+    BAIL_UNLESS(chex_fs_read(path, 1 << 24, &bytes, &size, &err) == CHEX_OK &&
+                    chex_image_reader_create(&reader, &err) == CHEX_OK,
+                "%s", err.text);
+    OK_STATUS(chex_image_load(reader, path, &read, &err), CHEX_OK, err, NULL);
+    OK(read.width == c.width && read.height == c.height, "the file is a PNG of %d x %d px",
+       read.width, read.height);
+    OK(memmem(bytes, size, "tEXtTitle\0Mass", 14) && memmem(bytes, size, "iTXtSource\0", 11) &&
+           memmem(bytes, size, "N\xc3\xb3.png", 7),
+       "with its texts");
+    free(path);
+    path = chex_fs_join(dir, "no/cam.png");
+    OK_STATUS(chex_canvas_write(&c, path, NULL, &err), CHEX_E_ENV, err, "no/cam.png");
+    free(path);
+    free(bytes);
+    chex_image_release(&read);
+    chex_image_reader_destroy(reader);
+    const int width = c.width;
+    chex_canvas_release(&c);
+
+    p = picture_of(&cam, &image, second, 1);
+    OK_STATUS(chex_cam_draw(&p, &c, &err), CHEX_OK, err, NULL);
+    coloured = 0;
+    for (int k = 0; k < SIDE * SIDE; k++)
+        coloured += !is_grey(&c, left + k % SIDE, top + k / SIDE);
+    OK(coloured < 5 * SIDE, "a finding that is improbable everywhere has nothing but the frame");
+    chex_canvas_release(&c);
+
+    p = picture_of(&cam, &image, both, 2);
+    OK_STATUS(chex_cam_draw(&p, &c, &err), CHEX_OK, err, NULL);
+    OK(c.width > 2 * SIDE && c.width < 2 * width, "two panels beside each other");
+    chex_canvas_release(&c);
+    image.width = 64;
+    image.height = 30;
+    p = picture_of(&cam, &image, first, 1);
+    p.view = chex_cam_view_of(64, 30, 80, 64);
+    OK_STATUS(chex_cam_draw(&p, &c, &err), CHEX_OK, err, NULL);
+    OK(c.width > SIDE && c.height > 30 * 8 && c.height < SIDE,
+       "a small image is enlarged eightfold");
+    chex_canvas_release(&c);
+    chex_image_release(&image);
+    chex_fs_remove_tree(dir, NULL);
+}
+
+int main(void) {
+    interpolation();
+    coordinates();
+    colours();
+    lettering();
+    picture();
+    network("densenet121", 14);
+    network("resnet50", 0);
+    return tap_done();
+}
