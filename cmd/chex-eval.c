@@ -11,7 +11,8 @@
 #include "eval_commands.h"
 #include "launch/launch.h"
 
-static const struct eval_command *const subcommands[] = {&eval_command_score, &eval_command_export};
+static const struct eval_command *const subcommands[] = {&eval_command_score, &eval_command_cam,
+                                                         &eval_command_export};
 
 static const struct eval_command *find(const char *word) {
     for (size_t i = 0; i < COUNT(subcommands); i++)
@@ -26,7 +27,7 @@ static enum chex_status choose(int argc, char **argv, const struct eval_command 
     *out = argc < 2 || argv[1][0] == '-' ? &eval_command_evaluate : find(argv[1]);
     if (!*out)
         return chex_error_set(err, CHEX_E_USAGE,
-                              "unknown subcommand '%s': expected score or export, "
+                              "unknown subcommand '%s': expected score, cam or export, "
                               "or none with --data and --checkpoint",
                               argv[1]);
     return CHEX_OK;

@@ -28,6 +28,9 @@ struct eval_settings {
     int cluster;
     const char *compare;
     bool allow_overlap, force;
+    const char *image, *class_list;
+    int64_t stored_size;
+    double alpha, scale;
 };
 
 struct eval_command {
@@ -38,12 +41,49 @@ struct eval_command {
                             struct chex_error *err);
 };
 
-extern const struct eval_command eval_command_evaluate, eval_command_score, eval_command_export;
+extern const struct eval_command eval_command_evaluate, eval_command_score, eval_command_cam,
+    eval_command_export;
 
 /* One place for options that several tables have. */
 #define EVAL_AT(field) offsetof(struct eval_settings, field)
 #define EVAL_GROUP(text)                                                                           \
     { .type = CHEX_OPT_GROUP, .help = text }
+#define EVAL_CHECKPOINT_ROW                                                                        \
+    {                                                                                              \
+        "checkpoint", 'c', CHEX_OPT_STRING, EVAL_AT(checkpoint), NULL, "FILE",                     \
+            "checkpoint of chex-train (.h5) or parameters (.safetensors)"                          \
+    }
+#define EVAL_NETWORK_ROWS                                                                          \
+    {"model",                                                                                      \
+     0,                                                                                            \
+     CHEX_OPT_STRING,                                                                              \
+     EVAL_AT(model),                                                                               \
+     NULL,                                                                                         \
+     "NAME",                                                                                       \
+     "densenet121 or resnet50, where the checkpoint does not say (densenet121)"},                  \
+        {"image-size",                                                                             \
+         0,                                                                                        \
+         CHEX_OPT_INT,                                                                             \
+         EVAL_AT(image_size),                                                                      \
+         "0",                                                                                      \
+         "PX",                                                                                     \
+         "side of the centre crop; 0: what the checkpoint says, else 224, or the stored size "     \
+         "where "                                                                                  \
+         "that is smaller",                                                                        \
+         .min = 0,                                                                                 \
+         .max = 4096},                                                                             \
+        {"precision",                                                                              \
+         0,                                                                                        \
+         CHEX_OPT_CHOICE,                                                                          \
+         EVAL_AT(precision),                                                                       \
+         "fp32",                                                                                   \
+         "NAME",                                                                                   \
+         "arithmetic; where the cpu engine has AMX or the GPU multiplies it, the default is bf16", \
+         chex_precision_names},                                                                    \
+    {                                                                                              \
+        "engine", 0, CHEX_OPT_STRING, EVAL_AT(engine), "auto", "auto|cuda|cpu|ref",                \
+            "what computes, with a variant as in cpu:avx2"                                         \
+    }
 #define EVAL_THREADS_ROW(what)                                                                     \
     { "threads", 0, CHEX_OPT_INT, EVAL_AT(threads), "0", "N", what, .min = 0, .max = 4096 }
 #define EVAL_FIGURE_ROWS                                                                           \
@@ -90,11 +130,24 @@ struct eval_network {
 
 bool eval_is_safetensors(const char *path);
 
-/* Reads s->checkpoint. classes: what to take a head for where the file does not name its own. The
- * caller releases, after a failure too. */
+/* Reads s->checkpoint. classes: what to take a head for where the file does not name its own; 0:
+ * that is CHEX_E_DATA. The caller releases, after a failure too. */
 enum chex_status eval_network_open(const struct eval_settings *s, int classes,
                                    struct eval_network *n, struct chex_error *err);
 void eval_network_release(struct eval_network *n);
+
+/* Side of the crop of images that are stored at `stored` px: what is asked for, what the file says,
+ * else EVAL_IMAGE_PX, or the stored size where that is smaller. */
+enum { EVAL_IMAGE_PX = 224 };
+int eval_image_size(const struct eval_settings *s, const struct eval_network *n, int stored);
+
+/* ---- eval_cam_classes.c ---- */
+
+/* The classes of a list of names with commas between, or `all`, in the order of the list and each
+ * once; capitals and small letters are alike. drawn_out has room for all classes. CHEX_E_USAGE with
+ * the nearest names for one that the network does not have. */
+enum chex_status eval_cam_classes(const char *list, const struct eval_network *n, int *drawn_out,
+                                  int *count_out, struct chex_error *err);
 
 /* ---- eval_results.c ---- */
 

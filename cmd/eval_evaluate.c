@@ -16,31 +16,18 @@
 #include "eval_commands.h"
 #include "launch/world.h"
 
-enum { DEFAULT_IMAGE_PX = 224 };
-
 static const struct chex_opt evaluate_opts[] = {
     CHEX_OPT_COMMON,
     EVAL_GROUP("What is evaluated"),
     {"data", 'd', CHEX_OPT_STRING, EVAL_AT(data), NULL, "DIR",
      "folder of shards made by chex-shard"},
-    {"checkpoint", 'c', CHEX_OPT_STRING, EVAL_AT(checkpoint), NULL, "FILE",
-     "checkpoint of chex-train (.h5) or parameters (.safetensors)"},
+    EVAL_CHECKPOINT_ROW,
     {"split", 0, CHEX_OPT_CHOICE, EVAL_AT(split), "test", "SPLIT",
      "part of the data; all: every part that there is", chex_split_names},
     {"allow-overlap", 0, CHEX_OPT_FLAG, EVAL_AT(allow_overlap),
      .help = "evaluate images that the network was trained on"},
     EVAL_GROUP("Network"),
-    {"model", 0, CHEX_OPT_STRING, EVAL_AT(model), NULL, "NAME",
-     "densenet121 or resnet50, where the checkpoint does not say (densenet121)"},
-    {"image-size", 0, CHEX_OPT_INT, EVAL_AT(image_size), "0", "PX",
-     "side of the centre crop; 0: what the checkpoint says, else 224, or the stored size where "
-     "that is smaller",
-     .min = 0, .max = 4096},
-    {"precision", 0, CHEX_OPT_CHOICE, EVAL_AT(precision), "fp32", "NAME",
-     "arithmetic; where the cpu engine has AMX or the GPU multiplies it, the default is bf16",
-     chex_precision_names},
-    {"engine", 0, CHEX_OPT_STRING, EVAL_AT(engine), "auto", "auto|cuda|cpu|ref",
-     "what computes, with a variant as in cpu:avx2"},
+    EVAL_NETWORK_ROWS,
     {"batch-size", 0, CHEX_OPT_INT, EVAL_AT(batch_size), "16", "N", "images at once on each rank",
      .min = 1, .max = 65536},
     EVAL_THREADS_ROW("compute threads; 0: the cores of the rank"),
@@ -60,11 +47,13 @@ static const struct chex_opt_program evaluate_program = {
     .summary = "AUROC of each finding, with its interval",
     .usage = "chex-eval --data DIR --checkpoint FILE --output DIR [options]\n"
              "chex-eval score --predictions FILE.csv [--output DIR] [options]\n"
+             "chex-eval cam --image FILE --checkpoint FILE --output FILE.png [options]\n"
              "chex-eval export --checkpoint FILE --output FILE.safetensors [--force]",
     .opts = evaluate_opts,
     .count = COUNT(evaluate_opts),
     .epilog = "Subcommands\n"
               "  score    the same figures for a table of predictions, without a network\n"
+              "  cam      where in an image the network sees a finding, as a picture\n"
               "  export   parameters of a checkpoint as safetensors, by torchvision's names\n"
               "A subcommand comes first and has options of its own: chex-eval score --help.\n"
               "\n"
@@ -183,13 +172,6 @@ static enum chex_status open_set(struct evaluation *e, struct chex_error *err) {
                                 : chex_set_open(e->s->data, e->split, from, to, &e->set, err);
 }
 
-static int choose_image_size(const struct evaluation *e) {
-    const int stored = e->set->size, said = e->network.about.image_size;
-    if (e->s->image_size)
-        return (int)e->s->image_size;
-    return said ? said : stored < DEFAULT_IMAGE_PX ? stored : DEFAULT_IMAGE_PX;
-}
-
 /* Everything before the first image, on one rank. */
 static enum chex_status prepare(struct evaluation *e, struct chex_error *err) {
     const struct eval_settings *s = e->s;
@@ -198,7 +180,7 @@ static enum chex_status prepare(struct evaluation *e, struct chex_error *err) {
     CHEX_TRY(open_set(e, err));
     CHEX_TRY(eval_network_open(s, e->set->classes, &e->network, err));
     CHEX_TRY(check_classes(e, err));
-    e->image_size = choose_image_size(e);
+    e->image_size = eval_image_size(s, &e->network, e->set->size);
     CHEX_TRY(chex_eval_check(e->set, e->network.net, e->image_size, (enum chex_tta)s->tta, err));
     if (e->coll->rank == 0) { /* they warn, and once is enough */
         CHEX_TRY(check_resize(e, err));

@@ -38,6 +38,11 @@ static enum chex_status open_safetensors(const struct eval_settings *s, int clas
     const char *model = about->model ? about->model : s->model ? s->model : "densenet121";
     if (about->classes)
         classes = about->classes;
+    if (!classes)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s does not name its classes: put the list into its metadata "
+                              "(classes), as chex-eval export does",
+                              s->checkpoint);
     enum chex_status st = chex_net_create(model, classes, &n->net, err);
     if (st == CHEX_E_USAGE && about->model) /* nobody typed it */
         return chex_error_set(err, CHEX_E_DATA,
@@ -68,6 +73,7 @@ static enum chex_status take_about(struct chex_checkpoint *c, const json_t *meta
     about->class_names = c->class_names, c->class_names = NULL;
     about->classes = c->classes, c->classes = 0;
     about->image_size = c->image_size;
+    about->stored_size = (int)json_integer_value(json_object_get(meta, "stored_size"));
     n->step = json_integer_value(json_object_get(json_object_get(meta, "position"), "step"));
     about->model = strdup(n->net->model);
     if (!about->model || !copy_text(meta, "resize", &about->resize) ||
@@ -87,6 +93,8 @@ static enum chex_status open_checkpoint(const struct eval_settings *s, struct ev
         c->meta && !meta
             ? chex_error_set(err, CHEX_E_DATA, "%s: its meta is no JSON", s->checkpoint)
             : take_about(c, meta, n, err);
+    if (st == CHEX_OK && c->meta)
+        st = chex_checkpoint_check_pixels(s->checkpoint, c->meta, n->net, err);
     json_decref(meta);
     chex_checkpoint_destroy(c);
     return st == CHEX_OK ? check_model(s, n, err) : st;
@@ -96,4 +104,11 @@ enum chex_status eval_network_open(const struct eval_settings *s, int classes,
                                    struct eval_network *n, struct chex_error *err) {
     return eval_is_safetensors(s->checkpoint) ? open_safetensors(s, classes, n, err)
                                               : open_checkpoint(s, n, err);
+}
+
+int eval_image_size(const struct eval_settings *s, const struct eval_network *n, int stored) {
+    const int said = n->about.image_size;
+    if (s->image_size)
+        return (int)s->image_size;
+    return said ? said : stored < EVAL_IMAGE_PX ? stored : EVAL_IMAGE_PX;
 }

@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * chex-eval cam: where in one image the network sees a finding.
+ */
+#include <errno.h>
+#include <libgen.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "data/convert.h"
+#include "engine/choose.h"
+#include "eval/cam_picture.h"
+#include "eval_commands.h"
+#include "input/augment.h"
+#include "launch/world.h"
+
+static const struct chex_opt cam_opts[] = {
+    CHEX_OPT_COMMON,
+    EVAL_GROUP("What is looked at"),
+    {"image", 'i', CHEX_OPT_STRING, EVAL_AT(image), NULL, "FILE", "radiograph: PNG, JPEG or DICOM"},
+    EVAL_CHECKPOINT_ROW,
+    {"class", 0, CHEX_OPT_STRING, EVAL_AT(class_list), NULL, "NAMES",
+     "findings to draw, with commas between, or all; by default the most probable one"},
+    EVAL_GROUP("Network"),
+    EVAL_NETWORK_ROWS,
+    {"stored-size", 0, CHEX_OPT_INT, EVAL_AT(stored_size), "0", "PX",
+     "side to which the image is resized before the crop, as by chex-shard --size; 0: what the "
+     "checkpoint says, else 8/7 of the crop",
+     .min = 0, .max = 4096},
+    EVAL_THREADS_ROW("compute threads; 0: the cores of the process"),
+    EVAL_GROUP("Picture"),
+    {"alpha", 0, CHEX_OPT_FLOAT, EVAL_AT(alpha), "0.55", "SHARE",
+     "opacity of the strongest evidence, 0 to 1", .min = 0, .max = 1},
+    {"scale", 0, CHEX_OPT_FLOAT, EVAL_AT(scale), "0", "LOGIT",
+     "evidence at the top of the scale, to compare pictures; 0: the most of each finding, at "
+     "least 1",
+     .min = 0, .max = 1000},
+    EVAL_GROUP("Results"),
+    EVAL_OUTPUT_ROW("FILE", "the picture; its name ends in .png"),
+    EVAL_FORCE_ROW,
+};
+
+static const struct chex_opt_program cam_program = {
+    .name = "chex-eval cam",
+    .summary = "where in an image the network sees a finding, as a picture",
+    .usage = "chex-eval cam --image FILE --checkpoint FILE --output FILE.png [options]",
+    .opts = cam_opts,
+    .count = COUNT(cam_opts),
+    .epilog = "Examples\n"
+              "  chex-eval cam --image chest.png --checkpoint run/best.h5 --output cam.png\n"
+              "  chex-eval cam --image chest.dcm --checkpoint run/best.h5 --class "
+              "Effusion,Mass --output two.png\n\n" EVAL_EXIT_STATUS};
+
+struct cam {
+    const struct eval_settings *s;
+    bool precision_asked;
+    struct chex_world world;
+    struct eval_network network;
+    struct chex_engine *engine;
+    const char *engine_spec;
+    enum chex_precision precision;
+    int stored_px, image_px, threads;
+    struct chex_image image; /* of the file's own size */
+    float *pixels;           /* (image_px, image_px) */
+    struct chex_cam *maps;
+    double *probabilities; /* (classes) */
+    int *drawn, count;
+};
+
+/* ---- before anything is read ---- */
+
+static bool same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static enum chex_status check_folder(const char *path, struct chex_error *err) {
+    char *copy = strdup(path);
+    if (!copy)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    const bool good = access(dirname(copy), W_OK | X_OK) == 0;
+    const int why = errno;
+    free(copy);
+    if (!good)
+        return chex_error_errno(err, CHEX_E_ENV, why, "--output %s: cannot write to its folder",
+                                path);
+    return CHEX_OK;
+}
+
+static enum chex_status check_options(const struct eval_settings *s, struct chex_error *err) {
+    if (!s->image || !s->checkpoint || !s->output)
+        return chex_error_set(err, CHEX_E_USAGE, "chex-eval cam needs --%s",
+                              !s->image        ? "image FILE"
+                              : !s->checkpoint ? "checkpoint FILE"
+                                               : "output FILE.png");
+    const size_t n = strlen(s->output);
+    if (n < 5 || strcasecmp(s->output + n - 4, ".png") != 0)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--output %s: expected the name of a picture that ends in .png",
+                              s->output);
+    if (same_file(s->output, s->image) || same_file(s->output, s->checkpoint))
+        return chex_error_set(err, CHEX_E_USAGE, "--output %s is what is read: name another file",
+                              s->output);
+    if (chex_fs_is_dir(s->output))
+        return chex_error_set(err, CHEX_E_USAGE, "--output %s is a folder: name a file in it",
+                              s->output);
+    if (chex_fs_exists(s->output) && !s->force)
+        return chex_error_set(err, CHEX_E_USAGE, "--output %s exists: say --force to replace it",
+                              s->output);
+    return check_folder(s->output, err);
+}
+
+/* ---- the network ---- */
+
+static enum chex_status check_resize(const struct cam *m, struct chex_error *err) {
+    const char *trained = m->network.about.resize, *path = m->s->checkpoint;
+    if (!trained)
+        chex_warn("%s does not say how its training images were resized: %s is taken", path,
+                  CHEX_RESIZE_NAME);
+    else if (strcmp(trained, CHEX_RESIZE_NAME) != 0)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s was trained on images resized by %s; here is only %s", path,
+                              trained, CHEX_RESIZE_NAME);
+    return CHEX_OK;
+}
+
+/* Stored size and crop of the images that the network was trained on. */
+static enum chex_status choose_sizes(struct cam *m, struct chex_error *err) {
+    const struct eval_settings *s = m->s;
+    const int crop = eval_image_size(s, &m->network, EVAL_IMAGE_PX);
+    m->stored_px = s->stored_size ? (int)s->stored_size : m->network.about.stored_size;
+    if (!m->stored_px) {
+        m->stored_px = (crop * 8 + 3) / 7;
+        chex_warn("%s does not say at what size its training images were stored: %d px is taken; "
+                  "--stored-size says another",
+                  s->checkpoint, m->stored_px);
+    }
+    m->image_px = eval_image_size(s, &m->network, m->stored_px);
+    if (m->image_px > m->stored_px)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "a crop of %d px of an image resized to %d px: choose a smaller "
+                              "--image-size or a larger --stored-size",
+                              m->image_px, m->stored_px);
+    return CHEX_OK;
+}
+
+static enum chex_status open_network(struct cam *m, struct chex_error *err) {
+    const struct eval_settings *s = m->s;
+    CHEX_TRY(eval_network_open(s, 0, &m->network, err));
+    const size_t classes = (size_t)m->network.about.classes;
+    m->drawn = chex_mem_zalloc(classes, sizeof *m->drawn);
+    m->probabilities = chex_mem_zalloc(classes, sizeof *m->probabilities);
+    if (!m->drawn || !m->probabilities)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for %zu classes", classes);
+    if (s->class_list)
+        CHEX_TRY(eval_cam_classes(s->class_list, &m->network, m->drawn, &m->count, err));
+    CHEX_TRY(check_resize(m, err));
+    return choose_sizes(m, err);
+}
+
+static enum chex_status open_engine(struct cam *m, struct chex_error *err) {
+    struct chex_gpu gpu;
+    bool has_gpu;
+    CHEX_TRY(chex_choose_engine(m->s->engine, &m->world.gpu, &m->engine_spec, err));
+    CHEX_TRY(chex_choose_gpu(&m->world.launch, &m->world.binding, &m->world.gpu, m->engine_spec,
+                             &gpu, &has_gpu, err));
+    m->precision = (enum chex_precision)m->s->precision;
+    if (!m->precision_asked)
+        CHEX_TRY(chex_choose_precision(&m->world.launch, m->engine_spec, &m->precision, err));
+    m->threads = m->s->threads ? (int)m->s->threads : m->world.binding.threads;
+    const struct chex_engine_config config = {.net = m->network.net,
+                                              .image_size = m->image_px,
+                                              .batch = 1,
+                                              .precision = m->precision,
+                                              .threads = m->threads,
+                                              .device = has_gpu ? &gpu : NULL};
+    CHEX_TRY(chex_engine_create(m->engine_spec, &config, &m->engine, err));
+    return chex_engine_set(m->engine, CHEX_STATE_PARAMS, m->network.state, err);
+}
+
+/* ---- the image ---- */
+
+/* From a row as a shard would hold it: what an evaluation does with one. */
+static enum chex_status cut(struct cam *m, const uint8_t *row, struct chex_error *err) {
+    const struct chex_crop crop = chex_augment_centre(m->stored_px, m->image_px);
+    const size_t px = (size_t)m->image_px;
+    m->pixels = chex_mem_alloc_aligned(px * px, sizeof *m->pixels);
+    void *scratch =
+        chex_mem_alloc_aligned(1, chex_augment_scratch_bytes(m->stored_px, m->image_px));
+    if (m->pixels && scratch)
+        chex_augment_apply(row, m->stored_px, &crop, m->image_px, false, m->pixels, scratch);
+    free(scratch);
+    return m->pixels && scratch ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+}
+
+/* Once for the network, as chex-shard reads it, and once at its full size for the picture: of a
+ * JPEG the first may be decoded at a fraction of its size. */
+static enum chex_status convert(struct cam *m, struct chex_create_worker *w,
+                                struct chex_error *err) {
+    const uint8_t *data;
+    size_t bytes;
+    CHEX_TRY(chex_image_read(w->reader, m->s->image, &data, &bytes, err));
+    CHEX_TRY(chex_create_convert(w, data, bytes, m->s->image, false, err));
+    CHEX_TRY(cut(m, w->row, err));
+    chex_image_reader_set_target(w->reader, 0);
+    return chex_image_decode(w->reader, data, bytes, m->s->image, &m->image, err);
+}
+
+static enum chex_status read_image(struct cam *m, struct chex_error *err) {
+    struct chex_create_worker *worker = NULL;
+    CHEX_TRY(chex_create_workers(1, m->stored_px, &worker, err));
+    enum chex_status st = convert(m, worker, err);
+    chex_create_workers_free(worker, 1);
+    return st;
+}
+
+/* ---- the maps ---- */
+
+/* As chex-eval rounds what it writes to predictions.csv. */
+static enum chex_status score(struct cam *m, struct chex_error *err) {
+    int best = 0;
+    CHEX_TRY(chex_cam_create(m->engine, m->pixels, &m->maps, err));
+    for (int c = 0; c < m->maps->classes; c++) {
+        const double z = (double)m->maps->logit[c], e = exp(-fabs(z));
+        if (!isfinite(z))
+            return chex_error_set(err, CHEX_E_DIVERGED,
+                                  "image %s, class %s: the logit is %g, expected a finite number",
+                                  m->s->image, m->network.about.class_names[c], z);
+        m->probabilities[c] = (double)(float)(z < 0 ? e / (1 + e) : 1 / (1 + e));
+        if (z > (double)m->maps->logit[best])
+            best = c;
+    }
+    if (!m->s->class_list)
+        m->drawn[m->count++] = best;
+    return CHEX_OK;
+}
+
+static const char *name_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* "Mass 0.812, Nodule 0.204" */
+static char *title_of(const struct cam *m) {
+    char *title = chex_fs_format("%s", "");
+    for (int i = 0; i < m->count && title; i++) {
+        const int c = m->drawn[i];
+        char *longer = chex_fs_format("%s%s%s %.4f", title, i ? ", " : "",
+                                      m->network.about.class_names[c], m->probabilities[c]);
+        free(title);
+        title = longer;
+    }
+    return title;
+}
+
+static enum chex_status write_picture(const struct cam *m, const struct chex_canvas *canvas,
+                                      struct chex_error *err) {
+    char *title = title_of(m);
+    char *how =
+        chex_fs_format("class activation map of %s (%s, %d of %d px): local logit above "
+                       "the image's",
+                       name_of(m->s->checkpoint), m->network.net->model, m->image_px, m->stored_px);
+    const char *texts[] = {"Title",       title, "Source",   name_of(m->s->image),
+                           "Description", how,   "Software", "chexnet " CHEXNET_VERSION,
+                           NULL};
+    enum chex_status st = title && how ? chex_canvas_write(canvas, m->s->output, texts, err)
+                                       : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    free(title);
+    free(how);
+    return st;
+}
+
+static enum chex_status draw(const struct cam *m, const struct chex_cam_view *view,
+                             struct chex_error *err) {
+    const struct chex_cam_picture picture = {.cam = m->maps,
+                                             .image = &m->image,
+                                             .view = *view,
+                                             .class_names =
+                                                 (const char *const *)m->network.about.class_names,
+                                             .probabilities = m->probabilities,
+                                             .drawn = m->drawn,
+                                             .count = m->count,
+                                             .alpha = m->s->alpha,
+                                             .top = m->s->scale};
+    struct chex_canvas canvas = {0};
+    CHEX_TRY(chex_cam_draw(&picture, &canvas, err));
+    enum chex_status st = write_picture(m, &canvas, err);
+    if (st == CHEX_OK)
+        chex_info("%s: %d x %d px, %s at %d of %d px, %d x %d positions", m->s->output,
+                  canvas.width, canvas.height, m->network.net->model, m->image_px, m->stored_px,
+                  m->maps->side, m->maps->side);
+    chex_canvas_release(&canvas);
+    return st;
+}
+
+/* ---- stdout ---- */
+
+static bool is_drawn(const struct cam *m, int c) {
+    for (int i = 0; i < m->count; i++)
+        if (m->drawn[i] == c)
+            return true;
+    return false;
+}
+
+/* The pixel of the file that the peak lies on. */
+static void peak_pixel(const struct cam *m, const struct chex_cam_view *view, int c, int *x_out,
+                       int *y_out, double *local_out) {
+    const struct chex_cam_peak peak = chex_cam_peak(m->maps, c);
+    double x, y;
+    chex_cam_to_file(view, peak.x, peak.y, &x, &y);
+    *x_out = (int)fmin(fmax(round(x), 0), view->width - 1);
+    *y_out = (int)fmin(fmax(round(y), 0), view->height - 1);
+    *local_out = peak.local;
+}
+
+static void print_table(const struct cam *m, const struct chex_cam_view *view) {
+    int wide = 5;
+    for (int c = 0; c < m->maps->classes; c++) {
+        const int n = (int)strlen(m->network.about.class_names[c]);
+        wide = n > wide ? n : wide;
+    }
+    printf("%-*s  probability    logit  at peak  peak x, y\n", wide, "class");
+    for (int c = 0; c < m->maps->classes; c++) {
+        int x, y;
+        double local;
+        peak_pixel(m, view, c, &x, &y, &local);
+        printf("%-*s  %11.4f  %7.3f  %7.3f  %d, %d%s\n", wide, m->network.about.class_names[c],
+               m->probabilities[c], (double)m->maps->logit[c], local, x, y,
+               is_drawn(m, c) ? "  drawn" : "");
+    }
+}
+
+/* (side) places of the positions along one axis of the file's image. */
+static json_t *places(const struct cam *m, const struct chex_cam_view *view, bool down) {
+    json_t *list = json_array();
+    for (int i = 0; i < m->maps->side; i++) {
+        const double at = m->maps->first_px + i * m->maps->step_px;
+        double x, y;
+        chex_cam_to_file(view, at, at, &x, &y);
+        json_array_append_new(list, json_real(down ? y : x));
+    }
+    return list;
+}
+
+static json_t *map_of(const struct cam *m, int c) {
+    const size_t side = (size_t)m->maps->side, classes = (size_t)m->maps->classes;
+    json_t *rows = json_array();
+    for (size_t y = 0; y < side; y++) {
+        json_t *row = json_array();
+        for (size_t x = 0; x < side; x++)
+            json_array_append_new(
+                row, json_real((double)m->maps->local[(y * side + x) * classes + (size_t)c]));
+        json_array_append_new(rows, row);
+    }
+    return rows;
+}
+
+static json_t *class_object(const struct cam *m, const struct chex_cam_view *view, int c) {
+    int x, y;
+    double local;
+    peak_pixel(m, view, c, &x, &y, &local);
+    return json_pack("{s:s,s:f,s:f,s:{s:i,s:i,s:f},s:b,s:o}", "name",
+                     m->network.about.class_names[c], "probability", m->probabilities[c], "logit",
+                     (double)m->maps->logit[c], "peak", "x_px", x, "y_px", y, "local_logit", local,
+                     "drawn", is_drawn(m, c), "local_logits", map_of(m, c));
+}
+
+static enum chex_status print_json(const struct cam *m, const struct chex_cam_view *view,
+                                   struct chex_error *err) {
+    json_t *classes = json_array();
+    for (int c = 0; c < m->maps->classes; c++)
+        json_array_append_new(classes, class_object(m, view, c));
+    json_t *all =
+        json_pack("{s:i,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:o,s:o,s:o}", "schema", 1, "image",
+                  m->s->image, "checkpoint", m->s->checkpoint, "model", m->network.net->model,
+                  "engine", m->engine_spec, "precision", chex_precision_names[m->precision],
+                  "image_size_px", m->image_px, "stored_size_px", m->stored_px, "width_px",
+                  view->width, "height_px", view->height, "positions_x_px", places(m, view, false),
+                  "positions_y_px", places(m, view, true), "classes", classes);
+    if (!all)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "--image or --checkpoint: the name is no UTF-8 text");
+    json_dumpf(all, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    putchar('\n');
+    json_decref(all);
+    return CHEX_OK;
+}
+
+/* ---- the course of things ---- */
+
+static enum chex_status look(struct cam *m, struct chex_error *err) {
+    CHEX_TRY(open_network(m, err));
+    CHEX_TRY(read_image(m, err));
+    CHEX_TRY(open_engine(m, err));
+    CHEX_TRY(score(m, err));
+    const struct chex_cam_view view =
+        chex_cam_view_of(m->image.width, m->image.height, m->stored_px, m->image_px);
+    CHEX_TRY(draw(m, &view, err));
+    if (m->s->common.json)
+        return print_json(m, &view, err);
+    print_table(m, &view);
+    return CHEX_OK;
+}
+
+static enum chex_status run_cam(const struct eval_settings *s, const struct chex_opt_set *set,
+                                struct chex_error *err) {
+    struct cam m = {.s = s,
+                    .precision_asked = chex_opt_origin(set, "precision") != CHEX_FROM_DEFAULT};
+    CHEX_TRY(check_options(s, err));
+    CHEX_TRY(chex_world_open_alone(&m.world, err));
+    enum chex_status st = look(&m, err);
+    chex_cam_destroy(m.maps);
+    chex_engine_destroy(m.engine);
+    eval_network_release(&m.network);
+    chex_image_release(&m.image);
+    free(m.pixels);
+    free(m.probabilities);
+    free(m.drawn);
+    chex_world_close(&m.world, st, true);
+    return st;
+}
+
+const struct eval_command eval_command_cam = {"cam", &cam_program, true, run_cam};

@@ -1,0 +1,154 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# chex-eval cam: the probabilities are those of an evaluation from shards, the picture appears whole
+# or not at all, and what cannot be done is said in one line.
+source "$(dirname "$0")/lib.sh"
+[ -x "$BUILD/bin/chex-train" ] || skip_all "no chex-train here"
+quiet() { "$@" >setup.log 2>&1 || { cat setup.log; exit 1; }; }
+
+# Real radiographs, and JPEG and DICOM files that are no squares.
+mkdir images
+cp "$SOURCE"/datasets/nih-sample/images/0000000[1-5]_00*.png "$SOURCE"/tests/data/jpeg/grey-big.jpg images
+dicom=
+[ ! -f "$BUILD/lib/chexnet-dicom.so" ] || dicom=mono1-12-window.dcm
+[ -z "$dicom" ] || cp "$SOURCE/tests/data/dicom/$dicom" images
+{
+    echo image,Mass,Nodule,Pleural_Thickening
+    find images -type f -printf '%f\n' | sort | awk '{print $1 "," NR % 2 "," NR % 3 % 2 ",0"}'
+} >labels.csv
+quiet chex-shard --images images --labels labels.csv --format csv --size 36 --shards 1 \
+    --columns image=image,labels=Mass:Nodule:Pleural_Thickening --split none --output shards
+quiet chex-train --data shards --output run --image-size 32 --batch-size 4 --max-steps 2 \
+    --engine cpu --threads 2
+quiet chex-eval --data shards --checkpoint run/last.h5 --output eval --allow-overlap --threads 2
+net=(--checkpoint run/last.h5)
+radiograph=images/00000001_000.png
+
+# of_shards IMAGE: its probabilities in predictions.csv.
+of_shards() { grep "^$1," eval/predictions.csv | cut -d, -f6-8 | tr ',' '\n'; }
+of_json() { grep -o "\"$1\":[-0-9.e]*" <<<"$(out)" | cut -d: -f2; }
+
+for image in 00000001_000.png grey-big.jpg ${dicom:+"$dicom"}; do
+    expect_status 0 chex-eval cam --image "images/$image" "${net[@]}" --output "$image.png" --json
+    is "$(of_json probability)" "$(of_shards "$image")" \
+        "$image: the probabilities are those of the shard's row, to the last digit"
+    is "$(head -c 4 "$image.png" | tail -c 3)" PNG "and there is a picture"
+done
+[ -n "$dicom" ] || skip "no DICOM module here" 3
+
+expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output one.png
+is "$(wc -l <out)" 4 "the table: all classes"
+like "$(head -n 1 out)" '^class +probability +logit +at peak +peak x, y$' "with a head"
+is "$(grep -c 'drawn$' out)" 1 "one class is drawn"
+is "$(tail -n +2 out | sort -rnk 2 | head -n 1 | awk '{print $NF}')" drawn "the most probable one"
+like "$(err)" 'one.png: [0-9]+ x [0-9]+ px, densenet121 at 32 of 36 px, 1 x 1 positions' \
+    "crop and stored size are the checkpoint's"
+unlike "$(err)" 'warn: ' "which says all that has to be known"
+grep -qa Title one.png && grep -qa 00000001_000.png one.png && ! grep -qa images/ one.png
+ok $? "the file says of what it is, but no folders"
+
+expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output again.png --threads 1
+cmp -s one.png again.png
+ok $? "the same picture again, with other threads"
+expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output two.png \
+    --class ' pleural_thickening, Mass,mass' --json
+is "$(grep -o '"drawn":true' out | wc -l)" 2 "classes by name, whatever the letters, each once"
+expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output all.png --class all
+is "$(grep -c 'drawn$' out)" 3 "all classes"
+expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output wide.png --image-size 64 \
+    --stored-size 72 --json
+is "$(of_json image_size_px) $(of_json stored_size_px) $(of_json width_px) $(of_json height_px)" \
+    "64 72 64 64" "a larger crop of a larger image"
+like "$(out)" '"positions_x_px":\[15\.94[0-9]*,44\.38[0-9]*\]' "positions in px of the file"
+expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output ref.png --engine ref \
+    --precision fp32 --json
+like "$(out)" '"engine":"ref","precision":"fp32"' "by the engine of one's choice"
+is "$(of_json probability | cut -c1-6)" "$(of_shards 00000001_000.png | cut -c1-6)" "with its result"
+
+expect_status 0 chex-eval export "${net[@]}" --output last.safetensors
+expect_status 0 chex-eval cam --image $radiograph --checkpoint last.safetensors --output st.png
+unlike "$(err)" 'warn: ' "exported parameters say it too"
+like "$(err)" '32 of 36 px' "the stored size among it"
+
+if have mpirun; then
+    saved=$ASAN_OPTIONS
+    export ASAN_OPTIONS=$saved:detect_leaks=0 # Open MPI's own
+    expect_status 0 mpirun --allow-run-as-root --oversubscribe -n 2 chex-eval cam \
+        --image $radiograph "${net[@]}" --output ranks.png
+    cmp -s one.png ranks.png
+    ok $? "of two ranks one draws"
+    like "$(err)" 'cam is work for one process' "which is said"
+    export ASAN_OPTIONS=$saved
+else
+    skip "no mpirun here" 3
+fi
+
+# refuse STATUS REGEX OPTION...: and nothing is written.
+refuse() {
+    local status=$1 text=$2
+    shift 2
+    rm -f none.png
+    expect_status "$status" chex-eval cam --image $radiograph "${net[@]}" --output none.png "$@"
+    error_line "$text" "refused: $*"
+    [ -z "$(find . -name 'none*' -o -name '*.tmp.*')" ]
+    ok $? "and nothing is written"
+}
+refuse 2 "'Nodul': the network has no such class; nearest: Nodule, " --class Nodul
+refuse 2 "'plural thickening': .*nearest: Pleural_Thickening, " --class 'Mass,plural thickening'
+refuse 2 "'': the network has no such class" --class Mass,
+refuse 2 'a crop of 64 px of an image resized to 36 px' --image-size 64
+refuse 2 'alpha' --alpha 1.5
+refuse 2 'ends in .png' --output none.jpg
+refuse 2 'is what is read' --output $radiograph --force
+refuse 2 'one.png exists: say --force' --output one.png
+refuse 4 'nowhere/none.png: cannot write to its folder: No such file' --output nowhere/none.png
+refuse 3 'is a densenet121, --model says resnet50' --model resnet50
+refuse 3 'nowhere.png' --image nowhere.png
+refuse 3 'labels.csv: not an image of a known kind' --image labels.csv
+head -c 1000 $radiograph >cut.png
+refuse 3 'cut.png: ' --image cut.png
+head -c 1000000 run/last.h5 >cut.h5
+refuse 3 'cut.h5' --checkpoint cut.h5
+refuse 2 "engine 'warp'" --engine warp
+cp one.png kept.png
+expect_status 3 chex-eval cam --image cut.png "${net[@]}" --output kept.png --force
+cmp -s one.png kept.png
+ok $? "a picture stands until there is another"
+expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output kept.png --force --scale 4 \
+    --alpha 0.3
+! cmp -s one.png kept.png
+ok $? "which --force lets replace it"
+for missing in image checkpoint output; do
+    all=(--image "$radiograph" "${net[@]}" --output none.png)
+    case $missing in
+    image) all=("${all[@]:2}") ;;
+    checkpoint) all=("${all[@]:0:2}" "${all[@]:4}") ;;
+    output) all=("${all[@]:0:4}") ;;
+    esac
+    expect_status 2 chex-eval cam "${all[@]}"
+    error_line "chex-eval cam needs --$missing" "without --$missing"
+done
+
+# foreign TEXT: the export with other metadata of as many bytes.
+foreign() {
+    python3 -c 'import struct, sys
+data = open("last.safetensors", "rb").read()
+n, = struct.unpack("<Q", data[:8])
+end = data.index(b"}", 8) + 2
+head = b"{" + sys.argv[1].encode()
+open("foreign.safetensors", "wb").write(data[:8] + head.ljust(end - 8) + data[end:])' "$1"
+}
+if have python3 && ! without PYTHON; then
+    foreign ''
+    refuse 3 'foreign.safetensors does not name its classes' --checkpoint foreign.safetensors
+    foreign '"__metadata__":{"classes":"[\"Mass\",\"Nodule\",\"Scar\"]","image_size":"32"},'
+    expect_status 0 chex-eval cam --image $radiograph --checkpoint foreign.safetensors --output f.png
+    like "$(err)" 'warn: .*does not say at what size its training images were stored: 37 px is taken' \
+        "a file that does not know its stored size"
+    like "$(err)" 'warn: .*does not say how its training images were resized' "nor how"
+    foreign '"__metadata__":{"classes":"[\"Mass\",\"Nodule\",\"Scar\"]","resize":"box"},'
+    refuse 3 'trained on images resized by box' --checkpoint foreign.safetensors
+else
+    skip "no python3 here" 9
+fi
+done_testing
