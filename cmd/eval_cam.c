@@ -18,7 +18,7 @@
 #include "data/convert.h"
 #include "engine/choose.h"
 #include "eval/cam_picture.h"
-#include "eval_commands.h"
+#include "eval_cam.h"
 #include "input/augment.h"
 #include "launch/world.h"
 
@@ -59,22 +59,6 @@ static const struct chex_opt_program cam_program = {
               "  chex-eval cam --image chest.dcm --checkpoint run/best.h5 --class "
               "Effusion,Mass --output two.png\n\n" EVAL_EXIT_STATUS};
 
-struct cam {
-    const struct eval_settings *s;
-    bool precision_asked;
-    struct chex_world world;
-    struct eval_network network;
-    struct chex_engine *engine;
-    const char *engine_spec;
-    enum chex_precision precision;
-    int stored_px, image_px, threads;
-    struct chex_image image; /* of the file's own size */
-    float *pixels;           /* (image_px, image_px) */
-    struct chex_cam *maps;
-    double *probabilities; /* (classes) */
-    int *drawn, count;
-};
-
 /* ---- before anything is read ---- */
 
 static bool same_file(const char *a, const char *b) {
@@ -101,6 +85,12 @@ static enum chex_status check_options(const struct eval_settings *s, struct chex
                               !s->image        ? "image FILE"
                               : !s->checkpoint ? "checkpoint FILE"
                                                : "output FILE.png");
+    json_t *names = json_pack("[s,s]", s->image, s->checkpoint);
+    if (s->common.json && !names)
+        return chex_error_set(
+            err, CHEX_E_DATA,
+            "--image or --checkpoint: the name is no UTF-8 text, as --json needs");
+    json_decref(names);
     const size_t n = strlen(s->output);
     if (n < 5 || strcasecmp(s->output + n - 4, ".png") != 0)
         return chex_error_set(err, CHEX_E_USAGE,
@@ -120,7 +110,7 @@ static enum chex_status check_options(const struct eval_settings *s, struct chex
 
 /* ---- the network ---- */
 
-static enum chex_status check_resize(const struct cam *m, struct chex_error *err) {
+static enum chex_status check_resize(const struct eval_cam *m, struct chex_error *err) {
     const char *trained = m->network.about.resize, *path = m->s->checkpoint;
     if (!trained)
         chex_warn("%s does not say how its training images were resized: %s is taken", path,
@@ -133,7 +123,7 @@ static enum chex_status check_resize(const struct cam *m, struct chex_error *err
 }
 
 /* Stored size and crop of the images that the network was trained on. */
-static enum chex_status choose_sizes(struct cam *m, struct chex_error *err) {
+static enum chex_status choose_sizes(struct eval_cam *m, struct chex_error *err) {
     const struct eval_settings *s = m->s;
     const int crop = eval_image_size(s, &m->network, EVAL_IMAGE_PX);
     m->stored_px = s->stored_size ? (int)s->stored_size : m->network.about.stored_size;
@@ -152,7 +142,7 @@ static enum chex_status choose_sizes(struct cam *m, struct chex_error *err) {
     return CHEX_OK;
 }
 
-static enum chex_status open_network(struct cam *m, struct chex_error *err) {
+static enum chex_status open_network(struct eval_cam *m, struct chex_error *err) {
     const struct eval_settings *s = m->s;
     CHEX_TRY(eval_network_open(s, 0, &m->network, err));
     const size_t classes = (size_t)m->network.about.classes;
@@ -166,7 +156,7 @@ static enum chex_status open_network(struct cam *m, struct chex_error *err) {
     return choose_sizes(m, err);
 }
 
-static enum chex_status open_engine(struct cam *m, struct chex_error *err) {
+static enum chex_status open_engine(struct eval_cam *m, struct chex_error *err) {
     struct chex_gpu gpu;
     bool has_gpu;
     CHEX_TRY(chex_choose_engine(m->s->engine, &m->world.gpu, &m->engine_spec, err));
@@ -189,7 +179,7 @@ static enum chex_status open_engine(struct cam *m, struct chex_error *err) {
 /* ---- the image ---- */
 
 /* From a row as a shard would hold it: what an evaluation does with one. */
-static enum chex_status cut(struct cam *m, const uint8_t *row, struct chex_error *err) {
+static enum chex_status cut(struct eval_cam *m, const uint8_t *row, struct chex_error *err) {
     const struct chex_crop crop = chex_augment_centre(m->stored_px, m->image_px);
     const size_t px = (size_t)m->image_px;
     m->pixels = chex_mem_alloc_aligned(px * px, sizeof *m->pixels);
@@ -203,7 +193,7 @@ static enum chex_status cut(struct cam *m, const uint8_t *row, struct chex_error
 
 /* Once for the network, as chex-shard reads it, and once at its full size for the picture: of a
  * JPEG the first may be decoded at a fraction of its size. */
-static enum chex_status convert(struct cam *m, struct chex_create_worker *w,
+static enum chex_status convert(struct eval_cam *m, struct chex_create_worker *w,
                                 struct chex_error *err) {
     const uint8_t *data;
     size_t bytes;
@@ -214,7 +204,7 @@ static enum chex_status convert(struct cam *m, struct chex_create_worker *w,
     return chex_image_decode(w->reader, data, bytes, m->s->image, &m->image, err);
 }
 
-static enum chex_status read_image(struct cam *m, struct chex_error *err) {
+static enum chex_status read_image(struct eval_cam *m, struct chex_error *err) {
     struct chex_create_worker *worker = NULL;
     CHEX_TRY(chex_create_workers(1, m->stored_px, &worker, err));
     enum chex_status st = convert(m, worker, err);
@@ -225,7 +215,7 @@ static enum chex_status read_image(struct cam *m, struct chex_error *err) {
 /* ---- the maps ---- */
 
 /* As chex-eval rounds what it writes to predictions.csv. */
-static enum chex_status score(struct cam *m, struct chex_error *err) {
+static enum chex_status score(struct eval_cam *m, struct chex_error *err) {
     int best = 0;
     CHEX_TRY(chex_cam_create(m->engine, m->pixels, &m->maps, err));
     for (int c = 0; c < m->maps->classes; c++) {
@@ -249,7 +239,7 @@ static const char *name_of(const char *path) {
 }
 
 /* "Mass 0.812, Nodule 0.204" */
-static char *title_of(const struct cam *m) {
+static char *title_of(const struct eval_cam *m) {
     char *title = chex_fs_format("%s", "");
     for (int i = 0; i < m->count && title; i++) {
         const int c = m->drawn[i];
@@ -261,7 +251,7 @@ static char *title_of(const struct cam *m) {
     return title;
 }
 
-static enum chex_status write_picture(const struct cam *m, const struct chex_canvas *canvas,
+static enum chex_status write_picture(const struct eval_cam *m, const struct chex_canvas *canvas,
                                       struct chex_error *err) {
     char *title = title_of(m);
     char *how =
@@ -278,7 +268,7 @@ static enum chex_status write_picture(const struct cam *m, const struct chex_can
     return st;
 }
 
-static enum chex_status draw(const struct cam *m, const struct chex_cam_view *view,
+static enum chex_status draw(const struct eval_cam *m, const struct chex_cam_view *view,
                              struct chex_error *err) {
     const struct chex_cam_picture picture = {.cam = m->maps,
                                              .image = &m->image,
@@ -301,102 +291,9 @@ static enum chex_status draw(const struct cam *m, const struct chex_cam_view *vi
     return st;
 }
 
-/* ---- stdout ---- */
-
-static bool is_drawn(const struct cam *m, int c) {
-    for (int i = 0; i < m->count; i++)
-        if (m->drawn[i] == c)
-            return true;
-    return false;
-}
-
-/* The pixel of the file that the peak lies on. */
-static void peak_pixel(const struct cam *m, const struct chex_cam_view *view, int c, int *x_out,
-                       int *y_out, double *local_out) {
-    const struct chex_cam_peak peak = chex_cam_peak(m->maps, c);
-    double x, y;
-    chex_cam_to_file(view, peak.x, peak.y, &x, &y);
-    *x_out = (int)fmin(fmax(round(x), 0), view->width - 1);
-    *y_out = (int)fmin(fmax(round(y), 0), view->height - 1);
-    *local_out = peak.local;
-}
-
-static void print_table(const struct cam *m, const struct chex_cam_view *view) {
-    int wide = 5;
-    for (int c = 0; c < m->maps->classes; c++) {
-        const int n = (int)strlen(m->network.about.class_names[c]);
-        wide = n > wide ? n : wide;
-    }
-    printf("%-*s  probability    logit  at peak  peak x, y\n", wide, "class");
-    for (int c = 0; c < m->maps->classes; c++) {
-        int x, y;
-        double local;
-        peak_pixel(m, view, c, &x, &y, &local);
-        printf("%-*s  %11.4f  %7.3f  %7.3f  %d, %d%s\n", wide, m->network.about.class_names[c],
-               m->probabilities[c], (double)m->maps->logit[c], local, x, y,
-               is_drawn(m, c) ? "  drawn" : "");
-    }
-}
-
-/* (side) places of the positions along one axis of the file's image. */
-static json_t *places(const struct cam *m, const struct chex_cam_view *view, bool down) {
-    json_t *list = json_array();
-    for (int i = 0; i < m->maps->side; i++) {
-        const double at = m->maps->first_px + i * m->maps->step_px;
-        double x, y;
-        chex_cam_to_file(view, at, at, &x, &y);
-        json_array_append_new(list, json_real(down ? y : x));
-    }
-    return list;
-}
-
-static json_t *map_of(const struct cam *m, int c) {
-    const size_t side = (size_t)m->maps->side, classes = (size_t)m->maps->classes;
-    json_t *rows = json_array();
-    for (size_t y = 0; y < side; y++) {
-        json_t *row = json_array();
-        for (size_t x = 0; x < side; x++)
-            json_array_append_new(
-                row, json_real((double)m->maps->local[(y * side + x) * classes + (size_t)c]));
-        json_array_append_new(rows, row);
-    }
-    return rows;
-}
-
-static json_t *class_object(const struct cam *m, const struct chex_cam_view *view, int c) {
-    int x, y;
-    double local;
-    peak_pixel(m, view, c, &x, &y, &local);
-    return json_pack("{s:s,s:f,s:f,s:{s:i,s:i,s:f},s:b,s:o}", "name",
-                     m->network.about.class_names[c], "probability", m->probabilities[c], "logit",
-                     (double)m->maps->logit[c], "peak", "x_px", x, "y_px", y, "local_logit", local,
-                     "drawn", is_drawn(m, c), "local_logits", map_of(m, c));
-}
-
-static enum chex_status print_json(const struct cam *m, const struct chex_cam_view *view,
-                                   struct chex_error *err) {
-    json_t *classes = json_array();
-    for (int c = 0; c < m->maps->classes; c++)
-        json_array_append_new(classes, class_object(m, view, c));
-    json_t *all =
-        json_pack("{s:i,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:o,s:o,s:o}", "schema", 1, "image",
-                  m->s->image, "checkpoint", m->s->checkpoint, "model", m->network.net->model,
-                  "engine", m->engine_spec, "precision", chex_precision_names[m->precision],
-                  "image_size_px", m->image_px, "stored_size_px", m->stored_px, "width_px",
-                  view->width, "height_px", view->height, "positions_x_px", places(m, view, false),
-                  "positions_y_px", places(m, view, true), "classes", classes);
-    if (!all)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "--image or --checkpoint: the name is no UTF-8 text");
-    json_dumpf(all, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    putchar('\n');
-    json_decref(all);
-    return CHEX_OK;
-}
-
 /* ---- the course of things ---- */
 
-static enum chex_status look(struct cam *m, struct chex_error *err) {
+static enum chex_status look(struct eval_cam *m, struct chex_error *err) {
     CHEX_TRY(open_network(m, err));
     CHEX_TRY(read_image(m, err));
     CHEX_TRY(open_engine(m, err));
@@ -404,16 +301,13 @@ static enum chex_status look(struct cam *m, struct chex_error *err) {
     const struct chex_cam_view view =
         chex_cam_view_of(m->image.width, m->image.height, m->stored_px, m->image_px);
     CHEX_TRY(draw(m, &view, err));
-    if (m->s->common.json)
-        return print_json(m, &view, err);
-    print_table(m, &view);
-    return CHEX_OK;
+    return eval_cam_print(m, &view, err);
 }
 
 static enum chex_status run_cam(const struct eval_settings *s, const struct chex_opt_set *set,
                                 struct chex_error *err) {
-    struct cam m = {.s = s,
-                    .precision_asked = chex_opt_origin(set, "precision") != CHEX_FROM_DEFAULT};
+    struct eval_cam m = {.s = s,
+                         .precision_asked = chex_opt_origin(set, "precision") != CHEX_FROM_DEFAULT};
     CHEX_TRY(check_options(s, err));
     CHEX_TRY(chex_world_open_alone(&m.world, err));
     enum chex_status st = look(&m, err);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "eval_commands.h"
+#include "eval_cam.h"
 
 enum { NAME_BYTES = 64, SHOWN = 3 };
 

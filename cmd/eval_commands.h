@@ -141,14 +141,6 @@ void eval_network_release(struct eval_network *n);
 enum { EVAL_IMAGE_PX = 224 };
 int eval_image_size(const struct eval_settings *s, const struct eval_network *n, int stored);
 
-/* ---- eval_cam_classes.c ---- */
-
-/* The classes of a list of names with commas between, or `all`, in the order of the list and each
- * once; capitals and small letters are alike. drawn_out has room for all classes. CHEX_E_USAGE with
- * the nearest names for one that the network does not have. */
-enum chex_status eval_cam_classes(const char *list, const struct eval_network *n, int *drawn_out,
-                                  int *count_out, struct chex_error *err);
-
 /* ---- eval_results.c ---- */
 
 /* CHEX_E_USAGE where results stand in --output already, by name, unless --force. `network`:

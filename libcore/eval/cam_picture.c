@@ -22,17 +22,19 @@ static const double darkest = 0.3, palest = 0.92, opaque_at = 0.6, line_at = 0.5
 /* Local logit below which nothing is shown: a probability of 2 %. */
 static const double silent = -4;
 
-/* One panel: where it stands, and how its radiograph's px relate to the file's. */
+/* One panel: its class, where it stands, and how its radiograph's px relate to the file's. */
 struct panel {
     const struct chex_cam_picture *p;
-    int width, height; /* of the radiograph in it */
+    int c;
+    double logit, most; /* of the class: of the image, evidence at the top of the scale */
+    int width, height;  /* of the radiograph in it */
     const uint8_t *grey;
     int left, top; /* of the radiograph, on the canvas */
     double letter; /* height of capitals */
 };
 
 /* Polynomials of degree six fitted to inferno (van der Walt and Smith, matplotlib, CC0) by Matt
- * Zucker, www.shadertoy.com/view/WlfXRN (CC0); within 2 of 255. */
+ * Zucker, www.shadertoy.com/view/WlfXRN (CC0); within 5 of 255. */
 struct chex_colour chex_inferno(double t) {
     static const double k[3][7] = {
         {0.00021894037, 0.1065134194856116, 11.60249308247187, -41.70399613139459, 77.162935699427,
@@ -55,29 +57,23 @@ double chex_cam_top(const struct chex_cam *cam, int class_index) {
     return fmax(chex_cam_peak(cam, class_index).local - (double)cam->logit[class_index], 1);
 }
 
-static double top_of(const struct chex_cam_picture *p, int c) {
-    return p->top > 0 ? p->top : chex_cam_top(p->cam, c);
-}
-
 /* 0 up to 0, 1 from 1 on, smooth between. */
 static double rise(double t) {
     t = fmin(fmax(t, 0), 1);
     return t * t * (3 - 2 * t);
 }
 
-/* How far a share of the class's scale is believed: where the finding is improbable by the local
- * logit too, not at all, and wholly where it is more likely than not. */
-static double belief(const struct chex_cam_picture *p, int c, double t) {
-    const double local = (double)p->cam->logit[c] + t * top_of(p, c);
-    return rise((local - silent) / (0 - silent));
+/* How far a share of the scale is believed: where the finding is improbable by the local logit too,
+ * not at all, and wholly where it is more likely than not. */
+static double belief(const struct panel *f, double t) {
+    return rise((f->logit + t * f->most - silent) / (0 - silent));
 }
 
-/* What lies over a pixel for the share `t` of the scale. */
-static void tint(const struct chex_cam_picture *p, int c, struct chex_canvas *to, int x, int y,
-                 double t) {
+/* What lies over a px of the canvas for the share `t` of the scale. */
+static void tint(const struct panel *f, struct chex_canvas *to, int x, int y, double t) {
     const double shade = darkest + (palest - darkest) * fmin(fmax(t, 0), 1);
     chex_canvas_mix(to, x, y, chex_inferno(shade),
-                    p->alpha * rise(t / opaque_at) * belief(p, c, t));
+                    f->p->alpha * rise(t / opaque_at) * belief(f, t));
 }
 
 /* ---- the radiograph ---- */
@@ -90,39 +86,38 @@ static double file_y(const struct panel *f, double y) {
 }
 
 /* The share of the scale at a px of the panel; below 0 outside of what the network saw. */
-static double share_at(const struct panel *f, int c, double x, double y) {
-    const struct chex_cam *cam = f->p->cam;
+static double share_at(const struct panel *f, double x, double y) {
     double nx, ny;
     chex_cam_to_network(&f->p->view, file_x(f, x), file_y(f, y), &nx, &ny);
     const double end = f->p->view.image_px - 0.5;
     if (nx < -0.5 || ny < -0.5 || nx > end || ny > end)
         return -1;
-    return (chex_cam_local(cam, c, nx, ny) - (double)cam->logit[c]) / top_of(f->p, c);
+    return (chex_cam_local(f->p->cam, f->c, nx, ny) - f->logit) / f->most;
 }
 
 /* How much of a px the line through half of the scale covers: its distance is the difference in
  * value over the slope. */
-static double line_share(const struct panel *f, int c, int x, int y, double t, double thick) {
-    const double right = share_at(f, c, x + 1, y) - t, down = share_at(f, c, x, y + 1) - t;
+static double line_share(const struct panel *f, int x, int y, double t, double thick) {
+    const double right = share_at(f, x + 1, y) - t, down = share_at(f, x, y + 1) - t;
     const double slope = hypot(right, down);
     if (!(slope > 0) || slope > 0.5) /* flat, or the edge of what was seen */
         return 0;
     return fmin(fmax(thick / 2 + 0.5 - fabs(t - line_at) / slope, 0), 1);
 }
 
-static void put_radiograph(const struct panel *f, int c, struct chex_canvas *to) {
+static void put_radiograph(const struct panel *f, struct chex_canvas *to) {
     const double thick = fmax(f->letter / 12, 1);
     for (int y = 0; y < f->height; y++)
         for (int x = 0; x < f->width; x++) {
             const uint8_t v = f->grey[(size_t)y * (size_t)f->width + (size_t)x];
-            const double t = share_at(f, c, x, y);
+            const double t = share_at(f, x, y);
             chex_canvas_mix(to, f->left + x, f->top + y, (struct chex_colour){v, v, v}, 1);
             if (!(t > 0))
                 continue;
-            tint(f->p, c, to, f->left + x, f->top + y, t);
+            tint(f, to, f->left + x, f->top + y, t);
             if (fabs(t - line_at) < 0.2)
                 chex_canvas_mix(to, f->left + x, f->top + y, white,
-                                0.8 * belief(f->p, c, t) * line_share(f, c, x, y, t, thick));
+                                0.8 * belief(f, t) * line_share(f, x, y, t, thick));
         }
 }
 
@@ -151,12 +146,12 @@ static void put_frame(const struct panel *f, struct chex_canvas *to) {
 }
 
 /* Open in the middle, so that what is there can be seen. */
-static void put_cross(const struct panel *f, int c, struct chex_canvas *to) {
+static void put_cross(const struct panel *f, struct chex_canvas *to) {
     static const int way[4][2] = {{1, 0}, {-1, 0}, {0, 1}, {0, -1}};
-    const struct chex_cam_peak peak = chex_cam_peak(f->p->cam, c);
+    const struct chex_cam_peak peak = chex_cam_peak(f->p->cam, f->c);
     const double in = f->letter * 0.5, out = f->letter * 1.3, thick = fmax(f->letter / 8, 1.5);
     double x, y;
-    if (peak.local < 0 || peak.local - (double)f->p->cam->logit[c] < line_at * top_of(f->p, c))
+    if (peak.local < 0 || peak.local - f->logit < line_at * f->most)
         return;
     to_canvas(f, peak.x, peak.y, &x, &y);
     for (int pass = 0; pass < 2; pass++)
@@ -170,14 +165,14 @@ static void put_cross(const struct panel *f, int c, struct chex_canvas *to) {
 static double head_px(const struct panel *f) { return f->letter * 2.4; }
 static double foot_px(const struct panel *f) { return f->letter * 4.2; }
 
-static void put_title(const struct panel *f, int c, struct chex_canvas *to) {
+static void put_title(const struct panel *f, struct chex_canvas *to) {
     char text[64];
-    snprintf(text, sizeof text, "probability %.3f", f->p->probabilities[c]);
+    snprintf(text, sizeof text, "probability %.3f", f->p->probabilities[f->c]);
     const double y = f->top - f->letter * 0.8;
     const double width = fmin(chex_canvas_text_width(f->letter, text), f->width * 0.5);
     chex_canvas_text(to, f->left + f->width - 1 - width, y, f->letter, width, text, paper);
     chex_canvas_text(to, f->left + 1, y, f->letter, f->width - width - 2 * f->letter,
-                     f->p->class_names[c], paper);
+                     f->p->class_names[f->c], paper);
 }
 
 static void put_number(const struct panel *f, struct chex_canvas *to, double value, double at,
@@ -190,31 +185,34 @@ static void put_number(const struct panel *f, struct chex_canvas *to, double val
     chex_canvas_text(to, x, y, small, 0, text, quiet);
 }
 
-static void put_scale(const struct panel *f, int c, struct chex_canvas *to) {
+static void put_scale(const struct panel *f, struct chex_canvas *to) {
     static const char *const what = "logit above the image's mean";
     const int y0 = f->top + f->height + (int)(f->letter * 0.8), high = (int)(f->letter * 0.9);
     const int line = f->left + (int)(line_at * (f->width - 1));
     for (int y = y0; y < y0 + high; y++) {
         for (int x = 0; x < f->width; x++) {
             chex_canvas_mix(to, f->left + x, y, under, 1);
-            tint(f->p, c, to, f->left + x, y, (double)x / (f->width - 1));
+            tint(f, to, f->left + x, y, (double)x / (f->width - 1));
         }
-        chex_canvas_mix(to, line, y, white, 0.8 * belief(f->p, c, line_at));
+        chex_canvas_mix(to, line, y, white, 0.8 * belief(f, line_at));
     }
     const double small = f->letter * 0.8, y = y0 + high + small * 1.5;
-    const double top = top_of(f->p, c), room = f->width * 0.5 - 2 * f->letter;
+    const double room = f->width * 0.75 - 3 * f->letter;
     put_number(f, to, 0, 0, y);
-    put_number(f, to, top, 1, y);
-    const double width = fmin(chex_canvas_text_width(small, what), fmax(room * 1.5, 1));
+    put_number(f, to, f->most, 1, y);
+    const double width = fmin(chex_canvas_text_width(small, what), fmax(room, 1));
     chex_canvas_text(to, f->left + (f->width - width) / 2, y, small, width, what, quiet);
 }
 
-static void put_panel(const struct panel *f, int c, struct chex_canvas *to) {
-    put_title(f, c, to);
-    put_radiograph(f, c, to);
+static void put_panel(struct panel *f, int c, struct chex_canvas *to) {
+    f->c = c;
+    f->logit = (double)f->p->cam->logit[c];
+    f->most = f->p->top > 0 ? f->p->top : chex_cam_top(f->p->cam, c);
+    put_title(f, to);
+    put_radiograph(f, to);
     put_frame(f, to);
-    put_cross(f, c, to);
-    put_scale(f, c, to);
+    put_cross(f, to);
+    put_scale(f, to);
 }
 
 /* ---- the sheet ---- */

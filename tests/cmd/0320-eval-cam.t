@@ -105,6 +105,9 @@ refuse 4 'nowhere/none.png: cannot write to its folder: No such file' --output n
 refuse 3 'is a densenet121, --model says resnet50' --model resnet50
 refuse 3 'nowhere.png' --image nowhere.png
 refuse 3 'labels.csv: not an image of a known kind' --image labels.csv
+cp $radiograph $'odd\xff.png'
+refuse 3 'the name is no UTF-8 text, as --json needs' --image $'odd\xff.png' --json
+expect_status 0 chex-eval cam --image $'odd\xff.png' "${net[@]}" --output odd.png
 head -c 1000 $radiograph >cut.png
 refuse 3 'cut.png: ' --image cut.png
 head -c 1000000 run/last.h5 >cut.h5

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What chex-eval cam prints.
+ */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "eval_cam.h"
+
+static bool is_drawn(const struct eval_cam *m, int c) {
+    for (int i = 0; i < m->count; i++)
+        if (m->drawn[i] == c)
+            return true;
+    return false;
+}
+
+/* The pixel of the file that the peak lies on. */
+static void peak_pixel(const struct eval_cam *m, const struct chex_cam_view *view, int c,
+                       int *x_out, int *y_out, double *local_out) {
+    const struct chex_cam_peak peak = chex_cam_peak(m->maps, c);
+    double x, y;
+    chex_cam_to_file(view, peak.x, peak.y, &x, &y);
+    *x_out = (int)fmin(fmax(round(x), 0), view->width - 1);
+    *y_out = (int)fmin(fmax(round(y), 0), view->height - 1);
+    *local_out = peak.local;
+}
+
+static void print_table(const struct eval_cam *m, const struct chex_cam_view *view) {
+    int wide = 5;
+    for (int c = 0; c < m->maps->classes; c++) {
+        const int n = (int)strlen(m->network.about.class_names[c]);
+        wide = n > wide ? n : wide;
+    }
+    printf("%-*s  probability    logit  at peak  peak x, y\n", wide, "class");
+    for (int c = 0; c < m->maps->classes; c++) {
+        int x, y;
+        double local;
+        peak_pixel(m, view, c, &x, &y, &local);
+        printf("%-*s  %11.4f  %7.3f  %7.3f  %d, %d%s\n", wide, m->network.about.class_names[c],
+               m->probabilities[c], (double)m->maps->logit[c], local, x, y,
+               is_drawn(m, c) ? "  drawn" : "");
+    }
+}
+
+/* (side) places of the positions along one axis of the file's image. */
+static json_t *places(const struct eval_cam *m, const struct chex_cam_view *view, bool down) {
+    json_t *list = json_array();
+    for (int i = 0; i < m->maps->side; i++) {
+        const double at = m->maps->first_px + i * m->maps->step_px;
+        double x, y;
+        chex_cam_to_file(view, at, at, &x, &y);
+        json_array_append_new(list, json_real(down ? y : x));
+    }
+    return list;
+}
+
+static json_t *map_of(const struct eval_cam *m, int c) {
+    const size_t side = (size_t)m->maps->side, classes = (size_t)m->maps->classes;
+    json_t *rows = json_array();
+    for (size_t y = 0; y < side; y++) {
+        json_t *row = json_array();
+        for (size_t x = 0; x < side; x++)
+            json_array_append_new(
+                row, json_real((double)m->maps->local[(y * side + x) * classes + (size_t)c]));
+        json_array_append_new(rows, row);
+    }
+    return rows;
+}
+
+static json_t *class_object(const struct eval_cam *m, const struct chex_cam_view *view, int c) {
+    int x, y;
+    double local;
+    peak_pixel(m, view, c, &x, &y, &local);
+    return json_pack("{s:s,s:f,s:f,s:{s:i,s:i,s:f},s:b,s:o}", "name",
+                     m->network.about.class_names[c], "probability", m->probabilities[c], "logit",
+                     (double)m->maps->logit[c], "peak", "x_px", x, "y_px", y, "local_logit", local,
+                     "drawn", is_drawn(m, c), "local_logits", map_of(m, c));
+}
+
+static enum chex_status print_json(const struct eval_cam *m, const struct chex_cam_view *view,
+                                   struct chex_error *err) {
+    json_t *classes = json_array();
+    for (int c = 0; c < m->maps->classes; c++)
+        json_array_append_new(classes, class_object(m, view, c));
+    json_t *all =
+        json_pack("{s:i,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:o,s:o,s:o}", "schema", 1, "image",
+                  m->s->image, "checkpoint", m->s->checkpoint, "model", m->network.net->model,
+                  "engine", m->engine_spec, "precision", chex_precision_names[m->precision],
+                  "image_size_px", m->image_px, "stored_size_px", m->stored_px, "width_px",
+                  view->width, "height_px", view->height, "positions_x_px", places(m, view, false),
+                  "positions_y_px", places(m, view, true), "classes", classes);
+    if (!all)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the result");
+    json_dumpf(all, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    putchar('\n');
+    json_decref(all);
+    return CHEX_OK;
+}
+
+enum chex_status eval_cam_print(const struct eval_cam *m, const struct chex_cam_view *view,
+                                struct chex_error *err) {
+    if (m->s->common.json)
+        return print_json(m, view, err);
+    print_table(m, view);
+    return CHEX_OK;
+}
