@@ -3,12 +3,23 @@
 
 #include "base/mem.h"
 
-static struct chex_layer_time time_of(double seconds, struct chex_work work,
+/* Of the operations that are counted for op, those that the engine makes. */
+static double share_of(const struct chex_op *op, const int *hw,
+                       const struct chex_engine_limits *limits) {
+    bool fast = limits->winograd_px && op->kind == CHEX_OP_CONV && op->in != CHEX_NET_IMAGE &&
+                op->kernel == 3 && op->stride == 1 && hw[op->out] >= limits->winograd_px &&
+                op->in_channels <= limits->winograd_channels &&
+                op->out_channels <= limits->winograd_channels;
+    return fast ? limits->winograd_share : 1;
+}
+
+static struct chex_layer_time time_of(double seconds, struct chex_work work, double share,
                                       const struct chex_engine_limits *limits) {
     struct chex_layer_time t = {.seconds = seconds, .work = work};
     if (limits->flop_per_s <= 0 || limits->bytes_per_s <= 0)
         return t;
-    double flop_s = work.flop / limits->flop_per_s, bytes_s = work.bytes / limits->bytes_per_s;
+    double flop_s = share * work.flop / limits->flop_per_s;
+    double bytes_s = work.bytes / limits->bytes_per_s;
     t.bound = flop_s > bytes_s ? CHEX_BOUND_FLOP : CHEX_BOUND_BYTES;
     t.least_s = flop_s > bytes_s ? flop_s : bytes_s;
     return t;
@@ -35,23 +46,27 @@ enum chex_status chex_bench_layers(const struct chex_bench *bench,
                                           .element_bytes = halves ? 2 : 4,
                                           .training = bench->config.training};
     struct chex_op_cost *costs = chex_mem_zalloc((size_t)net->op_count, sizeof *costs);
-    if (!costs)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    enum chex_status st = chex_net_cost(net, &shape, costs, err);
+    int *hw = chex_mem_zalloc((size_t)net->buffer_count, sizeof *hw);
+    enum chex_status st = costs && hw ? chex_net_cost(net, &shape, costs, err)
+                                      : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    if (st == CHEX_OK)
+        st = chex_net_shapes(net, shape.image_size, hw, err);
     struct chex_layer all = {.name = "all"};
     double forward_flop_s = 0, backward_flop_s = 0;
     for (int i = 0; i < net->op_count && st == CHEX_OK; i++) {
         struct chex_layer *l = &layers_out[i];
-        *l = (struct chex_layer){.name = net->ops[i].name,
-                                 .forward = time_of(r->forward_s[i], costs[i].forward, &r->limits),
-                                 .backward =
-                                     time_of(r->backward_s[i], costs[i].backward, &r->limits)};
+        double share = share_of(&net->ops[i], hw, &r->limits);
+        *l = (struct chex_layer){
+            .name = net->ops[i].name,
+            .forward = time_of(r->forward_s[i], costs[i].forward, share, &r->limits),
+            .backward = time_of(r->backward_s[i], costs[i].backward, share, &r->limits)};
         add(&all.forward, &l->forward, &forward_flop_s);
         add(&all.backward, &l->backward, &backward_flop_s);
     }
     if (st == CHEX_OK)
         layers_out[net->op_count] = all;
     free(costs);
+    free(hw);
     return st;
 }
 

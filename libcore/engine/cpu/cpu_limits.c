@@ -194,9 +194,10 @@ static enum chex_status bytes_limit(struct cpu_engine *e, double *bytes_per_s_ou
 enum chex_status chex_cpu_limits(void *self, struct chex_engine_limits *limits_out,
                                  struct chex_error *err) {
     struct cpu_engine *e = self;
-    struct chex_engine_limits l = {0, 0};
+    struct chex_engine_limits l = {0};
     CHEX_TRY(flop_limit(e, &l.flop_per_s, err));
     CHEX_TRY(bytes_limit(e, &l.bytes_per_s, err));
+    chex_cpu_winograd_limits(e, &l);
     *limits_out = l;
     return CHEX_OK;
 }

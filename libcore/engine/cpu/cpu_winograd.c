@@ -26,7 +26,7 @@ enum { SQUARE = 4, SIDE = 6, POSITIONS = SIDE * SIDE, COLUMNS = CPU_CHANNELS };
 /* Squares of a tile: so many that a weight is used often enough for each time it is loaded, and so
  * few that what is multiplied stays in the second-level cache beside it, or, where the weights of
  * all positions are larger than that, in the third. */
-enum { MOST_CHANNELS = 256, FORWARD_FLOATS = 32 * 128, WIDE_SQUARES = 48, BACKWARD_SQUARES = 56 };
+enum { FORWARD_FLOATS = 32 * 128, WIDE_SQUARES = 48, BACKWARD_SQUARES = 56 };
 
 static int forward_squares(int channels) {
     return channels > 128 ? WIDE_SQUARES : FORWARD_FLOATS / channels;
@@ -61,15 +61,27 @@ static struct cpu_square positions(const float *at, size_t position) {
                                (ptrdiff_t)position};
 }
 
+/* In small maps too much of the squares lies outside, and wide ones have more weights than their
+ * pixels are worth. */
+enum { LEAST_PX = 2 * SQUARE, MOST_CHANNELS = 256 };
+
+static bool is_used(const struct cpu_engine *e) {
+    return e->config.precision != CHEX_FP32_STRICT && !(e->pairs && e->pairs->three_products);
+}
+
 bool chex_cpu_winograd_fits(const struct cpu_engine *e, const struct chex_op *op) {
-    if (op->kernel != 3 || op->stride != 1 || op->pad != 1 || op->in == CHEX_NET_IMAGE)
-        return false;
-    if (e->config.precision == CHEX_FP32_STRICT || (e->pairs && e->pairs->three_products))
-        return false;
-    /* Squares must not lie outside the map for the most part, nor weights outnumber the pixels. */
-    int hw = e->bufs[op->out].hw, across = (hw + SQUARE - 1) / SQUARE;
-    return hw >= 8 && across * across * POSITIONS <= hw * hw * SQUARE &&
+    return is_used(e) && op->kernel == 3 && op->stride == 1 && op->pad == 1 &&
+           op->in != CHEX_NET_IMAGE && e->bufs[op->out].hw >= LEAST_PX &&
            op->in_channels <= MOST_CHANNELS && op->out_channels <= MOST_CHANNELS;
+}
+
+void chex_cpu_winograd_limits(const struct cpu_engine *e, struct chex_engine_limits *limits_out) {
+    if (!is_used(e))
+        return;
+    limits_out->winograd_px = LEAST_PX;
+    limits_out->winograd_channels = MOST_CHANNELS;
+    /* Products are fp32 here, of which pairs of bf16 make twice as many at a time. */
+    limits_out->winograd_share = (e->pairs ? 2.0 : 1.0) * POSITIONS / (SQUARE * SQUARE * 9);
 }
 
 static struct cpu_tiling tiling_of(int hw, int squares) {

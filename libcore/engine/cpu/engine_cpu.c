@@ -6,10 +6,10 @@
  * kernels have tiles (amx) a product is the sum of three of bf16 halves, and elsewhere convolutions
  * of 3x3 take Winograd's form: for dot products of 1152 random values the mean error is some 4e-6
  * of the mean magnitude with halves and 1e-6 in that form, against 5e-7 of plain fp32 and 2e-3 of
- * bf16 (tests/op/pairs_cpu.c, tests/op/winograd_cpu.c). The stem and the head are in fp32 either way. bf16: feature
- * maps and their gradients are stored as bf16, and what is multiplied (normalised inputs, output
- * gradients, weights) is rounded to bf16; products and sums are fp32, or made by the processor's
- * own instruction for pairs of bf16.
+ * bf16 (tests/op/pairs_cpu.c, tests/op/winograd_cpu.c). The stem and the head are in fp32 either
+ * way. bf16: feature maps and their gradients are stored as bf16, and what is multiplied
+ * (normalised inputs, output gradients, weights) is rounded to bf16; products and sums are fp32, or
+ * made by the processor's own instruction for pairs of bf16.
  */
 #include <stdio.h>
 #include <string.h>
