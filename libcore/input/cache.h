@@ -24,11 +24,6 @@ struct chex_cache_choice {
     char why[160];                   /* "2.0 GiB of rows in memory: ..." */
 };
 
-/* Bytes that processes of this one's cgroup can still take: what the kernel calls available, or
- * what the tightest limit of the cgroup and those above it leaves. `root` is "" but for tests, who
- * put their own proc/ and sys/ there. 0: cannot be measured. */
-uint64_t chex_cache_free_bytes(const char *root);
-
 /* auto keeps rows where they take at most half of free_bytes / processes; memory keeps them, or
  * is CHEX_E_RESOURCE with need and share where they cannot fit. */
 enum chex_status chex_cache_choose(enum chex_cache_mode mode, uint64_t need_bytes,

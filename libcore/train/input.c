@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "eval/run.h"
 #include "input/stage.h"
 #include "launch/reduce.h"
@@ -97,7 +98,7 @@ static enum chex_status choose_cache(const struct chex_train_config *c, const st
                                      const struct parts *p, struct chex_train_input *in,
                                      struct chex_error *err) {
     uint64_t row_bytes = (uint64_t)in->train->size * (uint64_t)in->train->size;
-    return chex_cache_choose(c->cache, (p->end - p->first) * row_bytes, chex_cache_free_bytes(""),
+    return chex_cache_choose(c->cache, (p->end - p->first) * row_bytes, chex_memory_free_bytes(""),
                              l->local_size, &in->cache, err);
 }
 
