@@ -33,6 +33,41 @@ enum chex_status chex_fs_mkdirs(const char *path, struct chex_error *err) {
     return st;
 }
 
+enum chex_status chex_fs_check_mkdirs(const char *path, struct chex_error *err) {
+    char *copy = strdup(path), *at = copy;
+    if (!copy)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "folder %s", path);
+    struct stat s = {0};
+    size_t missing = 0; /* length of the shortest part of the path that is not there; 0: none */
+    while (stat(at, &s) != 0 && (errno == ENOENT || errno == ENOTDIR) && strcmp(at, ".")) {
+        missing = strlen(at);
+        at = dirname(at);
+    }
+    enum chex_status st = CHEX_OK;
+    if (!S_ISDIR(s.st_mode) && s.st_mode)
+        st = chex_error_errno(err, CHEX_E_ENV, EEXIST, "cannot make folder %s", at);
+    else if (access(at, W_OK | X_OK) != 0 && missing)
+        st =
+            chex_error_errno(err, CHEX_E_ENV, errno, "cannot make folder %.*s", (int)missing, path);
+    else if (access(at, W_OK | X_OK) != 0)
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot write to folder %s", path);
+    free(copy);
+    return st;
+}
+
+enum chex_status chex_fs_check_create(const char *path, struct chex_error *err) {
+    char *copy = strdup(path);
+    if (!copy)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
+    enum chex_status st = CHEX_OK;
+    if (chex_fs_is_dir(path))
+        st = chex_error_set(err, CHEX_E_ENV, "cannot create %s: it is a folder", path);
+    else if (access(dirname(copy), W_OK | X_OK) != 0)
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot create %s", path);
+    free(copy);
+    return st;
+}
+
 bool chex_fs_exists(const char *path) { return access(path, F_OK) == 0; }
 
 bool chex_fs_is_dir(const char *path) {

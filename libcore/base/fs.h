@@ -14,6 +14,13 @@
 /* mkdir -p. */
 enum chex_status chex_fs_mkdirs(const char *path, struct chex_error *err);
 
+/* Whether mkdir -p, and files in the folder, could be made: looks and makes nothing. CHEX_E_ENV
+ * with the text of chex_fs_mkdirs, or with the folder that cannot be written to. */
+enum chex_status chex_fs_check_mkdirs(const char *path, struct chex_error *err);
+
+/* The same for a file's folder, which must be there; the file may be. */
+enum chex_status chex_fs_check_create(const char *path, struct chex_error *err);
+
 bool chex_fs_exists(const char *path);
 bool chex_fs_is_dir(const char *path);
 

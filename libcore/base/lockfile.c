@@ -124,6 +124,27 @@ enum chex_status chex_lockfile_take(const char *dir, const char *name, const cha
     return st;
 }
 
+enum chex_status chex_lockfile_check(const char *dir, const char *name, const char *subject,
+                                     const char *advice, struct chex_error *err) {
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char *path = chex_fs_join(dir, name);
+    if (!path)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", subject);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    enum chex_status st = CHEX_OK;
+    if (fd < 0 && errno != ENOENT)
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot open %s", path);
+    if (fd >= 0) {
+        const bool locks = fcntl(fd, F_GETLK, &whole) == 0;
+        const struct holder h = read_holder(fd);
+        if (locks ? whole.l_type != F_UNLCK : h.pid && still_works(&h))
+            st = refuse(subject, advice, &h, locks ? NULL : path, err);
+        close(fd);
+    }
+    free(path);
+    return st;
+}
+
 void chex_lockfile_release(const char *dir, const char *name, int fd, bool remove) {
     char *path = remove ? chex_fs_join(dir, name) : NULL;
     if (fd < 0) {

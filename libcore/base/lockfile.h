@@ -19,6 +19,11 @@
 enum chex_status chex_lockfile_take(const char *dir, const char *name, const char *subject,
                                     const char *advice, int *fd_out, struct chex_error *err);
 
+/* Whether chex_lockfile_take would find another process there, with its status and text; takes and
+ * makes nothing. CHEX_OK too where there is no such file or folder yet. */
+enum chex_status chex_lockfile_check(const char *dir, const char *name, const char *subject,
+                                     const char *advice, struct chex_error *err);
+
 /* remove: the file goes, for a folder that is to go with it; else it stays, empty. -1: nothing. */
 void chex_lockfile_release(const char *dir, const char *name, int fd, bool remove);
 

@@ -107,6 +107,18 @@ static void files(void) {
     char *missing = chex_fs_join(deep, "not/yet/there");
     OK_STATUS(chex_fs_free_bytes(missing, &room, &err), CHEX_OK, err, NULL);
     OK(room > 0, "free space of a folder that is not there yet");
+    OK_STATUS(chex_fs_check_mkdirs(missing, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_fs_check_mkdirs(deep, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_fs_check_mkdirs("relative", &err), CHEX_OK, err, NULL);
+    OK(!chex_fs_exists(missing) && !chex_fs_exists("relative"), "looking makes nothing");
+    char *under = chex_fs_join(file, "x/y");
+    struct chex_error made = {0};
+    chex_fs_mkdirs(under, &made);
+    OK_STATUS(chex_fs_check_mkdirs(under, &err), CHEX_E_ENV, err, made.text);
+    OK_STATUS(chex_fs_check_create(file, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_fs_check_create(missing, &err), CHEX_E_ENV, err, "No such file");
+    OK_STATUS(chex_fs_check_create(deep, &err), CHEX_E_ENV, err, "it is a folder");
+    free(under);
     OK_STATUS(chex_fs_remove_tree(dir, &err), CHEX_OK, err, NULL);
     OK(!chex_fs_exists(dir), "the tree is gone");
     OK_STATUS(chex_fs_remove_tree(dir, &err), CHEX_OK, err, NULL);

@@ -48,11 +48,19 @@ int main(void) {
     BAIL_UNLESS(mkdtemp(dir) && (path = chex_fs_join(dir, "lock")), "no folder");
     pid_t pid = holder();
     snprintf(wanted, sizeof wanted, "the folder is in use by process %d on ", (int)pid);
+    OK(chex_lockfile_check(dir, "lock", "the folder", "take another", &err) == CHEX_E_ENV &&
+           strstr(err.text, wanted),
+       "one that only looks is told the same: %s", err.text);
     OK(take(&fd, &err) == CHEX_E_ENV && fd == -1 && strstr(err.text, wanted) &&
            strstr(err.text, ", job 4711: wait for that run to end, or take another"),
        "a second process is refused: %s", err.text);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
+    OK(chex_lockfile_check(dir, "lock", "", "", &err) == CHEX_OK,
+       "looking finds a killed one gone");
+    OK(chex_lockfile_check(dir, "none", "", "", &err) == CHEX_OK &&
+           chex_lockfile_check("nowhere", "lock", "", "", &err) == CHEX_OK,
+       "and nobody where there is no file or folder");
     OK(take(&fd, &err) == CHEX_OK && fd >= 0, "a killed holder gives way");
     chex_lockfile_release(dir, "lock", fd, false);
     OK(access(path, F_OK) == 0, "the file stays where that is asked for");
