@@ -19,8 +19,10 @@
 #include "launch/world.h"
 #include "train/bench.h"
 #include "train/bench_input.h"
+#include "train/plan.h"
 #include "train/trainer.h"
 #include "train_bench.h"
+#include "train_plan.h"
 
 struct settings {
     struct chex_opt_common common;
@@ -31,7 +33,7 @@ struct settings {
     double crop_scale, rotate, brightness, contrast;
     double lr, min_lr, lr_factor, weight_decay, momentum, warmup_epochs, consume;
     uint64_t stall_warn, stall_abort;
-    bool deterministic, bench_layers, bench_infer, antialias;
+    bool deterministic, plan, bench_layers, bench_infer, antialias;
     const struct chex_opt_set *set; /* where the values came from */
 };
 
@@ -42,6 +44,7 @@ static const struct chex_opt options[] = {
     {"data", 'd', CHEX_OPT_STRING, AT(data), NULL, "DIR", "folder of shards that chex-shard wrote"},
     {"output", 'o', CHEX_OPT_STRING, AT(output), NULL, "DIR", "folder of the run: checkpoints, metrics, configuration"},
     {"resume", 0, CHEX_OPT_STRING, AT(resume), "auto", "auto|none|FILE", "go on from the newest checkpoint in --output, start afresh, or go on from FILE"},
+    {"plan", 0, CHEX_OPT_FLAG, AT(plan), .help = "preview the run and do nothing of it: what it would read, compute, send, take and save, and what would stop it; exits as the run would"},
     {"init", 0, CHEX_OPT_STRING, AT(init), NULL, "FILE", "start from the parameters of a safetensors file with torchvision's names"},
     {.type = CHEX_OPT_GROUP, .help = "Network and training"},
     {"model", 'm', CHEX_OPT_CHOICE, AT(model), "densenet121", "NAME", "network", chex_net_names},
@@ -97,6 +100,7 @@ static const struct chex_opt_program program = {
     "chex-train",
     "train CheXNet on sharded chest X-rays",
     "chex-train --data DIR --output DIR [options]\n"
+    "chex-train --plan --data DIR --output DIR [options]\n"
     "chex-train --bench N [options]\n"
     "chex-train --data DIR --bench-input N [options]",
     options,
@@ -185,13 +189,13 @@ static struct chex_update update_of(const struct settings *s) {
                                 .grad_scale = 1};
 }
 
-/* The effective options and, under the same names, where each came from. */
+/* The effective options of a run and, under the same names, where each came from. */
 static json_t *options_json(const struct settings *s) {
     json_t *object = json_object(), *origins = json_object();
     for (size_t i = 0; i < program.count; i++) {
         const struct chex_opt *o = &options[i];
         char value[4096];
-        if (o->type == CHEX_OPT_GROUP || o->at < sizeof s->common)
+        if (o->type == CHEX_OPT_GROUP || o->at < sizeof s->common || o->at == AT(plan))
             continue;
         chex_opt_value_text(o, s, value, sizeof value);
         json_object_set_new(object, o->name, json_string(value));
@@ -362,6 +366,17 @@ static enum chex_status train(const struct settings *s, const struct chex_train_
     return printed == CHEX_OK ? st : chex_error_set(err, printed, "%s", unprinted.text);
 }
 
+static enum chex_status plan(const struct settings *s, const struct chex_train_config *c,
+                             const struct chex_train_world *w, bool *together,
+                             struct chex_error *err) {
+    json_t *object = NULL;
+    CHEX_TRY(chex_train_plan(c, w, &object, together, err));
+    if (object)
+        train_plan_print(object, s->common.json);
+    json_decref(object);
+    return CHEX_OK;
+}
+
 static enum chex_status collective(const struct settings *s, const struct chex_train_config *c,
                                    struct chex_world *world, bool *together,
                                    struct chex_error *err) {
@@ -374,6 +389,7 @@ static enum chex_status collective(const struct settings *s, const struct chex_t
                                  .gpu = &world->gpu,
                                  .stop = &stop_asked};
     enum chex_status st = s->bench_input ? bench_input(s, c, &w, together, err)
+                          : s->plan      ? plan(s, c, &w, together, err)
                                          : train(s, c, &w, together, err);
     if (st == CHEX_OK || *together)
         chex_coll_destroy(coll);
@@ -411,6 +427,9 @@ static enum chex_status check_settings(const struct settings *s, struct chex_err
     bool needs_output = !s->bench && !s->bench_input;
     if (s->bench && s->bench_input)
         return chex_error_set(err, CHEX_E_USAGE, "--bench and --bench-input: expected one of them");
+    if (s->plan && (s->bench || s->bench_input))
+        return chex_error_set(err, CHEX_E_USAGE, "--plan and --bench%s: expected one of them",
+                              s->bench ? "" : "-input");
     if (s->consume > 0 && !s->bench_input)
         return chex_error_set(err, CHEX_E_USAGE, "--consume %g: expected --bench-input N with it",
                               s->consume);

@@ -146,6 +146,12 @@ struct chex_engine_impl {
     /* Variant in use ("avx2") and bytes held. */
     const char *(*variant)(void *self);
     uint64_t (*bytes)(void *self);
+    /* (optional) What `bytes` would be with another largest batch; UINT64_MAX where that cannot be
+     * had. For a preview: in set-up, before the first pass; leaves everything as it is. */
+    uint64_t (*bytes_with_batch)(void *self, int batch);
+    /* (optional: the engine is in host memory) Bytes of the device's memory that are free now, less
+     * what an engine leaves to others. */
+    uint64_t (*device_left)(void *self);
     /* (optional) per-operation time of the last pass, op_count entries each, in seconds. */
     void (*op_times)(void *self, double *forward_s, double *backward_s);
     /* (optional) The limits of this machine for this engine's variant, precision and threads,

@@ -105,12 +105,32 @@ static enum chex_status check(const struct chex_pipeline_config *c, struct chex_
     return c->training ? check_training(c, err) : check_plain(c, err);
 }
 
-static enum chex_status create_reader(struct chex_pipeline *p, const struct chex_pipeline_config *c,
-                                      struct chex_error *err) {
+static struct chex_reader_config reader_of(const struct chex_pipeline_config *c) {
     struct chex_reader_config r = {
         .set = c->set, .first = c->row_from, .end = c->row_to, .keep = c->keep};
     if (c->training)
-        p->impl->rows(&c->order, c->rank_from, c->rank_to, &r.first, &r.end);
+        impls[c->kind]->rows(&c->order, c->rank_from, c->rank_to, &r.first, &r.end);
+    return r;
+}
+
+enum chex_status chex_pipeline_measure(const struct chex_pipeline_config *c,
+                                       struct chex_pipeline_needs *out, struct chex_error *err) {
+    CHEX_TRY(check(c, err));
+    const struct chex_reader_config r = reader_of(c);
+    CHEX_TRY(check_open(c, r.first, r.end, err));
+    const uint64_t px = (uint64_t)c->set->size;
+    *out = (struct chex_pipeline_needs){.ring_bytes = impls[c->kind]->ring_bytes(c),
+                                        .rows_bytes = chex_reader_memory_bytes(&r)};
+    if (!c->training)
+        return CHEX_OK;
+    out->first_read_bytes = c->keep ? out->rows_bytes : impls[c->kind]->epoch_rows(c) * px * px;
+    out->later_read_bytes = c->keep || c->held ? 0 : out->first_read_bytes;
+    return CHEX_OK;
+}
+
+static enum chex_status create_reader(struct chex_pipeline *p, const struct chex_pipeline_config *c,
+                                      struct chex_error *err) {
+    const struct chex_reader_config r = reader_of(c);
     CHEX_TRY(check_open(c, r.first, r.end, err));
     return chex_reader_create(&r, &p->reader, err);
 }

@@ -66,6 +66,21 @@ size_t chex_pipeline_width(enum chex_pipeline_kind kind, const struct chex_order
 /* Threads that augment. */
 int chex_pipeline_threads(const struct chex_pipeline_config *config);
 
+/* What a pipeline would take, besides some kilobytes, and read. */
+struct chex_pipeline_needs {
+    uint64_t
+        ring_bytes; /* of memory: batches that are ready or in work, and what is read for them */
+    uint64_t rows_bytes; /* of memory: stored rows that stay (keep) */
+    /* training: of files, in the first epoch and in each later one */
+    uint64_t first_read_bytes, later_read_bytes;
+};
+
+/* Says whether chex_pipeline_create would take this configuration, and what it needs; makes
+ * nothing. */
+enum chex_status chex_pipeline_measure(const struct chex_pipeline_config *config,
+                                       struct chex_pipeline_needs *needs_out,
+                                       struct chex_error *err);
+
 /* One ready batch, borrowed until release. */
 struct chex_ready {
     struct chex_batch batch;

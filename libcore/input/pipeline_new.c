@@ -257,14 +257,29 @@ static void *work(void *arg) {
 
 /* ---- the caller's side ---- */
 
+/* Of one image in a slot: its stored row, or its pixels. */
+static size_t image_bytes(const struct chex_pipeline_config *c) {
+    const size_t side = (size_t)(c->raw ? c->set->size : c->image_size);
+    return side * side * (c->raw ? 1 : sizeof(float));
+}
+
+static uint64_t ring_bytes(const struct chex_pipeline_config *c) {
+    const uint64_t slots = (uint64_t)c->slots * (uint64_t)c->batch * image_bytes(c);
+    const bool windows = c->training && chex_order_window_steps(&c->order) && !c->keep;
+    return slots + (windows ? chex_window_bytes(c) : 0);
+}
+
+static uint64_t epoch_rows(const struct chex_pipeline_config *c) {
+    return (uint64_t)(c->rank_to - c->rank_from) * chex_order_steps(&c->order) * c->order.batch;
+}
+
 static bool allocate_slot(const struct chex_pipeline_config *c, struct slot *s) {
-    const size_t batch = (size_t)c->batch, size = (size_t)c->image_size * (size_t)c->image_size;
-    const size_t row_bytes = (size_t)c->set->size * (size_t)c->set->size;
+    const size_t batch = (size_t)c->batch;
     if (c->raw) {
-        s->stored = chex_mem_alloc_aligned(batch, row_bytes);
+        s->stored = chex_mem_alloc_aligned(batch, image_bytes(c));
         s->crops = chex_mem_zalloc(batch, sizeof *s->crops);
     } else {
-        s->pixels = chex_mem_alloc_aligned(batch, size * sizeof *s->pixels);
+        s->pixels = chex_mem_alloc_aligned(batch, image_bytes(c));
     }
     s->labels = chex_mem_zalloc(batch, (size_t)c->set->classes);
     s->rows = chex_mem_zalloc(batch, sizeof *s->rows);
@@ -457,6 +472,8 @@ static int threads(const struct chex_pipeline_config *c) { return c->workers; }
 const struct chex_pipeline_impl chex_pipeline_new = {.rows = chex_order_range,
                                                      .width = chex_order_width,
                                                      .threads = threads,
+                                                     .ring_bytes = ring_bytes,
+                                                     .epoch_rows = epoch_rows,
                                                      .create = create,
                                                      .destroy = destroy,
                                                      .next = next,

@@ -177,6 +177,14 @@ static void free_records(struct records *r) {
     free(r->rows);
 }
 
+static uint64_t ring_bytes(const struct chex_pipeline_config *c) {
+    const uint64_t pixels = (uint64_t)c->image_size * (uint64_t)c->image_size;
+    const uint64_t records = BUFFER + 1 + STEPS * (uint64_t)c->batch;
+    return (uint64_t)(c->rank_to - c->rank_from) * records * pixels * sizeof(float);
+}
+
+static uint64_t epoch_rows(const struct chex_pipeline_config *c) { return c->order.rows; }
+
 static bool allocate(struct old_pipeline *p) {
     p->lane = chex_reader_lane_create(p->reader, CHUNK);
     p->scratch =
@@ -301,6 +309,8 @@ static int threads(const struct chex_pipeline_config *c) {
 const struct chex_pipeline_impl chex_pipeline_old = {.rows = all_rows,
                                                      .width = width,
                                                      .threads = threads,
+                                                     .ring_bytes = ring_bytes,
+                                                     .epoch_rows = epoch_rows,
                                                      .create = create,
                                                      .destroy = destroy,
                                                      .next = next,

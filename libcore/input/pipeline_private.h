@@ -15,6 +15,10 @@ struct chex_pipeline_impl {
                  size_t *end_out);
     size_t (*width)(const struct chex_order_config *order);
     int (*threads)(const struct chex_pipeline_config *c);
+    /* Bytes that create takes for batches, and for what is read for them. */
+    uint64_t (*ring_bytes)(const struct chex_pipeline_config *c);
+    /* Rows that an epoch of training reads, where none stays. */
+    uint64_t (*epoch_rows)(const struct chex_pipeline_config *c);
     /* The configuration was checked. `reader` is borrowed. On failure nothing is left. */
     enum chex_status (*create)(const struct chex_pipeline_config *c, struct chex_reader *reader,
                                void **self_out, struct chex_error *err);

@@ -146,6 +146,15 @@ enum chex_status chex_window_each(struct chex_window *w, uint64_t epoch, int ran
     return CHEX_OK;
 }
 
+static size_t buffers_of(const struct chex_pipeline_config *c) {
+    return 2 * (size_t)(c->rank_to - c->rank_from);
+}
+
+uint64_t chex_window_bytes(const struct chex_pipeline_config *c) {
+    const uint64_t px = (uint64_t)c->set->size;
+    return buffers_of(c) * chex_order_window_steps(&c->order) * (uint64_t)c->batch * px * px;
+}
+
 static bool allocate(struct chex_window *w) {
     size_t rows = w->per_window * (size_t)w->c->batch;
     w->lane = chex_reader_lane_create(w->reader, rows);
@@ -180,7 +189,7 @@ enum chex_status chex_window_create(const struct chex_pipeline_config *c,
     w->windows = (w->steps + w->per_window - 1) / w->per_window;
     w->ranks = (size_t)(c->rank_to - c->rank_from);
     w->row_bytes = (size_t)c->set->size * (size_t)c->set->size;
-    w->buffer_count = 2 * w->ranks;
+    w->buffer_count = buffers_of(c);
     w->first = (c->epoch * w->windows + c->step / w->per_window) * w->ranks;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->loaded, NULL);

@@ -21,6 +21,9 @@ enum chex_status chex_window_create(const struct chex_pipeline_config *c,
                                     struct chex_reader *reader, chex_window_rows_fn rows, void *arg,
                                     struct chex_window **window_out, struct chex_error *err);
 
+/* Bytes of the rows that it holds at a time. */
+uint64_t chex_window_bytes(const struct chex_pipeline_config *c);
+
 /* Lets go of whoever waits in chex_window_each. */
 void chex_window_stop(struct chex_window *w);    /* NULL allowed */
 void chex_window_destroy(struct chex_window *w); /* NULL allowed; nobody may wait */

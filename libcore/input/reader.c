@@ -232,13 +232,19 @@ static void *sweep(void *arg) {
     return NULL;
 }
 
+uint64_t chex_reader_memory_bytes(const struct chex_reader_config *c) {
+    const uint64_t px = (uint64_t)c->set->size;
+    return c->keep ? (c->end - c->first) * px * px : 0;
+}
+
 static bool allocate(struct chex_reader *r) {
     size_t rows = r->c.end - r->c.first;
     r->whole = chex_mem_zalloc(rows / 64 + 1, sizeof *r->whole);
     if (!r->whole || !r->c.keep)
         return r->whole;
     r->taken = chex_mem_zalloc(rows / 64 + 1, sizeof *r->taken);
-    if (!r->taken || __builtin_mul_overflow(rows, r->row_bytes, &r->memory_bytes))
+    r->memory_bytes = (size_t)chex_reader_memory_bytes(&r->c);
+    if (!r->taken)
         return false;
     void *memory =
         mmap(NULL, r->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -28,6 +28,8 @@ struct chex_reader_config {
 /* CHEX_E_RESOURCE where the memory cannot be had, CHEX_E_ENV without a thread. */
 enum chex_status chex_reader_create(const struct chex_reader_config *config,
                                     struct chex_reader **reader_out, struct chex_error *err);
+/* Bytes of the rows that such a reader keeps. */
+uint64_t chex_reader_memory_bytes(const struct chex_reader_config *config);
 void chex_reader_destroy(struct chex_reader *r); /* NULL allowed; no lane may be in use */
 
 /* For calls of up to `most` rows. NULL: out of memory. Released with free(). */

@@ -232,9 +232,14 @@ static enum chex_status check_space(struct chex_stage *s, struct total *t, struc
         return chex_error_set(err, CHEX_E_RESOURCE,
                               "--stage %s: %zu shards of %s, and %s is free there", s->c->dir,
                               t->files, need, have);
-    chex_info("staging %zu shards, %s, from %s to %s (%s free)", t->files, need, s->c->source,
-              s->c->dir, have);
+    chex_info("%s %zu shards, %s, from %s to %s (%s free)", s->c->look ? "would stage" : "staging",
+              t->files, need, s->c->source, s->c->dir, have);
     return CHEX_OK;
+}
+
+static enum chex_status no_folder(const struct chex_stage *s, struct chex_error *err) {
+    return chex_error_errno(err, CHEX_E_ENV, errno, "--stage %s: cannot make a folder there",
+                            s->c->dir);
 }
 
 static enum chex_status make_copy(struct chex_stage *s, const struct need *all,
@@ -243,14 +248,15 @@ static enum chex_status make_copy(struct chex_stage *s, const struct need *all,
     double start = chex_clock_s();
     CHEX_TRY(plan(s, all, err));
     CHEX_TRY(check_space(s, &t, err));
+    if (s->c->look)
+        return access(s->c->dir, W_OK | X_OK) == 0 ? CHEX_OK : no_folder(s, err);
     s->path =
         chex_fs_format("%s/chexnet-%.40s-XXXXXX", s->c->dir, *s->c->job ? s->c->job : "nojob");
     s->buffer = chex_mem_alloc_aligned(1, COPY_BYTES);
     if (!s->path || !s->buffer)
         return no_memory(err);
     if (!mkdtemp(s->path))
-        return chex_error_errno(err, CHEX_E_ENV, errno, "--stage %s: cannot make a folder there",
-                                s->c->dir);
+        return no_folder(s, err);
     s->ours = true;
     CHEX_TRY(each_file(s, stage_shard, NULL, err));
     CHEX_TRY(stage_manifest(s, err));
@@ -312,7 +318,12 @@ static enum chex_status stage(struct chex_stage *s, struct need *needs, struct r
         chex_stage_remove(s);
     if (err)
         *err = fault;
-    return tell_results(s, st, results, err);
+    CHEX_TRY(tell_results(s, st, results, err));
+    if (!s->c->look)
+        return CHEX_OK;
+    free(s->path);
+    s->path = strdup(s->c->source);
+    return s->path ? CHEX_OK : no_memory(err);
 }
 
 enum chex_status chex_stage_create(const struct chex_stage_config *config,

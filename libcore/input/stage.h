@@ -29,6 +29,7 @@ struct chex_stage_config {
     int rank, size, node, local_rank;
     struct chex_stage_part parts[CHEX_STAGE_PARTS];
     int part_count;
+    bool look;                         /* look at folder and space and copy nothing */
     const volatile sig_atomic_t *stop; /* non-zero: leave. NULL: never */
     /* Every rank gives `bytes` bytes and gets those of all, in rank order; waits without a limit of
      * time worth naming. */
@@ -46,7 +47,7 @@ struct chex_stage;
 enum chex_status chex_stage_create(const struct chex_stage_config *config,
                                    struct chex_stage **stage_out, struct chex_error *err);
 
-/* The copy's folder: takes the place of the source. */
+/* The copy's folder: takes the place of the source, and is the source itself after a mere look. */
 const char *chex_stage_path(const struct chex_stage *stage);
 
 /* Removes the names, on the rank that made them. Call when every rank of the node has opened what

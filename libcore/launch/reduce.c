@@ -87,7 +87,8 @@ static enum chex_status host_sum(void *self, float *data, size_t n, struct chex_
 }
 
 static struct chex_reduce_memory host_memory(struct chex_coll *coll) {
-    return (struct chex_reduce_memory){.self = coll,
+    return (struct chex_reduce_memory){.name = coll->impl->name,
+                                       .self = coll,
                                        .alloc = host_alloc,
                                        .free = host_free,
                                        .add = host_add,
@@ -393,6 +394,22 @@ enum chex_status chex_reduce_finish(struct chex_reduce *r, const float **sum_out
 void chex_reduce_at(const struct chex_reduce *r, int *bucket_out, int *buckets_out) {
     *bucket_out = r->config.memory ? 0 : atomic_load_explicit(&r->across, memory_order_relaxed);
     *buckets_out = (int)r->buckets;
+}
+
+void chex_reduce_facts(const struct chex_reduce *r, struct chex_reduce_facts *out) {
+    const uint64_t bytes = r->config.count * sizeof(float), bucket = r->bucket * sizeof(float);
+    const bool together = r->config.coll->size > 1, fixed = r->config.fixed;
+    *out = (struct chex_reduce_facts){
+        .carrier = together ? r->memory.name : "",
+        .buckets = (int)r->buckets,
+        .bucket_bytes = bucket,
+        .memory_bytes = (uint64_t)r->plan.vectors * bytes + bucket,
+        .summed_bytes = together && !fixed ? bytes : 0,
+        .broadcast_bytes = together && fixed ? bytes : 0,
+    };
+    for (int i = 0; together && fixed && i < r->plan.cross_count; i++)
+        *(r->plan.cross[i].action == CHEX_REDUCE_SEND ? &out->sent_bytes : &out->received_bytes) +=
+            bytes;
 }
 
 enum chex_status chex_reduce_settle(struct chex_reduce *r, struct chex_error *err) {

@@ -28,6 +28,7 @@ struct chex_reduce;
  * so long as it is done in the order of the calls; a failure that shows later is returned by any
  * call after it. Entries marked (optional) may be NULL. */
 struct chex_reduce_memory {
+    const char *name; /* of what carries the messages: "nccl" */
     void *self;
     float *(*alloc)(void *self, size_t count); /* content undefined; NULL: out of memory */
     void (*free)(void *self, float *vector);   /* NULL allowed; with nothing under way */
@@ -87,6 +88,17 @@ void chex_reduce_ready(void *reduce, size_t from, size_t to);
  * seconds hold what the engine's work waited in the step before. Collective. */
 enum chex_status chex_reduce_finish(struct chex_reduce *r, const float **sum_out,
                                     double *exposed_s_out, struct chex_error *err);
+
+/* What a reduction takes and sends, for a preview. */
+struct chex_reduce_facts {
+    const char *carrier; /* "mpi", "nccl"; "" with one process */
+    int buckets;
+    uint64_t bucket_bytes, memory_bytes; /* of one bucket; of all vectors */
+    /* A step's messages of this process: in all-reduces, or (fixed) along the tree and in the
+     * broadcasts. */
+    uint64_t summed_bytes, sent_bytes, received_bytes, broadcast_bytes;
+};
+void chex_reduce_facts(const struct chex_reduce *r, struct chex_reduce_facts *out);
 
 /* For a stall report: the bucket whose messages are under way, from 1 (0: none so far in this
  * step), and how many a step has. In another memory messages are ordered ahead of time, and it is

@@ -73,6 +73,7 @@ static enum chex_status stage(const struct chex_train_config *c, const struct ch
         .local_rank = l->local_rank,
         .parts = {{p->split, p->first, p->end}, {CHEX_VAL, p->val_first, p->val_end}},
         .part_count = p->val_rows ? 2 : 1,
+        .look = c->rehearse,
         .stop = w->stop,
         .exchange = exchange,
         .arg = l};
@@ -89,6 +90,8 @@ static enum chex_status open_sets(const struct chex_train_config *c, const char 
                               "again with --size %d, or train at %d",
                               c->data_dir, in->train->size, c->image_size, c->image_size,
                               in->train->size);
+    in->val_first = p->val_first;
+    in->val_end = p->val_end;
     if (p->val_rows)
         return chex_set_open(dir, CHEX_VAL, p->val_first, p->val_end, &in->val, err);
     return CHEX_OK;
@@ -171,10 +174,24 @@ enum chex_status chex_train_input_pipeline(const struct chex_train_input *in,
     return chex_pipeline_create(&p, pipeline_out, err);
 }
 
+enum chex_status chex_train_input_measure(const struct chex_train_input *in,
+                                          const struct chex_train_config *c, int batch,
+                                          struct chex_pipeline_needs *needs_out,
+                                          struct chex_error *err) {
+    struct chex_pipeline_config p = pipeline_config(in, c);
+    p.batch = batch;
+    p.order.batch = (size_t)batch;
+    return chex_pipeline_measure(&p, needs_out, err);
+}
+
+int chex_train_input_threads(const struct chex_train_input *in, const struct chex_train_config *c) {
+    const struct chex_pipeline_config p = pipeline_config(in, c);
+    return chex_pipeline_threads(&p);
+}
+
 void chex_train_input_describe(const struct chex_train_input *in,
                                const struct chex_train_config *c) {
-    struct chex_pipeline_config p = pipeline_config(in, c);
-    int threads = chex_pipeline_threads(&p);
+    const int threads = chex_train_input_threads(in, c);
     chex_info("input pipeline %s, %d thread%s; order %s, shuffle %zu rows wide",
               chex_pipeline_names[c->pipeline], threads, threads == 1 ? "" : "s",
               c->pipeline == CHEX_PIPELINE_OLD ? "of the disk" : chex_order_names[c->order],

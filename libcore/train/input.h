@@ -12,7 +12,8 @@
 struct chex_train_input {
     struct chex_set *train, *val; /* val is NULL where the data has none, or it was not asked for */
     struct chex_order_config order;
-    int run_from, run_to; /* the logical ranks that this process plays */
+    int run_from, run_to;      /* the logical ranks that this process plays */
+    size_t val_first, val_end; /* validation rows of this process */
     struct chex_cache_choice cache;
     struct chex_held held; /* what the engine does with rows; all false before it was asked */
 };
@@ -35,6 +36,14 @@ enum chex_status chex_train_input_pipeline(const struct chex_train_input *input,
                                            const struct chex_train_config *config, uint64_t epoch,
                                            size_t step, struct chex_pipeline **pipeline_out,
                                            struct chex_error *err);
+
+/* What the pipeline would need with batches of `batch`; makes nothing. */
+enum chex_status chex_train_input_measure(const struct chex_train_input *input,
+                                          const struct chex_train_config *config, int batch,
+                                          struct chex_pipeline_needs *needs_out,
+                                          struct chex_error *err);
+int chex_train_input_threads(const struct chex_train_input *input,
+                             const struct chex_train_config *config);
 
 /* The lines at the start: which pipeline, how wide the shuffle, where the rows are kept. */
 void chex_train_input_describe(const struct chex_train_input *input,

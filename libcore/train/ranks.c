@@ -43,24 +43,28 @@ static json_t *record_json(const struct rank_record *r) {
                      "logical_ranks", r->logical_from, r->logical_to);
 }
 
-enum chex_status chex_session_write_ranks(struct chex_session *s, struct chex_error *err) {
+enum chex_status chex_session_gather_ranks(struct chex_session *s, json_t **ranks_out,
+                                           struct chex_error *err) {
     struct rank_record mine;
     void *all = NULL;
     size_t bytes;
     fill(s, &mine);
     CHEX_TRY(chex_coll_gather_var(s->world.coll, &mine, sizeof mine, &all, NULL, &bytes, err));
-    enum chex_status st = CHEX_OK;
-    if (s->rank == 0) {
-        json_t *ranks = json_array();
-        for (int r = 0; r < s->size; r++)
-            json_array_append_new(ranks, record_json((const struct rank_record *)all + r));
-        st =
-            chex_runfiles_json(&s->files, "ranks.json",
-                               json_pack("{s:i,s:s,s:s,s:i,s:o}", "schema", 1, "launch",
-                                         s->world.launch->method, "job_id", s->world.launch->job_id,
-                                         "logical_ranks", s->logical_ranks, "ranks", ranks),
-                               err);
-    }
+    *ranks_out = s->rank == 0 ? json_array() : NULL;
+    for (int r = 0; s->rank == 0 && r < s->size; r++)
+        json_array_append_new(*ranks_out, record_json((const struct rank_record *)all + r));
     free(all);
-    return st;
+    return CHEX_OK;
+}
+
+enum chex_status chex_session_write_ranks(struct chex_session *s, struct chex_error *err) {
+    json_t *ranks = NULL;
+    CHEX_TRY(chex_session_gather_ranks(s, &ranks, err));
+    if (s->rank != 0)
+        return CHEX_OK;
+    return chex_runfiles_json(&s->files, "ranks.json",
+                              json_pack("{s:i,s:s,s:s,s:i,s:o}", "schema", 1, "launch",
+                                        s->world.launch->method, "job_id", s->world.launch->job_id,
+                                        "logical_ranks", s->logical_ranks, "ranks", ranks),
+                              err);
 }

@@ -347,7 +347,7 @@ enum chex_status chex_saved_go_on_from(const char *dir, const char *path, uint64
 /* ---- space ---- */
 
 enum chex_status chex_saved_check_space(const char *dir, int keep, uint64_t bytes,
-                                        struct chex_error *err) {
+                                        struct chex_saved_room *room_out, struct chex_error *err) {
     struct list l = {0};
     uint64_t have = 0;
     char a[32], b[32];
@@ -362,12 +362,15 @@ enum chex_status chex_saved_check_space(const char *dir, int keep, uint64_t byte
                               "another folder with --output",
                               chex_format_bytes(a, sizeof a, bytes), dir,
                               chex_format_bytes(b, sizeof b, have));
-    /* Those kept, the best one, and one that is being written. */
     const int more = keep + 2 - have_count;
+    *room_out = (struct chex_saved_room){
+        .file_bytes = bytes, .free_bytes = have, .more = keep && more > 0 ? more : 0};
     if (keep > 0 && more > 1 && have / bytes < (uint64_t)more)
-        chex_warn("%s has %s free, and the checkpoints of this run take up to %s more: make room, "
-                  "or lower --checkpoint-keep (%d)",
-                  dir, chex_format_bytes(b, sizeof b, have),
-                  chex_format_bytes(a, sizeof a, (uint64_t)more * bytes), keep);
+        snprintf(
+            room_out->warning, sizeof room_out->warning,
+            "%.96s has %s free, and the checkpoints of this run take up to %s more: make room, "
+            "or lower --checkpoint-keep (%d)",
+            dir, chex_format_bytes(b, sizeof b, have),
+            chex_format_bytes(a, sizeof a, (uint64_t)more * bytes), keep);
     return CHEX_OK;
 }

@@ -38,9 +38,17 @@ enum chex_status chex_saved_newest(const char *dir, struct chex_net **net_out,
 enum chex_status chex_saved_go_on_from(const char *dir, const char *path, uint64_t step,
                                        uint64_t best_step, bool *best_out, struct chex_error *err);
 
-/* CHEX_E_RESOURCE where not even one more checkpoint of `bytes` fits in the file system of DIR; a
- * warning where fewer fit than the run will keep. */
+/* What checkpoints may take from here on: those that are kept, the best one and the one being
+ * written, less those that are there. */
+struct chex_saved_room {
+    uint64_t file_bytes, free_bytes;
+    int more;          /* files; 0 where all are kept, and so nobody knows */
+    char warning[256]; /* where fewer fit than the run will keep; "" */
+};
+
+/* CHEX_E_RESOURCE where not even one more checkpoint of `bytes` fits in the file system of DIR,
+ * which need not be there yet. */
 enum chex_status chex_saved_check_space(const char *dir, int keep, uint64_t bytes,
-                                        struct chex_error *err);
+                                        struct chex_saved_room *room_out, struct chex_error *err);
 
 #endif

@@ -23,6 +23,17 @@ struct chex_step_card {
     struct chex_step_times times;
 };
 
+/* The memory that this process takes for the run, besides the program itself; bytes. */
+struct chex_train_needs {
+    uint64_t params, moments, work; /* of the engine: activations, copies of weights, scratch */
+    uint64_t gradients;
+    uint64_t ring, rows;                /* of the input: batches, and stored rows that stay */
+    uint64_t snapshot;                  /* rank 0: the state on its way to a file */
+    bool on_device;                     /* engine and gradients are in a device's memory, */
+    uint64_t device_left, device, host; /* of which so much is free besides; sums */
+    uint64_t first_read, later_read;    /* of files: in the first epoch, in later ones */
+};
+
 struct chex_session {
     struct chex_train_config config;
     struct chex_train_world world;
@@ -37,6 +48,9 @@ struct chex_session {
     struct chex_pipeline *pipeline;
     struct chex_watchdog *watchdog;
 
+    struct chex_train_needs needs;
+    char tight[256];                 /* memory that may not suffice, in words; "" */
+    struct chex_saved_room room;     /* rank 0 */
     struct chex_runfiles files;      /* rank 0 */
     struct chex_tfevents *events;    /* rank 0 */
     struct chex_checkpoint snapshot; /* rank 0: room for the whole state; class names borrowed */
@@ -55,12 +69,30 @@ struct chex_session {
     bool complete; /* the checkpoint had done everything that was asked for */
 };
 
-/* setup.c */
+/* setup.c. With config.rehearse all of a run's set-up that touches no file but to read it, and
+ * starts no thread of the input: what is wrong shows as it would in the run. */
+void chex_session_init(struct chex_session *s, const struct chex_train_config *config,
+                       const struct chex_train_world *world);
 enum chex_status chex_session_open(struct chex_session *s, struct chex_error *err);
 void chex_session_close(struct chex_session *s);
 enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_error *err);
 
-/* ranks.c: gathers every rank's place and writes ranks.json. Collective. */
+/* needs.c: fills s->needs. */
+enum chex_status chex_session_measure(struct chex_session *s, struct chex_error *err);
+/* What the ranks of this node need against what it allows: CHEX_E_RESOURCE where that can never
+ * fit. Where it is more than is free, or than Slurm was asked for, which may hold or not, s->tight
+ * tells so, and the run warns. Collective. */
+enum chex_status chex_session_check_memory(struct chex_session *s, struct chex_error *err);
+/* The largest batch a logical rank for which each is enough; 0: none, -1: the engine cannot say. */
+int chex_session_largest_batch(struct chex_session *s, uint64_t host_bytes, uint64_t device_bytes);
+/* This rank's part of what the memory of its node allows, and of what is free there; 0: unknown. */
+uint64_t chex_session_allowed_bytes(const struct chex_session *s);
+uint64_t chex_session_free_bytes(const struct chex_session *s);
+
+/* ranks.c: every rank's place, as an array at rank 0 and NULL elsewhere; the same in ranks.json.
+ * Collective. */
+enum chex_status chex_session_gather_ranks(struct chex_session *s, json_t **ranks_out,
+                                           struct chex_error *err);
 enum chex_status chex_session_write_ranks(struct chex_session *s, struct chex_error *err);
 
 /* resume.c: the state in and out of checkpoints. */

@@ -31,10 +31,13 @@ static enum chex_status no_memory(struct chex_error *err) {
 #define LOCK_NAME ".lock"
 
 static enum chex_status lock_output(struct chex_session *s, struct chex_error *err) {
+    static const char advice[] = "name a new folder with --output";
+    const char *dir = s->config.output_dir;
     char subject[CHEX_ERROR_TEXT_BYTES];
-    snprintf(subject, sizeof subject, "output folder %s", s->config.output_dir);
-    return chex_lockfile_take(s->config.output_dir, LOCK_NAME, subject,
-                              "name a new folder with --output", &s->lock, err);
+    snprintf(subject, sizeof subject, "output folder %s", dir);
+    if (!s->config.rehearse)
+        return chex_lockfile_take(dir, LOCK_NAME, subject, advice, &s->lock, err);
+    return chex_lockfile_check(dir, LOCK_NAME, subject, advice, err);
 }
 
 /* Rank 0 looks at the output folder before anything is done. A new one is made and locked once the
@@ -160,12 +163,16 @@ static enum chex_status make_output(struct chex_session *s, struct chex_error *e
     return CHEX_OK;
 }
 
+static enum chex_status check_space(struct chex_session *s, struct chex_error *err) {
+    const struct chex_train_config *c = &s->config;
+    const uint64_t parts = 1 + (uint64_t)chex_optim_moments(c->update.optim);
+    return chex_saved_check_space(c->output_dir, c->save_keep,
+                                  parts * s->net->state_count * sizeof(float), &s->room, err);
+}
+
 /* Where the run has gone back, what came after is set aside. */
 static enum chex_status settle_checkpoints(struct chex_session *s, struct chex_error *err) {
     struct chex_position *at = &s->at;
-    const uint64_t parts = 1 + (uint64_t)chex_optim_moments(s->config.update.optim);
-    CHEX_TRY(chex_saved_check_space(s->config.output_dir, s->config.save_keep,
-                                    parts * s->net->state_count * sizeof(float), err));
     if (!s->newest[0])
         return CHEX_OK;
     bool best;
@@ -180,6 +187,8 @@ static enum chex_status settle_checkpoints(struct chex_session *s, struct chex_e
 
 /* The folder, config.json, the metric files and the room for checkpoints: rank 0. */
 static enum chex_status open_files(struct chex_session *s, struct chex_error *err) {
+    if (s->room.warning[0])
+        chex_warn("%s", s->room.warning);
     CHEX_TRY(make_output(s, err));
     CHEX_TRY(chex_runfiles_init(&s->files, s->config.output_dir, err));
     CHEX_TRY(settle_checkpoints(s, err));
@@ -267,7 +276,20 @@ static enum chex_status open_parts(struct chex_session *s, struct chex_error *er
     if (st == CHEX_OK)
         st = chex_train_input_hold(&s->input, &s->config, s->engine, err);
     if (st == CHEX_OK)
-        st = open_pipeline(s, err);
+        st = chex_session_measure(s, err);
+    if (st == CHEX_OK && s->rank == 0)
+        st = check_space(s, err);
+    CHEX_TRY(chex_session_agree(s, st, err));
+    CHEX_TRY(chex_session_agree(s, chex_session_check_memory(s, err), err));
+    if (!s->config.rehearse)
+        return CHEX_OK;
+    st = s->rank == 0 ? chex_fs_check_mkdirs(s->config.output_dir, err) : CHEX_OK;
+    return chex_session_agree(s, st, err);
+}
+
+/* What threads and files are for: from here on the run is at work. */
+static enum chex_status open_work(struct chex_session *s, struct chex_error *err) {
+    enum chex_status st = open_pipeline(s, err);
     if (st == CHEX_OK)
         st = chex_watchdog_create(s->world.launch, s->reduce, s->config.stall_warn_ms,
                                   s->config.stall_abort_ms, &s->watchdog, err);
@@ -279,8 +301,10 @@ static enum chex_status open_parts(struct chex_session *s, struct chex_error *er
 
 enum chex_status chex_session_open(struct chex_session *s, struct chex_error *err) {
     CHEX_TRY(open_parts(s, err));
-    if (!s->complete)
-        describe(s);
+    if (s->complete || s->config.rehearse)
+        return CHEX_OK;
+    CHEX_TRY(open_work(s, err));
+    describe(s);
     return CHEX_OK;
 }
 
@@ -303,15 +327,21 @@ void chex_session_close(struct chex_session *s) {
     chex_net_destroy(s->net);
 }
 
+void chex_session_init(struct chex_session *s, const struct chex_train_config *config,
+                       const struct chex_train_world *world) {
+    *s = (struct chex_session){.config = *config,
+                               .world = *world,
+                               .rank = world->launch->rank,
+                               .size = world->launch->size,
+                               .lock = -1};
+    chex_schedule_init(&s->config.schedule);
+}
+
 enum chex_status chex_train_run(const struct chex_train_config *config,
                                 const struct chex_train_world *world, bool *together_out,
                                 struct chex_error *err) {
-    struct chex_session s = {.config = *config,
-                             .world = *world,
-                             .rank = world->launch->rank,
-                             .size = world->launch->size,
-                             .lock = -1};
-    chex_schedule_init(&s.config.schedule);
+    struct chex_session s;
+    chex_session_init(&s, config, world);
     enum chex_status st = chex_session_open(&s, err);
     if (st == CHEX_OK && s.complete)
         chex_info("%s: the run is complete at step %llu; nothing to do (raise --%s to go on)",

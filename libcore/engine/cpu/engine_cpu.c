@@ -102,6 +102,19 @@ static void cpu_destroy(void *self) {
     free(e);
 }
 
+/* What the plan of memory depends on. */
+static void start(struct cpu_engine *e, const struct cpu_kernels *kernels,
+                  const struct chex_engine_config *config) {
+    e->net = config->net;
+    e->config = *config;
+    e->k = kernels;
+    e->bf16 = config->precision == CHEX_BF16;
+    e->elem_bytes = e->bf16 ? 2 : 4;
+    e->split = config->precision == CHEX_FP32 && kernels->pairs && kernels->pairs->three_products;
+    e->pairs = e->bf16 || e->split ? kernels->pairs : NULL;
+    e->operand_bytes = e->pairs ? 2 : 4;
+}
+
 enum chex_status chex_cpu_create(const struct cpu_kernels *kernels,
                                  const struct chex_engine_config *config, void **self_out,
                                  struct chex_error *err) {
@@ -112,14 +125,7 @@ enum chex_status chex_cpu_create(const struct cpu_kernels *kernels,
     struct cpu_engine *e = chex_mem_zalloc(1, sizeof *e);
     if (!e)
         return chex_error_set(err, CHEX_E_RESOURCE, "cpu engine: out of memory");
-    e->net = config->net;
-    e->config = *config;
-    e->k = kernels;
-    e->bf16 = config->precision == CHEX_BF16;
-    e->elem_bytes = e->bf16 ? 2 : 4;
-    e->split = config->precision == CHEX_FP32 && kernels->pairs && kernels->pairs->three_products;
-    e->pairs = e->bf16 || e->split ? kernels->pairs : NULL;
-    e->operand_bytes = e->pairs ? 2 : 4;
+    start(e, kernels, config);
     enum chex_status st = chex_pool_create(config->threads, &e->pool, err);
     if (st == CHEX_OK)
         st = chex_cpu_plan(e, err);
@@ -213,6 +219,20 @@ static enum chex_status cpu_grad_get(void *self, const float *grad, float *out,
 static const char *cpu_variant(void *self) { return ((struct cpu_engine *)self)->k->name; }
 static uint64_t cpu_bytes(void *self) { return ((struct cpu_engine *)self)->bytes; }
 
+/* Memory that is taken and never used is no more than addresses. */
+static uint64_t cpu_bytes_with_batch(void *self, int batch) {
+    const struct cpu_engine *e = self;
+    struct cpu_engine *other = chex_mem_zalloc(1, sizeof *other);
+    if (!other)
+        return UINT64_MAX;
+    start(other, e->k, &e->config);
+    other->config.batch = batch;
+    const bool had = chex_cpu_plan(other, NULL) == CHEX_OK;
+    const uint64_t bytes = had ? other->bytes : UINT64_MAX;
+    cpu_destroy(other);
+    return bytes;
+}
+
 static void cpu_op_times(void *self, double *forward_s, double *backward_s) {
     const struct cpu_engine *e = self;
     for (int i = 0; i < e->net->op_count; i++) {
@@ -243,6 +263,7 @@ const struct chex_engine_impl chex_engine_cpu = {
     .grad_get = cpu_grad_get,
     .variant = cpu_variant,
     .bytes = cpu_bytes,
+    .bytes_with_batch = cpu_bytes_with_batch,
     .op_times = cpu_op_times,
     .limits = chex_cpu_limits,
     .usual_precision = cpu_usual_precision,

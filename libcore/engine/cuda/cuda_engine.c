@@ -114,6 +114,24 @@ static uint64_t cuda_bytes(void *self) {
            (e->reduce ? gpu_reduce_bytes(e->reduce) : 0);
 }
 
+/* Rows that it holds are left out: they would give way. */
+static uint64_t cuda_bytes_with_batch(void *self, int batch) {
+    struct cuda_engine *e = self;
+    const size_t arena = chex_cuda_arena_bytes(e, batch);
+    if (arena == SIZE_MAX)
+        return UINT64_MAX;
+    return cuda_bytes(e) - e->arena_bytes - e->raw.bytes + arena + chex_cuda_slots_bytes(e, batch);
+}
+
+/* The vectors of the gradients have been taken by then. */
+static uint64_t cuda_device_left(void *self) {
+    (void)self;
+    size_t free_bytes = 0, total_bytes = 0;
+    if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess)
+        return 0;
+    return free_bytes > CUDA_OTHERS_BYTES ? free_bytes - CUDA_OTHERS_BYTES : 0;
+}
+
 /* Of the least capable device that this process may be given. */
 static enum chex_precision cuda_usual_precision(const char *variant) {
     (void)variant;
@@ -143,6 +161,8 @@ const struct chex_engine_impl chexnet_engine_cuda = {
     .grad_get = chex_cuda_grad_get,
     .variant = cuda_variant,
     .bytes = cuda_bytes,
+    .bytes_with_batch = cuda_bytes_with_batch,
+    .device_left = cuda_device_left,
     .op_times = chex_cuda_op_times,
     .reduce_memory = chex_cuda_reduce_memory,
     .usual_precision = cuda_usual_precision,

@@ -18,11 +18,12 @@
 #include "engine/engine.h"
 
 enum {
-    CUDA_SLOTS = 2,     /* batches that are uploaded or worked on */
-    CUDA_SEGMENTS = 4,  /* parts of backward after which gradients are handed on */
-    CUDA_GRAPHS = 64,   /* captured */
-    CUDA_ALIGN = 256,   /* of everything in device memory */
-    CUDA_WAY_NAMES = 5, /* the longest list of ways to try */
+    CUDA_SLOTS = 2,               /* batches that are uploaded or worked on */
+    CUDA_SEGMENTS = 4,            /* parts of backward after which gradients are handed on */
+    CUDA_GRAPHS = 64,             /* captured */
+    CUDA_ALIGN = 256,             /* of everything in device memory */
+    CUDA_WAY_NAMES = 5,           /* the longest list of ways to try */
+    CUDA_OTHERS_BYTES = 64 << 20, /* of device memory: what the driver, cuDNN and NCCL take */
 };
 
 struct cuda_buf {
@@ -142,13 +143,15 @@ static inline size_t cuda_padded(size_t bytes) {
 /* Device memory that stays free for what is asked for later: gradient vectors; what the driver,
  * cuDNN and NCCL take. */
 static inline size_t cuda_reserve_bytes(const struct cuda_engine *e) {
-    return 4 * e->net->state_count * sizeof(float) + ((size_t)64 << 20);
+    return 4 * e->net->state_count * sizeof(float) + CUDA_OTHERS_BYTES;
 }
 
 /* ---- cuda_plan.c ---- */
 /* Ways, states and all device memory. */
 enum chex_status chex_cuda_plan(struct cuda_engine *e, struct chex_error *err);
 void chex_cuda_plan_release(struct cuda_engine *e);
+/* Of the arena with another largest batch, by the ways of this one; before the first pass. */
+size_t chex_cuda_arena_bytes(struct cuda_engine *e, int batch);
 /* The slice [first, first + channels) of a buffer for n images; its gradient. */
 struct gpu_map chex_cuda_x(const struct cuda_engine *e, int buffer, int n, int first, int channels);
 struct gpu_map chex_cuda_g(const struct cuda_engine *e, int buffer, int n, int first, int channels);
@@ -191,6 +194,8 @@ bool chex_cuda_takes_raw(void *self, int stored_px);
 enum chex_status chex_cuda_hold(void *self, const struct chex_hold *hold, struct chex_held *out,
                                 struct chex_error *err);
 void chex_cuda_input_release(struct cuda_engine *e);
+/* Device memory in which raw batches of up to `batch` images wait; 0 where none are taken. */
+size_t chex_cuda_slots_bytes(const struct cuda_engine *e, int batch);
 /* Copies a raw batch aside and sends it on e->uploads; the slot's pinned and device memory is free.
  */
 enum chex_status chex_cuda_send_raw(struct cuda_engine *e, struct cuda_slot *slot,

@@ -18,10 +18,14 @@
 /* More that stays free before rows are held: they can do without. */
 enum { ROWS_RESERVE = 1 << 30 };
 
-static size_t slot_bytes(const struct cuda_engine *e, size_t row_bytes) {
-    const size_t n = (size_t)e->config.batch;
+static size_t slot_bytes(int batch, size_t row_bytes) {
+    const size_t n = (size_t)batch;
     return cuda_padded(n * row_bytes) + cuda_padded(n * sizeof(struct gpu_crop)) +
            cuda_padded(n * sizeof(float));
+}
+
+size_t chex_cuda_slots_bytes(const struct cuda_engine *e, int batch) {
+    return e->raw.staging ? CUDA_SLOTS * slot_bytes(batch, e->raw.row_bytes) : 0;
 }
 
 bool chex_cuda_takes_raw(void *self, int stored_px) {
@@ -32,7 +36,7 @@ bool chex_cuda_takes_raw(void *self, int stored_px) {
 /* ---- set-up ---- */
 
 static enum chex_status take_slots(struct cuda_engine *e, struct chex_error *err) {
-    const size_t n = (size_t)e->config.batch, each = slot_bytes(e, e->raw.row_bytes);
+    const size_t n = (size_t)e->config.batch, each = slot_bytes(e->config.batch, e->raw.row_bytes);
     CHEX_CUDA(cudaMalloc((void **)&e->raw.staging, CUDA_SLOTS * each), err);
     e->raw.bytes += CUDA_SLOTS * each;
     for (int i = 0; i < CUDA_SLOTS; i++) {
@@ -85,7 +89,7 @@ enum chex_status chex_cuda_hold(void *self, const struct chex_hold *hold, struct
                                 struct chex_error *err) {
     struct cuda_engine *e = self;
     const size_t row_bytes = (size_t)hold->stored_px * (size_t)hold->stored_px;
-    const size_t slots = CUDA_SLOTS * slot_bytes(e, row_bytes);
+    const size_t slots = CUDA_SLOTS * slot_bytes(e->config.batch, row_bytes);
     size_t free_bytes, total_bytes;
     if (e->raw.staging)
         return chex_error_set(err, CHEX_E_FAIL, "engine cuda: prepared for raw batches twice");

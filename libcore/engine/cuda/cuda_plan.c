@@ -416,6 +416,22 @@ static int largest_batch(struct cuda_engine *e, struct chex_life *lives, size_t 
     return fits;
 }
 
+size_t chex_cuda_arena_bytes(struct cuda_engine *e, int batch) {
+    const int asked = e->config.batch;
+    struct chex_life *lives = chex_mem_zalloc(2 * (size_t)e->net->buffer_count, sizeof *lives);
+    if (!lives)
+        return SIZE_MAX;
+    e->config.batch = batch;
+    find_workspace(e);
+    place_all(e, lives);
+    const size_t bytes = e->arena_at;
+    e->config.batch = asked;
+    find_workspace(e);
+    place_all(e, lives);
+    free(lives);
+    return bytes;
+}
+
 static enum chex_status allocate(struct cuda_engine *e, struct chex_life *lives,
                                  struct chex_error *err) {
     const size_t others = e->config.training ? cuda_reserve_bytes(e) : 0;

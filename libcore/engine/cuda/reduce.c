@@ -191,7 +191,8 @@ enum chex_status gpu_reduce_create(const struct gpu_reduce_config *config,
     if (!r)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     r->config = *config;
-    r->memory = (struct chex_reduce_memory){.self = r,
+    r->memory = (struct chex_reduce_memory){.name = "nccl",
+                                            .self = r,
                                             .alloc = vector_alloc,
                                             .free = vector_free,
                                             .after = after,

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What chex-train --plan prints: the object of train/plan.h, or the same for people.
+ */
+#ifndef CHEX_CMD_TRAIN_PLAN_H
+#define CHEX_CMD_TRAIN_PLAN_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+void train_plan_print(const json_t *plan, bool json);
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The memory of a run, from what its parts say of themselves, and whether the node has it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/memory.h"
+#include "base/units.h"
+#include "train/session.h"
+
+static uint64_t minus(uint64_t from, uint64_t bytes) { return from > bytes ? from - bytes : 0; }
+
+/* Of the host's memory, but for the engine. */
+static uint64_t host_besides(const struct chex_train_needs *n) {
+    return n->ring + n->rows + n->snapshot;
+}
+
+enum chex_status chex_session_measure(struct chex_session *s, struct chex_error *err) {
+    const struct chex_engine_impl *impl = s->engine->impl;
+    const uint64_t state = s->net->state_count * sizeof(float);
+    struct chex_pipeline_needs input;
+    struct chex_reduce_facts reduce;
+    CHEX_TRY(chex_train_input_measure(&s->input, &s->config, s->config.batch, &input, err));
+    chex_reduce_facts(s->reduce, &reduce);
+    const uint64_t held = impl->bytes(s->engine->self);
+    struct chex_train_needs n = {.params = state,
+                                 .moments = 2 * state, /* whatever the optimiser */
+                                 .gradients = reduce.memory_bytes,
+                                 .ring = input.ring_bytes,
+                                 .rows = input.rows_bytes,
+                                 .snapshot = s->rank == 0 ? 3 * state : 0,
+                                 .on_device = impl->device_left != NULL,
+                                 .first_read = input.first_read_bytes,
+                                 .later_read = input.later_read_bytes};
+    /* A device's engine counts the vectors of the gradients, which lie in its memory, as its own.
+     */
+    n.work = minus(held, n.params + n.moments + (n.on_device ? n.gradients : 0));
+    n.device = n.on_device ? held : 0;
+    n.device_left = n.on_device ? impl->device_left(s->engine->self) : 0;
+    n.host = host_besides(&n) + (n.on_device ? 0 : held + n.gradients);
+    s->needs = n;
+    return CHEX_OK;
+}
+
+/* ---- the largest batch ---- */
+
+static bool fits(struct chex_session *s, int batch, uint64_t host_bytes, uint64_t device_bytes) {
+    const struct chex_train_needs *n = &s->needs;
+    struct chex_pipeline_needs input;
+    if (chex_train_input_measure(&s->input, &s->config, batch, &input, NULL) != CHEX_OK)
+        return false;
+    const uint64_t engine = s->engine->impl->bytes_with_batch(s->engine->self, batch);
+    const uint64_t besides = host_besides(n) - n->ring + input.ring_bytes;
+    if (n->on_device)
+        return engine <= device_bytes && besides <= host_bytes;
+    return engine <= host_bytes && engine + n->gradients + besides <= host_bytes;
+}
+
+int chex_session_largest_batch(struct chex_session *s, uint64_t host_bytes, uint64_t device_bytes) {
+    if (!s->engine->impl->bytes_with_batch)
+        return -1;
+    const size_t most = s->input.order.rows / (size_t)s->logical_ranks; /* a step needs so many */
+    int have = 0, too_many = most < 65536 ? (int)most + 1 : 65537;
+    while (too_many - have > 1) {
+        const int batch = have + (too_many - have) / 2;
+        *(fits(s, batch, host_bytes, device_bytes) ? &have : &too_many) = batch;
+    }
+    return have;
+}
+
+/* ---- what there is ---- */
+
+static uint64_t share(const struct chex_session *s, uint64_t bytes) {
+    return bytes / (uint64_t)s->world.launch->local_size;
+}
+
+uint64_t chex_session_allowed_bytes(const struct chex_session *s) {
+    return share(s, chex_memory_limit("").bytes);
+}
+
+uint64_t chex_session_free_bytes(const struct chex_session *s) {
+    return share(s, chex_memory_free_bytes(""));
+}
+
+struct place {
+    int32_t node, unused;
+    uint64_t bytes;
+};
+
+/* What all ranks of this node take of its memory. */
+static enum chex_status need_of_node(struct chex_session *s, uint64_t *bytes_out,
+                                     struct chex_error *err) {
+    const struct place mine = {.node = s->world.launch->node, .bytes = s->needs.host};
+    struct place *all = chex_mem_zalloc((size_t)s->size, sizeof *all);
+    enum chex_status st = all ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    st = chex_session_agree(s, st, err);
+    if (st == CHEX_OK)
+        st = chex_coll_allgather(s->world.coll, &mine, sizeof mine, all, err);
+    *bytes_out = 0;
+    for (int r = 0; st == CHEX_OK && r < s->size; r++)
+        *bytes_out += all[r].node == mine.node ? all[r].bytes : 0;
+    free(all);
+    return st;
+}
+
+static enum chex_status refuse(struct chex_session *s, uint64_t need,
+                               const struct chex_memory_limit *limit, struct chex_error *err) {
+    const struct chex_launch *l = s->world.launch;
+    char a[32], b[32], advice[64] = "lower --batch-size";
+    const int batch = chex_session_largest_batch(s, share(s, limit->bytes), UINT64_MAX);
+    if (batch >= 0)
+        snprintf(advice, sizeof advice,
+                 batch ? "the largest batch that fits is %d" : "not even one image fits", batch);
+    return chex_error_set(err, CHEX_E_RESOURCE,
+                          "%s: %d rank%s there take%s %s of memory, and the %s allows %s: %s",
+                          l->host, l->local_size, l->local_size > 1 ? "s" : "",
+                          l->local_size > 1 ? "" : "s", chex_format_bytes(a, sizeof a, need),
+                          limit->from, chex_format_bytes(b, sizeof b, limit->bytes), advice);
+}
+
+enum chex_status chex_session_check_memory(struct chex_session *s, struct chex_error *err) {
+    const struct chex_memory_limit limit = chex_memory_limit("");
+    const uint64_t left = chex_memory_free_bytes("");
+    const bool asked = limit.from[0] == 'S'; /* Slurm's: sites differ in whether it binds */
+    uint64_t need;
+    char a[32], b[32];
+    CHEX_TRY(need_of_node(s, &need, err));
+    if (limit.bytes && need > limit.bytes && !asked)
+        return refuse(s, need, &limit, err);
+    const bool beyond = limit.bytes && need > limit.bytes;
+    if (beyond || (left && need > left))
+        snprintf(s->tight, sizeof s->tight,
+                 "%s: the ranks there take %s of memory, and %s %s: the kernel or Slurm may end "
+                 "them",
+                 s->world.launch->host, chex_format_bytes(a, sizeof a, need),
+                 beyond ? "Slurm was asked for" : "what is free is",
+                 chex_format_bytes(b, sizeof b, beyond ? limit.bytes : left));
+    if (s->tight[0] && !s->config.rehearse && s->world.launch->local_rank == 0)
+        chex_warn("%s", s->tight);
+    return CHEX_OK;
+}

@@ -1,0 +1,569 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/plan.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/memory.h"
+#include "base/units.h"
+#include "data/manifest.h"
+#include "engine/update.h"
+#include "train/bench_layers.h"
+#include "train/session.h"
+
+/* What a rank tells rank 0; exchanged as it lies. */
+struct card {
+    struct chex_train_needs needs;
+    uint64_t allowed, free, train_first, train_end, val_first, val_end, val_read;
+    double pass_s, flop_per_s, bytes_per_s; /* the least, by limits just measured; 0: unknown */
+    int32_t largest_batch, passes, cores, engine_threads, input_threads, local_size;
+};
+
+struct preview {
+    struct chex_session *s;
+    const struct card *cards; /* (size) */
+    json_t *warnings;
+};
+
+static json_t *integer(uint64_t v) { return json_integer((json_int_t)v); }
+
+static void warn(struct preview *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void warn(struct preview *p, const char *fmt, ...) {
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    json_array_append_new(p->warnings, json_string(text));
+}
+
+/* ---- what each rank finds out ---- */
+
+/* The least that one pass can take by the limits of this machine, all ranks measuring at once. */
+static enum chex_status measure_pass(struct chex_session *s, struct card *card,
+                                     struct chex_error *err) {
+    struct chex_bench_result r = {.net = s->net};
+    const struct chex_bench b = {.config = {.image_size = s->config.image_size,
+                                            .batch = s->config.batch,
+                                            .precision = s->config.precision,
+                                            .training = true}};
+    const size_t ops = (size_t)s->net->op_count;
+    if (!s->engine->impl->limits)
+        return CHEX_OK;
+    CHEX_TRY(s->engine->impl->limits(s->engine->self, &r.limits, err));
+    struct chex_layer *layers = chex_mem_zalloc(ops + 1, sizeof *layers);
+    r.forward_s = r.backward_s = chex_mem_zalloc(ops, sizeof *r.forward_s);
+    enum chex_status st = layers && r.forward_s
+                              ? chex_bench_layers(&b, &r, layers, err)
+                              : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    if (st == CHEX_OK) {
+        card->pass_s = layers[ops].forward.least_s + layers[ops].backward.least_s;
+        card->flop_per_s = r.limits.flop_per_s;
+        card->bytes_per_s = r.limits.bytes_per_s;
+    }
+    free(layers);
+    free(r.forward_s);
+    return st;
+}
+
+static enum chex_status fill(struct chex_session *s, struct card *c, struct chex_error *err) {
+    const struct chex_train_input *in = &s->input;
+    const struct chex_train_needs *n = &s->needs;
+    const uint64_t px = (uint64_t)in->train->size;
+    size_t first, end;
+    memset(c, 0, sizeof *c); /* all bytes: they are sent */
+    chex_pipeline_rows(s->config.pipeline, &in->order, in->run_from, in->run_to, &first, &end);
+    c->needs = *n;
+    c->allowed = chex_session_allowed_bytes(s);
+    c->free = chex_session_free_bytes(s);
+    c->train_first = first;
+    c->train_end = end;
+    c->val_first = in->val_first;
+    c->val_end = in->val_end;
+    c->val_read = (in->val_end - in->val_first) * px * px;
+    c->passes = s->run_to - s->run_from;
+    c->cores = s->world.binding->cpu_count;
+    c->engine_threads = s->config.threads;
+    c->input_threads = chex_train_input_threads(in, &s->config);
+    c->local_size = s->world.launch->local_size;
+    const uint64_t most = c->allowed && c->allowed < c->free ? c->allowed : c->free;
+    c->largest_batch = most ? chex_session_largest_batch(s, most, n->device + n->device_left) : -1;
+    return measure_pass(s, c, err);
+}
+
+/* ---- the parts of the object ---- */
+
+static uint64_t file_bytes(const char *dir, const char *file) {
+    struct stat info;
+    char *path = chex_fs_join(dir, file);
+    const bool there = path && stat(path, &info) == 0;
+    free(path);
+    return there ? (uint64_t)info.st_size : 0;
+}
+
+static json_t *splits_json(const char *dir, const struct chex_manifest *m) {
+    json_t *splits = json_array();
+    for (int k = 0; k < CHEX_SPLIT_COUNT; k++) {
+        const struct chex_manifest_split *split = &m->splits[k];
+        uint64_t bytes = 0;
+        for (size_t i = 0; i < split->shard_count; i++)
+            bytes += file_bytes(dir, split->shards[i].file);
+        if (split->shard_count)
+            json_array_append_new(
+                splits,
+                json_pack("{s:s,s:I,s:I,s:I,s:I}", "name", chex_split_names[k], "rows",
+                          (json_int_t)split->rows, "patients", (json_int_t)split->patients,
+                          "shards", (json_int_t)split->shard_count, "bytes", (json_int_t)bytes));
+    }
+    return splits;
+}
+
+static enum chex_status data_json(const struct chex_session *s, json_t **out,
+                                  struct chex_error *err) {
+    struct chex_manifest *m = NULL;
+    CHEX_TRY(chex_manifest_read(s->config.data_dir, &m, err));
+    json_t *classes = json_array();
+    for (size_t i = 0; i < m->class_count; i++)
+        json_array_append_new(classes, json_string(m->classes[i]));
+    *out = json_pack("{s:s,s:s,s:i,s:s,s:s,s:o,s:o,s:o}", "folder", s->config.data_dir,
+                     "trained_on", chex_split_names[s->input.train->split], "stored_px", m->size,
+                     "resize", m->resize, "source_digest", m->source_digest, "classes", classes,
+                     "splits", splits_json(s->config.data_dir, m), "stage",
+                     s->config.stage ? json_string(s->config.stage) : json_null());
+    chex_manifest_free(m);
+    return CHEX_OK;
+}
+
+static json_t *memory_json(const struct card *c) {
+    const struct chex_train_needs *n = &c->needs;
+    json_t *o = json_pack(
+        "{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "parameters_bytes", (json_int_t)n->params,
+        "optimizer_bytes", (json_int_t)n->moments, "work_bytes", (json_int_t)n->work,
+        "gradients_bytes", (json_int_t)n->gradients, "input_ring_bytes", (json_int_t)n->ring,
+        "kept_rows_bytes", (json_int_t)n->rows, "snapshot_bytes", (json_int_t)n->snapshot,
+        "host_bytes", (json_int_t)n->host, "engine_in", n->on_device ? "device" : "host");
+    json_object_set_new(o, "host_allowed_bytes", c->allowed ? integer(c->allowed) : json_null());
+    json_object_set_new(o, "host_free_bytes", c->free ? integer(c->free) : json_null());
+    json_object_set_new(o, "device_bytes", n->on_device ? integer(n->device) : json_null());
+    json_object_set_new(o, "device_left_bytes",
+                        n->on_device ? integer(n->device_left) : json_null());
+    return o;
+}
+
+/* The records of ranks.json, with what each will read and take. */
+static enum chex_status ranks_json(struct chex_session *s, const struct card *cards, json_t **out,
+                                   struct chex_error *err) {
+    json_t *ranks = NULL;
+    CHEX_TRY(chex_session_gather_ranks(s, &ranks, err));
+    for (int r = 0; ranks && r < s->size; r++) {
+        const struct card *c = &cards[r];
+        json_t *more = json_pack(
+            "{s:[I,I],s:[I,I],s:I,s:I,s:I,s:o}", "train_rows", (json_int_t)c->train_first,
+            (json_int_t)c->train_end, "val_rows", (json_int_t)c->val_first, (json_int_t)c->val_end,
+            "first_epoch_read_bytes", (json_int_t)(c->needs.first_read + c->val_read),
+            "later_epoch_read_bytes", (json_int_t)(c->needs.later_read + c->val_read),
+            "least_pass_ns", (json_int_t)(c->pass_s * 1e9), "memory", memory_json(c));
+        json_object_update_new(json_array_get(ranks, (size_t)r), more);
+    }
+    *out = ranks;
+    return CHEX_OK;
+}
+
+/* Steps from the start of training to its end. */
+static uint64_t all_steps(const struct chex_session *s) {
+    const uint64_t most = s->config.max_steps, all = (uint64_t)s->config.epochs * s->steps;
+    return most && most < all ? most : all;
+}
+
+static json_t *steps_json(const struct chex_session *s) {
+    const uint64_t all = all_steps(s), done = s->at.step < all ? s->at.step : all;
+    const size_t step = (size_t)s->config.batch * (size_t)s->logical_ranks;
+    return json_pack("{s:i,s:i,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "batch_images", s->config.batch,
+                     "logical_ranks", s->logical_ranks, "step_images", (json_int_t)step,
+                     "steps_an_epoch", (json_int_t)s->steps, "rows_left_out_an_epoch",
+                     (json_int_t)(s->input.train->rows - s->steps * step), "steps_in_all",
+                     (json_int_t)all, "steps_done", (json_int_t)done, "steps_to_do",
+                     (json_int_t)(all - done), "validation_due", s->at.validation_due);
+}
+
+static json_t *order_json(const struct chex_session *s) {
+    const struct chex_train_config *c = &s->config;
+    const struct chex_train_input *in = &s->input;
+    return json_pack("{s:s,s:s,s:I,s:I,s:s,s:s}", "order", chex_order_names[c->order], "pipeline",
+                     chex_pipeline_names[c->pipeline], "shuffle_rows",
+                     (json_int_t)chex_pipeline_width(c->pipeline, &in->order), "shuffle_block",
+                     (json_int_t)c->shuffle_block, "cache", in->cache.why, "resident",
+                     in->held.why);
+}
+
+/* An option as it was given, and where it came from: what config.json would hold. */
+static const char *option(const struct chex_session *s, const char *part, const char *name) {
+    const char *v =
+        json_string_value(json_object_get(json_object_get(s->config.options, part), name));
+    return v ? v : "";
+}
+
+static void why_engine(const struct chex_session *s, char *text, size_t size) {
+    const char *asked = option(s, "options", "engine");
+    const bool automatic = strcmp(asked, "auto") == 0, named = strchr(s->config.engine, ':');
+    if (automatic)
+        snprintf(text, size, "--engine auto, and %s; the variant is the best here",
+                 s->world.gpu->allotted ? "a GPU was allotted"
+                                        : "no GPU was allotted or asked for");
+    else
+        snprintf(text, size, "--engine %s (%s)%s", asked, option(s, "origins", "engine"),
+                 named ? "" : "; the variant is the best here");
+}
+
+static json_t *engine_json(const struct chex_session *s, const struct card *c) {
+    const struct chex_engine_impl *impl = s->engine->impl;
+    char why[160];
+    why_engine(s, why, sizeof why);
+    const bool usual = strcmp(option(s, "origins", "precision"), "default") == 0;
+    return json_pack(
+        "{s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:i}", "name", impl->name, "variant",
+        impl->variant(s->engine->self), "why", why, "precision",
+        chex_precision_names[s->config.precision], "precision_why",
+        usual ? "what this engine takes unasked here" : option(s, "origins", "precision"),
+        "threads", c->engine_threads, "input_threads", c->input_threads, "cores", c->cores);
+}
+
+static json_t *schedule_json(const struct chex_session *s) {
+    const struct chex_schedule *sched = &s->config.schedule;
+    const uint64_t all = all_steps(s), last = all ? all - 1 : 0, per = s->steps;
+    return json_pack(
+        "{s:s,s:s,s:f,s:f,s:f,s:f,s:I}", "optimizer", chex_optim_names[s->config.update.optim],
+        "schedule", chex_sched_names[sched->kind], "lr", sched->lr, "next_step_lr",
+        chex_schedule_lr(sched, s->at.step / per, s->at.step % per, per), "last_step_lr",
+        chex_schedule_lr(sched, last / per, last % per, per), "min_lr", sched->min_lr,
+        "warmup_steps", (json_int_t)(sched->warmup_epochs * (double)per + 0.5));
+}
+
+static json_t *start_json(const struct chex_session *s) {
+    const struct chex_train_config *c = &s->config;
+    const char *file = s->newest[0] ? s->newest : c->init;
+    return json_pack("{s:s,s:o,s:I,s:I,s:b}", "from",
+                     s->newest[0] ? "checkpoint"
+                     : c->init    ? "init"
+                                  : "seed",
+                     "file", file ? json_string(file) : json_null(), "epoch",
+                     (json_int_t)s->at.epoch + 1, "steps_done", (json_int_t)s->at.step, "complete",
+                     s->complete);
+}
+
+static json_t *checkpoints_json(const struct chex_session *s) {
+    const struct chex_saved_room *room = &s->room;
+    const bool all = s->config.save_keep == 0;
+    return json_pack("{s:s,s:I,s:i,s:s,s:o,s:I}", "folder", s->config.output_dir, "file_bytes",
+                     (json_int_t)room->file_bytes, "keep", s->config.save_keep, "every",
+                     option(s, "options", "checkpoint-every"), "more_bytes",
+                     all ? json_null() : integer((uint64_t)room->more * room->file_bytes),
+                     "free_bytes", (json_int_t)room->free_bytes);
+}
+
+static json_t *gradients_json(const struct chex_session *s) {
+    struct chex_reduce_facts f;
+    chex_reduce_facts(s->reduce, &f);
+    const bool alone = s->size == 1;
+    return json_pack("{s:s,s:o,s:I,s:i,s:I,s:I,s:I,s:I,s:I}", "way",
+                     alone                     ? "none: one process"
+                     : s->config.deterministic ? "fixed tree, then broadcast"
+                                               : "all-reduce",
+                     "carrier", alone ? json_null() : json_string(f.carrier), "bytes",
+                     (json_int_t)(s->net->state_count * sizeof(float)), "buckets", f.buckets,
+                     "bucket_bytes", (json_int_t)f.bucket_bytes, "step_summed_bytes",
+                     (json_int_t)f.summed_bytes, "step_sent_bytes", (json_int_t)f.sent_bytes,
+                     "step_received_bytes", (json_int_t)f.received_bytes, "step_broadcast_bytes",
+                     (json_int_t)f.broadcast_bytes);
+}
+
+static json_t *network_json(const struct chex_session *s) {
+    return json_pack("{s:s,s:i,s:I,s:i,s:f}", "model", s->net->model, "classes", s->net->classes,
+                     "parameters", (json_int_t)s->net->param_count, "image_px",
+                     s->config.image_size, "image_gflop",
+                     6 * chex_net_macs(s->net, s->config.image_size) / 1e9);
+}
+
+/* ---- time ---- */
+
+/* The last epoch that the folder's metrics tell of. NULL: none. */
+static json_t *last_epoch(const char *dir) {
+    json_t *last = NULL;
+    char *path = chex_fs_join(dir, "metrics.jsonl"), *data = NULL;
+    if (path && chex_fs_read(path, (uint64_t)1 << 32, &data, NULL, NULL) == CHEX_OK)
+        for (char *line = data, *end; (end = strchr(line, '\n')); line = end + 1) {
+            *end = '\0';
+            if (!strstr(line, "\"kind\":\"epoch\""))
+                continue;
+            json_decref(last);
+            last = json_loads(line, 0, NULL);
+        }
+    free(data);
+    free(path);
+    return last;
+}
+
+/* The ranks that the folder's last run had; 0: unknown. */
+static int ranks_before(const char *dir) {
+    char *path = chex_fs_join(dir, "ranks.json");
+    json_t *o = path ? json_load_file(path, 0, NULL) : NULL;
+    const int n = (int)json_array_size(json_object_get(o, "ranks"));
+    json_decref(o);
+    free(path);
+    return n;
+}
+
+static double least_step_s(const struct preview *p) {
+    double slowest = 0;
+    for (int r = 0; r < p->s->size; r++) {
+        const struct card *c = &p->cards[r];
+        if (c->pass_s <= 0)
+            return 0;
+        slowest = fmax(slowest, c->passes * c->pass_s);
+    }
+    return slowest;
+}
+
+static json_t *seconds_json(const struct chex_session *s, double step_s, const char *from) {
+    const uint64_t all = all_steps(s), to_do = all > s->at.step ? all - s->at.step : 0;
+    return json_pack("{s:f,s:f,s:f,s:f,s:s}", "step_s", step_s, "epoch_s",
+                     step_s * (double)s->steps, "run_s", step_s * (double)to_do, "images_per_s",
+                     (double)s->config.batch * s->logical_ranks / step_s, "from", from);
+}
+
+/* Both kinds leave out validation and checkpoints. */
+static json_t *time_json(const struct preview *p, double *least_run_s_out) {
+    struct chex_session *s = p->s;
+    char from[256];
+    json_t *o = json_pack("{s:n,s:n}", "at_least", "measured");
+    const double least = least_step_s(p);
+    if (least > 0) {
+        snprintf(from, sizeof from,
+                 "the machine's limits, just measured on rank 0: %.1f GFLOP/s and %.1f GB/s, which "
+                 "no engine reaches throughout; without input, reduction and update",
+                 p->cards[0].flop_per_s / 1e9, p->cards[0].bytes_per_s / 1e9);
+        json_object_set_new(o, "at_least", seconds_json(s, least, from));
+    }
+    json_t *epoch = s->at.step ? last_epoch(s->config.output_dir) : NULL;
+    const double rate = json_number_value(json_object_get(epoch, "images_per_s"));
+    const int ranks = ranks_before(s->config.output_dir);
+    if (rate > 0 && ranks == s->size) {
+        snprintf(from, sizeof from, "epoch %lld of this run, on as many ranks",
+                 (long long)json_integer_value(json_object_get(epoch, "epoch")));
+        json_object_set_new(
+            o, "measured",
+            seconds_json(s, (double)s->config.batch * s->logical_ranks / rate, from));
+    }
+    json_decref(epoch);
+    const json_t *best =
+        json_object_get(o, json_is_null(json_object_get(o, "measured")) ? "at_least" : "measured");
+    *least_run_s_out = json_number_value(json_object_get(best, "run_s"));
+    return o;
+}
+
+/* ---- warnings ---- */
+
+static void warn_of_rows(struct preview *p) {
+    const struct chex_session *s = p->s;
+    const size_t rows = s->input.train->rows,
+                 used = s->steps * (size_t)s->config.batch * (size_t)s->logical_ranks;
+    if ((rows - used) * 50 > rows)
+        warn(p,
+             "%zu of %zu training images (%.1f %%) are left out of each epoch, others each time: "
+             "whole batches of %d x %d logical ranks do not fit; a smaller --batch-size leaves out "
+             "fewer",
+             rows - used, rows, 100.0 * (double)(rows - used) / (double)rows, s->config.batch,
+             s->logical_ranks);
+    if (s->logical_ranks % s->size)
+        warn(p,
+             "%d logical ranks on %d ranks: some play %d, others %d, and wait; a multiple of %d "
+             "keeps all busy",
+             s->logical_ranks, s->size, s->logical_ranks / s->size + 1, s->logical_ranks / s->size,
+             s->size);
+    if (s->config.pipeline == CHEX_PIPELINE_OLD && s->size > 1)
+        warn(p, "--pipeline old reads and augments all images on each of the %d ranks", s->size);
+}
+
+static void warn_of_schedule(struct preview *p) {
+    const struct chex_session *s = p->s;
+    const struct chex_schedule *sched = &s->config.schedule;
+    if (!s->input.val)
+        warn(p, "%s has no validation images: best.h5 goes by the training loss%s",
+             s->config.data_dir,
+             sched->kind == CHEX_SCHED_PLATEAU
+                 ? ", and so does --sched plateau, which may lower the rate late or never"
+                 : "");
+    if (sched->warmup_epochs * (double)s->steps >= (double)all_steps(s))
+        warn(p, "--warmup-epochs %g is as long as the run: the rate never reaches %g",
+             sched->warmup_epochs, sched->lr);
+    if (s->config.max_steps && s->config.max_steps < s->steps)
+        warn(p, "--max-steps %llu ends within the first epoch of %zu steps",
+             (unsigned long long)s->config.max_steps, s->steps);
+    if (s->config.batch < 8)
+        warn(p,
+             "--batch-size %d: batch norms take their statistics of %d image%s, for each logical "
+             "rank by itself; 8 or more are usual",
+             s->config.batch, s->config.batch, s->config.batch > 1 ? "s" : "");
+}
+
+static void warn_of_machine(struct preview *p) {
+    const struct chex_session *s = p->s;
+    int crowded = 0, first = -1;
+    for (int r = 0; r < s->size; r++) {
+        const struct card *c = &p->cards[r];
+        const int busy = c->input_threads + (c->needs.on_device ? 1 : c->engine_threads);
+        /* One input thread beside the engine's is how it is meant to be. */
+        if (busy <= c->cores + 1 && c->input_threads <= c->cores && c->engine_threads <= c->cores)
+            continue;
+        first = crowded++ ? first : r;
+    }
+    if (crowded)
+        warn(p, "rank %d%s: %d compute and %d input threads (--threads, --workers) share %d core%s",
+             first, crowded > 1 ? " and others" : "", p->cards[first].engine_threads,
+             p->cards[first].input_threads, p->cards[first].cores,
+             p->cards[first].cores > 1 ? "s" : "");
+    if (s->tight[0])
+        warn(p, "%s", s->tight);
+    if (s->room.warning[0])
+        warn(p, "%s", s->room.warning);
+    if (!s->config.stall_abort_ms && s->size > 1)
+        warn(p, "--stall-abort 0s: a rank that hangs holds the allocation until its time is up");
+}
+
+static void warn_of_time(struct preview *p, double run_s) {
+    const char *text = getenv("SLURM_JOB_END_TIME");
+    int64_t end;
+    char left[32], need[32];
+    if (!text || !chex_parse_i64(text, &end) || run_s <= 0)
+        return;
+    const double left_s = (double)end - (double)time(NULL);
+    if (run_s > left_s)
+        warn(p,
+             "the job has %s left and the run takes %s or more: it ends before, and goes on from "
+             "its newest checkpoint where it is started again",
+             chex_format_duration(left, sizeof left, left_s > 0 ? left_s : 0),
+             chex_format_duration(need, sizeof need, run_s));
+}
+
+/* ---- the whole ---- */
+
+static int least_largest_batch(const struct preview *p) {
+    int least = p->cards[0].largest_batch;
+    for (int r = 1; r < p->s->size; r++)
+        least = p->cards[r].largest_batch < least ? p->cards[r].largest_batch : least;
+    return least;
+}
+
+static json_t *memory_of_all(const struct preview *p) {
+    const struct chex_memory_limit limit = chex_memory_limit("");
+    const int batch = least_largest_batch(p);
+    return json_pack("{s:o,s:o,s:s,s:o}", "rank_0", memory_json(&p->cards[0]), "node_allowed_bytes",
+                     limit.bytes ? integer(limit.bytes) : json_null(), "node_allowed_by",
+                     limit.from, "largest_batch", batch < 0 ? json_null() : json_integer(batch));
+}
+
+static json_t *head(const struct chex_session *s, const char *action) {
+    return json_pack("{s:i,s:s,s:s,s:s,s:s,s:O,s:O}", "schema", 1, "command", "chex-train",
+                     "version", CHEXNET_VERSION, "action", action, "output", s->config.output_dir,
+                     "options", json_object_get(s->config.options, "options"), "origins",
+                     json_object_get(s->config.options, "origins"));
+}
+
+static enum chex_status assemble(struct preview *p, json_t *ranks, json_t **out,
+                                 struct chex_error *err) {
+    struct chex_session *s = p->s;
+    const struct chex_launch *l = s->world.launch;
+    json_t *data = NULL;
+    double run_s = 0;
+    CHEX_TRY(data_json(s, &data, err));
+    json_t *o = head(s, s->at.step ? "go on" : "start");
+    const struct {
+        const char *key;
+        json_t *value;
+    } parts[] = {{"data", data},
+                 {"launch", json_pack("{s:s,s:s,s:i,s:i}", "method", l->method, "job_id", l->job_id,
+                                      "ranks", l->size, "nodes", l->nodes)},
+                 {"ranks", json_incref(ranks)},
+                 {"steps", steps_json(s)},
+                 {"order", order_json(s)},
+                 {"network", network_json(s)},
+                 {"engine", engine_json(s, &p->cards[0])},
+                 {"memory", memory_of_all(p)},
+                 {"schedule", schedule_json(s)},
+                 {"start", start_json(s)},
+                 {"checkpoints", checkpoints_json(s)},
+                 {"gradients", gradients_json(s)},
+                 {"time", time_json(p, &run_s)}};
+    bool whole = o != NULL;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        whole = json_object_set_new(o, parts[i].key, parts[i].value) == 0 && whole;
+    warn_of_rows(p);
+    warn_of_schedule(p);
+    warn_of_machine(p);
+    warn_of_time(p, run_s);
+    whole = json_object_set(o, "warnings", p->warnings) == 0 && whole;
+    if (!whole) {
+        json_decref(o);
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the plan");
+    }
+    *out = o;
+    return CHEX_OK;
+}
+
+static enum chex_status preview(struct chex_session *s, json_t **out, struct chex_error *err) {
+    struct card mine;
+    void *cards = NULL;
+    size_t bytes;
+    json_t *ranks = NULL;
+    CHEX_TRY(chex_session_agree(s, fill(s, &mine, err), err));
+    CHEX_TRY(chex_session_agree(
+        s, chex_coll_gather_var(s->world.coll, &mine, sizeof mine, &cards, NULL, &bytes, err),
+        err));
+    enum chex_status st = ranks_json(s, cards, &ranks, err);
+    if (st == CHEX_OK && s->rank == 0) {
+        struct preview p = {.s = s, .cards = cards, .warnings = json_array()};
+        st = assemble(&p, ranks, out, err);
+        json_decref(p.warnings);
+    }
+    json_decref(ranks);
+    free(cards);
+    return chex_session_agree(s, st, err);
+}
+
+/* A run that has done all that is asked for is not set up any further. */
+static enum chex_status nothing_to_do(const struct chex_session *s, json_t **out,
+                                      struct chex_error *err) {
+    if (s->rank != 0)
+        return CHEX_OK;
+    json_t *o = head(s, "nothing");
+    json_object_set_new(o, "start", start_json(s));
+    json_object_set_new(o, "warnings",
+                        json_pack("[s]", "the output folder holds a run that has done all that is "
+                                         "asked for: raise --epochs or --max-steps to go on, or "
+                                         "name a new folder"));
+    *out = o;
+    return o ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the plan");
+}
+
+enum chex_status chex_train_plan(const struct chex_train_config *config,
+                                 const struct chex_train_world *world, json_t **plan_out,
+                                 bool *together_out, struct chex_error *err) {
+    struct chex_session s;
+    chex_session_init(&s, config, world);
+    s.config.rehearse = true;
+    *plan_out = NULL;
+    enum chex_status st = chex_session_open(&s, err);
+    if (st == CHEX_OK)
+        st = s.complete ? nothing_to_do(&s, plan_out, err) : preview(&s, plan_out, err);
+    *together_out = st == CHEX_OK || s.together;
+    if (*together_out || s.size == 1) /* as in chex_train_run */
+        chex_session_close(&s);
+    return st;
+}

@@ -1,0 +1,173 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# chex-train --plan: changes nothing, says what a run then does, and fails as the run does.
+# shellcheck source=tests/cmd/lib.sh
+source "$(dirname "$0")/lib.sh"
+need chex-train chex-shard
+without PYTHON && skip_all "CHEX_TEST_WITHOUT names PYTHON"
+need python3
+
+chex-shard phantom --count 120 --size 32 --seed 1 --output ph -q || fail "phantom"
+chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 3 --split patient \
+    --seed 1 --output shards -q || fail "shards"
+common=(--data shards --image-size 32 --batch-size 4 --engine cpu --threads 1 --lr 1e-3 --seed 5)
+
+# Names, sizes, times, contents.
+listing() { find . -mindepth 1 ! -path ./out ! -path ./err ! -path ./seen -printf '%p %s %T@ %l\n' | sort; }
+remember() { listing >seen; }
+untouched() { # NAME: since remember
+    is "$(listing | diff seen -)" "" "$1"
+}
+value() { # PATH: of the object in the file `out`, such as steps.steps_in_all or ranks.0.host
+    python3 -c 'import json, sys
+o = json.load(open("out"))
+for key in sys.argv[1].split("."):
+    o = o[int(key) if key.isdigit() else key]
+print(json.dumps(o) if isinstance(o, (dict, list, bool)) or o is None else o)' "$1"
+}
+plan() { expect_status 0 chex-train --plan --json "$@"; }
+
+remember
+expect_status 0 chex-train --plan "${common[@]}" --output new/run --stage .
+untouched "a preview changes no file and makes none, not even for --stage"
+like "$(out)" '^chex-train would start a run in new/run; nothing was done$' "it says what a run would do"
+like "$(out)" '^ranks +1 on 1 node ' "with the ranks"
+like "$(out)" 'rank 0 on .*, cores .*: logical rank 0, images 0 to [0-9]+; reads [0-9.]+ KiB in its first epoch' \
+    "and what each reads"
+like "$(out)" '^time +at least [0-9.]+ m?s a step, .* for the run' "and the least time"
+like "$(out)" 'from: the machine.s limits, just measured on rank 0: [0-9.]+ GFLOP/s' "and where that is from"
+expect_status 0 chex-train --plan "${common[@]}" --output new/run --engine ref
+like "$(out)" '^time +no estimate: this engine measures no limits' "or that there is none"
+
+# What it says is what the run then does.
+plan "${common[@]}" --epochs 2 --output run
+untouched "with --json too nothing is made"
+cp out plan.json
+expect_status 0 chex-train "${common[@]}" --epochs 2 --output run
+cp err run.err
+cp plan.json out
+is "$(value steps.steps_in_all)" "$(grep -c '"kind":"step"' run/metrics.jsonl)" "the steps"
+is "$(value options)" "$(python3 -c 'import json; print(json.dumps(json.load(open("run/config.json"))["options"]))')" \
+    "the options are those of config.json"
+is "$(value origins)" "$(python3 -c 'import json; print(json.dumps(json.load(open("run/config.json"))["origins"]))')" \
+    "and their origins"
+like "$(cat run.err)" "$(value data.splits.0.rows) training images, $(value data.splits.1.rows) validation images; batch 4 x 1 logical ranks = 4 images a step, $(value steps.steps_an_epoch) steps an epoch" \
+    "the images"
+mib=$(python3 -c 'import json; m = json.load(open("out"))["memory"]["rank_0"]
+print("%.0f MiB" % ((m["parameters_bytes"] + m["optimizer_bytes"] + m["work_bytes"]) / 2**20))')
+like "$(cat run.err)" "engine $(value engine.name) \($(value engine.variant)\), $(value engine.precision), $(value engine.threads) threads, $mib" \
+    "engine, variant, precision, threads and memory"
+like "$(cat run.err)" "shuffle $(value order.shuffle_rows) rows wide" "the width of the shuffle"
+like "$(cat run.err)" "$(value order.cache)" "where rows are kept"
+size=$(stat -c %s run/last.h5)
+[ "$size" -ge "$(value checkpoints.file_bytes)" ] && [ "$size" -lt $(($(value checkpoints.file_bytes) * 11 / 10)) ]
+ok $? "a checkpoint's size, but for the file's own tables"
+is "$(value ranks.0.host)" "$(python3 -c 'import json; print(json.load(open("run/ranks.json"))["ranks"][0]["host"])')" \
+    "a rank's place"
+is "$(value gradients.carrier)" null "and that one process sends nothing"
+
+# Going on.
+plan "${common[@]}" --epochs 2 --output run
+is "$(value action)" nothing "a complete run: nothing to do, exit 0"
+like "$(value warnings)" 'raise --epochs' "and a warning"
+remember
+plan "${common[@]}" --epochs 4 --output run
+untouched "a run that would go on is left as it is"
+is "$(value action)" "go on" "it would go on"
+is "$(value start.steps_done)" "$(value steps.steps_done)" "from the last step"
+is "$(value start.epoch)" 3 "in epoch 3"
+like "$(value start.file)" 'run/checkpoints/step-[0-9]+.h5' "from the newest checkpoint"
+like "$(value time.measured.from)" 'epoch 2 of this run' "and the time of the last epoch is told"
+unlike "$(err)" "changed since.* plan" "the preview itself is no change of settings"
+expect_status 0 chex-eval export --checkpoint run/last.h5 --output w.safetensors -q
+plan "${common[@]}" --init w.safetensors --output other
+is "$(value start.from) $(value start.file)" "init w.safetensors" "parameters of a file"
+plan "${common[@]}" --sched cosine --epochs 5 --warmup-epochs 1 --output other
+is "$(value schedule.warmup_steps)" "$(value steps.steps_an_epoch)" "warm-up in steps"
+python3 -c 'import json; s = json.load(open("out"))["schedule"]; assert s["next_step_lr"] < 1e-3 / 5 and s["last_step_lr"] < 1e-5'
+ok $? "the first and the last rate"
+
+# Memory: the largest batch is the largest.
+host() { value memory.rank_0.host_bytes; }
+export SLURM_MEM_PER_NODE=300
+plan "${common[@]}" --output other
+largest=$(value memory.largest_batch)
+[ "$largest" -ge 1 ] && [ "$largest" -lt 80 ]
+ok $? "of 300 MiB a batch of $largest can be had"
+is "$(value memory.node_allowed_by)" Slurm "and Slurm says so"
+plan "${common[@]/4/$largest}" --output other
+[ "$(host)" -le $((300 << 20)) ]
+ok $? "it fits"
+plan "${common[@]/4/$((largest + 1))}" --output other
+[ "$(host)" -gt $((300 << 20)) ]
+ok $? "one more does not"
+like "$(value warnings)" 'Slurm was asked for 300 MiB' "which is warned of"
+unset SLURM_MEM_PER_NODE
+
+# Warnings.
+plan "${common[@]/4/50}" --output other
+like "$(value warnings)" 'are left out of each epoch' "much of the data left out"
+plan "${common[@]}" --workers 200 --output other
+like "$(value warnings)" 'rank 0: 1 compute and 200 input threads' "more threads than cores"
+chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 1 --split none --output whole -q
+plan "${common[@]/shards/whole}" --output other
+like "$(value warnings)" 'no validation images: .*plateau' "plateau without validation images"
+is "$(value data.trained_on)" all "and what is trained on then"
+SLURM_JOB_END_TIME=$(($(date +%s) + 1)) plan "${common[@]}" --epochs 100000 --output other
+like "$(value warnings)" 'the job has .* left and the run takes' "a job that ends before the run"
+
+# What stops the run stops the preview, with the same line and the same status.
+same() { # NAME ARGUMENTS: of a run that fails
+    local name=$1 status line
+    shift
+    chex-train "$@" >/dev/null 2>err
+    status=$?
+    line=$(grep error: err)
+    remember
+    chex-train --plan "$@" >out 2>err
+    is "$? $(grep error: err)" "$status $line" "$name: exit $status"
+    [ $status != 0 ] && [ ! -s out ] && [ -z "$(listing | diff seen -)" ]
+    ok $? "$name: nothing printed, nothing changed"
+}
+same "no data" "${common[@]/shards/nowhere}" --output other
+same "stored size below the image size" "${common[@]}" --image-size 64 --output other
+same "a batch that no rank can fill" "${common[@]/4/500}" --output other
+same "no such engine" "${common[@]/cpu/gpu}" --output other
+same "no such variant" "${common[@]/cpu/cpu:none}" --output other
+same "a folder that cannot be made" "${common[@]}" --output ph/labels.csv/run
+same "a run there already" "${common[@]}" --resume none --output run
+same "another batch size on resume" "${common[@]/4/8}" --epochs 9 --output run
+same "no such checkpoint" "${common[@]}" --resume none.h5 --output other
+head -c 5000 run/last.h5 >torn.h5
+same "a damaged checkpoint" "${common[@]}" --resume torn.h5 --output other
+head -c 5000 w.safetensors >torn.safetensors
+same "a damaged file of parameters" "${common[@]}" --init torn.safetensors --output other
+same "no folder to stage to" "${common[@]}" --stage nowhere --output other
+same "--bench besides" "${common[@]}" --bench 1 --bench-input 1
+(
+    ulimit -v 150000
+    same "too little memory" "${common[@]}" --output other
+    exit "$FAILED"
+)
+ok $? "too little memory fails alike"
+expect_status 2 chex-train --plan --bench 2
+error_line '--plan and --bench: expected one of them' "--plan with --bench"
+expect_status 2 chex-train --plan --data shards
+error_line '--output DIR is required' "--plan without --output"
+mkdir stray
+echo stray >stray/step-1.h5
+same "a folder with a file of ours" "${common[@]}" --output stray
+
+# A folder in which a run is at work.
+chex-train "${common[@]}" --epochs 10000 --output busy -q 2>/dev/null &
+pid=$!
+for _ in $(seq 200); do
+    [ -s busy/ranks.json ] && break
+    sleep 0.05
+done
+expect_status 4 chex-train --plan "${common[@]}" --output busy
+error_line "output folder busy is in use by process $pid on " "a run is at work there: exit 4, as its rival would"
+kill -USR2 $pid
+wait $pid
+is $? 6 "which is not disturbed"
+done_testing
