@@ -27,6 +27,7 @@
 struct settings {
     struct chex_opt_common common;
     const char *data, *output, *engine, *init, *resume, *checkpoint_every, *preempt_signal, *stage;
+    const char *timeline;
     int model, opt, sched, precision, order, pipeline, cache, resident;
     int64_t image_size, batch_size, epochs, threads, workers, seed, logical_ranks;
     int64_t checkpoint_keep, max_steps, shuffle_block, patience, step_epochs, bench, bench_input;
@@ -89,6 +90,7 @@ static const struct chex_opt options[] = {
     {"stall-warn", 0, CHEX_OPT_DURATION, AT(stall_warn), "60s", "TIME", "name the ranks that hold the others up after so long (0s: never)"},
     {"stall-abort", 0, CHEX_OPT_DURATION, AT(stall_abort), "600s", "TIME", "end the job with status 7 after so long (0s: never)"},
     {.type = CHEX_OPT_GROUP, .help = "Measuring"},
+    {"timeline", 0, CHEX_OPT_STRING, AT(timeline), NULL, "FILE", "write what each rank did when, as Trace Event JSON for Perfetto or chrome://tracing: the last events of the run"},
     {"bench", 0, CHEX_OPT_INT, AT(bench), "0", "N", "time N steps on resident random data instead of training; with several ranks, the sum of their rates and the slowest rank's step times", .min = 0, .max = 1e9},
     {"bench-layers", 0, CHEX_OPT_FLAG, AT(bench_layers), .help = "with --bench: time, rates and share of the machine's measured limits of every operation of the last step"},
     {"bench-infer", 0, CHEX_OPT_FLAG, AT(bench_infer), .help = "with --bench: inference in place of training"},
@@ -248,7 +250,8 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
                                       .stage = s->stage,
                                       .save_keep = (int)s->checkpoint_keep,
                                       .stall_warn_ms = s->stall_warn,
-                                      .stall_abort_ms = s->stall_abort};
+                                      .stall_abort_ms = s->stall_abort,
+                                      .timeline = s->timeline};
     CHEX_TRY(parse_cadence(s->checkpoint_every, &out->save_every_ms, &out->save_every_steps, err));
     out->options = options_json(s);
     return out->options ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
@@ -429,6 +432,10 @@ static enum chex_status check_settings(const struct settings *s, struct chex_err
         return chex_error_set(err, CHEX_E_USAGE, "--bench and --bench-input: expected one of them");
     if (s->plan && (s->bench || s->bench_input))
         return chex_error_set(err, CHEX_E_USAGE, "--plan and --bench%s: expected one of them",
+                              s->bench ? "" : "-input");
+    if (s->timeline && (s->bench || s->bench_input))
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--timeline and --bench%s: a timeline is one of a run",
                               s->bench ? "" : "-input");
     if (s->consume > 0 && !s->bench_input)
         return chex_error_set(err, CHEX_E_USAGE, "--consume %g: expected --bench-input N with it",

@@ -55,17 +55,26 @@ enum chex_status chex_fs_check_mkdirs(const char *path, struct chex_error *err) 
     return st;
 }
 
-enum chex_status chex_fs_check_create(const char *path, struct chex_error *err) {
+/* Calls what takes a folder with that of `path`. */
+static enum chex_status with_folder_of(const char *path,
+                                       enum chex_status (*fn)(const char *, struct chex_error *),
+                                       struct chex_error *err) {
     char *copy = strdup(path);
     if (!copy)
         return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
-    enum chex_status st = CHEX_OK;
-    if (chex_fs_is_dir(path))
-        st = chex_error_set(err, CHEX_E_ENV, "cannot create %s: it is a folder", path);
-    else if (access(dirname(copy), W_OK | X_OK) != 0)
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot create %s", path);
+    enum chex_status st = fn(dirname(copy), err);
     free(copy);
     return st;
+}
+
+enum chex_status chex_fs_check_create(const char *path, struct chex_error *err) {
+    if (chex_fs_is_dir(path))
+        return chex_error_set(err, CHEX_E_ENV, "cannot create %s: it is a folder", path);
+    return with_folder_of(path, chex_fs_check_mkdirs, err);
+}
+
+enum chex_status chex_fs_make_folder_of(const char *path, struct chex_error *err) {
+    return with_folder_of(path, chex_fs_mkdirs, err);
 }
 
 bool chex_fs_exists(const char *path) { return access(path, F_OK) == 0; }

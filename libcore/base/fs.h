@@ -18,8 +18,11 @@ enum chex_status chex_fs_mkdirs(const char *path, struct chex_error *err);
  * with the text of chex_fs_mkdirs, or with the folder that cannot be written to. */
 enum chex_status chex_fs_check_mkdirs(const char *path, struct chex_error *err);
 
-/* The same for a file's folder, which must be there; the file may be. */
+/* The same for a file, by its folder. */
 enum chex_status chex_fs_check_create(const char *path, struct chex_error *err);
+
+/* mkdir -p of a file's folder. */
+enum chex_status chex_fs_make_folder_of(const char *path, struct chex_error *err);
 
 bool chex_fs_exists(const char *path);
 bool chex_fs_is_dir(const char *path);

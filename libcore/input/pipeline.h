@@ -23,6 +23,7 @@
 
 #include <stdbool.h>
 
+#include "base/trace.h"
 #include "data/shard.h"
 #include "input/augment.h"
 #include "input/batch.h"
@@ -42,6 +43,7 @@ struct chex_pipeline_config {
     bool keep;                    /* stored rows stay in memory from their first read on */
     bool raw;                     /* batches are raw; `new` alone */
     bool held;                    /* raw, training: the engine holds the rows of earlier batches */
+    struct chex_trace *trace;     /* borrowed; NULL: none. The old pipeline records nothing */
     /* training: */
     struct chex_order_config order;
     struct chex_augment_options augment;

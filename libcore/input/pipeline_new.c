@@ -244,7 +244,10 @@ static void *work(void *arg) {
         if (can_fill(p)) /* each release wakes one worker; this one wakes the next */
             pthread_cond_signal(&p->freed);
         pthread_mutex_unlock(&p->lock);
+        const uint64_t from_ns = chex_trace_now(p->c.trace);
         enum chex_status st = fill(w, s);
+        chex_trace_span(p->c.trace, CHEX_TRACE_INPUT + (unsigned)(w - p->workers), CHEX_TRACE_BATCH,
+                        from_ns, s->ticket);
         pthread_mutex_lock(&p->lock);
         s->status = st;
         s->state = SLOT_READY;
@@ -428,6 +431,14 @@ static struct chex_batch batch_of(const struct new_pipeline *p, const struct slo
     return b;
 }
 
+/* Under the lock: batches that wait to be taken. */
+static int ready_count(const struct new_pipeline *p) {
+    int n = 0;
+    for (int i = 0; i < p->c.slots; i++)
+        n += p->slots[i].state == SLOT_READY;
+    return n;
+}
+
 static enum chex_status next(void *self, struct chex_ready *ready_out, struct chex_error *err) {
     struct new_pipeline *p = self;
     double start_s = chex_clock_s();
@@ -438,6 +449,7 @@ static enum chex_status next(void *self, struct chex_ready *ready_out, struct ch
         return CHEX_OK;
     }
     struct slot *s = slot_of(p, p->next_out);
+    chex_trace_count(p->c.trace, CHEX_TRACE_READY, ready_count(p));
     while (s->state != SLOT_READY || s->ticket != p->next_out)
         pthread_cond_wait(&p->ready, &p->lock);
     enum chex_status st = s->status;

@@ -178,9 +178,15 @@ static enum chex_status add_bucket(struct chex_reduce *r, int leaf, size_t k,
     const bool last = leaf + 1 == plan->leaves;
     if (m->after && (end > begin || (last && r->config.coll->size > 1)))
         CHEX_TRY(m->after(m->self, bucket_from(r, k), err));
+    const uint64_t from_ns = chex_trace_now(r->config.trace);
+    const bool sends = last && r->config.coll->size > 1;
     for (int i = begin; i < end; i++)
         CHEX_TRY(carry_out(r, &plan->local[i], k, err));
-    return last ? across(r, k, err) : CHEX_OK;
+    const enum chex_status st = last ? across(r, k, err) : CHEX_OK;
+    if (sends || end > begin)
+        chex_trace_span(r->config.trace, CHEX_TRACE_REDUCER,
+                        sends ? CHEX_TRACE_BUCKET : CHEX_TRACE_ADD, from_ns, k + 1);
+    return st;
 }
 
 /* One leaf, all buckets. False ends the thread. */

@@ -18,6 +18,7 @@
 
 #include <stdbool.h>
 
+#include "base/trace.h"
 #include "launch/coll.h"
 
 struct chex_reduce;
@@ -62,6 +63,8 @@ struct chex_reduce_config {
     size_t count;                            /* elements of the vector */
     size_t bucket_bytes;                     /* target; 0: 4 MiB */
     bool fixed;
+    struct chex_trace *trace; /* borrowed; NULL: none. In another memory its spans are those of the
+                               * orders, not of what the device then does */
 };
 
 /* First and last + 1 logical rank of a process. */

@@ -110,7 +110,9 @@ static enum chex_status validate(struct chex_session *s, struct epoch_result *e,
     if (e->steps)
         CHEX_TRY(chex_session_checkpoint(s, false, err));
     chex_watchdog_beat(s->watchdog, CHEX_PHASE_VALIDATE, s->at.step);
+    const uint64_t from_ns = chex_trace_now(s->trace);
     enum chex_status st = chex_session_validate(s, &e->val_loss, &e->val_auroc, &e->defined, err);
+    chex_trace_span(s->trace, CHEX_TRACE_MAIN, CHEX_TRACE_VALIDATE, from_ns, s->at.step);
     if (st == CHEX_E_PREEMPTED)
         return chex_error_set(err, st,
                               "asked to stop: saved at step %llu, before its validation; run again "
@@ -152,7 +154,9 @@ enum chex_status chex_session_end_steps(struct chex_session *s, double started_s
     chex_watchdog_beat(s->watchdog, CHEX_PHASE_REPORT, s->at.step);
     enum chex_status st = s->rank == 0 ? report(s, &e, err) : CHEX_OK;
     CHEX_TRY(chex_session_agree(s, st, err));
-    return chex_session_checkpoint(s, e.best, err);
+    CHEX_TRY(chex_session_checkpoint(s, e.best, err));
+    chex_watchdog_wait(s->watchdog);
+    return chex_timeline_align(s->timeline, err);
 }
 
 static void describe_best(const struct chex_position *at, char *text, size_t size) {

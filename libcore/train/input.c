@@ -159,6 +159,7 @@ static struct chex_pipeline_config pipeline_config(const struct chex_train_input
                                          .keep = in->cache.keep,
                                          .raw = in->held.raw,
                                          .held = in->held.held,
+                                         .trace = in->trace,
                                          .order = in->order,
                                          .rank_from = in->run_from,
                                          .rank_to = in->run_to};

@@ -14,6 +14,7 @@ struct chex_train_input {
     struct chex_order_config order;
     int run_from, run_to;      /* the logical ranks that this process plays */
     size_t val_first, val_end; /* validation rows of this process */
+    struct chex_trace *trace;  /* for pipelines made from here on; NULL: none */
     struct chex_cache_choice cache;
     struct chex_held held; /* what the engine does with rows; all false before it was asked */
 };

@@ -31,17 +31,21 @@ static enum chex_status passes(struct chex_session *s, struct chex_step_times *t
                                struct chex_error *err) {
     for (int v = s->run_from; v < s->run_to; v++) {
         struct chex_ready ready;
+        const uint64_t asked_ns = chex_trace_now(s->trace);
         beat(s, CHEX_PHASE_DATA);
         CHEX_TRY(chex_pipeline_next(s->pipeline, &ready, err));
         t->data += ready.waited_s;
+        chex_trace_span(s->trace, CHEX_TRACE_MAIN, CHEX_TRACE_DATA, asked_ns, (uint64_t)v);
         beat(s, CHEX_PHASE_COMPUTE);
         struct chex_pass_result result = {0};
         float *leaf = chex_reduce_leaf(s->reduce, v);
+        const uint64_t began_ns = chex_trace_now(s->trace);
         enum chex_status st = chex_engine_pass(s->engine, &ready.batch, leaf, chex_reduce_ready,
                                                s->reduce, &result, err);
         chex_pipeline_release(s->pipeline, &ready);
         if (st != CHEX_OK)
             return st;
+        chex_session_trace_pass(s, v, began_ns, &result);
         losses_of(s->card)[v - s->run_from] = result.loss;
         t->forward += result.forward_s;
         t->backward += result.backward_s;
@@ -52,16 +56,20 @@ static enum chex_status passes(struct chex_session *s, struct chex_step_times *t
 static enum chex_status reduce_and_update(struct chex_session *s, double lr,
                                           struct chex_step_times *t, struct chex_error *err) {
     const float *sum;
+    const uint64_t step = s->at.step + 1, asked_ns = chex_trace_now(s->trace);
     beat(s, CHEX_PHASE_REDUCE);
     CHEX_TRY(chex_reduce_finish(s->reduce, &sum, &t->exposed, err));
+    chex_trace_span(s->trace, CHEX_TRACE_MAIN, CHEX_TRACE_REDUCE, asked_ns, step);
+    const uint64_t began_ns = chex_trace_now(s->trace);
     beat(s, CHEX_PHASE_UPDATE);
     double start = chex_clock_s();
     struct chex_update u = s->config.update;
     u.lr = lr;
-    u.step = (int64_t)s->at.step + 1;
+    u.step = (int64_t)step;
     u.grad_scale = 1.0 / s->logical_ranks;
     CHEX_TRY(chex_engine_update(s->engine, &u, sum, err));
     t->update = chex_clock_s() - start;
+    chex_trace_span(s->trace, CHEX_TRACE_MAIN, CHEX_TRACE_UPDATE, began_ns, step);
     return CHEX_OK;
 }
 
@@ -89,9 +97,11 @@ static enum chex_status exchange_cards(struct chex_session *s, struct verdict *v
     struct chex_step_card *card = own_card(s);
     card->wants_stop = *s->world.stop != 0;
     card->wants_save = s->rank == 0 && time_to_save(s);
+    const uint64_t asked_ns = chex_trace_now(s->trace);
     chex_watchdog_wait(s->watchdog);
     CHEX_TRY(
         s->world.coll->impl->allgather(s->world.coll->self, s->card, s->card_bytes, s->cards, err));
+    chex_trace_span(s->trace, CHEX_TRACE_MAIN, CHEX_TRACE_EXCHANGE, asked_ns, s->at.step + 1);
     double sum = 0;
     *v = (struct verdict){0};
     for (int r = 0; r < s->size; r++) {
@@ -143,6 +153,8 @@ static enum chex_status one_step(struct chex_session *s, struct verdict *v,
         return CHEX_OK;
     double seconds = chex_clock_s() - start;
     double images = (double)s->config.batch * s->logical_ranks;
+    chex_trace_count(s->trace, CHEX_TRACE_RATE, images / seconds);
+    chex_trace_count(s->trace, CHEX_TRACE_LOSS, v->loss);
     return chex_runfiles_step(&s->files, s->at.epoch + 1, s->at.step, v->loss, lr, seconds * 1e3,
                               images / seconds, err);
 }
@@ -159,11 +171,14 @@ static void show_progress(const struct chex_session *s, struct chex_progress *ba
 
 enum chex_status chex_session_checkpoint(struct chex_session *s, bool best,
                                          struct chex_error *err) {
+    const uint64_t from_ns = chex_trace_now(s->trace);
     chex_watchdog_beat(s->watchdog, CHEX_PHASE_SAVE, s->at.step);
     CHEX_TRY(chex_reduce_settle(s->reduce, err));
     enum chex_status st = s->rank == 0 ? chex_session_save(s, best, err) : CHEX_OK;
     s->saved_s = chex_clock_s();
-    return chex_session_agree(s, st, err);
+    st = chex_session_agree(s, st, err);
+    chex_trace_span(s->trace, CHEX_TRACE_MAIN, CHEX_TRACE_SAVE, from_ns, s->at.step);
+    return st;
 }
 
 static enum chex_status save_and_leave(struct chex_session *s, struct chex_error *err) {
@@ -184,8 +199,10 @@ static enum chex_status steps_of_epoch(struct chex_session *s, struct chex_error
         s->rank == 0);
     enum chex_status st = CHEX_OK;
     while (st == CHEX_OK && s->at.step_in_epoch < s->steps && !chex_session_out_of_steps(s)) {
-        struct verdict v;
+        struct verdict v = {0};
+        const uint64_t step = s->at.step + 1, from_ns = chex_trace_now(s->trace);
         st = one_step(s, &v, err);
+        chex_trace_span(s->trace, CHEX_TRACE_MAIN, CHEX_TRACE_STEP, from_ns, step);
         if (st != CHEX_OK)
             break;
         show_progress(s, bar);

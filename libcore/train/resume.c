@@ -218,7 +218,8 @@ static enum chex_status check_shape(const struct chex_session *s, const char *pa
 
 /* Where files lie is no setting of the training. */
 static bool is_place(const char *name) {
-    return strcmp(name, "data") == 0 || strcmp(name, "output") == 0 || strcmp(name, "resume") == 0;
+    return strcmp(name, "data") == 0 || strcmp(name, "output") == 0 ||
+           strcmp(name, "resume") == 0 || strcmp(name, "timeline") == 0;
 }
 
 /* What may change on resume changes with a word. */

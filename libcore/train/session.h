@@ -13,6 +13,7 @@
 #include "train/saved.h"
 #include "train/stepstats.h"
 #include "train/tfevents.h"
+#include "train/timeline.h"
 #include "train/trainer.h"
 #include "train/watchdog.h"
 
@@ -47,6 +48,9 @@ struct chex_session {
     struct chex_reduce *reduce;
     struct chex_pipeline *pipeline;
     struct chex_watchdog *watchdog;
+    struct chex_timeline *timeline; /* NULL: none is wanted */
+    struct chex_trace *trace;       /* its, or NULL */
+    uint64_t device_ns;             /* of the trace: when the device came to the last backward */
 
     struct chex_train_needs needs;
     char tight[256];                 /* memory that may not suffice, in words; "" */
@@ -103,6 +107,18 @@ enum chex_status chex_session_restore(struct chex_session *s, struct chex_error 
  * ranks. CHEX_E_PREEMPTED where a signal asked any rank to stop. Collective. */
 enum chex_status chex_session_validate(struct chex_session *s, double *loss_out, double *auroc_out,
                                        int *defined_out, struct chex_error *err);
+
+/* record.c: the file of --timeline, where one is wanted. Once the loop has ended with `st`, which
+ * is returned, or the fault of the file in place of CHEX_OK. Collective where the ranks end
+ * together. */
+enum chex_status chex_session_open_timeline(struct chex_session *s, struct chex_error *err);
+enum chex_status chex_session_end_timeline(struct chex_session *s, enum chex_status st,
+                                           struct chex_error *err);
+/* The watch's: rank 0's own part of it. */
+void chex_session_last_words(void *session, const struct chex_mark *mark);
+/* What a pass of logical rank v, which began at from_ns, says of itself. */
+void chex_session_trace_pass(struct chex_session *s, int v, uint64_t from_ns,
+                             const struct chex_pass_result *result);
 
 /* loop.c: all steps; and a checkpoint of where the run stands. Collective. */
 enum chex_status chex_session_loop(struct chex_session *s, struct chex_error *err);

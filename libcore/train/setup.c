@@ -59,6 +59,8 @@ static enum chex_status check_output(struct chex_session *s, struct chex_error *
                               "output folder %s already holds a run: go on with --resume auto, or "
                               "name a new folder with --output",
                               c->output_dir);
+    if (c->timeline)
+        CHEX_TRY(chex_fs_check_create(c->timeline, err));
     if (chex_fs_is_dir(c->output_dir))
         return lock_output(s, err);
     return CHEX_OK;
@@ -134,7 +136,8 @@ static enum chex_status create_reduce(struct chex_session *s, struct chex_error 
                                    .memory = memory,
                                    .logical_ranks = s->logical_ranks,
                                    .count = s->net->state_count,
-                                   .fixed = s->config.deterministic};
+                                   .fixed = s->config.deterministic,
+                                   .trace = s->trace};
     CHEX_TRY(chex_reduce_create(&r, &s->reduce, err));
     int longest = 0;
     for (int k = 0; k < s->size; k++) {
@@ -190,6 +193,8 @@ static enum chex_status open_files(struct chex_session *s, struct chex_error *er
     if (s->room.warning[0])
         chex_warn("%s", s->room.warning);
     CHEX_TRY(make_output(s, err));
+    if (s->config.timeline)
+        CHEX_TRY(chex_fs_make_folder_of(s->config.timeline, err));
     CHEX_TRY(chex_runfiles_init(&s->files, s->config.output_dir, err));
     CHEX_TRY(settle_checkpoints(s, err));
     CHEX_TRY(chex_runfiles_json(&s->files, "config.json", json_incref(s->config.options), err));
@@ -272,6 +277,7 @@ static enum chex_status open_parts(struct chex_session *s, struct chex_error *er
         st = start_afresh(s, err);
     /* With an engine of its own memory the next step is one that all ranks take. */
     CHEX_TRY(chex_session_agree(s, st, err));
+    CHEX_TRY(chex_session_agree(s, chex_session_open_timeline(s, err), err));
     st = create_reduce(s, err);
     if (st == CHEX_OK)
         st = chex_train_input_hold(&s->input, &s->config, s->engine, err);
@@ -293,6 +299,8 @@ static enum chex_status open_work(struct chex_session *s, struct chex_error *err
     if (st == CHEX_OK)
         st = chex_watchdog_create(s->world.launch, s->reduce, s->config.stall_warn_ms,
                                   s->config.stall_abort_ms, &s->watchdog, err);
+    if (st == CHEX_OK && s->timeline)
+        chex_watchdog_last_words(s->watchdog, chex_session_last_words, s);
     if (st == CHEX_OK && s->rank == 0)
         st = open_files(s, err);
     CHEX_TRY(chex_session_agree(s, st, err));
@@ -312,6 +320,7 @@ void chex_session_close(struct chex_session *s) {
     chex_watchdog_destroy(s->watchdog);
     chex_pipeline_destroy(s->pipeline);
     chex_reduce_destroy(s->reduce);
+    chex_timeline_destroy(s->timeline);
     chex_tfevents_close(s->events);
     chex_runfiles_release(&s->files);
     chex_lockfile_release(s->config.output_dir, LOCK_NAME, s->lock, false);
@@ -348,7 +357,7 @@ enum chex_status chex_train_run(const struct chex_train_config *config,
                   config->output_dir, (unsigned long long)s.at.step,
                   s.at.epoch < (uint64_t)config->epochs ? "max-steps" : "epochs");
     else if (st == CHEX_OK)
-        st = chex_session_loop(&s, err);
+        st = chex_session_end_timeline(&s, chex_session_loop(&s, err), err);
     *together_out = st == CHEX_OK || s.together;
     if (world->end)
         *world->end = s.at;

@@ -47,8 +47,9 @@ struct chex_train_config {
     uint64_t save_every_ms, save_every_steps; /* 0: off */
     int save_keep;
     uint64_t stall_warn_ms, stall_abort_ms;
-    bool rehearse;   /* set up, and change no file: train/plan.h sets it */
-    json_t *options; /* what config.json records, borrowed */
+    const char *timeline; /* the file of train/timeline.h, or NULL */
+    bool rehearse;        /* set up, and change no file: train/plan.h sets it */
+    json_t *options;      /* what config.json records, borrowed */
 };
 
 /* Where a run stands: what a checkpoint's meta holds. */

@@ -30,6 +30,8 @@ struct chex_watchdog {
     uint64_t warn_ms, abort_ms;
     uint64_t first_ms, round_ms, look_ms; /* the shorter limit; between marks; for others' marks */
     bool looks;
+    chex_last_words_fn last_words; /* or NULL */
+    void *last_words_arg;
 
     /* Written by beats. stage is written last, so that who reads it first never takes a new stage
      * for an old one. */
@@ -82,6 +84,9 @@ _Noreturn static void give_up(struct chex_watchdog *w, int rank, const char *hos
     chex_err("stalled: rank %d on %s has been %s, for %.0f s (--stall-abort)%s; ending the job",
              rank, host, chex_stall_place(m, place, sizeof place), (double)m->silent_ms / 1e3,
              culprits);
+    const struct chex_mark mine = own_mark(w);
+    if (w->last_words)
+        w->last_words(w->last_words_arg, &mine);
     chex_launch_abort(w->launch, CHEX_E_LOST);
     /* One rank alone, or an abort that did not take: the main thread hangs, so leave from here. */
     _exit(CHEX_E_LOST);
@@ -302,6 +307,13 @@ void chex_watchdog_destroy(struct chex_watchdog *w) {
     if (w->looked)
         pthread_join(w->looker, NULL);
     release(w);
+}
+
+void chex_watchdog_last_words(struct chex_watchdog *w, chex_last_words_fn fn, void *arg) {
+    pthread_mutex_lock(&w->lock);
+    w->last_words_arg = arg;
+    w->last_words = fn;
+    pthread_mutex_unlock(&w->lock);
 }
 
 static void store(atomic_uint_fast64_t *to, uint64_t value) {

@@ -40,6 +40,12 @@ enum chex_status chex_watchdog_create(struct chex_launch *launch, const struct c
                                       struct chex_watchdog **out, struct chex_error *err);
 void chex_watchdog_destroy(struct chex_watchdog *w); /* NULL allowed */
 
+/* Called before this process ends the job, from a thread of the watch, with where it stands: to
+ * save what would be lost. It must not wait for other ranks, nor for this one's work, which hangs.
+ * Before the first beat. */
+typedef void (*chex_last_words_fn)(void *arg, const struct chex_mark *mark);
+void chex_watchdog_last_words(struct chex_watchdog *w, chex_last_words_fn fn, void *arg);
+
 /* The rank has come to `phase` of step `step`, or is still alive there. From one thread; NULL does
  * nothing. */
 void chex_watchdog_beat(struct chex_watchdog *w, enum chex_phase phase, uint64_t step);

@@ -116,7 +116,9 @@ static void files(void) {
     chex_fs_mkdirs(under, &made);
     OK_STATUS(chex_fs_check_mkdirs(under, &err), CHEX_E_ENV, err, made.text);
     OK_STATUS(chex_fs_check_create(file, &err), CHEX_OK, err, NULL);
-    OK_STATUS(chex_fs_check_create(missing, &err), CHEX_E_ENV, err, "No such file");
+    OK_STATUS(chex_fs_check_create(missing, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_fs_check_create(under, &err), CHEX_E_ENV, err, "cannot make folder");
+    OK_STATUS(chex_fs_make_folder_of(under, &err), CHEX_E_ENV, err, "cannot make folder");
     OK_STATUS(chex_fs_check_create(deep, &err), CHEX_E_ENV, err, "it is a folder");
     free(under);
     OK_STATUS(chex_fs_remove_tree(dir, &err), CHEX_OK, err, NULL);

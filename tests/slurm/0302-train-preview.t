@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# --plan and --timeline over ranks and nodes.
+# shellcheck source=tests/slurm/lib.sh
+. "$(dirname "$0")/lib.sh"
+slurm_fixture
+without PYTHON && skip_all "CHEX_TEST_WITHOUT names PYTHON"
+need python3
+CHEX_SRUN_LIMIT=100
+
+chex-shard phantom --count 160 --size 32 --seed 2 --output ph -q
+chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 4 --split patient \
+    --fractions 0.6,0.2,0.2 --output shards -q
+common=(--data shards --image-size 32 --batch-size 2 --lr 1e-3 --seed 3 --engine cpu --threads 1)
+train() { # NAME ARGUMENTS: two ranks on two nodes; status in $status
+    local name=$1
+    shift
+    in_job -N2 -n2 --cpu-bind=none chex-train "${common[@]}" "$@" >"$name.out" 2>"$name.err"
+    status=$?
+}
+value() { # FILE EXPRESSION: over o, the object
+    python3 -c 'import json, sys
+o = json.load(open(sys.argv[1]))
+print(eval(sys.argv[2]))' "$1" "$2"
+}
+
+# What two ranks would do, and then do.
+train plan --plan --json --logical-ranks 4 --deterministic --epochs 2 --output run -q
+is $status 0 "--plan on two nodes"
+is "$(grep -c schema plan.out)" 1 "one object"
+[ ! -e run ]
+ok $? "and nothing is made"
+is "$(value plan.out '[r["logical_ranks"] for r in o["ranks"]]')" "[[0, 2], [2, 4]]" "who plays whom"
+is "$(value plan.out '[r["host"] for r in o["ranks"]]')" "['n0', 'n1']" "and where"
+is "$(value plan.out 'o["ranks"][0]["train_rows"][1] == o["ranks"][1]["train_rows"][0]')" True "each its own rows"
+is "$(value plan.out 'o["gradients"]["carrier"], o["gradients"]["way"]')" "('mpi', 'fixed tree, then broadcast')" \
+    "gradients by MPI, along the tree"
+is "$(value plan.out '[r["memory"]["snapshot_bytes"] > 0 for r in o["ranks"]]')" "[True, False]" \
+    "only rank 0 has a checkpoint to write"
+train run --logical-ranks 4 --deterministic --epochs 2 --output run --timeline run.json
+is $status 0 "the run"
+is "$(grep -c '"kind":"step"' run/metrics.jsonl)" "$(value plan.out 'o["steps"]["steps_in_all"]')" "has as many steps"
+is "$(value run/ranks.json '[r["logical_ranks"] for r in o["ranks"]]')" "[[0, 2], [2, 4]]" "and the same ranks"
+train bad --plan --logical-ranks 1 --output run2
+is $status 2 "fewer logical ranks than ranks: exit 2"
+is "$(grep -c 'error: ' <(grep '^chex-train' bad.err))" 1 "one rank says so"
+like "$(cat bad.err)" 'error: .*--logical-ranks 1, but the job has 2 ranks' "as the run would"
+
+# The timeline. Both nodes of this cluster are one machine: their clocks differ by nothing.
+steps=$(value plan.out 'o["steps"]["steps_in_all"]')
+like "$(python3 "$SOURCE/tests/tools/check_timeline.py" run.json --same-clock 2>&1)" \
+    "^ranks 2; steps $steps $steps; .*kinds: backward, checkpoint, compare clocks, forward, make batch, optimizer, reduce bucket, " \
+    "two ranks' steps, with their buckets, and clocks compared within the bound told"
+is "$(value run.json 'sorted(e["args"]["name"] for e in o["traceEvents"] if e["name"] == "process_name")')" \
+    "['rank 0 (n0)', 'rank 1 (n1)']" "ranks are named with their hosts"
+is "$(value run.json 'max(r["clock_points"] for r in o["otherData"]["ranks"])')" 4 \
+    "clocks are compared at the start, after each epoch and at the end"
+train sum --max-steps 2 --output sum --timeline sum.json
+like "$(python3 "$SOURCE/tests/tools/check_timeline.py" sum.json --same-clock 2>&1)" 'kinds: .*reduce bucket' \
+    "all-reduces are there too"
+
+# A rank that stands still: what rank 0 has is written.
+environment_has() { tr '\0' '\n' 2>/dev/null <"/proc/$1/environ" | grep -qxF "$2"; }
+signal_rank() { # SIGNAL RANK
+    local pid
+    for pid in $(pgrep -x chex-train); do
+        environment_has "$pid" "SLURM_CONF=$SLURM_CONF" && environment_has "$pid" "SLURM_PROCID=$2" &&
+            kill "-$1" "$pid"
+    done
+}
+when_at_work() { # NAME SIGNAL RANK...
+    local rank
+    for _ in $(seq 200); do
+        grep -qs '"step":5,' "$1/metrics.jsonl" && break
+        sleep 0.1
+    done
+    for rank in "${@:3}"; do signal_rank "$2" "$rank"; done
+}
+when_at_work stop STOP 1 &
+train stop --epochs 500 --output stop --timeline stop.json --stall-warn 1s --stall-abort 3s
+wait
+is $status 7 "rank 1 is stopped: exit 7"
+like "$(cat stop.err)" 'timeline stop.json: [0-9]+ events of 1 rank, rank 0 alone' "rank 0 writes its part and says so"
+like "$(python3 "$SOURCE/tests/tools/check_timeline.py" stop.json 2>&1)" '^ranks 1; steps [0-9]+; .*stalled' \
+    "with the place where it stood"
+is "$(value stop.json 'o["otherData"]["all_ranks"]')" False "and the file says that it is not all"
+when_at_work preempted USR2 0 1 &
+train preempted --epochs 500 --output preempted --timeline preempted.json
+wait
+is $status 6 "preempted: exit 6"
+like "$(python3 "$SOURCE/tests/tools/check_timeline.py" preempted.json --same-clock 2>&1)" '^ranks 2; steps' \
+    "with the whole timeline"
+done_testing
