@@ -120,7 +120,8 @@ static void print_steps(const json_t *p) {
         count(p, "steps.steps_to_do"), count(p, "steps.rows_left_out_an_epoch"));
     row("order", "%s, shuffle %lld images wide; pipeline %s", text(p, "order.order"),
         count(p, "order.shuffle_rows"), text(p, "order.pipeline"));
-    row("", "%s", text(p, "order.cache"));
+    if (text(p, "order.cache")[0])
+        row("", "%s", text(p, "order.cache"));
     if (text(p, "order.resident")[0])
         row("", "%s", text(p, "order.resident"));
 }

@@ -146,11 +146,11 @@ struct chex_engine_impl {
     /* Variant in use ("avx2") and bytes held. */
     const char *(*variant)(void *self);
     uint64_t (*bytes)(void *self);
-    /* (optional) What `bytes` would be with another largest batch; UINT64_MAX where that cannot be
-     * had. For a preview: in set-up, before the first pass; leaves everything as it is. */
+    /* (optional) The memory that has to be free for an engine like this one with another largest
+     * batch: its bytes, and what it would leave to others. UINT64_MAX: there is no such engine. For
+     * a preview: in set-up, before the first pass; leaves everything as it is. */
     uint64_t (*bytes_with_batch)(void *self, int batch);
-    /* (optional: the engine is in host memory) Bytes of the device's memory that are free now, less
-     * what an engine leaves to others. */
+    /* (optional: the engine is in host memory) Bytes of the device's memory that are free now. */
     uint64_t (*device_left)(void *self);
     /* (optional) per-operation time of the last pass, op_count entries each, in seconds. */
     void (*op_times)(void *self, double *forward_s, double *backward_s);

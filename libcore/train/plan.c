@@ -199,7 +199,8 @@ static json_t *order_json(const struct chex_session *s) {
     return json_pack("{s:s,s:s,s:I,s:I,s:s,s:s}", "order", chex_order_names[c->order], "pipeline",
                      chex_pipeline_names[c->pipeline], "shuffle_rows",
                      (json_int_t)chex_pipeline_width(c->pipeline, &in->order), "shuffle_block",
-                     (json_int_t)c->shuffle_block, "cache", in->cache.why, "resident",
+                     (json_int_t)c->shuffle_block, "cache",
+                     in->held.held && !in->cache.keep ? "" : in->cache.why, "resident",
                      in->held.why);
 }
 

@@ -39,6 +39,36 @@ is "$(paste -d, eval-cuda/predictions.csv eval-cpu/predictions.csv | tail -n +2 
     { for (i = 17; i <= 30; i++) { d = $i - $(i + 30); if (d > 1e-5 || d < -1e-5) n++ } }
     END { print n + 0 }')" 0 "predictions of both engines agree to 1e-5"
 
+# A preview knows what fits, and an engine of one image more does not.
+preview() { # BATCH
+    EMULATED_BYTES=350000000 chex-train --plan "${common[@]}" --model densenet121 --batch-size "$1" \
+        --engine cuda:s0 --output preview >out 2>err
+}
+preview 1
+is $? 0 "a preview"
+largest=$(sed -n 's/.*the largest --batch-size that fits is //p' out)
+like "$(cat out)" '[0-9.]+ MiB of the GPU.s memory, [0-9.]+ MiB are free besides' "it tells of the GPU's memory"
+preview "$largest"
+is $? 0 "a batch of $largest fits"
+if [ "$largest" -lt 20 ]; then
+    preview $((largest + 1))
+    is $? 9 "one more does not"
+    like "$(cat err)" "the largest batch that fits is $largest" "as the engine itself says"
+else
+    skip "the data end before the memory" 2
+fi
+[ ! -e preview ]
+ok $? "and nothing is made"
+expect_status 0 chex-train "${common[@]}" --engine cuda:s0 --max-steps 2 --output timed --timeline timed.json
+like "$(cat timed.json)" '"name":"forward","cat":"step","pid":0,"tid":2,' "a timeline has the device's own times"
+like "$(cat timed.json)" '"name":"backward","cat":"step","pid":0,"tid":2,' "of both directions"
+like "$(cat timed.json)" '"name":"pass .host.","cat":"step","pid":0,"tid":0,' "beside the host's pass"
+if have python3 && ! without PYTHON; then
+    like "$(python3 "$SOURCE/tests/tools/check_timeline.py" timed.json)" '^ranks 1; steps 2; ' "and viewers take it"
+else
+    skip "no python3" 1
+fi
+
 # Refusals, each with what to do.
 expect_status 9 env EMULATED_BYTES=350000000 chex-train --bench 1 --engine cuda:s0 --precision fp32 \
     --image-size 40 --batch-size 40

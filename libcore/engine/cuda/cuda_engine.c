@@ -114,22 +114,20 @@ static uint64_t cuda_bytes(void *self) {
            (e->reduce ? gpu_reduce_bytes(e->reduce) : 0);
 }
 
-/* Rows that it holds are left out: they would give way. */
+/* As chex_cuda_plan asks for it. What is taken behind that comes out of the reserve, if it is not
+ * more; rows that are held would give way. */
 static uint64_t cuda_bytes_with_batch(void *self, int batch) {
     struct cuda_engine *e = self;
-    const size_t arena = chex_cuda_arena_bytes(e, batch);
-    if (arena == SIZE_MAX)
-        return UINT64_MAX;
-    return cuda_bytes(e) - e->arena_bytes - e->raw.bytes + arena + chex_cuda_slots_bytes(e, batch);
+    const size_t arena = chex_cuda_arena_bytes(e, batch), reserve = cuda_reserve_bytes(e);
+    const uint64_t behind = cuda_bytes(e) - e->arena_bytes - e->raw.bytes +
+                            chex_cuda_slots_bytes(e, batch) + CUDA_OTHERS_BYTES;
+    return arena == SIZE_MAX ? UINT64_MAX : arena + (behind > reserve ? behind : reserve);
 }
 
-/* The vectors of the gradients have been taken by then. */
 static uint64_t cuda_device_left(void *self) {
     (void)self;
     size_t free_bytes = 0, total_bytes = 0;
-    if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess)
-        return 0;
-    return free_bytes > CUDA_OTHERS_BYTES ? free_bytes - CUDA_OTHERS_BYTES : 0;
+    return cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess ? free_bytes : 0;
 }
 
 /* Of the least capable device that this process may be given. */
