@@ -146,8 +146,9 @@ static void print_memory(const json_t *p) {
         "%s%s",
         bytes(m, "parameters_bytes"), bytes(m, "optimizer_bytes"), bytes(m, "work_bytes"),
         bytes(m, "gradients_bytes"), device ? ": on the GPU" : "");
-    row("", "input ring %s, kept images %s, checkpoint being written %s",
-        bytes(m, "input_ring_bytes"), bytes(m, "kept_rows_bytes"), bytes(m, "snapshot_bytes"));
+    row("", "input ring %s, kept images %s, checkpoint being written %s, program %s",
+        bytes(m, "input_ring_bytes"), bytes(m, "kept_rows_bytes"), bytes(m, "snapshot_bytes"),
+        bytes(m, "program_bytes"));
     if (device)
         row("", "%s of the GPU's memory, %s are free besides", bytes(m, "device_bytes"),
             bytes(m, "device_left_bytes"));
@@ -208,7 +209,8 @@ static void print_time(const json_t *p) {
     if (known(p, "time.at_least"))
         print_seconds(known(p, "time.measured") ? "" : "time", "at least ", at(p, "time.at_least"));
     if (!known(p, "time.measured") && !known(p, "time.at_least"))
-        row("time", "no estimate: this engine measures no limits, and the run has no epoch yet");
+        row("time", "no estimate: no limits are measured by this engine, or in so little memory, "
+                    "and the run has no epoch yet");
 }
 
 void train_plan_print(const json_t *p, bool json) {

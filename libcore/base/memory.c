@@ -107,6 +107,13 @@ uint64_t chex_memory_free_bytes(const char *root) {
     return left < kib * 1024 ? left : kib * 1024;
 }
 
+uint64_t chex_memory_own_bytes(const char *root) {
+    char path[PATH_BYTES];
+    uint64_t kib;
+    snprintf(path, sizeof path, "%s/proc/self/status", root);
+    return number_in(path, "RssAnon:", &kib) ? kib * 1024 : 0;
+}
+
 /* A number of MiB in the environment; 0 where there is none, or it stands for no limit. */
 static uint64_t mib_of(const char *variable) {
     const char *text = getenv(variable);

@@ -13,6 +13,9 @@
  * what the tightest limit of the cgroup and those above it leaves. 0: cannot be measured. */
 uint64_t chex_memory_free_bytes(const char *root);
 
+/* Bytes of this process's own pages that are in memory now; 0: unknown. */
+uint64_t chex_memory_own_bytes(const char *root);
+
 /* The most that all processes of this job step on this node may ever hold together. */
 struct chex_memory_limit {
     uint64_t bytes;   /* 0: unknown */

@@ -90,7 +90,9 @@ struct chex_held {
  * where the engine has a reduce_memory, in the order that this gives to the device's work. */
 typedef void (*chex_grad_ready_fn)(void *arg, size_t from, size_t to);
 
-/* What the machine can do at most, as an engine measures it. */
+/* What the machine can do at most, as an engine measures it: for that time it takes so much memory
+ * for each thread, of which there are two at least. */
+enum { CHEX_LIMITS_THREAD_BYTES = 192 << 20 };
 struct chex_engine_limits {
     double flop_per_s;  /* of the engine's own inner product, on operands from the caches */
     double bytes_per_s; /* from and to memory, both counted */

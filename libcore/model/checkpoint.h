@@ -24,6 +24,9 @@ struct chex_checkpoint {
     float *params, *moment1, *moment2;
 };
 
+/* Copies of the file that chex_checkpoint_write holds in memory on its way to the disk. */
+enum { CHEX_CHECKPOINT_COPIES = 2 };
+
 /* Writes `c`; `net` gives names and shapes. Only one rank calls it. */
 enum chex_status chex_checkpoint_write(const char *path, const struct chex_net *net,
                                        const struct chex_checkpoint *c, struct chex_error *err);

@@ -9,13 +9,29 @@
 #include "base/mem.h"
 #include "base/memory.h"
 #include "base/units.h"
+#include "engine/update.h"
 #include "train/session.h"
+
+/* A sixteenth of the host's memory is left to what nobody counts: huge pages that are not full,
+ * stacks, the heap's growth, the kernel's tables. */
+static uint64_t usable(uint64_t bytes) { return bytes - bytes / 16; }
 
 static uint64_t minus(uint64_t from, uint64_t bytes) { return from > bytes ? from - bytes : 0; }
 
 /* Of the host's memory, but for the engine. */
 static uint64_t host_besides(const struct chex_train_needs *n) {
-    return n->ring + n->rows + n->snapshot;
+    return n->program + n->ring + n->rows + n->snapshot;
+}
+
+uint64_t chex_session_file_bytes(const struct chex_session *s) {
+    const uint64_t parts = 1 + (uint64_t)chex_optim_moments(s->config.update.optim);
+    return parts * s->net->state_count * sizeof(float);
+}
+
+/* The state out of the engine, and the file that is made of it. */
+static uint64_t saving_bytes(const struct chex_session *s) {
+    return 3 * s->net->state_count * sizeof(float) +
+           CHEX_CHECKPOINT_COPIES * chex_session_file_bytes(s);
 }
 
 enum chex_status chex_session_measure(struct chex_session *s, struct chex_error *err) {
@@ -26,12 +42,13 @@ enum chex_status chex_session_measure(struct chex_session *s, struct chex_error 
     CHEX_TRY(chex_train_input_measure(&s->input, &s->config, s->config.batch, &input, err));
     chex_reduce_facts(s->reduce, &reduce);
     const uint64_t held = impl->bytes(s->engine->self);
-    struct chex_train_needs n = {.params = state,
+    struct chex_train_needs n = {.program = s->needs.program,
+                                 .params = state,
                                  .moments = 2 * state, /* whatever the optimiser */
                                  .gradients = reduce.memory_bytes,
                                  .ring = input.ring_bytes,
                                  .rows = input.rows_bytes,
-                                 .snapshot = s->rank == 0 ? 3 * state : 0,
+                                 .snapshot = s->rank == 0 ? saving_bytes(s) : 0,
                                  .on_device = impl->device_left != NULL,
                                  .first_read = input.first_read_bytes,
                                  .later_read = input.later_read_bytes};
@@ -55,8 +72,8 @@ static bool fits(struct chex_session *s, int batch, uint64_t host_bytes, uint64_
     const uint64_t engine = s->engine->impl->bytes_with_batch(s->engine->self, batch);
     const uint64_t besides = host_besides(n) - n->ring + input.ring_bytes;
     if (n->on_device)
-        return engine <= device_bytes && besides <= host_bytes;
-    return engine <= host_bytes && engine + n->gradients + besides <= host_bytes;
+        return engine <= device_bytes && besides <= usable(host_bytes);
+    return engine <= host_bytes && engine + n->gradients + besides <= usable(host_bytes);
 }
 
 int chex_session_largest_batch(struct chex_session *s, uint64_t host_bytes, uint64_t device_bytes) {
@@ -82,26 +99,30 @@ uint64_t chex_session_allowed_bytes(const struct chex_session *s) {
 }
 
 uint64_t chex_session_free_bytes(const struct chex_session *s) {
-    return share(s, chex_memory_free_bytes(""));
+    const uint64_t left = chex_memory_free_bytes("");
+    return left ? share(s, left) + chex_memory_own_bytes("") : 0;
 }
 
 struct place {
     int32_t node, unused;
-    uint64_t bytes;
+    uint64_t bytes, held;
 };
 
-/* What all ranks of this node take of its memory. */
+/* What all ranks of this node take of its memory, and what they hold of that already. */
 static enum chex_status need_of_node(struct chex_session *s, uint64_t *bytes_out,
-                                     struct chex_error *err) {
-    const struct place mine = {.node = s->world.launch->node, .bytes = s->needs.host};
+                                     uint64_t *held_out, struct chex_error *err) {
+    const struct place mine = {
+        .node = s->world.launch->node, .bytes = s->needs.host, .held = chex_memory_own_bytes("")};
     struct place *all = chex_mem_zalloc((size_t)s->size, sizeof *all);
     enum chex_status st = all ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     st = chex_session_agree(s, st, err);
     if (st == CHEX_OK)
         st = chex_coll_allgather(s->world.coll, &mine, sizeof mine, all, err);
-    *bytes_out = 0;
-    for (int r = 0; st == CHEX_OK && r < s->size; r++)
+    *bytes_out = *held_out = 0;
+    for (int r = 0; st == CHEX_OK && r < s->size; r++) {
         *bytes_out += all[r].node == mine.node ? all[r].bytes : 0;
+        *held_out += all[r].node == mine.node ? all[r].held : 0;
+    }
     free(all);
     return st;
 }
@@ -125,19 +146,21 @@ enum chex_status chex_session_check_memory(struct chex_session *s, struct chex_e
     const struct chex_memory_limit limit = chex_memory_limit("");
     const uint64_t left = chex_memory_free_bytes("");
     const bool asked = limit.from[0] == 'S'; /* Slurm's: sites differ in whether it binds */
-    uint64_t need;
+    uint64_t need, held;
     char a[32], b[32];
-    CHEX_TRY(need_of_node(s, &need, err));
+    CHEX_TRY(need_of_node(s, &need, &held, err));
     if (limit.bytes && need > limit.bytes && !asked)
         return refuse(s, need, &limit, err);
-    const bool beyond = limit.bytes && need > limit.bytes;
-    if (beyond || (left && need > left))
+    const bool beyond = limit.bytes && need > usable(limit.bytes);
+    if (beyond || (left && need > usable(left + held)))
         snprintf(s->tight, sizeof s->tight,
                  "%s: the ranks there take %s of memory, and %s %s: the kernel or Slurm may end "
                  "them",
                  s->world.launch->host, chex_format_bytes(a, sizeof a, need),
-                 beyond ? "Slurm was asked for" : "what is free is",
-                 chex_format_bytes(b, sizeof b, beyond ? limit.bytes : left));
+                 !beyond ? "what they can have is"
+                 : asked ? "Slurm was asked for"
+                         : "what they may have is",
+                 chex_format_bytes(b, sizeof b, beyond ? limit.bytes : left + held));
     if (s->tight[0] && !s->config.rehearse && s->world.launch->local_rank == 0)
         chex_warn("%s", s->tight);
     return CHEX_OK;

@@ -23,7 +23,8 @@ struct card {
     struct chex_train_needs needs;
     uint64_t allowed, free, train_first, train_end, val_first, val_end, val_read;
     double pass_s, flop_per_s, bytes_per_s; /* the least, by limits just measured; 0: unknown */
-    int32_t largest_batch, passes, cores, engine_threads, input_threads, local_size;
+    int32_t largest_batch, passes, cores, engine_threads, input_threads;
+    char tight[sizeof((struct chex_session *)0)->tight]; /* of the first rank of a node */
 };
 
 struct preview {
@@ -55,7 +56,8 @@ static enum chex_status measure_pass(struct chex_session *s, struct card *card,
                                             .precision = s->config.precision,
                                             .training = true}};
     const size_t ops = (size_t)s->net->op_count;
-    if (!s->engine->impl->limits)
+    const uint64_t threads = s->config.threads > 2 ? (uint64_t)s->config.threads : 2;
+    if (!s->engine->impl->limits || card->free < 2 * threads * CHEX_LIMITS_THREAD_BYTES)
         return CHEX_OK;
     CHEX_TRY(s->engine->impl->limits(s->engine->self, &r.limits, err));
     struct chex_layer *layers = chex_mem_zalloc(ops + 1, sizeof *layers);
@@ -92,7 +94,8 @@ static enum chex_status fill(struct chex_session *s, struct card *c, struct chex
     c->cores = s->world.binding->cpu_count;
     c->engine_threads = s->config.threads;
     c->input_threads = chex_train_input_threads(in, &s->config);
-    c->local_size = s->world.launch->local_size;
+    if (s->world.launch->local_rank == 0)
+        memcpy(c->tight, s->tight, sizeof c->tight);
     const uint64_t most = c->allowed && c->allowed < c->free ? c->allowed : c->free;
     c->largest_batch = most ? chex_session_largest_batch(s, most, n->device + n->device_left) : -1;
     return measure_pass(s, c, err);
@@ -144,11 +147,12 @@ static enum chex_status data_json(const struct chex_session *s, json_t **out,
 static json_t *memory_json(const struct card *c) {
     const struct chex_train_needs *n = &c->needs;
     json_t *o = json_pack(
-        "{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "parameters_bytes", (json_int_t)n->params,
-        "optimizer_bytes", (json_int_t)n->moments, "work_bytes", (json_int_t)n->work,
-        "gradients_bytes", (json_int_t)n->gradients, "input_ring_bytes", (json_int_t)n->ring,
-        "kept_rows_bytes", (json_int_t)n->rows, "snapshot_bytes", (json_int_t)n->snapshot,
-        "host_bytes", (json_int_t)n->host, "engine_in", n->on_device ? "device" : "host");
+        "{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "program_bytes", (json_int_t)n->program,
+        "parameters_bytes", (json_int_t)n->params, "optimizer_bytes", (json_int_t)n->moments,
+        "work_bytes", (json_int_t)n->work, "gradients_bytes", (json_int_t)n->gradients,
+        "input_ring_bytes", (json_int_t)n->ring, "kept_rows_bytes", (json_int_t)n->rows,
+        "snapshot_bytes", (json_int_t)n->snapshot, "host_bytes", (json_int_t)n->host, "engine_in",
+        n->on_device ? "device" : "host");
     json_object_set_new(o, "host_allowed_bytes", c->allowed ? integer(c->allowed) : json_null());
     json_object_set_new(o, "host_free_bytes", c->free ? integer(c->free) : json_null());
     json_object_set_new(o, "device_bytes", n->on_device ? integer(n->device) : json_null());
@@ -430,8 +434,9 @@ static void warn_of_machine(struct preview *p) {
              first, crowded > 1 ? " and others" : "", p->cards[first].engine_threads,
              p->cards[first].input_threads, p->cards[first].cores,
              p->cards[first].cores > 1 ? "s" : "");
-    if (s->tight[0])
-        warn(p, "%s", s->tight);
+    for (int r = 0; r < s->size; r++)
+        if (p->cards[r].tight[0])
+            warn(p, "%s", p->cards[r].tight);
     if (s->room.warning[0])
         warn(p, "%s", s->room.warning);
     if (!s->config.stall_abort_ms && s->size > 1)

@@ -24,12 +24,13 @@ struct chex_step_card {
     struct chex_step_times times;
 };
 
-/* The memory that this process takes for the run, besides the program itself; bytes. */
+/* The memory that this process takes for the run; bytes. */
 struct chex_train_needs {
+    uint64_t program;               /* its own pages before the set-up: libraries' tables, MPI */
     uint64_t params, moments, work; /* of the engine: activations, copies of weights, scratch */
     uint64_t gradients;
     uint64_t ring, rows;                /* of the input: batches, and stored rows that stay */
-    uint64_t snapshot;                  /* rank 0: the state on its way to a file */
+    uint64_t snapshot;                  /* rank 0: a checkpoint on its way to the disk */
     bool on_device;                     /* engine and gradients are in a device's memory, */
     uint64_t device_left, device, host; /* of which so much is free besides; sums */
     uint64_t first_read, later_read;    /* of files: in the first epoch, in later ones */
@@ -81,7 +82,9 @@ enum chex_status chex_session_open(struct chex_session *s, struct chex_error *er
 void chex_session_close(struct chex_session *s);
 enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_error *err);
 
-/* needs.c: fills s->needs. */
+/* needs.c: bytes of a checkpoint, but for the file's own tables. */
+uint64_t chex_session_file_bytes(const struct chex_session *s);
+/* Fills s->needs. */
 enum chex_status chex_session_measure(struct chex_session *s, struct chex_error *err);
 /* What the ranks of this node need against what it allows: CHEX_E_RESOURCE where that can never
  * fit. Where it is more than is free, or than Slurm was asked for, which may hold or not, s->tight
@@ -89,7 +92,8 @@ enum chex_status chex_session_measure(struct chex_session *s, struct chex_error 
 enum chex_status chex_session_check_memory(struct chex_session *s, struct chex_error *err);
 /* The largest batch a logical rank for which each is enough; 0: none, -1: the engine cannot say. */
 int chex_session_largest_batch(struct chex_session *s, uint64_t host_bytes, uint64_t device_bytes);
-/* This rank's part of what the memory of its node allows, and of what is free there; 0: unknown. */
+/* This rank's part of what the memory of its node allows, and of what is free there with what the
+ * rank holds already; 0: unknown. */
 uint64_t chex_session_allowed_bytes(const struct chex_session *s);
 uint64_t chex_session_free_bytes(const struct chex_session *s);
 

@@ -10,6 +10,7 @@
 #include "base/lockfile.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/memory.h"
 #include "base/units.h"
 #include "engine/update.h"
 #include "model/safetensors.h"
@@ -168,9 +169,8 @@ static enum chex_status make_output(struct chex_session *s, struct chex_error *e
 
 static enum chex_status check_space(struct chex_session *s, struct chex_error *err) {
     const struct chex_train_config *c = &s->config;
-    const uint64_t parts = 1 + (uint64_t)chex_optim_moments(c->update.optim);
-    return chex_saved_check_space(c->output_dir, c->save_keep,
-                                  parts * s->net->state_count * sizeof(float), &s->room, err);
+    return chex_saved_check_space(c->output_dir, c->save_keep, chex_session_file_bytes(s), &s->room,
+                                  err);
 }
 
 /* Where the run has gone back, what came after is set aside. */
@@ -342,7 +342,8 @@ void chex_session_init(struct chex_session *s, const struct chex_train_config *c
                                .world = *world,
                                .rank = world->launch->rank,
                                .size = world->launch->size,
-                               .lock = -1};
+                               .lock = -1,
+                               .needs = {.program = chex_memory_own_bytes("")}};
     chex_schedule_init(&s->config.schedule);
 }
 

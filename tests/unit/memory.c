@@ -72,6 +72,10 @@ static void test_limit(void) {
     setenv("SLURM_MEM_PER_NODE", "0", 1);
     unsetenv("SLURM_MEM_PER_CPU");
     OK(limited((uint64_t)10000 << 10, "machine"), "0 is all of the node");
+    OK(chex_memory_own_bytes(root) == 0, "what a process holds is not known without its status");
+    put("/proc/self/status", "VmRSS:\t 50 kB\nRssAnon:\t     30 kB\n");
+    OK(chex_memory_own_bytes(root) == 30 << 10 && chex_memory_own_bytes("") > 0,
+       "its own pages alone count");
     OK(chex_memory_limit("").bytes > 0, "this machine: %llu bytes by its %s",
        (unsigned long long)chex_memory_limit("").bytes, chex_memory_limit("").from);
 }

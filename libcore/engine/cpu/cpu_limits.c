@@ -171,9 +171,9 @@ static void fill_item(void *arg, size_t item, int worker) {
 
 static enum chex_status bytes_limit(struct cpu_engine *e, double *bytes_per_s_out,
                                     struct chex_error *err) {
-    /* Pieces of an array: 192 MiB a thread in the three of them, where no core's share of the last
+    /* Pieces of an array: 64 MiB a thread in each of the three, where no core's share of the last
      * cache is above some 16; at most 6 GiB in all. */
-    enum { A_THREAD = 64, LEAST = 128, MOST = 2048 };
+    enum { A_THREAD = CHEX_LIMITS_THREAD_BYTES / 3 / PIECE, LEAST = 2 * A_THREAD, MOST = 2048 };
     size_t pieces = (size_t)e->config.threads * A_THREAD;
     pieces = pieces < LEAST ? LEAST : pieces > MOST ? MOST : pieces;
     float *memory = chex_mem_alloc_aligned(3 * pieces, PIECE);
