@@ -79,7 +79,8 @@ void chex_session_last_words(void *session, const struct chex_mark *mark) {
 enum chex_status chex_session_end_timeline(struct chex_session *s, enum chex_status st,
                                            struct chex_error *err) {
     struct chex_error fault = {0};
-    const bool together = st == CHEX_OK || s->together || s->size == 1;
+    /* After a lost rank nobody can be asked, even if all know of it. */
+    const bool together = s->size == 1 || st == CHEX_OK || (s->together && st != CHEX_E_LOST);
     if (!s->timeline)
         return st;
     if (together)
