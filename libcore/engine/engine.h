@@ -90,9 +90,7 @@ struct chex_held {
  * where the engine has a reduce_memory, in the order that this gives to the device's work. */
 typedef void (*chex_grad_ready_fn)(void *arg, size_t from, size_t to);
 
-/* What the machine can do at most, as an engine measures it: for that time it takes so much memory
- * for each thread, of which there are two at least. */
-enum { CHEX_LIMITS_THREAD_BYTES = 192 << 20 };
+/* What the machine can do at most, as an engine measures it. */
 struct chex_engine_limits {
     double flop_per_s;  /* of the engine's own inner product, on operands from the caches */
     double bytes_per_s; /* from and to memory, both counted */
@@ -157,9 +155,10 @@ struct chex_engine_impl {
     /* (optional) per-operation time of the last pass, op_count entries each, in seconds. */
     void (*op_times)(void *self, double *forward_s, double *backward_s);
     /* (optional) The limits of this machine for this engine's variant, precision and threads,
-     * measured in less than a second; leaves the state as it is. */
-    enum chex_status (*limits)(void *self, struct chex_engine_limits *limits_out,
-                               struct chex_error *err);
+     * measured in less than a second; leaves the state as it is. Where the arrays for bytes_per_s
+     * would take more than most_bytes, that stays 0. */
+    enum chex_status (*limits)(void *self, uint64_t most_bytes,
+                               struct chex_engine_limits *limits_out, struct chex_error *err);
     /* (optional: host memory) Where the vectors of a reduction for this engine's passes lie and how
      * they travel: chex_reduce_config's memory, owned by the engine. A message that takes longer
      * than timeout_ms (0: no limit) is a lost rank. Called once. Collective. */

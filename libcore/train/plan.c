@@ -56,10 +56,9 @@ static enum chex_status measure_pass(struct chex_session *s, struct card *card,
                                             .precision = s->config.precision,
                                             .training = true}};
     const size_t ops = (size_t)s->net->op_count;
-    const uint64_t threads = s->config.threads > 2 ? (uint64_t)s->config.threads : 2;
-    if (!s->engine->impl->limits || card->free < 2 * threads * CHEX_LIMITS_THREAD_BYTES)
+    if (!s->engine->impl->limits)
         return CHEX_OK;
-    CHEX_TRY(s->engine->impl->limits(s->engine->self, &r.limits, err));
+    CHEX_TRY(s->engine->impl->limits(s->engine->self, card->free / 2, &r.limits, err));
     struct chex_layer *layers = chex_mem_zalloc(ops + 1, sizeof *layers);
     r.forward_s = r.backward_s = chex_mem_zalloc(ops, sizeof *r.forward_s);
     enum chex_status st = layers && r.forward_s

@@ -329,8 +329,8 @@ void chex_cpu_backward(struct cpu_engine *e, const struct chex_batch *batch, flo
 void chex_cpu_update(struct cpu_engine *e, const struct chex_update *update, const float *grad);
 
 /* ---- cpu_limits.c ---- */
-enum chex_status chex_cpu_limits(void *self, struct chex_engine_limits *limits_out,
-                                 struct chex_error *err);
+enum chex_status chex_cpu_limits(void *self, uint64_t most_bytes,
+                                 struct chex_engine_limits *limits_out, struct chex_error *err);
 
 /* ---- cpu_product.c ---- */
 /* Around an item's products, on its thread. */

@@ -8,12 +8,10 @@
  * the machine does undisturbed.
  */
 #include <string.h>
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#endif
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/triad.h"
 #include "engine/cpu/cpu.h"
 
 enum { ROUNDS = 8, ITEMS = 16 /* a thread and round */ };
@@ -136,27 +134,11 @@ struct stream_run {
     bool triad; /* a = b + s * c; else a = b */
 };
 
-#if defined(__x86_64__)
-static void stream(float *a, const float *b, const float *c) {
-    const __m128 s = _mm_set1_ps(0.5f);
-    for (size_t i = 0; i < PIECE_FLOATS; i += 4) {
-        __m128 v = _mm_load_ps(b + i);
-        _mm_stream_ps(a + i, c ? _mm_add_ps(v, _mm_mul_ps(s, _mm_load_ps(c + i))) : v);
-    }
-    _mm_sfence();
-}
-#else
-static void stream(float *restrict a, const float *restrict b, const float *restrict c) {
-    for (size_t i = 0; i < PIECE_FLOATS; i++)
-        a[i] = c ? b[i] + 0.5f * c[i] : b[i];
-}
-#endif
-
 static void stream_item(void *arg, size_t item, int worker) {
     (void)worker;
     const struct stream_run *r = arg;
     size_t at = item * PIECE_FLOATS;
-    stream(r->a + at, r->b + at, r->triad ? r->c + at : NULL);
+    chex_triad(r->a + at, r->b + at, r->triad ? r->c + at : NULL, PIECE_FLOATS);
 }
 
 /* Each page is written before it is timed. */
@@ -169,13 +151,15 @@ static void fill_item(void *arg, size_t item, int worker) {
     memset(r->c + at, 0, PIECE);
 }
 
-static enum chex_status bytes_limit(struct cpu_engine *e, double *bytes_per_s_out,
-                                    struct chex_error *err) {
-    /* Pieces of an array: 64 MiB a thread in each of the three, where no core's share of the last
+static enum chex_status bytes_limit(struct cpu_engine *e, uint64_t most_bytes,
+                                    double *bytes_per_s_out, struct chex_error *err) {
+    /* Pieces of an array: 192 MiB a thread in the three of them, where no core's share of the last
      * cache is above some 16; at most 6 GiB in all. */
-    enum { A_THREAD = CHEX_LIMITS_THREAD_BYTES / 3 / PIECE, LEAST = 2 * A_THREAD, MOST = 2048 };
+    enum { A_THREAD = 64, LEAST = 128, MOST = 2048 };
     size_t pieces = (size_t)e->config.threads * A_THREAD;
     pieces = pieces < LEAST ? LEAST : pieces > MOST ? MOST : pieces;
+    if (most_bytes / 3 / PIECE < pieces)
+        return CHEX_OK;
     float *memory = chex_mem_alloc_aligned(3 * pieces, PIECE);
     if (!memory)
         return chex_error_set(err, CHEX_E_RESOURCE, "cpu engine: out of memory");
@@ -191,12 +175,12 @@ static enum chex_status bytes_limit(struct cpu_engine *e, double *bytes_per_s_ou
     return CHEX_OK;
 }
 
-enum chex_status chex_cpu_limits(void *self, struct chex_engine_limits *limits_out,
-                                 struct chex_error *err) {
+enum chex_status chex_cpu_limits(void *self, uint64_t most_bytes,
+                                 struct chex_engine_limits *limits_out, struct chex_error *err) {
     struct cpu_engine *e = self;
     struct chex_engine_limits l = {0};
     CHEX_TRY(flop_limit(e, &l.flop_per_s, err));
-    CHEX_TRY(bytes_limit(e, &l.bytes_per_s, err));
+    CHEX_TRY(bytes_limit(e, most_bytes, &l.bytes_per_s, err));
     chex_cpu_winograd_limits(e, &l);
     *limits_out = l;
     return CHEX_OK;
