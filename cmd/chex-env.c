@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Is this allocation fit to train? Level 1: versions, launch, binding, GPU visibility, limits, file
- * systems, environment.
+ * Is this allocation fit to train? Level 1 asks: versions, launch, binding, GPU visibility, limits,
+ * file systems, environment. Level 2 measures each rank, level 3 what lies between them.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,15 +19,15 @@ struct settings {
     int64_t level;
     int mode;
     uint64_t timeout_ms;
-    const char *expect;
+    const char *expect, *record, *data, *output;
 };
 
 static const struct chex_opt options[] = {
     CHEX_OPT_COMMON,
     {.type = CHEX_OPT_GROUP, .help = "Checks"},
     {"level", 0, CHEX_OPT_INT, offsetof(struct settings, level), "1", "1|2|3",
-     "how deep to look; this version has level 1 (seconds, nothing is measured), and takes it for "
-     "the others with a warning",
+     "how deep to look: 1 asks (in a second), 2 measures each node too (in some 20 s), 3 measures "
+     "between the ranks too",
      NULL, 1, 3},
     {"mode", 0, CHEX_OPT_CHOICE, offsetof(struct settings, mode), "job", "MODE",
      "where it runs: a job step, Slurm's prolog (only the node's faults count), a login node",
@@ -36,7 +36,15 @@ static const struct chex_opt options[] = {
      "a check that has not answered by then fails, and the node is at fault; at least 1s", NULL,
      1000, 86400e3},
     {"expect", 0, CHEX_OPT_STRING, offsetof(struct settings, expect), NULL, "FILE",
-     "JSON object of check names and the found values they must have"},
+     "JSON object of check names and the found values they must have, or the limits of their "
+     "figures"},
+    {"record", 0, CHEX_OPT_STRING, offsetof(struct settings, record), NULL, "FILE",
+     "write the figures of levels 2 and 3, a tenth worse, as limits for --expect"},
+    {"data", 0, CHEX_OPT_STRING, offsetof(struct settings, data), NULL, "DIR",
+     "folder of shards that level 2 reads for some seconds"},
+    {"output", 0, CHEX_OPT_STRING, offsetof(struct settings, output), NULL, "DIR",
+     "folder of results, where level 2 writes for some seconds and leaves nothing; the current one "
+     "by default"},
 };
 
 static const struct chex_opt_program program = {
@@ -126,6 +134,18 @@ static enum chex_status print_report(const struct settings *s,
     return chex_fs_flush_stdout(err);
 }
 
+/* In the prolog a file that cannot be written is a site's mistake, like those of after_usage. */
+static enum chex_status record(const struct settings *s, const struct chex_check_report *report,
+                               struct chex_error *err) {
+    const double slack = 0.1;
+    enum chex_status st = chex_check_expected_write(s->record, report, slack, err);
+    if (st == CHEX_OK || s->mode != CHEX_MODE_PROLOG)
+        return st;
+    chex_warn("%s", err->text);
+    *err = (struct chex_error){0};
+    return CHEX_OK;
+}
+
 static enum chex_status check_all(const struct settings *s, struct chex_launch *launch,
                                   struct chex_check_context *context, bool launched,
                                   struct chex_error *err) {
@@ -143,6 +163,8 @@ static enum chex_status check_all(const struct settings *s, struct chex_launch *
         st = chex_check_run(NULL, context, expected, s->timeout_ms, launch, &result, err);
     if (st == CHEX_OK && speaks(launch, launched))
         st = print_report(s, &result, err);
+    if (st == CHEX_OK && s->record && speaks(launch, launched))
+        st = record(s, &result, err);
     if (st == CHEX_OK)
         st = chex_check_status(&result);
     if (st != CHEX_OK && err->status == CHEX_OK && err->text[0] == '\0' && !s->common.json &&
@@ -156,7 +178,11 @@ static enum chex_status check_all(const struct settings *s, struct chex_launch *
 static enum chex_status run(const struct settings *s, struct chex_error *err) {
     struct chex_launch launch;
     struct chex_error launch_error = {0};
-    struct chex_check_context context = {.mode = s->mode, .launch = &launch};
+    struct chex_check_context context = {.mode = s->mode,
+                                         .launch = &launch,
+                                         .level = (int)s->level,
+                                         .data = s->data,
+                                         .output = s->output};
     bool launched = false;
     if (s->mode == CHEX_MODE_JOB) {
         launched = chex_launch_init(&launch, &launch_error) == CHEX_OK;
@@ -167,9 +193,8 @@ static enum chex_status run(const struct settings *s, struct chex_error *err) {
         alone(&launch);
     chex_log_set_level((enum chex_log_level)s->common.log_level);
     chex_log_set_rank(launch.rank, launch.size, launch.host);
-    if (s->level > 1 && speaks(&launch, launched))
-        chex_warn("--level %lld: this version has level 1 alone, which is taken",
-                  (long long)s->level);
+    context.show_progress =
+        s->level > 1 && speaks(&launch, launched) && s->common.log_level >= CHEX_LOG_INFO;
     chex_gpu_view(&context.gpu);
     enum chex_status st = check_all(s, &launch, &context, launched, err);
     if (err->text[0]) {

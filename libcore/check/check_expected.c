@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,11 +13,35 @@ struct chex_check_expected {
     char *path;
 };
 
-static bool known(const char *name) {
+static const struct chex_check *find(const char *name) {
     for (size_t i = 0; chex_checks[i]; i++)
         if (strcmp(chex_checks[i]->name, name) == 0)
+            return chex_checks[i];
+    return NULL;
+}
+
+static bool has_figure(const struct chex_check *check, const char *key) {
+    for (const struct chex_figure *f = check->figures; f && f->key; f++)
+        if (strcmp(f->key, key) == 0)
             return true;
     return false;
+}
+
+static enum chex_status validate_limits(const char *path, const struct chex_check *check,
+                                        json_t *limits, struct chex_error *err) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(limits, key, value) {
+        if (!has_figure(check, key))
+            return chex_error_set(err, CHEX_E_USAGE,
+                                  "expectations %s: '%s' is no figure of '%s'; see chex-env --json",
+                                  path, key, check->name);
+        if (!json_is_number(value) || !(json_number_value(value) > 0))
+            return chex_error_set(err, CHEX_E_USAGE,
+                                  "expectations %s: '%s' of '%s': expected a number above 0", path,
+                                  key, check->name);
+    }
+    return CHEX_OK;
 }
 
 static enum chex_status validate(const char *path, json_t *values, struct chex_error *err) {
@@ -26,13 +51,17 @@ static enum chex_status validate(const char *path, json_t *values, struct chex_e
         return chex_error_set(err, CHEX_E_USAGE,
                               "expectations %s: expected an object of check names and texts", path);
     json_object_foreach(values, name, value) {
-        if (!known(name))
+        const struct chex_check *check = find(name);
+        if (!check)
             return chex_error_set(err, CHEX_E_USAGE,
                                   "expectations %s: '%s' is no check; see chex-env --json", path,
                                   name);
-        if (!json_is_string(value))
+        if (json_is_object(value))
+            CHEX_TRY(validate_limits(path, check, value, err));
+        else if (!json_is_string(value))
             return chex_error_set(err, CHEX_E_USAGE,
-                                  "expectations %s: value of '%s': expected a text", path, name);
+                                  "expectations %s: value of '%s': expected a text%s", path, name,
+                                  check->figures ? ", or an object of figures" : "");
     }
     return CHEX_OK;
 }
@@ -83,11 +112,70 @@ void chex_check_expected_destroy(struct chex_check_expected *e) {
     free(e);
 }
 
-void chex_check_expected_apply(const struct chex_check_expected *e, const char *name,
+static void apply_limit(const struct chex_check_expected *e, const struct chex_figure *f,
+                        double value, double limit, struct chex_check_result *r) {
+    if (value <= 0 || (f->less ? value <= limit : value >= limit))
+        return;
+    chex_check_expect(r, "%s %.4g %s or %s (from %s)", f->key, limit, f->unit,
+                      f->less ? "less" : "more", e->path);
+    chex_check_worsen(r, CHEX_FAIL, r->fault, "mend it, or change the value in %s", e->path);
+}
+
+void chex_check_expected_apply(const struct chex_check_expected *e, const struct chex_check *check,
                                struct chex_check_result *r) {
-    const char *want = json_string_value(json_object_get(e->values, name));
+    json_t *value = json_object_get(e->values, check->name);
+    for (int k = 0; json_is_object(value) && check->figures[k].key; k++) {
+        json_t *limit = json_object_get(value, check->figures[k].key);
+        if (limit)
+            apply_limit(e, &check->figures[k], r->figures[k], json_number_value(limit), r);
+    }
+    const char *want = json_string_value(value);
     if (!want || strcmp(want, r->found) == 0)
         return;
     chex_check_expect(r, "%s (from %s)", want, e->path);
     chex_check_worsen(r, CHEX_FAIL, r->fault, "mend it, or change the value in %s", e->path);
+}
+
+/* To three digits, which is more than measurements are good for. */
+static double rounded(double value) {
+    char text[32];
+    snprintf(text, sizeof text, "%.3g", value);
+    return strtod(text, NULL);
+}
+
+static json_t *limits_of(const struct chex_check *check, const struct chex_check_result *r,
+                         double slack) {
+    json_t *limits = json_object();
+    for (int k = 0; check->figures[k].key; k++)
+        if (r->figures[k] > 0)
+            json_object_set_new(
+                limits, check->figures[k].key,
+                json_real(rounded(check->figures[k].less ? r->figures[k] / (1 - slack)
+                                                         : r->figures[k] * (1 - slack))));
+    return limits;
+}
+
+enum chex_status chex_check_expected_write(const char *path, const struct chex_check_report *report,
+                                           double slack, struct chex_error *err) {
+    json_t *all = json_object();
+    for (size_t i = 0; i < report->count; i++) {
+        json_t *limits = report->checks[i]->figures && report->merged[i].verdict != CHEX_FAIL
+                             ? limits_of(report->checks[i], &report->merged[i], slack)
+                             : NULL;
+        if (json_object_size(limits))
+            json_object_set(all, report->checks[i]->name, limits);
+        json_decref(limits);
+    }
+    const size_t count = json_object_size(all);
+    char *text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+    json_decref(all);
+    enum chex_status st = !text ? chex_error_set(err, CHEX_E_RESOURCE, "out of memory")
+                          : count == 0
+                              ? chex_error_set(err, CHEX_E_USAGE,
+                                               "%s: nothing was measured that could be expected; "
+                                               "--level 2 measures",
+                                               path)
+                              : chex_fs_write(path, text, strlen(text), err);
+    free(text);
+    return st;
 }

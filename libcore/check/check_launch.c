@@ -125,6 +125,14 @@ static void parse_cpus(const char *text, cpu_set_t *set) {
     }
 }
 
+bool chex_check_share_cpus(const char *a, const char *b) {
+    cpu_set_t set_a, set_b, both;
+    parse_cpus(a, &set_a);
+    parse_cpus(b, &set_b);
+    CPU_AND(&both, &set_a, &set_b);
+    return CPU_COUNT(&both) > 0;
+}
+
 static void probe_sharing(const struct chex_check_context *c, struct chex_check_result *r) {
     chex_check_expect(r, "no CPU is given to two ranks");
     chex_check_found(r, "%s", c->binding->cpus);

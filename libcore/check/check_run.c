@@ -1,149 +1,85 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The run: probes on a thread of their own under one deadline, then two exchanges, then the same
- * comparison on every rank.
+ * The run: probes on a thread of their own under one deadline (check/prober.h), then two exchanges,
+ * then the same comparison on every rank.
  */
-#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "check/check.h"
+#include "check/compare.h"
 #include "check/expected.h"
+#include "check/prober.h"
 
-/* What the prober and the caller share. The last of the two to let go frees it, because a probe may
- * hang in a system call for longer than we wait. */
-struct probing {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    int holders;
-    size_t count, done; /* answers [0, done) are final */
-    bool stop;
-    const struct chex_check **checks;
-    struct chex_check_result *results;
-    /* Copies: the caller's may be gone before a late probe ends. */
-    struct chex_check_context context;
-    struct chex_launch launch;
-    struct chex_binding binding;
-    struct chex_error launch_error;
+/* What each rank says of itself before a stage of which it is not the only one. */
+struct standing {
+    double left_s;
+    int32_t stuck, pad;
 };
 
-static void probing_drop(struct probing *p, int holders) {
-    pthread_mutex_lock(&p->lock);
-    p->holders -= holders;
-    bool last = p->holders == 0;
-    pthread_mutex_unlock(&p->lock);
-    if (!last)
-        return;
-    pthread_cond_destroy(&p->changed);
-    pthread_mutex_destroy(&p->lock);
-    free(p->checks);
-    free(p->results);
-    free(p);
+/* All ranks come together. *out_of_it: the first that is stuck, or -1; *left_s_out: the least time
+ * that any of the others has left. */
+static enum chex_status meet(struct chex_launch *launch, const struct chex_prober *p,
+                             uint64_t timeout_ms, int *out_of_it, double *left_s_out,
+                             struct chex_error *err) {
+    const struct standing mine = {.left_s = chex_prober_left_s(p), .stuck = chex_prober_stuck(p)};
+    struct standing *all = chex_mem_zalloc((size_t)launch->size, sizeof *all);
+    if (!all)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st =
+        chex_launch_exchange(launch, "check-start", &mine, sizeof mine, all, timeout_ms, err);
+    *out_of_it = -1;
+    *left_s_out = mine.left_s;
+    for (int r = launch->size - 1; r >= 0 && st == CHEX_OK; r--) {
+        if (all[r].stuck)
+            *out_of_it = r;
+        else if (all[r].left_s < *left_s_out)
+            *left_s_out = all[r].left_s;
+    }
+    free(all);
+    return st;
 }
 
-static struct probing *probing_create(const struct chex_check *const *checks, size_t count,
-                                      const struct chex_check_context *context) {
-    struct probing *p = chex_mem_zalloc(1, sizeof *p);
-    if (!p)
-        return NULL;
-    p->checks = chex_mem_zalloc(count, sizeof *p->checks);
-    p->results = chex_mem_zalloc(count, sizeof *p->results);
-    if (!p->checks || !p->results) {
-        free(p->checks);
-        free(p->results);
-        free(p);
-        return NULL;
-    }
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&p->changed, &attr);
-    pthread_condattr_destroy(&attr);
-    pthread_mutex_init(&p->lock, NULL);
-    p->holders = 2;
-    p->count = count;
-    memcpy(p->checks, checks, count * sizeof *checks);
-    p->context = *context;
-    p->launch = *context->launch;
-    p->context.launch = &p->launch;
-    if (context->binding) {
-        p->binding = *context->binding;
-        p->context.binding = &p->binding;
-    }
-    if (context->launch_error) {
-        p->launch_error = *context->launch_error;
-        p->context.launch_error = &p->launch_error;
-    }
-    return p;
+/* The check `first`, which begins on all ranks at once, and those behind it that need not. */
+static enum chex_status begin_together(struct chex_launch *launch, struct chex_prober *p,
+                                       const struct chex_check *const *checks, size_t first,
+                                       uint64_t timeout_ms, struct chex_error *err) {
+    int stuck;
+    double left_s;
+    char why[64];
+    CHEX_TRY(meet(launch, p, timeout_ms, &stuck, &left_s, err));
+    if (checks[first]->start != CHEX_START_ALL)
+        return CHEX_OK;
+    snprintf(why, sizeof why, "rank %d did not come so far", stuck);
+    if (stuck >= 0)
+        chex_prober_skip(p, first + 1, why);
+    else
+        chex_prober_limit(p, left_s);
+    return CHEX_OK;
 }
 
-static void *probe_all(void *arg) {
-    struct probing *p = arg;
-    bool stop = false;
-    for (size_t i = 0; i < p->count && !stop; i++) {
-        struct chex_check_result r;
-        memset(&r, 0, sizeof r); /* all bytes: they are sent */
-        r.fault = p->checks[i]->fault;
-        if (p->checks[i]->probe)
-            p->checks[i]->probe(&p->context, &r);
-        pthread_mutex_lock(&p->lock);
-        p->results[i] = r;
-        p->done = i + 1;
-        stop = p->stop;
-        pthread_cond_signal(&p->changed);
-        pthread_mutex_unlock(&p->lock);
-    }
-    probing_drop(p, 1);
-    return NULL;
-}
-
-static void fill_unanswered(const struct probing *p, uint64_t timeout_ms,
-                            struct chex_check_result *out) {
-    for (size_t i = p->done; i < p->count; i++) {
-        struct chex_check_result *r = &out[i];
-        memset(r, 0, sizeof *r);
-        chex_check_expect(r, "an answer within %.1f s", (double)timeout_ms / 1e3);
-        if (i == p->done) {
-            chex_check_found(r, "no answer");
-            chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
-                              "a file system or driver of this node hangs; leave the node out");
-        } else {
-            r->fault = p->checks[i]->fault;
-            chex_check_found(r, "not asked: %s did not answer", p->checks[p->done]->name);
-            chex_check_worsen(r, CHEX_SKIP, r->fault, "see %s", p->checks[p->done]->name);
-        }
-    }
-}
-
-/* Answers of this rank into out (count). */
 static enum chex_status probe(const struct chex_check *const *checks, size_t count,
                               const struct chex_check_context *context, uint64_t timeout_ms,
-                              struct chex_check_result *out, struct chex_error *err) {
-    const uint64_t until_ns = chex_clock_ns() + timeout_ms * 1000000u;
-    const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
-                                   .tv_nsec = (long)(until_ns % 1000000000u)};
-    struct probing *p = probing_create(checks, count, context);
-    if (!p)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    pthread_t thread;
-    int rc = pthread_create(&thread, NULL, probe_all, p);
-    if (rc != 0) {
-        probing_drop(p, 2);
-        return chex_error_errno(err, CHEX_E_RESOURCE, rc, "cannot start a thread for the checks");
+                              struct chex_launch *launch, struct chex_check_result *out,
+                              struct chex_error *err) {
+    struct chex_prober *p = NULL;
+    enum chex_status st = chex_prober_create(checks, count, context, timeout_ms, &p, err);
+    for (size_t i = 0, end; st == CHEX_OK && i < count; i = end) {
+        for (end = i + 1; end < count && checks[end]->start == CHEX_START_ANY; end++)
+            ;
+        /* A rank whose probes hang comes up to timeout_ms late. */
+        if (checks[i]->start != CHEX_START_ANY)
+            st = begin_together(launch, p, checks, i, timeout_ms + 10000, err);
+        if (st == CHEX_OK)
+            chex_prober_run(p, end);
     }
-    pthread_detach(thread);
-    pthread_mutex_lock(&p->lock);
-    while (p->done < count && pthread_cond_timedwait(&p->changed, &p->lock, &until) == 0)
-        ;
-    p->stop = true;
-    memcpy(out, p->results, p->done * sizeof *out);
-    fill_unanswered(p, timeout_ms, out);
-    pthread_mutex_unlock(&p->lock);
-    probing_drop(p, 1);
-    return CHEX_OK;
+    if (st == CHEX_OK)
+        chex_prober_answers(p, out);
+    chex_prober_destroy(p);
+    return st;
 }
 
 /* As much as fits. The rest of `to` keeps its zeros. */
@@ -175,7 +111,7 @@ static void fill_card(const struct chex_check_context *c, struct chex_check_card
 static void merge(const struct chex_check *check, const struct chex_check_card *cards,
                   const struct chex_check_result *const *column, int n,
                   struct chex_check_result *out) {
-    int worst = 0, same = 0;
+    int worst = 0, same = 0, whose;
     for (int r = 1; r < n; r++) {
         const struct chex_check_result *a = column[r], *b = column[worst];
         if (a->verdict > b->verdict ||
@@ -188,8 +124,11 @@ static void merge(const struct chex_check *check, const struct chex_check_card *
     if (n > 1 && out->verdict >= CHEX_WARN)
         chex_check_found(out, "rank %d (%s)%s: %.180s", cards[worst].rank, cards[worst].host,
                          same == n ? ", as all others" : "", column[worst]->found);
+    for (int k = 0; check->figures && check->figures[k].key; k++)
+        out->figures[k] = chex_check_worst(&check->figures[k], k, column, n, &whose);
     if (check->across)
         check->across(cards, column, n, out);
+    chex_check_compare(check, cards, column, n, out);
 }
 
 static enum chex_status compare(struct chex_check_report *r, struct chex_error *err) {
@@ -199,6 +138,8 @@ static enum chex_status compare(struct chex_check_report *r, struct chex_error *
     for (size_t i = 0; i < r->count; i++) {
         for (int k = 0; k < r->ranks; k++)
             column[k] = &r->all[(size_t)k * r->count + i];
+        for (int k = 0; k < r->ranks && r->checks[i]->start == CHEX_START_ALL; k++)
+            r->hung = r->hung || chex_prober_silent(column[k]);
         merge(r->checks[i], r->cards, column, r->ranks, &r->merged[i]);
     }
     free(column);
@@ -229,7 +170,7 @@ static enum chex_status exchange(struct chex_launch *launch, const struct chex_c
                                 err);
 }
 
-static enum chex_status select_checks(const struct chex_check *const *table,
+static enum chex_status select_checks(const struct chex_check *const *table, int level,
                                       struct chex_check_report *r, struct chex_error *err) {
     size_t total = 0;
     while (table[total])
@@ -238,7 +179,7 @@ static enum chex_status select_checks(const struct chex_check *const *table,
     if (!chosen)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     for (size_t i = 0; i < total; i++)
-        if (table[i]->modes & (1u << r->mode))
+        if ((table[i]->modes & (1u << r->mode)) && table[i]->level <= (level ? level : 1))
             chosen[r->count++] = table[i];
     r->checks = chosen;
     return CHEX_OK;
@@ -251,7 +192,7 @@ enum chex_status chex_check_run(const struct chex_check *const *table,
                                 struct chex_error *err) {
     struct chex_check_report r = {.ranks = launch->size, .mode = context->mode};
     struct chex_check_result *mine = NULL;
-    enum chex_status st = select_checks(table ? table : chex_checks, &r, err);
+    enum chex_status st = select_checks(table ? table : chex_checks, context->level, &r, err);
     if (st != CHEX_OK)
         goto out;
     mine = chex_mem_zalloc(r.count, sizeof *mine);
@@ -262,11 +203,11 @@ enum chex_status chex_check_run(const struct chex_check *const *table,
         st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
         goto out;
     }
-    st = probe(r.checks, r.count, context, timeout_ms, mine, err);
+    st = probe(r.checks, r.count, context, timeout_ms, launch, mine, err);
     if (st != CHEX_OK)
         goto out;
     for (size_t i = 0; i < r.count && expected; i++)
-        chex_check_expected_apply(expected, r.checks[i]->name, &mine[i]);
+        chex_check_expected_apply(expected, r.checks[i], &mine[i]);
     /* Ranks whose probes hung come `timeout_ms` late. */
     st = exchange(launch, context, mine, timeout_ms + 10000, &r, err);
     if (st == CHEX_OK)

@@ -23,6 +23,11 @@ extern const struct chex_check chex_check_memlock, chex_check_open_files, chex_c
     chex_check_memory;
 /* check_files.c */
 extern const struct chex_check chex_check_workdir, chex_check_tmpdir, chex_check_shm;
+/* check_speed.c */
+extern const struct chex_check chex_check_memory_rate, chex_check_compute_rate,
+    chex_check_step_rate, chex_check_step_bits, chex_check_cpu_share;
+/* check_storage.c */
+extern const struct chex_check chex_check_data_rate, chex_check_output_rate, chex_check_tmpdir_rate;
 /* check_environment.c */
 extern const struct chex_check chex_check_nccl_env, chex_check_mpi_env, chex_check_hdf5_env;
 

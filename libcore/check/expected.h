@@ -7,8 +7,9 @@
 
 #include "check/check.h"
 
-/* Fails the answer where a value is expected for `name` and another was found. */
-void chex_check_expected_apply(const struct chex_check_expected *e, const char *name,
+/* Fails the answer where another text is expected of the check than was found, or where a figure is
+ * beyond its limit. A figure that was not measured has no limit. */
+void chex_check_expected_apply(const struct chex_check_expected *e, const struct chex_check *check,
                                struct chex_check_result *r);
 
 #endif

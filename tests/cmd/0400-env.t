@@ -88,10 +88,6 @@ unlike "$(out)" "^(gpu|launch|clock) " "a login node has no allocation"
 like "$(out)" "^engine-auto +pass " "but engines"
 
 # Usage.
-expect_status 0 chex-env --level 2 --mode prolog
-is "$(err)" "chex-env warn: --level 2: this version has level 1 alone, which is taken" \
-    "a level that this version has not is a warning"
-like "$(out)" "^hdf5 +pass " "and level 1 runs"
 expect_status 2 chex-env --level 4
 error_line "--level: '4' is not valid" "a level that never will"
 expect_status 2 chex-env --mode night

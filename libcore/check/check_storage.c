@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How fast can shards be read, and results and temporary files be written; and are the shards' rows
+ * what their checksums say.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/units.h"
+#include "check/checks.h"
+#include "check/measure.h"
+#include "check/storage.h"
+#include "data/manifest.h"
+#include "data/shard.h"
+
+/* ---- writing ---- */
+
+/* Less than these, and a checkpoint of 100 MB takes ten seconds, a step of the log half of one. */
+static const double least_write = 10e6, most_sync_s = 0.5;
+static const uint64_t write_bytes = UINT64_C(64) << 20;
+static const double write_s = 2;
+
+static const struct chex_figure output_figures[] = {{.key = "mb_per_s", .unit = "MB/s"},
+                                                    {.key = "fsync_ms", .unit = "ms", .less = true},
+                                                    {.key = NULL}};
+static const struct chex_figure tmpdir_figures[] = {
+    {.key = "mb_per_s", .unit = "MB/s", .compared = true, .gentle = true},
+    {.key = "fsync_ms", .unit = "ms", .less = true},
+    {.key = NULL}};
+
+/* What is the node's own is the node's fault; what the user chose, or shares, is the user's. */
+static void failed(struct chex_check_result *r, const char *dir, enum chex_fault fault,
+                   const struct chex_error *err) {
+    chex_check_found(r, "%.250s", err->text);
+    chex_check_worsen(r, CHEX_FAIL, err->status == CHEX_E_NODE ? CHEX_FAULT_NODE : fault,
+                      "%s %.100s",
+                      err->status == CHEX_E_NODE       ? "look at the disk or the server behind"
+                      : err->status == CHEX_E_RESOURCE ? "free space, or take another folder than"
+                                                       : "take a folder that you may write:",
+                      dir);
+}
+
+static void probe_write(const struct chex_check_context *c, const char *dir, enum chex_fault fault,
+                        struct chex_check_result *r) {
+    struct chex_write_rate w;
+    struct chex_error err = {0};
+    uint64_t free_bytes = 0;
+    char free_text[32];
+    chex_check_expect(r, "%.0f MB/s, an fsync in %.1f s", least_write / 1e6, most_sync_s);
+    if (!chex_check_has_time(c, write_s + 1, r))
+        return;
+    if (chex_fs_free_bytes(dir, &free_bytes, &err) == CHEX_OK && free_bytes < 2 * write_bytes) {
+        chex_check_skip(r, "%.150s has %s free, too little to try", dir,
+                        chex_format_bytes(free_text, sizeof free_text, free_bytes));
+        return;
+    }
+    if (chex_storage_write(dir, write_bytes, write_s, &w, &err) != CHEX_OK) {
+        failed(r, dir, fault, &err);
+        return;
+    }
+    r->figures[0] = w.bytes_per_s / 1e6;
+    r->figures[1] = w.sync_s * 1e3;
+    chex_check_found(r, "%.4g MB/s, fsync %.3g ms, %s free: %.120s", r->figures[0], r->figures[1],
+                     chex_format_bytes(free_text, sizeof free_text, free_bytes), dir);
+    if (w.bytes_per_s < least_write || w.sync_s > most_sync_s)
+        chex_check_worsen(r, CHEX_WARN, fault,
+                          "checkpoints will take long: a faster file system, or fewer of them with "
+                          "--checkpoint-every");
+}
+
+/* The node's other ranks write to the same disk. */
+static bool others_turn(const struct chex_check_context *c, struct chex_check_result *r) {
+    if (c->launch->local_rank == 0)
+        return false;
+    chex_check_found(r, "asked by local rank 0");
+    return true;
+}
+
+static void probe_tmpdir_rate(const struct chex_check_context *c, struct chex_check_result *r) {
+    const char *dir = c->mode == CHEX_MODE_PROLOG ? NULL : getenv("TMPDIR");
+    const bool set = dir && *dir;
+    if (!others_turn(c, r))
+        probe_write(c, set ? dir : "/tmp", set ? CHEX_FAULT_USER : CHEX_FAULT_NODE, r);
+}
+const struct chex_check chex_check_tmpdir_rate = {.name = "tmpdir-rate",
+                                                  .question =
+                                                      "how fast are temporary files written?",
+                                                  .modes = CHEX_IN_ALL,
+                                                  .fault = CHEX_FAULT_NODE,
+                                                  .probe = probe_tmpdir_rate,
+                                                  .level = 2,
+                                                  .start = CHEX_START_TOGETHER,
+                                                  .figures = tmpdir_figures};
+
+/* The folder, or the first above it that is there: chex-train makes the rest. Fresh. */
+static char *existing(const char *path) {
+    char *dir = path ? strdup(path) : getcwd(NULL, 0);
+    while (dir && !chex_fs_is_dir(dir)) {
+        char *slash = strrchr(dir, '/');
+        if (!slash || slash == dir) {
+            strcpy(dir, slash ? "/" : ".");
+            return dir;
+        }
+        *slash = '\0';
+    }
+    return dir;
+}
+
+/* Rank 0 alone writes results. */
+static void probe_output(const struct chex_check_context *c, struct chex_check_result *r) {
+    char *dir = existing(c->output);
+    if (c->launch->rank != 0)
+        chex_check_found(r, "asked by rank 0, which writes results");
+    else if (!dir)
+        chex_check_skip(r, "the current folder is gone: see workdir");
+    else
+        probe_write(c, dir, CHEX_FAULT_USER, r);
+    free(dir);
+}
+const struct chex_check chex_check_output_rate = {.name = "output-rate",
+                                                  .question = "how fast are results written?",
+                                                  .modes = CHEX_IN_JOB | CHEX_IN_LOGIN,
+                                                  .fault = CHEX_FAULT_USER,
+                                                  .probe = probe_output,
+                                                  .level = 2,
+                                                  .figures = output_figures};
+
+/* ---- reading ---- */
+
+static const double read_s = 3;
+enum { ROWS = 64 };
+
+static const struct chex_figure data_figures[] = {
+    {.key = "mb_per_s", .unit = "MB/s", .compared = true, .gentle = true}, {.key = NULL}};
+
+/* The shard in the middle of this rank's share of the first split that has rows (which it will
+ * train from), as a fresh string. */
+static char *own_shard(const struct chex_check_context *c, struct chex_error *err) {
+    struct chex_manifest *m = NULL;
+    char *path = NULL;
+    if (chex_manifest_read(c->data, &m, err) != CHEX_OK)
+        return NULL;
+    const struct chex_manifest_split *s = NULL;
+    for (int i = 0; i < CHEX_SPLIT_COUNT && !s; i++)
+        s = m->splits[i].shard_count > 0 && m->splits[i].rows > 0 ? &m->splits[i] : NULL;
+    if (s)
+        path = chex_fs_join(c->data, s->shards[(2 * (size_t)c->launch->rank + 1) * s->shard_count /
+                                               (2 * (size_t)c->launch->size)]
+                                         .file);
+    if (!path)
+        chex_error_set(err, s ? CHEX_E_RESOURCE : CHEX_E_DATA,
+                       s ? "out of memory" : "%s: no split has rows", c->data);
+    chex_manifest_free(m);
+    return path;
+}
+
+/* Up to ROWS rows, evenly over the shard. */
+static enum chex_status verify(const char *path, int *rows_out, struct chex_error *err) {
+    struct chex_shard *shard = NULL;
+    CHEX_TRY(chex_shard_open(path, &shard, err));
+    const size_t rows = chex_shard_rows(shard), side = (size_t)chex_shard_size(shard);
+    const size_t count = rows < ROWS ? rows : ROWS;
+    uint8_t *pixels = chex_mem_alloc_aligned(side, side);
+    enum chex_status st = pixels ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    for (size_t i = 0; i < count && st == CHEX_OK; i++)
+        st = chex_shard_read(shard, i * rows / count, 1, true, pixels, err);
+    free(pixels);
+    chex_shard_close(shard);
+    *rows_out = (int)count;
+    return st;
+}
+
+/* Where the same rows are sound at the second reading the file is not to blame. */
+static void blame_data(const char *path, const struct chex_error *first,
+                       struct chex_check_result *r) {
+    struct chex_error again = {0};
+    int rows;
+    chex_storage_forget(path);
+    chex_check_found(r, "%.250s", first->text);
+    if (first->status == CHEX_E_DATA && verify(path, &rows, &again) == CHEX_OK)
+        chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
+                          "read again it is sound: memory, or the way to the file system, changes "
+                          "bits on this node; drain it");
+    else if (first->status == CHEX_E_NODE)
+        chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
+                          "the file system fails here: look at the server and this node's mount");
+    else
+        chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_USER,
+                          "chex-shard verify tells what else is wrong with this set");
+}
+
+static void probe_data(const struct chex_check_context *c, struct chex_check_result *r) {
+    struct chex_read_rate rate;
+    struct chex_error err = {0};
+    char bytes[32];
+    int rows = 0;
+    chex_check_expect(r, "as fast as others; every row as its checksum says");
+    if (!c->data) {
+        chex_check_skip(r, "no --data");
+        return;
+    }
+    if (!chex_check_has_time(c, read_s + 1, r))
+        return;
+    char *path = own_shard(c, &err);
+    enum chex_status st = path ? chex_storage_read(path, read_s, &rate, &err) : err.status;
+    if (st == CHEX_OK)
+        st = verify(path, &rows, &err);
+    if (st == CHEX_E_RESOURCE)
+        chex_check_skip(r, "%.250s", err.text);
+    else if (st != CHEX_OK)
+        blame_data(path ? path : c->data, &err, r);
+    if (st == CHEX_OK) {
+        r->figures[0] = rate.bytes_per_s / 1e6;
+        r->kind = rate.cached;
+        chex_check_found(r, "%.4g MB/s%s, %s of %.100s, %d rows sound", r->figures[0],
+                         rate.cached ? " through the page cache" : "",
+                         chex_format_bytes(bytes, sizeof bytes, rate.bytes), path, rows);
+    }
+    free(path);
+}
+const struct chex_check chex_check_data_rate = {.name = "data-rate",
+                                                .question =
+                                                    "how fast are shards read, and are they sound?",
+                                                .modes = CHEX_IN_JOB | CHEX_IN_LOGIN,
+                                                .fault = CHEX_FAULT_USER,
+                                                .probe = probe_data,
+                                                .level = 2,
+                                                .start = CHEX_START_TOGETHER,
+                                                .figures = data_figures};

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check/measure.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/memory.h"
+#include "base/pool.h"
+
+void chex_measure_release(struct chex_measure *m) {
+    chex_step_destroy(m->cpu);
+    m->cpu = NULL;
+    if (!m->in_coll)
+        chex_coll_destroy(m->coll);
+    m->coll = NULL;
+}
+
+bool chex_check_has_time(const struct chex_check_context *c, double need_s,
+                         struct chex_check_result *r) {
+    const double left_s = c->until_s - chex_clock_s();
+    if (left_s >= need_s)
+        return true;
+    chex_check_skip(r, "it takes %.0f s, and --timeout leaves %.1f s", need_s,
+                    left_s > 0 ? left_s : 0);
+    return false;
+}
+
+uint64_t chex_check_memory_share(const struct chex_check_context *c) {
+    const uint64_t ranks = c->launch->local_size > 0 ? (uint64_t)c->launch->local_size : 1;
+    return chex_memory_free_bytes("") / ranks / 4;
+}
+
+int chex_check_threads(const struct chex_check_context *c) {
+    return c->binding && c->binding->threads > 0 ? c->binding->threads : chex_cpu_count();
+}
+
+static void processor_name(char *buf, size_t size) {
+    char line[256];
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    buf[0] = '\0';
+    while (f && !buf[0] && fgets(line, sizeof line, f))
+        if (strncmp(line, "model name", 10) == 0)
+            snprintf(buf, size, "%s", line);
+    if (f)
+        fclose(f);
+}
+
+uint64_t chex_check_cpu_kind(const struct chex_check_context *c, const char *what) {
+    char name[256];
+    const int threads = chex_check_threads(c);
+    processor_name(name, sizeof name);
+    uint64_t h = chex_hash64_mix(0, name, strlen(name));
+    h = chex_hash64_mix(h, &threads, sizeof threads);
+    return chex_hash64_mix(h, what, strlen(what));
+}
+
+void chex_check_skip(struct chex_check_result *r, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(r->found, sizeof r->found, fmt, args);
+    va_end(args);
+    r->verdict = CHEX_SKIP;
+}

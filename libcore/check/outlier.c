@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check/outlier.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static const double behind_percent = 10, far_percent = 30, spreads = 3.5, normal = 1.4826;
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double chex_median(double *values, int n) {
+    qsort(values, (size_t)n, sizeof *values, by_value);
+    return 0.5 * (values[(n - 1) / 2] + values[n / 2]);
+}
+
+/* What the rates are held against, and how far they scatter; work: room for n. */
+static double middle(const double *rate, int n, double *work, double *spread_out) {
+    memcpy(work, rate, (size_t)n * sizeof *work);
+    double m = chex_median(work, n);
+    *spread_out = 0;
+    if (n == 2)
+        return work[1];
+    for (int i = 0; i < n; i++)
+        work[i] = fabs(rate[i] - m);
+    *spread_out = normal * chex_median(work, n);
+    return m;
+}
+
+bool chex_outlier_find(const double *values, int n, bool less, struct chex_outlier *out) {
+    double *rate = n > 1 ? chex_mem_zalloc(2 * (size_t)n, sizeof *rate) : NULL;
+    if (!rate)
+        return false;
+    struct chex_outlier o = {0};
+    double spread;
+    for (int i = 0; i < n; i++)
+        rate[i] = less ? 1 / values[i] : values[i];
+    const double m = middle(rate, n, rate + n, &spread);
+    for (int i = 0; i < n; i++) {
+        o.count += m - rate[i] > behind_percent / 100 * m && m - rate[i] > spreads * spread;
+        if (rate[i] < rate[o.worst])
+            o.worst = i;
+    }
+    o.median = less ? 1 / m : m;
+    o.percent = 100 * (1 - rate[o.worst] / m);
+    o.far = n > 2 && o.percent >= far_percent;
+    free(rate);
+    if (o.count)
+        *out = o;
+    return o.count > 0;
+}

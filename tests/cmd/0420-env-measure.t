@@ -1,0 +1,99 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# chex-env --level 2 and 3 on one machine: figures, limits, folders, modes, time. Of figures only
+# that they are there is asked.
+source "$(dirname "$0")/lib.sh"
+have chex-env || skip_all "chex-env is not built"
+rates='^(memory|compute|step|tmpdir|output)-rate'
+
+# One number of the JSON object: figure FILE KEY.
+figure() { sed -n "s/.*\"$2\": \([0-9.e+-]*\),*$/\1/p" "$1" | head -n 1; }
+positive() {
+    [[ $1 =~ ^[0-9.e+-]+$ && $1 =~ [1-9] ]]
+    ok $? "$2: $1"
+}
+
+mkdir work
+chex-shard phantom --count 24 --size 36 --seed 3 --output ph >log 2>&1 &&
+    chex-shard --images ph/images --labels ph/labels.csv --split patient --size 36 --shards 1 \
+        --output shards >>log 2>&1
+ok $? "a small set" || diag "$(cat log)"
+
+expect_status 0 chex-env --level 2 --json --data shards --output work/not/yet --record good.json --timeout 5m
+cp out json
+for key in gb_per_s gflop_per_s images_per_s mb_per_s fsync_ms; do
+    positive "$(figure json $key)" "a figure: $key"
+done
+is "$(grep -cE '"name": "(memory|compute|step|tmpdir|output|data)-rate"' json)" 6 "six rates"
+like "$(cat json)" '"found": "[0-9.e+]+ MB/s.*/train-00000-of-00001.h5, [0-9]+ rows sound"' "the shard is read"
+like "$(cat json)" '"found": "cpu [a-z0-9]+, (fp32|bf16): [0-9a-f]{16}"' "the digest of a step"
+is "$(ls -A work)" "" "nothing is left where results go"
+like "$(cat good.json)" '"step-rate": \{' "figures are recorded"
+if have python3 && ! without PYTHON; then
+    python3 - json good.json <<'END'
+import json, sys
+top, good = (json.load(open(f)) for f in sys.argv[1:])
+figures = {c["name"]: c["figures"] for c in top["checks"] if "figures" in c}
+assert figures == top["ranks"][0]["figures"] and good.keys() == figures.keys()
+for name, limits in good.items():
+    for key, limit in limits.items():
+        ratio = limit / figures[name][key]
+        assert 1.09 < ratio < 1.13 if key.endswith("_ms") else 0.88 < ratio < 0.92, (name, key, ratio)
+END
+    ok $? "another reader finds both complete, and a tenth between them"
+else
+    skip "no python3"
+fi
+
+# Limits.
+echo '{"memory-rate": {"gb_per_s": 1e9}, "tmpdir-rate": {"fsync_ms": 1e9}}' >want.json
+expect_status 5 chex-env --level 2 --expect want.json --data nosuch --timeout 5m
+like "$(out)" "^memory-rate +fail +[0-9.]+ GB/s" "a limit that no node reaches"
+like "$(out)" "expected: gb_per_s 1e\+09 GB/s or more \(from want.json\)" "is named"
+like "$(out)" "^tmpdir-rate +pass" "one that all keep is kept"
+like "$(out)" "^data-rate +fail +.*nosuch" "a folder without shards"
+like "$(out)" "remedy: chex-shard verify" "and what to do"
+expect_status 0 chex-env --expect want.json
+unlike "$(out)" "$rates" "level 1 measures nothing"
+echo '{"memory-rate": {"gb": 1}}' >wrong.json
+expect_status 2 chex-env --expect wrong.json
+error_line "'gb' is no figure of 'memory-rate'" "an unknown figure"
+expect_status 2 chex-env --record none.json
+error_line "none.json: nothing was measured.*--level 2" "nothing to record"
+expect_status 4 chex-env --level 2 --timeout 4s --record /nonexistent/good.json
+error_line "/nonexistent" "a record that cannot be written"
+
+# Time: what does not fit is skipped and is nobody's fault.
+expect_status 0 chex-env --level 2 --timeout 1s
+like "$(out)" "^step-rate +skip +it takes [0-9] s, and --timeout leaves [01]\.[0-9] s" "no time for a step"
+like "$(out)" "^data-rate +skip +no --data" "nothing is read unless it is said what"
+
+# A row that has changed.
+shard=shards/train/train-00000-of-00001.h5
+at=$(($(stat -c %s "$shard") - 700))
+cp "$shard" good.h5
+printf '\377\001\376\002' | dd of="$shard" bs=1 seek=$((at / 2)) conv=notrunc 2>log
+if cmp -s "$shard" good.h5; then
+    fail "the shard could not be spoilt"
+else
+    expect_status 4 chex-env --level 2 --timeout 5m --data shards
+    like "$(out)" "^data-rate +fail +.*row [0-9]+ .*checksum" "a row that is not what its checksum says"
+    like "$(out)" "fault: user" "is the user's, for it is so at the second reading"
+fi
+
+# In the prolog only the node counts, and time is short.
+expect_status 0 env TMPDIR=/nonexistent/tmp chex-env --mode prolog --level 2 --data nosuch \
+    --record /nonexistent/good.json --timeout 20s
+unlike "$(out)" "^(data|output)-rate" "file systems of others are not looked at"
+like "$(out)" "^tmpdir-rate +(pass|warn) .*: /tmp$" "its own is"
+like "$(out)" "^memory-rate +(pass|skip)" "and memory"
+like "$(err)" "warn: .*nonexistent" "a record that cannot be written drains no node"
+
+# Nothing stays of a run that was killed.
+mkdir killed
+(cd killed && TMPDIR=$PWD exec chex-env --level 2 --output .) >log 2>&1 &
+sleep 1
+kill -9 $!
+wait $! 2>/dev/null
+is "$(ls -A killed)" "" "a run that was killed leaves nothing"
+done_testing

@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What levels 2 and 3 of the preflight are made of: the rule that names a slow node, figures across
+ * ranks that are only pretended, limits of figures, the kernel's counts, and the measurements, of
+ * which only that they give a positive figure is asked.
+ */
+#include <fcntl.h>
+#include <jansson.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "check/checks.h"
+#include "check/compare.h"
+#include "check/expected.h"
+#include "check/load.h"
+#include "check/outlier.h"
+#include "check/prober.h"
+#include "check/step.h"
+#include "check/storage.h"
+#include "check/strain.h"
+#include "tap.h"
+
+static char scratch[] = "/tmp/chex-measure-XXXXXX";
+
+/* ---- the rule ---- */
+
+static struct chex_outlier found;
+static bool find(const double *values, int n, bool less) {
+    found = (struct chex_outlier){.worst = -1};
+    return chex_outlier_find(values, n, less, &found);
+}
+
+static void test_rule(void) {
+    const double even[] = {100, 98, 103, 101, 99}, slow[] = {100, 98, 60, 101, 99},
+                 slightly[] = {100, 101, 85, 99, 100}, wide[] = {100, 70, 130, 85, 115},
+                 times[] = {1, 1.02, 2, 0.99}, pair[] = {100, 60}, near[] = {100, 95},
+                 three[] = {100, 95, 60}, halves[] = {100, 100, 60, 60}, equal[] = {5, 5, 5},
+                 several[] = {100, 100, 100, 100, 100, 50, 40};
+    OK(!find(even, 5, false), "a few per cent are noise");
+    OK(find(slow, 5, false) && found.worst == 2 && found.count == 1 && found.far, "a slow one");
+    OK(fabs(found.median - 99) < 1e-9 && fabs(found.percent - 100 * 39 / 99.0) < 1e-9,
+       "how far: %.1f %% below %.1f", found.percent, found.median);
+    OK(find(slightly, 5, false) && found.worst == 2 && !found.far, "15 %% are behind, not far");
+    OK(!find(wide, 5, false), "where all scatter nobody is named");
+    OK(find(times, 4, true) && found.worst == 2 && found.far, "of times the long one");
+    OK(fabs(found.median - 1.01) < 0.01, "held against a time: %.3f", found.median);
+    OK(find(pair, 2, false) && found.worst == 1 && !found.far && found.median == 100,
+       "of two the slower, never far");
+    OK(!find(near, 2, false), "two that are near");
+    OK(find(three, 3, false) && found.worst == 2 && found.far, "of three");
+    OK(!find(halves, 4, false), "no majority, no outlier");
+    OK(!find(equal, 3, false), "equal ones");
+    OK(find(several, 7, false) && found.worst == 6 && found.count == 2, "the worst of two");
+    OK(!find(slow, 1, false) && !find(slow, 0, false), "one alone is not behind");
+}
+
+/* ---- figures across ranks ---- */
+
+enum { RANKS = 8 };
+static struct chex_check_card cards[RANKS];
+static struct chex_check_result answers[RANKS];
+static const struct chex_check_result *all[RANKS];
+
+static const struct chex_figure rates[] = {
+    {.key = "gb_per_s", .unit = "GB/s", .compared = true},
+    {.key = "wait_ms", .unit = "ms", .less = true, .compared = true, .gentle = true},
+    {.key = NULL}};
+static const struct chex_check rated = {.name = "rated",
+                                        .question = "?",
+                                        .modes = CHEX_IN_ALL,
+                                        .fault = CHEX_FAULT_NODE,
+                                        .figures = rates};
+
+static void fill(int per_node, const double *values) {
+    memset(answers, 0, sizeof answers);
+    for (int i = 0; i < RANKS; i++) {
+        cards[i] = (struct chex_check_card){.rank = i,
+                                            .size = RANKS,
+                                            .local_rank = i % per_node,
+                                            .local_size = per_node,
+                                            .node = i / per_node,
+                                            .nodes = RANKS / per_node};
+        snprintf(cards[i].host, sizeof cards[i].host, "n%d", i / per_node);
+        snprintf(cards[i].cpus, sizeof cards[i].cpus, "%d", i % per_node);
+        answers[i].fault = CHEX_FAULT_NODE;
+        answers[i].figures[0] = values[i];
+        snprintf(answers[i].found, sizeof answers[i].found, "rank 0's");
+        all[i] = &answers[i];
+    }
+}
+
+static struct chex_check_result compare(void) {
+    struct chex_check_result merged = answers[0];
+    chex_check_compare(&rated, cards, all, RANKS, &merged);
+    return merged;
+}
+
+static void test_compare(void) {
+    const double even[] = {50, 51, 49, 50, 52, 50, 49, 50},
+                 slow[] = {50, 51, 49, 50, 20, 50, 49, 50};
+    fill(2, even);
+    struct chex_check_result r = compare();
+    OK(r.verdict == CHEX_PASS && strstr(r.found, "of all ranks 49 to 52 GB/s, worst rank 2 (n1)"),
+       "even ranks pass: %s", r.found);
+    fill(2, slow);
+    r = compare();
+    OK(r.verdict == CHEX_FAIL && r.fault == CHEX_FAULT_NODE &&
+           strstr(r.found, "rank 4 (n2): 20 GB/s, 59 % behind the median of 4 nodes, 49"),
+       "the node of a slow rank is named: %s", r.found);
+    OK(strstr(r.remedy, "--exclude=n2") &&
+           strstr(r.remedy, "scontrol update nodename=n2 state=drain reason=\"chex-env rated\""),
+       "with the words for an administrator: %s", r.remedy);
+    snprintf(cards[4].cpus, sizeof cards[4].cpus, "1-3");
+    r = compare();
+    OK(r.verdict == CHEX_WARN && r.fault == CHEX_FAULT_USER && strstr(r.remedy, "--cpu-bind"),
+       "a rank that shares its CPUs is no fault of its node: %s", r.remedy);
+    fill(8, slow);
+    r = compare();
+    OK(r.verdict == CHEX_FAIL && strstr(r.found, "median of 8 ranks"), "on one node, ranks: %s",
+       r.found);
+    fill(4, slow);
+    r = compare();
+    OK(r.verdict == CHEX_WARN && strstr(r.found, "behind the better of 2 nodes"),
+       "of two nodes the slower is a warning: %s", r.found);
+    fill(2, slow);
+    answers[4].kind = answers[5].kind = 7;
+    r = compare();
+    OK(r.verdict == CHEX_PASS, "another kind of node is not held against the rest: %s", r.found);
+    fill(2, even);
+    for (int i = 0; i < RANKS; i++)
+        answers[i].figures[1] = i == 6 ? 9 : 1;
+    r = compare();
+    OK(r.verdict == CHEX_WARN && strstr(r.found, "rank 6 (n3): 9 ms"),
+       "a gentle figure never fails: %s", r.found);
+    fill(2, even);
+    answers[3].figures[0] = 0;
+    r = compare();
+    OK(r.verdict == CHEX_PASS, "what was not measured is not slow");
+    int who = -1;
+    OK(chex_check_worst(&rates[0], 0, all, RANKS, &who) == 49 && who == 2, "the worst rate");
+}
+
+/* ---- limits ---- */
+
+static void write_text(const char *path, const char *text) {
+    struct chex_error err = {0};
+    BAIL_UNLESS(chex_fs_write(path, text, strlen(text), &err) == CHEX_OK, "%s", err.text);
+}
+
+static struct chex_check_result limited(const char *path, const char *text, double value) {
+    struct chex_check_expected *e = NULL;
+    struct chex_error err = {0};
+    struct chex_check_result r = {.fault = CHEX_FAULT_NODE, .figures = {value}};
+    write_text(path, text);
+    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_OK, err, NULL);
+    chex_check_expected_apply(e, &chex_check_memory_rate, &r);
+    chex_check_expected_destroy(e);
+    return r;
+}
+
+static void test_limits(void) {
+    char *path = chex_fs_join(scratch, "want.json");
+    struct chex_check_expected *e = NULL;
+    struct chex_error err = {0};
+    struct chex_check_result r = limited(path, "{\"memory-rate\": {\"gb_per_s\": 40}}", 41);
+    OK(r.verdict == CHEX_PASS, "above the least");
+    r = limited(path, "{\"memory-rate\": {\"gb_per_s\": 40.5}}", 39);
+    OK(r.verdict == CHEX_FAIL && r.fault == CHEX_FAULT_NODE &&
+           strstr(r.expected, "gb_per_s 40.5 GB/s or more (from "),
+       "below it: %s", r.expected);
+    r = limited(path, "{\"memory-rate\": {\"gb_per_s\": 40}}", 0);
+    OK(r.verdict == CHEX_PASS, "not measured, not judged");
+    write_text(path, "{\"memory-rate\": {\"gb_per_h\": 40}}");
+    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err,
+              "'gb_per_h' is no figure of 'memory-rate'");
+    write_text(path, "{\"memory-rate\": {\"gb_per_s\": \"40\"}}");
+    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err, "a number above 0");
+    write_text(path, "{\"hdf5\": {\"gb_per_s\": 40}}");
+    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err, "no figure of 'hdf5'");
+
+    free(path);
+}
+
+static void test_record(void) {
+    const struct chex_check *checks[] = {&chex_check_hdf5, &chex_check_tmpdir_rate,
+                                         &chex_check_memory_rate};
+    struct chex_check_result merged[] = {
+        {0}, {.figures = {200, 2}}, {.verdict = CHEX_FAIL, .figures = {1}}};
+    struct chex_check_report report = {.checks = checks, .count = 3, .merged = merged};
+    struct chex_error err = {0};
+    struct chex_check_expected *e = NULL;
+    char *path = chex_fs_join(scratch, "record.json");
+    OK_STATUS(chex_check_expected_write(path, &report, 0.1, &err), CHEX_OK, err, NULL);
+    json_t *top = json_load_file(path, 0, NULL), *limits = json_object_get(top, "tmpdir-rate");
+    OK(json_object_size(top) == 1, "what was measured and did not fail is recorded");
+    OK(json_number_value(json_object_get(limits, "mb_per_s")) == 180 &&
+           json_number_value(json_object_get(limits, "fsync_ms")) == 2.22,
+       "a tenth worse, whichever way that is");
+    json_decref(top);
+    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_OK, err, NULL);
+    struct chex_check_result r = merged[1];
+    chex_check_expected_apply(e, &chex_check_tmpdir_rate, &r);
+    OK(r.verdict == CHEX_PASS, "the same node passes");
+    r.figures[1] = 3;
+    chex_check_expected_apply(e, &chex_check_tmpdir_rate, &r);
+    OK(r.verdict == CHEX_FAIL && strstr(r.expected, "fsync_ms 2.22 ms or less"),
+       "a time too long: %s", r.expected);
+    chex_check_expected_destroy(e);
+    report.count = 1;
+    unlink(path);
+    OK_STATUS(chex_check_expected_write(path, &report, 0.1, &err), CHEX_E_USAGE, err,
+              "nothing was measured");
+    OK(!chex_fs_exists(path), "and nothing is written");
+    free(path);
+}
+
+/* ---- bits ---- */
+
+static struct chex_check_result bits(const char *const *texts) {
+    struct chex_check_result merged = {.fault = CHEX_FAULT_NODE};
+    memset(answers, 0, sizeof answers);
+    for (int i = 0; i < 4; i++) {
+        snprintf(answers[i].found, sizeof answers[i].found, "%s", texts[i]);
+        all[i] = &answers[i];
+    }
+    merged = answers[0];
+    chex_check_step_bits.across(cards, all, 4, &merged);
+    return merged;
+}
+
+static void test_bits(void) {
+    const double any[RANKS] = {0};
+    fill(2, any);
+    const char *const same[] = {"cpu a, fp32: 1", "cpu a, fp32: 1", "cpu a, fp32: 1",
+                                "cpu a, fp32: 1"},
+                      *const mixed[] = {"cpu a, fp32: 1", "cpu b, fp32: 2", "cpu a, fp32: 1",
+                                        "cpu b, fp32: 2"},
+                      *const odd[] = {"cpu a, fp32: 3", "cpu a, fp32: 1", "cpu a, fp32: 1",
+                                      "cpu a, fp32: 1"},
+                      *const late[] = {"cpu a, fp32: 1", "cpu b, fp32: 2", "cpu a, fp32: 4",
+                                       "cpu a, fp32: 1"};
+    struct chex_check_result r = bits(same);
+    OK(r.verdict == CHEX_PASS, "the same bits everywhere");
+    r = bits(mixed);
+    OK(r.verdict == CHEX_PASS, "two kinds of processor may differ");
+    r = bits(odd);
+    OK(r.verdict == CHEX_FAIL && r.fault == CHEX_FAULT_NODE &&
+           strncmp(r.found, "rank 0 (n0): cpu a, fp32: 3,", 28) == 0,
+       "the odd rank is named, though it is the first: %s", r.found);
+    r = bits(late);
+    OK(r.verdict == CHEX_FAIL && strncmp(r.found, "rank 2 (n1): cpu a, fp32: 4,", 28) == 0,
+       "among another kind, too: %s", r.found);
+}
+
+/* ---- the kernel's counts ---- */
+
+static void put(const char *name, const char *text) {
+    char *path = chex_fs_join(scratch, name), *slash = strrchr(path, '/');
+    struct chex_error err = {0};
+    *slash = '\0';
+    BAIL_UNLESS(chex_fs_mkdirs(path, &err) == CHEX_OK, "%s", err.text);
+    *slash = '/';
+    write_text(path, text);
+    free(path);
+}
+
+static void test_strain(void) {
+    struct chex_strain s, later;
+    put("proc/self/cgroup", "4:cpu,cpuacct:/job/step\n3:cpuset:/other\n0::/v2/job\n");
+    put("proc/stat", "cpu  1 2 3 4 5 6 7 250 9 10\ncpu0 1 1 1 1 1 1 1 9 1 1\n");
+    put("sys/fs/cgroup/cpu,cpuacct/job/step/cpu.stat",
+        "nr_periods 9\nnr_throttled 2\nthrottled_time 500000000\n");
+    put("sys/fs/cgroup/cpu,cpuacct/job/cpu.stat", "nr_throttled 1\nthrottled_time 250000000\n");
+    put("sys/fs/cgroup/v2/job/cpu.stat", "usage_usec 8\nnr_throttled 4\nthrottled_usec 1000000\n");
+    put("sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count", "3\n");
+    put("sys/devices/system/cpu/cpu1/thermal_throttle/package_throttle_count", "5\n");
+    chex_strain_read(scratch, &s);
+    OK(s.throttled_count == 7, "throttled periods of the group and those above it: %llu",
+       (unsigned long long)s.throttled_count);
+    OK(fabs(s.throttled_s - 1.75) < 1e-9, "nanoseconds and microseconds: %.3f s", s.throttled_s);
+    OK(fabs(s.steal_s * (double)sysconf(_SC_CLK_TCK) - 250) < 1e-6, "stolen time");
+    OK(s.heat_count == 8, "slowdowns by heat");
+    put("proc/stat", "cpu  1 2 3 4 5 6 7 350 9 10\n");
+    put("sys/fs/cgroup/v2/job/cpu.stat", "nr_throttled 1\n");
+    chex_strain_read(scratch, &later);
+    struct chex_strain d = chex_strain_between(&s, &later);
+    OK(d.steal_s > 0 && d.throttled_count == 0 && d.heat_count == 0 && d.wall_s >= 0,
+       "what has grown since, and nothing below 0");
+    chex_strain_read("/nonexistent", &s);
+    OK(s.throttled_count == 0 && s.steal_s == 0 && s.heat_count == 0 && s.wall_s > 0,
+       "a system that counts nothing");
+}
+
+/* ---- the measurements ---- */
+
+static void test_load(void) {
+    struct chex_load load;
+    struct chex_error err = {0};
+    OK_STATUS(chex_load_memory(2, 0.05, UINT64_C(64) << 20, &load, &err), CHEX_OK, err, NULL);
+    OK(load.bytes_per_s > 0 && load.cpu_share > 0 && load.cpu_share < 1.1, "a rate and a share");
+    OK_STATUS(chex_load_memory(2, 0.05, 1 << 20, &load, &err), CHEX_E_RESOURCE, err,
+              "too little memory");
+}
+
+static int entries(const char *dir) {
+    char *command = chex_fs_format("ls -A %s | wc -l", dir);
+    FILE *f = popen(command, "r");
+    int n = -1;
+    BAIL_UNLESS(f && fscanf(f, "%d", &n) == 1, "no ls");
+    pclose(f);
+    free(command);
+    return n;
+}
+
+static void test_storage(void) {
+    struct chex_write_rate w;
+    struct chex_read_rate r;
+    struct chex_error err = {0};
+    char *path = chex_fs_join(scratch, "file"), *dir = chex_fs_join(scratch, "empty");
+    mkdir(dir, 0700);
+    OK_STATUS(chex_storage_write(dir, 3 << 20, 5, &w, &err), CHEX_OK, err, NULL);
+    OK(w.bytes_per_s > 0 && w.sync_s > 0, "writing has a rate");
+    OK(entries(dir) == 0, "and leaves nothing");
+    OK_STATUS(chex_storage_write("/nonexistent", 1, 1, &w, &err), CHEX_E_ENV, err,
+              "/nonexistent: cannot write: No such");
+    OK_STATUS(chex_storage_write("/proc", 1, 1, &w, &err), CHEX_E_ENV, err, "/proc: cannot write");
+    char *big = malloc(9 << 20);
+    memset(big, 7, 9 << 20);
+    BAIL_UNLESS(chex_fs_write(path, big, 9 << 20, &err) == CHEX_OK, "%s", err.text);
+    OK_STATUS(chex_storage_read(path, 5, &r, &err), CHEX_OK, err, NULL);
+    OK(r.bytes == 9 << 20 && r.bytes_per_s > 0, "the whole file is read%s",
+       r.cached ? ", through the page cache" : "");
+    OK_STATUS(chex_storage_read(dir, 5, &r, &err), CHEX_E_ENV, err, "cannot read");
+    free(big);
+    free(path);
+    free(dir);
+}
+
+static void test_step(void) {
+    struct chex_step *a = NULL, *b = NULL;
+    struct chex_step_result ra, rb;
+    struct chex_error err = {0};
+    OK_STATUS(chex_step_create("cpu", 1, NULL, &a, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_step_run(a, 0, 1e9, &ra, &err), CHEX_OK, err, NULL);
+    chex_step_destroy(a);
+    OK(ra.repeats == 2 && ra.odd == 0 && ra.images_per_s > 0, "two equal steps of %s", ra.how);
+    OK_STATUS(chex_step_create("cpu", 2, NULL, &b, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_step_run(b, 0, 0, &rb, &err), CHEX_OK, err, NULL);
+    chex_step_destroy(b);
+    OK(rb.repeats == 1 && rb.images_per_s == 0, "one step where there is no time");
+    OK(ra.digest == rb.digest && strcmp(ra.how, rb.how) == 0,
+       "the digest is that of any number of threads");
+    OK_STATUS(chex_step_create("nosuch", 1, NULL, &a, &err), CHEX_E_USAGE, err, "nosuch");
+}
+
+/* ---- the stages ---- */
+
+static unsigned sleep_ms;
+static int collective_runs;
+static double until_left_s;
+
+static void probe_slow(const struct chex_check_context *c, struct chex_check_result *r) {
+    (void)c;
+    chex_clock_sleep_ms(sleep_ms);
+    chex_check_found(r, "slow");
+}
+static void probe_all(const struct chex_check_context *c, struct chex_check_result *r) {
+    collective_runs++;
+    until_left_s = c->until_s - chex_clock_s();
+    chex_check_found(r, "all");
+}
+static const struct chex_check slow = {.name = "slow",
+                                       .question = "?",
+                                       .modes = CHEX_IN_ALL,
+                                       .probe = probe_slow,
+                                       .level = 2,
+                                       .start = CHEX_START_TOGETHER},
+                               together = {.name = "together",
+                                           .question = "?",
+                                           .modes = CHEX_IN_ALL,
+                                           .probe = probe_all,
+                                           .level = 3,
+                                           .start = CHEX_START_ALL};
+static const struct chex_check *const stages[] = {&slow, &together, NULL};
+
+/* Rank 1 of two, whose standing is made up here: it has little time left, or is stuck. */
+static int other_stuck;
+static enum chex_status pretend(struct chex_launch *l, const char *key, const void *mine,
+                                size_t bytes, void *all_out, uint64_t timeout_ms,
+                                struct chex_error *err) {
+    (void)timeout_ms;
+    (void)err;
+    for (int k = 0; k < l->size; k++)
+        memcpy((char *)all_out + (size_t)k * bytes, mine, bytes);
+    if (strcmp(key, "check-start") == 0) {
+        char *other = (char *)all_out + bytes;
+        const double left_s = 2.5;
+        memcpy(other, &left_s, sizeof left_s);
+        memcpy(other + sizeof left_s, &other_stuck, sizeof other_stuck);
+    }
+    return CHEX_OK;
+}
+static const struct chex_launch_method pretended = {.name = "pmix", .exchange = pretend};
+
+static struct chex_check_report run(int level, uint64_t timeout_ms) {
+    struct chex_launch launch = {
+        .method = "pmix", .size = 2, .local_size = 2, .nodes = 1, .host = "n0", .impl = &pretended};
+    struct chex_check_context c = {.mode = CHEX_MODE_JOB, .launch = &launch, .level = level};
+    struct chex_check_report report = {0};
+    struct chex_error err = {0};
+    OK_STATUS(chex_check_run(stages, &c, NULL, timeout_ms, &launch, &report, &err), CHEX_OK, err,
+              NULL);
+    return report;
+}
+
+static void test_stages(void) {
+    struct chex_check_report r = run(1, 5000);
+    OK(r.count == 0, "level 1 measures nothing");
+    chex_check_report_release(&r);
+    r = run(2, 5000);
+    OK(r.count == 1 && strcmp(r.checks[0]->name, "slow") == 0, "level 2 nothing between ranks");
+    chex_check_report_release(&r);
+    r = run(3, 60000);
+    OK(r.count == 2 && collective_runs == 1 && r.merged[1].verdict == CHEX_PASS && !r.hung,
+       "level 3 all");
+    OK(until_left_s > 0 && until_left_s <= 2.5, "in the time of the rank that has least: %.2f s",
+       until_left_s);
+    chex_check_report_release(&r);
+    other_stuck = 1;
+    r = run(3, 60000);
+    OK(collective_runs == 1 && r.merged[1].verdict == CHEX_SKIP &&
+           strcmp(r.merged[1].found, "rank 1 did not come so far") == 0,
+       "nobody joins in where one rank cannot: %s", r.merged[1].found);
+    chex_check_report_release(&r);
+    other_stuck = 0;
+    sleep_ms = 1500;
+    r = run(3, 100);
+    OK(r.merged[0].verdict == CHEX_FAIL && r.merged[1].verdict == CHEX_SKIP && !r.hung,
+       "a rank whose own probe hangs skips the rest: %s", r.merged[1].found);
+    OK(collective_runs == 1, "and stays away from the others");
+    chex_check_report_release(&r);
+    chex_clock_sleep_ms(1700); /* the late probe frees what it used */
+}
+
+int main(void) {
+    struct chex_error err = {0};
+    BAIL_UNLESS(mkdtemp(scratch), "no scratch folder");
+    test_rule();
+    test_compare();
+    test_limits();
+    test_record();
+    test_bits();
+    test_strain();
+    test_load();
+    test_storage();
+    test_step();
+    test_stages();
+    chex_fs_remove_tree(scratch, &err);
+    return tap_done();
+}
