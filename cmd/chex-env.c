@@ -147,7 +147,7 @@ static enum chex_status record(const struct settings *s, const struct chex_check
 }
 
 static enum chex_status check_all(const struct settings *s, struct chex_launch *launch,
-                                  struct chex_check_context *context, bool launched,
+                                  struct chex_check_context *context, bool launched, bool *hung_out,
                                   struct chex_error *err) {
     struct chex_check_expected *expected = NULL;
     struct chex_check_report result = {0};
@@ -170,9 +170,22 @@ static enum chex_status check_all(const struct settings *s, struct chex_launch *
     if (st != CHEX_OK && err->status == CHEX_OK && err->text[0] == '\0' && !s->common.json &&
         speaks(launch, launched))
         chex_info("%s", chex_status_text(st));
+    *hung_out = result.hung;
     chex_check_report_release(&result);
     chex_check_expected_destroy(expected);
     return st;
+}
+
+/* Threads of the ranks hang in collective calls, so none can leave in good order: once rank 0 has
+ * said what it has to say, all are ended. */
+static void end_hung(struct chex_launch *launch, enum chex_status st) {
+    enum { MS = 10000 };
+    struct chex_error err = {0};
+    char mine = 0, *all = malloc((size_t)launch->size);
+    if (all)
+        (void)chex_launch_exchange(launch, "check-end", &mine, 1, all, MS, &err);
+    free(all);
+    chex_launch_abort(launch, st);
 }
 
 static enum chex_status run(const struct settings *s, struct chex_error *err) {
@@ -196,7 +209,8 @@ static enum chex_status run(const struct settings *s, struct chex_error *err) {
     context.show_progress =
         s->level > 1 && speaks(&launch, launched) && s->common.log_level >= CHEX_LOG_INFO;
     chex_gpu_view(&context.gpu);
-    enum chex_status st = check_all(s, &launch, &context, launched, err);
+    bool hung = false;
+    enum chex_status st = check_all(s, &launch, &context, launched, &hung, err);
     if (err->text[0]) {
         chex_err("%s", err->text);
         err->text[0] = '\0';
@@ -204,6 +218,8 @@ static enum chex_status run(const struct settings *s, struct chex_error *err) {
         if (st != CHEX_E_USAGE)
             chex_launch_abort(&launch, st);
     }
+    if (hung)
+        end_hung(&launch, st);
     if (launched)
         chex_launch_finish(&launch);
     return st;

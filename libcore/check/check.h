@@ -64,6 +64,7 @@ struct chex_check_card {
     char line[200];            /* chex_bind_line */
     double clock_s;            /* real-time clock right after all ranks had come together */
     double clock_window_s;     /* how far apart those moments may lie */
+    int lost;                  /* a collective call of this rank did not come back, or failed */
 };
 
 /* What a probe may look at. Borrowed. */
@@ -131,7 +132,8 @@ struct chex_check_report {
     struct chex_check_card *cards;    /* (ranks) */
     struct chex_check_result *all;    /* (ranks, count) */
     struct chex_check_result *merged; /* (count) */
-    bool hung; /* a collective check got no answer: others may hang in it, only abort ends them */
+    bool
+        hung; /* some rank's card says `lost`: ranks may hang in a call, and only abort ends them */
 };
 
 /* Values that are expected: of a check its found text, or limits of its figures. */

@@ -25,7 +25,8 @@ struct standing {
 static enum chex_status meet(struct chex_launch *launch, const struct chex_prober *p,
                              uint64_t timeout_ms, int *out_of_it, double *left_s_out,
                              struct chex_error *err) {
-    const struct standing mine = {.left_s = chex_prober_left_s(p), .stuck = chex_prober_stuck(p)};
+    const struct standing mine = {.left_s = chex_prober_left_s(p),
+                                  .stuck = chex_prober_stuck(p) || chex_prober_lost(p)};
     struct standing *all = chex_mem_zalloc((size_t)launch->size, sizeof *all);
     if (!all)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
@@ -64,7 +65,7 @@ static enum chex_status begin_together(struct chex_launch *launch, struct chex_p
 static enum chex_status probe(const struct chex_check *const *checks, size_t count,
                               const struct chex_check_context *context, uint64_t timeout_ms,
                               struct chex_launch *launch, struct chex_check_result *out,
-                              struct chex_error *err) {
+                              bool *lost_out, struct chex_error *err) {
     struct chex_prober *p = NULL;
     enum chex_status st = chex_prober_create(checks, count, context, timeout_ms, &p, err);
     for (size_t i = 0, end; st == CHEX_OK && i < count; i = end) {
@@ -76,8 +77,10 @@ static enum chex_status probe(const struct chex_check *const *checks, size_t cou
         if (st == CHEX_OK)
             chex_prober_run(p, end);
     }
-    if (st == CHEX_OK)
+    if (st == CHEX_OK) {
         chex_prober_answers(p, out);
+        *lost_out = chex_prober_lost(p);
+    }
     chex_prober_destroy(p);
     return st;
 }
@@ -138,8 +141,6 @@ static enum chex_status compare(struct chex_check_report *r, struct chex_error *
     for (size_t i = 0; i < r->count; i++) {
         for (int k = 0; k < r->ranks; k++)
             column[k] = &r->all[(size_t)k * r->count + i];
-        for (int k = 0; k < r->ranks && r->checks[i]->start == CHEX_START_ALL; k++)
-            r->hung = r->hung || chex_prober_silent(column[k]);
         merge(r->checks[i], r->cards, column, r->ranks, &r->merged[i]);
     }
     free(column);
@@ -164,10 +165,13 @@ static enum chex_status exchange(struct chex_launch *launch, const struct chex_c
     if (st != CHEX_OK)
         return st;
     fill_card(c, &card);
+    card.lost = r->hung;
     card.clock_s = chex_clock_unix_s();
     card.clock_window_s = chex_clock_s() - began;
-    return chex_launch_exchange(launch, "check-cards", &card, sizeof card, r->cards, timeout_ms,
-                                err);
+    st = chex_launch_exchange(launch, "check-cards", &card, sizeof card, r->cards, timeout_ms, err);
+    for (int k = 0; k < launch->size && st == CHEX_OK; k++)
+        r->hung = r->hung || r->cards[k].lost;
+    return st;
 }
 
 static enum chex_status select_checks(const struct chex_check *const *table, int level,
@@ -203,7 +207,7 @@ enum chex_status chex_check_run(const struct chex_check *const *table,
         st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
         goto out;
     }
-    st = probe(r.checks, r.count, context, timeout_ms, launch, mine, err);
+    st = probe(r.checks, r.count, context, timeout_ms, launch, mine, &r.hung, err);
     if (st != CHEX_OK)
         goto out;
     for (size_t i = 0; i < r.count && expected; i++)

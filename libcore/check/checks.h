@@ -28,6 +28,8 @@ extern const struct chex_check chex_check_memory_rate, chex_check_compute_rate,
     chex_check_step_rate, chex_check_step_bits, chex_check_cpu_share;
 /* check_storage.c */
 extern const struct chex_check chex_check_data_rate, chex_check_output_rate, chex_check_tmpdir_rate;
+/* check_between.c */
+extern const struct chex_check chex_check_fence, chex_check_collectives, chex_check_neighbours;
 /* check_environment.c */
 extern const struct chex_check chex_check_nccl_env, chex_check_mpi_env, chex_check_hdf5_env;
 

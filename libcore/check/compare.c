@@ -123,7 +123,8 @@ static void compare(const struct chex_check *check, int index, const struct chex
                     struct chex_check_result *merged) {
     const struct chex_figure *f = &check->figures[index];
     struct chex_outlier o;
-    spread(f, index, cards, all, n, merged);
+    if (index == 0)
+        spread(f, index, cards, all, n, merged);
     for (int i = 0; i < n; i++) {
         if (!first_of_kind(all, index, i))
             continue;

@@ -11,7 +11,6 @@
 #include "base/progress.h"
 #include "check/measure.h"
 
-static const char no_answer[] = "no answer";
 enum { END_S = 10 }; /* in which the thread must end once it has nothing to do */
 
 /* What the thread and the caller share. The last of the two to let go frees it. */
@@ -203,6 +202,11 @@ void chex_prober_skip(struct chex_prober *p, size_t until, const char *why) {
 }
 
 bool chex_prober_stuck(const struct chex_prober *p) { return p->stuck; }
+
+bool chex_prober_lost(const struct chex_prober *p) {
+    return p->stuck ? p->checks[p->done]->start == CHEX_START_ALL : p->measure.in_coll;
+}
+
 double chex_prober_left_s(const struct chex_prober *p) { return p->left_s > 0 ? p->left_s : 0; }
 
 void chex_prober_limit(struct chex_prober *p, double left_s) {
@@ -219,7 +223,7 @@ static void unanswered(const struct chex_prober *p, size_t i, struct chex_check_
         chex_check_found(r, "not asked: %s did not answer", p->checks[p->done]->name);
         return;
     }
-    chex_check_found(r, "%s", no_answer);
+    chex_check_found(r, "no answer");
     chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE, "%s",
                       p->checks[i]->start == CHEX_START_ALL
                           ? "a rank or the network between the ranks hangs: halve the nodes until "
@@ -233,10 +237,6 @@ void chex_prober_answers(struct chex_prober *p, struct chex_check_result *out) {
     for (size_t i = p->done; i < p->count; i++)
         unanswered(p, i, &out[i]);
     pthread_mutex_unlock(&p->lock);
-}
-
-bool chex_prober_silent(const struct chex_check_result *r) {
-    return r->verdict == CHEX_FAIL && strcmp(r->found, no_answer) == 0;
 }
 
 void chex_prober_destroy(struct chex_prober *p) {

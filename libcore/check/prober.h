@@ -24,15 +24,15 @@ void chex_prober_skip(struct chex_prober *p, size_t until, const char *why);
 
 /* A probe has not answered: nothing runs here any more. */
 bool chex_prober_stuck(const struct chex_prober *p);
+/* A collective call has not come back, or failed: this rank can make none, and others may wait for
+ * it in one. */
+bool chex_prober_lost(const struct chex_prober *p);
 double chex_prober_left_s(const struct chex_prober *p);
 /* What is left is at most this. */
 void chex_prober_limit(struct chex_prober *p, double left_s);
 
 /* All answers (count); a probe that has none fails, those behind it are skipped. */
 void chex_prober_answers(struct chex_prober *p, struct chex_check_result *out);
-
-/* Whether an answer was made up here, because its probe gave none. */
-bool chex_prober_silent(const struct chex_check_result *r);
 
 /* Ends the thread, which gives back what the checks hold, or leaves it to itself where it is stuck.
  * Collective where a check has used the collectives. NULL allowed. */

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How fast do the ranks find each other, sum up their gradients, and reach the next node; and are
+ * the sums right. With the launcher and the collectives that the training uses.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/module.h"
+#include "check/between.h"
+#include "check/checks.h"
+#include "check/measure.h"
+#include "check/outlier.h"
+
+/* An exchange may take half of the time that is left: its end must come before the run's. */
+static uint64_t patience_ms(const struct chex_check_context *c) {
+    const double left_s = c->until_s - chex_clock_s();
+    return left_s > 0 ? (uint64_t)(left_s * 500) + 1 : 1;
+}
+
+/* The launcher's exchanges do not work any more; the run will end with that, and this is why. */
+static void broken(struct chex_check_result *r, const struct chex_error *err) {
+    chex_warn("%s", err->text);
+    chex_check_found(r, "%.250s", err->text);
+    chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE, "see which rank did not come, and its node");
+}
+
+/* Whether all ranks can join in what follows; this one can where *r is not skipped yet. */
+static bool all_can(const struct chex_check_context *c, struct chex_check_result *r) {
+    struct chex_launch launch = *c->launch; /* its state lies behind a pointer */
+    struct chex_error err = {0};
+    const char mine = r->verdict == CHEX_PASS;
+    char *all = chex_mem_zalloc((size_t)launch.size, 1);
+    enum chex_status st =
+        all ? chex_launch_exchange(&launch, "check-can", &mine, 1, all, patience_ms(c), &err)
+            : chex_error_set(&err, CHEX_E_RESOURCE, "out of memory");
+    int cannot = -1;
+    for (int k = launch.size - 1; st == CHEX_OK && k >= 0; k--)
+        cannot = all[k] ? cannot : k;
+    free(all);
+    if (st != CHEX_OK)
+        broken(r, &err);
+    else if (cannot >= 0 && mine)
+        chex_check_skip(r, "rank %d cannot join in", cannot);
+    return st == CHEX_OK && cannot < 0;
+}
+
+static bool alone(const struct chex_check_context *c, struct chex_check_result *r) {
+    if (c->launch->size == 1)
+        chex_check_skip(r, "one rank: there is nothing between ranks; try srun -N2");
+    return c->launch->size == 1;
+}
+
+/* ---- fence ---- */
+
+static const struct chex_figure fence_figures[] = {{.key = "ms", .unit = "ms", .less = true},
+                                                   {.key = NULL}};
+
+static const double most_fence_s = 1;
+
+static enum chex_status time_fences(const struct chex_check_context *c, double *median_out,
+                                    struct chex_error *err) {
+    enum { ROUNDS = 5, BYTES = 64 };
+    struct chex_launch launch = *c->launch;
+    char mine[BYTES] = {0}, *all = chex_mem_zalloc((size_t)launch.size, BYTES);
+    double seconds[ROUNDS];
+    enum chex_status st = all ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    for (int i = 0; i < ROUNDS && st == CHEX_OK; i++) {
+        const double start = chex_clock_s();
+        st = chex_launch_exchange(&launch, "check-fence", mine, BYTES, all, patience_ms(c), err);
+        seconds[i] = chex_clock_s() - start;
+    }
+    free(all);
+    if (st == CHEX_OK)
+        *median_out = chex_median(seconds, ROUNDS);
+    return st;
+}
+
+static void probe_fence(const struct chex_check_context *c, struct chex_check_result *r) {
+    struct chex_error err = {0};
+    double seconds;
+    chex_check_expect(r, "less than %.0f s", most_fence_s);
+    if (alone(c, r))
+        return;
+    (void)chex_check_has_time(c, 2, r);
+    if (!all_can(c, r))
+        return;
+    if (time_fences(c, &seconds, &err) != CHEX_OK) {
+        broken(r, &err);
+        return;
+    }
+    r->figures[0] = seconds * 1e3;
+    chex_check_found(r, "%.3g ms for %d ranks, %s", r->figures[0], c->launch->size,
+                     c->launch->method);
+    if (seconds > most_fence_s)
+        chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE,
+                          "starts will be slow: look at the load of the nodes and at TreeWidth and "
+                          "the fence of Slurm's PMIx");
+}
+const struct chex_check chex_check_fence = {
+    .name = "fence",
+    .question = "how fast do all ranks exchange a few bytes by the launcher?",
+    .modes = CHEX_IN_JOB,
+    .fault = CHEX_FAULT_NODE,
+    .probe = probe_fence,
+    .level = 3,
+    .start = CHEX_START_ALL,
+    .figures = fence_figures};
+
+/* ---- collectives ---- */
+
+/* A rank that fails alone leaves the others waiting in the library, for which no call of it has a
+ * limit: so all ask first, and a failure behind that ends the use of the library. */
+static bool open_coll(const struct chex_check_context *c, struct chex_check_result *r) {
+    struct chex_measure *m = c->measure;
+    struct chex_error err = {0};
+    void *symbol;
+    if (m->in_coll)
+        chex_check_skip(r, "a collective call failed before: see collectives");
+    else if (!m->coll && chex_module_symbol("mpi", "chexnet_coll_mpi", &symbol, &err) != CHEX_OK)
+        chex_check_skip(r, "%.200s: see modules", err.text);
+    (void)chex_check_has_time(c, 3, r);
+    if (!all_can(c, r))
+        return false;
+    m->in_coll = true;
+    if (m->coll || chex_coll_create(c->launch, &m->coll, &err) == CHEX_OK)
+        return true;
+    chex_check_found(r, "%.250s", err.text);
+    chex_check_worsen(r, CHEX_FAIL, err.status == CHEX_E_ENV ? CHEX_FAULT_USER : CHEX_FAULT_NODE,
+                      "see mpi-env and modules");
+    return false;
+}
+
+/* The library is left as it was found: all ranks have come back from it together. */
+static void close_coll(const struct chex_check_context *c, enum chex_status st,
+                       const struct chex_error *err, struct chex_check_result *r) {
+    c->measure->in_coll = st == CHEX_E_LOST;
+    if (st == CHEX_E_RESOURCE)
+        chex_check_skip(r, "%.250s", err->text);
+    else if (st != CHEX_OK) {
+        chex_check_found(r, "%.250s", err->text);
+        chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
+                          "the network between the ranks fails: halve the nodes until the one is "
+                          "found");
+    }
+}
+
+static const struct chex_figure sum_figures[] = {{.key = "small_us", .unit = "us", .less = true},
+                                                 {.key = "gradient_ms", .unit = "ms", .less = true},
+                                                 {.key = "bus_gb_per_s", .unit = "GB/s"},
+                                                 {.key = NULL}};
+
+static const double sums_s = 2;
+/* DenseNet-121 for 14 classes: parameters and statistics, 28 MB. */
+enum { GRADIENT = 7051854 };
+
+static void probe_sums(const struct chex_check_context *c, struct chex_check_result *r) {
+    struct chex_sum_rate rate;
+    struct chex_error err = {0};
+    const uint64_t need = 3 * sizeof(float) * (uint64_t)GRADIENT;
+    chex_check_expect(r, "the exact sum everywhere");
+    if (alone(c, r))
+        return;
+    if (chex_check_memory_share(c) < need)
+        chex_check_skip(r, "%d MiB are not free for it", (int)(need >> 20));
+    (void)chex_check_has_time(c, 2 * sums_s, r);
+    if (!open_coll(c, r))
+        return;
+    enum chex_status st = chex_between_sums(c->measure->coll, GRADIENT, sums_s, &rate, &err);
+    close_coll(c, st, &err, r);
+    if (st != CHEX_OK)
+        return;
+    r->figures[0] = rate.small_s * 1e6;
+    r->figures[1] = rate.vector_s * 1e3;
+    r->figures[2] = rate.bus_bytes_per_s / 1e9;
+    chex_check_found(r,
+                     "%s, %d ranks: one number %.4g us, a gradient of %.0f MB %.4g ms (%.3g GB/s)",
+                     c->measure->coll->impl->name, c->launch->size, r->figures[0],
+                     GRADIENT * sizeof(float) / 1e6, r->figures[1], r->figures[2]);
+    if (rate.wrong == 0)
+        return;
+    chex_check_found(r, "%zu elements of the sum are wrong here, the first is %zu", rate.wrong,
+                     rate.first_wrong);
+    chex_check_worsen(
+        r, CHEX_FAIL, CHEX_FAULT_NODE,
+        "bits change between the ranks, or in memory: leave %.60s out, drain it, test "
+        "its memory and network",
+        c->launch->host);
+}
+const struct chex_check chex_check_collectives = {
+    .name = "collectives",
+    .question = "how fast are sums over all ranks, and are they right?",
+    .modes = CHEX_IN_JOB,
+    .fault = CHEX_FAULT_NODE,
+    .probe = probe_sums,
+    .level = 3,
+    .start = CHEX_START_ALL,
+    .figures = sum_figures};
+
+/* ---- neighbours ---- */
+
+static const struct chex_figure link_figures[] = {
+    {.key = "gb_per_s", .unit = "GB/s", .compared = true},
+    {.key = "latency_us", .unit = "us", .less = true, .compared = true, .gentle = true},
+    {.key = NULL}};
+
+enum { LINK_BYTES = 8 << 20 };
+
+static void tell_links(const struct chex_check_context *c, const struct chex_link links[2],
+                       struct chex_check_result *r) {
+    size_t at = 0;
+    double latency_s = 0;
+    char host[CHEX_HOST_BYTES];
+    for (int i = 0; i < 2; i++) {
+        const struct chex_link *l = &links[i];
+        if (l->rank < 0)
+            continue;
+        chex_launch_host(c->launch, l->rank, host, sizeof host);
+        const int n = snprintf(r->found + at, sizeof r->found - at, "%s%s and %.60s %.3g GB/s",
+                               at ? ", " : "", c->launch->host, host, l->bytes_per_s / 1e9);
+        at = n > 0 && (size_t)n < sizeof r->found - at ? at + (size_t)n : sizeof r->found - 1;
+        /* The better of its two: a slow neighbour is no fault of its own. */
+        if (l->bytes_per_s / 1e9 > r->figures[0])
+            r->figures[0] = l->bytes_per_s / 1e9;
+        if (latency_s <= 0 || l->latency_s < latency_s)
+            latency_s = l->latency_s;
+    }
+    r->figures[1] = latency_s * 1e6;
+    if (at == 0)
+        chex_check_found(r, "asked by the first rank of the node");
+    else
+        snprintf(r->found + at, sizeof r->found - at, ", %.3g us", r->figures[1]);
+}
+
+static void probe_links(const struct chex_check_context *c, struct chex_check_result *r) {
+    struct chex_link links[2];
+    struct chex_error err = {0};
+    chex_check_expect(r, "as fast as other nodes");
+    if (alone(c, r))
+        return;
+    if (c->launch->nodes == 1)
+        chex_check_skip(r, "one node: there is no other");
+    (void)chex_check_has_time(c, 3, r);
+    if (!open_coll(c, r))
+        return;
+    enum chex_status st =
+        chex_between_links(c->measure->coll, c->launch->local_rank, LINK_BYTES, links, &err);
+    close_coll(c, st, &err, r);
+    if (st == CHEX_OK)
+        tell_links(c, links, r);
+}
+const struct chex_check chex_check_neighbours = {.name = "neighbours",
+                                                 .question =
+                                                     "how fast does each node reach the next?",
+                                                 .modes = CHEX_IN_JOB,
+                                                 .fault = CHEX_FAULT_NODE,
+                                                 .probe = probe_links,
+                                                 .level = 3,
+                                                 .start = CHEX_START_ALL,
+                                                 .figures = link_figures};

@@ -1,0 +1,41 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# chex-env --level 3 in a job: what is measured on each rank and between the ranks, a rank that is
+# below its limit, one that cannot join in. Of figures only that they are there is asked.
+. "$(dirname "$0")/lib.sh"
+slurm_fixture
+have chex-env || skip_all "chex-env is not built"
+export CHEX_SRUN_LIMIT=170
+ask() { in_job -N2 --ntasks-per-node=2 "$@"; }
+
+# Rank 2 is below a limit, which the others are not held to.
+echo '{"fence": {"ms": 1e-6}}' >never.json
+cat >odd.sh <<'END'
+[ "$SLURM_PROCID" != 2 ] || set -- --expect never.json
+exec chex-env --level 3 --timeout 150s "$@"
+END
+expect_status 5 ask bash odd.sh
+like "$(out)" "^fence +fail +rank 2 \(n1\): [0-9.e+]+ ms for 4 ranks, pmix" "the rank and its node are named"
+like "$(out)" "expected: ms 1e-06 ms or less \(from never.json\)" "with the limit"
+like "$(out)" "^collectives +pass +mpi, 4 ranks: one number [0-9.e+]+ us, a gradient of 28 MB [0-9.e+]+ ms" \
+    "sums are right and have a rate"
+like "$(out)" "^neighbours +pass +n0 and n1 [0-9.e+]+ GB/s, [0-9.e+]+ us" "the nodes reach each other"
+like "$(out)" "^step-bits +pass +cpu [a-z0-9]+, [a-z0-9]+: [0-9a-f]{16}$" "all ranks compute the same bits"
+like "$(out)" "^memory-rate +(pass|warn) " "memory is measured"
+is "$(out | grep -c '^check ')" 1 "one table"
+
+# One rank has no library for collectives: nobody waits for it.
+mkdir -p nothing
+cat >odd.sh <<'END'
+[ "$SLURM_PROCID" != 1 ] || export CHEX_LIBDIR=$PWD/nothing
+exec chex-env --level 3 --timeout 150s --json
+END
+expect_status 5 in_job -N2 --ntasks-per-node=1 bash odd.sh
+is "$(grep -c '"found": "rank 1 cannot join in"' out)" 2 "what the library does is skipped"
+is "$(grep -c '"ms": [0-9.e+-]*[1-9]' out)" 3 "what needs none is measured"
+is "$(grep -c '"gb_per_s": [0-9.e+-]*[1-9]' out)" 3 "each rank has its figures, and the job the worst of them"
+
+# One rank is a whole job.
+expect_status 0 in_job -N1 -n1 chex-env --level 3 --timeout 120s
+is "$(out | grep -cE '^(fence|collectives|neighbours) +skip +one rank')" 3 "nothing lies between one rank"
+done_testing
