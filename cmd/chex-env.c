@@ -33,8 +33,9 @@ static const struct chex_opt options[] = {
      "where it runs: a job step, Slurm's prolog (only the node's faults count), a login node",
      chex_check_mode_names},
     {"timeout", 0, CHEX_OPT_DURATION, offsetof(struct settings, timeout_ms), "30s", "TIME",
-     "a check that has not answered by then fails, and the node is at fault; at least 1s", NULL,
-     1000, 86400e3},
+     "a check that has not answered by then fails, and the node is at fault; at least 1s; 2m by "
+     "default from level 2 on, but in the prolog",
+     NULL, 1000, 86400e3},
     {"expect", 0, CHEX_OPT_STRING, offsetof(struct settings, expect), NULL, "FILE",
      "JSON object of check names and the found values they must have, or the limits of their "
      "figures"},
@@ -263,6 +264,9 @@ static enum chex_status carry_out(const struct settings *s, const struct chex_op
     return chex_fs_flush_stdout(err);
 }
 
+/* A GPU's libraries alone take longer to start than a prolog has. */
+static const uint64_t measuring_ms = 120000;
+
 int main(int argc, char **argv) {
     struct settings s;
     struct chex_opt_set *set = NULL;
@@ -270,6 +274,9 @@ int main(int argc, char **argv) {
     chex_log_init("chex-env", CHEX_LOG_INFO);
     enum chex_status st = chex_opt_parse(&program, argc, argv, &s, sizeof s, &set, &err);
     const bool prolog = st == CHEX_OK ? s.mode == CHEX_MODE_PROLOG : asked_for_prolog(argc, argv);
+    if (st == CHEX_OK && s.level > 1 && !prolog &&
+        chex_opt_origin(set, "timeout") == CHEX_FROM_DEFAULT)
+        s.timeout_ms = measuring_ms;
     if (st == CHEX_OK)
         st = carry_out(&s, set, &err);
     if (err.text[0])

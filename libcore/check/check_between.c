@@ -181,6 +181,10 @@ static void probe_sums(const struct chex_check_context *c, struct chex_check_res
                      "%s, %d ranks: one number %.4g us, a gradient of %.0f MB %.4g ms (%.3g GB/s)",
                      c->measure->coll->impl->name, c->launch->size, r->figures[0],
                      GRADIENT * sizeof(float) / 1e6, r->figures[1], r->figures[2]);
+    if (c->gpu.allotted) {
+        const size_t at = strlen(r->found);
+        snprintf(r->found + at, sizeof r->found - at, "; by host memory, NCCL is not measured");
+    }
     if (rate.wrong == 0)
         return;
     chex_check_found(r, "%zu elements of the sum are wrong here, the first is %zu", rate.wrong,

@@ -25,7 +25,13 @@ extern const struct chex_check chex_check_memlock, chex_check_open_files, chex_c
 extern const struct chex_check chex_check_workdir, chex_check_tmpdir, chex_check_shm;
 /* check_speed.c */
 extern const struct chex_check chex_check_memory_rate, chex_check_compute_rate,
-    chex_check_step_rate, chex_check_step_bits, chex_check_cpu_share;
+    chex_check_cpu_share;
+/* check_step.c */
+extern const struct chex_check chex_check_step_rate, chex_check_step_bits, chex_check_gpu_step_rate,
+    chex_check_gpu_step_bits;
+/* check_gpu_speed.c */
+extern const struct chex_check chex_check_gpu_copy, chex_check_gpu_memory_rate,
+    chex_check_gpu_after;
 /* check_storage.c */
 extern const struct chex_check chex_check_data_rate, chex_check_output_rate, chex_check_tmpdir_rate;
 /* check_between.c */

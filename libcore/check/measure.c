@@ -9,13 +9,45 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "base/pool.h"
+#include "base/units.h"
 
 void chex_measure_release(struct chex_measure *m) {
     chex_step_destroy(m->cpu);
-    m->cpu = NULL;
+    chex_step_destroy(m->gpu);
+    m->cpu = m->gpu = NULL;
     if (!m->in_coll)
         chex_coll_destroy(m->coll);
     m->coll = NULL;
+}
+
+void chex_measure_begin(struct chex_measure *m) {
+    if (m->before.wall_s <= 0)
+        chex_strain_read("", &m->before);
+}
+
+struct chex_step *chex_measure_cpu(const struct chex_check_context *c,
+                                   struct chex_check_result *r) {
+    struct chex_measure *m = c->measure;
+    struct chex_error err = {0};
+    char need[32], have[32];
+    /* The share is a quarter of what is this rank's, and the step may take half of that. */
+    const uint64_t share = 2 * chex_check_memory_share(c);
+    if (m->cpu)
+        return m->cpu;
+    if (share < CHEX_STEP_BYTES)
+        chex_check_skip(r, "a step takes %s, and half of this rank's free memory is %s",
+                        chex_format_bytes(need, sizeof need, CHEX_STEP_BYTES),
+                        chex_format_bytes(have, sizeof have, share));
+    else if (chex_step_create("cpu", chex_check_threads(c), NULL, &m->cpu, &err) != CHEX_OK)
+        chex_check_skip(r, "%.250s", err.text);
+    return m->cpu;
+}
+
+struct chex_step *chex_measure_gpu(const struct chex_check_context *c,
+                                   struct chex_check_result *r) {
+    if (!c->measure->gpu)
+        chex_check_skip(r, "%s", c->measure->no_gpu[0] ? c->measure->no_gpu : "see gpu-copy");
+    return c->measure->gpu;
 }
 
 bool chex_check_has_time(const struct chex_check_context *c, double need_s,
@@ -55,6 +87,10 @@ uint64_t chex_check_cpu_kind(const struct chex_check_context *c, const char *wha
     uint64_t h = chex_hash64_mix(0, name, strlen(name));
     h = chex_hash64_mix(h, &threads, sizeof threads);
     return chex_hash64_mix(h, what, strlen(what));
+}
+
+uint64_t chex_check_gpu_kind(const struct chex_measure *m) {
+    return chex_hash64(m->device.name, strlen(m->device.name));
 }
 
 void chex_check_skip(struct chex_check_result *r, const char *fmt, ...) {

@@ -15,6 +15,12 @@
 struct chex_measure {
     struct chex_step *cpu;             /* on the cpu engine */
     struct chex_step_result cpu_steps; /* repeats 0: not run */
+    struct chex_step *gpu;             /* on the cuda engine, by gpu-copy */
+    struct chex_step_result gpu_steps;
+    struct chex_gpu device; /* of gpu */
+    struct chex_engine_limits gpu_limits;
+    uint64_t ecc_before;       /* corrected errors of its memory */
+    char no_gpu[160];          /* why there is none */
     struct chex_strain before; /* the first thing that was measured; wall_s 0: nothing was */
     double cpu_share;          /* of full speed that the busiest loop got; 0: not measured */
     struct chex_coll *coll;
@@ -23,6 +29,14 @@ struct chex_measure {
 
 /* Collective where there are collectives. Zeroed allowed. */
 void chex_measure_release(struct chex_measure *m);
+
+/* Call before measuring: cpu-share tells what has happened since the first of these calls. */
+void chex_measure_begin(struct chex_measure *m);
+
+/* The steps on the cpu engine, and on the cuda engine. NULL where there are none; *r is skipped and
+ * says why. */
+struct chex_step *chex_measure_cpu(const struct chex_check_context *c, struct chex_check_result *r);
+struct chex_step *chex_measure_gpu(const struct chex_check_context *c, struct chex_check_result *r);
 
 /* Whether a measurement of `need_s` seconds fits into the time that is left; else *r is skipped and
  * says so. */
@@ -38,6 +52,9 @@ int chex_check_threads(const struct chex_check_context *c);
 
 /* Figures are compared among ranks with the same processor, threads and `what`. */
 uint64_t chex_check_cpu_kind(const struct chex_check_context *c, const char *what);
+
+/* Among ranks whose GPU has the same name. */
+uint64_t chex_check_gpu_kind(const struct chex_measure *m);
 
 /* The measurement could not be made: skipped, with the reason. */
 void chex_check_skip(struct chex_check_result *r, const char *fmt, ...)

@@ -94,6 +94,7 @@ typedef void (*chex_grad_ready_fn)(void *arg, size_t from, size_t to);
 struct chex_engine_limits {
     double flop_per_s;  /* of the engine's own inner product, on operands from the caches */
     double bytes_per_s; /* from and to memory, both counted */
+    double upload_bytes_per_s, download_bytes_per_s; /* to and from a memory that is not the host's */
     /* Convolutions of 3x3 with stride 1 whose map has at least this side and neither more channels
      * take so small a share of the time that the products counted for them would. 0 px: none. */
     int winograd_px, winograd_channels;
@@ -155,8 +156,8 @@ struct chex_engine_impl {
     /* (optional) per-operation time of the last pass, op_count entries each, in seconds. */
     void (*op_times)(void *self, double *forward_s, double *backward_s);
     /* (optional) The limits of this machine for this engine's variant, precision and threads,
-     * measured in less than a second; leaves the state as it is. Where the arrays for bytes_per_s
-     * would take more than most_bytes, that stays 0. */
+     * measured in less than a second; leaves the state as it is. Arrays take most_bytes at most; a
+     * rate that needs larger ones stays 0, and so does one that the engine does not measure. */
     enum chex_status (*limits)(void *self, uint64_t most_bytes,
                                struct chex_engine_limits *limits_out, struct chex_error *err);
     /* (optional: host memory) Where the vectors of a reduction for this engine's passes lie and how

@@ -63,6 +63,12 @@ struct process_info {
     X(processes, (device_t, unsigned *, struct process_info *),                                    \
       "nvmlDeviceGetComputeRunningProcesses_v3")                                                   \
     X(cpus, (device_t, unsigned, unsigned long *), "nvmlDeviceGetCpuAffinity")                     \
+    X(pcie, (device_t, unsigned *), "nvmlDeviceGetCurrPcieLinkGeneration")                         \
+    X(pcie_most, (device_t, unsigned *), "nvmlDeviceGetMaxPcieLinkGeneration")                     \
+    X(lanes, (device_t, unsigned *), "nvmlDeviceGetCurrPcieLinkWidth")                             \
+    X(lanes_most, (device_t, unsigned *), "nvmlDeviceGetMaxPcieLinkWidth")                         \
+    X(clock, (device_t, int, unsigned *), "nvmlDeviceGetMaxClockInfo")                             \
+    X(bus, (device_t, unsigned *), "nvmlDeviceGetMemoryBusWidth")                                  \
     X(p2p, (device_t, device_t, int, int *), "nvmlDeviceGetP2PStatus")
 
 enum { REQUIRED = 6 };
@@ -170,6 +176,18 @@ static void read_state(const struct api *a, device_t d, struct chex_nvml_gpu *g)
             g->cpus[i] = cpus[i];
 }
 
+/* Memory moves a bit of each wire of its bus at both edges of its clock. */
+static void read_buses(const struct api *a, device_t d, struct chex_nvml_gpu *g) {
+    enum { MEMORY_CLOCK = 2 };
+    unsigned value = 0, bits = 0;
+    g->pcie_generation = ASK(pcie, d, &value) ? (int)value : 0;
+    g->pcie_generation_most = ASK(pcie_most, d, &value) ? (int)value : 0;
+    g->pcie_width = ASK(lanes, d, &value) ? (int)value : 0;
+    g->pcie_width_most = ASK(lanes_most, d, &value) ? (int)value : 0;
+    if (ASK(clock, d, MEMORY_CLOCK, &value) && ASK(bus, d, &bits))
+        g->memory_bytes_per_s = 2e6 * value * bits / 8;
+}
+
 static void read_gpu(const struct api *a, device_t d, struct chex_nvml_gpu *g) {
     struct pci_info pci;
     int major = 0, minor = 0;
@@ -187,6 +205,7 @@ static void read_gpu(const struct api *a, device_t d, struct chex_nvml_gpu *g) {
     read_memory(a, d, g);
     read_processes(a, d, g);
     read_state(a, d, g);
+    read_buses(a, d, g);
 }
 
 /* NVML counts in the order of bus ids, as its manual says. */

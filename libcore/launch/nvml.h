@@ -26,8 +26,11 @@ struct chex_nvml_gpu {
     int temperature_c;                       /* -1: unknown */
     uint64_t slowdowns;                      /* bits of enum chex_gpu_slowdown */
     bool mig;
-    int links_up, links_down; /* NVLink */
-    int process_count;        /* that compute there; may be more than are listed */
+    int links_up, links_down;        /* NVLink */
+    int pcie_generation, pcie_width; /* as the link runs now (an idle one slows down); 0: unknown */
+    int pcie_generation_most, pcie_width_most; /* of this GPU in this node */
+    double memory_bytes_per_s; /* by clock and width of its memory's bus; 0: unknown */
+    int process_count;         /* that compute there; may be more than are listed */
     struct {
         uint32_t pid;
         uint64_t bytes; /* 0: not told */

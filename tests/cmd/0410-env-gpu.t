@@ -94,6 +94,20 @@ like "$(out)" "^gpu-busy +warn +1 on GPU 0000:1b:00.0: process 999999999 \(not t
 like "$(out)" "fault: node" "is the node's"
 like "$(out)" "^gpu-memory +warn +140 GiB, 40.0 GiB of it in use" "so is the memory that it holds"
 
+# Level 2 measures the GPU that training would take.
+node two-h200
+expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-env --level 2 --timeout 5m
+like "$(out)" "^gpu-copy +pass +55 GB/s to it, 54 GB/s from it, NVIDIA H200 0000:5d:00.0, PCIe 5 x16$" \
+    "copies and the link"
+like "$(out)" "^gpu-memory-rate +pass +4100 GB/s of 4917$" "its memory and the bus"
+like "$(out)" "^gpu-step-rate +pass .* images/s of 96 px, cuda " "a step"
+like "$(out)" "^gpu-step-bits +pass +cuda [a-z0-9]+, [a-z0-9]+ on NVIDIA H200: [0-9a-f]{16}$" "its bits"
+like "$(out)" "^gpu-after +pass +well, 33 C$" "and how it came through"
+node narrow
+expect_status 0 env CUDA_VISIBLE_DEVICES=0 chex-env --level 2 --timeout 5m
+like "$(out)" "^gpu-copy +warn +.*PCIe 1 x8" "a link that is narrower than it could be"
+like "$(out)" "remedy: its link could be PCIe 5 x16" "is the node's to mend"
+
 # The commands take the GPU by its bus id.
 node two-h200
 bench() { chex-train --bench 1 --batch-size 1 --image-size 32 --engine "$@"; }

@@ -59,6 +59,15 @@ static enum chex_status create(const struct chex_engine_config *config, void **s
     return chex_engine_cpu.create(&c, self_out, err);
 }
 
+/* Those of an H200 by PCIe 5, in place of the processor's. */
+static enum chex_status limits(void *self, uint64_t most_bytes,
+                               struct chex_engine_limits *limits_out, struct chex_error *err) {
+    (void)self, (void)most_bytes, (void)err;
+    *limits_out = (struct chex_engine_limits){
+        .bytes_per_s = 4.1e12, .upload_bytes_per_s = 55e9, .download_bytes_per_s = 54e9};
+    return CHEX_OK;
+}
+
 /* The rest is the CPU engine's, which is known only at run time. */
 __attribute__((visibility("default"))) extern struct chex_engine_impl chexnet_engine_cuda;
 struct chex_engine_impl chexnet_engine_cuda;
@@ -69,5 +78,6 @@ __attribute__((constructor)) static void fill(void) {
     chexnet_engine_cuda.summary = "the processor in a GPU's place, for tests";
     chexnet_engine_cuda.probe = probe;
     chexnet_engine_cuda.create = create;
+    chexnet_engine_cuda.limits = limits;
     chexnet_engine_cuda.devices = devices;
 }

@@ -11,7 +11,7 @@
  *   memory TOTAL USED    MiB
  *   ecc CORRECTED UNCORRECTED, rows PENDING FAILED, pages PENDING
  *   capability MAJOR MINOR, temperature C, slowdowns 0xN, mig 0|1, cpus 0xN
- *   links UP DOWN
+ *   links UP DOWN, pcie GENERATION MOST WIDTH MOST, memory-bus MHZ BITS
  *   process PID MIB
  */
 #include <stdio.h>
@@ -26,6 +26,7 @@ struct gpu {
     char id[32], uuid[96], name[96];
     int code, has_memory, has_ecc, has_rows, has_pages, has_temperature, has_slowdowns, has_mig;
     unsigned long long total, used, corrected, uncorrected, slowdowns, cpus;
+    unsigned pcie[4], clock, bus;
     unsigned rows_pending, rows_failed, pages, temperature, mig, up, down;
     int major, minor, process_count;
     unsigned pids[PROCESSES];
@@ -60,6 +61,8 @@ static void take(const char *line) {
     g->has_mig |= sscanf(line, "mig %u", &g->mig) == 1;
     sscanf(line, "cpus %llx", &g->cpus);
     sscanf(line, "links %u %u", &g->up, &g->down);
+    sscanf(line, "pcie %u %u %u %u", &g->pcie[0], &g->pcie[1], &g->pcie[2], &g->pcie[3]);
+    sscanf(line, "memory-bus %u %u", &g->clock, &g->bus);
     if (g->process_count < PROCESSES &&
         sscanf(line, "process %u %llu", &g->pids[g->process_count], &bytes) == 2)
         g->process_bytes[g->process_count++] = bytes << 20;
@@ -206,6 +209,35 @@ API int nvmlDeviceGetCpuAffinity(const struct gpu *g, unsigned words, unsigned l
     set[0] = g->cpus;
     return g->cpus ? OK : UNSUPPORTED;
 }
+static int number(unsigned from, unsigned *to) {
+    *to = from;
+    return from ? OK : UNSUPPORTED;
+}
+API int nvmlDeviceGetCurrPcieLinkGeneration(const struct gpu *g, unsigned *value);
+API int nvmlDeviceGetCurrPcieLinkGeneration(const struct gpu *g, unsigned *value) {
+    return number(g->pcie[0], value);
+}
+API int nvmlDeviceGetMaxPcieLinkGeneration(const struct gpu *g, unsigned *value);
+API int nvmlDeviceGetMaxPcieLinkGeneration(const struct gpu *g, unsigned *value) {
+    return number(g->pcie[1], value);
+}
+API int nvmlDeviceGetCurrPcieLinkWidth(const struct gpu *g, unsigned *value);
+API int nvmlDeviceGetCurrPcieLinkWidth(const struct gpu *g, unsigned *value) {
+    return number(g->pcie[2], value);
+}
+API int nvmlDeviceGetMaxPcieLinkWidth(const struct gpu *g, unsigned *value);
+API int nvmlDeviceGetMaxPcieLinkWidth(const struct gpu *g, unsigned *value) {
+    return number(g->pcie[3], value);
+}
+API int nvmlDeviceGetMaxClockInfo(const struct gpu *g, int kind, unsigned *value);
+API int nvmlDeviceGetMaxClockInfo(const struct gpu *g, int kind, unsigned *value) {
+    return kind == 2 ? number(g->clock, value) : UNSUPPORTED;
+}
+API int nvmlDeviceGetMemoryBusWidth(const struct gpu *g, unsigned *value);
+API int nvmlDeviceGetMemoryBusWidth(const struct gpu *g, unsigned *value) {
+    return number(g->bus, value);
+}
+
 API int nvmlDeviceGetP2PStatus(const struct gpu *a, const struct gpu *b, int kind, int *status);
 API int nvmlDeviceGetP2PStatus(const struct gpu *a, const struct gpu *b, int kind, int *status) {
     *status = a->up && b->up ? 0 : 1;

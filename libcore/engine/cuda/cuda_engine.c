@@ -162,6 +162,7 @@ const struct chex_engine_impl chexnet_engine_cuda = {
     .bytes_with_batch = cuda_bytes_with_batch,
     .device_left = cuda_device_left,
     .op_times = chex_cuda_op_times,
+    .limits = chex_cuda_limits,
     .reduce_memory = chex_cuda_reduce_memory,
     .usual_precision = cuda_usual_precision,
     .devices = gpu_devices,

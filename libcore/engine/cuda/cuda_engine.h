@@ -231,4 +231,8 @@ enum chex_status chex_cuda_launch(struct cuda_engine *e, const struct cuda_graph
                                   cuda_enqueue_fn enqueue, struct chex_error *err);
 enum cuda_part { CUDA_PART_FORWARD = 100, CUDA_PART_INFER, CUDA_PART_UPDATE };
 
+/* ---- cuda_limits.c: see struct chex_engine_impl ---- */
+enum chex_status chex_cuda_limits(void *self, uint64_t most_bytes,
+                                  struct chex_engine_limits *limits_out, struct chex_error *err);
+
 #endif

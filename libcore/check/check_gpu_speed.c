@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How fast are a rank's GPU's memory and its way to the host, and has the GPU come through the load
+ * of level 2 unharmed. The GPU is the one that training would take, and its engine makes the
+ * copies; the steps of check_step.c come between.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "check/checks.h"
+#include "check/measure.h"
+#include "engine/choose.h"
+#include "launch/nvml.h"
+
+static const double gpu_s = 8; /* a context, an engine, and copies */
+
+/* What the driver says of the GPU now. NULL: nothing; the caller frees nvml_out. */
+static const struct chex_nvml_gpu *driver_view(const struct chex_measure *m,
+                                               struct chex_nvml **nvml_out) {
+    struct chex_error err = {0};
+    *nvml_out = chex_mem_zalloc(1, sizeof **nvml_out);
+    if (!*nvml_out || chex_nvml_read(*nvml_out, &err) != CHEX_OK)
+        return NULL;
+    return chex_nvml_find(*nvml_out, m->device.pci_bus_id);
+}
+
+/* ---- gpu-copy ---- */
+
+/* The spec that this rank would train with: on no GPU where none was allotted or none works. */
+static const char *wanted(const struct chex_check_context *c, char *why, size_t size) {
+    const struct chex_engine_impl *impl;
+    struct chex_error err = {0};
+    char text[128];
+    if (!c->gpu.allotted) {
+        snprintf(why, size, "no GPU was allotted");
+        return "cpu";
+    }
+    if (chex_engine_load("cuda", &impl, &err) == CHEX_OK &&
+        impl->probe(text, sizeof text, &err) == CHEX_OK)
+        return "cuda";
+    snprintf(why, size, "%.100s: see gpu", err.text);
+    return "cpu";
+}
+
+/* Collective: all ranks of a node find out together who takes which GPU. */
+static void open_gpu(const struct chex_check_context *c, bool in_time) {
+    struct chex_measure *m = c->measure;
+    struct chex_launch launch = *c->launch; /* its state lies behind a pointer */
+    struct chex_error err = {0};
+    struct chex_nvml *nvml = NULL;
+    bool has = false;
+    const char *spec = wanted(c, m->no_gpu, sizeof m->no_gpu);
+    if (!in_time)
+        spec = "cpu";
+    enum chex_status st =
+        chex_choose_gpu(&launch, c->binding, &c->gpu, spec, &m->device, &has, &err);
+    if (st != CHEX_OK)
+        snprintf(m->no_gpu, sizeof m->no_gpu, "%.140s: see gpu", err.text);
+    if (st != CHEX_OK || !has)
+        return;
+    const struct chex_nvml_gpu *g = driver_view(m, &nvml);
+    if (g)
+        m->ecc_before = g->ecc_corrected;
+    free(nvml);
+    if (chex_step_create("cuda", chex_check_threads(c), &m->device, &m->gpu, &err) != CHEX_OK)
+        snprintf(m->no_gpu, sizeof m->no_gpu, "%.150s", err.text);
+}
+
+static const struct chex_figure copy_figures[] = {
+    {.key = "upload_gb_per_s", .unit = "GB/s", .compared = true},
+    {.key = "download_gb_per_s", .unit = "GB/s", .compared = true},
+    {.key = NULL}};
+
+/* Of one lane in one direction, what the encoding leaves (PCI Express Base Specification). */
+static double link_bytes_per_s(int generation, int width) {
+    static const double lane[] = {0, 0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9};
+    return generation > 0 && generation < (int)(sizeof lane / sizeof lane[0])
+               ? lane[generation] * width
+               : 0;
+}
+
+/* Copies from pinned memory reach some 80 % of what the link carries. */
+static const double least_of_link = 0.6, least_of_memory = 0.6;
+
+/* Right after the copies, because an idle link runs slower to save power. */
+static void judge_link(const struct chex_measure *m, struct chex_check_result *r) {
+    struct chex_nvml *nvml = NULL;
+    const struct chex_nvml_gpu *g = driver_view(m, &nvml);
+    const double up = m->gpu_limits.upload_bytes_per_s, down = m->gpu_limits.download_bytes_per_s;
+    if (g && g->pcie_width > 0) {
+        const double link = link_bytes_per_s(g->pcie_generation, g->pcie_width);
+        const size_t at = strlen(r->found);
+        snprintf(r->found + at, sizeof r->found - at, ", PCIe %d x%d", g->pcie_generation,
+                 g->pcie_width);
+        if (g->pcie_generation < g->pcie_generation_most || g->pcie_width < g->pcie_width_most)
+            chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE,
+                              "its link could be PCIe %d x%d: reseat the GPU or its riser, look at "
+                              "the firmware's settings",
+                              g->pcie_generation_most, g->pcie_width_most);
+        else if (link > 0 && (up < least_of_link * link || down < least_of_link * link))
+            chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE,
+                              "its link carries %.3g GB/s: others copy too, or the rank's CPUs are "
+                              "far from the GPU",
+                              link / 1e9);
+    }
+    free(nvml);
+}
+
+static void probe_copy(const struct chex_check_context *c, struct chex_check_result *r) {
+    struct chex_measure *m = c->measure;
+    struct chex_error err = {0};
+    chex_check_expect(r, "what its link carries, and as fast as others");
+    const bool in_time = chex_check_has_time(c, gpu_s, r);
+    open_gpu(c, in_time);
+    if (!in_time || !chex_measure_gpu(c, r))
+        return;
+    const struct chex_engine *e = chex_step_engine(m->gpu);
+    if (!e->impl->limits ||
+        e->impl->limits(e->self, 4 * chex_check_memory_share(c), &m->gpu_limits, &err) != CHEX_OK) {
+        chex_check_skip(r, "%.250s", err.text[0] ? err.text : "not measured by this engine");
+        return;
+    }
+    r->kind = chex_check_gpu_kind(m);
+    r->figures[0] = m->gpu_limits.upload_bytes_per_s / 1e9;
+    r->figures[1] = m->gpu_limits.download_bytes_per_s / 1e9;
+    chex_check_found(r, "%.3g GB/s to it, %.3g GB/s from it, %.40s %s", r->figures[0],
+                     r->figures[1], m->device.name, m->device.pci_bus_id);
+    judge_link(m, r);
+}
+const struct chex_check chex_check_gpu_copy = {.name = "gpu-copy",
+                                               .question =
+                                                   "how fast do host and GPU reach each other?",
+                                               .modes = CHEX_IN_JOB,
+                                               .fault = CHEX_FAULT_NODE,
+                                               .probe = probe_copy,
+                                               .level = 2,
+                                               .start = CHEX_START_ALL,
+                                               .figures = copy_figures};
+
+/* ---- gpu-memory-rate ---- */
+
+static const struct chex_figure memory_figures[] = {
+    {.key = "gb_per_s", .unit = "GB/s", .compared = true}, {.key = NULL}};
+
+static void probe_memory(const struct chex_check_context *c, struct chex_check_result *r) {
+    struct chex_measure *m = c->measure;
+    struct chex_nvml *nvml = NULL;
+    chex_check_expect(r, "%.0f %% of what its bus carries, and as fast as others",
+                      100 * least_of_memory);
+    if (!chex_measure_gpu(c, r))
+        return;
+    if (m->gpu_limits.bytes_per_s <= 0) {
+        chex_check_skip(r, "not measured: see gpu-copy, or too little of its memory is free");
+        return;
+    }
+    const struct chex_nvml_gpu *g = driver_view(m, &nvml);
+    const double most = g ? g->memory_bytes_per_s : 0;
+    r->kind = chex_check_gpu_kind(m);
+    r->figures[0] = m->gpu_limits.bytes_per_s / 1e9;
+    if (most > 0)
+        chex_check_found(r, "%.4g GB/s of %.4g", r->figures[0], most / 1e9);
+    else
+        chex_check_found(r, "%.4g GB/s", r->figures[0]);
+    if (m->gpu_limits.bytes_per_s < least_of_memory * most)
+        chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE,
+                          "somebody else computes there, or it is slowed down: see gpu-busy and "
+                          "gpu-health");
+    free(nvml);
+}
+const struct chex_check chex_check_gpu_memory_rate = {.name = "gpu-memory-rate",
+                                                      .question = "how fast is the GPU's memory?",
+                                                      .modes = CHEX_IN_JOB,
+                                                      .fault = CHEX_FAULT_NODE,
+                                                      .probe = probe_memory,
+                                                      .level = 2,
+                                                      .figures = memory_figures};
+
+/* ---- gpu-after ---- */
+
+static void probe_after(const struct chex_check_context *c, struct chex_check_result *r) {
+    struct chex_measure *m = c->measure;
+    struct chex_nvml *nvml = NULL;
+    char why[160];
+    chex_check_expect(r, "no new memory errors, no slowdown");
+    if (!chex_measure_gpu(c, r))
+        return;
+    const struct chex_nvml_gpu *g = driver_view(m, &nvml);
+    if (!g) {
+        chex_check_skip(r, "the driver's management library does not tell");
+    } else if (g->unread != 0 || chex_nvml_sick(g, why, sizeof why)) {
+        chex_check_found(r, "GPU %s: %s", m->device.pci_bus_id, g->unread ? "no answer" : why);
+        chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
+                          "leave the node out with --exclude=%.60s, drain it, reset the GPU",
+                          c->launch->host);
+    } else if (g->ecc_corrected > m->ecc_before || chex_nvml_weak(g, why, sizeof why)) {
+        if (g->ecc_corrected > m->ecc_before)
+            snprintf(why, sizeof why, "%llu memory errors were corrected under load",
+                     (unsigned long long)(g->ecc_corrected - m->ecc_before));
+        chex_check_found(r, "GPU %s: %s", m->device.pci_bus_id, why);
+        chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE,
+                          "have the node looked at: nvidia-smi -q shows more");
+    } else {
+        chex_check_found(r, "well, %d C", g->temperature_c);
+    }
+    free(nvml);
+}
+const struct chex_check chex_check_gpu_after = {.name = "gpu-after",
+                                                .question =
+                                                    "is the GPU still healthy after the load?",
+                                                .modes = CHEX_IN_JOB,
+                                                .fault = CHEX_FAULT_NODE,
+                                                .probe = probe_after,
+                                                .level = 2};

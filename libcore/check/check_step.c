@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How fast is a small training step of this rank's processors, and of its GPU; and does each step
+ * of each rank give the same bits.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "check/checks.h"
+#include "check/measure.h"
+
+static const char as_others[] = "as fast as others of its kind";
+
+/* ---- step-rate ---- */
+
+static const struct chex_figure step_figures[] = {
+    {.key = "images_per_s", .unit = "images/s", .compared = true},
+    {.key = "repeats", .unit = "repeats"},
+    {.key = NULL}};
+
+static const double step_s = 2;
+
+static void rate(const struct chex_check_context *c, struct chex_step *step,
+                 struct chex_step_result *s, struct chex_check_result *r) {
+    struct chex_error err = {0};
+    /* A second step for the bits, where it leaves as much time again for what comes behind. */
+    const double most_s = (c->until_s - chex_clock_s()) / 3;
+    if (chex_step_run(step, step_s, most_s, s, &err) != CHEX_OK) {
+        chex_check_skip(r, "%.250s", err.text);
+        return;
+    }
+    r->figures[0] = s->images_per_s;
+    r->figures[1] = s->repeats;
+    if (s->images_per_s > 0)
+        chex_check_found(r, "%.4g images/s of %d px, %s", s->images_per_s, CHEX_STEP_PX, s->how);
+    else
+        chex_check_skip(r, "one step took more than %.1f s, %s", most_s, s->how);
+}
+
+static void probe_rate(const struct chex_check_context *c, struct chex_check_result *r) {
+    struct chex_measure *m = c->measure;
+    chex_check_expect(r, as_others);
+    if (!chex_check_has_time(c, 2 * step_s, r) || !chex_measure_cpu(c, r))
+        return;
+    chex_measure_begin(m);
+    rate(c, m->cpu, &m->cpu_steps, r);
+    r->kind = chex_check_cpu_kind(c, m->cpu_steps.how);
+}
+const struct chex_check chex_check_step_rate = {.name = "step-rate",
+                                                .question = "how fast are training steps of this "
+                                                            "rank's processors?",
+                                                .modes = CHEX_IN_ALL,
+                                                .fault = CHEX_FAULT_NODE,
+                                                .probe = probe_rate,
+                                                .level = 2,
+                                                .start = CHEX_START_TOGETHER,
+                                                .figures = step_figures};
+
+static void probe_gpu_rate(const struct chex_check_context *c, struct chex_check_result *r) {
+    struct chex_measure *m = c->measure;
+    chex_check_expect(r, as_others);
+    if (!chex_check_has_time(c, 2 * step_s, r) || !chex_measure_gpu(c, r))
+        return;
+    rate(c, m->gpu, &m->gpu_steps, r);
+    r->kind = chex_check_gpu_kind(m);
+}
+const struct chex_check chex_check_gpu_step_rate = {.name = "gpu-step-rate",
+                                                    .question =
+                                                        "how fast are training steps of its GPU?",
+                                                    .modes = CHEX_IN_JOB,
+                                                    .fault = CHEX_FAULT_NODE,
+                                                    .probe = probe_gpu_rate,
+                                                    .level = 2,
+                                                    .start = CHEX_START_TOGETHER,
+                                                    .figures = step_figures};
+
+/* ---- step-bits ---- */
+
+/* on: the GPU's name, or "". */
+static void bits(const struct chex_check_context *c, const struct chex_step_result *s,
+                 const char *on, struct chex_check_result *r) {
+    const char *than = on[0] ? " on " : "";
+    chex_check_expect(r, "the same from each step and rank of one kind");
+    if (s->repeats == 0) {
+        chex_check_skip(r, "no step was made");
+        return;
+    }
+    chex_check_found(r, "%s%s%.64s: %016" PRIx64, s->how, than, on, s->digest);
+    if (s->odd) {
+        chex_check_found(r, "%s%s%.64s: step %d of %d computed other bits from the same input",
+                         s->how, than, on, s->odd, s->repeats);
+        chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
+                          "a %s or memory of this node computes wrong: leave it out with "
+                          "--exclude=%.60s, drain it, test it",
+                          on[0] ? "GPU" : "processor", c->launch->host);
+    }
+}
+
+static void probe_bits(const struct chex_check_context *c, struct chex_check_result *r) {
+    bits(c, &c->measure->cpu_steps, "", r);
+}
+
+static void probe_gpu_bits(const struct chex_check_context *c, struct chex_check_result *r) {
+    if (chex_measure_gpu(c, r))
+        bits(c, &c->measure->gpu_steps, c->measure->device.name, r);
+}
+
+/* Whether two answers are of one variant and precision, of which only the bits may differ. */
+static bool same_how(const char *a, const char *b) {
+    const char *end = strrchr(a, ':');
+    return end && strncmp(a, b, (size_t)(end + 1 - a)) == 0;
+}
+
+/* How many ranks say what rank i says. */
+static int agreeing(const struct chex_check_result *const *all, int n, int i) {
+    int count = 0;
+    for (int j = 0; j < n; j++)
+        count += strcmp(all[j]->found, all[i]->found) == 0;
+    return count;
+}
+
+/* Of two answers of one kind the rarer one is wrong; of two that are as rare the later one is
+ * named, and the verdict says that it may be either. */
+static void compare_bits(const struct chex_check_card *cards,
+                         const struct chex_check_result *const *all, int n, enum chex_verdict bad,
+                         struct chex_check_result *merged) {
+    for (int i = 1; i < n && merged->verdict == CHEX_PASS; i++) {
+        if (all[i]->verdict != CHEX_PASS || strcmp(all[i]->found, all[i - 1]->found) == 0)
+            continue;
+        for (int j = 0; j < i && merged->verdict == CHEX_PASS; j++) {
+            if (all[j]->verdict != CHEX_PASS || strcmp(all[i]->found, all[j]->found) == 0 ||
+                !same_how(all[i]->found, all[j]->found))
+                continue;
+            const int here = agreeing(all, n, i), there = agreeing(all, n, j);
+            const int odd = here <= there ? i : j, other = odd == i ? j : i;
+            chex_check_found(merged, "rank %d (%s): %.60s, rank %d (%s): %.60s; with %d and %d",
+                             cards[odd].rank, cards[odd].host, all[odd]->found, cards[other].rank,
+                             cards[other].host, all[other]->found, here < there ? here : there,
+                             here < there ? there : here);
+            chex_check_worsen(merged, bad, CHEX_FAULT_NODE,
+                              "%s computes wrong: leave it out with --exclude=%.60s, drain it, "
+                              "test it",
+                              here == there ? "one of the two" : "the first", cards[odd].host);
+        }
+    }
+}
+static void across_bits(const struct chex_check_card *cards,
+                        const struct chex_check_result *const *all, int n,
+                        struct chex_check_result *merged) {
+    compare_bits(cards, all, n, CHEX_FAIL, merged);
+}
+
+/* cuDNN may take other kernels where less memory is free, so this alone convicts nobody. */
+static void across_gpu_bits(const struct chex_check_card *cards,
+                            const struct chex_check_result *const *all, int n,
+                            struct chex_check_result *merged) {
+    compare_bits(cards, all, n, CHEX_WARN, merged);
+}
+
+const struct chex_check chex_check_step_bits = {.name = "step-bits",
+                                                .question = "does every step give the same bits?",
+                                                .modes = CHEX_IN_ALL,
+                                                .fault = CHEX_FAULT_NODE,
+                                                .probe = probe_bits,
+                                                .across = across_bits,
+                                                .level = 2};
+
+const struct chex_check chex_check_gpu_step_bits = {
+    .name = "gpu-step-bits",
+    .question = "does every step on GPUs of one kind give the same bits?",
+    .modes = CHEX_IN_JOB,
+    .fault = CHEX_FAULT_NODE,
+    .probe = probe_gpu_bits,
+    .across = across_gpu_bits,
+    .level = 2};

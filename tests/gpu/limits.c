@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The measured rates of a GPU's memory and of its link to the host: that they are there, and that
+ * the arrays for them keep to what they may take. How good they are only a real device can tell.
+ */
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "tap.h"
+
+int main(void) {
+    struct chex_error err = {0};
+    struct chex_net *net = NULL;
+    struct chex_engine *e = NULL;
+    struct chex_engine_limits l;
+    BAIL_UNLESS(chex_net_create("densenet121", 14, &net, &err) == CHEX_OK, "%s", err.text);
+    const struct chex_engine_config config = {
+        .net = net, .image_size = 32, .batch = 1, .precision = CHEX_FP32, .threads = 1};
+    if (chex_engine_create("cuda", &config, &e, &err) != CHEX_OK) {
+        printf("1..0 # SKIP %s\n", err.text);
+        return 77;
+    }
+    OK_STATUS(e->impl->limits(e->self, UINT64_MAX, &l, &err), CHEX_OK, err, NULL);
+    OK(l.upload_bytes_per_s > 0 && l.download_bytes_per_s > 0 && l.bytes_per_s > 0,
+       "%.2f GB/s up, %.2f GB/s down, %.2f GB/s within", l.upload_bytes_per_s / 1e9,
+       l.download_bytes_per_s / 1e9, l.bytes_per_s / 1e9);
+    OK(l.flop_per_s == 0, "operations are not measured");
+    OK_STATUS(e->impl->limits(e->self, 4 << 20, &l, &err), CHEX_OK, err, NULL);
+    OK(l.upload_bytes_per_s > 0 && l.bytes_per_s == 0,
+       "arrays that its cache could hold say nothing of its memory");
+    OK_STATUS(e->impl->limits(e->self, 1000, &l, &err), CHEX_OK, err, NULL);
+    OK(l.upload_bytes_per_s == 0 && l.download_bytes_per_s == 0 && l.bytes_per_s == 0,
+       "nothing where nothing may be taken");
+    chex_engine_destroy(e);
+    chex_net_destroy(net);
+    return tap_done();
+}
