@@ -63,6 +63,7 @@ const struct chex_check *const chex_checks[] = {
     &chex_check_fence,
     &chex_check_collectives,
     &chex_check_neighbours,
+    &chex_check_gpu_sums,
     NULL,
 };
 

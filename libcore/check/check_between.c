@@ -31,15 +31,15 @@ static void broken(struct chex_check_result *r, const struct chex_error *err) {
 
 /* Whether all ranks can join in what follows; this one can where *r is not skipped yet. */
 static bool all_can(const struct chex_check_context *c, struct chex_check_result *r) {
-    struct chex_launch launch = *c->launch; /* its state lies behind a pointer */
+    struct chex_launch *launch = c->measure->launch;
     struct chex_error err = {0};
     const char mine = r->verdict == CHEX_PASS;
-    char *all = chex_mem_zalloc((size_t)launch.size, 1);
+    char *all = chex_mem_zalloc((size_t)launch->size, 1);
     enum chex_status st =
-        all ? chex_launch_exchange(&launch, "check-can", &mine, 1, all, patience_ms(c), &err)
+        all ? chex_launch_exchange(launch, "check-can", &mine, 1, all, patience_ms(c), &err)
             : chex_error_set(&err, CHEX_E_RESOURCE, "out of memory");
     int cannot = -1;
-    for (int k = launch.size - 1; st == CHEX_OK && k >= 0; k--)
+    for (int k = launch->size - 1; st == CHEX_OK && k >= 0; k--)
         cannot = all[k] ? cannot : k;
     free(all);
     if (st != CHEX_OK)
@@ -65,13 +65,13 @@ static const double most_fence_s = 1;
 static enum chex_status time_fences(const struct chex_check_context *c, double *median_out,
                                     struct chex_error *err) {
     enum { ROUNDS = 5, BYTES = 64 };
-    struct chex_launch launch = *c->launch;
-    char mine[BYTES] = {0}, *all = chex_mem_zalloc((size_t)launch.size, BYTES);
+    struct chex_launch *launch = c->measure->launch;
+    char mine[BYTES] = {0}, *all = chex_mem_zalloc((size_t)launch->size, BYTES);
     double seconds[ROUNDS];
     enum chex_status st = all ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     for (int i = 0; i < ROUNDS && st == CHEX_OK; i++) {
         const double start = chex_clock_s();
-        st = chex_launch_exchange(&launch, "check-fence", mine, BYTES, all, patience_ms(c), err);
+        st = chex_launch_exchange(launch, "check-fence", mine, BYTES, all, patience_ms(c), err);
         seconds[i] = chex_clock_s() - start;
     }
     free(all);
@@ -141,7 +141,11 @@ static void close_coll(const struct chex_check_context *c, enum chex_status st,
     c->measure->in_coll = st == CHEX_E_LOST;
     if (st == CHEX_E_RESOURCE)
         chex_check_skip(r, "%.250s", err->text);
-    else if (st != CHEX_OK) {
+    else if (st == CHEX_E_ENV) {
+        chex_check_found(r, "%.250s", err->text);
+        chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_USER,
+                          "install what is missing, or train with one rank");
+    } else if (st != CHEX_OK) {
         chex_check_found(r, "%.250s", err->text);
         chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
                           "the network between the ranks fails: halve the nodes until the one is "
@@ -183,7 +187,7 @@ static void probe_sums(const struct chex_check_context *c, struct chex_check_res
                      GRADIENT * sizeof(float) / 1e6, r->figures[1], r->figures[2]);
     if (c->gpu.allotted) {
         const size_t at = strlen(r->found);
-        snprintf(r->found + at, sizeof r->found - at, "; by host memory, NCCL is not measured");
+        snprintf(r->found + at, sizeof r->found - at, "; in host memory, see gpu-sums");
     }
     if (rate.wrong == 0)
         return;
@@ -204,6 +208,46 @@ const struct chex_check chex_check_collectives = {
     .level = 3,
     .start = CHEX_START_ALL,
     .figures = sum_figures};
+
+/* ---- gpu-sums ---- */
+
+static const struct chex_figure gpu_figures[] = {{.key = "images_per_s", .unit = "images/s"},
+                                                 {.key = NULL}};
+
+static void probe_gpu_sums(const struct chex_check_context *c, struct chex_check_result *r) {
+    struct chex_measure *m = c->measure;
+    struct chex_step_sums sums;
+    struct chex_error err = {0};
+    chex_check_expect(r, "the same sum on all GPUs");
+    if (alone(c, r))
+        return;
+    (void)chex_measure_gpu(c, r);
+    (void)chex_check_has_time(c, 4 * sums_s, r);
+    if (!open_coll(c, r))
+        return;
+    enum chex_status st =
+        chex_step_sum(m->gpu, m->launch, m->coll, sums_s, patience_ms(c), &sums, &err);
+    close_coll(c, st, &err, r);
+    if (st != CHEX_OK)
+        return;
+    r->figures[0] = sums.images_per_s;
+    chex_check_found(r, "%.4g images/s of a rank by %s, %.4g without sums", sums.images_per_s,
+                     sums.by, m->gpu_steps.images_per_s);
+    if (sums.equal)
+        return;
+    chex_check_found(r, "the ranks have different sums of one step's gradients by %s", sums.by);
+    chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
+                      "bits change between the GPUs: halve the nodes until the one is found");
+}
+const struct chex_check chex_check_gpu_sums = {
+    .name = "gpu-sums",
+    .question = "how fast are steps whose gradients are summed over all GPUs?",
+    .modes = CHEX_IN_JOB,
+    .fault = CHEX_FAULT_NODE,
+    .probe = probe_gpu_sums,
+    .level = 3,
+    .start = CHEX_START_ALL,
+    .figures = gpu_figures};
 
 /* ---- neighbours ---- */
 

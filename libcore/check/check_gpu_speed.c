@@ -47,7 +47,6 @@ static const char *wanted(const struct chex_check_context *c, char *why, size_t 
 /* Collective: all ranks of a node find out together who takes which GPU. */
 static void open_gpu(const struct chex_check_context *c, bool in_time) {
     struct chex_measure *m = c->measure;
-    struct chex_launch launch = *c->launch; /* its state lies behind a pointer */
     struct chex_error err = {0};
     struct chex_nvml *nvml = NULL;
     bool has = false;
@@ -55,7 +54,7 @@ static void open_gpu(const struct chex_check_context *c, bool in_time) {
     if (!in_time)
         spec = "cpu";
     enum chex_status st =
-        chex_choose_gpu(&launch, c->binding, &c->gpu, spec, &m->device, &has, &err);
+        chex_choose_gpu(m->launch, c->binding, &c->gpu, spec, &m->device, &has, &err);
     if (st != CHEX_OK)
         snprintf(m->no_gpu, sizeof m->no_gpu, "%.140s: see gpu", err.text);
     if (st != CHEX_OK || !has)

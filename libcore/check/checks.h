@@ -35,7 +35,8 @@ extern const struct chex_check chex_check_gpu_copy, chex_check_gpu_memory_rate,
 /* check_storage.c */
 extern const struct chex_check chex_check_data_rate, chex_check_output_rate, chex_check_tmpdir_rate;
 /* check_between.c */
-extern const struct chex_check chex_check_fence, chex_check_collectives, chex_check_neighbours;
+extern const struct chex_check chex_check_fence, chex_check_collectives, chex_check_neighbours,
+    chex_check_gpu_sums;
 /* check_environment.c */
 extern const struct chex_check chex_check_nccl_env, chex_check_mpi_env, chex_check_hdf5_env;
 

@@ -13,6 +13,7 @@
 #include "launch/coll.h"
 
 struct chex_measure {
+    struct chex_launch *launch;        /* the context's, to exchange with */
     struct chex_step *cpu;             /* on the cpu engine */
     struct chex_step_result cpu_steps; /* repeats 0: not run */
     struct chex_step *gpu;             /* on the cuda engine, by gpu-copy */

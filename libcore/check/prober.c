@@ -97,6 +97,7 @@ static void copy_context(struct chex_prober *p, const struct chex_check_context 
     p->launch = *context->launch;
     p->context.launch = &p->launch;
     p->context.measure = &p->measure;
+    p->measure.launch = &p->launch;
     if (context->binding) {
         p->binding = *context->binding;
         p->context.binding = &p->binding;

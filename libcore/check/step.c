@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "check/outlier.h"
+#include "launch/reduce.h"
 
 enum { CLASSES = 14, SEED = 1, MAX_REPEATS = 512 };
 
@@ -106,20 +107,21 @@ static enum chex_status digest(struct chex_step *s, const struct chex_pass_resul
     return CHEX_OK;
 }
 
+static const struct chex_update adam = {.optim = CHEX_ADAM,
+                                        .lr = 1e-4,
+                                        .beta1 = 0.9,
+                                        .beta2 = 0.999,
+                                        .eps = 1e-8,
+                                        .step = 1,
+                                        .grad_scale = 1};
+
 static enum chex_status once(struct chex_step *s, double *seconds_out, uint64_t *digest_out,
                              struct chex_error *err) {
-    const struct chex_update update = {.optim = CHEX_ADAM,
-                                       .lr = 1e-4,
-                                       .beta1 = 0.9,
-                                       .beta2 = 0.999,
-                                       .eps = 1e-8,
-                                       .step = 1,
-                                       .grad_scale = 1};
     struct chex_pass_result pass;
     CHEX_TRY(reset(s, err));
     const double start = chex_clock_s();
     CHEX_TRY(chex_engine_pass(s->engine, &s->batch, s->grad, NULL, NULL, &pass, err));
-    CHEX_TRY(chex_engine_update(s->engine, &update, s->grad, err));
+    CHEX_TRY(chex_engine_update(s->engine, &adam, s->grad, err));
     *seconds_out = chex_clock_s() - start;
     return digest(s, &pass, digest_out, err);
 }
@@ -148,4 +150,95 @@ enum chex_status chex_step_run(struct chex_step *s, double seconds, double most_
              chex_precision_names[s->engine->config.precision]);
     *out = r;
     return CHEX_OK;
+}
+
+/* ---- with other ranks ---- */
+
+/* What a step with sums needs; reduce NULL: nothing yet. */
+static enum chex_status make_reduce(struct chex_step *s, struct chex_launch *launch,
+                                    struct chex_coll *coll, uint64_t timeout_ms,
+                                    struct chex_reduce **reduce_out, bool *elsewhere_out,
+                                    struct chex_error *err) {
+    const struct chex_engine_impl *impl = s->engine->impl;
+    const struct chex_reduce_memory *memory = NULL;
+    enum chex_status st = reset(s, err);
+    if (impl->reduce_memory) {
+        CHEX_TRY(chex_coll_agree(coll, st, err));
+        st = impl->reduce_memory(s->engine->self, launch, timeout_ms, &memory, err);
+    }
+    const struct chex_reduce_config config = {
+        .coll = coll, .memory = memory, .logical_ranks = coll->size, .count = s->net->state_count};
+    if (st == CHEX_OK)
+        st = chex_reduce_create(&config, reduce_out, err);
+    *elsewhere_out = memory != NULL;
+    return chex_coll_agree(coll, st, err);
+}
+
+static enum chex_status once_with_sums(struct chex_step *s, struct chex_coll *coll,
+                                       struct chex_reduce *reduce, const float **sum_out,
+                                       double *seconds_out, struct chex_error *err) {
+    struct chex_pass_result pass;
+    struct chex_update update = adam;
+    double exposed_s;
+    update.grad_scale = 1.0 / coll->size;
+    CHEX_TRY(chex_coll_barrier(coll, err));
+    const double start = chex_clock_s();
+    float *grad = chex_reduce_leaf(reduce, coll->rank);
+    CHEX_TRY(chex_engine_pass(s->engine, &s->batch, grad, chex_reduce_ready, reduce, &pass, err));
+    CHEX_TRY(chex_reduce_finish(reduce, sum_out, &exposed_s, err));
+    CHEX_TRY(chex_engine_update(s->engine, &update, *sum_out, err));
+    CHEX_TRY(chex_reduce_settle(reduce, err));
+    *seconds_out = chex_clock_s() - start;
+    return CHEX_OK;
+}
+
+/* The first, which warms up, says how many there will be. */
+static enum chex_status repeat(struct chex_step *s, struct chex_coll *coll,
+                               struct chex_reduce *reduce, double seconds, const float **sum_out,
+                               double *rate_out, struct chex_error *err) {
+    enum { MOST = 64 };
+    CHEX_TRY(once_with_sums(s, coll, reduce, sum_out, &s->seconds[0], err));
+    int32_t n = s->seconds[0] * MOST < seconds ? MOST
+                : s->seconds[0] * 2 > seconds  ? 2
+                                               : (int32_t)(seconds / s->seconds[0]);
+    CHEX_TRY(chex_coll_broadcast(coll, &n, sizeof n, 0, err));
+    for (int i = 0; i < n; i++)
+        CHEX_TRY(once_with_sums(s, coll, reduce, sum_out, &s->seconds[i], err));
+    *rate_out = CHEX_STEP_BATCH / chex_median(s->seconds, n);
+    return CHEX_OK;
+}
+
+static enum chex_status compare_sums(struct chex_step *s, struct chex_coll *coll, const float *sum,
+                                     bool *equal_out, struct chex_error *err) {
+    uint64_t mine = 0, *all = chex_mem_zalloc((size_t)coll->size, sizeof *all);
+    enum chex_status st = all ? s->engine->impl->grad_get(s->engine->self, sum, s->read, err)
+                              : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    mine = chex_hash64(s->read, s->net->state_count * sizeof *s->read);
+    st = chex_coll_agree(coll, st, err);
+    if (st == CHEX_OK)
+        st = chex_coll_allgather(coll, &mine, sizeof mine, all, err);
+    *equal_out = true;
+    for (int r = 0; r < coll->size && st == CHEX_OK; r++)
+        *equal_out = *equal_out && all[r] == all[0];
+    free(all);
+    return st;
+}
+
+enum chex_status chex_step_sum(struct chex_step *s, struct chex_launch *launch,
+                               struct chex_coll *coll, double seconds, uint64_t timeout_ms,
+                               struct chex_step_sums *out, struct chex_error *err) {
+    struct chex_reduce *reduce = NULL;
+    struct chex_step_sums r = {0};
+    const float *sum = NULL;
+    bool elsewhere = false;
+    enum chex_status st = make_reduce(s, launch, coll, timeout_ms, &reduce, &elsewhere, err);
+    if (st == CHEX_OK)
+        st = repeat(s, coll, reduce, seconds, &sum, &r.images_per_s, err);
+    if (st == CHEX_OK)
+        st = compare_sums(s, coll, sum, &r.equal, err);
+    chex_reduce_destroy(reduce);
+    r.by = elsewhere ? "NCCL" : coll->impl->name;
+    if (st == CHEX_OK)
+        *out = r;
+    return st;
 }

@@ -12,6 +12,7 @@
 #define CHEX_CHECK_STEP_H
 
 #include "engine/engine.h"
+#include "launch/coll.h"
 
 enum { CHEX_STEP_BATCH = 4, CHEX_STEP_PX = 96 };
 
@@ -39,5 +40,19 @@ const struct chex_engine *chex_step_engine(const struct chex_step *s);
  * first has taken more than most_s. */
 enum chex_status chex_step_run(struct chex_step *s, double seconds, double most_s,
                                struct chex_step_result *out, struct chex_error *err);
+
+/* Steps whose gradients all ranks add up, as in training: in buckets while backward goes on, where
+ * and by what the engine says (NCCL between GPUs). */
+struct chex_step_sums {
+    double images_per_s; /* of a rank, by the median */
+    bool equal;          /* every rank has the same sum, to the last bit */
+    const char *by;
+};
+
+/* For about `seconds`; a message that takes longer than timeout_ms is a lost rank. At most once for
+ * a step object. Collective; fails on all ranks alike, but for what a pass itself meets. */
+enum chex_status chex_step_sum(struct chex_step *s, struct chex_launch *launch,
+                               struct chex_coll *coll, double seconds, uint64_t timeout_ms,
+                               struct chex_step_sums *out, struct chex_error *err);
 
 #endif

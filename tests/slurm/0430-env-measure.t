@@ -37,5 +37,21 @@ is "$(grep -c '"gb_per_s": [0-9.e+-]*[1-9]' out)" 3 "each rank has its figures, 
 
 # One rank is a whole job.
 expect_status 0 in_job -N1 -n1 chex-env --level 3 --timeout 120s
-is "$(out | grep -cE '^(fence|collectives|neighbours) +skip +one rank')" 3 "nothing lies between one rank"
+is "$(out | grep -cE '^(fence|collectives|neighbours|gpu-sums) +skip +one rank')" 4 "nothing lies between one rank"
+
+# Ranks with GPUs: the driver's library and the engine are stand-ins.
+fake=$BUILD/tests/fake
+if [ -f "$fake/nvml.so" ] && [ -f "$fake/chexnet-cuda.so" ]; then
+    mkdir lib
+    ln -s "$BUILD"/lib/*.so "$fake/chexnet-cuda.so" lib/
+    export CHEX_NVML=$fake/nvml.so CHEX_LIBDIR=$PWD/lib FAKE_NVML=$SOURCE/tests/data/gpu/two-h200.txt
+    expect_status 0 in_job -N2 --ntasks-per-node=1 --gpus-per-task=1 chex-env --level 3 --timeout 150s
+    like "$(out)" "^gpu-copy +pass +55 GB/s to it, 54 GB/s from it, NVIDIA H200 0000:1b:00.0, PCIe 5 x16; of all ranks" \
+        "each rank's GPU is measured"
+    like "$(out)" "^gpu-step-bits +pass +cuda [a-z0-9]+, [a-z0-9]+ on NVIDIA H200: [0-9a-f]{16}$" "its bits too"
+    like "$(out)" "^gpu-sums +pass +[0-9.e+]+ images/s of a rank by [A-Za-z]+, [0-9.e+]+ without sums" \
+        "and steps that all add up"
+else
+    skip "the stand-ins are not built" 4
+fi
 done_testing
