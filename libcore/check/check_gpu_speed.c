@@ -45,26 +45,29 @@ static const char *wanted(const struct chex_check_context *c, char *why, size_t 
 }
 
 /* Collective: all ranks of a node find out together who takes which GPU. */
-static void open_gpu(const struct chex_check_context *c, bool in_time) {
+static bool choose(const struct chex_check_context *c, bool in_time) {
+    struct chex_measure *m = c->measure;
+    struct chex_error err = {0};
+    bool has = false;
+    const char *spec = wanted(c, m->no_gpu, sizeof m->no_gpu);
+    if (chex_choose_gpu(m->launch, c->binding, &c->gpu, in_time ? spec : "cpu", &m->device, &has,
+                        &err) != CHEX_OK)
+        snprintf(m->no_gpu, sizeof m->no_gpu, "%.140s: see gpu", err.text);
+    return has;
+}
+
+static void open_gpu(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_measure *m = c->measure;
     struct chex_error err = {0};
     struct chex_nvml *nvml = NULL;
-    bool has = false;
-    const char *spec = wanted(c, m->no_gpu, sizeof m->no_gpu);
-    if (!in_time)
-        spec = "cpu";
-    enum chex_status st =
-        chex_choose_gpu(m->launch, c->binding, &c->gpu, spec, &m->device, &has, &err);
-    if (st != CHEX_OK)
-        snprintf(m->no_gpu, sizeof m->no_gpu, "%.140s: see gpu", err.text);
-    if (st != CHEX_OK || !has)
-        return;
     const struct chex_nvml_gpu *g = driver_view(m, &nvml);
     if (g)
         m->ecc_before = g->ecc_corrected;
     free(nvml);
-    if (chex_step_create("cuda", chex_check_threads(c), &m->device, &m->gpu, &err) != CHEX_OK)
-        snprintf(m->no_gpu, sizeof m->no_gpu, "%.150s", err.text);
+    if (chex_step_create("cuda", chex_check_threads(c), &m->device, &m->gpu, &err) == CHEX_OK)
+        return;
+    snprintf(m->no_gpu, sizeof m->no_gpu, "%.140s: see gpu-copy", err.text);
+    chex_check_not_measured(c, &err, r);
 }
 
 static const struct chex_figure copy_figures[] = {
@@ -112,13 +115,19 @@ static void probe_copy(const struct chex_check_context *c, struct chex_check_res
     struct chex_error err = {0};
     chex_check_expect(r, "what its link carries, and as fast as others");
     const bool in_time = chex_check_has_time(c, gpu_s, r);
-    open_gpu(c, in_time);
-    if (!in_time || !chex_measure_gpu(c, r))
+    if (choose(c, in_time) && in_time)
+        open_gpu(c, r);
+    if (!in_time || r->verdict != CHEX_PASS || !chex_measure_gpu(c, r))
         return;
     const struct chex_engine *e = chex_step_engine(m->gpu);
-    if (!e->impl->limits ||
-        e->impl->limits(e->self, 4 * chex_check_memory_share(c), &m->gpu_limits, &err) != CHEX_OK) {
-        chex_check_skip(r, "%.250s", err.text[0] ? err.text : "not measured by this engine");
+    if (!e->impl->limits) {
+        chex_check_skip(r, "not measured by this engine");
+        return;
+    }
+    /* What it takes is the GPU's memory, and a quarter as much of the host's. */
+    const uint64_t most = 4 * chex_check_memory_share(c);
+    if (e->impl->limits(e->self, most, &m->gpu_limits, &err) != CHEX_OK) {
+        chex_check_not_measured(c, &err, r);
         return;
     }
     r->kind = chex_check_gpu_kind(m);

@@ -84,12 +84,18 @@ static void blame(const struct chex_check *check, const struct chex_figure *f,
     if (shared)
         chex_check_worsen(merged, CHEX_WARN, CHEX_FAULT_USER,
                           "it shares its CPUs: fewer ranks a node, or srun --cpu-bind=cores");
-    else
+    else if (o->far && !f->gentle)
         chex_check_worsen(
-            merged, o->far && !f->gentle ? CHEX_FAIL : CHEX_WARN, CHEX_FAULT_NODE,
+            merged, CHEX_FAIL, CHEX_FAULT_NODE,
             "leave it out with --exclude=%.60s; for an administrator: scontrol update "
             "nodename=%.60s state=drain reason=\"chex-env %.20s\"",
             c->host, c->host, check->name);
+    else
+        chex_check_worsen(
+            merged, CHEX_WARN, CHEX_FAULT_NODE,
+            "measure again; if it stays so, leave it out with --exclude=%.60s and tell "
+            "the administrators",
+            c->host);
 }
 
 /* Whether no rank before i has both a value and the kind of rank i. */

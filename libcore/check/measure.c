@@ -100,3 +100,15 @@ void chex_check_skip(struct chex_check_result *r, const char *fmt, ...) {
     va_end(args);
     r->verdict = CHEX_SKIP;
 }
+
+void chex_check_not_measured(const struct chex_check_context *c, const struct chex_error *err,
+                             struct chex_check_result *r) {
+    if (err->status != CHEX_E_NODE) {
+        chex_check_skip(r, "%.250s", err->text);
+        return;
+    }
+    chex_check_found(r, "%.250s", err->text);
+    chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
+                      "leave the node out with --exclude=%.60s, drain it, have it looked at",
+                      c->launch->host);
+}

@@ -57,6 +57,10 @@ uint64_t chex_check_cpu_kind(const struct chex_check_context *c, const char *wha
 /* Among ranks whose GPU has the same name. */
 uint64_t chex_check_gpu_kind(const struct chex_measure *m);
 
+/* A measurement met an error: it is skipped, unless that says that hardware is broken. */
+void chex_check_not_measured(const struct chex_check_context *c, const struct chex_error *err,
+                             struct chex_check_result *r);
+
 /* The measurement could not be made: skipped, with the reason. */
 void chex_check_skip(struct chex_check_result *r, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -31,7 +31,7 @@ struct chex_prober {
     /* The caller's. */
     uint64_t timeout_ms;
     double left_s;
-    bool stuck;
+    bool stuck, stuck_in_all; /* in a collective probe; the thread may go on yet */
     struct chex_progress *progress;
 };
 
@@ -185,6 +185,7 @@ void chex_prober_run(struct chex_prober *p, size_t until) {
     }
     p->stuck = p->done < until;
     p->stop = p->stuck;
+    p->stuck_in_all = p->stuck && p->checks[p->done]->start == CHEX_START_ALL;
     pthread_mutex_unlock(&p->lock);
     p->left_s -= chex_clock_s() - began;
 }
@@ -205,7 +206,7 @@ void chex_prober_skip(struct chex_prober *p, size_t until, const char *why) {
 bool chex_prober_stuck(const struct chex_prober *p) { return p->stuck; }
 
 bool chex_prober_lost(const struct chex_prober *p) {
-    return p->stuck ? p->checks[p->done]->start == CHEX_START_ALL : p->measure.in_coll;
+    return p->stuck ? p->stuck_in_all : p->measure.in_coll;
 }
 
 double chex_prober_left_s(const struct chex_prober *p) { return p->left_s > 0 ? p->left_s : 0; }
