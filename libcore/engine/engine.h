@@ -94,7 +94,8 @@ typedef void (*chex_grad_ready_fn)(void *arg, size_t from, size_t to);
 struct chex_engine_limits {
     double flop_per_s;  /* of the engine's own inner product, on operands from the caches */
     double bytes_per_s; /* from and to memory, both counted */
-    double upload_bytes_per_s, download_bytes_per_s; /* to and from a memory that is not the host's */
+    /* To and from a memory that is not the host's. */
+    double upload_bytes_per_s, download_bytes_per_s;
     /* Convolutions of 3x3 with stride 1 whose map has at least this side and neither more channels
      * take so small a share of the time that the products counted for them would. 0 px: none. */
     int winograd_px, winograd_channels;

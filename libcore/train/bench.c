@@ -152,9 +152,8 @@ static void summarise(const struct chex_bench *b, struct chex_engine *engine, do
 /* After the steps and their peak of memory, which the arrays of this would hide. */
 static enum chex_status measure_limits(struct chex_engine *engine, struct chex_bench_result *out,
                                        struct chex_error *err) {
-    return engine->impl->limits
-               ? engine->impl->limits(engine->self, UINT64_MAX, &out->limits, err)
-               : CHEX_OK;
+    return engine->impl->limits ? engine->impl->limits(engine->self, UINT64_MAX, &out->limits, err)
+                                : CHEX_OK;
 }
 
 enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_bench_result *out,
