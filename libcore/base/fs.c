@@ -242,3 +242,20 @@ enum chex_status chex_fs_flush_stdout(struct chex_error *err) {
     return chex_error_set(err, CHEX_E_RESOURCE, "cannot write to standard output%s%s",
                           errno ? ": " : "", errno ? strerror(errno) : "");
 }
+
+bool chex_fs_number(const char *path, const char *key, uint64_t *out) {
+    char line[4352];
+    bool found = false;
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return false;
+    while (!found && fgets(line, sizeof line, f)) {
+        if (strncmp(line, key, strlen(key)) != 0)
+            continue;
+        char *end;
+        *out = strtoull(line + strlen(key), &end, 10);
+        found = end != line + strlen(key);
+    }
+    fclose(f);
+    return found;
+}

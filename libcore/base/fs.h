@@ -48,6 +48,10 @@ enum chex_status chex_fs_write(const char *path, const void *data, size_t size,
 char *chex_fs_temp_name(const char *path);
 enum chex_status chex_fs_commit(const char *temp, const char *path, struct chex_error *err);
 
+/* The number behind `key` at the start of a line of a small text file, as of /proc and the cgroups;
+ * key "": alone in a line. False: no such file, line or number ("max" is none). */
+bool chex_fs_number(const char *path, const char *key, uint64_t *out);
+
 /* Removes a tree; a missing one is no error. */
 enum chex_status chex_fs_remove_tree(const char *path, struct chex_error *err);
 

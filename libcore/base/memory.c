@@ -6,26 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fs.h"
 #include "base/units.h"
 
 enum { PATH_BYTES = 4096, LINE_BYTES = 4352 };
-
-/* The number behind `key` at the start of a line, or alone in the file where key is "". */
-static bool number_in(const char *path, const char *key, uint64_t *out) {
-    char line[LINE_BYTES];
-    bool found = false;
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return false;
-    while (!found && fgets(line, sizeof line, f))
-        if (strncmp(line, key, strlen(key)) == 0) {
-            char *end;
-            *out = strtoull(line + strlen(key), &end, 10);
-            found = end != line + strlen(key); /* "max" is no number */
-        }
-    fclose(f);
-    return found;
-}
 
 /* What version 1 and version 2 of the cgroups call the same things. */
 struct names {
@@ -43,7 +27,7 @@ static uint64_t limit_of(const char *root, const struct names *n, const char *gr
     char path[2 * PATH_BYTES];
     uint64_t limit;
     snprintf(path, sizeof path, "%s%s%s/%s", root, n->mount, group, n->limit);
-    return number_in(path, "", &limit) ? limit : UINT64_MAX;
+    return chex_fs_number(path, "", &limit) ? limit : UINT64_MAX;
 }
 
 static uint64_t left_by(const char *root, const struct names *n, const char *group) {
@@ -52,10 +36,10 @@ static uint64_t left_by(const char *root, const struct names *n, const char *gro
     if (limit == UINT64_MAX)
         return UINT64_MAX;
     snprintf(path, sizeof path, "%s%s%s/%s", root, n->mount, group, n->used);
-    if (!number_in(path, "", &used))
+    if (!chex_fs_number(path, "", &used))
         return UINT64_MAX;
     snprintf(path, sizeof path, "%s%s%s/memory.stat", root, n->mount, group);
-    number_in(path, n->reclaimable, &old);
+    chex_fs_number(path, n->reclaimable, &old);
     used -= old < used ? old : used;
     return limit > used ? limit - used : 0;
 }
@@ -101,7 +85,7 @@ uint64_t chex_memory_free_bytes(const char *root) {
     char path[PATH_BYTES];
     uint64_t kib;
     snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    if (!number_in(path, "MemAvailable:", &kib))
+    if (!chex_fs_number(path, "MemAvailable:", &kib))
         return 0;
     uint64_t left = ask_cgroups(left_by, root);
     return left < kib * 1024 ? left : kib * 1024;
@@ -111,7 +95,7 @@ uint64_t chex_memory_own_bytes(const char *root) {
     char path[PATH_BYTES];
     uint64_t kib;
     snprintf(path, sizeof path, "%s/proc/self/status", root);
-    return number_in(path, "RssAnon:", &kib) ? kib * 1024 : 0;
+    return chex_fs_number(path, "RssAnon:", &kib) ? kib * 1024 : 0;
 }
 
 /* A number of MiB in the environment; 0 where there is none, or it stands for no limit. */
@@ -135,9 +119,9 @@ struct chex_memory_limit chex_memory_limit(const char *root) {
     char path[PATH_BYTES];
     uint64_t kib, swap_kib = 0;
     snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    if (!number_in(path, "MemTotal:", &kib))
+    if (!chex_fs_number(path, "MemTotal:", &kib))
         return (struct chex_memory_limit){0, "machine"};
-    number_in(path, "SwapTotal:", &swap_kib);
+    chex_fs_number(path, "SwapTotal:", &swap_kib);
     struct chex_memory_limit limit = {(kib + swap_kib) * 1024, "machine"};
     const uint64_t group = ask_cgroups(limit_of, root), slurm = allowed_by_slurm();
     if (group < limit.bytes)

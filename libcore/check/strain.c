@@ -9,33 +9,16 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 
 enum { PATH_BYTES = 2048, LINE_BYTES = 1024, CPUS = 4096 };
-
-/* The number behind `key` at the start of a line ("" for the first line). */
-static bool number_in(const char *path, const char *key, uint64_t *out) {
-    char line[LINE_BYTES];
-    bool found = false;
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return false;
-    while (!found && fgets(line, sizeof line, f)) {
-        char *end = line;
-        if (strncmp(line, key, strlen(key)) != 0)
-            continue;
-        *out = strtoull(line + strlen(key), &end, 10);
-        found = end != line + strlen(key);
-    }
-    fclose(f);
-    return found;
-}
 
 /* One group's; version 1 counts nanoseconds, version 2 microseconds. */
 static void add_group(const char *path, bool v2, struct chex_strain *s) {
     uint64_t value;
-    if (number_in(path, "nr_throttled ", &value))
+    if (chex_fs_number(path, "nr_throttled ", &value))
         s->throttled_count += value;
-    if (number_in(path, v2 ? "throttled_usec " : "throttled_time ", &value))
+    if (chex_fs_number(path, v2 ? "throttled_usec " : "throttled_time ", &value))
         s->throttled_s += (double)value * (v2 ? 1e-6 : 1e-9);
 }
 
@@ -108,7 +91,7 @@ static uint64_t heat_count(const char *root) {
         for (int i = 0; i < 2; i++) {
             snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d/thermal_throttle/%s", root,
                      cpu, files[i]);
-            if (number_in(path, "", &value))
+            if (chex_fs_number(path, "", &value))
                 sum += value;
         }
     }
