@@ -19,7 +19,7 @@ it makes is in build/ci-*; it can be run again.
                          sanitize  address and undefined behaviour, unit and operation tests
                          races     data races in the CUDA engine's kernels, on the emulated device
                          valgrind  a small job: phantom images, shards, training, evaluation
-                         fuzz      every target of tests/fuzz, a minute in all
+                         fuzz      every target of tests/fuzz, half a minute in all
                          cuda      chexnet-cuda.so for every target by nvcc, warnings are errors; no
                                    spills, register budgets; nothing runs on a GPU (tests/gpu/run.sh)
   --tests REGEX        only tests whose names match (ctest -R)
@@ -177,7 +177,7 @@ stage_valgrind() {
         --bootstrap 20
 }
 
-# A minute of both processors, however many targets there are; tests/fuzz.sh alone takes longer.
+# Half a minute of both processors, however many targets there are; tests/fuzz.sh alone takes longer.
 stage_fuzz() {
     if ! command -v clang >/dev/null; then
         skip fuzz "clang is not installed"
@@ -185,7 +185,7 @@ stage_fuzz() {
     fi
     local targets seconds log=$root/build/ci-fuzz.log
     targets=$(find tests/fuzz -name '*.c' ! -name replay.c | wc -l)
-    seconds=$(((60 * jobs + targets - 1) / targets))
+    seconds=$(((30 * jobs + targets - 1) / targets))
     local status=0 found
     tests/fuzz.sh --seconds "$seconds" --jobs "$jobs" >"$log" 2>&1 || status=$?
     cat "$log"

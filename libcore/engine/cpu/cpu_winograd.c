@@ -145,25 +145,29 @@ struct weights_job {
     bool turned;
 };
 
-/* Item: a panel, which holds its positions one after the other. */
+enum { TAPS = 9, DEPTHS = CPU_CHANNELS };
+
+/* Item: some rows of a panel, which holds its positions one after the other. */
 static void weights_item(void *arg, size_t item, int worker) {
     (void)worker;
     const struct weights_job *job = arg;
     const struct cpu_kernels *k = job->e->k;
-    ptrdiff_t tap = (ptrdiff_t)job->depth * k->panel;
+    size_t parts = (size_t)(job->depth / DEPTHS), count = (size_t)(DEPTHS * k->panel);
+    size_t panel = item / parts, from = item % parts * count;
     size_t position = weight_position(job->e, job->depth);
-    float *w = (float *)(uintptr_t)job->w + (ptrdiff_t)item * 9 * tap;
-    struct cpu_square src = {job->turned ? w + 8 * tap : w, 3 * tap, tap};
+    ptrdiff_t tap = (ptrdiff_t)(parts * count);
+    float *w = (float *)(uintptr_t)job->w + (ptrdiff_t)(panel * TAPS) * tap + from;
+    struct cpu_square src = {w, 3 * tap, tap};
     if (job->turned)
-        src.row = -src.row, src.column = -src.column;
-    k->winograd[CPU_WINOGRAD_WEIGHT](positions(job->u + item * POSITIONS * position, position), src,
-                                     (int)tap);
+        src = (struct cpu_square){w + (TAPS - 1) * tap, -3 * tap, -tap};
+    k->winograd[CPU_WINOGRAD_WEIGHT](
+        positions(job->u + panel * POSITIONS * position + from, position), src, (int)count);
 }
 
 void chex_cpu_winograd_pack(struct cpu_engine *e, const float *panels, int depth, int columns,
                             bool turned, float *u) {
     struct weights_job job = {e, panels, u, depth, turned};
-    chex_pool_run(e->pool, (size_t)(columns / e->k->panel), weights_item, &job);
+    chex_pool_run(e->pool, (size_t)(columns / e->k->panel * (depth / DEPTHS)), weights_item, &job);
 }
 
 /* The op's weights of all positions, for all items of its next loop. In inference they are kept. */
