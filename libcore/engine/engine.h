@@ -96,10 +96,6 @@ struct chex_engine_limits {
     double bytes_per_s; /* from and to memory, both counted */
     /* To and from a memory that is not the host's. */
     double upload_bytes_per_s, download_bytes_per_s;
-    /* Convolutions of 3x3 with stride 1 whose map has at least this side and neither more channels
-     * take so small a share of the time that the products counted for them would. 0 px: none. */
-    int winograd_px, winograd_channels;
-    double winograd_share;
 };
 
 struct chex_engine;
@@ -156,6 +152,9 @@ struct chex_engine_impl {
     uint64_t (*device_left)(void *self);
     /* (optional) per-operation time of the last pass, op_count entries each, in seconds. */
     void (*op_times)(void *self, double *forward_s, double *backward_s);
+    /* (optional: 1) Of each operation the share of the time that the products counted for it would
+     * take by the limits: less where the engine needs fewer. op_count entries. */
+    void (*product_shares)(void *self, double *share_out);
     /* (optional) The limits of this machine for this engine's variant, precision and threads,
      * measured in less than a second; leaves the state as it is. Arrays take most_bytes at most; a
      * rate that needs larger ones stays 0, and so does one that the engine does not measure. */

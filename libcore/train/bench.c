@@ -147,6 +147,9 @@ static void summarise(const struct chex_bench *b, struct chex_engine *engine, do
         if (out->forward_s && out->backward_s)
             engine->impl->op_times(engine->self, out->forward_s, out->backward_s);
     }
+    if (engine->impl->product_shares &&
+        (out->share = chex_mem_zalloc((size_t)out->net->op_count, sizeof *out->share)))
+        engine->impl->product_shares(engine->self, out->share);
 }
 
 /* After the steps and their peak of memory, which the arrays of this would hide. */
@@ -193,6 +196,7 @@ enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_benc
 void chex_bench_release(struct chex_bench_result *r) {
     free(r->forward_s);
     free(r->backward_s);
+    free(r->share);
     chex_net_destroy(r->net);
     memset(r, 0, sizeof *r);
 }

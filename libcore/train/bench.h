@@ -28,6 +28,7 @@ struct chex_bench_result {
     char variant[32];
     /* (op_count) of the last step where the engine measures them, else NULL; the caller frees */
     double *forward_s, *backward_s;
+    double *share; /* product_shares of the engine; NULL: 1 */
     struct chex_engine_limits limits; /* 0 where not measured */
     struct chex_net *net;             /* the caller destroys it */
 };

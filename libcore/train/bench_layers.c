@@ -3,16 +3,6 @@
 
 #include "base/mem.h"
 
-/* Of the operations that are counted for op, those that the engine makes. */
-static double share_of(const struct chex_op *op, const int *hw,
-                       const struct chex_engine_limits *limits) {
-    bool fast = limits->winograd_px && op->kind == CHEX_OP_CONV && op->in != CHEX_NET_IMAGE &&
-                op->kernel == 3 && op->stride == 1 && hw[op->out] >= limits->winograd_px &&
-                op->in_channels <= limits->winograd_channels &&
-                op->out_channels <= limits->winograd_channels;
-    return fast ? limits->winograd_share : 1;
-}
-
 static struct chex_layer_time time_of(double seconds, struct chex_work work, double share,
                                       const struct chex_engine_limits *limits) {
     struct chex_layer_time t = {.seconds = seconds, .work = work};
@@ -46,16 +36,13 @@ enum chex_status chex_bench_layers(const struct chex_bench *bench,
                                           .element_bytes = halves ? 2 : 4,
                                           .training = bench->config.training};
     struct chex_op_cost *costs = chex_mem_zalloc((size_t)net->op_count, sizeof *costs);
-    int *hw = chex_mem_zalloc((size_t)net->buffer_count, sizeof *hw);
-    enum chex_status st = costs && hw ? chex_net_cost(net, &shape, costs, err)
-                                      : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    if (st == CHEX_OK)
-        st = chex_net_shapes(net, shape.image_size, hw, err);
+    enum chex_status st = costs ? chex_net_cost(net, &shape, costs, err)
+                                : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     struct chex_layer all = {.name = "all"};
     double forward_flop_s = 0, backward_flop_s = 0;
     for (int i = 0; i < net->op_count && st == CHEX_OK; i++) {
         struct chex_layer *l = &layers_out[i];
-        double share = share_of(&net->ops[i], hw, &r->limits);
+        double share = r->share ? r->share[i] : 1;
         *l = (struct chex_layer){
             .name = net->ops[i].name,
             .forward = time_of(r->forward_s[i], costs[i].forward, share, &r->limits),
@@ -66,7 +53,6 @@ enum chex_status chex_bench_layers(const struct chex_bench *bench,
     if (st == CHEX_OK)
         layers_out[net->op_count] = all;
     free(costs);
-    free(hw);
     return st;
 }
 

@@ -56,11 +56,15 @@ static enum chex_status measure_pass(struct chex_session *s, struct card *card,
                                             .precision = s->config.precision,
                                             .training = true}};
     const size_t ops = (size_t)s->net->op_count;
-    if (!s->engine->impl->limits)
+    const struct chex_engine_impl *impl = s->engine->impl;
+    if (!impl->limits || s->needs.on_device) /* a device's limits tell nothing of its products */
         return CHEX_OK;
-    CHEX_TRY(s->engine->impl->limits(s->engine->self, card->free / 2, &r.limits, err));
+    CHEX_TRY(impl->limits(s->engine->self, card->free / 2, &r.limits, err));
     struct chex_layer *layers = chex_mem_zalloc(ops + 1, sizeof *layers);
     r.forward_s = r.backward_s = chex_mem_zalloc(ops, sizeof *r.forward_s);
+    r.share = impl->product_shares ? chex_mem_zalloc(ops, sizeof *r.share) : NULL;
+    if (r.share)
+        impl->product_shares(s->engine->self, r.share);
     enum chex_status st = layers && r.forward_s
                               ? chex_bench_layers(&b, &r, layers, err)
                               : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
@@ -71,6 +75,7 @@ static enum chex_status measure_pass(struct chex_session *s, struct card *card,
     }
     free(layers);
     free(r.forward_s);
+    free(r.share);
     return st;
 }
 

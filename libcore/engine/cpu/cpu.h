@@ -286,7 +286,7 @@ void chex_cpu_head_backward(struct cpu_job *job);
 /* ---- cpu_winograd.c ---- */
 /* Whether the op is computed so; decided once. */
 bool chex_cpu_winograd_fits(const struct cpu_engine *e, const struct chex_op *op);
-void chex_cpu_winograd_limits(const struct cpu_engine *e, struct chex_engine_limits *limits_out);
+void chex_cpu_product_shares(void *self, double *share_out); /* of struct chex_engine_impl */
 void chex_cpu_winograd_plan(struct cpu_engine *e, int op, struct cpu_need *need);
 /* For whoever has a tile's operands already: how it is cut; what of a thread's scratch its products
  * take (returned: floats of the operands); rows of operands. */

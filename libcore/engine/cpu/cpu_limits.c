@@ -181,7 +181,6 @@ enum chex_status chex_cpu_limits(void *self, uint64_t most_bytes,
     struct chex_engine_limits l = {0};
     CHEX_TRY(flop_limit(e, &l.flop_per_s, err));
     CHEX_TRY(bytes_limit(e, most_bytes, &l.bytes_per_s, err));
-    chex_cpu_winograd_limits(e, &l);
     *limits_out = l;
     return CHEX_OK;
 }

@@ -22,7 +22,7 @@
 
 #include "engine/cpu/cpu.h"
 
-enum { SQUARE = 4, SIDE = 6, POSITIONS = SIDE * SIDE, COLUMNS = CPU_CHANNELS };
+enum { SQUARE = 4, SIDE = 6, POSITIONS = SIDE * SIDE, TAPS = 9, COLUMNS = CPU_CHANNELS };
 /* Squares of a tile: so many that a weight is used often enough for each time it is loaded, and so
  * few that what is multiplied stays in the second-level cache beside it, or, where the weights of
  * all positions are larger than that, in the third. */
@@ -65,23 +65,19 @@ static struct cpu_square positions(const float *at, size_t position) {
  * pixels are worth. */
 enum { LEAST_PX = 2 * SQUARE, MOST_CHANNELS = 256 };
 
-static bool is_used(const struct cpu_engine *e) {
-    return e->config.precision != CHEX_FP32_STRICT && !(e->pairs && e->pairs->three_products);
-}
-
 bool chex_cpu_winograd_fits(const struct cpu_engine *e, const struct chex_op *op) {
-    return is_used(e) && op->kernel == 3 && op->stride == 1 && op->pad == 1 &&
-           op->in != CHEX_NET_IMAGE && e->bufs[op->out].hw >= LEAST_PX &&
-           op->in_channels <= MOST_CHANNELS && op->out_channels <= MOST_CHANNELS;
+    return e->config.precision != CHEX_FP32_STRICT && !(e->pairs && e->pairs->three_products) &&
+           op->kernel == 3 && op->stride == 1 && op->pad == 1 && op->in != CHEX_NET_IMAGE &&
+           e->bufs[op->out].hw >= LEAST_PX && op->in_channels <= MOST_CHANNELS &&
+           op->out_channels <= MOST_CHANNELS;
 }
 
-void chex_cpu_winograd_limits(const struct cpu_engine *e, struct chex_engine_limits *limits_out) {
-    if (!is_used(e))
-        return;
-    limits_out->winograd_px = LEAST_PX;
-    limits_out->winograd_channels = MOST_CHANNELS;
+void chex_cpu_product_shares(void *self, double *share_out) {
+    const struct cpu_engine *e = self;
     /* Products are fp32 here, of which pairs of bf16 make twice as many at a time. */
-    limits_out->winograd_share = (e->pairs ? 2.0 : 1.0) * POSITIONS / (SQUARE * SQUARE * 9);
+    const double share = (e->pairs ? 2.0 : 1.0) * POSITIONS / (SQUARE * SQUARE * TAPS);
+    for (int i = 0; i < e->net->op_count; i++)
+        share_out[i] = e->ops[i].winograd ? share : 1;
 }
 
 static struct cpu_tiling tiling_of(int hw, int squares) {
@@ -145,7 +141,7 @@ struct weights_job {
     bool turned;
 };
 
-enum { TAPS = 9, DEPTHS = CPU_CHANNELS };
+enum { DEPTHS = CPU_CHANNELS };
 
 /* Item: some rows of a panel, which holds its positions one after the other. */
 static void weights_item(void *arg, size_t item, int worker) {
@@ -465,7 +461,7 @@ void chex_cpu_winograd_backward(const struct cpu_job *job, int from, int to, int
     for (int t = from; t < to; t++)
         backward_tile(job, t, span, t == from, s);
     ptrdiff_t tap = (ptrdiff_t)op->in_channels * op->out_channels;
-    float *last = dw + 8 * tap + (ptrdiff_t)first * op->out_channels;
+    float *last = dw + (TAPS - 1) * tap + (ptrdiff_t)first * op->out_channels;
     job->e->k->winograd[CPU_WINOGRAD_WEIGHT_BACK]((struct cpu_square){last, -3 * tap, -tap},
                                                   positions(s->d, gradient_position(job, span)),
                                                   channels * op->out_channels);

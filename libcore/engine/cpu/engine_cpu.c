@@ -265,6 +265,7 @@ const struct chex_engine_impl chex_engine_cpu = {
     .bytes = cpu_bytes,
     .bytes_with_batch = cpu_bytes_with_batch,
     .op_times = cpu_op_times,
+    .product_shares = chex_cpu_product_shares,
     .limits = chex_cpu_limits,
     .usual_precision = cpu_usual_precision,
 };
