@@ -120,13 +120,13 @@ struct chex_memory_limit chex_memory_limit(const char *root) {
     uint64_t kib, swap_kib = 0;
     snprintf(path, sizeof path, "%s/proc/meminfo", root);
     if (!chex_fs_number(path, "MemTotal:", &kib))
-        return (struct chex_memory_limit){0, "machine"};
+        return (struct chex_memory_limit){.from = "machine"};
     chex_fs_number(path, "SwapTotal:", &swap_kib);
-    struct chex_memory_limit limit = {(kib + swap_kib) * 1024, "machine"};
+    struct chex_memory_limit limit = {.bytes = (kib + swap_kib) * 1024, .from = "machine"};
     const uint64_t group = ask_cgroups(limit_of, root), slurm = allowed_by_slurm();
     if (group < limit.bytes)
-        limit = (struct chex_memory_limit){group, "cgroup"};
+        limit = (struct chex_memory_limit){.bytes = group, .from = "cgroup"};
     if (slurm && slurm < limit.bytes)
-        limit = (struct chex_memory_limit){slurm, "Slurm"};
+        limit = (struct chex_memory_limit){.bytes = slurm, .asked = true, .from = "Slurm"};
     return limit;
 }

@@ -7,6 +7,7 @@
 #ifndef CHEX_BASE_MEMORY_H
 #define CHEX_BASE_MEMORY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Bytes that processes of this one's cgroup can still take: what the kernel calls available, or
@@ -19,6 +20,7 @@ uint64_t chex_memory_own_bytes(const char *root);
 /* The most that all processes of this job step on this node may ever hold together. */
 struct chex_memory_limit {
     uint64_t bytes;   /* 0: unknown */
+    bool asked;       /* of Slurm; sites differ in whether that binds */
     const char *from; /* "cgroup", "Slurm" or "machine" (its memory and swap); lives for ever */
 };
 

@@ -145,11 +145,10 @@ static enum chex_status refuse(struct chex_session *s, uint64_t need,
 enum chex_status chex_session_check_memory(struct chex_session *s, struct chex_error *err) {
     const struct chex_memory_limit limit = chex_memory_limit("");
     const uint64_t left = chex_memory_free_bytes("");
-    const bool asked = limit.from[0] == 'S'; /* Slurm's: sites differ in whether it binds */
     uint64_t need, held;
     char a[32], b[32];
     CHEX_TRY(need_of_node(s, &need, &held, err));
-    if (limit.bytes && need > limit.bytes && !asked)
+    if (limit.bytes && need > limit.bytes && !limit.asked)
         return refuse(s, need, &limit, err);
     const bool beyond = limit.bytes && need > usable(limit.bytes);
     if (beyond || (left && need > usable(left + held)))
@@ -157,9 +156,9 @@ enum chex_status chex_session_check_memory(struct chex_session *s, struct chex_e
                  "%s: the ranks there take %s of memory, and %s %s: the kernel or Slurm may end "
                  "them",
                  s->world.launch->host, chex_format_bytes(a, sizeof a, need),
-                 !beyond ? "what they can have is"
-                 : asked ? "Slurm was asked for"
-                         : "what they may have is",
+                 !beyond       ? "what they can have is"
+                 : limit.asked ? "Slurm was asked for"
+                               : "what they may have is",
                  chex_format_bytes(b, sizeof b, beyond ? limit.bytes : left + held));
     if (s->tight[0] && !s->config.rehearse && s->world.launch->local_rank == 0)
         chex_warn("%s", s->tight);

@@ -253,6 +253,13 @@ void chex_cpu_want_next(const struct cpu_job *job, int index, struct cpu_ahead *
 /* The op's products; of p the weight and the op's numbers are filled in. */
 void chex_cpu_multiply(const struct cpu_job *job, struct cpu_product p);
 void chex_cpu_conv_backward(struct cpu_job *job);
+/* What is wanted soon of a backward pass: a range of the channels of a tile's input and of its
+ * gradient, to which results are added; rows [lo, hi] of the output's gradient, with what finishes
+ * it. */
+void chex_cpu_want_input(const struct cpu_job *job, struct cpu_tile tile, int first, int channels,
+                         struct cpu_ahead *gradient, struct cpu_ahead *input);
+void chex_cpu_want_output(const struct cpu_job *job, struct cpu_tile tile, int lo, int hi,
+                          struct cpu_ahead *h);
 /* The norm's sums of a tile, of some channels, before and while its gradient is stored. */
 void chex_cpu_clear_sums(const struct cpu_job *job, int tile, int first, int channels);
 void chex_cpu_back_store(const struct cpu_job *job, int tile, int first, int channels,

@@ -240,17 +240,21 @@ static void add_weight_gradient(const struct cpu_job *job, struct range r, const
     }
 }
 
-/* The gradient of a tile's input, to which it is going to add: the first result is added long
- * before all could be asked for beside the product that makes it, so this is for a later one. */
-static void want_gradient(const struct cpu_job *job, struct cpu_tile tile, struct range r,
-                          struct cpu_ahead *h) {
-    chex_cpu_want(h, chex_cpu_g(job->e, job->op->in, 0, r.first, 1), job->tiling.hw, tile, tile.row,
-                  tile.row + tile.rows - 1, r.channels);
+void chex_cpu_want_input(const struct cpu_job *job, struct cpu_tile tile, int first, int channels,
+                         struct cpu_ahead *gradient, struct cpu_ahead *input) {
+    const int in = job->op->in, hw = job->tiling.hw, end = tile.row + tile.rows - 1;
+    chex_cpu_want(gradient, chex_cpu_g(job->e, in, 0, first, 1), hw, tile, tile.row, end, channels);
+    chex_cpu_want(input, chex_cpu_x(job->e, in, 0, first, 1), hw, tile, tile.row, end, channels);
 }
-static void want_input(const struct cpu_job *job, struct cpu_tile tile, struct range r,
-                       struct cpu_ahead *h) {
-    chex_cpu_want(h, chex_cpu_x(job->e, job->op->in, 0, r.first, 1), job->tiling.hw, tile, tile.row,
-                  tile.row + tile.rows - 1, r.channels);
+
+void chex_cpu_want_output(const struct cpu_job *job, struct cpu_tile tile, int lo, int hi,
+                          struct cpu_ahead *h) {
+    const struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    const int hw = e->bufs[op->out].hw, channels = op->out_channels;
+    chex_cpu_want(h, chex_cpu_g(e, op->out, 0, op->out_first, 1), hw, tile, lo, hi, channels);
+    if (e->bufs[op->out].normed)
+        chex_cpu_want(h, chex_cpu_x(e, op->out, 0, op->out_first, 1), hw, tile, lo, hi, channels);
 }
 
 /* What tile `index`, which comes next, loads first; r: its first range. */
@@ -258,18 +262,10 @@ static void want_tile(const struct cpu_job *job, int index, struct range r,
                       struct cpu_ahead *gradient, struct cpu_ahead *h) {
     if (index >= job->tiles)
         return;
-    const struct cpu_engine *e = job->e;
-    const struct chex_op *op = job->op;
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
     struct window w = window_of(job, tile);
-    int hw = e->bufs[op->out].hw;
-    want_gradient(job, tile, r, gradient);
-    want_input(job, tile, r, h);
-    chex_cpu_want(h, chex_cpu_g(e, op->out, 0, op->out_first, 1), hw, tile, w.row_lo, w.row_hi,
-                  op->out_channels);
-    if (e->bufs[op->out].normed)
-        chex_cpu_want(h, chex_cpu_x(e, op->out, 0, op->out_first, 1), hw, tile, w.row_lo, w.row_hi,
-                      op->out_channels);
+    chex_cpu_want_input(job, tile, r.first, r.channels, gradient, h);
+    chex_cpu_want_output(job, tile, w.row_lo, w.row_hi, h);
 }
 
 void chex_cpu_clear_sums(const struct cpu_job *job, int index, int first, int channels) {
@@ -323,12 +319,12 @@ static void conv_tile(const struct cpu_job *job, int index, struct range span,
         struct range r = range_at(first, RANGE, end), after = range_at(first + RANGE, RANGE, end);
         struct cpu_ahead gradient = {.calls = 1};
         struct cpu_ahead next = {.calls = (r.channels + most - 1) / most * op->kernel * op->kernel};
-        if (after.channels > 0) {
-            want_gradient(job, tile, after, &gradient);
-            want_input(job, tile, after, &next);
-        } else {
+        /* The first result is added long before all that it is added to could be asked for beside
+         * its own product, so that is done beside the one before. */
+        if (after.channels > 0)
+            chex_cpu_want_input(job, tile, after.first, after.channels, &gradient, &next);
+        else
             want_tile(job, index + 1, range_at(span.first, RANGE, end), &gradient, &next);
-        }
         for (int i = 0; i < count; i++)
             conv_group(job, index, r, &groups[i], s, dw, &gradient, &next);
     }

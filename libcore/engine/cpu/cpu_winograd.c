@@ -402,32 +402,6 @@ static void add_products(const struct cpu_job *job, const float *x, const float 
                     out, du + p * du_position, (size_t)out, fresh, ahead);
 }
 
-/* What is read and written where the data gradient of a range is taken. */
-static void want_range(const struct cpu_job *job, struct cpu_tile tile, struct range r,
-                       struct cpu_ahead *h) {
-    const struct cpu_engine *e = job->e;
-    int end = tile.row + tile.rows - 1;
-    chex_cpu_want(h, chex_cpu_g(e, job->op->in, 0, r.first, 1), job->tiling.hw, tile, tile.row, end,
-                  r.channels);
-    chex_cpu_want(h, chex_cpu_x(e, job->op->in, 0, r.first, 1), job->tiling.hw, tile, tile.row, end,
-                  r.channels);
-}
-
-/* The output's gradient of the tile that comes next. */
-static void want_gradient(const struct cpu_job *job, int index, struct cpu_ahead *h) {
-    const struct cpu_engine *e = job->e;
-    const struct chex_op *op = job->op;
-    if (index >= job->tiles)
-        return;
-    struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
-    int lo = tile.row - 1, hi = tile.row + tile.rows;
-    chex_cpu_want(h, chex_cpu_g(e, op->out, 0, op->out_first, 1), job->tiling.hw, tile, lo, hi,
-                  op->out_channels);
-    if (e->bufs[op->out].normed)
-        chex_cpu_want(h, chex_cpu_x(e, op->out, 0, op->out_first, 1), job->tiling.hw, tile, lo, hi,
-                      op->out_channels);
-}
-
 static void backward_tile(const struct cpu_job *job, int index, struct range span, bool fresh,
                           struct cpu_scratch *s) {
     const struct cpu_engine *e = job->e;
@@ -443,9 +417,11 @@ static void backward_tile(const struct cpu_job *job, int index, struct range spa
     for (int done = 0; done < span.channels; done += COLUMNS) {
         struct range r = {span.first + done, COLUMNS};
         struct cpu_ahead now = {.calls = POSITIONS}, next = {.calls = POSITIONS};
-        want_range(job, tile, r, &now);
-        if (done + COLUMNS == span.channels)
-            want_gradient(job, index + 1, &next);
+        chex_cpu_want_input(job, tile, r.first, r.channels, &now, &now);
+        if (done + COLUMNS == span.channels && index + 1 < job->tiles) {
+            struct cpu_tile after = chex_cpu_tile(job->tiling, job->n, index + 1);
+            chex_cpu_want_output(job, after, after.row - 1, after.row + after.rows, &next);
+        }
         multiply(job, s->b, s->off, g.count, op->out_channels, r.first, s->c, &now);
         take_rows(job, tile, g, s->c, r.first, take_gradient, &in);
         transform_input(job, tile, g, r, s->c);
