@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <deque>
 #include <mutex>
 #include <vector>
 
@@ -97,11 +98,12 @@ bool mma_truncates = [] {
 }();
 
 thread *now;
+block now_block;
 race_place race_here;
 
 namespace {
 
-enum state { RUNS, AT_BARRIER, AT_WARP, ENDED };
+enum state : unsigned char { STARTS, RUNS, AT_BARRIER, AT_WARP, ENDED };
 
 struct copy {
     void *to;
@@ -111,129 +113,214 @@ struct copy {
     int group;
 };
 
+/* A stack, and where on it to go on. */
 struct fiber {
-    thread self;
-    enum state state;
     void *stack_pointer;
-    char *stack;
-    int count_vote;
-    /* a warp's operation */
-    int kind, arg;
-    unsigned mask;
-    const void *in;
-    void *out;
-    warp_fn apply;
+    const void *stack;
+    size_t bytes;
+};
+
+/* A thread. It gets a fiber when it starts, which may be that of one that has ended: threads that
+ * never wait all run on one. */
+struct task {
+    thread self;
+    fiber *on;
     /* copies that have not been waited for */
     std::vector<copy> copies;
     int group;
 };
 
+/* A warp's operation: what its lanes came with. Lanes are bits. */
+struct meeting {
+    unsigned lanes, ended, here;
+    int kind[32], arg[32];
+    unsigned mask[32];
+    warp_fn apply;
+    const void *in[32];
+    void *out[32];
+};
+
 constexpr size_t STACK = FIBERS_ASAN ? 512 << 10 : 128 << 10;
+/* Stacks whose tops lie at one place of their pages would share few lines of the processor's
+ * caches: each begins some lines below where the one before does, in its upper half. */
+constexpr size_t STACK_STEP = 17 * 64;
 
 struct scheduler {
-    std::vector<fiber> fibers;
+    std::deque<fiber> fibers;
+    std::vector<fiber *> idle;
+    std::vector<task> tasks;
+    std::vector<enum state> states;
+    std::vector<meeting> meetings;
     std::vector<int> order;
-    int threads;
-    int at; /* the fiber that runs */
-    void *main_stack;
-    const void *main_bottom;
-    size_t main_size;
+    int threads, ready, waiting, ended; /* ready: to start or to run; waiting: at the barrier */
+    int turn;                           /* in the order */
+    int at;                             /* the thread that runs */
+    int votes, votes_so_far;            /* of the last barrier, of the next one */
+    fiber main;
+    bool from_main;
     const std::function<void()> *body;
     std::vector<unsigned char> shared;
     unsigned char *shared_aligned;
-    int votes; /* of the last barrier */
 };
 scheduler s;
 std::recursive_mutex one_at_a_time;
 
 [[noreturn]] void stop(const char *what) {
-    fprintf(stderr, "emulated: %s: block (%u, %u, %u), thread %u\n", what, now->block.x,
-            now->block.y, now->block.z, now->index.x);
+    fprintf(stderr, "emulated: %s: block (%u, %u, %u), thread %u\n", what, now_block.index.x,
+            now_block.index.y, now_block.index.z, now->index.x);
     abort();
 }
 
-void to_scheduler(bool for_ever) {
-    fiber &f = s.fibers[(size_t)s.at];
-#if FIBERS_ASAN
-    void *fake = nullptr;
-    __sanitizer_start_switch_fiber(for_ever ? nullptr : &fake, s.main_bottom, s.main_size);
-    emulated_switch(&f.stack_pointer, s.main_stack);
-    __sanitizer_finish_switch_fiber(fake, &s.main_bottom, &s.main_size);
-#else
-    (void)for_ever;
-    emulated_switch(&f.stack_pointer, s.main_stack);
-#endif
+enum state &state_of(int i) { return s.states[(size_t)i]; }
+task &task_of(int i) { return s.tasks[(size_t)i]; }
+
+extern "C" void emulated_entry();
+
+fiber *new_fiber() {
+    void *stack = mmap(nullptr, STACK, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stack == MAP_FAILED) {
+        fprintf(stderr, "emulated: no memory for stacks\n");
+        abort();
+    }
+    const size_t lower = s.fibers.size() * STACK_STEP % (STACK / 2);
+    s.fibers.push_back(fiber{nullptr, stack, STACK - lower});
+    return &s.fibers.back();
 }
 
-void resume(int i) {
-    fiber &f = s.fibers[(size_t)i];
+/* One that begins at the entry. */
+fiber *take_fiber() {
+    fiber *f;
+    if (s.idle.empty()) {
+        f = new_fiber();
+    } else {
+        f = s.idle.back();
+        s.idle.pop_back();
+    }
+    char *top = static_cast<char *>(const_cast<void *>(f->stack)) + f->bytes;
+#if FIBERS_ASAN
+    /* The entry never returns: what it had marked is there still. */
+    __asan_unpoison_memory_region(top - 4096, 4096);
+#endif
+#if defined(__x86_64__)
+    void **sp = reinterpret_cast<void **>(top) - 2; /* so that the entry finds it as after a call */
+    *sp = reinterpret_cast<void *>(emulated_entry);
+    sp -= 6;
+    memset(sp, 0, 6 * sizeof *sp);
+#else
+    void **sp = reinterpret_cast<void **>(top - 160);
+    memset(sp, 0, 160);
+    sp[11] = reinterpret_cast<void *>(emulated_entry);
+#endif
+    f->stack_pointer = sp;
+    return f;
+}
+
+/* Thread i has its turn, on the fiber `on` if it starts now. */
+void take_turn(int i, fiber *on) {
+    task &t = task_of(i);
+    if (state_of(i) == STARTS) {
+        state_of(i) = RUNS;
+        t.on = on;
+        t.copies.clear();
+        t.group = 0;
+    }
     s.at = i;
-    now = &f.self;
+    now = &t.self;
     race_here.thread = i;
-    race_here.stack = f.stack;
-    race_here.stack_end = f.stack + STACK;
+    race_here.stack = static_cast<const char *>(t.on->stack);
+    race_here.stack_end = race_here.stack + STACK;
+}
+
+void change(fiber *from, fiber *to, bool for_ever) {
 #if FIBERS_ASAN
     void *fake = nullptr;
-    __sanitizer_start_switch_fiber(&fake, f.stack, STACK);
-    emulated_switch(&s.main_stack, f.stack_pointer);
+    __sanitizer_start_switch_fiber(for_ever ? nullptr : &fake, to->stack, to->bytes);
+    emulated_switch(&from->stack_pointer, to->stack_pointer);
     __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
 #else
-    emulated_switch(&s.main_stack, f.stack_pointer);
+    (void)for_ever;
+    emulated_switch(&from->stack_pointer, to->stack_pointer);
 #endif
 }
 
-/* One barrier's line of all lanes of a warp. */
-void finish_warp(int first);
+/* True if a barrier that all have reached was opened. */
+bool open_barrier() {
+    if (!s.waiting || s.waiting + s.ended != s.threads)
+        return false;
+    for (enum state &state : s.states)
+        if (state == AT_BARRIER)
+            state = RUNS;
+    s.ready = s.waiting;
+    s.waiting = 0;
+    s.votes = s.votes_so_far;
+    s.votes_so_far = 0;
+    race_here.barriers++;
+    return true;
+}
+
+/* Whose turn it is after this one's, -1 if all have ended: round after round in the order. */
+int next_turn() {
+    while (s.ended < s.threads) {
+        while (++s.turn < s.threads) {
+            const int i = s.order[(size_t)s.turn];
+            if (state_of(i) == STARTS || state_of(i) == RUNS)
+                return i;
+        }
+        s.turn = -1;
+        if (!s.ready && !open_barrier())
+            stop("threads wait for others that never come");
+    }
+    return -1;
+}
+
+/* The thread that runs waits until it has its next turn. */
+void rest() {
+    fiber *mine = task_of(s.at).on;
+    const int next = next_turn();
+    if (next == s.at)
+        return;
+    take_turn(next, state_of(next) == STARTS ? take_fiber() : nullptr);
+    change(mine, task_of(next).on, false);
+}
+
+void finish_warp(int warp);
+
+void end_thread() {
+    for (const copy &c : task_of(s.at).copies)
+        if (c.on)
+            stop("a thread ends with copies that nobody waited for");
+    state_of(s.at) = ENDED;
+    s.ready--;
+    s.ended++;
+    s.meetings[(size_t)s.at / 32].ended |= 1u << s.at % 32;
+    finish_warp(s.at / 32);
+}
 
 extern "C" void emulated_entry() {
 #if FIBERS_ASAN
-    __sanitizer_finish_switch_fiber(nullptr, &s.main_bottom, &s.main_size);
+    const void *stack;
+    size_t bytes;
+    __sanitizer_finish_switch_fiber(nullptr, &stack, &bytes);
+    if (s.from_main) {
+        s.main.stack = stack;
+        s.main.bytes = bytes;
+        s.from_main = false;
+    }
 #endif
     for (;;) {
         (*s.body)();
-        fiber &f = s.fibers[(size_t)s.at];
-        f.state = ENDED;
-        for (const copy &c : f.copies)
-            if (c.on)
-                stop("a thread ends with copies that nobody waited for");
-        finish_warp(s.at / 32 * 32);
-        to_scheduler(false);
-    }
-}
-
-void prepare(int threads) {
-    while ((int)s.fibers.size() < threads) {
-        fiber f{};
-        void *stack = mmap(nullptr, STACK, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (stack == MAP_FAILED) {
-            fprintf(stderr, "emulated: no memory for stacks\n");
-            abort();
+        fiber *mine = task_of(s.at).on;
+        end_thread();
+        const int next = next_turn();
+        if (next >= 0 && state_of(next) == STARTS) {
+            take_turn(next, mine);
+            continue;
         }
-        f.stack = static_cast<char *>(stack);
-        s.fibers.push_back(f);
-    }
-    for (int i = 0; i < threads; i++) {
-        fiber &f = s.fibers[(size_t)i];
-        char *top = f.stack + STACK;
-#if FIBERS_ASAN
-        /* The entry never returns: what it had marked is there still. */
-        __asan_unpoison_memory_region(top - 4096, 4096);
-#endif
-#if defined(__x86_64__)
-        void **sp =
-            reinterpret_cast<void **>(top) - 2; /* so that the entry finds it as after a call */
-        *sp = reinterpret_cast<void *>(emulated_entry);
-        sp -= 6;
-        memset(sp, 0, 6 * sizeof *sp);
-#else
-        void **sp = reinterpret_cast<void **>(top - 160);
-        memset(sp, 0, 160);
-        sp[11] = reinterpret_cast<void *>(emulated_entry);
-#endif
-        f.stack_pointer = sp;
-        f.copies.clear();
-        f.group = 0;
+        if (next >= 0)
+            take_turn(next, nullptr);
+        s.idle.push_back(mine);
+        change(mine, next >= 0 ? task_of(next).on : &s.main, true);
     }
 }
 
@@ -254,86 +341,54 @@ void make_order(int threads) {
 }
 
 /* The warp's operation takes place when its last living lane of the mask has arrived. */
-void finish_warp(int first) {
-    const int last = std::min(first + 32, s.threads);
-    unsigned present = 0, mask = 0;
-    int kind = 0, arg = 0;
-    warp_fn apply = nullptr;
-    for (int i = first; i < last; i++)
-        if (s.fibers[(size_t)i].state == AT_WARP) {
-            present |= 1u << (i - first);
-            mask = s.fibers[(size_t)i].mask;
-            kind = s.fibers[(size_t)i].kind;
-            arg = s.fibers[(size_t)i].arg;
-            apply = s.fibers[(size_t)i].apply;
-        }
-    if (!present)
+void finish_warp(int warp) {
+    meeting &m = s.meetings[(size_t)warp];
+    if (!m.here)
         return;
-    for (int i = first; i < last; i++) {
-        const fiber &f = s.fibers[(size_t)i];
-        if (!(mask >> (i - first) & 1) || f.state == ENDED)
-            continue;
-        if (f.state != AT_WARP)
-            return; /* still on its way */
-        if (f.kind != kind || f.arg != arg || f.mask != mask)
+    const int one = __builtin_ctz(m.here);
+    const unsigned wanted = m.mask[one] & m.lanes & ~m.ended;
+    if ((m.here & wanted) != wanted)
+        return; /* some are still on their way */
+    for (int l = 0; l < 32; l++)
+        if (m.here >> l & 1 &&
+            (m.kind[l] != m.kind[one] || m.arg[l] != m.arg[one] || m.mask[l] != m.mask[one]))
             stop("lanes of a warp meet in different operations");
-    }
-    const void *in[32] = {};
-    void *out[32] = {};
-    for (int i = first; i < last; i++) {
-        in[i - first] = s.fibers[(size_t)i].in;
-        out[i - first] = s.fibers[(size_t)i].out;
-    }
-    if (apply)
-        apply(in, out, present, arg);
+    if (m.apply)
+        m.apply(m.in, m.out, m.here, m.arg[one]);
     else
-        race_here.warp_syncs[first / 32]++;
-    for (int i = first; i < last; i++)
-        if (s.fibers[(size_t)i].state == AT_WARP)
-            s.fibers[(size_t)i].state = RUNS;
+        race_here.warp_syncs[warp]++;
+    for (int l = 0; l < 32; l++)
+        if (m.here >> l & 1)
+            state_of(32 * warp + l) = RUNS;
+    s.ready += __builtin_popcount(m.here);
+    m.here = 0;
 }
 
-/* True if a barrier that all have reached was opened. */
-bool open_barrier() {
-    int waiting = 0, votes = 0;
+void begin_grid(const launch_shape &shape) {
+    const dim3 b = shape.block;
+    s.threads = (int)(b.x * b.y * b.z);
+    s.tasks.resize((size_t)s.threads);
+    s.states.resize((size_t)s.threads);
+    s.meetings.assign(((size_t)s.threads + 31) / 32, meeting{});
     for (int i = 0; i < s.threads; i++) {
-        const fiber &f = s.fibers[(size_t)i];
-        if (f.state == AT_BARRIER) {
-            waiting++;
-            votes += f.count_vote;
-        } else if (f.state != ENDED) {
-            return false;
-        }
+        const unsigned t = (unsigned)i;
+        task_of(i).self = thread{uint3{t % b.x, t / b.x % b.y, t / b.x / b.y}, i % 32};
+        s.meetings[(size_t)i / 32].lanes |= 1u << i % 32;
     }
-    if (!waiting)
-        return false;
-    s.votes = votes;
-    race_here.barriers++;
-    for (int i = 0; i < s.threads; i++)
-        if (s.fibers[(size_t)i].state == AT_BARRIER)
-            s.fibers[(size_t)i].state = RUNS;
-    return true;
+    make_order(s.threads);
 }
 
 void run_block() {
-    prepare(s.threads);
-    for (int i = 0; i < s.threads; i++)
-        s.fibers[(size_t)i].state = RUNS;
-    for (;;) {
-        bool ran = false;
-        int left = 0;
-        for (int i : s.order) {
-            if (s.fibers[(size_t)i].state == RUNS) {
-                resume(i);
-                ran = true;
-            }
-            left += s.fibers[(size_t)i].state != ENDED;
-        }
-        if (!left)
-            return;
-        if (!ran && !open_barrier())
-            stop("threads wait for others that never come");
-    }
+    std::fill(s.states.begin(), s.states.end(), STARTS);
+    for (meeting &m : s.meetings)
+        m.ended = m.here = 0;
+    s.ready = s.threads;
+    s.waiting = s.ended = s.votes_so_far = 0;
+    s.turn = -1;
+    s.from_main = true;
+    const int first = next_turn();
+    take_turn(first, take_fiber());
+    change(&s.main, task_of(first).on, false);
 }
 
 } // namespace
@@ -341,27 +396,31 @@ void run_block() {
 void barrier() { barrier_count(0); }
 
 int barrier_count(int p) {
-    fiber &f = s.fibers[(size_t)s.at];
-    f.state = AT_BARRIER;
-    f.count_vote = p != 0;
-    to_scheduler(false);
+    state_of(s.at) = AT_BARRIER;
+    s.ready--;
+    s.waiting++;
+    s.votes_so_far += p != 0;
+    rest();
     return s.votes;
 }
 
 void warp(int kind, int arg, unsigned mask, const void *in, void *out, warp_fn apply) {
-    fiber &f = s.fibers[(size_t)s.at];
-    f.kind = kind;
-    f.arg = arg;
-    f.mask = mask;
-    f.in = in;
-    f.out = out;
-    f.apply = apply;
-    f.state = AT_WARP;
-    if (!(mask >> f.self.lane & 1))
+    meeting &m = s.meetings[(size_t)s.at / 32];
+    const int lane = now->lane;
+    if (!(mask >> lane & 1))
         stop("a lane calls an operation whose mask leaves it out");
-    finish_warp(s.at / 32 * 32);
-    if (f.state == AT_WARP)
-        to_scheduler(false);
+    m.kind[lane] = kind;
+    m.arg[lane] = arg;
+    m.mask[lane] = mask;
+    m.apply = apply;
+    m.in[lane] = in;
+    m.out[lane] = out;
+    m.here |= 1u << lane;
+    state_of(s.at) = AT_WARP;
+    s.ready--;
+    finish_warp(s.at / 32);
+    if (state_of(s.at) == AT_WARP)
+        rest();
 }
 
 void note_read(const void *p, size_t bytes) {
@@ -380,16 +439,16 @@ void note_fence() {
 unsigned char *dynamic_shared() { return s.shared_aligned; }
 
 void copy_later(void *to, const void *from, int bytes, bool on) {
-    fiber &f = s.fibers[(size_t)s.at];
+    task &f = task_of(s.at);
     if ((uintptr_t)to % (unsigned)bytes || (uintptr_t)from % (unsigned)bytes)
         stop("cp.async of an unaligned address");
     if (emulated_race_copy)
         emulated_race_copy(to, from, (size_t)bytes, on);
     f.copies.push_back({to, from, bytes, on, f.group});
 }
-void copy_commit() { s.fibers[(size_t)s.at].group++; }
+void copy_commit() { task_of(s.at).group++; }
 void copy_wait(int pending_allowed) {
-    fiber &f = s.fibers[(size_t)s.at];
+    task &f = task_of(s.at);
     size_t kept = 0;
     for (const copy &c : f.copies) {
         if (c.group >= f.group - pending_allowed) {
@@ -408,14 +467,12 @@ void copy_wait(int pending_allowed) {
 
 void run_grid(const launch_shape &shape, const std::function<void()> &body) {
     std::lock_guard<std::recursive_mutex> hold(one_at_a_time);
-    const dim3 b = shape.block;
-    s.threads = (int)(b.x * b.y * b.z);
+    begin_grid(shape);
     s.body = &body;
     /* Exactly as large as was asked for, so that an address sanitizer sees its end. */
     std::vector<unsigned char>().swap(s.shared);
     s.shared.resize(shape.shared_bytes + 128);
     s.shared_aligned = (unsigned char *)(((uintptr_t)s.shared.data() + 127) / 128 * 128);
-    make_order(s.threads);
     race_here.launch++;
     race_here.shared = s.shared.data();
     race_here.shared_bytes = s.shared.size();
@@ -423,12 +480,7 @@ void run_grid(const launch_shape &shape, const std::function<void()> &body) {
         for (unsigned y = 0; y < shape.grid.y; y++)
             for (unsigned x = 0; x < shape.grid.x; x++) {
                 memset(s.shared.data(), 0xff, s.shared.size()); /* NaN: nobody may rely on it */
-                prepare(s.threads);
-                for (int i = 0; i < s.threads; i++) {
-                    const unsigned t = (unsigned)i;
-                    s.fibers[(size_t)i].self = thread{uint3{t % b.x, t / b.x % b.y, t / b.x / b.y},
-                                                      uint3{x, y, z}, b, shape.grid, i % 32};
-                }
+                now_block = block{uint3{x, y, z}, shape.block, shape.grid};
                 race_here.block++;
                 race_here.barriers = 0;
                 memset(race_here.warp_syncs, 0, sizeof race_here.warp_syncs);

@@ -61,11 +61,15 @@ EMULATED_VECTOR4(uchar4, unsigned char, 4)
 
 namespace emulated {
 struct thread {
-    uint3 index, block;
-    dim3 block_dim, grid_dim;
+    uint3 index;
     int lane;
 };
 extern thread *now; /* whose turn it is */
+struct block {
+    uint3 index;
+    dim3 dim, grid_dim;
+};
+extern block now_block; /* and whose it is */
 
 /* All lanes of the calling thread's warp that have not ended arrive with `in` (bytes long); the
  * last of them calls apply(lane_in, lane_out, present) for the warp, where lane_in[l] and
@@ -119,9 +123,9 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_by
 } // namespace emulated
 
 #define threadIdx (emulated::now->index)
-#define blockIdx (emulated::now->block)
-#define blockDim (emulated::now->block_dim)
-#define gridDim (emulated::now->grid_dim)
+#define blockIdx (emulated::now_block.index)
+#define blockDim (emulated::now_block.dim)
+#define gridDim (emulated::now_block.grid_dim)
 #define warpSize 32
 
 static inline void __syncthreads() { emulated::barrier(); }
