@@ -26,7 +26,8 @@ enum {
 struct truth_plan {
     const char *model, *spec;
     enum chex_precision precision;
-    const char *optimiser; /* whose 20 steps, "adam" or "sgd"; NULL: only the recorded cases */
+    const char *optimiser; /* whose steps, "adam" or "sgd"; NULL: only the recorded cases */
+    int steps;             /* so many of the recorded ones; 0: all */
 };
 
 /* How far an engine may be from float64. Each bound is the larger of a floor and a multiple of how
@@ -413,7 +414,7 @@ static void truth_case(struct truth_run *t, json_t *want) {
     truth_release(&in);
 }
 
-/* ---- the 20 steps ---- */
+/* ---- the recorded steps ---- */
 
 static struct chex_update truth_update(const char *optimiser, const json_t *want) {
     return (struct chex_update){.optim = strcmp(optimiser, "adam") == 0 ? CHEX_ADAM : CHEX_SGD,
@@ -445,7 +446,8 @@ static void truth_steps(struct truth_run *t) {
     float *grad = chex_engine_grad_alloc(e);
     BAIL_UNLESS(grad, "out of memory");
     double worst = 0, last = 0;
-    for (int step = 0; step < TRUTH_STEPS; step++) {
+    const int steps = t->plan->steps ? t->plan->steps : TRUTH_STEPS;
+    for (int step = 0; step < steps; step++) {
         struct truth_input in;
         struct chex_pass_result result = {0};
         truth_fill(&in, truth_seed(t->truth), step % batches * n, n, size, t->net->classes);
@@ -465,8 +467,8 @@ static void truth_steps(struct truth_run *t) {
     }
     OK(worst <= 1,
        "%s %s %s, %d steps of %s: losses within %.2f of their bounds, the last %.2g off",
-       t->plan->spec, t->plan->model, chex_precision_names[t->plan->precision], TRUTH_STEPS,
-       optimiser, worst, last);
+       t->plan->spec, t->plan->model, chex_precision_names[t->plan->precision], steps, optimiser,
+       worst, last);
     chex_engine_grad_free(e, grad);
     chex_engine_destroy(e);
 }
