@@ -52,7 +52,7 @@ static enum chex_status make_data(struct chex_step *s, struct chex_error *err) {
         s->pixels[i] = chex_rng_unit(chex_rng(SEED, CHEX_RNG_TEST, i, 0).v[0]);
     for (size_t i = 0; i < labels; i++)
         s->labels[i] = (int8_t)(chex_rng(SEED, CHEX_RNG_TEST, i, 1).v[0] % 5 == 0);
-    chex_net_init_state(s->net, SEED, s->state);
+    chex_net_init_state(s->net, SEED, 1, s->state);
     s->batch = (struct chex_batch){.n = CHEX_STEP_BATCH, .pixels = s->pixels, .labels = s->labels};
     return CHEX_OK;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/pool.h"
 #include "base/rng.h"
 #include "model/networks.h"
 
@@ -281,20 +282,31 @@ int chex_net_find_param(const struct chex_net *net, const char *name) {
     return -1;
 }
 
-/* Box and Muller's rule: two elements of the stream of an item from one Philox block. */
-static void fill_normal(uint64_t seed, uint64_t item, float std, float *w, size_t count) {
-    for (size_t i = 0; i < count; i += 2) {
+/* Elements [from, to) of `w` by Box and Muller's rule: two elements of the stream of an item from
+ * one Philox block; from is even. */
+static void fill_normal(uint64_t seed, uint64_t item, float std, float *w, size_t from, size_t to) {
+    for (size_t i = from; i < to; i += 2) {
         struct chex_rng4 r = chex_rng(seed, CHEX_RNG_INIT, item, (uint32_t)(i / 2));
         double u = ((double)r.v[0] + 1.0) * 0x1p-32, v = (double)r.v[1] * 0x1p-32;
         double radius = sqrt(-2.0 * log(u)), angle = 6.283185307179586 * v;
         w[i] = std * (float)(radius * cos(angle));
-        if (i + 1 < count)
+        if (i + 1 < to)
             w[i + 1] = std * (float)(radius * sin(angle));
     }
 }
 
-static void init_param(const struct chex_net *net, const struct chex_param *p, uint64_t seed,
-                       uint64_t item, float *w) {
+struct init {
+    const struct chex_net *net;
+    uint64_t seed;
+    float *state;
+};
+
+/* Elements [from, to) of a parameter. */
+static void init_part(const struct init *init, int index, size_t from, size_t to) {
+    const struct chex_net *net = init->net;
+    const struct chex_param *p = &net->params[index];
+    float *w = init->state + p->offset;
+    uint64_t item = (uint64_t)index;
     bool dense = strcmp(net->model, "densenet121") == 0;
     double fan_in = (double)p->dims[1] * p->dims[2] * p->dims[3];
     double fan_out = (double)p->dims[0] * p->dims[2] * p->dims[3];
@@ -304,8 +316,8 @@ static void init_param(const struct chex_net *net, const struct chex_param *p, u
                           : net->params[net->ops[net->op_count - 1].weight].dims[1];
     double bound = 1.0 / sqrt(features);
     if (p->kind == CHEX_PARAM_CONV)
-        fill_normal(seed, item, (float)conv_std, w, p->count);
-    for (size_t i = 0; i < p->count; i++)
+        fill_normal(init->seed, item, (float)conv_std, w, from, to);
+    for (size_t i = from; i < to; i++)
         switch (p->kind) {
         case CHEX_PARAM_CONV: return;
         case CHEX_PARAM_BN_WEIGHT:
@@ -314,7 +326,7 @@ static void init_param(const struct chex_net *net, const struct chex_param *p, u
         case CHEX_PARAM_BN_MEAN: w[i] = 0; break;
         case CHEX_PARAM_FC_BIAS:
         case CHEX_PARAM_FC_WEIGHT: {
-            float u = chex_rng_unit(chex_rng(seed, CHEX_RNG_INIT, item, (uint32_t)i).v[0]);
+            float u = chex_rng_unit(chex_rng(init->seed, CHEX_RNG_INIT, item, (uint32_t)i).v[0]);
             w[i] = dense && p->kind == CHEX_PARAM_FC_BIAS
                        ? 0
                        : (float)((2.0 * (double)u - 1.0) * bound);
@@ -322,7 +334,34 @@ static void init_param(const struct chex_net *net, const struct chex_param *p, u
         }
 }
 
-void chex_net_init_state(const struct chex_net *net, uint64_t seed, float *state) {
+enum { INIT_PART = 1 << 14 }; /* elements, some 0.3 ms */
+
+/* Item: a part of a parameter, counted over all of them. */
+static void init_item(void *arg, size_t item, int worker) {
+    (void)worker;
+    const struct init *init = arg;
+    for (int i = 0; i < init->net->param_total; i++) {
+        size_t count = init->net->params[i].count, parts = (count + INIT_PART - 1) / INIT_PART;
+        if (item < parts) {
+            size_t from = item * INIT_PART;
+            init_part(init, i, from, count - from < INIT_PART ? count : from + INIT_PART);
+            return;
+        }
+        item -= parts;
+    }
+}
+
+void chex_net_init_state(const struct chex_net *net, uint64_t seed, int threads, float *state) {
+    struct init init = {net, seed, state};
+    struct chex_pool *pool = NULL;
+    struct chex_error err; /* where there are no threads to be had, the caller is enough */
+    size_t items = 0;
     for (int i = 0; i < net->param_total; i++)
-        init_param(net, &net->params[i], seed, (uint64_t)i, state + net->params[i].offset);
+        items += (net->params[i].count + INIT_PART - 1) / INIT_PART;
+    if (threads > 1 && chex_pool_create(threads, &pool, &err) == CHEX_OK)
+        chex_pool_run(pool, items, init_item, &init);
+    else
+        for (size_t i = 0; i < items; i++)
+            init_item(&init, i, 0);
+    chex_pool_destroy(pool);
 }

@@ -124,8 +124,9 @@ int chex_net_find_param(const struct chex_net *net, const char *name);
 /* torchvision's initial values by seed: kaiming normal (densenet: fan in; resnet: fan out, ReLU
  * gain) for convolutions, 1 and 0 for batch norms, running mean 0 and variance 1, uniform
  * +-1/sqrt(fan in) for the linear layer's weight and for ResNet's bias (DenseNet: bias 0).
- * state has state_count elements, each parameter in its own row-major order. */
-void chex_net_init_state(const struct chex_net *net, uint64_t seed, float *state);
+ * state has state_count elements, each parameter in its own row-major order; their values are the
+ * same for any number of threads (>= 1, the caller included). */
+void chex_net_init_state(const struct chex_net *net, uint64_t seed, int threads, float *state);
 
 /* ---- for the files that build networks ---- */
 struct chex_net *chex_net_new(const char *model, int classes);

@@ -171,7 +171,7 @@ enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_benc
     enum chex_status st = state ? chex_engine_create(bench->engine, &config, &engine, err)
                                 : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     if (st == CHEX_OK) {
-        chex_net_init_state(out->net, bench->seed, state);
+        chex_net_init_state(out->net, bench->seed, config.threads, state);
         st = chex_engine_set(engine, CHEX_STATE_PARAMS, state, err);
     }
     free(state);

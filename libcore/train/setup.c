@@ -109,7 +109,7 @@ static enum chex_status start_afresh(struct chex_session *s, struct chex_error *
     float *state = chex_mem_alloc_aligned(s->net->state_count, sizeof *state);
     if (!state)
         return no_memory(err);
-    chex_net_init_state(s->net, c->seed, state);
+    chex_net_init_state(s->net, c->seed, c->threads, state);
     enum chex_status st = c->init ? read_init(s, state, err) : CHEX_OK;
     if (st == CHEX_OK)
         st = chex_engine_set(s->engine, CHEX_STATE_PARAMS, state, err);

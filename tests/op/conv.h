@@ -147,7 +147,7 @@ static float unit(uint64_t item, size_t i) {
 }
 
 static void fill_state(const struct chex_net *net, float *state) {
-    chex_net_init_state(net, SEED, state);
+    chex_net_init_state(net, SEED, 1, state);
     for (int i = 0; i < net->param_total; i++)
         for (size_t k = 0; k < net->params[i].count; k++) {
             float *v = &state[net->params[i].offset + k], u = unit((uint64_t)i, k);

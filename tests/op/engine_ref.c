@@ -172,7 +172,7 @@ int main(void) {
     BAIL_UNLESS(chex_net_create("densenet121", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
     state = chex_mem_zalloc(net->state_count, sizeof *state);
     BAIL_UNLESS(state, "out of memory");
-    chex_net_init_state(net, 3, state);
+    chex_net_init_state(net, 3, 1, state);
     for (size_t i = 0; i < sizeof pixels / sizeof pixels[0]; i++)
         pixels[i] = (float)(chex_rng(3, CHEX_RNG_TEST, i, 0).v[0] >> 24) / 255.0f;
     for (size_t i = 0; i < sizeof labels; i++)

@@ -43,7 +43,7 @@ static void fill_batch(const struct setting *s, float *pixels, int8_t *labels) {
 static float *make_state(const struct chex_net *net) {
     float *state = chex_mem_zalloc(net->state_count, sizeof *state);
     BAIL_UNLESS(state, "out of memory");
-    chex_net_init_state(net, SEED, state);
+    chex_net_init_state(net, SEED, 1, state);
     for (int i = 0; i < net->param_total; i++) {
         const struct chex_param *p = &net->params[i];
         for (size_t k = 0; k < p->count; k++) {

@@ -86,7 +86,7 @@ static uint64_t truth_seed(const json_t *truth) {
 
 /* chex_net_init_state, then batch norms moved away from 1 and 0 so that they count. */
 static void truth_state(const struct chex_net *net, uint64_t seed, float *state) {
-    chex_net_init_state(net, seed, state);
+    chex_net_init_state(net, seed, 1, state);
     for (int p = 0; p < net->param_total; p++) {
         const struct chex_param *q = &net->params[p];
         float low = -0.25f, high = 0.25f;

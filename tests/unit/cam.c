@@ -28,7 +28,7 @@ static struct chex_engine *engine_for(const struct chex_net *net, int size,
     struct chex_error err = {0};
     float *state = chex_mem_zalloc(net->state_count, sizeof *state);
     BAIL_UNLESS(state && chex_engine_create("cpu", &config, &e, &err) == CHEX_OK, "%s", err.text);
-    chex_net_init_state(net, 1, state);
+    chex_net_init_state(net, 1, 1, state);
     BAIL_UNLESS(chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK, "%s", err.text);
     free(state);
     return e;

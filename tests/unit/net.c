@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/net.h"
 
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
 #include "tap.h"
 
 static void check_model(const char *model, size_t params, double macs) {
@@ -22,11 +27,42 @@ static void check_model(const char *model, size_t params, double macs) {
     chex_net_destroy(net);
 }
 
+/* A convolution's weights have mean 0 and torchvision's standard deviation: of n draws, the mean
+ * lies within 5 standard errors, std / sqrt(n), and the deviation within 5 of its own, std / sqrt(2
+ * n). */
+static void check_init(const char *model, const char *name, double std) {
+    struct chex_error err = {0};
+    struct chex_net *net = NULL;
+    BAIL_UNLESS(chex_net_create(model, 14, &net, &err) == CHEX_OK, "%s", err.text);
+    float *alone = chex_mem_zalloc(net->state_count, sizeof *alone);
+    float *shared = chex_mem_zalloc(net->state_count, sizeof *shared);
+    BAIL_UNLESS(alone && shared, "out of memory");
+    chex_net_init_state(net, 11, 1, alone);
+    chex_net_init_state(net, 11, 3, shared);
+    OK(memcmp(alone, shared, net->state_count * sizeof *alone) == 0,
+       "%s: initial values are the same with 1 and 3 threads", model);
+    const struct chex_param *p = &net->params[chex_net_find_param(net, name)];
+    double sum = 0, squares = 0, n = (double)p->count;
+    for (size_t i = 0; i < p->count; i++) {
+        sum += alone[p->offset + i];
+        squares += (double)alone[p->offset + i] * alone[p->offset + i];
+    }
+    OK(fabs(sum / n) < 5 * std / sqrt(n), "%s: mean %g", name, sum / n);
+    OK(fabs(sqrt(squares / n) - std) < 5 * std / sqrt(2 * n), "%s: deviation %g (expected %g)",
+       name, sqrt(squares / n), std);
+    free(alone);
+    free(shared);
+    chex_net_destroy(net);
+}
+
 int main(void) {
     /* Published parameter counts less the 1000-class head plus ours; MACs with the pooled-first
      * transitions. */
     check_model("densenet121", 6968206, 2.602e9);
     check_model("resnet50", 23536718, 4.09e9);
+    /* Fan in of a 1x1 on 256 channels; fan out of a 3x3 to 512. */
+    check_init("densenet121", "features.transition1.conv.weight", sqrt(2.0 / 256));
+    check_init("resnet50", "layer4.1.conv2.weight", sqrt(2.0 / (9 * 512)));
     struct chex_error err;
     struct chex_net *net = NULL;
     OK_STATUS(chex_net_create("vgg16", 14, &net, &err), CHEX_E_USAGE, err, "vgg16");

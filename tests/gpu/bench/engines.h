@@ -48,7 +48,7 @@ static inline enum chex_status bench_engine(const struct bench_spec *s, const st
     float *state = malloc(net->state_count * sizeof *state);
     if (!state)
         bench_die("out of memory");
-    chex_net_init_state(net, 7, state);
+    chex_net_init_state(net, 7, 1, state);
     const enum chex_status st = chex_engine_set(*engine_out, CHEX_STATE_PARAMS, state, err);
     free(state);
     return st;
