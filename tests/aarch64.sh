@@ -78,6 +78,7 @@ out=$root/build/aarch64 failed=0
 build || exit 1
 run engine_ref
 run conv_cpu
+run winograd_cpu
 run amx_tiles
 run net_cpu resnet50 33 2 1
 exit $failed
