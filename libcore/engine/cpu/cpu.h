@@ -379,6 +379,20 @@ static inline struct cpu_stored chex_cpu_g(const struct cpu_engine *e, int buffe
     return (struct cpu_stored){b->g + (pixel * pitch + (size_t)channel) * e->elem_bytes,
                                pitch * (size_t)step, e->bf16};
 }
+/* The batch norm `bn` in front of an operation as load takes it, from a channel on: without one
+ * NULL, NULL and 0. Operands are rounded where they are bf16. */
+struct cpu_affine {
+    const float *scale, *shift;
+    int relu;
+};
+static inline struct cpu_affine chex_cpu_affine(const struct cpu_engine *e, int bn, int channel) {
+    if (bn < 0)
+        return (struct cpu_affine){NULL, NULL, 0};
+    return (struct cpu_affine){e->bns[bn].scale + channel, e->bns[bn].shift + channel, CPU_RELU};
+}
+static inline int chex_cpu_operand_flags(const struct cpu_engine *e, struct cpu_affine a) {
+    return a.relu && e->bf16 ? a.relu | CPU_ROUND : a.relu;
+}
 /* dst = the finished gradient of `pixels` pixels of the op's output, all its channels; in fp32, or
  * as an operand. */
 void chex_cpu_load_grad(const struct cpu_job *job, float *dst, size_t pitch, size_t pixel,

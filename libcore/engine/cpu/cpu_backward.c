@@ -151,17 +151,15 @@ static void load_input(const struct cpu_job *job, struct range r, const struct c
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     struct cpu_stored x = chex_cpu_x(e, op->in, run->pixel, r.first, run->step);
-    bool norm = op->in_bn >= 0;
-    const float *scale = norm ? e->bns[op->in_bn].scale + r.first : NULL;
-    const float *shift = norm ? e->bns[op->in_bn].shift + r.first : NULL;
-    int flags = norm ? CPU_RELU | (e->bf16 ? CPU_ROUND : 0) : 0;
+    struct cpu_affine norm = chex_cpu_affine(e, op->in_bn, r.first);
+    int flags = chex_cpu_operand_flags(e, norm);
     size_t pitch = chex_cpu_outer_pitch(e, r.channels);
     if (e->pairs)
-        e->pairs->load_pairs(s->b, pitch, run->at, &x, run->count, r.channels, scale, shift,
-                             flags | chex_cpu_split_flag(e));
+        e->pairs->load_pairs(s->b, pitch, run->at, &x, run->count, r.channels, norm.scale,
+                             norm.shift, flags | chex_cpu_split_flag(e));
     else
         e->k->load(chex_cpu_at(e, s->b, (size_t)run->at * pitch), pitch, &x, run->count, r.channels,
-                   scale, shift, flags);
+                   norm.scale, norm.shift, flags);
 }
 
 void chex_cpu_back_store(const struct cpu_job *job, int tile, int first, int channels,

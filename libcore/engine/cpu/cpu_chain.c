@@ -92,14 +92,13 @@ void chex_cpu_chains_hold(const struct cpu_engine *e, struct chex_life *lives) {
 void chex_cpu_chain_operand(const struct cpu_engine *e, int bn, float *c, size_t c_pitch, void *dst,
                             size_t pitch, int pixels, int channels, bool plain) {
     struct cpu_stored src = {c, c_pitch, false};
-    const float *scale = bn >= 0 ? e->bns[bn].scale : NULL;
-    const float *shift = bn >= 0 ? e->bns[bn].shift : NULL;
-    int flags = (bn >= 0 ? CPU_RELU : 0) | (e->bf16 ? CPU_ROUND | CPU_STORED : 0);
+    struct cpu_affine norm = chex_cpu_affine(e, bn, 0);
+    int flags = norm.relu | (e->bf16 ? CPU_ROUND | CPU_STORED : 0);
     if (e->pairs && !plain)
-        e->pairs->load(dst, pitch, &src, pixels, channels, scale, shift,
+        e->pairs->load(dst, pitch, &src, pixels, channels, norm.scale, norm.shift,
                        flags | chex_cpu_split_flag(e));
     else
-        e->k->load(dst, pitch, &src, pixels, channels, scale, shift, flags);
+        e->k->load(dst, pitch, &src, pixels, channels, norm.scale, norm.shift, flags);
 }
 
 static void chain_item(void *arg, size_t item, int worker) {

@@ -122,17 +122,15 @@ static void join_range(const struct cpu_chain_run *r, size_t pixel, int pixels, 
                        int channels, float *sums, float *side) {
     const struct cpu_engine *e = r->e;
     const struct chex_op *join = r->job[3].op;
-    const struct cpu_bn *in = join->in_bn >= 0 ? &e->bns[join->in_bn] : NULL;
-    const struct cpu_bn *other = join->side_bn >= 0 ? &e->bns[join->side_bn] : NULL;
+    struct cpu_affine in = chex_cpu_affine(e, join->in_bn, first);
+    struct cpu_affine other = chex_cpu_affine(e, join->side_bn, first);
     size_t pitch = (size_t)channels;
     struct cpu_stored c = {sums, pitch, false};
     struct cpu_stored x = chex_cpu_x(e, join->side_in, pixel, first, 1);
     struct cpu_stored out = chex_cpu_x(e, join->out, pixel, join->out_first + first, 1);
-    if (in || e->bf16)
-        e->k->load(sums, pitch, &c, pixels, channels, in ? in->scale + first : NULL,
-                   in ? in->shift + first : NULL, e->bf16 ? CPU_STORED : 0);
-    e->k->load(side, pitch, &x, pixels, channels, other ? other->scale + first : NULL,
-               other ? other->shift + first : NULL, 0);
+    if (in.scale || e->bf16)
+        e->k->load(sums, pitch, &c, pixels, channels, in.scale, in.shift, e->bf16 ? CPU_STORED : 0);
+    e->k->load(side, pitch, &x, pixels, channels, other.scale, other.shift, 0);
     e->k->join(sums, side, (size_t)pixels * pitch);
     e->k->store(&out, sums, pitch, pixels, channels, NULL);
 }

@@ -27,15 +27,15 @@ static void make_stem_rows(const struct cpu_chain_run *r, int image, int from, i
                            struct cpu_scratch *s) {
     const struct cpu_engine *e = r->e;
     const struct cpu_job *stem = &r->job[0];
-    int bn = r->job[1].op->in_bn, channels = stem->op->out_channels, hw = stem->tiling.hw;
+    struct cpu_affine norm = chex_cpu_affine(e, r->job[1].op->in_bn, 0);
+    int channels = stem->op->out_channels, hw = stem->tiling.hw;
     struct cpu_stored c = {s->c, (size_t)channels + CPU_PAD, false};
     for (int y = from; y < to; y += stem->tiling.rows) {
         int rows = to - y < stem->tiling.rows ? to - y : stem->tiling.rows;
         chex_cpu_stem_products(stem, (struct cpu_tile){image, 1, y, rows}, s);
         float *dst = (float *)s->d + (size_t)((y - first) * hw) * (size_t)channels;
-        e->k->load(dst, (size_t)channels, &c, rows * hw, channels,
-                   bn >= 0 ? e->bns[bn].scale : NULL, bn >= 0 ? e->bns[bn].shift : NULL,
-                   (bn >= 0 ? CPU_RELU : 0) | (e->bf16 ? CPU_STORED : 0));
+        e->k->load(dst, (size_t)channels, &c, rows * hw, channels, norm.scale, norm.shift,
+                   norm.relu | (e->bf16 ? CPU_STORED : 0));
     }
 }
 
@@ -87,14 +87,14 @@ static void make_means(const struct cpu_chain_run *r, int image, int y, void *ds
                        struct cpu_scratch *s) {
     const struct cpu_engine *e = r->e;
     const struct chex_op *pool = r->job[0].op;
-    int in_hw = e->bufs[pool->in].hw, channels = pool->in_channels, bn = pool->in_bn;
+    int in_hw = e->bufs[pool->in].hw, channels = pool->in_channels;
     int first = y * pool->stride;
+    struct cpu_affine norm = chex_cpu_affine(e, pool->in_bn, 0);
     struct cpu_stored x = chex_cpu_x(
         e, pool->in, ((size_t)image * (size_t)in_hw + (size_t)first) * (size_t)in_hw, 0, 1);
     float *means = (float *)s->d + (size_t)(pool->kernel * in_hw) * (size_t)channels;
-    e->k->load(s->d, (size_t)channels, &x, pool->kernel * in_hw, channels,
-               bn >= 0 ? e->bns[bn].scale : NULL, bn >= 0 ? e->bns[bn].shift : NULL,
-               bn >= 0 ? CPU_RELU : 0);
+    e->k->load(s->d, (size_t)channels, &x, pool->kernel * in_hw, channels, norm.scale, norm.shift,
+               norm.relu);
     chex_cpu_pool_row(&r->job[0], y, s->d, first, means, NULL);
     chex_cpu_chain_operand(e, CHEX_NET_NONE, means, (size_t)channels, dst, pitch, r->step.hw,
                            channels, false);

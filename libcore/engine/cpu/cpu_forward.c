@@ -62,15 +62,13 @@ void chex_cpu_load_input(const struct cpu_job *job, void *dst, size_t pitch, siz
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     struct cpu_stored x = chex_cpu_x(e, op->in, pixel, 0, step);
-    bool norm = op->in_bn >= 0;
-    const float *scale = norm ? e->bns[op->in_bn].scale : NULL;
-    const float *shift = norm ? e->bns[op->in_bn].shift : NULL;
-    int flags = norm ? CPU_RELU | (e->bf16 ? CPU_ROUND : 0) : 0;
+    struct cpu_affine norm = chex_cpu_affine(e, op->in_bn, 0);
+    int flags = chex_cpu_operand_flags(e, norm);
     if (e->pairs)
-        e->pairs->load(dst, pitch, &x, pixels, op->in_channels, scale, shift,
+        e->pairs->load(dst, pitch, &x, pixels, op->in_channels, norm.scale, norm.shift,
                        flags | chex_cpu_split_flag(e));
     else
-        e->k->load(dst, pitch, &x, pixels, op->in_channels, scale, shift, flags);
+        e->k->load(dst, pitch, &x, pixels, op->in_channels, norm.scale, norm.shift, flags);
 }
 
 void chex_cpu_windows(const struct cpu_job *job, struct cpu_tile tile, int hw, int rows, int width,

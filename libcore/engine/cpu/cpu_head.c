@@ -22,10 +22,9 @@ static void forward_item(void *arg, size_t image, int worker) {
     float *rows = e->scratch[worker].a;
     int hw = e->bufs[op->in].hw, pixels = hw * hw, classes = e->net->classes;
     size_t channels = (size_t)op->in_channels;
-    bool norm = op->in_bn >= 0;
+    struct cpu_affine norm = chex_cpu_affine(e, op->in_bn, 0);
     struct cpu_stored x = chex_cpu_x(e, op->in, image * (size_t)pixels, 0, 1);
-    e->k->load(rows, channels, &x, pixels, op->in_channels, norm ? e->bns[op->in_bn].scale : NULL,
-               norm ? e->bns[op->in_bn].shift : NULL, norm ? CPU_RELU : 0);
+    e->k->load(rows, channels, &x, pixels, op->in_channels, norm.scale, norm.shift, norm.relu);
     float *feature = e->feature + image * channels;
     for (size_t c = 0; c < channels; c++) {
         double sum = 0;

@@ -28,8 +28,8 @@ static void load(const struct cpu_job *job, int buffer, int bn, size_t pixel, in
     const struct cpu_engine *e = job->e;
     struct cpu_stored x = chex_cpu_x(e, buffer, pixel, 0, 1);
     int channels = job->op->out_channels;
-    e->k->load(dst, (size_t)channels, &x, pixels, channels, bn >= 0 ? e->bns[bn].scale : NULL,
-               bn >= 0 ? e->bns[bn].shift : NULL, 0);
+    struct cpu_affine norm = chex_cpu_affine(e, bn, 0);
+    e->k->load(dst, (size_t)channels, &x, pixels, channels, norm.scale, norm.shift, 0);
 }
 
 /* One run of a tile: pixels [first, first + count) of the batch. */

@@ -10,10 +10,9 @@ static void position(const struct cpu_engine *e, const struct chex_op *op, size_
     const size_t channels = (size_t)op->in_channels;
     const float *w = e->param + e->net->params[op->weight].offset;
     const float *bias = e->param + e->net->params[op->bias].offset;
-    const bool norm = op->in_bn >= 0;
+    const struct cpu_affine norm = chex_cpu_affine(e, op->in_bn, 0);
     const struct cpu_stored x = chex_cpu_x(e, op->in, pixel, 0, 1);
-    e->k->load(feature, channels, &x, 1, op->in_channels, norm ? e->bns[op->in_bn].scale : NULL,
-               norm ? e->bns[op->in_bn].shift : NULL, norm ? CPU_RELU : 0);
+    e->k->load(feature, channels, &x, 1, op->in_channels, norm.scale, norm.shift, norm.relu);
     for (int k = 0; k < e->net->classes; k++) {
         double sum = (double)bias[k];
         for (size_t c = 0; c < channels; c++)

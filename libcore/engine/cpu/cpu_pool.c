@@ -90,10 +90,9 @@ static void forward_item(void *arg, size_t item, int worker) {
     for (int image = tile.image; image < tile.image + tile.images; image++) {
         struct cpu_stored x = chex_cpu_x(
             e, op->in, ((size_t)image * (size_t)in_hw + (size_t)in.from) * (size_t)in_hw, 0, 1);
-        bool norm = op->in_bn >= 0;
-        e->k->load(s->a, channels, &x, in.count * in_hw, op->in_channels,
-                   norm ? e->bns[op->in_bn].scale : NULL, norm ? e->bns[op->in_bn].shift : NULL,
-                   norm ? CPU_RELU : 0);
+        struct cpu_affine norm = chex_cpu_affine(e, op->in_bn, 0);
+        e->k->load(s->a, channels, &x, in.count * in_hw, op->in_channels, norm.scale, norm.shift,
+                   norm.relu);
         for (int y = tile.row; y < tile.row + tile.rows; y++) {
             chex_cpu_pool_row(job, y, s->a, in.from, dst,
                               argmax ? argmax + pixel * channels : NULL);

@@ -195,10 +195,9 @@ static void load_input(const struct cpu_job *job, struct range r, float *dst, si
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     struct cpu_stored x = chex_cpu_x(e, op->in, pixel, r.first, 1);
-    bool norm = op->in_bn >= 0;
-    e->k->load(dst, pitch, &x, pixels, r.channels, norm ? e->bns[op->in_bn].scale + r.first : NULL,
-               norm ? e->bns[op->in_bn].shift + r.first : NULL,
-               norm ? CPU_RELU | (e->bf16 ? CPU_ROUND : 0) : 0);
+    struct cpu_affine norm = chex_cpu_affine(e, op->in_bn, r.first);
+    e->k->load(dst, pitch, &x, pixels, r.channels, norm.scale, norm.shift,
+               chex_cpu_operand_flags(e, norm));
 }
 
 static void load_all_input(const struct cpu_job *job, float *dst, size_t pitch, size_t pixel,
