@@ -67,9 +67,17 @@ static enum chex_status with_folder_of(const char *path,
     return st;
 }
 
+/* A rename puts a file in the place of anything but a folder: of /dev/null, too, for root. */
+static enum chex_status refuse_odd(const char *path, struct chex_error *err) {
+    struct stat s;
+    if (stat(path, &s) != 0 || S_ISREG(s.st_mode))
+        return CHEX_OK;
+    return chex_error_set(err, CHEX_E_ENV, "cannot create %s: it is %s", path,
+                          S_ISDIR(s.st_mode) ? "a folder" : "a device or a pipe, and not a file");
+}
+
 enum chex_status chex_fs_check_create(const char *path, struct chex_error *err) {
-    if (chex_fs_is_dir(path))
-        return chex_error_set(err, CHEX_E_ENV, "cannot create %s: it is a folder", path);
+    CHEX_TRY(refuse_odd(path, err));
     return with_folder_of(path, chex_fs_check_mkdirs, err);
 }
 
@@ -161,6 +169,11 @@ static int fsync_path(const char *path, int flags) {
 }
 
 enum chex_status chex_fs_commit(const char *temp, const char *path, struct chex_error *err) {
+    enum chex_status st = refuse_odd(path, err);
+    if (st != CHEX_OK) {
+        unlink(temp);
+        return st;
+    }
     char *copy = strdup(path);
     if (!copy || fsync_path(temp, O_RDONLY) != 0 || rename(temp, path) != 0 ||
         fsync_path(dirname(copy), O_RDONLY | O_DIRECTORY) != 0) {

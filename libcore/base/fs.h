@@ -18,7 +18,8 @@ enum chex_status chex_fs_mkdirs(const char *path, struct chex_error *err);
  * with the text of chex_fs_mkdirs, or with the folder that cannot be written to. */
 enum chex_status chex_fs_check_mkdirs(const char *path, struct chex_error *err);
 
-/* The same for a file, by its folder. */
+/* The same for a file, by its folder. CHEX_E_ENV, too, where the path is a folder, a device or a
+ * pipe. */
 enum chex_status chex_fs_check_create(const char *path, struct chex_error *err);
 
 /* mkdir -p of a file's folder. */
@@ -44,7 +45,8 @@ enum chex_status chex_fs_write(const char *path, const void *data, size_t size,
                                struct chex_error *err);
 
 /* The temporary name for `path` (fresh string), and the commit of a file written under it:
- * fsync, rename, fsync of the folder. On failure the temporary is removed. */
+ * fsync, rename, fsync of the folder. Only a file is replaced. On failure the temporary is removed.
+ */
 char *chex_fs_temp_name(const char *path);
 enum chex_status chex_fs_commit(const char *temp, const char *path, struct chex_error *err);
 

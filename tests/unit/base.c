@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -120,6 +121,16 @@ static void files(void) {
     OK_STATUS(chex_fs_check_create(under, &err), CHEX_E_ENV, err, "cannot make folder");
     OK_STATUS(chex_fs_make_folder_of(under, &err), CHEX_E_ENV, err, "cannot make folder");
     OK_STATUS(chex_fs_check_create(deep, &err), CHEX_E_ENV, err, "it is a folder");
+    char *pipe = chex_fs_join(deep, "pipe");
+    OK(mkfifo(pipe, 0600) == 0, "a pipe");
+    OK_STATUS(chex_fs_check_create(pipe, &err), CHEX_E_ENV, err, "pipe: it is a device or a pipe");
+    OK_STATUS(chex_fs_write(pipe, "hello", 5, &err), CHEX_E_ENV, err, "it is a device or a pipe");
+    struct stat still;
+    OK(stat(pipe, &still) == 0 && S_ISFIFO(still.st_mode), "which is not replaced by a file");
+    char *temp = chex_fs_temp_name(pipe);
+    OK(!chex_fs_exists(temp), "and nothing is left beside it");
+    free(temp);
+    free(pipe);
     free(under);
     OK_STATUS(chex_fs_remove_tree(dir, &err), CHEX_OK, err, NULL);
     OK(!chex_fs_exists(dir), "the tree is gone");
