@@ -92,7 +92,8 @@ enum chex_status chex_session_end_timeline(struct chex_session *s, enum chex_sta
     if (written == CHEX_OK)
         return st;
     if (st == CHEX_OK)
-        return chex_error_set(err, written, "%s", fault.text);
+        return chex_error_set(err, written, "%s; the run itself is whole, in %s", fault.text,
+                              s->config.output_dir);
     if (s->rank == 0)
         chex_warn("%s", fault.text);
     return st;

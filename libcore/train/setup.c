@@ -61,7 +61,7 @@ static enum chex_status check_output(struct chex_session *s, struct chex_error *
                               "name a new folder with --output",
                               c->output_dir);
     if (c->timeline)
-        CHEX_TRY(chex_fs_check_create(c->timeline, err));
+        CHEX_TRY(chex_timeline_check(c->timeline, err));
     if (chex_fs_is_dir(c->output_dir))
         return lock_output(s, err);
     return CHEX_OK;

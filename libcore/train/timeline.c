@@ -261,6 +261,28 @@ static void write_rank(struct writer *w, int rank, const struct parcel *p,
                             "clock_error_ns", (json_int_t)error, "clock_points", l->count));
 }
 
+static const char opening[] = "{\"traceEvents\":[";
+
+/* A mistyped name must not cost anybody a file. */
+static enum chex_status refuse_foreign(const char *path, struct chex_error *err) {
+    char head[sizeof opening - 1];
+    FILE *f = fopen(path, "re");
+    const size_t n = f ? fread(head, 1, sizeof head, f) : 0;
+    if (f)
+        fclose(f);
+    if (n == 0 || (n == sizeof head && memcmp(head, opening, n) == 0))
+        return CHEX_OK;
+    return chex_error_set(err, CHEX_E_USAGE,
+                          "--timeline %s: a file of that name is there and is no timeline: name "
+                          "another one",
+                          path);
+}
+
+enum chex_status chex_timeline_check(const char *path, struct chex_error *err) {
+    CHEX_TRY(chex_fs_check_create(path, err));
+    return refuse_foreign(path, err);
+}
+
 static enum chex_status open_writer(struct chex_timeline *t, const char *suffix, struct writer *w,
                                     struct chex_error *err) {
     *w = (struct writer){.t = t, .ranks = json_array()};
@@ -269,7 +291,7 @@ static enum chex_status open_writer(struct chex_timeline *t, const char *suffix,
     if (!w->file)
         return chex_error_errno(err, CHEX_E_ENV, w->temp ? errno : ENOMEM,
                                 "cannot create timeline %s", t->config.path);
-    fputs("{\"traceEvents\":[", w->file);
+    fputs(opening, w->file);
     return CHEX_OK;
 }
 
@@ -303,6 +325,8 @@ static enum chex_status close_writer(struct writer *w, json_t *about, bool whole
         if ((fclose(w->file) != 0 || bad) && st == CHEX_OK)
             st = chex_error_errno(err, CHEX_E_ENV, bad ? saved : errno, "cannot write timeline %s",
                                   t->config.path);
+        if (st == CHEX_OK)
+            st = refuse_foreign(t->config.path, err);
         if (st == CHEX_OK)
             st = chex_fs_commit(w->temp, t->config.path, err);
         else

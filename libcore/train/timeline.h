@@ -34,6 +34,10 @@ struct chex_timeline_config {
     size_t events;                    /* of a rank; 0: as above. A power of two */
 };
 
+/* Whether the file can be written, before the run: looks and makes nothing. CHEX_E_USAGE where a
+ * file is there that is no timeline, and would be lost. */
+enum chex_status chex_timeline_check(const char *path, struct chex_error *err);
+
 /* Compares the clocks. Collective; a failure is this rank's alone. */
 enum chex_status chex_timeline_create(const struct chex_timeline_config *config,
                                       struct chex_timeline **out, struct chex_error *err);

@@ -69,8 +69,23 @@ expect_status 4 chex-train "${common[@]}" --max-steps 1 --output x --timeline ph
 error_line 'cannot make folder ph/labels.csv' "a folder that cannot be made, before anything is done"
 expect_status 4 chex-train "${common[@]}" --max-steps 1 --output x --timeline ph
 error_line 'cannot create ph: it is a folder' "a folder in its place"
-[ ! -e x ]
+cp ph/labels.csv kept.csv
+for option in "" --plan; do
+    expect_status 2 chex-train $option "${common[@]}" --max-steps 1 --output x --timeline ph/labels.csv
+    error_line 'ph/labels.csv: a file of that name is there and is no timeline' \
+        "a file that would be lost ${option:-without --plan}"
+done
+cmp -s kept.csv ph/labels.csv
+ok $? "which is left as it was"
+mkfifo pipe
+expect_status 4 chex-train "${common[@]}" --max-steps 1 --output x --timeline pipe
+error_line 'cannot create pipe: it is a device or a pipe' "what is no file"
+[ -p pipe ] && [ ! -e x ]
 ok $? "and no run began"
+expect_status 2 chex-train "${common[@]}" --max-steps 1 --output own --timeline own/metrics.jsonl
+error_line 'own/metrics.jsonl: a file of that name is there and is no timeline: .*; the run itself is whole, in own' \
+    "a file that the run has made meanwhile"
+like "$(cat own/metrics.jsonl)" '"kind":"step"' "is not lost either"
 expect_status 2 chex-train --bench 1 --timeline t.json
 error_line '--timeline and --bench: a timeline is one of a run' "none of a measurement"
 done_testing

@@ -119,7 +119,7 @@ static void test_faults(void) {
     path = chex_fs_join(dir, "folder");
     BAIL_UNLESS(chex_fs_mkdirs(path, &err) == CHEX_OK, "%s", err.text);
     t = make(path, 64);
-    OK_STATUS(chex_timeline_write(t, NULL, &err), CHEX_E_ENV, err, "cannot finish");
+    OK_STATUS(chex_timeline_write(t, NULL, &err), CHEX_E_ENV, err, "it is a folder");
     chex_timeline_destroy(t);
     free(path);
     chex_timeline_destroy(NULL);
