@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/h5_private.h"
 #include "base/log.h"
 
@@ -81,6 +82,8 @@ enum chex_status chex_h5_file_open(const char *path, bool writable, hid_t *file_
                                    struct chex_error *err) {
     if (access(path, writable ? R_OK | W_OK : R_OK) != 0)
         return chex_error_errno(err, CHEX_E_DATA, errno, "cannot open %s", path);
+    if (chex_fs_is_dir(path))
+        return chex_error_set(err, CHEX_E_DATA, "%s: a folder, expected a file", path);
     hid_t fapl = H5I_INVALID_HID, file = H5I_INVALID_HID;
     CHEX_TRY(access_list(&fapl, err));
     enum chex_status st;

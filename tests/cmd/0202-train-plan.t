@@ -139,9 +139,13 @@ same "a run there already" "${common[@]}" --resume none --output run
 same "another batch size on resume" "${common[@]/4/8}" --epochs 9 --output run
 same "no such checkpoint" "${common[@]}" --resume none.h5 --output other
 head -c 5000 run/last.h5 >torn.h5
+same "a folder as checkpoint" "${common[@]}" --resume run --output other
+like "$(cat err)" 'run: a folder, expected a file' "which says so"
 same "a damaged checkpoint" "${common[@]}" --resume torn.h5 --output other
 head -c 5000 w.safetensors >torn.safetensors
 same "a damaged file of parameters" "${common[@]}" --init torn.safetensors --output other
+same "a checkpoint as --init" "${common[@]}" --init run/last.h5 --output other
+like "$(cat err)" 'last.h5: an HDF5 file, expected safetensors: chex-eval export makes them' "which says what to do"
 same "no folder to stage to" "${common[@]}" --stage nowhere --output other
 same "--bench besides" "${common[@]}" --bench 1 --bench-input 1
 (
