@@ -155,8 +155,10 @@ static void print_memory(const json_t *p) {
     row("", "%s in all; a rank's part of the node is %s allowed (%s) and %s free",
         bytes(m, "host_bytes"), bytes(m, "host_allowed_bytes"), text(p, "memory.node_allowed_by"),
         bytes(m, "host_free_bytes"));
+    const long long largest = count(p, "memory.largest_batch");
     if (known(p, "memory.largest_batch"))
-        row("", "the largest --batch-size that fits is %lld", count(p, "memory.largest_batch"));
+        row("", largest ? "the largest --batch-size that fits is %lld" : "not even one image fits",
+            largest);
 }
 
 static void print_training(const json_t *p) {

@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -130,16 +131,20 @@ static enum chex_status need_of_node(struct chex_session *s, uint64_t *bytes_out
 static enum chex_status refuse(struct chex_session *s, uint64_t need,
                                const struct chex_memory_limit *limit, struct chex_error *err) {
     const struct chex_launch *l = s->world.launch;
-    char a[32], b[32], advice[64] = "lower --batch-size";
+    char a[32], b[32], fits[64] = "lower --batch-size";
     const int batch = chex_session_largest_batch(s, share(s, limit->bytes), UINT64_MAX);
     if (batch >= 0)
-        snprintf(advice, sizeof advice,
-                 batch ? "the largest batch that fits is %d" : "not even one image fits", batch);
+        snprintf(fits, sizeof fits,
+                 batch ? "the largest --batch-size that fits is %d" : "not even one image fits",
+                 batch);
     return chex_error_set(err, CHEX_E_RESOURCE,
-                          "%s: %d rank%s there take%s %s of memory, and the %s allows %s: %s",
+                          "%s: %d rank%s there take%s %s of memory, and the %s allows %s: %s; "
+                          "more is to be had %s%s",
                           l->host, l->local_size, l->local_size > 1 ? "s" : "",
                           l->local_size > 1 ? "" : "s", chex_format_bytes(a, sizeof a, need),
-                          limit->from, chex_format_bytes(b, sizeof b, limit->bytes), advice);
+                          limit->from, chex_format_bytes(b, sizeof b, limit->bytes), fits,
+                          strcmp(limit->from, "machine") == 0 ? "on larger nodes" : "with --mem",
+                          l->local_size > 1 ? ", or with fewer ranks on a node" : "");
 }
 
 enum chex_status chex_session_check_memory(struct chex_session *s, struct chex_error *err) {

@@ -46,6 +46,22 @@ is $status 2 "fewer logical ranks than ranks: exit 2"
 is "$(grep -c 'error: ' <(grep '^chex-train' bad.err))" 1 "one rank says so"
 like "$(cat bad.err)" 'error: .*--logical-ranks 1, but the job has 2 ranks' "as the run would"
 
+# A node without the memory: /proc/meminfo of rank 1 says so. Nothing is begun.
+cat >small.sh <<'END'
+[ "$SLURM_PROCID" = 1 ] || exec chex-train "$@"
+printf 'MemTotal: 150000 kB\nMemAvailable: 150000 kB\n' >meminfo
+exec unshare -m bash -c 'mount --bind meminfo /proc/meminfo && exec chex-train "$@"' small "$@"
+END
+for option in --plan --json; do
+    in_job -N2 -n2 --cpu-bind=none bash small.sh "${common[@]}" --output small $option >small.out 2>small.err
+    is $? 9 "a node with too little memory: exit 9, $option"
+    is "$(grep 'error: ' small.err | grep -c '^chex-train')" 1 "one rank says so"
+    like "$(cat small.err)" 'error: rank 1: n1: 1 rank there takes [0-9]+ MiB of memory, and the machine allows 146 MiB: not even one image fits; more is to be had on larger nodes' \
+        "which node, how much, and what to do"
+    [ ! -e small ] && [ ! -s small.out ]
+    ok $? "and nothing is begun or printed"
+done
+
 # The timeline. Both nodes of this cluster are one machine: their clocks differ by nothing.
 steps=$(value plan.out 'o["steps"]["steps_in_all"]')
 like "$(python3 "$SOURCE/tests/tools/check_timeline.py" run.json --same-clock 2>&1)" \
