@@ -70,10 +70,12 @@ static enum chex_status check_folder(const char *path, struct chex_error *err) {
     char *copy = strdup(path);
     if (!copy)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    const bool good = access(dirname(copy), W_OK | X_OK) == 0;
-    const int why = errno;
+    const char *folder = dirname(copy);
+    int why = access(folder, W_OK | X_OK) == 0 ? 0 : errno;
+    if (chex_fs_exists(folder) && !chex_fs_is_dir(folder))
+        why = ENOTDIR;
     free(copy);
-    if (!good)
+    if (why)
         return chex_error_errno(err, CHEX_E_ENV, why, "--output %s: cannot write to its folder",
                                 path);
     return CHEX_OK;

@@ -33,7 +33,7 @@ static void print_table(const struct eval_cam *m, const struct chex_cam_view *vi
         const int n = (int)strlen(m->network.about.class_names[c]);
         wide = n > wide ? n : wide;
     }
-    printf("%-*s  probability    logit  at peak  peak x, y\n", wide, "class");
+    printf("%-*s  probability    logit  at peak  peak x, y (px)\n", wide, "class");
     for (int c = 0; c < m->maps->classes; c++) {
         int x, y;
         double local;

@@ -38,7 +38,7 @@ done
 
 expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output one.png
 is "$(wc -l <out)" 4 "the table: all classes"
-like "$(head -n 1 out)" '^class +probability +logit +at peak +peak x, y$' "with a head"
+like "$(head -n 1 out)" '^class +probability +logit +at peak +peak x, y \(px\)$' "with a head"
 is "$(grep -c 'drawn$' out)" 1 "one class is drawn"
 is "$(tail -n +2 out | sort -rnk 2 | head -n 1 | awk '{print $NF}')" drawn "the most probable one"
 like "$(err)" 'one.png: [0-9]+ x [0-9]+ px, densenet121 at 32 of 36 px, 1 x 1 positions' \
@@ -102,6 +102,7 @@ refuse 2 'ends in .png' --output none.jpg
 refuse 2 'is what is read' --output $radiograph --force
 refuse 2 'one.png exists: say --force' --output one.png
 refuse 4 'nowhere/none.png: cannot write to its folder: No such file' --output nowhere/none.png
+refuse 4 'labels.csv/none.png: cannot write to its folder: Not a directory' --output labels.csv/none.png
 refuse 3 'is a densenet121, --model says resnet50' --model resnet50
 refuse 3 'nowhere.png' --image nowhere.png
 refuse 3 'labels.csv: not an image of a known kind' --image labels.csv
@@ -112,6 +113,7 @@ head -c 1000 $radiograph >cut.png
 refuse 3 'cut.png: ' --image cut.png
 head -c 1000000 run/last.h5 >cut.h5
 refuse 3 'cut.h5' --checkpoint cut.h5
+refuse 3 'run: a folder, expected a file' --checkpoint run
 refuse 2 "engine 'warp'" --engine warp
 cp one.png kept.png
 expect_status 3 chex-eval cam --image cut.png "${net[@]}" --output kept.png --force
