@@ -115,6 +115,8 @@ const char *chex_format_bytes(char *buf, size_t size, uint64_t bytes) {
 const char *chex_format_duration(char *buf, size_t size, double seconds) {
     if (seconds < 0.1)
         snprintf(buf, size, "%.1f ms", seconds * 1e3);
+    else if (seconds < 1)
+        snprintf(buf, size, "%.0f ms", seconds * 1e3);
     else if (seconds < 60)
         snprintf(buf, size, "%.1f s", seconds);
     else if (seconds < 3600)

@@ -34,6 +34,18 @@ static void units(void) {
        "integers");
 }
 
+static void formats(void) {
+    char text[32];
+    static const struct {
+        double seconds;
+        const char *text;
+    } known[] = {{0.00123, "1.2 ms"}, {0.134, "134 ms"}, {1.34, "1.3 s"},
+                 {59.9, "59.9 s"},    {83.2, "1m23s"},   {7384, "2h03m"}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        OK(strcmp(chex_format_duration(text, sizeof text, known[i].seconds), known[i].text) == 0,
+           "%g s: %s", known[i].seconds, known[i].text);
+}
+
 static void errors(void) {
     struct chex_error err;
     char big[2000];
@@ -161,6 +173,7 @@ static void hashes(void) {
 
 int main(void) {
     units();
+    formats();
     errors();
     random_numbers();
     pool();
