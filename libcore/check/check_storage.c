@@ -40,7 +40,7 @@ static void failed(struct chex_check_result *r, const char *dir, enum chex_fault
                       "%s %.100s",
                       err->status == CHEX_E_NODE       ? "look at the disk or the server behind"
                       : err->status == CHEX_E_RESOURCE ? "free space, or take another folder than"
-                                                       : "take a folder that you may write:",
+                                                       : "take a folder that can be written, not",
                       dir);
 }
 
@@ -110,16 +110,32 @@ static char *existing(const char *path) {
     return dir;
 }
 
+static void probe_results(const struct chex_check_context *c, struct chex_check_result *r) {
+    struct chex_error err = {0};
+    uint64_t free_bytes = write_bytes;
+    char *dir = existing(c->output);
+    if (!dir) {
+        chex_check_skip(r, "the current folder is gone: see workdir");
+    } else if (c->output && chex_fs_check_mkdirs(c->output, &err) != CHEX_OK) {
+        chex_check_expect(r, "a folder, or one that can be made");
+        failed(r, c->output, CHEX_FAULT_USER, &err);
+    } else {
+        probe_write(c, dir, CHEX_FAULT_USER, r);
+    }
+    if (dir && r->verdict == CHEX_SKIP && chex_fs_free_bytes(dir, &free_bytes, &err) == CHEX_OK &&
+        free_bytes < write_bytes)
+        chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
+                          "no checkpoint has room there: free space, or take another folder with "
+                          "--output");
+    free(dir);
+}
+
 /* Rank 0 alone writes results. */
 static void probe_output(const struct chex_check_context *c, struct chex_check_result *r) {
-    char *dir = existing(c->output);
     if (c->launch->rank != 0)
         chex_check_found(r, "asked by rank 0, which writes results");
-    else if (!dir)
-        chex_check_skip(r, "the current folder is gone: see workdir");
     else
-        probe_write(c, dir, CHEX_FAULT_USER, r);
-    free(dir);
+        probe_results(c, r);
 }
 const struct chex_check chex_check_output_rate = {.name = "output-rate",
                                                   .question = "how fast are results written?",
@@ -174,6 +190,14 @@ static enum chex_status verify(const char *path, int *rows_out, struct chex_erro
     return st;
 }
 
+/* Not a set of shards, or not a whole one. */
+static void blame_set(const struct chex_error *err, struct chex_check_result *r) {
+    chex_check_found(r, "%.250s", err->text);
+    chex_check_worsen(r, CHEX_FAIL, err->status == CHEX_E_NODE ? CHEX_FAULT_NODE : CHEX_FAULT_USER,
+                      "name with --data the folder that chex-shard wrote, on a file system of all "
+                      "nodes");
+}
+
 /* Where the same rows are sound at the second reading the file is not to blame. */
 static void blame_data(const char *path, const struct chex_error *first,
                        struct chex_check_result *r) {
@@ -211,8 +235,10 @@ static void probe_data(const struct chex_check_context *c, struct chex_check_res
         st = verify(path, &rows, &err);
     if (st == CHEX_E_RESOURCE)
         chex_check_skip(r, "%.250s", err.text);
+    else if (st != CHEX_OK && !path)
+        blame_set(&err, r);
     else if (st != CHEX_OK)
-        blame_data(path ? path : c->data, &err, r);
+        blame_data(path, &err, r);
     if (st == CHEX_OK) {
         r->figures[0] = rate.bytes_per_s / 1e6;
         r->kind = rate.cached;
