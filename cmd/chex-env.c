@@ -139,12 +139,90 @@ static enum chex_status print_report(const struct settings *s,
 static enum chex_status record(const struct settings *s, const struct chex_check_report *report,
                                struct chex_error *err) {
     const double slack = 0.1;
-    enum chex_status st = chex_check_expected_write(s->record, report, slack, err);
+    enum chex_status st = chex_fs_make_folder_of(s->record, err);
+    if (st == CHEX_OK)
+        st = chex_check_expected_write(s->record, report, slack, err);
     if (st == CHEX_OK || s->mode != CHEX_MODE_PROLOG)
         return st;
     chex_warn("%s", err->text);
     *err = (struct chex_error){0};
     return CHEX_OK;
+}
+
+/* What would make all measuring vain. */
+static enum chex_status check_record(const struct settings *s, struct chex_error *err) {
+    struct chex_check_expected *before = NULL;
+    if (s->level == 1)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--record %s: level 1 measures nothing: say --level 2 or 3",
+                              s->record);
+    CHEX_TRY(chex_fs_check_create(s->record, err));
+    if (chex_fs_exists(s->record) &&
+        chex_check_expected_read(s->record, &before, NULL) == CHEX_E_USAGE)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--record %s: a file of that name is there and holds no "
+                              "expectations: name another one",
+                              s->record);
+    chex_check_expected_destroy(before);
+    return CHEX_OK;
+}
+
+/* What one rank needs before it can begin. */
+static enum chex_status prepare(const struct settings *s, const struct chex_launch *launch,
+                                bool spokesman, struct chex_check_context *context,
+                                struct chex_binding *binding, struct chex_check_expected **expected,
+                                struct chex_error *err) {
+    if (s->expect)
+        CHEX_TRY(chex_check_expected_read(s->expect, expected, err));
+    if (s->record && spokesman && s->mode != CHEX_MODE_PROLOG)
+        CHEX_TRY(check_record(s, err));
+    if (context->mode == CHEX_MODE_JOB) {
+        CHEX_TRY(chex_bind(launch, binding, err));
+        context->binding = binding;
+    }
+    return CHEX_OK;
+}
+
+/* Where one rank cannot begin none does, and the first of them says why: the others return its
+ * status without a text. */
+static enum chex_status begin_together(struct chex_launch *launch, enum chex_status mine,
+                                       uint64_t timeout_ms, struct chex_error *err) {
+    struct chex_error lost = {0};
+    const int32_t status = mine;
+    int32_t *all = calloc((size_t)launch->size, sizeof *all);
+    if (!all)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    const enum chex_status st =
+        chex_launch_exchange(launch, "check-begin", &status, sizeof status, all, timeout_ms, &lost);
+    int first = 0;
+    while (st == CHEX_OK && first < launch->size && all[first] == CHEX_OK)
+        first++;
+    const enum chex_status theirs =
+        st == CHEX_OK && first < launch->size ? (enum chex_status)all[first] : CHEX_OK;
+    free(all);
+    if (st != CHEX_OK) {
+        *err = mine == CHEX_OK ? lost : *err;
+        return mine == CHEX_OK ? st : mine;
+    }
+    if (theirs != CHEX_OK && first != launch->rank)
+        *err = (struct chex_error){.status = theirs};
+    return theirs;
+}
+
+static void warn_of_unused(const struct settings *s) {
+    if (s->level == 1 && (s->data || s->output))
+        chex_warn("--%s: level 1 reads and writes nothing: say --level 2",
+                  s->data ? "data" : "output");
+}
+
+static void warn_of_left_out(const struct settings *s, const struct chex_check_expected *expected,
+                             const struct chex_check_report *report) {
+    char names[512], more[48] = "";
+    const int level = chex_check_expected_left_out(expected, report, names, sizeof names);
+    if (level > s->level)
+        snprintf(more, sizeof more, "; --level %d measures them", level);
+    if (names[0])
+        chex_warn("expectations %s: not measured, so not compared: %s%s", s->expect, names, more);
 }
 
 static enum chex_status check_all(const struct settings *s, struct chex_launch *launch,
@@ -153,23 +231,24 @@ static enum chex_status check_all(const struct settings *s, struct chex_launch *
     struct chex_check_expected *expected = NULL;
     struct chex_check_report result = {0};
     struct chex_binding binding;
-    if (s->expect)
-        CHEX_TRY(chex_check_expected_read(s->expect, &expected, err));
-    enum chex_status st = CHEX_OK;
-    if (context->mode == CHEX_MODE_JOB) {
-        st = chex_bind(launch, &binding, err);
-        context->binding = &binding;
-    }
+    const bool spokesman = speaks(launch, launched);
+    enum chex_status st = prepare(s, launch, spokesman, context, &binding, &expected, err);
+    /* Others may have come later, as to any exchange. */
+    st = begin_together(launch, st, s->timeout_ms + 10000, err);
+    if (st == CHEX_OK && spokesman)
+        warn_of_unused(s);
     if (st == CHEX_OK)
         st = chex_check_run(NULL, context, expected, s->timeout_ms, launch, &result, err);
-    if (st == CHEX_OK && speaks(launch, launched))
+    if (st == CHEX_OK && spokesman && expected)
+        warn_of_left_out(s, expected, &result);
+    if (st == CHEX_OK && spokesman)
         st = print_report(s, &result, err);
-    if (st == CHEX_OK && s->record && speaks(launch, launched))
+    if (st == CHEX_OK && s->record && spokesman)
         st = record(s, &result, err);
     if (st == CHEX_OK)
         st = chex_check_status(&result);
     if (st != CHEX_OK && err->status == CHEX_OK && err->text[0] == '\0' && !s->common.json &&
-        speaks(launch, launched))
+        spokesman)
         chex_info("%s", chex_status_text(st));
     *hung_out = result.hung;
     chex_check_report_release(&result);

@@ -149,6 +149,11 @@ void chex_check_expected_destroy(struct chex_check_expected *e); /* NULL allowed
 
 struct chex_check_report;
 
+/* The checks for which values are expected that the run has not measured, "a, b", cut to size; the
+ * level that would ask them all, 0 for none. What this mode never asks is left out. */
+int chex_check_expected_left_out(const struct chex_check_expected *e,
+                                 const struct chex_check_report *report, char *buf, size_t size);
+
 /* Writes a file of that form with the figures of the report as limits, `slack` (0.1: a tenth) worse
  * than the worst rank's; whole or not at all. CHEX_E_USAGE where nothing was measured. */
 enum chex_status chex_check_expected_write(const char *path, const struct chex_check_report *report,

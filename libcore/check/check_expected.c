@@ -56,7 +56,7 @@ static enum chex_status validate(const char *path, json_t *values, struct chex_e
             return chex_error_set(err, CHEX_E_USAGE,
                                   "expectations %s: '%s' is no check; see chex-env --json", path,
                                   name);
-        if (json_is_object(value))
+        if (json_is_object(value) && check->figures)
             CHEX_TRY(validate_limits(path, check, value, err));
         else if (!json_is_string(value))
             return chex_error_set(err, CHEX_E_USAGE,
@@ -136,6 +136,43 @@ void chex_check_expected_apply(const struct chex_check_expected *e, const struct
     chex_check_worsen(r, CHEX_FAIL, r->fault, "mend it, or change the value in %s", e->path);
 }
 
+static const struct chex_check_result *answer_to(const struct chex_check *check,
+                                                 const struct chex_check_report *report) {
+    for (size_t i = 0; i < report->count; i++)
+        if (report->checks[i] == check)
+            return &report->merged[i];
+    return NULL;
+}
+
+/* Every limit met a figure. A check that failed has been judged without. */
+static bool was_compared(const struct chex_check *check, const json_t *value,
+                         const struct chex_check_result *r) {
+    if (!r || r->verdict == CHEX_FAIL || !json_is_object(value))
+        return r != NULL;
+    for (int k = 0; check->figures[k].key; k++)
+        if (json_object_get(value, check->figures[k].key) && r->figures[k] <= 0)
+            return false;
+    return true;
+}
+
+int chex_check_expected_left_out(const struct chex_check_expected *e,
+                                 const struct chex_check_report *report, char *buf, size_t size) {
+    int level = 0;
+    const char *name;
+    json_t *value;
+    buf[0] = '\0';
+    json_object_foreach(e->values, name, value) {
+        const struct chex_check *check = find(name);
+        const size_t at = strlen(buf);
+        if (!(check->modes & (1u << report->mode)) ||
+            was_compared(check, value, answer_to(check, report)))
+            continue;
+        snprintf(buf + at, size - at, "%s%s", at ? ", " : "", name);
+        level = check->level > level ? check->level : level;
+    }
+    return level;
+}
+
 /* To three digits, which is more than measurements are good for. */
 static double rounded(double value) {
     char text[32];
@@ -172,8 +209,8 @@ enum chex_status chex_check_expected_write(const char *path, const struct chex_c
     enum chex_status st = !text ? chex_error_set(err, CHEX_E_RESOURCE, "out of memory")
                           : count == 0
                               ? chex_error_set(err, CHEX_E_USAGE,
-                                               "%s: nothing was measured that could be expected; "
-                                               "--level 2 measures",
+                                               "%s: nothing was measured that could be expected: "
+                                               "--level 2 measures, where --timeout allows it",
                                                path)
                               : chex_fs_write(path, text, strlen(text), err);
     free(text);

@@ -52,16 +52,38 @@ like "$(out)" "^memory-rate +fail +[0-9.]+ GB/s" "a limit that no node reaches"
 like "$(out)" "expected: gb_per_s 1e\+09 GB/s or more \(from want.json\)" "is named"
 like "$(out)" "^tmpdir-rate +pass" "one that all keep is kept"
 like "$(out)" "^data-rate +fail +.*nosuch" "a folder without shards"
-like "$(out)" "remedy: chex-shard verify" "and what to do"
+like "$(out)" "remedy: name with --data the folder that chex-shard wrote" "and what to do"
 expect_status 0 chex-env --expect want.json
+like "$(err)" "warn: expectations want.json: not measured, so not compared: memory-rate, tmpdir-rate; --level 2 measures them" \
+    "limits that are not looked at are no silent success"
 unlike "$(out)" "$rates" "level 1 measures nothing"
 echo '{"memory-rate": {"gb": 1}}' >wrong.json
 expect_status 2 chex-env --expect wrong.json
 error_line "'gb' is no figure of 'memory-rate'" "an unknown figure"
+for wrong in '{"hdf5": {}}' '{"hdf5": {"mb": 1}}'; do
+    echo "$wrong" >wrong.json
+    expect_status 2 chex-env --expect wrong.json
+    error_line "value of 'hdf5': expected a text$" "figures of a check that has none: $wrong"
+done
 expect_status 2 chex-env --record none.json
-error_line "none.json: nothing was measured.*--level 2" "nothing to record"
-expect_status 4 chex-env --level 2 --timeout 4s --record /nonexistent/good.json
-error_line "/nonexistent" "a record that cannot be written"
+error_line "--record none.json: level 1 measures nothing: say --level 2 or 3" "nothing to record"
+expect_status 4 chex-env --level 2 --record ph/labels.csv/good.json
+error_line "cannot make folder ph/labels.csv" "a record that cannot be written"
+is "$(out)" "" "which is known before anything is measured"
+cp ph/labels.csv kept.csv
+expect_status 2 chex-env --level 2 --record ph/labels.csv
+error_line "ph/labels.csv: a file of that name is there and holds no expectations" "nor is a file lost"
+cmp -s kept.csv ph/labels.csv
+ok $? "which is left as it was"
+expect_status 2 chex-env --level 2 --timeout 1s --record new/none.json
+error_line "none.json: nothing was measured .* where --timeout allows it" "no time to measure what is recorded"
+
+# Folders.
+expect_status 0 chex-env --data shards
+like "$(err)" "warn: --data: level 1 reads and writes nothing: say --level 2" "an option that does nothing is warned of"
+expect_status 4 chex-env --level 2 --timeout 5m --output ph/labels.csv
+like "$(out)" "^output-rate +fail +cannot make folder ph/labels.csv" "a file is no folder for results"
+like "$(out)" "remedy: take a folder that can be written, not ph/labels.csv" "and what to do"
 
 # Time: what does not fit is skipped and is nobody's fault.
 expect_status 0 chex-env --level 2 --timeout 1s
@@ -83,11 +105,11 @@ fi
 
 # In the prolog only the node counts, and time is short.
 expect_status 0 env TMPDIR=/nonexistent/tmp chex-env --mode prolog --level 2 --data nosuch \
-    --record /nonexistent/good.json --timeout 20s
+    --record ph/labels.csv/good.json --timeout 20s
 unlike "$(out)" "^(data|output)-rate" "file systems of others are not looked at"
 like "$(out)" "^tmpdir-rate +(pass|warn) .*: /tmp$" "its own is"
 like "$(out)" "^memory-rate +(pass|skip)" "and memory"
-like "$(err)" "warn: .*nonexistent" "a record that cannot be written drains no node"
+like "$(err)" "warn: cannot make folder ph/labels.csv" "a record that cannot be written drains no node"
 
 # Nothing stays of a run that was killed.
 mkdir killed

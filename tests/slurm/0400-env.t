@@ -38,6 +38,19 @@ END
 expect_status 4 ask bash odd.sh
 like "$(out)" "^tmpdir +fail +rank 2 \(n1\): .*nowhere" "a fault of one rank carries its name"
 
+# Where one rank cannot begin nobody waits for it, and one line says why.
+cat >odd.sh <<'END'
+[ "$SLURM_PROCID" != 2 ] || set -- --expect nosuch.json
+exec chex-env "$@"
+END
+began=$SECONDS
+expect_status 2 ask bash odd.sh
+error_line "^chex-env\[r2/4 n1\] error: cannot open nosuch.json" "the one that cannot"
+[ $((SECONDS - began)) -lt 20 ]
+ok $? "at once"
+expect_status 2 ask chex-env --expect nosuch.json
+error_line "^chex-env\[r0/4 n0\] error: cannot open nosuch.json" "a fault of all ranks is told once"
+
 # A rank that does not come is named, and nobody waits for ever.
 cat >late.sh <<'END'
 [ "$SLURM_PROCID" != 1 ] || exec sleep 300

@@ -178,7 +178,8 @@ static void test_limits(void) {
     write_text(path, "{\"memory-rate\": {\"gb_per_s\": \"40\"}}");
     OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err, "a number above 0");
     write_text(path, "{\"hdf5\": {\"gb_per_s\": 40}}");
-    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err, "no figure of 'hdf5'");
+    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err,
+              "value of 'hdf5': expected a text");
 
     free(path);
 }
