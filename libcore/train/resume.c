@@ -76,6 +76,13 @@ static enum chex_status check_finite(const struct chex_session *s, const float *
     return CHEX_OK;
 }
 
+/* A full disk costs the steps since the last checkpoint and no more. */
+static enum chex_status no_room(const struct chex_session *s, struct chex_error *err) {
+    const struct chex_error why = *err;
+    return chex_error_set(err, CHEX_E_RESOURCE, "%s; make room and run again%s%s", why.text,
+                          s->newest[0] ? ": it goes on from " : "", s->newest);
+}
+
 enum chex_status chex_session_save(struct chex_session *s, bool best, struct chex_error *err) {
     struct chex_checkpoint c = s->snapshot;
     int moments = chex_optim_moments(s->config.update.optim);
@@ -92,6 +99,8 @@ enum chex_status chex_session_save(struct chex_session *s, bool best, struct che
     enum chex_status st = chex_saved_write(s->config.output_dir, s->config.save_keep, s->net, &c,
                                            s->at.step, best, err);
     free(c.meta);
+    if (st == CHEX_E_RESOURCE)
+        return no_room(s, err);
     char *path = st == CHEX_OK ? chex_saved_path(s->config.output_dir, s->at.step) : NULL;
     if (path)
         snprintf(s->newest, sizeof s->newest, "%s", path);
