@@ -88,6 +88,7 @@ like "$(out)" "remedy: take a folder that can be written, not ph/labels.csv" "an
 # Time: what does not fit is skipped and is nobody's fault.
 expect_status 0 chex-env --level 2 --timeout 1s
 like "$(out)" "^step-rate +skip +it takes [0-9] s, and --timeout leaves [01]\.[0-9] s" "no time for a step"
+like "$(out)" "^gpu-copy +skip +no GPU was allotted" "want of time is not blamed where there is no GPU"
 like "$(out)" "^data-rate +skip +no --data" "nothing is read unless it is said what"
 
 # A row that has changed.
