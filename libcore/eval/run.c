@@ -267,8 +267,8 @@ static enum chex_status run_rows(struct run *r, struct chex_coll *coll, size_t f
     if (st == CHEX_OK && rows) /* there may be more ranks than rows */
         st = open_rows(r, from, to, &pipeline, err);
     if (st == CHEX_OK && rows)
-        bar =
-            chex_progress_create("evaluating", "img", rows, r->config->progress && coll->rank == 0);
+        bar = chex_progress_create(coll->size > 1 ? "evaluating rank 0's part" : "evaluating",
+                                   "img", rows, r->config->progress && coll->rank == 0);
     for (size_t round = 0; together ? round < rounds : st == CHEX_OK && done < rows; round++) {
         if (together)
             tell_watch(r, false);
