@@ -103,6 +103,9 @@ enum chex_status chex_session_gather_ranks(struct chex_session *s, json_t **rank
                                            struct chex_error *err);
 enum chex_status chex_session_write_ranks(struct chex_session *s, struct chex_error *err);
 
+/* options.c: CHEX_E_USAGE where a rank has other options than rank 0. Collective. */
+enum chex_status chex_session_check_options(struct chex_session *s, struct chex_error *err);
+
 /* resume.c: the state in and out of checkpoints. */
 enum chex_status chex_session_save(struct chex_session *s, bool best, struct chex_error *err);
 enum chex_status chex_session_restore(struct chex_session *s, struct chex_error *err);

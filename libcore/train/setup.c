@@ -261,6 +261,7 @@ static enum chex_status open_pipeline(struct chex_session *s, struct chex_error 
 }
 
 static enum chex_status open_parts(struct chex_session *s, struct chex_error *err) {
+    CHEX_TRY(chex_session_check_options(s, err));
     enum chex_status st = s->rank == 0 ? check_output(s, err) : CHEX_OK;
     CHEX_TRY(chex_session_agree(s, st, err));
     CHEX_TRY(chex_session_agree(s, chex_session_restore(s, err), err));

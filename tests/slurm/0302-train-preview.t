@@ -46,6 +46,26 @@ is $status 2 "fewer logical ranks than ranks: exit 2"
 is "$(grep -c 'error: ' <(grep '^chex-train' bad.err))" 1 "one rank says so"
 like "$(cat bad.err)" 'error: .*--logical-ranks 1, but the job has 2 ranks' "as the run would"
 
+# Ranks with other options, as from a variable that one node lacks.
+cat >odd.sh <<'END'
+[ "$SLURM_PROCID" = 1 ] || set -- "$@" "$ODD"
+exec chex-train "$@"
+END
+differ() { # OPTION VALUE ARGUMENTS...: rank 0 alone has that value
+    local option=$1 value=$2 began=$SECONDS
+    shift 2
+    ODD=--$option=$value in_job -N2 -n2 --cpu-bind=none bash odd.sh "${common[@]}" --output odd "$@" \
+        >odd.out 2>odd.err
+    is $? 2 "rank 0 has another --$option: exit 2"
+    like "$(grep 'error: ' odd.err)" \
+        "error: rank 1: --$option is '[0-9.]*' here and '$value' on rank 0: give all ranks the same options" "it says which"
+    [ $((SECONDS - began)) -lt 20 ] && [ ! -e odd ]
+    ok $? "at once, with nothing begun"
+}
+differ batch-size 4 --plan
+differ lr 0.0001
+differ timeline odd.json
+
 # A node without the memory: /proc/meminfo of rank 1 says so. Nothing is begun.
 cat >small.sh <<'END'
 [ "$SLURM_PROCID" = 1 ] || exec chex-train "$@"
