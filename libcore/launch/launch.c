@@ -112,7 +112,10 @@ void chex_launch_look(const struct chex_launch *launch, const char *key, int fro
 }
 
 void chex_launch_host(const struct chex_launch *launch, int rank, char *buf, size_t size) {
-    launch->impl->host(launch, rank, buf, size);
+    if (rank != launch->rank && launch->impl && launch->impl->host)
+        launch->impl->host(launch, rank, buf, size);
+    else
+        snprintf(buf, size, "%s", rank == launch->rank ? launch->host : "host unknown");
 }
 
 void chex_launch_finish(struct chex_launch *launch) {

@@ -99,7 +99,7 @@ enum chex_status chex_launch_leave(struct chex_launch *launch, const char *key, 
 void chex_launch_look(const struct chex_launch *launch, const char *key, int from, int to,
                       size_t bytes, void *all_out, bool *came_out, uint64_t wait_ms);
 
-/* The node of a rank, or "host unknown". */
+/* The node of a rank, or "host unknown". With any method. */
 void chex_launch_host(const struct chex_launch *launch, int rank, char *buf, size_t size);
 
 /* Collective in the good case: every rank calls it last. Never leave by exit() without it: an

@@ -44,16 +44,30 @@ static enum chex_status write_scalars(struct chex_session *s, const struct epoch
     return CHEX_OK;
 }
 
-static void say_times(const char *what, const struct chex_bottleneck *b) {
+/* The bottleneck, and the node of its slowest rank. */
+struct times {
+    struct chex_bottleneck b;
+    char host[CHEX_HOST_BYTES];
+};
+
+static void find_times(const struct chex_session *s, const struct chex_step_times *of_ranks,
+                       struct times *out) {
+    chex_bottleneck_find(of_ranks, s->size, &out->b);
+    chex_launch_host(s->world.launch, out->b.slowest_rank, out->host, sizeof out->host);
+}
+
+static void say_times(const char *what, const struct times *t) {
+    const struct chex_bottleneck *b = &t->b;
     chex_info("  %s: data wait %.1f %%, forward %.1f %%, backward %.1f %%, all-reduce exposed "
-              "%.1f %%, optimiser %.1f %%, other %.1f %%; slowest rank %d (%.2f of the mean); %s",
+              "%.1f %%, optimiser %.1f %%, other %.1f %%; slowest rank %d on %s (%.2f of the "
+              "mean); %s",
               what, 100 * b->data_share, 100 * b->forward_share, 100 * b->backward_share,
               100 * b->reduce_share, 100 * b->update_share, 100 * b->other_share, b->slowest_rank,
-              b->slowest_ratio, b->advice);
+              t->host, b->slowest_ratio, b->advice);
 }
 
 static void say_result(const struct chex_session *s, const struct epoch_result *e,
-                       const struct chex_bottleneck *b) {
+                       const struct times *times) {
     char validation[96] = "no validation set", speed[48] = "", within[64] = "";
     if (e->validated)
         snprintf(validation, sizeof validation, "val loss %.4f, val AUROC %.4f (%d classes)",
@@ -67,7 +81,7 @@ static void say_result(const struct chex_session *s, const struct epoch_result *
               (long long)s->config.epochs, within, e->loss, validation,
               e->best ? ", best so far" : "", speed, e->lr);
     if (e->steps)
-        say_times("time", b);
+        say_times("time", times);
     if (e->lowered)
         chex_info("  plateau: the validation loss has stopped falling; lr is %g from here",
                   s->config.schedule.lr * s->config.schedule.scale);
@@ -75,18 +89,19 @@ static void say_result(const struct chex_session *s, const struct epoch_result *
 
 static enum chex_status report(struct chex_session *s, const struct epoch_result *e,
                                struct chex_error *err) {
-    struct chex_bottleneck b;
-    chex_bottleneck_find(s->epoch_times, s->size, &b);
-    say_result(s, e, &b);
+    struct times times;
+    find_times(s, s->epoch_times, &times);
+    const struct chex_bottleneck *b = &times.b;
+    say_result(s, e, &times);
     CHEX_TRY(write_scalars(s, e, err));
     json_t *line = json_pack(
-        "{s:i,s:s,s:I,s:I,s:o,s:o,s:o,s:i,s:o,s:o,s:o,s:b,s:o,s:i,s:o,s:s}", "schema", 1, "kind",
-        e->whole ? "epoch" : "validation", "epoch", (json_int_t)e->epoch, "step",
+        "{s:i,s:s,s:I,s:I,s:o,s:o,s:o,s:i,s:o,s:o,s:o,s:b,s:o,s:i,s:s,s:o,s:s}", "schema", 1,
+        "kind", e->whole ? "epoch" : "validation", "epoch", (json_int_t)e->epoch, "step",
         (json_int_t)s->at.step, "loss", number(e->loss), "val_loss", number(e->val_loss),
         "val_auroc_mean", number(e->val_auroc), "val_auroc_defined_count", e->defined, "lr",
         number(e->lr), "epoch_s", number(e->seconds), "images_per_s", number(e->images_per_s),
-        "best", e->best, "time_shares", shares(&b), "slowest_rank", b.slowest_rank, "slowest_ratio",
-        number(b.slowest_ratio), "advice", b.advice);
+        "best", e->best, "time_shares", shares(b), "slowest_rank", b->slowest_rank, "slowest_host",
+        times.host, "slowest_ratio", number(b->slowest_ratio), "advice", b->advice);
     return chex_runfiles_metric(&s->files, line, err);
 }
 
@@ -171,7 +186,7 @@ void chex_session_summarise(const struct chex_session *s) {
     const struct chex_position *at = &s->at;
     const char *dir = s->config.output_dir;
     char best[96], seconds[32];
-    struct chex_bottleneck b;
+    struct times times;
     describe_best(at, best, sizeof best);
     chex_info("done: %llu steps, %llu of %lld epochs%s; %s; %llu steps of this start took %s",
               (unsigned long long)at->step, (unsigned long long)at->epoch,
@@ -180,8 +195,8 @@ void chex_session_summarise(const struct chex_session *s) {
               (unsigned long long)(at->step - s->started_step),
               chex_format_duration(seconds, sizeof seconds, chex_clock_s() - s->started_s));
     if (at->step > s->started_step) {
-        chex_bottleneck_find(s->total_times, s->size, &b);
-        say_times("time of all steps", &b);
+        find_times(s, s->total_times, &times);
+        say_times("time of all steps", &times);
     }
     chex_info("  files: %s/best.h5, %s/last.h5, %s/checkpoints/, %s/metrics.jsonl", dir, dir, dir,
               dir);

@@ -28,6 +28,8 @@ is "$(grep -c '"kind":"epoch"' run/metrics.jsonl)" 2 "one line of metrics an epo
 like "$(cat run/metrics.jsonl)" '"val_auroc_mean":0\.[0-9]' "with the validation AUROC"
 like "$(err)" 'epoch 2/2: loss' "and a line on stderr"
 like "$(err)" 'data wait [0-9.]+ %, forward' "with the share of each phase"
+like "$(err)" "slowest rank 0 on $(hostname) \\(1.00 of the mean\\)" "and the slowest rank with its host"
+like "$(cat run/metrics.jsonl)" "\"slowest_rank\":0,\"slowest_host\":\"$(hostname)\"" "which the metrics have too"
 like "$(h5dump -a /format run/last.h5)" 'chexnet-checkpoint' "the checkpoint is plain HDF5"
 like "$(cat run/config.json)" '"epochs": "2"' "the configuration has the effective options"
 like "$(sed -n '/"origins"/,$p' run/config.json)" '"epochs": "command line"' "with their origins"

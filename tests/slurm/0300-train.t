@@ -42,6 +42,8 @@ run train "${gpus[@]}" chex-train "${common[@]}" --engine cpu --threads 1 --epoc
 is $status 0 "chex-train on 4 ranks with --engine cpu"
 is "$(grep -cE 'rank [0-3]/4, n[01],' train.err)" 4 "one line a rank"
 is "$(grep -cE 'rank [0-3]/4, n1,' train.err)" 2 "two of them on n1"
+is "$(grep -cE 'slowest rank ([01] on n0|[23] on n1) ' train.err)" 2 \
+    "the epoch and the end name the slowest rank and its host"
 is "$(find run -name last.h5 | wc -l)" 1 "one checkpoint"
 is "$(find run -name 'events.*' | wc -l)" 1 "one event file"
 is "$(grep -c '"local_rank"' run/ranks.json)" 4 "ranks.json has four ranks"
