@@ -241,11 +241,28 @@ static char *trim(char *s) {
     return s;
 }
 
+/* Begins the line or stands behind white space: names of files may have a '#' within. */
+static void cut_comment(char *line) {
+    for (char *hash = strchr(line, '#'); hash; hash = strchr(hash + 1, '#'))
+        if (hash == line || isspace((unsigned char)hash[-1])) {
+            *hash = '\0';
+            return;
+        }
+}
+
+/* Shared options that a file may not set: they act before it is read, or take the command's place.
+ */
+static bool typed_only(const struct chex_opt *o) {
+    static const char *const names[] = {"help", "version", "config", "print-config"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(o->name, names[i]) == 0)
+            return o->at < sizeof(struct chex_opt_common);
+    return false;
+}
+
 static enum chex_status config_line(struct chex_opt_set *set, void *settings, const char *path,
                                     int number, char *line, struct chex_error *err) {
-    char *hash = strchr(line, '#');
-    if (hash)
-        *hash = '\0';
+    cut_comment(line);
     char *name = trim(line);
     if (!*name)
         return CHEX_OK;
@@ -257,10 +274,14 @@ static enum chex_status config_line(struct chex_opt_set *set, void *settings, co
     char *value = trim(eq + 1), where[400];
     name = trim(name);
     const struct chex_opt *o = find(set->program, name, strlen(name));
-    if (!o || o->at < sizeof(struct chex_opt_common))
-        if (!o || strcmp(name, "log-level") != 0)
-            return chex_error_set(err, CHEX_E_USAGE, "%s line %d: unknown option '%s' for %s", path,
-                                  number, name, set->program->name);
+    if (!o)
+        return chex_error_set(err, CHEX_E_USAGE, "%s line %d: unknown option '%s' for %s", path,
+                              number, name, set->program->name);
+    if (typed_only(o))
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "%s line %d: '%s' is an option of the command line alone: leave it "
+                              "out of the file",
+                              path, number, name);
     snprintf(where, sizeof where, "%s line %d: %s", path, number, name);
     return set_value(set, o, settings, where, value, CHEX_FROM_FILE, err);
 }
@@ -370,12 +391,14 @@ static enum chex_status check_required(const struct chex_opt_set *set, const voi
     return CHEX_OK;
 }
 
-/* --quiet and --verbose are ways to say --log-level, and yield to one from a stronger source. */
+/* --quiet and --verbose are ways to say --log-level: of the three the one from the strongest source
+ * counts, and from one source quiet before verbose. */
 static void apply_loudness(struct chex_opt_set *set, struct chex_opt_common *common) {
     enum chex_opt_origin *level = origin_of(set, "log-level");
     const enum chex_opt_origin quiet = *origin_of(set, "quiet"),
                                verbose = *origin_of(set, "verbose");
-    if (common->quiet && quiet >= *level) {
+    const bool outdone = common->verbose && verbose > quiet;
+    if (common->quiet && quiet >= *level && !outdone) {
         common->log_level = CHEX_LOG_WARN;
         *level = quiet;
     } else if (common->verbose && verbose >= *level && common->log_level < CHEX_LOG_DEBUG) {
@@ -518,12 +541,17 @@ const char *chex_opt_value_text(const struct chex_opt *o, const void *settings, 
     return buf;
 }
 
+/* What --quiet and --verbose come to is in log-level. */
+static bool printed(const struct chex_opt *o) {
+    if (o->type == CHEX_OPT_GROUP || o->at >= sizeof(struct chex_opt_common))
+        return o->type != CHEX_OPT_GROUP;
+    return strcmp(o->name, "log-level") == 0 || strcmp(o->name, "json") == 0;
+}
+
 void chex_opt_print_config(const struct chex_opt_set *set, const void *settings, FILE *to) {
     for (size_t i = 0; i < set->program->count; i++) {
         const struct chex_opt *o = &set->program->opts[i];
-        bool shared = o->type == CHEX_OPT_GROUP ||
-                      (o->at < sizeof(struct chex_opt_common) && strcmp(o->name, "log-level") != 0);
-        if (shared)
+        if (!printed(o))
             continue;
         char value[4096];
         chex_opt_value_text(o, settings, value, sizeof value);

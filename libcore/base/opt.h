@@ -4,9 +4,10 @@
  * the man-page check are made.
  *
  * Precedence: command line, then CHEX_* in the environment (CHEX_BATCH_SIZE for --batch-size),
- * then --config FILE (lines of `name = value`, `#` starts a comment), then the default. The whole
- * value must parse; a value that does not, and an empty one, is CHEX_E_USAGE with option, value and
- * what was expected. Unknown CHEX_* variables warn.
+ * then --config FILE (lines of `name = value`; `#` starts a comment where it begins the line or
+ * follows white space; any option but --help, --version, --config, --print-config), then the
+ * default. The whole value must parse; a value that does not, and an empty one, is CHEX_E_USAGE
+ * with option, value and what was expected. Unknown CHEX_* variables warn.
  */
 #ifndef CHEX_BASE_OPT_H
 #define CHEX_BASE_OPT_H

@@ -117,6 +117,10 @@ static void loudness(void) {
     OK(s.common.log_level == 1 && chex_opt_origin(set, "log-level") == CHEX_FROM_ENV,
        "and not to the default");
     chex_opt_destroy(set);
+    BAIL_UNLESS(parse(&s, &set, &err, ARGS("-v")) == CHEX_OK, "%s", err.text);
+    OK(s.common.log_level == 3 && chex_opt_origin(set, "log-level") == CHEX_FROM_COMMAND_LINE,
+       "but to -v");
+    chex_opt_destroy(set);
     unsetenv("CHEX_QUIET");
 }
 
@@ -152,17 +156,39 @@ static void round_trip(void) {
     char path[] = "/tmp/chex-opt-XXXXXX";
     int fd = mkstemp(path);
     BAIL_UNLESS(fd >= 0, "mkstemp");
-    BAIL_UNLESS(parse(&s, &set, &err, ARGS("-fc4", "--name", "a b", "--wait=90s")) == CHEX_OK, "%s",
-                err.text);
+    BAIL_UNLESS(parse(&s, &set, &err, ARGS("-fc4", "--name", "/a b/#1#", "--wait=90s", "--json")) ==
+                    CHEX_OK,
+                "%s", err.text);
     FILE *f = fdopen(fd, "w");
     chex_opt_print_config(set, &s, f);
     fclose(f);
     chex_opt_destroy(set);
     OK_STATUS(parse(&again, &set, &err, ARGS("--config", path)), CHEX_OK, err, NULL);
-    OK(again.count == 4 && again.fast && again.wait_ms == 90000 && strcmp(again.name, "a b") == 0,
+    OK(again.count == 4 && again.fast && again.wait_ms == 90000 && again.common.json,
        "--config reads what --print-config wrote");
+    OK(strcmp(again.name, "/a b/#1#") == 0, "with the signs of comments in a name: %s", again.name);
     chex_opt_destroy(set);
     unlink(path);
+}
+
+/* How loud, and whether JSON, may stand in a file; what takes the command's place may not. */
+static void shared_in_file(const char *path) {
+    struct settings s;
+    struct chex_opt_set *set;
+    struct chex_error err = {0};
+    BAIL_UNLESS(chex_fs_write(path, "json = yes\nquiet = yes\n", 23, &err) == CHEX_OK, "%s",
+                err.text);
+    OK_STATUS(parse(&s, &set, &err, ARGS("--config", path)), CHEX_OK, err, NULL);
+    OK(s.common.json && s.common.log_level == 1 &&
+           chex_opt_origin(set, "log-level") == CHEX_FROM_FILE,
+       "json and quiet in a file");
+    chex_opt_destroy(set);
+    OK_STATUS(parse(&s, &set, &err, ARGS("--config", path, "--no-json", "-v")), CHEX_OK, err, NULL);
+    OK(!s.common.json && s.common.log_level == 3, "yield to what was typed");
+    chex_opt_destroy(set);
+    BAIL_UNLESS(chex_fs_write(path, "\nhelp = yes\n", 12, &err) == CHEX_OK, "%s", err.text);
+    OK_STATUS(parse(&s, &set, &err, ARGS("--config", path)), CHEX_E_USAGE, err,
+              "line 2: 'help' is an option of the command line alone");
 }
 
 int main(void) {
@@ -182,6 +208,7 @@ int main(void) {
     BAIL_UNLESS(chex_fs_write(path, "name =  # none\n", 15, &err) == CHEX_OK, "%s", err.text);
     OK_STATUS(parse(&s, &set, &err, ARGS("--config", path)), CHEX_E_USAGE, err,
               "line 1: name: the value is empty");
+    shared_in_file(path);
     unlink(path);
     faults();
     empty_values();
