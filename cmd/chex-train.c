@@ -277,6 +277,8 @@ static enum chex_status bench(const struct settings *s, const char *engine,
     return train_bench(&b, launch, s->common.json, together, err);
 }
 
+/* With the keys of --bench: no network takes the batches, which are fp32, and the threads are those
+ * of the input. */
 static json_t *bench_input_json(const struct chex_train_config *c, const struct settings *s,
                                 const struct chex_bench_input_result *r) {
     const struct chex_bench_input_rates *all = &r->all;
@@ -287,8 +289,9 @@ static json_t *bench_input_json(const struct chex_train_config *c, const struct 
                   all->stall_share, "consume_images_per_s", s->consume, "peak_rss_bytes",
                   (json_int_t)all->peak_rss_bytes);
     json_t *settings = json_pack(
-        "{s:s,s:i,s:i,s:i,s:i,s:s,s:s,s:I,s:I,s:I,s:i,s:i,s:f,s:s}", "pipeline",
-        chex_pipeline_names[c->pipeline], "workers", r->workers, "batch", c->batch, "image_size",
+        "{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:I,s:I,s:I,s:i,s:i,s:f,s:s}", "engine", "none",
+        "precision", chex_precision_names[CHEX_FP32], "pipeline", chex_pipeline_names[c->pipeline],
+        "threads", r->workers, "workers", r->workers, "batch", c->batch, "image_size",
         c->image_size, "stored_size", r->stored_size, "cache", r->keep ? "memory" : "none", "order",
         chex_order_names[c->order], "shuffle_block", (json_int_t)c->shuffle_block, "shuffle_width",
         (json_int_t)r->shuffle_width, "batches", (json_int_t)s->bench_input, "ranks", r->ranks,
@@ -334,7 +337,6 @@ static enum chex_status bench_input(const struct settings *s, const struct chex_
     return CHEX_OK;
 }
 
-/* What all ranks do together: the run itself, or the measurement of its input. */
 /* best_val_auroc or, where that was never defined, best_loss; the other is null. */
 static enum chex_status print_end(const struct chex_train_config *c, const struct chex_position *at,
                                   enum chex_status status, struct chex_error *err) {
@@ -380,6 +382,7 @@ static enum chex_status plan(const struct settings *s, const struct chex_train_c
     return CHEX_OK;
 }
 
+/* What all ranks do together: the run itself, its preview, or the measurement of its input. */
 static enum chex_status collective(const struct settings *s, const struct chex_train_config *c,
                                    struct chex_world *world, bool *together,
                                    struct chex_error *err) {

@@ -20,11 +20,13 @@ same() { # FILE FILE NAME
 for pipeline in new old; do
     expect_status 0 "${bench[@]}" --pipeline $pipeline --json
     for key in images_per_s_median images_per_s_best peak_rss_bytes bytes_per_s stall_share \
-        consume_images_per_s pipeline workers batch image_size stored_size cache shuffle_width ranks; do
+        consume_images_per_s engine precision threads pipeline workers batch image_size stored_size \
+        cache shuffle_width ranks; do
         grep -q "\"$key\":" out || echo "$key"
     done >missing
     is "$(cat missing)" "" "--bench-input --json, $pipeline: every key is there"
     like "$(out)" "\"pipeline\": \"$pipeline\"" "and names the pipeline"
+    like "$(out)" '"engine": "none", "precision": "fp32",.* "threads": [1-9]' "and that no engine is at work"
 done
 expect_status 0 "${bench[@]}" --workers 2 --consume 2000
 like "$(out)" '^input new, 32 px of 32 stored, batch 8, 2 workers, 1 rank: [0-9]+ images/s median' "a line for people"
