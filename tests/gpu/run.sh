@@ -20,8 +20,10 @@ time limit of its own:
   sanitizer  compute-sanitizer's tools on small shapes
   stages     the other stages' step, and a short training of theirs: cuDNN plans for minutes
   torch      PyTorch in turn with the engine, where python3 has it
-Prints one table last and leaves results.json (one object a line), table.txt and logs.txt. A section
-that fails does not stop the others; what needs a device is skipped, with words, where there is none.
+Prints one table last, also when it is ended by a signal, and leaves results.json (one object a line:
+what was measured, and each verdict), table.txt and logs.txt. A section that fails does not stop the
+others; what needs a device is skipped, with words, where there is none. Without cuDNN or NCCL's
+header the engine is built without them. Where /tmp is small, temporary files go into the build folder.
 A program that runs past its limit, or says nothing for long, is ended; cuda-gdb, where it is there,
 writes into logs.txt which kernel it was in.
   --sections A,B     only these (all: ${all_sections// /,})
@@ -91,14 +93,26 @@ json=$out/results.json rows=$out/table.txt logs=$out/logs.txt
 : >"$rows"
 : >"$logs"
 LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
+# Compilers, nvcc's and PyTorch's, fill it.
+if [ "$(df --output=avail -k "${TMPDIR:-/tmp}" | tail -n 1)" -lt 4000000 ]; then
+    mkdir -p "$build/tmp" && export TMPDIR=$build/tmp
+fi
 export CHEX_LIBDIR=$build/lib CHEX_CACHE_DIR=$build/cache
-failed=0 skipped=0
+failed=0 skipped=0 running='' peer_pid=''
 exec {never}<> <(:) # nothing to read here, ever: a sleep without a process
 
 left() { echo $((seconds - (SECONDS - began))); }
 row() { printf '%s\n' "$*" >>"$rows"; }
 
-# verdict NAME STATUS SECONDS [TEXT]: a row of the table for one step.
+# quoted TEXT: a string of JSON; what is no printable ASCII becomes '?'.
+quoted() {
+    local LC_ALL=C text=$1 backslash=\\
+    text=${text//[^ -~]/?}
+    text=${text//"$backslash"/"$backslash$backslash"}
+    printf '"%s"' "${text//\"/"$backslash"\"}"
+}
+
+# verdict NAME STATUS SECONDS [TEXT]: a row of the table and a record for one step.
 verdict() {
     local word
     case $2 in
@@ -117,6 +131,8 @@ verdict() {
         ;;
     esac
     row "$1|$word|$3 s${4:+|$4}"
+    printf '{"schema": 1, "kind": "verdict", "name": %s, "verdict": "%s", "status": %d, "seconds": %d, "text": %s}\n' \
+        "$(quoted "$1")" "${word%% *}" "$2" "$3" "$(quoted "${4-}")" >>"$json"
     printf '%-40s %s (%s s)%s\n' "$1" "$word" "$3" "${4:+: $4}"
 }
 
@@ -132,32 +148,43 @@ name_kernels() {
     done
 }
 
+# end PID: a child; timeout's kill their own in five seconds. What the driver never lets go is left
+# behind.
+end() {
+    local since=$SECONDS
+    kill "$1" 2>/dev/null
+    while [ $((SECONDS - since)) -lt 8 ]; do
+        kill -0 "$1" 2>/dev/null || return
+        read -r -t 0.2 -u "$never"
+    done
+    kill -KILL "$1" 2>/dev/null
+}
+
 # supervise SECONDS STALL LOG COMMAND...: timeout's status, 124 too where the log has not grown for
 # STALL seconds.
 supervise() {
     local limit=$1 stall=$2 log=$3 pid start=$SECONDS last=$SECONDS size=0 now
     shift 3
+    rm -f "$log" # what was never let go may still write to it
     # A line at a time: what was said before the end is what tells where it was.
     timeout -k 5 $((limit + 30)) stdbuf -oL "$@" >"$log" 2>&1 </dev/null &
     pid=$!
-    while kill -0 $pid 2>/dev/null; do
+    running=$pid
+    while kill -0 "$pid" 2>/dev/null; do
         if ! read -r -t 0.2 -u "$never"; then
-            now=$(stat -c %s "$log")
+            now=$(stat -c %s "$log" 2>/dev/null || echo 0)
             [ "$now" = "$size" ] || last=$SECONDS
             size=$now
         fi
         if [ $((SECONDS - start)) -ge "$limit" ] || [ $((SECONDS - last)) -ge "$stall" ]; then
-            name_kernels $pid >>"$log"
-            kill $pid
-            # timeout kills it in five seconds; what the driver never lets go is left behind.
-            for ((last = SECONDS; SECONDS - last < 12; )); do
-                kill -0 $pid 2>/dev/null || break
-                read -r -t 0.2 -u "$never"
-            done
+            name_kernels "$pid" >>"$log"
+            end "$pid"
+            running=''
             return 124
         fi
     done
-    wait $pid
+    running=''
+    wait "$pid"
 }
 
 # attempt LIMIT[/STALL] NAME COMMAND...: runs the command for LIMIT seconds at most (and never past the
@@ -187,12 +214,14 @@ attempt() {
         ;;
     *)
         text=$(grep -m 1 -E 'FAILED|^not ok|Bail out|rror' "$log" | cut -c 1-160)
-        [ $status = 3 ] || text+=$(sed -n 's/^# now: / at /p' "$log" | tail -n 1 | cut -c 1-80)
+        [[ $text != "CMake Error"* ]] || # says where; what is below it, indented
+            text=$(sed -n '/^CMake Error/,/^[A-Z-]*$/s/^  //p' "$log" | tr '\n' ' ' | cut -c 1-200)
+        [ "$status" = 3 ] || text+=$(sed -n 's/^# now: / at /p' "$log" | tail -n 1 | cut -c 1-80)
         tail -n 15 "$log"
         ;;
     esac
-    verdict "$name" $status $((SECONDS - start)) "$text"
-    return $status
+    verdict "$name" "$status" $((SECONDS - start)) "$text"
+    return "$status"
 }
 
 # skip NAME TEXT
@@ -200,8 +229,9 @@ skip() { verdict "$1" 77 0 "$2"; }
 
 # ---- what the sections need ----
 nvidia_smi=$(command -v nvidia-smi || ls /usr/local/nvidia/bin/nvidia-smi 2>/dev/null)
-device=$([ -n "$nvidia_smi" ] && "$nvidia_smi" --query-gpu=name,compute_cap,driver_version,memory.total \
-    --format=csv,noheader -i 0 2>/dev/null)
+# It may hang with the driver, and where it fails it says so on its standard output.
+device=$([ -n "$nvidia_smi" ] && timeout 20 "$nvidia_smi" \
+    --query-gpu=name,compute_cap,driver_version,memory.total --format=csv,noheader -i 0 2>/dev/null) || device=''
 capability=$(cut -d, -f 2 <<<"$device" | tr -dc 0-9)
 # What the device cannot run is not tried; without nvidia-smi the programs themselves find out.
 no_device=''
@@ -234,19 +264,32 @@ for p in nvidia.__path__:
     export LD_LIBRARY_PATH
 }
 
+# Python's packages by their records: to import PyTorch takes a cold machine a minute.
+python_packages() {
+    timeout 30 python3 -c 'from importlib import metadata
+for name in "torch", "torchvision", "triton", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12":
+    try:
+        print(name, metadata.version(name), end="  ")
+    except metadata.PackageNotFoundError:
+        pass' 2>/dev/null
+}
+
 section_about() {
-    row "device|${device:-none found by nvidia-smi}"
-    row "host|$(uname -sr), $(nproc) cores|$(git -C "$root" log -1 --format='commit %h' 2>/dev/null || echo 'no git')"
-    local line
-    line=$(python3 -c 'import torch; print(torch.__version__, "cuDNN", torch.backends.cudnn.version())' 2>/dev/null)
-    row "python|$(python3 --version 2>/dev/null || echo none)|torch ${line:-none}"
+    local commit packages date
+    date=$(date -u +%Y-%m-%dT%H:%MZ)
+    commit=$(git -C "$root" log -1 --format=%h 2>/dev/null || echo none)
+    packages=$(python_packages)
+    row "device|${device:-none found by nvidia-smi}|$date"
+    row "host|$(uname -sr), $(nproc) cores|commit $commit"
+    row "python|$(python3 --version 2>/dev/null || echo none)|${packages:-no PyTorch}"
     {
         echo "==== about"
-        [ -n "$nvidia_smi" ] && "$nvidia_smi"
+        [ -n "$nvidia_smi" ] && timeout 20 "$nvidia_smi"
         lscpu
+        df -h "$build" "${TMPDIR:-/tmp}"
     } >>"$logs" 2>/dev/null
-    printf '{"schema": 1, "kind": "about", "device": "%s", "host": "%s", "torch": "%s"}\n' \
-        "${device//\"/}" "$(uname -sr)" "$line" >>"$json"
+    printf '{"schema": 1, "kind": "about", "date": "%s", "device": %s, "host": %s, "commit": "%s", "python": %s}\n' \
+        "$date" "$(quoted "$device")" "$(quoted "$(uname -sr)")" "$commit" "$(quoted "$packages")" >>"$json"
 }
 
 # What the build is made of: a copy of the tree may give every file a new time.
@@ -276,7 +319,7 @@ section_build() {
     attempt 300 build cmake --build "$build" -j "$jobs"
     status=$?
     # One program that does not build takes none of the others with it.
-    if [ $status = 0 ]; then
+    if [ "$status" = 0 ]; then
         echo "$sum" >"$build/sources.sum"
     else
         attempt 200 "build what can be" cmake --build "$build" -j "$jobs" -- "${on[@]}"
@@ -285,6 +328,10 @@ section_build() {
 }
 
 section_ptxas() {
+    if [ -z "$(find "$build" -name '*.ptxas' -print -quit)" ]; then
+        skip ptxas "no records of nvcc in $build"
+        return
+    fi
     attempt 20 ptxas bash "$root/tests/gpu/ptxas.sh" "$build"
 }
 
@@ -306,7 +353,7 @@ section_sanitizer() {
         return
     fi
     for tool in memcheck racecheck initcheck synccheck; do
-        attempt 70 "$tool of steps" "$sanitizer" --tool $tool --error-exitcode 1 \
+        attempt 70 "$tool of steps" "$sanitizer" --tool "$tool" --error-exitcode 1 \
             "$build/bin/bench-train" --engines cuda:s4@bf16 --batch 2 --size 32 --steps 3
     done
     for program in conv_1x1 conv_3x3 stem norm; do
@@ -324,7 +371,7 @@ kernels() {
     shift 2
     for _ in 1 2 3 4 5 6; do
         rest=$((until - SECONDS))
-        [ $rest -gt 5 ] || return
+        [ "$rest" -gt 5 ] || return
         attempt $((rest + 10))/25 "$name$again" "$build/bin/bench-kernels" --model "$model" \
             --size "${sizes[0]}" --json "$json" "$@" --seconds "$rest" --from "$from"
         status=$?
@@ -393,25 +440,27 @@ peer_start() {
     peer_pid=$peer_PID
 }
 peer_stop() {
-    kill "$peer_pid" 2>/dev/null
-    wait "$peer_pid" 2>/dev/null
+    end "$peer_pid"
+    kill -0 "$peer_pid" 2>/dev/null || wait "$peer_pid" 2>/dev/null
+    peer_pid=''
 }
 
 # ask MODE BATCH SIZE: one measurement; its record goes into the results. A mode that takes too long
 # (compilers may) is given up, for all shapes.
 ask() {
-    local answer rate limit
+    local answer rate limit begin
     limit=$(left)
     limit=$((limit > 300 ? 270 : limit - 8))
-    [ $limit -gt 5 ] && [[ " $given_up " != *" $1 "* ]] || return
+    [ "$limit" -gt 5 ] && [[ " $given_up " != *" $1 "* ]] || return
     # Where it has ended of itself bash has forgotten its pipes.
     if [ -z "${peer[1]-}" ]; then
         echo "torch: python3 ended; begun again" | tee -a "$logs"
         peer_start
     fi
-    if ! echo "$*" >&"${peer[1]}" || ! read -r -t $limit -u "${peer[0]}" answer; then
-        row "torch $*|no answer in $limit s"
-        echo "torch $*: no answer in $limit s"
+    begin=$SECONDS
+    if ! echo "$*" >&"${peer[1]}" || ! read -r -t "$limit" -u "${peer[0]}" answer; then
+        row "torch $*|no answer, given up after $((SECONDS - begin)) s"
+        echo "torch $*: no answer, given up after $((SECONDS - begin)) s"
         given_up+=" $1"
         peer_stop
         peer_start
@@ -446,12 +495,12 @@ turns() {
 # the longest compilations, when all else is done.
 section_torch() {
     device_section torch || return
-    if ! python3 -c 'import torch, torchvision, sys; sys.exit(not torch.cuda.is_available())' 2>>"$logs"; then
+    if ! timeout 120 python3 -c 'import torch, torchvision, sys; sys.exit(not torch.cuda.is_available())' 2>>"$logs"; then
         skip torch "python3 has no PyTorch with CUDA and torchvision"
         return
     fi
     trap '' PIPE # it may end between two turns
-    local given_up='' peer_pid start=$SECONDS batch size mode quick=() long=()
+    local given_up='' start=$SECONDS batch size mode quick=() long=()
     for mode in "${modes[@]}"; do
         if [[ $mode = max-autotune ]]; then long+=("$mode"); else quick+=("$mode"); fi
     done
@@ -467,18 +516,29 @@ section_torch() {
     verdict torch 0 $((SECONDS - start)) "${given_up:+given up:$given_up}"
 }
 
+# The table, however this ends. Cells are parted by "|"; the first two columns stand under one another.
+finish() {
+    local status=$?
+    trap - EXIT
+    [ -z "$running" ] || kill "$running" 2>/dev/null
+    [ -z "$peer_pid" ] || kill "$peer_pid" 2>/dev/null
+    rm -f "$out/one.log"
+    echo "== results"
+    awk -F'|' '{ printf "%-40s", $1; for (i = 2; i <= NF; i++) printf "  %-22s", $i; print "" }' "$rows" |
+        sed 's/ *$//' >"$rows.laid"
+    mv "$rows.laid" "$rows"
+    cat "$rows"
+    echo "$failed failed, $skipped skipped, $((SECONDS - began)) s"
+    [ "$status" = 0 ] || exit "$status"
+    [ "$failed" = 0 ] || exit 1
+    [ "$skipped" = 0 ] || exit 77
+    exit 0
+}
+trap finish EXIT
+trap 'row "all|ended by a signal" && exit 124' TERM INT HUP
+
 for section in $sections; do
     echo "== $section"
     "section_$section"
 done
-rm -f "$out/one.log"
-
-# Cells are parted by "|"; the first two columns stand under one another.
-echo "== results"
-awk -F'|' '{ printf "%-40s", $1; for (i = 2; i <= NF; i++) printf "  %-22s", $i; print "" }' "$rows" |
-    sed 's/ *$//' >"$rows.laid"
-mv "$rows.laid" "$rows"
-cat "$rows"
-echo "$failed failed, $skipped skipped, $((SECONDS - began)) s"
-[ $failed = 0 ] || exit 1
-[ $skipped = 0 ] || exit 77
+exit 0

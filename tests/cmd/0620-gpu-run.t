@@ -1,0 +1,108 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# tests/gpu/run.sh with programs in the place of the built ones: what fails, hangs or is missing ends
+# nothing else, and the table and the records are written however it ends.
+source "$(dirname "$0")/lib.sh"
+script=$SOURCE/tests/gpu/run.sh
+[ -r "$script" ] || skip_all "no source tree here"
+mkdir -p tools build/bin build/lib
+export PATH=$SCRATCH/tools:$PATH TMPDIR=$SCRATCH
+unset OUT
+
+# program PATH: what it does comes from standard input.
+program() {
+    { echo '#!/bin/bash' && cat; } >"$1" && chmod +x "$1"
+}
+program tools/nvidia-smi <<<'echo "NVIDIA \"Test\", 9.0, 580.1, 81559 MiB"'
+program tools/python3 <<'END'
+case $1 in
+--version) echo "Python 3" ;;
+-c) [[ $2 != *metadata* ]] || echo "torch 2 " ;;
+*) # torch_gpu.py --serve
+    while read -r mode batch size; do
+        case $mode in
+        eager) echo "{\"kind\": \"torch\", \"images_per_s\": 123.4}" ;;
+        graph) exit 3 ;;
+        esac
+    done
+    ;;
+esac
+END
+program build/bin/gpu-a-good <<<'echo "= row of a test|12"'
+program build/bin/gpu-b-bad <<<'echo "ok 1 - x"; echo "not ok 2 - the \"sum\" \\ is off"; exit 1'
+program build/bin/gpu-c-crash <<<'echo "# now: op 3 conv0"; kill -SEGV $$'
+program build/bin/gpu-d-skip <<<'echo "skipped: no CUDA device: none"; exit 77'
+program build/bin/bench-kernels <<<'echo "= ceilings|1"'
+program build/bin/bench-step <<'END'
+while [ $# -gt 1 ]; do [ "$1" = --json ] && echo "{\"kind\": \"step\"}" >>"$2"; shift; done
+END
+program build/bin/bench-train </dev/null
+run() { bash "$script" --build build --out results "$@"; }
+# Every line of the results is JSON; those of kind $1.
+records() {
+    if have python3 && ! without PYTHON; then
+        PATH=${PATH#*:} python3 -c 'import json, sys
+for line in open("results/results.json"):
+    r = json.loads(line)
+    if r["kind"] == sys.argv[1]:
+        print(*(r[k] for k in sys.argv[2:]), sep="|")' "$@"
+    fi
+}
+
+expect_status 1 run --sections about,tests,ptxas,kernels,train
+like "$(out)" '^device +NVIDIA "Test", 9.0, 580.1, 81559 MiB +20[0-9-]+T' "the device, and the date"
+like "$(out)" '^row of a test +12$' "a program's own row"
+like "$(out)" '^test b-bad +FAILED .*not ok 2 - the "sum" . is off' "a failure with its words"
+like "$(out)" '^test c-crash +FAILED .* at op 3 conv0' "a crash, and what it was at"
+like "$(out)" '^test d-skip +skipped .*no CUDA device' "a skip with its words"
+like "$(out)" '^ptxas +skipped .*no records of nvcc' "what was built elsewhere has no records of ptxas"
+like "$(out)" '^kernels: fp32 +passed' "the sections after a failure run"
+like "$(out)" '^short training +passed' "to the last"
+like "$(out)" '^2 failed, 2 skipped, [0-9]+ s$' "all counted"
+is "$(out | sed '1,/^== results/d' | sed '$d')" "$(cat results/table.txt)" "the table is kept"
+if have python3 && ! without PYTHON; then
+    is "$(records verdict name verdict | grep -E 'b-bad|c-crash|d-skip' | tr '\n' ' ')" \
+        "test b-bad|FAILED test c-crash|FAILED test d-skip|skipped " "each verdict is a record"
+    is "$(records verdict text | grep off)" 'not ok 2 - the "sum" \ is off' "with its words"
+    like "$(records about device date python)" '^NVIDIA "Test", .*\|20[0-9-]+T[0-9:]+Z\|torch 2' "as is the machine"
+else
+    skip "no python3" 3
+fi
+
+# What hangs is ended when the time is over; PyTorch may die or hang.
+program build/bin/gpu-e-hang <<<'echo "# now: op 7 conv1 by 3x3"; sleep 300'
+expect_status 1 run --sections tests,steps --seconds 8
+like "$(out)" '^test e-hang +FAILED \(ran past its limit\) .*now: op 7 conv1' "a hang is ended, and named"
+like "$(out)" '^step cuda:s4@bf16, batch 256, 224 px +skipped +0 s +no time is left' "what there is no time for is skipped"
+rm build/bin/gpu-*
+expect_status 0 run --sections torch --seconds 60 --batches 16 --sizes 224 --rounds 2 --torch-modes eager,graph
+is "$(out | grep -c '^torch eager 16 224  *123 images/s')" 2 "PyTorch in turns with the engine"
+is "$(grep -c '^step cuda:s4@bf16, batch 16, 224 px  *passed' results/table.txt)" 2 "which has as many"
+like "$(out)" '^torch graph 16 224 +no answer, given up after [01] s' "a mode that ends it is given up at once"
+like "$(out)" '^torch +passed .*given up: graph$' "and said at the end"
+
+# A signal, a driver that does not answer, options.
+program build/bin/gpu-hang <<<'echo $$ >pid; exec sleep 300'
+bash "$script" --build build --out results --sections tests >said.txt 2>&1 &
+ended=$!
+for _ in {1..100}; do [ -s pid ] && break || sleep 0.1; done
+kill $ended
+wait $ended
+is $? 124 "a signal ends it"
+like "$(cat said.txt)" '^all +ended by a signal' "with the table"
+for _ in {1..100}; do kill -0 "$(cat pid)" 2>/dev/null || break; sleep 0.1; done
+! kill -0 "$(cat pid)" 2>/dev/null
+ok $? "and what it had begun"
+rm build/bin/gpu-*
+if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
+    program tools/nvidia-smi <<<'echo "NVIDIA-SMI has failed because it could not reach the driver, 1"; exit 9'
+    expect_status 77 run --sections about,tests,torch
+    like "$(out)" '^device +none found by nvidia-smi' "what nvidia-smi says of its failure is no device"
+    like "$(out)" '^tests +skipped +0 s +no NVIDIA device or driver here' "what needs one is skipped"
+else
+    skip "there is a device here" 3
+fi
+expect_status 2 run --sections nothing
+expect_status 2 run --seconds 1h
+expect_status 0 run --help
+done_testing
