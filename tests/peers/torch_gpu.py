@@ -15,6 +15,7 @@ with another program's; the device is idle between them.
 import argparse
 import gc
 import json
+import os
 import statistics
 import sys
 import time
@@ -167,6 +168,17 @@ def give_back(a):
         torch.cuda.empty_cache()
 
 
+def make_room(a, kept, key):
+    """The same, and where captured modes hold half of the device, the last one goes: the engine
+    needs as much as a mode does. Its next round captures anew."""
+    give_back(a)
+    if a.device.startswith("cuda"):
+        free, total = torch.cuda.mem_get_info()
+        if free < total / 2:
+            kept.pop(key, None)
+            give_back(a)
+
+
 def timed(a, kept, key, rounds):
     start = time.perf_counter()
     if key in kept:
@@ -193,24 +205,36 @@ def measure(a, kept, mode, batch, size, rounds):
                 "error": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
 
 
+def answer(a, kept, line):
+    """The record of one line."""
+    words = line.split()
+    if len(words) != 3 or words[0] not in MODES:
+        return {"kind": "torch", "error": f"not MODE BATCH SIZE: {line.strip()}"}
+    mode, batch, size = words[0], int(words[1]), int(words[2])
+    for key in [k for k in kept if k[1:] != (batch, size)]:
+        del kept[key]  # the next shape needs the memory
+    give_back(a)
+    result = measure(a, kept, mode, batch, size, 1)
+    make_room(a, kept, (mode, batch, size))
+    return result
+
+
+def serve(a):
+    """A line for a line: what libraries and compilers print is no answer, and goes to stderr."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    kept = {}
+    for line in sys.stdin:
+        print(json.dumps(answer(a, kept, line)), file=answers, flush=True)
+
+
 def main():
     a = arguments(__doc__)
     settings(a)
-    kept = {}
     if a.serve:
-        for line in sys.stdin:
-            words = line.split()
-            if len(words) != 3 or words[0] not in MODES:
-                print(json.dumps({"kind": "torch", "error": f"not MODE BATCH SIZE: {line.strip()}"}))
-            else:
-                mode, batch, size = words[0], int(words[1]), int(words[2])
-                for key in [k for k in kept if k[1:] != (batch, size)]:
-                    del kept[key]  # the next shape needs the memory
-                give_back(a)
-                print(json.dumps(measure(a, kept, mode, batch, size, 1)))
-                give_back(a)
-            sys.stdout.flush()
+        serve(a)
         return
+    kept = {}
     for mode in a.mode.split(","):
         print(json.dumps(measure(a, kept, mode, a.batch, a.size, a.rounds)), flush=True)
         kept.clear()

@@ -88,8 +88,9 @@ static inline struct chex_update bench_adam(int64_t step, double lr) {
 /* Exit status for a call that failed: 77 where this machine cannot, as the text says. */
 static inline int bench_failed(const char *what, enum chex_status st,
                                const struct chex_error *err) {
-    printf("%s: %s: %s\n", st == CHEX_E_ENV ? "skipped" : "FAILED", what, err->text);
-    return st == CHEX_E_ENV ? 77 : 1;
+    const bool cannot = st == CHEX_E_ENV || st == CHEX_E_RESOURCE; /* memory, for one */
+    printf("%s: %s: %s\n", cannot ? "skipped" : "FAILED", what, err->text);
+    return cannot ? 77 : 1;
 }
 
 #endif
