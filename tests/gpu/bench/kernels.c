@@ -458,6 +458,8 @@ static void set_up(struct bench *b, double gib) {
     b->device = bench_device();
     const double bytes = gib > 0 ? gib * (1 << 30) : (double)b->device.free_bytes / 2;
     b->arena = bench_arena((size_t)bytes, b->type);
+    printf("# now: the rates of copies and of large products\n");
+    fflush(stdout);
     b->ceilings = ceilings_of(&b->device, &b->arena, b->type, b->reps);
     bench_fill(&b->arena, b->type);
     float *ones = malloc(VECTOR_FLOATS * sizeof *ones);
