@@ -191,9 +191,11 @@ enum chex_status chex_runfiles_open_metrics(struct chex_runfiles *f, uint64_t st
 enum chex_status chex_runfiles_json(const struct chex_runfiles *f, const char *name, json_t *object,
                                     struct chex_error *err) {
     char *path = chex_fs_join(f->dir, name);
-    char *text = object ? json_dumps(object, JSON_INDENT(2) | JSON_PRESERVE_ORDER) : NULL;
+    char *dump = object ? json_dumps(object, JSON_INDENT(2) | JSON_PRESERVE_ORDER) : NULL;
+    char *text = dump ? chex_fs_format("%s\n", dump) : NULL;
     enum chex_status st =
         path && text ? chex_fs_write(path, text, strlen(text), err) : no_memory(err);
+    free(dump);
     free(text);
     free(path);
     json_decref(object);

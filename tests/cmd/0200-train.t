@@ -32,6 +32,7 @@ like "$(err)" "slowest rank 0 on $(hostname) \\(1.00 of the mean\\)" "and the sl
 like "$(cat run/metrics.jsonl)" "\"slowest_rank\":0,\"slowest_host\":\"$(hostname)\"" "which the metrics have too"
 like "$(h5dump -a /format run/last.h5)" 'chexnet-checkpoint' "the checkpoint is plain HDF5"
 like "$(cat run/config.json)" '"epochs": "2"' "the configuration has the effective options"
+is "$(tail -qc 1 run/config.json run/ranks.json | wc -l)" 2 "and ends its last line, as ranks.json does"
 like "$(sed -n '/"origins"/,$p' run/config.json)" '"epochs": "command line"' "with their origins"
 like "$(sed -n '/"origins"/,$p' run/config.json)" '"momentum": "default"' "each of them"
 expect_status 0 chex-train "${common[@]}" --epochs 2 --output run --json
