@@ -88,7 +88,8 @@ static struct conv conv_of(const struct chex_net *net, int op, const int *hw, in
 static bool plain(const struct conv *c) { return c->f.window.kernel > 0; }
 static bool has_in_g(const struct conv *c) { return c->b.in_g.data; }
 static bool fusible(const struct conv *c) { return dnn_fusible(c->f.window); }
-static bool one(const struct conv *c) { return c->f.window.kernel == 1; }
+/* With a stride it is no product of matrices. */
+static bool one(const struct conv *c) { return fusible(c) && c->f.window.kernel == 1; }
 
 static void forward(struct dnn_graph *g, const struct conv *c) {
     dnn_plain_forward(g, &c->f.in, c->f.window, &c->f.out);
