@@ -2,15 +2,12 @@
  *
  * chex-eval cam: where in one image the network sees a finding.
  */
-#include <errno.h>
-#include <libgen.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/fs.h"
 #include "base/log.h"
@@ -66,21 +63,6 @@ static bool same_file(const char *a, const char *b) {
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-static enum chex_status check_folder(const char *path, struct chex_error *err) {
-    char *copy = strdup(path);
-    if (!copy)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    const char *folder = dirname(copy);
-    int why = access(folder, W_OK | X_OK) == 0 ? 0 : errno;
-    if (chex_fs_exists(folder) && !chex_fs_is_dir(folder))
-        why = ENOTDIR;
-    free(copy);
-    if (why)
-        return chex_error_errno(err, CHEX_E_ENV, why, "--output %s: cannot write to its folder",
-                                path);
-    return CHEX_OK;
-}
-
 static enum chex_status check_options(const struct eval_settings *s, struct chex_error *err) {
     if (!s->image || !s->checkpoint || !s->output)
         return chex_error_set(err, CHEX_E_USAGE, "chex-eval cam needs --%s",
@@ -107,7 +89,7 @@ static enum chex_status check_options(const struct eval_settings *s, struct chex
     if (chex_fs_exists(s->output) && !s->force)
         return chex_error_set(err, CHEX_E_USAGE, "--output %s exists: say --force to replace it",
                               s->output);
-    return check_folder(s->output, err);
+    return chex_fs_check_create(s->output, err);
 }
 
 /* ---- the network ---- */
@@ -263,8 +245,10 @@ static enum chex_status write_picture(const struct eval_cam *m, const struct che
     const char *texts[] = {"Title",       title, "Source",   name_of(m->s->image),
                            "Description", how,   "Software", "chexnet " CHEXNET_VERSION,
                            NULL};
-    enum chex_status st = title && how ? chex_canvas_write(canvas, m->s->output, texts, err)
-                                       : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st = chex_fs_make_folder_of(m->s->output, err);
+    if (st == CHEX_OK)
+        st = title && how ? chex_canvas_write(canvas, m->s->output, texts, err)
+                          : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     free(title);
     free(how);
     return st;

@@ -143,7 +143,9 @@ static enum chex_status refuse(struct chex_session *s, uint64_t need,
                           l->host, l->local_size, l->local_size > 1 ? "s" : "",
                           l->local_size > 1 ? "" : "s", chex_format_bytes(a, sizeof a, need),
                           limit->from, chex_format_bytes(b, sizeof b, limit->bytes), fits,
-                          strcmp(limit->from, "machine") == 0 ? "on larger nodes" : "with --mem",
+                          strcmp(limit->from, "machine") == 0
+                              ? "on larger nodes"
+                              : "with a higher limit (Slurm: --mem)",
                           l->local_size > 1 ? ", or with fewer ranks on a node" : "");
 }
 

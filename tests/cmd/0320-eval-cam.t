@@ -101,14 +101,15 @@ refuse 2 'alpha' --alpha 1.5
 refuse 2 'ends in .png' --output none.jpg
 refuse 2 'is what is read' --output $radiograph --force
 refuse 2 'one.png exists: say --force' --output one.png
-refuse 4 'nowhere/none.png: cannot write to its folder: No such file' --output nowhere/none.png
-refuse 4 'labels.csv/none.png: cannot write to its folder: Not a directory' --output labels.csv/none.png
+refuse 4 'cannot make folder labels.csv: File exists' --output labels.csv/none.png
 refuse 3 'is a densenet121, --model says resnet50' --model resnet50
 refuse 3 'nowhere.png' --image nowhere.png
 refuse 3 'labels.csv: not an image of a known kind' --image labels.csv
 cp $radiograph $'odd\xff.png'
 refuse 3 'the name is no UTF-8 text, as --json needs' --image $'odd\xff.png' --json
-expect_status 0 chex-eval cam --image $'odd\xff.png' "${net[@]}" --output odd.png
+expect_status 0 chex-eval cam --image $'odd\xff.png' "${net[@]}" --output made/for/odd.png
+[ -s made/for/odd.png ]
+ok $? "its folder is made"
 head -c 1000 $radiograph >cut.png
 refuse 3 'cut.png: ' --image cut.png
 head -c 1000000 run/last.h5 >cut.h5

@@ -14,7 +14,8 @@ share/doc/performance.md. VARIANT forces the engine's (cpu:avx2) and PyTorch's t
   --python PYTHON  with torch and torchvision (python3); without them the script is skipped (77)
   --pairs N        pairs of runs (5)
   --steps N        timed steps a run (3)
-  --modes M,M      of PyTorch: eager, compile (both); compiling takes minutes, once a case
+  --modes M,M      of PyTorch: eager, compile (both); compiling takes a C++ compiler
+                   and minutes, once a case
   --threads N      ($(nproc))
 END
 }
