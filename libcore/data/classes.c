@@ -29,60 +29,47 @@ const char *const chex_class_chexpert[CHEX_CHEXPERT_COUNT + 1] = {
     NULL,
 };
 
-/* Other sets' words for the same finding, squeezed as squeeze() does. Words that cover two findings
- * ("Nodule/Mass") or a wider one ("Lung Opacity", "Enlarged Cardiomediastinum") are not here. */
+/* Other sets' words for the same finding. Words that cover two findings ("Nodule/Mass") or a wider
+ * one ("Lung Opacity", "Enlarged Cardiomediastinum") are not here. */
 static const struct {
-    const char *squeezed, *name;
+    const char *alias, *name;
 } aliases[] = {
-    {"pleuraleffusion", "Effusion"},   {"infiltrate", "Infiltration"},
-    {"infiltrates", "Infiltration"},   {"pulmonaryedema", "Edema"},
-    {"pulmonarymass", "Mass"},         {"pulmonarynodule", "Nodule"},
-    {"pulmonaryfibrosis", "Fibrosis"}, {"hiatalhernia", "Hernia"},
-    {"hiatushernia", "Hernia"},
+    {"pleural effusion", "Effusion"},   {"infiltrate", "Infiltration"},
+    {"infiltrates", "Infiltration"},    {"pulmonary edema", "Edema"},
+    {"pulmonary mass", "Mass"},         {"pulmonary nodule", "Nodule"},
+    {"pulmonary fibrosis", "Fibrosis"}, {"hiatal hernia", "Hernia"},
+    {"hiatus hernia", "Hernia"},
 };
 
-enum { WORD_BYTES = 48 };
-
-/* Lower case without blanks, '_' and '-'; false where that is longer than any name. */
-static int squeeze(const char *name, char out[WORD_BYTES]) {
-    int n = 0;
-    for (; *name; name++) {
-        if (*name == ' ' || *name == '_' || *name == '-')
-            continue;
-        if (n == WORD_BYTES - 1)
-            return 0;
-        out[n++] = (char)tolower((unsigned char)*name);
+bool chex_names_match(const char *a, const char *b) {
+    static const char skipped[] = " _-";
+    for (;; a++, b++) {
+        a += strspn(a, skipped);
+        b += strspn(b, skipped);
+        if (tolower((unsigned char)*a) != tolower((unsigned char)*b))
+            return false;
+        if (!*a)
+            return true;
     }
-    out[n] = '\0';
-    return n > 0;
 }
 
-static int find_squeezed(const char *word) {
-    char known[WORD_BYTES];
+int chex_class_find(const char *name) {
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
+        if (chex_names_match(aliases[i].alias, name))
+            name = aliases[i].name;
     for (int c = 0; c < CHEX_CLASS_COUNT; c++)
-        if (squeeze(chex_class_names[c], known) && !strcmp(known, word))
+        if (chex_names_match(chex_class_names[c], name))
             return c;
     return -1;
 }
 
-int chex_class_find(const char *name) {
-    char word[WORD_BYTES], alias[WORD_BYTES];
-    if (!squeeze(name, word))
-        return -1;
-    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
-        if (!strcmp(aliases[i].squeezed, word) && squeeze(aliases[i].name, alias))
-            return find_squeezed(alias);
-    return find_squeezed(word);
-}
-
 bool chex_class_canonical(const char *name, char out[CHEX_CLASS_NAME_BYTES]) {
-    char word[WORD_BYTES];
     size_t n = strlen(name);
     int ours = chex_class_find(name);
     out[0] = '\0';
     if (ours >= 0)
         name = chex_class_names[ours];
-    else if (squeeze(name, word) && !strcmp(word, "nofinding"))
+    else if (chex_names_match(name, "no finding"))
         name = "No_Finding";
     else if (n == 0 || n >= CHEX_CLASS_NAME_BYTES || name[0] == ' ' || name[n - 1] == ' ')
         return false;
@@ -93,6 +80,22 @@ bool chex_class_canonical(const char *name, char out[CHEX_CLASS_NAME_BYTES]) {
         out[n] = name[n] == ' ' || name[n] == '/' ? '_' : name[n];
     out[n] = '\0';
     return true;
+}
+
+enum { WORD_BYTES = 48 };
+
+/* Lower case without blanks, '_' and '-'; false where that is longer than any name. */
+static bool squeeze(const char *name, char out[WORD_BYTES]) {
+    int n = 0;
+    for (; *name; name++) {
+        if (*name == ' ' || *name == '_' || *name == '-')
+            continue;
+        if (n == WORD_BYTES - 1)
+            return false;
+        out[n++] = (char)tolower((unsigned char)*name);
+    }
+    out[n] = '\0';
+    return n > 0;
 }
 
 /* Letters to insert, drop or change to make b of a. */

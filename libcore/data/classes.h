@@ -20,6 +20,9 @@ extern const char *const chex_class_names[CHEX_CLASS_COUNT + 1]; /* NULL at the 
 enum { CHEX_CHEXPERT_COUNT = 14 };
 extern const char *const chex_class_chexpert[CHEX_CHEXPERT_COUNT + 1]; /* NULL at the end */
 
+/* Whether label files mean one name by both: case, blanks, '_' and '-' do not count. */
+bool chex_names_match(const char *a, const char *b);
+
 /* The class of a name as label files write it: case, blanks, '_' and '-' do not count, and other
  * data sets' names for the same finding are known ("Pleural Effusion"). -1 where it is none. */
 int chex_class_find(const char *name);

@@ -85,12 +85,15 @@ static enum chex_status split_rows(struct chex_create *c, struct chex_error *err
 
 static enum chex_status load_labels(struct chex_create *c, struct chex_error *err) {
     const struct chex_create_options *o = c->o;
+    size_t patients = 0;
     if (o->records)
         CHEX_TRY(chex_tfrecord_load(o->records, o->record_count, o->label_order, o->workers,
                                     &c->table, &c->folder, err));
     else
         CHEX_TRY(chex_labels_load(o->labels, o->format, o->columns, &c->table, err));
-    chex_info("labels %s: %s, %zu images", o->labels, c->table->detected, c->table->count);
+    CHEX_TRY(chex_labels_count_patients(c->table, &patients, err));
+    chex_info("labels %s: %s, %zu images of %zu patients", o->labels, c->table->detected,
+              c->table->count, patients);
     if (c->table->warning[0] && c->ranks->rank == 0)
         chex_warn("%s: %s", o->labels, c->table->warning);
     if (o->views) {
@@ -187,6 +190,30 @@ static enum chex_status judge_missing(struct chex_create *c, size_t wanted,
     return CHEX_OK;
 }
 
+/* An id that is more than the file's name (CheXpert's) has the folders in it. */
+const struct chex_folder_file *chex_create_find(const struct chex_create *c, size_t row,
+                                                const struct chex_folder_file **rival_out) {
+    const struct chex_label_row *r = &c->table->rows[row];
+    const char *slash = strrchr(r->path, '/');
+    bool by_name = strcmp(slash ? slash + 1 : r->path, r->image_id) == 0;
+    return by_name ? chex_folder_find(c->folder, r->path, rival_out)
+                   : chex_folder_find_whole(c->folder, r->path, rival_out);
+}
+
+/* Of both sides one name is shown: often they differ in ending or case alone. */
+static enum chex_status none_found(const struct chex_create *c, size_t wanted,
+                                   struct chex_error *err) {
+    size_t first = 0, files = chex_folder_count(c->folder);
+    while (!c->bad[first])
+        first++;
+    return chex_error_set(
+        err, CHEX_E_DATA,
+        "none of the %zu images of %s (%.100s) is under %s, which holds %zu files "
+        "(%.200s): is it the label file of another data set?",
+        wanted, c->o->labels, c->table->rows[first].path, c->o->images, files,
+        files ? chex_folder_sample(c->folder) : "none");
+}
+
 /* Finds every image's file; those without one are bad from the start. */
 static enum chex_status find_images(struct chex_create *c, struct chex_error *err) {
     const struct chex_label_table *t = c->table;
@@ -201,7 +228,7 @@ static enum chex_status find_images(struct chex_create *c, struct chex_error *er
             continue;
         wanted++;
         const struct chex_folder_file *rival;
-        c->files[r] = chex_folder_find(c->folder, t->rows[r].path, &rival);
+        c->files[r] = chex_create_find(c, r, &rival);
         if (rival)
             return chex_error_set(err, CHEX_E_DATA, "%s: line %zu: image %s is there twice: %s, %s",
                                   t->rows_path, t->rows[r].line, t->rows[r].path, c->files[r]->path,
@@ -217,10 +244,7 @@ static enum chex_status find_images(struct chex_create *c, struct chex_error *er
         return chex_error_set(err, CHEX_E_DATA, "%s; %zu images of %s were not found",
                               c->archive_fault, c->bad_count, c->o->labels);
     if (wanted && c->bad_count == wanted)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "none of the %zu images of %s is under %s, which holds %zu files: is "
-                              "it the label file of another data set?",
-                              wanted, c->o->labels, c->o->images, chex_folder_count(c->folder));
+        return none_found(c, wanted, err);
     CHEX_TRY(reject_spooled(c, err));
     return judge_missing(c, wanted, err);
 }
@@ -321,6 +345,9 @@ static enum chex_status open_input(struct chex_create *c, struct chex_error *err
     CHEX_TRY(load_labels(c, err));
     if (!c->folder)
         CHEX_TRY(chex_folder_open(c->o->images, &c->folder, err));
+    const char *closed = chex_folder_closed(c->folder);
+    if (closed && c->ranks->rank == 0)
+        chex_warn("%s: images in it count as missing", closed);
     return chex_create_open_archives(c, err);
 }
 

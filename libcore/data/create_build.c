@@ -8,6 +8,7 @@
 
 #include "base/fs.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/progress.h"
@@ -20,6 +21,14 @@
  * overlap with decoding. */
 enum { AHEAD_PER_WORKER = 8, AHEAD_MAX = 256 };
 
+/* An image without a pixel above this holds nothing that a network could learn. Values of 12 or 14
+ * bits in a 16-bit PNG, of which the upper 8 are taken, end at 15 or 63. */
+enum { DARK_MOST = 63 };
+
+struct dark {
+    size_t count, row; /* row: the first one in the label table */
+};
+
 /* chex_shard_spec's row callback looks here. */
 struct rows {
     const struct chex_create *c;
@@ -30,9 +39,10 @@ struct job { /* one shard */
     const struct chex_plan_shard *shard;
     struct rows rows;
     char *path;
-    pthread_mutex_t lock; /* over writer (its creation) and sum */
+    pthread_mutex_t lock; /* over writer (its creation), sum and dark */
     struct chex_shard_writer *writer;
     uint64_t sum[2]; /* of the source files' hashes */
+    struct dark dark;
     atomic_size_t left;
     atomic_bool has_bad; /* it is not finished, and images are only looked at */
 };
@@ -50,6 +60,7 @@ struct build {
     pthread_mutex_t lock; /* over the rest */
     struct chex_bad_row *bad;
     size_t bad_count, bad_capacity;
+    struct dark dark; /* of finished shards */
     enum chex_status status;
     struct chex_error err;
 };
@@ -177,6 +188,22 @@ static void add_source(struct job *j, const uint64_t hash[2]) {
     pthread_mutex_unlock(&j->lock);
 }
 
+static void add_dark(struct dark *sum, struct dark more) {
+    if (more.count && (!sum->count || more.row < sum->row))
+        sum->row = more.row;
+    sum->count += more.count;
+}
+
+/* Mostly the first pixels tell. */
+static void note_dark(struct job *j, size_t row, const uint8_t *pixels, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (pixels[i] > DARK_MOST)
+            return;
+    pthread_mutex_lock(&j->lock);
+    add_dark(&j->dark, (struct dark){1, row});
+    pthread_mutex_unlock(&j->lock);
+}
+
 /* Brings one image into the worker's row. CHEX_E_DATA: the image is bad. */
 static enum chex_status convert(struct build *b, struct job *j, size_t i,
                                 struct chex_create_worker *w, struct chex_error *err) {
@@ -201,7 +228,7 @@ static enum chex_status convert(struct build *b, struct job *j, size_t i,
     return CHEX_OK;
 }
 
-static enum chex_status finish_job(const struct build *b, struct job *j, struct chex_error *err) {
+static enum chex_status finish_job(struct build *b, struct job *j, struct chex_error *err) {
     const struct chex_create_origin *origin = b->c->origin;
     struct chex_shard_writer *writer = j->writer;
     char digest[33];
@@ -217,6 +244,9 @@ static enum chex_status finish_job(const struct build *b, struct job *j, struct 
     }
     snprintf(digest, sizeof digest, "%016llx%016llx", (unsigned long long)j->sum[0],
              (unsigned long long)j->sum[1]);
+    pthread_mutex_lock(&b->lock);
+    add_dark(&b->dark, j->dark);
+    pthread_mutex_unlock(&b->lock);
     return chex_shard_finish(writer, digest, err);
 }
 
@@ -256,8 +286,10 @@ static void take_item(void *arg, size_t item, int worker) {
     enum chex_status st = atomic_load(&j->has_bad) ? CHEX_OK : open_writer(b, j, &err);
     if (st == CHEX_OK) {
         st = convert(b, j, i, w, &err);
-        if (st == CHEX_OK && !atomic_load(&j->has_bad))
+        if (st == CHEX_OK && !atomic_load(&j->has_bad)) {
+            note_dark(j, j->shard->rows[i], w->row, (size_t)w->size * (size_t)w->size);
             st = chex_shard_put(j->writer, i, w->row, &err);
+        }
         if (st == CHEX_E_DATA && !b->c->origin) {
             atomic_store(&j->has_bad, true);
             reject(b, j->shard->rows[i], err.text);
@@ -336,6 +368,14 @@ static enum chex_status run(struct build *b, struct chex_error *err) {
     return b->status;
 }
 
+static void warn_of_dark(const struct chex_create *c, const struct dark *d) {
+    if (d->count && !c->origin)
+        chex_warn(
+            "%zu images are stored nearly black, without a pixel above %d of 255, such as %s: "
+            "values of 12 or 14 bits in 16-bit PNG files must be scaled to 16 bits first",
+            d->count, DARK_MOST, c->table->rows[d->row].image_id);
+}
+
 enum chex_status chex_create_build(struct chex_create *c, struct chex_bad_row **bad_out,
                                    size_t *count_out, struct chex_error *err) {
     struct build b = {.c = c};
@@ -352,6 +392,7 @@ enum chex_status chex_create_build(struct chex_create *c, struct chex_bad_row **
         *bad_out = b.bad;
         *count_out = b.bad_count;
         b.bad = NULL;
+        warn_of_dark(c, &b.dark);
     }
     build_free(&b);
     return st;

@@ -75,7 +75,7 @@ static bool same_image(struct look *l, size_t r, uint64_t checksum) {
     const char *id = c->table->rows[r].image_id;
     if (c->origin)
         return c->origin->content[r] == checksum || differs(l, "other pixels of ", id);
-    const struct chex_folder_file *f = chex_folder_find(c->folder, c->table->rows[r].path, NULL);
+    const struct chex_folder_file *f = chex_create_find(c, r, NULL);
     if (f && f->modified_ns > l->made_ns)
         return differs(l, "a newer file of ", id);
     return f || c->packed_count || differs(l, "the file is gone of ", id);

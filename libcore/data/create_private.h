@@ -83,6 +83,11 @@ enum chex_status chex_create_run(struct chex_create *c,
  * file of that name can be kept whichever run made it. */
 char *chex_create_shard_path(const struct chex_create *c, const struct chex_plan_shard *shard);
 
+/* The file of a table's row, and a second one that fits as well (rival_out may be NULL); NULL where
+ * there is none. */
+const struct chex_folder_file *chex_create_find(const struct chex_create *c, size_t row,
+                                                const struct chex_folder_file **rival_out);
+
 /* Whether `bad` bad images among `count` are so many that looking on is no use. */
 bool chex_create_hopeless(const struct chex_create *c, size_t bad, size_t count);
 

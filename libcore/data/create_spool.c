@@ -81,8 +81,7 @@ static enum chex_status list_wanted(struct chex_create *c, struct chex_error *er
     if (!(c->wanted = chex_mem_zalloc(t->count, sizeof *c->wanted)))
         return no_memory(err);
     for (size_t r = 0; r < t->count; r++)
-        if ((int)c->split[r] != CHEX_SPLIT_UNUSED &&
-            !chex_folder_find(c->folder, t->rows[r].path, NULL))
+        if ((int)c->split[r] != CHEX_SPLIT_UNUSED && !chex_create_find(c, r, NULL))
             c->wanted[c->wanted_count++] = name_of(t->rows[r].path);
     qsort(c->wanted, c->wanted_count, sizeof *c->wanted, by_text);
     return CHEX_OK;

@@ -133,11 +133,24 @@ enum chex_status chex_csv_next(struct chex_csv *csv, bool *more_out, struct chex
 
 /* ---- tables ---- */
 
+/* One column whose name holds what parts the fields of other tables. */
+static enum chex_status refuse_other_separator(const struct chex_csv *csv, struct chex_error *err) {
+    const char *found = csv->count == 1 ? strpbrk(csv->fields[0], ";\t") : NULL;
+    if (!found)
+        return CHEX_OK;
+    return chex_error_set(
+        err, CHEX_E_DATA,
+        "%s: line %zu: fields with %s between, expected commas: save the table as "
+        "CSV with commas",
+        csv->path, csv->line, *found == ';' ? "semicolons" : "tabs");
+}
+
 enum chex_status chex_csv_header(struct chex_csv *csv, struct chex_error *err) {
     bool more;
     CHEX_TRY(chex_csv_next(csv, &more, err));
     if (!more)
         return chex_error_set(err, CHEX_E_DATA, "%s: empty file, expected a header", csv->path);
+    CHEX_TRY(refuse_other_separator(csv, err));
     char **names = malloc(csv->count * sizeof *names);
     if (!names)
         return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", csv->path);
@@ -168,8 +181,17 @@ enum chex_status chex_csv_find(const struct chex_csv *csv, const char *name, con
     return CHEX_OK;
 }
 
+static bool is_header(const struct chex_csv *csv) {
+    for (size_t i = 0; i < csv->count; i++)
+        if (strcmp(csv->fields[i], csv->names[i]) != 0)
+            return false;
+    return true;
+}
+
 enum chex_status chex_csv_row(struct chex_csv *csv, bool *more_out, struct chex_error *err) {
-    CHEX_TRY(chex_csv_next(csv, more_out, err));
+    do
+        CHEX_TRY(chex_csv_next(csv, more_out, err));
+    while (*more_out && csv->count == csv->name_count && is_header(csv));
     if (!*more_out || csv->count == csv->name_count)
         return CHEX_OK;
     return chex_error_set(err, CHEX_E_DATA,

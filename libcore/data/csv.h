@@ -42,7 +42,8 @@ void chex_csv_release(struct chex_csv *csv); /* frees the lists of fields, not t
 /* The next record. *more_out is false, and the fields are empty, at the end of the text. */
 enum chex_status chex_csv_next(struct chex_csv *csv, bool *more_out, struct chex_error *err);
 
-/* Takes the next record as the header. CHEX_E_DATA: there is none. */
+/* Takes the next record as the header. CHEX_E_DATA: there is none, or it is parted by semicolons or
+ * tabs. */
 enum chex_status chex_csv_header(struct chex_csv *csv, struct chex_error *err);
 
 /* The column of that name, from 0, in *column_out. Where there is none: -1, or, unless `expects` is
@@ -50,7 +51,8 @@ enum chex_status chex_csv_header(struct chex_csv *csv, struct chex_error *err);
 enum chex_status chex_csv_find(const struct chex_csv *csv, const char *name, const char *expects,
                                int *column_out, struct chex_error *err);
 
-/* The next record, which must have as many fields as the header. */
+/* The next record, which must have as many fields as the header. The header once more, as files put
+ * behind each other have it, is passed over. */
 enum chex_status chex_csv_row(struct chex_csv *csv, bool *more_out, struct chex_error *err);
 
 /* A field of the current record: "FILE: line N, column C (NAME): 'VALUE', expected EXPECTED", with

@@ -29,7 +29,8 @@ struct list {
 struct chex_folder {
     struct list all; /* in the order of by_name(): first the own_count files of their own */
     size_t own_count;
-    struct list archives; /* sorted by path */
+    struct list archives;     /* sorted by path */
+    struct chex_error closed; /* a folder within that may not be read */
     struct chex_holder **holders;
     size_t holder_count;
     struct chex_spool **spools;
@@ -98,9 +99,14 @@ static enum chex_status add_found(struct chex_folder *f, char *path, const struc
 static enum chex_status walk(struct chex_folder *f, const char *dir, int depth,
                              struct chex_error *err) {
     DIR *d = opendir(dir);
-    if (!d)
-        return chex_error_errno(err, CHEX_E_DATA, errno, "cannot read image folder %s", dir);
     enum chex_status st = CHEX_OK;
+    if (!d) {
+        /* A disk's own lost+found is root's, and no reason to read nothing. */
+        bool closed = errno == EACCES && depth > 0;
+        st = chex_error_errno(closed ? &f->closed : err, CHEX_E_DATA, errno,
+                              "cannot read image folder %s", dir);
+        return closed ? CHEX_OK : st;
+    }
     for (struct dirent *e; st == CHEX_OK && (e = readdir(d));) {
         if (e->d_name[0] == '.')
             continue;
@@ -180,6 +186,14 @@ void chex_folder_close(struct chex_folder *f) {
 }
 
 size_t chex_folder_count(const struct chex_folder *f) { return f->all.count; }
+
+const char *chex_folder_closed(const struct chex_folder *f) {
+    return f->closed.text[0] ? f->closed.text : NULL;
+}
+
+const char *chex_folder_sample(const struct chex_folder *f) {
+    return f->all.count ? f->all.files[f->all.count / 2].path : NULL;
+}
 
 const struct chex_folder_file *chex_folder_archives(const struct chex_folder *f,
                                                     size_t *count_out) {
@@ -279,27 +293,54 @@ static int tail_order(const char *path, const char *tail) {
     return m ? (path[m - 1] > want) - (path[m - 1] < want) : -1;
 }
 
-/* Those of `count` files that fit best. */
-static struct range fitting(const struct chex_folder_file *files, size_t count, const char *path) {
+/* Those of `count` files that fit best; `whole`: as chex_folder_find_whole(). */
+static struct range fitting(const struct chex_folder_file *files, size_t count, const char *path,
+                            bool whole) {
     const char *name = name_of(path);
     if (!count)
         return (struct range){NULL, NULL};
     struct range all = {files, files + count};
     struct range fit = part(all, name_order, name), exact = part(fit, tail_order, path);
+    if (whole)
+        return exact;
     if (fit.first == fit.stop && !strchr(name, '.'))
         fit = part(all, stem_order, name);
     return exact.first < exact.stop ? exact : fit;
 }
 
+/* Links to one file are that file. */
+static bool same_file(const struct chex_folder_file *a, const struct chex_folder_file *b) {
+    struct stat x, y;
+    return !is_held(a) && !is_held(b) && stat(a->path, &x) == 0 && stat(b->path, &y) == 0 &&
+           x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static const struct chex_folder_file *find_rival(struct range fit) {
+    for (const struct chex_folder_file *p = fit.first; p < fit.stop; p++)
+        if (p != fit.first && !same_file(fit.first, p))
+            return p;
+    return NULL;
+}
+
+static const struct chex_folder_file *find(const struct chex_folder *f, const char *path,
+                                           bool whole, const struct chex_folder_file **rival_out) {
+    size_t held = f->all.count - f->own_count;
+    struct range fit = fitting(f->all.files, f->own_count, path, whole);
+    if (fit.first == fit.stop && held)
+        fit = fitting(f->all.files + f->own_count, held, path, whole);
+    if (rival_out)
+        *rival_out = find_rival(fit);
+    return fit.first < fit.stop ? fit.first : NULL;
+}
+
 const struct chex_folder_file *chex_folder_find(const struct chex_folder *f, const char *path,
                                                 const struct chex_folder_file **rival_out) {
-    size_t held = f->all.count - f->own_count;
-    struct range fit = fitting(f->all.files, f->own_count, path);
-    if (fit.first == fit.stop && held)
-        fit = fitting(f->all.files + f->own_count, held, path);
-    if (rival_out)
-        *rival_out = fit.stop - fit.first > 1 ? fit.first + 1 : NULL;
-    return fit.first < fit.stop ? fit.first : NULL;
+    return find(f, path, false, rival_out);
+}
+
+const struct chex_folder_file *chex_folder_find_whole(const struct chex_folder *f, const char *path,
+                                                      const struct chex_folder_file **rival_out) {
+    return find(f, path, true, rival_out);
 }
 
 static int open_holder(const struct chex_holder *h) {

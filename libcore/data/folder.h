@@ -31,7 +31,8 @@ struct chex_folder_file {
 };
 
 /* Reads the tree, links followed, 16 levels deep; `dir` may also be one archive. Archives are put
- * aside, see chex_folder_archives. CHEX_E_DATA: no such folder, one that cannot be read. */
+ * aside, see chex_folder_archives. CHEX_E_DATA: no such folder, one that cannot be read; for one
+ * within that is closed to this user see chex_folder_closed. */
 enum chex_status chex_folder_open(const char *dir, struct chex_folder **folder_out,
                                   struct chex_error *err);
 
@@ -41,6 +42,13 @@ void chex_folder_close(struct chex_folder *folder); /* NULL allowed; closes hold
 
 /* Files and members, archives themselves not counted. */
 size_t chex_folder_count(const struct chex_folder *folder);
+
+/* Which folder within was left out because this user may not read it, and why; NULL where all were
+ * read. */
+const char *chex_folder_closed(const struct chex_folder *folder);
+
+/* The path of one of them, from the middle, where a readme is rarely; NULL where there is none. */
+const char *chex_folder_sample(const struct chex_folder *folder);
 
 /* The archives that were met, by path. */
 const struct chex_folder_file *chex_folder_archives(const struct chex_folder *folder,
@@ -64,10 +72,16 @@ void chex_folder_sort(struct chex_folder *folder);
 /* The file a label file means by `path`: the one whose path below the folder is or ends in `path`,
  * else the one with its last component as name; where that has no ending and no file is named so, a
  * file of that name with any ending. Files of their own go before those that are held by another.
- * NULL where there is none; *rival_out (NULL allowed) is a second file that fits as well, or NULL.
- */
+ * NULL where there is none; *rival_out (NULL allowed) is a second file that fits as well, or NULL;
+ * another link to the same file is none. */
 const struct chex_folder_file *chex_folder_find(const struct chex_folder *folder, const char *path,
                                                 const struct chex_folder_file **rival_out);
+
+/* As chex_folder_find, of files only whose path is or ends in `path`: where names repeat from
+ * folder to folder, a file of that name in another one is another image. */
+const struct chex_folder_file *chex_folder_find_whole(const struct chex_folder *folder,
+                                                      const char *path,
+                                                      const struct chex_folder_file **rival_out);
 
 /* The bytes of a file that is not in a spool; as chex_image_read. Thread-safe for different
  * readers. */

@@ -180,6 +180,11 @@ enum chex_status get_pixels(const file &f, frame *p) {
     unsigned long count = 0;
     DcmXfer syntax(f.dataset->getOriginalXfer());
     OFCondition c = f.dataset->chooseRepresentation(EXS_LittleEndianExplicit, NULL);
+    if (c == EC_CannotChangeRepresentation) // VinDr-CXR's JPEG 2000 and others
+        return chex_error_set(f.err, CHEX_E_DATA,
+                              "%s: transfer syntax %s, which DCMTK does not decompress: convert "
+                              "the files first, such as by gdcmconv --raw",
+                              f.name, syntax.getXferName());
     if (c.bad())
         return chex_error_set(f.err, CHEX_E_DATA, "%s: DCMTK: transfer syntax %s: %s", f.name,
                               syntax.getXferName(), c.text());

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fs.h"
 #include "data/labels_format.h"
 
 #define ENTRY(name) &chex_label_format_##name,
@@ -17,14 +16,12 @@ enum { FORMATS = sizeof formats / sizeof formats[0] };
 const char *const chex_label_format_names[] = {"auto", CHEX_LABEL_FORMATS(NAME) NULL};
 #undef NAME
 
-enum { MAX_FILE_BYTES = 1 << 30 };
-
 /* A table with path and text, and no rows. */
 static enum chex_status open_table(const char *path, struct chex_label_table **table_out,
                                    size_t *size_out, struct chex_error *err) {
     struct chex_label_table *t = NULL;
     CHEX_TRY(chex_labels_new(path, &t, err));
-    enum chex_status st = chex_fs_read(path, MAX_FILE_BYTES, &t->text, size_out, err);
+    enum chex_status st = chex_labels_read(path, &t->text, size_out, err);
     if (st == CHEX_OK && t->text[strspn(t->text, " \t\r\n")] == '\0' &&
         strlen(t->text) == *size_out)
         st = chex_error_set(err, CHEX_E_DATA, "%s: empty file", path);
@@ -60,15 +57,18 @@ static enum chex_status unknown_name(const char *name, struct chex_error *err) {
     return chex_error_set(err, CHEX_E_USAGE, "label format '%s', expected one of: %s", name, known);
 }
 
-static enum chex_status not_known(const char *path, const char *line, struct chex_error *err) {
+static enum chex_status not_known(const char *path, const struct chex_label_header *h,
+                                  struct chex_error *err) {
     char known[400] = "", shown[64];
+    if (h->fault)
+        return chex_error_set(err, CHEX_E_DATA, "%s", h->fault);
     for (int i = 0, at = 0; i < FORMATS; i++)
         at += snprintf(known + at, sizeof known - (size_t)at, "%s%s (%s)", i ? "; " : "",
                        formats[i]->name, formats[i]->expects);
     return chex_error_set(err, CHEX_E_DATA,
                           "%s: line 1: '%s' begins no label file of a known kind, expected one of: "
                           "%s",
-                          path, chex_text_shown(line, shown, sizeof shown), known);
+                          path, chex_text_shown(h->line, shown, sizeof shown), known);
 }
 
 /* The format that fits the header; NULL, or two that do, in *rival_out. */
@@ -112,7 +112,7 @@ static enum chex_status choose(const char *path, const struct chex_label_header 
             "%s: line 1: this is a label file of format %s (%s), expected %s (%s)", path,
             found->name, why, named->name, named->expects);
     if (!named && !found)
-        return not_known(path, h->line, err);
+        return not_known(path, h, err);
     if (!named && rival)
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: line 1: this may be format %s (%s) or %s (%s), expected one of "
@@ -130,14 +130,17 @@ static enum chex_status look(const struct chex_label_table *t, const char *name,
                              const struct chex_label_format **format_out, struct chex_error *err) {
     char *line = first_line(t->text), *copy = line ? strdup(line) : NULL;
     struct chex_csv csv = {0};
-    struct chex_error ignored = {0};
+    struct chex_error fault = {0};
     enum chex_status st = CHEX_OK;
     if (!copy) {
         st = chex_labels_no_memory(t, err);
     } else {
         chex_csv_init(&csv, t->path, copy, strlen(copy));
-        bool is_csv = chex_csv_header(&csv, &ignored) == CHEX_OK;
-        struct chex_label_header h = {line, csv.names, is_csv ? csv.name_count : 0};
+        struct chex_label_header h = {.line = line};
+        if (chex_csv_header(&csv, &fault) == CHEX_OK)
+            h.names = csv.names, h.count = csv.name_count;
+        else
+            h.fault = fault.text;
         st = choose(t->path, &h, name, columns, why, why_size, format_out, err);
     }
     chex_csv_release(&csv);

@@ -50,7 +50,8 @@ struct chex_label_table {
     size_t class_count;
     struct chex_label_row *rows; /* (count), in the file's order */
     size_t count;
-    size_t file_count;        /* rows before chex_labels_keep_views() */
+    size_t file_count;        /* with those that chex_labels_keep_views() left out: they stand
+                                 behind the others, in any order */
     const char *split_source; /* what states the rows' splits, "the folders of its paths"; or NULL
                                  where nothing does */
 
@@ -86,12 +87,17 @@ void chex_label_index_destroy(struct chex_label_index *index); /* NULL allowed *
 const struct chex_label_row *chex_label_index_find(const struct chex_label_index *index,
                                                    const char *image_id);
 
+/* How many patients the rows are of. */
+enum chex_status chex_labels_count_patients(const struct chex_label_table *table, size_t *count_out,
+                                            struct chex_error *err);
+
 /* "PA,AP" (PA, AP, lateral, unknown; any case) to a bit mask 1 << enum chex_view. CHEX_E_USAGE
  * names the bad word and the known ones. */
 enum chex_status chex_labels_parse_views(const char *text, unsigned *mask_out,
                                          struct chex_error *err);
 
-/* Drops the rows whose view is not in the mask and returns how many went. Order is kept. */
+/* Drops the rows whose view is not in the mask and returns how many went. The others keep their
+ * order. */
 size_t chex_labels_keep_views(struct chex_label_table *table, unsigned mask);
 
 /* --uncertain: what becomes of CHEX_LABEL_UNCERTAIN. ignore: CHEX_LABEL_NOT_STATED, which neither

@@ -3,6 +3,7 @@
  * CheXpert's train.csv and valid.csv, or one put behind the other:
  *   Path,Sex,Age,Frontal/Lateral,AP/PA,No Finding,...
  *   CheXpert-v1.0/train/patient00001/study1/view1_frontal.jpg,Female,68,Frontal,AP,1.0,,...
+ * and its val_labels.csv and test_labels.csv, which have the path and the findings alone.
  * 1 is positive, 0 negative, -1 uncertain, nothing is not stated. The folder above the patient's
  * (train, valid, test) states the split.
  */
@@ -12,20 +13,22 @@
 
 #include "data/labels_format.h"
 
-#define EXPECTS "CheXpert's columns 'Path', 'Frontal/Lateral', 'AP/PA' and 14 findings"
+#define EXPECTS "CheXpert's columns 'Path' and 14 findings"
 
 enum column { PATH, SEX, AGE, SIDE, VIEW, COLUMNS };
 static const char *const column_names[COLUMNS] = {"Path", "Sex", "Age", "Frontal/Lateral", "AP/PA"};
 
 struct layout {
-    int at[COLUMNS]; /* -1 where the file has none: sex and age only */
+    int at[COLUMNS]; /* -1 where the file has none: all but the path */
     struct chex_label_flags flags;
 };
 
 static bool detect(const struct chex_label_header *h, char *why, size_t why_size) {
-    if (!chex_label_header_has(h, "Path") || !chex_label_header_has(h, "Frontal/Lateral"))
+    const char *with = chex_label_header_has(h, "Frontal/Lateral") ? "Frontal/Lateral"
+                                                                   : "Enlarged Cardiomediastinum";
+    if (!chex_label_header_has(h, "Path") || !chex_label_header_has(h, with))
         return false;
-    snprintf(why, why_size, "a header with 'Path' and 'Frontal/Lateral'");
+    snprintf(why, why_size, "a header with 'Path' and '%s'", with);
     return true;
 }
 
@@ -40,6 +43,12 @@ static bool parse_view(const char *side, const char *view, enum chex_view *view_
                     : !strcmp(view, "PA") ? CHEX_VIEW_PA
                                           : CHEX_VIEW_UNKNOWN;
     return true;
+}
+
+/* The view of a file without such columns: view1_frontal.jpg, view2_lateral.jpg. */
+static enum chex_view view_of_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash && strstr(slash, "_lateral") ? CHEX_VIEW_LATERAL : CHEX_VIEW_UNKNOWN;
 }
 
 /* "train" of ".../train/patient00001/..."; `tail` is the path from the patient on. */
@@ -75,7 +84,10 @@ static enum chex_status parse_row(struct chex_label_table *t, const struct chex_
         return chex_csv_fault(csv, l->at[SEX], "Male or Female", err);
     if (l->at[AGE] >= 0 && !chex_field_age(csv->fields[l->at[AGE]], &row->age_years))
         return chex_csv_fault(csv, l->at[AGE], CHEX_AGE_EXPECTED, err);
-    if (!parse_view(csv->fields[l->at[SIDE]], csv->fields[l->at[VIEW]], &row->view))
+    if (l->at[SIDE] < 0)
+        row->view = view_of_name(path);
+    else if (!parse_view(csv->fields[l->at[SIDE]], l->at[VIEW] < 0 ? "" : csv->fields[l->at[VIEW]],
+                         &row->view))
         return chex_csv_fault(csv, l->at[SIDE], "Frontal or Lateral", err);
     return chex_label_flags_read(&l->flags, csv, labels, err);
 }
@@ -84,8 +96,7 @@ static enum chex_status parse_records(struct chex_label_table *t, struct chex_cs
                                       struct layout *l, struct chex_error *err) {
     CHEX_TRY(chex_csv_header(csv, err));
     for (int c = 0; c < COLUMNS; c++)
-        CHEX_TRY(chex_csv_find(csv, column_names[c], c == SEX || c == AGE ? NULL : EXPECTS,
-                               &l->at[c], err));
+        CHEX_TRY(chex_csv_find(csv, column_names[c], c == PATH ? EXPECTS : NULL, &l->at[c], err));
     CHEX_TRY(chex_label_flags_init(&l->flags, t, csv, chex_class_chexpert, CHEX_CHEXPERT_COUNT,
                                    EXPECTS, err));
     for (bool more;;) {
@@ -109,7 +120,7 @@ static enum chex_status parse(struct chex_label_table *t, const struct chex_labe
 
 const struct chex_label_format chex_label_format_chexpert = {
     .name = "chexpert",
-    .expects = "'Path', 'Frontal/Lateral'",
+    .expects = "'Path' and its findings",
     .detect = detect,
     .parse = parse,
 };

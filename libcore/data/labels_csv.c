@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Any table with a header. Which column is what is said by --columns, ROLE=NAME with commas
- * between: image     file name; needed patient   else what stands before the name's first '_' view,
- * age, sex, split findings  names with '|' between, or "No Finding" labels    A:B:C: columns of 1,
- * 0, -1 or nothing; beside `findings`: the names that may stand there, instead of the 14 A role
- * that is not given is looked for under its own name (image_id, patient_id and age_years are tried
- * as well); without `labels` and `findings` all columns named as one of the 14 are labels.
+ * Any table with a header. --columns says which is what, ROLE=NAME with commas between:
+ *   image      file name; needed
+ *   patient    else what stands before the name's first '_'
+ *   view, age, sex, split
+ *   findings   names with '|' between, or "No Finding"
+ *   labels     A:B:C: columns of 1, 0, -1 or nothing; beside `findings`: the names that may
+ *              stand there, instead of the 14
+ *
+ * A role that is not given is looked for under its own name (image_id, patient_id and age_years are
+ * tried as well), whatever its case, blanks and underscores; without `labels` and `findings` all
+ * columns named as one of the 14 are labels.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "data/labels_format.h"
 
@@ -36,7 +40,7 @@ static const char *own_column(char *const *names, size_t count, int role) {
     const char *const tried[] = {role_names[role], other_names[role]};
     for (int k = 0; k < 2; k++)
         for (size_t i = 0; tried[k] && i < count; i++)
-            if (!strcasecmp(names[i], tried[k]))
+            if (chex_names_match(names[i], tried[k]))
                 return names[i];
     return NULL;
 }

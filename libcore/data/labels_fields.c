@@ -21,8 +21,8 @@ bool chex_field_age(const char *text, int *years_out) {
     if (digits < 1 || digits > 3)
         return false;
     const char *rest = text + digits;
-    if (rest[0] == '.' && rest[1]) /* as a table with gaps in this column has it: 58.0 */
-        rest += 1 + strspn(rest + 1, "0");
+    if (rest[0] == '.' && rest[1]) /* 58.0 of a table with gaps in this column, 0.5 of children */
+        rest += 1 + strspn(rest + 1, "0123456789");
     if (rest[0] && rest[1])
         return false;
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)

@@ -28,6 +28,7 @@ struct chex_label_header {
     const char *line;
     char **names; /* (count) read as CSV; count is 0 where it cannot be */
     size_t count;
+    const char *fault; /* why it cannot; NULL where it can */
 };
 bool chex_label_header_has(const struct chex_label_header *header, const char *name);
 
@@ -52,6 +53,13 @@ struct chex_label_format {
 #define CHEX_LABEL_DECLARE(name) extern const struct chex_label_format chex_label_format_##name;
 CHEX_LABEL_FORMATS(CHEX_LABEL_DECLARE)
 #undef CHEX_LABEL_DECLARE
+
+/* ---- the file: labels_file.c ---- */
+
+/* The whole text of a label file, a gzip file's unpacked, with a NUL behind it; the caller frees.
+ * CHEX_E_DATA: damaged gzip, more than 1 GiB, a zip file, UTF-16. */
+enum chex_status chex_labels_read(const char *path, char **text_out, size_t *size_out,
+                                  struct chex_error *err);
 
 /* ---- building a table: labels_table.c ---- */
 
@@ -114,7 +122,7 @@ char *chex_labels_next_line(char **at, char *end);
 #define CHEX_SPLIT_EXPECTED "train, val or test"
 #define CHEX_FLAG_EXPECTED "1, 0, -1 or nothing"
 
-/* "58", "58.0", "058Y", "013M", "002W", "021D" in whole years; empty is unknown. */
+/* "58", "58.0", "58.75", "058Y", "013M", "002W", "021D" in whole years; empty is unknown. */
 bool chex_field_age(const char *text, int *years_out);
 
 /* M, F, Male, Female; empty, O, U, Unknown, Other and None are unknown. Any case. */

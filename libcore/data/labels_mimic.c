@@ -3,6 +3,7 @@
  * MIMIC-CXR-JPG: labels by study in mimic-cxr-2.0.0-chexpert.csv (or -negbio.csv), and beside it
  *   mimic-cxr-2.0.0-metadata.csv  the images of each study and their views
  *   mimic-cxr-2.0.0-split.csv     train, validate or test of each image; may be absent
+ * Each of them may be compressed (.csv.gz), as PhysioNet ships them.
  * The rows are the metadata's, with the labels of their studies. Images lie under
  * files/p10/p10000032/s50414267/DICOM_ID.jpg.
  */
@@ -18,7 +19,7 @@
 #define META_EXPECTS "MIMIC-CXR's columns 'dicom_id', 'subject_id', 'study_id', 'ViewPosition'"
 #define SPLIT_EXPECTS "MIMIC-CXR's columns 'dicom_id' and 'split'"
 
-enum { MAX_FILE_BYTES = 1 << 30, LEAST_DIGITS = 3 };
+enum { LEAST_DIGITS = 3 };
 
 /* One of the three files while it is read. */
 struct file {
@@ -54,15 +55,30 @@ static bool detect(const struct chex_label_header *h, char *why, size_t why_size
 /* ---- files beside the labels ---- */
 
 /* mimic-cxr-2.0.0-chexpert.csv and "metadata": mimic-cxr-2.0.0-metadata.csv of the same folder. */
-static enum chex_status find_beside(const struct chex_label_table *t, const char *what,
-                                    struct file *file, struct chex_error *err) {
+static char *name_beside(const struct chex_label_table *t, const char *what, const char *ending) {
     const char *slash = strrchr(t->path, '/'), *dash = strrchr(t->path, '-');
     int dir = slash ? (int)(slash - t->path) + 1 : 0;
     if (dash && dash >= t->path + dir)
-        file->path = chex_fs_format("%.*s%s.csv", (int)(dash - t->path) + 1, t->path, what);
-    else
-        file->path = chex_fs_format("%.*smimic-cxr-2.0.0-%s.csv", dir, t->path, what);
-    return file->path ? CHEX_OK : chex_labels_no_memory(t, err);
+        return chex_fs_format("%.*s%s%s", (int)(dash - t->path) + 1, t->path, what, ending);
+    return chex_fs_format("%.*smimic-cxr-2.0.0-%s%s", dir, t->path, what, ending);
+}
+
+/* The plain file, or the one with .gz where only that is there. */
+static enum chex_status find_beside(const struct chex_label_table *t, const char *what,
+                                    struct file *file, struct chex_error *err) {
+    char *packed = name_beside(t, what, ".csv.gz");
+    file->path = name_beside(t, what, ".csv");
+    if (!packed || !file->path) {
+        free(packed);
+        return chex_labels_no_memory(t, err);
+    }
+    if (!chex_fs_exists(file->path) && chex_fs_exists(packed)) {
+        free(file->path);
+        file->path = packed;
+    } else {
+        free(packed);
+    }
+    return CHEX_OK;
 }
 
 static enum chex_status open_beside(const struct chex_label_table *t, const char *what,
@@ -72,7 +88,7 @@ static enum chex_status open_beside(const struct chex_label_table *t, const char
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: no %s beside it, expected MIMIC-CXR's %s file there", t->path,
                               file->path, what);
-    CHEX_TRY(chex_fs_read(file->path, MAX_FILE_BYTES, &file->text, &file->size, err));
+    CHEX_TRY(chex_labels_read(file->path, &file->text, &file->size, err));
     chex_csv_init(&file->csv, file->path, file->text, file->size);
     return chex_csv_header(&file->csv, err);
 }

@@ -26,9 +26,15 @@ static const struct {
     {"laminar atelectasis", "Atelectasis"},
     {"lobar atelectasis", "Atelectasis"},
     {"round atelectasis", "Atelectasis"},
+    {"segmental atelectasis", "Atelectasis"},
     {"total atelectasis", "Atelectasis"},
+    {"atelectasis basal", "Atelectasis"},
     {"loculated pleural effusion", "Effusion"},
     {"loculated fissural effusion", "Effusion"},
+    {"empyema", "Effusion"},
+    {"hemothorax", "Effusion"},
+    {"hydropneumothorax", "Effusion"},
+    {"hydropneumothorax", "Pneumothorax"},
     {"multiple nodules", "Nodule"},
     {"atypical pneumonia", "Pneumonia"},
     {"apical pleural thickening", "Pleural_Thickening"},
@@ -61,12 +67,15 @@ static void add_finding(char *name, int8_t *labels, struct totals *totals) {
     while (n && name[n - 1] == ' ')
         name[--n] = '\0';
     int c = chex_class_find(name);
-    for (size_t i = 0; c < 0 && i < sizeof kinds / sizeof kinds[0]; i++)
-        if (!strcmp(kinds[i].kind, name))
-            c = chex_class_find(kinds[i].name);
-    if (c >= 0)
+    bool taken = c >= 0;
+    if (taken)
         labels[c] = 1;
-    else if (*name && strcmp(name, "normal") != 0)
+    for (size_t i = 0; c < 0 && i < sizeof kinds / sizeof kinds[0]; i++)
+        if (!strcmp(kinds[i].kind, name)) {
+            labels[chex_class_find(kinds[i].name)] = 1;
+            taken = true;
+        }
+    if (!taken && *name && strcmp(name, "normal") != 0)
         totals->others++;
 }
 

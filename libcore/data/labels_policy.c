@@ -49,8 +49,11 @@ enum chex_status chex_labels_parse_views(const char *text, unsigned *mask_out,
 size_t chex_labels_keep_views(struct chex_label_table *t, unsigned mask) {
     size_t kept = 0;
     for (size_t i = 0; i < t->count; i++)
-        if (mask >> t->rows[i].view & 1)
-            t->rows[kept++] = t->rows[i];
+        if (mask >> t->rows[i].view & 1) {
+            struct chex_label_row row = t->rows[i];
+            t->rows[i] = t->rows[kept];
+            t->rows[kept++] = row;
+        }
     size_t dropped = t->count - kept;
     t->count = kept;
     return dropped;

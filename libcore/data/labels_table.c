@@ -336,6 +336,18 @@ const struct chex_label_row *chex_label_index_find(const struct chex_label_index
     return row == SIZE_MAX ? NULL : &index->table->rows[row];
 }
 
+enum chex_status chex_labels_count_patients(const struct chex_label_table *t, size_t *count_out,
+                                            struct chex_error *err) {
+    struct chex_label_map map = {0};
+    enum chex_status st = CHEX_OK;
+    for (size_t i = 0, first; st == CHEX_OK && i < t->count; i++)
+        st = chex_label_map_add(&map, t->rows[i].patient_id, i, &first, err);
+    if (st == CHEX_OK)
+        *count_out = map.count;
+    chex_label_map_release(&map);
+    return st;
+}
+
 /* Shards and manifests say that their texts are UTF-8. */
 static enum chex_status check_encoding(const struct chex_label_table *t, struct chex_error *err) {
     char shown[64];

@@ -236,6 +236,15 @@ static enum chex_status read_root(const json_t *root, const char *where, struct 
     return read_splits(root, where, m, err);
 }
 
+static enum chex_status no_manifest(const char *dir, struct chex_error *err) {
+    char *above = chex_fs_join(dir, "../" CHEX_MANIFEST_NAME);
+    bool split = above && chex_fs_exists(above);
+    free(above);
+    return chex_error_set(err, CHEX_E_DATA, "%s: no " CHEX_MANIFEST_NAME ": %s", dir,
+                          split ? "this is a part of a set of shards, expected the folder above it"
+                                : "not a set of shards, or an unfinished one");
+}
+
 enum chex_status chex_manifest_read(const char *dir, struct chex_manifest **manifest_out,
                                     struct chex_error *err) {
     enum { LIMIT = 256 << 20 };
@@ -250,10 +259,7 @@ enum chex_status chex_manifest_read(const char *dir, struct chex_manifest **mani
     if (!path || !m)
         st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", dir);
     else if (!chex_fs_exists(path))
-        st = chex_error_set(err, CHEX_E_DATA,
-                            "%s: no " CHEX_MANIFEST_NAME ": not a set of shards, or an unfinished "
-                            "one",
-                            dir);
+        st = no_manifest(dir, err);
     if (st == CHEX_OK)
         st = chex_fs_read(path, LIMIT, &text, &size, err);
     if (st == CHEX_OK && !(root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &fault)))

@@ -171,7 +171,9 @@ enum { SHOWN_PATIENTS = 5 }; // in the text of a refusal
 
 struct list_use {
     const struct chex_label_table *table;
-    const struct chex_label_index *index;
+    struct chex_label_index *index;   // of the table's rows
+    struct chex_label_index *dropped; // of those that --views left out; NULL without any
+    struct chex_label_table rest;     // and they as a table
     enum chex_split *split;
     struct chex_split_report report;
     const char *path[CHEX_SPLIT_COUNT]; // the list of each split
@@ -189,6 +191,8 @@ static enum chex_status use_names(struct list_use *use, const struct chex_label_
     for (size_t i = 0; i < names->count; i++) {
         const char *id = names->rows[i].image_id;
         const struct chex_label_row *row = chex_label_index_find(use->index, id);
+        if (!row && use->dropped && chex_label_index_find(use->dropped, id))
+            continue;
         if (!row) {
             use->report.unknown++;
             keep_first(use->report.first_unknown, sizeof use->report.first_unknown, id);
@@ -205,8 +209,9 @@ static enum chex_status use_names(struct list_use *use, const struct chex_label_
     }
     if (!found)
         return chex_error_set(err, CHEX_E_DATA,
-                              "%s: none of its %zu images (the first is %s) is in %s", names->path,
-                              names->count, names->rows[0].image_id, use->table->path);
+                              "%s: none of its %zu images (the first is %s) is in %s%s",
+                              names->path, names->count, names->rows[0].image_id, use->table->path,
+                              use->dropped ? " with the views asked for" : "");
     return CHEX_OK;
 }
 
@@ -391,19 +396,30 @@ static enum chex_status use_stated(struct list_use *use, const struct chex_split
     return finish_official(use, lists, counts, err);
 }
 
+static enum chex_status index_table(struct list_use *use, struct chex_error *err) {
+    const struct chex_label_table *t = use->table;
+    CHEX_TRY(chex_label_index_create(t, &use->index, err));
+    if (t->file_count == t->count)
+        return CHEX_OK;
+    use->rest = *t;
+    use->rest.rows += t->count;
+    use->rest.count = t->file_count - t->count;
+    return chex_label_index_create(&use->rest, &use->dropped, err);
+}
+
 static enum chex_status use_lists(struct list_use *use, const struct chex_split_lists *lists,
                                   const char *train, const char *test, bool given,
                                   struct chex_error *err) {
-    struct chex_label_index *index = NULL;
-    CHEX_TRY(chex_label_index_create(use->table, &index, err));
-    use->index = index;
-    enum chex_status st = use_list(use, train, CHEX_TRAIN, err);
+    enum chex_status st = index_table(use, err);
+    if (st == CHEX_OK)
+        st = use_list(use, train, CHEX_TRAIN, err);
     if (st == CHEX_OK)
         st = use_list(use, lists->val, CHEX_VAL, err);
     if (st == CHEX_OK)
         st = use_list(use, test, CHEX_TEST, err);
-    chex_label_index_destroy(index);
-    use->index = NULL;
+    chex_label_index_destroy(use->index);
+    chex_label_index_destroy(use->dropped);
+    use->index = use->dropped = NULL;
     return st != CHEX_OK ? st
                          : finish_official(use, lists, given ? "" : check_nih_counts(use), err);
 }

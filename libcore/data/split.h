@@ -62,10 +62,10 @@ struct chex_split_lists {
 };
 
 struct chex_split_report {
-    size_t count[CHEX_SPLIT_COUNT];        /* rows of each split */
-    size_t unused;                         /* rows that no list names */
-    size_t unknown;                        /* names in the lists that the table does not have */
-    size_t shared_patients, shared_images; /* dropped: patients of two sides, their images */
+    size_t count[CHEX_SPLIT_COUNT]; /* rows of each split */
+    size_t unused;                  /* rows that no list names */
+    size_t unknown;                 /* names in the lists that the label file does not have */
+    size_t shared_patients, shared_images;      /* dropped: patients of two sides, their images */
     char first_unused[128], first_unknown[128]; /* image ids; "" where there is none */
     char text[512];                             /* what was used, for the log */
     char warning[256]; /* lists beside the whole NIH table that are not the NIH's; "" for nothing */

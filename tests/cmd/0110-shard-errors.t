@@ -56,8 +56,11 @@ error_line "--size: '8' is not valid" "phantom of 8 px"
 refuse 3 "cannot open none.csv" "${good[@]}" --labels none.csv
 refuse 3 "cannot read image folder none: No such file" "${good[@]}" --images none
 mkdir empty
-refuse 3 "none of the 40 images of ph/labels.csv is under empty, which holds 0 files" \
+refuse 3 "none of the 40 images of ph/labels.csv \(00000001_000.png\) is under empty, which holds 0 files" \
     "${good[@]}" --images empty --max-bad 40
+sed 's/\.png/.PNG/' ph/labels.csv >case.csv
+refuse 3 "of case.csv \(00000001_000.PNG\) is under ph/images, which holds 40 files \(ph/images/[0-9_]*.png\): is it" \
+    "${good[@]}" --labels case.csv --max-bad 40
 sed '5s/,[^,]*,/,Broken_Heart,/' ph/labels.csv >unknown.csv
 refuse 3 "unknown.csv: line 5, column 2 .*Broken_Heart" "${good[@]}" --labels unknown.csv
 head -c 500 /dev/urandom >noise.csv
@@ -70,6 +73,20 @@ refuse 3 "no image is left with the views asked for" "${good[@]}" --views latera
 head -n 2 ph/labels.csv >single.csv
 refuse 3 "empty|stays|split" "${good[@]}" --labels single.csv
 refuse 3 "list" --images ph/images --labels ph/labels.csv --output o --split official
+
+# A folder that this user may not read, such as a disk's lost+found.
+cp -r ph closed && mkdir closed/images/lost+found && chmod 000 closed/images/lost+found
+user=()
+[ "$(id -u)" != 0 ] || user=(setpriv "--bounding-set=-dac_override,-dac_read_search")
+if "${user[@]}" true 2>/dev/null && ! "${user[@]}" ls closed/images/lost+found 2>/dev/null; then
+    expect_status 0 "${user[@]}" chex-shard "${good[@]}" --images closed/images
+    like "$(err)" "warn: cannot read image folder closed/images/lost.found: Permission denied: images in it count as missing" "it is named and left out"
+    like "$(err)" "nih .*, 40 images of [0-9]+ patients" "the log says how many patients there are"
+    rm -r o
+else
+    skip "every folder is open to this user" 3
+fi
+chmod 755 closed/images/lost+found
 
 second=$(sed -n 3p ph/labels.csv | cut -d, -f1)
 cp -r ph missing && rm "missing/images/$second"
@@ -217,6 +234,8 @@ expect_status 3 chex-shard reshard hurt --output r --shards 1 --force
 error_line "hurt/train/train-00001-of-00003.h5: row [0-9]+ .* do not match their checksum" "damage is not passed on"
 is "$(cat r/manifest.json r/*/*.h5 | md5sum)" "$sum" "and the old set stays whole"
 is "$(ls -A r | paste -sd' ')" "manifest.json rejected.csv test train val" "with nothing beside it"
+expect_status 3 chex-shard verify r/train/
+error_line "r/train/: no manifest.json: this is a part of a set of shards, expected the folder above it" "a split alone"
 rm fresh/manifest.json
 expect_status 3 chex-shard info fresh
 error_line "fresh: no manifest.json" "a folder without manifest"

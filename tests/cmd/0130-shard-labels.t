@@ -33,6 +33,26 @@ expect_status 0 chex-shard info o1
 like "$(out)" "Support_Devices +9 +3" "classes have their own names"
 expect_status 0 chex-shard verify o1
 
+# train.csv and valid.csv as cat puts them behind each other.
+{ cat chexpert/train.csv; head -n 1 chexpert/train.csv; } >chexpert/both.csv
+expect_status 0 chex-shard --images chexpert --labels chexpert/both.csv --output o1b "${shards[@]}" --not-stated zeros
+diff -r -x manifest.json o1 o1b
+ok $? "the second header is no row"
+
+# An image that is missing is not another patient's of that name.
+cp -r chexpert partial && rm partial/train/patient00000/study0/view1_frontal.png
+expect_status 3 chex-shard --images partial --labels chexpert/train.csv --output o1c "${shards[@]}"
+error_line "line 2: image patient00000/study0/view1_frontal.png is not under partial" "a missing one is missed"
+find partial -name 'view1*' ! -path '*/patient00001/study1/*' -delete
+expect_status 0 chex-shard --images partial --labels chexpert/train.csv --output o1c "${shards[@]}" --split none --max-bad 11
+like "$(out)" "all +1 images" "and where one is left, it stands for itself alone"
+tar -cf partial.tar partial && tar -czf partial.tgz partial
+for i in tar tgz; do
+    expect_status 0 chex-shard --images "partial.$i" --labels chexpert/train.csv --output "o1-$i" "${shards[@]}" --split none --max-bad 11
+    diff -r -x manifest.json -x rejected.csv o1c "o1-$i"
+    ok $? "in a $i too"
+done
+
 # MIMIC-CXR: three files.
 mkdir mimic
 echo "subject_id,study_id,$findings" >mimic/mimic-cxr-2.0.0-chexpert.csv
@@ -52,6 +72,15 @@ expect_status 0 chex-shard "${mimic[@]}" --output o2 --size 32 --shards 1
 like "$(err)" "mimic .* 4 studies, images by their metadata, with splits, 8 images" "what was joined"
 like "$(out)" "train +4 images" "MIMIC's train"
 like "$(out)" "test +2 images" "MIMIC's test"
+mkdir packed
+for i in chexpert metadata split; do gzip -c "mimic/mimic-cxr-2.0.0-$i.csv" >"packed/mimic-cxr-2.0.0-$i.csv.gz"; done
+expect_status 0 chex-shard --images mimic --labels packed/mimic-cxr-2.0.0-chexpert.csv.gz --output o2b --size 32 --shards 1
+like "$(err)" "by packed/mimic-cxr-2.0.0-split.csv.gz; no patient" "they are read compressed"
+diff -r -x manifest.json o2 o2b
+ok $? "to the same shards"
+head -c 100 packed/mimic-cxr-2.0.0-metadata.csv.gz >cut.gz && mv cut.gz packed/mimic-cxr-2.0.0-metadata.csv.gz
+expect_status 3 chex-shard --images mimic --labels packed/mimic-cxr-2.0.0-chexpert.csv.gz --output o3 "${shards[@]}"
+error_line "packed/mimic-cxr-2.0.0-metadata.csv.gz: gzip: the file ends in the middle of the data" "a cut one is a fault"
 sed -i 's/id-7,\(.*\),test/id-7,\1,train/' mimic/mimic-cxr-2.0.0-split.csv
 expect_status 3 chex-shard "${mimic[@]}" --output o3 "${shards[@]}"
 error_line "1 patient is on two sides: 10000003 \(the first in the images of split train and" "a leak is refused"

@@ -65,6 +65,23 @@ static void check_table(void) {
     OK_STATUS(chex_csv_row(&csv, &more, &err), CHEX_E_DATA, err,
               "f.csv: line 4: 3 columns, expected 4 as in the header");
     chex_csv_release(&csv);
+    char again[] = "a,b\n1,2\na,b\na,3\na,b\n";
+    chex_csv_init(&csv, "f.csv", again, sizeof again - 1);
+    OK_STATUS(chex_csv_header(&csv, &err), CHEX_OK, err, "");
+    OK(chex_csv_row(&csv, &more, &err) == CHEX_OK && more && csv.line == 2 &&
+           chex_csv_row(&csv, &more, &err) == CHEX_OK && more && csv.line == 4 &&
+           chex_csv_row(&csv, &more, &err) == CHEX_OK && !more,
+       "the header once more, of a file put behind another, is no row");
+    chex_csv_release(&csv);
+    char semicolons[] = "a;b\n1;2\n", tabs[] = "\na\tb\n";
+    chex_csv_init(&csv, "f.csv", semicolons, sizeof semicolons - 1);
+    OK_STATUS(chex_csv_header(&csv, &err), CHEX_E_DATA, err,
+              "f.csv: line 1: fields with semicolons between, expected commas");
+    chex_csv_release(&csv);
+    chex_csv_init(&csv, "f.csv", tabs, sizeof tabs - 1);
+    OK_STATUS(chex_csv_header(&csv, &err), CHEX_E_DATA, err,
+              "f.csv: line 2: fields with tabs between, expected commas");
+    chex_csv_release(&csv);
     char none[] = "\n\n", shown[12];
     chex_csv_init(&csv, "f.csv", none, 2);
     OK_STATUS(chex_csv_header(&csv, &err), CHEX_E_DATA, err, "f.csv: empty file");

@@ -18,6 +18,13 @@ static void put(const char *name) {
     free(path);
 }
 
+static void link_to(const char *name, const char *link) {
+    char *target = chex_fs_join(dir, name), *path = chex_fs_join(dir, link);
+    BAIL_UNLESS(symlink(target, path) == 0, "no symbolic link");
+    free(target);
+    free(path);
+}
+
 /* Whether `path` finds the file `want` (NULL: none), and another one as well where `rival`. */
 static void finds(const struct chex_folder *f, const char *path, const char *want, bool rival) {
     const struct chex_folder_file *other;
@@ -49,12 +56,21 @@ int main(void) {
     BAIL_UNLESS(mkdtemp(dir), "no temporary folder");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         put(names[i]);
+    put("zz/d.png");
+    link_to("images_001/b.png", "zz/b.png");
+    link_to("x/c.png", "zz/c.png");
     OK_STATUS(chex_folder_open(dir, &f, &err), CHEX_OK, err, "");
-    OK(chex_folder_count(f) == sizeof names / sizeof names[0], "all files, whatever their depth");
+    OK(chex_folder_count(f) == sizeof names / sizeof names[0] + 3,
+       "all files, whatever their depth, and links");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         finds(f, names[i], names[i], false);
     finds(f, "b.png", "images_001/b.png", false);
     finds(f, "elsewhere/b.png", "images_001/b.png", false);
+    OK(!chex_folder_find_whole(f, "elsewhere/b.png", NULL) &&
+           !chex_folder_find_whole(f, "patient3/study1/view1.jpg", NULL) &&
+           chex_folder_find_whole(f, "patient2/study1/view1.jpg", NULL) &&
+           chex_folder_find_whole(f, "b.png", NULL),
+       "with the whole path, a file of that name elsewhere is another image");
     finds(f, "patient1/study1/view1.jpg", "train/patient1/study1/view1.jpg", false);
     finds(f, "1/study1/view1.jpg", "train/patient11/study1/view1.jpg", true);
     finds(f, "study1/view1.jpg", "train/patient11/study1/view1.jpg", true);

@@ -146,7 +146,7 @@ static void check_nih_refuses(void) {
     refuses(
         "Image Index,Finding Labels,Path,Frontal/Lateral\n", "auto",
         "line 1: this may be format nih (columns 'Image Index', 'Finding Labels', 'Patient ID') "
-        "or chexpert ('Path', 'Frontal/Lateral'), expected one of them: say which by --format");
+        "or chexpert ('Path' and its findings), expected one of them: say which by --format");
     refuses(HEAD "\n\"a,Mass\n", "auto", "line 2, column 1: a quote opens here");
     const char *chexpert = "Path,Sex,Age,Frontal/Lateral,AP/PA,No Finding,Cardiomegaly\n"
                            "CheXpert-v1.0-small/train/patient00001/study1/view1_frontal.jpg,"
@@ -221,6 +221,7 @@ static void check_views_and_uncertain(void) {
     OK(chex_labels_keep_views(t, 1u << CHEX_VIEW_PA) == 1 && t->count == 2 &&
            t->rows[1].labels[9] == 1 && !strcmp(t->rows[1].image_id, "c_0.png"),
        "AP is dropped, labels stay with their rows");
+    OK(t->file_count == 3 && !strcmp(t->rows[2].image_id, "b_0.png"), "and stands behind them");
     static const int8_t want[] = {-1, -2, 0, 1};
     bool all = true;
     for (int p = CHEX_UNCERTAIN_KEEP; p <= CHEX_UNCERTAIN_ONES; p++) {

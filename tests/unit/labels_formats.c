@@ -104,6 +104,18 @@ static void check_chexpert(void) {
            t->split_source,
        "splits by folder");
     chex_labels_free(t);
+    t = loads(
+        "Path," FINDINGS "\n"
+        "CheXpert-v1.0/test/patient64741/study1/view1_frontal.jpg,0,1,0,0,0,0,0,0,0,0,0,0,0,0\n"
+        "test/patient64741/study1/view2_lateral.jpg,1.0,0,0,0,0,0,0,0,0,0,0,0,0,0\n",
+        "auto", NULL);
+    r = t->rows;
+    OK(says(t, "chexpert", "'Path' and 'Enlarged Cardiomediastinum'") && t->class_count == 14 &&
+           r[0].split == CHEX_TEST && label(t, 0, "Enlarged_Cardiomediastinum") == 1 &&
+           label(t, 1, "No_Finding") == 1 && !strcmp(r[1].patient_id, "patient64741"),
+       "the files of its test set: a path and the findings");
+    OK(r[0].view == CHEX_VIEW_UNKNOWN && r[1].view == CHEX_VIEW_LATERAL, "views by name");
+    chex_labels_free(t);
 
     struct chex_error err;
     put("names.txt", VIEW_PATH "\ntrain/patient00002/study2/view1_frontal.jpg\n"
@@ -272,6 +284,15 @@ static void check_padchest(void) {
            r[2].view == CHEX_VIEW_UNKNOWN && r[3].view == CHEX_VIEW_PA,
        "views");
     chex_labels_free(t);
+    t = loads(PADCHEST "0,a.png,0,,1,,F,PA,\"['hydropneumothorax']\"\n"
+                       "1,b.png,0,,2,,F,PA,\"['atelectasis basal', 'empyema']\"\n"
+                       "2,c.png,0,,3,,F,PA,['segmental atelectasis']\n",
+              "padchest", NULL);
+    OK(label(t, 0, "Effusion") == 1 && label(t, 0, "Pneumothorax") == 1 &&
+           label(t, 1, "Atelectasis") == 1 && label(t, 1, "Effusion") == 1 &&
+           label(t, 2, "Atelectasis") == 1 && label(t, 2, "Effusion") == 0 && !t->warning[0],
+       "a kind of two findings, and kinds named otherwise");
+    chex_labels_free(t);
     static const char *const lists[] = {"nodule",   "['nodule'", "['nodule", "['nodule',]",
                                         "[nodule]", "['a' 'b']", "[]]"};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
@@ -301,6 +322,11 @@ static void check_csv(void) {
            r[0].split == CHEX_TRAIN && r[1].split == CHEX_TEST && t->split_source,
        "the rest");
     chex_labels_free(t);
+    t = loads("ImageID, Patient-ID,Age Years,Mass\na_1.png,x,44,1\na_2.png,y,,0\n", "auto", NULL);
+    OK(says(t, "csv", "image in 'ImageID', patient in ' Patient-ID'") &&
+           !strcmp(t->rows[1].patient_id, "y") && t->rows[0].age_years == 44,
+       "names in other spellings: %s", t->detected);
+    chex_labels_free(t);
     t = loads("file,who,Tuberculosis,Mass,odd\nq_1.png,p,1,0,zzz\n", "auto",
               "image=file,patient=who,labels=Tuberculosis:Mass");
     OK(t->class_count == 2 && !strcmp(t->classes[0], "Mass") && label(t, 0, "Tuberculosis") == 1 &&
@@ -325,6 +351,10 @@ static void check_csv(void) {
     refuses("image,Mass\nq.png,5\n", "line 2, column 2 (Mass): '5', expected 1, 0, -1 or nothing");
     refuses("image,Mass,split\nq.png,1,holdout\n", "(split): 'holdout', expected train, val or");
     refuses("image,Mass,view\nq.png,1,up\n", "(view): 'up', expected PA, AP or LL");
+    t = loads("image,Mass,age\nq.png,1,58.75\nr.png,1,0.5\n", "auto", NULL);
+    OK(t->rows[0].age_years == 58 && t->rows[1].age_years == 0, "years that are not whole");
+    chex_labels_free(t);
+    refuses("image,Mass,age\nq.png,1,5.x\n", "(age): '5.x', expected up to 3 digits");
     refuses("image,Mass,age\nq.png,1,ten\n", "(age): 'ten', expected up to 3 digits");
     refuses("image,Mass,sex\nq.png,1,y\n", "(sex): 'y', expected M or F");
     refuses("image,Mass,patient\nq.png,1,\n", "(patient): '', expected a patient id");
@@ -332,6 +362,11 @@ static void check_csv(void) {
     refuses("image,Mass\nq.png,1\nd/q.png,0\n", "line 3, column 1: image 'q.png' stands on line 2");
     refuses("image,Mass\nq.png\n", "line 2: 1 columns, expected 2 as in the header");
     refuses("image,Mass,image\n", "columns 1 and 3 are both 'image'");
+    refuses("image;Mass\nq.png;1\n",
+            "chexpert.csv: line 1: fields with semicolons between, expected commas");
+    refuses("PK\x03\x04 and so on", "chexpert.csv: a zip archive or a spreadsheet, expected CSV");
+    refuses("\xFF\xFEi", "chexpert.csv: UTF-16, expected UTF-8: convert the file with iconv");
+    refuses("\x1F\x8B\x09", "chexpert.csv: gzip: ");
     refuses_as("a,b\n1,2\n", "csv", NULL, CHEX_E_DATA,
                "line 1: the header has no column for image, expected one named so or by --columns "
                "image=NAME; there are 2: 'a', 'b'");

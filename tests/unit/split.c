@@ -212,6 +212,34 @@ static void check_explicit(void) {
     chex_labels_free(t);
 }
 
+/* Names of images that --views left out are not unknown. */
+static void check_views(void) {
+    struct chex_error err = {0};
+    struct chex_label_table *t = NULL;
+    struct chex_split_report r;
+    enum chex_split s[4];
+    char train[128], test[128];
+    snprintf(train, sizeof train, "%s/tr.txt", dir);
+    snprintf(test, sizeof test, "%s/te.txt", dir);
+    struct chex_split_lists lists = {
+        .train = train, .test = test, .fractions = {0.8, 0, 0.2}, .seed = 1};
+    write_text("own.csv",
+               "image,Mass,view\na_0.png,1,AP\nb_0.png,1,PA\nc_0.png,1,PA\nd_0.png,1,AP\n");
+    BAIL_UNLESS(chex_labels_load(in_dir("own.csv"), NULL, NULL, &t, &err) == CHEX_OK, "%s",
+                err.text);
+    chex_labels_keep_views(t, 1u << CHEX_VIEW_PA);
+    write_text("tr.txt", "a_0.png\nb_0.png\nzz_0.png\n");
+    write_text("te.txt", "c_0.png\nd_0.png\n");
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_OK, err, "");
+    OK(r.unknown == 1 && !strcmp(r.first_unknown, "zz_0.png") && r.count[CHEX_TRAIN] == 1 &&
+           r.count[CHEX_TEST] == 1,
+       "views: only names that the file has not are unknown: %zu", r.unknown);
+    write_text("te.txt", "d_0.png\n");
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
+              "own.csv with the views asked for");
+    chex_labels_free(t);
+}
+
 /* Many patients on two sides: the first five are named. */
 static void check_leak(void) {
     char train[128], test[128];
@@ -385,6 +413,7 @@ int main(void) {
     check_by_patient();
     check_official();
     check_explicit();
+    check_views();
     check_leak();
     check_stated();
     check_nih_counts();
