@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# tests/gpu/ptxas.sh on recorded messages of ptxas 13.0, and cmake/ptxas_log.sh, which records them.
+# tests/gpu/ptxas.sh on recorded messages of ptxas 13.0, and cmake/ptxas_log.sh, which records them;
+# tests/gpu/loops.sh on machine code as nvdisasm writes it.
 source "$(dirname "$0")/lib.sh"
 script=$SOURCE/tests/gpu/ptxas.sh
 
@@ -82,4 +83,41 @@ expect_status 0 sh "$SOURCE/cmake/ptxas_log.sh" ./nvcc -c x.cu -o x.o
 is "$(err)" "x.cu(3): warning #177-D: unused" "the recorder leaves warnings where they were"
 is "$(grep -c . x.o.ptxas)" 2 "and takes the figures"
 FAKE_STATUS=3 expect_status 3 sh "$SOURCE/cmake/ptxas_log.sh" ./nvcc -c x.cu -o x.o
+
+# Loops: one of three instructions, and one around it.
+loops=$SOURCE/tests/gpu/loops.sh
+mkdir bin
+printf '#!/bin/sh\n' >bin/nvcc
+cat >bin/nvdisasm <<'END'
+#!/bin/sh
+cat <<'CODE'
+	.section	.text._Z5twiceIfEvPT_,"ax",@progbits
+.text._Z5twiceIfEvPT_:
+        /*0000*/                   S2R R0, SR_TID.X ;
+.L_x_1:
+        /*0010*/                   LDG.E R2, desc[UR4][R2.64] ;
+.L_x_2:
+        /*0020*/                   FFMA R4, R2, R2, R4 ;
+        /*0030*/                   HMMA.16816.F32.BF16 R4, R8, R12, R4 ;
+        /*0040*/              @!P0 BRA `(.L_x_2) ;
+        /*0050*/              @!PT LDS RZ, [RZ] ;
+        /*0060*/               @P1 BRA `(.L_x_1) ;
+        /*0070*/                   EXIT ;
+	.section	.text._Z4oncev,"ax",@progbits
+.text._Z4oncev:
+        /*0000*/                   EXIT ;
+CODE
+END
+chmod +x bin/*
+touch x.cu
+PATH=$PWD/bin:$PATH expect_status 0 bash "$loops" --least 3 x.cu
+is "$(out)" "void twice<float>(float*): 8 instructions
+  loop of    3, depth 2:  mma 1  fp32 1  other 1
+  loop of    3, depth 1:  shared 1  global 1  other 1
+once(): 1 instructions" "loops hold what no loop within them holds"
+PATH=$PWD/bin:$PATH expect_status 0 bash "$loops" x.cu once
+is "$(out)" "once(): 1 instructions" "a regex chooses kernels"
+NVDISASM=$PWD/none PATH=$PWD/bin:$PATH expect_status 4 bash "$loops" x.cu
+expect_status 2 bash "$loops" none.cu
+expect_status 2 bash "$loops" --wrong
 done_testing

@@ -4,7 +4,7 @@
 # real module, whose kernels run on the processor.
 source "$(dirname "$0")/lib.sh"
 emulated=$BUILD/tests/emulated
-[ -e "$emulated/chexnet-cuda.so" ] || skip_all "no emulated module: there was no C++ compiler"
+[ -e "$emulated/chexnet-cuda.so" ] || skip_all "built without the emulated GPU: no C++ compiler, or CHEX_TEST_GPU=OFF"
 quiet() { "$@" >setup.log 2>&1 || { cat setup.log; exit 1; }; }
 export CHEX_LIBDIR=$emulated
 
@@ -12,16 +12,16 @@ quiet chex-shard phantom --count 40 --size 40 --seed 3 --output ph
 quiet chex-shard --images ph/images --labels ph/labels.csv --split patient --size 40 --shards 2 \
     --fractions 0.5,0.2,0.3 --output shards
 common=(--data shards --image-size 33 --batch-size 4 --threads 2 --workers 1 --model resnet50
-    --precision fp32 --opt sgd --lr 1e-3)
+    --precision fp32 --opt sgd --lr 1e-4)
 
 expect_status 0 chex-train "${common[@]}" --engine cuda:s0 --max-steps 2 --output gpu
 like "$(err)" 'engine cuda \(s0\), fp32' "the engine and its stage are said"
 like "$(err)" 'GPU 0000:01:00.0, emulated GPU, capability 9.0' "and which GPU"
 expect_status 0 chex-train "${common[@]}" --engine cpu --max-steps 2 --output cpu
 # Two losses of either engine. Step 2 has seen an update by gradients in which, with so few and small
-# images, a ReLU that one rounding opens counts: ref, cpu and cpu:generic part by as much.
+# images, a ReLU that one rounding opens counts: ref, cpu and cpu:generic part by up to 0.5 %.
 losses() { grep '"kind":"step"' "$1/metrics.jsonl" | grep -o '"loss":[0-9.]*' | cut -d: -f2; }
-is "$(paste <(losses gpu) <(losses cpu) | awk '{ d = $1 - $2; if (d < 0) d = -d; n += d > (NR > 1 ? 3e-2 : 1e-5) * $2 }
+is "$(paste <(losses gpu) <(losses cpu) | awk '{ d = $1 - $2; if (d < 0) d = -d; n += d > (NR > 1 ? 1e-2 : 1e-5) * $2 }
     END { print NR, n + 0 }')" "2 0" "the losses are the cpu engine's"
 
 # A checkpoint of one engine goes on with another.

@@ -551,9 +551,9 @@ static void refusals(void) {
     OK(!gpu_way_1x1.fits(&old, &f, NULL) && !gpu_way_1x1.fits(&old, NULL, &b.call),
        "not below capability 8.0");
     struct gpu_device small = b.d;
-    small.shared_max = 48 << 10;
+    small.shared_max = 40 << 10;
     OK(!gpu_way_1x1.fits(&small, &f, NULL) && !gpu_way_1x1.fits(&small, NULL, &b.call),
-       "not with 48 KiB of shared memory");
+       "not with 40 KiB of shared memory");
     struct gpu_conv_forward g = f;
     g.window = (struct gpu_window){1, 2, 0};
     OK(!gpu_way_1x1.fits(&b.d, &g, NULL), "no stride");
@@ -583,7 +583,8 @@ int main(void) {
         SKIP_ALL("capability %d.%d: no bf16 on tensor cores", major, minor);
     BAIL_UNLESS(chex_ref_ctx_init(&ref, 1, false, 1024 * 512, &err) == CHEX_OK, "%s", err.text);
 
-    const size_t ada = 99 << 10; /* capability 8.6, 8.9, 12.0 */
+    const size_t ada = 99 << 10;     /* capability 8.6, 8.9, 12.0 */
+    const size_t ampere = 163 << 10; /* 8.0 */
     const struct shape forwards[] = {
         {GPU_BF16, 1, 1, 64, 128, true, 0, 0, 4, 0},
         {GPU_BF16, 3, 7, 96, 128, true, 0, 0, 1, 0},
@@ -603,6 +604,9 @@ int main(void) {
         {GPU_BF16, 3, 10, 160, 96, true, true, false, 2, ada},
         {GPU_F16, 1, 10, 256, 128, false, true, false, 2, 0},
         {GPU_BF16, 3, 10, 64, 32, true, false, true, 3, ada},
+        {GPU_F16, 3, 10, 96, 128, true, true, true, 1, 0},
+        {GPU_BF16, 3, 10, 160, 128, true, true, true, 2, ampere},
+        {GPU_BF16, 3, 10, 64, 64, false, true, true, 1, ampere},
         {GPU_BF16, 1, 3, 1024, 128, true, true, true, 16, 0},
         {GPU_BF16, 3, 7, 160, 256, true, true, true, 4, 0},
         {GPU_F16, 3, 7, 64, 160, false, true, true, 2, ada},

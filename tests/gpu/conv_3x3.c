@@ -437,6 +437,13 @@ int main(void) {
         {GPU_F16, 128, 128, 1, 14, true, true, true, 227, 1},
         {GPU_F16, 256, 256, 1, 3, false, false, false, 163, 8},
         {GPU_BF16, 512, 512, 1, 2, true, true, false, 227, 8},
+        /* strips of images; weights that come with each step; two stages; several tiles of each */
+        {GPU_BF16, 128, 32, 1, 32, true, true, false, 227, 1},
+        {GPU_F16, 128, 32, 1, 35, true, true, true, 163, 1},
+        {GPU_BF16, 64, 64, 1, 32, true, true, false, 163, 2},
+        {GPU_BF16, 128, 128, 1, 22, true, true, false, 227, 1},
+        {GPU_BF16, 128, 128, 2, 17, true, true, false, 163, 1},
+        {GPU_F16, 128, 128, 2, 11, true, true, true, 99, 1},
     };
     if (attribute(cudaDevAttrComputeCapabilityMajor) < 8)
         SKIP_ALL("capability 8.0 is needed");

@@ -179,8 +179,9 @@ static void one(const struct shape *s) {
     gt_release_all();
 }
 
-/* Ties, infinities and NaN: who wins, and that inference needs no arg and no statistics. */
-static void winners(void) {
+/* Ties, infinities and NaN: who wins, and that inference needs no arg and no statistics. relu: all
+ * behind a norm that changes nothing and its ReLU. */
+static void winners(bool relu) {
     const struct shape s = {GPU_F32, 1, 3, 32, 32, 0, 32, 0, 3, 1, 1, false, false, false, false};
     struct st_slice in = st_slice(GPU_F32, 1, 3, 32, 0, 32, 3, 0, 1);
     for (size_t p = 0; p < 9; p++)
@@ -192,16 +193,25 @@ static void winners(void) {
     in.b.device = gt_upload(in.b.host, in.b.count * 4);
     in.map = gt_slice(&in.b, 0, 32);
     struct st_slice out = st_slice(GPU_F32, 1, 3, 32, 0, 32, 5, 0, 1);
-    const struct st_norm n = st_no_norm(32);
+    struct st_norm n = st_no_norm(32);
     const struct gpu_stats none = {0};
-    float want[9 * 32];
+    float want[9 * 32], ones[32], zeros[32] = {0};
+    for (size_t c = 0; c < 32; c++)
+        ones[c] = 1;
+    for (size_t i = 0; relu && i < in.b.count; i++)
+        in.b.host[i] = in.b.host[i] <= 0 ? 0 : in.b.host[i];
+    if (relu)
+        n.device =
+            (struct gpu_norm){gt_upload(zeros, sizeof zeros), gt_upload(ones, sizeof ones),
+                              gt_upload(ones, sizeof ones), gt_upload(zeros, sizeof zeros), true};
     int32_t arg[9 * 32];
     uint8_t *device_arg = gt_alloc(sizeof want / 4);
     const struct chex_ref_map from = packed(in.b.host, 1, 3, 32), to = packed(want, 1, 3, 32);
     chex_ref_maxpool_forward(&ref, &from, (struct chex_ref_window){3, 1, 1}, &to, arg);
     const struct gpu_window win = {3, 1, 1};
     GT_OK(gpu_maxpool_forward(&in.map, &n.device, win, &out.map, device_arg, &none, 0));
-    check_forward(&s, &out, want, arg, device_arg, "first and NaN");
+    check_forward(&s, &out, want, arg, device_arg,
+                  relu ? "first and NaN behind a ReLU" : "first and NaN");
     st_poison(&out);
     GT_OK(gpu_maxpool_forward(&in.map, &n.device, win, &out.map, NULL, &none, 0));
     check_forward(&s, &out, want, arg, NULL, "without arg");
@@ -227,7 +237,8 @@ int main(void) {
     BAIL_UNLESS(chex_ref_ctx_init(&ref, 1, false, 1, &err) == CHEX_OK, "%s", err.text);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         one(&shapes[i]);
-    winners();
+    winners(false);
+    winners(true);
     many();
     chex_ref_ctx_release(&ref);
     return st_done();

@@ -89,7 +89,7 @@ enum mishap {
     NONE,
     DIES,         /* rank 1, in the middle of a pass of the second step */
     STALLS,       /* rank 2, before its passes of the second step */
-    LATE,         /* rank 2 there, for a little longer than the others wait */
+    LATE,         /* rank 2 there, between what others wait for it and for the roll call */
     NO_LIBRARY,   /* rank 1 */
     NEVER_COMES,  /* rank 1 does not set up at all */
     NO_NCCL_ALONE /* no rank has one, and there is one rank */
@@ -197,7 +197,7 @@ static enum chex_status play_steps(const struct scene *s, struct engine *e,
             for (;;)
                 pause();
         if (s->mishap == LATE && rank == 2 && step == 1)
-            usleep((useconds_t)(s->timeout_ms * PATIENCE * 1200));
+            usleep((useconds_t)(s->timeout_ms * PATIENCE * 1500));
         for (int v = from; v < to; v++)
             pass(e, s, reduce, step, v, s->mishap == DIES && rank == 1 && step == 1);
         begun_s = chex_clock_s();

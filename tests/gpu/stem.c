@@ -177,7 +177,13 @@ static void check_stats(const struct world *w, const float *y, const struct gpu_
     free(inv);
 }
 
+static struct gpu_device device_of(const struct world *w) {
+    return (struct gpu_device){
+        .capability = 80, .sms = w->s.sms, .shared_max = 99 << 10, .l2_bytes = 1 << 25};
+}
+
 static void forward(struct world *w) {
+    const struct gpu_device device = device_of(w);
     struct gt_buffer out = gt_buffer(w->s.type, w->s.n, w->hw, PITCH, 3, 0, 1);
     const struct gpu_map slice = gt_slice(&out, FIRST, OUT);
     struct gpu_stats stats = {.partial = gt_alloc((size_t)GPU_MAX_BLOCKS * 2 * OUT * 4),
@@ -186,7 +192,8 @@ static void forward(struct world *w) {
                               .var = gt_alloc(OUT * 4),
                               .inv = gt_alloc(OUT * 4),
                               .eps = 1e-5f};
-    GT_OK(gpu_stem_forward(w->device_grey, w->s.n, w->s.size, w->folded, &slice, &stats, NULL));
+    GT_OK(gpu_stem_forward(&device, w->device_grey, w->s.n, w->s.size, w->folded, &slice, &stats,
+                           NULL));
     float *all = gt_download_as(w->s.type, out.device, out.count), *y = gt_host(w->pixels * OUT);
     bool rest = true;
     for (size_t i = 0; i < out.count; i++) {
@@ -202,7 +209,8 @@ static void forward(struct world *w) {
     check_stats(w, y, &stats);
 
     stats.partial = NULL;
-    GT_OK(gpu_stem_forward(w->device_grey, w->s.n, w->s.size, w->folded, &slice, &stats, NULL));
+    GT_OK(gpu_stem_forward(&device, w->device_grey, w->s.n, w->s.size, w->folded, &slice, &stats,
+                           NULL));
     float *again = gt_download_as(w->s.type, out.device, out.count);
     OK(memcmp(all, again, out.count * sizeof *all) == 0, "%s: the same without statistics",
        name(&w->s));
@@ -231,8 +239,7 @@ static double *unfolded(struct world *w, float *dy) {
 }
 
 static void backward(struct world *w) {
-    const struct gpu_device device = {
-        .capability = 80, .sms = w->s.sms, .shared_max = 99 << 10, .l2_bytes = 1 << 25};
+    const struct gpu_device device = device_of(w);
     struct gt_buffer g = gt_buffer(w->s.type, w->s.n, w->hw, PITCH, 21, 0.1f, 1);
     struct gt_buffer x = gt_buffer(w->s.type, w->s.n, w->hw, PITCH + 32, 22, 0.4f, 1);
     float bsum[OUT], csum[OUT], *dy = gt_host(w->pixels * OUT);

@@ -9,7 +9,7 @@ slurm_fixture
 # shellcheck source=launch_lib.sh
 . "$slurm_lib/launch_lib.sh"
 program=$BUILD/tests/gpu-reduce
-[ -x "$program" ] || skip_all "built without a C++ compiler"
+[ -x "$program" ] || skip_all "built without the emulated GPU: no C++ compiler, or CHEX_TEST_GPU=OFF"
 
 for n in 1 2 4; do
     job -N2 -n$n "$program" none

@@ -7,7 +7,7 @@
 # shellcheck disable=SC2119
 slurm_fixture
 CHEX_SRUN_LIMIT=500
-[ -e "$BUILD/tests/emulated/chexnet-cuda.so" ] || skip_all "built without a C++ compiler"
+[ -e "$BUILD/tests/emulated/chexnet-cuda.so" ] || skip_all "built without the emulated GPU: no C++ compiler, or CHEX_TEST_GPU=OFF"
 [ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
 
 mkdir lib

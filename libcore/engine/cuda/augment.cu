@@ -8,16 +8,22 @@
  *
  * A block makes TILE_ROWS rows of an image: first the columns' taps and the rows' taps, then every
  * column of the crop blended down to those rows (16 bits in shared memory), then every output from
- * its row of these. Where the crop is turned, a pixel is turned when it is read, about twice a
- * pixel, which is less than a turned copy would cost. Beside a training step all this is less than
- * a hundredth, so bytes are read one by one.
+ * its row of these. Two taps, or four with antialias, are the usual; their places and weights stay
+ * in registers. Where the crop is turned, a pixel is turned when it is read, about twice a pixel,
+ * which is less than a turned copy would cost.
  */
 #include "engine/cuda/device.cuh"
 #include "input/augment_index.h"
 
 namespace {
 
-enum { THREADS = 256, WARPS = THREADS / 32, TILE_ROWS = 16, SHARED_AIM = 32 << 10 };
+enum {
+    THREADS = 256,
+    WARPS = THREADS / 32,
+    HALF = THREADS / 2,
+    TILE_ROWS = 16,
+    SHARED_AIM = 32 << 10
+};
 
 struct layout {
     int rows; /* of a tile */
@@ -96,10 +102,88 @@ __device__ void make_taps(int length, int size, int bits, bool antialias, int i,
     weights[stride] = (int16_t)share;
 }
 
+/* Weights of TAPS taps from one that may be the last in front of `end`: taps behind that have no
+ * weight and look at the last. */
+template <int TAPS> struct tap_list {
+    int at[TAPS], weight[TAPS];
+    __device__ __forceinline__ tap_list(int first, int end, const int16_t *weights, int stride) {
+#pragma unroll
+        for (int t = 0; t < TAPS; t++) {
+            at[t] = first + t < end ? first + t : end - 1;
+            weight[t] = weights[t * stride];
+        }
+    }
+};
+
+/* One row of the tile before its columns are blended, by a warp. */
+template <int TAPS>
+__device__ void blend_row(const source &s, const gpu_crop &crop, const tap_list<TAPS> &taps,
+                          uint16_t *to, int lane) {
+    const uint8_t *row[TAPS];
+#pragma unroll
+    for (int t = 0; t < TAPS; t++)
+        row[t] = s.row + (size_t)(crop.top + taps.at[t]) * (size_t)s.stored + (size_t)crop.left;
+#pragma unroll 4
+    for (int x = lane; x < crop.width; x += 32) {
+        int sum = 0;
+#pragma unroll
+        for (int t = 0; t < TAPS; t++)
+            sum += row[t][x] * taps.weight[t];
+        to[x] = (uint16_t)sum;
+    }
+}
+__device__ void blend_any_row(const source &s, const gpu_crop &crop, int first, int taps,
+                              const int16_t *weights, int stride, uint16_t *to, int lane) {
+    const int count = taps < crop.height - first ? taps : crop.height - first;
+    for (int x = lane; x < crop.width; x += 32) {
+        int sum = 0;
+        for (int t = 0; t < count; t++)
+            sum += crop_pixel(s, crop, first + t, x) * weights[t * stride];
+        to[x] = (uint16_t)sum;
+    }
+}
+
 __device__ float coloured(int32_t sum, float k, float b) {
     float value = __fadd_rn(__fmul_rn((float)sum, k), b);
     value = value > 0 ? value : 0;
     return value < 1 ? value : 1;
+}
+
+/* What the columns of a tile are blended from and become. */
+struct columns {
+    const uint16_t *blended; /* [count][pitch] */
+    const int32_t *first;
+    const int16_t *weights;
+    int pitch, width, size, count;
+    float k, b;
+    float *out;
+};
+
+/* Half of the threads have every second row each; a thread keeps its column's taps for all of its
+ * rows. */
+template <int TAPS> __device__ void blend_columns(const columns &c, int thread) {
+    for (int x = thread % HALF; x < c.size; x += HALF) {
+        const tap_list<TAPS> taps(c.first[x], c.width, c.weights + x, c.size);
+#pragma unroll 4
+        for (int y = thread / HALF; y < c.count; y += 2) {
+            int sum = 0;
+#pragma unroll
+            for (int t = 0; t < TAPS; t++)
+                sum += c.blended[y * c.pitch + taps.at[t]] * taps.weight[t];
+            c.out[y * c.size + x] = coloured(sum, c.k, c.b);
+        }
+    }
+}
+__device__ void blend_any_columns(const columns &c, int taps, int thread) {
+    for (int x = thread % HALF; x < c.size; x += HALF) {
+        const int first = c.first[x], count = taps < c.width - first ? taps : c.width - first;
+        for (int y = thread / HALF; y < c.count; y += 2) {
+            int sum = 0;
+            for (int t = 0; t < count; t++)
+                sum += c.blended[y * c.pitch + first + t] * c.weights[t * c.size + x];
+            c.out[y * c.size + x] = coloured(sum, c.k, c.b);
+        }
+    }
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -131,27 +215,33 @@ __global__ void __launch_bounds__(THREADS)
 
     for (int y = warp; y < count; y += WARPS) {
         const int first = row_first[y];
-        const int taps = row_taps < crop.height - first ? row_taps : crop.height - first;
-        for (int x = lane; x < crop.width; x += 32) {
-            int sum = 0;
-            for (int t = 0; t < taps; t++)
-                sum += crop_pixel(s, crop, first + t, x) * row_weights[t * l.rows + y];
-            blended[y * stored + x] = (uint16_t)sum;
-        }
+        const int16_t *weights = row_weights + y;
+        uint16_t *to = blended + y * stored;
+        if (row_taps == 2 && !crop.turned)
+            blend_row(s, crop, tap_list<2>(first, crop.height, weights, l.rows), to, lane);
+        else if (row_taps == 4 && !crop.turned)
+            blend_row(s, crop, tap_list<4>(first, crop.height, weights, l.rows), to, lane);
+        else
+            blend_any_row(s, crop, first, row_taps, weights, l.rows, to, lane);
     }
     __syncthreads();
 
-    const float b = crop.contrast ? shifts[image] : 0;
-    float *to = out + ((size_t)image * (size_t)size + (size_t)from) * (size_t)size;
-    for (int y = warp; y < count; y += WARPS)
-        for (int x = lane; x < size; x += 32) {
-            const int first = column_first[x];
-            const int taps = column_taps < crop.width - first ? column_taps : crop.width - first;
-            int sum = 0;
-            for (int t = 0; t < taps; t++)
-                sum += blended[y * stored + first + t] * column_weights[t * size + x];
-            to[(size_t)y * (size_t)size + (size_t)x] = coloured(sum, crop.k, b);
-        }
+    const columns c = {blended,
+                       column_first,
+                       column_weights,
+                       stored,
+                       crop.width,
+                       size,
+                       count,
+                       crop.k,
+                       crop.contrast ? shifts[image] : 0.0f,
+                       out + ((size_t)image * (size_t)size + (size_t)from) * (size_t)size};
+    if (column_taps == 2)
+        blend_columns<2>(c, thread);
+    else if (column_taps == 4)
+        blend_columns<4>(c, thread);
+    else
+        blend_any_columns(c, column_taps, thread);
 }
 
 /* What a change of contrast adds to every pixel: it hangs on the mean of the crop. A block an

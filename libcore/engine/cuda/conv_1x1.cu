@@ -46,9 +46,9 @@ struct one_tile {
 
 template <int PRO, int EPI> static size_t one_gemm_bytes(one_tile t, int k) {
     if (t.rows_by == 4)
-        return one_gemm_shape<4, 8, PRO, EPI>::bytes(k);
-    return t.cols_by == 8 ? one_gemm_shape<2, 8, PRO, EPI>::bytes(k)
-                          : one_gemm_shape<2, 4, PRO, EPI>::bytes(k);
+        return one_gemm_shape<8, 2, 16, PRO, EPI>::bytes(k);
+    return t.cols_by == 8 ? one_gemm_shape<4, 2, 8, PRO, EPI>::bytes(k)
+                          : one_gemm_shape<4, 2, 4, PRO, EPI>::bytes(k);
 }
 
 static int64_t one_divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -86,7 +86,7 @@ static bool one_choose_tile(const gpu_device &d, int64_t rows, int n, int k, one
         const bool wide = n > 64 || t.cols_by == 4;
         const bool full =
             t.rows_by == 2 || one_divide_up(rows, 256) * one_divide_up(n, 128) >= d.sms;
-        if (t.rows_by == 4 && EPI == ONE_MASK)
+        if (t.rows_by == 4 && EPI != ONE_STORE)
             continue;
         if (wide && full && one_has_room(d, one_gemm_bytes<PRO, EPI>(t, k))) {
             *out = t;
@@ -96,17 +96,20 @@ static bool one_choose_tile(const gpu_device &d, int64_t rows, int n, int k, one
     return false;
 }
 
-template <class T, int MI, int NI, int PRO, int EPI>
-static cudaError_t one_launch_gemm(const gpu_device &d, one_gemm p, cudaStream_t stream) {
-    typedef one_gemm_shape<MI, NI, PRO, EPI> S;
+template <class T, int WARPS, int MI, int NI, int PRO, int EPI>
+static cudaError_t one_launch_gemm(const gpu_device &d, const one_gemm &p, cudaStream_t stream) {
+    typedef one_gemm_shape<WARPS, MI, NI, PRO, EPI> S;
     const size_t bytes = S::bytes(p.k);
-    const int fit = MI <= 2 && one_room_for_two(d, bytes) ? 2 : 1;
-    p.col_tiles = (int)one_divide_up(p.n, S::COLS);
-    const int blocks = one_even_blocks(one_divide_up(p.rows, S::ROWS), d.sms * fit / p.col_tiles);
-    return CHEX_LAUNCH((one_gemm_kernel<T, MI, NI, PRO, EPI>),
-                       dim3((unsigned)(blocks * p.col_tiles)), dim3(ONE_THREADS), bytes, stream, p);
+    const int fit = S::BLOCKS == 2 && one_room_for_two(d, bytes) ? 2 : 1;
+    const int col_tiles = (int)one_divide_up(p.n, S::COLS);
+    const int blocks = one_even_blocks(one_divide_up(p.rows, S::ROWS), d.sms * fit / col_tiles);
+    return CHEX_LAUNCH((one_gemm_kernel<T, WARPS, MI, NI, PRO, EPI>),
+                       dim3((unsigned)col_tiles, (unsigned)blocks), dim3(ONE_THREADS), bytes,
+                       stream, p);
 }
 
+/* Of 256 rows each warp has its own, so that the prologue is made once. Of 128, 8 warps would read
+ * the weights from shared memory too often. */
 template <class T, int PRO, int EPI>
 static cudaError_t one_run_gemm(const gpu_device &d, const one_gemm &p, cudaStream_t stream) {
     one_tile t;
@@ -114,26 +117,33 @@ static cudaError_t one_run_gemm(const gpu_device &d, const one_gemm &p, cudaStre
         return cudaErrorInvalidValue;
     if constexpr (EPI == ONE_STORE)
         if (t.rows_by == 4)
-            return one_launch_gemm<T, 4, 8, PRO, EPI>(d, p, stream);
+            return one_launch_gemm<T, 8, 2, 16, PRO, EPI>(d, p, stream);
     if (t.cols_by == 8)
-        return one_launch_gemm<T, 2, 8, PRO, EPI>(d, p, stream);
-    return one_launch_gemm<T, 2, 4, PRO, EPI>(d, p, stream);
+        return one_launch_gemm<T, 4, 2, 8, PRO, EPI>(d, p, stream);
+    return one_launch_gemm<T, 4, 2, 4, PRO, EPI>(d, p, stream);
 }
 
 static bool one_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
-static one_slice one_slice_of(const gpu_map &m) { return one_slice{m.data, m.pitch}; }
+static one_slice one_slice_of(const gpu_map &m) {
+    return one_slice{m.data, (unsigned)((size_t)m.pitch * gpu_type_bytes(m.type))};
+}
+
+/* Rows of 16-bit weights. */
+static one_slice one_weights(const void *w, int columns) {
+    return one_slice{const_cast<void *>(w), 2 * (unsigned)columns};
+}
 
 template <class T>
 static cudaError_t one_forward_as(const gpu_device &d, const gpu_conv_forward &f,
                                   cudaStream_t stream) {
     one_gemm p = {};
-    p.rows = gpu_map_pixels(&f.out);
+    p.rows = (unsigned)gpu_map_pixels(&f.out);
     p.n = f.out.channels;
     p.k = f.in.channels;
     p.a = one_slice_of(f.in);
     p.norm = f.norm;
-    p.b = f.weight;
+    p.b = one_weights(f.weight, p.k);
     p.out = one_slice_of(f.out);
     p.stats = f.stats;
     return f.norm.mean ? one_run_gemm<T, ONE_NORM, ONE_STORE>(d, p, stream)
@@ -146,6 +156,7 @@ static cudaError_t one_forward_as(const gpu_device &d, const gpu_conv_forward &f
 struct one_plan {
     bool fused, dgrad; /* dgrad: by itself */
     int pixels;        /* of a tile of the fused or of the weights' kernel */
+    int stages;        /* of the fused kernel, with 64 pixels */
     int slices, m_tiles;
     int splits, most_splits; /* with these many pixels; with these or fewer */
 };
@@ -155,15 +166,16 @@ static bool one_plan_backward(const gpu_device &d, const gpu_conv_backward &b, o
     const int64_t rows = gpu_map_pixels(&b.in);
     one_plan p = {};
     if (b.in_g.data && m <= ONE_FUSED_OUT) {
-        p.pixels = one_has_room(d, one_fused_shape<64, true>::BYTES)   ? 64
-                   : one_has_room(d, one_fused_shape<32, true>::BYTES) ? 32
-                                                                       : 0;
+        p.stages = one_has_room(d, one_fused_shape<64, 3, true>::BYTES) ? 3 : 2;
+        p.pixels = one_has_room(d, one_fused_shape<64, 2, true>::BYTES)   ? 64
+                   : one_has_room(d, one_fused_shape<32, 2, true>::BYTES) ? 32
+                                                                          : 0;
         p.fused = p.pixels != 0;
     }
     if (!p.fused) {
         one_tile t;
         p.pixels = 64;
-        if (!one_has_room(d, one_fused_shape<64, false>::BYTES))
+        if (!one_has_room(d, one_fused_shape<64, 2, false>::BYTES))
             return false;
         p.dgrad = b.in_g.data != nullptr;
         if (p.dgrad && !(b.out.bsum ? one_choose_tile<ONE_TAKEN, ONE_MASK>(d, rows, c, m, &t)
@@ -173,7 +185,7 @@ static bool one_plan_backward(const gpu_device &d, const gpu_conv_backward &b, o
     p.slices = (int)one_divide_up(c, 128);
     p.m_tiles = (int)one_divide_up(m, 128);
     /* The weights' kernel takes half of a multiprocessor's registers, the fused one nearly all. */
-    const int fit = !p.fused && one_room_for_two(d, one_fused_shape<64, false>::BYTES) ? 2 : 1;
+    const int fit = !p.fused && one_room_for_two(d, one_fused_shape<64, 2, false>::BYTES) ? 2 : 1;
     const int64_t tiles = one_divide_up(rows, p.pixels), blocks = (int64_t)d.sms * fit;
     p.splits = one_even_blocks(tiles, blocks / (p.slices * p.m_tiles));
     p.most_splits = one_most_blocks(tiles, blocks / (p.slices * p.m_tiles));
@@ -195,27 +207,30 @@ static one_mask one_mask_of(const gpu_conv_backward &b) {
 template <class T>
 static cudaError_t one_dgrad(const gpu_device &d, const gpu_conv_backward &b, cudaStream_t stream) {
     one_gemm p = {};
-    p.rows = gpu_map_pixels(&b.in);
+    p.rows = (unsigned)gpu_map_pixels(&b.in);
     p.n = b.in.channels;
     p.k = b.out.g.channels;
     p.a = one_slice_of(b.out.g);
     p.a_x = one_slice_of(b.out.x);
     p.bsum = b.out.bsum;
     p.csum = b.out.csum;
-    p.b = b.weight_t;
+    p.b = one_weights(b.weight_t, p.k);
     p.mask = one_mask_of(b);
-    return b.out.bsum ? one_run_gemm<T, ONE_TAKEN, ONE_MASK>(d, p, stream)
-                      : one_run_gemm<T, ONE_PLAIN, ONE_MASK>(d, p, stream);
+    if (b.norm.mean)
+        return b.out.bsum ? one_run_gemm<T, ONE_TAKEN, ONE_MASK>(d, p, stream)
+                          : one_run_gemm<T, ONE_PLAIN, ONE_MASK>(d, p, stream);
+    return b.out.bsum ? one_run_gemm<T, ONE_TAKEN, ONE_ADD>(d, p, stream)
+                      : one_run_gemm<T, ONE_PLAIN, ONE_ADD>(d, p, stream);
 }
 
-template <class T, int PIXELS, bool DGRAD>
-static cudaError_t one_launch_fused(const one_fused &p, unsigned blocks, cudaStream_t stream) {
-    const size_t bytes = one_fused_shape<PIXELS, DGRAD>::BYTES;
+template <class T, int PIXELS, int STAGES, bool DGRAD>
+static cudaError_t one_launch_fused(const one_fused &p, dim3 blocks, cudaStream_t stream) {
+    const size_t bytes = one_fused_shape<PIXELS, STAGES, DGRAD>::BYTES;
     if (p.mask.norm.mean)
-        return CHEX_LAUNCH((one_fused_kernel<T, PIXELS, true, DGRAD>), dim3(blocks),
+        return CHEX_LAUNCH((one_fused_kernel<T, PIXELS, STAGES, true, DGRAD>), blocks,
                            dim3(ONE_THREADS), bytes, stream, p);
-    return CHEX_LAUNCH((one_fused_kernel<T, PIXELS, false, DGRAD>), dim3(blocks), dim3(ONE_THREADS),
-                       bytes, stream, p);
+    return CHEX_LAUNCH((one_fused_kernel<T, PIXELS, STAGES, false, DGRAD>), blocks,
+                       dim3(ONE_THREADS), bytes, stream, p);
 }
 
 template <class T>
@@ -227,25 +242,27 @@ static cudaError_t one_backward_as(const gpu_device &d, const gpu_conv_backward 
     if (plan.dgrad)
         CHEX_GPU_TRY(one_dgrad<T>(d, b, stream));
     one_fused p = {};
-    p.rows = gpu_map_pixels(&b.in);
+    p.rows = (unsigned)gpu_map_pixels(&b.in);
     p.m = b.out.g.channels;
     p.c = b.in.channels;
     p.g = one_slice_of(b.out.g);
-    p.z = one_slice_of(b.out.x);
+    p.z = one_slice_of(b.out.bsum ? b.out.x : b.out.g); /* copied from it or not, it is there */
     p.bsum = b.out.bsum;
     p.csum = b.out.csum;
     p.weight_t = b.weight_t;
     p.mask = one_mask_of(b);
     p.parts = static_cast<float *>(workspace);
-    p.slices = plan.slices;
-    p.m_tiles = plan.m_tiles;
-    const unsigned blocks = (unsigned)(plan.splits * plan.m_tiles * plan.slices);
+    p.each = p.c / 32 / plan.slices;
+    p.more = p.c / 32 % plan.slices;
+    const dim3 blocks((unsigned)plan.slices, (unsigned)plan.m_tiles, (unsigned)plan.splits);
     if (!plan.fused)
-        CHEX_GPU_TRY((one_launch_fused<T, 64, false>(p, blocks, stream)));
+        CHEX_GPU_TRY((one_launch_fused<T, 64, 2, false>(p, blocks, stream)));
+    else if (plan.stages == 3)
+        CHEX_GPU_TRY((one_launch_fused<T, 64, 3, true>(p, blocks, stream)));
     else if (plan.pixels == 64)
-        CHEX_GPU_TRY((one_launch_fused<T, 64, true>(p, blocks, stream)));
+        CHEX_GPU_TRY((one_launch_fused<T, 64, 2, true>(p, blocks, stream)));
     else
-        CHEX_GPU_TRY((one_launch_fused<T, 32, true>(p, blocks, stream)));
+        CHEX_GPU_TRY((one_launch_fused<T, 32, 2, true>(p, blocks, stream)));
     const int64_t count = (int64_t)p.m * p.c;
     return CHEX_LAUNCH(one_reduce_kernel, dim3((unsigned)(count / 128)), dim3(ONE_THREADS), 0,
                        stream, static_cast<const float *>(p.parts), plan.splits, count, b.dweight);
@@ -256,7 +273,8 @@ static cudaError_t one_backward_as(const gpu_device &d, const gpu_conv_backward 
 /* Slices as the kernels copy them: runs of 16 bytes. */
 static bool one_takes_map(const gpu_map &m, enum gpu_type type) {
     return m.type == type && m.channels >= 32 && m.channels % 32 == 0 &&
-           m.channels <= ONE_MOST_CHANNELS && m.pitch % 32 == 0;
+           m.channels <= ONE_MOST_CHANNELS && m.pitch % 32 == 0 && m.pitch < 1 << 24 &&
+           gpu_map_pixels(&m) < (int64_t)1 << 31;
 }
 static bool one_takes_window(gpu_window w) { return w.kernel == 1 && w.stride == 1 && w.pad == 0; }
 

@@ -15,10 +15,10 @@
 
 enum { ONE_THREADS = 256, ONE_WARPS = 8 };
 
-/* A slice without its shape. */
+/* A slice without its shape. Rows count in 31 bits. */
 struct one_slice {
     void *data;
-    int64_t pitch;
+    unsigned step; /* bytes from a row to the next */
 };
 
 /* What both backward kernels do with dU. */
@@ -39,13 +39,33 @@ static __device__ __forceinline__ int one_at16(int row, int chunk) {
     return row * 256 + ((chunk ^ (row & 7)) << 4);
 }
 
-template <class T>
-static __device__ __forceinline__ const T *one_element(const one_slice &s, int64_t row, int c) {
-    return static_cast<const T *>(s.data) + row * s.pitch + c;
+/* Column c of a slice, and in it a row: one instruction for each row. */
+static __device__ __forceinline__ unsigned char *one_column(const one_slice &s, int c) {
+    return gpu_fresh(static_cast<unsigned char *>(s.data) + 2 * (unsigned)c);
 }
+static __device__ __forceinline__ unsigned char *one_row(unsigned char *column, const one_slice &s,
+                                                         unsigned row) {
+    return column + (uint64_t)row * s.step;
+}
+
+/* A thread's chunks of a slice into shared memory: `row` and every APART-th one behind it, which
+ * are 4096 bytes apart there. WHOLE: all rows are there. on: false leaves zeros. */
+template <int CHUNKS, int APART, bool WHOLE>
+static __device__ __forceinline__ void one_copy(unsigned char *to, const one_slice &from,
+                                                unsigned row, unsigned rows, int c, bool on) {
+    unsigned char *const column = one_column(from, c);
+#pragma unroll
+    for (unsigned i = 0; i < CHUNKS; i++) {
+        const bool there = WHOLE || row + APART * i < rows;
+        gpu_copy16(to + i * 4096, one_row(column, from, there ? row + APART * i : 0), on && there);
+    }
+}
+
+/* max(a x + b, 0) of both of a pair; s: a, b of the first, then of the second. */
 template <class T>
-static __device__ __forceinline__ T *one_element_to(const one_slice &s, int64_t row, int c) {
-    return static_cast<T *>(s.data) + row * s.pitch + c;
+static __device__ __forceinline__ uint32_t one_activate2(uint32_t x, const float4 &s) {
+    const float2 v = gpu_unpack2<T>(x);
+    return gpu_pack2_relu<T>(__fmaf_rn(s.x, v.x, s.y), __fmaf_rn(s.z, v.y, s.w));
 }
 
 /* The gradient of a pair of channels as taken; s: bsum, csum of the first, then of the second. */
@@ -62,13 +82,14 @@ static __device__ __forceinline__ float4 one_channel(const gpu_norm &norm, int c
     return make_float4(s.a, s.b, norm.mean[c], 0.0f);
 }
 
-/* From dV of one element: adds to S1 and to S2 / inv, and returns A dU (+ old). */
-static __device__ __forceinline__ float one_masked(float dv, float x, const float4 &c, float old,
-                                                   float &s1, float &s2) {
-    const float du = gpu_normed(gpu_ab{c.x, c.y}, x) > 0.0f ? dv : 0.0f;
-    s1 += du;
-    s2 = __fmaf_rn(du, x - c.z, s2);
-    return __fmaf_rn(c.x, du, old);
+/* From dV of one element, with y = a x + b: to S1, to S2 / inv, and A dU to the gradient. */
+static __device__ __forceinline__ void one_masked(float y, float dv, float x, const float4 &c,
+                                                  float &g, float &s1, float &s2) {
+    if (y > 0.0f) {
+        s1 += dv;
+        s2 = __fmaf_rn(dv, x - c.z, s2);
+        g = __fmaf_rn(c.x, dv, g);
+    }
 }
 
 /* Where the two sums of each of a block's columns go. */

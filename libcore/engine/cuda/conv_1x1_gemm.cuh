@@ -5,14 +5,15 @@
  *
  *     C (rows, n) = epilogue(prologue(A) (rows, k) B^T),  B (n, k)
  *
- * A block of 8 warps makes 64 MI rows by 16 NI columns, 4 by 2 warps of 16 MI rows by 8 NI columns
- * each, k in steps of 32 through a ring of 3 stages. It goes on to tile after tile without letting
- * the ring run dry. Column tiles of the same rows are neighbours in the grid, so A comes from
- * memory once and from L2 else.
+ * A block of 8 warps, WARPS along the rows, makes tiles of 16 MI rows by 8 NI columns a warp, k in
+ * steps of 32 through a ring of 3 stages. It goes on to tile after tile without letting the ring
+ * run dry. Column tiles of the same rows are neighbours in the grid, so A comes from memory once
+ * and from L2 else.
  *
- * The prologue works on fragments in registers: max(a x + b, 0), or g + bsum x + csum from two
- * operands, rounded to T. Sums are fp32; results pass through a warp's own corner of shared memory
- * to be stored 16 bytes at a time, and the sums of what was stored are kept there as well.
+ * The prologue works on fragments in registers, once for each of the warps that share rows: max(a x
+ * + b, 0), or g + bsum x + csum from two operands, rounded to T. Results pass through a warp's own
+ * corner of shared memory to be stored 16 bytes at a time. The sums of what was stored are fp32 and
+ * stay in registers until the block's last tile.
  */
 #ifndef CHEX_ENGINE_CUDA_CONV_1X1_GEMM_CUH
 #define CHEX_ENGINE_CUDA_CONV_1X1_GEMM_CUH
@@ -21,59 +22,71 @@
 
 enum { ONE_GEMM_STAGES = 3, ONE_GEMM_K = 32 };
 enum one_prologue { ONE_PLAIN, ONE_NORM, ONE_TAKEN };
-enum one_epilogue { ONE_STORE, ONE_MASK };
+enum one_epilogue { ONE_STORE, ONE_MASK, ONE_ADD }; /* ADD: MASK without a norm */
 
 struct one_gemm {
-    int64_t rows;
+    unsigned rows;
     int n, k;
     one_slice a, a_x;         /* a_x: TAKEN's second operand */
     gpu_norm norm;            /* NORM */
     const float *bsum, *csum; /* TAKEN */
-    const void *b;
+    one_slice b;
     one_slice out;   /* STORE */
     gpu_stats stats; /* STORE */
-    one_mask mask;   /* MASK */
-    int col_tiles;
+    one_mask mask;   /* MASK, ADD */
 };
 
 /* The shape of a tile and where its parts lie in shared memory. */
-template <int MI, int NI, int PRO, int EPI> struct one_gemm_shape {
-    static constexpr int ROWS = 64 * MI, COLS = 16 * NI;
+template <int WARPS_, int MI, int NI_, int PRO, int EPI> struct one_gemm_shape {
+    static constexpr int WARPS = WARPS_, NI = NI_; /* warps along the rows */
+    static constexpr int WARP_ROWS = 16 * MI, WARP_COLS = 8 * NI;
+    static constexpr int ROWS = WARP_ROWS * WARPS, COLS = WARP_COLS * (ONE_WARPS / WARPS);
     static constexpr int A_BYTES = ROWS * 64, A_TOTAL = A_BYTES * (PRO == ONE_TAKEN ? 2 : 1);
     static constexpr int STAGE = A_TOTAL + COLS * 64;
-    /* A warp's corner: 16 rows of T, or 8 of fp32; 8 columns more keep the banks apart. */
-    static constexpr int PITCH = 8 * NI + 8, CORNER = 32 * PITCH;
+    /* A warp's corner: 8 rows, of T or of fp32; 8 columns more keep the banks apart. */
+    static constexpr int PITCH = WARP_COLS + 8, CORNER = (EPI == ONE_STORE ? 16 : 32) * PITCH;
     static constexpr int CORNERS = ONE_GEMM_STAGES * STAGE;
-    static constexpr int MASKS = CORNERS + ONE_WARPS * CORNER;             /* float4[COLS] */
-    static constexpr int SUMS = MASKS + (EPI == ONE_MASK ? COLS * 16 : 0); /* float[4][2][COLS] */
-    static constexpr int TABLE = SUMS + COLS * 32;                         /* float2[k] */
+    static constexpr int MASKS = CORNERS + ONE_WARPS * CORNER;              /* float4[COLS] */
+    static constexpr int TABLE = MASKS + (EPI == ONE_MASK ? COLS * 16 : 0); /* float2[k] */
+    /* Of a multiprocessor, if registers allow. */
+    static constexpr int BLOCKS = MI * NI <= (EPI == ONE_STORE ? 16 : 8) ? 2 : 1;
+    static constexpr int SUMS = 0; /* float[WARPS][2][COLS], when the stages are done with */
 
     static constexpr size_t bytes(int k) {
         return (size_t)TABLE + (PRO == ONE_PLAIN ? 0 : (size_t)k * 8);
     }
 };
 
-template <class T, class S, int PRO>
+/* Where a thread is at home in every stage: its channels as it copies (its row is copy / 64), and
+ * the bytes where its copies, its lane's parts of A and of B, and the factors of its channels
+ * begin.
+ */
+struct one_gemm_places {
+    int c, copy, a, b, factors;
+};
+template <class S>
+static __device__ __forceinline__ one_gemm_places one_gemm_places_of(int warp_row, int warp_col,
+                                                                     int lane) {
+    const int row = (int)threadIdx.x >> 2, chunk = (int)threadIdx.x & 3;
+    const int b = S::A_TOTAL + one_at4(warp_col + (lane & 7) + (lane >> 4 << 3), lane >> 3 & 1);
+    return one_gemm_places{gpu_fresh(chunk * 8), gpu_fresh(one_at4(row, chunk)),
+                           gpu_fresh(one_at4(warp_row + (lane & 15), lane >> 4)), gpu_fresh(b),
+                           gpu_fresh(S::TABLE + 16 * (lane & 3))};
+}
+
+/* WHOLE: all rows and columns of the tile are there. */
+template <class S, int PRO, bool WHOLE>
 static __device__ __forceinline__ void one_gemm_load(const one_gemm &p, unsigned char *stage,
-                                                     int64_t row0, int col0, int k0) {
-    const int thread = gpu_fresh((int)threadIdx.x), chunk = thread % 4, c = k0 + chunk * 8;
-    const int at = one_at4(thread / 4, chunk);
-#pragma unroll
-    for (int i = 0; i < S::ROWS / 64; i++) {
-        const int row = thread / 4 + i * 64;
-        const bool on = row0 + row < p.rows;
-        const int64_t r = on ? row0 + row : 0;
-        gpu_copy16(stage + at + i * 4096, one_element<T>(p.a, r, c), on);
-        if (PRO == ONE_TAKEN)
-            gpu_copy16(stage + S::A_BYTES + at + i * 4096, one_element<T>(p.a_x, r, c), on);
-    }
-#pragma unroll
-    for (int i = 0; i < S::COLS / 64; i++) {
-        const int row = thread / 4 + i * 64;
-        const bool on = col0 + row < p.n;
-        const T *b = static_cast<const T *>(p.b) + (on ? col0 + row : 0) * p.k + c;
-        gpu_copy16(stage + S::A_TOTAL + at + i * 4096, b, on);
-    }
+                                                     const one_gemm_places &at, unsigned row0,
+                                                     int col0, int k0) {
+    const int c = k0 + at.c, thread_row = at.copy >> 6;
+    const unsigned row = row0 + (unsigned)thread_row;
+    unsigned char *const to = stage + at.copy;
+    one_copy<S::ROWS / 64, 64, WHOLE>(to, p.a, row, p.rows, c, true);
+    if (PRO == ONE_TAKEN)
+        one_copy<S::ROWS / 64, 64, WHOLE>(to + S::A_BYTES, p.a_x, row, p.rows, c, true);
+    one_copy<S::COLS / 64, 64, WHOLE>(to + S::A_TOTAL, p.b, (unsigned)(col0 + thread_row),
+                                      (unsigned)p.n, c, true);
 }
 
 /* The prologue on one 16 x 16 fragment; s0, s1: the factors of its lower and upper 8 columns. */
@@ -84,34 +97,29 @@ static __device__ __forceinline__ void one_gemm_prologue(uint32_t a[4], const ui
     for (int i = 0; i < 4; i++) {
         const float4 &s = i < 2 ? s0 : s1;
         if (PRO == ONE_NORM) {
-            const float2 v = gpu_unpack2<T>(a[i]);
-            a[i] = gpu_pack2_relu<T>(__fmaf_rn(s.x, v.x, s.y), __fmaf_rn(s.z, v.y, s.w));
+            a[i] = one_activate2<T>(a[i], s);
         } else if (PRO == ONE_TAKEN) {
             a[i] = one_take2<T>(a[i], x[i], s);
         }
     }
 }
 
-/* acc += the product of one stage. table: the factors of the stage's first channel. */
+/* acc += the product of one stage. table: the factors of the lane's first channels of the stage. */
 template <class T, int MI, int NI, class S, int PRO>
-static __device__ __forceinline__ void one_gemm_step(float acc[MI][NI][4],
-                                                     const unsigned char *stage,
-                                                     const float2 *table, int warp, int lane) {
-    const int a_at = one_at4(warp / 2 * 16 * MI + (lane & 15), lane >> 4);
-    const int b_at =
-        S::A_TOTAL + one_at4(warp % 2 * 8 * NI + (lane & 7) + (lane >> 4 << 3), lane >> 3 & 1);
+static __device__ __forceinline__ void
+one_gemm_step(float acc[MI][NI][4], const unsigned char *stage, const one_gemm_places &places,
+              const unsigned char *table) {
 #pragma unroll
     for (int kk = 0; kk < ONE_GEMM_K / 16; kk++) {
         float4 s0 = {}, s1 = {};
         if (PRO != ONE_PLAIN) {
-            const float2 *s = table + kk * 16 + 2 * (lane % 4);
-            s0 = *reinterpret_cast<const float4 *>(s);
-            s1 = *reinterpret_cast<const float4 *>(s + 8);
+            s0 = *reinterpret_cast<const float4 *>(table + kk * 128);
+            s1 = *reinterpret_cast<const float4 *>(table + kk * 128 + 64);
         }
         uint32_t a[MI][4];
 #pragma unroll
         for (int mi = 0; mi < MI; mi++) {
-            const int at = (a_at ^ kk << 5) + mi * 1024;
+            const int at = (places.a ^ kk << 5) + mi * 1024;
             uint32_t x[4] = {};
             gpu_ldmatrix_x4(a[mi], stage + at);
             if (PRO == ONE_TAKEN)
@@ -121,7 +129,7 @@ static __device__ __forceinline__ void one_gemm_step(float acc[MI][NI][4],
 #pragma unroll
         for (int ni = 0; ni < NI; ni += 2) {
             uint32_t b[4];
-            gpu_ldmatrix_x4(b, stage + (b_at ^ kk << 5) + ni * 512);
+            gpu_ldmatrix_x4(b, stage + (places.b ^ kk << 5) + ni * 512);
 #pragma unroll
             for (int mi = 0; mi < MI; mi++) {
                 gpu_mma_16816<T>(acc[mi][ni], a[mi], b);
@@ -136,10 +144,9 @@ struct one_lane_sums {
     float first[8], second[8];
 };
 
-/* Adds the lanes' to the warp's own in shared memory: `at` of the first, at + COLS of the second.
- */
+/* The warp's to shared memory: `at` of the first, at + COLS of the second. */
 template <int NI, int COLS>
-static __device__ __forceinline__ void one_gemm_add(one_lane_sums &sums, float *at, int lane) {
+static __device__ __forceinline__ void one_gemm_gather(one_lane_sums &sums, float *at, int lane) {
 #pragma unroll
     for (int i = 0; i < 8; i++) {
 #pragma unroll
@@ -148,99 +155,110 @@ static __device__ __forceinline__ void one_gemm_add(one_lane_sums &sums, float *
             sums.second[i] += __shfl_xor_sync(0xffffffffu, sums.second[i], by);
         }
         if (lane < NI) {
-            at[lane * 8 + i] += sums.first[i];
-            at[COLS + lane * 8 + i] += sums.second[i];
+            at[lane * 8 + i] = sums.first[i];
+            at[COLS + lane * 8 + i] = sums.second[i];
         }
     }
 }
 
-/* How many of the rows from row0 on are there, `most` at most. */
-static __device__ __forceinline__ int one_rows_left(int64_t rows, int64_t row0, int most) {
-    return rows - row0 < most ? (int)(rows - row0) : most;
-}
-
-/* Rounds, stores, and adds what was stored to the sums. row0, col0: the warp's first. */
-template <class T, int MI, int NI, int PITCH>
-static __device__ __forceinline__ void one_gemm_store(const one_gemm &p, const float acc[MI][NI][4],
-                                                      unsigned char *corner, int64_t row0, int col0,
-                                                      int lane, one_lane_sums &sums) {
-    const int chunk = lane % NI, col = col0 + chunk * 8;
-    const int left = col < p.n ? one_rows_left(p.rows, row0, 16 * MI) : 0;
+/* Rounds, stores, and adds what was stored to the sums. row0, col0: the warp's first; left: how
+ * many rows are there. WHOLE: all. */
+template <class T, int MI, int NI, int PITCH, bool WHOLE>
+static __device__ __forceinline__ void
+one_gemm_store(const one_gemm &p, const float acc[MI][NI][4], unsigned char *corner, unsigned row0,
+               int left, int col0, int lane, one_lane_sums &sums) {
+    const int chunk = lane & (NI - 1), col = col0 + chunk * 8, row = lane / NI;
+    const bool on = col < p.n;
     T *const tile = reinterpret_cast<T *>(corner);
-    T *to = one_element_to<T>(p.out, row0 + lane / NI, col);
+    T *const to_tile = tile + (lane >> 2) * PITCH + 2 * (lane & 3);
+    const T *const from_tile = tile + row * PITCH + chunk * 8;
+    unsigned char *to = one_row(one_column(p.out, col), p.out, row0 + (unsigned)row);
 #pragma unroll
-    for (int mi = 0; mi < MI; mi++) {
+    for (int eight = 0; eight < 2 * MI; eight++) {
 #pragma unroll
-        for (int ni = 0; ni < NI; ni++)
+        for (int ni = 0; ni < NI; ni++) {
+            const float *const two = acc[eight / 2][ni] + eight % 2 * 2;
+            *reinterpret_cast<uint32_t *>(to_tile + ni * 8) = gpu_pack2<T>(two[0], two[1]);
+        }
+        __syncwarp();
+        gpu_run<T, 8> v[NI / 4];
 #pragma unroll
-            for (int h = 0; h < 2; h++)
-                *reinterpret_cast<uint32_t *>(tile + (lane / 4 + 8 * h) * PITCH + ni * 8 +
-                                              2 * (lane % 4)) =
-                    gpu_pack2<T>(acc[mi][ni][2 * h], acc[mi][ni][2 * h + 1]);
+        for (int t = 0; t < NI / 4; t++)
+            v[t] = gpu_load_run<8>(from_tile + t * (32 / NI) * PITCH);
         __syncwarp();
 #pragma unroll
-        for (int t = 0; t < NI / 2; t++, to += 32 / NI * p.out.pitch) {
-            const int r = lane / NI + t * (32 / NI);
-            if (mi * 16 + r >= left)
+        for (int t = 0; t < NI / 4; t++, to += 32 / NI * p.out.step) {
+            if (!WHOLE && eight * 8 + t * (32 / NI) + row >= left)
                 continue;
-            const gpu_run<T, 8> v = gpu_load_run<8>(tile + r * PITCH + chunk * 8);
-            gpu_store_run(to, v);
+            if (on)
+                gpu_store_run(reinterpret_cast<T *>(to), v[t]);
             float f[8];
-            gpu_unpack_run(f, v);
+            gpu_unpack_run(f, v[t]);
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 sums.first[i] += f[i];
                 sums.second[i] = __fmaf_rn(f[i], f[i], sums.second[i]);
             }
         }
-        __syncwarp();
     }
 }
 
-/* The accumulators are dV: G (+)= A dU, S1 and S2. marks: one_channel of the warp's columns. */
-template <class T, int MI, int NI, int PITCH>
-static __device__ __forceinline__ void
-one_gemm_mask(const one_gemm &p, const float acc[MI][NI][4], unsigned char *corner,
-              const float4 *marks, int64_t row0, int col0, int lane, one_lane_sums &sums) {
+/* The accumulators are dV: G (+)= A dU, S1 and S2. marks: one_channel of the warp's columns; NORM
+ * false: G (+)= dV. left, WHOLE: as in one_gemm_store. */
+template <class T, int MI, int NI, int PITCH, bool NORM, bool WHOLE>
+static __device__ __forceinline__ void one_gemm_mask(const one_gemm &p, const float acc[MI][NI][4],
+                                                     unsigned char *corner, const float4 *marks,
+                                                     unsigned row0, int left, int col0, int lane,
+                                                     one_lane_sums &sums) {
     constexpr int TURNS = NI / 4; /* lines of 8 rows: a turn of the warp stores 32 / NI of them */
-    const int chunk = lane % NI, col = col0 + chunk * 8;
+    const int chunk = lane & (NI - 1), col = col0 + chunk * 8, row = lane / NI;
     const one_mask &m = p.mask;
-    float *const tile = reinterpret_cast<float *>(corner);
+    float *const to_tile = reinterpret_cast<float *>(corner) + (lane >> 2) * PITCH + 2 * (lane & 3);
+    const float *const dv = reinterpret_cast<const float *>(corner) + row * PITCH + chunk * 8;
+    const unsigned char *from = one_row(one_column(m.x, col), m.x, row0 + (unsigned)row);
+    unsigned char *g = one_row(one_column(m.g, col), m.g, row0 + (unsigned)row);
+    float4 c[NORM ? 8 : 1];
+#pragma unroll
+    for (int i = 0; i < 8 && NORM; i++)
+        c[i] = marks[chunk * 8 + i];
 #pragma unroll
     for (int eight = 0; eight < 2 * MI; eight++) {
-        const int mi = eight / 2, h = eight % 2;
         gpu_run<T, 8> x[TURNS] = {}, old[TURNS] = {};
+        unsigned char *to[TURNS];
         bool on[TURNS];
 #pragma unroll
         for (int t = 0; t < TURNS; t++) { /* under way while the fragments are exchanged */
-            const int64_t row = row0 + eight * 8 + lane / NI + t * (32 / NI);
-            on[t] = row < p.rows && col < p.n;
-            if (on[t] && m.norm.mean)
-                x[t] = gpu_load_run<8>(one_element<T>(m.x, row, col));
+            on[t] = col < p.n && (WHOLE || eight * 8 + t * (32 / NI) + row < left);
+            to[t] = g;
+            if (on[t] && NORM)
+                x[t] = gpu_load_run<8>(reinterpret_cast<const T *>(from));
             if (on[t] && m.add)
-                old[t] = gpu_load_run<8>(one_element<T>(m.g, row, col));
+                old[t] = gpu_load_run<8>(reinterpret_cast<const T *>(g));
+            from += 32 / NI * m.x.step;
+            g += 32 / NI * m.g.step;
         }
 #pragma unroll
-        for (int ni = 0; ni < NI; ni++)
-            *reinterpret_cast<float2 *>(tile + lane / 4 * PITCH + ni * 8 + 2 * (lane % 4)) =
-                make_float2(acc[mi][ni][2 * h], acc[mi][ni][2 * h + 1]);
+        for (int ni = 0; ni < NI; ni++) {
+            const float *const two = acc[eight / 2][ni] + eight % 2 * 2;
+            *reinterpret_cast<float2 *>(to_tile + ni * 8) = make_float2(two[0], two[1]);
+        }
         __syncwarp();
 #pragma unroll
         for (int t = 0; t < TURNS; t++) {
             if (!on[t])
                 continue;
-            const int r = lane / NI + t * (32 / NI);
-            const float *dv = tile + r * PITCH + chunk * 8;
-            float xf[8], of[8];
+            float d[8], xf[8], of[8];
+            gpu_read_run<8>(d, dv + t * (32 / NI) * PITCH);
             gpu_unpack_run(xf, x[t]);
             gpu_unpack_run(of, old[t]);
 #pragma unroll
             for (int i = 0; i < 8; i++)
-                of[i] = m.norm.mean ? one_masked(dv[i], xf[i], marks[chunk * 8 + i], of[i],
-                                                 sums.first[i], sums.second[i])
-                                    : of[i] + dv[i];
-            const int64_t row = row0 + eight * 8 + r;
-            gpu_write_run<8>(one_element_to<T>(m.g, row, col), of);
+                if (NORM)
+                    one_masked(gpu_normed(gpu_ab{c[i].x, c[i].y}, xf[i]), d[i], xf[i], c[i], of[i],
+                               sums.first[i], sums.second[i]);
+                else
+                    of[i] += d[i];
+            gpu_write_run<8>(reinterpret_cast<T *>(to[t]), of);
         }
         __syncwarp();
     }
@@ -258,82 +276,104 @@ static __device__ __forceinline__ void one_gemm_tables(const one_gemm &p, float2
     if (PRO == ONE_TAKEN)
         for (int c = (int)threadIdx.x; c < p.k; c += ONE_THREADS)
             table[c] = make_float2(p.bsum[c], p.csum[c]);
-    if (EPI == ONE_MASK && p.mask.norm.mean)
+    if (EPI == ONE_MASK)
         for (int c = (int)threadIdx.x; c < COLS && col0 + c < p.n; c += ONE_THREADS)
             marks[c] = one_channel(p.mask.norm, col0 + c);
 }
 
-template <class T, int MI, int NI, int PRO, int EPI>
-__global__ void __launch_bounds__(ONE_THREADS, MI <= 2 && EPI == ONE_STORE ? 2 : 1)
+/* Which tile of the ring's comes next. */
+struct one_gemm_ahead {
+    unsigned row0, stride; /* rows of a tile, from one of the block's to the next */
+    int k, slot;
+};
+template <class S, int PRO>
+static __device__ __forceinline__ void one_gemm_fetch(const one_gemm &p, unsigned char *shared,
+                                                      const one_gemm_places &at, int col0,
+                                                      one_gemm_ahead &next) {
+    unsigned char *const stage = shared + next.slot * S::STAGE;
+    if (next.row0 + S::ROWS <= p.rows && col0 + S::COLS <= p.n)
+        one_gemm_load<S, PRO, true>(p, stage, at, next.row0, col0, next.k);
+    else if (next.row0 < p.rows)
+        one_gemm_load<S, PRO, false>(p, stage, at, next.row0, col0, next.k);
+    gpu_copy_commit();
+    next.slot = next.slot + 1 == ONE_GEMM_STAGES ? 0 : next.slot + 1;
+    next.k += ONE_GEMM_K;
+    if (next.k == p.k) {
+        next.k = 0;
+        next.row0 += next.stride;
+    }
+}
+
+template <class T, int WARPS, int MI, int NI, int PRO, int EPI>
+__global__ void __launch_bounds__(ONE_THREADS, MI *NI <= 16 && EPI == ONE_STORE ? 2 : 1)
     one_gemm_kernel(const one_gemm p) {
-    typedef one_gemm_shape<MI, NI, PRO, EPI> S;
-    CHEX_DYNAMIC_SHARED(shared);
+    typedef one_gemm_shape<WARPS, MI, NI, PRO, EPI> S;
+    CHEX_DYNAMIC_SHARED(dynamic);
+    unsigned char *const shared = gpu_held(dynamic);
     float4 *const marks = reinterpret_cast<float4 *>(shared + S::MASKS);
     float *const rows = reinterpret_cast<float *>(shared + S::SUMS);
     float2 *const table = reinterpret_cast<float2 *>(shared + S::TABLE);
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int col0 = (int)blockIdx.x % p.col_tiles * S::COLS;
-    const int block = (int)blockIdx.x / p.col_tiles, blocks = (int)gridDim.x / p.col_tiles;
-    const int tiles = (int)((p.rows + S::ROWS - 1) / S::ROWS);
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int warp_row = warp / (ONE_WARPS / WARPS) * S::WARP_ROWS;
+    const int warp_col = warp % (ONE_WARPS / WARPS) * S::WARP_COLS;
+    const int col0 = (int)blockIdx.x * S::COLS;
+    const unsigned stride = gridDim.y * S::ROWS, start = blockIdx.y * S::ROWS;
     one_gemm_tables<S::COLS, PRO, EPI>(p, table, marks, col0);
 
-    int load_tile = block, load_k = 0, slot = 0;
-    auto load = [&](int to) {
-        if (load_tile < tiles)
-            one_gemm_load<T, S, PRO>(p, shared + to * S::STAGE, (int64_t)load_tile * S::ROWS, col0,
-                                     load_k);
-        gpu_copy_commit();
-        load_k += ONE_GEMM_K;
-        if (load_k == p.k) {
-            load_k = 0;
-            load_tile += blocks;
-        }
-    };
+    const one_gemm_places places = one_gemm_places_of<S>(warp_row, warp_col, lane);
+    one_gemm_ahead next = {start, stride, 0, 0};
     for (int s = 0; s < ONE_GEMM_STAGES - 1; s++)
-        load(s);
+        one_gemm_fetch<S, PRO>(p, shared, places, col0, next);
 
-    const bool busy = col0 + warp % 2 * 8 * NI < p.n;
-    float *const partial = EPI == ONE_STORE ? p.stats.partial : p.mask.sums.partial;
-    for (int i = (int)threadIdx.x; i < 4 * 2 * S::COLS; i += ONE_THREADS)
-        rows[i] = 0.0f;
-    for (int tile = block; tile < tiles; tile += blocks) {
+    const bool busy = col0 + warp_col < p.n;
+    one_lane_sums sums = {};
+    int slot = 0;
+    for (unsigned row0 = start; row0 < p.rows; row0 += stride) {
         float acc[MI][NI][4] = {};
         for (int k0 = 0; k0 < p.k; k0 += ONE_GEMM_K) {
             gpu_copy_wait<ONE_GEMM_STAGES - 2>();
             __syncthreads(); /* this stage is there for all, and all have left the one before */
-            load(slot ? slot - 1 : ONE_GEMM_STAGES - 1);
+            one_gemm_fetch<S, PRO>(p, shared, places, col0, next);
             if (busy)
-                one_gemm_step<T, MI, NI, S, PRO>(acc, shared + slot * S::STAGE, table + k0, warp,
-                                                 lane);
+                one_gemm_step<T, MI, NI, S, PRO>(acc, shared + slot * S::STAGE, places,
+                                                 shared + places.factors + k0 * 8);
             slot = slot + 1 == ONE_GEMM_STAGES ? 0 : slot + 1;
         }
         if (!busy)
             continue;
         const int w = gpu_fresh(warp), l = gpu_fresh(lane);
-        const int64_t row = (int64_t)tile * S::ROWS + w / 2 * 16 * MI;
-        const int col = w % 2 * 8 * NI;
+        const unsigned row = row0 + (unsigned)warp_row;
         unsigned char *const corner = shared + S::CORNERS + w * S::CORNER;
-        one_lane_sums sums = {};
-        if (EPI == ONE_STORE)
-            one_gemm_store<T, MI, NI, S::PITCH>(p, acc, corner, row, col0 + col, l, sums);
+        const int left = (int)(p.rows - row), col = col0 + warp_col;
+        if (EPI != ONE_STORE && row0 + S::ROWS <= p.rows)
+            one_gemm_mask<T, MI, NI, S::PITCH, EPI == ONE_MASK, true>(
+                p, acc, corner, marks + warp_col, row, left, col, l, sums);
+        else if (EPI != ONE_STORE)
+            one_gemm_mask<T, MI, NI, S::PITCH, EPI == ONE_MASK, false>(
+                p, acc, corner, marks + warp_col, row, left, col, l, sums);
+        else if (row0 + S::ROWS <= p.rows)
+            one_gemm_store<T, MI, NI, S::PITCH, true>(p, acc, corner, row, left, col, l, sums);
         else
-            one_gemm_mask<T, MI, NI, S::PITCH>(p, acc, corner, marks + col, row, col0 + col, l,
-                                               sums);
-        if (partial)
-            one_gemm_add<NI, S::COLS>(sums, rows + w / 2 * 2 * S::COLS + col, l);
+            one_gemm_store<T, MI, NI, S::PITCH, false>(p, acc, corner, row, left, col, l, sums);
     }
 
-    if (!partial)
+    float *const partial = EPI == ONE_STORE ? p.stats.partial : p.mask.sums.partial;
+    if (EPI == ONE_ADD || !partial)
         return;
-    unsigned *const ticket =
-        (EPI == ONE_STORE ? p.stats.ticket : p.mask.sums.ticket) + blockIdx.x % p.col_tiles;
-    const int count = p.n - col0 < S::COLS ? p.n - col0 : S::COLS;
     __syncthreads();
+    if (busy)
+        one_gemm_gather<NI, S::COLS>(sums, rows + warp_row / S::WARP_ROWS * 2 * S::COLS + warp_col,
+                                     lane);
+    __syncthreads();
+    const int count = p.n - col0 < S::COLS ? p.n - col0 : S::COLS;
     one_write_partial<S::COLS>(
-        rows, 4, one_partial{partial, p.n, block, EPI == ONE_MASK ? p.mask.norm.inv : nullptr},
+        rows, WARPS,
+        one_partial{partial, p.n, (int)blockIdx.y, EPI == ONE_MASK ? p.mask.norm.inv : nullptr},
         col0, count);
-    if (!gpu_last_block(ticket, (unsigned)blocks))
+    unsigned *const ticket = (EPI == ONE_STORE ? p.stats.ticket : p.mask.sums.ticket) + blockIdx.x;
+    if (!gpu_last_block(ticket, gridDim.y))
         return;
+    const int blocks = (int)gridDim.y;
     if (EPI == ONE_STORE)
         gpu_finish_stats(p.stats, p.n, col0, count, blocks, (double)p.rows, (int)threadIdx.x,
                          ONE_THREADS);

@@ -10,7 +10,14 @@
  *
  * Predicted for one dense layer (128 -> 32, 56 x 56, a batch of 256, 802,816 pixels): forward
  * 257 MB and 59 GFLOP; dgrad 514 MB and 59 GFLOP; dW 308 MB and 59 GFLOP. Places between images and
- * strips add 9 % to the products (31 % at 7 x 7); halos are read again from the L2 cache.
+ * strips add 9 % to the products (31 % at 7 x 7); halos are read again from the L2 cache. Clocks of
+ * a multiprocessor for 256 places there, where a scheduler takes an instruction a clock and a
+ * product in 6.1 (mma.sync), shared memory 128 bytes and memory 18.6 (H200); counted, about:
+ *
+ *              memory   products   instructions   shared memory
+ *   forward      4400       7000           7500           10000
+ *   dgrad        8800       7000           7600            5600
+ *   dW           5300       7000           6500            7300
  */
 #include "engine/cuda/conv_3x3_product.cuh"
 #include "engine/cuda/conv_3x3_weight.cuh"
@@ -34,7 +41,7 @@ conv3_places places_of(int n, int hw, int tile, int strips) {
     g.width = (hw + strips - 1) / strips;
     g.pitch = g.width + (strips == 1 ? 1 : 2);
     g.halo = g.pitch + 1;
-    g.loaded = tile + 2 * g.halo;
+    g.loaded = (int)round_up((unsigned)(tile + 2 * g.halo), 64);
     g.tile = tile;
     g.places = (int64_t)n * strips * (hw + 1) * g.pitch;
     g.tiles = (int)((g.places + tile - 1) / tile);
@@ -84,9 +91,14 @@ bool window_fits(gpu_window w) { return w.kernel == 3 && w.stride == 1 && w.pad 
 /* Numbers of places have 32 bits; a pixel makes 6 places at most, in strips of a column. */
 bool size_fits(const gpu_map &m) { return gpu_map_pixels(&m) < (int64_t)1 << 29; }
 
+/* A pixel's bytes have 32 bits. */
+bool pitch_fits(const gpu_map &m) { return m.pitch % 8 == 0 && m.pitch < 1 << 30; }
+
 bool map_fits(const gpu_map &m) {
-    return sixteen(m.type) && m.pitch % 8 == 0 && m.channels % 32 == 0 && size_fits(m);
+    return sixteen(m.type) && pitch_fits(m) && m.channels % 32 == 0 && size_fits(m);
 }
+
+bool norm_fits(const gpu_norm &n) { return !n.mean || n.relu; }
 
 /* ---- forward and dgrad ---- */
 
@@ -94,14 +106,13 @@ bool map_fits(const gpu_map &m) {
 enum shape { DENSE_256, DENSE_128, WIDE_256, WIDE_128, HALF_256, HALF_128, NARROW_256, NARROW_128 };
 enum { SHAPES = NARROW_128 + 1 };
 struct shape_info {
-    int kc, m, n, wm;
-    bool forward_only;
+    int m, n;
+    bool split;  /* forward only, of two runs or more */
     double cost; /* of a place and output, where half is tensor cores', the rest their operands' */
 };
 const shape_info shapes[SHAPES] = {
-    {64, 256, 32, 8, true, 1.25},   {64, 128, 32, 8, true, 1.5},   {32, 256, 128, 4, false, 1.0},
-    {32, 128, 128, 4, false, 1.25}, {32, 256, 64, 4, false, 1.25}, {32, 128, 64, 4, false, 1.5},
-    {32, 256, 32, 8, false, 1.5},   {32, 128, 32, 8, false, 2.0},
+    {256, 32, true, 1.25},  {128, 32, true, 1.5},  {256, 128, false, 1.0}, {128, 128, false, 1.25},
+    {256, 64, false, 1.25}, {128, 64, false, 1.5}, {256, 32, false, 1.5},  {128, 32, false, 2.0},
 };
 
 /* A product as the choice of its shape sees it. */
@@ -110,19 +121,24 @@ struct product {
     bool taken, back;
 };
 
+/* What a shape needs room for. */
+struct staging {
+    bool resident;
+    int stages;
+};
+
 conv3_product_shared product_shared(const product &p, const shape_info &s, const conv3_places &g,
-                                    bool ahead) {
+                                    const staging &t) {
     conv3_product_shared l = {};
     unsigned end = 0;
-    const size_t stages = (size_t)2 * (size_t)g.loaded * (size_t)s.kc * 2;
-    l.weights = take(&end, (size_t)(p.in == s.kc ? 1 : 2) * 9 * (size_t)s.n * (size_t)s.kc * 2);
-    l.stages = take(&end, stages);
-    l.x_stages = take(&end, p.taken ? stages : 0);
-    l.ahead = take(&end, ahead ? (size_t)s.m * (size_t)s.n * 2 : 0);
-    l.places = take(&end, (size_t)3 * (size_t)g.loaded * sizeof(int));
+    const size_t stage = (size_t)g.loaded * CONV3_KC * 2, n = (size_t)s.n;
+    l.weights = take(&end, (t.resident ? (size_t)p.in / CONV3_KC : 2) * 9 * n * CONV3_KC * 2);
+    l.stages = take(&end, (size_t)t.stages * stage);
+    l.x_stages = take(&end, p.taken ? (size_t)(t.stages - 1) * stage : 0);
+    l.room = take(&end, s.split ? (size_t)s.m * n * sizeof(float) : 0);
+    l.places = take(&end, CONV3_SLOTS * (size_t)g.loaded * sizeof(int));
     l.scale = take(&end, (size_t)2 * (size_t)p.in * sizeof(float));
-    l.mask = take(&end, p.back ? (size_t)4 * (size_t)s.n * sizeof(float) : 0);
-    l.sums = take(&end, (size_t)s.wm * 2 * (size_t)s.n * sizeof(double));
+    l.mask = take(&end, p.back ? 3 * n * sizeof(float) : 0);
     l.bytes = end;
     return l;
 }
@@ -130,37 +146,39 @@ conv3_product_shared product_shared(const product &p, const shape_info &s, const
 struct choice {
     enum shape shape;
     conv3_places places;
-    bool ahead;
+    staging staged;
 };
 
-/* The rounds' products, and loads: 32 outputs take about twice as long as loading the place. What
- * is not copied ahead is waited for. */
+/* The rounds' products, and what every place and every row of weights that is copied takes of the
+ * scheduler, at about the cost of 8 outputs; a gradient that is taken half as much again. With two
+ * stages one waits for the other. */
 double product_cost(const gpu_device &device, const product &p, const shape_info &s,
-                    const conv3_places &g, bool ahead) {
-    const double load = (p.taken ? 32.0 : 16.0) * g.loaded;
+                    const conv3_places &g, const staging &t) {
+    const double load = (p.taken ? 12.0 : 8.0) * g.loaded + (t.resident ? 0.0 : 8.0 * 9 * s.n);
     return rounds_of(device, g, p.out / s.n) * (s.cost * s.n * g.tile + load) *
-           (p.back && !ahead ? 1.2 : 1.0);
+           (t.stages == 2 ? 1.5 : 1.0);
 }
 
 /* The cheapest of what shared memory has room for; false: there is none. */
 bool choose(const gpu_device &device, const product &p, choice *out) {
+    const staging ways[] = {{true, 3}, {false, 3}, {true, 2}, {false, 2}};
+    const int runs = p.in / CONV3_KC;
     double least = 0;
     for (int i = 0; i < SHAPES; i++) {
         const shape_info &s = shapes[i];
-        if (p.out % s.n || p.out / s.n > GPU_TICKETS || p.in % s.kc || (s.forward_only && p.back))
+        if (p.out % s.n || p.out / s.n > GPU_TICKETS || p.in % CONV3_KC ||
+            (s.split && (p.back || runs < 2)))
             continue;
-        for (int ahead = 0; ahead <= (p.back ? 1 : 0); ahead++) {
-            auto cost = [&](const conv3_places &g) {
-                return product_cost(device, p, s, g, ahead != 0);
-            };
-            auto shared = [&](const conv3_places &g) {
-                return product_shared(p, s, g, ahead != 0).bytes;
-            };
+        for (const staging &t : ways) {
+            auto cost = [&](const conv3_places &g) { return product_cost(device, p, s, g, t); };
+            auto shared = [&](const conv3_places &g) { return product_shared(p, s, g, t).bytes; };
+            if (!t.resident && runs <= 2)
+                continue;
             const conv3_places g = cut(p.n, p.hw, s.m, room_of(device), shared, cost);
             if (!g.places || (least > 0 && cost(g) >= least))
                 continue;
             least = cost(g);
-            *out = choice{(enum shape)i, g, ahead != 0};
+            *out = choice{(enum shape)i, g, t};
         }
     }
     return least > 0;
@@ -177,19 +195,19 @@ template <class T, bool BACK>
 cudaError_t launch_shape(enum shape shape, const conv3_product_args &p, int blocks,
                          cudaStream_t stream) {
     switch (shape) {
-    case WIDE_256: return launch_product<T, conv3_shape<32, 4, 8, 2>, BACK>(p, blocks, stream);
-    case WIDE_128: return launch_product<T, conv3_shape<32, 2, 8, 2>, BACK>(p, blocks, stream);
-    case HALF_256: return launch_product<T, conv3_shape<32, 4, 4, 2>, BACK>(p, blocks, stream);
-    case HALF_128: return launch_product<T, conv3_shape<32, 2, 4, 2>, BACK>(p, blocks, stream);
-    case NARROW_256: return launch_product<T, conv3_shape<32, 2, 4, 1>, BACK>(p, blocks, stream);
-    case NARROW_128: return launch_product<T, conv3_shape<32, 1, 4, 1>, BACK>(p, blocks, stream);
+    case WIDE_256: return launch_product<T, conv3_shape<4, 8, 2>, BACK>(p, blocks, stream);
+    case WIDE_128: return launch_product<T, conv3_shape<2, 8, 2>, BACK>(p, blocks, stream);
+    case HALF_256: return launch_product<T, conv3_shape<4, 4, 2>, BACK>(p, blocks, stream);
+    case HALF_128: return launch_product<T, conv3_shape<2, 4, 2>, BACK>(p, blocks, stream);
+    case NARROW_256: return launch_product<T, conv3_shape<2, 4, 1>, BACK>(p, blocks, stream);
+    case NARROW_128: return launch_product<T, conv3_shape<1, 4, 1>, BACK>(p, blocks, stream);
     default: break;
     }
     if constexpr (!BACK) {
         if (shape == DENSE_256)
-            return launch_product<T, conv3_shape<64, 2, 4, 1, 2>, BACK>(p, blocks, stream);
+            return launch_product<T, conv3_shape<2, 4, 1, 2>, BACK>(p, blocks, stream);
         if (shape == DENSE_128)
-            return launch_product<T, conv3_shape<64, 1, 4, 1, 2>, BACK>(p, blocks, stream);
+            return launch_product<T, conv3_shape<1, 4, 1, 2>, BACK>(p, blocks, stream);
     }
     return cudaErrorInvalidValue;
 }
@@ -204,10 +222,11 @@ cudaError_t run_product(const gpu_device &device, const product &p, enum gpu_typ
     args.places = c.places;
     args.in = p.in;
     args.out = p.out;
-    args.runs = p.in / s.kc;
-    args.ahead = c.ahead && args.norm.mean;
+    args.runs = p.in / CONV3_KC;
+    args.resident = c.staged.resident;
+    args.stages = c.staged.stages;
     args.pixels = (double)p.n * p.hw * p.hw;
-    args.shared = product_shared(p, s, c.places, c.ahead);
+    args.shared = product_shared(p, s, c.places, c.staged);
     int blocks = blocks_of(device, p.out / s.n);
     blocks = blocks < c.places.tiles ? blocks : c.places.tiles;
     blocks = blocks < GPU_MAX_BLOCKS ? blocks : GPU_MAX_BLOCKS;
@@ -225,22 +244,14 @@ product backward_product(const gpu_conv_backward &b) {
     return product{b.out.g.channels, b.in.channels, b.in.n, b.in.hw, true, true};
 }
 
-conv3_source normed_source(const gpu_map &in, const gpu_norm &norm) {
-    return conv3_source{in.data, in.pitch, nullptr, 0, norm.mean != nullptr, norm.relu};
-}
-conv3_source taken_source(const gpu_taken &t) {
-    return conv3_source{t.g.data,  t.g.pitch,         t.bsum ? t.x.data : nullptr,
-                        t.x.pitch, t.bsum != nullptr, false};
-}
-
 cudaError_t forward(const gpu_device *device, const void *, const gpu_conv_forward *f, void *,
                     cudaStream_t stream) {
     conv3_product_args args = {};
-    args.source = normed_source(f->in, f->norm);
+    args.source = conv3_source_of(f->in, f->norm);
     args.source_norm = f->norm;
     args.weight = f->weight;
     args.to = f->out.data;
-    args.to_pitch = f->out.pitch;
+    args.to_pitch = (unsigned)f->out.pitch;
     args.stats = f->stats;
     return run_product(*device, forward_product(*f), f->in.type, args, stream);
 }
@@ -248,14 +259,14 @@ cudaError_t forward(const gpu_device *device, const void *, const gpu_conv_forwa
 cudaError_t backward_data(const gpu_device &device, const gpu_conv_backward &b,
                           cudaStream_t stream) {
     conv3_product_args args = {};
-    args.source = taken_source(b.out);
+    args.source = conv3_source_of(b.out);
     args.bsum = b.out.bsum;
     args.csum = b.out.csum;
     args.weight = b.weight_t;
     args.to = b.in_g.data;
-    args.to_pitch = b.in_g.pitch;
+    args.to_pitch = (unsigned)b.in_g.pitch;
     args.x = b.in.data;
-    args.x_pitch = b.in.pitch;
+    args.x_pitch = (unsigned)b.in.pitch;
     args.norm = b.norm;
     args.add = b.add;
     args.sums = b.sums;
@@ -274,10 +285,10 @@ conv3_weight_shared weight_shared(bool wide, const conv3_places &g) {
     conv3_weight_shared l = {};
     unsigned end = 0;
     const size_t in = wide ? 128 : 64, out = wide ? 32 : 64;
-    l.v = take(&end, (size_t)2 * (size_t)g.tile * in * 2);
-    l.g = take(&end, (size_t)2 * (size_t)g.loaded * out * 2);
+    l.v = take(&end, (size_t)3 * (size_t)g.tile * in * 2);
+    l.g = take(&end, (size_t)3 * (size_t)g.loaded * out * 2);
     l.x = take(&end, (size_t)2 * (size_t)g.loaded * out * 2);
-    l.places = take(&end, (size_t)3 * (size_t)g.loaded * sizeof(int));
+    l.places = take(&end, CONV3_SLOTS * (size_t)g.loaded * sizeof(int));
     l.v_scale = take(&end, 2 * in * sizeof(float));
     l.g_scale = take(&end, 2 * out * sizeof(float));
     l.bytes = end;
@@ -308,8 +319,9 @@ bool choose_weight(const gpu_device &device, const gpu_conv_backward &b, weight_
         return false;
     const int share = wide ? in / 128 * (k / 32) : in / 64 * (k / 64);
     auto shared = [&](const conv3_places &g) { return weight_shared(wide, g).bytes; };
-    /* Loading a gradient's places costs a quarter of the products. */
-    auto cost = [](const conv3_places &g) { return g.tiles * (g.tile + 0.25 * g.loaded); };
+    /* Copying and taking a gradient's place costs the scheduler a tenth of what the products cost
+     * tensor cores. */
+    auto cost = [](const conv3_places &g) { return g.tiles * (g.tile + 0.1 * g.loaded); };
     for (int tile = 128; tile >= 32; tile /= 2) {
         const conv3_places g = cut(b.in.n, b.in.hw, tile, room_of(device), shared, cost);
         if (!g.places)
@@ -342,9 +354,9 @@ cudaError_t backward_weight(const gpu_device &device, const gpu_conv_backward &b
         return cudaErrorInvalidValue;
     conv3_weight_args args = {};
     args.places = c.places;
-    args.v = normed_source(b.in, b.norm);
+    args.v = conv3_source_of(b.in, b.norm);
     args.v_norm = b.norm;
-    args.g = taken_source(b.out);
+    args.g = conv3_source_of(b.out);
     args.bsum = b.out.bsum;
     args.csum = b.out.csum;
     args.in = b.in.channels;
@@ -367,12 +379,13 @@ bool fits(const gpu_device *device, const gpu_conv_forward *f, const gpu_conv_ba
         return false;
     if (f)
         return window_fits(f->window) && map_fits(f->in) && map_fits(f->out) &&
-               f->in.type == f->out.type && choose(*device, forward_product(*f), &c);
+               f->in.type == f->out.type && norm_fits(f->norm) &&
+               choose(*device, forward_product(*f), &c);
     const enum gpu_type type = b->in.type;
     return window_fits(b->window) && map_fits(b->in) && map_fits(b->out.g) &&
-           b->out.g.type == type &&
-           (!b->out.x.data || (b->out.x.type == type && b->out.x.pitch % 8 == 0)) &&
-           (!b->in_g.data || (b->in_g.type == type && b->in_g.pitch % 8 == 0)) &&
+           b->out.g.type == type && norm_fits(b->norm) &&
+           (!b->out.x.data || (b->out.x.type == type && pitch_fits(b->out.x))) &&
+           (!b->in_g.data || (b->in_g.type == type && pitch_fits(b->in_g))) &&
            choose(*device, backward_product(*b), &c) && choose_weight(*device, *b, &w);
 }
 

@@ -3,9 +3,14 @@
  * 3x3 convolution of a tile as nine shifted matrix products: forward, and backward with respect to
  * the input, which is the same with the taps turned round.
  *
- * A block walks over tiles and, within a tile, over runs of KC input channels; a step's pixels (and
- * weights, where there is more than one run) are copied while the step before is multiplied. All of
- * a block's N outputs stay in fp32 registers until the tile is done.
+ * A block walks over tiles and, within a tile, over runs of 32 input channels: its steps. Of each
+ * step the pixels are copied into one of three stages, changed there (batch norm and ReLU, or the
+ * gradient's taking), and multiplied. Between two barriers the block multiplies one step, changes
+ * the next and copies the one after it; of the two warps on a scheduler one multiplies first and
+ * the other last, so that tensor cores and the other units work at the same time. Where shared
+ * memory has room for two stages only, the next step is copied while this one is multiplied, and
+ * changed by all after that. All of a block's N outputs stay in fp32 registers until the tile is
+ * done.
  *
  * Sums over pixels are fp32 within a tile and double over a block's tiles.
  */
@@ -16,7 +21,7 @@
 
 /* Where things lie in a block's shared memory, in bytes. */
 struct conv3_product_shared {
-    unsigned weights, stages, x_stages, ahead, places, scale, mask, sums, bytes;
+    unsigned weights, stages, x_stages, room, places, scale, mask, bytes;
 };
 
 struct conv3_product_args {
@@ -25,75 +30,92 @@ struct conv3_product_args {
     gpu_norm source_norm; /* forward: of the input; backward: mean NULL */
     const float *bsum, *csum;
     int in, out;        /* channels of the source and of what is written */
-    int runs;           /* in / KC */
+    int runs;           /* in / CONV3_KC */
+    bool resident;      /* the weights of all runs stay in shared memory; else those of two */
+    int stages;         /* 3 or 2 */
     const void *weight; /* (out, 3, 3, in) */
     void *to;
-    int64_t to_pitch;
+    unsigned to_pitch;
     gpu_stats stats; /* forward */
     /* backward: the map behind the mask, and what is done to `to` */
     const void *x;
-    int64_t x_pitch;
+    unsigned x_pitch;
     gpu_norm norm;
-    bool add, ahead; /* ahead: x is copied to shared memory during the products */
+    bool add;
     gpu_sums sums;
     double pixels;
     conv3_product_shared shared;
 };
 
+enum { CONV3_KC = 32 }; /* input channels of a run */
+
 /* A kernel's shape. Warps stand in a grid of WM by WN, each has 16 MT places by 8 NT channels.
  * SPLIT 2: pairs of warps multiply the places of both, each with half of a run's channels, and then
  * exchange what is the other's. Weights' fragments then serve twice as many places: with 32 outputs
  * reading them would else take longer than the products. */
-template <int KC_, int MT_, int NT_, int WN_, int SPLIT_ = 1> struct conv3_shape {
-    static constexpr int KC = KC_, MT = MT_, NT = NT_, WN = WN_, WM = CONV3_WARPS / WN_;
+template <int MT_, int NT_, int WN_, int SPLIT_ = 1> struct conv3_shape {
+    static constexpr int MT = MT_, NT = NT_, WN = WN_, WM = CONV3_WARPS / WN_;
     static constexpr int SPLIT = SPLIT_, WIDE = MT * SPLIT;
-    static constexpr int M = 16 * MT * WM, N = 8 * NT * WN;
-    static constexpr int WEIGHT_BYTES = N * 9 * KC * 2;
+    static constexpr int M = 16 * MT * WM, N = 8 * NT * WN, GROUPS = NT / 4;
+    static constexpr int WEIGHT_BYTES = N * 9 * CONV3_KC * 2;
     static_assert(NT % 4 == 0, "a thread's channels come in eights");
-    static_assert(SPLIT == 1 || (WN == 1 && M * KC * 2 >= CONV3_THREADS * MT * NT * 16),
-                  "a stage has room for the exchange");
+    static_assert(SPLIT == 1 || WN == 1, "pairs are neighbours");
 };
 
-/* The weights of outputs [first, first + N) and inputs [run, run + KC) as [tap][8 in][column][in].
+/* A step: run `run` of the block's tile `tile`, whose places are in slot `slot`. */
+struct conv3_step {
+    int run, tile, slot;
+};
+static __device__ __forceinline__ conv3_step conv3_step_after(const conv3_step &s, int runs,
+                                                              int stride) {
+    if (s.run + 1 < runs)
+        return conv3_step{s.run + 1, s.tile, s.slot};
+    return conv3_step{0, s.tile + stride, (s.slot + 1) % CONV3_SLOTS};
+}
+
+/* The weights of outputs [first, first + N) and 32 inputs from `run` on as [tap][8 in][column][in].
  */
 template <class T, class S>
 __device__ __forceinline__ void conv3_issue_weights(const conv3_product_args &p, int first, int run,
                                                     unsigned char *to, int thread) {
-    constexpr int QUADS = S::KC / 32, ITEMS = S::N / 8 * 9 * QUADS;
-    const int warp = thread / 32, lane = thread % 32, e = lane % 8;
+    constexpr int ITEMS = S::N / 8 * 9;
+    const int warp = thread / 32, lane = thread % 32, e = lane % 8, chunk = lane / 8;
     for (int item = warp; item < ITEMS; item += CONV3_WARPS) {
-        const int quad = item % QUADS, tap = item / QUADS % 9, eight = item / QUADS / 9;
-        const int chunk = quad * 4 + lane / 8;
+        const int tap = item % 9, eight = item / 9;
         const int channel = gpu_eights_channel(eight * 8 + e);
         const T *from = (const T *)p.weight + ((int64_t)(first + channel) * 9 + tap) * p.in + run;
-        gpu_copy16(to + ((tap * (S::KC / 8) + chunk) * S::N + eight * 8 + e) * 16, from + chunk * 8,
-                   true);
+        gpu_copy16(to + ((tap * 4 + chunk) * S::N + eight * 8 + e) * 16, from + chunk * 8, true);
     }
 }
 
+/* acc += the products of a step. With SPLIT 2 the warp's own places come first, then the other's.
+ */
 template <class T, class S>
 __device__ __forceinline__ void conv3_multiply(const unsigned char *stage, int loaded, int pitch,
-                                               const unsigned char *weights, int thread,
+                                               const unsigned char *weights, int warp, int lane,
                                                float (&acc)[S::WIDE][S::NT][4]) {
-    constexpr int STEPS = S::KC / 16 / S::SPLIT;
-    const int warp = thread / 32, lane = thread % 32;
-    const int part = S::SPLIT == 2 ? warp % 2 * 2 * STEPS : 0; /* first of the warp's 8 channels */
-    const int row = warp / S::WN / S::SPLIT * 16 * S::WIDE + (lane & 15);
-    const unsigned char *a_lane = stage + ((part + (lane >> 4)) * loaded + row) * 16;
+    constexpr int STEPS = CONV3_KC / 16 / S::SPLIT;
+    const int part = S::SPLIT == 2 ? warp % 2 * 2 : 0; /* first of the warp's runs of 8 channels */
+    const unsigned char *a_lane = stage + ((part + (lane >> 4)) * loaded + (lane & 15)) * 16;
+    const unsigned char *a_rows[S::SPLIT];
+#pragma unroll
+    for (int i = 0; i < S::SPLIT; i++)
+        a_rows[i] = a_lane + ((warp ^ i) / S::WN * 16 * S::MT) * 16;
     const int column = warp % S::WN * 8 * S::NT + (lane & 7) + (lane >> 4) * 8;
     const unsigned char *b_lane = weights + ((part + (lane >> 3 & 1)) * S::N + column) * 16;
 #pragma unroll 1
     for (int ky = 0; ky < 3; ky++) {
-#pragma unroll(STEPS == 2 ? 3 : 1)
+#pragma unroll
         for (int kx = 0; kx < 3; kx++) {
-            const unsigned char *a_tap = a_lane + (ky * pitch + kx) * 16;
-            const unsigned char *b_tap = b_lane + (ky * 3 + kx) * (S::KC / 8 * S::N * 16);
+            const int a_tap = (ky * pitch + kx) * 16;
+            const unsigned char *b_tap = b_lane + (ky * 3 + kx) * (4 * S::N * 16);
 #pragma unroll
             for (int k = 0; k < STEPS; k++) {
                 uint32_t a[S::WIDE][4];
 #pragma unroll
                 for (int m = 0; m < S::WIDE; m++)
-                    gpu_ldmatrix_x4(a[m], a_tap + (2 * k * loaded + m * 16) * 16);
+                    gpu_ldmatrix_x4(a[m], a_rows[m / S::MT] + a_tap +
+                                              (2 * k * loaded + m % S::MT * 16) * 16);
 #pragma unroll
                 for (int n = 0; n < S::NT; n += 2) {
                     uint32_t b[4];
@@ -109,38 +131,54 @@ __device__ __forceinline__ void conv3_multiply(const unsigned char *stage, int l
     }
 }
 
-/* SPLIT 2: to the other warp of the pair its half of the rows, in the stage that all are done with.
- */
 template <class S>
-__device__ __forceinline__ void conv3_exchange(const float (&wide)[S::WIDE][S::NT][4], float4 *room,
-                                               int thread, float (&acc)[S::MT][S::NT][4]) {
-    const int warp = thread / 32, lane = thread % 32;
-    const bool second = warp % 2 != 0;
-    __syncthreads();
+static __device__ __forceinline__ void conv3_clear(float (&acc)[S::WIDE][S::NT][4]) {
+#pragma unroll
+    for (int i = 0; i < S::WIDE * S::NT * 4; i++)
+        acc[i / 4 / S::NT][i / 4 % S::NT][i % 4] = 0.0f;
+}
+
+/* SPLIT 2: keeps the warp's own places' sums and leaves the other warp of the pair its own, in
+ * room[warp][m][n][lane]; after the next barrier conv3_meet adds what that one left. */
+template <class S>
+__device__ __forceinline__ void conv3_part(const float (&wide)[S::WIDE][S::NT][4], float4 *room,
+                                           int warp, int lane, float (&own)[S::MT][S::NT][4]) {
 #pragma unroll
     for (int m = 0; m < S::MT; m++)
 #pragma unroll
         for (int n = 0; n < S::NT; n++) {
-            float sent[4];
+            const float *const other = wide[S::WIDE - S::MT + m][n];
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                acc[m][n][i] = second ? wide[S::MT + m][n][i] : wide[m][n][i];
-                sent[i] = second ? wide[m][n][i] : wide[S::MT + m][n][i];
-            }
+            for (int i = 0; i < 4; i++)
+                own[m][n][i] = wide[m][n][i];
             room[((warp * S::MT + m) * S::NT + n) * 32 + lane] =
-                make_float4(sent[0], sent[1], sent[2], sent[3]);
+                make_float4(other[0], other[1], other[2], other[3]);
         }
-    __syncthreads();
+}
+template <class S>
+__device__ __forceinline__ void conv3_meet(const float4 *room, int warp, int lane,
+                                           float (&own)[S::MT][S::NT][4]) {
 #pragma unroll
     for (int m = 0; m < S::MT; m++)
 #pragma unroll
         for (int n = 0; n < S::NT; n++) {
             const float4 got = room[(((warp ^ 1) * S::MT + m) * S::NT + n) * 32 + lane];
-            acc[m][n][0] += got.x;
-            acc[m][n][1] += got.y;
-            acc[m][n][2] += got.z;
-            acc[m][n][3] += got.w;
+            own[m][n][0] += got.x;
+            own[m][n][1] += got.y;
+            own[m][n][2] += got.z;
+            own[m][n][3] += got.w;
         }
+}
+
+/* What a lane has added up over the block's tiles, of each of its column groups: gpu_eights_share's
+ * two. */
+template <class S> struct conv3_sums { double two[S::GROUPS][2]; };
+template <class S>
+__device__ __forceinline__ void conv3_add(conv3_sums<S> &sums, int g, const float (&first)[8],
+                                          const float (&second)[8], int lane) {
+    const float2 of_tile = gpu_eights_share(first, second, lane);
+    sums.two[g][0] += (double)of_tile.x;
+    sums.two[g][1] += (double)of_tile.y;
 }
 
 /* The 8 channels that this thread has of row `h` of matrix row m, in column group g. */
@@ -154,16 +192,23 @@ __device__ __forceinline__ void conv3_own(const float (&acc)[S::MT][S::NT][4], i
     }
 }
 
+/* The first of a lane's 8 columns in group g, and its first row. */
+template <class S> static __device__ __forceinline__ int conv3_column(int warp, int lane, int g) {
+    return warp % S::WN * 8 * S::NT + 32 * g + lane % 4 * 8;
+}
+template <class S> static __device__ __forceinline__ int conv3_row(int warp, int lane) {
+    return warp / S::WN * 16 * S::MT + lane / 4;
+}
+
 /* Forward: rounded, stored, counted. */
 template <class T, class S>
-__device__ __forceinline__ void conv3_finish_forward(const conv3_product_args &p, int first,
-                                                     const int *places, double *sums, int thread,
-                                                     const float (&acc)[S::MT][S::NT][4]) {
-    const int warp = thread / 32, lane = thread % 32;
-    const int row = warp / S::WN * 16 * S::MT + lane / 4;
+__device__ __forceinline__ void
+conv3_finish_forward(const conv3_product_args &p, int first, const int *places, int warp, int lane,
+                     const float (&acc)[S::MT][S::NT][4], conv3_sums<S> &sums) {
+    const int row = conv3_row<S>(warp, lane);
 #pragma unroll
-    for (int g = 0; g < S::NT / 4; g++) {
-        const int column = warp % S::WN * 8 * S::NT + 32 * g + lane % 4 * 8;
+    for (int g = 0; g < S::GROUPS; g++) {
+        T *const to = (T *)p.to + first + conv3_column<S>(warp, lane, g);
         float sum[8] = {0}, squares[8] = {0};
 #pragma unroll
         for (int mh = 0; mh < 2 * S::MT; mh++) {
@@ -173,7 +218,7 @@ __device__ __forceinline__ void conv3_finish_forward(const conv3_product_args &p
             float v[8];
             conv3_own<S>(acc, mh / 2, g, mh % 2, v);
             const gpu_run<T, 8> packed = gpu_pack_run<T, 8>(v);
-            gpu_store_run((T *)p.to + place * p.to_pitch + first + column, packed);
+            gpu_store_run(to + conv3_pixel(place) * (uint64_t)p.to_pitch, packed);
             gpu_unpack_run(v, packed);
 #pragma unroll
             for (int i = 0; i < 8; i++) {
@@ -182,114 +227,112 @@ __device__ __forceinline__ void conv3_finish_forward(const conv3_product_args &p
             }
         }
         if (p.stats.partial)
-            gpu_eights_add(sum, squares, sums + warp / S::WN * 2 * S::N + column, S::N, lane);
+            conv3_add<S>(sums, g, sum, squares, lane);
     }
 }
 
-/* What a thread reads of x in the ending of a tile, copied by the thread itself: [g][m, h]. */
+/* What the mask asks for of the map behind it: a lane's runs of 8 channels, row by row and column
+ * group by group, as many as are on their way at a time. */
+template <class T, class S> struct conv3_behind {
+    static constexpr int ALL = 2 * S::MT * S::GROUPS, AHEAD = 2 * S::MT < 4 ? 2 * S::MT : 4;
+    gpu_run<T, 8> x[AHEAD];
+};
+/* Asks for run i, where there is one. */
 template <class T, class S>
-__device__ __forceinline__ void conv3_issue_ahead(const conv3_product_args &p, int first,
-                                                  const int *places, uint4 *to, int thread) {
-    const int warp = thread / 32, lane = thread % 32;
-    const int row = warp / S::WN * 16 * S::MT + lane / 4;
-#pragma unroll 1
-    for (int g = 0; g < S::NT / 4; g++) {
-        const int column = warp % S::WN * 8 * S::NT + 32 * g + lane % 4 * 8;
+__device__ __forceinline__ void conv3_look_behind(const conv3_product_args &p, int first,
+                                                  const int *places, int warp, int lane, int i,
+                                                  conv3_behind<T, S> &b) {
+    if (i >= b.ALL)
+        return;
+    const int column = conv3_column<S>(warp, lane, i / (2 * S::MT));
+    const int place = places[conv3_row<S>(warp, lane) + i % (2 * S::MT) * 8];
+    b.x[i % b.AHEAD] =
+        gpu_load_run<8>((const T *)p.x + first + column + conv3_pixel(place) * (uint64_t)p.x_pitch);
+}
+
+/* One run of 8 channels through mask and sums: v becomes A dU. mask: a, b, mean of the channels. */
+template <class T>
+static __device__ __forceinline__ void conv3_mask(const gpu_run<T, 8> &behind,
+                                                  const float (&mask)[3][8], float (&v)[8],
+                                                  float (&s1)[8], float (&s2)[8]) {
+    float x[8];
+    gpu_unpack_run(x, behind);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        if (!(gpu_normed(gpu_ab{mask[0][i], mask[1][i]}, x[i]) > 0.0f))
+            v[i] = 0.0f;
+        s1[i] += v[i];
+        s2[i] = fmaf(v[i], x[i] - mask[2][i], s2[i]);
+        v[i] *= mask[0][i];
+    }
+}
+
+/* Backward: masked, counted, scaled (NORMED), added or stored. mask: a, b, mean of the N channels;
+ * behind: the first runs, on their way. */
+template <class T, class S, bool NORMED>
+__device__ __forceinline__ void
+conv3_finish_backward(const conv3_product_args &p, int first, const int *places, const float *mask,
+                      int warp, int lane, const float (&acc)[S::MT][S::NT][4],
+                      conv3_behind<T, S> &behind, conv3_sums<S> &sums) {
+    const int row = conv3_row<S>(warp, lane);
+#pragma unroll
+    for (int g = 0; g < S::GROUPS; g++) {
+        const int column = conv3_column<S>(warp, lane, g);
+        T *const to = (T *)p.to + first + column;
+        float s1[8] = {0}, s2[8] = {0}, factors[3][8] = {{0}};
+#pragma unroll
+        for (int i = 0; i < 3 && NORMED; i++)
+            gpu_read_run<8>(factors[i], mask + i * S::N + column);
 #pragma unroll
         for (int mh = 0; mh < 2 * S::MT; mh++) {
-            const int place = places[row + mh * 8];
-            gpu_copy16(to + (g * 2 * S::MT + mh) * CONV3_THREADS + thread,
-                       (const T *)p.x + max(place, 0) * p.x_pitch + first + column, place >= 0);
-        }
-    }
-}
-
-/* Backward: masked, counted, scaled, added or stored. mask: a, b, mean, inv of the N channels. */
-template <class T, class S>
-__device__ __forceinline__ void conv3_finish_backward(const conv3_product_args &p, int first,
-                                                      const int *places, const uint4 *ahead,
-                                                      const float *mask, double *sums, int thread,
-                                                      const float (&acc)[S::MT][S::NT][4]) {
-    const int warp = thread / 32, lane = thread % 32;
-    const int row = warp / S::WN * 16 * S::MT + lane / 4;
-    const bool normed = p.norm.mean != nullptr;
+            const int place = places[row + mh * 8], run = g * 2 * S::MT + mh;
+            const gpu_run<T, 8> x = behind.x[run % behind.AHEAD];
+            if (NORMED)
+                conv3_look_behind<T, S>(p, first, places, warp, lane, run + behind.AHEAD, behind);
+            if (place < 0)
+                continue;
+            T *const at = to + conv3_pixel(place) * (uint64_t)p.to_pitch;
+            float v[8];
+            conv3_own<S>(acc, mh / 2, g, mh % 2, v);
+            if (NORMED)
+                conv3_mask<T>(x, factors, v, s1, s2);
+            if (p.add) {
+                float was[8];
+                gpu_read_run<8>(was, at);
 #pragma unroll
-    for (int g = 0; g < S::NT / 4; g++) {
-        const int column = warp % S::WN * 8 * S::NT + 32 * g + lane % 4 * 8;
-        float s1[8] = {0}, s2[8] = {0};
-        float a[8] = {0}, b[8] = {0}, mean[8] = {0}, inv[8] = {0};
-        if (normed) {
-            gpu_read_run<8>(a, mask + column);
-            gpu_read_run<8>(b, mask + S::N + column);
-            gpu_read_run<8>(mean, mask + 2 * S::N + column);
-            gpu_read_run<8>(inv, mask + 3 * S::N + column);
-        }
-#pragma unroll
-        for (int m = 0; m < S::MT; m++) {
-            gpu_run<T, 8> x[2] = {}, old[2] = {};
-            T *to[2];
-            int place[2];
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                place[h] = places[row + (2 * m + h) * 8];
-                const int64_t pixel = max(place[h], 0);
-                to[h] = (T *)p.to + pixel * p.to_pitch + first + column;
-                /* Two loads, not one of two addresses: that would be of no memory in particular. */
-                if (normed && p.ahead)
-                    x[h] = gpu_load_run<8>(
-                        (const T *)(ahead + (g * 2 * S::MT + 2 * m + h) * CONV3_THREADS + thread));
-                else if (normed)
-                    x[h] = gpu_load_run<8>((const T *)p.x + pixel * p.x_pitch + first + column);
-                if (p.add && place[h] >= 0) /* pixel 0 is another thread's to write */
-                    old[h] = gpu_load_run<8>(to[h]);
+                for (int i = 0; i < 8; i++)
+                    v[i] += was[i];
             }
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                if (place[h] < 0)
-                    continue;
-                float v[8], was[8];
-                conv3_own<S>(acc, m, g, h, v);
-                if (normed) {
-                    float xs[8];
-                    gpu_unpack_run(xs, x[h]);
-#pragma unroll
-                    for (int i = 0; i < 8; i++) {
-                        if (p.norm.relu && !(gpu_normed(gpu_ab{a[i], b[i]}, xs[i]) > 0.0f))
-                            v[i] = 0.0f;
-                        s1[i] += v[i];
-                        s2[i] = fmaf(v[i], (xs[i] - mean[i]) * inv[i], s2[i]);
-                        v[i] *= a[i];
-                    }
-                }
-                if (p.add) {
-                    gpu_unpack_run(was, old[h]);
-#pragma unroll
-                    for (int i = 0; i < 8; i++)
-                        v[i] += was[i];
-                }
-                gpu_write_run<8>(to[h], v);
-            }
+            gpu_write_run<8>(at, v);
         }
         if (p.sums.partial)
-            gpu_eights_add(s1, s2, sums + warp / S::WN * 2 * S::N + column, S::N, lane);
+            conv3_add<S>(sums, g, s1, s2, lane);
     }
 }
 
 /* The block's sums to global memory; the last block of these channels completes them. */
 template <class S, bool BACK>
 __device__ __forceinline__ void conv3_finish_sums(const conv3_product_args &p, int first,
-                                                  const double *sums, int thread) {
+                                                  const conv3_sums<S> &sums, double *rows,
+                                                  int thread) {
     float *partial = BACK ? p.sums.partial : p.stats.partial;
     unsigned *ticket = BACK ? p.sums.ticket : p.stats.ticket;
+    const int warp = thread / 32, lane = thread % 32;
     if (!partial)
         return;
+    for (int g = 0; g < S::GROUPS; g++)
+        for (int i = 0; i < 2; i++)
+            rows[warp / S::WN * 2 * S::N + lane / 16 * S::N + conv3_column<S>(warp, lane, g) +
+                 gpu_eights_own(lane) + i] = sums.two[g][i];
     __syncthreads();
     for (int i = thread; i < 2 * S::N; i += CONV3_THREADS) {
+        const int channel = first + i % S::N;
         double sum = 0;
         for (int w = 0; w < S::WM; w++)
-            sum += sums[w * 2 * S::N + i];
-        partial[((size_t)blockIdx.x * 2 + i / S::N) * (size_t)p.out + first + i % S::N] =
-            (float)sum;
+            sum += rows[w * 2 * S::N + i];
+        if (BACK && i >= S::N)
+            sum *= (double)p.norm.inv[channel];
+        partial[((size_t)blockIdx.x * 2 + i / S::N) * (size_t)p.out + channel] = (float)sum;
     }
     if (!gpu_last_block(ticket + blockIdx.y, gridDim.x))
         return;
@@ -301,122 +344,162 @@ __device__ __forceinline__ void conv3_finish_sums(const conv3_product_args &p, i
                          CONV3_THREADS);
 }
 
-template <class T, class S, bool BACK>
+template <class S, bool BACK>
 __device__ __forceinline__ void conv3_write_tables(const conv3_product_args &p, int first,
-                                                   float *scale, float *mask, double *sums,
-                                                   int thread) {
+                                                   float *scale, float *mask, int thread) {
     if (p.source.scaled)
         conv3_write_scale(p.source_norm, p.bsum, p.csum, 0, p.in, scale, thread);
-    if (BACK && p.norm.mean) {
-        for (int c = thread; c < S::N; c += CONV3_THREADS) {
-            const gpu_ab s = gpu_scale(p.norm, first + c);
-            mask[c] = s.a;
-            mask[S::N + c] = s.b;
-            mask[2 * S::N + c] = p.norm.mean[first + c];
-            mask[3 * S::N + c] = p.norm.inv[first + c];
-        }
+    for (int c = thread; BACK && p.norm.mean && c < S::N; c += CONV3_THREADS) {
+        const gpu_ab s = gpu_scale(p.norm, first + c);
+        mask[c] = s.a;
+        mask[S::N + c] = s.b;
+        mask[2 * S::N + c] = p.norm.mean[first + c];
     }
-    for (int i = thread; i < S::WM * 2 * S::N; i += CONV3_THREADS)
-        sums[i] = 0;
 }
 
-/* The ending of a tile. */
-template <class T, class S, bool BACK>
-__device__ __forceinline__ void
-conv3_finish(const conv3_product_args &p, int first, const int *places, const uint4 *ahead,
-             const float *mask, double *sums, int thread, const float (&acc)[S::MT][S::NT][4]) {
-    if (BACK)
-        conv3_finish_backward<T, S>(p, first, places, ahead, mask, sums, thread, acc);
-    else
-        conv3_finish_forward<T, S>(p, first, places, sums, thread, acc);
-}
-
-/* Grid: x blocks that share the tiles, y runs of N outputs. Weights of one or two runs stay; those
- * of more come with each step's pixels. */
+/* Grid: x blocks that share the tiles, y runs of N outputs. */
 template <class T, class S, bool BACK>
 __global__ void __launch_bounds__(CONV3_THREADS, 1) conv3_product(const conv3_product_args p) {
     CHEX_DYNAMIC_SHARED(shared);
-    const int thread = (int)threadIdx.x, first = (int)blockIdx.y * S::N;
+    const int thread = (int)threadIdx.x, warp = thread / 32, lane = thread % 32;
+    const int first = (int)blockIdx.y * S::N, stride = (int)gridDim.x;
     const conv3_places &g = p.places;
-    const int stride = (int)gridDim.x;
-    const int stage_bytes = g.loaded * S::KC * 2;
-    const bool resident = p.runs <= 2;
-    int *places = (int *)(shared + p.shared.places);
-    float *scale = (float *)(shared + p.shared.scale), *mask = (float *)(shared + p.shared.mask);
-    double *sums = (double *)(shared + p.shared.sums);
-    uint4 *ahead = (uint4 *)(shared + p.shared.ahead);
+    const int stage_bytes = g.loaded * CONV3_KC * 2;
+    int *const places = (int *)(shared + p.shared.places);
+    float *const scale = (float *)(shared + p.shared.scale);
+    const float *const mask = (const float *)(shared + p.shared.mask);
+    float4 *const room = (float4 *)(shared + p.shared.room);
 
-    /* Stage i serves the steps of i's parity. */
-    auto issue_weights = [&](int stage, int run) {
-        conv3_issue_weights<T, S>(p, first, run * S::KC,
-                                  shared + p.shared.weights + stage * S::WEIGHT_BYTES, thread);
+    auto on = [&](const conv3_step &s) { return s.tile < g.tiles; };
+    auto places_of = [&](const conv3_step &s) { return places + s.slot * g.loaded; };
+    auto write_places = [&](const conv3_step &s) {
+        if (s.run == 0 && on(s))
+            conv3_write_places(g, s.tile, places_of(s), thread);
     };
-    auto issue = [&](int step, int slot, int run) {
-        conv3_issue<T, S::KC, false>(p.source, run * S::KC, places + slot * g.loaded, g.loaded,
-                                     shared + p.shared.stages + (step & 1) * stage_bytes,
-                                     shared + p.shared.x_stages + (step & 1) * stage_bytes, thread);
-        if (!resident)
-            issue_weights(step & 1, run);
+    auto issue_weights = [&](const conv3_step &s, int to) {
+        conv3_issue_weights<T, S>(p, first, s.run * CONV3_KC,
+                                  shared + p.shared.weights + to * S::WEIGHT_BYTES, thread);
+    };
+    /* Pixels of step i go to stage i % stages, and what is taken from x to x_stage i % (stages -
+     * 1). */
+    auto issue = [&](const conv3_step &s, int stage, int x_stage) {
+        if (on(s))
+            conv3_issue<CONV3_KC, false>(p.source, s.run * CONV3_KC, places_of(s), g.loaded,
+                                         shared + p.shared.stages + stage * stage_bytes,
+                                         shared + p.shared.x_stages + x_stage * stage_bytes,
+                                         thread);
+    };
+    auto change = [&](const conv3_step &s, int stage, int x_stage) {
+        if (on(s))
+            conv3_change<T, CONV3_KC, false, BACK>(
+                p.source, scale, p.in, s.run * CONV3_KC, places_of(s), g.loaded,
+                shared + p.shared.stages + stage * stage_bytes,
+                shared + p.shared.x_stages + x_stage * stage_bytes, thread);
     };
 
-    for (int run = 0; resident && run < p.runs; run++)
-        issue_weights(run, run);
-    conv3_write_tables<T, S, BACK>(p, first, scale, mask, sums, thread);
-    conv3_write_places(g, (int)blockIdx.x, places, thread);
-    if (p.runs == 1)
-        conv3_write_places(g, (int)blockIdx.x + stride, places + g.loaded, thread);
+    conv3_step now = {0, (int)blockIdx.x, 0};
+    conv3_step next = conv3_step_after(now, p.runs, stride);
+    conv3_step later = conv3_step_after(next, p.runs, stride);
+    write_places(now);
+    write_places(next);
+    write_places(later);
+    conv3_write_tables<S, BACK>(p, first, scale, (float *)mask, thread);
     __syncthreads();
-    issue(0, 0, 0);
+    for (conv3_step s = now; s.run < (p.resident ? p.runs : 1) && s.slot == 0;
+         s = conv3_step_after(s, p.runs, stride))
+        issue_weights(s, s.run);
+    const bool three = p.stages == 3;
+    issue(now, 0, 0);
     gpu_copy_commit();
+    if (three)
+        issue(next, 1, 1);
+    gpu_copy_commit();
+    gpu_copy_wait<1>();
+    change(now, 0, 0);
+    __syncthreads();
 
-    /* slot: where the tile's places are; the two tiles behind it have the next two. */
-    int step = 0, slot = 0;
-    for (int tile = (int)blockIdx.x; tile < g.tiles; tile += stride) {
-        const int next = slot == 2 ? 0 : slot + 1, later = next == 2 ? 0 : next + 1;
-        const int *here = places + slot * g.loaded;
-        unsigned char *stage = nullptr;
-        float acc[S::WIDE][S::NT][4];
+    const int side =
+        three ? warp / 4 : 1; /* of the warps of a scheduler: in which turn it changes */
+    float acc[S::WIDE][S::NT][4], own[S::MT][S::NT][4] = {};
+    conv3_clear<S>(acc);
+    conv3_behind<T, S> behind = {};
+    conv3_sums<S> sums = {};
+    bool pending = false; /* own is to be finished: SPLIT 2 */
+    int pending_slot = 0, stage = 0, parity = 0;
+    auto finish_split = [&]() {
+        conv3_meet<S>(room, warp, lane, own);
+        conv3_finish_forward<T, S>(p, first, places + pending_slot * g.loaded + g.halo, warp, lane,
+                                   own, sums);
+    };
+    while (on(now)) {
+        const conv3_step last = conv3_step_after(later, p.runs, stride);
+        const int next_stage = stage == p.stages - 1 ? 0 : stage + 1;
+        const int next_x = three ? parity ^ 1 : 0;
+        if (!p.resident && on(next))
+            issue_weights(next, parity ^ 1);
+        gpu_copy_commit();
+        if (three)
+            issue(later, next_stage == 2 ? 0 : next_stage + 1, parity);
+        else
+            issue(next, next_stage, 0);
+        gpu_copy_commit();
+        write_places(last);
+#pragma unroll 1
+        for (int turn = 0; turn < 2; turn++) {
+            if (turn == side) {
+                if (three) /* this thread's copies of the next step */
+                    gpu_copy_wait<2>();
+                else
+                    gpu_copy_wait<0>();
+                change(next, next_stage, next_x);
+                if (S::SPLIT == 2 && pending)
+                    finish_split();
+                continue;
+            }
+            const int *const here = places_of(now) + g.halo;
+            const bool ends = now.run == p.runs - 1;
+            if (BACK && ends && p.norm.mean) {
 #pragma unroll
-        for (int i = 0; i < S::WIDE * S::NT * 4; i++)
-            acc[i / 4 / S::NT][i / 4 % S::NT][i % 4] = 0.0f;
-        for (int run = 0; run < p.runs; run++, step++) {
-            const bool last = run == p.runs - 1;
-            stage = shared + p.shared.stages + (step & 1) * stage_bytes;
-            gpu_copy_wait<0>();
-            conv3_change<T, S::KC, false>(p.source, scale, p.in, run * S::KC, here, g.loaded, stage,
-                                          shared + p.shared.x_stages + (step & 1) * stage_bytes,
-                                          thread);
-            __syncthreads();
-            if (BACK && p.ahead && last)
-                conv3_issue_ahead<T, S>(p, first, here + g.halo, ahead, thread);
-            gpu_copy_commit();
-            if (!last)
-                issue(step + 1, slot, run + 1);
-            else if (tile + stride < g.tiles)
-                issue(step + 1, next, 0);
-            gpu_copy_commit();
-            /* Places are needed one step before their pixels are. */
-            if (p.runs == 1)
-                conv3_write_places(g, tile + 2 * stride, places + later * g.loaded, thread);
-            else if (run == p.runs - 2)
-                conv3_write_places(g, tile + stride, places + next * g.loaded, thread);
-            conv3_multiply<T, S>(stage, g.loaded, g.pitch,
+                for (int i = 0; i < behind.AHEAD; i++)
+                    conv3_look_behind<T, S>(p, first, here, warp, lane, i, behind);
+            }
+            conv3_multiply<T, S>(shared + p.shared.stages + stage * stage_bytes, g.loaded, g.pitch,
                                  shared + p.shared.weights +
-                                     (resident ? run : step & 1) * S::WEIGHT_BYTES,
-                                 thread, acc);
+                                     (p.resident ? now.run : parity) * S::WEIGHT_BYTES,
+                                 warp, lane, acc);
+            if constexpr (S::SPLIT == 1) {
+                if (!ends)
+                    continue;
+                if (!BACK)
+                    conv3_finish_forward<T, S>(p, first, here, warp, lane, acc, sums);
+                else if (p.norm.mean)
+                    conv3_finish_backward<T, S, true>(p, first, here, mask, warp, lane, acc, behind,
+                                                      sums);
+                else
+                    conv3_finish_backward<T, S, false>(p, first, here, mask, warp, lane, acc,
+                                                       behind, sums);
+                conv3_clear<S>(acc);
+            }
         }
-        if (BACK)
-            gpu_copy_wait<1>();
         if constexpr (S::SPLIT == 2) {
-            float own[S::MT][S::NT][4];
-            conv3_exchange<S>(acc, (float4 *)stage, thread, own);
-            conv3_finish<T, S, BACK>(p, first, here + g.halo, ahead, mask, sums, thread, own);
-        } else {
-            conv3_finish<T, S, BACK>(p, first, here + g.halo, ahead, mask, sums, thread, acc);
+            pending = now.run == p.runs - 1;
+            if (pending) {
+                conv3_part<S>(acc, room, warp, lane, own);
+                conv3_clear<S>(acc);
+                pending_slot = now.slot;
+            }
         }
-        slot = next;
+        gpu_copy_wait<1>(); /* the next step's weights */
+        __syncthreads();
+        now = next;
+        next = later;
+        later = last;
+        stage = next_stage;
+        parity ^= 1;
     }
-    conv3_finish_sums<S, BACK>(p, first, sums, thread);
+    if (S::SPLIT == 2 && pending)
+        finish_split();
+    conv3_finish_sums<S, BACK>(p, first, sums, (double *)(shared + p.shared.stages), thread);
 }
 
 #endif

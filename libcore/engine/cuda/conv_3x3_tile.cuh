@@ -23,6 +23,7 @@
 #include "engine/cuda/eights.cuh"
 
 enum { CONV3_THREADS = 256, CONV3_WARPS = 8 };
+enum { CONV3_SLOTS = 4 }; /* tiles whose places are known: three steps' and the one behind them */
 
 /* Division by what is only known at run time; exact for values below 2^32. */
 struct conv3_divisor {
@@ -42,18 +43,19 @@ struct conv3_places {
     int strips, width;
     int pitch;  /* places in a row */
     int halo;   /* pitch + 1 */
-    int loaded; /* places of a tile with both halos */
+    int loaded; /* places of a tile with both halos, and some behind to make it a multiple of 64 */
     int tile;   /* places of a tile */
     int tiles;
     int64_t places;
     conv3_divisor by_pitch, by_rows, by_strips;
 };
 
-/* A place as the kernels remember it: the pixel's number; ~1 - number where the pixel belongs to
- * the neighbouring strip; -1 off the image. */
+/* A place as the kernels remember it: the pixel's number; below 0 what is not the strip's own, with
+ * the number where it is the neighbouring strip's pixel, with CONV3_OFF off the image. */
+enum { CONV3_OTHER = INT32_MIN, CONV3_OFF = 1 << 30, CONV3_PIXEL = (1 << 29) - 1 };
 static __device__ __forceinline__ int conv3_place(const conv3_places &g, int64_t q) {
     if (q < 0 || q >= g.places)
-        return -1;
+        return CONV3_OTHER | CONV3_OFF;
     const unsigned row = conv3_divide(g.by_pitch, (unsigned)q);
     const int column = (int)((unsigned)q - row * (unsigned)g.pitch);
     const unsigned strip_image = conv3_divide(g.by_rows, row);
@@ -62,66 +64,114 @@ static __device__ __forceinline__ int conv3_place(const conv3_places &g, int64_t
     const int strip = (int)(strip_image - image * (unsigned)g.strips);
     const int x = strip * g.width + column - 1;
     if (y < 0 || x < 0 || x >= g.hw)
-        return -1;
+        return CONV3_OTHER | CONV3_OFF;
     const int pixel = ((int)image * g.hw + y) * g.hw + x;
-    return column >= 1 && column <= g.width ? pixel : -2 - pixel;
+    return column >= 1 && column <= g.width ? pixel : CONV3_OTHER | pixel;
 }
-static __device__ __forceinline__ int conv3_pixel(int place) {
-    return place >= 0 ? place : place == -1 ? 0 : -2 - place;
+/* Pixel 0 off the image. */
+static __device__ __forceinline__ unsigned conv3_pixel(int place) {
+    return (unsigned)(place & CONV3_PIXEL);
 }
+static __device__ __forceinline__ bool conv3_inside(int place) { return !(place & CONV3_OFF); }
 
-/* The places of a tile with its halos; tiles past the last one are not asked for. */
+/* The places of a tile with its halos, nothing behind; tiles past the last one are not asked for.
+ */
 static __device__ __forceinline__ void conv3_write_places(const conv3_places &g, int tile, int *to,
                                                           int thread) {
     const int64_t first = (int64_t)tile * g.tile - g.halo;
     for (int i = thread; i < g.loaded; i += CONV3_THREADS)
-        to[i] = conv3_place(g, first + i);
+        to[i] = i < g.tile + 2 * g.halo ? conv3_place(g, first + i) : CONV3_OTHER | CONV3_OFF;
 }
 
 /* What is loaded: max(a x + b, 0) of a map, or the gradient g + (a x + b) of gpu_taken. */
 struct conv3_source {
-    const void *data;
-    int64_t pitch;
-    const void *x; /* taken: the map behind b and c; else NULL */
-    int64_t x_pitch;
-    bool scaled, relu;
+    const unsigned char *data;
+    const unsigned char *x;      /* taken: the map behind b and c; else NULL */
+    unsigned row_bytes, x_bytes; /* of a pixel */
+    bool scaled;
 };
+static inline conv3_source conv3_source_of(const gpu_map &in, const gpu_norm &norm) {
+    return conv3_source{static_cast<const unsigned char *>(in.data), nullptr,
+                        (unsigned)(in.pitch * 2), 0, norm.mean != nullptr};
+}
+static inline conv3_source conv3_source_of(const gpu_taken &t) {
+    const void *const x = t.bsum ? t.x.data : nullptr;
+    return conv3_source{static_cast<const unsigned char *>(t.g.data),
+                        static_cast<const unsigned char *>(x), (unsigned)(t.g.pitch * 2),
+                        (unsigned)(t.x.pitch * 2), t.bsum != nullptr};
+}
 
 /* A warp's share of a stage: 4 runs of 8 channels by 8 places at a time. CHANNELS / 32 divides the
- * number of warps, so a thread's channels are the same in all its steps. */
+ * number of warps, so a thread's channels are the same in all its steps, and STEP, the places of a
+ * step, divides all counts of places. */
 template <int CHANNELS> struct conv3_share {
-    static constexpr int QUADS = CHANNELS / 32;
-    int chunk, place, step;
+    static constexpr int QUADS = CHANNELS / 32, STEP = CONV3_WARPS / QUADS * 8;
+    int chunk, place;
     __device__ __forceinline__ explicit conv3_share(int thread) {
         const int warp = thread / 32, lane = thread % 32;
         chunk = warp % QUADS * 4 + lane / 8;
         place = warp / QUADS * 8 + lane % 8;
-        step = CONV3_WARPS / QUADS * 8;
     }
+    /* Of the thread's first 16 bytes in a stage of `count` places; the next are STEP * 16 on. */
+    __device__ __forceinline__ int byte(int count) const { return (chunk * count + place) * 16; }
 };
+
+/* Copies of 8 channels of `count` places, `from` those of pixel 0. */
+template <int CHANNELS, bool OWN>
+__device__ __forceinline__ void conv3_copy(const unsigned char *from, unsigned row_bytes,
+                                           const int *places, int count, unsigned char *stage,
+                                           const conv3_share<CHANNELS> &mine) {
+    typedef conv3_share<CHANNELS> S;
+    const int *place = places + mine.place;
+    unsigned char *to = stage + mine.byte(count);
+#pragma unroll 2
+    for (int i = 0; i < count / S::STEP; i++, place += S::STEP, to += S::STEP * 16)
+        gpu_copy16(to, from + (uint64_t)conv3_pixel(*place) * row_bytes,
+                   OWN ? *place >= 0 : conv3_inside(*place));
+}
 
 /* Starts the copies of channels [first, first + CHANNELS) of `count` places into a stage (and of
  * x's, where there is an x). OWN: only of pixels of the strip itself. */
-template <class T, int CHANNELS, bool OWN>
+template <int CHANNELS, bool OWN>
 __device__ __forceinline__ void conv3_issue(const conv3_source &s, int first, const int *places,
                                             int count, unsigned char *stage, unsigned char *x_stage,
                                             int thread) {
     const conv3_share<CHANNELS> mine(thread);
-    const int channel = first + mine.chunk * 8;
-    for (int p = mine.place; p < count; p += mine.step) {
-        const int place = places[p];
-        const bool on = OWN ? place >= 0 : place != -1;
-        const int64_t pixel = on ? conv3_pixel(place) : 0;
-        const int64_t at = (int64_t)(mine.chunk * count + p) * 16;
-        gpu_copy16(stage + at, (const T *)s.data + pixel * s.pitch + channel, on);
-        if (s.x)
-            gpu_copy16(x_stage + at, (const T *)s.x + pixel * s.x_pitch + channel, on);
+    const int byte = (first + mine.chunk * 8) * 2;
+    conv3_copy<CHANNELS, OWN>(s.data + byte, s.row_bytes, places, count, stage, mine);
+    if (s.x)
+        conv3_copy<CHANNELS, OWN>(s.x + byte, s.x_bytes, places, count, x_stage, mine);
+}
+
+/* max(a x + b, 0) of 8 channels, rounded. */
+template <class T>
+static __device__ __forceinline__ gpu_run<T, 8> conv3_normed(const gpu_run<T, 8> &x,
+                                                             const float a[8], const float b[8]) {
+    gpu_run<T, 8> y;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 v = gpu_unpack2<T>(x.word[i]);
+        y.word[i] = gpu_pack2_relu<T>(gpu_normed(gpu_ab{a[2 * i], b[2 * i]}, v.x),
+                                      gpu_normed(gpu_ab{a[2 * i + 1], b[2 * i + 1]}, v.y));
     }
+    return y;
+}
+/* g + (a x + b) of 8 channels, rounded. */
+template <class T>
+static __device__ __forceinline__ gpu_run<T, 8>
+conv3_taken(const gpu_run<T, 8> &g, const gpu_run<T, 8> &x, const float a[8], const float b[8]) {
+    float v[8], xs[8];
+    gpu_unpack_run(v, g);
+    gpu_unpack_run(xs, x);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        v[i] = __fadd_rn(__fmaf_rn(a[i], xs[i], v[i]), b[i]);
+    return gpu_pack_run<T, 8>(v);
 }
 
 /* Changes what this thread copied by conv3_issue with the same arguments. scale: a of all
  * `channels`, then b. */
-template <class T, int CHANNELS, bool OWN>
+template <class T, int CHANNELS, bool OWN, bool TAKEN>
 __device__ __forceinline__ void
 conv3_change(const conv3_source &s, const float *scale, int channels, int first, const int *places,
              int count, unsigned char *stage, const unsigned char *x_stage, int thread) {
@@ -131,28 +181,18 @@ conv3_change(const conv3_source &s, const float *scale, int channels, int first,
     float a[8], b[8];
     gpu_read_run<8>(a, scale + first + mine.chunk * 8);
     gpu_read_run<8>(b, scale + channels + first + mine.chunk * 8);
+    typedef conv3_share<CHANNELS> S;
+    const int *place = places + mine.place;
+    int at = mine.byte(count);
 #pragma unroll 2
-    for (int p = mine.place; p < count; p += mine.step) {
-        const int place = places[p];
-        if (OWN ? place < 0 : place == -1)
-            continue;
-        const int64_t at = (int64_t)(mine.chunk * count + p) * 16;
-        float v[8];
-        gpu_read_run<8>(v, (const T *)(stage + at));
-        if (s.x) {
-            float x[8];
-            gpu_read_run<8>(x, (const T *)(x_stage + at));
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                v[i] = __fadd_rn(__fmaf_rn(a[i], x[i], v[i]), b[i]);
-        } else {
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                v[i] = gpu_normed(gpu_ab{a[i], b[i]}, v[i]);
-                v[i] = s.relu ? gpu_relu(v[i]) : v[i];
-            }
-        }
-        gpu_write_run<8>((T *)(stage + at), v);
+    for (int i = 0; i < count / S::STEP; i++, place += S::STEP, at += S::STEP * 16) {
+        gpu_run<T, 8> v = gpu_load_run<8>((const T *)(stage + at));
+        if (TAKEN)
+            v = conv3_taken<T>(v, gpu_load_run<8>((const T *)(x_stage + at)), a, b);
+        else
+            v = conv3_normed<T>(v, a, b);
+        if (OWN ? *place >= 0 : conv3_inside(*place))
+            gpu_store_run((T *)(stage + at), v);
     }
 }
 

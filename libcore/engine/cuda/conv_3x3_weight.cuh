@@ -7,6 +7,9 @@
  *
  * V has only the pixels of the strip itself, dY its neighbours too: each product is counted once.
  *
+ * A step is a tile. Its V and dY are copied into one of three stages, changed there, and
+ * multiplied, three steps at a time as in conv_3x3_product.cuh.
+ *
  * Blocks share the tiles (x) and the channels (y); each writes its part to the workspace, and a
  * second kernel adds the parts in double, in their order.
  */
@@ -101,28 +104,52 @@ __global__ void __launch_bounds__(CONV3_THREADS) conv3_weight(const conv3_weight
     const conv3_places &g = p.places;
     const int stride = (int)gridDim.x;
     const int v_bytes = g.tile * S::IN * 2, g_bytes = g.loaded * S::OUT * 2;
-    int *places = (int *)(shared + p.shared.places);
-    float *v_scale = (float *)(shared + p.shared.v_scale);
-    float *g_scale = (float *)(shared + p.shared.g_scale);
+    int *const places = (int *)(shared + p.shared.places);
+    float *const v_scale = (float *)(shared + p.shared.v_scale);
+    float *const g_scale = (float *)(shared + p.shared.g_scale);
 
-    auto issue = [&](int step, int slot) {
-        const int *here = places + slot * g.loaded;
-        conv3_issue<T, S::IN, true>(p.v, in, here + g.halo, g.tile,
-                                    shared + p.shared.v + (step & 1) * v_bytes, nullptr, thread);
-        conv3_issue<T, S::OUT, false>(p.g, out, here, g.loaded,
-                                      shared + p.shared.g + (step & 1) * g_bytes,
-                                      shared + p.shared.x + (step & 1) * g_bytes, thread);
+    /* Of tile `first + i stride`: its places are in slot i % 4, its stage is i % 3, and what is
+     * taken from x lies in x_stage i % 2. */
+    auto places_of = [&](int slot) { return places + slot % CONV3_SLOTS * g.loaded; };
+    auto write_places = [&](int tile, int slot) {
+        if (tile < g.tiles)
+            conv3_write_places(g, tile, places_of(slot), thread);
+    };
+    auto v_stage = [&](int stage) { return shared + p.shared.v + stage * v_bytes; };
+    auto g_stage = [&](int stage) { return shared + p.shared.g + stage * g_bytes; };
+    auto x_stage = [&](int slot) { return shared + p.shared.x + (slot & 1) * g_bytes; };
+    auto issue = [&](int tile, int slot, int stage) {
+        if (tile >= g.tiles)
+            return;
+        conv3_issue<S::IN, true>(p.v, in, places_of(slot) + g.halo, g.tile, v_stage(stage), nullptr,
+                                 thread);
+        conv3_issue<S::OUT, false>(p.g, out, places_of(slot), g.loaded, g_stage(stage),
+                                   x_stage(slot), thread);
+    };
+    auto change = [&](int tile, int slot, int stage) {
+        if (tile >= g.tiles)
+            return;
+        conv3_change<T, S::IN, true, false>(p.v, v_scale, S::IN, 0, places_of(slot) + g.halo,
+                                            g.tile, v_stage(stage), nullptr, thread);
+        conv3_change<T, S::OUT, false, true>(p.g, g_scale, S::OUT, 0, places_of(slot), g.loaded,
+                                             g_stage(stage), x_stage(slot), thread);
     };
 
     if (p.v.scaled)
         conv3_write_scale(p.v_norm, nullptr, nullptr, in, S::IN, v_scale, thread);
     if (p.g.scaled)
         conv3_write_scale(p.g_norm, p.bsum, p.csum, out, S::OUT, g_scale, thread);
-    conv3_write_places(g, (int)blockIdx.x, places, thread);
-    conv3_write_places(g, (int)blockIdx.x + stride, places + g.loaded, thread);
+    int tile = (int)blockIdx.x;
+    for (int i = 0; i < 3; i++)
+        write_places(tile + i * stride, i);
     __syncthreads();
-    issue(0, 0);
+    issue(tile, 0, 0);
     gpu_copy_commit();
+    issue(tile + stride, 1, 1);
+    gpu_copy_commit();
+    gpu_copy_wait<1>();
+    change(tile, 0, 0);
+    __syncthreads();
 
     float acc[4][9][4];
 #pragma unroll
@@ -132,24 +159,24 @@ __global__ void __launch_bounds__(CONV3_THREADS) conv3_weight(const conv3_weight
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 acc[m][tap][i] = 0.0f;
-    int step = 0, slot = 0;
-    for (int tile = (int)blockIdx.x; tile < g.tiles; tile += stride, step++) {
-        const int next = slot == 2 ? 0 : slot + 1, later = next == 2 ? 0 : next + 1;
-        const int *here = places + slot * g.loaded;
-        unsigned char *v_stage = shared + p.shared.v + (step & 1) * v_bytes;
-        unsigned char *g_stage = shared + p.shared.g + (step & 1) * g_bytes;
-        gpu_copy_wait<0>();
-        conv3_change<T, S::IN, true>(p.v, v_scale, S::IN, 0, here + g.halo, g.tile, v_stage,
-                                     nullptr, thread);
-        conv3_change<T, S::OUT, false>(p.g, g_scale, S::OUT, 0, here, g.loaded, g_stage,
-                                       shared + p.shared.x + (step & 1) * g_bytes, thread);
-        __syncthreads();
-        if (tile + stride < g.tiles)
-            issue(step + 1, next);
+    const int side = thread / 32 / 4; /* of the warps of a scheduler */
+    int stage = 0;
+    for (int slot = 0; tile < g.tiles; tile += stride, slot++) {
+        const int next_stage = stage == 2 ? 0 : stage + 1;
+        issue(tile + 2 * stride, slot + 2, next_stage == 2 ? 0 : next_stage + 1);
         gpu_copy_commit();
-        conv3_write_places(g, tile + 2 * stride, places + later * g.loaded, thread);
-        conv3_weight_multiply<T, S>(v_stage, g_stage, g, thread, acc);
-        slot = next;
+        write_places(tile + 3 * stride, slot + 3);
+#pragma unroll 1
+        for (int turn = 0; turn < 2; turn++) {
+            if (turn != side) {
+                conv3_weight_multiply<T, S>(v_stage(stage), g_stage(stage), g, thread, acc);
+                continue;
+            }
+            gpu_copy_wait<1>(); /* this thread's copies of the next tile */
+            change(tile + stride, slot + 1, next_stage);
+        }
+        __syncthreads();
+        stage = next_stage;
     }
     conv3_write_part<S>(p, in, out, thread, acc);
 }

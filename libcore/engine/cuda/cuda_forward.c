@@ -9,9 +9,9 @@ static enum chex_status forward_stem(struct cuda_engine *e, int index, const str
     const struct chex_op *op = &e->net->ops[index];
     const struct gpu_map out = chex_cuda_x(e, op->out, n, op->out_first, op->out_channels);
     const struct gpu_stats stats = chex_cuda_stats(e, op, training);
-    CHEX_CUDA(
-        gpu_stem_forward(slot->pixels, n, e->config.image_size, e->folded, &out, &stats, e->stream),
-        err);
+    CHEX_CUDA(gpu_stem_forward(&e->device, slot->pixels, n, e->config.image_size, e->folded, &out,
+                               &stats, e->stream),
+              err);
     return CHEX_OK;
 }
 

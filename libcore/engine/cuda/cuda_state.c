@@ -52,7 +52,7 @@ static struct gpu_update update_of(const struct cuda_engine *e, enum chex_optim 
         .m = e->moment[0],
         .v = chex_optim_moments(optim) == 2 ? e->moment[1] : NULL,
         .g = grad,
-        .norms = e->norms,
+        .norms = optim == CHEX_LARS ? e->norms : NULL,
         .type = e->type,
         .copies = e->copies,
         .copies_t = e->config.training ? e->copies_t : NULL,

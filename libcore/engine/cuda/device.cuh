@@ -120,6 +120,9 @@ static __device__ __forceinline__ float gpu_normed(gpu_ab s, float x) {
 }
 /* NaN passes the ReLU. */
 static __device__ __forceinline__ float gpu_relu(float y) { return y < 0.0f ? 0.0f : y; }
+/* The greater of both; where one is a NaN a NaN, always the same one; of two zeros -0 only where
+ * both are. */
+static __device__ __forceinline__ float gpu_greater(float x, float y);
 
 /* ---- tensor cores and asynchronous copies: capability 8.0 and up ---- */
 
@@ -137,6 +140,9 @@ template <class T> __device__ __forceinline__ uint32_t gpu_pack2_relu(float x, f
 /* v, of which the compiler knows nothing: what is computed from it in a loop is not kept in
  * registers from before the loop. */
 static __device__ __forceinline__ int gpu_fresh(int v);
+template <class T> __device__ __forceinline__ T *gpu_fresh(T *global);
+/* The same address in shared memory, held in a register instead of made anew at every use. */
+static __device__ __forceinline__ unsigned char *gpu_held(unsigned char *shared);
 /* 16 bytes into shared memory, zeros where !on; both addresses are multiples of 16. Complete after
  * gpu_copy_wait<n>, which leaves the n groups committed last still on their way; then a barrier for
  * the other threads. */
@@ -183,18 +189,28 @@ static __device__ __forceinline__ int gpu_finish_lanes(int count, int threads) {
     return lanes;
 }
 
+/* What a lane reads at once of the blocks' partial sums. */
+enum { GPU_FINISH_LOT = 16 };
+
 /* The sums of both numbers of channel c over partial[block][2][channels], in all of its `lanes`
- * lanes: each lane adds up every so many blocks in order, then the lanes come together in order. */
+ * lanes: each lane adds up every so many blocks in order, fours of them in fp32, the fours in
+ * double; then the lanes come together in order. */
 static __device__ __forceinline__ double2 gpu_finish_total(const float *partial, int channels,
                                                            int c, bool on, int blocks, int lane,
                                                            int lanes) {
     double2 sum = make_double2(0, 0);
-    if (on) {
-#pragma unroll 4
-        for (int b = lane; b < blocks; b += lanes) {
-            const float *part = partial + (size_t)b * 2 * (size_t)channels + c;
-            sum.x += (double)__ldcg(part);
-            sum.y += (double)__ldcg(part + channels);
+    for (int from = lane; on && from < blocks; from += GPU_FINISH_LOT * lanes) {
+        float x[GPU_FINISH_LOT], y[GPU_FINISH_LOT];
+#pragma unroll
+        for (int i = 0; i < GPU_FINISH_LOT; i++) {
+            const int b = from + i * lanes, at = 2 * b * channels + c;
+            x[i] = b < blocks ? __ldcg(partial + at) : 0.0f;
+            y[i] = b < blocks ? __ldcg(partial + at + channels) : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < GPU_FINISH_LOT; i += 4) {
+            sum.x += (double)((x[i] + x[i + 1]) + (x[i + 2] + x[i + 3]));
+            sum.y += (double)((y[i] + y[i + 1]) + (y[i + 2] + y[i + 3]));
         }
     }
     for (int by = 1; by < lanes; by *= 2) {
@@ -211,6 +227,7 @@ static __device__ __forceinline__ void gpu_finish_stats(const gpu_stats &s, int 
                                                         int count, int blocks, double n, int thread,
                                                         int threads) {
     const int lanes = gpu_finish_lanes(count, threads), step = threads / lanes;
+    const double share = 1.0 / n;
     for (int from = 0; from < count; from += step) {
         const int c = first + from + thread / lanes;
         const bool on = c < first + count;
@@ -218,8 +235,8 @@ static __device__ __forceinline__ void gpu_finish_stats(const gpu_stats &s, int 
             gpu_finish_total(s.partial, channels, c, on, blocks, thread % lanes, lanes);
         if (!on || thread % lanes)
             continue;
-        const double mean = sum.x / n;
-        double var = sum.y / n - mean * mean;
+        const double mean = sum.x * share;
+        double var = sum.y * share - mean * mean;
         var = var > 0 ? var : 0;
         s.mean[c] = (float)mean;
         s.var[c] = (float)var;
@@ -227,24 +244,34 @@ static __device__ __forceinline__ void gpu_finish_stats(const gpu_stats &s, int 
     }
 }
 
-/* The same for the two sums of a batch norm's backward: S1 and S2 of gpu.h. */
+/* The same for the two sums of a batch norm's backward: S1 and S2 of gpu.h. The channel's vectors
+ * are read before the sums, which they would wait for otherwise. */
 static __device__ __forceinline__ void gpu_finish_sums(const gpu_sums &s, const gpu_norm &norm,
                                                        int channels, int first, int count,
                                                        int blocks, double n, int thread,
                                                        int threads) {
     const int lanes = gpu_finish_lanes(count, threads), step = threads / lanes;
+    const double share = 1.0 / n;
     for (int from = 0; from < count; from += step) {
         const int c = first + from + thread / lanes;
-        const bool on = c < first + count;
+        const bool on = c < first + count, mine = on && thread % lanes == 0;
+        float gamma = 0, inv = 0, mean = 0, bsum = 0, csum = 0;
+        if (mine) {
+            gamma = norm.gamma[c];
+            inv = norm.inv[c];
+            mean = norm.mean[c];
+            bsum = s.bsum[c];
+            csum = s.csum[c];
+        }
         const double2 sum =
             gpu_finish_total(s.partial, channels, c, on, blocks, thread % lanes, lanes);
-        if (!on || thread % lanes)
+        if (!mine)
             continue;
-        const double a = (double)__fmul_rn(norm.gamma[c], norm.inv[c]), inv = (double)norm.inv[c];
+        const double a = (double)__fmul_rn(gamma, inv), slope = sum.y * (double)inv * share;
         s.dbeta[c] = (float)sum.x;
         s.dgamma[c] = (float)sum.y;
-        s.bsum[c] += (float)(-a * sum.y * inv / n);
-        s.csum[c] += (float)(-a * (sum.x / n - (double)norm.mean[c] * inv * sum.y / n));
+        s.bsum[c] = bsum + (float)(-a * slope);
+        s.csum[c] = csum + (float)(-a * (sum.x * share - (double)mean * slope));
     }
 }
 

@@ -18,22 +18,27 @@ static __device__ __forceinline__ int gpu_eights_channel(int column) {
     return column / 32 * 32 + column / 2 % 4 * 8 + column / 8 % 4 * 2 + column % 2;
 }
 
-/* A lane has two sums of 8 channels over its pixels: adds them up over the 8 lanes with the same
- * channels, and onto doubles in shared memory, to[0..7] and to[n..n+7], that are this warp's. */
-static __device__ __forceinline__ void gpu_eights_add(float (&first)[8], float (&second)[8],
-                                                      double *to, int n, int lane) {
+/* A lane has two sums of 8 channels over its pixels. Adds them up over the 8 lanes with the same
+ * channels and shares them out: the lane gets, of the first sums in lanes 0 to 15 and of the second
+ * in the others, those of channel gpu_eights_own(lane) of the 8 and of the next. */
+static __device__ __forceinline__ int gpu_eights_own(int lane) { return (lane >> 2 & 3) * 2; }
+static __device__ __forceinline__ float2 gpu_eights_share(const float (&first)[8],
+                                                          const float (&second)[8], int lane) {
+    float v[8];
+    const bool upper = (lane & 16) != 0;
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 8; i++)
+        v[i] = (upper ? second[i] : first[i]) +
+               __shfl_xor_sync(0xffffffffu, upper ? first[i] : second[i], 16);
 #pragma unroll
-        for (int by = 16; by >= 4; by /= 2) {
-            first[i] += __shfl_xor_sync(0xffffffffu, first[i], by);
-            second[i] += __shfl_xor_sync(0xffffffffu, second[i], by);
-        }
-        if (lane < 4) {
-            to[i] += (double)first[i];
-            to[n + i] += (double)second[i];
-        }
+    for (int kept = 4; kept >= 2; kept /= 2) {
+        const bool mine = (lane & 2 * kept) != 0;
+#pragma unroll
+        for (int i = 0; i < kept; i++)
+            v[i] = (mine ? v[kept + i] : v[i]) +
+                   __shfl_xor_sync(0xffffffffu, mine ? v[i] : v[kept + i], 2 * kept);
     }
+    return make_float2(v[0], v[1]);
 }
 
 /* sums[0][i] = sum of the parts' elements first + i, i below 128, of `count` each (a multiple of

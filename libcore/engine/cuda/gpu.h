@@ -288,7 +288,8 @@ size_t gpu_stem_folded_bytes(void);
 cudaError_t gpu_stem_fold(const float *w /* (64, 7, 7, 3) */, const float mean[3],
                           const float std[3], enum gpu_type type, void *folded_out,
                           cudaStream_t stream);
-cudaError_t gpu_stem_forward(const float *grey /* (n, size, size) */, int n, int size,
+cudaError_t gpu_stem_forward(const struct gpu_device *device,
+                             const float *grey /* (n, size, size) */, int n, int size,
                              const void *folded, const struct gpu_map *out,
                              const struct gpu_stats *stats, cudaStream_t stream);
 size_t gpu_stem_workspace(const struct gpu_device *device, int n, int size);

@@ -105,9 +105,12 @@ static __device__ __forceinline__ float over_images(const float *d, const float 
                                                     float parts[HEAD_WARPS][32]) {
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     float sum = 0;
-    for (int i = warp; on && i < n; i += HEAD_WARPS) {
-        const float g = d[(size_t)i * (size_t)classes];
-        sum = x ? __fmaf_rn(g, x[(size_t)i * (size_t)channels], sum) : sum + g;
+    if (on) {
+#pragma unroll 8
+        for (int i = warp; i < n; i += HEAD_WARPS) {
+            const float g = d[(size_t)i * (size_t)classes];
+            sum = x ? __fmaf_rn(g, x[(size_t)i * (size_t)channels], sum) : sum + g;
+        }
     }
     parts[warp][lane] = sum;
     __syncthreads();
@@ -157,10 +160,11 @@ __global__ void __launch_bounds__(LANE_THREADS, 2)
     const lane_norm n = lane_norm_of(norm, l);
     lane_sums s = lane_sums_of(norm, l);
     for (unsigned p = l.start; p < l.end; p += l.step) {
+        const lane_loads<T> loads = lane_load<T>(in, in_g, norm.mean != nullptr, add, p, l.c);
         float dv[LANE];
         gpu_read_run<LANE>(dv, dpooled + (size_t)(p / image_pixels) * (size_t)in.channels +
                                    (size_t)l.c);
-        lane_backward<T>(dv, in, n, in_g, add, norm.mean != nullptr, p, l.c, s);
+        lane_backward<T>(dv, loads, n, in_g, norm.mean != nullptr, add, p, l.c, s);
     }
     lane_sums_finish(s, sums, norm, l, in.channels, pixels);
 }

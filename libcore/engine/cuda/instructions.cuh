@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The instructions of device.cuh in PTX. Below capability 8.0 they trap: launchers look at the
- * device first.
+ * The instructions of device.cuh in PTX. Those of tensor cores and copies trap below capability
+ * 8.0: launchers look at the device first.
  */
 #ifndef CHEX_ENGINE_CUDA_INSTRUCTIONS_CUH
 #define CHEX_ENGINE_CUDA_INSTRUCTIONS_CUH
@@ -16,6 +16,20 @@
 #else
 #define CHEX_GPU_PTX75(...) __trap()
 #endif
+
+static __device__ __forceinline__ float gpu_greater(float x, float y) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float v;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(x), "f"(y));
+    return v;
+#else
+    if (x != x || y != y)
+        return __uint_as_float(0x7fffffffu);
+    if (x == y)
+        return __uint_as_float(__float_as_uint(x) & __float_as_uint(y));
+    return x > y ? x : y;
+#endif
+}
 
 static __device__ __forceinline__ unsigned gpu_shared_address(const void *p) {
     return (unsigned)__cvta_generic_to_shared(p);
@@ -77,6 +91,17 @@ template <> __device__ __forceinline__ uint32_t gpu_pack2_relu<gpu_f16>(float x,
 static __device__ __forceinline__ int gpu_fresh(int v) {
     asm volatile("" : "+r"(v));
     return v;
+}
+
+template <class T> __device__ __forceinline__ T *gpu_fresh(T *global) {
+    size_t at = __cvta_generic_to_global(global);
+    asm volatile("" : "+l"(at));
+    return static_cast<T *>(__cvta_global_to_generic(at));
+}
+static __device__ __forceinline__ unsigned char *gpu_held(unsigned char *shared) {
+    unsigned at = gpu_shared_address(shared);
+    asm volatile("" : "+r"(at));
+    return static_cast<unsigned char *>(__cvta_shared_to_generic(at));
 }
 
 static __device__ __forceinline__ void gpu_copy16(void *shared, const void *global, bool on) {

@@ -22,8 +22,8 @@ enum {
     LANE_ROWS = 32,          /* pixels of a block */
     LANE_THREADS = 256,      /* LANES * LANE_ROWS */
     LANE_WARPS = LANE_THREADS / 32,
-    LANE_BLOCKS = 512, /* most blocks of a run; adding up the partial sums of more takes too long */
-    LANE_GRID = 1024,  /* blocks in all, about */
+    LANE_GRID = 792, /* most blocks: whole waves of two or three on each of 132 multiprocessors */
+    LANE_LEAST = 49, /* of a run, though there be many runs */
 };
 
 template <class T> using lane_run = gpu_run<T, LANE>;
@@ -57,17 +57,18 @@ static __device__ __forceinline__ T *lane_at(const gpu_map &m, unsigned p, int c
 struct lane_norm {
     gpu_ab s[LANE];
     bool relu;
+    float least; /* of y: what the ReLU lets through, or anything */
 };
 static __device__ __forceinline__ lane_norm lane_norm_of(const gpu_norm &n, const lane_place &l) {
     lane_norm r;
     r.relu = n.mean && n.relu;
+    r.least = r.relu ? 0.0f : -INFINITY;
     for (int i = 0; i < LANE; i++)
         r.s[i] = n.mean && l.on ? gpu_scale(n, l.c + i) : gpu_ab{1.0f, 0.0f};
     return r;
 }
 static __device__ __forceinline__ float lane_normed(const lane_norm &n, int i, float x) {
-    const float y = gpu_normed(n.s[i], x);
-    return n.relu ? gpu_relu(y) : y;
+    return gpu_greater(gpu_normed(n.s[i], x), n.least);
 }
 
 /* The gradient that readers of a map left for it. It is not rounded: no convolution reads it. */
@@ -85,20 +86,35 @@ static __device__ __forceinline__ lane_taken lane_taken_of(const gpu_taken &t,
     }
     return r;
 }
+/* What a pixel is read for, x and a gradient, each where it is wanted. Asked for before it is
+ * needed. */
+template <class T> struct lane_loads { lane_run<T> x, g; };
+template <class T>
+static __device__ __forceinline__ lane_loads<T>
+lane_load(const gpu_map &in, const gpu_map &in_g, bool normed, bool add, unsigned p, int c) {
+    lane_loads<T> r = {};
+    if (normed)
+        r.x = gpu_load_run<LANE>(lane_at<const T>(in, p, c));
+    if (add)
+        r.g = gpu_load_run<LANE>(lane_at<const T>(in_g, p, c));
+    return r;
+}
+
+template <class T>
+static __device__ __forceinline__ void lane_take_up(const lane_taken &t, const lane_loads<T> &from,
+                                                    float d[LANE]) {
+    gpu_unpack_run(d, from.g);
+    if (!t.more)
+        return;
+    float x[LANE];
+    gpu_unpack_run(x, from.x);
+    for (int i = 0; i < LANE; i++)
+        d[i] = __fmaf_rn(t.bsum[i], x[i], __fadd_rn(d[i], t.csum[i]));
+}
 template <class T>
 static __device__ __forceinline__ void lane_take(const lane_taken &t, const gpu_taken &from,
                                                  unsigned p, int c, float d[LANE]) {
-    const lane_run<T> g = gpu_load_run<LANE>(lane_at<const T>(from.g, p, c));
-    if (!t.more) {
-        gpu_unpack_run(d, g);
-        return;
-    }
-    const lane_run<T> raw = gpu_load_run<LANE>(lane_at<const T>(from.x, p, c));
-    float x[LANE];
-    gpu_unpack_run(d, g);
-    gpu_unpack_run(x, raw);
-    for (int i = 0; i < LANE; i++)
-        d[i] = __fmaf_rn(t.bsum[i], x[i], __fadd_rn(d[i], t.csum[i]));
+    lane_take_up<T>(t, lane_load<T>(from.x, from.g, t.more, true, p, c), d);
 }
 
 /* ---- sums over the block's pixels ---- */
@@ -187,28 +203,18 @@ static __device__ __forceinline__ void lane_sums_finish(lane_sums &s, const gpu_
                         (double)pixels, (int)threadIdx.x, LANE_THREADS);
 }
 
-/* G (+)= v. */
-template <class T>
-static __device__ __forceinline__ void lane_put(T *g, bool add, const float v[LANE]) {
-    float sum[LANE];
-    if (add)
-        gpu_read_run<LANE>(sum, g);
-    for (int i = 0; i < LANE; i++)
-        sum[i] = add ? sum[i] + v[i] : v[i];
-    gpu_write_run<LANE>(g, sum);
-}
-
 /* dv of one pixel through norm and ReLU into in_g, and into the sums. */
 template <class T>
 static __device__ __forceinline__ void
-lane_backward(const float dv[LANE], const gpu_map &in, const lane_norm &n, const gpu_map &in_g,
-              bool add, bool normed, unsigned p, int c, lane_sums &s) {
+lane_backward(const float dv[LANE], const lane_loads<T> &loads, const lane_norm &n,
+              const gpu_map &in_g, bool normed, bool add, unsigned p, int c, lane_sums &s) {
     float v[LANE];
     if (normed) {
         float x[LANE];
-        gpu_read_run<LANE>(x, lane_at<const T>(in, p, c));
+        gpu_unpack_run(x, loads.x);
         for (int i = 0; i < LANE; i++) {
-            const float du = n.relu && !(gpu_normed(n.s[i], x[i]) > 0.0f) ? 0.0f : dv[i];
+            const bool open = (gpu_normed(n.s[i], x[i]) > 0.0f) | !n.relu;
+            const float du = open ? dv[i] : 0.0f;
             lane_sums_add(s, i, du, x[i]);
             v[i] = __fmul_rn(n.s[i].a, du);
         }
@@ -216,7 +222,13 @@ lane_backward(const float dv[LANE], const gpu_map &in, const lane_norm &n, const
         for (int i = 0; i < LANE; i++)
             v[i] = dv[i];
     }
-    lane_put<T>(lane_at<T>(in_g, p, c), add, v);
+    if (add) {
+        float g[LANE];
+        gpu_unpack_run(g, loads.g);
+        for (int i = 0; i < LANE; i++)
+            v[i] = g[i] + v[i];
+    }
+    gpu_write_run<LANE>(lane_at<T>(in_g, p, c), v);
 }
 
 /* ---- host ---- */
@@ -231,12 +243,12 @@ static inline bool lane_takes(const gpu_map *m) {
 static inline bool lane_same(const gpu_map *a, const gpu_map *b) {
     return lane_takes(b) && a->type == b->type && a->n == b->n && a->channels == b->channels;
 }
+/* All blocks have about as many pixels. */
 static inline dim3 lane_grid(int channels, int64_t pixels) {
     const int runs = lane_runs(channels);
-    int64_t most = LANE_GRID / runs < LANE_BLOCKS ? LANE_GRID / runs : LANE_BLOCKS;
-    most = most > 64 ? most : 64;
-    const int64_t blocks = (pixels + LANE_ROWS - 1) / LANE_ROWS;
-    return dim3((unsigned)(blocks < most ? blocks : most), (unsigned)runs);
+    const int64_t most = LANE_GRID / runs > LANE_LEAST ? LANE_GRID / runs : LANE_LEAST;
+    const int64_t tiles = (pixels + LANE_ROWS - 1) / LANE_ROWS, each = (tiles + most - 1) / most;
+    return dim3((unsigned)((tiles + each - 1) / each), (unsigned)runs);
 }
 
 /* A norm, stats or sums that may be left out. */

@@ -3,9 +3,9 @@
  * Maximum and average pooling of a normalised map.
  *
  * Layout: lanes.cuh; a thread of a forward kernel has a pixel of the output, of a backward kernel
- * one of the input, which gathers from the windows that hold it: nothing is scattered, so sums have
- * one order. Neighbours in x share what they read in the first cache, neighbours in y in the
- * second.
+ * the pixels of the input that begin at a window's, which gather from the windows that hold them:
+ * nothing is scattered, so sums have one order. Neighbours in x share what they read in the first
+ * cache, neighbours in y in the second.
  *
  * Numerics: windows compare and add up fp32 values of norm(in), which are not rounded on the way;
  * the winner is the largest value, not the first of those that round to it. The taken gradient is
@@ -42,22 +42,60 @@ static __device__ __forceinline__ void best_of(pool_best &best, const lane_norm 
     }
 }
 
-/* One row of K taps. Loads outside the map go to its edge and are not looked at, so none waits for
- * a branch. */
-template <class T, int K>
-static __device__ __forceinline__ void best_of_row(pool_best &best, const lane_norm &n,
-                                                   const gpu_map &in, int image, int y, int x,
-                                                   int tap, int c) {
-    lane_run<T> raw[K];
-    for (int k = 0; k < K; k++)
-        raw[k] = gpu_load_run<LANE>(
-            lane_at<const T>(in, pixel_at(image, y, min(max(x + k, 0), in.hw - 1), in.hw), c));
-    for (int k = 0; k < K; k++) {
-        float v[LANE];
-        gpu_unpack_run(v, raw[k]);
-        if (x + k >= 0 && x + k < in.hw)
-            best_of(best, n, v, tap + k);
+/* The best of the window at (y, x), any size. */
+template <class T>
+static __device__ __forceinline__ pool_best best_of_any(const lane_norm &n, const gpu_map &in,
+                                                        int kernel, int image, int y, int x,
+                                                        int c) {
+    pool_best best;
+    for (int i = 0; i < LANE; i++) {
+        best.v[i] = -INFINITY;
+        best.at[i] = max(-y, 0) * kernel + max(-x, 0); /* the first inside the map */
     }
+    for (int ky = max(-y, 0); ky < min(kernel, in.hw - y); ky++)
+        for (int kx = max(-x, 0); kx < min(kernel, in.hw - x); kx++) {
+            float v[LANE];
+            gpu_read_run<LANE>(v, lane_at<const T>(in, pixel_at(image, y + ky, x + kx, in.hw), c));
+            best_of(best, n, v, ky * kernel + kx);
+        }
+    return best;
+}
+
+/* The best of the 3x3 window at (y, x) behind a ReLU, which 0 at the first tap is the least of. A
+ * tap off the map looks at the window's nearest pixel and has its number, so nothing branches; what
+ * is looked at once more wins no more. A value that wins changes bits: gpu_greater has one NaN, and
+ * keeps 0 against -0. */
+template <class T>
+static __device__ __forceinline__ pool_best best_of_nine(const lane_norm &n, const gpu_map &in,
+                                                         int image, int y, int x, int c) {
+    pool_best best;
+    int column[3];
+    for (int k = 0; k < 3; k++)
+        column[k] = min(max(x + k, 0), in.hw - 1);
+    for (int i = 0; i < LANE; i++) {
+        best.v[i] = 0.0f;
+        best.at[i] = max(-y, 0) * 3 + column[0] - x;
+    }
+#pragma unroll
+    for (int ky = 0; ky < 3; ky++) {
+        const int row = min(max(y + ky, 0), in.hw - 1);
+        lane_run<T> raw[3];
+        for (int k = 0; k < 3; k++)
+            raw[k] =
+                gpu_load_run<LANE>(lane_at<const T>(in, pixel_at(image, row, column[k], in.hw), c));
+        for (int k = 0; k < 3; k++) {
+            const int tap = (row - y) * 3 + column[k] - x;
+            float v[LANE];
+            gpu_unpack_run(v, raw[k]);
+            for (int i = 0; i < LANE; i++) {
+                const float more = gpu_greater(best.v[i], gpu_normed(n.s[i], v[i]));
+                const bool wins = __float_as_int(more) != __float_as_int(best.v[i]);
+                best.at[i] = wins ? tap : best.at[i];
+                best.v[i] = more;
+            }
+        }
+    }
+    return best;
 }
 
 static __device__ __forceinline__ void put_arg(uint8_t *arg, const int at[LANE]) {
@@ -69,33 +107,19 @@ static __device__ __forceinline__ void put_arg(uint8_t *arg, const int at[LANE])
     *reinterpret_cast<uint2 *>(arg) = bytes;
 }
 
-/* K: the kernel, or 0 for any. */
-template <class T, int K>
-__global__ void __launch_bounds__(LANE_THREADS, sizeof(T) == 2 ? 3 : 2)
+/* NINE: a 3x3 window behind a ReLU. */
+template <class T, bool NINE>
+__global__ void __launch_bounds__(LANE_THREADS, 2)
     maxpool_forward(gpu_map in, gpu_norm norm, gpu_window win, gpu_map out, uint8_t *arg,
                     gpu_stats stats, unsigned pixels) {
     const lane_place l = lane_here(out.channels, pixels);
     const lane_norm n = lane_norm_of(norm, l);
-    const int kernel = K ? K : win.kernel;
     lane_stats s = {};
     for (unsigned p = l.start; p < l.end; p += l.step) {
         const pool_pixel o = pixel_of(p, out.hw);
         const int y = o.y * win.stride - win.pad, x = o.x * win.stride - win.pad;
-        pool_best best;
-        for (int i = 0; i < LANE; i++) {
-            best.v[i] = -INFINITY;
-            best.at[i] = max(-y, 0) * kernel + max(-x, 0); /* the first inside the map */
-        }
-        for (int ky = 0; ky < kernel; ky++) {
-            if (y + ky < 0 || y + ky >= in.hw)
-                continue;
-            if (K) {
-                best_of_row<T, K ? K : 1>(best, n, in, o.image, y + ky, x, ky * kernel, l.c);
-            } else {
-                for (int kx = 0; kx < kernel; kx++)
-                    best_of_row<T, 1>(best, n, in, o.image, y + ky, x + kx, ky * kernel + kx, l.c);
-            }
-        }
+        pool_best best = NINE ? best_of_nine<T>(n, in, o.image, y, x, l.c)
+                              : best_of_any<T>(n, in, win.kernel, o.image, y, x, l.c);
         const lane_run<T> raw = gpu_pack_run<T, LANE>(best.v);
         gpu_store_run(lane_at<T>(out, p, l.c), raw);
         if (arg)
@@ -128,27 +152,117 @@ static __device__ __forceinline__ void add_won(const lane_taken &taken, const gp
     }
 }
 
-/* K, S: kernel and stride, or 0 for any. */
-template <class T, int K, int S>
+/* Any window: a thread has a pixel of the input. */
+template <class T>
 __global__ void __launch_bounds__(LANE_THREADS, 2)
     maxpool_backward(gpu_taken out, const uint8_t *arg, gpu_window win, gpu_map in, gpu_norm norm,
                      gpu_map in_g, bool add, gpu_sums sums, unsigned pixels) {
     const lane_place l = lane_here(in.channels, pixels);
     const lane_norm n = lane_norm_of(norm, l);
     const lane_taken taken = lane_taken_of(out, l);
-    const int kernel = K ? K : win.kernel, stride = S ? S : win.stride;
     lane_sums s = lane_sums_of(norm, l);
     for (unsigned p = l.start; p < l.end; p += l.step) {
         const pool_pixel i = pixel_of(p, in.hw);
         int y0, y1, x0, x1;
-        windows_of(i.y, kernel, stride, win.pad, out.g.hw, &y0, &y1);
-        windows_of(i.x, kernel, stride, win.pad, out.g.hw, &x0, &x1);
+        windows_of(i.y, win.kernel, win.stride, win.pad, out.g.hw, &y0, &y1);
+        windows_of(i.x, win.kernel, win.stride, win.pad, out.g.hw, &x0, &x1);
+        const bool normed = norm.mean != nullptr;
+        const lane_loads<T> loads = lane_load<T>(in, in_g, normed, add, p, l.c);
         float dv[LANE] = {};
         for (int y = y0; y < y1; y++)
             for (int x = x0; x < x1; x++)
                 add_won<T>(taken, out, arg, pixel_at(i.image, y, x, out.g.hw), l.c,
-                           (i.y + win.pad - y * stride) * kernel + i.x + win.pad - x * stride, dv);
-        lane_backward<T>(dv, in, n, in_g, add, norm.mean != nullptr, p, l.c, s);
+                           (i.y + win.pad - y * win.stride) * win.kernel + i.x + win.pad -
+                               x * win.stride,
+                           dv);
+        lane_backward<T>(dv, loads, n, in_g, normed, add, p, l.c, s);
+    }
+    lane_sums_finish(s, sums, norm, l, in.channels, pixels);
+}
+
+/* ---- maximum of 3x3 windows with stride 2 and padding 1, backward ----
+ * The window at (y, x) holds rows 2 y - 1 to 2 y + 1. A thread has the four pixels from (2 y, 2 x)
+ * on: rows 2 y, of window y alone, and 2 y + 1, of windows y and y + 1; columns likewise. */
+
+/* Which of the 8 channels have won with `tap`: their bytes in `won` are 0. */
+static __device__ __forceinline__ bool has_won(uint2 won, int i) {
+    return ((i < 4 ? won.x : won.y) & 0xffu << 8 * (i % 4)) == 0;
+}
+
+/* A window's gradient, and who won it. */
+template <class T> struct pool_window {
+    lane_loads<T> taken; /* x and g of the output */
+    uint2 at;
+};
+/* The window (y + down, x + right); where there is none, nobody won the nearest. So loads need no
+ * branch and can be on their way together. */
+template <class T>
+static __device__ __forceinline__ pool_window<T>
+load_window(const gpu_taken &out, bool taken, const uint8_t *arg, const pool_pixel &o, int down,
+            int right, int c) {
+    const bool there = o.y + down < out.g.hw && o.x + right < out.g.hw;
+    const unsigned q =
+        pixel_at(o.image, there ? o.y + down : o.y, there ? o.x + right : o.x, out.g.hw);
+    pool_window<T> w;
+    w.at = *reinterpret_cast<const uint2 *>(arg + (int64_t)q * out.g.channels + c);
+    w.taken = lane_load<T>(out.x, out.g, taken, true, q, c);
+    w.at = there ? w.at : make_uint2(~0u, ~0u);
+    return w;
+}
+
+/* Adds a window to the pixels of (y, x) that it holds, dv[2 * row + column]. */
+template <class T>
+static __device__ __forceinline__ void add_window(const lane_taken &taken, const pool_window<T> &w,
+                                                  int down, int right, float dv[4][LANE]) {
+    float d[LANE];
+    lane_take_up<T>(taken, w.taken, d);
+    for (int row = down; row < 2; row++)
+        for (int column = right; column < 2; column++) {
+            const uint32_t tap =
+                (uint32_t)((row + 1 - 2 * down) * 3 + column + 1 - 2 * right) * 0x01010101u;
+            const uint2 won = make_uint2(w.at.x ^ tap, w.at.y ^ tap);
+            for (int i = 0; i < LANE; i++)
+                if (has_won(won, i))
+                    dv[2 * row + column][i] += d[i];
+        }
+}
+
+/* `windows` of them, `pixels` of the input. */
+template <class T>
+__global__ void __launch_bounds__(LANE_THREADS, 2)
+    maxpool_backward_nine(gpu_taken out, const uint8_t *arg, gpu_map in, gpu_norm norm,
+                          gpu_map in_g, bool add, gpu_sums sums, unsigned windows,
+                          unsigned pixels) {
+    const lane_place l = lane_here(in.channels, windows);
+    const lane_norm n = lane_norm_of(norm, l);
+    const lane_taken taken = lane_taken_of(out, l);
+    const bool normed = norm.mean != nullptr;
+    lane_sums s = lane_sums_of(norm, l);
+    for (unsigned p = l.start; p < l.end; p += l.step) {
+        const pool_pixel o = pixel_of(p, out.g.hw);
+        float dv[4][LANE] = {};
+        /* The first row's pixels have all of theirs from the first two windows. */
+#pragma unroll
+        for (int row = 0; row < 2; row++) {
+            pool_window<T> w[2];
+            lane_loads<T> loads[2];
+            for (int k = 0; k < 2; k++)
+                w[k] = load_window<T>(out, taken.more, arg, o, row, k, l.c);
+            const int y = 2 * o.y + row;
+            const unsigned q = pixel_at(o.image, min(y, in.hw - 1), 2 * o.x, in.hw);
+            const bool two = 2 * o.x + 1 < in.hw;
+            for (int k = 0; k < 2; k++)
+                loads[k] = lane_load<T>(in, in_g, normed, false, k && two ? q + 1 : q, l.c);
+            for (int k = 0; k < 2; k++)
+                add_window<T>(taken, w[k], row, k, dv);
+            for (int k = 0; k < 2; k++)
+                if (y < in.hw && (k == 0 || two)) {
+                    if (add) /* rare */
+                        loads[k].g = gpu_load_run<LANE>(lane_at<const T>(in_g, q + k, l.c));
+                    lane_backward<T>(dv[2 * row + k], loads[k], n, in_g, normed, add, q + k, l.c,
+                                     s);
+                }
+        }
     }
     lane_sums_finish(s, sums, norm, l, in.channels, pixels);
 }
@@ -176,7 +290,7 @@ __global__ void __launch_bounds__(LANE_THREADS, sizeof(T) == 2 ? 3 : 2)
                     sum[i] += lane_normed(n, i, v[i]);
             }
         for (int i = 0; i < LANE; i++)
-            sum[i] = __fdiv_rn(sum[i], (float)(kernel * kernel));
+            sum[i] = sum[i] / (float)(kernel * kernel);
         const lane_run<T> raw = gpu_pack_run<T, LANE>(sum);
         gpu_store_run(lane_at<T>(out, p, l.c), raw);
         gpu_unpack_run(sum, raw);
@@ -185,25 +299,49 @@ __global__ void __launch_bounds__(LANE_THREADS, sizeof(T) == 2 ? 3 : 2)
     lane_stats_finish(s, stats, l, out.channels, pixels);
 }
 
+/* dv of all pixels of the square of K x K at (y, x) that there are, whose loads are on their way
+ * together. */
+template <class T, int K>
+static __device__ __forceinline__ void
+back_square(const float dv[LANE], const gpu_map &in, const lane_norm &n, const gpu_map &in_g,
+            bool normed, bool add, int image, int y, int x, int c, lane_sums &s) {
+    lane_loads<T> loads[K * K];
+#pragma unroll
+    for (int k = 0; k < K * K; k++)
+        loads[k] = lane_load<T>(
+            in, in_g, normed, add,
+            pixel_at(image, min(y + k / K, in.hw - 1), min(x + k % K, in.hw - 1), in.hw), c);
+#pragma unroll
+    for (int k = 0; k < K * K; k++)
+        if (y + k / K < in.hw && x + k % K < in.hw)
+            lane_backward<T>(dv, loads[k], n, in_g, normed, add,
+                             pixel_at(image, y + k / K, x + k % K, in.hw), c, s);
+}
+
+/* A thread has a window's pixels, or what the map's edge leaves of one: `windows` is counted with
+ * those, `pixels` are the input's. */
 template <class T, int K>
 __global__ void __launch_bounds__(LANE_THREADS, 2)
     avgpool_backward(gpu_taken out, int any_kernel, gpu_map in, gpu_norm norm, gpu_map in_g,
-                     bool add, gpu_sums sums, unsigned pixels) {
-    const lane_place l = lane_here(in.channels, pixels);
+                     bool add, gpu_sums sums, unsigned windows, unsigned pixels) {
+    const lane_place l = lane_here(in.channels, windows);
     const lane_norm n = lane_norm_of(norm, l);
     const lane_taken taken = lane_taken_of(out, l);
-    const int kernel = K ? K : any_kernel;
+    const int kernel = K ? K : any_kernel, across = (in.hw + kernel - 1) / kernel;
+    constexpr int SIDE = K && sizeof(T) == 2 ? K : 1;
+    const bool normed = norm.mean != nullptr;
     lane_sums s = lane_sums_of(norm, l);
     for (unsigned p = l.start; p < l.end; p += l.step) {
-        const pool_pixel i = pixel_of(p, in.hw);
-        const int y = i.y / kernel, x = i.x / kernel;
+        const pool_pixel o = pixel_of(p, across);
         float dv[LANE] = {};
-        if (y < out.g.hw && x < out.g.hw) {
-            lane_take<T>(taken, out, pixel_at(i.image, y, x, out.g.hw), l.c, dv);
-            for (int j = 0; j < LANE; j++)
-                dv[j] = __fdiv_rn(dv[j], (float)(kernel * kernel));
+        if (o.y < out.g.hw && o.x < out.g.hw) {
+            lane_take<T>(taken, out, pixel_at(o.image, o.y, o.x, out.g.hw), l.c, dv);
+            for (int i = 0; i < LANE; i++)
+                dv[i] = dv[i] / (float)(kernel * kernel);
         }
-        lane_backward<T>(dv, in, n, in_g, add, norm.mean != nullptr, p, l.c, s);
+        for (int y = o.y * kernel; y < (o.y + 1) * kernel; y += SIDE)
+            for (int x = o.x * kernel; x < (o.x + 1) * kernel; x += SIDE)
+                back_square<T, SIDE>(dv, in, n, in_g, normed, add, o.image, y, x, l.c, s);
     }
     lane_sums_finish(s, sums, norm, l, in.channels, pixels);
 }
@@ -216,11 +354,11 @@ static cudaError_t max_forward(const gpu_map &in, const gpu_norm &norm, gpu_wind
                                cudaStream_t stream) {
     const int64_t pixels = gpu_map_pixels(&out);
     const dim3 grid = lane_grid(out.channels, pixels);
-    if (win.kernel == 3)
-        return CHEX_LAUNCH((maxpool_forward<T, 3>), grid, LANE_THREADS, 0, stream, in, norm, win,
+    if (win.kernel == 3 && norm.mean && norm.relu)
+        return CHEX_LAUNCH((maxpool_forward<T, true>), grid, LANE_THREADS, 0, stream, in, norm, win,
                            out, arg, stats, (unsigned)pixels);
-    return CHEX_LAUNCH((maxpool_forward<T, 0>), grid, LANE_THREADS, 0, stream, in, norm, win, out,
-                       arg, stats, (unsigned)pixels);
+    return CHEX_LAUNCH((maxpool_forward<T, false>), grid, LANE_THREADS, 0, stream, in, norm, win,
+                       out, arg, stats, (unsigned)pixels);
 }
 
 cudaError_t gpu_maxpool_forward(const struct gpu_map *in, const struct gpu_norm *norm,
@@ -242,13 +380,14 @@ template <class T>
 static cudaError_t max_backward(const gpu_taken &out, const uint8_t *arg, gpu_window win,
                                 const gpu_map &in, const gpu_norm &norm, const gpu_map &in_g,
                                 bool add, const gpu_sums &sums, cudaStream_t stream) {
-    const int64_t pixels = gpu_map_pixels(&in);
-    const dim3 grid = lane_grid(in.channels, pixels);
-    if (win.kernel == 3 && win.stride == 2)
-        return CHEX_LAUNCH((maxpool_backward<T, 3, 2>), grid, LANE_THREADS, 0, stream, out, arg,
-                           win, in, norm, in_g, add, sums, (unsigned)pixels);
-    return CHEX_LAUNCH((maxpool_backward<T, 0, 0>), grid, LANE_THREADS, 0, stream, out, arg, win,
-                       in, norm, in_g, add, sums, (unsigned)pixels);
+    const int64_t pixels = gpu_map_pixels(&in), windows = gpu_map_pixels(&out.g);
+    if constexpr (sizeof(T) == 2)
+        if (win.kernel == 3 && win.stride == 2 && win.pad == 1 && out.g.hw == (in.hw + 1) / 2)
+            return CHEX_LAUNCH((maxpool_backward_nine<T>), lane_grid(in.channels, windows),
+                               LANE_THREADS, 0, stream, out, arg, in, norm, in_g, add, sums,
+                               (unsigned)windows, (unsigned)pixels);
+    return CHEX_LAUNCH((maxpool_backward<T>), lane_grid(in.channels, pixels), LANE_THREADS, 0,
+                       stream, out, arg, win, in, norm, in_g, add, sums, (unsigned)pixels);
 }
 
 cudaError_t gpu_maxpool_backward(const struct gpu_taken *out, const uint8_t *arg,
@@ -291,13 +430,14 @@ template <class T>
 static cudaError_t avg_backward(const gpu_taken &out, int kernel, const gpu_map &in,
                                 const gpu_norm &norm, const gpu_map &in_g, bool add,
                                 const gpu_sums &sums, cudaStream_t stream) {
-    const int64_t pixels = gpu_map_pixels(&in);
-    const dim3 grid = lane_grid(in.channels, pixels);
+    const int64_t across = (in.hw + kernel - 1) / kernel, windows = in.n * across * across;
+    const unsigned pixels = (unsigned)gpu_map_pixels(&in);
+    const dim3 grid = lane_grid(in.channels, windows);
     if (kernel == 2)
         return CHEX_LAUNCH((avgpool_backward<T, 2>), grid, LANE_THREADS, 0, stream, out, kernel, in,
-                           norm, in_g, add, sums, (unsigned)pixels);
+                           norm, in_g, add, sums, (unsigned)windows, pixels);
     return CHEX_LAUNCH((avgpool_backward<T, 0>), grid, LANE_THREADS, 0, stream, out, kernel, in,
-                       norm, in_g, add, sums, (unsigned)pixels);
+                       norm, in_g, add, sums, (unsigned)windows, pixels);
 }
 
 cudaError_t gpu_avgpool_backward(const struct gpu_taken *out, int kernel, const struct gpu_map *in,

@@ -5,18 +5,20 @@
  *
  * Image. A tile's pixels lie in shared memory as words of the two channels: u = 255 grey - 128,
  * rounded, in the low half, and 1 in the high half; outside the image both are 0. Eight words from
- * 2 ox - 3 on are a row of the kernel (the eighth has weight 0), so one product of depth 16 is one
- * kernel row and its fragments are single words of shared memory.
+ * 2 ox - 4 on are a row of the kernel with a tap of weight 0 before its seven: one product of depth
+ * 16. ldmatrix wants such rows of 16 bytes at multiples of 16, where only every second output's
+ * are, so the image lies there twice, the second time two words further left.
  *
- * Folded weights lie as the forward kernel's shared memory has them: [2 ky + kx / 4][column][4
- * kx][u, 1], with the column order of eights.cuh.
+ * Folded weights lie as the forward kernel's shared memory has them: [2 ky + tap / 4][column][4
+ * taps][u, 1], with the column order of eights.cuh; tap = kx + 1.
  *
  * Backward multiplies the taken gradient's tile (64 outputs) with the same words; warps have half
- * of the kernel's rows and a quarter of the tile's pixels, and the quarters are added in their
- * order.
+ * of the outputs, half of the kernel's rows and half of the tile's pixels, and these halves are
+ * added in their order.
  *
  * Numerics: operands rounded to the type (whole grey values are exact in bf16), fp32 sums within a
- * tile, statistics of rounded outputs, parts of dW added in double in a fixed order.
+ * tile, statistics of rounded outputs in double over tiles, parts of dW added in double in a fixed
+ * order.
  */
 #include "engine/cuda/conv_3x3_tile.cuh"
 
@@ -27,8 +29,7 @@ enum {
     STEM_ROWS = 7,               /* of the kernel */
     STEM_DEPTH = 16 * STEM_ROWS, /* products an output pixel */
     STEM_THREADS = CONV3_THREADS,
-    STEM_WORDS = 38, /* of an image row that 16 outputs read: 2 * 15 + 8 */
-    STEM_PITCH = 40,
+    STEM_PITCH = 40,   /* words of an image row; 16 outputs read 2 * 15 + 8 */
     FORWARD_ROWS = 16, /* of a tile of 16 columns */
     BACKWARD_ROWS = 8,
     WEIGHT_BYTES = STEM_OUT * STEM_DEPTH * 2,
@@ -37,58 +38,104 @@ enum {
 
 struct stem_tiles {
     int n, size, hw;
-    int rows, across, down, total;
+    int rows, total;
+    bool fours; /* rows of the image begin at multiples of 16 bytes */
+    conv3_divisor across, down;
 };
 
-stem_tiles tiles_of(int n, int size, int rows) {
+stem_tiles tiles_of(const float *grey, int n, int size, int rows) {
     stem_tiles t = {};
     t.n = n;
     t.size = size;
     t.hw = (size - 1) / 2 + 1;
     t.rows = rows;
-    t.across = (t.hw + 15) / 16;
-    t.down = (t.hw + rows - 1) / rows;
-    t.total = n * t.across * t.down;
+    const int across = (t.hw + 15) / 16, down = (t.hw + rows - 1) / rows;
+    t.across = conv3_divisor_of((unsigned)across);
+    t.down = conv3_divisor_of((unsigned)down);
+    t.total = n * across * down;
+    t.fours = size % 4 == 0 && (uintptr_t)grey % 16 == 0;
     return t;
+}
+
+/* Two blocks a multiprocessor fit most devices. */
+int blocks_of(const gpu_device &device, const stem_tiles &t) {
+    const int most = 2 * device.sms < GPU_MAX_BLOCKS ? 2 * device.sms : GPU_MAX_BLOCKS;
+    return t.total < most ? t.total : most;
 }
 
 struct stem_at {
     int image, y, x; /* first output */
 };
 __device__ __forceinline__ stem_at tile_at(const stem_tiles &t, int tile) {
-    const int strip = tile / t.across, image = strip / t.down;
-    return stem_at{image, (strip - image * t.down) * t.rows, (tile - strip * t.across) * 16};
+    const unsigned strip = conv3_divide(t.across, (unsigned)tile);
+    const unsigned image = conv3_divide(t.down, strip);
+    return stem_at{(int)image, (int)(strip - image * t.down.by) * t.rows,
+                   (int)((unsigned)tile - strip * t.across.by) * 16};
 }
 
-/* A tile's grey values on their way through registers. */
+/* A tile's grey values on their way through registers, by fours. */
 template <int ROWS> struct stem_pixels {
-    static constexpr int LINES = 2 * ROWS + 5, COUNT = LINES * STEM_WORDS;
+    static constexpr int LINES = 2 * ROWS + 5, COUNT = LINES * STEM_PITCH / 4;
     static constexpr int EACH = (COUNT + STEM_THREADS - 1) / STEM_THREADS;
-    float grey[EACH];
-    unsigned inside; /* a bit each */
+    /* Words of the image in shared memory. The second copy begins at SECOND, which lies 16 banks
+     * away, with two words of room before it. */
+    static constexpr int SECOND = (LINES * STEM_PITCH + 17) / 32 * 32 + 16;
+    static constexpr int WORDS = SECOND + LINES * STEM_PITCH;
+    float4 grey[EACH];
+    unsigned inside; /* a bit a value */
 
-    __device__ __forceinline__ void load(const float *from, const stem_tiles &t, int tile,
+    __device__ __forceinline__ void load(const float *from, const stem_tiles &t, const stem_at &at,
                                          int thread) {
-        const stem_at at = tile_at(t, tile);
         inside = 0;
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            const int word = i * STEM_THREADS + thread, line = word / STEM_WORDS;
-            const int y = 2 * at.y - 3 + line, x = 2 * at.x - 3 + word - line * STEM_WORDS;
-            const bool on = word < COUNT && y >= 0 && y < t.size && x >= 0 && x < t.size;
-            grey[i] = on ? from[((int64_t)at.image * t.size + y) * t.size + x] : 0.0f;
-            inside |= on ? 1u << i : 0u;
+            const int four = i * STEM_THREADS + thread, line = four / (STEM_PITCH / 4);
+            const int y = 2 * at.y - 3 + line, x = 2 * at.x - 4 + 4 * (four - line * 10);
+            const bool on = four < COUNT && (unsigned)y < (unsigned)t.size;
+            const float *row = from + ((int64_t)at.image * t.size + y) * t.size;
+            grey[i] = make_float4(0, 0, 0, 0);
+            if (t.fours) {
+                if (on && (unsigned)x < (unsigned)t.size) {
+                    grey[i] = *(const float4 *)(row + x);
+                    inside |= 15u << 4 * i;
+                }
+                continue;
+            }
+            const float v[4] = {
+                value(row, on, x, t.size, 4 * i), value(row, on, x + 1, t.size, 4 * i + 1),
+                value(row, on, x + 2, t.size, 4 * i + 2), value(row, on, x + 3, t.size, 4 * i + 3)};
+            grey[i] = make_float4(v[0], v[1], v[2], v[3]);
         }
     }
+    __device__ __forceinline__ float value(const float *row, bool on, int x, int size, int bit) {
+        if (!on || (unsigned)x >= (unsigned)size)
+            return 0.0f;
+        inside |= 1u << bit;
+        return row[x];
+    }
+    template <class T> __device__ __forceinline__ uint32_t word(float value, int bit) const {
+        return inside >> bit & 1 ? gpu_pack2<T>(__fmaf_rn(255.0f, value, -128.0f), 1.0f) : 0u;
+    }
+    /* Both copies. */
     template <class T> __device__ __forceinline__ void store(uint32_t *to, int thread) const {
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            const int word = i * STEM_THREADS + thread, line = word / STEM_WORDS;
-            const float u = __fmaf_rn(255.0f, grey[i], -128.0f);
-            if (word < COUNT)
-                to[line * STEM_PITCH + word - line * STEM_WORDS] =
-                    inside >> i & 1 ? gpu_pack2<T>(u, 1.0f) : 0u;
+            const int four = i * STEM_THREADS + thread;
+            if (four >= COUNT)
+                continue;
+            const uint4 v =
+                make_uint4(word<T>(grey[i].x, 4 * i), word<T>(grey[i].y, 4 * i + 1),
+                           word<T>(grey[i].z, 4 * i + 2), word<T>(grey[i].w, 4 * i + 3));
+            uint32_t *second = to + SECOND + 4 * four;
+            *(uint4 *)(to + 4 * four) = v;
+            *(uint2 *)(second - 2) = make_uint2(v.x, v.y);
+            *(uint2 *)second = make_uint2(v.z, v.w);
         }
+    }
+    /* Where ldmatrix finds the lane's row: of output `lane % 16` of a row, taps 4 * half on. */
+    static __device__ __forceinline__ int row_of(int lane, int half) {
+        const int ox = lane % 16;
+        return 2 * ox + 4 * half + (ox % 2 ? SECOND - 2 : 0);
     }
 };
 
@@ -107,7 +154,8 @@ template <class T>
 __device__ __forceinline__ void multiply(const uint32_t *image, const unsigned char *weights,
                                          int thread, float (&acc)[2][8][4]) {
     const int warp = thread / 32, lane = thread % 32;
-    const uint32_t *a_lane = image + 4 * warp * STEM_PITCH + lane / 4 * 2 + lane % 4;
+    const uint32_t *a_lane =
+        image + 4 * warp * STEM_PITCH + stem_pixels<FORWARD_ROWS>::row_of(lane, lane >> 4);
     const unsigned char *b_lane =
         weights + ((lane >> 3 & 1) * STEM_OUT + (lane & 7) + (lane >> 4) * 8) * 16;
 #pragma unroll 1
@@ -115,9 +163,7 @@ __device__ __forceinline__ void multiply(const uint32_t *image, const unsigned c
         uint32_t a[2][4];
 #pragma unroll
         for (int m = 0; m < 2; m++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                a[m][i] = a_lane[(2 * m + ky) * STEM_PITCH + i % 2 * 16 + i / 2 * 4];
+            gpu_ldmatrix_x4(a[m], a_lane + (2 * m + ky) * STEM_PITCH);
 #pragma unroll
         for (int n = 0; n < 8; n += 2) {
             uint32_t b[4];
@@ -131,48 +177,64 @@ __device__ __forceinline__ void multiply(const uint32_t *image, const unsigned c
     }
 }
 
+/* What a lane sums over its warp's tiles, of each 32 channels: gpu_eights_share's two. */
+struct forward_sums {
+    double v[2][2];
+};
+
 template <class T>
-__device__ __forceinline__ void finish_tile(const forward_args &p, int tile, double *sums,
+__device__ __forceinline__ void finish_tile(const forward_args &p, int tile, forward_sums &sums,
                                             int thread, const float (&acc)[2][8][4]) {
-    const int warp = thread / 32, lane = thread % 32;
+    const int warp = thread / 32, lane = thread % 32, hw = p.tiles.hw;
     const stem_at at = tile_at(p.tiles, tile);
+    const int y = at.y + 2 * warp, x = at.x + lane / 4;
+    T *to =
+        (T *)p.out.data + ((int64_t)((at.image * hw + y) * hw) + x) * p.out.pitch + lane % 4 * 8;
+    const int down = hw * (int)p.out.pitch, right = 8 * (int)p.out.pitch;
 #pragma unroll
     for (int g = 0; g < 2; g++) {
-        const int channel = 32 * g + lane % 4 * 8;
         float sum[8] = {0}, squares[8] = {0};
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int y = at.y + 2 * warp + i / 2, x = at.x + lane / 4 + i % 2 * 8;
-            if (y >= p.tiles.hw || x >= p.tiles.hw)
+            if (y + i / 2 >= hw || x + i % 2 * 8 >= hw)
                 continue;
             float v[8];
 #pragma unroll
             for (int j = 0; j < 8; j++)
                 v[j] = acc[i / 2][4 * g + j / 2][i % 2 * 2 + j % 2];
             const gpu_run<T, 8> packed = gpu_pack_run<T, 8>(v);
-            const int64_t pixel = ((int64_t)at.image * p.tiles.hw + y) * p.tiles.hw + x;
-            gpu_store_run((T *)p.out.data + pixel * p.out.pitch + channel, packed);
+            gpu_store_run(to + i / 2 * down + i % 2 * right + 32 * g, packed);
             gpu_unpack_run(v, packed);
 #pragma unroll
             for (int j = 0; j < 8; j++) {
                 sum[j] += v[j];
-                squares[j] = fmaf(v[j], v[j], squares[j]);
+                squares[j] = __fmaf_rn(v[j], v[j], squares[j]);
             }
         }
-        if (p.stats.partial)
-            gpu_eights_add(sum, squares, sums + warp * 2 * STEM_OUT + channel, STEM_OUT, lane);
+        if (!p.stats.partial)
+            continue;
+        const float2 of_tile = gpu_eights_share(sum, squares, lane);
+        sums.v[g][0] += (double)of_tile.x;
+        sums.v[g][1] += (double)of_tile.y;
     }
 }
 
-__device__ __forceinline__ void finish_stats(const forward_args &p, const double *sums,
-                                             int thread) {
+/* shared: CONV3_WARPS * 2 * STEM_OUT floats that nobody reads any more. */
+__device__ __forceinline__ void finish_stats(const forward_args &p, const forward_sums &sums,
+                                             float *shared, int thread) {
     if (!p.stats.partial)
         return;
+    const int warp = thread / 32, lane = thread % 32;
+    const int first = lane / 16 * STEM_OUT + lane % 4 * 8 + gpu_eights_own(lane);
+#pragma unroll
+    for (int g = 0; g < 2; g++)
+        *(float2 *)(shared + warp * 2 * STEM_OUT + first + 32 * g) =
+            make_float2((float)sums.v[g][0], (float)sums.v[g][1]);
     __syncthreads();
     if (thread < 2 * STEM_OUT) {
         double sum = 0;
         for (int w = 0; w < CONV3_WARPS; w++)
-            sum += sums[w * 2 * STEM_OUT + thread];
+            sum += (double)shared[w * 2 * STEM_OUT + thread];
         p.stats.partial[(size_t)blockIdx.x * 2 * STEM_OUT + thread] = (float)sum;
     }
     if (gpu_last_block(p.stats.ticket, gridDim.x))
@@ -182,30 +244,31 @@ __device__ __forceinline__ void finish_stats(const forward_args &p, const double
 
 template <class T>
 __global__ void __launch_bounds__(STEM_THREADS, 2) stem_forward(const forward_args p) {
+    using pixels_type = stem_pixels<FORWARD_ROWS>;
     __shared__ uint4 weights[WEIGHT_BYTES / 16];
-    __shared__ uint32_t images[2][stem_pixels<FORWARD_ROWS>::LINES * STEM_PITCH];
-    __shared__ double sums[CONV3_WARPS * 2 * STEM_OUT];
+    __shared__ uint4 images[2][pixels_type::WORDS / 4];
+    __shared__ float4 shared_sums[CONV3_WARPS * 2 * STEM_OUT / 4];
     const int thread = (int)threadIdx.x, stride = (int)gridDim.x;
-    stem_pixels<FORWARD_ROWS> pixels;
-    pixels.load(p.grey, p.tiles, (int)blockIdx.x, thread);
+    pixels_type pixels;
+    pixels.load(p.grey, p.tiles, tile_at(p.tiles, (int)blockIdx.x), thread);
     for (int i = thread; i < WEIGHT_BYTES / 16; i += STEM_THREADS)
         weights[i] = ((const uint4 *)p.folded)[i];
-    for (int i = thread; i < CONV3_WARPS * 2 * STEM_OUT; i += STEM_THREADS)
-        sums[i] = 0;
+    forward_sums sums = {};
     int step = 0;
     for (int tile = (int)blockIdx.x; tile < p.tiles.total; tile += stride, step ^= 1) {
-        pixels.store<T>(images[step], thread);
+        uint32_t *image = (uint32_t *)images[step];
+        pixels.store<T>(image, thread);
         __syncthreads();
         if (tile + stride < p.tiles.total)
-            pixels.load(p.grey, p.tiles, tile + stride, thread);
+            pixels.load(p.grey, p.tiles, tile_at(p.tiles, tile + stride), thread);
         float acc[2][8][4];
 #pragma unroll
         for (int i = 0; i < 64; i++)
             acc[i / 32][i / 4 % 8][i % 4] = 0.0f;
-        multiply<T>(images[step], (const unsigned char *)weights, thread, acc);
+        multiply<T>(image, (const unsigned char *)weights, thread, acc);
         finish_tile<T>(p, tile, sums, thread, acc);
     }
-    finish_stats(p, sums, thread);
+    finish_stats(p, sums, (float *)shared_sums, thread);
 }
 
 /* ---- backward ---- */
@@ -213,85 +276,142 @@ __global__ void __launch_bounds__(STEM_THREADS, 2) stem_forward(const forward_ar
 struct backward_args {
     const float *grey;
     stem_tiles tiles;
-    conv3_source g;
-    const float *bsum, *csum;
-    float *parts; /* [block][64][7][8 kx][u, 1] */
+    gpu_taken out;
+    float *parts; /* [block][64][7][8 taps][u, 1] */
 };
 
 enum { TILE = 16 * BACKWARD_ROWS };
 
-/* Where things lie in shared memory; the stages serve the last sum as well. */
+/* Where things lie in shared memory; the stages of g and x, [8 channels][pixel], serve the last sum
+ * as well. */
 enum {
     G_BYTES = TILE * STEM_OUT * 2,
-    IMAGE_BYTES = stem_pixels<BACKWARD_ROWS>::LINES * STEM_PITCH * 4,
+    IMAGE_BYTES = stem_pixels<BACKWARD_ROWS>::WORDS * 4,
     AT_G = 0,
     AT_X = AT_G + 2 * G_BYTES,
     AT_IMAGE = AT_X + 2 * G_BYTES,
-    AT_PLACES = AT_IMAGE + 2 * IMAGE_BYTES,
-    AT_SCALE = AT_PLACES + 3 * TILE * 4,
-    BACKWARD_BYTES = AT_SCALE + 2 * STEM_OUT * 4,
+    BACKWARD_BYTES = AT_IMAGE + 2 * IMAGE_BYTES,
 };
 static_assert(PART_FLOATS * 4 <= 4 * G_BYTES && IMAGE_BYTES % 16 == 0, "the sum fits the stages");
 
-/* The pixels of a tile, for conv3_issue; -1 off the map and in tiles past the last one. */
-__device__ __forceinline__ void write_places(const stem_tiles &t, int tile, int *to, int thread) {
-    if (thread >= TILE)
-        return;
-    const stem_at at = tile_at(t, tile);
-    const int y = at.y + thread / 16, x = at.x + thread % 16;
-    to[thread] = tile < t.total && y < t.hw && x < t.hw ? (at.image * t.hw + y) * t.hw + x : -1;
-}
+/* What a thread takes up: 8 channels of every second row's pixel in one column of the tile. */
+struct take_share {
+    static constexpr int EACH = BACKWARD_ROWS / 2;
+    int chunk, row, column; /* channels / 8; of the tile */
+    __device__ __forceinline__ explicit take_share(int thread) {
+        const int warp = thread / 32, lane = thread % 32, place = warp / 2 * 8 + lane % 8;
+        chunk = warp % 2 * 4 + lane / 8;
+        row = place / 16;
+        column = place % 16;
+    }
+    __device__ __forceinline__ int at(int i) const { /* in a stage */
+        return (chunk * TILE + (row + 2 * i) * 16 + column) * 16;
+    }
+};
 
-/* Two pixels' value of one channel: the low halves, or with shift 16 the high ones. */
-__device__ __forceinline__ uint32_t pick(uint32_t first, uint32_t second, int shift) {
-    return (first >> shift & 0xffffu) | second >> shift << 16;
-}
-
-/* acc[m][n]: outputs 16 m .., kernel row and half 7 (warp % 2) + n, over the warp's two rows of
- * pixels. */
+/* Starts the copies of the thread's share of g and, where there is one, x; the pixels that there
+ * are have a bit of what is returned. */
 template <class T>
-__device__ __forceinline__ void multiply_back(const unsigned char *g, const uint32_t *image,
-                                              int thread, float (&acc)[4][7][4]) {
-    const int warp = thread / 32, lane = thread % 32;
-    const int shift = (lane / 4 & 1) * 16;
-#pragma unroll 1
-    for (int row = warp / 2 * 2; row < warp / 2 * 2 + 2; row++) {
-        uint32_t a[4][4];
+__device__ __forceinline__ unsigned issue(const backward_args &p, const stem_at &at,
+                                          const take_share &mine, unsigned char *g,
+                                          unsigned char *x) {
+    const int hw = p.tiles.hw, first_y = at.y + mine.row, column = at.x + mine.column;
+    const int pixel = (at.image * hw + first_y) * hw + column, channel = mine.chunk * 8;
+    unsigned there = 0;
 #pragma unroll
-        for (int m = 0; m < 4; m++)
-            gpu_ldmatrix_x4_trans(a[m], g + ((2 * m + (lane >> 3 & 1)) * TILE + row * 16 +
-                                             (lane >> 4) * 8 + (lane & 7)) *
-                                                16);
-        const uint32_t *b_lane = image + 2 * row * STEM_PITCH + lane % 4 * 4 + lane / 8;
+    for (int i = 0; i < take_share::EACH; i++) {
+        const bool on = column < hw && first_y + 2 * i < hw;
+        const int64_t from = on ? pixel + 2 * i * hw : 0;
+        there |= on ? 1u << i : 0u;
+        gpu_copy16(g + mine.at(i), (const T *)p.out.g.data + from * (int)p.out.g.pitch + channel,
+                   on);
+        if (p.out.bsum)
+            gpu_copy16(x + mine.at(i),
+                       (const T *)p.out.x.data + from * (int)p.out.x.pitch + channel, on);
+    }
+    return there;
+}
+
+/* What the gradient takes up in the thread's channels. */
+struct take_scale {
+    float b[8], c[8];
+};
+template <class T>
+__device__ __forceinline__ void take_up(const take_scale &s, const take_share &mine, unsigned there,
+                                        unsigned char *g, const unsigned char *x) {
 #pragma unroll
-        for (int n = 0; n < 7; n++) {
-            const int tile = warp % 2 * 7 + n;
-            const uint32_t *at = b_lane + tile / 2 * STEM_PITCH + tile % 2 * 4;
-            const uint32_t b[2] = {pick(at[0], at[2], shift), pick(at[16], at[18], shift)};
-#pragma unroll
-            for (int m = 0; m < 4; m++)
-                gpu_mma_16816<T>(acc[m][n], a[m], b);
-        }
+    for (int i = 0; i < take_share::EACH; i++) {
+        if (!(there >> i & 1))
+            continue;
+        T *const at = (T *)(g + mine.at(i));
+        gpu_store_run(at, conv3_taken<T>(gpu_load_run<8>((const T *)at),
+                                         gpu_load_run<8>((const T *)(x + mine.at(i))), s.b, s.c));
     }
 }
 
-/* The warps' sums, quarter by quarter, to the block's part. */
-__device__ __forceinline__ void write_part(float *sum, float *part, int thread,
-                                           const float (&acc)[4][7][4]) {
-    const int warp = thread / 32, lane = thread % 32;
-    for (int quarter = 0; quarter < 4; quarter++) {
+/* A warp's share of the products: outputs 32 * outs on; kernel rows 0 to 2 or 4 to 6 and half of
+ * row 3, by `taps`; the tile's rows 4 * rows on. */
+struct back_share {
+    int outs, taps, rows;
+    __device__ __forceinline__ explicit back_share(int thread) {
+        const int warp = thread / 32;
+        outs = warp & 1;
+        taps = warp >> 1 & 1;
+        rows = warp >> 2;
+    }
+    /* Where its columns 8 n on are: in the depth. */
+    __device__ __forceinline__ int depth(int n) const {
+        return n == 6 ? 48 + 8 * taps : 64 * taps + 8 * n;
+    }
+};
+
+/* acc[m][n]: outputs 16 m on, columns 8 n on of the share. */
+template <class T>
+__device__ __forceinline__ void multiply_back(const unsigned char *g, const uint32_t *image,
+                                              const back_share &mine, int lane,
+                                              float (&acc)[2][7][4]) {
+    using pixels_type = stem_pixels<BACKWARD_ROWS>;
+    const unsigned char *a_lane =
+        g + ((4 * mine.outs + (lane >> 3 & 1)) * TILE + (lane >> 4) * 8 + (lane & 7)) * 16;
+    const uint32_t *b_lane =
+        image + 4 * mine.taps * STEM_PITCH + pixels_type::row_of(lane, lane >> 4);
+    const uint32_t *b_middle = image + 3 * STEM_PITCH + pixels_type::row_of(lane, mine.taps);
+#pragma unroll 2
+    for (int row = 4 * mine.rows; row < 4 * mine.rows + 4; row++) {
+        uint32_t a[2][4], b[14];
+#pragma unroll
+        for (int m = 0; m < 2; m++)
+            gpu_ldmatrix_x4_trans(a[m], a_lane + (2 * m * TILE + row * 16) * 16);
+#pragma unroll
+        for (int ky = 0; ky < 3; ky++)
+            gpu_ldmatrix_x4_trans(b + 4 * ky, b_lane + (2 * row + ky) * STEM_PITCH);
+        gpu_ldmatrix_x2_trans(b + 12, b_middle + 2 * row * STEM_PITCH);
+#pragma unroll
+        for (int n = 0; n < 7; n++)
+#pragma unroll
+            for (int m = 0; m < 2; m++)
+                gpu_mma_16816<T>(acc[m][n], a[m], b + 2 * n);
+    }
+}
+
+/* The warps' sums, one half of the pixels after the other, to the block's part. */
+__device__ __forceinline__ void write_part(float *sum, float *part, const back_share &mine,
+                                           int thread, const float (&acc)[2][7][4]) {
+    const int lane = thread % 32;
+    for (int rows = 0; rows < 2; rows++) {
         __syncthreads();
-        if (warp / 2 != quarter)
+        if (mine.rows != rows)
             continue;
 #pragma unroll
-        for (int m = 0; m < 4; m++)
+        for (int m = 0; m < 2; m++)
 #pragma unroll
             for (int n = 0; n < 7; n++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    float *to = sum + (16 * m + lane / 4 + i / 2 * 8) * STEM_DEPTH +
-                                (warp % 2 * 7 + n) * 8 + lane % 4 * 2 + i % 2;
-                    *to = quarter ? *to + acc[m][n][i] : acc[m][n][i];
+                    float *to = sum +
+                                (32 * mine.outs + 16 * m + lane / 4 + i / 2 * 8) * STEM_DEPTH +
+                                mine.depth(n) + lane % 4 * 2 + i % 2;
+                    *to = rows ? *to + acc[m][n][i] : acc[m][n][i];
                 }
     }
     __syncthreads();
@@ -300,51 +420,47 @@ __device__ __forceinline__ void write_part(float *sum, float *part, int thread,
 }
 
 template <class T>
-__global__ void __launch_bounds__(STEM_THREADS) stem_backward(const backward_args p) {
+__global__ void __launch_bounds__(STEM_THREADS, 2) stem_backward(const backward_args p) {
     CHEX_DYNAMIC_SHARED(shared);
     const int thread = (int)threadIdx.x, stride = (int)gridDim.x;
-    int *places = (int *)(shared + AT_PLACES);
-    float *scale = (float *)(shared + AT_SCALE);
+    const take_share take(thread);
+    const back_share mine(thread);
     stem_pixels<BACKWARD_ROWS> pixels;
-    auto issue = [&](int step, int slot) {
-        conv3_issue<T, STEM_OUT, false>(p.g, 0, places + slot * TILE, TILE,
-                                        shared + AT_G + (step & 1) * G_BYTES,
-                                        shared + AT_X + (step & 1) * G_BYTES, thread);
-    };
-
-    if (p.g.scaled)
-        conv3_write_scale(gpu_norm{}, p.bsum, p.csum, 0, STEM_OUT, scale, thread);
-    write_places(p.tiles, (int)blockIdx.x, places, thread);
-    write_places(p.tiles, (int)blockIdx.x + stride, places + TILE, thread);
-    pixels.load(p.grey, p.tiles, (int)blockIdx.x, thread);
-    __syncthreads();
-    issue(0, 0);
+    take_scale scale = {};
+    if (p.out.bsum) {
+        gpu_read_run<8>(scale.b, p.out.bsum + take.chunk * 8);
+        gpu_read_run<8>(scale.c, p.out.csum + take.chunk * 8);
+    }
+    const stem_at first = tile_at(p.tiles, (int)blockIdx.x);
+    pixels.load(p.grey, p.tiles, first, thread);
+    unsigned there = issue<T>(p, first, take, shared + AT_G, shared + AT_X);
     gpu_copy_commit();
 
-    float acc[4][7][4];
+    float acc[2][7][4];
 #pragma unroll
-    for (int i = 0; i < 112; i++)
+    for (int i = 0; i < 56; i++)
         acc[i / 28][i / 4 % 7][i % 4] = 0.0f;
-    int step = 0, slot = 0;
-    for (int tile = (int)blockIdx.x; tile < p.tiles.total; tile += stride, step++) {
-        const int next = slot == 2 ? 0 : slot + 1, later = next == 2 ? 0 : next + 1;
-        unsigned char *g = shared + AT_G + (step & 1) * G_BYTES;
-        uint32_t *image = (uint32_t *)(shared + AT_IMAGE + (step & 1) * IMAGE_BYTES);
+    int step = 0;
+    for (int tile = (int)blockIdx.x; tile < p.tiles.total; tile += stride, step ^= 1) {
+        unsigned char *g = shared + AT_G + step * G_BYTES, *x = shared + AT_X + step * G_BYTES;
+        uint32_t *image = (uint32_t *)(shared + AT_IMAGE + step * IMAGE_BYTES);
         pixels.store<T>(image, thread);
         gpu_copy_wait<0>();
-        conv3_change<T, STEM_OUT, false>(p.g, scale, STEM_OUT, 0, places + slot * TILE, TILE, g,
-                                         shared + AT_X + (step & 1) * G_BYTES, thread);
+        if (p.out.bsum)
+            take_up<T>(scale, take, there, g, x);
         __syncthreads();
         if (tile + stride < p.tiles.total) {
-            issue(step + 1, next);
-            pixels.load(p.grey, p.tiles, tile + stride, thread);
+            const int other = step ^ 1;
+            const stem_at next = tile_at(p.tiles, tile + stride);
+            there = issue<T>(p, next, take, shared + AT_G + other * G_BYTES,
+                             shared + AT_X + other * G_BYTES);
+            pixels.load(p.grey, p.tiles, next, thread);
         }
         gpu_copy_commit();
-        write_places(p.tiles, tile + 2 * stride, places + later * TILE, thread);
-        multiply_back<T>(g, image, thread, acc);
-        slot = next;
+        multiply_back<T>(g, image, mine, thread % 32, acc);
     }
-    write_part((float *)(shared + AT_G), p.parts + (int64_t)blockIdx.x * PART_FLOATS, thread, acc);
+    write_part((float *)(shared + AT_G), p.parts + (int64_t)blockIdx.x * PART_FLOATS, mine, thread,
+               acc);
 }
 
 /* Mean and deviation of the three channels, by value. */
@@ -360,7 +476,7 @@ stem_colours colours_of(const float mean[3], const float std[3]) {
     return c;
 }
 
-/* dw (64, 7, 7, 3) from the parts; a block has 64 of the pairs (output, ky, kx). */
+/* dw (64, 7, 7, 3) from the parts; a block has 64 of the pairs (output, ky, tap). */
 __global__ void __launch_bounds__(GPU_PARTS_THREADS)
     stem_unfold(const float *parts, int part_count, stem_colours colours, float *dweight) {
     __shared__ double sums[8][128];
@@ -368,8 +484,8 @@ __global__ void __launch_bounds__(GPU_PARTS_THREADS)
     gpu_add_parts(parts, part_count, PART_FLOATS, first, thread, sums);
     if (thread >= 64)
         return;
-    const int pair = first / 2 + thread, kx = pair % 8, row = pair / 8; /* row: output, ky */
-    if (kx == 7)
+    const int pair = first / 2 + thread, kx = pair % 8 - 1, row = pair / 8; /* row: output, ky */
+    if (kx < 0)
         return;
     const double of_u = sums[0][2 * thread], of_1 = sums[0][2 * thread + 1];
     for (int c = 0; c < 3; c++)
@@ -385,10 +501,10 @@ __global__ void __launch_bounds__(STEM_THREADS)
     if (at >= STEM_OUT * STEM_ROWS * 8)
         return;
     const int column = at / 4 % STEM_OUT, chunk = at / 4 / STEM_OUT;
-    const int ky = chunk / 2, kx = chunk % 2 * 4 + at % 4;
+    const int ky = chunk / 2, kx = chunk % 2 * 4 + at % 4 - 1;
     const int out = gpu_eights_channel(column);
     double of_u = 0, of_1 = 0;
-    for (int c = 0; c < 3 && kx < 7; c++) {
+    for (int c = 0; c < 3 && kx >= 0; c++) {
         const double v = (double)w[((out * 7 + ky) * 7 + kx) * 3 + c] / colours.std[c];
         of_u += v / 255;
         of_1 += v * (128.0 / 255 - colours.mean[c]);
@@ -401,10 +517,6 @@ template <class T>
 cudaError_t launch_backward(const backward_args &args, int blocks, cudaStream_t stream) {
     return CHEX_LAUNCH(stem_backward<T>, dim3((unsigned)blocks), dim3(STEM_THREADS),
                        (size_t)BACKWARD_BYTES, stream, args);
-}
-
-int backward_blocks(const gpu_device &device, const stem_tiles &t) {
-    return t.total < device.sms ? t.total : device.sms;
 }
 
 } // namespace
@@ -423,11 +535,11 @@ extern "C" cudaError_t gpu_stem_fold(const float *w, const float mean[3], const 
                                           (gpu_f16 *)folded_out);
 }
 
-extern "C" cudaError_t gpu_stem_forward(const float *grey, int n, int size, const void *folded,
-                                        const struct gpu_map *out, const struct gpu_stats *stats,
-                                        cudaStream_t stream) {
-    forward_args args = {grey, folded, tiles_of(n, size, FORWARD_ROWS), *out, *stats};
-    const int blocks = args.tiles.total < GPU_MAX_BLOCKS ? args.tiles.total : GPU_MAX_BLOCKS;
+extern "C" cudaError_t gpu_stem_forward(const struct gpu_device *device, const float *grey, int n,
+                                        int size, const void *folded, const struct gpu_map *out,
+                                        const struct gpu_stats *stats, cudaStream_t stream) {
+    forward_args args = {grey, folded, tiles_of(grey, n, size, FORWARD_ROWS), *out, *stats};
+    const int blocks = blocks_of(*device, args.tiles);
     if (out->type == GPU_F32 || out->hw != args.tiles.hw || out->channels != STEM_OUT)
         return cudaErrorInvalidValue;
     return out->type == GPU_BF16 ? CHEX_LAUNCH(stem_forward<gpu_bf16>, dim3((unsigned)blocks),
@@ -437,22 +549,16 @@ extern "C" cudaError_t gpu_stem_forward(const float *grey, int n, int size, cons
 }
 
 extern "C" size_t gpu_stem_workspace(const struct gpu_device *device, int n, int size) {
-    return (size_t)backward_blocks(*device, tiles_of(n, size, BACKWARD_ROWS)) * PART_FLOATS * 4;
+    return (size_t)blocks_of(*device, tiles_of(nullptr, n, size, BACKWARD_ROWS)) * PART_FLOATS * 4;
 }
 
 extern "C" cudaError_t gpu_stem_backward(const struct gpu_device *device, const float *grey, int n,
                                          int size, const struct gpu_taken *out, const float mean[3],
                                          const float std[3], float *dweight, void *workspace,
                                          cudaStream_t stream) {
-    backward_args args = {};
-    args.grey = grey;
-    args.tiles = tiles_of(n, size, BACKWARD_ROWS);
-    args.g = conv3_source{out->g.data,  out->g.pitch,         out->bsum ? out->x.data : nullptr,
-                          out->x.pitch, out->bsum != nullptr, false};
-    args.bsum = out->bsum;
-    args.csum = out->csum;
-    args.parts = (float *)workspace;
-    const int blocks = backward_blocks(*device, args.tiles);
+    const backward_args args = {grey, tiles_of(grey, n, size, BACKWARD_ROWS), *out,
+                                (float *)workspace};
+    const int blocks = blocks_of(*device, args.tiles);
     if (out->g.type == GPU_F32 || out->g.hw != args.tiles.hw || out->g.channels != STEM_OUT)
         return cudaErrorInvalidValue;
     CHEX_GPU_TRY(out->g.type == GPU_BF16 ? launch_backward<gpu_bf16>(args, blocks, stream)

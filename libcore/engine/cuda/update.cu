@@ -213,29 +213,38 @@ static __global__ void __launch_bounds__(UPDATE_THREADS) update_elements(gpu_upd
 
 /* ---- copies ---- */
 
-/* Tap `tap` of outputs [o0, o0 + 64) and inputs [i0, i0 + 64). */
+/* Tap `tap` of outputs [o0, o0 + 64) and inputs [i0, i0 + 64). Eight of a thread's reads are on
+ * their way together. */
 template <class T>
 static __device__ __forceinline__ void pack_tile(const gpu_update &u, const gpu_param &p, int taps,
                                                  int tap, int o0, int i0, float (*tile)[TILE + 1]) {
+    constexpr int ROWS = UPDATE_THREADS / TILE, LOT = 8;
     const int across = (int)threadIdx.x % TILE, down = (int)threadIdx.x / TILE;
-    const int rows = UPDATE_THREADS / TILE;
-    T *copy = static_cast<T *>(u.copies) + p.copy_offset;
-    for (int r = down; r < TILE; r += rows) {
-        const int o = o0 + r, i = i0 + across;
-        const size_t row = (size_t)o * (size_t)taps + (size_t)tap;
-        const float v =
-            o < p.out && i < p.in ? u.w[p.offset + row * (size_t)p.in + (size_t)i] : 0.0f;
-        tile[r][across] = v;
-        if (o < p.out && i < p.in_padded)
-            copy[row * (size_t)p.in_padded + (size_t)i] = gpu_round<T>(v);
+    const int i = i0 + across;
+#pragma unroll 1
+    for (int r = down; r < TILE; r += LOT * ROWS) {
+        const size_t row = (size_t)((o0 + r) * taps + tap);
+        const float *from = u.w + p.offset + row * (size_t)p.in + (size_t)i;
+        T *copy =
+            static_cast<T *>(u.copies) + p.copy_offset + row * (size_t)p.in_padded + (size_t)i;
+        float v[LOT];
+#pragma unroll
+        for (int k = 0; k < LOT; k++)
+            v[k] = o0 + r + k * ROWS < p.out && i < p.in ? from[k * ROWS * taps * p.in] : 0.0f;
+#pragma unroll
+        for (int k = 0; k < LOT; k++) {
+            tile[r + k * ROWS][across] = v[k];
+            if (o0 + r + k * ROWS < p.out && i < p.in_padded)
+                copy[k * ROWS * taps * p.in_padded] = gpu_round<T>(v[k]);
+        }
     }
     __syncthreads();
     if (p.copy_t_offset != SIZE_MAX) {
         T *copy_t = static_cast<T *>(u.copies_t) + p.copy_t_offset;
-        for (int r = down; r < TILE; r += rows) {
-            const int i = i0 + r, o = o0 + across;
-            const size_t row = (size_t)i * (size_t)taps + (size_t)(taps - 1 - tap);
-            if (i < p.in_padded && o < p.out)
+        for (int r = down; r < TILE; r += ROWS) {
+            const int in = i0 + r, o = o0 + across;
+            const size_t row = (size_t)(in * taps + taps - 1 - tap);
+            if (in < p.in_padded && o < p.out)
                 copy_t[row * (size_t)p.out + (size_t)o] = gpu_round<T>(tile[across][r]);
         }
     }

@@ -418,8 +418,8 @@ static cudaError_t launch_stem(const void *arg, int copy, cudaStream_t stream) {
     if (w->backward)
         return gpu_stem_backward(&b->device, w->grey[copy], b->n, b->size, &taken, b->net->mean,
                                  b->net->std, w->dweight, w->workspace, stream);
-    return gpu_stem_forward(w->grey[copy], b->n, b->size, w->folded, &w->out[copy], &w->stats,
-                            stream);
+    return gpu_stem_forward(&b->device, w->grey[copy], b->n, b->size, w->folded, &w->out[copy],
+                            &w->stats, stream);
 }
 
 static void measure_stem(struct bench *b, bool backward) {

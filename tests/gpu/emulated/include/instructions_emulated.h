@@ -148,6 +148,17 @@ template <class T> inline uint32_t gpu_pack2_relu(float x, float y) {
 }
 
 static inline int gpu_fresh(int v) { return v; }
+template <class T> inline T *gpu_fresh(T *global) { return global; }
+static inline unsigned char *gpu_held(unsigned char *shared) { return shared; }
+
+/* Of two zeros -0 only where both are. */
+static inline float gpu_greater(float x, float y) {
+    if (x != x || y != y)
+        return __uint_as_float(0x7fffffffu);
+    if (x == y)
+        return __uint_as_float(__float_as_uint(x) & __float_as_uint(y));
+    return x > y ? x : y;
+}
 
 static inline void gpu_copy16(void *shared, const void *global, bool on) {
     emulated::copy_later(shared, global, 16, on);
