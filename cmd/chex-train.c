@@ -42,11 +42,11 @@ struct settings {
 static const struct chex_opt options[] = {
     CHEX_OPT_COMMON,
     {.type = CHEX_OPT_GROUP, .help = "Data and results"},
-    {"data", 'd', CHEX_OPT_STRING, AT(data), NULL, "DIR", "folder of shards that chex-shard wrote"},
-    {"output", 'o', CHEX_OPT_STRING, AT(output), NULL, "DIR", "folder of the run: checkpoints, metrics, configuration"},
-    {"resume", 0, CHEX_OPT_STRING, AT(resume), "auto", "auto|none|FILE", "go on from the newest checkpoint in --output, start afresh, or go on from FILE"},
+    {"data", 'd', CHEX_OPT_STRING, AT(data), NULL, "DIR", "folder of shards that chex-shard wrote", .of_rank = true},
+    {"output", 'o', CHEX_OPT_STRING, AT(output), NULL, "DIR", "folder of the run: checkpoints, metrics, configuration", .of_rank = true},
+    {"resume", 0, CHEX_OPT_STRING, AT(resume), "auto", "auto|none|FILE", "go on from the newest checkpoint in --output, start afresh, or go on from FILE", .of_rank = true},
     {"plan", 0, CHEX_OPT_FLAG, AT(plan), .help = "preview the run and do nothing of it: what it would read, compute, send, take and save, and what would stop it; exits as the run would"},
-    {"init", 0, CHEX_OPT_STRING, AT(init), NULL, "FILE", "start from the parameters of a safetensors file with torchvision's names"},
+    {"init", 0, CHEX_OPT_STRING, AT(init), NULL, "FILE", "start from the parameters of a safetensors file with torchvision's names", .of_rank = true},
     {.type = CHEX_OPT_GROUP, .help = "Network and training"},
     {"model", 'm', CHEX_OPT_CHOICE, AT(model), "densenet121", "NAME", "network", chex_net_names},
     {"image-size", 0, CHEX_OPT_INT, AT(image_size), "224", "PX", "side of the crops that are trained on", .min = 32, .max = 4096},
@@ -55,11 +55,11 @@ static const struct chex_opt options[] = {
     {"max-steps", 0, CHEX_OPT_INT, AT(max_steps), "0", "N", "stop after N steps and save (0: no limit)", .min = 0, .max = 1e12},
     {"opt", 0, CHEX_OPT_CHOICE, AT(opt), "adam", "NAME", "optimiser", chex_optim_names},
     {"lr", 0, CHEX_OPT_FLOAT, AT(lr), "1e-4", "RATE", "learning rate; never scaled by the number of ranks", .min = 0, .max = 1e3},
-    {"weight-decay", 0, CHEX_OPT_FLOAT, AT(weight_decay), "0", "X", "L2 added to the gradient (adam, sgd, lars), or decoupled (adamw)", .min = 0, .max = 1e3},
+    {"weight-decay", 0, CHEX_OPT_FLOAT, AT(weight_decay), "0", "X", "L2 added to the gradient (adam, sgd, lars), or decoupled (adamw); of all parameters, biases and batch norms too", .min = 0, .max = 1e3},
     {"momentum", 0, CHEX_OPT_FLOAT, AT(momentum), "0.9", "X", "momentum of sgd and lars", .min = 0, .max = 1},
     {"sched", 0, CHEX_OPT_CHOICE, AT(sched), "plateau", "NAME", "schedule of the learning rate", chex_sched_names},
     {"warmup-epochs", 0, CHEX_OPT_FLOAT, AT(warmup_epochs), "0", "X", "epochs in which the rate rises linearly to --lr", .min = 0, .max = 1e6},
-    {"min-lr", 0, CHEX_OPT_FLOAT, AT(min_lr), "0", "RATE", "the schedule never goes below", .min = 0, .max = 1e3},
+    {"min-lr", 0, CHEX_OPT_FLOAT, AT(min_lr), "0", "RATE", "the schedule never goes below; only the warm-up is lower", .min = 0, .max = 1e3},
     {"lr-factor", 0, CHEX_OPT_FLOAT, AT(lr_factor), "0.1", "X", "what plateau and step multiply the rate by", .min = 1e-6, .max = 1},
     {"patience-epochs", 0, CHEX_OPT_INT, AT(patience), "3", "N", "plateau: epochs without a better validation loss before the rate falls", .min = 0, .max = 1e6},
     {"step-epochs", 0, CHEX_OPT_INT, AT(step_epochs), "10", "N", "step: epochs between two falls", .min = 1, .max = 1e6},
@@ -67,9 +67,9 @@ static const struct chex_opt options[] = {
     {"order", 0, CHEX_OPT_CHOICE, AT(order), "local", "NAME", "shuffle within each logical rank's rows, or all rows", chex_order_names},
     {"shuffle-block", 0, CHEX_OPT_INT, AT(shuffle_block), "1", "N", "for disks with slow seeks: read runs of N rows, mixed in windows of 16 runs and at least 1,024 rows", .min = 1, .max = 1e9},
     {"pipeline", 0, CHEX_OPT_CHOICE, AT(pipeline), "new", "NAME", "input pipeline; old is the article's first one, which reads everything on every rank", chex_pipeline_names},
-    {"cache", 0, CHEX_OPT_CHOICE, AT(cache), "auto", "NAME", "keep a rank's stored images in the node's memory: auto where they take less than half of what is free", chex_cache_names},
-    {"resident", 0, CHEX_OPT_CHOICE, AT(resident), "auto", "NAME", "keep a rank's stored images in its GPU's memory: auto where they fit; they are read once then, and --cache is not needed", chex_resident_names},
-    {"stage", 0, CHEX_OPT_STRING, AT(stage), NULL, "DIR", "copy the shards to this folder of each node first, verified; the copy vanishes with the job"},
+    {"cache", 0, CHEX_OPT_CHOICE, AT(cache), "auto", "NAME", "keep a rank's stored images in the node's memory: auto where they take less than half of what is free", chex_cache_names, .of_rank = true},
+    {"resident", 0, CHEX_OPT_CHOICE, AT(resident), "auto", "NAME", "keep a rank's stored images in its GPU's memory: auto where they fit; they are read once then, and --cache is not needed", chex_resident_names, .of_rank = true},
+    {"stage", 0, CHEX_OPT_STRING, AT(stage), NULL, "DIR", "copy the shards to this folder of each node first, verified; the copy vanishes with the job", .of_rank = true},
     {.type = CHEX_OPT_GROUP, .help = "Augmentation"},
     {"crop-scale", 0, CHEX_OPT_FLOAT, AT(crop_scale), "0.5", "MIN", "least share of the image's area that a random crop covers", .min = 0.01, .max = 1},
     {"antialias", 0, CHEX_OPT_FLAG, AT(antialias), .help = "average over all pixels where a crop is made smaller, instead of two each way"},
@@ -77,10 +77,10 @@ static const struct chex_opt options[] = {
     {"brightness", 0, CHEX_OPT_FLOAT, AT(brightness), "0", "F", "multiply by a random factor from 1 - F (not below 0) to 1 + F", .min = 0, .max = 10},
     {"contrast", 0, CHEX_OPT_FLOAT, AT(contrast), "0", "F", "move away from the crop's mean by a random factor from 1 - F (not below 0) to 1 + F", .min = 0, .max = 10},
     {.type = CHEX_OPT_GROUP, .help = "Engine and ranks"},
-    {"engine", 0, CHEX_OPT_STRING, AT(engine), "auto", "auto|cuda|cpu|ref", "what computes, with a variant as in cpu:avx2 or cuda:s1"},
+    {"engine", 0, CHEX_OPT_STRING, AT(engine), "auto", "auto|cuda|cpu|ref", "what computes, with a variant as in cpu:avx2 or cuda:s1", .of_rank = true},
     {"precision", 'p', CHEX_OPT_CHOICE, AT(precision), "fp32", "NAME", "how activations are stored and multiplied; where the cpu engine has AMX or the GPU multiplies it, the default is bf16", chex_precision_names},
-    {"threads", 't', CHEX_OPT_INT, AT(threads), "0", "N", "compute threads (0: the cores this rank is bound to)", .min = 0, .max = 4096},
-    {"workers", 'j', CHEX_OPT_INT, AT(workers), "1", "N", "input threads", .min = 1, .max = 256},
+    {"threads", 't', CHEX_OPT_INT, AT(threads), "0", "N", "compute threads (0: the cores this rank is bound to)", .min = 0, .max = 4096, .of_rank = true},
+    {"workers", 'j', CHEX_OPT_INT, AT(workers), "1", "N", "input threads", .min = 1, .max = 256, .of_rank = true},
     {"logical-ranks", 0, CHEX_OPT_INT, AT(logical_ranks), "0", "V", "batches per step; results depend on V, not on the number of processes (0: the number of processes)", .min = 0, .max = 65536},
     {"deterministic", 0, CHEX_OPT_FLAG, AT(deterministic), .help = "add gradients in one fixed order: the same bits for any number of ranks"},
     {.type = CHEX_OPT_GROUP, .help = "Checkpoints and interruptions"},
@@ -208,6 +208,15 @@ static json_t *options_json(const struct settings *s) {
                      CHEXNET_VERSION, "options", object, "origins", origins);
 }
 
+/* Those of them that all ranks must have alike. */
+static json_t *shared_options(const json_t *recorded) {
+    json_t *shared = json_copy(json_object_get(recorded, "options"));
+    for (size_t i = 0; i < program.count; i++)
+        if (options[i].of_rank)
+            json_object_del(shared, options[i].name);
+    return shared;
+}
+
 static enum chex_status config_of(const struct settings *s, const char *engine,
                                   const struct chex_gpu *device, int threads,
                                   struct chex_train_config *out, struct chex_error *err) {
@@ -254,7 +263,8 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
                                       .timeline = s->timeline};
     CHEX_TRY(parse_cadence(s->checkpoint_every, &out->save_every_ms, &out->save_every_steps, err));
     out->options = options_json(s);
-    return out->options ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    out->shared_options = shared_options(out->options);
+    return out->shared_options ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
 }
 
 static enum chex_status bench(const struct settings *s, const char *engine,
@@ -426,6 +436,7 @@ static enum chex_status work(struct settings *s, struct chex_world *world, bool 
     CHEX_TRY(config_of(s, engine, device, threads, &config, err));
     enum chex_status st = collective(s, &config, world, together, err);
     json_decref(config.options);
+    json_decref(config.shared_options);
     return st;
 }
 
@@ -446,6 +457,9 @@ static enum chex_status check_settings(const struct settings *s, struct chex_err
     if ((s->bench_layers || s->bench_infer) && !s->bench)
         return chex_error_set(err, CHEX_E_USAGE, "--bench-%s: expected --bench N with it",
                               s->bench_layers ? "layers" : "infer");
+    if (s->min_lr > s->lr)
+        return chex_error_set(err, CHEX_E_USAGE, "--min-lr %g: expected no more than --lr, %g",
+                              s->min_lr, s->lr);
     if ((!s->bench && !s->data) || (needs_output && !s->output))
         return chex_error_set(err, CHEX_E_USAGE, "--%s DIR is required; try 'chex-train --help'",
                               s->data ? "output" : "data");
@@ -491,7 +505,9 @@ int main(int argc, char **argv) {
     }
     if (st == CHEX_OK)
         st = chex_fs_flush_stdout(&err);
-    if (st != CHEX_OK && err.text[0])
+    if (st == CHEX_E_USAGE && err.text[0]) /* before the launch: run tells what comes later */
+        chex_world_refuse(&err);
+    else if (st != CHEX_OK && err.text[0])
         chex_err("%s", err.text);
     chex_opt_destroy(set);
     return (int)st;

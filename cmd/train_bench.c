@@ -110,11 +110,12 @@ static enum chex_status print_text(const struct chex_bench *b, const struct chex
     char rss[32], ranks[32] = "";
     if (s->ranks > 1)
         snprintf(ranks, sizeof ranks, ", %d ranks", s->ranks);
-    printf("%s %s, %d px, batch %d, %s, engine %s (%s), %d threads%s: %.1f images/s median, %.1f "
+    printf("%s %s, %d px, batch %d, %s, engine %s (%s), %d thread%s%s: %.1f images/s median, %.1f "
            "best of %lld steps (%.1f GFLOP/s), peak memory %s\n",
            b->model, b->config.training ? "train" : "infer", b->config.image_size, b->config.batch,
            chex_precision_names[b->config.precision], b->engine, r->variant, b->config.threads,
-           ranks, all->images_per_s_median, all->images_per_s_best, (long long)b->steps,
+           b->config.threads == 1 ? "" : "s", ranks, all->images_per_s_median,
+           all->images_per_s_best, (long long)b->steps,
            r->gflop_per_image * all->images_per_s_median,
            chex_format_bytes(rss, sizeof rss, all->peak_rss_bytes));
     if (s->ranks > 1)

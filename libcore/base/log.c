@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,7 +25,20 @@ struct chex_log_sink *chex_log_current(void) {
 }
 void chex_log_adopt(struct chex_log_sink *other) { sink = other; }
 
+/* The first file to be opened would get the number of a closed standard stream, and then what is
+ * meant for that. Nothing can be written to what is put there instead, so that results which are
+ * lost are still an error. */
+static void fill_standard_streams(void) {
+    int fd;
+    do
+        fd = open("/dev/null", O_RDONLY);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
 void chex_log_init(const char *command, enum chex_log_level level) {
+    fill_standard_streams();
     snprintf(sink->command, sizeof sink->command, "%s", command);
     snprintf(sink->prefix, sizeof sink->prefix, "%s", command);
     sink->level = level;

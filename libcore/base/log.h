@@ -17,7 +17,8 @@ enum chex_log_level {
     CHEX_LOG_TRACE,
 };
 
-/* Names the command ("chex-train") and sets the level. Before the first thread. */
+/* Names the command ("chex-train") and sets the level. Before the first thread, and before the
+ * first file: takes the numbers of standard streams that are closed. */
 void chex_log_init(const char *command, enum chex_log_level level);
 
 /* Adds rank, size and host to the prefix once they are known; size 1 leaves the prefix bare. */

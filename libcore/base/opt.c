@@ -250,16 +250,6 @@ static void cut_comment(char *line) {
         }
 }
 
-/* Shared options that a file may not set: they act before it is read, or take the command's place.
- */
-static bool typed_only(const struct chex_opt *o) {
-    static const char *const names[] = {"help", "version", "config", "print-config"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(o->name, names[i]) == 0)
-            return o->at < sizeof(struct chex_opt_common);
-    return false;
-}
-
 static enum chex_status config_line(struct chex_opt_set *set, void *settings, const char *path,
                                     int number, char *line, struct chex_error *err) {
     cut_comment(line);
@@ -277,7 +267,7 @@ static enum chex_status config_line(struct chex_opt_set *set, void *settings, co
     if (!o)
         return chex_error_set(err, CHEX_E_USAGE, "%s line %d: unknown option '%s' for %s", path,
                               number, name, set->program->name);
-    if (typed_only(o))
+    if (o->typed_only)
         return chex_error_set(err, CHEX_E_USAGE,
                               "%s line %d: '%s' is an option of the command line alone: leave it "
                               "out of the file",

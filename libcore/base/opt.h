@@ -41,6 +41,8 @@ struct chex_opt {
     const char *const *choices; /* NULL-terminated, for CHEX_OPT_CHOICE */
     double min, max;            /* where max > min */
     bool required;
+    bool typed_only; /* not in a --config file: it acts before one is read */
+    bool of_rank;    /* a node's or a rank's own: ranks of one run may have different values */
 };
 
 enum chex_opt_origin { CHEX_FROM_DEFAULT, CHEX_FROM_FILE, CHEX_FROM_ENV, CHEX_FROM_COMMAND_LINE };
@@ -60,10 +62,18 @@ struct chex_opt_common {
 extern const char *const chex_log_level_names[];
 #define CHEX_OPT_COMMON                                                                            \
     {.type = CHEX_OPT_GROUP, .help = "Shared options"},                                            \
-        {"help", 'h', CHEX_OPT_FLAG, offsetof(struct chex_opt_common, help),                       \
-         .help = "show this help and exit"},                                                       \
-        {"version", 'V', CHEX_OPT_FLAG, offsetof(struct chex_opt_common, version),                 \
-         .help = "show the version and what it was built with, and exit"},                         \
+        {"help",                                                                                   \
+         'h',                                                                                      \
+         CHEX_OPT_FLAG,                                                                            \
+         offsetof(struct chex_opt_common, help),                                                   \
+         .help = "show this help and exit",                                                        \
+         .typed_only = true},                                                                      \
+        {"version",                                                                                \
+         'V',                                                                                      \
+         CHEX_OPT_FLAG,                                                                            \
+         offsetof(struct chex_opt_common, version),                                                \
+         .help = "show the version and what it was built with, and exit",                          \
+         .typed_only = true},                                                                      \
         {"quiet", 'q', CHEX_OPT_FLAG, offsetof(struct chex_opt_common, quiet),                     \
          .help = "only warnings and errors"},                                                      \
         {"verbose", 'v', CHEX_OPT_FLAG, offsetof(struct chex_opt_common, verbose),                 \
@@ -84,10 +94,11 @@ extern const char *const chex_log_level_names[];
          offsetof(struct chex_opt_common, config),                                                 \
          NULL,                                                                                     \
          "FILE",                                                                                   \
-         "read options from FILE, lines of name = value"},                                         \
+         "read options from FILE, lines of name = value",                                          \
+         .typed_only = true},                                                                      \
     {                                                                                              \
         "print-config", 0, CHEX_OPT_FLAG, offsetof(struct chex_opt_common, print_config),          \
-            .help = "print every effective option with its origin, and exit"                       \
+            .help = "print every effective option with its origin, and exit", .typed_only = true   \
     }
 
 /* What a command is called and how it is used, for --help. */

@@ -45,9 +45,13 @@ static const struct chex_launch_method *find_method(void) {
     return methods[i];
 }
 
-bool chex_launch_sits_out(const char *work) {
+int chex_launch_env_rank(void) {
     const char *variable = find_method()->rank_variable;
-    const int rank = variable ? chex_launch_env_int(variable, 0) : 0;
+    return variable ? chex_launch_env_int(variable, 0) : 0;
+}
+
+bool chex_launch_sits_out(const char *work) {
+    const int rank = chex_launch_env_rank();
     if (rank == 1)
         chex_warn("%s is work for one process: rank 0 does it, ranks 1 and above do nothing", work);
     return rank != 0;

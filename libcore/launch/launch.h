@@ -68,6 +68,9 @@ int chex_launch_tasks_left_out(const struct chex_launch *launch);
 /* Warns of it, with the remedy. */
 void chex_launch_warn_left_out(const struct chex_launch *launch);
 
+/* This process's rank as the environment has it, without joining the others. */
+int chex_launch_env_rank(void);
+
 /* For `work` that is one process's: true on all ranks but 0, which then have nothing to do. The
  * environment alone is asked, so that the ranks need not join; rank 1 warns, for a script that
  * gives every rank work of its own would miss it. */

@@ -25,6 +25,11 @@ enum chex_status chex_world_open(struct chex_world *world, struct chex_error *er
  * (chex_launch_sits_out). Not collective; ends with chex_world_close too. */
 enum chex_status chex_world_open_alone(struct chex_world *world, struct chex_error *err);
 
+/* In place of both, before exit: says what is wrong with the command line or the environment of
+ * this rank, in err. What rank 0 says too is said by it alone. Ranks that have begun their work are
+ * ended, for this one would not come. */
+void chex_world_refuse(const struct chex_error *err);
+
 /* Where all ranks return `status` together (or it is CHEX_OK) they finish; otherwise the job is
  * aborted with it. */
 void chex_world_close(struct chex_world *world, enum chex_status status, bool together);

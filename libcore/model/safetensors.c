@@ -398,8 +398,9 @@ static enum chex_status load_all(const struct tensor_file *f, const struct chex_
         if (is_head(p) && !head)
             continue;
         if (!found[i])
-            return chex_error_set(err, CHEX_E_DATA, "%s: no tensor '%s', which %s has", f->path,
-                                  p->name, net->model);
+            return chex_error_set(err, CHEX_E_DATA, "%s: no tensor '%s', which %s has%s%.100s%s",
+                                  f->path, p->name, net->model, f->extra ? "; the file has '" : "",
+                                  f->extra ? f->extra : "", f->extra ? "', which it has not" : "");
         CHEX_TRY(load_tensor(f, found[i], p, state, err));
     }
     if (head_out)

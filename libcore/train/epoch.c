@@ -84,7 +84,7 @@ static void say_result(const struct chex_session *s, const struct epoch_result *
         say_times("time", times);
     if (e->lowered)
         chex_info("  plateau: the validation loss has stopped falling; lr is %g from here",
-                  s->config.schedule.lr * s->config.schedule.scale);
+                  chex_schedule_lr(&s->config.schedule, s->at.epoch, 0, s->steps));
 }
 
 static enum chex_status report(struct chex_session *s, const struct epoch_result *e,

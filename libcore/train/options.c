@@ -9,23 +9,12 @@
 #include "base/mem.h"
 #include "train/session.h"
 
-/* Paths may be a node's own, and what a rank computes with. */
-static const char *const own[] = {"data",   "output",  "resume",  "init",     "stage", "cache",
-                                  "engine", "threads", "workers", "resident", NULL};
-
-static bool is_own(const char *name) {
-    for (int i = 0; own[i]; i++)
-        if (strcmp(own[i], name) == 0)
-            return true;
-    return false;
-}
-
 static enum chex_status compare(json_t *mine, const json_t *first, struct chex_error *err) {
     const char *name;
     json_t *value;
     json_object_foreach(mine, name, value) {
         const json_t *theirs = json_object_get(first, name);
-        if (is_own(name) || json_equal(value, theirs))
+        if (json_equal(value, theirs))
             continue;
         return chex_error_set(err, CHEX_E_USAGE,
                               "--%s is '%.100s' here and '%.100s' on rank 0: give all ranks the "
@@ -37,7 +26,7 @@ static enum chex_status compare(json_t *mine, const json_t *first, struct chex_e
 }
 
 enum chex_status chex_session_check_options(struct chex_session *s, struct chex_error *err) {
-    json_t *mine = json_object_get(s->config.options, "options"), *first = NULL;
+    json_t *mine = s->config.shared_options, *first = NULL;
     char *text = s->rank == 0 ? json_dumps(mine, JSON_COMPACT) : NULL;
     uint64_t bytes = text ? strlen(text) + 1 : 0;
     if (s->size == 1 || !mine) {

@@ -409,8 +409,8 @@ static void warn_of_schedule(struct preview *p) {
              sched->kind == CHEX_SCHED_PLATEAU
                  ? ", and so does --sched plateau, which may lower the rate late or never"
                  : "");
-    if (sched->warmup_epochs * (double)s->steps >= (double)all_steps(s))
-        warn(p, "--warmup-epochs %g is as long as the run: the rate never reaches %g",
+    if (sched->warmup_epochs * (double)s->steps > (double)all_steps(s))
+        warn(p, "--warmup-epochs %g is longer than the run: the rate never reaches %g",
              sched->warmup_epochs, sched->lr);
     if (s->config.max_steps && s->config.max_steps < s->steps)
         warn(p, "--max-steps %llu ends within the first epoch of %zu steps",

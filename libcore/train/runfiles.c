@@ -46,17 +46,21 @@ static void remove_temporaries(const char *dir) {
         closedir(d);
 }
 
+void chex_runfiles_sweep(const char *dir) {
+    char *sub = chex_fs_join(dir, "checkpoints");
+    remove_temporaries(dir);
+    if (sub)
+        remove_temporaries(sub);
+    free(sub);
+}
+
 enum chex_status chex_runfiles_init(struct chex_runfiles *f, const char *dir,
                                     struct chex_error *err) {
     *f = (struct chex_runfiles){.dir = strdup(dir)};
     char *sub = chex_fs_join(dir, "checkpoints");
     enum chex_status st = f->dir && sub ? chex_fs_mkdirs(sub, err) : no_memory(err);
-    if (st == CHEX_OK) {
-        remove_temporaries(dir);
-        remove_temporaries(sub);
-    } else {
+    if (st != CHEX_OK)
         chex_runfiles_release(f);
-    }
     free(sub);
     return st;
 }

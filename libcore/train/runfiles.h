@@ -18,8 +18,11 @@ struct chex_runfiles {
     FILE *metrics; /* DIR/metrics.jsonl, open for appending */
 };
 
-/* Makes DIR and DIR/checkpoints, and removes temporaries of a run that was killed: files named as
+/* Removes temporaries of a run that was killed: files in DIR and DIR/checkpoints that are named as
  * ours with .tmp.PID behind. */
+void chex_runfiles_sweep(const char *dir);
+
+/* Makes DIR and DIR/checkpoints. */
 enum chex_status chex_runfiles_init(struct chex_runfiles *f, const char *dir,
                                     struct chex_error *err);
 void chex_runfiles_release(struct chex_runfiles *f);

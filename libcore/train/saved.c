@@ -302,31 +302,54 @@ static enum chex_status abandon_later(const char *dir, const struct list *l, uin
     return CHEX_OK;
 }
 
-static enum chex_status restore_best(const char *dir, const struct list *l, const char *path,
-                                     uint64_t step, uint64_t best_step, struct chex_error *err) {
-    if (best_step == 0 || best_step > step)
-        return CHEX_OK;
+static bool is_file(const struct saved *one, const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0 && s.st_dev == one->dev && s.st_ino == one->ino;
+}
+
+static const struct saved *find_named(const struct list *l, int rank) {
+    for (size_t i = 0; i < l->count; i++)
+        if (l->at[i].rank == rank)
+            return &l->at[i];
+    return NULL;
+}
+
+/* NULL where it is not there any more. */
+static const char *find_best(const struct list *l, const char *path, uint64_t step,
+                             uint64_t best_step) {
     if (best_step == step)
-        return point_at(dir, "best.h5", path, err);
+        return path;
     for (size_t i = 0; i < l->count; i++)
         if (l->at[i].step == best_step)
-            return point_at(dir, "best.h5", l->at[i].path, err);
-    return CHEX_OK;
+            return l->at[i].path;
+    return NULL;
 }
 
-static bool there(const char *dir, const char *name) {
-    char *path = chex_fs_join(dir, name);
-    bool yes = path && chex_fs_exists(path);
-    free(path);
-    return yes;
+static enum chex_status set_best(const char *dir, const struct list *l, const char *path,
+                                 uint64_t step, uint64_t best_step, bool *best_out,
+                                 struct chex_error *err) {
+    const struct saved *best = find_named(l, 2);
+    *best_out = best != NULL;
+    if (best_step == 0 || best_step > step || (best && best->step == best_step))
+        return CHEX_OK;
+    const char *file = find_best(l, path, step, best_step);
+    if (!file)
+        return CHEX_OK;
+    *best_out = true;
+    return point_at(dir, "best.h5", file, err);
 }
 
-/* What last.h5 stands for; UINT64_MAX where there is none. */
-static uint64_t last_step(const struct list *l) {
-    for (size_t i = 0; i < l->count; i++)
-        if (l->at[i].rank == 1)
-            return l->at[i].step;
-    return UINT64_MAX;
+enum chex_status chex_saved_set_names(const char *dir, const char *path, uint64_t step,
+                                      uint64_t best_step, bool *best_out, struct chex_error *err) {
+    struct list l;
+    enum chex_status st = list_all(dir, &l, err);
+    const struct saved *last = st == CHEX_OK ? find_named(&l, 1) : NULL;
+    if (st == CHEX_OK && !(last && is_file(last, path)))
+        st = point_at(dir, "last.h5", path, err);
+    if (st == CHEX_OK)
+        st = set_best(dir, &l, path, step, best_step, best_out, err);
+    release_list(&l);
+    return st;
 }
 
 enum chex_status chex_saved_go_on_from(const char *dir, const char *path, uint64_t step,
@@ -335,13 +358,8 @@ enum chex_status chex_saved_go_on_from(const char *dir, const char *path, uint64
     enum chex_status st = list_all(dir, &l, err);
     if (st == CHEX_OK)
         st = abandon_later(dir, &l, step, err);
-    if (st == CHEX_OK && last_step(&l) != step)
-        st = point_at(dir, "last.h5", path, err);
-    if (st == CHEX_OK && !there(dir, "best.h5"))
-        st = restore_best(dir, &l, path, step, best_step, err);
-    *best_out = there(dir, "best.h5");
     release_list(&l);
-    return st;
+    return st == CHEX_OK ? chex_saved_set_names(dir, path, step, best_step, best_out, err) : st;
 }
 
 /* ---- space ---- */

@@ -30,11 +30,16 @@ enum chex_status chex_saved_newest(const char *dir, struct chex_net **net_out,
                                    struct chex_checkpoint **c_out, char **path_out,
                                    struct chex_error *err);
 
+/* Makes last.h5 a name of `path`, which is of `step`, and best.h5 one of the checkpoint of
+ * best_step, the step of the best result so far (0: none), where that is still there: a run that
+ * ended while it wrote has moved some of the names only. *best_out says whether there is a best.h5
+ * that can be read. */
+enum chex_status chex_saved_set_names(const char *dir, const char *path, uint64_t step,
+                                      uint64_t best_step, bool *best_out, struct chex_error *err);
+
 /* The run goes on from `path`, which is of `step`. Checkpoints of later steps get .abandoned
  * behind their names, with a warning each, so that neither pruning nor chex_saved_newest sees
- * them, and metrics.jsonl is copied to such a name before; last.h5 becomes a name of `path`. With
- * best_step, the step of the best result so far (0: none), best.h5 is put back where that
- * checkpoint is still there; *best_out says whether best.h5 is there. */
+ * them, and metrics.jsonl is copied to such a name before; the names are then set. */
 enum chex_status chex_saved_go_on_from(const char *dir, const char *path, uint64_t step,
                                        uint64_t best_step, bool *best_out, struct chex_error *err);
 

@@ -34,8 +34,8 @@ double chex_schedule_lr(const struct chex_schedule *s, uint64_t epoch, uint64_t 
     double done = (double)epoch + (steps ? (double)step / (double)steps : 0);
     double warmup_steps = s->warmup_epochs * (double)steps;
     double position = (double)epoch * (double)steps + (double)step;
-    if (position < warmup_steps)
-        return s->lr * (position + 1) / warmup_steps;
+    if (position < warmup_steps) /* the last one may be a part of a step */
+        return s->lr * fmin((position + 1) / warmup_steps, 1);
     return after_warmup(s, done);
 }
 
@@ -51,7 +51,7 @@ bool chex_schedule_observe(struct chex_schedule *s, double validation_loss) {
     if (++s->bad_epochs <= s->patience)
         return false;
     s->bad_epochs = 0;
-    if (s->lr * s->scale * s->factor < s->min_lr)
+    if (s->lr * s->scale <= s->min_lr)
         return false;
     s->scale *= s->factor;
     return true;

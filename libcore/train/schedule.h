@@ -19,7 +19,8 @@ struct chex_schedule {
     double warmup_epochs; /* linear from lr / warm-up steps */
     int64_t epochs;
     /* step: lr * factor at every step_epochs; plateau: lr * factor after `patience` epochs in which
-     * the validation loss did not fall by more than 1e-4 of itself (PyTorch's rule). */
+     * the validation loss did not fall by more than 1e-4 of itself, min_lr in the end (PyTorch's
+     * rule). */
     double factor;
     int64_t patience, step_epochs;
     /* state of plateau */

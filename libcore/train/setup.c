@@ -62,8 +62,11 @@ static enum chex_status check_output(struct chex_session *s, struct chex_error *
                               c->output_dir);
     if (c->timeline)
         CHEX_TRY(chex_timeline_check(c->timeline, err));
-    if (chex_fs_is_dir(c->output_dir))
-        return lock_output(s, err);
+    if (!chex_fs_is_dir(c->output_dir))
+        return CHEX_OK;
+    CHEX_TRY(lock_output(s, err));
+    if (!c->rehearse) /* before the room for checkpoints is asked for */
+        chex_runfiles_sweep(c->output_dir);
     return CHEX_OK;
 }
 
@@ -98,7 +101,7 @@ static enum chex_status read_init(const struct chex_session *s, float *state,
     CHEX_TRY(chex_safetensors_read(path, s->net, state, ours ? &head : NULL, err));
     chex_info("parameters from %s; the head is %s", path,
               head   ? "the file's"
-              : ours ? "new, because the file's has another shape"
+              : ours ? "new, because the file has none of this shape"
                      : "new, because the file's is for other classes or another order of them");
     return CHEX_OK;
 }
@@ -182,10 +185,20 @@ static enum chex_status settle_checkpoints(struct chex_session *s, struct chex_e
     CHEX_TRY(chex_saved_go_on_from(s->config.output_dir, s->newest, at->step,
                                    at->has_best ? at->best_step : 0, &best, err));
     if (at->has_best && !best)
-        chex_info("%s/best.h5 is not there, and starts anew with the next validation",
+        chex_info("%s/best.h5 is not there or is damaged, and starts anew with the next validation",
                   s->config.output_dir);
     at->has_best = at->has_best && best;
     return CHEX_OK;
+}
+
+/* A run that failed in its last checkpoint has nothing left to do but this. */
+static enum chex_status settle_names(struct chex_session *s, struct chex_error *err) {
+    const struct chex_position *at = &s->at;
+    bool best;
+    if (s->rank != 0 || strcmp(s->config.resume, "auto") != 0)
+        return CHEX_OK;
+    return chex_saved_set_names(s->config.output_dir, s->newest, at->step,
+                                at->has_best ? at->best_step : 0, &best, err);
 }
 
 /* The folder, config.json, the metric files and the room for checkpoints: rank 0. */
@@ -199,7 +212,9 @@ static enum chex_status open_files(struct chex_session *s, struct chex_error *er
     CHEX_TRY(settle_checkpoints(s, err));
     CHEX_TRY(chex_runfiles_json(&s->files, "config.json", json_incref(s->config.options), err));
     CHEX_TRY(chex_runfiles_open_metrics(&s->files, s->at.step, s->at.validation_due, err));
-    CHEX_TRY(chex_tfevents_create(s->config.output_dir, s->world.launch->host, &s->events, err));
+    const uint64_t next = s->at.step + !s->at.validation_due; /* to have results */
+    CHEX_TRY(chex_tfevents_create(s->config.output_dir, s->world.launch->host, (int64_t)next,
+                                  &s->events, err));
     struct chex_checkpoint *c = &s->snapshot;
     snprintf(c->model, sizeof c->model, "%s", s->net->model);
     c->classes = s->net->classes;
@@ -219,8 +234,9 @@ static void describe(const struct chex_session *s) {
         "%s, %d classes, %.2f M parameters, %d px, %.2f GFLOP an image (forward and backward)",
         s->net->model, s->net->classes, (double)s->net->param_count / 1e6, c->image_size,
         6 * chex_net_macs(s->net, c->image_size) / 1e9);
-    chex_info("engine %s (%s), %s, %d threads, %s of memory", impl->name,
+    chex_info("engine %s (%s), %s, %d thread%s, %s of memory", impl->name,
               impl->variant(s->engine->self), chex_precision_names[c->precision], c->threads,
+              c->threads == 1 ? "" : "s",
               chex_format_bytes(bytes, sizeof bytes, impl->bytes(s->engine->self)));
     chex_info("%zu training images, %zu validation images; batch %d x %d logical ranks = %d "
               "images a step, %zu steps an epoch",
@@ -310,8 +326,10 @@ static enum chex_status open_work(struct chex_session *s, struct chex_error *err
 
 enum chex_status chex_session_open(struct chex_session *s, struct chex_error *err) {
     CHEX_TRY(open_parts(s, err));
-    if (s->complete || s->config.rehearse)
+    if (s->config.rehearse)
         return CHEX_OK;
+    if (s->complete)
+        return chex_session_agree(s, settle_names(s, err), err);
     CHEX_TRY(open_work(s, err));
     describe(s);
     return CHEX_OK;

@@ -2,8 +2,9 @@
  *
  * Written by hand from the formats' documentation, because protobuf for two messages of a handful
  * of fields would be the largest dependency of the project. Field numbers (tensorflow/core):
- * Event: wall_time 1 (double), step 2 (varint), file_version 3 (string), summary 5 (message);
- * Summary: value 1 (message); Value: tag 1 (string), simple_value 2 (float).
+ * Event: wall_time 1 (double), step 2 (varint), file_version 3 (string), summary 5 (message),
+ * session_log 7 (message); Summary: value 1 (message); Value: tag 1 (string), simple_value 2
+ * (float); SessionLog: status 1 (varint).
  */
 #include "train/tfevents.h"
 
@@ -87,24 +88,50 @@ static enum chex_status write_record(struct chex_tfevents *t, const struct messa
     return CHEX_OK;
 }
 
-enum chex_status chex_tfevents_create(const char *dir, const char *host, struct chex_tfevents **out,
-                                      struct chex_error *err) {
-    struct chex_tfevents *t = chex_mem_zalloc(1, sizeof *t);
-    if (t)
-        t->path = chex_fs_format("%s/events.out.tfevents.%010lld.%s", dir,
-                                 (long long)chex_clock_unix_s(), host);
-    if (!t || !t->path) {
-        free(t);
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    }
+static enum chex_status write_version(struct chex_tfevents *t, struct chex_error *err) {
     static const char version[] = "brain.Event:2";
     struct message m;
     start_event(&m, 0);
     put_block(&m, 3, version, sizeof version - 1);
-    t->file = fopen(t->path, "wbe");
-    enum chex_status st =
-        t->file ? write_record(t, &m, err)
-                : chex_error_errno(err, CHEX_E_ENV, errno, "cannot create %s", t->path);
+    return write_record(t, &m, err);
+}
+
+/* TensorBoard takes a second START for a restart, and drops what it has of this step and later. */
+static enum chex_status write_start(struct chex_tfevents *t, int64_t step, struct chex_error *err) {
+    enum { START = 1 };
+    struct message m, log = {.size = 0};
+    put_key(&log, 1, VARINT);
+    put_varint(&log, START);
+    start_event(&m, step);
+    put_block(&m, 7, log.data, log.size);
+    return write_record(t, &m, err);
+}
+
+/* A name that is taken is that of a start within the same second. */
+static enum chex_status create_file(struct chex_tfevents *t, const char *dir, const char *host,
+                                    struct chex_error *err) {
+    long long second = (long long)chex_clock_unix_s();
+    do {
+        free(t->path);
+        t->path = chex_fs_format("%s/events.out.tfevents.%010lld.%s", dir, second++, host);
+        if (!t->path)
+            return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        t->file = fopen(t->path, "wbxe");
+    } while (!t->file && errno == EEXIST);
+    return t->file ? CHEX_OK
+                   : chex_error_errno(err, CHEX_E_ENV, errno, "cannot create %s", t->path);
+}
+
+enum chex_status chex_tfevents_create(const char *dir, const char *host, int64_t first_step,
+                                      struct chex_tfevents **out, struct chex_error *err) {
+    struct chex_tfevents *t = chex_mem_zalloc(1, sizeof *t);
+    if (!t)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st = create_file(t, dir, host, err);
+    if (st == CHEX_OK)
+        st = write_version(t, err);
+    if (st == CHEX_OK)
+        st = write_start(t, first_step, err);
     if (st != CHEX_OK)
         chex_tfevents_close(t);
     else

@@ -12,9 +12,10 @@
 
 struct chex_tfevents;
 
-/* Creates DIR/events.out.tfevents.SECONDS.HOST with its version record. */
-enum chex_status chex_tfevents_create(const char *dir, const char *host, struct chex_tfevents **out,
-                                      struct chex_error *err);
+/* Creates DIR/events.out.tfevents.SECONDS.HOST, of which none is ever written over. What the files
+ * of earlier starts say of `first_step` and later counts no more. */
+enum chex_status chex_tfevents_create(const char *dir, const char *host, int64_t first_step,
+                                      struct chex_tfevents **out, struct chex_error *err);
 
 /* Appends one scalar and flushes it. */
 enum chex_status chex_tfevents_scalar(struct chex_tfevents *t, const char *tag, int64_t step,

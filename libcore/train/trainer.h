@@ -47,9 +47,10 @@ struct chex_train_config {
     uint64_t save_every_ms, save_every_steps; /* 0: off */
     int save_keep;
     uint64_t stall_warn_ms, stall_abort_ms;
-    const char *timeline; /* the file of train/timeline.h, or NULL */
-    bool rehearse;        /* set up, and change no file: train/plan.h sets it */
-    json_t *options;      /* what config.json records, borrowed */
+    const char *timeline;   /* the file of train/timeline.h, or NULL */
+    bool rehearse;          /* set up, and change no file: train/plan.h sets it */
+    json_t *options;        /* what config.json records, borrowed */
+    json_t *shared_options; /* name and text of what all ranks must have alike, borrowed; or NULL */
 };
 
 /* Where a run stands: what a checkpoint's meta holds. */

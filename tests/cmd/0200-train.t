@@ -96,6 +96,8 @@ expect_status 2 chex-train --output x
 error_line '--data DIR is required' "no --data"
 expect_status 2 chex-train "${common[@]}" --output=
 error_line '--output: the value is empty: expected DIR' "an empty folder name"
+expect_status 2 chex-train "${common[@]}" --min-lr 1e-2 --output x
+error_line '--min-lr 0.01: expected no more than --lr, 0.001' "a rate that would not fall but rise"
 for option in --bench-layers --bench-infer; do
     expect_status 2 chex-train "${common[@]}" $option --output x
     error_line "$option: expected --bench N with it" "$option alone starts no training"

@@ -72,6 +72,10 @@ like "$(err)" "warn: $late is of step $((2 * per)), and the run goes on from ste
 ok $? "which is there"
 is "$(grep -c '"kind":"step"' back/metrics.jsonl.abandoned)" $((2 * per)) "and so are its metrics"
 is "$(step_of back/last.h5)" $((per + 1)) "last.h5 is of the new branch"
+start=$(printf '\\x10\\x%02x\\x3a\\x02\\x08\\x01' $((per + 1))) # step N, session_log START
+is "$(cat back/events.out.tfevents.* | LC_ALL=C grep -caP "$start")" 1 \
+    "TensorBoard is told from which step on the earlier events count no more"
+is "$(find back -name 'events.out.tfevents.*' | wc -l)" 2 "and has a file of each start"
 [ -s back/best.h5 ]
 ok $? "and there is a best.h5"
 expect_status 0 train --output back --checkpoint-keep 1
@@ -88,6 +92,23 @@ expect_status 0 train --output best --resume best/checkpoints/step-"$(printf %01
     --max-steps $((per + 3)) --lr 1e-9
 [ -s best/best.h5 ] && [ "$(step_of best/best.h5)" -le $((per + 3)) ]
 ok $? "best.h5 (of step $best before) is of this branch"
+
+# A run that ends while it moves the names of its last checkpoint leaves old ones.
+cp -a whole names
+best=$(step_of whole/best.h5)
+first=names/checkpoints/step-$(printf %010d "$per").h5
+for name in last best; do ln -f "$first" names/$name.h5; done
+expect_status 0 train --output names
+is "$(step_of names/last.h5) $(step_of names/best.h5)" "$((3 * per)) $best" \
+    "the next start sets them, even if nothing is left to do"
+for name in last best; do ln -f "$first" names/$name.h5; done
+expect_status 0 train --output names --epochs 4 --max-steps $((3 * per + 1)) --lr 1e-9
+[ "$(step_of names/best.h5)" -ge "$best" ]
+ok $? "or if there is"
+head -c 5000 names/best.h5 >cut.h5
+mv cut.h5 names/best.h5
+expect_status 0 train --output names --epochs 4 --max-steps $((3 * per + 2)) --lr 1e-9
+like "$(err)" 'names/best.h5.*going on from|names/best.h5 is not there or is damaged' "a damaged best.h5 is told"
 
 # --max-steps within an epoch validates, so that best.h5 is there, and moves no schedule.
 expect_status 0 train --output short --max-steps 2
@@ -135,8 +156,9 @@ wait $pid 2>/dev/null
 expect_status 0 chex-train "${val[@]}" --output valKILL
 is "$(results valKILL/metrics.jsonl)" "$(results val-whole/metrics.jsonl)" "killed within a validation: the same too"
 
-# One run at a time.
-chex-train "${base[@]}" --epochs 4000 --output busy -q &
+# One run at a time. Without a standard error its lock file must not be written to in place of that.
+mkdir busy
+chex-train "${base[@]}" --epochs 4000 --output busy 2>&- &
 pid=$!
 wait_for busy/metrics.jsonl
 expect_status 4 train --output busy
@@ -192,6 +214,8 @@ if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=20m tmpfs full 2>/dev/null; then
     expect_status 9 train --max-steps 2 --output full/run
     error_line 'a checkpoint takes [0-9.]+ MiB and full/run has only [0-9.]+ MiB free' "no space for one checkpoint"
     mount -o remount,size=100m full
+    mkdir -p full/run/checkpoints
+    head -c 60M /dev/zero >full/run/checkpoints/step-0000000009.h5.tmp.1 # killed while it wrote
     expect_status 9 train --max-steps 2 --checkpoint-every 1steps --output full/run
     like "$(err)" 'warn: full/run has [0-9.]+ MiB free, and the checkpoints of this run take up to [0-9.]+ MiB more' \
         "a warning where not all fit"

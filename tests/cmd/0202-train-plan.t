@@ -55,7 +55,7 @@ like "$(cat run.err)" "$(value data.splits.0.rows) training images, $(value data
     "the images"
 mib=$(python3 -c 'import json; m = json.load(open("out"))["memory"]["rank_0"]
 print("%.0f MiB" % ((m["parameters_bytes"] + m["optimizer_bytes"] + m["work_bytes"]) / 2**20))')
-like "$(cat run.err)" "engine $(value engine.name) \($(value engine.variant)\), $(value engine.precision), $(value engine.threads) threads, $mib" \
+like "$(cat run.err)" "engine $(value engine.name) \($(value engine.variant)\), $(value engine.precision), $(value engine.threads) thread, $mib" \
     "engine, variant, precision, threads and memory"
 like "$(cat run.err)" "shuffle $(value order.shuffle_rows) rows wide" "the width of the shuffle"
 like "$(cat run.err)" "$(value order.cache | sed 's/half of the.*//')" "where rows are kept"
@@ -107,6 +107,10 @@ unset SLURM_MEM_PER_NODE
 # Warnings.
 plan "${common[@]/4/50}" --output other
 like "$(value warnings)" 'are left out of each epoch' "much of the data left out"
+plan "${common[@]}" --epochs 2 --warmup-epochs 3 --output other
+like "$(value warnings)" 'warmup-epochs 3 is longer than the run: the rate never reaches' "a warm-up that does not end"
+plan "${common[@]}" --epochs 2 --warmup-epochs 2 --output other
+unlike "$(value warnings)" 'warmup-epochs' "one whose last step is the last"
 plan "${common[@]}" --workers 200 --output other
 like "$(value warnings)" 'rank 0: 1 compute and 200 input threads' "more threads than cores"
 chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 1 --split none --output whole -q

@@ -89,6 +89,24 @@ run p2 -N2 -n2 --ntasks-per-node=1 --cpu-bind=none chex-train "${fixed[@]}" --ou
 h5diff r1/last.h5 part/last.h5 /params /params
 ok $? "4 ranks, then 2: the same bits"
 
+# What is wrong with the command line is said once, and never by nobody.
+# shellcheck disable=SC2016
+each=(-N2 -n4 --ntasks-per-node=2 --cpu-bind=none bash -c
+    'chex-train "${@:2}" $([ $SLURM_PROCID != "$1" ] || echo --nonsense)' each)
+in_job -N2 -n4 --ntasks-per-node=2 --cpu-bind=none chex-train --nonsense 2>wrong.err
+is $? 2 "an unknown option on all ranks: exit 2"
+is "$(grep -c "^chex-train.*error: unknown option '--nonsense'" wrong.err)" 1 "one line says so"
+in_job -N2 -n4 --ntasks-per-node=2 --cpu-bind=none chex-eval 2>wrong.err
+is "$? $(grep -c '^chex-eval.*error: chex-eval needs --data' wrong.err)" "2 1" "chex-eval: the same"
+for rank in 0 2; do
+    SECONDS=0
+    in_job "${each[@]}" $rank "${common[@]}" --engine cpu --output wrong 2>wrong.err
+    is $? 2 "on rank $rank alone: exit 2"
+    is "$(grep -c "^chex-train.*error: unknown option '--nonsense'" wrong.err)" 1 "it says so"
+    [ $SECONDS -lt 40 ]
+    ok $? "and the others do not wait for it"
+done
+
 # A signal to all tasks: all save at one step and leave with 6.
 (
     for _ in $(seq 100); do

@@ -266,7 +266,15 @@ static void test_foreign(void) {
     refuse("absent.h5", "No such file");
 }
 
-/* One bit of the last parameter's bytes turned over; a file cut short. */
+/* The layout message, version 3, of the contiguous dataset whose bytes are at `place`. */
+static char *find_layout(char *data, size_t n, haddr_t place) {
+    char message[10] = {3, 1};
+    for (int i = 0; i < 8; i++)
+        message[2 + i] = (char)(place >> (8 * i));
+    return memmem(data, n, message, sizeof message);
+}
+
+/* One bit of a parameter's bytes turned over, its layout another one; a file cut short. */
 static void test_damaged(void) {
     char *data = NULL;
     size_t n = 0;
@@ -280,6 +288,14 @@ static void test_damaged(void) {
     data[at + 17] ^= 4;
     put_file(in_dir("bit.h5"), data, n);
     refuse("bit.h5", "dataset /params/features.conv0.weight is damaged");
+    char *layout = find_layout(data, n, at);
+    BAIL_UNLESS(layout, "the layout of features.conv0.weight");
+    char whole[4];
+    memcpy(whole, layout, sizeof whole);
+    memcpy(layout, (const char[]){3, 0, 8, 0}, sizeof whole); /* compact, of 8 bytes */
+    put_file(in_dir("compact.h5"), data, n);
+    refuse("compact.h5", "dataset /params/features.conv0.weight");
+    memcpy(layout, whole, sizeof whole);
     put_file(in_dir("cut.h5"), data, n / 2);
     refuse("cut.h5", "truncated");
     put_file(in_dir("cut1.h5"), data, n - 1);

@@ -16,6 +16,17 @@ static void warmup_and_cosine(void) {
     OK(near(chex_schedule_lr(&s, 5, 0, 10), 0.1), "and ends at min-lr");
 }
 
+static void parts_of_steps(void) {
+    struct chex_schedule s = {
+        .kind = CHEX_SCHED_CONSTANT, .lr = 1, .warmup_epochs = 0.25, .epochs = 5};
+    chex_schedule_init(&s);
+    OK(near(chex_schedule_lr(&s, 0, 0, 10), 0.4) && near(chex_schedule_lr(&s, 0, 1, 10), 0.8),
+       "a warm-up of two and a half steps rises by what it takes");
+    OK(near(chex_schedule_lr(&s, 0, 2, 10), 1) && near(chex_schedule_lr(&s, 0, 3, 10), 1),
+       "and ends at lr, not above");
+    OK(near(chex_schedule_lr(&s, 0, 0, 2), 1), "one of half a step too");
+}
+
 static void steps(void) {
     struct chex_schedule s = {
         .kind = CHEX_SCHED_STEP, .lr = 1, .factor = 0.1, .step_epochs = 2, .epochs = 9};
@@ -39,9 +50,23 @@ static void plateau(void) {
     OK(near(chex_schedule_lr(&s, 7, 0, 10), 0.01), "twice makes a hundredth");
 }
 
+static void plateau_ends_at_min_lr(void) {
+    struct chex_schedule s = {.kind = CHEX_SCHED_PLATEAU, .lr = 1, .min_lr = 0.02, .factor = 0.1};
+    chex_schedule_init(&s);
+    const double rates[] = {1, 0.1, 0.02, 0.02};
+    const bool falls[] = {false, true, true, false};
+    for (size_t i = 0; i < 4; i++) {
+        OK(chex_schedule_observe(&s, 1) == falls[i], "plateau, validation %zu: %s", i,
+           falls[i] ? "falls" : "stays");
+        OK(near(chex_schedule_lr(&s, i, 0, 10), rates[i]), "at %g", rates[i]);
+    }
+}
+
 int main(void) {
     warmup_and_cosine();
+    parts_of_steps();
     steps();
     plateau();
+    plateau_ends_at_min_lr();
     return tap_done();
 }
