@@ -10,6 +10,7 @@
 #include "data/verify.h"
 #include "eval_commands.h"
 #include "launch/launch.h"
+#include "launch/world.h"
 
 static const struct eval_command *const subcommands[] = {&eval_command_score, &eval_command_cam,
                                                          &eval_command_export};
@@ -74,7 +75,9 @@ int main(int argc, char **argv) {
     enum chex_status st = choose(argc, argv, &command, &err);
     if (st == CHEX_OK)
         st = run(command, argc, argv, &s, &set, &err);
-    if (st != CHEX_OK && err.text[0])
+    if (st == CHEX_E_USAGE && err.text[0] && !(command && command->alone))
+        chex_world_refuse(&err);
+    else if (st != CHEX_OK && err.text[0])
         chex_err("%s", err.text);
     chex_opt_destroy(set);
     return (int)st;

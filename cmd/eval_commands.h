@@ -148,10 +148,20 @@ int eval_image_size(const struct eval_settings *s, const struct eval_network *n,
 enum chex_status eval_results_refuse(const struct eval_settings *s, bool network,
                                      struct chex_error *err);
 
-/* Makes the folder of --output before the work whose results it is for. *made_out: whether it was
- * not there. CHEX_E_ENV where nothing can be written into it. */
-enum chex_status eval_results_begin(const struct eval_settings *s, bool *made_out,
-                                    struct chex_error *err);
+/* The folder of --output. Starts as {.lock = -1}. */
+struct eval_output {
+    bool made; /* by us, and empty until the results are there */
+    int lock;
+};
+
+/* Makes and locks the folder before the work whose results it is for, and refuses once more.
+ * CHEX_E_ENV where nothing can be written into it, or another evaluation is about to. */
+enum chex_status eval_results_begin(const struct eval_settings *s, bool network,
+                                    struct eval_output *o, struct chex_error *err);
+
+/* After success, failure and no begin. A folder without results goes if it was made for them. */
+void eval_results_end(const struct eval_settings *s, const struct eval_output *o,
+                      enum chex_status status);
 
 /* Scores, prints and, with --output, writes; write_table: the predictions too. */
 enum chex_status eval_results_report(const struct eval_settings *s, int threads, const char *title,

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fs.h"
 #include "base/log.h"
@@ -76,7 +75,7 @@ struct evaluation {
     bool has_gpu;
     int image_size, threads;
     enum chex_precision precision;
-    bool made_output; /* by us, and empty until the results are there */
+    struct eval_output output; /* on rank 0 */
 };
 
 /* ---- checks of what the network's file says against the data ---- */
@@ -185,7 +184,7 @@ static enum chex_status prepare(struct evaluation *e, struct chex_error *err) {
     if (e->coll->rank == 0) { /* they warn, and once is enough */
         CHEX_TRY(check_resize(e, err));
         CHEX_TRY(check_overlap(e, err));
-        CHEX_TRY(eval_results_begin(s, &e->made_output, err));
+        CHEX_TRY(eval_results_begin(s, true, &e->output, err));
     }
     e->threads = s->threads ? (int)s->threads : e->world.binding.threads;
     const struct chex_engine_config config = {.net = e->network.net,
@@ -197,10 +196,10 @@ static enum chex_status prepare(struct evaluation *e, struct chex_error *err) {
     CHEX_TRY(chex_engine_create(e->engine_spec, &config, &e->engine, err));
     CHEX_TRY(chex_engine_set(e->engine, CHEX_STATE_PARAMS, e->network.state, err));
     const int ranks = e->coll->size;
-    chex_info("%s at %d px, engine %s, %s, %d rank%s, %d threads each; split %s of %s: %zu images",
+    chex_info("%s at %d px, engine %s, %s, %d rank%s, %d thread%s each; split %s of %s: %zu images",
               e->network.net->model, e->image_size, e->engine_spec,
               chex_precision_names[e->precision], ranks, ranks == 1 ? "" : "s", e->threads,
-              chex_split_names[e->split], s->data, e->set->rows);
+              e->threads == 1 ? "" : "s", chex_split_names[e->split], s->data, e->set->rows);
     return CHEX_OK;
 }
 
@@ -251,8 +250,7 @@ static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
             st = finish(e, table, loss, err);
         st = chex_coll_agree(e->coll, st, err);
     }
-    if (st != CHEX_OK && e->made_output)
-        rmdir(s->output);
+    eval_results_end(s, &e->output, st);
     chex_predictions_destroy(table);
     chex_engine_destroy(e->engine);
     eval_network_release(&e->network);
@@ -269,6 +267,7 @@ static enum chex_status run_evaluate(const struct eval_settings *s, const struct
                                                : "output DIR");
     struct evaluation e = {
         .s = s,
+        .output = {.lock = -1},
         .split_asked = chex_opt_origin(set, "split") != CHEX_FROM_DEFAULT,
         .precision_asked = chex_opt_origin(set, "precision") != CHEX_FROM_DEFAULT,
     };

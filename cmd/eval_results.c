@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/lockfile.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "eval/report.h"
@@ -37,15 +38,29 @@ enum chex_status eval_results_refuse(const struct eval_settings *s, bool network
     return CHEX_OK;
 }
 
-enum chex_status eval_results_begin(const struct eval_settings *s, bool *made_out,
-                                    struct chex_error *err) {
+#define LOCK_NAME ".eval.lock"
+
+enum chex_status eval_results_begin(const struct eval_settings *s, bool network,
+                                    struct eval_output *o, struct chex_error *err) {
+    char subject[CHEX_ERROR_TEXT_BYTES];
     const bool made = !chex_fs_exists(s->output);
     CHEX_TRY(chex_fs_mkdirs(s->output, err));
     if (access(s->output, W_OK | X_OK) != 0)
         return chex_error_errno(err, CHEX_E_ENV, errno,
                                 "output folder %s: nothing can be written into it", s->output);
-    *made_out = made;
-    return CHEX_OK;
+    o->made = made;
+    snprintf(subject, sizeof subject, "output folder %s", s->output);
+    CHEX_TRY(chex_lockfile_take(s->output, LOCK_NAME, subject, "name a new folder with --output",
+                                &o->lock, err));
+    return eval_results_refuse(s, network, err); /* another one may have ended meanwhile */
+}
+
+void eval_results_end(const struct eval_settings *s, const struct eval_output *o,
+                      enum chex_status status) {
+    if (o->lock >= 0)
+        chex_lockfile_release(s->output, LOCK_NAME, o->lock, true);
+    if (status != CHEX_OK && o->made)
+        rmdir(s->output);
 }
 
 static enum chex_status write_results(const struct eval_settings *s,

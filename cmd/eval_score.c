@@ -3,7 +3,6 @@
  * chex-eval score: the figures for a table of predictions, without a network.
  */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/fs.h"
 #include "base/pool.h"
@@ -33,20 +32,18 @@ static const struct chex_opt_program score_program = {
 
 static enum chex_status score(const struct eval_settings *s, const struct chex_predictions *table,
                               struct chex_error *err) {
-    bool made = false;
-    if (s->output)
-        CHEX_TRY(eval_results_begin(s, &made, err));
     char *title = chex_fs_format("predictions of %s", s->predictions);
     json_t *provenance = json_pack("{s:s}", "predictions", s->predictions);
     const int threads = s->threads ? (int)s->threads : chex_cpu_count();
-    enum chex_status st =
-        title && provenance
-            ? eval_results_report(s, threads, title, provenance, table, false, err)
-            : chex_error_set(err, CHEX_E_DATA, "--predictions: the name is no UTF-8 text");
+    struct eval_output output = {.lock = -1};
+    enum chex_status st = s->output ? eval_results_begin(s, false, &output, err) : CHEX_OK;
+    if (st == CHEX_OK && !(title && provenance))
+        st = chex_error_set(err, CHEX_E_DATA, "--predictions: the name is no UTF-8 text");
+    if (st == CHEX_OK)
+        st = eval_results_report(s, threads, title, provenance, table, false, err);
+    eval_results_end(s, &output, st);
     json_decref(provenance);
     free(title);
-    if (st != CHEX_OK && made)
-        rmdir(s->output);
     return st;
 }
 

@@ -11,38 +11,43 @@
 /* A key sorts as the score does; the row's number rides along. The label is the lowest bit of
  * `tag`, so that a stable sort by key alone is enough. */
 struct item {
-    uint32_t key;
+    uint64_t key;
     uint32_t tag; /* row << 1 | positive */
 };
 
 /* Order-preserving: positive floats get the top bit, negative ones are complemented. -0 becomes 0
  * first, because the two compare equal. */
-static uint32_t key_of(float score) {
-    uint32_t bits;
+static uint64_t key_of(double score) {
+    const uint64_t sign = UINT64_C(1) << 63;
+    uint64_t bits;
     memcpy(&bits, &score, sizeof bits);
-    if (bits == 0x80000000u)
+    if (bits == sign)
         bits = 0;
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return bits & sign ? ~bits : bits | sign;
 }
 
-static float score_of(uint32_t key) {
-    uint32_t bits = key & 0x80000000u ? key & 0x7fffffffu : ~key;
-    float score;
+static double score_of(uint64_t key) {
+    const uint64_t sign = UINT64_C(1) << 63;
+    uint64_t bits = key & sign ? key & ~sign : ~key;
+    double score;
     memcpy(&score, &bits, sizeof score);
     return score;
 }
 
-/* Least significant digit first, 3 digits of 11, 11 and 10 bits; stable. The result is in `a`. */
+/* Least significant digit first, 5 digits of 11 bits and one of 9; stable. The result is in `a`. A
+ * digit that all keys share is passed over: in scores of a network, which are fp32, two are. */
 static void sort_items(struct item *a, struct item *b, size_t n) {
-    enum { BITS = 11, RADIX = 1 << BITS };
-    size_t at[3][RADIX];
+    enum { BITS = 11, RADIX = 1 << BITS, DIGITS = 6 };
+    size_t at[DIGITS][RADIX];
     memset(at, 0, sizeof at);
     for (size_t i = 0; i < n; i++)
-        for (int d = 0; d < 3; d++)
+        for (int d = 0; d < DIGITS; d++)
             at[d][a[i].key >> (d * BITS) & (RADIX - 1)]++;
     struct item *const home = a;
-    for (int d = 0; d < 3; d++) {
+    for (int d = 0; d < DIGITS; d++) {
         size_t sum = 0;
+        if (n && at[d][a[0].key >> (d * BITS) & (RADIX - 1)] == n)
+            continue;
         for (int v = 0; v < RADIX; v++) {
             size_t here = at[d][v];
             at[d][v] = sum;
@@ -58,11 +63,12 @@ static void sort_items(struct item *a, struct item *b, size_t n) {
         memcpy(home, a, n * sizeof *home);
 }
 
-static enum chex_status collect(const float *score, const int8_t *label, size_t rows, size_t stride,
-                                struct item *items, size_t *count_out, struct chex_error *err) {
+static enum chex_status collect(const double *score, const int8_t *label, size_t rows,
+                                size_t stride, struct item *items, size_t *count_out,
+                                struct chex_error *err) {
     size_t n = 0;
     for (size_t i = 0; i < rows; i++) {
-        float s = score[i * stride];
+        double s = score[i * stride];
         int y = label[i * stride];
         if (y < 0)
             continue;
@@ -112,7 +118,7 @@ static enum chex_status build(const struct item *items, size_t n, struct chex_ra
     return CHEX_OK;
 }
 
-enum chex_status chex_ranking_create(const float *score, const int8_t *label, size_t rows,
+enum chex_status chex_ranking_create(const double *score, const int8_t *label, size_t rows,
                                      size_t stride, struct chex_ranking **ranking_out,
                                      struct chex_error *err) {
     if (rows > CHEX_RANKING_MAX_ROWS)

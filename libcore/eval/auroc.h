@@ -28,7 +28,7 @@ struct chex_ranking {
     uint32_t *row;    /* (count) the caller's row numbers, scores rising */
     struct chex_tie *ties;
     size_t tie_count;
-    float *score; /* (tie_count) the score that a group shares */
+    double *score; /* (tie_count) the score that a group shares */
 };
 
 /* The most rows of one ranking: with bootstrap weights up to 255 twice their sum stays in u32. */
@@ -37,7 +37,7 @@ enum { CHEX_RANKING_MAX_ROWS = 1 << 23 };
 /* Ranks score[i * stride] of the rows i < rows whose label[i * stride] is 1 or 0; rows with a label
  * below 0 are masked and left out. -0 equals 0. CHEX_E_DATA: a score that is not a number, a label
  * above 1, too many rows; the text names the row, counted from 0. */
-enum chex_status chex_ranking_create(const float *score, const int8_t *label, size_t rows,
+enum chex_status chex_ranking_create(const double *score, const int8_t *label, size_t rows,
                                      size_t stride, struct chex_ranking **ranking_out,
                                      struct chex_error *err);
 void chex_ranking_destroy(struct chex_ranking *r); /* NULL allowed */

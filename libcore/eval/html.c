@@ -157,7 +157,7 @@ static void put_table(const struct page *p) {
     char mean[48];
     snprintf(mean, sizeof mean, "mean of %d of %d", s->defined, s->classes);
     fputs("</tbody>\n<tfoot>\n", to);
-    put_row(p, mean, "", s->mean, NAN, &s->mean_interval, chex_report_published_mean(p->r));
+    put_row(p, mean, "", s->mean, NAN, &s->mean_interval, chex_report_shared_mean(p->r).published);
     fputs("</tfoot></table></div>\n", to);
     if (s->defined < s->classes)
         fputs("<p class=\"mut\">Undefined: no positive or no negative image; left out of the "
@@ -176,7 +176,13 @@ static void put_note(const struct page *p, const struct chex_published_source *s
     chex_put_xml(p->to, s->source[0] ? s->source : s->name);
     fputs("; split: ", p->to);
     chex_put_xml(p->to, s->split[0] ? s->split : "not stated");
-    fputs(". AUROCs of different splits do not compare.</p>\n", p->to);
+    fputs(". ", p->to);
+    if (chex_report_shares_fewer(p->r)) {
+        const struct chex_report_shared m = chex_report_shared_mean(p->r);
+        fprintf(p->to, "Mean of the %d class%s that both have; over %s ours is %.4f. ", m.classes,
+                m.classes == 1 ? "" : "es", m.classes == 1 ? "it" : "them", m.ours);
+    }
+    fputs("AUROCs of different splits do not compare.</p>\n", p->to);
 }
 
 /* All sources of the comparison, with the split of each. */

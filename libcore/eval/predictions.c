@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "eval/predictions.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -83,7 +82,7 @@ static void write_table(FILE *f, const struct chex_predictions *p) {
         for (int c = 0; c < p->classes; c++)
             fprintf(f, ",%d", p->label[at + (size_t)c]);
         for (int c = 0; c < p->classes; c++)
-            fprintf(f, ",%.9g", (double)p->score[at + (size_t)c]);
+            fprintf(f, ",%.9g", p->score[at + (size_t)c]);
         putc('\n', f);
     }
 }
@@ -225,11 +224,11 @@ static enum chex_status read_row(const struct chex_csv *csv, const struct column
             return chex_error_set(err, CHEX_E_DATA,
                                   "%s line %zu, column y_%s: '%s', expected 1, 0, -1 or -2",
                                   csv->path, csv->line, c->names[k], y);
-        if (!chex_parse_f64(s, &score) || fabs(score) > FLT_MAX)
+        if (!chex_parse_f64(s, &score))
             return chex_error_set(err, CHEX_E_DATA,
                                   "%s line %zu, column p_%s: '%s', expected a number", csv->path,
                                   csv->line, c->names[k], s);
-        p->score[at] = (float)score;
+        p->score[at] = score;
     }
     return CHEX_OK;
 }

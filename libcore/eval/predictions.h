@@ -4,7 +4,8 @@
  *
  * predictions.csv: a header `image_id,patient_id`, then `y_<Class>` and `p_<Class>` for each class;
  * y is 1, 0, -1 (uncertain) or -2 (not stated), p is written with nine digits, so that fp32 comes
- * back to the bit. Columns go by name, in any order; other columns are passed over.
+ * back to the bit, and read in fp64. Columns go by name, in any order; other columns are passed
+ * over.
  */
 #ifndef CHEX_EVAL_PREDICTIONS_H
 #define CHEX_EVAL_PREDICTIONS_H
@@ -21,7 +22,7 @@ struct chex_predictions {
     char **image_id;    /* (rows) */
     char **patient_id;  /* (rows), or NULL where the file had no such column */
     int8_t *label;      /* (rows, classes); below 0: masked */
-    float *score;       /* (rows, classes): any finite number; from a network a probability */
+    double *score;      /* (rows, classes): any finite number; of a network a probability in fp32 */
 };
 
 /* A table of `rows` rows, zeroed; the ids are NULL until they are set (malloc'd strings). */

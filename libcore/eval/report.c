@@ -16,17 +16,24 @@ static double published(const struct chex_report *r, int c) {
                         : NAN;
 }
 
-double chex_report_published_mean(const struct chex_report *r) {
-    double sum = 0;
-    int n = 0;
+struct chex_report_shared chex_report_shared_mean(const struct chex_report *r) {
+    struct chex_report_shared s = {0};
     for (int c = 0; c < r->scores->classes; c++) {
-        double v = published(r, c);
-        if (!isnan(v) && !isnan(r->scores->per_class[c].auroc)) {
-            sum += v;
-            n++;
-        }
+        const double theirs = published(r, c), ours = r->scores->per_class[c].auroc;
+        if (isnan(theirs) || isnan(ours))
+            continue;
+        s.classes++;
+        s.published += theirs;
+        s.ours += ours;
     }
-    return n ? sum / n : NAN;
+    s.published = s.classes ? s.published / s.classes : NAN;
+    s.ours = s.classes ? s.ours / s.classes : NAN;
+    return s;
+}
+
+bool chex_report_shares_fewer(const struct chex_report *r) {
+    const int shared = chex_report_shared_mean(r).classes;
+    return r->published && shared > 0 && shared < r->scores->defined;
 }
 
 /* ---- the table ---- */
@@ -55,7 +62,9 @@ static void print_notes(const struct chex_report *r, FILE *to) {
     const struct chex_scores *s = r->scores;
     if (s->defined < s->classes)
         fprintf(to, "nan: no positive or no negative image; left out of the mean\n");
-    if (s->config.replicates)
+    if (s->config.replicates && s->config.cluster == CHEX_CLUSTER_PATIENT && s->patients < 2)
+        fprintf(to, "no interval: all images are of one patient\n");
+    else if (s->config.replicates)
         fprintf(to, "interval: 95 %%, %zu bootstrap replicates by %s\n", s->config.replicates,
                 chex_cluster_names[s->config.cluster]);
     if (!r->published)
@@ -63,6 +72,11 @@ static void print_notes(const struct chex_report *r, FILE *to) {
     const struct chex_published_source *p = &r->published->source[r->published->headline];
     fprintf(to, "published: %s%s%s; split: %s\n", p->name, p->source[0] ? ", " : "", p->source,
             p->split[0] ? p->split : "not stated");
+    if (chex_report_shares_fewer(r)) {
+        const struct chex_report_shared m = chex_report_shared_mean(r);
+        fprintf(to, "           mean of the %d class%s that both have; over %s ours is %.4f\n",
+                m.classes, m.classes == 1 ? "" : "es", m.classes == 1 ? "it" : "them", m.ours);
+    }
     fprintf(to, "           AUROCs of different splits do not compare\n");
 }
 
@@ -85,7 +99,7 @@ void chex_report_print(const struct chex_report *r, FILE *to) {
     char mean[48];
     snprintf(mean, sizeof mean, "mean of %d class%s", s->defined, s->defined == 1 ? "" : "es");
     print_line(to, width, mean, "", s->mean, &s->mean_interval, r->published != NULL,
-               chex_report_published_mean(r));
+               chex_report_shared_mean(r).published);
     print_notes(r, to);
 }
 
@@ -115,9 +129,10 @@ static json_t *published_json(const struct chex_report *r) {
     if (!r->published)
         return json_null();
     const struct chex_published_source *p = &r->published->source[r->published->headline];
-    return json_pack("{s:s,s:s,s:s,s:b,s:o}", "column", p->name, "source", p->source, "split",
-                     p->split, "official_split", p->official, "mean",
-                     real(chex_report_published_mean(r)));
+    const struct chex_report_shared m = chex_report_shared_mean(r);
+    return json_pack("{s:s,s:s,s:s,s:b,s:o,s:o,s:i}", "column", p->name, "source", p->source,
+                     "split", p->split, "official_split", p->official, "mean", real(m.published),
+                     "own_mean", real(m.ours), "class_count", m.classes);
 }
 
 enum chex_status chex_report_json(const struct chex_report *r, json_t **json_out,
@@ -189,7 +204,7 @@ static enum chex_status write_csv(FILE *f, const struct chex_report *r, struct c
     put_number(f, s->mean_interval.low);
     put_number(f, s->mean_interval.high);
     putc(',', f); /* DeLong's error is of one class */
-    put_published(f, chex_report_published_mean(r));
+    put_published(f, chex_report_shared_mean(r).published);
     putc('\n', f);
     return CHEX_OK;
 }

@@ -53,7 +53,14 @@ bool chex_svg_are_probabilities(const struct chex_predictions *table);
 /* ---- in html.c ---- */
 enum chex_status chex_html_write(FILE *to, const struct chex_report *r, struct chex_error *err);
 
-/* Mean of the headline source over the classes that both define; NaN where there is none. */
-double chex_report_published_mean(const struct chex_report *r);
+/* The classes that both the scores and the headline source define, and the mean of each over them;
+ * NaN where there is none. */
+struct chex_report_shared {
+    int classes;
+    double ours, published;
+};
+struct chex_report_shared chex_report_shared_mean(const struct chex_report *r);
+/* Of fewer classes than the mean of the scores: the two do not compare, and are told apart. */
+bool chex_report_shares_fewer(const struct chex_report *r);
 
 #endif

@@ -175,7 +175,7 @@ static enum chex_status put_records(struct run *r, const struct chex_ready *read
         const char *image = chex_shard_image_id(s, at), *patient = chex_shard_patient_id(s, at);
         CHEX_TRY(put(r, &sum[classes], sizeof *sum, err));
         for (size_t c = 0; c < classes; c++) {
-            float p = (float)sum[c];
+            const double p = (double)(float)sum[c]; /* as nine digits have it */
             CHEX_TRY(put(r, &p, sizeof p, err));
         }
         CHEX_TRY(put(r, chex_shard_labels(s, at), classes, err));
@@ -288,7 +288,7 @@ static enum chex_status unpack(const struct run *r, const char *all, size_t byte
                                struct chex_predictions **out, double *loss_out,
                                struct chex_error *err) {
     const size_t classes = (size_t)r->classes, rows = r->set->rows;
-    const size_t fixed = sizeof(double) + classes * (sizeof(float) + 1);
+    const size_t fixed = sizeof(double) + classes * (sizeof(double) + 1);
     const char *at = all, *end = all + bytes;
     struct chex_predictions *p = NULL;
     double loss = 0, one;
@@ -297,7 +297,7 @@ static enum chex_status unpack(const struct run *r, const char *all, size_t byte
         if ((size_t)(end - at) < fixed + 2)
             goto bad;
         memcpy(&one, at, sizeof one);
-        memcpy(p->score + i * classes, at + sizeof one, classes * sizeof(float));
+        memcpy(p->score + i * classes, at + sizeof one, classes * sizeof(double));
         memcpy(p->label + i * classes, at + fixed - classes, classes);
         at += fixed;
         loss += one;

@@ -73,10 +73,12 @@ static enum chex_status add_intervals(struct chex_scores *s, struct chex_error *
         st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the intervals");
     if (st == CHEX_OK)
         st = find_clusters(s, cluster, &clusters, err);
-    if (st == CHEX_OK && config.replicates)
+    /* One cluster drawn over and over is the same sample each time: no interval, not one of 0. */
+    bool drawn = config.replicates && clusters > 1;
+    if (st == CHEX_OK && drawn)
         st = chex_bootstrap((const struct chex_ranking *const *)s->rankings, (size_t)s->classes,
                             cluster, clusters, &config, intervals, &s->mean_interval, NULL, err);
-    for (int c = 0; c < s->classes && st == CHEX_OK && config.replicates; c++)
+    for (int c = 0; c < s->classes && st == CHEX_OK && drawn; c++)
         s->per_class[c].interval = intervals[c];
     free(intervals);
     free(cluster);

@@ -260,7 +260,7 @@ static int fill_bins(const struct chex_ranking *r, struct bin *bins) {
         const double rate = (double)r->ties[g].positives / n;
         for (double rest = n; rest > 1e-9 && b < count;) {
             double take = fmin(rest, each - filled);
-            sum += take * (double)r->score[g];
+            sum += take * r->score[g];
             positives += take * rate;
             filled += take;
             rest -= take;

@@ -49,6 +49,12 @@ like "$(out)" '^Hernia +2 +0\.8750 .* 0\.8750$' "an earlier run as comparison"
 expect_status 0 chex-eval score --predictions p.csv --cluster image
 like "$(out)" 'bootstrap replicates by image' "by image"
 
+# One patient.
+sed '2,$s/,[0-9],/,7,/' p.csv >one.csv
+expect_status 0 chex-eval score --predictions one.csv
+like "$(out)" '^Hernia +2 +0\.8750 +- ' "of one patient there is no interval"
+like "$(out)" '^no interval: all images are of one patient$' "which is said"
+
 # A table in which no class has both.
 awk -F, -v OFS=, 'NR > 1 {$3 = 1; $4 = 0} {print}' p.csv >none.csv
 expect_status 0 chex-eval score --predictions none.csv --output undefined

@@ -138,6 +138,20 @@ is "$(tail -n +2 all/predictions.csv | cut -d, -f1 | sort -u | wc -l)" 60 "all s
 is "$(grep -cxFf one/predictions.csv all/predictions.csv)" "$((rows + 1))" \
     "the rows of test are those of test alone"
 
+# One evaluation at a time in a folder: another one's results would replace these in silence.
+chex-eval --data shards --checkpoint run/last.h5 --output busy --bootstrap 1000000 -q >/dev/null &
+pid=$!
+for _ in $(seq 600); do
+    [ ! -s busy/.eval.lock ] || break
+    sleep 0.05
+done
+expect_status 4 chex-eval --data shards --checkpoint run/last.h5 --output busy
+error_line "busy is in use by process $pid on .*: wait for that run to end, or name a new folder" "two at once"
+kill -KILL $pid
+wait $pid 2>/dev/null
+expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --output busy
+is "$(find busy -name '.*.lock')" "" "one that was killed hinders nobody"
+
 # refuse STATUS REGEX OPTION...
 refuse() {
     local status=$1 text=$2

@@ -12,7 +12,7 @@
 enum { MAX = 600 };
 
 /* By the definition: every pair, in integers. */
-static double by_pairs(const float *s, const int8_t *y, size_t n) {
+static double by_pairs(const double *s, const int8_t *y, size_t n) {
     uint64_t pairs = 0, positives = 0, negatives = 0;
     for (size_t i = 0; i < n; i++) {
         positives += y[i] == 1;
@@ -25,7 +25,7 @@ static double by_pairs(const float *s, const int8_t *y, size_t n) {
                                   : NAN;
 }
 
-static double auroc(const float *s, const int8_t *y, size_t n, double *variance_out) {
+static double auroc(const double *s, const int8_t *y, size_t n, double *variance_out) {
     struct chex_error err = {0};
     struct chex_ranking *r = NULL;
     BAIL_UNLESS(chex_ranking_create(s, y, n, 1, &r, &err) == CHEX_OK, "%s", err.text);
@@ -38,21 +38,21 @@ static double auroc(const float *s, const int8_t *y, size_t n, double *variance_
 
 static bool same(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
 
-static void random_case(uint64_t seed, int levels, float *s, int8_t *y, size_t n) {
+static void random_case(uint64_t seed, int levels, double *s, int8_t *y, size_t n) {
     for (size_t i = 0; i < n; i++) {
         struct chex_rng4 r = chex_rng(seed, CHEX_RNG_TEST, i, 0);
         y[i] = (int8_t)((int)chex_rng_below(r.v[0], 4) - 2 + (r.v[1] & 1)); /* -2 .. 2 */
         if (y[i] > 1)
             y[i] = 1;
-        s[i] = levels ? (float)chex_rng_below(r.v[2], (uint32_t)levels) - 1.0f
-                      : chex_rng_unit(r.v[2]) - 0.5f;
+        s[i] = levels ? (double)chex_rng_below(r.v[2], (uint32_t)levels) - 1.0
+                      : (double)chex_rng_unit(r.v[2]) - 0.5;
         if (s[i] == 0 && r.v[3] & 1)
-            s[i] = -0.0f;
+            s[i] = -0.0;
     }
 }
 
 static void test_pairs(void) {
-    float s[MAX];
+    double s[MAX];
     int8_t y[MAX];
     static const int levels[] = {0, 1, 2, 3, 17};
     int wrong = 0;
@@ -81,12 +81,12 @@ static void test_recorded(void) {
     chex_csv_next(&sc, &more, &err);
     chex_csv_next(&ec, &more, &err);
     while (chex_csv_next(&ec, &more, &err) == CHEX_OK && more) {
-        float s[MAX];
+        double s[MAX];
         int8_t y[MAX];
         size_t n = 0;
         for (; more && strcmp(sc.fields[0], ec.fields[0]) == 0; chex_csv_next(&sc, &more, &err)) {
             y[n] = (int8_t)atoi(sc.fields[1]);
-            s[n++] = strtof(sc.fields[2], NULL);
+            s[n++] = strtod(sc.fields[2], NULL);
         }
         double variance, a = auroc(s, y, n, &variance);
         double want = strtod(ec.fields[1], NULL), want_variance = strtod(ec.fields[2], NULL);
@@ -108,7 +108,7 @@ static void test_recorded(void) {
 static void test_limits(void) {
     struct chex_error err;
     struct chex_ranking *r = NULL;
-    float s[] = {0.1f, 0.2f, NAN, 0.4f};
+    double s[] = {0.1, 0.2, NAN, 0.4};
     int8_t y[] = {0, 1, 0, 1};
     OK_STATUS(chex_ranking_create(s, y, 4, 1, &r, &err), CHEX_E_DATA, err,
               "row 2: the score is not a number");
@@ -123,14 +123,17 @@ static void test_limits(void) {
     double v;
     OK(isnan(auroc(s, ones, 4, &v)) && isnan(v), "no negative: undefined");
     OK(isnan(auroc(s, masked, 4, &v)) && isnan(v), "all masked: undefined");
-    float edge[] = {-INFINITY, -1e-45f, -0.0f, 0.0f, 1e-45f, INFINITY};
+    double edge[] = {-INFINITY, -5e-324, -0.0, 0.0, 5e-324, INFINITY};
     int8_t ye[] = {0, 0, 1, 0, 1, 1};
     OK(auroc(edge, ye, 6, NULL) == 8.5 / 9, "infinities and denormals sort, -0 ties with 0");
+    double near_one[] = {1 - 1e-9, 1 - 2e-9, 1e-60, 1e-50};
+    int8_t yn[] = {1, 0, 0, 1};
+    OK(auroc(near_one, yn, 4, NULL) == 0.75, "scores that differ in fp64 alone are no ties");
 }
 
 static void test_stride(void) {
     struct chex_error err = {0};
-    float s[] = {0.9f, 0.1f, 0.2f, 0.8f, 0.3f, 0.7f};
+    double s[] = {0.9, 0.1, 0.2, 0.8, 0.3, 0.7};
     int8_t y[] = {1, 0, 0, 1, 0, 1};
     struct chex_ranking *r = NULL;
     BAIL_UNLESS(chex_ranking_create(s + 1, y + 1, 3, 2, &r, &err) == CHEX_OK, "%s", err.text);
@@ -142,7 +145,7 @@ static void test_stride(void) {
 
 static void test_roc(void) {
     struct chex_error err = {0};
-    float s[MAX];
+    double s[MAX];
     int8_t y[MAX];
     struct chex_ranking *r = NULL;
     struct chex_roc *roc = NULL;
@@ -163,7 +166,7 @@ static void test_roc(void) {
     chex_roc_destroy(roc);
     chex_ranking_destroy(r);
     for (int i = 0; i < 100; i++) {
-        s[i] = (float)i;
+        s[i] = (double)i;
         y[i] = i >= 50;
     }
     BAIL_UNLESS(chex_ranking_create(s, y, 100, 1, &r, &err) == CHEX_OK &&

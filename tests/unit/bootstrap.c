@@ -9,7 +9,7 @@
 
 enum { ROWS = 420, CLASSES = 4, PATIENTS = 90, REPLICATES = 150 };
 
-static float score[ROWS * CLASSES];
+static double score[ROWS * CLASSES];
 static int8_t label[ROWS * CLASSES];
 static uint32_t cluster[ROWS];
 static struct chex_ranking *rankings[CLASSES];
@@ -23,7 +23,7 @@ static void make_data(void) {
         for (int c = 0; c < CLASSES; c++) {
             struct chex_rng4 q = chex_rng(12, CHEX_RNG_TEST, i, (uint32_t)c);
             uint32_t levels = c == 1 ? 7 : 1 << 20;
-            score[i * CLASSES + (size_t)c] = (float)chex_rng_below(q.v[0], levels) - 3;
+            score[i * CLASSES + (size_t)c] = (double)chex_rng_below(q.v[0], levels) - 3;
             label[i * CLASSES + (size_t)c] = (int8_t)(q.v[1] % 16 == 0 ? -1
                                                       : c < 2          ? q.v[2] % 3 == 0
                                                                        : c == 2 && i == 5);
@@ -46,7 +46,7 @@ static double brute_force(uint64_t seed, uint32_t replicate, int c) {
         positives += y == 1 ? weight[cluster[i]] : 0;
         negatives += y == 0 ? weight[cluster[i]] : 0;
         for (size_t j = 0; y == 1 && j < ROWS; j++) {
-            float a = score[i * CLASSES + (size_t)c], b = score[j * CLASSES + (size_t)c];
+            double a = score[i * CLASSES + (size_t)c], b = score[j * CLASSES + (size_t)c];
             if (label[j * CLASSES + (size_t)c] == 0)
                 pairs += weight[cluster[i]] * weight[cluster[j]] * (a > b ? 2 : a == b);
         }
@@ -131,12 +131,12 @@ static void test_threads(void) {
 static void test_carry(void) {
     enum { N = 70000, R = 64 };
     struct chex_error err = {0};
-    float *s = calloc(N, sizeof *s);
+    double *s = calloc(N, sizeof *s);
     int8_t *y = calloc(N, sizeof *y);
     uint32_t *one = calloc(N, sizeof *one);
     BAIL_UNLESS(s && y && one, "out of memory");
     for (int i = 0; i < N; i++) {
-        s[i] = (float)i;
+        s[i] = (double)i;
         y[i] = i == N - 1 || i == N / 2;
         one[i] = i & 1;
     }

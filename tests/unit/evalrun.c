@@ -310,7 +310,7 @@ static void check_values(enum chex_tta tta, const struct answer *a) {
         facts = !strcmp(p->image_id[i], image) && !strcmp(p->patient_id[i], patient);
         for (int c = 0; c < CLASSES; c++) {
             facts = facts && p->label[i * CLASSES + (size_t)c] == label_of(i, c);
-            most = fmax(most, fabs((double)p->score[i * CLASSES + (size_t)c] - e.p[i][c]));
+            most = fmax(most, fabs(p->score[i * CLASSES + (size_t)c] - e.p[i][c]));
         }
     }
     OK(facts, "%s: each image once, in order, with its patient and labels", chex_tta_names[tta]);
@@ -332,7 +332,7 @@ static void test_ranks(void) {
             run(forms[f].size, forms[f].batch, forms[f].workers, tta, a);
             bool same = a[0].predictions &&
                         !memcmp(a[0].predictions->score, first.predictions->score,
-                                sizeof(float) * ROWS * CLASSES) &&
+                                sizeof(double) * ROWS * CLASSES) &&
                         !memcmp(a[0].predictions->label, first.predictions->label, ROWS * CLASSES);
             for (int r = 0; r < forms[f].size; r++)
                 same = same && a[r].status == CHEX_OK && a[r].loss == first.loss &&
@@ -347,7 +347,7 @@ static void test_ranks(void) {
         use_raw = false;
         OK(a[0].predictions && a[0].loss == first.loss &&
                !memcmp(a[0].predictions->score, first.predictions->score,
-                       sizeof(float) * ROWS * CLASSES),
+                       sizeof(double) * ROWS * CLASSES),
            "%s, by an engine that cuts the views itself: the same bits %s", chex_tta_names[tta],
            a[0].err.text);
         chex_predictions_destroy(a[0].predictions);

@@ -31,7 +31,7 @@ static struct chex_predictions *make_table(void) {
             struct chex_rng4 r = chex_rng(2, CHEX_RNG_TEST, i, (uint32_t)c);
             bool y = c < 2 && r.v[0] % 4 == 0;
             p->label[i * 4 + c] = (int8_t)(c == 3 ? -1 : y);
-            p->score[i * 4 + c] = 0.5f * chex_rng_unit(r.v[1]) + (y ? 0.25f : 0.0f);
+            p->score[i * 4 + c] = 0.5 * (double)chex_rng_unit(r.v[1]) + (y ? 0.25 : 0.0);
         }
     }
     return p;
@@ -78,7 +78,7 @@ static void test_scores(struct chex_predictions *p) {
     p->patient_id = NULL;
     OK_STATUS(chex_scores_create(p, &config, &s, &err), CHEX_E_DATA, err, "--cluster image");
     p->patient_id = ids;
-    float was = p->score[5];
+    double was = p->score[5];
     p->score[5] = NAN;
     OK_STATUS(chex_scores_create(p, &config, &s, &err), CHEX_E_DATA, err, "row 1: the score");
     OK(s == NULL && strstr(err.text, "class A<b>"), "the class is named");
@@ -246,8 +246,9 @@ static void test_files(const struct chex_predictions *table) {
            fabs(chex_published_auroc(again, 0, names[1]) - s->per_class[1].auroc) < 1e-9 &&
            isnan(chex_published_auroc(again, 0, "Mass")),
        "auroc.csv is a table to compare with");
-    OK(fabs(chex_report_published_mean(&r) - 0.767) < 1e-12,
-       "the published mean is over the classes that both have");
+    const struct chex_report_shared m = chex_report_shared_mean(&r);
+    OK(m.classes == 1 && fabs(m.published - 0.767) < 1e-12 && m.ours == s->per_class[0].auroc,
+       "the published mean is over the classes that both have, and ours beside it");
 
     char *text = NULL;
     size_t size;
@@ -257,6 +258,8 @@ static void test_files(const struct chex_predictions *table) {
     OK(strstr(text, "Hernia") && strstr(text, "nan") && strstr(text, "mean of 2 classes") &&
            strstr(text, "split: official NIH test list") && strstr(text, "0.7670"),
        "the table: classes, nan, mean, the split of the published column");
+    OK(strstr(text, "mean of the 1 class that both have; over it ours is 0."),
+       "and that the published mean is of fewer classes");
     free(text);
     OK_STATUS(chex_report_write(&r, "/nowhere", &err), CHEX_E_ENV, err,
               "cannot create /nowhere/auroc.json");
