@@ -55,9 +55,25 @@ const char *chex_stall_place(const struct chex_mark *mark, char *buf, size_t siz
     return buf;
 }
 
-/* Without an answer, or answering from less far than `most`. */
-static bool is_behind(const struct chex_stall *s, int r, int most) {
-    return !s->came[r] || progress_of(&s->marks[r]) < most;
+/* Where those are who only wait. */
+struct front {
+    int most;       /* the progress of who has come furthest */
+    bool sums_wait; /* a rank has not come to the sums, so those within them wait for it */
+};
+
+static struct front find_front(const struct chex_stall *s) {
+    struct front f = {.most = progress_of(&s->marks[chex_stall_waiter(s)])};
+    for (int r = 0; r < s->size; r++)
+        f.sums_wait |= !s->came[r] || progress_of(&s->marks[r]) == 0;
+    return f;
+}
+
+/* Without an answer, or answering from less far than the front. */
+static bool is_behind(const struct chex_stall *s, int r, const struct front *f) {
+    if (!s->came[r])
+        return true;
+    return progress_of(&s->marks[r]) < f->most &&
+           !(f->sums_wait && s->marks[r].phase == CHEX_PHASE_REDUCE);
 }
 
 static void name_ranks(int from, int to, char *buf, size_t size) {
@@ -69,9 +85,10 @@ static void name_ranks(int from, int to, char *buf, size_t size) {
 
 /* The end of the group that rank `from` begins: ranks that are behind in the same way, on one node.
  */
-static int group_end(const struct chex_stall *s, int from, int most, const char *node) {
+static int group_end(const struct chex_stall *s, int from, const struct front *f,
+                     const char *node) {
     int to = from + 1;
-    for (; to < s->size && is_behind(s, to, most) && s->came[to] == s->came[from]; to++) {
+    for (; to < s->size && is_behind(s, to, f) && s->came[to] == s->came[from]; to++) {
         char other[CHEX_HOST_BYTES];
         s->host(s->arg, to, other, sizeof other);
         if (strcmp(node, other) != 0 || (s->came[to] && s->marks[to].phase != s->marks[from].phase))
@@ -101,11 +118,12 @@ static void name_group(const struct chex_stall *s, int from, int to, const char 
 }
 
 /* Ranks that are not behind. */
-static void name_waiters(const struct chex_stall *s, int most, int count, char *buf, size_t size) {
+static void name_waiters(const struct chex_stall *s, const struct front *f, int count, char *buf,
+                         size_t size) {
     int from = 0, to;
-    while (is_behind(s, from, most))
+    while (is_behind(s, from, f))
         from++;
-    for (to = from; to < s->size && !is_behind(s, to, most); to++)
+    for (to = from; to < s->size && !is_behind(s, to, f); to++)
         ;
     if (to - from == count)
         name_ranks(from, to, buf, size);
@@ -116,11 +134,11 @@ static void name_waiters(const struct chex_stall *s, int most, int count, char *
 
 const char *chex_stall_culprits(const struct chex_stall *s, char *buf, size_t size) {
     const struct chex_mark *waiter = &s->marks[chex_stall_waiter(s)];
-    const int most = progress_of(waiter);
+    const struct front front = find_front(s);
     int behind = 0, named = 0, groups = 0;
     buf[0] = '\0';
     for (int r = 0; r < s->size; r++)
-        behind += is_behind(s, r, most);
+        behind += is_behind(s, r, &front);
     if (behind == 0) {
         snprintf(
             buf, size,
@@ -130,13 +148,13 @@ const char *chex_stall_culprits(const struct chex_stall *s, char *buf, size_t si
         return buf;
     }
     for (int r = 0; r < s->size && groups < NAMED_GROUPS;) {
-        if (!is_behind(s, r, most)) {
+        if (!is_behind(s, r, &front)) {
             r++;
             continue;
         }
         char node[CHEX_HOST_BYTES];
         s->host(s->arg, r, node, sizeof node);
-        const int to = group_end(s, r, most, node);
+        const int to = group_end(s, r, &front, node);
         add(buf, size, "%s", groups++ ? "; " : "");
         name_group(s, r, to, node, waiter->silent_ms, buf, size);
         named += to - r;
@@ -145,6 +163,6 @@ const char *chex_stall_culprits(const struct chex_stall *s, char *buf, size_t si
     if (named < behind)
         add(buf, size, "; %d more ranks are behind", behind - named);
     add(buf, size, "; ");
-    name_waiters(s, most, s->size - behind, buf, size);
+    name_waiters(s, &front, s->size - behind, buf, size);
     return buf;
 }

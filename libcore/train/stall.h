@@ -50,7 +50,9 @@ const char *chex_stall_place(const struct chex_mark *mark, char *buf, size_t siz
 
 /* "rank 3 on n02 does not answer (stopped, gone or cut off); ranks 0-2 wait", and so for ranks that
  * answer, but are behind: "... has been waiting for data for 60 s", or "is computing, and moved 3 s
- * ago" where it is slow. A few are named, the others counted. buf is returned. */
+ * ago" where it is slow. A sum may end on some ranks and need a rank that is missing on others:
+ * while one is silent, or has not come to the sums, those within them wait, too. A few are named,
+ * the others counted. buf is returned. */
 const char *chex_stall_culprits(const struct chex_stall *s, char *buf, size_t size);
 
 #endif

@@ -19,8 +19,9 @@ enum {
     ROUND_SHARE = 8,  /* of the shorter limit, between two marks */
     ROUND_LEAST_MS = 1000,
     ROUND_MOST_MS = 15000,
-    LOOK_MOST_MS = 3000, /* for marks of ranks that may be a little late */
-    LATE_MS = 60000,     /* after --stall-abort: whoever should have ended the job has not */
+    LOOK_LEAST_MS = 2000, /* for marks of ranks that may be a little late on a busy node */
+    LOOK_MOST_MS = 3000,
+    LATE_MS = 60000, /* after --stall-abort: whoever should have ended the job has not */
     KEY_BYTES = 64,
 };
 
@@ -259,7 +260,9 @@ static void set_limits(struct chex_watchdog *w, uint64_t warn_ms, uint64_t abort
         w->round_ms = ROUND_LEAST_MS;
     if (w->round_ms > ROUND_MOST_MS)
         w->round_ms = ROUND_MOST_MS;
-    w->look_ms = w->round_ms < LOOK_MOST_MS ? w->round_ms : LOOK_MOST_MS;
+    w->look_ms = w->round_ms < LOOK_LEAST_MS  ? LOOK_LEAST_MS
+                 : w->round_ms > LOOK_MOST_MS ? LOOK_MOST_MS
+                                              : w->round_ms;
     w->looks = w->first_ms && chex_launch_can_look(w->launch);
 }
 

@@ -61,6 +61,16 @@ static void check_silent(void) {
     says(&s,
          "rank 0 on n00 does not answer (still setting up, stopped, gone or cut off); rank 1 waits",
          "before the first step");
+    s = all_wait(4);
+    marks[0] = marks[2] = mark(CHEX_PHASE_WAIT, 60);
+    came[3] = false;
+    says(&s, "rank 3 on n01 does not answer (stopped, gone or cut off); ranks 0-2 wait",
+         "within a sum that others have the result of");
+    marks[1] = mark(CHEX_PHASE_UPDATE, 60);
+    says(&s,
+         "rank 1 on n00 has been updating for 60 s; rank 3 on n01 does not answer (stopped, gone "
+         "or cut off); the other 2 ranks wait",
+         "an update needs nobody");
 }
 
 static void check_behind(void) {
@@ -84,6 +94,11 @@ static void check_behind(void) {
          "rank 1 on n00 has been reducing gradients for 60 s; rank 2 on n01 has been reducing "
          "gradients for 60 s; rank 0 waits",
          "all but one are behind it");
+    s = all_wait(4);
+    marks[0] = mark(CHEX_PHASE_WAIT, 60);
+    marks[3] = mark(CHEX_PHASE_COMPUTE, 60);
+    says(&s, "rank 3 on n01 has been computing for 60 s; ranks 0-2 wait",
+         "but not where one has not come to the sums");
     s = all_wait(4);
     for (int r = 0; r < 4; r++)
         marks[r] = mark(CHEX_PHASE_WAIT, 60);
