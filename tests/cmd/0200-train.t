@@ -62,7 +62,7 @@ is "$(grep -c '"kind":"step"' part/metrics.jsonl)" 30 "and each step stands once
 # kill -9 at some moment, then again.
 chex-train "${common[@]}" --epochs 3 --max-steps 30 --checkpoint-every 3steps --output killed -q &
 pid=$!
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
     [ -n "$(find killed/checkpoints -name '*.h5' 2>/dev/null)" ] && break
     sleep 0.05
 done
@@ -78,7 +78,7 @@ ok $? "at most three numbered checkpoints are kept"
 for signal in USR2 TERM; do
     chex-train "${common[@]}" --epochs 40 --output sig$signal >/dev/null 2>err &
     pid=$!
-    for _ in $(seq 200); do
+    for _ in $(seq 1200); do
         grep -q steps err && break
         sleep 0.05
     done

@@ -170,7 +170,7 @@ same "a folder with a file of ours" "${common[@]}" --output stray
 # A folder in which a run is at work.
 chex-train "${common[@]}" --epochs 10000 --output busy -q 2>/dev/null &
 pid=$!
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
     [ -s busy/ranks.json ] && break
     sleep 0.05
 done

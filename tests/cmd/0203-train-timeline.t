@@ -52,7 +52,7 @@ ok $? "--plan makes none"
 # However it ends.
 chex-train "${common[@]}" --epochs 10000 --output sig --timeline sig.json >/dev/null 2>err &
 pid=$!
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
     grep -qs '"step":3,' sig/metrics.jsonl && break
     sleep 0.05
 done

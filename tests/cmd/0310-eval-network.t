@@ -141,7 +141,7 @@ is "$(grep -cxFf one/predictions.csv all/predictions.csv)" "$((rows + 1))" \
 # One evaluation at a time in a folder: another one's results would replace these in silence.
 chex-eval --data shards --checkpoint run/last.h5 --output busy --bootstrap 1000000 -q >/dev/null &
 pid=$!
-for _ in $(seq 600); do
+for _ in $(seq 1200); do
     [ ! -s busy/.eval.lock ] || break
     sleep 0.05
 done

@@ -34,7 +34,7 @@ ok $? "and comes back"
 is "$(SLURM_CONF=$second/slurm.conf in_job -w n1 hostname)" n1 "and runs a job"
 SLURM_CONF=$second/slurm.conf srun -N2 sleep 300 >/dev/null 2>&1 </dev/null &
 waiting=$!
-for _ in $(seq 50); do
+for _ in $(seq 600); do
     [ "$(SLURM_CONF=$second/slurm.conf squeue -h -t R | wc -l)" = 1 ] && break
     sleep 0.1
 done
@@ -54,7 +54,7 @@ bash "$fixture" start "$second" $port --owner $owner
 ok $? "a third cluster, with an owner"
 kill -9 $owner
 wait $owner 2>/dev/null
-for _ in $(seq 100); do
+for _ in $(seq 600); do
     [ -e "$second" ] || break
     sleep 0.1
 done

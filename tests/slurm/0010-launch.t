@@ -52,7 +52,7 @@ srun $probe info >plain
 SRUN_CPUS_PER_TASK=2 srun $probe info >told
 $probe info >body
 END
-timeout 60 sbatch -W -N1 -n2 -c2 -o out.batch script >err 2>&1
+timeout 120 sbatch -W -N1 -n2 -c2 -o out.batch script >err 2>&1
 is "$(grep -c '"cpu_count": 1,.*is 2: srun needs -c or SRUN_CPUS_PER_TASK' plain)" 2 "sbatch -c 2: the tasks of a plain srun have one CPU, and the note says the cure"
 is "$(grep -c '"note": ""' told)" 2 "with the cure there is none"
 like "$(cat body)" '"method": "single"' "the batch script itself is a single process"

@@ -109,7 +109,7 @@ done
 
 # A signal to all tasks: all save at one step and leave with 6.
 (
-    for _ in $(seq 100); do
+    for _ in $(seq 600); do
         grep -qs '"kind":"step"' sig/metrics.jsonl && break
         [ -e sig/config.json ] && sleep 1 && break
         sleep 0.1

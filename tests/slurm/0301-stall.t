@@ -15,7 +15,7 @@ common=(--data shards --image-size 32 --batch-size 2 --lr 1e-3 --seed 3 --engine
 limits=(--stall-warn 1500ms --stall-abort 4s)
 
 await() { # COMMAND: until it succeeds, 20 s at most
-    for _ in $(seq 200); do
+    for _ in $(seq 600); do
         "$@" && return 0
         sleep 0.1
     done

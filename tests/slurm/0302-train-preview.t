@@ -59,7 +59,7 @@ differ() { # OPTION VALUE ARGUMENTS...: rank 0 alone has that value
     is $? 2 "rank 0 has another --$option: exit 2"
     like "$(grep 'error: ' odd.err)" \
         "error: rank 1: --$option is '[0-9.]*' here and '$value' on rank 0: give all ranks the same options" "it says which"
-    [ $((SECONDS - began)) -lt 20 ] && [ ! -e odd ]
+    [ $((SECONDS - began)) -lt 40 ] && [ ! -e odd ]
     ok $? "at once, with nothing begun"
 }
 differ batch-size 4 --plan
@@ -106,7 +106,7 @@ signal_rank() { # SIGNAL RANK
 }
 when_at_work() { # NAME SIGNAL RANK...
     local rank
-    for _ in $(seq 200); do
+    for _ in $(seq 600); do
         grep -qs '"step":5,' "$1/metrics.jsonl" && break
         sleep 0.1
     done

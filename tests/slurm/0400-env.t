@@ -46,7 +46,7 @@ END
 began=$SECONDS
 expect_status 2 ask bash odd.sh
 error_line "^chex-env\[r2/4 n1\] error: cannot open nosuch.json" "the one that cannot"
-[ $((SECONDS - began)) -lt 20 ]
+[ $((SECONDS - began)) -lt 28 ]
 ok $? "at once"
 expect_status 2 ask chex-env --expect nosuch.json
 error_line "^chex-env\[r0/4 n0\] error: cannot open nosuch.json" "a fault of all ranks is told once"
@@ -68,7 +68,7 @@ srun chex-env >lost 2>&1
 export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 srun -n1 chex-env >kept 2>&1
 END
-timeout 60 sbatch --wait -n2 -c2 -o batch.out job.sh >/dev/null
+timeout 120 sbatch --wait -n2 -c2 -o batch.out job.sh >/dev/null
 like "$(cat lost)" "export SRUN_CPUS_PER_TASK" "the loss of -c is seen" || diag "$(cat lost)"
 if [ "$(nproc)" -ge 2 ]; then
     like "$(cat kept)" "^cpus +pass +2 " "and mended by the variable"

@@ -22,13 +22,13 @@ export PATH=$SCRATCH/bin:$PATH
 
 submit() { # [OPTION OF sbatch...]
     : >calls
-    timeout 60 sbatch --parsable "$@" --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --gpus-per-node=0 \
+    timeout 120 sbatch --parsable "$@" --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --gpus-per-node=0 \
         --time=5 "$SOURCE/slurm/chexnet.sbatch" shards run --epochs 3
 }
 # State of a job as soon as it is no longer running.
 settled() {
     local state
-    for _ in $(seq 200); do
+    for _ in $(seq 600); do
         state=$(scontrol show job "$1" | grep -oE 'JobState=[A-Z]+|Restarts=[0-9]+' | sort | tr '\n' ' ')
         case $state in
         *PENDING*Restarts=0* | *RUNNING* | *COMPLETING*) sleep 0.1 ;;
@@ -78,7 +78,7 @@ END
 echo 5 >chex-env.status
 job=$(submit)
 like "$(settled "$job")" "JobState=PENDING Restarts=1" "a node's fault puts the job back"
-for _ in $(seq 50); do
+for _ in $(seq 600); do
     scontrol show job "$job" | grep -q "ExcNodeList=$node" && break
     sleep 0.1
 done

@@ -57,7 +57,7 @@ EOF
 began=$SECONDS
 expect_status 4 in_job -N1 --ntasks-per-node=2 --gpus-per-task=1 bash blind.sh
 like "$(cat err)" "error: rank 1: a GPU was allotted .*'7' is none of the 2 GPUs" "the cause is that rank's"
-[ $((SECONDS - began)) -lt 30 ]
+[ $((SECONDS - began)) -lt 45 ]
 ok $? "at once"
 
 expect_status 4 in_job -N1 --ntasks-per-node=2 --gpus-per-node=2 --gpu-bind=map_gpu:1,1 chex-env

@@ -18,7 +18,7 @@ fixture=$slurm_lib/fixture.sh
 
 # srun with a time limit and nothing on stdin. CHEX_SRUN_LIMIT: seconds.
 in_job() {
-    timeout -k 5 "${CHEX_SRUN_LIMIT:-60}" srun "$@" </dev/null
+    timeout -k 5 "${CHEX_SRUN_LIMIT:-120}" srun "$@" </dev/null
 }
 
 # Variables that say how to test, not what to test; all else is left behind, above all SLURM_*,
