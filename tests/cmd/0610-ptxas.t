@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # tests/gpu/ptxas.sh on recorded messages of ptxas 13.0, and cmake/ptxas_log.sh, which records them;
-# tests/gpu/loops.sh on machine code as nvdisasm writes it.
+# tests/gpu/loops.sh on machine code as nvdisasm writes it; what tests/gpu/nvrtc.py needs.
 source "$(dirname "$0")/lib.sh"
 script=$SOURCE/tests/gpu/ptxas.sh
 
@@ -120,4 +120,13 @@ is "$(out)" "once(): 1 instructions" "a regex chooses kernels"
 NVDISASM=$PWD/none PATH=$PWD/bin:$PATH expect_status 4 bash "$loops" x.cu
 expect_status 2 bash "$loops" none.cu
 expect_status 2 bash "$loops" --wrong
+
+# The compiler of another CUDA: what compiles is not tried here.
+if have python3; then
+    expect_status 0 python3 "$SOURCE/tests/gpu/nvrtc.py" --help
+    expect_status 1 python3 "$SOURCE/tests/gpu/nvrtc.py" --cuda empty 70
+    is "$(err)" "nvrtc.py: no libnvrtc.so.* below empty; try --help" "a folder without it"
+else
+    skip "no python3 here" 3
+fi
 done_testing

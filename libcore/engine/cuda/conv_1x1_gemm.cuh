@@ -50,6 +50,9 @@ template <int WARPS_, int MI, int NI_, int PRO, int EPI> struct one_gemm_shape {
     static constexpr int TABLE = MASKS + (EPI == ONE_MASK ? COLS * 16 : 0); /* float2[k] */
     /* Of a multiprocessor, if registers allow. */
     static constexpr int BLOCKS = MI * NI <= (EPI == ONE_STORE ? 16 : 8) ? 2 : 1;
+    /* That registers are kept for: where shared memory has room for one, it may have all. */
+    static constexpr int HELD =
+        BLOCKS == 2 && EPI == ONE_STORE && 2 * TABLE < GPU_SHARED_SM ? 2 : 1;
     static constexpr int SUMS = 0; /* float[WARPS][2][COLS], when the stages are done with */
 
     static constexpr size_t bytes(int k) {
@@ -305,7 +308,7 @@ static __device__ __forceinline__ void one_gemm_fetch(const one_gemm &p, unsigne
 }
 
 template <class T, int WARPS, int MI, int NI, int PRO, int EPI>
-__global__ void __launch_bounds__(ONE_THREADS, MI *NI <= 16 && EPI == ONE_STORE ? 2 : 1)
+__global__ void __launch_bounds__(ONE_THREADS, (one_gemm_shape<WARPS, MI, NI, PRO, EPI>::HELD))
     one_gemm_kernel(const one_gemm p) {
     typedef one_gemm_shape<WARPS, MI, NI, PRO, EPI> S;
     CHEX_DYNAMIC_SHARED(dynamic);

@@ -43,6 +43,14 @@ static cudaError_t gpu_launch_with(void (*kernel)(P...), dim3 grid, dim3 block, 
  */
 enum { GPU_SHARED_UNASKED = (48 << 10) - 1024 };
 
+/* What a multiprocessor of the target has of it, at least. */
+#if defined(__CUDA_ARCH__) &&                                                                      \
+    (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ == 1200)
+enum { GPU_SHARED_SM = 100 << 10 };
+#else
+enum { GPU_SHARED_SM = 164 << 10 };
+#endif
+
 template <class... P, class... A>
 static cudaError_t gpu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
                               cudaStream_t stream, A... args) {
