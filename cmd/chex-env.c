@@ -135,13 +135,17 @@ static enum chex_status print_report(const struct settings *s,
     return chex_fs_flush_stdout(err);
 }
 
-/* In the prolog a file that cannot be written is a site's mistake, like those of after_usage. */
 static enum chex_status record(const struct settings *s, const struct chex_check_report *report,
                                struct chex_error *err) {
     const double slack = 0.1;
-    enum chex_status st = chex_fs_make_folder_of(s->record, err);
-    if (st == CHEX_OK)
-        st = chex_check_expected_write(s->record, report, slack, err);
+    CHEX_TRY(chex_fs_make_folder_of(s->record, err));
+    return chex_check_expected_write(s->record, report, slack, err);
+}
+
+/* In the prolog a table or a file that cannot be written (its log is on a full disk, its stdout is
+ * closed) is a site's mistake, like those of after_usage: what was found of the node stands. */
+static enum chex_status after_writing(const struct settings *s, enum chex_status st,
+                                      struct chex_error *err) {
     if (st == CHEX_OK || s->mode != CHEX_MODE_PROLOG)
         return st;
     chex_warn("%s", err->text);
@@ -242,9 +246,9 @@ static enum chex_status check_all(const struct settings *s, struct chex_launch *
     if (st == CHEX_OK && spokesman && expected)
         warn_of_left_out(s, expected, &result);
     if (st == CHEX_OK && spokesman)
-        st = print_report(s, &result, err);
+        st = after_writing(s, print_report(s, &result, err), err);
     if (st == CHEX_OK && s->record && spokesman)
-        st = record(s, &result, err);
+        st = after_writing(s, record(s, &result, err), err);
     if (st == CHEX_OK)
         st = chex_check_status(&result);
     if (st != CHEX_OK && err->status == CHEX_OK && err->text[0] == '\0' && !s->common.json &&

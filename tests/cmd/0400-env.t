@@ -127,4 +127,16 @@ done
 chex-env >/dev/full 2>full
 is $? 9 "nor for a report"
 like "$(cat full)" "cannot write to standard output: No space left" "and the cause is named"
+
+# A prolog whose log is full, or that has no output at all, must not drain a sound node.
+for as in "" --json; do
+    # shellcheck disable=SC2086 # no word
+    chex-env --mode prolog $as >/dev/full 2>full
+    is $? 0 "the prolog's verdict stands where its table $as cannot be written"
+    like "$(cat full)" "warn: cannot write to standard output" "which is said"
+done
+chex-env --mode prolog <&- >&- 2>&-
+is $? 0 "also where all three are closed"
+chex-env --mode prolog --expect want.json >/dev/full 2>/dev/null
+is $? 5 "and a node at fault is one"
 done_testing
