@@ -48,6 +48,8 @@ enum chex_status(chex_error_errno)(struct chex_error *err, enum chex_status stat
     int saved = errno;
     if (errno_value == ENOSPC || errno_value == EDQUOT || errno_value == ENOMEM)
         status = CHEX_E_RESOURCE;
+    else if (errno_value == EMFILE || errno_value == ENFILE)
+        status = CHEX_E_ENV;
     if (err) {
         char head[CHEX_ERROR_TEXT_BYTES];
         va_list ap;

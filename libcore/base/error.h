@@ -45,7 +45,7 @@ enum chex_status chex_error_prefix(struct chex_error *err, enum chex_status stat
                                    ...) __attribute__((format(printf, 3, 4)));
 
 /* As chex_error_set with ": strerror(errno_value)" at the end. ENOSPC, EDQUOT and ENOMEM become
- * CHEX_E_RESOURCE whatever `status` is. */
+ * CHEX_E_RESOURCE, and EMFILE and ENFILE (too many open files) CHEX_E_ENV, whatever `status` is. */
 enum chex_status chex_error_errno(struct chex_error *err, enum chex_status status, int errno_value,
                                   const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 

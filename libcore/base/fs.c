@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fs.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -246,6 +248,37 @@ enum chex_status chex_fs_free_bytes(const char *path, uint64_t *bytes_out, struc
         return chex_error_errno(err, CHEX_E_ENV, saved, "cannot ask the free space at %s", path);
     *bytes_out = (uint64_t)s.f_bavail * s.f_frsize;
     return CHEX_OK;
+}
+
+/* 0 where nothing says so. */
+static size_t open_files(void) {
+    size_t count = 0;
+    DIR *d = opendir("/proc/self/fd");
+    for (struct dirent *e; d && (e = readdir(d));)
+        count += e->d_name[0] != '.';
+    if (d)
+        closedir(d);
+    return count;
+}
+
+enum chex_status chex_fs_allow_open_files(size_t count, const char *whose, struct chex_error *err) {
+    enum { LEAST = 4, SPARE = 64 }; /* to open one of them; for all else that opens files */
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) != 0)
+        return CHEX_OK;
+    const rlim_t need = open_files() + count;
+    if (l.rlim_cur < need + SPARE && l.rlim_cur < l.rlim_max) {
+        l.rlim_cur = l.rlim_max < need + SPARE ? l.rlim_max : need + SPARE;
+        setrlimit(RLIMIT_NOFILE, &l);
+        getrlimit(RLIMIT_NOFILE, &l);
+    }
+    if (l.rlim_cur >= need + LEAST)
+        return CHEX_OK;
+    return chex_error_set(err, CHEX_E_ENV,
+                          "%s: %zu files are open at a time, but a process may open %llu files: "
+                          "raise the hard limit (ulimit -Hn) to %llu",
+                          whose, count, (unsigned long long)l.rlim_cur,
+                          (unsigned long long)(need + SPARE));
 }
 
 enum chex_status chex_fs_flush_stdout(struct chex_error *err) {

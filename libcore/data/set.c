@@ -127,13 +127,27 @@ static enum chex_status open_shard(struct chex_set *set, size_t i, const char *s
     return st;
 }
 
+static bool has_rows_of(const struct chex_set *set, size_t shard, size_t row_from, size_t row_to) {
+    return set->first[shard + 1] > row_from && set->first[shard] < row_to;
+}
+
+/* Each shard stays open, and a set may have more of them than a process may open by default. */
+static enum chex_status allow_shards(const struct chex_set *set, size_t row_from, size_t row_to,
+                                     struct chex_error *err) {
+    size_t count = 0;
+    for (size_t i = 0; i < set->shard_count; i++)
+        count += has_rows_of(set, i, row_from, row_to);
+    return chex_fs_allow_open_files(count, set->dir, err);
+}
+
 static enum chex_status open_part(struct chex_set *set, const struct chex_manifest *m,
                                   struct span span, size_t row_from, size_t row_to,
                                   struct listener to, struct chex_error *err) {
     size_t i = 0;
+    CHEX_TRY(allow_shards(set, row_from, row_to, err));
     for (int k = span.from; k < span.to; k++)
         for (size_t n = 0; n < m->splits[k].shard_count; n++, i++)
-            if (set->first[i + 1] > row_from && set->first[i] < row_to)
+            if (has_rows_of(set, i, row_from, row_to))
                 CHEX_TRY(open_shard(set, i, chex_split_names[k], &m->splits[k].shards[n], to, err));
     return CHEX_OK;
 }

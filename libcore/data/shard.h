@@ -76,7 +76,7 @@ struct chex_set {
 /* Opens DIR/SPLIT/SPLIT-NNNNN-of-NNNNN.h5 as DIR/manifest.json lists them. Only the shards with
  * rows in [row_from, row_to) are opened (0, SIZE_MAX: all), so a rank reads its own alone.
  * CHEX_E_DATA: no manifest, a missing shard, shards that disagree with it in size, classes or
- * rows, an empty split. */
+ * rows, an empty split. CHEX_E_ENV: more shards than files may be open. */
 enum chex_status chex_set_open(const char *dir, enum chex_split split, size_t row_from,
                                size_t row_to, struct chex_set **set_out, struct chex_error *err);
 

@@ -241,4 +241,19 @@ expect_status 3 chex-shard info fresh
 error_line "fresh: no manifest.json" "a folder without manifest"
 expect_status 9 sh -c 'chex-shard info o >/dev/full'
 error_line "cannot write to standard output" "a full disk under stdout"
+
+# A set may have more shards than files may be open: the soft limit is raised, and where the hard
+# one is too low nothing is wrong with the data.
+chex-shard --images ph/images --labels ph/labels.csv --split none --size 32 --shards 40 \
+    --output many --quiet >/dev/null || exit 1
+limited() { # OPTION OF ulimit, COMMAND...
+    (
+        # shellcheck disable=SC3045 # bash has -S
+        ulimit "$1" 24 && shift && exec "$@"
+    )
+}
+expect_status 0 limited -Sn chex-shard verify many
+expect_status 4 limited -n chex-shard verify many
+error_line "many: 40 files are open at a time, but a process may open 24 files: .*ulimit -Hn" \
+    "the limit is named, and no shard is blamed"
 done_testing

@@ -58,6 +58,8 @@ static void errors(void) {
        "errno survives and a cut is marked");
     OK(chex_error_errno(&err, CHEX_E_ENV, ENOSPC, "file %s", "f") == CHEX_E_RESOURCE,
        "a full disk is status 9: %s", err.text);
+    OK(chex_error_errno(&err, CHEX_E_DATA, EMFILE, "file %s", "f") == CHEX_E_ENV,
+       "a limit of open files is no fault of the data: %s", err.text);
     chex_error_set(&err, CHEX_E_DATA, "inner");
     chex_error_prefix(&err, CHEX_E_DATA, "outer");
     OK(strcmp(err.text, "outer: inner") == 0, "prefix");
