@@ -3,12 +3,17 @@
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 
-function(chex_require name module package)
+# What is missing is told at once, by the names of pkg-config and of Debian's packages.
+set(CHEX_MISSING_MODULES)
+set(CHEX_MISSING_PACKAGES)
+set(CHEX_ELSEWHERE "or name the folders of their .pc files in PKG_CONFIG_PATH")
+macro(chex_require name module package)
   pkg_check_modules(${name} IMPORTED_TARGET ${module})
   if(NOT ${name}_FOUND)
-    message(FATAL_ERROR "${module} is required. On Debian: apt-get install ${package}")
+    string(APPEND CHEX_MISSING_MODULES " ${module}")
+    string(APPEND CHEX_MISSING_PACKAGES " ${package}")
   endif()
-endfunction()
+endmacro()
 
 chex_require(HDF5 hdf5 libhdf5-dev)
 chex_require(PMIX pmix libpmix-dev)
@@ -18,6 +23,10 @@ chex_require(JPEG libjpeg libjpeg62-turbo-dev)
 chex_require(ZLIB zlib zlib1g-dev)
 chex_require(JANSSON jansson libjansson-dev)
 chex_require(XXHASH libxxhash libxxhash-dev)
+if(CHEX_MISSING_MODULES)
+  message(FATAL_ERROR "required, but not found by pkg-config:${CHEX_MISSING_MODULES}\n"
+    "Debian: apt-get install${CHEX_MISSING_PACKAGES}; ${CHEX_ELSEWHERE}")
+endif()
 
 # chex_optional(PART modules package): sets CHEX_HAVE_PART and the target PkgConfig::PART.
 function(chex_optional part module package)
@@ -30,7 +39,7 @@ function(chex_optional part module package)
     set(CHEX_HAVE_${part} ON PARENT_SCOPE)
     set(${part}_VERSION ${${part}_VERSION} PARENT_SCOPE)
   elseif(CHEX_WITH_${part} STREQUAL "ON")
-    message(FATAL_ERROR "CHEX_WITH_${part}=ON, but ${module} is missing: apt-get install ${package}")
+    message(FATAL_ERROR "CHEX_WITH_${part}=ON, but ${module} is missing: apt-get install ${package}, ${CHEX_ELSEWHERE}")
   endif()
 endfunction()
 

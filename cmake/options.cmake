@@ -13,6 +13,9 @@ set(CHEX_SANITIZE "" CACHE STRING "Sanitizers, such as address,undefined or thre
 foreach(part MPI SLURM CUDA CUDNN NCCL DICOM ISAL LIBDEFLATE ARCHIVE)
   set(CHEX_WITH_${part} AUTO CACHE STRING "AUTO, ON or OFF")
   set_property(CACHE CHEX_WITH_${part} PROPERTY STRINGS AUTO ON OFF)
+  if(NOT CHEX_WITH_${part} MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR "CHEX_WITH_${part}=${CHEX_WITH_${part}}: expected AUTO, ON or OFF")
+  endif()
 endforeach()
 
 set(CHEX_MODULE_SUBDIR ${CMAKE_INSTALL_LIBDIR}/chexnet)

@@ -1,0 +1,44 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What configuring says: of options that have no such value, of parts that contradict each other, of
+# what is not installed; and that what is installed finds a library in a folder of its own.
+source "$(dirname "$0")/lib.sh"
+have cmake && have pkg-config || skip_all "no cmake or no pkg-config here"
+
+# One folder, so that the compiler is looked at once.
+generator=$(sed -n 's/^CMAKE_GENERATOR:INTERNAL=//p' "$BUILD/CMakeCache.txt")
+configure() {
+    cmake -S "$SOURCE" -B "$SCRATCH/b" -G "$generator" -DCHEX_BUILD_TESTS=OFF -DCHEX_WITH_DICOM=OFF "$@"
+}
+# The text of the error, on one line.
+said() {
+    tr '\n' ' ' <err | tr -s ' '
+}
+
+expect_status 1 configure -DCHEX_WITH_CUDA=off
+like "$(said)" "CHEX_WITH_CUDA=off: expected AUTO, ON or OFF" "a value that would have meant AUTO"
+PKG_CONFIG_LIBDIR=/nonexistent PKG_CONFIG_PATH="" expect_status 1 configure -DCHEX_WITH_CUDA=OFF
+like "$(said)" "pkg-config: hdf5 pmix hwloc .*apt-get install libhdf5-dev libpmix-dev .*PKG_CONFIG_PATH" \
+    "all that is missing is told at once, and where else to look"
+
+# HDF5 in a folder that the loader does not know.
+library=$(pkg-config --libs-only-L hdf5 | sed 's/-L\([^ ]*\).*/\1/')
+for name in "$library/libhdf5.so" /usr/lib/*/libhdf5.so /usr/lib64/libhdf5.so /usr/lib/libhdf5.so; do
+    [ ! -f "$name" ] || break
+done
+mkdir -p own/lib
+ln -s "$name" own/lib/libhdf5.so
+cat >own/hdf5.pc <<END
+Name: hdf5
+Description: in a folder of its own
+Version: $(pkg-config --modversion hdf5)
+Libs: -L$SCRATCH/own/lib -lhdf5
+Cflags: $(pkg-config --cflags hdf5)
+END
+PKG_CONFIG_PATH=$SCRATCH/own expect_status 0 configure -DCHEX_WITH_CUDA=OFF
+like "$(grep -h NEW_RPATH b/cmd/cmake_install.cmake)" "NEW_RPATH \"(.*:)?$SCRATCH/own/lib[\":]" \
+    "installed commands look for it there"
+
+expect_status 1 configure -DCHEX_WITH_CUDA=OFF -DCHEX_WITH_CUDNN=ON
+like "$(said)" "CHEX_WITH_CUDNN=ON, but CHEX_WITH_CUDA=OFF" "a part without what it is a part of"
+done_testing
