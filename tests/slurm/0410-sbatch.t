@@ -12,6 +12,7 @@ for command in chex-env chex-train chex-eval; do
 #!/bin/bash
 [ "\$SLURM_PROCID" != 0 ] || echo "$command cpus=\$SRUN_CPUS_PER_TASK \$*" >>$SCRATCH/calls
 [ "\$SLURM_PROCID" != 0 ] || cat $SCRATCH/$command.out
+[ ! -e $SCRATCH/$command.signal ] || kill -USR2 \$\$
 exit \$(cat $SCRATCH/$command.status)
 END
     chmod +x bin/$command
@@ -47,6 +48,11 @@ is "$(cat calls)" "chex-env cpus=1
 chex-train cpus=1 --data shards --output run --resume auto --epochs 3
 chex-eval cpus=1 --data shards --checkpoint run/best.h5 --output run/eval --force" \
     "after its three steps"
+
+touch chex-eval.signal
+job=$(submit)
+is "$(settled "$job")" "JobState=COMPLETED Restarts=0 " "the signal ends no evaluation"
+rm chex-eval.signal
 
 echo 6 >chex-train.status
 job=$(submit)
