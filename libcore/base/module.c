@@ -33,6 +33,13 @@ static char *module_path(const char *name) {
     return chex_fs_format("%s/chexnet-%s.so", CHEXNET_MODULE_DIR, name);
 }
 
+bool chex_module_installed(const char *name) {
+    char *path = module_path(name);
+    const bool there = path && chex_fs_exists(path);
+    free(path);
+    return there;
+}
+
 typedef void (*adopt_fn)(struct chex_log_sink *);
 
 static void share_log(void *handle) {

@@ -6,6 +6,8 @@
 #ifndef CHEX_BASE_MODULE_H
 #define CHEX_BASE_MODULE_H
 
+#include <stdbool.h>
+
 #include "base/error.h"
 #include "base/log.h"
 
@@ -15,6 +17,10 @@
  * until the process ends. */
 enum chex_status chex_module_symbol(const char *name, const char *symbol, void **symbol_out,
                                     struct chex_error *err);
+
+/* Whether there is such a file: one that is there and cannot be used lacks a library here, or is of
+ * another build. */
+bool chex_module_installed(const char *name);
 
 /* Each module has this line once, so that modules of another build are refused, and what it logs
  * goes where the command's lines go. */

@@ -143,30 +143,57 @@ const struct chex_check chex_check_jansson = {
     CHEX_IN_ALL,   CHEX_FAULT_NODE,
     probe_jansson, chex_check_same};
 
+/* How a part is: it loads, is not installed, lacks a library (whose name comes back, which the
+ * loader puts before the colon), or whatever else the loader says. */
+enum part { PART_LOADS, PART_ABSENT, PART_LACKS, PART_BROKEN };
+
+static enum part look_at(const char *name, char *lacks, size_t size, struct chex_error *why) {
+    static const char missing[] = ": cannot open shared object file: No such file";
+    void *version;
+    if (chex_module_symbol(name, "chexnet_module_version", &version, why) == CHEX_OK)
+        return PART_LOADS;
+    if (!chex_module_installed(name))
+        return PART_ABSENT;
+    const char *end = strstr(why->text, missing), *start = end;
+    if (!end)
+        return PART_BROKEN;
+    while (start > why->text && start[-1] != ' ')
+        start--;
+    snprintf(lacks, size, "%.*s", (int)(end - start), start);
+    return PART_LACKS;
+}
+
+/* Without the part for several ranks there is no job. The others are for those who need them, but
+ * one of another build is nobody's. */
+static void judge_part(const struct chex_check_context *c, enum part part, bool needed,
+                       const char *lacks, const struct chex_error *why,
+                       struct chex_check_result *r) {
+    if (part == PART_BROKEN)
+        chex_check_worsen(r, needed ? CHEX_FAIL : CHEX_WARN, library_fault(c), "%s", why->text);
+    else if (needed && part == PART_LACKS)
+        chex_check_worsen(r, CHEX_FAIL, library_fault(c),
+                          "install %s on this node, or name its folder in LD_LIBRARY_PATH", lacks);
+    else if (needed && part == PART_ABSENT)
+        chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_USER,
+                          "build chexnet with CHEX_WITH_MPI=ON, or load one that has it");
+}
+
 /* Each part that is opened at run time, and the loader's words where it cannot be. Missing MPI
  * matters with several ranks; a missing CUDA part is the gpu check's affair. */
 static void probe_modules(const struct chex_check_context *c, struct chex_check_result *r) {
     static const char *const parts[] = {"mpi", "cuda", "dicom"};
+    static const char *const words[] = {"loads", "not installed", "lacks ", ""}; // by enum part
     size_t at = 0;
     bool several = c->mode == CHEX_MODE_JOB && c->launch->size > 1;
     chex_check_expect(r, "%s", several ? "mpi, for several ranks" : "none is needed here");
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         struct chex_error why = {0};
-        void *version;
-        enum chex_status st =
-            chex_module_symbol(parts[i], "chexnet_module_version", &version, &why);
-        bool absent = strstr(why.text, "No such file") != NULL;
-        int n = snprintf(r->found + at, sizeof r->found - at, "%s%s %s", i ? ", " : "", parts[i],
-                         st == CHEX_OK ? "loads"
-                         : absent      ? "not installed"
-                                       : why.text);
+        char lacks[128] = "";
+        const enum part part = look_at(parts[i], lacks, sizeof lacks, &why);
+        int n = snprintf(r->found + at, sizeof r->found - at, "%s%s %s%s", i ? ", " : "", parts[i],
+                         words[part], part == PART_BROKEN ? why.text : lacks);
         at = n > 0 && (size_t)n < sizeof r->found - at ? at + (size_t)n : sizeof r->found - 1;
-        if (st != CHEX_OK && i == 0 && several)
-            chex_check_worsen(r, CHEX_FAIL, library_fault(c), "%s",
-                              absent ? "build chexnet with MPI, or install libopenmpi3 here"
-                                     : why.text);
-        else if (st != CHEX_OK && !absent)
-            chex_check_worsen(r, CHEX_WARN, library_fault(c), "%s", why.text);
+        judge_part(c, part, several && i == 0, lacks, &why, r);
     }
 }
 const struct chex_check chex_check_modules = {

@@ -14,8 +14,7 @@
 /* A module that is not there needs another installation; one that does not load lacks a library,
  * which the loader names. */
 static enum chex_status absent(const struct chex_error *why, struct chex_error *err) {
-    static const char gone[] = "chexnet-cuda.so: cannot open shared object file";
-    if (strstr(why->text, gone))
+    if (!chex_module_installed("cuda"))
         return chex_error_set(err, CHEX_E_ENV,
                               "chexnet-cuda.so is not installed here: build chexnet with "
                               "CHEX_WITH_CUDA=ON, or load one that has it");

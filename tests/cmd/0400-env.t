@@ -64,6 +64,17 @@ like "$(out)" "expected: 0.9 \(from want.json\)" "with the expectation"
 echo "{\"zlib\": \"$(field json zlib found)\"}" >want.json
 expect_status 0 chex-env --expect want.json
 
+# A part that is installed, and whose library is not.
+if [ -f "$BUILD/lib/chexnet-mpi.so" ]; then
+    mkdir parts
+    sed 's/libmpi\.so/libnpi.so/g' "$BUILD/lib/chexnet-mpi.so" >parts/chexnet-mpi.so
+    CHEX_LIBDIR=$PWD/parts expect_status 0 chex-env
+    like "$(out)" "^modules +pass +mpi lacks libnpi\.so[.0-9]*, cuda not installed, dicom not installed$" \
+        "what is missing is told from what is not installed"
+else
+    skip "built without MPI" 2
+fi
+
 # In the prolog a user's mistake drains no node.
 expect_status 0 env TMPDIR=/nonexistent/tmp CUDA_VISIBLE_DEVICES=7 SLURM_JOB_ID=5 SLURM_NTASKS=4 \
     chex-env --mode prolog

@@ -23,6 +23,20 @@ like "$(out)" "^gpu +fail" "a GPU was allotted and cannot be used"
 like "$(out)" "as all others" "on no rank"
 like "$(out)" "remedy: .*--engine cpu" "the remedy names the engine"
 
+# Without MPI there is no job of several ranks. An installation without it no other node would mend,
+# but a library that a node lacks is that node's.
+CHEX_LIBDIR=$PWD/nothing expect_status 4 ask chex-env
+like "$(out)" "^modules +fail +rank 0 \(n0\), as all others: mpi not installed" "a build without MPI"
+like "$(out)" "remedy: build chexnet with CHEX_WITH_MPI=ON" "is not a node's fault"
+if [ -f "$BUILD/lib/chexnet-mpi.so" ]; then
+    mkdir parts
+    sed 's/libmpi\.so/libnpi.so/g' "$BUILD/lib/chexnet-mpi.so" >parts/chexnet-mpi.so
+    CHEX_LIBDIR=$PWD/parts expect_status 5 ask chex-env
+    like "$(out)" "remedy: install libnpi\.so[.0-9]* on this node" "a missing library is"
+else
+    skip "built without MPI" 2
+fi
+
 # One rank differs.
 cat >odd.sh <<'END'
 [ "$SLURM_PROCID" != 3 ] || export NCCL_DEBUG=INFO
