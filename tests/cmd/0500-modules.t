@@ -14,6 +14,13 @@ is "$(head -c 11 "$tcl/chexnet/$version")" "#%Module1.0" "the Tcl file has its m
 expect_status 0 "$prefix/bin/chex-env" --mode login
 like "$(out)" "modules +(pass|warn) +mpi (loads|not installed)" "the installed command finds its parts"
 
+# A modulefile that was left by another version in the same prefix.
+touch "$lua/chexnet/0.0.1.lua"
+expect_status 0 cmake --install "$BUILD" --prefix "$prefix"
+like "$(tr -s '\n ' ' ' <err)" "chexnet/0\.0\.1\.lua: loads $version now" "is warned about"
+unlike "$(err)" "modulefiles-tcl|$version\.lua:" "and no other"
+rm "$lua/chexnet/0.0.1.lua"
+
 # in_shell TEXT: runs it in a shell without the build's folder in PATH.
 in_shell() {
     env -i HOME="$SCRATCH" PATH=/usr/local/bin:/usr/bin:/bin MANPATH= LMOD_CACHED_LOADS=no \
