@@ -60,8 +60,8 @@ enum chex_status chex_fs_remove_tree(const char *path, struct chex_error *err);
 /* Bytes a user may still write on the file system that holds `path` (or its nearest parent). */
 enum chex_status chex_fs_free_bytes(const char *path, uint64_t *bytes_out, struct chex_error *err);
 
-/* Makes room for `count` more open files, for `whose` (a path): the soft limit is raised where it is
- * too low, as far as the hard one allows. CHEX_E_ENV where that is too low as well. */
+/* Makes room for `count` more open files, for `whose` (a path): the soft limit is raised where it
+ * is too low, as far as the hard one allows. CHEX_E_ENV where that is too low as well. */
 enum chex_status chex_fs_allow_open_files(size_t count, const char *whose, struct chex_error *err);
 
 /* Writes out what stdout still holds: a command's last act. CHEX_E_RESOURCE where that, or an
