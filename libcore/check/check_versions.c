@@ -182,7 +182,7 @@ static void judge_part(const struct chex_check_context *c, enum part part, bool 
  * matters with several ranks; a missing CUDA part is the gpu check's affair. */
 static void probe_modules(const struct chex_check_context *c, struct chex_check_result *r) {
     static const char *const parts[] = {"mpi", "cuda", "dicom"};
-    static const char *const words[] = {"loads", "not installed", "lacks ", ""}; // by enum part
+    static const char *const words[] = {"loads", "not installed", "lacks ", ""}; /* enum part */
     size_t at = 0;
     bool several = c->mode == CHEX_MODE_JOB && c->launch->size > 1;
     chex_check_expect(r, "%s", several ? "mpi, for several ranks" : "none is needed here");
