@@ -56,8 +56,10 @@ static size_t row_count(const struct chex_create_result *r) {
     return rows;
 }
 
+/* Of what this run did itself. */
 static double rate(const struct chex_create_result *r) {
-    return r->seconds > 0 && !r->done ? (double)row_count(r) / r->seconds : 0.0;
+    const size_t made = row_count(r) - r->kept_rows;
+    return r->seconds > 0 && !r->done ? (double)made / r->seconds : 0.0;
 }
 
 static json_t *result_json(const char *name, const char *output,
@@ -93,8 +95,10 @@ static void say_result(const char *output, size_t shards, const struct chex_crea
         printf("%zu images left out: %s/rejected.csv\n", r->rejected, output);
     if (r->kept)
         printf("%zu shards kept from the interrupted run\n", r->kept);
-    char time[32];
-    printf("%s: %zu images in %s, %.0f img/s\n", output, row_count(r),
+    char time[32], kept[64] = "";
+    if (r->kept)
+        snprintf(kept, sizeof kept, ", %zu of them kept,", r->kept_rows);
+    printf("%s: %zu images%s in %s, %.0f img/s\n", output, row_count(r), kept,
            chex_format_duration(time, sizeof time, r->seconds), rate(r));
 }
 

@@ -303,14 +303,14 @@ static enum chex_status share_bad(struct chex_create *c, const struct chex_bad_r
 static enum chex_status build_all(struct chex_create *c, struct chex_error *err) {
     for (int round = 0;; round++) {
         struct chex_bad_row *bad = NULL;
-        size_t n = 0, news = 0, kept = c->kept;
+        size_t n = 0, news = 0, kept = c->kept, kept_rows = c->kept_rows;
         enum chex_status st = CHEX_OK;
         if (round > 0)
             st = make_plan(c, err);
         if (st == CHEX_OK)
             st = chex_create_build(c, &bad, &n, err);
         if (round > 0)
-            c->kept = kept;
+            c->kept = kept, c->kept_rows = kept_rows;
         st = agree(c, st, err);
         if (st == CHEX_OK)
             st = share_bad(c, bad, n, &news, err);
@@ -325,12 +325,14 @@ static enum chex_status build_all(struct chex_create *c, struct chex_error *err)
 
 static enum chex_status fill_result(struct chex_create *c, struct chex_create_result *out,
                                     struct chex_error *err) {
-    uint64_t kept = c->kept, *all = chex_mem_zalloc((size_t)c->ranks->size, sizeof *all);
+    struct kept {
+        uint64_t shards, rows;
+    } kept = {c->kept, c->kept_rows}, *all = chex_mem_zalloc((size_t)c->ranks->size, sizeof *all);
     if (!all)
         return no_memory(err);
     enum chex_status st = exchange(c, "shard-kept", &kept, sizeof kept, all, err);
     for (int r = 0; st == CHEX_OK && r < c->ranks->size; r++)
-        out->kept += all[r];
+        out->kept += all[r].shards, out->kept_rows += all[r].rows;
     free(all);
     for (size_t i = 0; i < c->plan->shard_count; i++) {
         const struct chex_plan_shard *s = &c->plan->shards[i];

@@ -57,7 +57,8 @@ struct chex_create_ranks {
 
 struct chex_create_result {
     size_t rows[CHEX_SPLIT_COUNT], shards[CHEX_SPLIT_COUNT];
-    size_t kept; /* shards of an interrupted run, of all ranks */
+    size_t kept;      /* shards of an interrupted run, of all ranks */
+    size_t kept_rows; /* images in them */
     size_t rejected;
     bool done; /* --resume met the complete set: nothing was to do */
     double seconds;

@@ -319,6 +319,7 @@ static enum chex_status make_jobs(struct build *b, struct chex_error *err) {
         if (chex_fs_exists(path)) {
             free(path);
             c->kept++;
+            c->kept_rows += shard->row_count;
             continue;
         }
         struct job *j = &b->jobs[b->job_count++];

@@ -70,6 +70,7 @@ struct chex_create {
     int lock_fd;         /* of rank 0, once the output is taken; else -1 */
     bool made_output;    /* the output folder is ours to remove on failure */
     size_t kept;         /* by this rank */
+    size_t kept_rows;    /* in them */
 };
 
 /* From the loaded table to the published set; frees everything that c holds. `load` fills table,

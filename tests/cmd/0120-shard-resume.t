@@ -29,6 +29,8 @@ else
     error_line "o holds an interrupted run; --resume goes on with it, --force starts anew" "it is not overwritten"
     expect_status 0 "${run[@]}" --output o --resume
     like "$(out)" "^$done shards kept from the interrupted run" "--resume keeps the $done shards"
+    kept=$(out | sed -n 's/.* images, \([0-9]*\) of them kept, in .*/\1/p')
+    is "$kept" "$((done * 10))" "and does not count their images as its own work"
     diff -r whole o
     ok $? "and ends with the bytes of a run in one go"
     [ ! -e $partial ]
