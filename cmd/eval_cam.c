@@ -207,7 +207,8 @@ static enum chex_status score(struct eval_cam *m, struct chex_error *err) {
         if (!isfinite(z))
             return chex_error_set(err, CHEX_E_DIVERGED,
                                   "image %s, class %s: the logit is %g, expected a finite number",
-                                  m->s->image, m->network.about.class_names[c], z);
+                                  m->s->image, m->network.about.class_names[c],
+                                  isnan(z) ? (double)NAN : z);
         m->probabilities[c] = (double)(float)(z < 0 ? e / (1 + e) : 1 / (1 + e));
         if (z > (double)m->maps->logit[best])
             best = c;

@@ -141,7 +141,7 @@ static enum chex_status add_logits(struct run *r, const struct chex_ready *ready
                 return chex_error_set(
                     err, CHEX_E_DIVERGED,
                     "image %s, class %s: the logit is %g, expected a finite number",
-                    chex_shard_image_id(s, at), r->set->class_names[c], z);
+                    chex_shard_image_id(s, at), r->set->class_names[c], isnan(z) ? (double)NAN : z);
             }
             double *sum = r->sums + i * (classes + 1);
             sum[c] += sigmoid(z) / r->view_count;

@@ -133,6 +133,14 @@ static enum chex_status validate(struct chex_session *s, struct epoch_result *e,
                               "asked to stop: saved at step %llu, before its validation; run again "
                               "to go on",
                               (unsigned long long)s->at.step);
+    if (st == CHEX_E_DIVERGED) { /* with what the steps say where they do */
+        const struct chex_error why = *err;
+        return chex_error_set(
+            err, st,
+            "validation at step %llu: %s: lower --lr, or add --warmup-epochs, and "
+            "start anew in another --output",
+            (unsigned long long)s->at.step, why.text);
+    }
     return st == CHEX_OK ? st
                          : chex_error_prefix(err, st, "validation at step %llu",
                                              (unsigned long long)s->at.step);

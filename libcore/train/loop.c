@@ -124,12 +124,13 @@ static enum chex_status exchange_cards(struct chex_session *s, struct verdict *v
 static enum chex_status diverged(struct chex_session *s, double loss, double lr,
                                  struct chex_error *err) {
     s->together = true;
-    return chex_error_set(
-        err, CHEX_E_DIVERGED,
-        "the loss is %g at step %llu (epoch %llu, lr %g): lower --lr, add "
-        "--warmup-epochs, or look at the input; %s%s",
-        loss, (unsigned long long)s->at.step + 1, (unsigned long long)s->at.epoch + 1, lr,
-        s->newest[0] ? "the newest checkpoint is " : "no checkpoint was written", s->newest);
+    return chex_error_set(err, CHEX_E_DIVERGED,
+                          "the loss is %g at step %llu (epoch %llu, lr %g): lower --lr, add "
+                          "--warmup-epochs, or look at the input; %s%s",
+                          isnan(loss) ? (double)NAN : loss, (unsigned long long)s->at.step + 1,
+                          (unsigned long long)s->at.epoch + 1, lr,
+                          s->newest[0] ? "the newest checkpoint is " : "no checkpoint was written",
+                          s->newest);
 }
 
 static enum chex_status one_step(struct chex_session *s, struct verdict *v,
