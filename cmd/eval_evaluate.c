@@ -9,6 +9,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "data/members.h"
 #include "data/shard.h"
 #include "engine/choose.h"
 #include "eval/run.h"
@@ -76,6 +77,7 @@ struct evaluation {
     int image_size, threads;
     enum chex_precision precision;
     struct eval_output output; /* on rank 0 */
+    const char *overlap;       /* find_overlap; on rank 0 */
 };
 
 /* ---- checks of what the network's file says against the data ---- */
@@ -113,25 +115,49 @@ static enum chex_status check_resize(const struct evaluation *e, struct chex_err
     return CHEX_OK;
 }
 
+/* Whether the split holds images that trained the network: in a word for the results, and in
+ * `why_out` as the start of a sentence. */
+static const char *find_overlap(const struct evaluation *e, char *why_out, size_t size) {
+    const struct chex_safetensors_about *about = &e->network.about;
+    const char *path = e->s->checkpoint, *ours = chex_split_names[e->split], *dir = e->set->dir;
+    char members[CHEX_MEMBERS_BYTES];
+    if (!about->split || !about->source_digest ||
+        strcmp(about->source_digest, e->set->source_digest) != 0) {
+        snprintf(why_out, size, "whether %s was trained on images of %s cannot be told: %s", path,
+                 dir,
+                 about->split && about->source_digest ? "its training data was another set"
+                                                      : "it does not say");
+        return "unknown";
+    }
+    chex_members_read(dir, members);
+    if (chex_members_compare(about->members, members, e->split) == CHEX_MEMBERS_OTHER) {
+        snprintf(why_out, size,
+                 "%s was trained on split %s of another set of these images, and split %s of %s "
+                 "may hold some of them",
+                 path, about->split, ours, dir);
+        return "likely";
+    }
+    if (strcmp(about->split, ours) != 0 && e->split != CHEX_ALL &&
+        strcmp(about->split, chex_split_names[CHEX_ALL]) != 0)
+        return "none";
+    snprintf(why_out, size,
+             "%s was trained on split %s of this data, and split %s holds the same images", path,
+             about->split, ours);
+    return "yes";
+}
+
 /* The images that trained a network say nothing about how it does on others. */
-static enum chex_status check_overlap(const struct evaluation *e, struct chex_error *err) {
-    const char *split = e->network.about.split, *digest = e->network.about.source_digest;
-    const char *path = e->s->checkpoint, *ours = chex_split_names[e->split];
-    if (e->s->allow_overlap)
+static enum chex_status check_overlap(struct evaluation *e, struct chex_error *err) {
+    char why[2 * CHEX_ERROR_TEXT_BYTES];
+    e->overlap = find_overlap(e, why, sizeof why);
+    if (strcmp(e->overlap, "none") == 0)
         return CHEX_OK;
-    if (!split || !digest || strcmp(digest, e->set->source_digest) != 0) {
-        chex_warn("whether %s was trained on images of %s cannot be told: %s", path, e->set->dir,
-                  split && digest ? "its training data was another set" : "it does not say");
+    if (e->s->allow_overlap || strcmp(e->overlap, "unknown") == 0) {
+        chex_warn("%s", why);
         return CHEX_OK;
     }
-    if (strcmp(split, ours) == 0 || e->split == CHEX_ALL ||
-        strcmp(split, chex_split_names[CHEX_ALL]) == 0)
-        return chex_error_set(
-            err, CHEX_E_DATA,
-            "%s was trained on split %s of this data, and split %s holds the same "
-            "images: choose another --split, or say --allow-overlap",
-            path, split, ours);
-    return CHEX_OK;
+    return chex_error_set(err, CHEX_E_DATA, "%s: choose another --split, or say --allow-overlap",
+                          why);
 }
 
 /* ---- evaluation ---- */
@@ -205,12 +231,13 @@ static enum chex_status prepare(struct evaluation *e, struct chex_error *err) {
 
 static json_t *provenance_of(const struct evaluation *e, double loss) {
     const struct eval_settings *s = e->s;
-    return json_pack(
-        "{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:s,s:s,s:s,s:i,s:f}", "checkpoint", s->checkpoint,
-        "data", s->data, "source_digest", e->set->source_digest, "resize", e->set->resize, "split",
-        chex_split_names[e->split], "model", e->network.net->model, "image_size_px", e->image_size,
-        "stored_size_px", e->set->size, "tta", chex_tta_names[s->tta], "engine", e->engine_spec,
-        "precision", chex_precision_names[e->precision], "ranks", e->coll->size, "loss", loss);
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:s,s:s,s:s,s:i,s:f}", "checkpoint",
+                     s->checkpoint, "data", s->data, "source_digest", e->set->source_digest,
+                     "resize", e->set->resize, "split", chex_split_names[e->split],
+                     "overlap_with_training", e->overlap, "model", e->network.net->model,
+                     "image_size_px", e->image_size, "stored_size_px", e->set->size, "tta",
+                     chex_tta_names[s->tta], "engine", e->engine_spec, "precision",
+                     chex_precision_names[e->precision], "ranks", e->coll->size, "loss", loss);
 }
 
 static enum chex_status finish(const struct evaluation *e, const struct chex_predictions *table,

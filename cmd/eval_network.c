@@ -78,7 +78,8 @@ static enum chex_status take_about(struct chex_checkpoint *c, const json_t *meta
     about->model = strdup(n->net->model);
     if (!about->model || !copy_text(meta, "resize", &about->resize) ||
         !copy_text(meta, "split", &about->split) ||
-        !copy_text(identity, "source_digest", &about->source_digest))
+        !copy_text(identity, "source_digest", &about->source_digest) ||
+        !copy_text(meta, "members", &about->members))
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     return CHEX_OK;
 }

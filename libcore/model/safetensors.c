@@ -84,7 +84,8 @@ static json_t *metadata_of(const struct chex_safetensors_about *about) {
            add_text(object, "stored_size", about->stored_size ? stored : NULL) &&
            add_text(object, "classes", classes) && add_text(object, "resize", about->resize) &&
            add_text(object, "split", about->split) &&
-           add_text(object, "source_digest", about->source_digest);
+           add_text(object, "source_digest", about->source_digest) &&
+           add_text(object, "members", about->members);
     free(classes);
     json_decref(names);
     if (good)
@@ -516,6 +517,7 @@ enum chex_status chex_safetensors_about(const char *path, struct chex_safetensor
             !take_text(metadata, "resize", &about.resize) ||
             !take_text(metadata, "split", &about.split) ||
             !take_text(metadata, "source_digest", &about.source_digest) ||
+            !take_text(metadata, "members", &about.members) ||
             !take_classes(path, metadata, &about))
             st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
     }
@@ -535,6 +537,7 @@ void chex_safetensors_about_release(struct chex_safetensors_about *about) {
     free(about->resize);
     free(about->split);
     free(about->source_digest);
+    free(about->members);
     *about = (struct chex_safetensors_about){0};
 }
 

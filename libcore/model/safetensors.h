@@ -14,6 +14,7 @@
  * timm's files nothing. */
 struct chex_safetensors_about {
     char *model, *resize, *split, *source_digest; /* NULL: not said */
+    char *members;                                /* data/members.h; NULL: not said */
     char **class_names;                           /* (classes) in the order of the head */
     int classes;                                  /* 0: not said */
     int image_size;                               /* what it was trained at; 0: not said */

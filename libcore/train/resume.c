@@ -49,11 +49,12 @@ static char *meta_text(const struct chex_session *s) {
     json_t *std = json_pack("[f,f,f]", (double)s->net->std[0], (double)s->net->std[1],
                             (double)s->net->std[2]);
     json_t *meta =
-        json_pack("{s:i,s:s,s:s,s:i,s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "schema", 1, "tool_version",
+        json_pack("{s:i,s:s,s:s,s:i,s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "schema", 1, "tool_version",
                   CHEXNET_VERSION, "resize", chex_set_resize(s->input.train), "stored_size",
-                  s->input.train->size, "split", chex_split_names[s->input.train->split], "mean",
-                  mean, "std", std, "identity", identity(s), "position", position_state(&s->at),
-                  "plateau", plateau_state(&s->config.schedule), "options", settings(s));
+                  s->input.train->size, "split", chex_split_names[s->input.train->split], "members",
+                  s->members, "mean", mean, "std", std, "identity", identity(s), "position",
+                  position_state(&s->at), "plateau", plateau_state(&s->config.schedule), "options",
+                  settings(s));
     char *text =
         meta ? json_dumps(meta, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17))
              : NULL;
@@ -180,10 +181,27 @@ static enum chex_status check_classes(const char *path, const struct chex_checkp
                           path, c->classes, set->classes, set->dir);
 }
 
+/* The splits that a run looks at must hold the images that they held: with others, those that
+ * trained it would validate it. Rank 0 knows what they hold. */
+static enum chex_status check_members(const struct chex_session *s, const char *path,
+                                      const json_t *meta, struct chex_error *err) {
+    static const enum chex_split used[] = {CHEX_TRAIN, CHEX_VAL, CHEX_ALL};
+    const char *then = json_string_value(json_object_get(meta, "members"));
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        if (chex_members_compare(then, s->members, used[i]) == CHEX_MEMBERS_OTHER)
+            return chex_error_set(err, CHEX_E_USAGE,
+                                  "%s: its split %s held other images than that of %s: give the "
+                                  "shards that it was trained on, or start a new run in another "
+                                  "--output",
+                                  path, chex_split_names[used[i]], s->config.data_dir);
+    return CHEX_OK;
+}
+
 /* The shards must be those that the checkpoint was trained on. */
 static enum chex_status check_data(struct chex_session *s, const char *path,
-                                   const struct chex_checkpoint *c, const json_t *id,
+                                   const struct chex_checkpoint *c, const json_t *meta,
                                    struct chex_error *err) {
+    const json_t *id = json_object_get(meta, "identity");
     struct chex_set *probe;
     size_t rows;
     enum chex_split kind = CHEX_TRAIN;
@@ -195,6 +213,10 @@ static enum chex_status check_data(struct chex_session *s, const char *path,
         same_value(path, id, "source_digest", json_string(chex_set_source_digest(probe)), err);
     if (st == CHEX_OK)
         st = same_value(path, id, "rows", json_integer((json_int_t)probe->rows), err);
+    if (st == CHEX_OK)
+        st = same_value(path, meta, "stored_size", json_integer(probe->size), err);
+    if (st == CHEX_OK)
+        st = check_members(s, path, meta, err);
     if (st == CHEX_OK)
         st = check_classes(path, c, probe, err);
     chex_set_close(probe);
@@ -265,7 +287,7 @@ static enum chex_status take_over(struct chex_session *s, const char *path,
     if (st == CHEX_OK)
         st = check_identity(s, path, id, err);
     if (st == CHEX_OK)
-        st = check_data(s, path, c, id, err);
+        st = check_data(s, path, c, meta, err);
     if (st == CHEX_OK) {
         read_position(&s->at, position);
         read_plateau(&s->config.schedule, json_object_get(meta, "plateau"));

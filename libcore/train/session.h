@@ -6,6 +6,7 @@
 #define CHEX_TRAIN_SESSION_H
 
 #include "base/progress.h"
+#include "data/members.h"
 #include "launch/reduce.h"
 #include "model/checkpoint.h"
 #include "train/input.h"
@@ -54,14 +55,15 @@ struct chex_session {
     uint64_t device_ns;             /* of the trace: when the device came to the last backward */
 
     struct chex_train_needs needs;
-    char tight[256];                 /* memory that may not suffice, in words; "" */
-    struct chex_saved_room room;     /* rank 0 */
-    struct chex_runfiles files;      /* rank 0 */
-    struct chex_tfevents *events;    /* rank 0 */
-    struct chex_checkpoint snapshot; /* rank 0: room for the whole state; class names borrowed */
-    double saved_s;                  /* when the last checkpoint was written */
-    char newest[512];                /* the newest checkpoint; "": there is none */
-    int lock;                        /* rank 0: chex_lockfile_take's, or -1 */
+    char tight[256];                  /* memory that may not suffice, in words; "" */
+    struct chex_saved_room room;      /* rank 0 */
+    struct chex_runfiles files;       /* rank 0 */
+    struct chex_tfevents *events;     /* rank 0 */
+    struct chex_checkpoint snapshot;  /* rank 0: room for the whole state; class names borrowed */
+    double saved_s;                   /* when the last checkpoint was written */
+    char members[CHEX_MEMBERS_BYTES]; /* rank 0: which images the splits of the data hold */
+    char newest[512];                 /* the newest checkpoint; "": there is none */
+    int lock;                         /* rank 0: chex_lockfile_take's, or -1 */
 
     struct chex_position at;
     double started_s;                    /* when the first step of this process began */

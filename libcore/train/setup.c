@@ -280,6 +280,8 @@ static enum chex_status open_parts(struct chex_session *s, struct chex_error *er
     CHEX_TRY(chex_session_check_options(s, err));
     enum chex_status st = s->rank == 0 ? check_output(s, err) : CHEX_OK;
     CHEX_TRY(chex_session_agree(s, st, err));
+    if (s->rank == 0)
+        chex_members_read(s->config.data_dir, s->members);
     CHEX_TRY(chex_session_agree(s, chex_session_restore(s, err), err));
     if (s->complete)
         return CHEX_OK;

@@ -116,10 +116,31 @@ expect_status 2 chex-train "${common[@]}" --checkpoint-every 30 --output x
 error_line '30m' "a cadence without a unit"
 expect_status 8 chex-train "${common[@]}" --lr 1000 --opt sgd --max-steps 200 --output boom
 error_line 'loss is .*nan.*lower --lr' "a diverged loss"
+expect_status 8 chex-train "${common[@]}" --lr 1000 --opt sgd --max-steps 1 --output boom1
+error_line 'validation at step 1: .*the logit is (nan|-?inf), .*lower --lr' "what has diverged may show there first"
 expect_status 2 chex-train "${common[@]}" --resume none --output run
 error_line 'already holds a run' "--resume none over a run"
 expect_status 2 chex-train "${common[@]}" --batch-size 8 --epochs 9 --output run
 error_line 'batch_size is 4 in the checkpoint and 8 now' "another batch size on resume"
+
+# Other shards of the same images: split by another seed into parts of the same sizes, of another
+# side; and the same ones in another number.
+printf 'image,patient,Mass\n' >each.csv
+for f in ph/images/*.png; do echo "${f##*/},${f##*/},$((RANDOM % 2))"; done >>each.csv
+each() { # OUT OPTION...
+    chex-shard create --images ph/images --labels each.csv --split patient --shards 3 -q \
+        --output "$@" >/dev/null || fail "shards"
+}
+each each --size 32 --seed 1 && each each-2 --size 32 --seed 2 && each each-36 --size 36 --seed 1
+chex-shard reshard each --output each-5 --shards 5 -q >/dev/null || fail "reshard"
+short=("${common[@]:2}" --max-steps 1)
+expect_status 0 chex-train --data each "${short[@]}" --output each-run
+expect_status 2 chex-train --data each-2 "${short[@]}" --max-steps 2 --output each-run
+error_line 'its split train held other images than that of each-2' "another split on resume"
+expect_status 2 chex-train --data each-36 "${short[@]}" --max-steps 2 --output each-run
+error_line 'stored_size is 32 in the checkpoint and 36 now' "another stored size on resume"
+expect_status 0 chex-train --data each-5 "${short[@]}" --output each-run
+like "$(err)" 'complete' "another number of shards is the same data"
 SLURM_GPUS_ON_NODE=1 CUDA_VISIBLE_DEVICES=0 expect_status 4 chex-train --data shards --image-size 32 --output x
 error_line -- '--engine cpu' "an allotted GPU is never a silent CPU run"
 [ ! -e x ]

@@ -164,7 +164,21 @@ refuse() {
 refuse 3 'split train holds the same images.*--allow-overlap' --split train
 expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --output train --split train \
     --allow-overlap --engine cpu
+like "$(err)" 'run/last.h5 was trained on split train of this data' "which is warned about"
+like "$(cat train/auroc.json)" '"overlap_with_training": "yes"' "and stands in the results"
+like "$(cat one/auroc.json)" '"overlap_with_training": "none"' "those of the test split are clean"
 refuse 3 'split all holds the same images.*--allow-overlap' --split all
+
+# The same images, split by another seed: its test split was mostly trained on.
+quiet chex-shard --images ph/images --labels ph/labels.csv --split patient --size 36 --shards 3 \
+    --seed 2 --output otherwise
+refuse 3 'trained on split train of another set of these images, and split test of otherwise may' \
+    --data otherwise
+refuse 3 'trained on split train of another set of these images, and split test of otherwise may' \
+    --data otherwise --checkpoint last.safetensors
+quiet chex-shard reshard shards --output resharded --shards 2
+expect_status 0 chex-eval --data resharded --checkpoint run/last.h5 --output resharded/eval
+like "$(cat resharded/eval/auroc.json)" '"overlap_with_training": "none"' "another number of shards is the same"
 refuse 3 'stored at 36 px, and the image size is 64: shard again with --size 64' --image-size 64
 refuse 2 'no larger than the crops; say --tta flip' --tta tencrop --image-size 36
 refuse 3 'is a densenet121, --model says resnet50' --model resnet50

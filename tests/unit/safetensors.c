@@ -135,6 +135,7 @@ static void test_about(void) {
                                                 .resize = (char[]){"pillow-bilinear"},
                                                 .split = (char[]){"train"},
                                                 .source_digest = (char[]){"ab"},
+                                                .members = (char[]){"train 0"},
                                                 .class_names = names,
                                                 .classes = 3,
                                                 .image_size = 224,
@@ -145,8 +146,8 @@ static void test_about(void) {
     OK_STATUS(chex_safetensors_write(path, net, state, 1, &said, &err), CHEX_OK, err, NULL);
     OK_STATUS(chex_safetensors_about(path, &a, &err), CHEX_OK, err, NULL);
     OK(!strcmp(a.model, "tiny") && !strcmp(a.resize, "pillow-bilinear") &&
-           !strcmp(a.split, "train") && !strcmp(a.source_digest, "ab") && a.image_size == 224 &&
-           a.stored_size == 256,
+           !strcmp(a.split, "train") && !strcmp(a.source_digest, "ab") &&
+           !strcmp(a.members, "train 0") && a.image_size == 224 && a.stored_size == 256,
        "what the file says of itself comes back");
     static const char *const ours[] = {"Mass", "A \"b\", c", "Edema"}, *const swapped[] = {
                                                                            "Edema", "A \"b\", c",
