@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/units.h"
 #include "eval_cam.h"
 
 static bool is_drawn(const struct eval_cam *m, int c) {
@@ -30,15 +31,16 @@ static void peak_pixel(const struct eval_cam *m, const struct chex_cam_view *vie
 static void print_table(const struct eval_cam *m, const struct chex_cam_view *view) {
     int wide = 5;
     for (int c = 0; c < m->maps->classes; c++) {
-        const int n = (int)strlen(m->network.about.class_names[c]);
+        const int n = chex_text_columns(m->network.about.class_names[c]);
         wide = n > wide ? n : wide;
     }
     printf("%-*s  probability    logit  at peak  peak x, y (px)\n", wide, "class");
     for (int c = 0; c < m->maps->classes; c++) {
+        const char *name = m->network.about.class_names[c];
         int x, y;
         double local;
         peak_pixel(m, view, c, &x, &y, &local);
-        printf("%-*s  %11.4f  %7.3f  %7.3f  %d, %d%s\n", wide, m->network.about.class_names[c],
+        printf("%-*s  %11.4f  %7.3f  %7.3f  %d, %d%s\n", chex_text_field(name, wide), name,
                m->probabilities[c], (double)m->maps->logit[c], local, x, y,
                is_drawn(m, c) ? "  drawn" : "");
     }

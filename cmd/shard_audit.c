@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "base/units.h"
 #include "data/split.h"
 #include "data/verify.h"
 
@@ -64,19 +65,26 @@ static json_t *audit_json(const struct chex_audit *a) {
                      (json_int_t)a->shared_patient_images_b, "classes", classes);
 }
 
-static void print_line(const char *name, size_t a, size_t b, size_t shared_a, size_t shared_b) {
-    printf("%-26s %9zu %9zu %9zu %9zu\n", name, a, b, shared_a, shared_b);
+static void print_line(int width, const char *name, size_t a, size_t b, size_t shared_a,
+                       size_t shared_b) {
+    printf("%-*s %9zu %9zu %9zu %9zu\n", chex_text_field(name, width), name, a, b, shared_a,
+           shared_b);
 }
 
 static void print_audit(const struct chex_audit *a) {
-    printf("%-26s %9s %9s %9s %9s\n", "", "A", "B", "A shared", "B shared");
-    print_line("patients", a->patients_a, a->patients_b, a->shared_patients, a->shared_patients);
-    print_line("images", a->images_a, a->images_b, a->shared_patient_images_a,
+    int width = 26;
+    for (size_t c = 0; c < a->class_count; c++)
+        if (chex_text_columns(a->classes[c].name) > width)
+            width = chex_text_columns(a->classes[c].name);
+    printf("%-*s %9s %9s %9s %9s\n", width, "", "A", "B", "A shared", "B shared");
+    print_line(width, "patients", a->patients_a, a->patients_b, a->shared_patients,
+               a->shared_patients);
+    print_line(width, "images", a->images_a, a->images_b, a->shared_patient_images_a,
                a->shared_patient_images_b);
-    print_line("same images", a->images_a, a->images_b, a->shared_images, a->shared_images);
+    print_line(width, "same images", a->images_a, a->images_b, a->shared_images, a->shared_images);
     for (size_t c = 0; c < a->class_count; c++) {
         const struct chex_audit_class *k = &a->classes[c];
-        print_line(k->name, k->positives_a, k->positives_b, k->shared_a, k->shared_b);
+        print_line(width, k->name, k->positives_a, k->positives_b, k->shared_a, k->shared_b);
     }
     if (!a->class_count)
         printf("positives are not known of both\n");

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/units.h"
 #include "data/manifest.h"
 #include "data/shard.h"
 
@@ -33,7 +34,7 @@ static json_t *counts_json(char *const *names, size_t classes, const size_t *cou
 static int name_width(char *const *names, size_t count) {
     int width = 18;
     for (size_t i = 0; i < count; i++)
-        width = (int)strlen(names[i]) > width ? (int)strlen(names[i]) : width;
+        width = chex_text_columns(names[i]) > width ? chex_text_columns(names[i]) : width;
     return width;
 }
 
@@ -48,7 +49,7 @@ static bool any(const struct chex_manifest *m, bool uncertain) {
 static void print_classes(const struct chex_manifest *m, int width, bool uncertain) {
     printf("\n%s:%s", uncertain ? "uncertain" : "positive", any(m, uncertain) ? "" : " none");
     for (size_t c = 0; any(m, uncertain) && c < m->class_count; c++) {
-        printf("\n  %-*s", width, m->classes[c]);
+        printf("\n  %-*s", chex_text_field(m->classes[c], width), m->classes[c]);
         for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
             const struct chex_manifest_split *p = &m->splits[s];
             if (p->shard_count)
@@ -145,7 +146,8 @@ static void print_shard(const struct chex_shard *s, const struct counts *n) {
            chex_shard_source_digest(s), (unsigned long long)chex_shard_digest(s), width + 2, "",
            "positive", "uncertain");
     for (size_t c = 0; c < classes; c++)
-        printf("  %-*s %9zu %9zu\n", width, n->names[c], n->positives[c], n->uncertain[c]);
+        printf("  %-*s %9zu %9zu\n", chex_text_field(n->names[c], width), n->names[c],
+               n->positives[c], n->uncertain[c]);
 }
 
 static void count(const struct chex_shard *s, struct counts *n) {

@@ -57,24 +57,35 @@ static void describe(const struct chex_progress *p, char *buf, size_t size) {
         snprintf(buf + n, size - (size_t)n, "  %s", p->note);
 }
 
-static int bar(const struct chex_progress *p, char *buf, size_t size) {
+static void bar(const struct chex_progress *p, char *buf, size_t size) {
     enum { CELLS = 20 };
     int full = p->total ? (int)(CELLS * p->done / p->total) : 0;
     if (full > CELLS)
         full = CELLS;
-    return snprintf(buf, size, "[%.*s%.*s] ", full, "####################", CELLS - full,
-                    "--------------------");
+    snprintf(buf, size, "[%.*s%.*s] ", full, "####################", CELLS - full,
+             "--------------------");
+}
+
+/* How much of the text fits. It ends between two facts: a number that is cut reads as another. */
+static int fitting(const char *text, int columns) {
+    const int length = (int)strlen(text);
+    if (length <= columns)
+        return length;
+    for (int n = columns; n > 0; n--)
+        if (strncmp(text + n, "  ", 2) == 0 || strncmp(text + n, ", ", 2) == 0)
+            return n;
+    return columns;
 }
 
 static void draw(struct chex_progress *p) {
-    char text[400], line[512];
+    char text[400], cells[64];
     describe(p, text, sizeof text);
     struct winsize w = {0};
     int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 100;
-    int n = columns > 90 ? bar(p, line, sizeof line) : 0;
-    snprintf(line + n, sizeof line - (size_t)n, "%s", text);
-    int limit = columns - 1 < (int)strlen(line) ? columns - 1 : (int)strlen(line);
-    fprintf(stderr, "\r\033[K%.*s", limit, line);
+    bar(p, cells, sizeof cells);
+    if (columns <= 90 || (int)(strlen(cells) + strlen(text)) >= columns) /* facts go before it */
+        cells[0] = '\0';
+    fprintf(stderr, "\r\033[K%s%.*s", cells, fitting(text, columns - 1), text);
     fflush(stderr);
     p->on_screen = true;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "base/units.h"
 #include "eval/textfile.h"
 
 const char *const chex_report_files[] = {"auroc.json", "auroc.csv", "roc.svg", "report.html", NULL};
@@ -51,7 +52,7 @@ static void print_line(FILE *to, int width, const char *name, const char *positi
     char a[16], lo[16], hi[16], p[16], interval[40] = "-";
     if (!isnan(i->low))
         snprintf(interval, sizeof interval, "%s - %s", number(i->low, lo), number(i->high, hi));
-    fprintf(to, "%-*s %9s  %7s  %15s", width, name, positives,
+    fprintf(to, "%-*s %9s  %7s  %15s", chex_text_field(name, width), name, positives,
             isnan(auroc) ? "nan" : number(auroc, a), interval);
     if (has_published)
         fprintf(to, "  %9s", number(other, p));
@@ -85,7 +86,7 @@ void chex_report_print(const struct chex_report *r, FILE *to) {
     char text[32];
     int width = 20;
     for (int c = 0; c < s->classes; c++) {
-        int n = (int)strlen(s->per_class[c].name);
+        int n = chex_text_columns(s->per_class[c].name);
         width = n > width ? n : width;
     }
     fprintf(to, "%-*s %9s  %7s  %15s%s\n", width, "class", "positives", "AUROC", "95 % interval",

@@ -69,6 +69,14 @@ like "$(out)" "^  A_finding_with_a_name_of_its_own_kind {9}0$" "its positives"
 like "$(out)" "^  A_finding_with_a_name_of_its_own_kind {9}9$" "and its uncertain labels"
 expect_status 0 chex-shard info own/all/all-00000-of-00001.h5
 like "$(out)" "^  A_finding_with_a_name_of_its_own_kind {9}0 {9}9$" "info of a shard has both too"
+expect_status 3 chex-shard audit own own
+like "$(out)" "^images {40}9 {9}9 " "audit: columns are as wide as the longest name"
+sed -i '1s/Mass/Schr\xc3\xa4gverlauf/' own.csv
+chex-shard --images ph/images --labels own.csv --columns labels=Schrägverlauf --split none --size 32 \
+    --shards 1 --output accents -q >/dev/null || fail "a name with an accent"
+expect_status 0 chex-shard info accents
+like "$(out)" "^images {23}9$" "info: columns count characters"
+like "$(out)" "^  Schrägverlauf {14}9$" "not bytes"
 expect_status 0 chex-shard info a
 like "$(out)" "^uncertain: none" "or says that there are none"
 expect_status 0 chex-shard info a/val/val-00000-of-00004.h5 --json

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Units, errors, files, random numbers, the thread pool, hashes.
+ * Units, errors, files, random numbers, the thread pool, hashes, progress on a terminal.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -12,6 +15,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "base/progress.h"
 #include "base/rng.h"
 #include "base/units.h"
 #include "tap.h"
@@ -44,6 +48,12 @@ static void formats(void) {
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         OK(strcmp(chex_format_duration(text, sizeof text, known[i].seconds), known[i].text) == 0,
            "%g s: %s", known[i].seconds, known[i].text);
+}
+
+static void terminal_columns(void) {
+    OK(chex_text_columns("Schr\xc3\xa4g") == 6 && chex_text_field("Schr\xc3\xa4g", 10) == 11 &&
+           chex_text_columns("") == 0 && chex_text_field("Mass", 10) == 10,
+       "a terminal's columns are characters, not bytes");
 }
 
 static void errors(void) {
@@ -173,14 +183,64 @@ static void hashes(void) {
     free(data);
 }
 
+/* What a terminal of so many columns is sent for one drawing of the progress. */
+static bool drawn(int master, int slave, unsigned short columns, char *out, size_t size) {
+    const struct winsize w = {.ws_row = 24, .ws_col = columns};
+    const int saved = dup(STDERR_FILENO);
+    if (saved < 0 || ioctl(slave, TIOCSWINSZ, &w) != 0 || dup2(slave, STDERR_FILENO) < 0)
+        return false;
+    struct chex_progress *p = chex_progress_create("epoch 1/15", "img", 78468, true);
+    usleep(150000);
+    chex_progress_set(p, 12352, "loss 0.7292, data wait 12.5 %");
+    chex_progress_destroy(p, false);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    static const char wiped[] = "\r\033[K"; /* before the line, and at the end */
+    size_t length = 0;
+    do {
+        const ssize_t n = read(master, out + length, size - 1 - length);
+        if (n <= 0)
+            return false;
+        length += (size_t)n;
+        out[length] = '\0';
+    } while (length < 10 || strcmp(out + length - strlen(wiped), wiped) != 0);
+    return true;
+}
+
+/* A line that is too long for the terminal ends between two of its facts. */
+static void progress(void) {
+    const int master = posix_openpt(O_RDWR | O_NOCTTY);
+    char text[1024];
+    if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0) {
+        OK(true, "no pseudo-terminal here # SKIP");
+        return;
+    }
+    const int slave = open(ptsname(master), O_RDWR | O_NOCTTY);
+    BAIL_UNLESS(slave >= 0, "a pseudo-terminal");
+    setenv("TERM", "xterm", 1);
+    OK(drawn(master, slave, 80, text, sizeof text) && strstr(text, "loss 0.7292\r") &&
+           !strstr(text, "data"),
+       "80 columns: no fact is cut");
+    OK(drawn(master, slave, 95, text, sizeof text) && strstr(text, "12.5 %\r") &&
+           !strstr(text, "[#"),
+       "95 columns: the facts go before the bar");
+    OK(drawn(master, slave, 130, text, sizeof text) && strstr(text, "12.5 %\r") &&
+           strstr(text, "[#"),
+       "130 columns: all of it");
+    close(slave);
+    close(master);
+}
+
 int main(void) {
     units();
     formats();
+    terminal_columns();
     errors();
     random_numbers();
     pool();
     files();
     OK(chex_mem_alloc_aligned(SIZE_MAX, 8) == NULL, "an overflowing size is refused");
     hashes();
+    progress();
     return tap_done();
 }
