@@ -480,6 +480,38 @@ static enum chex_status side_names(const struct chex_audit_pair *p, struct side 
     return CHEX_OK;
 }
 
+/* --columns is for plain CSV: the other source may be a file of a kind that is told by its own
+ * header. A plain one without the named columns is at fault. */
+static enum chex_status side_labels(const struct chex_audit_labels *l, const char *path,
+                                    struct chex_label_table **table_out, struct chex_error *err) {
+    struct chex_error ignored = {0};
+    struct chex_label_table *table = NULL;
+    enum chex_status st = chex_labels_load(path, l->format, l->columns, table_out, err);
+    if (st != CHEX_E_DATA || !l->columns ||
+        chex_labels_load(path, l->format, NULL, &table, &ignored) != CHEX_OK)
+        return st;
+    if (strcmp(table->format, "csv") == 0) {
+        chex_labels_free(table);
+        return st;
+    }
+    *table_out = table;
+    return CHEX_OK;
+}
+
+/* A list of names alone. A first line with a comma is a table's header, no name. */
+static bool is_name_list(const char *path, struct chex_label_table **table_out) {
+    struct chex_error ignored = {0};
+    struct chex_label_table *table = NULL;
+    if (chex_labels_load_names(path, &table, &ignored) != CHEX_OK)
+        return false;
+    if (table->count && strchr(table->rows[0].image_id, ',')) {
+        chex_labels_free(table);
+        return false;
+    }
+    *table_out = table;
+    return true;
+}
+
 /* A label file of any format, else a list of names; where both fail the label file's fault is
  * told. */
 static enum chex_status side_table(const struct chex_audit_pair *p, struct side *side,
@@ -488,8 +520,8 @@ static enum chex_status side_table(const struct chex_audit_pair *p, struct side 
     enum chex_status st = CHEX_E_DATA;
     bool is_list = p->table && chex_labels_load_names(path, &side->table, &ignored) == CHEX_OK;
     if (!is_list) {
-        st = chex_labels_load(path, p->labels->format, p->labels->columns, &side->table, err);
-        if (st == CHEX_E_DATA && chex_labels_load_names(path, &side->table, &ignored) == CHEX_OK)
+        st = side_labels(p->labels, path, &side->table, err);
+        if (st == CHEX_E_DATA && is_name_list(path, &side->table))
             st = CHEX_OK;
         CHEX_TRY(st);
     }

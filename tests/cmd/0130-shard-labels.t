@@ -109,6 +109,12 @@ error_line "'doctor' is no role, expected ROLE=NAME" "an unknown role"
 expect_status 2 chex-shard "${own[@]}" --format nih --columns image=file --output o6
 error_line "--columns is not for label format 'nih'" "columns of a fixed format"
 expect_status 0 chex-shard audit own.csv own.csv --columns image=file,patient=who,findings=dx --help
+expect_status 3 chex-shard audit own.csv ph/labels.csv --columns image=file,patient=who,findings=dx
+error_line "12 images are in both" "audit: columns of one source, another by its header"
+expect_status 3 chex-shard audit own.csv own.csv --columns image=file,patient=whom
+error_line "own.csv: line 1: the header has no column 'whom'" "but not for one that is plain CSV"
+expect_status 3 chex-shard audit own.csv ph/labels.csv
+error_line "own.csv: line 1: 'file,who,dx' begins no label file" "a table is no list of names"
 
 # Ids without an ending (VinDr-CXR's).
 echo "image_id,rad_id,Aortic enlargement" >vindr.csv
