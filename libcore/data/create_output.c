@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/units.h"
 #include "data/create_private.h"
+#include "data/members.h"
 #include "data/resize.h"
 #include "data/shard_write.h"
 
@@ -387,13 +388,15 @@ static enum chex_status count_split(const struct chex_create *c, enum chex_split
 }
 
 /* Opens a finished shard (a last check that it can be read) and takes its digests. */
-static enum chex_status inspect(const char *path, struct chex_manifest_shard *shard,
-                                uint64_t sum[2], struct chex_error *err) {
+static enum chex_status inspect(const char *path, struct chex_manifest_split *split,
+                                struct chex_manifest_shard *shard, uint64_t sum[2],
+                                struct chex_error *err) {
     struct chex_shard *s = NULL;
     uint64_t own[2];
     CHEX_TRY(chex_shard_open(path, &s, err));
     shard->rows = chex_shard_rows(s);
     shard->digest = chex_shard_digest(s);
+    split->members += chex_members_sum(s);
     bool fits = chex_shard_source_sum(s, own);
     chex_shard_close(s);
     if (!fits)
@@ -413,12 +416,13 @@ static enum chex_status list_shards(struct chex_create *c, struct chex_manifest 
             if (!(split->shards = chex_mem_zalloc(p->count, sizeof *split->shards)))
                 return no_memory(err);
             split->shard_count = p->count;
+            split->has_members = true;
         }
         char *path = chex_create_shard_path(c, p), *name = chex_plan_shard_name(p);
         struct chex_manifest_shard *shard = &split->shards[p->index];
         if (path && name)
             shard->file = chex_fs_format("%s/%s.h5", chex_split_names[p->split], name);
-        enum chex_status st = shard->file ? inspect(path, shard, sum, err) : no_memory(err);
+        enum chex_status st = shard->file ? inspect(path, split, shard, sum, err) : no_memory(err);
         free(path);
         free(name);
         CHEX_TRY(st);

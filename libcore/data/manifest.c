@@ -158,6 +158,21 @@ static enum chex_status refuse_twice(const struct chex_manifest_split *split, co
     return st;
 }
 
+/* The digits may be missing: sets were made without them. */
+static enum chex_status read_members(const json_t *object, const char *where,
+                                     struct chex_manifest_split *split, struct chex_error *err) {
+    const json_t *value = json_object_get(object, "members");
+    const char *digits = json_string_value(value);
+    char *end = NULL;
+    if (!value)
+        return CHEX_OK;
+    split->members = digits ? strtoull(digits, &end, 16) : 0;
+    if (!digits || strlen(digits) != 16 || *end)
+        return chex_error_set(err, CHEX_E_DATA, "%s: 'members' is not 16 hex digits", where);
+    split->has_members = true;
+    return CHEX_OK;
+}
+
 static enum chex_status read_split(const json_t *object, const char *where, struct chex_manifest *m,
                                    struct chex_manifest_split *split, struct chex_error *err) {
     json_t *list = NULL;
@@ -165,6 +180,7 @@ static enum chex_status read_split(const json_t *object, const char *where, stru
     CHEX_TRY(get_count(object, where, "patients", &split->patients, err));
     CHEX_TRY(read_per_class(object, where, "positives", m, &split->positives, err));
     CHEX_TRY(read_per_class(object, where, "uncertain", m, &split->uncertain, err));
+    CHEX_TRY(read_members(object, where, split, err));
     CHEX_TRY(get(object, where, "shards", JSON_ARRAY, &list, err));
     size_t n = json_array_size(list), rows = 0;
     if (n < 1)
@@ -294,9 +310,12 @@ static json_t *split_json(const struct chex_manifest *m, const struct chex_manif
         json_array_append_new(shards, json_pack("{s:s, s:I, s:s}", "file", s->file, "rows",
                                                 (json_int_t)s->rows, "digest", digest));
     }
-    return json_pack("{s:I, s:I, s:o, s:o, s:o}", "rows", (json_int_t)split->rows, "patients",
+    char members[17];
+    snprintf(members, sizeof members, "%016llx", (unsigned long long)split->members);
+    return json_pack("{s:I, s:I, s:o, s:o, s:s*, s:o}", "rows", (json_int_t)split->rows, "patients",
                      (json_int_t)split->patients, "positives", per_class(m, split->positives),
-                     "uncertain", per_class(m, split->uncertain), "shards", shards);
+                     "uncertain", per_class(m, split->uncertain), "members",
+                     split->has_members ? members : NULL, "shards", shards);
 }
 
 enum chex_status chex_manifest_write(const char *dir, const struct chex_manifest *m,

@@ -25,6 +25,8 @@ struct chex_manifest_shard {
 struct chex_manifest_split {
     size_t rows, patients;
     size_t *positives, *uncertain; /* (class_count) */
+    bool has_members;              /* sets of before say nothing of: */
+    uint64_t members;              /* chex_members_sum of all its shards */
     struct chex_manifest_shard *shards;
     size_t shard_count; /* 0: the set has no such split */
 };

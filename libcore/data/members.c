@@ -6,30 +6,30 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "data/manifest.h"
 
-static uint64_t sum_of_ids(const struct chex_set *set) {
+uint64_t chex_members_sum(const struct chex_shard *s) {
     uint64_t sum = 0;
-    for (size_t i = 0; i < set->shard_count; i++)
-        for (size_t row = 0; row < chex_shard_rows(set->shards[i]); row++) {
-            const char *id = chex_shard_image_id(set->shards[i], row);
-            sum += chex_hash64(id, strlen(id));
-        }
+    for (size_t row = 0; row < chex_shard_rows(s); row++) {
+        const char *id = chex_shard_image_id(s, row);
+        sum += chex_hash64(id, strlen(id));
+    }
     return sum;
 }
 
 void chex_members_read(const char *dir, char text_out[CHEX_MEMBERS_BYTES]) {
+    struct chex_manifest *m = NULL;
+    struct chex_error ignored = {0};
     size_t length = 0;
     text_out[0] = '\0';
-    for (int k = 0; k < CHEX_SPLIT_COUNT; k++) {
-        struct chex_set *set;
-        struct chex_error why = {0};
-        if (chex_set_open(dir, (enum chex_split)k, 0, SIZE_MAX, &set, &why) != CHEX_OK)
-            continue;
-        length +=
-            (size_t)snprintf(text_out + length, CHEX_MEMBERS_BYTES - length, "%s%s %016" PRIx64,
-                             length ? ", " : "", chex_split_names[k], sum_of_ids(set));
-        chex_set_close(set);
-    }
+    if (chex_manifest_read(dir, &m, &ignored) != CHEX_OK)
+        return;
+    for (int k = 0; k < CHEX_SPLIT_COUNT; k++)
+        if (m->splits[k].has_members)
+            length +=
+                (size_t)snprintf(text_out + length, CHEX_MEMBERS_BYTES - length, "%s%s %016" PRIx64,
+                                 length ? ", " : "", chex_split_names[k], m->splits[k].members);
+    chex_manifest_free(m);
 }
 
 /* The digits of a split in a text; NULL where it does not name it. */

@@ -12,9 +12,11 @@
 
 enum { CHEX_MEMBERS_BYTES = 128 };
 
-/* "train 0123456789abcdef, test ..." of the set in `dir`: for each split that it has the sum,
- * modulo 2^64, of the XXH3-64 of its image ids. A split that cannot be read is left out, and "" is
- * a set of which nothing can be: who needs the rows will say why. */
+/* Of a shard: the sum, modulo 2^64, of the XXH3-64 of its image ids. */
+uint64_t chex_members_sum(const struct chex_shard *s);
+
+/* "train 0123456789abcdef, test ..." of the set in `dir`, by its manifest: the sums of the splits
+ * that it has. "": it says none, or cannot be read, of which who needs the rows will tell. */
 void chex_members_read(const char *dir, char text_out[CHEX_MEMBERS_BYTES]);
 
 enum chex_members_verdict { CHEX_MEMBERS_SAME, CHEX_MEMBERS_OTHER, CHEX_MEMBERS_UNKNOWN };

@@ -15,6 +15,7 @@
 #include "base/pool.h"
 #include "base/progress.h"
 #include "data/manifest.h"
+#include "data/members.h"
 #include "data/shard.h"
 
 enum { BLOCK_ROWS = 64 };
@@ -201,6 +202,7 @@ static enum chex_status check_counts(const struct chex_set *set, const struct ch
     const struct chex_manifest_split *split = &m->splits[set->split];
     const char *name = chex_split_names[set->split];
     size_t classes = (size_t)set->classes, patients = 0;
+    uint64_t members = 0;
     size_t *counts = chex_mem_zalloc(2 * classes, sizeof *counts);
     const char **ids = chex_mem_zalloc(set->rows, sizeof *ids);
     enum chex_status st =
@@ -221,6 +223,12 @@ static enum chex_status check_counts(const struct chex_set *set, const struct ch
         patients += i == 0 || strcmp(ids[i], ids[i - 1]) != 0;
     if (st == CHEX_OK)
         st = check_twice(set, ids, err);
+    for (size_t i = 0; st == CHEX_OK && i < set->shard_count; i++)
+        members += chex_members_sum(set->shards[i]);
+    if (st == CHEX_OK && split->has_members && members != split->members)
+        st = chex_error_set(err, CHEX_E_DATA,
+                            "%s: split %s holds other images than the manifest says", set->dir,
+                            name);
     if (st == CHEX_OK && patients != split->patients)
         st =
             chex_error_set(err, CHEX_E_DATA, "%s: split %s has %zu patients, the manifest says %zu",

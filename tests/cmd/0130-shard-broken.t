@@ -80,6 +80,13 @@ error_line "patients, the manifest says 1" "verify counts the patients"
 fresh && edit '0,/"Effusion": [0-9]*/s//"Effusion": 60/'
 expect_status 3 chex-shard verify s
 error_line "of Effusion, the manifest says 60 and" "and the positives"
+fresh && edit '0,/"members": "[0-9a-f]*/s//"members": "0123456789abcdef/'
+expect_status 3 chex-shard verify s
+error_line "split train holds other images than the manifest says" "and which images they are"
+fresh && edit 's/"members": "[0-9a-f]*",//'
+expect_status 0 chex-shard verify s
+like "$(out)" "s: sound" "a set from before that was noted"
+fresh && edit 's/"members": "/&x/' && refuse "splits.train: 'members' is not 16 hex digits" "members that are none"
 
 # Every bad shard is named, not the first alone.
 fresh && rm s/$b && truncate -s 2000 s/val/val-00000-of-00003.h5
