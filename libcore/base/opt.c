@@ -286,6 +286,8 @@ static enum chex_status apply_file(struct chex_opt_set *set, void *settings, con
     enum chex_status st = CHEX_OK;
     for (int number = 1; st == CHEX_OK && getline(&line, &cap, f) >= 0; number++)
         st = config_line(set, settings, path, number, line, err);
+    if (st == CHEX_OK && !feof(f)) /* a folder opens, and cannot be read */
+        st = chex_error_errno(err, CHEX_E_USAGE, errno, "config file %s", path);
     free(line);
     fclose(f);
     return st;

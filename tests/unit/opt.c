@@ -78,6 +78,8 @@ static void faults(void) {
     OK_STATUS(parse(&s, &set, &err, ARGS("-x")), CHEX_E_USAGE, err, "-x");
     OK_STATUS(parse(&s, &set, &err, ARGS("--config", "/nonexistent/file")), CHEX_E_USAGE, err,
               "/nonexistent/file");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--config", "/tmp")), CHEX_E_USAGE, err,
+              "config file /tmp: Is a directory");
 }
 
 /* No option means anything by an empty value, wherever it comes from. */
