@@ -40,7 +40,10 @@ bool chex_parse_u64(const char *text, uint64_t *out) {
 
 /* A leading decimal number without hex, inf or nan; *rest points behind it. */
 static bool leading_f64(const char *text, double *out, const char **rest) {
-    if (!starts_number(text) || (text[0] == '0' && (text[1] == 'x' || text[1] == 'X')))
+    if (!starts_number(text))
+        return false;
+    const char *digits = text + (*text == '-' || *text == '+');
+    if (digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'X'))
         return false;
     char *end;
     errno = 0;

@@ -34,6 +34,9 @@ static void units(void) {
     OK(!chex_parse_f64("nan", &f) && !chex_parse_f64("0x10", &f) && !chex_parse_f64("1e999", &f) &&
            !chex_parse_f64("1 ", &f),
        "numbers that are none");
+    OK(!chex_parse_f64("-0x10", &f) && !chex_parse_f64("+0X1p3", &f) &&
+           !chex_parse_bytes("+0x10", &v) && chex_parse_f64("-0.5", &f) && f == -0.5,
+       "nor is a hexadecimal one with a sign");
     OK(chex_parse_i64("-5", &i) && i == -5 && !chex_parse_i64("99999999999999999999", &i),
        "integers");
 }
