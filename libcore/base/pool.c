@@ -147,10 +147,20 @@ void chex_pool_run(struct chex_pool *p, size_t items, chex_pool_fn fn, void *arg
     pthread_mutex_unlock(&p->lock);
 }
 
+/* The kernel refuses a set that is smaller than its own, and cpu_set_t ends at 1,024 CPUs. */
 int chex_cpu_count(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 1;
-    int n = CPU_COUNT(&set);
+    enum { MOST = 1 << 20 };
+    int n = 0;
+    for (size_t cpus = CPU_SETSIZE; n == 0 && cpus <= MOST; cpus *= 2) {
+        const size_t bytes = CPU_ALLOC_SIZE(cpus);
+        cpu_set_t *set = CPU_ALLOC(cpus);
+        const int rc = set ? sched_getaffinity(0, bytes, set) : -1;
+        const bool small = set && rc != 0 && errno == EINVAL;
+        if (rc == 0)
+            n = CPU_COUNT_S(bytes, set);
+        CPU_FREE(set);
+        if (!small)
+            break;
+    }
     return n > 0 ? n : 1;
 }

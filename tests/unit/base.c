@@ -4,10 +4,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -113,6 +115,30 @@ static void pool(void) {
         chex_pool_destroy(p);
     }
     chex_pool_destroy(NULL);
+}
+
+/* A machine of 1,500 CPUs: the kernel refuses smaller sets. */
+static bool large_machine;
+int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set) {
+    if (!large_machine) {
+        memset(set, 0, bytes);
+        return syscall(SYS_sched_getaffinity, pid, bytes, set) < 0 ? -1 : 0;
+    }
+    if (bytes < 2048 / 8) {
+        errno = EINVAL;
+        return -1;
+    }
+    CPU_ZERO_S(bytes, set);
+    for (size_t i = 0; i < 1500; i++)
+        CPU_SET_S(i, bytes, set);
+    return 0;
+}
+
+static void cpus(void) {
+    OK(chex_cpu_count() >= 1, "this process may use %d CPUs", chex_cpu_count());
+    large_machine = true;
+    OK(chex_cpu_count() == 1500, "and of a large machine %d", chex_cpu_count());
+    large_machine = false;
 }
 
 static void files(void) {
@@ -241,6 +267,7 @@ int main(void) {
     errors();
     random_numbers();
     pool();
+    cpus();
     files();
     OK(chex_mem_alloc_aligned(SIZE_MAX, 8) == NULL, "an overflowing size is refused");
     hashes();
