@@ -139,7 +139,8 @@ static enum chex_status move_back(const struct chex_create *c, char *line, struc
     return st;
 }
 
-/* Undoes the moves of a run that ended among them: its shards are finished ones again. */
+/* Undoes the moves of a run that ended among them, or behind them without a manifest: its shards
+ * are finished ones again, and its list of images left out goes. */
 static enum chex_status take_back(const struct chex_create *c, struct chex_error *err) {
     enum { LIMIT = 1 << 30 };
     char *text = NULL, *rest = NULL, *path = chex_fs_join(c->partial, moves_name);
@@ -157,6 +158,10 @@ static enum chex_status take_back(const struct chex_create *c, struct chex_error
                 rmdir(folder); /* only where it is empty */
             free(folder);
         }
+        char *list = chex_fs_join(c->o->output, CHEX_CREATE_REJECTED);
+        if (list)
+            unlink(list);
+        free(list);
         if (st == CHEX_OK)
             unlink(path);
     }

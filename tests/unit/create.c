@@ -225,6 +225,35 @@ static void check_taken_back(const struct chex_create_ranks *alone, const char *
     free(train);
 }
 
+/* Two ranks, of which the other has nothing to do; before the end the manifest's place is taken. */
+static enum chex_status take_place(void *arg, const char *key, const void *mine, size_t bytes,
+                                   void *all, struct chex_error *err) {
+    memcpy(all, mine, bytes);
+    memcpy((char *)all + bytes, mine, bytes);
+    return strcmp(key, "shard-kept") == 0 ? chex_fs_mkdirs(arg, err) : CHEX_OK;
+}
+
+/* The end of a run fails behind its rejected.csv, and the folder can be used again. */
+static void check_no_list_stays(const struct chex_create_ranks *alone) {
+    struct chex_error err = {0};
+    struct chex_create_result result;
+    char *set = path_of("blocked"), *place = path_of("blocked/" CHEX_MANIFEST_NAME);
+    char *list = path_of("blocked/rejected.csv");
+    const struct chex_create_ranks two = {0, 2, take_place, place};
+    struct chex_create_options o = options(set);
+    o.max_bad = 3;
+    o.split_mode = CHEX_SPLIT_NONE;
+    o.shards = 1;
+    OK_STATUS(chex_create(&o, &two, &result, &err), CHEX_E_ENV, err, "manifest.json: it is a");
+    OK(!chex_fs_exists(list), "the list of images left out does not stay without its set");
+    rmdir(place);
+    OK_STATUS(chex_create(&o, alone, &result, &err), CHEX_OK, err, NULL);
+    OK(chex_fs_exists(list), "it comes with the set");
+    free(set);
+    free(place);
+    free(list);
+}
+
 static void check_stripes(void) {
     char text[1024];
     OK(!chex_create_stripe_hint(0xEF53, 1 << 20, "/d", text, sizeof text), "no advice on ext4");
@@ -255,6 +284,7 @@ int main(void) {
     check_bad(&alone, c, d);
     check_reshard(&alone, c);
     check_taken_back(&alone, c);
+    check_no_list_stays(&alone);
     check_stripes();
     chex_fs_remove_tree(dir, &err);
     pthread_barrier_destroy(&barrier);
