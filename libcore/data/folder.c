@@ -107,7 +107,14 @@ static enum chex_status walk(struct chex_folder *f, const char *dir, int depth,
                               "cannot read image folder %s", dir);
         return closed ? CHEX_OK : st;
     }
-    for (struct dirent *e; st == CHEX_OK && (e = readdir(d));) {
+    /* What cannot be listed to its end (a disk's fault, a stale handle) would count as missing. */
+    for (struct dirent *e; st == CHEX_OK;) {
+        errno = 0;
+        e = readdir(d);
+        if (!e && errno)
+            st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot read image folder %s", dir);
+        if (!e)
+            break;
         if (e->d_name[0] == '.')
             continue;
         char *path = chex_fs_join(dir, e->d_name);

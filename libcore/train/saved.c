@@ -75,9 +75,15 @@ static enum chex_status add_numbered(struct list *l, const char *dir, struct che
         st = no_memory(err);
     else if (!d && errno != ENOENT)
         st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot read folder %s", sub);
-    for (struct dirent *e; st == CHEX_OK && d && (e = readdir(d));) {
+    for (struct dirent *e; st == CHEX_OK && d;) {
         struct saved one = {0};
         struct stat s;
+        errno = 0;
+        e = readdir(d);
+        if (!e && errno) /* an older checkpoint must not pass for the newest */
+            st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot read folder %s", sub);
+        if (!e)
+            break;
         if (!numbered(e->d_name, &one.step) || fstatat(dirfd(d), e->d_name, &s, 0) != 0)
             continue;
         one.dev = s.st_dev;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/folder.h"
 
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -32,6 +35,28 @@ static void finds(const struct chex_folder *f, const char *path, const char *wan
     const char *got = found ? found->path + strlen(dir) + 1 : "nothing";
     OK(!strcmp(got, want ? want : "nothing") && (other != NULL) == rival, "%s finds %s%s", path,
        got, other ? " and more" : "");
+}
+
+/* A folder that cannot be listed to its end: the call after so many fails; -1: none. */
+static int calls_left = -1;
+struct dirent *readdir(DIR *d) {
+    static struct dirent *(*real)(DIR *);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "readdir");
+    if (calls_left == 0) {
+        errno = EIO;
+        return NULL;
+    }
+    calls_left -= calls_left > 0;
+    return real(d);
+}
+
+static void check_cut_listing(void) {
+    struct chex_folder *f = NULL;
+    struct chex_error err;
+    calls_left = 4;
+    OK_STATUS(chex_folder_open(dir, &f, &err), CHEX_E_ENV, err, "cannot read image folder");
+    calls_left = -1;
 }
 
 int main(void) {
@@ -86,6 +111,7 @@ int main(void) {
     finds(f, "abc.png", NULL, false);
     finds(f, "", NULL, false);
     chex_folder_close(f);
+    check_cut_listing();
     chex_fs_remove_tree(dir, NULL);
     return tap_done();
 }
