@@ -317,14 +317,15 @@ static enum chex_status close_writer(struct writer *w, json_t *about, bool whole
     json_object_set(other, "ranks", w->ranks);
     if (w->file) {
         fputs("\n],\n\"displayTimeUnit\":\"ms\",\n\"otherData\":", w->file);
-        if (json_dumpf(other, w->file, JSON_INDENT(1) | JSON_PRESERVE_ORDER) != 0)
-            errno = errno ? errno : ENOMEM;
+        const bool cut = json_dumpf(other, w->file, JSON_INDENT(1) | JSON_PRESERVE_ORDER) != 0;
         fputs("}\n", w->file);
         const bool bad = ferror(w->file) != 0;
         const int saved = errno;
         if ((fclose(w->file) != 0 || bad) && st == CHEX_OK)
             st = chex_error_errno(err, CHEX_E_ENV, bad ? saved : errno, "cannot write timeline %s",
                                   t->config.path);
+        if (cut && st == CHEX_OK)
+            st = chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "timeline %s", t->config.path);
         if (st == CHEX_OK)
             st = refuse_foreign(t->config.path, err);
         if (st == CHEX_OK)
