@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/opt.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "data/classes.h"
 #include "data/verify.h"
@@ -440,6 +441,20 @@ static enum chex_status work(struct settings *s, struct chex_world *world, bool 
     return st;
 }
 
+/* A preview is an object that names all of these, whether it is printed as one or not. */
+static enum chex_status check_names(const struct settings *s, struct chex_error *err) {
+    const char *user = s->plan ? "--plan" : "--json";
+    if (s->bench || s->bench_input || (!s->plan && !s->common.json))
+        return CHEX_OK;
+    CHEX_TRY(chex_text_for_json("--output", s->output, user, err));
+    if (!s->plan)
+        return CHEX_OK;
+    CHEX_TRY(chex_text_for_json("--data", s->data, user, err));
+    CHEX_TRY(chex_text_for_json("--init", s->init, user, err));
+    CHEX_TRY(chex_text_for_json("--resume", s->resume, user, err));
+    return chex_text_for_json("--stage", s->stage, user, err);
+}
+
 static enum chex_status check_settings(const struct settings *s, struct chex_error *err) {
     bool needs_output = !s->bench && !s->bench_input;
     if (s->bench && s->bench_input)
@@ -463,7 +478,7 @@ static enum chex_status check_settings(const struct settings *s, struct chex_err
     if ((!s->bench && !s->data) || (needs_output && !s->output))
         return chex_error_set(err, CHEX_E_USAGE, "--%s DIR is required; try 'chex-train --help'",
                               s->data ? "output" : "data");
-    return CHEX_OK;
+    return check_names(s, err);
 }
 
 static enum chex_status run(struct settings *s, struct chex_error *err) {

@@ -12,6 +12,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "data/convert.h"
 #include "engine/choose.h"
 #include "eval/cam_picture.h"
@@ -69,12 +70,10 @@ static enum chex_status check_options(const struct eval_settings *s, struct chex
                               !s->image        ? "image FILE"
                               : !s->checkpoint ? "checkpoint FILE"
                                                : "output FILE.png");
-    json_t *names = json_pack("[s,s]", s->image, s->checkpoint);
-    if (s->common.json && !names)
-        return chex_error_set(
-            err, CHEX_E_DATA,
-            "--image or --checkpoint: the name is no UTF-8 text, as --json needs");
-    json_decref(names);
+    if (s->common.json) {
+        CHEX_TRY(chex_text_for_json("--image", s->image, "--json", err));
+        CHEX_TRY(chex_text_for_json("--checkpoint", s->checkpoint, "--json", err));
+    }
     const size_t n = strlen(s->output);
     if (n < 5 || strcasecmp(s->output + n - 4, ".png") != 0)
         return chex_error_set(err, CHEX_E_USAGE,

@@ -9,6 +9,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "data/members.h"
 #include "data/shard.h"
 #include "engine/choose.h"
@@ -247,7 +248,7 @@ static enum chex_status finish(const struct evaluation *e, const struct chex_pre
     json_t *provenance = provenance_of(e, loss);
     enum chex_status st = CHEX_OK;
     if (!title || !provenance)
-        st = chex_error_set(err, CHEX_E_DATA, "--data or --checkpoint: the name is no UTF-8 text");
+        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the results");
     else
         st = eval_results_report(e->s, e->threads, title, provenance, table, true, err);
     json_decref(provenance);
@@ -292,6 +293,8 @@ static enum chex_status run_evaluate(const struct eval_settings *s, const struct
                               !s->data         ? "data DIR"
                               : !s->checkpoint ? "checkpoint FILE"
                                                : "output DIR");
+    CHEX_TRY(chex_text_for_json("--data", s->data, "auroc.json", err));
+    CHEX_TRY(chex_text_for_json("--checkpoint", s->checkpoint, "auroc.json", err));
     struct evaluation e = {
         .s = s,
         .output = {.lock = -1},

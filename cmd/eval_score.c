@@ -6,6 +6,7 @@
 
 #include "base/fs.h"
 #include "base/pool.h"
+#include "base/text.h"
 #include "eval_commands.h"
 
 static const struct chex_opt score_opts[] = {
@@ -38,7 +39,7 @@ static enum chex_status score(const struct eval_settings *s, const struct chex_p
     struct eval_output output = {.lock = -1};
     enum chex_status st = s->output ? eval_results_begin(s, false, &output, err) : CHEX_OK;
     if (st == CHEX_OK && !(title && provenance))
-        st = chex_error_set(err, CHEX_E_DATA, "--predictions: the name is no UTF-8 text");
+        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the results");
     if (st == CHEX_OK)
         st = eval_results_report(s, threads, title, provenance, table, false, err);
     eval_results_end(s, &output, st);
@@ -52,6 +53,7 @@ static enum chex_status run_score(const struct eval_settings *s, const struct ch
     (void)set;
     if (!s->predictions)
         return chex_error_set(err, CHEX_E_USAGE, "chex-eval score needs --predictions FILE.csv");
+    CHEX_TRY(chex_text_for_json("--predictions", s->predictions, "auroc.json", err));
     if (s->output)
         CHEX_TRY(eval_results_refuse(s, false, err));
     struct chex_predictions *table = NULL;

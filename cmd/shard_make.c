@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "launch/launch.h"
 #include "shard_commands.h"
@@ -126,6 +127,8 @@ enum chex_status shard_make(const char *name, shard_make_fn *make, const void *o
                             const char *output, size_t shards, bool json, struct chex_error *err) {
     struct chex_create_result result;
     int rank = 0;
+    if (json)
+        CHEX_TRY(chex_text_for_json("--output", output, "--json", err));
     enum chex_status st = make_launched(make, options, &result, &rank, err);
     if (rank != 0)
         err->text[0] = '\0';

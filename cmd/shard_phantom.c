@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/progress.h"
+#include "base/text.h"
 #include "data/phantom.h"
 
 struct phantom_settings {
@@ -50,6 +51,8 @@ static enum chex_status run_phantom(const struct chex_opt_set *set, const void *
         return chex_error_set(err, CHEX_E_USAGE,
                               "unexpected word '%s'; try 'chex-shard phantom --help'",
                               chex_opt_word(set, 0));
+    if (s->common.json)
+        CHEX_TRY(chex_text_for_json("--output", s->output, "--json", err));
     struct chex_progress *progress =
         chex_progress_create("drawing", "img", (uint64_t)s->count, true);
     struct chex_phantom_options o = {.dir = s->output,

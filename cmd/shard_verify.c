@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "data/verify.h"
 
@@ -54,6 +55,8 @@ static enum chex_status run_verify(const struct chex_opt_set *set, const void *s
     struct chex_verify_result r;
     CHEX_TRY(shard_one_word(set, "chex-shard verify", err));
     const char *path = chex_opt_word(set, 0);
+    if (s->common.json)
+        CHEX_TRY(chex_text_for_json("DIR", path, "--json", err));
     enum chex_status st = chex_verify(path, shard_threads(s->workers), true, &r, err);
     for (size_t i = 0; r.fault_count > 1 && i < r.fault_count; i++)
         chex_warn("%s", r.faults[i].text);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/csv.h"
 
-#include <ctype.h>
 #include <errno.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/text.h"
 
 void chex_csv_init(struct chex_csv *csv, const char *path, char *text, size_t size) {
     *csv = (struct chex_csv){.path = path, .at = text, .end = text + size, .next_line = 1};
@@ -204,33 +204,6 @@ enum chex_status chex_csv_fault(const struct chex_csv *csv, int column, const ch
     size_t c = (size_t)column;
     return chex_text_fault(csv->path, csv->line, c + 1, c < csv->name_count ? csv->names[c] : NULL,
                            csv->fields[c], expected, err);
-}
-
-bool chex_text_is_utf8(const char *text) {
-    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
-    for (const unsigned char *p = (const unsigned char *)text; *p;) {
-        int more = *p < 0x80 ? 0 : *p >> 5 == 6 ? 1 : *p >> 4 == 14 ? 2 : *p >> 3 == 30 ? 3 : -1;
-        if (more < 0)
-            return false;
-        uint32_t value = more ? *p & (0x3Fu >> more) : *p;
-        for (int i = 1; i <= more; i++) {
-            if (p[i] >> 6 != 2) /* the NUL at the end too */
-                return false;
-            value = value << 6 | (p[i] & 0x3Fu);
-        }
-        if (value < least[more] || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000))
-            return false;
-        p += more + 1;
-    }
-    return true;
-}
-
-const char *chex_text_shown(const char *text, char *out, size_t size) {
-    size_t n = 0;
-    for (; text[n] && n + 4 < size; n++)
-        out[n] = isprint((unsigned char)text[n]) ? text[n] : '?';
-    strcpy(out + n, text[n] ? "..." : "");
-    return out;
 }
 
 enum chex_status chex_text_fault(const char *path, size_t line, size_t column, const char *name,

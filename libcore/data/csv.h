@@ -64,11 +64,4 @@ enum chex_status chex_csv_fault(const struct chex_csv *csv, int column, const ch
 enum chex_status chex_text_fault(const char *path, size_t line, size_t column, const char *name,
                                  const char *value, const char *expected, struct chex_error *err);
 
-/* Whether all of it is UTF-8: neither overlong nor a surrogate. */
-bool chex_text_is_utf8(const char *text);
-
-/* text, cut to size - 4 bytes and "..." where longer, without what cannot be printed; returns
- * `out`. */
-const char *chex_text_shown(const char *text, char *out, size_t size);
-
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "data/labels_format.h"
 
 #define ENTRY(name) &chex_label_format_##name,

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "data/labels_format.h"
 
 enum role { IMAGE, PATIENT, VIEW, AGE, SEX, SPLIT, FINDINGS, LABELS, ROLES };

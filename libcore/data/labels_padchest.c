@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "data/labels_format.h"
 
 #define EXPECTS "PadChest's columns 'ImageID', 'PatientID', 'Projection' and 'Labels'"

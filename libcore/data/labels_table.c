@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "data/labels_format.h"
 #include "data/labels_map.h"
 #include "data/shard_write.h"

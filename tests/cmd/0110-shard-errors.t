@@ -152,6 +152,12 @@ printf 'image,patient,Mass\n%s,M\374ller,0\n' "$second" >latin.csv
 refuse 3 "latin.csv: line 2: patient 'M\?ller', expected UTF-8" "${table[@]}" --labels latin.csv
 printf 'image,patient,Caf\351\n%s,1,0\n' "$second" >latin.csv
 refuse 3 "latin.csv: line 1: 'Caf\?' as the name of a finding, expected UTF-8" "${table[@]}" --labels latin.csv --columns "$(printf 'labels=Caf\351')"
+# A result that is JSON cannot name such a folder, and it is said before the work.
+refuse 2 "--output 'o\?': the name is no UTF-8 text, as --json needs" "${table[@]}" --labels ph/labels.csv --output $'o\377' --json
+[ ! -e $'o\377' ]
+ok $? "nothing is made"
+refuse 2 "DIR 'o\?': the name is no UTF-8 text" verify $'o\377' --json
+refuse 2 "--output 'o\?': the name is no UTF-8 text" phantom --count 1 --output $'o\377' --json
 
 mkdir -p twice/1 twice/2 && cp ph/images/* twice/1 && cp "ph/images/$second" twice/2
 refuse 3 "ph/labels.csv: line 3: image $second is there twice: twice/1/$second, twice/2/$second" "${good[@]}" --images twice

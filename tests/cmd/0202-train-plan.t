@@ -163,6 +163,10 @@ expect_status 2 chex-train --plan --bench 2
 error_line '--plan and --bench: expected one of them' "--plan with --bench"
 expect_status 2 chex-train --plan --data shards
 error_line '--output DIR is required' "--plan without --output"
+for kind in --plan --json; do
+    expect_status 2 chex-train $kind --data shards --output $'odd\377'
+    error_line "--output 'odd\?': the name is no UTF-8 text, as $kind needs" "$kind of such a name"
+done
 mkdir stray
 echo stray >stray/step-1.h5
 same "a folder with a file of ours" "${common[@]}" --output stray

@@ -75,6 +75,8 @@ refuse() {
     [ ! -e bad ]
     ok $? "and nothing is written"
 }
+expect_status 2 chex-eval score --predictions $'odd\377.csv' --output bad
+error_line 'the name is no UTF-8 text, as auroc.json needs' "a name that the results cannot hold"
 refuse 3 'bad.csv.* line 3, column p_Mass: .nan., expected a number' 's/,0.2$/,nan/'
 refuse 3 'bad.csv.* line 2, column y_Hernia: .7., expected 1, 0, -1 or -2' 's/^a.png,1,1/a.png,1,7/'
 refuse 3 'bad.csv.* line 4: image a.png stands on line 2 too' 's/^c/a/'

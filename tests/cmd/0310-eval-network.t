@@ -161,6 +161,7 @@ refuse() {
     [ ! -e none ]
     ok $? "and nothing is written"
 }
+refuse 2 "--checkpoint 'odd\\?.h5': the name is no UTF-8 text, as auroc.json needs" --checkpoint $'odd\377.h5'
 refuse 3 'split train holds the same images.*--allow-overlap' --split train
 expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --output train --split train \
     --allow-overlap --engine cpu

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/csv.h"
 
+#include "base/text.h"
+
 #include "tap.h"
 
 /* All records with '|' between fields and "N:" before each, N being its line, '/' behind. */
@@ -107,9 +109,18 @@ static void check_utf8(void) {
            i);
 }
 
+static void check_for_json(void) {
+    struct chex_error err;
+    OK_STATUS(chex_text_for_json("--output", "M\xFCller", "--json", &err), CHEX_E_USAGE, err,
+              "--output 'M?ller': the name is no UTF-8 text, as --json needs");
+    OK_STATUS(chex_text_for_json("--output", "M\xC3\xBCller", "--json", &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_text_for_json("--init", NULL, "--plan", &err), CHEX_OK, err, NULL);
+}
+
 int main(void) {
     check_table();
     check_utf8();
+    check_for_json();
     reads("", "");
     reads("\n\r\n", "");
     reads("a", "1:a/");
