@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/units.h"
+#include "base/text.h"
 #include "eval_cam.h"
 
 static bool is_drawn(const struct eval_cam *m, int c) {

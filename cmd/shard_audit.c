@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include "base/units.h"
+#include "base/text.h"
 #include "data/split.h"
 #include "data/verify.h"
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/units.h"
+#include "base/text.h"
 #include "data/manifest.h"
 #include "data/shard.h"
 

@@ -40,3 +40,14 @@ enum chex_status chex_text_for_json(const char *what, const char *name, const ch
     return chex_error_set(err, CHEX_E_USAGE, "%s '%s': the name is no UTF-8 text, as %s needs",
                           what, chex_text_shown(name, shown, sizeof shown), user);
 }
+
+int chex_text_columns(const char *text) {
+    int columns = 0;
+    for (; *text; text++)
+        columns += ((unsigned char)*text & 0xc0) != 0x80; /* bytes that begin a character */
+    return columns;
+}
+
+int chex_text_field(const char *text, int columns) {
+    return columns + (int)strlen(text) - chex_text_columns(text);
+}

@@ -22,4 +22,10 @@ enum chex_status chex_text_for_json(const char *what, const char *name, const ch
  * `out`. */
 const char *chex_text_shown(const char *text, char *out, size_t size);
 
+/* Columns that UTF-8 text takes on a terminal: its characters. */
+int chex_text_columns(const char *text);
+
+/* The width that makes printf's %-*s, which counts bytes, fill so many columns with `text`. */
+int chex_text_field(const char *text, int columns);
+
 #endif

@@ -128,14 +128,3 @@ const char *chex_format_duration(char *buf, size_t size, double seconds) {
         snprintf(buf, size, "%dh%02dm", (int)(seconds / 3600), (int)(seconds / 60) % 60);
     return buf;
 }
-
-int chex_text_columns(const char *text) {
-    int columns = 0;
-    for (; *text; text++)
-        columns += ((unsigned char)*text & 0xc0) != 0x80; /* bytes that begin a character */
-    return columns;
-}
-
-int chex_text_field(const char *text, int columns) {
-    return columns + (int)strlen(text) - chex_text_columns(text);
-}

@@ -24,10 +24,4 @@ bool chex_parse_duration(const char *text, uint64_t *out_ms);
 const char *chex_format_bytes(char *buf, size_t size, uint64_t bytes);
 const char *chex_format_duration(char *buf, size_t size, double seconds);
 
-/* Columns that UTF-8 text takes on a terminal: its characters. */
-int chex_text_columns(const char *text);
-
-/* The width that makes printf's %-*s, which counts bytes, fill so many columns with `text`. */
-int chex_text_field(const char *text, int columns);
-
 #endif

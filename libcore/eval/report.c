@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/fs.h"
-#include "base/units.h"
+#include "base/text.h"
 #include "eval/textfile.h"
 
 const char *const chex_report_files[] = {"auroc.json", "auroc.csv", "roc.svg", "report.html", NULL};

@@ -19,6 +19,7 @@
 #include "base/pool.h"
 #include "base/progress.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "tap.h"
 
