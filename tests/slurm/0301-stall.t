@@ -12,7 +12,6 @@ chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 4 --spli
     --fractions 0.6,0.2,0.2 --output shards -q
 common=(--data shards --image-size 32 --batch-size 2 --lr 1e-3 --seed 3 --engine cpu --threads 1
     --epochs 500 -q)
-limits=(--stall-warn 1500ms --stall-abort 4s)
 
 await() { # COMMAND: until it succeeds, 20 s at most
     for _ in $(seq 600); do
@@ -60,13 +59,15 @@ named() { # NAME REPORTER WHO WAITERS
         "$1: rank $2 names who, and where"
 }
 
+limits=(--stall-warn 1500ms --stall-abort 10s) # a look round for the warning may take some seconds
 after_a_while one signal_ranks STOP 3 &
 train one chex-train
 named one 0 'rank 3 on n1 does not answer \(stopped, gone or cut off\)' 'ranks 0-2 wait'
-# A busy machine: rank 2 may not have answered either by then.
-is "$(grep -cE "warn: no progress for [0-9]+ s: $place; (rank 3 on n1 does|ranks 2-3 on n1 do) not answer" one.err)" 1 \
-    "and so did one warning"
+# On a busy machine others may be late, too, and a second one may speak.
+like "$(cat one.err)" 'warn: no progress for [0-9]+ s: .*(rank 3|ranks 2-3) on n1 do(es)? not answer' \
+    "and so did a warning"
 
+limits=(--stall-warn 1500ms --stall-abort 4s)
 after_a_while first signal_ranks STOP 0 &
 train first chex-train
 named first 1 'rank 0 on n0 does not answer \(stopped, gone or cut off\)' 'ranks 1-3 wait'
