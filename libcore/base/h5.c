@@ -13,8 +13,14 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* A file that HDF5 could not close stays open in it, and what it does at the end of the process
+ * then ends in a crash; all that is to reach a disk has done so before. */
 void chex_h5_enter(void) {
+    static bool begun;
     pthread_mutex_lock(&lock);
+    if (!begun)
+        H5dont_atexit();
+    begun = true;
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
 
@@ -72,6 +78,8 @@ static enum chex_status access_list(hid_t *fapl_out, struct chex_error *err) {
 #if H5_VERSION_GE(1, 12, 1) || (H5_VERS_MINOR == 10 && H5_VERS_RELEASE >= 7)
     H5Pset_file_locking(fapl, 0, 1);
 #endif
+    /* Small datasets would wait in a buffer until they are closed, and a failed write be lost. */
+    H5Pset_sieve_buf_size(fapl, 0);
     /* An id that was forgotten shows as a failing close instead of a file that stays open. */
     H5Pset_fclose_degree(fapl, H5F_CLOSE_SEMI);
     *fapl_out = fapl;

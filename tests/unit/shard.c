@@ -3,11 +3,14 @@
  * Shard writer and reader: what goes in comes out, on any number of threads, and every kind of
  * broken file is refused with its reason.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <hdf5.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -307,9 +310,56 @@ static void check_writer(const char *good) {
     patient_ids[4][0] = kept;
 }
 
+/* One write of this process that fails, the one after so many; -1: none. HDF5's go this way too. */
+static int writes_left = -1;
+static bool write_failed;
+static bool fails(void) {
+    if (writes_left < 0 || writes_left-- > 0)
+        return false;
+    errno = EIO;
+    return write_failed = true;
+}
+__attribute__((visibility("default"))) ssize_t pwrite(int fd, const void *data, size_t bytes,
+                                                      off_t offset) {
+    return fails() ? -1 : (ssize_t)syscall(SYS_pwrite64, fd, data, bytes, offset);
+}
+__attribute__((visibility("default"))) ssize_t write(int fd, const void *data, size_t bytes) {
+    return fails() ? -1 : (ssize_t)syscall(SYS_write, fd, data, bytes);
+}
+
+enum { UNHARMED, REPORTED, SWALLOWED };
+static int write_badly(int after) {
+    struct chex_shard_spec s = spec();
+    uint8_t pixels[PIXELS];
+    writes_left = after;
+    enum chex_status st = chex_shard_create(at("bad.h5"), &s, &writer, NULL);
+    for (size_t row = 0; st == CHEX_OK && row < ROWS; row++) {
+        fill(row, pixels);
+        st = chex_shard_put(writer, row, pixels, NULL);
+    }
+    if (st == CHEX_OK)
+        st = chex_shard_finish(writer, "00112233445566778899aabbccddeeff", NULL);
+    return !write_failed ? UNHARMED : st != CHEX_OK ? REPORTED : SWALLOWED;
+}
+
+/* Every write in turn, each in a process of its own: HDF5 keeps a file that it could not close. */
+static void check_failed_writes(void) {
+    int result = REPORTED, after = 0;
+    for (; result == REPORTED && after < 200; after++) {
+        int status = 0;
+        fflush(stdout);
+        pid_t pid = fork();
+        if (pid == 0)
+            exit(write_badly(after));
+        BAIL_UNLESS(pid > 0 && waitpid(pid, &status, 0) == pid, "no child process");
+        result = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    }
+    OK(result == UNHARMED && after > ROWS, "a failed write, the first to number %d, is told of",
+       after - 1);
+}
+
 int main(void) {
     BAIL_UNLESS(mkdtemp(dir), "no scratch folder");
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     for (int i = 0; i < ROWS; i++) {
         snprintf(image_ids[i], sizeof image_ids[i], "img_%03d.png", i);
         snprintf(patient_ids[i], sizeof patient_ids[i], "p%d", i / 3);
@@ -320,7 +370,8 @@ int main(void) {
     struct chex_shard *s = NULL;
     char good[256];
     snprintf(good, sizeof good, "%s", at("good.h5"));
-    write_shard(good, 4);
+    write_shard(good, 4); /* before any call of HDF5 here: base/h5.c sets it up */
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     BAIL_UNLESS(chex_shard_open(good, &s, &err) == CHEX_OK, "%s", err.text);
     check_tables(s);
     check_pixels(s);
@@ -329,6 +380,7 @@ int main(void) {
     check_writer(good);
     check_broken(good);
     check_damage(good);
+    check_failed_writes();
     check_foreign(good);
     chex_shard_close(NULL);
     chex_shard_abandon(NULL);
