@@ -105,6 +105,13 @@ static enum chex_status remove_path(const char *dir, const char *name, struct ch
     return st;
 }
 
+static void remove_quietly(const char *dir, const char *name) {
+    char *path = chex_fs_join(dir, name);
+    if (path)
+        unlink(path);
+    free(path);
+}
+
 /* The manifest goes first: from then on the folder is no set. Only files that the manifest lists
  * are removed; folders go when they are empty. */
 static enum chex_status remove_old(const char *dir, struct chex_error *err) {
@@ -139,8 +146,8 @@ static enum chex_status move_back(const struct chex_create *c, char *line, struc
     return st;
 }
 
-/* Undoes the moves of a run that ended among them, or behind them without a manifest: its shards
- * are finished ones again, and its list of images left out goes. */
+/* Undoes the moves of a run that ended among them, or failed behind them: its shards
+ * are finished ones again, and what came after them goes. */
 static enum chex_status take_back(const struct chex_create *c, struct chex_error *err) {
     enum { LIMIT = 1 << 30 };
     char *text = NULL, *rest = NULL, *path = chex_fs_join(c->partial, moves_name);
@@ -158,10 +165,8 @@ static enum chex_status take_back(const struct chex_create *c, struct chex_error
                 rmdir(folder); /* only where it is empty */
             free(folder);
         }
-        char *list = chex_fs_join(c->o->output, CHEX_CREATE_REJECTED);
-        if (list)
-            unlink(list);
-        free(list);
+        remove_quietly(c->o->output, CHEX_CREATE_REJECTED);
+        remove_quietly(c->o->output, CHEX_MANIFEST_NAME);
         if (st == CHEX_OK)
             unlink(path);
     }

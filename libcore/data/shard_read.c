@@ -94,10 +94,11 @@ static enum chex_status check_storage(const struct chex_shard *s, const char *na
 static enum chex_status dataset_open(const struct chex_shard *s, const char *name, int rank,
                                      struct dataset *d, struct chex_error *err) {
     *d = (struct dataset){H5I_INVALID_HID, H5I_INVALID_HID, H5I_INVALID_HID, 0, {0}};
-    if (H5Lexists(s->file, name, H5P_DEFAULT) <= 0) {
-        H5Eclear2(H5E_DEFAULT);
+    htri_t there = 0;
+    CHEX_TRY(CHEX_H5(there = H5Lexists(s->file, name, H5P_DEFAULT), CHEX_E_DATA, err,
+                     "%s: dataset '%s'", s->path, name));
+    if (!there)
         return chex_error_set(err, CHEX_E_DATA, "%s: no dataset '%s'", s->path, name);
-    }
     CHEX_TRY(CHEX_H5(d->id = H5Dopen2(s->file, name, H5P_DEFAULT), CHEX_E_DATA, err,
                      "%s: dataset '%s'", s->path, name));
     CHEX_TRY(
