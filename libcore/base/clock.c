@@ -24,6 +24,20 @@ void chex_clock_sleep_ms(unsigned ms) {
     }
 }
 
+void chex_clock_cond_init(pthread_cond_t *cond) {
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+int chex_clock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns) {
+    const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
+                                   .tv_nsec = (long)(until_ns % 1000000000u)};
+    return pthread_cond_timedwait(cond, lock, &until);
+}
+
 const char *chex_clock_iso8601(char *buf, size_t size, double unix_s) {
     time_t t = (time_t)unix_s;
     struct tm tm;

@@ -5,6 +5,7 @@
 #ifndef CHEX_BASE_CLOCK_H
 #define CHEX_BASE_CLOCK_H
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,6 +13,11 @@ uint64_t chex_clock_ns(void);   /* monotonic, arbitrary origin */
 double chex_clock_s(void);      /* the same in seconds */
 double chex_clock_unix_s(void); /* seconds since 1970, for records that people read */
 void chex_clock_sleep_ms(unsigned ms);
+
+/* A condition that can be waited for until a time of chex_clock_ns, whatever is done to the time of
+ * day meanwhile. _wait is pthread_cond_timedwait: 0, or ETIMEDOUT. */
+void chex_clock_cond_init(pthread_cond_t *cond);
+int chex_clock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns);
 
 /* "2026-01-31T12:00:00Z"; buf is returned. */
 const char *chex_clock_iso8601(char *buf, size_t size, double unix_s);

@@ -117,11 +117,7 @@ static struct chex_prober *create(const struct chex_check *const *checks, size_t
     struct chex_prober *p = chex_mem_zalloc(1, sizeof *p);
     if (!p)
         return NULL;
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&p->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    chex_clock_cond_init(&p->changed);
     pthread_mutex_init(&p->lock, NULL);
     p->holders = 2;
     p->checks = chex_mem_zalloc(count, sizeof *p->checks);
@@ -158,30 +154,22 @@ enum chex_status chex_prober_create(const struct chex_check *const *checks, size
     return CHEX_OK;
 }
 
-static struct timespec in_seconds(double seconds) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += (time_t)seconds;
-    t.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
-    return t;
+static uint64_t in_seconds(double seconds) {
+    return chex_clock_ns() + (seconds > 0 ? (uint64_t)(seconds * 1e9) : 0);
 }
 
 void chex_prober_run(struct chex_prober *p, size_t until) {
     if (p->stuck)
         return;
     const double began = chex_clock_s();
-    const struct timespec deadline = in_seconds(p->left_s);
+    const uint64_t deadline_ns = in_seconds(p->left_s);
     pthread_mutex_lock(&p->lock);
     p->context.until_s = began + p->left_s;
     p->until = until;
     pthread_cond_broadcast(&p->changed);
     for (int rc = 0; p->done < until && rc == 0;) {
         chex_progress_set(p->progress, p->done, p->checks[p->done]->name);
-        rc = pthread_cond_timedwait(&p->changed, &p->lock, &deadline);
+        rc = chex_clock_cond_wait(&p->changed, &p->lock, deadline_ns);
     }
     p->stuck = p->done < until;
     p->stop = p->stuck;
@@ -244,13 +232,13 @@ void chex_prober_answers(struct chex_prober *p, struct chex_check_result *out) {
 void chex_prober_destroy(struct chex_prober *p) {
     if (!p)
         return;
-    const struct timespec deadline = in_seconds(END_S);
+    const uint64_t deadline_ns = in_seconds(END_S);
     chex_progress_destroy(p->progress, false);
     pthread_mutex_lock(&p->lock);
     p->stop = true;
     pthread_cond_broadcast(&p->changed);
     for (int rc = 0; !p->ended && !p->stuck && rc == 0;)
-        rc = pthread_cond_timedwait(&p->changed, &p->lock, &deadline);
+        rc = chex_clock_cond_wait(&p->changed, &p->lock, deadline_ns);
     pthread_mutex_unlock(&p->lock);
     drop(p, 1);
 }

@@ -60,11 +60,7 @@ static struct ticket *ticket_create(void) {
     struct ticket *t = calloc(1, sizeof *t);
     if (!t)
         return NULL;
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&t->came, &attr);
-    pthread_condattr_destroy(&attr);
+    chex_clock_cond_init(&t->came);
     pthread_mutex_init(&t->lock, NULL);
     t->holders = 2;
     return t;
@@ -109,10 +105,8 @@ static void on_value(pmix_status_t status, pmix_value_t *value, void *arg) {
 
 /* False where the deadline passes first. */
 static bool ticket_wait(struct ticket *t, uint64_t deadline_ns) {
-    struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
-                             .tv_nsec = (long)(deadline_ns % 1000000000u)};
     pthread_mutex_lock(&t->lock);
-    while (!t->done && pthread_cond_timedwait(&t->came, &t->lock, &until) == 0)
+    while (!t->done && chex_clock_cond_wait(&t->came, &t->lock, deadline_ns) == 0)
         ;
     bool done = t->done;
     pthread_mutex_unlock(&t->lock);

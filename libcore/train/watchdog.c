@@ -214,22 +214,13 @@ static void forgive(atomic_uint_fast64_t *then_ns, uint64_t frozen_ms) {
         atomic_compare_exchange_strong(then_ns, &then, then + frozen_ms * 1000000u);
 }
 
-static void sleep_until_stopped(struct chex_watchdog *w, unsigned ms) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t); /* the time of day may be set back, by hours */
-    t.tv_nsec += (long)(ms % 1000) * 1000000;
-    t.tv_sec += ms / 1000 + t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&w->wake, &w->lock, &t);
-}
-
 static void *watch(void *arg) {
     struct chex_watchdog *w = arg;
     const uint64_t alone_ms = w->abort_ms + (w->looks ? LATE_MS : 0);
     pthread_mutex_lock(&w->lock);
     while (!w->stop) {
         const uint64_t tick_ns = chex_clock_ns();
-        sleep_until_stopped(w, TICK_MS);
+        chex_clock_cond_wait(&w->wake, &w->lock, tick_ns + TICK_MS * 1000000u);
         if (w->stop)
             break;
         const uint64_t slept_ms = since_ms(tick_ns);
@@ -266,15 +257,6 @@ static void set_limits(struct chex_watchdog *w, uint64_t warn_ms, uint64_t abort
     w->looks = w->first_ms && chex_launch_can_look(w->launch);
 }
 
-static void init_locks(struct chex_watchdog *w) {
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->wake, &attr);
-    pthread_condattr_destroy(&attr);
-    pthread_mutex_init(&w->lock, NULL);
-}
-
 static void release(struct chex_watchdog *w) {
     pthread_cond_destroy(&w->wake);
     pthread_mutex_destroy(&w->lock);
@@ -294,7 +276,8 @@ enum chex_status chex_watchdog_create(struct chex_launch *launch, const struct c
     set_limits(w, warn_ms, abort_ms);
     w->marks = chex_mem_zalloc((size_t)launch->size, sizeof *w->marks);
     w->came = chex_mem_zalloc((size_t)launch->size, sizeof *w->came);
-    init_locks(w);
+    pthread_mutex_init(&w->lock, NULL);
+    chex_clock_cond_init(&w->wake);
     atomic_store(&w->stage_ns, chex_clock_ns());
     chex_watchdog_beat(w, CHEX_PHASE_SETUP, 0);
     int rc = w->marks && w->came ? pthread_create(&w->thread, NULL, watch, w) : ENOMEM;

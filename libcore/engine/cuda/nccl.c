@@ -410,10 +410,7 @@ static void look(struct gpu_nccl *n, char *reason, size_t size) {
 }
 
 static void sleep_watching(struct gpu_nccl *n) {
-    const uint64_t until_ns = chex_clock_ns() + WATCH_MS * 1000000u;
-    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
-                             .tv_nsec = (long)(until_ns % 1000000000u)};
-    pthread_cond_timedwait(&n->changed, &n->lock, &until);
+    chex_clock_cond_wait(&n->changed, &n->lock, chex_clock_ns() + WATCH_MS * 1000000u);
 }
 
 /* Questions to events are not to end a capture that another thread has under way. */
@@ -590,11 +587,7 @@ enum chex_status gpu_nccl_open(struct chex_launch *launch, cudaStream_t stream, 
     n->launch = launch;
     n->stream = stream;
     n->timeout_ms = timeout_ms;
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&n->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    chex_clock_cond_init(&n->changed);
     pthread_mutex_init(&n->lock, NULL);
     enum chex_status st = set_up(n, err);
     if (st != CHEX_OK)
