@@ -48,3 +48,8 @@ uint32_t chex_crc32c(const void *data, size_t bytes) {
 #endif
     return chex_crc32c_table(data, bytes);
 }
+
+uint32_t chex_crc32c_masked(const void *data, size_t bytes) {
+    uint32_t c = chex_crc32c(data, bytes);
+    return (c >> 15 | c << 17) + 0xA282EAD8u;
+}

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A record is: length (8 bytes), its masked CRC-32C (4), the bytes, their masked CRC-32C (4); all
- * little-endian. Masked: the CRC turned right by 15 bits, plus a constant, so that the CRC of data
- * that holds a CRC is no special value. The bytes are one protocol buffer message.
+ * little-endian. The bytes are one protocol buffer message.
  */
 #include "data/tfrecord.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -36,11 +34,6 @@ static uint64_t little(const uint8_t *p, int bytes) {
     for (int i = bytes; i-- > 0;)
         v = v << 8 | p[i];
     return v;
-}
-
-static uint32_t masked_crc(const void *data, size_t bytes) {
-    uint32_t c = chex_crc32c(data, bytes);
-    return (c >> 15 | c << 17) + 0xA282EAD8u;
 }
 
 static enum chex_status no_memory(const char *path, struct chex_error *err) {
@@ -117,7 +110,7 @@ static enum chex_status read_head(struct chex_tfrecord *r, size_t *bytes_out,
     if (r->at == 0 && head[0] == 0x1f && head[1] == 0x8b)
         return fault(r, "this is a gzip file, expected TFRecords without compression: gunzip it",
                      err);
-    if (masked_crc(head, 8) != (uint32_t)little(head + 8, 4))
+    if (chex_crc32c_masked(head, 8) != (uint32_t)little(head + 8, 4))
         return fault(r, "the checksum of its length is wrong, expected a TFRecord", err);
     uint64_t bytes = little(head, 8);
     if (bytes > MAX_RECORD_BYTES)
@@ -151,7 +144,7 @@ enum chex_status chex_tfrecord_next(struct chex_tfrecord *r, const uint8_t **dat
     CHEX_TRY(read_head(r, &bytes, err));
     CHEX_TRY(make_room(r, bytes + TAIL_BYTES, err));
     CHEX_TRY(read_at(r, r->data, bytes + TAIL_BYTES, r->at + HEAD_BYTES, err));
-    if (masked_crc(r->data, bytes) != (uint32_t)little(r->data + bytes, TAIL_BYTES))
+    if (chex_crc32c_masked(r->data, bytes) != (uint32_t)little(r->data + bytes, TAIL_BYTES))
         return fault(r, "the checksum of its data is wrong", err);
     *data_out = r->data;
     *bytes_out = bytes;

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "data/crc32c.h"
 
 struct chex_tfevents {
     FILE *file;
@@ -27,18 +28,6 @@ struct message {
     uint8_t data[EVENT_BYTES];
     size_t size;
 };
-
-/* Castagnoli polynomial, bit by bit: a record has some fifty bytes. */
-static uint32_t masked_crc(const uint8_t *data, size_t size) {
-    uint32_t crc = 0xFFFFFFFFu;
-    for (size_t i = 0; i < size; i++) {
-        crc ^= data[i];
-        for (int k = 0; k < 8; k++)
-            crc = (crc >> 1) ^ (0x82F63B78u & (0u - (crc & 1)));
-    }
-    crc = ~crc;
-    return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
-}
 
 static void put_bytes(struct message *m, const void *data, size_t size) {
     if (m->size + size <= EVENT_BYTES) {
@@ -78,8 +67,8 @@ static void start_event(struct message *m, int64_t step) {
 static enum chex_status write_record(struct chex_tfevents *t, const struct message *m,
                                      struct chex_error *err) {
     uint64_t length = m->size;
-    uint32_t head = masked_crc((const uint8_t *)&length, sizeof length);
-    uint32_t tail = masked_crc(m->data, m->size);
+    uint32_t head = chex_crc32c_masked(&length, sizeof length);
+    uint32_t tail = chex_crc32c_masked(m->data, m->size);
     if (fwrite(&length, sizeof length, 1, t->file) != 1 ||
         fwrite(&head, sizeof head, 1, t->file) != 1 ||
         fwrite(m->data, 1, m->size, t->file) != m->size ||
