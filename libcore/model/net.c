@@ -17,13 +17,18 @@
 static const struct {
     const char *name;
     void (*build)(struct chex_net *net);
-    int stride; /* of the last feature map */
 } networks[] = {
-    {"densenet121", chex_net_build_densenet121, 32},
-    {"resnet50", chex_net_build_resnet50, 32},
+#define ROW(name) {#name, chex_net_build_##name},
+    CHEX_NETWORKS(ROW)
+#undef ROW
 };
 
-const char *const chex_net_names[] = {"densenet121", "resnet50", NULL};
+const char *const chex_net_names[] = {
+#define NAME(name) #name,
+    CHEX_NETWORKS(NAME)
+#undef NAME
+        NULL,
+};
 
 static bool grow(void **array, int count, size_t size) {
     /* Capacity doubles at the powers of two. */
@@ -218,8 +223,11 @@ enum chex_status chex_net_create(const char *model, int classes, struct chex_net
             *net_out = net;
         return st;
     }
-    return chex_error_set(err, CHEX_E_USAGE, "unknown model '%s': expected densenet121 or resnet50",
-                          model);
+    char known[128] = "";
+    for (size_t i = 0, at = 0; chex_net_names[i] && at < sizeof known; i++)
+        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? " or " : "",
+                               chex_net_names[i]);
+    return chex_error_set(err, CHEX_E_USAGE, "unknown model '%s': expected %s", model, known);
 }
 
 void chex_net_destroy(struct chex_net *net) {

@@ -14,8 +14,8 @@
  * batch norms (elements [param_count, state_count)). Gradients use the same index space; there the
  * second part holds the batch statistics of the pass, from which the running ones are updated.
  *
- * This file knows no engine. A network is one file that fills this struct and one line in the
- * table in net.c.
+ * This file knows no engine. A network is one file that fills this struct and one line in
+ * networks.h.
  */
 #ifndef CHEX_MODEL_NET_H
 #define CHEX_MODEL_NET_H
