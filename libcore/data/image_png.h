@@ -23,7 +23,7 @@ enum chex_png_path {
     CHEX_PNG_LIBPNG, /* libpng for every file */
 };
 
-/* By name of chex_inflate_names() and chex_unfilters; NULL is the fastest. */
+/* By name of chex_inflate_name() and chex_unfilters; NULL is the fastest. */
 struct chex_png_choice {
     enum chex_png_path path;
     const char *inflate, *unfilter;

@@ -93,19 +93,7 @@ static const struct library libraries[] = {
 };
 enum { LIBRARIES = sizeof libraries / sizeof libraries[0] };
 
-const char *const *chex_inflate_names(void) {
-    static const char *const names[] = {
-#if CHEXNET_HAVE_ISAL
-        "igzip",
-#endif
-#if CHEXNET_HAVE_LIBDEFLATE
-        "libdeflate",
-#endif
-        "zlib",
-        NULL,
-    };
-    return names;
-}
+const char *chex_inflate_name(int i) { return i < LIBRARIES ? libraries[i].name : NULL; }
 
 enum chex_status chex_inflate_create(const char *name, struct chex_inflate **inflate_out,
                                      struct chex_error *err) {

@@ -18,8 +18,9 @@
 /* The state of one library, for one thread; streams after the first allocate nothing. */
 struct chex_inflate;
 
-/* The libraries built in, the fastest first; NULL ends the list. zlib is always one of them. */
-const char *const *chex_inflate_names(void);
+/* The libraries built in, from 0 on, the fastest first; NULL behind the last. zlib is always one of
+ * them. */
+const char *chex_inflate_name(int i);
 
 /* NULL is the fastest. A name that is not in the list is CHEX_E_USAGE. */
 enum chex_status chex_inflate_create(const char *name, struct chex_inflate **inflate_out,

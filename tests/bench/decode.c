@@ -71,10 +71,10 @@ static void add_path(enum chex_png_path path, const char *inflate, const char *u
 
 static void add_paths(void) {
     add_path(CHEX_PNG_LIBPNG, NULL, NULL);
-    for (const char *const *i = chex_inflate_names(); *i; i++)
+    for (int i = 0; chex_inflate_name(i); i++)
         for (const struct chex_unfilter *const *u = chex_unfilters; *u; u++)
             if ((*u)->usable())
-                add_path(CHEX_PNG_AUTO, *i, (*u)->name);
+                add_path(CHEX_PNG_AUTO, chex_inflate_name(i), (*u)->name);
 }
 
 struct worker {
