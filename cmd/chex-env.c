@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/opt.h"
 #include "check/check.h"
-#include "data/verify.h"
+#include "data/versions.h"
 
 struct settings {
     struct chex_opt_common common;

@@ -7,7 +7,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "data/verify.h"
+#include "data/versions.h"
 #include "eval_commands.h"
 #include "launch/launch.h"
 #include "launch/world.h"

@@ -11,7 +11,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/pool.h"
-#include "data/verify.h"
+#include "data/versions.h"
 #include "launch/launch.h"
 #include "shard_commands.h"
 

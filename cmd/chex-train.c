@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "data/classes.h"
-#include "data/verify.h"
+#include "data/versions.h"
 #include "input/pipeline.h"
 #include "engine/choose.h"
 #include "launch/world.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Looking at what is there: every byte of a set against checksums and manifest, patients of two
- * sources against each other, and the libraries this layer runs on.
+ * Looking at what is there: every byte of a set against checksums and manifest, and patients of two
+ * sources against each other.
  */
 #ifndef CHEX_DATA_VERIFY_H
 #define CHEX_DATA_VERIFY_H
@@ -55,8 +55,5 @@ enum chex_status chex_audit_open(const char *a, const char *b,
                                  struct chex_audit_pair **pair_out, struct chex_audit *audit_out,
                                  struct chex_error *err);
 void chex_audit_close(struct chex_audit_pair *pair); /* frees the audit's classes as well */
-
-/* "HDF5 1.10.8, libpng 1.6.39, ..." as found at run time; buf is returned. */
-const char *chex_data_libraries(char *buf, size_t size);
 
 #endif

@@ -7,7 +7,7 @@
 #include <zlib.h>
 
 #include "base/h5_private.h"
-#include "data/verify.h"
+#include "data/versions.h"
 
 #if CHEXNET_HAVE_LIBDEFLATE
 #include <libdeflate.h>
