@@ -133,7 +133,7 @@ enum chex_status chex_h5_file_close(hid_t *file, const char *path, struct chex_e
     return st;
 }
 
-enum chex_status chex_h5_contiguous(hid_t *dcpl_out, struct chex_error *err) {
+static enum chex_status contiguous(hid_t *dcpl_out, struct chex_error *err) {
     hid_t dcpl = H5I_INVALID_HID;
     CHEX_TRY(CHEX_H5(dcpl = H5Pcreate(H5P_DATASET_CREATE), CHEX_E_FAIL, err, "creation list"));
     if (H5Pset_layout(dcpl, H5D_CONTIGUOUS) < 0 ||
@@ -165,7 +165,7 @@ enum chex_status chex_h5_write_dataset(hid_t where, const char *name, hid_t type
     hsize_t count = 1;
     for (int i = 0; i < rank; i++)
         count *= dims[i];
-    enum chex_status st = chex_h5_contiguous(&dcpl, err);
+    enum chex_status st = contiguous(&dcpl, err);
     if (st == CHEX_OK)
         st = CHEX_H5(space = H5Screate_simple(rank, dims, NULL), CHEX_E_FAIL, err, "%s: dataset %s",
                      path, name);

@@ -48,16 +48,13 @@ enum chex_status chex_h5_file_create(const char *path, uint64_t align_bytes, hid
 /* Flushes, closes and reports; *file becomes H5I_INVALID_HID whatever happens. */
 enum chex_status chex_h5_file_close(hid_t *file, const char *path, struct chex_error *err);
 
-/* A dataset creation list for contiguous data without time stamps, allocated at once and never
- * filled: equal content makes equal files, and H5Dget_offset is known after creation. */
-enum chex_status chex_h5_contiguous(hid_t *dcpl_out, struct chex_error *err);
-
 /* Fixed-length string type, NUL-padded, UTF-8. */
 enum chex_status chex_h5_fixed_string(size_t bytes, hid_t *type_out, struct chex_error *err);
 
-/* Creates dataset `name` (rank dims, file type `type`) under chex_h5_contiguous() and writes
- * `data` (memory type `memory`); a NULL `data` or a dimension of 0 writes nothing. `path` names the
- * file in errors here and below. */
+/* Creates dataset `name` (rank dims, file type `type`) and writes `data` (memory type `memory`); a
+ * NULL `data` or a dimension of 0 writes nothing. It is contiguous, allocated at once and never
+ * filled, without time stamps: equal content makes equal files, and H5Dget_offset is known after
+ * creation. `path` names the file in errors here and below. */
 enum chex_status chex_h5_write_dataset(hid_t where, const char *name, hid_t type, hid_t memory,
                                        int rank, const hsize_t *dims, const void *data,
                                        const char *path, struct chex_error *err);

@@ -13,7 +13,6 @@
 #include "base/pool.h"
 #include "base/progress.h"
 #include "data/create_private.h"
-#include "data/image.h"
 #include "data/resize.h"
 #include "data/shard_write.h"
 

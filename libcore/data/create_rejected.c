@@ -3,7 +3,6 @@
  * The lists of images that were left out, or that a run failed for: image,reason.
  */
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -21,7 +21,6 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/progress.h"
-#include "base/units.h"
 #include "data/archive.h"
 #include "data/create_private.h"
 #include "data/spool.h"

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/create_private.h"

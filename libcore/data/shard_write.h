@@ -31,7 +31,7 @@ struct chex_shard_spec {
     int size, classes;
     const char *const *class_names;
     const char *resize, *split, *tool_version;
-    /* Fills row i; called for each row in chex_shard_finish(), several times, and in create. */
+    /* Fills row i; called for each row in create and in chex_shard_finish(). */
     void (*row)(const void *arg, size_t i, struct chex_shard_row *out);
     const void *arg;
 };

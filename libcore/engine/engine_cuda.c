@@ -5,7 +5,6 @@
  */
 #include "engine/engine_cuda.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/module.h"

@@ -2,7 +2,6 @@
 #include "eval/bootstrap.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,9 +135,8 @@ struct job {
     size_t classes, clusters;
     const uint32_t *cluster;
     const struct chex_bootstrap_config *config;
-    uint8_t *weights; /* (threads, clusters, 64) */
-    double *values;   /* (classes, replicates) */
-    size_t blocks;
+    uint8_t *weights;          /* (threads, clusters, 64) */
+    double *values;            /* (classes, replicates) */
     struct chex_error *errors; /* (blocks): the first counts, whoever met it */
 };
 
@@ -221,8 +219,7 @@ enum chex_status chex_bootstrap(const struct chex_ranking *const *rankings, size
                       .classes = classes,
                       .clusters = clusters,
                       .cluster = cluster,
-                      .config = config,
-                      .blocks = blocks};
+                      .config = config};
     job.weights = chex_mem_alloc_aligned(threads * (clusters ? clusters : 1), LANES);
     job.values = chex_mem_zalloc(classes * n, sizeof *job.values);
     job.errors = chex_mem_zalloc(blocks, sizeof *job.errors);

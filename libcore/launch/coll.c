@@ -53,11 +53,6 @@ enum chex_status chex_coll_allgather(struct chex_coll *c, const void *mine, size
     return c->impl->allgather(c->self, mine, bytes, all_out, err);
 }
 
-enum chex_status chex_coll_sum_f64(struct chex_coll *c, double *data, size_t count,
-                                   struct chex_error *err) {
-    return c->impl->sum_f64(c->self, data, count, err);
-}
-
 /* Rank 0 takes the parts in rank order into memory of its own. */
 static enum chex_status collect(struct chex_coll *c, const void *mine, const uint64_t *sizes,
                                 unsigned char *all, struct chex_error *err) {

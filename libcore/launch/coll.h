@@ -27,7 +27,6 @@ struct chex_coll_impl {
                                   struct chex_error *err);
     /* In place; the order of additions is the library's. */
     enum chex_status (*sum_f32)(void *self, float *data, size_t count, struct chex_error *err);
-    enum chex_status (*sum_f64)(void *self, double *data, size_t count, struct chex_error *err);
     enum chex_status (*send)(void *self, const void *data, size_t bytes, int to, int tag,
                              struct chex_error *err);
     enum chex_status (*receive)(void *self, void *data, size_t bytes, int from, int tag,
@@ -50,8 +49,6 @@ enum chex_status chex_coll_broadcast(struct chex_coll *c, void *data, size_t byt
                                      struct chex_error *err);
 enum chex_status chex_coll_allgather(struct chex_coll *c, const void *mine, size_t bytes,
                                      void *all_out, struct chex_error *err);
-enum chex_status chex_coll_sum_f64(struct chex_coll *c, double *data, size_t count,
-                                   struct chex_error *err);
 
 /* Gathers `bytes` bytes (they may differ per rank) at rank 0, in rank order; *all_out is fresh
  * memory there (the caller frees) and NULL elsewhere; sizes_out (size entries) may be NULL. */

@@ -6,7 +6,6 @@
  * core that it burns is one that the forward pass could use; so after a short while the waiting
  * thread sleeps between its questions. Long messages go in pieces, for MPI counts in int.
  */
-#include <limits.h>
 #include <mpi.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -110,25 +109,19 @@ static enum chex_status allgather(void *arg, const void *mine, size_t bytes, voi
     return CHEX_OK;
 }
 
-static enum chex_status sum(struct mpi_self *self, char *data, size_t count, size_t element,
-                            MPI_Datatype type, struct chex_error *err) {
+static enum chex_status sum_f32(void *arg, float *data, size_t count, struct chex_error *err) {
+    struct mpi_self *self = arg;
+    const size_t most = PIECE_BYTES / sizeof *data;
     for (size_t left = count; left > 0;) {
-        const int n = (int)(left < PIECE_BYTES / element ? left : PIECE_BYTES / element);
+        const int n = (int)(left < most ? left : most);
         MPI_Request request;
         CHEX_MPI(self, request,
-                 MPI_Iallreduce(MPI_IN_PLACE, data, n, type, MPI_SUM, self->comm, &request), err);
-        data += (size_t)n * element;
+                 MPI_Iallreduce(MPI_IN_PLACE, data, n, MPI_FLOAT, MPI_SUM, self->comm, &request),
+                 err);
+        data += n;
         left -= (size_t)n;
     }
     return CHEX_OK;
-}
-
-static enum chex_status sum_f32(void *self, float *data, size_t count, struct chex_error *err) {
-    return sum(self, (char *)data, count, sizeof *data, MPI_FLOAT, err);
-}
-
-static enum chex_status sum_f64(void *self, double *data, size_t count, struct chex_error *err) {
-    return sum(self, (char *)data, count, sizeof *data, MPI_DOUBLE, err);
 }
 
 static enum chex_status send(void *arg, const void *data, size_t bytes, int to, int tag,
@@ -228,7 +221,6 @@ const struct chex_coll_impl chexnet_coll_mpi = {
     .broadcast = broadcast,
     .allgather = allgather,
     .sum_f32 = sum_f32,
-    .sum_f64 = sum_f64,
     .send = send,
     .receive = receive,
 };

@@ -43,11 +43,6 @@ static enum chex_status sum_f32(void *self, float *data, size_t count, struct ch
     return CHEX_OK;
 }
 
-static enum chex_status sum_f64(void *self, double *data, size_t count, struct chex_error *err) {
-    (void)self, (void)data, (void)count, (void)err;
-    return CHEX_OK;
-}
-
 static enum chex_status send(void *self, const void *data, size_t bytes, int to, int tag,
                              struct chex_error *err) {
     (void)self, (void)data;
@@ -69,7 +64,6 @@ const struct chex_coll_impl chex_coll_self = {
     .broadcast = broadcast,
     .allgather = allgather,
     .sum_f32 = sum_f32,
-    .sum_f64 = sum_f64,
     .send = send,
     .receive = receive,
 };

@@ -7,7 +7,6 @@
  */
 #include "launch/devices.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -70,9 +70,6 @@ struct chex_reduce_config {
 /* First and last + 1 logical rank of a process. */
 void chex_reduce_run(int logical_ranks, int size, int rank, int *from_out, int *to_out);
 
-/* Largest number of leaf vectors that are alive at once, for the run [from, to). */
-int chex_reduce_vectors(int logical_ranks, int from, int to);
-
 enum chex_status chex_reduce_create(const struct chex_reduce_config *config,
                                     struct chex_reduce **reduce_out, struct chex_error *err);
 void chex_reduce_destroy(struct chex_reduce *r); /* NULL allowed */

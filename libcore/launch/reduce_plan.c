@@ -50,8 +50,6 @@ static void add_local(struct builder *b, int first, int middle, int last) {
 
 static void add_cross(struct builder *b, int first, int middle) {
     struct chex_reduce_plan *plan = b->plan;
-    if (b->size == 0)
-        return;
     const bool left_here = first >= b->from && first < b->to;
     const bool right_here = middle >= b->from && middle < b->to;
     struct chex_reduce_op op = {.action = CHEX_REDUCE_ADD};
@@ -120,19 +118,4 @@ void chex_reduce_plan_release(struct chex_reduce_plan *plan) {
     free(plan->local);
     free(plan->cross);
     *plan = (struct chex_reduce_plan){0};
-}
-
-/* Without memory for the plan: what suffices for any order. */
-static int vectors_of(int logical_ranks, int from, int to) {
-    struct chex_reduce_plan plan;
-    if (chex_reduce_plan_init(&plan, logical_ranks, from, to, 0, NULL) != CHEX_OK)
-        return to - from;
-    int vectors = plan.vectors;
-    chex_reduce_plan_release(&plan);
-    return vectors;
-}
-
-int chex_reduce_vectors(int logical_ranks, int from, int to) {
-    int fixed = vectors_of(logical_ranks, from, to), local = vectors_of(to - from, 0, to - from);
-    return fixed > local ? fixed : local;
 }

@@ -33,8 +33,8 @@ struct chex_reduce_plan {
     int local_count, cross_count;
 };
 
-/* For leaves [from, to) of a tree over [0, logical_ranks). With size > 0 the processes and their
- * runs are those of chex_reduce_run; with size 0 only the local part is made. */
+/* For leaves [from, to) of a tree over [0, logical_ranks): a run of `size` processes, as
+ * chex_reduce_run deals them out. */
 enum chex_status chex_reduce_plan_init(struct chex_reduce_plan *plan, int logical_ranks, int from,
                                        int to, int size, struct chex_error *err);
 void chex_reduce_plan_release(struct chex_reduce_plan *plan); /* half-built and zeroed allowed */

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "train/session.h"
 
 /* Of the step under way, counted from 1 as in the metrics. */

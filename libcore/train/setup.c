@@ -12,7 +12,6 @@
 #include "base/mem.h"
 #include "base/memory.h"
 #include "base/units.h"
-#include "engine/update.h"
 #include "model/safetensors.h"
 #include "train/session.h"
 

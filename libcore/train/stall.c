@@ -7,16 +7,10 @@
 
 #include "launch/launch.h"
 
-const char *const chex_phase_names[] = {"setting up",
-                                        "writing metrics",
-                                        "waiting for data",
-                                        "computing",
-                                        "validating",
-                                        "saving a checkpoint",
-                                        "reducing gradients",
-                                        "updating",
-                                        "waiting for the other ranks",
-                                        NULL};
+static const char *const phase_names[] = {
+    "setting up",         "writing metrics", "waiting for data",
+    "computing",          "validating",      "saving a checkpoint",
+    "reducing gradients", "updating",        "waiting for the other ranks"};
 
 enum { NAMED_GROUPS = 4 }; /* in one message */
 
@@ -48,7 +42,7 @@ __attribute__((format(printf, 3, 4))) static void add(char *buf, size_t size, co
 }
 
 const char *chex_stall_place(const struct chex_mark *mark, char *buf, size_t size) {
-    snprintf(buf, size, "%s at step %llu", chex_phase_names[mark->phase],
+    snprintf(buf, size, "%s at step %llu", phase_names[mark->phase],
              (unsigned long long)mark->step);
     if (mark->bucket > 0)
         add(buf, size, ", bucket %d of %d", mark->bucket, mark->buckets);
@@ -110,10 +104,10 @@ static void name_group(const struct chex_stall *s, int from, int to, const char 
             : s->setup ? " (still setting up, stopped, gone or cut off)"
                        : " (stopped, gone or cut off)");
     else if (m->silent_ms < longest_ms / 2)
-        add(buf, size, "%s %s, and moved %.0f s ago", one ? "is" : "are",
-            chex_phase_names[m->phase], (double)m->silent_ms / 1e3);
+        add(buf, size, "%s %s, and moved %.0f s ago", one ? "is" : "are", phase_names[m->phase],
+            (double)m->silent_ms / 1e3);
     else
-        add(buf, size, "%s been %s for %.0f s", one ? "has" : "have", chex_phase_names[m->phase],
+        add(buf, size, "%s been %s for %.0f s", one ? "has" : "have", phase_names[m->phase],
             (double)m->silent_ms / 1e3);
 }
 

@@ -23,7 +23,6 @@ enum chex_phase {
     CHEX_PHASE_UPDATE,
     CHEX_PHASE_WAIT, /* with its own part done: what follows begins on all ranks together */
 };
-extern const char *const chex_phase_names[];
 
 /* What one rank says of itself. Plain bytes: ranks give it away as it lies. */
 struct chex_mark {

@@ -186,15 +186,15 @@ static enum chex_status coll_agree(struct chex_coll *c, struct chex_error *err) 
 
 static enum chex_status coll_short(struct chex_coll *c, struct chex_error *err) {
     int ranks[64], word = c->rank;
-    double sum[2] = {c->rank, 1};
+    float sum[2] = {(float)c->rank, 1};
     CHEX_TRY(chex_coll_barrier(c, err));
     CHEX_TRY(chex_coll_allgather(c, &word, sizeof word, ranks, err));
     for (int r = 0; r < c->size; r++)
         if (ranks[r] != r)
             return (enum chex_status)to_fail(err, "allgather");
-    CHEX_TRY(chex_coll_sum_f64(c, sum, 2, err));
-    if (sum[0] != c->size * (c->size - 1) / 2.0 || sum[1] != c->size)
-        return (enum chex_status)to_fail(err, "sum_f64");
+    CHEX_TRY(c->impl->sum_f32(c->self, sum, 2, err));
+    if (sum[0] != (float)(c->size * (c->size - 1) / 2) || sum[1] != (float)c->size)
+        return (enum chex_status)to_fail(err, "sum_f32");
     if (c->size == 1)
         return CHEX_OK;
     /* Round the ring; rank 0 sends first. */

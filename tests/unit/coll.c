@@ -15,16 +15,14 @@ static void check_self(void) {
     BAIL_UNLESS(c, "no collectives");
     OK(strcmp(c->impl->name, "self") == 0 && c->rank == 0 && c->size == 1, "one rank: self");
     int mine = 7, all = 0;
-    double sum = 1.5;
     float sum32 = 2.5f;
     OK_STATUS(chex_coll_barrier(c, &err), CHEX_OK, err, NULL);
     OK_STATUS(chex_coll_broadcast(c, &mine, sizeof mine, 0, &err), CHEX_OK, err, NULL);
     OK_STATUS(chex_coll_broadcast(c, &mine, sizeof mine, 1, &err), CHEX_E_FAIL, err, "rank 1 of 1");
     OK_STATUS(chex_coll_allgather(c, &mine, sizeof mine, &all, &err), CHEX_OK, err, NULL);
     OK(all == 7, "allgather copies");
-    OK_STATUS(chex_coll_sum_f64(c, &sum, 1, &err), CHEX_OK, err, NULL);
     OK_STATUS(c->impl->sum_f32(c->self, &sum32, 1, &err), CHEX_OK, err, NULL);
-    OK(sum == 1.5 && sum32 == 2.5f, "sums of one");
+    OK(sum32 == 2.5f, "a sum of one");
     OK_STATUS(c->impl->send(c->self, &mine, 4, 1, 0, &err), CHEX_E_FAIL, err, "rank 1 of 1");
     OK_STATUS(c->impl->receive(c->self, &mine, 4, 1, 0, &err), CHEX_E_FAIL, err, "rank 1 of 1");
 

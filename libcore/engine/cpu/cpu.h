@@ -192,8 +192,6 @@ struct cpu_tiling chex_cpu_tiling(int hw, int pixels);
 struct cpu_tiling chex_cpu_tiling_for(struct cpu_tiling most, int n);
 int chex_cpu_tile_count(struct cpu_tiling t, int n);
 struct cpu_tile chex_cpu_tile(struct cpu_tiling t, int n, int index);
-/* The most tiles for any n up to `batch`. */
-int chex_cpu_most_tiles(struct cpu_tiling most, int batch);
 static inline int chex_cpu_tile_pixels(struct cpu_tiling t, struct cpu_tile tile) {
     return tile.images * tile.rows * t.hw;
 }

@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "engine/cpu/cpu_chain.h"
 #include "engine/lifetimes.h"
-#include "engine/update.h"
 
 /* A batch is cut into at least this many tiles where its images allow it... */
 enum { TILES = 8 };
@@ -51,7 +50,8 @@ struct cpu_tile chex_cpu_tile(struct cpu_tiling t, int n, int index) {
     return (struct cpu_tile){image, n - image < t.images ? n - image : t.images, 0, t.hw};
 }
 
-int chex_cpu_most_tiles(struct cpu_tiling most, int batch) {
+/* The most tiles for any n up to `batch`. */
+static int most_tiles(struct cpu_tiling most, int batch) {
     int tiles = 0;
     for (int n = 1; n <= batch; n++) {
         int count = chex_cpu_tile_count(chex_cpu_tiling_for(most, n), n);
@@ -190,14 +190,14 @@ static bool plan_ops(struct cpu_engine *e) {
             return false;
         size_t channels =
             (size_t)(op->in_channels > op->out_channels ? op->in_channels : op->out_channels);
-        int tiles = chex_cpu_most_tiles(e->ops[i].bwd, e->config.batch);
+        int tiles = most_tiles(e->ops[i].bwd, e->config.batch);
         parts = chex_cpu_max(parts, (size_t)tiles * channels);
         if (op->kind == CHEX_OP_CONV)
             wparts = chex_cpu_max(wparts, (size_t)chex_cpu_conv_groups(e->net, i, tiles) *
                                               (op->in == CHEX_NET_IMAGE
                                                    ? chex_cpu_stem_partial(e, op)
                                                    : e->net->params[op->weight].count));
-        tiles = chex_cpu_most_tiles(e->ops[i].fwd, e->config.batch);
+        tiles = most_tiles(e->ops[i].fwd, e->config.batch);
         parts = chex_cpu_max(parts, (size_t)tiles * channels);
         widest = chex_cpu_max(widest, channels);
         if (op->kind == CHEX_OP_HEAD)

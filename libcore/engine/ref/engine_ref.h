@@ -47,8 +47,4 @@ void chex_ref_walk_class_maps(struct chex_ref_engine *r, int image, float *poole
 void chex_ref_walk_backward(struct chex_ref_engine *r, int n, float *grad, chex_grad_ready_fn ready,
                             void *ready_arg);
 
-/* The run of channels [first, first + channels) of a buffer, or of its gradient. */
-struct chex_ref_map chex_ref_slice(const struct chex_ref_engine *r, float *const *of, int buffer,
-                                   int n, int first, int channels);
-
 #endif

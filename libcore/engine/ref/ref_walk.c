@@ -13,8 +13,9 @@
 #include "base/clock.h"
 #include "engine/ref/engine_ref.h"
 
-struct chex_ref_map chex_ref_slice(const struct chex_ref_engine *r, float *const *of, int buffer,
-                                   int n, int first, int channels) {
+/* The run of channels [first, first + channels) of a buffer, or of its gradient. */
+static struct chex_ref_map slice(const struct chex_ref_engine *r, float *const *of, int buffer,
+                                 int n, int first, int channels) {
     int hw = r->hw[buffer];
     return (struct chex_ref_map){.data = of[buffer] + first,
                                  .n = n,
@@ -36,7 +37,7 @@ static struct chex_ref_map input_of(const struct chex_ref_engine *r, const struc
     int size = r->config.image_size;
     if (op->in == CHEX_NET_IMAGE)
         return (struct chex_ref_map){r->image, n, size, size, 3, 3};
-    return chex_ref_slice(r, r->buffers, op->in, n, 0, op->in_channels);
+    return slice(r, r->buffers, op->in, n, 0, op->in_channels);
 }
 
 static struct chex_ref_bn bn_of(const struct chex_ref_engine *r, int bn) {
@@ -52,7 +53,7 @@ static void prepare_bn(struct chex_ref_engine *r, int bn, int n, bool training) 
     const struct chex_bn *b = &r->net->bns[bn];
     struct chex_ref_norm *norm = &r->bns[bn];
     if (training) {
-        struct chex_ref_map x = chex_ref_slice(r, r->buffers, b->buffer, n, 0, b->channels);
+        struct chex_ref_map x = slice(r, r->buffers, b->buffer, n, 0, b->channels);
         chex_ref_bn_stats(&r->ctx, &x, norm->mean, norm->var);
     }
     for (int c = 0; c < b->channels; c++) {
@@ -86,7 +87,7 @@ static float *param(const struct chex_ref_engine *r, float *vector, int index) {
 static void forward_join(struct chex_ref_engine *r, const struct chex_op *op, int n,
                          const struct chex_ref_map *out) {
     struct chex_ref_map x = input_of(r, op, n);
-    struct chex_ref_map side = chex_ref_slice(r, r->buffers, op->side_in, n, 0, op->out_channels);
+    struct chex_ref_map side = slice(r, r->buffers, op->side_in, n, 0, op->out_channels);
     struct chex_ref_bn bn = {0}, side_bn = {0};
     if (op->in_bn >= 0)
         bn = bn_of(r, op->in_bn);
@@ -104,7 +105,7 @@ static void forward_op(struct chex_ref_engine *r, int index, int n, bool trainin
         prepare_bn(r, op->side_bn, n, training);
     struct chex_ref_map out = {0}, x = {0};
     if (op->out >= 0)
-        out = chex_ref_slice(r, r->buffers, op->out, n, op->out_first, op->out_channels);
+        out = slice(r, r->buffers, op->out, n, op->out_first, op->out_channels);
     if (op->kind != CHEX_OP_JOIN)
         x = activated(r, op, n);
     switch (op->kind) {
@@ -157,13 +158,13 @@ void chex_ref_walk_class_maps(struct chex_ref_engine *r, int image, float *poole
 /* Passes d, the gradient of bn(in), on to the gradient of the buffer. */
 static void backward_bn(struct chex_ref_engine *r, int bn_index, int buffer, int n, float *grad,
                         const struct chex_ref_map *d) {
-    struct chex_ref_map to = chex_ref_slice(r, r->grads, buffer, n, 0, d->c);
+    struct chex_ref_map to = slice(r, r->grads, buffer, n, 0, d->c);
     if (bn_index < 0) {
         chex_ref_add(&r->ctx, d, &to);
         return;
     }
     const struct chex_bn *b = &r->net->bns[bn_index];
-    struct chex_ref_map x = chex_ref_slice(r, r->buffers, buffer, n, 0, d->c);
+    struct chex_ref_map x = slice(r, r->buffers, buffer, n, 0, d->c);
     struct chex_ref_bn bn = bn_of(r, bn_index);
     chex_ref_bn_backward(&r->ctx, &x, &bn, d, param(r, grad, b->weight), param(r, grad, b->bias),
                          &to);
@@ -196,8 +197,7 @@ static void backward_core(struct chex_ref_engine *r, int index, const struct che
 
 static void backward_join(struct chex_ref_engine *r, const struct chex_op *op, int n,
                           const struct chex_ref_map *dy, float *grad) {
-    struct chex_ref_map out =
-        chex_ref_slice(r, r->buffers, op->out, n, op->out_first, op->out_channels);
+    struct chex_ref_map out = slice(r, r->buffers, op->out, n, op->out_first, op->out_channels);
     struct chex_ref_map d = dense(r->dact, dy);
     memset(d.data, 0, chex_ref_pixels(&d) * (size_t)d.c * sizeof *d.data);
     chex_ref_add(&r->ctx, dy, &d);
@@ -210,7 +210,7 @@ static void backward_op(struct chex_ref_engine *r, int index, int n, float *grad
     const struct chex_op *op = &r->net->ops[index];
     struct chex_ref_map dy = {0};
     if (op->out >= 0) {
-        dy = chex_ref_slice(r, r->grads, op->out, n, op->out_first, op->out_channels);
+        dy = slice(r, r->grads, op->out, n, op->out_first, op->out_channels);
         chex_ref_round_map(&r->ctx, &dy);
     }
     if (op->kind == CHEX_OP_JOIN) {
@@ -243,7 +243,7 @@ void chex_ref_walk_backward(struct chex_ref_engine *r, int n, float *grad, chex_
                             void *ready_arg) {
     const struct chex_net *net = r->net;
     for (int i = 0; i < net->buffer_count; i++) {
-        struct chex_ref_map g = chex_ref_slice(r, r->grads, i, n, 0, net->buffers[i].channels);
+        struct chex_ref_map g = slice(r, r->grads, i, n, 0, net->buffers[i].channels);
         memset(g.data, 0, chex_ref_pixels(&g) * (size_t)g.c * sizeof *g.data);
     }
     write_statistics(r, n, grad);
