@@ -257,7 +257,7 @@ endif()
 # -fmad=false: as on the CPU nothing is fused but what the source fuses (__fmaf_rn, mma), so that a
 # kernel computes what it computes on the emulated device. CUDA 12.9 warns that 7.0 is its last.
 function(chex_cuda_kernels target folder)
-  file(GLOB kernels CONFIGURE_DEPENDS ${folder}/*.cu)
+  file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${folder}/*.cu)
   add_library(${target} OBJECT ${kernels})
   target_include_directories(${target} PRIVATE ${CHEX_SOURCE_ROOT}/libcore)
   if(CHEX_CUDA_OPTIONS)
@@ -272,12 +272,12 @@ function(chex_cuda_kernels target folder)
 endfunction()
 
 # chex_cuda_module(core folder): chexnet-cuda.so of the folder's host files and kernels. Only what
-# engine/cuda/module.h names is visible, and nothing may be missing but what the libraries give.
-# Without cuDNN its files (dnn*) stay out; nccl.c sees for itself whether there is a header.
+# engine/cuda/host/cuda_module.h names is visible, and nothing may be missing but what the libraries give.
+# Without cuDNN its folder stays out; nccl.c sees for itself whether there is a header.
 function(chex_cuda_module core folder)
-  file(GLOB hosts CONFIGURE_DEPENDS ${folder}/*.c)
+  file(GLOB_RECURSE hosts CONFIGURE_DEPENDS ${folder}/*.c)
   if(NOT CHEX_HAVE_CUDNN)
-    list(FILTER hosts EXCLUDE REGEX "/dnn[a-z0-9_]*\\.c$")
+    list(FILTER hosts EXCLUDE REGEX "/cudnn/[a-z0-9_]*\\.c$")
   endif()
   add_library(chexnet-cuda MODULE ${hosts} $<TARGET_OBJECTS:cuda-kernels>)
   set_target_properties(chexnet-cuda PROPERTIES PREFIX "" LINKER_LANGUAGE CXX)

@@ -2,7 +2,7 @@
 # Options of the build, and two interface targets: chex_options (language, paths) and
 # chex_warnings. CHEX_SOURCE_ROOT is the top of the tree, whose project may be tests/gpu.
 
-option(CHEX_BUILD_TESTS "Build the tests" ON)
+option(CHEX_BUILD_TESTS "Build the tests (the presets debug, sanitize, clang and fuzz do)" OFF)
 option(CHEX_TEST_GPU "Build the tests of the CUDA engine on an emulated device (C++)" ON)
 option(CHEX_TEST_RACES "Build the tests that look for races in those kernels (gcc; target gpu-races)" OFF)
 option(CHEX_WERROR "Warnings are errors (CI)" OFF)

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Is this allocation fit to train? Level 1 asks: versions, launch, binding, GPU visibility, limits,
- * file systems, environment. Level 2 measures each rank, level 3 what lies between them.
+ * chex-env: checks whether an allocation is fit to train. Level 1 queries versions, launch,
+ * binding, GPU visibility, limits, file systems and environment. Level 2 also measures each node,
+ * level 3 also measures between the ranks.
+ *
+ * Rank 0 prints for all. In Slurm's prolog a mistake of the site or the user must not drain the
+ * node: only faults of the node give a non-zero status there.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +14,11 @@
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "base/opt.h"
+#include "base/text.h"
 #include "check/check.h"
-#include "data/versions.h"
+#include "option_rows.h"
+#include "preempt.h"
+#include "shard/versions.h"
 
 struct settings {
     struct chex_opt_common common;
@@ -22,30 +28,32 @@ struct settings {
     const char *expect, *record, *data, *output;
 };
 
+#define AT(member) offsetof(struct settings, member)
 static const struct chex_opt options[] = {
     CHEX_OPT_COMMON,
-    {.type = CHEX_OPT_GROUP, .help = "Checks"},
-    {"level", 0, CHEX_OPT_INT, offsetof(struct settings, level), "1", "1|2|3",
-     "how deep to look: 1 asks (in a second), 2 measures each node too (in some 20 s), 3 measures "
-     "between the ranks too",
-     NULL, 1, 3},
-    {"mode", 0, CHEX_OPT_CHOICE, offsetof(struct settings, mode), "job", "MODE",
-     "where it runs: a job step, Slurm's prolog (only the node's faults count), a login node",
-     chex_check_mode_names},
-    {"timeout", 0, CHEX_OPT_DURATION, offsetof(struct settings, timeout_ms), "30s", "TIME",
-     "a check that has not answered by then fails, and the node is at fault; at least 1s; 2m by "
-     "default from level 2 on, but in the prolog",
-     NULL, 1000, 86400e3},
-    {"expect", 0, CHEX_OPT_STRING, offsetof(struct settings, expect), NULL, "FILE",
-     "JSON object of check names and the found values they must have, or the limits of their "
-     "figures"},
-    {"record", 0, CHEX_OPT_STRING, offsetof(struct settings, record), NULL, "FILE",
-     "write the figures of levels 2 and 3, a tenth worse, as limits for --expect"},
-    {"data", 0, CHEX_OPT_STRING, offsetof(struct settings, data), NULL, "DIR",
-     "folder of shards that level 2 reads for some seconds"},
-    {"output", 0, CHEX_OPT_STRING, offsetof(struct settings, output), NULL, "DIR",
-     "folder of results, where level 2 writes for some seconds and leaves nothing; the current one "
-     "by default"},
+    OPTION_GROUP("Checks"),
+    OPTION("level", INT, AT(level), .def = "1", .metavar = "1|2|3", .min = 1, .max = 3,
+           .help = "how deep to look: 1 asks (in a second), 2 measures each node too (in some 20 "
+                   "s), 3 measures between the ranks too"),
+    OPTION("mode", CHOICE, AT(mode), .def = "job", .metavar = "MODE",
+           .choices = chex_check_mode_names,
+           .help = "where it runs: a job step, Slurm's prolog (only the node's faults count), a "
+                   "login node"),
+    OPTION("timeout", DURATION, AT(timeout_ms), .def = "30s", .metavar = "TIME", .min = 1000,
+           .max = 86400e3,
+           .help = "a check that has not answered by then fails, and the node is at fault; at "
+                   "least 1s; 2m by default from level 2 on, but in the prolog"),
+    OPTION("expect", STRING, AT(expect), .metavar = "FILE",
+           .help = "JSON object of check names and the found values they must have, or the limits "
+                   "of their figures"),
+    OPTION("record", STRING, AT(record), .metavar = "FILE",
+           .help = "write the figures of levels 2 and 3, with a margin for their noise, as limits "
+                   "for --expect"),
+    OPTION("data", STRING, AT(data), .metavar = "DIR",
+           .help = "folder of shards that level 2 reads for some seconds"),
+    OPTION("output", STRING, AT(output), .metavar = "DIR",
+           .help = "folder of results, where level 2 writes for some seconds and leaves nothing; "
+                   "the current one by default"),
 };
 
 static const struct chex_opt_program program = {
@@ -70,32 +78,57 @@ static void print_detail(const char *label, const char *text, int indent) {
         printf("%*s%s: %s\n", indent, "", label, text);
 }
 
-static void print_table(const struct chex_check_report *report) {
-    const bool tty = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
-    int width = 5, counts[4] = {0};
-    for (size_t i = 0; i < report->count; i++)
-        if ((int)strlen(report->checks[i]->name) > width)
-            width = (int)strlen(report->checks[i]->name);
-    printf("%-*s  %-7s  %s\n", width, "check", "verdict", "found");
-    for (size_t i = 0; i < report->count; i++) {
-        const struct chex_check_result *r = &report->merged[i];
-        counts[r->verdict]++;
-        printf("%-*s  %s%-7s%s  %s\n", width, report->checks[i]->name, colour(r->verdict, tty),
-               chex_verdict_names[r->verdict], tty ? "\033[0m" : "", r->found);
-        if (r->verdict < CHEX_WARN)
-            continue;
-        print_detail("question", report->checks[i]->question, width + 11);
-        print_detail("expected", r->expected, width + 11);
-        print_detail("fault", chex_fault_names[r->fault], width + 11);
-        print_detail("remedy", r->remedy, width + 11);
-    }
+static void print_check(const struct chex_check *check, const struct chex_check_result *r,
+                        int width, bool tty) {
+    printf("%-*s  %s%-7s%s  %s\n", width, check->name, colour(r->verdict, tty),
+           chex_verdict_names[r->verdict], tty ? "\033[0m" : "", r->found);
+    if (r->verdict < CHEX_WARN)
+        return;
+    print_detail("question", check->question, width + 11);
+    print_detail("expected", r->expected, width + 11);
+    print_detail("disturbed", check->figures ? r->disturbed : "", width + 11);
+    print_detail("fault", chex_fault_names[r->fault], width + 11);
+    print_detail("remedy", r->remedy, width + 11);
+}
+
+/* One line per rank: where it runs. */
+static void print_ranks(const struct chex_check_report *report) {
+    char line[2 * sizeof report->records->line];
     if (report->mode == CHEX_MODE_JOB)
         printf("\n");
     for (int k = 0; k < report->ranks; k++)
-        if (report->cards[k].line[0])
-            printf("%s\n", report->cards[k].line);
-    printf("\n%d passed, %d warned, %d failed, %d skipped\n", counts[CHEX_PASS], counts[CHEX_WARN],
-           counts[CHEX_FAIL], counts[CHEX_SKIP]);
+        if (report->records[k].line[0])
+            printf("%s\n", chex_text_printable(report->records[k].line, line, sizeof line));
+    printf("\n");
+}
+
+static void print_sum(const struct chex_check_report *report, const int counts[4], bool whole) {
+    const int nodes = report->records[0].nodes;
+    printf("%s: %d passed, %d warned, %d failed, %d skipped; %d rank%s on %d node%s%s\n",
+           counts[CHEX_FAIL] ? "not fit to train" : "fit to train", counts[CHEX_PASS],
+           counts[CHEX_WARN], counts[CHEX_FAIL], counts[CHEX_SKIP], report->ranks,
+           report->ranks == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s",
+           whole ? "" : " (-v shows each check)");
+}
+
+/* whole: prints every check and every rank; else only checks that warn or fail. */
+static void print_table(const struct chex_check_report *report, bool whole) {
+    const bool tty = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
+    const enum chex_verdict least = whole ? CHEX_PASS : CHEX_WARN;
+    int width = 5, counts[4] = {0};
+    for (size_t i = 0; i < report->count; i++) {
+        counts[report->merged[i].verdict]++;
+        if (report->merged[i].verdict >= least && (int)strlen(report->checks[i]->name) > width)
+            width = (int)strlen(report->checks[i]->name);
+    }
+    if (whole || counts[CHEX_WARN] + counts[CHEX_FAIL] > 0)
+        printf("%-*s  %-7s  %s\n", width, "check", "verdict", "found");
+    for (size_t i = 0; i < report->count; i++)
+        if (report->merged[i].verdict >= least)
+            print_check(report->checks[i], &report->merged[i], width, tty);
+    if (whole)
+        print_ranks(report);
+    print_sum(report, counts, whole);
 }
 
 static enum chex_status print_json(const struct chex_check_report *report, struct chex_error *err) {
@@ -107,8 +140,8 @@ static enum chex_status print_json(const struct chex_check_report *report, struc
     return CHEX_OK;
 }
 
-/* In the prolog and on a login node nobody else is asked: one process, whatever variables say. */
-static void alone(struct chex_launch *launch) {
+/* In the prolog and on a login node: a launch of one process, without regard to the environment. */
+static void launch_alone(struct chex_launch *launch) {
     *launch = (struct chex_launch){
         .method = "single", .size = 1, .local_size = 1, .nodes = 1, .impl = NULL};
     const char *node = getenv("SLURMD_NODENAME");
@@ -118,9 +151,9 @@ static void alone(struct chex_launch *launch) {
         snprintf(launch->host, sizeof launch->host, "unknown");
 }
 
-/* Rank 0 of the job speaks. Without a working launch layer each rank is alone, and Slurm's number
- * says who speaks. */
-static bool speaks(const struct chex_launch *launch, bool launched) {
+/* True on the process that prints: rank 0. If the launch failed, each process has rank 0, so
+ * Slurm's task number decides. */
+static bool is_reporter(const struct chex_launch *launch, bool launched) {
     const char *task = getenv("SLURM_PROCID");
     return launch->rank == 0 && (launched || !task || strcmp(task, "0") == 0);
 }
@@ -131,19 +164,25 @@ static enum chex_status print_report(const struct settings *s,
     if (s->common.json)
         CHEX_TRY(print_json(report, err));
     else
-        print_table(report);
+        print_table(report, s->common.log_level >= CHEX_LOG_DEBUG);
     return chex_fs_flush_stdout(err);
 }
 
 static enum chex_status record(const struct settings *s, const struct chex_check_report *report,
                                struct chex_error *err) {
-    const double slack = 0.1;
+    char names[512];
     CHEX_TRY(chex_fs_make_folder_of(s->record, err));
-    return chex_check_expected_write(s->record, report, slack, err);
+    CHEX_TRY(chex_check_expected_write(s->record, report, err));
+    chex_check_disturbed(report, names, sizeof names);
+    if (names[0])
+        chex_warn("--record %s: others used the node while %s were measured: the limits are marked "
+                  "as disturbed and are too weak; record them again on an idle node",
+                  s->record, names);
+    return CHEX_OK;
 }
 
-/* In the prolog a table or a file that cannot be written (its log is on a full disk, its stdout is
- * closed) is a site's mistake, like those of after_usage: what was found of the node stands. */
+/* In the prolog a failed write of the table or file (full disk, closed stdout) is a mistake of the
+ * site, as in after_usage. It becomes a warning, and the status of the checks stays. */
 static enum chex_status after_writing(const struct settings *s, enum chex_status st,
                                       struct chex_error *err) {
     if (st == CHEX_OK || s->mode != CHEX_MODE_PROLOG)
@@ -153,7 +192,7 @@ static enum chex_status after_writing(const struct settings *s, enum chex_status
     return CHEX_OK;
 }
 
-/* What would make all measuring vain. */
+/* Errors of --record that must be found before the measurements. */
 static enum chex_status check_record(const struct settings *s, struct chex_error *err) {
     struct chex_check_expected *before = NULL;
     if (s->level == 1)
@@ -171,14 +210,14 @@ static enum chex_status check_record(const struct settings *s, struct chex_error
     return CHEX_OK;
 }
 
-/* What one rank needs before it can begin. */
+/* Prepares one rank; not collective. reporter: is_reporter() of this process. */
 static enum chex_status prepare(const struct settings *s, const struct chex_launch *launch,
-                                bool spokesman, struct chex_check_context *context,
+                                bool reporter, struct chex_check_context *context,
                                 struct chex_binding *binding, struct chex_check_expected **expected,
                                 struct chex_error *err) {
     if (s->expect)
         CHEX_TRY(chex_check_expected_read(s->expect, expected, err));
-    if (s->record && spokesman && s->mode != CHEX_MODE_PROLOG)
+    if (s->record && reporter && s->mode != CHEX_MODE_PROLOG)
         CHEX_TRY(check_record(s, err));
     if (context->mode == CHEX_MODE_JOB) {
         CHEX_TRY(chex_bind(launch, binding, err));
@@ -187,8 +226,8 @@ static enum chex_status prepare(const struct settings *s, const struct chex_laun
     return CHEX_OK;
 }
 
-/* Where one rank cannot begin none does, and the first of them says why: the others return its
- * status without a text. */
+/* If prepare() failed on a rank, all ranks return the status of the first such rank. Only that rank
+ * keeps its error text. Collective. */
 static enum chex_status begin_together(struct chex_launch *launch, enum chex_status mine,
                                        uint64_t timeout_ms, struct chex_error *err) {
     struct chex_error lost = {0};
@@ -227,6 +266,11 @@ static void warn_of_left_out(const struct settings *s, const struct chex_check_e
         snprintf(more, sizeof more, "; --level %d measures them", level);
     if (names[0])
         chex_warn("expectations %s: not measured, so not compared: %s%s", s->expect, names, more);
+    chex_check_expected_weak(expected, names, sizeof names);
+    if (names[0])
+        chex_warn("expectations %s: recorded while others used the node, so the limits are weak: "
+                  "%s",
+                  s->expect, names);
 }
 
 static enum chex_status check_all(const struct settings *s, struct chex_launch *launch,
@@ -235,24 +279,24 @@ static enum chex_status check_all(const struct settings *s, struct chex_launch *
     struct chex_check_expected *expected = NULL;
     struct chex_check_report result = {0};
     struct chex_binding binding;
-    const bool spokesman = speaks(launch, launched);
-    enum chex_status st = prepare(s, launch, spokesman, context, &binding, &expected, err);
-    /* Others may have come later, as to any exchange. */
+    const bool reporter = is_reporter(launch, launched);
+    enum chex_status st = prepare(s, launch, reporter, context, &binding, &expected, err);
+    /* 10 s more than the checks: other ranks may start later. */
     st = begin_together(launch, st, s->timeout_ms + 10000, err);
-    if (st == CHEX_OK && spokesman)
+    if (st == CHEX_OK && reporter)
         warn_of_unused(s);
     if (st == CHEX_OK)
         st = chex_check_run(NULL, context, expected, s->timeout_ms, launch, &result, err);
-    if (st == CHEX_OK && spokesman && expected)
+    if (st == CHEX_OK && reporter && expected)
         warn_of_left_out(s, expected, &result);
-    if (st == CHEX_OK && spokesman)
+    if (st == CHEX_OK && reporter)
         st = after_writing(s, print_report(s, &result, err), err);
-    if (st == CHEX_OK && s->record && spokesman)
+    if (st == CHEX_OK && s->record && reporter)
         st = after_writing(s, record(s, &result, err), err);
     if (st == CHEX_OK)
         st = chex_check_status(&result);
     if (st != CHEX_OK && err->status == CHEX_OK && err->text[0] == '\0' && !s->common.json &&
-        spokesman)
+        reporter)
         chex_info("%s", chex_status_text(st));
     *hung_out = result.hung;
     chex_check_report_release(&result);
@@ -260,8 +304,8 @@ static enum chex_status check_all(const struct settings *s, struct chex_launch *
     return st;
 }
 
-/* Threads of the ranks hang in collective calls, so none can leave in good order: once rank 0 has
- * said what it has to say, all are ended. */
+/* After a check has hung: threads hang in collective calls, so the ranks cannot end normally. Waits
+ * until rank 0 has printed, then aborts the job. */
 static void end_hung(struct chex_launch *launch, enum chex_status st) {
     enum { MS = 10000 };
     struct chex_error err = {0};
@@ -287,18 +331,18 @@ static enum chex_status run(const struct settings *s, struct chex_error *err) {
             context.launch_error = &launch_error;
     }
     if (!launched)
-        alone(&launch);
+        launch_alone(&launch);
     chex_log_set_level((enum chex_log_level)s->common.log_level);
     chex_log_set_rank(launch.rank, launch.size, launch.host);
     context.show_progress =
-        s->level > 1 && speaks(&launch, launched) && s->common.log_level >= CHEX_LOG_INFO;
+        s->level > 1 && is_reporter(&launch, launched) && s->common.log_level >= CHEX_LOG_INFO;
     chex_gpu_view(&context.gpu);
     bool hung = false;
     enum chex_status st = check_all(s, &launch, &context, launched, &hung, err);
     if (err->text[0]) {
         chex_err("%s", err->text);
         err->text[0] = '\0';
-        /* The others would wait for this rank. After a lost one no exchange works any more. */
+        /* Other ranks would wait for this rank, and after a lost rank no exchange works. */
         if (st != CHEX_E_USAGE)
             chex_launch_abort(&launch, st);
     }
@@ -309,7 +353,8 @@ static enum chex_status run(const struct settings *s, struct chex_error *err) {
     return st;
 }
 
-/* Whether --mode or CHEX_MODE says prolog, for when the options as a whole could not be read. */
+/* True if --mode or CHEX_MODE is prolog. Looks before the options are parsed, because parsing reads
+ * CHEX_* variables. */
 static bool asked_for_prolog(int argc, char **argv) {
     const char *mode = getenv("CHEX_MODE");
     for (int i = 1; i < argc; i++)
@@ -320,7 +365,61 @@ static bool asked_for_prolog(int argc, char **argv) {
     return mode && strcmp(mode, chex_check_mode_names[CHEX_MODE_PROLOG]) == 0;
 }
 
-/* A site's mistake in the prolog's own line or files must not drain every node that starts a job.
+/* Slurm names the script that it runs: prolog_slurmd, epilog_slurmd and others. */
+static bool is_root_in_prolog(void) {
+    const char *script = getenv("SLURM_SCRIPT_CONTEXT");
+    return geteuid() == 0 && script &&
+           (strncmp(script, "prolog_", 7) == 0 || strncmp(script, "epilog_", 7) == 0);
+}
+
+/* Removes all CHEX_* variables: a user may have set them, and they choose options, files and
+ * libraries. Keeps CHEX_MODE=prolog, which only restricts. `names` gets the removed names. */
+static void drop_variables(bool prolog, char *names, size_t size) {
+    static const char prefix[] = "CHEX_";
+    char name[128];
+    names[0] = '\0';
+    for (char **e = environ; *e;) {
+        const size_t n = strcspn(*e, "=");
+        if (strncmp(*e, prefix, sizeof prefix - 1) != 0 || n >= sizeof name ||
+            (prolog && strcmp(*e, "CHEX_MODE=prolog") == 0)) {
+            e++;
+            continue;
+        }
+        snprintf(name, sizeof name, "%.*s", (int)n, *e);
+        const size_t at = strlen(names);
+        snprintf(names + at, size - at, "%s%s", at ? ", " : "", name);
+        unsetenv(name);
+        e = environ; /* unsetenv moves the others */
+    }
+}
+
+/* Parses the options. As root in a prolog no environment variable may choose what is read, written
+ * or loaded. If a --config file sets mode = prolog, the variables are dropped and the options are
+ * parsed again. */
+static enum chex_status parse(int argc, char **argv, struct settings *s, struct chex_opt_set **set,
+                              bool *prolog, struct chex_error *err) {
+    char dropped[512] = "";
+    *prolog = asked_for_prolog(argc, argv);
+    bool locked = *prolog || is_root_in_prolog();
+    if (locked)
+        drop_variables(*prolog, dropped, sizeof dropped);
+    enum chex_status st = chex_opt_parse(&program, argc, argv, s, sizeof *s, set, err);
+    if (st == CHEX_OK && !locked && s->mode == CHEX_MODE_PROLOG) {
+        drop_variables(true, dropped, sizeof dropped);
+        chex_opt_destroy(*set);
+        *set = NULL;
+        st = chex_opt_parse(&program, argc, argv, s, sizeof *s, set, err);
+    }
+    if (st != CHEX_OK)
+        return st;
+    *prolog = s->mode == CHEX_MODE_PROLOG;
+    chex_log_set_level((enum chex_log_level)s->common.log_level);
+    if (dropped[0])
+        chex_debug("prolog: ignored from the environment: %s", dropped);
+    return CHEX_OK;
+}
+
+/* A wrong option or file in the prolog's command line must not drain every node that starts a job.
  */
 static enum chex_status after_usage(enum chex_status st, bool prolog) {
     if (st != CHEX_E_USAGE || !prolog)
@@ -347,16 +446,17 @@ static enum chex_status carry_out(const struct settings *s, const struct chex_op
     return chex_fs_flush_stdout(err);
 }
 
-/* A GPU's libraries alone take longer to start than a prolog has. */
+/* Default --timeout from level 2 on, except in the prolog: GPU libraries start slowly. */
 static const uint64_t measuring_ms = 120000;
 
 int main(int argc, char **argv) {
+    preempt_ignore();
     struct settings s;
     struct chex_opt_set *set = NULL;
     struct chex_error err = {0};
+    bool prolog;
     chex_log_init("chex-env", CHEX_LOG_INFO);
-    enum chex_status st = chex_opt_parse(&program, argc, argv, &s, sizeof s, &set, &err);
-    const bool prolog = st == CHEX_OK ? s.mode == CHEX_MODE_PROLOG : asked_for_prolog(argc, argv);
+    enum chex_status st = parse(argc, argv, &s, &set, &prolog, &err);
     if (st == CHEX_OK && s.level > 1 && !prolog &&
         chex_opt_origin(set, "timeout") == CHEX_FROM_DEFAULT)
         s.timeout_ms = measuring_ms;

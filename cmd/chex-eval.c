@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * chex-eval: a checkpoint and a split of shards to AUROCs with intervals. The work is in eval_*.c.
+ * chex-eval: computes AUROCs with confidence intervals from a checkpoint and a split of shards.
+ * This file chooses the subcommand; the work is in eval_*.c.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "data/versions.h"
 #include "eval_commands.h"
 #include "launch/launch.h"
 #include "launch/world.h"
+#include "preempt.h"
+#include "shard/versions.h"
 
 static const struct eval_command *const subcommands[] = {&eval_command_score, &eval_command_cam,
                                                          &eval_command_export};
@@ -22,7 +24,7 @@ static const struct eval_command *find(const char *word) {
     return NULL;
 }
 
-/* The first word, where there is one, is a subcommand. */
+/* The first argument is a subcommand if it is not an option. */
 static enum chex_status choose(int argc, char **argv, const struct eval_command **out,
                                struct chex_error *err) {
     *out = argc < 2 || argv[1][0] == '-' ? &eval_command_evaluate : find(argv[1]);
@@ -34,14 +36,17 @@ static enum chex_status choose(int argc, char **argv, const struct eval_command 
     return CHEX_OK;
 }
 
-static enum chex_status no_words(const struct chex_opt_set *set, struct chex_error *err) {
+static enum chex_status no_words(const struct chex_opt_set *set, const char *program,
+                                 struct chex_error *err) {
     const char *word = chex_opt_word(set, 0);
     if (!word)
         return CHEX_OK;
     if (find(word))
         return chex_error_set(err, CHEX_E_USAGE, "'%s' comes first: chex-eval %s, then its options",
                               word, word);
-    return chex_error_set(err, CHEX_E_USAGE, "'%s' is one word too many", word);
+    return chex_error_set(err, CHEX_E_USAGE,
+                          "'%s' is one word too many: files are named by options; try '%s --help'",
+                          word, program);
 }
 
 static enum chex_status run(const struct eval_command *command, int argc, char **argv,
@@ -59,7 +64,7 @@ static enum chex_status run(const struct eval_command *command, int argc, char *
     else if (s->common.print_config)
         chex_opt_print_config(*set, s, stdout);
     else {
-        CHEX_TRY(no_words(*set, err));
+        CHEX_TRY(no_words(*set, command->program->name, err));
         if (!command->alone || !chex_launch_sits_out(command->word))
             CHEX_TRY(command->run(s, *set, err));
     }
@@ -67,6 +72,7 @@ static enum chex_status run(const struct eval_command *command, int argc, char *
 }
 
 int main(int argc, char **argv) {
+    preempt_ignore();
     struct eval_settings s;
     struct chex_opt_set *set = NULL;
     struct chex_error err = {0};

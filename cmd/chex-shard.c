@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * chex-shard: label files and images to shards, and what one wants to know of shards.
- * The subcommands are in shard_*.c.
+ * chex-shard: makes shards from label files and images, and inspects, verifies and reshards them.
+ * This file chooses the subcommand; the subcommands are in shard_*.c.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -11,11 +11,12 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/pool.h"
-#include "data/versions.h"
 #include "launch/launch.h"
+#include "preempt.h"
+#include "shard/versions.h"
 #include "shard_commands.h"
 
-/* One line a subcommand; the first is the default. */
+/* One entry per subcommand; the first is the default. */
 static const struct shard_command *const commands[] = {
     &shard_command_create,  &shard_command_info,    &shard_command_verify,
     &shard_command_audit,   &shard_command_reshard, &shard_command_import_tfrecord,
@@ -58,9 +59,9 @@ static const struct shard_command *choose(int argc, char **argv, struct chex_err
     return NULL;
 }
 
-/* True where the run is over after it. */
-static bool inform(const struct shard_command *sub, const struct chex_opt_set *set,
-                   const struct chex_opt_common *settings) {
+/* --help, --version and --print-config. True if one of them was given: there is no work then. */
+static bool print_information(const struct shard_command *sub, const struct chex_opt_set *set,
+                              const struct chex_opt_common *settings) {
     char libraries[256];
     if (settings->help)
         chex_opt_print_help(sub->program, stdout);
@@ -81,12 +82,13 @@ static enum chex_status run(const struct shard_command *sub, int argc, char **ar
     CHEX_TRY(chex_opt_parse(sub->program, argc - named, argv + named, settings, sub->settings_size,
                             set, err));
     chex_log_set_level((enum chex_log_level)common->log_level);
-    if (!inform(sub, *set, common) && !(sub->alone && chex_launch_sits_out(sub->word)))
+    if (!print_information(sub, *set, common) && !(sub->alone && chex_launch_sits_out(sub->word)))
         CHEX_TRY(sub->run(*set, settings, err));
     return chex_fs_flush_stdout(err);
 }
 
 int main(int argc, char **argv) {
+    preempt_ignore();
     struct chex_error err = {0};
     struct chex_opt_set *set = NULL;
     chex_log_init("chex-shard", CHEX_LOG_INFO);

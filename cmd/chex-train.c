@@ -2,28 +2,27 @@
  *
  * chex-train: trains CheXNet on a folder of shards, alone or with all ranks of a Slurm step.
  */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "base/opt.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "data/classes.h"
-#include "data/versions.h"
-#include "input/pipeline.h"
 #include "engine/choose.h"
+#include "input/pipeline.h"
+#include "label/classes.h"
 #include "launch/world.h"
+#include "option_rows.h"
+#include "shard/versions.h"
 #include "train/bench.h"
 #include "train/bench_input.h"
 #include "train/plan.h"
 #include "train/trainer.h"
 #include "train_bench.h"
 #include "train_plan.h"
+#include "train_signals.h"
 
 struct settings {
     struct chex_opt_common common;
@@ -36,132 +35,174 @@ struct settings {
     double lr, min_lr, lr_factor, weight_decay, momentum, warmup_epochs, consume;
     uint64_t stall_warn, stall_abort;
     bool deterministic, plan, bench_layers, bench_infer, antialias;
-    const struct chex_opt_set *set; /* where the values came from */
+    struct chex_opt_set *set; /* the origin of each value */
 };
 
 #define AT(member) offsetof(struct settings, member)
 static const struct chex_opt options[] = {
     CHEX_OPT_COMMON,
-    {.type = CHEX_OPT_GROUP, .help = "Data and results"},
-    {"data", 'd', CHEX_OPT_STRING, AT(data), NULL, "DIR", "folder of shards that chex-shard wrote", .of_rank = true},
-    {"output", 'o', CHEX_OPT_STRING, AT(output), NULL, "DIR", "folder of the run: checkpoints, metrics, configuration", .of_rank = true},
-    {"resume", 0, CHEX_OPT_STRING, AT(resume), "auto", "auto|none|FILE", "go on from the newest checkpoint in --output, start afresh, or go on from FILE", .of_rank = true},
-    {"plan", 0, CHEX_OPT_FLAG, AT(plan), .help = "preview the run and do nothing of it: what it would read, compute, send, take and save, and what would stop it; exits as the run would"},
-    {"init", 0, CHEX_OPT_STRING, AT(init), NULL, "FILE", "start from the parameters of a safetensors file with torchvision's names", .of_rank = true},
-    {.type = CHEX_OPT_GROUP, .help = "Network and training"},
-    {"model", 'm', CHEX_OPT_CHOICE, AT(model), "densenet121", "NAME", "network", chex_net_names},
-    {"image-size", 0, CHEX_OPT_INT, AT(image_size), "224", "PX", "side of the crops that are trained on", .min = 32, .max = 4096},
-    {"batch-size", 'b', CHEX_OPT_INT, AT(batch_size), "16", "N", "images per logical rank and step", .min = 1, .max = 65536},
-    {"epochs", 'e', CHEX_OPT_INT, AT(epochs), "15", "N", "passes over the training images", .min = 1, .max = 1e6},
-    {"max-steps", 0, CHEX_OPT_INT, AT(max_steps), "0", "N", "stop after N steps and save (0: no limit)", .min = 0, .max = 1e12},
-    {"opt", 0, CHEX_OPT_CHOICE, AT(opt), "adam", "NAME", "optimiser", chex_optim_names},
-    {"lr", 0, CHEX_OPT_FLOAT, AT(lr), "1e-4", "RATE", "learning rate; never scaled by the number of ranks", .min = 0, .max = 1e3},
-    {"weight-decay", 0, CHEX_OPT_FLOAT, AT(weight_decay), "0", "X", "L2 added to the gradient (adam, sgd, lars), or decoupled (adamw); of all parameters, biases and batch norms too", .min = 0, .max = 1e3},
-    {"momentum", 0, CHEX_OPT_FLOAT, AT(momentum), "0.9", "X", "momentum of sgd and lars", .min = 0, .max = 1},
-    {"sched", 0, CHEX_OPT_CHOICE, AT(sched), "plateau", "NAME", "schedule of the learning rate", chex_sched_names},
-    {"warmup-epochs", 0, CHEX_OPT_FLOAT, AT(warmup_epochs), "0", "X", "epochs in which the rate rises linearly to --lr", .min = 0, .max = 1e6},
-    {"min-lr", 0, CHEX_OPT_FLOAT, AT(min_lr), "0", "RATE", "the schedule never goes below; only the warm-up is lower", .min = 0, .max = 1e3},
-    {"lr-factor", 0, CHEX_OPT_FLOAT, AT(lr_factor), "0.1", "X", "what plateau and step multiply the rate by", .min = 1e-6, .max = 1},
-    {"patience-epochs", 0, CHEX_OPT_INT, AT(patience), "3", "N", "plateau: epochs without a better validation loss before the rate falls", .min = 0, .max = 1e6},
-    {"step-epochs", 0, CHEX_OPT_INT, AT(step_epochs), "10", "N", "step: epochs between two falls", .min = 1, .max = 1e6},
-    {"seed", 's', CHEX_OPT_INT, AT(seed), "0", "N", "decides initial parameters, order and augmentation", .min = 0, .max = 9e15},
-    {"order", 0, CHEX_OPT_CHOICE, AT(order), "local", "NAME", "shuffle within each logical rank's rows, or all rows", chex_order_names},
-    {"shuffle-block", 0, CHEX_OPT_INT, AT(shuffle_block), "1", "N", "for disks with slow seeks: read runs of N rows, mixed in windows of 16 runs and at least 1,024 rows", .min = 1, .max = 1e9},
-    {"pipeline", 0, CHEX_OPT_CHOICE, AT(pipeline), "new", "NAME", "input pipeline; old is the article's first one, which reads everything on every rank", chex_pipeline_names},
-    {"cache", 0, CHEX_OPT_CHOICE, AT(cache), "auto", "NAME", "keep a rank's stored images in the node's memory: auto where they take less than half of what is free", chex_cache_names, .of_rank = true},
-    {"resident", 0, CHEX_OPT_CHOICE, AT(resident), "auto", "NAME", "keep a rank's stored images in its GPU's memory: auto where they fit; they are read once then, and --cache is not needed", chex_resident_names, .of_rank = true},
-    {"stage", 0, CHEX_OPT_STRING, AT(stage), NULL, "DIR", "copy the shards to this folder of each node first, verified; the copy vanishes with the job", .of_rank = true},
-    {.type = CHEX_OPT_GROUP, .help = "Augmentation"},
-    {"crop-scale", 0, CHEX_OPT_FLOAT, AT(crop_scale), "0.5", "MIN", "least share of the image's area that a random crop covers", .min = 0.01, .max = 1},
-    {"antialias", 0, CHEX_OPT_FLAG, AT(antialias), .help = "average over all pixels where a crop is made smaller, instead of two each way"},
-    {"rotate", 0, CHEX_OPT_FLOAT, AT(rotate), "0", "DEGREES", "turn by a random angle up to DEGREES either way; black comes in at the corners", .min = 0, .max = 180},
-    {"brightness", 0, CHEX_OPT_FLOAT, AT(brightness), "0", "F", "multiply by a random factor from 1 - F (not below 0) to 1 + F", .min = 0, .max = 10},
-    {"contrast", 0, CHEX_OPT_FLOAT, AT(contrast), "0", "F", "move away from the crop's mean by a random factor from 1 - F (not below 0) to 1 + F", .min = 0, .max = 10},
-    {.type = CHEX_OPT_GROUP, .help = "Engine and ranks"},
-    {"engine", 0, CHEX_OPT_STRING, AT(engine), "auto", "auto|cuda|cpu|ref", "what computes, with a variant as in cpu:avx2 or cuda:s1", .of_rank = true},
-    {"precision", 'p', CHEX_OPT_CHOICE, AT(precision), "fp32", "NAME", "how activations are stored and multiplied; where the cpu engine has AMX or the GPU multiplies it, the default is bf16", chex_precision_names},
-    {"threads", 't', CHEX_OPT_INT, AT(threads), "0", "N", "compute threads (0: the cores this rank is bound to)", .min = 0, .max = 4096, .of_rank = true},
-    {"workers", 'j', CHEX_OPT_INT, AT(workers), "1", "N", "input threads", .min = 1, .max = 256, .of_rank = true},
-    {"logical-ranks", 0, CHEX_OPT_INT, AT(logical_ranks), "0", "V", "batches per step; results depend on V, not on the number of processes (0: the number of processes)", .min = 0, .max = 65536},
-    {"deterministic", 0, CHEX_OPT_FLAG, AT(deterministic), .help = "add gradients in one fixed order: the same bits for any number of ranks"},
-    {.type = CHEX_OPT_GROUP, .help = "Checkpoints and interruptions"},
-    {"checkpoint-every", 0, CHEX_OPT_STRING, AT(checkpoint_every), "30m", "30m|500steps", "save within epochs too, by time or by steps (each epoch's end saves anyway)"},
-    {"checkpoint-keep", 0, CHEX_OPT_INT, AT(checkpoint_keep), "3", "N", "numbered checkpoints that are kept (0: all)", .min = 0, .max = 1e6},
-    {"preempt-signal", 0, CHEX_OPT_STRING, AT(preempt_signal), "USR2", "NAME", "signal that makes all ranks save and leave with status 6; TERM, INT and HUP always do"},
-    {"stall-warn", 0, CHEX_OPT_DURATION, AT(stall_warn), "60s", "TIME", "name the ranks that hold the others up after so long (0s: never)"},
-    {"stall-abort", 0, CHEX_OPT_DURATION, AT(stall_abort), "600s", "TIME", "end the job with status 7 after so long (0s: never)"},
-    {.type = CHEX_OPT_GROUP, .help = "Measuring"},
-    {"timeline", 0, CHEX_OPT_STRING, AT(timeline), NULL, "FILE", "write what each rank did when, as Trace Event JSON for Perfetto or chrome://tracing: the last events of the run"},
-    {"bench", 0, CHEX_OPT_INT, AT(bench), "0", "N", "time N steps on resident random data instead of training; with several ranks, the sum of their rates and the slowest rank's step times", .min = 0, .max = 1e9},
-    {"bench-layers", 0, CHEX_OPT_FLAG, AT(bench_layers), .help = "with --bench: time, rates and share of the machine's measured limits of every operation of the last step"},
-    {"bench-infer", 0, CHEX_OPT_FLAG, AT(bench_infer), .help = "with --bench: inference in place of training"},
-    {"bench-input", 0, CHEX_OPT_INT, AT(bench_input), "0", "N", "time N batches of --data on each rank as training would take them, without a network", .min = 0, .max = 1e9},
-    {"consume", 0, CHEX_OPT_FLOAT, AT(consume), "0", "RATE", "with --bench-input: images per second that each rank takes (0: as many as come)", .min = 0, .max = 1e9},
+    OPTION_GROUP("Data and results"),
+    OPTION("data", STRING, AT(data), .letter = 'd', .metavar = "DIR", .of_rank = true,
+           .help = "folder of shards that chex-shard wrote"),
+    OPTION("output", STRING, AT(output), .letter = 'o', .metavar = "DIR", .of_rank = true,
+           .help = "folder of the run: checkpoints, metrics, configuration"),
+    OPTION("resume", STRING, AT(resume), .def = "auto", .metavar = "auto|none|FILE",
+           .of_rank = true,
+           .help = "go on from the newest checkpoint in --output, start afresh, or go on "
+                   "from FILE"),
+    OPTION("plan", FLAG, AT(plan),
+           .help = "preview the run and do nothing of it: what it would read, compute, send, take "
+                   "and save, and what would stop it; exits as the run would"),
+    OPTION("init", STRING, AT(init), .metavar = "FILE", .of_rank = true,
+           .help = "start from the parameters of a safetensors file with torchvision's names"),
+    OPTION_GROUP("Network and training"),
+    OPTION("model", CHOICE, AT(model), .letter = 'm', .def = "densenet121", .metavar = "NAME",
+           .choices = chex_net_names, .of_run = true, .help = "network"),
+    OPTION("image-size", INT, AT(image_size), .def = "224", .metavar = "PX", .min = 32, .max = 4096,
+           .of_run = true, .help = "side of the crops that are trained on"),
+    OPTION("batch-size", INT, AT(batch_size), .letter = 'b', .def = "16", .metavar = "N", .min = 1,
+           .max = 65536, .of_run = true, .help = "images per logical rank and step"),
+    OPTION("epochs", INT, AT(epochs), .letter = 'e', .def = "15", .metavar = "N", .min = 1,
+           .max = 1e6, .of_run = true, .help = "passes over the training images"),
+    OPTION("max-steps", INT, AT(max_steps), .def = "0", .metavar = "N", .min = 0, .max = 1e12,
+           .help = "stop after N steps and save (0: no limit)"),
+    OPTION("opt", CHOICE, AT(opt), .def = "adam", .metavar = "NAME", .choices = chex_optim_names,
+           .of_run = true, .help = "optimiser"),
+    OPTION("lr", FLOAT, AT(lr), .def = "1e-4", .metavar = "RATE", .min = 0, .max = 1e3,
+           .of_run = true, .help = "learning rate; never scaled by the number of ranks"),
+    OPTION("weight-decay", FLOAT, AT(weight_decay), .def = "0", .metavar = "X", .min = 0,
+           .max = 1e3, .of_run = true,
+           .help = "L2 added to the gradient (adam, sgd, lars), or decoupled (adamw); of all "
+                   "parameters, biases and batch norms too"),
+    OPTION("momentum", FLOAT, AT(momentum), .def = "0.9", .metavar = "X", .min = 0, .max = 1,
+           .of_run = true, .help = "momentum of sgd and lars"),
+    OPTION("sched", CHOICE, AT(sched), .def = "plateau", .metavar = "NAME",
+           .choices = chex_sched_names, .of_run = true, .help = "schedule of the learning rate"),
+    OPTION("warmup-epochs", FLOAT, AT(warmup_epochs), .def = "0", .metavar = "X", .min = 0,
+           .max = 1e6, .of_run = true, .help = "epochs in which the rate rises linearly to --lr"),
+    OPTION("min-lr", FLOAT, AT(min_lr), .def = "0", .metavar = "RATE", .min = 0, .max = 1e3,
+           .of_run = true, .help = "the schedule never goes below; only the warm-up is lower"),
+    OPTION("lr-factor", FLOAT, AT(lr_factor), .def = "0.1", .metavar = "X", .min = 1e-6, .max = 1,
+           .of_run = true, .help = "what plateau and step multiply the rate by"),
+    OPTION("patience-epochs", INT, AT(patience), .def = "3", .metavar = "N", .min = 0, .max = 1e6,
+           .of_run = true,
+           .help = "plateau: epochs without a better validation loss before the rate falls"),
+    OPTION("step-epochs", INT, AT(step_epochs), .def = "10", .metavar = "N", .min = 1, .max = 1e6,
+           .of_run = true, .help = "step: epochs between two falls"),
+    OPTION("seed", INT, AT(seed), .letter = 's', .def = "0", .metavar = "N", .min = 0, .max = 9e15,
+           .of_run = true, .help = "decides initial parameters, order and augmentation"),
+    OPTION("order", CHOICE, AT(order), .def = "local", .metavar = "NAME",
+           .choices = chex_order_names, .of_run = true,
+           .help = "shuffle within each logical rank's rows, or all rows"),
+    OPTION("shuffle-block", INT, AT(shuffle_block), .def = "1", .metavar = "N", .min = 1,
+           .max = 1e9, .of_run = true,
+           .help = "for disks with slow seeks: read runs of N rows, mixed in windows of 16 runs "
+                   "and at least 1,024 rows"),
+    OPTION("pipeline", CHOICE, AT(pipeline), .def = "new", .metavar = "NAME",
+           .choices = chex_pipeline_names, .of_run = true,
+           .help = "input pipeline; old is the article's first one, which reads "
+                   "everything on every rank"),
+    OPTION("cache", CHOICE, AT(cache), .def = "auto", .metavar = "NAME",
+           .choices = chex_cache_names, .of_rank = true,
+           .help = "keep a rank's stored images in the node's memory: auto where they take less "
+                   "than half of what is free"),
+    OPTION("resident", CHOICE, AT(resident), .def = "auto", .metavar = "NAME",
+           .choices = chex_resident_names, .of_rank = true,
+           .help = "keep a rank's stored images in its GPU's memory: auto where they fit; they are "
+                   "read once then, and --cache is not needed"),
+    OPTION("stage", STRING, AT(stage), .metavar = "DIR", .of_rank = true,
+           .help = "copy the shards to this folder of each node first, verified; the copy vanishes "
+                   "with the job"),
+    OPTION_GROUP("Augmentation"),
+    OPTION("crop-scale", FLOAT, AT(crop_scale), .def = "0.5", .metavar = "MIN", .min = 0.01,
+           .max = 1, .of_run = true,
+           .help = "least share of the image's area that a random crop covers"),
+    OPTION("antialias", FLAG, AT(antialias), .of_run = true,
+           .help = "average over all pixels where a crop is made smaller, instead of two each way"),
+    OPTION("rotate", FLOAT, AT(rotate), .def = "0", .metavar = "DEGREES", .min = 0, .max = 180,
+           .of_run = true,
+           .help = "turn by a random angle up to DEGREES either way; black comes in at "
+                   "the corners"),
+    OPTION("brightness", FLOAT, AT(brightness), .def = "0", .metavar = "F", .min = 0, .max = 10,
+           .of_run = true, .help = "multiply by a random factor from 1 - F (not below 0) to 1 + F"),
+    OPTION("contrast", FLOAT, AT(contrast), .def = "0", .metavar = "F", .min = 0, .max = 10,
+           .of_run = true,
+           .help = "move away from the crop's mean by a random factor from 1 - F (not "
+                   "below 0) to 1 + F"),
+    OPTION_GROUP("Engine and ranks"),
+    OPTION("engine", STRING, AT(engine), .def = "auto", .metavar = "auto|cuda|cpu|ref",
+           .of_rank = true, .help = "what computes, with a variant as in cpu:avx2 or cuda:s1"),
+    OPTION("precision", CHOICE, AT(precision), .letter = 'p', .def = "fp32", .metavar = "NAME",
+           .choices = chex_precision_names, .of_run = true,
+           .help = "how activations are stored and multiplied; where the cpu engine has AMX or the "
+                   "GPU multiplies it, the default is bf16"),
+    OPTION("threads", INT, AT(threads), .letter = 't', .def = "0", .metavar = "N", .min = 0,
+           .max = 4096, .of_rank = true,
+           .help = "compute threads (0: the cores this rank is bound to)"),
+    OPTION("workers", INT, AT(workers), .letter = 'j', .def = "1", .metavar = "N", .min = 1,
+           .max = 256, .of_rank = true, .help = "input threads"),
+    OPTION("logical-ranks", INT, AT(logical_ranks), .def = "0", .metavar = "V", .min = 0,
+           .max = 65536, .of_run = true,
+           .help = "batches per step; results depend on V, not on the number of processes (0: the "
+                   "number of processes)"),
+    OPTION("deterministic", FLAG, AT(deterministic), .of_run = true,
+           .help = "add gradients in one fixed order: the same bits for any number of ranks"),
+    OPTION_GROUP("Checkpoints and interruptions"),
+    OPTION("checkpoint-every", STRING, AT(checkpoint_every), .def = "30m",
+           .metavar = "30m|500steps", .of_run = true,
+           .help = "save within epochs too, by time or by steps (each epoch's end saves anyway)"),
+    OPTION("checkpoint-keep", INT, AT(checkpoint_keep), .def = "3", .metavar = "N", .min = 0,
+           .max = 1e6, .of_run = true, .help = "numbered checkpoints that are kept (0: all)"),
+    OPTION("preempt-signal", STRING, AT(preempt_signal), .def = "USR2", .metavar = "NAME",
+           .help = "signal that makes all ranks save and leave with status 6; TERM, INT and HUP "
+                   "always do"),
+    OPTION("stall-warn", DURATION, AT(stall_warn), .def = "60s", .metavar = "TIME",
+           .help = "name the ranks that hold the others up after so long (0s: never)"),
+    OPTION("stall-abort", DURATION, AT(stall_abort), .def = "600s", .metavar = "TIME",
+           .help = "end the job with status 7 after so long (0s: never)"),
+    OPTION_GROUP("Measuring"),
+    OPTION("timeline", STRING, AT(timeline), .metavar = "FILE",
+           .help = "write what each rank did when, as Trace Event JSON for Perfetto or "
+                   "chrome://tracing: the last events of the run"),
+    OPTION("bench", INT, AT(bench), .def = "0", .metavar = "N", .min = 0, .max = 1e9,
+           .help = "time N steps on resident random data instead of training; with several ranks, "
+                   "the sum of their rates and the slowest rank's step times"),
+    OPTION("bench-layers", FLAG, AT(bench_layers),
+           .help = "with --bench: time, rates and share of the machine's measured limits of every "
+                   "operation of the last step"),
+    OPTION("bench-infer", FLAG, AT(bench_infer),
+           .help = "with --bench: inference in place of training"),
+    OPTION("bench-input", INT, AT(bench_input), .def = "0", .metavar = "N", .min = 0, .max = 1e9,
+           .help = "time N batches of --data on each rank as training would take them, "
+                   "without a network"),
+    OPTION("consume", FLOAT, AT(consume), .def = "0", .metavar = "RATE", .min = 0, .max = 1e9,
+           .help = "with --bench-input: images per second that each rank takes (0: as "
+                   "many as come)"),
 };
 
 static const struct chex_opt_program program = {
-    "chex-train",
-    "train CheXNet on sharded chest X-rays",
-    "chex-train --data DIR --output DIR [options]\n"
-    "chex-train --plan --data DIR --output DIR [options]\n"
-    "chex-train --bench N [options]\n"
-    "chex-train --data DIR --bench-input N [options]",
-    options,
-    sizeof options / sizeof options[0],
-    "Examples\n"
-    "  chex-train --data shards --output run --epochs 10 --lr 1e-3\n"
-    "  srun --gpus-per-task=1 chex-train --data shards --output run\n"
-    "  chex-train --bench 20 --image-size 64 --batch-size 64 --json\n"
-    "  chex-train --data shards --bench-input 2000 --workers 2 --consume 20000\n"
-    "\n"
-    "Exit status: 0 done, 1 failure of ours, 2 usage, 3 bad data, 4 environment, 5 node, 6 saved\n"
-    "after preemption (run again to go on), 7 stalled or a rank lost, 8 loss not finite, 9 out of\n"
-    "memory or disk.\n",
+    .name = "chex-train",
+    .summary = "train CheXNet on sharded chest X-rays",
+    .usage = "chex-train --data DIR --output DIR [options]\n"
+             "chex-train --plan --data DIR --output DIR [options]\n"
+             "chex-train --bench N [options]\n"
+             "chex-train --data DIR --bench-input N [options]",
+    .opts = options,
+    .count = sizeof options / sizeof options[0],
+    .epilog = "Examples\n"
+              "  chex-train --data shards --output run --epochs 10 --lr 1e-3\n"
+              "  srun -n4 --gpus-per-task=1 chex-train --data shards --output run\n"
+              "  chex-train --bench 20 --image-size 64 --batch-size 64 --json\n"
+              "  chex-train --data shards --bench-input 2000 --workers 2 --consume 20000\n"
+              "\n"
+              "Exit status: 0 done, 1 failure of ours, 2 usage, 3 bad data, 4 environment, 5 node, "
+              "6 saved\n"
+              "after preemption (run again to go on), 7 stalled or a rank lost, 8 loss not finite, "
+              "9 out of\n"
+              "memory or disk.\n",
 };
 
-static volatile sig_atomic_t stop_asked;
-
-static void on_signal(int number) {
-    (void)number;
-    stop_asked = 1;
-}
-
-static enum chex_status signal_number(const char *name, int *out, struct chex_error *err) {
-    static const struct {
-        const char *name;
-        int number;
-    } known[] = {{"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"TERM", SIGTERM}, {"INT", SIGINT},
-                 {"HUP", SIGHUP},   {"CONT", SIGCONT}};
-    const char *bare = strncmp(name, "SIG", 3) == 0 ? name + 3 : name;
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(known[i].name, bare) == 0) {
-            *out = known[i].number;
-            return CHEX_OK;
-        }
-    return chex_error_set(err, CHEX_E_USAGE,
-                          "--preempt-signal: '%s' is not valid: expected USR1, USR2, TERM, INT or "
-                          "HUP",
-                          name);
-}
-
-/* A handler sets a flag only; the ranks agree on the step at which they save. */
-static enum chex_status install_signals(const struct settings *s, struct chex_error *err) {
-    int number;
-    CHEX_TRY(signal_number(s->preempt_signal, &number, err));
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(number, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-    struct sigaction hangup;
-    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) /* nohup */
-        sigaction(SIGHUP, &action, NULL);
-    struct sigaction ignore = {.sa_handler = SIG_IGN};
-    sigaction(SIGPIPE, &ignore, NULL);
-    return CHEX_OK;
-}
-
-/* "500steps" or a duration. */
+/* --checkpoint-every: "500steps" or a duration. The other of the two outputs is 0. */
 static enum chex_status parse_cadence(const char *text, uint64_t *ms_out, uint64_t *steps_out,
                                       struct chex_error *err) {
     char number[32];
@@ -192,7 +233,8 @@ static struct chex_update update_of(const struct settings *s) {
                                 .grad_scale = 1};
 }
 
-/* The effective options of a run and, under the same names, where each came from. */
+/* For config.json and checkpoints: the effective options and, by the same names, their origins.
+ * --plan and the shared options (--help, --json, ...) are left out. */
 static json_t *options_json(const struct settings *s) {
     json_t *object = json_object(), *origins = json_object();
     for (size_t i = 0; i < program.count; i++) {
@@ -209,7 +251,7 @@ static json_t *options_json(const struct settings *s) {
                      CHEXNET_VERSION, "options", object, "origins", origins);
 }
 
-/* Those of them that all ranks must have alike. */
+/* The options that must be equal on all ranks. */
 static json_t *shared_options(const json_t *recorded) {
     json_t *shared = json_copy(json_object_get(recorded, "options"));
     for (size_t i = 0; i < program.count; i++)
@@ -268,6 +310,63 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
     return out->shared_options ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
 }
 
+/* For take_from_run: the inputs of config_of. */
+struct starter {
+    struct settings *s;
+    const char *engine;
+    const struct chex_gpu *device;
+    int threads;
+    struct chex_train_config *config;
+};
+
+/* The default of --precision depends on the machine. A resumed run chooses it again, if the user
+ * had not given it. */
+static bool machine_chose(const struct chex_opt *o, const json_t *origins) {
+    const char *origin = json_string_value(json_object_get(origins, o->name));
+    return o->at == AT(precision) &&
+           (!origin || strcmp(origin, chex_opt_origin_names[CHEX_FROM_DEFAULT]) == 0);
+}
+
+/* Takes over the recorded options that were not given again. `taken` gets the list of changes. */
+static enum chex_status take_options(struct settings *s, const char *path, const json_t *recorded,
+                                     const json_t *origins, char *taken, size_t size,
+                                     struct chex_error *err) {
+    size_t used = 0;
+    taken[0] = '\0';
+    for (size_t i = 0; i < program.count; i++) {
+        const struct chex_opt *o = &options[i];
+        const char *value =
+            o->of_run ? json_string_value(json_object_get(recorded, o->name)) : NULL;
+        char before[64], after[64];
+        if (!value || machine_chose(o, origins))
+            continue;
+        chex_opt_value_text(o, s, before, sizeof before);
+        CHEX_TRY(chex_opt_take(s->set, o, s, value, path, err));
+        chex_opt_value_text(o, s, after, sizeof after);
+        if (strcmp(before, after) != 0 && used < size)
+            used += (size_t)snprintf(taken + used, size - used, "%s%s '%s'", used ? ", " : "",
+                                     o->name, after);
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status check_settings(const struct settings *s, struct chex_error *err);
+
+/* A chex_train_take_fn. */
+static enum chex_status take_from_run(void *arg, const char *path, const json_t *recorded,
+                                      const json_t *origins, struct chex_train_config *config,
+                                      char *taken, size_t size, struct chex_error *err) {
+    const struct starter *start = arg;
+    struct chex_train_config now;
+    CHEX_TRY(take_options(start->s, path, recorded, origins, taken, size, err));
+    CHEX_TRY(check_settings(start->s, err));
+    CHEX_TRY(config_of(start->s, start->engine, start->device, start->threads, &now, err));
+    json_decref(start->config->options);
+    json_decref(start->config->shared_options);
+    *config = *start->config = now;
+    return CHEX_OK;
+}
+
 static enum chex_status bench(const struct settings *s, const char *engine,
                               const struct chex_gpu *device, int threads,
                               struct chex_launch *launch, bool *together, struct chex_error *err) {
@@ -284,21 +383,21 @@ static enum chex_status bench(const struct settings *s, const char *engine,
                            .steps = s->bench,
                            .seed = (uint64_t)s->seed,
                            .limits = s->bench_layers,
-                           .stop = &stop_asked};
+                           .stop = &train_stop_asked};
     return train_bench(&b, launch, s->common.json, together, err);
 }
 
-/* With the keys of --bench: no network takes the batches, which are fp32, and the threads are those
- * of the input. */
+/* The keys are those of --bench. There is no engine, precision is fp32, and threads are the
+ * input's.
+ */
 static json_t *bench_input_json(const struct chex_train_config *c, const struct settings *s,
                                 const struct chex_bench_input_result *r) {
     const struct chex_bench_input_rates *all = &r->all;
-    json_t *rates =
-        json_pack("{s:i,s:f,s:f,s:f,s:f,s:f,s:f,s:I}", "schema", 1, "images_per_s_median",
-                  all->images_per_s_median, "images_per_s_best", all->images_per_s_best,
-                  "images_per_s", all->images_per_s, "bytes_per_s", all->bytes_per_s, "stall_share",
-                  all->stall_share, "consume_images_per_s", s->consume, "peak_rss_bytes",
-                  (json_int_t)all->peak_rss_bytes);
+    json_t *rates = json_pack(
+        "{s:i,s:f,s:f,s:f,s:f,s:f,s:f,s:I}", "schema", 1, "images_per_s_median",
+        all->images_per_s_median, "images_per_s_best", all->images_per_s_best, "images_per_s",
+        all->images_per_s, "bytes_per_s", all->bytes_per_s, "stall_share", all->stall_share,
+        "consume_images_per_s", s->consume, "peak_rss_bytes", (json_int_t)all->peak_rss_bytes);
     json_t *settings = json_pack(
         "{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:I,s:I,s:I,s:i,s:i,s:f,s:s}", "engine", "none",
         "precision", chex_precision_names[CHEX_FP32], "pipeline", chex_pipeline_names[c->pipeline],
@@ -327,8 +426,8 @@ static void print_bench_input(const struct chex_train_config *c, const struct se
     printf("input %s, %d px of %d stored, batch %d, %d worker%s, %d rank%s: %.0f images/s median, "
            "%.0f best of %d windows, %.3f GB/s read, peak memory %s\n",
            chex_pipeline_names[c->pipeline], c->image_size, r->stored_size, c->batch, r->workers,
-           r->workers == 1 ? "" : "s", r->ranks, r->ranks == 1 ? "" : "s",
-           all->images_per_s_median, all->images_per_s_best, r->windows, all->bytes_per_s / 1e9,
+           r->workers == 1 ? "" : "s", r->ranks, r->ranks == 1 ? "" : "s", all->images_per_s_median,
+           all->images_per_s_best, r->windows, all->bytes_per_s / 1e9,
            chex_format_bytes(rss, sizeof rss, all->peak_rss_bytes));
     if (s->consume > 0)
         printf("consumed at %.0f images/s a rank: %.0f reached, stalled %.2f %% of the time\n",
@@ -348,17 +447,18 @@ static enum chex_status bench_input(const struct settings *s, const struct chex_
     return CHEX_OK;
 }
 
-/* best_val_auroc or, where that was never defined, best_loss; the other is null. */
+/* Prints the result of a run as JSON. Of best_val_auroc and best_loss one is null: the AUROC counts
+ * if it was ever defined. */
 static enum chex_status print_end(const struct chex_train_config *c, const struct chex_position *at,
                                   enum chex_status status, struct chex_error *err) {
     const bool auroc = at->has_best && chex_best_is_auroc(at), loss = at->has_best && !auroc;
-    json_t *o = json_pack(
-        "{s:i,s:i,s:s,s:I,s:I,s:I,s:o,s:o,s:o}", "schema", 1, "status", (int)status, "output",
-        c->output_dir, "steps", (json_int_t)at->step, "epochs", (json_int_t)at->epoch,
-        "best_epoch", (json_int_t)(at->has_best ? at->best_epoch : 0), "best_val_auroc",
-        auroc ? json_real(at->best_score) : json_null(), "best_loss",
-        loss ? json_real(-at->best_score) : json_null(), "best",
-        at->has_best ? json_string("best.h5") : json_null());
+    json_t *o = json_pack("{s:i,s:i,s:s,s:I,s:I,s:I,s:o,s:o,s:o}", "schema", 1, "status",
+                          (int)status, "output", c->output_dir, "steps", (json_int_t)at->step,
+                          "epochs", (json_int_t)at->epoch, "best_epoch",
+                          (json_int_t)(at->has_best ? at->best_epoch : 0), "best_val_auroc",
+                          auroc ? json_real(at->best_score) : json_null(), "best_loss",
+                          loss ? json_real(-at->best_score) : json_null(), "best",
+                          at->has_best ? json_string("best.h5") : json_null());
     if (!o)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     json_dumpf(o, stdout, JSON_COMPACT);
@@ -367,7 +467,7 @@ static enum chex_status print_end(const struct chex_train_config *c, const struc
     return CHEX_OK;
 }
 
-/* The object is printed by rank 0, after a run that is done or saved. */
+/* With --json rank 0 prints the result, after a run that is complete or was saved. */
 static enum chex_status train(const struct settings *s, const struct chex_train_config *c,
                               const struct chex_train_world *world, bool *together,
                               struct chex_error *err) {
@@ -393,18 +493,22 @@ static enum chex_status plan(const struct settings *s, const struct chex_train_c
     return CHEX_OK;
 }
 
-/* What all ranks do together: the run itself, its preview, or the measurement of its input. */
-static enum chex_status collective(const struct settings *s, const struct chex_train_config *c,
-                                   struct chex_world *world, bool *together,
+/* The collective work: training, --plan or --bench-input. */
+static enum chex_status collective(struct starter *start, struct chex_world *world, bool *together,
                                    struct chex_error *err) {
+    const struct settings *s = start->s;
+    const struct chex_train_config first = *start->config, *c = &first;
     struct chex_coll *coll = NULL;
     *together = false;
     CHEX_TRY(chex_coll_create(&world->launch, &coll, err));
+    train_signals_limit(0);
     struct chex_train_world w = {.launch = &world->launch,
                                  .coll = coll,
                                  .binding = &world->binding,
                                  .gpu = &world->gpu,
-                                 .stop = &stop_asked};
+                                 .take = take_from_run,
+                                 .take_arg = start,
+                                 .stop = &train_stop_asked};
     enum chex_status st = s->bench_input ? bench_input(s, c, &w, together, err)
                           : s->plan      ? plan(s, c, &w, together, err)
                                          : train(s, c, &w, together, err);
@@ -413,14 +517,14 @@ static enum chex_status collective(const struct settings *s, const struct chex_t
     return st;
 }
 
-/* The job proper, once the launch is known. *together: see chex_train_run. */
+/* The work after the launch. *together as in chex_train_run. */
 static enum chex_status work(struct settings *s, struct chex_world *world, bool *together,
                              struct chex_error *err) {
     const char *engine = NULL;
     struct chex_gpu gpu;
     bool has_gpu = false;
     *together = true;
-    if (!s->bench_input) { /* which needs none */
+    if (!s->bench_input) { /* --bench-input uses no engine */
         enum chex_status st = chex_choose_engine(s->engine, &world->gpu, &engine, err);
         CHEX_TRY(chex_choose_gpu(&world->launch, &world->binding, &world->gpu,
                                  st == CHEX_OK ? engine : NULL, &gpu, &has_gpu, err));
@@ -431,17 +535,21 @@ static enum chex_status work(struct settings *s, struct chex_world *world, bool 
     }
     const struct chex_gpu *device = has_gpu ? &gpu : NULL;
     int threads = s->threads ? (int)s->threads : world->binding.threads;
-    if (s->bench)
+    if (s->bench) {
+        train_signals_limit(0);
         return bench(s, engine, device, threads, &world->launch, together, err);
+    }
     struct chex_train_config config;
     CHEX_TRY(config_of(s, engine, device, threads, &config, err));
-    enum chex_status st = collective(s, &config, world, together, err);
+    struct starter start = {s, engine, device, threads, &config};
+    enum chex_status st = collective(&start, world, together, err);
     json_decref(config.options);
     json_decref(config.shared_options);
     return st;
 }
 
-/* A preview is an object that names all of these, whether it is printed as one or not. */
+/* Paths that appear in JSON must be UTF-8. --plan always builds a JSON object with all of them,
+ * even without --json. */
 static enum chex_status check_names(const struct settings *s, struct chex_error *err) {
     const char *user = s->plan ? "--plan" : "--json";
     if (s->bench || s->bench_input || (!s->plan && !s->common.json))
@@ -472,7 +580,8 @@ static enum chex_status check_settings(const struct settings *s, struct chex_err
     if ((s->bench_layers || s->bench_infer) && !s->bench)
         return chex_error_set(err, CHEX_E_USAGE, "--bench-%s: expected --bench N with it",
                               s->bench_layers ? "layers" : "infer");
-    if (s->min_lr > s->lr)
+    /* A default --lr may be replaced by that of the resumed run: chex_train_run checks again. */
+    if (s->min_lr > s->lr && chex_opt_origin(s->set, "lr") != CHEX_FROM_DEFAULT)
         return chex_error_set(err, CHEX_E_USAGE, "--min-lr %g: expected no more than --lr, %g",
                               s->min_lr, s->lr);
     if ((!s->bench && !s->data) || (needs_output && !s->output))
@@ -481,10 +590,15 @@ static enum chex_status check_settings(const struct settings *s, struct chex_err
     return check_names(s, err);
 }
 
+/* Limit of the launch, in addition to --stall-abort. The launch of many ranks takes long, and the
+ * stall watch starts only after it. */
+static const uint64_t launch_ms = 60000;
+
 static enum chex_status run(struct settings *s, struct chex_error *err) {
     struct chex_world world;
     CHEX_TRY(check_settings(s, err));
-    CHEX_TRY(install_signals(s, err));
+    CHEX_TRY(train_signals_choose(s->preempt_signal, err));
+    train_signals_limit(s->stall_abort ? s->stall_abort + launch_ms : 0);
     CHEX_TRY(chex_world_open(&world, err));
     bool together;
     enum chex_status st = work(s, &world, &together, err);
@@ -496,6 +610,7 @@ static enum chex_status run(struct settings *s, struct chex_error *err) {
 }
 
 int main(int argc, char **argv) {
+    train_signals_begin();
     struct settings s;
     struct chex_opt_set *set = NULL;
     struct chex_error err = {0};
@@ -508,8 +623,8 @@ int main(int argc, char **argv) {
         if (s.common.help)
             chex_opt_print_help(&program, stdout);
         else if (s.common.version)
-            chex_opt_print_version(
-                program.name, chex_data_libraries(libraries, sizeof libraries), stdout);
+            chex_opt_print_version(program.name, chex_data_libraries(libraries, sizeof libraries),
+                                   stdout);
         else if (s.common.print_config)
             chex_opt_print_config(set, &s, stdout);
         else if (chex_opt_word_count(set))
@@ -520,7 +635,7 @@ int main(int argc, char **argv) {
     }
     if (st == CHEX_OK)
         st = chex_fs_flush_stdout(&err);
-    if (st == CHEX_E_USAGE && err.text[0]) /* before the launch: run tells what comes later */
+    if (st == CHEX_E_USAGE && err.text[0]) /* before the launch; later errors are logged by run */
         chex_world_refuse(&err);
     else if (st != CHEX_OK && err.text[0])
         chex_err("%s", err.text);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * chex-eval cam: where in one image the network sees a finding.
+ * chex-eval cam: draws the class activation map of one image, which shows where the network sees a
+ * finding.
  */
 #include <math.h>
 #include <stdio.h>
@@ -9,39 +10,40 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/text.h"
-#include "data/convert.h"
 #include "engine/choose.h"
 #include "eval/cam_picture.h"
 #include "eval_cam.h"
+#include "image/convert.h"
 #include "input/augment.h"
 #include "launch/world.h"
 
 static const struct chex_opt cam_opts[] = {
     CHEX_OPT_COMMON,
-    EVAL_GROUP("What is looked at"),
-    {"image", 'i', CHEX_OPT_STRING, EVAL_AT(image), NULL, "FILE", "radiograph: PNG, JPEG or DICOM"},
+    OPTION_GROUP("What is looked at"),
+    OPTION("image", STRING, EVAL_AT(image), .letter = 'i', .metavar = "FILE",
+           .help = "radiograph: PNG, JPEG or DICOM"),
     EVAL_CHECKPOINT_ROW,
-    {"class", 0, CHEX_OPT_STRING, EVAL_AT(class_list), NULL, "NAMES",
-     "findings to draw, with commas between, or all; by default the most probable one"},
-    EVAL_GROUP("Network"),
+    OPTION("class", STRING, EVAL_AT(class_list), .metavar = "NAMES",
+           .help = "findings to draw, with commas between, or all; by default the most "
+                   "probable one"),
+    OPTION_GROUP("Network"),
     EVAL_NETWORK_ROWS,
-    {"stored-size", 0, CHEX_OPT_INT, EVAL_AT(stored_size), "0", "PX",
-     "side to which the image is resized before the crop, as by chex-shard --size; 0: what the "
-     "checkpoint says, else 8/7 of the crop",
-     .min = 0, .max = 4096},
+    OPTION("stored-size", INT, EVAL_AT(stored_size), .def = "0", .metavar = "PX", .min = 0,
+           .max = 4096,
+           .help = "side to which the image is resized before the crop, as by chex-shard --size; "
+                   "0: what the checkpoint says, else 8/7 of the crop"),
     EVAL_THREADS_ROW("compute threads; 0: the cores of the process"),
-    EVAL_GROUP("Picture"),
-    {"alpha", 0, CHEX_OPT_FLOAT, EVAL_AT(alpha), "0.55", "SHARE",
-     "opacity of the strongest evidence, 0 to 1", .min = 0, .max = 1},
-    {"scale", 0, CHEX_OPT_FLOAT, EVAL_AT(scale), "0", "LOGIT",
-     "evidence at the top of the scale, to compare pictures; 0: the most of each finding, at "
-     "least 1",
-     .min = 0, .max = 1000},
-    EVAL_GROUP("Results"),
+    OPTION_GROUP("Picture"),
+    OPTION("alpha", FLOAT, EVAL_AT(alpha), .def = "0.55", .metavar = "SHARE", .min = 0, .max = 1,
+           .help = "opacity of the strongest evidence, 0 to 1"),
+    OPTION("scale", FLOAT, EVAL_AT(scale), .def = "0", .metavar = "LOGIT", .min = 0, .max = 1000,
+           .help = "evidence at the top of the scale, to compare pictures; 0: the most of each "
+                   "finding, at least 1"),
+    OPTION_GROUP("Results"),
     EVAL_OUTPUT_ROW("FILE", "the picture; its name ends in .png"),
     EVAL_FORCE_ROW,
 };
@@ -57,7 +59,7 @@ static const struct chex_opt_program cam_program = {
               "  chex-eval cam --image chest.dcm --checkpoint run/best.h5 --class "
               "Effusion,Mass --output two.png\n\n" EVAL_EXIT_STATUS};
 
-/* ---- before anything is read ---- */
+/* ---- checks of the options ---- */
 
 static bool same_file(const char *a, const char *b) {
     struct stat x, y;
@@ -74,6 +76,9 @@ static enum chex_status check_options(const struct eval_settings *s, struct chex
         CHEX_TRY(chex_text_for_json("--image", s->image, "--json", err));
         CHEX_TRY(chex_text_for_json("--checkpoint", s->checkpoint, "--json", err));
     }
+    if (chex_fs_is_dir(s->image))
+        return chex_error_set(err, CHEX_E_USAGE, "--image %s: a folder, expected one image",
+                              s->image);
     const size_t n = strlen(s->output);
     if (n < 5 || strcasecmp(s->output + n - 4, ".png") != 0)
         return chex_error_set(err, CHEX_E_USAGE,
@@ -105,7 +110,7 @@ static enum chex_status check_resize(const struct eval_cam *m, struct chex_error
     return CHEX_OK;
 }
 
-/* Stored size and crop of the images that the network was trained on. */
+/* Sizes of the stored image and of the crop, as in the network's training. */
 static enum chex_status choose_sizes(struct eval_cam *m, struct chex_error *err) {
     const struct eval_settings *s = m->s;
     const int crop = eval_image_size(s, &m->network, EVAL_IMAGE_PX);
@@ -129,8 +134,8 @@ static enum chex_status open_network(struct eval_cam *m, struct chex_error *err)
     const struct eval_settings *s = m->s;
     CHEX_TRY(eval_network_open(s, 0, &m->network, err));
     const size_t classes = (size_t)m->network.about.classes;
-    m->drawn = chex_mem_zalloc(classes, sizeof *m->drawn);
-    m->probabilities = chex_mem_zalloc(classes, sizeof *m->probabilities);
+    m->drawn = chex_alloc_zeroed(classes, sizeof *m->drawn);
+    m->probabilities = chex_alloc_zeroed(classes, sizeof *m->probabilities);
     if (!m->drawn || !m->probabilities)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for %zu classes", classes);
     if (s->class_list)
@@ -161,43 +166,43 @@ static enum chex_status open_engine(struct eval_cam *m, struct chex_error *err) 
 
 /* ---- the image ---- */
 
-/* From a row as a shard would hold it: what an evaluation does with one. */
-static enum chex_status cut(struct eval_cam *m, const uint8_t *row, struct chex_error *err) {
+/* Makes the network's input from a row in the format of a shard, with the evaluation's centre crop.
+ */
+static enum chex_status crop_row(struct eval_cam *m, const uint8_t *row, struct chex_error *err) {
     const struct chex_crop crop = chex_augment_centre(m->stored_px, m->image_px);
     const size_t px = (size_t)m->image_px;
-    m->pixels = chex_mem_alloc_aligned(px * px, sizeof *m->pixels);
-    void *scratch =
-        chex_mem_alloc_aligned(1, chex_augment_scratch_bytes(m->stored_px, m->image_px));
+    m->pixels = chex_alloc_aligned(px * px, sizeof *m->pixels);
+    void *scratch = chex_alloc_aligned(1, chex_augment_scratch_bytes(m->stored_px, m->image_px));
     if (m->pixels && scratch)
         chex_augment_apply(row, m->stored_px, &crop, m->image_px, false, m->pixels, scratch);
     free(scratch);
     return m->pixels && scratch ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
 }
 
-/* Once for the network, as chex-shard reads it, and once at its full size for the picture: of a
- * JPEG the first may be decoded at a fraction of its size. */
-static enum chex_status convert(struct eval_cam *m, struct chex_create_worker *w,
+/* Decodes the image twice: for the network as chex-shard does (a JPEG may then be decoded at a
+ * reduced size), and at full size for the picture. */
+static enum chex_status convert(struct eval_cam *m, struct chex_convert_worker *w,
                                 struct chex_error *err) {
     const uint8_t *data;
     size_t bytes;
     CHEX_TRY(chex_image_read(w->reader, m->s->image, &data, &bytes, err));
-    CHEX_TRY(chex_create_convert(w, data, bytes, m->s->image, false, err));
-    CHEX_TRY(cut(m, w->row, err));
+    CHEX_TRY(chex_convert_image(w, data, bytes, m->s->image, false, err));
+    CHEX_TRY(crop_row(m, w->row, err));
     chex_image_reader_set_target(w->reader, 0);
     return chex_image_decode(w->reader, data, bytes, m->s->image, &m->image, err);
 }
 
 static enum chex_status read_image(struct eval_cam *m, struct chex_error *err) {
-    struct chex_create_worker *worker = NULL;
-    CHEX_TRY(chex_create_workers(1, m->stored_px, &worker, err));
+    struct chex_convert_worker *worker = NULL;
+    CHEX_TRY(chex_convert_workers(1, m->stored_px, &worker, err));
     enum chex_status st = convert(m, worker, err);
-    chex_create_workers_free(worker, 1);
+    chex_convert_workers_free(worker, 1);
     return st;
 }
 
 /* ---- the maps ---- */
 
-/* As chex-eval rounds what it writes to predictions.csv. */
+/* Computes the maps and the probabilities, rounded to float as in predictions.csv. */
 static enum chex_status score(struct eval_cam *m, struct chex_error *err) {
     int best = 0;
     CHEX_TRY(chex_cam_create(m->engine, m->pixels, &m->maps, err));
@@ -240,15 +245,17 @@ static enum chex_status write_picture(const struct eval_cam *m, const struct che
     char *title = title_of(m);
     char *how =
         chex_fs_format("class activation map of %s (%s, %d of %d px): local logit above "
-                       "the image's",
+                       "the image's; for research, not for clinical use",
                        name_of(m->s->checkpoint), m->network.net->model, m->image_px, m->stored_px);
     const char *texts[] = {"Title",       title, "Source",   name_of(m->s->image),
                            "Description", how,   "Software", "chexnet " CHEXNET_VERSION,
                            NULL};
-    enum chex_status st = chex_fs_make_folder_of(m->s->output, err);
+    int lock = -1;
+    enum chex_status st = eval_file_lock(m->s->output, &lock, err);
     if (st == CHEX_OK)
         st = title && how ? chex_canvas_write(canvas, m->s->output, texts, err)
                           : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    eval_file_unlock(m->s->output, lock);
     free(title);
     free(how);
     return st;
@@ -277,9 +284,9 @@ static enum chex_status draw(const struct eval_cam *m, const struct chex_cam_vie
     return st;
 }
 
-/* ---- the course of things ---- */
+/* ---- the run ---- */
 
-static enum chex_status look(struct eval_cam *m, struct chex_error *err) {
+static enum chex_status make_cam(struct eval_cam *m, struct chex_error *err) {
     CHEX_TRY(open_network(m, err));
     CHEX_TRY(read_image(m, err));
     CHEX_TRY(open_engine(m, err));
@@ -296,7 +303,7 @@ static enum chex_status run_cam(const struct eval_settings *s, const struct chex
                          .precision_asked = chex_opt_origin(set, "precision") != CHEX_FROM_DEFAULT};
     CHEX_TRY(check_options(s, err));
     CHEX_TRY(chex_world_open_alone(&m.world, err));
-    enum chex_status st = look(&m, err);
+    enum chex_status st = make_cam(&m, err);
     chex_cam_destroy(m.maps);
     chex_engine_destroy(m.engine);
     eval_network_release(&m.network);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One run of chex-eval cam, and its parts that have files of their own.
+ * The state of one run of chex-eval cam, and the functions in its other files.
  */
 #ifndef CHEX_CMD_EVAL_CAM_H
 #define CHEX_CMD_EVAL_CAM_H
 
-#include "data/image.h"
 #include "eval/cam.h"
 #include "eval_commands.h"
+#include "image/image.h"
 #include "launch/world.h"
 
 struct eval_cam {
@@ -19,7 +19,7 @@ struct eval_cam {
     const char *engine_spec;
     enum chex_precision precision;
     int stored_px, image_px, threads;
-    struct chex_image image; /* of the file's own size */
+    struct chex_image image; /* at the size of the file */
     float *pixels;           /* (image_px, image_px) */
     struct chex_cam *maps;
     double *probabilities; /* (classes) */
@@ -28,15 +28,16 @@ struct eval_cam {
 
 /* ---- eval_cam_classes.c ---- */
 
-/* The classes of a list of names with commas between, or `all`, in the order of the list and each
- * once; capitals and small letters are alike. drawn_out has room for all classes. CHEX_E_USAGE with
- * the nearest names for one that the network does not have. */
+/* Finds the classes of a comma-separated list of names, or all for "all".
+ *   - Case does not matter; duplicates count once; the order is that of the list.
+ *   - drawn_out has space for all classes of the network.
+ *   - CHEX_E_USAGE: the network does not have a name; the text gives the nearest names. */
 enum chex_status eval_cam_classes(const char *list, const struct eval_network *n, int *drawn_out,
                                   int *count_out, struct chex_error *err);
 
 /* ---- eval_cam_results.c ---- */
 
-/* All classes to stdout: a table, or with --json an object. */
+/* Prints all classes as a table, or with --json as an object. */
 enum chex_status eval_cam_print(const struct eval_cam *m, const struct chex_cam_view *view,
                                 struct chex_error *err);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Classes by name, as somebody types them.
+ * Finds the classes of chex-eval cam --class. For an unknown name it suggests the names with the
+ * smallest edit distance.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -11,9 +12,8 @@
 
 enum { NAME_BYTES = 64, SHOWN = 3 };
 
-/* Letters to put in, take out or change until one name is the other (Levenshtein 1966), capitals
- * and small letters alike; beyond NAME_BYTES it is cut. */
-static size_t steps_between(const char *a, const char *b) {
+/* Edit distance (Levenshtein 1966) without regard to case. Compares the first NAME_BYTES bytes. */
+static size_t edit_distance(const char *a, const char *b) {
     size_t row[NAME_BYTES + 1];
     const size_t n = strnlen(a, NAME_BYTES), m = strnlen(b, NAME_BYTES);
     for (size_t j = 0; j <= m; j++)
@@ -33,12 +33,12 @@ static size_t steps_between(const char *a, const char *b) {
     return row[m];
 }
 
-/* The start of a name is near, whatever it lacks of it. */
+/* 0 if `typed` is the start of `name`, else the edit distance. */
 static size_t distance(const char *typed, const char *name) {
-    return strncasecmp(typed, name, strlen(typed)) == 0 ? 0 : steps_between(typed, name);
+    return strncasecmp(typed, name, strlen(typed)) == 0 ? 0 : edit_distance(typed, name);
 }
 
-/* The names nearest to what was typed, nearest first, with commas between. */
+/* The SHOWN names nearest to `typed`, nearest first, separated by commas. */
 static void list_nearest(const char *typed, const struct eval_network *n, char *buf, size_t size) {
     int chosen[SHOWN], count = 0;
     buf[0] = '\0';

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What chex-eval cam prints.
+ * Prints the result of chex-eval cam, as a table or as JSON.
  */
 #include <jansson.h>
 #include <math.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "eval/cam_picture.h"
 #include "eval_cam.h"
 
 static bool is_drawn(const struct eval_cam *m, int c) {
@@ -17,7 +18,7 @@ static bool is_drawn(const struct eval_cam *m, int c) {
     return false;
 }
 
-/* The pixel of the file that the peak lies on. */
+/* The pixel of the file at the peak of class c. */
 static void peak_pixel(const struct eval_cam *m, const struct chex_cam_view *view, int c,
                        int *x_out, int *y_out, double *local_out) {
     const struct chex_cam_peak peak = chex_cam_peak(m->maps, c);
@@ -34,19 +35,24 @@ static void print_table(const struct eval_cam *m, const struct chex_cam_view *vi
         const int n = chex_text_columns(m->network.about.class_names[c]);
         wide = n > wide ? n : wide;
     }
-    printf("%-*s  probability    logit  at peak  peak x, y (px)\n", wide, "class");
+    chex_text_printf(stdout, "%-*s  probability    logit  at peak  peak x, y (px)\n", wide,
+                     "class");
     for (int c = 0; c < m->maps->classes; c++) {
         const char *name = m->network.about.class_names[c];
         int x, y;
         double local;
         peak_pixel(m, view, c, &x, &y, &local);
-        printf("%-*s  %11.4f  %7.3f  %7.3f  %d, %d%s\n", chex_text_field(name, wide), name,
-               m->probabilities[c], (double)m->maps->logit[c], local, x, y,
-               is_drawn(m, c) ? "  drawn" : "");
+        chex_text_printf(stdout, "%-*s  %11.4f  %7.3f  %7.3f  %d, %d%s\n",
+                         chex_text_field(name, wide), name, m->probabilities[c],
+                         (double)m->maps->logit[c], local, x, y, is_drawn(m, c) ? "  drawn" : "");
     }
+    const int side = m->maps->side;
+    printf("map: %d x %d position%s%s\n", side, side, side == 1 ? "" : "s",
+           side < CHEX_CAM_FEWEST_POSITIONS ? ", too coarse to say where a finding is" : "");
+    printf("for research, not for clinical use\n");
 }
 
-/* (side) places of the positions along one axis of the file's image. */
+/* (side) pixel coordinates of the map's positions, along one axis of the file's image. */
 static json_t *places(const struct eval_cam *m, const struct chex_cam_view *view, bool down) {
     json_t *list = json_array();
     for (int i = 0; i < m->maps->side; i++) {
@@ -87,12 +93,13 @@ static enum chex_status print_json(const struct eval_cam *m, const struct chex_c
     for (int c = 0; c < m->maps->classes; c++)
         json_array_append_new(classes, class_object(m, view, c));
     json_t *all =
-        json_pack("{s:i,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:o,s:o,s:o}", "schema", 1, "image",
+        json_pack("{s:i,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:o,s:o,s:b,s:o}", "schema", 1, "image",
                   m->s->image, "checkpoint", m->s->checkpoint, "model", m->network.net->model,
                   "engine", m->engine_spec, "precision", chex_precision_names[m->precision],
                   "image_size_px", m->image_px, "stored_size_px", m->stored_px, "width_px",
                   view->width, "height_px", view->height, "positions_x_px", places(m, view, false),
-                  "positions_y_px", places(m, view, true), "classes", classes);
+                  "positions_y_px", places(m, view, true), "too_coarse",
+                  m->maps->side < CHEX_CAM_FEWEST_POSITIONS, "classes", classes);
     if (!all)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the result");
     json_dumpf(all, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));

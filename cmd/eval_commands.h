@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What chex-eval and its subcommands share: one file eval_NAME.c and one line in chex-eval.c each.
- * They fill one kind of settings, each with the options of its own table.
+ * Shared by chex-eval and its subcommands. Each subcommand is a file eval_NAME.c and one line in
+ * chex-eval.c. All use one settings struct; each has its own option table.
  */
 #ifndef CHEX_CMD_EVAL_COMMANDS_H
 #define CHEX_CMD_EVAL_COMMANDS_H
@@ -9,11 +9,12 @@
 #include <jansson.h>
 #include <stddef.h>
 
-#include "base/opt.h"
 #include "eval/predictions.h"
+#include "eval/published.h"
 #include "eval/scores.h"
 #include "model/net.h"
 #include "model/safetensors.h"
+#include "option_rows.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
@@ -25,9 +26,10 @@ struct eval_settings {
     int64_t image_size, batch_size, threads, workers;
     int precision, tta;
     int64_t bootstrap, seed;
-    int cluster;
+    int cluster, interval;
     const char *compare;
     bool allow_overlap, force;
+    int scores;
     const char *image, *class_list;
     int64_t stored_size;
     double alpha, scale;
@@ -36,7 +38,7 @@ struct eval_settings {
 struct eval_command {
     const char *word; /* NULL: the command itself */
     const struct chex_opt_program *program;
-    bool alone; /* the work of one process: of several ranks only rank 0 runs it */
+    bool alone; /* runs in one process: of several ranks only rank 0 does the work */
     enum chex_status (*run)(const struct eval_settings *s, const struct chex_opt_set *set,
                             struct chex_error *err);
 };
@@ -44,75 +46,47 @@ struct eval_command {
 extern const struct eval_command eval_command_evaluate, eval_command_score, eval_command_cam,
     eval_command_export;
 
-/* One place for options that several tables have. */
+/* Options of several tables. */
 #define EVAL_AT(field) offsetof(struct eval_settings, field)
-#define EVAL_GROUP(text)                                                                           \
-    { .type = CHEX_OPT_GROUP, .help = text }
 #define EVAL_CHECKPOINT_ROW                                                                        \
-    {                                                                                              \
-        "checkpoint", 'c', CHEX_OPT_STRING, EVAL_AT(checkpoint), NULL, "FILE",                     \
-            "checkpoint of chex-train (.h5) or parameters (.safetensors)"                          \
-    }
+    OPTION("checkpoint", STRING, EVAL_AT(checkpoint), .letter = 'c', .metavar = "FILE",            \
+           .help = "checkpoint of chex-train (.h5) or parameters (.safetensors)")
 #define EVAL_NETWORK_ROWS                                                                          \
-    {"model",                                                                                      \
-     0,                                                                                            \
-     CHEX_OPT_STRING,                                                                              \
-     EVAL_AT(model),                                                                               \
-     NULL,                                                                                         \
-     "NAME",                                                                                       \
-     "densenet121 or resnet50, where the checkpoint does not say (densenet121)"},                  \
-        {"image-size",                                                                             \
-         0,                                                                                        \
-         CHEX_OPT_INT,                                                                             \
-         EVAL_AT(image_size),                                                                      \
-         "0",                                                                                      \
-         "PX",                                                                                     \
-         "side of the centre crop; 0: what the checkpoint says, else 224, or the stored size "     \
-         "where "                                                                                  \
-         "that is smaller",                                                                        \
-         .min = 0,                                                                                 \
-         .max = 4096},                                                                             \
-        {"precision",                                                                              \
-         0,                                                                                        \
-         CHEX_OPT_CHOICE,                                                                          \
-         EVAL_AT(precision),                                                                       \
-         "fp32",                                                                                   \
-         "NAME",                                                                                   \
-         "arithmetic; where the cpu engine has AMX or the GPU multiplies it, the default is bf16", \
-         chex_precision_names},                                                                    \
-    {                                                                                              \
-        "engine", 0, CHEX_OPT_STRING, EVAL_AT(engine), "auto", "auto|cuda|cpu|ref",                \
-            "what computes, with a variant as in cpu:avx2"                                         \
-    }
+    OPTION("model", STRING, EVAL_AT(model), .metavar = "NAME",                                     \
+           .help = "densenet121 or resnet50, where the checkpoint does not say (densenet121)"),    \
+        OPTION("image-size", INT, EVAL_AT(image_size), .def = "0", .metavar = "PX", .min = 0,      \
+               .max = 4096,                                                                        \
+               .help = "side of the centre crop; 0: what the checkpoint says, else 224, or the "   \
+                       "stored size where that is smaller"),                                       \
+        OPTION("precision", CHOICE, EVAL_AT(precision), .def = "fp32", .metavar = "NAME",          \
+               .choices = chex_precision_names,                                                    \
+               .help = "arithmetic; where the cpu engine has AMX or the GPU multiplies it, the "   \
+                       "default is bf16"),                                                         \
+        OPTION("engine", STRING, EVAL_AT(engine), .def = "auto", .metavar = "auto|cuda|cpu|ref",   \
+               .help = "what computes, with a variant as in cpu:avx2")
 #define EVAL_THREADS_ROW(what)                                                                     \
-    { "threads", 0, CHEX_OPT_INT, EVAL_AT(threads), "0", "N", what, .min = 0, .max = 4096 }
+    OPTION("threads", INT, EVAL_AT(threads), .def = "0", .metavar = "N", .min = 0, .max = 4096,    \
+           .help = what)
 #define EVAL_FIGURE_ROWS                                                                           \
-    EVAL_GROUP("Figures"),                                                                         \
-        {"bootstrap",                                                                              \
-         0,                                                                                        \
-         CHEX_OPT_INT,                                                                             \
-         EVAL_AT(bootstrap),                                                                       \
-         "1000",                                                                                   \
-         "N",                                                                                      \
-         "replicates for the intervals; 0: no intervals",                                          \
-         .min = 0,                                                                                 \
-         .max = 1e6},                                                                              \
-        {"cluster",                                                                                \
-         0,                                                                                        \
-         CHEX_OPT_CHOICE,                                                                          \
-         EVAL_AT(cluster),                                                                         \
-         "patient",                                                                                \
-         "UNIT",                                                                                   \
-         "what is drawn for the intervals",                                                        \
-         chex_cluster_names},                                                                      \
-        {"seed", 0, CHEX_OPT_INT, EVAL_AT(seed), "1", "N", "seed of the intervals"}, {             \
-        "compare", 0, CHEX_OPT_STRING, EVAL_AT(compare), "published", "published|none|FILE",       \
-            "bundled figures (published:COLUMN for one), or a table such as auroc.csv"             \
-    }
-#define EVAL_OUTPUT_ROW(metavar, what)                                                             \
-    { "output", 'o', CHEX_OPT_STRING, EVAL_AT(output), NULL, metavar, what }
+    OPTION_GROUP("Figures"),                                                                       \
+        OPTION("bootstrap", INT, EVAL_AT(bootstrap), .def = "1000", .metavar = "N", .min = 0,      \
+               .max = 1e6,                                                                         \
+               .help = "replicates of --interval bootstrap; 0: no intervals by any method"),       \
+        OPTION("cluster", CHOICE, EVAL_AT(cluster), .def = "patient", .metavar = "UNIT",           \
+               .choices = chex_cluster_names, .help = "what the intervals take as independent"),   \
+        OPTION("interval", CHOICE, EVAL_AT(interval), .def = "delong", .metavar = "METHOD",        \
+               .choices = chex_interval_names,                                                     \
+               .help = "how intervals are computed; bootstrap: percentiles, too narrow with few "  \
+                       "positives"),                                                               \
+        OPTION("seed", INT, EVAL_AT(seed), .def = "1", .metavar = "N",                             \
+               .help = "seed of the bootstrap"),                                                   \
+        OPTION("compare", STRING, EVAL_AT(compare), .def = "published",                            \
+               .metavar = "published|none|FILE",                                                   \
+               .help = "bundled figures (published:COLUMN for one), or a table such as auroc.csv")
+#define EVAL_OUTPUT_ROW(value, what)                                                               \
+    OPTION("output", STRING, EVAL_AT(output), .letter = 'o', .metavar = value, .help = what)
 #define EVAL_FORCE_ROW                                                                             \
-    { "force", 'f', CHEX_OPT_FLAG, EVAL_AT(force), .help = "replace results that stand there" }
+    OPTION("force", FLAG, EVAL_AT(force), .letter = 'f', .help = "replace results that stand there")
 
 #define EVAL_EXIT_STATUS                                                                           \
     "Exit status: 0 done, 1 failure of ours, 2 usage, 3 bad input data, 4 environment, 5 node,\n"  \
@@ -120,52 +94,73 @@ extern const struct eval_command eval_command_evaluate, eval_command_score, eval
 
 /* ---- eval_network.c ---- */
 
-/* Parameters, and what their file says of them. */
+/* Parameters, with the description in their file. */
 struct eval_network {
     struct chex_net *net;
     float *state; /* (state_count) */
     struct chex_safetensors_about about;
-    int64_t step; /* of the training; 0: not said */
+    int64_t step; /* training steps; 0: unknown */
 };
 
 bool eval_is_safetensors(const char *path);
 
-/* Reads s->checkpoint. classes: what to take a head for where the file does not name its own; 0:
- * that is CHEX_E_DATA. The caller releases, after a failure too. */
+/* CHEX_E_DATA if a class name is not printable UTF-8: names are printed and written into tables.
+ * path: the file with the names, for the error text. */
+enum chex_status eval_check_class_names(const char *path, char *const *names, int count,
+                                        struct chex_error *err);
+
+/* Reads s->checkpoint. classes: number of classes if the file does not name its own; with 0 such a
+ * file is CHEX_E_DATA. The caller calls eval_network_release, after an error too. */
 enum chex_status eval_network_open(const struct eval_settings *s, int classes,
                                    struct eval_network *n, struct chex_error *err);
 void eval_network_release(struct eval_network *n);
 
-/* Side of the crop of images that are stored at `stored` px: what is asked for, what the file says,
- * else EVAL_IMAGE_PX, or the stored size where that is smaller. */
+/* Side of the crop in px: --image-size, else the value in the network's file, else EVAL_IMAGE_PX or
+ * `stored` (side of the stored images), whichever is smaller. */
 enum { EVAL_IMAGE_PX = 224 };
 int eval_image_size(const struct eval_settings *s, const struct eval_network *n, int stored);
 
 /* ---- eval_results.c ---- */
 
-/* CHEX_E_USAGE where results stand in --output already, by name, unless --force. `network`:
- * predictions.csv is a result too. */
+/* Prepares the writing of one result file: creates its folder, locks .NAME.lock there, and removes
+ * temporary files that killed runs have left. CHEX_E_ENV: another process writes this file.
+ * *lock_out is for eval_file_unlock, which ignores -1. */
+enum chex_status eval_file_lock(const char *path, int *lock_out, struct chex_error *err);
+void eval_file_unlock(const char *path, int lock);
+
+/* CHEX_E_USAGE if --output already holds results and --force was not given; the text lists them.
+ * network: predictions.csv counts as a result too. */
 enum chex_status eval_results_refuse(const struct eval_settings *s, bool network,
                                      struct chex_error *err);
 
 /* The folder of --output. Starts as {.lock = -1}. */
 struct eval_output {
-    bool made; /* by us, and empty until the results are there */
+    bool made; /* created by this process */
     int lock;
 };
 
-/* Makes and locks the folder before the work whose results it is for, and refuses once more.
- * CHEX_E_ENV where nothing can be written into it, or another evaluation is about to. */
+/* Creates and locks the folder before the work, and repeats the check of eval_results_refuse.
+ * CHEX_E_ENV: the folder is not writable, or another evaluation has locked it. */
 enum chex_status eval_results_begin(const struct eval_settings *s, bool network,
                                     struct eval_output *o, struct chex_error *err);
 
-/* After success, failure and no begin. A folder without results goes if it was made for them. */
+/* Releases the lock. After an error it removes the folder if this process created it and it is
+ * empty. May be called without eval_results_begin. */
 void eval_results_end(const struct eval_settings *s, const struct eval_output *o,
                       enum chex_status status);
 
-/* Scores, prints and, with --output, writes; write_table: the predictions too. */
+/* Reads the figures of --compare, before the work. *published_out: NULL for "none"; the caller
+ * destroys it. */
+enum chex_status eval_results_compare(const struct eval_settings *s,
+                                      struct chex_published **published_out,
+                                      struct chex_error *err);
+
+/* Computes and prints the scores. With --output it writes all result files or none.
+ * published: may be NULL. write_table: also writes predictions.csv. */
 enum chex_status eval_results_report(const struct eval_settings *s, int threads, const char *title,
-                                     const json_t *provenance, const struct chex_predictions *table,
-                                     bool write_table, struct chex_error *err);
+                                     const json_t *provenance,
+                                     const struct chex_published *published,
+                                     const struct chex_predictions *table, bool write_table,
+                                     struct chex_error *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * chex-eval: a network over a split of shards, on all ranks.
+ * chex-eval without a subcommand: predicts a split of shards on all ranks. Rank 0 scores the
+ * predictions and writes the results.
  */
 #include <math.h>
 #include <stdio.h>
@@ -10,34 +11,36 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/members.h"
-#include "data/shard.h"
 #include "engine/choose.h"
-#include "eval/run.h"
+#include "eval/predict_split.h"
 #include "eval_commands.h"
+#include "launch/same.h"
 #include "launch/world.h"
+#include "shard/manifest.h"
+#include "shard/members.h"
+#include "shard/shard.h"
 
 static const struct chex_opt evaluate_opts[] = {
     CHEX_OPT_COMMON,
-    EVAL_GROUP("What is evaluated"),
-    {"data", 'd', CHEX_OPT_STRING, EVAL_AT(data), NULL, "DIR",
-     "folder of shards made by chex-shard"},
+    OPTION_GROUP("What is evaluated"),
+    OPTION("data", STRING, EVAL_AT(data), .letter = 'd', .metavar = "DIR",
+           .help = "folder of shards made by chex-shard"),
     EVAL_CHECKPOINT_ROW,
-    {"split", 0, CHEX_OPT_CHOICE, EVAL_AT(split), "test", "SPLIT",
-     "part of the data; all: every part that there is", chex_split_names},
-    {"allow-overlap", 0, CHEX_OPT_FLAG, EVAL_AT(allow_overlap),
-     .help = "evaluate images that the network was trained on"},
-    EVAL_GROUP("Network"),
+    OPTION("split", CHOICE, EVAL_AT(split), .def = "test", .metavar = "SPLIT",
+           .choices = chex_split_names, .help = "part of the data; all: every part that there is"),
+    OPTION("allow-overlap", FLAG, EVAL_AT(allow_overlap),
+           .help = "evaluate images that the network was trained on"),
+    OPTION_GROUP("Network"),
     EVAL_NETWORK_ROWS,
-    {"batch-size", 0, CHEX_OPT_INT, EVAL_AT(batch_size), "16", "N", "images at once on each rank",
-     .min = 1, .max = 65536},
+    OPTION("batch-size", INT, EVAL_AT(batch_size), .def = "16", .metavar = "N", .min = 1,
+           .max = 65536, .help = "images at once on each rank"),
     EVAL_THREADS_ROW("compute threads; 0: the cores of the rank"),
-    {"workers", 0, CHEX_OPT_INT, EVAL_AT(workers), "2", "N", "reader threads", .min = 1,
-     .max = 256},
-    {"tta", 0, CHEX_OPT_CHOICE, EVAL_AT(tta), "none", "KIND",
-     "average over the mirror image, or over ten crops", chex_tta_names},
+    OPTION("workers", INT, EVAL_AT(workers), .def = "2", .metavar = "N", .min = 1, .max = 256,
+           .help = "reader threads"),
+    OPTION("tta", CHOICE, EVAL_AT(tta), .def = "none", .metavar = "KIND", .choices = chex_tta_names,
+           .help = "average over the mirror image, or over ten crops"),
     EVAL_FIGURE_ROWS,
-    EVAL_GROUP("Results"),
+    OPTION_GROUP("Results"),
     EVAL_OUTPUT_ROW("DIR",
                     "folder for predictions.csv, auroc.json, auroc.csv, roc.svg and report.html"),
     EVAL_FORCE_ROW,
@@ -77,18 +80,19 @@ struct evaluation {
     bool has_gpu;
     int image_size, threads;
     enum chex_precision precision;
-    struct eval_output output; /* on rank 0 */
-    const char *overlap;       /* find_overlap; on rank 0 */
+    struct eval_output output;        /* on rank 0 */
+    struct chex_published *published; /* figures of --compare; on rank 0 */
+    const char *overlap;              /* from find_overlap; on rank 0 */
 };
 
-/* ---- checks of what the network's file says against the data ---- */
+/* ---- checks: does the network's file fit the data? ---- */
 
 static enum chex_status check_classes(const struct evaluation *e, struct chex_error *err) {
     const struct chex_safetensors_about *a = &e->network.about;
     const struct chex_set *set = e->set;
     const char *path = e->s->checkpoint;
     if (!a->classes)
-        return CHEX_OK;
+        return eval_check_class_names(set->dir, set->class_names, set->classes, err);
     if (a->classes != set->classes)
         return chex_error_set(err, CHEX_E_DATA, "%s has %d classes, %s has %d", path, a->classes,
                               set->dir, set->classes);
@@ -99,7 +103,7 @@ static enum chex_status check_classes(const struct evaluation *e, struct chex_er
     return CHEX_OK;
 }
 
-/* A network that saw another resize in training sees other images here. */
+/* CHEX_E_DATA if the training images were resized by another method than the data. */
 static enum chex_status check_resize(const struct evaluation *e, struct chex_error *err) {
     const char *trained = e->network.about.resize, *path = e->s->checkpoint;
     const struct chex_set *set = e->set;
@@ -116,18 +120,18 @@ static enum chex_status check_resize(const struct evaluation *e, struct chex_err
     return CHEX_OK;
 }
 
-/* Whether the split holds images that trained the network: in a word for the results, and in
- * `why_out` as the start of a sentence. */
+/* Does the split hold images that the network was trained on? Returns "none", "yes", "likely" or
+ * "unknown" for the results. why_out: the reason, as the start of a sentence. */
 static const char *find_overlap(const struct evaluation *e, char *why_out, size_t size) {
     const struct chex_safetensors_about *about = &e->network.about;
     const char *path = e->s->checkpoint, *ours = chex_split_names[e->split], *dir = e->set->dir;
     char members[CHEX_MEMBERS_BYTES];
     if (!about->split || !about->source_digest ||
         strcmp(about->source_digest, e->set->source_digest) != 0) {
-        snprintf(why_out, size, "whether %s was trained on images of %s cannot be told: %s", path,
+        snprintf(why_out, size, "it is unknown whether %s was trained on images of %s: %s", path,
                  dir,
                  about->split && about->source_digest ? "its training data was another set"
-                                                      : "it does not say");
+                                                      : "it does not name its training data");
         return "unknown";
     }
     chex_members_read(dir, members);
@@ -147,7 +151,8 @@ static const char *find_overlap(const struct evaluation *e, char *why_out, size_
     return "yes";
 }
 
-/* The images that trained a network say nothing about how it does on others. */
+/* CHEX_E_DATA if training images would be evaluated, except with --allow-overlap: such a result
+ * says nothing about new images. */
 static enum chex_status check_overlap(struct evaluation *e, struct chex_error *err) {
     char why[2 * CHEX_ERROR_TEXT_BYTES];
     e->overlap = find_overlap(e, why, sizeof why);
@@ -157,14 +162,14 @@ static enum chex_status check_overlap(struct evaluation *e, struct chex_error *e
         chex_warn("%s", why);
         return CHEX_OK;
     }
-    return chex_error_set(err, CHEX_E_DATA, "%s: choose another --split, or say --allow-overlap",
+    return chex_error_set(err, CHEX_E_DATA, "%s: choose another --split, or pass --allow-overlap",
                           why);
 }
 
 /* ---- evaluation ---- */
 
-/* The split, and how many rows it has. A set that was made without splits has only `all`, which
- * nobody has to say. */
+/* Chooses the split and counts its rows. If a set has only `all`, it is used without --split all.
+ */
 static enum chex_status choose_split(struct evaluation *e, size_t *rows_out,
                                      struct chex_error *err) {
     const struct eval_settings *s = e->s;
@@ -198,17 +203,28 @@ static enum chex_status open_set(struct evaluation *e, struct chex_error *err) {
                                 : chex_set_open(e->s->data, e->split, from, to, &e->set, err);
 }
 
-/* Everything before the first image, on one rank. */
+/* All ranks must have the same data and the same network. */
+static enum chex_status check_same(const struct evaluation *e, struct chex_error *err) {
+    char *manifest = chex_fs_join(e->s->data, CHEX_MANIFEST_NAME);
+    const char *const paths[] = {manifest, e->s->checkpoint};
+    enum chex_status st = chex_same_files(e->coll, &e->world.launch, paths, COUNT(paths), err);
+    free(manifest);
+    return chex_coll_agree(e->coll, st, err);
+}
+
+/* Everything before the first image. Runs on each rank; not collective. */
 static enum chex_status prepare(struct evaluation *e, struct chex_error *err) {
     const struct eval_settings *s = e->s;
-    if (e->coll->rank == 0)
+    if (e->coll->rank == 0) {
         CHEX_TRY(eval_results_refuse(s, true, err));
+        CHEX_TRY(eval_results_compare(s, &e->published, err));
+    }
     CHEX_TRY(open_set(e, err));
     CHEX_TRY(eval_network_open(s, e->set->classes, &e->network, err));
     CHEX_TRY(check_classes(e, err));
     e->image_size = eval_image_size(s, &e->network, e->set->size);
     CHEX_TRY(chex_eval_check(e->set, e->network.net, e->image_size, (enum chex_tta)s->tta, err));
-    if (e->coll->rank == 0) { /* they warn, and once is enough */
+    if (e->coll->rank == 0) { /* these warn, so only one rank calls them */
         CHEX_TRY(check_resize(e, err));
         CHEX_TRY(check_overlap(e, err));
         CHEX_TRY(eval_results_begin(s, true, &e->output, err));
@@ -223,22 +239,34 @@ static enum chex_status prepare(struct evaluation *e, struct chex_error *err) {
     CHEX_TRY(chex_engine_create(e->engine_spec, &config, &e->engine, err));
     CHEX_TRY(chex_engine_set(e->engine, CHEX_STATE_PARAMS, e->network.state, err));
     const int ranks = e->coll->size;
-    chex_info("%s at %d px, engine %s, %s, %d rank%s, %d thread%s each; split %s of %s: %zu images",
-              e->network.net->model, e->image_size, e->engine_spec,
-              chex_precision_names[e->precision], ranks, ranks == 1 ? "" : "s", e->threads,
-              e->threads == 1 ? "" : "s", chex_split_names[e->split], s->data, e->set->rows);
+    chex_info(
+        "%s at %d px, engine %s, %s, %d rank%s, %d thread%s each; split %s of %s: %zu image%s",
+        e->network.net->model, e->image_size, e->engine_spec, chex_precision_names[e->precision],
+        ranks, ranks == 1 ? "" : "s", e->threads, e->threads == 1 ? "" : "s",
+        chex_split_names[e->split], s->data, e->set->rows, chex_text_s(e->set->rows));
     return CHEX_OK;
+}
+
+/* The label format in the manifest; null if the manifest cannot be read. */
+static json_t *label_format_of(const char *dir) {
+    struct chex_manifest *m = NULL;
+    struct chex_error err = {0};
+    json_t *format =
+        chex_manifest_read(dir, &m, &err) == CHEX_OK ? json_string(m->label_format) : json_null();
+    chex_manifest_free(m);
+    return format;
 }
 
 static json_t *provenance_of(const struct evaluation *e, double loss) {
     const struct eval_settings *s = e->s;
-    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:s,s:s,s:s,s:i,s:f}", "checkpoint",
-                     s->checkpoint, "data", s->data, "source_digest", e->set->source_digest,
-                     "resize", e->set->resize, "split", chex_split_names[e->split],
-                     "overlap_with_training", e->overlap, "model", e->network.net->model,
-                     "image_size_px", e->image_size, "stored_size_px", e->set->size, "tta",
-                     chex_tta_names[s->tta], "engine", e->engine_spec, "precision",
-                     chex_precision_names[e->precision], "ranks", e->coll->size, "loss", loss);
+    return json_pack("{s:s,s:s,s:o,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:s,s:s,s:s,s:i,s:f}", "checkpoint",
+                     s->checkpoint, "data", s->data, "label_format", label_format_of(s->data),
+                     "source_digest", e->set->source_digest, "resize", e->set->resize, "split",
+                     chex_split_names[e->split], "overlap_with_training", e->overlap, "model",
+                     e->network.net->model, "image_size_px", e->image_size, "stored_size_px",
+                     e->set->size, "tta", chex_tta_names[s->tta], "engine", e->engine_spec,
+                     "precision", chex_precision_names[e->precision], "ranks", e->coll->size,
+                     "loss", loss);
 }
 
 static enum chex_status finish(const struct evaluation *e, const struct chex_predictions *table,
@@ -250,13 +278,14 @@ static enum chex_status finish(const struct evaluation *e, const struct chex_pre
     if (!title || !provenance)
         st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the results");
     else
-        st = eval_results_report(e->s, e->threads, title, provenance, table, true, err);
+        st = eval_results_report(e->s, e->threads, title, provenance, e->published, table, true,
+                                 err);
     json_decref(provenance);
     free(title);
     return st;
 }
 
-/* All ranks; they return the same status. */
+/* Collective. All ranks return the same status. */
 static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
     const struct eval_settings *s = e->s;
     struct chex_predictions *table = NULL;
@@ -270,6 +299,8 @@ static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
     if (st == CHEX_OK && !e->precision_asked)
         st = chex_choose_precision(&e->world.launch, e->engine_spec, &e->precision, err);
     if (st == CHEX_OK)
+        st = check_same(e, err);
+    if (st == CHEX_OK)
         st = chex_coll_agree(e->coll, prepare(e, err), err);
     if (st == CHEX_OK)
         st = chex_eval_run(e->engine, e->set, e->coll, &config, &table, &loss, err);
@@ -282,6 +313,7 @@ static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
     chex_predictions_destroy(table);
     chex_engine_destroy(e->engine);
     eval_network_release(&e->network);
+    chex_published_destroy(e->published);
     chex_set_close(e->set);
     return st;
 }
@@ -306,7 +338,7 @@ static enum chex_status run_evaluate(const struct eval_settings *s, const struct
     const bool together = st == CHEX_OK;
     if (st == CHEX_OK)
         st = evaluate(&e, err);
-    /* Ranks that fail together have one cause, and rank 0 tells it. */
+    /* If all ranks fail together, only rank 0 reports the cause. */
     if (st != CHEX_OK && (!together || e.world.launch.rank == 0))
         chex_err("%s", err->text);
     err->text[0] = '\0';

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * chex-eval export: parameters of a checkpoint as safetensors, with what the
- * checkpoint says of them.
+ * chex-eval export: writes the parameters of a checkpoint as a safetensors file, with the
+ * checkpoint's description as metadata.
  */
 #include "base/fs.h"
 #include "base/log.h"
@@ -9,9 +9,9 @@
 
 static const struct chex_opt export_opts[] = {
     CHEX_OPT_COMMON,
-    EVAL_GROUP("Files"),
-    {"checkpoint", 'c', CHEX_OPT_STRING, EVAL_AT(checkpoint), NULL, "FILE",
-     "checkpoint of chex-train (.h5)"},
+    OPTION_GROUP("Files"),
+    OPTION("checkpoint", STRING, EVAL_AT(checkpoint), .letter = 'c', .metavar = "FILE",
+           .help = "checkpoint of chex-train (.h5)"),
     EVAL_OUTPUT_ROW("FILE", "the new file; its name ends in .safetensors"),
     EVAL_FORCE_ROW,
 };
@@ -40,10 +40,15 @@ static enum chex_status run_export(const struct eval_settings *s, const struct c
     if (chex_fs_exists(s->output) && !s->force)
         return chex_error_set(err, CHEX_E_USAGE, "--output %s exists: say --force to replace it",
                               s->output);
+    CHEX_TRY(chex_fs_check_create(s->output, err));
     struct eval_network n = {0};
+    int lock = -1;
     enum chex_status st = eval_network_open(s, 0, &n, err);
     if (st == CHEX_OK)
+        st = eval_file_lock(s->output, &lock, err);
+    if (st == CHEX_OK)
         st = chex_safetensors_write(s->output, n.net, n.state, n.step, &n.about, err);
+    eval_file_unlock(s->output, lock);
     if (st == CHEX_OK)
         chex_info("%s: %zu parameters of %s", s->output, n.net->param_count, n.net->model);
     eval_network_release(&n);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The network of chex-eval: a checkpoint of ours, or parameters as safetensors.
+ * Reads the network of chex-eval, from a checkpoint of chex-train or from a safetensors file.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
+#include "base/fs.h"
+#include "base/text.h"
 #include "eval_commands.h"
 #include "model/checkpoint.h"
 
@@ -44,12 +46,12 @@ static enum chex_status open_safetensors(const struct eval_settings *s, int clas
                               "(classes), as chex-eval export does",
                               s->checkpoint);
     enum chex_status st = chex_net_create(model, classes, &n->net, err);
-    if (st == CHEX_E_USAGE && about->model) /* nobody typed it */
+    if (st == CHEX_E_USAGE && about->model) /* the name comes from the file, not from the user */
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: it says that it is a '%.60s', which is unknown here",
                               s->checkpoint, about->model);
     CHEX_TRY(st);
-    n->state = chex_mem_alloc_aligned(n->net->state_count, sizeof *n->state);
+    n->state = chex_alloc_aligned(n->net->state_count, sizeof *n->state);
     if (!n->state)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the parameters");
     CHEX_TRY(chex_safetensors_read(s->checkpoint, n->net, n->state, &head, err));
@@ -65,7 +67,7 @@ static bool copy_text(const json_t *object, const char *key, char **out) {
     return !text || (*out = strdup(text)) != NULL;
 }
 
-/* Takes over from the checkpoint what it says of itself. */
+/* Moves the checkpoint's description into n->about. */
 static enum chex_status take_about(struct chex_checkpoint *c, const json_t *meta,
                                    struct eval_network *n, struct chex_error *err) {
     const json_t *identity = json_object_get(meta, "identity");
@@ -101,10 +103,45 @@ static enum chex_status open_checkpoint(const struct eval_settings *s, struct ev
     return st == CHEX_OK ? check_model(s, n, err) : st;
 }
 
+enum chex_status eval_check_class_names(const char *path, char *const *names, int count,
+                                        struct chex_error *err) {
+    for (int i = 0; i < count; i++)
+        if (!chex_text_is_printable(names[i]))
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s: the name of class %d, '%s', has control characters or is no "
+                                  "UTF-8",
+                                  path, i + 1, names[i]);
+    return CHEX_OK;
+}
+
+/* A common mistake: --checkpoint is the folder of the run. The error suggests best.h5 or last.h5.
+ */
+static enum chex_status refuse_folder(const char *path, struct chex_error *err) {
+    static const char *const names[] = {"best.h5", "last.h5"};
+    if (!chex_fs_is_dir(path))
+        return CHEX_OK;
+    for (size_t i = 0; i < COUNT(names); i++) {
+        char *file = chex_fs_join(path, names[i]);
+        const bool there = file && chex_fs_exists(file);
+        if (there)
+            chex_error_set(err, CHEX_E_USAGE,
+                           "--checkpoint %s: a folder, expected a file; did you mean %s?", path,
+                           file);
+        free(file);
+        if (there)
+            return CHEX_E_USAGE;
+    }
+    return chex_error_set(
+        err, CHEX_E_USAGE,
+        "--checkpoint %s: a folder, expected a file such as best.h5 of chex-train", path);
+}
+
 enum chex_status eval_network_open(const struct eval_settings *s, int classes,
                                    struct eval_network *n, struct chex_error *err) {
-    return eval_is_safetensors(s->checkpoint) ? open_safetensors(s, classes, n, err)
-                                              : open_checkpoint(s, n, err);
+    CHEX_TRY(refuse_folder(s->checkpoint, err));
+    CHEX_TRY(eval_is_safetensors(s->checkpoint) ? open_safetensors(s, classes, n, err)
+                                                : open_checkpoint(s, n, err));
+    return eval_check_class_names(s->checkpoint, n->about.class_names, n->about.classes, err);
 }
 
 int eval_image_size(const struct eval_settings *s, const struct eval_network *n, int stored) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Results of chex-eval: the folder of --output, the table on stdout.
+ * Results of chex-eval: checks and locks the folder of --output, writes all result files or none,
+ * and prints the table.
  */
 #include <errno.h>
 #include <math.h>
@@ -14,21 +15,33 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "eval/report.h"
+#include "eval/staging.h"
 #include "eval_commands.h"
+
+#define LOCK_NAME ".eval.lock"
+#define KEY_FILE "auroc.json" /* moved last: if it exists, all results exist */
 
 enum chex_status eval_results_refuse(const struct eval_settings *s, bool network,
                                      struct chex_error *err) {
     char found[200] = "";
+    enum chex_status st = CHEX_OK;
     if (chex_fs_exists(s->output) && !chex_fs_is_dir(s->output))
         return chex_error_set(err, CHEX_E_USAGE, "--output %s is no folder", s->output);
-    for (int i = network ? -1 : 0; i < 0 || chex_report_files[i]; i++) {
+    if (chex_staging_pending(s->output)) /* checked again after chex_staging_recover */
+        return CHEX_OK;
+    for (int i = network ? -1 : 0; st == CHEX_OK && (i < 0 || chex_report_files[i]); i++) {
         const char *name = i < 0 ? "predictions.csv" : chex_report_files[i];
         char *path = chex_fs_join(s->output, name);
         size_t n = strlen(found);
-        if (path && chex_fs_exists(path))
+        if (!path)
+            st = chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", s->output);
+        else if (chex_fs_exists(path)) {
             snprintf(found + n, sizeof found - n, "%s%s", n ? ", " : "", name);
+            st = chex_fs_check_create(path, err);
+        }
         free(path);
     }
+    CHEX_TRY(st);
     if (found[0] && !s->force)
         return chex_error_set(
             err, CHEX_E_USAGE,
@@ -37,8 +50,6 @@ enum chex_status eval_results_refuse(const struct eval_settings *s, bool network
             s->output, found);
     return CHEX_OK;
 }
-
-#define LOCK_NAME ".eval.lock"
 
 enum chex_status eval_results_begin(const struct eval_settings *s, bool network,
                                     struct eval_output *o, struct chex_error *err) {
@@ -52,7 +63,8 @@ enum chex_status eval_results_begin(const struct eval_settings *s, bool network,
     snprintf(subject, sizeof subject, "output folder %s", s->output);
     CHEX_TRY(chex_lockfile_take(s->output, LOCK_NAME, subject, "name a new folder with --output",
                                 &o->lock, err));
-    return eval_results_refuse(s, network, err); /* another one may have ended meanwhile */
+    CHEX_TRY(chex_staging_recover(s->output, KEY_FILE, err));
+    return eval_results_refuse(s, network, err); /* another evaluation may have ended meanwhile */
 }
 
 void eval_results_end(const struct eval_settings *s, const struct eval_output *o,
@@ -63,18 +75,60 @@ void eval_results_end(const struct eval_settings *s, const struct eval_output *o
         rmdir(s->output);
 }
 
-static enum chex_status write_results(const struct eval_settings *s,
-                                      const struct chex_report *report,
-                                      const struct chex_predictions *predictions,
-                                      struct chex_error *err) {
+static char *lock_name_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return chex_fs_format(".%s.lock", slash ? slash + 1 : path);
+}
+
+static char *folder_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? chex_fs_format("%.*s", slash == path ? 1 : (int)(slash - path), path)
+                 : chex_fs_format(".");
+}
+
+enum chex_status eval_file_lock(const char *path, int *lock_out, struct chex_error *err) {
+    char *name = lock_name_of(path), *dir = folder_of(path);
+    enum chex_status st = name && dir ? chex_fs_make_folder_of(path, err)
+                                      : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    *lock_out = -1;
+    if (st == CHEX_OK)
+        st = chex_lockfile_take(dir, name, path, "name another file with --output", lock_out, err);
+    if (st == CHEX_OK)
+        chex_fs_remove_temps(path);
+    free(name);
+    free(dir);
+    return st;
+}
+
+void eval_file_unlock(const char *path, int lock) {
+    char *name = lock_name_of(path), *dir = folder_of(path);
+    if (lock >= 0 && name && dir)
+        chex_lockfile_release(dir, name, lock, true);
+    free(name);
+    free(dir);
+}
+
+static enum chex_status write_files(const char *dir, const struct chex_report *report,
+                                    const struct chex_predictions *predictions,
+                                    struct chex_error *err) {
     if (predictions) {
-        char *path = chex_fs_join(s->output, "predictions.csv");
+        char *path = chex_fs_join(dir, "predictions.csv");
         enum chex_status st = path ? chex_predictions_write(path, predictions, err)
                                    : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
         free(path);
         CHEX_TRY(st);
     }
-    CHEX_TRY(chex_report_write(report, s->output, err));
+    return chex_report_write(report, dir, err);
+}
+
+/* All files or none. */
+static enum chex_status write_results(const struct eval_settings *s,
+                                      const struct chex_report *report,
+                                      const struct chex_predictions *predictions,
+                                      struct chex_error *err) {
+    struct chex_staging staging;
+    CHEX_TRY(chex_staging_begin(s->output, KEY_FILE, &staging, err));
+    CHEX_TRY(chex_staging_end(&staging, write_files(staging.path, report, predictions, err), err));
     chex_info("results in %s: %sauroc.json, auroc.csv, roc.svg, report.html", s->output,
               predictions ? "predictions.csv, " : "");
     return CHEX_OK;
@@ -94,50 +148,50 @@ static enum chex_status print_results(const struct eval_settings *s,
     return CHEX_OK;
 }
 
-/* NULL where nothing is asked for, or where the bundled table knows none of the classes. */
-static enum chex_status read_published(const struct eval_settings *s,
-                                       const struct chex_scores *scores,
-                                       struct chex_published **out, struct chex_error *err) {
-    struct chex_published *p = NULL;
-    *out = NULL;
-    if (strcmp(s->compare, "none") == 0)
-        return CHEX_OK;
-    CHEX_TRY(chex_published_read(s->compare, &p, err));
-    for (int c = 0; c < scores->classes; c++)
-        if (!isnan(chex_published_auroc(p, p->headline, scores->per_class[c].name))) {
-            *out = p;
-            return CHEX_OK;
-        }
-    chex_published_destroy(p);
-    chex_warn("--compare %s: it states no AUROC for any class of the data", s->compare);
-    return CHEX_OK;
+enum chex_status eval_results_compare(const struct eval_settings *s,
+                                      struct chex_published **published_out,
+                                      struct chex_error *err) {
+    *published_out = NULL;
+    return strcmp(s->compare, "none") == 0 ? CHEX_OK
+                                           : chex_published_read(s->compare, published_out, err);
+}
+
+/* True if the published figures name an AUROC for at least one class of the data; warns if not. */
+static bool is_comparable(const struct eval_settings *s, const struct chex_published *p,
+                          const struct chex_scores *scores) {
+    for (int c = 0; p && c < scores->classes; c++)
+        if (!isnan(chex_published_auroc(p, p->headline, scores->per_class[c].name)))
+            return true;
+    if (p)
+        chex_warn("--compare %s: it states no AUROC for any class of the data", s->compare);
+    return false;
 }
 
 enum chex_status eval_results_report(const struct eval_settings *s, int threads, const char *title,
-                                     const json_t *provenance, const struct chex_predictions *table,
-                                     bool write_table, struct chex_error *err) {
+                                     const json_t *provenance,
+                                     const struct chex_published *published,
+                                     const struct chex_predictions *table, bool write_table,
+                                     struct chex_error *err) {
     struct chex_pool *pool = NULL;
     struct chex_scores *scores = NULL;
-    struct chex_published *published = NULL;
     enum chex_status st = chex_pool_create(threads, &pool, err);
     const struct chex_scores_config config = {.replicates = (size_t)s->bootstrap,
                                               .seed = (uint64_t)s->seed,
                                               .cluster = (enum chex_cluster)s->cluster,
-                                              .pool = pool};
+                                              .pool = pool,
+                                              .method = (enum chex_interval_method)s->interval};
     if (st == CHEX_OK)
         st = chex_scores_create(table, &config, &scores, err);
     if (st == CHEX_E_DATA)
         chex_error_prefix(err, st, "%s", title);
     if (st == CHEX_OK && scores->defined == 0)
         chex_warn("no class has both positive and negative images: no AUROC is defined");
-    if (st == CHEX_OK)
-        st = read_published(s, scores, &published, err);
-    const struct chex_report report = {scores, published, title, provenance};
+    const bool compared = st == CHEX_OK && is_comparable(s, published, scores);
+    const struct chex_report report = {scores, compared ? published : NULL, title, provenance};
     if (st == CHEX_OK && s->output)
         st = write_results(s, &report, write_table ? table : NULL, err);
     if (st == CHEX_OK)
         st = print_results(s, &report, err);
-    chex_published_destroy(published);
     chex_scores_destroy(scores);
     chex_pool_destroy(pool);
     return st;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * chex-eval score: the figures for a table of predictions, without a network.
+ * chex-eval score: scores a table of predictions, without a network.
  */
 #include <stdlib.h>
 
@@ -11,12 +11,16 @@
 
 static const struct chex_opt score_opts[] = {
     CHEX_OPT_COMMON,
-    EVAL_GROUP("What is scored"),
-    {"predictions", 'p', CHEX_OPT_STRING, EVAL_AT(predictions), NULL, "FILE",
-     "table to score: image_id, patient_id, y_CLASS and p_CLASS for each class"},
+    OPTION_GROUP("What is scored"),
+    OPTION("predictions", STRING, EVAL_AT(predictions), .letter = 'p', .metavar = "FILE",
+           .help = "table to score: image_id, patient_id, y_CLASS and p_CLASS for each "
+                   "class; may be .gz"),
+    OPTION("scores", CHOICE, EVAL_AT(scores), .def = "probability", .metavar = "KIND",
+           .choices = chex_score_kind_names,
+           .help = "what p_CLASS holds; any: numbers that only order the images, such as logits"),
     EVAL_THREADS_ROW("threads for the intervals; 0: one for each CPU"),
     EVAL_FIGURE_ROWS,
-    EVAL_GROUP("Results"),
+    OPTION_GROUP("Results"),
     EVAL_OUTPUT_ROW("DIR", "folder for auroc.json, auroc.csv, roc.svg and report.html"),
     EVAL_FORCE_ROW,
 };
@@ -32,7 +36,7 @@ static const struct chex_opt_program score_program = {
               "published:arnoweng\n\n" EVAL_EXIT_STATUS};
 
 static enum chex_status score(const struct eval_settings *s, const struct chex_predictions *table,
-                              struct chex_error *err) {
+                              const struct chex_published *published, struct chex_error *err) {
     char *title = chex_fs_format("predictions of %s", s->predictions);
     json_t *provenance = json_pack("{s:s}", "predictions", s->predictions);
     const int threads = s->threads ? (int)s->threads : chex_cpu_count();
@@ -41,7 +45,7 @@ static enum chex_status score(const struct eval_settings *s, const struct chex_p
     if (st == CHEX_OK && !(title && provenance))
         st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the results");
     if (st == CHEX_OK)
-        st = eval_results_report(s, threads, title, provenance, table, false, err);
+        st = eval_results_report(s, threads, title, provenance, published, table, false, err);
     eval_results_end(s, &output, st);
     json_decref(provenance);
     free(title);
@@ -53,13 +57,24 @@ static enum chex_status run_score(const struct eval_settings *s, const struct ch
     (void)set;
     if (!s->predictions)
         return chex_error_set(err, CHEX_E_USAGE, "chex-eval score needs --predictions FILE.csv");
+    if (chex_fs_is_dir(s->predictions))
+        return chex_error_set(
+            err, CHEX_E_USAGE,
+            "--predictions %s: a folder, expected a table such as predictions.csv "
+            "of chex-eval",
+            s->predictions);
     CHEX_TRY(chex_text_for_json("--predictions", s->predictions, "auroc.json", err));
     if (s->output)
         CHEX_TRY(eval_results_refuse(s, false, err));
     struct chex_predictions *table = NULL;
-    CHEX_TRY(chex_predictions_read(s->predictions, &table, err));
-    enum chex_status st = score(s, table, err);
+    struct chex_published *published = NULL;
+    CHEX_TRY(eval_results_compare(s, &published, err));
+    enum chex_status st =
+        chex_predictions_read(s->predictions, (enum chex_score_kind)s->scores, &table, err);
+    if (st == CHEX_OK)
+        st = score(s, table, published, err);
     chex_predictions_destroy(table);
+    chex_published_destroy(published);
     return st;
 }
 

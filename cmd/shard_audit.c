@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 #include "base/text.h"
-#include "data/split.h"
-#include "data/verify.h"
+#include "label/split.h"
+#include "shard/verify.h"
 
 struct audit_settings {
     struct chex_opt_common common;
@@ -19,13 +19,13 @@ struct audit_settings {
 #define AT(field) offsetof(struct audit_settings, field)
 static const struct chex_opt audit_opts[] = {
     CHEX_OPT_COMMON,
-    {.type = CHEX_OPT_GROUP, .help = "Labels"},
-    {"labels", 0, CHEX_OPT_STRING, AT(labels), NULL, "FILE",
-     "label file in which lists of file names find their labels and patients"},
-    {"format", 0, CHEX_OPT_CHOICE, AT(format), "auto", "FORMAT", "format of label files",
-     chex_label_format_names},
-    {"columns", 0, CHEX_OPT_STRING, AT(columns), NULL, "ROLE=NAME,...",
-     "which column is what in label files that are plain CSV, as for create"},
+    OPTION_GROUP("Labels"),
+    OPTION("labels", STRING, AT(labels), .metavar = "FILE",
+           .help = "label file in which lists of file names find their labels and patients"),
+    OPTION("format", CHOICE, AT(format), .def = "auto", .metavar = "FORMAT",
+           .choices = chex_label_format_names, .help = "format of label files"),
+    OPTION("columns", STRING, AT(columns), .metavar = "ROLE=NAME,...",
+           .help = "which column is what in label files that are plain CSV, as for create"),
 };
 #undef AT
 
@@ -67,8 +67,8 @@ static json_t *audit_json(const struct chex_audit *a) {
 
 static void print_line(int width, const char *name, size_t a, size_t b, size_t shared_a,
                        size_t shared_b) {
-    printf("%-*s %9zu %9zu %9zu %9zu\n", chex_text_field(name, width), name, a, b, shared_a,
-           shared_b);
+    chex_text_printf(stdout, "%-*s %9zu %9zu %9zu %9zu\n", chex_text_field(name, width), name, a, b,
+                     shared_a, shared_b);
 }
 
 static void print_audit(const struct chex_audit *a) {
@@ -76,7 +76,7 @@ static void print_audit(const struct chex_audit *a) {
     for (size_t c = 0; c < a->class_count; c++)
         if (chex_text_columns(a->classes[c].name) > width)
             width = chex_text_columns(a->classes[c].name);
-    printf("%-*s %9s %9s %9s %9s\n", width, "", "A", "B", "A shared", "B shared");
+    chex_text_printf(stdout, "%-*s %9s %9s %9s %9s\n", width, "", "A", "B", "A shared", "B shared");
     print_line(width, "patients", a->patients_a, a->patients_b, a->shared_patients,
                a->shared_patients);
     print_line(width, "images", a->images_a, a->images_b, a->shared_patient_images_a,
@@ -87,7 +87,7 @@ static void print_audit(const struct chex_audit *a) {
         print_line(width, k->name, k->positives_a, k->positives_b, k->shared_a, k->shared_b);
     }
     if (!a->class_count)
-        printf("positives are not known of both\n");
+        chex_text_printf(stdout, "positives are not known of both\n");
 }
 
 static enum chex_status judge(const struct chex_audit *a, struct chex_error *err) {

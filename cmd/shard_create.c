@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * chex-shard create: label file and images to a set of shards.
+ * chex-shard create: makes a set of shards from images and a label file.
  */
 #include "shard_commands.h"
 #include "shard_make.h"
 
-#include "data/create.h"
-#include "data/shard_write.h"
+#include "ingest/create.h"
+#include "shard/shard_write.h"
 
 struct create_settings {
     struct chex_opt_common common;
@@ -18,26 +18,27 @@ struct create_settings {
 #define AT(field) offsetof(struct create_settings, field)
 static const struct chex_opt create_opts[] = {
     CHEX_OPT_COMMON,
-    {.type = CHEX_OPT_GROUP, .help = "Input"},
-    {"images", 0, CHEX_OPT_STRING, AT(images), NULL, "DIR",
-     "folder of the images; folders, .tar, .tar.gz and .tgz in it are searched too",
-     .required = true},
-    {"labels", 0, CHEX_OPT_STRING, AT(labels), NULL, "FILE", "label file, plain or .gz",
-     .required = true},
-    {"format", 0, CHEX_OPT_CHOICE, AT(format), "auto", "FORMAT", "format of the label file",
-     chex_label_format_names},
-    {"columns", 0, CHEX_OPT_STRING, AT(columns), NULL, "ROLE=NAME,...",
-     "which column of a CSV file is image, patient, view, age, sex, split, findings (names with | "
-     "between) and labels (A:B:C, columns of 1, 0, -1 or nothing)"},
-    {"views", 0, CHEX_OPT_STRING, AT(views), NULL, "PA,AP", "keep only images of these views"},
+    OPTION_GROUP("Input"),
+    OPTION("images", STRING, AT(images), .metavar = "DIR", .required = true,
+           .help = "folder of the images; folders, .tar, .tar.gz and .tgz in it are searched too"),
+    OPTION("labels", STRING, AT(labels), .metavar = "FILE", .required = true,
+           .help = "label file, plain or .gz"),
+    OPTION("format", CHOICE, AT(format), .def = "auto", .metavar = "FORMAT",
+           .choices = chex_label_format_names, .help = "format of the label file"),
+    OPTION("columns", STRING, AT(columns), .metavar = "ROLE=NAME,...",
+           .help = "which column of a CSV file is image, patient, view, age, sex, split, findings "
+                   "(names with | between) and labels (A:B:C, columns of 1, 0, -1 or nothing)"),
+    OPTION("views", STRING, AT(views), .metavar = "PA,AP",
+           .help = "keep only images of these views"),
     SHARD_UNCERTAIN_ROW(AT(image)),
-    {"not-stated", 0, CHEX_OPT_CHOICE, AT(not_stated), "keep", "POLICY",
-     "what becomes of labels that the file leaves open", chex_not_stated_names},
+    OPTION("not-stated", CHOICE, AT(not_stated), .def = "keep", .metavar = "POLICY",
+           .choices = chex_not_stated_names,
+           .help = "what becomes of labels that the file leaves open"),
     SHARD_MAX_BAD_ROW(AT(image), "missing or broken"),
-    {.type = CHEX_OPT_GROUP, .help = "Splits"},
+    OPTION_GROUP("Splits"),
     SHARD_SPLIT_ROWS(AT(image), "official", "lists, or what the label file itself states",
                      "labels"),
-    {.type = CHEX_OPT_GROUP, .help = "Output"},
+    OPTION_GROUP("Output"),
     SHARD_OUTPUT_ROW(AT(image.out)),
     SHARD_SIZE_ROW(AT(image)),
     SHARD_RUN_ROWS(AT(image.out)),
@@ -49,7 +50,7 @@ static const struct chex_opt_program create_program = {
     .summary = "make shards from chest X-ray images and their labels",
     .usage = "chex-shard [create] --images DIR --labels FILE --output DIR [options]\n"
              "chex-shard info DIR|FILE [--json]\n"
-             "chex-shard verify DIR|FILE\n"
+             "chex-shard verify DIR|FILE [--labels FILE]\n"
              "chex-shard audit A B [--labels FILE]\n"
              "chex-shard reshard IN --output DIR --shards N\n"
              "chex-shard import-tfrecord FILE... --output DIR [options]\n"

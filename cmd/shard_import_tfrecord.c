@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * chex-shard import-tfrecord: Dell's TFRecord files to a set of shards.
+ * chex-shard import-tfrecord: makes a set of shards from Dell's TFRecord files.
  */
 #include "shard_commands.h"
 #include "shard_make.h"
@@ -16,14 +16,14 @@ struct import_settings {
 #define AT(field) offsetof(struct import_settings, field)
 static const struct chex_opt import_opts[] = {
     CHEX_OPT_COMMON,
-    {.type = CHEX_OPT_GROUP, .help = "Input"},
-    {"label-order", 0, CHEX_OPT_STRING, AT(label_order), "dell", "ORDER",
-     "order of the records' labels: dell, chexnet or the 14 names with commas"},
+    OPTION_GROUP("Input"),
+    OPTION("label-order", STRING, AT(label_order), .def = "dell", .metavar = "ORDER",
+           .help = "order of the records' labels: dell, chexnet or the 14 names with commas"),
     SHARD_UNCERTAIN_ROW(AT(image)),
     SHARD_MAX_BAD_ROW(AT(image), "broken"),
-    {.type = CHEX_OPT_GROUP, .help = "Splits"},
+    OPTION_GROUP("Splits"),
     SHARD_SPLIT_ROWS(AT(image), "patient", "lists", "records"),
-    {.type = CHEX_OPT_GROUP, .help = "Output"},
+    OPTION_GROUP("Output"),
     SHARD_OUTPUT_ROW(AT(image.out)),
     SHARD_SIZE_ROW(AT(image)),
     SHARD_RUN_ROWS(AT(image.out)),

@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fs.h"
 #include "base/text.h"
-#include "data/manifest.h"
-#include "data/shard.h"
+#include "shard/manifest.h"
+#include "shard/shard.h"
 
 static const struct chex_opt plain_opts[] = {CHEX_OPT_COMMON};
 
@@ -29,8 +30,7 @@ static json_t *counts_json(char *const *names, size_t classes, const size_t *cou
     return object;
 }
 
-/* The width of a column of names: that of the longest, the short ones of the 14 lined up as ever.
- */
+/* Width of the column of class names: the longest name, at least 18. */
 static int name_width(char *const *names, size_t count) {
     int width = 18;
     for (size_t i = 0; i < count; i++)
@@ -47,40 +47,43 @@ static bool any(const struct chex_manifest *m, bool uncertain) {
 }
 
 static void print_classes(const struct chex_manifest *m, int width, bool uncertain) {
-    printf("\n%s:%s", uncertain ? "uncertain" : "positive", any(m, uncertain) ? "" : " none");
+    chex_text_printf(stdout, "\n%s:%s", uncertain ? "uncertain" : "positive",
+                     any(m, uncertain) ? "" : " none");
     for (size_t c = 0; any(m, uncertain) && c < m->class_count; c++) {
-        printf("\n  %-*s", chex_text_field(m->classes[c], width), m->classes[c]);
+        chex_text_printf(stdout, "\n  %-*s", chex_text_field(m->classes[c], width), m->classes[c]);
         for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
             const struct chex_manifest_split *p = &m->splits[s];
             if (p->shard_count)
-                printf(" %9zu", (uncertain ? p->uncertain : p->positives)[c]);
+                chex_text_printf(stdout, " %9zu", (uncertain ? p->uncertain : p->positives)[c]);
         }
     }
 }
 
 static void print_set(const char *dir, const struct chex_manifest *m) {
-    printf("%s: %d x %d px, %s, by %s\n", dir, m->size, m->size, m->resize, m->tool_version);
-    printf("labels %s, uncertain %s, split %s, seed %llu, rejected %zu\nsource %s\n\n",
-           m->label_format, m->uncertain, m->split_mode, (unsigned long long)m->seed, m->rejected,
-           m->source_digest);
+    chex_text_printf(stdout, "%s: %d x %d px, %s, by %s\n", dir, m->size, m->size, m->resize,
+                     m->tool_version);
+    chex_text_printf(stdout,
+                     "labels %s, uncertain %s, split %s, seed %llu, rejected %zu\nsource %s\n\n",
+                     m->label_format, m->uncertain, m->split_mode, (unsigned long long)m->seed,
+                     m->rejected, m->source_digest);
     static const char *const rows[] = {"images", "patients", "shards"};
     int width = name_width(m->classes, m->class_count);
-    printf("%-*s", width + 2, "");
+    chex_text_printf(stdout, "%-*s", width + 2, "");
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
         if (m->splits[s].shard_count)
-            printf(" %9s", chex_split_names[s]);
+            chex_text_printf(stdout, " %9s", chex_split_names[s]);
     for (int line = 0; line < 3; line++) {
-        printf("\n%-*s", width + 2, rows[line]);
+        chex_text_printf(stdout, "\n%-*s", width + 2, rows[line]);
         for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
             const struct chex_manifest_split *p = &m->splits[s];
             size_t value[] = {p->rows, p->patients, p->shard_count};
             if (p->shard_count)
-                printf(" %9zu", value[line]);
+                chex_text_printf(stdout, " %9zu", value[line]);
         }
     }
     print_classes(m, width, false);
     print_classes(m, width, true);
-    printf("\n");
+    chex_text_printf(stdout, "\n");
 }
 
 static json_t *set_json(const struct chex_manifest *m) {
@@ -117,7 +120,7 @@ static enum chex_status info_set(const char *dir, bool json, struct chex_error *
     return st;
 }
 
-/* Of one shard. */
+/* Label counts of one shard. */
 struct counts {
     char **names;                  // (classes), borrowed from the shard
     size_t *positives, *uncertain; // (classes)
@@ -139,15 +142,17 @@ static json_t *shard_json(const struct chex_shard *s, const struct counts *n) {
 static void print_shard(const struct chex_shard *s, const struct counts *n) {
     size_t classes = (size_t)chex_shard_classes(s);
     int width = name_width(n->names, classes);
-    printf("%s: %zu images of split %s, %d x %d px, %s, by %s\nsource %s, digest %016llx\n\n"
-           "%-*s %9s %9s\n",
-           chex_shard_path(s), chex_shard_rows(s), chex_shard_split(s), chex_shard_size(s),
-           chex_shard_size(s), chex_shard_resize(s), chex_shard_tool_version(s),
-           chex_shard_source_digest(s), (unsigned long long)chex_shard_digest(s), width + 2, "",
-           "positive", "uncertain");
+    chex_text_printf(
+        stdout,
+        "%s: %zu images of split %s, %d x %d px, %s, by %s\nsource %s, digest %016llx\n\n"
+        "%-*s %9s %9s\n",
+        chex_shard_path(s), chex_shard_rows(s), chex_shard_split(s), chex_shard_size(s),
+        chex_shard_size(s), chex_shard_resize(s), chex_shard_tool_version(s),
+        chex_shard_source_digest(s), (unsigned long long)chex_shard_digest(s), width + 2, "",
+        "positive", "uncertain");
     for (size_t c = 0; c < classes; c++)
-        printf("  %-*s %9zu %9zu\n", chex_text_field(n->names[c], width), n->names[c],
-               n->positives[c], n->uncertain[c]);
+        chex_text_printf(stdout, "  %-*s %9zu %9zu\n", chex_text_field(n->names[c], width),
+                         n->names[c], n->positives[c], n->uncertain[c]);
 }
 
 static void count(const struct chex_shard *s, struct counts *n) {
@@ -188,10 +193,7 @@ static enum chex_status run_info(const struct chex_opt_set *set, const void *set
     const struct chex_opt_common *s = settings;
     CHEX_TRY(shard_one_word(set, "chex-shard info", err));
     const char *path = chex_opt_word(set, 0);
-    FILE *f = fopen(path, "rb"); /* a folder opens too, but cannot be read from */
-    bool is_file = f && fgetc(f) != EOF;
-    if (f)
-        fclose(f);
+    bool is_file = chex_fs_exists(path) && !chex_fs_is_dir(path);
     return is_file ? info_shard(path, s->json, err) : info_set(path, s->json, err);
 }
 

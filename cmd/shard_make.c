@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs chex_create() or chex_reshard() on all ranks of the launch, and prints the result on rank 0.
+ */
 #include "shard_make.h"
 
 #include <stdio.h>
@@ -42,12 +45,16 @@ enum chex_status shard_create(const void *options, const struct chex_create_rank
     return chex_create(options, ranks, result_out, err);
 }
 
-/* The other ranks may be this much slower with their shards before they count as lost. */
+/* A rank counts as lost if it is this much slower with its shards than the others. */
 static const uint64_t wait_ms = 12 * 3600 * 1000;
 
 static enum chex_status exchange(void *arg, const char *key, const void *mine, size_t bytes,
                                  void *all_out, struct chex_error *err) {
     return chex_launch_exchange(arg, key, mine, bytes, all_out, wait_ms, err);
+}
+
+static void host(void *arg, int rank, char *buf, size_t size) {
+    chex_launch_host(arg, rank, buf, size);
 }
 
 static size_t row_count(const struct chex_create_result *r) {
@@ -57,7 +64,7 @@ static size_t row_count(const struct chex_create_result *r) {
     return rows;
 }
 
-/* Of what this run did itself. */
+/* Images per second, without rows that were kept from an interrupted run. */
 static double rate(const struct chex_create_result *r) {
     const size_t made = row_count(r) - r->kept_rows;
     return r->seconds > 0 && !r->done ? (double)made / r->seconds : 0.0;
@@ -79,31 +86,34 @@ static json_t *result_json(const char *name, const char *output,
                      rate(r));
 }
 
-static void say_result(const char *output, size_t shards, const struct chex_create_result *r) {
+static void print_result(const char *output, size_t shards, const struct chex_create_result *r) {
     if (r->done) {
-        printf("%s: nothing to do: the set of %zu images is complete\n", output, row_count(r));
+        printf("%s: nothing to do: the set of %zu image%s is complete\n", output, row_count(r),
+               chex_text_s(row_count(r)));
         return;
     }
     for (int i = 0; i < CHEX_SPLIT_COUNT; i++) {
         if (r->shards[i])
-            printf("%-5s %8zu images in %zu shards\n", chex_split_names[i], r->rows[i],
-                   r->shards[i]);
+            printf("%-5s %8zu image%s in %zu shard%s\n", chex_split_names[i], r->rows[i],
+                   chex_text_s(r->rows[i]), r->shards[i], chex_text_s(r->shards[i]));
         if (r->shards[i] && r->shards[i] < shards)
-            chex_warn("split %s has %zu images, too few for %zu shards", chex_split_names[i],
-                      r->rows[i], shards);
+            chex_warn("split %s has %zu image%s, too few for %zu shards", chex_split_names[i],
+                      r->rows[i], chex_text_s(r->rows[i]), shards);
     }
     if (r->rejected)
-        printf("%zu images left out: %s/rejected.csv\n", r->rejected, output);
+        printf("%zu image%s left out: %s/rejected.csv\n", r->rejected, chex_text_s(r->rejected),
+               output);
     if (r->kept)
-        printf("%zu shards kept from the interrupted run\n", r->kept);
+        printf("%zu shard%s kept from the interrupted run\n", r->kept, chex_text_s(r->kept));
     char time[32], kept[64] = "";
     if (r->kept)
         snprintf(kept, sizeof kept, ", %zu of them kept,", r->kept_rows);
-    printf("%s: %zu images%s in %s, %.0f img/s\n", output, row_count(r), kept,
-           chex_format_duration(time, sizeof time, r->seconds), rate(r));
+    printf("%s: %zu image%s%s in %s, %.0f img/s\n", output, row_count(r), chex_text_s(row_count(r)),
+           kept, chex_format_duration(time, sizeof time, r->seconds), rate(r));
 }
 
-/* The only place that knows of a launcher. *rank_out: who is to print. */
+/* Joins the launch, runs `make` and leaves the launch. *rank_out: 0 on the process that prints. If
+ * a rank is lost, each process prints its error and aborts the job. */
 static enum chex_status make_launched(shard_make_fn *make, const void *options,
                                       struct chex_create_result *result, int *rank_out,
                                       struct chex_error *err) {
@@ -111,7 +121,7 @@ static enum chex_status make_launched(shard_make_fn *make, const void *options,
     CHEX_TRY(chex_launch_init(&launch, err));
     chex_log_set_rank(launch.rank, launch.size, launch.host);
     chex_launch_warn_left_out(&launch);
-    struct chex_create_ranks ranks = {launch.rank, launch.size, exchange, &launch};
+    struct chex_create_ranks ranks = {launch.rank, launch.size, exchange, &launch, host};
     enum chex_status st = make(options, &ranks, result, err);
     *rank_out = st == CHEX_E_LOST ? 0 : launch.rank;
     if (st == CHEX_E_LOST) {
@@ -136,6 +146,6 @@ enum chex_status shard_make(const char *name, shard_make_fn *make, const void *o
         return st;
     if (json)
         return shard_print_json(result_json(name, output, &result), err);
-    say_result(output, shards, &result);
+    print_result(output, shards, &result);
     return CHEX_OK;
 }

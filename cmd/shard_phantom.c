@@ -8,7 +8,7 @@
 
 #include "base/progress.h"
 #include "base/text.h"
-#include "data/phantom.h"
+#include "ingest/phantom.h"
 
 struct phantom_settings {
     struct chex_opt_common common;
@@ -19,16 +19,15 @@ struct phantom_settings {
 #define AT(field) offsetof(struct phantom_settings, field)
 static const struct chex_opt phantom_opts[] = {
     CHEX_OPT_COMMON,
-    {.type = CHEX_OPT_GROUP, .help = "Images"},
-    {"count", 'n', CHEX_OPT_INT, AT(count), NULL, "N", "how many images", .min = 1, .max = 1e7,
-     .required = true},
-    {"size", 0, CHEX_OPT_INT, AT(size), "64", "PX", "side of the images",
-     .min = CHEX_PHANTOM_MIN_SIZE_PX, .max = CHEX_PHANTOM_MAX_SIZE_PX},
-    SHARD_SEED_ROW(offsetof(struct phantom_settings, seed),
-                   "seed: the same one gives the same images"),
-    {"output", 'o', CHEX_OPT_STRING, AT(output), NULL, "DIR", "folder for images/ and labels.csv",
-     .required = true},
-    SHARD_WORKERS_ROW(offsetof(struct phantom_settings, workers)),
+    OPTION_GROUP("Images"),
+    OPTION("count", INT, AT(count), .letter = 'n', .metavar = "N", .min = 1, .max = 1e7,
+           .required = true, .help = "how many images"),
+    OPTION("size", INT, AT(size), .def = "64", .metavar = "PX", .min = CHEX_PHANTOM_MIN_SIZE_PX,
+           .max = CHEX_PHANTOM_MAX_SIZE_PX, .help = "side of the images"),
+    SHARD_SEED_ROW(AT(seed), "seed: the same one gives the same images"),
+    OPTION("output", STRING, AT(output), .letter = 'o', .metavar = "DIR", .required = true,
+           .help = "folder for images/ and labels.csv"),
+    SHARD_WORKERS_ROW(AT(workers)),
 };
 #undef AT
 
@@ -72,8 +71,8 @@ static enum chex_status run_phantom(const struct chex_opt_set *set, const void *
                                           s->output, "count", (json_int_t)s->count, "size",
                                           (json_int_t)s->size, "seed", (json_int_t)s->seed),
                                 err);
-    printf("%s: %lld images of %lld px in images/, labels in labels.csv\n", s->output,
-           (long long)s->count, (long long)s->size);
+    printf("%s: %lld image%s of %lld px in images/, labels in labels.csv\n", s->output,
+           (long long)s->count, chex_text_s((uint64_t)s->count), (long long)s->size);
     return CHEX_OK;
 }
 

@@ -2,7 +2,7 @@
  *
  * chex-shard reshard: the same rows in another number of shards, without the images.
  */
-#include "data/reshard.h"
+#include "ingest/reshard.h"
 #include "shard_commands.h"
 #include "shard_make.h"
 
@@ -14,7 +14,7 @@ struct reshard_settings {
 #define AT(field) offsetof(struct reshard_settings, field)
 static const struct chex_opt reshard_opts[] = {
     CHEX_OPT_COMMON,
-    {.type = CHEX_OPT_GROUP, .help = "Output"},
+    OPTION_GROUP("Output"),
     SHARD_OUTPUT_ROW(AT(out)),
     SHARD_RUN_ROWS(AT(out)),
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * chex-shard verify: everything is read and compared.
+ * chex-shard verify: reads a whole set or shard and compares checksums, counts and patients.
  */
 #include "shard_commands.h"
 
@@ -9,17 +9,19 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "data/verify.h"
+#include "shard/verify.h"
 
 struct verify_settings {
     struct chex_opt_common common;
+    const char *labels;
     int64_t workers;
 };
 
 static const struct chex_opt verify_opts[] = {
-    CHEX_OPT_COMMON,
-    {.type = CHEX_OPT_GROUP, .help = "Work"},
-    SHARD_WORKERS_ROW(offsetof(struct verify_settings, workers))};
+    CHEX_OPT_COMMON, OPTION_GROUP("Labels"),
+    OPTION("labels", STRING, offsetof(struct verify_settings, labels), .metavar = "FILE",
+           .help = "label file to compare with the digest of the one that the set was made from"),
+    OPTION_GROUP("Work"), SHARD_WORKERS_ROW(offsetof(struct verify_settings, workers))};
 
 static const struct chex_opt_program verify_program = {
     .name = "chex-shard verify",
@@ -27,7 +29,15 @@ static const struct chex_opt_program verify_program = {
     .usage = "chex-shard verify DIR|FILE [options]",
     .opts = verify_opts,
     .count = COUNT(verify_opts),
-    .epilog = "Examples\n  chex-shard verify shards/\n\n" SHARD_EXIT_STATUS};
+    .epilog = "Examples\n  chex-shard verify shards/\n"
+              "  chex-shard verify shards/ --labels Data_Entry_2017.csv\n\n" SHARD_EXIT_STATUS};
+
+static const char *const labels_names[] = {
+    [CHEX_VERIFY_LABELS_NOT_GIVEN] = "not compared",
+    [CHEX_VERIFY_LABELS_SAME] = "same",
+    [CHEX_VERIFY_LABELS_OTHER] = "other",
+    [CHEX_VERIFY_LABELS_UNKNOWN] = "unknown",
+};
 
 static json_t *verify_json(const struct chex_verify_result *r) {
     json_t *faults = json_array();
@@ -36,17 +46,32 @@ static json_t *verify_json(const struct chex_verify_result *r) {
         json_array_append_new(faults, json_pack("{s:s?, s:I, s:s}", "file", f->file, "rows",
                                                 (json_int_t)f->rows, "text", f->text));
     }
-    return json_pack("{s:s, s:i, s:b, s:I, s:I, s:I, s:f, s:o}", "schema", "chexnet-shard-verify",
-                     "version", 1, "sound", r->fault_count == 0, "shards", (json_int_t)r->shards,
-                     "rows", (json_int_t)r->rows, "bytes", (json_int_t)r->bytes, "seconds",
-                     r->seconds, "faults", faults);
+    return json_pack("{s:s, s:i, s:b, s:I, s:I, s:I, s:f, s:s, s:o}", "schema",
+                     "chexnet-shard-verify", "version", 1, "sound", r->fault_count == 0, "shards",
+                     (json_int_t)r->shards, "rows", (json_int_t)r->rows, "bytes",
+                     (json_int_t)r->bytes, "seconds", r->seconds, "labels", labels_names[r->labels],
+                     "faults", faults);
 }
 
-static void say_verified(const char *path, const struct chex_verify_result *r) {
+static void print_labels(const char *labels, const struct chex_verify_result *r) {
+    if (r->labels == CHEX_VERIFY_LABELS_NOT_GIVEN)
+        printf("labels: not compared: give the label file with --labels\n");
+    if (r->labels == CHEX_VERIFY_LABELS_SAME)
+        printf("labels: %s is the label file that the set was made from\n", labels);
+    if (r->labels == CHEX_VERIFY_LABELS_UNKNOWN)
+        printf("labels: not compared: an earlier version made the set, and it is not known whether "
+               "%s is its label file\n",
+               labels);
+    if (r->source_differs)
+        printf("source_digest: not compared: the set was resharded, or its manifest was changed\n");
+}
+
+static void print_verified(const char *path, const struct chex_verify_result *r) {
     char bytes[32], time[32];
-    printf("%s: sound: %zu images in %zu shards, %s in %s\n", path, r->rows, r->shards,
-           chex_format_bytes(bytes, sizeof bytes, r->bytes),
-           chex_format_duration(time, sizeof time, r->seconds));
+    chex_text_printf(stdout, "%s: sound: %zu image%s in %zu shard%s, %s in %s\n", path, r->rows,
+                     chex_text_s(r->rows), r->shards, chex_text_s(r->shards),
+                     chex_format_bytes(bytes, sizeof bytes, r->bytes),
+                     chex_format_duration(time, sizeof time, r->seconds));
 }
 
 static enum chex_status run_verify(const struct chex_opt_set *set, const void *settings,
@@ -57,7 +82,7 @@ static enum chex_status run_verify(const struct chex_opt_set *set, const void *s
     const char *path = chex_opt_word(set, 0);
     if (s->common.json)
         CHEX_TRY(chex_text_for_json("DIR", path, "--json", err));
-    enum chex_status st = chex_verify(path, shard_threads(s->workers), true, &r, err);
+    enum chex_status st = chex_verify(path, s->labels, shard_threads(s->workers), true, &r, err);
     for (size_t i = 0; r.fault_count > 1 && i < r.fault_count; i++)
         chex_warn("%s", r.faults[i].text);
     if (s->common.json && (st == CHEX_OK || st == CHEX_E_DATA)) {
@@ -67,7 +92,8 @@ static enum chex_status run_verify(const struct chex_opt_set *set, const void *s
             st = unprinted.status;
         }
     } else if (st == CHEX_OK) {
-        say_verified(path, &r);
+        print_verified(path, &r);
+        print_labels(s->labels, &r);
     }
     chex_verify_release(&r);
     return st;

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * chex-train --bench: runs the benchmark on each rank, exchanges the results, and prints them as
+ * text or JSON on rank 0.
+ */
 #include "train_bench.h"
 
 #include <jansson.h>
@@ -6,28 +10,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/mem.h"
 #include "base/units.h"
 #include "train_layers.h"
 
-/* What a rank tells the others; exchanged as it lies. */
-struct card {
+/* Every rank sends this to all ranks, as raw bytes. */
+struct report {
     struct chex_error error;
     double images_per_s_median, images_per_s_best, step_s_median, step_s_best;
     uint64_t engine_bytes, peak_rss_bytes;
 };
 
 struct summary {
-    struct card all; /* as train_bench.h says */
+    struct report all; /* sums, times and maxima as in train_bench.h */
     double slowest_images_per_s;
     int ranks, slowest_rank;
 };
 
-static struct card card_of(const struct chex_bench_result *r, enum chex_status st,
-                           const struct chex_error *error) {
-    struct card c;
-    memset(&c, 0, sizeof c); /* all bytes: they are sent */
+static struct report report_of(const struct chex_bench_result *r, enum chex_status st,
+                               const struct chex_error *error) {
+    struct report c;
+    memset(&c, 0, sizeof c); /* padding too: the struct is sent as bytes */
     if (st != CHEX_OK) {
         c.error = *error;
         return c;
@@ -41,8 +45,8 @@ static struct card card_of(const struct chex_bench_result *r, enum chex_status s
     return c;
 }
 
-static void add(struct summary *s, int rank, const struct card *c) {
-    struct card *all = &s->all;
+static void add(struct summary *s, int rank, const struct report *c) {
+    struct report *all = &s->all;
     all->images_per_s_median += c->images_per_s_median;
     all->images_per_s_best += c->images_per_s_best;
     if (c->engine_bytes > all->engine_bytes)
@@ -57,11 +61,11 @@ static void add(struct summary *s, int rank, const struct card *c) {
     }
 }
 
-/* `mine` holds our failure, if there was one: who fails comes to the exchange too. */
-static enum chex_status gather(struct chex_launch *launch, const struct card *mine,
+/* `mine` holds this rank's error, if any: a rank that failed joins the exchange too. */
+static enum chex_status gather(struct chex_launch *launch, const struct report *mine,
                                uint64_t wait_ms, struct summary *out, bool *together,
                                struct chex_error *err) {
-    struct card *all = chex_mem_zalloc((size_t)launch->size, sizeof *all);
+    struct report *all = chex_alloc_zeroed((size_t)launch->size, sizeof *all);
     enum chex_status st =
         all ? chex_launch_exchange(launch, "bench", mine, sizeof *mine, all, wait_ms, err)
             : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
@@ -80,7 +84,7 @@ static enum chex_status gather(struct chex_launch *launch, const struct card *mi
 
 static enum chex_status print_json(const struct chex_bench *b, const struct chex_bench_result *r,
                                    const struct summary *s, struct chex_error *err) {
-    const struct card *all = &s->all;
+    const struct report *all = &s->all;
     json_t *o = json_pack(
         "{s:i,s:s,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:I,s:i,s:i,s:f,s:s}",
         "schema", 1, "kind", b->config.training ? "train" : "infer", "images_per_s_median",
@@ -106,7 +110,7 @@ static enum chex_status print_json(const struct chex_bench *b, const struct chex
 
 static enum chex_status print_text(const struct chex_bench *b, const struct chex_bench_result *r,
                                    const struct summary *s, struct chex_error *err) {
-    const struct card *all = &s->all;
+    const struct report *all = &s->all;
     char rss[32], ranks[32] = "";
     if (s->ranks > 1)
         snprintf(ranks, sizeof ranks, ", %d ranks", s->ranks);
@@ -125,13 +129,13 @@ static enum chex_status print_text(const struct chex_bench *b, const struct chex
 
 enum chex_status train_bench(const struct chex_bench *bench, struct chex_launch *launch, bool json,
                              bool *together_out, struct chex_error *err) {
-    enum { WAIT_MS = 600000 }; /* for slower ranks, besides as long again as we took */
+    enum { WAIT_MS = 600000 }; /* wait for slower ranks: this long plus the time this rank took */
     struct chex_bench_result r = {0};
     struct summary s;
     const double start_s = chex_clock_s();
     enum chex_status st = chex_bench_run(bench, &r, err);
     const bool measured = st == CHEX_OK;
-    const struct card mine = card_of(&r, st, err);
+    const struct report mine = report_of(&r, st, err);
     const uint64_t took_ms = (uint64_t)((chex_clock_s() - start_s) * 1e3);
     st = gather(launch, &mine, WAIT_MS + took_ms, &s, together_out, err);
     if (st == CHEX_OK && launch->rank == 0)

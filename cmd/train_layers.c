@@ -1,10 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Prints the roofline of a measured step.
+ */
 #include "train_layers.h"
 
 #include <stdio.h>
 
+#include "base/alloc.h"
 #include "base/log.h"
-#include "base/mem.h"
 
 static const char *const bound_names[] = {[CHEX_BOUND_FLOP] = "flop", [CHEX_BOUND_BYTES] = "bytes"};
 
@@ -78,7 +81,7 @@ enum chex_status train_layers_print(const struct chex_bench *bench,
         return CHEX_OK;
     }
     int count = r->net->op_count + 1;
-    struct chex_layer *layers = chex_mem_zalloc((size_t)count, sizeof *layers);
+    struct chex_layer *layers = chex_alloc_zeroed((size_t)count, sizeof *layers);
     if (!layers)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     enum chex_status st = chex_bench_layers(bench, r, layers, err);

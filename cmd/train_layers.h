@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What chex-train --bench-layers prints of a measured step, as a table and as JSON.
+ * chex-train --bench-layers: prints the roofline of each operation, as a table or as JSON.
  */
 #ifndef CHEX_CMD_TRAIN_LAYERS_H
 #define CHEX_CMD_TRAIN_LAYERS_H
@@ -9,8 +9,8 @@
 
 #include "train/bench_layers.h"
 
-/* Adds the keys to `o`, or with NULL prints the table. An engine that measures no operations makes
- * a warning, and neither. */
+/* Adds the keys to `o`; with NULL prints the table. If the engine does not time its operations, it
+ * only warns. CHEX_E_RESOURCE: out of memory. */
 enum chex_status train_layers_print(const struct chex_bench *bench,
                                     const struct chex_bench_result *result, json_t *o,
                                     struct chex_error *err);

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Prints a plan as text: reads the values out of the JSON object by their paths, one print_*
+ * function per subject.
+ */
 #include "train_plan.h"
 
 #include <stdarg.h>
@@ -6,11 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/units.h"
 
 enum { RANKS_SHOWN = 8, TEXT = 32 };
 
-/* ---- out of the object, by paths such as "steps.steps_an_epoch" ---- */
+/* ---- values by path, such as "steps.steps_an_epoch" ---- */
 
 static const json_t *at(const json_t *o, const char *path) {
     char key[64];
@@ -29,13 +34,16 @@ static const char *text(const json_t *o, const char *path) {
 static long long count(const json_t *o, const char *path) {
     return (long long)json_integer_value(at(o, path));
 }
+static const char *plural(const json_t *o, const char *path) {
+    return chex_text_s((uint64_t)count(o, path));
+}
 static double real(const json_t *o, const char *path) { return json_number_value(at(o, path)); }
 static bool known(const json_t *o, const char *path) {
     const json_t *v = at(o, path);
     return v && !json_is_null(v);
 }
 
-/* A few may stand in one call of printf. */
+/* Returns one of 16 static buffers in turn, so one printf can have several calls. */
 static const char *bytes(const json_t *o, const char *path) {
     static char buf[16][TEXT];
     static unsigned next;
@@ -65,13 +73,15 @@ static void row(const char *name, const char *fmt, ...) {
 static void print_data(const json_t *p) {
     size_t i;
     const json_t *split;
-    row("data", "%s: %zu classes, images of %lld px (%s)", text(p, "data.folder"),
-        json_array_size(at(p, "data.classes")), count(p, "data.stored_px"), text(p, "data.resize"));
+    const size_t classes = json_array_size(at(p, "data.classes"));
+    row("data", "%s: %zu class%s, images of %lld px (%s)", text(p, "data.folder"), classes,
+        classes == 1 ? "" : "es", count(p, "data.stored_px"), text(p, "data.resize"));
     json_array_foreach(at(p, "data.splits"), i, split) {
-        row("", "%s%s: %lld images of %lld patients in %lld shard%s, %s", text(split, "name"),
+        row("", "%s%s: %lld image%s of %lld patient%s in %lld shard%s, %s", text(split, "name"),
             strcmp(text(split, "name"), text(p, "data.trained_on")) == 0 ? " (trained on)" : "",
-            count(split, "rows"), count(split, "patients"), count(split, "shards"),
-            count(split, "shards") == 1 ? "" : "s", bytes(split, "bytes"));
+            count(split, "rows"), plural(split, "rows"), count(split, "patients"),
+            plural(split, "patients"), count(split, "shards"), plural(split, "shards"),
+            bytes(split, "bytes"));
     }
     if (known(p, "data.stage"))
         row("", "copied to %s of each node first", text(p, "data.stage"));
@@ -100,10 +110,10 @@ static void print_ranks(const json_t *p) {
     size_t i;
     const json_t *r;
     const long long ranks = count(p, "launch.ranks"), nodes = count(p, "launch.nodes");
-    row("ranks", "%lld on %lld node%s (%s%s%s), playing %lld logical rank%s", ranks, nodes,
-        nodes == 1 ? "" : "s", text(p, "launch.method"),
+    row("ranks", "%lld on %lld node%s (%s%s%s), for %lld logical rank%s", ranks, nodes,
+        chex_text_s((uint64_t)nodes), text(p, "launch.method"),
         text(p, "launch.job_id")[0] ? ", job " : "", text(p, "launch.job_id"),
-        count(p, "steps.logical_ranks"), count(p, "steps.logical_ranks") == 1 ? "" : "s");
+        count(p, "steps.logical_ranks"), plural(p, "steps.logical_ranks"));
     json_array_foreach(at(p, "ranks"), i, r) {
         if (i < RANKS_SHOWN)
             print_rank(r);
@@ -113,11 +123,13 @@ static void print_ranks(const json_t *p) {
 }
 
 static void print_steps(const json_t *p) {
-    row("batch", "%lld images a logical rank, %lld images a step", count(p, "steps.batch_images"),
-        count(p, "steps.step_images"));
-    row("steps", "%lld an epoch, %lld in all, %lld to do; %lld images are left out of each epoch",
+    row("batch", "%lld image%s a logical rank, %lld image%s a step", count(p, "steps.batch_images"),
+        plural(p, "steps.batch_images"), count(p, "steps.step_images"),
+        plural(p, "steps.step_images"));
+    row("steps", "%lld an epoch, %lld in all, %lld to do; %lld image%s left out of each epoch",
         count(p, "steps.steps_an_epoch"), count(p, "steps.steps_in_all"),
-        count(p, "steps.steps_to_do"), count(p, "steps.rows_left_out_an_epoch"));
+        count(p, "steps.steps_to_do"), count(p, "steps.rows_left_out_an_epoch"),
+        count(p, "steps.rows_left_out_an_epoch") == 1 ? " is" : "s are");
     row("order", "%s, shuffle %lld images wide; pipeline %s", text(p, "order.order"),
         count(p, "order.shuffle_rows"), text(p, "order.pipeline"));
     if (text(p, "order.cache")[0])
@@ -134,8 +146,7 @@ static void print_engine(const json_t *p) {
         text(p, "engine.why"));
     row("precision", "%s (%s)", text(p, "engine.precision"), text(p, "engine.precision_why"));
     row("threads", "%lld compute, %lld input; the rank has %lld core%s", count(p, "engine.threads"),
-        count(p, "engine.input_threads"), count(p, "engine.cores"),
-        count(p, "engine.cores") == 1 ? "" : "s");
+        count(p, "engine.input_threads"), count(p, "engine.cores"), plural(p, "engine.cores"));
 }
 
 static void print_memory(const json_t *p) {
@@ -163,12 +174,13 @@ static void print_memory(const json_t *p) {
 
 static void print_training(const json_t *p) {
     const bool plateau = strcmp(text(p, "schedule.schedule"), "plateau") == 0;
-    row("learning rate", "%s, %s: %g at the next step, %s%g at the last; warm-up of %lld steps",
+    row("learning rate", "%s, %s: %g at the next step, %s%g at the last; warm-up of %lld step%s",
         text(p, "schedule.optimizer"), text(p, "schedule.schedule"),
         real(p, "schedule.next_step_lr"), plateau ? "at most " : "",
-        real(p, "schedule.last_step_lr"), count(p, "schedule.warmup_steps"));
-    row("start", "epoch %lld, %lld steps done%s%s", count(p, "start.epoch"),
-        count(p, "start.steps_done"),
+        real(p, "schedule.last_step_lr"), count(p, "schedule.warmup_steps"),
+        plural(p, "schedule.warmup_steps"));
+    row("start", "epoch %lld, %lld step%s done%s%s", count(p, "start.epoch"),
+        count(p, "start.steps_done"), plural(p, "start.steps_done"),
         known(p, "start.file")                       ? ", from "
         : strcmp(text(p, "start.from"), "seed") == 0 ? ", from new parameters by seed"
                                                      : "",
@@ -211,8 +223,8 @@ static void print_time(const json_t *p) {
     if (known(p, "time.at_least"))
         print_seconds(known(p, "time.measured") ? "" : "time", "at least ", at(p, "time.at_least"));
     if (!known(p, "time.measured") && !known(p, "time.at_least"))
-        row("time", "no estimate: no limits are measured by this engine, or in so little memory, "
-                    "and the run has no epoch yet");
+        row("time", "no estimate: no limits are measured by this engine, or with so little "
+                    "memory, and the run has no epoch yet");
 }
 
 void train_plan_print(const json_t *p, bool json) {

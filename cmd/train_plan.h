@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What chex-train --plan prints: the object of train/plan.h, or the same for people.
+ * chex-train --plan: prints the object of train/plan.h, as JSON or as text.
  */
 #ifndef CHEX_CMD_TRAIN_PLAN_H
 #define CHEX_CMD_TRAIN_PLAN_H

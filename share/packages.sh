@@ -6,9 +6,13 @@
 packages_build="gcc libc6-dev cmake ninja-build pkg-config libhdf5-dev libpmix-dev libhwloc-dev
     libpng-dev libjpeg62-turbo-dev zlib1g-dev libjansson-dev libxxhash-dev libisal-dev libdeflate-dev
     libarchive-dev libopenmpi-dev"
-packages_test="git ccache clang libclang-rt-14-dev clang-format valgrind shellcheck mandoc man-db
-    procps python3 python3-h5py hdf5-tools g++ libdcmtk-dev openmpi-bin slurm-wlm
-    slurmctld slurmd slurm-wlm-basic-plugins slurm-client munge lmod"
+packages_test="git ccache clang libclang-rt-14-dev clang-format cppcheck valgrind shellcheck mandoc man-db
+    procps python3 python3-h5py python3-numpy python3-pil python3-xxhash hdf5-tools g++ libdcmtk-dev
+    openmpi-bin librsvg2-bin fonts-dejavu-core slurm-wlm slurmctld slurmd slurm-wlm-basic-plugins
+    slurm-client munge lmod bash-completion tcl libxml2-utils strace"
+# Debian installs either lmod or environment-modules. The tests name their files, so the second one
+# is only unpacked.
+packages_test_unpacked="environment-modules"
 
 # Those of the given packages that are not installed.
 packages_missing() {
@@ -17,6 +21,25 @@ packages_missing() {
         dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed ||
             printf '%s ' "$package"
     done
+}
+
+# packages_unpack DIR PACKAGE...: the files of packages that cannot be installed beside others. The
+# folder appears when it is complete. Without a way to download it returns 1; what needs it skips.
+packages_unpack() {
+    local dir=$1 part
+    shift
+    command -v dpkg-deb >/dev/null && command -v apt-get >/dev/null || return 1
+    [ ! -d "$dir" ] || return 0
+    echo "unpacking: $*"
+    part=$(mktemp -d "$dir.XXXXXX") || return 1
+    if (cd "$part" && { apt-get download "$@" || { apt-get update && apt-get download "$@"; }; } &&
+        for deb in *.deb; do dpkg-deb -x "$deb" . || exit 1; done) >"$part/log" 2>&1; then
+        mv "$part" "$dir"
+    else
+        tail -n 3 "$part/log" >&2
+        rm -rf "$part"
+        return 1
+    fi
 }
 
 # packages_install PACKAGE...: installs what is missing. Without the right to do so it says in one

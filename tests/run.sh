@@ -10,10 +10,11 @@ all_stages="lint release clang sanitize races valgrind fuzz cuda"
 usage() {
     cat <<END
 usage: tests/run.sh [OPTION...]
-Installs what the tests need (Debian packages, by apt), configures, builds and runs the tests. What
+Installs what the tests need (Debian packages, by apt; environment-modules conflicts with lmod and is
+only unpacked, in build/ci-unpacked), configures, builds and runs the tests. What
 it makes is in build/ci-*; it can be run again.
   --stage NAME[,NAME]  only these, in this order; all by default:
-                         lint      shellcheck, manual pages
+                         lint      shellcheck, form of the source tree (tests/check_tree.sh), manual pages
                          release   gcc, warnings are errors, every test
                          clang     clang, warnings are errors, unit tests
                          sanitize  address and undefined behaviour, unit and operation tests
@@ -76,12 +77,21 @@ use_ccache() {
     done
 }
 
+# Seconds for a test: ctest measures the time on the clock, and on a busy machine a test gets a share
+# of a core only.
+test_timeout() {
+    local load factor
+    read -r load _ </proc/loadavg
+    factor=$((1 + ${load%.*} / $(nproc)))
+    echo $((1200 * (factor > 4 ? 4 : factor)))
+}
+
 # The CUDA engine takes nvcc minutes: the stage cuda builds it, and the kernels' tests need none.
 build() { # preset, options of cmake
     local preset=$1
     shift
     check "$preset: configure" cmake --preset "$preset" -B "build/ci-$preset" -DCHEX_WERROR=ON \
-        -DCHEX_BUILD_TESTS=ON -DCHEX_WITH_CUDA=OFF "$@" &&
+        -DCHEX_BUILD_TESTS=ON -DCHEX_TEST_TIMEOUT="$(test_timeout)" -DCHEX_WITH_CUDA=OFF "$@" &&
         check "$preset: build" cmake --build "build/ci-$preset" -j "$jobs"
 }
 
@@ -100,11 +110,44 @@ run_ctest() { # preset, options of ctest
     read -r all bad out <<<"$(sed -n '/<testsuite/,/>/p' "$xml" | tr ' \t' '\n' | awk -F'"' '
         /^tests=/ { all = $2 } /^failures=/ { bad = $2 } /^(skipped|disabled)=/ { out += $2 }
         END { print all + 0, bad + 0, out + 0 }')"
+    skip_reasons "$dir/Testing/Temporary/LastTest.log"
+    [ "$all" != "$out" ] || stage_skipped=yes
     passed=$((passed + all - bad - out)) failed=$((failed + bad)) skipped=$((skipped + out))
+}
+
+# Of the stage that has just ended. Configuring and building alone is not a passed stage.
+verdict() {
+    if [ "$failed" != "$failed_before" ]; then
+        echo FAILED
+    elif [ $stage_skipped = yes ] || [ "$passed" = "$passed_before" ]; then
+        echo skipped
+    else
+        echo passed
+    fi
+}
+skipped_now() {
+    [ "$skipped" = "$skipped_before" ] || echo ", $((skipped - skipped_before)) skipped"
+}
+
+# Why tests, or checks inside of tests, did not run: from ctest's log $1, which holds the output of
+# all tests. In TAP "1..0 # SKIP why" is a whole test, "ok 3 - name # SKIP why" one check.
+skip_reasons() {
+    awk '
+        /^[0-9]+\/[0-9]+ Testing: / { name = $3 }
+        /^1\.\.0 # SKIP/ { sub(/.*# SKIP */, ""); print "skipped: " name ": " $0 }
+        /^ok [0-9]+ .*# SKIP/ { sub(/.*# SKIP */, ""); part[name ": " $0]++ }
+        END { for (p in part) print "skipped in part: " p " (" part[p] " check" (part[p] > 1 ? "s)" : ")") }
+    ' "$1" | sort
 }
 
 lint_scripts() {
     printf '%s\0' "$@" | xargs -0 -n 8 -P "$jobs" shellcheck -x -s bash
+}
+
+# The whole stage cannot run here.
+skip_stage() { # reason
+    skip "$stage" "$1"
+    stage_skipped=yes
 }
 
 stage_lint() {
@@ -116,6 +159,17 @@ stage_lint() {
     else
         skip shellcheck "not installed"
     fi
+    local form=(heads layers names) tool
+    for tool in clang-format:format cppcheck:analyser; do
+        if command -v "${tool%:*}" >/dev/null; then
+            form+=("${tool#*:}")
+        else
+            skip "${tool#*:} of the source tree" "${tool%:*} is not installed"
+        fi
+    done
+    for tool in "${form[@]}"; do
+        check "$tool of the source tree" tests/check_tree.sh "$tool"
+    done
     mapfile -t pages < <(find share -name '*.[1-8]' | sort)
     if [ ${#pages[@]} = 0 ] || ! command -v mandoc >/dev/null; then
         skip "manual pages" "no mandoc, or no pages"
@@ -130,7 +184,7 @@ stage_release() {
 
 stage_clang() {
     if ! command -v clang >/dev/null; then
-        skip clang "not installed"
+        skip_stage "clang is not installed"
         return
     fi
     build clang -DCHEX_TEST_GPU=OFF && run_ctest clang -L '^unit$'
@@ -142,7 +196,8 @@ stage_sanitize() {
 
 stage_races() {
     local dir=build/ci-races
-    check "races: configure" cmake --preset release -B $dir -DCHEX_WERROR=ON -DCHEX_WITH_CUDA=OFF \
+    check "races: configure" cmake --preset release -B $dir -DCHEX_WERROR=ON \
+        -DCHEX_BUILD_TESTS=ON -DCHEX_TEST_TIMEOUT="$(test_timeout)" -DCHEX_WITH_CUDA=OFF \
         -DCHEX_TEST_RACES=ON || return
     check "races: build" cmake --build $dir -j "$jobs" --target gpu-races || return
     run_ctest races -L '^races$'
@@ -151,7 +206,7 @@ stage_races() {
 # valgrind knows no AVX-512, so the plain engine runs the network.
 stage_valgrind() {
     if without VALGRIND || ! command -v valgrind >/dev/null; then
-        skip valgrind "not installed, or taken away by CHEX_TEST_WITHOUT"
+        skip_stage "not installed, or taken away by CHEX_TEST_WITHOUT"
         return
     fi
     [ -x build/ci-release/bin/chex-shard ] || build release || return
@@ -180,7 +235,7 @@ stage_valgrind() {
 # Half a minute of both processors, however many targets there are; tests/fuzz.sh alone takes longer.
 stage_fuzz() {
     if ! command -v clang >/dev/null; then
-        skip fuzz "clang is not installed"
+        skip_stage "clang is not installed"
         return
     fi
     local targets seconds log=$root/build/ci-fuzz.log
@@ -195,7 +250,7 @@ stage_fuzz() {
     failed=$((failed + found))
 }
 
-# What the module may show (engine/cuda/module.h) and what it may not need: it has to load on nodes
+# What the module may show (engine/cuda/host/cuda_module.h) and what it may not need: it has to load on nodes
 # without a driver, to say so.
 module_symbols() {
     local module=$1 shown
@@ -216,7 +271,7 @@ stage_cuda() {
         -DCHEX_BUILD_TESTS=OFF || return
     why=$(sed -n 's/^-- *CUDA: no (.*): //p' build/ci-check.log)
     if [ -n "$why" ]; then
-        skip cuda "$why"
+        skip_stage "$why"
         return
     fi
     check "cuda: build" cmake --build $dir -j "$jobs" --target chexnet-cuda || return
@@ -258,15 +313,20 @@ if [ $install = yes ]; then
     packages_install $packages_build $packages_test || exit $?
 fi
 mkdir -p build
+unpacked=$root/build/ci-unpacked
+# shellcheck disable=SC2086
+[ $install = no ] || packages_unpack "$unpacked" $packages_test_unpacked
+for file in "$unpacked"/usr/lib/*/modulecmd.tcl; do
+    [ ! -f "$file" ] || export MODULECMD=$file
+done
 use_ccache
 times=''
 for stage in ${stages:-$all_stages}; do
     echo "== $stage"
-    began=$SECONDS before=$failed
+    began=$SECONDS stage_skipped=no passed_before=$passed failed_before=$failed skipped_before=$skipped
     "stage_$stage"
-    verdict=passed
-    [ "$failed" = "$before" ] || verdict=FAILED
-    printf -v times '%s  %-9s %-7s %d s\n' "$times" "$stage" "$verdict" $((SECONDS - began))
+    printf -v times '%s  %-9s %-7s %d s%s\n' "$times" "$stage" "$(verdict)" $((SECONDS - began)) \
+        "$(skipped_now)"
 done
 printf '== stages\n%s' "$times"
 echo "$passed passed, $failed failed, $skipped skipped"

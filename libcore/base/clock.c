@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The two clocks of Linux: CLOCK_MONOTONIC for durations and deadlines, CLOCK_REALTIME for dates.
+ */
 #include "base/clock.h"
 
 #include <errno.h>

@@ -14,8 +14,8 @@ double chex_clock_s(void);      /* the same in seconds */
 double chex_clock_unix_s(void); /* seconds since 1970, for records that people read */
 void chex_clock_sleep_ms(unsigned ms);
 
-/* A condition that can be waited for until a time of chex_clock_ns, whatever is done to the time of
- * day meanwhile. _wait is pthread_cond_timedwait: 0, or ETIMEDOUT. */
+/* A condition variable with deadlines of chex_clock_ns; changes of the time of day have no effect.
+ * _wait returns as pthread_cond_timedwait: 0, or ETIMEDOUT. */
 void chex_clock_cond_init(pthread_cond_t *cond);
 int chex_clock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns);
 

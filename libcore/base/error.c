@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writes error texts. Each text fits its buffer: a longer one is cut and ends in "...".
+ */
 #include "base/error.h"
 
 #include <errno.h>

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Status codes and the error text that travels with them.
+ * Status codes, and the error text that travels with them.
  *
- * Every function that can fail returns `enum chex_status` and takes a
- * `struct chex_error *err` last. The function that discovers a fault writes the
- * text (object, place, value, what was expected); callers may put context in
- * front of it and pass the status on. Nothing here prints or exits.
+ * Every function that can fail returns `enum chex_status` and has `struct chex_error *err` as its
+ * last parameter. The function that finds a fault writes the text: object, place, value, what was
+ * expected. Callers may put context in front and return the status. Nothing here prints or exits.
  */
 #ifndef CHEX_BASE_ERROR_H
 #define CHEX_BASE_ERROR_H
@@ -15,12 +14,12 @@
 /* The values are the exit statuses of the four commands. */
 enum chex_status {
     CHEX_OK = 0,
-    CHEX_E_FAIL = 1,      /* a failure of ours */
+    CHEX_E_FAIL = 1,      /* an error in chexnet */
     CHEX_E_USAGE = 2,     /* the command line, the environment or a config file */
     CHEX_E_DATA = 3,      /* bad input data */
-    CHEX_E_ENV = 4,       /* environment: the user can mend it */
+    CHEX_E_ENV = 4,       /* environment: the user can fix it */
     CHEX_E_NODE = 5,      /* the node is at fault */
-    CHEX_E_PREEMPTED = 6, /* saved after preemption: requeue me */
+    CHEX_E_PREEMPTED = 6, /* state saved after preemption: requeue the job */
     CHEX_E_LOST = 7,      /* stalled, or a rank was lost */
     CHEX_E_DIVERGED = 8,  /* the loss is not finite */
     CHEX_E_RESOURCE = 9,  /* out of memory or disk */
@@ -39,18 +38,18 @@ struct chex_error {
 enum chex_status chex_error_set(struct chex_error *err, enum chex_status status, const char *fmt,
                                 ...) __attribute__((format(printf, 3, 4)));
 
-/* Puts "prefix: " in front of the text that err holds and returns its status. err may be NULL,
- * then `status` comes back. */
+/* Puts "prefix: " in front of the text in err and returns `status`, which err gets too. err may be
+ * NULL. */
 enum chex_status chex_error_prefix(struct chex_error *err, enum chex_status status, const char *fmt,
                                    ...) __attribute__((format(printf, 3, 4)));
 
-/* As chex_error_set with ": strerror(errno_value)" at the end. ENOSPC, EDQUOT and ENOMEM become
- * CHEX_E_RESOURCE, and EMFILE and ENFILE (too many open files) CHEX_E_ENV, whatever `status` is. */
+/* As chex_error_set, with ": strerror(errno_value)" at the end. ENOSPC, EDQUOT and ENOMEM always
+ * give CHEX_E_RESOURCE; EMFILE and ENFILE (too many open files) CHEX_E_ENV. */
 enum chex_status chex_error_errno(struct chex_error *err, enum chex_status status, int errno_value,
                                   const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
-/* All three fail always; saying so to the compiler lets it see that outputs which are written only
- * on success are not read after a failure. */
+/* Tells the compiler that these three functions never return CHEX_OK. It then knows that outputs
+ * which are written only on success are not read after a failure. */
 static inline enum chex_status chex_error_never_ok(enum chex_status status) {
     if (status == CHEX_OK)
         __builtin_unreachable();

@@ -1,4 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * File operations that are safe when a process is killed or a file is shared.
+ *
+ * New content goes to a temporary file in the target's folder: write, fsync, rename, fsync of the
+ * folder. A reader therefore sees the old file or the new one, never a part. Files are opened with
+ * O_NONBLOCK and checked by fstat, so that a FIFO or a device cannot block the command.
+ */
 #include "base/fs.h"
 
 #include <dirent.h>
@@ -10,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -57,7 +65,7 @@ enum chex_status chex_fs_check_mkdirs(const char *path, struct chex_error *err) 
     return st;
 }
 
-/* Calls what takes a folder with that of `path`. */
+/* Calls fn with the folder of `path`. */
 static enum chex_status with_folder_of(const char *path,
                                        enum chex_status (*fn)(const char *, struct chex_error *),
                                        struct chex_error *err) {
@@ -69,8 +77,8 @@ static enum chex_status with_folder_of(const char *path,
     return st;
 }
 
-/* A rename puts a file in the place of anything but a folder: of /dev/null, too, for root. */
-static enum chex_status refuse_odd(const char *path, struct chex_error *err) {
+/* A rename replaces anything except a folder: for root even /dev/null. */
+static enum chex_status refuse_special(const char *path, struct chex_error *err) {
     struct stat s;
     if (stat(path, &s) != 0 || S_ISREG(s.st_mode))
         return CHEX_OK;
@@ -79,7 +87,7 @@ static enum chex_status refuse_odd(const char *path, struct chex_error *err) {
 }
 
 enum chex_status chex_fs_check_create(const char *path, struct chex_error *err) {
-    CHEX_TRY(refuse_odd(path, err));
+    CHEX_TRY(refuse_special(path, err));
     return with_folder_of(path, chex_fs_check_mkdirs, err);
 }
 
@@ -109,10 +117,10 @@ char *chex_fs_join(const char *dir, const char *name) {
     return chex_fs_format("%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name);
 }
 
-static enum chex_status read_all(int fd, const char *path, char *data, size_t size,
-                                 struct chex_error *err) {
+enum chex_status chex_fs_read_all(int fd, const char *path, void *data, size_t size,
+                                  struct chex_error *err) {
     for (size_t at = 0; at < size;) {
-        ssize_t n = read(fd, data + at, size - at);
+        ssize_t n = read(fd, (char *)data + at, size - at);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -124,39 +132,178 @@ static enum chex_status read_all(int fd, const char *path, char *data, size_t si
     return CHEX_OK;
 }
 
-enum chex_status chex_fs_read(const char *path, uint64_t limit, char **data_out, size_t *size_out,
-                              struct chex_error *err) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return chex_error_errno(err, CHEX_E_DATA, errno, "cannot open %s", path);
+static const char *kind_of_file(mode_t mode) {
+    switch (mode & S_IFMT) {
+    case S_IFDIR: return "a folder";
+    case S_IFIFO: return "a FIFO";
+    case S_IFSOCK: return "a socket";
+    case S_IFCHR:
+    case S_IFBLK: return "a device";
+    default: return "of an unknown kind";
+    }
+}
+
+static enum chex_status refuse_irregular(const char *path, mode_t mode, struct chex_error *err) {
+    return chex_error_set(err, CHEX_E_DATA, "%s: not a regular file (%s; expected a file)", path,
+                          kind_of_file(mode));
+}
+
+/* open(2) fails for a socket (ENXIO). With O_NONBLOCK it also fails for a file with a lease that a
+ * file server must release first (EWOULDBLOCK): such a file is opened again without O_NONBLOCK. */
+static enum chex_status open_failed(const char *path, int *fd_out, struct chex_error *err) {
+    const int why = errno;
     struct stat s;
-    char *data = NULL;
+    if ((why == ENXIO || why == EWOULDBLOCK) && stat(path, &s) == 0) {
+        if (!S_ISREG(s.st_mode))
+            return refuse_irregular(path, s.st_mode, err);
+        *fd_out = open(path, O_RDONLY | O_NOCTTY | O_CLOEXEC);
+        if (*fd_out >= 0)
+            return CHEX_OK;
+    }
+    return chex_error_errno(err, CHEX_E_DATA, why, "cannot open %s", path);
+}
+
+enum chex_status chex_fs_open(const char *path, int *fd_out, uint64_t *size_out,
+                              struct chex_error *err) {
+    struct stat s;
     enum chex_status st = CHEX_OK;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0)
+        CHEX_TRY(open_failed(path, &fd, err));
     if (fstat(fd, &s) != 0)
         st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot stat %s", path);
     else if (!S_ISREG(s.st_mode))
-        st = chex_error_set(err, CHEX_E_DATA, "%s: not a regular file", path);
-    else if ((uint64_t)s.st_size > limit)
-        st = chex_error_set(err, CHEX_E_DATA, "%s: %lld bytes, more than the limit of %llu", path,
-                            (long long)s.st_size, (unsigned long long)limit);
-    else if (!(data = malloc((size_t)s.st_size + 1)))
+        st = refuse_irregular(path, s.st_mode, err);
+    else if (fcntl(fd, F_SETFL, 0) != 0)
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot open %s", path);
+    if (st != CHEX_OK) {
+        close(fd);
+        return st;
+    }
+    *fd_out = fd;
+    if (size_out)
+        *size_out = (uint64_t)s.st_size;
+    return CHEX_OK;
+}
+
+enum chex_status chex_fs_read(const char *path, uint64_t limit, char **data_out, size_t *size_out,
+                              struct chex_error *err) {
+    int fd = -1;
+    uint64_t size = 0;
+    char *data = NULL;
+    CHEX_TRY(chex_fs_open(path, &fd, &size, err));
+    enum chex_status st = CHEX_OK;
+    if (size > limit)
+        st = chex_error_set(err, CHEX_E_DATA, "%s: %llu bytes, more than the limit of %llu", path,
+                            (unsigned long long)size, (unsigned long long)limit);
+    else if (!(data = malloc((size_t)size + 1)))
         st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
     else
-        st = read_all(fd, path, data, (size_t)s.st_size, err);
+        st = chex_fs_read_all(fd, path, data, (size_t)size, err);
     close(fd);
     if (st != CHEX_OK) {
         free(data);
         return st;
     }
-    data[s.st_size] = '\0';
+    data[size] = '\0';
     *data_out = data;
     if (size_out)
-        *size_out = (size_t)s.st_size;
+        *size_out = (size_t)size;
     return CHEX_OK;
 }
 
-char *chex_fs_temp_name(const char *path) {
-    return chex_fs_format("%s.tmp.%ld", path, (long)getpid());
+enum { TEMP_LETTERS = 8 };
+static const char temp_mark[] = ".tmp.";
+static const char temp_alphabet[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+
+/* PATH.tmp. and random letters. NULL with errno set on failure. */
+static char *temp_name(const char *path) {
+    unsigned char random[TEMP_LETTERS];
+    char letters[TEMP_LETTERS + 1] = "";
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        return NULL;
+    for (int i = 0; i < TEMP_LETTERS; i++)
+        letters[i] = temp_alphabet[random[i] % (sizeof temp_alphabet - 1)];
+    return chex_fs_format("%s%s%s", path, temp_mark, letters);
+}
+
+/* Calls make(arg, name) with temporary names until one is new. make returns 0 or an errno value. */
+static enum chex_status make_temp(const char *path, int (*make)(void *arg, const char *name),
+                                  void *arg, char **temp_out, struct chex_error *err) {
+    enum { TRIES = 100 };
+    int why = EEXIST;
+    for (int i = 0; i < TRIES && why == EEXIST; i++) {
+        char *temp = temp_name(path);
+        why = temp ? make(arg, temp) : errno ? errno : ENOMEM;
+        if (!why) {
+            *temp_out = temp;
+            return CHEX_OK;
+        }
+        free(temp);
+    }
+    return chex_error_errno(err, CHEX_E_ENV, why, "cannot create %s", path);
+}
+
+static int make_file(void *arg, const char *name) {
+    int *fd_out = arg, flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    *fd_out = open(name, flags, 0666);
+    return *fd_out < 0 ? errno : 0;
+}
+
+static int make_link(void *arg, const char *name) {
+    const char *file = arg;
+    return link(file, name) != 0 ? errno : 0;
+}
+
+enum chex_status chex_fs_temp(const char *path, char **temp_out, int *fd_out,
+                              struct chex_error *err) {
+    return make_temp(path, make_file, fd_out, temp_out, err);
+}
+
+enum chex_status chex_fs_temp_stream(const char *path, char **temp_out, FILE **stream_out,
+                                     struct chex_error *err) {
+    int fd = -1;
+    char *temp = NULL;
+    CHEX_TRY(chex_fs_temp(path, &temp, &fd, err));
+    if (!(*stream_out = fdopen(fd, "w"))) {
+        close(fd);
+        unlink(temp);
+        free(temp);
+        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "cannot create %s", path);
+    }
+    *temp_out = temp;
+    return CHEX_OK;
+}
+
+/* Whether `text` has only characters of `set`. */
+static bool only(const char *text, const char *set) { return !text[strspn(text, set)]; }
+
+bool chex_fs_is_temp(const char *name, size_t *bare_out) {
+    const char *mark = NULL;
+    for (const char *p = name; (p = strstr(p, temp_mark)); p++)
+        mark = p;
+    if (!mark || mark == name)
+        return false;
+    const char *tail = mark + strlen(temp_mark);
+    bool random = strlen(tail) == TEMP_LETTERS && only(tail, temp_alphabet);
+    bool pid = *tail && only(tail, "0123456789");
+    if (bare_out)
+        *bare_out = (size_t)(mark - name);
+    return random || pid;
+}
+
+void chex_fs_remove_temps(const char *path) {
+    char *copy = strdup(path);
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    DIR *d = copy ? opendir(dirname(copy)) : NULL;
+    size_t bare;
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (chex_fs_is_temp(e->d_name, &bare) && bare == strlen(base) &&
+            strncmp(e->d_name, base, bare) == 0)
+            unlinkat(dirfd(d), e->d_name, 0);
+    if (d)
+        closedir(d);
+    free(copy);
 }
 
 static int fsync_path(const char *path, int flags) {
@@ -171,7 +318,7 @@ static int fsync_path(const char *path, int flags) {
 }
 
 enum chex_status chex_fs_commit(const char *temp, const char *path, struct chex_error *err) {
-    enum chex_status st = refuse_odd(path, err);
+    enum chex_status st = refuse_special(path, err);
     if (st != CHEX_OK) {
         unlink(temp);
         return st;
@@ -188,11 +335,9 @@ enum chex_status chex_fs_commit(const char *temp, const char *path, struct chex_
     return CHEX_OK;
 }
 
-static enum chex_status write_all(const char *temp, const void *data, size_t size,
+/* Closes the descriptor. */
+static enum chex_status write_all(int fd, const char *temp, const void *data, size_t size,
                                   struct chex_error *err) {
-    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot create %s", temp);
     int failed = 0;
     for (size_t at = 0; at < size && !failed;) {
         ssize_t n = write(fd, (const char *)data + at, size - at);
@@ -212,12 +357,30 @@ static enum chex_status write_all(const char *temp, const void *data, size_t siz
 
 enum chex_status chex_fs_write(const char *path, const void *data, size_t size,
                                struct chex_error *err) {
-    char *temp = chex_fs_temp_name(path);
-    if (!temp)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
-    enum chex_status st = write_all(temp, data, size, err);
+    char *temp = NULL;
+    int fd = -1;
+    CHEX_TRY(chex_fs_temp(path, &temp, &fd, err));
+    enum chex_status st = write_all(fd, temp, data, size, err);
     if (st == CHEX_OK)
         st = chex_fs_commit(temp, path, err);
+    free(temp);
+    return st;
+}
+
+static enum chex_status copy_file(const char *file, const char *path, struct chex_error *err) {
+    char *data = NULL;
+    size_t size = 0;
+    CHEX_TRY(chex_fs_read(file, UINT64_MAX, &data, &size, err));
+    enum chex_status st = chex_fs_write(path, data, size, err);
+    free(data);
+    return st;
+}
+
+enum chex_status chex_fs_alias(const char *file, const char *path, struct chex_error *err) {
+    char *temp = NULL;
+    if (make_temp(path, make_link, (void *)(uintptr_t)file, &temp, err) != CHEX_OK)
+        return copy_file(file, path, err);
+    enum chex_status st = chex_fs_commit(temp, path, err);
     free(temp);
     return st;
 }
@@ -245,12 +408,12 @@ enum chex_status chex_fs_free_bytes(const char *path, uint64_t *bytes_out, struc
     int saved = errno;
     free(copy);
     if (rc != 0)
-        return chex_error_errno(err, CHEX_E_ENV, saved, "cannot ask the free space at %s", path);
+        return chex_error_errno(err, CHEX_E_ENV, saved, "cannot read the free space of %s", path);
     *bytes_out = (uint64_t)s.f_bavail * s.f_frsize;
     return CHEX_OK;
 }
 
-/* 0 where nothing says so. */
+/* Number of open files; 0 if unknown. */
 static size_t open_files(void) {
     size_t count = 0;
     DIR *d = opendir("/proc/self/fd");
@@ -261,8 +424,12 @@ static size_t open_files(void) {
     return count;
 }
 
-enum chex_status chex_fs_allow_open_files(size_t count, const char *whose, struct chex_error *err) {
-    enum { LEAST = 4, SPARE = 64 }; /* to open one of them; for all else that opens files */
+enum chex_status chex_fs_allow_open_files(size_t count, const char *subject,
+                                          struct chex_error *err) {
+    enum {
+        MINIMUM = 4,
+        SPARE = 64
+    }; /* files needed to open one of them; reserve for everything else */
     struct rlimit l;
     if (getrlimit(RLIMIT_NOFILE, &l) != 0)
         return CHEX_OK;
@@ -272,12 +439,12 @@ enum chex_status chex_fs_allow_open_files(size_t count, const char *whose, struc
         setrlimit(RLIMIT_NOFILE, &l);
         getrlimit(RLIMIT_NOFILE, &l);
     }
-    if (l.rlim_cur >= need + LEAST)
+    if (l.rlim_cur >= need + MINIMUM)
         return CHEX_OK;
     return chex_error_set(err, CHEX_E_ENV,
                           "%s: %zu files are open at a time, but a process may open %llu files: "
                           "raise the hard limit (ulimit -Hn) to %llu",
-                          whose, count, (unsigned long long)l.rlim_cur,
+                          subject, count, (unsigned long long)l.rlim_cur,
                           (unsigned long long)(need + SPARE));
 }
 

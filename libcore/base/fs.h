@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files that appear whole or not at all, and the few path helpers around them.
+ * Files that appear complete or not at all, and path helpers.
  */
 #ifndef CHEX_BASE_FS_H
 #define CHEX_BASE_FS_H
@@ -8,21 +8,22 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/error.h"
 
 /* mkdir -p. */
 enum chex_status chex_fs_mkdirs(const char *path, struct chex_error *err);
 
-/* Whether mkdir -p, and files in the folder, could be made: looks and makes nothing. CHEX_E_ENV
- * with the text of chex_fs_mkdirs, or with the folder that cannot be written to. */
+/* Whether mkdir -p and files in the folder would succeed. Changes nothing. CHEX_E_ENV: the error
+ * text of chex_fs_mkdirs, or the folder that is not writable. */
 enum chex_status chex_fs_check_mkdirs(const char *path, struct chex_error *err);
 
-/* The same for a file, by its folder. CHEX_E_ENV, too, where the path is a folder, a device or a
- * pipe. */
+/* The same for the folder of a file. CHEX_E_ENV also if the path is a folder, a device or a pipe.
+ */
 enum chex_status chex_fs_check_create(const char *path, struct chex_error *err);
 
-/* mkdir -p of a file's folder. */
+/* mkdir -p for the folder of a file. */
 enum chex_status chex_fs_make_folder_of(const char *path, struct chex_error *err);
 
 bool chex_fs_exists(const char *path);
@@ -34,38 +35,82 @@ char *chex_fs_join(const char *dir, const char *name);
 /* printf into a fresh string; the caller frees it. NULL only when out of memory. */
 char *chex_fs_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* The whole file in fresh memory with a NUL behind it; the caller frees. Refuses files over
- * `limit` bytes (CHEX_E_DATA). size_out may be NULL. */
+/* Opens a file for reading. Only regular files are opened, also through links, so that no open
+ * waits for the writer of a FIFO or for a device. Every file that a user names is opened by this
+ * function; /proc and /sys are not.
+ * - fd_out: the caller closes it.
+ * - size_out: bytes of the file; may be NULL.
+ * - CHEX_E_DATA: no such file, or "PATH: not a regular file (a FIFO; expected a file)". */
+enum chex_status chex_fs_open(const char *path, int *fd_out, uint64_t *size_out,
+                              struct chex_error *err);
+
+/* Reads the next `size` bytes of a file that chex_fs_open opened.
+ * - path: for texts.
+ * - CHEX_E_DATA: the file ends before; CHEX_E_ENV: it cannot be read. */
+enum chex_status chex_fs_read_all(int fd, const char *path, void *data, size_t size,
+                                  struct chex_error *err);
+
+/* Reads a whole file into fresh memory and adds a NUL; the caller frees it. CHEX_E_DATA: the file
+ * is larger than `limit` bytes. size_out may be NULL. */
 enum chex_status chex_fs_read(const char *path, uint64_t limit, char **data_out, size_t *size_out,
                               struct chex_error *err);
 
-/* Writes to `path.tmp.PID`, fsyncs, renames to path, fsyncs the folder. Nothing stays behind on
+/* Writes a file: temporary file, fsync, rename to path, fsync of the folder. Leaves nothing on
  * failure. */
 enum chex_status chex_fs_write(const char *path, const void *data, size_t size,
                                struct chex_error *err);
 
-/* The temporary name for `path` (fresh string), and the commit of a file written under it:
- * fsync, rename, fsync of the folder. Only a file is replaced. On failure the temporary is removed.
- */
-char *chex_fs_temp_name(const char *path);
+/* Temporary files have names of their target and random letters: PATH.tmp.k3x09qwz. All are made by
+ * these functions, so another user can neither guess a name nor place a link under it. (Versions
+ * up to 0.1.0 wrote PATH.tmp.PID.) */
+
+/* Creates an empty temporary file for `path` in the same folder: for reading and writing, new
+ * (O_EXCL), never through a link.
+ * - temp_out: its name in a fresh string; the caller frees it after chex_fs_commit or unlink.
+ * - fd_out: the caller closes it. A library that opens files by name may open temp_out again.
+ * - CHEX_E_ENV: cannot create. */
+enum chex_status chex_fs_temp(const char *path, char **temp_out, int *fd_out,
+                              struct chex_error *err);
+
+/* The same as a stream for writing; the caller closes it. */
+enum chex_status chex_fs_temp_stream(const char *path, char **temp_out, FILE **stream_out,
+                                     struct chex_error *err);
+
+/* Ends a temporary file: fsync, rename to `path`, fsync of the folder. Replaces regular files only.
+ * Removes the temporary file on failure. */
 enum chex_status chex_fs_commit(const char *temp, const char *path, struct chex_error *err);
 
-/* The number behind `key` at the start of a line of a small text file, as of /proc and the cgroups;
- * key "": alone in a line. False: no such file, line or number ("max" is none). */
+/* Makes `path` a further name of `file` (a hard link, or a copy if the file system has no links),
+ * by rename of a temporary name. */
+enum chex_status chex_fs_alias(const char *file, const char *path, struct chex_error *err);
+
+/* Whether `name` is a temporary name of either form. bare_out (may be NULL): bytes of the target's
+ * name at its beginning. */
+bool chex_fs_is_temp(const char *name, size_t *bare_out);
+
+/* Removes temporary files of `path` that killed processes left. It cannot see whether a process
+ * still writes one: call it only under a lock that every writer of the folder holds. */
+void chex_fs_remove_temps(const char *path);
+
+/* Reads the number after `key` at the start of a line of a small text file, as in /proc and
+ * cgroups. key "": the number is alone in its line. False: no such file, line or number ("max" is
+ * no number). */
 bool chex_fs_number(const char *path, const char *key, uint64_t *out);
 
 /* Removes a tree; a missing one is no error. */
 enum chex_status chex_fs_remove_tree(const char *path, struct chex_error *err);
 
-/* Bytes a user may still write on the file system that holds `path` (or its nearest parent). */
+/* Bytes that a user can still write on the file system of `path`, or of its nearest existing
+ * parent. */
 enum chex_status chex_fs_free_bytes(const char *path, uint64_t *bytes_out, struct chex_error *err);
 
-/* Makes room for `count` more open files, for `whose` (a path): the soft limit is raised where it
- * is too low, as far as the hard one allows. CHEX_E_ENV where that is too low as well. */
-enum chex_status chex_fs_allow_open_files(size_t count, const char *whose, struct chex_error *err);
+/* Makes sure that `count` more files can be opened; `subject` (a path) is named in the error.
+ * Raises the soft limit up to the hard limit if needed. CHEX_E_ENV: the hard limit is too low. */
+enum chex_status chex_fs_allow_open_files(size_t count, const char *subject,
+                                          struct chex_error *err);
 
-/* Writes out what stdout still holds: a command's last act. CHEX_E_RESOURCE where that, or an
- * earlier write, failed, so that a full disk or a closed pipe is no success. */
+/* Flushes stdout: the last action of a command. CHEX_E_RESOURCE: this or an earlier write failed
+ * (full disk, closed pipe). */
 enum chex_status chex_fs_flush_stdout(struct chex_error *err);
 
 #endif

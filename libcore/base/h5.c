@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Wrappers around HDF5: one process-wide lock, errors as chex_status, files, datasets and
+ * attributes.
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -13,8 +17,8 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A file that HDF5 could not close stays open in it, and what it does at the end of the process
- * then ends in a crash; all that is to reach a disk has done so before. */
+/* H5dont_atexit: a file that HDF5 could not close stays open in the library, and HDF5's exit
+ * handler then crashes. All data has been written before. */
 void chex_h5_enter(void) {
     static bool begun;
     pthread_mutex_lock(&lock);
@@ -26,7 +30,7 @@ void chex_h5_enter(void) {
 
 void chex_h5_leave(void) { pthread_mutex_unlock(&lock); }
 
-/* The first entry of an upward walk is where the fault was found. */
+/* The first entry of an upward walk is the place where the fault was found. */
 static herr_t innermost(unsigned n, const H5E_error2_t *entry, void *arg) {
     char *text = arg;
     if (n == 0 && entry->desc)
@@ -34,9 +38,15 @@ static herr_t innermost(unsigned n, const H5E_error2_t *entry, void *arg) {
     return 0;
 }
 
-static bool means_no_room(const char *text) {
+static bool means_out_of_space(const char *text) {
     return strstr(text, "No space left") || strstr(text, "Disk quota") ||
            strstr(text, "memory allocation failed") || strstr(text, "Cannot allocate memory");
+}
+
+/* HDF5 allocates the size that a file states before it compares it with the file size. The metadata
+ * of a sound chexnet file takes kilobytes. */
+static bool means_absurd_size(enum chex_status status, const char *text) {
+    return status == CHEX_E_DATA && strstr(text, "memory allocation failed");
 }
 
 enum chex_status chex_h5_error(struct chex_error *err, enum chex_status status, const char *expr,
@@ -52,7 +62,10 @@ enum chex_status chex_h5_error(struct chex_error *err, enum chex_status status, 
         if (*c == '\n')
             *c = ' ';
     chex_debug("hdf5: %s at %s:%d: %s", expr, file, line, cause);
-    if (means_no_room(cause))
+    if (means_absurd_size(status, cause))
+        return chex_error_set(
+            err, status, "%s: damaged: a length in its metadata is too large (%s)", head, cause);
+    if (means_out_of_space(cause))
         status = CHEX_E_RESOURCE;
     return chex_error_set(err, status, "%s: %s", head, cause[0] ? cause : "HDF5 gives no reason");
 }
@@ -86,15 +99,26 @@ static enum chex_status access_list(hid_t *fapl_out, struct chex_error *err) {
     return CHEX_OK;
 }
 
+/* What HDF5 does not check. */
+static enum chex_status check_before(int fd, const char *path, uint64_t bytes,
+                                     struct chex_error *err) {
+    bool sealed = false;
+    CHEX_TRY(chex_h5_check_seal(fd, path, bytes, &sealed, err));
+    return sealed ? CHEX_OK : chex_h5_check_objects(fd, path, bytes, err);
+}
+
 enum chex_status chex_h5_file_open(const char *path, bool writable, hid_t *file_out,
                                    struct chex_error *err) {
-    if (access(path, writable ? R_OK | W_OK : R_OK) != 0)
+    int fd = -1;
+    uint64_t bytes = 0;
+    CHEX_TRY(chex_fs_open(path, &fd, &bytes, err));
+    enum chex_status st = writable ? CHEX_OK : check_before(fd, path, bytes, err);
+    close(fd);
+    CHEX_TRY(st);
+    if (writable && access(path, W_OK) != 0)
         return chex_error_errno(err, CHEX_E_DATA, errno, "cannot open %s", path);
-    if (chex_fs_is_dir(path))
-        return chex_error_set(err, CHEX_E_DATA, "%s: a folder, expected a file", path);
     hid_t fapl = H5I_INVALID_HID, file = H5I_INVALID_HID;
     CHEX_TRY(access_list(&fapl, err));
-    enum chex_status st;
     if (H5Fis_hdf5(path) == 0)
         st = chex_error_set(err, CHEX_E_DATA, "%s: not an HDF5 file", path);
     else
@@ -206,8 +230,8 @@ static enum chex_status write_scalar(hid_t where, const char *name, hid_t type, 
     return st;
 }
 
-/* A fresh type each time: setting H5T_VARIABLE twice on one type writes strings that cannot be
- * read back. */
+/* Creates a new type each time: setting H5T_VARIABLE twice on one type writes strings that cannot
+ * be read. */
 static enum chex_status variable_string(hid_t *type_out, struct chex_error *err) {
     hid_t type = H5I_INVALID_HID;
     CHEX_TRY(CHEX_H5(type = H5Tcopy(H5T_C_S1), CHEX_E_FAIL, err, "string type"));
@@ -219,27 +243,67 @@ static enum chex_status variable_string(hid_t *type_out, struct chex_error *err)
     return CHEX_OK;
 }
 
-enum chex_status chex_h5_write_text(hid_t where, const char *name, const char *value,
-                                    const char *path, struct chex_error *err) {
+/* Bytes of the longest text including its NUL. */
+static size_t widest(const char *const *values, size_t count) {
+    size_t width = 1;
+    for (size_t i = 0; i < count; i++)
+        width = strlen(values[i]) >= width ? strlen(values[i]) + 1 : width;
+    return width;
+}
+
+static enum chex_status write_fixed(hid_t where, const char *name, const char *const *values,
+                                    size_t count, size_t width, hid_t space, const char *path,
+                                    struct chex_error *err) {
+    hid_t type = H5I_INVALID_HID;
+    char *flat = calloc(count, width);
+    if (!flat)
+        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s: attribute %s", path, name);
+    for (size_t i = 0; i < count; i++)
+        memcpy(flat + i * width, values[i], strlen(values[i]));
+    enum chex_status st = chex_h5_fixed_string(width, &type, err);
+    if (st == CHEX_OK) { /* NULLTERM, because h5dump prints the padding of NULLPAD texts */
+        H5Tset_strpad(type, H5T_STR_NULLTERM);
+        st = write_attr(where, name, type, type, space, flat, path, err);
+    }
+    chex_h5_close(type);
+    free(flat);
+    return st;
+}
+
+static enum chex_status write_variable(hid_t where, const char *name, const char *const *values,
+                                       hid_t space, const char *path, struct chex_error *err) {
     hid_t type = H5I_INVALID_HID;
     CHEX_TRY(variable_string(&type, err));
-    enum chex_status st = write_scalar(where, name, type, type, &value, path, err);
+    enum chex_status st = write_attr(where, name, type, type, space, values, path, err);
     chex_h5_close(type);
     return st;
 }
 
+/* Writes one text (dim NULL) or an array of texts. */
+static enum chex_status write_strings(hid_t where, const char *name, const char *const *values,
+                                      const hsize_t *dim, const char *path,
+                                      struct chex_error *err) {
+    enum { MOST_FIXED_BYTES = 60000 }; /* an attribute and its header have 64 KiB */
+    const size_t count = dim ? (size_t)*dim : 1, width = widest(values, count);
+    hid_t space = H5I_INVALID_HID;
+    CHEX_TRY(CHEX_H5(space = dim ? H5Screate_simple(1, dim, NULL) : H5Screate(H5S_SCALAR),
+                     CHEX_E_FAIL, err, "%s: attribute %s", path, name));
+    enum chex_status st = width <= MOST_FIXED_BYTES / (count ? count : 1)
+                              ? write_fixed(where, name, values, count, width, space, path, err)
+                              : write_variable(where, name, values, space, path, err);
+    chex_h5_close(space);
+    return st;
+}
+
+enum chex_status chex_h5_write_text(hid_t where, const char *name, const char *value,
+                                    const char *path, struct chex_error *err) {
+    return write_strings(where, name, &value, NULL, path, err);
+}
+
 enum chex_status chex_h5_write_texts(hid_t where, const char *name, const char *const *values,
                                      size_t count, const char *path, struct chex_error *err) {
-    hid_t type = H5I_INVALID_HID, space = H5I_INVALID_HID;
-    hsize_t dim = count;
-    CHEX_TRY(variable_string(&type, err));
-    enum chex_status st = CHEX_H5(space = H5Screate_simple(1, &dim, NULL), CHEX_E_FAIL, err,
-                                  "%s: attribute %s", path, name);
-    if (st == CHEX_OK)
-        st = write_attr(where, name, type, type, space, values, path, err);
-    chex_h5_close(space);
-    chex_h5_close(type);
-    return st;
+    const hsize_t dim = count;
+    return write_strings(where, name, values, &dim, path, err);
 }
 
 enum chex_status chex_h5_write_i64(hid_t where, const char *name, int64_t value, const char *path,
@@ -247,7 +311,8 @@ enum chex_status chex_h5_write_i64(hid_t where, const char *name, int64_t value,
     return write_scalar(where, name, H5T_STD_I64LE, H5T_NATIVE_INT64, &value, path, err);
 }
 
-/* Opens attribute, type and space; the caller closes all three, on failure too. */
+/* An open attribute with its type and space. The caller closes all three, also after a failure of
+ * attr_open. */
 struct attr {
     hid_t id, type, space;
     hssize_t points;
@@ -278,26 +343,6 @@ static void attr_close(struct attr *a) {
     chex_h5_close(a->id);
 }
 
-/* Reads `count` strings of either kind into fresh memory. */
-static enum chex_status texts_variable(const struct attr *a, size_t count, char **out) {
-    hid_t memory = H5I_INVALID_HID;
-    if (variable_string(&memory, NULL) != CHEX_OK)
-        return CHEX_E_FAIL;
-    H5Tset_cset(memory, H5Tget_cset(a->type));
-    char **read = calloc(count, sizeof *read);
-    enum chex_status st = read ? CHEX_OK : CHEX_E_RESOURCE;
-    if (st == CHEX_OK && H5Aread(a->id, memory, read) < 0)
-        st = CHEX_E_DATA;
-    for (size_t i = 0; st == CHEX_OK && i < count; i++)
-        if (!(out[i] = strdup(read[i] ? read[i] : "")))
-            st = CHEX_E_RESOURCE;
-    if (st != CHEX_E_DATA && read)
-        H5Dvlen_reclaim(memory, a->space, H5P_DEFAULT, read);
-    free(read);
-    chex_h5_close(memory);
-    return st;
-}
-
 static enum chex_status texts_fixed(const struct attr *a, size_t count, char **out) {
     size_t width = H5Tget_size(a->type);
     if (!width || width > (1u << 20) / count)
@@ -325,9 +370,15 @@ static enum chex_status attr_texts(const struct attr *a, const char *name, const
     size_t count = (size_t)a->points;
     char **texts = calloc(count, sizeof *texts);
     enum chex_status st = CHEX_E_RESOURCE;
-    if (texts)
-        st = H5Tis_variable_str(a->type) > 0 ? texts_variable(a, count, texts)
-                                             : texts_fixed(a, count, texts);
+    if (texts && H5Tis_variable_str(a->type) > 0) {
+        st = chex_h5_variable_texts(path, name, count, texts, err);
+        if (st != CHEX_OK) {
+            chex_h5_free_texts(texts, count);
+            return st;
+        }
+    } else if (texts) {
+        st = texts_fixed(a, count, texts);
+    }
     if (st != CHEX_OK) {
         chex_h5_free_texts(texts, count);
         if (st == CHEX_E_RESOURCE)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the .c files that read or write HDF5 (shards, checkpoints): the only header in which
- * HDF5's types may appear. No public header includes it.
+ * HDF5 helpers for the .c files that read or write HDF5 (shards, checkpoints). Only this header may
+ * contain HDF5's types; no public header includes it.
  *
- * Rules: every HDF5 call of the process runs between chex_h5_enter() and chex_h5_leave(), so a
- * library built without thread safety is as good as one with it, and HDF5's own printing is off.
- * Ids start as H5I_INVALID_HID and are closed under one `out:` label with chex_h5_close().
+ * Rules:
+ * - Every HDF5 call of the process is between chex_h5_enter() and chex_h5_leave(). So a library
+ *   without thread safety works too. HDF5's own error printing is off.
+ * - Ids start as H5I_INVALID_HID and are closed under one `out:` label with chex_h5_close().
  */
 #ifndef CHEX_BASE_H5_PRIVATE_H
 #define CHEX_BASE_H5_PRIVATE_H
@@ -16,51 +17,86 @@
 
 #include "base/error.h"
 
-/* Takes the process-wide lock (not recursive) and silences HDF5's error stack for this thread. */
+/* Locks the process-wide mutex (not recursive) and turns off HDF5's error printing for this thread.
+ */
 void chex_h5_enter(void);
 void chex_h5_leave(void);
 
 /* Writes "TEXT: HDF5's innermost message" into err, clears HDF5's error stack and returns the
- * status: CHEX_E_RESOURCE where HDF5 reports a full disk or no memory, else `status`. Expression
- * and place go to the debug log. */
+ * status.
+ * - CHEX_E_RESOURCE if HDF5 reports a full disk.
+ * - CHEX_E_RESOURCE if HDF5 reports no memory, unless `status` is CHEX_E_DATA.
+ * - Otherwise `status`.
+ * - Expression and place go to the debug log. */
 enum chex_status chex_h5_error(struct chex_error *err, enum chex_status status, const char *expr,
                                const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 6, 7)));
 
-/* CHEX_OK where the call gives a value >= 0:
+/* CHEX_OK if the call returns a value >= 0:
  *   CHEX_TRY(CHEX_H5(file = H5Fopen(...), CHEX_E_DATA, err, "shard %s", path)); */
 #define CHEX_H5(call, status, err, ...)                                                            \
     ((call) < 0 ? chex_h5_error((err), (status), #call, __FILE__, __LINE__, __VA_ARGS__) : CHEX_OK)
 
-/* Closes an id of any kind; negative ids are ignored. For files that were written use
- * chex_h5_file_close, which reports. */
+/* Closes an id of any kind; ignores negative ids. Close files that were written with
+ * chex_h5_file_close, which reports errors. */
 void chex_h5_close(hid_t id);
 
-/* Opens without HDF5's file locks, which fail on some network file systems. CHEX_E_DATA tells a
- * missing file, one that is not HDF5, and a truncated one apart. */
+/* Opens a file without HDF5's file locks, which fail on some network file systems.
+ * - Reading: a file with a seal is compared with it before HDF5 reads the file; a file without one
+ *   is checked by chex_h5_check_objects.
+ * - CHEX_E_DATA: the file is missing, no regular file, not HDF5, truncated or damaged. */
 enum chex_status chex_h5_file_open(const char *path, bool writable, hid_t *file_out,
                                    struct chex_error *err);
 
-/* Creates or truncates. align_bytes > 0: objects from 1 MiB on start on such a boundary. */
+/* Creates or truncates a file. align_bytes > 0: objects of 1 MiB or more start at a multiple of it.
+ */
 enum chex_status chex_h5_file_create(const char *path, uint64_t align_bytes, hid_t *file_out,
                                      struct chex_error *err);
 
-/* Flushes, closes and reports; *file becomes H5I_INVALID_HID whatever happens. */
+/* Flushes and closes a file and reports errors. *file always becomes H5I_INVALID_HID. */
 enum chex_status chex_h5_file_close(hid_t *file, const char *path, struct chex_error *err);
 
-/* Fixed-length string type, NUL-padded, UTF-8. */
+/* The seal: a record after the HDF5 data with a digest of the file (see h5_seal.c). It is written
+ * last. If HDF5 changes the file afterwards, the seal is lost. */
+enum { CHEX_H5_SEAL_BYTES = 56 };
+
+/* Appends the seal to a closed file. The digest leaves out [skip_from, skip_to). */
+enum chex_status chex_h5_seal_file(int fd, const char *path, uint64_t skip_from, uint64_t skip_to,
+                                   struct chex_error *err);
+/* Computes the seal of a file in memory. The caller writes it after the file. */
+void chex_h5_seal_memory(const void *file, size_t bytes, unsigned char out[CHEX_H5_SEAL_BYTES]);
+/* Compares a file with its seal. CHEX_E_DATA: it does not match, or other bytes follow the HDF5
+ * data. A file without seal is CHEX_OK, with *sealed_out false. */
+enum chex_status chex_h5_check_seal(int fd, const char *path, uint64_t file_bytes, bool *sealed_out,
+                                    struct chex_error *err);
+
+/* Checks a file without seal for faults that make HDF5 1.10 crash (see h5_walk.c). CHEX_E_DATA:
+ * damaged. CHEX_OK also for files of another kind, which HDF5 checks or rejects. */
+enum chex_status chex_h5_check_objects(int fd, const char *path, uint64_t file_bytes,
+                                       struct chex_error *err);
+
+/* Reads `count` variable-length texts of an attribute of the root group without HDF5, which would
+ * read them unchecked (see h5_walk.c). out: (count) fresh strings, NULL if a text was not read. The
+ * caller frees them, also on failure. */
+enum chex_status chex_h5_variable_texts(const char *path, const char *name, size_t count,
+                                        char **out, struct chex_error *err);
+
+/* Creates a fixed-length string type: NUL-padded, UTF-8. */
 enum chex_status chex_h5_fixed_string(size_t bytes, hid_t *type_out, struct chex_error *err);
 
-/* Creates dataset `name` (rank dims, file type `type`) and writes `data` (memory type `memory`); a
- * NULL `data` or a dimension of 0 writes nothing. It is contiguous, allocated at once and never
- * filled, without time stamps: equal content makes equal files, and H5Dget_offset is known after
- * creation. `path` names the file in errors here and below. */
+/* Creates dataset `name` and writes `data`.
+ * - rank, dims: shape. type: type in the file. memory: type of `data`.
+ * - NULL `data` or a dimension of 0 writes nothing.
+ * - Layout: contiguous, allocated at creation, never filled, no time stamps. Equal content gives
+ *   equal files, and H5Dget_offset is known after creation.
+ * - path: the file's name for errors, here and below. */
 enum chex_status chex_h5_write_dataset(hid_t where, const char *name, hid_t type, hid_t memory,
                                        int rank, const hsize_t *dims, const void *data,
                                        const char *path, struct chex_error *err);
 
-/* Attributes. Text is written with variable length, as h5py and other tools give it back as text;
- * both kinds are read. */
+/* Attributes. Text has a fixed length (UTF-8, NUL-terminated). An attribute holds at most 64 KiB,
+ * so longer text (hundreds of long class names) has variable length. Both kinds can be read;
+ * variable length only from the root group. */
 bool chex_h5_has_attr(hid_t where, const char *name);
 enum chex_status chex_h5_write_text(hid_t where, const char *name, const char *value,
                                     const char *path, struct chex_error *err);
@@ -69,7 +105,7 @@ enum chex_status chex_h5_write_texts(hid_t where, const char *name, const char *
 enum chex_status chex_h5_write_i64(hid_t where, const char *name, int64_t value, const char *path,
                                    struct chex_error *err);
 
-/* CHEX_E_DATA where the attribute is missing or of another kind. The caller frees the string. */
+/* CHEX_E_DATA: the attribute is missing or of another kind. The caller frees the string. */
 enum chex_status chex_h5_read_text(hid_t where, const char *name, const char *path, char **out,
                                    struct chex_error *err);
 /* A one-dimensional array of strings; free with chex_h5_free_texts. */

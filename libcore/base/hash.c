@@ -1,14 +1,18 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * XXH3 checksums. chex_hash64 uses AVX2 from 1 KiB on if the processor has it; the digest is the
+ * same.
+ */
 #include "base/hash.h"
 
 #include <stdio.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "base/cpu.h"
+#include "base/cpu_features.h"
 #include "base/hash_private.h"
 
-enum { LONG_BYTES = 1024 }; /* from here on wider vectors pay for the choice */
+enum { LONG_BYTES = 1024 }; /* from this size on, wider vectors are worth the dispatch */
 
 uint64_t chex_hash64(const void *data, size_t bytes) {
 #if defined(__x86_64__)
@@ -28,9 +32,24 @@ void chex_hash128(const void *data, size_t bytes, uint64_t out[2]) {
     out[1] = h.low64;
 }
 
+static void put_hex(const uint64_t h[2], char out[CHEX_HASH128_HEX_BYTES]) {
+    snprintf(out, CHEX_HASH128_HEX_BYTES, "%016llx%016llx", (unsigned long long)h[0],
+             (unsigned long long)h[1]);
+}
+
 void chex_hash128_hex(const void *data, size_t bytes, char out[CHEX_HASH128_HEX_BYTES]) {
     uint64_t h[2];
     chex_hash128(data, bytes, h);
-    snprintf(out, CHEX_HASH128_HEX_BYTES, "%016llx%016llx", (unsigned long long)h[0],
-             (unsigned long long)h[1]);
+    put_hex(h, out);
+}
+
+void chex_hash128_hex_of_two(const void *a, size_t a_bytes, const void *b, size_t b_bytes,
+                             char out[CHEX_HASH128_HEX_BYTES]) {
+    XXH3_state_t state;
+    XXH3_INITSTATE(&state);
+    XXH3_128bits_reset(&state);
+    XXH3_128bits_update(&state, a, a_bytes);
+    XXH3_128bits_update(&state, b, b_bytes);
+    XXH128_hash_t h = XXH3_128bits_digest(&state);
+    put_hex((const uint64_t[2]){h.high64, h.low64}, out);
 }

@@ -1,4 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Locks a folder for one process (contract in lockfile.h).
+ *
+ * The lock is an fcntl write lock on a file. The file also holds the owner's host, process id and
+ * job, for the error text and for file systems without locks. An owner may remove the file while
+ * another process opens it. The opener therefore compares the inode of its descriptor with that of
+ * the path after it has the lock, and tries again if they differ.
+ */
 #include "base/lockfile.h"
 
 #include <errno.h>
@@ -15,7 +23,7 @@
 enum { TRIES = 100 };
 
 struct holder {
-    char host[65], job[32]; /* job: "-" outside of one */
+    char host[65], job[32]; /* job: "-" outside a job */
     long pid;               /* 0: unknown */
 };
 
@@ -47,40 +55,40 @@ static enum chex_status write_holder(int fd, const char *path, struct chex_error
     return CHEX_OK;
 }
 
-/* Without locks. */
-static bool still_works(const struct holder *h) {
+/* Whether the owner counts if the file system has no locks. */
+static bool still_counts(const struct holder *h) {
     const struct holder me = this_process();
     if (strcmp(h->host, me.host) == 0)
         return h->pid != me.pid && (kill((pid_t)h->pid, 0) == 0 || errno == EPERM);
     return strcmp(h->job, "-") == 0 || strcmp(h->job, me.job) != 0;
 }
 
-/* without: the path, where the file system has no locks. */
+/* without: the path if the file system has no locks, else NULL. */
 static enum chex_status refuse(const char *subject, const char *advice, const struct holder *h,
                                const char *without, struct chex_error *err) {
     const bool in_job = h->pid && strcmp(h->job, "-") != 0;
-    char who[160] = "by a process that it does not name";
+    char who[160] = "by an unknown process";
     if (h->pid)
         snprintf(who, sizeof who, "by process %ld on %s%s%s", h->pid, h->host,
                  in_job ? ", job " : "", in_job ? h->job : "");
     return chex_error_set(err, CHEX_E_ENV, "%s is in use %s: wait for that run to end, or %s%s%s%s",
-                          subject, who, advice, without ? " (where it has ended, remove " : "",
+                          subject, who, advice, without ? " (if it has ended, remove " : "",
                           without ? without : "", without ? ")" : "");
 }
 
-/* Whether the name still leads to the file: its holder may have removed it meanwhile. */
+/* Whether the path still names this file: its owner may have removed it. */
 static bool still_there(int fd, const char *path) {
     struct stat a, b;
     return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev &&
            a.st_ino == b.st_ino;
 }
 
-/* *fd_out: -1 where the file went while it was taken. */
+/* One attempt. *fd_out is -1 if the file was removed meanwhile. */
 static enum chex_status try_once(const char *path, const char *subject, const char *advice,
                                  int *fd_out, struct chex_error *err) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     *fd_out = -1;
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0 && errno == ENOENT)
         return CHEX_OK;
     if (fd < 0)
@@ -89,7 +97,7 @@ static enum chex_status try_once(const char *path, const char *subject, const ch
     const bool locks = ours || errno == EACCES || errno == EAGAIN;
     const struct holder h = read_holder(fd);
     if (!locks)
-        ours = !h.pid || !still_works(&h);
+        ours = !h.pid || !still_counts(&h);
     enum chex_status st = CHEX_OK;
     bool gone = false;
     if (!ours)
@@ -117,8 +125,9 @@ enum chex_status chex_lockfile_take(const char *dir, const char *name, const cha
             st = try_once(path, subject, advice, &fd, err);
     }
     if (st == CHEX_OK && fd < 0)
-        st = chex_error_set(err, CHEX_E_ENV, "%s: %s comes and goes: other runs use it", subject,
-                            path);
+        st = chex_error_set(err, CHEX_E_ENV,
+                            "%s: cannot lock %s: other runs create and remove it repeatedly",
+                            subject, path);
     free(path);
     *fd_out = fd;
     return st;
@@ -130,14 +139,14 @@ enum chex_status chex_lockfile_check(const char *dir, const char *name, const ch
     char *path = chex_fs_join(dir, name);
     if (!path)
         return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", subject);
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     enum chex_status st = CHEX_OK;
     if (fd < 0 && errno != ENOENT)
         st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot open %s", path);
     if (fd >= 0) {
         const bool locks = fcntl(fd, F_GETLK, &whole) == 0;
         const struct holder h = read_holder(fd);
-        if (locks ? whole.l_type != F_UNLCK : h.pid && still_works(&h))
+        if (locks ? whole.l_type != F_UNLCK : h.pid && still_counts(&h))
             st = refuse(subject, advice, &h, locks ? NULL : path, err);
         close(fd);
     }

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The log sink. Each line is built in a buffer and written by one write(2).
+ */
 #include "base/log.h"
 
 #include <fcntl.h>
@@ -7,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/text.h"
 
 struct chex_log_sink {
     pthread_mutex_t lock;
@@ -25,9 +30,9 @@ struct chex_log_sink *chex_log_current(void) {
 }
 void chex_log_adopt(struct chex_log_sink *other) { sink = other; }
 
-/* The first file to be opened would get the number of a closed standard stream, and then what is
- * meant for that. Nothing can be written to what is put there instead, so that results which are
- * lost are still an error. */
+/* If a standard stream is closed, the next file that is opened gets its number, and then the
+ * stream's output. So closed streams are opened as /dev/null, read-only: writing to them still
+ * fails, and lost results are an error. */
 static void fill_standard_streams(void) {
     int fd;
     do
@@ -60,16 +65,16 @@ void chex_log_set_level(enum chex_log_level level) { sink->level = level; }
 __attribute__((format(printf, 2, 0))) static void emit(enum chex_log_level level, const char *fmt,
                                                        va_list ap) {
     static const char *const names[] = {"error: ", "warn: ", "", "debug: ", "trace: "};
-    char line[2048];
+    char text[2048], line[2048];
+    vsnprintf(text, sizeof text, fmt, ap);
     pthread_mutex_lock(&sink->lock);
-    /* A progress bar may stand on the terminal's line. */
+    /* The terminal's line may show a progress bar. */
     const char *clear = isatty(STDERR_FILENO) ? "\r\033[K" : "";
     int n = snprintf(line, sizeof line, "%s%s%s%s", clear, sink->prefix,
                      level == CHEX_LOG_INFO ? ": " : " ", names[level]);
-    int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, ap);
+    /* Messages contain file names, ids and other external text. */
+    chex_text_printable(text, line + n, sizeof line - (size_t)n - 1);
     size_t len = strlen(line);
-    if (m >= (int)(sizeof line - (size_t)n - 1))
-        memcpy(line + len - 3, "...", 3);
     line[len++] = '\n';
     ssize_t ignored = write(STDERR_FILENO, line, len);
     (void)ignored;

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finds, opens and checks the loadable modules (chexnet-NAME.so).
+ */
 #include "base/module.h"
 
 #include <dlfcn.h>
@@ -8,29 +11,41 @@
 
 #include "base/fs.h"
 
-/* The folders that may hold modules: CHEX_LIBDIR alone where it is set, else beside the executable
- * (build tree: DIR/bin and DIR/lib; installed: PREFIX/bin and PREFIX/LIBDIR). */
-static char *module_path(const char *name) {
+/* Set in build trees only. A program below this folder uses the modules in its folder lib. An
+ * installed program is elsewhere and never looks there. */
+#ifndef CHEXNET_BUILD_DIR
+#define CHEXNET_BUILD_DIR ""
+#endif
+
+static bool is_below(const char *path, const char *folder) {
+    const size_t n = strlen(folder);
+    return n > 0 && strncmp(path, folder, n) == 0 && path[n] == '/';
+}
+
+/* The folder of modules: CHEX_LIBDIR if set; for a program of the build tree, its lib; else the
+ * installed folder, relative to the program, so that an installed tree can be moved. */
+static char *module_folder(void) {
     const char *set = getenv("CHEX_LIBDIR");
-    if (set && *set)
-        return chex_fs_format("%s/chexnet-%s.so", set, name);
     char exe[4096];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    if (n > 0) {
-        exe[n] = '\0';
-        char *slash = strrchr(exe, '/');
-        if (slash)
-            *slash = '\0';
-        static const char installed[] = "../" CHEXNET_MODULE_SUBDIR;
-        const char *const near[] = {"../lib", installed, "../../lib"};
-        for (size_t i = 0; i < sizeof near / sizeof near[0]; i++) {
-            char *path = chex_fs_format("%s/%s/chexnet-%s.so", exe, near[i], name);
-            if (!path || chex_fs_exists(path))
-                return path;
-            free(path);
-        }
-    }
-    return chex_fs_format("%s/chexnet-%s.so", CHEXNET_MODULE_DIR, name);
+    if (set && *set)
+        return strdup(set);
+    const ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (n <= 0)
+        return strdup(CHEXNET_MODULE_DIR);
+    exe[n] = '\0';
+    if (is_below(exe, CHEXNET_BUILD_DIR "/bin") || is_below(exe, CHEXNET_BUILD_DIR "/tests"))
+        return strdup(CHEXNET_BUILD_DIR "/lib");
+    char *slash = strrchr(exe, '/');
+    if (slash)
+        *slash = '\0';
+    return chex_fs_format("%s/../" CHEXNET_MODULE_SUBDIR, exe);
+}
+
+static char *module_path(const char *name) {
+    char *folder = module_folder();
+    char *path = folder ? chex_fs_format("%s/chexnet-%s.so", folder, name) : NULL;
+    free(folder);
+    return path;
 }
 
 bool chex_module_installed(const char *name) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loadable parts: chexnet-mpi.so, chexnet-cuda.so, chexnet-dicom.so are opened at run time, so one
- * installed tree serves nodes with and without them.
+ * Loadable modules: chexnet-mpi.so, chexnet-cuda.so and chexnet-dicom.so are opened at run time, so
+ * one installed tree serves nodes with and without their libraries.
  */
 #ifndef CHEX_BASE_MODULE_H
 #define CHEX_BASE_MODULE_H
@@ -11,19 +11,21 @@
 #include "base/error.h"
 #include "base/log.h"
 
-/* Opens `chexnet-NAME.so` from CHEX_LIBDIR, the folder of the build tree, or the installed libdir,
- * in that order, checks that its `chexnet_module_version` equals ours, and returns the address of
- * `symbol`. CHEX_E_ENV with the loader's own text when it cannot be used. The module stays open
- * until the process ends. */
+/* Opens `chexnet-NAME.so` and returns the address of `symbol`.
+ * - Folder: CHEX_LIBDIR if set; else `lib` of the build tree, for a program of the build tree; else
+ *   the module folder of the installed tree. No other folder is searched.
+ * - The module's `chexnet_module_version` must equal ours.
+ * - CHEX_E_ENV: the module cannot be used; the text is the loader's.
+ * - The module stays open until the process ends. */
 enum chex_status chex_module_symbol(const char *name, const char *symbol, void **symbol_out,
                                     struct chex_error *err);
 
-/* Whether there is such a file: one that is there and cannot be used lacks a library here, or is of
- * another build. */
+/* Whether the module's file exists. If it exists and cannot be opened, a library is missing on this
+ * node, or the module is from another build. */
 bool chex_module_installed(const char *name);
 
-/* Each module has this line once, so that modules of another build are refused, and what it logs
- * goes where the command's lines go. */
+/* Each module contains this macro once. It gives the module's version and connects its log to the
+ * command's log. */
 #define CHEX_MODULE_VERSION_SYMBOL                                                                 \
     __attribute__((visibility("default"))) extern const char chexnet_module_version[];             \
     const char chexnet_module_version[] = CHEXNET_VERSION;                                         \

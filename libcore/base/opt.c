@@ -1,13 +1,23 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parses the options of a command from its table and prints --help and --print-config.
+ *
+ * The command line is read right after the defaults, because it names the --config file;
+ * environment and file follow. Each option keeps the origin of its value. A source never replaces a
+ * value from a source of higher precedence (command line, environment, file, default).
+ */
 #include "base/opt.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "base/cpu.h"
+#include "base/cpu_features.h"
+#include "base/fs.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 
 extern char **environ;
@@ -23,8 +33,8 @@ struct chex_opt_set {
     size_t word_count;
 };
 
-const char *const chex_opt_origin_names[] = {"default", "file", "environment", "command line",
-                                             NULL};
+const char *const chex_opt_origin_names[] = {"default",     "run",          "file",
+                                             "environment", "command line", NULL};
 
 static void *field(const struct chex_opt *o, void *settings) { return (char *)settings + o->at; }
 static const void *cfield(const struct chex_opt *o, const void *settings) {
@@ -44,6 +54,35 @@ static enum chex_opt_origin *origin_of(const struct chex_opt_set *set, const cha
     return &set->origin[find(set->program, name, strlen(name)) - set->program->opts];
 }
 
+/* "; did you mean --NAME?" for an unknown option name; "" if no option is close. */
+static const char *meant_option(const struct chex_opt_program *p, const char *name, size_t n,
+                                const char *dashes, char *buf, size_t size) {
+    char word[64];
+    snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), name);
+    struct chex_text_nearest nearest = {.word = word};
+    for (size_t i = 0; i < p->count; i++)
+        if (p->opts[i].type != CHEX_OPT_GROUP)
+            chex_text_offer(&nearest, p->opts[i].name);
+    if (nearest.best)
+        snprintf(buf, size, "; did you mean %s%s?", dashes, nearest.best);
+    else
+        buf[0] = '\0';
+    return buf;
+}
+
+/* The same for a value that is not one of the choices. */
+static const char *meant_choice(const struct chex_opt *o, const char *value, char *buf,
+                                size_t size) {
+    struct chex_text_nearest nearest = {.word = value};
+    for (size_t i = 0; o->type == CHEX_OPT_CHOICE && o->choices[i]; i++)
+        chex_text_offer(&nearest, o->choices[i]);
+    if (nearest.best)
+        snprintf(buf, size, "; did you mean %s?", nearest.best);
+    else
+        buf[0] = '\0';
+    return buf;
+}
+
 static const struct chex_opt *find_letter(const struct chex_opt_program *p, char letter) {
     for (size_t i = 0; i < p->count; i++)
         if (p->opts[i].letter && p->opts[i].letter == letter)
@@ -51,7 +90,7 @@ static const struct chex_opt *find_letter(const struct chex_opt_program *p, char
     return NULL;
 }
 
-/* In seconds where that is exact, as defaults are written. */
+/* In seconds if that is exact, as defaults are written. */
 static void duration_text(uint64_t ms, char *buf, size_t size) {
     bool whole = ms % 1000 == 0;
     snprintf(buf, size, "%llu%s", (unsigned long long)(whole ? ms / 1000 : ms), whole ? "s" : "ms");
@@ -79,11 +118,11 @@ static void expectation(const struct chex_opt *o, char *buf, size_t size) {
         for (size_t i = 0; o->choices[i] && n < (int)size; i++)
             n += snprintf(buf + n, size - (size_t)n, "%s %s", i ? "," : "", o->choices[i]);
     else if (o->max > o->min && n < (int)size) {
-        char least[32], most[32];
-        limit_text(o, o->min, least, sizeof least);
-        limit_text(o, o->max, most, sizeof most);
+        char lowest[32], highest[32];
+        limit_text(o, o->min, lowest, sizeof lowest);
+        limit_text(o, o->max, highest, sizeof highest);
         snprintf(buf + n, size - (size_t)n, "%s from %s to %s",
-                 o->type == CHEX_OPT_DURATION ? "," : "", least, most);
+                 o->type == CHEX_OPT_DURATION ? "," : "", lowest, highest);
     }
 }
 
@@ -165,16 +204,16 @@ static enum chex_status set_value(struct chex_opt_set *set, const struct chex_op
     size_t i = (size_t)(o - set->program->opts);
     if (set->origin[i] > origin)
         return CHEX_OK;
-    char want[256];
+    char want[256], meant[80];
     expectation(o, want, sizeof want);
-    /* No option means anything by an empty value; most often a variable of a script was not set. */
+    /* No option accepts an empty value. The usual cause is an unset variable in a script. */
     if (!*value)
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "%s: the value is empty: expected %s; leave it out if none is meant",
-                              where, want);
+        return chex_error_set(
+            err, CHEX_E_USAGE,
+            "%s: the value is empty: expected %s. Omit the option to use its default", where, want);
     if (!store(set, o, settings, value))
-        return chex_error_set(err, CHEX_E_USAGE, "%s: '%s' is not valid: expected %s", where, value,
-                              want);
+        return chex_error_set(err, CHEX_E_USAGE, "%s: '%.200s' is not valid: expected %s%s", where,
+                              value, want, meant_choice(o, value, meant, sizeof meant));
     set->origin[i] = origin;
     return CHEX_OK;
 }
@@ -195,7 +234,7 @@ static void env_name(const struct chex_opt *o, char *buf, size_t size) {
         buf[i] = buf[i] == '-' ? '_' : (char)toupper((unsigned char)buf[i]);
 }
 
-/* Variables of the family that are no option of any command. */
+/* CHEX_* variables that are not options of a command. */
 static bool known_variable(const char *name, size_t n) {
     static const char *const known[] = {"CHEX_LIBDIR", "CHEX_CPU",         "CHEX_NVML",
                                         "CHEX_NCCL",   "CHEX_CUDA_GRAPHS", "CHEX_CACHE_DIR"};
@@ -203,6 +242,16 @@ static bool known_variable(const char *name, size_t n) {
         if (strlen(known[i]) == n && memcmp(known[i], name, n) == 0)
             return true;
     return n > 10 && memcmp(name, "CHEX_TEST_", 10) == 0;
+}
+
+/* The option name of CHEX_BATCH_SIZ is batch-siz. */
+static void warn_unknown_variable(const struct chex_opt_program *p, const char *name, size_t n) {
+    char word[64], meant[96];
+    size_t length = 0;
+    for (size_t i = 5; i < n && length + 1 < sizeof word; i++)
+        word[length++] = name[i] == '_' ? '-' : (char)tolower((unsigned char)name[i]);
+    chex_warn("environment variable %.*s: ignored, because %s has no such option%s", (int)n, name,
+              p->name, meant_option(p, word, length, "--", meant, sizeof meant));
 }
 
 static enum chex_status apply_environment(struct chex_opt_set *set, void *settings,
@@ -226,8 +275,7 @@ static enum chex_status apply_environment(struct chex_opt_set *set, void *settin
             CHEX_TRY(set_value(set, o, settings, name, eq + 1, CHEX_FROM_ENV, err));
         }
         if (!found)
-            chex_warn("environment variable %.*s is no option of %s and is ignored", (int)n, *e,
-                      set->program->name);
+            warn_unknown_variable(set->program, *e, n);
     }
     return CHEX_OK;
 }
@@ -241,7 +289,8 @@ static char *trim(char *s) {
     return s;
 }
 
-/* Begins the line or stands behind white space: names of files may have a '#' within. */
+/* A comment starts at the start of a line or after white space, because file names may contain '#'.
+ */
 static void cut_comment(char *line) {
     for (char *hash = strchr(line, '#'); hash; hash = strchr(hash + 1, '#'))
         if (hash == line || isspace((unsigned char)hash[-1])) {
@@ -261,32 +310,49 @@ static enum chex_status config_line(struct chex_opt_set *set, void *settings, co
         return chex_error_set(err, CHEX_E_USAGE, "%s line %d: '%s': expected name = value", path,
                               number, name);
     *eq = '\0';
-    char *value = trim(eq + 1), where[400];
+    char *value = trim(eq + 1), where[400], meant[96];
     name = trim(name);
     const struct chex_opt *o = find(set->program, name, strlen(name));
     if (!o)
-        return chex_error_set(err, CHEX_E_USAGE, "%s line %d: unknown option '%s' for %s", path,
-                              number, name, set->program->name);
+        return chex_error_set(
+            err, CHEX_E_USAGE, "%s line %d: unknown option '%s' for %s%s", path, number, name,
+            set->program->name,
+            meant_option(set->program, name, strlen(name), "", meant, sizeof meant));
     if (o->typed_only)
         return chex_error_set(err, CHEX_E_USAGE,
-                              "%s line %d: '%s' is an option of the command line alone: leave it "
-                              "out of the file",
+                              "%s line %d: '%s' is allowed on the command line only: remove it "
+                              "from the file",
                               path, number, name);
     snprintf(where, sizeof where, "%s line %d: %s", path, number, name);
     return set_value(set, o, settings, where, value, CHEX_FROM_FILE, err);
 }
 
+static enum chex_status open_config(const char *path, FILE **out, struct chex_error *err) {
+    int fd = -1;
+    enum chex_status st = chex_fs_open(path, &fd, NULL, err);
+    if (st != CHEX_OK) /* CHEX_E_DATA is for input files; a bad config file is a usage error */
+        return chex_error_prefix(err, st == CHEX_E_DATA ? CHEX_E_USAGE : st, "config file");
+    if (!(*out = fdopen(fd, "r"))) {
+        close(fd);
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "config file %s", path);
+    }
+    return CHEX_OK;
+}
+
 static enum chex_status apply_file(struct chex_opt_set *set, void *settings, const char *path,
                                    struct chex_error *err) {
-    FILE *f = fopen(path, "r");
-    if (!f)
-        return chex_error_errno(err, CHEX_E_USAGE, errno, "config file %s", path);
+    FILE *f = NULL;
+    CHEX_TRY(open_config(path, &f, err));
     char *line = NULL;
     size_t cap = 0;
     enum chex_status st = CHEX_OK;
-    for (int number = 1; st == CHEX_OK && getline(&line, &cap, f) >= 0; number++)
-        st = config_line(set, settings, path, number, line, err);
-    if (st == CHEX_OK && !feof(f)) /* a folder opens, and cannot be read */
+    ssize_t bytes;
+    for (int number = 1; st == CHEX_OK && (bytes = getline(&line, &cap, f)) >= 0; number++)
+        st = memchr(line, '\0', (size_t)bytes)
+                 ? chex_error_set(err, CHEX_E_USAGE, "%s line %d: a NUL byte (expected text)", path,
+                                  number)
+                 : config_line(set, settings, path, number, line, err);
+    if (st == CHEX_OK && !feof(f))
         st = chex_error_errno(err, CHEX_E_USAGE, errno, "config file %s", path);
     free(line);
     fclose(f);
@@ -306,10 +372,14 @@ static enum chex_status long_option(struct chex_opt_set *set, void *settings, co
         else
             o = NULL;
     }
+    char where[96], meant[96];
+    const size_t no = n > 3 && memcmp(arg, "no-", 3) == 0 ? 3 : 0;
     if (!o)
-        return chex_error_set(err, CHEX_E_USAGE, "unknown option '--%.*s'; try '%s --help'", (int)n,
-                              arg, set->program->name);
-    char where[96];
+        return chex_error_set(
+            err, CHEX_E_USAGE, "unknown option '--%.*s'%s; try '%s --help'",
+            (int)(n < 200 ? n : 200), arg,
+            meant_option(set->program, arg + no, n - no, no ? "--no-" : "--", meant, sizeof meant),
+            set->program->name);
     snprintf(where, sizeof where, "--%s", o->name);
     if (o->type == CHEX_OPT_FLAG) {
         if (eq && negated)
@@ -383,9 +453,9 @@ static enum chex_status check_required(const struct chex_opt_set *set, const voi
     return CHEX_OK;
 }
 
-/* --quiet and --verbose are ways to say --log-level: of the three the one from the strongest source
- * counts, and from one source quiet before verbose. */
-static void apply_loudness(struct chex_opt_set *set, struct chex_opt_common *common) {
+/* --quiet and --verbose are short forms of --log-level. The option with the source of highest
+ * precedence decides; from one source, quiet has precedence over verbose. */
+static void apply_verbosity(struct chex_opt_set *set, struct chex_opt_common *common) {
     enum chex_opt_origin *level = origin_of(set, "log-level");
     const enum chex_opt_origin quiet = *origin_of(set, "quiet"),
                                verbose = *origin_of(set, "verbose");
@@ -414,8 +484,8 @@ enum chex_status chex_opt_parse(const struct chex_opt_program *program, int argc
         chex_opt_destroy(set);
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory while reading options");
     }
-    /* The command line goes first, because it names the file; sources of lower precedence never
-     * overwrite what it set. */
+    /* The command line is applied before environment and file, because it names the file. set_value
+     * keeps values from sources of higher precedence. */
     enum chex_status st = apply_defaults(set, settings, err);
     if (st == CHEX_OK)
         st = apply_arguments(set, argc, argv, settings, err);
@@ -431,7 +501,7 @@ enum chex_status chex_opt_parse(const struct chex_opt_program *program, int argc
         chex_opt_destroy(set);
         return st;
     }
-    apply_loudness(set, common);
+    apply_verbosity(set, common);
     *set_out = set;
     return CHEX_OK;
 }
@@ -451,6 +521,14 @@ size_t chex_opt_word_count(const struct chex_opt_set *set) { return set->word_co
 
 const char *chex_opt_word(const struct chex_opt_set *set, size_t i) {
     return i < set->word_count ? set->words[i] : NULL;
+}
+
+enum chex_status chex_opt_take(struct chex_opt_set *set, const struct chex_opt *o, void *settings,
+                               const char *value, const char *where, struct chex_error *err) {
+    char place[300];
+    snprintf(place, sizeof place, "%.200s: %s", where, o->name);
+    const enum chex_status st = set_value(set, o, settings, place, value, CHEX_FROM_RUN, err);
+    return st == CHEX_E_USAGE ? chex_error_prefix(err, CHEX_E_DATA, "recorded options") : st;
 }
 
 enum chex_opt_origin chex_opt_origin(const struct chex_opt_set *set, const char *name) {
@@ -512,6 +590,14 @@ void chex_opt_print_version(const char *command, const char *libraries, FILE *to
     fprintf(to, "%s %s\n%s\ncompiler %s\n", command, CHEXNET_VERSION, libraries, CHEXNET_COMPILER);
 }
 
+/* 12 digits if they give the same number when read, else 17. */
+static void float_text(double value, char *buf, size_t size) {
+    double again;
+    snprintf(buf, size, "%.12g", value);
+    if (!chex_parse_f64(buf, &again) || again != value)
+        snprintf(buf, size, "%.17g", value);
+}
+
 const char *chex_opt_value_text(const struct chex_opt *o, const void *settings, char *buf,
                                 size_t size) {
     const void *p = cfield(o, settings);
@@ -521,7 +607,7 @@ const char *chex_opt_value_text(const struct chex_opt *o, const void *settings, 
     case CHEX_OPT_CHOICE: s = o->choices[*(const int *)p]; break;
     case CHEX_OPT_STRING: s = *(const char *const *)p ? *(const char *const *)p : ""; break;
     case CHEX_OPT_INT: snprintf(buf, size, "%lld", (long long)*(const int64_t *)p); break;
-    case CHEX_OPT_FLOAT: snprintf(buf, size, "%.12g", *(const double *)p); break;
+    case CHEX_OPT_FLOAT: float_text(*(const double *)p, buf, size); break;
     case CHEX_OPT_BYTES:
         snprintf(buf, size, "%llu", (unsigned long long)*(const uint64_t *)p);
         break;
@@ -533,7 +619,8 @@ const char *chex_opt_value_text(const struct chex_opt *o, const void *settings, 
     return buf;
 }
 
-/* What --quiet and --verbose come to is in log-level. */
+/* Whether --print-config prints the option. log-level includes the effect of --quiet and --verbose.
+ */
 static bool printed(const struct chex_opt *o) {
     if (o->type == CHEX_OPT_GROUP || o->at >= sizeof(struct chex_opt_common))
         return o->type != CHEX_OPT_GROUP;

@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One option table per command, from which parsing, --help, --print-config, the completions and
- * the man-page check are made.
+ * One option table per command. Parsing, --help, --print-config, the shell completions and the
+ * check of the man pages use it.
  *
- * Precedence: command line, then CHEX_* in the environment (CHEX_BATCH_SIZE for --batch-size),
- * then --config FILE (lines of `name = value`; `#` starts a comment where it begins the line or
- * follows white space; any option but --help, --version, --config, --print-config), then the
- * default. The whole value must parse; a value that does not, and an empty one, is CHEX_E_USAGE
- * with option, value and what was expected. Unknown CHEX_* variables warn.
+ * Precedence, from high to low:
+ * - command line
+ * - CHEX_* in the environment (CHEX_BATCH_SIZE for --batch-size)
+ * - --config FILE
+ * - the default
+ *
+ * A config file has lines `name = value`. `#` starts a comment at the start of a line or after
+ * white space. Every option is allowed there except --help, --version, --config and --print-config.
+ *
+ * The whole value must parse. An invalid or empty value is CHEX_E_USAGE; the text gives the option,
+ * the value and what was expected. Unknown CHEX_* variables cause a warning.
  */
 #ifndef CHEX_BASE_OPT_H
 #define CHEX_BASE_OPT_H
@@ -22,10 +28,10 @@
 enum chex_opt_type {
     CHEX_OPT_GROUP,    /* a heading in --help; only `help` is used */
     CHEX_OPT_FLAG,     /* bool; --no-NAME clears it */
-    CHEX_OPT_INT,      /* int64_t, within [min, max] where max > min */
-    CHEX_OPT_FLOAT,    /* double, within [min, max] where max > min */
+    CHEX_OPT_INT,      /* int64_t; in [min, max] if max > min */
+    CHEX_OPT_FLOAT,    /* double; in [min, max] if max > min */
     CHEX_OPT_BYTES,    /* uint64_t bytes */
-    CHEX_OPT_DURATION, /* uint64_t milliseconds, within [min, max] where max > min */
+    CHEX_OPT_DURATION, /* uint64_t milliseconds; in [min, max] if max > min */
     CHEX_OPT_STRING,   /* const char *, owned by struct chex_opt_set */
     CHEX_OPT_CHOICE,   /* int, an index into `choices` */
 };
@@ -35,20 +41,29 @@ struct chex_opt {
     char letter;      /* or 0 */
     enum chex_opt_type type;
     size_t at;                  /* offset in the command's settings struct */
-    const char *def;            /* default as it would be typed; NULL leaves the field zero */
+    const char *def;            /* default as typed on the command line; NULL: the field is zero */
     const char *metavar;        /* "N", "DIR"; NULL for flags */
     const char *help;           /* one sentence, no full stop */
     const char *const *choices; /* NULL-terminated, for CHEX_OPT_CHOICE */
-    double min, max;            /* where max > min */
+    double min, max;            /* used if max > min */
     bool required;
-    bool typed_only; /* not in a --config file: it acts before one is read */
-    bool of_rank;    /* a node's or a rank's own: ranks of one run may have different values */
+    bool typed_only; /* not allowed in a --config file, because it acts before the file is read */
+    bool of_rank;    /* belongs to a node or rank: ranks of one run may have different values */
+    bool of_run;     /* belongs to the run: a resumed run keeps the value unless it is given again
+                        (chex_opt_take) */
 };
 
-enum chex_opt_origin { CHEX_FROM_DEFAULT, CHEX_FROM_FILE, CHEX_FROM_ENV, CHEX_FROM_COMMAND_LINE };
+/* In order of rising precedence. CHEX_FROM_RUN: chex_opt_take. */
+enum chex_opt_origin {
+    CHEX_FROM_DEFAULT,
+    CHEX_FROM_RUN,
+    CHEX_FROM_FILE,
+    CHEX_FROM_ENV,
+    CHEX_FROM_COMMAND_LINE
+};
 extern const char *const chex_opt_origin_names[]; /* "default", "file", ..., NULL */
 
-/* Every settings struct starts with this: the options that all commands share. */
+/* The options that all commands share. It is the first member of every settings struct. */
 struct chex_opt_common {
     bool help, version, quiet, print_config;
     bool verbose;
@@ -101,7 +116,7 @@ extern const char *const chex_log_level_names[];
             .help = "print every effective option with its origin, and exit", .typed_only = true   \
     }
 
-/* What a command is called and how it is used, for --help. */
+/* Name and usage of a command, for --help. */
 struct chex_opt_program {
     const char *name;    /* "chex-shard" */
     const char *summary; /* one line */
@@ -111,34 +126,40 @@ struct chex_opt_program {
     const char *epilog; /* or NULL: examples, subcommands */
 };
 
-struct chex_opt_set; /* where each value came from, and the strings it owns */
+struct chex_opt_set; /* the origin of each value, and the strings that the set owns */
 
-/* Fills `settings` (zeroed here, `settings_size` bytes) from defaults, file, environment and argv,
- * in that order of rising precedence. Words that are no options are collected in order and served
- * by chex_opt_word(). With --help, --version or --print-config nothing is required; the caller
- * looks at settings->common. On failure *set_out is NULL and settings holds nothing to free. */
+/* Fills `settings` (`settings_size` bytes, zeroed here) from all sources.
+ * - Words that are not options are collected in order; see chex_opt_word().
+ * - With --help, --version or --print-config no option is required; the caller checks
+ *   settings->common.
+ * - On failure *set_out is NULL and settings holds nothing to free. */
 enum chex_status chex_opt_parse(const struct chex_opt_program *program, int argc, char **argv,
                                 void *settings, size_t settings_size, struct chex_opt_set **set_out,
                                 struct chex_error *err);
 
-void chex_opt_destroy(struct chex_opt_set *set); /* NULL allowed; strings in settings end here */
+void chex_opt_destroy(struct chex_opt_set *set); /* NULL allowed; frees the strings in settings */
 
 size_t chex_opt_word_count(const struct chex_opt_set *set);
 const char *chex_opt_word(const struct chex_opt_set *set, size_t i); /* NULL past the end */
 
-/* Where the option's value came from; `name` must be in the table. */
+/* The origin of the option's value. `name` must be in the table. */
 enum chex_opt_origin chex_opt_origin(const struct chex_opt_set *set, const char *name);
+
+/* Sets the option to the value of an earlier start of the same run, unless file, environment or
+ * command line gave a value. The value has the form of chex_opt_value_text. CHEX_E_DATA, with
+ * `where` in front: the option does not accept the value. */
+enum chex_status chex_opt_take(struct chex_opt_set *set, const struct chex_opt *opt, void *settings,
+                               const char *value, const char *where, struct chex_error *err);
 
 void chex_opt_print_help(const struct chex_opt_program *program, FILE *to);
 
-/* Name and version, the libraries that it was built with (one line of text), the compiler: what
- * --version prints in every command. */
+/* Prints --version: name and version, libraries (one line of text), compiler. */
 void chex_opt_print_version(const char *command, const char *libraries, FILE *to);
 
-/* Lines `name = value   # origin`, which --config reads back. */
+/* Prints lines `name = value   # origin`. A --config file can contain them. */
 void chex_opt_print_config(const struct chex_opt_set *set, const void *settings, FILE *to);
 
-/* Value of option i as text, as --print-config writes it; for config.json. buf is returned. */
+/* The option's value as text, in the form of --print-config; also for config.json. Returns buf. */
 const char *chex_opt_value_text(const struct chex_opt *opt, const void *settings, char *buf,
                                 size_t size);
 

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The thread pool. Within a loop, threads take items from an atomic counter. After a loop a thread
+ * spins for about 30 us, because the next loop often starts within microseconds. Then it sleeps on
+ * a condition variable; one variable serves 32 threads, so a short loop does not wake all of them.
+ */
 #include "base/pool.h"
 
 #include <errno.h>
@@ -17,9 +22,11 @@ struct worker {
 struct chex_pool {
     int threads;
     int started; /* threads that must be joined */
+    int active;  /* threads of the current loop: the first ones, including the caller */
     struct worker *workers;
     pthread_mutex_t lock;
-    pthread_cond_t wake, done;
+    pthread_cond_t *wake; /* one per GROUP threads: a short loop leaves other groups asleep */
+    pthread_cond_t done;
     atomic_ulong generation; /* grows by one a loop */
     atomic_int busy;         /* workers that have not finished the current loop */
     bool stop;
@@ -29,9 +36,18 @@ struct chex_pool {
     atomic_size_t next;
 };
 
-/* Loops follow each other within microseconds while a network runs, and their last items end at
- * about one time, so a thread looks this often, some 30 us, before it sleeps. */
+/* While a network runs, loops follow each other within microseconds, and their last items end at
+ * about the same time. So a thread checks this many times (about 30 us) before it sleeps. */
 enum { SPINS = 2000 };
+enum { GROUP = 32 };
+
+static int groups(int threads) { return (threads + GROUP - 1) / GROUP; }
+
+/* With the lock held. Wakes the first `threads` threads, and the rest of their last group of 32. */
+static void wake(struct chex_pool *p, int threads) {
+    for (int g = 0; g < groups(threads); g++)
+        pthread_cond_broadcast(&p->wake[g]);
+}
 
 static void pause_a_little(void) {
 #if defined(__x86_64__)
@@ -56,19 +72,24 @@ static void *work(void *arg) {
     struct worker *w = arg;
     struct chex_pool *p = w->pool;
     unsigned long seen = 0;
+    bool active = true; /* took part in the last loop; only then it spins for the next one */
     for (;;) {
-        for (int i = 0;
-             i < SPINS && atomic_load_explicit(&p->generation, memory_order_relaxed) == seen; i++)
+        for (int i = 0; active && i < SPINS &&
+                        atomic_load_explicit(&p->generation, memory_order_relaxed) == seen;
+             i++)
             pause_a_little();
         pthread_mutex_lock(&p->lock);
         while (atomic_load(&p->generation) == seen && !p->stop)
-            pthread_cond_wait(&p->wake, &p->lock);
+            pthread_cond_wait(&p->wake[w->index / GROUP], &p->lock);
         if (p->stop) {
             pthread_mutex_unlock(&p->lock);
             return NULL;
         }
         seen = atomic_load(&p->generation);
+        active = w->index < p->active;
         pthread_mutex_unlock(&p->lock);
+        if (!active)
+            continue;
         take_items(p, w->index);
         pthread_mutex_lock(&p->lock);
         if (atomic_fetch_sub(&p->busy, 1) == 1)
@@ -80,15 +101,22 @@ static void *work(void *arg) {
 enum chex_status chex_pool_create(int threads, struct chex_pool **pool_out,
                                   struct chex_error *err) {
     struct chex_pool *p = calloc(1, sizeof *p);
-    if (p)
+    if (p) {
         p->workers = calloc((size_t)threads, sizeof *p->workers);
-    if (!p || !p->workers) {
+        p->wake = calloc((size_t)groups(threads), sizeof *p->wake);
+    }
+    if (!p || !p->workers || !p->wake) {
+        if (p) {
+            free(p->workers);
+            free(p->wake);
+        }
         free(p);
         return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "a pool of %d threads", threads);
     }
     p->threads = threads;
     pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->wake, NULL);
+    for (int g = 0; g < groups(threads); g++)
+        pthread_cond_init(&p->wake[g], NULL);
     pthread_cond_init(&p->done, NULL);
     for (int i = 1; i < threads; i++) {
         p->workers[i] = (struct worker){.pool = p, .index = i};
@@ -110,14 +138,16 @@ void chex_pool_destroy(struct chex_pool *p) {
     pthread_mutex_lock(&p->lock);
     p->stop = true;
     atomic_fetch_add(&p->generation, 1);
-    pthread_cond_broadcast(&p->wake);
+    wake(p, p->threads);
     pthread_mutex_unlock(&p->lock);
     for (int i = 1; i <= p->started; i++)
         pthread_join(p->workers[i].thread, NULL);
-    pthread_cond_destroy(&p->wake);
+    for (int g = 0; g < groups(p->threads); g++)
+        pthread_cond_destroy(&p->wake[g]);
     pthread_cond_destroy(&p->done);
     pthread_mutex_destroy(&p->lock);
     free(p->workers);
+    free(p->wake);
     free(p);
 }
 
@@ -133,10 +163,11 @@ void chex_pool_run(struct chex_pool *p, size_t items, chex_pool_fn fn, void *arg
     p->fn = fn;
     p->arg = arg;
     p->items = items;
-    atomic_store(&p->busy, p->threads - 1);
+    p->active = items < (size_t)p->threads ? (int)items : p->threads;
+    atomic_store(&p->busy, p->active - 1);
     atomic_store(&p->next, 0);
     atomic_fetch_add(&p->generation, 1);
-    pthread_cond_broadcast(&p->wake);
+    wake(p, p->active);
     pthread_mutex_unlock(&p->lock);
     take_items(p, 0);
     for (int i = 0; i < SPINS && atomic_load(&p->busy); i++)

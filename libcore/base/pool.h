@@ -2,9 +2,8 @@
  *
  * A fixed set of threads that share the items of a loop.
  *
- * Items are handed out by an atomic counter, so which thread runs which item is a matter of
- * timing: a result must depend on the item only. That is what keeps results independent of the
- * number of threads.
+ * An atomic counter hands out the items, so timing decides which thread runs which item. A result
+ * must depend on its item only. Then results are independent of the number of threads.
  */
 #ifndef CHEX_BASE_POOL_H
 #define CHEX_BASE_POOL_H
@@ -18,14 +17,14 @@ struct chex_pool;
 /* `worker` is 0 .. threads-1, for per-thread scratch; worker 0 is the calling thread. */
 typedef void (*chex_pool_fn)(void *arg, size_t item, int worker);
 
-/* threads >= 1, the caller included. The threads inherit the caller's affinity. */
+/* threads >= 1, including the caller. The threads inherit the caller's affinity. */
 enum chex_status chex_pool_create(int threads, struct chex_pool **pool_out, struct chex_error *err);
 void chex_pool_destroy(struct chex_pool *pool); /* NULL allowed; no loop may be running */
 
 int chex_pool_threads(const struct chex_pool *pool);
 
-/* Runs fn(arg, 0..items-1) and returns when all are done. One caller at a time; not from within
- * an item. */
+/* Runs fn(arg, 0..items-1) and returns when all items are done. Only the first `items` threads take
+ * part; the others stay asleep. One caller at a time; an item must not call it. */
 void chex_pool_run(struct chex_pool *pool, size_t items, chex_pool_fn fn, void *arg);
 
 /* CPUs this process may run on (sched_getaffinity); at least 1. */

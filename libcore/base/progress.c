@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Draws the progress bar on a terminal and prints plain progress lines otherwise.
+ */
 #include "base/progress.h"
 
 #include <pthread.h>
@@ -16,11 +19,35 @@ struct chex_progress {
     pthread_mutex_t lock;
     char what[48], unit[16], note[160];
     uint64_t total, done;
-    double start, drawn;
+    double first, start, drawn; /* start of the process's first bar, of this bar; last redraw */
     bool terminal, on_screen;
 };
 
-static const double redraw_s = 0.1, line_s = 10;
+static const double redraw_s = 0.1;
+
+/* Age of the work, and interval of the lines, in seconds. About 100 lines in eight hours. */
+static const struct {
+    double until, interval;
+} line_intervals[] = {{60, 10}, {600, 30}, {3600, 120}, {1e30, 600}};
+
+double chex_progress_interval_s(double age_s) {
+    size_t i = 0;
+    while (age_s >= line_intervals[i].until)
+        i++;
+    return line_intervals[i].interval;
+}
+
+/* Start of this process's first bar. A run has one bar per epoch. */
+static double first_start(double now) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static double first;
+    pthread_mutex_lock(&lock);
+    if (first == 0)
+        first = now;
+    const double start = first;
+    pthread_mutex_unlock(&lock);
+    return start;
+}
 
 struct chex_progress *chex_progress_create(const char *what, const char *unit, uint64_t total,
                                            bool shown) {
@@ -34,6 +61,7 @@ struct chex_progress *chex_progress_create(const char *what, const char *unit, u
     snprintf(p->unit, sizeof p->unit, "%s", unit);
     p->total = total;
     p->start = p->drawn = chex_clock_s();
+    p->first = first_start(p->start);
     p->terminal = isatty(STDERR_FILENO) && getenv("TERM") && strcmp(getenv("TERM"), "dumb") != 0;
     return p;
 }
@@ -66,7 +94,8 @@ static void bar(const struct chex_progress *p, char *buf, size_t size) {
              "--------------------");
 }
 
-/* How much of the text fits. It ends between two facts: a number that is cut reads as another. */
+/* The length of the text that fits. It is cut between two facts, because a cut number looks like
+ * another number. */
 static int fitting(const char *text, int columns) {
     const int length = (int)strlen(text);
     if (length <= columns)
@@ -83,7 +112,7 @@ static void draw(struct chex_progress *p) {
     struct winsize w = {0};
     int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 100;
     bar(p, cells, sizeof cells);
-    if (columns <= 90 || (int)(strlen(cells) + strlen(text)) >= columns) /* facts go before it */
+    if (columns <= 90 || (int)(strlen(cells) + strlen(text)) >= columns) /* facts before the bar */
         cells[0] = '\0';
     fprintf(stderr, "\r\033[K%s%.*s", cells, fitting(text, columns - 1), text);
     fflush(stderr);
@@ -98,7 +127,7 @@ void chex_progress_set(struct chex_progress *p, uint64_t done, const char *note)
     if (note)
         snprintf(p->note, sizeof p->note, "%s", note);
     double now = chex_clock_s();
-    if (now - p->drawn >= (p->terminal ? redraw_s : line_s)) {
+    if (now - p->drawn >= (p->terminal ? redraw_s : chex_progress_interval_s(now - p->first))) {
         p->drawn = now;
         char text[400];
         if (p->terminal) {

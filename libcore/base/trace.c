@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Event n goes to place n modulo the size. `turn` is n + 1 once it is there whole, and 0 while it
- * is written, so a reader knows what it has read: it looks before and behind. That stores become
- * visible in their order, and loads are made in theirs, costs nothing on x86. (Two threads would
- * have to be a whole ring apart to write to one place at a time.)
+ * The ring of trace events, without locks.
+ *
+ * Event n is stored at place n modulo the size. `version` of a place is n + 1 when event n is
+ * complete, and 0 while it is written. A reader checks `version` before and after it copies the
+ * event, so it knows whether the copy is whole. Release stores and acquire loads order these
+ * accesses; on x86 this costs nothing. Two threads write to one place at the same time only if they
+ * are a whole ring apart.
  */
 #include "base/trace.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
 
 const struct chex_trace_text chex_trace_texts[CHEX_TRACE_KINDS] = {
     [CHEX_TRACE_STEP] = {"step", "step", "step"},
@@ -32,11 +35,12 @@ const struct chex_trace_text chex_trace_texts[CHEX_TRACE_KINDS] = {
     [CHEX_TRACE_READY] = {"ready batches", "count", "batches"},
 };
 
-/* Atomic, because a reader may come while it is written. */
+/* Atomic, because a reader may copy a place while it is written. */
 typedef atomic_uint_fast64_t word;
 
 struct place {
-    word turn, begin_ns, end_ns, value, what; /* what: kind above, thread below */
+    word version, begin_ns, end_ns, value;
+    word what; /* kind in the upper 32 bits, thread in the lower 32 */
 };
 
 struct chex_trace {
@@ -47,7 +51,7 @@ struct chex_trace {
 
 enum chex_status chex_trace_create(size_t events, struct chex_trace **trace_out,
                                    struct chex_error *err) {
-    struct chex_trace *t = chex_mem_zalloc(1, sizeof *t + events * sizeof *t->at);
+    struct chex_trace *t = chex_alloc_zeroed(1, sizeof *t + events * sizeof *t->at);
     if (!t)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for a trace of %zu events",
                               events);
@@ -66,12 +70,12 @@ void chex_trace_add(struct chex_trace *t, const struct chex_trace_event *e) {
         return;
     const uint64_t n = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed);
     struct place *p = &t->at[n & (t->size - 1)];
-    put(&p->turn, 0);
+    put(&p->version, 0);
     put(&p->begin_ns, e->begin_ns);
     put(&p->end_ns, e->end_ns);
     put(&p->value, e->value);
     put(&p->what, (uint64_t)e->kind << 32 | e->thread);
-    put(&p->turn, n + 1);
+    put(&p->version, n + 1);
 }
 
 void chex_trace_count(struct chex_trace *t, enum chex_trace_kind kind, double value) {
@@ -90,12 +94,12 @@ size_t chex_trace_read(const struct chex_trace *t, struct chex_trace_event *out,
     size_t count = 0;
     for (uint64_t n = first; n < end; n++) {
         const struct place *p = &t->at[n & (t->size - 1)];
-        if (get(&p->turn) != n + 1)
+        if (get(&p->version) != n + 1)
             continue;
         const uint64_t what = get(&p->what);
         const struct chex_trace_event e = {get(&p->begin_ns), get(&p->end_ns), get(&p->value),
                                            (uint32_t)(what >> 32), (uint32_t)what};
-        if (get(&p->turn) == n + 1)
+        if (get(&p->version) == n + 1)
             out[count++] = e;
     }
     *dropped_out = end - count;

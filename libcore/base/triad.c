@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The STREAM triad, with non-temporal stores on x86-64.
+ */
 #include "base/triad.h"
 
 #if defined(__x86_64__)

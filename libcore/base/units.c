@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parses and formats numbers, sizes and durations.
+ */
 #include "base/units.h"
 
 #include <ctype.h>
@@ -38,7 +41,7 @@ bool chex_parse_u64(const char *text, uint64_t *out) {
     return true;
 }
 
-/* A leading decimal number without hex, inf or nan; *rest points behind it. */
+/* Reads a leading decimal number; no hex, inf or nan. *rest points after it. */
 static bool leading_f64(const char *text, double *out, const char **rest) {
     if (!starts_number(text))
         return false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers with units, read and written. Each parser takes the whole string or fails.
+ * Reads and writes numbers with units. Each parser accepts the whole string or fails.
  */
 #ifndef CHEX_BASE_UNITS_H
 #define CHEX_BASE_UNITS_H
@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* All return false, and leave *out alone, on empty text, trailing text or a value out of range. */
+/* All return false and leave *out unchanged for empty text, trailing text or a value out of range.
+ */
 bool chex_parse_i64(const char *text, int64_t *out);
 bool chex_parse_u64(const char *text, uint64_t *out);
 bool chex_parse_f64(const char *text, double *out); /* finite, decimal point, no locale */

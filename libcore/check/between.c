@@ -1,18 +1,27 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Measures sums over all ranks, and the links between neighbouring nodes.
+ *
+ * Sums: rank r contributes element (i + 7 r) mod 32 at index i. The exact sum of each index is
+ * known, so a wrong element proves a fault.
+ *
+ * Links: the nodes form a ring of n pairs (k, k + 1). Pairs run in rounds: first even k, then odd
+ * k, so that each node is in one pair at a time. If n is odd, the last pair has a round of its own.
+ */
 #include "check/between.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/mem.h"
 #include "check/outlier.h"
 #include "launch/reduce.h"
 
 enum { MOST_REPEATS = 1000, RESIDUES = 32 };
 
-/* How often all ranks repeat what took rank 0 `once_s`. */
+/* Rank 0 sets the number of repetitions from the time of one, `once_s`. Collective. */
 static enum chex_status agree_on_repeats(struct chex_coll *c, double once_s, double seconds,
                                          int *repeats_out, struct chex_error *err) {
     int32_t n = once_s * 2 > seconds              ? 2
@@ -35,7 +44,7 @@ static enum chex_status small_sum(struct chex_coll *c, double *seconds_out,
 }
 
 static enum chex_status small_sums(struct chex_coll *c, double seconds, double *work,
-                                   double *median_out, struct chex_error *err) {
+                                   struct chex_sum_rate *out, struct chex_error *err) {
     enum { WARM_UP = 5 };
     int repeats;
     for (int i = 0; i < WARM_UP; i++)
@@ -43,11 +52,12 @@ static enum chex_status small_sums(struct chex_coll *c, double seconds, double *
     CHEX_TRY(agree_on_repeats(c, work[0], seconds, &repeats, err));
     for (int i = 0; i < repeats; i++)
         CHEX_TRY(small_sum(c, &work[i], err));
-    *median_out = chex_median(work, repeats);
+    out->small_s = chex_median(work, repeats);
+    out->small_spread = chex_spread(work, repeats);
     return CHEX_OK;
 }
 
-/* Element i of a rank: below RESIDUES, so that the sum of half a million ranks is exact. */
+/* Element i of a rank: a whole number below RESIDUES, so fp32 is exact up to 2^24 / 32 ranks. */
 static float element(int rank, size_t i) { return (float)((i + 7 * (size_t)rank) % RESIDUES); }
 
 static void expected_sums(int ranks, float sums[RESIDUES]) {
@@ -93,7 +103,7 @@ static enum chex_status vector_sums(struct chex_coll *c, size_t count, double se
     const struct chex_reduce_config config = {.coll = c, .logical_ranks = c->size, .count = count};
     float expected[RESIDUES];
     expected_sums(c->size, expected);
-    /* A rank without memory says so before anybody waits for it. */
+    /* All ranks agree first, so that no rank waits for one that is out of memory. */
     enum chex_status st = chex_coll_agree(c, chex_reduce_create(&config, &reduce, err), err);
     if (st == CHEX_OK)
         st = vector_sum(c, reduce, count, expected, &work[0], out, err);
@@ -105,6 +115,7 @@ static enum chex_status vector_sums(struct chex_coll *c, size_t count, double se
     if (st != CHEX_OK)
         return st;
     out->vector_s = chex_median(work, out->repeats);
+    out->vector_spread = chex_spread(work, out->repeats);
     out->bus_bytes_per_s =
         2.0 * (c->size - 1) / c->size * (double)count * sizeof(float) / out->vector_s;
     return CHEX_OK;
@@ -113,11 +124,11 @@ static enum chex_status vector_sums(struct chex_coll *c, size_t count, double se
 enum chex_status chex_between_sums(struct chex_coll *coll, size_t count, double seconds,
                                    struct chex_sum_rate *out, struct chex_error *err) {
     struct chex_sum_rate r = {0};
-    double *work = chex_mem_zalloc(MOST_REPEATS, sizeof *work);
+    double *work = chex_alloc_zeroed(MOST_REPEATS, sizeof *work);
     enum chex_status st = work ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     st = chex_coll_agree(coll, st, err);
     if (st == CHEX_OK)
-        st = small_sums(coll, seconds / 4, work, &r.small_s, err);
+        st = small_sums(coll, seconds / 4, work, &r, err);
     if (st == CHEX_OK)
         st = vector_sums(coll, count, seconds, work, &r, err);
     free(work);
@@ -128,29 +139,35 @@ enum chex_status chex_between_sums(struct chex_coll *coll, size_t count, double 
 
 /* ---- links ---- */
 
-enum { TAG = 31000, SMALL = 8, SMALL_TURNS = 50, TURNS = 4 };
+enum { TAG = 31000, SMALL = 8, SMALL_TURNS = 50, TURNS = 4, ROUNDS = 3 };
 
-/* There and back, `turns` times. */
-static enum chex_status throw(struct chex_coll * c, int other, bool first, void *data, size_t bytes,
-                              int turns, double *seconds_out, struct chex_error *err) {
-    const double start = chex_clock_s(); for (int i = 0; i < turns; i++){
-        if (first) CHEX_TRY(c->impl->send(c->self, data, bytes, other, TAG, err));
+/* Sends a message to rank `other` and back, `turns` times. The rank with `first` sends first. */
+static enum chex_status ping_pong(struct chex_coll *c, int other, bool first, void *data,
+                                  size_t bytes, int turns, double *seconds_out,
+                                  struct chex_error *err) {
+    const double start = chex_clock_s();
+    for (int i = 0; i < turns; i++) {
+        if (first)
+            CHEX_TRY(c->impl->send(c->self, data, bytes, other, TAG, err));
         CHEX_TRY(c->impl->receive(c->self, data, bytes, other, TAG, err));
-        if (!first) CHEX_TRY(c->impl->send(c->self, data, bytes, other, TAG, err));}
-*seconds_out = chex_clock_s() - start;
-return CHEX_OK;
+        if (!first)
+            CHEX_TRY(c->impl->send(c->self, data, bytes, other, TAG, err));
+    }
+    *seconds_out = chex_clock_s() - start;
+    return CHEX_OK;
 }
 
 static enum chex_status link_with(struct chex_coll *c, int other, bool first, char *data,
                                   size_t bytes, struct chex_link *out, struct chex_error *err) {
     struct chex_link l = {.rank = other};
     double seconds;
-    CHEX_TRY(throw(c, other, first, data, SMALL, SMALL_TURNS, &seconds, err));
+    CHEX_TRY(ping_pong(c, other, first, data, SMALL, SMALL_TURNS, &seconds, err));
     l.latency_s = seconds / (2 * SMALL_TURNS);
-    CHEX_TRY(throw(c, other, first, data, bytes, 1, &seconds, err)); /* connections are made */
-    CHEX_TRY(throw(c, other, first, data, bytes, TURNS, &seconds, err));
+    /* Warm-up: opens the connection. */
+    CHEX_TRY(ping_pong(c, other, first, data, bytes, 1, &seconds, err));
+    CHEX_TRY(ping_pong(c, other, first, data, bytes, TURNS, &seconds, err));
     l.bytes_per_s = 2.0 * TURNS * (double)bytes / seconds;
-    /* One link has one figure, whoever tells it. */
+    /* Both ends report the figures of the first one. */
     double figures[2] = {l.bytes_per_s, l.latency_s};
     CHEX_TRY(first ? c->impl->send(c->self, figures, sizeof figures, other, TAG, err)
                    : c->impl->receive(c->self, figures, sizeof figures, other, TAG, err));
@@ -160,7 +177,7 @@ static enum chex_status link_with(struct chex_coll *c, int other, bool first, ch
     return CHEX_OK;
 }
 
-/* The first ranks of the nodes, in order, into `ring` (size entries); their number. */
+/* Writes the first rank of each node to `ring` (size entries). Returns the number of nodes. */
 static int make_ring(const int32_t *local, int size, int *ring) {
     int n = 0;
     for (int r = 0; r < size; r++)
@@ -169,23 +186,23 @@ static int make_ring(const int32_t *local, int size, int *ring) {
     return n;
 }
 
-/* Pair k is that of places k and k + 1 in the ring. Of one turn are all even ones, of the next all
- * odd ones; the last pair of an odd number has a turn of its own. */
-static int turn_of(int pair, int n) { return n % 2 == 1 && pair == n - 1 ? 2 : pair % 2; }
+/* The round of pair k, which is nodes k and k + 1 of the ring: 0 for even k, 1 for odd k, 2 for the
+ * last pair of an odd number. */
+static int round_of_pair(int pair, int n) { return n % 2 == 1 && pair == n - 1 ? 2 : pair % 2; }
 
-static enum chex_status throw_in_turns(struct chex_coll *c, const int *ring, int n, char *data,
-                                       size_t bytes, struct chex_link links[2],
-                                       struct chex_error *err) {
+static enum chex_status measure_ring(struct chex_coll *c, const int *ring, int n, char *data,
+                                     size_t bytes, struct chex_link links[2],
+                                     struct chex_error *err) {
     int me = -1;
     for (int k = 0; k < n; k++)
         me = ring[k] == c->rank ? k : me;
-    const int before = (me + n - 1) % n, behind = (me + 1) % n;
-    const bool wrap = n > 2; /* two nodes are one pair */
-    for (int turn = 0; turn < 3; turn++) {
-        if (me >= 0 && (wrap || me == 0) && turn_of(me, n) == turn)
-            CHEX_TRY(link_with(c, ring[behind], true, data, bytes, &links[1], err));
-        if (me >= 0 && (wrap || me == 1) && turn_of(before, n) == turn)
-            CHEX_TRY(link_with(c, ring[before], false, data, bytes, &links[0], err));
+    const int previous = (me + n - 1) % n, next = (me + 1) % n;
+    const bool wrap = n > 2; /* two nodes have only one link */
+    for (int round = 0; round < ROUNDS; round++) {
+        if (me >= 0 && (wrap || me == 0) && round_of_pair(me, n) == round)
+            CHEX_TRY(link_with(c, ring[next], true, data, bytes, &links[1], err));
+        if (me >= 0 && (wrap || me == 1) && round_of_pair(previous, n) == round)
+            CHEX_TRY(link_with(c, ring[previous], false, data, bytes, &links[0], err));
         CHEX_TRY(chex_coll_barrier(c, err));
     }
     return CHEX_OK;
@@ -195,9 +212,9 @@ enum chex_status chex_between_links(struct chex_coll *coll, int local_rank, size
                                     struct chex_link links_out[2], struct chex_error *err) {
     const int32_t mine = local_rank;
     struct chex_link links[2] = {{.rank = -1}, {.rank = -1}};
-    int32_t *local = chex_mem_zalloc((size_t)coll->size, sizeof *local);
-    int *ring = chex_mem_zalloc((size_t)coll->size, sizeof *ring), n = 0;
-    char *data = local_rank == 0 ? chex_mem_zalloc(bytes, 1) : NULL;
+    int32_t *local = chex_alloc_zeroed((size_t)coll->size, sizeof *local);
+    int *ring = chex_alloc_zeroed((size_t)coll->size, sizeof *ring), n = 0;
+    char *data = local_rank == 0 ? chex_alloc_zeroed(bytes, 1) : NULL;
     enum chex_status st = CHEX_OK;
     if (!local || !ring || (local_rank == 0 && !data))
         st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
@@ -207,7 +224,7 @@ enum chex_status chex_between_links(struct chex_coll *coll, int local_rank, size
     if (st == CHEX_OK)
         n = make_ring(local, coll->size, ring);
     if (st == CHEX_OK && n > 1)
-        st = throw_in_turns(coll, ring, n, data, bytes, links, err);
+        st = measure_ring(coll, ring, n, data, bytes, links, err);
     free(local);
     free(ring);
     free(data);

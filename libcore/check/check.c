@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of all checks, helpers for their texts and verdicts, and the exit status.
+ */
 #include "check/check.h"
 
 #include <stdarg.h>
@@ -6,14 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "check/checks.h"
 
 const char *const chex_verdict_names[] = {"pass", "skip", "warn", "fail", NULL};
 const char *const chex_fault_names[] = {"user", "node", NULL};
 const char *const chex_check_mode_names[] = {"job", "prolog", "login", NULL};
 
-/* In the order of the table that people read: what is installed, who am I, what was I given, will
- * it do. */
+/* In the order of the printed table: installed versions, identity of the rank, resources, limits,
+ * files, settings; then the measurements. */
 const struct chex_check *const chex_checks[] = {
     &chex_check_chexnet,
     &chex_check_hdf5,
@@ -67,11 +71,30 @@ const struct chex_check *const chex_checks[] = {
     NULL,
 };
 
+/* Copies a text and cuts it if it is too long: at a word if one ends in the last third, otherwise
+ * at a UTF-8 character. */
+static void fit(char *buf, size_t size, const char *text) {
+    static const char dots[] = "...";
+    size_t n = strlen(text);
+    if (n >= size) {
+        const size_t most = size - sizeof dots;
+        for (n = most; n > most - most / 3 && text[n] != ' '; n--)
+            ;
+        if (text[n] != ' ')
+            for (n = most; n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80; n--)
+                ;
+        memcpy(buf, text, n);
+        memcpy(buf + n, dots, sizeof dots);
+        return;
+    }
+    memcpy(buf, text, n + 1);
+}
+
 __attribute__((format(printf, 3, 0))) static void format(char *buf, size_t size, const char *fmt,
                                                          va_list args) {
-    int n = vsnprintf(buf, size, fmt, args);
-    if (n >= (int)size)
-        memcpy(buf + size - 4, "...", 4);
+    char whole[2048], printable[4096];
+    vsnprintf(whole, sizeof whole, fmt, args);
+    fit(buf, size, chex_text_printable(whole, printable, sizeof printable));
 }
 
 void chex_check_expect(struct chex_check_result *r, const char *fmt, ...) {
@@ -88,6 +111,16 @@ void chex_check_found(struct chex_check_result *r, const char *fmt, ...) {
     va_end(args);
 }
 
+void chex_check_found_more(struct chex_check_result *r, const char *fmt, ...) {
+    char more[1024], whole[sizeof r->found + sizeof more];
+    va_list args;
+    va_start(args, fmt);
+    format(more, sizeof more, fmt, args);
+    va_end(args);
+    snprintf(whole, sizeof whole, "%s%s", r->found, more);
+    fit(r->found, sizeof r->found, whole);
+}
+
 void chex_check_worsen(struct chex_check_result *r, enum chex_verdict verdict,
                        enum chex_fault fault, const char *remedy_fmt, ...) {
     if (verdict < r->verdict)
@@ -100,7 +133,14 @@ void chex_check_worsen(struct chex_check_result *r, enum chex_verdict verdict,
     va_end(args);
 }
 
-/* The text that most ranks gave; of two with as many ranks, that of the lower rank. */
+bool chex_check_measured(const struct chex_check *check, const struct chex_check_result *r) {
+    bool any = false;
+    for (int k = 0; check->figures && check->figures[k].key; k++)
+        any = any || r->figures[k] > 0;
+    return any;
+}
+
+/* The index of the most frequent `found` text. If two are equally frequent, the lower rank wins. */
 static int majority(const struct chex_check_result *const *all, int n, int *count_out) {
     int best = 0, best_count = 0;
     for (int i = 0; i < n && best_count <= n / 2; i++) {
@@ -116,7 +156,7 @@ static int majority(const struct chex_check_result *const *all, int n, int *coun
     return best;
 }
 
-void chex_check_same(const struct chex_check_card *cards,
+void chex_check_same(const struct chex_check_record *records,
                      const struct chex_check_result *const *all, int n,
                      struct chex_check_result *merged) {
     int count, best = majority(all, n, &count);
@@ -125,12 +165,12 @@ void chex_check_same(const struct chex_check_card *cards,
     for (int i = 0; i < n; i++) {
         if (strcmp(all[i]->found, all[best]->found) == 0)
             continue;
-        chex_check_expect(merged, "the same on all ranks: %.80s", all[best]->found);
-        chex_check_found(merged, "rank %d (%s): %.150s; %d of %d ranks differ", cards[i].rank,
-                         cards[i].host, all[i]->found, n - count, n);
+        chex_check_expect(merged, "the same on all ranks: %s", all[best]->found);
+        chex_check_found(merged, "rank %d (%s): %s; %d of %d ranks differ", records[i].rank,
+                         records[i].host, all[i]->found, n - count, n);
         chex_check_worsen(merged, CHEX_FAIL, merged->fault,
                           "make node %s like the others, or leave it out with --exclude=%s",
-                          cards[i].host, cards[i].host);
+                          records[i].host, records[i].host);
         return;
     }
 }
@@ -149,7 +189,7 @@ enum chex_status chex_check_status(const struct chex_check_report *report) {
 
 void chex_check_report_release(struct chex_check_report *report) {
     free((void *)(uintptr_t)report->checks);
-    free(report->cards);
+    free(report->records);
     free(report->all);
     free(report->merged);
     memset(report, 0, sizeof *report);

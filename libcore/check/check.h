@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Preflight: is this allocation fit to train? A table of checks, each a question with an expected
- * and a found value, probed on every rank, compared across ranks, and blamed on the user or on the
- * node. Level 1 asks, level 2 measures each rank on its node, level 3 what lies between the ranks.
- * Nothing here prints but a bar of progress.
+ * Preflight: is this allocation fit for training?
+ *
+ * A check is a question with an expected value and a found value. Every rank runs the probes of all
+ * checks. The ranks then exchange the answers, compare them, and assign each problem to the user or
+ * to the node.
+ * - Level 1 only queries the system.
+ * - Level 2 measures each rank on its node.
+ * - Level 3 measures between the ranks.
+ * The library prints nothing except a progress bar.
  *
  * A check is one `const struct chex_check` in a file of this folder, one declaration in checks.h
  * and one line in the table of check.c.
@@ -16,16 +21,19 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "check/disturb.h"
 #include "launch/bind.h"
 #include "launch/launch.h"
 
-enum chex_verdict { CHEX_PASS, CHEX_SKIP, CHEX_WARN, CHEX_FAIL }; /* from good to bad */
+enum chex_verdict { CHEX_PASS, CHEX_SKIP, CHEX_WARN, CHEX_FAIL }; /* from best to worst */
 enum chex_fault { CHEX_FAULT_USER, CHEX_FAULT_NODE };
 extern const char *const chex_verdict_names[]; /* "pass", "skip", "warn", "fail", NULL */
 extern const char *const chex_fault_names[];   /* "user", "node", NULL */
 
-/* Where the command runs: in a job step; as root in Slurm's prolog, before any user's process; on
- * a login node, without an allocation. */
+/* Where the command runs.
+ * - JOB: in a job step.
+ * - PROLOG: as root in Slurm's prolog, before any process of the user.
+ * - LOGIN: on a login node, without an allocation. */
 enum chex_check_mode { CHEX_MODE_JOB, CHEX_MODE_PROLOG, CHEX_MODE_LOGIN };
 extern const char *const chex_check_mode_names[];
 enum {
@@ -35,39 +43,44 @@ enum {
     CHEX_IN_ALL = CHEX_IN_JOB | CHEX_IN_PROLOG | CHEX_IN_LOGIN,
 };
 
-/* A number that a check measures. Rates and times are above 0, so that 0 is "not measured". */
+/* A number that a check measures. Rates and times are above 0; 0 means "not measured". */
 struct chex_figure {
-    const char *key;  /* with its unit, in JSON and in --expect: "gb_per_s" */
-    const char *unit; /* for people: "GB/s" */
-    bool less;        /* the lower the better (a time) */
-    bool compared;    /* who is far behind the others is named (check/outlier.h) */
-    bool gentle;      /* and only warned about: others' use of a file system moves it */
+    const char *key;  /* name in JSON and in --expect, with the unit: "gb_per_s" */
+    const char *unit; /* unit as printed: "GB/s" */
+    bool less;        /* lower is better (a time) */
+    bool compared;    /* ranks are compared; slow outliers are reported (check/outlier.h) */
+    bool warn_only;   /* an outlier only warns: other users of the file system change the figure */
+    double margin;    /* least margin between measured value and limit in --record, as a share; 0:
+                         the default of check_expected.c */
 };
 enum { CHEX_FIGURES = 4 };
 
-/* One answer. Plain bytes of fixed size, so that ranks exchange it as it lies. */
+/* The answer of one rank to one check. It has a fixed size and no pointers, because ranks exchange
+ * its bytes. */
 struct chex_check_result {
     enum chex_verdict verdict;
     enum chex_fault fault;
-    char expected[128], found[256], remedy[224];
-    uint64_t kind; /* of hardware and settings: figures are compared among equal ones */
+    char expected[192], found[512], remedy[320];
+    uint64_t kind; /* hash of hardware and settings; only figures of the same kind are compared */
     double figures[CHEX_FIGURES];
+    double spread[CHEX_FIGURES];          /* chex_spread of the repetitions; 0: measured once */
+    char disturbed[CHEX_DISTURBED_BYTES]; /* how other processes disturbed it, or "" */
 };
 
-/* Who a rank is and what it was given; exchanged too. */
-struct chex_check_card {
+/* Identity and resources of a rank. Exchanged as bytes too. */
+struct chex_check_record {
     int rank, size, local_rank, local_size, node, nodes;
     char method[16], host[CHEX_HOST_BYTES];
-    char cpus[128];
+    char cpus[CHEX_CPUS_BYTES];
     int cpu_count;
-    char gpu[16], visible[64]; /* chex_gpu_visibility_names, CUDA_VISIBLE_DEVICES */
-    char line[200];            /* chex_bind_line */
-    double clock_s;            /* real-time clock right after all ranks had come together */
-    double clock_window_s;     /* how far apart those moments may lie */
-    int lost;                  /* a collective call of this rank did not come back, or failed */
+    char gpu[16], visible[CHEX_VISIBLE_BYTES]; /* chex_gpu_visibility_names, CUDA_VISIBLE_DEVICES */
+    char line[CHEX_BIND_LINE_BYTES];           /* chex_bind_line */
+    double clock_s;        /* real-time clock right after an exchange of all ranks */
+    double clock_window_s; /* greatest possible difference between the ranks' reading times */
+    int lost;              /* a collective call of this rank hangs or failed */
 };
 
-/* What a probe may look at. Borrowed. */
+/* The input of a probe. All pointers are borrowed. */
 struct chex_check_context {
     enum chex_check_mode mode;
     const struct chex_launch *launch;
@@ -75,73 +88,85 @@ struct chex_check_context {
     const struct chex_binding *binding;    /* NULL in the prolog */
     struct chex_gpu_view gpu;
     int level;                    /* 1, 2 or 3; 0: 1 */
-    const char *data, *output;    /* of shards, of results; NULL: none given */
-    bool show_progress;           /* a bar on stderr, from level 2 on */
-    double until_s;               /* chex_clock_s() when time is up; set by the run */
+    const char *data, *output;    /* folders of shards and of results; NULL: not given */
+    bool show_progress;           /* progress bar on stderr, from level 2 */
+    double until_s;               /* deadline, as of chex_clock_s(); set by the run */
     struct chex_measure *measure; /* check/measure.h; set by the run */
 };
 
 /* When a probe begins. */
 enum chex_check_start {
-    CHEX_START_ANY,      /* when the one before it has ended */
-    CHEX_START_TOGETHER, /* when all ranks have come to it: what is measured under full load */
-    CHEX_START_ALL,      /* likewise, and only where all ranks can: it is collective */
+    CHEX_START_ANY,      /* after the previous probe of this rank */
+    CHEX_START_TOGETHER, /* after all ranks have reached it: measures under full load */
+    CHEX_START_ALL, /* as TOGETHER, but skipped if one rank cannot take part: collective probe */
 };
 
 struct chex_check {
     const char *name, *question;
     unsigned modes;        /* CHEX_IN_* */
-    enum chex_fault fault; /* whose it is when the probe does not say */
-    /* Fills *r, which starts as a pass with empty texts. May block on a sick file system. */
+    enum chex_fault fault; /* default; a probe can set another */
+    /* Fills *r, which is initially a pass with empty texts. May hang, for example on a broken file
+     * system: the prober has a deadline. */
     void (*probe)(const struct chex_check_context *context, struct chex_check_result *r);
-    /* Looks at all ranks' cards and answers (n each, in rank order) and may worsen *merged, which
-     * holds the worst of them. Called on every rank. NULL: nothing to compare. */
-    void (*across)(const struct chex_check_card *cards, const struct chex_check_result *const *all,
-                   int n, struct chex_check_result *merged);
-    int level; /* the least --level with it; 0: 1 */
+    /* Compares the records and answers of all ranks (n each, in rank order). *merged holds the
+     * worst answer; the function may worsen it. Called on every rank with the same arguments.
+     * NULL: nothing to compare. */
+    void (*across)(const struct chex_check_record *records,
+                   const struct chex_check_result *const *all, int n,
+                   struct chex_check_result *merged);
+    int level; /* least --level that runs it; 0: level 1 */
     enum chex_check_start start;
-    const struct chex_figure
-        *figures; /* in the order of the result's; its end has no key; or NULL */
+    /* Describes figures[] of the result, in order. The last entry has no key. NULL: no figures. */
+    const struct chex_figure *figures;
 };
 
 extern const struct chex_check *const chex_checks[]; /* NULL-terminated */
 
-/* Helpers for the checks. */
+/* Helpers for the checks. Texts are made printable UTF-8. A text that is too long is cut at a word
+ * and ends in "...". */
 void chex_check_expect(struct chex_check_result *r, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void chex_check_found(struct chex_check_result *r, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* Worsens the verdict (never betters it), names the fault and how to mend it. */
+/* Appends to r->found. */
+void chex_check_found_more(struct chex_check_result *r, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Sets verdict, fault and remedy, unless r->verdict is already worse than `verdict`. */
 void chex_check_worsen(struct chex_check_result *r, enum chex_verdict verdict,
                        enum chex_fault fault, const char *remedy_fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* An `across`: found must be the same text everywhere; the odd ranks are named. */
-void chex_check_same(const struct chex_check_card *cards,
+/* An `across` function: `found` must be the same text on all ranks. Names the first rank that
+ * differs from the majority. */
+void chex_check_same(const struct chex_check_record *records,
                      const struct chex_check_result *const *all, int n,
                      struct chex_check_result *merged);
 
-/* Whether an affinity list ("0-3,8") has a CPU in common with another. */
+/* Whether the answer has at least one measured figure. */
+bool chex_check_measured(const struct chex_check *check, const struct chex_check_result *r);
+
+/* Whether two affinity lists ("0-3,8") have a CPU in common. */
 bool chex_check_share_cpus(const char *a, const char *b);
 
-/* All answers of all ranks, the same on every rank. */
+/* All answers of all ranks. Equal on every rank. */
 struct chex_check_report {
     const struct chex_check *const *checks; /* (count), those that run in this mode */
     size_t count;
     int ranks;
     enum chex_check_mode mode;
-    struct chex_check_card *cards;    /* (ranks) */
-    struct chex_check_result *all;    /* (ranks, count) */
-    struct chex_check_result *merged; /* (count) */
-    bool
-        hung; /* some rank's card says `lost`: ranks may hang in a call, and only abort ends them */
+    struct chex_check_record *records; /* (ranks) */
+    struct chex_check_result *all;     /* (ranks, count) */
+    struct chex_check_result *merged;  /* (count) */
+    bool hung; /* a record has `lost` set: some rank may hang in a call, and only abort ends it */
 };
 
-/* Values that are expected: of a check its found text, or limits of its figures. */
+/* Expected values: the found text of a check, or limits of its figures. */
 struct chex_check_expected;
 
-/* A JSON object, name: found text, or name: object of figures and their limits (the least of a
- * rate, the most of a time). CHEX_E_USAGE with file and name for what is no such object, names no
- * check or no figure of it. */
+/* Reads a file of expected values: a JSON object with the name of each check as key.
+ * - The value is the found text, or an object of figures by key.
+ * - A figure is its limit (a number: least rate or greatest time), or an object as
+ *   chex_check_expected_write writes it. Only "limit" is required there.
+ * - CHEX_E_USAGE: anything else, or an unknown check or figure. The text has file and name. */
 enum chex_status chex_check_expected_read(const char *path,
                                           struct chex_check_expected **expected_out,
                                           struct chex_error *err);
@@ -149,21 +174,35 @@ void chex_check_expected_destroy(struct chex_check_expected *e); /* NULL allowed
 
 struct chex_check_report;
 
-/* The checks for which values are expected that the run has not measured, "a, b", cut to size; the
- * level that would ask them all, 0 for none. What this mode never asks is left out. */
+/* Lists the checks that have expected values and were not measured: "a, b", cut to `size`. Checks
+ * that do not exist in this mode are left out. Returns the level that measures all; 0: none. */
 int chex_check_expected_left_out(const struct chex_check_expected *e,
                                  const struct chex_check_report *report, char *buf, size_t size);
 
-/* Writes a file of that form with the figures of the report as limits, `slack` (0.1: a tenth) worse
- * than the worst rank's; whole or not at all. CHEX_E_USAGE where nothing was measured. */
-enum chex_status chex_check_expected_write(const char *path, const struct chex_check_report *report,
-                                           double slack, struct chex_error *err);
+/* Lists the checks whose limits were recorded during a disturbance: "a, b", cut to `size`. */
+void chex_check_expected_weak(const struct chex_check_expected *e, char *buf, size_t size);
 
-/* Runs the checks of `table` (NULL: chex_checks) up to context->level on this rank, exchanges and
- * compares. A probe that has not answered when timeout_ms of the rank's own time (waits for others
- * left out) are over fails, the node being at fault, and those behind it are skipped; its thread is
- * left to itself. expected may be NULL. Every rank calls it. A rank that does not come to an
- * exchange is CHEX_E_LOST and named in err. */
+/* Writes the figures of the report as a file of expected values, atomically. For each figure:
+ * - "measured": the value of the worst rank
+ * - "spread": of the repeated measurement
+ * - "limit": worse than "measured" by the figure's margin or by four times the spread, whichever is
+ *   greater
+ * - "disturbed": true if other processes disturbed the measurement
+ * CHEX_E_USAGE: nothing was measured. */
+enum chex_status chex_check_expected_write(const char *path, const struct chex_check_report *report,
+                                           struct chex_error *err);
+
+/* Lists the checks of a report that other processes disturbed: "a, b", cut to `size`. */
+void chex_check_disturbed(const struct chex_check_report *report, char *buf, size_t size);
+
+/* Runs the checks of `table` up to context->level, exchanges the answers and compares them.
+ * Collective.
+ * - table NULL: chex_checks. expected NULL: no expected values.
+ * - timeout_ms limits the rank's own time; waiting for other ranks does not count.
+ * - A probe without an answer at the deadline fails, and the fault is the node's. The later probes
+ *   are skipped. The hanging thread is abandoned.
+ * - CHEX_E_LOST: a rank did not reach an exchange. The text names it.
+ * The caller calls chex_check_report_release. */
 enum chex_status chex_check_run(const struct chex_check *const *table,
                                 const struct chex_check_context *context,
                                 const struct chex_check_expected *expected, uint64_t timeout_ms,
@@ -171,12 +210,15 @@ enum chex_status chex_check_run(const struct chex_check *const *table,
                                 struct chex_error *err);
 void chex_check_report_release(struct chex_check_report *report); /* zeroed allowed */
 
-/* The exit status: CHEX_E_NODE where any failure is the node's, else CHEX_E_ENV where one is the
- * user's, else CHEX_OK. In the prolog a user's mistake is CHEX_OK, because there any other status
- * drains the node. */
+/* The exit status of a report.
+ * - CHEX_E_NODE: at least one failure is the node's fault.
+ * - CHEX_E_ENV: otherwise, if one is the user's fault. In the prolog that is CHEX_OK, because any
+ *   other status drains the node.
+ * - CHEX_OK: otherwise. */
 enum chex_status chex_check_status(const struct chex_check_report *report);
 
-/* {"schema":1,...} as a fresh string with a newline; the caller frees. NULL when out of memory. */
+/* The report as JSON text, {"schema":1,...} and a newline. The caller frees it. NULL: out of
+ * memory. */
 char *chex_check_json(const struct chex_check_report *report);
 
 #endif

@@ -1,57 +1,67 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How fast do the ranks find each other, sum up their gradients, and reach the next node; and are
- * the sums right. With the launcher and the collectives that the training uses.
+ * Checks between ranks: how fast the launcher exchanges data, how fast and how exact sums over
+ * ranks are, how fast each node reaches the next. They use the launcher and the collectives of
+ * training.
+ *
+ * Every probe here is collective. Before it enters a library call, all ranks exchange whether they
+ * can take part (all_can), because a collective library call has no timeout. After a failed call no
+ * rank uses the library again.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/module.h"
 #include "check/between.h"
 #include "check/checks.h"
 #include "check/measure.h"
 #include "check/outlier.h"
 
-/* An exchange may take half of the time that is left: its end must come before the run's. */
-static uint64_t patience_ms(const struct chex_check_context *c) {
+/* The timeout of an exchange: half of the remaining time, so that it ends before the run's
+ * deadline. */
+static uint64_t exchange_timeout_ms(const struct chex_check_context *c) {
     const double left_s = c->until_s - chex_clock_s();
     return left_s > 0 ? (uint64_t)(left_s * 500) + 1 : 1;
 }
 
-/* The launcher's exchanges do not work any more; the run will end with that, and this is why. */
-static void broken(struct chex_check_result *r, const struct chex_error *err) {
+/* Reports that exchanges of the launcher fail. The run will then end at its next exchange, so the
+ * reason is logged now. */
+static void fail_exchange(struct chex_check_result *r, const struct chex_error *err) {
     chex_warn("%s", err->text);
-    chex_check_found(r, "%.250s", err->text);
-    chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE, "see which rank did not come, and its node");
+    chex_check_found(r, "%s", err->text);
+    chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
+                      "look at the rank that did not answer, and at its node");
 }
 
-/* Whether all ranks can join in what follows; this one can where *r is not skipped yet. */
+/* Exchanges whether each rank can take part in the next call. This rank can if *r is still a pass.
+ * True: all ranks can. */
 static bool all_can(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_launch *launch = c->measure->launch;
     struct chex_error err = {0};
     const char mine = r->verdict == CHEX_PASS;
-    char *all = chex_mem_zalloc((size_t)launch->size, 1);
+    char *all = chex_alloc_zeroed((size_t)launch->size, 1);
     enum chex_status st =
-        all ? chex_launch_exchange(launch, "check-can", &mine, 1, all, patience_ms(c), &err)
+        all ? chex_launch_exchange(launch, "check-can", &mine, 1, all, exchange_timeout_ms(c), &err)
             : chex_error_set(&err, CHEX_E_RESOURCE, "out of memory");
     int cannot = -1;
     for (int k = launch->size - 1; st == CHEX_OK && k >= 0; k--)
         cannot = all[k] ? cannot : k;
     free(all);
     if (st != CHEX_OK)
-        broken(r, &err);
+        fail_exchange(r, &err);
     else if (cannot >= 0 && mine)
-        chex_check_skip(r, "rank %d cannot join in", cannot);
+        chex_check_skip(r, "rank %d cannot take part", cannot);
     return st == CHEX_OK && cannot < 0;
 }
 
+/* True, and *r is a skip, if there is only one rank. */
 static bool alone(const struct chex_check_context *c, struct chex_check_result *r) {
     if (c->launch->size == 1)
-        chex_check_skip(r, "one rank: there is nothing between ranks; try srun -N2");
+        chex_check_skip(r, "one rank: nothing to measure between ranks; try srun -N2");
     return c->launch->size == 1;
 }
 
@@ -63,21 +73,24 @@ static const struct chex_figure fence_figures[] = {{.key = "ms", .unit = "ms", .
 static const double most_fence_s = 1;
 
 static enum chex_status time_fences(const struct chex_check_context *c, double *median_out,
-                                    struct chex_error *err) {
+                                    double *spread_out, struct chex_error *err) {
     enum { ROUNDS = 5, BYTES = 64 };
     struct chex_launch *launch = c->measure->launch;
-    char mine[BYTES] = {0}, *all = chex_mem_zalloc((size_t)launch->size, BYTES);
+    char mine[BYTES] = {0}, *all = chex_alloc_zeroed((size_t)launch->size, BYTES);
     double seconds[ROUNDS];
     enum chex_status st = all ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     for (int i = 0; i < ROUNDS && st == CHEX_OK; i++) {
         const double start = chex_clock_s();
-        st = chex_launch_exchange(launch, "check-fence", mine, BYTES, all, patience_ms(c), err);
+        st = chex_launch_exchange(launch, "check-fence", mine, BYTES, all, exchange_timeout_ms(c),
+                                  err);
         seconds[i] = chex_clock_s() - start;
     }
     free(all);
-    if (st == CHEX_OK)
-        *median_out = chex_median(seconds, ROUNDS);
-    return st;
+    if (st != CHEX_OK)
+        return st;
+    *median_out = chex_median(seconds, ROUNDS);
+    *spread_out = chex_spread(seconds, ROUNDS);
+    return CHEX_OK;
 }
 
 static void probe_fence(const struct chex_check_context *c, struct chex_check_result *r) {
@@ -89,8 +102,8 @@ static void probe_fence(const struct chex_check_context *c, struct chex_check_re
     (void)chex_check_has_time(c, 2, r);
     if (!all_can(c, r))
         return;
-    if (time_fences(c, &seconds, &err) != CHEX_OK) {
-        broken(r, &err);
+    if (time_fences(c, &seconds, &r->spread[0], &err) != CHEX_OK) {
+        fail_exchange(r, &err);
         return;
     }
     r->figures[0] = seconds * 1e3;
@@ -113,8 +126,9 @@ const struct chex_check chex_check_fence = {
 
 /* ---- collectives ---- */
 
-/* A rank that fails alone leaves the others waiting in the library, for which no call of it has a
- * limit: so all ask first, and a failure behind that ends the use of the library. */
+/* Opens the collectives. A rank that fails alone would leave the others waiting in the library,
+ * whose calls have no timeout. So all ranks first exchange whether they can take part. From then
+ * until close_coll, in_coll is set: a failure means that the library is not used again. */
 static bool open_coll(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_measure *m = c->measure;
     struct chex_error err = {0};
@@ -122,34 +136,36 @@ static bool open_coll(const struct chex_check_context *c, struct chex_check_resu
     if (m->in_coll)
         chex_check_skip(r, "a collective call failed before: see collectives");
     else if (!m->coll && chex_module_symbol("mpi", "chexnet_coll_mpi", &symbol, &err) != CHEX_OK)
-        chex_check_skip(r, "%.200s: see modules", err.text);
+        chex_check_skip(r, "%s: see modules", err.text);
     (void)chex_check_has_time(c, 3, r);
     if (!all_can(c, r))
         return false;
     m->in_coll = true;
     if (m->coll || chex_coll_create(c->launch, &m->coll, &err) == CHEX_OK)
         return true;
-    chex_check_found(r, "%.250s", err.text);
+    chex_check_found(r, "%s", err.text);
     chex_check_worsen(r, CHEX_FAIL, err.status == CHEX_E_ENV ? CHEX_FAULT_USER : CHEX_FAULT_NODE,
                       "see mpi-env and modules");
     return false;
 }
 
-/* The library is left as it was found: all ranks have come back from it together. */
+/* Ends the use of the collectives. All ranks have returned from the call, so the library can be
+ * used again, except after CHEX_E_LOST. */
 static void close_coll(const struct chex_check_context *c, enum chex_status st,
                        const struct chex_error *err, struct chex_check_result *r) {
     c->measure->in_coll = st == CHEX_E_LOST;
     if (st == CHEX_E_RESOURCE)
-        chex_check_skip(r, "%.250s", err->text);
+        chex_check_skip(r, "%s", err->text);
     else if (st == CHEX_E_ENV) {
-        chex_check_found(r, "%.250s", err->text);
+        chex_check_found(r, "%s", err->text);
         chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_USER,
-                          "install what is missing, or train with one rank");
+                          "install the missing library, or train with one rank");
     } else if (st != CHEX_OK) {
-        chex_check_found(r, "%.250s", err->text);
-        chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
-                          "the network between the ranks fails: halve the nodes until the one is "
-                          "found");
+        chex_check_found(r, "%s", err->text);
+        chex_check_worsen(
+            r, CHEX_FAIL, CHEX_FAULT_NODE,
+            "the network between the ranks fails: find the faulty node by halving the "
+            "set of nodes");
     }
 }
 
@@ -170,7 +186,7 @@ static void probe_sums(const struct chex_check_context *c, struct chex_check_res
     if (alone(c, r))
         return;
     if (chex_check_memory_share(c) < need)
-        chex_check_skip(r, "%d MiB are not free for it", (int)(need >> 20));
+        chex_check_skip(r, "it needs %d MiB of free memory", (int)(need >> 20));
     (void)chex_check_has_time(c, 2 * sums_s, r);
     if (!open_coll(c, r))
         return;
@@ -181,23 +197,23 @@ static void probe_sums(const struct chex_check_context *c, struct chex_check_res
     r->figures[0] = rate.small_s * 1e6;
     r->figures[1] = rate.vector_s * 1e3;
     r->figures[2] = rate.bus_bytes_per_s / 1e9;
+    r->spread[0] = rate.small_spread;
+    r->spread[1] = r->spread[2] = rate.vector_spread;
     chex_check_found(r,
                      "%s, %d ranks: one number %.4g us, a gradient of %.0f MB %.4g ms (%.3g GB/s)",
                      c->measure->coll->impl->name, c->launch->size, r->figures[0],
                      GRADIENT * sizeof(float) / 1e6, r->figures[1], r->figures[2]);
     if (c->gpu.allotted) {
-        const size_t at = strlen(r->found);
-        snprintf(r->found + at, sizeof r->found - at, "; in host memory, see gpu-sums");
+        chex_check_found_more(r, "; in host memory, see gpu-sums");
     }
     if (rate.wrong == 0)
         return;
     chex_check_found(r, "%zu elements of the sum are wrong here, the first is %zu", rate.wrong,
                      rate.first_wrong);
-    chex_check_worsen(
-        r, CHEX_FAIL, CHEX_FAULT_NODE,
-        "bits change between the ranks, or in memory: leave %.60s out, drain it, test "
-        "its memory and network",
-        c->launch->host);
+    chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
+                      "the network or a memory corrupts data: leave %s out, drain it, test its "
+                      "memory and network",
+                      c->launch->host);
 }
 const struct chex_check chex_check_collectives = {
     .name = "collectives",
@@ -222,11 +238,11 @@ static void probe_gpu_sums(const struct chex_check_context *c, struct chex_check
     if (alone(c, r))
         return;
     (void)chex_check_has_time(c, 4 * sums_s, r);
-    (void)chex_measure_gpu(c, r); /* whose reason counts more */
+    (void)chex_measure_gpu(c, r); /* its reason replaces that of has_time */
     if (!open_coll(c, r))
         return;
     enum chex_status st =
-        chex_step_sum(m->gpu, m->launch, m->coll, sums_s, patience_ms(c), &sums, &err);
+        chex_step_sum(m->gpu, m->launch, m->coll, sums_s, exchange_timeout_ms(c), &sums, &err);
     close_coll(c, st, &err, r);
     if (st != CHEX_OK)
         return;
@@ -237,7 +253,8 @@ static void probe_gpu_sums(const struct chex_check_context *c, struct chex_check
         return;
     chex_check_found(r, "the ranks have different sums of one step's gradients by %s", sums.by);
     chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
-                      "bits change between the GPUs: halve the nodes until the one is found");
+                      "data is corrupted between the GPUs: find the faulty node by halving the set "
+                      "of nodes");
 }
 const struct chex_check chex_check_gpu_sums = {
     .name = "gpu-sums",
@@ -252,15 +269,14 @@ const struct chex_check chex_check_gpu_sums = {
 /* ---- neighbours ---- */
 
 static const struct chex_figure link_figures[] = {
-    {.key = "gb_per_s", .unit = "GB/s", .compared = true},
-    {.key = "latency_us", .unit = "us", .less = true, .compared = true, .gentle = true},
+    {.key = "gb_per_s", .unit = "GB/s", .compared = true, .margin = 0.2},
+    {.key = "latency_us", .unit = "us", .less = true, .compared = true, .warn_only = true},
     {.key = NULL}};
 
 enum { LINK_BYTES = 8 << 20 };
 
-static void tell_links(const struct chex_check_context *c, const struct chex_link links[2],
-                       struct chex_check_result *r) {
-    size_t at = 0;
+static void report_links(const struct chex_check_context *c, const struct chex_link links[2],
+                         struct chex_check_result *r) {
     double latency_s = 0;
     char host[CHEX_HOST_BYTES];
     for (int i = 0; i < 2; i++) {
@@ -268,20 +284,19 @@ static void tell_links(const struct chex_check_context *c, const struct chex_lin
         if (l->rank < 0)
             continue;
         chex_launch_host(c->launch, l->rank, host, sizeof host);
-        const int n = snprintf(r->found + at, sizeof r->found - at, "%s%s and %.60s %.3g GB/s",
-                               at ? ", " : "", c->launch->host, host, l->bytes_per_s / 1e9);
-        at = n > 0 && (size_t)n < sizeof r->found - at ? at + (size_t)n : sizeof r->found - 1;
-        /* The better of its two: a slow neighbour is no fault of its own. */
+        chex_check_found_more(r, "%s%s and %s %.3g GB/s", r->found[0] ? ", " : "", c->launch->host,
+                              host, l->bytes_per_s / 1e9);
+        /* The better of the two links counts: a slow neighbour is not the fault of this node. */
         if (l->bytes_per_s / 1e9 > r->figures[0])
             r->figures[0] = l->bytes_per_s / 1e9;
         if (latency_s <= 0 || l->latency_s < latency_s)
             latency_s = l->latency_s;
     }
     r->figures[1] = latency_s * 1e6;
-    if (at == 0)
-        chex_check_found(r, "asked by the first rank of the node");
+    if (!r->found[0])
+        chex_check_found(r, "measured by the first rank of the node");
     else
-        snprintf(r->found + at, sizeof r->found - at, ", %.3g us", r->figures[1]);
+        chex_check_found_more(r, ", %.3g us", r->figures[1]);
 }
 
 static void probe_links(const struct chex_check_context *c, struct chex_check_result *r) {
@@ -291,7 +306,7 @@ static void probe_links(const struct chex_check_context *c, struct chex_check_re
     if (alone(c, r))
         return;
     if (c->launch->nodes == 1)
-        chex_check_skip(r, "one node: there is no other");
+        chex_check_skip(r, "only one node");
     (void)chex_check_has_time(c, 3, r);
     if (!open_coll(c, r))
         return;
@@ -299,7 +314,7 @@ static void probe_links(const struct chex_check_context *c, struct chex_check_re
         chex_between_links(c->measure->coll, c->launch->local_rank, LINK_BYTES, links, &err);
     close_coll(c, st, &err, r);
     if (st == CHEX_OK)
-        tell_links(c, links, r);
+        report_links(c, links, r);
 }
 const struct chex_check chex_check_neighbours = {.name = "neighbours",
                                                  .question =

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which engine would compute here, and can the GPUs that were allotted be used.
+ * Checks of the engines: which engine would run here, and whether the allotted GPUs can be used.
  */
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static const struct chex_engine_impl *find(const char *name) {
     return NULL;
 }
 
-/* text_out: with what it would run, or why it cannot. */
+/* Whether an engine can run. text_out: its variant, or the reason why not. */
 static bool usable(const char *name, char *text_out, size_t size, enum chex_fault *fault_out) {
     const struct chex_engine_impl *engine = find(name);
     struct chex_error err = {0};
@@ -33,17 +33,14 @@ static bool usable(const char *name, char *text_out, size_t size, enum chex_faul
 }
 
 static void probe_engines(const struct chex_check_context *c, struct chex_check_result *r) {
-    size_t at = 0;
     int good = 0;
     enum chex_fault fault;
     (void)c;
     chex_check_expect(r, "one that works");
     for (size_t i = 0; chex_engines[i]; i++) {
-        char text[128];
+        char text[CHEX_ERROR_TEXT_BYTES];
         good += usable(chex_engines[i]->name, text, sizeof text, &fault);
-        int n = snprintf(r->found + at, sizeof r->found - at, "%s%s: %s", i ? "; " : "",
-                         chex_engines[i]->name, text);
-        at = n > 0 && (size_t)n < sizeof r->found - at ? at + (size_t)n : sizeof r->found - 1;
+        chex_check_found_more(r, "%s%s: %s", i ? "; " : "", chex_engines[i]->name, text);
     }
     if (good == 0)
         chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE, "no engine can run on this processor");
@@ -53,7 +50,7 @@ const struct chex_check chex_check_engines = {"engines",     "which engines can 
                                               probe_engines, NULL};
 
 static void probe_auto(const struct chex_check_context *c, struct chex_check_result *r) {
-    char cuda[160], cpu[160];
+    char cuda[CHEX_ERROR_TEXT_BYTES], cpu[CHEX_ERROR_TEXT_BYTES];
     enum chex_fault fault;
     const bool have_cuda = usable("cuda", cuda, sizeof cuda, &fault),
                have_cpu = usable("cpu", cpu, sizeof cpu, &fault);
@@ -66,7 +63,8 @@ static void probe_auto(const struct chex_check_context *c, struct chex_check_res
         chex_check_found(r, "%s, because no GPU was allotted (cuda: %s)", have_cpu ? "cpu" : "ref",
                          cuda);
     if (!have_cuda && c->gpu.allotted)
-        chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER, "--engine cpu means it; see gpu");
+        chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
+                          "pass --engine cpu to use the CPU on purpose; see gpu");
 }
 const struct chex_check chex_check_engine_auto = {"engine-auto",
                                                   "which engine does --engine auto take?",
@@ -90,7 +88,7 @@ static void probe_gpu(const struct chex_check_context *c, struct chex_check_resu
                      g->node_count, g->source);
     if (!usable("cuda", why, sizeof why, &fault))
         chex_check_worsen(r, CHEX_FAIL, fault,
-                          "--engine cpu if the CPU is meant, or ask for no GPU: %s", why);
+                          "pass --engine cpu to use the CPU, or request no GPU: %s", why);
 }
 const struct chex_check chex_check_gpu = {"gpu",       "can the allotted GPUs be used and seen?",
                                           CHEX_IN_JOB, CHEX_FAULT_USER,

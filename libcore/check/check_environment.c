@@ -1,27 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Settings of other libraries that change how we run, and where each came from. They are the
- * user's or the site's business: shown always, warned about where they are known to hurt.
+ * Checks of settings of NCCL, MPI and HDF5, and where each setting comes from. They are always
+ * printed. Settings that are known to slow training down get a warning, which is the user's to fix.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "check/checks.h"
 
 extern char **environ;
 
 static void append(struct chex_check_result *r, const char *text, size_t length,
                    const char *origin) {
-    size_t at = strlen(r->found);
-    int n = snprintf(r->found + at, sizeof r->found - at, "%s%.*s (%s)", at ? ", " : "",
-                     (int)length, text, origin);
-    if (n >= (int)(sizeof r->found - at))
-        memcpy(r->found + sizeof r->found - 4, "...", 4);
+    chex_check_found_more(r, "%s%.*s (%s)", r->found[0] ? ", " : "", (int)length, text, origin);
 }
 
-/* Variables whose names begin with one of the prefixes, without those that the launcher sets. */
+/* Appends the variables whose names begin with one of the prefixes, except those that skip()
+ * selects. */
 static void from_environment(struct chex_check_result *r, const char *const *prefixes,
                              bool (*skip)(const char *)) {
     for (char **e = environ; *e; e++)
@@ -30,10 +28,11 @@ static void from_environment(struct chex_check_result *r, const char *const *pre
                 append(r, *e, strlen(*e), "environment");
 }
 
-/* Lines NAME=value or name = value of a settings file. */
+/* Appends the lines NAME=value or name = value of a settings file. */
 static void from_file(struct chex_check_result *r, const char *path) {
     char line[512];
-    FILE *f = fopen(path, "r");
+    int fd = -1;
+    FILE *f = chex_fs_open(path, &fd, NULL, NULL) == CHEX_OK ? fdopen(fd, "r") : NULL;
     while (f && fgets(line, sizeof line, f)) {
         char *start = line + strspn(line, " \t");
         start[strcspn(start, "\n")] = '\0';
@@ -73,14 +72,14 @@ static void probe_nccl(const struct chex_check_context *c, struct chex_check_res
     for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
         if (disables(off[i]))
             chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
-                              "%s slows every step down; unset it unless it is meant", off[i]);
+                              "%s slows every step down; unset it unless you need it", off[i]);
 }
 const struct chex_check chex_check_nccl_env = {
     "nccl-env",  "which settings of NCCL are in force, and from where?",
     CHEX_IN_JOB, CHEX_FAULT_USER,
     probe_nccl,  chex_check_same};
 
-/* Set for each rank by the PMIx server, not by a person. */
+/* Whether the PMIx server sets this variable for each rank. */
 static bool set_by_launcher(const char *variable) {
     return strncmp(variable, "SLURM_PMIX_MAPPING_SERV=", 24) == 0 ||
            strcmp(variable, "PMIX_MCA_psec=native") == 0 ||
@@ -98,7 +97,7 @@ static void probe_mpi(const struct chex_check_context *c, struct chex_check_resu
     const char *btl = getenv("OMPI_MCA_btl");
     if (btl && btl[0] != '^' && !strstr(btl, "vader") && !strstr(btl, "sm"))
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
-                          "OMPI_MCA_btl=%.60s leaves shared memory (vader) out; unset it", btl);
+                          "OMPI_MCA_btl=%s disables shared memory (vader); unset it", btl);
     const char *fence = getenv("SLURM_PMIX_FENCE");
     if (fence && strcmp(fence, "tree") == 0)
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
@@ -110,7 +109,7 @@ const struct chex_check chex_check_mpi_env = {
     CHEX_IN_JOB, CHEX_FAULT_USER,
     probe_mpi,   chex_check_same};
 
-/* The variable overrides what we ask for when we open a file. */
+/* The variable overrides the locking mode that our code selects when it opens a file. */
 static void probe_hdf5_env(const struct chex_check_context *c, struct chex_check_result *r) {
     const char *value = getenv("HDF5_USE_FILE_LOCKING");
     (void)c;

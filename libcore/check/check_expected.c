@@ -1,11 +1,16 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Expected values: reads them (--expect), applies them to answers, and writes them from a report
+ * (--record).
+ */
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
-#include "base/mem.h"
 #include "check/expected.h"
 
 struct chex_check_expected {
@@ -27,16 +32,23 @@ static bool has_figure(const struct chex_check *check, const char *key) {
     return false;
 }
 
+/* The limit of a figure: the number itself, or "limit" of an object. NULL: none. */
+static const json_t *limit_of(const json_t *figure) {
+    return json_is_object(figure) ? json_object_get(figure, "limit") : figure;
+}
+
 static enum chex_status validate_limits(const char *path, const struct chex_check *check,
                                         json_t *limits, struct chex_error *err) {
     const char *key;
     json_t *value;
     json_object_foreach(limits, key, value) {
+        const json_t *limit = limit_of(value);
         if (!has_figure(check, key))
-            return chex_error_set(err, CHEX_E_USAGE,
-                                  "expectations %s: '%s' is no figure of '%s'; see chex-env --json",
-                                  path, key, check->name);
-        if (!json_is_number(value) || !(json_number_value(value) > 0))
+            return chex_error_set(
+                err, CHEX_E_USAGE,
+                "expectations %s: '%s' is not a figure of '%s'; see chex-env --json", path, key,
+                check->name);
+        if (!json_is_number(limit) || !(json_number_value(limit) > 0))
             return chex_error_set(err, CHEX_E_USAGE,
                                   "expectations %s: '%s' of '%s': expected a number above 0", path,
                                   key, check->name);
@@ -54,7 +66,7 @@ static enum chex_status validate(const char *path, json_t *values, struct chex_e
         const struct chex_check *check = find(name);
         if (!check)
             return chex_error_set(err, CHEX_E_USAGE,
-                                  "expectations %s: '%s' is no check; see chex-env --json", path,
+                                  "expectations %s: '%s' is not a check; see chex-env --json", path,
                                   name);
         if (json_is_object(value) && check->figures)
             CHEX_TRY(validate_limits(path, check, value, err));
@@ -87,7 +99,7 @@ enum chex_status chex_check_expected_read(const char *path,
     if (st == CHEX_OK)
         st = validate(path, values, err);
     if (st == CHEX_OK) {
-        e = chex_mem_zalloc(1, sizeof *e);
+        e = chex_alloc_zeroed(1, sizeof *e);
         if (e)
             e->path = strdup(path);
         if (!e || !e->path)
@@ -112,28 +124,45 @@ void chex_check_expected_destroy(struct chex_check_expected *e) {
     free(e);
 }
 
-static void apply_limit(const struct chex_check_expected *e, const struct chex_figure *f,
-                        double value, double limit, struct chex_check_result *r) {
+/* A difference of less than noise_spreads spreads is noise. A recorded limit differs from the
+ * measured value by at least rate_margin or time_margin (times vary more), at most max_margin. */
+static const double noise_spreads = 4, rate_margin = 0.1, time_margin = 0.5, max_margin = 0.8;
+
+/* index: of the figure, in its check. */
+static void apply_limit(const struct chex_check_expected *e, const struct chex_figure *f, int index,
+                        double limit, struct chex_check_result *r) {
+    const double value = r->figures[index], noise = noise_spreads * r->spread[index];
     if (value <= 0 || (f->less ? value <= limit : value >= limit))
         return;
     chex_check_expect(r, "%s %.4g %s or %s (from %s)", f->key, limit, f->unit,
                       f->less ? "less" : "more", e->path);
-    chex_check_worsen(r, CHEX_FAIL, r->fault, "mend it, or change the value in %s", e->path);
+    if (r->disturbed[0])
+        chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
+                          "%s meanwhile: measure again when the node is idle, in a job with srun "
+                          "--exclusive",
+                          r->disturbed);
+    else if (f->less ? value * (1 - noise) <= limit : value * (1 + noise) >= limit)
+        chex_check_worsen(r, CHEX_WARN, r->fault,
+                          "the measurement varies by %.0f %%, so this may be noise: measure again",
+                          100 * r->spread[index]);
+    else
+        chex_check_worsen(r, CHEX_FAIL, r->fault, "fix the cause, or change the value in %s",
+                          e->path);
 }
 
 void chex_check_expected_apply(const struct chex_check_expected *e, const struct chex_check *check,
                                struct chex_check_result *r) {
     json_t *value = json_object_get(e->values, check->name);
     for (int k = 0; json_is_object(value) && check->figures[k].key; k++) {
-        json_t *limit = json_object_get(value, check->figures[k].key);
+        const json_t *limit = limit_of(json_object_get(value, check->figures[k].key));
         if (limit)
-            apply_limit(e, &check->figures[k], r->figures[k], json_number_value(limit), r);
+            apply_limit(e, &check->figures[k], k, json_number_value(limit), r);
     }
     const char *want = json_string_value(value);
     if (!want || strcmp(want, r->found) == 0)
         return;
     chex_check_expect(r, "%s (from %s)", want, e->path);
-    chex_check_worsen(r, CHEX_FAIL, r->fault, "mend it, or change the value in %s", e->path);
+    chex_check_worsen(r, CHEX_FAIL, r->fault, "fix the cause, or change the value in %s", e->path);
 }
 
 static const struct chex_check_result *answer_to(const struct chex_check *check,
@@ -144,7 +173,7 @@ static const struct chex_check_result *answer_to(const struct chex_check *check,
     return NULL;
 }
 
-/* Every limit met a figure. A check that failed has been judged without. */
+/* Whether every limit of the check had a measured figure. A failed check needs no figure. */
 static bool was_compared(const struct chex_check *check, const json_t *value,
                          const struct chex_check_result *r) {
     if (!r || r->verdict == CHEX_FAIL || !json_is_object(value))
@@ -155,6 +184,11 @@ static bool was_compared(const struct chex_check *check, const json_t *value,
     return true;
 }
 
+static void add_name(const char *name, char *buf, size_t size) {
+    const size_t at = strlen(buf);
+    snprintf(buf + at, size - at, "%s%s", at ? ", " : "", name);
+}
+
 int chex_check_expected_left_out(const struct chex_check_expected *e,
                                  const struct chex_check_report *report, char *buf, size_t size) {
     int level = 0;
@@ -163,45 +197,81 @@ int chex_check_expected_left_out(const struct chex_check_expected *e,
     buf[0] = '\0';
     json_object_foreach(e->values, name, value) {
         const struct chex_check *check = find(name);
-        const size_t at = strlen(buf);
         if (!(check->modes & (1u << report->mode)) ||
             was_compared(check, value, answer_to(check, report)))
             continue;
-        snprintf(buf + at, size - at, "%s%s", at ? ", " : "", name);
+        add_name(name, buf, size);
         level = check->level > level ? check->level : level;
     }
     return level;
 }
 
-/* To three digits, which is more than measurements are good for. */
+/* Rounds to three digits. No measurement is more precise. */
 static double rounded(double value) {
     char text[32];
     snprintf(text, sizeof text, "%.3g", value);
     return strtod(text, NULL);
 }
 
-static json_t *limits_of(const struct chex_check *check, const struct chex_check_result *r,
-                         double slack) {
-    json_t *limits = json_object();
+static bool is_disturbed(const json_t *figures) {
+    const char *key;
+    json_t *figure;
+    json_object_foreach((json_t *)(uintptr_t)figures, key, figure) {
+        if (json_is_true(json_object_get(figure, "disturbed")))
+            return true;
+    }
+    return false;
+}
+
+void chex_check_expected_weak(const struct chex_check_expected *e, char *buf, size_t size) {
+    const char *name;
+    json_t *value;
+    buf[0] = '\0';
+    json_object_foreach(e->values, name, value) {
+        if (json_is_object(value) && is_disturbed(value))
+            add_name(name, buf, size);
+    }
+}
+
+void chex_check_disturbed(const struct chex_check_report *report, char *buf, size_t size) {
+    buf[0] = '\0';
+    for (size_t i = 0; i < report->count; i++)
+        if (chex_check_measured(report->checks[i], &report->merged[i]) &&
+            report->merged[i].disturbed[0])
+            add_name(report->checks[i]->name, buf, size);
+}
+
+static json_t *record_of(const struct chex_figure *f, double value, double spread, bool disturbed) {
+    double margin = f->margin > 0 ? f->margin : f->less ? time_margin : rate_margin;
+    margin = fmin(fmax(margin, noise_spreads * spread), max_margin);
+    const double limit = f->less ? value / (1 - margin) : value * (1 - margin);
+    json_t *record = json_pack("{s:f, s:f, s:f}", "limit", rounded(limit), "measured",
+                               rounded(value), "spread", rounded(spread));
+    if (disturbed)
+        json_object_set_new(record, "disturbed", json_true());
+    return record;
+}
+
+static json_t *records_of(const struct chex_check *check, const struct chex_check_result *r) {
+    json_t *records = json_object();
     for (int k = 0; check->figures[k].key; k++)
         if (r->figures[k] > 0)
             json_object_set_new(
-                limits, check->figures[k].key,
-                json_real(rounded(check->figures[k].less ? r->figures[k] / (1 - slack)
-                                                         : r->figures[k] * (1 - slack))));
-    return limits;
+                records, check->figures[k].key,
+                record_of(&check->figures[k], r->figures[k], r->spread[k], r->disturbed[0]));
+    return records;
 }
 
 enum chex_status chex_check_expected_write(const char *path, const struct chex_check_report *report,
-                                           double slack, struct chex_error *err) {
+                                           struct chex_error *err) {
     json_t *all = json_object();
     for (size_t i = 0; i < report->count; i++) {
-        json_t *limits = report->checks[i]->figures && report->merged[i].verdict != CHEX_FAIL
-                             ? limits_of(report->checks[i], &report->merged[i], slack)
-                             : NULL;
-        if (json_object_size(limits))
-            json_object_set(all, report->checks[i]->name, limits);
-        json_decref(limits);
+        json_t *records = report->checks[i]->figures && report->merged[i].verdict != CHEX_FAIL
+                              ? records_of(report->checks[i], &report->merged[i])
+                              : NULL;
+        if (json_object_size(records))
+            json_object_set(all, report->checks[i]->name, records);
+        json_decref(records);
     }
     const size_t count = json_object_size(all);
     char *text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
@@ -209,8 +279,8 @@ enum chex_status chex_check_expected_write(const char *path, const struct chex_c
     enum chex_status st = !text ? chex_error_set(err, CHEX_E_RESOURCE, "out of memory")
                           : count == 0
                               ? chex_error_set(err, CHEX_E_USAGE,
-                                               "%s: nothing was measured that could be expected: "
-                                               "--level 2 measures, where --timeout allows it",
+                                               "%s: nothing was measured: use --level 2, and a "
+                                               "longer --timeout if it is too short",
                                                path)
                               : chex_fs_write(path, text, strlen(text), err);
     free(text);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Can files be written where we would write them? Tried with a file, because permissions alone say
- * little about quotas, read-only mounts and sick servers.
+ * Checks of folders: can files be written where the commands write them? The probe writes a file,
+ * because permissions alone do not show quotas, read-only mounts and broken servers.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -16,7 +17,7 @@
 
 static const uint64_t MIB = UINT64_C(1) << 20;
 
-/* 0, or the errno of the first step that failed. Nothing stays behind. */
+/* Writes and removes a small file. Returns 0, or the errno of the first step that failed. */
 static int try_write(const char *dir) {
     static const char bytes[4096];
     char path[4096];
@@ -33,41 +34,62 @@ static int try_write(const char *dir) {
     return status;
 }
 
-/* least, wanted: below the first it fails, below the second it warns. */
-static void probe_folder(struct chex_check_result *r, const char *dir, enum chex_fault fault,
-                         uint64_t least, uint64_t wanted, const char *remedy) {
+void chex_check_judge_folder(const struct chex_folder_seen *f, enum chex_fault fault,
+                             const char *remedy, struct chex_check_result *r) {
+    const bool full = f->error == ENOSPC || f->error == EDQUOT;
+    const bool others = f->prolog && f->total >= f->wanted;
+    if (f->error != 0 && !full)
+        chex_check_worsen(r, CHEX_FAIL, fault, "%s", remedy);
+    else if (full || f->free < f->wanted)
+        chex_check_worsen(r, (full || f->free < f->least) && !others ? CHEX_FAIL : CHEX_WARN, fault,
+                          "%s", remedy);
+}
+
+/* Size of the file system of `dir`. False: unknown. */
+static bool total_bytes(const char *dir, uint64_t *out) {
+    struct statvfs s;
+    if (statvfs(dir, &s) != 0)
+        return false;
+    *out = (uint64_t)s.f_blocks * s.f_frsize;
+    return true;
+}
+
+/* least, wanted: as in struct chex_folder_seen. */
+static void probe_folder(const struct chex_check_context *c, struct chex_check_result *r,
+                         const char *dir, enum chex_fault fault, uint64_t least, uint64_t wanted,
+                         const char *remedy) {
     char free_text[32], wanted_text[32];
-    uint64_t bytes = 0;
     struct chex_error err = {0};
+    struct chex_folder_seen f = {.error = try_write(dir),
+                                 .least = least,
+                                 .wanted = wanted,
+                                 .prolog = c->mode == CHEX_MODE_PROLOG};
     chex_check_expect(r, "writable, %s free",
                       chex_format_bytes(wanted_text, sizeof wanted_text, wanted));
-    int status = try_write(dir);
-    if (status != 0) {
-        chex_check_found(r, "%s: %s", dir, strerror(status));
-        chex_check_worsen(r, CHEX_FAIL, fault, "%s", remedy);
-        return;
-    }
-    if (chex_fs_free_bytes(dir, &bytes, &err) != CHEX_OK) {
+    if (f.error == 0 && chex_fs_free_bytes(dir, &f.free, &err) != CHEX_OK) {
         chex_check_found(r, "%s", err.text);
         chex_check_worsen(r, CHEX_WARN, fault, "%s", remedy);
         return;
     }
-    chex_check_found(r, "%s, %s free", dir, chex_format_bytes(free_text, sizeof free_text, bytes));
-    if (bytes < wanted)
-        chex_check_worsen(r, bytes < least ? CHEX_FAIL : CHEX_WARN, fault, "%s", remedy);
+    (void)total_bytes(dir, &f.total);
+    if (f.error != 0)
+        chex_check_found(r, "%s: %s", dir, strerror(f.error));
+    else
+        chex_check_found(r, "%s, %s free", dir,
+                         chex_format_bytes(free_text, sizeof free_text, f.free));
+    chex_check_judge_folder(&f, fault, remedy, r);
 }
 
 static void probe_workdir(const struct chex_check_context *c, struct chex_check_result *r) {
     char dir[4096];
-    (void)c;
     if (!getcwd(dir, sizeof dir)) {
         chex_check_expect(r, "a folder that exists on this node");
         chex_check_found(r, "%s", strerror(errno));
         chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_USER, "change to a folder that all nodes see");
         return;
     }
-    probe_folder(r, dir, CHEX_FAULT_USER, 16 * MIB, 1024 * MIB,
-                 "start from a folder with space that you may write, seen by all nodes");
+    probe_folder(c, r, dir, CHEX_FAULT_USER, 16 * MIB, 1024 * MIB,
+                 "start from a writable folder with free space that all nodes see");
 }
 const struct chex_check chex_check_workdir = {"workdir",
                                               "can results be written in the current folder?",
@@ -76,21 +98,20 @@ const struct chex_check chex_check_workdir = {"workdir",
                                               probe_workdir,
                                               NULL};
 
-/* In the prolog TMPDIR is not the job's: the node's own /tmp is looked at. */
+/* The prolog does not have the job's TMPDIR, so it checks /tmp of the node. */
 static void probe_tmpdir(const struct chex_check_context *c, struct chex_check_result *r) {
     const char *dir = c->mode == CHEX_MODE_PROLOG ? NULL : getenv("TMPDIR");
     const bool set = dir && *dir;
-    probe_folder(r, set ? dir : "/tmp", set ? CHEX_FAULT_USER : CHEX_FAULT_NODE, MIB, 256 * MIB,
-                 set ? "set TMPDIR to a folder on this node with space that you may write"
+    probe_folder(c, r, set ? dir : "/tmp", set ? CHEX_FAULT_USER : CHEX_FAULT_NODE, MIB, 256 * MIB,
+                 set ? "set TMPDIR to a writable folder with free space on this node"
                      : "/tmp of this node is full or cannot be written: clean it");
 }
 const struct chex_check chex_check_tmpdir = {
     "tmpdir", "can temporary files be written?", CHEX_IN_ALL, CHEX_FAULT_NODE, probe_tmpdir, NULL};
 
 static void probe_shm(const struct chex_check_context *c, struct chex_check_result *r) {
-    (void)c;
-    probe_folder(r, "/dev/shm", CHEX_FAULT_NODE, MIB, 64 * MIB,
-                 "ranks of a node talk through /dev/shm: free or enlarge it (container: "
+    probe_folder(c, r, "/dev/shm", CHEX_FAULT_NODE, MIB, 64 * MIB,
+                 "ranks of a node communicate through /dev/shm: free or enlarge it (container: "
                  "--shm-size)");
 }
 const struct chex_check chex_check_shm = {"shm",

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the NVIDIA driver says of the GPUs: of those that this task may use, and in the prolog of
- * all. By its management library alone: no CUDA is needed, and no context is made that would take
- * memory. Without a GPU and without a wish for one there is nothing to ask.
+ * Checks of the GPUs through the management library of the NVIDIA driver (NVML). In a job: the GPUs
+ * that this task may use. In the prolog: all GPUs of the node.
+ *
+ * NVML needs no CUDA, and no CUDA context that would use GPU memory. If there is no GPU and none
+ * was requested, the checks are skipped.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,45 +12,47 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "base/units.h"
 #include "check/checks.h"
 #include "engine/engine_cuda.h"
 #include "launch/nvml.h"
 
-/* The node, and which of its GPUs are this task's. */
+/* The GPUs of the node, and the indices of those of this task. */
 struct node {
     struct chex_nvml nvml;
     int mine[CHEX_GPU_MAX], count;
 };
 
-/* In the prolog Slurm says which GPUs the job gets; what else the environment holds is nobody's. */
+/* Whether GPUs were requested. In the prolog only SLURM_JOB_GPUS describes the job; the other
+ * variables of the environment do not belong to it. */
 static bool wanted(const struct chex_check_context *c) {
     const char *job = getenv("SLURM_JOB_GPUS");
     return c->mode == CHEX_MODE_PROLOG ? job && *job : c->gpu.allotted;
 }
 
-/* Outside a job, on one's own machine, nobody allots: what is there may be looked at. */
-static bool ours(const struct chex_check_context *c) {
+/* Whether the GPUs may be examined. In a job, only allotted ones. Outside of a job, on a
+ * workstation, all. */
+static bool may_examine(const struct chex_check_context *c) {
     return c->mode != CHEX_MODE_JOB || c->gpu.allotted || !getenv("SLURM_JOB_ID");
 }
 
-/* What is wrong with a GPU that nobody asked for stops nothing. */
+/* The worst verdict of a GPU problem. If no GPU was requested, it only warns. */
 static enum chex_verdict worst(const struct chex_check_context *c) {
     return wanted(c) ? CHEX_FAIL : CHEX_WARN;
 }
 
-/* Where no GPU is meant, a node without a driver is as good as any. */
+/* Skips the check. Without a requested GPU a node needs no driver. */
 static void skip(struct chex_check_result *r, const char *why) {
     chex_check_found(r, "%s", why);
     r->verdict = CHEX_SKIP;
 }
 
-/* Reads the node anew: state changes, and a check stands alone. NULL where there is nothing to
- * check; *r says why, and only gpu-driver and gpu-visible blame anybody for it. */
+/* Reads the current state of the node's GPUs. The caller frees the result. NULL: nothing to check;
+ * *r is then a skip with the reason. gpu-driver and gpu-visible report the cause as a failure. */
 static struct node *open_node(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_error err = {0};
-    struct node *n = chex_mem_zalloc(1, sizeof *n);
+    struct node *n = chex_alloc_zeroed(1, sizeof *n);
     if (!n || chex_nvml_read(&n->nvml, &err) != CHEX_OK) {
         skip(r, !n          ? "out of memory"
                 : wanted(c) ? "not known without a driver: see gpu-driver"
@@ -64,7 +68,7 @@ static struct node *open_node(const struct chex_check_context *c, struct chex_ch
             if (!n->nvml.gpus[i].denied)
                 n->mine[n->count++] = i;
     }
-    if (n->count == 0 || !ours(c)) {
+    if (n->count == 0 || !may_examine(c)) {
         skip(r, wanted(c) ? "none is visible: see gpu-visible" : "no GPU was allotted");
         free(n);
         return NULL;
@@ -77,7 +81,7 @@ static struct node *open_node(const struct chex_check_context *c, struct chex_ch
 static void probe_driver(const struct chex_check_context *c, struct chex_check_result *r) {
     const int built = chex_cuda_runtime();
     struct chex_error err = {0};
-    struct chex_nvml *nvml = chex_mem_zalloc(1, sizeof *nvml);
+    struct chex_nvml *nvml = chex_alloc_zeroed(1, sizeof *nvml);
     if (built)
         chex_check_expect(r, "one for CUDA %d.%d or newer", built / 1000, built % 1000 / 10);
     else
@@ -88,7 +92,7 @@ static void probe_driver(const struct chex_check_context *c, struct chex_check_r
         chex_check_found(r, "%s, for CUDA %d.%d", nvml->driver, nvml->cuda / 1000,
                          nvml->cuda % 1000 / 10);
     else if (wanted(c) || st == CHEX_E_NODE)
-        chex_check_found(r, "%.250s", err.text);
+        chex_check_found(r, "%s", err.text);
     else
         skip(r, "none, and no GPU was allotted");
     if (st == CHEX_E_NODE)
@@ -97,21 +101,21 @@ static void probe_driver(const struct chex_check_context *c, struct chex_check_r
         chex_check_worsen(r, CHEX_FAIL,
                           c->mode == CHEX_MODE_PROLOG ? CHEX_FAULT_NODE : CHEX_FAULT_USER,
                           "install the NVIDIA driver on this node, start the container with it, or "
-                          "ask for no GPU");
+                          "request no GPU");
     else if (st == CHEX_OK && built && nvml->cuda / 1000 < built / 1000)
         chex_check_worsen(r, worst(c), CHEX_FAULT_USER,
                           "use a chexnet built with CUDA %d, or a newer driver", nvml->cuda / 1000);
     free(nvml);
 }
 
-/* Where some ranks compute without a GPU, drivers are nobody's affair. */
-static void across_driver(const struct chex_check_card *cards,
+/* Drivers are compared only if all ranks have a GPU. */
+static void across_driver(const struct chex_check_record *records,
                           const struct chex_check_result *const *all, int n,
                           struct chex_check_result *merged) {
     for (int i = 0; i < n; i++)
-        if (strcmp(cards[i].gpu, chex_gpu_visibility_names[CHEX_GPU_NONE]) == 0)
+        if (strcmp(records[i].gpu, chex_gpu_visibility_names[CHEX_GPU_NONE]) == 0)
             return;
-    chex_check_same(cards, all, n, merged);
+    chex_check_same(records, all, n, merged);
 }
 const struct chex_check chex_check_gpu_driver = {
     "gpu-driver", "is there an NVIDIA driver, and is it new enough?",
@@ -122,16 +126,15 @@ const struct chex_check chex_check_gpu_driver = {
 
 static void probe_visible(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_error err = {0};
-    struct node *n = chex_mem_zalloc(1, sizeof *n);
-    size_t at = 0;
+    struct node *n = chex_alloc_zeroed(1, sizeof *n);
     chex_check_expect(r, wanted(c) ? "each rank sees its GPUs" : "none was allotted");
-    if (!ours(c) || !n || chex_nvml_read(&n->nvml, &err) != CHEX_OK) {
+    if (!may_examine(c) || !n || chex_nvml_read(&n->nvml, &err) != CHEX_OK) {
         skip(r, wanted(c) ? "not known without a driver: see gpu-driver" : "no GPU was allotted");
         free(n);
         return;
     }
     if (chex_nvml_visible(&n->nvml, n->mine, &n->count, &err) != CHEX_OK) {
-        chex_check_found(r, "%.250s", err.text);
+        chex_check_found(r, "%s", err.text);
         chex_check_worsen(r, worst(c), CHEX_FAULT_USER,
                           "leave CUDA_VISIBLE_DEVICES to Slurm: unset it in profiles and scripts");
     } else if (n->count == 0 && !wanted(c)) {
@@ -139,31 +142,29 @@ static void probe_visible(const struct chex_check_context *c, struct chex_check_
     } else if (n->count == 0) {
         chex_check_found(r, "none (CUDA_VISIBLE_DEVICES %s), of %d", c->gpu.visible, n->nvml.count);
         chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_USER,
-                          "unset CUDA_VISIBLE_DEVICES, or ask for no GPU");
+                          "unset CUDA_VISIBLE_DEVICES, or request no GPU");
     }
     for (int i = 0; i < n->count; i++) {
         const struct chex_gpu *g = &n->nvml.gpus[n->mine[i]].gpu;
-        const int k = snprintf(r->found + at, sizeof r->found - at, "%s%s %s", i ? ", " : "",
-                               g->pci_bus_id, g->name);
-        at = k > 0 && (size_t)k < sizeof r->found - at ? at + (size_t)k : sizeof r->found - 1;
+        chex_check_found_more(r, "%s%s %s", i ? ", " : "", g->pci_bus_id, g->name);
     }
     free(n);
 }
 
 /* Ranks that see one GPU each must not see the same one. */
-static void across_visible(const struct chex_check_card *cards,
+static void across_visible(const struct chex_check_record *records,
                            const struct chex_check_result *const *all, int n,
                            struct chex_check_result *merged) {
     if (n > 1 && merged->verdict == CHEX_PASS)
-        chex_check_found(merged, "rank 0: %.200s; %d more their own", all[0]->found, n - 1);
+        chex_check_found(merged, "rank 0: %s; %d more see their own", all[0]->found, n - 1);
     for (int i = 0; i < n; i++)
         for (int j = 0; j < i; j++) {
             const bool single = all[i]->verdict == CHEX_PASS && !strchr(all[i]->found, ',');
-            if (!single || strcmp(cards[i].host, cards[j].host) != 0 ||
+            if (!single || strcmp(records[i].host, records[j].host) != 0 ||
                 strcmp(all[i]->found, all[j]->found) != 0 || chex_gpu_mps())
                 continue;
-            chex_check_found(merged, "ranks %d and %d of %s both see %.160s alone", j, i,
-                             cards[i].host, all[i]->found);
+            chex_check_found(merged, "ranks %d and %d of %s both see %s alone", j, i,
+                             records[i].host, all[i]->found);
             chex_check_worsen(merged, CHEX_FAIL, CHEX_FAULT_USER,
                               "one rank a GPU: srun --gpus-per-task=1, or fewer tasks a node");
             return;
@@ -178,11 +179,11 @@ const struct chex_check chex_check_gpu_visible = {"gpu-visible", "which GPUs doe
 static void probe_health(const struct chex_check_context *c, struct chex_check_result *r) {
     struct node *n = open_node(c, r);
     char why[160];
-    bool told = false; /* of a sick one, which goes before those that are only slow */
+    bool has_failed = false; /* a failure has been reported; do not replace it with a warning */
     chex_check_expect(r, "no memory errors, no slowdown, all NVLinks up");
     if (!n)
         return;
-    chex_check_found(r, "%d well", n->count);
+    chex_check_found(r, "%d healthy", n->count);
     for (int i = 0; i < n->count; i++) {
         const struct chex_nvml_gpu *g = &n->nvml.gpus[n->mine[i]];
         char name[32];
@@ -190,9 +191,9 @@ static void probe_health(const struct chex_check_context *c, struct chex_check_r
         if (!name[0])
             snprintf(name, sizeof name, "number %d", g->index);
         const bool sick = chex_nvml_sick(g, why, sizeof why);
-        if (!sick && (told || !chex_nvml_weak(g, why, sizeof why)))
+        if (!sick && (has_failed || !chex_nvml_weak(g, why, sizeof why)))
             continue;
-        told = told || sick;
+        has_failed = has_failed || sick;
         chex_check_found(r, "GPU %s: %s", name, why);
         chex_check_worsen(r, sick ? worst(c) : CHEX_WARN, CHEX_FAULT_NODE,
                           sick ? "leave the node out with --exclude, drain it, and reset the GPU"
@@ -209,7 +210,7 @@ const struct chex_check chex_check_gpu_health = {"gpu-health",
 
 /* ---- gpu-busy ---- */
 
-/* Who owns a process; -1 where it is not to be seen (another user's container). */
+/* The owner of a process. -1: not visible, for example in another user's container. */
 static long owner(uint32_t pid) {
     char path[32];
     struct stat st;
@@ -220,7 +221,7 @@ static long owner(uint32_t pid) {
 static void probe_busy(const struct chex_check_context *c, struct chex_check_result *r) {
     struct node *n = open_node(c, r);
     char memory[32];
-    chex_check_expect(r, "no other process computes there");
+    chex_check_expect(r, "no other process uses them");
     if (!n)
         return;
     const bool mps = chex_gpu_mps();
@@ -234,19 +235,20 @@ static void probe_busy(const struct chex_check_context *c, struct chex_check_res
         chex_check_found(r, "%d on GPU %s: process %u%s, %s", g->process_count, g->gpu.pci_bus_id,
                          (unsigned)g->processes[0].pid,
                          own       ? " of this user"
-                         : uid < 0 ? " (not to be seen from here)"
+                         : uid < 0 ? " (not visible from here)"
                                    : " of another user",
                          chex_format_bytes(memory, sizeof memory, g->processes[0].bytes));
-        chex_check_worsen(r, CHEX_WARN, own ? CHEX_FAULT_USER : CHEX_FAULT_NODE,
-                          own ? "wait for it, or end it: two on one GPU slow each other down"
-                              : "a job left it behind, or the GPU is given to two: see nvidia-smi "
-                                "on the node");
+        chex_check_worsen(
+            r, CHEX_WARN, own ? CHEX_FAULT_USER : CHEX_FAULT_NODE,
+            own ? "wait for it, or end it: two processes on one GPU slow each other down"
+                : "an earlier job left it, or two jobs share the GPU: see nvidia-smi "
+                  "on the node");
         break;
     }
     free(n);
 }
 const struct chex_check chex_check_gpu_busy = {"gpu-busy",
-                                               "does anybody else compute on the GPUs?",
+                                               "do other processes use the GPUs?",
                                                CHEX_IN_JOB | CHEX_IN_PROLOG,
                                                CHEX_FAULT_NODE,
                                                probe_busy,
@@ -279,10 +281,12 @@ static void probe_memory(const struct chex_check_context *c, struct chex_check_r
                      chex_format_bytes(used, sizeof used, g->used_bytes),
                      n->count > 1 ? ", GPU " : "", n->count > 1 ? g->gpu.pci_bus_id : "");
     if (g->gpu.memory_bytes == 0)
-        skip(r, "not told by the driver");
+        skip(r, "the driver does not report it");
     else if (worst_share * 100 > USED_PERCENT)
-        chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE,
-                          "smaller batches will fit; see gpu-busy and nvidia-smi for who holds it");
+        chex_check_worsen(
+            r, CHEX_WARN, CHEX_FAULT_NODE,
+            "only smaller batches will fit; see gpu-busy and nvidia-smi for the process "
+            "that uses it");
     free(n);
 }
 const struct chex_check chex_check_gpu_memory = {"gpu-memory",
@@ -317,8 +321,8 @@ static void probe_peer(const struct chex_check_context *c, struct chex_check_res
         chex_check_found(r, "%d GPUs, %d of %d pairs by NVLink", n->count, linked, pairs);
     if (own->mig)
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
-                          "GPU %s is in parts (MIG), which have no peers: one rank, or ask for "
-                          "whole GPUs",
+                          "GPU %s is split (MIG), and its parts have no peers: use one rank, or "
+                          "request whole GPUs",
                           own->gpu.pci_bus_id);
     else if (confined && c->launch->local_size > 1)
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,

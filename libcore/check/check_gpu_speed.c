@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How fast are a rank's GPU's memory and its way to the host, and has the GPU come through the load
- * of level 2 unharmed. The GPU is the one that training would take, and its engine makes the
- * copies; the steps of check_step.c come between.
+ * Checks of the speed of a rank's GPU: copies between host and GPU, memory rate, and its health
+ * after the load of level 2.
+ *
+ * The GPU is the one that training would use, and its engine makes the copies. The steps of
+ * check_step.c run between these checks.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "check/checks.h"
 #include "check/measure.h"
 #include "engine/choose.h"
 #include "launch/nvml.h"
 
-static const double gpu_s = 8; /* a context, an engine, and copies */
+static const double gpu_s = 8; /* seconds for a context, an engine and the copies */
 
-/* What the driver says of the GPU now. NULL: nothing; the caller frees nvml_out. */
+/* The current state of the GPU from the driver. NULL: unknown. The caller frees *nvml_out. */
 static const struct chex_nvml_gpu *driver_view(const struct chex_measure *m,
                                                struct chex_nvml **nvml_out) {
     struct chex_error err = {0};
-    *nvml_out = chex_mem_zalloc(1, sizeof **nvml_out);
+    *nvml_out = chex_alloc_zeroed(1, sizeof **nvml_out);
     if (!*nvml_out || chex_nvml_read(*nvml_out, &err) != CHEX_OK)
         return NULL;
     return chex_nvml_find(*nvml_out, m->device.pci_bus_id);
@@ -28,7 +30,8 @@ static const struct chex_nvml_gpu *driver_view(const struct chex_measure *m,
 
 /* ---- gpu-copy ---- */
 
-/* The spec that this rank would train with: on no GPU where none was allotted or none works. */
+/* The engine that training would use: "cpu" if no GPU was allotted or none works; `why` then has
+ * the reason. */
 static const char *wanted(const struct chex_check_context *c, char *why, size_t size) {
     const struct chex_engine_impl *impl;
     struct chex_error err = {0};
@@ -40,11 +43,11 @@ static const char *wanted(const struct chex_check_context *c, char *why, size_t 
     if (chex_engine_load("cuda", &impl, &err) == CHEX_OK &&
         impl->probe(text, sizeof text, &err) == CHEX_OK)
         return "cuda";
-    snprintf(why, size, "%.100s: see gpu", err.text);
+    snprintf(why, size, "%s: see gpu", err.text);
     return "cpu";
 }
 
-/* Collective: all ranks of a node find out together who takes which GPU. */
+/* Collective: the ranks of a node agree which rank uses which GPU. */
 static bool choose(const struct chex_check_context *c, bool in_time) {
     struct chex_measure *m = c->measure;
     struct chex_error err = {0};
@@ -52,7 +55,7 @@ static bool choose(const struct chex_check_context *c, bool in_time) {
     const char *spec = wanted(c, m->no_gpu, sizeof m->no_gpu);
     if (chex_choose_gpu(m->launch, c->binding, &c->gpu, in_time ? spec : "cpu", &m->device, &has,
                         &err) != CHEX_OK)
-        snprintf(m->no_gpu, sizeof m->no_gpu, "%.140s: see gpu", err.text);
+        snprintf(m->no_gpu, sizeof m->no_gpu, "%s: see gpu", err.text);
     return has;
 }
 
@@ -66,7 +69,7 @@ static void open_gpu(const struct chex_check_context *c, struct chex_check_resul
     free(nvml);
     if (chex_step_create("cuda", chex_check_threads(c), &m->device, &m->gpu, &err) == CHEX_OK)
         return;
-    snprintf(m->no_gpu, sizeof m->no_gpu, "%.140s: see gpu-copy", err.text);
+    snprintf(m->no_gpu, sizeof m->no_gpu, "%s: see gpu-copy", err.text);
     chex_check_not_measured(c, &err, r);
 }
 
@@ -75,7 +78,7 @@ static const struct chex_figure copy_figures[] = {
     {.key = "download_gb_per_s", .unit = "GB/s", .compared = true},
     {.key = NULL}};
 
-/* Of one lane in one direction, what the encoding leaves (PCI Express Base Specification). */
+/* The rate of a PCIe link in one direction, net of encoding (PCI Express Base Specification). */
 static double link_bytes_per_s(int generation, int width) {
     static const double lane[] = {0, 0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9};
     return generation > 0 && generation < (int)(sizeof lane / sizeof lane[0])
@@ -83,29 +86,29 @@ static double link_bytes_per_s(int generation, int width) {
                : 0;
 }
 
-/* Copies from pinned memory reach some 80 % of what the link carries. */
+/* Copies from pinned memory reach about 80 % of the rate of the link, so 60 % is a safe limit. */
 static const double least_of_link = 0.6, least_of_memory = 0.6;
 
-/* Right after the copies, because an idle link runs slower to save power. */
+/* Call it right after the copies, because an idle link runs slower to save power. */
 static void judge_link(const struct chex_measure *m, struct chex_check_result *r) {
     struct chex_nvml *nvml = NULL;
     const struct chex_nvml_gpu *g = driver_view(m, &nvml);
     const double up = m->gpu_limits.upload_bytes_per_s, down = m->gpu_limits.download_bytes_per_s;
     if (g && g->pcie_width > 0) {
         const double link = link_bytes_per_s(g->pcie_generation, g->pcie_width);
-        const size_t at = strlen(r->found);
-        snprintf(r->found + at, sizeof r->found - at, ", PCIe %d x%d", g->pcie_generation,
-                 g->pcie_width);
+        chex_check_found_more(r, ", PCIe %d x%d", g->pcie_generation, g->pcie_width);
         if (g->pcie_generation < g->pcie_generation_most || g->pcie_width < g->pcie_width_most)
-            chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE,
-                              "its link could be PCIe %d x%d: reseat the GPU or its riser, look at "
-                              "the firmware's settings",
-                              g->pcie_generation_most, g->pcie_width_most);
+            chex_check_worsen(
+                r, CHEX_WARN, CHEX_FAULT_NODE,
+                "its link could be PCIe %d x%d: reseat the GPU or its riser, check the "
+                "settings of the firmware",
+                g->pcie_generation_most, g->pcie_width_most);
         else if (link > 0 && (up < least_of_link * link || down < least_of_link * link))
-            chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE,
-                              "its link carries %.3g GB/s: others copy too, or the rank's CPUs are "
-                              "far from the GPU",
-                              link / 1e9);
+            chex_check_worsen(
+                r, CHEX_WARN, CHEX_FAULT_NODE,
+                "its link can do %.3g GB/s: other processes copy too, or the rank's CPUs "
+                "are far from the GPU",
+                link / 1e9);
     }
     free(nvml);
 }
@@ -113,7 +116,7 @@ static void judge_link(const struct chex_measure *m, struct chex_check_result *r
 static void probe_copy(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_measure *m = c->measure;
     struct chex_error err = {0};
-    chex_check_expect(r, "what its link carries, and as fast as others");
+    chex_check_expect(r, "the rate of its link, and as fast as others");
     const bool in_time = !c->gpu.allotted || chex_check_has_time(c, gpu_s, r);
     if (choose(c, in_time) && in_time)
         open_gpu(c, r);
@@ -124,7 +127,7 @@ static void probe_copy(const struct chex_check_context *c, struct chex_check_res
         chex_check_skip(r, "not measured by this engine");
         return;
     }
-    /* What it takes is the GPU's memory, and a quarter as much of the host's. */
+    /* The measurement uses GPU memory up to this limit, and a quarter of it in host memory. */
     const uint64_t most = 4 * chex_check_memory_share(c);
     if (e->impl->limits(e->self, most, &m->gpu_limits, &err) != CHEX_OK) {
         chex_check_not_measured(c, &err, r);
@@ -133,13 +136,13 @@ static void probe_copy(const struct chex_check_context *c, struct chex_check_res
     r->kind = chex_check_gpu_kind(m);
     r->figures[0] = m->gpu_limits.upload_bytes_per_s / 1e9;
     r->figures[1] = m->gpu_limits.download_bytes_per_s / 1e9;
-    chex_check_found(r, "%.3g GB/s to it, %.3g GB/s from it, %.40s %s", r->figures[0],
-                     r->figures[1], m->device.name, m->device.pci_bus_id);
+    chex_check_found(r, "%.3g GB/s to it, %.3g GB/s from it, %s %s", r->figures[0], r->figures[1],
+                     m->device.name, m->device.pci_bus_id);
     judge_link(m, r);
 }
 const struct chex_check chex_check_gpu_copy = {.name = "gpu-copy",
                                                .question =
-                                                   "how fast do host and GPU reach each other?",
+                                                   "how fast are copies between host and GPU?",
                                                .modes = CHEX_IN_JOB,
                                                .fault = CHEX_FAULT_NODE,
                                                .probe = probe_copy,
@@ -155,7 +158,7 @@ static const struct chex_figure memory_figures[] = {
 static void probe_memory(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_measure *m = c->measure;
     struct chex_nvml *nvml = NULL;
-    chex_check_expect(r, "%.0f %% of what its bus carries, and as fast as others",
+    chex_check_expect(r, "%.0f %% of the rate of its bus, and as fast as others",
                       100 * least_of_memory);
     if (!chex_measure_gpu(c, r))
         return;
@@ -173,7 +176,7 @@ static void probe_memory(const struct chex_check_context *c, struct chex_check_r
         chex_check_found(r, "%.4g GB/s", r->figures[0]);
     if (m->gpu_limits.bytes_per_s < least_of_memory * most)
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE,
-                          "somebody else computes there, or it is slowed down: see gpu-busy and "
+                          "another process uses the GPU, or the GPU is throttled: see gpu-busy and "
                           "gpu-health");
     free(nvml);
 }
@@ -196,11 +199,11 @@ static void probe_after(const struct chex_check_context *c, struct chex_check_re
         return;
     const struct chex_nvml_gpu *g = driver_view(m, &nvml);
     if (!g) {
-        chex_check_skip(r, "the driver's management library does not tell");
+        chex_check_skip(r, "the driver does not report the state of the GPU");
     } else if (g->unread != 0 || chex_nvml_sick(g, why, sizeof why)) {
         chex_check_found(r, "GPU %s: %s", m->device.pci_bus_id, g->unread ? "no answer" : why);
         chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
-                          "leave the node out with --exclude=%.60s, drain it, reset the GPU",
+                          "leave the node out with --exclude=%s, drain it, reset the GPU",
                           c->launch->host);
     } else if (g->ecc_corrected > m->ecc_before || chex_nvml_weak(g, why, sizeof why)) {
         if (g->ecc_corrected > m->ecc_before)
@@ -210,7 +213,7 @@ static void probe_after(const struct chex_check_context *c, struct chex_check_re
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE,
                           "have the node looked at: nvidia-smi -q shows more");
     } else {
-        chex_check_found(r, "well, %d C", g->temperature_c);
+        chex_check_found(r, "healthy, %d C", g->temperature_c);
     }
     free(nvml);
 }

@@ -1,25 +1,26 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The report of the checks as JSON (chex-env --json).
+ */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fs.h"
+#include "base/text.h"
 #include "check/check.h"
 
-/* Texts come from the environment and from libraries: bytes that are no UTF-8 become '?'. */
+/* A JSON string. Texts from the environment and from libraries may not be UTF-8; then the printable
+ * form is used. */
 static json_t *text(const char *s) {
     json_t *t = json_string(s);
     if (t)
         return t;
-    char ascii[512];
-    size_t n = 0;
-    for (; s[n] && n + 1 < sizeof ascii; n++)
-        ascii[n] = (unsigned char)s[n] < 128 ? s[n] : '?';
-    ascii[n] = '\0';
-    return json_string(ascii);
+    char printable[4096];
+    return json_string(chex_text_printable(s, printable, sizeof printable));
 }
 
-/* Those that were measured, or NULL where there are none. */
+/* The measured figures as an object, or NULL if there are none. */
 static json_t *figures(const struct chex_check *check, const struct chex_check_result *r) {
     json_t *all = NULL;
     for (int k = 0; check->figures && check->figures[k].key; k++) {
@@ -39,11 +40,13 @@ static json_t *check_object(const struct chex_check *check, const struct chex_ch
     json_t *measured = figures(check, r);
     if (measured)
         json_object_set_new(object, "figures", measured);
+    if (measured && r->disturbed[0])
+        json_object_set_new(object, "disturbed", text(r->disturbed));
     return object;
 }
 
 static json_t *rank_object(const struct chex_check_report *report, int k) {
-    const struct chex_check_card *c = &report->cards[k];
+    const struct chex_check_record *c = &report->records[k];
     const struct chex_check_result *mine = &report->all[(size_t)k * report->count];
     json_t *verdicts = json_object(), *measured = json_object(), *rank;
     for (size_t i = 0; i < report->count; i++) {

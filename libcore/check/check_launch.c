@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who am I, do all ranks agree on it, where may each run, and do their clocks agree.
+ * Checks of the launch: identity of the ranks, their consistency, CPUs, clocks.
  */
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,19 +36,20 @@ const struct chex_check chex_check_launch = {
     probe_launch, chex_check_same};
 
 static void probe_ranks(const struct chex_check_context *c, struct chex_check_result *r) {
-    chex_check_expect(r, "each rank once, with one idea of the whole");
+    chex_check_expect(r, "each rank once, with consistent counts");
     chex_check_found(r, "%d of %d", c->launch->rank, c->launch->size);
 }
 
-/* The first thing that is wrong with card i, as text; false where nothing is. */
-static bool card_is_odd(const struct chex_check_card *cards, int n, int i, char *why, size_t size) {
-    const struct chex_check_card *a = &cards[i], *first = &cards[0];
+/* Whether record i contradicts the others. `why` gets the first contradiction. */
+static bool is_inconsistent(const struct chex_check_record *records, int n, int i, char *why,
+                            size_t size) {
+    const struct chex_check_record *a = &records[i], *first = &records[0];
     int neighbours = 0;
     bool twin = false;
     for (int j = 0; j < n; j++) {
-        bool near = strcmp(cards[j].host, a->host) == 0 && cards[j].node == a->node;
+        bool near = strcmp(records[j].host, a->host) == 0 && records[j].node == a->node;
         neighbours += near;
-        twin = twin || (near && j != i && cards[j].local_rank == a->local_rank);
+        twin = twin || (near && j != i && records[j].local_rank == a->local_rank);
     }
     if (a->rank != i || a->size != n)
         snprintf(why, size, "says it is rank %d of %d, but answers as %d of %d", a->rank, a->size,
@@ -67,23 +67,23 @@ static bool card_is_odd(const struct chex_check_card *cards, int n, int i, char 
     return true;
 }
 
-static void across_ranks(const struct chex_check_card *cards,
+static void across_ranks(const struct chex_check_record *records,
                          const struct chex_check_result *const *all, int n,
                          struct chex_check_result *merged) {
     char why[160];
     (void)all;
     chex_check_found(merged, "ranks 0 to %d, consistent", n - 1);
     for (int i = 0; i < n; i++) {
-        if (!card_is_odd(cards, n, i, why, sizeof why))
+        if (!is_inconsistent(records, n, i, why, sizeof why))
             continue;
-        chex_check_found(merged, "rank %d (%s) %s", i, cards[i].host, why);
+        chex_check_found(merged, "rank %d (%s) %s", i, records[i].host, why);
         chex_check_worsen(merged, CHEX_FAIL, CHEX_FAULT_NODE,
                           "two launchers or two versions of PMIx are mixed; leave node %s out",
-                          cards[i].host);
+                          records[i].host);
         return;
     }
 }
-const struct chex_check chex_check_ranks = {"ranks",     "do all ranks agree on who is who?",
+const struct chex_check chex_check_ranks = {"ranks",     "do all ranks agree on ranks and nodes?",
                                             CHEX_IN_JOB, CHEX_FAULT_NODE,
                                             probe_ranks, across_ranks};
 
@@ -105,13 +105,19 @@ static void probe_cpus(const struct chex_check_context *c, struct chex_check_res
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
                           "one core reads, decodes and computes: ask for more with srun -c N");
 }
-const struct chex_check chex_check_cpus = {
-    "cpus", "has each rank the CPUs that were asked for?", CHEX_IN_JOB, CHEX_FAULT_USER, probe_cpus,
-    NULL};
+const struct chex_check chex_check_cpus = {"cpus",      "does each rank have the requested CPUs?",
+                                           CHEX_IN_JOB, CHEX_FAULT_USER,
+                                           probe_cpus,  NULL};
 
-/* "0-3,8" into a set. */
-static void parse_cpus(const char *text, cpu_set_t *set) {
-    CPU_ZERO(set);
+enum { CPUS = 8192, WORD_BITS = 64 };
+
+struct cpu_list {
+    uint64_t words[CPUS / WORD_BITS];
+};
+
+/* Parses "0-3,8" into a set. Of a list that was cut, parses the first part. */
+static void parse_cpus(const char *text, struct cpu_list *out) {
+    memset(out, 0, sizeof *out);
     while (*text) {
         char *end;
         long from = strtol(text, &end, 10), to = from;
@@ -119,18 +125,24 @@ static void parse_cpus(const char *text, cpu_set_t *set) {
             return;
         if (*end == '-')
             to = strtol(end + 1, &end, 10);
-        for (long i = from; i >= 0 && i <= to && i < CPU_SETSIZE; i++)
-            CPU_SET(i, set);
+        for (long i = from; i >= 0 && i <= to && i < CPUS; i++)
+            out->words[i / WORD_BITS] |= UINT64_C(1) << i % WORD_BITS;
         text = *end == ',' ? end + 1 : end;
     }
 }
 
+static int count_common(const struct cpu_list *a, const struct cpu_list *b) {
+    int n = 0;
+    for (int i = 0; i < CPUS / WORD_BITS; i++)
+        n += __builtin_popcountll(a->words[i] & b->words[i]);
+    return n;
+}
+
 bool chex_check_share_cpus(const char *a, const char *b) {
-    cpu_set_t set_a, set_b, both;
+    struct cpu_list set_a, set_b;
     parse_cpus(a, &set_a);
     parse_cpus(b, &set_b);
-    CPU_AND(&both, &set_a, &set_b);
-    return CPU_COUNT(&both) > 0;
+    return count_common(&set_a, &set_b) > 0;
 }
 
 static void probe_sharing(const struct chex_check_context *c, struct chex_check_result *r) {
@@ -138,23 +150,23 @@ static void probe_sharing(const struct chex_check_context *c, struct chex_check_
     chex_check_found(r, "%s", c->binding->cpus);
 }
 
-static void across_sharing(const struct chex_check_card *cards,
+static void across_sharing(const struct chex_check_record *records,
                            const struct chex_check_result *const *all, int n,
                            struct chex_check_result *merged) {
-    cpu_set_t a, b, both;
+    struct cpu_list a, b;
     (void)all;
     chex_check_found(merged, n == 1 ? "one rank" : "each has its own");
     for (int i = 0; i < n; i++) {
-        parse_cpus(cards[i].cpus, &a);
+        parse_cpus(records[i].cpus, &a);
         for (int j = i + 1; j < n; j++) {
-            if (strcmp(cards[i].host, cards[j].host) != 0)
+            if (strcmp(records[i].host, records[j].host) != 0)
                 continue;
-            parse_cpus(cards[j].cpus, &b);
-            CPU_AND(&both, &a, &b);
-            if (CPU_COUNT(&both) == 0)
+            parse_cpus(records[j].cpus, &b);
+            const int common = count_common(&a, &b);
+            if (common == 0)
                 continue;
-            chex_check_found(merged, "ranks %d and %d of %s share %d", i, j, cards[i].host,
-                             CPU_COUNT(&both));
+            chex_check_found(merged, "ranks %d and %d of %s share %d", i, j, records[i].host,
+                             common);
             chex_check_worsen(merged, CHEX_WARN, CHEX_FAULT_USER,
                               "start fewer ranks a node, or bind them: srun --cpu-bind=cores");
             return;
@@ -172,42 +184,42 @@ static void probe_clock(const struct chex_check_context *c, struct chex_check_re
     chex_check_expect(r, "within %d s of each other", SKEW_WARN_S);
 }
 
-/* Against the middle clock, so that one odd node is named, not everybody else. */
-static void across_clock(const struct chex_check_card *cards,
+/* Compares each clock with the median, so that one wrong node is reported, not all others. */
+static void across_clock(const struct chex_check_record *records,
                          const struct chex_check_result *const *all, int n,
                          struct chex_check_result *merged) {
-    double low = cards[0].clock_s, high = low, window = 0, middle;
+    double low = records[0].clock_s, high = low, window = 0, middle;
     int odd = 0;
     (void)all;
     for (int i = 0; i < n; i++) {
-        low = fmin(low, cards[i].clock_s);
-        high = fmax(high, cards[i].clock_s);
-        window = fmax(window, cards[i].clock_window_s);
+        low = fmin(low, records[i].clock_s);
+        high = fmax(high, records[i].clock_s);
+        window = fmax(window, records[i].clock_window_s);
     }
     middle = low;
     for (int i = 0; i < n; i++) { /* the median, by counting */
         int below = 0, level = 0;
         for (int j = 0; j < n; j++) {
-            below += cards[j].clock_s < cards[i].clock_s;
-            level += cards[j].clock_s == cards[i].clock_s;
+            below += records[j].clock_s < records[i].clock_s;
+            level += records[j].clock_s == records[i].clock_s;
         }
         if (below <= (n - 1) / 2 && below + level > (n - 1) / 2)
-            middle = cards[i].clock_s;
+            middle = records[i].clock_s;
     }
     for (int i = 0; i < n; i++)
-        if (fabs(cards[i].clock_s - middle) > fabs(cards[odd].clock_s - middle))
+        if (fabs(records[i].clock_s - middle) > fabs(records[odd].clock_s - middle))
             odd = i;
-    const double skew = fmax(0, fabs(cards[odd].clock_s - middle) - window);
+    const double skew = fmax(0, fabs(records[odd].clock_s - middle) - window);
     if (n == 1)
         chex_check_found(merged, "one rank");
     else
         chex_check_found(merged, "within %.3f s", high - low);
     if (skew <= SKEW_WARN_S)
         return;
-    chex_check_found(merged, "rank %d (%s) is %.1f s %s", odd, cards[odd].host, skew,
-                     cards[odd].clock_s > middle ? "ahead" : "behind");
+    chex_check_found(merged, "rank %d (%s) is %.1f s %s", odd, records[odd].host, skew,
+                     records[odd].clock_s > middle ? "ahead" : "behind");
     chex_check_worsen(merged, skew > SKEW_FAIL_S ? CHEX_FAIL : CHEX_WARN, CHEX_FAULT_NODE,
-                      "set the clock of node %s (chrony, NTP)", cards[odd].host);
+                      "set the clock of node %s (chrony, NTP)", records[odd].host);
 }
 const struct chex_check chex_check_clock = {"clock",     "do the ranks' clocks agree?",
                                             CHEX_IN_JOB, CHEX_FAULT_NODE,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Limits of the process: locked memory, open files, stack, memory and its control group.
+ * Checks of resource limits: locked memory, open files, stack, memory and its control group.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -8,12 +8,13 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/fs.h"
 #include "base/units.h"
 #include "check/checks.h"
 
 static const uint64_t MIB = UINT64_C(1) << 20;
 
-/* The soft limit; UINT64_MAX for none. */
+/* The soft limit of a resource. UINT64_MAX: none. */
 static uint64_t limit(int resource) {
     struct rlimit l;
     if (getrlimit((__rlimit_resource_t)resource, &l) != 0 || l.rlim_cur == RLIM_INFINITY)
@@ -39,7 +40,7 @@ static bool has_infiniband(void) {
     return any;
 }
 
-/* Only network adapters that read and write memory by themselves need locked pages. */
+/* Only network adapters with remote direct memory access (RDMA) need locked pages. */
 static void probe_memlock(const struct chex_check_context *c, struct chex_check_result *r) {
     char text[32];
     const uint64_t now = limit(RLIMIT_MEMLOCK);
@@ -107,7 +108,7 @@ static bool read_number(const char *path, uint64_t *out) {
     return chex_parse_u64(line, out);
 }
 
-/* The least limit on the way from our control group to the root; UINT64_MAX for none ("max"). */
+/* The least memory limit of our control group and its parents. UINT64_MAX: none ("max"). */
 static uint64_t group_limit(void) {
     char line[1024], path[1400];
     uint64_t least = UINT64_MAX, value;
@@ -134,36 +135,53 @@ static uint64_t group_limit(void) {
     return least > (UINT64_C(1) << 60) ? UINT64_MAX : least;
 }
 
-static uint64_t available_memory(void) {
-    char line[128];
-    unsigned long long kib = 0;
-    FILE *f = fopen("/proc/meminfo", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return (uint64_t)kib * 1024;
+static const uint64_t least_memory = UINT64_C(256) << 20, wanted_memory = UINT64_C(2048) << 20;
+
+/* Fails below least_memory, warns below wanted_memory. */
+static enum chex_verdict verdict_of(uint64_t share) {
+    return share < least_memory ? CHEX_FAIL : share < wanted_memory ? CHEX_WARN : CHEX_PASS;
 }
 
-/* A DenseNet-121 with moments takes 100 MB, the activations of 16 images of 224 px about 1.5 GB. */
+void chex_check_judge_memory(const struct chex_memory_seen *m, struct chex_check_result *r) {
+    const uint64_t ranks = m->ranks > 0 ? (uint64_t)m->ranks : 1;
+    const uint64_t free_share = (m->group < m->available ? m->group : m->available) / ranks;
+    const enum chex_verdict now = verdict_of(free_share);
+    if (now == CHEX_PASS)
+        return;
+    if (m->group < m->available)
+        chex_check_worsen(r, now, CHEX_FAULT_USER, "request more with --mem or --mem-per-cpu");
+    else if (verdict_of(m->available) < now)
+        chex_check_worsen(r, now, CHEX_FAULT_USER,
+                          "too many ranks for the free memory of this node: start fewer per node");
+    else if (verdict_of(m->total) == now)
+        chex_check_worsen(r, now, CHEX_FAULT_NODE, "this node has too little memory for training");
+    else
+        chex_check_worsen(
+            r, m->prolog ? CHEX_WARN : now, CHEX_FAULT_NODE,
+            "other processes use this node's memory: wait for them, or request memory "
+            "with --mem or the whole node with --exclusive");
+}
+
+/* Why 2 GiB: DenseNet-121 with moments needs 100 MB, activations of 16 images (224 px) 1.5 GB. */
 static void probe_memory(const struct chex_check_context *c, struct chex_check_result *r) {
     char have_text[32], group_text[32];
-    const uint64_t have = available_memory(), group = group_limit();
-    const uint64_t ranks = c->launch->local_size > 0 ? (uint64_t)c->launch->local_size : 1;
-    const uint64_t share = (group < have ? group : have) / ranks;
+    uint64_t available_kib = 0, total_kib = 0;
+    const bool known = chex_fs_number("/proc/meminfo", "MemAvailable:", &available_kib) &&
+                       chex_fs_number("/proc/meminfo", "MemTotal:", &total_kib);
+    const struct chex_memory_seen m = {.available = available_kib * 1024,
+                                       .total = total_kib * 1024,
+                                       .group = group_limit(),
+                                       .ranks = c->launch->local_size,
+                                       .prolog = c->mode == CHEX_MODE_PROLOG};
     chex_check_expect(r, "2 GiB a rank");
-    chex_check_found(r, "%s available, control group %s, %llu rank%s here",
-                     size_text(have_text, sizeof have_text, have),
-                     size_text(group_text, sizeof group_text, group), (unsigned long long)ranks,
-                     ranks == 1 ? "" : "s");
-    if (have == 0)
+    chex_check_found(r, "%s available, control group %s, %d rank%s here",
+                     size_text(have_text, sizeof have_text, m.available),
+                     size_text(group_text, sizeof group_text, m.group), m.ranks,
+                     m.ranks == 1 ? "" : "s");
+    if (known)
+        chex_check_judge_memory(&m, r);
+    else
         chex_check_worsen(r, CHEX_SKIP, CHEX_FAULT_NODE, "/proc/meminfo cannot be read");
-    else if (share < 2048 * MIB)
-        chex_check_worsen(r, share < 256 * MIB ? CHEX_FAIL : CHEX_WARN,
-                          group < have ? CHEX_FAULT_USER : CHEX_FAULT_NODE, "%s",
-                          group < have ? "ask for more with --mem or --mem-per-cpu"
-                                       : "other processes hold this node's memory");
 }
 const struct chex_check chex_check_memory = {"memory",
                                              "is there memory for each rank?",

@@ -1,42 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The run: probes on a thread of their own under one deadline (check/prober.h), then two exchanges,
- * then the same comparison on every rank.
+ * Runs the checks on all ranks and merges their answers.
+ *
+ * 1. Each rank runs its probes on a separate thread under one deadline (check/prober.h). Checks
+ * that must start together are preceded by an exchange, which also tells whether a rank is stuck.
+ * 2. Three exchanges: the answers; an empty one right before the clocks are read; the records with
+ * the clocks.
+ * 3. Every rank merges and compares the same data, so all ranks have the same report.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/mem.h"
-#include "check/check.h"
+#include "check/checks.h"
 #include "check/compare.h"
 #include "check/expected.h"
 #include "check/prober.h"
 
-/* What each rank says of itself before a stage of which it is not the only one. */
-struct standing {
+/* The state that each rank sends before a stage that all ranks start together. */
+struct rank_state {
     double left_s;
     int32_t stuck, pad;
 };
 
-/* All ranks come together. *out_of_it: the first that is stuck, or -1; *left_s_out: the least time
- * that any of the others has left. */
-static enum chex_status meet(struct chex_launch *launch, const struct chex_prober *p,
-                             uint64_t timeout_ms, int *out_of_it, double *left_s_out,
-                             struct chex_error *err) {
-    const struct standing mine = {.left_s = chex_prober_left_s(p),
-                                  .stuck = chex_prober_stuck(p) || chex_prober_lost(p)};
-    struct standing *all = chex_mem_zalloc((size_t)launch->size, sizeof *all);
+/* Exchanges the states of all ranks.
+ * *stuck_rank_out: the first rank that is stuck, or -1. *left_s_out: the least remaining time of
+ * all ranks that are not stuck. */
+static enum chex_status exchange_states(struct chex_launch *launch, const struct chex_prober *p,
+                                        uint64_t timeout_ms, int *stuck_rank_out,
+                                        double *left_s_out, struct chex_error *err) {
+    const struct rank_state mine = {.left_s = chex_prober_left_s(p),
+                                    .stuck = chex_prober_stuck(p) || chex_prober_lost(p)};
+    struct rank_state *all = chex_alloc_zeroed((size_t)launch->size, sizeof *all);
     if (!all)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     enum chex_status st =
         chex_launch_exchange(launch, "check-start", &mine, sizeof mine, all, timeout_ms, err);
-    *out_of_it = -1;
+    *stuck_rank_out = -1;
     *left_s_out = mine.left_s;
     for (int r = launch->size - 1; r >= 0 && st == CHEX_OK; r--) {
         if (all[r].stuck)
-            *out_of_it = r;
+            *stuck_rank_out = r;
         else if (all[r].left_s < *left_s_out)
             *left_s_out = all[r].left_s;
     }
@@ -44,17 +50,18 @@ static enum chex_status meet(struct chex_launch *launch, const struct chex_probe
     return st;
 }
 
-/* The check `first`, which begins on all ranks at once, and those behind it that need not. */
+/* Prepares check `first`, which starts on all ranks together. A collective check is skipped if a
+ * rank is stuck, and gets the least remaining time of all ranks. */
 static enum chex_status begin_together(struct chex_launch *launch, struct chex_prober *p,
                                        const struct chex_check *const *checks, size_t first,
                                        uint64_t timeout_ms, struct chex_error *err) {
     int stuck;
     double left_s;
     char why[64];
-    CHEX_TRY(meet(launch, p, timeout_ms, &stuck, &left_s, err));
+    CHEX_TRY(exchange_states(launch, p, timeout_ms, &stuck, &left_s, err));
     if (checks[first]->start != CHEX_START_ALL)
         return CHEX_OK;
-    snprintf(why, sizeof why, "rank %d did not come so far", stuck);
+    snprintf(why, sizeof why, "rank %d is stuck in an earlier check", stuck);
     if (stuck >= 0)
         chex_prober_skip(p, first + 1, why);
     else
@@ -71,7 +78,7 @@ static enum chex_status probe(const struct chex_check *const *checks, size_t cou
     for (size_t i = 0, end; st == CHEX_OK && i < count; i = end) {
         for (end = i + 1; end < count && checks[end]->start == CHEX_START_ANY; end++)
             ;
-        /* A rank whose probes hang comes up to timeout_ms late. */
+        /* A rank with a hanging probe arrives up to timeout_ms late. */
         if (checks[i]->start != CHEX_START_ANY)
             st = begin_together(launch, p, checks, i, timeout_ms + 10000, err);
         if (st == CHEX_OK)
@@ -85,36 +92,49 @@ static enum chex_status probe(const struct chex_check *const *checks, size_t cou
     return st;
 }
 
-/* As much as fits. The rest of `to` keeps its zeros. */
+/* Copies as much as fits. The rest of `to` stays zero, so the record has no undefined bytes. */
 static void copy(char *to, size_t size, const char *from) {
     memcpy(to, from, strnlen(from, size - 1));
 }
 
-static void fill_card(const struct chex_check_context *c, struct chex_check_card *card) {
+static void fill_record(const struct chex_check_context *c, struct chex_check_record *record) {
     const struct chex_launch *l = c->launch;
-    memset(card, 0, sizeof *card);
-    card->rank = l->rank;
-    card->size = l->size;
-    card->local_rank = l->local_rank;
-    card->local_size = l->local_size;
-    card->node = l->node;
-    card->nodes = l->nodes;
-    copy(card->method, sizeof card->method, l->method);
-    copy(card->host, sizeof card->host, l->host);
-    copy(card->gpu, sizeof card->gpu, chex_gpu_visibility_names[c->gpu.visibility]);
-    copy(card->visible, sizeof card->visible, c->gpu.visible);
+    memset(record, 0, sizeof *record);
+    record->rank = l->rank;
+    record->size = l->size;
+    record->local_rank = l->local_rank;
+    record->local_size = l->local_size;
+    record->node = l->node;
+    record->nodes = l->nodes;
+    copy(record->method, sizeof record->method, l->method);
+    copy(record->host, sizeof record->host, l->host);
+    copy(record->gpu, sizeof record->gpu, chex_gpu_visibility_names[c->gpu.visibility]);
+    copy(record->visible, sizeof record->visible, c->gpu.visible);
     if (!c->binding)
         return;
-    copy(card->cpus, sizeof card->cpus, c->binding->cpus);
-    card->cpu_count = c->binding->cpu_count;
-    chex_bind_line(l, c->binding, &c->gpu, card->line, sizeof card->line);
+    copy(record->cpus, sizeof record->cpus, c->binding->cpus);
+    record->cpu_count = c->binding->cpu_count;
+    chex_bind_line(l, c->binding, &c->gpu, record->line, sizeof record->line);
 }
 
-/* The worst answer, and on which rank where it is not everybody's. */
-static void merge(const struct chex_check *check, const struct chex_check_card *cards,
+/* Sets the largest spread and the first disturbance of all ranks. */
+static void merge_noise(const struct chex_check_result *const *column, int n,
+                        struct chex_check_result *out) {
+    for (int r = 0; r < n; r++) {
+        for (int k = 0; k < CHEX_FIGURES; k++)
+            if (column[r]->spread[k] > out->spread[k])
+                out->spread[k] = column[r]->spread[k];
+        if (!out->disturbed[0])
+            memcpy(out->disturbed, column[r]->disturbed, sizeof out->disturbed);
+    }
+}
+
+/* Merges the answers of all ranks to one check: the worst verdict with its rank, the worst figures,
+ * then the comparisons. */
+static void merge(const struct chex_check *check, const struct chex_check_record *records,
                   const struct chex_check_result *const *column, int n,
                   struct chex_check_result *out) {
-    int worst = 0, same = 0, whose;
+    int worst = 0, same = 0, ignored;
     for (int r = 1; r < n; r++) {
         const struct chex_check_result *a = column[r], *b = column[worst];
         if (a->verdict > b->verdict ||
@@ -125,35 +145,38 @@ static void merge(const struct chex_check *check, const struct chex_check_card *
     for (int r = 0; r < n; r++)
         same += column[r]->verdict == out->verdict;
     if (n > 1 && out->verdict >= CHEX_WARN)
-        chex_check_found(out, "rank %d (%s)%s: %.180s", cards[worst].rank, cards[worst].host,
+        chex_check_found(out, "rank %d (%s)%s: %s", records[worst].rank, records[worst].host,
                          same == n ? ", as all others" : "", column[worst]->found);
     for (int k = 0; check->figures && check->figures[k].key; k++)
-        out->figures[k] = chex_check_worst(&check->figures[k], k, column, n, &whose);
+        out->figures[k] = chex_check_worst(&check->figures[k], k, column, n, &ignored);
+    merge_noise(column, n, out);
     if (check->across)
-        check->across(cards, column, n, out);
-    chex_check_compare(check, cards, column, n, out);
+        check->across(records, column, n, out);
+    chex_check_compare(check, records, column, n, out);
 }
 
 static enum chex_status compare(struct chex_check_report *r, struct chex_error *err) {
-    const struct chex_check_result **column = chex_mem_zalloc((size_t)r->ranks, sizeof *column);
+    const struct chex_check_result **column = chex_alloc_zeroed((size_t)r->ranks, sizeof *column);
     if (!column)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     for (size_t i = 0; i < r->count; i++) {
         for (int k = 0; k < r->ranks; k++)
             column[k] = &r->all[(size_t)k * r->count + i];
-        merge(r->checks[i], r->cards, column, r->ranks, &r->merged[i]);
+        merge(r->checks[i], r->records, column, r->ranks, &r->merged[i]);
     }
     free(column);
     return CHEX_OK;
 }
 
-/* The first exchange brings the answers and is the meeting at which clocks are read; the second
- * brings the cards, with the clocks. Ranks leave the meeting within its length of each other. */
+/* Exchanges answers and records.
+ * The second exchange synchronises the ranks: all have entered it before one leaves. Each rank
+ * reads its clock right after it. The duration of this exchange therefore bounds the
+ * difference between the reading times. */
 static enum chex_status exchange(struct chex_launch *launch, const struct chex_check_context *c,
                                  const struct chex_check_result *mine, uint64_t timeout_ms,
                                  struct chex_check_report *r, struct chex_error *err) {
-    struct chex_check_card card;
-    char here = 1, *there = chex_mem_zalloc((size_t)launch->size, 1);
+    struct chex_check_record record;
+    char here = 1, *there = chex_alloc_zeroed((size_t)launch->size, 1);
     if (!there)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     enum chex_status st = chex_launch_exchange(launch, "check-answers", mine,
@@ -164,14 +187,27 @@ static enum chex_status exchange(struct chex_launch *launch, const struct chex_c
     free(there);
     if (st != CHEX_OK)
         return st;
-    fill_card(c, &card);
-    card.lost = r->hung;
-    card.clock_s = chex_clock_unix_s();
-    card.clock_window_s = chex_clock_s() - began;
-    st = chex_launch_exchange(launch, "check-cards", &card, sizeof card, r->cards, timeout_ms, err);
+    fill_record(c, &record);
+    record.lost = r->hung;
+    record.clock_s = chex_clock_unix_s();
+    record.clock_window_s = chex_clock_s() - began;
+    st = chex_launch_exchange(launch, "check-cards", &record, sizeof record, r->records, timeout_ms,
+                              err);
     for (int k = 0; k < launch->size && st == CHEX_OK; k++)
-        r->hung = r->hung || r->cards[k].lost;
+        r->hung = r->hung || r->records[k].lost;
     return st;
+}
+
+/* If cpu-share was disturbed, this rank did not get its CPUs. Then all its figures are marked as
+ * disturbed. */
+static void share_disturbance(const struct chex_check_report *r, struct chex_check_result *mine) {
+    const struct chex_check_result *share = NULL;
+    for (size_t i = 0; i < r->count; i++)
+        if (r->checks[i] == &chex_check_cpu_share)
+            share = &mine[i];
+    for (size_t i = 0; share && share->disturbed[0] && i < r->count; i++)
+        if (chex_check_measured(r->checks[i], &mine[i]) && !mine[i].disturbed[0])
+            memcpy(mine[i].disturbed, share->disturbed, sizeof share->disturbed);
 }
 
 static enum chex_status select_checks(const struct chex_check *const *table, int level,
@@ -179,7 +215,7 @@ static enum chex_status select_checks(const struct chex_check *const *table, int
     size_t total = 0;
     while (table[total])
         total++;
-    const struct chex_check **chosen = chex_mem_zalloc(total + 1, sizeof *chosen);
+    const struct chex_check **chosen = chex_alloc_zeroed(total + 1, sizeof *chosen);
     if (!chosen)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     for (size_t i = 0; i < total; i++)
@@ -199,20 +235,21 @@ enum chex_status chex_check_run(const struct chex_check *const *table,
     enum chex_status st = select_checks(table ? table : chex_checks, context->level, &r, err);
     if (st != CHEX_OK)
         goto out;
-    mine = chex_mem_zalloc(r.count, sizeof *mine);
-    r.cards = chex_mem_zalloc((size_t)r.ranks, sizeof *r.cards);
-    r.all = chex_mem_zalloc((size_t)r.ranks * r.count, sizeof *r.all);
-    r.merged = chex_mem_zalloc(r.count, sizeof *r.merged);
-    if (!mine || !r.cards || !r.all || !r.merged) {
+    mine = chex_alloc_zeroed(r.count, sizeof *mine);
+    r.records = chex_alloc_zeroed((size_t)r.ranks, sizeof *r.records);
+    r.all = chex_alloc_zeroed((size_t)r.ranks * r.count, sizeof *r.all);
+    r.merged = chex_alloc_zeroed(r.count, sizeof *r.merged);
+    if (!mine || !r.records || !r.all || !r.merged) {
         st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
         goto out;
     }
     st = probe(r.checks, r.count, context, timeout_ms, launch, mine, &r.hung, err);
     if (st != CHEX_OK)
         goto out;
+    share_disturbance(&r, mine);
     for (size_t i = 0; i < r.count && expected; i++)
         chex_check_expected_apply(expected, r.checks[i], &mine[i]);
-    /* Ranks whose probes hung come `timeout_ms` late. */
+    /* A rank with a hanging probe arrives up to timeout_ms late. */
     st = exchange(launch, context, mine, timeout_ms + 10000, &r, err);
     if (st == CHEX_OK)
         st = compare(&r, err);

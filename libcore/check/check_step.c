@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How fast is a small training step of this rank's processors, and of its GPU; and does each step
- * of each rank give the same bits.
+ * Checks with a small training step (check/step.h): its rate on this rank's processors and on its
+ * GPU, and whether every step of every rank gives the same bits.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,16 +20,19 @@ static const struct chex_figure step_figures[] = {
 
 static const double step_s = 2;
 
-static void rate(const struct chex_check_context *c, struct chex_step *step,
-                 struct chex_step_result *s, struct chex_check_result *r) {
+/* Runs steps and sets figures, spread and found text of *r. */
+static void measure_rate(const struct chex_check_context *c, struct chex_step *step,
+                         struct chex_step_result *s, struct chex_check_result *r) {
     struct chex_error err = {0};
-    /* A second step for the bits, where it leaves as much time again for what comes behind. */
+    /* A first step of up to a third of the remaining time is repeated once to compare the bits.
+     * That leaves another third for the later checks. */
     const double most_s = (c->until_s - chex_clock_s()) / 3;
     if (chex_step_run(step, step_s, most_s, s, &err) != CHEX_OK) {
         chex_check_not_measured(c, &err, r);
         return;
     }
     r->figures[0] = s->images_per_s;
+    r->spread[0] = s->spread;
     if (s->images_per_s > 0)
         chex_check_found(r, "%.4g images/s of %d px, %s", s->images_per_s, CHEX_STEP_PX, s->how);
     else
@@ -41,8 +44,9 @@ static void probe_rate(const struct chex_check_context *c, struct chex_check_res
     chex_check_expect(r, as_others);
     if (!chex_check_has_time(c, 2 * step_s, r) || !chex_measure_cpu(c, r))
         return;
-    chex_measure_begin(m);
-    rate(c, m->cpu, &m->cpu_steps, r);
+    chex_measure_begin(m, CHEX_DISTURB_CPU);
+    measure_rate(c, m->cpu, &m->cpu_steps, r);
+    chex_measure_end(m, r);
     r->kind = chex_check_cpu_kind(c, m->cpu_steps.how);
 }
 const struct chex_check chex_check_step_rate = {.name = "step-rate",
@@ -60,7 +64,9 @@ static void probe_gpu_rate(const struct chex_check_context *c, struct chex_check
     chex_check_expect(r, as_others);
     if (!chex_check_has_time(c, 2 * step_s, r) || !chex_measure_gpu(c, r))
         return;
-    rate(c, m->gpu, &m->gpu_steps, r);
+    chex_measure_begin(m, CHEX_DISTURB_CPU);
+    measure_rate(c, m->gpu, &m->gpu_steps, r);
+    chex_measure_end(m, r);
     r->kind = chex_check_gpu_kind(m);
 }
 const struct chex_check chex_check_gpu_step_rate = {.name = "gpu-step-rate",
@@ -75,52 +81,53 @@ const struct chex_check chex_check_gpu_step_rate = {.name = "gpu-step-rate",
 
 /* ---- step-bits ---- */
 
-/* on: the GPU's name, or "". */
-static void bits(const struct chex_check_context *c, const struct chex_step_result *s,
-                 const char *on, struct chex_check_result *r) {
+/* Reports the digest of the steps, or a step with another digest. on: the GPU's name, or "". */
+static void report_bits(const struct chex_check_context *c, const struct chex_step_result *s,
+                        const char *on, struct chex_check_result *r) {
     const char *than = on[0] ? " on " : "";
     chex_check_expect(r, "the same from each step and rank of one kind");
     if (s->repeats == 0) {
-        chex_check_skip(r, "no step was made");
+        chex_check_skip(r, "no step was run");
         return;
     }
-    chex_check_found(r, "%s%s%.64s: %016" PRIx64, s->how, than, on, s->digest);
+    chex_check_found(r, "%s%s%s: %016" PRIx64, s->how, than, on, s->digest);
     if (s->odd) {
-        chex_check_found(r, "%s%s%.64s: step %d of %d computed other bits from the same input",
-                         s->how, than, on, s->odd, s->repeats);
+        chex_check_found(r, "%s%s%s: step %d of %d computed other bits from the same input", s->how,
+                         than, on, s->odd, s->repeats);
         chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
-                          "a %s or memory of this node computes wrong: leave it out with "
-                          "--exclude=%.60s, drain it, test it",
+                          "a %s or memory of this node is faulty: leave it out with --exclude=%s, "
+                          "drain it, test it",
                           on[0] ? "GPU" : "processor", c->launch->host);
     }
 }
 
 static void probe_bits(const struct chex_check_context *c, struct chex_check_result *r) {
-    bits(c, &c->measure->cpu_steps, "", r);
+    report_bits(c, &c->measure->cpu_steps, "", r);
 }
 
 static void probe_gpu_bits(const struct chex_check_context *c, struct chex_check_result *r) {
     if (chex_measure_gpu(c, r))
-        bits(c, &c->measure->gpu_steps, c->measure->device.name, r);
+        report_bits(c, &c->measure->gpu_steps, c->measure->device.name, r);
 }
 
-/* Whether two answers are of one variant and precision, of which only the bits may differ. */
+/* Whether two answers have the same variant and precision, so that their bits must be equal. */
 static bool same_how(const char *a, const char *b) {
     const char *end = strrchr(a, ':');
     return end && strncmp(a, b, (size_t)(end + 1 - a)) == 0;
 }
 
-/* How many ranks say what rank i says. */
-static int agreeing(const struct chex_check_result *const *all, int n, int i) {
+/* The number of ranks with the same answer as rank i. */
+static int count_equal(const struct chex_check_result *const *all, int n, int i) {
     int count = 0;
     for (int j = 0; j < n; j++)
         count += strcmp(all[j]->found, all[i]->found) == 0;
     return count;
 }
 
-/* Of two answers of one kind the rarer one is wrong; of two that are as rare the later one is
- * named, and the verdict says that it may be either. */
-static void compare_bits(const struct chex_check_card *cards,
+/* Finds two answers of the same kind with different bits. The less frequent one is reported as
+ * wrong. If both are equally frequent, the later rank is reported, and the remedy says that either
+ * may be wrong. */
+static void compare_bits(const struct chex_check_record *records,
                          const struct chex_check_result *const *all, int n, enum chex_verdict bad,
                          struct chex_check_result *merged) {
     for (int i = 1; i < n && merged->verdict == CHEX_PASS; i++) {
@@ -130,30 +137,29 @@ static void compare_bits(const struct chex_check_card *cards,
             if (all[j]->verdict != CHEX_PASS || strcmp(all[i]->found, all[j]->found) == 0 ||
                 !same_how(all[i]->found, all[j]->found))
                 continue;
-            const int here = agreeing(all, n, i), there = agreeing(all, n, j);
+            const int here = count_equal(all, n, i), there = count_equal(all, n, j);
             const int odd = here <= there ? i : j, other = odd == i ? j : i;
-            chex_check_found(merged, "rank %d (%s): %.60s, rank %d (%s): %.60s; with %d and %d",
-                             cards[odd].rank, cards[odd].host, all[odd]->found, cards[other].rank,
-                             cards[other].host, all[other]->found, here < there ? here : there,
-                             here < there ? there : here);
+            chex_check_found(merged, "rank %d (%s): %s, rank %d (%s): %s; with %d and %d",
+                             records[odd].rank, records[odd].host, all[odd]->found,
+                             records[other].rank, records[other].host, all[other]->found,
+                             here < there ? here : there, here < there ? there : here);
             chex_check_worsen(merged, bad, CHEX_FAULT_NODE,
-                              "%s computes wrong: leave it out with --exclude=%.60s, drain it, "
-                              "test it",
-                              here == there ? "one of the two" : "the first", cards[odd].host);
+                              "%s is faulty: leave it out with --exclude=%s, drain it, test it",
+                              here == there ? "one of the two" : "the first", records[odd].host);
         }
     }
 }
-static void across_bits(const struct chex_check_card *cards,
+static void across_bits(const struct chex_check_record *records,
                         const struct chex_check_result *const *all, int n,
                         struct chex_check_result *merged) {
-    compare_bits(cards, all, n, CHEX_FAIL, merged);
+    compare_bits(records, all, n, CHEX_FAIL, merged);
 }
 
-/* cuDNN may take other kernels where less memory is free, so this alone convicts nobody. */
-static void across_gpu_bits(const struct chex_check_card *cards,
+/* Only a warning: with less free memory cuDNN may select other kernels, which give other bits. */
+static void across_gpu_bits(const struct chex_check_record *records,
                             const struct chex_check_result *const *all, int n,
                             struct chex_check_result *merged) {
-    compare_bits(cards, all, n, CHEX_WARN, merged);
+    compare_bits(records, all, n, CHEX_WARN, merged);
 }
 
 const struct chex_check chex_check_step_bits = {.name = "step-bits",

@@ -1,46 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How fast can shards be read, and results and temporary files be written; and are the shards' rows
- * what their checksums say.
+ * Checks of file systems: the rates of writing results and temporary files and of reading shards,
+ * and whether rows of shards match their checksums.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
-#include "base/mem.h"
 #include "base/units.h"
 #include "check/checks.h"
 #include "check/measure.h"
 #include "check/storage.h"
-#include "data/manifest.h"
-#include "data/shard.h"
+#include "shard/manifest.h"
+#include "shard/shard.h"
 
 /* ---- writing ---- */
 
-/* Less than these, and a checkpoint of 100 MB takes ten seconds, a step of the log half of one. */
+/* Below these rates a checkpoint of 100 MB takes 10 s, and each synced line of a log 0.5 s. */
 static const double least_write = 10e6, most_sync_s = 0.5;
 static const uint64_t write_bytes = UINT64_C(64) << 20;
 static const double write_s = 2;
 
-static const struct chex_figure output_figures[] = {{.key = "mb_per_s", .unit = "MB/s"},
-                                                    {.key = "fsync_ms", .unit = "ms", .less = true},
-                                                    {.key = NULL}};
+static const struct chex_figure output_figures[] = {
+    {.key = "mb_per_s", .unit = "MB/s", .margin = 0.3},
+    {.key = "fsync_ms", .unit = "ms", .less = true},
+    {.key = NULL}};
 static const struct chex_figure tmpdir_figures[] = {
-    {.key = "mb_per_s", .unit = "MB/s", .compared = true, .gentle = true},
+    {.key = "mb_per_s", .unit = "MB/s", .compared = true, .warn_only = true, .margin = 0.3},
     {.key = "fsync_ms", .unit = "ms", .less = true},
     {.key = NULL}};
 
-/* What is the node's own is the node's fault; what the user chose, or shares, is the user's. */
-static void failed(struct chex_check_result *r, const char *dir, enum chex_fault fault,
-                   const struct chex_error *err) {
-    chex_check_found(r, "%.250s", err->text);
-    chex_check_worsen(r, CHEX_FAIL, err->status == CHEX_E_NODE ? CHEX_FAULT_NODE : fault,
-                      "%s %.100s",
-                      err->status == CHEX_E_NODE       ? "look at the disk or the server behind"
-                      : err->status == CHEX_E_RESOURCE ? "free space, or take another folder than"
-                                                       : "take a folder that can be written, not",
+/* Reports an error of a folder. fault: the node's for its own folders, the user's for a folder that
+ * the user chose. */
+static void fail_folder(struct chex_check_result *r, const char *dir, enum chex_fault fault,
+                        const struct chex_error *err) {
+    chex_check_found(r, "%s", err->text);
+    chex_check_worsen(r, CHEX_FAIL, err->status == CHEX_E_NODE ? CHEX_FAULT_NODE : fault, "%s %s",
+                      err->status == CHEX_E_NODE       ? "look at the disk or the file server of"
+                      : err->status == CHEX_E_RESOURCE ? "free space, or use another folder than"
+                                                       : "use a writable folder instead of",
                       dir);
 }
 
@@ -54,36 +55,42 @@ static void probe_write(const struct chex_check_context *c, const char *dir, enu
     if (!chex_check_has_time(c, write_s + 1, r))
         return;
     if (chex_fs_free_bytes(dir, &free_bytes, &err) == CHEX_OK && free_bytes < 2 * write_bytes) {
-        chex_check_skip(r, "%.150s has %s free, too little to try", dir,
+        chex_check_skip(r, "%s has %s free, too little to try", dir,
                         chex_format_bytes(free_text, sizeof free_text, free_bytes));
         return;
     }
-    if (chex_storage_write(dir, write_bytes, write_s, &w, &err) != CHEX_OK) {
-        failed(r, dir, fault, &err);
+    chex_measure_begin(c->measure, CHEX_DISTURB_DISK);
+    const enum chex_status st = chex_storage_write(dir, write_bytes, write_s, &w, &err);
+    chex_measure_end(c->measure, r);
+    if (st != CHEX_OK) {
+        fail_folder(r, dir, fault, &err);
         return;
     }
     r->figures[0] = w.bytes_per_s / 1e6;
     r->figures[1] = w.sync_s * 1e3;
-    chex_check_found(r, "%.4g MB/s, fsync %.3g ms, %s free: %.120s", r->figures[0], r->figures[1],
+    r->spread[0] = w.bytes_spread;
+    r->spread[1] = w.sync_spread;
+    chex_check_found(r, "%.4g MB/s, fsync %.3g ms, %s free: %s", r->figures[0], r->figures[1],
                      chex_format_bytes(free_text, sizeof free_text, free_bytes), dir);
     if (w.bytes_per_s < least_write || w.sync_s > most_sync_s)
-        chex_check_worsen(r, CHEX_WARN, fault,
-                          "checkpoints will take long: a faster file system, or fewer of them with "
-                          "--checkpoint-every");
+        chex_check_worsen(
+            r, CHEX_WARN, fault,
+            "checkpoints will be slow: use a faster file system, or write fewer of them "
+            "with --checkpoint-every");
 }
 
-/* The node's other ranks write to the same disk. */
-static bool others_turn(const struct chex_check_context *c, struct chex_check_result *r) {
+/* True on all ranks of a node except the first, because all would write to the same disk. */
+static bool skips_node_disk(const struct chex_check_context *c, struct chex_check_result *r) {
     if (c->launch->local_rank == 0)
         return false;
-    chex_check_found(r, "asked by local rank 0");
+    chex_check_found(r, "measured by local rank 0");
     return true;
 }
 
 static void probe_tmpdir_rate(const struct chex_check_context *c, struct chex_check_result *r) {
     const char *dir = c->mode == CHEX_MODE_PROLOG ? NULL : getenv("TMPDIR");
     const bool set = dir && *dir;
-    if (!others_turn(c, r))
+    if (!skips_node_disk(c, r))
         probe_write(c, set ? dir : "/tmp", set ? CHEX_FAULT_USER : CHEX_FAULT_NODE, r);
 }
 const struct chex_check chex_check_tmpdir_rate = {.name = "tmpdir-rate",
@@ -96,7 +103,8 @@ const struct chex_check chex_check_tmpdir_rate = {.name = "tmpdir-rate",
                                                   .start = CHEX_START_TOGETHER,
                                                   .figures = tmpdir_figures};
 
-/* The folder, or the first above it that is there: chex-train makes the rest. Fresh. */
+/* The folder, or its nearest parent that exists; chex-train creates the rest. The caller frees the
+ * string. */
 static char *existing(const char *path) {
     char *dir = path ? strdup(path) : getcwd(NULL, 0);
     while (dir && !chex_fs_is_dir(dir)) {
@@ -117,23 +125,23 @@ static void probe_results(const struct chex_check_context *c, struct chex_check_
     if (!dir) {
         chex_check_skip(r, "the current folder is gone: see workdir");
     } else if (c->output && chex_fs_check_mkdirs(c->output, &err) != CHEX_OK) {
-        chex_check_expect(r, "a folder, or one that can be made");
-        failed(r, c->output, CHEX_FAULT_USER, &err);
+        chex_check_expect(r, "a folder, or one that can be created");
+        fail_folder(r, c->output, CHEX_FAULT_USER, &err);
     } else {
         probe_write(c, dir, CHEX_FAULT_USER, r);
     }
     if (dir && r->verdict == CHEX_SKIP && chex_fs_free_bytes(dir, &free_bytes, &err) == CHEX_OK &&
         free_bytes < write_bytes)
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
-                          "no checkpoint has room there: free space, or take another folder with "
+                          "a checkpoint does not fit there: free space, or use another folder with "
                           "--output");
     free(dir);
 }
 
-/* Rank 0 alone writes results. */
+/* Only rank 0 writes results. */
 static void probe_output(const struct chex_check_context *c, struct chex_check_result *r) {
     if (c->launch->rank != 0)
-        chex_check_found(r, "asked by rank 0, which writes results");
+        chex_check_found(r, "measured by rank 0, which writes results");
     else
         probe_results(c, r);
 }
@@ -151,10 +159,11 @@ static const double read_s = 3;
 enum { ROWS = 64 };
 
 static const struct chex_figure data_figures[] = {
-    {.key = "mb_per_s", .unit = "MB/s", .compared = true, .gentle = true}, {.key = NULL}};
+    {.key = "mb_per_s", .unit = "MB/s", .compared = true, .warn_only = true, .margin = 0.3},
+    {.key = NULL}};
 
-/* The shard in the middle of this rank's share of the first split that has rows (which it will
- * train from), as a fresh string. */
+/* The path of a shard that this rank would read in training: the middle one of its share of the
+ * first split that has rows. The caller frees the string. */
 static char *own_shard(const struct chex_check_context *c, struct chex_error *err) {
     struct chex_manifest *m = NULL;
     char *path = NULL;
@@ -174,13 +183,13 @@ static char *own_shard(const struct chex_check_context *c, struct chex_error *er
     return path;
 }
 
-/* Up to ROWS rows, evenly over the shard. */
+/* Reads up to ROWS rows, spread evenly over the shard, and verifies their checksums. */
 static enum chex_status verify(const char *path, int *rows_out, struct chex_error *err) {
     struct chex_shard *shard = NULL;
     CHEX_TRY(chex_shard_open(path, &shard, err));
     const size_t rows = chex_shard_rows(shard), side = (size_t)chex_shard_size(shard);
     const size_t count = rows < ROWS ? rows : ROWS;
-    uint8_t *pixels = chex_mem_alloc_aligned(side, side);
+    uint8_t *pixels = chex_alloc_aligned(side, side);
     enum chex_status st = pixels ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     for (size_t i = 0; i < count && st == CHEX_OK; i++)
         st = chex_shard_read(shard, i * rows / count, 1, true, pixels, err);
@@ -190,31 +199,32 @@ static enum chex_status verify(const char *path, int *rows_out, struct chex_erro
     return st;
 }
 
-/* Not a set of shards, or not a whole one. */
+/* The folder is not a set of shards, or the set is incomplete. */
 static void blame_set(const struct chex_error *err, struct chex_check_result *r) {
-    chex_check_found(r, "%.250s", err->text);
-    chex_check_worsen(r, CHEX_FAIL, err->status == CHEX_E_NODE ? CHEX_FAULT_NODE : CHEX_FAULT_USER,
-                      "name with --data the folder that chex-shard wrote, on a file system of all "
-                      "nodes");
+    chex_check_found(r, "%s", err->text);
+    chex_check_worsen(
+        r, CHEX_FAIL, err->status == CHEX_E_NODE ? CHEX_FAULT_NODE : CHEX_FAULT_USER,
+        "pass the folder that chex-shard wrote with --data, on a file system that all "
+        "nodes see");
 }
 
-/* Where the same rows are sound at the second reading the file is not to blame. */
+/* Reads the same rows again. If they are valid now, the file is good, and the node is faulty. */
 static void blame_data(const char *path, const struct chex_error *first,
                        struct chex_check_result *r) {
     struct chex_error again = {0};
     int rows;
     chex_storage_forget(path);
-    chex_check_found(r, "%.250s", first->text);
+    chex_check_found(r, "%s", first->text);
     if (first->status == CHEX_E_DATA && verify(path, &rows, &again) == CHEX_OK)
         chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
-                          "read again it is sound: memory, or the way to the file system, changes "
-                          "bits on this node; drain it");
+                          "a second read was correct: memory, or the path to the file system, "
+                          "corrupts data on this node; drain it");
     else if (first->status == CHEX_E_NODE)
         chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
                           "the file system fails here: look at the server and this node's mount");
     else
         chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_USER,
-                          "chex-shard verify tells what else is wrong with this set");
+                          "run chex-shard verify to list all damage of this set");
 }
 
 static void probe_data(const struct chex_check_context *c, struct chex_check_result *r) {
@@ -229,12 +239,14 @@ static void probe_data(const struct chex_check_context *c, struct chex_check_res
     }
     if (!chex_check_has_time(c, read_s + 1, r))
         return;
+    chex_measure_begin(c->measure, CHEX_DISTURB_DISK);
     char *path = own_shard(c, &err);
     enum chex_status st = path ? chex_storage_read(path, read_s, &rate, &err) : err.status;
+    chex_measure_end(c->measure, r);
     if (st == CHEX_OK)
         st = verify(path, &rows, &err);
     if (st == CHEX_E_RESOURCE)
-        chex_check_skip(r, "%.250s", err.text);
+        chex_check_skip(r, "%s", err.text);
     else if (st != CHEX_OK && !path)
         blame_set(&err, r);
     else if (st != CHEX_OK)
@@ -242,7 +254,7 @@ static void probe_data(const struct chex_check_context *c, struct chex_check_res
     if (st == CHEX_OK) {
         r->figures[0] = rate.bytes_per_s / 1e6;
         r->kind = rate.cached;
-        chex_check_found(r, "%.4g MB/s%s, %s of %.100s, %d rows sound", r->figures[0],
+        chex_check_found(r, "%.4g MB/s%s, %s of %s, %d rows sound", r->figures[0],
                          rate.cached ? " through the page cache" : "",
                          chex_format_bytes(bytes, sizeof bytes, rate.bytes), path, rows);
     }

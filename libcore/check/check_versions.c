@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Built against one version, running with another? A library that is older than the headers, or of
- * another major version, is the commonest cause of crashes after a system update; under
- * LD_LIBRARY_PATH it is of the user's making.
+ * Checks of library versions: does the running version fit the one at build time?
+ *
+ * A library that is older than the headers, or has another major version, is the most common cause
+ * of crashes after a system update. If LD_LIBRARY_PATH or LD_PRELOAD is set, the fault is the
+ * user's.
  */
 #include <dlfcn.h>
 #include <hdf5.h>
@@ -20,7 +22,7 @@
 #include "check/checks.h"
 #include "launch/coll.h"
 
-/* Whose fault a wrong library is. */
+/* The fault of a wrong library: the user's if LD_LIBRARY_PATH or LD_PRELOAD is set. */
 static enum chex_fault library_fault(const struct chex_check_context *c) {
     static const char *const names[] = {"LD_LIBRARY_PATH", "LD_PRELOAD"};
     for (size_t i = 0; c->mode != CHEX_MODE_PROLOG && i < 2; i++) {
@@ -43,7 +45,7 @@ static bool same_parts(const char *a, const char *b, int parts) {
     return true;
 }
 
-/* `parts` numbers must agree, else `bad`. */
+/* Compares the first `parts` numbers of two versions. If they differ, the verdict is `bad`. */
 static void compare(const struct chex_check_context *c, struct chex_check_result *r,
                     const char *library, const char *built, const char *found, int parts,
                     enum chex_verdict bad) {
@@ -79,8 +81,8 @@ const struct chex_check chex_check_hdf5 = {"hdf5",      "is HDF5 the one we were
                                            CHEX_IN_ALL, CHEX_FAULT_NODE,
                                            probe_hdf5,  chex_check_same};
 
-/* PMIx_Get_version: "OpenPMIx 4.2.2 (PMIx Standard: ...)". 5.0.0 and 5.0.1 do not talk to others.
- */
+/* PMIx_Get_version: "OpenPMIx 4.2.2 (PMIx Standard: ...)". 5.0.0 and 5.0.1 cannot
+ * communicate with other versions. */
 static void probe_pmix(const struct chex_check_context *c, struct chex_check_result *r) {
     char built[32], found[64] = "";
     const char *text = PMIx_Get_version(), *digits = strpbrk(text, "0123456789");
@@ -90,7 +92,7 @@ static void probe_pmix(const struct chex_check_context *c, struct chex_check_res
         snprintf(found, sizeof found, "%.*s", (int)strspn(digits, "0123456789."), digits);
     compare(c, r, "PMIx", built, found, 1, CHEX_WARN);
     Dl_info where;
-    /* The C standard knows no way from a function's address to an object's but this. */
+    /* ISO C has no cast from a function pointer to void *, so a union converts it. */
     union {
         const char *(*function)(void);
         void *address;
@@ -99,7 +101,7 @@ static void probe_pmix(const struct chex_check_context *c, struct chex_check_res
         chex_check_found(r, "%s, %s", found, where.dli_fname);
     if (strncmp(found, "5.0.0", 5) == 0 || strncmp(found, "5.0.1", 5) == 0)
         chex_check_worsen(r, CHEX_WARN, library_fault(c),
-                          "PMIx 5.0.0 and 5.0.1 do not work together with others; take 5.0.2");
+                          "PMIx 5.0.0 and 5.0.1 do not work with other versions; use 5.0.2");
 }
 const struct chex_check chex_check_pmix = {
     "pmix",      "is the PMIx client the one we were built for?",
@@ -114,7 +116,7 @@ static void probe_hwloc(const struct chex_check_context *c, struct chex_check_re
     compare(c, r, "hwloc", built, found, 1, CHEX_FAIL);
     if (f >= 0x20500 && f < 0x20700)
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE,
-                          "hwloc 2.5 and 2.6 are known to crash under Slurm's PMIx; take 2.7.1");
+                          "hwloc 2.5 and 2.6 are known to crash under Slurm's PMIx; use 2.7.1");
 }
 const struct chex_check chex_check_hwloc = {
     "hwloc",     "is hwloc (interface version) the one we were built for?",
@@ -143,11 +145,12 @@ const struct chex_check chex_check_jansson = {
     CHEX_IN_ALL,   CHEX_FAULT_NODE,
     probe_jansson, chex_check_same};
 
-/* How a part is: it loads, is not installed, lacks a library (whose name comes back, which the
- * loader puts before the colon), or whatever else the loader says. */
+/* The state of a loadable module. LACKS: a library that it needs is missing. BROKEN: any other
+ * error of the loader. */
 enum part { PART_LOADS, PART_ABSENT, PART_LACKS, PART_BROKEN };
 
-static enum part look_at(const char *name, char *lacks, size_t size, struct chex_error *why) {
+/* Loads a module. lacks: name of a missing library, which the loader puts before the colon. */
+static enum part load_part(const char *name, char *lacks, size_t size, struct chex_error *why) {
     static const char missing[] = ": cannot open shared object file: No such file";
     void *version;
     if (chex_module_symbol(name, "chexnet_module_version", &version, why) == CHEX_OK)
@@ -163,8 +166,8 @@ static enum part look_at(const char *name, char *lacks, size_t size, struct chex
     return PART_LACKS;
 }
 
-/* Without the part for several ranks there is no job. The others are for those who need them, but
- * one of another build is nobody's. */
+/* A missing module fails only if it is needed: mpi, with several ranks. A broken module, such as
+ * one of another build, at least warns. */
 static void judge_part(const struct chex_check_context *c, enum part part, bool needed,
                        const char *lacks, const struct chex_error *why,
                        struct chex_check_result *r) {
@@ -178,21 +181,19 @@ static void judge_part(const struct chex_check_context *c, enum part part, bool 
                           "build chexnet with CHEX_WITH_MPI=ON, or load one that has it");
 }
 
-/* Each part that is opened at run time, and the loader's words where it cannot be. Missing MPI
- * matters with several ranks; a missing CUDA part is the gpu check's affair. */
+/* Loads each module and reports the loader's error. A missing mpi module matters with several
+ * ranks. The check `gpu` reports a missing cuda module. */
 static void probe_modules(const struct chex_check_context *c, struct chex_check_result *r) {
     static const char *const parts[] = {"mpi", "cuda", "dicom"};
     static const char *const words[] = {"loads", "not installed", "lacks ", ""}; /* enum part */
-    size_t at = 0;
     bool several = c->mode == CHEX_MODE_JOB && c->launch->size > 1;
     chex_check_expect(r, "%s", several ? "mpi, for several ranks" : "none is needed here");
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         struct chex_error why = {0};
         char lacks[128] = "";
-        const enum part part = look_at(parts[i], lacks, sizeof lacks, &why);
-        int n = snprintf(r->found + at, sizeof r->found - at, "%s%s %s%s", i ? ", " : "", parts[i],
-                         words[part], part == PART_BROKEN ? why.text : lacks);
-        at = n > 0 && (size_t)n < sizeof r->found - at ? at + (size_t)n : sizeof r->found - 1;
+        const enum part part = load_part(parts[i], lacks, sizeof lacks, &why);
+        chex_check_found_more(r, "%s%s %s%s", i ? ", " : "", parts[i], words[part],
+                              part == PART_BROKEN ? why.text : lacks);
         judge_part(c, part, several && i == 0, lacks, &why, r);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the table in check.c names. Only the files of this folder include this.
+ * Declarations of all checks, for the table in check.c. Only files of this folder include this.
  */
 #ifndef CHEX_CHECK_CHECKS_H
 #define CHEX_CHECK_CHECKS_H
@@ -39,5 +39,32 @@ extern const struct chex_check chex_check_fence, chex_check_collectives, chex_ch
     chex_check_gpu_sums;
 /* check_environment.c */
 extern const struct chex_check chex_check_nccl_env, chex_check_mpi_env, chex_check_hdf5_env;
+
+/* Input of the memory check, in bytes. group: UINT64_MAX means no limit. Separate from the probe,
+ * so that tests can call the judgement. */
+struct chex_memory_seen {
+    uint64_t available, total, group;
+    int ranks; /* of this node */
+    bool prolog;
+};
+
+/* Worsens *r if a rank's share is too small.
+ * A small control group is the user's fault, and so are more ranks than the free memory carries.
+ * Otherwise the node has too little, or other processes hold it. The latter only warns in the
+ * prolog, because the node is sound. */
+void chex_check_judge_memory(const struct chex_memory_seen *m, struct chex_check_result *r);
+
+/* Input of the check of a folder. */
+struct chex_folder_seen {
+    int error; /* errno of writing a file; 0: written */
+    uint64_t free, total;
+    uint64_t least, wanted; /* free bytes: fail below `least`, warn below `wanted` */
+    bool prolog;
+};
+
+/* Worsens *r with `fault`. In the prolog, a folder that is large enough but full of other users'
+ * files only warns, because the node is sound. */
+void chex_check_judge_folder(const struct chex_folder_seen *f, enum chex_fault fault,
+                             const char *remedy, struct chex_check_result *r);
 
 #endif

@@ -1,4 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Measures the memory rate of all threads with the triad, in time slices.
+ *
+ * All threads start together, after each has touched its arrays. The arrays are larger than a
+ * core's share of the last-level cache. Each thread counts its bytes per slice; the result is the
+ * median over the slices.
+ */
 #include "check/load.h"
 
 #include <pthread.h>
@@ -8,29 +15,31 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/mem.h"
 #include "base/triad.h"
+#include "check/outlier.h"
 
 enum {
     ARRAYS = 3,
-    MOST_BYTES = 32 << 20, /* an array: no core's share of the last cache is near it */
+    MOST_BYTES = 32 << 20, /* per array: far above a core's share of the last-level cache */
     LEAST_BYTES = 8 << 20,
-    PIECE = 1 << 18, /* elements between two looks at the clock */
+    PIECE = 1 << 18, /* elements between two reads of the clock */
+    SLICES = 10,     /* time slices, each with its own rate */
 };
 
 struct run {
     double seconds;
     size_t array_bytes;
     int threads;
-    atomic_int ready; /* threads whose pages are there */
+    atomic_int ready; /* threads that have touched their pages */
     atomic_bool failed;
 };
 
 struct thread {
     struct run *run;
     pthread_t id;
-    double bytes, wall_s, cpu_s;
+    double bytes[SLICES], wall_s, cpu_s;
 };
 
 static double cpu_s(void) {
@@ -39,7 +48,7 @@ static double cpu_s(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* No mutex: a thread that sleeps here would count as one that got no CPU. */
+/* Waits until all threads are ready or one has failed. Polling starts them within 1 ms. */
 static void wait_for_all(struct run *r) {
     atomic_fetch_add(&r->ready, 1);
     while (atomic_load(&r->ready) < r->threads && !atomic_load(&r->failed))
@@ -53,8 +62,9 @@ static void sweep(struct thread *t, float *memory) {
     double now = start;
     for (size_t at = 0; now - start < t->run->seconds; at = at + PIECE < n ? at + PIECE : 0) {
         chex_triad(a + at, b + at, c + at, PIECE);
-        t->bytes += (double)ARRAYS * PIECE * sizeof(float);
         now = chex_clock_s();
+        const int slice = (int)((now - start) / t->run->seconds * SLICES);
+        t->bytes[slice < SLICES ? slice : SLICES - 1] += (double)ARRAYS * PIECE * sizeof(float);
     }
     t->wall_s = now - start;
     t->cpu_s = cpu_s() - cpu_start;
@@ -63,7 +73,7 @@ static void sweep(struct thread *t, float *memory) {
 static void *work(void *arg) {
     struct thread *t = arg;
     const size_t bytes = ARRAYS * t->run->array_bytes;
-    float *memory = chex_mem_map(bytes);
+    float *memory = chex_alloc_map(bytes);
     if (memory)
         memset(memory, 0, bytes);
     else
@@ -71,18 +81,27 @@ static void *work(void *arg) {
     wait_for_all(t->run);
     if (!atomic_load(&t->run->failed))
         sweep(t, memory);
-    chex_mem_unmap(memory, bytes);
+    chex_alloc_unmap(memory, bytes);
     return NULL;
 }
 
-static void sum_up(const struct thread *t, int threads, struct chex_load *out) {
+static void sum_up(const struct thread *t, int threads, double seconds, struct chex_load *out) {
+    double rates[SLICES] = {0};
     *out = (struct chex_load){.cpu_share = 1};
     for (int i = 0; i < threads; i++) {
         const double share = t[i].cpu_s / t[i].wall_s;
-        out->bytes_per_s += t[i].bytes / t[i].wall_s;
+        for (int k = 0; k < SLICES; k++)
+            rates[k] += t[i].bytes[k] / (seconds / SLICES);
         if (share < out->cpu_share)
             out->cpu_share = share;
     }
+    double mean = 0;
+    for (int k = 0; k < SLICES; k++)
+        mean += rates[k] / SLICES;
+    /* The median is 0 if no thread ran in most slices. Then the mean is the better estimate. */
+    const double median = chex_median(rates, SLICES);
+    out->bytes_per_s = median > 0 ? median : mean;
+    out->spread = chex_spread(rates, SLICES);
 }
 
 enum chex_status chex_load_memory(int threads, double seconds, uint64_t most_bytes,
@@ -98,7 +117,7 @@ enum chex_status chex_load_memory(int threads, double seconds, uint64_t most_byt
     struct run run = {.seconds = seconds,
                       .array_bytes = array < MOST_BYTES ? (size_t)array : MOST_BYTES,
                       .threads = threads};
-    struct thread *t = chex_mem_zalloc((size_t)threads, sizeof *t);
+    struct thread *t = chex_alloc_zeroed((size_t)threads, sizeof *t);
     int started = 0;
     if (!t)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
@@ -112,7 +131,7 @@ enum chex_status chex_load_memory(int threads, double seconds, uint64_t most_byt
     for (int i = 0; i < started; i++)
         pthread_join(t[i].id, NULL);
     if (!atomic_load(&run.failed))
-        sum_up(t, threads, out);
+        sum_up(t, threads, seconds, out);
     free(t);
     return atomic_load(&run.failed)
                ? chex_error_set(err, CHEX_E_RESOURCE, "no memory, or no threads, for the load")

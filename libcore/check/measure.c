@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The shared state of the measuring checks, and their helpers. check/measure.h has the contracts.
+ */
 #include "check/measure.h"
 
 #include <stdarg.h>
@@ -7,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/memory.h"
+#include "base/memory_limit.h"
 #include "base/pool.h"
 #include "base/units.h"
 
@@ -20,9 +23,21 @@ void chex_measure_release(struct chex_measure *m) {
     m->coll = NULL;
 }
 
-void chex_measure_begin(struct chex_measure *m) {
-    if (m->before.wall_s <= 0)
-        chex_strain_read("", &m->before);
+void chex_measure_begin(struct chex_measure *m, enum chex_disturb_kind kind) {
+    /* A quiet window needs idle ranks. Before the first measurement no rank has computed yet.
+     * Before a later one, another rank may still be preparing it. */
+    const bool first = m->before.wall_s <= 0, alone = m->launch->local_size <= 1;
+    chex_disturb_begin(&m->watch, kind, kind == CHEX_DISTURB_DISK || first || alone);
+    if (kind == CHEX_DISTURB_CPU && first)
+        m->before = m->watch.before;
+}
+
+void chex_measure_end(struct chex_measure *m, struct chex_check_result *r) {
+    if (!chex_disturb_end(&m->watch))
+        return;
+    memcpy(r->disturbed, m->watch.why, sizeof r->disturbed);
+    if (m->watch.kind == CHEX_DISTURB_CPU && !m->disturbed[0])
+        memcpy(m->disturbed, m->watch.why, sizeof m->disturbed);
 }
 
 struct chex_step *chex_measure_cpu(const struct chex_check_context *c,
@@ -30,7 +45,7 @@ struct chex_step *chex_measure_cpu(const struct chex_check_context *c,
     struct chex_measure *m = c->measure;
     struct chex_error err = {0};
     char need[32], have[32];
-    /* The share is a quarter of what is this rank's, and the step may take half of that. */
+    /* chex_check_memory_share is a quarter of this rank's memory. A step may use half of it. */
     const uint64_t share = 2 * chex_check_memory_share(c);
     if (m->cpu)
         return m->cpu;
@@ -39,7 +54,7 @@ struct chex_step *chex_measure_cpu(const struct chex_check_context *c,
                         chex_format_bytes(need, sizeof need, CHEX_STEP_BYTES),
                         chex_format_bytes(have, sizeof have, share));
     else if (chex_step_create("cpu", chex_check_threads(c), NULL, &m->cpu, &err) != CHEX_OK)
-        chex_check_skip(r, "%.250s", err.text);
+        chex_check_skip(r, "%s", err.text);
     return m->cpu;
 }
 
@@ -96,19 +111,21 @@ uint64_t chex_check_gpu_kind(const struct chex_measure *m) {
 void chex_check_skip(struct chex_check_result *r, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    vsnprintf(r->found, sizeof r->found, fmt, args);
+    char text[1024];
+    vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    chex_check_found(r, "%s", text);
     r->verdict = CHEX_SKIP;
 }
 
 void chex_check_not_measured(const struct chex_check_context *c, const struct chex_error *err,
                              struct chex_check_result *r) {
     if (err->status != CHEX_E_NODE) {
-        chex_check_skip(r, "%.250s", err->text);
+        chex_check_skip(r, "%s", err->text);
         return;
     }
-    chex_check_found(r, "%.250s", err->text);
+    chex_check_found(r, "%s", err->text);
     chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
-                      "leave the node out with --exclude=%.60s, drain it, have it looked at",
+                      "leave the node out with --exclude=%s, drain it, have it looked at",
                       c->launch->host);
 }

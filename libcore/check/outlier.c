@@ -1,11 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Median, spread and outliers. check/outlier.h has the rule.
+ */
 #include "check/outlier.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
 
 static const double behind_percent = 10, far_percent = 30, spreads = 3.5, normal = 1.4826;
 
@@ -19,8 +22,15 @@ double chex_median(double *values, int n) {
     return 0.5 * (values[(n - 1) / 2] + values[n / 2]);
 }
 
-/* What the rates are held against, and how far they scatter; work: room for n. */
-static double middle(const double *rate, int n, double *work, double *spread_out) {
+double chex_spread(double *values, int n) {
+    const double m = chex_median(values, n);
+    for (int i = 0; i < n; i++)
+        values[i] = fabs(values[i] - m);
+    return m > 0 ? normal * chex_median(values, n) / m : 0;
+}
+
+/* The reference rate m and the spread s of the rule. work: scratch of n values. */
+static double reference(const double *rate, int n, double *work, double *spread_out) {
     memcpy(work, rate, (size_t)n * sizeof *work);
     double m = chex_median(work, n);
     *spread_out = 0;
@@ -33,14 +43,14 @@ static double middle(const double *rate, int n, double *work, double *spread_out
 }
 
 bool chex_outlier_find(const double *values, int n, bool less, struct chex_outlier *out) {
-    double *rate = n > 1 ? chex_mem_zalloc(2 * (size_t)n, sizeof *rate) : NULL;
+    double *rate = n > 1 ? chex_alloc_zeroed(2 * (size_t)n, sizeof *rate) : NULL;
     if (!rate)
         return false;
     struct chex_outlier o = {0};
     double spread;
     for (int i = 0; i < n; i++)
         rate[i] = less ? 1 / values[i] : values[i];
-    const double m = middle(rate, n, rate + n, &spread);
+    const double m = reference(rate, n, rate + n, &spread);
     for (int i = 0; i < n; i++) {
         o.count += m - rate[i] > behind_percent / 100 * m && m - rate[i] > spreads * spread;
         if (rate[i] < rate[o.worst])

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which of several machines is far behind the others.
+ * Finds which of several machines is much slower than the others.
  *
- * The rule. Of n rates, m is the median and s = 1.4826 * median |x - m|, which would be the
- * standard deviation of normal values and is moved by less than half of them (Hampel 1974). One is
- * behind where it is below m by more than 10 % and by more than 3.5 s, and far behind from 30 % on.
- * All ranks of a synchronous step wait for the slowest, so the per cents are what a job loses; 10
- * is more than a second's measurement is off, and the second condition keeps silent where values
- * scatter anyway. Of two there is no majority: the better one stands for m, and none is far behind.
+ * The rule: of n rates, m is the median and s = 1.4826 * median |x - m|. For normal values s is the
+ * standard deviation, and outliers hardly change it (Hampel 1974). A machine is slow if its rate is
+ * below m by more than 10 % and by more than 3.5 s. It is far behind from 30 %.
+ *
+ * All ranks of a synchronous step wait for the slowest, so the percentage is what the job loses. 10
+ * % is more than the error of a measurement of one second. The second condition avoids reports
+ * where values scatter anyway.
+ *
+ * Two machines have no majority. The better one is then used as m, and none is far behind.
  */
 #ifndef CHEX_CHECK_OUTLIER_H
 #define CHEX_CHECK_OUTLIER_H
@@ -15,17 +18,21 @@
 #include <stdbool.h>
 
 struct chex_outlier {
-    int worst;              /* index */
-    int count;              /* that are behind */
-    double median, percent; /* how far the worst one is behind */
+    int worst;              /* index of the slowest */
+    int count;              /* number of slow ones */
+    double median, percent; /* percent: difference of the slowest from m */
     bool far;
 };
 
-/* values: n of them, above 0; less: times, which are judged as rates. False where none is behind,
- * or where memory for n values is not to be had. */
+/* values: n values above 0. less: they are times, and are compared as rates. False: none is slow,
+ * or there is no memory for n values. */
 bool chex_outlier_find(const double *values, int n, bool less, struct chex_outlier *out);
 
-/* The median of n >= 1 values, which are put in another order. */
+/* The median of n >= 1 values. Reorders them. */
 double chex_median(double *values, int n);
+
+/* Relative spread of n >= 1 values: 1.4826 * median |x - m| / m, with their median m. Overwrites
+ * the values. */
+double chex_spread(double *values, int n);
 
 #endif

@@ -1,4 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The thread of the probes.
+ *
+ * Thread and caller share one object, and the last of the two frees it. Work is a range: the thread
+ * may run checks [done, until), and the caller raises `until` stage by stage. If the deadline
+ * passes while done < until, the caller marks the prober as stuck, reads the answers [0, done) and
+ * leaves. The thread never touches the caller's memory.
+ */
 #include "check/prober.h"
 
 #include <pthread.h>
@@ -6,14 +14,15 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/mem.h"
 #include "base/progress.h"
 #include "check/measure.h"
 
-enum { END_S = 10 }; /* in which the thread must end once it has nothing to do */
+enum { END_S = 10 }; /* seconds that the caller waits for the thread to end */
 
-/* What the thread and the caller share. The last of the two to let go frees it. */
+/* Shared by thread and caller; `holders` counts them. The lock protects until, done, stop, ended
+ * and results. */
 struct chex_prober {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -28,10 +37,11 @@ struct chex_prober {
     struct chex_error launch_error;
     struct chex_measure measure;
     char *data, *output;
-    /* The caller's. */
+    /* Used only by the caller. */
     uint64_t timeout_ms;
     double left_s;
-    bool stuck, stuck_in_all; /* in a collective probe; the thread may go on yet */
+    bool stuck;
+    bool stuck_in_all; /* stuck in a collective probe; the thread may still continue */
     struct chex_progress *progress;
 };
 
@@ -53,7 +63,7 @@ static void drop(struct chex_prober *p, int holders) {
 
 /* ---- the thread ---- */
 
-/* False where it is to end. */
+/* Waits for the next check. False: the thread must end. */
 static bool next(struct chex_prober *p, size_t *index_out) {
     pthread_mutex_lock(&p->lock);
     while (p->done == p->until && !p->stop)
@@ -75,7 +85,7 @@ static void *probe_all(void *arg) {
     struct chex_prober *p = arg;
     for (size_t i; next(p, &i);) {
         struct chex_check_result r;
-        memset(&r, 0, sizeof r); /* all bytes: they are sent */
+        memset(&r, 0, sizeof r); /* also the padding, because the bytes are sent */
         r.fault = p->checks[i]->fault;
         if (p->checks[i]->probe)
             p->checks[i]->probe(&p->context, &r);
@@ -114,14 +124,14 @@ static void copy_context(struct chex_prober *p, const struct chex_check_context 
 
 static struct chex_prober *create(const struct chex_check *const *checks, size_t count,
                                   const struct chex_check_context *context) {
-    struct chex_prober *p = chex_mem_zalloc(1, sizeof *p);
+    struct chex_prober *p = chex_alloc_zeroed(1, sizeof *p);
     if (!p)
         return NULL;
     chex_clock_cond_init(&p->changed);
     pthread_mutex_init(&p->lock, NULL);
     p->holders = 2;
-    p->checks = chex_mem_zalloc(count, sizeof *p->checks);
-    p->results = chex_mem_zalloc(count, sizeof *p->results);
+    p->checks = chex_alloc_zeroed(count, sizeof *p->checks);
+    p->results = chex_alloc_zeroed(count, sizeof *p->results);
     copy_context(p, context);
     if (!p->checks || !p->results || (context->data && !p->data) ||
         (context->output && !p->output)) {
@@ -210,15 +220,16 @@ static void unanswered(const struct chex_prober *p, size_t i, struct chex_check_
     r->verdict = CHEX_SKIP;
     r->fault = p->checks[i]->fault;
     if (i > p->done) {
-        chex_check_found(r, "not asked: %s did not answer", p->checks[p->done]->name);
+        chex_check_found(r, "not run: %s did not answer", p->checks[p->done]->name);
         return;
     }
     chex_check_found(r, "no answer");
-    chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE, "%s",
-                      p->checks[i]->start == CHEX_START_ALL
-                          ? "a rank or the network between the ranks hangs: halve the nodes until "
-                            "the one is found"
-                          : "a file system or driver of this node hangs; leave the node out");
+    chex_check_worsen(
+        r, CHEX_FAIL, CHEX_FAULT_NODE, "%s",
+        p->checks[i]->start == CHEX_START_ALL
+            ? "a rank or the network between the ranks hangs: find the faulty node by "
+              "halving the set of nodes"
+            : "a file system or driver of this node hangs; leave the node out");
 }
 
 void chex_prober_answers(struct chex_prober *p, struct chex_check_result *out) {

@@ -1,13 +1,16 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The small training step of check/step.h: data, repetitions, digests, and sums over ranks.
+ */
 #include "check/step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/mem.h"
 #include "base/rng.h"
 #include "check/outlier.h"
 #include "launch/reduce.h"
@@ -20,7 +23,8 @@ struct chex_step {
     struct chex_batch batch;
     float *pixels, *grad;
     int8_t *labels;
-    float *state, *zeros, *read; /* (state_count) host: as it starts, of the moments, as it ends */
+    float *state, *zeros, *read; /* (state_count), on the host: initial state, initial
+                                    moments, final state */
     double seconds[MAX_REPEATS];
 };
 
@@ -40,11 +44,11 @@ static enum chex_status make_engine(struct chex_step *s, const char *spec, int t
 static enum chex_status make_data(struct chex_step *s, struct chex_error *err) {
     const size_t pixels = (size_t)CHEX_STEP_BATCH * CHEX_STEP_PX * CHEX_STEP_PX,
                  labels = (size_t)CHEX_STEP_BATCH * CLASSES, count = s->net->state_count;
-    s->pixels = chex_mem_alloc_aligned(pixels, sizeof *s->pixels);
-    s->labels = chex_mem_zalloc(labels, 1);
-    s->state = chex_mem_alloc_aligned(count, sizeof *s->state);
-    s->zeros = chex_mem_zalloc(count, sizeof *s->zeros);
-    s->read = chex_mem_alloc_aligned(count, sizeof *s->read);
+    s->pixels = chex_alloc_aligned(pixels, sizeof *s->pixels);
+    s->labels = chex_alloc_zeroed(labels, 1);
+    s->state = chex_alloc_aligned(count, sizeof *s->state);
+    s->zeros = chex_alloc_zeroed(count, sizeof *s->zeros);
+    s->read = chex_alloc_aligned(count, sizeof *s->read);
     s->grad = chex_engine_grad_alloc(s->engine);
     if (!s->pixels || !s->labels || !s->state || !s->zeros || !s->read || !s->grad)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for a training step");
@@ -59,7 +63,7 @@ static enum chex_status make_data(struct chex_step *s, struct chex_error *err) {
 
 enum chex_status chex_step_create(const char *spec, int threads, const struct chex_gpu *device,
                                   struct chex_step **step_out, struct chex_error *err) {
-    struct chex_step *s = chex_mem_zalloc(1, sizeof *s);
+    struct chex_step *s = chex_alloc_zeroed(1, sizeof *s);
     if (!s)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     enum chex_status st = make_engine(s, spec, threads, device, err);
@@ -130,7 +134,7 @@ enum chex_status chex_step_run(struct chex_step *s, double seconds, double most_
                                struct chex_step_result *out, struct chex_error *err) {
     struct chex_step_result r = {0};
     const double began = chex_clock_s();
-    double whole = 0; /* a repeat, with all that surrounds the step */
+    double whole = 0; /* seconds of a repetition, including reset and digest */
     do {
         uint64_t d = 0;
         const double start = chex_clock_s();
@@ -143,8 +147,10 @@ enum chex_status chex_step_run(struct chex_step *s, double seconds, double most_
             r.odd = r.repeats;
     } while (r.repeats < MAX_REPEATS &&
              (r.repeats < 2 ? whole < most_s : chex_clock_s() - began + whole < seconds));
-    if (r.repeats > 1)
+    if (r.repeats > 1) {
         r.images_per_s = CHEX_STEP_BATCH / chex_median(s->seconds + 1, r.repeats - 1);
+        r.spread = chex_spread(s->seconds + 1, r.repeats - 1);
+    }
     snprintf(r.how, sizeof r.how, "%s %.32s, %s", s->engine->impl->name,
              s->engine->impl->variant(s->engine->self),
              chex_precision_names[s->engine->config.precision]);
@@ -154,10 +160,11 @@ enum chex_status chex_step_run(struct chex_step *s, double seconds, double most_
 
 /* ---- with other ranks ---- */
 
-/* What a step with sums needs; reduce NULL: nothing yet. */
+/* Resets the state and creates the reduction. *on_device_out: the engine reduces its own memory.
+ * Collective. */
 static enum chex_status make_reduce(struct chex_step *s, struct chex_launch *launch,
                                     struct chex_coll *coll, uint64_t timeout_ms,
-                                    struct chex_reduce **reduce_out, bool *elsewhere_out,
+                                    struct chex_reduce **reduce_out, bool *on_device_out,
                                     struct chex_error *err) {
     const struct chex_engine_impl *impl = s->engine->impl;
     const struct chex_reduce_memory *memory = NULL;
@@ -170,7 +177,7 @@ static enum chex_status make_reduce(struct chex_step *s, struct chex_launch *lau
         .coll = coll, .memory = memory, .logical_ranks = coll->size, .count = s->net->state_count};
     if (st == CHEX_OK)
         st = chex_reduce_create(&config, reduce_out, err);
-    *elsewhere_out = memory != NULL;
+    *on_device_out = memory != NULL;
     return chex_coll_agree(coll, st, err);
 }
 
@@ -192,7 +199,7 @@ static enum chex_status once_with_sums(struct chex_step *s, struct chex_coll *co
     return CHEX_OK;
 }
 
-/* The first, which warms up, says how many there will be. */
+/* The first step is the warm-up. Rank 0 sets the number of repetitions from its time. */
 static enum chex_status repeat(struct chex_step *s, struct chex_coll *coll,
                                struct chex_reduce *reduce, double seconds, const float **sum_out,
                                double *rate_out, struct chex_error *err) {
@@ -210,7 +217,7 @@ static enum chex_status repeat(struct chex_step *s, struct chex_coll *coll,
 
 static enum chex_status compare_sums(struct chex_step *s, struct chex_coll *coll, const float *sum,
                                      bool *equal_out, struct chex_error *err) {
-    uint64_t mine = 0, *all = chex_mem_zalloc((size_t)coll->size, sizeof *all);
+    uint64_t mine = 0, *all = chex_alloc_zeroed((size_t)coll->size, sizeof *all);
     enum chex_status st = all ? s->engine->impl->grad_get(s->engine->self, sum, s->read, err)
                               : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     mine = chex_hash64(s->read, s->net->state_count * sizeof *s->read);
@@ -230,14 +237,14 @@ enum chex_status chex_step_sum(struct chex_step *s, struct chex_launch *launch,
     struct chex_reduce *reduce = NULL;
     struct chex_step_sums r = {0};
     const float *sum = NULL;
-    bool elsewhere = false;
-    enum chex_status st = make_reduce(s, launch, coll, timeout_ms, &reduce, &elsewhere, err);
+    bool on_device = false;
+    enum chex_status st = make_reduce(s, launch, coll, timeout_ms, &reduce, &on_device, err);
     if (st == CHEX_OK)
         st = repeat(s, coll, reduce, seconds, &sum, &r.images_per_s, err);
     if (st == CHEX_OK)
         st = compare_sums(s, coll, sum, &r.equal, err);
     chex_reduce_destroy(reduce);
-    r.by = elsewhere ? "NCCL" : coll->impl->name;
+    r.by = on_device ? "NCCL" : coll->impl->name;
     if (st == CHEX_OK)
         *out = r;
     return st;

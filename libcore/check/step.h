@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small training step of a real engine, from the same state again and again: how fast, and
- * whether with the same bits each time.
+ * A small training step of a real engine, repeated from the same state. It measures the rate and
+ * checks that every repetition gives the same bits.
  *
- * DenseNet-121, CHEX_STEP_BATCH images of CHEX_STEP_PX pixels made by the counter-based generator:
- * one pass and one update of Adam. What an engine writes is a function of state and batch alone
- * (engine/engine.h), so every step of every rank with one variant and precision has one digest, on
- * any number of threads. A step with another is a processor, or memory, that computes wrong.
+ * The step: DenseNet-121, CHEX_STEP_BATCH images of CHEX_STEP_PX pixels from the counter-based
+ * generator, one pass and one Adam update. What an engine writes depends only on state and batch
+ * (engine/engine.h). All steps of all ranks with the same variant and precision therefore have the
+ * same digest, for any number of threads. A different digest means that a processor or its memory
+ * is faulty.
  */
 #ifndef CHEX_CHECK_STEP_H
 #define CHEX_CHECK_STEP_H
@@ -16,41 +17,44 @@
 
 enum { CHEX_STEP_BATCH = 4, CHEX_STEP_PX = 96 };
 
-/* About what a step of the cpu engine takes of memory. */
+/* Approximate memory of a step of the cpu engine. */
 #define CHEX_STEP_BYTES (UINT64_C(512) << 20)
 
 struct chex_step;
 
 struct chex_step_result {
-    double images_per_s; /* by the median of the steps but the first; 0: there was but one */
-    uint64_t digest;     /* of gradient and updated parameters */
+    double images_per_s; /* from the median of all steps except the first; 0: only one step */
+    double spread;       /* chex_spread of those steps */
+    uint64_t digest;     /* of loss, gradient and updated parameters */
     int repeats;
-    int odd;      /* the first repeat with another digest, from 2; 0: none */
+    int odd;      /* number (from 2) of the first repetition with another digest; 0: none */
     char how[64]; /* "cpu avx2, fp32" */
 };
 
-/* spec as for chex_engine_create; device NULL: none. */
+/* Creates engine, network and data. spec: as for chex_engine_create. device NULL: no GPU. */
 enum chex_status chex_step_create(const char *spec, int threads, const struct chex_gpu *device,
                                   struct chex_step **step_out, struct chex_error *err);
 void chex_step_destroy(struct chex_step *s); /* NULL allowed */
 
 const struct chex_engine *chex_step_engine(const struct chex_step *s);
 
-/* Two repeats or more, while they are likely to fit into `seconds`; but no second one where the
- * first has taken more than most_s. */
+/* Runs the step repeatedly. Makes at least two repetitions, and more while they fit into `seconds`.
+ * If the first takes more than most_s seconds, it is the only one. */
 enum chex_status chex_step_run(struct chex_step *s, double seconds, double most_s,
                                struct chex_step_result *out, struct chex_error *err);
 
-/* Steps whose gradients all ranks add up, as in training: in buckets while backward goes on, where
- * and by what the engine says (NCCL between GPUs). */
+/* Result of steps with summed gradients. As in training, buckets are summed while backward still
+ * runs, by the method that the engine selects (NCCL between GPUs). */
 struct chex_step_sums {
-    double images_per_s; /* of a rank, by the median */
-    bool equal;          /* every rank has the same sum, to the last bit */
+    double images_per_s; /* of one rank, from the median */
+    bool equal;          /* the sums of all ranks are bit-identical */
     const char *by;
 };
 
-/* For about `seconds`; a message that takes longer than timeout_ms is a lost rank. At most once for
- * a step object. Collective; fails on all ranks alike, but for what a pass itself meets. */
+/* Runs such steps for about `seconds`. Collective.
+ * - Call it at most once per step object.
+ * - A message that takes longer than timeout_ms means a lost rank.
+ * - An error is returned on all ranks, except an error of the pass itself. */
 enum chex_status chex_step_sum(struct chex_step *s, struct chex_launch *launch,
                                struct chex_coll *coll, double seconds, uint64_t timeout_ms,
                                struct chex_step_sums *out, struct chex_error *err);

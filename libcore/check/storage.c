@@ -1,4 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Write and read rates of a file system.
+ *
+ * Writing: small synchronous writes, then several streams with an fsync, to a file without a name.
+ * Reading: threads take the next 4 MiB block of the file from a shared counter, with O_DIRECT or,
+ * if that is not supported, after dropping the cached pages.
+ */
 #include "check/storage.h"
 
 #include <errno.h>
@@ -10,12 +17,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/mem.h"
+#include "base/fs.h"
 #include "base/rng.h"
 #include "check/outlier.h"
 
-/* Whose fault an errno is. */
+/* The status of an errno: resource, node or environment. */
 static enum chex_status status_of(int number) {
     switch (number) {
     case ENOSPC:
@@ -30,9 +38,10 @@ static enum chex_status status_of(int number) {
 
 /* ---- writing ---- */
 
-enum { PIECE = 1 << 20, SMALL = 4096, SMALL_WRITES = 16 };
-static const double small_s = 1; /* for all small writes */
+enum { PIECE = 1 << 20, SMALL = 4096, SMALL_WRITES = 16, STREAMS = 3 };
+static const double small_s = 1; /* limit for all small writes together */
 
+/* Opens a file without a name in `dir`. Returns -1 and sets errno on error. */
 static int open_nameless(const char *dir) {
     char path[4096];
     int fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
@@ -63,7 +72,7 @@ static int write_all(int fd, const char *data, size_t bytes, off_t at) {
     return 0;
 }
 
-static int small_writes(int fd, const char *data, double *median_out) {
+static int small_writes(int fd, const char *data, struct chex_write_rate *out) {
     double seconds[SMALL_WRITES];
     const double began = chex_clock_s();
     int n = 0;
@@ -76,7 +85,8 @@ static int small_writes(int fd, const char *data, double *median_out) {
             return rc;
         seconds[n++] = chex_clock_s() - start;
     } while (n < SMALL_WRITES && chex_clock_s() - began < small_s);
-    *median_out = chex_median(seconds, n);
+    out->sync_s = chex_median(seconds, n);
+    out->sync_spread = chex_spread(seconds, n);
     return 0;
 }
 
@@ -94,10 +104,26 @@ static int stream(int fd, const char *data, uint64_t bytes, double limit_s, doub
     return 0;
 }
 
+/* Writes several streams to the same file, one after another, each for its share of the time. */
+static int streams(int fd, const char *data, uint64_t bytes, double seconds,
+                   struct chex_write_rate *out) {
+    double rates[STREAMS];
+    for (int i = 0; i < STREAMS; i++) {
+        int rc = ftruncate(fd, 0) == 0 ? 0 : errno;
+        if (rc == 0)
+            rc = stream(fd, data, bytes, seconds / STREAMS, &rates[i]);
+        if (rc != 0)
+            return rc;
+    }
+    out->bytes_per_s = chex_median(rates, STREAMS);
+    out->bytes_spread = chex_spread(rates, STREAMS);
+    return 0;
+}
+
 enum chex_status chex_storage_write(const char *dir, uint64_t bytes, double seconds,
                                     struct chex_write_rate *out, struct chex_error *err) {
     struct chex_write_rate r = {0};
-    uint32_t *data = chex_mem_alloc_aligned(PIECE, 1);
+    uint32_t *data = chex_alloc_aligned(PIECE, 1);
     if (!data)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     for (size_t i = 0; i < PIECE / sizeof *data; i++)
@@ -106,9 +132,9 @@ enum chex_status chex_storage_write(const char *dir, uint64_t bytes, double seco
     if (fd < 0)
         rc = errno;
     if (rc == 0)
-        rc = small_writes(fd, (const char *)data, &r.sync_s);
+        rc = small_writes(fd, (const char *)data, &r);
     if (rc == 0)
-        rc = stream(fd, (const char *)data, bytes, seconds, &r.bytes_per_s);
+        rc = streams(fd, (const char *)data, bytes, seconds, &r);
     if (fd >= 0 && close(fd) != 0 && rc == 0)
         rc = errno;
     free(data);
@@ -125,14 +151,14 @@ enum { READERS = 4, BLOCK = 4 << 20 };
 struct reading {
     int fd;
     double until_s;
-    atomic_ullong next; /* block */
+    atomic_ullong next; /* number of the next block */
     atomic_ullong bytes;
     atomic_int error; /* the first errno */
 };
 
 static void *read_blocks(void *arg) {
     struct reading *r = arg;
-    char *data = chex_mem_alloc_aligned(BLOCK, 1);
+    char *data = chex_alloc_aligned(BLOCK, 1);
     int zero = 0;
     if (!data)
         atomic_compare_exchange_strong(&r->error, &zero, ENOMEM);
@@ -167,31 +193,33 @@ static int read_file(int fd, double seconds, struct chex_read_rate *out) {
 }
 
 void chex_storage_forget(const char *path) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    int fd = -1;
+    if (chex_fs_open(path, &fd, NULL, NULL) != CHEX_OK)
         return;
     posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     close(fd);
 }
 
-static int read_with(const char *path, int flags, double seconds, struct chex_read_rate *out) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | flags);
-    if (fd < 0)
+static int read_with(int fd, int flags, double seconds, struct chex_read_rate *out) {
+    if (flags && fcntl(fd, F_SETFL, flags) != 0)
         return errno;
-    int rc = read_file(fd, seconds, out);
-    close(fd);
-    return rc;
+    return read_file(fd, seconds, out);
 }
 
 enum chex_status chex_storage_read(const char *path, double seconds, struct chex_read_rate *out,
                                    struct chex_error *err) {
     struct chex_read_rate r = {0};
-    int rc = read_with(path, O_DIRECT, seconds, &r);
+    int fd = -1;
+    errno = 0;
+    if (chex_fs_open(path, &fd, NULL, err) != CHEX_OK)
+        return chex_error_prefix(err, status_of(errno), "cannot read");
+    int rc = read_with(fd, O_DIRECT, seconds, &r);
     if (rc == EINVAL || rc == EOPNOTSUPP) {
         r = (struct chex_read_rate){.cached = true};
         chex_storage_forget(path);
-        rc = read_with(path, 0, seconds, &r);
+        rc = fcntl(fd, F_SETFL, 0) != 0 ? errno : read_with(fd, 0, seconds, &r);
     }
+    close(fd);
     if (rc != 0)
         return chex_error_errno(err, status_of(rc), rc, "%s: cannot read", path);
     *out = r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How fast a file system takes and gives bytes: written with an fsync behind them, read past the
- * page cache where it can be done.
+ * Measures how fast a file system writes and reads. Writes include an fsync. Reads bypass the page
+ * cache if the file system allows it.
  */
 #ifndef CHEX_CHECK_STORAGE_H
 #define CHEX_CHECK_STORAGE_H
@@ -12,30 +12,30 @@
 #include "base/error.h"
 
 struct chex_write_rate {
-    double bytes_per_s; /* one stream, its fsync included */
-    double sync_s;      /* median of small writes with an fdatasync behind each */
+    double bytes_per_s;               /* one stream with its fsync, median of several */
+    double sync_s;                    /* small write with fdatasync, median */
+    double bytes_spread, sync_spread; /* chex_spread; 0: written once */
 };
 
-/* Writes `bytes` bytes that do not compress, or what goes into `seconds`, to a file of `dir` that
- * has no name (or loses it at once, where the file system has no such files): nothing stays, not
- * even when this process is killed. CHEX_E_RESOURCE for a full disk or quota, CHEX_E_NODE for an
- * I/O error, CHEX_E_ENV for all else. */
+/* Writes streams of up to `bytes` incompressible bytes to a file in `dir`, for about `seconds`.
+ * - The file has no name (O_TMPFILE, or an immediate unlink), so nothing remains, even if this
+ * process is killed.
+ * - CHEX_E_RESOURCE: full disk or quota. CHEX_E_NODE: I/O error. CHEX_E_ENV: any other error. */
 enum chex_status chex_storage_write(const char *dir, uint64_t bytes, double seconds,
                                     struct chex_write_rate *out, struct chex_error *err);
 
 struct chex_read_rate {
     double bytes_per_s;
     uint64_t bytes;
-    bool
-        cached; /* the page cache could not be gone past; its pages of the file were let go first */
+    bool cached; /* O_DIRECT is not supported; the cached pages of the file were dropped first */
 };
 
-/* Reads the file from its start, by four threads with 4 MiB each, for `seconds` at most.
- * CHEX_E_NODE for an I/O error, CHEX_E_ENV for all else. */
+/* Reads the file from its start, for at most `seconds`, with four threads and blocks of 4 MiB.
+ * CHEX_E_NODE: I/O error. CHEX_E_ENV: any other error. */
 enum chex_status chex_storage_read(const char *path, double seconds, struct chex_read_rate *out,
                                    struct chex_error *err);
 
-/* Lets the page cache forget the file, as far as it does. */
+/* Asks the kernel to drop the cached pages of the file. Best effort. */
 void chex_storage_forget(const char *path);
 
 #endif

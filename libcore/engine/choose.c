@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The choice of engine and precision. The rule: --engine auto uses CUDA if a GPU was allotted, else
+ * the CPU. An allotted GPU that cannot be used is an error, never a silent run on the CPU.
+ */
 #include "engine/choose.h"
 
 #include <errno.h>
@@ -7,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/log.h"
-#include "base/mem.h"
 
 static const struct chex_engine_impl *find(const char *spec) {
     size_t n = strcspn(spec, ":");
@@ -26,20 +30,21 @@ static void describe(const struct chex_gpu_view *view, char *buf, size_t size) {
              view->visible[0] && !named ? cuda : "", view->visible[0] ? " " : "", view->visible);
 }
 
-/* The remedy is the same whatever the cause: only the user knows whether the CPU is meant. */
+/* One remedy for all causes: only the user knows whether the CPU is acceptable. */
 static enum chex_status refuse(const struct chex_gpu_view *view, const struct chex_error *why,
                                struct chex_error *err) {
-    char where[160];
+    char where[CHEX_VISIBLE_BYTES + 80];
     describe(view, where, sizeof where);
-    return chex_error_set(err, why->status,
-                          "a GPU was allotted (%s) but cannot be used: %s; say --engine cpu if the "
-                          "CPU is meant, or ask Slurm for no GPU",
-                          where, why->text);
+    return chex_error_set(
+        err, why->status,
+        "a GPU was allotted (%s) but cannot be used: %s; pass --engine cpu to use "
+        "the CPU, or ask Slurm for no GPU",
+        where, why->text);
 }
 
 enum chex_status chex_choose_engine(const char *asked, const struct chex_gpu_view *view,
                                     const char **spec_out, struct chex_error *err) {
-    char text[256] = "";
+    char text[CHEX_VISIBLE_BYTES + 80] = "";
     const bool automatic = strcmp(asked, "auto") == 0;
     const bool wants_cuda = strncmp(asked, "cuda", 4) == 0 && (asked[4] == ':' || !asked[4]);
     if (automatic && !view->allotted) {
@@ -60,7 +65,7 @@ enum chex_status chex_choose_engine(const char *asked, const struct chex_gpu_vie
         if (st != CHEX_OK && view->allotted)
             return refuse(view, &why, err);
         if (st != CHEX_OK)
-            return chex_error_set(err, st, "--engine %s: %s; say --engine cpu if the CPU is meant",
+            return chex_error_set(err, st, "--engine %s: %s; pass --engine cpu to use the CPU",
                                   asked, why.text);
     }
     if (automatic)
@@ -77,7 +82,7 @@ enum chex_status chex_choose_precision(struct chex_launch *launch, const char *s
                                        enum chex_precision *precision_out, struct chex_error *err) {
     enum { WAIT_MS = 60000 };
     int32_t mine = (int32_t)chex_engine_usual_precision(spec);
-    int32_t *all = chex_mem_zalloc((size_t)launch->size, sizeof *all);
+    int32_t *all = chex_alloc_zeroed((size_t)launch->size, sizeof *all);
     if (!all)
         return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "the precisions of %d ranks",
                                 launch->size);
@@ -89,7 +94,7 @@ enum chex_status chex_choose_precision(struct chex_launch *launch, const char *s
     if (st == CHEX_OK)
         *precision_out = same ? (enum chex_precision)mine : CHEX_FP32;
     if (st == CHEX_OK && !same)
-        chex_info("precision fp32: the nodes' processors differ in what they do best");
+        chex_info("precision fp32: the nodes' processors differ in their default precision");
     free(all);
     return st;
 }

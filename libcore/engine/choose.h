@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which engine and precision a command runs with: the one rule of chex-train and chex-eval.
+ * Chooses engine, GPU and precision. chex-train and chex-eval share these rules.
  */
 #ifndef CHEX_ENGINE_CHOOSE_H
 #define CHEX_ENGINE_CHOOSE_H
@@ -10,26 +10,30 @@
 #include "launch/bind.h"
 #include "launch/launch.h"
 
-/* asked: what --engine says ("auto", "cpu", "cpu:avx2", "ref", "cuda", "cuda:s1"). *spec_out is
- * what chex_engine_create takes: `asked` itself, or a string that lives for ever. auto: cuda where
- * a GPU was allotted, else cpu, and that is logged. A GPU that was allotted and cannot be used is
- * CHEX_E_ENV with the remedy, never a silent run on the CPU; so is cuda where it cannot run. An
- * unknown name is CHEX_E_USAGE. */
+/* Resolves the value of --engine and logs the choice.
+ * - asked: "auto", "cpu", "cpu:avx2", "ref", "cuda" or "cuda:s1". auto: cuda if a GPU was
+ *   allotted, else cpu.
+ * - *spec_out: for chex_engine_create; `asked` itself or a static string.
+ * - CHEX_E_USAGE: unknown name.
+ * - The status of the engine's probe, with the remedy: cuda was chosen or requested but cannot
+ *   run. The CPU is never used silently instead. */
 enum chex_status chex_choose_engine(const char *asked, const struct chex_gpu_view *view,
                                     const char **spec_out, struct chex_error *err);
 
-/* The GPU on which this rank is to create an engine of `spec`: of those it sees its own, no two
- * ranks of a node the same one, unless CUDA MPS is active (which NCCL does not support), and as
- * close to the rank's CPUs as can be. Logged in one line a rank. *has_out: false where the engine
- * uses none. All ranks fail together: CHEX_E_ENV, or CHEX_E_NODE for a GPU that is unhealthy, with
- * the first rank's text. spec NULL: this rank has failed already, and err says how; then all fail
- * with that. Collective. */
+/* Chooses the GPU of this rank for an engine of `spec`. Collective.
+ * - Each rank of a node gets a GPU of its own among those it sees, as close to its CPUs as
+ *   possible. Ranks share a GPU only if CUDA MPS is active (NCCL does not support that).
+ * - *has_out: false if the engine uses no GPU.
+ * - Each rank logs its GPU in one line.
+ * - spec NULL: this rank has already failed, and err holds the error. Then all ranks fail with it.
+ * - All ranks fail together, with the text of the first failed rank: CHEX_E_ENV, or CHEX_E_NODE
+ *   for an unhealthy GPU. */
 enum chex_status chex_choose_gpu(struct chex_launch *launch, const struct chex_binding *binding,
                                  const struct chex_gpu_view *view, const char *spec,
                                  struct chex_gpu *gpu_out, bool *has_out, struct chex_error *err);
 
-/* The precision where none was asked for: chex_engine_usual_precision of every rank's `spec` where
- * they agree, fp32 where nodes differ, and that is logged. Collective. */
+/* Chooses the precision if --precision is not given: chex_engine_usual_precision of `spec` if all
+ * ranks agree, else fp32, and logs that. Collective. */
 enum chex_status chex_choose_precision(struct chex_launch *launch, const char *spec,
                                        enum chex_precision *precision_out, struct chex_error *err);
 

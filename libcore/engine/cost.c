@@ -1,9 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Counts the floating-point operations and bytes of each operation; cost.h has the rules. One
+ * function per term: weights, output, input, products.
+ */
 #include "engine/cost.h"
 
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "engine/lifetimes.h"
 
 enum { FP32_BYTES = 4 };
@@ -12,7 +16,7 @@ struct model {
     const struct chex_net *net;
     const struct chex_cost_shape *shape;
     int *hw;              /* per buffer */
-    bool *add, *side_add; /* per op: the gradient of in (side_in) has been begun */
+    bool *add, *side_add; /* per op: see chex_gradient_adds */
     struct chex_op_cost *costs;
 };
 
@@ -20,11 +24,11 @@ static double bytes_of(const struct model *m, double pixels, int channels) {
     return pixels * m->shape->batch * channels * m->shape->element_bytes;
 }
 
-/* Pixels of the input that some window meets: rows between small windows are not read, nor is an
- * odd edge that they do not reach. */
+/* Pixels of the input that at least one window covers. A stride larger than the kernel skips rows;
+ * an odd edge may not be covered either. */
 static double pixels_read(const struct model *m, const struct chex_op *op) {
     int in = op->in < 0 ? m->shape->image_size : m->hw[op->in];
-    if (op->kind == CHEX_OP_JOIN || op->kind == CHEX_OP_HEAD)
+    if (op->kind == CHEX_OP_RESIDUAL_ADD || op->kind == CHEX_OP_HEAD)
         return (double)in * in;
     int out = m->hw[op->out], reach = (out - 1) * op->stride + op->kernel - op->pad;
     int side = op->kernel < op->stride ? out * op->kernel : reach < in ? reach : in;
@@ -38,7 +42,8 @@ static bool is_normed(const struct chex_net *net, int buffer) {
     return false;
 }
 
-/* The weights as they are multiplied, and their gradient. */
+/* The weights in the type of the product, and their fp32 gradient. Backward reads the weights
+ * again, except for the image, which needs no gradient. */
 static void add_weights(const struct model *m, const struct chex_op *op, struct chex_op_cost *c) {
     if (op->weight < 0)
         return;
@@ -62,13 +67,15 @@ static void add_output(const struct model *m, const struct chex_op *op, struct c
     c->backward.bytes += map * (is_normed(m->net, op->out) ? 2 : 1);
 }
 
-/* Whether backward reads the input: only sums and averages of a map as it is can do without. */
+/* Whether backward reads the input again. Only average pooling and the head without batch norm do
+ * not need it, because they are linear and have no convolution weights. */
 static bool reads_again(const struct chex_op *op) {
     bool linear = op->kind == CHEX_OP_AVGPOOL || op->kind == CHEX_OP_HEAD;
     return !linear || op->in_bn >= 0;
 }
 
-/* Backward writes all of the map's gradient, zeros too; once begun, it is only added to. */
+/* The first op to write a gradient writes all of the map, zeros included. Later ops read and write
+ * the pixels that their windows cover. */
 static void add_input(const struct model *m, const struct chex_op *op, bool side,
                       struct chex_op_cost *c, int index) {
     if (op->in == CHEX_NET_IMAGE) {
@@ -78,7 +85,7 @@ static void add_input(const struct model *m, const struct chex_op *op, bool side
         return;
     }
     int buffer = side ? op->side_in : op->in;
-    int channels = op->kind == CHEX_OP_JOIN ? op->out_channels : op->in_channels;
+    int channels = op->kind == CHEX_OP_RESIDUAL_ADD ? op->out_channels : op->in_channels;
     double read = bytes_of(m, pixels_read(m, op), channels);
     double all = bytes_of(m, (double)m->hw[buffer] * m->hw[buffer], channels);
     bool begun = side ? m->side_add[index] : m->add[index];
@@ -104,7 +111,7 @@ static void fill(const struct model *m) {
         add_weights(m, op, &c);
         add_output(m, op, &c);
         add_input(m, op, false, &c, i);
-        if (op->kind == CHEX_OP_JOIN)
+        if (op->kind == CHEX_OP_RESIDUAL_ADD)
             add_input(m, op, true, &c, i);
         if (!m->shape->training)
             c.backward = (struct chex_work){0, 0};
@@ -116,8 +123,8 @@ enum chex_status chex_net_cost(const struct chex_net *net, const struct chex_cos
                                struct chex_op_cost *costs_out, struct chex_error *err) {
     size_t ops = (size_t)net->op_count;
     struct model m = {.net = net, .shape = shape, .costs = costs_out};
-    m.hw = chex_mem_zalloc((size_t)net->buffer_count, sizeof *m.hw);
-    m.add = chex_mem_zalloc(2 * ops, sizeof *m.add);
+    m.hw = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *m.hw);
+    m.add = chex_alloc_zeroed(2 * ops, sizeof *m.add);
     enum chex_status st =
         m.hw && m.add ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     if (st == CHEX_OK) {

@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The least work of each operation of a network: what any engine must multiply and move for it. A
- * measured time against this says how far an operation is from the machine's limit.
+ * The minimum work of each operation of a network: floating-point operations and bytes moved.
+ * Measured time divided by the time of this work shows how far an operation is from the machine's
+ * limit (a roofline model).
  *
- * Bytes. Every operation is taken alone: it reads from memory and writes to memory, each element
- * once, and nothing is left in the caches by the operation before. So an engine that fuses two
- * operations, or maps that fit into the caches, can be faster than this allows.
- *   forward:  the input slice as far as the windows reach, the output slice, the weights. Of the
- *             image one fp32 a pixel (it is grey). Batch statistics are sums over what is being
- *             written anyway.
- *   backward: the output's gradient, and the output itself where a batch norm reads it (its
- *             gradient has a term in it); the input again (weight gradient, sign of the ReLU, sums
- *             of the batch norm); the input's gradient, written, and read before where a later
- *             operation has begun it; the weights, and their gradient in fp32. A join reads both
- *             inputs, from which the sign of their sum follows.
- * Maps and the weights of convolutions have `element_bytes`; the head's weights and logits and all
- * parameter gradients are fp32. Batch norm parameters, sums and the indices of a max pool are left
- * out.
+ * Bytes. Each operation is counted alone: it reads each element once from memory and writes each
+ * element once to memory. So fused operations, or maps that stay in the caches, can be faster than
+ * this minimum.
+ *   forward:  - the input slice, as far as the windows reach; the image: one fp32 per pixel (grey)
+ *             - the output slice
+ *             - the weights
+ *             Batch statistics cost nothing: they are summed while the output is written.
+ *   backward: - the gradient of the output
+ *             - the output itself, if a batch norm reads it (its gradient has a term in the output)
+ *             - the input again: weight gradient, sign of the ReLU, sums of the batch norm. A
+ *               residual add reads both inputs; they give the sign of their sum
+ *             - the gradient of the input: written, and also read if a later operation has already
+ *               written it
+ *             - the weights, and their gradient in fp32
+ * Maps and convolution weights have `element_bytes`. The head's weights, the logits and all
+ * parameter gradients are fp32. Not counted: batch norm parameters and sums, indices of max pools.
  *
- * Operations are counted for convolutions and the head: two a multiply-add, once forward and twice
- * backward, once only where the input is the image and needs no gradient. The image is one grey
- * value under three affine maps, so a convolution of it is one of two channels: the value, and
- * whether there is one.
+ * Floating-point operations are counted for convolutions and the head: two per multiply-add, once
+ * forward and twice backward. A convolution of the image counts once backward, because the image
+ * needs no gradient. Its three channels are affine maps of one grey value, so it counts as a
+ * convolution of two channels: the value, and one or zero for inside or outside the image.
  */
 #ifndef CHEX_ENGINE_COST_H
 #define CHEX_ENGINE_COST_H
@@ -39,10 +42,10 @@ struct chex_op_cost {
 struct chex_cost_shape {
     int image_size, batch;
     int element_bytes; /* of feature maps: 4 or 2 */
-    bool training;     /* false: there is no backward, which is 0 then */
+    bool training;     /* false: backward is 0 */
 };
 
-/* costs_out has op_count entries. CHEX_E_USAGE where the image is too small for the network. */
+/* Fills costs_out (op_count entries). CHEX_E_USAGE: the image is too small for the network. */
 enum chex_status chex_net_cost(const struct chex_net *net, const struct chex_cost_shape *shape,
                                struct chex_op_cost *costs_out, struct chex_error *err);
 

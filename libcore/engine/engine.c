@@ -1,9 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of engines, and the calls of engine.h: each checks its arguments, then calls the entry
+ * of the engine's table or applies the default for an entry that is NULL.
+ */
 #include "engine/engine.h"
 
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "engine/engines.h"
 
 const char *const chex_precision_names[] = {"bf16", "fp32", "fp32-strict", "fp16", NULL};
@@ -27,7 +31,7 @@ static const struct chex_engine_impl *find(const char *spec, const char **varian
 }
 
 static enum chex_status check_config(const struct chex_engine_config *c, struct chex_error *err) {
-    int *hw = chex_mem_zalloc((size_t)c->net->buffer_count, sizeof *hw);
+    int *hw = chex_alloc_zeroed((size_t)c->net->buffer_count, sizeof *hw);
     if (!hw)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     enum chex_status st = chex_net_shapes(c->net, c->image_size, hw, err);
@@ -35,9 +39,9 @@ static enum chex_status check_config(const struct chex_engine_config *c, struct 
     if (st != CHEX_OK)
         return st;
     if (c->batch < 1)
-        return chex_error_set(err, CHEX_E_USAGE, "batch size %d: expected 1 or more", c->batch);
+        return chex_error_set(err, CHEX_E_USAGE, "--batch-size %d: expected 1 or more", c->batch);
     if (c->threads < 1)
-        return chex_error_set(err, CHEX_E_USAGE, "%d threads: expected 1 or more", c->threads);
+        return chex_error_set(err, CHEX_E_USAGE, "--threads %d: expected 1 or more", c->threads);
     return CHEX_OK;
 }
 
@@ -63,12 +67,12 @@ enum chex_status chex_engine_create(const char *spec, const struct chex_engine_c
     find(spec, &c.variant);
     CHEX_TRY(chex_engine_load(spec, &impl, err));
     CHEX_TRY(check_config(&c, err));
-    struct chex_engine *e = chex_mem_zalloc(1, sizeof *e);
+    struct chex_engine *e = chex_alloc_zeroed(1, sizeof *e);
     if (!e)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     e->impl = impl;
     e->config = c;
-    e->config.device = NULL; /* the caller's */
+    e->config.device = NULL; /* owned by the caller, valid during create only */
     enum chex_status st = impl->create(&c, &e->self, err);
     if (st != CHEX_OK) {
         free(e);
@@ -104,11 +108,11 @@ enum chex_status chex_engine_get(struct chex_engine *e, enum chex_state_part par
 static enum chex_status check_batch(const struct chex_engine *e, const struct chex_batch *batch,
                                     struct chex_error *err) {
     if (batch->n < 1 || batch->n > e->config.batch)
-        return chex_error_set(err, CHEX_E_FAIL, "engine %s: a batch of %d images where 1 to %d fit",
+        return chex_error_set(err, CHEX_E_FAIL, "engine %s: a batch of %d images, expected 1 to %d",
                               e->impl->name, batch->n, e->config.batch);
     if (!batch->pixels && (!batch->crops || batch->stored_px > e->raw_px))
         return chex_error_set(err, CHEX_E_FAIL,
-                              "engine %s: a raw batch of rows of %d px where up to %d are taken",
+                              "engine %s: a raw batch with rows of %d px, expected at most %d",
                               e->impl->name, batch->stored_px, e->raw_px);
     return CHEX_OK;
 }
@@ -122,7 +126,7 @@ enum chex_status chex_engine_infer(struct chex_engine *e, const struct chex_batc
 enum chex_status chex_engine_class_maps(struct chex_engine *e, int image, float *maps_out,
                                         struct chex_error *err) {
     if (!e->impl->class_maps)
-        return chex_error_set(err, CHEX_E_FAIL, "engine %s: it has no class maps", e->impl->name);
+        return chex_error_set(err, CHEX_E_FAIL, "engine %s: no class maps", e->impl->name);
     if (image < 0 || image >= e->config.batch)
         return chex_error_set(err, CHEX_E_FAIL,
                               "engine %s: class maps of image %d, expected 0 to %d", e->impl->name,
@@ -142,20 +146,22 @@ enum chex_status chex_engine_update(struct chex_engine *e, const struct chex_upd
     return e->impl->update(e->self, update, grad, err);
 }
 
-enum chex_status chex_engine_hold(struct chex_engine *e, const struct chex_hold *hold,
-                                  struct chex_held *held_out, struct chex_error *err) {
-    *held_out = (struct chex_held){.raw = false};
-    if (!e->impl->takes_raw || !e->impl->takes_raw(e->self, hold->stored_px))
+enum chex_status chex_engine_make_resident(struct chex_engine *e,
+                                           const struct chex_resident_request *make_resident,
+                                           struct chex_resident_result *resident_out,
+                                           struct chex_error *err) {
+    *resident_out = (struct chex_resident_result){.raw = false};
+    if (!e->impl->takes_raw || !e->impl->takes_raw(e->self, make_resident->stored_px))
         return CHEX_OK;
-    CHEX_TRY(e->impl->hold(e->self, hold, held_out, err));
-    e->raw_px = held_out->raw ? hold->stored_px : 0;
+    CHEX_TRY(e->impl->make_resident(e->self, make_resident, resident_out, err));
+    e->raw_px = resident_out->raw ? make_resident->stored_px : 0;
     return CHEX_OK;
 }
 
 float *chex_engine_grad_alloc(struct chex_engine *e) {
     if (e->impl->grad_alloc)
         return e->impl->grad_alloc(e->self);
-    float *g = chex_mem_alloc_aligned(e->config.net->state_count, sizeof *g);
+    float *g = chex_alloc_aligned(e->config.net->state_count, sizeof *g);
     if (g)
         memset(g, 0, e->config.net->state_count * sizeof *g);
     return g;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CUDA engine's place in the table of engines: the engine itself is chexnet-cuda.so, which is
- * opened on first use, so that nodes without a GPU need nothing of NVIDIA's.
+ * The entry of the CUDA engine in the table of engines. The engine is the module chexnet-cuda.so.
+ * It is opened on first use, so a node without a GPU needs no NVIDIA library.
  */
 #include "engine/engine_cuda.h"
 
@@ -10,9 +10,9 @@
 #include "base/module.h"
 #include "engine/engines.h"
 
-/* A module that is not there needs another installation; one that does not load lacks a library,
- * which the loader names. */
-static enum chex_status absent(const struct chex_error *why, struct chex_error *err) {
+/* Two causes, two remedies: the module is not installed, or a library that it needs is missing. In
+ * the second case the loader's text names the library. */
+static enum chex_status report_missing(const struct chex_error *why, struct chex_error *err) {
     if (!chex_module_installed("cuda"))
         return chex_error_set(err, CHEX_E_ENV,
                               "chexnet-cuda.so is not installed here: build chexnet with "
@@ -27,7 +27,7 @@ static enum chex_status load(const struct chex_engine_impl **impl_out, struct ch
     struct chex_error why = {0};
     void *symbol;
     if (chex_module_symbol("cuda", CHEX_CUDA_SYMBOL, &symbol, &why) != CHEX_OK)
-        return absent(&why, err);
+        return report_missing(&why, err);
     *impl_out = symbol;
     return CHEX_OK;
 }

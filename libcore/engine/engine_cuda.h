@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What chexnet-cuda.so exports besides its version (base/module.h).
+ * The symbols that chexnet-cuda.so exports in addition to its version (base/module.h).
  */
 #ifndef CHEX_ENGINE_ENGINE_CUDA_H
 #define CHEX_ENGINE_ENGINE_CUDA_H
 
 #include "engine/engine.h"
 
-/* const struct chex_engine_impl chexnet_engine_cuda: all but `load`; its name is "cuda". */
+/* const struct chex_engine_impl chexnet_engine_cuda: the complete table, without `load`. */
 #define CHEX_CUDA_SYMBOL "chexnet_engine_cuda"
-/* const int chexnet_cuda_runtime: the CUDA it was built with, as CUDART_VERSION. */
+/* const int chexnet_cuda_runtime: CUDART_VERSION of the build. */
 #define CHEX_CUDA_RUNTIME_SYMBOL "chexnet_cuda_runtime"
 
-/* 13000 for 13.0; 0 where the module cannot be loaded. */
+/* CUDA version of the module's build: 13000 is 13.0. 0: the module cannot be loaded. */
 int chex_cuda_runtime(void);
 
 #endif

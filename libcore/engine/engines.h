@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the table in engine.c names. Only engine.c and the engines include this.
+ * Declares the entries of the table of engines in engine.c. Only engine.c and the engines include
+ * this header.
  */
 #ifndef CHEX_ENGINE_ENGINES_H
 #define CHEX_ENGINE_ENGINES_H
@@ -9,6 +10,6 @@
 
 extern const struct chex_engine_impl chex_engine_ref;
 extern const struct chex_engine_impl chex_engine_cpu;
-extern const struct chex_engine_impl chex_engine_cuda; /* engine_cuda.c: the module's face */
+extern const struct chex_engine_impl chex_engine_cuda; /* engine_cuda.c: loads the module */
 
 #endif

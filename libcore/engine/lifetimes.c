@@ -1,9 +1,16 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lifetimes of feature maps and gradients, and their placement in one arena.
+ *
+ * Placement is first fit by decreasing size: the largest buffer first, each at the lowest offset
+ * that no buffer with an overlapping lifetime occupies. Finding the smallest arena is NP-hard
+ * (dynamic storage allocation), so this is a heuristic.
+ */
 #include "engine/lifetimes.h"
 
 #include <stdlib.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
 
 void chex_lives_of_buffers(const struct chex_net *net, struct chex_life *lives) {
     for (int b = 0; b < net->buffer_count; b++) {
@@ -30,7 +37,8 @@ void chex_lives_of_pass(const struct chex_net *net, struct chex_life *x, struct 
     }
 }
 
-/* The lowest place for lives[i] among those that have one. */
+/* The lowest offset at which lives[i] overlaps no placed buffer in both time and memory. Each
+ * collision moves the offset to the end of the buffer in the way, until no collision is left. */
 static size_t lowest(const struct chex_life *lives, int count, int i) {
     size_t at = 0;
     for (bool moved = true; moved;) {
@@ -67,7 +75,7 @@ size_t chex_lives_place(struct chex_life *lives, int count) {
 
 enum chex_status chex_gradient_adds(const struct chex_net *net, bool *add, bool *side_add,
                                     struct chex_error *err) {
-    int *begun = chex_mem_zalloc((size_t)net->buffer_count, sizeof *begun);
+    int *begun = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *begun);
     if (!begun)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     enum chex_status st = CHEX_OK;
@@ -81,8 +89,8 @@ enum chex_status chex_gradient_adds(const struct chex_net *net, bool *add, bool 
                 continue;
             if (*adds[k] && op->in_channels > begun[used[k]])
                 st = chex_error_set(err, CHEX_E_USAGE,
-                                    "%s reads %d channels where the last reader of the buffer "
-                                    "takes %d",
+                                    "%s: reads %d channels of its input (the last reader of the "
+                                    "buffer reads %d, expected no more)",
                                     op->name, op->in_channels, begun[used[k]]);
             if (!*adds[k])
                 begun[used[k]] = op->in_channels;

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The optimisers on host memory; update.h gives the formulas. Scalars are computed in double and
+ * rounded to fp32 once, so that each element needs fp32 operations only.
+ */
 #include "engine/update.h"
 
 #include <math.h>
@@ -35,6 +39,8 @@ static void sgd(const struct chex_update *u, size_t count, double local_lr, floa
     }
 }
 
+/* The factor by which LARS scales gradient and weight decay of one parameter. 1 for other
+ * optimisers, and for batch norms and biases. */
 static double trust_ratio(const struct chex_update *u, const struct chex_param *p, const float *w,
                           const float *g) {
     if (u->optim != CHEX_LARS || (p->kind != CHEX_PARAM_CONV && p->kind != CHEX_PARAM_FC_WEIGHT))

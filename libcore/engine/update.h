@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The optimisers' definition, element by element, on host memory. Engines with their own fused
- * update must agree with this to rounding.
+ * The definition of the optimisers, element by element, on host memory. An engine with its own
+ * fused update must agree with it up to rounding.
  *
  * SGD with momentum (PyTorch's form): g += wd * w; m = mu * m + g (m = g at step 1); w -= lr * m.
  * Adam (Kingma and Ba 2015) with L2 added to g; AdamW (Loshchilov and Hutter 2019) with decoupled
@@ -13,13 +13,14 @@
 
 #include "engine/engine.h"
 
-/* Applies `u` to parameter p of the net (trainable or running statistic): w, m, v, g point at the
- * parameter's count elements; m and v may be NULL where the optimiser has none (SGD uses m only).
- * Arithmetic in fp32 with scalars in double. */
+/* Applies one step `u` to parameter p of the net, trainable or running statistic.
+ * - w, m, v, g: p->count elements each: values, moments, reduced gradient.
+ * - m and v may be NULL if the optimiser does not use them. SGD and LARS use m only.
+ * - Elements are computed in fp32, scalars in double. */
 void chex_update_param(const struct chex_update *u, const struct chex_net *net,
                        const struct chex_param *p, float *w, float *m, float *v, const float *g);
 
-/* Moments that the optimiser keeps: 0, 1 or 2. */
+/* Number of moments that the optimiser keeps: 1 (SGD, LARS) or 2 (Adam, AdamW). */
 int chex_optim_moments(enum chex_optim optim);
 
 #endif

@@ -1,4 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks scores and walks the ranking for the AUROC and the ROC curve.
+ *
+ * A radix sort orders (score, row) items by the bits of the score. Equal scores form a tie group.
+ * One pass from the lowest score to the highest then counts, for each positive, the negatives below
+ * it.
+ */
 #include "eval/auroc.h"
 
 #include <math.h>
@@ -6,17 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
 
-/* A key sorts as the score does; the row's number rides along. The label is the lowest bit of
- * `tag`, so that a stable sort by key alone is enough. */
+/* One row to sort. Keys compare as unsigned integers in the order of the scores. `tag` carries the
+ * row number and, in its lowest bit, the label. */
 struct item {
     uint64_t key;
     uint32_t tag; /* row << 1 | positive */
 };
 
-/* Order-preserving: positive floats get the top bit, negative ones are complemented. -0 becomes 0
- * first, because the two compare equal. */
+/* Maps a double to an unsigned key of the same order: the top bit is set in positive values, and
+ * negative values are complemented. -0 is mapped to 0 first, because the two compare equal. */
 static uint64_t key_of(double score) {
     const uint64_t sign = UINT64_C(1) << 63;
     uint64_t bits;
@@ -34,8 +41,9 @@ static double score_of(uint64_t key) {
     return score;
 }
 
-/* Least significant digit first, 5 digits of 11 bits and one of 9; stable. The result is in `a`. A
- * digit that all keys share is passed over: in scores of a network, which are fp32, two are. */
+/* Stable radix sort, least significant digit first: 5 digits of 11 bits and one of 9. The result is
+ * in `a`; `b` is scratch. A digit that is the same in all keys is skipped. The scores of a network
+ * are fp32, so 2 of their digits are skipped. */
 static void sort_items(struct item *a, struct item *b, size_t n) {
     enum { BITS = 11, RADIX = 1 << BITS, DIGITS = 6 };
     size_t at[DIGITS][RADIX];
@@ -83,7 +91,7 @@ static enum chex_status collect(const double *score, const int8_t *label, size_t
     return CHEX_OK;
 }
 
-/* Writes the rows of one tie group, negatives first. */
+/* Writes the rows of one tie group to `row`, negatives first. */
 static struct chex_tie fill_tie(const struct item *items, size_t from, size_t to, uint32_t *row) {
     size_t negatives = 0;
     for (size_t i = from; i < to; i++)
@@ -100,9 +108,9 @@ static enum chex_status build(const struct item *items, size_t n, struct chex_ra
     size_t groups = 0;
     for (size_t i = 0; i < n; i++)
         groups += i == 0 || items[i].key != items[i - 1].key;
-    r->row = chex_mem_zalloc(n, sizeof *r->row);
-    r->ties = chex_mem_zalloc(groups, sizeof *r->ties);
-    r->score = chex_mem_zalloc(groups, sizeof *r->score);
+    r->row = chex_alloc_zeroed(n, sizeof *r->row);
+    r->ties = chex_alloc_zeroed(groups, sizeof *r->ties);
+    r->score = chex_alloc_zeroed(groups, sizeof *r->score);
     if (!r->row || !r->ties || !r->score)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory while ranking %zu scores", n);
     r->count = n;
@@ -159,7 +167,7 @@ void chex_ranking_destroy(struct chex_ranking *r) {
 double chex_ranking_auroc(const struct chex_ranking *r) {
     if (!r->positives || !r->negatives)
         return NAN;
-    uint64_t below = 0, sum = 0; /* sum: twice the number of pairs in order */
+    uint64_t below = 0, sum = 0; /* sum: 2 * (pairs in the right order) */
     for (size_t g = 0; g < r->tie_count; g++) {
         const struct chex_tie *t = &r->ties[g];
         sum += t->positives * (2 * below + t->negatives);
@@ -168,29 +176,12 @@ double chex_ranking_auroc(const struct chex_ranking *r) {
     return (double)sum / (2.0 * (double)r->positives * (double)r->negatives);
 }
 
-double chex_ranking_delong_variance(const struct chex_ranking *r) {
-    if (r->positives < 2 || r->negatives < 2)
-        return NAN;
-    const double P = (double)r->positives, N = (double)r->negatives;
-    const double auroc = chex_ranking_auroc(r);
-    double of_positives = 0, of_negatives = 0, below = 0, above = P;
-    for (size_t g = 0; g < r->tie_count; g++) {
-        const double n = r->ties[g].negatives, p = r->ties[g].positives;
-        above -= p;
-        const double v10 = (below + n / 2) / N - auroc, v01 = (above + p / 2) / P - auroc;
-        of_positives += p * v10 * v10;
-        of_negatives += n * v01 * v01;
-        below += n;
-    }
-    return of_positives / (P - 1) / P + of_negatives / (N - 1) / N;
-}
-
 enum chex_status chex_roc_create(const struct chex_ranking *r, struct chex_roc **roc_out,
                                  struct chex_error *err) {
     struct chex_roc *roc = calloc(1, sizeof *roc);
     if (roc) {
-        roc->fpr = chex_mem_zalloc(r->tie_count + 1, sizeof *roc->fpr);
-        roc->tpr = chex_mem_zalloc(r->tie_count + 1, sizeof *roc->tpr);
+        roc->fpr = chex_alloc_zeroed(r->tie_count + 1, sizeof *roc->fpr);
+        roc->tpr = chex_alloc_zeroed(r->tie_count + 1, sizeof *roc->tpr);
     }
     if (!roc || !roc->fpr || !roc->tpr) {
         chex_roc_destroy(roc);
@@ -203,7 +194,7 @@ enum chex_status chex_roc_create(const struct chex_ranking *r, struct chex_roc *
     roc->count = 1; /* the origin */
     for (size_t g = r->tie_count; g-- > 0;) {
         const struct chex_tie *t = &r->ties[g];
-        /* Same direction as the step before it: the point in between tells nothing. */
+        /* The segment continues the previous one: move its end point instead of adding one. */
         bool straight = roc->count > 1 && step_n * t->positives == step_p * t->negatives;
         n += t->negatives;
         p += t->positives;

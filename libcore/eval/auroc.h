@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Area under the ROC curve, exact with ties: the share of (positive, negative) pairs that the
- * score puts in the right order, a tie counting one half. Sums are integers, so the value depends
- * on nothing but the data; it is rounded once, in the last division.
+ * Exact area under the ROC curve (AUROC), ties included.
  *
- * A class's scores are ranked once; AUROC, its variance, the ROC curve and every bootstrap
- * replicate walk that ranking.
+ * The AUROC is the share of (positive, negative) pairs in which the positive has the higher score.
+ * A tie counts one half. All sums are integers, and the result is rounded once, in the last
+ * division. It therefore depends only on the data.
+ *
+ * The scores of a class are ranked once. The AUROC, its variance (eval/delong.h), the ROC curve and
+ * every bootstrap replicate then walk this ranking.
  */
 #ifndef CHEX_EVAL_AUROC_H
 #define CHEX_EVAL_AUROC_H
@@ -15,8 +17,14 @@
 
 #include "base/error.h"
 
-/* Items [start, start + negatives + positives) of a ranking share one score; the negatives come
- * first. */
+/* A 95 % interval. NaN: undefined. */
+struct chex_interval {
+    double low, high;
+    size_t undefined; /* bootstrap replicates without a positive or a negative */
+};
+
+/* A tie group: items [start, start + negatives + positives) of a ranking have the same score. The
+ * negatives come first. */
 struct chex_tie {
     uint32_t start, negatives, positives;
 };
@@ -25,33 +33,30 @@ struct chex_ranking {
     size_t count;     /* rows whose label is 0 or 1 */
     size_t positives; /* P */
     size_t negatives; /* N */
-    uint32_t *row;    /* (count) the caller's row numbers, scores rising */
+    uint32_t *row;    /* (count) row numbers of the caller, by increasing score */
     struct chex_tie *ties;
     size_t tie_count;
-    double *score; /* (tie_count) the score that a group shares */
+    double *score; /* (tie_count) the score of each tie group */
 };
 
-/* The most rows of one ranking: with bootstrap weights up to 255 twice their sum stays in u32. */
+/* Maximum rows of one ranking. With bootstrap weights of up to 255, twice their sum fits in u32. */
 enum { CHEX_RANKING_MAX_ROWS = 1 << 23 };
 
-/* Ranks score[i * stride] of the rows i < rows whose label[i * stride] is 1 or 0; rows with a label
- * below 0 are masked and left out. -0 equals 0. CHEX_E_DATA: a score that is not a number, a label
- * above 1, too many rows; the text names the row, counted from 0. */
+/* Ranks score[i * stride] for the rows i < rows whose label[i * stride] is 0 or 1.
+ * - A label below 0 masks its row.
+ * - -0 equals 0.
+ * - CHEX_E_DATA: a score is NaN, a label is above 1, or there are too many rows. The text names the
+ *   row, counted from 0. */
 enum chex_status chex_ranking_create(const double *score, const int8_t *label, size_t rows,
                                      size_t stride, struct chex_ranking **ranking_out,
                                      struct chex_error *err);
 void chex_ranking_destroy(struct chex_ranking *r); /* NULL allowed */
 
-/* NaN where there is no positive or no negative. */
+/* NaN if there is no positive or no negative. */
 double chex_ranking_auroc(const struct chex_ranking *r);
 
-/* Variance by DeLong, DeLong and Clarke-Pearson (1988): sample variances of the placements of the
- * positives among the negatives and the other way round. Images count as independent here. NaN
- * with fewer than two positives or two negatives. */
-double chex_ranking_delong_variance(const struct chex_ranking *r);
-
-/* The ROC curve from (0, 0) to (1, 1), thresholds falling, one point per tie group and the origin;
- * points within a straight run are left out, which changes no area. */
+/* The ROC curve from (0, 0) to (1, 1), by decreasing threshold: the origin and one point per tie
+ * group. Inner points of a straight segment are left out; the area is the same. */
 struct chex_roc {
     size_t count;
     double *fpr, *tpr; /* (count) */

@@ -1,18 +1,25 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Bootstrap of AUROCs: draws weights, sums weighted rankings, takes percentiles.
+ *
+ * A block of 64 replicates is one task of the thread pool. It draws the weights of its replicates,
+ * then walks each ranking once. The inner loops run over the 64 lanes, so the compiler vectorises
+ * them.
+ */
 #include "eval/bootstrap.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/hash.h"
-#include "base/mem.h"
 #include "base/rng.h"
 
 enum { LANES = CHEX_BOOTSTRAP_LANES };
 
-/* So many u8 weights fit a u16 sum: 257 * 255 = 65535. */
-enum { RUN = 257 };
+/* Number of u8 weights whose sum always fits in u16: 257 * 255 = 65535. */
+enum { NARROW_SUM_MAX = 257 };
 
 enum chex_status chex_bootstrap_draw(uint64_t seed, size_t first, size_t clusters, size_t draws,
                                      uint8_t *weights, struct chex_error *err) {
@@ -41,7 +48,7 @@ enum chex_status chex_bootstrap_cluster(const char *const *ids, size_t rows, uin
     size_t slots = 16;
     while (slots < rows * 2)
         slots *= 2;
-    uint32_t *first = chex_mem_zalloc(slots, sizeof *first); /* row + 1; 0: free */
+    uint32_t *first = chex_alloc_zeroed(slots, sizeof *first); /* row + 1; 0: free */
     if (!first)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for %zu cluster ids", rows);
     size_t clusters = 0;
@@ -61,22 +68,23 @@ enum chex_status chex_bootstrap_cluster(const char *const *ids, size_t rows, uin
     return CHEX_OK;
 }
 
-/* Sums of one ranking under 64 weightings. below, negatives: of rows; pairs: twice the ordered
- * pairs. `run` holds the latest negatives until they must be carried into `below`. */
+/* Weighted sums of one ranking, for 64 replicates.
+ * pairs: twice the pairs in the right order. below: negatives so far. positives: positives so far.
+ * narrow: the latest negatives in u16, until carry() adds them to `below`. */
 struct sums {
     uint64_t pairs[LANES];
     uint32_t below[LANES], positives[LANES];
-    uint16_t run[LANES];
-    int run_length;
+    uint16_t narrow[LANES];
+    int narrow_count;
 };
 
 static void carry(struct sums *s) {
-    if (s->run_length == 0)
+    if (s->narrow_count == 0)
         return;
     for (int l = 0; l < LANES; l++)
-        s->below[l] += s->run[l];
-    memset(s->run, 0, sizeof s->run);
-    s->run_length = 0;
+        s->below[l] += s->narrow[l];
+    memset(s->narrow, 0, sizeof s->narrow);
+    s->narrow_count = 0;
 }
 
 static void add_rows(uint32_t *sum, const uint32_t *row, size_t n, const uint32_t *cluster,
@@ -89,20 +97,21 @@ static void add_rows(uint32_t *sum, const uint32_t *row, size_t n, const uint32_
     }
 }
 
-/* A tie group without positives: most of a ranking, hence the narrow sums. */
+/* A tie group without positives. Most of a ranking is such groups, so their sums are u16, which
+ * vectorise twice as wide as u32. */
 static void add_negatives(struct sums *s, const uint32_t *row, size_t n, const uint32_t *cluster,
                           const uint8_t *weights) {
     for (size_t i = 0; i < n; i++) {
         const uint8_t *w = weights + (size_t)cluster[row[i]] * LANES;
         for (int l = 0; l < LANES; l++)
-            s->run[l] = (uint16_t)(s->run[l] + w[l]);
-        if (++s->run_length == RUN)
+            s->narrow[l] = (uint16_t)(s->narrow[l] + w[l]);
+        if (++s->narrow_count == NARROW_SUM_MAX)
             carry(s);
     }
 }
 
-/* p positives and n negatives of one score: each positive has all negatives below it, and ties
- * count half. All factors stay below 2^32 by CHEX_RANKING_MAX_ROWS. */
+/* A tie group with p positives and n negatives. Each positive wins against all negatives below the
+ * group and ties with n. CHEX_RANKING_MAX_ROWS keeps all factors below 2^32. */
 static void add_tie(struct sums *s, const struct chex_tie *t, const uint32_t *row,
                     const uint32_t *cluster, const uint8_t *weights) {
     uint32_t p[LANES], n[LANES];
@@ -137,7 +146,7 @@ struct job {
     const struct chex_bootstrap_config *config;
     uint8_t *weights;          /* (threads, clusters, 64) */
     double *values;            /* (classes, replicates) */
-    struct chex_error *errors; /* (blocks): the first counts, whoever met it */
+    struct chex_error *errors; /* (blocks): the first one is reported, in any order of threads */
 };
 
 static void run_block(void *arg, size_t block, int worker) {
@@ -164,14 +173,14 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Linear between the two nearest order statistics, as numpy.percentile has it. */
+/* Interpolates linearly between the two nearest order statistics, like numpy.percentile. */
 static double percentile(const double *sorted, size_t n, double q) {
     double at = q * (double)(n - 1);
     size_t i = (size_t)at;
     return i + 1 < n ? sorted[i] + (at - (double)i) * (sorted[i + 1] - sorted[i]) : sorted[n - 1];
 }
 
-/* values is reordered. */
+/* Reorders `values`. */
 static struct chex_interval interval_of(double *values, size_t n) {
     size_t defined = 0;
     for (size_t i = 0; i < n; i++)
@@ -220,10 +229,10 @@ enum chex_status chex_bootstrap(const struct chex_ranking *const *rankings, size
                       .clusters = clusters,
                       .cluster = cluster,
                       .config = config};
-    job.weights = chex_mem_alloc_aligned(threads * (clusters ? clusters : 1), LANES);
-    job.values = chex_mem_zalloc(classes * n, sizeof *job.values);
-    job.errors = chex_mem_zalloc(blocks, sizeof *job.errors);
-    double *scratch = chex_mem_zalloc(n, sizeof *scratch);
+    job.weights = chex_alloc_aligned(threads * (clusters ? clusters : 1), LANES);
+    job.values = chex_alloc_zeroed(classes * n, sizeof *job.values);
+    job.errors = chex_alloc_zeroed(blocks, sizeof *job.errors);
+    double *scratch = chex_alloc_zeroed(n, sizeof *scratch);
     enum chex_status st = CHEX_OK;
     if (!job.weights || !job.values || !job.errors || !scratch) {
         st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for %zu bootstrap replicates", n);

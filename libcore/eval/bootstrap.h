@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bootstrap intervals of AUROCs and of their mean. Clusters (patients, most often) are drawn with
- * replacement, as many as there are, and all rows of a cluster come along: images of one patient
- * resemble each other, and drawing images would make intervals too narrow.
+ * Bootstrap intervals of AUROCs and of their mean.
  *
- * A replicate is one weight per cluster; its AUROC is the weighted count of ordered pairs, an
- * integer sum over the ranking. 64 replicates are summed side by side. What is drawn depends on
- * (seed, replicate, draw) alone, so the intervals do not depend on threads.
+ * The bootstrap draws clusters with replacement, as many as there are. All rows of a drawn cluster
+ * are used. A cluster is usually a patient: images of one patient resemble each other, and drawing
+ * single images would make the intervals too narrow.
+ *
+ * A replicate is one weight per cluster. Its AUROC is the weighted count of pairs in the right
+ * order, an integer sum over the ranking. 64 replicates are summed side by side. The draws depend
+ * only on (seed, replicate, draw), so the intervals do not depend on the number of threads.
  */
 #ifndef CHEX_EVAL_BOOTSTRAP_H
 #define CHEX_EVAL_BOOTSTRAP_H
@@ -20,32 +22,31 @@
 
 enum { CHEX_BOOTSTRAP_LANES = 64 };
 
-/* The 95 % percentile interval. NaN where fewer than two replicates are defined. */
-struct chex_interval {
-    double low, high;
-    size_t undefined; /* replicates without a positive or a negative, counted out */
-};
-
 struct chex_bootstrap_config {
     size_t replicates;
     uint64_t seed;
-    struct chex_pool *pool; /* NULL: the calling thread alone */
+    struct chex_pool *pool; /* NULL: only the calling thread computes */
 };
 
-/* Weights of replicates [first, first + 64): weights[cluster * 64 + lane], all overwritten, from
- * `draws` draws of one of `clusters` clusters each: draw d of replicate r takes word d % 4 of
- * chex_rng(seed, CHEX_RNG_BOOTSTRAP, d / 4, r). CHEX_E_DATA where a weight would exceed 255. */
+/* Draws the weights of replicates [first, first + 64).
+ * - Each replicate makes `draws` draws of one of `clusters` clusters.
+ * - Output: weights[cluster * 64 + lane], all overwritten.
+ * - Draw d of replicate r uses word d % 4 of chex_rng(seed, CHEX_RNG_BOOTSTRAP, d / 4, r).
+ * - CHEX_E_DATA: a weight would exceed 255. */
 enum chex_status chex_bootstrap_draw(uint64_t seed, size_t first, size_t clusters, size_t draws,
                                      uint8_t *weights, struct chex_error *err);
 
-/* Numbers the rows by cluster: equal ids (strings) get equal numbers, in order of first appearance.
- * cluster_out has `rows` entries. */
+/* Maps each row's id to a cluster number. Equal strings get the same number; numbers are given in
+ * order of first appearance. cluster_out has `rows` entries. */
 enum chex_status chex_bootstrap_cluster(const char *const *ids, size_t rows, uint32_t *cluster_out,
                                         size_t *clusters_out, struct chex_error *err);
 
-/* Intervals of `classes` rankings and of their mean. cluster[row] < clusters. interval_out has
- * `classes` entries; the mean is over the classes that the replicate defines. values_out, where not
- * NULL, gets (classes, replicates) AUROCs, NaN where undefined. */
+/* Computes percentile intervals of `classes` rankings and of their mean.
+ * - cluster[row] < clusters for each row of the rankings.
+ * - interval_out: (classes). NaN if fewer than two replicates are defined.
+ * - mean_out: each replicate's mean covers the classes that this replicate defines.
+ * - values_out: NULL, or (classes, replicates) AUROCs, NaN where undefined.
+ * With few positives these intervals are too narrow; eval/delong.h corrects that. */
 enum chex_status chex_bootstrap(const struct chex_ranking *const *rankings, size_t classes,
                                 const uint32_t *cluster, size_t clusters,
                                 const struct chex_bootstrap_config *config,

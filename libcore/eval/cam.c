@@ -1,23 +1,28 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Class activation maps: runs the engine, places the positions, interpolates. eval/cam.h explains
+ * the method.
+ */
 #include "eval/cam.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "input/augment.h"
 
 static const struct chex_op *head_of(const struct chex_net *net) {
     return &net->ops[net->op_count - 1];
 }
 
-/* Down from the head: output i of a window is centred on input i * stride + (kernel - 1) / 2 - pad.
- * All operations that write one buffer, and both inputs of a join, lie alike. */
+/* Walks from the head to the image. Output i of a window is centred on input
+ * i * stride + (kernel - 1) / 2 - pad. It is enough to follow one path: all operations that write
+ * the same buffer, and both inputs of a residual add, have the same positions. */
 void chex_cam_place(const struct chex_net *net, double *first_px_out, double *step_px_out) {
     double first = 0, step = 1;
     for (int b = head_of(net)->in; b != CHEX_NET_IMAGE;) {
         const struct chex_op *op = &net->ops[net->buffers[b].from_op];
-        if (op->kind != CHEX_OP_JOIN) {
+        if (op->kind != CHEX_OP_RESIDUAL_ADD) {
             first = first * op->stride + (op->kernel - 1) / 2.0 - op->pad;
             step *= op->stride;
         }
@@ -30,7 +35,7 @@ void chex_cam_place(const struct chex_net *net, double *first_px_out, double *st
 static enum chex_status side_of(const struct chex_engine *e, int *side_out,
                                 struct chex_error *err) {
     const struct chex_net *net = e->config.net;
-    int *hw = chex_mem_zalloc((size_t)net->buffer_count, sizeof *hw);
+    int *hw = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *hw);
     if (!hw)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for class maps");
     enum chex_status st = chex_net_shapes(net, e->config.image_size, hw, err);
@@ -47,8 +52,8 @@ static enum chex_status fill(struct chex_engine *engine, const float *pixels, st
     CHEX_TRY(side_of(engine, &cam->side, err));
     chex_cam_place(engine->config.net, &cam->first_px, &cam->step_px);
     const size_t positions = (size_t)cam->side * (size_t)cam->side, classes = (size_t)cam->classes;
-    cam->local = chex_mem_zalloc(positions * classes, sizeof *cam->local);
-    cam->logit = chex_mem_zalloc(classes, sizeof *cam->logit);
+    cam->local = chex_alloc_zeroed(positions * classes, sizeof *cam->local);
+    cam->logit = chex_alloc_zeroed(classes, sizeof *cam->logit);
     if (!cam->local || !cam->logit)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for class maps");
     CHEX_TRY(chex_engine_infer(engine, &batch, cam->logit, err));
@@ -57,7 +62,7 @@ static enum chex_status fill(struct chex_engine *engine, const float *pixels, st
 
 enum chex_status chex_cam_create(struct chex_engine *engine, const float *pixels,
                                  struct chex_cam **cam_out, struct chex_error *err) {
-    struct chex_cam *cam = chex_mem_zalloc(1, sizeof *cam);
+    struct chex_cam *cam = chex_alloc_zeroed(1, sizeof *cam);
     if (!cam)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for class maps");
     enum chex_status st = fill(engine, pixels, cam, err);
@@ -76,7 +81,7 @@ void chex_cam_destroy(struct chex_cam *cam) {
     free(cam);
 }
 
-/* The position at or before a place on one axis, and how far towards the next. */
+/* The position at or before `px` on one axis. *part_out: the fraction of the way to the next. */
 static size_t before(const struct chex_cam *cam, double px, double *part_out) {
     const double last = cam->side - 1;
     const double at = fmin(fmax((px - cam->first_px) / cam->step_px, 0), last);

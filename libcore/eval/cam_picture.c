@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Draws class activation maps over a radiograph. eval/cam_picture.h says what the picture shows.
+ */
 #include "eval/cam_picture.h"
 
 #include <errno.h>
@@ -6,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/mem.h"
-#include "data/resize.h"
+#include "base/alloc.h"
+#include "image/resize.h"
 
 enum { PANEL_PX = 512, LETTERS = 36, LEAST_LETTER_PX = 9 };
 
@@ -15,22 +18,23 @@ static const struct chex_colour ground = {16, 18, 22}, paper = {232, 234, 237},
                                 quiet = {150, 156, 164}, white = {255, 255, 255}, black = {0, 0, 0},
                                 under = {64, 64, 64};
 
-/* Of inferno: the dark end cannot be told from the radiograph's own shadows, nor the palest from
- * its bones. Of the scale: where the opacity is whole, and where the line runs. */
+/* darkest, palest: the part of inferno that is used. Its dark end looks like the shadows of the
+ * radiograph, and its pale end like the bones.
+ * opaque_at, line_at: shares of the scale at which the opacity is full, and where the line runs. */
 static const double darkest = 0.3, palest = 0.92, opaque_at = 0.6, line_at = 0.5;
 
-/* Local logit below which nothing is shown: a probability of 2 %. */
+/* Nothing is drawn below this local logit: a probability of 2 %. */
 static const double silent = -4;
 
-/* One panel: its class, where it stands, and how its radiograph's px relate to the file's. */
+/* One panel: its class, its scale, and the place of its radiograph on the canvas. */
 struct panel {
     const struct chex_cam_picture *p;
     int c;
-    double logit, most; /* of the class: of the image, evidence at the top of the scale */
-    int width, height;  /* of the radiograph in it */
+    double logit, top_evidence; /* of the class; evidence at the top of the scale */
+    int width, height;          /* of the radiograph, in px of the canvas */
     const uint8_t *grey;
-    int left, top; /* of the radiograph, on the canvas */
-    double letter; /* height of capitals */
+    int left, top; /* position of the radiograph on the canvas */
+    double letter; /* height of capital letters in px */
 };
 
 /* Polynomials of degree six fitted to inferno (van der Walt and Smith, matplotlib, CC0) by Matt
@@ -57,23 +61,23 @@ double chex_cam_top(const struct chex_cam *cam, int class_index) {
     return fmax(chex_cam_peak(cam, class_index).local - (double)cam->logit[class_index], 1);
 }
 
-/* 0 up to 0, 1 from 1 on, smooth between. */
-static double rise(double t) {
+/* 0 for t <= 0, 1 for t >= 1, a smooth step between. */
+static double smooth_step(double t) {
     t = fmin(fmax(t, 0), 1);
     return t * t * (3 - 2 * t);
 }
 
-/* How far a share of the scale is believed: where the finding is improbable by the local logit too,
- * not at all, and wholly where it is more likely than not. */
-static double belief(const struct panel *f, double t) {
-    return rise((f->logit + t * f->most - silent) / (0 - silent));
+/* Visibility, 0 to 1, of share `t` of the scale: 0 where the local logit makes the finding
+ * improbable (2 % or less), 1 where it is more likely than not. */
+static double visibility(const struct panel *f, double t) {
+    return smooth_step((f->logit + t * f->top_evidence - silent) / (0 - silent));
 }
 
-/* What lies over a px of the canvas for the share `t` of the scale. */
+/* Draws the colour of share `t` of the scale over one pixel of the canvas. */
 static void tint(const struct panel *f, struct chex_canvas *to, int x, int y, double t) {
     const double shade = darkest + (palest - darkest) * fmin(fmax(t, 0), 1);
     chex_canvas_mix(to, x, y, chex_inferno(shade),
-                    f->p->alpha * rise(t / opaque_at) * belief(f, t));
+                    f->p->alpha * smooth_step(t / opaque_at) * visibility(f, t));
 }
 
 /* ---- the radiograph ---- */
@@ -85,22 +89,22 @@ static double file_y(const struct panel *f, double y) {
     return (y + 0.5) * f->p->view.height / f->height - 0.5;
 }
 
-/* The share of the scale at a px of the panel; below 0 outside of what the network saw. */
+/* The share of the scale at a pixel of the panel. -1: the network did not see this pixel. */
 static double share_at(const struct panel *f, double x, double y) {
     double nx, ny;
     chex_cam_to_network(&f->p->view, file_x(f, x), file_y(f, y), &nx, &ny);
     const double end = f->p->view.image_px - 0.5;
     if (nx < -0.5 || ny < -0.5 || nx > end || ny > end)
         return -1;
-    return (chex_cam_local(f->p->cam, f->c, nx, ny) - f->logit) / f->most;
+    return (chex_cam_local(f->p->cam, f->c, nx, ny) - f->logit) / f->top_evidence;
 }
 
-/* How much of a px the line through half of the scale covers: its distance is the difference in
- * value over the slope. */
+/* The share of a pixel that the line at half of the scale covers. The distance from the line is the
+ * difference in value divided by the slope. */
 static double line_share(const struct panel *f, int x, int y, double t, double thick) {
     const double right = share_at(f, x + 1, y) - t, down = share_at(f, x, y + 1) - t;
     const double slope = hypot(right, down);
-    if (!(slope > 0) || slope > 0.5) /* flat, or the edge of what was seen */
+    if (!(slope > 0) || slope > 0.5) /* flat, or at the edge of the network's input */
         return 0;
     return fmin(fmax(thick / 2 + 0.5 - fabs(t - line_at) / slope, 0), 1);
 }
@@ -117,11 +121,11 @@ static void put_radiograph(const struct panel *f, struct chex_canvas *to) {
             tint(f, to, f->left + x, f->top + y, t);
             if (fabs(t - line_at) < 0.2)
                 chex_canvas_mix(to, f->left + x, f->top + y, white,
-                                0.8 * belief(f, t) * line_share(f, x, y, t, thick));
+                                0.8 * visibility(f, t) * line_share(f, x, y, t, thick));
         }
 }
 
-/* From a place of the network's image to the canvas. */
+/* Converts a point of the network's image to the canvas. */
 static void to_canvas(const struct panel *f, double nx, double ny, double *x, double *y) {
     chex_cam_to_file(&f->p->view, nx, ny, x, y);
     *x = (*x + 0.5) * f->width / f->p->view.width - 0.5 + f->left;
@@ -145,25 +149,26 @@ static void put_frame(const struct panel *f, struct chex_canvas *to) {
     }
 }
 
-/* Open in the middle, so that what is there can be seen. */
+/* The cross is open in the middle, so that it does not cover the finding. */
 static void put_cross(const struct panel *f, struct chex_canvas *to) {
-    static const int way[4][2] = {{1, 0}, {-1, 0}, {0, 1}, {0, -1}};
+    static const int direction[4][2] = {{1, 0}, {-1, 0}, {0, 1}, {0, -1}};
     const struct chex_cam_peak peak = chex_cam_peak(f->p->cam, f->c);
     const double in = f->letter * 0.5, out = f->letter * 1.3, thick = fmax(f->letter / 8, 1.5);
     double x, y;
-    if (peak.local < 0 || peak.local - f->logit < line_at * f->most)
+    if (peak.local < 0 || peak.local - f->logit < line_at * f->top_evidence)
         return;
     to_canvas(f, peak.x, peak.y, &x, &y);
     for (int pass = 0; pass < 2; pass++)
         for (int k = 0; k < 4; k++)
-            chex_canvas_line(to, x + way[k][0] * in, y + way[k][1] * in, x + way[k][0] * out,
-                             y + way[k][1] * out, pass ? thick : thick + 2, pass ? white : black);
+            chex_canvas_line(to, x + direction[k][0] * in, y + direction[k][1] * in,
+                             x + direction[k][0] * out, y + direction[k][1] * out,
+                             pass ? thick : thick + 2, pass ? white : black);
 }
 
-/* ---- around it ---- */
+/* ---- title, scale and legend ---- */
 
 static double head_px(const struct panel *f) { return f->letter * 2.4; }
-static double foot_px(const struct panel *f) { return f->letter * 4.2; }
+static double foot_px(const struct panel *f) { return f->letter * 7.8; }
 
 static void put_title(const struct panel *f, struct chex_canvas *to) {
     char text[64];
@@ -171,22 +176,48 @@ static void put_title(const struct panel *f, struct chex_canvas *to) {
     const double y = f->top - f->letter * 0.8;
     const double width = fmin(chex_canvas_text_width(f->letter, text), f->width * 0.5);
     chex_canvas_text(to, f->left + f->width - 1 - width, y, f->letter, width, text, paper);
-    chex_canvas_text(to, f->left + 1, y, f->letter, f->width - width - 2 * f->letter,
-                     f->p->class_names[f->c], paper);
+    char name[128];
+    snprintf(name, sizeof name, "%s", f->p->class_names[f->c]);
+    for (char *c = name; *c; c++)
+        if (*c == '_')
+            *c = ' ';
+    chex_canvas_text(to, f->left + 1, y, f->letter, f->width - width - 2 * f->letter, name, paper);
 }
 
-static void put_number(const struct panel *f, struct chex_canvas *to, double value, double at,
-                       double y) {
-    char text[32];
-    snprintf(text, sizeof text, value > 0 ? "+%.1f" : "%.0f", value);
-    const double small = f->letter * 0.8, width = chex_canvas_text_width(small, text);
-    double x = f->left + at * (f->width - 1) - width / 2;
-    x = fmin(fmax(x, f->left + 1), f->left + f->width - 2 - width);
-    chex_canvas_text(to, x, y, small, 0, text, quiet);
+static double small_px(const struct panel *f) { return f->letter * 0.8; }
+
+/* Labels of both ends of the scale. */
+static void put_ends(const struct panel *f, struct chex_canvas *to, double y) {
+    const double small = small_px(f), half = f->width * 0.5 - f->letter;
+    const double times = exp(f->top_evidence);
+    char most[48] = "over a million times as high";
+    if (times <= 1e6)
+        snprintf(most, sizeof most, times < 10 ? "%.1f times as high" : "%.0f times as high",
+                 times);
+    const double width = fmin(chex_canvas_text_width(small, most), half);
+    chex_canvas_text(to, f->left + 1, y, small, half, "odds of the whole image", quiet);
+    chex_canvas_text(to, f->left + f->width - 2 - width, y, small, half, most, quiet);
+}
+
+static void put_line(const struct panel *f, struct chex_canvas *to, double y, const char *text) {
+    chex_canvas_text(to, f->left + 1, y, small_px(f), f->width - 2, text, quiet);
+}
+
+static void put_legend(const struct panel *f, struct chex_canvas *to, double y) {
+    const int side = f->p->cam->side;
+    const double step = small_px(f) * 1.7;
+    char positions[96];
+    snprintf(positions, sizeof positions, "%s%d x %d position%s%s",
+             side < CHEX_CAM_FEWEST_POSITIONS ? "only " : "", side, side, side == 1 ? "" : "s",
+             side < CHEX_CAM_FEWEST_POSITIONS ? ": too coarse to say where"
+                                              : ", interpolated in between");
+    put_ends(f, to, y);
+    put_line(f, to, y + step, "line: half of the scale; cross: peak; frame: input");
+    put_line(f, to, y + 2 * step, positions);
+    put_line(f, to, y + 3 * step, "For research. Not for clinical use.");
 }
 
 static void put_scale(const struct panel *f, struct chex_canvas *to) {
-    static const char *const what = "logit above the image's mean";
     const int y0 = f->top + f->height + (int)(f->letter * 0.8), high = (int)(f->letter * 0.9);
     const int line = f->left + (int)(line_at * (f->width - 1));
     for (int y = y0; y < y0 + high; y++) {
@@ -194,20 +225,15 @@ static void put_scale(const struct panel *f, struct chex_canvas *to) {
             chex_canvas_mix(to, f->left + x, y, under, 1);
             tint(f, to, f->left + x, y, (double)x / (f->width - 1));
         }
-        chex_canvas_mix(to, line, y, white, 0.8 * belief(f, line_at));
+        chex_canvas_mix(to, line, y, white, 0.8 * visibility(f, line_at));
     }
-    const double small = f->letter * 0.8, y = y0 + high + small * 1.5;
-    const double room = f->width * 0.75 - 3 * f->letter;
-    put_number(f, to, 0, 0, y);
-    put_number(f, to, f->most, 1, y);
-    const double width = fmin(chex_canvas_text_width(small, what), fmax(room, 1));
-    chex_canvas_text(to, f->left + (f->width - width) / 2, y, small, width, what, quiet);
+    put_legend(f, to, y0 + high + small_px(f) * 1.5);
 }
 
 static void put_panel(struct panel *f, int c, struct chex_canvas *to) {
     f->c = c;
     f->logit = (double)f->p->cam->logit[c];
-    f->most = f->p->top > 0 ? f->p->top : chex_cam_top(f->p->cam, c);
+    f->top_evidence = f->p->top > 0 ? f->p->top : chex_cam_top(f->p->cam, c);
     put_title(f, to);
     put_radiograph(f, to);
     put_frame(f, to);
@@ -231,7 +257,7 @@ static void choose_size(const struct chex_cam_picture *p, int *width_out, int *h
 static enum chex_status resize(const struct chex_image *image, int width, int height,
                                uint8_t **grey_out, struct chex_error *err) {
     struct chex_resizer *resizer = NULL;
-    uint8_t *grey = chex_mem_alloc_aligned((size_t)width, (size_t)height);
+    uint8_t *grey = chex_alloc_aligned((size_t)width, (size_t)height);
     if (!grey)
         return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "a picture of %d x %d pixels", width,
                                 height);

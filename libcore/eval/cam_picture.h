@@ -1,25 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Class activation maps over their radiograph, as a picture: one panel a class, each with the
- * class's name, its probability, and a scale of its own in logits.
+ * Draws class activation maps over their radiograph: one panel per class, with the class's name,
+ * its probability, its own scale and a legend.
  *
- * The radiograph stays grey. Evidence (eval/cam.h) above 0 is laid over it in inferno without its
- * ends, the more opaque the more there is of it, and fading where the local logit too calls the
- * finding improbable (from one half down to 2 %), as does the scale below. A line runs through half
- * of the scale, and a cross marks a peak beyond it where the finding is more likely than not. So a
- * map without evidence looks like none. A frame shows what the network saw where that is not all of
- * the image.
+ * - The radiograph stays grey.
+ * - Evidence (eval/cam.h) above 0 is drawn over it in the colours of inferno, without their ends.
+ * More evidence is more opaque.
+ * - The colour fades where the local logit also says that the finding is improbable: from one half
+ * down to 2 %. The scale below the panel fades in the same way. A map without evidence therefore
+ * looks empty.
+ * - A line marks half of the scale. A cross marks a peak beyond that line where the finding is more
+ * likely than not.
+ * - A frame shows the part that the network saw, if that is not the whole image.
+ * - The legend gives the top of the scale as odds relative to the whole image, the number of
+ * positions of the map, and the note that the picture is not for clinical use.
  */
 #ifndef CHEX_EVAL_CAM_PICTURE_H
 #define CHEX_EVAL_CAM_PICTURE_H
 
-#include "data/image.h"
 #include "eval/cam.h"
 #include "eval/canvas.h"
+#include "image/image.h"
 
 struct chex_cam_picture {
     const struct chex_cam *cam;
-    const struct chex_image *image; /* grey, of the file's own size */
+    const struct chex_image *image; /* grey, in the size of the file */
     struct chex_cam_view view;
     const char *const *class_names; /* (cam->classes) */
     const double *probabilities;    /* (cam->classes) */
@@ -29,16 +34,21 @@ struct chex_cam_picture {
     double top;   /* evidence at the top of the scale; 0: chex_cam_top of each class */
 };
 
-/* The most evidence that a class has, but at least 1 logit, a factor of e in the odds: less is not
- * blown up to look like a finding. */
+/* A map with fewer positions per side is too coarse to locate a finding. */
+enum { CHEX_CAM_FEWEST_POSITIONS = 5 };
+
+/* The largest evidence of a class, but at least 1 logit (a factor of e in the odds). The minimum
+ * keeps weak evidence from looking like a finding. */
 double chex_cam_top(const struct chex_cam *cam, int class_index);
 
-/* One panel keeps the image's own size (where the longer side is under 512 px it is enlarged by a
- * whole factor); of several the longer side of each is 512 px. The caller releases *out. */
+/* Draws the picture. The caller releases *out.
+ * - One panel: the image keeps its size. If the longer side is under 512 px, an integer factor
+ *   enlarges it.
+ * - Several panels: the longer side of each is 512 px. */
 enum chex_status chex_cam_draw(const struct chex_cam_picture *p, struct chex_canvas *out,
                                struct chex_error *err);
 
-/* Inferno at t in [0, 1]. */
+/* The colour map inferno at t in [0, 1]. */
 struct chex_colour chex_inferno(double t);
 
 #endif

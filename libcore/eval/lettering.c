@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Letters as strokes on a grid. Of each the width comes first, then points x, y in two characters
- * each; a blank begins another stroke, and two equal points are a dot. Heights: 0 and up
- * (descender), 3 the baseline, 8 the height of x, a (ten) that of capitals.
+ * Letters as strokes on a grid, for eval/canvas.h.
+ *
+ * Format of a letter: first its width, then points x, y of two characters each. A blank starts a
+ * new stroke. Two equal points are a dot. Heights: 0 and up descender, 3 baseline, 8 x-height, a
+ * (ten) capitals.
  */
 #include <stddef.h>
 #include <string.h>
@@ -106,7 +108,7 @@ static const char *const letters[LAST - FIRST + 1] = {
 };
 static const char box[] = "4 030a4a4303";
 
-/* The next letter of the text. Of a UTF-8 sequence the first byte stands for all. */
+/* The next letter of the text. A UTF-8 sequence of several bytes is one letter. */
 static const char *next_letter(const char **text) {
     const unsigned char first = (unsigned char)*(*text)++;
     while (((unsigned char)**text & 0xc0) == 0x80)

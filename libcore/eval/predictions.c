@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads and writes predictions.csv. eval/predictions.h describes the format.
+ */
 #include "eval/predictions.h"
 
 #include <math.h>
@@ -6,16 +9,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/hash.h"
-#include "base/mem.h"
+#include "base/text.h"
 #include "base/units.h"
-#include "data/csv.h"
 #include "eval/textfile.h"
+#include "label/csv.h"
+#include "label/table_file.h"
 
-/* 2^23 rows of some hundred bytes; a larger file is not one of these tables. */
+/* Enough for 2^23 rows (CHEX_RANKING_MAX_ROWS) of 512 bytes. */
 static const uint64_t FILE_LIMIT_BYTES = UINT64_C(4) << 30;
+
+const char *const chex_score_kind_names[] = {"probability", "any", NULL};
 
 enum chex_status chex_predictions_create(size_t rows, int classes, const char *const *class_names,
                                          struct chex_predictions **p_out, struct chex_error *err) {
@@ -24,11 +32,11 @@ enum chex_status chex_predictions_create(size_t rows, int classes, const char *c
         goto nomem;
     p->rows = rows;
     p->classes = classes;
-    p->class_names = chex_mem_zalloc((size_t)classes, sizeof *p->class_names);
-    p->image_id = chex_mem_zalloc(rows, sizeof *p->image_id);
-    p->patient_id = chex_mem_zalloc(rows, sizeof *p->patient_id);
-    p->label = chex_mem_zalloc(rows, (size_t)classes * sizeof *p->label);
-    p->score = chex_mem_zalloc(rows, (size_t)classes * sizeof *p->score);
+    p->class_names = chex_alloc_zeroed((size_t)classes, sizeof *p->class_names);
+    p->image_id = chex_alloc_zeroed(rows, sizeof *p->image_id);
+    p->patient_id = chex_alloc_zeroed(rows, sizeof *p->patient_id);
+    p->label = chex_alloc_zeroed(rows, (size_t)classes * sizeof *p->label);
+    p->score = chex_alloc_zeroed(rows, (size_t)classes * sizeof *p->score);
     if (!p->class_names || !p->image_id || !p->patient_id || !p->label || !p->score)
         goto nomem;
     for (int c = 0; c < classes; c++)
@@ -59,11 +67,11 @@ void chex_predictions_destroy(struct chex_predictions *p) {
     free(p);
 }
 
-/* A column name in one field, quoted as a whole where the class needs it. */
+/* Writes prefix and class name as one CSV field, quoted if needed. */
 static void put_column(FILE *f, const char *prefix, const char *class_name) {
     char *name = chex_fs_format("%s%s", prefix, class_name);
     putc(',', f);
-    chex_put_csv(f, name ? name : "");
+    chex_text_put_cell(f, name ? name : "");
     free(name);
 }
 
@@ -76,9 +84,9 @@ static void write_table(FILE *f, const struct chex_predictions *p) {
     putc('\n', f);
     for (size_t i = 0; i < p->rows; i++) {
         const size_t at = i * (size_t)p->classes;
-        chex_put_csv(f, p->image_id[i]);
+        chex_text_put_cell(f, p->image_id[i]);
         putc(',', f);
-        chex_put_csv(f, p->patient_id && p->patient_id[i] ? p->patient_id[i] : "");
+        chex_text_put_cell(f, p->patient_id && p->patient_id[i] ? p->patient_id[i] : "");
         for (int c = 0; c < p->classes; c++)
             fprintf(f, ",%d", p->label[at + (size_t)c]);
         for (int c = 0; c < p->classes; c++)
@@ -100,6 +108,7 @@ enum chex_status chex_predictions_write(const char *path, const struct chex_pred
 static const size_t NONE = SIZE_MAX;
 
 struct columns {
+    enum chex_score_kind kind;
     size_t count; /* of the header */
     size_t image_id, patient_id;
     int classes;
@@ -113,7 +122,7 @@ static void columns_release(struct columns *c) {
     free(c->score);
 }
 
-/* Index of the column `prefix name`, NONE where there is none. */
+/* The index of the column named prefix + name, or NONE. Two such columns are an error. */
 static enum chex_status find_column(const struct chex_csv *csv, const char *prefix,
                                     const char *name, size_t *at_out, struct chex_error *err) {
     const size_t n = strlen(prefix);
@@ -123,7 +132,7 @@ static enum chex_status find_column(const struct chex_csv *csv, const char *pref
             continue;
         if (at != NONE)
             return chex_error_set(err, CHEX_E_DATA,
-                                  "%s line %zu: column %s stands twice, at %zu and %zu", csv->path,
+                                  "%s line %zu: column %s appears twice, at %zu and %zu", csv->path,
                                   csv->line, csv->fields[i], at + 1, i + 1);
         at = i;
     }
@@ -135,6 +144,12 @@ static enum chex_status add_class(struct columns *c, const struct chex_csv *csv,
                                   struct chex_error *err) {
     const char *name = csv->fields[column] + 2;
     size_t y, p;
+    if (!chex_text_is_printable(name))
+        return chex_error_set(
+            err, CHEX_E_DATA,
+            "%s line %zu: column '%s': the name of a class has control characters "
+            "or is not UTF-8",
+            csv->path, csv->line, csv->fields[column]);
     CHEX_TRY(find_column(csv, "p_", name, &p, err));
     CHEX_TRY(find_column(csv, "y_", name, &y, err));
     if (y == NONE)
@@ -158,9 +173,9 @@ static enum chex_status read_header(struct chex_csv *csv, struct columns *c,
                               "%s: empty; expected a header image_id,patient_id,y_...,p_...",
                               csv->path);
     c->count = csv->count;
-    c->names = chex_mem_zalloc(csv->count, sizeof *c->names);
-    c->label = chex_mem_zalloc(csv->count, sizeof *c->label);
-    c->score = chex_mem_zalloc(csv->count, sizeof *c->score);
+    c->names = chex_alloc_zeroed(csv->count, sizeof *c->names);
+    c->label = chex_alloc_zeroed(csv->count, sizeof *c->label);
+    c->score = chex_alloc_zeroed(csv->count, sizeof *c->score);
     if (!c->names || !c->label || !c->score)
         return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", csv->path);
     CHEX_TRY(find_column(csv, "", "image_id", &c->image_id, err));
@@ -189,11 +204,16 @@ static enum chex_status read_header(struct chex_csv *csv, struct columns *c,
     return CHEX_OK;
 }
 
-/* "1", "0", "-1", "-2"; blank is "not stated"; "1.0" as data frames write it. */
+/* Parses "1", "0", "-1" or "-2". An empty cell is -2 (not stated). Data frames also write "1.0",
+ * "True" and "FALSE". */
 static bool parse_label(const char *text, int8_t *out) {
     double v;
     if (!*text) {
         *out = -2;
+        return true;
+    }
+    if (strcasecmp(text, "true") == 0 || strcasecmp(text, "false") == 0) {
+        *out = strcasecmp(text, "true") == 0;
         return true;
     }
     if (!chex_parse_f64(text, &v) || (v != 1 && v != 0 && v != -1 && v != -2))
@@ -207,13 +227,13 @@ static enum chex_status read_row(const struct chex_csv *csv, const struct column
     if (csv->count != c->count)
         return chex_error_set(err, CHEX_E_DATA, "%s line %zu: %zu columns, the header has %zu",
                               csv->path, csv->line, csv->count, c->count);
-    const char *image = csv->fields[c->image_id];
+    const char *image = chex_text_of_cell(csv->fields[c->image_id]);
     if (!*image)
         return chex_error_set(err, CHEX_E_DATA, "%s line %zu: image_id is empty", csv->path,
                               csv->line);
     p->image_id[row] = strdup(image);
     if (p->patient_id)
-        p->patient_id[row] = strdup(csv->fields[c->patient_id]);
+        p->patient_id[row] = strdup(chex_text_of_cell(csv->fields[c->patient_id]));
     if (!p->image_id[row] || (p->patient_id && !p->patient_id[row]))
         return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", csv->path);
     for (int k = 0; k < c->classes; k++) {
@@ -221,25 +241,31 @@ static enum chex_status read_row(const struct chex_csv *csv, const struct column
         const char *y = csv->fields[c->label[k]], *s = csv->fields[c->score[k]];
         double score;
         if (!parse_label(y, &p->label[at]))
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s line %zu, column y_%s: '%s', expected 1, 0, -1 or -2",
-                                  csv->path, csv->line, c->names[k], y);
+            return chex_error_set(
+                err, CHEX_E_DATA,
+                "%s line %zu, column y_%s: '%s', expected 1, 0, -1, -2, true or false", csv->path,
+                csv->line, c->names[k], y);
         if (!chex_parse_f64(s, &score))
             return chex_error_set(err, CHEX_E_DATA,
                                   "%s line %zu, column p_%s: '%s', expected a number", csv->path,
                                   csv->line, c->names[k], s);
+        if (c->kind == CHEX_SCORE_PROBABILITY && (score < 0 || score > 1))
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s line %zu, column p_%s: '%s', expected a probability from 0 "
+                                  "to 1; for other scores add --scores any",
+                                  csv->path, csv->line, c->names[k], s);
         p->score[at] = score;
     }
     return CHEX_OK;
 }
 
-/* One entry of the set of images seen. */
+/* One slot of the hash set of image ids (open addressing). */
 struct seen {
-    size_t row; /* + 1; 0: free */
+    size_t row; /* row number + 1; 0: free */
     size_t line;
 };
 
-static enum chex_status refuse_twice(struct seen *seen, size_t slots, const struct chex_csv *csv,
+static enum chex_status check_unique(struct seen *seen, size_t slots, const struct chex_csv *csv,
                                      const struct chex_predictions *p, size_t row,
                                      struct chex_error *err) {
     const char *id = p->image_id[row];
@@ -247,8 +273,8 @@ static enum chex_status refuse_twice(struct seen *seen, size_t slots, const stru
     for (; seen[at].row; at = (at + 1) & (slots - 1))
         if (strcmp(p->image_id[seen[at].row - 1], id) == 0)
             return chex_error_set(err, CHEX_E_DATA,
-                                  "%s line %zu: image %s stands on line %zu too; each image may "
-                                  "count once",
+                                  "%s line %zu: image %s is already on line %zu; each image counts "
+                                  "once",
                                   csv->path, csv->line, id, seen[at].line);
     seen[at] = (struct seen){row + 1, csv->line};
     return CHEX_OK;
@@ -260,7 +286,7 @@ static enum chex_status read_rows(struct chex_csv *csv, const struct columns *c,
     size_t slots = 16;
     while (slots < capacity * 2)
         slots *= 2;
-    struct seen *seen = chex_mem_zalloc(slots, sizeof *seen);
+    struct seen *seen = chex_alloc_zeroed(slots, sizeof *seen);
     enum chex_status st =
         seen ? chex_predictions_create(capacity, c->classes, (const char *const *)c->names, &p, err)
              : chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", csv->path);
@@ -277,7 +303,7 @@ static enum chex_status read_rows(struct chex_csv *csv, const struct columns *c,
             break;
         st = read_row(csv, c, p, row, err);
         if (st == CHEX_OK)
-            st = refuse_twice(seen, slots, csv, p, row, err);
+            st = check_unique(seen, slots, csv, p, row, err);
         if (st != CHEX_OK)
             break;
     }
@@ -285,7 +311,7 @@ static enum chex_status read_rows(struct chex_csv *csv, const struct columns *c,
         st = chex_error_set(err, CHEX_E_DATA, "%s: a header and no row", csv->path);
     if (st != CHEX_OK)
         goto out;
-    p->rows = row; /* what lies behind is NULL still */
+    p->rows = row; /* the ids of the unused rows are still NULL */
     *p_out = p;
     p = NULL;
 out:
@@ -294,13 +320,13 @@ out:
     return st;
 }
 
-enum chex_status chex_predictions_read(const char *path, struct chex_predictions **p_out,
-                                       struct chex_error *err) {
+enum chex_status chex_predictions_read(const char *path, enum chex_score_kind kind,
+                                       struct chex_predictions **p_out, struct chex_error *err) {
     char *text = NULL;
     size_t size;
-    CHEX_TRY(chex_fs_read(path, FILE_LIMIT_BYTES, &text, &size, err));
+    CHEX_TRY(chex_table_read(path, FILE_LIMIT_BYTES, &text, &size, err));
     struct chex_csv csv;
-    struct columns columns = {0};
+    struct columns columns = {.kind = kind};
     chex_csv_init(&csv, path, text, size);
     size_t lines = 1;
     for (size_t i = 0; i < size; i++)

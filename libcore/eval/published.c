@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads tables of published AUROCs. eval/published.h describes the format.
+ */
 #include "eval/published.h"
 
 #include <math.h>
@@ -6,13 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
-#include "base/mem.h"
+#include "base/text.h"
 #include "base/units.h"
-#include "data/csv.h"
+#include "label/csv.h"
+#include "label/table_file.h"
 
-/* share/published-auroc.csv, compiled in by libcore/CMakeLists.txt: results must not depend on
- * where the tree was installed. */
+/* share/published-auroc.csv. libcore/CMakeLists.txt compiles it in, so that results do not depend
+ * on the installation. */
 extern const unsigned char chex_published_csv[];
 extern const unsigned long chex_published_csv_bytes;
 
@@ -22,8 +27,18 @@ static enum chex_status no_memory(const char *path, struct chex_error *err) {
     return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", path);
 }
 
-/* Columns of our own auroc.csv that are no AUROC are passed over. */
-static bool takes_column(const struct chex_csv *csv, size_t i) {
+/* Names and notes are printed in our reports, so they must be printable. */
+static enum chex_status check_texts(const struct chex_csv *csv, struct chex_error *err) {
+    for (size_t i = 0; i < csv->count; i++)
+        if (!chex_text_is_printable(csv->fields[i]))
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s line %zu: '%s' has control characters or is not UTF-8",
+                                  csv->path, csv->line, csv->fields[i]);
+    return CHEX_OK;
+}
+
+/* Whether a column is a source. In an auroc.csv of ours, only `auroc` is one. */
+static bool is_source(const struct chex_csv *csv, size_t i) {
     bool ours = false;
     for (size_t k = 0; k < csv->count; k++)
         ours = ours || strcmp(csv->fields[k], "auroc") == 0;
@@ -33,7 +48,7 @@ static bool takes_column(const struct chex_csv *csv, size_t i) {
 static enum chex_status read_header(struct chex_csv *csv, struct chex_published *p,
                                     size_t *column_of, struct chex_error *err) {
     for (size_t i = 1; i < csv->count; i++) {
-        if (!takes_column(csv, i))
+        if (!is_source(csv, i))
             continue;
         struct chex_published_source *s = &p->source[p->sources];
         column_of[p->sources++] = i;
@@ -43,6 +58,30 @@ static enum chex_status read_header(struct chex_csv *csv, struct chex_published 
         if (!s->name || !s->source || !s->split)
             return no_memory(csv->path, err);
     }
+    return CHEX_OK;
+}
+
+/* The index of the column rows_digest of an auroc.csv; 0: none. */
+static size_t digest_column(const struct chex_csv *csv) {
+    for (size_t i = 1; i < csv->count; i++)
+        if (strcmp(csv->fields[i], "rows_digest") == 0)
+            return i;
+    return 0;
+}
+
+/* Reads the digest of the class that was added last. */
+static enum chex_status read_digest(const struct chex_csv *csv, size_t column,
+                                    struct chex_published *p, struct chex_error *err) {
+    const char *text = csv->fields[column];
+    char *end;
+    if (!column || !*text)
+        return CHEX_OK;
+    const uint64_t digest = strtoull(text, &end, 16);
+    if (strspn(text, "0123456789abcdef") != 16 || *end || !digest)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s line %zu, column rows_digest: '%s', expected 16 hex digits",
+                              csv->path, csv->line, text);
+    p->rows_digest[p->classes - 1] = digest;
     return CHEX_OK;
 }
 
@@ -63,6 +102,11 @@ static enum chex_status add_class(struct chex_published *p, const char *name, co
     if (!names)
         return no_memory(path, err);
     p->class_names = names;
+    uint64_t *digests = realloc(p->rows_digest, n * sizeof *digests);
+    if (!digests)
+        return no_memory(path, err);
+    p->rows_digest = digests;
+    digests[n - 1] = 0;
     for (int s = 0; s < p->sources; s++) {
         double *v = realloc(p->source[s].auroc, n * sizeof *v);
         if (!v)
@@ -78,14 +122,14 @@ static enum chex_status add_class(struct chex_published *p, const char *name, co
 
 static enum chex_status read_record(const struct chex_csv *csv, struct chex_published *p,
                                     const size_t *column_of, struct chex_error *err) {
-    const char *name = csv->fields[0];
+    const char *name = chex_text_of_cell(csv->fields[0]);
     const bool note = name[0] == '@';
     if (strcmp(name, "mean") == 0)
-        return CHEX_OK; /* ours is over the classes that both have */
+        return CHEX_OK; /* chex_report_shared_mean() computes the mean over the classes of both */
     if (!note) {
         for (int c = 0; c < p->classes; c++)
             if (strcmp(p->class_names[c], name) == 0)
-                return chex_error_set(err, CHEX_E_DATA, "%s line %zu: class %s stands twice",
+                return chex_error_set(err, CHEX_E_DATA, "%s line %zu: class %s appears twice",
                                       csv->path, csv->line, name);
         CHEX_TRY(add_class(p, name, csv->path, err));
     }
@@ -113,16 +157,18 @@ static enum chex_status read_record(const struct chex_csv *csv, struct chex_publ
 static enum chex_status read_table(struct chex_csv *csv, struct chex_published *p,
                                    struct chex_error *err) {
     bool more;
-    size_t *column_of = NULL, width;
+    size_t *column_of = NULL, width, digests;
     CHEX_TRY(chex_csv_next(csv, &more, err));
     if (!more || csv->count < 2 || strcmp(csv->fields[0], "class") != 0)
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: expected a header that begins with class and names one or more "
                               "sources",
                               csv->path);
+    CHEX_TRY(check_texts(csv, err));
     width = csv->count;
-    p->source = chex_mem_zalloc(width, sizeof *p->source);
-    column_of = chex_mem_zalloc(width, sizeof *column_of);
+    digests = digest_column(csv);
+    p->source = chex_alloc_zeroed(width, sizeof *p->source);
+    column_of = chex_alloc_zeroed(width, sizeof *column_of);
     enum chex_status st =
         p->source && column_of ? read_header(csv, p, column_of, err) : no_memory(csv->path, err);
     while (st == CHEX_OK) {
@@ -132,8 +178,10 @@ static enum chex_status read_table(struct chex_csv *csv, struct chex_published *
         if (csv->count != width)
             st = chex_error_set(err, CHEX_E_DATA, "%s line %zu: %zu columns, the header has %zu",
                                 csv->path, csv->line, csv->count, width);
-        else
+        else if ((st = check_texts(csv, err)) == CHEX_OK)
             st = read_record(csv, p, column_of, err);
+        if (st == CHEX_OK)
+            st = read_digest(csv, digests, p, err);
     }
     if (st == CHEX_OK && p->classes == 0)
         st = chex_error_set(err, CHEX_E_DATA, "%s: no class", csv->path);
@@ -179,7 +227,7 @@ enum chex_status chex_published_read(const char *which, struct chex_published **
         strncmp(which, bundled, n) == 0 && (which[n] == ':' || which[n] == '\0');
     char *text = NULL;
     size_t size = 0;
-    struct chex_published *p = chex_mem_zalloc(1, sizeof *p);
+    struct chex_published *p = chex_alloc_zeroed(1, sizeof *p);
     enum chex_status st = p ? CHEX_OK : no_memory(which, err);
     if (st == CHEX_OK && is_bundled) {
         size = chex_published_csv_bytes;
@@ -188,11 +236,18 @@ enum chex_status chex_published_read(const char *which, struct chex_published **
             memcpy(text, chex_published_csv, size);
         else
             st = no_memory(which, err);
+    } else if (st == CHEX_OK && !chex_fs_exists(which)) {
+        st = chex_error_set(err, CHEX_E_DATA,
+                            "--compare %s: no such file; expected a table of AUROCs such as "
+                            "auroc.csv, or published, published:COLUMN or none",
+                            which);
     } else if (st == CHEX_OK) {
-        st = chex_fs_read(which, FILE_LIMIT_BYTES, &text, &size, err);
+        st = chex_table_read(which, FILE_LIMIT_BYTES, &text, &size, err);
     }
     if (st == CHEX_OK)
         st = parse(is_bundled ? "published-auroc.csv" : which, text, size, p, err);
+    if (st == CHEX_OK && !is_bundled && !(p->file = strdup(which)))
+        st = no_memory(which, err);
     if (st == CHEX_OK && is_bundled)
         st = choose_headline(p, which[n] ? which + n + 1 : NULL, err);
     if (st == CHEX_OK) {
@@ -216,6 +271,8 @@ void chex_published_destroy(struct chex_published *p) {
     for (int c = 0; c < p->classes; c++)
         free(p->class_names[c]);
     free(p->class_names);
+    free(p->rows_digest);
+    free(p->file);
     free(p->source);
     free(p);
 }

@@ -1,12 +1,17 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The result table, auroc.json and auroc.csv, and the list of all result files.
+ */
 #include "eval/report.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fs.h"
 #include "base/text.h"
+#include "eval/delong.h"
 #include "eval/textfile.h"
 
 const char *const chex_report_files[] = {"auroc.json", "auroc.csv", "roc.svg", "report.html", NULL};
@@ -37,6 +42,50 @@ bool chex_report_shares_fewer(const struct chex_report *r) {
     return r->published && shared > 0 && shared < r->scores->defined;
 }
 
+enum chex_report_rows chex_report_rows(const struct chex_report *r) {
+    const struct chex_published *p = r->published;
+    int same = 0, unknown = 0;
+    for (int c = 0; c < r->scores->classes; c++)
+        for (int k = 0; k < p->classes; k++) {
+            const struct chex_class_score *ours = &r->scores->per_class[c];
+            if (isnan(published(r, c)) || strcmp(p->class_names[k], ours->name) != 0)
+                continue;
+            if (p->rows_digest[k] && p->rows_digest[k] != ours->rows_digest)
+                return CHEX_ROWS_OTHER;
+            same += p->rows_digest[k] != 0;
+            unknown += p->rows_digest[k] == 0;
+        }
+    return same && !unknown ? CHEX_ROWS_SAME : CHEX_ROWS_UNKNOWN;
+}
+
+void chex_report_put_source(const struct chex_report *r, FILE *to,
+                            void (*put)(FILE *to, const char *text)) {
+    const struct chex_published *p = r->published;
+    const struct chex_published_source *s = &p->source[p->headline];
+    const enum chex_report_rows rows = chex_report_rows(r);
+    put(to, p->file ? p->file : s->name);
+    if (p->file && strcmp(s->name, "auroc") != 0) {
+        fputs(", column ", to);
+        put(to, s->name);
+    }
+    if (s->source[0]) {
+        fputs(", ", to);
+        put(to, s->source);
+    }
+    if (rows != CHEX_ROWS_UNKNOWN) {
+        fputs(rows == CHEX_ROWS_SAME ? ": the same images and labels" : ": other images or labels",
+              to);
+        return;
+    }
+    fputs("; split: ", to);
+    put(to, s->split[0] ? s->split : "not stated");
+}
+
+void chex_report_put_name(FILE *to, const char *name) {
+    for (; *name; name++)
+        chex_put_xml(to, (const char[]){(char)(*name == '_' ? ' ' : *name), '\0'});
+}
+
 /* ---- the table ---- */
 
 static const char *number(double v, char buf[16]) {
@@ -47,60 +96,123 @@ static const char *number(double v, char buf[16]) {
     return buf;
 }
 
-static void print_line(FILE *to, int width, const char *name, const char *positives, double auroc,
-                       const struct chex_interval *i, bool has_published, double other) {
+/* Whether to print "too few": only if intervals were requested. */
+static bool shows_too_few(const struct chex_scores *s, bool too_few) {
+    return too_few && s->config.replicates;
+}
+
+/* One row of the table. The strings are printed as they are. */
+struct line {
+    const char *name, *positives, *patients;
+    double auroc, other;
+    const struct chex_interval *interval;
+    bool too_few;
+};
+
+static void print_line(const struct chex_report *r, FILE *to, int width, const struct line *l) {
     char a[16], lo[16], hi[16], p[16], interval[40] = "-";
-    if (!isnan(i->low))
-        snprintf(interval, sizeof interval, "%s - %s", number(i->low, lo), number(i->high, hi));
-    fprintf(to, "%-*s %9s  %7s  %15s", chex_text_field(name, width), name, positives,
-            isnan(auroc) ? "nan" : number(auroc, a), interval);
-    if (has_published)
-        fprintf(to, "  %9s", number(other, p));
+    if (!isnan(l->interval->low))
+        snprintf(interval, sizeof interval, "%s - %s", number(l->interval->low, lo),
+                 number(l->interval->high, hi));
+    else if (l->too_few)
+        snprintf(interval, sizeof interval, "too few");
+    fprintf(to, "%-*s %9s", chex_text_field(l->name, width), l->name, l->positives);
+    if (r->scores->patients)
+        fprintf(to, "  %8s", l->patients);
+    fprintf(to, "  %7s  %15s", isnan(l->auroc) ? "nan" : number(l->auroc, a), interval);
+    if (r->published)
+        fprintf(to, "  %9s", number(l->other, p));
     putc('\n', to);
+}
+
+void chex_report_method(const struct chex_scores *s, char *buf, size_t size) {
+    const char *by = chex_cluster_names[s->config.cluster];
+    if (s->config.method == CHEX_INTERVAL_BOOTSTRAP)
+        snprintf(buf, size, "95 %%, percentiles of %zu bootstrap replicates by %s",
+                 s->config.replicates, by);
+    else
+        snprintf(buf, size, "95 %%, DeLong by %s, corrected for few positives", by);
+}
+
+static void print_undefined_replicates(const struct chex_scores *s, FILE *to) {
+    for (int c = 0; c < s->classes; c++)
+        if (!isnan(s->per_class[c].auroc) && s->per_class[c].interval.undefined)
+            fprintf(to, "%s: %zu of %zu replicates had no positive or no negative\n",
+                    s->per_class[c].name, s->per_class[c].interval.undefined, s->config.replicates);
+}
+
+static void put_plain(FILE *to, const char *text) { fputs(text, to); }
+
+/* The heading of the last column. */
+static const char *column_name(const struct chex_report *r) {
+    return r->published->file ? "compared" : "published";
 }
 
 static void print_notes(const struct chex_report *r, FILE *to) {
     const struct chex_scores *s = r->scores;
+    char method[100];
     if (s->defined < s->classes)
         fprintf(to, "nan: no positive or no negative image; left out of the mean\n");
-    if (s->config.replicates && s->config.cluster == CHEX_CLUSTER_PATIENT && s->patients < 2)
-        fprintf(to, "no interval: all images are of one patient\n");
-    else if (s->config.replicates)
-        fprintf(to, "interval: 95 %%, %zu bootstrap replicates by %s\n", s->config.replicates,
-                chex_cluster_names[s->config.cluster]);
+    if (s->config.replicates) {
+        chex_report_method(s, method, sizeof method);
+        fprintf(to, "interval: %s\n", method);
+    }
+    if (s->config.replicates && s->too_few)
+        fprintf(to,
+                "too few: positives or negatives of fewer than %d %ss; no interval, nor for "
+                "the mean\n",
+                CHEX_DELONG_MIN_CLUSTERS, chex_cluster_names[s->config.cluster]);
+    print_undefined_replicates(s, to);
     if (!r->published)
         return;
-    const struct chex_published_source *p = &r->published->source[r->published->headline];
-    fprintf(to, "published: %s%s%s; split: %s\n", p->name, p->source[0] ? ", " : "", p->source,
-            p->split[0] ? p->split : "not stated");
+    fprintf(to, "%s: ", column_name(r));
+    chex_report_put_source(r, to, put_plain);
+    putc('\n', to);
     if (chex_report_shares_fewer(r)) {
         const struct chex_report_shared m = chex_report_shared_mean(r);
         fprintf(to, "           mean of the %d class%s that both have; over %s ours is %.4f\n",
                 m.classes, m.classes == 1 ? "" : "es", m.classes == 1 ? "it" : "them", m.ours);
     }
-    fprintf(to, "           AUROCs of different splits do not compare\n");
+    if (chex_report_rows(r) != CHEX_ROWS_SAME)
+        fprintf(to, "           AUROCs of different images are not comparable\n");
 }
 
 void chex_report_print(const struct chex_report *r, FILE *to) {
     const struct chex_scores *s = r->scores;
-    char text[32];
     int width = 20;
     for (int c = 0; c < s->classes; c++) {
         int n = chex_text_columns(s->per_class[c].name);
         width = n > width ? n : width;
     }
-    fprintf(to, "%-*s %9s  %7s  %15s%s\n", width, "class", "positives", "AUROC", "95 % interval",
-            r->published ? "  published" : "");
+    fprintf(to, "%-*s %9s%s  %7s  %15s", width, "class", "positives",
+            s->patients ? "  patients" : "", "AUROC", "95 % interval");
+    if (r->published)
+        fprintf(to, "  %9s", column_name(r));
+    putc('\n', to);
     for (int c = 0; c < s->classes; c++) {
         const struct chex_class_score *k = &s->per_class[c];
-        snprintf(text, sizeof text, "%zu", k->positives);
-        print_line(to, width, k->name, text, k->auroc, &k->interval, r->published != NULL,
-                   published(r, c));
+        char positives[32], patients[32];
+        snprintf(positives, sizeof positives, "%zu", k->positives);
+        snprintf(patients, sizeof patients, "%zu", k->positive_patients);
+        const struct line l = {k->name,
+                               positives,
+                               patients,
+                               k->auroc,
+                               published(r, c),
+                               &k->interval,
+                               shows_too_few(s, k->too_few)};
+        print_line(r, to, width, &l);
     }
     char mean[48];
     snprintf(mean, sizeof mean, "mean of %d class%s", s->defined, s->defined == 1 ? "" : "es");
-    print_line(to, width, mean, "", s->mean, &s->mean_interval, r->published != NULL,
-               chex_report_shared_mean(r).published);
+    const struct line l = {mean,
+                           "",
+                           "",
+                           s->mean,
+                           chex_report_shared_mean(r).published,
+                           &s->mean_interval,
+                           shows_too_few(s, s->too_few > 0)};
+    print_line(r, to, width, &l);
     print_notes(r, to);
 }
 
@@ -108,22 +220,36 @@ void chex_report_print(const struct chex_report *r, FILE *to) {
 
 static json_t *real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
+static json_t *count_or_null(size_t n, bool known) {
+    return known ? json_integer((json_int_t)n) : json_null();
+}
+
 static json_t *class_json(const struct chex_report *r, int c) {
     const struct chex_class_score *k = &r->scores->per_class[c];
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:o}", "name", k->name, "auroc",
-                     real(k->auroc), "ci_low", real(k->interval.low), "ci_high",
+    const bool patients = r->scores->patients > 0;
+    char digest[17];
+    snprintf(digest, sizeof digest, "%016" PRIx64, k->rows_digest);
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:b,s:s}", "name", k->name,
+                     "auroc", real(k->auroc), "ci_low", real(k->interval.low), "ci_high",
                      real(k->interval.high), "delong_se", real(k->delong_se), "positives",
                      (json_int_t)k->positives, "negatives", (json_int_t)k->negatives, "masked",
                      (json_int_t)k->masked, "replicates_undefined",
-                     (json_int_t)k->interval.undefined, "published", real(published(r, c)));
+                     (json_int_t)k->interval.undefined, "published", real(published(r, c)),
+                     "positive_patients", count_or_null(k->positive_patients, patients),
+                     "negative_patients", count_or_null(k->negative_patients, patients), "too_few",
+                     (int)k->too_few, "rows_digest", digest);
 }
 
 static json_t *interval_json(const struct chex_scores *s) {
+    const bool drawn = s->config.method == CHEX_INTERVAL_BOOTSTRAP;
     if (!s->config.replicates)
         return json_null();
-    return json_pack("{s:s,s:f,s:I,s:s,s:I}", "method", "percentile bootstrap", "level", 0.95,
-                     "replicates", (json_int_t)s->config.replicates, "cluster",
-                     chex_cluster_names[s->config.cluster], "seed", (json_int_t)s->config.seed);
+    return json_pack("{s:s,s:f,s:o,s:s,s:o,s:i}", "method",
+                     drawn ? "percentile bootstrap" : "moderated DeLong", "level", 0.95,
+                     "replicates", count_or_null(s->config.replicates, drawn), "cluster",
+                     chex_cluster_names[s->config.cluster], "seed",
+                     drawn ? json_integer((json_int_t)s->config.seed) : json_null(),
+                     "minimum_clusters", CHEX_DELONG_MIN_CLUSTERS);
 }
 
 static json_t *published_json(const struct chex_report *r) {
@@ -131,9 +257,12 @@ static json_t *published_json(const struct chex_report *r) {
         return json_null();
     const struct chex_published_source *p = &r->published->source[r->published->headline];
     const struct chex_report_shared m = chex_report_shared_mean(r);
-    return json_pack("{s:s,s:s,s:s,s:b,s:o,s:o,s:i}", "column", p->name, "source", p->source,
-                     "split", p->split, "official_split", p->official, "mean", real(m.published),
-                     "own_mean", real(m.ours), "class_count", m.classes);
+    const enum chex_report_rows rows = chex_report_rows(r);
+    return json_pack(
+        "{s:s,s:s,s:s,s:b,s:o,s:o,s:i,s:s?,s:o}", "column", p->name, "source", p->source, "split",
+        p->split, "official_split", p->official, "mean", real(m.published), "own_mean",
+        real(m.ours), "class_count", m.classes, "file", r->published->file, "same_images",
+        rows == CHEX_ROWS_UNKNOWN ? json_null() : json_boolean(rows == CHEX_ROWS_SAME));
 }
 
 enum chex_status chex_report_json(const struct chex_report *r, json_t **json_out,
@@ -143,14 +272,14 @@ enum chex_status chex_report_json(const struct chex_report *r, json_t **json_out
     int failed = classes == NULL;
     for (int c = 0; c < s->classes; c++)
         failed |= json_array_append_new(classes, class_json(r, c)) != 0;
-    json_t *o = json_pack(
-        "{s:i,s:s,s:s,s:o,s:o,s:o,s:i,s:i,s:I,s:o,s:o,s:o,s:o,s:o}", "schema", 1, "tool_version",
-        CHEXNET_VERSION, "title", r->title, "mean", real(s->mean), "mean_ci_low",
-        real(s->mean_interval.low), "mean_ci_high", real(s->mean_interval.high), "defined_count",
-        s->defined, "class_count", s->classes, "images", (json_int_t)s->table->rows, "patients",
-        s->patients ? json_integer((json_int_t)s->patients) : json_null(), "interval",
-        interval_json(s), "classes", classes, "published", published_json(r), "provenance",
-        r->provenance ? json_deep_copy(r->provenance) : json_object());
+    json_t *o = json_pack("{s:i,s:s,s:s,s:o,s:o,s:o,s:i,s:i,s:I,s:o,s:o,s:o,s:o,s:o}", "schema", 1,
+                          "tool_version", CHEXNET_VERSION, "title", r->title, "mean", real(s->mean),
+                          "mean_ci_low", real(s->mean_interval.low), "mean_ci_high",
+                          real(s->mean_interval.high), "defined_count", s->defined, "class_count",
+                          s->classes, "images", (json_int_t)s->table->rows, "patients",
+                          count_or_null(s->patients, s->patients > 0), "interval", interval_json(s),
+                          "classes", classes, "published", published_json(r), "provenance",
+                          r->provenance ? json_deep_copy(r->provenance) : json_object());
     if (failed || !o) {
         json_decref(o);
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the results as JSON");
@@ -162,7 +291,7 @@ enum chex_status chex_report_json(const struct chex_report *r, json_t **json_out
 static enum chex_status write_json(FILE *f, const struct chex_report *r, struct chex_error *err) {
     json_t *o = NULL;
     CHEX_TRY(chex_report_json(r, &o, err));
-    json_dumpf(o, f, JSON_INDENT(2)); /* what fails here is seen when the file is closed */
+    json_dumpf(o, f, JSON_INDENT(2)); /* chex_textfile_close reports write errors */
     putc('\n', f);
     json_decref(o);
     return CHEX_OK;
@@ -170,7 +299,7 @@ static enum chex_status write_json(FILE *f, const struct chex_report *r, struct 
 
 /* ---- auroc.csv ---- */
 
-/* Undefined numbers are nan; a cell is empty where there is nothing to be defined. */
+/* An undefined number is nan. A value that cannot exist is an empty cell. */
 static void put_number(FILE *f, double v) {
     if (isnan(v))
         fputs(",nan", f); /* never "-nan" */
@@ -185,28 +314,38 @@ static void put_published(FILE *f, double v) {
         put_number(f, v);
 }
 
+static void put_patients(FILE *f, const struct chex_scores *s, const struct chex_class_score *k) {
+    if (s->patients)
+        fprintf(f, ",%zu,%zu", k->positive_patients, k->negative_patients);
+    else
+        fputs(",,", f);
+}
+
 static enum chex_status write_csv(FILE *f, const struct chex_report *r, struct chex_error *err) {
     (void)err;
     const struct chex_scores *s = r->scores;
-    fputs("class,positives,negatives,masked,auroc,ci_low,ci_high,delong_se,published\n", f);
+    fputs("class,positives,negatives,masked,auroc,ci_low,ci_high,delong_se,published,"
+          "positive_patients,negative_patients,rows_digest\n",
+          f);
     for (int c = 0; c < s->classes; c++) {
         const struct chex_class_score *k = &s->per_class[c];
-        chex_put_csv(f, k->name);
+        chex_text_put_cell(f, k->name);
         fprintf(f, ",%zu,%zu,%zu", k->positives, k->negatives, k->masked);
         put_number(f, k->auroc);
         put_number(f, k->interval.low);
         put_number(f, k->interval.high);
         put_number(f, k->delong_se);
         put_published(f, published(r, c));
-        putc('\n', f);
+        put_patients(f, s, k);
+        fprintf(f, ",%016" PRIx64 "\n", k->rows_digest);
     }
     fputs("mean,,,", f);
     put_number(f, s->mean);
     put_number(f, s->mean_interval.low);
     put_number(f, s->mean_interval.high);
-    putc(',', f); /* DeLong's error is of one class */
+    putc(',', f); /* the mean has no delong_se */
     put_published(f, chex_report_shared_mean(r).published);
-    putc('\n', f);
+    fputs(",,,\n", f);
     return CHEX_OK;
 }
 
@@ -216,7 +355,7 @@ static enum chex_status write_svg(FILE *f, const struct chex_report *r, struct c
 
 enum chex_status chex_report_write(const struct chex_report *r, const char *dir,
                                    struct chex_error *err) {
-    /* In the order of chex_report_files. */
+    /* In the same order as chex_report_files. */
     static enum chex_status (*const writers[])(FILE *, const struct chex_report *,
                                                struct chex_error *) = {write_json, write_csv,
                                                                        write_svg, chex_html_write};

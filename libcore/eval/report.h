@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Results for people and for programs: the table on stdout, auroc.json, auroc.csv, roc.svg and
- * report.html (one file, no scripts, nothing loaded from elsewhere, light and dark).
+ * Results of an evaluation, for people and for programs: the table on stdout, auroc.json,
+ * auroc.csv, roc.svg and report.html. report.html is one file without scripts or external
+ * resources, with a light and a dark scheme.
  */
 #ifndef CHEX_EVAL_REPORT_H
 #define CHEX_EVAL_REPORT_H
@@ -17,50 +18,71 @@ struct chex_report {
     const struct chex_scores *scores;
     const struct chex_published *published; /* NULL: no comparison */
     const char *title;                      /* "split test of shards/" */
-    const json_t *provenance; /* object of strings and numbers, in the order of showing; NULL */
+    const json_t *provenance; /* NULL, or an object of strings and numbers, in display order */
 };
 
-/* The names that chex_report_write gives its files, NULL-terminated. */
+/* The files that chex_report_write creates, NULL-terminated. */
 extern const char *const chex_report_files[];
 
-/* class, positives, AUROC, interval, published value; the mean; the split of the published
- * column. */
+/* Prints the result table.
+ * - Columns: class, positives, patients with a positive (if the table has patients), AUROC,
+ * interval, published value.
+ * - Then the mean, and notes that explain the columns. */
 void chex_report_print(const struct chex_report *r, FILE *to);
 
-/* The object that auroc.json holds; undefined numbers are null. The caller decrefs. */
+/* Creates the object of auroc.json. Undefined numbers are null. The caller calls json_decref. */
 enum chex_status chex_report_json(const struct chex_report *r, json_t **json_out,
                                   struct chex_error *err);
 
-/* All files into an existing folder, each whole or not at all. auroc.csv: undefined numbers are
- * "nan", and a class without a published value has an empty cell. */
+/* Writes all files to an existing folder, each atomically. In auroc.csv an undefined number is
+ * "nan"; the cell of a class without a published value is empty. */
 enum chex_status chex_report_write(const struct chex_report *r, const char *dir,
                                    struct chex_error *err);
 
-/* ---- the parts, in svg.c ---- */
+/* ---- svg.c: plots ---- */
 
-/* Small multiples of the ROC curves, one panel a class and a legend: one <svg> with the XML
- * declaration before it where it is to be a file, otherwise an element of report.html that breaks
- * its rows of panels by the width of the page. */
+/* Writes the ROC curves as small multiples: one panel per class and a legend.
+ * - file true: a complete SVG file with XML declaration.
+ * - file false: an element of report.html; the width of the page sets the panels per row. */
 enum chex_status chex_svg_roc(FILE *to, const struct chex_report *r, bool file,
                               struct chex_error *err);
 
-/* Observed frequency against mean score in ten bins of equal count, one panel a class. Only for
- * scores that are probabilities. */
+/* Writes the reliability diagrams: observed frequency against mean score in ten bins of equal
+ * count, one panel per class. Only for tables of probabilities (chex_svg_are_probabilities). */
 enum chex_status chex_svg_reliability(FILE *to, const struct chex_report *r,
                                       struct chex_error *err);
 bool chex_svg_are_probabilities(const struct chex_predictions *table);
 
-/* ---- in html.c ---- */
+/* ---- report.c: parts that the table and report.html share ---- */
+
+/* Writes the name of a class as XML text, with blanks for underscores. */
+void chex_report_put_name(FILE *to, const char *name);
+
+/* Whether the published AUROCs were computed from the same images and labels as ours. */
+enum chex_report_rows { CHEX_ROWS_UNKNOWN, CHEX_ROWS_SAME, CHEX_ROWS_OTHER };
+enum chex_report_rows chex_report_rows(const struct chex_report *r);
+
+/* Writes the source of the published AUROCs: "FILE: the same images and labels". */
+void chex_report_put_source(const struct chex_report *r, FILE *to,
+                            void (*put)(FILE *to, const char *text));
+
+/* Describes how the intervals were computed, as the end of a sentence. */
+void chex_report_method(const struct chex_scores *s, char *buf, size_t size);
+
+/* ---- html.c ---- */
+
+/* Writes report.html. */
 enum chex_status chex_html_write(FILE *to, const struct chex_report *r, struct chex_error *err);
 
-/* The classes that both the scores and the headline source define, and the mean of each over them;
- * NaN where there is none. */
+/* The classes for which both the scores and the headline source have an AUROC, and the two means
+ * over these classes. NaN: no such class. */
 struct chex_report_shared {
     int classes;
     double ours, published;
 };
 struct chex_report_shared chex_report_shared_mean(const struct chex_report *r);
-/* Of fewer classes than the mean of the scores: the two do not compare, and are told apart. */
+/* True if the shared mean covers fewer classes than the mean of the scores. The two means are then
+ * not comparable, and the report shows both. */
 bool chex_report_shares_fewer(const struct chex_report *r);
 
 #endif

@@ -1,51 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A predictions table summed up: AUROC of each class with its interval, and their mean.
+ * Summary of a predictions table: AUROC and interval of each class, and their mean.
  *
- * A class without a positive or without a negative is undefined: NaN, left out of the mean, and
- * counted.
+ * A class without a positive or without a negative is undefined. Its AUROC is NaN, the mean leaves
+ * it out, and the report counts it.
  */
 #ifndef CHEX_EVAL_SCORES_H
 #define CHEX_EVAL_SCORES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/pool.h"
 #include "eval/auroc.h"
-#include "eval/bootstrap.h"
 #include "eval/predictions.h"
 
 enum chex_cluster { CHEX_CLUSTER_PATIENT, CHEX_CLUSTER_IMAGE };
 extern const char *const chex_cluster_names[]; /* "patient", "image", NULL */
 
+/* Method of the intervals: eval/delong.h, or percentiles of bootstrap replicates
+ * (eval/bootstrap.h). */
+enum chex_interval_method { CHEX_INTERVAL_DELONG, CHEX_INTERVAL_BOOTSTRAP };
+extern const char *const chex_interval_names[]; /* "delong", "bootstrap", NULL */
+
 struct chex_scores_config {
-    size_t replicates; /* 0: no intervals */
+    size_t replicates; /* of the bootstrap; 0: no intervals, by either method */
     uint64_t seed;
     enum chex_cluster cluster;
-    struct chex_pool *pool; /* NULL: the calling thread alone */
+    struct chex_pool *pool; /* NULL: only the calling thread computes */
+    enum chex_interval_method method;
 };
 
 struct chex_class_score {
-    const char *name; /* the table's */
+    const char *name; /* owned by the table */
     double auroc;     /* NaN: undefined */
-    double delong_se;
+    double delong_se; /* standard error by cluster; NaN: too few clusters */
     size_t positives, negatives, masked;
+    size_t positive_patients, negative_patients; /* 0 if the table has no patients */
     struct chex_interval interval;
+    bool too_few; /* the AUROC is defined, but fewer than CHEX_DELONG_MIN_CLUSTERS clusters have a
+                     positive, or a negative: no interval */
+    uint64_t rows_digest; /* of ids and labels of the rows that are not masked, independent of row
+                             order; never 0 */
 };
 
 struct chex_scores {
-    const struct chex_predictions *table; /* borrowed: outlives this */
+    const struct chex_predictions *table; /* borrowed; must outlive this */
     struct chex_scores_config config;
     int classes, defined;
     struct chex_class_score *per_class; /* (classes) */
     struct chex_ranking **rankings;     /* (classes) */
-    double mean;                        /* over the defined classes; NaN where there is none */
-    struct chex_interval mean_interval;
-    size_t patients; /* distinct ids; 0 where the table has no patients and none were asked for */
+    double mean;                        /* over the defined classes; NaN: none */
+    struct chex_interval mean_interval; /* NaN if a class is too_few */
+    int too_few;                        /* number of such classes */
+    size_t patients;                    /* distinct patient ids; 0 if the table has no patients */
 };
 
-/* CHEX_E_DATA where patients are to be drawn and the table has no column of them, or an empty
- * cell. */
+/* Scores a table. CHEX_E_DATA: intervals by patient, but the table has no patient_id or an empty
+ * one. */
 enum chex_status chex_scores_create(const struct chex_predictions *table,
                                     const struct chex_scores_config *config,
                                     struct chex_scores **scores_out, struct chex_error *err);

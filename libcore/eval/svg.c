@@ -1,45 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plots as small multiples. One plot of 14 crossing curves cannot be read; here each class has its
- * panel, with all others faint behind it.
+ * ROC curves and reliability diagrams as small multiples. One plot of 14 crossing curves cannot be
+ * read. Here each class has its own panel, with all other curves faint in the background.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "eval/report.h"
 #include "eval/textfile.h"
 
-/* Geometry in px of the drawing's own coordinates. */
+/* Geometry, in units of the drawing. */
 enum {
     PLOT = 150,   /* side of a panel's square */
-    LEFT = 34,    /* to the left of it: tick labels */
-    HEAD = 46,    /* above it: two lines of title */
-    FOOT = 34,    /* below it: tick labels */
-    CELL_W = 206, /* of the grid */
+    LEFT = 34,    /* left of the plot: tick labels */
+    HEAD = 60,    /* above the plot: a title and two lines */
+    FOOT = 34,    /* below the plot: tick labels */
+    CELL_W = 206, /* width of a cell of the grid */
     CELL_H = HEAD + PLOT + FOOT,
     MARGIN = 14,
+    NAME_BYTES = 28, /* a longer title is cut */
+    NAME_FITS = 18,  /* a title with more letters gets a smaller font */
 };
 
-/* Colours for both schemes. Inside report.html the rules hold for the page too, hence the names;
- * cxo stands alone because what <use> repeats has no ancestors for a selector to look at. */
-static const char style[] =
-    "<style>\n"
-    ".cx{font-family:system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;font-size:11px;"
-    "--fg:#1c2733;--mut:#5b6875;--line:#c3ccd5;--bg:#fff;--acc:#0b62c4;--ghost:#b9c4cf}\n"
-    ".cx text{fill:var(--fg)}.cx .m{fill:var(--mut)}.cx .t{font-size:13px;font-weight:600}\n"
-    ".cx .bg{fill:var(--bg)}.cx .f{fill:none;stroke:var(--line)}\n"
-    ".cx .g{stroke:var(--line);stroke-dasharray:1 3}\n"
-    ".cx .d{stroke:var(--mut);stroke-dasharray:5 4}\n"
-    ".cxo{fill:none;stroke:var(--ghost);stroke-width:.7;opacity:.55}\n"
-    ".cx .c{fill:none;stroke:var(--acc);stroke-width:2;stroke-linejoin:round}\n"
-    ".cx .p{fill:var(--acc)}\n"
-    "@media (prefers-color-scheme:dark){.cx{--fg:#e6edf3;--mut:#9aa7b4;--line:#3a4653;--bg:#10161d;"
-    "--acc:#6fb1ff;--ghost:#4a5866}}\n"
-    "</style>\n";
+/* Presentation attributes instead of CSS, so that librsvg, LaTeX tools and browsers draw the same
+ * picture. The classes are for the dark scheme of report.html. */
+#define INK "#1c2733"
+#define MUTED "#5b6875"
+#define LINE "#c3ccd5"
+#define ACCENT "#0b62c4"
+#define FONT                                                                                       \
+    "font-family=\"system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif\" font-size=\"11\""
+#define AS_TITLE "class=\"t\" fill=\"" INK "\" font-weight=\"600\""
+#define AS_TEXT "class=\"t\" fill=\"" INK "\""
+#define AS_NOTE "class=\"m\" fill=\"" MUTED "\""
+#define AS_GRID "class=\"f\" fill=\"none\" stroke=\"" LINE "\" stroke-dasharray=\"1 3\""
+#define AS_FRAME "class=\"f\" fill=\"none\" stroke=\"" LINE "\""
+#define AS_DIAGONAL "class=\"d\" fill=\"none\" stroke=\"" MUTED "\" stroke-dasharray=\"5 4\""
+#define AS_OTHERS "class=\"cxo\" fill=\"none\" stroke=\"#b9c4cf\""
+#define AS_CURVE "class=\"c\" fill=\"none\" stroke=\"" ACCENT "\" stroke-linejoin=\"round\""
+#define AS_DOT "class=\"p\" fill=\"" ACCENT "\""
 
-/* Panels in a grid: one drawing as a file; in report.html one drawing a panel, and the width of the
- * page says how many stand in a row. */
+/* Dark scheme, only in report.html. .cxo has no parent selector, because elements repeated by <use>
+ * have no ancestors. */
+static const char dark_style[] =
+    "<style>@media (prefers-color-scheme:dark){.cx .t{fill:#e6edf3}.cx .m{fill:#9aa7b4}"
+    ".cx .f{stroke:#3a4653}.cx .d{stroke:#9aa7b4}.cx .c{stroke:#6fb1ff}.cx .p{fill:#6fb1ff}"
+    ".cxo{stroke:#4a5866}}</style>\n";
+
+/* A grid of panels. A file is one drawing. In report.html each panel is one drawing, and the width
+ * of the page sets the panels per row. */
 struct sheet {
     FILE *to;
     int cells, cols;
@@ -51,16 +62,16 @@ static void begin_file(const struct sheet *s, const char *title, const char *des
     const int w = 2 * MARGIN + s->cols * CELL_W, h = 2 * MARGIN + rows * CELL_H;
     fprintf(s->to,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" "
-            "class=\"cx\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n<title>",
+            "xmlns:xlink=\"http://www.w3.org/1999/xlink\" " FONT
+            " viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n<title>",
             w, h, w, h);
     chex_put_xml(s->to, title);
     fputs("</title>\n<desc>", s->to);
     chex_put_xml(s->to, desc);
-    fprintf(s->to, "</desc>\n%s<rect class=\"bg\" width=\"%d\" height=\"%d\"/>\n<defs>", style, w,
-            h);
+    fprintf(s->to, "</desc>\n<rect fill=\"#ffffff\" width=\"%d\" height=\"%d\"/>\n<defs>", w, h);
 }
 
-/* The first drawing shows nothing; it holds what all panels use. */
+/* The first drawing is invisible. It holds the style and the definitions that all panels use. */
 static void begin_page(const struct sheet *s, const char *title, const char *desc) {
     fprintf(s->to, "<div class=\"cxs\" role=\"img\" style=\"max-width:%dpx\" aria-label=\"",
             s->cols * CELL_W);
@@ -70,10 +81,10 @@ static void begin_page(const struct sheet *s, const char *title, const char *des
     fprintf(s->to,
             "\">\n<svg class=\"cx\" "
             "style=\"position:absolute;width:0;height:0\">\n%s<defs>",
-            style);
+            dark_style);
 }
 
-/* What follows, up to end_defs, can be shown by <use>. */
+/* Begins a sheet. Elements written before end_defs() are definitions for <use>. */
 static struct sheet begin(FILE *to, int cells, const char *title, const char *desc, bool file) {
     const int cols = cells >= 10 ? 5 : cells >= 6 ? 4 : cells < 3 ? cells : 3;
     const struct sheet s = {to, cells, cols, file};
@@ -88,60 +99,69 @@ static void end_defs(const struct sheet *s) {
     fputs(s->file ? "</defs>\n" : "</defs>\n</svg>\n", s->to);
 }
 
-/* Opens panel i; inside it (0, 0) is the plot's top left corner. */
+/* Opens panel i. The origin of its coordinates is the top left corner of the plot. */
 static void open_panel(const struct sheet *s, int i) {
     if (s->file)
         fprintf(s->to, "<g transform=\"translate(%d %d)\">\n", MARGIN + i % s->cols * CELL_W + LEFT,
                 MARGIN + i / s->cols * CELL_H + HEAD);
     else
-        fprintf(s->to, "<svg class=\"cx\" viewBox=\"%d %d %d %d\">\n", -LEFT, -HEAD, CELL_W,
-                CELL_H);
+        fprintf(s->to, "<svg class=\"cx\" " FONT " viewBox=\"%d %d %d %d\">\n", -LEFT, -HEAD,
+                CELL_W, CELL_H);
 }
 
 static void close_panel(const struct sheet *s) { fputs(s->file ? "</g>\n" : "</svg>\n", s->to); }
 
 static void end(const struct sheet *s) { fputs(s->file ? "</svg>\n" : "</div>\n", s->to); }
 
-static void put_title(FILE *to, const char *name, const char *line) {
-    fputs("<text class=\"t\" y=\"-24\">", to);
-    /* What is wider than the panel would run into the next one. */
-    char cut[26];
+/* Writes a title and up to two lines below it (NULL: none). */
+static void put_title(FILE *to, const char *name, const char *first, const char *second) {
+    const char *const lines[] = {first, second};
+    char cut[NAME_BYTES + 1];
     snprintf(cut, sizeof cut, "%s", name);
     if (strlen(name) >= sizeof cut) {
         size_t end = sizeof cut - 4;
         while (end > 0 && ((unsigned char)cut[end] & 0xc0) == 0x80)
-            end--; /* not within a UTF-8 sequence */
+            end--; /* do not cut within a UTF-8 sequence */
         memcpy(cut + end, "...", 4);
     }
-    chex_put_xml(to, cut);
-    fputs("</text>\n<text class=\"m\" y=\"-9\">", to);
-    chex_put_xml(to, line);
+    const int letters = chex_text_columns(cut);
+    fprintf(to, "<text " AS_TITLE " font-size=\"%.1f\" y=\"-37\">",
+            letters > NAME_FITS ? 13.0 * NAME_FITS / letters : 13.0);
+    chex_report_put_name(to, cut);
     fputs("</text>\n", to);
+    for (int i = 0; i < 2; i++) {
+        if (!lines[i])
+            continue;
+        fprintf(to, "<text " AS_NOTE " y=\"%d\">", i ? -9 : -23);
+        chex_put_xml(to, lines[i]);
+        fputs("</text>\n", to);
+    }
 }
 
-/* Frame, grid, diagonal and ticks at 0, half and the whole of `top`. */
+/* Writes frame, grid, diagonal, and ticks at 0, top / 2 and top. */
 static void put_axes(FILE *to, double top) {
     for (int k = 0; k <= 4; k++) {
         const int at = k * PLOT / 4;
         if (k % 4 != 0)
-            fprintf(to, "<path class=\"g\" d=\"M%d 0V%dM0 %dH%d\"/>\n", at, PLOT, at, PLOT);
+            fprintf(to, "<path " AS_GRID " d=\"M%d 0V%dM0 %dH%d\"/>\n", at, PLOT, at, PLOT);
         if (k % 2 != 0)
             continue;
-        fprintf(to, "<text class=\"m\" text-anchor=\"middle\" x=\"%d\" y=\"%d\">%.3g</text>\n", at,
+        fprintf(to, "<text " AS_NOTE " text-anchor=\"middle\" x=\"%d\" y=\"%d\">%.3g</text>\n", at,
                 PLOT + 14, top * k / 4);
-        fprintf(to, "<text class=\"m\" text-anchor=\"end\" x=\"-5\" y=\"%d\">%.3g</text>\n",
+        fprintf(to, "<text " AS_NOTE " text-anchor=\"end\" x=\"-5\" y=\"%d\">%.3g</text>\n",
                 PLOT - at + 4, top * k / 4);
     }
-    fprintf(
-        to,
-        "<path class=\"d\" d=\"M0 %dL%d 0\"/>\n<rect class=\"f\" width=\"%d\" height=\"%d\"/>\n",
-        PLOT, PLOT, PLOT, PLOT);
+    fprintf(to,
+            "<path " AS_DIAGONAL " d=\"M0 %dL%d 0\"/>\n<rect " AS_FRAME
+            " width=\"%d\" height=\"%d\"/>\n",
+            PLOT, PLOT, PLOT, PLOT);
 }
 
-/* Points nearer than this to the last one drawn are left out. */
-static void put_curve(FILE *to, const char *kind, const struct chex_roc *roc, double least_px) {
+/* Draws a curve. A point nearer than `least_px` to the last one drawn is skipped. */
+static void put_curve(FILE *to, const char *attributes, const struct chex_roc *roc,
+                      double least_px) {
     double x0 = 0, y0 = 0;
-    fprintf(to, "<path class=\"%s\" d=\"M0 %d", kind, PLOT);
+    fprintf(to, "<path %s d=\"M0 %d", attributes, PLOT);
     for (size_t i = 1; i < roc->count; i++) {
         double x = roc->fpr[i] * PLOT, y = roc->tpr[i] * PLOT;
         if (i + 1 < roc->count && fabs(x - x0) + fabs(y - y0) < least_px)
@@ -153,21 +173,28 @@ static void put_curve(FILE *to, const char *kind, const struct chex_roc *roc, do
     fputs("\"/>\n", to);
 }
 
-static void class_line(const struct chex_class_score *k, char *buf, size_t size) {
+static void put_class_title(FILE *to, const struct chex_scores *s, int c) {
+    const struct chex_class_score *k = &s->per_class[c];
+    char value[64], range[64] = "";
     if (isnan(k->auroc))
-        snprintf(buf, size, "undefined, %zu positive%s", k->positives,
+        snprintf(value, sizeof value, "undefined, %zu positive%s", k->positives,
                  k->positives == 1 ? "" : "s");
-    else if (isnan(k->interval.low))
-        snprintf(buf, size, "AUROC %.3f, %zu pos.", k->auroc, k->positives);
     else
-        snprintf(buf, size, "AUROC %.3f (%.3f to %.3f)", k->auroc, k->interval.low,
-                 k->interval.high);
+        snprintf(value, sizeof value, "AUROC %.3f", k->auroc);
+    if (!isnan(k->interval.low))
+        snprintf(range, sizeof range, "95 %%: %.3f to %.3f", k->interval.low, k->interval.high);
+    else if (k->too_few && s->config.replicates)
+        snprintf(range, sizeof range, "too few for an interval");
+    put_title(to, k->name, value, range);
 }
 
-static void put_legend(FILE *to, const char *subtitle, const char *const lines[][2], size_t count) {
-    put_title(to, "Legend", subtitle);
+static void put_legend(FILE *to, const char *first, const char *second,
+                       const char *const lines[][2], size_t count) {
+    put_title(to, "Legend", first, second);
     for (size_t i = 0; i < count; i++)
-        fprintf(to, "<g transform=\"translate(-26 %d)\">%s<text x=\"32\" y=\"4\">%s</text></g>\n",
+        fprintf(to,
+                "<g transform=\"translate(-26 %d)\">%s<text " AS_TEXT
+                " x=\"32\" y=\"4\">%s</text></g>\n",
                 12 + (int)i * 26, lines[i][0], lines[i][1]);
 }
 
@@ -182,12 +209,11 @@ static enum chex_status make_curves(const struct chex_scores *s, struct chex_roc
 enum chex_status chex_svg_roc(FILE *to, const struct chex_report *r, bool file,
                               struct chex_error *err) {
     static const char *const legend[][2] = {
-        {"<path class=\"c\" d=\"M0 0H24\"/>", "the class of the panel"},
-        {"<path class=\"cxo\" style=\"stroke-width:1.4;opacity:1\" d=\"M0 0H24\"/>",
-         "the other classes"},
-        {"<path class=\"d\" d=\"M0 0H24\"/>", "chance"},
-        {"<text class=\"m\" x=\"4\" y=\"4\">x</text>", "false positive rate"},
-        {"<text class=\"m\" x=\"4\" y=\"4\">y</text>", "true positive rate"},
+        {"<path " AS_CURVE " stroke-width=\"2\" d=\"M0 0H24\"/>", "the class of the panel"},
+        {"<path " AS_OTHERS " stroke-width=\"1.4\" d=\"M0 0H24\"/>", "the other classes"},
+        {"<path " AS_DIAGONAL " d=\"M0 0H24\"/>", "chance"},
+        {"<text " AS_NOTE " x=\"4\" y=\"4\">x</text>", "false positive rate"},
+        {"<text " AS_NOTE " x=\"4\" y=\"4\">y</text>", "true positive rate"},
     };
     const struct chex_scores *s = r->scores;
     const int cells = s->classes + 1;
@@ -202,29 +228,30 @@ enum chex_status chex_svg_roc(FILE *to, const struct chex_report *r, bool file,
              "Receiver operating characteristic of %d classes, one panel each, with the AUROC%s.",
              s->classes, s->config.replicates ? " and its 95 % interval" : "");
     const struct sheet sheet = begin(to, cells, r->title, desc, file);
-    /* Drawn once and used in every panel, or the file grows with the square of the classes. */
-    fputs("<g id=\"cx-all\">\n", to);
+    /* Written once and reused in every panel. Otherwise the size of the file would grow with the
+     * square of the number of classes. */
+    fputs("<g id=\"cx-all\" stroke-width=\".7\" opacity=\".55\">\n", to);
     for (int c = 0; c < s->classes; c++)
         if (roc[c])
-            put_curve(to, "cxo", roc[c], 2);
+            put_curve(to, AS_OTHERS, roc[c], 2);
     fputs("</g>", to);
     end_defs(&sheet);
     for (int c = 0; c < s->classes; c++) {
         open_panel(&sheet, c);
-        class_line(&s->per_class[c], line, sizeof line);
-        put_title(to, s->per_class[c].name, line);
-        fputs("<use href=\"#cx-all\"/>\n", to);
+        put_class_title(to, s, c);
+        fprintf(to, "<use %shref=\"#cx-all\"/>\n", file ? "xlink:" : "");
         put_axes(to, 1);
         if (roc[c])
-            put_curve(to, "c", roc[c], 0.4);
+            put_curve(to, AS_CURVE " stroke-width=\"2\"", roc[c], 0.4);
         close_panel(&sheet);
     }
     open_panel(&sheet, cells - 1);
     if (isnan(s->mean))
         snprintf(line, sizeof line, "mean AUROC undefined");
     else
-        snprintf(line, sizeof line, "mean AUROC %.3f, %d of %d", s->mean, s->defined, s->classes);
-    put_legend(to, line, legend, sizeof legend / sizeof legend[0]);
+        snprintf(line, sizeof line, "mean AUROC %.3f", s->mean);
+    snprintf(desc, sizeof desc, "of %d of %d classes", s->defined, s->classes);
+    put_legend(to, line, desc, legend, sizeof legend / sizeof legend[0]);
     close_panel(&sheet);
     end(&sheet);
 out:
@@ -246,10 +273,11 @@ bool chex_svg_are_probabilities(const struct chex_predictions *t) {
 enum { BINS = 10 };
 
 struct bin {
-    double score, observed; /* means */
+    double score, observed; /* means of the bin */
 };
 
-/* Bins of equal count over the ranking; a tie group may be cut, its share being spread evenly. */
+/* Splits the ranking into bins of equal count. A tie group can be split: its positives are then
+ * spread evenly over the bins. */
 static int fill_bins(const struct chex_ranking *r, struct bin *bins) {
     const int count = r->count < BINS ? (int)r->count : BINS;
     const double each = count ? (double)r->count / count : 0;
@@ -274,17 +302,17 @@ static int fill_bins(const struct chex_ranking *r, struct bin *bins) {
 }
 
 static void put_reliability(FILE *to, const struct bin *bins, int count, double top) {
-    fputs("<path class=\"c\" style=\"stroke-width:1.2\" d=\"", to);
+    fputs("<path " AS_CURVE " stroke-width=\"1.2\" d=\"", to);
     for (int b = 0; b < count; b++)
         fprintf(to, "%c%.1f %.1f", b ? 'L' : 'M', bins[b].score / top * PLOT,
                 PLOT - bins[b].observed / top * PLOT);
     fputs("\"/>\n", to);
     for (int b = 0; b < count; b++)
-        fprintf(to, "<circle class=\"p\" r=\"3\" cx=\"%.1f\" cy=\"%.1f\"/>\n",
+        fprintf(to, "<circle " AS_DOT " r=\"3\" cx=\"%.1f\" cy=\"%.1f\"/>\n",
                 bins[b].score / top * PLOT, PLOT - bins[b].observed / top * PLOT);
 }
 
-/* The next of 1, 0.5, 0.2, 0.1, ... that holds all bins. */
+/* The least of 0.01, 0.02, 0.05, ..., 1 that is not below any bin. */
 static double axis_top(const struct bin *bins, int count) {
     static const double tops[] = {0.01, 0.02, 0.05, 0.1, 0.2, 0.5};
     double most = 0;
@@ -299,18 +327,18 @@ static double axis_top(const struct bin *bins, int count) {
 enum chex_status chex_svg_reliability(FILE *to, const struct chex_report *r,
                                       struct chex_error *err) {
     static const char *const legend[][2] = {
-        {"<path class=\"c\" style=\"stroke-width:1.2\" d=\"M0 0H24\"/><circle class=\"p\" r=\"3\" "
-         "cx=\"12\"/>",
+        {"<path " AS_CURVE " stroke-width=\"1.2\" d=\"M0 0H24\"/><circle " AS_DOT
+         " r=\"3\" cx=\"12\"/>",
          "predictions in order"},
-        {"<path class=\"d\" d=\"M0 0H24\"/>", "calibrated"},
-        {"<text class=\"m\" x=\"4\" y=\"4\">x</text>", "mean predicted"},
-        {"<text class=\"m\" x=\"4\" y=\"4\">y</text>", "share of positives"},
+        {"<path " AS_DIAGONAL " d=\"M0 0H24\"/>", "calibrated"},
+        {"<text " AS_NOTE " x=\"4\" y=\"4\">x</text>", "mean predicted"},
+        {"<text " AS_NOTE " x=\"4\" y=\"4\">y</text>", "share of positives"},
         {"", "axes end where the data do"},
     };
     (void)err;
     const struct chex_scores *s = r->scores;
     const int cells = s->classes + 1;
-    char line[80];
+    char line[80], share[80];
     const struct sheet sheet = begin(
         to, cells, "Reliability",
         "Share of positive images against the mean predicted probability, in ten bins of equal "
@@ -324,17 +352,18 @@ enum chex_status chex_svg_reliability(FILE *to, const struct chex_report *r,
         double top = axis_top(bins, count), mean = 0;
         for (int b = 0; b < count; b++)
             mean += bins[b].score / count;
-        snprintf(line, sizeof line, "predicted %.2g, observed %.2g", mean,
+        snprintf(line, sizeof line, "mean predicted %.2g", mean);
+        snprintf(share, sizeof share, "share of positives %.2g",
                  k->count ? (double)k->positives / (double)k->count : 0.0);
         open_panel(&sheet, c);
-        put_title(to, s->per_class[c].name, line);
+        put_title(to, s->per_class[c].name, line, share);
         put_axes(to, top);
         if (count)
             put_reliability(to, bins, count, top);
         close_panel(&sheet);
     }
     open_panel(&sheet, cells - 1);
-    put_legend(to, "dots: tenths of the images", legend, sizeof legend / sizeof legend[0]);
+    put_legend(to, "dots: tenths of the images", NULL, legend, sizeof legend / sizeof legend[0]);
     close_panel(&sheet);
     end(&sheet);
     return CHEX_OK;

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Text files of results: a temporary file, then one rename. Quoting for CSV and XML.
+ */
 #include "eval/textfile.h"
 
 #include <errno.h>
@@ -8,20 +11,17 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/text.h"
 
 enum chex_status chex_textfile_open(const char *path, struct chex_textfile *t,
                                     struct chex_error *err) {
-    *t = (struct chex_textfile){.path = strdup(path), .temp = chex_fs_temp_name(path)};
-    if (t->path && t->temp) {
-        t->f = fopen(t->temp, "we");
-        if (t->f)
-            return CHEX_OK;
-    } else {
-        errno = ENOMEM;
-    }
-    enum chex_status st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot create %s", path);
+    *t = (struct chex_textfile){.path = strdup(path)};
+    if (!t->path)
+        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "cannot create %s", path);
+    enum chex_status st = chex_fs_temp_stream(path, &t->temp, &t->f, err);
+    if (st == CHEX_OK)
+        return CHEX_OK;
     free(t->path);
-    free(t->temp);
     *t = (struct chex_textfile){0};
     return st;
 }
@@ -46,20 +46,6 @@ enum chex_status chex_textfile_close(struct chex_textfile *t, enum chex_status s
     free(t->temp);
     *t = (struct chex_textfile){0};
     return st;
-}
-
-void chex_put_csv(FILE *to, const char *field) {
-    if (!field[strcspn(field, ",\"\r\n")]) {
-        fputs(field, to);
-        return;
-    }
-    putc('"', to);
-    for (; *field; field++) {
-        if (*field == '"')
-            putc('"', to);
-        putc(*field, to);
-    }
-    putc('"', to);
 }
 
 void chex_put_xml(FILE *to, const char *text) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text files of results, written whole or not at all, and the two kinds of quoting they need.
+ * Text files of results that are written atomically, and quoting for CSV and XML.
  */
 #ifndef CHEX_EVAL_TEXTFILE_H
 #define CHEX_EVAL_TEXTFILE_H
@@ -14,19 +14,17 @@ struct chex_textfile {
     char *path, *temp;
 };
 
-/* Opens `path` under a temporary name. Ends with chex_textfile_close in any case. */
+/* Opens a temporary file for `path`. The caller always calls chex_textfile_close. */
 enum chex_status chex_textfile_open(const char *path, struct chex_textfile *t,
                                     struct chex_error *err);
 
-/* Commits the file where `st` is CHEX_OK and every write went well, else removes it. Returns `st`
- * or the fault found here. */
+/* Renames the file to `path` if `st` is CHEX_OK and all writes succeeded. Otherwise removes it.
+ * Returns `st`, or the error found here. */
 enum chex_status chex_textfile_close(struct chex_textfile *t, enum chex_status st,
                                      struct chex_error *err);
 
-/* One CSV field, in quotes where it needs them. */
-void chex_put_csv(FILE *to, const char *field);
-
-/* Text of an XML or HTML element or attribute: & < > " ' escaped, control characters dropped. */
+/* Writes the text of an XML or HTML element or attribute. Escapes & < > " ' and drops control
+ * characters. */
 void chex_put_xml(FILE *to, const char *text);
 
 #endif

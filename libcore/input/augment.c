@@ -1,4 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Applies an augmentation with a set of kernels (augment_private.h). The arithmetic is in
+ * augment.h.
+ *
+ * An image is resized in tiles of CHEX_AUGMENT_TILE output rows: the vertical pass makes the rows
+ * of a tile from the stored pixels, the horizontal pass makes the output from the tile. A tile is
+ * small enough for the first-level cache (17 KiB at 1,024 px). All buffers are in the caller's
+ * scratch, so no call allocates memory.
+ */
 #include "input/augment.h"
 
 #include <math.h>
@@ -23,14 +32,14 @@ const char *chex_augment_kernels_name(void) { return chex_augment_best()->name; 
 
 /* ---- scratch ---- */
 
-/* Everything one call needs, one behind the other in the caller's scratch. */
-struct room {
+/* The buffers of one call, one after the other in the caller's scratch. */
+struct buffers {
     struct chex_augment_taps rows;
     struct chex_augment_columns columns;
     int16_t *tile, *spare;
-    size_t stride;    /* of a tile's row */
-    uint8_t *plane;   /* stored row with a border of zeros */
-    uint8_t *turned;  /* (crop.height, crop.width) */
+    size_t stride;    /* elements of a tile's row */
+    uint8_t *plane;   /* the stored image with a border of zeros; only to rotate */
+    uint8_t *rotated; /* (crop.height, crop.width) */
     size_t plane_row; /* px */
 };
 
@@ -41,55 +50,55 @@ static void *take(uint8_t *scratch, size_t *at, size_t bytes) {
     return here;
 }
 
-/* Lays the room out for a crop of height x width; returns its bytes. scratch may be NULL: then only
- * the bytes count. */
+/* Places the buffers for a crop of height x width in `scratch` and returns their total size in
+ * bytes. scratch may be NULL to get only the size. */
 static size_t lay_out(int stored, int height, int width, int size, bool antialias, uint8_t *scratch,
-                      struct room *room) {
+                      struct buffers *buf) {
     const int row_taps = chex_augment_tap_count(height, size, antialias);
     const int taps = chex_augment_tap_count(width, size, antialias);
     const int groups = (size + CHEX_AUGMENT_GROUP - 1) / CHEX_AUGMENT_GROUP;
     const size_t lines = (size_t)size, outputs = (size_t)groups * CHEX_AUGMENT_GROUP;
     size_t at = 0;
-    *room = (struct room){.rows = {.outputs = size,
-                                   .taps = row_taps,
-                                   .output_stride = (size_t)row_taps,
-                                   .pair_stride = 2},
-                          .columns.taps = {.outputs = (int)outputs,
-                                           .taps = taps,
-                                           .output_stride = 2,
-                                           .pair_stride = 2 * outputs},
-                          .stride = ((size_t)(width + taps) + CHEX_AUGMENT_SLACK + 31) / 32 * 32,
-                          .plane_row = (size_t)stored + 3};
-    room->rows.first = take(scratch, &at, lines * sizeof(int32_t));
-    room->rows.weights = take(scratch, &at, lines * (size_t)row_taps * sizeof(int16_t));
-    room->columns.taps.first = take(scratch, &at, outputs * sizeof(int32_t));
-    room->columns.taps.weights = take(scratch, &at, outputs * (size_t)taps * sizeof(int16_t));
-    room->columns.base = take(scratch, &at, outputs * sizeof(int32_t));
-    room->columns.shuffle = take(scratch, &at, outputs * sizeof(uint32_t));
-    room->tile = take(scratch, &at, room->stride * CHEX_AUGMENT_TILE * sizeof(int16_t));
-    room->spare = take(scratch, &at, room->stride * CHEX_AUGMENT_TILE * sizeof(int16_t));
-    /* four bytes are read where two count */
-    room->plane = take(scratch, &at, room->plane_row * room->plane_row + 4);
-    room->turned = take(scratch, &at, (size_t)stored * (size_t)stored);
+    *buf = (struct buffers){.rows = {.outputs = size,
+                                     .taps = row_taps,
+                                     .output_stride = (size_t)row_taps,
+                                     .pair_stride = 2},
+                            .columns.taps = {.outputs = (int)outputs,
+                                             .taps = taps,
+                                             .output_stride = 2,
+                                             .pair_stride = 2 * outputs},
+                            .stride = ((size_t)(width + taps) + CHEX_AUGMENT_SLACK + 31) / 32 * 32,
+                            .plane_row = (size_t)stored + 3};
+    buf->rows.first = take(scratch, &at, lines * sizeof(int32_t));
+    buf->rows.weights = take(scratch, &at, lines * (size_t)row_taps * sizeof(int16_t));
+    buf->columns.taps.first = take(scratch, &at, outputs * sizeof(int32_t));
+    buf->columns.taps.weights = take(scratch, &at, outputs * (size_t)taps * sizeof(int16_t));
+    buf->columns.base = take(scratch, &at, outputs * sizeof(int32_t));
+    buf->columns.shuffle = take(scratch, &at, outputs * sizeof(uint32_t));
+    buf->tile = take(scratch, &at, buf->stride * CHEX_AUGMENT_TILE * sizeof(int16_t));
+    buf->spare = take(scratch, &at, buf->stride * CHEX_AUGMENT_TILE * sizeof(int16_t));
+    /* 4 more bytes: the kernels read 4 bytes where 2 are used */
+    buf->plane = take(scratch, &at, buf->plane_row * buf->plane_row + 4);
+    buf->rotated = take(scratch, &at, (size_t)stored * (size_t)stored);
     return at;
 }
 
 size_t chex_augment_scratch_bytes(int stored, int size) {
-    struct room room;
-    return lay_out(stored, stored, stored, size, true, NULL, &room);
+    struct buffers buf;
+    return lay_out(stored, stored, stored, size, true, NULL, &buf);
 }
 
-/* ---- turning ---- */
+/* ---- rotate ---- */
 
-static void make_plane(const uint8_t *pixels, int stored, const struct room *room) {
-    const size_t row = room->plane_row, n = (size_t)stored;
-    memset(room->plane, 0, row);
+static void make_plane(const uint8_t *pixels, int stored, const struct buffers *buf) {
+    const size_t row = buf->plane_row, n = (size_t)stored;
+    memset(buf->plane, 0, row);
     for (size_t y = 0; y < n; y++) {
-        uint8_t *to = room->plane + (y + 1) * row;
+        uint8_t *to = buf->plane + (y + 1) * row;
         to[0] = to[n + 1] = to[n + 2] = 0;
         memcpy(to + 1, pixels + y * n, n);
     }
-    memset(room->plane + (n + 1) * row, 0, 2 * row + 4);
+    memset(buf->plane + (n + 1) * row, 0, 2 * row + 4);
 }
 
 struct chex_augment_angle chex_augment_angle_of(const struct chex_crop *crop) {
@@ -98,22 +107,23 @@ struct chex_augment_angle chex_augment_angle_of(const struct chex_crop *crop) {
                                        .sine = llrint(sin(angle) * 4294967296.0)};
 }
 
-/* The angle enters as sine and cosine rounded to 2^-32, each segment's start is exact in these, and
- * within a segment steps of 2^-16 px are wrong by 64 * 2^-17 px at most. */
-static void turn_crop(const struct chex_augment_kernels *kernels, const struct chex_crop *v,
-                      int stored, const struct room *room) {
+/* Precision: sine and cosine are rounded to 2^-32. The start of each segment is exact with these.
+ * Within a segment, positions advance in steps rounded to 2^-16 px, so the error is at most
+ * 64 * 2^-17 px. */
+static void rotate_crop(const struct chex_augment_kernels *kernels, const struct chex_crop *v,
+                        int stored, const struct buffers *buf) {
     const struct chex_augment_angle a = chex_augment_angle_of(v);
-    struct chex_augment_turn t = {.plane = room->plane,
-                                  .pitch = (int)room->plane_row,
-                                  .most = stored + 1,
-                                  .dx = chex_augment_turn_step(a.cosine),
-                                  .dy = chex_augment_turn_step(a.sine)};
+    struct chex_augment_rotate t = {.plane = buf->plane,
+                                    .pitch = (int)buf->plane_row,
+                                    .max = stored + 1,
+                                    .dx = chex_augment_rotate_step(a.cosine),
+                                    .dy = chex_augment_rotate_step(a.sine)};
     for (int y = 0; y < v->height; y++)
         for (int x = 0; x < v->width; x += CHEX_AUGMENT_SEGMENT) {
             const int left = v->width - x;
             chex_augment_turned_from(a, stored, v->top + y, v->left + x, &t.y, &t.x);
-            kernels->turn(&t, left < CHEX_AUGMENT_SEGMENT ? left : CHEX_AUGMENT_SEGMENT,
-                          room->turned + (size_t)y * (size_t)v->width + (size_t)x);
+            kernels->rotate(&t, left < CHEX_AUGMENT_SEGMENT ? left : CHEX_AUGMENT_SEGMENT,
+                            buf->rotated + (size_t)y * (size_t)v->width + (size_t)x);
         }
 }
 
@@ -152,7 +162,8 @@ static struct chex_augment_colour colour_of(const struct chex_crop *v, const uin
 
 /* ---- resizing ---- */
 
-/* Scaling by a power of two is exact, so this gives the bits of the general path. */
+/* A crop of size x size: no resize. Gives the same bits as resize(), because scaling by a power of
+ * two (2^22) is exact. */
 static void copy_pixels(const uint8_t *in, size_t pitch, bool flip, int size,
                         const struct chex_augment_colour *c, float *out) {
     const float k = c->k * 4194304.0f, b = c->b;
@@ -171,64 +182,64 @@ static void copy_pixels(const uint8_t *in, size_t pitch, bool flip, int size,
 }
 
 static void resize(const struct chex_augment_kernels *kernels, const uint8_t *in, size_t pitch,
-                   const struct chex_crop *v, struct room *room, struct chex_augment_pick *pick) {
-    const int size = pick->size;
-    const struct chex_augment_taps *rows = &room->rows;
-    chex_augment_make_taps(v->height, size, v->antialias, false, CHEX_AUGMENT_ROW_BITS,
-                           &room->rows);
+                   const struct chex_crop *v, struct buffers *buf,
+                   struct chex_augment_horizontal *horizontal_pass) {
+    const int size = horizontal_pass->size;
+    const struct chex_augment_taps *rows = &buf->rows;
+    chex_augment_make_taps(v->height, size, v->antialias, false, CHEX_AUGMENT_ROW_BITS, &buf->rows);
     chex_augment_make_taps(v->width, size, v->antialias, v->flip, CHEX_AUGMENT_COLUMN_BITS,
-                           &room->columns.taps);
+                           &buf->columns.taps);
     if (kernels->prepare)
-        kernels->prepare(&room->columns);
+        kernels->prepare(&buf->columns);
     for (size_t y = 0; y < CHEX_AUGMENT_TILE; y++)
-        memset(room->tile + y * room->stride + v->width, 0,
-               (room->stride - (size_t)v->width) * sizeof *room->tile);
-    for (int y = 0; y < size; y += pick->rows) {
-        pick->rows = size - y < CHEX_AUGMENT_TILE ? size - y : CHEX_AUGMENT_TILE;
-        for (int i = 0; i < pick->rows; i++) {
+        memset(buf->tile + y * buf->stride + v->width, 0,
+               (buf->stride - (size_t)v->width) * sizeof *buf->tile);
+    for (int y = 0; y < size; y += horizontal_pass->rows) {
+        horizontal_pass->rows = size - y < CHEX_AUGMENT_TILE ? size - y : CHEX_AUGMENT_TILE;
+        for (int i = 0; i < horizontal_pass->rows; i++) {
             const int16_t *weights = rows->weights + (size_t)(y + i) * rows->output_stride;
             const int first = rows->first[y + i], left = v->height - first;
             int taps = rows->taps < left ? rows->taps : left;
             while (taps > 1 && weights[taps - 1] == 0)
                 taps--;
-            kernels->blend(in + (size_t)first * pitch, pitch, weights, taps, v->width,
-                           room->tile + (size_t)i * room->stride);
+            kernels->vertical_pass(in + (size_t)first * pitch, pitch, weights, taps, v->width,
+                                   buf->tile + (size_t)i * buf->stride);
         }
-        kernels->pick(pick);
-        pick->out += (size_t)pick->rows * (size_t)size;
+        kernels->horizontal_pass(horizontal_pass);
+        horizontal_pass->out += (size_t)horizontal_pass->rows * (size_t)size;
     }
-    if (pick->stream)
+    if (horizontal_pass->stream)
         kernels->finish();
 }
 
 void chex_augment_apply_with(const struct chex_augment_kernels *kernels, const uint8_t *pixels_in,
                              int stored, const struct chex_crop *crop, int size, bool stream,
                              float *out, void *scratch) {
-    struct room room;
-    lay_out(stored, crop->height, crop->width, size, crop->antialias, scratch, &room);
+    struct buffers buf;
+    lay_out(stored, crop->height, crop->width, size, crop->antialias, scratch, &buf);
     const uint8_t *in = pixels_in + (size_t)crop->top * (size_t)stored + (size_t)crop->left;
     size_t pitch = (size_t)stored;
     if (crop->degrees != 0) {
-        make_plane(pixels_in, stored, &room);
-        turn_crop(kernels, crop, stored, &room);
-        in = room.turned;
+        make_plane(pixels_in, stored, &buf);
+        rotate_crop(kernels, crop, stored, &buf);
+        in = buf.rotated;
         pitch = (size_t)crop->width;
     }
-    struct chex_augment_pick pick = {.columns = &room.columns,
-                                     .tile = room.tile,
-                                     .stride = room.stride,
-                                     .used = crop->width + room.columns.taps.taps,
-                                     .size = size,
-                                     .colour = colour_of(crop, in, pitch),
-                                     .stream = stream && kernels->finish &&
-                                               (uintptr_t)out % 64 == 0 &&
-                                               size % CHEX_AUGMENT_GROUP == 0,
-                                     .out = out,
-                                     .spare = room.spare};
+    struct chex_augment_horizontal horizontal_pass = {.columns = &buf.columns,
+                                                      .tile = buf.tile,
+                                                      .stride = buf.stride,
+                                                      .used = crop->width + buf.columns.taps.taps,
+                                                      .size = size,
+                                                      .colour = colour_of(crop, in, pitch),
+                                                      .stream = stream && kernels->finish &&
+                                                                (uintptr_t)out % 64 == 0 &&
+                                                                size % CHEX_AUGMENT_GROUP == 0,
+                                                      .out = out,
+                                                      .spare = buf.spare};
     if (crop->height == size && crop->width == size)
-        copy_pixels(in, pitch, crop->flip, size, &pick.colour, out);
+        copy_pixels(in, pitch, crop->flip, size, &horizontal_pass.colour, out);
     else
-        resize(kernels, in, pitch, crop, &room, &pick);
+        resize(kernels, in, pitch, crop, &buf, &horizontal_pass);
 }
 
 void chex_augment_apply(const uint8_t *pixels_in, int stored, const struct chex_crop *crop,

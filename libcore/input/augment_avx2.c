@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Blending: 16 pixels at a time. Picking: each 128-bit lane makes four outputs from a window of
- * eight blended pixels, out of which a byte shuffle takes the pair of each output; the next pair of
- * taps is in the window two pixels on. A crop so much larger than the output that four outputs
- * reach beyond such a window is gathered.
+ * Augmentation kernels for AVX2.
+ *
+ * Vertical pass: 16 pixels at a time. Horizontal pass: each 128-bit lane computes four outputs from
+ * a window of eight pixels of the tile. A byte shuffle selects the pair of pixels of each output;
+ * for the next pair of taps the window moves by two pixels. If the crop is so much larger than the
+ * output that four outputs need more than one window, the pairs are gathered instead.
  */
 #include <immintrin.h>
 
-#include "base/cpu.h"
+#include "base/cpu_features.h"
 #include "input/augment_private.h"
 
 enum { GATHER, WINDOW };
@@ -16,8 +18,8 @@ static bool supported(void) { return chex_cpu_has(CHEX_ISA_AVX2); }
 
 static __m256i load(const void *at) { return _mm256_loadu_si256(at); }
 
-/* Weights of one, two and more rows. sum = 256 * a + (b - a) * w for two: all modulo 2^16, where
- * the sum is exact. Turning the top bit over takes 32768 away. */
+/* Vertical sums of one, two and more rows. Two rows: 256 * a + (b - a) * w. All arithmetic is
+ * modulo 2^16, in which the sum is exact. Flipping the top bit subtracts 32768. */
 static inline __m256i sum_rows(const uint8_t *from, size_t pitch, const int16_t *weights,
                                int taps) {
     __m256i sum = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)from));
@@ -36,8 +38,8 @@ static inline __m256i sum_rows(const uint8_t *from, size_t pitch, const int16_t 
     return sum;
 }
 
-static inline int blend_blocks(const uint8_t *from, size_t pitch, const int16_t *weights, int taps,
-                               int width, int16_t *to) {
+static inline int vertical_blocks(const uint8_t *from, size_t pitch, const int16_t *weights,
+                                  int taps, int width, int16_t *to) {
     const __m256i sign = _mm256_set1_epi16(INT16_MIN);
     int x = 0;
     for (; x + 16 <= width; x += 16)
@@ -46,23 +48,23 @@ static inline int blend_blocks(const uint8_t *from, size_t pitch, const int16_t 
     return x;
 }
 
-static void blend(const uint8_t *from, size_t pitch, const int16_t *weights, int taps, int width,
-                  int16_t *to) {
+static void vertical_pass(const uint8_t *from, size_t pitch, const int16_t *weights, int taps,
+                          int width, int16_t *to) {
     int x;
     if (taps == 1)
-        x = blend_blocks(from, pitch, weights, 1, width, to);
+        x = vertical_blocks(from, pitch, weights, 1, width, to);
     else if (taps == 2)
-        x = blend_blocks(from, pitch, weights, 2, width, to);
+        x = vertical_blocks(from, pitch, weights, 2, width, to);
     else if (taps == 3)
-        x = blend_blocks(from, pitch, weights, 3, width, to);
+        x = vertical_blocks(from, pitch, weights, 3, width, to);
     else
-        x = blend_blocks(from, pitch, weights, taps, width, to);
+        x = vertical_blocks(from, pitch, weights, taps, width, to);
     if (x == width)
         return;
     if (width >= 16) /* the last block overlaps the one before */
-        blend_blocks(from + width - 16, pitch, weights, taps, 16, to + width - 16);
+        vertical_blocks(from + width - 16, pitch, weights, taps, 16, to + width - 16);
     else
-        chex_augment_plain.blend(from, pitch, weights, taps, width, to);
+        chex_augment_plain.vertical_pass(from, pitch, weights, taps, width, to);
 }
 
 static int lowest(const int32_t *first, int n) {
@@ -123,9 +125,9 @@ static inline __m256i window(const int16_t *row, const int32_t *base) {
                                    _mm_loadu_si128((const void *)(row + base[1])), 1);
 }
 
-/* 16 outputs of all rows from windows. */
-static inline void pick_window(const struct chex_augment_pick *p, int x, int pairs,
-                               const struct constants *c, bool stream) {
+/* 16 outputs of all rows of the tile, from windows. */
+static inline void horizontal_window(const struct chex_augment_horizontal *p, int x, int pairs,
+                                     const struct constants *c, bool stream) {
     const struct chex_augment_columns *columns = p->columns;
     const int32_t *base = columns->base + x / 4;
     const __m256i low = load(columns->shuffle + x), high = load(columns->shuffle + x + 8);
@@ -150,8 +152,8 @@ static inline __m256i gathered(const int16_t *row, const int32_t *first) {
     return _mm256_i32gather_epi32((const void *)row, load(first), 2);
 }
 
-static inline void pick_gather(const struct chex_augment_pick *p, int x, int pairs,
-                               const struct constants *c, bool stream) {
+static inline void horizontal_gather(const struct chex_augment_horizontal *p, int x, int pairs,
+                                     const struct constants *c, bool stream) {
     const struct chex_augment_taps *taps = &p->columns->taps;
     for (int y = 0; y < p->rows; y++) {
         const int16_t *row = p->tile + (size_t)y * p->stride;
@@ -168,7 +170,8 @@ static inline void pick_gather(const struct chex_augment_pick *p, int x, int pai
     }
 }
 
-static inline void pick_rows(const struct chex_augment_pick *p, int pairs, bool same, bool stream) {
+static inline void horizontal_rows(const struct chex_augment_horizontal *p, int pairs, bool same,
+                                   bool stream) {
     const struct constants c = {.offset = _mm256_set1_epi32(1 << 29),
                                 .k = _mm256_set1_ps(p->colour.k),
                                 .b = _mm256_set1_ps(p->colour.b),
@@ -177,34 +180,34 @@ static inline void pick_rows(const struct chex_augment_pick *p, int pairs, bool 
                                 .same = same};
     for (int x = 0; x < p->size; x += CHEX_AUGMENT_GROUP)
         if (p->columns->window == WINDOW)
-            pick_window(p, x, pairs, &c, stream);
+            horizontal_window(p, x, pairs, &c, stream);
         else
-            pick_gather(p, x, pairs, &c, stream);
+            horizontal_gather(p, x, pairs, &c, stream);
 }
 
-static void pick(const struct chex_augment_pick *p) {
+static void horizontal_pass(const struct chex_augment_horizontal *p) {
     const int pairs = p->columns->taps.taps / 2;
     if (p->stream) {
         if (pairs == 1 && p->colour.same)
-            pick_rows(p, 1, true, true);
+            horizontal_rows(p, 1, true, true);
         else
-            pick_rows(p, pairs, p->colour.same, true);
+            horizontal_rows(p, pairs, p->colour.same, true);
     } else if (pairs == 1 && p->colour.same) {
-        pick_rows(p, 1, true, false);
+        horizontal_rows(p, 1, true, false);
     } else if (pairs == 2 && p->colour.same) {
-        pick_rows(p, 2, true, false);
+        horizontal_rows(p, 2, true, false);
     } else {
-        pick_rows(p, pairs, p->colour.same, false);
+        horizontal_rows(p, pairs, p->colour.same, false);
     }
 }
 
 static void finish(void) { _mm_sfence(); }
 
-static inline __m256i within(__m256i at, __m256i most) {
-    return _mm256_min_epi32(_mm256_max_epi32(at, _mm256_setzero_si256()), most);
+static inline __m256i within(__m256i at, __m256i max) {
+    return _mm256_min_epi32(_mm256_max_epi32(at, _mm256_setzero_si256()), max);
 }
 
-/* Two neighbours in each element's low bytes, weighed with 256 - share and share. */
+/* Linear interpolation of the two low bytes of each element, with weights 256 - share and share. */
 static inline __m256i across(__m256i pixels, __m256i share) {
     __m256i pair = _mm256_or_si256(
         _mm256_and_si256(pixels, _mm256_set1_epi32(255)),
@@ -214,10 +217,10 @@ static inline __m256i across(__m256i pixels, __m256i share) {
     return _mm256_madd_epi16(pair, weights);
 }
 
-static __m256i turn_8(const struct chex_augment_turn *t, __m256i x, __m256i y) {
-    const __m256i byte = _mm256_set1_epi32(255), most = _mm256_set1_epi32(t->most << 16);
-    x = within(x, most);
-    y = within(y, most);
+static __m256i turn_8(const struct chex_augment_rotate *t, __m256i x, __m256i y) {
+    const __m256i byte = _mm256_set1_epi32(255), max = _mm256_set1_epi32(t->max << 16);
+    x = within(x, max);
+    y = within(y, max);
     __m256i at =
         _mm256_add_epi32(_mm256_mullo_epi32(_mm256_srli_epi32(y, 16), _mm256_set1_epi32(t->pitch)),
                          _mm256_srli_epi32(x, 16));
@@ -231,7 +234,7 @@ static __m256i turn_8(const struct chex_augment_turn *t, __m256i x, __m256i y) {
     return _mm256_srli_epi32(_mm256_add_epi32(sum, _mm256_set1_epi32(32768)), 16);
 }
 
-static void turn(const struct chex_augment_turn *t, int count, uint8_t *to) {
+static void rotate(const struct chex_augment_rotate *t, int count, uint8_t *to) {
     const __m256i steps = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256i first_bytes =
         _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 4, 8, 12,
@@ -252,7 +255,7 @@ static void turn(const struct chex_augment_turn *t, int count, uint8_t *to) {
 const struct chex_augment_kernels chex_augment_avx2 = {.name = "avx2",
                                                        .supported = supported,
                                                        .prepare = prepare,
-                                                       .blend = blend,
-                                                       .pick = pick,
-                                                       .turn = turn,
+                                                       .vertical_pass = vertical_pass,
+                                                       .horizontal_pass = horizontal_pass,
+                                                       .rotate = rotate,
                                                        .finish = finish};

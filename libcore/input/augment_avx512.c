@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Blending: 32 pixels at a time. Picking: 16 outputs from a window of 32 or 64 blended pixels, out
- * of which a word permutation takes the pair of each output; the next pair of taps is in the window
- * two pixels on. A crop so much larger than the output that 16 outputs reach beyond such a window
- * is gathered. Permutation and weights stay in registers for all rows of a tile.
+ * Augmentation kernels for AVX-512.
+ *
+ * Vertical pass: 32 pixels at a time. Horizontal pass: 16 outputs from a window of 32 or 64 pixels
+ * of the tile. A word permutation selects the pair of pixels of each output; for the next pair of
+ * taps the window moves by two pixels. If the crop is so much larger than the output that 16
+ * outputs need more than one window, the pairs are gathered instead. Permutation and weights stay
+ * in registers for all rows of a tile.
  */
 #include <immintrin.h>
 
-#include "base/cpu.h"
+#include "base/cpu_features.h"
 #include "input/augment_private.h"
 
 enum { GATHER, WINDOW, WIDE_WINDOW };
@@ -18,7 +21,7 @@ static inline __m512i pixels(const uint8_t *from, __mmask32 mask) {
     return _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, from));
 }
 
-/* sum = 256 * a + (b - a) * w for two rows: all modulo 2^16, where the sum is exact. */
+/* Two rows: 256 * a + (b - a) * w, modulo 2^16, in which the sum is exact. */
 static inline __m512i sum_rows(const uint8_t *from, size_t pitch, const int16_t *weights, int taps,
                                __mmask32 mask) {
     __m512i sum = pixels(from, mask);
@@ -36,9 +39,9 @@ static inline __m512i sum_rows(const uint8_t *from, size_t pitch, const int16_t 
     return sum;
 }
 
-/* Turning the top bit over takes 32768 away. */
-static inline void blend_rows(const uint8_t *from, size_t pitch, const int16_t *weights, int taps,
-                              int width, int16_t *to) {
+/* Flipping the top bit subtracts 32768. */
+static inline void vertical_rows(const uint8_t *from, size_t pitch, const int16_t *weights,
+                                 int taps, int width, int16_t *to) {
     const __m512i sign = _mm512_set1_epi16(INT16_MIN);
     int x = 0;
     for (; x + 32 <= width; x += 32)
@@ -52,21 +55,21 @@ static inline void blend_rows(const uint8_t *from, size_t pitch, const int16_t *
     }
 }
 
-static void blend(const uint8_t *from, size_t pitch, const int16_t *weights, int taps, int width,
-                  int16_t *to) {
+static void vertical_pass(const uint8_t *from, size_t pitch, const int16_t *weights, int taps,
+                          int width, int16_t *to) {
     if (taps == 1)
-        blend_rows(from, pitch, weights, 1, width, to);
+        vertical_rows(from, pitch, weights, 1, width, to);
     else if (taps == 2)
-        blend_rows(from, pitch, weights, 2, width, to);
+        vertical_rows(from, pitch, weights, 2, width, to);
     else if (taps == 3)
-        blend_rows(from, pitch, weights, 3, width, to);
+        vertical_rows(from, pitch, weights, 3, width, to);
     else
-        blend_rows(from, pitch, weights, taps, width, to);
+        vertical_rows(from, pitch, weights, taps, width, to);
 }
 
 static void prepare(struct chex_augment_columns *c) {
     const int32_t *first = c->taps.first;
-    int most = 0;
+    int max = 0;
     for (int x = 0; x < c->taps.outputs; x += CHEX_AUGMENT_GROUP) {
         const int a = first[x], z = first[x + CHEX_AUGMENT_GROUP - 1], base = a < z ? a : z;
         const int reach = a < z ? z - a : a - z;
@@ -74,12 +77,12 @@ static void prepare(struct chex_augment_columns *c) {
         at = _mm512_or_si512(at, _mm512_slli_epi32(_mm512_add_epi32(at, _mm512_set1_epi32(1)), 16));
         _mm512_store_si512(c->shuffle + x, at);
         c->base[x / CHEX_AUGMENT_GROUP] = base;
-        most = reach > most ? reach : most;
+        max = reach > max ? reach : max;
     }
-    c->window = most <= 30 ? WINDOW : most <= 62 ? WIDE_WINDOW : GATHER;
+    c->window = max <= 30 ? WINDOW : max <= 62 ? WIDE_WINDOW : GATHER;
 }
 
-/* The pairs of 16 outputs; `at` is what the window needs. */
+/* The pairs of pixels of 16 outputs. `at`: their positions in the row (GATHER) or in the window. */
 static inline __m512i pair(const int16_t *row, int window, int base, __m512i at) {
     if (window == GATHER)
         return _mm512_i32gather_epi32(at, (const void *)row, 2);
@@ -100,8 +103,8 @@ static inline __m512 to_colour(__m512i sum, const struct chex_augment_colour *c)
 }
 
 /* 16 outputs of all rows. */
-static inline void pick_group(const struct chex_augment_pick *p, int x, int pairs, int window,
-                              bool same, bool stream) {
+static inline void horizontal_group(const struct chex_augment_horizontal *p, int x, int pairs,
+                                    int window, bool same, bool stream) {
     const struct chex_augment_columns *columns = p->columns;
     const struct chex_augment_colour colour = {p->colour.k, p->colour.b, same};
     const int base = columns->base[x / CHEX_AUGMENT_GROUP], left = p->size - x;
@@ -128,32 +131,32 @@ static inline void pick_group(const struct chex_augment_pick *p, int x, int pair
     }
 }
 
-static inline void pick_rows(const struct chex_augment_pick *p, int pairs, int window, bool same,
-                             bool stream) {
+static inline void horizontal_rows(const struct chex_augment_horizontal *p, int pairs, int window,
+                                   bool same, bool stream) {
     for (int x = 0; x < p->size; x += CHEX_AUGMENT_GROUP)
-        pick_group(p, x, pairs, window, same, stream);
+        horizontal_group(p, x, pairs, window, same, stream);
 }
 
-static void pick(const struct chex_augment_pick *p) {
+static void horizontal_pass(const struct chex_augment_horizontal *p) {
     const int pairs = p->columns->taps.taps / 2, window = p->columns->window;
     const bool same = p->colour.same;
     if (pairs == 1 && window == WINDOW && same && p->stream)
-        pick_rows(p, 1, WINDOW, true, true);
+        horizontal_rows(p, 1, WINDOW, true, true);
     else if (pairs == 1 && window == WINDOW && same)
-        pick_rows(p, 1, WINDOW, true, false);
+        horizontal_rows(p, 1, WINDOW, true, false);
     else if (pairs <= 2 && window == WINDOW)
-        pick_rows(p, pairs, WINDOW, same, p->stream);
+        horizontal_rows(p, pairs, WINDOW, same, p->stream);
     else
-        pick_rows(p, pairs, window, same, p->stream);
+        horizontal_rows(p, pairs, window, same, p->stream);
 }
 
 static void finish(void) { _mm_sfence(); }
 
-static inline __m512i within(__m512i at, __m512i most) {
-    return _mm512_min_epi32(_mm512_max_epi32(at, _mm512_setzero_si512()), most);
+static inline __m512i within(__m512i at, __m512i max) {
+    return _mm512_min_epi32(_mm512_max_epi32(at, _mm512_setzero_si512()), max);
 }
 
-/* Two neighbours in each element's low bytes, weighed with 256 - share and share. */
+/* Linear interpolation of the two low bytes of each element, with weights 256 - share and share. */
 static inline __m512i across(__m512i bytes, __m512i share) {
     __m512i two = _mm512_or_si512(
         _mm512_and_si512(bytes, _mm512_set1_epi32(255)),
@@ -163,10 +166,10 @@ static inline __m512i across(__m512i bytes, __m512i share) {
     return _mm512_madd_epi16(two, weights);
 }
 
-static __m128i turn_16(const struct chex_augment_turn *t, __m512i x, __m512i y) {
-    const __m512i byte = _mm512_set1_epi32(255), most = _mm512_set1_epi32(t->most << 16);
-    x = within(x, most);
-    y = within(y, most);
+static __m128i turn_16(const struct chex_augment_rotate *t, __m512i x, __m512i y) {
+    const __m512i byte = _mm512_set1_epi32(255), max = _mm512_set1_epi32(t->max << 16);
+    x = within(x, max);
+    y = within(y, max);
     __m512i at =
         _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(y, 16), _mm512_set1_epi32(t->pitch)),
                          _mm512_srli_epi32(x, 16));
@@ -180,7 +183,7 @@ static __m128i turn_16(const struct chex_augment_turn *t, __m512i x, __m512i y) 
         _mm512_srli_epi32(_mm512_add_epi32(sum, _mm512_set1_epi32(32768)), 16));
 }
 
-static void turn(const struct chex_augment_turn *t, int count, uint8_t *to) {
+static void rotate(const struct chex_augment_rotate *t, int count, uint8_t *to) {
     const __m512i steps = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     for (int i = 0; i < count; i += 16) {
         const int left = count - i;
@@ -197,7 +200,7 @@ static void turn(const struct chex_augment_turn *t, int count, uint8_t *to) {
 const struct chex_augment_kernels chex_augment_avx512 = {.name = "avx512",
                                                          .supported = supported,
                                                          .prepare = prepare,
-                                                         .blend = blend,
-                                                         .pick = pick,
-                                                         .turn = turn,
+                                                         .vertical_pass = vertical_pass,
+                                                         .horizontal_pass = horizontal_pass,
+                                                         .rotate = rotate,
                                                          .finish = finish};

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is done to an image: drawn for training, fixed for evaluation.
+ * The parameters of an augmentation: random for training, fixed for evaluation. Every random number
+ * is a pure function of (seed, epoch, row, draw), so threads and restarts do not change it.
  */
 #include <math.h>
 
 #include "base/rng.h"
 #include "input/augment.h"
 
-/* Counter positions within (seed, epoch, row). Never renumber them: runs that go on would change.
- */
+/* Draw numbers within (seed, epoch, row). Never renumber them: resumed runs would change. */
 enum { TRIES = 10, FLIP_DRAW = TRIES, ROTATE_DRAW, BRIGHTNESS_DRAW, CONTRAST_DRAW };
 
 static const double log_ratio = 0.28768207245178092744; /* ln(4/3) */
@@ -35,6 +35,8 @@ void chex_augment_ten_crop(int stored_size, int size, struct chex_crop crops_out
         crops_out[i].flip = true;
 }
 
+/* RandomResizedCrop: area fraction in [least_area, 1], log-uniform aspect ratio in [3/4, 4/3].
+ * After TRIES crops that do not fit, the whole image. */
 static struct chex_crop draw_crop(double least_area, uint64_t seed, uint64_t item, int stored) {
     for (uint32_t i = 0; i < TRIES; i++) {
         struct chex_rng4 r = chex_rng(seed, CHEX_RNG_AUGMENT, item, i);
@@ -58,9 +60,9 @@ static double draw_between(double from, double to, uint64_t seed, uint64_t item,
            (to - from) * (double)chex_rng_unit(chex_rng(seed, CHEX_RNG_AUGMENT, item, draw).v[0]);
 }
 
-/* torchvision's factor is not below 0. */
-static double draw_more(double most, uint64_t seed, uint64_t item, uint32_t draw) {
-    return draw_between(most > 1 ? -1 : -most, most, seed, item, draw);
+/* A factor minus 1. As in torchvision, the factor is not below 0. */
+static double draw_more(double max, uint64_t seed, uint64_t item, uint32_t draw) {
+    return draw_between(max > 1 ? -1 : -max, max, seed, item, draw);
 }
 
 struct chex_crop chex_augment_draw(const struct chex_augment_options *options, uint64_t seed,

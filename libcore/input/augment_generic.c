@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For any CPU: loops that a compiler can vectorise. Picking has an index an output, which only few
- * CPUs can follow within a vector; so a tile is laid on its side first, the rows of one column
- * beside one another, and an output column is the same few operations on eight neighbours.
+ * Augmentation kernels for any CPU: loops that a compiler can vectorise.
+ *
+ * In the horizontal pass each output has its own source index, and few CPUs can gather in a vector.
+ * So the tile is transposed first: the eight rows of one column become neighbours. One output
+ * column is then the same operation on eight neighbouring values.
  */
 #include "input/augment_private.h"
 
@@ -19,22 +21,22 @@ typedef float floats __attribute__((vector_size(16)));
 
 static bool always(void) { return true; }
 
-static void blend_one(const uint8_t *restrict a, int width, int16_t *restrict to) {
+static void vertical_one(const uint8_t *restrict a, int width, int16_t *restrict to) {
     for (int x = 0; x < width; x++)
         to[x] = (int16_t)((uint16_t)(a[x] << 8) ^ 32768u);
 }
 
-/* 256 * a + (b - a) * w: all modulo 2^16, where the sum is exact. */
-static void blend_two(const uint8_t *restrict a, const uint8_t *restrict b, int16_t weight,
-                      int width, int16_t *restrict to) {
+/* Two rows: 256 * a + (b - a) * w, modulo 2^16, in which the sum is exact. */
+static void vertical_two(const uint8_t *restrict a, const uint8_t *restrict b, int16_t weight,
+                         int width, int16_t *restrict to) {
     for (int x = 0; x < width; x++) {
         const uint16_t more = (uint16_t)((uint16_t)(b[x] - a[x]) * (unsigned)(uint16_t)weight);
         to[x] = (int16_t)((uint16_t)((a[x] << 8) + more) ^ 32768u);
     }
 }
 
-static void blend_three(const uint8_t *restrict from, size_t pitch, const int16_t *weights,
-                        int width, int16_t *restrict to) {
+static void vertical_three(const uint8_t *restrict from, size_t pitch, const int16_t *weights,
+                           int width, int16_t *restrict to) {
     const unsigned w0 = (uint16_t)weights[0], w1 = (uint16_t)weights[1], w2 = (uint16_t)weights[2];
     const uint8_t *restrict b = from + pitch, *restrict c = b + pitch;
     for (int x = 0; x < width; x++)
@@ -47,14 +49,14 @@ static void add_row(const uint8_t *restrict a, int16_t weight, int width, int16_
         to[x] = (int16_t)(uint16_t)((uint16_t)to[x] + a[x] * (unsigned)(uint16_t)weight);
 }
 
-static void blend(const uint8_t *from, size_t pitch, const int16_t *weights, int taps, int width,
-                  int16_t *to) {
+static void vertical_pass(const uint8_t *from, size_t pitch, const int16_t *weights, int taps,
+                          int width, int16_t *to) {
     if (taps == 1) {
-        blend_one(from, width, to);
+        vertical_one(from, width, to);
     } else if (taps == 2) {
-        blend_two(from, from + pitch, weights[1], width, to);
+        vertical_two(from, from + pitch, weights[1], width, to);
     } else {
-        blend_three(from, pitch, weights, width, to);
+        vertical_three(from, pitch, weights, width, to);
         for (int t = 3; t < taps; t++)
             add_row(from + (size_t)t * pitch, weights[t], width, to);
     }
@@ -63,7 +65,7 @@ static void blend(const uint8_t *from, size_t pitch, const int16_t *weights, int
 #define MIX_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
 #define MIX_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
 
-/* (8, used) -> (used, 8): interleaving row i with row i + 4, three times. */
+/* Transpose (8, used) -> (used, 8): interleaves row i with row i + 4, three times. */
 static void lay_on_side(const int16_t *tile, size_t stride, int used, int16_t *side) {
     for (size_t x = 0; x < (size_t)used; x += ROWS) {
         words v[ROWS], w[ROWS];
@@ -85,9 +87,9 @@ static void lay_on_side(const int16_t *tile, size_t stride, int used, int16_t *s
     }
 }
 
-/* The sums of one output column: four rows and the other four. */
+/* The sums of one output column: rows 0 to 3 and rows 4 to 7. */
 #if defined(__SSE2__)
-/* Every x86-64 has this instruction, and no compiler finds it in the loops below. */
+/* SSE2's pmaddwd is on every x86-64 CPU, but compilers do not find it in the loops below. */
 static inline void sum_column(const int16_t *side, const int16_t *weights, size_t pair_stride,
                               int pairs, ints sum[2]) {
     sum[0] = sum[1] = (ints){1 << 29, 1 << 29, 1 << 29, 1 << 29};
@@ -131,8 +133,8 @@ static inline floats to_colour(ints sum, const struct chex_augment_colour *c) {
     return choose((ints)(value < one), value, one);
 }
 
-/* Four columns of four rows, to four rows. */
-static inline void turn_square(floats c[4]) {
+/* Transposes a 4 x 4 block of output columns to rows. */
+static inline void transpose_4x4(floats c[4]) {
     const floats a = __builtin_shufflevector(c[0], c[1], 0, 4, 1, 5);
     const floats b = __builtin_shufflevector(c[0], c[1], 2, 6, 3, 7);
     const floats d = __builtin_shufflevector(c[2], c[3], 0, 4, 1, 5);
@@ -144,7 +146,8 @@ static inline void turn_square(floats c[4]) {
 }
 
 /* Columns [x, x + 4) of the padded output. */
-static inline void pick_four(const struct chex_augment_pick *p, int x, int pairs, bool same) {
+static inline void horizontal_four(const struct chex_augment_horizontal *p, int x, int pairs,
+                                   bool same) {
     const struct chex_augment_taps *taps = &p->columns->taps;
     const struct chex_augment_colour colour = {p->colour.k, p->colour.b, same};
     const size_t row = (size_t)p->size;
@@ -157,8 +160,8 @@ static inline void pick_four(const struct chex_augment_pick *p, int x, int pairs
         upper[i] = to_colour(sum[0], &colour);
         lower[i] = to_colour(sum[1], &colour);
     }
-    turn_square(upper);
-    turn_square(lower);
+    transpose_4x4(upper);
+    transpose_4x4(lower);
     float *out = p->out + x;
     if (count >= 4 && p->rows == ROWS) {
         for (size_t r = 0; r < 4; r++) {
@@ -172,29 +175,29 @@ static inline void pick_four(const struct chex_augment_pick *p, int x, int pairs
             out[r * row + (size_t)i] = r < 4 ? upper[r][i] : lower[r - 4][i];
 }
 
-static void pick(const struct chex_augment_pick *p) {
+static void horizontal_pass(const struct chex_augment_horizontal *p) {
     const int pairs = p->columns->taps.taps / 2;
     lay_on_side(p->tile, p->stride, p->used, p->spare);
     for (int x = 0; x < p->size; x += 4)
         if (pairs == 1 && p->colour.same)
-            pick_four(p, x, 1, true);
+            horizontal_four(p, x, 1, true);
         else if (pairs == 2 && p->colour.same)
-            pick_four(p, x, 2, true);
+            horizontal_four(p, x, 2, true);
         else
-            pick_four(p, x, pairs, p->colour.same);
+            horizontal_four(p, x, pairs, p->colour.same);
 }
 
-static int32_t within(int32_t at, int32_t most) {
+static int32_t within(int32_t at, int32_t max) {
     at = at > 0 ? at : 0;
-    return at < most ? at : most;
+    return at < max ? at : max;
 }
 
-/* The positions in one loop that vectorises, the pixels in another that does not. */
-static void turn(const struct chex_augment_turn *t, int count, uint8_t *to) {
+/* Two loops: the positions, which vectorise, and the pixels, which do not. */
+static void rotate(const struct chex_augment_rotate *t, int count, uint8_t *to) {
     int32_t xs[CHEX_AUGMENT_SEGMENT], ys[CHEX_AUGMENT_SEGMENT];
     for (int i = 0; i < CHEX_AUGMENT_SEGMENT; i++) {
-        xs[i] = within(t->x + i * t->dx, t->most << 16);
-        ys[i] = within(t->y + i * t->dy, t->most << 16);
+        xs[i] = within(t->x + i * t->dx, t->max << 16);
+        ys[i] = within(t->y + i * t->dy, t->max << 16);
     }
     for (int i = 0; i < count; i++) {
         const uint8_t *at = t->plane + (ys[i] >> 16) * t->pitch + (xs[i] >> 16);
@@ -205,5 +208,8 @@ static void turn(const struct chex_augment_turn *t, int count, uint8_t *to) {
     }
 }
 
-const struct chex_augment_kernels chex_augment_generic = {
-    .name = "generic", .supported = always, .blend = blend, .pick = pick, .turn = turn};
+const struct chex_augment_kernels chex_augment_generic = {.name = "generic",
+                                                          .supported = always,
+                                                          .vertical_pass = vertical_pass,
+                                                          .horizontal_pass = horizontal_pass,
+                                                          .rotate = rotate};

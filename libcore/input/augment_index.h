@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a pixel of an augmented image looks, for CPUs and GPUs alike: integers, and doubles that
- * hold integers, so that both get the same from the same source.
+ * Source positions and weights of augmented pixels, shared by CPU and GPU code. Only integers and
+ * doubles with integer values are used, so both compute the same bits.
  *
- * Output i of `size` has its centre at (i + 1/2) * length / size of the crop, pixel x at x + 1/2.
- * Lengths are counted in 1 / (2 * size) px, which makes all of them integers. A pixel at distance d
- * weighs support - d, where that is positive: the support is one pixel, or with antialias one
- * output where that is larger. Pixels outside of the crop do not count, and the weights are scaled
- * to sum to 2^bits. What is rounded, half up, is the sum of a tap and all that follow, so the
- * weights sum to 2^bits whatever was rounded, and no weight is off by a whole unit.
+ * Resize from `length` to `size` px along one axis:
+ * - The centre of output i is at (i + 1/2) * length / size, that of pixel x at x + 1/2. Distances
+ *   are in units of 1 / (2 * size) px, so all of them are integers.
+ * - The weight of a pixel at distance d is max(0, support - d). The support is one pixel. With
+ *   antialias and length > size it is one output (length / size px).
+ * - Pixels outside the crop are left out. The weights are scaled to sum to 2^bits.
+ * - Rounding: the running sum from the last tap to the first is rounded half up, and a weight is
+ *   the difference of two such sums. So the weights always sum to 2^bits and each is off by less
+ * than 1.
  *
- * Quotients are taken in double: with half a unit added to an integer numerator below 2^42, floor
- * is exact, and a vector unit has such a division.
+ * Divisions use double arithmetic, because vector units have no integer division. Half a unit is
+ * added to an integer numerator below 2^42, which makes the floor of the quotient exact.
  */
 #ifndef CHEX_INPUT_AUGMENT_INDEX_H
 #define CHEX_INPUT_AUGMENT_INDEX_H
@@ -29,13 +32,13 @@
 enum {
     CHEX_AUGMENT_ROW_BITS = 8,
     CHEX_AUGMENT_COLUMN_BITS = 14,
-    CHEX_AUGMENT_SEGMENT = 64, /* pixels of a turned row whose places are counted from one start */
+    CHEX_AUGMENT_SEGMENT = 64, /* pixels of a rotated row with positions relative to one start */
 };
 
-/* What the sum of weights times 255 is divided by. */
+/* Maps the largest sum, 255 * 2^22, to 1. */
 #define CHEX_AUGMENT_SCALE (1.0f / (255.0f * 4194304.0f))
 
-/* Taps that a resize from `length` to `size` px has at most; even. */
+/* The largest number of taps of an output, rounded up to an even number. */
 CHEX_AUGMENT_BOTH int chex_augment_tap_count(int length, int size, bool antialias) {
     if (!antialias || length <= size)
         return 2;
@@ -43,8 +46,8 @@ CHEX_AUGMENT_BOTH int chex_augment_tap_count(int length, int size, bool antialia
     return taps + taps % 2;
 }
 
-/* Output i without antialias: pixels *first and *first + 1, the latter with the weight that is
- * returned and the former with the rest. */
+/* Output i without antialias: returns the weight of pixel *first + 1. Pixel *first has the weight
+ * 2^bits minus that. */
 CHEX_AUGMENT_BOTH int chex_augment_two_taps(int length, int size, int bits, int i, int32_t *first) {
     const int unit = 2 * size;
     const double per_unit = 1.0 / unit;
@@ -56,7 +59,7 @@ CHEX_AUGMENT_BOTH int chex_augment_two_taps(int length, int size, int bits, int 
     return at + 1 >= length ? 0 : share;
 }
 
-/* Output i with antialias, length > size: weight of pixel *first + t, for t below `taps`, to
+/* Output i with antialias, length > size. The weight of pixel *first + t, t < taps, is stored at
  * weights[t / 2 * pair_stride + t % 2 * stride]. */
 CHEX_AUGMENT_BOTH void chex_augment_many_taps(int length, int size, int bits, int i, int taps,
                                               size_t pair_stride, size_t stride, int32_t *first,
@@ -88,14 +91,15 @@ CHEX_AUGMENT_BOTH void chex_augment_many_taps(int length, int size, int bits, in
     *first = (int32_t)from;
 }
 
-/* A turned image: cosine and sine of the angle, rounded to 2^-32. */
+/* Cosine and sine of the angle of rotation, in units of 2^-32. */
 struct chex_augment_angle {
     int64_t cosine, sine;
 };
 
-/* Where pixel (y, x) of a turned row of `stored` px comes from, in 1/65536 px of that row with a
- * border of one pixel around it, moved by half of the 8 bits that are cut off later. Segments
- * begin so; pixel i of one comes from the start and i times the step. */
+/* The source position of pixel (y, x) of a rotated image of `stored` px, for the start of a
+ * segment. Pixel i of the segment is at the start plus i times chex_augment_rotate_step().
+ * - Unit: 1/65536 px of the stored image with a border of one pixel.
+ * - Includes half of the 8 fraction bits that are cut off later, so that the cut rounds. */
 CHEX_AUGMENT_BOTH void chex_augment_turned_from(struct chex_augment_angle a, int stored, int y,
                                                 int x, int32_t *y_out, int32_t *x_out) {
     const int64_t middle = ((int64_t)stored + 1) * 2147483648 + 128 * 65536;
@@ -103,17 +107,17 @@ CHEX_AUGMENT_BOTH void chex_augment_turned_from(struct chex_augment_angle a, int
     *x_out = (int32_t)(((a.cosine * right - a.sine * below) / 2 + middle) >> 16);
     *y_out = (int32_t)(((a.sine * right + a.cosine * below) / 2 + middle) >> 16);
 }
-CHEX_AUGMENT_BOTH int32_t chex_augment_turn_step(int64_t part) {
+CHEX_AUGMENT_BOTH int32_t chex_augment_rotate_step(int64_t part) {
     return (int32_t)((part + 32768) >> 16);
 }
 
-/* Within [0, most] px. */
-CHEX_AUGMENT_BOTH int32_t chex_augment_within(int32_t at, int most) {
+/* Clamps a position to [0, max] px. */
+CHEX_AUGMENT_BOTH int32_t chex_augment_within(int32_t at, int max) {
     at = at > 0 ? at : 0;
-    return at < most << 16 ? at : most << 16;
+    return at < max << 16 ? at : max << 16;
 }
 
-/* Between four pixels; the upper 8 bits of the fractions of (y, x) are the weights. */
+/* Bilinear interpolation of four pixels. The upper 8 fraction bits of y and x are the weights. */
 CHEX_AUGMENT_BOTH uint8_t chex_augment_between(int32_t y, int32_t x, int above_left,
                                                int above_right, int below_left, int below_right) {
     const int across = x >> 8 & 255, down = y >> 8 & 255;

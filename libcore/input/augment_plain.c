@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The definition of the kernels.
+ * The reference kernels: plain loops that define the result. All other kernels must give the same
+ * bits; unit-augment compares them.
  */
 #include "input/augment_private.h"
 
 static bool always(void) { return true; }
 
-static void blend(const uint8_t *from, size_t pitch, const int16_t *weights, int taps, int width,
-                  int16_t *to) {
+static void vertical_pass(const uint8_t *from, size_t pitch, const int16_t *weights, int taps,
+                          int width, int16_t *to) {
     for (int x = 0; x < width; x++) {
         int sum = -32768;
         for (int t = 0; t < taps; t++)
@@ -22,7 +23,7 @@ static float colour_of(int32_t sum, const struct chex_augment_colour *c) {
     return value < 1 ? value : 1;
 }
 
-static void pick(const struct chex_augment_pick *p) {
+static void horizontal_pass(const struct chex_augment_horizontal *p) {
     const struct chex_augment_taps *taps = &p->columns->taps;
     for (int y = 0; y < p->rows; y++)
         for (int x = 0; x < p->size; x++) {
@@ -35,14 +36,17 @@ static void pick(const struct chex_augment_pick *p) {
         }
 }
 
-static void turn(const struct chex_augment_turn *t, int count, uint8_t *to) {
+static void rotate(const struct chex_augment_rotate *t, int count, uint8_t *to) {
     for (int i = 0; i < count; i++) {
-        int32_t x = chex_augment_within(t->x + i * t->dx, t->most);
-        int32_t y = chex_augment_within(t->y + i * t->dy, t->most);
+        int32_t x = chex_augment_within(t->x + i * t->dx, t->max);
+        int32_t y = chex_augment_within(t->y + i * t->dy, t->max);
         const uint8_t *at = t->plane + (size_t)(y >> 16) * (size_t)t->pitch + (x >> 16);
         to[i] = chex_augment_between(y, x, at[0], at[1], at[t->pitch], at[t->pitch + 1]);
     }
 }
 
-const struct chex_augment_kernels chex_augment_plain = {
-    .name = "plain", .supported = always, .blend = blend, .pick = pick, .turn = turn};
+const struct chex_augment_kernels chex_augment_plain = {.name = "plain",
+                                                        .supported = always,
+                                                        .vertical_pass = vertical_pass,
+                                                        .horizontal_pass = horizontal_pass,
+                                                        .rotate = rotate};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The taps of a whole axis; augment_index.h says what a tap is.
+ * Computes the taps (source pixels and weights) of all outputs along one axis. The formulas are in
+ * augment_index.h.
  */
 #include "input/augment_private.h"
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the input hands to an engine.
- *
- * A batch comes in one of two forms. With pixels it is finished. Raw (pixels NULL), it is stored
- * rows and what is to be done to them: the engine makes the pixels, and makes those that
- * chex_augment_apply would have made, to the last bit. A raw batch may leave out rows that the
- * engine holds: those that came with an earlier batch.
+ * A batch: what the input pipeline passes to an engine. It has one of two forms:
+ * - finished: `pixels` is set.
+ * - raw: `pixels` is NULL. The batch has stored rows and crops, and the engine makes the pixels.
+ *   They must be bit-identical to the result of chex_augment_apply(). With --resident a raw batch
+ *   omits rows that came with an earlier batch, because the engine keeps them.
  */
 #ifndef CHEX_INPUT_BATCH_H
 #define CHEX_INPUT_BATCH_H
@@ -15,20 +14,20 @@
 
 struct chex_crop;
 
-/* One batch, borrowed for the duration of the call. Host memory. */
+/* One batch. Host memory, borrowed for the duration of the call. */
 struct chex_batch {
     int n;
     const float *pixels;  /* (n, size, size): grey / 255, before mean and std; NULL: raw */
-    const int8_t *labels; /* (n, classes): 1, 0; below 0: masked, adds nothing. NULL for infer */
+    const int8_t *labels; /* (n, classes): 1, 0; below 0: masked, not in the loss. NULL for infer */
     /* Raw: */
     int stored_px;                 /* side of a stored row */
     const struct chex_crop *crops; /* (n) */
     const uint8_t *stored;         /* (stored_count, stored_px, stored_px) */
-    int stored_count;              /* n, where rows is NULL */
-    const size_t *rows; /* (n) row numbers in the set that the engine holds; NULL: image i
-                         * is stored row i, and nothing is held */
-    const int *places;  /* (stored_count) stored row k is that of image places[k] and
-                         * stays; the rows of the other images came before. With rows */
+    int stored_count;              /* n if rows is NULL */
+    const size_t *rows; /* (n) row numbers in the set; the engine keeps these rows. NULL: image i
+                         * is stored row i, and the engine keeps nothing */
+    const int *places;  /* (stored_count) stored row k belongs to image places[k]; the rows of the
+                         * other images came with earlier batches. Only with rows */
 };
 
 #endif

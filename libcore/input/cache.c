@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Decides for --cache if rows are kept in memory, and writes the reason for the log.
+ */
 #include "input/cache.h"
 
 #include <stdio.h>
@@ -19,7 +22,7 @@ enum chex_status chex_cache_choose(enum chex_cache_mode mode, uint64_t need_byte
     const char *shared = processes > 1 ? " a process of this node" : "";
     if (mode == CHEX_CACHE_MEMORY && free_bytes && need_bytes > c.free_bytes)
         return chex_error_set(err, CHEX_E_RESOURCE,
-                              "--cache memory: the rows are %s, and %s%s is free: more nodes, "
+                              "--cache memory: the rows need %s, and %s%s is free: use more nodes, "
                               "--order local or --cache none",
                               need, free_text, shared);
     c.keep =

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether this process keeps the stored rows that it reads in memory (--cache), and whether its
- * engine may keep them in its own (--resident; engine/engine.h decides).
+ * --cache: decides if this process keeps the stored rows in host memory after the first read.
+ * --resident: the names of the modes; engine/engine.h decides if the engine keeps rows in its
+ * memory.
  */
 #ifndef CHEX_INPUT_CACHE_H
 #define CHEX_INPUT_CACHE_H
@@ -20,12 +21,14 @@ extern const char *const chex_resident_names[]; /* "auto", "never", NULL */
 
 struct chex_cache_choice {
     bool keep;
-    uint64_t need_bytes, free_bytes; /* free: a process's share of the node, 0 where unknown */
+    uint64_t need_bytes, free_bytes; /* free_bytes: share of one process; 0: unknown */
     char why[160];                   /* "2.0 GiB of rows in memory: ..." */
 };
 
-/* auto keeps rows where they take at most half of free_bytes / processes; memory keeps them, or
- * is CHEX_E_RESOURCE with need and share where they cannot fit. */
+/* Chooses. A process's share is free_bytes / processes (processes on this node).
+ * - auto: keep the rows if they need at most half of the share
+ * - memory: keep them; CHEX_E_RESOURCE if they need more than the share
+ * - none: do not keep them */
 enum chex_status chex_cache_choose(enum chex_cache_mode mode, uint64_t need_bytes,
                                    uint64_t free_bytes, int processes,
                                    struct chex_cache_choice *choice_out, struct chex_error *err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fisher-Yates keyed by (seed, epoch, run): the run is a logical rank, or 0 for the one permutation
- * of the global order. No state is carried from epoch to epoch, so any epoch can be entered at
- * once.
+ * Fisher-Yates shuffles with counter-based random numbers (Philox). The stream is keyed by (seed,
+ * epoch, stream number): logical rank + 1, or 0 for the permutation of the global order. An epoch
+ * does not depend on earlier epochs, so a run can start at any epoch.
  */
 #include "input/order.h"
 
@@ -13,12 +13,12 @@
 const char *const chex_order_names[] = {"local", "global", NULL};
 
 enum {
-    WORDS = 4,          /* random numbers of one Philox block */
-    LEAST_RUNS = 16,    /* of a window */
-    LEAST_WINDOW = 1024 /* rows: twice what the buffer of the old pipeline holds */
+    WORDS = 4,        /* random numbers of one Philox block */
+    MIN_RUNS = 16,    /* runs of a window */
+    MIN_WINDOW = 1024 /* rows of a window: twice the shuffle buffer of the old pipeline */
 };
 
-/* What a random number is for; below them the number of the logical rank. */
+/* Flags of the stream number: other purposes have other streams. */
 enum { IN_WINDOWS = 1 << 30, IN_BUFFER = 1 << 29 };
 
 static uint64_t stream_item(uint64_t epoch, uint32_t run) { return epoch << 32 | run; }
@@ -35,13 +35,14 @@ enum chex_status chex_order_check(const struct chex_order_config *c, struct chex
     if (c->rows >= UINT32_MAX)
         return chex_error_set(err, CHEX_E_USAGE, "%zu rows: an order has fewer than 2^32", c->rows);
     if (c->logical_ranks < 1 || c->batch < 1)
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "%d logical ranks with a batch of %zu: expected 1 or more of both",
-                              c->logical_ranks, c->batch);
+        return chex_error_set(
+            err, CHEX_E_USAGE,
+            "--logical-ranks %d with --batch-size %zu: expected 1 or more of both",
+            c->logical_ranks, c->batch);
     if (chex_order_steps(c) == 0)
         return chex_error_set(err, CHEX_E_USAGE,
                               "%zu rows over %d logical ranks are %zu each, less than one batch of "
-                              "%zu: take fewer logical ranks or a smaller batch",
+                              "%zu: lower --logical-ranks or --batch-size",
                               c->rows, c->logical_ranks, c->rows / (size_t)c->logical_ranks,
                               c->batch);
     return CHEX_OK;
@@ -59,10 +60,10 @@ void chex_order_range(const struct chex_order_config *c, int from, int to, size_
 }
 
 size_t chex_order_window_steps(const struct chex_order_config *c) {
-    size_t rows = LEAST_RUNS * block_rows(c), steps = chex_order_steps(c);
+    size_t rows = MIN_RUNS * block_rows(c), steps = chex_order_steps(c);
     if (c->shuffle_block <= 1)
         return 0;
-    rows = rows > LEAST_WINDOW ? rows : LEAST_WINDOW;
+    rows = rows > MIN_WINDOW ? rows : MIN_WINDOW;
     size_t window = (rows + c->batch - 1) / c->batch;
     return window < steps ? window : steps;
 }
@@ -73,12 +74,13 @@ size_t chex_order_width(const struct chex_order_config *c) {
     return c->kind == CHEX_ORDER_LOCAL ? c->rows / (size_t)c->logical_ranks : c->rows;
 }
 
-size_t chex_order_buffer_pick(uint64_t seed, uint64_t epoch, int v, size_t k, size_t held) {
+size_t chex_order_buffer_pick(uint64_t seed, uint64_t epoch, int v, size_t k, size_t resident) {
     uint64_t item = stream_item(epoch, ((uint32_t)v + 1) | IN_BUFFER);
-    return chex_rng_below(chex_rng(seed, CHEX_RNG_ORDER, item, (uint32_t)k).v[0], (uint32_t)held);
+    return chex_rng_below(chex_rng(seed, CHEX_RNG_ORDER, item, (uint32_t)k).v[0],
+                          (uint32_t)resident);
 }
 
-/* `draw` is the first of the item's blocks of random numbers that is used. */
+/* Fisher-Yates of n values. draw: the first block of random numbers to use. */
 static void permute(uint64_t seed, uint64_t item, size_t draw, size_t *values, size_t n) {
     struct chex_rng4 r = {{0}};
     for (size_t k = 0; k + 1 < n; k++) {
@@ -91,8 +93,8 @@ static void permute(uint64_t seed, uint64_t item, size_t draw, size_t *values, s
     }
 }
 
-/* Where the blocks of this epoch begin: the first one is cut short by a random amount, so that rows
- * which share a block in one epoch are parted in another. */
+/* The length of the first run, random in [1, block]. So the boundaries of the runs differ in each
+ * epoch, and rows that share a run in one epoch are separated in another. */
 static size_t first_block(const struct chex_order_config *c, uint64_t item, size_t n) {
     size_t block = block_rows(c);
     if (block == 1)
@@ -102,8 +104,7 @@ static size_t first_block(const struct chex_order_config *c, uint64_t item, size
     return 1 + chex_rng_below(word, (uint32_t)least);
 }
 
-/* Mixes the rows of each window: runs that came together no longer stand in the order of the disk.
- */
+/* Shuffles the rows within each window. */
 static void mix_windows(const struct chex_order_config *c, int v, uint64_t epoch, size_t *rows,
                         size_t n) {
     size_t window = chex_order_window_steps(c) * c->batch;
@@ -113,6 +114,9 @@ static void mix_windows(const struct chex_order_config *c, int v, uint64_t epoch
                 n - at < window ? n - at : window);
 }
 
+/* Permutes the runs (of one row each without shuffle_block) and concatenates their rows. The
+ * logical rank takes the positions [skip, skip + want) of this sequence: skip is 0 in the local
+ * order, and the start of the rank's part in the global order. Then it shuffles within windows. */
 void chex_order_epoch(const struct chex_order_config *c, int v, uint64_t epoch, size_t *rows_out,
                       size_t *scratch) {
     bool local = c->kind == CHEX_ORDER_LOCAL;

@@ -1,16 +1,20 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The part that all kinds of pipelines share: checks the configuration, creates the reader and
+ * calls the implementation (pipeline_new.c, pipeline_old.c).
+ */
 #include "input/pipeline.h"
 
 #include <errno.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "input/augment.h"
 #include "input/pipeline_private.h"
 
 const char *const chex_pipeline_names[] = {"new", "old", NULL};
 static const struct chex_pipeline_impl *const impls[] = {&chex_pipeline_new, &chex_pipeline_old};
 
-enum { LEAST_SLOTS = 2, MOST_SLOTS = 16, MOST_WORKERS = 1024 };
+enum { MIN_SLOTS = 2, MAX_SLOTS = 16, MAX_WORKERS = 1024 };
 
 struct chex_pipeline {
     const struct chex_pipeline_impl *impl;
@@ -49,8 +53,8 @@ static enum chex_status check_open(const struct chex_pipeline_config *c, size_t 
     for (size_t i = 0; i < c->set->shard_count; i++)
         if (!c->set->shards[i] && c->set->first[i] < end && c->set->first[i + 1] > first)
             return chex_error_set(err, CHEX_E_FAIL,
-                                  "%s: shard %zu holds rows of ours but is not open", c->set->dir,
-                                  i);
+                                  "%s: shard %zu holds rows of this process but is not open",
+                                  c->set->dir, i);
     return CHEX_OK;
 }
 
@@ -70,7 +74,7 @@ static enum chex_status check_training(const struct chex_pipeline_config *c,
     return CHEX_OK;
 }
 
-/* Evaluations are numbered by row, so what can be sorted by 32 bits of row is enough for both. */
+/* Row numbers must fit into 32 bits: the reader sorts by (row, position) in 64 bits. */
 static enum chex_status check_plain(const struct chex_pipeline_config *c, struct chex_error *err) {
     if (c->row_from > c->row_to || c->row_to > c->set->rows || c->row_to > UINT32_MAX)
         return chex_error_set(err, CHEX_E_FAIL, "rows %zu to %zu of a set of %zu", c->row_from,
@@ -82,26 +86,26 @@ static enum chex_status check_plain(const struct chex_pipeline_config *c, struct
 }
 
 static enum chex_status check(const struct chex_pipeline_config *c, struct chex_error *err) {
-    if (c->workers < 1 || c->workers > MOST_WORKERS)
-        return chex_error_set(err, CHEX_E_USAGE, "%d input workers: expected 1 to %d", c->workers,
-                              MOST_WORKERS);
-    if (c->slots < LEAST_SLOTS || c->slots > MOST_SLOTS)
+    if (c->workers < 1 || c->workers > MAX_WORKERS)
+        return chex_error_set(err, CHEX_E_USAGE, "--workers %d: expected 1 to %d", c->workers,
+                              MAX_WORKERS);
+    if (c->slots < MIN_SLOTS || c->slots > MAX_SLOTS)
         return chex_error_set(err, CHEX_E_USAGE, "%d ready batches: expected %d to %d", c->slots,
-                              LEAST_SLOTS, MOST_SLOTS);
+                              MIN_SLOTS, MAX_SLOTS);
     if (c->batch < 1 || c->image_size < 1)
-        return chex_error_set(err, CHEX_E_USAGE, "batch %d, image size %d: expected 1 or more",
-                              c->batch, c->image_size);
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--batch-size %d, --image-size %d: expected 1 or more", c->batch,
+                              c->image_size);
     if (c->set->size < c->image_size)
         return chex_error_set(err, CHEX_E_DATA,
                               "%s holds images of %d px, smaller than the image size of %d px: "
                               "shard again with a larger --size or lower --image-size",
                               c->set->dir, c->set->size, c->image_size);
     if (c->raw && c->kind != CHEX_PIPELINE_NEW)
-        return chex_error_set(err, CHEX_E_FAIL, "pipeline %s: raw batches are made by `new` alone",
+        return chex_error_set(err, CHEX_E_FAIL, "pipeline %s: only `new` makes raw batches",
                               chex_pipeline_names[c->kind]);
-    if (c->held && !(c->raw && c->training))
-        return chex_error_set(err, CHEX_E_FAIL,
-                              "rows are held for raw batches of a training alone");
+    if (c->resident && !(c->raw && c->training))
+        return chex_error_set(err, CHEX_E_FAIL, "resident rows need raw batches and training");
     return c->training ? check_training(c, err) : check_plain(c, err);
 }
 
@@ -124,7 +128,7 @@ enum chex_status chex_pipeline_measure(const struct chex_pipeline_config *c,
     if (!c->training)
         return CHEX_OK;
     out->first_read_bytes = c->keep ? out->rows_bytes : impls[c->kind]->epoch_rows(c) * px * px;
-    out->later_read_bytes = c->keep || c->held ? 0 : out->first_read_bytes;
+    out->later_read_bytes = c->keep || c->resident ? 0 : out->first_read_bytes;
     return CHEX_OK;
 }
 
@@ -138,7 +142,7 @@ static enum chex_status create_reader(struct chex_pipeline *p, const struct chex
 enum chex_status chex_pipeline_create(const struct chex_pipeline_config *config,
                                       struct chex_pipeline **pipeline_out, struct chex_error *err) {
     CHEX_TRY(check(config, err));
-    struct chex_pipeline *p = chex_mem_zalloc(1, sizeof *p);
+    struct chex_pipeline *p = chex_alloc_zeroed(1, sizeof *p);
     if (!p)
         return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "input pipeline");
     p->impl = impls[config->kind];

@@ -1,28 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ticket t is batch t since the start; it goes into slot t modulo the number of slots. A worker
- * takes the next ticket under the lock once its slot is free, copies the ticket's row numbers, and
- * fills the slot without the lock. So whoever fills it, a batch holds what its ticket says. Lock
- * and condition are touched once a batch, never once an image.
+ * The pipeline `new`: a ring of slots that several workers fill.
  *
- * The order of an epoch is computed by whoever first needs it, under the lock: a quarter of a
- * millisecond for 112,120 rows. Those of three neighbouring epochs are kept, because reading ahead
- * crosses the end of an epoch.
+ * Ticket t is batch t since the start. It uses slot t mod slots. A worker waits until the slot of
+ * the next ticket is free. Then it takes the ticket and copies its row numbers under the lock, and
+ * fills the slot without the lock. next() returns the slots in the order of tickets.
+ *
+ *   SLOT_FREE --assign()--> SLOT_FILLING --fill()--> SLOT_READY --next()--> SLOT_LENT
+ *   SLOT_LENT --release()--> SLOT_FREE
+ *
+ * Invariants:
+ * - Everything that depends on the order happens in assign(), under the lock and ticket by ticket.
+ *   So the content of a batch does not depend on which worker fills it.
+ * - The lock is taken per batch, not per image.
+ *
+ * The first thread that needs the order of an epoch computes it under the lock (0.25 ms for 112,120
+ * rows). The orders of three epochs are kept, because prefetching crosses the end of an epoch.
  */
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/mem.h"
+#include "base/thread.h"
 #include "input/augment.h"
 #include "input/pipeline_private.h"
 #include "input/pipeline_window.h"
-#include "input/thread.h"
 
 enum {
-    AHEAD = 2, /* batches beyond those in work whose reads are announced */
-    ORDERS = 3 /* epochs whose order is kept */
+    PREFETCH = 2, /* prefetch distance: batches after those that the workers fill */
+    ORDERS = 3    /* epochs whose order is kept */
 };
 
 enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_LENT };
@@ -31,14 +39,14 @@ struct slot {
     enum slot_state state;
     uint64_t ticket;
     float *pixels;           /* (batch, size, size), unless raw */
-    uint8_t *stored;         /* (batch, row_bytes): the rows that are read; raw */
+    uint8_t *stored;         /* (batch, row_bytes): the rows that are read; only raw */
     struct chex_crop *crops; /* (batch), raw */
     int8_t *labels;
-    size_t *rows;   /* (batch) */
-    size_t *wanted; /* (batch) those of them that are to be read, */
-    int *places;    /* (batch) and where in `rows` they are */
-    size_t *ahead;  /* (batch) rows to announce */
-    int n, wanted_count, ahead_count;
+    size_t *rows;     /* (batch) */
+    size_t *wanted;   /* (batch) the rows that are read */
+    int *places;      /* (batch) their positions in `rows` */
+    size_t *prefetch; /* (batch) rows of a later batch to prefetch */
+    int n, wanted_count, prefetch_count;
     uint64_t epoch;
     size_t step;
     int rank; /* counts from rank_from */
@@ -51,7 +59,7 @@ struct worker {
     pthread_t thread;
     struct chex_reader_lane *lane;
     void *scratch;
-    struct slot *slot; /* in work */
+    struct slot *slot; /* the slot that it fills */
 };
 
 struct order {
@@ -63,23 +71,24 @@ struct order {
 struct new_pipeline {
     struct chex_pipeline_config c;
     struct chex_reader *reader;
-    struct chex_window *window; /* NULL: batches are read one by one */
+    struct chex_window *window; /* NULL: each batch reads its own rows */
     size_t row_bytes;
     size_t steps;   /* of an epoch */
     uint64_t first; /* training: ticket 0 is this one since epoch 0, step 0 */
-    uint64_t end;   /* evaluation: tickets there are; training: UINT64_MAX */
+    uint64_t end;   /* number of tickets; training: UINT64_MAX */
     struct slot *slots;
     struct worker *workers;
     int started;
 
     pthread_mutex_t lock;
     pthread_cond_t freed, ready;
-    bool stop;          /* these under the lock */
+    /* guarded by the lock: */
+    bool stop;
     uint64_t next_fill; /* the ticket that the next worker takes */
-    uint64_t next_out;
+    uint64_t next_out;  /* the ticket that next() returns */
     struct order orders[ORDERS];
     size_t *order_scratch; /* (rows) */
-    bool *given; /* (set's rows) a ticket before next_fill brings it; NULL: no row stays */
+    bool *given; /* (set's rows) a ticket below next_fill has the row; NULL: not resident */
 };
 
 /* ---- which rows ---- */
@@ -135,7 +144,7 @@ static int plain_rows(const struct new_pipeline *p, uint64_t ticket, size_t *row
     return n;
 }
 
-/* Which rows the batch brings: all, or those that no batch before it has brought. */
+/* Chooses the rows to read: all, or with `resident` those that no earlier batch had. */
 static void choose_wanted(struct new_pipeline *p, struct slot *s) {
     s->wanted_count = 0;
     for (int i = 0; i < s->n; i++) {
@@ -149,26 +158,26 @@ static void choose_wanted(struct new_pipeline *p, struct slot *s) {
     }
 }
 
-/* The rows of a later ticket, as far as they will be read. */
-static void choose_ahead(struct new_pipeline *p, struct slot *s, struct place at) {
-    copy_rows(p, at, 1, s->ahead);
-    s->ahead_count = 0;
+/* Chooses the rows of a later ticket to prefetch: those that will be read. */
+static void choose_prefetch(struct new_pipeline *p, struct slot *s, struct place at) {
+    copy_rows(p, at, 1, s->prefetch);
+    s->prefetch_count = 0;
     for (int i = 0; i < p->c.batch; i++)
-        if (!p->given || !p->given[s->ahead[i]])
-            s->ahead[s->ahead_count++] = s->ahead[i];
+        if (!p->given || !p->given[s->prefetch[i]])
+            s->prefetch[s->prefetch_count++] = s->prefetch[i];
 }
 
-/* Under the lock, ticket by ticket: everything that depends on the order. */
+/* Gives the ticket to the slot. Requires the lock; called in the order of tickets. */
 static void assign(struct new_pipeline *p, struct slot *s, uint64_t ticket) {
-    uint64_t later = ticket + AHEAD + (uint64_t)p->c.workers - 1;
+    uint64_t later = ticket + PREFETCH + (uint64_t)p->c.workers - 1;
     s->state = SLOT_FILLING;
     s->ticket = ticket;
     s->status = CHEX_OK;
-    s->ahead_count = 0;
+    s->prefetch_count = 0;
     if (!p->c.training) {
         s->step = (size_t)ticket;
         s->n = plain_rows(p, ticket, s->rows);
-        s->ahead_count = plain_rows(p, later, s->ahead);
+        s->prefetch_count = plain_rows(p, later, s->prefetch);
         choose_wanted(p, s);
         return;
     }
@@ -180,12 +189,12 @@ static void assign(struct new_pipeline *p, struct slot *s, uint64_t ticket) {
     copy_rows(p, at, 1, s->rows);
     choose_wanted(p, s);
     if (!p->window && next.epoch <= at.epoch + 1)
-        choose_ahead(p, s, next);
+        choose_prefetch(p, s, next);
 }
 
 /* ---- filling ---- */
 
-/* Row i of those that are wanted. */
+/* Callback of the reader: puts wanted row i into the slot. */
 static void place_row(void *arg, size_t i, const uint8_t *pixels, const int8_t *labels) {
     struct worker *w = arg;
     const struct chex_pipeline_config *c = &w->p->c;
@@ -199,7 +208,7 @@ static void place_row(void *arg, size_t i, const uint8_t *pixels, const int8_t *
                             s->pixels + (size_t)s->places[i] * size * size, w->scratch);
 }
 
-/* What every image has, whether its row is read or not. */
+/* Labels and crops of all images, also of those whose rows are not read. */
 static void describe_images(const struct new_pipeline *p, struct slot *s) {
     const size_t classes = (size_t)p->c.set->classes;
     for (size_t i = 0, in_shard; i < (size_t)s->n; i++) {
@@ -218,7 +227,7 @@ static enum chex_status fill(struct worker *w, struct slot *s) {
     if (p->window)
         return chex_window_each(p->window, s->epoch, s->rank, s->step, s->places, s->wanted, wanted,
                                 place_row, w, &s->err);
-    chex_reader_announce(p->reader, w->lane, s->ahead, (size_t)s->ahead_count);
+    chex_reader_prefetch(p->reader, w->lane, s->prefetch, (size_t)s->prefetch_count);
     return chex_reader_each(p->reader, w->lane, s->wanted, wanted, place_row, w, &s->err);
 }
 
@@ -241,7 +250,7 @@ static void *work(void *arg) {
             break;
         struct slot *s = slot_of(p, p->next_fill);
         assign(p, s, p->next_fill++);
-        if (can_fill(p)) /* each release wakes one worker; this one wakes the next */
+        if (can_fill(p)) /* a release wakes only one worker; this one wakes the next */
             pthread_cond_signal(&p->freed);
         pthread_mutex_unlock(&p->lock);
         const uint64_t from_ns = chex_trace_now(p->c.trace);
@@ -253,14 +262,14 @@ static void *work(void *arg) {
         s->state = SLOT_READY;
         pthread_cond_signal(&p->ready);
     }
-    pthread_cond_signal(&p->freed); /* at the end of an evaluation the others leave too */
+    pthread_cond_signal(&p->freed); /* end of an evaluation: wake the next worker to end */
     pthread_mutex_unlock(&p->lock);
     return NULL;
 }
 
 /* ---- the caller's side ---- */
 
-/* Of one image in a slot: its stored row, or its pixels. */
+/* Bytes of one image in a slot: its stored row (raw) or its pixels. */
 static size_t image_bytes(const struct chex_pipeline_config *c) {
     const size_t side = (size_t)(c->raw ? c->set->size : c->image_size);
     return side * side * (c->raw ? 1 : sizeof(float));
@@ -279,18 +288,18 @@ static uint64_t epoch_rows(const struct chex_pipeline_config *c) {
 static bool allocate_slot(const struct chex_pipeline_config *c, struct slot *s) {
     const size_t batch = (size_t)c->batch;
     if (c->raw) {
-        s->stored = chex_mem_alloc_aligned(batch, image_bytes(c));
-        s->crops = chex_mem_zalloc(batch, sizeof *s->crops);
+        s->stored = chex_alloc_aligned(batch, image_bytes(c));
+        s->crops = chex_alloc_zeroed(batch, sizeof *s->crops);
     } else {
-        s->pixels = chex_mem_alloc_aligned(batch, image_bytes(c));
+        s->pixels = chex_alloc_aligned(batch, image_bytes(c));
     }
-    s->labels = chex_mem_zalloc(batch, (size_t)c->set->classes);
-    s->rows = chex_mem_zalloc(batch, sizeof *s->rows);
-    s->wanted = chex_mem_zalloc(batch, sizeof *s->wanted);
-    s->places = chex_mem_zalloc(batch, sizeof *s->places);
-    s->ahead = chex_mem_zalloc(batch, sizeof *s->ahead);
+    s->labels = chex_alloc_zeroed(batch, (size_t)c->set->classes);
+    s->rows = chex_alloc_zeroed(batch, sizeof *s->rows);
+    s->wanted = chex_alloc_zeroed(batch, sizeof *s->wanted);
+    s->places = chex_alloc_zeroed(batch, sizeof *s->places);
+    s->prefetch = chex_alloc_zeroed(batch, sizeof *s->prefetch);
     return (c->raw ? s->stored && s->crops : s->pixels != NULL) && s->labels && s->rows &&
-           s->wanted && s->places && s->ahead;
+           s->wanted && s->places && s->prefetch;
 }
 
 static void free_slot(struct slot *s) {
@@ -301,33 +310,33 @@ static void free_slot(struct slot *s) {
     free(s->rows);
     free(s->wanted);
     free(s->places);
-    free(s->ahead);
+    free(s->prefetch);
 }
 
 static bool allocate_orders(struct new_pipeline *p) {
     size_t ranks = (size_t)(p->c.rank_to - p->c.rank_from);
-    bool good = (p->order_scratch = chex_mem_zalloc(p->c.set->rows, sizeof *p->order_scratch));
+    bool good = (p->order_scratch = chex_alloc_zeroed(p->c.set->rows, sizeof *p->order_scratch));
     for (int i = 0; good && i < ORDERS; i++)
-        good = (p->orders[i].rows = chex_mem_zalloc(ranks * p->steps,
-                                                    p->c.order.batch * sizeof *p->orders[i].rows));
+        good = (p->orders[i].rows = chex_alloc_zeroed(
+                    ranks * p->steps, p->c.order.batch * sizeof *p->orders[i].rows));
     return good;
 }
 
 static bool allocate(struct new_pipeline *p) {
     const struct chex_pipeline_config *c = &p->c;
     size_t scratch = chex_augment_scratch_bytes(c->set->size, c->image_size);
-    p->slots = chex_mem_zalloc((size_t)c->slots, sizeof *p->slots);
-    p->workers = chex_mem_zalloc((size_t)c->workers, sizeof *p->workers);
-    if (c->held)
-        p->given = chex_mem_zalloc(c->set->rows, sizeof *p->given);
-    bool good = p->slots && p->workers && (p->given || !c->held);
+    p->slots = chex_alloc_zeroed((size_t)c->slots, sizeof *p->slots);
+    p->workers = chex_alloc_zeroed((size_t)c->workers, sizeof *p->workers);
+    if (c->resident)
+        p->given = chex_alloc_zeroed(c->set->rows, sizeof *p->given);
+    bool good = p->slots && p->workers && (p->given || !c->resident);
     for (int i = 0; good && i < c->slots; i++)
         good = allocate_slot(c, &p->slots[i]);
     for (int i = 0; good && i < c->workers; i++) {
         struct worker *w = &p->workers[i];
         w->p = p;
         w->lane = chex_reader_lane_create(p->reader, (size_t)c->batch);
-        w->scratch = chex_mem_alloc_aligned(1, scratch);
+        w->scratch = chex_alloc_aligned(1, scratch);
         good = w->lane && w->scratch;
     }
     return good && (!c->training || allocate_orders(p));
@@ -338,7 +347,7 @@ static enum chex_status start(struct new_pipeline *p, struct chex_error *err) {
     if (p->c.training && chex_order_window_steps(&p->c.order) && !p->c.keep)
         CHEX_TRY(chex_window_create(&p->c, p->reader, window_rows, p, &p->window, err));
     for (int i = 0; !rc && i < p->c.workers; i++) {
-        rc = chex_input_thread(&p->workers[i].thread, work, &p->workers[i]);
+        rc = chex_thread_start(&p->workers[i].thread, work, &p->workers[i]);
         p->started += !rc;
     }
     if (rc)
@@ -391,7 +400,7 @@ static void destroy(void *self) {
 
 static enum chex_status create(const struct chex_pipeline_config *c, struct chex_reader *reader,
                                void **self_out, struct chex_error *err) {
-    struct new_pipeline *p = chex_mem_zalloc(1, sizeof *p);
+    struct new_pipeline *p = chex_alloc_zeroed(1, sizeof *p);
     if (!p)
         return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "input pipeline");
     p->c = *c;
@@ -424,14 +433,14 @@ static struct chex_batch batch_of(const struct new_pipeline *p, const struct slo
     b.crops = s->crops;
     b.stored = s->stored;
     b.stored_count = s->wanted_count;
-    if (p->c.held) {
+    if (p->c.resident) {
         b.rows = s->rows;
         b.places = s->places;
     }
     return b;
 }
 
-/* Under the lock: batches that wait to be taken. */
+/* Number of ready batches. Requires the lock. */
 static int ready_count(const struct new_pipeline *p) {
     int n = 0;
     for (int i = 0; i < p->c.slots; i++)

@@ -1,43 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The article's first pipeline: map(decode) over all files, shard(V, v), shuffle(500), batch,
- * prefetch(1). What made it slow is kept on purpose: the part of a rank is taken behind the work,
- * so V ranks do V times the work and none of them gets ahead faster.
+ * The pipeline `old`, the first pipeline of the article: map(decode) over all files, shard(V, v),
+ * shuffle(500), batch, prefetch(1) in terms of tf.data. It is slow on purpose: shard() comes after
+ * map(decode), so every rank decodes all rows and more ranks do not make the input faster.
  *
- * Record i of an epoch belongs to logical rank i % V. The ranks of this process share the one pass
- * over the rows; each has a shuffle buffer of its own, and they go in step, so the batches of a
- * step become ready together. There are two steps: one lent, one ready or in work.
+ * Record i of an epoch belongs to logical rank i % V. The logical ranks of this process share one
+ * pass over the rows. Each has its own shuffle buffer. They advance together, so the batches of a
+ * step become ready together. Two steps exist at a time: one lent, one ready or being made.
  *
- * A record's pixels depend on (seed, epoch, row), its place on (seed, epoch, rank); a run that goes
- * on within an epoch reads that epoch from its start.
+ * The pixels of a record depend on (seed, epoch, row), its position on (seed, epoch, rank). A run
+ * that resumes within an epoch reads that epoch from its start.
  */
 #include <errno.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/mem.h"
+#include "base/thread.h"
 #include "input/augment.h"
 #include "input/pipeline_private.h"
-#include "input/thread.h"
 
 enum {
     BUFFER = 500, /* records of the shuffle buffer */
-    STEPS = 2,    /* that exist at a time */
+    STEPS = 2,    /* steps that exist at a time */
     CHUNK = 64    /* rows of one request to the reader */
 };
 
-/* Augmented records: of a shuffle buffer, or of a batch. */
+/* Augmented records of a shuffle buffer or of a batch. */
 struct records {
-    float *pixels;  /* (room, size, size) */
-    int8_t *labels; /* (room, classes) */
-    size_t *rows;   /* (room) */
+    float *pixels;  /* (capacity, size, size) */
+    int8_t *labels; /* (capacity, classes) */
+    size_t *rows;   /* (capacity) */
 };
 
 struct stream {
-    struct records buffer; /* (BUFFER + 1): one more comes before one goes */
-    size_t held, gone;     /* in the buffer; out of it in this epoch */
+    struct records buffer; /* (BUFFER + 1): a record is added before one is removed */
+    size_t count, removed; /* records in the buffer; removed in this epoch */
     struct records batches[STEPS];
-    uint64_t built; /* batches since the start; under the lock */
+    uint64_t built; /* batches since the start; guarded by the lock */
 };
 
 struct old_pipeline {
@@ -46,16 +46,17 @@ struct old_pipeline {
     struct chex_reader_lane *lane;
     void *scratch;
     size_t steps, pixels, classes; /* of an epoch; of an image; of the set */
-    int ranks;                     /* that this process plays */
+    int ranks;                     /* logical ranks of this process */
     struct stream *streams;        /* (ranks) */
-    uint64_t epoch;                /* in work */
+    uint64_t epoch;                /* current epoch */
     size_t chunk_from;
 
     pthread_t thread;
     bool started;
     pthread_mutex_t lock;
     pthread_cond_t freed, ready;
-    bool stop; /* these under the lock */
+    /* guarded by the lock: */
+    bool stop;
     uint64_t next_out, released;
     struct chex_error fault;
 };
@@ -68,8 +69,8 @@ static void copy_record(const struct old_pipeline *p, const struct records *from
     to->rows[k] = from->rows[i];
 }
 
-/* Step `n` since the start may be written. False: the pipeline ends. */
-static bool await_room(struct old_pipeline *p, uint64_t n) {
+/* Waits until the buffers of step `n` since the start are free. False: the pipeline ends. */
+static bool await_free(struct old_pipeline *p, uint64_t n) {
     pthread_mutex_lock(&p->lock);
     while (!p->stop && n >= p->released / (uint64_t)p->ranks + STEPS)
         pthread_cond_wait(&p->freed, &p->lock);
@@ -85,37 +86,37 @@ static void batch_is_ready(struct old_pipeline *p, struct stream *s) {
     pthread_mutex_unlock(&p->lock);
 }
 
-/* A record leaves the buffer of stream v for its batch. What lies before the start of the run, or
- * behind the epoch's last full batch, is dropped. */
+/* Moves a record from the buffer of stream v to its batch. Records before the start of the run and
+ * after the epoch's last full batch are dropped. */
 static void take_out(struct old_pipeline *p, int v) {
     struct stream *s = &p->streams[v];
-    size_t batch = (size_t)p->c.batch, step = s->gone / batch, place = s->gone % batch;
+    size_t batch = (size_t)p->c.batch, step = s->removed / batch, place = s->removed % batch;
     size_t at =
-        chex_order_buffer_pick(p->c.order.seed, p->epoch, p->c.rank_from + v, s->gone, s->held);
+        chex_order_buffer_pick(p->c.order.seed, p->epoch, p->c.rank_from + v, s->removed, s->count);
     bool wanted = step < p->steps && (p->epoch > p->c.epoch || step >= p->c.step);
-    if (wanted && (place || await_room(p, s->built)))
+    if (wanted && (place || await_free(p, s->built)))
         copy_record(p, &s->buffer, at, &s->batches[s->built % STEPS], place);
     if (wanted && place + 1 == batch)
         batch_is_ready(p, s);
-    s->gone++;
-    if (at != --s->held)
-        copy_record(p, &s->buffer, s->held, &s->buffer, at);
+    s->removed++;
+    if (at != --s->count)
+        copy_record(p, &s->buffer, s->count, &s->buffer, at);
 }
 
-/* Every record is augmented; then it is seen whether it is one of ours. */
+/* Augments a record, then adds it to the buffer if it belongs to a logical rank of this process. */
 static void take_in(void *arg, size_t i, const uint8_t *pixels, const int8_t *labels) {
     struct old_pipeline *p = arg;
     size_t row = p->chunk_from + i;
     int v = (int)(row % (size_t)p->c.order.logical_ranks) - p->c.rank_from;
     bool ours = v >= 0 && v < p->ranks;
     struct stream *s = &p->streams[ours ? v : 0];
-    chex_pipeline_place(&p->c, p->epoch, row, pixels, s->buffer.pixels + s->held * p->pixels,
+    chex_pipeline_place(&p->c, p->epoch, row, pixels, s->buffer.pixels + s->count * p->pixels,
                         p->scratch);
     if (!ours)
         return;
-    memcpy(s->buffer.labels + s->held * p->classes, labels, p->classes);
-    s->buffer.rows[s->held++] = row;
-    if (s->held == BUFFER)
+    memcpy(s->buffer.labels + s->count * p->classes, labels, p->classes);
+    s->buffer.rows[s->count++] = row;
+    if (s->count == BUFFER)
         take_out(p, v);
 }
 
@@ -126,14 +127,15 @@ static bool stopped(struct old_pipeline *p) {
     return stop;
 }
 
-/* The buffers run empty at the end of an epoch, in turns, because the ranks go in step. */
+/* Empties the buffers at the end of an epoch, one record per rank in turn, so that the ranks stay
+ * at the same step. */
 static void drain(struct old_pipeline *p) {
     for (size_t i = 0; i < BUFFER && !stopped(p); i++)
         for (int v = 0; v < p->ranks; v++)
-            if (p->streams[v].held)
+            if (p->streams[v].count)
                 take_out(p, v);
     for (int v = 0; v < p->ranks; v++)
-        p->streams[v].held = p->streams[v].gone = 0;
+        p->streams[v].count = p->streams[v].removed = 0;
 }
 
 static enum chex_status read_epoch(struct old_pipeline *p, struct chex_error *err) {
@@ -164,10 +166,10 @@ static void *work(void *arg) {
 
 /* ---- the caller's side ---- */
 
-static bool allocate_records(const struct old_pipeline *p, size_t room, struct records *r) {
-    r->pixels = chex_mem_alloc_aligned(room, p->pixels * sizeof *r->pixels);
-    r->labels = chex_mem_zalloc(room, p->classes);
-    r->rows = chex_mem_zalloc(room, sizeof *r->rows);
+static bool allocate_records(const struct old_pipeline *p, size_t capacity, struct records *r) {
+    r->pixels = chex_alloc_aligned(capacity, p->pixels * sizeof *r->pixels);
+    r->labels = chex_alloc_zeroed(capacity, p->classes);
+    r->rows = chex_alloc_zeroed(capacity, sizeof *r->rows);
     return r->pixels && r->labels && r->rows;
 }
 
@@ -187,9 +189,8 @@ static uint64_t epoch_rows(const struct chex_pipeline_config *c) { return c->ord
 
 static bool allocate(struct old_pipeline *p) {
     p->lane = chex_reader_lane_create(p->reader, CHUNK);
-    p->scratch =
-        chex_mem_alloc_aligned(1, chex_augment_scratch_bytes(p->c.set->size, p->c.image_size));
-    p->streams = chex_mem_zalloc((size_t)p->ranks, sizeof *p->streams);
+    p->scratch = chex_alloc_aligned(1, chex_augment_scratch_bytes(p->c.set->size, p->c.image_size));
+    p->streams = chex_alloc_zeroed((size_t)p->ranks, sizeof *p->streams);
     bool good = p->lane && p->scratch && p->streams;
     for (int v = 0; good && v < p->ranks; v++) {
         good = allocate_records(p, BUFFER + 1, &p->streams[v].buffer);
@@ -223,7 +224,7 @@ static void destroy(void *self) {
 
 static enum chex_status create(const struct chex_pipeline_config *c, struct chex_reader *reader,
                                void **self_out, struct chex_error *err) {
-    struct old_pipeline *p = chex_mem_zalloc(1, sizeof *p);
+    struct old_pipeline *p = chex_alloc_zeroed(1, sizeof *p);
     if (!p)
         return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "input pipeline");
     p->c = *c;
@@ -242,7 +243,7 @@ static enum chex_status create(const struct chex_pipeline_config *c, struct chex
         st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM,
                               "old input pipeline: %d shuffle buffers of %d images of %d px",
                               p->ranks, BUFFER, c->image_size);
-    int rc = st == CHEX_OK ? chex_input_thread(&p->thread, work, p) : 0;
+    int rc = st == CHEX_OK ? chex_thread_start(&p->thread, work, p) : 0;
     p->started = st == CHEX_OK && rc == 0;
     if (rc)
         st = chex_error_errno(err, CHEX_E_ENV, rc, "cannot start the input reader");

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Windows are numbered in the order in which batches need them: by epoch, then by place in the
- * epoch, then by logical rank. Number q goes into buffer q modulo the number of buffers, which is
- * two a logical rank: one in use, one being read.
+ * Double buffering of windows. Windows are numbered in the order in which batches need them: by
+ * epoch, then position in the epoch, then logical rank. Window q uses buffer q mod buffer_count.
+ * There are two buffers per logical rank: one in use, one being read. The reading thread fills the
+ * next buffer when all batches of its old window are done (left = 0).
  *
- * Where the engine holds the rows of earlier batches, a window has those that none before it had.
- * No row is in two windows of an epoch, and windows are read in the order of epochs, so these are
- * the very rows that the batches want.
+ * With --resident, a window has only the rows that no earlier window had. No row is in two windows
+ * of an epoch, and windows are read in the order of epochs. So these are exactly the rows that the
+ * batches of the window ask for.
  */
 #include "input/pipeline_window.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "input/thread.h"
+#include "base/alloc.h"
+#include "base/thread.h"
 
 struct buffer {
     uint64_t number;
     bool loaded;
-    size_t from_step, left; /* batches that still have to be taken */
-    size_t *slots;          /* (steps * batch) where in `pixels` a row of the order is */
-    uint8_t *pixels;        /* (steps * batch, row_bytes) in the order of the disk */
+    size_t from_step, left; /* first step; batches that are not made yet */
+    size_t *slots;          /* (steps * batch) index in `pixels` of each row of the order */
+    uint8_t *pixels;        /* (steps * batch, row_bytes) in disk order */
 };
 
 struct chex_window {
@@ -33,9 +34,9 @@ struct chex_window {
     size_t steps, per_window, windows; /* of an epoch; steps of a window; windows of an epoch */
     size_t ranks, row_bytes;
     uint64_t first;         /* number of the first window */
-    size_t *rows;           /* (per_window * batch) of the window that is read */
-    size_t *places, *slots; /* (per_window * batch) of those that are wanted; in rows, in pixels */
-    bool *given;            /* (set's rows) a window before had it; NULL: no row is held */
+    size_t *rows;           /* (per_window * batch) rows of the window that is being read */
+    size_t *places, *slots; /* (per_window * batch) of the wanted rows: index in rows, in pixels */
+    bool *given;            /* (set's rows) an earlier window had the row; NULL: not resident */
     size_t buffer_count;
     struct buffer *buffers;
 
@@ -48,7 +49,7 @@ struct chex_window {
     bool started;
 };
 
-/* Keeps of the window's n rows those that are wanted; their number. */
+/* Reduces w->rows to those that must be read and returns their number. */
 static size_t choose_wanted(struct chex_window *w, size_t n) {
     size_t wanted = 0;
     for (size_t i = 0; i < n; i++) {
@@ -70,7 +71,7 @@ static enum chex_status load(struct chex_window *w, uint64_t number, struct chex
     int rank = (int)(number % w->ranks);
     size_t step = (size_t)(number / w->ranks % w->windows) * w->per_window;
     size_t end = step + w->per_window < w->steps ? step + w->per_window : w->steps;
-    if (number < w->first + w->ranks) /* where the run goes on within a window */
+    if (number < w->first + w->ranks) /* the run starts within this window */
         step = w->c->step;
     size_t n = (end - step) * (size_t)w->c->batch;
     w->rows_of(w->arg, epoch, rank, step, end - step, w->rows);
@@ -88,7 +89,7 @@ static enum chex_status load(struct chex_window *w, uint64_t number, struct chex
     return CHEX_OK;
 }
 
-static void *read_ahead(void *arg) {
+static void *prefetch(void *arg) {
     struct chex_window *w = arg;
     struct chex_error err = {0};
     for (uint64_t number = w->first;; number++) {
@@ -111,7 +112,7 @@ static void *read_ahead(void *arg) {
     }
 }
 
-/* The buffer with this window, or NULL where the reading has failed or ended. */
+/* Waits for the window. NULL if the reading thread failed or was stopped. */
 static struct buffer *await(struct chex_window *w, uint64_t number, struct chex_error *err) {
     struct buffer *b = &w->buffers[number % w->buffer_count];
     pthread_mutex_lock(&w->lock);
@@ -158,17 +159,17 @@ uint64_t chex_window_bytes(const struct chex_pipeline_config *c) {
 static bool allocate(struct chex_window *w) {
     size_t rows = w->per_window * (size_t)w->c->batch;
     w->lane = chex_reader_lane_create(w->reader, rows);
-    w->rows = chex_mem_zalloc(rows, sizeof *w->rows);
-    w->buffers = chex_mem_zalloc(w->buffer_count, sizeof *w->buffers);
-    w->places = chex_mem_zalloc(rows, sizeof *w->places);
-    w->slots = chex_mem_zalloc(rows, sizeof *w->slots);
-    if (w->c->held)
-        w->given = chex_mem_zalloc(w->c->set->rows, sizeof *w->given);
+    w->rows = chex_alloc_zeroed(rows, sizeof *w->rows);
+    w->buffers = chex_alloc_zeroed(w->buffer_count, sizeof *w->buffers);
+    w->places = chex_alloc_zeroed(rows, sizeof *w->places);
+    w->slots = chex_alloc_zeroed(rows, sizeof *w->slots);
+    if (w->c->resident)
+        w->given = chex_alloc_zeroed(w->c->set->rows, sizeof *w->given);
     bool good =
-        w->lane && w->rows && w->buffers && w->places && w->slots && (w->given || !w->c->held);
+        w->lane && w->rows && w->buffers && w->places && w->slots && (w->given || !w->c->resident);
     for (size_t i = 0; good && i < w->buffer_count; i++) {
-        w->buffers[i].slots = chex_mem_zalloc(rows, sizeof *w->buffers[i].slots);
-        w->buffers[i].pixels = chex_mem_alloc_aligned(rows, w->row_bytes);
+        w->buffers[i].slots = chex_alloc_zeroed(rows, sizeof *w->buffers[i].slots);
+        w->buffers[i].pixels = chex_alloc_aligned(rows, w->row_bytes);
         good = w->buffers[i].slots && w->buffers[i].pixels;
     }
     return good;
@@ -177,7 +178,7 @@ static bool allocate(struct chex_window *w) {
 enum chex_status chex_window_create(const struct chex_pipeline_config *c,
                                     struct chex_reader *reader, chex_window_rows_fn rows, void *arg,
                                     struct chex_window **window_out, struct chex_error *err) {
-    struct chex_window *w = chex_mem_zalloc(1, sizeof *w);
+    struct chex_window *w = chex_alloc_zeroed(1, sizeof *w);
     if (!w)
         return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "input windows");
     w->c = c;
@@ -200,7 +201,7 @@ enum chex_status chex_window_create(const struct chex_pipeline_config *c,
                               "%zu windows of %zu rows of %zu bytes (a smaller --shuffle-block "
                               "needs less)",
                               w->buffer_count, w->per_window * (size_t)c->batch, w->row_bytes);
-    int rc = st == CHEX_OK ? chex_input_thread(&w->thread, read_ahead, w) : 0;
+    int rc = st == CHEX_OK ? chex_thread_start(&w->thread, prefetch, w) : 0;
     w->started = st == CHEX_OK && rc == 0;
     if (rc)
         st = chex_error_errno(err, CHEX_E_ENV, rc, "cannot start the input reader");

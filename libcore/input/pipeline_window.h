@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading ahead by windows (--shuffle-block): one thread reads all rows of some steps of a logical
- * rank in the order of the disk, while the workers make batches of the windows before.
+ * Prefetch by windows (--shuffle-block): one thread reads all rows of a window, which is several
+ * steps of a logical rank, in disk order. Meanwhile the workers make batches from earlier windows.
  */
 #ifndef CHEX_INPUT_PIPELINE_WINDOW_H
 #define CHEX_INPUT_PIPELINE_WINDOW_H
@@ -11,26 +11,27 @@
 
 struct chex_window;
 
-/* The rows of `steps` steps of a logical rank (counted from rank_from). Called by the reading
- * thread, which holds no lock. */
+/* Writes the rows of `steps` steps of a logical rank (counted from rank_from). Called by the
+ * reading thread without a lock. */
 typedef void (*chex_window_rows_fn)(void *arg, uint64_t epoch, int rank, size_t step, size_t steps,
                                     size_t *rows_out);
 
-/* Starts to read at the configuration's epoch and step. All is borrowed. */
+/* Starts the reading thread at the configuration's epoch and step. Borrows c, reader and arg. */
 enum chex_status chex_window_create(const struct chex_pipeline_config *c,
                                     struct chex_reader *reader, chex_window_rows_fn rows, void *arg,
                                     struct chex_window **window_out, struct chex_error *err);
 
-/* Bytes of the rows that it holds at a time. */
+/* Bytes of the window buffers. */
 uint64_t chex_window_bytes(const struct chex_pipeline_config *c);
 
-/* Lets go of whoever waits in chex_window_each. */
+/* Wakes all threads that wait in chex_window_each(); they return an error. */
 void chex_window_stop(struct chex_window *w);    /* NULL allowed */
-void chex_window_destroy(struct chex_window *w); /* NULL allowed; nobody may wait */
+void chex_window_destroy(struct chex_window *w); /* NULL allowed; no thread may be waiting */
 
-/* Waits until the step's window is in memory and calls fn for each of rows[0..n), which are those
- * at `places` of the step; where rows are held, those that no window before had. Each (epoch, step,
- * rank) exactly once. Thread-safe. */
+/* Waits until the step's window is in memory and calls fn for each of rows[0..n). Thread-safe.
+ * - places[i]: position of rows[i] in the step
+ * - With `resident`, rows must be those of the step that no earlier batch had.
+ * - Call exactly once for each (epoch, step, rank): this releases the step's part of the window. */
 enum chex_status chex_window_each(struct chex_window *w, uint64_t epoch, int rank, size_t step,
                                   const int *places, const size_t *rows, size_t n,
                                   chex_reader_fn fn, void *arg, struct chex_error *err);

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two bits a row. `whole`: the row was read and matched its checksum, and with `keep` it is in
- * memory. `taken` (with `keep`): somebody reads it into memory, or has done so; whoever finds it
- * taken but not whole reads the row for himself, so nobody waits for anybody.
+ * Reads rows for many threads at once. Two atomic bits per row synchronise them, without locks:
+ * - whole: the row was read and its checksum is right. With `keep` it is in memory.
+ * - taken (only with `keep`): a thread is reading the row into memory, or has done so.
+ * The thread that sets `taken` reads the row into memory. A thread that finds a row taken but not
+ * whole reads it into its own lane. So no thread waits for another; at worst a row is read more
+ * than once.
  */
 #include "input/reader.h"
 
@@ -11,16 +14,16 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/mem.h"
-#include "input/thread.h"
+#include "base/alloc.h"
+#include "base/thread.h"
 
-enum { READ_BYTES = 1 << 20 /* the most of one pread; larger ones gain nothing */ };
+enum { READ_BYTES = 1 << 20 /* largest pread(); larger ones are not faster */ };
 
 typedef atomic_uint_fast64_t bits;
 
 struct chex_reader {
     struct chex_reader_config c;
-    size_t row_bytes, run; /* run: rows of one read at most */
+    size_t row_bytes, run; /* run: largest number of rows of one read */
     bits *whole, *taken;   /* ((end - first) / 64 + 1) */
     uint8_t *memory;       /* (end - first, row_bytes), with `keep` */
     size_t memory_bytes;
@@ -32,7 +35,7 @@ struct chex_reader {
 
 struct chex_reader_lane {
     uint8_t *pixels; /* (run, row_bytes) */
-    uint64_t keys[]; /* (most): row above, place in the request below */
+    uint64_t keys[]; /* (max_rows): upper 32 bits: row; lower 32 bits: index in the request */
 };
 
 static size_t row_of(uint64_t key) { return (size_t)(key >> 32); }
@@ -42,13 +45,13 @@ static bool test(const bits *b, size_t i) {
     return atomic_load_explicit(&b[i / 64], memory_order_acquire) >> i % 64 & 1;
 }
 
-/* Whether it was set before. */
+/* Sets the bit; true if it was set before. */
 static bool test_and_set(bits *b, size_t i) {
     uint64_t one = (uint64_t)1 << i % 64;
     return atomic_fetch_or_explicit(&b[i / 64], one, memory_order_acq_rel) & one;
 }
 
-/* ---- the order of the disk ---- */
+/* ---- disk order ---- */
 
 static void sift(uint64_t *keys, size_t at, size_t n) {
     uint64_t key = keys[at];
@@ -61,7 +64,8 @@ static void sift(uint64_t *keys, size_t at, size_t n) {
     keys[at] = key;
 }
 
-/* Heap sort: it allocates nothing. What is sorted already, as for an evaluation, stays. */
+/* Heap sort, because it allocates nothing. Returns at once if the keys are sorted, as in an
+ * evaluation. */
 static void sort(uint64_t *keys, size_t n) {
     size_t sorted = 1;
     while (sorted < n && keys[sorted - 1] < keys[sorted])
@@ -84,12 +88,12 @@ static void sort_rows(struct chex_reader_lane *lane, const size_t *rows, size_t 
     sort(lane->keys, n);
 }
 
-/* How many of keys[0..n) are neighbours in one shard and fit one read. */
+/* The number of leading keys[0..n) that are neighbours in one shard and fit into one read. */
 static size_t neighbours(const struct chex_reader *r, const struct chex_shard *shard,
                          size_t row_in_shard, const uint64_t *keys, size_t n) {
     size_t left = chex_shard_rows(shard) - row_in_shard, count = 1;
-    size_t most = left < r->run ? left : r->run;
-    while (count < n && count < most && row_of(keys[count]) == row_of(keys[0]) + count)
+    size_t max = left < r->run ? left : r->run;
+    while (count < n && count < max && row_of(keys[count]) == row_of(keys[0]) + count)
         count++;
     return count;
 }
@@ -104,7 +108,7 @@ static enum chex_status read_rows(struct chex_reader *r, const struct chex_shard
     return CHEX_OK;
 }
 
-/* Reads n rows from `row` on, comparing those with their checksums that nobody has compared yet. */
+/* Reads n rows from `row` on. Verifies the checksums unless all rows were verified before. */
 static enum chex_status read_checked(struct chex_reader *r, const struct chex_shard *shard,
                                      size_t row_in_shard, size_t row, size_t n, uint8_t *pixels,
                                      struct chex_error *err) {
@@ -117,7 +121,8 @@ static enum chex_status read_checked(struct chex_reader *r, const struct chex_sh
     return CHEX_OK;
 }
 
-/* Rows [row, row + result) of at most n are ours to read into memory; 0: the first one is not. */
+/* Takes up to n rows from `row` on for this thread and returns their number. 0: another thread has
+ * the first one. */
 static size_t take(struct chex_reader *r, size_t row, size_t n) {
     size_t count = 0;
     while (count < n && !test_and_set(r->taken, row - r->c.first + count))
@@ -135,7 +140,7 @@ static enum chex_status read_into_memory(struct chex_reader *r, const struct che
     return CHEX_OK;
 }
 
-/* Gets at least one and at most n neighbours; *pixels_out: where they are. */
+/* Reads 1 to *n neighbouring rows. *n: number of rows; *pixels_out: their pixels. */
 static enum chex_status get(struct chex_reader *r, struct chex_reader_lane *lane,
                             const struct chex_shard *shard, size_t row_in_shard, size_t row,
                             size_t *n, const uint8_t **pixels_out, struct chex_error *err) {
@@ -193,7 +198,7 @@ enum chex_status chex_reader_load(struct chex_reader *r, struct chex_reader_lane
     return CHEX_OK;
 }
 
-void chex_reader_announce(struct chex_reader *r, struct chex_reader_lane *lane, const size_t *rows,
+void chex_reader_prefetch(struct chex_reader *r, struct chex_reader_lane *lane, const size_t *rows,
                           size_t n) {
     size_t wanted = 0;
     for (size_t i = 0; i < n; i++)
@@ -215,15 +220,16 @@ uint64_t chex_reader_bytes(const struct chex_reader *r) {
 
 /* ---- the thread that fills the memory ---- */
 
-/* A row that cannot be read stays taken: who wants it reads it again and has the fault. */
+/* Reads all rows into memory. A row that cannot be read stays taken but not whole: a caller that
+ * needs it reads it again and returns the error. */
 static void *sweep(void *arg) {
     struct chex_reader *r = arg;
     for (size_t row = r->c.first, n; row < r->c.end && !atomic_load(&r->stop); row += n) {
         size_t in_shard;
         const struct chex_shard *shard = chex_set_locate(r->c.set, row, &in_shard);
-        size_t left = chex_shard_rows(shard) - in_shard, most = r->c.end - row;
-        most = left < most ? left : most;
-        n = take(r, row, most < r->run ? most : r->run);
+        size_t left = chex_shard_rows(shard) - in_shard, max = r->c.end - row;
+        max = left < max ? left : max;
+        n = take(r, row, max < r->run ? max : r->run);
         if (n)
             read_into_memory(r, shard, in_shard, row, n, NULL);
         else
@@ -239,10 +245,10 @@ uint64_t chex_reader_memory_bytes(const struct chex_reader_config *c) {
 
 static bool allocate(struct chex_reader *r) {
     size_t rows = r->c.end - r->c.first;
-    r->whole = chex_mem_zalloc(rows / 64 + 1, sizeof *r->whole);
+    r->whole = chex_alloc_zeroed(rows / 64 + 1, sizeof *r->whole);
     if (!r->whole || !r->c.keep)
         return r->whole;
-    r->taken = chex_mem_zalloc(rows / 64 + 1, sizeof *r->taken);
+    r->taken = chex_alloc_zeroed(rows / 64 + 1, sizeof *r->taken);
     r->memory_bytes = (size_t)chex_reader_memory_bytes(&r->c);
     if (!r->taken)
         return false;
@@ -257,7 +263,7 @@ static bool allocate(struct chex_reader *r) {
 
 enum chex_status chex_reader_create(const struct chex_reader_config *config,
                                     struct chex_reader **reader_out, struct chex_error *err) {
-    struct chex_reader *r = chex_mem_zalloc(1, sizeof *r);
+    struct chex_reader *r = chex_alloc_zeroed(1, sizeof *r);
     if (!r)
         return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "input reader");
     r->c = *config;
@@ -270,7 +276,7 @@ enum chex_status chex_reader_create(const struct chex_reader_config *config,
                               config->set->dir, config->first, config->end, r->row_bytes,
                               config->keep ? " in memory (--cache none reads them as needed)" : "");
     if (st == CHEX_OK && r->c.keep) {
-        int rc = chex_input_thread(&r->sweep, sweep, r);
+        int rc = chex_thread_start(&r->sweep, sweep, r);
         r->sweeping = rc == 0;
         if (rc)
             st = chex_error_errno(err, CHEX_E_ENV, rc, "cannot start the input reader");
@@ -296,11 +302,12 @@ void chex_reader_destroy(struct chex_reader *r) {
     free(r);
 }
 
-struct chex_reader_lane *chex_reader_lane_create(const struct chex_reader *r, size_t most) {
-    size_t keys = (sizeof(struct chex_reader_lane) + most * sizeof(uint64_t) + CHEX_MEM_ALIGN - 1) /
-                  CHEX_MEM_ALIGN * CHEX_MEM_ALIGN;
-    size_t rows = r->run < most ? r->run : most;
-    struct chex_reader_lane *lane = chex_mem_alloc_aligned(1, keys + rows * r->row_bytes);
+struct chex_reader_lane *chex_reader_lane_create(const struct chex_reader *r, size_t max_rows) {
+    size_t keys =
+        (sizeof(struct chex_reader_lane) + max_rows * sizeof(uint64_t) + CHEX_ALLOC_ALIGN - 1) /
+        CHEX_ALLOC_ALIGN * CHEX_ALLOC_ALIGN;
+    size_t rows = r->run < max_rows ? r->run : max_rows;
+    struct chex_reader_lane *lane = chex_alloc_aligned(1, keys + rows * r->row_bytes);
     if (lane)
         lane->pixels = (uint8_t *)lane + keys;
     return lane;

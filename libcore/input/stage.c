@@ -1,4 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Copies the shards of a node to node-local storage. stage.h explains the protocol.
+ *
+ * There are two exchanges: each rank's needs (struct need), then each rank's result (struct
+ * result). A rank whose copy failed still joins the second exchange, so that no other rank waits
+ * forever. The copying rank sends the random part of the folder's name in its result.
+ */
 #include "input/stage.h"
 
 #include <errno.h>
@@ -8,16 +15,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "base/mem.h"
+#include "base/text.h"
 #include "base/units.h"
-#include "data/manifest.h"
+#include "shard/manifest.h"
 
 enum { COPY_BYTES = 4 << 20, NAME_BYTES = 96 };
 
-/* What a rank tells the others: first what it needs, then how its copy went. */
+/* What the ranks exchange as raw bytes: first `need`, then `result`. maker: the rank that copies.
+ */
 struct need {
     int32_t node, part_count;
     struct {
@@ -33,14 +42,19 @@ struct result {
 
 struct chex_stage {
     const struct chex_stage_config *c;
-    char *path; /* of the copy, NULL before it has a name */
-    bool ours;  /* made by this rank and not removed yet */
+    char *path; /* folder of the copy; NULL before it has a name */
+    bool ours;  /* this rank made the folder and has not removed it */
     struct chex_manifest *manifest;
     bool **wanted; /* [split][shard] */
     char *buffer;
 };
 
-static bool asked_to_stop(const struct chex_stage *s) { return s->c->stop && *s->c->stop; }
+/* Called after each block. Also calls `copied`, which shows the watchdog that the rank works. */
+static bool asked_to_stop(const struct chex_stage *s) {
+    if (s->c->copied)
+        s->c->copied(s->c->arg);
+    return s->c->stop && *s->c->stop;
+}
 
 static enum chex_status no_memory(struct chex_error *err) {
     return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
@@ -48,6 +62,7 @@ static enum chex_status no_memory(struct chex_error *err) {
 
 /* ---- what the node needs ---- */
 
+/* Marks the shards that hold rows of `n`. */
 static void mark(struct chex_stage *s, const struct need *n) {
     for (int i = 0; i < n->part_count; i++) {
         const struct chex_manifest_split *split = &s->manifest->splits[n->parts[i].split];
@@ -58,11 +73,12 @@ static void mark(struct chex_stage *s, const struct need *n) {
     }
 }
 
-static enum chex_status plan(struct chex_stage *s, const struct need *all, struct chex_error *err) {
+static enum chex_status find_wanted(struct chex_stage *s, const struct need *all,
+                                    struct chex_error *err) {
     CHEX_TRY(chex_manifest_read(s->c->source, &s->manifest, err));
-    s->wanted = chex_mem_zalloc(CHEX_SPLIT_COUNT, sizeof *s->wanted);
+    s->wanted = chex_alloc_zeroed(CHEX_SPLIT_COUNT, sizeof *s->wanted);
     for (int i = 0; s->wanted && i < CHEX_SPLIT_COUNT; i++)
-        if (!(s->wanted[i] = chex_mem_zalloc(s->manifest->splits[i].shard_count, sizeof(bool))))
+        if (!(s->wanted[i] = chex_alloc_zeroed(s->manifest->splits[i].shard_count, sizeof(bool))))
             return no_memory(err);
     if (!s->wanted)
         return no_memory(err);
@@ -72,7 +88,7 @@ static enum chex_status plan(struct chex_stage *s, const struct need *all, struc
     return CHEX_OK;
 }
 
-/* Calls fn for the file of each shard that is wanted. */
+/* Calls fn for the file of each wanted shard. */
 typedef enum chex_status (*file_fn)(struct chex_stage *s, const char *file, void *arg,
                                     struct chex_error *err);
 
@@ -139,20 +155,15 @@ static enum chex_status copy_bytes(struct chex_stage *s, int in, const char *fro
 
 static enum chex_status copy_file(struct chex_stage *s, const char *from, const char *to,
                                   struct chex_error *err) {
-    struct stat info;
-    int out = -1, in = open(from, O_RDONLY | O_CLOEXEC);
-    if (in < 0 || fstat(in, &info) != 0) {
-        int saved = errno;
-        if (in >= 0)
-            close(in);
-        return chex_error_errno(err, CHEX_E_DATA, saved, "cannot open %s", from);
-    }
+    uint64_t bytes = 0;
+    int out = -1, in = -1;
+    CHEX_TRY(chex_fs_open(from, &in, &bytes, err));
     posix_fadvise(in, 0, 0, POSIX_FADV_SEQUENTIAL);
     out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     enum chex_status st =
         out < 0 ? chex_error_errno(err, CHEX_E_ENV, errno, "cannot create %s", to) : CHEX_OK;
-    int rc = st == CHEX_OK && info.st_size ? posix_fallocate(out, 0, info.st_size) : 0;
-    if (rc == ENOSPC || rc == EDQUOT) /* others: a file system that cannot reserve */
+    int rc = st == CHEX_OK && bytes ? posix_fallocate(out, 0, (off_t)bytes) : 0;
+    if (rc == ENOSPC || rc == EDQUOT) /* other errors: the file system cannot reserve space */
         st = chex_error_errno(err, CHEX_E_RESOURCE, rc, "cannot write %s", to);
     if (st == CHEX_OK)
         st = copy_bytes(s, in, from, out, to, err);
@@ -162,14 +173,14 @@ static enum chex_status copy_file(struct chex_stage *s, const char *from, const 
     return st;
 }
 
-/* Reads the copy as training will, every row with its checksum. */
+/* Reads every row of the copy, as training will, and verifies its checksum. */
 static enum chex_status verify_copy(struct chex_stage *s, const char *path,
                                     struct chex_error *err) {
     struct chex_shard *shard = NULL;
     CHEX_TRY(chex_shard_open(path, &shard, err));
     size_t row_bytes = (size_t)chex_shard_size(shard) * (size_t)chex_shard_size(shard);
     size_t rows = chex_shard_rows(shard), most = COPY_BYTES / row_bytes;
-    uint8_t *big = most ? NULL : chex_mem_alloc_aligned(1, row_bytes);
+    uint8_t *big = most ? NULL : chex_alloc_aligned(1, row_bytes);
     enum chex_status st = most || big ? CHEX_OK : no_memory(err);
     most = most ? most : 1;
     for (size_t row = 0, n; st == CHEX_OK && row < rows; row += n) {
@@ -230,10 +241,10 @@ static enum chex_status check_space(struct chex_stage *s, struct total *t, struc
     chex_format_bytes(have, sizeof have, bytes);
     if (t->bytes > bytes)
         return chex_error_set(err, CHEX_E_RESOURCE,
-                              "--stage %s: %zu shards of %s, and %s is free there", s->c->dir,
+                              "--stage %s: %zu shards need %s, and %s is free there", s->c->dir,
                               t->files, need, have);
-    chex_info("%s %zu shards, %s, from %s to %s (%s free)", s->c->look ? "would stage" : "staging",
-              t->files, need, s->c->source, s->c->dir, have);
+    chex_info("%s %zu shard%s, %s, from %s to %s (%s free)", s->c->look ? "would stage" : "staging",
+              t->files, chex_text_s(t->files), need, s->c->source, s->c->dir, have);
     return CHEX_OK;
 }
 
@@ -246,13 +257,13 @@ static enum chex_status make_copy(struct chex_stage *s, const struct need *all,
                                   struct chex_error *err) {
     struct total t = {0};
     double start = chex_clock_s();
-    CHEX_TRY(plan(s, all, err));
+    CHEX_TRY(find_wanted(s, all, err));
     CHEX_TRY(check_space(s, &t, err));
     if (s->c->look)
         return access(s->c->dir, W_OK | X_OK) == 0 ? CHEX_OK : no_folder(s, err);
     s->path =
         chex_fs_format("%s/chexnet-%.40s-XXXXXX", s->c->dir, *s->c->job ? s->c->job : "nojob");
-    s->buffer = chex_mem_alloc_aligned(1, COPY_BYTES);
+    s->buffer = chex_alloc_aligned(1, COPY_BYTES);
     if (!s->path || !s->buffer)
         return no_memory(err);
     if (!mkdtemp(s->path))
@@ -268,8 +279,8 @@ static enum chex_status make_copy(struct chex_stage *s, const struct need *all,
 
 /* ---- the ranks of a node ---- */
 
-static enum chex_status tell_needs(const struct chex_stage_config *c, struct need *all,
-                                   struct chex_error *err) {
+static enum chex_status exchange_needs(const struct chex_stage_config *c, struct need *all,
+                                       struct chex_error *err) {
     struct need mine;
     memset(&mine, 0, sizeof mine);
     mine.node = c->node;
@@ -282,9 +293,9 @@ static enum chex_status tell_needs(const struct chex_stage_config *c, struct nee
     return c->exchange(c->arg, &mine, sizeof mine, all, err);
 }
 
-/* Tells how the copy went and takes over what the node's maker has told. */
-static enum chex_status tell_results(struct chex_stage *s, enum chex_status mine,
-                                     struct result *all, struct chex_error *err) {
+/* Exchanges the results. Returns the status of the node's copying rank and sets the path. */
+static enum chex_status exchange_results(struct chex_stage *s, enum chex_status mine,
+                                         struct result *all, struct chex_error *err) {
     const struct chex_stage_config *c = s->c;
     struct result r;
     memset(&r, 0, sizeof r);
@@ -312,13 +323,13 @@ static enum chex_status tell_results(struct chex_stage *s, enum chex_status mine
 static enum chex_status stage(struct chex_stage *s, struct need *needs, struct result *results,
                               struct chex_error *err) {
     struct chex_error fault = {0};
-    CHEX_TRY(tell_needs(s->c, needs, err));
+    CHEX_TRY(exchange_needs(s->c, needs, err));
     enum chex_status st = s->c->local_rank == 0 ? make_copy(s, needs, &fault) : CHEX_OK;
     if (st != CHEX_OK)
         chex_stage_remove(s);
     if (err)
         *err = fault;
-    CHEX_TRY(tell_results(s, st, results, err));
+    CHEX_TRY(exchange_results(s, st, results, err));
     if (!s->c->look)
         return CHEX_OK;
     free(s->path);
@@ -328,9 +339,9 @@ static enum chex_status stage(struct chex_stage *s, struct need *needs, struct r
 
 enum chex_status chex_stage_create(const struct chex_stage_config *config,
                                    struct chex_stage **stage_out, struct chex_error *err) {
-    struct chex_stage *s = chex_mem_zalloc(1, sizeof *s);
-    struct need *needs = chex_mem_zalloc((size_t)config->size, sizeof *needs);
-    struct result *results = chex_mem_zalloc((size_t)config->size, sizeof *results);
+    struct chex_stage *s = chex_alloc_zeroed(1, sizeof *s);
+    struct need *needs = chex_alloc_zeroed((size_t)config->size, sizeof *needs);
+    struct result *results = chex_alloc_zeroed((size_t)config->size, sizeof *results);
     enum chex_status st = CHEX_OK;
     if (!s || !needs || !results)
         st = no_memory(err);
@@ -344,7 +355,7 @@ enum chex_status chex_stage_create(const struct chex_stage_config *config,
         chex_stage_destroy(s);
         return st;
     }
-    s->c = NULL; /* the caller's; not needed from here on */
+    s->c = NULL; /* owned by the caller; not used after this */
     *stage_out = s;
     return CHEX_OK;
 }

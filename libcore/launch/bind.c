@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Binding. A rank knows its own CPUs only. Where they are all CPUs of the machine (as far as the
- * cgroup lets us see) and other ranks live here too, nobody has bound anything: then the cores are
- * dealt out by local rank, contiguously, so that neighbouring ranks fill one socket after the
- * other. Whoever is bound by Slurm or taskset stays as he is.
+ * CPU and memory binding.
+ *
+ * A rank knows only its own CPUs. If they are all CPUs of the machine (that the cgroup shows) and
+ * the node has other ranks, then no launcher has bound the ranks. In this case the cores are
+ * distributed by local rank, contiguously, so that neighbouring ranks fill one socket after the
+ * other. A rank that Slurm or taskset has bound keeps its affinity.
  */
 #include "launch/bind.h"
 
@@ -32,8 +34,8 @@ static enum chex_status load(const char *synthetic, hwloc_topology_t *topology_o
     return CHEX_OK;
 }
 
-/* Reduces `mask` to the share of a local rank; false, and mask as it was, where there are fewer
- * cores than ranks. */
+/* Reduces `mask` to the share of a local rank. False if there are fewer cores than ranks; mask is
+ * then unchanged. */
 static bool take_share(hwloc_topology_t t, int local_rank, int local_size, hwloc_bitmap_t mask) {
     long cores = hwloc_get_nbobjs_inside_cpuset_by_type(t, mask, HWLOC_OBJ_CORE);
     if (cores < local_size)
@@ -52,7 +54,7 @@ static bool take_share(hwloc_topology_t t, int local_rank, int local_size, hwloc
     return true;
 }
 
-/* The list of a set; cut lists end in "...". */
+/* Writes a set as a list. A list that is cut ends in "...". */
 static void list_text(hwloc_const_bitmap_t set, char *buf, size_t size) {
     if (hwloc_bitmap_list_snprintf(buf, size, set) >= (int)size)
         memcpy(buf + size - 4, "...", 4);
@@ -72,14 +74,15 @@ static void describe(hwloc_topology_t t, hwloc_bitmap_t mask, struct chex_bindin
 static void warn_of_lost_cpus(const struct chex_bind_input *in, int had, struct chex_binding *out) {
     if (had >= in->wanted_cpus)
         return;
-    const char *cure = in->srun_told ? "does the node have as many as slurm.conf says?"
-                                     : "srun needs -c or SRUN_CPUS_PER_TASK, for it does not take "
-                                       "--cpus-per-task from the job";
+    const char *cure = in->srun_cpus_set
+                           ? "does the node have as many CPUs as slurm.conf states?"
+                           : "pass -c to srun or set SRUN_CPUS_PER_TASK, because srun ignores "
+                             "the job's --cpus-per-task";
     snprintf(out->note, sizeof out->note, "runs on %d CPU%s although SLURM_CPUS_PER_TASK is %d: %s",
              had, had == 1 ? "" : "s", in->wanted_cpus, cure);
 }
 
-/* Reads and, where the rank is narrowed, changes `mask`. */
+/* Decides the binding. Changes `mask` if the rank is narrowed. */
 static enum chex_status plan(hwloc_topology_t t, const struct chex_bind_input *in,
                              hwloc_bitmap_t mask, struct chex_binding *out,
                              struct chex_error *err) {
@@ -88,7 +91,7 @@ static enum chex_status plan(hwloc_topology_t t, const struct chex_bind_input *i
     const int had = hwloc_bitmap_weight(mask);
     if (had <= 0)
         return chex_error_set(err, CHEX_E_ENV,
-                              "none of the CPUs this process may use is among the machine's %d",
+                              "CPU affinity: contains none of the %d CPUs of this machine",
                               hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_PU));
     const bool shared =
         in->local_size > 1 && hwloc_bitmap_isequal(mask, hwloc_topology_get_allowed_cpuset(t));
@@ -96,7 +99,8 @@ static enum chex_status plan(hwloc_topology_t t, const struct chex_bind_input *i
         made.narrowed = take_share(t, in->local_rank, in->local_size, mask);
     describe(t, mask, &made);
     made.threads = made.cpu_count;
-    if (shared && !made.narrowed) /* all run on the same cores: each counts on its part of them */
+    if (shared &&
+        !made.narrowed) /* all ranks run on the same cores: each counts its part of them */
         made.threads = had / in->local_size > 1 ? had / in->local_size : 1;
     warn_of_lost_cpus(in, had, &made);
     *out = made;
@@ -113,14 +117,15 @@ enum chex_status chex_bind_plan(const struct chex_bind_input *in, const char *sy
     if (mask && hwloc_bitmap_list_sscanf(mask, cpus) == 0)
         st = plan(t, in, mask, out, err);
     else
-        st = chex_error_set(err, CHEX_E_FAIL, "CPUs '%s' are no list", cpus);
+        st = chex_error_set(err, CHEX_E_FAIL,
+                            "CPUs '%s': not a list (expected a form such as 0-3,8)", cpus);
     hwloc_bitmap_free(mask);
     hwloc_topology_destroy(t);
     return st;
 }
 
-/* Memory comes from the NUMA node of the cores, or from another one when that is full. A kernel or
- * container that refuses costs speed only. */
+/* Binds memory to the NUMA node of the cores (another node serves if it is full). A refusal by
+ * kernel or container costs speed only. */
 static void bind_memory(hwloc_topology_t t, hwloc_const_bitmap_t mask) {
     hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
     if (!nodes)
@@ -139,7 +144,7 @@ static enum chex_status bind_here(hwloc_topology_t t, struct chex_bind_input *in
     hwloc_bitmap_t mask = hwloc_bitmap_alloc();
     if (!mask || hwloc_get_cpubind(t, mask, HWLOC_CPUBIND_PROCESS) != 0) {
         st = chex_error_errno(err, CHEX_E_ENV, mask ? errno : ENOMEM,
-                              "the CPUs of this process cannot be read");
+                              "cannot read the CPU affinity of this process");
         goto out;
     }
     st = plan(t, in, mask, out, err);
@@ -163,7 +168,7 @@ enum chex_status chex_bind(const struct chex_launch *launch, struct chex_binding
         .local_size = launch->local_size,
         .may_bind = true,
         .wanted_cpus = chex_launch_env_int("SLURM_CPUS_PER_TASK", 0),
-        .srun_told = getenv("SRUN_CPUS_PER_TASK") != NULL,
+        .srun_cpus_set = getenv("SRUN_CPUS_PER_TASK") != NULL,
     };
     hwloc_topology_t t = NULL;
     struct chex_binding made = {.note = ""};
@@ -175,17 +180,30 @@ enum chex_status chex_bind(const struct chex_launch *launch, struct chex_binding
     return st;
 }
 
+/* The first entries of a list, for people. */
+static const char *short_list(const char *list, char *buf, size_t size) {
+    size_t n = strlen(list);
+    if (n >= size) {
+        for (n = size - sizeof ",..."; n > 0 && list[n] != ','; n--)
+            ;
+        snprintf(buf, size, "%.*s,...", (int)n, list);
+    } else {
+        memcpy(buf, list, n + 1);
+    }
+    return buf;
+}
+
 static void gpu_text(const struct chex_gpu_view *gpu, char *buf, size_t size) {
+    char visible[100];
+    short_list(gpu->visible, visible, sizeof visible);
     switch (gpu->visibility) {
     case CHEX_GPU_OWN:
         if (gpu->node_count)
-            snprintf(buf, size, "gpu own %s (of %d)", gpu->visible, gpu->node_count);
+            snprintf(buf, size, "gpu own %s (of %d)", visible, gpu->node_count);
         else
-            snprintf(buf, size, "gpu own %s", gpu->visible);
+            snprintf(buf, size, "gpu own %s", visible);
         return;
-    case CHEX_GPU_ALL:
-        snprintf(buf, size, "gpu all %s (of %d)", gpu->visible, gpu->node_count);
-        return;
+    case CHEX_GPU_ALL: snprintf(buf, size, "gpu all %s (of %d)", visible, gpu->node_count); return;
     case CHEX_GPU_UNBOUND: snprintf(buf, size, "gpu unbound (%d)", gpu->node_count); return;
     case CHEX_GPU_NONE: break;
     }
@@ -197,10 +215,11 @@ static void gpu_text(const struct chex_gpu_view *gpu, char *buf, size_t size) {
 
 const char *chex_bind_line(const struct chex_launch *launch, const struct chex_binding *binding,
                            const struct chex_gpu_view *gpu, char *buf, size_t size) {
-    char text[128];
+    char text[160], cpus[100];
     gpu_text(gpu, text, sizeof text);
+    short_list(binding->cpus, cpus, sizeof cpus);
     snprintf(buf, size, "rank %d/%d, %s, local %d/%d, cores %s (%d), NUMA %s, %s", launch->rank,
-             launch->size, launch->host, launch->local_rank, launch->local_size, binding->cpus,
+             launch->size, launch->host, launch->local_rank, launch->local_size, cpus,
              binding->cpu_count, binding->numa, text);
     return buf;
 }

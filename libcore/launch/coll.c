@@ -1,12 +1,17 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Selects the collective library and builds the composite operations (gather_var, agree) from its
+ * basic calls.
+ */
 #include "launch/coll.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "base/module.h"
 #include "launch/coll_impls.h"
+#include "launch/guard.h"
 
 enum { GATHER_TAG = 32000 }; /* the reduction's are below 16384 */
 
@@ -20,11 +25,14 @@ enum chex_status chex_coll_create(const struct chex_launch *launch, struct chex_
             return chex_error_prefix(err, st, "%d ranks need MPI", launch->size);
         impl = symbol;
     }
-    struct chex_coll *c = chex_mem_zalloc(1, sizeof *c);
+    struct chex_coll *c = chex_alloc_zeroed(1, sizeof *c);
     if (!c)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     *c = (struct chex_coll){.impl = impl, .rank = launch->rank, .size = launch->size};
+    c->method = launch->impl;
+    struct chex_guard *guard = chex_guard_begin(c->method, "the start of MPI");
     enum chex_status st = impl->init(launch, &c->self, err);
+    chex_guard_end(guard);
     if (st != CHEX_OK)
         free(c);
     else
@@ -35,7 +43,9 @@ enum chex_status chex_coll_create(const struct chex_launch *launch, struct chex_
 void chex_coll_destroy(struct chex_coll *c) {
     if (!c)
         return;
+    struct chex_guard *guard = chex_guard_begin(c->method, "the end of MPI");
     c->impl->destroy(c->self);
+    chex_guard_end(guard);
     free(c);
 }
 
@@ -53,7 +63,7 @@ enum chex_status chex_coll_allgather(struct chex_coll *c, const void *mine, size
     return c->impl->allgather(c->self, mine, bytes, all_out, err);
 }
 
-/* Rank 0 takes the parts in rank order into memory of its own. */
+/* Rank 0 receives the parts in rank order. */
 static enum chex_status collect(struct chex_coll *c, const void *mine, const uint64_t *sizes,
                                 unsigned char *all, struct chex_error *err) {
     if (c->rank != 0)
@@ -77,8 +87,8 @@ enum chex_status chex_coll_gather_var(struct chex_coll *c, const void *mine, siz
     unsigned char *all = NULL;
     bool fits = true;
     enum chex_status st = CHEX_OK;
-    uint64_t *sizes = chex_mem_zalloc((size_t)c->size, sizeof *sizes);
-    /* A rank without memory says so before anybody waits for it. */
+    uint64_t *sizes = chex_alloc_zeroed((size_t)c->size, sizeof *sizes);
+    /* A rank without memory reports it before other ranks wait for it. */
     if (!sizes)
         st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     st = chex_coll_agree(c, st, err);
@@ -107,9 +117,9 @@ out:
     return st;
 }
 
-/* A rank that was preempted has saved and would go on: any real failure is worse. Else the higher
- * exit status counts. */
-static int badness(enum chex_status st) { return st == CHEX_E_PREEMPTED ? 1 : 2 * (int)st; }
+/* Order of severity. CHEX_E_PREEMPTED is the mildest: its state is saved, and any real failure is
+ * worse. Otherwise the higher exit status counts. */
+static int severity(enum chex_status st) { return st == CHEX_E_PREEMPTED ? 1 : 2 * (int)st; }
 
 enum chex_status chex_coll_agree(struct chex_coll *c, enum chex_status mine,
                                  struct chex_error *err) {
@@ -117,14 +127,14 @@ enum chex_status chex_coll_agree(struct chex_coll *c, enum chex_status mine,
     if (c->size == 1)
         return mine;
     struct chex_error none = {0}, *text = err ? err : &none;
-    int32_t *all = chex_mem_zalloc((size_t)c->size, sizeof *all);
+    int32_t *all = chex_alloc_zeroed((size_t)c->size, sizeof *all);
     if (!all)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the status of %d ranks",
                               c->size);
     enum chex_status st = c->impl->allgather(c->self, &my_status, sizeof my_status, all, text);
     int worst = 0;
     for (int r = 1; st == CHEX_OK && r < c->size; r++)
-        if (badness((enum chex_status)all[r]) > badness((enum chex_status)all[worst]))
+        if (severity((enum chex_status)all[r]) > severity((enum chex_status)all[worst]))
             worst = r;
     const enum chex_status agreed = st == CHEX_OK ? (enum chex_status)all[worst] : st;
     free(all);

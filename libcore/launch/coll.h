@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives while training: self (one rank), MPI (module chexnet-mpi.so), NCCL (with the CUDA
+ * Collectives during training: self (one rank), MPI (module chexnet-mpi.so) or NCCL (with the CUDA
  * engine). A collective library is one file that fills struct chex_coll_impl.
  *
- * Every call but send and receive is made by all ranks in the same order. Calls may come from one
- * thread at a time, not always the same one.
+ * All ranks make the same calls in the same order, except send and receive. One thread at a time
+ * may call; it need not be the same thread.
  */
 #ifndef CHEX_LAUNCH_COLL_H
 #define CHEX_LAUNCH_COLL_H
@@ -25,7 +25,7 @@ struct chex_coll_impl {
                                   struct chex_error *err);
     enum chex_status (*allgather)(void *self, const void *mine, size_t bytes, void *all_out,
                                   struct chex_error *err);
-    /* In place; the order of additions is the library's. */
+    /* In place. The library chooses the order of additions. */
     enum chex_status (*sum_f32)(void *self, float *data, size_t count, struct chex_error *err);
     enum chex_status (*send)(void *self, const void *data, size_t bytes, int to, int tag,
                              struct chex_error *err);
@@ -37,9 +37,11 @@ struct chex_coll {
     const struct chex_coll_impl *impl;
     void *self;
     int rank, size;
+    const struct chex_launch_method *method; /* the method that started the ranks */
 };
 
-/* self for one rank, else MPI. CHEX_E_ENV with what is missing. Collective. */
+/* Uses self for one rank, else MPI. Collective. CHEX_E_ENV: MPI is missing or unusable; the text
+ * says why. */
 enum chex_status chex_coll_create(const struct chex_launch *launch, struct chex_coll **coll_out,
                                   struct chex_error *err);
 void chex_coll_destroy(struct chex_coll *coll); /* NULL allowed; collective */
@@ -50,14 +52,16 @@ enum chex_status chex_coll_broadcast(struct chex_coll *c, void *data, size_t byt
 enum chex_status chex_coll_allgather(struct chex_coll *c, const void *mine, size_t bytes,
                                      void *all_out, struct chex_error *err);
 
-/* Gathers `bytes` bytes (they may differ per rank) at rank 0, in rank order; *all_out is fresh
- * memory there (the caller frees) and NULL elsewhere; sizes_out (size entries) may be NULL. */
+/* Gathers data of different size per rank at rank 0, in rank order. Collective.
+ * - all_out: fresh memory on rank 0 (the caller frees it), NULL on other ranks.
+ * - sizes_out: (size) bytes of each rank; may be NULL.
+ * - total_out: sum of the sizes. */
 enum chex_status chex_coll_gather_var(struct chex_coll *c, const void *mine, size_t bytes,
                                       void **all_out, size_t *sizes_out, size_t *total_out,
                                       struct chex_error *err);
 
-/* All ranks learn the worst status of any rank and, where it is not CHEX_OK, that rank's text:
- * so that nobody waits for a rank that has failed. Collective. */
+/* All ranks get the worst status of any rank and, if it is not CHEX_OK, the text of that rank. Call
+ * it after work that can fail on one rank, so that no rank waits for a failed one. Collective. */
 enum chex_status chex_coll_agree(struct chex_coll *c, enum chex_status mine,
                                  struct chex_error *err);
 

@@ -2,9 +2,9 @@
  *
  * Collectives by MPI: the module chexnet-mpi.so.
  *
- * Everything is started without blocking and then asked for. A blocking MPI call spins, and the
- * core that it burns is one that the forward pass could use; so after a short while the waiting
- * thread sleeps between its questions. Long messages go in pieces, for MPI counts in int.
+ * Every operation is non-blocking, followed by MPI_Test in a loop. A blocking MPI call spins and
+ * takes a core from the forward pass. After 200 tests the waiting thread sleeps between tests, 10
+ * to 200 us. MPI counts are int, so long messages are sent in pieces of 64 MiB.
  */
 #include <mpi.h>
 #include <sched.h>
@@ -20,7 +20,7 @@ CHEX_MODULE_VERSION_SYMBOL
 
 enum {
     PIECE_BYTES = 64 << 20, /* a multiple of every element size */
-    SPIN_COUNT = 200,       /* questions before the first sleep */
+    SPIN_COUNT = 200,       /* tests before the first sleep */
     SLEEP_FIRST_NS = 10000,
     SLEEP_LAST_NS = 200000,
 };
@@ -41,7 +41,7 @@ static enum chex_status failed(struct mpi_self *self, const char *call, int rc,
     return chex_error_set(err, CHEX_E_LOST, "%s: %s", call, text);
 }
 
-/* Until the request is through. */
+/* Waits until the request is complete. */
 static enum chex_status finish(struct mpi_self *self, MPI_Request *request, const char *call,
                                struct chex_error *err) {
     long sleep_ns = SLEEP_FIRST_NS;
@@ -163,10 +163,11 @@ static enum chex_status start(struct chex_error *err) {
     if (rc != MPI_SUCCESS)
         return chex_error_set(err, CHEX_E_ENV, "MPI_Init_thread failed with %d", rc);
     if (provided < MPI_THREAD_SERIALIZED)
-        return chex_error_set(err, CHEX_E_ENV,
-                              "this MPI allows calls from its first thread only (level %d): build "
-                              "it with threads",
-                              provided);
+        return chex_error_set(
+            err, CHEX_E_ENV,
+            "MPI: thread level %d allows calls from the first thread only (expected "
+            "MPI_THREAD_SERIALIZED or higher): build MPI with thread support",
+            provided);
     return CHEX_OK;
 }
 

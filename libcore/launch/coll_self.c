@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One rank: everything is already everywhere. There is nobody to send to.
+ * The collectives of one rank: copies and no-ops. send and receive fail, because there is no other
+ * rank.
  */
 #include <string.h>
 
@@ -9,7 +10,7 @@
 static enum chex_status init(const struct chex_launch *launch, void **self_out,
                              struct chex_error *err) {
     if (launch->size != 1)
-        return chex_error_set(err, CHEX_E_FAIL, "collectives of one rank asked for %d ranks",
+        return chex_error_set(err, CHEX_E_FAIL, "collectives of one rank: started for %d ranks",
                               launch->size);
     *self_out = NULL;
     return CHEX_OK;
@@ -52,7 +53,7 @@ static enum chex_status send(void *self, const void *data, size_t bytes, int to,
 static enum chex_status receive(void *self, void *data, size_t bytes, int from, int tag,
                                 struct chex_error *err) {
     (void)self, (void)data;
-    return chex_error_set(err, CHEX_E_FAIL, "%zu bytes (tag %d) wanted from rank %d of 1", bytes,
+    return chex_error_set(err, CHEX_E_FAIL, "%zu bytes (tag %d) expected from rank %d of 1", bytes,
                           tag, from);
 }
 

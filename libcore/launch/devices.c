@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The assignment is a minimum-cost matching of ranks and GPUs (the Hungarian method in its O(n^2 m)
- * form, with potentials). A GPU has one column for each rank that might share it; a later column
- * costs more than any gain in nearness, nearness more than any gain in order. The weights below
- * leave room for CHEX_GPU_RANKS terms of each kind.
+ * Names of GPUs, and their assignment to ranks.
+ *
+ * The assignment is a minimum-cost matching of ranks and GPUs: the Hungarian method with
+ * potentials, O(n^2 m) for n ranks and m columns. A GPU has one column for each rank that may share
+ * it. The cost has three terms. Sharing costs more than any gain in nearness, and nearness more
+ * than any gain in order. The weights leave space for CHEX_GPU_RANKS terms of each kind.
  */
 #include "launch/devices.h"
 
@@ -13,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
-#include "base/mem.h"
 
 const char *chex_gpu_pci_id(const char *text, char out[CHEX_PCI_BYTES]) {
     unsigned domain, bus, device, function;
@@ -38,7 +40,7 @@ bool chex_gpu_same(const char *pci_a, const char *uuid_a, const char *pci_b, con
     return strcmp(pci_a, pci_b) == 0;
 }
 
-/* A long domain is a high one, which strcmp alone would not see. */
+/* A longer domain number is larger; strcmp alone would not order it so. */
 static int compare(const char *pci_a, const char *uuid_a, const char *pci_b, const char *uuid_b) {
     size_t a = strlen(pci_a), b = strlen(pci_b);
     int by_pci = a != b ? (a > b) - (a < b) : strcmp(pci_a, pci_b);
@@ -69,7 +71,7 @@ bool chex_gpu_mps(void) {
 
 /* ---- assignment ---- */
 
-enum { LEVELS = 64 }; /* of nearness */
+enum { LEVELS = 64 }; /* levels of nearness (CPUs close to the GPU) */
 #define COST_NEAR (INT64_C(1) << 18)
 #define COST_SHARED (INT64_C(1) << 30)
 #define COST_UNSEEN (INT64_C(1) << 43)
@@ -78,13 +80,13 @@ struct place {
     const char *pci, *uuid;
 };
 
-struct plan {
-    const struct chex_gpu_seat *seats;
+struct assignment {
+    const struct chex_gpu_candidate *candidates;
     int ranks, gpus, columns, slots;
-    int most_near;
+    int max_near;
     struct place *places; /* (gpus), sorted */
     int64_t *cost;        /* (ranks, columns) */
-    int *rank_of;         /* (columns) -1: nobody's */
+    int *rank_of;         /* (columns) the rank that has this column; -1: free */
 };
 
 static int by_name(const void *pa, const void *pb) {
@@ -92,43 +94,44 @@ static int by_name(const void *pa, const void *pb) {
     return compare(a->pci, a->uuid, b->pci, b->uuid);
 }
 
-static void collect(struct plan *p) {
+static void collect(struct assignment *p) {
     for (int i = 0; i < p->ranks; i++)
-        for (int k = 0; k < p->seats[i].count; k++) {
-            const char *pci = p->seats[i].gpus[k].pci_bus_id, *uuid = p->seats[i].gpus[k].uuid;
+        for (int k = 0; k < p->candidates[i].count; k++) {
+            const char *pci = p->candidates[i].gpus[k].pci_bus_id,
+                       *uuid = p->candidates[i].gpus[k].uuid;
             int j = 0;
             while (j < p->gpus && !chex_gpu_same(p->places[j].pci, p->places[j].uuid, pci, uuid))
                 j++;
             if (j == p->gpus)
                 p->places[p->gpus++] = (struct place){pci, uuid};
-            if (p->seats[i].gpus[k].near_cpus > p->most_near)
-                p->most_near = p->seats[i].gpus[k].near_cpus;
+            if (p->candidates[i].gpus[k].near_cpus > p->max_near)
+                p->max_near = p->candidates[i].gpus[k].near_cpus;
         }
     qsort(p->places, (size_t)p->gpus, sizeof *p->places, by_name);
 }
 
-/* The index at which rank i knows GPU j, or -1. */
-static int index_of(const struct plan *p, int i, int j) {
-    for (int k = 0; j < p->gpus && k < p->seats[i].count; k++)
-        if (chex_gpu_same(p->places[j].pci, p->places[j].uuid, p->seats[i].gpus[k].pci_bus_id,
-                          p->seats[i].gpus[k].uuid))
+/* The index of GPU j in the list of rank i, or -1. */
+static int index_of(const struct assignment *p, int i, int j) {
+    for (int k = 0; j < p->gpus && k < p->candidates[i].count; k++)
+        if (chex_gpu_same(p->places[j].pci, p->places[j].uuid, p->candidates[i].gpus[k].pci_bus_id,
+                          p->candidates[i].gpus[k].uuid))
             return k;
     return -1;
 }
 
-static int64_t cost_of(const struct plan *p, int i, int column) {
+static int64_t cost_of(const struct assignment *p, int i, int column) {
     const int j = column / p->slots, slot = column % p->slots, k = index_of(p, i, j);
     if (k < 0)
         return COST_UNSEEN;
-    const int near_cpus = p->seats[i].gpus[k].near_cpus;
-    const int far = p->most_near ? (LEVELS - 1) * (p->most_near - near_cpus) / p->most_near : 0;
+    const int near_cpus = p->candidates[i].gpus[k].near_cpus;
+    const int far = p->max_near ? (LEVELS - 1) * (p->max_near - near_cpus) / p->max_near : 0;
     const int64_t apart = llabs((long long)i - j) < LEVELS ? llabs((long long)i - j) : LEVELS - 1;
     return slot * COST_SHARED + far * COST_NEAR + apart * apart;
 }
 
-/* Takes up rank i by the cheapest chain of moves. u, v: potentials of ranks and columns; best, from
- * and seen: scratch of a column each. */
-static void take_up(struct plan *p, int i, int64_t *u, int64_t *v, int64_t *best, int *from,
+/* Adds rank i to the matching along the cheapest augmenting path. u, v: potentials of ranks and
+ * columns. best, from, seen: scratch, one entry per column. */
+static void augment(struct assignment *p, int i, int64_t *u, int64_t *v, int64_t *best, int *from,
                     bool *seen) {
     const int columns = p->columns, none = -1;
     int rank = i, at = none;
@@ -174,49 +177,50 @@ static void take_up(struct plan *p, int i, int64_t *u, int64_t *v, int64_t *best
     p->rank_of[at] = i;
 }
 
-static bool match(struct plan *p) {
+static bool match(struct assignment *p) {
     const size_t columns = (size_t)p->columns;
-    int64_t *u = chex_mem_zalloc((size_t)p->ranks, sizeof *u);
-    int64_t *v = chex_mem_zalloc(2 * columns, sizeof *v);
-    int *from = chex_mem_zalloc(columns, sizeof *from);
-    bool *seen = chex_mem_zalloc(columns, sizeof *seen);
-    const bool room = u && v && from && seen;
-    for (int j = 0; room && j < p->columns; j++)
+    int64_t *u = chex_alloc_zeroed((size_t)p->ranks, sizeof *u);
+    int64_t *v = chex_alloc_zeroed(2 * columns, sizeof *v);
+    int *from = chex_alloc_zeroed(columns, sizeof *from);
+    bool *seen = chex_alloc_zeroed(columns, sizeof *seen);
+    const bool allocated = u && v && from && seen;
+    for (int j = 0; allocated && j < p->columns; j++)
         p->rank_of[j] = -1;
-    for (int i = 0; room && i < p->ranks; i++)
-        take_up(p, i, u, v, v + columns, from, seen);
+    for (int i = 0; allocated && i < p->ranks; i++)
+        augment(p, i, u, v, v + columns, from, seen);
     free(u);
     free(v);
     free(from);
     free(seen);
-    return room;
+    return allocated;
 }
 
-static void plan_release(struct plan *p) {
+static void assignment_release(struct assignment *p) {
     free(p->places);
     free(p->cost);
     free(p->rank_of);
 }
 
-static enum chex_status solve(struct plan *p, bool share, struct chex_error *err) {
-    p->places = chex_mem_zalloc((size_t)p->ranks * CHEX_GPU_MAX, sizeof *p->places);
+static enum chex_status solve(struct assignment *p, bool share, struct chex_error *err) {
+    p->places = chex_alloc_zeroed((size_t)p->ranks * CHEX_GPU_MAX, sizeof *p->places);
     if (p->places)
         collect(p);
     p->slots = share ? p->ranks : 1;
     p->columns = p->gpus * p->slots > p->ranks ? p->gpus * p->slots : p->ranks;
-    p->cost = chex_mem_zalloc((size_t)p->ranks * (size_t)p->columns, sizeof *p->cost);
-    p->rank_of = chex_mem_zalloc((size_t)p->columns, sizeof *p->rank_of);
-    bool room = p->places && p->cost && p->rank_of;
-    for (int i = 0; room && i < p->ranks; i++)
+    p->cost = chex_alloc_zeroed((size_t)p->ranks * (size_t)p->columns, sizeof *p->cost);
+    p->rank_of = chex_alloc_zeroed((size_t)p->columns, sizeof *p->rank_of);
+    bool allocated = p->places && p->cost && p->rank_of;
+    for (int i = 0; allocated && i < p->ranks; i++)
         for (int j = 0; j < p->columns; j++)
             p->cost[(size_t)i * (size_t)p->columns + (size_t)j] = cost_of(p, i, j);
-    room = room && match(p);
-    return room ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    allocated = allocated && match(p);
+    return allocated ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
 }
 
-/* Two ranks that would meet, from a solution with sharing. */
-static enum chex_status refuse(const struct chex_gpu_seat *seats, int n, struct chex_error *err) {
-    struct plan p = {.seats = seats, .ranks = n};
+/* Reports two ranks that would share a GPU, from a solution with sharing. */
+static enum chex_status refuse(const struct chex_gpu_candidate *candidates, int n,
+                               struct chex_error *err) {
+    struct assignment p = {.candidates = candidates, .ranks = n};
     enum chex_status st = solve(&p, true, err);
     int first = 0, second = 0, gpu = 0;
     for (int j = 0; st == CHEX_OK && second == 0 && j < p.columns; j++)
@@ -226,7 +230,7 @@ static enum chex_status refuse(const struct chex_gpu_seat *seats, int n, struct 
             second = p.rank_of[j];
         }
     if (st == CHEX_OK) {
-        const int a = seats[first].rank, b = seats[second].rank;
+        const int a = candidates[first].rank, b = candidates[second].rank;
         st =
             chex_error_set(err, CHEX_E_ENV,
                            "ranks %d and %d would share GPU %s: %d rank%s of this node see %d "
@@ -235,19 +239,19 @@ static enum chex_status refuse(const struct chex_gpu_seat *seats, int n, struct 
                            a < b ? a : b, a < b ? b : a, p.places[gpu].pci, n, n == 1 ? "" : "s",
                            p.gpus, p.gpus == 1 ? "" : "s");
     }
-    plan_release(&p);
+    assignment_release(&p);
     return st;
 }
 
-enum chex_status chex_gpu_assign(const struct chex_gpu_seat *seats, int n, bool share,
+enum chex_status chex_gpu_assign(const struct chex_gpu_candidate *candidates, int n, bool share,
                                  int *chosen_out, struct chex_error *err) {
     if (n < 1 || n > CHEX_GPU_RANKS)
-        return chex_error_set(err, CHEX_E_ENV, "%d ranks of one node want GPUs: expected 1 to %d",
-                              n, (int)CHEX_GPU_RANKS);
+        return chex_error_set(err, CHEX_E_ENV, "GPUs of a node: %d ranks (expected 1 to %d)", n,
+                              (int)CHEX_GPU_RANKS);
     for (int i = 0; i < n; i++)
-        if (seats[i].count < 1)
-            return chex_error_set(err, CHEX_E_ENV, "rank %d sees no GPU", seats[i].rank);
-    struct plan p = {.seats = seats, .ranks = n};
+        if (candidates[i].count < 1)
+            return chex_error_set(err, CHEX_E_ENV, "rank %d sees no GPU", candidates[i].rank);
+    struct assignment p = {.candidates = candidates, .ranks = n};
     enum chex_status st = solve(&p, share, err);
     bool all = true;
     for (int j = 0; st == CHEX_OK && j < p.columns; j++) {
@@ -256,8 +260,8 @@ enum chex_status chex_gpu_assign(const struct chex_gpu_seat *seats, int n, bool 
         if (i >= 0)
             chosen_out[i] = k;
     }
-    plan_release(&p);
+    assignment_release(&p);
     if (st == CHEX_OK && !all)
-        st = refuse(seats, n, err);
+        st = refuse(candidates, n, err);
     return st;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GPUs of a node as names, and which rank of the node takes which. No driver is called here.
+ * Names of the GPUs of a node, and the assignment of GPUs to the ranks of a node. Nothing here
+ * calls a driver.
  *
- * A GPU is known by its PCI bus id, in Linux' form ("0000:1b:00.0"), which is the same whatever a
- * task may see; indices are not, for they count what is visible. Parts of one GPU (MIG) share the
+ * A GPU is identified by its PCI bus id in Linux form ("0000:1b:00.0"), which is the same for every
+ * task. Indices are not, because they count visible GPUs only. MIG instances of one GPU share the
  * bus id and differ in the UUID.
  */
 #ifndef CHEX_LAUNCH_DEVICES_H
@@ -29,35 +30,38 @@ struct chex_gpu_list {
     struct chex_gpu gpus[CHEX_GPU_MAX];
 };
 
-/* "00000000:1B:00.0" to "0000:1b:00.0"; "" from what is no bus id. `out` is returned. */
+/* "00000000:1B:00.0" becomes "0000:1b:00.0". A text that is no bus id gives "". Returns `out`. */
 const char *chex_gpu_pci_id(const char *text, char out[CHEX_PCI_BYTES]);
 
-/* By UUID where both are known (its prefix does not count), else by bus id. */
+/* Whether two GPUs are the same: by UUID without its prefix if both are known, else by bus id. */
 bool chex_gpu_same(const char *pci_a, const char *uuid_a, const char *pci_b, const char *uuid_b);
 
-/* By bus id, and parts of one GPU by UUID. */
+/* Sorts by bus id, and MIG instances of one GPU by UUID. */
 void chex_gpu_sort(struct chex_gpu_list *list);
 
-/* CUDA's MPS lets processes share a GPU: its control daemon's process number, from the folder
- * CUDA_MPS_PIPE_DIRECTORY or the default one, is alive. A daemon outside this container is not
- * seen. */
+/* Whether CUDA MPS is active, so that processes can share a GPU: the process in the pid file of the
+ * control daemon is alive. The folder is CUDA_MPS_PIPE_DIRECTORY or the default one. A daemon
+ * outside this container is not seen. */
 bool chex_gpu_mps(void);
 
-/* A rank and what it may use. Plain bytes: ranks exchange it as it lies. */
-struct chex_gpu_seat {
+/* A rank and the GPUs that it sees. Plain bytes: ranks exchange this struct as it is. */
+struct chex_gpu_candidate {
     int32_t rank, node, count;
     struct {
         char pci_bus_id[CHEX_PCI_BYTES], uuid[CHEX_UUID_BYTES];
-        int32_t near_cpus; /* of the rank's CPUs, those that are close to the GPU */
+        int32_t near_cpus; /* the number of the rank's CPUs that are close to the GPU */
     } gpus[CHEX_GPU_MAX];
 };
 
-/* The ranks of one node, in the order of local ranks, 1 to CHEX_GPU_RANKS of them, each with one
- * GPU or more. Each gets one of its own, no two the same; of all such ways that with the most CPUs
- * close to their GPUs, and of these the one in which bus ids rise with ranks. chosen_out[i] is an
- * index of seats[i].gpus. Where there are too few: with `share` they are shared, as evenly as may
- * be, else CHEX_E_ENV with two ranks that would meet. The same seats give the same answer. */
-enum chex_status chex_gpu_assign(const struct chex_gpu_seat *seats, int n, bool share,
+/* Assigns a GPU to each rank of one node.
+ * - candidates: (n) in order of local ranks, n from 1 to CHEX_GPU_RANKS, each with one GPU or more.
+ * - chosen_out: (n) indices into candidates[i].gpus.
+ * - Each rank gets a GPU of its own. Among such assignments, the most CPUs close to their GPUs win;
+ *   then the one in which bus ids rise with ranks.
+ * - Too few GPUs: with `share` ranks share GPUs as evenly as possible. Otherwise CHEX_E_ENV, with
+ *   two ranks that would share.
+ * - Equal candidates give equal answers. */
+enum chex_status chex_gpu_assign(const struct chex_gpu_candidate *candidates, int n, bool share,
                                  int *chosen_out, struct chex_error *err);
 
 #endif

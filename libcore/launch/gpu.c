@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What Slurm's environment says about this task's GPUs. Which variables are set, and how, for each
- * kind of request was observed with Slurm 22.05:
+ * The GPUs of this task according to Slurm's environment. Observed with Slurm 22.05 for each kind
+ * of request:
  *
  *   request                          CUDA_VISIBLE_DEVICES  SLURM_GPUS_ON_NODE  SLURM_STEP_GPUS
  *   --gpus-per-task=1                0 or 1                2                   0 or 1
@@ -20,8 +20,8 @@
 
 const char *const chex_gpu_visibility_names[] = {"none", "own", "all", "unbound", NULL};
 
-/* Entries of a list of indices or UUIDs. CUDA stops reading at the first that is no device, and
- * people write -1 or NoDevFiles to hide them all. */
+/* Counts the entries of a list of indices or UUIDs. CUDA stops at the first entry that is no
+ * device; users write -1 or NoDevFiles to hide all GPUs. */
 static int list_count(const char *list) {
     int n = 0;
     for (const char *p = list; *p;) {
@@ -45,7 +45,9 @@ void chex_gpu_view(struct chex_gpu_view *out) {
     const char *const by_cuda = "CUDA_VISIBLE_DEVICES", *const by_node = "SLURM_GPUS_ON_NODE";
     const int visible = cuda ? list_count(cuda) : 0;
     *out = (struct chex_gpu_view){.node_count = chex_launch_env_int(by_node, 0)};
-    snprintf(out->visible, sizeof out->visible, "%s", cuda ? cuda : "");
+    if (snprintf(out->visible, sizeof out->visible, "%s", cuda ? cuda : "") >=
+        (int)sizeof out->visible)
+        memcpy(out->visible + sizeof out->visible - 4, "...", 4);
     out->allotted = out->node_count > 0 || visible > 0;
     if (!out->allotted)
         decide(out, CHEX_GPU_NONE, cuda ? by_cuda : by_node);

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Selects the launch method from the environment and forwards calls to it.
+ */
 #include "launch/launch.h"
 
 #include <limits.h>
@@ -11,9 +14,9 @@
 #include "base/units.h"
 #include "launch/methods.h"
 
-/* The first that is present is taken. */
+/* In order of preference; the first method that is present is used. */
 static const struct chex_launch_method *const methods[] = {
-#ifndef CHEXNET_NO_PMIX /* the engine alone: tests/gpu/CMakeLists.txt */
+#ifndef CHEXNET_NO_PMIX /* build of the engine only: tests/gpu/CMakeLists.txt */
     &chex_launch_pmix,
 #endif
     &chex_launch_slurm,
@@ -101,18 +104,18 @@ enum chex_status chex_launch_exchange(struct chex_launch *launch, const char *ke
     return launch->impl->exchange(launch, key, mine, bytes, all_out, timeout_ms, err);
 }
 
-bool chex_launch_can_look(const struct chex_launch *launch) {
-    return launch->size > 1 && launch->impl && launch->impl->look;
+bool chex_launch_can_lookup(const struct chex_launch *launch) {
+    return launch->size > 1 && launch->impl && launch->impl->lookup;
 }
 
-enum chex_status chex_launch_leave(struct chex_launch *launch, const char *key, const void *mine,
-                                   size_t bytes, struct chex_error *err) {
-    return launch->impl->leave(launch, key, mine, bytes, err);
+enum chex_status chex_launch_publish(struct chex_launch *launch, const char *key, const void *mine,
+                                     size_t bytes, struct chex_error *err) {
+    return launch->impl->publish(launch, key, mine, bytes, err);
 }
 
-void chex_launch_look(const struct chex_launch *launch, const char *key, int from, int to,
-                      size_t bytes, void *all_out, bool *came_out, uint64_t wait_ms) {
-    launch->impl->look(launch, key, from, to, bytes, all_out, came_out, wait_ms);
+void chex_launch_lookup(const struct chex_launch *launch, const char *key, int from, int to,
+                        size_t bytes, void *all_out, bool *came_out, uint64_t wait_ms) {
+    launch->impl->lookup(launch, key, from, to, bytes, all_out, came_out, wait_ms);
 }
 
 void chex_launch_host(const struct chex_launch *launch, int rank, char *buf, size_t size) {

@@ -2,17 +2,26 @@
  *
  * A rank that a PMIx server started: srun --mpi=pmix, prterun, mpirun.
  *
- * What Slurm 22.05's server does shapes this file. Its fence may return at once while ranks on
- * other nodes are still late (with TreeWidth above the number of nodes), it returns success when a
- * participant dies, and after a time-out of a fence nothing works any more. So no fence is trusted:
- * an exchange is over when every rank's value is here, by our own clock. Values are put under a key
- * that was never used before, for PMIx keeps the first value that it was told.
+ * Problem 1: the fence of Slurm 22.05's server is not reliable. It may return at once while ranks
+ * on other nodes are still late (with TreeWidth above the number of nodes). It returns success when
+ * a participant dies. After a time-out of a fence, nothing works any more.
  *
- * Requests that do not come back in time are left to themselves: the ticket they write to is freed
- * by whoever lets go of it last.
+ * So no fence is trusted. An exchange is complete when the values of all ranks are here, before a
+ * deadline of our own clock. Each value has a key that was never used before, because PMIx keeps
+ * the first value of a key.
+ *
+ * Problem 2: the server may have ended (mpirun was killed) or stalled (it was stopped, or its node
+ * swaps). A blocking PMIx call may then never return. So each call runs on a thread of its own, and
+ * the caller waits for it until a deadline (call_within). A wait for other ranks may last for
+ * hours; meanwhile a check every 30 s asks the server for an answer. If PMIx reports a lost
+ * connection, all waits end at once.
+ *
+ * A request that does not return in time is abandoned, not cancelled. Its ticket has two holders,
+ * the caller and the callback; the last one frees it.
  */
 #include <pmix.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,13 +33,23 @@
 #include "launch/methods.h"
 
 enum {
-    NAMING_MS = 1000,     /* how long to look for those who did not come */
-    FINISH_MS = 600000,   /* the last exchange; another rank may still be writing its results */
-    NAMED_RANKS = 8,      /* in one message */
-    POLL_FIRST_US = 500,  /* between two questions for the same value: first, */
-    POLL_LAST_US = 50000, /* and at last */
+    NAMING_MS = 1000,     /* how long to look for the ranks that are missing */
+    FINISH_MS = 600000,   /* the last exchange; another rank may still write its results */
+    NAMED_RANKS = 8,      /* in one message; fewer if their nodes have long names */
+    POLL_FIRST_US = 500,  /* pause between two requests for the same value: first ... */
+    POLL_LAST_US = 50000, /* ... and longest */
     KEY_BYTES = 128,
+    SERVER_MS = 60000, /* a server that does not answer within this time is lost */
+    CHECK_MS = 30000,  /* pause between two checks that the server is alive */
+    START_MS = 120000, /* PMIx_Init and the job's rank and size, from the server of this node */
+    END_MS = 5000,     /* publish, PMIx_Abort and PMIx_Finalize, which must not delay the end */
+    GONE_MS = 200,     /* pause between two checks of server_gone */
 };
+
+/* The connection to this node's server is lost (reported by PMIx). It never comes back. */
+static atomic_bool server_gone;
+/* The server has not answered for SERVER_MS. */
+static atomic_bool server_silent;
 
 struct pmix_self {
     pmix_proc_t me;
@@ -38,7 +57,7 @@ struct pmix_self {
     bool broken;    /* an exchange failed: no further collective call */
 };
 
-/* One request under way. */
+/* One pending request. Freed by the last of its holders. */
 struct ticket {
     pthread_mutex_t lock;
     pthread_cond_t came;
@@ -50,11 +69,6 @@ struct ticket {
     pmix_info_t info;
     pmix_proc_t proc;
 };
-
-static enum chex_status pmix_error(struct chex_error *err, enum chex_status status,
-                                   const char *call, pmix_status_t rc) {
-    return chex_error_set(err, status, "%s: %s (PMIx status %d)", call, PMIx_Error_string(rc), rc);
-}
 
 static struct ticket *ticket_create(void) {
     struct ticket *t = calloc(1, sizeof *t);
@@ -103,17 +117,110 @@ static void on_value(pmix_status_t status, pmix_value_t *value, void *arg) {
     ticket_answer(arg, status, value);
 }
 
-/* False where the deadline passes first. */
+/* Waits for the answer. False if the deadline passes first or the server is gone. */
 static bool ticket_wait(struct ticket *t, uint64_t deadline_ns) {
     pthread_mutex_lock(&t->lock);
-    while (!t->done && chex_clock_cond_wait(&t->came, &t->lock, deadline_ns) == 0)
-        ;
+    for (uint64_t now = 0; !t->done && now < deadline_ns && !atomic_load(&server_gone);) {
+        const uint64_t next = chex_clock_ns() + GONE_MS * UINT64_C(1000000);
+        (void)chex_clock_cond_wait(&t->came, &t->lock, next < deadline_ns ? next : deadline_ns);
+        now = chex_clock_ns();
+    }
     bool done = t->done;
     pthread_mutex_unlock(&t->lock);
     return done;
 }
 
-/* Numbers that the server holds: of `rank`, or of the job with PMIX_RANK_WILDCARD. */
+static uint64_t in_ms(uint64_t ms) { return chex_clock_ns() + ms * 1000000u; }
+
+static uint64_t sooner(uint64_t a_ns, uint64_t b_ns) { return a_ns < b_ns ? a_ns : b_ns; }
+
+/* ---- calls that may never return ---- */
+
+typedef pmix_status_t (*call_fn)(void *arg);
+
+struct call {
+    struct ticket *ticket;
+    call_fn function;
+    void *arg;
+};
+
+static void *run_call(void *arg) {
+    struct call call = *(struct call *)arg;
+    free(arg);
+    const pmix_status_t rc = call.function(call.arg);
+    ticket_answer(call.ticket, rc, NULL);
+    return NULL;
+}
+
+/* Runs function(arg) on a thread and waits until the deadline, or until the server is gone. False:
+ * the function has not returned. The thread then continues, and `arg` must stay valid for ever. */
+static bool call_within(call_fn function, void *arg, uint64_t deadline_ns, pmix_status_t *rc_out) {
+    struct call *call = malloc(sizeof *call);
+    struct ticket *t = call ? ticket_create() : NULL;
+    pthread_t thread;
+    *rc_out = PMIX_ERR_NOMEM;
+    if (!t) {
+        free(call);
+        return true;
+    }
+    *call = (struct call){.ticket = t, .function = function, .arg = arg};
+    if (pthread_create(&thread, NULL, run_call, call) != 0) {
+        free(call);
+        ticket_drop(t, 2);
+        return true;
+    }
+    pthread_detach(thread);
+    const bool returned = ticket_wait(t, deadline_ns);
+    if (returned)
+        *rc_out = t->status;
+    ticket_drop(t, 1);
+    return returned;
+}
+
+/* The error of a PMIx call that did not return. */
+static enum chex_status server_lost_error(struct chex_error *err, const char *call) {
+    if (atomic_load(&server_gone))
+        return chex_error_set(err, CHEX_E_LOST,
+                              "%s: the PMIx server of this node is gone: mpirun or Slurm's step "
+                              "daemon has ended",
+                              call);
+    return chex_error_set(err, CHEX_E_LOST, "%s: the PMIx server of this node does not answer",
+                          call);
+}
+
+/* The error of a PMIx call that returned `rc`. */
+static enum chex_status pmix_error(struct chex_error *err, enum chex_status status,
+                                   const char *call, pmix_status_t rc) {
+    if (rc == PMIX_ERR_UNREACH || rc == PMIX_ERR_LOST_CONNECTION ||
+        rc == PMIX_ERR_LOST_CONNECTION_TO_SERVER) {
+        atomic_store(&server_gone, true);
+        return server_lost_error(err, call);
+    }
+    return chex_error_set(err, status, "%s: %s (PMIx status %d)", call, PMIx_Error_string(rc), rc);
+}
+
+/* Handles the event of a lost connection. Passes the event on, because others in this process (an
+ * MPI library) may handle it too. */
+static void on_lost(size_t id, pmix_status_t status, const pmix_proc_t *source, pmix_info_t info[],
+                    size_t ninfo, pmix_info_t *results, size_t nresults,
+                    pmix_event_notification_cbfunc_fn_t done, void *arg) {
+    (void)id, (void)status, (void)source, (void)info, (void)ninfo, (void)results, (void)nresults;
+    atomic_store(&server_gone, true);
+    if (done)
+        done(PMIX_EVENT_NO_ACTION_TAKEN, NULL, 0, NULL, NULL, arg);
+}
+
+static void on_registered(pmix_status_t status, size_t id, void *arg) {
+    (void)status, (void)id, (void)arg;
+}
+
+static void watch_connection(void) {
+    static pmix_status_t codes[] = {PMIX_ERR_LOST_CONNECTION, PMIX_ERR_LOST_CONNECTION_TO_SERVER};
+    PMIx_Register_event_handler(codes, sizeof codes / sizeof codes[0], NULL, 0, on_lost,
+                                on_registered, NULL);
+}
+
+/* Reads an integer from the server: of `rank`, or of the job (PMIX_RANK_WILDCARD). */
 static int served_int(const struct pmix_self *self, pmix_rank_t rank, const char *key,
                       int otherwise) {
     pmix_proc_t proc = self->me;
@@ -134,7 +241,7 @@ static int served_int(const struct pmix_self *self, pmix_rank_t rank, const char
     return n;
 }
 
-/* The node of a rank; Slurm serves it for ranks of other nodes too. */
+/* The node name of a rank. Slurm's server also knows ranks of other nodes. */
 static void served_host(const struct pmix_self *self, int rank, char *buf, size_t size) {
     pmix_proc_t proc = self->me;
     proc.rank = (pmix_rank_t)rank;
@@ -149,8 +256,9 @@ static void served_host(const struct pmix_self *self, int rank, char *buf, size_
         PMIX_VALUE_RELEASE(value);
 }
 
-/* Slurm's name space is slurm.pmix.JOB.STEP. A step without PMIx that was started from within one
- * with PMIx inherits the outer one's variables, which lead to nowhere. */
+/* Whether PMIX_NAMESPACE belongs to another step. Slurm's name space is slurm.pmix.JOB.STEP. A step
+ * without PMIx that was started inside a step with PMIx inherits the outer step's variables, which
+ * are not valid here. */
 static bool of_another_step(const char *space) {
     const char *step = getenv("SLURM_STEP_ID"), *dot = strrchr(space, '.');
     return strncmp(space, "slurm.pmix.", 11) == 0 && step && dot && strcmp(dot + 1, step) != 0;
@@ -161,9 +269,9 @@ static bool present(void) {
     return space && *space && getenv("PMIX_RANK") && !of_another_step(space);
 }
 
-/* Standard output belongs to results; libraries that greet there are sent to standard error. Only
- * while no other thread runs. */
-static int stdout_away(void) {
+/* Standard output is for results. Libraries that print there at start are redirected to standard
+ * error. Call only while no other thread runs. */
+static int stdout_to_stderr(void) {
     fflush(stdout);
     int kept = dup(STDOUT_FILENO);
     if (kept >= 0)
@@ -171,7 +279,7 @@ static int stdout_away(void) {
     return kept;
 }
 
-static void stdout_back(int kept) {
+static void stdout_restore(int kept) {
     if (kept < 0)
         return;
     fflush(stdout);
@@ -198,54 +306,134 @@ static enum chex_status fill(struct chex_launch *launch, struct pmix_self *self,
         launch->node >= launch->nodes)
         return chex_error_set(
             err, CHEX_E_ENV,
-            "the PMIx server gives rank %d of %d, local rank %d of %d, node %d of "
-            "%d, which cannot be",
+            "PMIx server: inconsistent values: rank %d of %d, local rank %d of %d, node %d of %d",
             launch->rank, launch->size, launch->local_rank, launch->local_size, launch->node,
             launch->nodes);
     return CHEX_OK;
 }
 
-static enum chex_status init(struct chex_launch *launch, struct chex_error *err) {
-    struct pmix_self *self = calloc(1, sizeof *self);
-    if (!self)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    int kept = stdout_away();
-    pmix_status_t rc = PMIx_Init(&self->me, NULL, 0);
-    stdout_back(kept);
+/* The result of call_start, filled on its thread. */
+struct start {
+    struct chex_launch launch;
+    struct pmix_self *self;
+    enum chex_status status;
+    struct chex_error error;
+};
+
+static pmix_status_t call_start(void *arg) {
+    struct start *s = arg;
+    const pmix_status_t rc = PMIx_Init(&s->self->me, NULL, 0);
     if (rc != PMIX_SUCCESS) {
-        free(self);
-        return chex_error_set(
-            err, CHEX_E_ENV, "PMIx_Init: %s (PMIx status %d); name space %s, client library %s",
-            PMIx_Error_string(rc), rc, getenv("PMIX_NAMESPACE"), PMIx_Get_version());
+        s->status =
+            chex_error_set(&s->error, CHEX_E_ENV,
+                           "PMIx_Init: %s (PMIx status %d); name space %s, client library "
+                           "%s",
+                           PMIx_Error_string(rc), rc, getenv("PMIX_NAMESPACE"), PMIx_Get_version());
+        return rc;
     }
-    enum chex_status st = fill(launch, self, err);
-    if (st != CHEX_OK) {
-        PMIx_Finalize(NULL, 0);
-        free(self);
-        return st;
-    }
-    launch->self = self;
-    return CHEX_OK;
+    watch_connection();
+    s->status = fill(&s->launch, s->self, &s->error);
+    return rc;
 }
 
-static enum chex_status put(const char *key, const void *mine, size_t bytes,
-                            struct chex_error *err) {
+static pmix_status_t call_finalize(void *arg) {
+    (void)arg;
+    return PMIx_Finalize(NULL, 0);
+}
+
+static enum chex_status init(struct chex_launch *launch, struct chex_error *err) {
+    struct start *s = calloc(1, sizeof *s);
+    pmix_status_t rc = PMIX_ERR_NOMEM;
+    if (s)
+        s->self = calloc(1, sizeof *s->self);
+    if (!s || !s->self) {
+        free(s);
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    }
+    s->launch = *launch;
+    s->status = chex_error_set(&s->error, CHEX_E_RESOURCE, "cannot start a thread for PMIx");
+    int kept = stdout_to_stderr();
+    const bool returned = call_within(call_start, s, in_ms(START_MS), &rc);
+    stdout_restore(kept);
+    if (!returned)
+        return server_lost_error(err, "PMIx_Init");
+    const enum chex_status st = s->status;
+    if (st == CHEX_OK) {
+        *launch = s->launch;
+        launch->self = s->self;
+    } else {
+        *err = s->error;
+        if (rc == PMIX_SUCCESS)
+            (void)call_within(call_finalize, NULL, in_ms(END_MS), &rc);
+        free(s->self);
+    }
+    free(s);
+    return st;
+}
+
+/* A value to be published. */
+struct value_to_put {
+    char key[KEY_BYTES];
+    size_t bytes;
+    char data[];
+};
+
+static pmix_status_t call_put(void *arg) {
+    struct value_to_put *p = arg;
     pmix_value_t value;
     PMIX_VALUE_CONSTRUCT(&value);
     value.type = PMIX_BYTE_OBJECT;
-    char none = 0; /* an empty value is sent as one byte */
-    value.data.bo.bytes = bytes ? (char *)(uintptr_t)mine : &none;
-    value.data.bo.size = bytes ? bytes : 1;
-    pmix_status_t rc = PMIx_Put(PMIX_GLOBAL, key, &value);
-    if (rc != PMIX_SUCCESS)
-        return pmix_error(err, CHEX_E_LOST, "PMIx_Put", rc);
-    rc = PMIx_Commit();
-    if (rc != PMIX_SUCCESS)
-        return pmix_error(err, CHEX_E_LOST, "PMIx_Commit", rc);
-    return CHEX_OK;
+    value.data.bo.bytes = p->data;
+    value.data.bo.size = p->bytes;
+    pmix_status_t rc = PMIx_Put(PMIX_GLOBAL, p->key, &value);
+    if (rc == PMIX_SUCCESS)
+        rc = PMIx_Commit();
+    free(p);
+    return rc;
 }
 
-/* *came_out is false where the deadline passed first. */
+static enum chex_status put(const char *key, const void *mine, size_t bytes, uint64_t deadline_ns,
+                            struct chex_error *err) {
+    struct value_to_put *p = calloc(1, sizeof *p + bytes + 1);
+    pmix_status_t rc;
+    if (!p)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    snprintf(p->key, sizeof p->key, "%s", key);
+    p->bytes = bytes ? bytes : 1; /* an empty value is sent as one byte */
+    if (bytes)
+        memcpy(p->data, mine, bytes);
+    if (!call_within(call_put, p, deadline_ns, &rc))
+        return server_lost_error(err, "PMIx_Commit");
+    return rc == PMIX_SUCCESS ? CHEX_OK : pmix_error(err, CHEX_E_LOST, "PMIx_Commit", rc);
+}
+
+static pmix_status_t call_commit(void *arg) {
+    (void)arg;
+    return PMIx_Commit();
+}
+
+/* Waits for other ranks. Meanwhile checks every CHECK_MS that the server answers. CHEX_E_LOST as
+ * soon as the server does not answer. *came_out is false if the deadline passes first. */
+static enum chex_status wait_for_others(struct ticket *t, const char *call, uint64_t deadline_ns,
+                                        bool *came_out, struct chex_error *err) {
+    for (;;) {
+        *came_out = ticket_wait(t, sooner(in_ms(CHECK_MS), deadline_ns));
+        if (*came_out)
+            return CHEX_OK;
+        if (atomic_load(&server_gone))
+            return server_lost_error(err, call);
+        if (chex_clock_ns() >= deadline_ns)
+            return CHEX_OK;
+        pmix_status_t rc;
+        if (!call_within(call_commit, NULL, sooner(in_ms(SERVER_MS), deadline_ns), &rc) &&
+            chex_clock_ns() < deadline_ns) {
+            atomic_store(&server_silent, true);
+            return server_lost_error(err, call);
+        }
+    }
+}
+
+/* A fence with collection of data. *came_out is false if the deadline passes first. */
 static enum chex_status fence(uint64_t deadline_ns, bool *came_out, struct chex_error *err) {
     struct ticket *t = ticket_create();
     if (!t)
@@ -258,9 +446,12 @@ static enum chex_status fence(uint64_t deadline_ns, bool *came_out, struct chex_
         *came_out = rc == PMIX_OPERATION_SUCCEEDED;
         return *came_out ? CHEX_OK : pmix_error(err, CHEX_E_LOST, "PMIx_Fence_nb", rc);
     }
-    bool came = ticket_wait(t, deadline_ns);
+    bool came = false;
+    const enum chex_status st = wait_for_others(t, "PMIx_Fence", deadline_ns, &came, err);
     rc = came ? t->status : PMIX_SUCCESS;
     ticket_drop(t, 1);
+    if (st != CHEX_OK)
+        return st;
     if (rc == PMIX_ERR_TIMEOUT)
         came = false;
     else if (rc != PMIX_SUCCESS)
@@ -269,7 +460,7 @@ static enum chex_status fence(uint64_t deadline_ns, bool *came_out, struct chex_
     return CHEX_OK;
 }
 
-/* Asks for a value. NULL where there is no memory or PMIx refuses. */
+/* Requests a value. NULL if memory is short or PMIx refuses. */
 static struct ticket *ask(const struct pmix_self *self, int rank, const char *key) {
     struct ticket *t = ticket_create();
     if (!t)
@@ -284,13 +475,18 @@ static struct ticket *ask(const struct pmix_self *self, int rank, const char *ke
     return t;
 }
 
-/* Asks again and again until the value of `rank` is here (true) or the deadline passes. */
+/* Repeats the request until the value of `rank` is here (true), the deadline passes, or the server
+ * is lost (false). */
 static bool get(const struct pmix_self *self, int rank, const char *key, void *out, size_t bytes,
                 uint64_t deadline_ns, size_t *found_bytes_out) {
     unsigned pause_us = POLL_FIRST_US;
     for (;;) {
         struct ticket *t = ask(self, rank, key);
-        bool have = t && ticket_wait(t, deadline_ns) && t->status == PMIX_SUCCESS && t->data;
+        struct chex_error none = {0};
+        bool came = false;
+        const bool alive =
+            !t || wait_for_others(t, "PMIx_Get", deadline_ns, &came, &none) == CHEX_OK;
+        const bool have = came && t->status == PMIX_SUCCESS && t->data;
         if (have) {
             *found_bytes_out = t->bytes;
             if (bytes && t->bytes == bytes)
@@ -300,17 +496,17 @@ static bool get(const struct pmix_self *self, int rank, const char *key, void *o
             ticket_drop(t, 1);
         if (have)
             return true;
-        if (chex_clock_ns() >= deadline_ns)
+        if (!alive || chex_clock_ns() >= deadline_ns)
             return false;
         usleep(pause_us);
         pause_us = pause_us * 2 < POLL_LAST_US ? pause_us * 2 : POLL_LAST_US;
     }
 }
 
-/* One more question to each rank of [from, to) that has not answered and is not being asked; takes
- * what has come. True where nothing is missing. */
-static bool look_once(const struct chex_launch *launch, const char *key, int from, int to,
-                      size_t bytes, unsigned char *all_out, bool *came, struct ticket **asked) {
+/* One round of lookup: sends a request to each rank of [from, to) that has no value and no pending
+ * request, and collects the answers that are here. True if no value is missing. */
+static bool lookup_round(const struct chex_launch *launch, const char *key, int from, int to,
+                         size_t bytes, unsigned char *all_out, bool *came, struct ticket **asked) {
     bool whole = true;
     for (int i = 0; i < to - from; i++) {
         if (came[i] || from + i == launch->rank)
@@ -330,15 +526,15 @@ static bool look_once(const struct chex_launch *launch, const char *key, int fro
     return whole;
 }
 
-/* All are asked at once, so that silent ones do not make the others late. */
-static void look(const struct chex_launch *launch, const char *key, int from, int to, size_t bytes,
-                 void *all_out, bool *came_out, uint64_t wait_ms) {
+/* Requests go to all ranks at once, so that ranks without a value do not delay the others. */
+static void lookup(const struct chex_launch *launch, const char *key, int from, int to,
+                   size_t bytes, void *all_out, bool *came_out, uint64_t wait_ms) {
     const uint64_t deadline_ns = chex_clock_ns() + wait_ms * 1000000u;
     struct ticket **asked = calloc((size_t)(to - from) + 1, sizeof *asked);
     unsigned pause_us = POLL_FIRST_US;
     memset(came_out, 0, (size_t)(to - from) * sizeof *came_out);
-    while (asked && !look_once(launch, key, from, to, bytes, all_out, came_out, asked) &&
-           chex_clock_ns() < deadline_ns) {
+    while (asked && !lookup_round(launch, key, from, to, bytes, all_out, came_out, asked) &&
+           chex_clock_ns() < deadline_ns && !atomic_load(&server_gone)) {
         usleep(pause_us);
         pause_us = pause_us * 2 < POLL_LAST_US ? pause_us * 2 : POLL_LAST_US;
     }
@@ -352,25 +548,26 @@ static void host(const struct chex_launch *launch, int rank, char *buf, size_t s
     served_host(launch->self, rank, buf, size);
 }
 
-/* After the deadline: who has not put a value? Writes "rank 3 (n1), 5 (n2) and 7 more" and returns
- * how many. */
+/* After the deadline: finds the ranks that have published no value. Writes "rank 3 (n1), 5 (n2) and
+ * 7 more". Returns how many. */
 static int name_missing(const struct chex_launch *launch, const char *key, char *buf, size_t size) {
     bool *came = calloc((size_t)launch->size, sizeof *came);
-    int missing = 0;
+    int missing = 0, named = 0;
     size_t at = 0;
     buf[0] = '\0';
     if (came)
-        look(launch, key, 0, launch->size, 0, NULL, came, NAMING_MS);
+        lookup(launch, key, 0, launch->size, 0, NULL, came, NAMING_MS);
     for (int r = 0; came && r < launch->size; r++) {
-        if (r == launch->rank || came[r] || ++missing > NAMED_RANKS)
+        if (r == launch->rank || came[r] || ++missing > NAMED_RANKS || at > size / 2)
             continue;
+        named++;
         char node[CHEX_HOST_BYTES];
         host(launch, r, node, sizeof node);
         int n = snprintf(buf + at, size - at, "%s%d (%s)", missing == 1 ? "rank " : ", ", r, node);
         at = n > 0 && (size_t)n < size - at ? at + (size_t)n : size - 1;
     }
-    if (missing > NAMED_RANKS)
-        snprintf(buf + at, size - at, " and %d more", missing - NAMED_RANKS);
+    if (missing > named)
+        snprintf(buf + at, size - at, " and %d more", missing - named);
     free(came);
     return missing;
 }
@@ -378,6 +575,8 @@ static int name_missing(const struct chex_launch *launch, const char *key, char 
 static enum chex_status lost(const struct chex_launch *launch, const char *name, const char *key,
                              uint64_t timeout_ms, struct chex_error *err) {
     char who[384];
+    if (atomic_load(&server_gone) || atomic_load(&server_silent))
+        return server_lost_error(err, name);
     int missing = name_missing(launch, key, who, sizeof who);
     if (missing == 0)
         return chex_error_set(err, CHEX_E_LOST,
@@ -392,7 +591,7 @@ static enum chex_status gather(const struct chex_launch *launch, const char *nam
                                uint64_t timeout_ms, struct chex_error *err) {
     const uint64_t deadline_ns = chex_clock_ns() + timeout_ms * 1000000u;
     bool came = false;
-    CHEX_TRY(put(key, mine, bytes, err));
+    CHEX_TRY(put(key, mine, bytes, sooner(deadline_ns, in_ms(SERVER_MS)), err));
     CHEX_TRY(fence(deadline_ns, &came, err));
     if (!came)
         return lost(launch, name, key, timeout_ms, err);
@@ -419,10 +618,11 @@ static enum chex_status exchange(struct chex_launch *launch, const char *name, c
                                  struct chex_error *err) {
     struct pmix_self *self = launch->self;
     if (self->broken)
-        return chex_error_set(err, CHEX_E_LOST, "exchange %s: an exchange before it failed", name);
+        return chex_error_set(err, CHEX_E_LOST,
+                              "exchange %s: not started, because an earlier exchange failed", name);
     char key[KEY_BYTES];
     snprintf(key, sizeof key, "chexnet.%u.%.64s", self->round++, name);
-    /* Complete here first: the caller's memory is written only on success. */
+    /* Gathered in own memory first: the caller's memory is written only on success. */
     size_t total;
     unsigned char *all = NULL;
     if (!__builtin_mul_overflow((size_t)launch->size, bytes, &total))
@@ -437,41 +637,56 @@ static enum chex_status exchange(struct chex_launch *launch, const char *name, c
     return st;
 }
 
-static enum chex_status leave(struct chex_launch *launch, const char *key, const void *mine,
-                              size_t bytes, struct chex_error *err) {
+static enum chex_status publish(struct chex_launch *launch, const char *key, const void *mine,
+                                size_t bytes, struct chex_error *err) {
     (void)launch;
-    return put(key, mine, bytes, err);
+    return put(key, mine, bytes, in_ms(END_MS), err);
+}
+
+static int abort_status;
+
+static pmix_status_t call_abort(void *arg) {
+    (void)arg;
+    return PMIx_Abort(abort_status, "chexnet ends all ranks", NULL, 0);
 }
 
 static void abort_all(struct chex_launch *launch, int status) {
     struct pmix_self *self = launch->self;
+    pmix_status_t rc;
     self->broken = true;
-    PMIx_Abort(status, "chexnet ends all ranks", NULL, 0);
+    abort_status = status;
+    (void)call_within(call_abort, NULL, in_ms(END_MS), &rc);
 }
 
 static void finish(struct chex_launch *launch) {
     struct pmix_self *self = launch->self;
     struct chex_error err = {0};
-    /* Nobody takes the server away while another rank still asks it. */
+    /* A last exchange: no rank ends its server while another rank still needs it. */
     unsigned char none = 0, *all = malloc((size_t)launch->size);
     if (launch->size > 1 && all && !self->broken &&
         exchange(launch, "finish", &none, 1, all, FINISH_MS, &err) != CHEX_OK)
         chex_warn("%s", err.text);
     free(all);
-    int kept = stdout_away();
-    PMIx_Finalize(NULL, 0);
-    stdout_back(kept);
-    free(self);
+    int kept = stdout_to_stderr();
+    pmix_status_t rc;
+    const bool sound = !self->broken && !atomic_load(&server_gone);
+    const bool ended = call_within(call_finalize, NULL, in_ms(sound ? SERVER_MS : END_MS), &rc);
+    stdout_restore(kept);
+    if (ended)
+        free(self);
     launch->self = NULL;
 }
+
+static bool gone(void) { return atomic_load(&server_gone); }
 
 const struct chex_launch_method chex_launch_pmix = {.name = "pmix",
                                                     .rank_variable = "PMIX_RANK",
                                                     .present = present,
                                                     .init = init,
                                                     .exchange = exchange,
-                                                    .leave = leave,
-                                                    .look = look,
+                                                    .publish = publish,
+                                                    .lookup = lookup,
                                                     .host = host,
                                                     .abort = abort_all,
-                                                    .finish = finish};
+                                                    .finish = finish,
+                                                    .gone = gone};

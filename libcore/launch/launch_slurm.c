@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A task of srun without PMIx (srun --mpi=none, or a Slurm without the plugin). Slurm's environment
- * tells who we are, but there is nothing to exchange data with, so only one task can be served.
+ * A task of srun without PMIx (srun --mpi=none, or a Slurm without the PMIx plugin). Slurm's
+ * environment gives rank and size, but no way to exchange data. So only a step of one task works.
  */
 #include <stdlib.h>
 
 #include "launch/methods.h"
 
-/* A batch script has SLURM_PROCID=0 and the whole job's SLURM_NTASKS too, but is one process: what
- * only a task of srun has is the step's own number of tasks. */
+/* A batch script also has SLURM_PROCID=0 and the SLURM_NTASKS of the job, but is one process. Only
+ * a task of srun has SLURM_STEP_NUM_TASKS. */
 static bool present(void) {
     return getenv("SLURM_PROCID") && getenv("SLURM_STEP_ID") && getenv("SLURM_STEP_NUM_TASKS");
 }
@@ -18,8 +18,8 @@ static enum chex_status init(struct chex_launch *launch, struct chex_error *err)
     if (size > 1)
         return chex_error_set(
             err, CHEX_E_ENV,
-            "task %d of %d was started by srun without PMIx, so the tasks cannot find each other: "
-            "use srun --mpi=pmix (srun --mpi=list names what this Slurm has)",
+            "task %d of %d: srun started it without PMIx, so the tasks cannot exchange data: "
+            "use srun --mpi=pmix (srun --mpi=list prints the types of this Slurm)",
             chex_launch_env_int("SLURM_PROCID", 0), size);
     launch->size = launch->local_size = launch->nodes = 1;
     chex_launch_fill_names(launch);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The few types and numbers of NVML's binary interface that are used are written out below; NVIDIA
- * keeps them (a changed one gets a new function name). Functions that a driver lacks, and what a
- * GPU does not support, count as unknown.
+ * Reads the GPU state through NVML without NVIDIA's headers.
+ *
+ * The types and constants that are used are written out below. NVIDIA keeps its binary interface: a
+ * changed function gets a new name. A function that the driver lacks, or that the GPU does not
+ * support, leaves its fields unknown.
  */
 #include "launch/nvml.h"
 
@@ -38,8 +40,8 @@ struct process_info {
     unsigned gpu_instance, compute_instance;
 };
 
-/* One line a function: field, result is always int, arguments, name. The first six must be there.
- */
+/* One line per function: field, arguments, name. The result is always int. The first six are
+ * required. */
 #define FUNCTIONS(X)                                                                               \
     X(init, (void), "nvmlInit_v2")                                                                 \
     X(shutdown, (void), "nvmlShutdown")                                                            \
@@ -176,7 +178,7 @@ static void read_state(const struct api *a, device_t d, struct chex_nvml_gpu *g)
             g->cpus[i] = cpus[i];
 }
 
-/* Memory moves a bit of each wire of its bus at both edges of its clock. */
+/* Double data rate: each wire of the memory bus moves two bits per clock. */
 static void read_buses(const struct api *a, device_t d, struct chex_nvml_gpu *g) {
     enum { MEMORY_CLOCK = 2 };
     unsigned value = 0, bits = 0;
@@ -208,7 +210,7 @@ static void read_gpu(const struct api *a, device_t d, struct chex_nvml_gpu *g) {
     read_buses(a, d, g);
 }
 
-/* NVML counts in the order of bus ids, as its manual says. */
+/* NVML numbers GPUs in the order of bus ids (NVML manual). */
 static enum chex_status read_all(const struct api *a, struct chex_nvml *out,
                                  struct chex_error *err) {
     device_t handles[CHEX_GPU_MAX] = {NULL};
@@ -299,8 +301,8 @@ static int by_position(const struct chex_nvml *nvml, long position) {
     return -1;
 }
 
-/* "GPU-1a2b" may be cut short. A part's UUID is not in the list: where exactly one GPU is in parts,
- * it is that one's. */
+/* UUIDs may be abbreviated ("GPU-1a2b"). NVML does not list the UUIDs of MIG instances: if exactly
+ * one GPU has MIG enabled, the instance belongs to it. */
 static int by_uuid(const struct chex_nvml *nvml, const char *uuid, size_t n) {
     int parted = -1, parted_count = 0;
     for (int i = 0; i < nvml->count; i++) {

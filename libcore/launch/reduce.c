@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The thread that carries out a plan (launch/reduce_plan.h) bucket by bucket. Buckets are cut at
- * multiples of their size and taken from the end of the vector to its start, as backward makes them
- * final. Per bucket, after the last leaf, come the messages of the tree; the broadcast of a bucket
- * waits until the next bucket's messages are through, so that a process has something to send while
- * the root still adds. This order is the same on all processes, whatever the timing.
+ * The reduce thread: it carries out a plan (launch/reduce_plan.h) bucket by bucket.
+ *
+ * Buckets start at multiples of their size. They are processed from the end of the vector to its
+ * start, because backward completes the gradients in this order. After the last leaf, the messages
+ * of the tree follow for each bucket. The broadcast of bucket k is sent after the tree messages of
+ * bucket k + 1, so that a process has something to send while the root still adds. The order is the
+ * same on all processes and does not depend on timing.
  */
 #include "launch/reduce.h"
 
@@ -13,14 +15,14 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/mem.h"
 #include "launch/reduce_plan.h"
 
 enum {
     BUCKET_BYTES = 4 << 20,
-    LINE = CHEX_MEM_ALIGN / sizeof(float), /* buckets begin on cache lines */
-    TAGS = 16384,                          /* below the 32767 that MPI promises */
+    LINE = CHEX_ALLOC_ALIGN / sizeof(float), /* buckets begin on cache lines */
+    TAGS = 16384, /* below 32767, the least maximum that MPI guarantees */
 };
 
 struct chex_reduce {
@@ -31,23 +33,23 @@ struct chex_reduce {
     size_t bucket, buckets;
     float **vector;
     float *received;   /* one bucket */
-    atomic_int across; /* the bucket whose messages are under way, from 1 */
+    atomic_int across; /* the bucket whose messages are in progress, from 1 */
 
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* anything below */
+    pthread_cond_t changed; /* signalled at any change of the fields below */
     pthread_t thread;
     bool started, stop, done; /* done: the step's sum is complete */
     size_t *low;              /* per leaf: elements from here on are final */
     int filling;              /* the leaf that the pass fills, -1 before the first */
-    int added;                /* leaves that the thread is through with */
-    struct chex_error error;  /* the first one: nothing goes on after it */
+    int added;                /* leaves that the thread has finished */
+    struct chex_error error;  /* the first error; the thread stops at it */
 };
 
 /* ---- host memory; self is the struct chex_coll ---- */
 
 static float *host_alloc(void *self, size_t count) {
     (void)self;
-    return chex_mem_alloc_aligned(count, sizeof(float));
+    return chex_alloc_aligned(count, sizeof(float));
 }
 
 static void host_free(void *self, float *vector) {
@@ -127,22 +129,22 @@ static enum chex_status carry_out(struct chex_reduce *r, const struct chex_reduc
     return CHEX_OK;
 }
 
-/* The sum of bucket k, which lies in vector 0 of process 0 (fixed) or in parts in everyone's vector
- * 0, to everyone's vector 0. */
+/* Gives every process the sum of bucket k in its vector 0. Before: the sum is in vector 0 of
+ * process 0 (deterministic), or each vector 0 holds a part. */
 static enum chex_status distribute(struct chex_reduce *r, size_t k, struct chex_error *err) {
     const struct chex_reduce_memory *m = &r->memory;
     float *data = r->vector[0] + bucket_from(r, k);
-    if (r->config.fixed)
+    if (r->config.deterministic)
         return m->broadcast(m->self, data, bucket_count(r, k), 0, err);
     return m->sum(m->self, data, bucket_count(r, k), err);
 }
 
-/* Bucket k of the last leaf has been added up here: now with the other processes. */
-static enum chex_status across(struct chex_reduce *r, size_t k, struct chex_error *err) {
+/* Bucket k is summed over all local leaves: combines it with the other processes. */
+static enum chex_status cross_processes(struct chex_reduce *r, size_t k, struct chex_error *err) {
     if (r->config.coll->size == 1)
         return CHEX_OK;
     atomic_store_explicit(&r->across, (int)k + 1, memory_order_relaxed);
-    if (!r->config.fixed)
+    if (!r->config.deterministic)
         return distribute(r, k, err);
     for (int i = 0; i < r->plan.cross_count; i++)
         CHEX_TRY(carry_out(r, &r->plan.cross[i], k, err));
@@ -151,7 +153,7 @@ static enum chex_status across(struct chex_reduce *r, size_t k, struct chex_erro
     return k + 1 == r->buckets ? distribute(r, k, err) : CHEX_OK;
 }
 
-/* False where the object is being destroyed. */
+/* Waits until elements from `from` on are final. False if the object is being destroyed. */
 static bool wait_final(struct chex_reduce *r, int leaf, size_t from) {
     pthread_mutex_lock(&r->lock);
     while (r->low[leaf] > from && !r->stop)
@@ -169,7 +171,7 @@ static void set_error(struct chex_reduce *r, const struct chex_error *error) {
     pthread_mutex_unlock(&r->lock);
 }
 
-/* What is due once bucket k of a leaf is final. */
+/* Does the work that becomes possible when bucket k of a leaf is final. */
 static enum chex_status add_bucket(struct chex_reduce *r, int leaf, size_t k,
                                    struct chex_error *err) {
     const struct chex_reduce_plan *plan = &r->plan;
@@ -182,14 +184,14 @@ static enum chex_status add_bucket(struct chex_reduce *r, int leaf, size_t k,
     const bool sends = last && r->config.coll->size > 1;
     for (int i = begin; i < end; i++)
         CHEX_TRY(carry_out(r, &plan->local[i], k, err));
-    const enum chex_status st = last ? across(r, k, err) : CHEX_OK;
+    const enum chex_status st = last ? cross_processes(r, k, err) : CHEX_OK;
     if (sends || end > begin)
         chex_trace_span(r->config.trace, CHEX_TRACE_REDUCER,
                         sends ? CHEX_TRACE_BUCKET : CHEX_TRACE_ADD, from_ns, k + 1);
     return st;
 }
 
-/* One leaf, all buckets. False ends the thread. */
+/* Processes all buckets of one leaf. False ends the thread. */
 static bool add_leaf(struct chex_reduce *r, int leaf) {
     const struct chex_reduce_plan *plan = &r->plan;
     struct chex_error err = {0};
@@ -222,7 +224,7 @@ static void *run(void *arg) {
     }
 }
 
-/* Before the first pass of a step. */
+/* Resets the state. Called before the first pass of a step. */
 static void reset(struct chex_reduce *r) {
     for (int i = 0; i < r->plan.leaves; i++)
         r->low[i] = r->config.count;
@@ -236,8 +238,8 @@ static enum chex_status allocate(struct chex_reduce *r, struct chex_error *err) 
     const struct chex_reduce_plan *plan = &r->plan;
     const struct chex_reduce_memory *m = &r->memory;
     bool whole = true;
-    r->vector = chex_mem_zalloc((size_t)plan->vectors, sizeof *r->vector);
-    r->low = chex_mem_zalloc((size_t)plan->leaves, sizeof *r->low);
+    r->vector = chex_alloc_zeroed((size_t)plan->vectors, sizeof *r->vector);
+    r->low = chex_alloc_zeroed((size_t)plan->leaves, sizeof *r->low);
     r->received = m->alloc(m->self, r->bucket);
     whole = r->vector && r->low && r->received;
     for (int i = 0; whole && i < plan->vectors; i++) {
@@ -263,14 +265,14 @@ static enum chex_status set_up(struct chex_reduce *r, struct chex_error *err) {
         r->bucket = config->count;
     r->buckets = (config->count + r->bucket - 1) / r->bucket;
     chex_reduce_run(V, size, config->coll->rank, &r->from, &to);
-    if (config->fixed)
+    if (config->deterministic)
         CHEX_TRY(chex_reduce_plan_init(&r->plan, V, r->from, to, size, err));
     else
         CHEX_TRY(chex_reduce_plan_init(&r->plan, to - r->from, 0, to - r->from, 1, err));
     CHEX_TRY(allocate(r, err));
     reset(r);
     if (pthread_create(&r->thread, NULL, run, r) != 0)
-        return chex_error_set(err, CHEX_E_RESOURCE, "the reduce thread cannot be started");
+        return chex_error_set(err, CHEX_E_RESOURCE, "cannot start the reduce thread");
     r->started = true;
     return CHEX_OK;
 }
@@ -279,11 +281,11 @@ enum chex_status chex_reduce_create(const struct chex_reduce_config *config,
                                     struct chex_reduce **reduce_out, struct chex_error *err) {
     if (config->logical_ranks < config->coll->size)
         return chex_error_set(err, CHEX_E_USAGE,
-                              "%d logical ranks are too few for %d ranks: each plays at least one",
+                              "--logical-ranks %d: too few for %d ranks, expected at least as many",
                               config->logical_ranks, config->coll->size);
     if (config->count == 0)
-        return chex_error_set(err, CHEX_E_FAIL, "a reduction of no elements");
-    struct chex_reduce *r = chex_mem_zalloc(1, sizeof *r);
+        return chex_error_set(err, CHEX_E_FAIL, "reduction: no elements (expected at least 1)");
+    struct chex_reduce *r = chex_alloc_zeroed(1, sizeof *r);
     if (!r)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     r->config = *config;
@@ -320,8 +322,8 @@ void chex_reduce_destroy(struct chex_reduce *r) {
     free(r);
 }
 
-/* With the lock held: a pass that has ended must have reported everything, or we would wait for
- * ever. */
+/* With the lock held. A pass that has ended must have reported all elements; otherwise the wait
+ * would never end. */
 static void check_reported(struct chex_reduce *r, int leaf) {
     if (leaf >= 0 && r->low[leaf] != 0 && r->error.status == CHEX_OK)
         chex_error_set(&r->error, CHEX_E_FAIL,
@@ -353,20 +355,20 @@ void chex_reduce_ready(void *reduce, size_t from, size_t to) {
     const bool next = to == had && from <= to;
     if (next) {
         *low = from;
-        /* Only where a bucket becomes complete is there something to do. */
+        /* The thread has work only if a bucket became complete. */
         if (from == 0 || (from - 1) / r->bucket != (had - 1) / r->bucket)
             pthread_cond_broadcast(&r->changed);
     }
     pthread_mutex_unlock(&r->lock);
     if (!next) {
         chex_error_set(&err, CHEX_E_FAIL,
-                       "gradient elements [%zu, %zu) are reported where [.., %zu) come next", from,
-                       to, had);
+                       "gradient elements [%zu, %zu): reported out of order (expected [.., %zu))",
+                       from, to, had);
         set_error(r, &err);
     }
 }
 
-/* Until the thread is through with the step. */
+/* Waits until the thread has finished the step. */
 static enum chex_status wait_done(struct chex_reduce *r, struct chex_error *err) {
     enum chex_status st = CHEX_OK;
     pthread_mutex_lock(&r->lock);
@@ -383,17 +385,17 @@ static enum chex_status wait_done(struct chex_reduce *r, struct chex_error *err)
 enum chex_status chex_reduce_finish(struct chex_reduce *r, const float **sum_out,
                                     double *exposed_s_out, struct chex_error *err) {
     const double start_s = chex_clock_s();
-    double there_s = 0;
+    double device_s = 0;
     CHEX_TRY(wait_done(r, err));
     const double exposed_s = chex_clock_s() - start_s;
     if (r->memory.finish)
-        CHEX_TRY(r->memory.finish(r->memory.self, &there_s, err));
+        CHEX_TRY(r->memory.finish(r->memory.self, &device_s, err));
     pthread_mutex_lock(&r->lock);
     reset(r);
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
     *sum_out = r->vector[0];
-    *exposed_s_out = exposed_s + there_s;
+    *exposed_s_out = exposed_s + device_s;
     return CHEX_OK;
 }
 
@@ -404,16 +406,16 @@ void chex_reduce_at(const struct chex_reduce *r, int *bucket_out, int *buckets_o
 
 void chex_reduce_facts(const struct chex_reduce *r, struct chex_reduce_facts *out) {
     const uint64_t bytes = r->config.count * sizeof(float), bucket = r->bucket * sizeof(float);
-    const bool together = r->config.coll->size > 1, fixed = r->config.fixed;
+    const bool together = r->config.coll->size > 1, deterministic = r->config.deterministic;
     *out = (struct chex_reduce_facts){
         .carrier = together ? r->memory.name : "",
         .buckets = (int)r->buckets,
         .bucket_bytes = bucket,
         .memory_bytes = (uint64_t)r->plan.vectors * bytes + bucket,
-        .summed_bytes = together && !fixed ? bytes : 0,
-        .broadcast_bytes = together && fixed ? bytes : 0,
+        .summed_bytes = together && !deterministic ? bytes : 0,
+        .broadcast_bytes = together && deterministic ? bytes : 0,
     };
-    for (int i = 0; together && fixed && i < r->plan.cross_count; i++)
+    for (int i = 0; together && deterministic && i < r->plan.cross_count; i++)
         *(r->plan.cross[i].action == CHEX_REDUCE_SEND ? &out->sent_bytes : &out->received_bytes) +=
             bytes;
 }

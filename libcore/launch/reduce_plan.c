@@ -1,11 +1,23 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes the part of the reduction tree that one process carries out.
+ *
+ * A depth-first walk visits children before parents, in the order in which leaves become ready. A
+ * leaf takes the free vector with the lowest number. An addition frees the right operand's vector
+ * for later leaves, so a subtree of n = 2^k local leaves needs only k + 1 vectors.
+ *
+ * A node with all its leaves in [from, to) is a local addition. Any other node adds the value at
+ * the first leaf of its right half to the value at its own first leaf. If two processes own these
+ * leaves, one sends and the other receives. All processes walk the tree in the same order, so sends
+ * and receives match and cannot deadlock.
+ */
 #include "launch/reduce_plan.h"
 
 #include <limits.h>
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "launch/reduce.h"
 
 void chex_reduce_run(int logical_ranks, int size, int rank, int *from_out, int *to_out) {
@@ -13,7 +25,7 @@ void chex_reduce_run(int logical_ranks, int size, int rank, int *from_out, int *
     *to_out = (int)(((int64_t)rank + 1) * logical_ranks / size);
 }
 
-/* The process that plays a leaf: the inverse of chex_reduce_run. */
+/* The process that owns a leaf: the inverse of chex_reduce_run. */
 static int owner(int logical_ranks, int size, int leaf) {
     return (int)((((int64_t)leaf + 1) * size - 1) / logical_ranks);
 }
@@ -21,7 +33,8 @@ static int owner(int logical_ranks, int size, int leaf) {
 struct builder {
     struct chex_reduce_plan *plan;
     int logical_ranks, size, from, to;
-    int *freed_by; /* per vector: the leaf after which it is free again; -1 never used, else BUSY */
+    int *freed_by; /* per vector: the leaf after which it is free again; -1: never used; BUSY: in
+                      use */
 };
 
 enum { BUSY = INT_MAX };
@@ -89,14 +102,14 @@ enum chex_status chex_reduce_plan_init(struct chex_reduce_plan *plan, int logica
     const int n = to - from;
     struct chex_reduce_plan made = {.leaves = n};
     struct builder b = {&made, logical_ranks, size, from, to, NULL};
-    /* A path of at most 31 nodes on either side of the run is shared with others. */
+    /* At most 31 nodes on each side of the run are shared with other processes. */
     enum { CROSS_MAX = 64 };
-    made.leaf_vector = chex_mem_zalloc((size_t)n, sizeof *made.leaf_vector);
-    made.leaf_after = chex_mem_zalloc((size_t)n, sizeof *made.leaf_after);
-    made.local_end = chex_mem_zalloc((size_t)n, sizeof *made.local_end);
-    made.local = chex_mem_zalloc((size_t)n, sizeof *made.local);
-    made.cross = chex_mem_zalloc(CROSS_MAX, sizeof *made.cross);
-    b.freed_by = chex_mem_zalloc((size_t)n, sizeof *b.freed_by);
+    made.leaf_vector = chex_alloc_zeroed((size_t)n, sizeof *made.leaf_vector);
+    made.leaf_after = chex_alloc_zeroed((size_t)n, sizeof *made.leaf_after);
+    made.local_end = chex_alloc_zeroed((size_t)n, sizeof *made.local_end);
+    made.local = chex_alloc_zeroed((size_t)n, sizeof *made.local);
+    made.cross = chex_alloc_zeroed(CROSS_MAX, sizeof *made.cross);
+    b.freed_by = chex_alloc_zeroed((size_t)n, sizeof *b.freed_by);
     if (!made.leaf_vector || !made.leaf_after || !made.local_end || !made.local || !made.cross ||
         !b.freed_by) {
         chex_reduce_plan_release(&made);

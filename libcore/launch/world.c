@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Start and end of a command under a launcher: launch, bind, view of GPUs, and a common exit.
+ */
 #include "launch/world.h"
 
 #include <stdlib.h>
@@ -7,11 +10,11 @@
 #include "base/hash.h"
 #include "base/log.h"
 
-enum { REFUSE_MS = 10000 }; /* in which the others refuse too, if they do */
+enum { REFUSE_MS = 10000 }; /* the other ranks must report their error within this time */
 
-/* Behind the launch. */
-static enum chex_status settle(struct chex_world *world, struct chex_error *err) {
-    char line[512];
+/* After the launch: binds, reads the view of the GPUs and logs the line of the rank. */
+static enum chex_status bind_and_log(struct chex_world *world, struct chex_error *err) {
+    char line[CHEX_BIND_LINE_BYTES];
     const struct chex_launch *l = &world->launch;
     enum chex_status st = chex_bind(l, &world->binding, err);
     if (st != CHEX_OK) {
@@ -34,12 +37,12 @@ enum chex_status chex_world_open(struct chex_world *world, struct chex_error *er
     CHEX_TRY(chex_launch_init(&world->launch, err));
     chex_log_set_rank(world->launch.rank, world->launch.size, world->launch.host);
     chex_launch_warn_left_out(&world->launch);
-    return settle(world, err);
+    return bind_and_log(world, err);
 }
 
 enum chex_status chex_world_open_alone(struct chex_world *world, struct chex_error *err) {
     CHEX_TRY(chex_launch_init_alone(&world->launch, err));
-    return settle(world, err);
+    return bind_and_log(world, err);
 }
 
 void chex_world_close(struct chex_world *world, enum chex_status status, bool together) {
@@ -48,35 +51,35 @@ void chex_world_close(struct chex_world *world, enum chex_status status, bool to
     chex_launch_finish(&world->launch);
 }
 
-/* Whether all ranks refuse; *same_out: rank 0 for this reason. */
+/* Whether all ranks have an error. *same_out: rank 0 has the same error text as this rank. */
 static bool all_refuse(struct chex_launch *launch, const struct chex_error *err, bool *same_out) {
     struct chex_error fault = {0};
     const uint64_t mine = chex_hash64(err->text, strlen(err->text));
     uint64_t *all = calloc((size_t)launch->size, sizeof *all);
-    const bool told = all && chex_launch_exchange(launch, "refuse", &mine, sizeof mine, all,
-                                                  REFUSE_MS, &fault) == CHEX_OK;
-    *same_out = told && all[0] == mine;
+    const bool exchanged = all && chex_launch_exchange(launch, "refuse", &mine, sizeof mine, all,
+                                                       REFUSE_MS, &fault) == CHEX_OK;
+    *same_out = exchanged && all[0] == mine;
     free(all);
-    return told;
+    return exchanged;
 }
 
-/* Rank 0 waits for nothing before it speaks, and the others are silent only once they know that it
- * has: so one line at least is seen whatever happens. */
+/* Rank 0 prints first and waits for no rank. Other ranks stay silent only after they know that rank
+ * 0 has printed the same text. So at least one line is printed in every case. */
 void chex_world_refuse(const struct chex_error *err) {
     struct chex_launch launch;
     struct chex_error fault = {0};
-    const bool speaks = chex_launch_env_rank() == 0;
-    if (speaks)
+    const bool is_first = chex_launch_env_rank() == 0;
+    if (is_first)
         chex_err("%s", err->text);
     if (chex_launch_init(&launch, &fault) != CHEX_OK) {
-        if (!speaks)
+        if (!is_first)
             chex_err("%s", err->text);
         return;
     }
     chex_log_set_rank(launch.rank, launch.size, launch.host);
     bool same;
     const bool together = all_refuse(&launch, err, &same);
-    if (!speaks && !same)
+    if (!is_first && !same)
         chex_err("%s", err->text);
     if (!together)
         chex_launch_abort(&launch, (int)err->status);

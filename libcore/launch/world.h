@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every command does first and last under a launcher: learn rank and host, bind, look at the
- * GPUs, say so in one line a rank; and leave so that no other rank hangs.
+ * Start and end of every command under a launcher. Start: rank and host, binding, view of the GPUs,
+ * one log line per rank. End: all ranks finish together, or the job is aborted so that no rank
+ * hangs.
  */
 #ifndef CHEX_LAUNCH_WORLD_H
 #define CHEX_LAUNCH_WORLD_H
@@ -17,21 +18,23 @@ struct chex_world {
     struct chex_gpu_view gpu;
 };
 
-/* Call before any thread starts. Logs the line of each rank where there is more than one, at debug
- * level for a single process. Collective. */
+/* Opens the world. Call before any thread starts. Collective. Logs one line per rank (for a single
+ * process at debug level). */
 enum chex_status chex_world_open(struct chex_world *world, struct chex_error *err);
 
-/* The same for the one rank that does the work of a command while the others sit out
- * (chex_launch_sits_out). Not collective; ends with chex_world_close too. */
+/* The same for rank 0 if the other ranks sit out (chex_launch_sits_out). Not collective. End with
+ * chex_world_close. */
 enum chex_status chex_world_open_alone(struct chex_world *world, struct chex_error *err);
 
-/* In place of both, before exit: says what is wrong with the command line or the environment of
- * this rank, in err. What rank 0 says too is said by it alone. Ranks that have begun their work are
- * ended, for this one would not come. */
+/* Reports a usage or environment error of this rank. Call it instead of open and close,
+ * before exit.
+ * - Ranks with the same error as rank 0 stay silent, so the error is printed once.
+ * - If other ranks have started to work, the job is aborted, because they would wait for this rank.
+ */
 void chex_world_refuse(const struct chex_error *err);
 
-/* Where all ranks return `status` together (or it is CHEX_OK) they finish; otherwise the job is
- * aborted with it. */
+/* Ends the world. together: all ranks return `status` together. If `status` is not CHEX_OK and
+ * together is false, the job is aborted with `status`. */
 void chex_world_close(struct chex_world *world, enum chex_status status, bool together);
 
 #endif

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checkpoints. The HDF5 file is made in memory and then written as one block: a full disk is then
- * an error of write(2), which we handle, and not one of H5Fclose, after which HDF5 1.10 keeps the
- * file open and tries again for ever. Creation times are not recorded, so equal states make equal
- * files, byte for byte.
+ * Writes and reads checkpoints.
+ *
+ * The HDF5 file is built in memory and then written as one block. So a full disk is an error of
+ * write(2), which we can handle. If H5Fclose fails instead, HDF5 1.10 keeps the file open and
+ * retries for ever.
+ *
+ * Creation times are not recorded, so equal states give identical files.
  */
 #include "model/checkpoint.h"
 
@@ -13,10 +16,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/h5_private.h"
 #include "base/hash.h"
-#include "base/mem.h"
+#include "model/foreign.h"
 
 enum { VERSION = 1, MOST_IMAGE_PX = 65536 };
 static const char format_name[] = "chexnet-checkpoint";
@@ -85,7 +89,7 @@ static enum chex_status put_all(hid_t file, const char *path, const struct chex_
     return put_part(file, path, "moment2", net, c->moment2, err);
 }
 
-/* An HDF5 file that lives in memory alone. */
+/* Creates an HDF5 file in memory. */
 static enum chex_status open_image(const char *path, size_t step_bytes, hid_t *file_out,
                                    struct chex_error *err) {
     hid_t access = H5I_INVALID_HID;
@@ -99,11 +103,12 @@ static enum chex_status open_image(const char *path, size_t step_bytes, hid_t *f
     return st;
 }
 
+/* Builds the file's bytes. *image_out has space for the seal after *bytes_out bytes. */
 static enum chex_status make_image(const char *path, const struct chex_net *net,
                                    const struct chex_checkpoint *c, void **image_out,
                                    size_t *bytes_out, struct chex_error *err) {
     size_t parts = 1 + (c->moment1 != NULL) + (c->moment2 != NULL);
-    /* One step of growth holds it all: names and headers take under a kilobyte a dataset. */
+    /* The memory grows once: names and headers take less than a kilobyte per dataset. */
     size_t step = parts * (net->state_count * sizeof(float) + (size_t)net->param_total * 1024);
     void *image = NULL;
     ssize_t bytes = 0;
@@ -114,7 +119,7 @@ static enum chex_status make_image(const char *path, const struct chex_net *net,
         st = CHEX_H5(H5Fflush(file, H5F_SCOPE_LOCAL), CHEX_E_FAIL, err, "%s", path);
     if (st == CHEX_OK)
         st = CHEX_H5(bytes = H5Fget_file_image(file, NULL, 0), CHEX_E_FAIL, err, "%s", path);
-    if (st == CHEX_OK && !(image = malloc((size_t)bytes)))
+    if (st == CHEX_OK && !(image = malloc((size_t)bytes + CHEX_H5_SEAL_BYTES)))
         st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
     if (st == CHEX_OK)
         st = CHEX_H5(H5Fget_file_image(file, image, (size_t)bytes), CHEX_E_FAIL, err, "%s", path);
@@ -136,7 +141,8 @@ enum chex_status chex_checkpoint_write(const char *path, const struct chex_net *
     enum chex_status st = make_image(path, net, c, &image, &bytes, err);
     chex_h5_leave();
     CHEX_TRY(st);
-    st = chex_fs_write(path, image, bytes, err);
+    chex_h5_seal_memory(image, bytes, (unsigned char *)image + bytes);
+    st = chex_fs_write(path, image, bytes + CHEX_H5_SEAL_BYTES, err);
     free(image);
     return st;
 }
@@ -183,8 +189,9 @@ static enum chex_status check_shape(const struct reader *r, const char *where, h
                           where, got, want);
 }
 
-/* One turned bit makes a compact dataset of a contiguous one; HDF5 1.10 does not compare the size
- * of such with the shape, and reads what lies behind it in memory. */
+/* Whether a compact dataset holds fewer bytes than its shape needs. One flipped bit turns a
+ * contiguous dataset into a compact one. HDF5 1.10 does not check the size of compact data and
+ * reads memory after its end. */
 static bool is_cut(hid_t set, size_t bytes) {
     hid_t how = H5Dget_create_plist(set);
     bool cut = how >= 0 && H5Pget_layout(how) == H5D_COMPACT && H5Dget_storage_size(set) < bytes;
@@ -227,7 +234,7 @@ static enum chex_status get_param(const struct reader *r, hid_t group, const cha
     return st;
 }
 
-/* *state_out stays NULL where an optional group is absent. */
+/* Reads a group. If an optional group is absent, *state_out is unchanged. */
 static enum chex_status get_part(const struct reader *r, const char *name, bool optional,
                                  const struct chex_net *net, float **state_out) {
     if (H5Lexists(r->file, name, H5P_DEFAULT) <= 0)
@@ -236,7 +243,7 @@ static enum chex_status get_part(const struct reader *r, const char *name, bool 
     hid_t group = H5I_INVALID_HID;
     CHEX_TRY(CHEX_H5(group = H5Gopen2(r->file, name, H5P_DEFAULT), CHEX_E_DATA, r->err,
                      "%s: group /%s", r->path, name));
-    float *state = chex_mem_alloc_aligned(net->state_count, sizeof *state);
+    float *state = chex_alloc_aligned(net->state_count, sizeof *state);
     enum chex_status st = CHEX_OK;
     if (!state)
         st = chex_error_errno(r->err, CHEX_E_FAIL, ENOMEM, "%s", r->path);
@@ -272,6 +279,20 @@ static enum chex_status check_format(const struct reader *r) {
     return CHEX_OK;
 }
 
+/* Class names must be UTF-8, because JSON, CSV and safetensors allow nothing else. */
+static enum chex_status check_class_names(const struct reader *r, const struct chex_checkpoint *c) {
+    for (int i = 0; i < c->classes; i++) {
+        json_t *text = json_string(c->class_names[i]);
+        const bool good = text && c->class_names[i][0];
+        json_decref(text);
+        if (!good)
+            return chex_error_set(r->err, CHEX_E_DATA,
+                                  "%s: the name of class %d is damaged (expected UTF-8 text)",
+                                  r->path, i);
+    }
+    return CHEX_OK;
+}
+
 static enum chex_status get_head(const struct reader *r, struct chex_checkpoint *c) {
     char *model = NULL;
     int64_t size = 0;
@@ -287,6 +308,7 @@ static enum chex_status get_head(const struct reader *r, struct chex_checkpoint 
     c->image_size = (int)size;
     CHEX_TRY(chex_h5_read_texts(r->file, "classes", r->path, &c->class_names, &classes, r->err));
     c->classes = (int)classes;
+    CHEX_TRY(check_class_names(r, c));
     CHEX_TRY(chex_h5_read_text(r->file, "meta", r->path, &c->meta, r->err));
     if (!hash_matches(r->file, "meta_xxh3", c->meta, strlen(c->meta)))
         return chex_error_set(r->err, CHEX_E_DATA,
@@ -300,7 +322,7 @@ static enum chex_status get_all(const struct reader *r, bool with_moments, struc
     CHEX_TRY(get_head(r, c));
     enum chex_status st = chex_net_create(c->model, c->classes, net, r->err);
     if (st != CHEX_OK) {
-        /* What would be a usage error on the command line is bad data in a file. */
+        /* An unknown model is a usage error on the command line, but bad data in a file. */
         st = st == CHEX_E_USAGE ? CHEX_E_DATA : st;
         if (r->err)
             r->err->status = st;
@@ -314,15 +336,17 @@ static enum chex_status get_all(const struct reader *r, bool with_moments, struc
     return CHEX_OK;
 }
 
-/* net NULL: the head alone. */
+/* net NULL: reads only the root attributes. */
 static enum chex_status read_file(const char *path, bool with_moments, struct chex_net **net,
                                   struct chex_checkpoint **c_out, struct chex_error *err) {
     struct reader r = {.path = path, .file = H5I_INVALID_HID, .err = err};
-    struct chex_checkpoint *c = chex_mem_zalloc(1, sizeof *c);
+    struct chex_checkpoint *c = chex_alloc_zeroed(1, sizeof *c);
     if (!c)
         return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
     chex_h5_enter();
-    enum chex_status st = chex_h5_file_open(path, false, &r.file, err);
+    enum chex_status st = chex_model_refuse_pytorch(path, err);
+    if (st == CHEX_OK)
+        st = chex_h5_file_open(path, false, &r.file, err);
     if (st == CHEX_OK)
         st = net ? get_all(&r, with_moments, net, c) : get_head(&r, c);
     chex_h5_close(r.file);

@@ -2,10 +2,20 @@
  *
  * Checkpoint files: HDF5, one dataset per parameter under its torchvision name.
  *
- * Root attributes: format="chexnet-checkpoint", version=1, model, classes, image_size, meta (a JSON
- * object: training position, options, provenance), meta_xxh3. Groups: /params (parameters and
- * running statistics), /moment1 and /moment2 where the optimiser has them. Each dataset has the
- * attribute xxh3 of its bytes. Written under a temporary name, fsynced, renamed.
+ * Root attributes:
+ *   format      "chexnet-checkpoint"
+ *   version     1
+ *   model, classes, image_size
+ *   meta        a JSON object: position in the training, options, provenance
+ *   meta_xxh3   XXH3 hash of meta
+ * Groups:
+ *   /params     parameters and running statistics
+ *   /moment1, /moment2   if the optimiser has them
+ * Each dataset has the attribute xxh3, the hash of its bytes. A seal after the HDF5 data, a digest
+ * of the whole file, detects all other changes. Files of versions up to 0.1.0 have no seal and can
+ * be read too.
+ *
+ * A file is written under a temporary name, fsynced and renamed.
  */
 #ifndef CHEX_MODEL_CHECKPOINT_H
 #define CHEX_MODEL_CHECKPOINT_H
@@ -18,30 +28,32 @@ struct chex_checkpoint {
     char model[32];
     int classes;
     char **class_names; /* (classes) */
-    int image_size;     /* what it was trained at */
+    int image_size;     /* of the training, in pixels */
     char *meta;         /* JSON text */
-    /* (state_count) each, in row-major order; moments are NULL where there are none */
+    /* (state_count) each, in row-major order; moments may be NULL */
     float *params, *moment1, *moment2;
 };
 
-/* Copies of the file that chex_checkpoint_write holds in memory on its way to the disk. */
+/* Copies of the file that chex_checkpoint_write holds in memory at the same time. */
 enum { CHEX_CHECKPOINT_COPIES = 2 };
 
-/* Writes `c`; `net` gives names and shapes. Only one rank calls it. */
+/* Writes `c` to path; `net` gives names and shapes. Call it on one rank only. */
 enum chex_status chex_checkpoint_write(const char *path, const struct chex_net *net,
                                        const struct chex_checkpoint *c, struct chex_error *err);
 
-/* Reads all of it and checks every checksum; *net_out is built from the file's model and classes
- * (the caller destroys it). CHEX_E_DATA: truncated, not a checkpoint, a later version, a parameter
- * missing, of another shape or damaged. with_moments false skips those. */
+/* Reads a checkpoint and verifies every checksum.
+ * - *net_out: the network of the file's model and classes; the caller destroys it.
+ * - with_moments false: does not read the moments.
+ * - CHEX_E_DATA: the file is truncated, not a checkpoint, or of another version; or a parameter is
+ *   missing, damaged or has another shape. */
 enum chex_status chex_checkpoint_read(const char *path, bool with_moments,
                                       struct chex_net **net_out, struct chex_checkpoint **c_out,
                                       struct chex_error *err);
-/* The meta object's text alone, in fresh memory. CHEX_E_DATA as above. */
+/* Reads only the JSON text of meta; the caller frees it. CHEX_E_DATA as above. */
 enum chex_status chex_checkpoint_read_meta(const char *path, char **meta_out,
                                            struct chex_error *err);
-/* Whether `net` normalises pixels as the meta object says that its training did (mean, std: three
- * numbers each): CHEX_E_DATA where not. What it does not say is taken to be so. */
+/* CHEX_E_DATA: `net` normalises pixels with other values than those in meta (mean, std: three
+ * numbers each). Values that meta lacks are not checked. */
 enum chex_status chex_checkpoint_check_pixels(const char *path, const char *meta,
                                               const struct chex_net *net, struct chex_error *err);
 void chex_checkpoint_destroy(struct chex_checkpoint *c); /* NULL allowed */

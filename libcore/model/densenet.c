@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * DenseNet-121 (Huang et al., "Densely connected convolutional networks", CVPR 2017) with
- * torchvision's names. A transition pools before its 1x1 convolution: average pooling and a 1x1
- * convolution commute, and pooled first it costs a quarter.
+ * torchvision's names.
+ *
+ * A transition pools before its 1x1 convolution, not after it as in torchvision. The two operations
+ * commute, and in this order the convolution costs a quarter.
  */
 #include <stdio.h>
 

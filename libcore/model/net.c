@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of networks and what they are built with. The building functions note a lack of memory
- * in op_count = -1 and go on, so network files read as plain lists; chex_net_finish reports it.
+ * Networks: the table of names, the functions that build one, shapes, and initial values.
+ *
+ * If a building function runs out of memory, it sets op_count = -1, and the later calls do nothing.
+ * chex_net_finish reports it. So network files are plain lists without error handling.
  */
 #include "model/net.h"
 
@@ -9,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "base/pool.h"
 #include "base/rng.h"
 #include "model/networks.h"
@@ -31,7 +33,7 @@ const char *const chex_net_names[] = {
 };
 
 static bool grow(void **array, int count, size_t size) {
-    /* Capacity doubles at the powers of two. */
+    /* The capacity is a power of two; the array is full when count is a power of two. */
     if (count & (count - 1))
         return true;
     size_t cap = count ? (size_t)count * 2 : 1;
@@ -49,14 +51,14 @@ static int fail_build(struct chex_net *net) {
 }
 
 struct chex_net *chex_net_new(const char *model, int classes) {
-    struct chex_net *net = chex_mem_zalloc(1, sizeof *net);
+    struct chex_net *net = chex_alloc_zeroed(1, sizeof *net);
     if (!net)
         return NULL;
     net->model = model;
     net->classes = classes;
     net->bn_eps = 1e-5f;
     net->bn_momentum = 0.1f;
-    /* ImageNet's, which torchvision's weights expect. */
+    /* ImageNet's values, which torchvision's weights expect. */
     static const float mean[3] = {0.485f, 0.456f, 0.406f}, std[3] = {0.229f, 0.224f, 0.225f};
     memcpy(net->mean, mean, sizeof mean);
     memcpy(net->std, std, sizeof std);
@@ -99,7 +101,7 @@ int chex_net_add_op(struct chex_net *net, struct chex_op op, const char *param_n
     if (failed(net) || !grow((void **)&net->ops, net->op_count, sizeof *net->ops))
         return fail_build(net);
     op.weight = op.bias = CHEX_NET_NONE;
-    if (op.kind != CHEX_OP_JOIN)
+    if (op.kind != CHEX_OP_RESIDUAL_ADD)
         op.side_in = op.side_bn = CHEX_NET_NONE;
     if (op.kind == CHEX_OP_CONV) {
         op.weight = add_param(net, param_name, "weight", CHEX_PARAM_CONV, op.out_channels,
@@ -109,7 +111,7 @@ int chex_net_add_op(struct chex_net *net, struct chex_op op, const char *param_n
         op.weight = add_param(net, param_name, "weight", CHEX_PARAM_FC_WEIGHT, net->classes,
                               op.in_channels, 1, 1);
         op.bias = add_param(net, param_name, "bias", CHEX_PARAM_FC_BIAS, net->classes, 1, 1, 1);
-    } else if (op.kind == CHEX_OP_JOIN) {
+    } else if (op.kind == CHEX_OP_RESIDUAL_ADD) {
         op.kernel = op.stride = 1;
     }
     if (failed(net))
@@ -124,11 +126,11 @@ static bool is_running(enum chex_param_kind kind) {
     return kind == CHEX_PARAM_BN_MEAN || kind == CHEX_PARAM_BN_VAR;
 }
 
-/* Trainable parameters get their offsets in the order in which the network file made them, which
- * is forward order; running statistics follow. The params array keeps trainable ones first. */
+/* Assigns offsets and sorts params: first the trainable parameters in the order in which the
+ * network file added them (forward order), then the running statistics. */
 static enum chex_status lay_out(struct chex_net *net, struct chex_error *err) {
-    struct chex_param *sorted = chex_mem_zalloc((size_t)net->param_total, sizeof *sorted);
-    int *moved = chex_mem_zalloc((size_t)net->param_total, sizeof *moved);
+    struct chex_param *sorted = chex_alloc_zeroed((size_t)net->param_total, sizeof *sorted);
+    int *moved = chex_alloc_zeroed((size_t)net->param_total, sizeof *moved);
     if (!sorted || !moved) {
         free(sorted);
         free(moved);
@@ -169,7 +171,7 @@ static enum chex_status lay_out(struct chex_net *net, struct chex_error *err) {
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* The lowest offset of a parameter that op or any op behind it uses. */
+/* Sets final_from of every op: the lowest offset of a parameter that the op or a later op uses. */
 static void mark_final(struct chex_net *net) {
     size_t from = net->param_count;
     for (int i = net->op_count - 1; i >= 0; i--) {
@@ -182,9 +184,9 @@ static void mark_final(struct chex_net *net) {
             from = least(from, net->params[net->bns[op->side_bn].weight].offset);
         op->final_from = from;
     }
-    /* An element below final_from of an earlier op may belong to a later one only if the network
-     * file made parameters out of forward order: ResNet's downsample does. Then the earlier op's
-     * mark is the one that counts, so marks are raised to exclude what is still to come. */
+    /* A network file may add parameters out of forward order, as ResNet's downsample does. Then an
+     * earlier op, whose backward is still to come, may own elements above this final_from. So
+     * final_from is raised to the end of the parameters of all earlier ops. */
     size_t end = 0;
     for (int i = 0; i < net->op_count; i++) {
         struct chex_op *op = &net->ops[i];
@@ -241,7 +243,7 @@ void chex_net_destroy(struct chex_net *net) {
 }
 
 static int out_size(const struct chex_op *op, int in) {
-    if (op->kind == CHEX_OP_JOIN)
+    if (op->kind == CHEX_OP_RESIDUAL_ADD)
         return in;
     return (in + 2 * op->pad - op->kernel) / op->stride + 1;
 }
@@ -250,7 +252,7 @@ enum chex_status chex_net_shapes(const struct chex_net *net, int size, int *hw_o
                                  struct chex_error *err) {
     enum { LEAST = 32, MOST = 4096 };
     if (size < LEAST || size > MOST)
-        return chex_error_set(err, CHEX_E_USAGE, "image size %d: %s takes %d to %d px", size,
+        return chex_error_set(err, CHEX_E_USAGE, "--image-size %d: %s takes %d to %d px", size,
                               net->model, LEAST, MOST);
     for (int i = 0; i < net->buffer_count; i++)
         hw_out[i] = 0;
@@ -290,8 +292,8 @@ int chex_net_find_param(const struct chex_net *net, const char *name) {
     return -1;
 }
 
-/* Elements [from, to) of `w` by Box and Muller's rule: two elements of the stream of an item from
- * one Philox block; from is even. */
+/* Fills elements [from, to) of w with normal values by the Box-Muller transform. One Philox block
+ * gives two elements, so `from` must be even. item: number of the random stream. */
 static void fill_normal(uint64_t seed, uint64_t item, float std, float *w, size_t from, size_t to) {
     for (size_t i = from; i < to; i += 2) {
         struct chex_rng4 r = chex_rng(seed, CHEX_RNG_INIT, item, (uint32_t)(i / 2));
@@ -342,7 +344,7 @@ static void init_part(const struct init *init, int index, size_t from, size_t to
         }
 }
 
-enum { INIT_PART = 1 << 14 }; /* elements, some 0.3 ms */
+enum { INIT_PART = 1 << 14 }; /* elements per item, about 0.3 ms */
 
 /* Item: a part of a parameter, counted over all of them. */
 static void init_item(void *arg, size_t item, int worker) {
@@ -362,7 +364,7 @@ static void init_item(void *arg, size_t item, int worker) {
 void chex_net_init_state(const struct chex_net *net, uint64_t seed, int threads, float *state) {
     struct init init = {net, seed, state};
     struct chex_pool *pool = NULL;
-    struct chex_error err; /* where there are no threads to be had, the caller is enough */
+    struct chex_error err; /* ignored: without a thread pool the caller does all the work */
     size_t items = 0;
     for (int i = 0; i < net->param_total; i++)
         items += (net->params[i].count + INIT_PART - 1) / INIT_PART;

@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A network as a list of operations over buffers: what every engine executes.
+ * A network as a list of operations over buffers. Every engine executes this list.
  *
- * A buffer is one feature map (n, H, W, channels). An operation reads the channels
- * [0, in_channels) of a buffer, most often through a batch norm and a ReLU, and writes the
- * channels [out_first, out_first + out_channels) of another. So a dense block is one buffer that
- * grows, concatenation costs nothing, and "batch norm, ReLU, convolution" is one operation, which
- * an engine may fuse. Batch statistics belong to the *buffer's* channels: several batch norms that
- * read one channel share its mean and variance.
+ * Buffers. A buffer is one feature map (n, H, W, channels). An operation reads the channels
+ * [0, in_channels) of a buffer, usually through batch norm and ReLU, and writes the channels
+ * [out_first, out_first + out_channels) of another. So a dense block is one buffer that grows, and
+ * concatenation costs nothing. "Batch norm, ReLU, convolution" is one operation, which an engine
+ * may fuse.
  *
- * Parameters have torchvision's names and shapes. All of them live in one flat vector: first the
- * trainable ones in forward order (elements [0, param_count)), then the running statistics of all
- * batch norms (elements [param_count, state_count)). Gradients use the same index space; there the
- * second part holds the batch statistics of the pass, from which the running ones are updated.
+ * Batch statistics belong to the channels of a buffer. All batch norms that read a channel share
+ * its mean and variance.
  *
- * This file knows no engine. A network is one file that fills this struct and one line in
- * networks.h.
+ * Parameters have torchvision's names and shapes. They form one flat vector: first the trainable
+ * ones in forward order, elements [0, param_count); then the running statistics of all batch norms,
+ * elements [param_count, state_count). A gradient vector has the same layout; its second part holds
+ * the batch statistics of the pass, from which the running ones are updated.
+ *
+ * This header does not depend on the engines. To add a network, add a file that fills struct
+ * chex_net, and one line in networks.h.
  */
 #ifndef CHEX_MODEL_NET_H
 #define CHEX_MODEL_NET_H
@@ -29,12 +31,12 @@
 enum { CHEX_NET_NAME_BYTES = 96 };
 
 enum chex_op_kind {
-    CHEX_OP_CONV,    /* convolution without bias; in_bn then ReLU before it where in_bn >= 0;
-                        padding is zero after batch norm and ReLU */
-    CHEX_OP_MAXPOOL, /* kernel, stride, pad of (in_bn, ReLU)(in); padding never wins */
-    CHEX_OP_AVGPOOL, /* kernel = stride, no padding, odd edges dropped, of (in_bn, ReLU)(in) */
-    CHEX_OP_JOIN,    /* out = ReLU(in_bn(in) + side): side is side_bn(side_in) or side_in itself */
-    CHEX_OP_HEAD,    /* logits = linear(global average of (in_bn, ReLU)(in)); in_bn -1: of in */
+    /* In all but RESIDUAL_ADD the operand is ReLU(in_bn(in)), or `in` itself if in_bn is NONE. */
+    CHEX_OP_CONV,         /* convolution without bias; the padding is zeros of the operand */
+    CHEX_OP_MAXPOOL,      /* kernel, stride, pad; padding is never the maximum */
+    CHEX_OP_AVGPOOL,      /* kernel = stride, no padding, incomplete windows are dropped */
+    CHEX_OP_RESIDUAL_ADD, /* out = ReLU(in_bn(in) + side), side = side_bn(side_in) or side_in */
+    CHEX_OP_HEAD,         /* logits = linear(global average of the operand) */
 };
 
 enum { CHEX_NET_IMAGE = -1, CHEX_NET_NONE = -1 };
@@ -60,7 +62,7 @@ struct chex_param {
 struct chex_bn {
     char name[CHEX_NET_NAME_BYTES]; /* "features.norm0" */
     int channels;
-    int buffer; /* the channels [0, channels) of this buffer are what it normalises */
+    int buffer;                  /* normalises the channels [0, channels) of this buffer */
     int weight, bias, mean, var; /* indices into params */
 };
 
@@ -78,10 +80,10 @@ struct chex_op {
     int out;   /* buffer; CHEX_NET_NONE for the head */
     int out_first, out_channels;
     int kernel, stride, pad;
-    int side_in, side_bn; /* JOIN */
+    int side_in, side_bn; /* RESIDUAL_ADD */
     int weight, bias;     /* CONV, HEAD: indices into params, or CHEX_NET_NONE */
-    size_t final_from;    /* once the backward of this op and of all later ones is done, gradient
-                             elements [final_from, param_count) are final */
+    size_t final_from;    /* after the backward of this op and of all later ops, gradient elements
+                             [final_from, param_count) are final */
 };
 
 struct chex_net {
@@ -93,11 +95,11 @@ struct chex_net {
     int buffer_count;
     struct chex_bn *bns;
     int bn_count;
-    struct chex_param *params; /* trainable ones first, in order of offset */
-    int param_total;
-    size_t param_count;    /* trainable elements */
-    size_t state_count;    /* with the running statistics */
-    float mean[3], std[3]; /* pixel normalisation: (grey / 255 - mean[c]) / std[c] */
+    struct chex_param *params; /* in order of offset: trainable ones first */
+    int param_total;           /* entries of params */
+    size_t param_count;        /* trainable elements */
+    size_t state_count;        /* all elements: with the running statistics */
+    float mean[3], std[3];     /* pixel normalisation: (grey / 255 - mean[c]) / std[c] */
     float bn_eps, bn_momentum;
 };
 
@@ -109,32 +111,33 @@ enum chex_status chex_net_create(const char *model, int classes, struct chex_net
                                  struct chex_error *err);
 void chex_net_destroy(struct chex_net *net); /* NULL allowed */
 
-/* Height (= width) of every buffer for an image of size px; hw_out has buffer_count entries.
- * CHEX_E_USAGE where the image is too small for the network, with the least size that works. */
+/* Computes the height (= width) of every buffer for an image of `size` pixels. hw_out has
+ * buffer_count entries. CHEX_E_USAGE: the size is outside the network's range, which err gives. */
 enum chex_status chex_net_shapes(const struct chex_net *net, int size, int *hw_out,
                                  struct chex_error *err);
 
-/* Multiply-adds of one forward pass of one image, for GFLOP/s and the per-layer table. */
+/* Multiply-adds of the forward pass of one image: all operations, or one. */
 double chex_net_macs(const struct chex_net *net, int size);
 double chex_op_macs(const struct chex_net *net, int op, int size);
 
 /* Index of a parameter by name, or -1. */
 int chex_net_find_param(const struct chex_net *net, const char *name);
 
-/* torchvision's initial values by seed: kaiming normal (densenet: fan in; resnet: fan out, ReLU
- * gain) for convolutions, 1 and 0 for batch norms, running mean 0 and variance 1, uniform
- * +-1/sqrt(fan in) for the linear layer's weight and for ResNet's bias (DenseNet: bias 0).
- * state has state_count elements, each parameter in its own row-major order; their values are the
- * same for any number of threads (>= 1, the caller included). */
+/* Fills state (state_count elements, row-major parameters) with torchvision's initial values:
+ * - convolutions: Kaiming normal (DenseNet: fan in; ResNet: fan out, ReLU gain)
+ * - batch norms: weight 1, bias 0, running mean 0, running variance 1
+ * - linear layer: weight uniform in +-1/sqrt(fan in); bias the same (ResNet) or 0 (DenseNet)
+ * The values depend on the seed, not on the number of threads (>= 1, the caller included). */
 void chex_net_init_state(const struct chex_net *net, uint64_t seed, int threads, float *state);
 
-/* ---- for the files that build networks ---- */
+/* ---- for the files that build networks; see densenet.c ---- */
 struct chex_net *chex_net_new(const char *model, int classes);
 int chex_net_add_buffer(struct chex_net *net, int channels);
 int chex_net_add_bn(struct chex_net *net, const char *name, int buffer, int channels);
-/* The op's `weight` (and `bias`) parameters are made here from `param_name`. Returns the index. */
+/* Adds the op, and its weight and bias parameters named after `param_name`. Returns the op's
+ * index. */
 int chex_net_add_op(struct chex_net *net, struct chex_op op, const char *param_name);
-/* Lays the flat vector out and checks the whole; out of memory anywhere before shows here. */
+/* Assigns the offsets of the flat vector. Also reports out of memory in any call before. */
 enum chex_status chex_net_finish(struct chex_net *net, struct chex_error *err);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The networks by name, and what builds them: each fills ops, buffers, batch norms and parameters
- * in torchvision's order of parameters.
+ * The list of networks. chex_net_build_NAME adds buffers, batch norms and operations to an empty
+ * network, in torchvision's order of parameters.
  */
 #ifndef CHEX_MODEL_NETWORKS_H
 #define CHEX_MODEL_NETWORKS_H
 
 #include "model/net.h"
 
-/* Every network, the default first: X(NAME) for chex_net_build_NAME. */
+/* X(NAME) for every network; the first is the default of --model. */
 #define CHEX_NETWORKS(X)                                                                           \
     X(densenet121)                                                                                 \
     X(resnet50)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ResNet-50 (He et al., "Deep residual learning for image recognition", CVPR 2016), torchvision's
- * form: the stride of a bottleneck is in its 3x3 convolution.
+ * ResNet-50 (He et al., "Deep residual learning for image recognition", CVPR 2016) with
+ * torchvision's names. As in torchvision, the stride of a bottleneck is in its 3x3 convolution.
  */
 #include <stdio.h>
 
@@ -25,7 +25,8 @@ static struct chex_op conv(const char *base, const char *part, int in, int in_ch
     return op;
 }
 
-/* Makes the buffer, the convolution and the batch norm of its output; returns the batch norm. */
+/* Adds a convolution, the buffer of its output (*out) and a batch norm that reads it. Returns the
+ * batch norm. */
 static int conv_bn(struct chex_net *net, const char *base, const char *conv_part,
                    const char *bn_part, int in, int in_channels, int in_bn, int out_channels,
                    int kernel, int stride, int *out) {
@@ -49,17 +50,17 @@ static int bottleneck(struct chex_net *net, int stage, int block, int x, int in_
     if (block == 0)
         side_bn = conv_bn(net, base, "downsample.0", "downsample.1", x, in_channels, CHEX_NET_NONE,
                           out_channels, 1, stride, &zs);
-    struct chex_op join = {.kind = CHEX_OP_JOIN,
-                           .in = z3,
-                           .in_channels = out_channels,
-                           .in_bn = bn3,
-                           .out_channels = out_channels,
-                           .side_in = zs,
-                           .side_bn = side_bn};
-    join.out = chex_net_add_buffer(net, out_channels);
-    snprintf(join.name, sizeof join.name, "%sjoin", base);
-    chex_net_add_op(net, join, NULL);
-    return join.out;
+    struct chex_op add = {.kind = CHEX_OP_RESIDUAL_ADD,
+                          .in = z3,
+                          .in_channels = out_channels,
+                          .in_bn = bn3,
+                          .out_channels = out_channels,
+                          .side_in = zs,
+                          .side_bn = side_bn};
+    add.out = chex_net_add_buffer(net, out_channels);
+    snprintf(add.name, sizeof add.name, "%sjoin", base);
+    chex_net_add_op(net, add, NULL);
+    return add.out;
 }
 
 void chex_net_build_resnet50(struct chex_net *net) {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * safetensors, read as a file that a stranger made: every length, offset and shape of the header is
- * checked against the file before a byte of it is used, and the state changes only once all of it
- * has been found good.
+ * Reads and writes safetensors files.
+ *
+ * A file to be read is not trusted. Every length, offset and shape in the header is checked against
+ * the file before it is used. The caller's state changes only after the whole file was read without
+ * an error.
  */
 #include "model/safetensors.h"
 
@@ -12,10 +14,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/units.h"
+#include "model/foreign.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "safetensors holds little-endian numbers; a big-endian host would have to swap them"
@@ -24,13 +27,13 @@
 enum { LENGTH_BYTES = 8, ALIGN_BYTES = 8, MOST_RANK = 8, MOST_IMAGE_PX = 4096 };
 static const uint64_t most_header_bytes = 16u << 20, most_file_bytes = (uint64_t)2 << 30;
 
-/* What a header entry says, with its values inside the file. */
+/* An entry of the header. */
 struct tensor {
     const char *name;
     const char *dtype;
-    size_t item_bytes; /* 0: a type that we know nothing about */
+    size_t item_bytes; /* 0: unknown type */
     size_t rank, dims[MOST_RANK], count;
-    uint64_t from, to; /* bytes behind the header */
+    uint64_t from, to; /* byte range, counted from the end of the header */
 };
 
 struct tensor_file {
@@ -42,7 +45,7 @@ struct tensor_file {
     uint64_t body_bytes;
     struct tensor *tensors;
     size_t tensor_count;
-    const char *extra; /* the first of extra_count tensors that are no parameters */
+    const char *extra; /* name of the first of extra_count tensors that are not parameters */
     size_t extra_count;
 };
 
@@ -68,20 +71,42 @@ static bool add_text(json_t *object, const char *key, const char *text) {
     return !text || json_object_set_new(object, key, json_string(text)) == 0;
 }
 
-/* The format holds strings only: a number is its digits, the list of classes its JSON. */
-static json_t *metadata_of(const struct chex_safetensors_about *about) {
-    char size[16], stored[16];
+static bool add_size(json_t *object, const char *key, int px) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", px);
+    return add_text(object, key, px ? text : NULL);
+}
+
+static bool add_channels(json_t *object, const char *key, const float values[3]) {
+    char text[64];
+    snprintf(text, sizeof text, "[%.6g,%.6g,%.6g]", (double)values[0], (double)values[1],
+             (double)values[2]);
+    return add_text(object, key, text);
+}
+
+/* Describes the preprocessing of images, for other programs (doc/export.md). */
+static bool add_input(json_t *object, const struct chex_net *net) {
+    return add_text(object, "input",
+                    "grey image of 8 bits, resized to stored_size x stored_size by resize, centre "
+                    "crop of image_size, divided by 255, repeated in 3 channels, minus mean, "
+                    "divided by std") &&
+           add_channels(object, "mean", net->mean) && add_channels(object, "std", net->std) &&
+           add_text(object, "crop", "centre") &&
+           add_text(object, "output",
+                    "one logit for each of classes: its sigmoid is the probability");
+}
+
+/* Metadata values are strings: numbers are written in decimal, the list of classes as JSON. */
+static json_t *metadata_of(const struct chex_net *net, const struct chex_safetensors_about *about) {
     json_t *object = json_object(), *names = json_array();
     bool good = object && names;
     for (int i = 0; i < about->classes; i++)
         good = good && json_array_append_new(names, json_string(about->class_names[i])) == 0;
     char *classes = good && about->classes ? json_dumps(names, JSON_COMPACT) : NULL;
-    snprintf(size, sizeof size, "%d", about->image_size);
-    snprintf(stored, sizeof stored, "%d", about->stored_size);
     good = good && (classes || !about->classes) && add_text(object, "format", "pt") &&
            add_text(object, "model", about->model) &&
-           add_text(object, "image_size", about->image_size ? size : NULL) &&
-           add_text(object, "stored_size", about->stored_size ? stored : NULL) &&
+           add_size(object, "image_size", about->image_size) &&
+           add_size(object, "stored_size", about->stored_size) && add_input(object, net) &&
            add_text(object, "classes", classes) && add_text(object, "resize", about->resize) &&
            add_text(object, "split", about->split) &&
            add_text(object, "source_digest", about->source_digest) &&
@@ -94,13 +119,13 @@ static json_t *metadata_of(const struct chex_safetensors_about *about) {
     return NULL;
 }
 
-/* The counters come first, so that everything lies at a multiple of its own size. */
+/* The I64 counters come first, so that every tensor is aligned to its element size. */
 static enum chex_status make_header(const struct chex_net *net,
                                     const struct chex_safetensors_about *about, char **text_out,
                                     struct chex_error *err) {
     json_t *header = json_object();
     uint64_t at = 0;
-    int bad = about ? json_object_set_new(header, "__metadata__", metadata_of(about)) : 0;
+    int bad = about ? json_object_set_new(header, "__metadata__", metadata_of(net, about)) : 0;
     char name[CHEX_NET_NAME_BYTES + sizeof ".num_batches_tracked"];
     for (int i = 0; i < net->bn_count; i++, at += sizeof(int64_t)) {
         snprintf(name, sizeof name, "%s.num_batches_tracked", net->bns[i].name);
@@ -114,8 +139,9 @@ static enum chex_status make_header(const struct chex_net *net,
     }
     char *text = bad ? NULL : json_dumps(header, JSON_COMPACT);
     json_decref(header);
-    if (!text) /* or a name that is no UTF-8 text */
-        return chex_error_set(err, CHEX_E_FAIL, "the header of a safetensors file cannot be made");
+    if (!text) /* out of memory, or a name that is not UTF-8 */
+        return chex_error_set(err, CHEX_E_FAIL,
+                              "safetensors: the header cannot be encoded as JSON");
     *text_out = text;
     return CHEX_OK;
 }
@@ -217,7 +243,7 @@ static int by_offset(const void *a, const void *b) {
     return x->to < y->to ? -1 : x->to > y->to;
 }
 
-/* The format asks that the tensors cover the data without overlap and without holes. */
+/* The format requires that the tensors cover the data without overlaps and holes. */
 static enum chex_status check_cover(struct tensor_file *f, struct chex_error *err) {
     qsort(f->tensors, f->tensor_count, sizeof *f->tensors, by_offset);
     uint64_t end = 0;
@@ -244,8 +270,8 @@ static enum chex_status parse_header(struct tensor_file *f, struct chex_error *e
                               f->path, f->size);
     if (memcmp(f->data, "\211HDF\r\n\032\n", LENGTH_BYTES) == 0)
         return chex_error_set(err, CHEX_E_DATA,
-                              "%s: an HDF5 file, expected safetensors: chex-eval export makes them "
-                              "of a checkpoint",
+                              "%s: an HDF5 file, expected safetensors; convert a checkpoint with "
+                              "chex-eval export",
                               f->path);
     memcpy(&length, f->data, LENGTH_BYTES);
     if (length > f->size - LENGTH_BYTES || length > most_header_bytes)
@@ -262,7 +288,7 @@ static enum chex_status parse_header(struct tensor_file *f, struct chex_error *e
                               why.text);
     if (!json_is_object(f->header))
         return chex_error_set(err, CHEX_E_DATA, "%s: the header is not a JSON object", f->path);
-    f->tensors = chex_mem_zalloc(json_object_size(f->header), sizeof *f->tensors);
+    f->tensors = chex_alloc_zeroed(json_object_size(f->header), sizeof *f->tensors);
     if (!f->tensors)
         return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", f->path);
     const char *name;
@@ -274,9 +300,10 @@ static enum chex_status parse_header(struct tensor_file *f, struct chex_error *e
     return check_cover(f, err);
 }
 
-/* torchvision's name of today for a name in a file: no "module." (DataParallel's), and
- * "denselayer3.norm.1.weight", as torchvision wrote until 2018, as "denselayer3.norm1.weight".
- * False where it does not fit, and then it is none of ours. */
+/* Converts a name in a file to torchvision's present name:
+ * - drops the prefix "module." of DataParallel
+ * - "denselayer3.norm.1.weight" (torchvision until 2018) becomes "denselayer3.norm1.weight"
+ * False: the name is longer than `size`, so it is not one of ours. */
 static bool canonical_name(const char *name, char *out, size_t size) {
     if (strncmp(name, "module.", 7) == 0)
         name += 7;
@@ -361,7 +388,7 @@ static enum chex_status load_tensor(const struct tensor_file *f, const struct te
                               t->name, t->dtype);
     convert(t, f->body + t->from, state + p->offset);
     for (size_t i = 0; i < p->count; i++)
-        if (!(state[p->offset + i] - state[p->offset + i] == 0)) /* infinite or not a number */
+        if (!(state[p->offset + i] - state[p->offset + i] == 0)) /* infinite or NaN */
             return chex_error_set(err, CHEX_E_DATA, "%s: tensor '%.100s': element %zu is %g",
                                   f->path, t->name, i, (double)state[p->offset + i]);
     return CHEX_OK;
@@ -399,9 +426,10 @@ static enum chex_status load_all(const struct tensor_file *f, const struct chex_
         if (is_head(p) && !head)
             continue;
         if (!found[i])
-            return chex_error_set(err, CHEX_E_DATA, "%s: no tensor '%s', which %s has%s%.100s%s",
-                                  f->path, p->name, net->model, f->extra ? "; the file has '" : "",
-                                  f->extra ? f->extra : "", f->extra ? "', which it has not" : "");
+            return chex_error_set(err, CHEX_E_DATA, "%s: no tensor '%s' (required by %s)%s%.100s%s",
+                                  f->path, p->name, net->model,
+                                  f->extra ? "; the file has an unknown tensor '" : "",
+                                  f->extra ? f->extra : "", f->extra ? "'" : "");
         CHEX_TRY(load_tensor(f, found[i], p, state, err));
     }
     if (head_out)
@@ -409,9 +437,11 @@ static enum chex_status load_all(const struct tensor_file *f, const struct chex_
     return CHEX_OK;
 }
 
-/* The whole file, with a header that has been found good. */
+/* Reads the whole file and checks its header. */
 static enum chex_status open_file(const char *path, struct tensor_file *f, struct chex_error *err) {
     *f = (struct tensor_file){.path = path};
+    CHEX_TRY(chex_model_refuse_pytorch(path, err));
+    CHEX_TRY(chex_model_refuse_hdf5(path, err));
     CHEX_TRY(chex_fs_read(path, most_file_bytes, &f->data, &f->size, err));
     return parse_header(f, err);
 }
@@ -426,8 +456,8 @@ enum chex_status chex_safetensors_read(const char *path, const struct chex_net *
                                        bool *head_loaded_out, struct chex_error *err) {
     struct tensor_file f;
     bool head = false;
-    const struct tensor **found = chex_mem_zalloc((size_t)net->param_total, sizeof *found);
-    float *fresh = chex_mem_zalloc(net->state_count, sizeof *fresh);
+    const struct tensor **found = chex_alloc_zeroed((size_t)net->param_total, sizeof *found);
+    float *fresh = chex_alloc_zeroed(net->state_count, sizeof *fresh);
     enum chex_status st = open_file(path, &f, err);
     if (st == CHEX_OK && (!found || !fresh))
         st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
@@ -438,8 +468,9 @@ enum chex_status chex_safetensors_read(const char *path, const struct chex_net *
         st = load_all(&f, net, found, fresh, head_loaded_out ? &head : NULL, err);
     }
     if (st == CHEX_OK && f.extra_count)
-        chex_warn("%s: %zu tensors are no parameters of %s and are left out, the first is '%.100s'",
-                  path, f.extra_count, net->model, f.extra);
+        chex_warn(
+            "%s: %zu tensors are not parameters of %s and are ignored (the first is '%.100s')",
+            path, f.extra_count, net->model, f.extra);
     if (st == CHEX_OK) {
         memcpy(state, fresh, net->state_count * sizeof *fresh);
         if (head_loaded_out)
@@ -451,15 +482,14 @@ enum chex_status chex_safetensors_read(const char *path, const struct chex_net *
     return st;
 }
 
-/* ---- what it says of itself ---- */
+/* ---- metadata ---- */
 
-static void not_ours(const char *path, const char *key, const char *text) {
-    chex_warn("%s: %s '%.60s' in its metadata is not understood and counts as not said", path, key,
-              text);
+static void warn_ignored(const char *path, const char *key, const char *text) {
+    chex_warn("%s: metadata '%s' has an invalid value '%.60s'; it is ignored", path, key, text);
 }
 
-/* Our exports of old say "" for a resize that they do not know. */
-static bool take_text(const json_t *metadata, const char *key, char **out) {
+/* Older exports have "" for an unknown resize. */
+static bool read_text(const json_t *metadata, const char *key, char **out) {
     const char *text = json_string_value(json_object_get(metadata, key));
     if (!text || !*text)
         return true;
@@ -467,7 +497,7 @@ static bool take_text(const json_t *metadata, const char *key, char **out) {
     return *out != NULL;
 }
 
-static void take_size(const char *path, const json_t *metadata, const char *key, int *out) {
+static void read_size(const char *path, const json_t *metadata, const char *key, int *out) {
     const char *text = json_string_value(json_object_get(metadata, key));
     int64_t size;
     if (!text)
@@ -475,10 +505,10 @@ static void take_size(const char *path, const json_t *metadata, const char *key,
     if (chex_parse_i64(text, &size) && size > 0 && size <= MOST_IMAGE_PX)
         *out = (int)size;
     else
-        not_ours(path, key, text);
+        warn_ignored(path, key, text);
 }
 
-static bool are_names(const json_t *list) {
+static bool is_string_list(const json_t *list) {
     size_t i;
     const json_t *name;
     bool good = json_array_size(list) > 0;
@@ -486,18 +516,18 @@ static bool are_names(const json_t *list) {
     return good;
 }
 
-static bool take_classes(const char *path, const json_t *metadata,
+static bool read_classes(const char *path, const json_t *metadata,
                          struct chex_safetensors_about *about) {
     const char *text = json_string_value(json_object_get(metadata, "classes"));
     json_t *list = text ? json_loads(text, 0, NULL) : NULL;
-    if (!are_names(list)) {
+    if (!is_string_list(list)) {
         if (text)
-            not_ours(path, "classes", text);
+            warn_ignored(path, "classes", text);
         json_decref(list);
         return true;
     }
     const size_t count = json_array_size(list);
-    bool good = (about->class_names = chex_mem_zalloc(count, sizeof(char *))) != NULL;
+    bool good = (about->class_names = chex_alloc_zeroed(count, sizeof(char *))) != NULL;
     for (size_t i = 0; good && i < count; i++, about->classes++)
         good = (about->class_names[i] = strdup(json_string_value(json_array_get(list, i)))) != NULL;
     json_decref(list);
@@ -511,14 +541,14 @@ enum chex_status chex_safetensors_about(const char *path, struct chex_safetensor
     enum chex_status st = open_file(path, &f, err);
     const json_t *metadata = json_object_get(f.header, "__metadata__");
     if (st == CHEX_OK) {
-        take_size(path, metadata, "image_size", &about.image_size);
-        take_size(path, metadata, "stored_size", &about.stored_size);
-        if (!take_text(metadata, "model", &about.model) ||
-            !take_text(metadata, "resize", &about.resize) ||
-            !take_text(metadata, "split", &about.split) ||
-            !take_text(metadata, "source_digest", &about.source_digest) ||
-            !take_text(metadata, "members", &about.members) ||
-            !take_classes(path, metadata, &about))
+        read_size(path, metadata, "image_size", &about.image_size);
+        read_size(path, metadata, "stored_size", &about.stored_size);
+        if (!read_text(metadata, "model", &about.model) ||
+            !read_text(metadata, "resize", &about.resize) ||
+            !read_text(metadata, "split", &about.split) ||
+            !read_text(metadata, "source_digest", &about.source_digest) ||
+            !read_text(metadata, "members", &about.members) ||
+            !read_classes(path, metadata, &about))
             st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
     }
     close_file(&f);

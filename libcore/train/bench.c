@@ -1,28 +1,31 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Times steps of an engine on random data.
+ */
 #include "train/bench.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/mem.h"
 #include "base/rng.h"
 #include "input/augment.h"
 
-/* What the steps are fed: pixels, or with an engine that takes raw batches rows that stay with it
- * and crops that differ from step to step, as in training. */
+/* The batches: pixels; or, if the engine crops by itself, stored rows that it keeps and new crops
+ * for each step, as in training. */
 struct bench_data {
-    float *pixels, *grad; /* grad: the logits, of inference */
+    float *pixels, *grad; /* grad: in inference it gets the logits */
     uint8_t *stored;
     struct chex_crop *crops;
     size_t *rows;
     int *places;
-    struct chex_held held;
+    struct chex_resident_result resident;
     int8_t *labels;
     double *seconds;
 };
 
-/* Stored images are an eighth larger than crops, about: 256 px for 224. */
+/* Stored images are 8/7 of the crop, as 256 px are for 224. */
 static int stored_px(const struct chex_bench *b) { return b->config.image_size * 8 / 7; }
 
 static void release_data(const struct chex_bench *b, struct bench_data *d,
@@ -42,7 +45,7 @@ static void release_data(const struct chex_bench *b, struct bench_data *d,
 
 static bool fill_pixels(struct bench_data *d, const struct chex_bench *b) {
     const size_t n = (size_t)b->config.batch, size = (size_t)b->config.image_size;
-    d->pixels = chex_mem_alloc_aligned(n * size * size, sizeof *d->pixels);
+    d->pixels = chex_alloc_aligned(n * size * size, sizeof *d->pixels);
     for (size_t i = 0; d->pixels && i < n * size * size; i++)
         d->pixels[i] = chex_rng_unit(chex_rng(b->seed, CHEX_RNG_TEST, i, 0).v[0]);
     return d->pixels;
@@ -50,10 +53,10 @@ static bool fill_pixels(struct bench_data *d, const struct chex_bench *b) {
 
 static bool fill_stored(struct bench_data *d, const struct chex_bench *b) {
     const size_t n = (size_t)b->config.batch, px = (size_t)stored_px(b);
-    d->stored = chex_mem_alloc_aligned(n, px * px);
-    d->crops = chex_mem_zalloc(n, sizeof *d->crops);
-    d->rows = chex_mem_zalloc(n, sizeof *d->rows);
-    d->places = chex_mem_zalloc(n, sizeof *d->places);
+    d->stored = chex_alloc_aligned(n, px * px);
+    d->crops = chex_alloc_zeroed(n, sizeof *d->crops);
+    d->rows = chex_alloc_zeroed(n, sizeof *d->rows);
+    d->places = chex_alloc_zeroed(n, sizeof *d->places);
     if (!d->stored || !d->crops || !d->rows || !d->places)
         return false;
     for (size_t i = 0; i < n * px * px; i++)
@@ -68,22 +71,22 @@ static bool fill_stored(struct bench_data *d, const struct chex_bench *b) {
 static bool fill_data(struct bench_data *d, const struct chex_bench *b,
                       struct chex_engine *engine) {
     const size_t n = (size_t)b->config.batch, classes = (size_t)b->classes;
-    d->labels = chex_mem_zalloc(n, classes);
-    d->seconds = chex_mem_zalloc((size_t)b->steps, sizeof *d->seconds);
+    d->labels = chex_alloc_zeroed(n, classes);
+    d->seconds = chex_alloc_zeroed((size_t)b->steps, sizeof *d->seconds);
     d->grad = b->config.training ? chex_engine_grad_alloc(engine)
-                                 : chex_mem_zalloc(n * classes, sizeof *d->grad);
+                                 : chex_alloc_zeroed(n * classes, sizeof *d->grad);
     if (!d->labels || !d->seconds || !d->grad ||
-        !(d->held.raw ? fill_stored(d, b) : fill_pixels(d, b)))
+        !(d->resident.raw ? fill_stored(d, b) : fill_pixels(d, b)))
         return false;
     for (size_t i = 0; i < n * classes; i++)
         d->labels[i] = (int8_t)(chex_rng(b->seed, CHEX_RNG_TEST, i, 1).v[0] % 5 == 0);
     return true;
 }
 
-/* The batch of a step, whose number counts from 0. */
+/* The batch of step `step`, from 0. Resident rows are sent with step 0 only. */
 static struct chex_batch batch_of(const struct chex_bench *b, struct bench_data *d, int64_t step) {
     struct chex_batch batch = {.n = b->config.batch, .pixels = d->pixels, .labels = d->labels};
-    if (!d->held.raw)
+    if (!d->resident.raw)
         return batch;
     for (int i = 0; i < batch.n; i++)
         d->crops[i] = chex_augment_draw(&chex_augment_defaults, b->seed, (uint64_t)step,
@@ -91,8 +94,8 @@ static struct chex_batch batch_of(const struct chex_bench *b, struct bench_data 
     batch.stored_px = stored_px(b);
     batch.crops = d->crops;
     batch.stored = d->stored;
-    batch.stored_count = d->held.held && step ? 0 : batch.n;
-    if (d->held.held) {
+    batch.stored_count = d->resident.resident && step ? 0 : batch.n;
+    if (d->resident.resident) {
         batch.rows = d->rows;
         batch.places = d->places;
     }
@@ -139,20 +142,20 @@ static void summarise(const struct chex_bench *b, struct chex_engine *engine, do
     out->gflop_per_image =
         (b->config.training ? 6 : 2) * chex_net_macs(out->net, b->config.image_size) / 1e9;
     out->engine_bytes = engine->impl->bytes(engine->self);
-    out->peak_rss_bytes = chex_mem_peak_rss_bytes();
+    out->peak_rss_bytes = chex_alloc_peak_rss_bytes();
     snprintf(out->variant, sizeof out->variant, "%s", engine->impl->variant(engine->self));
     if (engine->impl->op_times) {
-        out->forward_s = chex_mem_zalloc((size_t)out->net->op_count, sizeof(double));
-        out->backward_s = chex_mem_zalloc((size_t)out->net->op_count, sizeof(double));
+        out->forward_s = chex_alloc_zeroed((size_t)out->net->op_count, sizeof(double));
+        out->backward_s = chex_alloc_zeroed((size_t)out->net->op_count, sizeof(double));
         if (out->forward_s && out->backward_s)
             engine->impl->op_times(engine->self, out->forward_s, out->backward_s);
     }
     if (engine->impl->product_shares &&
-        (out->share = chex_mem_zalloc((size_t)out->net->op_count, sizeof *out->share)))
+        (out->share = chex_alloc_zeroed((size_t)out->net->op_count, sizeof *out->share)))
         engine->impl->product_shares(engine->self, out->share);
 }
 
-/* After the steps and their peak of memory, which the arrays of this would hide. */
+/* Call after the peak memory was read: the measurement allocates large arrays. */
 static enum chex_status measure_limits(struct chex_engine *engine, struct chex_bench_result *out,
                                        struct chex_error *err) {
     return engine->impl->limits ? engine->impl->limits(engine->self, UINT64_MAX, &out->limits, err)
@@ -167,7 +170,7 @@ enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_benc
     config.net = out->net;
     struct chex_engine *engine = NULL;
     struct bench_data d = {0};
-    float *state = chex_mem_alloc_aligned(out->net->state_count, sizeof *state);
+    float *state = chex_alloc_aligned(out->net->state_count, sizeof *state);
     enum chex_status st = state ? chex_engine_create(bench->engine, &config, &engine, err)
                                 : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     if (st == CHEX_OK) {
@@ -175,9 +178,10 @@ enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_benc
         st = chex_engine_set(engine, CHEX_STATE_PARAMS, state, err);
     }
     free(state);
-    const struct chex_hold hold = {.stored_px = stored_px(bench), .end = (size_t)config.batch};
+    const struct chex_resident_request make_resident = {.stored_px = stored_px(bench),
+                                                        .end = (size_t)config.batch};
     if (st == CHEX_OK)
-        st = chex_engine_hold(engine, &hold, &d.held, err);
+        st = chex_engine_make_resident(engine, &make_resident, &d.resident, err);
     if (st == CHEX_OK && !fill_data(&d, bench, engine))
         st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     if (st == CHEX_OK)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Timed steps on resident data: what an engine does when nothing waits for input or network.
+ * --bench: times steps on random data in memory. It measures the engine alone, without input and
+ * without network.
  */
 #ifndef CHEX_TRAIN_BENCH_H
 #define CHEX_TRAIN_BENCH_H
@@ -14,28 +15,27 @@ struct chex_bench {
     struct chex_engine_config config; /* net is set by the run; training false times inference */
     struct chex_update update;
     int classes;
-    int64_t steps; /* timed, after two that are not */
+    int64_t steps; /* timed; two more run before them as a warm-up */
     uint64_t seed;
-    bool limits;                       /* measure the machine's limits too, where the engine can */
-    const volatile sig_atomic_t *stop; /* non-zero once a signal asked to end; or NULL */
+    bool limits;                       /* measure the machine's limits too, if the engine can */
+    const volatile sig_atomic_t *stop; /* non-zero after a signal to stop; or NULL */
 };
 
 struct chex_bench_result {
     double step_s_median, step_s_best;
     double images_per_s_median, images_per_s_best;
-    double gflop_per_image; /* of what was timed */
+    double gflop_per_image; /* of the timed work: forward and backward, or forward only */
     uint64_t engine_bytes, peak_rss_bytes;
     char variant[32];
-    /* (op_count) of the last step where the engine measures them, else NULL; the caller frees */
-    double *forward_s, *backward_s;
-    double *share; /* product_shares of the engine; NULL: 1 */
-    struct chex_engine_limits limits; /* 0 where not measured */
-    struct chex_net *net;             /* the caller destroys it */
+    double *forward_s, *backward_s;   /* (op_count) of the last step; NULL: not measured */
+    double *share;                    /* (op_count) the engine's product_shares; NULL: all are 1 */
+    struct chex_engine_limits limits; /* 0: not measured */
+    struct chex_net *net;
 };
 
-/* One pass and one update a step on random pixels and labels, or one inference. An engine that
- * takes raw batches crops rows that it holds, anew each step, as in training. CHEX_E_PREEMPTED
- * where a signal asked to stop. */
+/* A step is one pass and one update on random pixels and labels, or one inference. An engine that
+ * crops by itself gets stored rows and draws new crops each step, as in training.
+ * CHEX_E_PREEMPTED: a signal asked to stop. chex_bench_release frees *out after CHEX_OK. */
 enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_bench_result *out,
                                 struct chex_error *err);
 void chex_bench_release(struct chex_bench_result *result);

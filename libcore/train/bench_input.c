@@ -1,24 +1,28 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Times the input pipeline. The batches are divided into up to WINDOWS windows of equal length; the
+ * result is the median and the best rate of a window.
+ */
 #include "train/bench_input.h"
 
 #include <errno.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/mem.h"
 
-enum { WINDOWS = 10, WARM_UP = 8 /* batches; more than stand ready */ };
+enum { WINDOWS = 10, WARM_UP = 8 /* batches; more than the pipeline keeps ready */ };
 
-/* Windows are whole epochs where there are a few of them: what comes in bursts, as the end of an
- * epoch does from a shuffle buffer, would otherwise make a median of no meaning. */
+/* With three epochs or more, windows are whole epochs. Batches may come in bursts, as at the end of
+ * an epoch from a shuffle buffer, and would distort the rates of shorter windows. */
 struct windows {
     int count;
     int64_t unit, units; /* batches of a unit; units in all */
 };
 
-static struct windows plan_windows(const struct chex_bench_input *b,
-                                   const struct chex_train_input *in) {
+static struct windows choose_windows(const struct chex_bench_input *b,
+                                     const struct chex_train_input *in) {
     enum { FEW = 3 };
     struct windows w = {.unit = 1, .units = b->batches};
     int64_t epoch = (int64_t)chex_order_steps(&in->order) * (int64_t)(in->run_to - in->run_from);
@@ -30,18 +34,19 @@ static struct windows plan_windows(const struct chex_bench_input *b,
     return w;
 }
 
+/* The state of a measurement on one rank. */
 struct meter {
     const struct chex_bench_input *bench;
     const struct chex_train_world *world;
     struct windows windows;
     int batch;
-    double waited_s; /* since the warm-up */
+    double waited_s; /* for batches, since the warm-up */
     double start_s;
-    int64_t taken;
+    int64_t taken; /* batches since start_s */
 };
 
-/* The consumer is busy until its time has come. Times are absolute: who was kept waiting takes the
- * next batches at once until it has caught up. */
+/* Sleeps until the next batch is due. Due times are absolute: after a stall the consumer takes
+ * batches without sleeping until it has caught up. */
 static void pace(const struct meter *m) {
     if (m->bench->images_per_s <= 0)
         return;
@@ -52,7 +57,8 @@ static void pace(const struct meter *m) {
         ;
 }
 
-static enum chex_status take(struct meter *m, struct chex_pipeline *p, struct chex_error *err) {
+static enum chex_status take_batch(struct meter *m, struct chex_pipeline *p,
+                                   struct chex_error *err) {
     struct chex_ready ready;
     if (*m->world->stop)
         return chex_error_set(err, CHEX_E_PREEMPTED, "asked to stop while measuring");
@@ -78,19 +84,19 @@ static void summarise(double *rates, int n, struct chex_bench_input_rates *out) 
 static enum chex_status measure(struct meter *m, struct chex_pipeline *p,
                                 struct chex_bench_input_rates *out, struct chex_error *err) {
     double rates[WINDOWS];
-    const struct windows *plan = &m->windows;
-    int windows = plan->count;
+    const struct windows *win = &m->windows;
+    int windows = win->count;
     for (int i = 0; i < WARM_UP; i++)
-        CHEX_TRY(take(m, p, err));
+        CHEX_TRY(take_batch(m, p, err));
     uint64_t bytes = chex_pipeline_bytes(p);
     m->taken = 0;
     m->waited_s = 0;
     m->start_s = chex_clock_s();
     double from_s = m->start_s, now_s = from_s;
     for (int w = 0; w < windows; w++, from_s = now_s) {
-        int64_t first = m->taken, end = plan->units * (w + 1) / windows * plan->unit;
+        int64_t first = m->taken, end = win->units * (w + 1) / windows * win->unit;
         while (m->taken < end)
-            CHEX_TRY(take(m, p, err));
+            CHEX_TRY(take_batch(m, p, err));
         now_s = chex_clock_s();
         rates[w] = (double)(end - first) * m->batch / (now_s - from_s);
     }
@@ -99,7 +105,7 @@ static enum chex_status measure(struct meter *m, struct chex_pipeline *p,
     out->images_per_s = (double)m->taken * m->batch / seconds;
     out->bytes_per_s = (double)(chex_pipeline_bytes(p) - bytes) / seconds;
     out->stall_share = m->waited_s / seconds;
-    out->peak_rss_bytes = chex_mem_peak_rss_bytes();
+    out->peak_rss_bytes = chex_alloc_peak_rss_bytes();
     return CHEX_OK;
 }
 
@@ -122,7 +128,7 @@ static void add(struct chex_bench_input_result *r, int rank,
 
 static enum chex_status gather(const struct chex_bench_input_rates *mine, struct chex_coll *coll,
                                struct chex_bench_input_result *r, struct chex_error *err) {
-    struct chex_bench_input_rates *all = chex_mem_zalloc((size_t)coll->size, sizeof *all);
+    struct chex_bench_input_rates *all = chex_alloc_zeroed((size_t)coll->size, sizeof *all);
     if (!all)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     enum chex_status st = chex_coll_allgather(coll, mine, sizeof *mine, all, err);
@@ -137,7 +143,7 @@ static enum chex_status run(const struct chex_bench_input *b, const struct chex_
                             struct chex_bench_input_result *r, struct chex_error *err) {
     struct meter m = {.bench = b,
                       .world = w,
-                      .windows = plan_windows(b, in),
+                      .windows = choose_windows(b, in),
                       .batch = c->batch,
                       .start_s = chex_clock_s()};
     struct chex_pipeline *p = NULL;
@@ -165,6 +171,7 @@ enum chex_status chex_bench_input_run(const struct chex_bench_input *bench,
                               "--logical-ranks %d, but the job has %d ranks: expected at least as "
                               "many",
                               c.logical_ranks, world->coll->size);
+    CHEX_TRY(chex_train_input_same(&c, world, err));
     CHEX_TRY(chex_train_input_open(&c, world, false, &in, err));
     struct chex_pipeline_config p = {.kind = c.pipeline, .workers = c.workers};
     out->ranks = world->coll->size;
@@ -172,7 +179,7 @@ enum chex_status chex_bench_input_run(const struct chex_bench_input *bench,
     out->stored_size = in.train->size;
     out->shuffle_width = chex_pipeline_width(c.pipeline, &in.order);
     out->keep = in.cache.keep;
-    out->windows = plan_windows(bench, &in).count;
+    out->windows = choose_windows(bench, &in).count;
     enum chex_status st = run(bench, &c, world, &in, out, err);
     chex_train_input_close(&in);
     return st;

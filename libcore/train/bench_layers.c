@@ -1,7 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The roofline of each operation: its least time is the larger of (multiply-adds at the measured
+ * FLOP rate) and (bytes at the measured bandwidth). Winograd and similar algorithms do only a share
+ * of the multiply-adds.
+ */
 #include "train/bench_layers.h"
 
-#include "base/mem.h"
+#include "base/alloc.h"
 
 static struct chex_layer_time time_of(double seconds, struct chex_work work, double share,
                                       const struct chex_engine_limits *limits) {
@@ -15,7 +20,7 @@ static struct chex_layer_time time_of(double seconds, struct chex_work work, dou
     return t;
 }
 
-/* Adds t; *flop_s_io: the part of the sum's least time that operations bind. */
+/* Adds t to *sum. *flop_s_io: the part of sum->least_s that the FLOP rate limits. */
 static void add(struct chex_layer_time *sum, const struct chex_layer_time *t, double *flop_s_io) {
     sum->seconds += t->seconds;
     sum->work.flop += t->work.flop;
@@ -35,7 +40,7 @@ enum chex_status chex_bench_layers(const struct chex_bench *bench,
                                           .batch = bench->config.batch,
                                           .element_bytes = halves ? 2 : 4,
                                           .training = bench->config.training};
-    struct chex_op_cost *costs = chex_mem_zalloc((size_t)net->op_count, sizeof *costs);
+    struct chex_op_cost *costs = chex_alloc_zeroed((size_t)net->op_count, sizeof *costs);
     enum chex_status st = costs ? chex_net_cost(net, &shape, costs, err)
                                 : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     struct chex_layer all = {.name = "all"};

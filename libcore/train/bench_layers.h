@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the time of a measured step goes: each operation's time against the least work it must do
- * (engine/cost.h) and against the limits of the machine (a roofline).
+ * --bench-layers: a roofline of each operation of a measured step. It compares the measured time
+ * with the time that the operation's work (engine/cost.h) needs at the machine's measured limits.
  */
 #ifndef CHEX_TRAIN_BENCH_LAYERS_H
 #define CHEX_TRAIN_BENCH_LAYERS_H
@@ -13,25 +13,25 @@ enum chex_bound { CHEX_BOUND_FLOP, CHEX_BOUND_BYTES };
 
 /* One direction of an operation, or of all operations. */
 struct chex_layer_time {
-    double seconds; /* 0: not run */
+    double seconds; /* measured; 0: not run */
     struct chex_work work;
-    double least_s;        /* that the limits leave; 0 where they are not known */
-    enum chex_bound bound; /* which of the two takes that long; of a sum, most of it */
+    double least_s;        /* time at the limits; 0: the limits are unknown */
+    enum chex_bound bound; /* the limit that least_s comes from; of a sum, from which most comes */
 };
 
 struct chex_layer {
-    const char *name; /* the network's */
+    const char *name; /* borrowed from the network */
     struct chex_layer_time forward, backward;
 };
 
-/* layers_out has op_count + 1 entries, the last one their sums ("all"). result has forward_s and
- * backward_s. */
+/* layers_out: (op_count + 1); the last entry is the sum, named "all". `result` must have forward_s
+ * and backward_s. CHEX_E_RESOURCE: out of memory. */
 enum chex_status chex_bench_layers(const struct chex_bench *bench,
                                    const struct chex_bench_result *result,
                                    struct chex_layer *layers_out, struct chex_error *err);
 
-/* Share of the machine's limit that was reached, in per cent; 0 where it is not known. Above 100
- * where operands came from the caches. */
+/* least_s in per cent of the measured time; 0 if either is unknown. It can exceed 100 if operands
+ * came from caches. */
 double chex_layer_limit_percent(const struct chex_layer_time *t);
 
 #endif

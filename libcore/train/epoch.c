@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of an epoch, of the steps of --max-steps within one, and of the run.
+ * What follows the last step of an epoch, or the last step that --max-steps allows: save, validate,
+ * advance the schedule, report, save again. Also the closing lines of a run.
+ *
+ * The first save comes before the validation, which may take long. If the run ends during the
+ * validation, the next start repeats only the validation (chex_position.validation_due).
  */
 #include <math.h>
 #include <stdio.h>
@@ -8,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "train/session.h"
 
@@ -21,7 +26,7 @@ static json_t *number(double v) { return isfinite(v) ? json_real(v) : json_null(
 
 struct epoch_result {
     double loss, val_loss, val_auroc, seconds, images_per_s, lr;
-    uint64_t epoch, steps; /* the epoch, from 1; steps of it that this process did */
+    uint64_t epoch, steps; /* number of the epoch, from 1; its steps that this process did */
     int defined;
     bool whole, validated, best, lowered;
 };
@@ -56,7 +61,7 @@ static void find_times(const struct chex_session *s, const struct chex_step_time
     chex_launch_host(s->world.launch, out->b.slowest_rank, out->host, sizeof out->host);
 }
 
-static void say_times(const char *what, const struct times *t) {
+static void log_times(const char *what, const struct times *t) {
     const struct chex_bottleneck *b = &t->b;
     chex_info("  %s: data wait %.1f %%, forward %.1f %%, backward %.1f %%, all-reduce exposed "
               "%.1f %%, optimiser %.1f %%, other %.1f %%; slowest rank %d on %s (%.2f of the "
@@ -66,12 +71,15 @@ static void say_times(const char *what, const struct times *t) {
               t->host, b->slowest_ratio, b->advice);
 }
 
-static void say_result(const struct chex_session *s, const struct epoch_result *e,
+/* Logs the time shares when the advice changes. metrics.jsonl has them for each epoch. */
+static void log_result(struct chex_session *s, const struct epoch_result *e,
                        const struct times *times) {
     char validation[96] = "no validation set", speed[48] = "", within[64] = "";
-    if (e->validated)
-        snprintf(validation, sizeof validation, "val loss %.4f, val AUROC %.4f (%d classes)",
-                 e->val_loss, e->val_auroc, e->defined);
+    if (e->validated && e->defined)
+        snprintf(validation, sizeof validation, "val loss %.4f, val AUROC %.4f (%d class%s)",
+                 e->val_loss, e->val_auroc, e->defined, e->defined == 1 ? "" : "es");
+    else if (e->validated)
+        snprintf(validation, sizeof validation, "val loss %.4f, val AUROC undefined", e->val_loss);
     if (e->steps)
         snprintf(speed, sizeof speed, ", %.1f img/s", e->images_per_s);
     if (!e->whole)
@@ -80,8 +88,10 @@ static void say_result(const struct chex_session *s, const struct epoch_result *
     chex_info("epoch %llu/%lld%s: loss %.4f, %s%s%s, lr %g", (unsigned long long)e->epoch,
               (long long)s->config.epochs, within, e->loss, validation,
               e->best ? ", best so far" : "", speed, e->lr);
-    if (e->steps)
-        say_times("time", times);
+    if (e->steps && strcmp(s->advice, times->b.advice) != 0) {
+        snprintf(s->advice, sizeof s->advice, "%s", times->b.advice);
+        log_times("time", times);
+    }
     if (e->lowered)
         chex_info("  plateau: the validation loss has stopped falling; lr is %g from here",
                   chex_schedule_lr(&s->config.schedule, s->at.epoch, 0, s->steps));
@@ -92,7 +102,7 @@ static enum chex_status report(struct chex_session *s, const struct epoch_result
     struct times times;
     find_times(s, s->epoch_times, &times);
     const struct chex_bottleneck *b = &times.b;
-    say_result(s, e, &times);
+    log_result(s, e, &times);
     CHEX_TRY(write_scalars(s, e, err));
     json_t *line = json_pack(
         "{s:i,s:s,s:I,s:I,s:o,s:o,s:o,s:i,s:o,s:o,s:o,s:b,s:o,s:i,s:s,s:o,s:s}", "schema", 1,
@@ -105,7 +115,8 @@ static enum chex_status report(struct chex_session *s, const struct epoch_result
     return chex_runfiles_metric(&s->files, line, err);
 }
 
-/* Best by validation AUROC; by loss where that is undefined or there is no validation set. */
+/* Best by validation AUROC. If that is undefined, by validation loss; without a validation set, by
+ * training loss. */
 static bool is_best(struct chex_session *s, const struct epoch_result *e) {
     double loss = e->validated ? e->val_loss : e->loss;
     double score = e->validated && isfinite(e->val_auroc) ? e->val_auroc : -loss;
@@ -118,8 +129,7 @@ static bool is_best(struct chex_session *s, const struct epoch_result *e) {
     return true;
 }
 
-/* The steps are safe before their validation begins, which may take long: a run that ends within it
- * goes on with it. */
+/* Saves, then validates. After a resume the steps are saved already (e->steps is 0). */
 static enum chex_status validate(struct chex_session *s, struct epoch_result *e,
                                  struct chex_error *err) {
     if (e->steps)
@@ -133,12 +143,12 @@ static enum chex_status validate(struct chex_session *s, struct epoch_result *e,
                               "asked to stop: saved at step %llu, before its validation; run again "
                               "to go on",
                               (unsigned long long)s->at.step);
-    if (st == CHEX_E_DIVERGED) { /* with what the steps say where they do */
+    if (st == CHEX_E_DIVERGED) { /* add the same advice as in a step */
         const struct chex_error why = *err;
         return chex_error_set(
             err, st,
             "validation at step %llu: %s: lower --lr, or add --warmup-epochs, and "
-            "start anew in another --output",
+            "start a new run in another --output",
             (unsigned long long)s->at.step, why.text);
     }
     return st == CHEX_OK ? st
@@ -146,8 +156,8 @@ static enum chex_status validate(struct chex_session *s, struct epoch_result *e,
                                              (unsigned long long)s->at.step);
 }
 
-/* The schedule has seen the epoch, the next one begins. */
-static void turn_page(struct chex_session *s, struct epoch_result *e) {
+/* Tells the schedule about the epoch and moves to the next one. */
+static void begin_next_epoch(struct chex_session *s, struct epoch_result *e) {
     e->lowered = chex_schedule_observe(&s->config.schedule, e->validated ? e->val_loss : e->loss);
     s->at.epoch++;
     s->at.step_in_epoch = 0;
@@ -173,7 +183,7 @@ enum chex_status chex_session_end_steps(struct chex_session *s, double started_s
     e.best = is_best(s, &e);
     s->at.validation_due = false;
     if (e.whole)
-        turn_page(s, &e);
+        begin_next_epoch(s, &e);
     chex_watchdog_beat(s->watchdog, CHEX_PHASE_REPORT, s->at.step);
     enum chex_status st = s->rank == 0 ? report(s, &e, err) : CHEX_OK;
     CHEX_TRY(chex_session_agree(s, st, err));
@@ -182,12 +192,17 @@ enum chex_status chex_session_end_steps(struct chex_session *s, double started_s
     return chex_timeline_align(s->timeline, err);
 }
 
-static void describe_best(const struct chex_position *at, char *text, size_t size) {
+/* The best result, and the measure that best.h5 is chosen by. */
+static void describe_best(const struct chex_session *s, char *text, size_t size) {
+    const struct chex_position *at = &s->at;
     char epoch[40] = "";
     if (at->best_epoch)
         snprintf(epoch, sizeof epoch, " in epoch %llu", (unsigned long long)at->best_epoch);
-    snprintf(text, size, "best %s %.4f%s", chex_best_is_auroc(at) ? "val AUROC" : "loss",
-             fabs(at->best_score), epoch);
+    if (chex_best_is_auroc(at))
+        snprintf(text, size, "best val AUROC %.4f%s", at->best_score, epoch);
+    else
+        snprintf(text, size, "%sbest %s loss %.4f%s", s->input.val ? "val AUROC undefined, " : "",
+                 s->input.val ? "val" : "training", fabs(at->best_score), epoch);
 }
 
 void chex_session_summarise(const struct chex_session *s) {
@@ -195,16 +210,17 @@ void chex_session_summarise(const struct chex_session *s) {
     const char *dir = s->config.output_dir;
     char best[96], seconds[32];
     struct times times;
-    describe_best(at, best, sizeof best);
-    chex_info("done: %llu steps, %llu of %lld epochs%s; %s; %llu steps of this start took %s",
-              (unsigned long long)at->step, (unsigned long long)at->epoch,
-              (long long)s->config.epochs,
+    describe_best(s, best, sizeof best);
+    const uint64_t steps = at->step - s->started_step;
+    chex_info("done: %llu step%s, %llu of %lld epoch%s%s; %s; %llu step%s of this start took %s",
+              (unsigned long long)at->step, chex_text_s(at->step), (unsigned long long)at->epoch,
+              (long long)s->config.epochs, chex_text_s((uint64_t)s->config.epochs),
               chex_session_out_of_steps(s) ? " (stopped by --max-steps)" : "", best,
-              (unsigned long long)(at->step - s->started_step),
+              (unsigned long long)steps, chex_text_s(steps),
               chex_format_duration(seconds, sizeof seconds, chex_clock_s() - s->started_s));
-    if (at->step > s->started_step) {
+    if (steps) {
         find_times(s, s->total_times, &times);
-        say_times("time of all steps", &times);
+        log_times("time of all steps", &times);
     }
     chex_info("  files: %s/best.h5, %s/last.h5, %s/checkpoints/, %s/metrics.jsonl", dir, dir, dir,
               dir);

@@ -1,31 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Epochs and steps. A step allocates nothing; rank 0 writes one line of metrics.
+ * The step loop. A step: forward and backward of each logical rank of this process, with the
+ * reduction in the background; wait for the reduction; update; exchange of step reports.
+ *
+ * Exactness: losses and gradients are added in an order that depends on logical ranks only, so with
+ * --deterministic the bits do not depend on the number of processes. All ranks derive stop, save
+ * and divergence from the same reports, so they act at the same step. A step allocates no memory.
+ * Rank 0 writes one line of metrics per step.
  */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/units.h"
 #include "train/session.h"
 
-/* Of the step under way, counted from 1 as in the metrics. */
+/* A beat in the current step, counted from 1 as in the metrics. */
 static void beat(struct chex_session *s, enum chex_phase phase) {
     chex_watchdog_beat(s->watchdog, phase, s->at.step + 1);
 }
 
-static struct chex_step_card *own_card(struct chex_session *s) {
-    return (struct chex_step_card *)s->card;
+static struct chex_step_report *own_report(struct chex_session *s) {
+    return (struct chex_step_report *)s->report;
 }
 
-static double *losses_of(char *card) { return (double *)(card + sizeof(struct chex_step_card)); }
-
-static char *card_of(struct chex_session *s, int rank) {
-    return s->cards + (size_t)rank * s->card_bytes;
+static double *losses_of(char *report) {
+    return (double *)(report + sizeof(struct chex_step_report));
 }
 
-/* Forward, loss and backward of every logical rank that this process plays; the reduction starts
- * within. */
+static char *report_of(struct chex_session *s, int rank) {
+    return s->reports + (size_t)rank * s->report_bytes;
+}
+
+/* Forward, loss and backward of every logical rank of this process. Backward calls
+ * chex_reduce_ready, so the reduction of finished buckets starts before the pass ends. */
 static enum chex_status passes(struct chex_session *s, struct chex_step_times *t,
                                struct chex_error *err) {
     for (int v = s->run_from; v < s->run_to; v++) {
@@ -45,7 +54,7 @@ static enum chex_status passes(struct chex_session *s, struct chex_step_times *t
         if (st != CHEX_OK)
             return st;
         chex_session_trace_pass(s, v, began_ns, &result);
-        losses_of(s->card)[v - s->run_from] = result.loss;
+        losses_of(s->report)[v - s->run_from] = result.loss;
         t->forward += result.forward_s;
         t->backward += result.backward_s;
     }
@@ -83,7 +92,7 @@ static bool time_to_save(const struct chex_session *s) {
     return c->save_every_ms && (chex_clock_s() - s->saved_s) * 1e3 >= (double)c->save_every_ms;
 }
 
-/* What the step has told all ranks. */
+/* The result of the exchange; equal on all ranks. */
 struct verdict {
     double loss; /* mean over the logical ranks */
     bool stop, save;
@@ -91,21 +100,21 @@ struct verdict {
 
 /* Losses are added in order of logical rank, so the sum has the same bits for any number of
  * ranks. */
-static enum chex_status exchange_cards(struct chex_session *s, struct verdict *v,
-                                       struct chex_error *err) {
-    struct chex_step_card *card = own_card(s);
-    card->wants_stop = *s->world.stop != 0;
-    card->wants_save = s->rank == 0 && time_to_save(s);
+static enum chex_status exchange_reports(struct chex_session *s, struct verdict *v,
+                                         struct chex_error *err) {
+    struct chex_step_report *report = own_report(s);
+    report->wants_stop = *s->world.stop != 0;
+    report->wants_save = s->rank == 0 && time_to_save(s);
     const uint64_t asked_ns = chex_trace_now(s->trace);
     chex_watchdog_wait(s->watchdog);
-    CHEX_TRY(
-        s->world.coll->impl->allgather(s->world.coll->self, s->card, s->card_bytes, s->cards, err));
+    CHEX_TRY(s->world.coll->impl->allgather(s->world.coll->self, s->report, s->report_bytes,
+                                            s->reports, err));
     chex_trace_span(s->trace, CHEX_TRACE_MAIN, CHEX_TRACE_EXCHANGE, asked_ns, s->at.step + 1);
     double sum = 0;
     *v = (struct verdict){0};
     for (int r = 0; r < s->size; r++) {
-        char *theirs = card_of(s, r);
-        const struct chex_step_card *c = (const struct chex_step_card *)theirs;
+        char *theirs = report_of(s, r);
+        const struct chex_step_report *c = (const struct chex_step_report *)theirs;
         int from, to;
         chex_reduce_run(s->logical_ranks, s->size, r, &from, &to);
         for (int i = 0; i < to - from; i++)
@@ -132,17 +141,18 @@ static enum chex_status diverged(struct chex_session *s, double loss, double lr,
                           s->newest);
 }
 
+/* One step, without the save that *v may ask for. A step with a diverged loss is not counted. */
 static enum chex_status one_step(struct chex_session *s, struct verdict *v,
                                  struct chex_error *err) {
     double start = chex_clock_s();
-    struct chex_step_times *t = &own_card(s)->times;
+    struct chex_step_times *t = &own_report(s)->times;
     memset(t, 0, sizeof *t);
     double lr = chex_schedule_lr(&s->config.schedule, s->at.epoch, s->at.step_in_epoch, s->steps);
     CHEX_TRY(passes(s, t, err));
     CHEX_TRY(reduce_and_update(s, lr, t, err));
     t->total = chex_clock_s() - start;
     t->other = t->total - t->data - t->forward - t->backward - t->exposed - t->update;
-    CHEX_TRY(exchange_cards(s, v, err));
+    CHEX_TRY(exchange_reports(s, v, err));
     if (!isfinite(v->loss))
         return diverged(s, v->loss, lr, err);
     s->at.step++;
@@ -159,12 +169,23 @@ static enum chex_status one_step(struct chex_session *s, struct verdict *v,
                               images / seconds, err);
 }
 
+/* Extrapolates the mean time per step of this process, which includes validation and checkpoints.
+ */
+static double run_left_s(const struct chex_session *s) {
+    const uint64_t done = s->at.step - s->started_step;
+    uint64_t end = (uint64_t)s->config.epochs * s->steps;
+    if (s->config.max_steps && s->config.max_steps < end)
+        end = s->config.max_steps;
+    return (chex_clock_s() - s->started_s) / (double)done * (double)(end - s->at.step);
+}
+
 static void show_progress(const struct chex_session *s, struct chex_progress *bar) {
-    char note[120];
+    char note[160], left[32];
     const struct chex_step_times *t = &s->epoch_times[0];
-    snprintf(note, sizeof note, "loss %.4f, data wait %.1f %%",
+    snprintf(note, sizeof note, "loss %.4f, data wait %.1f %%, the run ends in %s",
              s->at.epoch_loss / (double)s->at.step_in_epoch,
-             t->total > 0 ? 100 * t->data / t->total : 0);
+             t->total > 0 ? 100 * t->data / t->total : 0,
+             chex_format_duration(left, sizeof left, run_left_s(s)));
     chex_progress_set(
         bar, s->at.step_in_epoch * (uint64_t)s->config.batch * (uint64_t)s->logical_ranks, note);
 }
@@ -189,7 +210,7 @@ static enum chex_status save_and_leave(struct chex_session *s, struct chex_error
                           (unsigned long long)s->at.step);
 }
 
-/* The rest of the epoch, or of what --max-steps leaves of it. */
+/* Runs to the end of the epoch, or to --max-steps. */
 static enum chex_status steps_of_epoch(struct chex_session *s, struct chex_error *err) {
     char what[48];
     snprintf(what, sizeof what, "epoch %llu/%lld", (unsigned long long)s->at.epoch + 1,

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * --plan. Each rank fills a report after the set-up; rank 0 gathers the reports and builds one JSON
+ * object ("the plan") from them and from its own session. Each *_json function makes one part of
+ * the object.
+ */
 #include "train/plan.h"
 
 #include <math.h>
@@ -9,34 +14,39 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
-#include "base/mem.h"
-#include "base/memory.h"
+#include "base/memory_limit.h"
+#include "base/text.h"
 #include "base/units.h"
-#include "data/manifest.h"
 #include "engine/update.h"
+#include "shard/manifest.h"
 #include "train/bench_layers.h"
 #include "train/session.h"
 
-/* What a rank tells rank 0; exchanged as it lies. */
-struct card {
+/* Every rank sends this to rank 0, as raw bytes. */
+struct report {
     struct chex_train_needs needs;
-    uint64_t allowed, free, train_first, train_end, val_first, val_end, val_read;
-    double pass_s, flop_per_s, bytes_per_s; /* the least, by limits just measured; 0: unknown */
-    int32_t largest_batch, passes, cores, engine_threads, input_threads;
-    char tight[sizeof((struct chex_session *)0)->tight]; /* of the first rank of a node */
+    uint64_t allowed, free; /* bytes of host memory */
+    uint64_t train_first, train_end, val_first, val_end, val_read;
+    double pass_s, flop_per_s, bytes_per_s; /* least time of a pass at the limits; 0: unknown */
+    int32_t largest_batch;                  /* -1: unknown */
+    int32_t passes;                         /* logical ranks of this rank: passes per step */
+    int32_t cores, engine_threads, input_threads;
+    /* Set by the first rank of each node only. */
+    char memory_warning[sizeof((struct chex_session *)0)->memory_warning];
 };
 
-struct preview {
+struct plan {
     struct chex_session *s;
-    const struct card *cards; /* (size) */
+    const struct report *reports; /* (size) */
     json_t *warnings;
 };
 
 static json_t *integer(uint64_t v) { return json_integer((json_int_t)v); }
 
-static void warn(struct preview *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void warn(struct preview *p, const char *fmt, ...) {
+static void warn(struct plan *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void warn(struct plan *p, const char *fmt, ...) {
     char text[512];
     va_list ap;
     va_start(ap, fmt);
@@ -45,10 +55,11 @@ static void warn(struct preview *p, const char *fmt, ...) {
     json_array_append_new(p->warnings, json_string(text));
 }
 
-/* ---- what each rank finds out ---- */
+/* ---- the report of each rank ---- */
 
-/* The least that one pass can take by the limits of this machine, all ranks measuring at once. */
-static enum chex_status measure_pass(struct chex_session *s, struct card *card,
+/* Measures the limits of the machine, on all ranks at once, and computes the least time that one
+ * pass needs at these limits. */
+static enum chex_status measure_pass(struct chex_session *s, struct report *report,
                                      struct chex_error *err) {
     struct chex_bench_result r = {.net = s->net};
     const struct chex_bench b = {.config = {.image_size = s->config.image_size,
@@ -57,21 +68,21 @@ static enum chex_status measure_pass(struct chex_session *s, struct card *card,
                                             .training = true}};
     const size_t ops = (size_t)s->net->op_count;
     const struct chex_engine_impl *impl = s->engine->impl;
-    if (!impl->limits || s->needs.on_device) /* a device's limits tell nothing of its products */
+    if (!impl->limits || s->needs.on_device) /* a GPU's limits do not predict its matrix products */
         return CHEX_OK;
-    CHEX_TRY(impl->limits(s->engine->self, card->free / 2, &r.limits, err));
-    struct chex_layer *layers = chex_mem_zalloc(ops + 1, sizeof *layers);
-    r.forward_s = r.backward_s = chex_mem_zalloc(ops, sizeof *r.forward_s);
-    r.share = impl->product_shares ? chex_mem_zalloc(ops, sizeof *r.share) : NULL;
+    CHEX_TRY(impl->limits(s->engine->self, report->free / 2, &r.limits, err));
+    struct chex_layer *layers = chex_alloc_zeroed(ops + 1, sizeof *layers);
+    r.forward_s = r.backward_s = chex_alloc_zeroed(ops, sizeof *r.forward_s);
+    r.share = impl->product_shares ? chex_alloc_zeroed(ops, sizeof *r.share) : NULL;
     if (r.share)
         impl->product_shares(s->engine->self, r.share);
     enum chex_status st = layers && r.forward_s
                               ? chex_bench_layers(&b, &r, layers, err)
                               : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     if (st == CHEX_OK) {
-        card->pass_s = layers[ops].forward.least_s + layers[ops].backward.least_s;
-        card->flop_per_s = r.limits.flop_per_s;
-        card->bytes_per_s = r.limits.bytes_per_s;
+        report->pass_s = layers[ops].forward.least_s + layers[ops].backward.least_s;
+        report->flop_per_s = r.limits.flop_per_s;
+        report->bytes_per_s = r.limits.bytes_per_s;
     }
     free(layers);
     free(r.forward_s);
@@ -79,12 +90,13 @@ static enum chex_status measure_pass(struct chex_session *s, struct card *card,
     return st;
 }
 
-static enum chex_status fill(struct chex_session *s, struct card *c, struct chex_error *err) {
+static enum chex_status fill_report(struct chex_session *s, struct report *c,
+                                    struct chex_error *err) {
     const struct chex_train_input *in = &s->input;
     const struct chex_train_needs *n = &s->needs;
     const uint64_t px = (uint64_t)in->train->size;
     size_t first, end;
-    memset(c, 0, sizeof *c); /* all bytes: they are sent */
+    memset(c, 0, sizeof *c); /* padding too: the struct is sent as bytes */
     chex_pipeline_rows(s->config.pipeline, &in->order, in->run_from, in->run_to, &first, &end);
     c->needs = *n;
     c->allowed = chex_session_allowed_bytes(s);
@@ -99,7 +111,7 @@ static enum chex_status fill(struct chex_session *s, struct card *c, struct chex
     c->engine_threads = s->config.threads;
     c->input_threads = chex_train_input_threads(in, &s->config);
     if (s->world.launch->local_rank == 0)
-        memcpy(c->tight, s->tight, sizeof c->tight);
+        memcpy(c->memory_warning, s->memory_warning, sizeof c->memory_warning);
     const uint64_t most = c->allowed && c->allowed < c->free ? c->allowed : c->free;
     c->largest_batch = most ? chex_session_largest_batch(s, most, n->device + n->device_left) : -1;
     return measure_pass(s, c, err);
@@ -148,7 +160,7 @@ static enum chex_status data_json(const struct chex_session *s, json_t **out,
     return CHEX_OK;
 }
 
-static json_t *memory_json(const struct card *c) {
+static json_t *memory_json(const struct report *c) {
     const struct chex_train_needs *n = &c->needs;
     json_t *o = json_pack(
         "{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "program_bytes", (json_int_t)n->program,
@@ -165,13 +177,13 @@ static json_t *memory_json(const struct card *c) {
     return o;
 }
 
-/* The records of ranks.json, with what each will read and take. */
-static enum chex_status ranks_json(struct chex_session *s, const struct card *cards, json_t **out,
-                                   struct chex_error *err) {
+/* The records of ranks.json, plus rows, reads and memory of each rank. */
+static enum chex_status ranks_json(struct chex_session *s, const struct report *reports,
+                                   json_t **out, struct chex_error *err) {
     json_t *ranks = NULL;
     CHEX_TRY(chex_session_gather_ranks(s, &ranks, err));
     for (int r = 0; ranks && r < s->size; r++) {
-        const struct card *c = &cards[r];
+        const struct report *c = &reports[r];
         json_t *more = json_pack(
             "{s:[I,I],s:[I,I],s:I,s:I,s:I,s:o}", "train_rows", (json_int_t)c->train_first,
             (json_int_t)c->train_end, "val_rows", (json_int_t)c->val_first, (json_int_t)c->val_end,
@@ -184,7 +196,7 @@ static enum chex_status ranks_json(struct chex_session *s, const struct card *ca
     return CHEX_OK;
 }
 
-/* Steps from the start of training to its end. */
+/* Steps from the start of training (not of this process) to its end. */
 static uint64_t all_steps(const struct chex_session *s) {
     const uint64_t most = s->config.max_steps, all = (uint64_t)s->config.epochs * s->steps;
     return most && most < all ? most : all;
@@ -208,11 +220,11 @@ static json_t *order_json(const struct chex_session *s) {
                      chex_pipeline_names[c->pipeline], "shuffle_rows",
                      (json_int_t)chex_pipeline_width(c->pipeline, &in->order), "shuffle_block",
                      (json_int_t)c->shuffle_block, "cache",
-                     in->held.held && !in->cache.keep ? "" : in->cache.why, "resident",
-                     in->held.why);
+                     in->resident.resident && !in->cache.keep ? "" : in->cache.why, "resident",
+                     in->resident.why);
 }
 
-/* An option as it was given, and where it came from: what config.json would hold. */
+/* part "options": the text of an option; part "origins": where it came from. As in config.json. */
 static const char *option(const struct chex_session *s, const char *part, const char *name) {
     const char *v =
         json_string_value(json_object_get(json_object_get(s->config.options, part), name));
@@ -231,7 +243,7 @@ static void why_engine(const struct chex_session *s, char *text, size_t size) {
                  named ? "" : "; the variant is the best here");
 }
 
-static json_t *engine_json(const struct chex_session *s, const struct card *c) {
+static json_t *engine_json(const struct chex_session *s, const struct report *c) {
     const struct chex_engine_impl *impl = s->engine->impl;
     char why[160];
     why_engine(s, why, sizeof why);
@@ -240,7 +252,7 @@ static json_t *engine_json(const struct chex_session *s, const struct card *c) {
         "{s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:i}", "name", impl->name, "variant",
         impl->variant(s->engine->self), "why", why, "precision",
         chex_precision_names[s->config.precision], "precision_why",
-        usual ? "what this engine takes unasked here" : option(s, "origins", "precision"),
+        usual ? "the default of this engine on this machine" : option(s, "origins", "precision"),
         "threads", c->engine_threads, "input_threads", c->input_threads, "cores", c->cores);
 }
 
@@ -268,13 +280,13 @@ static json_t *start_json(const struct chex_session *s) {
 }
 
 static json_t *checkpoints_json(const struct chex_session *s) {
-    const struct chex_saved_room *room = &s->room;
+    const struct chex_checkpoint_space *space = &s->space;
     const bool all = s->config.save_keep == 0;
     return json_pack("{s:s,s:I,s:i,s:s,s:o,s:I}", "folder", s->config.output_dir, "file_bytes",
-                     (json_int_t)room->file_bytes, "keep", s->config.save_keep, "every",
+                     (json_int_t)space->file_bytes, "keep", s->config.save_keep, "every",
                      option(s, "options", "checkpoint-every"), "more_bytes",
-                     all ? json_null() : integer((uint64_t)room->more * room->file_bytes),
-                     "free_bytes", (json_int_t)room->free_bytes);
+                     all ? json_null() : integer((uint64_t)space->more * space->file_bytes),
+                     "free_bytes", (json_int_t)space->free_bytes);
 }
 
 static json_t *gradients_json(const struct chex_session *s) {
@@ -302,37 +314,46 @@ static json_t *network_json(const struct chex_session *s) {
 
 /* ---- time ---- */
 
-/* The last epoch that the folder's metrics tell of. NULL: none. */
+/* The last line of kind "epoch" in DIR/metrics.jsonl. NULL: none. */
 static json_t *last_epoch(const char *dir) {
-    json_t *last = NULL;
+    static const char epoch[] = "\"kind\":\"epoch\"";
+    json_t *last = NULL, *o;
+    size_t size = 0;
     char *path = chex_fs_join(dir, "metrics.jsonl"), *data = NULL;
-    if (path && chex_fs_read(path, (uint64_t)1 << 32, &data, NULL, NULL) == CHEX_OK)
-        for (char *line = data, *end; (end = strchr(line, '\n')); line = end + 1) {
-            *end = '\0';
-            if (!strstr(line, "\"kind\":\"epoch\""))
+    if (path && chex_fs_read(path, (uint64_t)1 << 32, &data, &size, NULL) == CHEX_OK)
+        for (char *line = data, *end; (end = memchr(line, '\n', (size_t)(data + size - line)));
+             line = end + 1) {
+            const size_t bytes = (size_t)(end - line);
+            if (!memmem(line, bytes, epoch, strlen(epoch)) ||
+                !(o = json_loadb(line, bytes, 0, NULL)))
                 continue;
             json_decref(last);
-            last = json_loads(line, 0, NULL);
+            last = o;
         }
     free(data);
     free(path);
     return last;
 }
 
-/* The ranks that the folder's last run had; 0: unknown. */
+/* The number of ranks of the last run in DIR, from ranks.json; 0: unknown. */
 static int ranks_before(const char *dir) {
     char *path = chex_fs_join(dir, "ranks.json");
-    json_t *o = path ? json_load_file(path, 0, NULL) : NULL;
+    char *text = NULL;
+    size_t size = 0;
+    json_t *o = path && chex_fs_read(path, 1 << 30, &text, &size, NULL) == CHEX_OK
+                    ? json_loadb(text, size, 0, NULL)
+                    : NULL;
+    free(text);
     const int n = (int)json_array_size(json_object_get(o, "ranks"));
     json_decref(o);
     free(path);
     return n;
 }
 
-static double least_step_s(const struct preview *p) {
+static double least_step_s(const struct plan *p) {
     double slowest = 0;
     for (int r = 0; r < p->s->size; r++) {
-        const struct card *c = &p->cards[r];
+        const struct report *c = &p->reports[r];
         if (c->pass_s <= 0)
             return 0;
         slowest = fmax(slowest, c->passes * c->pass_s);
@@ -347,8 +368,9 @@ static json_t *seconds_json(const struct chex_session *s, double step_s, const c
                      (double)s->config.batch * s->logical_ranks / step_s, "from", from);
 }
 
-/* Both kinds leave out validation and checkpoints. */
-static json_t *time_json(const struct preview *p, double *least_run_s_out) {
+/* "at_least" comes from the machine's limits, "measured" from the run's last epoch. Both leave out
+ * validation and checkpoints. */
+static json_t *time_json(const struct plan *p, double *least_run_s_out) {
     struct chex_session *s = p->s;
     char from[256];
     json_t *o = json_pack("{s:n,s:n}", "at_least", "measured");
@@ -357,7 +379,7 @@ static json_t *time_json(const struct preview *p, double *least_run_s_out) {
         snprintf(from, sizeof from,
                  "the machine's limits, just measured on rank 0: %.1f GFLOP/s and %.1f GB/s, which "
                  "no engine reaches throughout; without input, reduction and update",
-                 p->cards[0].flop_per_s / 1e9, p->cards[0].bytes_per_s / 1e9);
+                 p->reports[0].flop_per_s / 1e9, p->reports[0].bytes_per_s / 1e9);
         json_object_set_new(o, "at_least", seconds_json(s, least, from));
     }
     json_t *epoch = s->at.step ? last_epoch(s->config.output_dir) : NULL;
@@ -379,7 +401,7 @@ static json_t *time_json(const struct preview *p, double *least_run_s_out) {
 
 /* ---- warnings ---- */
 
-static void warn_of_rows(struct preview *p) {
+static void warn_of_rows(struct plan *p) {
     const struct chex_session *s = p->s;
     const size_t rows = s->input.train->rows,
                  used = s->steps * (size_t)s->config.batch * (size_t)s->logical_ranks;
@@ -392,19 +414,29 @@ static void warn_of_rows(struct preview *p) {
              s->logical_ranks);
     if (s->logical_ranks % s->size)
         warn(p,
-             "%d logical ranks on %d ranks: some play %d, others %d, and wait; a multiple of %d "
-             "keeps all busy",
+             "%d logical ranks on %d ranks: some ranks have %d, others have %d and wait; choose a "
+             "multiple of %d",
              s->logical_ranks, s->size, s->logical_ranks / s->size + 1, s->logical_ranks / s->size,
              s->size);
     if (s->config.pipeline == CHEX_PIPELINE_OLD && s->size > 1)
         warn(p, "--pipeline old reads and augments all images on each of the %d ranks", s->size);
 }
 
-static void warn_of_schedule(struct preview *p) {
+static void warn_of_labels(struct plan *p) {
+    const struct chex_label_gaps *gaps = &p->s->gaps;
+    if (gaps->train[0])
+        warn(p, "%s", gaps->train);
+    if (gaps->val[0])
+        warn(p, "%s", gaps->val);
+    if (gaps->no_auroc)
+        warn(p, "%s", CHEX_NO_AUROC);
+}
+
+static void warn_of_schedule(struct plan *p) {
     const struct chex_session *s = p->s;
     const struct chex_schedule *sched = &s->config.schedule;
     if (!s->input.val)
-        warn(p, "%s has no validation images: best.h5 goes by the training loss%s",
+        warn(p, "%s has no validation images: best.h5 is chosen by the training loss%s",
              s->config.data_dir,
              sched->kind == CHEX_SCHED_PLATEAU
                  ? ", and so does --sched plateau, which may lower the rate late or never"
@@ -413,8 +445,8 @@ static void warn_of_schedule(struct preview *p) {
         warn(p, "--warmup-epochs %g is longer than the run: the rate never reaches %g",
              sched->warmup_epochs, sched->lr);
     if (s->config.max_steps && s->config.max_steps < s->steps)
-        warn(p, "--max-steps %llu ends within the first epoch of %zu steps",
-             (unsigned long long)s->config.max_steps, s->steps);
+        warn(p, "--max-steps %llu ends within the first epoch of %zu step%s",
+             (unsigned long long)s->config.max_steps, s->steps, chex_text_s(s->steps));
     if (s->config.batch < 8)
         warn(p,
              "--batch-size %d: batch norms take their statistics of %d image%s, for each logical "
@@ -422,32 +454,32 @@ static void warn_of_schedule(struct preview *p) {
              s->config.batch, s->config.batch, s->config.batch > 1 ? "s" : "");
 }
 
-static void warn_of_machine(struct preview *p) {
+static void warn_of_machine(struct plan *p) {
     const struct chex_session *s = p->s;
     int crowded = 0, first = -1;
     for (int r = 0; r < s->size; r++) {
-        const struct card *c = &p->cards[r];
+        const struct report *c = &p->reports[r];
         const int busy = c->input_threads + (c->needs.on_device ? 1 : c->engine_threads);
-        /* One input thread beside the engine's is how it is meant to be. */
+        /* One input thread in addition to the engine's threads is normal. */
         if (busy <= c->cores + 1 && c->input_threads <= c->cores && c->engine_threads <= c->cores)
             continue;
         first = crowded++ ? first : r;
     }
     if (crowded)
         warn(p, "rank %d%s: %d compute and %d input threads (--threads, --workers) share %d core%s",
-             first, crowded > 1 ? " and others" : "", p->cards[first].engine_threads,
-             p->cards[first].input_threads, p->cards[first].cores,
-             p->cards[first].cores > 1 ? "s" : "");
+             first, crowded > 1 ? " and others" : "", p->reports[first].engine_threads,
+             p->reports[first].input_threads, p->reports[first].cores,
+             p->reports[first].cores > 1 ? "s" : "");
     for (int r = 0; r < s->size; r++)
-        if (p->cards[r].tight[0])
-            warn(p, "%s", p->cards[r].tight);
-    if (s->room.warning[0])
-        warn(p, "%s", s->room.warning);
+        if (p->reports[r].memory_warning[0])
+            warn(p, "%s", p->reports[r].memory_warning);
+    if (s->space.warning[0])
+        warn(p, "%s", s->space.warning);
     if (!s->config.stall_abort_ms && s->size > 1)
         warn(p, "--stall-abort 0s: a rank that hangs holds the allocation until its time is up");
 }
 
-static void warn_of_time(struct preview *p, double run_s) {
+static void warn_of_time(struct plan *p, double run_s) {
     const char *text = getenv("SLURM_JOB_END_TIME");
     int64_t end;
     char left[32], need[32];
@@ -456,27 +488,28 @@ static void warn_of_time(struct preview *p, double run_s) {
     const double left_s = (double)end - (double)time(NULL);
     if (run_s > left_s)
         warn(p,
-             "the job has %s left and the run takes %s or more: it ends before, and goes on from "
-             "its newest checkpoint where it is started again",
+             "the job has %s left and the run takes at least %s: the job ends first. Start the run "
+             "again to resume from its newest checkpoint",
              chex_format_duration(left, sizeof left, left_s > 0 ? left_s : 0),
              chex_format_duration(need, sizeof need, run_s));
 }
 
 /* ---- the whole ---- */
 
-static int least_largest_batch(const struct preview *p) {
-    int least = p->cards[0].largest_batch;
+static int least_largest_batch(const struct plan *p) {
+    int least = p->reports[0].largest_batch;
     for (int r = 1; r < p->s->size; r++)
-        least = p->cards[r].largest_batch < least ? p->cards[r].largest_batch : least;
+        least = p->reports[r].largest_batch < least ? p->reports[r].largest_batch : least;
     return least;
 }
 
-static json_t *memory_of_all(const struct preview *p) {
+static json_t *memory_of_all(const struct plan *p) {
     const struct chex_memory_limit limit = chex_memory_limit("");
     const int batch = least_largest_batch(p);
-    return json_pack("{s:o,s:o,s:s,s:o}", "rank_0", memory_json(&p->cards[0]), "node_allowed_bytes",
-                     limit.bytes ? integer(limit.bytes) : json_null(), "node_allowed_by",
-                     limit.from, "largest_batch", batch < 0 ? json_null() : json_integer(batch));
+    return json_pack("{s:o,s:o,s:s,s:o}", "rank_0", memory_json(&p->reports[0]),
+                     "node_allowed_bytes", limit.bytes ? integer(limit.bytes) : json_null(),
+                     "node_allowed_by", limit.from, "largest_batch",
+                     batch < 0 ? json_null() : json_integer(batch));
 }
 
 static json_t *head(const struct chex_session *s, const char *action) {
@@ -486,7 +519,7 @@ static json_t *head(const struct chex_session *s, const char *action) {
                      json_object_get(s->config.options, "origins"));
 }
 
-static enum chex_status assemble(struct preview *p, json_t *ranks, json_t **out,
+static enum chex_status assemble(struct plan *p, json_t *ranks, json_t **out,
                                  struct chex_error *err) {
     struct chex_session *s = p->s;
     const struct chex_launch *l = s->world.launch;
@@ -504,7 +537,7 @@ static enum chex_status assemble(struct preview *p, json_t *ranks, json_t **out,
                  {"steps", steps_json(s)},
                  {"order", order_json(s)},
                  {"network", network_json(s)},
-                 {"engine", engine_json(s, &p->cards[0])},
+                 {"engine", engine_json(s, &p->reports[0])},
                  {"memory", memory_of_all(p)},
                  {"schedule", schedule_json(s)},
                  {"start", start_json(s)},
@@ -515,6 +548,7 @@ static enum chex_status assemble(struct preview *p, json_t *ranks, json_t **out,
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         whole = json_object_set_new(o, parts[i].key, parts[i].value) == 0 && whole;
     warn_of_rows(p);
+    warn_of_labels(p);
     warn_of_schedule(p);
     warn_of_machine(p);
     warn_of_time(p, run_s);
@@ -527,27 +561,27 @@ static enum chex_status assemble(struct preview *p, json_t *ranks, json_t **out,
     return CHEX_OK;
 }
 
-static enum chex_status preview(struct chex_session *s, json_t **out, struct chex_error *err) {
-    struct card mine;
-    void *cards = NULL;
+static enum chex_status make_plan(struct chex_session *s, json_t **out, struct chex_error *err) {
+    struct report mine;
+    void *reports = NULL;
     size_t bytes;
     json_t *ranks = NULL;
-    CHEX_TRY(chex_session_agree(s, fill(s, &mine, err), err));
+    CHEX_TRY(chex_session_agree(s, fill_report(s, &mine, err), err));
     CHEX_TRY(chex_session_agree(
-        s, chex_coll_gather_var(s->world.coll, &mine, sizeof mine, &cards, NULL, &bytes, err),
+        s, chex_coll_gather_var(s->world.coll, &mine, sizeof mine, &reports, NULL, &bytes, err),
         err));
-    enum chex_status st = ranks_json(s, cards, &ranks, err);
+    enum chex_status st = ranks_json(s, reports, &ranks, err);
     if (st == CHEX_OK && s->rank == 0) {
-        struct preview p = {.s = s, .cards = cards, .warnings = json_array()};
+        struct plan p = {.s = s, .reports = reports, .warnings = json_array()};
         st = assemble(&p, ranks, out, err);
         json_decref(p.warnings);
     }
     json_decref(ranks);
-    free(cards);
+    free(reports);
     return chex_session_agree(s, st, err);
 }
 
-/* A run that has done all that is asked for is not set up any further. */
+/* The set-up of a complete run ends early, so only the start is known. */
 static enum chex_status nothing_to_do(const struct chex_session *s, json_t **out,
                                       struct chex_error *err) {
     if (s->rank != 0)
@@ -555,9 +589,8 @@ static enum chex_status nothing_to_do(const struct chex_session *s, json_t **out
     json_t *o = head(s, "nothing");
     json_object_set_new(o, "start", start_json(s));
     json_object_set_new(o, "warnings",
-                        json_pack("[s]", "the output folder holds a run that has done all that is "
-                                         "asked for: raise --epochs or --max-steps to go on, or "
-                                         "name a new folder"));
+                        json_pack("[s]", "the run in the output folder is complete: raise --epochs "
+                                         "or --max-steps to go on, or name a new folder"));
     *out = o;
     return o ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the plan");
 }
@@ -567,11 +600,11 @@ enum chex_status chex_train_plan(const struct chex_train_config *config,
                                  bool *together_out, struct chex_error *err) {
     struct chex_session s;
     chex_session_init(&s, config, world);
-    s.config.rehearse = true;
+    s.config.plan_only = true;
     *plan_out = NULL;
     enum chex_status st = chex_session_open(&s, err);
     if (st == CHEX_OK)
-        st = s.complete ? nothing_to_do(&s, plan_out, err) : preview(&s, plan_out, err);
+        st = s.complete ? nothing_to_do(&s, plan_out, err) : make_plan(&s, plan_out, err);
     *together_out = st == CHEX_OK || s.together;
     if (*together_out || s.size == 1) /* as in chex_train_run */
         chex_session_close(&s);

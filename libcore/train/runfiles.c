@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * metrics.jsonl and the JSON documents of a run's folder. A resumed run first removes the lines of
+ * steps that it will do again, so the file reads as if the run had never stopped.
+ */
 #include "train/runfiles.h"
 
 #include <dirent.h>
@@ -9,12 +13,13 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/log.h"
 
 static enum chex_status no_memory(struct chex_error *err) {
     return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
 }
 
-/* What a run writes over in its folder, as patterns. */
+/* Patterns of the names that a run may overwrite in its folder. */
 static const char *const own_names[] = {"last.h5",    "best.h5",     "metrics.jsonl", "config.json",
                                         "ranks.json", "checkpoints", "step-*.h5",     NULL};
 
@@ -25,15 +30,14 @@ static bool is_own(const char *name) {
     return false;
 }
 
-/* OWN-NAME.tmp.PID, as chex_fs_temp_name makes them. */
+/* A temporary file of one of our names. */
 static bool is_temporary(const char *name) {
     char bare[256];
-    const char *tail = strstr(name, ".tmp.");
-    if (!tail || !tail[5] || tail[5 + strspn(tail + 5, "0123456789")] ||
-        (size_t)(tail - name) >= sizeof bare)
+    size_t bytes = 0;
+    if (!chex_fs_is_temp(name, &bytes) || bytes >= sizeof bare)
         return false;
-    memcpy(bare, name, (size_t)(tail - name));
-    bare[tail - name] = '\0';
+    memcpy(bare, name, bytes);
+    bare[bytes] = '\0';
     return is_own(bare);
 }
 
@@ -83,13 +87,23 @@ bool chex_runfiles_has_run(const char *dir) {
     return has(dir, "last.h5") || has(dir, "metrics.jsonl") || has(dir, "checkpoints");
 }
 
+/* Files that a folder may hold before its first run: hidden files such as the lock, temporaries of
+ * a killed start, and logs, because Slurm often writes a job's output there. */
+static bool may_precede(const char *name) {
+    static const char *const logs[] = {"*.out", "*.err", "*.log", NULL};
+    for (int i = 0; logs[i]; i++)
+        if (fnmatch(logs[i], name, 0) == 0)
+            return true;
+    return name[0] == '.' || is_temporary(name);
+}
+
 bool chex_runfiles_is_foreign(const char *dir, char **name_out) {
     if (chex_runfiles_has_run(dir))
         return false;
     DIR *d = opendir(dir);
     bool foreign = false;
     for (struct dirent *e; d && !foreign && (e = readdir(d));)
-        if (is_own(e->d_name)) {
+        if (!may_precede(e->d_name)) {
             foreign = true;
             *name_out = strdup(e->d_name);
         }
@@ -101,9 +115,11 @@ bool chex_runfiles_is_foreign(const char *dir, char **name_out) {
 static const uint64_t most_metrics_bytes = (uint64_t)1 << 32;
 
 bool chex_runfiles_had_epochs(const char *dir) {
+    static const char epoch[] = "\"kind\":\"epoch\"";
     char *path = chex_fs_join(dir, "metrics.jsonl"), *data = NULL;
-    bool yes = path && chex_fs_read(path, most_metrics_bytes, &data, NULL, NULL) == CHEX_OK &&
-               strstr(data, "\"kind\":\"epoch\"");
+    size_t size = 0;
+    bool yes = path && chex_fs_read(path, most_metrics_bytes, &data, &size, NULL) == CHEX_OK &&
+               memmem(data, size, epoch, strlen(epoch));
     free(data);
     free(path);
     return yes;
@@ -145,18 +161,47 @@ static bool keeps(const json_t *line, uint64_t step, bool validation_due) {
     return line && (at < step || (at == step && !(validation && validation_due)));
 }
 
-/* Keeps the whole lines up to `step`; a line that does not parse was torn by the kill. */
-static enum chex_status keep_lines(char *data, uint64_t step, bool validation_due, FILE *kept,
+/* Lines that are no JSON: how many, and the numbers of the first ones as text. */
+struct bad_lines {
+    size_t count;
+    char numbers[80];
+};
+
+static void add_bad_line(struct bad_lines *bad, size_t number) {
+    enum { MOST_NAMED = 6 };
+    const size_t at = strlen(bad->numbers);
+    if (bad->count++ < MOST_NAMED)
+        snprintf(bad->numbers + at, sizeof bad->numbers - at, "%s%zu", at ? ", " : "", number);
+    else if (bad->count == MOST_NAMED + 1)
+        snprintf(bad->numbers + at, sizeof bad->numbers - at, ", ...");
+}
+
+/* Writes the lines up to `step` to `kept`. A last line without a newline is dropped: the run was
+ * killed while it wrote it. */
+static enum chex_status keep_lines(const char *data, size_t size, uint64_t step,
+                                   bool validation_due, FILE *kept, struct bad_lines *bad,
                                    struct chex_error *err) {
-    for (char *line = data, *end; (end = strchr(line, '\n')); line = end + 1) {
-        *end = '\0';
-        json_t *o = json_loads(line, 0, NULL);
-        bool keep = keeps(o, step, validation_due);
+    const char *const stop = data + size;
+    size_t number = 0;
+    for (const char *line = data, *end; (end = memchr(line, '\n', (size_t)(stop - line)));
+         line = end + 1) {
+        const size_t bytes = (size_t)(end - line);
+        json_t *o = json_loadb(line, bytes, 0, NULL);
+        const bool keep = keeps(o, step, validation_due);
+        number++;
+        if (!o)
+            add_bad_line(bad, number);
         json_decref(o);
-        if (keep && fprintf(kept, "%s\n", line) < 0)
+        if (keep && fwrite(line, 1, bytes + 1, kept) != bytes + 1)
             return no_memory(err);
     }
     return CHEX_OK;
+}
+
+static void report_bad_lines(const char *path, const struct bad_lines *bad) {
+    if (bad->count)
+        chex_warn("%s: %zu damaged line%s dropped (line %s; expected one JSON object a line)", path,
+                  bad->count, bad->count == 1 ? " is" : "s are", bad->numbers);
 }
 
 static enum chex_status rewind_metrics(const char *path, uint64_t step, bool validation_due,
@@ -166,12 +211,15 @@ static enum chex_status rewind_metrics(const char *path, uint64_t step, bool val
     enum chex_status st = chex_fs_read(path, most_metrics_bytes, &data, &size, err);
     if (st != CHEX_OK)
         return st;
+    struct bad_lines bad = {0};
     FILE *kept = open_memstream(&text, &text_size);
-    st = kept ? keep_lines(data, step, validation_due, kept, err) : no_memory(err);
+    st = kept ? keep_lines(data, size, step, validation_due, kept, &bad, err) : no_memory(err);
     if (kept && fclose(kept) != 0)
         st = no_memory(err);
     if (st == CHEX_OK && text_size != size)
         st = chex_fs_write(path, text, text_size, err);
+    if (st == CHEX_OK)
+        report_bad_lines(path, &bad);
     free(text);
     free(data);
     return st;
@@ -185,7 +233,7 @@ enum chex_status chex_runfiles_open_metrics(struct chex_runfiles *f, uint64_t st
         st = rewind_metrics(path, step, validation_due, err);
     if (st == CHEX_OK && !(f->metrics = fopen(path, "ae")))
         st = metrics_fault(f, err);
-    /* Each line is there for whoever follows the run, and survives its end. */
+    /* Line-buffered: `tail -f` sees each line at once, and a kill loses none. */
     if (st == CHEX_OK)
         setvbuf(f->metrics, NULL, _IOLBF, 0);
     free(path);

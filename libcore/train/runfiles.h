@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The files of a run's folder other than its checkpoints: what belongs to a run there, the JSON
- * lines, the JSON documents. Only rank 0 writes.
+ * The files in a run's folder other than checkpoints: metrics.jsonl and the JSON documents; and
+ * which file names in that folder belong to a run. Only rank 0 writes.
  */
 #ifndef CHEX_TRAIN_RUNFILES_H
 #define CHEX_TRAIN_RUNFILES_H
@@ -18,28 +18,29 @@ struct chex_runfiles {
     FILE *metrics; /* DIR/metrics.jsonl, open for appending */
 };
 
-/* Removes temporaries of a run that was killed: files in DIR and DIR/checkpoints that are named as
- * ours with .tmp.PID behind. */
+/* Removes temporary files that a killed run left in DIR and DIR/checkpoints. Files of other
+ * programs stay. The caller has the lock of the folder. */
 void chex_runfiles_sweep(const char *dir);
 
-/* Makes DIR and DIR/checkpoints. */
+/* Creates DIR and DIR/checkpoints. */
 enum chex_status chex_runfiles_init(struct chex_runfiles *f, const char *dir,
                                     struct chex_error *err);
 void chex_runfiles_release(struct chex_runfiles *f);
 
-/* Whether DIR already holds a run of ours (a checkpoint, metrics or last.h5). */
+/* True if DIR holds a run: last.h5, metrics.jsonl or checkpoints/. */
 bool chex_runfiles_has_run(const char *dir);
 
-/* Whether DIR holds no run of ours, but a file that a run would write over; *name_out (fresh
- * string, the caller frees) names it. Anything else in DIR (a job's log) is left alone. */
+/* True if DIR holds no run but other files. *name_out: the name of one of them, which the caller
+ * frees. Logs (*.out, *.err, *.log) and hidden files do not count. */
 bool chex_runfiles_is_foreign(const char *dir, char **name_out);
 
-/* Whether DIR/metrics.jsonl tells of an epoch, and so of checkpoints that were written. */
+/* True if DIR/metrics.jsonl has a line of an epoch. Then checkpoints were written too. */
 bool chex_runfiles_had_epochs(const char *dir);
 
-/* Opens DIR/metrics.jsonl and drops the lines behind `step`: they belong to steps that will be
- * done again. With validation_due that of a validation at `step` goes too. Before the first of the
- * calls below. */
+/* Opens DIR/metrics.jsonl. Must come before chex_runfiles_metric and chex_runfiles_step. Drops:
+ *   - lines of steps after `step`, because these steps are done again;
+ *   - with validation_due, the line of a validation at `step`;
+ *   - lines that are not JSON, with one warning that lists their numbers. */
 enum chex_status chex_runfiles_open_metrics(struct chex_runfiles *f, uint64_t step,
                                             bool validation_due, struct chex_error *err);
 

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The learning rate: a linear warm-up, then plateau, cosine, step or constant.
+ */
 #include "train/schedule.h"
 
 #include <math.h>
@@ -34,7 +37,7 @@ double chex_schedule_lr(const struct chex_schedule *s, uint64_t epoch, uint64_t 
     double done = (double)epoch + (steps ? (double)step / (double)steps : 0);
     double warmup_steps = s->warmup_epochs * (double)steps;
     double position = (double)epoch * (double)steps + (double)step;
-    if (position < warmup_steps) /* the last one may be a part of a step */
+    if (position < warmup_steps) /* warmup_steps need not be whole: the rate is capped at lr */
         return s->lr * fmin((position + 1) / warmup_steps, 1);
     return after_warmup(s, done);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The learning rate of every step. cosine, step and constant are pure functions of the position;
- * plateau keeps a little state, which checkpoints carry.
+ * Learning-rate schedules. cosine, step and constant are pure functions of the position. plateau
+ * has state (scale, best, bad_epochs, has_best), which checkpoints save.
  */
 #ifndef CHEX_TRAIN_SCHEDULE_H
 #define CHEX_TRAIN_SCHEDULE_H
@@ -16,14 +16,15 @@ struct chex_schedule {
     enum chex_sched kind;
     double lr; /* the peak; never scaled by the number of ranks */
     double min_lr;
-    double warmup_epochs; /* linear from lr / warm-up steps */
+    double warmup_epochs; /* linear: step k of n warm-up steps has lr * k / n */
     int64_t epochs;
-    /* step: lr * factor at every step_epochs; plateau: lr * factor after `patience` epochs in which
-     * the validation loss did not fall by more than 1e-4 of itself, min_lr in the end (PyTorch's
-     * rule). */
+    /* step: multiplies the rate by `factor` every step_epochs epochs.
+     * plateau: multiplies it by `factor` after more than `patience` epochs without a validation
+     * loss below (1 - 1e-4) times the best one, down to min_lr. This is the rule of PyTorch's
+     * ReduceLROnPlateau. */
     double factor;
     int64_t patience, step_epochs;
-    /* state of plateau */
+    /* State of plateau. */
     double scale;
     double best;
     int64_t bad_epochs;
@@ -32,11 +33,11 @@ struct chex_schedule {
 
 void chex_schedule_init(struct chex_schedule *s);
 
-/* Rate of step `step` of epoch `epoch` with `steps` steps an epoch. */
+/* The rate of step `step` (from 0) of epoch `epoch` (from 0), with `steps` steps per epoch. */
 double chex_schedule_lr(const struct chex_schedule *s, uint64_t epoch, uint64_t step,
                         uint64_t steps);
 
-/* After each validation. Returns true where plateau has just lowered the rate. */
+/* Call once after each whole epoch. Returns true if plateau has lowered the rate now. */
 bool chex_schedule_observe(struct chex_schedule *s, double validation_loss);
 
 #endif

@@ -1,147 +1,170 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files of a training run share. Private to libcore/train.
+ * The session: the state of one training run on one rank, shared by the files of libcore/train
+ * and by no other folder. Each block of declarations below names the file that defines it.
+ * "Collective": all ranks must make the call, and in the same order.
  */
 #ifndef CHEX_TRAIN_SESSION_H
 #define CHEX_TRAIN_SESSION_H
 
 #include "base/progress.h"
-#include "data/members.h"
 #include "launch/reduce.h"
 #include "model/checkpoint.h"
-#include "train/input.h"
+#include "shard/members.h"
+#include "train/checkpoint_store.h"
+#include "train/run_input.h"
 #include "train/runfiles.h"
-#include "train/saved.h"
 #include "train/stepstats.h"
 #include "train/tfevents.h"
 #include "train/timeline.h"
 #include "train/trainer.h"
 #include "train/watchdog.h"
 
-/* The small record that every rank sends to all at the end of a step. The losses of its logical
- * ranks follow it. */
-struct chex_step_card {
+/* Every rank sends this report to all ranks at the end of a step. The losses of the sender's
+ * logical ranks follow it in the same message, as doubles. */
+struct chex_step_report {
     int32_t wants_stop, wants_save;
     struct chex_step_times times;
 };
 
-/* The memory that this process takes for the run; bytes. */
+/* Memory of this process for the run, in bytes. */
 struct chex_train_needs {
-    uint64_t program;               /* its own pages before the set-up: libraries' tables, MPI */
-    uint64_t params, moments, work; /* of the engine: activations, copies of weights, scratch */
+    uint64_t program;         /* pages before the set-up: tables of libraries, MPI */
+    uint64_t params, moments; /* of the engine */
+    uint64_t work;            /* of the engine: activations, copies of weights, scratch */
     uint64_t gradients;
-    uint64_t ring, rows;                /* of the input: batches, and stored rows that stay */
-    uint64_t snapshot;                  /* rank 0: a checkpoint on its way to the disk */
-    bool on_device;                     /* engine and gradients are in a device's memory, */
-    uint64_t device_left, device, host; /* of which so much is free besides; sums */
-    uint64_t first_read, later_read;    /* of files: in the first epoch, in later ones */
+    uint64_t ring, rows;             /* of the input: batches; stored rows that are cached */
+    uint64_t snapshot;               /* rank 0: a checkpoint while it is written */
+    bool on_device;                  /* engine and gradients are in a GPU's memory */
+    uint64_t device_left;            /* of that memory: free besides */
+    uint64_t device, host;           /* sums over the GPU's and the host's memory */
+    uint64_t first_read, later_read; /* read from files: in the first epoch, in later ones */
+};
+
+/* Texts about labels that make training or validation impossible; "" if there is no such
+ * problem. Rank 0. */
+struct chex_label_gaps {
+    char train[CHEX_ERROR_TEXT_BYTES], val[CHEX_ERROR_TEXT_BYTES];
+    bool no_auroc; /* no finding of the validation images has positives and negatives */
 };
 
 struct chex_session {
     struct chex_train_config config;
     struct chex_train_world world;
     int rank, size;
-    int logical_ranks, run_from, run_to; /* the logical ranks [run_from, run_to) are ours */
+    int logical_ranks, run_from, run_to; /* this rank plays logical ranks [run_from, run_to) */
 
     struct chex_net *net;
     struct chex_engine *engine;
     struct chex_train_input input;
-    size_t steps; /* an epoch */
+    size_t steps; /* per epoch */
     struct chex_reduce *reduce;
     struct chex_pipeline *pipeline;
     struct chex_watchdog *watchdog;
-    struct chex_timeline *timeline; /* NULL: none is wanted */
-    struct chex_trace *trace;       /* its, or NULL */
-    uint64_t device_ns;             /* of the trace: when the device came to the last backward */
+    struct chex_timeline *timeline; /* NULL without --timeline */
+    struct chex_trace *trace;       /* of the timeline, or NULL */
+    uint64_t device_ns;             /* for the trace: when the device began the last backward */
 
     struct chex_train_needs needs;
-    char tight[256];                  /* memory that may not suffice, in words; "" */
-    struct chex_saved_room room;      /* rank 0 */
-    struct chex_runfiles files;       /* rank 0 */
-    struct chex_tfevents *events;     /* rank 0 */
-    struct chex_checkpoint snapshot;  /* rank 0: room for the whole state; class names borrowed */
-    double saved_s;                   /* when the last checkpoint was written */
-    char members[CHEX_MEMBERS_BYTES]; /* rank 0: which images the splits of the data hold */
-    char newest[512];                 /* the newest checkpoint; "": there is none */
-    int lock;                         /* rank 0: chex_lockfile_take's, or -1 */
+    char memory_warning[256];           /* the memory may not suffice; "": it does */
+    struct chex_label_gaps gaps;        /* rank 0 */
+    struct chex_checkpoint_space space; /* rank 0 */
+    struct chex_runfiles files;         /* rank 0 */
+    struct chex_tfevents *events;       /* rank 0 */
+    struct chex_checkpoint snapshot;    /* rank 0: buffers for the state; class names borrowed */
+    double saved_s;                     /* when the last checkpoint was written */
+    char members[CHEX_MEMBERS_BYTES];   /* rank 0: which images each split of the data holds */
+    char newest[512];                   /* path of the newest checkpoint; "": none */
+    int lock;                           /* rank 0: from chex_lockfile_take, or -1 */
 
-    struct chex_position at;
+    struct chex_position at;             /* where the run is */
     double started_s;                    /* when the first step of this process began */
     uint64_t started_step;               /* steps that were done then */
-    struct chex_step_times *epoch_times; /* (size) sums of this epoch */
-    struct chex_step_times *total_times; /* (size) and of this process */
-    char *card, *cards;                  /* ours; (size) of all ranks */
-    size_t card_bytes;
-    bool together; /* the fault in hand is known to all ranks */
-    bool complete; /* the checkpoint had done everything that was asked for */
+    struct chex_step_times *epoch_times; /* (size) sums over this epoch */
+    struct chex_step_times *total_times; /* (size) sums over this process */
+    char *report, *reports;              /* of this rank; (size) of all ranks */
+    size_t report_bytes;
+    char advice[sizeof((struct chex_bottleneck *)0)->advice]; /* the last one that was logged */
+    bool together; /* all ranks know of the present failure */
+    bool complete; /* the checkpoint already has all epochs or steps of the run */
 };
 
-/* setup.c. With config.rehearse all of a run's set-up that touches no file but to read it, and
- * starts no thread of the input: what is wrong shows as it would in the run. */
+/* setup.c. With config.plan_only the set-up reads files but changes none, and starts no input
+ * thread. Errors are the same as in a run. */
 void chex_session_init(struct chex_session *s, const struct chex_train_config *config,
                        const struct chex_train_world *world);
 enum chex_status chex_session_open(struct chex_session *s, struct chex_error *err);
 void chex_session_close(struct chex_session *s);
 enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_error *err);
 
-/* needs.c: bytes of a checkpoint, but for the file's own tables. */
+/* memory_budget.c: bytes of a checkpoint, without HDF5's own tables. */
 uint64_t chex_session_file_bytes(const struct chex_session *s);
 /* Fills s->needs. */
 enum chex_status chex_session_measure(struct chex_session *s, struct chex_error *err);
-/* What the ranks of this node need against what it allows: CHEX_E_RESOURCE where that can never
- * fit. Where it is more than is free, or than Slurm was asked for, which may hold or not, s->tight
- * tells so, and the run warns. Collective. */
+/* Compares the need of this node's ranks with the limit of the node.
+ * CHEX_E_RESOURCE: the need can never fit.
+ * A need above the free memory, or above what the job requested from Slurm, may still work:
+ * s->memory_warning says so, and the first rank of the node logs it. Collective. */
 enum chex_status chex_session_check_memory(struct chex_session *s, struct chex_error *err);
-/* The largest batch a logical rank for which each is enough; 0: none, -1: the engine cannot say. */
+/* The largest --batch-size that fits into both; 0: none fits, -1: the engine cannot tell. */
 int chex_session_largest_batch(struct chex_session *s, uint64_t host_bytes, uint64_t device_bytes);
-/* This rank's part of what the memory of its node allows, and of what is free there with what the
- * rank holds already; 0: unknown. */
+/* This rank's equal share of the node's memory limit; 0: unknown. */
 uint64_t chex_session_allowed_bytes(const struct chex_session *s);
+/* This rank's equal share of the node's free memory, plus what the rank already has; 0: unknown. */
 uint64_t chex_session_free_bytes(const struct chex_session *s);
 
-/* ranks.c: every rank's place, as an array at rank 0 and NULL elsewhere; the same in ranks.json.
- * Collective. */
+/* label_gaps.c: fills s->gaps on rank 0. CHEX_E_DATA if no finding has both positive and negative
+ * training images. Collective. */
+enum chex_status chex_session_check_labels(struct chex_session *s, struct chex_error *err);
+#define CHEX_NO_AUROC "val AUROC is undefined: best.h5 is chosen by the validation loss"
+
+/* ranks_file.c: where each rank runs, as a JSON array on rank 0 and NULL on the others; and the
+ * same in ranks.json. Both are collective. */
 enum chex_status chex_session_gather_ranks(struct chex_session *s, json_t **ranks_out,
                                            struct chex_error *err);
 enum chex_status chex_session_write_ranks(struct chex_session *s, struct chex_error *err);
 
-/* options.c: CHEX_E_USAGE where a rank has other options than rank 0. Collective. */
+/* compare_options.c: CHEX_E_USAGE if a rank has other options than rank 0. Collective. */
 enum chex_status chex_session_check_options(struct chex_session *s, struct chex_error *err);
 
-/* resume.c: the state in and out of checkpoints. */
+/* run_state.c: rank 0 saves; all ranks restore. */
 enum chex_status chex_session_save(struct chex_session *s, bool best, struct chex_error *err);
 enum chex_status chex_session_restore(struct chex_session *s, struct chex_error *err);
 
-/* validate.c: mean AUROC (NaN where undefined) and loss on the validation rows, the same on all
- * ranks. CHEX_E_PREEMPTED where a signal asked any rank to stop. Collective. */
+/* validate.c: mean AUROC (NaN if undefined) and loss on the validation rows. All ranks return the
+ * same values. CHEX_E_PREEMPTED if any rank got the signal to stop. Collective. */
 enum chex_status chex_session_validate(struct chex_session *s, double *loss_out, double *auroc_out,
                                        int *defined_out, struct chex_error *err);
 
-/* record.c: the file of --timeline, where one is wanted. Once the loop has ended with `st`, which
- * is returned, or the fault of the file in place of CHEX_OK. Collective where the ranks end
- * together. */
+/* run_timeline.c: all four do nothing without --timeline.
+ * Starts recording. Collective. */
 enum chex_status chex_session_open_timeline(struct chex_session *s, struct chex_error *err);
+/* Writes the file after the loop has returned `st`. Returns `st`; if `st` is CHEX_OK and the file
+ * cannot be written, returns that error. Collective if all ranks return the same `st`. */
 enum chex_status chex_session_end_timeline(struct chex_session *s, enum chex_status st,
                                            struct chex_error *err);
-/* The watch's: rank 0's own part of it. */
-void chex_session_last_words(void *session, const struct chex_mark *mark);
-/* What a pass of logical rank v, which began at from_ns, says of itself. */
+/* For chex_watchdog_on_abort: rank 0 writes its own events. */
+void chex_session_write_stalled(void *session, const struct chex_mark *mark);
+/* Records the pass of logical rank v that began at from_ns. */
 void chex_session_trace_pass(struct chex_session *s, int v, uint64_t from_ns,
                              const struct chex_pass_result *result);
 
-/* loop.c: all steps; and a checkpoint of where the run stands. Collective. */
+/* loop.c: runs all steps. Collective. */
 enum chex_status chex_session_loop(struct chex_session *s, struct chex_error *err);
+/* Saves the present position. Collective. */
 enum chex_status chex_session_checkpoint(struct chex_session *s, bool best, struct chex_error *err);
 bool chex_session_out_of_steps(const struct chex_session *s); /* --max-steps is reached */
 
-/* epoch.c: what follows the steps of an epoch, or the last one that --max-steps allows: save,
- * validate, report, save with the best result. The schedule sees whole epochs alone. Collective. */
+/* epoch.c: after the last step of an epoch, or the last one that --max-steps allows: saves,
+ * validates, reports, and saves again with the result. The learning-rate schedule advances only
+ * after whole epochs. Collective. */
 enum chex_status chex_session_end_steps(struct chex_session *s, double started_s,
                                         uint64_t first_step, struct chex_error *err);
 /* The closing lines of a run; rank 0. */
 void chex_session_summarise(const struct chex_session *s);
 
-/* Turns this rank's status into one that all ranks share. Collective. */
+/* Returns CHEX_OK if `mine` is CHEX_OK on all ranks, else the same error on all. Sets s->together
+ * on error. Collective. */
 enum chex_status chex_session_agree(struct chex_session *s, enum chex_status mine,
                                     struct chex_error *err);
 

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Turns the marks of the ranks into one line of text. The furthest phase of any rank is the front;
+ * ranks before it, or without an answer, are late. Neighbouring late ranks in the same phase on one
+ * node form a group, and the line names up to NAMED_GROUPS groups.
+ */
 #include "train/stall.h"
 
 #include <stdarg.h>
@@ -8,13 +13,17 @@
 #include "launch/launch.h"
 
 static const char *const phase_names[] = {
-    "setting up",         "writing metrics", "waiting for data",
-    "computing",          "validating",      "saving a checkpoint",
-    "reducing gradients", "updating",        "waiting for the other ranks"};
+    [CHEX_PHASE_SETUP] = "setting up",         [CHEX_PHASE_RESTORE] = "reading checkpoints",
+    [CHEX_PHASE_STAGE] = "copying the shards", [CHEX_PHASE_OPEN] = "opening the shards",
+    [CHEX_PHASE_REPORT] = "writing metrics",   [CHEX_PHASE_DATA] = "waiting for data",
+    [CHEX_PHASE_COMPUTE] = "computing",        [CHEX_PHASE_VALIDATE] = "validating",
+    [CHEX_PHASE_SAVE] = "saving a checkpoint", [CHEX_PHASE_REDUCE] = "reducing gradients",
+    [CHEX_PHASE_UPDATE] = "updating",          [CHEX_PHASE_WAIT] = "waiting for the other ranks"};
 
 enum { NAMED_GROUPS = 4 }; /* in one message */
 
-/* Phases before the first one that needs the other ranks are as far as each other. */
+/* Phases that need no other rank (before the reduction) all count as 0: ranks may be in any of
+ * them without making others wait. */
 static int progress_of(const struct chex_mark *m) {
     return m->phase < CHEX_PHASE_REDUCE ? 0 : m->phase - CHEX_PHASE_REDUCE + 1;
 }
@@ -31,7 +40,7 @@ int chex_stall_waiter(const struct chex_stall *s) {
     return best;
 }
 
-/* Adds to a text that may be full. */
+/* Appends; cuts the text if buf is full. */
 __attribute__((format(printf, 3, 4))) static void add(char *buf, size_t size, const char *fmt,
                                                       ...) {
     const size_t at = strlen(buf);
@@ -42,17 +51,21 @@ __attribute__((format(printf, 3, 4))) static void add(char *buf, size_t size, co
 }
 
 const char *chex_stall_place(const struct chex_mark *mark, char *buf, size_t size) {
-    snprintf(buf, size, "%s at step %llu", phase_names[mark->phase],
-             (unsigned long long)mark->step);
+    if (mark->step)
+        snprintf(buf, size, "%s at step %llu", phase_names[mark->phase],
+                 (unsigned long long)mark->step);
+    else
+        snprintf(buf, size, "%s before the first step", phase_names[mark->phase]);
     if (mark->bucket > 0)
         add(buf, size, ", bucket %d of %d", mark->bucket, mark->buckets);
     return buf;
 }
 
-/* Where those are who only wait. */
+/* The phase of the ranks that only wait. */
 struct front {
-    int most;       /* the progress of who has come furthest */
-    bool sums_wait; /* a rank has not come to the sums, so those within them wait for it */
+    int most; /* progress of the furthest rank */
+    bool
+        sums_wait; /* a rank has not reached the reduction, so ranks in the reduction wait for it */
 };
 
 static struct front find_front(const struct chex_stall *s) {
@@ -62,8 +75,8 @@ static struct front find_front(const struct chex_stall *s) {
     return f;
 }
 
-/* Without an answer, or answering from less far than the front. */
-static bool is_behind(const struct chex_stall *s, int r, const struct front *f) {
+/* No answer, or an answer from a phase before the front. */
+static bool is_late(const struct chex_stall *s, int r, const struct front *f) {
     if (!s->came[r])
         return true;
     return progress_of(&s->marks[r]) < f->most &&
@@ -77,12 +90,12 @@ static void name_ranks(int from, int to, char *buf, size_t size) {
         add(buf, size, "ranks %d-%d", from, to - 1);
 }
 
-/* The end of the group that rank `from` begins: ranks that are behind in the same way, on one node.
- */
+/* The end of the group that starts with rank `from`: late ranks on one node, all silent or all in
+ * the same phase. */
 static int group_end(const struct chex_stall *s, int from, const struct front *f,
                      const char *node) {
     int to = from + 1;
-    for (; to < s->size && is_behind(s, to, f) && s->came[to] == s->came[from]; to++) {
+    for (; to < s->size && is_late(s, to, f) && s->came[to] == s->came[from]; to++) {
         char other[CHEX_HOST_BYTES];
         s->host(s->arg, to, other, sizeof other);
         if (strcmp(node, other) != 0 || (s->came[to] && s->marks[to].phase != s->marks[from].phase))
@@ -91,7 +104,8 @@ static int group_end(const struct chex_stall *s, int from, const struct front *f
     return to;
 }
 
-/* `longest_ms`: how long the others have waited. What silence may mean is said once. */
+/* longest_ms: how long the front has waited. The possible reasons of silence are printed only in
+ * the first group. */
 static void name_group(const struct chex_stall *s, int from, int to, const char *node,
                        uint64_t longest_ms, char *buf, size_t size) {
     const struct chex_mark *m = &s->marks[from];
@@ -111,13 +125,13 @@ static void name_group(const struct chex_stall *s, int from, int to, const char 
             (double)m->silent_ms / 1e3);
 }
 
-/* Ranks that are not behind. */
+/* count: the number of ranks that are not late. */
 static void name_waiters(const struct chex_stall *s, const struct front *f, int count, char *buf,
                          size_t size) {
     int from = 0, to;
-    while (is_behind(s, from, f))
+    while (is_late(s, from, f))
         from++;
-    for (to = from; to < s->size && !is_behind(s, to, f); to++)
+    for (to = from; to < s->size && !is_late(s, to, f); to++)
         ;
     if (to - from == count)
         name_ranks(from, to, buf, size);
@@ -129,20 +143,19 @@ static void name_waiters(const struct chex_stall *s, const struct front *f, int 
 const char *chex_stall_culprits(const struct chex_stall *s, char *buf, size_t size) {
     const struct chex_mark *waiter = &s->marks[chex_stall_waiter(s)];
     const struct front front = find_front(s);
-    int behind = 0, named = 0, groups = 0;
+    int late = 0, named = 0, groups = 0;
     buf[0] = '\0';
     for (int r = 0; r < s->size; r++)
-        behind += is_behind(s, r, &front);
-    if (behind == 0) {
+        late += is_late(s, r, &front);
+    if (late == 0) {
         snprintf(
             buf, size,
-            "all %d ranks answer, and none is behind: what stands still is the network between "
-            "them, or a device",
+            "all %d ranks answer, and none is late: the network between them, or a device, hangs",
             s->size);
         return buf;
     }
     for (int r = 0; r < s->size && groups < NAMED_GROUPS;) {
-        if (!is_behind(s, r, &front)) {
+        if (!is_late(s, r, &front)) {
             r++;
             continue;
         }
@@ -154,9 +167,9 @@ const char *chex_stall_culprits(const struct chex_stall *s, char *buf, size_t si
         named += to - r;
         r = to;
     }
-    if (named < behind)
-        add(buf, size, "; %d more ranks are behind", behind - named);
+    if (named < late)
+        add(buf, size, "; %d more ranks are late", late - named);
     add(buf, size, "; ");
-    name_waiters(s, &front, s->size - behind, buf, size);
+    name_waiters(s, &front, s->size - late, buf, size);
     return buf;
 }

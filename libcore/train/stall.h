@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who holds the others up, in words: from what each rank says of itself, and from silence. No
- * clock, no message: that is train/watchdog.h.
+ * The words of a stall report: finds the ranks that the others wait for and describes them. Input
+ * are the marks of the ranks that answered. Pure functions: train/watchdog.h does the timing and
+ * the exchange.
  */
 #ifndef CHEX_TRAIN_STALL_H
 #define CHEX_TRAIN_STALL_H
@@ -10,10 +11,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a rank is at. In a step all ranks go through them in this order, but for DATA and COMPUTE,
- * which alternate. */
+/* The phase of a rank. In a step all ranks pass through the phases in this order; only DATA and
+ * COMPUTE alternate, once per logical rank. */
 enum chex_phase {
     CHEX_PHASE_SETUP,
+    CHEX_PHASE_RESTORE,
+    CHEX_PHASE_STAGE,
+    CHEX_PHASE_OPEN,
     CHEX_PHASE_REPORT,
     CHEX_PHASE_DATA,
     CHEX_PHASE_COMPUTE,
@@ -21,37 +25,41 @@ enum chex_phase {
     CHEX_PHASE_SAVE,
     CHEX_PHASE_REDUCE,
     CHEX_PHASE_UPDATE,
-    CHEX_PHASE_WAIT, /* with its own part done: what follows begins on all ranks together */
+    CHEX_PHASE_WAIT, /* own part done; the rank waits in a collective for the others */
 };
 
-/* What one rank says of itself. Plain bytes: ranks give it away as it lies. */
+/* Where one rank is. Ranks exchange it as raw bytes. */
 struct chex_mark {
-    uint64_t step;
-    uint64_t silent_ms; /* since it came to the phase, or last called there */
+    uint64_t step;      /* from 1; 0: before the first one */
+    uint64_t silent_ms; /* since the last beat */
     int32_t phase;
-    int32_t bucket, buckets; /* while reducing: the bucket, from 1 (0: not known), of how many */
+    int32_t bucket, buckets; /* while reducing: bucket number from 1 (0: unknown); their count */
 };
 
 struct chex_stall {
     int size;
     const struct chex_mark *marks; /* (size) */
-    const bool *came;              /* (size) who answered; at least one did */
-    bool setup;                    /* a rank may not be as far as to answer */
-    void (*host)(void *arg, int rank, char *buf, size_t size); /* the node of a rank */
+    const bool *came;              /* (size) the rank answered; at least one rank did */
+    bool setup;                    /* ranks may still be in the set-up and unable to answer */
+    void (*host)(void *arg, int rank, char *buf, size_t size); /* gives the node of a rank */
     void *arg;
 };
 
-/* The rank that has come furthest, of these the one that has waited longest. */
+/* The rank in the latest phase; of several, the one that has waited longest. */
 int chex_stall_waiter(const struct chex_stall *s);
 
-/* "reducing gradients at step 118, bucket 4 of 7". buf is returned. */
+/* "reducing gradients at step 118, bucket 4 of 7", "setting up before the first step". buf is
+ * returned. */
 const char *chex_stall_place(const struct chex_mark *mark, char *buf, size_t size);
 
-/* "rank 3 on n02 does not answer (stopped, gone or cut off); ranks 0-2 wait", and so for ranks that
- * answer, but are behind: "... has been waiting for data for 60 s", or "is computing, and moved 3 s
- * ago" where it is slow. A sum may end on some ranks and need a rank that is missing on others:
- * while one is silent, or has not come to the sums, those within them wait, too. A few are named,
- * the others counted. buf is returned. */
+/* Describes the late ranks, then those that wait:
+ *   "rank 3 on n02 does not answer (stopped, gone or cut off); ranks 0-2 wait"
+ *   "rank 3 on n02 has been waiting for data for 60 s; ..."
+ *   "rank 3 on n02 is computing, and moved 3 s ago; ..."    (slow, but alive)
+ * A rank is late if it did not answer, or if it is in an earlier phase than the furthest rank.
+ * Exception: if a rank is silent or has not reached the reduction, all ranks in the reduction
+ * count as waiting. Their buckets can differ, because a bucket may complete on some ranks only.
+ * At most four groups are named; the rest are counted. Returns buf. */
 const char *chex_stall_culprits(const struct chex_stall *s, char *buf, size_t size);
 
 #endif

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finds the bottleneck of an epoch from the step times of all ranks. The advice is the first rule
+ * that applies: input, a slow rank, reduction, optimiser, compute. The thresholds are in advise().
+ */
 #include "train/stepstats.h"
 
 #include <stdbool.h>

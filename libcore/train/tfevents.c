@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Written by hand from the formats' documentation, because protobuf for two messages of a handful
- * of fields would be the largest dependency of the project. Field numbers (tensorflow/core):
- * Event: wall_time 1 (double), step 2 (varint), file_version 3 (string), summary 5 (message),
- * session_log 7 (message); Summary: value 1 (message); Value: tag 1 (string), simple_value 2
- * (float); SessionLog: status 1 (varint).
+ * A small encoder for TensorBoard's protocol buffers. The protobuf library would be the largest
+ * dependency of the project, for a handful of fields. Field numbers, from tensorflow/core:
+ *   Event: wall_time 1 (double), step 2 (varint), file_version 3 (string), summary 5 (message),
+ *          session_log 7 (message)
+ *   Summary: value 1 (message)
+ *   Value: tag 1 (string), simple_value 2 (float)
+ *   SessionLog: status 1 (varint)
  */
 #include "train/tfevents.h"
 
@@ -12,10 +14,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fs.h"
-#include "base/mem.h"
-#include "data/crc32c.h"
+#include "ingest/crc32c.h"
 
 struct chex_tfevents {
     FILE *file;
@@ -85,7 +87,7 @@ static enum chex_status write_version(struct chex_tfevents *t, struct chex_error
     return write_record(t, &m, err);
 }
 
-/* TensorBoard takes a second START for a restart, and drops what it has of this step and later. */
+/* TensorBoard treats a second START as a restart: it drops its data of this step and later ones. */
 static enum chex_status write_start(struct chex_tfevents *t, int64_t step, struct chex_error *err) {
     enum { START = 1 };
     struct message m, log = {.size = 0};
@@ -96,7 +98,7 @@ static enum chex_status write_start(struct chex_tfevents *t, int64_t step, struc
     return write_record(t, &m, err);
 }
 
-/* A name that is taken is that of a start within the same second. */
+/* If the name exists, another start happened in the same second: the next second is tried. */
 static enum chex_status create_file(struct chex_tfevents *t, const char *dir, const char *host,
                                     struct chex_error *err) {
     long long second = (long long)chex_clock_unix_s();
@@ -113,7 +115,7 @@ static enum chex_status create_file(struct chex_tfevents *t, const char *dir, co
 
 enum chex_status chex_tfevents_create(const char *dir, const char *host, int64_t first_step,
                                       struct chex_tfevents **out, struct chex_error *err) {
-    struct chex_tfevents *t = chex_mem_zalloc(1, sizeof *t);
+    struct chex_tfevents *t = chex_alloc_zeroed(1, sizeof *t);
     if (!t)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     enum chex_status st = create_file(t, dir, host, err);

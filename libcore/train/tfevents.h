@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scalars for TensorBoard: an event file (TFRecord framing with masked CRC-32C around Event
- * protocol buffers), so existing dashboards read a run.
+ * Writes scalars as TensorBoard event files: TFRecord framing with masked CRC-32C around Event
+ * protocol buffers.
  */
 #ifndef CHEX_TRAIN_TFEVENTS_H
 #define CHEX_TRAIN_TFEVENTS_H
@@ -12,8 +12,8 @@
 
 struct chex_tfevents;
 
-/* Creates DIR/events.out.tfevents.SECONDS.HOST, of which none is ever written over. What the files
- * of earlier starts say of `first_step` and later counts no more. */
+/* Creates DIR/events.out.tfevents.SECONDS.HOST; never overwrites a file. TensorBoard then ignores
+ * what the files of earlier starts say about `first_step` and later steps. */
 enum chex_status chex_tfevents_create(const char *dir, const char *host, int64_t first_step,
                                       struct chex_tfevents **out, struct chex_error *err);
 

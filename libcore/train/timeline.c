@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Gathers the trace buffers of all ranks on rank 0 and writes one Trace Event file. timeline.h
+ * describes the method for the clocks. Rank 0 holds the events of one rank at a time, so its memory
+ * does not grow with the number of ranks.
+ */
 #include "train/timeline.h"
 
 #include <errno.h>
@@ -9,29 +14,29 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "base/mem.h"
 
 enum {
     ROUNDS = 32, /* questions to a rank's clock */
     CLOCK_TAG = 31000,
     EVENTS_TAG = 31001,
-    MOST_EVENTS = 1 << 16, /* of a rank, */
+    MOST_EVENTS = 1 << 16, /* of a rank */
     LEAST_EVENTS = 1 << 10,
-    ALL_EVENTS = 1 << 20, /* of all: a file of some 140 MB */
+    ALL_EVENTS = 1 << 20, /* of all ranks: a file of about 140 MB */
 };
 
 struct chex_timeline {
     struct chex_timeline_config config;
     struct chex_trace *trace;
-    size_t size;                   /* of the ring */
-    uint64_t zero_ns;              /* rank 0's clock at the start: the picture's 0, */
-    double zero_unix_s;            /* which was this date */
+    size_t size;                   /* of the ring, in events */
+    uint64_t zero_ns;              /* rank 0's clock at the start: time 0 of the file */
+    double zero_unix_s;            /* the same moment in Unix time */
     struct chex_clock_line *lines; /* rank 0: (ranks) */
 };
 
-/* What a rank sends before its events. */
+/* A rank sends this header before its events. */
 struct parcel {
     uint64_t count, dropped;
     char host[CHEX_HOST_BYTES];
@@ -59,7 +64,8 @@ uint64_t chex_clock_line_map(const struct chex_clock_line *l, uint64_t ns) {
                            (int64_t)llround(share * (double)(b->offset_ns - a->offset_ns)));
 }
 
-/* Rank 0's part with one rank. */
+/* Rank 0 asks one rank for its time, ROUNDS times, and keeps the answer with the shortest round
+ * trip. It assumes that the answer was made in the middle of the round trip. */
 static enum chex_status ask(struct chex_coll *c, int rank, struct chex_clock_point *best,
                             struct chex_error *err) {
     best->error_ns = INT64_MAX;
@@ -118,7 +124,7 @@ static size_t events_of(int ranks) {
 
 enum chex_status chex_timeline_create(const struct chex_timeline_config *config,
                                       struct chex_timeline **out, struct chex_error *err) {
-    struct chex_timeline *t = chex_mem_zalloc(1, sizeof *t);
+    struct chex_timeline *t = chex_alloc_zeroed(1, sizeof *t);
     enum chex_status st = t ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     if (st == CHEX_OK) {
         t->config = *config;
@@ -128,9 +134,9 @@ enum chex_status chex_timeline_create(const struct chex_timeline_config *config,
         st = chex_trace_create(t->size, &t->trace, err);
     }
     if (st == CHEX_OK && config->coll->rank == 0 &&
-        !(t->lines = chex_mem_zalloc((size_t)config->coll->size, sizeof *t->lines)))
+        !(t->lines = chex_alloc_zeroed((size_t)config->coll->size, sizeof *t->lines)))
         st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    /* Who has failed does not leave the others waiting for its clock. */
+    /* Agree before the clocks are compared: no rank then waits for one that has failed. */
     st = chex_coll_agree(config->coll, st, err);
     if (st == CHEX_OK)
         st = chex_timeline_align(t, err);
@@ -159,7 +165,7 @@ struct writer {
     struct chex_timeline *t;
     FILE *file;
     char *temp;
-    bool any;      /* an event is there, and the next needs a comma */
+    bool any;      /* an event was written, so the next one needs a comma */
     json_t *ranks; /* of otherData */
     uint64_t events, dropped;
 };
@@ -169,7 +175,7 @@ static void begin_event(struct writer *w) {
     w->any = true;
 }
 
-/* A name of a process or a thread. */
+/* Names a process (rank) or a thread in the viewer. */
 static void write_name(struct writer *w, const char *what, int rank, unsigned thread,
                        const char *name) {
     json_t *text = json_string(name);
@@ -203,7 +209,7 @@ static void write_rank_names(struct writer *w, int rank, const char *host,
     }
 }
 
-/* Microseconds since the start, by rank 0's clock. What a rank did before is at 0. */
+/* Microseconds since the start, by rank 0's clock. Events before the start get 0. */
 static double place_us(const struct writer *w, int rank, uint64_t ns) {
     const uint64_t by_zero = chex_clock_line_map(&w->t->lines[rank], ns);
     return by_zero > w->t->zero_ns ? (double)(by_zero - w->t->zero_ns) / 1e3 : 0;
@@ -230,7 +236,7 @@ static void write_event(struct writer *w, int rank, const struct chex_trace_even
             text->value, e->value);
 }
 
-/* By thread; within it what contains others comes before them. */
+/* By thread, then by begin; an outer span comes before the spans that it contains. */
 static int in_order(const void *a, const void *b) {
     const struct chex_trace_event *x = a, *y = b;
     if (x->thread != y->thread)
@@ -263,14 +269,15 @@ static void write_rank(struct writer *w, int rank, const struct parcel *p,
 
 static const char opening[] = "{\"traceEvents\":[";
 
-/* A mistyped name must not cost anybody a file. */
+/* Protects other files from a mistyped name: an existing file must be empty or a timeline. */
 static enum chex_status refuse_foreign(const char *path, struct chex_error *err) {
     char head[sizeof opening - 1];
-    FILE *f = fopen(path, "re");
-    const size_t n = f ? fread(head, 1, sizeof head, f) : 0;
-    if (f)
-        fclose(f);
-    if (n == 0 || (n == sizeof head && memcmp(head, opening, n) == 0))
+    int fd = -1;
+    if (chex_fs_open(path, &fd, NULL, NULL) != CHEX_OK)
+        return CHEX_OK;
+    const ssize_t n = pread(fd, head, sizeof head, 0);
+    close(fd);
+    if (n <= 0 || (n == sizeof head && memcmp(head, opening, sizeof head) == 0))
         return CHEX_OK;
     return chex_error_set(err, CHEX_E_USAGE,
                           "--timeline %s: a file of that name is there and is no timeline: name "
@@ -283,14 +290,12 @@ enum chex_status chex_timeline_check(const char *path, struct chex_error *err) {
     return refuse_foreign(path, err);
 }
 
-static enum chex_status open_writer(struct chex_timeline *t, const char *suffix, struct writer *w,
+static enum chex_status open_writer(struct chex_timeline *t, struct writer *w,
                                     struct chex_error *err) {
     *w = (struct writer){.t = t, .ranks = json_array()};
-    w->temp = chex_fs_format("%s.tmp.%ld%s", t->config.path, (long)getpid(), suffix);
-    w->file = w->temp ? fopen(w->temp, "we") : NULL;
-    if (!w->file)
-        return chex_error_errno(err, CHEX_E_ENV, w->temp ? errno : ENOMEM,
-                                "cannot create timeline %s", t->config.path);
+    enum chex_status st = chex_fs_temp_stream(t->config.path, &w->temp, &w->file, err);
+    if (st != CHEX_OK)
+        return chex_error_prefix(err, st, "timeline");
     fputs(opening, w->file);
     return CHEX_OK;
 }
@@ -304,7 +309,8 @@ static json_t *clock_json(void) {
                      "a rank's comparisons");
 }
 
-/* Takes `about` and all that the writer holds. st: of what came before. whole: all ranks are in. */
+/* Ends the file and renames it, or removes it if `st` (the status so far) is an error. Takes the
+ * reference of `about` and frees what the writer owns. whole: the events of all ranks are in. */
 static enum chex_status close_writer(struct writer *w, json_t *about, bool whole,
                                      enum chex_status st, struct chex_error *err) {
     const struct chex_timeline *t = w->t;
@@ -348,7 +354,7 @@ static struct parcel own_parcel(const struct chex_timeline *t, struct chex_trace
     return p;
 }
 
-/* Every other rank's part is taken, written or not: nobody is left waiting. */
+/* Receives the events of every rank even if `st` is an error, so that no rank waits in send. */
 static enum chex_status write_all(struct chex_timeline *t, struct writer *w, enum chex_status st,
                                   struct chex_trace_event *events, struct chex_error *err) {
     struct chex_coll *c = t->config.coll;
@@ -378,7 +384,7 @@ static enum chex_status send_events(struct chex_timeline *t, struct chex_trace_e
     return c->impl->send(c->self, events, (size_t)p.count * sizeof *events, 0, EVENTS_TAG, err);
 }
 
-static void say(const struct chex_timeline *t, const struct writer *w, bool alone) {
+static void log_written(const struct chex_timeline *t, const struct writer *w, bool alone) {
     const int ranks = alone ? 1 : t->config.coll->size;
     chex_info("timeline %s: %llu events of %d rank%s%s", t->config.path,
               (unsigned long long)w->events, ranks, ranks > 1 ? "s" : "",
@@ -392,7 +398,7 @@ enum chex_status chex_timeline_write(struct chex_timeline *t, json_t *about,
                                      struct chex_error *err) {
     struct chex_coll *c = t->config.coll;
     struct writer w = {0};
-    struct chex_trace_event *events = chex_mem_zalloc(t->size, sizeof *events);
+    struct chex_trace_event *events = chex_alloc_zeroed(t->size, sizeof *events);
     enum chex_status st =
         events ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the timeline");
     st = chex_coll_agree(c, st, err);
@@ -404,7 +410,7 @@ enum chex_status chex_timeline_write(struct chex_timeline *t, json_t *about,
         return st;
     }
     if (c->rank == 0) {
-        st = open_writer(t, "", &w, err);
+        st = open_writer(t, &w, err);
         st = write_all(t, &w, st, events, err);
         const uint64_t count = w.events, dropped = w.dropped;
         st = close_writer(&w, about, true, st, err);
@@ -415,11 +421,11 @@ enum chex_status chex_timeline_write(struct chex_timeline *t, json_t *about,
     }
     free(events);
     if (st == CHEX_OK && c->rank == 0)
-        say(t, &w, false);
+        log_written(t, &w, false);
     return chex_coll_agree(c, st, err);
 }
 
-/* What it was at when the others were given up. */
+/* A span for the phase in which rank 0 hangs. */
 static void write_place(struct writer *w, const struct chex_mark *place) {
     char text[128];
     const double to = place_us(w, 0, chex_clock_ns());
@@ -438,8 +444,8 @@ enum chex_status chex_timeline_write_alone(struct chex_timeline *t, json_t *abou
         json_decref(about);
         return CHEX_OK;
     }
-    struct chex_trace_event *events = chex_mem_zalloc(t->size, sizeof *events);
-    enum chex_status st = open_writer(t, ".alone", &w, err);
+    struct chex_trace_event *events = chex_alloc_zeroed(t->size, sizeof *events);
+    enum chex_status st = open_writer(t, &w, err);
     if (!events && st == CHEX_OK)
         st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the timeline");
     if (st == CHEX_OK) {
@@ -448,10 +454,10 @@ enum chex_status chex_timeline_write_alone(struct chex_timeline *t, json_t *abou
         if (place)
             write_place(&w, place);
     }
-    const struct writer told = {.events = w.events, .dropped = w.dropped};
+    const struct writer counts = {.events = w.events, .dropped = w.dropped};
     st = close_writer(&w, about, t->config.coll->size == 1, st, err);
     free(events);
     if (st == CHEX_OK)
-        say(t, &told, true);
+        log_written(t, &counts, true);
     return st;
 }

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A training run: from a folder of shards to last.h5 and best.h5.
+ * A training run: reads a folder of shards and writes last.h5 and best.h5.
  *
- * Every rank calls chex_train_run with the same settings. One step is one pass per logical rank
- * (forward, loss, backward), the reduction of the gradients in buckets while backward goes on, and
- * one update. At the end of a step all ranks exchange a small card (losses, times, wishes to stop
- * or to save), so that they leave the loop, save and notice a diverged loss together.
+ * Every rank calls chex_train_run with the same settings. One step is:
+ *   - one pass per logical rank: forward, loss, backward;
+ *   - the reduction of the gradients, in buckets, while backward still runs;
+ *   - one update of the parameters;
+ *   - an exchange of step reports (losses, times, requests to stop or to save).
+ * All ranks see the same reports. So they stop, save and detect a diverged loss at the same step.
  */
 #ifndef CHEX_TRAIN_TRAINER_H
 #define CHEX_TRAIN_TRAINER_H
 
 #include <jansson.h>
+#include <math.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,65 +27,80 @@
 
 struct chex_train_config {
     const char *data_dir, *output_dir;
-    const char *model, *engine;    /* engine: a spec as chex_engine_create takes it */
-    const struct chex_gpu *device; /* chex_choose_gpu's, or NULL; borrowed */
+    const char *model, *engine;    /* engine: a spec for chex_engine_create */
+    const struct chex_gpu *device; /* from chex_choose_gpu, or NULL; borrowed */
     int image_size, batch, threads, workers;
     int64_t epochs;
     uint64_t max_steps; /* 0: no limit */
     enum chex_precision precision;
     struct chex_schedule schedule;
-    struct chex_update update; /* optimiser and its constants; lr and step are set by the run */
+    struct chex_update update; /* optimiser and its constants; the run sets lr and step */
     const char *init;          /* safetensors, or NULL */
     const char *resume;        /* "auto", "none" or a file */
     uint64_t seed;
     bool deterministic;
-    int logical_ranks; /* 0: the checkpoint's where the run goes on, else the number of ranks */
+    int logical_ranks; /* 0: as in the checkpoint; without a checkpoint, the number of ranks */
     enum chex_order_kind order;
     enum chex_pipeline_kind pipeline;
     size_t shuffle_block;
     struct chex_augment_options augment;
     enum chex_cache_mode cache;
     enum chex_resident_mode resident;
-    const char *stage; /* folder of the node for a copy of the shards, or NULL */
+    const char *stage; /* node-local folder for a copy of the shards, or NULL */
     uint64_t save_every_ms, save_every_steps; /* 0: off */
     int save_keep;
     uint64_t stall_warn_ms, stall_abort_ms;
-    const char *timeline;   /* the file of train/timeline.h, or NULL */
-    bool rehearse;          /* set up, and change no file: train/plan.h sets it */
-    json_t *options;        /* what config.json records, borrowed */
-    json_t *shared_options; /* name and text of what all ranks must have alike, borrowed; or NULL */
+    const char *timeline;   /* file for train/timeline.h, or NULL */
+    bool plan_only;         /* set up and change no file; set by chex_train_plan */
+    json_t *options;        /* for config.json; borrowed */
+    json_t *shared_options; /* name and text of options that must be equal on all ranks; borrowed,
+                               or NULL */
 };
 
-/* Where a run stands: what a checkpoint's meta holds. */
+/* The position of a run. The meta data of a checkpoint holds it. */
 struct chex_position {
     uint64_t epoch, step_in_epoch;
     uint64_t step;     /* updates done since the start */
     double epoch_loss; /* sum of the losses of this epoch's steps */
     double best_score; /* the highest validation AUROC, or minus the lowest loss */
     bool has_best;
-    uint64_t best_epoch, best_step; /* where it was found; 0: an older file does not say */
-    /* The steps of the epoch, or those of --max-steps, are done, and their validation is not. */
+    uint64_t best_epoch, best_step; /* of best_score; 0: unknown (older checkpoints) */
+    /* The last step of the epoch, or of --max-steps, is done, and its validation is not. */
     bool validation_due;
 };
 
-/* Which of the two best_score is. */
+/* True: best_score is an AUROC. False: it is minus a loss; minus a loss of 0 is -0.0. */
 static inline bool chex_best_is_auroc(const struct chex_position *at) {
-    return at->best_score >= 0;
+    return !signbit(at->best_score);
 }
 
-/* The surroundings, all borrowed. */
+/* Called when a run resumes from the checkpoint `path`. Takes over each recorded option that the
+ * user has not given again, and rewrites *config.
+ *   options: recorded options, by name and text
+ *   origins: where each came from at the last start (command line, file, ...); NULL in older files
+ *   taken:   gets a text that lists the options that changed */
+typedef enum chex_status chex_train_take_fn(void *arg, const char *path, const json_t *options,
+                                            const json_t *origins, struct chex_train_config *config,
+                                            char *taken, size_t size, struct chex_error *err);
+
+struct chex_watchdog;
+
+/* What the caller provides; all borrowed. */
 struct chex_train_world {
     struct chex_launch *launch;
     struct chex_coll *coll;
     const struct chex_binding *binding;
     const struct chex_gpu_view *gpu;
     volatile sig_atomic_t *stop; /* non-zero once a signal asked to save and leave */
-    struct chex_position *end;   /* NULL, or where the run stood when it returned */
+    struct chex_position *end;   /* NULL, or gets the position when the run returns */
+    chex_train_take_fn *take;    /* on every rank; NULL: no option is taken over */
+    void *take_arg;
+    struct chex_watchdog *watchdog; /* set by the run; the caller leaves NULL */
 };
 
-/* Returns CHEX_OK when all epochs are done, CHEX_E_PREEMPTED when it was asked to stop and has
- * saved. *together_out: all ranks return this status, so the caller may finish in the ordinary way;
- * false: this rank alone failed and the others must be aborted. Collective. */
+/* CHEX_OK: all epochs are done. CHEX_E_PREEMPTED: a signal asked to stop, and the run has saved.
+ * *together_out true: all ranks return this status, and the caller finishes as usual.
+ * *together_out false: only this rank failed, and the caller must abort the job. Collective. */
 enum chex_status chex_train_run(const struct chex_train_config *config,
                                 const struct chex_train_world *world, bool *together_out,
                                 struct chex_error *err);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The validation rows through the engine. Rank 0 scores them and tells the others, so that the
- * schedule moves in step everywhere.
+ * Validation: all ranks predict their rows, rank 0 computes the AUROC and broadcasts the result. So
+ * the schedule has the same values on all ranks.
  */
-
-#include "eval/run.h"
+#include "eval/predict_split.h"
 #include "eval/scores.h"
 #include "train/session.h"
 
@@ -24,7 +23,7 @@ static enum chex_status score(const struct chex_predictions *table, struct outco
     return CHEX_OK;
 }
 
-/* A validation may take longer than any stall limit; each batch is a sign of life. */
+/* A validation may take longer than any stall limit, so each batch is a beat. */
 static void advanced(void *arg, bool waits) {
     struct chex_session *s = arg;
     if (waits)

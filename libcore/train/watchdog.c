@@ -1,4 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The threads of the stall watch. watchdog.h describes the protocol.
+ *
+ * The watch thread wakes every TICK_MS and compares the age of the last beat and of the stage with
+ * the limits. The look-ups of a round may take seconds, so they run on a second thread (scan), one
+ * at a time; the watch thread goes on publishing marks meanwhile. Beats come from the main thread
+ * and take no lock: they are atomic stores.
+ */
 #include "train/watchdog.h"
 
 #include <errno.h>
@@ -9,52 +17,54 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/mem.h"
 
 enum {
     TICK_MS = 200,
-    FROZEN_MS = 5000, /* a tick that lasted for so long: the whole process stood still */
-    ROUND_SHARE = 8,  /* of the shorter limit, between two marks */
+    FROZEN_MS = 5000, /* a tick that took longer: the whole process was stopped */
+    ROUND_SHARE = 8,  /* marks per shorter limit */
     ROUND_LEAST_MS = 1000,
     ROUND_MOST_MS = 15000,
-    LOOK_LEAST_MS = 2000, /* for marks of ranks that may be a little late on a busy node */
+    LOOK_LEAST_MS = 2000, /* for marks of ranks that are a little late on a busy node */
     LOOK_MOST_MS = 3000,
-    LATE_MS = 60000, /* after --stall-abort: whoever should have ended the job has not */
+    LATE_MS = 60000, /* after --stall-abort each rank ends the job by itself */
     KEY_BYTES = 64,
 };
 
 struct chex_watchdog {
     struct chex_launch *launch;
-    const struct chex_reduce *reduce;
+    const struct chex_reduce *_Atomic reduce; /* NULL: not yet */
     uint64_t warn_ms, abort_ms;
-    uint64_t first_ms, round_ms, look_ms; /* the shorter limit; between marks; for others' marks */
-    bool looks;
-    chex_last_words_fn last_words; /* or NULL */
-    void *last_words_arg;
+    uint64_t first_ms, round_ms, look_ms; /* the shorter limit; between marks; per look-up */
+    bool looks;                           /* marks can be published and looked up */
+    chex_on_abort_fn on_abort;            /* or NULL */
+    void *on_abort_arg;
 
-    /* Written by beats. stage is written last, so that who reads it first never takes a new stage
-     * for an old one. */
+    /* Written by beats. `stage` is written last and read first: so a reader never combines a new
+     * stage number with the start of the old stage. */
     atomic_uint_fast64_t beat_ns, step, stage, stage_ns;
     atomic_int phase;
+    atomic_bool patient; /* chex_watchdog_wait_long: no limit applies */
+    atomic_int status;   /* exit status of a process that hangs */
 
-    /* The watch's own. */
-    uint64_t warned_beat_ns;             /* the beat that was warned of, where nobody looks */
+    /* Used by the watch thread only. */
+    uint64_t warned_beat_ns;             /* watch_alone: the last beat that a warning was about */
     uint64_t marked_stage, marked_round; /* the newest mark */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool stop;
 
-    /* A look round is a thread of its own: the watch goes on leaving marks meanwhile. */
-    pthread_t looker;
-    bool looked; /* looker is to be joined */
-    atomic_bool looking;
-    char key[KEY_BYTES]; /* of the marks that it looks for, */
-    uint64_t stage_seen; /* their stage, */
+    /* The scan thread. While `scanning` is set, it owns the members below. */
+    pthread_t scanner;
+    bool to_join; /* scanner was started and not joined */
+    atomic_bool scanning;
+    char key[KEY_BYTES]; /* of the marks to look up */
+    uint64_t stage_seen; /* of these marks */
     struct chex_mark mine;
-    uint64_t warned_stage; /* the stage after the one that was warned of */
+    uint64_t warned_stage; /* 1 + the last stage that a warning was about; 0: none */
     struct chex_mark *marks;
     bool *came;
 };
@@ -69,16 +79,18 @@ static uint64_t since_ms(uint64_t then_ns) {
 static struct chex_mark own_mark(const struct chex_watchdog *w) {
     struct chex_mark m = {.step = atomic_load(&w->step), .phase = atomic_load(&w->phase)};
     m.silent_ms = since_ms(atomic_load(&w->beat_ns));
-    int bucket, buckets;
-    chex_reduce_at(w->reduce, &bucket, &buckets);
-    if (m.phase == CHEX_PHASE_REDUCE) {
+    const struct chex_reduce *reduce = atomic_load(&w->reduce);
+    if (m.phase == CHEX_PHASE_REDUCE && reduce) {
+        int bucket, buckets;
+        chex_reduce_at(reduce, &bucket, &buckets);
         m.bucket = bucket;
         m.buckets = buckets;
     }
     return m;
 }
 
-/* `culprits`: "" or "; " and who they are. */
+/* Ends the job. `rank`, `host`, `m`: the rank to report; culprits: "" or "; " and the late ranks.
+ */
 _Noreturn static void give_up(struct chex_watchdog *w, int rank, const char *host,
                               const struct chex_mark *m, const char *culprits) {
     char place[128];
@@ -86,26 +98,27 @@ _Noreturn static void give_up(struct chex_watchdog *w, int rank, const char *hos
              rank, host, chex_stall_place(m, place, sizeof place), (double)m->silent_ms / 1e3,
              culprits);
     const struct chex_mark mine = own_mark(w);
-    if (w->last_words)
-        w->last_words(w->last_words_arg, &mine);
-    chex_launch_abort(w->launch, CHEX_E_LOST);
-    /* One rank alone, or an abort that did not take: the main thread hangs, so leave from here. */
-    _exit(CHEX_E_LOST);
+    if (w->on_abort)
+        w->on_abort(w->on_abort_arg, &mine);
+    const int status = atomic_load(&w->status);
+    chex_launch_abort(w->launch, status);
+    /* A single process, or the abort had no effect: the main thread hangs, so exit here. */
+    _exit(status);
 }
 
-/* ---- looking round ---- */
+/* ---- scan: look up the marks of other ranks, and report ---- */
 
 static void host_of(void *arg, int rank, char *buf, size_t size) {
     chex_launch_host(arg, rank, buf, size);
 }
 
-/* The lowest rank that answers speaks for all. Few are asked at first: the first of them answers,
- * but for the rare case. */
+/* The lowest rank that answers reports for all. The look-ups start with one rank and double,
+ * because rank 0 nearly always answers. */
 static bool a_lower_rank_answers(struct chex_watchdog *w) {
     const int rank = w->launch->rank;
     for (int from = 0, n = 1; from < rank; from += n, n *= 2) {
         const int to = rank - from < n ? rank : from + n;
-        chex_launch_look(w->launch, w->key, from, to, 0, NULL, w->came, w->look_ms);
+        chex_launch_lookup(w->launch, w->key, from, to, 0, NULL, w->came, w->look_ms);
         for (int i = 0; i < to - from; i++)
             if (w->came[i])
                 return true;
@@ -113,14 +126,14 @@ static bool a_lower_rank_answers(struct chex_watchdog *w) {
     return false;
 }
 
-static void look_at_all(struct chex_watchdog *w) {
+static void look_up_all(struct chex_watchdog *w) {
     const int size = w->launch->size, rank = w->launch->rank;
-    chex_launch_look(w->launch, w->key, 0, size, sizeof *w->marks, w->marks, w->came, w->look_ms);
+    chex_launch_lookup(w->launch, w->key, 0, size, sizeof *w->marks, w->marks, w->came, w->look_ms);
     w->came[rank] = true;
     w->marks[rank] = w->mine;
 }
 
-static void speak(struct chex_watchdog *w) {
+static void log_stall(struct chex_watchdog *w) {
     const struct chex_stall stall = {.size = w->launch->size,
                                      .marks = w->marks,
                                      .came = w->came,
@@ -146,54 +159,55 @@ static void speak(struct chex_watchdog *w) {
               chex_stall_place(m, place, sizeof place), who);
 }
 
-static void *look_round(void *arg) {
+static void *scan(void *arg) {
     struct chex_watchdog *w = arg;
     if (!a_lower_rank_answers(w)) {
-        look_at_all(w);
-        if (atomic_load(&w->stage) == w->stage_seen) /* else all have moved on meanwhile */
-            speak(w);
+        look_up_all(w);
+        if (atomic_load(&w->stage) == w->stage_seen) /* else the run has made progress meanwhile */
+            log_stall(w);
     }
-    atomic_store(&w->looking, false);
+    atomic_store(&w->scanning, false);
     return NULL;
 }
 
-static void start_looking(struct chex_watchdog *w, const char key[KEY_BYTES],
-                          const struct chex_mark *mark) {
-    if (atomic_load(&w->looking))
+/* Does nothing while the last scan still runs. */
+static void start_scan(struct chex_watchdog *w, const char key[KEY_BYTES],
+                       const struct chex_mark *mark) {
+    if (atomic_load(&w->scanning))
         return;
-    if (w->looked)
-        pthread_join(w->looker, NULL);
+    if (w->to_join)
+        pthread_join(w->scanner, NULL);
     w->stage_seen = w->marked_stage;
     w->mine = *mark;
     memcpy(w->key, key, sizeof w->key);
-    atomic_store(&w->looking, true);
-    w->looked = pthread_create(&w->looker, NULL, look_round, w) == 0;
-    if (!w->looked)
-        atomic_store(&w->looking, false);
+    atomic_store(&w->scanning, true);
+    w->to_join = pthread_create(&w->scanner, NULL, scan, w) == 0;
+    if (!w->to_join)
+        atomic_store(&w->scanning, false);
 }
 
 /* ---- the watch ---- */
 
-/* Then looks round for the others', if the last look has ended. */
-static void leave_mark(struct chex_watchdog *w, uint64_t stage, uint64_t round) {
+/* Publishes this rank's mark, then starts a scan. */
+static void publish_mark(struct chex_watchdog *w, uint64_t stage, uint64_t round) {
     const struct chex_mark mark = own_mark(w);
     struct chex_error err = {0};
     char key[KEY_BYTES] = "";
     snprintf(key, sizeof key, "chexnet.mark.%llu.%llu", (unsigned long long)stage,
              (unsigned long long)round);
-    if (chex_launch_leave(w->launch, key, &mark, sizeof mark, &err) != CHEX_OK)
+    if (chex_launch_publish(w->launch, key, &mark, sizeof mark, &err) != CHEX_OK)
         chex_debug("stall watch: %s", err.text);
     w->marked_stage = stage;
     w->marked_round = round;
-    start_looking(w, key, &mark);
+    start_scan(w, key, &mark);
 }
 
 static void watch_together(struct chex_watchdog *w) {
-    const uint64_t stage = atomic_load(&w->stage); /* before its start */
+    const uint64_t stage = atomic_load(&w->stage); /* read before stage_ns */
     const uint64_t age_ms = since_ms(atomic_load(&w->stage_ns)), round = age_ms / w->round_ms;
     if (age_ms < w->first_ms || (stage == w->marked_stage && round == w->marked_round))
         return;
-    leave_mark(w, stage, round);
+    publish_mark(w, stage, round);
 }
 
 static void watch_alone(struct chex_watchdog *w) {
@@ -207,10 +221,11 @@ static void watch_alone(struct chex_watchdog *w) {
               chex_stall_place(&mark, place, sizeof place));
 }
 
-/* Time in which this process was stopped as a whole (scontrol suspend) is nobody's stall. */
-static void forgive(atomic_uint_fast64_t *then_ns, uint64_t frozen_ms) {
+/* The time in which this whole process was stopped (scontrol suspend) does not count as a stall:
+ * moves *then_ns forward by it. */
+static void skip_frozen(atomic_uint_fast64_t *then_ns, uint64_t frozen_ms) {
     uint_fast64_t then = atomic_load(then_ns);
-    if (since_ms(then) > frozen_ms / 2) /* else it has been written since */
+    if (since_ms(then) > frozen_ms / 2) /* else a beat has come after the stop */
         atomic_compare_exchange_strong(then_ns, &then, then + frozen_ms * 1000000u);
 }
 
@@ -225,9 +240,11 @@ static void *watch(void *arg) {
             break;
         const uint64_t slept_ms = since_ms(tick_ns);
         if (slept_ms > FROZEN_MS) {
-            forgive(&w->beat_ns, slept_ms);
-            forgive(&w->stage_ns, slept_ms);
+            skip_frozen(&w->beat_ns, slept_ms);
+            skip_frozen(&w->stage_ns, slept_ms);
         }
+        if (atomic_load(&w->patient))
+            atomic_store(&w->beat_ns, chex_clock_ns());
         const struct chex_mark mark = own_mark(w);
         if (w->abort_ms && mark.silent_ms > alone_ms)
             give_up(w, w->launch->rank, w->launch->host, &mark, "");
@@ -254,7 +271,7 @@ static void set_limits(struct chex_watchdog *w, uint64_t warn_ms, uint64_t abort
     w->look_ms = w->round_ms < LOOK_LEAST_MS  ? LOOK_LEAST_MS
                  : w->round_ms > LOOK_MOST_MS ? LOOK_MOST_MS
                                               : w->round_ms;
-    w->looks = w->first_ms && chex_launch_can_look(w->launch);
+    w->looks = w->first_ms && chex_launch_can_lookup(w->launch);
 }
 
 static void release(struct chex_watchdog *w) {
@@ -265,17 +282,17 @@ static void release(struct chex_watchdog *w) {
     free(w);
 }
 
-enum chex_status chex_watchdog_create(struct chex_launch *launch, const struct chex_reduce *reduce,
-                                      uint64_t warn_ms, uint64_t abort_ms,
-                                      struct chex_watchdog **out, struct chex_error *err) {
-    struct chex_watchdog *w = chex_mem_zalloc(1, sizeof *w);
+enum chex_status chex_watchdog_create(struct chex_launch *launch, uint64_t warn_ms,
+                                      uint64_t abort_ms, struct chex_watchdog **out,
+                                      struct chex_error *err) {
+    struct chex_watchdog *w = chex_alloc_zeroed(1, sizeof *w);
     if (!w)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     w->launch = launch;
-    w->reduce = reduce;
+    atomic_store(&w->status, CHEX_E_LOST);
     set_limits(w, warn_ms, abort_ms);
-    w->marks = chex_mem_zalloc((size_t)launch->size, sizeof *w->marks);
-    w->came = chex_mem_zalloc((size_t)launch->size, sizeof *w->came);
+    w->marks = chex_alloc_zeroed((size_t)launch->size, sizeof *w->marks);
+    w->came = chex_alloc_zeroed((size_t)launch->size, sizeof *w->came);
     pthread_mutex_init(&w->lock, NULL);
     chex_clock_cond_init(&w->wake);
     atomic_store(&w->stage_ns, chex_clock_ns());
@@ -298,15 +315,24 @@ void chex_watchdog_destroy(struct chex_watchdog *w) {
     pthread_cond_signal(&w->wake);
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
-    if (w->looked)
-        pthread_join(w->looker, NULL);
+    if (w->to_join)
+        pthread_join(w->scanner, NULL);
     release(w);
 }
 
-void chex_watchdog_last_words(struct chex_watchdog *w, chex_last_words_fn fn, void *arg) {
+void chex_watchdog_reduce(struct chex_watchdog *w, const struct chex_reduce *reduce) {
+    atomic_store(&w->reduce, reduce);
+}
+
+void chex_watchdog_saved(struct chex_watchdog *w) {
+    if (w)
+        atomic_store(&w->status, CHEX_E_PREEMPTED);
+}
+
+void chex_watchdog_on_abort(struct chex_watchdog *w, chex_on_abort_fn fn, void *arg) {
     pthread_mutex_lock(&w->lock);
-    w->last_words_arg = arg;
-    w->last_words = fn;
+    w->on_abort_arg = arg;
+    w->on_abort = fn;
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -320,6 +346,7 @@ void chex_watchdog_beat(struct chex_watchdog *w, enum chex_phase phase, uint64_t
     const uint64_t now_ns = chex_clock_ns();
     const bool together = phase != CHEX_PHASE_WAIT &&
                           atomic_load_explicit(&w->phase, memory_order_relaxed) == CHEX_PHASE_WAIT;
+    atomic_store_explicit(&w->patient, false, memory_order_relaxed);
     atomic_store_explicit(&w->phase, (int)phase, memory_order_release);
     store(&w->step, step);
     store(&w->beat_ns, now_ns);
@@ -329,8 +356,24 @@ void chex_watchdog_beat(struct chex_watchdog *w, enum chex_phase phase, uint64_t
     store(&w->stage, atomic_load_explicit(&w->stage, memory_order_relaxed) + 1);
 }
 
-void chex_watchdog_wait(struct chex_watchdog *w) {
+static enum chex_phase move(struct chex_watchdog *w, enum chex_phase phase) {
+    const int before = atomic_load_explicit(&w->phase, memory_order_relaxed);
+    chex_watchdog_beat(w, phase, atomic_load_explicit(&w->step, memory_order_relaxed));
+    return (enum chex_phase)before;
+}
+
+enum chex_phase chex_watchdog_wait(struct chex_watchdog *w) {
+    return w ? move(w, CHEX_PHASE_WAIT) : CHEX_PHASE_WAIT;
+}
+
+void chex_watchdog_at(struct chex_watchdog *w, enum chex_phase phase) {
     if (w)
-        chex_watchdog_beat(w, CHEX_PHASE_WAIT,
-                           atomic_load_explicit(&w->step, memory_order_relaxed));
+        move(w, phase);
+}
+
+void chex_watchdog_wait_long(struct chex_watchdog *w) {
+    if (!w)
+        return;
+    move(w, CHEX_PHASE_WAIT);
+    atomic_store(&w->patient, true);
 }

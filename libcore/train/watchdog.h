@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A thread that notices when a rank stops moving: says after `warn_ms` who holds the others up, and
- * ends the job with status 7 after `abort_ms`, so that an allocation is not burnt by a hang.
+ * The stall watch: a thread per rank that notices when a run makes no progress. After `warn_ms` one
+ * rank names the ranks that the others wait for. After `abort_ms` it ends the job with status 7, so
+ * that a hang does not use up the allocation.
  *
- * A beat is a few stores; while ranks move nothing else happens. Ranks go through a run in stages
- * that begin on all of them at once, behind a collective: the beat that follows PHASE_WAIT begins
- * one. A rank whose stage has lasted as long as the shorter limit leaves a mark (train/stall.h)
- * with the launcher's daemons, again every eighth of that limit (1 s at least, 15 s at most), from
- * this thread: it says where the rank is even if that rank's own work hangs. The stage and its age
- * number the mark, so that others can look for it without having agreed on anything. Then each rank
- * looks for the marks of those below it, and the lowest that answers looks at all marks and speaks
- * for all: one line, from one rank. With 1,000 ranks that are 2,000 questions each time, on the
- * launcher's wires, in a stage that has lasted for so long.
+ * Protocol.
+ *   - Beat. The rank's main thread stores its phase and step. This costs a few stores; while ranks
+ *     make progress, nothing else happens.
+ *   - Stage. The first beat after CHEX_PHASE_WAIT begins a stage. All ranks begin it together,
+ *     because a collective comes before it. So all ranks count the same stages.
+ *   - Mark. If a stage lasts longer than the shorter limit, the watch thread publishes a mark
+ *     (train/stall.h) through the launcher's daemons. It repeats this every eighth of that limit
+ *     (1 s to 15 s). The mark gets out even if the rank's main thread hangs. Its key is the stage
+ *     and the round, so ranks find each other's marks without an agreement.
+ *   - Report. Each rank looks up the marks of lower ranks. The lowest rank that answers looks up
+ *     all marks and logs one line. With 1,000 ranks a round costs about 2,000 look-ups.
  *
- * What can be told:
- *   - a rank that waits for data, computes, saves, ...: it answers, so its phase, and for how long;
- *   - one that is slow: it answers, and its last beat is recent;
- *   - one that is stopped (SIGSTOP, a frozen cgroup) or whose node is gone or cut off: it does not
- *     answer, and is named with its node; which of these it is cannot be told;
- *   - one that has died: Slurm ends the step at once and names the task, before any limit;
- *   - all answer from the same phase: nobody is behind, so it is the network or a device.
- * Without a launcher that keeps notes (one process) each rank tells its own place.
+ * What the report can tell:
+ *   - a rank that waits for data, computes, saves, ...: it answers with its phase and duration;
+ *   - a slow rank: it answers, and its last beat is recent;
+ *   - a stopped rank (SIGSTOP, frozen cgroup) or a lost node: it does not answer and is named with
+ *     its node. The two cases look the same;
+ *   - a dead rank: Slurm ends the step at once and names the task, before any limit;
+ *   - all ranks answer from the same phase: the network or a device hangs.
+ * If the launcher cannot publish (a single process), each rank reports only itself.
  */
 #ifndef CHEX_TRAIN_WATCHDOG_H
 #define CHEX_TRAIN_WATCHDOG_H
@@ -34,23 +37,40 @@
 
 struct chex_watchdog;
 
-/* 0 switches a limit off. `launch` and `reduce` are borrowed. */
-enum chex_status chex_watchdog_create(struct chex_launch *launch, const struct chex_reduce *reduce,
-                                      uint64_t warn_ms, uint64_t abort_ms,
-                                      struct chex_watchdog **out, struct chex_error *err);
+/* Starts the thread, in CHEX_PHASE_SETUP of step 0. A limit of 0 is off. `launch` is borrowed. */
+enum chex_status chex_watchdog_create(struct chex_launch *launch, uint64_t warn_ms,
+                                      uint64_t abort_ms, struct chex_watchdog **out,
+                                      struct chex_error *err);
 void chex_watchdog_destroy(struct chex_watchdog *w); /* NULL allowed */
 
-/* Called before this process ends the job, from a thread of the watch, with where it stands: to
- * save what would be lost. It must not wait for other ranks, nor for this one's work, which hangs.
- * Before the first beat. */
-typedef void (*chex_last_words_fn)(void *arg, const struct chex_mark *mark);
-void chex_watchdog_last_words(struct chex_watchdog *w, chex_last_words_fn fn, void *arg);
+/* Gives the reduction whose bucket numbers appear in reports. Borrowed; it must outlive the watch.
+ */
+void chex_watchdog_reduce(struct chex_watchdog *w, const struct chex_reduce *reduce);
 
-/* The rank has come to `phase` of step `step`, or is still alive there. From one thread; NULL does
- * nothing. */
+/* From now on a stall ends the process with CHEX_E_PREEMPTED: the run has saved and is ending. NULL
+ * does nothing. */
+void chex_watchdog_saved(struct chex_watchdog *w);
+
+/* `fn` runs on a thread of the watch before this process ends the job; it saves what would be lost.
+ * `mark` says where this rank is. `fn` must not wait for other ranks or for the main thread. Set it
+ * before the first step. */
+typedef void (*chex_on_abort_fn)(void *arg, const struct chex_mark *mark);
+void chex_watchdog_on_abort(struct chex_watchdog *w, chex_on_abort_fn fn, void *arg);
+
+/* A beat: the rank enters `phase` of step `step`, or is still alive in it. Call from one thread
+ * only. NULL does nothing, here and below. */
 void chex_watchdog_beat(struct chex_watchdog *w, enum chex_phase phase, uint64_t step);
 
-/* CHEX_PHASE_WAIT of the same step: before a collective that no rank leaves until all have come. */
-void chex_watchdog_wait(struct chex_watchdog *w);
+/* A beat in the current step. */
+void chex_watchdog_at(struct chex_watchdog *w, enum chex_phase phase);
+
+/* A beat of CHEX_PHASE_WAIT in the current step. Call before a collective that no rank leaves
+ * before all have entered it. Returns the phase before, for chex_watchdog_at after the collective.
+ */
+enum chex_phase chex_watchdog_wait(struct chex_watchdog *w);
+
+/* The same for a wait without a time limit, because the work of another rank has none (copying the
+ * shards). The other rank's watch still has its limits. Ends with the next beat. */
+void chex_watchdog_wait_long(struct chex_watchdog *w);
 
 #endif

@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/mem.h"
 #include "base/rng.h"
 #include "input/augment_private.h"
 
@@ -91,12 +91,12 @@ static double images_per_s(struct worker *workers, int threads) {
 
 static void make_worker(struct worker *w, int stored, int size) {
     const size_t pixels = (size_t)stored * (size_t)stored, outputs = (size_t)size * (size_t)size;
-    *w = (struct worker){.stored = stored,
-                         .size = size,
-                         .in = chex_mem_alloc_aligned(IMAGES, pixels),
-                         .out = chex_mem_alloc_aligned(RING * outputs, sizeof *w->out),
-                         .scratch =
-                             chex_mem_alloc_aligned(1, chex_augment_scratch_bytes(stored, size))};
+    *w =
+        (struct worker){.stored = stored,
+                        .size = size,
+                        .in = chex_alloc_aligned(IMAGES, pixels),
+                        .out = chex_alloc_aligned(RING * outputs, sizeof *w->out),
+                        .scratch = chex_alloc_aligned(1, chex_augment_scratch_bytes(stored, size))};
     if (!w->in || !w->out || !w->scratch)
         abort();
     memset(w->out, 0, RING * outputs * sizeof *w->out);

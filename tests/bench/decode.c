@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "data/image_png.h"
-#include "data/inflate.h"
-#include "data/unfilter.h"
+#include "image/image_png.h"
+#include "image/inflate.h"
+#include "image/unfilter.h"
 
 enum { MAX_PATHS = 32, MAX_PASSES = 4096, MAX_THREADS = 64 };
 

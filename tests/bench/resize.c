@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "data/resize_private.h"
+#include "image/resize_private.h"
 
 enum { MAX_TURNS = 1000, MAX_KERNELS = 8 };
 

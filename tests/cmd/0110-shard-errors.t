@@ -34,9 +34,9 @@ refuse 2 "--split: 'random' is not valid: expected one of official, patient, non
 refuse 2 "--uncertain: 'maybe' is not valid: expected one of keep, ignore, zeros, ones" "${good[@]}" --uncertain maybe
 refuse 2 "lateralis" "${good[@]}" --views PA,lateralis
 refuse 2 "0\.5,0\.5" "${good[@]}" --fractions 0.5,0.5
-refuse 2 "fractions 1, 1, 1 sum to 3, expected 1" "${good[@]}" --fractions 1,1,1
+refuse 2 "--fractions 1,1,1: the sum is 3, expected 1" "${good[@]}" --fractions 1,1,1
 refuse 2 "--train-list, --val-list and --test-list need --split official" "${good[@]}" --test-list ph/labels.csv
-refuse 2 "config file none.conf" "${good[@]}" --config none.conf
+refuse 2 "config file: cannot open none.conf" "${good[@]}" --config none.conf
 for sub in info verify; do
     expect_status 2 chex-shard $sub
     error_line "takes one folder or file" "$sub needs a word"
@@ -69,7 +69,7 @@ refuse 3 "noise.csv" "${good[@]}" --labels noise.csv
 refuse 3 "nothing.csv" "${good[@]}" --labels nothing.csv
 head -n 1 ph/labels.csv >header.csv
 refuse 3 "header.csv" "${good[@]}" --labels header.csv
-refuse 3 "no image is left with the views asked for" "${good[@]}" --views lateral
+refuse 3 "no image has a view that --views keeps; the views are PA" "${good[@]}" --views lateral
 head -n 2 ph/labels.csv >single.csv
 refuse 3 "empty|stays|split" "${good[@]}" --labels single.csv
 refuse 3 "list" --images ph/images --labels ph/labels.csv --output o --split official
@@ -94,7 +94,7 @@ missing=("${good[@]}" --images missing/images --labels missing/labels.csv)
 refuse 3 "missing/labels.csv: line 3: image $second is not under missing/images \(--max-bad is 0\)" "${missing[@]}"
 expect_status 0 chex-shard "${missing[@]}" --max-bad 1
 like "$(cat o/rejected.csv)" "^$second,\".*: line 3: image $second is not under" "rejected.csv has it"
-like "$(out)" "1 images left out" "and the result says so"
+like "$(out)" "1 image left out" "and the result says so"
 expect_status 0 chex-shard verify o
 like "$(out)" "sound: 39 images" "the rest is there"
 rm -r o
@@ -147,20 +147,20 @@ rm o.rejected.csv
 # Names that are no UTF-8.
 table=(--images ph/images --split none --size 32 --output o)
 printf 'image,patient,Mass\n%s,1,1\nc\377.png,2,0\n' "$second" >latin.csv
-refuse 3 "latin.csv: line 3: image 'c\?.png', expected UTF-8" "${table[@]}" --labels latin.csv
+refuse 3 "latin.csv: line 3: image 'c\\\\xFF.png', expected UTF-8" "${table[@]}" --labels latin.csv
 printf 'image,patient,Mass\n%s,M\374ller,0\n' "$second" >latin.csv
-refuse 3 "latin.csv: line 2: patient 'M\?ller', expected UTF-8" "${table[@]}" --labels latin.csv
+refuse 3 "latin.csv: line 2: patient 'M\\\\xFCller', expected UTF-8" "${table[@]}" --labels latin.csv
 printf 'image,patient,Caf\351\n%s,1,0\n' "$second" >latin.csv
-refuse 3 "latin.csv: line 1: 'Caf\?' as the name of a finding, expected UTF-8" "${table[@]}" --labels latin.csv --columns "$(printf 'labels=Caf\351')"
+refuse 3 "latin.csv: line 1: 'Caf\\\\xE9' as the name of a finding, expected UTF-8" "${table[@]}" --labels latin.csv --columns "$(printf 'labels=Caf\351')"
 # A result that is JSON cannot name such a folder, and it is said before the work.
-refuse 2 "--output 'o\?': the name is no UTF-8 text, as --json needs" "${table[@]}" --labels ph/labels.csv --output $'o\377' --json
+refuse 2 "--output 'o\\\\xFF': the name is no UTF-8 text, as --json needs" "${table[@]}" --labels ph/labels.csv --output $'o\377' --json
 [ ! -e $'o\377' ]
 ok $? "nothing is made"
-refuse 2 "DIR 'o\?': the name is no UTF-8 text" verify $'o\377' --json
-refuse 2 "--output 'o\?': the name is no UTF-8 text" phantom --count 1 --output $'o\377' --json
+refuse 2 "DIR 'o\\\\xFF': the name is no UTF-8 text" verify $'o\377' --json
+refuse 2 "--output 'o\\\\xFF': the name is no UTF-8 text" phantom --count 1 --output $'o\377' --json
 
 mkdir -p twice/1 twice/2 && cp ph/images/* twice/1 && cp "ph/images/$second" twice/2
-refuse 3 "ph/labels.csv: line 3: image $second is there twice: twice/1/$second, twice/2/$second" "${good[@]}" --images twice
+refuse 3 "ph/labels.csv: line 3: image $second matches two files: twice/1/$second, twice/2/$second" "${good[@]}" --images twice
 
 # Output that is there already.
 expect_status 0 chex-shard "${good[@]}" --quiet

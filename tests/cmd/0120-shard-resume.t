@@ -26,7 +26,7 @@ else
     expect_status 3 chex-shard info o
     error_line "o: no manifest.json" "what was interrupted is no set"
     expect_status 2 "${run[@]}" --output o
-    error_line "o holds an interrupted run; --resume goes on with it, --force starts anew" "it is not overwritten"
+    error_line "o holds an interrupted run; --resume continues it, --force starts again" "it is not overwritten"
     expect_status 0 "${run[@]}" --output o --resume
     like "$(out)" "^$done shards kept from the interrupted run" "--resume keeps the $done shards"
     kept=$(out | sed -n 's/.* images, \([0-9]*\) of them kept, in .*/\1/p')
@@ -109,7 +109,7 @@ is "$(ls -A two | paste -sd' ')" "all manifest.json rejected.csv" "what a run le
 other() {
     expect_status 2 "${run[@]}" --output two --resume "${@:2}"
     error_line "output two holds a set of shards already; --force replaces it" "${*:2}: another set"
-    like "$(err)" "the set in two is another one: $1" "what differs is said: $1"
+    like "$(err)" "the set in two is not the set of this run: $1" "what differs is said: $1"
 }
 other "size 96" --size 64
 other "seed 1" --seed 2

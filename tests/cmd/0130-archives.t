@@ -57,7 +57,7 @@ expect_status 0 "${run[@]}" --labels first.csv --images packed/images_0.tar.gz -
 like "$(out)" "f: 100 images" "--images names one archive"
 cp packed/images_0.tar.gz packed/again.tgz
 expect_status 3 "${run[@]}" --images packed --output o
-error_line "line 2: image 00000001_000.png is there twice: packed/images_0.tar.gz/images/00000001_000.png, packed/again.tgz/images/" \
+error_line "line 2: image 00000001_000.png matches two files: packed/images_0.tar.gz/images/00000001_000.png, packed/again.tgz/images/" \
     "an image in two archives is refused"
 [ ! -e o ]
 ok $? "and nothing is left"
@@ -92,10 +92,10 @@ fault() { # NAME REGEX: images_1 is cut/NAME
     rm -rf cut/*
 }
 head -c $((size / 2)) tars/images_1.tar >cut/images_1.tar
-fault "a cut .tar" "^chex-shard error: cut/images_1.tar: the archive ends in the middle of a member: it is cut, behind the whole member images/0.*png; [0-9]+ images of ph/labels.csv were not found"
+fault "a cut .tar" "^chex-shard error: cut/images_1.tar: the archive ends in the middle of a member: it is truncated, after the last whole member images/0.*png; [0-9]+ images of ph/labels.csv were not found"
 gsize=$(stat -c %s packed/images_1.tar.gz)
 head -c $((gsize / 2)) packed/images_1.tar.gz >cut/images_1.tar.gz
-fault "a cut .tar.gz" "cut/images_1.tar.gz: gzip: the file ends in the middle of the data, near byte [0-9]+ of the file, behind the whole member images/0"
+fault "a cut .tar.gz" "cut/images_1.tar.gz: gzip: the file ends in the middle of the data, near byte [0-9]+ of the file, after the last whole member images/0"
 cp packed/images_1.tar.gz cut
 printf '\xff\xff\xff\xff' | dd of=cut/images_1.tar.gz bs=1 seek=$((gsize / 2)) conv=notrunc 2>/dev/null
 cp tars/images_0.tar tars/images_2.tar cut

@@ -11,8 +11,8 @@ for file in dell float; do
     like "$(err)" "1 TFRecord files, labels in Dell's order, 3 images" "$file: the order is said"
     diff -r whole/all $file/all
     ok $? "$file: the shards of the same images and labels"
-    is "$(diff whole/manifest.json $file/manifest.json | grep '^>')" '>  "label_format": "tfrecord",' \
-        "$file: the manifest differs in the format alone"
+    is "$(diff whole/manifest.json $file/manifest.json | grep '^>' | grep -v '"digest"')" \
+        '>  "label_format": "tfrecord",' "$file: the manifest differs in the format and its digest alone"
 done
 expect_status 0 chex-shard verify dell
 expect_status 0 chex-shard import-tfrecord "$data/dell.tfrecord" "${common[@]}" --label-order chexnet \
@@ -29,7 +29,7 @@ ok $? "--label-order with names"
 expect_status 2 chex-shard import-tfrecord "$data/dell.tfrecord" --label-order "$order" --output o
 error_line "13 names, expected 14" "too few names"
 expect_status 2 chex-shard import-tfrecord "$data/dell.tfrecord" --label-order "$order,Mass" --output o
-error_line "Mass stands there twice" "a name twice"
+error_line "Mass is there twice" "a name twice"
 expect_status 2 chex-shard import-tfrecord "$data/dell.tfrecord" --label-order google --output o
 error_line "'google', expected dell, chexnet or these 14" "an unknown order"
 expect_status 2 chex-shard import-tfrecord --output o

@@ -51,7 +51,7 @@ is "$(value options)" "$(python3 -c 'import json; print(json.dumps(json.load(ope
     "the options are those of config.json"
 is "$(value origins)" "$(python3 -c 'import json; print(json.dumps(json.load(open("run/config.json"))["origins"]))')" \
     "and their origins"
-like "$(cat run.err)" "$(value data.splits.0.rows) training images, $(value data.splits.1.rows) validation images; batch 4 x 1 logical ranks = 4 images a step, $(value steps.steps_an_epoch) steps an epoch" \
+like "$(cat run.err)" "$(value data.splits.0.rows) training images, $(value data.splits.1.rows) validation images; batch 4 x 1 logical rank = 4 images a step, $(value steps.steps_an_epoch) steps an epoch" \
     "the images"
 mib=$(python3 -c 'import json; m = json.load(open("out"))["memory"]["rank_0"]
 print("%.0f MiB" % ((m["parameters_bytes"] + m["optimizer_bytes"] + m["work_bytes"]) / 2**20))')
@@ -144,12 +144,12 @@ same "another batch size on resume" "${common[@]/4/8}" --epochs 9 --output run
 same "no such checkpoint" "${common[@]}" --resume none.h5 --output other
 head -c 5000 run/last.h5 >torn.h5
 same "a folder as checkpoint" "${common[@]}" --resume run --output other
-like "$(cat err)" 'run: a folder, expected a file' "which says so"
+like "$(cat err)" 'run: not a regular file \(a folder; expected a file\)' "which says so"
 same "a damaged checkpoint" "${common[@]}" --resume torn.h5 --output other
 head -c 5000 w.safetensors >torn.safetensors
 same "a damaged file of parameters" "${common[@]}" --init torn.safetensors --output other
 same "a checkpoint as --init" "${common[@]}" --init run/last.h5 --output other
-like "$(cat err)" 'last.h5: an HDF5 file, expected safetensors: chex-eval export makes them' "which says what to do"
+like "$(cat err)" 'last.h5: an HDF5 file, expected safetensors; convert a checkpoint with .chex-eval export' "which says what to do"
 same "no folder to stage to" "${common[@]}" --stage nowhere --output other
 same "--bench besides" "${common[@]}" --bench 1 --bench-input 1
 (
@@ -165,7 +165,7 @@ expect_status 2 chex-train --plan --data shards
 error_line '--output DIR is required' "--plan without --output"
 for kind in --plan --json; do
     expect_status 2 chex-train $kind --data shards --output $'odd\377'
-    error_line "--output 'odd\?': the name is no UTF-8 text, as $kind needs" "$kind of such a name"
+    error_line "--output 'odd\\\\xFF': the name is no UTF-8 text, as $kind needs" "$kind of such a name"
 done
 mkdir stray
 echo stray >stray/step-1.h5

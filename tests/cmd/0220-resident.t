@@ -24,7 +24,7 @@ like "$(err)" 'of rows stay in GPU memory from their first batch on' "auto: what
 unlike "$(err)" 'of rows (kept in memory|read as needed)' "and nothing about the node's memory"
 like "$(err)" "contrast 0.3 \(the engine's kernels\)" "nor about the CPU's kernels"
 expect_status 0 "${common[@]}" --engine cuda:s0 --resident never --output never
-like "$(err)" 'given stored rows, each time anew \(--resident never\)' "never: that is said"
+like "$(err)" 'given stored rows with every batch \(--resident never\)' "never: that is said"
 like "$(err)" 'of rows kept in memory' "and --cache goes on as usual"
 same auto/last.h5 never/last.h5 "--resident changes no bit"
 expect_status 2 "${common[@]}" --resident always --output x

@@ -13,17 +13,19 @@ d.png,3,0,-1,0.1,0.9
 END
 
 expect_status 0 chex-eval score --predictions p.csv
-like "$(out)" '^class +positives +AUROC +95 % interval +published$' "the table has a head"
-like "$(out)" '^Hernia +2 +0\.8750 +0\.[0-9]{4} - 1\.0000 +0\.7670$' "value, interval and published value"
-like "$(out)" '^Mass +0 +nan +- +0\.7060$' "an undefined class is nan"
+like "$(out)" '^class +positives +patients +AUROC +95 % interval +published$' "the table has a head"
+like "$(out)" '^Hernia +2 +2 +0\.8750 +0\.[0-9]{4} - 0\.9[0-9]{3} +0\.7670$' \
+    "positives, positive patients, value, interval and published value"
+like "$(out)" '^Mass +0 +0 +nan +- +0\.7060$' "an undefined class is nan"
 like "$(out)" '^mean of 1 class +0\.8750 .* 0\.7670$' "the mean is over the defined class"
+like "$(out)" '^interval: 95 %, DeLong by patient, corrected for few positives$' "how the interval was made"
 like "$(out)" 'wang2017.*split: official NIH test list' "the split of the published column is named"
 is "$(err)" "" "nothing on stderr"
 
 expect_status 0 chex-eval score --predictions p.csv --output results
 is "$(ls results | tr '\n' ' ')" "auroc.csv auroc.json report.html roc.svg " "the files of --output"
 like "$(head -n 1 results/auroc.csv)" '^class,positives,negatives,masked,auroc,ci_low,ci_high,' "auroc.csv"
-like "$(grep ^Mass, results/auroc.csv)" '^Mass,0,3,1,nan,nan,nan,nan,0\.706$' "undefined is nan there too"
+like "$(grep ^Mass, results/auroc.csv)" '^Mass,0,3,1,nan,nan,nan,nan,0\.706,0,2,' "undefined is nan there too"
 if have xmllint; then
     xmllint --noout results/roc.svg && xmllint --noout results/report.html
     ok $? "roc.svg and report.html are well-formed"
@@ -45,15 +47,36 @@ like "$(out)" '"name":"Mass","auroc":null,"ci_low":null,"ci_high":null,.*"positi
 expect_status 0 chex-eval score --predictions p.csv --compare published:zech2022
 like "$(out)" '^Hernia .* 0\.9175$' "another published column"
 expect_status 0 chex-eval score --predictions p.csv --compare results/auroc.csv
-like "$(out)" '^Hernia +2 +0\.8750 .* 0\.8750$' "an earlier run as comparison"
+like "$(out)" '^Hernia +2 +2 +0\.8750 .* 0\.8750$' "an earlier run as comparison"
+like "$(out)" '^compared: results/auroc.csv: the same images and labels$' "of the same images"
+unlike "$(out)" 'not comparable|split' "which compare"
+{ head -n 1 p.csv && tail -n +2 p.csv | sort -r | sed 's/,0.8,/,0.4,/'; } >second.csv
+expect_status 0 chex-eval score --predictions second.csv --compare results/auroc.csv
+like "$(out)" ': the same images and labels$' "another network on the same images, in another order"
+sed 's/^d.png/e.png/' p.csv >third.csv
+expect_status 0 chex-eval score --predictions third.csv --compare results/auroc.csv
+like "$(out)" '^compared: results/auroc.csv: other images or labels$' "another image"
+like "$(out)" 'AUROCs of different images are not comparable' "which do not compare"
 expect_status 0 chex-eval score --predictions p.csv --cluster image
-like "$(out)" 'bootstrap replicates by image' "by image"
+like "$(out)" 'DeLong by image' "by image"
+expect_status 0 chex-eval score --predictions p.csv --interval bootstrap
+like "$(out)" '^interval: 95 %, percentiles of 1000 bootstrap replicates by patient$' "the bootstrap"
+like "$(out)" '^Hernia: [1-9][0-9]* of 1000 replicates had no positive or no negative$' \
+    "undefined replicates are counted"
 
-# One patient.
+# One patient, and one positive patient of three.
 sed '2,$s/,[0-9],/,7,/' p.csv >one.csv
-expect_status 0 chex-eval score --predictions one.csv
-like "$(out)" '^Hernia +2 +0\.8750 +- ' "of one patient there is no interval"
-like "$(out)" '^no interval: all images are of one patient$' "which is said"
+for method in delong bootstrap; do
+    expect_status 0 chex-eval score --predictions one.csv --interval $method
+    like "$(out)" '^Hernia +2 +1 +0\.8750 +too few' "$method: of one patient there is no interval"
+    like "$(out)" '^too few: positives or negatives of fewer than 2 patients; no interval, nor for the mean$' \
+        "which is said"
+done
+sed 's/^c.png,2,1/c.png,1,1/; s/^b.png,1/b.png,2/' p.csv >rare.csv
+expect_status 0 chex-eval score --predictions rare.csv --json
+like "$(out)" '"name":"Hernia","auroc":0.875,"ci_low":null,"ci_high":null,.*"positive_patients":1,"negative_patients":2,"too_few":true' \
+    "two positive images of one patient are too few"
+like "$(out)" '"mean_ci_low":null' "the mean has no interval either"
 
 # A table in which no class has both.
 awk -F, -v OFS=, 'NR > 1 {$3 = 1; $4 = 0} {print}' p.csv >none.csv
@@ -66,6 +89,24 @@ sed 's/patient_id/note/' p.csv >nopatient.csv
 expect_status 3 chex-eval score --predictions nopatient.csv
 error_line 'nopatient.csv: no column patient_id.*--cluster image' "no patients: what to do"
 expect_status 0 chex-eval score --predictions nopatient.csv --cluster image
+like "$(out)" '^class +positives +AUROC' "without patients there is no column of them"
+
+# What other tools write: compressed, truth values, logits.
+expect_status 0 chex-eval score --predictions p.csv --json --bootstrap 0
+mean=$(out | grep -o '"mean":[^,]*' | head -n 1)
+awk -F, -v OFS=, 'NR > 1 {$3 = $3 == 1 ? "True" : "False"; $4 = $4 == 0 ? "FALSE" : $4} {print}' p.csv |
+    gzip >frame.csv.gz
+expect_status 0 chex-eval score --predictions frame.csv.gz --json --bootstrap 0
+is "$(out | grep -o '"mean":[^,]*' | head -n 1)" "$mean" "a gzip file with True and False"
+gunzip <frame.csv.gz >frame.csv && head -c 60 frame.csv.gz >cut.csv.gz
+expect_status 3 chex-eval score --predictions cut.csv.gz
+error_line 'cut.csv.gz: gzip: ' "a gzip file that is cut short"
+awk -F, -v OFS=, 'NR > 1 {$5 = log($5 / (1 - $5)); $6 = log($6 / (1 - $6))} {print}' p.csv >logits.csv
+expect_status 3 chex-eval score --predictions logits.csv
+error_line "line 2, column p_Hernia: '1\.38629', expected a probability from 0 to 1; for other scores add --scores any" \
+    "scores that are no probabilities"
+expect_status 0 chex-eval score --predictions logits.csv --json --bootstrap 0 --scores any
+is "$(out | grep -o '"mean":[^,]*' | head -n 1)" "$mean" "logits are scored if that is asked for"
 
 # refuse STATUS REGEX SED-SCRIPT: the table changed by the script is refused.
 refuse() {
@@ -78,14 +119,18 @@ refuse() {
 expect_status 2 chex-eval score --predictions $'odd\377.csv' --output bad
 error_line 'the name is no UTF-8 text, as auroc.json needs' "a name that the results cannot hold"
 refuse 3 'bad.csv.* line 3, column p_Mass: .nan., expected a number' 's/,0.2$/,nan/'
-refuse 3 'bad.csv.* line 2, column y_Hernia: .7., expected 1, 0, -1 or -2' 's/^a.png,1,1/a.png,1,7/'
-refuse 3 'bad.csv.* line 4: image a.png stands on line 2 too' 's/^c/a/'
+refuse 3 'bad.csv.* line 2, column y_Hernia: .7., expected 1, 0, -1, -2, true or false' 's/^a.png,1,1/a.png,1,7/'
+refuse 3 'bad.csv.* line 2, column p_Hernia: .80., expected a probability from 0 to 1; .*--scores any' 's/,0.8,/,80,/'
+refuse 3 'bad.csv.* line 5, column p_Mass: .-0.9.' 's/,0.9$/,-0.9/'
+refuse 3 'bad.csv.* line 4: image a.png is already on line 2' 's/^c/a/'
 refuse 3 'bad.csv.* line 5: 5 columns, the header has 6' 's/,0.9$//'
 refuse 3 'bad.csv.* line 1: column p_Hernia has no column y_Hernia' '1s/y_Hernia/label/'
 refuse 3 'bad.csv.* a header and no row' '2,$d'
 refuse 3 'bad.csv.* empty' 'd'
 expect_status 3 chex-eval score --predictions nowhere.csv
 error_line 'cannot open nowhere.csv' "a file that is not there"
+expect_status 2 chex-eval score --predictions results
+error_line '--predictions results: a folder, expected a table such as predictions.csv' "a folder"
 expect_status 3 chex-eval score --predictions /bin/bash
 error_line '/bin/bash' "a file that is no table"
 expect_status 3 chex-eval score --predictions p.csv --compare p.csv
@@ -95,7 +140,7 @@ error_line 'no such column, expected one of wang2017' "a published column that i
 expect_status 2 chex-eval score
 error_line 'chex-eval score needs --predictions' "score without a table"
 expect_status 2 chex-eval score extra --predictions p.csv
-error_line "'extra' is one word too many" "a word too many"
+error_line "'extra' is one word too many: files are named by options; try 'chex-eval score --help'" "a word too many"
 expect_status 2 chex-eval rank --predictions p.csv
 error_line "unknown subcommand 'rank': expected score, cam or export" "an unknown subcommand"
 expect_status 2 chex-eval score --predictions p.csv --bootstrap many
@@ -112,7 +157,7 @@ expect_status 2 chex-eval --data d --checkpoint c
 error_line 'chex-eval needs --output DIR' "nowhere to write"
 expect_status 0 chex-eval --help
 for option in data checkpoint output split model image-size precision engine threads workers tta \
-    bootstrap cluster compare allow-overlap force; do
+    bootstrap cluster interval compare allow-overlap force; do
     like "$(out)" "--$option " "--help names --$option"
 done
 like "$(out)" '^Exit status: 0 done, .*2 usage' "and the exit status"

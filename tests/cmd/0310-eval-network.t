@@ -23,9 +23,10 @@ rows=$(($(wc -l <one/predictions.csv) - 1))
 is "$(tail -n +2 one/predictions.csv | cut -d, -f1 | sort -u | wc -l)" "$rows" "each image once"
 like "$(err)" "split test of shards: $rows images" "all images of the split"
 for key in '"checkpoint": "run/last.h5"' '"split": "test"' '"model": "densenet121"' '"tta": "none"' \
-    '"image_size_px": 32' '"stored_size_px": 36' '"source_digest": "[0-9a-f]+"'; do
+    '"image_size_px": 32' '"stored_size_px": 36' '"label_format": "nih"' '"source_digest": "[0-9a-f]+"'; do
     like "$(cat one/auroc.json)" "$key" "provenance: $key"
 done
+like "$(cat one/report.html)" "labels of the NIH's set were mined" "the report knows the labels of the NIH"
 
 expect_status 0 chex-eval score --predictions one/predictions.csv --json
 is "$(out | grep -o '"mean":[^,]*' | head -n 1)" "$(tr -d ' ' <one/auroc.json | grep -o '"mean":[^,]*' | head -n 1)" \
@@ -94,7 +95,7 @@ if have python3 && ! without PYTHON; then
     like "$(err)" 'densenet121 at 36 px' "224 px, or what is stored where that is smaller"
     foreign odd.safetensors '"__metadata__":{"classes":"14","image_size":"32"},'
     expect_status 0 chex-eval --data shards --checkpoint odd.safetensors --output odd
-    like "$(err)" "odd.safetensors: classes '14' in its metadata is not understood" "foreign metadata"
+    like "$(err)" "odd.safetensors: metadata 'classes' has an invalid value '14'" "foreign metadata"
     foreign vit.safetensors '"__metadata__":{"model":"vit"},'
     expect_status 3 chex-eval --data shards --checkpoint vit.safetensors --output none
     error_line "vit.safetensors: it says that it is a 'vit'" "a network of others"
@@ -139,7 +140,8 @@ is "$(grep -cxFf one/predictions.csv all/predictions.csv)" "$((rows + 1))" \
     "the rows of test are those of test alone"
 
 # One evaluation at a time in a folder: another one's results would replace these in silence.
-chex-eval --data shards --checkpoint run/last.h5 --output busy --bootstrap 1000000 -q >/dev/null &
+chex-eval --data shards --checkpoint run/last.h5 --output busy --interval bootstrap \
+    --bootstrap 1000000 -q >/dev/null &
 pid=$!
 for _ in $(seq 1200); do
     [ ! -s busy/.eval.lock ] || break
@@ -161,8 +163,13 @@ refuse() {
     [ ! -e none ]
     ok $? "and nothing is written"
 }
-refuse 2 "--checkpoint 'odd\\?.h5': the name is no UTF-8 text, as auroc.json needs" --checkpoint $'odd\377.h5'
+refuse 2 "--checkpoint 'odd.xFF.h5': the name is no UTF-8 text, as auroc.json needs" --checkpoint $'odd\377.h5'
 refuse 3 'split train holds the same images.*--allow-overlap' --split train
+# What --compare names is read before the first image.
+refuse 2 'compare published:foo: no such column, expected one of wang2017' --compare published:foo
+unlike "$(err)" 'split test of shards' "before the work"
+refuse 3 'compare nowhere.csv: no such file; expected a table of AUROCs' --compare nowhere.csv
+refuse 3 'ab.csv: expected a header that begins with class' --compare ab.csv
 expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --output train --split train \
     --allow-overlap --engine cpu
 like "$(err)" 'run/last.h5 was trained on split train of this data' "which is warned about"
@@ -180,20 +187,31 @@ refuse 3 'trained on split train of another set of these images, and split test 
 quiet chex-shard reshard shards --output resharded --shards 2
 expect_status 0 chex-eval --data resharded --checkpoint run/last.h5 --output resharded/eval
 like "$(cat resharded/eval/auroc.json)" '"overlap_with_training": "none"' "another number of shards is the same"
-refuse 3 'stored at 36 px, and the image size is 64: shard again with --size 64' --image-size 64
-refuse 2 'no larger than the crops; say --tta flip' --tta tencrop --image-size 36
+refuse 3 'stored at 36 px, and the image size is 64: create the shards again with --size 64' --image-size 64
+refuse 2 'no larger than the crops; use --tta flip' --tta tencrop --image-size 36
 refuse 3 'is a densenet121, --model says resnet50' --model resnet50
 refuse 2 "engine 'warp': expected auto, cpu, ref or cuda" --engine warp
 refuse 3 'nowhere' --data nowhere
 refuse 3 'nowhere.h5' --checkpoint nowhere.h5
 refuse 3 'labels.csv' --checkpoint ph/labels.csv
+# Names of the wrong kind: what was expected.
+refuse 2 '--checkpoint run: a folder, expected a file; did you mean run/best.h5[?]' --checkpoint run
+refuse 2 '--checkpoint ph: a folder, expected a file such as best.h5' --checkpoint ph
+refuse 3 'ph/images: no manifest.json: these are images, expected a set of shards' --data ph/images
+refuse 3 'ph: no manifest.json: these are images, expected a set of shards' --data ph
+refuse 3 'run: no manifest.json: this is the output of chex-train' --data run
+refuse 3 'shards/manifest.json: a file, expected the folder of a set of shards' --data shards/manifest.json
+refuse 3 'shards/test: .*expected the folder above it' --data shards/test
+refuse 3 'is .chexnet-shard., expected .chexnet-checkpoint.' --checkpoint "$(ls shards/test/*.h5 | head -n 1)"
+refuse 2 "'tset' is not valid: expected one of train, val, test, all; did you mean test" --split tset
+refuse 2 "'shards' is one word too many: files are named by options; try 'chex-eval --help'" shards
 head -c 1000000 run/last.h5 >cut.h5
 refuse 3 'cut.h5' --checkpoint cut.h5
 head -c 100000 last.safetensors >cut.safetensors
 refuse 3 'cut.safetensors' --checkpoint cut.safetensors
 mkdir nolib
 export CHEX_LIBDIR=$PWD/nolib SLURM_GPUS_ON_NODE=1
-refuse 4 'a GPU was allotted .SLURM_GPUS_ON_NODE. but cannot be used: chexnet-cuda.so is not installed here.*; say --engine cpu'
+refuse 4 'a GPU was allotted .SLURM_GPUS_ON_NODE. but cannot be used: chexnet-cuda.so is not installed here.*; pass --engine cpu'
 refuse 4 'cannot be used: chexnet-cuda.so is not installed here' --engine cuda:s1
 expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --output cpu --engine cpu
 like "$(err)" 'engine cpu by request, though a GPU was allotted' "--engine cpu says that it is meant"

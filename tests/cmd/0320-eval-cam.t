@@ -37,10 +37,14 @@ done
 [ -n "$dicom" ] || skip "no DICOM module here" 3
 
 expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output one.png
-is "$(wc -l <out)" 4 "the table: all classes"
+is "$(wc -l <out)" 6 "the table: all classes, and two notes"
+like "$(out)" '^map: 1 x 1 position, too coarse to say where a finding is$' "the map is too coarse, which is said"
+like "$(out)" '^for research, not for clinical use$' "the output is not for clinical use"
+grep -qa 'not for clinical use' one.png
+ok $? "the file says so too"
 like "$(head -n 1 out)" '^class +probability +logit +at peak +peak x, y \(px\)$' "with a head"
 is "$(grep -c 'drawn$' out)" 1 "one class is drawn"
-is "$(tail -n +2 out | sort -rnk 2 | head -n 1 | awk '{print $NF}')" drawn "the most probable one"
+is "$(sed -n 2,4p out | sort -rnk 2 | head -n 1 | awk '{print $NF}')" drawn "the most probable one"
 like "$(err)" 'one.png: [0-9]+ x [0-9]+ px, densenet121 at 32 of 36 px, 1 x 1 positions' \
     "crop and stored size are the checkpoint's"
 unlike "$(err)" 'warn: ' "which says all that has to be known"
@@ -59,6 +63,7 @@ expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output wide.png 
     --stored-size 72 --json
 is "$(of_json image_size_px) $(of_json stored_size_px) $(of_json width_px) $(of_json height_px)" \
     "64 72 64 64" "a larger crop of a larger image"
+like "$(out)" '"too_coarse":true' "2 x 2 positions are too coarse"
 like "$(out)" '"positions_x_px":\[15\.94[0-9]*,44\.38[0-9]*\]' "positions in px of the file"
 expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output ref.png --engine ref \
     --precision fp32 --json
@@ -106,7 +111,8 @@ refuse 3 'is a densenet121, --model says resnet50' --model resnet50
 refuse 3 'nowhere.png' --image nowhere.png
 refuse 3 'labels.csv: not an image of a known kind' --image labels.csv
 cp $radiograph $'odd\xff.png'
-refuse 2 "--image 'odd\?.png': the name is no UTF-8 text, as --json needs" --image $'odd\xff.png' --json
+refuse 2 '--image images: a folder, expected one image' --image images
+refuse 2 "--image 'odd\\\\xFF.png': the name is no UTF-8 text, as --json needs" --image $'odd\xff.png' --json
 expect_status 0 chex-eval cam --image $'odd\xff.png' "${net[@]}" --output made/for/odd.png
 [ -s made/for/odd.png ]
 ok $? "its folder is made"
@@ -114,7 +120,7 @@ head -c 1000 $radiograph >cut.png
 refuse 3 'cut.png: ' --image cut.png
 head -c 1000000 run/last.h5 >cut.h5
 refuse 3 'cut.h5' --checkpoint cut.h5
-refuse 3 'run: a folder, expected a file' --checkpoint run
+refuse 2 '--checkpoint run: a folder, expected a file; did you mean run/best.h5[?]' --checkpoint run
 refuse 2 "engine 'warp'" --engine warp
 cp one.png kept.png
 expect_status 3 chex-eval cam --image cut.png "${net[@]}" --output kept.png --force

@@ -8,14 +8,47 @@ field() {
     sed -n "/\"name\": \"$2\"/,/}/s/.*\"$3\": \"\(.*\)\",*$/\1/p" "$1"
 }
 
-expect_status 0 chex-env
+expect_status 0 chex-env -v
 like "$(out)" "^check +verdict +found$" "the table has its head"
 like "$(out)" "^hdf5 +pass +[0-9]+\.[0-9]+\.[0-9]+$" "a library's version"
 like "$(out)" "^launch +pass +single, 1 rank on 1 node$" "the launch method"
 like "$(out)" "^rank 0/1, " "one line a rank"
-like "$(out)" "^[0-9]+ passed, [0-9]+ warned, 0 failed, [0-9]+ skipped$" "the sum"
+like "$(out)" "^fit to train: [0-9]+ passed, [0-9]+ warned, 0 failed, [0-9]+ skipped; 1 rank on 1 node$" "the sum"
 unlike "$(out)" $'\033' "no colour in a file"
 is "$(out | awk '$2 == "pass" { print index($0, " pass ") }' | sort -u | wc -l)" 1 "columns line up"
+
+# Without -v only what warns or fails, and the sum.
+expect_status 0 env NCCL_P2P_DISABLE=1 chex-env
+like "$(out)" "^nccl-env +warn " "a warning is always shown"
+like "$(out)" "^ +remedy: NCCL_P2P_DISABLE slows every step down" "with its remedy"
+unlike "$(out)" "^(hdf5 |rank 0/1)" "what is well is not listed"
+expect_status 4 env TMPDIR=/nonexistent/tmp chex-env
+like "$(out)" "^tmpdir +fail +/nonexistent/tmp: No such file" "a failure is always shown"
+like "$(out | tail -n 1)" "^not fit to train: [0-9]+ passed, [0-9]+ warned, 1 failed, .* \(-v shows each check\)$" \
+    "and the last line says what it means"
+expect_status 0 env -u TMPDIR chex-env --mode login
+if like "$(out | tail -n 1)" "^fit to train: " "where all is well" && ! grep -q " warn " out; then
+    is "$(out | wc -l)" 1 "there is one line"
+else
+    skip "this machine has a warning: $(grep -m 1 warn out)"
+fi
+
+# Texts are whole, and printed as they are.
+mkdir "größe"
+expect_status 0 env TMPDIR="$PWD/größe" chex-env -v
+like "$(out)" "^tmpdir +(pass|warn) +$PWD/größe, " "UTF-8 is printed as it is"
+expect_status 4 env TMPDIR=$'/nonexistent/\033[31m\377' chex-env
+like "$(out)" "^tmpdir +fail +/nonexistent/.x1B\[31m.xFF: No such file" "other bytes are escaped"
+long=$(printf 'word-%s ' {1..120})
+expect_status 0 env NCCL_LONG="$long" chex-env -v
+like "$(out)" "^nccl-env .* word-[0-9]+\.\.\.$" "a text that is too long is cut at a word, with dots"
+if [ ! -f "$BUILD/lib/chexnet-cuda.so" ]; then
+    expect_status 0 chex-env -v
+    like "$(out)" "cuda: .*build chexnet with CHEX_WITH_CUDA=ON, or load one that has it; ref: " \
+        "the reason of an engine that cannot run is whole"
+else
+    skip "the engine is built" 2
+fi
 
 expect_status 0 chex-env --json
 cp out json
@@ -41,34 +74,34 @@ else
 fi
 
 # A user's mistakes.
-expect_status 4 env CUDA_VISIBLE_DEVICES=0 chex-env
+expect_status 4 env CUDA_VISIBLE_DEVICES=0 chex-env -v
 like "$(out)" "^gpu +fail +.*CUDA_VISIBLE_DEVICES 0" "a GPU that cannot be used fails"
 like "$(out)" "fault: user" "and is the user's"
 like "$(out)" "remedy: .*--engine cpu" "with the remedy"
 like "$(err)" "user can mend" "one line says whose fault it is"
-expect_status 4 env TMPDIR=/nonexistent/tmp chex-env
+expect_status 4 env TMPDIR=/nonexistent/tmp chex-env -v
 like "$(out)" "^tmpdir +fail +/nonexistent/tmp: No such file or directory" "a TMPDIR that is not there"
-expect_status 0 env SLURM_CPUS_PER_TASK=64 chex-env
+expect_status 0 env SLURM_CPUS_PER_TASK=64 chex-env -v
 like "$(out)" "SRUN_CPUS_PER_TASK" "lost CPUs are a warning with the remedy"
-expect_status 0 env NCCL_P2P_DISABLE=1 chex-env
+expect_status 0 env NCCL_P2P_DISABLE=1 chex-env -v
 like "$(out)" "^nccl-env +warn .*NCCL_P2P_DISABLE=1 \(environment\)" "NCCL's settings and their origin"
 mkdir home && echo "NCCL_DEBUG=INFO" >home/.nccl.conf
-expect_status 0 env HOME="$PWD/home" chex-env
+expect_status 0 env HOME="$PWD/home" chex-env -v
 like "$(out)" "^nccl-env +pass +NCCL_DEBUG=INFO \(.*/home/.nccl.conf\)" "also from the user's file"
 
 # The node's.
 echo '{"zlib": "0.9"}' >want.json
-expect_status 5 chex-env --expect want.json
+expect_status 5 chex-env -v --expect want.json
 like "$(out)" "^zlib +fail" "an expected version that is not found fails"
 like "$(out)" "expected: 0.9 \(from want.json\)" "with the expectation"
 echo "{\"zlib\": \"$(field json zlib found)\"}" >want.json
-expect_status 0 chex-env --expect want.json
+expect_status 0 chex-env -v --expect want.json
 
 # A part that is installed, and whose library is not.
 if [ -f "$BUILD/lib/chexnet-mpi.so" ]; then
     mkdir parts
     sed 's/libmpi\.so/libnpi.so/g' "$BUILD/lib/chexnet-mpi.so" >parts/chexnet-mpi.so
-    CHEX_LIBDIR=$PWD/parts expect_status 0 chex-env
+    CHEX_LIBDIR=$PWD/parts expect_status 0 chex-env -v
     like "$(out)" "^modules +pass +mpi lacks libnpi\.so[.0-9]*, cuda not installed, dicom not installed$" \
         "what is missing is told from what is not installed"
 else
@@ -77,44 +110,44 @@ fi
 
 # In the prolog a user's mistake drains no node.
 expect_status 0 env TMPDIR=/nonexistent/tmp CUDA_VISIBLE_DEVICES=7 SLURM_JOB_ID=5 SLURM_NTASKS=4 \
-    chex-env --mode prolog
+    chex-env -v --mode prolog
 unlike "$(out)" "^(gpu|launch|workdir) " "the prolog looks at the node alone"
 like "$(out)" "^tmpdir +pass +/tmp" "at its own /tmp"
 echo '{"hdf5": "1.2.3"}' >want.json
-expect_status 5 chex-env --mode prolog --expect want.json
+expect_status 5 chex-env -v --mode prolog --expect want.json
 
 # Nor does a site's mistake in the line or the files of its prolog.
 for wrong in "--nosuch" "--level 4" "--timeout 0s" "--expect nosuch.json" "--config nosuch" "word"; do
     # shellcheck disable=SC2086 # several words
-    expect_status 0 chex-env $wrong --mode prolog
+    expect_status 0 chex-env -v $wrong --mode prolog
     error_line . "the message comes: $wrong"
     like "$(err)" "warn: nothing was checked; the exit status is 0" "and what that means"
 done
-CHEX_MODE=prolog expect_status 0 chex-env --nosuch
-CHEX_MODE=prolog expect_status 2 chex-env --mode=job --nosuch
-expect_status 2 chex-env --mode prolog --mode login --nosuch
+CHEX_MODE=prolog expect_status 0 chex-env -v --nosuch
+CHEX_MODE=prolog expect_status 2 chex-env -v --mode=job --nosuch
+expect_status 2 chex-env -v --mode prolog --mode login --nosuch
 
-expect_status 0 chex-env --mode login
+expect_status 0 chex-env -v --mode login
 unlike "$(out)" "^(gpu|launch|clock) " "a login node has no allocation"
 like "$(out)" "^engine-auto +pass " "but engines"
 
 # Usage.
-expect_status 2 chex-env --level 4
+expect_status 2 chex-env -v --level 4
 error_line "--level: '4' is not valid" "a level that never will"
-expect_status 2 chex-env --mode night
+expect_status 2 chex-env -v --mode night
 error_line "expected one of job, prolog, login" "an unknown mode"
-expect_status 2 chex-env --timeout 30
+expect_status 2 chex-env -v --timeout 30
 error_line "--timeout: '30' is not valid: expected a duration" "a time without unit"
-expect_status 2 chex-env --timeout 999ms
+expect_status 2 chex-env -v --timeout 999ms
 error_line "--timeout: '999ms' is not valid: .*from 1s to 86400s" "a time in which no check can answer"
-expect_status 2 chex-env --expect=
+expect_status 2 chex-env -v --expect=
 error_line "--expect: the value is empty: expected FILE" "an empty name"
-expect_status 2 chex-env --expect nosuch.json
+expect_status 2 chex-env -v --expect nosuch.json
 error_line "nosuch.json" "a missing file of expectations"
 echo '{"zlob": "1"}' >typo.json
-expect_status 2 chex-env --expect typo.json
-error_line "'zlob' is no check" "an unknown check"
-expect_status 2 chex-env everything
+expect_status 2 chex-env -v --expect typo.json
+error_line "'zlob' is not a check" "an unknown check"
+expect_status 2 chex-env -v everything
 error_line "unexpected argument 'everything'" "a word"
 expect_status 0 chex-env --help
 like "$(out)" "^usage: chex-env" "help"

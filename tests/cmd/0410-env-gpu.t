@@ -10,101 +10,117 @@ fi
 export CHEX_NVML=$fake/nvml.so CHEX_LIBDIR=$fake
 unset CUDA_VISIBLE_DEVICES
 node() { export FAKE_NVML=$SOURCE/tests/data/gpu/$1.txt; }
+# The prolog takes no CHEX_NVML: the loader finds this one, or one that is no library.
+mkdir driver no-driver
+ln -s "$fake/nvml.so" driver/libnvidia-ml.so.1
+: >no-driver/libnvidia-ml.so.1
 
 # Without a wish for a GPU nothing is blamed on anybody.
-CHEX_NVML=/nonexistent/nvml.so expect_status 0 chex-env
+CHEX_NVML=/nonexistent/nvml.so expect_status 0 chex-env -v
 like "$(out)" "^gpu-driver +skip +none, and no GPU was allotted" "no driver, and none is needed"
 is "$(out | grep -cE '^gpu-(visible|health|busy|memory|peer) +skip ')" 5 "the rest is skipped"
 unlike "$(err)" "CHEX_(NVML|FAKE_NVML)" "the variables are known ones"
 node two-h200
-expect_status 0 chex-env
+expect_status 0 chex-env -v
 like "$(out)" "^gpu-driver +pass +580.65.06, for CUDA 13.0" "a driver is told of"
-like "$(out)" "^gpu-health +pass +2 well" "on one's own machine, of GPUs too"
-expect_status 0 env SLURM_JOB_ID=5 chex-env
+like "$(out)" "^gpu-health +pass +2 healthy" "on one's own machine, of GPUs too"
+expect_status 0 env SLURM_JOB_ID=5 chex-env -v
 like "$(out)" "^gpu-health +skip +no GPU was allotted" "in a job not of those of others"
 node sick
-expect_status 0 chex-env
+expect_status 0 chex-env -v
 like "$(out)" "^gpu-health +warn +GPU 0000:1b:00.0: 3 uncorrected" "a sick one that nobody asked for stops nothing"
-expect_status 0 chex-env --mode prolog
+LD_LIBRARY_PATH=driver expect_status 0 chex-env -v --mode prolog
 like "$(out)" "^gpu-health +warn" "and drains no node"
 node mismatch
-expect_status 0 chex-env --mode login
+expect_status 0 chex-env -v --mode login
 like "$(out)" "^gpu-driver +warn .*two versions" "nor does a broken driver"
 node two-h200
 
 # Two GPUs for one rank.
 export SLURM_GPUS_ON_NODE=2
-expect_status 0 env CUDA_VISIBLE_DEVICES=0,1 chex-env
+expect_status 0 env CUDA_VISIBLE_DEVICES=0,1 chex-env -v
 like "$(out)" "^gpu-visible +pass +0000:1b:00.0 NVIDIA H200, 0000:5d:00.0 NVIDIA H200" "both seen"
-like "$(out)" "^gpu-health +pass +2 well" "both well"
+like "$(out)" "^gpu-health +pass +2 healthy" "both well"
 like "$(out)" "^gpu-busy +pass +none" "nobody else there"
 like "$(out)" "^gpu-memory +pass +140 GiB, 4.0 MiB of it in use, GPU 0000:1b:00.0" "memory"
 like "$(out)" "^gpu-peer +pass +2 GPUs, 1 of 1 pairs by NVLink" "peers"
 like "$(out)" "^gpu +pass " "and an engine that works"
 like "$(out)" "^engine-auto +pass +cuda: " "which auto takes"
-expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-env
+expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-env -v
 like "$(out)" "^gpu-visible +pass +0000:5d:00.0 NVIDIA H200$" "one of two"
 like "$(out)" "^gpu-peer +pass +1 seen, 1 more on the node hidden from CUDA, not from NCCL" "a peer"
 node own
-expect_status 0 env CUDA_VISIBLE_DEVICES=0 chex-env
+expect_status 0 env CUDA_VISIBLE_DEVICES=0 chex-env -v
 like "$(out)" "^gpu-peer +pass +1 seen, 1 more on the node out of reach" "which a cgroup takes away"
 node no-links
-expect_status 0 env CUDA_VISIBLE_DEVICES=0,1 chex-env
+expect_status 0 env CUDA_VISIBLE_DEVICES=0,1 chex-env -v
 like "$(out)" "^gpu-peer +pass +2 GPUs, 0 of 1 pairs by NVLink" "without NVLink"
+
+# A node of 16, all seen, by UUID: a list of 656 bytes.
+node sixteen-b200
+uuids=$(sed -n 's/^gpu [^ ]* \([^ ]*\) .*/\1/p' "$FAKE_NVML" | paste -sd,)
+expect_status 0 env SLURM_GPUS_ON_NODE=16 CUDA_VISIBLE_DEVICES="$uuids" chex-env -v
+like "$(out)" "^gpu-visible +pass +0000:10:00.0 NVIDIA B200, .* 0000:80:00.0 NVIDIA B200, " "16 GPUs are seen"
+like "$(out)" "^gpu-health +pass +16 healthy" "16 are well"
+like "$(out)" "^gpu-peer +pass +16 GPUs, [0-9]+ of 120 pairs by NVLink" "120 pairs"
+like "$(out)" "^gpu +pass +all, CUDA_VISIBLE_DEVICES GPU-0000c0de" "and an engine for them"
+expect_status 0 env SLURM_GPUS_ON_NODE=16 CUDA_VISIBLE_DEVICES="$uuids" chex-env --json
+like "$(out)" "\"cuda_visible_devices\": \"$uuids\"" "the list is whole"
+unlike "$(err)" "warn" "and nothing is warned about"
 
 # What the user can mend.
 node two-h200
-expect_status 4 env CUDA_VISIBLE_DEVICES=0,5 chex-env
+expect_status 4 env CUDA_VISIBLE_DEVICES=0,5 chex-env -v
 like "$(out)" "^gpu-visible +fail +CUDA_VISIBLE_DEVICES 0,5: '5' is none of the 2 GPUs" "an index too far"
 like "$(out)" "remedy: leave CUDA_VISIBLE_DEVICES to Slurm" "with the remedy"
-expect_status 4 env CUDA_VISIBLE_DEVICES=-1 chex-env
+expect_status 4 env CUDA_VISIBLE_DEVICES=-1 chex-env -v
 like "$(out)" "^gpu-visible +fail +none \(CUDA_VISIBLE_DEVICES -1\), of 2" "allotted, but hidden"
-CHEX_NVML=/nonexistent/nvml.so expect_status 4 chex-env
+CHEX_NVML=/nonexistent/nvml.so expect_status 4 chex-env -v
 like "$(out)" "^gpu-driver +fail +no NVIDIA driver is to be found.*--nv" "allotted, without a driver"
 like "$(out)" "^gpu-health +skip +not known without a driver" "blamed once"
 node old-driver
-expect_status 4 env CUDA_VISIBLE_DEVICES=0 chex-env
+expect_status 4 env CUDA_VISIBLE_DEVICES=0 chex-env -v
 like "$(out)" "^gpu-driver +fail +535.129.03, for CUDA 12.2" "a driver that is too old"
 like "$(out)" "expected: one for CUDA 13.0 or newer" "both versions are named"
 node mig
-expect_status 0 env CUDA_VISIBLE_DEVICES=MIG-77 chex-env
+expect_status 0 env CUDA_VISIBLE_DEVICES=MIG-77 chex-env -v
 like "$(out)" "^gpu-peer +warn" "a part of a GPU has no peers"
 
 # What the node must answer for.
 node sick
-expect_status 5 env CUDA_VISIBLE_DEVICES=0,1 chex-env
+expect_status 5 env CUDA_VISIBLE_DEVICES=0,1 chex-env -v
 like "$(out)" "^gpu-health +fail +GPU 0000:1b:00.0: 3 uncorrected memory errors" "memory errors"
-expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-env
+expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-env -v
 like "$(out)" "^gpu-health +warn +GPU 0000:5d:00.0: it is slowed down by heat" "heat is a warning"
-expect_status 5 env SLURM_JOB_GPUS=0 chex-env --mode prolog
+LD_LIBRARY_PATH=driver expect_status 5 env SLURM_JOB_GPUS=0 chex-env -v --mode prolog
 like "$(out)" "^gpu-health +fail" "the prolog sees it"
 node lost
-expect_status 5 chex-env
+expect_status 5 chex-env -v
 like "$(out)" "^gpu-health +fail +GPU number 1: it has fallen off the bus" "a GPU that is gone"
 node mismatch
-expect_status 5 chex-env
+expect_status 5 chex-env -v
 like "$(out)" "^gpu-driver +fail .*two versions: the node needs a reboot" "a driver in two versions"
-CHEX_NVML=/nonexistent/nvml.so expect_status 5 env SLURM_JOB_GPUS=0 chex-env --mode prolog
+LD_LIBRARY_PATH=no-driver expect_status 5 env SLURM_JOB_GPUS=0 chex-env -v --mode prolog
 like "$(out)" "^gpu-driver +fail +no NVIDIA driver" "in the prolog a missing driver is the node's"
-CHEX_NVML=/nonexistent/nvml.so expect_status 0 env CUDA_VISIBLE_DEVICES=7 chex-env --mode prolog
+LD_LIBRARY_PATH=no-driver expect_status 0 env CUDA_VISIBLE_DEVICES=7 chex-env -v --mode prolog
 like "$(out)" "^gpu-driver +skip" "unless the job has no GPU"
 node busy
-expect_status 0 env CUDA_VISIBLE_DEVICES=0 chex-env
-like "$(out)" "^gpu-busy +warn +1 on GPU 0000:1b:00.0: process 999999999 \(not to be seen" "a process left behind"
+expect_status 0 env CUDA_VISIBLE_DEVICES=0 chex-env -v
+like "$(out)" "^gpu-busy +warn +1 on GPU 0000:1b:00.0: process 999999999 \(not visible" "a process left behind"
 like "$(out)" "fault: node" "is the node's"
 like "$(out)" "^gpu-memory +warn +140 GiB, 40.0 GiB of it in use" "so is the memory that it holds"
 
 # Level 2 measures the GPU that training would take.
 node two-h200
-expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-env --level 2 --timeout 5m
+expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-env -v --level 2 --timeout 5m
 like "$(out)" "^gpu-copy +pass +55 GB/s to it, 54 GB/s from it, NVIDIA H200 0000:5d:00.0, PCIe 5 x16$" \
     "copies and the link"
 like "$(out)" "^gpu-memory-rate +pass +4100 GB/s of 4917$" "its memory and the bus"
 like "$(out)" "^gpu-step-rate +pass .* images/s of 96 px, cuda " "a step"
 like "$(out)" "^gpu-step-bits +pass +cuda [a-z0-9]+, [a-z0-9]+ on NVIDIA H200: [0-9a-f]{16}$" "its bits"
-like "$(out)" "^gpu-after +pass +well, 33 C$" "and how it came through"
+like "$(out)" "^gpu-after +pass +healthy, 33 C$" "and how it came through"
 node narrow
-expect_status 0 env CUDA_VISIBLE_DEVICES=0 chex-env --level 2 --timeout 5m
+expect_status 0 env CUDA_VISIBLE_DEVICES=0 chex-env -v --level 2 --timeout 5m
 like "$(out)" "^gpu-copy +warn +.*PCIe 1 x8" "a link that is narrower than it could be"
 like "$(out)" "remedy: its link could be PCIe 5 x16" "is the node's to mend"
 

@@ -37,56 +37,62 @@ figures = {c["name"]: c["figures"] for c in top["checks"] if "figures" in c}
 assert figures == top["ranks"][0]["figures"] and good.keys() == figures.keys()
 for name, limits in good.items():
     for key, limit in limits.items():
-        ratio = limit / figures[name][key]
-        assert 1.09 < ratio < 1.13 if key.endswith("_ms") else 0.88 < ratio < 0.92, (name, key, ratio)
+        ratio = limit["limit"] / figures[name][key]
+        assert 1.9 < ratio < 5.1 if key.endswith("_ms") else 0.19 < ratio < 0.92, (name, key, ratio)
+        assert limit["spread"] >= 0 and abs(limit["measured"] / figures[name][key] - 1) < 0.01
 END
-    ok $? "another reader finds both complete, and a tenth between them"
+    ok $? "another reader finds both complete, and a margin between them"
 else
     skip "no python3"
 fi
 
 # Limits.
 echo '{"memory-rate": {"gb_per_s": 1e9}, "tmpdir-rate": {"fsync_ms": 1e9}}' >want.json
-expect_status 5 chex-env --level 2 --expect want.json --data nosuch --timeout 5m
-like "$(out)" "^memory-rate +fail +[0-9.]+ GB/s" "a limit that no node reaches"
+# The verdict is 5 on an idle machine; on a busy one the limit is a warning and the missing shards
+# alone count.
+chex-env -v --level 2 --expect want.json --data nosuch --timeout 5m >out 2>err
+status=$?
+verdict=$(awk '$1 == "memory-rate" { print $2 }' out)
+like "$status $verdict" "^(5 fail|4 warn)$" "a limit that no node reaches: $status, $verdict"
+[ "$verdict" = fail ] || like "$(out)" "disturbed: " "a machine that others use is not blamed"
 like "$(out)" "expected: gb_per_s 1e\+09 GB/s or more \(from want.json\)" "is named"
 like "$(out)" "^tmpdir-rate +pass" "one that all keep is kept"
 like "$(out)" "^data-rate +fail +.*nosuch" "a folder without shards"
-like "$(out)" "remedy: name with --data the folder that chex-shard wrote" "and what to do"
-expect_status 0 chex-env --expect want.json
+like "$(out)" "remedy: pass the folder that chex-shard wrote with --data" "and what to do"
+expect_status 0 chex-env -v --expect want.json
 like "$(err)" "warn: expectations want.json: not measured, so not compared: memory-rate, tmpdir-rate; --level 2 measures them" \
     "limits that are not looked at are no silent success"
 unlike "$(out)" "$rates" "level 1 measures nothing"
 echo '{"memory-rate": {"gb": 1}}' >wrong.json
-expect_status 2 chex-env --expect wrong.json
-error_line "'gb' is no figure of 'memory-rate'" "an unknown figure"
+expect_status 2 chex-env -v --expect wrong.json
+error_line "'gb' is not a figure of 'memory-rate'" "an unknown figure"
 for wrong in '{"hdf5": {}}' '{"hdf5": {"mb": 1}}'; do
     echo "$wrong" >wrong.json
-    expect_status 2 chex-env --expect wrong.json
+    expect_status 2 chex-env -v --expect wrong.json
     error_line "value of 'hdf5': expected a text$" "figures of a check that has none: $wrong"
 done
-expect_status 2 chex-env --record none.json
+expect_status 2 chex-env -v --record none.json
 error_line "--record none.json: level 1 measures nothing: say --level 2 or 3" "nothing to record"
-expect_status 4 chex-env --level 2 --record ph/labels.csv/good.json
+expect_status 4 chex-env -v --level 2 --record ph/labels.csv/good.json
 error_line "cannot make folder ph/labels.csv" "a record that cannot be written"
 is "$(out)" "" "which is known before anything is measured"
 cp ph/labels.csv kept.csv
-expect_status 2 chex-env --level 2 --record ph/labels.csv
+expect_status 2 chex-env -v --level 2 --record ph/labels.csv
 error_line "ph/labels.csv: a file of that name is there and holds no expectations" "nor is a file lost"
 cmp -s kept.csv ph/labels.csv
 ok $? "which is left as it was"
-expect_status 2 chex-env --level 2 --timeout 1s --record new/none.json
-error_line "none.json: nothing was measured .* where --timeout allows it" "no time to measure what is recorded"
+expect_status 2 chex-env -v --level 2 --timeout 1s --record new/none.json
+error_line "none.json: nothing was measured.* longer --timeout" "no time to measure what is recorded"
 
 # Folders.
-expect_status 0 chex-env --data shards
+expect_status 0 chex-env -v --data shards
 like "$(err)" "warn: --data: level 1 reads and writes nothing: say --level 2" "an option that does nothing is warned of"
-expect_status 4 chex-env --level 2 --timeout 5m --output ph/labels.csv
+expect_status 4 chex-env -v --level 2 --timeout 5m --output ph/labels.csv
 like "$(out)" "^output-rate +fail +cannot make folder ph/labels.csv" "a file is no folder for results"
-like "$(out)" "remedy: take a folder that can be written, not ph/labels.csv" "and what to do"
+like "$(out)" "remedy: use a writable folder instead of ph/labels.csv" "and what to do"
 
 # Time: what does not fit is skipped and is nobody's fault.
-expect_status 0 chex-env --level 2 --timeout 1s
+expect_status 0 chex-env -v --level 2 --timeout 1s
 like "$(out)" "^step-rate +skip +it takes [0-9] s, and --timeout leaves [01]\.[0-9] s" "no time for a step"
 like "$(out)" "^gpu-copy +skip +no GPU was allotted" "want of time is not blamed where there is no GPU"
 like "$(out)" "^data-rate +skip +no --data" "nothing is read unless it is said what"
@@ -99,13 +105,13 @@ printf '\377\001\376\002' | dd of="$shard" bs=1 seek=$((at / 2)) conv=notrunc 2>
 if cmp -s "$shard" good.h5; then
     fail "the shard could not be spoilt"
 else
-    expect_status 4 chex-env --level 2 --timeout 5m --data shards
+    expect_status 4 chex-env -v --level 2 --timeout 5m --data shards
     like "$(out)" "^data-rate +fail +.*row [0-9]+ .*checksum" "a row that is not what its checksum says"
     like "$(out)" "fault: user" "is the user's, for it is so at the second reading"
 fi
 
 # In the prolog only the node counts, and time is short.
-expect_status 0 env TMPDIR=/nonexistent/tmp chex-env --mode prolog --level 2 --data nosuch \
+expect_status 0 env TMPDIR=/nonexistent/tmp chex-env -v --mode prolog --level 2 --data nosuch \
     --record ph/labels.csv/good.json --timeout 20s
 unlike "$(out)" "^(data|output)-rate" "file systems of others are not looked at"
 like "$(out)" "^tmpdir-rate +(pass|warn) .*: /tmp$" "its own is"

@@ -11,8 +11,12 @@ lua=$prefix/share/modulefiles tcl=$prefix/share/modulefiles-tcl
 ok $? "both modulefiles carry the version $version"
 unlike "$(cat "$lua/chexnet/$version.lua" "$tcl/chexnet/$version")" '@[A-Z]+@' "nothing is left to fill in"
 is "$(head -c 11 "$tcl/chexnet/$version")" "#%Module1.0" "the Tcl file has its magic cookie"
-expect_status 0 "$prefix/bin/chex-env" --mode login
+expect_status 0 "$prefix/bin/chex-env" -v --mode login
 like "$(out)" "modules +(pass|warn) +mpi (loads|not installed)" "the installed command finds its parts"
+
+cmp "$SOURCE/LICENSE" "$prefix/share/doc/chexnet/LICENSE" &&
+    cmp "$SOURCE/README.md" "$prefix/share/doc/chexnet/README.md"
+ok $? "the licence and the README are installed"
 
 # A modulefile that was left by another version in the same prefix.
 touch "$lua/chexnet/0.0.1.lua"
@@ -25,6 +29,37 @@ rm "$lua/chexnet/0.0.1.lua"
 in_shell() {
     env -i HOME="$SCRATCH" PATH=/usr/local/bin:/usr/bin:/bin MANPATH= LMOD_CACHED_LOADS=no \
         "${@:2}" bash -c "$1" 2>&1
+}
+
+# Each of these: INIT FOLDER LABEL.
+data_dirs() {
+    local init=$1 use="module use $2" label=$3 text
+    text="$init; $use; module load chexnet; echo \"\$XDG_DATA_DIRS\"; module unload chexnet
+        echo \"\${XDG_DATA_DIRS-unset}\""
+    is "$(in_shell "$text" | tail -n 2 | tr '\n' ' ')" \
+        "$prefix/share:/usr/local/share:/usr/share unset " \
+        "$label: XDG_DATA_DIRS keeps the system's folders, unload removes it"
+    is "$(in_shell "$text" XDG_DATA_DIRS=/a:/usr/share | tail -n 2 | tr '\n' ' ')" \
+        "$prefix/share:/a:/usr/share /a:/usr/share " \
+        "$label: a user's XDG_DATA_DIRS is extended, unload restores it"
+}
+mpi_type() {
+    local init=$1 use="module use $2" label=$3 text
+    text="$init; $use; module load chexnet; echo \$SLURM_MPI_TYPE; module unload chexnet
+        echo \${SLURM_MPI_TYPE-unset}"
+    is "$(in_shell "$text" | tail -n 2 | tr '\n' ' ')" "pmix unset " \
+        "$label: srun uses PMIx while the module is loaded"
+    is "$(in_shell "$text" SLURM_MPI_TYPE=pmix_v4 | tail -n 2 | tr '\n' ' ')" "pmix_v4 pmix_v4 " \
+        "$label: a user's SLURM_MPI_TYPE stays"
+}
+# As a TAB would: bash-completion finds the file, and the function offers options.
+completion() {
+    local init=$1 use="module use $2" label=$3 script=/usr/share/bash-completion/bash_completion
+    [ -f $script ] || { skip "no bash-completion here"; return; }
+    is "$(in_shell ". $script; $init; $use; module load chexnet; _completion_loader chex-env
+        COMP_WORDS=(chex-env --mo) COMP_CWORD=1 COMP_LINE='chex-env --mo' COMP_POINT=13
+        \$(complete -p chex-env | sed 's/.*-F \([^ ]*\) .*/\1/') chex-env --mo chex-env
+        echo \${COMPREPLY[*]}" | tail -n 1)" "--mode" "$label: TAB completes an option"
 }
 
 # try INIT FOLDER LABEL: load, use, unload, unknown version.
@@ -45,6 +80,9 @@ try() {
     like "$got" "^no command$" "$label: unload takes the command away"
     like "$got" "root=gone" "$label: and the variable"
     unlike "$got" "$prefix" "$label: and every path"
+    data_dirs "$@"
+    mpi_type "$@"
+    completion "$@"
     got=$(in_shell "$init; $use; module load chexnet/99.9 && echo loaded; command -v chex-env")
     unlike "$got" "^loaded$|^/.*chex-env$" "$label: an unknown version loads nothing"
     like "$got" "99\.9" "$label: and is named"
@@ -62,7 +100,7 @@ if [ -f $lmod ] && ! without LMOD; then
         is "$got" "$prefix/bin/chex-env" "a plain POSIX shell, too"
     fi
 else
-    skip "no Lmod here" 18
+    skip "no Lmod here" 30
 fi
 
 modulecmd=${MODULECMD:-}
@@ -72,6 +110,6 @@ done
 if [ -n "$modulecmd" ] && have tclsh; then
     try "module() { eval \"\$(tclsh $modulecmd bash \"\$@\")\"; }" "$tcl" "Environment Modules, Tcl"
 else
-    skip "no Environment Modules here" 9
+    skip "no Environment Modules here" 14
 fi
 done_testing

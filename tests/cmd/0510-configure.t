@@ -8,7 +8,7 @@ have cmake && have pkg-config || skip_all "no cmake or no pkg-config here"
 # One folder, so that the compiler is looked at once.
 generator=$(sed -n 's/^CMAKE_GENERATOR:INTERNAL=//p' "$BUILD/CMakeCache.txt")
 configure() {
-    cmake -S "$SOURCE" -B "$SCRATCH/b" -G "$generator" -DCHEX_BUILD_TESTS=OFF -DCHEX_WITH_DICOM=OFF "$@"
+    cmake -S "$SOURCE" -B "$SCRATCH/b" -G "$generator" -DCHEX_WITH_DICOM=OFF "$@"
 }
 # The text of the error, on one line.
 said() {
@@ -41,4 +41,21 @@ like "$(grep -h NEW_RPATH b/cmd/cmake_install.cmake)" "NEW_RPATH \"(.*:)?$SCRATC
 
 expect_status 1 configure -DCHEX_WITH_CUDA=OFF -DCHEX_WITH_CUDNN=ON
 like "$(said)" "CHEX_WITH_CUDNN=ON, but CHEX_WITH_CUDA=OFF" "a part without what it is a part of"
+
+# Half of all objects are tests.
+[ -e b/libcore ] && [ ! -e b/tests ]
+ok $? "tests are not configured unless asked for"
+for preset in release cuda debug sanitize clang fuzz; do
+    echo "$preset $(cd "$SOURCE" && cmake --preset $preset -N 2>&1 | grep -c 'CHEX_BUILD_TESTS.*ON')"
+done >presets
+is "$(tr '\n' ' ' <presets)" "release 0 cuda 0 debug 1 sanitize 1 clang 1 fuzz 1 " \
+    "the presets for development ask for tests, release and cuda do not"
+
+# A cmake that only writes down how it was called.
+mkdir stub
+printf '#!/bin/sh\necho "$@" >>%s/calls\nexit 1\n' "$SCRATCH" >stub/cmake
+chmod +x stub/cmake
+PATH=$SCRATCH/stub:$PATH expect_status 1 "$SOURCE/share/quickstart.sh" --no-install --output "$SCRATCH/q"
+like "$(cat calls)" "DCHEX_WITH_CUDA=OFF" "the quickstart builds no CUDA"
+like "$(out)" "without CUDA" "the quickstart says so"
 done_testing

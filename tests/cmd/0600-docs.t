@@ -41,7 +41,8 @@ for command in chex-shard chex-train chex-eval chex-env; do
     top=$(_chex_options "$("$command" --help)" | sort -u)
     is "$(completed "$command" -- | sort -u)" "$top" "$command: so does the completion"
     for section in NAME SYNOPSIS DESCRIPTION OPTIONS ENVIRONMENT FILES "EXIT STATUS" EXAMPLES; do
-        grep -qx ".Sh $section" "$page" || echo "no $section"
+        # EXAMPLES is near the top, where mdoc allows only a subsection.
+        grep -qxi ".S[hs] $section" "$page" || echo "no $section"
     done >sections
     is "$(cat sections)" "" "$command: the page has its sections"
     is "$(sed -n '/^.Sh EXIT STATUS/,/^.El/s/^\.It //p' "$page" | tr '\n' ' ')" "0 1 2 3 4 5 6 7 8 9 " \
@@ -97,4 +98,21 @@ for file in README.md CONTRIBUTING.md; do
         done >missing
     is "$(cat missing)" "" "$file names only files that exist"
 done
+for file in "$SOURCE"/*.md "$SOURCE"/doc/*.md "$SOURCE/tests/README.md"; do
+    grep -oE '\]\([^)#]+' "$file" | cut -c3- | grep -v '^http' | sort -u |
+        while read -r path; do
+            [ -e "$(dirname "$file")/$path" ] || echo "$path"
+        done >missing
+    is "$(cat missing)" "" "the links of ${file#"$SOURCE/"} lead to files"
+done
+# The rows of "Where to add" in the architecture page: what stands between ` and has a folder.
+sed -n '/^## Where to add/,/^## /p' "$SOURCE/doc/architecture.md" |
+    grep -oE '`(libcore|cmd|cmake|share|tests)/[A-Za-z0-9_./-]*`' | tr -d '`' | sort -u |
+    while read -r path; do
+        case $path in
+        *NAME* | *ISA*) ;;
+        *) [ -e "$SOURCE/$path" ] || echo "$path" ;;
+        esac
+    done >missing
+is "$(cat missing)" "" "doc/architecture.md: the files in which things are added exist"
 done_testing

@@ -118,6 +118,17 @@ need() {
 }
 have() { command -v "$1" >/dev/null; }
 
+# usr2_set PID COMMAND SigCgt|SigIgn: waits until this process, which must have become COMMAND (the
+# shell that starts it handles USR2, too), handles or ignores USR2. False: it has ended.
+usr2_set() {
+    local name mask
+    while name=$(cat "/proc/$1/comm" 2>/dev/null) &&
+        mask=$(sed -n "s/^$3:\s*//p" "/proc/$1/status" 2>/dev/null) && [ "$mask" ]; do
+        [ "$name" != "$2" ] || [ $((0x$mask & 0x800)) = 0 ] || return 0
+    done
+    return 1
+}
+
 done_testing() {
     echo "1..$TESTS"
     [ "$FAILED" -eq 0 ] || { diag "$FAILED of $TESTS failed"; exit 1; }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "base/module.h"
 #include "engine/engine_cuda.h"
 #include "engine/engines.h"
@@ -30,7 +30,7 @@ static enum chex_status list_of(const struct chex_nvml *nvml, struct chex_gpu_li
 }
 
 static enum chex_status devices(struct chex_gpu_list *out, struct chex_error *err) {
-    struct chex_nvml *nvml = chex_mem_zalloc(1, sizeof *nvml);
+    struct chex_nvml *nvml = chex_alloc_zeroed(1, sizeof *nvml);
     if (!nvml)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     enum chex_status st = chex_nvml_read(nvml, err);

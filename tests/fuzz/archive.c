@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "data/archive.h"
-#include "data/archive_gz.h"
+#include "base/gunzip.h"
 #include "fuzz.h"
+#include "ingest/archive.h"
 
 enum { MOST_BYTES = 4 << 20 }; /* of output: a bomb is long, not wrong */
 

@@ -12,13 +12,38 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* The rest of an input. */
+struct input {
+    const uint8_t *data;
+    size_t size;
+};
+
+static inline unsigned take(struct input *in) {
+    if (!in->size)
+        return 0;
+    in->size--;
+    return *in->data++;
+}
+
+/* A copy of a file with bytes changed as the input says: place (3 bytes, low first) and bits. */
+static inline uint8_t *fuzz_flip(const uint8_t *sound, size_t bytes, struct input *in) {
+    uint8_t *copy = malloc(bytes);
+    for (size_t i = 0; copy && i < bytes; i++)
+        copy[i] = sound[i];
+    while (copy && in->size) {
+        const size_t low = take(in), middle = take(in), high = take(in);
+        copy[(low | middle << 8 | high << 16) % bytes] ^= (uint8_t)take(in);
+    }
+    return copy;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* An expectation about whatever input: ends the run where it does not hold. */
 #define FUZZ_CHECK(condition)                                                                      \
     do                                                                                             \
         if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                       \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
             abort();                                                                               \
         }                                                                                          \
     while (0)

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "data/image.h"
 #include "fuzz.h"
+#include "image/image.h"
 
 enum { TARGET_PX = 32, MAX_PIXELS = 1 << 18 };
 

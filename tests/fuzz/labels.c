@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "data/labels.h"
-#include "data/split.h"
 #include "fuzz.h"
+#include "label/labels.h"
+#include "label/split.h"
 
 enum part { LABELS, METADATA, SPLIT, COLUMNS, PARTS };
 static const char *const part_names[PARTS] = {"labels", "metadata", "split", "columns"};

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "data/image_png.h"
-#include "data/inflate.h"
-#include "data/unfilter.h"
 #include "fuzz.h"
+#include "image/image_png.h"
+#include "image/inflate.h"
+#include "image/unfilter.h"
 
 static const uint8_t signature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
 

@@ -14,34 +14,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/manifest.h"
-#include "data/shard.h"
-#include "data/shard_write.h"
+#include "../h5_earlier.h"
 #include "fuzz.h"
+#include "shard/manifest.h"
+#include "shard/shard.h"
+#include "shard/shard_write.h"
 
 /* HDF5 1.10 forgets a few hundred bytes on some of its error paths; what we forget to close shows
  * in check_shard(). */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void) { return "leak:libhdf5"; }
 
-enum { ROWS = 4, SIZE = 8, CLASSES = 3 };
-
-struct input {
-    const uint8_t *data;
-    size_t size;
-};
-
-static unsigned take(struct input *in) {
-    if (!in->size)
-        return 0;
-    in->size--;
-    return *in->data++;
-}
+enum { ROWS = 4, SIZE = 8, CLASSES = 3, SEAL_BYTES = 56 };
 
 static char folder[] = "/tmp/chex-fuzz-shard.XXXXXX";
 static char shard_path[64], manifest_path[64];
-static uint8_t *sound;
-static size_t sound_bytes;
+static uint8_t *sound, *earlier; /* without the seal, and of an earlier version */
+static size_t sound_bytes, earlier_bytes;
 
 static void get_row(const void *arg, size_t i, struct chex_shard_row *out) {
     static const char *const ids[ROWS] = {"a.png", "b.png", "c.png", "d.png"};
@@ -77,6 +66,17 @@ static void remove_folder(void) {
     rmdir(folder);
 }
 
+static uint8_t *read_shard(size_t *bytes_out) {
+    struct stat info;
+    FILE *f = fopen(shard_path, "rb");
+    FUZZ_CHECK(f && stat(shard_path, &info) == 0);
+    uint8_t *bytes = malloc((size_t)info.st_size);
+    *bytes_out = (size_t)info.st_size;
+    FUZZ_CHECK(bytes && fread(bytes, 1, *bytes_out, f) == *bytes_out);
+    fclose(f);
+    return bytes;
+}
+
 static void prepare(void) {
     if (sound)
         return;
@@ -86,13 +86,11 @@ static void prepare(void) {
     snprintf(manifest_path, sizeof manifest_path, "%s/" CHEX_MANIFEST_NAME, folder);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     write_sound();
-    struct stat info;
-    FILE *f = fopen(shard_path, "rb");
-    FUZZ_CHECK(f && stat(shard_path, &info) == 0);
-    sound_bytes = (size_t)info.st_size;
-    sound = malloc(sound_bytes);
-    FUZZ_CHECK(sound && fread(sound, 1, sound_bytes, f) == sound_bytes);
-    fclose(f);
+    sound = read_shard(&sound_bytes);
+    FUZZ_CHECK(sound_bytes > SEAL_BYTES && !memcmp(sound + sound_bytes - SEAL_BYTES, "CHEX", 4));
+    sound_bytes -= SEAL_BYTES; /* with it, every change below would be found at once */
+    FUZZ_CHECK(h5_make_earlier(shard_path) >= 4);
+    earlier = read_shard(&earlier_bytes);
 }
 
 static void write_file(const char *path, const void *data, size_t size) {
@@ -199,6 +197,13 @@ static void move_images(struct input *in) {
     free(bytes);
 }
 
+static void flip_earlier(struct input *in) {
+    uint8_t *bytes = fuzz_flip(earlier, earlier_bytes, in);
+    FUZZ_CHECK(bytes);
+    write_file(shard_path, bytes, earlier_bytes);
+    free(bytes);
+}
+
 static void use_shard(const struct chex_shard *s) {
     size_t rows = chex_shard_rows(s), side = (size_t)chex_shard_size(s);
     FUZZ_CHECK(rows > 0 && side > 0 && chex_shard_classes(s) > 0 && chex_shard_digest(s) + 1);
@@ -248,7 +253,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         check_manifest(&in);
         return 0;
     }
-    if (kind % 4 == 3) {
+    if (kind == 'e') {
+        flip_earlier(&in);
+    } else if (kind % 4 == 3) {
         move_images(&in);
     } else {
         write_file(shard_path, sound, sound_bytes);

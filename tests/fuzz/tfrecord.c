@@ -6,8 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "data/tfrecord.h"
 #include "fuzz.h"
+#include "ingest/tfrecord.h"
 
 static void check_file(const uint8_t *data, size_t size) {
     static int file = -1;

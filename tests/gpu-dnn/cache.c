@@ -9,8 +9,8 @@
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "engine/cuda/dnn_cache.h"
-#include "engine/cuda/dnn_graphs.h"
+#include "engine/cuda/cudnn/dnn_cache.h"
+#include "engine/cuda/cudnn/dnn_graphs.h"
 #include "tap.h"
 
 static char folder[] = "/tmp/chexnet-plans-XXXXXX";

@@ -16,7 +16,7 @@
 #include <time.h>
 
 #include "base/fs.h"
-#include "engine/cuda/dnn_graphs.h"
+#include "engine/cuda/cudnn/dnn_graphs.h"
 #include "model/net.h"
 #include "tap.h"
 
@@ -110,7 +110,7 @@ static void fused_forward(struct dnn_graph *g, const struct conv *c) {
     dnn_fused_forward(g, &c->f);
 }
 static void fused_dgrad(struct dnn_graph *g, const struct conv *c) { dnn_fused_dgrad(g, &c->b); }
-static void fused_dgrad_taken(struct dnn_graph *g, const struct conv *c) {
+static void fused_dgrad_deferred(struct dnn_graph *g, const struct conv *c) {
     struct gpu_conv_backward b = c->b;
     b.out.bsum = NULL;
     dnn_fused_dgrad(g, &b);
@@ -128,7 +128,7 @@ static const struct kind {
     {"wgrad as a product", one, wgrad_product},
     {"fused forward", fusible, fused_forward},
     {"fused dgrad", fusible, fused_dgrad},
-    {"fused dgrad of a taken gradient", fusible, fused_dgrad_taken},
+    {"fused dgrad of a taken gradient", fusible, fused_dgrad_deferred},
     {"fused wgrad", one, fused_wgrad},
 };
 enum { KINDS = (int)(sizeof kinds / sizeof *kinds), FUSED_FROM = 3 };
@@ -228,7 +228,7 @@ static void compiles(const struct chex_net *net, const struct dnn_target *target
             continue;
         const struct conv c = conv_of(net, op, hw, 224, 256, GPU_BF16);
         for (int k = FUSED_FROM; k < KINDS && (all || !one(&c)); k++)
-            if (kinds[k].of(&c) && (all || kinds[k].build != fused_dgrad_taken))
+            if (kinds[k].of(&c) && (all || kinds[k].build != fused_dgrad_deferred))
                 compile(&kinds[k], &c, target, device);
         done++;
     }

@@ -4,7 +4,7 @@
  * every 16-bit value. Bounds: results are rounded once from double, 2^-24; 1e-6 of the larger term
  * where two terms may cancel (csum).
  */
-#include "engine/cuda/dnn_vectors.h"
+#include "engine/cuda/cudnn/dnn_vectors.h"
 #include "gpu/gpu_test.h"
 
 enum { CHANNELS = 160, PIXELS = 37 };

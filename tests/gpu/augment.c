@@ -4,7 +4,7 @@
  * with and without flips, antialias, angles and colours, odd sizes, sizes above the crop's.
  */
 #include "input/augment.h"
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "gpu_test.h"
 #include "input/augment_private.h"
 
@@ -54,7 +54,7 @@ static void one(const struct shape *s, int kind) {
     uint8_t *rows = make_rows(s);
     struct gpu_crop *crops = calloc(n, sizeof *crops);
     float *want = malloc(n * out_px * sizeof *want);
-    void *scratch = chex_mem_alloc_aligned(1, chex_augment_scratch_bytes(s->stored, s->size));
+    void *scratch = chex_alloc_aligned(1, chex_augment_scratch_bytes(s->stored, s->size));
     if (!crops || !want || !scratch)
         exit(1);
     bool contrast = false;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gpu_way_1x1 against the reference's products, on operands that are rounded alike on both sides.
+ * gpu_conv_algo_1x1 against the reference's products, on operands that are rounded alike on both
+ * sides.
  *
  * Bounds. A stored element: one unit in the last place of its type (both sides round the same real
  * number, which fp32 sums miss a little) and 1e-5 of the sum of its terms' absolute values (K terms
@@ -14,7 +15,7 @@
 struct shape {
     enum gpu_type type;
     int n, hw, c, m;
-    bool norm, taken, add;
+    bool norm, deferred_grad, add;
     int sms;
     size_t shared;
 };
@@ -33,7 +34,8 @@ static const char *name_of(const struct shape *s) {
     static char text[128];
     snprintf(text, sizeof text, "%s n %d hw %d c %d m %d%s%s%s sms %d shared %d KiB",
              gt_type_names[s->type], s->n, s->hw, s->c, s->m, s->norm ? " norm" : "",
-             s->taken ? " taken" : "", s->add ? " add" : "", s->sms, (int)(s->shared >> 10));
+             s->deferred_grad ? " taken" : "", s->add ? " add" : "", s->sms,
+             (int)(s->shared >> 10));
     return text;
 }
 
@@ -263,8 +265,8 @@ static void forward(const struct shape *s) {
                                  .weight = w.device,
                                  .out = out.map,
                                  .stats = stats};
-    OK(gpu_way_1x1.fits(&d, &f, NULL), "forward %s fits", name_of(s));
-    GT_OK(gpu_way_1x1.forward(&d, NULL, &f, NULL, NULL));
+    OK(gpu_conv_algo_1x1.fits(&d, &f, NULL), "forward %s fits", name_of(s));
+    GT_OK(gpu_conv_algo_1x1.forward(&d, NULL, &f, NULL, NULL));
     int touched = 0, again = 0;
     float *z = operand_now(&out, &touched);
 
@@ -282,12 +284,12 @@ static void forward(const struct shape *s) {
     OK(touched == 0, "forward %s: nothing else is written", name_of(s));
     check_stats(s, &stats, z);
 
-    GT_OK(gpu_way_1x1.forward(&d, NULL, &f, NULL, NULL));
+    GT_OK(gpu_conv_algo_1x1.forward(&d, NULL, &f, NULL, NULL));
     float *z2 = operand_now(&out, &again);
     OK(memcmp(z, z2, count * sizeof *z) == 0 && all_zero(stats.ticket),
        "forward %s: the same again", name_of(s));
     f.stats = (struct gpu_stats){0};
-    GT_OK(gpu_way_1x1.forward(&d, NULL, &f, NULL, NULL));
+    GT_OK(gpu_conv_algo_1x1.forward(&d, NULL, &f, NULL, NULL));
     free(z);
     free(z2);
     free(u);
@@ -314,7 +316,7 @@ static void not_a_number(void) {
     const uint16_t nan_bits = 0x7fc1;
     GT_OK(cudaMemcpy((uint16_t *)x.map.data + 5 * x.map.pitch + 9, &nan_bits, 2,
                      cudaMemcpyHostToDevice));
-    GT_OK(gpu_way_1x1.forward(&d, NULL, &f, NULL, NULL));
+    GT_OK(gpu_conv_algo_1x1.forward(&d, NULL, &f, NULL, NULL));
     int touched = 0, wrong = 0;
     float *z = operand_now(&out, &touched);
     for (int i = 0; i < s.hw * s.hw * s.m; i++)
@@ -365,7 +367,7 @@ static struct backward backward_of(const struct shape *s) {
                                         .in_g = b.g.map,
                                         .add = s->add,
                                         .dweight = gt_alloc((size_t)(s->c * s->m) * 4)};
-    if (s->taken) {
+    if (s->deferred_grad) {
         b.call.out.bsum = upload(b.bsum, s->m);
         b.call.out.csum = upload(b.csum, s->m);
     } else {
@@ -383,7 +385,7 @@ static struct backward backward_of(const struct shape *s) {
     for (size_t i = 0; i < pixels_of(s) * (size_t)s->m; i++) {
         const size_t c = i % (size_t)s->m;
         b.dz[i] = b.out_g.packed[i];
-        if (s->taken)
+        if (s->deferred_grad)
             b.dz[i] = gt_rounded(s->type, b.dz[i] + fmaf(b.bsum[c], b.out_x.packed[i], b.csum[c]));
     }
     return b;
@@ -510,20 +512,20 @@ static void check_in_g(const struct backward *b) {
 }
 
 static void run(struct backward *b) {
-    const size_t bytes = gpu_way_1x1.workspace(&b->d, NULL, NULL, &b->call);
-    GT_OK(gpu_way_1x1.backward(&b->d, NULL, &b->call, gt_alloc(bytes), NULL));
+    const size_t bytes = gpu_conv_algo_1x1.workspace(&b->d, NULL, NULL, &b->call);
+    GT_OK(gpu_conv_algo_1x1.backward(&b->d, NULL, &b->call, gt_alloc(bytes), NULL));
 }
 
 static void backward(const struct shape *s) {
     struct backward b = backward_of(s);
-    OK(gpu_way_1x1.fits(&b.d, NULL, &b.call), "backward %s fits", name_of(s));
+    OK(gpu_conv_algo_1x1.fits(&b.d, NULL, &b.call), "backward %s fits", name_of(s));
     run(&b);
     check_in_g(&b);
     check_dweight(&b);
 
     const size_t count = (size_t)s->c * (size_t)s->m;
     b.call.in_g.data = NULL; /* the weights' gradient alone: the same products in other blocks */
-    OK(gpu_way_1x1.fits(&b.d, NULL, &b.call), "backward %s fits without in_g", name_of(s));
+    OK(gpu_conv_algo_1x1.fits(&b.d, NULL, &b.call), "backward %s fits without in_g", name_of(s));
     run(&b);
     check_dweight(&b);
     float *second = gt_floats(b.call.dweight, count);
@@ -548,26 +550,26 @@ static void refusals(void) {
                                  .out = b.out_x.map};
     struct gpu_device old = b.d;
     old.capability = 75;
-    OK(!gpu_way_1x1.fits(&old, &f, NULL) && !gpu_way_1x1.fits(&old, NULL, &b.call),
+    OK(!gpu_conv_algo_1x1.fits(&old, &f, NULL) && !gpu_conv_algo_1x1.fits(&old, NULL, &b.call),
        "not below capability 8.0");
     struct gpu_device small = b.d;
     small.shared_max = 40 << 10;
-    OK(!gpu_way_1x1.fits(&small, &f, NULL) && !gpu_way_1x1.fits(&small, NULL, &b.call),
+    OK(!gpu_conv_algo_1x1.fits(&small, &f, NULL) && !gpu_conv_algo_1x1.fits(&small, NULL, &b.call),
        "not with 40 KiB of shared memory");
     struct gpu_conv_forward g = f;
     g.window = (struct gpu_window){1, 2, 0};
-    OK(!gpu_way_1x1.fits(&b.d, &g, NULL), "no stride");
+    OK(!gpu_conv_algo_1x1.fits(&b.d, &g, NULL), "no stride");
     g.window = (struct gpu_window){3, 1, 1};
-    OK(!gpu_way_1x1.fits(&b.d, &g, NULL), "no 3x3");
+    OK(!gpu_conv_algo_1x1.fits(&b.d, &g, NULL), "no 3x3");
     g = f;
     g.in.type = g.out.type = GPU_F32;
-    OK(!gpu_way_1x1.fits(&b.d, &g, NULL), "no fp32");
+    OK(!gpu_conv_algo_1x1.fits(&b.d, &g, NULL), "no fp32");
     g = f;
     g.in.channels = 40;
-    OK(!gpu_way_1x1.fits(&b.d, &g, NULL), "no 40 channels");
+    OK(!gpu_conv_algo_1x1.fits(&b.d, &g, NULL), "no 40 channels");
     g = f;
     g.norm.relu = false;
-    OK(!gpu_way_1x1.fits(&b.d, &g, NULL), "no batch norm without ReLU");
+    OK(!gpu_conv_algo_1x1.fits(&b.d, &g, NULL), "no batch norm without ReLU");
     backward_free(&b);
 }
 

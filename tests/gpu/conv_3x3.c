@@ -14,7 +14,7 @@
 struct shape {
     enum gpu_type type;
     int in, out, n, hw;
-    bool normed, taken, add;
+    bool normed, deferred_grad, add;
     int shared_kb, sms;
 };
 
@@ -106,7 +106,7 @@ static void make_operands(struct world *w) {
         for (int c = 0; c < w->s.out; c++) {
             const float g = *at(&w->g, p, c), x = *at(&w->x, p, c);
             w->dy[p * (size_t)w->s.out + (size_t)c] =
-                w->s.taken ? gt_rounded(type, fmaf(w->bsum[c], x, g) + w->csum[c]) : g;
+                w->s.deferred_grad ? gt_rounded(type, fmaf(w->bsum[c], x, g) + w->csum[c]) : g;
         }
     }
 }
@@ -141,11 +141,11 @@ static struct world world(struct shape s) {
 }
 
 static void release(struct world *w) {
-    float *const held[] = {w->in.host, w->g.host, w->x.host, w->in_g.host, w->out.host,
-                           w->mean,    w->inv,    w->gamma,  w->beta,      w->bsum,
-                           w->csum,    w->weight, w->v,      w->dy};
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
-        free(held[i]);
+    float *const resident[] = {w->in.host, w->g.host, w->x.host, w->in_g.host, w->out.host,
+                               w->mean,    w->inv,    w->gamma,  w->beta,      w->bsum,
+                               w->csum,    w->weight, w->v,      w->dy};
+    for (size_t i = 0; i < sizeof resident / sizeof *resident; i++)
+        free(resident[i]);
     chex_ref_ctx_release(&w->ref);
     gt_release_all();
 }
@@ -153,8 +153,8 @@ static void release(struct world *w) {
 static const char *name(const struct shape *s) {
     static char text[160];
     snprintf(text, sizeof text, "%s %d to %d, %d of %d px%s%s%s, %d KiB", gt_type_names[s->type],
-             s->in, s->out, s->n, s->hw, s->normed ? "" : ", no norm", s->taken ? "" : ", bare g",
-             s->add ? ", added" : "", s->shared_kb);
+             s->in, s->out, s->n, s->hw, s->normed ? "" : ", no norm",
+             s->deferred_grad ? "" : ", bare g", s->add ? ", added" : "", s->shared_kb);
     return text;
 }
 
@@ -248,18 +248,18 @@ static struct gpu_conv_forward forward_of(const struct world *w) {
 }
 
 static void forward(struct world *w) {
-    const struct gpu_way *way = &gpu_way_3x3;
+    const struct gpu_conv_algo *algo = &gpu_conv_algo_3x3;
     struct gpu_conv_forward f = forward_of(w);
-    OK(way->fits(&w->device, &f, NULL), "%s: forward fits", name(&w->s));
-    void *workspace = gt_alloc(way->workspace(&w->device, NULL, &f, NULL));
-    GT_OK(way->forward(&w->device, NULL, &f, workspace, NULL));
+    OK(algo->fits(&w->device, &f, NULL), "%s: forward fits", name(&w->s));
+    void *workspace = gt_alloc(algo->workspace(&w->device, NULL, &f, NULL));
+    GT_OK(algo->forward(&w->device, NULL, &f, workspace, NULL));
     float *want = gt_host(w->pixels * (size_t)w->s.out);
     const struct chex_ref_map x = packed(w, w->v, w->s.in), y = packed(w, want, w->s.out);
     chex_ref_conv_forward(&w->ref, &x, w->weight, (struct chex_ref_window){3, 1, 1}, &y);
     check_map(w, &w->out, w->s.out, want, "forward");
     check_stats(w, &f.stats);
     f.stats.partial = NULL;
-    GT_OK(way->forward(&w->device, NULL, &f, workspace, NULL));
+    GT_OK(algo->forward(&w->device, NULL, &f, workspace, NULL));
     check_map(w, &w->out, w->s.out, want, "forward without statistics");
     free(want);
 }
@@ -335,7 +335,7 @@ static void check_dweight(const struct world *w, const float *device) {
 }
 
 static void backward(struct world *w) {
-    const struct gpu_way *way = &gpu_way_3x3;
+    const struct gpu_conv_algo *algo = &gpu_conv_algo_3x3;
     const size_t in = (size_t)w->s.in, count = in * (size_t)w->s.out * 9;
     float *bsum_before = random_floats(in, 41, 0.0f, 0.01f);
     float *csum_before = random_floats(in, 42, 0.0f, 0.01f);
@@ -350,7 +350,7 @@ static void backward(struct world *w) {
         .add = w->s.add,
         .dweight = gt_alloc(count * sizeof(float)),
     };
-    if (w->s.taken) {
+    if (w->s.deferred_grad) {
         b.out.bsum = upload_floats(w->bsum, w->s.out);
         b.out.csum = upload_floats(w->csum, w->s.out);
     } else {
@@ -363,9 +363,9 @@ static void backward(struct world *w) {
                                    .dbeta = gt_alloc(in * 4),
                                    .bsum = upload_floats(bsum_before, w->s.in),
                                    .csum = upload_floats(csum_before, w->s.in)};
-    OK(way->fits(&w->device, NULL, &b), "%s: backward fits", name(&w->s));
-    void *workspace = gt_alloc(way->workspace(&w->device, NULL, NULL, &b));
-    GT_OK(way->backward(&w->device, NULL, &b, workspace, NULL));
+    OK(algo->fits(&w->device, NULL, &b), "%s: backward fits", name(&w->s));
+    void *workspace = gt_alloc(algo->workspace(&w->device, NULL, NULL, &b));
+    GT_OK(algo->backward(&w->device, NULL, &b, workspace, NULL));
 
     float *want = gt_host(w->pixels * in);
     double(*sums)[4] = calloc(in, sizeof *sums);
@@ -393,21 +393,21 @@ static void refusals(void) {
     struct gpu_conv_forward g = f;
     struct gpu_device old = w.device;
     old.capability = 75;
-    OK(!gpu_way_3x3.fits(&old, &f, NULL), "capability 7.5 is refused");
+    OK(!gpu_conv_algo_3x3.fits(&old, &f, NULL), "capability 7.5 is refused");
     g.window.stride = 2;
-    OK(!gpu_way_3x3.fits(&w.device, &g, NULL), "stride 2 is refused");
+    OK(!gpu_conv_algo_3x3.fits(&w.device, &g, NULL), "stride 2 is refused");
     g = f;
     g.in.type = g.out.type = GPU_F32;
-    OK(!gpu_way_3x3.fits(&w.device, &g, NULL), "fp32 is refused");
+    OK(!gpu_conv_algo_3x3.fits(&w.device, &g, NULL), "fp32 is refused");
     g = f;
     g.out.channels = 48;
-    OK(!gpu_way_3x3.fits(&w.device, &g, NULL), "48 outputs are refused");
+    OK(!gpu_conv_algo_3x3.fits(&w.device, &g, NULL), "48 outputs are refused");
     g = f;
     g.in.n = 1 << 28;
-    OK(!gpu_way_3x3.fits(&w.device, &g, NULL), "more pixels than have a number are refused");
+    OK(!gpu_conv_algo_3x3.fits(&w.device, &g, NULL), "more pixels than have a number are refused");
     old = w.device;
     old.shared_max = 48 << 10;
-    OK(!gpu_way_3x3.fits(&old, &f, NULL), "48 KiB of shared memory are refused");
+    OK(!gpu_conv_algo_3x3.fits(&old, &f, NULL), "48 KiB of shared memory are refused");
     release(&w);
 }
 

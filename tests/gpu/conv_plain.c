@@ -86,8 +86,8 @@ struct sides {
     struct gt_buffer in, out, g, in_g;
     float *mean, *inv, *gamma, *beta, *bsum, *csum; /* host */
     struct gpu_norm norm;
-    float *w, *w_ref;      /* (out, ky, kx, in) and (out, in, ky, kx) */
-    float *active, *taken; /* packed, as the convolution reads them */
+    float *w, *w_ref;              /* (out, ky, kx, in) and (out, in, ky, kx) */
+    float *active, *deferred_grad; /* packed, as the convolution reads them */
 };
 
 static float *vector(size_t count, float mean, float sigma, uint64_t seed) {
@@ -126,7 +126,7 @@ static void active_make(struct sides *s) {
         }
 }
 
-static void taken_make(struct sides *s) {
+static void deferred_grad_make(struct sides *s) {
     const struct slice out = s->c->out;
     for (size_t p = 0; p < s->out_pixels; p++)
         for (int c = 0; c < out.channels; c++) {
@@ -134,7 +134,7 @@ static void taken_make(struct sides *s) {
             float g = s->g.host[i];
             if (s->c->deferred)
                 g += fmaf(s->bsum[c], s->out.host[i], s->csum[c]);
-            s->taken[p * (size_t)out.channels + (size_t)c] = gt_rounded(s->type, g);
+            s->deferred_grad[p * (size_t)out.channels + (size_t)c] = gt_rounded(s->type, g);
         }
 }
 
@@ -158,17 +158,17 @@ static struct sides sides_make(enum gpu_type type, const struct conv *c, int sms
         s.norm = (struct gpu_norm){gt_upload(s.mean, ci * 4), gt_upload(s.inv, ci * 4),
                                    gt_upload(s.gamma, ci * 4), gt_upload(s.beta, ci * 4), c->relu};
     s.active = room(s.in_pixels * ci, 4);
-    s.taken = room(s.out_pixels * co, 4);
+    s.deferred_grad = room(s.out_pixels * co, 4);
     weights_make(&s);
     active_make(&s);
-    taken_make(&s);
+    deferred_grad_make(&s);
     return s;
 }
 
 static void sides_free(struct sides *s) {
     free(s->in.host), free(s->in_g.host), free(s->out.host), free(s->g.host);
     free(s->mean), free(s->inv), free(s->gamma), free(s->beta), free(s->bsum), free(s->csum);
-    free(s->w), free(s->w_ref), free(s->active), free(s->taken);
+    free(s->w), free(s->w_ref), free(s->active), free(s->deferred_grad);
     gt_release_all();
 }
 
@@ -224,10 +224,10 @@ static void forward(enum gpu_type type, const struct conv *c) {
         .stats = {gt_alloc(GPU_MAX_BLOCKS * 2 * co * 4), gt_zeros(GPU_TICKETS * 4), stats,
                   stats + co, stats + 2 * co, 1e-5f},
     };
-    bool fits = gpu_way_plain.fits(&s.device, &f, NULL);
-    size_t bytes = gpu_way_plain.workspace(&s.device, NULL, &f, NULL);
+    bool fits = gpu_conv_algo_plain.fits(&s.device, &f, NULL);
+    size_t bytes = gpu_conv_algo_plain.workspace(&s.device, NULL, &f, NULL);
     void *workspace = scratch(bytes);
-    GT_OK(gpu_way_plain.forward(&s.device, NULL, &f, workspace, 0));
+    GT_OK(gpu_conv_algo_plain.forward(&s.device, NULL, &f, workspace, 0));
     float *got = gt_download_as(type, s.out.device, s.out.count),
           *got_stats = gt_floats(stats, 3 * co);
     gt_digest_add(got, s.out.count * 4);
@@ -301,10 +301,10 @@ static void backward(enum gpu_type type, const struct conv *c, int sms) {
                                    sums + ci,
                                    sums + 2 * ci,
                                    sums + 3 * ci};
-    bool fits = gpu_way_plain.fits(&s.device, NULL, &b);
-    size_t bytes = gpu_way_plain.workspace(&s.device, NULL, NULL, &b);
+    bool fits = gpu_conv_algo_plain.fits(&s.device, NULL, &b);
+    size_t bytes = gpu_conv_algo_plain.workspace(&s.device, NULL, NULL, &b);
     void *workspace = scratch(bytes);
-    GT_OK(gpu_way_plain.backward(&s.device, NULL, &b, workspace, 0));
+    GT_OK(gpu_conv_algo_plain.backward(&s.device, NULL, &b, workspace, 0));
 
     float *dw = gt_floats(dweight, s.weights + 1), *got_sums = gt_floats(sums, 2 * ci);
     float *in_g = gt_download_as(type, s.in_g.device, s.in_g.count);
@@ -314,7 +314,7 @@ static void backward(enum gpu_type type, const struct conv *c, int sms) {
     float *dw_ref = room(s.weights, 4), *dv = room(s.in_pixels * ci, 4);
     double *dgamma = room(ci, 8), *dbeta = room(ci, 8), off_dw = 0, size_dw = 0;
     struct chex_ref_map x = packed(s.active, c->n, c->hw, c->in.channels);
-    struct chex_ref_map dy = packed(s.taken, c->n, out_hw(c), c->out.channels);
+    struct chex_ref_map dy = packed(s.deferred_grad, c->n, out_hw(c), c->out.channels);
     struct chex_ref_map dx = packed(dv, c->n, c->hw, c->in.channels);
     chex_ref_conv_backward_weight(&ctx, &x, &dy, ref_window(c), dw_ref);
     chex_ref_conv_backward_data(&ctx, &dy, s.w_ref, ref_window(c), &dx);
@@ -346,8 +346,8 @@ static void backward(enum gpu_type type, const struct conv *c, int sms) {
 
 static void table(void) {
     bool plain = false;
-    for (int i = 0; gpu_ways[i]; i++)
-        plain = plain || gpu_ways[i] == &gpu_way_plain;
+    for (int i = 0; gpu_conv_algos[i]; i++)
+        plain = plain || gpu_conv_algos[i] == &gpu_conv_algo_plain;
     OK(plain, "the table has the plain way");
 }
 

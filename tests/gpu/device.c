@@ -3,7 +3,7 @@
  * Which device an engine gets, and what is said where there is none. On a real GPU, the parts that
  * only an emulated node can show are left out.
  */
-#include "engine/cuda/device.h"
+#include "engine/cuda/host/device.h"
 
 #include "gpu/gpu_test.h"
 

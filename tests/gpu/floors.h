@@ -32,7 +32,7 @@ static inline bool floor_normed(const struct chex_net *net, int buffer) {
 static inline bool floor_adds(const struct chex_net *net, int op, int buffer) {
     for (int i = op + 1; i < net->op_count; i++)
         if (net->ops[i].in == buffer ||
-            (net->ops[i].kind == CHEX_OP_JOIN && net->ops[i].side_in == buffer))
+            (net->ops[i].kind == CHEX_OP_RESIDUAL_ADD && net->ops[i].side_in == buffer))
             return true;
     return false;
 }
@@ -53,7 +53,7 @@ static inline double floor_arg(const struct floor_net *f, const struct chex_op *
 static inline struct floor_cost floor_forward(const struct floor_net *f, int op) {
     const struct chex_op *o = &f->net->ops[op];
     struct floor_cost c = {floor_in(f, o), 2 * chex_op_macs(f->net, op, f->size)};
-    if (o->kind == CHEX_OP_JOIN)
+    if (o->kind == CHEX_OP_RESIDUAL_ADD)
         c.bytes += floor_map(f, o->side_in, f->net->buffers[o->side_in].channels);
     if (o->out >= 0)
         c.bytes += floor_map(f, o->out, o->out_channels) + floor_arg(f, o);
@@ -72,7 +72,7 @@ static inline struct floor_cost floor_backward(const struct floor_net *f, int op
     if (o->out >= 0)
         c.bytes += floor_map(f, o->out, o->out_channels) * (1 + floor_normed(f->net, o->out)) +
                    floor_arg(f, o);
-    if (o->kind == CHEX_OP_JOIN) {
+    if (o->kind == CHEX_OP_RESIDUAL_ADD) {
         const double side = floor_map(f, o->side_in, f->net->buffers[o->side_in].channels);
         c.bytes += side * (1 + (o->side_bn >= 0) + floor_adds(f->net, op, o->side_in));
         c.bytes += floor_map(f, o->out, o->out_channels); /* its own mask */

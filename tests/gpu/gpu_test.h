@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "engine/cuda/gpu.h"
+#include "engine/cuda/host/gpu.h"
 #include "tap.h"
 
 #define GT_OK(call)                                                                                \
@@ -27,21 +27,21 @@
 
 /* Device memory of the running test, released together. Its contents are there when a function
  * returns: tests launch on streams of their own, too, which do not wait for the default one. */
-static void *gt_held[4096];
-static int gt_held_count;
+static void *gt_resident[4096];
+static int gt_resident_count;
 
 static inline void *gt_alloc(size_t bytes) {
     void *p = NULL;
     GT_OK(cudaMalloc(&p, bytes ? bytes : 1));
     GT_OK(cudaMemset(p, 0xff, bytes)); /* NaN: what nobody writes shows */
     GT_OK(cudaDeviceSynchronize());
-    if (gt_held_count == (int)(sizeof gt_held / sizeof *gt_held))
+    if (gt_resident_count == (int)(sizeof gt_resident / sizeof *gt_resident))
         exit(1);
-    return gt_held[gt_held_count++] = p;
+    return gt_resident[gt_resident_count++] = p;
 }
 static inline void gt_release_all(void) {
-    while (gt_held_count)
-        GT_OK(cudaFree(gt_held[--gt_held_count]));
+    while (gt_resident_count)
+        GT_OK(cudaFree(gt_resident[--gt_resident_count]));
 }
 static inline void *gt_upload(const void *host, size_t bytes) {
     void *p = gt_alloc(bytes);

@@ -4,7 +4,7 @@
  * rows, as rows that come to stay, as numbers of rows that came before. Logits, losses and
  * gradients are the same bits; what does not fit is said, and what was never sent is refused.
  */
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "engine/engine.h"
 #include "input/augment.h"
 #include "op/net.h"
@@ -22,7 +22,7 @@ static int8_t labels[IMAGES * CLASSES];
 static void make_input(void) {
     const struct chex_augment_options options = {
         .crop_scale = 0.3, .rotate = 30, .brightness = 0.2, .contrast = 0.4, .antialias = true};
-    void *scratch = chex_mem_alloc_aligned(1, chex_augment_scratch_bytes(STORED, SIZE));
+    void *scratch = chex_alloc_aligned(1, chex_augment_scratch_bytes(STORED, SIZE));
     BAIL_UNLESS(scratch, "out of memory");
     for (int r = 0; r < ROWS; r++)
         for (uint32_t i = 0; i < STORED * STORED; i++)
@@ -46,7 +46,7 @@ static struct chex_batch raw(void) {
                                .stored_count = IMAGES};
 }
 
-static struct chex_batch held(const int *places, int count) {
+static struct chex_batch resident(const int *places, int count) {
     struct chex_batch b = raw();
     b.rows = numbers;
     b.places = places;
@@ -62,7 +62,7 @@ struct result {
 };
 
 static struct result nothing(const struct chex_engine *e) {
-    struct result r = {.grad = chex_mem_zalloc(e->config.net->state_count, sizeof *r.grad)};
+    struct result r = {.grad = chex_alloc_zeroed(e->config.net->state_count, sizeof *r.grad)};
     BAIL_UNLESS(r.grad, "out of memory");
     return r;
 }
@@ -88,8 +88,8 @@ static void test_forms(struct chex_engine *e) {
     const struct chex_batch forms[] = {
         {.n = IMAGES, .pixels = pixels[0], .labels = labels},
         raw(),
-        held(last, 1),
-        held(both, 0),
+        resident(last, 1),
+        resident(both, 0),
     };
     static const char *const names[] = {"pixels", "stored rows", "one row held, one that comes",
                                         "row numbers alone"};
@@ -97,9 +97,9 @@ static void test_forms(struct chex_engine *e) {
     struct chex_pass_result pass;
     float *grad = chex_engine_grad_alloc(e);
     BAIL_UNLESS(grad, "out of memory");
-    struct chex_batch b = held(both, 0);
+    struct chex_batch b = resident(both, 0);
     OK_STATUS(chex_engine_infer(e, &b, (float[IMAGES * CLASSES]){0}, &err), CHEX_E_FAIL, err,
-              "row 103 never came");
+              "row 103 was never uploaded");
     /* Row 103 comes with a batch of its own. */
     const struct chex_batch one = {.n = 1,
                                    .stored_px = STORED,
@@ -123,14 +123,14 @@ static void test_forms(struct chex_engine *e) {
     }
     OK(memcmp(alone, r[0].logits, sizeof alone) == 0, "a row that comes alone: its logits too");
     static const size_t beyond[IMAGES] = {FIRST + 1, FIRST + ROWS};
-    b = held(both, 0);
+    b = resident(both, 0);
     b.rows = beyond;
     OK_STATUS(chex_engine_pass(e, &b, grad, NULL, NULL, &pass, &err), CHEX_E_FAIL, err,
-              "row 105 of 100 to 105");
+              "row 105 is out of range (100 to 105)");
     b = raw();
     b.stored_px = STORED + 1;
     OK_STATUS(chex_engine_pass(e, &b, grad, NULL, NULL, &pass, &err), CHEX_E_FAIL, err,
-              "rows of 41 px where up to 40 are taken");
+              "rows of 41 px, expected at most 40");
     b = raw();
     b.stored_count = 1;
     OK_STATUS(chex_engine_pass(e, &b, grad, NULL, NULL, &pass, &err), CHEX_E_FAIL, err,
@@ -155,25 +155,26 @@ static struct chex_engine *create(const struct chex_net *net, const char *spec, 
 
 static void test_hold(const struct chex_net *net) {
     struct chex_error err = {0};
-    struct chex_held h;
+    struct chex_resident_result h;
     struct chex_engine *e = create(net, "cuda:s0", false);
     const struct chex_batch b = raw();
     float logits[IMAGES * CLASSES];
-    OK_STATUS(chex_engine_infer(e, &b, logits, &err), CHEX_E_FAIL, err, "where up to 0 are taken");
-    const struct chex_hold all = {.stored_px = STORED, .end = (size_t)1 << 40};
-    OK(chex_engine_hold(e, &all, &h, &err) == CHEX_OK && h.raw && !h.held &&
+    OK_STATUS(chex_engine_infer(e, &b, logits, &err), CHEX_E_FAIL, err, "expected at most 0");
+    const struct chex_resident_request all = {.stored_px = STORED, .end = (size_t)1 << 40};
+    OK(chex_engine_make_resident(e, &all, &h, &err) == CHEX_OK && h.raw && !h.resident &&
            strstr(h.why, "batch by batch"),
        "more rows than memory: %s", h.why);
-    OK_STATUS(chex_engine_hold(e, &all, &h, &err), CHEX_E_FAIL, err, "twice");
+    OK_STATUS(chex_engine_make_resident(e, &all, &h, &err), CHEX_E_FAIL, err, "twice");
     chex_engine_destroy(e);
     e = create(net, "cuda:s0", false);
-    const struct chex_hold large = {.stored_px = 1 << 17, .end = 1};
-    OK(chex_engine_hold(e, &large, &h, &err) == CHEX_OK && !h.raw && !h.held,
+    const struct chex_resident_request large = {.stored_px = 1 << 17, .end = 1};
+    OK(chex_engine_make_resident(e, &large, &h, &err) == CHEX_OK && !h.raw && !h.resident,
        "rows too wide for a block: not raw");
     chex_engine_destroy(e);
     e = create(net, "ref", false);
-    const struct chex_hold some = {.stored_px = STORED};
-    OK(chex_engine_hold(e, &some, &h, &err) == CHEX_OK && !h.raw && !h.held && !h.why[0],
+    const struct chex_resident_request some = {.stored_px = STORED};
+    OK(chex_engine_make_resident(e, &some, &h, &err) == CHEX_OK && !h.raw && !h.resident &&
+           !h.why[0],
        "an engine on the CPU takes pixels");
     OK_STATUS(chex_engine_infer(e, &b, logits, &err), CHEX_E_FAIL, err, "engine ref: a raw batch");
     chex_engine_destroy(e);
@@ -182,15 +183,16 @@ static void test_hold(const struct chex_net *net) {
 int main(void) {
     struct chex_error err = {0};
     struct chex_net *net = NULL;
-    struct chex_held h;
-    const struct chex_hold hold = {.stored_px = STORED, .first = FIRST, .end = FIRST + ROWS};
+    struct chex_resident_result h;
+    const struct chex_resident_request make_resident = {
+        .stored_px = STORED, .first = FIRST, .end = FIRST + ROWS};
     make_input();
     BAIL_UNLESS(chex_net_create("densenet121", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
     float *state = make_state(net);
     struct chex_engine *e = create(net, "cuda:s0", true);
     const uint64_t before = e->impl->bytes(e->self);
     BAIL_UNLESS(chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK, "%s", err.text);
-    OK(chex_engine_hold(e, &hold, &h, &err) == CHEX_OK && h.raw && h.held &&
+    OK(chex_engine_make_resident(e, &make_resident, &h, &err) == CHEX_OK && h.raw && h.resident &&
            strstr(h.why, "stay in GPU memory"),
        "few rows: %s", h.why);
     OK(e->impl->bytes(e->self) >= before + ROWS * STORED * STORED, "and the memory is counted");

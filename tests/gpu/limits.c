@@ -3,7 +3,7 @@
  * The measured rates of a GPU's memory and of its link to the host: that they are there, and that
  * the arrays for them keep to what they may take. How good they are only a real device can tell.
  */
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "engine/engine.h"
 #include "tap.h"
 

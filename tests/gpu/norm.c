@@ -204,14 +204,14 @@ static void take(enum gpu_type type, enum gpu_type to, const struct dims *d, boo
         b[i] = 0.3f * gt_normal(14, i);
         k[i] = 0.3f * gt_normal(15, i);
     }
-    struct gpu_taken taken = {.g = gt_slice(&g, d->first, d->channels)};
+    struct gpu_deferred_grad deferred_grad = {.g = gt_slice(&g, d->first, d->channels)};
     if (deferred) {
-        taken.x = gt_slice(&x, d->first, d->channels);
-        taken.bsum = gt_upload(b, c_all * 4);
-        taken.csum = gt_upload(k, c_all * 4);
+        deferred_grad.x = gt_slice(&x, d->first, d->channels);
+        deferred_grad.bsum = gt_upload(b, c_all * 4);
+        deferred_grad.csum = gt_upload(k, c_all * 4);
     }
     struct gpu_map into = gt_slice(&out, d->first, d->channels);
-    GT_OK(gpu_take(&taken, &into, 0));
+    GT_OK(gpu_finish_grad(&deferred_grad, &into, 0));
     int strays = 0, wrong = 0;
     float *got = fetch(&out, d, &strays);
     for (size_t p = 0; p < pixels_of(d); p++)

@@ -87,7 +87,7 @@ static void check_forward(const struct shape *s, const struct st_slice *out, con
 }
 
 /* The reference's gradient of the activated map. */
-static double *reference_dv(const struct shape *s, const struct st_taken *taken,
+static double *reference_dv(const struct shape *s, const struct st_deferred_grad *deferred_grad,
                             const struct st_slice *out, const int32_t *arg) {
     const size_t channels = (size_t)s->channels, outs = st_pixels(out) * channels;
     const size_t ins = (size_t)s->n * (size_t)(s->hw * s->hw) * channels;
@@ -96,7 +96,7 @@ static double *reference_dv(const struct shape *s, const struct st_taken *taken,
     if (!dv)
         exit(1);
     for (size_t i = 0; i < outs; i++)
-        dy[i] = st_take(taken, out, i / channels, (int)(i % channels));
+        dy[i] = st_take(deferred_grad, out, i / channels, (int)(i % channels));
     const struct chex_ref_map from = packed(dy, s->n, out_hw(s), s->channels);
     const struct chex_ref_map to = packed(dx, s->n, s->hw, s->channels);
     if (s->stride)
@@ -114,24 +114,24 @@ static double *reference_dv(const struct shape *s, const struct st_taken *taken,
 static void backward(const struct shape *s, const struct st_slice *in, const struct st_norm *n,
                      const struct st_slice *out, const int32_t *arg, const uint8_t *device_arg,
                      const char *what) {
-    struct st_taken taken = st_taken(out, s->more, 31);
+    struct st_deferred_grad deferred_grad = st_deferred_grad(out, s->more, 31);
     struct st_slice g =
         st_slice(s->type, s->n, s->hw, s->in_pitch, s->in_first, s->channels, 37, 0, 0.5f);
     if (!s->add)
         st_poison(&g);
     const struct gpu_sums sums = st_sums(n, 41);
     if (s->stride)
-        GT_OK(gpu_maxpool_backward(&taken.device, device_arg,
+        GT_OK(gpu_maxpool_backward(&deferred_grad.device, device_arg,
                                    (struct gpu_window){s->kernel, s->stride, s->pad}, &in->map,
                                    &n->device, &g.map, s->add, &sums, 0));
     else
-        GT_OK(gpu_avgpool_backward(&taken.device, s->kernel, &in->map, &n->device, &g.map, s->add,
-                                   &sums, 0));
-    double *dv = reference_dv(s, &taken, out, arg);
+        GT_OK(gpu_avgpool_backward(&deferred_grad.device, s->kernel, &in->map, &n->device, &g.map,
+                                   s->add, &sums, 0));
+    double *dv = reference_dv(s, &deferred_grad, out, arg);
     st_check_backward(dv, in, n, &g, s->add, &sums, 41, what);
     free(dv);
-    free(taken.bsum);
-    free(taken.g.b.host);
+    free(deferred_grad.bsum);
+    free(deferred_grad.g.b.host);
     free(g.b.host);
 }
 

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "engine/cuda/reduce.h"
+#include "engine/cuda/nccl/cuda_reduce.h"
 #include "gpu/gpu_test.h"
 
 enum {
@@ -97,7 +97,7 @@ enum mishap {
 
 struct scene {
     int size, logical_ranks;
-    bool fixed, graphs; /* graphs: a pass is one launch, its events are nodes of it */
+    bool deterministic, graphs; /* graphs: a pass is one launch, its events are nodes of it */
     enum mishap mishap;
     uint64_t timeout_ms;
 };
@@ -241,7 +241,7 @@ static enum chex_status play(const struct scene *s, struct chex_launch *launch,
                                         .logical_ranks = s->logical_ranks,
                                         .count = COUNT,
                                         .bucket_bytes = BUCKET_BYTES,
-                                        .fixed = s->fixed};
+                                        .deterministic = s->deterministic};
     if (st == CHEX_OK)
         st = chex_reduce_create(&config, &reduce, err);
     if (st == CHEX_OK && gpu_reduce_bytes(gpu) < COUNT * sizeof(float))
@@ -330,7 +330,7 @@ static void host_sums(int logical_ranks) {
     struct chex_error err = {0};
     struct chex_coll coll = {.impl = &no_coll, .size = 1};
     struct chex_reduce_config config = {
-        .coll = &coll, .logical_ranks = logical_ranks, .count = COUNT, .fixed = true};
+        .coll = &coll, .logical_ranks = logical_ranks, .count = COUNT, .deterministic = true};
     struct chex_reduce *reduce = NULL;
     if (truth[logical_ranks].there)
         return;
@@ -367,7 +367,7 @@ static bool can_play(int size) {
 static void check_sums(int size, int logical_ranks, bool graphs) {
     struct scene s = {.size = size,
                       .logical_ranks = logical_ranks,
-                      .fixed = true,
+                      .deterministic = true,
                       .graphs = graphs,
                       .timeout_ms = 20000};
     int equal = 0;
@@ -414,9 +414,12 @@ static bool lost_naming(int rank, const char *needle) {
            strstr(shared->err[rank].text, needle);
 }
 
-static void check_death(bool fixed) {
-    struct scene s = {
-        .size = 3, .logical_ranks = 4, .fixed = fixed, .mishap = DIES, .timeout_ms = 1000};
+static void check_death(bool deterministic) {
+    struct scene s = {.size = 3,
+                      .logical_ranks = 4,
+                      .deterministic = deterministic,
+                      .mishap = DIES,
+                      .timeout_ms = 1000};
     if (!can_play(3))
         return;
     const double begun_s = chex_clock_s();
@@ -429,7 +432,7 @@ static void check_death(bool fixed) {
 
 static void check_stall(void) {
     struct scene s = {
-        .size = 3, .logical_ranks = 3, .fixed = true, .mishap = STALLS, .timeout_ms = 1000};
+        .size = 3, .logical_ranks = 3, .deterministic = true, .mishap = STALLS, .timeout_ms = 1000};
     if (!can_play(3))
         return;
     const bool well = act(&s);
@@ -443,7 +446,7 @@ static void check_stall(void) {
 
 static void check_late(void) {
     struct scene s = {
-        .size = 3, .logical_ranks = 3, .fixed = true, .mishap = LATE, .timeout_ms = 2000};
+        .size = 3, .logical_ranks = 3, .deterministic = true, .mishap = LATE, .timeout_ms = 2000};
     if (!can_play(3))
         return;
     const bool well = act(&s);
@@ -453,8 +456,11 @@ static void check_late(void) {
 }
 
 static void check_set_up(void) {
-    struct scene s = {
-        .size = 3, .logical_ranks = 3, .fixed = true, .mishap = NO_LIBRARY, .timeout_ms = 3000};
+    struct scene s = {.size = 3,
+                      .logical_ranks = 3,
+                      .deterministic = true,
+                      .mishap = NO_LIBRARY,
+                      .timeout_ms = 3000};
     bool well = act(&s);
     OK(well && shared->st[0] == CHEX_E_ENV && shared->st[1] == CHEX_E_ENV &&
            strstr(shared->err[0].text, "rank 1 cannot use NCCL") &&
@@ -468,8 +474,11 @@ static void check_set_up(void) {
 }
 
 static void check_alone(void) {
-    struct scene s = {
-        .size = 1, .logical_ranks = 3, .fixed = true, .mishap = NO_NCCL_ALONE, .timeout_ms = 1000};
+    struct scene s = {.size = 1,
+                      .logical_ranks = 3,
+                      .deterministic = true,
+                      .mishap = NO_NCCL_ALONE,
+                      .timeout_ms = 1000};
     const bool well = act(&s);
     host_sums(3);
     OK(well && shared->st[0] == CHEX_OK &&
@@ -497,7 +506,7 @@ static void look_around(void) {
 /* One rank of a job. */
 static int play_launched(const char *mishap) {
     struct scene s = {.logical_ranks = V_MAX,
-                      .fixed = true,
+                      .deterministic = true,
                       .mishap = strcmp(mishap, "stalls") == 0 ? STALLS
                                 : strcmp(mishap, "dies") == 0 ? DIES
                                                               : NONE,

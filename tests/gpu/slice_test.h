@@ -238,16 +238,17 @@ static inline void st_check_backward(const double *dv, const struct st_slice *in
 
 /* ---- the gradient that readers left ---- */
 
-struct st_taken {
+struct st_deferred_grad {
     struct st_slice g;
     float *bsum, *csum; /* host; NULL: none */
-    struct gpu_taken device;
+    struct gpu_deferred_grad device;
 };
-static inline struct st_taken st_taken(const struct st_slice *x, bool more, uint64_t seed) {
-    struct st_taken t = {.g = st_slice(x->b.type, x->b.n, x->b.hw, x->b.pitch, x->first,
-                                       x->channels, seed, 0.02f, 0.5f)};
+static inline struct st_deferred_grad st_deferred_grad(const struct st_slice *x, bool more,
+                                                       uint64_t seed) {
+    struct st_deferred_grad t = {.g = st_slice(x->b.type, x->b.n, x->b.hw, x->b.pitch, x->first,
+                                               x->channels, seed, 0.02f, 0.5f)};
     const size_t channels = (size_t)x->channels;
-    t.device = (struct gpu_taken){.g = t.g.map, .x = x->map};
+    t.device = (struct gpu_deferred_grad){.g = t.g.map, .x = x->map};
     if (!more)
         return t;
     t.bsum = malloc(2 * channels * sizeof *t.bsum);
@@ -261,7 +262,8 @@ static inline struct st_taken st_taken(const struct st_slice *x, bool more, uint
     return t;
 }
 /* As the kernels write it. */
-static inline float st_take(const struct st_taken *t, const struct st_slice *x, size_t p, int c) {
+static inline float st_take(const struct st_deferred_grad *t, const struct st_slice *x, size_t p,
+                            int c) {
     const float g = st_at(&t->g, t->g.b.host, p, c);
     return t->bsum ? fmaf(t->bsum[c], st_at(x, x->b.host, p, c), g + t->csum[c]) : g;
 }

@@ -56,7 +56,7 @@ static void follows(const struct subject *s, const float *first_state) {
     float first[IMAGES * CLASSES], now[IMAGES * CLASSES], fresh[IMAGES * CLASSES];
     struct chex_engine *e = create(s, first_state);
     float *grad = chex_engine_grad_alloc(e);
-    float *state = chex_mem_zalloc(s->net->state_count, sizeof *state);
+    float *state = chex_alloc_zeroed(s->net->state_count, sizeof *state);
     BAIL_UNLESS(grad && state, "out of memory");
     infer(e, s, first);
     pass(e, s, grad);
@@ -81,7 +81,7 @@ int main(void) {
     struct chex_error err = {0};
     struct chex_net *net = NULL;
     const struct setting setting = {"densenet121", SIZE, IMAGES, IMAGES, CHEX_BF16};
-    float *pixels = chex_mem_zalloc(IMAGES * SIZE * SIZE, sizeof *pixels);
+    float *pixels = chex_alloc_zeroed(IMAGES * SIZE * SIZE, sizeof *pixels);
     int8_t labels[IMAGES * CLASSES];
     BAIL_UNLESS(pixels && chex_net_create(setting.model, CLASSES, &net, &err) == CHEX_OK, "%s",
                 err.text);

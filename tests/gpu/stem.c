@@ -15,7 +15,7 @@ enum { OUT = 64, FIRST = 32, PITCH = FIRST + OUT + 32 };
 struct shape {
     enum gpu_type type;
     int n, size;
-    bool taken;
+    bool deferred_grad;
     int sms;
 };
 
@@ -23,7 +23,7 @@ static const float mean[3] = {0.485f, 0.456f, 0.406f}, std[3] = {0.229f, 0.224f,
 static const char *name(const struct shape *s) {
     static char text[96];
     snprintf(text, sizeof text, "%s, %d of %d px%s", gt_type_names[s->type], s->n, s->size,
-             s->taken ? "" : ", bare g");
+             s->deferred_grad ? "" : ", bare g");
     return text;
 }
 
@@ -250,17 +250,17 @@ static void backward(struct world *w) {
     for (size_t i = 0; i < w->pixels * OUT; i++) {
         const size_t p = i / OUT, c = i % OUT;
         const float gv = g.host[p * PITCH + FIRST + c], xv = x.host[p * (PITCH + 32) + FIRST + c];
-        dy[i] = w->s.taken ? gt_rounded(w->s.type, fmaf(bsum[c], xv, gv) + csum[c]) : gv;
+        dy[i] = w->s.deferred_grad ? gt_rounded(w->s.type, fmaf(bsum[c], xv, gv) + csum[c]) : gv;
     }
-    const struct gpu_taken taken = {
+    const struct gpu_deferred_grad deferred_grad = {
         .g = gt_slice(&g, FIRST, OUT),
-        .x = w->s.taken ? gt_slice(&x, FIRST, OUT) : (struct gpu_map){0},
-        .bsum = w->s.taken ? gt_upload(bsum, sizeof bsum) : NULL,
-        .csum = w->s.taken ? gt_upload(csum, sizeof csum) : NULL,
+        .x = w->s.deferred_grad ? gt_slice(&x, FIRST, OUT) : (struct gpu_map){0},
+        .bsum = w->s.deferred_grad ? gt_upload(bsum, sizeof bsum) : NULL,
+        .csum = w->s.deferred_grad ? gt_upload(csum, sizeof csum) : NULL,
     };
     float *device_dw = gt_alloc(OUT * 147 * sizeof(float));
     void *workspace = gt_alloc(gpu_stem_workspace(&device, w->s.n, w->s.size));
-    GT_OK(gpu_stem_backward(&device, w->device_grey, w->s.n, w->s.size, &taken, mean, std,
+    GT_OK(gpu_stem_backward(&device, w->device_grey, w->s.n, w->s.size, &deferred_grad, mean, std,
                             device_dw, workspace, NULL));
     float *got = gt_floats(device_dw, OUT * 147);
     double *want = unfolded(w, dy);

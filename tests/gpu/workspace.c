@@ -4,7 +4,7 @@
  * convolving asks for must not shrink as images are added. For every convolution of both networks,
  * on devices with many and few multiprocessors, with much and little shared memory. Nothing runs.
  */
-#include "engine/cuda/gpu.h"
+#include "engine/cuda/host/gpu.h"
 #include "model/net.h"
 #include "tap.h"
 
@@ -50,7 +50,7 @@ static struct gpu_conv_backward backward_of(const struct chex_net *net, const st
 }
 
 /* Convolutions whose scratch for some number of images is more than for one image more. */
-static int shrinking(const struct chex_net *net, int size, const struct gpu_way *way,
+static int shrinking(const struct chex_net *net, int size, const struct gpu_conv_algo *algo,
                      const struct gpu_device *d, enum gpu_type type, int *asked) {
     int hw[MAX_BUFFERS], bad = 0;
     BAIL_UNLESS(chex_net_shapes(net, size, hw, NULL) == CHEX_OK, "shapes");
@@ -59,9 +59,9 @@ static int shrinking(const struct chex_net *net, int size, const struct gpu_way 
         bool shrinks = false;
         for (int n = 1; n <= MOST_IMAGES && net->ops[i].kind == CHEX_OP_CONV; n++) {
             const struct gpu_conv_backward b = backward_of(net, &net->ops[i], hw, size, type, n);
-            if (!way->fits(d, NULL, &b))
+            if (!algo->fits(d, NULL, &b))
                 break;
-            const size_t bytes = way->workspace(d, NULL, NULL, &b);
+            const size_t bytes = algo->workspace(d, NULL, NULL, &b);
             shrinks = shrinks || bytes < before;
             before = bytes;
             *asked += n == 1;
@@ -72,7 +72,8 @@ static int shrinking(const struct chex_net *net, int size, const struct gpu_way 
 }
 
 int main(void) {
-    static const struct gpu_way *const ways[] = {&gpu_way_plain, &gpu_way_1x1, &gpu_way_3x3};
+    static const struct gpu_conv_algo *const algos[] = {&gpu_conv_algo_plain, &gpu_conv_algo_1x1,
+                                                        &gpu_conv_algo_3x3};
     static const int sizes[] = {32, 75, 224};
     static const char *const models[] = {"densenet121", "resnet50"};
     for (int w = 0; w < 3; w++) {
@@ -82,11 +83,11 @@ int main(void) {
                 struct chex_net *net;
                 BAIL_UNLESS(chex_net_create(models[m], 14, &net, NULL) == CHEX_OK, "network");
                 for (int s = 0; s < 3; s++)
-                    bad += shrinking(net, sizes[s], ways[w], &devices[d], GPU_BF16, &asked);
+                    bad += shrinking(net, sizes[s], algos[w], &devices[d], GPU_BF16, &asked);
                 chex_net_destroy(net);
             }
             OK(!bad && asked, "%s on %s: %d of %d convolutions ask for less for more images",
-               ways[w]->name, devices[d].name, bad, asked);
+               algos[w]->name, devices[d].name, bad, asked);
         }
     }
     return tap_done();

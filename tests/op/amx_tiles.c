@@ -10,9 +10,9 @@
 #include <sched.h>
 #include <signal.h>
 
-#include "base/cpu.h"
+#include "base/cpu_features.h"
 #include "base/rng.h"
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_engine.h"
 #include "op/tiles/tiles.h"
 #include "tap.h"
 

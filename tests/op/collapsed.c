@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The algebra of the GPU engine's backward (engine/cuda/gpu.h), in double and on whole networks:
- * every reader of a channel adds A dU to the buffer's gradient at once, its B and C to the buffer's
- * two vectors when its sums are known, and the writer takes up g + B x + C. Against differences of
- * the loss along random directions, and against the ref engine's plain backward.
+ * The algebra of the GPU engine's backward (engine/cuda/host/gpu.h), in double and on whole
+ * networks: every reader of a channel adds A dU to the buffer's gradient at once, its B and C to
+ * the buffer's two vectors when its sums are known, and the writer takes up g + B x + C. Against
+ * differences of the loss along random directions, and against the ref engine's plain backward.
  */
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "engine/lifetimes.h"
 #include "op/net.h"
 
@@ -27,7 +27,7 @@ static size_t pixels_of(const struct walk *k, int buffer) {
 }
 
 static double *take(size_t count) {
-    double *p = chex_mem_zalloc(count, sizeof *p);
+    double *p = chex_alloc_zeroed(count, sizeof *p);
     BAIL_UNLESS(p, "out of memory");
     return p;
 }
@@ -54,7 +54,7 @@ static void open_walk(struct walk *k, const struct chex_net *net, const struct s
     }
     for (int i = 0; i < net->op_count; i++)
         if (net->ops[i].kind == CHEX_OP_MAXPOOL) {
-            k->won[i] = chex_mem_zalloc(
+            k->won[i] = chex_alloc_zeroed(
                 pixels_of(k, net->ops[i].out) * (size_t)net->ops[i].out_channels, sizeof(int));
             BAIL_UNLESS(k->won[i], "out of memory");
         }
@@ -254,7 +254,7 @@ static void forward_pool(struct walk *k, int index) {
     free((double *)(uintptr_t)v.a);
 }
 
-static void forward_join(struct walk *k, const struct chex_op *op) {
+static void forward_residual_add(struct walk *k, const struct chex_op *op) {
     const size_t channels = (size_t)op->out_channels;
     const struct norm n = norm_of(k, op->in_bn), side = norm_of(k, op->side_bn);
     for (size_t i = 0; i < pixels_of(k, op->out) * channels; i++) {
@@ -303,7 +303,7 @@ static double forward(struct walk *k) {
         case CHEX_OP_CONV: forward_conv(k, op); break;
         case CHEX_OP_MAXPOOL:
         case CHEX_OP_AVGPOOL: forward_pool(k, i); break;
-        case CHEX_OP_JOIN: forward_join(k, op); break;
+        case CHEX_OP_RESIDUAL_ADD: forward_residual_add(k, op); break;
         case CHEX_OP_HEAD: loss = forward_head(k, op); break;
         }
         if (op->kind != CHEX_OP_HEAD)
@@ -420,7 +420,7 @@ static void backward_pool(struct walk *k, int index) {
     free(da);
 }
 
-static void backward_join(struct walk *k, int index) {
+static void backward_residual_add(struct walk *k, int index) {
     const struct chex_op *op = &k->net->ops[index];
     const size_t channels = (size_t)op->out_channels;
     double *d = taken(k, op);
@@ -463,7 +463,7 @@ static void backward(struct walk *k) {
         case CHEX_OP_CONV: backward_conv(k, i); break;
         case CHEX_OP_MAXPOOL:
         case CHEX_OP_AVGPOOL: backward_pool(k, i); break;
-        case CHEX_OP_JOIN: backward_join(k, i); break;
+        case CHEX_OP_RESIDUAL_ADD: backward_residual_add(k, i); break;
         case CHEX_OP_HEAD: backward_head(k, i); break;
         }
 }
@@ -504,16 +504,16 @@ static void check(const struct setting *s) {
     struct outcome ref;
     BAIL_UNLESS(chex_net_create(s->model, CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
     float *state = make_state(net);
-    float *pixels = chex_mem_zalloc((size_t)(s->n * s->size * s->size), sizeof *pixels);
-    int8_t *labels = chex_mem_zalloc((size_t)s->n * CLASSES, 1);
-    struct walk *k = chex_mem_zalloc(1, sizeof *k);
+    float *pixels = chex_alloc_zeroed((size_t)(s->n * s->size * s->size), sizeof *pixels);
+    int8_t *labels = chex_alloc_zeroed((size_t)s->n * CLASSES, 1);
+    struct walk *k = chex_alloc_zeroed(1, sizeof *k);
     BAIL_UNLESS(pixels && labels && k, "out of memory");
     fill_batch(s, pixels, labels);
     open_walk(k, net, s, state, pixels, labels);
     const double loss = forward(k);
     backward(k);
     run("ref", s, net, state, 2, &ref);
-    float *grad = chex_mem_zalloc(net->param_count, sizeof *grad);
+    float *grad = chex_alloc_zeroed(net->param_count, sizeof *grad);
     for (size_t i = 0; i < net->param_count; i++)
         grad[i] = (float)k->grad[i];
     const double c = cosine(grad, ref.grad, net->param_count);

@@ -11,7 +11,7 @@
 #ifndef CHEX_TESTS_OP_CONV_H
 #define CHEX_TESTS_OP_CONV_H
 
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "base/rng.h"
 #include "engine/engine.h"
 #include "tap.h"
@@ -72,7 +72,7 @@ static int residual(struct chex_net *net, const char *base, int x, int channels,
     }
     int out = chex_net_add_buffer(net, out_channels);
     chex_net_add_op(net,
-                    (struct chex_op){.kind = CHEX_OP_JOIN,
+                    (struct chex_op){.kind = CHEX_OP_RESIDUAL_ADD,
                                      .name = "join",
                                      .in = z3,
                                      .in_channels = out_channels,
@@ -176,8 +176,8 @@ static void run(create_fn create, const char *spec, const struct chex_net *net, 
     struct chex_engine_config config = {net, size, n, precision, threads, true, NULL};
     size_t area = (size_t)n * (size_t)size * (size_t)size, state = net->state_count;
     BAIL_UNLESS(create(spec, &config, &e, &err) == CHEX_OK, "%s", err.text);
-    float *pixels = chex_mem_zalloc(area, sizeof *pixels), *buf = chex_mem_zalloc(state, 4);
-    int8_t *labels = chex_mem_zalloc((size_t)n * CLASSES, 1);
+    float *pixels = chex_alloc_zeroed(area, sizeof *pixels), *buf = chex_alloc_zeroed(state, 4);
+    int8_t *labels = chex_alloc_zeroed((size_t)n * CLASSES, 1);
     for (size_t i = 0; i < area; i++)
         pixels[i] = unit(1000, i);
     for (size_t i = 0; i < (size_t)n * CLASSES; i++)
@@ -185,9 +185,9 @@ static void run(create_fn create, const char *spec, const struct chex_net *net, 
     fill_state(net, buf);
     struct chex_batch batch = {n, pixels, labels};
     float *grad = chex_engine_grad_alloc(e);
-    *out = (struct outcome){.grad = chex_mem_zalloc(state, 4),
-                            .logits = chex_mem_zalloc((size_t)n * CLASSES, 4),
-                            .moments = {chex_mem_zalloc(state, 4), chex_mem_zalloc(state, 4)}};
+    *out = (struct outcome){.grad = chex_alloc_zeroed(state, 4),
+                            .logits = chex_alloc_zeroed((size_t)n * CLASSES, 4),
+                            .moments = {chex_alloc_zeroed(state, 4), chex_alloc_zeroed(state, 4)}};
     BAIL_UNLESS(chex_engine_set(e, CHEX_STATE_PARAMS, buf, &err) == CHEX_OK, "set");
     BAIL_UNLESS(chex_engine_infer(e, &batch, out->logits, &err) == CHEX_OK, "infer");
     /* Twice: nothing of the first pass may be left in the second. */

@@ -10,7 +10,7 @@
 int main(void) { SKIP_ALL("the kernels of AMX are x86's"); }
 #else
 #include "conv.h"
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_engine.h"
 #include "engine/engines.h"
 
 extern const struct cpu_kernels chex_cpu_kernels_amx_emulated;
@@ -26,7 +26,7 @@ static enum chex_status create(const char *spec, const struct chex_engine_config
     (void)spec;
     impl = chex_engine_cpu;
     impl.create = create_emulated;
-    struct chex_engine *e = chex_mem_zalloc(1, sizeof *e);
+    struct chex_engine *e = chex_alloc_zeroed(1, sizeof *e);
     BAIL_UNLESS(e, "out of memory");
     e->impl = &impl;
     e->config = *config;

@@ -4,7 +4,7 @@
  * engine refuses.
  */
 #include "conv.h"
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_engine.h"
 
 #if defined(__x86_64__)
 #define VARIANTS "amx, avx512bf16, avx512, avx2, generic"
@@ -22,9 +22,9 @@ static void refusals(void) {
     OK_STATUS(chex_engine_create("cpu:sse", &config, &e, &err), CHEX_E_USAGE, err, VARIANTS);
     config.training = false;
     BAIL_UNLESS(chex_engine_create("cpu", &config, &e, &err) == CHEX_OK, "%s", err.text);
-    float *state = chex_mem_zalloc(net->state_count, sizeof *state);
+    float *state = chex_alloc_zeroed(net->state_count, sizeof *state);
     struct chex_pass_result result;
-    float *pixels = chex_mem_zalloc(32 * 32, sizeof *pixels);
+    float *pixels = chex_alloc_zeroed(32 * 32, sizeof *pixels);
     int8_t labels[CLASSES] = {0};
     struct chex_batch batch = {1, pixels, labels};
     OK_STATUS(chex_engine_pass(e, &batch, state, NULL, NULL, &result, &err), CHEX_E_FAIL, err,
@@ -46,8 +46,8 @@ static void not_a_number(void) {
     struct chex_engine *e = NULL;
     struct chex_engine_config config = {net, 32, 2, CHEX_BF16, 1, true, NULL};
     BAIL_UNLESS(chex_engine_create("cpu", &config, &e, &err) == CHEX_OK, "%s", err.text);
-    float *state = chex_mem_zalloc(net->state_count, sizeof *state);
-    float *pixels = chex_mem_zalloc(2 * 32 * 32, sizeof *pixels);
+    float *state = chex_alloc_zeroed(net->state_count, sizeof *state);
+    float *pixels = chex_alloc_zeroed(2 * 32 * 32, sizeof *pixels);
     int8_t labels[2 * CLASSES] = {0};
     fill_state(net, state);
     state[3] = NAN;

@@ -4,7 +4,7 @@
  * threads, nor on what was done before, nor on how many images it was made for. Its numbers are
  * truth_ref's affair.
  */
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "base/rng.h"
 #include "engine/engine.h"
 #include "tap.h"
@@ -44,10 +44,10 @@ static void check_refusals(void) {
     config.precision = CHEX_FP32;
     OK_STATUS(chex_engine_create("ref:avx2", &config, &e, &err), CHEX_E_USAGE, err, "avx2");
     config.image_size = 8;
-    OK_STATUS(chex_engine_create("ref", &config, &e, &err), CHEX_E_USAGE, err, "image size 8");
+    OK_STATUS(chex_engine_create("ref", &config, &e, &err), CHEX_E_USAGE, err, "--image-size 8");
     config.image_size = SIZE;
     config.batch = 0;
-    OK_STATUS(chex_engine_create("ref", &config, &e, &err), CHEX_E_USAGE, err, "batch size 0");
+    OK_STATUS(chex_engine_create("ref", &config, &e, &err), CHEX_E_USAGE, err, "--batch-size 0");
     OK(!e, "nothing was made");
     e = make(1, 1, CHEX_FP32, false);
     struct chex_batch batch = {2, pixels, labels};
@@ -91,7 +91,7 @@ static double two_steps(struct chex_engine *e, int n, float *vectors) {
 
 static void check_equal(enum chex_precision precision) {
     size_t bytes = 3 * net->state_count * sizeof(float);
-    float *first = chex_mem_zalloc(1, bytes), *other = chex_mem_zalloc(1, bytes);
+    float *first = chex_alloc_zeroed(1, bytes), *other = chex_alloc_zeroed(1, bytes);
     BAIL_UNLESS(first && other, "out of memory");
     const char *name = chex_precision_names[precision];
     struct chex_engine *e = make(1, 2, precision, true);
@@ -106,7 +106,7 @@ static void check_equal(enum chex_precision precision) {
         chex_engine_destroy(f);
     }
     /* The same engine again from the start: nothing of the pass before is left. */
-    float *zeros = chex_mem_zalloc(net->state_count, sizeof *zeros);
+    float *zeros = chex_alloc_zeroed(net->state_count, sizeof *zeros);
     struct chex_error err = {0};
     BAIL_UNLESS(zeros && chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK &&
                     chex_engine_set(e, CHEX_STATE_MOMENT1, zeros, &err) == CHEX_OK &&
@@ -170,7 +170,7 @@ static void check_all_masked(void) {
 int main(void) {
     struct chex_error err = {0};
     BAIL_UNLESS(chex_net_create("densenet121", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
-    state = chex_mem_zalloc(net->state_count, sizeof *state);
+    state = chex_alloc_zeroed(net->state_count, sizeof *state);
     BAIL_UNLESS(state, "out of memory");
     chex_net_init_state(net, 3, 1, state);
     for (size_t i = 0; i < sizeof pixels / sizeof pixels[0]; i++)

@@ -10,7 +10,7 @@
  * sigma may be 0.1: 6e-4), and 1.5e-5 of rounding. So 1e-3 of the largest gradient holds for all,
  * and a missing term is off by 1e-1 or more.
  */
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "base/rng.h"
 #include "engine/ref/ref_ops.h"
 #include "tap.h"
@@ -33,7 +33,7 @@ static void fill(float *v, size_t count, uint64_t item) {
 static struct chex_ref_map map(int n, int h, int w, int c, int slack, uint64_t item) {
     struct chex_ref_map m = {NULL, n, h, w, c, c + slack};
     size_t count = chex_ref_pixels(&m) * (size_t)m.pitch;
-    m.data = chex_mem_zalloc(count, sizeof *m.data);
+    m.data = chex_alloc_zeroed(count, sizeof *m.data);
     BAIL_UNLESS(m.data, "out of memory");
     for (size_t i = 0; i < count; i++)
         m.data[i] = (int)(i % (size_t)m.pitch) < c ? draw(item, i) : NAN;
@@ -126,8 +126,8 @@ static void check_conv(int n, int h, int w, int in, int out, struct chex_ref_win
     t.r = map(n, oh, ow, out, 1, 3);
     struct chex_ref_map dx = map(n, h, w, in, 3, 4);
     size_t weights = (size_t)out * (size_t)in * (size_t)(win.kernel * win.kernel);
-    float *dw = chex_mem_zalloc(weights, sizeof *dw);
-    t.weight = chex_mem_zalloc(weights, sizeof *t.weight);
+    float *dw = chex_alloc_zeroed(weights, sizeof *dw);
+    t.weight = chex_alloc_zeroed(weights, sizeof *t.weight);
     BAIL_UNLESS(dw && t.weight, "out of memory");
     fill(t.weight, weights, 6);
     chex_ref_conv_backward_data(&ctx, &t.r, t.weight, win, &dx);
@@ -274,7 +274,7 @@ static void check_pool(int n, int h, int w, struct chex_ref_window win, bool ave
     t.y = map(n, oh, ow, 3, 1, 32);
     t.r = map(n, oh, ow, 3, 0, 33);
     struct chex_ref_map dx = map(n, h, w, 3, 2, 34);
-    t.arg = chex_mem_zalloc(chex_ref_pixels(&t.y) * 3, sizeof *t.arg);
+    t.arg = chex_alloc_zeroed(chex_ref_pixels(&t.y) * 3, sizeof *t.arg);
     BAIL_UNLESS(t.arg, "out of memory");
     if (average) {
         chex_ref_avgpool_backward(&ctx, &t.r, win.kernel, &dx);
@@ -320,7 +320,8 @@ static double join_loss(void *arg) {
     struct chex_ref_bn a = bn_view(&t->main), b = {0};
     if (t->side_bn)
         b = bn_view(&t->side);
-    chex_ref_join_forward(&ctx, &t->main.x, &a, &t->side.x, t->side_bn ? &b : NULL, &t->out);
+    chex_ref_residual_add_forward(&ctx, &t->main.x, &a, &t->side.x, t->side_bn ? &b : NULL,
+                                  &t->out);
     return weighted_sum(&t->out, &t->r);
 }
 

@@ -3,8 +3,8 @@
  * The measured limits of each variant that this machine runs: that they are there, and of an order
  * that no processor misses. How good they are only a quiet machine can tell.
  */
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/mem.h"
 #include "engine/engine.h"
 #include "tap.h"
 

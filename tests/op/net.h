@@ -6,7 +6,7 @@
 #ifndef CHEX_TESTS_OP_NET_H
 #define CHEX_TESTS_OP_NET_H
 
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "base/rng.h"
 #include "engine/engine.h"
 #include "tap.h"
@@ -41,7 +41,7 @@ static void fill_batch(const struct setting *s, float *pixels, int8_t *labels) {
 /* Scales near 1, shifts near 0 and running statistics that are not the initial ones: equal values
  * would hide a mistaken index. */
 static float *make_state(const struct chex_net *net) {
-    float *state = chex_mem_zalloc(net->state_count, sizeof *state);
+    float *state = chex_alloc_zeroed(net->state_count, sizeof *state);
     BAIL_UNLESS(state, "out of memory");
     chex_net_init_state(net, SEED, 1, state);
     for (int i = 0; i < net->param_total; i++) {
@@ -84,10 +84,10 @@ static void check_class_maps(const char *spec, struct chex_engine *e, const stru
                              const float *logits) {
     struct chex_error err = {0};
     const struct chex_net *net = e->config.net;
-    int *hw = chex_mem_zalloc((size_t)net->buffer_count, sizeof *hw);
+    int *hw = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *hw);
     BAIL_UNLESS(hw && chex_net_shapes(net, s->size, hw, &err) == CHEX_OK, "shapes");
     const size_t side = (size_t)hw[net->ops[net->op_count - 1].in], positions = side * side;
-    float *maps = chex_mem_zalloc(positions * CLASSES, sizeof *maps);
+    float *maps = chex_alloc_zeroed(positions * CLASSES, sizeof *maps);
     double worst = 0, spread = 0;
     BAIL_UNLESS(maps, "out of memory");
     for (int i = 0; i < s->n; i++) {
@@ -119,11 +119,11 @@ static void run(const char *spec, const struct setting *s, const struct chex_net
                                         .threads = threads,
                                         .training = true};
     size_t area = (size_t)s->size * (size_t)s->size, count = net->state_count;
-    float *pixels = chex_mem_zalloc((size_t)s->n * area, sizeof *pixels);
-    int8_t *labels = chex_mem_zalloc((size_t)s->n * CLASSES, 1);
-    out->grad = chex_mem_zalloc(count, sizeof(float));
-    out->state = chex_mem_zalloc(count, sizeof(float));
-    out->logits = chex_mem_zalloc((size_t)s->n * CLASSES, sizeof(float));
+    float *pixels = chex_alloc_zeroed((size_t)s->n * area, sizeof *pixels);
+    int8_t *labels = chex_alloc_zeroed((size_t)s->n * CLASSES, 1);
+    out->grad = chex_alloc_zeroed(count, sizeof(float));
+    out->state = chex_alloc_zeroed(count, sizeof(float));
+    out->logits = chex_alloc_zeroed((size_t)s->n * CLASSES, sizeof(float));
     BAIL_UNLESS(chex_engine_create(spec, &config, &e, &err) == CHEX_OK, "%s", err.text);
     fill_batch(s, pixels, labels);
     struct chex_batch batch = {s->n, pixels, labels};
@@ -185,7 +185,7 @@ static int by_size(const void *a, const void *b) {
  * largest_out, the largest. */
 static inline double spread(const struct chex_net *net, const float *a, const float *b,
                             bool running, double *largest_out) {
-    double *each = chex_mem_zalloc((size_t)net->param_total, sizeof *each);
+    double *each = chex_alloc_zeroed((size_t)net->param_total, sizeof *each);
     size_t count = 0;
     for (int i = 0; i < net->param_total; i++) {
         const struct chex_param *p = &net->params[i];

@@ -10,9 +10,9 @@
 
 int main(void) { SKIP_ALL("the kernels for pairs are x86's"); }
 #else
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "base/rng.h"
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_engine.h"
 #include "tap.h"
 
 extern const struct cpu_kernels chex_cpu_kernels_amx_emulated;
@@ -45,19 +45,19 @@ static float whole(uint16_t h) {
 }
 
 static void *take(size_t count, size_t size) {
-    void *p = chex_mem_alloc_aligned(count, size);
+    void *p = chex_alloc_aligned(count, size);
     BAIL_UNLESS(p, "out of memory");
     memset(p, 0, count * size);
     return p;
 }
 
 static void begin(void) {
-    if (k->pairs->begin)
-        k->pairs->begin();
+    if (k->dot2->begin)
+        k->dot2->begin();
 }
 static void end(void) {
-    if (k->pairs->end)
-        k->pairs->end();
+    if (k->dot2->end)
+        k->dot2->end();
 }
 
 static void pack(int rows, int n_before, bool split) {
@@ -68,8 +68,8 @@ static void pack(int rows, int n_before, bool split) {
     for (size_t r = 0; r < (size_t)rows; r++)
         for (size_t j = 0; j < panel; j++)
             w[r * pitch + j] = turned[j * columns + r] = unit(9, r * panel + j) - 0.5f;
-    k->pairs->pack(got, rest, w, pitch, rows);
-    k->pairs->pack_columns(got + 2 * words, split ? rest + 2 * words : NULL, turned, columns, rows);
+    k->dot2->pack(got, rest, w, pitch, rows);
+    k->dot2->pack_columns(got + 2 * words, split ? rest + 2 * words : NULL, turned, columns, rows);
     bool same = true;
     for (size_t r = 0; r < (size_t)rows; r++)
         for (size_t j = 0; j < panel; j++) {
@@ -172,15 +172,15 @@ static int list(struct map m, size_t pitch, int32_t *off) {
 }
 
 /* Something to ask for meanwhile: all of it is asked for in one call, and no value changes. */
-static struct cpu_ahead some_ahead(const uint16_t *at, int rows) {
+static struct cpu_prefetch some_prefetch(const uint16_t *at, int rows) {
     const char *from = (const char *)at;
-    return (struct cpu_ahead){
+    return (struct cpu_prefetch){
         .part = {{from, 0, rows, 1}, {from, 0, rows / 2, 2}}, .rows = rows, .calls = 1};
 }
 
 static void gemm(struct map m, int kernel, int depth, int n) {
     size_t pitch = (size_t)depth + 32, c_pitch = (size_t)n + 16, panel = (size_t)k->panel;
-    int taps = kernel * kernel, spare = k->pairs->spare_rows * (m.inner > 1 ? m.step : m.width);
+    int taps = kernel * kernel, spare = k->dot2->spare_rows * (m.inner > 1 ? m.step : m.width);
     size_t places = (size_t)((m.rows + kernel) * m.width + spare);
     int32_t *off = take((size_t)(m.rows * m.inner), sizeof *off);
     uint16_t *a = take(places * pitch, sizeof *a);
@@ -200,11 +200,11 @@ static void gemm(struct map m, int kernel, int depth, int n) {
                   (size_t)j % panel * 2 + (size_t)(d % 2)] =
                     half((float)small(2, (size_t)((t * depth + d) * n + j)));
     }
-    struct cpu_ahead ahead = some_ahead(a, count);
+    struct cpu_prefetch prefetch = some_prefetch(a, count);
     begin();
-    k->pairs->gemm(a, off, count, tap, taps, depth, b, b_panel, n, c, c_pitch, &ahead);
+    k->dot2->gemm(a, off, count, tap, taps, depth, b, b_panel, n, c, c_pitch, &prefetch);
     end();
-    bool same = ahead.row == ahead.rows;
+    bool same = prefetch.row == prefetch.rows;
     for (int i = 0; i < count; i++)
         for (int j = 0; j < n; j++) {
             float sum = 0;
@@ -226,12 +226,12 @@ static void gemm(struct map m, int kernel, int depth, int n) {
 }
 
 static size_t in_group(size_t i, size_t r, size_t pitch) {
-    size_t group = (size_t)k->pairs->group;
+    size_t group = (size_t)k->dot2->group;
     return i / group * pitch + r * group + i % group;
 }
 
 static void outer(int count, int rows, int n, int gap) {
-    size_t group = (size_t)k->pairs->group, groups = ((size_t)count + group - 1) / group;
+    size_t group = (size_t)k->dot2->group, groups = ((size_t)count + group - 1) / group;
     size_t pitch = (size_t)rows * group + 32, d_pitch = (size_t)n + 32;
     uint16_t *v = take(groups * pitch, sizeof *v);
     uint16_t *d = take((size_t)(count + count / 7 * gap) * d_pitch, sizeof *d);
@@ -252,9 +252,9 @@ static void outer(int count, int rows, int n, int gap) {
                 sum += (float)(small(3, (size_t)(i * rows + r)) * small(4, (size_t)(i * n + j)));
             want[r * n + j] = sum;
         }
-    struct cpu_ahead ahead = some_ahead(v, count);
+    struct cpu_prefetch prefetch = some_prefetch(v, count);
     begin();
-    k->pairs->outer(v, pitch, d, off, count, rows, n, w, (size_t)n, false, &ahead);
+    k->dot2->outer(v, pitch, d, off, count, rows, n, w, (size_t)n, false, &prefetch);
     end();
     bool added = memcmp(w, want, (size_t)(rows * n) * sizeof *w) == 0;
     for (int i = 0; i < rows * n; i++) {
@@ -262,10 +262,10 @@ static void outer(int count, int rows, int n, int gap) {
         w[i] = NAN;
     }
     begin();
-    k->pairs->outer(v, pitch, d, off, count, rows, n, w, (size_t)n, true, NULL);
+    k->dot2->outer(v, pitch, d, off, count, rows, n, w, (size_t)n, true, NULL);
     end();
     bool fresh = memcmp(w, want, (size_t)(rows * n) * sizeof *w) == 0;
-    OK(ahead.row == ahead.rows && added && fresh,
+    OK(prefetch.row == prefetch.rows && added && fresh,
        "%s outer: %d pixels, %d rows, %d columns, gaps of %d: added and fresh", k->name, count,
        rows, n, gap);
     free(v);
@@ -277,7 +277,7 @@ static void outer(int count, int rows, int n, int gap) {
 
 /* Runs of pixels, and what stands behind the last. */
 static void load_pairs(const int *runs, int run_count, int channels, bool norm, bool split) {
-    size_t group = (size_t)k->pairs->group, total = 0, halves = split ? 2 : 1;
+    size_t group = (size_t)k->dot2->group, total = 0, halves = split ? 2 : 1;
     for (int i = 0; i < run_count; i++)
         total += (size_t)runs[i];
     size_t groups = (total + group - 1) / group, pitch = (size_t)channels * halves * group + 32;
@@ -314,9 +314,9 @@ static void load_pairs(const int *runs, int run_count, int channels, bool norm, 
     for (int i = 0; i < run_count; at += (size_t)runs[i++]) {
         struct cpu_stored src = {split ? (void *)(src32 + at * step) : (void *)(src16 + at * step),
                                  step, !split};
-        k->pairs->load_pairs(v, pitch, (int)at, &src, runs[i], channels, norm ? scale : NULL,
-                             norm ? shift : NULL,
-                             (norm ? CPU_RELU : 0) | (split ? CPU_SPLIT : CPU_ROUND));
+        k->dot2->load_pairs(v, pitch, (int)at, &src, runs[i], channels, norm ? scale : NULL,
+                            norm ? shift : NULL,
+                            (norm ? CPU_RELU : 0) | (split ? CPU_SPLIT : CPU_ROUND));
     }
     OK(memcmp(v, want, groups * pitch * sizeof *v) == 0,
        "%s load_pairs: %d runs, %zu pixels, %d channels%s%s", k->name, run_count, total, channels,
@@ -335,7 +335,7 @@ static void three_products(void) {
     enum { PIXELS = 64, DEPTH = 1152, N = 32, PITCH = 2 * DEPTH };
     float *a = take(PIXELS * DEPTH, sizeof *a), *c = take(PIXELS * N, sizeof *c);
     float *w = take(DEPTH * N, sizeof *w);
-    uint16_t *ops = take((size_t)(PIXELS + k->pairs->spare_rows) * PITCH, sizeof *ops);
+    uint16_t *ops = take((size_t)(PIXELS + k->dot2->spare_rows) * PITCH, sizeof *ops);
     uint16_t *b = take(2 * DEPTH * N, sizeof *b);
     int32_t off[PIXELS];
     for (size_t i = 0; i < PIXELS * DEPTH; i++)
@@ -350,14 +350,14 @@ static void three_products(void) {
             b[DEPTH * N + at] = half(v - round_bf16(v));
         }
     struct cpu_stored src = {a, DEPTH, false};
-    k->pairs->load(ops, PITCH, &src, PIXELS, DEPTH, NULL, NULL, CPU_SPLIT);
+    k->dot2->load(ops, PITCH, &src, PIXELS, DEPTH, NULL, NULL, CPU_SPLIT);
     for (int i = 0; i < PIXELS; i++)
         off[i] = i * PITCH;
     const struct cpu_tap taps[] = {{0, 0}, {0, DEPTH * N}, {DEPTH, 0}};
     double error[3] = {0}, size = 0;
     for (int count = 3; count >= 1; count -= 2) {
         begin();
-        k->pairs->gemm(ops, off, PIXELS, taps, count, DEPTH, b, 2 * DEPTH * N, N, c, N, NULL);
+        k->dot2->gemm(ops, off, PIXELS, taps, count, DEPTH, b, 2 * DEPTH * N, N, c, N, NULL);
         end();
         for (size_t i = 0; i < PIXELS; i++)
             for (size_t j = 0; j < N; j++) {
@@ -410,10 +410,10 @@ static void check(const struct cpu_kernels *kernels) {
     for (int i = 0; i < 7; i++) {
         load_pairs(runs[i], counts[i], 32, true, false);
         load_pairs(runs[i], counts[i], 96, false, false);
-        if (k->pairs->three_products)
+        if (k->dot2->three_products)
             load_pairs(runs[i], counts[i], 64, true, true);
     }
-    if (k->pairs->three_products)
+    if (k->dot2->three_products)
         three_products();
 }
 

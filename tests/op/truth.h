@@ -9,8 +9,8 @@
 
 #include <jansson.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/mem.h"
 #include "base/rng.h"
 #include "engine/engine.h"
 #include "tap.h"
@@ -126,8 +126,8 @@ struct truth_input {
 
 static void truth_fill(struct truth_input *in, uint64_t seed, int first, int n, int size,
                        int classes) {
-    in->pixels = chex_mem_zalloc((size_t)n * (size_t)size * (size_t)size, sizeof *in->pixels);
-    in->labels = chex_mem_zalloc((size_t)n * (size_t)classes, 1);
+    in->pixels = chex_alloc_zeroed((size_t)n * (size_t)size * (size_t)size, sizeof *in->pixels);
+    in->labels = chex_alloc_zeroed((size_t)n * (size_t)classes, 1);
     BAIL_UNLESS(in->pixels && in->labels, "out of memory");
     in->grey_sum = 0;
     for (int i = 0; i < n; i++) {
@@ -223,7 +223,7 @@ static struct truth_measures truth_measure(const struct chex_net *net, uint64_t 
                                            const float *vector) {
     size_t count = json_object_size(want), i = 0;
     BAIL_UNLESS(count, "nothing recorded");
-    double *norm = chex_mem_zalloc(3 * count, sizeof *norm);
+    double *norm = chex_alloc_zeroed(3 * count, sizeof *norm);
     BAIL_UNLESS(norm, "out of memory");
     double *sum = norm + count, *sample = sum + count, worst = -1;
     double got_want = 0, got_got = 0, want_want = 0;
@@ -383,7 +383,7 @@ static void truth_case(struct truth_run *t, json_t *want) {
     struct chex_engine *e = truth_engine(t, size, n, 2);
     struct chex_batch batch = {n, in.pixels, in.labels};
     struct chex_error err = {0};
-    float *logits = chex_mem_zalloc((size_t)(n * t->net->classes), sizeof *logits);
+    float *logits = chex_alloc_zeroed((size_t)(n * t->net->classes), sizeof *logits);
     float *grad = chex_engine_grad_alloc(e), *flat = t->state;
     BAIL_UNLESS(logits && grad, "out of memory");
 
@@ -506,8 +506,8 @@ static void truth_check(const struct truth_plan *plan) {
     t.truth = truth_load(plan->model);
     int classes = (int)json_integer_value(json_object_get(t.truth, "classes"));
     BAIL_UNLESS(chex_net_create(plan->model, classes, &t.net, &err) == CHEX_OK, "%s", err.text);
-    t.start = chex_mem_zalloc(t.net->state_count, sizeof *t.start);
-    t.state = chex_mem_zalloc(t.net->state_count, sizeof *t.state);
+    t.start = chex_alloc_zeroed(t.net->state_count, sizeof *t.start);
+    t.state = chex_alloc_zeroed(t.net->state_count, sizeof *t.state);
     BAIL_UNLESS(t.start && t.state, "out of memory");
     truth_state(t.net, truth_seed(t.truth), t.start);
     truth_same_inputs(&t);

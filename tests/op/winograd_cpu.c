@@ -7,9 +7,9 @@
  */
 #include <math.h>
 
-#include "base/cpu.h"
+#include "base/cpu_features.h"
 #include "base/rng.h"
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_engine.h"
 #include "tap.h"
 
 enum { LANES = 64, SIDE = 6, SQUARE = 4, KERNEL = 3, DEPTH = 128, SQUARES = 24 };
@@ -165,7 +165,8 @@ static void convolution(void) {
             size += fabs(want);
         }
     }
-    /* 2 to 2.5 times that of plain sums is what these points give, 3 to 4 what 0, +-1, +-2 would. */
+    /* 2 to 2.5 times that of plain sums is what these points give, 3 to 4 what 0, +-1, +-2 would.
+     */
     OK(error < 3 * plain_error && error / size < 5e-6,
        "%s: convolutions over %d channels: mean error %.1e of the mean magnitude; of plain sums "
        "%.1e",

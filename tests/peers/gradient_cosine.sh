@@ -39,7 +39,7 @@ build=${CHEX_TEST_BUILD:-$here/build/release}
 "$python" -c 'import torch, torchvision, safetensors' 2>/dev/null ||
     { echo "skipped: $python has no torch, torchvision and safetensors"; exit 77; }
 for program in bin/chex-shard tests/dump_batches tests/dump_gradient; do
-    [ -x "$build/$program" ] || { echo "no $build/$program: build first" >&2 && exit 4; }
+    [ -x "$build/$program" ] || { echo "no $build/$program: build with -DCHEX_BUILD_TESTS=ON first" >&2 && exit 4; }
 done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

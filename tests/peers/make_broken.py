@@ -194,7 +194,7 @@ def main(folder):
     for name, content, message in (
             ("truncated", data[:size - 700], "truncated"),
             ("half", data[:size // 2], "truncated"),
-            ("head", data[:64], "truncated file: eof = 64"),
+            ("head", data[:64], "truncated: its HDF5 data end at byte 6176, the file has 64"),
             ("magic", b"\x89PNG" + data[4:], "not an HDF5 file"),
             ("empty", b"", "not an HDF5 file"),
             ("text", b"these are no images\n", "not an HDF5 file")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads shards with h5py by share/doc/shard-format.md alone, and checks all that it promises.
+"""Reads shards with h5py by doc/shard-format.md alone, and checks all that it promises.
 
     read_shard.py SET_FOLDER [--images FOLDER]
 
@@ -13,6 +13,7 @@ import argparse
 import ctypes
 import json
 import os
+import struct
 import sys
 
 import h5py
@@ -86,12 +87,31 @@ def read_pixels(f, path, n, side):
     return pixels
 
 
+def check_record(path, image_from, image_to):
+    """The checksum record at the end of the file."""
+    with open(path, "rb") as f:
+        data = f.read()
+    magic, version, zero, a, b, end, value, own = struct.unpack("<8sIIQQQQQ", data[-56:])
+    expect(magic == b"CHEXSEAL" and (version, zero) == (1, 0), path, "checksum record")
+    expect((a, b, end) == (image_from, image_to, len(data) - 56), path, "checksum record: places")
+    digest_of = 0
+    for part in (data[:a], data[b:end]):
+        for at in range(0, len(part), 1 << 20):
+            digest_of = XXH3(part[at:at + (1 << 20)], digest_of)
+    expect(value == digest_of and own == XXH3(data[-56:-8]), path, "checksum record: digest")
+
+
+def text_of(value):
+    """h5py gives texts of fixed length as bytes, those of variable length as str."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
 def check_attributes(f, path, split, manifest):
-    text = {name: f.attrs[name] for name in ("format", "resize", "split", "source_digest",
-                                             "tool_version")}
+    text = {name: text_of(f.attrs[name]) for name in ("format", "resize", "split", "source_digest",
+                                                      "tool_version")}
     expect(text["format"] == "chexnet-shard", path, "format")
     expect(f.attrs["version"] == 1, path, "version")
-    expect(list(f.attrs["classes"]) == manifest["classes"], path, "classes")
+    expect([text_of(c) for c in f.attrs["classes"]] == manifest["classes"], path, "classes")
     expect(f.attrs["size"] == manifest["size"], path, "size")
     expect(text["resize"] == manifest["resize"], path, "resize")
     expect(text["split"] == split, path, "split")
@@ -128,11 +148,13 @@ def read_shard(path, split, entry, manifest, files):
         expect(set(f["sex"][()]) <= {0, 70, 77}, path, "sex")
         expect(f["age_years"][()].min() >= -1, path, "age_years")
         if XXH3:
+            place = f["image"].id.get_offset()
+            check_record(path, place, place + n * side * side)
             for i in range(n):
                 expect(XXH3(pixels[i].tobytes()) == f["checksum"][i], path, f"checksum of row {i}")
             expect(f"{digest(f, ids, patients):016x}" == entry["digest"], path, "digest")
         if files and XXH128:
-            expect(source_sum(files, ids) == f.attrs["source_digest"], path, "source_digest")
+            expect(source_sum(files, ids) == text_of(f.attrs["source_digest"]), path, "source_digest")
     return ids, patients, labels, int(pixels.sum(dtype=np.uint64))
 
 
@@ -164,6 +186,10 @@ def main():
         manifest = json.load(f)
     expect(manifest["schema"] == "chexnet-manifest" and manifest["version"] == 1, "manifest",
            "schema or version")
+    if XXH128:
+        content = {key: value for key, value in manifest.items() if key != "digest"}
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        expect(manifest["digest"] == f"{XXH128(text.encode()):032x}", "manifest", "digest")
     files = {}
     for folder, _, names in os.walk(args.images) if args.images else ():
         files.update((name, os.path.join(folder, name)) for name in names)

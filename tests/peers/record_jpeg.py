@@ -31,7 +31,7 @@ def picture(w, h, channels):
 
 
 def scale_for(size, target):
-    """The rule of libcore/data/image.h."""
+    """The rule of libcore/image/image.h."""
     best = 1
     for s in (2, 4, 8):
         if target and all(-(-side // s) >= 4 * target for side in size):

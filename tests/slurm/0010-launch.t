@@ -53,13 +53,13 @@ SRUN_CPUS_PER_TASK=2 srun $probe info >told
 $probe info >body
 END
 timeout 120 sbatch -W -N1 -n2 -c2 -o out.batch script >err 2>&1
-is "$(grep -c '"cpu_count": 1,.*is 2: srun needs -c or SRUN_CPUS_PER_TASK' plain)" 2 "sbatch -c 2: the tasks of a plain srun have one CPU, and the note says the cure"
+is "$(grep -c '"cpu_count": 1,.*is 2: pass -c to srun or set SRUN_CPUS_PER_TASK' plain)" 2 "sbatch -c 2: the tasks of a plain srun have one CPU, and the note says the cure"
 is "$(grep -c '"note": ""' told)" 2 "with the cure there is none"
 like "$(cat body)" '"method": "single"' "the batch script itself is a single process"
 
 job --mpi=none -n2 "$probe" info
 is "$rc $(wc -l <out)" "4 0" "srun without PMIx is refused with status 4"
-like "$(cat err)" 'task 1 of 2 .*srun --mpi=pmix' "and the cure is named"
+like "$(cat err)" 'task 1 of 2: .*srun --mpi=pmix' "and the cure is named"
 job --mpi=none -n1 "$probe" info
 all "one task needs no PMIx" 1 '"method": "slurm", "rank": 0, "size": 1'
 job -n1 sh -c "srun --mpi=none --overlap -n1 $probe info"

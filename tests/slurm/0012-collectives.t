@@ -28,7 +28,7 @@ for v in 4 6; do
 done
 job -n2 "$probe" reduce logical_ranks=1
 is $rc 2 "fewer logical ranks than ranks: usage"
-like "$(cat err)" '1 logical ranks are too few for 2 ranks' "with both numbers"
+like "$(cat err)" 'logical-ranks 1: too few for 2 ranks' "with both numbers"
 
 CHEX_LIBDIR=$SCRATCH job -n2 "$probe" coll
 is $rc 4 "without the module: status 4"

@@ -76,7 +76,7 @@ for option in --plan --json; do
     in_job -N2 -n2 --cpu-bind=none bash small.sh "${common[@]}" --output small $option >small.out 2>small.err
     is $? 9 "a node with too little memory: exit 9, $option"
     is "$(grep 'error: ' small.err | grep -c '^chex-train')" 1 "one rank says so"
-    like "$(cat small.err)" 'error: rank 1: n1: 1 rank there takes [0-9]+ MiB of memory, and the machine allows 146 MiB: not even one image fits; more is to be had on larger nodes' \
+    like "$(cat small.err)" 'error: rank 1: n1: 1 rank there takes [0-9]+ MiB of memory, and the machine allows 146 MiB: not even one image fits; use larger nodes' \
         "which node, how much, and what to do"
     [ ! -e small ] && [ ! -s small.out ]
     ok $? "and nothing is begun or printed"

@@ -4,13 +4,13 @@
 # The three commands are stand-ins that write down how they were called: the real ones are tested
 # elsewhere, and here their statuses are chosen.
 . "$(dirname "$0")/lib.sh"
-slurm_fixture
+slurm_fixture --set MpiDefault=none
 
 mkdir bin
 for command in chex-env chex-train chex-eval; do
     cat >bin/$command <<END
 #!/bin/bash
-[ "\$SLURM_PROCID" != 0 ] || echo "$command cpus=\$SRUN_CPUS_PER_TASK \$*" >>$SCRATCH/calls
+[ "\$SLURM_PROCID" != 0 ] || echo "$command pmix=\${PMIX_NAMESPACE:+yes} cpus=\$SRUN_CPUS_PER_TASK \$*" >>$SCRATCH/calls
 [ "\$SLURM_PROCID" != 0 ] || cat $SCRATCH/$command.out
 [ ! -e $SCRATCH/$command.signal ] || kill -USR2 \$\$
 exit \$(cat $SCRATCH/$command.status)
@@ -25,6 +25,18 @@ submit() { # [OPTION OF sbatch...]
     : >calls
     timeout 120 sbatch --parsable "$@" --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --gpus-per-node=0 \
         --time=5 "$SOURCE/slurm/chexnet.sbatch" shards run --epochs 3
+}
+# State of a job at its end, and how often it was put back.
+ended() {
+    local state
+    for _ in $(seq 600); do
+        state=$(scontrol show job "$1" | grep -oE 'JobState=[A-Z]+|Restarts=[0-9]+' | sort | tr '\n' ' ')
+        case $state in
+        *PENDING* | *RUNNING* | *COMPLETING*) sleep 0.1 ;;
+        *) break ;;
+        esac
+    done
+    echo "$state"
 }
 # State of a job as soon as it is no longer running.
 settled() {
@@ -44,21 +56,26 @@ is "$(sed -n '2,/^[^#]/p' "$SOURCE/slurm/chexnet.sbatch" | grep -n SBATCH | tail
 
 job=$(submit)
 is "$(settled "$job")" "JobState=COMPLETED Restarts=0 " "a run ends well"
-is "$(cat calls)" "chex-env cpus=1 
-chex-train cpus=1 --data shards --output run --resume auto --epochs 3
-chex-eval cpus=1 --data shards --checkpoint run/best.h5 --output run/eval --force" \
-    "after its three steps"
+is "$(cat calls)" "chex-env pmix=yes cpus=1 
+chex-train pmix=yes cpus=1 --data shards --output run --resume auto --epochs 3
+chex-eval pmix=yes cpus=1 --data shards --checkpoint run/best.h5 --output run/eval --force" \
+    "after its three steps, whose ranks have PMIx although MpiDefault is none"
 
-touch chex-eval.signal
-job=$(submit)
-is "$(settled "$job")" "JobState=COMPLETED Restarts=0 " "the signal ends no evaluation"
-rm chex-eval.signal
+for command in chex-env chex-train chex-eval; do
+    touch $command.signal
+    job=$(submit)
+    is "$(settled "$job")" "JobState=COMPLETED Restarts=0 " "the signal does not end $command while it loads"
+    rm $command.signal
+done
 
 echo 6 >chex-train.status
 job=$(submit)
 like "$(settled "$job")" "JobState=PENDING Restarts=1" "status 6 puts the job back into the queue"
-scancel "$job"
 is "$(grep -c chex-eval calls)" 0 "and nothing is evaluated"
+echo 0 >chex-train.status
+is "$(ended "$job")" "JobState=COMPLETED Restarts=1 " "the job starts again and ends well"
+is "$(cut -d' ' -f1 calls | tr '\n' ' ')" "chex-env chex-train chex-env chex-train chex-eval " \
+    "with all of its steps"
 
 echo 8 >chex-train.status
 job=$(submit)

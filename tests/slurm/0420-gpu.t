@@ -60,7 +60,7 @@ like "$(cat err)" "error: rank 1: a GPU was allotted .*'7' is none of the 2 GPUs
 [ $((SECONDS - began)) -lt 45 ]
 ok $? "at once"
 
-expect_status 4 in_job -N1 --ntasks-per-node=2 --gpus-per-node=2 --gpu-bind=map_gpu:1,1 chex-env
+expect_status 4 in_job -N1 --ntasks-per-node=2 --gpus-per-node=2 --gpu-bind=map_gpu:1,1 chex-env -v
 like "$(out)" "^gpu-visible +fail +ranks 0 and 1 of n[01] both see 0000:5d:00.0 NVIDIA H200 alone" \
     "chex-env sees it before"
 
@@ -76,8 +76,8 @@ expect_status 0 confined chex-train --bench 1 --batch-size 1 --image-size 32 --t
 is "$(taken)" "1b 5d 1b 5d " "number 0 of each task is another GPU"
 is "$(grep -c 'out of reach: .*host memory, not NVLink; --gpu-bind=none shows them' err)" 4 \
     "and each says what that costs"
-expect_status 0 confined chex-env
-like "$(out)" "^gpu-visible +pass +rank 0: 0000:1b:00.0 NVIDIA H200; 3 more their own" "chex-env sees it"
+expect_status 0 confined chex-env -v
+like "$(out)" "^gpu-visible +pass +rank 0: 0000:1b:00.0 NVIDIA H200; 3 more see their own" "chex-env sees it"
 like "$(out)" "^gpu-peer +warn +rank 0 .n0., as all others: 1 seen, 1 more on the node out of reach" \
     "and that peers are lost"
 like "$(out)" "remedy: gradients of 2 ranks go through host memory, not NVLink: add --gpu-bind=none" \

@@ -107,6 +107,8 @@ launch_controller() {
 }
 
 # TreeWidth=2 makes PMIx's tree collective cross nodes; with the default of 50 it does not on two.
+# A requeued job starts no sooner than the credentials of its last start have expired: after a few
+# seconds instead of two minutes with cred_expire=5.
 configuration() {
     local here node='CPUs=8 SocketsPerBoard=2 CoresPerSocket=4 RealMemory=4000 Gres=gpu:2'
     here=$(hostname -s)
@@ -115,7 +117,7 @@ ClusterName=fixture$port
 SlurmctldHost=$here(127.0.0.1)
 SlurmctldPort=$port
 SlurmUser=root
-AuthInfo=socket=$dir/munge/socket
+AuthInfo=socket=$dir/munge/socket,cred_expire=5
 StateSaveLocation=$dir/state
 SlurmdSpoolDir=$dir/spool
 TmpFS=$dir/tmp

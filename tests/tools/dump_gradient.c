@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "engine/engine.h"
 #include "model/safetensors.h"
 
@@ -28,8 +28,8 @@ static enum chex_status read_input(const char *path, struct input *in, struct ch
     if (good) {
         size_t pixels = (size_t)in->n * (size_t)in->size * (size_t)in->size;
         size_t labels = (size_t)in->n * (size_t)in->classes;
-        in->pixels = chex_mem_alloc_aligned(pixels, sizeof *in->pixels);
-        in->labels = chex_mem_zalloc(labels, 1);
+        in->pixels = chex_alloc_aligned(pixels, sizeof *in->pixels);
+        in->labels = chex_alloc_zeroed(labels, 1);
         good = in->pixels && in->labels &&
                fread(in->pixels, sizeof *in->pixels, pixels, from) == pixels &&
                fread(in->labels, 1, labels, from) == labels;
@@ -51,7 +51,7 @@ static enum chex_status pass(struct chex_engine *e, const struct chex_net *net, 
     bool head = false;
     struct chex_pass_result result = {0};
     const struct chex_batch batch = {in->n, in->pixels, in->labels};
-    float *state = chex_mem_alloc_aligned(net->state_count, sizeof *state);
+    float *state = chex_alloc_aligned(net->state_count, sizeof *state);
     float *grad = chex_engine_grad_alloc(e);
     enum chex_status st = CHEX_OK;
     if (!state || !grad)

@@ -21,7 +21,7 @@ struct settings {
     int late, late_ms; /* this rank comes late to each round */
     int missing;       /* this rank does not come at all */
     int odd;           /* this rank gives fewer bytes than the others */
-    int logical_ranks, fixed;
+    int logical_ranks, deterministic;
     int swap; /* collectives are told the ranks in reverse */
 };
 
@@ -110,9 +110,9 @@ static enum chex_status notes(struct chex_launch *launch, const struct settings 
         /* Who misses nothing is through at once. */
         CHEX_TRY(chex_launch_exchange(launch, "notes", &k, sizeof k, all, 20000, err));
         if (launch->rank != s->missing)
-            CHEX_TRY(chex_launch_leave(launch, key, mine, odd ? sizeof mine : sizeof *mine, err));
-        chex_launch_look(launch, key, 0, launch->size, sizeof *all, all, came,
-                         (uint64_t)s->timeout_ms);
+            CHEX_TRY(chex_launch_publish(launch, key, mine, odd ? sizeof mine : sizeof *mine, err));
+        chex_launch_lookup(launch, key, 0, launch->size, sizeof *all, all, came,
+                           (uint64_t)s->timeout_ms);
         for (int r = 0; r < launch->size; r++) {
             who[k][r] = came[r] ? '1' : '0';
             right = right && (!came[r] || all[r] == 100 * k + r);
@@ -276,7 +276,7 @@ static enum chex_status reduce(struct chex_launch *launch, const struct settings
                                         .logical_ranks = s->logical_ranks,
                                         .count = reduce_count,
                                         .bucket_bytes = 64 << 10,
-                                        .fixed = s->fixed != 0};
+                                        .deterministic = s->deterministic != 0};
     CHEX_TRY(chex_reduce_create(&config, &r, err));
     CHEX_TRY(reduce_steps(c, r, s, &digest, err));
     char text[128];
@@ -292,11 +292,11 @@ static bool set(struct settings *s, const char *word) {
     const struct {
         const char *name;
         int *to;
-    } names[] = {{"rounds", &s->rounds},   {"timeout_ms", &s->timeout_ms},
-                 {"late", &s->late},       {"late_ms", &s->late_ms},
-                 {"missing", &s->missing}, {"odd", &s->odd},
-                 {"swap", &s->swap},       {"logical_ranks", &s->logical_ranks},
-                 {"fixed", &s->fixed}};
+    } names[] = {{"rounds", &s->rounds},      {"timeout_ms", &s->timeout_ms},
+                 {"late", &s->late},          {"late_ms", &s->late_ms},
+                 {"missing", &s->missing},    {"odd", &s->odd},
+                 {"swap", &s->swap},          {"logical_ranks", &s->logical_ranks},
+                 {"fixed", &s->deterministic}};
     const char *equal = strchr(word, '=');
     for (size_t i = 0; equal && i < sizeof names / sizeof names[0]; i++)
         if (strncmp(names[i].name, word, (size_t)(equal - word)) == 0 &&

@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "base/fs.h"
-#include "data/classes.h"
-#include "data/crc32c.h"
-#include "data/labels.h"
+#include "ingest/crc32c.h"
+#include "label/classes.h"
+#include "label/labels.h"
 
 /* A protocol buffer under way. */
 struct message {
@@ -87,7 +87,7 @@ static enum chex_status add_row(struct message *file, const char *dir,
         for (int c = 0; c < CHEX_CLASS_COUNT; c++)
             put_varint(&labels, (uint64_t)(int64_t)row->labels[c]);
         put_feature(&features, "image/encoded", 1, image, bytes);
-        put_feature(&features, "image/filename", 1, row->image_id, strlen(row->image_id));
+        put_feature(&features, "image/filename", 1, row->path, strlen(row->path));
         put_feature(&features, "image/label", 3, labels.bytes, labels.size);
         put_bytes(&example, 1, features.bytes, features.size);
         put_record(file, &example);

@@ -8,8 +8,8 @@
 #include <zlib.h>
 
 #include "base/fs.h"
-#include "data/archive.h"
-#include "data/archive_gz.h"
+#include "base/gunzip.h"
+#include "ingest/archive.h"
 #include "tap.h"
 
 static char dir[] = "/tmp/chex-unit-archive.XXXXXX";
@@ -121,7 +121,7 @@ static void check_gzip(void) {
     put(path, packed, n + 600);
     for (int portable = 0; portable < 2; portable++)
         OK_STATUS(inflate_file(path, portable, out, ROOM, &made, &err), CHEX_E_DATA, err,
-                  "neither a gzip header nor padding behind the data");
+                  "neither a gzip header nor padding after the data");
     free(path);
     free(data);
     free(packed);
@@ -263,7 +263,7 @@ static void check_tar(void) {
     OK(good == count, "%zu of a compressed one", good);
     put(plain, tar, last + 700);
     OK_STATUS(walk(plain, data, &good, &err), CHEX_E_DATA, err,
-              "it is cut, behind the whole member images/5.png");
+              "it is truncated, after the last whole member images/5.png");
     OK(good == count - 1, "a cut archive gives the %zu members before", good);
     put(plain, tar, at);
     OK_STATUS(walk(plain, data, &good, &err), CHEX_E_DATA, err, "ends without its end mark");
@@ -271,7 +271,7 @@ static void check_tar(void) {
     tar[last + 1] ^= 1;
     put(plain, tar, whole);
     OK_STATUS(walk(plain, data, &good, &err), CHEX_E_DATA, err,
-              "Damaged tar archive, behind the whole member images/5.png");
+              "Damaged tar archive, after the last whole member images/5.png");
     put(gz, packed, n / 2);
     OK_STATUS(walk(gz, data, &good, &err), CHEX_E_DATA, err, "gzip: the file ends in the middle");
     put(plain, data, 3000);
@@ -296,7 +296,7 @@ int main(void) {
     check_gzip();
     check_long();
     enum chex_status st = chex_archive_open("/nonexistent.tar", &archive, &err);
-    OK(st == CHEX_E_ENV, "%s", err.text);
+    OK(st == CHEX_E_DATA || strstr(err.text, "libarchive"), "%s", err.text);
     if (!strstr(err.text, "libarchive"))
         check_tar();
     OK(chex_fs_remove_tree(dir, &err) == CHEX_OK, "cleaned up");

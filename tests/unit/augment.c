@@ -6,7 +6,7 @@
  */
 #include "input/augment.h"
 
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "base/rng.h"
 #include "input/augment_private.h"
 #include "tap.h"
@@ -256,7 +256,7 @@ static void test_separate_draws(void) {
     const struct chex_augment_options all = {
         .crop_scale = 0.5, .rotate = 10, .brightness = 0.3, .contrast = 2, .antialias = true};
     bool same = true, inside = true;
-    double turned = 0, bright = 0, contrast = 0, together = 0;
+    double rotated = 0, bright = 0, contrast = 0, together = 0;
     for (uint64_t row = 0; row < 5000; row++) {
         struct chex_crop none = chex_augment_draw(&chex_augment_defaults, 1, 2, row, 256), c[4];
         struct chex_crop every = chex_augment_draw(&all, 1, 2, row, 256);
@@ -270,7 +270,7 @@ static void test_separate_draws(void) {
                every.contrast_more == c[2].contrast_more && every.top == none.top;
         inside = inside && fabs(every.degrees) <= 10 && fabs(every.brightness_more) <= 0.3 &&
                  every.contrast_more >= -1 && every.contrast_more <= 2;
-        turned += every.degrees / 5000;
+        rotated += every.degrees / 5000;
         bright += every.brightness_more / 5000;
         contrast += every.contrast_more / 5000;
         together += every.degrees * every.brightness_more / 5000;
@@ -278,9 +278,9 @@ static void test_separate_draws(void) {
     OK(same, "an option does not change the draws of another");
     OK(inside, "angles and factors are within what the options say; no factor is below 0");
     /* 5 deviations of means of uniform numbers */
-    OK(fabs(turned) < 0.41 && fabs(bright) < 0.013 && fabs(contrast - 0.5) < 0.062 &&
+    OK(fabs(rotated) < 0.41 && fabs(bright) < 0.013 && fabs(contrast - 0.5) < 0.062 &&
            fabs(together) < 0.08,
-       "means %.3f degrees, %.4f, %.4f and no correlation", turned, bright, contrast);
+       "means %.3f degrees, %.4f, %.4f and no correlation", rotated, bright, contrast);
 }
 
 /* torchvision: five_crop, center_crop with Python's round. */
@@ -413,9 +413,9 @@ static void test_clamp(void) {
 
 int main(void) {
     image = malloc((size_t)MOST_STORED * MOST_STORED);
-    out = chex_mem_alloc_aligned((size_t)MOST_SIZE * MOST_SIZE, sizeof *out);
-    other = chex_mem_alloc_aligned((size_t)MOST_SIZE * MOST_SIZE, sizeof *other);
-    scratch = chex_mem_alloc_aligned(1, MOST_SCRATCH);
+    out = chex_alloc_aligned((size_t)MOST_SIZE * MOST_SIZE, sizeof *out);
+    other = chex_alloc_aligned((size_t)MOST_SIZE * MOST_SIZE, sizeof *other);
+    scratch = chex_alloc_aligned(1, MOST_SCRATCH);
     BAIL_UNLESS(image && out && other && scratch, "memory");
     for (size_t i = 0; i < SHAPES; i++)
         BAIL_UNLESS(chex_augment_scratch_bytes(shapes[i][0], shapes[i][1]) <= MOST_SCRATCH,

@@ -6,7 +6,8 @@
 
 #include "base/fs.h"
 #include "base/rng.h"
-#include "data/csv.h"
+#include "eval/delong.h"
+#include "label/csv.h"
 #include "tap.h"
 
 enum { MAX = 600 };
@@ -25,13 +26,21 @@ static double by_pairs(const double *s, const int8_t *y, size_t n) {
                                   : NAN;
 }
 
+/* Each row by itself. */
+static double delong_variance(const struct chex_ranking *r, size_t rows) {
+    struct chex_error err = {0};
+    struct chex_delong d;
+    BAIL_UNLESS(chex_delong(r, NULL, rows, NULL, &d, &err) == CHEX_OK, "%s", err.text);
+    return d.variance;
+}
+
 static double auroc(const double *s, const int8_t *y, size_t n, double *variance_out) {
     struct chex_error err = {0};
     struct chex_ranking *r = NULL;
     BAIL_UNLESS(chex_ranking_create(s, y, n, 1, &r, &err) == CHEX_OK, "%s", err.text);
     double a = chex_ranking_auroc(r);
     if (variance_out)
-        *variance_out = chex_ranking_delong_variance(r);
+        *variance_out = delong_variance(r, n);
     chex_ranking_destroy(r);
     return a;
 }

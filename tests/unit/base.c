@@ -2,20 +2,23 @@
  *
  * Units, errors, files, random numbers, the thread pool, hashes, progress on a terminal.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/hash.h"
-#include "base/mem.h"
 #include "base/pool.h"
 #include "base/progress.h"
 #include "base/rng.h"
@@ -62,6 +65,72 @@ static void terminal_columns(void) {
        "a terminal's columns are characters, not bytes");
 }
 
+static bool shown_as(const char *text, const char *expected) {
+    char out[64];
+    return strcmp(chex_text_printable(text, out, sizeof out), expected) == 0;
+}
+
+static void printable_texts(void) {
+    char out[12];
+    OK(shown_as("Schr\xc3\xa4g \xe2\x82\xac \\ \"x\"", "Schr\xc3\xa4g \xe2\x82\xac \\ \"x\""),
+       "UTF-8 text is printed as it is");
+    OK(shown_as("\033[31mred\r\n\x7f", "\\x1B[31mred\\x0D\\x0A\\x7F") && shown_as("a\xc2\x9b"
+                                                                                  "31m",
+                                                                                  "a\\xC2\\x9B31m"),
+       "control characters are escaped, C1 too");
+    OK(shown_as("M\xfcller\xe2\x82", "M\\xFCller\\xE2\\x82"),
+       "bytes that are no UTF-8 are escaped");
+    OK(shown_as("\xe2\x80\xaegnp.exe", "\\xE2\\x80\\xAEgnp.exe"),
+       "a character that turns the writing direction is escaped");
+    OK(!strcmp(chex_text_printable("1234567\xc3\xa4", out, sizeof out), "1234567...") &&
+           !strcmp(chex_text_printable("123456\xc3\xa4", out, sizeof out), "123456\xc3\xa4") &&
+           !strcmp(chex_text_printable("123456\x01", out, sizeof out), "123456..."),
+       "a long text is cut between characters");
+}
+
+static bool nearest_is(const char *word, const char *expected) {
+    static const char *const words[] = {"batch-size", "epochs", "epsilon", "lr"};
+    struct chex_text_nearest n = {.word = word};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        chex_text_offer(&n, words[i]);
+    return expected ? n.best && !strcmp(n.best, expected) : !n.best;
+}
+
+static void misspelt_words(void) {
+    OK(nearest_is("batchsize", "batch-size") && nearest_is("bacth-size", "batch-size") &&
+           nearest_is("epoch", "epochs") && nearest_is("rl", "lr") && nearest_is("ir", "lr"),
+       "letters that are dropped, exchanged or changed");
+    OK(nearest_is("batch", "batch-size") && nearest_is("eps", "epsilon"), "the start of a word");
+    OK(nearest_is("weights", NULL) && nearest_is("", NULL) && nearest_is("x", "lr") == false &&
+           nearest_is("a-word-that-is-longer-than-any-option-could-ever-be", NULL),
+       "no word is close");
+}
+
+/* What chex_text_put_cell() writes. */
+static bool cell_is(const char *text, const char *expected) {
+    char cell[64] = "";
+    FILE *f = fmemopen(cell, sizeof cell, "w");
+    if (!f)
+        return false;
+    chex_text_put_cell(f, text);
+    return fclose(f) == 0 && strcmp(cell, expected) == 0;
+}
+
+static void csv_cells(void) {
+    OK(cell_is("00000001_000.png", "00000001_000.png") && cell_is("", "") &&
+           cell_is("a,\"b\"", "\"a,\"\"b\"\"\"") && cell_is("it's", "it's") &&
+           cell_is("'a'", "'a'"),
+       "a cell is quoted where it must be");
+    OK(cell_is("=1+1", "\"'=1+1\"") && cell_is("+1", "\"'+1\"") && cell_is("-1", "\"'-1\"") &&
+           cell_is("@SUM(1)", "\"'@SUM(1)\"") && cell_is("a=1", "a=1"),
+       "a cell that would be a formula gets an apostrophe");
+    OK(cell_is("a\033[m\nb\xff", "a\\x1B[m\\x0Ab\\xFF"), "a cell has no control characters");
+    OK(!strcmp(chex_text_of_cell("'=1+1"), "=1+1") && !strcmp(chex_text_of_cell("''=1"), "'=1") &&
+           cell_is("'=1", "\"''=1\"") && !strcmp(chex_text_of_cell("'a'"), "'a'") &&
+           !strcmp(chex_text_of_cell("a"), "a") && !strcmp(chex_text_of_cell(""), ""),
+       "the apostrophe can be taken off again");
+}
+
 static void errors(void) {
     struct chex_error err;
     char big[2000];
@@ -103,14 +172,17 @@ static void count_item(void *arg, size_t item, int worker) {
 
 static void pool(void) {
     struct chex_error err;
-    for (int threads = 1; threads <= 4; threads++) {
+    const int counts[] = {1, 2, 3, 4, 32, 33, 100};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        const int threads = counts[i];
         struct chex_pool *p = NULL;
         OK_STATUS(chex_pool_create(threads, &p, &err), CHEX_OK, err, NULL);
         bool right = true;
         for (size_t round = 0; round < 300; round++) {
             atomic_size_t sum = 0;
-            chex_pool_run(p, round, count_item, &sum);
-            right = right && sum == round * (round + 1) / 2;
+            const size_t items = round % 3 ? round : round % 7; /* short loops wake fewer threads */
+            chex_pool_run(p, items, count_item, &sum);
+            right = right && sum == items * (items + 1) / 2;
         }
         OK(right, "%d threads run each item once", threads);
         chex_pool_destroy(p);
@@ -140,6 +212,75 @@ static void cpus(void) {
     large_machine = true;
     OK(chex_cpu_count() == 1500, "and of a large machine %d", chex_cpu_count());
     large_machine = false;
+}
+
+static int temporaries_in(const char *dir) {
+    int n = 0;
+    DIR *d = opendir(dir);
+    BAIL_UNLESS(d, "%s", dir);
+    for (struct dirent *e; (e = readdir(d));)
+        n += chex_fs_is_temp(e->d_name, NULL);
+    closedir(d);
+    return n;
+}
+
+/* None of these calls may wait; the FIFO has no writer. */
+static void refuse_irregular(const char *dir, const char *fifo) {
+    struct chex_error err;
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    char *data;
+    int fd = -1, s = socket(AF_UNIX, SOCK_STREAM, 0);
+    snprintf(at.sun_path, sizeof at.sun_path, "%s/s", dir);
+    BAIL_UNLESS(s >= 0 && bind(s, (struct sockaddr *)&at, sizeof at) == 0, "socket");
+    OK_STATUS(chex_fs_open(fifo, &fd, NULL, &err), CHEX_E_DATA, err,
+              "not a regular file (a FIFO; expected a file)");
+    OK_STATUS(chex_fs_open(at.sun_path, &fd, NULL, &err), CHEX_E_DATA, err, "(a socket;");
+    OK_STATUS(chex_fs_open("/dev/zero", &fd, NULL, &err), CHEX_E_DATA, err, "(a device;");
+    OK_STATUS(chex_fs_open(dir, &fd, NULL, &err), CHEX_E_DATA, err, "(a folder;");
+    OK_STATUS(chex_fs_read(fifo, 9, &data, NULL, &err), CHEX_E_DATA, err, "(a FIFO;");
+    OK(fd == -1, "no descriptor is given for a file that is refused");
+    close(s);
+}
+
+static void touch(const char *dir, const char *name) {
+    char *path = chex_fs_join(dir, name);
+    FILE *f = fopen(path, "w");
+    BAIL_UNLESS(f && fclose(f) == 0, "%s", path);
+    free(path);
+}
+
+static void temporary_files(const char *dir) {
+    static const char *const others[] = {"out.tmp.doc", "out.tmp.", "out2.tmp.7", "xout.tmp.7"};
+    struct chex_error err;
+    char *path = chex_fs_join(dir, "out"), *temp[2] = {NULL, NULL}, *data = NULL;
+    int fd[2] = {-1, -1}, left = 0;
+    for (int i = 0; i < 2; i++)
+        OK_STATUS(chex_fs_temp(path, &temp[i], &fd[i], &err), CHEX_OK, err, NULL);
+    OK(strcmp(temp[0], temp[1]) != 0 && temporaries_in(dir) == 2, "%s and %s differ", temp[0],
+       temp[1]);
+    OK(write(fd[0], "new", 3) == 3 && close(fd[0]) == 0, "a temporary file can be written");
+    OK_STATUS(chex_fs_commit(temp[0], path, &err), CHEX_OK, err, NULL);
+    close(fd[1]);
+    touch(dir, "out.tmp.4711"); /* the form of earlier versions */
+    for (size_t i = 0; i < 4; i++)
+        touch(dir, others[i]);
+    chex_fs_remove_temps(path);
+    for (size_t i = 0; i < 4; i++) {
+        char *other = chex_fs_join(dir, others[i]);
+        left += chex_fs_exists(other);
+        unlink(other);
+        free(other);
+    }
+    OK(left == 4 && temporaries_in(dir) == 0, "leftovers of both forms are removed, others stay");
+    char *name = chex_fs_join(dir, "alias");
+    OK_STATUS(chex_fs_alias(path, name, &err), CHEX_OK, err, NULL);
+    OK(chex_fs_read(name, 9, &data, NULL, &err) == CHEX_OK && strcmp(data, "new") == 0,
+       "an alias has the content of the file");
+    free(data);
+    free(name);
+    free(temp[0]);
+    free(temp[1]);
+    free(path);
 }
 
 static void files(void) {
@@ -181,9 +322,9 @@ static void files(void) {
     OK_STATUS(chex_fs_write(pipe, "hello", 5, &err), CHEX_E_ENV, err, "it is a device or a pipe");
     struct stat still;
     OK(stat(pipe, &still) == 0 && S_ISFIFO(still.st_mode), "which is not replaced by a file");
-    char *temp = chex_fs_temp_name(pipe);
-    OK(!chex_fs_exists(temp), "and nothing is left beside it");
-    free(temp);
+    OK(temporaries_in(deep) == 0, "and no temporary file is left");
+    refuse_irregular(deep, pipe);
+    temporary_files(deep);
     free(pipe);
     free(under);
     OK_STATUS(chex_fs_remove_tree(dir, &err), CHEX_OK, err, NULL);
@@ -265,12 +406,15 @@ int main(void) {
     units();
     formats();
     terminal_columns();
+    printable_texts();
+    misspelt_words();
+    csv_cells();
     errors();
     random_numbers();
     pool();
     cpus();
     files();
-    OK(chex_mem_alloc_aligned(SIZE_MAX, 8) == NULL, "an overflowing size is refused");
+    OK(chex_alloc_aligned(SIZE_MAX, 8) == NULL, "an overflowing size is refused");
     hashes();
     progress();
     return tap_done();

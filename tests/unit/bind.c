@@ -31,6 +31,14 @@ static const struct row rows[] = {
     {"fewer cores, many CPUs", "core:2 pu:4", "0-7", 2, 3, 0, "0-7", "0", 2, false, false},
     {"srun forgot -c", dual, "3", 1, 2, 2, "3", "0", 1, false, true},
     {"unbound is no loss", dual, "0-15", 0, 8, 16, "0-1", "0", 2, true, false},
+    {"256 cores, first of 256", "pack:2 numa:4 core:32 pu:2", "0-511", 0, 256, 0, "0-1", "0", 2,
+     true, false},
+    {"256 cores, last of 256", "pack:2 numa:4 core:32 pu:2", "0-511", 255, 256, 0, "510-511", "7",
+     2, true, false},
+    {"256 cores, one rank", "pack:2 numa:4 core:32 pu:2", "0-511", 0, 1, 0, "0-511", "0-7", 512,
+     false, false},
+    {"2,048 CPUs", "pack:4 numa:4 core:64 pu:2", "0-2047", 15, 16, 0, "1920-2047", "15", 128, true,
+     false},
     {"CPUs beyond the machine", "core:2 pu:1", "0-7", 0, 1, 8, "0-1", "0", 2, false, true},
 };
 
@@ -52,6 +60,31 @@ static void check_rows(void) {
     }
 }
 
+/* Lists that are as long as a large node makes them. */
+static void check_long_lists(void) {
+    char every_second[CHEX_CPUS_BYTES] = "", line[CHEX_BIND_LINE_BYTES];
+    size_t at = 0;
+    for (int i = 0; i < 1024; i += 2)
+        at +=
+            (size_t)snprintf(every_second + at, sizeof every_second - at, "%s%d", i ? "," : "", i);
+    struct chex_bind_input in = {.local_size = 1, .may_bind = true};
+    struct chex_launch launch = {.rank = 1023, .size = 1024, .local_size = 16};
+    struct chex_gpu_view view = {.visibility = CHEX_GPU_ALL, .node_count = 16};
+    struct chex_binding b;
+    struct chex_error err;
+    OK_STATUS(chex_bind_plan(&in, "pack:2 numa:8 core:32 pu:2", every_second, &b, &err), CHEX_OK,
+              err, NULL);
+    OK(b.cpu_count == 512 && strcmp(b.cpus, every_second) == 0,
+       "the list of every second of 1,024 CPUs is whole: %zu bytes", strlen(b.cpus));
+    memset(launch.host, 'n', sizeof launch.host - 1);
+    memset(view.visible, '7', sizeof view.visible - 1);
+    for (size_t i = 40; i < sizeof view.visible - 1; i += 41)
+        view.visible[i] = ',';
+    chex_bind_line(&launch, &b, &view, line, sizeof line);
+    OK(strstr(line, ",... (512), NUMA 0-15, gpu all 777") && strstr(line, ",... (of 16)"),
+       "a rank's line shortens them: %s", line);
+}
+
 static void check_edges(void) {
     struct chex_bind_input in = {.local_rank = 1, .local_size = 4, .may_bind = false};
     struct chex_binding b;
@@ -59,24 +92,25 @@ static void check_edges(void) {
     OK_STATUS(chex_bind_plan(&in, dual, "0-15", &b, &err), CHEX_OK, err, NULL);
     OK(!b.narrowed && strcmp(b.cpus, "0-15") == 0 && b.threads == 4,
        "where binding is refused each rank takes its part of the threads: %d", b.threads);
-    OK_STATUS(chex_bind_plan(&in, "core:2 pu:1", "7", &b, &err), CHEX_E_ENV, err, "machine's 2");
+    OK_STATUS(chex_bind_plan(&in, "core:2 pu:1", "7", &b, &err), CHEX_E_ENV, err, "of the 2 CPUs");
     OK_STATUS(chex_bind_plan(&in, "no such thing", "0", &b, &err), CHEX_E_ENV, err, "topology");
 
     in = (struct chex_bind_input){.local_size = 1, .wanted_cpus = 2};
     OK_STATUS(chex_bind_plan(&in, dual, "3", &b, &err), CHEX_OK, err, NULL);
     OK(strstr(b.note, "SRUN_CPUS_PER_TASK") && strstr(b.note, "runs on 1 CPU "),
        "the note names the cure: %s", b.note);
-    in.srun_told = true;
+    in.srun_cpus_set = true;
     OK_STATUS(chex_bind_plan(&in, dual, "3", &b, &err), CHEX_OK, err, NULL);
     OK(strstr(b.note, "slurm.conf"), "which is another one when srun was told: %s", b.note);
 
-    /* Every other CPU of 256: the list is longer than the field. */
-    char cpus[1024] = "";
-    for (int i = 0; i < 256; i += 2)
-        sprintf(cpus + strlen(cpus), "%s%d", i ? "," : "", i);
+    /* Every other CPU of 4,096: the list is longer than the field. */
+    char cpus[16384] = "";
+    size_t at = 0;
+    for (int i = 0; i < 4096; i += 2)
+        at += (size_t)snprintf(cpus + at, sizeof cpus - at, "%s%d", i ? "," : "", i);
     in = (struct chex_bind_input){.local_size = 1};
-    OK_STATUS(chex_bind_plan(&in, "core:256 pu:1", cpus, &b, &err), CHEX_OK, err, NULL);
-    OK(b.cpu_count == 128 && strlen(b.cpus) == sizeof b.cpus - 1 &&
+    OK_STATUS(chex_bind_plan(&in, "core:4096 pu:1", cpus, &b, &err), CHEX_OK, err, NULL);
+    OK(b.cpu_count == 2048 && strlen(b.cpus) == sizeof b.cpus - 1 &&
            strcmp(b.cpus + strlen(b.cpus) - 3, "...") == 0,
        "a long list is cut, the count is not");
 }
@@ -116,6 +150,7 @@ static void check_here(void) {
 int main(void) {
     check_rows();
     check_edges();
+    check_long_lists();
     check_here();
     return tap_done();
 }

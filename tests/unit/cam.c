@@ -7,8 +7,8 @@
 
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
-#include "base/mem.h"
 #include "eval/cam_picture.h"
 #include "tap.h"
 
@@ -26,7 +26,7 @@ static struct chex_engine *engine_for(const struct chex_net *net, int size,
         .net = net, .image_size = size, .batch = 1, .precision = precision, .threads = 2};
     struct chex_engine *e = NULL;
     struct chex_error err = {0};
-    float *state = chex_mem_zalloc(net->state_count, sizeof *state);
+    float *state = chex_alloc_zeroed(net->state_count, sizeof *state);
     BAIL_UNLESS(state && chex_engine_create("cpu", &config, &e, &err) == CHEX_OK, "%s", err.text);
     chex_net_init_state(net, 1, 1, state);
     BAIL_UNLESS(chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK, "%s", err.text);
@@ -37,7 +37,7 @@ static struct chex_engine *engine_for(const struct chex_net *net, int size,
 /* The maps of a grey image, with a bright patch about a place of it or without one (NULL). */
 static struct chex_cam *maps_of(struct chex_engine *e, const struct place *patch) {
     const int size = e->config.image_size;
-    float *pixels = chex_mem_zalloc((size_t)size * (size_t)size, sizeof *pixels);
+    float *pixels = chex_alloc_zeroed((size_t)size * (size_t)size, sizeof *pixels);
     struct chex_cam *cam = NULL;
     struct chex_error err = {0};
     BAIL_UNLESS(pixels, "out of memory");

@@ -3,11 +3,13 @@
  * The preflight machinery with checks of its own, and with ranks that are only pretended: a launch
  * method whose exchange hands back this rank's bytes as everybody's, changed by a hook.
  */
+#include <errno.h>
 #include <jansson.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/text.h"
 #include "check/check.h"
 #include "check/checks.h"
 #include "check/expected.h"
@@ -47,12 +49,12 @@ static enum chex_status pretend(struct chex_launch *l, const char *key, const vo
         char *at = (char *)all_out + (size_t)k * bytes;
         memcpy(at, mine, bytes);
         if (strcmp(key, "check-cards") == 0) {
-            struct chex_check_card *card = (void *)at;
-            card->rank = k;
-            card->local_rank = k % 2;
-            card->node = k / 2;
-            snprintf(card->host, sizeof card->host, "n%d", k / 2);
-            snprintf(card->cpus, sizeof card->cpus, "%d-%d", k % 2 * 4, k % 2 * 4 + 3);
+            struct chex_check_record *record = (void *)at;
+            record->rank = k;
+            record->local_rank = k % 2;
+            record->node = k / 2;
+            snprintf(record->host, sizeof record->host, "n%d", k / 2);
+            snprintf(record->cpus, sizeof record->cpus, "%d-%d", k % 2 * 4, k % 2 * 4 + 3);
         }
         if (alter)
             alter(key, k, at);
@@ -126,6 +128,138 @@ static void test_worsen(void) {
     chex_check_found(&r, "%s", longer);
     OK(strlen(r.found) == sizeof r.found - 1 && strcmp(r.found + sizeof r.found - 4, "...") == 0,
        "a long text is cut and shows it");
+    for (size_t i = 0; i + 1 < sizeof longer; i++)
+        longer[i] = i % 7 == 6 ? ' ' : 'x';
+    chex_check_found(&r, "%s", longer);
+    OK(strlen(r.found) > sizeof r.found - 12 && strcmp(strrchr(r.found, 'x'), "x...") == 0 &&
+           (strlen(r.found) - 3) % 7 == 6,
+       "at a word, where there are words: ends %s", r.found + strlen(r.found) - 12);
+    for (size_t i = 0; i + 1 < sizeof longer - 1; i += 2)
+        memcpy(longer + i, "\xc3\xa9", 2);
+    longer[sizeof longer - 2] = '\0';
+    chex_check_found(&r, "%s", longer);
+    OK(chex_text_is_utf8(r.found), "and never within a character");
+    chex_check_found(&r, "a");
+    chex_check_found_more(&r, ", %s", "b\033[31mc");
+    OK(strcmp(r.found, "a, b\\x1B[31mc") == 0, "control characters are escaped: %s", r.found);
+}
+
+#define GIB (UINT64_C(1) << 30)
+#define MIB (UINT64_C(1) << 20)
+
+static struct chex_check_result memory(uint64_t total, uint64_t available, uint64_t group,
+                                       int ranks, bool prolog) {
+    struct chex_check_result r = {.fault = CHEX_FAULT_USER};
+    const struct chex_memory_seen m = {.available = available,
+                                       .total = total,
+                                       .group = group ? group : UINT64_MAX,
+                                       .ranks = ranks,
+                                       .prolog = prolog};
+    chex_check_judge_memory(&m, &r);
+    return r;
+}
+
+static void test_memory(void) {
+    struct chex_check_result r = memory(2048 * GIB, 2000 * GIB, 0, 256, false);
+    OK(r.verdict == CHEX_PASS, "a node of 2 TiB carries 256 ranks");
+    r = memory(24 * GIB, 18 * GIB, 0, 96, false);
+    OK(r.verdict == CHEX_FAIL && r.fault == CHEX_FAULT_USER && strstr(r.remedy, "too many ranks"),
+       "too many ranks are the user's fault: %s", r.remedy);
+    r = memory(64 * GIB, 18 * GIB, 0, 96, true);
+    OK(r.fault == CHEX_FAULT_USER, "also where other processes hold memory");
+    r = memory(64 * GIB, 8 * GIB, 100 * MIB, 1, false);
+    OK(r.verdict == CHEX_FAIL && r.fault == CHEX_FAULT_USER && strstr(r.remedy, "--mem"),
+       "so is a small control group");
+    r = memory(64 * GIB, 100 * MIB, 0, 1, true);
+    OK(r.verdict == CHEX_WARN && strstr(r.remedy, "other processes use"),
+       "in the prolog memory that others hold is a warning: %s", r.remedy);
+    r = memory(64 * GIB, 100 * MIB, 0, 1, false);
+    OK(r.verdict == CHEX_FAIL && r.fault == CHEX_FAULT_NODE, "in a job there is none for it");
+    r = memory(200 * MIB, 100 * MIB, 0, 1, true);
+    OK(r.verdict == CHEX_FAIL && r.fault == CHEX_FAULT_NODE, "a node that is too small fails");
+}
+
+static struct chex_check_result folder(int error, uint64_t free, uint64_t total, bool prolog) {
+    struct chex_check_result r = {.fault = CHEX_FAULT_NODE};
+    const struct chex_folder_seen f = {.error = error,
+                                       .free = free,
+                                       .total = total,
+                                       .least = MIB,
+                                       .wanted = 64 * MIB,
+                                       .prolog = prolog};
+    chex_check_judge_folder(&f, CHEX_FAULT_NODE, "clean it", &r);
+    return r;
+}
+
+static void test_folder(void) {
+    OK(folder(0, GIB, GIB, true).verdict == CHEX_PASS, "a folder with space passes");
+    OK(folder(0, 100, GIB, false).verdict == CHEX_FAIL, "a full one fails in a job");
+    OK(folder(0, 100, GIB, true).verdict == CHEX_WARN, "a user's files there drain no node");
+    OK(folder(ENOSPC, 0, GIB, true).verdict == CHEX_WARN, "not even if nothing can be written");
+    OK(folder(EDQUOT, 0, GIB, true).verdict == CHEX_WARN, "or a quota is used up");
+    OK(folder(EROFS, 0, GIB, true).verdict == CHEX_FAIL, "a file system that is read-only does");
+    OK(folder(EIO, 0, GIB, true).verdict == CHEX_FAIL, "and one with I/O errors");
+    OK(folder(0, 100, 16 * MIB, true).verdict == CHEX_FAIL, "and one that is too small");
+}
+
+static void test_cpu_lists(void) {
+    OK(chex_check_share_cpus("0-3,1500-1600", "1600") && chex_check_share_cpus("8191", "4096-8191"),
+       "CPUs above 1,024 are compared too");
+    OK(!chex_check_share_cpus("0-2046", "2047") && !chex_check_share_cpus("0,2,4", "1,3,5"),
+       "disjoint lists");
+    OK(chex_check_share_cpus("0,2,...", "2"), "a list that was cut counts as far as it goes");
+}
+
+/* 1,024 ranks on 64 nodes of 16 ranks, made up from rank 0's answers. */
+enum { MANY = 1024, A_NODE = 16 };
+static enum chex_status many(struct chex_launch *l, const char *key, const void *mine, size_t bytes,
+                             void *all_out, uint64_t timeout_ms, struct chex_error *err) {
+    (void)timeout_ms;
+    (void)err;
+    for (int k = 0; k < l->size; k++) {
+        char *to = (char *)all_out + (size_t)k * bytes;
+        memcpy(to, mine, bytes);
+        if (strcmp(key, "check-cards") != 0)
+            continue;
+        struct chex_check_record *c = (struct chex_check_record *)to;
+        c->rank = k;
+        c->local_rank = k % A_NODE;
+        c->node = k / A_NODE;
+        snprintf(c->host, sizeof c->host, "n%d", c->node);
+        snprintf(c->cpus, sizeof c->cpus, "%d-%d", 16 * c->local_rank, 16 * c->local_rank + 15);
+    }
+    return CHEX_OK;
+}
+static const struct chex_launch_method many_method = {.name = "pmix", .exchange = many};
+
+static void test_many_ranks(void) {
+    struct chex_launch launch = {.method = "pmix",
+                                 .size = MANY,
+                                 .local_size = A_NODE,
+                                 .nodes = MANY / A_NODE,
+                                 .host = "n0",
+                                 .impl = &many_method};
+    struct chex_binding binding = {.cpus = "0-15", .cpu_count = 16, .numa = "0", .threads = 16};
+    struct chex_check_context c = {
+        .mode = CHEX_MODE_JOB, .launch = &launch, .binding = &binding, .level = 1};
+    struct chex_check_report r = {0};
+    struct chex_error err = {0};
+    OK_STATUS(chex_check_run(NULL, &c, NULL, 60000, &launch, &r, &err), CHEX_OK, err, NULL);
+    size_t ranks = 0, sharing = 0;
+    for (size_t i = 0; i < r.count; i++) {
+        ranks = r.checks[i] == &chex_check_ranks ? i : ranks;
+        sharing = r.checks[i] == &chex_check_sharing ? i : sharing;
+    }
+    OK(r.ranks == MANY && strcmp(r.merged[ranks].found, "ranks 0 to 1023, consistent") == 0,
+       "1,024 ranks are compared: %s", r.merged[ranks].found);
+    OK(strcmp(r.merged[sharing].found, "each has its own") == 0, "256 CPUs a node: %s",
+       r.merged[sharing].found);
+    char *text = chex_check_json(&r);
+    json_t *top = text ? json_loads(text, 0, NULL) : NULL;
+    OK(json_array_size(json_object_get(top, "ranks")) == MANY, "and all of them are in the object");
+    json_decref(top);
+    free(text);
+    chex_check_report_release(&r);
 }
 
 static void test_timeout(void) {
@@ -186,35 +320,35 @@ static void test_across(void) {
 }
 
 static void skewed(const char *key, int rank, void *bytes) {
-    struct chex_check_card *card = bytes;
+    struct chex_check_record *record = bytes;
     if (strcmp(key, "check-cards") == 0)
-        card->clock_s += rank == 1 ? 100 : 0;
+        record->clock_s += rank == 1 ? 100 : 0;
 }
 static void slightly_skewed(const char *key, int rank, void *bytes) {
-    struct chex_check_card *card = bytes;
+    struct chex_check_record *record = bytes;
     if (strcmp(key, "check-cards") == 0)
-        card->clock_s -= rank == 3 ? 5 : 0;
+        record->clock_s -= rank == 3 ? 5 : 0;
 }
 static void twins(const char *key, int rank, void *bytes) {
-    struct chex_check_card *card = bytes;
+    struct chex_check_record *record = bytes;
     if (strcmp(key, "check-cards") == 0 && rank == 3)
-        card->local_rank = 0;
+        record->local_rank = 0;
 }
 static void wrong_size(const char *key, int rank, void *bytes) {
-    struct chex_check_card *card = bytes;
+    struct chex_check_record *record = bytes;
     if (strcmp(key, "check-cards") == 0 && rank == 2)
-        card->size = 2;
+        record->size = 2;
 }
 static void shared_cpus(const char *key, int rank, void *bytes) {
-    struct chex_check_card *card = bytes;
+    struct chex_check_record *record = bytes;
     if (strcmp(key, "check-cards") == 0 && rank == 3)
-        snprintf(card->cpus, sizeof card->cpus, "2-3,8");
+        snprintf(record->cpus, sizeof record->cpus, "2-3,8");
 }
 
 static void other_node(const char *key, int rank, void *bytes) {
-    struct chex_check_card *card = bytes;
+    struct chex_check_record *record = bytes;
     if (strcmp(key, "check-cards") == 0 && rank == 3)
-        snprintf(card->cpus, sizeof card->cpus, "4-7,16");
+        snprintf(record->cpus, sizeof record->cpus, "4-7,16");
 }
 
 /* One altered run of the real table, and what one check makes of it. */
@@ -309,7 +443,8 @@ static void test_expected(void) {
     write_text(path, "{\"jansson\": 3}");
     OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err, "expected a text");
     write_text(path, "{\"nosuch\": \"3\"}");
-    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err, "'nosuch' is no check");
+    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err,
+              "'nosuch' is not a check");
     write_text(path, "{\"jansson\":\n");
     OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err, "line ");
     write_text(path, "[]");
@@ -344,7 +479,7 @@ static void test_json(void) {
     free(text);
     snprintf(r.merged[0].found, sizeof r.merged[0].found, "bad \xff byte");
     text = chex_check_json(&r);
-    OK(text && strstr(text, "bad ? byte"), "bytes that are no UTF-8 do not spoil the object");
+    OK(text && strstr(text, "bad \\\\xFF byte"), "bytes that are no UTF-8 do not spoil the object");
     free(text);
     chex_check_report_release(&r);
 }
@@ -352,6 +487,10 @@ static void test_json(void) {
 int main(void) {
     test_status();
     test_worsen();
+    test_memory();
+    test_folder();
+    test_cpu_lists();
+    test_many_ranks();
     test_timeout();
     test_across();
     test_table_across();

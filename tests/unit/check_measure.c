@@ -13,13 +13,14 @@
 #include "base/fs.h"
 #include "check/checks.h"
 #include "check/compare.h"
+#include "check/disturb.h"
 #include "check/expected.h"
 #include "check/load.h"
 #include "check/outlier.h"
 #include "check/prober.h"
 #include "check/step.h"
 #include "check/storage.h"
-#include "check/strain.h"
+#include "check/throttling.h"
 #include "tap.h"
 
 static char scratch[] = "/tmp/chex-measure-XXXXXX";
@@ -59,13 +60,13 @@ static void test_rule(void) {
 /* ---- figures across ranks ---- */
 
 enum { RANKS = 8 };
-static struct chex_check_card cards[RANKS];
+static struct chex_check_record records[RANKS];
 static struct chex_check_result answers[RANKS];
 static const struct chex_check_result *all[RANKS];
 
 static const struct chex_figure rates[] = {
     {.key = "gb_per_s", .unit = "GB/s", .compared = true},
-    {.key = "wait_ms", .unit = "ms", .less = true, .compared = true, .gentle = true},
+    {.key = "wait_ms", .unit = "ms", .less = true, .compared = true, .warn_only = true},
     {.key = NULL}};
 static const struct chex_check rated = {.name = "rated",
                                         .question = "?",
@@ -76,14 +77,14 @@ static const struct chex_check rated = {.name = "rated",
 static void fill(int per_node, const double *values) {
     memset(answers, 0, sizeof answers);
     for (int i = 0; i < RANKS; i++) {
-        cards[i] = (struct chex_check_card){.rank = i,
-                                            .size = RANKS,
-                                            .local_rank = i % per_node,
-                                            .local_size = per_node,
-                                            .node = i / per_node,
-                                            .nodes = RANKS / per_node};
-        snprintf(cards[i].host, sizeof cards[i].host, "n%d", i / per_node);
-        snprintf(cards[i].cpus, sizeof cards[i].cpus, "%d", i % per_node);
+        records[i] = (struct chex_check_record){.rank = i,
+                                                .size = RANKS,
+                                                .local_rank = i % per_node,
+                                                .local_size = per_node,
+                                                .node = i / per_node,
+                                                .nodes = RANKS / per_node};
+        snprintf(records[i].host, sizeof records[i].host, "n%d", i / per_node);
+        snprintf(records[i].cpus, sizeof records[i].cpus, "%d", i % per_node);
         answers[i].fault = CHEX_FAULT_NODE;
         answers[i].figures[0] = values[i];
         snprintf(answers[i].found, sizeof answers[i].found, "rank 0's");
@@ -93,7 +94,7 @@ static void fill(int per_node, const double *values) {
 
 static struct chex_check_result compare(void) {
     struct chex_check_result merged = answers[0];
-    chex_check_compare(&rated, cards, all, RANKS, &merged);
+    chex_check_compare(&rated, records, all, RANKS, &merged);
     return merged;
 }
 
@@ -112,10 +113,16 @@ static void test_compare(void) {
     OK(strstr(r.remedy, "--exclude=n2") &&
            strstr(r.remedy, "scontrol update nodename=n2 state=drain reason=\"chex-env rated\""),
        "with the words for an administrator: %s", r.remedy);
-    snprintf(cards[4].cpus, sizeof cards[4].cpus, "1-3");
+    snprintf(records[4].cpus, sizeof records[4].cpus, "1-3");
     r = compare();
     OK(r.verdict == CHEX_WARN && r.fault == CHEX_FAULT_USER && strstr(r.remedy, "--cpu-bind"),
        "a rank that shares its CPUs is no fault of its node: %s", r.remedy);
+    fill(2, slow);
+    snprintf(answers[4].disturbed, sizeof answers[4].disturbed, "others took half");
+    r = compare();
+    OK(r.verdict == CHEX_WARN && r.fault == CHEX_FAULT_USER &&
+           strstr(r.remedy, "others took half meanwhile"),
+       "nor is a rank that others disturbed: %s", r.remedy);
     fill(8, slow);
     r = compare();
     OK(r.verdict == CHEX_FAIL && strstr(r.found, "median of 8 ranks"), "on one node, ranks: %s",
@@ -133,7 +140,7 @@ static void test_compare(void) {
         answers[i].figures[1] = i == 6 ? 9 : 1;
     r = compare();
     OK(r.verdict == CHEX_WARN && strstr(r.found, "rank 6 (n3): 9 ms"),
-       "a gentle figure never fails: %s", r.found);
+       "a warn_only figure never fails: %s", r.found);
     fill(2, even);
     answers[3].figures[0] = 0;
     r = compare();
@@ -174,7 +181,7 @@ static void test_limits(void) {
     OK(r.verdict == CHEX_PASS, "not measured, not judged");
     write_text(path, "{\"memory-rate\": {\"gb_per_h\": 40}}");
     OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err,
-              "'gb_per_h' is no figure of 'memory-rate'");
+              "'gb_per_h' is not a figure of 'memory-rate'");
     write_text(path, "{\"memory-rate\": {\"gb_per_s\": \"40\"}}");
     OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err, "a number above 0");
     write_text(path, "{\"hdf5\": {\"gb_per_s\": 40}}");
@@ -182,6 +189,72 @@ static void test_limits(void) {
               "value of 'hdf5': expected a text");
 
     free(path);
+}
+
+static double number_of(const json_t *limits, const char *figure, const char *key) {
+    return json_number_value(json_object_get(json_object_get(limits, figure), key));
+}
+
+/* A margin is the figure's own, or four spreads of its measurement. */
+static void test_margin(void) {
+    const struct chex_check *checks[] = {&chex_check_memory_rate, &chex_check_step_rate,
+                                         &chex_check_tmpdir_rate};
+    struct chex_check_result merged[] = {{.figures = {100}, .spread = {0.01}},
+                                         {.figures = {100}, .spread = {0.06}},
+                                         {.figures = {100, 1}, .spread = {5, 0.16}}};
+    struct chex_check_report report = {.checks = checks, .count = 3, .merged = merged};
+    struct chex_error err = {0};
+    struct chex_check_expected *e = NULL;
+    char names[64], *path = chex_fs_join(scratch, "margin.json");
+    snprintf(merged[1].disturbed, sizeof merged[1].disturbed, "others");
+    OK_STATUS(chex_check_expected_write(path, &report, &err), CHEX_OK, err, NULL);
+    json_t *top = json_load_file(path, 0, NULL), *steady = json_object_get(top, "memory-rate"),
+           *noisy = json_object_get(top, "step-rate"), *wild = json_object_get(top, "tmpdir-rate");
+    OK(number_of(steady, "gb_per_s", "limit") == 90, "a steady rate has a margin of a tenth");
+    OK(number_of(noisy, "images_per_s", "limit") == 76, "a noisy one of four spreads");
+    OK(number_of(noisy, "images_per_s", "spread") == 0.06, "which the file keeps");
+    OK(number_of(wild, "mb_per_s", "limit") == 20, "but a fifth is always expected");
+    OK(number_of(wild, "fsync_ms", "limit") == 2.78, "a noisy time has a margin of four spreads");
+    OK(json_is_true(json_object_get(json_object_get(noisy, "images_per_s"), "disturbed")) &&
+           !json_object_get(json_object_get(steady, "gb_per_s"), "disturbed"),
+       "a disturbed figure is marked");
+    json_decref(top);
+    chex_check_disturbed(&report, names, sizeof names);
+    OK(strcmp(names, "step-rate") == 0, "and named: %s", names);
+    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_OK, err, NULL);
+    chex_check_expected_weak(e, names, sizeof names);
+    OK(strcmp(names, "step-rate") == 0, "also when the file is read: %s", names);
+    chex_check_expected_destroy(e);
+    free(path);
+}
+
+/* One figure below its limit, on a rank that others disturbed or whose measurement scatters. */
+static struct chex_check_result below(const char *disturbed, double value, double spread) {
+    struct chex_check_expected *e = NULL;
+    struct chex_error err = {0};
+    struct chex_check_result r = {.fault = CHEX_FAULT_NODE, .figures = {value}, .spread = {spread}};
+    char *path = chex_fs_join(scratch, "below.json");
+    snprintf(r.disturbed, sizeof r.disturbed, "%s", disturbed);
+    write_text(path, "{\"memory-rate\": {\"gb_per_s\": {\"limit\": 40, \"spread\": 0.01}}}");
+    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_OK, err, NULL);
+    chex_check_expected_apply(e, &chex_check_memory_rate, &r);
+    chex_check_expected_destroy(e);
+    free(path);
+    return r;
+}
+
+static void test_blame(void) {
+    struct chex_check_result r = below("", 20, 0.01);
+    OK(r.verdict == CHEX_FAIL && r.fault == CHEX_FAULT_NODE, "a node that is slow by itself fails");
+    r = below("other processes used 1.9 of the node's 2 CPUs", 20, 0.01);
+    OK(r.verdict == CHEX_WARN && r.fault == CHEX_FAULT_USER &&
+           strstr(r.remedy, "used 1.9 of the node's 2 CPUs meanwhile: measure again"),
+       "one that was used by others is not blamed: %s", r.remedy);
+    r = below("", 38, 0.02);
+    OK(r.verdict == CHEX_WARN && strstr(r.remedy, "varies by 2 %"),
+       "nor one whose figure is within the noise: %s", r.remedy);
+    r = below("", 30, 0.02);
+    OK(r.verdict == CHEX_FAIL, "noise excuses no more than its size");
 }
 
 static void test_record(void) {
@@ -193,12 +266,13 @@ static void test_record(void) {
     struct chex_error err = {0};
     struct chex_check_expected *e = NULL;
     char *path = chex_fs_join(scratch, "record.json");
-    OK_STATUS(chex_check_expected_write(path, &report, 0.1, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_check_expected_write(path, &report, &err), CHEX_OK, err, NULL);
     json_t *top = json_load_file(path, 0, NULL), *limits = json_object_get(top, "tmpdir-rate");
     OK(json_object_size(top) == 1, "what was measured and did not fail is recorded");
-    OK(json_number_value(json_object_get(limits, "mb_per_s")) == 180 &&
-           json_number_value(json_object_get(limits, "fsync_ms")) == 2.22,
-       "a tenth worse, whichever way that is");
+    OK(number_of(limits, "mb_per_s", "limit") == 140 &&
+           number_of(limits, "mb_per_s", "measured") == 200,
+       "a rate of a file system by three tenths worse");
+    OK(number_of(limits, "fsync_ms", "limit") == 4, "a time that does not vary by a factor of two");
     json_decref(top);
     OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_OK, err, NULL);
     struct chex_check_result r = merged[1];
@@ -206,12 +280,15 @@ static void test_record(void) {
     OK(r.verdict == CHEX_PASS, "the same node passes");
     r.figures[1] = 3;
     chex_check_expected_apply(e, &chex_check_tmpdir_rate, &r);
-    OK(r.verdict == CHEX_FAIL && strstr(r.expected, "fsync_ms 2.22 ms or less"),
-       "a time too long: %s", r.expected);
+    OK(r.verdict == CHEX_PASS, "a time varies more than a rate");
+    r.figures[1] = 5;
+    chex_check_expected_apply(e, &chex_check_tmpdir_rate, &r);
+    OK(r.verdict == CHEX_FAIL && strstr(r.expected, "fsync_ms 4 ms or less"), "a time too long: %s",
+       r.expected);
     chex_check_expected_destroy(e);
     report.count = 1;
     unlink(path);
-    OK_STATUS(chex_check_expected_write(path, &report, 0.1, &err), CHEX_E_USAGE, err,
+    OK_STATUS(chex_check_expected_write(path, &report, &err), CHEX_E_USAGE, err,
               "nothing was measured");
     OK(!chex_fs_exists(path), "and nothing is written");
     free(path);
@@ -227,7 +304,7 @@ static struct chex_check_result bits(const char *const *texts) {
         all[i] = &answers[i];
     }
     merged = answers[0];
-    chex_check_step_bits.across(cards, all, 4, &merged);
+    chex_check_step_bits.across(records, all, 4, &merged);
     return merged;
 }
 
@@ -267,29 +344,98 @@ static void put(const char *name, const char *text) {
     free(path);
 }
 
+/* A machine of 8 CPUs, two of them this process's, in a window of one second. */
+static const struct chex_throttling idle = {
+    .wall_s = 1, .own_s = 1.9, .busy_s = 1.92, .cpus = 2, .node_busy_s = 2, .node_cpus = 8};
+
+static const char *during(const struct chex_throttling *s, enum chex_disturb_kind kind) {
+    static char why[CHEX_DISTURBED_BYTES];
+    why[0] = '\0';
+    return chex_disturb_during(s, kind, why, sizeof why) ? why : "";
+}
+static const char *quiet(const struct chex_throttling *s, enum chex_disturb_kind kind) {
+    static char why[CHEX_DISTURBED_BYTES];
+    why[0] = '\0';
+    return chex_disturb_quiet(s, kind, why, sizeof why) ? why : "";
+}
+
+static void test_disturb(void) {
+    struct chex_throttling s = idle;
+    OK(!*during(&s, CHEX_DISTURB_CPU) && !*quiet(&s, CHEX_DISTURB_CPU) &&
+           !*quiet(&s, CHEX_DISTURB_DISK),
+       "own load disturbs nothing");
+    s.own_s = 1;
+    OK(strcmp(during(&s, CHEX_DISTURB_CPU), "other processes took 46 % of the time of its CPUs") ==
+           0,
+       "others on the same CPUs: %s", during(&s, CHEX_DISTURB_CPU));
+    OK(!*during(&s, CHEX_DISTURB_DISK), "which is not held against a disk");
+    s = idle;
+    s.node_busy_s = 5;
+    OK(!*during(&s, CHEX_DISTURB_CPU), "other ranks of the node measure at the same time");
+    s.own_s = 0;
+    OK(strcmp(quiet(&s, CHEX_DISTURB_CPU), "other processes used 5.0 of the node's 8 CPUs") == 0,
+       "but before the measurement all load is of others: %s", quiet(&s, CHEX_DISTURB_CPU));
+    s.node_cpus = 256;
+    OK(!*quiet(&s, CHEX_DISTURB_CPU), "five of 256 CPUs are not much");
+    s = idle;
+    s.throttled_count = 3;
+    s.throttled_s = 0.5;
+    OK(strstr(during(&s, CHEX_DISTURB_CPU), "quota of its control group stopped it 3 times"),
+       "a quota: %s", during(&s, CHEX_DISTURB_CPU));
+    s = idle;
+    s.steal_s = 0.8;
+    OK(strstr(during(&s, CHEX_DISTURB_CPU), "other virtual machines took 10.0 %"),
+       "other virtual machines: %s", during(&s, CHEX_DISTURB_CPU));
+    s = idle;
+    s.io_stall_s = 0.5;
+    OK(strstr(quiet(&s, CHEX_DISTURB_DISK), "waited for disks 50 %") &&
+           !*quiet(&s, CHEX_DISTURB_CPU),
+       "others at the disk: %s", quiet(&s, CHEX_DISTURB_DISK));
+    s = idle;
+    s.paged_bytes = 50000000;
+    OK(strstr(quiet(&s, CHEX_DISTURB_DISK), "moved 50 MB/s from or to disks"),
+       "also where the kernel counts no stalls: %s", quiet(&s, CHEX_DISTURB_DISK));
+    s = idle;
+    s.memory_stall_s = 0.2;
+    OK(strstr(quiet(&s, CHEX_DISTURB_CPU), "waited for memory"), "others short of memory");
+    s = (struct chex_throttling){0};
+    OK(!*quiet(&s, CHEX_DISTURB_CPU) && !*during(&s, CHEX_DISTURB_CPU),
+       "a system that counts nothing says nothing");
+}
+
 static void test_strain(void) {
-    struct chex_strain s, later;
+    struct chex_throttling s, later;
     put("proc/self/cgroup", "4:cpu,cpuacct:/job/step\n3:cpuset:/other\n0::/v2/job\n");
-    put("proc/stat", "cpu  1 2 3 4 5 6 7 250 9 10\ncpu0 1 1 1 1 1 1 1 9 1 1\n");
+    put("proc/stat",
+        "cpu  100 200 300 4 5 60 70 250 9 10\ncpu0 1 1 1 1 1 1 1 9 1 1\ncpu7 1 1 1 1 1 1 1 9 1 1\n"
+        "intr 5\n");
+    put("proc/pressure/io", "some avg10=0.10 avg60=1.0 avg300=0.00 total=2500000\nfull avg10=0\n");
+    put("proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=500000\n");
+    put("proc/vmstat", "nr_free_pages 5\npgpgin 100\npgpgout 200\n");
     put("sys/fs/cgroup/cpu,cpuacct/job/step/cpu.stat",
         "nr_periods 9\nnr_throttled 2\nthrottled_time 500000000\n");
     put("sys/fs/cgroup/cpu,cpuacct/job/cpu.stat", "nr_throttled 1\nthrottled_time 250000000\n");
     put("sys/fs/cgroup/v2/job/cpu.stat", "usage_usec 8\nnr_throttled 4\nthrottled_usec 1000000\n");
     put("sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count", "3\n");
     put("sys/devices/system/cpu/cpu1/thermal_throttle/package_throttle_count", "5\n");
-    chex_strain_read(scratch, &s);
+    chex_throttling_read(scratch, &s);
     OK(s.throttled_count == 7, "throttled periods of the group and those above it: %llu",
        (unsigned long long)s.throttled_count);
     OK(fabs(s.throttled_s - 1.75) < 1e-9, "nanoseconds and microseconds: %.3f s", s.throttled_s);
     OK(fabs(s.steal_s * (double)sysconf(_SC_CLK_TCK) - 250) < 1e-6, "stolen time");
     OK(s.heat_count == 8, "slowdowns by heat");
+    OK(fabs(s.node_busy_s * (double)sysconf(_SC_CLK_TCK) - 730) < 1e-6 && s.node_cpus == 2,
+       "busy time of the node");
+    OK(s.own_s > 0 && s.cpus <= 2, "and of this process");
+    OK(s.io_stall_s == 2.5 && s.memory_stall_s == 0.5, "waits for disks and memory");
+    OK(s.paged_bytes == 300 * 1024, "bytes from and to disks");
     put("proc/stat", "cpu  1 2 3 4 5 6 7 350 9 10\n");
     put("sys/fs/cgroup/v2/job/cpu.stat", "nr_throttled 1\n");
-    chex_strain_read(scratch, &later);
-    struct chex_strain d = chex_strain_between(&s, &later);
+    chex_throttling_read(scratch, &later);
+    struct chex_throttling d = chex_throttling_between(&s, &later);
     OK(d.steal_s > 0 && d.throttled_count == 0 && d.heat_count == 0 && d.wall_s >= 0,
        "what has grown since, and nothing below 0");
-    chex_strain_read("/nonexistent", &s);
+    chex_throttling_read("/nonexistent", &s);
     OK(s.throttled_count == 0 && s.steal_s == 0 && s.heat_count == 0 && s.wall_s > 0,
        "a system that counts nothing");
 }
@@ -432,7 +578,7 @@ static void test_stages(void) {
     other_stuck = 1;
     r = run(3, 60000);
     OK(collective_runs == 1 && r.merged[1].verdict == CHEX_SKIP &&
-           strcmp(r.merged[1].found, "rank 1 did not come so far") == 0,
+           strcmp(r.merged[1].found, "rank 1 is stuck in an earlier check") == 0,
        "nobody joins in where one rank cannot: %s", r.merged[1].found);
     chex_check_report_release(&r);
     other_stuck = 0;
@@ -452,7 +598,10 @@ int main(void) {
     test_compare();
     test_limits();
     test_record();
+    test_margin();
+    test_blame();
     test_bits();
+    test_disturb();
     test_strain();
     test_load();
     test_storage();

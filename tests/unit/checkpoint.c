@@ -249,11 +249,28 @@ static void set_text(const char *name, const char *attr, const char *text) {
     H5Fclose(f);
 }
 
+/* As one changed bit may leave them in a file without a seal. */
+static void set_names(const char *name, const char *flat, size_t width, hsize_t count) {
+    hid_t f = H5Fopen(in_dir(name), H5F_ACC_RDWR, H5P_DEFAULT), type = H5Tcopy(H5T_C_S1);
+    hid_t space = H5Screate_simple(1, &count, NULL);
+    H5Adelete(f, "classes");
+    H5Tset_size(type, width);
+    hid_t a = H5Acreate2(f, "classes", type, space, H5P_DEFAULT, H5P_DEFAULT);
+    BAIL_UNLESS(H5Awrite(a, type, flat) >= 0, "%s", name);
+    H5Aclose(a);
+    H5Sclose(space);
+    H5Tclose(type);
+    H5Fclose(f);
+}
+
 static void test_foreign(void) {
     set_text("model.h5", "model", "vgg16");
     refuse("model.h5", "unknown model 'vgg16'");
     set_text("format.h5", "format", "chexnet-shard");
     refuse("format.h5", "its format is 'chexnet-shard'");
+    set_text("names.h5", "model", "densenet121");
+    set_names("names.h5", "Mass\0\0No\xff\0\0\0Edema\0", 6, 3);
+    refuse("names.h5", "the name of class 1 is damaged (expected UTF-8 text)");
     set_text("meta.h5", "meta", "{\"epoch\":8}");
     refuse("meta.h5", "attribute meta is damaged");
     hid_t f = H5Fcreate(in_dir("other.h5"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
@@ -286,20 +303,25 @@ static void test_damaged(void) {
     BAIL_UNLESS(at != HADDR_UNDEF && chex_fs_read(in_dir("p.h5"), 1u << 30, &data, &n, NULL) == 0,
                 "p.h5");
     data[at + 17] ^= 4;
-    put_file(in_dir("bit.h5"), data, n);
+    put_file(in_dir("sealed.h5"), data, n);
+    refuse("sealed.h5", "damaged: its content has the checksum");
+    const size_t bare = n - 56; /* without the seal, as earlier versions wrote it */
+    put_file(in_dir("bit.h5"), data, bare);
     refuse("bit.h5", "dataset /params/features.conv0.weight is damaged");
     char *layout = find_layout(data, n, at);
     BAIL_UNLESS(layout, "the layout of features.conv0.weight");
     char whole[4];
     memcpy(whole, layout, sizeof whole);
     memcpy(layout, (const char[]){3, 0, 8, 0}, sizeof whole); /* compact, of 8 bytes */
-    put_file(in_dir("compact.h5"), data, n);
+    put_file(in_dir("compact.h5"), data, bare);
     refuse("compact.h5", "dataset /params/features.conv0.weight");
     memcpy(layout, whole, sizeof whole);
     put_file(in_dir("cut.h5"), data, n / 2);
     refuse("cut.h5", "truncated");
-    put_file(in_dir("cut1.h5"), data, n - 1);
+    put_file(in_dir("cut1.h5"), data, bare - 1);
     refuse("cut1.h5", "truncated");
+    put_file(in_dir("cut2.h5"), data, n - 1);
+    refuse("cut2.h5", "truncated or damaged: 55 bytes after its HDF5 data");
     free(data);
 }
 

@@ -66,7 +66,7 @@ int main(void) {
     OK_STATUS(chex_choose_engine("auto", &own, &spec, &err), CHEX_E_ENV, err,
               "a GPU was allotted (SLURM_GPUS_ON_NODE, CUDA_VISIBLE_DEVICES 1) but cannot be used: "
               "chexnet-cuda.so is not installed here");
-    OK(strstr(err.text, "; say --engine cpu if the CPU is meant"), "with the remedy");
+    OK(strstr(err.text, "; pass --engine cpu to use the CPU"), "with the remedy");
     struct chex_gpu_view named = own;
     snprintf(named.source, sizeof named.source, "CUDA_VISIBLE_DEVICES");
     OK_STATUS(chex_choose_engine("auto", &named, &spec, &err), CHEX_E_ENV, err,
@@ -78,7 +78,7 @@ int main(void) {
     setenv("CHEX_NVML", TEST_FAKE "/nvml.so", 1);
     setenv("FAKE_NVML", TEST_DATA "/gpu/mismatch.txt", 1);
     OK_STATUS(chex_choose_engine("auto", &own, &spec, &err), CHEX_E_NODE, err,
-              "the node needs a reboot; say --engine cpu");
+              "the node needs a reboot; pass --engine cpu");
     OK_STATUS(chex_choose_engine("cuda", &none, &spec, &err), CHEX_E_NODE, err, "--engine cuda: ");
     OK(spec == NULL, "nothing is handed out on failure");
     struct chex_launch launch = {0};

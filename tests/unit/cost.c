@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "tap.h"
 
 enum { MAX_OPS = 256, N = 3 };
@@ -106,7 +106,7 @@ static void check_resnet(void) {
      * before, whose gradient conv1 of this block has not begun when this one's backward comes. */
     int last = -1;
     for (int i = 0; i < net->op_count; i++)
-        last = net->ops[i].kind == CHEX_OP_JOIN ? i : last;
+        last = net->ops[i].kind == CHEX_OP_RESIDUAL_ADD ? i : last;
     check(net->ops[last].name, 0, 0, N * 2 * 2 * 2048 * 3 * 4, N * 2 * 2 * 2048 * (1 + 2 + 2) * 4);
 }
 
@@ -163,7 +163,7 @@ int main(void) {
     check_roofline();
     const struct chex_cost_shape small = {31, 1, 4, true};
     struct chex_error err;
-    OK_STATUS(chex_net_cost(net, &small, costs, &err), CHEX_E_USAGE, err, "image size 31");
+    OK_STATUS(chex_net_cost(net, &small, costs, &err), CHEX_E_USAGE, err, "--image-size 31");
     chex_net_destroy(net);
     return tap_done();
 }

@@ -8,12 +8,12 @@
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "data/create.h"
-#include "data/create_private.h"
-#include "data/manifest.h"
-#include "data/phantom.h"
-#include "data/reshard.h"
-#include "data/verify.h"
+#include "ingest/create.h"
+#include "ingest/create_private.h"
+#include "ingest/phantom.h"
+#include "ingest/reshard.h"
+#include "shard/manifest.h"
+#include "shard/verify.h"
 #include "tap.h"
 
 enum { RANKS = 3, IMAGES = 60, SLOT = 16384 };
@@ -40,6 +40,11 @@ static enum chex_status exchange(void *arg, const char *key, const void *mine, s
     return CHEX_OK;
 }
 
+static void host(void *arg, int rank, char *buf, size_t size) {
+    (void)arg;
+    snprintf(buf, size, "node%d", rank);
+}
+
 struct rank {
     const struct chex_create_options *options;
     const struct chex_reshard_options *reshard; /* instead of options */
@@ -51,7 +56,7 @@ struct rank {
 
 static void *run_rank(void *arg) {
     struct rank *r = arg;
-    struct chex_create_ranks ranks = {r->rank, RANKS, exchange, &r->rank};
+    struct chex_create_ranks ranks = {r->rank, RANKS, exchange, &r->rank, host};
     r->status = r->reshard ? chex_reshard(r->reshard, &ranks, &r->result, &r->err)
                            : chex_create(r->options, &ranks, &r->result, &r->err);
     return NULL;
@@ -66,6 +71,25 @@ static void run_ranks(const struct chex_create_options *o, const struct chex_res
     }
     for (int r = 0; r < RANKS; r++)
         pthread_join(threads[r], NULL);
+}
+
+/* Rank 2 gets options of its own: what a path holds on another node. */
+static void run_differing(const struct chex_create_options *o,
+                          const struct chex_create_options *other, struct rank ranks[RANKS]) {
+    pthread_t threads[RANKS];
+    for (int r = 0; r < RANKS; r++) {
+        ranks[r] = (struct rank){.options = r == 2 ? other : o, .rank = r};
+        pthread_create(&threads[r], NULL, run_rank, &ranks[r]);
+    }
+    for (int r = 0; r < RANKS; r++)
+        pthread_join(threads[r], NULL);
+}
+
+static void all_say(const struct rank ranks[RANKS], enum chex_status status, const char *text) {
+    bool same = true;
+    for (int r = 0; r < RANKS; r++)
+        same = same && ranks[r].status == status && strstr(ranks[r].err.text, text);
+    OK(same, "all ranks: %s (%s)", text, ranks[0].err.text);
 }
 
 static bool same_file(const char *a, const char *b, const char *file) {
@@ -111,6 +135,49 @@ static struct chex_create_options options(const char *output) {
                                         .seed = 5};
 }
 
+static void check_differing(const char *output) {
+    struct rank ranks[RANKS];
+    struct chex_error err = {0};
+    struct chex_create_options o = options(output), other = o;
+    char *labels = path_of("other.csv"), *images = path_of("other"), *text = NULL;
+    size_t size = 0;
+    BAIL_UNLESS(chex_fs_read(o.labels, 1 << 20, &text, &size, &err) == CHEX_OK, "%s", err.text);
+    size -= text[size - 1] == '\n';
+    while (size && text[size - 1] != '\n')
+        size--; /* one row less */
+    BAIL_UNLESS(chex_fs_write(labels, text, size, &err) == CHEX_OK, "%s", err.text);
+    other.labels = labels;
+    run_differing(&o, &other, ranks);
+    all_say(ranks, CHEX_E_DATA, "rank 2 on node2: the rows of ");
+    all_say(ranks, CHEX_E_DATA, "differ from those of rank 0 on node0 (59, ");
+    OK(!chex_fs_exists(output), "before anything is made");
+
+    char *from = path_of("ph/images/00000001_000.png"),
+         *to = path_of("ph2/images/00000001_000.png");
+    struct chex_phantom_options twin = {.count = IMAGES, .size = 40, .seed = 3, .threads = 1};
+    twin.dir = path_of("ph2");
+    BAIL_UNLESS(chex_phantom_write(&twin, &err) == CHEX_OK, "%s", err.text);
+    other = o;
+    other.images = images;
+    run_differing(&o, &other, ranks);
+    all_say(ranks, CHEX_E_DATA, "rank 2 on node2: cannot read image folder");
+    free(images);
+    images = path_of("ph2/images");
+    other.images = images;
+    run_differing(&o, &other, ranks);
+    all_say(ranks, CHEX_E_DATA, "rank 2 on node2: the images below ");
+    BAIL_UNLESS(unlink(to) == 0 && link(from, to) == 0, "no link");
+    run_differing(&o, &other, ranks);
+    all_say(ranks, CHEX_E_DATA, "rank 2 on node2: the images below ");
+    OK(!chex_fs_exists(output), "before anything is made");
+    free(from);
+    free(to);
+    free(labels);
+    free(images);
+    free(text);
+    free((char *)twin.dir);
+}
+
 static void check_same(const struct chex_create_ranks *alone, const char *one, const char *three) {
     struct chex_error err = {0};
     struct chex_create_result result;
@@ -128,7 +195,7 @@ static void check_same(const struct chex_create_ranks *alone, const char *one, c
        ranks[0].err.text);
     OK(same_set(one, three), "three ranks make the same bytes as one");
     struct chex_verify_result found;
-    OK_STATUS(chex_verify(three, 2, false, &found, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_verify(three, NULL, 2, false, &found, &err), CHEX_OK, err, NULL);
     OK(found.rows == IMAGES, "and all rows are sound");
 }
 
@@ -279,6 +346,7 @@ int main(void) {
         .dir = phantom, .count = IMAGES, .size = 40, .seed = 3, .threads = 2};
     BAIL_UNLESS(chex_phantom_write(&po, &err) == CHEX_OK, "%s", err.text);
     struct chex_create_ranks alone = {.rank = 0, .size = 1};
+    check_differing(a);
     check_same(&alone, a, b);
     spoil();
     check_bad(&alone, c, d);

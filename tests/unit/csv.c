@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/csv.h"
+#include "label/csv.h"
 
 #include "base/text.h"
 
@@ -88,9 +88,9 @@ static void check_table(void) {
     chex_csv_init(&csv, "f.csv", none, 2);
     OK_STATUS(chex_csv_header(&csv, &err), CHEX_E_DATA, err, "f.csv: empty file");
     chex_csv_release(&csv);
-    OK(!strcmp(chex_text_shown("12345678", shown, sizeof shown), "12345678") &&
-           !strcmp(chex_text_shown("123456789", shown, sizeof shown), "12345678...") &&
-           !strcmp(chex_text_shown("a\x01z", shown, sizeof shown), "a?z"),
+    OK(!strcmp(chex_text_printable("12345678", shown, sizeof shown), "12345678") &&
+           !strcmp(chex_text_printable("123456789", shown, sizeof shown), "12345678...") &&
+           !strcmp(chex_text_printable("a\x01z", shown, sizeof shown), "a\\x01z"),
        "values are shortened and made printable");
 }
 
@@ -112,7 +112,7 @@ static void check_utf8(void) {
 static void check_for_json(void) {
     struct chex_error err;
     OK_STATUS(chex_text_for_json("--output", "M\xFCller", "--json", &err), CHEX_E_USAGE, err,
-              "--output 'M?ller': the name is no UTF-8 text, as --json needs");
+              "--output 'M\\xFCller': the name is no UTF-8 text, as --json needs");
     OK_STATUS(chex_text_for_json("--output", "M\xC3\xBCller", "--json", &err), CHEX_OK, err, NULL);
     OK_STATUS(chex_text_for_json("--init", NULL, "--plan", &err), CHEX_OK, err, NULL);
 }

@@ -11,8 +11,8 @@
 #include "tap.h"
 
 /* "1b:4 5d:0" is a rank's view: bus, and how many of its CPUs are close. */
-static struct chex_gpu_seat seat(int rank, const char *view) {
-    struct chex_gpu_seat s = {.rank = rank};
+static struct chex_gpu_candidate seat(int rank, const char *view) {
+    struct chex_gpu_candidate s = {.rank = rank};
     unsigned bus;
     int close, used;
     while (sscanf(view, "%x:%d%n", &bus, &close, &used) == 2) {
@@ -63,7 +63,7 @@ static const struct row rows[] = {
 };
 
 static void run_row(const struct row *w) {
-    struct chex_gpu_seat seats[8];
+    struct chex_gpu_candidate seats[8];
     struct chex_error err = {0};
     int n = 0, chosen[8];
     char got[64] = "";
@@ -89,7 +89,7 @@ static void run_row(const struct row *w) {
 }
 
 /* The most CPUs that any way brings close to their GPUs; -1: there is none. */
-static int best_of(const struct chex_gpu_seat *seats, int n, int i, unsigned taken) {
+static int best_of(const struct chex_gpu_candidate *seats, int n, int i, unsigned taken) {
     int best = -1;
     if (i == n)
         return 0;
@@ -106,7 +106,7 @@ static void exhaustive(void) {
     int wrong = 0, refused = 0;
     unsigned state = 12345;
     for (int t = 0; t < 3000; t++) {
-        struct chex_gpu_seat seats[6];
+        struct chex_gpu_candidate seats[6];
         const int n = 1 + t % 6, m = 1 + t / 6 % 7;
         int chosen[6], sum = 0;
         unsigned taken = 0;
@@ -153,7 +153,7 @@ static void names(void) {
 }
 
 static void parts(void) {
-    struct chex_gpu_seat seats[2] = {seat(0, "1b:0"), seat(1, "1b:0")};
+    struct chex_gpu_candidate seats[2] = {seat(0, "1b:0"), seat(1, "1b:0")};
     struct chex_error err;
     int chosen[2] = {-1, -1};
     snprintf(seats[0].gpus[0].uuid, CHEX_UUID_BYTES, "MIG-b");
@@ -163,7 +163,7 @@ static void parts(void) {
     seats[1].count = 0;
     OK_STATUS(chex_gpu_assign(seats, 2, false, chosen, &err), CHEX_E_ENV, err,
               "rank 1 sees no GPU");
-    struct chex_gpu_seat *many = calloc(CHEX_GPU_RANKS + 1, sizeof *many);
+    struct chex_gpu_candidate *many = calloc(CHEX_GPU_RANKS + 1, sizeof *many);
     int *taken = calloc(CHEX_GPU_RANKS + 1, sizeof *taken), same = 0;
     if (!many || !taken)
         exit(1);
@@ -174,7 +174,7 @@ static void parts(void) {
         same += taken[i] == 0;
     OK(same == CHEX_GPU_RANKS / 8, "64 ranks under MPS: 8 on each of 8");
     OK_STATUS(chex_gpu_assign(many, CHEX_GPU_RANKS + 1, true, taken, &err), CHEX_E_ENV, err,
-              "65 ranks of one node");
+              "65 ranks (expected 1 to 64)");
     free(many);
     free(taken);
 }

@@ -4,17 +4,17 @@
  * augmentation against crops cut here, faults that reach all ranks. The engine is a linear form of
  * the pixels, so every view has another answer; the ranks are threads.
  */
-#include "eval/run.h"
+#include "eval/predict_split.h"
 
 #include <pthread.h>
 #include <semaphore.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
-#include "base/mem.h"
 #include "base/rng.h"
-#include "data/shard_write.h"
 #include "input/augment.h"
+#include "shard/shard_write.h"
 #include "tap.h"
 
 enum { SHARDS = 2, STORED = 20, SIZE = 14, CLASSES = 3, ROWS = 45, MAX_RANKS = 50 };
@@ -128,7 +128,7 @@ static enum chex_status raw_infer(void *self, const struct chex_batch *batch, fl
     struct chex_batch made = *batch;
     if (batch->pixels || batch->rows || batch->stored_count != batch->n)
         return chex_error_set(err, CHEX_E_FAIL, "a raw batch was expected");
-    void *scratch = chex_mem_alloc_aligned(1, chex_augment_scratch_bytes(batch->stored_px, SIZE));
+    void *scratch = chex_alloc_aligned(1, chex_augment_scratch_bytes(batch->stored_px, SIZE));
     for (int i = 0; i < batch->n; i++)
         chex_augment_apply(batch->stored + (size_t)i * row, batch->stored_px, &batch->crops[i],
                            SIZE, false, pixels + (size_t)i * SIZE * SIZE, scratch);
@@ -142,15 +142,15 @@ static bool takes_raw(void *self, int stored_px) {
     return stored_px == STORED;
 }
 
-static enum chex_status hold(void *self, const struct chex_hold *what, struct chex_held *out,
-                             struct chex_error *err) {
+static enum chex_status make_resident(void *self, const struct chex_resident_request *what,
+                                      struct chex_resident_result *out, struct chex_error *err) {
     (void)self, (void)what, (void)err;
     out->raw = true;
     return CHEX_OK;
 }
 
 static const struct chex_engine_impl raw = {
-    .name = "raw", .infer = raw_infer, .takes_raw = takes_raw, .hold = hold};
+    .name = "raw", .infer = raw_infer, .takes_raw = takes_raw, .make_resident = make_resident};
 static bool use_raw; /* by the engines that are made from here on */
 
 static const struct chex_engine_impl linear = {.name = "linear", .infer = linear_infer};
@@ -373,7 +373,7 @@ static void test_faults(void) {
     OK_STATUS(chex_eval_check(&set, &other, SIZE, CHEX_TTA_NONE, &err), CHEX_E_DATA, err,
               "3 classes, the network has 14");
     OK_STATUS(chex_eval_check(&set, &net, 21, CHEX_TTA_NONE, &err), CHEX_E_DATA, err,
-              "stored at 20 px, and the image size is 21: shard again with --size 21");
+              "stored at 20 px, and the image size is 21: create the shards again with --size 21");
     OK_STATUS(chex_eval_check(&set, &net, 20, CHEX_TTA_TENCROP, &err), CHEX_E_USAGE, err,
               "--tta flip");
     OK_STATUS(chex_eval_check(&set, &net, 20, CHEX_TTA_FLIP, &err), CHEX_OK, err, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/folder.h"
+#include "ingest/folder.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -77,6 +77,10 @@ int main(void) {
         "ids/two.png",
         "ids/ab",
         "ids/ab.png",
+        "ids/uno.jpg",
+        "more/deep/ids/uno.jpg",
+        "x/d.png",
+        "more/x/d.png",
     };
     BAIL_UNLESS(mkdtemp(dir), "no temporary folder");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -106,6 +110,13 @@ int main(void) {
     finds(f, "abc", "ids/abc.dicom", false);
     finds(f, "ids/abcd", "ids/abcd.png", false);
     finds(f, "two", "ids/two.jpg", true);
+    finds(f, "deep/ids/uno.jpg", "more/deep/ids/uno.jpg", false);
+    finds(f, "deep/ids/uno", "more/deep/ids/uno.jpg", false);
+    finds(f, "ids/uno", "ids/uno.jpg", false);
+    finds(f, "x/d.png", "x/d.png", false);
+    OK(chex_folder_find_whole(f, "deep/ids/uno", NULL) &&
+           !chex_folder_find_whole(f, "none/ids/uno", NULL),
+       "the whole path without the ending");
     finds(f, "ab", "ids/ab", false);
     finds(f, "b", "images_001/b.png", false);
     finds(f, "abc.png", NULL, false);

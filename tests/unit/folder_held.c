@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/fs.h"
-#include "data/folder.h"
+#include "ingest/folder.h"
 #include "tap.h"
 
 static char dir[] = "/tmp/chex-unit-held.XXXXXX";
@@ -60,14 +60,14 @@ int main(void) {
 
     char *path = put("x.tar", "0123456789");
     OK_STATUS(chex_folder_add_holder(f, path, &holder, &err), CHEX_OK, err, NULL);
-    struct chex_folder_file held = {.bytes = 4, .holder = holder, .offset = 3};
-    BAIL_UNLESS(chex_folder_add(f, &held, path, "in/2.png", &err) == CHEX_OK &&
-                    chex_folder_add(f, &held, path, "in/3.png", &err) == CHEX_OK,
+    struct chex_folder_file resident = {.bytes = 4, .holder = holder, .offset = 3};
+    BAIL_UNLESS(chex_folder_add(f, &resident, path, "in/2.png", &err) == CHEX_OK &&
+                    chex_folder_add(f, &resident, path, "in/3.png", &err) == CHEX_OK,
                 "%s", err.text);
-    held.offset = 8;
-    BAIL_UNLESS(chex_folder_add(f, &held, path, "in/4.png", &err) == CHEX_OK, "%s", err.text);
-    held.bytes = 0;
-    BAIL_UNLESS(chex_folder_add(f, &held, path, "in/5.png", &err) == CHEX_OK, "%s", err.text);
+    resident.offset = 8;
+    BAIL_UNLESS(chex_folder_add(f, &resident, path, "in/4.png", &err) == CHEX_OK, "%s", err.text);
+    resident.bytes = 0;
+    BAIL_UNLESS(chex_folder_add(f, &resident, path, "in/5.png", &err) == CHEX_OK, "%s", err.text);
     chex_folder_sort(f);
     OK(ends(chex_folder_find(f, "2.png", &rival), "/b/c/2.png") && !rival,
        "a file of its own goes before a member");
@@ -77,7 +77,7 @@ int main(void) {
     OK(ends(chex_folder_find(f, "2", &rival), "/b/c/2.png") && !rival, "a file without its ending");
     OK(chex_folder_find(f, "in/3.png", &rival) == member && !rival, "a member by its path");
     BAIL_UNLESS(chex_image_reader_create(&reader, &err) == CHEX_OK, "%s", err.text);
-    chex_folder_announce(member);
+    chex_folder_prefetch(member);
     OK_STATUS(chex_folder_read(member, reader, &data, &n, &err), CHEX_OK, err, NULL);
     OK(n == 4 && memcmp(data, "3456", 4) == 0, "its bytes");
     member = chex_folder_find(f, "2.png", &rival);

@@ -3,7 +3,7 @@
  * Colour to grey: the definition against its sum written out, what this machine chooses against
  * the definition, for all lengths around the vectors and in place.
  */
-#include "data/grey.h"
+#include "image/grey.h"
 
 #include "tap.h"
 

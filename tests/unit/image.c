@@ -3,7 +3,7 @@
  * Decoding against recorded pixels (tests/peers/record_images.py), and files broken in every way
  * we could think of.
  */
-#include "data/image.h"
+#include "image/image.h"
 
 #include <ctype.h>
 #include <sys/resource.h>

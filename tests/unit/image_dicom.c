@@ -3,7 +3,7 @@
  * DICOM against pixels recorded from pydicom (tests/peers/record_dicom.py), and files that are
  * refused. Without the module only its absence is tested.
  */
-#include "data/image.h"
+#include "image/image.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -4,7 +4,7 @@
  * way we could think of. The bound on the pixels is zero: both sides use libjpeg-turbo, whose slow
  * integer DCT and upsampling give the same bytes on every machine.
  */
-#include "data/image.h"
+#include "image/image.h"
 
 #include "base/fs.h"
 #include "tap.h"

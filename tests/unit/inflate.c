@@ -3,7 +3,7 @@
  * Every inflate library of the build: the same verdict on whole, cut, lengthened and damaged
  * streams, and nothing touched outside of the buffers.
  */
-#include "data/inflate.h"
+#include "image/inflate.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

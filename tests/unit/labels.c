@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/labels.h"
+#include "label/labels.h"
 
 #include <unistd.h>
 
 #include "base/fs.h"
-#include "data/classes.h"
+#include "label/classes.h"
 #include "tap.h"
 
 static char dir[] = "/tmp/chex-labels-XXXXXX", path[64];
@@ -116,9 +116,11 @@ static void check_nih_refuses(void) {
     refuses("\n \n", "nih", "empty file");
     refuses(HEAD "\n", "auto", "no rows");
     refuses(HEAD "\n" GOOD "\n" ROW("b_0.png", "Mas", "1", "58", "M", "PA"), "auto",
-            "line 3, column 2 (Finding Labels): 'Mas', expected a known finding (perhaps Mass)");
+            "line 3, column 2 (Finding Labels): 'Mas', expected 'No Finding' or known findings "
+            "with '|' between (perhaps Mass)");
     refuses(HEAD "\n" ROW("b_0.png", "Mass|Fracture", "1", "58", "M", "PA"), "auto",
-            "'Fracture', expected 'No Finding' or some of: Atelectasis, Cardiomegaly");
+            "'Fracture', expected 'No Finding' or some of these with '|' between: Atelectasis, "
+            "Cardiomegaly");
     refuses(HEAD "\n" ROW("b_0.png", "", "1", "58", "M", "PA"), "auto", "line 2, column 2");
     refuses(HEAD "\n" ROW("b_0.png", "Mass|", "1", "58", "M", "PA"), "auto", "line 2, column 2");
     refuses(HEAD "\n" ROW("b_0.png", "Mass|No Finding", "1", "58", "M", "PA"), "auto", "not both");
@@ -137,12 +139,12 @@ static void check_nih_refuses(void) {
     refuses(HEAD "\n" GOOD "\nb_0.png,Mass,0,1\n", "auto", "line 3: 4 columns, expected 11");
     refuses(HEAD "\n" GOOD ",,\n", "auto", "line 2: 13 columns");
     refuses(HEAD "\n" GOOD "\n" ROW("b_0.png", "Mass", "1", "58", "M", "PA") "\n" GOOD "\n", "auto",
-            "line 4, column 1: image '00000001_000.png' stands on line 2 already");
+            "line 4, column 1: image '00000001_000.png' is on line 2 already");
     refuses("Image Index,Finding Labels,Age\na,Mass,1\n", "auto", "no column 'Patient ID'");
     refuses("a,b\n1,2\n", "nih", "no column 'Image Index'");
     refuses("a,b\n1,2\n", "auto",
-            "line 1: 'a,b' begins no label file of a known kind, expected one of: nih (columns "
-            "'Image Index', 'Finding Labels', 'Patient ID'); list (");
+            "line 1: 'a,b' is not the first line of a known label format, expected one of: nih "
+            "(columns 'Image Index', 'Finding Labels', 'Patient ID'); list (");
     refuses(
         "Image Index,Finding Labels,Path,Frontal/Lateral\n", "auto",
         "line 1: this may be format nih (columns 'Image Index', 'Finding Labels', 'Patient ID') "
@@ -178,7 +180,7 @@ static void check_lists(void) {
     refuses("a_0.png " FLAGS "\nb_0.png 0 0 2 0 0 0 0 0 0 0 0 0 0 0\n", "auto",
             "line 2, column 4 (Effusion): '2', expected 0 or 1");
     refuses("a_0.png -1 0 0 0 0 0 0 0 0 0 0 0 0 0\n", "auto", "column 2 (Atelectasis): '-1'");
-    refuses("a_0.png " FLAGS "\nd/a_0.png " FLAGS "\n", "auto", "stands on line 1 already");
+    refuses("a_0.png " FLAGS "\na_0.png " FLAGS "\n", "auto", "is on line 1 already");
     refuses(HEAD "\n" GOOD "\n", "list", "line 1: ");
 }
 
@@ -274,7 +276,7 @@ int main(void) {
     check_views_and_uncertain();
     check_sample();
     OK_STATUS(load(HEAD "\n" GOOD, "dicom", &t, &err), CHEX_E_USAGE, err,
-              "label format 'dicom', expected one of: auto, nih, list, chexpert, mimic, vindr, "
+              "--format 'dicom': expected one of auto, nih, list, chexpert, mimic, vindr, "
               "padchest, csv");
     OK_STATUS(chex_labels_load("/nonexistent.csv", NULL, NULL, &t, &err), CHEX_E_DATA, err,
               "cannot open /nonexistent.csv");

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "base/fs.h"
-#include "data/classes.h"
-#include "data/labels.h"
+#include "label/classes.h"
+#include "label/labels.h"
 #include "tap.h"
 
 static char dir[] = "/tmp/chex-formats-XXXXXX", path[128];
@@ -140,7 +140,7 @@ static void check_chexpert(void) {
     refuses(CHEXPERT VIEW_PATH ",Male,68,Frontal,AP\n", "line 2: 5 columns, expected 19");
     refuses(CHEXPERT VIEW_PATH ",Male,68,Frontal,AP," BLANK "\n" VIEW_PATH
                                ",Male,68,Frontal,AP," BLANK "\n",
-            "line 3, column 1: image 'patient00001_study1_view1_frontal.jpg' stands on line 2");
+            "line 3, column 1: image 'patient00001_study1_view1_frontal.jpg' is on line 2");
     refuses("Path,Frontal/Lateral,AP/PA,Edema\nx,Frontal,AP,1\n",
             "the header has no column 'No Finding', expected CheXpert's columns");
     refuses(CHEXPERT, "no rows");
@@ -197,10 +197,9 @@ static void check_mimic(void) {
     put("mimic-cxr-2.0.0-split.csv", "dicom_id,study_id\n");
     refuses(studies, "split.csv: line 1: the header has no column 'split'");
     remove_file("mimic-cxr-2.0.0-split.csv");
-    refuses(
-        "subject_id,study_id," FINDINGS "\n1000,2000,,,,,,,,,,,,,,\n1000,2000,,,,,,,,,,,,,,\n",
-        "chexpert.csv: line 3, column 2 (study_id): '2000', expected each study once (it stands "
-        "on line 2)");
+    refuses("subject_id,study_id," FINDINGS "\n1000,2000,,,,,,,,,,,,,,\n1000,2000,,,,,,,,,,,,,,\n",
+            "chexpert.csv: line 3, column 2 (study_id): '2000', expected each study once (it is "
+            "on line 2)");
     refuses("subject_id,study_id," FINDINGS "\np1,2000,,,,,,,,,,,,,,\n",
             "(subject_id): 'p1', expected a number of 3 to 18 digits");
     refuses("subject_id,study_id," FINDINGS "\n1000,2000,yes,,,,,,,,,,,,,\n",
@@ -213,7 +212,8 @@ static void check_mimic(void) {
             "study 50414267 in the label file");
     put("mimic-cxr-2.0.0-metadata.csv",
         META "a,10000032,50414267,,PA,1\na,10000032,50414267,,PA,1\n");
-    refuses(studies, "metadata.csv: line 3, column 1: image 'a.jpg' stands on line 2 already");
+    refuses(studies, "metadata.csv: line 3, column 1: image 'files/p10/p10000032/s50414267/a.jpg' "
+                     "is on line 2 already");
     put("mimic-cxr-2.0.0-metadata.csv", META "a/b,10000032,50414267,,PA,1\n");
     refuses(studies, "column 1 (dicom_id): 'a/b', expected an id");
     put("mimic-cxr-2.0.0-metadata.csv", META "a,10000032,50414267\n");
@@ -251,7 +251,7 @@ static void check_vindr(void) {
     chex_labels_free(t);
     refuses("image_id,rad_id,Aortic enlargement\na,R1,1\na,R1,1\n",
             "line 3, column 1 (image_id): 'a', expected each image once by each reader");
-    refuses("image_id,Aortic enlargement\na,1\na,1\n", "expected each image once, there being no");
+    refuses("image_id,Aortic enlargement\na,1\na,1\n", "expected each image once if there is no");
     refuses("image_id,Aortic enlargement\na,-1\n", "(Aortic enlargement): '-1', expected 1 or 0");
     refuses("image_id,Aortic enlargement,Effusion,Pleural effusion\na,1,1,1\n",
             "'Effusion' and 'Pleural effusion' are the same finding, expected each once");
@@ -275,8 +275,9 @@ static void check_padchest(void) {
            label(t, 1, "Effusion") == 1 && label(t, 2, "Edema") == 0 &&
            label(t, 3, "Edema") == CHEX_LABEL_NOT_STATED,
        "findings, kinds of them, and none");
-    OK(strstr(t->warning, "1 mentions of others are left out, and 1 images state none"), "%s",
-       t->warning);
+    OK(strstr(t->warning, "1 mentions of PadChest's other findings are left out, "
+                          "and 1 images state no finding"),
+       "%s", t->warning);
     OK(r[0].age_years == 84 && r[1].age_years == CHEX_AGE_UNKNOWN && r[0].sex == 'F' &&
            !strcmp(r[0].patient_id, "839860488") && !strcmp(r[1].patient_id, "00000012"),
        "age, sex, patient");
@@ -305,13 +306,52 @@ static void check_padchest(void) {
     refuses(PADCHEST "0,a.png,0,20140915,1,1930,7,PA,[]\n", "(PatientSex_DICOM): '7'");
 }
 
+/* Columns that are not of the 14: findings where their values say so. */
+static void check_own_findings(void) {
+    struct chex_label_table *t =
+        loads("Image,Effusion,COVID,Width,Grade,Note,Empty,Follow-up,patient_age,TB\r\n"
+              "1.png,1,0,1,0,x,,0,1,1.0\r\n2.png,0,1,0,2,y,,1,0,-1\r\n3.png,,,1,1,,,0,1,\r\n",
+              "auto", NULL);
+    OK(t->class_count == 3 && !strcmp(t->classes[0], "Effusion") &&
+           !strcmp(t->classes[1], "COVID") && !strcmp(t->classes[2], "TB"),
+       "a column of 1, 0, -1 or nothing is a finding of its own, after the known ones");
+    OK(label(t, 0, "COVID") == 0 && label(t, 1, "COVID") == 1 &&
+           label(t, 2, "COVID") == CHEX_LABEL_NOT_STATED &&
+           label(t, 1, "TB") == CHEX_LABEL_UNCERTAIN && label(t, 0, "Effusion") == 1,
+       "with its labels");
+    OK(t->ignored && !strcmp(t->ignored, "Width, Grade, Note, Empty, Follow-up, patient_age"),
+       "columns with other values or names are ignored: %s", t->ignored ? t->ignored : "none");
+    OK(says(t, "csv", "3 findings, own findings: COVID, TB"), "the log names both: %s",
+       t->detected);
+    chex_labels_free(t);
+    t = loads("image,Zeta,Alpha,Hernia,Mass\n1.png,1,0,1,0\n2.png,0,1,0,1\n", "auto", NULL);
+    OK(t->class_count == 4 && !strcmp(t->classes[0], "Mass") && !strcmp(t->classes[1], "Hernia") &&
+           !strcmp(t->classes[2], "Zeta") && !strcmp(t->classes[3], "Alpha") && !t->ignored,
+       "the order is that of the 14, then that of the columns");
+    chex_labels_free(t);
+    t = loads("image,COVID\n1.png,1\n2.png,0\n", "auto", NULL);
+    OK(t->class_count == 1 && label(t, 0, "COVID") == 1, "findings may all be one's own");
+    chex_labels_free(t);
+    t = loads("image,findings,COVID\n1.png,Mass,1\n2.png,No Finding,0\n", "auto", NULL);
+    OK(t->class_count == 14 && t->ignored && !strcmp(t->ignored, "COVID"),
+       "beside a column of findings, other columns are ignored");
+    chex_labels_free(t);
+    refuses_as("image,Mass,COVID\n1.png,1\n", "csv", NULL, CHEX_E_DATA,
+               "line 2: 2 columns, expected 3 as in the header");
+    refuses_as("image,Mass\n1.png,7\n", "csv", NULL, CHEX_E_DATA,
+               "line 2, column 2 (Mass): '7', expected 1, 0, -1 or nothing");
+}
+
 static void check_csv(void) {
     struct chex_label_table *t =
         loads("Image,patient_id,View,age,Sex,split,Mass,pleural effusion,Note\n"
               "d/1.png,7,PA,44,f,train,1,0,x\n2.png,8,,,,TEST,-1,,\n",
               "auto", NULL);
     const struct chex_label_row *r = t->rows;
-    OK(says(t, "csv", "2 known findings), image in 'Image', patient in 'patient_id', 2 findings"),
+    OK(says(t, "csv",
+            "(a header with 'Image'), image in 'Image', patient in 'patient_id', 2 "
+            "findings") &&
+           t->ignored && !strcmp(t->ignored, "Note"),
        "columns that go by their own names");
     OK(!strcmp(t->classes[0], "Effusion") && label(t, 0, "Mass") == 1 &&
            label(t, 0, "Effusion") == 0 && label(t, 1, "Mass") == CHEX_LABEL_UNCERTAIN &&
@@ -345,9 +385,11 @@ static void check_csv(void) {
        "findings other than the 14");
     chex_labels_free(t);
     refuses_as("image,dx\nq.png,Mass|Odd\n", "csv", "findings=dx,labels=Mass", CHEX_E_DATA,
-               "line 2, column 2 (dx): 'Odd', expected 'No Finding' or some of: Mass");
-    refuses_as("image,dx\nq.png,Masss\n", "csv", "findings=dx", CHEX_E_DATA,
-               "(dx): 'Masss', expected a known finding (perhaps Mass)");
+               "line 2, column 2 (dx): 'Odd', expected 'No Finding' or some of these with '|' "
+               "between: Mass");
+    refuses_as(
+        "image,dx\nq.png,Masss\n", "csv", "findings=dx", CHEX_E_DATA,
+        "(dx): 'Masss', expected 'No Finding' or known findings with '|' between (perhaps Mass)");
     refuses("image,Mass\nq.png,5\n", "line 2, column 2 (Mass): '5', expected 1, 0, -1 or nothing");
     refuses("image,Mass,split\nq.png,1,holdout\n", "(split): 'holdout', expected train, val or");
     refuses("image,Mass,view\nq.png,1,up\n", "(view): 'up', expected PA, AP or LL");
@@ -359,22 +401,25 @@ static void check_csv(void) {
     refuses("image,Mass,sex\nq.png,1,y\n", "(sex): 'y', expected M or F");
     refuses("image,Mass,patient\nq.png,1,\n", "(patient): '', expected a patient id");
     refuses("image,Mass\n,1\n", "line 2, column 1: '', expected a file name of 1 to 255 bytes");
-    refuses("image,Mass\nq.png,1\nd/q.png,0\n", "line 3, column 1: image 'q.png' stands on line 2");
+    refuses("image,Mass\nq.png,1\nd/q.png,0\n", "line 3, column 1: image 'q.png' is on line 2");
     refuses("image,Mass\nq.png\n", "line 2: 1 columns, expected 2 as in the header");
     refuses("image,Mass,image\n", "columns 1 and 3 are both 'image'");
     refuses("image;Mass\nq.png;1\n",
             "chexpert.csv: line 1: fields with semicolons between, expected commas");
     refuses("PK\x03\x04 and so on", "chexpert.csv: a zip archive or a spreadsheet, expected CSV");
-    refuses("\xFF\xFEi", "chexpert.csv: UTF-16, expected UTF-8: convert the file with iconv");
+    refuses("\xFF\xFEi",
+            "chexpert.csv: UTF-16, expected UTF-8: convert the file with iconv -f UTF-16 -t UTF-8");
+    refuses("\x89PNG\r\n", "chexpert.csv: a PNG image, expected CSV");
     refuses("\x1F\x8B\x09", "chexpert.csv: gzip: ");
     refuses_as("a,b\n1,2\n", "csv", NULL, CHEX_E_DATA,
                "line 1: the header has no column for image, expected one named so or by --columns "
                "image=NAME; there are 2: 'a', 'b'");
-    refuses_as("image,b\n1,2\n", "csv", NULL, CHEX_E_DATA, "no column for labels");
+    refuses_as("image,b\n1,2\n", "csv", NULL, CHEX_E_DATA, "no column holds labels (every value");
+    refuses_as("image,b\n1,2\n", "auto", NULL, CHEX_E_DATA, "no column holds labels (every value");
     refuses_as("a,b\n1,2\n", "csv", "image=c", CHEX_E_DATA, "the header has no column 'c'");
     refuses_as("image,b\n1,2\n", "csv", "labels=Mass", CHEX_E_DATA, "has no column 'Mass'");
     refuses_as("a,b\n", "csv", "picture=a", CHEX_E_USAGE,
-               "columns 'picture=a': 'picture' is no role, expected ROLE=NAME");
+               "columns 'picture=a': 'picture' is no role, expected a comma-separated");
     refuses_as("a,b\n", "csv", "image", CHEX_E_USAGE, "'image' names no column");
     refuses_as("a,b\n", "csv", "image=a,image=b", CHEX_E_USAGE, "'image' is there twice");
     refuses_as("a,b\n", "nih", "image=a", CHEX_E_USAGE, "--columns is not for label format 'nih'");
@@ -387,6 +432,7 @@ int main(void) {
     check_vindr();
     check_padchest();
     check_csv();
+    check_own_findings();
     chex_fs_remove_tree(dir, NULL);
     return tap_done();
 }

@@ -4,7 +4,7 @@
  * last reader; who begins a gradient.
  */
 #include "engine/lifetimes.h"
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "base/rng.h"
 #include "tap.h"
 
@@ -35,7 +35,7 @@ static int outside(const struct chex_net *net, const struct chex_life *lives) {
     int bad = 0;
     for (int i = 0; i < net->op_count; i++) {
         const int used[] = {net->ops[i].in, net->ops[i].out, net->ops[i].side_in};
-        const bool has_side = net->ops[i].kind == CHEX_OP_JOIN;
+        const bool has_side = net->ops[i].kind == CHEX_OP_RESIDUAL_ADD;
         for (int k = 0; k < (has_side ? 3 : 2); k++)
             bad += used[k] >= 0 && (i < lives[used[k]].from || i > lives[used[k]].to);
     }
@@ -56,7 +56,7 @@ static void pass_of(const struct chex_net *net, struct chex_life *lives, const c
     int bad = 0;
     for (int i = 0; i < net->op_count; i++) {
         const struct chex_op *op = &net->ops[i];
-        const int used[] = {op->in, op->out, op->kind == CHEX_OP_JOIN ? op->side_in : -1};
+        const int used[] = {op->in, op->out, op->kind == CHEX_OP_RESIDUAL_ADD ? op->side_in : -1};
         for (int k = 0; k < 3; k++) {
             if (used[k] < 0)
                 continue;
@@ -79,9 +79,9 @@ static void network(const char *model, int size, double room) {
     struct chex_net *net = NULL;
     BAIL_UNLESS(chex_net_create(model, 14, &net, &err) == CHEX_OK, "%s", err.text);
     const int count = net->buffer_count;
-    struct chex_life *lives = chex_mem_zalloc(2 * (size_t)count, sizeof *lives);
-    int *hw = chex_mem_zalloc((size_t)count, sizeof *hw);
-    bool *add = chex_mem_zalloc(2 * (size_t)net->op_count, sizeof *add);
+    struct chex_life *lives = chex_alloc_zeroed(2 * (size_t)count, sizeof *lives);
+    int *hw = chex_alloc_zeroed((size_t)count, sizeof *hw);
+    bool *add = chex_alloc_zeroed(2 * (size_t)net->op_count, sizeof *add);
     BAIL_UNLESS(lives && hw && add, "out of memory");
     BAIL_UNLESS(chex_net_shapes(net, size, hw, &err) == CHEX_OK, "%s", err.text);
     size_t all = 0;
@@ -103,7 +103,7 @@ static void network(const char *model, int size, double room) {
         int begins = 0, readers = 0;
         for (int i = 0; i < net->op_count; i++) {
             const struct chex_op *op = &net->ops[i];
-            const bool side = op->kind == CHEX_OP_JOIN && op->side_in == b;
+            const bool side = op->kind == CHEX_OP_RESIDUAL_ADD && op->side_in == b;
             readers += (op->in == b) + side;
             begins += (op->in == b && !add[i]) + (side && !add[net->op_count + i]);
         }

@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include "base/fs.h"
-#include "data/folder.h"
-#include "data/manifest.h"
-#include "data/plan.h"
-#include "data/shard_write.h"
-#include "data/verify.h"
+#include "ingest/folder.h"
+#include "ingest/layout.h"
+#include "shard/manifest.h"
+#include "shard/shard_write.h"
+#include "shard/verify.h"
 #include "tap.h"
 
 enum { SIZE = 16, PIXELS = SIZE * SIZE, CLASSES = 2 };
@@ -187,7 +187,7 @@ static void check_set(void) {
     write_text(text);
     free(text);
     struct chex_verify_result result;
-    OK_STATUS(chex_verify(dir, 2, false, &result, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_verify(dir, NULL, 2, false, &result, &err), CHEX_OK, err, NULL);
     OK(result.rows == 15 && result.shards == 2 && result.bytes == 15 * PIXELS, "verify reads all");
 }
 
@@ -222,7 +222,7 @@ static void check_mismatches(void) {
     hit = strstr(text, "\"patients\":15");
     memcpy(hit, "\"patients\":14", 13);
     write_text(text);
-    OK_STATUS(chex_verify(dir, 1, false, &result, &err), CHEX_E_DATA, err,
+    OK_STATUS(chex_verify(dir, NULL, 1, false, &result, &err), CHEX_E_DATA, err,
               "15 patients, the manifest says 14");
     OK(result.fault_count == 1 && !result.faults[0].file && result.rows == 15,
        "a fault of the set has no file, and the shards were read");
@@ -250,6 +250,17 @@ static void check_round_trip(void) {
            a->splits[CHEX_TRAIN].shards[1].digest == b->splits[CHEX_TRAIN].shards[1].digest &&
            b->splits[CHEX_TRAIN].positives[0] == 8 && b->splits[CHEX_TRAIN].uncertain[1] == 5,
        "what is written is read");
+    OK(!a->altered && !b->altered, "with and without a digest of its content");
+    chex_manifest_free(b);
+    char *path = path_of(CHEX_MANIFEST_NAME), *seed;
+    BAIL_UNLESS(chex_fs_read(path, 1 << 20, &text, NULL, &err) == CHEX_OK, "%s", err.text);
+    free(path);
+    BAIL_UNLESS((seed = strstr(text, "\"seed\": 3")), "%s", text);
+    seed[8] = '4';
+    write_text(text);
+    free(text);
+    OK_STATUS(chex_manifest_read(dir, &b, &err), CHEX_OK, err, NULL);
+    OK(b && b->altered, "a changed number does not match the digest");
     chex_manifest_free(a);
     chex_manifest_free(b);
     chex_manifest_free(NULL);
@@ -262,7 +273,7 @@ static bool left_out[IMAGES];
 static char names[IMAGES][16];
 
 /* Where each row went: shard number + 1, 0 for nowhere. False where one is there twice. */
-static bool places(const struct chex_plan *plan, size_t *place) {
+static bool places(const struct chex_layout *plan, size_t *place) {
     memset(place, 0, IMAGES * sizeof *place);
     for (size_t s = 0; s < plan->shard_count; s++)
         for (size_t i = 0; i < plan->shards[s].row_count; i++) {
@@ -274,7 +285,7 @@ static bool places(const struct chex_plan *plan, size_t *place) {
     return true;
 }
 
-static bool balanced(const struct chex_plan *plan) {
+static bool balanced(const struct chex_layout *plan) {
     for (size_t a = 0; a < plan->shard_count; a++)
         for (size_t b = 0; b < plan->shard_count; b++)
             if (plan->shards[a].split == plan->shards[b].split &&
@@ -286,7 +297,7 @@ static bool balanced(const struct chex_plan *plan) {
 static void check_plan(void) {
     struct chex_error err = {0};
     struct chex_label_table table = {.rows = rows, .count = IMAGES};
-    struct chex_plan *plan = NULL, *again = NULL;
+    struct chex_layout *plan = NULL, *again = NULL;
     static size_t first[IMAGES], second[IMAGES];
     for (size_t i = 0; i < IMAGES; i++) {
         snprintf(names[i], sizeof names[i], "%05zu.png", i);
@@ -294,7 +305,7 @@ static void check_plan(void) {
         splits[i] = i % 10 == 0 ? CHEX_VAL : i % 10 == 1 ? CHEX_TEST : CHEX_TRAIN;
     }
     splits[5] = (enum chex_split)CHEX_SPLIT_UNUSED;
-    OK_STATUS(chex_plan_create(&table, splits, NULL, 16, 9, &plan, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_layout_create(&table, splits, NULL, 16, 9, &plan, &err), CHEX_OK, err, NULL);
     OK(plan->shard_count == 48 && plan->rows[CHEX_TRAIN] == 800 && plan->rows[CHEX_ALL] == 0,
        "16 shards of each split, none of a split without rows");
     OK(places(plan, first) && balanced(plan) && !first[5], "each row once, shards balanced");
@@ -304,7 +315,8 @@ static void check_plan(void) {
     OK(runs > 10 && runs < 40, "rows are shuffled: %zu of 49 steps go up", runs);
 
     left_out[77] = left_out[512] = true;
-    OK_STATUS(chex_plan_create(&table, splits, left_out, 16, 9, &again, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_layout_create(&table, splits, left_out, 16, 9, &again, &err), CHEX_OK, err,
+              NULL);
     OK(places(again, second) && balanced(again) && !second[77] && !second[512],
        "without two rows: each other row once, shards balanced");
     size_t changed = 0;
@@ -313,19 +325,19 @@ static void check_plan(void) {
                    memcmp(plan->shards[s].rows, again->shards[s].rows,
                           plan->shards[s].row_count * sizeof(size_t)) != 0;
     OK(changed >= 1 && changed <= 4, "two rows left out change %zu of 48 shards", changed);
-    chex_plan_free(again);
+    chex_layout_free(again);
 
-    OK_STATUS(chex_plan_create(&table, splits, NULL, 16, 10, &again, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_layout_create(&table, splits, NULL, 16, 10, &again, &err), CHEX_OK, err, NULL);
     places(again, second);
     OK(memcmp(first, second, sizeof first) != 0, "another seed, another plan");
-    chex_plan_free(again);
-    chex_plan_free(plan);
-    OK_STATUS(chex_plan_create(&table, splits, NULL, 700, 9, &plan, &err), CHEX_OK, err, NULL);
+    chex_layout_free(again);
+    chex_layout_free(plan);
+    OK_STATUS(chex_layout_create(&table, splits, NULL, 700, 9, &plan, &err), CHEX_OK, err, NULL);
     OK(plan->shard_count == 700 + 101 + 101, "never a shard without a row");
-    char *name = chex_plan_shard_name(&plan->shards[3]);
+    char *name = chex_layout_shard_name(&plan->shards[3]);
     OK(name && !strcmp(name, "train-00003-of-00700"), "%s", name);
     free(name);
-    chex_plan_free(plan);
+    chex_layout_free(plan);
 }
 
 static void check_folder(void) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "tap.h"
 
 static void check_model(const char *model, size_t params, double macs) {
@@ -34,8 +34,8 @@ static void check_init(const char *model, const char *name, double std) {
     struct chex_error err = {0};
     struct chex_net *net = NULL;
     BAIL_UNLESS(chex_net_create(model, 14, &net, &err) == CHEX_OK, "%s", err.text);
-    float *alone = chex_mem_zalloc(net->state_count, sizeof *alone);
-    float *shared = chex_mem_zalloc(net->state_count, sizeof *shared);
+    float *alone = chex_alloc_zeroed(net->state_count, sizeof *alone);
+    float *shared = chex_alloc_zeroed(net->state_count, sizeof *shared);
     BAIL_UNLESS(alone && shared, "out of memory");
     chex_net_init_state(net, 11, 1, alone);
     chex_net_init_state(net, 11, 3, shared);

@@ -79,7 +79,7 @@ static void faults(void) {
     OK_STATUS(parse(&s, &set, &err, ARGS("--config", "/nonexistent/file")), CHEX_E_USAGE, err,
               "/nonexistent/file");
     OK_STATUS(parse(&s, &set, &err, ARGS("--config", "/tmp")), CHEX_E_USAGE, err,
-              "config file /tmp: Is a directory");
+              "config file: /tmp: not a regular file (a folder; expected a file)");
 }
 
 /* No option means anything by an empty value, wherever it comes from. */
@@ -124,6 +124,25 @@ static void loudness(void) {
        "but to -v");
     chex_opt_destroy(set);
     unsetenv("CHEX_QUIET");
+}
+
+static void misspelt(void) {
+    struct settings s;
+    struct chex_opt_set *set;
+    struct chex_error err;
+    OK_STATUS(parse(&s, &set, &err, ARGS("--cuont", "3")), CHEX_E_USAGE, err,
+              "unknown option '--cuont'; did you mean --count?; try '");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--no-fsat")), CHEX_E_USAGE, err,
+              "unknown option '--no-fsat'; did you mean --no-fast?; try '");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--log=info")), CHEX_E_USAGE, err,
+              "unknown option '--log'; did you mean --log-level?; try '");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--gradient")), CHEX_E_USAGE, err,
+              "unknown option '--gradient'; try '");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--log-level", "eror")), CHEX_E_USAGE, err,
+              "--log-level: 'eror' is not valid: expected one of error, warn, info, debug, trace; "
+              "did you mean error?");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--log-level", "silent")), CHEX_E_USAGE, err, "trace");
+    OK(!strstr(err.text, "did you mean"), "a value that is like no other has no suggestion");
 }
 
 /* Durations read as defaults are written, and help speaks of units that its options have. */
@@ -190,7 +209,7 @@ static void shared_in_file(const char *path) {
     chex_opt_destroy(set);
     BAIL_UNLESS(chex_fs_write(path, "\nhelp = yes\n", 12, &err) == CHEX_OK, "%s", err.text);
     OK_STATUS(parse(&s, &set, &err, ARGS("--config", path)), CHEX_E_USAGE, err,
-              "line 2: 'help' is an option of the command line alone");
+              "line 2: 'help' is allowed on the command line only");
 }
 
 int main(void) {
@@ -207,14 +226,22 @@ int main(void) {
     struct settings s;
     struct chex_opt_set *set;
     OK_STATUS(parse(&s, &set, &err, ARGS("--config", path)), CHEX_E_USAGE, err, "line 1");
+    BAIL_UNLESS(chex_fs_write(path, "colur = red\n", 12, &err) == CHEX_OK, "%s", err.text);
+    OK_STATUS(parse(&s, &set, &err, ARGS("--config", path)), CHEX_E_USAGE, err,
+              "line 1: unknown option 'colur' for chex-test; did you mean colour?");
     BAIL_UNLESS(chex_fs_write(path, "name =  # none\n", 15, &err) == CHEX_OK, "%s", err.text);
     OK_STATUS(parse(&s, &set, &err, ARGS("--config", path)), CHEX_E_USAGE, err,
               "line 1: name: the value is empty");
+    BAIL_UNLESS(chex_fs_write(path, "count = 1\n\0rate = 2\n", 20, &err) == CHEX_OK, "%s",
+                err.text);
+    OK_STATUS(parse(&s, &set, &err, ARGS("--config", path)), CHEX_E_USAGE, err,
+              "line 2: a NUL byte (expected text)");
     shared_in_file(path);
     unlink(path);
     faults();
     empty_values();
     loudness();
+    misspelt();
     texts();
     round_trip();
     return tap_done();

@@ -191,7 +191,7 @@ static void test_limits(void) {
     OK_STATUS(chex_order_check(&c, &err), CHEX_OK, err, NULL);
     OK(chex_order_steps(&c) == 1, "one step");
     c.logical_ranks = 0;
-    OK_STATUS(chex_order_check(&c, &err), CHEX_E_USAGE, err, "0 logical ranks");
+    OK_STATUS(chex_order_check(&c, &err), CHEX_E_USAGE, err, "--logical-ranks 0");
     c = config((size_t)1 << 33, 1, 1, CHEX_ORDER_LOCAL, 0);
     OK_STATUS(chex_order_check(&c, &err), CHEX_E_USAGE, err, "fewer than 2^32");
     size_t first, end;

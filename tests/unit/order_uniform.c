@@ -53,15 +53,15 @@ static void windows(uint64_t epoch, size_t *place) {
 
 /* The old pipeline's: records in the order of the disk through a buffer. */
 static void buffer(uint64_t epoch, size_t *place) {
-    size_t held[BUFFER], n = 0, gone = 0;
+    size_t resident[BUFFER], n = 0, gone = 0;
     for (size_t row = 0; row < ROWS || n; row++) {
         if (row < ROWS)
-            held[n++] = row;
+            resident[n++] = row;
         if (n < BUFFER && row < ROWS)
             continue;
         size_t at = chex_order_buffer_pick(SEED, epoch, 0, gone, n);
-        place[held[at]] = gone++;
-        held[at] = held[--n];
+        place[resident[at]] = gone++;
+        resident[at] = resident[--n];
     }
 }
 

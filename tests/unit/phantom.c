@@ -2,7 +2,7 @@
  *
  * That a network can learn the findings is shown by tests/peers/phantom_train.py.
  */
-#include "data/phantom.h"
+#include "ingest/phantom.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -11,8 +11,8 @@
 
 #include "base/fs.h"
 #include "base/hash.h"
-#include "data/image.h"
-#include "data/labels.h"
+#include "image/image.h"
+#include "label/labels.h"
 #include "tap.h"
 
 static char dir[] = "/tmp/chex-phantom-XXXXXX";
@@ -145,11 +145,11 @@ static void check_write(void) {
 
     snprintf(path, sizeof path, "%s/never", dir);
     o.count = 0;
-    OK_STATUS(chex_phantom_write(&o, &err), CHEX_E_USAGE, err, "phantom count 0, expected 1 to");
+    OK_STATUS(chex_phantom_write(&o, &err), CHEX_E_USAGE, err, "--count 0: expected 1 to");
     o.count = 1, o.size = 8;
-    OK_STATUS(chex_phantom_write(&o, &err), CHEX_E_USAGE, err, "phantom size 8");
+    OK_STATUS(chex_phantom_write(&o, &err), CHEX_E_USAGE, err, "--size 8: expected");
     o.size = 64, o.threads = 0;
-    OK_STATUS(chex_phantom_write(&o, &err), CHEX_E_USAGE, err, "phantom threads 0");
+    OK_STATUS(chex_phantom_write(&o, &err), CHEX_E_USAGE, err, "--workers 0: expected");
     OK(!chex_fs_exists(path), "a refused set leaves no folder");
     o.threads = 1, o.dir = "/proc/none";
     OK_STATUS(chex_phantom_write(&o, &err), CHEX_E_ENV, err, "cannot make folder");

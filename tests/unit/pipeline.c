@@ -8,14 +8,14 @@
 #include <hdf5.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/hash.h"
-#include "base/mem.h"
 #include "base/rng.h"
-#include "data/shard_write.h"
 #include "input/augment.h"
 #include "receiver.h"
+#include "shard/shard_write.h"
 #include "tap.h"
 
 enum { SHARDS = 3, STORED = 40, SIZE = 32, CLASSES = 3, BATCH = 8, ROWS = 128 };
@@ -149,7 +149,7 @@ static bool batch_is_right(const struct chex_ready *r, bool train) {
     bool good = true;
     uint8_t pixels[STORED * STORED];
     static float want[SIZE * SIZE];
-    void *scratch = chex_mem_alloc_aligned(1, chex_augment_scratch_bytes(STORED, SIZE));
+    void *scratch = chex_alloc_aligned(1, chex_augment_scratch_bytes(STORED, SIZE));
     for (size_t i = 0; i < (size_t)r->batch.n; i++) {
         size_t row = r->rows[i];
         row_pixels(row, pixels);
@@ -269,7 +269,7 @@ static void receive(struct chex_pipeline_config c, int from, const char *what) {
             after_one = chex_pipeline_bytes(p);
     }
     OK(good && same, "%s, from batch %d: the same pixels", what, from);
-    if (c.held)
+    if (c.resident)
         OK(to.came == 64 && after_one == 64 * STORED * STORED &&
                chex_pipeline_bytes(p) == after_one,
            "%s: each row comes once and is read once (%d came)", what, to.came);
@@ -278,14 +278,14 @@ static void receive(struct chex_pipeline_config c, int from, const char *what) {
 }
 
 static void test_raw(void) {
-    for (int held = 0; held < 2; held++)
+    for (int resident = 0; resident < 2; resident++)
         for (int workers = 1; workers <= 3; workers++)
             for (int from = 0; from <= 12; from += 6) {
                 struct chex_pipeline_config c = training(workers, 2 + workers);
                 char what[64];
                 c.raw = true;
-                c.held = held;
-                snprintf(what, sizeof what, "raw%s, %d workers", held ? ", held" : "", workers);
+                c.resident = resident;
+                snprintf(what, sizeof what, "raw%s, %d workers", resident ? ", held" : "", workers);
                 receive(c, from, what);
             }
     struct chex_pipeline_config c = plain(2, 30, 101);
@@ -344,7 +344,7 @@ static void test_refusals(void) {
     c.image_size = STORED + 1;
     OK_STATUS(chex_pipeline_create(&c, &p, &err), CHEX_E_DATA, err, "smaller than the image size");
     c = plain(0, 0, 8);
-    OK_STATUS(chex_pipeline_create(&c, &p, &err), CHEX_E_USAGE, err, "0 input workers");
+    OK_STATUS(chex_pipeline_create(&c, &p, &err), CHEX_E_USAGE, err, "--workers 0");
     c = plain(1, 0, ROWS + 1);
     OK_STATUS(chex_pipeline_create(&c, &p, &err), CHEX_E_FAIL, err, "rows 0 to 129");
     c = training(1, 17);
@@ -358,10 +358,11 @@ static void test_refusals(void) {
     c = training(1, 2);
     c.raw = true;
     c.kind = CHEX_PIPELINE_OLD;
-    OK_STATUS(chex_pipeline_create(&c, &p, &err), CHEX_E_FAIL, err, "made by `new` alone");
+    OK_STATUS(chex_pipeline_create(&c, &p, &err), CHEX_E_FAIL, err, "only `new` makes raw batches");
     c = plain(1, 0, 8);
-    c.raw = c.held = true;
-    OK_STATUS(chex_pipeline_create(&c, &p, &err), CHEX_E_FAIL, err, "of a training alone");
+    c.raw = c.resident = true;
+    OK_STATUS(chex_pipeline_create(&c, &p, &err), CHEX_E_FAIL, err,
+              "need raw batches and training");
     struct chex_shard *kept = set.shards[0];
     set.shards[0] = NULL;
     c = training(1, 2);

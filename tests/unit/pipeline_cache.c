@@ -22,7 +22,7 @@ static void test_choice(void) {
     OK(chex_cache_choose(CHEX_CACHE_NONE, 10 * mib, 100 * mib, 1, &c, &err) == CHEX_OK && !c.keep,
        "none: %s", c.why);
     OK_STATUS(chex_cache_choose(CHEX_CACHE_MEMORY, 10 * mib, 36 * mib, 4, &c, &err),
-              CHEX_E_RESOURCE, err, "the rows are 10.0 MiB, and 9.0 MiB a process of this node");
+              CHEX_E_RESOURCE, err, "the rows need 10.0 MiB, and 9.0 MiB a process of this node");
 }
 
 int main(void) {

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/hash.h"
-#include "base/mem.h"
-#include "data/shard_write.h"
 #include "input/augment.h"
 #include "input/pipeline.h"
 #include "input/reader.h"
+#include "shard/shard_write.h"
 
 #include "receiver.h"
 #include "tap.h"
@@ -140,7 +140,7 @@ static bool batch_is_right(const struct chex_ready *r) {
     bool good = r->batch.n == BATCH;
     uint8_t pixels[STORED * STORED];
     float want[SIZE * SIZE];
-    void *scratch = chex_mem_alloc_aligned(1, chex_augment_scratch_bytes(STORED, SIZE));
+    void *scratch = chex_alloc_aligned(1, chex_augment_scratch_bytes(STORED, SIZE));
     for (size_t i = 0; good && i < BATCH; i++) {
         row_pixels(r->rows[i], pixels);
         struct chex_crop crop =
@@ -208,7 +208,7 @@ static void test_same(const char *name, struct chex_pipeline_config c) {
 
 /* Raw, with the rows of earlier batches held, against the recorded batches. */
 static void test_held(const char *name, struct chex_pipeline_config c) {
-    c.raw = c.held = true;
+    c.raw = c.resident = true;
     for (c.workers = 1; c.workers <= 3; c.workers++) {
         struct receiver to = receiver_create(ROWS, BATCH, STORED, SIZE);
         const int from = c.workers == 2 ? 90 * RANKS : 0; /* within a window */
@@ -263,15 +263,15 @@ static void test_bytes(void) {
 
 /* Records i % V == v in the order of the disk through a buffer, by another route. */
 static void buffered(int v, int ranks, uint64_t epoch, size_t *out) {
-    size_t held[BUFFER], n = 0, gone = 0;
+    size_t resident[BUFFER], n = 0, gone = 0;
     for (size_t row = (size_t)v; row < ROWS || n; row += (size_t)ranks) {
         if (row < ROWS)
-            held[n++] = row;
+            resident[n++] = row;
         if (n < BUFFER && row < ROWS)
             continue;
         size_t at = chex_order_buffer_pick(9, epoch, v, gone, n);
-        out[gone++] = held[at];
-        held[at] = held[--n];
+        out[gone++] = resident[at];
+        resident[at] = resident[--n];
     }
 }
 

@@ -7,9 +7,9 @@
 #include <zlib.h>
 
 #include "base/fs.h"
-#include "data/image_png.h"
-#include "data/inflate.h"
-#include "data/unfilter.h"
+#include "image/image_png.h"
+#include "image/inflate.h"
+#include "image/unfilter.h"
 #include "tap.h"
 
 struct bytes {

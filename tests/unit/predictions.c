@@ -32,7 +32,7 @@ static void test_round_trip(void) {
         }
     }
     OK_STATUS(chex_predictions_write(path, p, &err), CHEX_OK, err, NULL);
-    OK_STATUS(chex_predictions_read(path, &q, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_predictions_read(path, CHEX_SCORE_ANY, &q, &err), CHEX_OK, err, NULL);
     if (q) {
         bool ids = q->rows == N && q->classes == 3;
         for (size_t i = 0; ids && i < N; i++)
@@ -57,7 +57,7 @@ static enum chex_status read_text(const char *text, struct chex_predictions **p,
                                   struct chex_error *err) {
     *p = NULL;
     BAIL_UNLESS(chex_fs_write(path, text, strlen(text), err) == CHEX_OK, "%s", err->text);
-    return chex_predictions_read(path, p, err);
+    return chex_predictions_read(path, CHEX_SCORE_PROBABILITY, p, err);
 }
 
 static void test_forms(void) {
@@ -76,9 +76,27 @@ static void test_forms(void) {
        "CRLF, a byte order mark, blank lines and no newline at the end; a blank label is masked");
     OK(p && !strcmp(p->image_id[1], "i2") && !strcmp(p->patient_id[1], "p,2"), "quoted fields");
     chex_predictions_destroy(p);
-    OK_STATUS(read_text("image_id,y_A,p_A\ni,1.0,3\n", &p, &err), CHEX_OK, err, NULL);
+    OK_STATUS(read_text("image_id,y_A,p_A\ni,1.0,1\n", &p, &err), CHEX_OK, err, NULL);
     OK(p && !p->patient_id && p->label[0] == 1, "without patients; labels as data frames write");
     chex_predictions_destroy(p);
+}
+
+/* Data frames write truth values in several ways, and other tools write logits. */
+static void test_foreign(void) {
+    static const char logits[] = "image_id,y_A,p_A\ni,True,-2.5\nj,FALSE,40\nk,true,0\nl,false,1\n";
+    struct chex_error err;
+    struct chex_predictions *p = NULL;
+    BAIL_UNLESS(chex_fs_write(path, logits, strlen(logits), &err) == CHEX_OK, "%s", err.text);
+    OK_STATUS(chex_predictions_read(path, CHEX_SCORE_ANY, &p, &err), CHEX_OK, err, NULL);
+    OK(p && p->label[0] == 1 && p->label[1] == 0 && p->label[2] == 1 && p->label[3] == 0,
+       "true and false are 1 and 0, in any case of letters");
+    OK(p && p->score[0] == -2.5 && p->score[1] == 40, "any finite number, if that is asked for");
+    chex_predictions_destroy(p);
+    static const char bad[] = "image_id,y_A,p_A\ni,1,inf\n";
+    p = NULL;
+    chex_fs_write(path, bad, strlen(bad), &err);
+    OK_STATUS(chex_predictions_read(path, CHEX_SCORE_ANY, &p, &err), CHEX_E_DATA, err, "'inf'");
+    OK(!p, "infinity is no score");
 }
 
 static void test_refusals(void) {
@@ -90,18 +108,23 @@ static void test_refusals(void) {
         {"image_id,patient_id\ni,p\n", "line 1: no class"},
         {"image_id,p_A\ni,0.5\n", "line 1: column p_A has no column y_A"},
         {"image_id,y_A,p_A,y_B\ni,1,0.5,1\n", "line 1: column y_B has no column p_B"},
-        {"image_id,y_A,p_A,p_A\ni,1,0.5,1\n", "line 1: column p_A stands twice, at 3 and 4"},
-        {"image_id,image_id,y_A,p_A\ni,i,1,1\n", "line 1: column image_id stands twice"},
+        {"image_id,y_A,p_A,p_A\ni,1,0.5,1\n", "line 1: column p_A appears twice, at 3 and 4"},
+        {"image_id,image_id,y_A,p_A\ni,i,1,1\n", "line 1: column image_id appears twice"},
         {"image_id,y_A,p_A\n", "a header and no row"},
         {"image_id,y_A,p_A\ni,1,0.5\nj,1\n", "line 3: 2 columns, the header has 3"},
         {"image_id,y_A,p_A\ni,1,0.5\n\nj,1,0.5,\n", "line 4: 4 columns, the header has 3"},
-        {"image_id,y_A,p_A\ni,3,0.5\n", "line 2, column y_A: '3', expected 1, 0, -1 or -2"},
+        {"image_id,y_A,p_A\ni,3,0.5\n",
+         "line 2, column y_A: '3', expected 1, 0, -1, -2, true or false"},
         {"image_id,y_A,p_A\ni,yes,0.5\n", "line 2, column y_A: 'yes'"},
         {"image_id,y_A,p_A\ni,1,nan\n", "line 2, column p_A: 'nan', expected a number"},
         {"image_id,y_A,p_A\ni,1,1e999\n", "line 2, column p_A: '1e999'"},
         {"image_id,y_A,p_A\ni,1,\n", "line 2, column p_A: ''"},
+        {"image_id,y_A,p_A\ni,1,0.5\nj,0,1.0000001\n",
+         "line 3, column p_A: '1.0000001', expected a "
+         "probability from 0 to 1; for other scores"},
+        {"image_id,y_A,p_A\ni,1,-2.5\n", "line 2, column p_A: '-2.5'"},
         {"image_id,y_A,p_A\n,1,0.5\n", "line 2: image_id is empty"},
-        {"image_id,y_A,p_A\ni,1,0.5\nj,1,0.5\ni,0,0.1\n", "line 4: image i stands on line 2 too"},
+        {"image_id,y_A,p_A\ni,1,0.5\nj,1,0.5\ni,0,0.1\n", "line 4: image i is already on line 2"},
         {"image_id,y_A,p_A\n\"i,1,0.5\n", "line 2, column 1: a quote opens here"},
         {"image_id,y_A,p_A\n\"i\"x,1,0.5\n", "line 2, column 1: text behind a closing quote"},
     };
@@ -114,8 +137,10 @@ static void test_refusals(void) {
     }
     static const char zero[] = "image_id,y_A,p_A\0\ni,1,0.5\n";
     chex_fs_write(path, zero, sizeof zero - 1, &err);
-    OK_STATUS(chex_predictions_read(path, &p, &err), CHEX_E_DATA, err, "a NUL byte");
-    OK_STATUS(chex_predictions_read("/nowhere/p.csv", &p, &err), CHEX_E_DATA, err, "cannot open");
+    OK_STATUS(chex_predictions_read(path, CHEX_SCORE_ANY, &p, &err), CHEX_E_DATA, err,
+              "a NUL byte");
+    OK_STATUS(chex_predictions_read("/nowhere/p.csv", CHEX_SCORE_ANY, &p, &err), CHEX_E_DATA, err,
+              "cannot open");
 }
 
 int main(void) {
@@ -124,6 +149,7 @@ int main(void) {
     snprintf(path, sizeof path, "%s/predictions.csv", dir);
     test_round_trip();
     test_forms();
+    test_foreign();
     test_refusals();
     chex_fs_remove_tree(dir, &err);
     return tap_done();

@@ -6,7 +6,7 @@
 #ifndef CHEX_TESTS_UNIT_RECEIVER_H
 #define CHEX_TESTS_UNIT_RECEIVER_H
 
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "input/augment.h"
 #include "input/pipeline.h"
 #include "tap.h"
@@ -26,10 +26,10 @@ static inline struct receiver receiver_create(size_t rows, size_t batch, int sto
                          .area = (size_t)size * (size_t)size,
                          .stored = stored,
                          .size = size};
-    r.rows = chex_mem_zalloc(rows, r.row_bytes);
-    r.there = chex_mem_zalloc(rows, sizeof *r.there);
-    r.pixels = chex_mem_zalloc(batch, r.area * sizeof *r.pixels);
-    r.scratch = chex_mem_alloc_aligned(1, chex_augment_scratch_bytes(stored, size));
+    r.rows = chex_alloc_zeroed(rows, r.row_bytes);
+    r.there = chex_alloc_zeroed(rows, sizeof *r.there);
+    r.pixels = chex_alloc_zeroed(batch, r.area * sizeof *r.pixels);
+    r.scratch = chex_alloc_aligned(1, chex_augment_scratch_bytes(stored, size));
     BAIL_UNLESS(r.rows && r.there && r.pixels && r.scratch, "out of memory");
     return r;
 }

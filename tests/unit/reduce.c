@@ -210,7 +210,7 @@ static void *play(void *arg) {
     return NULL;
 }
 
-static void play_all(struct rank_job *jobs, int size, int logical_ranks, bool fixed,
+static void play_all(struct rank_job *jobs, int size, int logical_ranks, bool deterministic,
                      int fail_after) {
     pthread_t thread[MAX_V];
     struct world *w = calloc(1, sizeof *w);
@@ -226,7 +226,7 @@ static void play_all(struct rank_job *jobs, int size, int logical_ranks, bool fi
         jobs[r].config = (struct chex_reduce_config){.logical_ranks = logical_ranks,
                                                      .count = COUNT,
                                                      .bucket_bytes = 32 * sizeof(float),
-                                                     .fixed = fixed};
+                                                     .deterministic = deterministic};
     }
     for (int r = 0; r < size; r++)
         BAIL_UNLESS(pthread_create(&thread[r], NULL, play, &jobs[r]) == 0, "thread");

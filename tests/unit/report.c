@@ -41,9 +41,49 @@ static struct chex_scores *score(const struct chex_predictions *p, size_t replic
                                  enum chex_cluster cluster) {
     struct chex_error err = {0};
     struct chex_scores *s = NULL;
-    const struct chex_scores_config config = {replicates, 5, cluster, NULL};
+    const struct chex_scores_config config = {replicates, 5, cluster, NULL, CHEX_INTERVAL_DELONG};
     BAIL_UNLESS(chex_scores_create(p, &config, &s, &err) == CHEX_OK, "%s", err.text);
     return s;
+}
+
+static void test_bootstrap_method(const struct chex_predictions *p, const struct chex_scores *by) {
+    struct chex_error err = {0};
+    struct chex_scores *s = NULL;
+    const struct chex_scores_config config = {200, 5, CHEX_CLUSTER_PATIENT, NULL,
+                                              CHEX_INTERVAL_BOOTSTRAP};
+    BAIL_UNLESS(chex_scores_create(p, &config, &s, &err) == CHEX_OK, "%s", err.text);
+    OK(s->per_class[0].auroc == by->per_class[0].auroc && s->mean == by->mean &&
+           s->per_class[0].delong_se == by->per_class[0].delong_se,
+       "the method of the intervals changes no AUROC");
+    OK(s->per_class[0].interval.low != by->per_class[0].interval.low &&
+           s->per_class[2].interval.undefined == 200,
+       "the bootstrap has intervals of its own and counts undefined replicates");
+    chex_scores_destroy(s);
+}
+
+/* Class 0 with two positive images of one patient. */
+static void test_too_few(struct chex_predictions *p) {
+    int8_t was[ROWS];
+    for (size_t i = 0; i < ROWS; i++) {
+        was[i] = p->label[i * 4];
+        p->label[i * 4] = i == 40 || i == 41;
+    }
+    for (int method = CHEX_INTERVAL_DELONG; method <= CHEX_INTERVAL_BOOTSTRAP; method++) {
+        struct chex_error err = {0};
+        struct chex_scores *s = NULL;
+        const struct chex_scores_config config = {50, 5, CHEX_CLUSTER_PATIENT, NULL,
+                                                  (enum chex_interval_method)method};
+        BAIL_UNLESS(chex_scores_create(p, &config, &s, &err) == CHEX_OK, "%s", err.text);
+        const struct chex_class_score *k = s->per_class;
+        OK(k[0].positive_patients == 1 && k[0].too_few && !isnan(k[0].auroc) &&
+               isnan(k[0].interval.low) && isnan(k[0].delong_se) && s->too_few == 1,
+           "%s: one positive patient: an AUROC, but no interval", chex_interval_names[method]);
+        OK(!isnan(k[1].interval.low) && isnan(s->mean_interval.low) && !isnan(s->mean),
+           "%s: the mean has none then", chex_interval_names[method]);
+        chex_scores_destroy(s);
+    }
+    for (size_t i = 0; i < ROWS; i++)
+        p->label[i * 4] = was[i];
 }
 
 static void test_scores(struct chex_predictions *p) {
@@ -54,8 +94,8 @@ static void test_scores(struct chex_predictions *p) {
     OK(k[0].interval.low < k[0].auroc && k[0].auroc < k[0].interval.high &&
            s->mean_interval.low < s->mean && s->mean < s->mean_interval.high,
        "values lie within their intervals");
-    OK(k[2].interval.undefined == 200 && k[3].masked == ROWS && k[0].positives > 20,
-       "counts of positives, masked rows and undefined replicates");
+    OK(k[2].interval.undefined == 0 && k[3].masked == ROWS && k[0].positives > 20,
+       "counts of positives and masked rows");
     OK(s->patients == ROWS / 4, "patients are counted");
     struct chex_scores *by_image = score(p, 200, CHEX_CLUSTER_IMAGE);
     OK(by_image->per_class[0].interval.low != k[0].interval.low, "by image is another draw");
@@ -64,6 +104,7 @@ static void test_scores(struct chex_predictions *p) {
     OK(isnan(bare->per_class[0].interval.low) && bare->mean == s->mean,
        "no replicates, no interval");
     chex_scores_destroy(bare);
+    test_bootstrap_method(p, s);
     chex_scores_destroy(s);
 
     struct chex_error err;
@@ -119,7 +160,7 @@ static void test_bundled(void) {
     p = NULL;
     OK_STATUS(chex_published_read("published:nobody", &p, &err), CHEX_E_USAGE, err,
               "no such column, expected one of wang2017, yao2017");
-    OK_STATUS(chex_published_read("/nowhere", &p, &err), CHEX_E_DATA, err, "cannot open");
+    OK_STATUS(chex_published_read("/nowhere", &p, &err), CHEX_E_DATA, err, "no such file");
 }
 
 static void test_compare_files(void) {
@@ -133,7 +174,8 @@ static void test_compare_files(void) {
         {"class,a\nMass,1.5\n", "line 2, column a: '1.5', expected an AUROC from 0 to 1"},
         {"class,a\nMass,x\n", "line 2, column a: 'x'"},
         {"class,a\nMass,0.5,0.6\n", "line 2: 3 columns, the header has 2"},
-        {"class,a\nMass,0.5\nMass,0.6\n", "line 3: class Mass stands twice"},
+        {"class,a\nMass,0.5\nMass,0.6\n", "line 3: class Mass appears twice"},
+        {"class,auroc,rows_digest\nMass,0.5,12\n", "column rows_digest: '12', expected 16 hex"},
     };
     struct chex_error err;
     struct chex_published *p = NULL;
@@ -218,13 +260,41 @@ static void check_panels(void) {
     BAIL_UNLESS(chex_fs_read(page, 1 << 24, &html, NULL, NULL) == CHEX_OK &&
                     chex_fs_read(file, 1 << 24, &svg, NULL, NULL) == CHEX_OK,
                 "no report");
-    OK(count(html, "class=\"cxs\"") == 2 && count(html, "<svg class=\"cx\" viewBox") == 10,
+    OK(count(html, "class=\"cxs\"") == 2 && count(html, "<svg class=\"cx\" font-family") == 10,
        "report.html: a drawing a panel, of both kinds");
     OK(count(svg, "<svg") == 1 && count(svg, "<use") == 4, "roc.svg: one drawing");
     free(html);
     free(svg);
     free(page);
     free(file);
+}
+
+/* Two evaluations of the same images, whatever their order, and of others. */
+static void test_rows(const struct chex_scores *s, struct chex_published *earlier) {
+    struct chex_error err = {0};
+    const struct chex_report r = {s, earlier, "", NULL};
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    chex_report_print(&r, f);
+    fclose(f);
+    OK(chex_report_rows(&r) == CHEX_ROWS_SAME &&
+           strstr(text, "auroc.csv: the same images and labels") &&
+           !strstr(text, "not comparable") && strstr(text, " compared\n"),
+       "an evaluation of the same images compares");
+    free(text);
+    struct chex_predictions *other = make_table();
+    other->label[0] = !other->label[0];
+    struct chex_scores *changed = score(other, 0, CHEX_CLUSTER_PATIENT);
+    const struct chex_report q = {changed, earlier, "", NULL};
+    OK(chex_report_rows(&q) == CHEX_ROWS_OTHER, "one other label: it does not");
+    json_t *o = NULL;
+    OK(chex_report_json(&q, &o, &err) == CHEX_OK &&
+           json_is_false(json_object_get(json_object_get(o, "published"), "same_images")),
+       "auroc.json says so");
+    json_decref(o);
+    chex_scores_destroy(changed);
+    chex_predictions_destroy(other);
 }
 
 static void test_files(const struct chex_predictions *table) {
@@ -246,6 +316,8 @@ static void test_files(const struct chex_predictions *table) {
            fabs(chex_published_auroc(again, 0, names[1]) - s->per_class[1].auroc) < 1e-9 &&
            isnan(chex_published_auroc(again, 0, "Mass")),
        "auroc.csv is a table to compare with");
+    OK(chex_report_rows(&r) == CHEX_ROWS_UNKNOWN, "of the published images nothing is known");
+    test_rows(s, again);
     const struct chex_report_shared m = chex_report_shared_mean(&r);
     OK(m.classes == 1 && fabs(m.published - 0.767) < 1e-12 && m.ours == s->per_class[0].auroc,
        "the published mean is over the classes that both have, and ours beside it");
@@ -295,6 +367,7 @@ int main(void) {
     BAIL_UNLESS(mkdtemp(dir), "no scratch folder");
     struct chex_predictions *table = make_table();
     test_scores(table);
+    test_too_few(table);
     test_bundled();
     test_compare_files();
     test_files(table);

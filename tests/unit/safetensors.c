@@ -231,10 +231,10 @@ static void test_lengths(void) {
     refuse_header("not JSON", "hello", 0, "header, byte");
     refuse_header("not an object", "[1]", 0, "not a JSON object");
     refuse_header("not UTF-8", "{\"\xff\xfe\":1}", 0, "header, byte");
-    refuse_header("empty", "{}", 0, "no tensor 'features.conv0.weight', which tiny has");
+    refuse_header("empty", "{}", 0, "no tensor 'features.conv0.weight' (required by tiny)");
     refuse_header("of a model around the network",
                   "{" T("net.features.conv0.weight", "F32", "4,3,3,3", 0, 432) "}", 432,
-                  "which tiny has; the file has 'net.features.conv0.weight', which it has not");
+                  "(required by tiny); the file has an unknown tensor 'net.features.conv0.weight'");
     char deep[20000];
     memset(deep, '[', sizeof deep);
     memcpy(deep, "{\"a\":", 5);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/split.h"
+#include "label/split.h"
 
 #include <unistd.h>
 
@@ -66,7 +66,7 @@ static void check_fractions(void) {
     OK_STATUS(chex_split_parse_fractions("1,0,0", &f, &err), CHEX_OK, err, "");
     f.train = 5;
     static const char *const bad[][2] = {
-        {"0.7,0.1,0.3", "sum to 1.1, expected 1"},
+        {"0.7,0.1,0.3", "the sum is 1.1, expected 1"},
         {"0.7,0.3", "expected three numbers"},
         {"0.7,0.1,0.1,0.1", "three numbers"},
         {"", "three numbers"},
@@ -115,7 +115,7 @@ static void check_by_patient(void) {
     OK_STATUS(chex_split_by_patient(t, &two, 1, a, &err), CHEX_OK, err, "");
     count(a, t->count, n);
     OK(n[CHEX_VAL] == 0 && n[CHEX_TRAIN] && n[CHEX_TEST], "a fraction of 0 gets nothing");
-    OK_STATUS(chex_split_by_patient(t, &bad, 1, a, &err), CHEX_E_USAGE, err, "sum to 0.9");
+    OK_STATUS(chex_split_by_patient(t, &bad, 1, a, &err), CHEX_E_USAGE, err, "the sum is 0.9");
     free(a);
     free(b);
     chex_labels_free(t);
@@ -189,7 +189,7 @@ static void check_explicit(void) {
     lists.shared_patients = CHEX_SHARED_REFUSE;
     write_text("te.txt", "b_0.png\nd_0.png\n");
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
-              "te.txt: line 1, column 1: 'b_0.png' stands in ");
+              "te.txt: line 1, column 1: 'b_0.png' is also in ");
     write_text("te.txt", "x_0.png\n");
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
               "te.txt: none of its 1 images (the first is x_0.png) is in ");
@@ -202,7 +202,7 @@ static void check_explicit(void) {
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_OK, err, "");
     OK(r.count[CHEX_TEST] == 1 && r.unused == 5 && r.count[CHEX_TRAIN] == 0, "a test list alone");
     lists = (struct chex_split_lists){.val = val, .fractions = usual, .seed = 1};
-    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_USAGE, err, "needs a train list");
+    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_USAGE, err, "needs --train-list");
     write_text("tr.txt", "a_0.png\na_1.png\n");
     lists = (struct chex_split_lists){.train = train, .fractions = usual, .seed = 1};
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
@@ -236,7 +236,7 @@ static void check_views(void) {
        "views: only names that the file has not are unknown: %zu", r.unknown);
     write_text("te.txt", "d_0.png\n");
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
-              "own.csv with the views asked for");
+              "own.csv with the views of --views");
     chex_labels_free(t);
 }
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/fs.h"
-#include "data/spool.h"
+#include "ingest/spool.h"
 #include "tap.h"
 
 enum { ROW = 300, ROWS = 1500 };

@@ -109,17 +109,13 @@ static void check_behind(void) {
 
 static void check_nobody(void) {
     struct chex_stall s = all_wait(4);
-    says(&s,
-         "all 4 ranks answer, and none is behind: what stands still is the network between them, "
-         "or a device",
+    says(&s, "all 4 ranks answer, and none is late: the network between them, or a device, hangs",
          "nobody is behind");
     marks[0] = mark(CHEX_PHASE_COMPUTE, 60);
     marks[1] = mark(CHEX_PHASE_DATA, 60);
     marks[2] = mark(CHEX_PHASE_SETUP, 60);
     marks[3] = mark(CHEX_PHASE_VALIDATE, 60);
-    says(&s,
-         "all 4 ranks answer, and none is behind: what stands still is the network between them, "
-         "or a device",
+    says(&s, "all 4 ranks answer, and none is late: the network between them, or a device, hangs",
          "nor among phases that need no other rank");
 }
 
@@ -131,7 +127,7 @@ static void check_many(void) {
     says(&s,
          "ranks 0-1 on n00 do not answer (stopped, gone or cut off); ranks 4-5 on n02 do not "
          "answer; ranks 8-9 on n04 do not answer; ranks 12-13 on n06 do not answer; 12 more "
-         "ranks are behind; the other 20 ranks wait",
+         "ranks are late; the other 20 ranks wait",
          "many are counted");
     chex_stall_culprits(&s, small, sizeof small);
     OK(strlen(small) == sizeof small - 1, "a text that does not fit is cut: %s", small);
@@ -147,7 +143,11 @@ static void check_place(void) {
     OK(strcmp(chex_stall_place(&marks[0], buf, sizeof buf),
               "waiting for the other ranks at step 118") == 0,
        "another one: %s", buf);
-    marks[0].phase = CHEX_PHASE_COMPUTE;
+    marks[0] = (struct chex_mark){.phase = CHEX_PHASE_OPEN};
+    OK(strcmp(chex_stall_place(&marks[0], buf, sizeof buf),
+              "opening the shards before the first step") == 0,
+       "in the set-up: %s", buf);
+    marks[0] = mark(CHEX_PHASE_COMPUTE, 60);
     marks[2].silent_ms++;
     OK(chex_stall_waiter(&s) == 2, "of those who have come furthest, who has waited longest");
     came[2] = came[1] = came[3] = false;

@@ -3,8 +3,8 @@
  * TFRecords: checksums, forms of the lists, and what is refused. The records are written here; what
  * TensorFlow wrote is in tests/cmd/0131-import-tfrecord.t.
  */
-#include "data/tfrecord.h"
-#include "data/crc32c.h"
+#include "ingest/tfrecord.h"
+#include "ingest/crc32c.h"
 #include "tap.h"
 
 struct text {

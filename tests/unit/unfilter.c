@@ -3,7 +3,7 @@
  * Every kernel against the plain definition: all mixes of filters, odd widths and heights, and no
  * byte read or written outside. The definition itself is held against rows filtered here.
  */
-#include "data/unfilter.h"
+#include "image/unfilter.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -48,7 +48,8 @@ int main(void) {
     BAIL_UNLESS(chex_coll_create(&launch, &coll, &err) == CHEX_OK, "%s", err.text);
     const struct chex_reduce_config config = {.coll = coll, .logical_ranks = 1, .count = 16};
     BAIL_UNLESS(chex_reduce_create(&config, &reduce, &err) == CHEX_OK, "%s", err.text);
-    OK_STATUS(chex_watchdog_create(&launch, reduce, 300, 0, &watch, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_watchdog_create(&launch, 300, 0, &watch, &err), CHEX_OK, err, NULL);
+    chex_watchdog_reduce(watch, reduce);
     chex_watchdog_beat(watch, CHEX_PHASE_COMPUTE, 7);
     OK(comes(fd, ": computing at step 7"), "a stall is told of, though the clock was set back");
     chex_watchdog_destroy(watch);

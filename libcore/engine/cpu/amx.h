@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tile registers of AMX: eight of 16 rows x 64 bytes, numbered by literals. With
- * CHEX_AMX_EMULATED the same names are plain C, so that kernels written with them can be tested on
- * machines without tiles.
+ * Macros for the AMX tile registers: eight registers of 16 rows x 64 bytes, numbered by literals.
+ * With CHEX_AMX_EMULATED the macros are plain C, so that the kernels can be tested on machines
+ * without AMX.
  *
- *   AMX_CONFIGURE()        this thread's eight tiles, all of full size; their contents are lost
- *   AMX_RELEASE()          back to the state without tiles
- *   AMX_ZERO(t)
- *   AMX_LOAD(t, p, step)   16 rows of 64 bytes, `step` bytes apart
- *   AMX_STORE(t, p, step)
- *   AMX_DOT(c, a, b)       c[m][n] += sum over k < 16 of a[m][2k] * b[k][2n] + a[m][2k + 1] *
- *                          b[k][2n + 1]: a and b bf16, c fp32
- *   AMX_FENCE()            between ordinary accesses and those of tiles to the same memory: some
- *                          compilers' intrinsics (gcc 12) do not say that they touch memory
+ *   AMX_CONFIGURE()        configures this thread's eight tiles at full size; contents are
+ * undefined AMX_RELEASE()          releases the tiles AMX_ZERO(t) AMX_LOAD(t, p, step)   16 rows of
+ * 64 bytes, `step` bytes apart AMX_STORE(t, p, step) AMX_DOT(c, a, b)       c[m][n] += sum over k <
+ * 16 of a[m][2k] * b[k][2n] + a[m][2k + 1] * b[k][2n + 1]: a and b bf16, c fp32 AMX_FENCE() put
+ * this between ordinary and tile accesses to the same memory. The intrinsics of some compilers (gcc
+ * 12) do not declare their accesses
  */
 #ifndef CHEX_ENGINE_CPU_AMX_H
 #define CHEX_ENGINE_CPU_AMX_H
@@ -79,7 +76,7 @@ static inline void chex_amx_store(int t, void *p, size_t step) {
         memcpy((char *)p + row * step, chex_amx.tile[t][row], AMX_ROW_BYTES);
 }
 
-/* Denormals are zeros, of operands as of results. */
+/* Denormals become zeros, in operands and in results. */
 static inline float chex_amx_flush(uint32_t bits) {
     float v;
     bits = bits & 0x7f800000u ? bits : bits & 0x80000000u;
@@ -93,8 +90,8 @@ static inline float chex_amx_flushed(float v) {
     return chex_amx_flush(bits);
 }
 
-/* The first and the second of each pair have a sum of their own over k, each product fused with its
- * addition; the two are added, and the result to c. */
+/* The first values of the pairs and the second ones have separate sums over k, with fused multiply
+ * and add. The two sums are added, and then the result is added to c. */
 static inline void chex_amx_dot(int c, int a, int b) {
     enum { COLUMNS = AMX_ROW_BYTES / 4 };
     assert(chex_amx.configured);

@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backward pass, and the backward of the convolution: one sweep over tiles of the input map
- * makes the data gradient and a partial weight gradient, so both read the output's gradient and the
- * normalised input while they lie in cache.
+ * The backward pass, and the backward of the convolution.
  *
- * Strides. Input pixels are grouped by their place within a stride (py, px); in a group the same
- * kernel positions meet output pixels, at fixed distances, so nothing is multiplied by inserted
- * zeros. With stride 1 there is one group: the whole tile in its order.
+ * One sweep over the tiles of the input map computes the data gradient and a partial weight
+ * gradient. So both read the output's gradient and the normalised input while these are in cache.
+ *
+ * Strides. Input pixels are grouped by their phase (py, px) = position modulo the stride. All
+ * pixels of a group use the same kernel positions, with output pixels at fixed distances. So no
+ * products with inserted zeros are needed. With stride 1 there is one group: the tile itself.
+ *
+ * Partial weight gradients. Each group of tiles has its own, so threads need no lock. They are
+ * added in the order of the groups at the end. The number of groups depends on the shapes only, so
+ * the result does not depend on the number of threads.
  */
 #include <string.h>
 
 #include "base/clock.h"
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_engine.h"
 
-/* Partial weight gradients: at most GROUPS of them and MOST_FLOATS in all. */
+/* At most GROUPS partial weight gradients per operation, and at most MOST_FLOATS in total. */
 enum { GROUPS = 16, MOST_FLOATS = 1 << 20, RANGE = 128 };
 
 int chex_cpu_conv_groups(const struct chex_net *net, int op, int tiles) {
@@ -23,8 +28,8 @@ int chex_cpu_conv_groups(const struct chex_net *net, int op, int tiles) {
     return groups > tiles ? tiles : groups;
 }
 
-/* The output pixels that a tile of input pixels meets: rows and columns [lo, hi], which may reach
- * beyond the map. */
+/* The output pixels that read a tile of input pixels: rows [row_lo, row_hi] and `columns` columns
+ * from column_lo on. They may lie outside the map. */
 struct window {
     int row_lo, row_hi, column_lo, columns;
 };
@@ -50,7 +55,7 @@ static void fill_gradient(const struct cpu_job *job, struct cpu_tile tile, struc
         return;
     }
     int before = -w.column_lo, after = w.columns - before - hw;
-    int inside = after < 0 ? hw + after : hw; /* the last columns may meet no input pixel */
+    int inside = after < 0 ? hw + after : hw; /* the last columns may read no input pixel */
     after = after < 0 ? 0 : after;
     size_t pixel_bytes = pitch * job->e->operand_bytes, row = (size_t)w.columns * pixel_bytes;
     for (int image = tile.image; image < tile.image + tile.images; image++)
@@ -67,14 +72,13 @@ static void fill_gradient(const struct cpu_job *job, struct cpu_tile tile, struc
         }
 }
 
-/* Input pixels at one place within a stride: its runs, the offsets of its pixels, the positions it
- * meets. */
+/* The input pixels of one phase of the stride, and the kernel positions that use them. */
 struct group {
-    int first, count; /* in the tile's list of pixels */
-    int run, runs;
+    int first, count; /* in the tile's list of pixels (scratch off) */
+    int run, runs;    /* in scratch runs */
     int tap_count;
     struct cpu_tap tap[CPU_MAX_TAPS];
-    int position[CPU_MAX_TAPS];
+    int position[CPU_MAX_TAPS]; /* kernel position of each tap */
 };
 
 static int list_taps(const struct cpu_job *job, struct window w, int py, int px, struct group *g) {
@@ -117,7 +121,7 @@ static void list_pixels(const struct cpu_job *job, struct cpu_tile tile, struct 
     g->count = at - g->first;
 }
 
-/* The groups of a tile; those without pixels are left out. */
+/* Lists the groups of a tile that have pixels; returns their number. */
 static int list_groups(const struct cpu_job *job, struct cpu_tile tile, struct window w,
                        struct cpu_scratch *s, struct group groups[CPU_MAX_PLACES]) {
     const int stride = job->op->stride, align = (int)chex_cpu_outer_group(job->e);
@@ -154,9 +158,9 @@ static void load_input(const struct cpu_job *job, struct range r, const struct c
     struct cpu_affine norm = chex_cpu_affine(e, op->in_bn, r.first);
     int flags = chex_cpu_operand_flags(e, norm);
     size_t pitch = chex_cpu_outer_pitch(e, r.channels);
-    if (e->pairs)
-        e->pairs->load_pairs(s->b, pitch, run->at, &x, run->count, r.channels, norm.scale,
-                             norm.shift, flags | chex_cpu_split_flag(e));
+    if (e->dot2)
+        e->dot2->load_pairs(s->b, pitch, run->at, &x, run->count, r.channels, norm.scale,
+                            norm.shift, flags | chex_cpu_split_flag(e));
     else
         e->k->load(chex_cpu_at(e, s->b, (size_t)run->at * pitch), pitch, &x, run->count, r.channels,
                    norm.scale, norm.shift, flags);
@@ -179,7 +183,7 @@ void chex_cpu_back_store(const struct cpu_job *job, int tile, int first, int cha
                e->part[1] + at);
 }
 
-/* Where the data gradient of a group of pixels goes. */
+/* Destination of the data gradient of a group of pixels. */
 struct target {
     const struct cpu_job *job;
     int tile;
@@ -188,7 +192,7 @@ struct target {
     const struct cpu_run *runs; /* of the group */
 };
 
-/* Results lie across the group's runs. */
+/* A block of results may cover several runs of the group; stores each part. */
 static void take_gradient(void *arg, const struct cpu_results *results) {
     const struct target *t = arg;
     struct range r = {t->range.first + results->column, results->columns};
@@ -206,17 +210,18 @@ static void take_gradient(void *arg, const struct cpu_results *results) {
     }
 }
 
-/* A partial weight gradient, and the kernel positions of which an earlier tile has written it. */
+/* A partial weight gradient. begun: kernel positions that an earlier tile has written, so that the
+ * next tile adds to them. */
 struct partial {
     float *at;
     bool begun[CPU_MAX_TAPS];
 };
 
-/* The weight gradient of a group of pixels. Rows of the gradient in blocks, positions inside: a
- * block's slice of the input then stays in the first-level cache for all positions. */
+/* The weight gradient of a group of pixels. The outer loop is over blocks of rows, the inner one
+ * over positions, so a block's slice of the input stays in the first-level cache. */
 static void add_weight_gradient(const struct cpu_job *job, struct range r, const struct group *g,
                                 const struct cpu_scratch *s, struct partial *dw,
-                                struct cpu_ahead *ahead) {
+                                struct cpu_prefetch *prefetch) {
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     struct cpu_outer o = {.v = s->b,
@@ -225,7 +230,7 @@ static void add_weight_gradient(const struct cpu_job *job, struct range r, const
                           .count = g->count,
                           .channels = r.channels,
                           .n = op->out_channels,
-                          .ahead = ahead};
+                          .prefetch = prefetch};
     for (int most = chex_cpu_outer_rows(e); o.row < r.channels; o.row += most) {
         o.rows = r.channels - o.row < most ? r.channels - o.row : most;
         for (int t = 0; t < g->tap_count; t++) {
@@ -238,32 +243,37 @@ static void add_weight_gradient(const struct cpu_job *job, struct range r, const
     }
 }
 
-void chex_cpu_want_input(const struct cpu_job *job, struct cpu_tile tile, int first, int channels,
-                         struct cpu_ahead *gradient, struct cpu_ahead *input) {
+void chex_cpu_prefetch_input(const struct cpu_job *job, struct cpu_tile tile, int first,
+                             int channels, struct cpu_prefetch *gradient,
+                             struct cpu_prefetch *input) {
     const int in = job->op->in, hw = job->tiling.hw, end = tile.row + tile.rows - 1;
-    chex_cpu_want(gradient, chex_cpu_g(job->e, in, 0, first, 1), hw, tile, tile.row, end, channels);
-    chex_cpu_want(input, chex_cpu_x(job->e, in, 0, first, 1), hw, tile, tile.row, end, channels);
+    chex_cpu_prefetch_rows(gradient, chex_cpu_g(job->e, in, 0, first, 1), hw, tile, tile.row, end,
+                           channels);
+    chex_cpu_prefetch_rows(input, chex_cpu_x(job->e, in, 0, first, 1), hw, tile, tile.row, end,
+                           channels);
 }
 
-void chex_cpu_want_output(const struct cpu_job *job, struct cpu_tile tile, int lo, int hi,
-                          struct cpu_ahead *h) {
+void chex_cpu_prefetch_output(const struct cpu_job *job, struct cpu_tile tile, int lo, int hi,
+                              struct cpu_prefetch *h) {
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     const int hw = e->bufs[op->out].hw, channels = op->out_channels;
-    chex_cpu_want(h, chex_cpu_g(e, op->out, 0, op->out_first, 1), hw, tile, lo, hi, channels);
+    chex_cpu_prefetch_rows(h, chex_cpu_g(e, op->out, 0, op->out_first, 1), hw, tile, lo, hi,
+                           channels);
     if (e->bufs[op->out].normed)
-        chex_cpu_want(h, chex_cpu_x(e, op->out, 0, op->out_first, 1), hw, tile, lo, hi, channels);
+        chex_cpu_prefetch_rows(h, chex_cpu_x(e, op->out, 0, op->out_first, 1), hw, tile, lo, hi,
+                               channels);
 }
 
-/* What tile `index`, which comes next, loads first; r: its first range. */
-static void want_tile(const struct cpu_job *job, int index, struct range r,
-                      struct cpu_ahead *gradient, struct cpu_ahead *h) {
+/* Prefetches the data that the next tile `index` loads first. r: its first range. */
+static void prefetch_tile(const struct cpu_job *job, int index, struct range r,
+                          struct cpu_prefetch *gradient, struct cpu_prefetch *h) {
     if (index >= job->tiles)
         return;
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
     struct window w = window_of(job, tile);
-    chex_cpu_want_input(job, tile, r.first, r.channels, gradient, h);
-    chex_cpu_want_output(job, tile, w.row_lo, w.row_hi, h);
+    chex_cpu_prefetch_input(job, tile, r.first, r.channels, gradient, h);
+    chex_cpu_prefetch_output(job, tile, w.row_lo, w.row_hi, h);
 }
 
 void chex_cpu_clear_sums(const struct cpu_job *job, int index, int first, int channels) {
@@ -274,11 +284,12 @@ void chex_cpu_clear_sums(const struct cpu_job *job, int index, int first, int ch
     memset(job->e->part[1] + at, 0, (size_t)channels * sizeof(float));
 }
 
-/* Both gradients at one group of a tile's pixels, from its output gradient in s->a. Where a stride
- * passes over the pixels, the data gradient is zero and there is no other. */
+/* Both gradients of one group of a tile's pixels, from the output gradient in s->a. If a stride
+ * larger than the kernel skips these pixels, their data gradient is zero and they have no weight
+ * gradient. */
 static void conv_group(const struct cpu_job *job, int index, struct range r, const struct group *g,
-                       struct cpu_scratch *s, struct partial *dw, struct cpu_ahead *gradient,
-                       struct cpu_ahead *next) {
+                       struct cpu_scratch *s, struct partial *dw, struct cpu_prefetch *gradient,
+                       struct cpu_prefetch *next) {
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     struct target target = {job, index, r, g, s->runs + g->run};
@@ -296,13 +307,14 @@ static void conv_group(const struct cpu_job *job, int index, struct range r, con
                                            .first = r.first,
                                            .n = r.channels,
                                            .c = s->c,
-                                           .ahead = gradient,
+                                           .prefetch = gradient,
                                            .take = take_gradient,
                                            .arg = &target});
     add_weight_gradient(job, r, g, s, dw, next);
 }
 
-/* Range by range of the channels in `span`: the output's gradient is loaded once for all. */
+/* Both gradients of a tile for the channels in `span`, range by range. The output's gradient is
+ * loaded once for all ranges. */
 static void conv_tile(const struct cpu_job *job, int index, struct range span,
                       struct cpu_scratch *s, struct partial *dw) {
     const struct chex_op *op = job->op;
@@ -315,14 +327,15 @@ static void conv_tile(const struct cpu_job *job, int index, struct range span,
     fill_gradient(job, tile, w, s->a);
     for (int first = span.first; first < end; first += RANGE) {
         struct range r = range_at(first, RANGE, end), after = range_at(first + RANGE, RANGE, end);
-        struct cpu_ahead gradient = {.calls = 1};
-        struct cpu_ahead next = {.calls = (r.channels + most - 1) / most * op->kernel * op->kernel};
-        /* The first result is added long before all that it is added to could be asked for beside
-         * its own product, so that is done beside the one before. */
+        struct cpu_prefetch gradient = {.calls = 1};
+        struct cpu_prefetch next = {.calls =
+                                        (r.channels + most - 1) / most * op->kernel * op->kernel};
+        /* The first results of a product are added to the input's gradient soon after it starts,
+         * too early for a prefetch by the same product. So each product prefetches for the next. */
         if (after.channels > 0)
-            chex_cpu_want_input(job, tile, after.first, after.channels, &gradient, &next);
+            chex_cpu_prefetch_input(job, tile, after.first, after.channels, &gradient, &next);
         else
-            want_tile(job, index + 1, range_at(span.first, RANGE, end), &gradient, &next);
+            prefetch_tile(job, index + 1, range_at(span.first, RANGE, end), &gradient, &next);
         for (int i = 0; i < count; i++)
             conv_group(job, index, r, &groups[i], s, dw, &gradient, &next);
     }
@@ -331,7 +344,7 @@ static void conv_tile(const struct cpu_job *job, int index, struct range span,
             dw->begun[groups[i].position[t]] = true;
 }
 
-/* Positions that met no pixel at all, in a map smaller than the kernel: zeros. */
+/* Kernel positions that no pixel used (the map is smaller than the kernel) get zeros. */
 static void clear_rest(const struct chex_op *op, struct range span, struct partial *dw) {
     size_t out = (size_t)op->out_channels;
     for (int t = 0; t < op->kernel * op->kernel; t++)
@@ -340,7 +353,8 @@ static void clear_rest(const struct chex_op *op, struct range span, struct parti
                    (size_t)span.channels * out * sizeof *dw->at);
 }
 
-/* Item: a run of tiles with its own partial weight gradient, and a span of input channels. */
+/* Item: a group of tiles, which has its own partial weight gradient, and a span of input channels.
+ */
 static void conv_item(void *arg, size_t item, int worker) {
     const struct cpu_job *job = arg;
     struct cpu_engine *e = job->e;
@@ -370,8 +384,9 @@ static void conv_item(void *arg, size_t item, int worker) {
     clear_rest(op, span, &dw);
 }
 
-enum { REDUCE = 2048 }; /* floats that stay in the first-level cache beside a partial's */
+enum { REDUCE = 2048 }; /* floats of an item: sum and one addend fit the first-level cache */
 
+/* Item: REDUCE elements of the weight gradient. Adds the partial gradients in order of groups. */
 static void reduce_item(void *arg, size_t item, int worker) {
     (void)worker;
     const struct cpu_job *job = arg;
@@ -385,11 +400,11 @@ static void reduce_item(void *arg, size_t item, int worker) {
     }
 }
 
-/* Spans of input channels change no value, so they may follow the number of threads: the last
- * groups are cut, one for each thread, so that all threads end at about one time; where there are
- * few groups, all of them. */
-static void deal_out(struct cpu_job *job) {
-    enum { ITEMS = 8, CUT = 4 }; /* for each thread, and of each group at the end */
+/* Divides the groups into items. Spans of input channels do not change the results, so they may
+ * depend on the number of threads. With many groups the last ones, one per thread, are divided, so
+ * that all threads finish at about the same time. With few groups all of them are divided. */
+static void split_work(struct cpu_job *job) {
+    enum { ITEMS = 8, CUT = 4 }; /* items per thread; spans of each group at the end */
     const int threads = job->e->config.threads, groups = job->tile_groups;
     const int blocks = job->op->in_channels / CPU_CHANNELS;
     const bool many = 2 * groups >= ITEMS * threads || threads == 1;
@@ -403,7 +418,7 @@ static void deal_out(struct cpu_job *job) {
 void chex_cpu_conv_backward(struct cpu_job *job) {
     struct cpu_engine *e = job->e;
     job->tile_groups = chex_cpu_conv_groups(e->net, job->index, job->tiles);
-    deal_out(job);
+    split_work(job);
     if (e->ops[job->index].winograd)
         chex_cpu_winograd_prepare(job, true);
     chex_pool_run(e->pool, (size_t)(job->whole + (job->tile_groups - job->whole) * job->ranges),
@@ -425,7 +440,7 @@ static void run_op(struct cpu_job *job) {
         break;
     case CHEX_OP_MAXPOOL:
     case CHEX_OP_AVGPOOL: chex_cpu_pool_backward(job); break;
-    case CHEX_OP_JOIN: chex_cpu_join_backward(job); break;
+    case CHEX_OP_RESIDUAL_ADD: chex_cpu_residual_add_backward(job); break;
     case CHEX_OP_HEAD: chex_cpu_head_backward(job); break;
     }
 }

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The forward pass, and the forward convolution.
+ * The forward pass, and the forward convolution: a matrix product of the tile's normalised input
+ * with packed weights. The input is loaded once with its border; a kernel position is an offset
+ * into it, so no im2col matrix is built.
  */
 #include <string.h>
 
 #include "base/clock.h"
-#include "engine/cpu/cpu_chain.h"
+#include "engine/cpu/cpu_fusion.h"
 
-/* A tile's normalised input stays within the second-level cache beside a panel of weights. */
+/* A tile's normalised input and a panel of weights fit the second-level cache. */
 enum { INPUT_BYTES = 192 << 10, MOST_PIXELS = 384, LEAST = 24 };
 
 void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) {
@@ -29,24 +31,23 @@ void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
                     ? out
                     : (size_t)mine->fwd.images * (size_t)chex_cpu_halo(op, mine->fwd.rows) *
                           (size_t)(in_hw + 2 * op->pad);
-    size_t spare = e->pairs ? (size_t)e->pairs->spare_rows : 0,
-           image = in / (size_t)mine->fwd.images;
-    /* Pixels that are alone in their rows lie an image apart. */
+    size_t spare = e->dot2 ? (size_t)e->dot2->spare_rows : 0, image = in / (size_t)mine->fwd.images;
+    /* If a row has one pixel, the next pixel of the list is a whole image away. */
     size_t apart = op->kernel == 1 ? 1 : hw > 1 ? (size_t)op->stride : image;
     need->a = chex_cpu_max(need->a, (in + spare * apart) * in_pitch);
     chex_cpu_need_floats(&need->c, chex_cpu_block_floats(e));
     need->pixels = chex_cpu_max(need->pixels, out);
-    /* Backward tiles cut the input map: the output's gradient with a halo, the input, and its
-     * gradient. Their ranges of channels are at most RANGE wide, see cpu_backward.c. */
+    /* Backward tiles divide the input map. A tile holds the output's gradient with a halo, the
+     * input and its gradient, in ranges of at most RANGE channels (cpu_backward.c). */
     enum { RANGE = 128, GRAD_BYTES = 256 << 10, MOST_BACK = 160, LEAST_BACK = 32 };
-    int most = e->pairs ? e->pairs->back_pixels : MOST_BACK;
+    int most = e->dot2 ? e->dot2->back_pixels : MOST_BACK;
     size_t out_pitch = chex_cpu_pitch(e, op->out_channels) * e->operand_bytes;
     pixels = GRAD_BYTES / (int)out_pitch * op->stride;
     pixels = pixels > most ? most : pixels < LEAST_BACK ? LEAST_BACK : pixels;
     mine->bwd = chex_cpu_tiling(in_hw, pixels);
     size_t rows = (size_t)(mine->bwd.rows + op->kernel) / (size_t)op->stride + 2;
     size_t columns = (size_t)(in_hw + op->kernel) / (size_t)op->stride + 2;
-    /* The pixels of each place within a stride begin at a multiple of this. */
+    /* The pixels of each phase of the stride begin at a multiple of this. */
     size_t group = chex_cpu_outer_group(e);
     in = (size_t)mine->bwd.images * (size_t)mine->bwd.rows * (size_t)in_hw +
          (size_t)(op->stride * op->stride) * group;
@@ -64,9 +65,9 @@ void chex_cpu_load_input(const struct cpu_job *job, void *dst, size_t pitch, siz
     struct cpu_stored x = chex_cpu_x(e, op->in, pixel, 0, step);
     struct cpu_affine norm = chex_cpu_affine(e, op->in_bn, 0);
     int flags = chex_cpu_operand_flags(e, norm);
-    if (e->pairs)
-        e->pairs->load(dst, pitch, &x, pixels, op->in_channels, norm.scale, norm.shift,
-                       flags | chex_cpu_split_flag(e));
+    if (e->dot2)
+        e->dot2->load(dst, pitch, &x, pixels, op->in_channels, norm.scale, norm.shift,
+                      flags | chex_cpu_split_flag(e));
     else
         e->k->load(dst, pitch, &x, pixels, op->in_channels, norm.scale, norm.shift, flags);
 }
@@ -96,7 +97,7 @@ void chex_cpu_multiply(const struct cpu_job *job, struct cpu_product p) {
     chex_cpu_product_end(job->e);
 }
 
-/* Kernel 1: exactly the pixels that are read, beside each other. */
+/* 1x1 kernel: loads exactly the pixels that are read, contiguously. */
 static void fill_points(const struct cpu_job *job, struct cpu_tile tile, struct cpu_scratch *s) {
     const struct chex_op *op = job->op;
     int hw = job->tiling.hw, in_hw = job->e->bufs[op->in].hw;
@@ -116,7 +117,7 @@ static void fill_points(const struct cpu_job *job, struct cpu_tile tile, struct 
                                 op->stride, hw);
 }
 
-/* Larger kernels: the rows above and below too, with the padding as zeros. */
+/* Larger kernels: loads the border rows too, and zeros for the padding. */
 static void fill_halo(const struct cpu_job *job, struct cpu_tile tile, struct cpu_scratch *s,
                       struct cpu_tap *taps) {
     const struct chex_op *op = job->op;
@@ -141,18 +142,18 @@ static void fill_halo(const struct cpu_job *job, struct cpu_tile tile, struct cp
         }
 }
 
-void chex_cpu_want_next(const struct cpu_job *job, int index, struct cpu_ahead *h) {
+void chex_cpu_prefetch_next(const struct cpu_job *job, int index, struct cpu_prefetch *h) {
     const struct chex_op *op = job->op;
     int next = index + job->e->config.threads;
     if (job->ranges > 1 || next >= job->tiles)
         return;
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, next);
     int lo = tile.row * op->stride - op->pad;
-    chex_cpu_want(h, chex_cpu_x(job->e, op->in, 0, 0, 1), job->e->bufs[op->in].hw, tile, lo,
-                  lo + chex_cpu_halo(op, tile.rows) - 1, op->in_channels);
+    chex_cpu_prefetch_rows(h, chex_cpu_x(job->e, op->in, 0, 0, 1), job->e->bufs[op->in].hw, tile,
+                           lo, lo + chex_cpu_halo(op, tile.rows) - 1, op->in_channels);
 }
 
-/* Where the results of an item go. */
+/* Destination of the results of an item. */
 struct output {
     const struct cpu_job *job;
     int tile, first;
@@ -176,13 +177,13 @@ static void conv_item(void *arg, size_t item, int worker) {
                                                                   : job->range_channels;
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
     struct cpu_tap taps[CPU_MAX_TAPS] = {{0, 0}};
-    struct cpu_ahead ahead = {.calls = 1};
+    struct cpu_prefetch prefetch = {.calls = 1};
     struct output out = {job, index, first, chex_cpu_tile_pixel(job->tiling, tile)};
     if (op->kernel == 1)
         fill_points(job, tile, s);
     else
         fill_halo(job, tile, s, taps);
-    chex_cpu_want_next(job, index, &ahead);
+    chex_cpu_prefetch_next(job, index, &prefetch);
     chex_cpu_multiply(job, (struct cpu_product){.a = s->a,
                                                 .off = s->off,
                                                 .taps = taps,
@@ -190,13 +191,13 @@ static void conv_item(void *arg, size_t item, int worker) {
                                                 .first = first,
                                                 .n = channels,
                                                 .c = s->c,
-                                                .ahead = &ahead,
+                                                .prefetch = &prefetch,
                                                 .take = take_output,
                                                 .arg = &out});
 }
 
 void chex_cpu_conv_forward(struct cpu_job *job) {
-    /* Few tiles: the output channels are dealt out too. That changes no value. */
+    /* With few tiles the output channels are divided too. That changes no result. */
     int wanted = 4 * job->e->config.threads, most = job->op->out_channels / CPU_CHANNELS;
     int ranges = (wanted + job->tiles - 1) / job->tiles;
     ranges = ranges > most ? most : ranges;
@@ -219,14 +220,14 @@ static void run_op(struct cpu_job *job) {
         break;
     case CHEX_OP_MAXPOOL:
     case CHEX_OP_AVGPOOL: chex_cpu_pool_forward(job); break;
-    case CHEX_OP_JOIN: chex_cpu_join_forward(job); break;
+    case CHEX_OP_RESIDUAL_ADD: chex_cpu_residual_add_forward(job); break;
     case CHEX_OP_HEAD: chex_cpu_head_forward(job); break;
     }
 }
 
 void chex_cpu_forward(struct cpu_engine *e, const struct chex_batch *batch, bool training) {
     for (int i = 0; i < e->net->op_count; i++) {
-        if (!training && chex_cpu_chain_forward(e, i, batch))
+        if (!training && chex_cpu_fusion_forward(e, i, batch))
             continue;
         double start = chex_clock_s();
         const struct chex_op *op = &e->net->ops[i];
@@ -244,7 +245,7 @@ void chex_cpu_forward(struct cpu_engine *e, const struct chex_batch *batch, bool
             chex_cpu_norm_prepare(e, op->side_bn, training);
         run_op(&job);
         if (op->out >= 0)
-            chex_cpu_norm_join(&job);
+            chex_cpu_norm_merge(&job);
         e->ops[i].forward_s = chex_clock_s() - start;
     }
 }

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_engine.h"
 
 void chex_cpu_head_plan(struct cpu_engine *e, int index, struct cpu_need *need) {
     const struct chex_op *op = &e->net->ops[index];
@@ -86,7 +86,7 @@ static void weight_item(void *arg, size_t k, int worker) {
     job->grad[e->net->params[job->op->bias].offset + k] = (float)dbias;
 }
 
-/* Item: one image. Every pixel gets the same gradient: one row with pitch 0. */
+/* Item: one image. All pixels have the same gradient, so it is one row with pitch 0. */
 static void map_item(void *arg, size_t image, int worker) {
     (void)worker;
     const struct cpu_job *job = arg;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What this machine can do at most, measured on all threads of the engine. Operations: its own
- * inner product (cpu_product.c), with operands that stay in the caches of a core; what counts is
- * the useful ones, so three products of halves are one of fp32. Bytes: copy and triad over arrays
- * far larger than the caches, with stores that go past those where the processor has such, so that
- * no line is read only to be overwritten. Each is the best of several short rounds: a limit is what
- * the machine does undisturbed.
+ * Measures the limits of this machine on all threads of the engine.
+ * - Floating-point rate: the engine's own matrix product (cpu_product.c) with operands in the
+ * caches of a core. Useful operations are counted: three products of split operands count as one.
+ * - Memory bandwidth: copy and triad over arrays far larger than the caches. Streaming stores are
+ *   used if the processor has them, so that no line is read only to be overwritten.
+ * Each limit is the best of several short rounds, because a disturbance can only lower a rate.
  */
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/mem.h"
 #include "base/triad.h"
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_engine.h"
 
-enum { ROUNDS = 8, ITEMS = 16 /* a thread and round */ };
+enum { ROUNDS = 8, ITEMS = 16 /* per thread and round */ };
 
 /* Seconds of the fastest round. */
 static double fastest(struct cpu_engine *e, size_t items, chex_pool_fn fn, void *arg) {
@@ -33,7 +33,7 @@ static double fastest(struct cpu_engine *e, size_t items, chex_pool_fn fn, void 
 struct shape {
     int rows, depth, n;
 };
-/* From the first-level cache, and as in a 1x1 convolution, from the second. */
+/* Operands in the first-level cache; and in the second-level cache, as in a 1x1 convolution. */
 static const struct shape shapes[] = {{48, 64, 64}, {96, 256, 128}};
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
@@ -41,7 +41,7 @@ struct product_run {
     const struct cpu_engine *e;
     struct shape shape;
     int repeats;
-    char *memory; /* of all threads */
+    char *memory; /* thread_bytes for each thread */
     size_t a_bytes, weight_bytes, c_bytes, off_bytes, thread_bytes;
 };
 
@@ -49,7 +49,7 @@ static size_t lines(size_t bytes) { return (bytes + CPU_LINE - 1) / CPU_LINE * C
 
 static void lay_out(struct product_run *r) {
     const struct cpu_engine *e = r->e;
-    size_t rows = (size_t)r->shape.rows + (e->pairs ? (size_t)e->pairs->spare_rows : 0);
+    size_t rows = (size_t)r->shape.rows + (e->dot2 ? (size_t)e->dot2->spare_rows : 0);
     size_t depth = (size_t)r->shape.depth * chex_cpu_halves(e), n = (size_t)r->shape.n;
     r->a_bytes = lines(rows * chex_cpu_pitch(e, r->shape.depth) * e->operand_bytes);
     r->weight_bytes = lines(depth * n * e->operand_bytes);
@@ -86,7 +86,7 @@ static void product_item(void *arg, size_t item, int worker) {
 
 static double product_flop(struct shape s) { return 2.0 * s.rows * s.depth * s.n; }
 
-/* So many products an item that it takes about a millisecond, by the time of a first few. */
+/* The number of products for an item of about a millisecond, from the time of the first few. */
 static int repeats_for(struct product_run *r) {
     enum { FIRST = 16, MOST = 1 << 20 };
     const double item_s = 1e-3;
@@ -103,14 +103,14 @@ static int repeats_for(struct product_run *r) {
 
 static enum chex_status flop_limit(struct cpu_engine *e, double *flop_per_s_out,
                                    struct chex_error *err) {
-    /* 1.0 twice as bf16, nearly that as fp32. */
+    /* Two bf16 values 1.0; as fp32 nearly 1.0. No denormals, which would be slow. */
     const uint32_t ones = 0x3f803f80;
     size_t threads = (size_t)e->config.threads, items = threads * ITEMS;
     double best = 0;
     for (int i = 0; i < SHAPES; i++) {
         struct product_run r = {.e = e, .shape = shapes[i]};
         lay_out(&r);
-        r.memory = chex_mem_alloc_aligned(threads, r.thread_bytes);
+        r.memory = chex_alloc_aligned(threads, r.thread_bytes);
         if (!r.memory)
             return chex_error_set(err, CHEX_E_RESOURCE, "cpu engine: out of memory");
         for (size_t at = 0; at < threads * r.thread_bytes; at += sizeof ones)
@@ -127,7 +127,7 @@ static enum chex_status flop_limit(struct cpu_engine *e, double *flop_per_s_out,
 
 /* ---- bytes ---- */
 
-enum { PIECE = 1 << 20, PIECE_FLOATS = PIECE / sizeof(float) }; /* of an array, an item */
+enum { PIECE = 1 << 20, PIECE_FLOATS = PIECE / sizeof(float) }; /* bytes of an array per item */
 
 struct stream_run {
     float *a, *b, *c;
@@ -141,7 +141,7 @@ static void stream_item(void *arg, size_t item, int worker) {
     chex_triad(r->a + at, r->b + at, r->triad ? r->c + at : NULL, PIECE_FLOATS);
 }
 
-/* Each page is written before it is timed. */
+/* Writes each page before it is timed, so that page faults are not measured. */
 static void fill_item(void *arg, size_t item, int worker) {
     (void)worker;
     const struct stream_run *r = arg;
@@ -151,16 +151,16 @@ static void fill_item(void *arg, size_t item, int worker) {
     memset(r->c + at, 0, PIECE);
 }
 
-static enum chex_status bytes_limit(struct cpu_engine *e, uint64_t most_bytes,
+static enum chex_status bytes_limit(struct cpu_engine *e, uint64_t max_bytes,
                                     double *bytes_per_s_out, struct chex_error *err) {
-    /* Pieces of an array: 192 MiB a thread in the three of them, where no core's share of the last
-     * cache is above some 16; at most 6 GiB in all. */
-    enum { A_THREAD = 64, LEAST = 128, MOST = 2048 };
-    size_t pieces = (size_t)e->config.threads * A_THREAD;
+    /* Pieces of an array: 64 MiB per thread, so 192 MiB in the three arrays. A core's share of the
+     * last-level cache is about 16 MiB at most. At most 6 GiB in total. */
+    enum { PER_THREAD = 64, LEAST = 128, MOST = 2048 };
+    size_t pieces = (size_t)e->config.threads * PER_THREAD;
     pieces = pieces < LEAST ? LEAST : pieces > MOST ? MOST : pieces;
-    if (most_bytes / 3 / PIECE < pieces)
+    if (max_bytes / 3 / PIECE < pieces)
         return CHEX_OK;
-    float *memory = chex_mem_alloc_aligned(3 * pieces, PIECE);
+    float *memory = chex_alloc_aligned(3 * pieces, PIECE);
     if (!memory)
         return chex_error_set(err, CHEX_E_RESOURCE, "cpu engine: out of memory");
     struct stream_run r = {
@@ -175,12 +175,12 @@ static enum chex_status bytes_limit(struct cpu_engine *e, uint64_t most_bytes,
     return CHEX_OK;
 }
 
-enum chex_status chex_cpu_limits(void *self, uint64_t most_bytes,
+enum chex_status chex_cpu_limits(void *self, uint64_t max_bytes,
                                  struct chex_engine_limits *limits_out, struct chex_error *err) {
     struct cpu_engine *e = self;
     struct chex_engine_limits l = {0};
     CHEX_TRY(flop_limit(e, &l.flop_per_s, err));
-    CHEX_TRY(bytes_limit(e, most_bytes, &l.bytes_per_s, err));
+    CHEX_TRY(bytes_limit(e, max_bytes, &l.bytes_per_s, err));
     *limits_out = l;
     return CHEX_OK;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Class maps: the head of each position by itself. The last maps stay where infer left them, since
- * nothing behind the head takes their memory. A few million products: one thread.
+ * Class activation maps: the head applied to each position of its input map. That map is still in
+ * memory after infer, because no later operation reuses its memory. The work is a few million
+ * products, so one thread does it.
  */
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_engine.h"
 
 static void position(const struct cpu_engine *e, const struct chex_op *op, size_t pixel,
                      float *feature, float *logits_out) {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batch norm: statistics of what is produced, scale and shift for what is read, and the two sums
- * of its backward. All sums over tiles are in double and in the order of tiles.
+ * Batch norm: statistics of an output while it is stored, scale and shift for its readers, and the
+ * two sums of the backward (cpu_engine.h explains the deferred terms). All sums over tiles are in
+ * double and in the order of tiles.
  */
 #include <math.h>
 #include <string.h>
 
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_engine.h"
 
 void chex_cpu_norm_prepare(struct cpu_engine *e, int index, bool training) {
     const struct chex_bn *bn = &e->net->bns[index];
@@ -45,19 +46,20 @@ void chex_cpu_store(const struct cpu_job *job, int tile, size_t pixel,
     e->k->store(&x, r->c, r->pitch, r->rows, r->columns, normed ? &m : NULL);
 }
 
-/* A tile's mean, of its moments at i. */
+/* The mean of a tile's channel from its shifted moments at index i. */
 static double tile_mean(const struct cpu_engine *e, size_t i, double pixels) {
     return (double)e->part[0][i] + (double)e->part[1][i] / pixels;
 }
 
-/* A tile's sum of squared deviations. */
+/* The sum of squared deviations of a tile's channel. */
 static double tile_deviation(const struct cpu_engine *e, size_t i, double pixels) {
     double sum = (double)e->part[1][i], m2 = (double)e->part[2][i] - sum * sum / pixels;
     return m2 < 0 ? 0 : m2;
 }
 
-/* Chan, Golub and LeVeque's rule: the mean of means, then deviations within and between tiles. */
-void chex_cpu_norm_join(const struct cpu_job *job) {
+/* Merges the moments of the tiles by the rule of Chan, Golub and LeVeque (1979): first the mean of
+ * the means, then the deviations within and between tiles. */
+void chex_cpu_norm_merge(const struct cpu_job *job) {
     struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     struct cpu_buf *buf = &e->bufs[op->out];
@@ -147,16 +149,16 @@ void chex_cpu_load_grad_operand(const struct cpu_job *job, void *dst, size_t pit
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     const struct cpu_buf *buf = &e->bufs[op->out];
-    if (!e->pairs) {
+    if (!e->dot2) {
         chex_cpu_load_grad(job, dst, pitch, pixel, pixels);
         return;
     }
     struct cpu_stored g = chex_cpu_g(e, op->out, pixel, op->out_first, 1);
     struct cpu_stored x = chex_cpu_x(e, op->out, pixel, op->out_first, 1);
     const float *b = buf->normed ? buf->b + op->out_first : NULL;
-    e->pairs->load_grad(dst, pitch, &g, &x, pixels, op->out_channels, b,
-                        b ? buf->mean + op->out_first : NULL, b ? buf->c + op->out_first : NULL,
-                        chex_cpu_split_flag(e));
+    e->dot2->load_grad(dst, pitch, &g, &x, pixels, op->out_channels, b,
+                       b ? buf->mean + op->out_first : NULL, b ? buf->c + op->out_first : NULL,
+                       chex_cpu_split_flag(e));
 }
 
 void chex_cpu_norm_report(struct cpu_engine *e, int n, float *grad) {

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Orders of weights: row-major (out, in, position) in files, (position, in, out) for the masters
- * and their gradients, and panels for the matrix kernels. Packed copies are rounded to bf16 where
- * the precision asks for it, and kept as fp32, or as pairs of bf16 where the kernels multiply
- * those.
+ * Conversion between the layouts of weights:
+ *   files                          row-major (out, in, position)
+ *   master copies, gradients       (position, in, out)
+ *   packed copies, for the kernels panels of columns, see gemm in kernels.h
+ * With precision bf16 the packed copies are rounded to bf16. They are stored as fp32, or as pairs
+ * of bf16 if the kernels have bf16 dot products.
  */
 #include <string.h>
 
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_engine.h"
 
 static void transpose(const struct chex_param *p, float *own, float *rows, bool to_own) {
     size_t out = (size_t)p->dims[0], in = (size_t)p->dims[1];
@@ -54,17 +56,17 @@ static void round_all(float *w, size_t count) {
         w[i] = round_bf16(w[i]);
 }
 
-/* Item: one panel of one op's weight, or of its transpose. */
+/* Packs one op's weight and its transpose. Item: one panel of either. */
 struct pack_job {
     struct cpu_engine *e;
     const struct chex_op *op;
     void *weight, *weight_t;
-    bool pairs;
+    bool dot2;
     int forward_panels;
 };
 
-/* As pack_item, in pairs of rows. */
-static void pack_pairs(const struct pack_job *job, size_t item) {
+/* pack_item for bf16 dot products: pairs of rows. */
+static void pack_dot2(const struct pack_job *job, size_t item) {
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     size_t panel = (size_t)e->k->panel, in = (size_t)op->in_channels;
@@ -73,22 +75,22 @@ static void pack_pairs(const struct pack_job *job, size_t item) {
     if (item < (size_t)job->forward_panels) {
         size_t half = taps * in / 2 * panel;
         uint32_t *dst = (uint32_t *)job->weight + item * half * chex_cpu_halves(e);
-        e->pairs->pack(dst, e->split ? dst + half : NULL, w + item * panel, out, (int)(taps * in));
+        e->dot2->pack(dst, e->split ? dst + half : NULL, w + item * panel, out, (int)(taps * in));
         return;
     }
     item -= (size_t)job->forward_panels;
     size_t half = taps * out / 2 * panel;
     uint32_t *dst = (uint32_t *)job->weight_t + item * half * chex_cpu_halves(e);
     for (size_t t = 0; t < taps; t++, dst += out / 2 * panel)
-        e->pairs->pack_columns(dst, e->split ? dst + half : NULL, w + (t * in + item * panel) * out,
-                               out, (int)out);
+        e->dot2->pack_columns(dst, e->split ? dst + half : NULL, w + (t * in + item * panel) * out,
+                              out, (int)out);
 }
 
 static void pack_item(void *arg, size_t item, int worker) {
     (void)worker;
     const struct pack_job *job = arg;
-    if (job->pairs) {
-        pack_pairs(job, item);
+    if (job->dot2) {
+        pack_dot2(job, item);
         return;
     }
     const struct chex_op *op = job->op;
@@ -116,7 +118,7 @@ static void pack_item(void *arg, size_t item, int worker) {
         round_all(dst, taps * in * panel);
 }
 
-/* In inference a weight that is to be transformed is so once; its panels come first. */
+/* In inference, Winograd weights are transformed here, once. The panels are an intermediate. */
 static void pack_op(struct cpu_engine *e, int i) {
     const struct chex_op *op = &e->net->ops[i];
     const struct cpu_op *mine = &e->ops[i];
@@ -125,7 +127,7 @@ static void pack_op(struct cpu_engine *e, int i) {
                            .op = op,
                            .weight = once ? e->winograd : mine->weight,
                            .weight_t = mine->weight_t,
-                           .pairs = e->pairs && !mine->winograd,
+                           .dot2 = e->dot2 && !mine->winograd,
                            .forward_panels = op->out_channels / e->k->panel};
     int back = job.weight_t ? op->in_channels / e->k->panel : 0;
     chex_pool_run(e->pool, (size_t)(job.forward_panels + back), pack_item, &job);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Maximum and average pooling of a normalised map. Forward tiles cut the output map, backward
- * tiles the input map: every pixel gathers what it gets, so nothing is scattered.
+ * Maximum and average pooling of a normalised map. Forward tiles divide the output map, backward
+ * tiles the input map. In both directions each pixel gathers its sum, so threads never write to the
+ * same pixel.
  */
 #include <string.h>
 
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_engine.h"
 
 enum { PIXELS = 128, BACK_PIXELS = 512, MOST_WINDOWS = CPU_MAX_TAPS };
 
-/* Rows of the other map that rows [from, to] of this one meet, inside [0, hw). */
+/* Rows of the other map that share a window with rows [from, to] of this one, inside [0, hw). */
 struct span {
     int from, count;
 };
@@ -109,7 +110,7 @@ void chex_cpu_pool_forward(struct cpu_job *job) {
     chex_pool_run(job->e->pool, (size_t)job->tiles, forward_item, job);
 }
 
-/* The gradient at one input pixel from the gradient rows of its image's output. */
+/* The gradient of one input pixel. ys, xs: outputs whose window contains it. */
 static void unpool_pixel(const struct cpu_job *job, int image, int y, int x, struct span ys,
                          struct span xs, const float *rows, int first_row, float *dst) {
     const struct chex_op *op = job->op;
@@ -133,7 +134,7 @@ static void unpool_pixel(const struct cpu_job *job, int image, int y, int x, str
         job->e->k->average(dst, from, count, share_of(op), op->in_channels);
 }
 
-/* Adds the gradient `dv` at a row of the input, whose first pixel is `pixel`. */
+/* Stores the gradient `dv` of a row of the input. pixel: its first pixel. */
 static void store_row(const struct cpu_job *job, size_t item, size_t pixel, const float *dv) {
     struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;

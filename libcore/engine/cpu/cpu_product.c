@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products of an operation's operands, whatever those are: fp32, bf16, or split into two of
- * bf16, whose three products are made as if each position of the convolution were three.
+ * Matrix products for the three operand types: fp32, bf16, and fp32 split into two bf16 values. For
+ * split operands each position of the convolution becomes three: high * high, high * low and
+ * low * high.
  */
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_engine.h"
 
 enum { PRODUCTS = 3 };
-/* Which half is meant, of either factor. */
+/* Which part of each factor a product uses. */
 static const struct {
     bool low_a, low_b;
 } halves[PRODUCTS] = {{false, false}, {false, true}, {true, false}};
 
 void chex_cpu_product_begin(const struct cpu_engine *e) {
-    if (e->pairs && e->pairs->begin)
-        e->pairs->begin();
+    if (e->dot2 && e->dot2->begin)
+        e->dot2->begin();
 }
 
 void chex_cpu_product_end(const struct cpu_engine *e) {
-    if (e->pairs && e->pairs->end)
-        e->pairs->end();
+    if (e->dot2 && e->dot2->end)
+        e->dot2->end();
 }
 
-/* A block of a product, and its positions with those of all halves. */
+/* A block of a product, with the positions of all parts. */
 struct block {
     const struct cpu_product *p;
     const struct cpu_tap *taps;
@@ -34,25 +35,25 @@ static void multiply(const struct cpu_engine *e, const struct block *b, float *c
     size_t panel = (size_t)e->k->panel, first = (size_t)(p->first + b->column) / panel;
     size_t b_panel = chex_cpu_halves(e) * (size_t)p->positions * (size_t)p->depth * panel;
     const void *weight = chex_cpu_at(e, p->weight, first * b_panel);
-    if (e->pairs)
-        e->pairs->gemm(p->a, off, b->rows, b->taps, b->tap_count, p->depth, weight, b_panel,
-                       b->columns, c, c_pitch, p->ahead);
+    if (e->dot2)
+        e->dot2->gemm(p->a, off, b->rows, b->taps, b->tap_count, p->depth, weight, b_panel,
+                      b->columns, c, c_pitch, p->prefetch);
     else
         e->k->gemm(p->a, off, b->rows, b->taps, b->tap_count, p->depth, weight, b_panel, b->columns,
-                   c, c_pitch, p->ahead);
+                   c, c_pitch, p->prefetch);
 }
 
-/* A block of fp32 results beside what is read and written with it: three quarters of the smallest
- * first-level cache. */
+/* A block of fp32 results. With the data that take reads and writes, it fills three quarters of the
+ * smallest first-level cache (32 KiB). */
 enum { BLOCK_ROWS = 96, BLOCK_COLUMNS = CPU_CHANNELS };
 
 static int block_columns(const struct cpu_engine *e) {
-    return e->pairs ? e->pairs->columns : BLOCK_COLUMNS;
+    return e->dot2 ? e->dot2->columns : BLOCK_COLUMNS;
 }
 
 static int block_rows(const struct cpu_engine *e, const int32_t *off, int rows) {
-    if (e->pairs && e->pairs->together)
-        return e->pairs->together(off, rows);
+    if (e->dot2 && e->dot2->together)
+        return e->dot2->together(off, rows);
     return rows < BLOCK_ROWS ? rows : BLOCK_ROWS;
 }
 
@@ -60,12 +61,12 @@ size_t chex_cpu_block_floats(const struct cpu_engine *e) {
     return (size_t)BLOCK_ROWS * (size_t)block_columns(e);
 }
 
-/* Columns outside, so that a panel of weights stays in cache for all rows. */
+/* Columns are the outer loop, so a panel of weights stays in cache for all rows. */
 static void multiply_blocks(const struct cpu_engine *e, struct block b) {
     const struct cpu_product *p = b.p;
-    const int calls = p->ahead ? p->ahead->calls : 0, most = block_columns(e);
-    if (p->ahead)
-        p->ahead->calls *= (p->n + most - 1) / most * ((p->rows + BLOCK_ROWS - 1) / BLOCK_ROWS);
+    const int calls = p->prefetch ? p->prefetch->calls : 0, most = block_columns(e);
+    if (p->prefetch)
+        p->prefetch->calls *= (p->n + most - 1) / most * ((p->rows + BLOCK_ROWS - 1) / BLOCK_ROWS);
     for (b.column = 0; b.column < p->n; b.column += most) {
         b.columns = p->n - b.column < most ? p->n - b.column : most;
         for (b.row = 0; b.row < p->rows; b.row += b.rows) {
@@ -75,8 +76,8 @@ static void multiply_blocks(const struct cpu_engine *e, struct block b) {
                                                   (size_t)b.columns});
         }
     }
-    if (p->ahead)
-        p->ahead->calls = calls;
+    if (p->prefetch)
+        p->prefetch->calls = calls;
 }
 
 void chex_cpu_gemm(const struct cpu_engine *e, const struct cpu_product *p) {
@@ -98,7 +99,7 @@ void chex_cpu_gemm(const struct cpu_engine *e, const struct cpu_product *p) {
 }
 
 size_t chex_cpu_outer_group(const struct cpu_engine *e) {
-    return e->pairs ? (size_t)e->pairs->group : 1;
+    return e->dot2 ? (size_t)e->dot2->group : 1;
 }
 
 size_t chex_cpu_outer_pitch(const struct cpu_engine *e, int channels) {
@@ -108,21 +109,21 @@ size_t chex_cpu_outer_pitch(const struct cpu_engine *e, int channels) {
 
 int chex_cpu_outer_rows(const struct cpu_engine *e) {
     enum { ROWS = 24 }; /* two register tiles of 12, or a whole number of smaller ones */
-    return e->pairs ? e->pairs->outer_rows : ROWS;
+    return e->dot2 ? e->dot2->outer_rows : ROWS;
 }
 
 void chex_cpu_outer(const struct cpu_engine *e, const struct cpu_outer *o) {
     size_t group = chex_cpu_outer_group(e), pitch = chex_cpu_outer_pitch(e, o->channels);
     const void *v = chex_cpu_at(e, o->v, (size_t)o->first / group * pitch + (size_t)o->row * group);
-    if (!e->pairs) {
+    if (!e->dot2) {
         e->k->outer(v, pitch, o->d, o->off, o->count, o->rows, o->n, o->w, (size_t)o->n, o->fresh,
-                    o->ahead);
+                    o->prefetch);
         return;
     }
     for (int i = 0; i < (e->split ? PRODUCTS : 1); i++) {
         const void *half_v = chex_cpu_at(e, v, halves[i].low_a ? (size_t)o->channels * group : 0);
         const void *half_d = chex_cpu_at(e, o->d, halves[i].low_b ? (size_t)o->n : 0);
-        e->pairs->outer(half_v, pitch, half_d, o->off, o->count, o->rows, o->n, o->w, (size_t)o->n,
-                        o->fresh && i == 0, o->ahead);
+        e->dot2->outer(half_v, pitch, half_d, o->off, o->count, o->rows, o->n, o->w, (size_t)o->n,
+                       o->fresh && i == 0, o->prefetch);
     }
 }

@@ -1,28 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The convolution that reads the image. Its three input channels are one grey value g under three
- * affine maps, (g - m_c) / s_c, so it is exactly a convolution of two channels, g and the constant
- * 1 inside the image:
+ * The stem: the convolution that reads the image.
+ *
+ * Its three input channels are affine maps (g - m_c) / s_c of one grey value g. So it equals a
+ * convolution of two channels, g and the constant 1 inside the image (0 in the padding):
  *     sum_c W_c (g - m_c) / s_c  =  (sum_c W_c / s_c) g  +  (sum_c -m_c W_c / s_c) 1,
  *     dW_c = (D_g - m_c D_1) / s_c.
- * The second depends only on which kernel rows and columns meet the image, and so on the class of
- * an output row and column (all inside; the first ones; the last ones): a sum is looked up instead
- * of multiplied, and backward the gradients of a class are added up instead of multiplied.
- * Patches of g are gathered into a matrix. With bf16 the three-channel weights are rounded, the
- * image is not.
+ *
+ * The contribution of the constant depends only on which kernel rows and columns lie inside the
+ * image, that is on the class of the output row and column (first ones, interior, last ones).
+ * Forward adds a precomputed value per class instead of multiplying. Backward sums the gradients
+ * of a class instead of multiplying.
+ *
+ * The grey channel is a matrix product of gathered patches (im2col). With bf16 the three-channel
+ * weights are rounded; the image is not.
  */
 #include <string.h>
 
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_engine.h"
 
-/* Floats that are copied at a time: a row of a patch, and what the next one writes over. */
+/* Floats copied per row of a patch. More than a row has, so that the copy is one vector; the next
+ * row overwrites the excess. */
 enum { WIDE = 8 };
 
 size_t chex_cpu_stem_depth(const struct chex_op *op) {
     return (size_t)op->kernel * (size_t)op->kernel;
 }
 
-/* The kernel rows that meet the image at output row y, or columns at column y: [lo, hi). */
+/* The kernel rows [lo, hi) inside the image at output row y; the same for columns. */
 static struct cpu_reach reach_of(const struct chex_op *op, int size, int y) {
     int lo = op->pad - y * op->stride, hi = size + lo;
     return (struct cpu_reach){lo < 0 ? 0 : lo, hi > op->kernel ? op->kernel : hi};
@@ -33,11 +38,11 @@ size_t chex_cpu_stem_partial(const struct cpu_engine *e, const struct chex_op *o
     return (chex_cpu_stem_depth(op) + classes * classes) * (size_t)op->out_channels;
 }
 
-/* Classes of the output's rows, which are those of its columns. False: out of memory. */
+/* Finds the classes of output rows; columns have the same. False: out of memory. */
 static bool find_classes(struct cpu_engine *e, const struct chex_op *op) {
     int hw = e->bufs[op->out].hw;
-    struct cpu_stem *s = e->stem = chex_cpu_take(e, 1, sizeof *s);
-    if (!s || !(s->of = chex_cpu_take(e, (size_t)hw, 1)))
+    struct cpu_stem *s = e->stem = chex_cpu_alloc(e, 1, sizeof *s);
+    if (!s || !(s->of = chex_cpu_alloc(e, (size_t)hw, 1)))
         return false;
     for (int y = 0; y < hw; y++) {
         struct cpu_reach r = reach_of(op, e->config.image_size, y);
@@ -49,8 +54,8 @@ static bool find_classes(struct cpu_engine *e, const struct chex_op *op) {
         s->classes += k == s->classes;
     }
     size_t out = (size_t)op->out_channels;
-    s->constant = chex_cpu_take(e, (size_t)(s->classes * s->classes) * out, sizeof *s->constant);
-    s->one = chex_cpu_take(e, chex_cpu_stem_depth(op) * out, sizeof *s->one);
+    s->constant = chex_cpu_alloc(e, (size_t)(s->classes * s->classes) * out, sizeof *s->constant);
+    s->one = chex_cpu_alloc(e, chex_cpu_stem_depth(op) * out, sizeof *s->one);
     return s->constant && s->one;
 }
 
@@ -76,7 +81,8 @@ static float round_bf16(float v) {
     return v;
 }
 
-/* The constant's part of every class of pixel, from its weights (position, out). */
+/* Computes the contribution of the constant for each class of pixels from its weights
+ * (position, out). */
 static void sum_constants(struct cpu_engine *e, const struct chex_op *op, const double *one) {
     size_t out = (size_t)op->out_channels;
     const struct cpu_stem *s = e->stem;
@@ -114,7 +120,7 @@ void chex_cpu_stem_pack(struct cpu_engine *e, int index) {
     sum_constants(e, op, e->stem->one);
 }
 
-/* The rows that a tile of one image reads, with zeros around. */
+/* Copies the rows that a tile of one image reads, with zero padding. */
 static void fill_plane(const struct cpu_job *job, int image, struct cpu_tile tile, float *grey) {
     const struct chex_op *op = job->op;
     int size = job->e->config.image_size, width = size + 2 * op->pad;
@@ -129,7 +135,7 @@ static void fill_plane(const struct cpu_job *job, int image, struct cpu_tile til
     }
 }
 
-/* Patches of a tile into s->a; s->off has their places. */
+/* Gathers the patches of a tile into s->a, and their offsets into s->off. */
 static void gather(const struct cpu_job *job, struct cpu_tile tile, struct cpu_scratch *s) {
     const struct chex_op *op = job->op;
     size_t depth = chex_cpu_stem_depth(op), k = (size_t)op->kernel, at = 0;
@@ -148,7 +154,8 @@ static void gather(const struct cpu_job *job, struct cpu_tile tile, struct cpu_s
     }
 }
 
-/* For each pixel of a tile its row of `sums` and that of its class of `constants`. */
+/* For each pixel of a tile: adds the constant of its class to its row of `sums`, or the reverse if
+ * into_constants. */
 static void each_class(const struct cpu_job *job, struct cpu_tile tile, float *sums, size_t pitch,
                        float *constants, bool into_constants) {
     const struct cpu_stem *s = job->e->stem;
@@ -195,8 +202,8 @@ void chex_cpu_stem_forward(struct cpu_job *job) {
     chex_pool_run(job->e->pool, (size_t)job->tiles, forward_item, job);
 }
 
-/* Item: a run of tiles; the gradients of their folded weights and their classes' sums go to its
- * place in wpart. */
+/* Item: a group of tiles. Writes the gradients of the folded weights and the sums of the classes to
+ * the group's part of wpart. */
 static void backward_item(void *arg, size_t item, int worker) {
     const struct cpu_job *job = arg;
     struct cpu_engine *e = job->e;
@@ -236,7 +243,7 @@ static double constant_gradient(const struct cpu_job *job, int row, int column, 
     return sum;
 }
 
-/* Item: a kernel position. */
+/* Item: a kernel position. Computes the gradients of the three channels from the folded ones. */
 static void unfold_item(void *arg, size_t t, int worker) {
     (void)worker;
     const struct cpu_job *job = arg;

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether this process may use tile registers. The state of a thread grows by 8 KiB with them, so
- * Linux gives them to processes that ask, once and for all their threads.
+ * Requests permission to use AMX tile registers. They add 8 KiB to the state of a thread, so Linux
+ * grants them only on request. One request covers all threads of the process.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/cpu.h"
-#include "engine/cpu/cpu.h"
+#include "base/cpu_features.h"
+#include "engine/cpu/cpu_engine.h"
 
 #if defined(__x86_64__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static int ask(void) {
+/* 0, or the errno of the refusal. */
+static int request_tiles(void) {
     enum { REQUEST = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
     return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0 ? 0 : errno;
 }
@@ -25,11 +26,11 @@ bool chex_cpu_tiles_allowed(char *why_out, size_t size) {
                  "this machine's processor has no AMX-BF16, or CHEX_CPU holds it back");
         return false;
     }
-    int rc = ask();
+    int rc = request_tiles();
     if (rc)
         snprintf(why_out, size,
-                 "the system refuses tile registers to this process (%s); Linux "
-                 "gives them since 5.16",
+                 "the system refuses tile registers to this process (%s); they need "
+                 "Linux 5.16 or later",
                  strerror(rc));
     return rc == 0;
 }

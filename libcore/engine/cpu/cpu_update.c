@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The optimiser step: the definition in engine/update.c over fixed pieces of the parameters, then
- * the packed copies.
+ * The optimiser step: engine/update.c on pieces of the parameters in parallel, then the packed
+ * weights are rebuilt. Pieces have a fixed size, so the result does not depend on the number of
+ * threads.
  */
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_engine.h"
 #include "engine/update.h"
 
 enum { PIECE = 16384 };
@@ -30,7 +31,7 @@ static void update_item(void *arg, size_t item, int worker) {
 void chex_cpu_update(struct cpu_engine *e, const struct chex_update *update, const float *grad) {
     for (int i = 0; i < e->net->param_total; i++) {
         const struct chex_param *p = &e->net->params[i];
-        /* LARS takes the norm of a whole parameter. */
+        /* LARS needs the norm of the whole parameter. */
         size_t piece = update->optim == CHEX_LARS ? p->count : PIECE;
         struct update_job job = {e, update, grad, p, piece};
         chex_pool_run(e->pool, (p->count + piece - 1) / piece, update_item, &job);

@@ -1,31 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Convolutions of 3x3 with stride 1 by Winograd's minimal filtering, F(4x4, 3x3): 36 products for
- * 16 results where the direct form takes 144 (Lavin and Gray, Fast Algorithms for Convolutional
- * Neural Networks, 2016). With d the 6x6 input of a square of 4x4 results and g the kernel,
+ * Winograd's minimal filtering F(4x4, 3x3) for 3x3 convolutions with stride 1: 36 products for 16
+ * results instead of 144 (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016).
+ *
+ * Forward. With d the 6x6 input of a square of 4x4 results and g the kernel,
  *     y = A' [(G g G') * (B' d B)] A,
- * where * multiplies position by position and sums over channels: 36 matrix products. Points are
- * 0, +-sqrt(1/2), +-sqrt(2) and infinity, at which the mean error is 2 to 2.5 times that of direct
- * sums in fp32 (tests/op/winograd_cpu.c), against 3 to 4 times at 0, +-1, +-2.
+ * where * multiplies position by position and sums over channels: 36 matrix products. The
+ * interpolation points are 0, +-sqrt(1/2), +-sqrt(2) and infinity. Their mean error is 2 to 2.5
+ * times that of direct sums in fp32 (tests/op/winograd_cpu.c); with the usual 0, +-1, +-2 it is 3
+ * to 4 times.
  *
- * Backward. The data gradient is the same with the output's gradient as input and the kernel
- * turned around. The weight gradient is the derivative of the above by g,
- *     dg = G' [sum over squares (A dy A') * (B' d B)] G,
- * with the roles of the two maps exchanged, which turns dg around: so B' d B of the output's
- * gradient is shared with the data gradient, and squares of the input need no border.
+ * Data gradient. The same, with the output's gradient as input and the kernel rotated by 180
+ * degrees.
  *
- * Sums are fp32 in every precision (bf16: of operands rounded to bf16 before the transforms), so
- * that even where bf16 is multiplied at twice the rate of fp32 this takes fewer instructions. It
- * does not where there are tiles (amx), and fp32-strict multiplies directly.
+ * Weight gradient. The derivative of the formula by g is
+ *     dg = G' [sum over squares (A dy A') * (B' d B)] G.
+ * We exchange the roles of the two maps, which rotates dg by 180 degrees. Then B' d B of the
+ * output's gradient is shared with the data gradient, and squares of the input need no border.
+ *
+ * Precision. Sums and transforms are fp32 in every precision; with bf16 the operands are rounded
+ * before the transforms. Even against bf16 dot products at twice the rate of fp32 this takes fewer
+ * instructions. Not used with AMX tiles, which are faster, nor with fp32-strict.
  */
 #include <string.h>
 
-#include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_engine.h"
 
 enum { SQUARE = 4, SIDE = 6, POSITIONS = SIDE * SIDE, TAPS = 9, COLUMNS = CPU_CHANNELS };
-/* Squares of a tile: so many that a weight is used often enough for each time it is loaded, and so
- * few that what is multiplied stays in the second-level cache beside it, or, where the weights of
- * all positions are larger than that, in the third. */
+/* Squares per tile. Many squares: each loaded weight is used often. Few squares: the operands stay
+ * in the second-level cache beside the weights; in the third, if the weights of all positions
+ * exceed the second. */
 enum { FORWARD_FLOATS = 32 * 128, WIDE_SQUARES = 48, BACKWARD_SQUARES = 56 };
 
 static int forward_squares(int channels) {
@@ -42,7 +46,7 @@ static struct grid grid_of(int hw, struct cpu_tile tile) {
     return (struct grid){down, across, tile.images * down * across};
 }
 
-/* Pixels of a row of squares with what their inputs reach, and rows of such. */
+/* Width and height in pixels of the input that a grid of squares reads. */
 static int width_of(struct grid g) { return g.across * SQUARE + SIDE - SQUARE; }
 static int height_of(struct grid g) { return g.down * SQUARE + SIDE - SQUARE; }
 
@@ -61,12 +65,12 @@ static struct cpu_square positions(const float *at, size_t position) {
                                (ptrdiff_t)position};
 }
 
-/* In small maps too much of the squares lies outside, and wide ones have more weights than their
- * pixels are worth. */
+/* In small maps a large part of the squares lies outside the map. With many channels the transform
+ * of the weights costs more than it saves. */
 enum { LEAST_PX = 2 * SQUARE, MOST_CHANNELS = 256 };
 
 bool chex_cpu_winograd_fits(const struct cpu_engine *e, const struct chex_op *op) {
-    return e->config.precision != CHEX_FP32_STRICT && !(e->pairs && e->pairs->three_products) &&
+    return e->config.precision != CHEX_FP32_STRICT && !(e->dot2 && e->dot2->three_products) &&
            op->kernel == 3 && op->stride == 1 && op->pad == 1 && op->in != CHEX_NET_IMAGE &&
            e->bufs[op->out].hw >= LEAST_PX && op->in_channels <= MOST_CHANNELS &&
            op->out_channels <= MOST_CHANNELS;
@@ -74,8 +78,9 @@ bool chex_cpu_winograd_fits(const struct cpu_engine *e, const struct chex_op *op
 
 void chex_cpu_product_shares(void *self, double *share_out) {
     const struct cpu_engine *e = self;
-    /* Products are fp32 here, of which pairs of bf16 make twice as many at a time. */
-    const double share = (e->pairs ? 2.0 : 1.0) * POSITIONS / (SQUARE * SQUARE * TAPS);
+    /* These products are fp32. If the limit is that of bf16 dot products, which do twice as many
+     * per instruction, they count twice. */
+    const double share = (e->dot2 ? 2.0 : 1.0) * POSITIONS / (SQUARE * SQUARE * TAPS);
     for (int i = 0; i < e->net->op_count; i++)
         share_out[i] = e->ops[i].winograd ? share : 1;
 }
@@ -143,7 +148,7 @@ struct weights_job {
 
 enum { DEPTHS = CPU_CHANNELS };
 
-/* Item: some rows of a panel, which holds its positions one after the other. */
+/* Item: DEPTHS rows of a panel. A panel holds its positions one after the other. */
 static void weights_item(void *arg, size_t item, int worker) {
     (void)worker;
     const struct weights_job *job = arg;
@@ -166,7 +171,7 @@ void chex_cpu_winograd_pack(struct cpu_engine *e, const float *panels, int depth
     chex_pool_run(e->pool, (size_t)(columns / e->k->panel * (depth / DEPTHS)), weights_item, &job);
 }
 
-/* The op's weights of all positions, for all items of its next loop. In inference they are kept. */
+/* The transformed weights of the op. Training transforms them before each loop, inference once. */
 static const float *weights_of(const struct cpu_job *job) {
     const struct cpu_engine *e = job->e;
     return e->config.training ? e->winograd : e->ops[job->index].weight;
@@ -205,11 +210,11 @@ static void load_all_input(const struct cpu_job *job, float *dst, size_t pitch, 
     load_input(job, (struct range){0, job->op->in_channels}, dst, pitch, pixel, pixels);
 }
 
-/* The rows of a tile and what its squares reach beyond them, zeros outside the map. */
+/* Loads the rows of a tile with the border that its squares read; zeros outside the map. */
 static void fill(const struct cpu_job *job, struct cpu_tile tile, struct grid g, float *dst,
                  size_t pitch, void (*load)(const struct cpu_job *, float *, size_t, size_t, int)) {
     int hw = job->tiling.hw, width = width_of(g), height = height_of(g);
-    size_t row = (size_t)width * pitch, behind = (size_t)(width - 1 - hw) * pitch;
+    size_t row = (size_t)width * pitch, right = (size_t)(width - 1 - hw) * pitch;
     for (int image = tile.image; image < tile.image + tile.images; image++)
         for (int y = tile.row - 1; y < tile.row - 1 + height; y++, dst += row) {
             if (y < 0 || y >= hw) {
@@ -219,7 +224,7 @@ static void fill(const struct cpu_job *job, struct cpu_tile tile, struct grid g,
             memset(dst, 0, pitch * sizeof *dst);
             load(job, dst + pitch, pitch, ((size_t)image * (size_t)hw + (size_t)y) * (size_t)hw,
                  hw);
-            memset(dst + row - behind, 0, behind * sizeof *dst);
+            memset(dst + row - right, 0, right * sizeof *dst);
         }
 }
 
@@ -246,18 +251,18 @@ static void list_squares(int count, size_t pitch, int32_t *off) {
         off[i] = (int32_t)((size_t)i * pitch);
 }
 
-/* Columns [first, first + COLUMNS) of the 36 products of what transform_map left in `a`. */
+/* Columns [first, first + COLUMNS) of the 36 products. a: result of transform_map. */
 static void multiply(const struct cpu_job *job, const float *a, const int32_t *off, int count,
-                     int depth, int first, float *c, struct cpu_ahead *ahead) {
-    static const struct cpu_tap here = {0, 0};
+                     int depth, int first, float *c, struct cpu_prefetch *prefetch) {
+    static const struct cpu_tap origin = {0, 0};
     const struct cpu_engine *e = job->e;
     size_t panel = (size_t)e->k->panel, weight = weight_position(e, depth);
     size_t a_position = position_of(count, pitch_of(depth));
     size_t c_position = position_of(count, pitch_of(COLUMNS));
     const float *u = weights_of(job) + (size_t)first / panel * POSITIONS * weight;
     for (size_t p = 0; p < POSITIONS; p++)
-        e->k->gemm(a + p * a_position, off, count, &here, 1, depth, u + p * weight,
-                   POSITIONS * weight, COLUMNS, c + p * c_position, pitch_of(COLUMNS), ahead);
+        e->k->gemm(a + p * a_position, off, count, &origin, 1, depth, u + p * weight,
+                   POSITIONS * weight, COLUMNS, c + p * c_position, pitch_of(COLUMNS), prefetch);
 }
 
 /* A' m A of one row of squares: SQUARE rows of pixels. */
@@ -271,7 +276,8 @@ static void transform_sums(const struct cpu_engine *e, const float *c, int count
             positions(c + (size_t)(square + x) * pitch, position), COLUMNS);
 }
 
-/* Takes the sums of a tile, a row of pixels after the other. */
+/* Transforms the products of a tile to results and passes them to take, one row of pixels at a
+ * time. */
 static void take_rows(const struct cpu_job *job, struct cpu_tile tile, struct grid g, float *c,
                       int first, void (*take)(void *arg, const struct cpu_results *r), void *arg) {
     int hw = job->tiling.hw, square = 0;
@@ -289,14 +295,14 @@ static void take_rows(const struct cpu_job *job, struct cpu_tile tile, struct gr
 
 void chex_cpu_winograd_multiply(const struct cpu_job *job, struct cpu_tile tile, const float *src,
                                 int first, int columns, struct cpu_scratch *s,
-                                struct cpu_ahead *ahead,
+                                struct cpu_prefetch *prefetch,
                                 void (*take)(void *arg, const struct cpu_results *r), void *arg) {
     int depth = job->op->in_channels;
     struct grid g = grid_of(job->tiling.hw, tile);
     transform_map(job->e, src, tile.images, g, depth, s->b);
     list_squares(g.count, pitch_of(depth), s->off);
     for (int end = first + columns; first < end; first += COLUMNS) {
-        multiply(job, s->b, s->off, g.count, depth, first, s->c, ahead);
+        multiply(job, s->b, s->off, g.count, depth, first, s->c, prefetch);
         take_rows(job, tile, g, s->c, first, take, arg);
     }
 }
@@ -325,10 +331,11 @@ static void forward_item(void *arg, size_t item, int worker) {
                                                              : op->out_channels;
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
     struct output out = {job, index, chex_cpu_tile_pixel(job->tiling, tile)};
-    struct cpu_ahead ahead = {.calls = POSITIONS * ((end - first) / COLUMNS)};
+    struct cpu_prefetch prefetch = {.calls = POSITIONS * ((end - first) / COLUMNS)};
     fill(job, tile, grid_of(job->tiling.hw, tile), s->a, pitch_of(op->in_channels), load_all_input);
-    chex_cpu_want_next(job, index, &ahead);
-    chex_cpu_winograd_multiply(job, tile, s->a, first, end - first, s, &ahead, take_output, &out);
+    chex_cpu_prefetch_next(job, index, &prefetch);
+    chex_cpu_winograd_multiply(job, tile, s->a, first, end - first, s, &prefetch, take_output,
+                               &out);
 }
 
 void chex_cpu_winograd_forward(struct cpu_job *job) {
@@ -349,12 +356,12 @@ static void take_gradient(void *arg, const struct cpu_results *r) {
     chex_cpu_back_store(to->job, to->tile, r->column, r->columns, &run, r->c, r->pitch);
 }
 
-/* SQUARE rows of the input from row y of an image on, zeros outside the map. */
+/* Loads SQUARE rows of the input, from row y of an image on; zeros outside the map. */
 static void load_rows(const struct cpu_job *job, struct range r, int image, int y, int end,
                       struct grid g, float *rows) {
     int hw = job->tiling.hw;
     size_t pitch = pitch_of(COLUMNS), row = (size_t)(g.across * SQUARE) * pitch;
-    size_t behind = row - (size_t)hw * pitch;
+    size_t right = row - (size_t)hw * pitch;
     for (int i = 0; i < SQUARE; i++, rows += row) {
         if (y + i >= end) {
             memset(rows, 0, row * sizeof *rows);
@@ -362,7 +369,7 @@ static void load_rows(const struct cpu_job *job, struct range r, int image, int 
         }
         load_input(job, r, rows, pitch, ((size_t)image * (size_t)hw + (size_t)(y + i)) * (size_t)hw,
                    hw);
-        memset(rows + row - behind, 0, behind * sizeof *rows);
+        memset(rows + row - right, 0, right * sizeof *rows);
     }
 }
 
@@ -384,21 +391,21 @@ static void transform_input(const struct cpu_job *job, struct cpu_tile tile, str
         }
 }
 
-/* Floats of a position of an item's weight gradient. */
+/* Floats per position of an item's weight gradient. */
 static size_t gradient_position(const struct cpu_job *job, struct range span) {
     return (size_t)span.channels * (size_t)job->op->out_channels + CPU_PAD;
 }
 
 static void add_products(const struct cpu_job *job, const float *x, const float *d,
                          const int32_t *off, int count, float *du, size_t du_position, bool fresh,
-                         struct cpu_ahead *ahead) {
+                         struct cpu_prefetch *prefetch) {
     const struct cpu_engine *e = job->e;
     int out = job->op->out_channels;
     size_t x_position = position_of(count, pitch_of(COLUMNS));
     size_t d_position = position_of(count, pitch_of(out));
     for (size_t p = 0; p < POSITIONS; p++)
         e->k->outer(x + p * x_position, pitch_of(COLUMNS), d + p * d_position, off, count, COLUMNS,
-                    out, du + p * du_position, (size_t)out, fresh, ahead);
+                    out, du + p * du_position, (size_t)out, fresh, prefetch);
 }
 
 static void backward_tile(const struct cpu_job *job, int index, struct range span, bool fresh,
@@ -415,11 +422,11 @@ static void backward_tile(const struct cpu_job *job, int index, struct range spa
     list_squares(g.count, pitch, s->off);
     for (int done = 0; done < span.channels; done += COLUMNS) {
         struct range r = {span.first + done, COLUMNS};
-        struct cpu_ahead now = {.calls = POSITIONS}, next = {.calls = POSITIONS};
-        chex_cpu_want_input(job, tile, r.first, r.channels, &now, &now);
+        struct cpu_prefetch now = {.calls = POSITIONS}, next = {.calls = POSITIONS};
+        chex_cpu_prefetch_input(job, tile, r.first, r.channels, &now, &now);
         if (done + COLUMNS == span.channels && index + 1 < job->tiles) {
             struct cpu_tile after = chex_cpu_tile(job->tiling, job->n, index + 1);
-            chex_cpu_want_output(job, after, after.row - 1, after.row + after.rows, &next);
+            chex_cpu_prefetch_output(job, after, after.row - 1, after.row + after.rows, &next);
         }
         multiply(job, s->b, s->off, g.count, op->out_channels, r.first, s->c, &now);
         take_rows(job, tile, g, s->c, r.first, take_gradient, &in);

@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cpu engine's face: variants, create and destroy, state in and out, one pass.
+ * The entry points of the cpu engine: variants, create and destroy, state in and out, one pass.
  *
- * Precision. fp32-strict: fp32 storage and fp32 fused multiply-add. fp32: the same, but where the
- * kernels have tiles (amx) a product is the sum of three of bf16 halves, and elsewhere convolutions
- * of 3x3 take Winograd's form: for dot products of 1152 random values the mean error is some 4e-6
- * of the mean magnitude with halves and 1e-6 in that form, against 5e-7 of plain fp32 and 2e-3 of
- * bf16 (tests/op/pairs_cpu.c, tests/op/winograd_cpu.c). The stem and the head are in fp32 either
- * way. bf16: feature maps and their gradients are stored as bf16, and what is multiplied
- * (normalised inputs, output gradients, weights) is rounded to bf16; products and sums are fp32, or
- * made by the processor's own instruction for pairs of bf16.
+ * Precision.
+ *   fp32-strict  fp32 storage and fp32 fused multiply-add.
+ *   fp32         As fp32-strict, but with AMX a product is the sum of three bf16 products (split
+ *                operands), and without AMX 3x3 convolutions use Winograd's algorithm.
+ *   bf16         Feature maps and their gradients are stored as bf16. The operands of products
+ *                (normalised inputs, output gradients, weights) are rounded to bf16. Products and
+ *                sums are fp32, or done by the processor's bf16 dot product.
+ * The stem and the head are fp32 in all of them.
+ *
+ * Mean error of dot products of 1152 random values, relative to the mean magnitude: plain fp32
+ * 5e-7, Winograd 1e-6, split operands 4e-6, bf16 2e-3 (tests/op/pairs_cpu.c,
+ * tests/op/winograd_cpu.c).
  */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/cpu.h"
-#include "base/mem.h"
-#include "engine/cpu/cpu.h"
+#include "base/cpu_features.h"
+#include "engine/cpu/cpu_engine.h"
 #include "engine/engines.h"
 
 /* Best first. */
@@ -47,12 +51,13 @@ static bool runs_here(const struct cpu_kernels *k, char why_out[WHY]) {
     return k == &chex_cpu_kernels_generic;
 }
 
-/* Where products of pairs are good for fp32 too, they are for bf16. Without that they are taken
- * unasked for bf16 on AMD's processors only, see kernels_avx512bf16.c. */
-static bool taken_unasked(const struct cpu_kernels *k, enum chex_precision precision) {
-    if (!k->pairs)
+/* Whether a variant may be chosen without being named. Variants with tiles serve bf16 and fp32.
+ * Other variants with bf16 dot products serve bf16 on AMD processors only: on Intel's they are
+ * slower than fp32 (kernels_avx512bf16.c). */
+static bool is_default(const struct cpu_kernels *k, enum chex_precision precision) {
+    if (!k->dot2)
         return true;
-    if (k->pairs->three_products)
+    if (k->dot2->three_products)
         return precision != CHEX_FP32_STRICT;
 #if defined(__x86_64__)
     return precision == CHEX_BF16 && __builtin_cpu_is("amd");
@@ -68,7 +73,7 @@ static enum chex_status choose(const char *variant, enum chex_precision precisio
         const struct cpu_kernels *k = variants[i];
         size_t n = strlen(names);
         snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", k->name);
-        if (variant ? strcmp(variant, k->name) != 0 : !taken_unasked(k, precision))
+        if (variant ? strcmp(variant, k->name) != 0 : !is_default(k, precision))
             continue;
         if (runs_here(k, why)) {
             *kernels_out = k;
@@ -97,22 +102,23 @@ static void cpu_destroy(void *self) {
     if (!e)
         return;
     chex_pool_destroy(e->pool);
-    for (int i = 0; i < e->owned_count; i++)
-        chex_mem_unmap(e->owned[i].p, e->owned[i].bytes);
+    for (size_t i = 0; i < e->owned_count; i++)
+        chex_alloc_unmap(e->owned[i].p, e->owned[i].bytes);
+    free(e->owned);
     free(e);
 }
 
-/* What the plan of memory depends on. */
-static void start(struct cpu_engine *e, const struct cpu_kernels *kernels,
-                  const struct chex_engine_config *config) {
+/* Sets the fields on which the memory layout depends. */
+static void init_fields(struct cpu_engine *e, const struct cpu_kernels *kernels,
+                        const struct chex_engine_config *config) {
     e->net = config->net;
     e->config = *config;
     e->k = kernels;
     e->bf16 = config->precision == CHEX_BF16;
     e->elem_bytes = e->bf16 ? 2 : 4;
-    e->split = config->precision == CHEX_FP32 && kernels->pairs && kernels->pairs->three_products;
-    e->pairs = e->bf16 || e->split ? kernels->pairs : NULL;
-    e->operand_bytes = e->pairs ? 2 : 4;
+    e->split = config->precision == CHEX_FP32 && kernels->dot2 && kernels->dot2->three_products;
+    e->dot2 = e->bf16 || e->split ? kernels->dot2 : NULL;
+    e->operand_bytes = e->dot2 ? 2 : 4;
 }
 
 enum chex_status chex_cpu_create(const struct cpu_kernels *kernels,
@@ -122,10 +128,10 @@ enum chex_status chex_cpu_create(const struct cpu_kernels *kernels,
         return chex_error_set(err, CHEX_E_USAGE,
                               "engine cpu: precision fp16 needs a GPU (its range is too small for "
                               "gradients without loss scaling): use bf16 or fp32");
-    struct cpu_engine *e = chex_mem_zalloc(1, sizeof *e);
+    struct cpu_engine *e = chex_alloc_zeroed(1, sizeof *e);
     if (!e)
         return chex_error_set(err, CHEX_E_RESOURCE, "cpu engine: out of memory");
-    start(e, kernels, config);
+    init_fields(e, kernels, config);
     enum chex_status st = chex_pool_create(config->threads, &e->pool, err);
     if (st == CHEX_OK)
         st = chex_cpu_plan(e, err);
@@ -219,16 +225,17 @@ static enum chex_status cpu_grad_get(void *self, const float *grad, float *out,
 static const char *cpu_variant(void *self) { return ((struct cpu_engine *)self)->k->name; }
 static uint64_t cpu_bytes(void *self) { return ((struct cpu_engine *)self)->bytes; }
 
-/* Memory that is taken and never used is no more than addresses. */
+/* Builds a second engine with that batch and drops it. Memory that is mapped but never written
+ * costs address space only. */
 static uint64_t cpu_bytes_with_batch(void *self, int batch) {
     const struct cpu_engine *e = self;
-    struct cpu_engine *other = chex_mem_zalloc(1, sizeof *other);
+    struct cpu_engine *other = chex_alloc_zeroed(1, sizeof *other);
     if (!other)
         return UINT64_MAX;
-    start(other, e->k, &e->config);
+    init_fields(other, e->k, &e->config);
     other->config.batch = batch;
-    const bool had = chex_cpu_plan(other, NULL) == CHEX_OK;
-    const uint64_t bytes = had ? other->bytes : UINT64_MAX;
+    const bool fits = chex_cpu_plan(other, NULL) == CHEX_OK;
+    const uint64_t bytes = fits ? other->bytes : UINT64_MAX;
     cpu_destroy(other);
     return bytes;
 }
@@ -244,7 +251,7 @@ static void cpu_op_times(void *self, double *forward_s, double *backward_s) {
 static enum chex_precision cpu_usual_precision(const char *variant) {
     const struct cpu_kernels *k = NULL;
     bool tiles =
-        choose(variant, CHEX_BF16, &k, NULL) == CHEX_OK && k->pairs && k->pairs->three_products;
+        choose(variant, CHEX_BF16, &k, NULL) == CHEX_OK && k->dot2 && k->dot2->three_products;
     return tiles ? CHEX_BF16 : CHEX_FP32;
 }
 

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels in GCC vector extensions. The including file defines
- *   VB        bytes of a vector
- *   MR        rows of the register tile; the tile is MR x 2 vectors
- *   SPLAT(s)  a vector of equal floats
- *   FMA(a, b, c)  a * b + c, fused where the machine has it
+ * The kernels, written once in GCC vector extensions and compiled once per instruction set.
+ *
+ * gemm and outer keep an MR x 2-vector tile of results in registers: per step two vectors of B (or
+ * d) and MR broadcast values of A (or v).
+ *
+ * The including file defines
+ *   VB            bytes of a vector
+ *   MR            rows of the register tile
+ *   SPLAT(s)      a vector of equal floats
+ *   FMA(a, b, c)  a * b + c, fused if the machine has FMA
  *   TABLE, NAME   the table's symbol and name
- *   PAIRS     how products of bf16 are made: a struct cpu_pairs of the including file, or NULL
+ *   DOT2         the variant's bf16 dot products (struct cpu_dot2), or NULL
  */
 #include <string.h>
 
@@ -19,12 +24,12 @@ typedef int32_t vi __attribute__((vector_size(VB)));
 typedef uint32_t vu __attribute__((vector_size(VB)));
 typedef uint16_t vh __attribute__((vector_size(VB / 2)));
 typedef uint8_t vb __attribute__((vector_size(VB / 4)));
-/* The same in memory, at any address. */
+/* The same types in memory, at any address. */
 typedef float vf_mem __attribute__((vector_size(VB), aligned(4), may_alias));
 typedef uint16_t vh_mem __attribute__((vector_size(VB / 2), aligned(2), may_alias));
 typedef uint8_t vb_mem __attribute__((vector_size(VB / 4), aligned(1), may_alias));
 
-/* Over the rows of the register tile: only unrolled loops keep it in registers. */
+/* For loops over the rows of the register tile: it stays in registers only if they are unrolled. */
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -36,7 +41,7 @@ typedef uint8_t vb_mem __attribute__((vector_size(VB / 4), aligned(1), may_alias
 INLINE vf ld(const float *p) { return *(const vf_mem *)p; }
 INLINE void st(float *p, vf v) { *(vf_mem *)p = v; }
 
-/* 16 bits into 32 and 8 bits into 32. Compilers cut the general form into halves of a vector. */
+/* Widen 16 bits to 32 and 8 bits to 32. Compilers split the general form into half vectors. */
 #if defined(__AVX512F__) && VB == 64
 INLINE vu widened(const uint16_t *p) {
     return (vu)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
@@ -52,13 +57,13 @@ INLINE vu widened(const uint16_t *p) {
 INLINE vi ld_bytes(const uint8_t *p) { return __builtin_convertvector(*(const vb_mem *)p, vi); }
 #endif
 
-/* To bf16: to nearest even, denormals to zeros, as the instruction for it does. A NaN stays one
- * where its upper mantissa is not all ones, as in every NaN that arithmetic makes. */
+/* Rounds to bf16: to nearest even, denormals to zeros, as the AVX-512 instruction does. NaN stays
+ * NaN unless its upper mantissa is all ones; arithmetic never produces such a NaN. */
 #if defined(__AVX512BF16__) && VB == 64
 INLINE __m256i to_half(vf v) { return (__m256i)_mm512_cvtneps_pbh((__m512)v); }
 INLINE vf of_half(__m256i half) { return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16); }
 INLINE vf rounded(vf v) { return of_half(to_half(v)); }
-/* Stores v rounded, and returns that. */
+/* Stores v rounded to bf16 and returns the rounded value. */
 INLINE vf st_half(uint16_t *p, vf v) {
     __m256i half = to_half(v);
     _mm256_storeu_si256((__m256i *)(void *)p, half);
@@ -84,7 +89,7 @@ INLINE vf st_half(uint16_t *p, vf v) {
 INLINE vf ld_stored(const void *p, size_t i, bool bf16) {
     return bf16 ? (vf)(widened((const uint16_t *)p + i) << 16) : ld((const float *)p + i);
 }
-/* Returns what is stored. */
+/* Stores v as bf16 or fp32 and returns the stored value. */
 INLINE vf st_stored(void *p, size_t i, vf v, bool bf16) {
     if (bf16)
         return st_half((uint16_t *)p + i, v);
@@ -97,14 +102,15 @@ INLINE vf where(vi mask, vf v) { return (vf)((vi)v & mask); }
 
 /* ---- matrix products ---- */
 
-/* Asks for a part of what is wanted ahead; each product does so `tiles` times. */
-INLINE void fetch_ahead(struct cpu_ahead *h, int tiles) {
+/* Prefetches the next portion of h. Each product calls this `tiles` times, once per register tile.
+ */
+INLINE void issue_prefetch(struct cpu_prefetch *h, int tiles) {
     if (!h)
         return;
     int portions = tiles * h->calls, end = h->row + (h->rows + portions - 1) / portions;
     for (end = end < h->rows ? end : h->rows; h->row < end; h->row++) {
         int row = h->row;
-        for (int k = 0; k < CPU_AHEAD; k++) {
+        for (int k = 0; k < CPU_PREFETCH_PARTS; k++) {
             if (row >= h->part[k].rows)
                 continue;
             const char *line = h->part[k].at + (size_t)row * h->part[k].pitch;
@@ -146,7 +152,7 @@ INLINE void gemm_tile(int mr, const float *a, const int32_t *off, const struct c
     }
 }
 
-/* Each row count is its own function, with all accumulators in registers. */
+/* One function per row count, so that all accumulators stay in registers. */
 #define EACH_COUNT(X)                                                                              \
     X(1)                                                                                           \
     X(2)                                                                                           \
@@ -171,11 +177,11 @@ static void gemm_rows(int mr, const float *a, const int32_t *off, const struct c
 
 static void gemm(const float *a, const int32_t *off, int rows, const struct cpu_tap *taps,
                  int tap_count, int depth, const float *b, size_t b_panel, int n, float *c,
-                 size_t c_pitch, struct cpu_ahead *ahead) {
+                 size_t c_pitch, struct cpu_prefetch *prefetch) {
     int tiles = tiles_of(rows, MR, n, NR);
     for (int j = 0; j < n; j += NR, b += b_panel)
         for (int i = 0; i < rows; i += MR) {
-            fetch_ahead(ahead, tiles);
+            issue_prefetch(prefetch, tiles);
             gemm_rows(rows - i < MR ? rows - i : MR, a, off + i, taps, tap_count, depth, b,
                       c + (size_t)i * c_pitch + j, c_pitch);
         }
@@ -215,11 +221,12 @@ static void outer_rows(int mr, const float *v, size_t v_pitch, const float *d, c
 }
 
 static void outer(const float *v, size_t v_pitch, const float *d, const int32_t *off, int count,
-                  int rows, int n, float *w, size_t w_pitch, bool fresh, struct cpu_ahead *ahead) {
+                  int rows, int n, float *w, size_t w_pitch, bool fresh,
+                  struct cpu_prefetch *prefetch) {
     int tiles = tiles_of(rows, MR, n, NR);
     for (int j = 0; j < n; j += NR)
         for (int r = 0; r < rows; r += MR) {
-            fetch_ahead(ahead, tiles);
+            issue_prefetch(prefetch, tiles);
             outer_rows(rows - r < MR ? rows - r : MR, v + r, v_pitch, d + j, off, count,
                        w + (size_t)r * w_pitch + j, w_pitch, fresh);
         }
@@ -286,8 +293,9 @@ static void load_grad(float *dst, size_t pitch, const struct cpu_stored *g,
         load_grad_body(dst, pitch, *g, *x, pixels, channels, b, mean, c, round, false);
 }
 
-/* Several vectors of channels at a time: whole cache lines of pixels that lie far apart. What a
- * channel has once is loaded before the pixels: a store might otherwise change it. */
+/* Vectors of channels processed together, so that whole cache lines of distant pixels are read. The
+ * values per channel are loaded before the loop over pixels, because the compiler must assume that
+ * a store changes them. */
 enum { WIDE = VL < 16 ? 4 : 2 };
 
 INLINE void store_body(struct cpu_stored dst, const float *src, size_t pitch, int pixels,
@@ -463,7 +471,7 @@ INLINE void winograd_weight_back(vf g[3], const vf u[6]) {
     g[2] = u[5] + (float)(1.0 / 3) * (sum_b - sum_a);
 }
 
-/* Columns, then rows, of M x M squares, into N x N. */
+/* Transforms M x M squares to N x N: first the columns, then the rows. */
 #define WINOGRAD(NAME, M, N)                                                                       \
     static void NAME##_square(struct cpu_square dst, struct cpu_square src, int count) {           \
         for (int k = 0; k < count; k += VL) {                                                      \
@@ -494,7 +502,7 @@ WINOGRAD(winograd_weight, 3, 6)
 WINOGRAD(winograd_weight_back, 6, 3)
 #undef WINOGRAD
 
-static void join(float *a, const float *b, size_t count) {
+static void add_relu(float *a, const float *b, size_t count) {
     for (size_t i = 0; i < count; i += VL)
         st(a + i, relu(ld(a + i) + ld(b + i)));
 }
@@ -544,7 +552,7 @@ static void unmax(float *dst, const float *const *d, const uint8_t *const *arg, 
 
 const struct cpu_kernels TABLE = {
     .name = NAME,
-    .pairs = PAIRS,
+    .dot2 = DOT2,
     .panel = NR,
     .gemm = gemm,
     .outer = outer,
@@ -554,7 +562,7 @@ const struct cpu_kernels TABLE = {
     .back = back,
     .winograd = {winograd_input_square, winograd_output_square, winograd_output_back_square,
                  winograd_weight_square, winograd_weight_back_square},
-    .join = join,
+    .add_relu = add_relu,
     .mask = mask,
     .average = average,
     .max = max_of,

@@ -1,31 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AMX: products of bf16 in tiles of 16 x 16 sums, four of them (32 x 32) at a time, so that each
- * tile that is loaded meets two others; everything else is AVX-512. An instruction adds 16 products
- * of each half of the pairs, then the two sums, then those to the accumulator, with denormals as
- * zeros: another order than that of the vector kernels.
+ * The AMX variant: bf16 products in tiles of 16 x 16 sums. Four tiles (32 x 32) are computed at a
+ * time, so each loaded tile is used twice. Everything else is AVX-512.
  *
- * Rows of a tile lie at one distance. Where the pixels of a list do not (the end of an image row in
- * front of a halo), the places between them are multiplied as if they were pixels and the results
- * dropped: with 16 places a strip, that leaves idle 2 rows in 58 at 56 pixels a row, 2 in 30 at 28,
- * 2 in 16 at 14 and at 7; a copy of such strips would be made anew for each of nine kernel
- * positions, at about a cache line a row against the 4 cycles that a row costs the multiplier.
+ * Rounding. An instruction sums 16 products of the first values of the pairs and 16 of the second
+ * ones, adds the two sums, and adds the result to the accumulator. Denormals count as zeros. So the
+ * order of additions differs from that of the vector kernels.
  *
- * None of this has been timed: it was written on a machine without tiles, with the emulation of
- * amx.h.
+ * Strips. The rows of a tile must lie at one distance in memory. The pixels of a list do not always
+ * (at the end of an image row there is a halo). Then the positions between them are multiplied as
+ * if they were pixels, and their results are dropped. This wastes 2 rows in 58 at 56 pixels per
+ * row, 2 in 30 at 28, and 2 in 16 at 14 and at 7. Copying the pixels instead would cost more: a
+ * cache line per row for each of nine kernel positions, against 4 cycles per row for the product.
+ *
+ * These kernels have not been timed. They were written on a machine without AMX, with the emulation
+ * in amx.h.
  */
 #include <immintrin.h>
 
 #include "engine/cpu/amx.h"
 #include "engine/cpu/kernels.h"
 
-static const struct cpu_pairs pairs;
+static const struct cpu_dot2 dot2;
 
 #define VB 64
 #define MR 12
 #define SPLAT(s) ((vf)_mm512_set1_ps(s))
 #define FMA(a, b, c) ((vf)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
-#define PAIRS &pairs
+#define DOT2 &dot2
 #ifdef CHEX_AMX_EMULATED
 #define TABLE chex_cpu_kernels_amx_emulated
 #define NAME "amx-emulated"
@@ -36,25 +38,25 @@ extern const struct cpu_kernels TABLE;
 #endif
 #include "engine/cpu/kernels.inc.h"
 
-#include "engine/cpu/pairs.inc.h"
+#include "engine/cpu/dot2.inc.h"
 
 enum {
-    ROWS = AMX_ROWS,              /* of a tile */
-    DEPTH = AMX_ROW_BYTES / 2,    /* bf16 in a row: pixels or channels of one product */
-    PAIR_ROW = 2 * NR,            /* bf16 in a row of pairs: two tiles beside each other */
+    ROWS = AMX_ROWS,              /* rows of a tile */
+    DEPTH = AMX_ROW_BYTES / 2,    /* bf16 values in a row: pixels or channels of one product */
+    PAIR_ROW = 2 * NR,            /* bf16 values in a row of pairs: two adjacent tiles */
     PAIR_STEP = 2 * PAIR_ROW,     /* the same in bytes */
-    BLOCK = PAIR_ROW * DEPTH / 2, /* bf16 in the rows of one product */
+    BLOCK = PAIR_ROW * DEPTH / 2, /* bf16 values in the rows of one product */
 };
 
 static void begin(void) { AMX_CONFIGURE(); }
 static void end(void) { AMX_RELEASE(); }
 
-/* Up to 16 places at one distance of which some are the list's next pixels. */
+/* Up to 16 equidistant positions that contain the next `count` pixels of the list. */
 struct strip {
-    ptrdiff_t first; /* where it begins in a */
-    size_t step;     /* bytes */
-    int count;       /* pixels */
-    uint8_t row[ROWS];
+    ptrdiff_t first;   /* element of a */
+    size_t step;       /* bytes from position to position */
+    int count;         /* pixels */
+    uint8_t row[ROWS]; /* position of each pixel */
 };
 
 static struct strip strip_of(const int32_t *off, int pixels) {
@@ -63,10 +65,10 @@ static struct strip strip_of(const int32_t *off, int pixels) {
         step = off[2] - off[1];
     struct strip s = {off[0], (size_t)step * sizeof(uint16_t), 1, {0}};
     for (int row = 0; s.count < ROWS && s.count < pixels; s.count++) {
-        int32_t ahead = off[s.count] - off[s.count - 1];
-        if (ahead != step && (step == 0 || ahead % step != 0))
+        int32_t distance = off[s.count] - off[s.count - 1];
+        if (distance != step && (step == 0 || distance % step != 0))
             break;
-        row += ahead == step ? 1 : ahead / step;
+        row += distance == step ? 1 : distance / step;
         if (row < 0 || row >= ROWS)
             break;
         s.row[s.count] = (uint8_t)row;
@@ -74,7 +76,7 @@ static struct strip strip_of(const int32_t *off, int pixels) {
     return s;
 }
 
-/* Two strips. */
+/* The number of pixels in the next two strips. */
 static int together(const int32_t *off, int rows) {
     int count = strip_of(off, rows).count;
     return count < rows ? count + strip_of(off + count, rows - count).count : count;
@@ -109,17 +111,17 @@ INLINE void multiply(const uint16_t *a, const struct strip *s, bool two, const s
     }
 }
 
-/* The pixels' rows of a pair of tiles that lie in `sums`. */
-static void keep_rows(const struct strip *s, const float (*sums)[NR], float *c, size_t c_pitch) {
+/* Copies the rows of the strip's pixels from a pair of tiles in `sums`. */
+static void store_rows(const struct strip *s, const float (*sums)[NR], float *c, size_t c_pitch) {
     for (int i = 0; i < s->count; i++) {
         st(c + (size_t)i * c_pitch, ld(sums[s->row[i]]));
         st(c + (size_t)i * c_pitch + VL, ld(sums[s->row[i]] + VL));
     }
 }
 
-#define KEEP(strip, left, right, c)                                                                \
+#define STORE_STRIP(strip, left, right, c)                                                         \
     do {                                                                                           \
-        if ((strip)->count == ROWS) { /* then no place between them is left */                     \
+        if ((strip)->count == ROWS) { /* every position is a pixel */                              \
             AMX_STORE(left, c, c_pitch * sizeof(float));                                           \
             AMX_STORE(right, (c) + VL, c_pitch * sizeof(float));                                   \
             AMX_FENCE();                                                                           \
@@ -128,14 +130,14 @@ static void keep_rows(const struct strip *s, const float (*sums)[NR], float *c, 
             AMX_STORE(left, sums[0], sizeof sums[0]);                                              \
             AMX_STORE(right, sums[0] + VL, sizeof sums[0]);                                        \
             AMX_FENCE();                                                                           \
-            keep_rows(strip, sums, c, c_pitch);                                                    \
+            store_rows(strip, sums, c, c_pitch);                                                   \
         }                                                                                          \
     } while (0)
 
-/* A pair of strips stays in the first-level cache while the panels of B pass. */
-static void pair_gemm(const uint16_t *a, const int32_t *off, int rows, const struct cpu_tap *taps,
+/* A pair of strips stays in the first-level cache during the loop over the panels of B. */
+static void dot2_gemm(const uint16_t *a, const int32_t *off, int rows, const struct cpu_tap *taps,
                       int tap_count, int depth, const uint16_t *b, size_t b_panel, int n, float *c,
-                      size_t c_pitch, struct cpu_ahead *ahead) {
+                      size_t c_pitch, struct cpu_prefetch *prefetch) {
     int tiles = tiles_of(rows, 2 * ROWS, n, NR);
     for (int done = 0; done < rows;) {
         struct strip s[2];
@@ -145,25 +147,26 @@ static void pair_gemm(const uint16_t *a, const int32_t *off, int rows, const str
         if (two)
             s[1] = strip_of(off + second, rows - second);
         for (int j = 0; j < n; j += NR) {
-            fetch_ahead(ahead, tiles);
+            issue_prefetch(prefetch, tiles);
             float *at = c + (size_t)done * c_pitch + j;
             const uint16_t *panel = b + (size_t)(j / NR) * b_panel;
             if (!two) {
                 multiply(a, s, false, taps, tap_count, depth, panel);
-                KEEP(&s[0], 0, 1, at);
+                STORE_STRIP(&s[0], 0, 1, at);
                 continue;
             }
             multiply(a, s, true, taps, tap_count, depth, panel);
-            KEEP(&s[0], 0, 1, at);
-            KEEP(&s[1], 2, 3, at + (size_t)s[0].count * c_pitch);
+            STORE_STRIP(&s[0], 0, 1, at);
+            STORE_STRIP(&s[1], 2, 3, at + (size_t)s[0].count * c_pitch);
         }
         done = second + (two ? s[1].count : 0);
     }
 }
 
-/* 32 columns of d for up to CHUNK pixels in pairs, zeros behind the last pixel. */
+/* Pixels that outer packs at a time. */
 enum { CHUNK = 512 };
 
+/* Packs 32 columns of d for up to CHUNK pixels as pairs, with zeros after the last pixel. */
 static void pair_columns(uint16_t *dst, const uint16_t *d, const int32_t *off, int pixels) {
     int filled = (pixels + DEPTH - 1) / DEPTH * DEPTH;
     for (int p = 0; p < filled; p += 2, dst += PAIR_ROW) {
@@ -210,10 +213,10 @@ static void outer_block(const uint16_t *v, size_t v_pitch, const uint16_t *d, in
     AMX_FENCE();
 }
 
-/* The pairs of d are made once for all rows. */
-static void pair_outer(const uint16_t *v, size_t v_pitch, const uint16_t *d, const int32_t *off,
+/* The pairs of d are packed once for all rows. */
+static void dot2_outer(const uint16_t *v, size_t v_pitch, const uint16_t *d, const int32_t *off,
                        int count, int rows, int n, float *w, size_t w_pitch, bool fresh,
-                       struct cpu_ahead *ahead) {
+                       struct cpu_prefetch *prefetch) {
     int tiles = tiles_of(rows, 2 * ROWS, n, NR) * ((count + CHUNK - 1) / CHUNK);
     uint16_t columns[CHUNK / 2 * PAIR_ROW] __attribute__((aligned(64)));
     for (int from = 0; from < count; from += CHUNK, v += CHUNK / DEPTH * v_pitch) {
@@ -222,7 +225,7 @@ static void pair_outer(const uint16_t *v, size_t v_pitch, const uint16_t *d, con
         for (int j = 0; j < n; j += NR) {
             pair_columns(columns, d + j, off + from, pixels);
             for (int r = 0; r < rows; r += 2 * ROWS) {
-                fetch_ahead(ahead, tiles);
+                issue_prefetch(prefetch, tiles);
                 outer_block(v + (size_t)r * DEPTH, v_pitch, columns, groups,
                             w + (size_t)r * w_pitch + j, w_pitch, fresh && from == 0);
             }
@@ -230,8 +233,9 @@ static void pair_outer(const uint16_t *v, size_t v_pitch, const uint16_t *d, con
     }
 }
 
-/* 16 channels of a group, of which this call has the pixels [lo, hi); `first` is pixel 0 of src.
- * Places before lo stay as they are, places from hi on become zeros. */
+/* Loads 16 channels of a group. This call supplies pixels [lo, hi) of the group. Pixels before lo
+ * stay unchanged, pixels from hi on become zeros. Pixel i of the group is pixel first + i of src.
+ */
 INLINE void load_group(uint16_t *v, struct cpu_stored src, int first, int lo, int hi, int c,
                        int channels, const float *scale, const float *shift, bool do_relu,
                        bool split) {
@@ -260,12 +264,13 @@ INLINE void load_group(uint16_t *v, struct cpu_stored src, int first, int lo, in
         _mm512_mask_storeu_epi16(row + i * DEPTH, own, low[i]);
 }
 
-static void pair_load_pairs(uint16_t *v, size_t v_pitch, int at, const struct cpu_stored *src,
+static void dot2_load_pairs(uint16_t *v, size_t v_pitch, int at, const struct cpu_stored *src,
                             int pixels, int channels, const float *scale, const float *shift,
                             int flags) {
     bool do_relu = flags & CPU_RELU;
     for (int group = at / DEPTH; group * DEPTH < at + pixels; group++) {
-        int first = group * DEPTH - at; /* as a pixel of src; before it, where negative */
+        int first =
+            group * DEPTH - at; /* pixel of src; negative: the group began in an earlier call */
         int lo = first < 0 ? -first : 0, hi = pixels - first < DEPTH ? pixels - first : DEPTH;
         uint16_t *dst = v + (size_t)group * v_pitch;
         for (int c = 0; c < channels; c += VL) {
@@ -279,7 +284,7 @@ static void pair_load_pairs(uint16_t *v, size_t v_pitch, int at, const struct cp
     }
 }
 
-static const struct cpu_pairs pairs = {
+static const struct cpu_dot2 dot2 = {
     .group = DEPTH,
     .outer_rows = 128,
     .back_pixels = CHUNK,
@@ -289,11 +294,11 @@ static const struct cpu_pairs pairs = {
     .end = end,
     .together = together,
     .columns = 4 * CPU_CHANNELS,
-    .gemm = pair_gemm,
-    .outer = pair_outer,
-    .load = pair_load,
-    .load_grad = pair_load_grad,
-    .load_pairs = pair_load_pairs,
-    .pack = pair_pack,
-    .pack_columns = pair_pack_columns,
+    .gemm = dot2_gemm,
+    .outer = dot2_outer,
+    .load = dot2_load,
+    .load_grad = dot2_load_grad,
+    .load_pairs = dot2_load_pairs,
+    .pack = dot2_pack,
+    .pack_columns = dot2_pack_columns,
 };

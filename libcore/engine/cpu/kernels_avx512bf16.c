@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AVX-512 with vdpbf16ps: acc += a0 * b0 + a1 * b1 on 16 lanes. The instruction takes denormals for
- * zeros and rounds each of its two additions to nearest even, so its sums are not those of the fp32
- * kernels to the last bit. On Zen 4 it does twice the work of an fp32 FMA (234 against 117 GFLOP/s
- * a core); on Sapphire Rapids less than one (100 against 220), which is why engine_cpu.c asks whose
- * processor it is.
+ * The AVX-512 BF16 variant. vdpbf16ps computes acc += a0 * b0 + a1 * b1 on 16 lanes.
+ *
+ * Rounding. The instruction treats denormals as zeros and rounds each of its two additions to
+ * nearest even. So its sums differ from those of the fp32 kernels in the last bits.
+ *
+ * Speed per core: on Zen 4 234 GFLOP/s against 117 with fp32 FMA; on Sapphire Rapids 100 against
+ * 220. So engine_cpu.c selects this variant by default on AMD processors only.
  */
 #include <immintrin.h>
 
 #include "engine/cpu/kernels.h"
 
-static const struct cpu_pairs pairs;
+static const struct cpu_dot2 dot2;
 
 #define VB 64
 #define MR 12
 #define SPLAT(s) ((vf)_mm512_set1_ps(s))
 #define FMA(a, b, c) ((vf)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
 #define TABLE chex_cpu_kernels_avx512bf16
-#define PAIRS &pairs
+#define DOT2 &dot2
 #define NAME "avx512bf16"
 #include "engine/cpu/kernels.inc.h"
 
-#include "engine/cpu/pairs.inc.h"
+#include "engine/cpu/dot2.inc.h"
 
 INLINE vi splat_pair(const uint16_t *p) {
     int32_t pair;
@@ -32,7 +34,7 @@ INLINE vf dot(vf acc, vi a, vi b) {
     return (vf)_mm512_dpbf16_ps((__m512)acc, (__m512bh)a, (__m512bh)b);
 }
 
-INLINE void pair_gemm_tile(int mr, const uint16_t *a, const int32_t *off,
+INLINE void dot2_gemm_tile(int mr, const uint16_t *a, const int32_t *off,
                            const struct cpu_tap *taps, int tap_count, int depth, const uint16_t *b,
                            float *c, size_t c_pitch) {
     vf acc[MR][2];
@@ -62,28 +64,28 @@ INLINE void pair_gemm_tile(int mr, const uint16_t *a, const int32_t *off,
     }
 }
 
-static void pair_gemm_rows(int mr, const uint16_t *a, const int32_t *off,
+static void dot2_gemm_rows(int mr, const uint16_t *a, const int32_t *off,
                            const struct cpu_tap *taps, int tap_count, int depth, const uint16_t *b,
                            float *c, size_t c_pitch) {
 #define CASE(N)                                                                                    \
-    case N: pair_gemm_tile(N, a, off, taps, tap_count, depth, b, c, c_pitch); break;
+    case N: dot2_gemm_tile(N, a, off, taps, tap_count, depth, b, c, c_pitch); break;
     switch (mr) { EACH_COUNT(CASE) }
 #undef CASE
 }
 
-static void pair_gemm(const uint16_t *a, const int32_t *off, int rows, const struct cpu_tap *taps,
+static void dot2_gemm(const uint16_t *a, const int32_t *off, int rows, const struct cpu_tap *taps,
                       int tap_count, int depth, const uint16_t *b, size_t b_panel, int n, float *c,
-                      size_t c_pitch, struct cpu_ahead *ahead) {
+                      size_t c_pitch, struct cpu_prefetch *prefetch) {
     int tiles = tiles_of(rows, MR, n, NR);
     for (int j = 0; j < n; j += NR, b += b_panel)
         for (int i = 0; i < rows; i += MR) {
-            fetch_ahead(ahead, tiles);
-            pair_gemm_rows(rows - i < MR ? rows - i : MR, a, off + i, taps, tap_count, depth, b,
+            issue_prefetch(prefetch, tiles);
+            dot2_gemm_rows(rows - i < MR ? rows - i : MR, a, off + i, taps, tap_count, depth, b,
                            c + (size_t)i * c_pitch + j, c_pitch);
         }
 }
 
-INLINE void pair_outer_tile(int mr, const uint16_t *v, size_t v_pitch, const uint16_t *d,
+INLINE void dot2_outer_tile(int mr, const uint16_t *v, size_t v_pitch, const uint16_t *d,
                             const int32_t *off, int count, float *w, size_t w_pitch, bool fresh) {
     vf acc[MR][2];
     UNROLL
@@ -93,7 +95,7 @@ INLINE void pair_outer_tile(int mr, const uint16_t *v, size_t v_pitch, const uin
     }
     for (int p = 0; p < count; p += 2, v += v_pitch) {
         vi d0, d1;
-        /* behind an odd count v has a zero: the last row then meets it twice */
+        /* After an odd count v holds a zero, so the second factor is arbitrary: the last row. */
         interleave(d + off[p], d + off[p + 1 < count ? p + 1 : p], &d0, &d1);
         UNROLL
         for (int i = 0; i < mr; i++) {
@@ -109,27 +111,27 @@ INLINE void pair_outer_tile(int mr, const uint16_t *v, size_t v_pitch, const uin
     }
 }
 
-static void pair_outer_rows(int mr, const uint16_t *v, size_t v_pitch, const uint16_t *d,
+static void dot2_outer_rows(int mr, const uint16_t *v, size_t v_pitch, const uint16_t *d,
                             const int32_t *off, int count, float *w, size_t w_pitch, bool fresh) {
 #define CASE(N)                                                                                    \
-    case N: pair_outer_tile(N, v, v_pitch, d, off, count, w, w_pitch, fresh); break;
+    case N: dot2_outer_tile(N, v, v_pitch, d, off, count, w, w_pitch, fresh); break;
     switch (mr) { EACH_COUNT(CASE) }
 #undef CASE
 }
 
-static void pair_outer(const uint16_t *v, size_t v_pitch, const uint16_t *d, const int32_t *off,
+static void dot2_outer(const uint16_t *v, size_t v_pitch, const uint16_t *d, const int32_t *off,
                        int count, int rows, int n, float *w, size_t w_pitch, bool fresh,
-                       struct cpu_ahead *ahead) {
+                       struct cpu_prefetch *prefetch) {
     int tiles = tiles_of(rows, MR, n, NR);
     for (int j = 0; j < n; j += NR)
         for (int r = 0; r < rows; r += MR) {
-            fetch_ahead(ahead, tiles);
-            pair_outer_rows(rows - r < MR ? rows - r : MR, v + 2 * r, v_pitch, d + j, off, count,
+            issue_prefetch(prefetch, tiles);
+            dot2_outer_rows(rows - r < MR ? rows - r : MR, v + 2 * r, v_pitch, d + j, off, count,
                             w + (size_t)r * w_pitch + j, w_pitch, fresh);
         }
 }
 
-static void pair_load_pairs(uint16_t *v, size_t v_pitch, int at, const struct cpu_stored *from,
+static void dot2_load_pairs(uint16_t *v, size_t v_pitch, int at, const struct cpu_stored *from,
                             int pixels, int channels, const float *scale, const float *shift,
                             int flags) {
     const __mmask32 upper = 0xaaaaaaaau;
@@ -152,16 +154,16 @@ static void pair_load_pairs(uint16_t *v, size_t v_pitch, int at, const struct cp
     }
 }
 
-static const struct cpu_pairs pairs = {
+static const struct cpu_dot2 dot2 = {
     .group = 2,
     .outer_rows = 24,
     .back_pixels = 160,
     .columns = CPU_CHANNELS,
-    .gemm = pair_gemm,
-    .outer = pair_outer,
-    .load = pair_load,
-    .load_grad = pair_load_grad,
-    .load_pairs = pair_load_pairs,
-    .pack = pair_pack,
-    .pack_columns = pair_pack_columns,
+    .gemm = dot2_gemm,
+    .outer = dot2_outer,
+    .load = dot2_load,
+    .load_grad = dot2_load_grad,
+    .load_pairs = dot2_load_pairs,
+    .pack = dot2_pack,
+    .pack_columns = dot2_pack_columns,
 };

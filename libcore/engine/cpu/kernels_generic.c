@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * 16-byte vectors: any machine. Fused multiply-add only where the base instruction set has it
- * (aarch64); the build turns contraction off, so it is asked for by name.
+ * The generic variant: 16-byte vectors, for any machine. It uses FMA only if the base instruction
+ * set has it (aarch64). The build turns contraction off, so FMA is called by its intrinsic.
  */
 #define VB 16
 #if defined(__aarch64__)
@@ -14,6 +14,6 @@
 #endif
 #define SPLAT(s) ((vf){(s), (s), (s), (s)})
 #define TABLE chex_cpu_kernels_generic
-#define PAIRS NULL
+#define DOT2 NULL
 #define NAME "generic"
 #include "engine/cpu/kernels.inc.h"

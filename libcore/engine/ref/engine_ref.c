@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reference engine: the definition that the fast engines are tested against. It keeps every
- * activation, recomputes nothing cleverly and stores in row-major order, so get and set copy.
+ * The reference engine: the definition with which the fast engines are compared in tests. It keeps
+ * every activation and uses row-major order, so get and set are plain copies.
  *
- * Precision. fp32 and fp32-strict are the same here: fp32 storage, double sums. bf16 rounds as
- * ref_walk.c says. fp16 needs loss scaling and belongs to the GPU.
+ * Precision. fp32 and fp32-strict are the same here: fp32 storage, double sums. ref_walk.c lists
+ * the values that bf16 rounds. fp16 is not supported: it needs loss scaling, and only GPUs use it.
  */
 #include "engine/ref/engine_ref.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/mem.h"
 #include "engine/engines.h"
 #include "engine/update.h"
 
@@ -23,9 +23,9 @@ static enum chex_status ref_probe(char *text_out, size_t size, struct chex_error
     return CHEX_OK;
 }
 
-/* Zeroed memory that is counted; a failure shows as *ok false. */
-static void *take(struct chex_ref_engine *r, size_t count, size_t size, bool *ok) {
-    void *p = chex_mem_zalloc(count, size);
+/* Allocates zeroed memory and adds it to r->bytes. Out of memory: sets *ok to false. */
+static void *alloc_counted(struct chex_ref_engine *r, size_t count, size_t size, bool *ok) {
+    void *p = chex_alloc_zeroed(count, size);
     if (p)
         r->bytes += (uint64_t)count * size;
     else
@@ -38,59 +38,60 @@ static size_t buffer_elements(const struct chex_ref_engine *r, int buffer) {
            (size_t)r->net->buffers[buffer].channels;
 }
 
-static bool take_buffers(struct chex_ref_engine *r) {
+static bool alloc_buffers(struct chex_ref_engine *r) {
     const struct chex_net *net = r->net;
     bool ok = true;
-    r->buffers = take(r, (size_t)net->buffer_count, sizeof *r->buffers, &ok);
-    r->grads = take(r, (size_t)net->buffer_count, sizeof *r->grads, &ok);
-    r->won = take(r, (size_t)net->op_count, sizeof *r->won, &ok);
+    r->buffers = alloc_counted(r, (size_t)net->buffer_count, sizeof *r->buffers, &ok);
+    r->grads = alloc_counted(r, (size_t)net->buffer_count, sizeof *r->grads, &ok);
+    r->argmax = alloc_counted(r, (size_t)net->op_count, sizeof *r->argmax, &ok);
     size_t most = 0;
     for (int i = 0; ok && i < net->buffer_count; i++) {
         size_t count = buffer_elements(r, i);
         most = count > most ? count : most;
-        r->buffers[i] = take(r, count, sizeof(float), &ok);
+        r->buffers[i] = alloc_counted(r, count, sizeof(float), &ok);
         if (r->config.training)
-            r->grads[i] = take(r, count, sizeof(float), &ok);
+            r->grads[i] = alloc_counted(r, count, sizeof(float), &ok);
     }
     for (int i = 0; ok && i < net->op_count; i++)
         if (r->config.training && net->ops[i].kind == CHEX_OP_MAXPOOL)
-            r->won[i] = take(r, buffer_elements(r, net->ops[i].out), sizeof(int32_t), &ok);
+            r->argmax[i] =
+                alloc_counted(r, buffer_elements(r, net->ops[i].out), sizeof(int32_t), &ok);
     size_t image = (size_t)r->config.image_size * (size_t)r->config.image_size * 3;
-    r->image = take(r, (size_t)r->config.batch * image, sizeof(float), &ok);
-    r->act = take(r, most, sizeof(float), &ok);
+    r->image = alloc_counted(r, (size_t)r->config.batch * image, sizeof(float), &ok);
+    r->act = alloc_counted(r, most, sizeof(float), &ok);
     if (r->config.training)
-        r->dact = take(r, most, sizeof(float), &ok);
+        r->dact = alloc_counted(r, most, sizeof(float), &ok);
     return ok;
 }
 
-static bool take_norms(struct chex_ref_engine *r) {
+static bool alloc_norms(struct chex_ref_engine *r) {
     bool ok = true;
-    r->bns = take(r, (size_t)r->net->bn_count, sizeof *r->bns, &ok);
+    r->bns = alloc_counted(r, (size_t)r->net->bn_count, sizeof *r->bns, &ok);
     for (int i = 0; ok && i < r->net->bn_count; i++) {
         size_t channels = (size_t)r->net->bns[i].channels;
-        r->bns[i].mean = take(r, channels, sizeof(double), &ok);
-        r->bns[i].var = take(r, channels, sizeof(double), &ok);
-        r->bns[i].inv = take(r, channels, sizeof(double), &ok);
+        r->bns[i].mean = alloc_counted(r, channels, sizeof(double), &ok);
+        r->bns[i].var = alloc_counted(r, channels, sizeof(double), &ok);
+        r->bns[i].inv = alloc_counted(r, channels, sizeof(double), &ok);
     }
     return ok;
 }
 
-static bool take_vectors(struct chex_ref_engine *r) {
+static bool alloc_vectors(struct chex_ref_engine *r) {
     const struct chex_net *net = r->net;
     size_t batch = (size_t)r->config.batch, classes = (size_t)net->classes, features = 1;
     for (int i = 0; i < net->op_count; i++)
         if (net->ops[i].kind == CHEX_OP_HEAD)
             features = (size_t)net->ops[i].in_channels;
     bool ok = true;
-    r->state = take(r, net->state_count, sizeof(float), &ok);
-    r->pooled = take(r, batch * features, sizeof(float), &ok);
-    r->logits = take(r, batch * classes, sizeof(float), &ok);
-    r->forward_s = take(r, (size_t)net->op_count, sizeof(double), &ok);
-    r->backward_s = take(r, (size_t)net->op_count, sizeof(double), &ok);
+    r->state = alloc_counted(r, net->state_count, sizeof(float), &ok);
+    r->pooled = alloc_counted(r, batch * features, sizeof(float), &ok);
+    r->logits = alloc_counted(r, batch * classes, sizeof(float), &ok);
+    r->forward_s = alloc_counted(r, (size_t)net->op_count, sizeof(double), &ok);
+    r->backward_s = alloc_counted(r, (size_t)net->op_count, sizeof(double), &ok);
     if (r->config.training) {
-        r->moment1 = take(r, net->state_count, sizeof(float), &ok);
-        r->moment2 = take(r, net->state_count, sizeof(float), &ok);
-        r->dlogits = take(r, batch * classes, sizeof(float), &ok);
+        r->moment1 = alloc_counted(r, net->state_count, sizeof(float), &ok);
+        r->moment2 = alloc_counted(r, net->state_count, sizeof(float), &ok);
+        r->dlogits = alloc_counted(r, batch * classes, sizeof(float), &ok);
     }
     return ok;
 }
@@ -105,15 +106,15 @@ static void ref_destroy(void *self) {
         if (r->grads)
             free(r->grads[i]);
     }
-    for (int i = 0; r->won && i < r->net->op_count; i++)
-        free(r->won[i]);
+    for (int i = 0; r->argmax && i < r->net->op_count; i++)
+        free(r->argmax[i]);
     for (int i = 0; r->bns && i < r->net->bn_count; i++) {
         free(r->bns[i].mean);
         free(r->bns[i].var);
         free(r->bns[i].inv);
     }
     void *const parts[] = {r->hw,     r->state,   r->moment1,   r->moment2,   r->buffers, r->grads,
-                           r->bns,    r->won,     r->image,     r->act,       r->dact,    r->pooled,
+                           r->bns,    r->argmax,  r->image,     r->act,       r->dact,    r->pooled,
                            r->logits, r->dlogits, r->forward_s, r->backward_s};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         free(parts[i]);
@@ -131,17 +132,17 @@ static size_t largest_weight(const struct chex_net *net) {
 
 static enum chex_status fill(struct chex_ref_engine *r, struct chex_error *err) {
     bool ok = true;
-    r->hw = take(r, (size_t)r->net->buffer_count, sizeof *r->hw, &ok);
+    r->hw = alloc_counted(r, (size_t)r->net->buffer_count, sizeof *r->hw, &ok);
     if (ok)
         CHEX_TRY(chex_net_shapes(r->net, r->config.image_size, r->hw, err));
-    if (!ok || !take_buffers(r) || !take_norms(r) || !take_vectors(r))
+    if (!ok || !alloc_buffers(r) || !alloc_norms(r) || !alloc_vectors(r))
         return chex_error_set(err, CHEX_E_RESOURCE,
                               "engine ref: no memory for %s with %d images of %d px", r->net->model,
                               r->config.batch, r->config.image_size);
-    size_t room = largest_weight(r->net);
-    CHEX_TRY(
-        chex_ref_ctx_init(&r->ctx, r->config.threads, r->config.precision == CHEX_BF16, room, err));
-    r->bytes += room * sizeof(double);
+    size_t scratch = largest_weight(r->net);
+    CHEX_TRY(chex_ref_ctx_init(&r->ctx, r->config.threads, r->config.precision == CHEX_BF16,
+                               scratch, err));
+    r->bytes += scratch * sizeof(double);
     r->plain = r->ctx;
     r->plain.bf16 = false;
     return CHEX_OK;
@@ -155,7 +156,7 @@ static enum chex_status ref_create(const struct chex_engine_config *config, void
     if (config->precision == CHEX_FP16)
         return chex_error_set(err, CHEX_E_USAGE,
                               "engine ref: precision fp16: expected bf16, fp32 or fp32-strict");
-    struct chex_ref_engine *r = chex_mem_zalloc(1, sizeof *r);
+    struct chex_ref_engine *r = chex_alloc_zeroed(1, sizeof *r);
     if (!r)
         return chex_error_set(err, CHEX_E_RESOURCE, "engine ref: out of memory");
     r->config = *config;
@@ -213,7 +214,7 @@ static enum chex_status ref_class_maps(void *self, int image, float *maps_out,
     struct chex_ref_engine *r = self;
     const struct chex_op *head = &r->net->ops[r->net->op_count - 1];
     const size_t hw = (size_t)r->hw[head->in];
-    float *pooled = chex_mem_zalloc(hw * hw * (size_t)head->in_channels, sizeof *pooled);
+    float *pooled = chex_alloc_zeroed(hw * hw * (size_t)head->in_channels, sizeof *pooled);
     if (!pooled)
         return chex_error_set(err, CHEX_E_RESOURCE, "engine ref: out of memory for class maps");
     chex_ref_walk_class_maps(r, image, pooled, maps_out);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batch norm in its textbook form (Ioffe and Szegedy, ICML 2015): each one takes its own
- * statistics and its own backward, nothing is shared or deferred between those that read the same
- * channels. One item is a run of channels, so sums are made by one thread in pixel order.
+ * Batch norm in its textbook form (Ioffe and Szegedy, ICML 2015). Each batch norm computes its own
+ * statistics and its own backward. Nothing is shared or deferred, unlike in the fast engines.
+ *
+ * A work item is a run of channels, so one thread computes a sum, in pixel order.
  */
 #include <math.h>
 
 #include "engine/ref/ref_ops.h"
 
-enum { RUN = 16 }; /* channels: one cache line of a pixel */
+enum { RUN = 16 }; /* channels per item: one cache line of a pixel */
 
 struct bn_loop {
     const struct chex_ref_ctx *ctx;

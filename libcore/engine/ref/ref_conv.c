@@ -3,10 +3,12 @@
  * Convolution: out[o](y, x) = sum over i, kh, kw of w[o][i][kh][kw] *
  * in[i](y * stride - pad + kh, x * stride - pad + kw), and its two gradients.
  *
- * The loops are the direct ones. For the caches' sake they run over blocks: PX neighbouring pixels
- * by CH channels of the result are summed in double on the stack, and the weights are first laid
- * out so that the innermost loop, over the channels of the result, is contiguous. Each element is
- * summed by one thread in the order taps, then channels (gradient of weights: pixel order).
+ * Direct loops, blocked for the caches: PX neighbouring pixels by CH channels of the result are
+ * summed in double on the stack. The weights are first rearranged so that the innermost loop, over
+ * the channels of the result, is contiguous.
+ *
+ * One thread sums an element, in the order taps, then channels. The gradient of the weights is
+ * summed in pixel order.
  */
 #include <assert.h>
 
@@ -40,7 +42,7 @@ static void lay_out_tap(void *arg, size_t tap, int worker) {
 
 static void lay_out_weights(struct conv_loop *l) {
     size_t taps = (size_t)l->win.kernel * (size_t)l->win.kernel;
-    assert(taps * (size_t)l->x->c * (size_t)l->y->c <= l->ctx->weight_room);
+    assert(taps * (size_t)l->x->c * (size_t)l->y->c <= l->ctx->weight_scratch);
     chex_ref_each(l->ctx, taps, lay_out_tap, l);
 }
 
@@ -90,7 +92,7 @@ void chex_ref_conv_forward(const struct chex_ref_ctx *ctx, const struct chex_ref
     chex_ref_each(ctx, (size_t)out->n * (size_t)out->h, forward_row, &l);
 }
 
-/* Where input coordinate i meets tap k: the output coordinate, or -1. */
+/* The output coordinate that reads input coordinate i at tap k; -1: none. */
 static int output_of(int i, int k, const struct chex_ref_window *win, int size) {
     const int t = i + win->pad - k;
     return t >= 0 && t % win->stride == 0 && t / win->stride < size ? t / win->stride : -1;
@@ -138,7 +140,7 @@ void chex_ref_conv_backward_data(const struct chex_ref_ctx *ctx, const struct ch
     chex_ref_each(ctx, (size_t)dx->n * (size_t)dx->h, data_row, &l);
 }
 
-/* acc[i][o] += in[i0 + i] * dy[o0 + o] over all pixels that meet at tap (kh, kw). */
+/* acc[i][o] += in[i0 + i] * dy[o0 + o] over all pairs of pixels connected by tap (kh, kw). */
 static void sum_tap(const struct conv_loop *l, int kh, int kw, int i0, int in, int o0, int out,
                     double acc[PX][CH]) {
     const struct chex_ref_map *x = l->x, *y = l->y;

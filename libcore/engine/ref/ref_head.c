@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Global average pooling and the linear layer. One item is one image, or one channel for the
- * gradients that sum over images.
+ * The head: global average pooling and the linear layer. A work item is one image; for the
+ * parameter gradients, which sum over images, it is one class.
  */
 #include "engine/ref/ref_ops.h"
 

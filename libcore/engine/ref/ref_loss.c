@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * loss(z, t) = -t log s(z) - (1 - t) log(1 - s(z)), s the logistic function, in the form that
- * neither overflows nor cancels: max(z, 0) - z t + log(1 + exp(-|z|)). Its derivative is s(z) - t.
+ * Binary cross-entropy with logits: loss(z, t) = -t log s(z) - (1 - t) log(1 - s(z)), s the
+ * logistic function. It is computed as max(z, 0) - z t + log(1 + exp(-|z|)), which neither
+ * overflows nor cancels. Its derivative is s(z) - t.
  */
 #include <math.h>
 

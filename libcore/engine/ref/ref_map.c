@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The context of the operations, rounding, and the loops that touch each element once.
+ * The context of the operations, rounding to bf16, and the element-wise operations on maps.
  */
 #include <math.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/alloc.h"
 #include "engine/ref/ref_ops.h"
 
 enum chex_status chex_ref_ctx_init(struct chex_ref_ctx *ctx, int threads, bool bf16,
-                                   size_t weight_room, struct chex_error *err) {
-    *ctx = (struct chex_ref_ctx){.bf16 = bf16, .weight_room = weight_room};
-    ctx->weights = chex_mem_alloc_aligned(weight_room, sizeof *ctx->weights);
+                                   size_t weight_scratch, struct chex_error *err) {
+    *ctx = (struct chex_ref_ctx){.bf16 = bf16, .weight_scratch = weight_scratch};
+    ctx->weights = chex_alloc_aligned(weight_scratch, sizeof *ctx->weights);
     if (!ctx->weights)
         return chex_error_set(err, CHEX_E_RESOURCE, "engine ref: no memory for %zu weights",
-                              weight_room);
+                              weight_scratch);
     return chex_pool_create(threads, &ctx->pool, err);
 }
 

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The operations of a network, one by one, as plain loops: the definition of all numerics and the
- * oracle of the other engines' op tests. Nothing here knows a network.
+ * The operations of a network as plain loops, one function each. They define the numerics, and the
+ * op tests compare the other engines with them. No function depends on a particular network.
  *
  * Layout. A map is NHWC: channel c of pixel (i, y, x) is data[((i * h + y) * w + x) * pitch + c].
- * pitch >= c, so a map may be the first channels, or with a shifted data pointer any run of
- * channels, of a wider buffer. Weights are row-major (out, in, kernel, kernel) as in the files.
+ * pitch >= c, so a map may be any range of channels of a wider buffer. Weights are row-major
+ * (out, in, kernel, kernel), as in the files.
  *
- * Arithmetic. Storage is fp32, every sum is double and is rounded once, where it is stored. With
- * ctx->bf16 the stored forward maps are rounded to bf16 (nearest, ties to even), and so are the
- * weights of convolutions where they are used; data gradients stay fp32 until chex_ref_round_map.
+ * Arithmetic. Storage is fp32. Sums are double and are rounded once, when they are stored. With
+ * ctx->bf16 the stored forward maps and the weights of convolutions are rounded to bf16 (nearest,
+ * ties to even). Data gradients stay fp32 until chex_ref_round_map.
  *
- * Errors. None: shapes are the caller's promise. Results do not depend on the number of threads.
+ * Errors. None: the caller guarantees the shapes.
+ *
+ * Threads. Results do not depend on their number.
  */
 #ifndef CHEX_ENGINE_REF_REF_OPS_H
 #define CHEX_ENGINE_REF_REF_OPS_H
@@ -29,21 +31,21 @@ struct chex_ref_map {
     int pitch; /* elements from one pixel to the next */
 };
 
-/* What every operation is given. */
+/* The context of every operation. */
 struct chex_ref_ctx {
     struct chex_pool *pool;
-    bool bf16;
-    double *weights; /* room for the weights of one convolution, and how many elements it has */
-    size_t weight_room;
+    bool bf16;             /* round stored values to bf16 */
+    double *weights;       /* scratch for the weights of one convolution */
+    size_t weight_scratch; /* elements of it */
 };
 
-/* weight_room: the largest out * in * kernel * kernel that will be convolved with. Release with
- * chex_ref_ctx_release, also after failure. */
+/* weight_scratch: the largest out * in * kernel * kernel of a convolution. Call
+ * chex_ref_ctx_release at the end, also after an error. */
 enum chex_status chex_ref_ctx_init(struct chex_ref_ctx *ctx, int threads, bool bf16,
-                                   size_t weight_room, struct chex_error *err);
+                                   size_t weight_scratch, struct chex_error *err);
 void chex_ref_ctx_release(struct chex_ref_ctx *ctx);
 
-/* To the nearest bf16, ties to even; NaN stays NaN. */
+/* Rounds to the nearest bf16, ties to even. NaN stays NaN. */
 float chex_ref_bf16(float x);
 static inline float chex_ref_store(const struct chex_ref_ctx *ctx, double x) {
     return ctx->bf16 ? chex_ref_bf16((float)x) : (float)x;
@@ -57,20 +59,20 @@ static inline float *chex_ref_at(const struct chex_ref_map *m, int i, int y, int
            (((size_t)i * (size_t)m->h + (size_t)y) * (size_t)m->w + (size_t)x) * (size_t)m->pitch;
 }
 
-/* Runs fn for every item; the loop of base/pool.h with the context's pool. */
+/* Runs fn for every item on the context's thread pool (base/pool.h). */
 void chex_ref_each(const struct chex_ref_ctx *ctx, size_t items, chex_pool_fn fn, void *arg);
 
 /* ---- ref_map.c: whole maps, element by element ---- */
 
-/* grey (n, h, w) in [0, 1] to three channels (grey - mean[c]) / std[c]. */
+/* out[c] = (grey - mean[c]) / std[c] for three channels; grey: (n, h, w) in [0, 1]. */
 void chex_ref_image(const struct chex_ref_ctx *ctx, const float *grey, const float mean[3],
                     const float std[3], const struct chex_ref_map *out);
-/* In bf16 each element to bf16, in place; in fp32 nothing. */
+/* With ctx->bf16, rounds each element to bf16 in place; else does nothing. */
 void chex_ref_round_map(const struct chex_ref_ctx *ctx, const struct chex_ref_map *m);
 /* to += from. */
 void chex_ref_add(const struct chex_ref_ctx *ctx, const struct chex_ref_map *from,
                   const struct chex_ref_map *to);
-/* d = 0 where the ReLU's output `act` is not above 0: relu'(0) = 0. In place. */
+/* Sets d = 0 where the ReLU's output `act` is not above 0; relu'(0) = 0. In place. */
 void chex_ref_relu_backward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *act,
                             const struct chex_ref_map *d);
 
@@ -82,17 +84,16 @@ struct chex_ref_bn {
     const float *gamma, *beta;
 };
 
-/* Mean and biased variance of each channel over n, h, w: two passes in double. */
+/* Mean and biased variance of each channel over n, h, w, in two sweeps. */
 void chex_ref_bn_stats(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x, double *mean,
                        double *var);
-/* The unbiased variance, for running statistics: var * n / (n - 1). A single value has none: 0. */
+/* The unbiased variance, for running statistics: var * n / (n - 1); 0 for a single value. */
 double chex_ref_bn_unbiased(double var, size_t values);
 /* out = relu ? max(bn(x), 0) : bn(x). NaN passes the ReLU. */
 void chex_ref_bn_forward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
                          const struct chex_ref_bn *bn, bool relu, const struct chex_ref_map *out);
-/* The mean and variance being those of x itself:
- * dbeta = sum dy, dgamma = sum dy * xhat, dx += gamma * inv * (dy - dbeta/m - xhat * dgamma/m)
- * with xhat = (x - mean) * inv over m = n h w values. */
+/* Backward if mean and variance are those of x itself. With xhat = (x - mean) * inv, m = n h w:
+ * dbeta = sum dy, dgamma = sum dy * xhat, dx += gamma * inv * (dy - dbeta/m - xhat * dgamma/m). */
 void chex_ref_bn_backward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
                           const struct chex_ref_bn *bn, const struct chex_ref_map *dy,
                           float *dgamma, float *dbeta, const struct chex_ref_map *dx);
@@ -117,32 +118,33 @@ void chex_ref_conv_backward_weight(const struct chex_ref_ctx *ctx, const struct 
 
 /* ---- ref_pool.c ---- */
 
-/* The first maximum in row order wins, a NaN over everything; padding never wins. arg (may be
- * NULL) gets y * w + x of the winner for each output, dense (n, out h, out w, c). */
+/* Maximum of each window: the first in row order, NaN above all numbers, padding excluded.
+ * arg: y * w + x of the maximum for each output, dense (n, out h, out w, c). May be NULL. */
 void chex_ref_maxpool_forward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
                               struct chex_ref_window win, const struct chex_ref_map *out,
                               int32_t *arg);
 void chex_ref_maxpool_backward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *dy,
                                const int32_t *arg, struct chex_ref_window win,
                                const struct chex_ref_map *dx); /* overwritten */
-/* kernel = stride, no padding; rows and columns past the last whole window take no part. */
+/* kernel = stride, no padding. Rows and columns after the last whole window are ignored. */
 void chex_ref_avgpool_forward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
                               int kernel, const struct chex_ref_map *out);
 void chex_ref_avgpool_backward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *dy,
                                int kernel, const struct chex_ref_map *dx); /* overwritten */
 
-/* ---- ref_join.c ---- */
+/* ---- ref_residual_add.c ---- */
 
-/* out = max(bn(x) + s, 0), s = side_bn(side), or side where side_bn is NULL. */
-void chex_ref_join_forward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
-                           const struct chex_ref_bn *bn, const struct chex_ref_map *side,
-                           const struct chex_ref_bn *side_bn, const struct chex_ref_map *out);
-/* Its backward is chex_ref_relu_backward with act = out, then chex_ref_bn_backward to x, and to
- * side the same or chex_ref_add. */
+/* out = max(bn(x) + s, 0), where s = side_bn(side), or side if side_bn is NULL. */
+void chex_ref_residual_add_forward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
+                                   const struct chex_ref_bn *bn, const struct chex_ref_map *side,
+                                   const struct chex_ref_bn *side_bn,
+                                   const struct chex_ref_map *out);
+/* Its backward: chex_ref_relu_backward with act = out, then chex_ref_bn_backward for x and for
+ * side; chex_ref_add for a summand without batch norm. */
 
-/* ---- ref_head.c: fp32 whatever the precision; weight (classes, c), bias (classes) ---- */
+/* ---- ref_head.c: fp32 in every precision; weight (classes, c), bias (classes) ---- */
 
-/* pooled (n, c) and logits (n, classes) are written. */
+/* Writes pooled (n, c) and logits (n, classes). */
 void chex_ref_head_forward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
                            const float *weight, const float *bias, int classes, float *pooled,
                            float *logits);
@@ -153,8 +155,8 @@ void chex_ref_head_backward(const struct chex_ref_ctx *ctx, const float *pooled,
 
 /* ---- ref_loss.c ---- */
 
-/* Binary cross-entropy with logits, the mean over `count` values of which the masked ones (label
- * below 0) are 0; above 0 counts as 1. dlogits may be NULL. */
+/* Binary cross-entropy with logits: mean over `count` values. A label below 0 is masked and adds 0;
+ * a label above 0 counts as 1. dlogits may be NULL. */
 double chex_ref_bce(const float *logits, const int8_t *labels, size_t count, float *dlogits);
 
 #endif

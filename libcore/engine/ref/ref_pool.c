@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Maximum and average pooling. One item is one row of the map that is written, so both gradients
- * gather: an input pixel asks every window that holds it.
+ * Maximum and average pooling. A work item is one row of the map that is written. So the gradients
+ * gather: an input pixel sums over all windows that contain it.
  */
 #include <math.h>
 
@@ -12,15 +12,15 @@ struct pool_loop {
     const struct chex_ref_map *x, *y;
     struct chex_ref_window win;
     int32_t *arg;
-    const int32_t *won;
+    const int32_t *argmax;
 };
 
 static size_t dense_at(const struct chex_ref_map *m, int image, int y, int x) {
     return (((size_t)image * (size_t)m->h + (size_t)y) * (size_t)m->w + (size_t)x) * (size_t)m->c;
 }
 
-/* The winner of the window of output (oy, ox) in channel c: y * w + x. */
-static int32_t winner(const struct pool_loop *l, int image, int oy, int ox, int c) {
+/* Position y * w + x of the maximum in the window of output (oy, ox), channel c. */
+static int32_t argmax(const struct pool_loop *l, int image, int oy, int ox, int c) {
     const struct chex_ref_map *x = l->x;
     int32_t best = -1;
     float most = 0;
@@ -45,7 +45,7 @@ static void max_row(void *arg, size_t row, int worker) {
     const int image = (int)(row / (size_t)l->y->h), oy = (int)(row % (size_t)l->y->h);
     for (int ox = 0; ox < l->y->w; ox++)
         for (int c = 0; c < l->y->c; c++) {
-            int32_t at = winner(l, image, oy, ox, c);
+            int32_t at = argmax(l, image, oy, ox, c);
             chex_ref_at(l->y, image, oy, ox)[c] =
                 chex_ref_at(l->x, image, at / l->x->w, at % l->x->w)[c];
             if (l->arg)
@@ -60,7 +60,7 @@ void chex_ref_maxpool_forward(const struct chex_ref_ctx *ctx, const struct chex_
     chex_ref_each(ctx, (size_t)out->n * (size_t)out->h, max_row, &l);
 }
 
-/* Outputs whose window holds input coordinate i: [*first, *end). */
+/* Outputs [*first, *end) whose window contains input coordinate i. */
 static void windows_of(int i, const struct chex_ref_window *win, int size, int *first, int *end) {
     int t = i + win->pad;
     *first = t < win->kernel ? 0 : (t - win->kernel) / win->stride + 1;
@@ -79,7 +79,7 @@ static void max_backward_row(void *arg, size_t row, int worker) {
             double sum = 0;
             for (int oy = oy0; oy < oy1; oy++)
                 for (int ox = ox0; ox < ox1; ox++)
-                    if (l->won[dense_at(l->y, image, oy, ox) + (size_t)c] == iy * l->x->w + ix)
+                    if (l->argmax[dense_at(l->y, image, oy, ox) + (size_t)c] == iy * l->x->w + ix)
                         sum += (double)chex_ref_at(l->y, image, oy, ox)[c];
             chex_ref_at(l->x, image, iy, ix)[c] = (float)sum;
         }
@@ -89,7 +89,7 @@ static void max_backward_row(void *arg, size_t row, int worker) {
 void chex_ref_maxpool_backward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *dy,
                                const int32_t *arg, struct chex_ref_window win,
                                const struct chex_ref_map *dx) {
-    struct pool_loop l = {.ctx = ctx, .x = dx, .y = dy, .win = win, .won = arg};
+    struct pool_loop l = {.ctx = ctx, .x = dx, .y = dy, .win = win, .argmax = arg};
     chex_ref_each(ctx, (size_t)dx->n * (size_t)dx->h, max_backward_row, &l);
 }
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The op list forward and backward, one op after another.
+ * Runs the op list forward and backward, one op after another.
  *
- * Where bf16 rounds: the normalised image, every stored buffer, relu(bn(x)) where a convolution
- * reads it, the weights of convolutions, and a buffer's gradient once, when its sum over all
- * readers is complete and the op that wrote the buffer takes it up. Not rounded: what pooling and
- * the head read, the gradient of relu(bn(x)), sums, statistics, parameter gradients, the head.
+ * Precision bf16 rounds:
+ *   - the normalised image and every stored buffer
+ *   - relu(bn(x)) if a convolution reads it, and the weights of convolutions
+ *   - a buffer's gradient, once: when the sum over all readers is complete, before the op that
+ * wrote the buffer uses it It does not round: relu(bn(x)) if a pool or the head reads it, the
+ * gradient of relu(bn(x)), sums, statistics, parameter gradients, the head.
  */
 #include <math.h>
 #include <string.h>
@@ -13,7 +15,7 @@
 #include "base/clock.h"
 #include "engine/ref/engine_ref.h"
 
-/* The run of channels [first, first + channels) of a buffer, or of its gradient. */
+/* Channels [first, first + channels) of a buffer (of: r->buffers) or of its gradient (r->grads). */
 static struct chex_ref_map slice(const struct chex_ref_engine *r, float *const *of, int buffer,
                                  int n, int first, int channels) {
     int hw = r->hw[buffer];
@@ -65,7 +67,7 @@ static void prepare_bn(struct chex_ref_engine *r, int bn, int n, bool training) 
     }
 }
 
-/* What the op works on: relu(bn(input)) in r->act, or the input itself. */
+/* The operand of the op: relu(bn(input)) in r->act, or the input itself if it has no batch norm. */
 static struct chex_ref_map activated(struct chex_ref_engine *r, const struct chex_op *op, int n) {
     struct chex_ref_map x = input_of(r, op, n);
     if (op->in_bn < 0)
@@ -84,8 +86,8 @@ static float *param(const struct chex_ref_engine *r, float *vector, int index) {
     return vector + r->net->params[index].offset;
 }
 
-static void forward_join(struct chex_ref_engine *r, const struct chex_op *op, int n,
-                         const struct chex_ref_map *out) {
+static void forward_residual_add(struct chex_ref_engine *r, const struct chex_op *op, int n,
+                                 const struct chex_ref_map *out) {
     struct chex_ref_map x = input_of(r, op, n);
     struct chex_ref_map side = slice(r, r->buffers, op->side_in, n, 0, op->out_channels);
     struct chex_ref_bn bn = {0}, side_bn = {0};
@@ -93,8 +95,8 @@ static void forward_join(struct chex_ref_engine *r, const struct chex_op *op, in
         bn = bn_of(r, op->in_bn);
     if (op->side_bn >= 0)
         side_bn = bn_of(r, op->side_bn);
-    chex_ref_join_forward(&r->ctx, &x, op->in_bn >= 0 ? &bn : NULL, &side,
-                          op->side_bn >= 0 ? &side_bn : NULL, out);
+    chex_ref_residual_add_forward(&r->ctx, &x, op->in_bn >= 0 ? &bn : NULL, &side,
+                                  op->side_bn >= 0 ? &side_bn : NULL, out);
 }
 
 static void forward_op(struct chex_ref_engine *r, int index, int n, bool training) {
@@ -106,18 +108,18 @@ static void forward_op(struct chex_ref_engine *r, int index, int n, bool trainin
     struct chex_ref_map out = {0}, x = {0};
     if (op->out >= 0)
         out = slice(r, r->buffers, op->out, n, op->out_first, op->out_channels);
-    if (op->kind != CHEX_OP_JOIN)
+    if (op->kind != CHEX_OP_RESIDUAL_ADD)
         x = activated(r, op, n);
     switch (op->kind) {
     case CHEX_OP_CONV:
         chex_ref_conv_forward(&r->ctx, &x, param(r, r->state, op->weight), window_of(op), &out);
         break;
     case CHEX_OP_MAXPOOL:
-        chex_ref_maxpool_forward(&r->plain, &x, window_of(op), &out, r->won[index]);
+        chex_ref_maxpool_forward(&r->plain, &x, window_of(op), &out, r->argmax[index]);
         chex_ref_round_map(&r->ctx, &out);
         break;
     case CHEX_OP_AVGPOOL: chex_ref_avgpool_forward(&r->ctx, &x, op->kernel, &out); break;
-    case CHEX_OP_JOIN: forward_join(r, op, n, &out); break;
+    case CHEX_OP_RESIDUAL_ADD: forward_residual_add(r, op, n, &out); break;
     case CHEX_OP_HEAD:
         chex_ref_head_forward(&r->plain, &x, param(r, r->state, op->weight),
                               param(r, r->state, op->bias), r->net->classes, r->pooled, r->logits);
@@ -137,7 +139,7 @@ void chex_ref_walk_forward(struct chex_ref_engine *r, const struct chex_batch *b
     }
 }
 
-/* Each position as an image of one pixel, through the same head. */
+/* Applies the head to each position as if it were an image of one pixel. */
 void chex_ref_walk_class_maps(struct chex_ref_engine *r, int image, float *pooled,
                               float *maps_out) {
     const struct chex_op *op = &r->net->ops[r->net->op_count - 1];
@@ -155,7 +157,7 @@ void chex_ref_walk_class_maps(struct chex_ref_engine *r, int image, float *poole
                           param(r, r->state, op->bias), r->net->classes, pooled, maps_out);
 }
 
-/* Passes d, the gradient of bn(in), on to the gradient of the buffer. */
+/* Adds the gradient of the buffer that follows from d, the gradient of bn(in). */
 static void backward_bn(struct chex_ref_engine *r, int bn_index, int buffer, int n, float *grad,
                         const struct chex_ref_map *d) {
     struct chex_ref_map to = slice(r, r->grads, buffer, n, 0, d->c);
@@ -170,7 +172,7 @@ static void backward_bn(struct chex_ref_engine *r, int bn_index, int buffer, int
                          &to);
 }
 
-/* The gradient of the op's own input (after batch norm and ReLU) and of its parameters. */
+/* The gradient of the op's operand (after batch norm and ReLU) and of its parameters. */
 static void backward_core(struct chex_ref_engine *r, int index, const struct chex_ref_map *x,
                           const struct chex_ref_map *dy, float *grad,
                           const struct chex_ref_map *dx) {
@@ -183,7 +185,7 @@ static void backward_core(struct chex_ref_engine *r, int index, const struct che
                                         dx);
         break;
     case CHEX_OP_MAXPOOL:
-        chex_ref_maxpool_backward(&r->ctx, dy, r->won[index], window_of(op), dx);
+        chex_ref_maxpool_backward(&r->ctx, dy, r->argmax[index], window_of(op), dx);
         break;
     case CHEX_OP_AVGPOOL: chex_ref_avgpool_backward(&r->ctx, dy, op->kernel, dx); break;
     case CHEX_OP_HEAD:
@@ -191,12 +193,12 @@ static void backward_core(struct chex_ref_engine *r, int index, const struct che
                                r->net->classes, param(r, grad, op->weight),
                                param(r, grad, op->bias), dx);
         break;
-    case CHEX_OP_JOIN: break;
+    case CHEX_OP_RESIDUAL_ADD: break;
     }
 }
 
-static void backward_join(struct chex_ref_engine *r, const struct chex_op *op, int n,
-                          const struct chex_ref_map *dy, float *grad) {
+static void backward_residual_add(struct chex_ref_engine *r, const struct chex_op *op, int n,
+                                  const struct chex_ref_map *dy, float *grad) {
     struct chex_ref_map out = slice(r, r->buffers, op->out, n, op->out_first, op->out_channels);
     struct chex_ref_map d = dense(r->dact, dy);
     memset(d.data, 0, chex_ref_pixels(&d) * (size_t)d.c * sizeof *d.data);
@@ -213,8 +215,8 @@ static void backward_op(struct chex_ref_engine *r, int index, int n, float *grad
         dy = slice(r, r->grads, op->out, n, op->out_first, op->out_channels);
         chex_ref_round_map(&r->ctx, &dy);
     }
-    if (op->kind == CHEX_OP_JOIN) {
-        backward_join(r, op, n, &dy, grad);
+    if (op->kind == CHEX_OP_RESIDUAL_ADD) {
+        backward_residual_add(r, op, n, &dy, grad);
         return;
     }
     struct chex_ref_map x = activated(r, op, n);
@@ -227,7 +229,7 @@ static void backward_op(struct chex_ref_engine *r, int index, int n, float *grad
     backward_bn(r, op->in_bn, op->in, n, grad, &dx);
 }
 
-/* The second part of the gradient vector: what the running statistics move towards. */
+/* Writes the second part of the gradient vector: the batch statistics. */
 static void write_statistics(const struct chex_ref_engine *r, int n, float *grad) {
     for (int i = 0; i < r->net->bn_count; i++) {
         const struct chex_bn *b = &r->net->bns[i];

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "engine/cuda/gpu.h"
+#include "engine/cuda/host/gpu.h"
 
 #define BENCH_CUDA(call)                                                                           \
     do {                                                                                           \

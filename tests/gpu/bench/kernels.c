@@ -10,7 +10,7 @@
 #include "gpu/bench/ceilings.h"
 #include "gpu/floors.h"
 
-extern const struct gpu_way *const gpu_ways[]; /* ways.c */
+extern const struct gpu_conv_algo *const gpu_conv_algos[]; /* ways.c */
 
 static const char usage[] =
     "usage: bench-kernels [--model densenet121] [--size 224] [--batch 256] [--type bf16]\n"
@@ -33,7 +33,7 @@ struct bench {
     int hw[MAX_BUFFERS];
     int size, n, reps, every;
     enum gpu_type type;
-    const char *ways;
+    const char *algos;
     double until_s;
     FILE *json;
     float *ones;       /* more than any map's channels, around 1 */
@@ -51,7 +51,7 @@ struct work {
     int index;
     bool backward;
     int copies;
-    const struct gpu_way *way; /* NULL: no convolution */
+    const struct gpu_conv_algo *algo; /* NULL: no convolution */
     void *state, *workspace;
     struct gpu_conv_forward f[MAX_COPIES];
     struct gpu_conv_backward b[MAX_COPIES];
@@ -122,7 +122,7 @@ static void place_forward(struct work *w, int copy) {
     struct bench *b = w->bench;
     struct gpu_conv_forward *f = &w->f[copy];
     f->in = input_map(b, w->op);
-    f->norm = norm_of(b, w->op->in_bn, w->op->kind != CHEX_OP_JOIN);
+    f->norm = norm_of(b, w->op->in_bn, w->op->kind != CHEX_OP_RESIDUAL_ADD);
     f->window = (struct gpu_window){w->op->kernel, w->op->stride, w->op->pad};
     if (w->op->out >= 0)
         f->out = buffer_map(b, w->op->out, w->op->out_channels);
@@ -134,7 +134,7 @@ static void place_backward(struct work *w, int copy) {
     struct gpu_conv_backward *k = &w->b[copy];
     const struct chex_op *op = w->op;
     k->in = input_map(b, op);
-    k->norm = norm_of(b, op->in_bn, op->kind != CHEX_OP_JOIN);
+    k->norm = norm_of(b, op->in_bn, op->kind != CHEX_OP_RESIDUAL_ADD);
     k->window = (struct gpu_window){op->kernel, op->stride, op->pad};
     if (op->out >= 0) {
         k->out.g = buffer_map(b, op->out, op->out_channels);
@@ -182,7 +182,7 @@ static void place_copy(struct work *w, int copy) {
     if (op->kind == CHEX_OP_MAXPOOL)
         w->arg[copy] = bench_take(&b->arena, (double)b->n * b->hw[op->out] * b->hw[op->out] *
                                                  op->out_channels);
-    if (op->kind == CHEX_OP_JOIN) {
+    if (op->kind == CHEX_OP_RESIDUAL_ADD) {
         w->side[copy] = buffer_map(b, op->side_in, b->net->buffers[op->side_in].channels);
         if (w->backward) {
             w->side_g[copy] = buffer_map(b, op->side_in, b->net->buffers[op->side_in].channels);
@@ -221,8 +221,8 @@ static void place(struct work *w) {
 static cudaError_t launch_conv(const void *arg, int copy, cudaStream_t stream) {
     const struct work *w = arg;
     const struct gpu_device *d = &w->bench->device;
-    return w->backward ? w->way->backward(d, w->state, &w->b[copy], w->workspace, stream)
-                       : w->way->forward(d, w->state, &w->f[copy], w->workspace, stream);
+    return w->backward ? w->algo->backward(d, w->state, &w->b[copy], w->workspace, stream)
+                       : w->algo->forward(d, w->state, &w->f[copy], w->workspace, stream);
 }
 
 static cudaError_t launch_forward(const struct work *w, int copy, cudaStream_t stream) {
@@ -235,8 +235,9 @@ static cudaError_t launch_forward(const struct work *w, int copy, cudaStream_t s
                                    stream);
     case CHEX_OP_AVGPOOL:
         return gpu_avgpool_forward(&f->in, &f->norm, w->op->kernel, &f->out, &f->stats, stream);
-    case CHEX_OP_JOIN:
-        return gpu_join_forward(&f->in, &f->norm, &w->side[copy], &side_norm, &f->out, stream);
+    case CHEX_OP_RESIDUAL_ADD:
+        return gpu_residual_add_forward(&f->in, &f->norm, &w->side[copy], &side_norm, &f->out,
+                                        stream);
     case CHEX_OP_HEAD:
         return gpu_head_forward(&f->in, &f->norm, w->head[0], b->ones, b->net->classes, w->head[1],
                                 w->head[2], stream);
@@ -256,11 +257,11 @@ static cudaError_t launch_backward(const struct work *w, int copy, cudaStream_t 
     case CHEX_OP_AVGPOOL:
         return gpu_avgpool_backward(&k->out, op->kernel, &k->in, &k->norm, &k->in_g, k->add,
                                     &k->sums, stream);
-    case CHEX_OP_JOIN:
-        return gpu_join_backward(&k->out, &k->out.x, &k->in, &k->norm, &k->in_g, k->add, &k->sums,
-                                 &w->side[copy], &side_norm, &w->side_g[copy],
-                                 floor_adds(b->net, w->index, op->side_in), &w->side_sums[copy],
-                                 stream);
+    case CHEX_OP_RESIDUAL_ADD:
+        return gpu_residual_add_backward(&k->out, &k->out.x, &k->in, &k->norm, &k->in_g, k->add,
+                                         &k->sums, &w->side[copy], &side_norm, &w->side_g[copy],
+                                         floor_adds(b->net, w->index, op->side_in),
+                                         &w->side_sums[copy], stream);
     case CHEX_OP_HEAD:
         return gpu_head_backward(&k->in, &k->norm, w->head[0], b->net->classes, w->head[1],
                                  w->head[2], w->head[3], b->vectors, b->vectors, &k->in_g, k->add,
@@ -285,7 +286,7 @@ static double floor_ms(const struct bench *b, struct floor_cost c) {
     return b->n * (memory > product ? memory : product);
 }
 
-static void report(const struct work *w, const char *way, struct bench_time t) {
+static void report(const struct work *w, const char *algo, struct bench_time t) {
     struct bench *b = w->bench;
     const struct floor_net f = {b->net, b->hw, b->size, (double)gpu_type_bytes(b->type), 4};
     const struct floor_cost c =
@@ -294,14 +295,14 @@ static void report(const struct work *w, const char *way, struct bench_time t) {
     const double least = floor_ms(b, c), gb = c.bytes * b->n * 1e-9, tflop = c.flop * b->n * 1e-12;
     const int channels = w->op->in_channels, out = w->op->out_channels;
     if (t.error != cudaSuccess) {
-        printf("%-44s %-8s %-9s FAILED: %s\n", w->op->name, direction, way,
+        printf("%-44s %-8s %-9s FAILED: %s\n", w->op->name, direction, algo,
                cudaGetErrorString(t.error));
         b->failed++;
         return;
     }
     printf("%-44s %-8s %-9s %4d>%-4d hw %3d %9.4f ms (%.4f to %.4f) %7.0f GB/s %6.1f TFLOP/s %5.1f "
            "%%\n",
-           w->op->name, direction, way, channels, out,
+           w->op->name, direction, algo, channels, out,
            w->op->in == CHEX_NET_IMAGE ? b->size : b->hw[w->op->in], t.ms, t.low, t.high,
            gb / t.ms * 1e3, tflop / t.ms * 1e3, 100 * least / t.ms);
     fflush(stdout);
@@ -315,45 +316,45 @@ static void report(const struct work *w, const char *way, struct bench_time t) {
             "\"ms_low\": %.6f, \"ms_high\": %.6f, \"floor_bytes\": %.0f, \"flop\": %.0f, "
             "\"floor_ms\": %.6f}\n",
             b->net->model, bench_type_names[b->type], b->n, b->size, w->index, w->op->name,
-            kind_names[w->op->kind], direction, way, channels, out, w->copies, t.ms, t.low, t.high,
+            kind_names[w->op->kind], direction, algo, channels, out, w->copies, t.ms, t.low, t.high,
             c.bytes * b->n, c.flop * b->n, least);
     fflush(b->json);
 }
 
 /* Said before anything is launched: what ends the program or never ends is known by it. */
-static void announce(const struct work *w, const char *way) {
+static void announce(const struct work *w, const char *algo) {
     printf("# now: op %d %s %s by %s\n", w->index, w->op->name,
-           w->backward ? "backward" : "forward", way);
+           w->backward ? "backward" : "forward", algo);
     fflush(stdout);
 }
 
 /* Times w by its way; 0 where it could not. */
-static double measure_way(struct work *w) {
+static double measure_algo(struct work *w) {
     struct bench *b = w->bench;
     struct chex_error err = {0};
     const struct gpu_conv_forward *f = w->backward ? NULL : &w->f[0];
     const struct gpu_conv_backward *k = w->backward ? &w->b[0] : NULL;
     const size_t begin = b->arena.at;
     double ms = 0;
-    announce(w, w->way->name);
+    announce(w, w->algo->name);
     w->state = NULL;
-    if (w->way->prepare && w->way->prepare(&b->device, f, k, &w->state, &err) != CHEX_OK) {
+    if (w->algo->prepare && w->algo->prepare(&b->device, f, k, &w->state, &err) != CHEX_OK) {
         printf("%-44s %-8s %-9s no: %s\n", w->op->name, w->backward ? "backward" : "forward",
-               w->way->name, err.text);
+               w->algo->name, err.text);
         return 0;
     }
-    const size_t room = w->way->workspace ? w->way->workspace(&b->device, w->state, f, k) : 0;
+    const size_t room = w->algo->workspace ? w->algo->workspace(&b->device, w->state, f, k) : 0;
     w->workspace = room ? bench_take(&b->arena, (double)room) : NULL;
     if (room && !w->workspace) {
-        printf("%-44s %-9s no: its workspace of %.1f MB does not fit\n", w->op->name, w->way->name,
+        printf("%-44s %-9s no: its workspace of %.1f MB does not fit\n", w->op->name, w->algo->name,
                (double)room * 1e-6);
     } else {
         const struct bench_time t = bench_time(launch_conv, w, w->copies, b->reps);
-        report(w, w->way->name, t);
+        report(w, w->algo->name, t);
         ms = t.error == cudaSuccess ? t.ms : 0;
     }
-    if (w->way->release)
-        w->way->release(w->state);
+    if (w->algo->release)
+        w->algo->release(w->state);
     b->arena.at = begin;
     b->arena.full = false;
     return ms;
@@ -369,19 +370,19 @@ static void measure(struct bench *b, int index, bool backward) {
     if (!w.copies) {
         printf("%-44s does not fit into the memory\n", w.op->name);
     } else if (w.op->kind != CHEX_OP_CONV) {
-        if (bench_listed(b->ways, "other")) {
+        if (bench_listed(b->algos, "other")) {
             announce(&w, "other");
             const struct bench_time t = bench_time(launch_other, &w, w.copies, b->reps);
             report(&w, "other", t);
             best = t.error == cudaSuccess ? t.ms : 0;
         }
     } else {
-        for (size_t i = 0; gpu_ways[i]; i++) {
-            w.way = gpu_ways[i];
-            if (!bench_listed(b->ways, w.way->name) || chex_clock_s() > b->until_s ||
-                !w.way->fits(&b->device, backward ? NULL : &w.f[0], backward ? &w.b[0] : NULL))
+        for (size_t i = 0; gpu_conv_algos[i]; i++) {
+            w.algo = gpu_conv_algos[i];
+            if (!bench_listed(b->algos, w.algo->name) || chex_clock_s() > b->until_s ||
+                !w.algo->fits(&b->device, backward ? NULL : &w.f[0], backward ? &w.b[0] : NULL))
                 continue;
-            const double ms = measure_way(&w);
+            const double ms = measure_algo(&w);
             best = ms > 0 && (best == 0 || ms < best) ? ms : best;
         }
     }
@@ -411,13 +412,13 @@ struct stem_work {
 static cudaError_t launch_stem(const void *arg, int copy, cudaStream_t stream) {
     const struct stem_work *w = arg;
     const struct bench *b = w->bench;
-    const struct gpu_taken taken = {.g = w->g[copy],
-                                    .x = w->out[copy],
-                                    .bsum = b->vectors + 2 * VECTOR_FLOATS,
-                                    .csum = b->vectors + 3 * VECTOR_FLOATS};
+    const struct gpu_deferred_grad deferred_grad = {.g = w->g[copy],
+                                                    .x = w->out[copy],
+                                                    .bsum = b->vectors + 2 * VECTOR_FLOATS,
+                                                    .csum = b->vectors + 3 * VECTOR_FLOATS};
     if (w->backward)
-        return gpu_stem_backward(&b->device, w->grey[copy], b->n, b->size, &taken, b->net->mean,
-                                 b->net->std, w->dweight, w->workspace, stream);
+        return gpu_stem_backward(&b->device, w->grey[copy], b->n, b->size, &deferred_grad,
+                                 b->net->mean, b->net->std, w->dweight, w->workspace, stream);
     return gpu_stem_forward(&b->device, w->grey[copy], b->n, b->size, w->folded, &w->out[copy],
                             &w->stats, stream);
 }
@@ -519,7 +520,7 @@ int main(int argc, char **argv) {
     b.every = atoi(bench_option(argc, argv, "--every", "1"));
     b.reps = atoi(bench_option(argc, argv, "--reps", "10"));
     b.type = type_named(bench_option(argc, argv, "--type", "bf16"));
-    b.ways = bench_option(argc, argv, "--ways", "");
+    b.algos = bench_option(argc, argv, "--ways", "");
     if (b.n < 1 || b.every < 1 || b.reps < 1 || b.reps > BENCH_MAX_REPS)
         bench_die(usage);
     if (chex_net_create(bench_option(argc, argv, "--model", "densenet121"), 14, &net, &err) !=
@@ -532,7 +533,8 @@ int main(int argc, char **argv) {
     b.json = bench_json(bench_option(argc, argv, "--json", ""));
     const int from = atoi(bench_option(argc, argv, "--from", "0"));
     int done = 0;
-    if (from == 0 && b.type != GPU_F32 && b.device.capability >= 80 && bench_listed(b.ways, "stem"))
+    if (from == 0 && b.type != GPU_F32 && b.device.capability >= 80 &&
+        bench_listed(b.algos, "stem"))
         for (int backward = 0; backward < 2; backward++)
             measure_stem(&b, backward);
     const int first = (from + b.every - 1) / b.every * b.every;

@@ -466,7 +466,7 @@ void copy_wait(int pending_allowed) {
 }
 
 void run_grid(const launch_shape &shape, const std::function<void()> &body) {
-    std::lock_guard<std::recursive_mutex> hold(one_at_a_time);
+    std::lock_guard<std::recursive_mutex> make_resident(one_at_a_time);
     begin_grid(shape);
     s.body = &body;
     /* Exactly as large as was asked for, so that an address sanitizer sees its end. */

@@ -95,21 +95,21 @@ bool transfer(world &w, int peer, void *data, size_t bytes, bool write) {
 
 bool give(world &w, int peer, int kind, const void *data, size_t count) {
     header h = {kind, count};
-    char taken;
+    char deferred_grad;
     return transfer(w, peer, &h, sizeof h, true) &&
            transfer(w, peer, const_cast<void *>(data), count * sizeof(float), true) &&
-           transfer(w, peer, &taken, 1, false);
+           transfer(w, peer, &deferred_grad, 1, false);
 }
 
 bool take(world &w, int peer, int kind, void *data, size_t count) {
     header h = {};
-    char taken = 1;
+    char deferred_grad = 1;
     if (!transfer(w, peer, &h, sizeof h, false))
         return false;
     if (h.kind != kind || h.count != count)
         return hang(w, ncclInternalError, "another message was expected");
     return transfer(w, peer, data, count * sizeof(float), false) &&
-           transfer(w, peer, &taken, 1, true);
+           transfer(w, peer, &deferred_grad, 1, true);
 }
 
 bool spread(world &w, int kind, float *data, size_t count, int root) {

@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "engine/cuda/device.cuh"
+#include "engine/cuda/kernels/device.cuh"
 
 #include "tap.h"
 

@@ -71,8 +71,9 @@ bool is_shared(const void *p) {
 struct tickets {
     uint32_t launch;
     std::map<const void *, std::vector<uint32_t>> given; /* by these blocks */
-    std::map<uint32_t, std::vector<const void *>> taken; /* by this block, after all that gave */
-    std::vector<bool> unfenced;                          /* threads of the block that runs */
+    std::map<uint32_t, std::vector<const void *>>
+        deferred_grad;          /* by this block, after all that gave */
+    std::vector<bool> unfenced; /* threads of the block that runs */
     uint32_t block;
 };
 tickets all;
@@ -80,7 +81,7 @@ tickets all;
 void now() {
     if (all.launch != race_here.launch) {
         all.given.clear();
-        all.taken.clear();
+        all.deferred_grad.clear();
         all.launch = race_here.launch;
     }
     if (all.block != race_here.block) {
@@ -91,8 +92,8 @@ void now() {
 
 /* Whether all that `block` did comes before what this block does now. */
 bool is_before(uint32_t block) {
-    const auto mine = all.taken.find(race_here.block);
-    if (mine == all.taken.end())
+    const auto mine = all.deferred_grad.find(race_here.block);
+    if (mine == all.deferred_grad.end())
         return false;
     for (const void *ticket : mine->second) {
         const std::vector<uint32_t> &gave = all.given[ticket];
@@ -251,7 +252,7 @@ void emulated_race_atomic(const void *p, bool last) {
             race("a ticket given back before a fence behind the stores", p,
                  event{e.block, e.barriers, e.warp_syncs, t, e.at}, e);
     if (last)
-        all.taken[race_here.block].push_back(p);
+        all.deferred_grad[race_here.block].push_back(p);
     all.given[p].push_back(race_here.block);
 }
 

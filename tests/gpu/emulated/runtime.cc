@@ -59,7 +59,7 @@ std::thread::id capture_thread;
 emulated_graph *captured;
 std::vector<cudaStream_t> joined;
 cudaError_t last_error;
-std::map<void *, size_t> held;
+std::map<void *, size_t> resident;
 size_t held_bytes;
 struct emulated_default : emulated_stream {
     emulated_default() : emulated_stream() {}
@@ -348,7 +348,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes) {
     if (!*p)
         return keep(cudaErrorMemoryAllocation);
     memset(*p, 0xff, (bytes + 255) / 256 * 256);
-    held[*p] = bytes;
+    resident[*p] = bytes;
     held_bytes += bytes;
     return cudaSuccess;
 }
@@ -359,11 +359,11 @@ cudaError_t cudaFree(void *p) {
         return cudaErrorStreamCaptureInvalidated;
     drain_all(); /* as CUDA's does */
     guard g(lock);
-    auto at = held.find(p);
-    if (at == held.end())
+    auto at = resident.find(p);
+    if (at == resident.end())
         return keep(cudaErrorInvalidValue);
     held_bytes -= at->second;
-    held.erase(at);
+    resident.erase(at);
     free(p);
     return cudaSuccess;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The instructions of engine/cuda/device.cuh on emulated warps. Fragment layouts: PTX ISA, "Matrix
- * fragments for mma.m16n8k16" and "ldmatrix".
+ * The instructions of engine/cuda/kernels/device.cuh on emulated warps. Fragment layouts: PTX ISA,
+ * "Matrix fragments for mma.m16n8k16" and "ldmatrix".
  */
 #ifndef CHEX_TESTS_EMULATED_INSTRUCTIONS_H
 #define CHEX_TESTS_EMULATED_INSTRUCTIONS_H
@@ -149,7 +149,7 @@ template <class T> inline uint32_t gpu_pack2_relu(float x, float y) {
 
 static inline int gpu_fresh(int v) { return v; }
 template <class T> inline T *gpu_fresh(T *global) { return global; }
-static inline unsigned char *gpu_held(unsigned char *shared) { return shared; }
+static inline unsigned char *gpu_resident(unsigned char *shared) { return shared; }
 
 /* Of two zeros -0 only where both are. */
 static inline float gpu_greater(float x, float y) {

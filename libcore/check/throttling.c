@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads the counters of check/throttling.h.
+ *
+ * Sources: cpu.stat of the control group and its parents (cgroup version 1 and 2), /proc/stat,
+ * /proc/pressure, /proc/vmstat, thermal_throttle in /sys, getrusage.
+ */
+#include "check/throttling.h"
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+
+enum { PATH_BYTES = 2048, LINE_BYTES = 1024, CPUS = 4096 };
+
+/* Adds the counters of one group. Version 1 counts nanoseconds, version 2 microseconds. */
+static void add_group(const char *path, bool v2, struct chex_throttling *s) {
+    uint64_t value;
+    if (chex_fs_number(path, "nr_throttled ", &value))
+        s->throttled_count += value;
+    if (chex_fs_number(path, v2 ? "throttled_usec " : "throttled_time ", &value))
+        s->throttled_s += (double)value * (v2 ? 1e-6 : 1e-9);
+}
+
+/* Adds the counters of `group` and of all its parents. Destroys `group`. */
+static void add_groups_above(const char *root, const char *mount, char *group, bool v2,
+                             struct chex_throttling *s) {
+    char path[2 * PATH_BYTES];
+    for (char *slash = group + strlen(group); slash; slash = strrchr(group, '/')) {
+        *slash = '\0';
+        snprintf(path, sizeof path, "%s%s%s/cpu.stat", root, mount, group);
+        add_group(path, v2, s);
+    }
+}
+
+/* Whether "cpu" is one of the names of a list such as "cpu,cpuacct". */
+static bool names_cpu(const char *list) {
+    for (const char *at = list; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        const size_t n = strcspn(at, ",");
+        if (n == 3 && strncmp(at, "cpu", 3) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Lines of /proc/self/cgroup: "0::/path" is version 2, "4:cpu,cpuacct:/path" version 1. */
+static void read_groups(const char *root, struct chex_throttling *s) {
+    char path[PATH_BYTES], line[LINE_BYTES], mount[LINE_BYTES];
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *names = strchr(line, ':'), *group = names ? strchr(names + 1, ':') : NULL;
+        if (!group)
+            continue;
+        *group++ = '\0';
+        names++;
+        const bool v2 = !*names;
+        if (!v2 && !names_cpu(names))
+            continue;
+        snprintf(mount, sizeof mount, "/sys/fs/cgroup%s%.100s", v2 ? "" : "/", names);
+        add_groups_above(root, mount, group, v2, s);
+    }
+    if (f)
+        fclose(f);
+}
+
+/* The CPUs that this process may run on. */
+struct cpus {
+    cpu_set_t *set;
+    size_t bytes;
+};
+
+static struct cpus own_cpus(void) {
+    struct cpus c = {.set = CPU_ALLOC(CPUS), .bytes = CPU_ALLOC_SIZE(CPUS)};
+    if (c.set && sched_getaffinity(0, c.bytes, c.set) != 0)
+        CPU_ZERO_S(c.bytes, c.set);
+    return c;
+}
+
+/* Lines "cpu user nice system idle iowait irq softirq steal ..." in ticks. The first line is the
+ * sum, then one line per CPU follows. */
+static void read_cpu_times(const char *root, struct chex_throttling *s) {
+    char path[PATH_BYTES], line[LINE_BYTES];
+    const double tick_s = 1 / (double)sysconf(_SC_CLK_TCK);
+    unsigned long long user, nice, system, irq, softirq, steal;
+    struct cpus own = own_cpus();
+    snprintf(path, sizeof path, "%s/proc/stat", root);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f) && strncmp(line, "cpu", 3) == 0) {
+        const char *numbers = line + strcspn(line, " ");
+        if (sscanf(numbers, "%llu %llu %llu %*u %*u %llu %llu %llu", &user, &nice, &system, &irq,
+                   &softirq, &steal) != 6)
+            continue;
+        const double busy_s = (double)(user + nice + system + irq + softirq) * tick_s;
+        if (line[3] == ' ') {
+            s->steal_s = (double)steal * tick_s;
+            s->node_busy_s = busy_s;
+            continue;
+        }
+        const long cpu = strtol(line + 3, NULL, 10);
+        s->node_cpus++;
+        if (own.set && cpu >= 0 && CPU_ISSET_S((size_t)cpu, own.bytes, own.set)) {
+            s->cpus++;
+            s->busy_s += busy_s;
+        }
+    }
+    if (f)
+        fclose(f);
+    CPU_FREE(own.set);
+}
+
+/* "some avg10=0.00 avg60=0.00 avg300=0.00 total=1234", in microseconds. */
+static double stall_s(const char *root, const char *of) {
+    char path[PATH_BYTES];
+    unsigned long long us = 0;
+    snprintf(path, sizeof path, "%s/proc/pressure/%s", root, of);
+    FILE *f = fopen(path, "re");
+    if (!f || fscanf(f, "some avg10=%*f avg60=%*f avg300=%*f total=%llu", &us) != 1)
+        us = 0;
+    if (f)
+        fclose(f);
+    return (double)us * 1e-6;
+}
+
+static uint64_t paged_bytes(const char *root) {
+    char path[PATH_BYTES];
+    uint64_t in = 0, out = 0;
+    snprintf(path, sizeof path, "%s/proc/vmstat", root);
+    (void)chex_fs_number(path, "pgpgin ", &in);
+    (void)chex_fs_number(path, "pgpgout ", &out);
+    return (in + out) * 1024;
+}
+
+/* The sum of the thermal throttling events of all cores. Missing files count 0. Each core reports
+ * the count of its package too, so events are counted several times. Only a change matters. */
+static uint64_t heat_count(const char *root) {
+    static const char *const files[] = {"core_throttle_count", "package_throttle_count"};
+    char path[PATH_BYTES];
+    uint64_t sum = 0, value;
+    for (int cpu = 0; cpu < CPUS; cpu++) {
+        snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d", root, cpu);
+        if (access(path, F_OK) != 0)
+            break;
+        for (int i = 0; i < 2; i++) {
+            snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d/thermal_throttle/%s", root,
+                     cpu, files[i]);
+            if (chex_fs_number(path, "", &value))
+                sum += value;
+        }
+    }
+    return sum;
+}
+
+void chex_throttling_read(const char *root, struct chex_throttling *out) {
+    struct chex_throttling s = {.wall_s = chex_clock_s()};
+    struct rusage usage;
+    read_groups(root, &s);
+    read_cpu_times(root, &s);
+    s.io_stall_s = stall_s(root, "io");
+    s.memory_stall_s = stall_s(root, "memory");
+    s.paged_bytes = paged_bytes(root);
+    s.heat_count = heat_count(root);
+    if (getrusage(RUSAGE_SELF, &usage) == 0)
+        s.own_s = (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec +
+                  1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+    *out = s;
+}
+
+static uint64_t increase_u64(uint64_t before, uint64_t after) {
+    return after > before ? after - before : 0;
+}
+static double increase_f64(double before, double after) {
+    return after > before ? after - before : 0;
+}
+
+struct chex_throttling chex_throttling_between(const struct chex_throttling *b,
+                                               const struct chex_throttling *a) {
+    return (struct chex_throttling){
+        .wall_s = increase_f64(b->wall_s, a->wall_s),
+        .throttled_s = increase_f64(b->throttled_s, a->throttled_s),
+        .throttled_count = increase_u64(b->throttled_count, a->throttled_count),
+        .steal_s = increase_f64(b->steal_s, a->steal_s),
+        .heat_count = increase_u64(b->heat_count, a->heat_count),
+        .own_s = increase_f64(b->own_s, a->own_s),
+        .busy_s = increase_f64(b->busy_s, a->busy_s),
+        .node_busy_s = increase_f64(b->node_busy_s, a->node_busy_s),
+        .cpus = a->cpus,
+        .node_cpus = a->node_cpus,
+        .io_stall_s = increase_f64(b->io_stall_s, a->io_stall_s),
+        .memory_stall_s = increase_f64(b->memory_stall_s, a->memory_stall_s),
+        .paged_bytes = increase_u64(b->paged_bytes, a->paged_bytes)};
+}

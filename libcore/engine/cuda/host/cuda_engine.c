@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CUDA engine's entry points: variants, create, destroy, and the table of struct
+ * chex_engine_impl.
+ *
+ * Variants are stages of development. All are kept, so that each is tested and can be compared with
+ * the next:
+ *   - s0: plain kernels.
+ *   - s1: cuDNN convolutions on slices of the blocks' buffers.
+ *   - s2: forward convolutions fused with batch norm and statistics, as cuDNN graphs.
+ *   - s3: backward convolutions fused, too.
+ *   - s4: chexnet's own tensor-core kernels.
+ * If a stage has no kernel for a convolution, the convolution uses the previous stage.
+ *
+ * Precision. bf16 and fp16: maps, their gradients and the weight copies have this type; sums are
+ * fp32 or double; fp16 uses a loss scale. fp32 and fp32-strict: fp32 storage and fp32 FMA.
+ */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "engine/cuda/host/cuda_engine.h"
+#include "engine/cuda/host/cuda_module.h"
+
+enum { STAGES = 5, BF16_CAPABILITY = 80, F16_CAPABILITY = 70 };
+
+/* variant: "s0" to "s4". NULL: the last stage that supports this device and precision. */
+static enum chex_status choose_stage(struct cuda_engine *e, const char *variant,
+                                     struct chex_error *err) {
+    const bool tensor = e->type != GPU_F32 && e->device.capability >= BF16_CAPABILITY;
+    e->stage = tensor ? STAGES - 1 : 1;
+    if (variant) {
+        if (variant[0] != 's' || variant[1] < '0' || variant[1] >= '0' + STAGES || variant[2])
+            return chex_error_set(err, CHEX_E_USAGE,
+                                  "engine cuda:%s: unknown variant, expected one of s0, s1, s2, "
+                                  "s3, s4",
+                                  variant);
+        e->stage = variant[1] - '0';
+    }
+    if (e->type != GPU_F32 && !tensor && (!variant || e->stage > 1))
+        chex_info("cuda: stage s%d%s: %s has capability %d.%d, the kernels of s2 to s4 need %d.%d",
+                  e->stage, variant ? " computes as s1" : "", e->device.name,
+                  e->device.capability / 10, e->device.capability % 10, BF16_CAPABILITY / 10,
+                  BF16_CAPABILITY % 10);
+    snprintf(e->variant, sizeof e->variant, "s%d", e->stage);
+    return CHEX_OK;
+}
+
+static enum chex_status choose_type(struct cuda_engine *e, struct chex_error *err) {
+    const int least = e->config.precision == CHEX_BF16   ? BF16_CAPABILITY
+                      : e->config.precision == CHEX_FP16 ? F16_CAPABILITY
+                                                         : 0;
+    if (e->device.capability < least)
+        return chex_error_set(err, CHEX_E_ENV,
+                              "%s has capability %d.%d: precision %s needs %d.%d; use %s",
+                              e->device.name, e->device.capability / 10, e->device.capability % 10,
+                              chex_precision_names[e->config.precision], least / 10, least % 10,
+                              e->device.capability >= F16_CAPABILITY ? "fp16" : "fp32");
+    e->type = e->config.precision == CHEX_BF16   ? GPU_BF16
+              : e->config.precision == CHEX_FP16 ? GPU_F16
+                                                 : GPU_F32;
+    return CHEX_OK;
+}
+
+static void cuda_destroy(void *self) {
+    struct cuda_engine *e = self;
+    if (!e)
+        return;
+    if (e->uploads)
+        cudaStreamSynchronize(e->uploads); /* a failed batch may have left an upload running */
+    if (e->stream)
+        cudaStreamSynchronize(e->stream);
+    chex_cuda_input_release(e);
+    gpu_reduce_destroy(e->reduce);
+    chex_cuda_run_release(e);
+    chex_cuda_plan_release(e);
+    if (e->stream)
+        cudaStreamDestroy(e->stream);
+    if (e->uploads)
+        cudaStreamDestroy(e->uploads);
+    free(e);
+}
+
+static enum chex_status init(struct cuda_engine *e, struct chex_error *err) {
+    CHEX_TRY(gpu_device_open(e->config.device, &e->device, err));
+    CHEX_TRY(choose_type(e, err));
+    CHEX_TRY(choose_stage(e, e->config.variant, err));
+    CHEX_CUDA(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking), err);
+    CHEX_CUDA(cudaStreamCreateWithFlags(&e->uploads, cudaStreamNonBlocking), err);
+    e->config.device = NULL; /* device and variant belong to the caller of create */
+    e->config.variant = NULL;
+    CHEX_TRY(chex_cuda_plan(e, err));
+    CHEX_TRY(chex_cuda_state_init(e, err));
+    return chex_cuda_run_init(e, err);
+}
+
+static enum chex_status cuda_create(const struct chex_engine_config *config, void **self_out,
+                                    struct chex_error *err) {
+    struct cuda_engine *e = chex_alloc_zeroed(1, sizeof *e);
+    if (!e)
+        return chex_error_set(err, CHEX_E_RESOURCE, "cuda engine: out of memory");
+    e->config = *config;
+    e->net = config->net;
+    enum chex_status st = init(e, err);
+    if (st != CHEX_OK)
+        cuda_destroy(e);
+    else
+        *self_out = e;
+    return st;
+}
+
+static const char *cuda_variant(void *self) { return ((struct cuda_engine *)self)->variant; }
+
+static uint64_t cuda_bytes(void *self) {
+    const struct cuda_engine *e = self;
+    return e->arena_bytes + e->vector_bytes + e->raw.bytes +
+           (e->reduce ? gpu_reduce_bytes(e->reduce) : 0);
+}
+
+/* The memory need that chex_cuda_plan checks, for another batch size. Later allocations (vectors,
+ * slots for raw batches, driver) come out of the reserve. If they need more than the reserve, they
+ * count instead of it. Resident rows do not count: they are optional. */
+static uint64_t cuda_bytes_with_batch(void *self, int batch) {
+    struct cuda_engine *e = self;
+    const size_t arena = chex_cuda_arena_bytes(e, batch), reserve = cuda_reserve_bytes(e);
+    const uint64_t later = cuda_bytes(e) - e->arena_bytes - e->raw.bytes +
+                           chex_cuda_slots_bytes(e, batch) + CUDA_DRIVER_BYTES;
+    return arena == SIZE_MAX ? UINT64_MAX : arena + (later > reserve ? later : reserve);
+}
+
+static uint64_t cuda_device_left(void *self) {
+    (void)self;
+    size_t free_bytes = 0, total_bytes = 0;
+    return cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess ? free_bytes : 0;
+}
+
+/* The precision that every visible device supports: this process may get any of them. */
+static enum chex_precision cuda_usual_precision(const char *variant) {
+    (void)variant;
+    struct chex_gpu_list list;
+    if (gpu_devices(&list, NULL) != CHEX_OK)
+        return CHEX_FP32;
+    int least = INT_MAX;
+    for (int i = 0; i < list.count; i++)
+        least = list.gpus[i].capability < least ? list.gpus[i].capability : least;
+    return least >= BF16_CAPABILITY ? CHEX_BF16 : least >= F16_CAPABILITY ? CHEX_FP16 : CHEX_FP32;
+}
+
+const struct chex_engine_impl chexnet_engine_cuda = {
+    .name = "cuda",
+    .summary = "NVIDIA GPUs by cuDNN and own kernels (s0 to s4)",
+    .probe = gpu_probe,
+    .create = cuda_create,
+    .destroy = cuda_destroy,
+    .set = chex_cuda_set,
+    .get = chex_cuda_get,
+    .infer = chex_cuda_infer,
+    .class_maps = chex_cuda_class_maps,
+    .pass = chex_cuda_pass,
+    .update = chex_cuda_update,
+    .grad_alloc = chex_cuda_grad_alloc,
+    .grad_free = chex_cuda_grad_free,
+    .grad_get = chex_cuda_grad_get,
+    .variant = cuda_variant,
+    .bytes = cuda_bytes,
+    .bytes_with_batch = cuda_bytes_with_batch,
+    .device_left = cuda_device_left,
+    .op_times = chex_cuda_op_times,
+    .limits = chex_cuda_limits,
+    .reduce_memory = chex_cuda_reduce_memory,
+    .usual_precision = cuda_usual_precision,
+    .devices = gpu_devices,
+    .takes_raw = chex_cuda_takes_raw,
+    .make_resident = chex_cuda_make_resident,
+};

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The private state of the CUDA engine, and the functions that its host files share:
+ *   cuda_engine.c                   create, destroy, table of entries
+ *   cuda_buffers.c                  choice of convolution algorithms, layout of device memory
+ *   cuda_state.c                    parameters in and out, optimiser update
+ *   cuda_forward.c cuda_backward.c  launch the operations on a stream
+ *   cuda_input.c                    raw batches (stored bytes, augmented on the device)
+ *   cuda_run.c                      batches, captured graphs, synchronisation
+ *   cuda_maps.c                     class maps
+ *   cuda_limits.c                   measured memory and copy rates
+ *
+ * An engine uses one stream for all its kernels and a second one for uploads. Only these calls wait
+ * for the device:
+ *   - pass, for its loss; backward may still be running when it returns;
+ *   - infer, for its logits;
+ *   - set, get, grad_get and class_maps, for their copies.
+ */
+#ifndef CHEX_ENGINE_CUDA_HOST_CUDA_ENGINE_H
+#define CHEX_ENGINE_CUDA_HOST_CUDA_ENGINE_H
+
+#include "engine/cuda/host/device.h"
+#include "engine/cuda/host/gpu.h"
+#include "engine/cuda/nccl/cuda_reduce.h"
+#include "engine/engine.h"
+
+enum {
+    CUDA_SLOTS = 2,               /* batches in flight: one is uploaded, one is computed */
+    CUDA_SEGMENTS = 4,            /* parts of backward; after each, gradients are reported ready */
+    CUDA_GRAPHS = 64,             /* captured graphs, at most */
+    CUDA_ALIGN = 256,             /* alignment of every block in device memory, bytes */
+    CUDA_ALGO_NAMES = 5,          /* algorithms tried for one convolution, at most */
+    CUDA_DRIVER_BYTES = 64 << 20, /* device memory reserved for driver, cuDNN and NCCL */
+};
+
+struct cuda_buf {
+    int hw, channels;
+    bool normed;             /* a batch norm reads the buffer */
+    char *x, *g;             /* (batch, hw, hw, channels); g NULL unless training */
+    float *mean, *var, *inv; /* of the batch, [channels] */
+    float *bsum, *csum;      /* gpu.h, backward */
+};
+
+struct cuda_op {
+    const struct gpu_conv_algo *forward_algo, *backward_algo; /* CONV without own_stem */
+    void *forward_state, *backward_state;
+    bool own_stem;           /* CONV by stem.cu instead of an algorithm */
+    char *weight, *weight_t; /* copies of the engine's type */
+    uint8_t *argmax;         /* MAXPOOL */
+    bool add, side_add;      /* see engine/lifetimes.h */
+};
+
+/* Host and device buffers of one batch in flight. */
+struct cuda_slot {
+    float *pixels_host;  /* pinned; NULL before the first batch of pixels */
+    int8_t *labels_host; /* pinned */
+    float *pixels;       /* device */
+    int8_t *labels;
+    uint8_t *stored_host, *stored; /* raw batches: pinned, device; same for crops */
+    struct gpu_crop *crops_host, *crops;
+    float *shifts;        /* device: scratch of gpu_augment */
+    bool contrast;        /* some crop changes the contrast */
+    cudaEvent_t uploaded; /* the upload of the batch is complete */
+    cudaEvent_t consumed; /* the pass over the batch is complete */
+};
+
+/* State of raw batches; see cuda_input.c. */
+struct cuda_raw {
+    int stored_px; /* 0: raw batches are not prepared */
+    size_t row_bytes;
+    char *staging;     /* device: buffers of the slots */
+    uint8_t *resident; /* device: rows [first, end); NULL: rows are not resident */
+    size_t first, end; /* row numbers of the set */
+    bool *uploaded;    /* host, end - first flags: the row was uploaded */
+    uint64_t bytes;    /* device memory in use */
+};
+
+/* A captured graph and its key (all members after exec). */
+struct cuda_graph {
+    cudaGraphExec_t exec; /* NULL: run once, captured at the second run */
+    int part;             /* enum cuda_part, or a segment of backward */
+    int slot, n;
+    const float *grad;
+    int optim;
+};
+
+struct cuda_engine {
+    const struct chex_net *net;
+    struct chex_engine_config config;
+    struct gpu_device device;
+    enum gpu_type type; /* type of maps and of the weight copies */
+    int stage;          /* 0..4 */
+    char variant[8];    /* "s4" */
+
+    cudaStream_t stream, uploads;
+    struct gpu_reduce *reduce; /* NULL: gradients are not reduced, or reduced in host memory */
+    char *arena;               /* one device allocation for all except vectors and raw batches */
+    size_t arena_bytes, arena_at;
+    uint64_t vector_bytes; /* device memory of gradient vectors */
+
+    struct cuda_op *ops;
+    struct cuda_buf *bufs;
+    float **running_inv;  /* per batch norm */
+    bool running_current; /* running_inv matches the present state */
+
+    float *w, *moment[2]; /* state_count each */
+    char *copies, *copies_t;
+    size_t copies_count, copies_t_count;
+    struct gpu_param *params;    /* device */
+    struct gpu_report_job *jobs; /* device; one for each batch norm */
+    float *norms;
+    struct gpu_step *step, *step_host; /* device, pinned */
+    struct gpu_loss_scale *loss_scale; /* device; fp16 only */
+    char *shared_sums;                 /* bsum and csum of all buffers, zeroed with one memset */
+    size_t shared_sums_bytes;
+    float *partial[2]; /* scratch for an operation and for its side input */
+    unsigned *ticket;  /* 2 * GPU_TICKETS */
+    float *pooled, *dpooled, *logits, *dlogits;
+    double *loss, *loss_host; /* device, pinned */
+    float *logits_host;       /* pinned */
+    float *padded_dweight;    /* of the first convolution, with padded input channels */
+    char *image;              /* (batch, size, size, image_channels) */
+    int image_channels;       /* 3 plus padding: 4 or 8 */
+    char *folded;             /* folded weights of stem.cu */
+    void *workspace;
+    size_t workspace_bytes;
+
+    struct cuda_slot slots[CUDA_SLOTS];
+    struct cuda_raw raw;
+    int slot;                           /* slot of the last batch */
+    int segment_end[CUDA_SEGMENTS + 1]; /* op indices: segment k is ops [end[k+1], end[k]) */
+    int segments;
+    cudaEvent_t segment_done[CUDA_SEGMENTS + 1]; /* [0]: the batch statistics */
+    /* Timing events. Two sets alternate: a pass reads the times of the backward before it. */
+    cudaEvent_t forward_began[2], forward_done[2], backward_done[2];
+    int passes;  /* passes so far; passes % 2 selects the set of timing events */
+    bool waited; /* a pass has waited for its loss since the last update */
+    struct cuda_graph graphs[CUDA_GRAPHS];
+    int graph_count;
+    bool no_graphs; /* CHEX_CUDA_GRAPHS=0: no captured graphs, single launches */
+    /* Arguments of the last pass, for op_times; last_n 0: no pass yet. */
+    int last_n;
+    float *last_grad;
+};
+
+/* bytes rounded up to CUDA_ALIGN. */
+static inline size_t cuda_padded(size_t bytes) {
+    return (bytes + CUDA_ALIGN - 1) / CUDA_ALIGN * CUDA_ALIGN;
+}
+/* Device memory that the arena leaves free for later allocations: gradient vectors, driver, cuDNN
+ * and NCCL. */
+static inline size_t cuda_reserve_bytes(const struct cuda_engine *e) {
+    return 4 * e->net->state_count * sizeof(float) + CUDA_DRIVER_BYTES;
+}
+
+/* ---- cuda_buffers.c ---- */
+/* Chooses and prepares the convolution algorithms; allocates and lays out the arena. */
+enum chex_status chex_cuda_plan(struct cuda_engine *e, struct chex_error *err);
+void chex_cuda_plan_release(struct cuda_engine *e);
+/* Bytes of the arena for another batch size, with the algorithms chosen for this one. Call it
+ * before the first pass. SIZE_MAX: out of host memory. */
+size_t chex_cuda_arena_bytes(struct cuda_engine *e, int batch);
+/* x: the slice [first, first + channels) of a buffer, n images. g: the same slice of its gradient.
+ */
+struct gpu_map chex_cuda_x(const struct cuda_engine *e, int buffer, int n, int first, int channels);
+struct gpu_map chex_cuda_g(const struct cuda_engine *e, int buffer, int n, int first, int channels);
+/* The input map of an operation; for the first one, the image. */
+struct gpu_map chex_cuda_in(const struct cuda_engine *e, const struct chex_op *op, int n);
+/* The kernels' view of a batch norm: batch statistics if training, else running statistics. bn < 0:
+ * no norm. */
+struct gpu_norm chex_cuda_norm(const struct cuda_engine *e, int bn, bool relu, bool training);
+struct gpu_conv_forward chex_cuda_conv_forward(const struct cuda_engine *e, int op, int n,
+                                               bool training);
+struct gpu_conv_backward chex_cuda_conv_backward(const struct cuda_engine *e, int op, int n,
+                                                 float *grad);
+struct gpu_stats chex_cuda_stats(const struct cuda_engine *e, const struct chex_op *op,
+                                 bool training);
+struct gpu_sums chex_cuda_sums(const struct cuda_engine *e, int bn, int side, float *grad);
+struct gpu_deferred_grad chex_cuda_deferred_grad(const struct cuda_engine *e,
+                                                 const struct chex_op *op, int n);
+
+/* ---- cuda_forward.c, cuda_backward.c: enqueue ops on e->stream ---- */
+enum chex_status chex_cuda_forward_op(struct cuda_engine *e, int op, const struct cuda_slot *slot,
+                                      int n, bool training, struct chex_error *err);
+enum chex_status chex_cuda_backward_op(struct cuda_engine *e, int op, const struct cuda_slot *slot,
+                                       int n, float *grad, struct chex_error *err);
+
+/* ---- cuda_state.c ---- */
+enum chex_status chex_cuda_state_init(struct cuda_engine *e, struct chex_error *err);
+enum chex_status chex_cuda_set(void *self, enum chex_state_part part, const float *state,
+                               struct chex_error *err);
+enum chex_status chex_cuda_get(void *self, enum chex_state_part part, float *state_out,
+                               struct chex_error *err);
+enum chex_status chex_cuda_grad_get(void *self, const float *grad, float *out,
+                                    struct chex_error *err);
+enum chex_status chex_cuda_update(void *self, const struct chex_update *update, const float *grad,
+                                  struct chex_error *err);
+/* Recomputes running_inv of every batch norm if the state has changed since the last call. */
+enum chex_status chex_cuda_running(struct cuda_engine *e, struct chex_error *err);
+float *chex_cuda_grad_alloc(void *self);
+void chex_cuda_grad_free(void *self, float *grad);
+
+/* ---- cuda_input.c ---- */
+bool chex_cuda_takes_raw(void *self, int stored_px);
+enum chex_status chex_cuda_make_resident(void *self,
+                                         const struct chex_resident_request *make_resident,
+                                         struct chex_resident_result *out, struct chex_error *err);
+void chex_cuda_input_release(struct cuda_engine *e);
+/* Device memory of the slots for raw batches of up to `batch` images; 0: not prepared for raw
+ * batches. */
+size_t chex_cuda_slots_bytes(const struct cuda_engine *e, int batch);
+/* Copies a raw batch to pinned memory and enqueues its upload on e->uploads. The slot's pinned and
+ * device memory must be free. */
+enum chex_status chex_cuda_send_raw(struct cuda_engine *e, struct cuda_slot *slot,
+                                    const struct chex_batch *batch, struct chex_error *err);
+/* Enqueues crop and augmentation of the slot's rows to its pixels, on e->stream. */
+enum chex_status chex_cuda_make_pixels(struct cuda_engine *e, const struct cuda_slot *slot,
+                                       const struct chex_batch *batch, struct chex_error *err);
+
+/* ---- cuda_maps.c ---- */
+/* class_maps of struct chex_engine_impl. */
+enum chex_status chex_cuda_class_maps(void *self, int image, float *maps_out,
+                                      struct chex_error *err);
+
+/* ---- cuda_run.c ---- */
+/* reduce_memory of struct chex_engine_impl. */
+enum chex_status chex_cuda_reduce_memory(void *self, struct chex_launch *launch,
+                                         uint64_t timeout_ms,
+                                         const struct chex_reduce_memory **memory_out,
+                                         struct chex_error *err);
+enum chex_status chex_cuda_run_init(struct cuda_engine *e, struct chex_error *err);
+void chex_cuda_run_release(struct cuda_engine *e);
+enum chex_status chex_cuda_infer(void *self, const struct chex_batch *batch, float *logits_out,
+                                 struct chex_error *err);
+enum chex_status chex_cuda_pass(void *self, const struct chex_batch *batch, float *grad_out,
+                                chex_grad_ready_fn ready, void *ready_arg,
+                                struct chex_pass_result *result_out, struct chex_error *err);
+void chex_cuda_op_times(void *self, double *forward_s, double *backward_s);
+/* Enqueues one part of a step on e->stream. `what` names the part and its arguments. */
+typedef enum chex_status (*cuda_enqueue_fn)(struct cuda_engine *e, const struct cuda_graph *what,
+                                            struct chex_error *err);
+/* Runs `enqueue`: by single launches on the first call with this key, later as a captured graph. */
+enum chex_status chex_cuda_launch(struct cuda_engine *e, const struct cuda_graph *what,
+                                  cuda_enqueue_fn enqueue, struct chex_error *err);
+enum cuda_part { CUDA_PART_FORWARD = 100, CUDA_PART_INFER, CUDA_PART_UPDATE };
+
+/* ---- cuda_limits.c: see struct chex_engine_impl ---- */
+enum chex_status chex_cuda_limits(void *self, uint64_t most_bytes,
+                                  struct chex_engine_limits *limits_out, struct chex_error *err);
+
+#endif

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Measures the bandwidth limits of a GPU with copies: within device memory, from the host, and to
+ * the host. Each result is the best of several rounds. Copies within the device use arrays larger
+ * than the L2 cache. Host copies use pinned memory, one direction at a time. Arithmetic limits are
+ * not measured.
+ */
+#include "base/clock.h"
+#include "engine/cuda/host/cuda_engine.h"
+
+enum { ROUNDS = 6 /* the first is a warm-up */ };
+
+static const size_t most_device = (size_t)256 << 20, most_host = (size_t)64 << 20,
+                    step = (size_t)1 << 20;
+
+struct buffers {
+    char *a, *b;                     /* device */
+    char *host;                      /* pinned */
+    size_t device_bytes, host_bytes; /* of each array */
+};
+
+static enum chex_status alloc_buffers(const struct cuda_engine *e, uint64_t most_bytes,
+                                      struct buffers *b, struct chex_error *err) {
+    size_t free_bytes = 0, total = 0;
+    CHEX_CUDA(cudaMemGetInfo(&free_bytes, &total), err);
+    size_t each = most_device < free_bytes / 4 ? most_device : free_bytes / 4;
+    each = each < most_bytes / 4 ? each : (size_t)(most_bytes / 4);
+    b->device_bytes = each / step * step;
+    b->host_bytes = b->device_bytes < most_host ? b->device_bytes : most_host;
+    if (b->device_bytes == 0)
+        return CHEX_OK;
+    CHEX_CUDA(cudaMalloc((void **)&b->a, b->device_bytes), err);
+    CHEX_CUDA(cudaMalloc((void **)&b->b, b->device_bytes), err);
+    CHEX_CUDA(cudaMallocHost((void **)&b->host, b->host_bytes), err);
+    CHEX_CUDA(cudaMemsetAsync(b->a, 0, b->device_bytes, e->stream), err);
+    CHEX_CUDA(cudaMemsetAsync(b->b, 0, b->device_bytes, e->stream), err);
+    return CHEX_OK;
+}
+
+static void free_buffers(struct buffers *b) {
+    cudaFree(b->a);
+    cudaFree(b->b);
+    cudaFreeHost(b->host);
+}
+
+/* Bytes per second of the fastest round. */
+static enum chex_status copy_rate(const struct cuda_engine *e, void *to, const void *from,
+                                  size_t bytes, enum cudaMemcpyKind kind, double *rate_out,
+                                  struct chex_error *err) {
+    double best = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        CHEX_CUDA(cudaStreamSynchronize(e->stream), err);
+        const double start = chex_clock_s();
+        CHEX_CUDA(cudaMemcpyAsync(to, from, bytes, kind, e->stream), err);
+        CHEX_CUDA(cudaStreamSynchronize(e->stream), err);
+        const double rate = (double)bytes / (chex_clock_s() - start);
+        best = i > 0 && rate > best ? rate : best;
+    }
+    *rate_out = best;
+    return CHEX_OK;
+}
+
+static enum chex_status measure(const struct cuda_engine *e, const struct buffers *b,
+                                struct chex_engine_limits *l, struct chex_error *err) {
+    CHEX_TRY(copy_rate(e, b->a, b->host, b->host_bytes, cudaMemcpyHostToDevice,
+                       &l->upload_bytes_per_s, err));
+    CHEX_TRY(copy_rate(e, b->host, b->a, b->host_bytes, cudaMemcpyDeviceToHost,
+                       &l->download_bytes_per_s, err));
+    if (b->device_bytes < 2 * e->device.l2_bytes)
+        return CHEX_OK;
+    CHEX_TRY(
+        copy_rate(e, b->b, b->a, b->device_bytes, cudaMemcpyDeviceToDevice, &l->bytes_per_s, err));
+    l->bytes_per_s *= 2; /* read and written */
+    return CHEX_OK;
+}
+
+enum chex_status chex_cuda_limits(void *self, uint64_t most_bytes,
+                                  struct chex_engine_limits *limits_out, struct chex_error *err) {
+    const struct cuda_engine *e = self;
+    struct chex_engine_limits l = {0};
+    struct buffers b = {0};
+    enum chex_status st = alloc_buffers(e, most_bytes, &b, err);
+    if (st == CHEX_OK && b.device_bytes > 0)
+        st = measure(e, &b, &l, err);
+    free_buffers(&b);
+    if (st == CHEX_OK)
+        *limits_out = l;
+    return st;
+}

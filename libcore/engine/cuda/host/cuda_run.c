@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs batches: upload, forward, loss, backward, inference; and the order of this work on the
+ * streams.
+ *
+ * A batch is copied into a slot and uploaded on the upload stream. The pass consists of parts:
+ * forward with the loss, then a few segments of backward. After each segment a range of the
+ * gradient is final and reported ready. A part runs once by single launches, and is captured as a
+ * CUDA graph at its second run. The host waits for the loss while backward runs on the device. So
+ * the host can prepare the next batch during most of backward.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "engine/cuda/host/cuda_engine.h"
+#include "engine/cuda/host/ranges.h"
+
+/* ---- parts ---- */
+
+static struct cuda_graph *find_graph(struct cuda_engine *e, const struct cuda_graph *what) {
+    for (int i = 0; i < e->graph_count; i++) {
+        struct cuda_graph *g = &e->graphs[i];
+        if (g->part == what->part && g->slot == what->slot && g->n == what->n &&
+            g->grad == what->grad && g->optim == what->optim)
+            return g;
+    }
+    return NULL;
+}
+
+static enum chex_status capture(struct cuda_engine *e, struct cuda_graph *g,
+                                cuda_enqueue_fn enqueue, struct chex_error *err) {
+    cudaGraph_t graph = NULL;
+    CHEX_CUDA(cudaStreamBeginCapture(e->stream, cudaStreamCaptureModeThreadLocal), err);
+    enum chex_status st = enqueue(e, g, err);
+    cudaError_t ended = cudaStreamEndCapture(e->stream, &graph);
+    if (st != CHEX_OK) {
+        cudaGraphDestroy(graph);
+        return st;
+    }
+    CHEX_CUDA(ended, err);
+    cudaError_t instantiated = cudaGraphInstantiate(&g->exec, graph, 0);
+    cudaGraphDestroy(graph);
+    CHEX_CUDA(instantiated, err);
+    return CHEX_OK;
+}
+
+static const char *part_name(int part) {
+    switch (part) {
+    case CUDA_PART_FORWARD: return "forward";
+    case CUDA_PART_INFER: return "infer";
+    case CUDA_PART_UPDATE: return "update";
+    default: return "backward";
+    }
+}
+
+static enum chex_status launch(struct cuda_engine *e, const struct cuda_graph *what,
+                               cuda_enqueue_fn enqueue, struct chex_error *err) {
+    /* A short batch, for example the last one of an evaluation, is too rare for a graph. */
+    const bool whole = what->part == CUDA_PART_UPDATE || what->n == e->config.batch;
+    struct cuda_graph *g = find_graph(e, what);
+    if (e->no_graphs || !whole || (!g && e->graph_count == CUDA_GRAPHS))
+        return enqueue(e, what, err);
+    if (!g) {
+        /* The first run uses single launches: they may load code, which a capture must not. */
+        e->graphs[e->graph_count++] = *what;
+        return enqueue(e, what, err);
+    }
+    if (!g->exec)
+        CHEX_TRY(capture(e, g, enqueue, err));
+    CHEX_CUDA(cudaGraphLaunch(g->exec, e->stream), err);
+    return CHEX_OK;
+}
+
+enum chex_status chex_cuda_launch(struct cuda_engine *e, const struct cuda_graph *what,
+                                  cuda_enqueue_fn enqueue, struct chex_error *err) {
+    cuda_range_begin(part_name(what->part));
+    enum chex_status st = launch(e, what, enqueue, err);
+    cuda_range_end();
+    return st;
+}
+
+static enum chex_status enqueue_forward(struct cuda_engine *e, const struct cuda_graph *what,
+                                        struct chex_error *err) {
+    const struct cuda_slot *slot = &e->slots[what->slot];
+    for (int i = 0; i < e->net->op_count; i++)
+        CHEX_TRY(chex_cuda_forward_op(e, i, slot, what->n, true, err));
+    CHEX_CUDA(
+        gpu_report(e->jobs, e->net->bn_count, what->n, (float *)(uintptr_t)what->grad, e->stream),
+        err);
+    CHEX_CUDA(gpu_loss(e->logits, slot->labels, what->n, e->net->classes,
+                       e->type == GPU_F16 ? &e->loss_scale->scale : NULL, e->loss, e->dlogits,
+                       e->stream),
+              err);
+    CHEX_CUDA(
+        cudaMemcpyAsync(e->loss_host, e->loss, sizeof *e->loss, cudaMemcpyDeviceToHost, e->stream),
+        err);
+    return CHEX_OK;
+}
+
+static enum chex_status enqueue_segment(struct cuda_engine *e, const struct cuda_graph *what,
+                                        struct chex_error *err) {
+    float *grad = (float *)(uintptr_t)what->grad;
+    if (what->part == 0)
+        CHEX_CUDA(cudaMemsetAsync(e->shared_sums, 0, e->shared_sums_bytes, e->stream), err);
+    for (int i = e->segment_end[what->part] - 1; i >= e->segment_end[what->part + 1]; i--)
+        CHEX_TRY(chex_cuda_backward_op(e, i, &e->slots[what->slot], what->n, grad, err));
+    return CHEX_OK;
+}
+
+static enum chex_status enqueue_infer(struct cuda_engine *e, const struct cuda_graph *what,
+                                      struct chex_error *err) {
+    const struct cuda_slot *slot = &e->slots[what->slot];
+    const size_t bytes = (size_t)what->n * (size_t)e->net->classes * sizeof(float);
+    for (int i = 0; i < e->net->op_count; i++)
+        CHEX_TRY(chex_cuda_forward_op(e, i, slot, what->n, false, err));
+    CHEX_CUDA(cudaMemcpyAsync(e->logits_host, e->logits, bytes, cudaMemcpyDeviceToHost, e->stream),
+              err);
+    return CHEX_OK;
+}
+
+/* ---- batches ---- */
+
+/* Allocates pinned memory for pixels, at the first batch of pixels. Runs with raw batches never
+ * need it. */
+static enum chex_status pin_pixels(struct cuda_engine *e, struct chex_error *err) {
+    const size_t size = (size_t)e->config.image_size;
+    const size_t bytes = (size_t)e->config.batch * size * size * sizeof(float);
+    for (int i = 0; i < CUDA_SLOTS; i++)
+        if (!e->slots[i].pixels_host)
+            CHEX_CUDA(cudaMallocHost((void **)&e->slots[i].pixels_host, bytes), err);
+    return CHEX_OK;
+}
+
+static enum chex_status send_pixels(struct cuda_engine *e, struct cuda_slot *s,
+                                    const struct chex_batch *batch, struct chex_error *err) {
+    const size_t size = (size_t)e->config.image_size;
+    const size_t bytes = (size_t)batch->n * size * size * sizeof(float);
+    if (!s->pixels_host)
+        CHEX_TRY(pin_pixels(e, err));
+    memcpy(s->pixels_host, batch->pixels, bytes);
+    CHEX_CUDA(cudaMemcpyAsync(s->pixels, s->pixels_host, bytes, cudaMemcpyHostToDevice, e->uploads),
+              err);
+    return CHEX_OK;
+}
+
+static enum chex_status send_labels(struct cuda_engine *e, struct cuda_slot *s,
+                                    const struct chex_batch *batch, struct chex_error *err) {
+    const size_t bytes = (size_t)batch->n * (size_t)e->net->classes;
+    memcpy(s->labels_host, batch->labels, bytes);
+    CHEX_CUDA(cudaMemcpyAsync(s->labels, s->labels_host, bytes, cudaMemcpyHostToDevice, e->uploads),
+              err);
+    return CHEX_OK;
+}
+
+/* Copies the batch to the next slot and enqueues its upload. e->stream waits for the upload. For a
+ * raw batch it then computes the pixels. */
+static enum chex_status send_batch(struct cuda_engine *e, const struct chex_batch *batch,
+                                   struct chex_error *err) {
+    e->slot = (e->slot + 1) % CUDA_SLOTS;
+    struct cuda_slot *s = &e->slots[e->slot];
+    CHEX_CUDA(cudaEventSynchronize(s->uploaded), err); /* the slot's pinned memory is free */
+    CHEX_CUDA(cudaStreamWaitEvent(e->uploads, s->consumed, 0), err);
+    CHEX_TRY(batch->pixels ? send_pixels(e, s, batch, err) : chex_cuda_send_raw(e, s, batch, err));
+    if (batch->labels)
+        CHEX_TRY(send_labels(e, s, batch, err));
+    CHEX_CUDA(cudaEventRecord(s->uploaded, e->uploads), err);
+    CHEX_CUDA(cudaStreamWaitEvent(e->stream, s->uploaded, 0), err);
+    return batch->pixels ? CHEX_OK : chex_cuda_make_pixels(e, s, batch, err);
+}
+
+static enum chex_status upload(struct cuda_engine *e, const struct chex_batch *batch,
+                               struct chex_error *err) {
+    cuda_range_begin("upload");
+    enum chex_status st = send_batch(e, batch, err);
+    cuda_range_end();
+    return st;
+}
+
+enum chex_status chex_cuda_infer(void *self, const struct chex_batch *batch, float *logits_out,
+                                 struct chex_error *err) {
+    struct cuda_engine *e = self;
+    CHEX_TRY(upload(e, batch, err));
+    CHEX_TRY(chex_cuda_running(e, err));
+    const struct cuda_graph what = {.part = CUDA_PART_INFER, .slot = e->slot, .n = batch->n};
+    CHEX_TRY(chex_cuda_launch(e, &what, enqueue_infer, err));
+    CHEX_CUDA(cudaEventRecord(e->slots[e->slot].consumed, e->stream), err);
+    CHEX_CUDA(cudaStreamSynchronize(e->stream), err);
+    memcpy(logits_out, e->logits_host,
+           (size_t)batch->n * (size_t)e->net->classes * sizeof *logits_out);
+    return CHEX_OK;
+}
+
+/* The lowest gradient element that is final after segment_done[k]. */
+static size_t final_from(const struct cuda_engine *e, int k) {
+    if (k == 0)
+        return e->net->param_count;
+    const int last = e->segment_end[k];
+    return last ? e->net->ops[last].final_from : 0;
+}
+
+/* Runs the segments of backward. After each it reports the range of the gradient that is now final.
+ */
+static enum chex_status backward(struct cuda_engine *e, struct cuda_graph what,
+                                 chex_grad_ready_fn ready, void *ready_arg,
+                                 struct chex_error *err) {
+    size_t had = e->net->param_count;
+    if (ready)
+        ready(ready_arg, had, e->net->state_count);
+    for (int k = 0; k < e->segments; k++) {
+        what.part = k;
+        CHEX_TRY(chex_cuda_launch(e, &what, enqueue_segment, err));
+        CHEX_CUDA(cudaEventRecord(e->segment_done[k + 1], e->stream), err);
+        const size_t from = final_from(e, k + 1);
+        if (ready && from < had)
+            ready(ready_arg, from, had);
+        had = from;
+    }
+    return CHEX_OK;
+}
+
+static double elapsed_s(cudaEvent_t from, cudaEvent_t to) {
+    float ms = 0;
+    return cudaEventElapsedTime(&ms, from, to) == cudaSuccess ? (double)ms * 1e-3 : 0;
+}
+
+enum chex_status chex_cuda_pass(void *self, const struct chex_batch *batch, float *grad_out,
+                                chex_grad_ready_fn ready, void *ready_arg,
+                                struct chex_pass_result *result_out, struct chex_error *err) {
+    struct cuda_engine *e = self;
+    if (!e->config.training)
+        return chex_error_set(err, CHEX_E_FAIL,
+                              "engine cuda: a training pass in an engine made for inference");
+    const int set = e->passes % 2, previous = 1 - set;
+    CHEX_TRY(upload(e, batch, err));
+    struct cuda_graph what = {
+        .part = CUDA_PART_FORWARD, .slot = e->slot, .n = batch->n, .grad = grad_out};
+    CHEX_CUDA(cudaEventRecord(e->forward_began[set], e->stream), err);
+    CHEX_TRY(chex_cuda_launch(e, &what, enqueue_forward, err));
+    CHEX_CUDA(cudaEventRecord(e->forward_done[set], e->stream), err);
+    CHEX_CUDA(cudaEventRecord(e->segment_done[0], e->stream), err);
+    CHEX_TRY(backward(e, what, ready, ready_arg, err));
+    CHEX_CUDA(cudaEventRecord(e->backward_done[set], e->stream), err);
+    CHEX_CUDA(cudaEventRecord(e->slots[e->slot].consumed, e->stream), err);
+    CHEX_CUDA(cudaEventSynchronize(e->forward_done[set]), err);
+    /* This pass's backward is still running, so the result has the time of the previous backward.
+     */
+    *result_out = (struct chex_pass_result){
+        .loss = *e->loss_host,
+        .forward_s = elapsed_s(e->forward_began[set], e->forward_done[set]),
+        .backward_s =
+            e->passes ? elapsed_s(e->forward_done[previous], e->backward_done[previous]) : 0,
+    };
+    e->passes++;
+    e->waited = true;
+    e->last_n = batch->n;
+    e->last_grad = grad_out;
+    return CHEX_OK;
+}
+
+/* ---- the reduction ---- */
+
+static cudaEvent_t event_of(void *engine, size_t from) {
+    const struct cuda_engine *e = engine;
+    int k = 0;
+    while (k < e->segments && final_from(e, k) > from)
+        k++;
+    return e->segment_done[k];
+}
+
+enum chex_status chex_cuda_reduce_memory(void *self, struct chex_launch *launch,
+                                         uint64_t timeout_ms,
+                                         const struct chex_reduce_memory **memory_out,
+                                         struct chex_error *err) {
+    struct cuda_engine *e = self;
+    const struct gpu_reduce_config config = {.launch = launch,
+                                             .timeout_ms = timeout_ms,
+                                             .device = e->device.index,
+                                             .compute = e->stream,
+                                             .event_of = event_of,
+                                             .engine = e};
+    CHEX_TRY(gpu_reduce_create(&config, &e->reduce, err));
+    *memory_out = gpu_reduce_memory(e->reduce);
+    return CHEX_OK;
+}
+
+/* ---- times of single ops ---- */
+
+static enum chex_status time_op(struct cuda_engine *e, int op, bool is_backward, double *s_out,
+                                struct chex_error *err) {
+    const struct cuda_slot *slot = &e->slots[e->slot];
+    CHEX_CUDA(cudaEventRecord(e->forward_began[0], e->stream), err);
+    if (is_backward)
+        CHEX_TRY(chex_cuda_backward_op(e, op, slot, e->last_n, e->last_grad, err));
+    else
+        CHEX_TRY(chex_cuda_forward_op(e, op, slot, e->last_n, true, err));
+    CHEX_CUDA(cudaEventRecord(e->forward_done[0], e->stream), err);
+    CHEX_CUDA(cudaEventSynchronize(e->forward_done[0]), err);
+    *s_out = elapsed_s(e->forward_began[0], e->forward_done[0]);
+    return CHEX_OK;
+}
+
+void chex_cuda_op_times(void *self, double *forward_s, double *backward_s) {
+    struct cuda_engine *e = self;
+    struct chex_error err = {0};
+    enum chex_status st = CHEX_OK;
+    memset(forward_s, 0, (size_t)e->net->op_count * sizeof *forward_s);
+    memset(backward_s, 0, (size_t)e->net->op_count * sizeof *backward_s);
+    if (!e->last_n)
+        return;
+    for (int i = 0; i < e->net->op_count && st == CHEX_OK; i++)
+        st = time_op(e, i, false, &forward_s[i], &err);
+    if (st == CHEX_OK && cudaMemsetAsync(e->shared_sums, 0, e->shared_sums_bytes, e->stream))
+        return;
+    for (int i = e->net->op_count - 1; i >= 0 && st == CHEX_OK; i--)
+        st = time_op(e, i, true, &backward_s[i], &err);
+    if (st != CHEX_OK)
+        chex_warn("times of operations: not measured: %s", err.text);
+}
+
+/* ---- set-up and release ---- */
+
+static enum chex_status slot_init(struct cuda_engine *e, struct cuda_slot *s,
+                                  struct chex_error *err) {
+    const size_t labels = (size_t)e->config.batch * (size_t)e->net->classes;
+    CHEX_CUDA(cudaMallocHost((void **)&s->labels_host, labels), err);
+    CHEX_CUDA(cudaEventCreateWithFlags(&s->uploaded, cudaEventDisableTiming), err);
+    CHEX_CUDA(cudaEventCreateWithFlags(&s->consumed, cudaEventDisableTiming), err);
+    return CHEX_OK;
+}
+
+enum chex_status chex_cuda_run_init(struct cuda_engine *e, struct chex_error *err) {
+    const size_t logits = (size_t)e->config.batch * (size_t)e->net->classes;
+    const char *graphs = getenv("CHEX_CUDA_GRAPHS");
+    e->no_graphs = graphs && strcmp(graphs, "0") == 0;
+    for (int i = 0; i < CUDA_SLOTS; i++)
+        CHEX_TRY(slot_init(e, &e->slots[i], err));
+    for (int i = 0; i <= CUDA_SEGMENTS; i++)
+        CHEX_CUDA(cudaEventCreateWithFlags(&e->segment_done[i], cudaEventDisableTiming), err);
+    for (int i = 0; i < 2; i++) {
+        CHEX_CUDA(cudaEventCreate(&e->forward_began[i]), err);
+        CHEX_CUDA(cudaEventCreate(&e->forward_done[i]), err);
+        CHEX_CUDA(cudaEventCreate(&e->backward_done[i]), err);
+    }
+    CHEX_CUDA(cudaMallocHost((void **)&e->loss_host, sizeof *e->loss_host), err);
+    CHEX_CUDA(cudaMallocHost((void **)&e->logits_host, logits * sizeof(float)), err);
+    return CHEX_OK;
+}
+
+static void destroy_event(cudaEvent_t event) {
+    if (event)
+        cudaEventDestroy(event);
+}
+
+void chex_cuda_run_release(struct cuda_engine *e) {
+    for (int i = 0; i < e->graph_count; i++)
+        if (e->graphs[i].exec)
+            cudaGraphExecDestroy(e->graphs[i].exec);
+    for (int i = 0; i < CUDA_SLOTS; i++) {
+        cudaFreeHost(e->slots[i].pixels_host);
+        cudaFreeHost(e->slots[i].labels_host);
+        destroy_event(e->slots[i].uploaded);
+        destroy_event(e->slots[i].consumed);
+    }
+    for (int i = 0; i <= CUDA_SEGMENTS; i++)
+        destroy_event(e->segment_done[i]);
+    for (int i = 0; i < 2; i++) {
+        destroy_event(e->forward_began[i]);
+        destroy_event(e->forward_done[i]);
+        destroy_event(e->backward_done[i]);
+    }
+    cudaFreeHost(e->loss_host);
+    cudaFreeHost(e->logits_host);
+    cudaFreeHost(e->step_host);
+}

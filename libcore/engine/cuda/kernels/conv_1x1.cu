@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gpu_conv_algo_1x1: 1x1 convolutions with stride 1 in 16-bit types on tensor cores (mma.sync,
+ * capability 8.0 and up). This file chooses the kernel and the grid of each convolution.
+ *
+ * Forward: conv_1x1_gemm.cuh, with batch norm and ReLU in the prologue and statistics in the
+ * epilogue. Backward: if the output has at most 128 channels (every bottleneck of DenseNet-121),
+ * the fused kernel of conv_1x1_fused.cuh. Else conv_1x1_gemm.cuh computes the data gradient, and
+ * conv_1x1_fused.cuh the weight gradient only ("split").
+ *
+ * Numerics. Products of T are summed in fp32 over a block's pixels, in order; blocks in double, in
+ * order. dU stays in fp32 until it is masked and summed.
+ *
+ * Cost model (counted, not measured), for one image of 224 x 224, c inputs, m outputs, p pixels:
+ *   - Forward: 2 p (c + m) bytes, 2 p c m FLOP.
+ *   - Backward: 4 p c m FLOP. Fused: 2 p (3 c + 2 m) bytes with a norm and addition to in_g; one c
+ *     less if in_g is overwritten. Split: 2 p (4 c + 4 m) bytes; one c less without a norm, one c
+ *     less without addition.
+ *   - Weights (2 c m bytes) and the parts of dW (128 KiB per multiprocessor, written and read) do
+ *     not grow with the number of images.
+ * Values in MB and MFLOP:
+ *
+ *                    p      c -> m        forward         backward
+ *   dense block 1  3136    64 ->  128   1.20    51.4    2.81   102.8
+ *                  3136   224 ->  128   2.21   179.8    5.82   359.7
+ *   dense block 2   784   128 ->  128   0.40    25.7    1.00    51.4
+ *                   784   480 ->  128   0.95    96.3    2.66   192.7
+ *   dense block 3   196   256 ->  128   0.15    12.8    0.40    25.7
+ *                   196   992 ->  128   0.44    49.8    1.27    99.5
+ *   dense block 4    49   512 ->  128   0.06     6.4    0.18    12.8
+ *                    49   992 ->  128   0.11    12.4    0.32    24.9
+ *   transition 1    784   256 ->  128   0.60    51.4    1.20   102.8   no norm, overwritten
+ *   transition 2    196   512 ->  256   0.30    51.4    0.80   102.8   the same, split
+ *   transition 3     49  1024 ->  512   0.15    51.4    0.40   102.8   the same, split
+ *   ResNet-50 3     196  1024 ->  256   0.50   102.8    1.61   205.5   no norm, added, split
+ *                   196   256 -> 1024   0.50   102.8    1.91   205.5   norm, overwritten, split
+ */
+#include "engine/cuda/kernels/conv_1x1_fused.cuh"
+#include "engine/cuda/kernels/conv_1x1_gemm.cuh"
+
+enum { CONV1X1_MOST_CHANNELS = 4096, CONV1X1_FUSED_OUT = 128 };
+
+/* ---- forward ---- */
+
+/* Size of a product's tile: 64 * rows_by rows, 16 * cols_by columns. */
+struct conv1x1_tile {
+    int rows_by, cols_by;
+};
+
+template <int PRO, int EPI> static size_t conv1x1_gemm_bytes(conv1x1_tile t, int k) {
+    if (t.rows_by == 4)
+        return conv1x1_gemm_shape<8, 2, 16, PRO, EPI>::bytes(k);
+    return t.cols_by == 8 ? conv1x1_gemm_shape<4, 2, 8, PRO, EPI>::bytes(k)
+                          : conv1x1_gemm_shape<4, 2, 4, PRO, EPI>::bytes(k);
+}
+
+static int64_t conv1x1_divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* Number of blocks for `pieces`, at most `most`. It never decreases if pieces grows. */
+static int conv1x1_most_blocks(int64_t pieces, int64_t most) {
+    if (most > GPU_MAX_BLOCKS)
+        most = GPU_MAX_BLOCKS;
+    if (most > pieces)
+        most = pieces;
+    return most < 1 ? 1 : (int)most;
+}
+/* The smallest number of blocks with the same maximum of pieces per block. */
+static int conv1x1_even_blocks(int64_t pieces, int64_t most) {
+    return (int)conv1x1_divide_up(pieces,
+                                  conv1x1_divide_up(pieces, conv1x1_most_blocks(pieces, most)));
+}
+
+/* Static shared memory of gpu_last_block, with its alignment. */
+enum { CONV1X1_STATIC = 256 };
+static bool conv1x1_shared_fits(const gpu_device &d, size_t bytes) {
+    return bytes + CONV1X1_STATIC <= d.shared_max;
+}
+
+/* Whether two blocks fit on a multiprocessor. It has 1 KiB more than one block may use, and each
+ * block costs 1 KiB extra. */
+static bool conv1x1_shared_fits_twice(const gpu_device &d, size_t bytes) {
+    return 2 * (bytes + CONV1X1_STATIC) + 1024 <= d.shared_max;
+}
+
+/* Chooses the tile. 256 rows halve the traffic of the weights, but only if there are enough rows
+ * for all multiprocessors. False: no tile fits in shared memory. */
+template <int PRO, int EPI>
+static bool conv1x1_choose_tile(const gpu_device &d, int64_t rows, int n, int k,
+                                conv1x1_tile *out) {
+    const conv1x1_tile tiles[] = {{4, 8}, {2, 8}, {2, 4}};
+    for (const conv1x1_tile &t : tiles) {
+        const bool wide = n > 64 || t.cols_by == 4;
+        const bool full =
+            t.rows_by == 2 || conv1x1_divide_up(rows, 256) * conv1x1_divide_up(n, 128) >= d.sms;
+        if (t.rows_by == 4 && EPI != CONV1X1_STORE)
+            continue;
+        if (wide && full && conv1x1_shared_fits(d, conv1x1_gemm_bytes<PRO, EPI>(t, k))) {
+            *out = t;
+            return true;
+        }
+    }
+    return false;
+}
+
+template <class T, int WARPS, int MI, int NI, int PRO, int EPI>
+static cudaError_t conv1x1_launch_gemm(const gpu_device &d, const conv1x1_gemm &p,
+                                       cudaStream_t stream) {
+    typedef conv1x1_gemm_shape<WARPS, MI, NI, PRO, EPI> S;
+    const size_t bytes = S::bytes(p.k);
+    const int fit = S::BLOCKS == 2 && conv1x1_shared_fits_twice(d, bytes) ? 2 : 1;
+    const int col_tiles = (int)conv1x1_divide_up(p.n, S::COLS);
+    const int blocks =
+        conv1x1_even_blocks(conv1x1_divide_up(p.rows, S::ROWS), d.sms * fit / col_tiles);
+    return CHEX_LAUNCH((conv1x1_gemm_kernel<T, WARPS, MI, NI, PRO, EPI>),
+                       dim3((unsigned)col_tiles, (unsigned)blocks), dim3(CONV1X1_THREADS), bytes,
+                       stream, p);
+}
+
+/* With 256 rows each warp has its own rows, so the prologue is computed once. With 128 rows this
+ * would make 8 warps read the weights from shared memory too often. */
+template <class T, int PRO, int EPI>
+static cudaError_t conv1x1_run_gemm(const gpu_device &d, const conv1x1_gemm &p,
+                                    cudaStream_t stream) {
+    conv1x1_tile t;
+    if (!conv1x1_choose_tile<PRO, EPI>(d, p.rows, p.n, p.k, &t))
+        return cudaErrorInvalidValue;
+    if constexpr (EPI == CONV1X1_STORE)
+        if (t.rows_by == 4)
+            return conv1x1_launch_gemm<T, 8, 2, 16, PRO, EPI>(d, p, stream);
+    if (t.cols_by == 8)
+        return conv1x1_launch_gemm<T, 4, 2, 8, PRO, EPI>(d, p, stream);
+    return conv1x1_launch_gemm<T, 4, 2, 4, PRO, EPI>(d, p, stream);
+}
+
+static bool conv1x1_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
+
+static conv1x1_slice conv1x1_slice_of(const gpu_map &m) {
+    return conv1x1_slice{m.data, (unsigned)((size_t)m.pitch * gpu_type_bytes(m.type))};
+}
+
+/* The weights as a slice with `columns` 16-bit elements per row. */
+static conv1x1_slice conv1x1_weights(const void *w, int columns) {
+    return conv1x1_slice{const_cast<void *>(w), 2 * (unsigned)columns};
+}
+
+template <class T>
+static cudaError_t conv1x1_forward_as(const gpu_device &d, const gpu_conv_forward &f,
+                                      cudaStream_t stream) {
+    conv1x1_gemm p = {};
+    p.rows = (unsigned)gpu_map_pixels(&f.out);
+    p.n = f.out.channels;
+    p.k = f.in.channels;
+    p.a = conv1x1_slice_of(f.in);
+    p.norm = f.norm;
+    p.b = conv1x1_weights(f.weight, p.k);
+    p.out = conv1x1_slice_of(f.out);
+    p.stats = f.stats;
+    return f.norm.mean ? conv1x1_run_gemm<T, CONV1X1_NORM, CONV1X1_STORE>(d, p, stream)
+                       : conv1x1_run_gemm<T, CONV1X1_PLAIN, CONV1X1_STORE>(d, p, stream);
+}
+
+/* ---- backward ---- */
+
+/* The kernels and grid of a backward. */
+struct conv1x1_plan {
+    bool fused, dgrad; /* dgrad: a separate kernel computes the data gradient */
+    int pixels;        /* pixels of a tile of the fused or weight gradient kernel */
+    int stages;        /* stages of the fused kernel with 64 pixels */
+    int slices, m_tiles;
+    int splits, most_splits; /* for this number of pixels; upper limit for fewer pixels too */
+};
+
+static bool conv1x1_plan_backward(const gpu_device &d, const gpu_conv_backward &b,
+                                  conv1x1_plan *out) {
+    const int c = b.in.channels, m = b.out.g.channels;
+    const int64_t rows = gpu_map_pixels(&b.in);
+    conv1x1_plan p = {};
+    if (b.in_g.data && m <= CONV1X1_FUSED_OUT) {
+        p.stages = conv1x1_shared_fits(d, conv1x1_fused_shape<64, 3, true>::BYTES) ? 3 : 2;
+        p.pixels = conv1x1_shared_fits(d, conv1x1_fused_shape<64, 2, true>::BYTES)   ? 64
+                   : conv1x1_shared_fits(d, conv1x1_fused_shape<32, 2, true>::BYTES) ? 32
+                                                                                     : 0;
+        p.fused = p.pixels != 0;
+    }
+    if (!p.fused) {
+        conv1x1_tile t;
+        p.pixels = 64;
+        if (!conv1x1_shared_fits(d, conv1x1_fused_shape<64, 2, false>::BYTES))
+            return false;
+        p.dgrad = b.in_g.data != nullptr;
+        if (p.dgrad &&
+            !(b.out.bsum ? conv1x1_choose_tile<CONV1X1_DEFERRED, CONV1X1_MASK>(d, rows, c, m, &t)
+                         : conv1x1_choose_tile<CONV1X1_PLAIN, CONV1X1_MASK>(d, rows, c, m, &t)))
+            return false;
+    }
+    p.slices = (int)conv1x1_divide_up(c, 128);
+    p.m_tiles = (int)conv1x1_divide_up(m, 128);
+    /* The weight gradient kernel uses half of a multiprocessor's registers, the fused one nearly
+     * all. */
+    const int fit =
+        !p.fused && conv1x1_shared_fits_twice(d, conv1x1_fused_shape<64, 2, false>::BYTES) ? 2 : 1;
+    const int64_t tiles = conv1x1_divide_up(rows, p.pixels), blocks = (int64_t)d.sms * fit;
+    p.splits = conv1x1_even_blocks(tiles, blocks / (p.slices * p.m_tiles));
+    p.most_splits = conv1x1_most_blocks(tiles, blocks / (p.slices * p.m_tiles));
+    *out = p;
+    return true;
+}
+
+static conv1x1_mask conv1x1_mask_of(const gpu_conv_backward &b) {
+    conv1x1_mask m = {};
+    m.x = conv1x1_slice_of(b.in);
+    m.g = conv1x1_slice_of(b.in_g);
+    m.norm = b.norm;
+    m.add = b.add;
+    if (b.norm.mean)
+        m.sums = b.sums;
+    return m;
+}
+
+template <class T>
+static cudaError_t conv1x1_dgrad(const gpu_device &d, const gpu_conv_backward &b,
+                                 cudaStream_t stream) {
+    conv1x1_gemm p = {};
+    p.rows = (unsigned)gpu_map_pixels(&b.in);
+    p.n = b.in.channels;
+    p.k = b.out.g.channels;
+    p.a = conv1x1_slice_of(b.out.g);
+    p.a_x = conv1x1_slice_of(b.out.x);
+    p.bsum = b.out.bsum;
+    p.csum = b.out.csum;
+    p.b = conv1x1_weights(b.weight_t, p.k);
+    p.mask = conv1x1_mask_of(b);
+    if (b.norm.mean)
+        return b.out.bsum ? conv1x1_run_gemm<T, CONV1X1_DEFERRED, CONV1X1_MASK>(d, p, stream)
+                          : conv1x1_run_gemm<T, CONV1X1_PLAIN, CONV1X1_MASK>(d, p, stream);
+    return b.out.bsum ? conv1x1_run_gemm<T, CONV1X1_DEFERRED, CONV1X1_ADD>(d, p, stream)
+                      : conv1x1_run_gemm<T, CONV1X1_PLAIN, CONV1X1_ADD>(d, p, stream);
+}
+
+template <class T, int PIXELS, int STAGES, bool DGRAD>
+static cudaError_t conv1x1_launch_fused(const conv1x1_fused &p, dim3 blocks, cudaStream_t stream) {
+    const size_t bytes = conv1x1_fused_shape<PIXELS, STAGES, DGRAD>::BYTES;
+    if (p.mask.norm.mean)
+        return CHEX_LAUNCH((conv1x1_fused_kernel<T, PIXELS, STAGES, true, DGRAD>), blocks,
+                           dim3(CONV1X1_THREADS), bytes, stream, p);
+    return CHEX_LAUNCH((conv1x1_fused_kernel<T, PIXELS, STAGES, false, DGRAD>), blocks,
+                       dim3(CONV1X1_THREADS), bytes, stream, p);
+}
+
+template <class T>
+static cudaError_t conv1x1_backward_as(const gpu_device &d, const gpu_conv_backward &b,
+                                       void *workspace, cudaStream_t stream) {
+    conv1x1_plan plan;
+    if (!conv1x1_plan_backward(d, b, &plan))
+        return cudaErrorInvalidValue;
+    if (plan.dgrad)
+        CHEX_GPU_TRY(conv1x1_dgrad<T>(d, b, stream));
+    conv1x1_fused p = {};
+    p.rows = (unsigned)gpu_map_pixels(&b.in);
+    p.m = b.out.g.channels;
+    p.c = b.in.channels;
+    p.g = conv1x1_slice_of(b.out.g);
+    p.z = conv1x1_slice_of(b.out.bsum ? b.out.x
+                                      : b.out.g); /* a valid pointer, also if it is not read */
+    p.bsum = b.out.bsum;
+    p.csum = b.out.csum;
+    p.weight_t = b.weight_t;
+    p.mask = conv1x1_mask_of(b);
+    p.parts = static_cast<float *>(workspace);
+    p.each = p.c / 32 / plan.slices;
+    p.more = p.c / 32 % plan.slices;
+    const dim3 blocks((unsigned)plan.slices, (unsigned)plan.m_tiles, (unsigned)plan.splits);
+    if (!plan.fused)
+        CHEX_GPU_TRY((conv1x1_launch_fused<T, 64, 2, false>(p, blocks, stream)));
+    else if (plan.stages == 3)
+        CHEX_GPU_TRY((conv1x1_launch_fused<T, 64, 3, true>(p, blocks, stream)));
+    else if (plan.pixels == 64)
+        CHEX_GPU_TRY((conv1x1_launch_fused<T, 64, 2, true>(p, blocks, stream)));
+    else
+        CHEX_GPU_TRY((conv1x1_launch_fused<T, 32, 2, true>(p, blocks, stream)));
+    const int64_t count = (int64_t)p.m * p.c;
+    return CHEX_LAUNCH(conv1x1_reduce_kernel, dim3((unsigned)(count / 128)), dim3(CONV1X1_THREADS),
+                       0, stream, static_cast<const float *>(p.parts), plan.splits, count,
+                       b.dweight);
+}
+
+/* ---- the algorithm ---- */
+
+/* Whether the kernels support the map: they copy aligned runs of 16 bytes. */
+static bool conv1x1_takes_map(const gpu_map &m, enum gpu_type type) {
+    return m.type == type && m.channels >= 32 && m.channels % 32 == 0 &&
+           m.channels <= CONV1X1_MOST_CHANNELS && m.pitch % 32 == 0 && m.pitch < 1 << 24 &&
+           gpu_map_pixels(&m) < (int64_t)1 << 31;
+}
+static bool conv1x1_takes_window(gpu_window w) {
+    return w.kernel == 1 && w.stride == 1 && w.pad == 0;
+}
+
+static bool conv1x1_fits_forward(const gpu_device &d, const gpu_conv_forward &f) {
+    conv1x1_tile t;
+    const enum gpu_type type = f.in.type;
+    if (type == GPU_F32 || !conv1x1_takes_window(f.window) || !conv1x1_takes_map(f.in, type) ||
+        !conv1x1_takes_map(f.out, type) || (f.norm.mean && !f.norm.relu))
+        return false;
+    const int64_t rows = gpu_map_pixels(&f.out);
+    return f.norm.mean ? conv1x1_choose_tile<CONV1X1_NORM, CONV1X1_STORE>(d, rows, f.out.channels,
+                                                                          f.in.channels, &t)
+                       : conv1x1_choose_tile<CONV1X1_PLAIN, CONV1X1_STORE>(d, rows, f.out.channels,
+                                                                           f.in.channels, &t);
+}
+
+static bool conv1x1_fits_backward(const gpu_device &d, const gpu_conv_backward &b) {
+    conv1x1_plan p;
+    const enum gpu_type type = b.in.type;
+    return type != GPU_F32 && conv1x1_takes_window(b.window) && conv1x1_takes_map(b.in, type) &&
+           conv1x1_takes_map(b.out.g, type) && (!b.out.bsum || conv1x1_takes_map(b.out.x, type)) &&
+           (!b.in_g.data || conv1x1_takes_map(b.in_g, type)) && !(b.norm.mean && !b.norm.relu) &&
+           conv1x1_plan_backward(d, b, &p);
+}
+
+static bool conv1x1_fits(const gpu_device *d, const gpu_conv_forward *f,
+                         const gpu_conv_backward *b) {
+    if (d->capability < 80)
+        return false;
+    return f ? conv1x1_fits_forward(*d, *f) : conv1x1_fits_backward(*d, *b);
+}
+
+/* Memory for the parts of dW. Smaller batches never need more. */
+static size_t conv1x1_workspace(const gpu_device *d, const void *, const gpu_conv_forward *,
+                                const gpu_conv_backward *b) {
+    conv1x1_plan p;
+    if (!b || !conv1x1_plan_backward(*d, *b, &p))
+        return 0;
+    return (size_t)p.most_splits * (size_t)b->in.channels * (size_t)b->out.g.channels *
+           sizeof(float);
+}
+
+static cudaError_t conv1x1_forward(const gpu_device *d, const void *, const gpu_conv_forward *f,
+                                   void *, cudaStream_t stream) {
+    if (!conv1x1_aligned(f->in.data) || !conv1x1_aligned(f->out.data) ||
+        !conv1x1_aligned(f->weight))
+        return cudaErrorInvalidValue;
+    return f->in.type == GPU_BF16 ? conv1x1_forward_as<gpu_bf16>(*d, *f, stream)
+                                  : conv1x1_forward_as<gpu_f16>(*d, *f, stream);
+}
+
+static cudaError_t conv1x1_backward(const gpu_device *d, const void *, const gpu_conv_backward *b,
+                                    void *workspace, cudaStream_t stream) {
+    if (!conv1x1_aligned(b->in.data) || !conv1x1_aligned(b->in_g.data) ||
+        !conv1x1_aligned(b->out.g.data) || !conv1x1_aligned(b->out.x.data) ||
+        !conv1x1_aligned(b->weight_t) || !conv1x1_aligned(workspace))
+        return cudaErrorInvalidValue;
+    return b->in.type == GPU_BF16 ? conv1x1_backward_as<gpu_bf16>(*d, *b, workspace, stream)
+                                  : conv1x1_backward_as<gpu_f16>(*d, *b, workspace, stream);
+}
+
+const gpu_conv_algo gpu_conv_algo_1x1 = {
+    "1x1", conv1x1_fits, nullptr, nullptr, conv1x1_workspace, conv1x1_forward, conv1x1_backward};

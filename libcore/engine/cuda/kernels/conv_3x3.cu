@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gpu_conv_algo_3x3: 3x3 convolutions with stride 1 and padding 1 in 16-bit types on tensor cores
+ * (capability 8.0 and up). Batch norm and ReLU are fused before the product; statistics, or the
+ * mask and its sums, after it. No other intermediate is stored. The kernels are in
+ * conv_3x3_product.cuh (forward and dgrad) and conv_3x3_weight.cuh. This file chooses their shapes
+ * so that they fit in shared memory.
+ *
+ * Numerics. Operands are rounded to the type. Products and sums within a tile are fp32. Statistics
+ * are of the rounded output. Every result is the same in every run.
+ *
+ * Cost model for one dense layer (128 -> 32, 56 x 56, batch 256, 802,816 pixels): forward 257 MB
+ * and 59 GFLOP; dgrad 514 MB and 59 GFLOP; dW 308 MB and 59 GFLOP. Places between images and strips
+ * add 9 % to the products (31 % at 7 x 7). Halos are read again from the L2 cache.
+ *
+ * Estimated clocks of a multiprocessor for 256 places of this layer. Assumptions: a scheduler
+ * issues one instruction per clock and one product (mma.sync) per 6.1 clocks; shared memory moves
+ * 128 bytes per clock, device memory 18.6 (H200):
+ *
+ *              memory   products   instructions   shared memory
+ *   forward      4400       7000           7500           10000
+ *   dgrad        8800       7000           7600            5600
+ *   dW           5300       7000           6500            7300
+ */
+#include "engine/cuda/kernels/conv_3x3_product.cuh"
+#include "engine/cuda/kernels/conv_3x3_weight.cuh"
+
+namespace {
+
+unsigned round_up(unsigned v, unsigned to) { return (v + to - 1) / to * to; }
+
+/* Appends `bytes` to a layout that ends at *end; returns the offset. */
+unsigned append(unsigned *end, size_t bytes) {
+    const unsigned at = *end;
+    *end = at + round_up((unsigned)bytes, 128);
+    return at;
+}
+
+conv3_places places_of(int n, int hw, int tile, int strips) {
+    conv3_places g = {};
+    g.n = n;
+    g.hw = hw;
+    g.strips = strips;
+    g.width = (hw + strips - 1) / strips;
+    g.pitch = g.width + (strips == 1 ? 1 : 2);
+    g.halo = g.pitch + 1;
+    g.loaded = (int)round_up((unsigned)(tile + 2 * g.halo), 64);
+    g.tile = tile;
+    g.places = (int64_t)n * strips * (hw + 1) * g.pitch;
+    g.tiles = (int)((g.places + tile - 1) / tile);
+    g.by_pitch = conv3_divisor_of((unsigned)g.pitch);
+    g.by_rows = conv3_divisor_of((unsigned)hw + 1);
+    g.by_strips = conv3_divisor_of((unsigned)strips);
+    return g;
+}
+
+/* Dynamic shared memory that a launch may use. gpu_last_block needs some static shared memory. */
+size_t shared_limit(const gpu_device &device) {
+    return device.shared_max > 128 ? device.shared_max - 128 : 0;
+}
+
+/* The cut into strips with the lowest cost(places), among those whose shared(places) bytes fit.
+ * places 0: none fits. */
+template <class F, class G>
+conv3_places cut(int n, int hw, int tile, size_t limit, F shared, G cost) {
+    conv3_places best = {};
+    for (int strips = 1; strips <= hw; strips++) {
+        const conv3_places g = places_of(n, hw, tile, strips);
+        if (shared(g) > limit || (best.places && cost(g) >= cost(best)))
+            continue;
+        best = g;
+        if (g.width <= 8)
+            break;
+    }
+    return best;
+}
+
+/* Number of blocks for each of `share` runs of channels. */
+int blocks_of(const gpu_device &device, int share) {
+    return device.sms > share ? device.sms / share : 1;
+}
+
+/* Number of tiles of the busiest multiprocessor. */
+double rounds_of(const gpu_device &device, const conv3_places &g, int share) {
+    const int blocks = blocks_of(device, share);
+    const int waves = (blocks * share + device.sms - 1) / device.sms;
+    return (double)((g.tiles + blocks - 1) / blocks * waves);
+}
+
+bool sixteen(enum gpu_type type) { return type != GPU_F32; }
+
+bool window_fits(gpu_window w) { return w.kernel == 3 && w.stride == 1 && w.pad == 1; }
+
+/* Place numbers have 32 bits. A pixel needs at most 6 places (strips of one column). */
+bool size_fits(const gpu_map &m) { return gpu_map_pixels(&m) < (int64_t)1 << 29; }
+
+/* The distance between pixels, in bytes, fits in 32 bits. */
+bool pitch_fits(const gpu_map &m) { return m.pitch % 8 == 0 && m.pitch < 1 << 30; }
+
+bool map_fits(const gpu_map &m) {
+    return sixteen(m.type) && pitch_fits(m) && m.channels % 32 == 0 && size_fits(m);
+}
+
+bool norm_fits(const gpu_norm &n) { return !n.mean || n.relu; }
+
+/* ---- forward and dgrad ---- */
+
+/* The shapes that are compiled. */
+enum shape { DENSE_256, DENSE_128, WIDE_256, WIDE_128, HALF_256, HALF_128, NARROW_256, NARROW_128 };
+enum { SHAPES = NARROW_128 + 1 };
+struct shape_info {
+    int m, n;
+    bool split;  /* SPLIT 2: forward only, with two runs or more */
+    double cost; /* per place and output; half is tensor cores, the rest loading operands */
+};
+const shape_info shapes[SHAPES] = {
+    {256, 32, true, 1.25},  {128, 32, true, 1.5},  {256, 128, false, 1.0}, {128, 128, false, 1.25},
+    {256, 64, false, 1.25}, {128, 64, false, 1.5}, {256, 32, false, 1.5},  {128, 32, false, 2.0},
+};
+
+/* Parameters of a product that determine the choice of its shape. */
+struct product {
+    int in, out, n, hw;
+    bool deferred_grad, back;
+};
+
+/* Use of shared memory: resident weights or not, number of stages. */
+struct staging {
+    bool resident;
+    int stages;
+};
+
+conv3_product_shared product_shared(const product &p, const shape_info &s, const conv3_places &g,
+                                    const staging &t) {
+    conv3_product_shared l = {};
+    unsigned end = 0;
+    const size_t stage = (size_t)g.loaded * CONV3_KC * 2, n = (size_t)s.n;
+    l.weights = append(&end, (t.resident ? (size_t)p.in / CONV3_KC : 2) * 9 * n * CONV3_KC * 2);
+    l.stages = append(&end, (size_t)t.stages * stage);
+    l.x_stages = append(&end, p.deferred_grad ? (size_t)(t.stages - 1) * stage : 0);
+    l.exchange = append(&end, s.split ? (size_t)s.m * n * sizeof(float) : 0);
+    l.places = append(&end, CONV3_SLOTS * (size_t)g.loaded * sizeof(int));
+    l.scale = append(&end, (size_t)2 * (size_t)p.in * sizeof(float));
+    l.mask = append(&end, p.back ? 3 * n * sizeof(float) : 0);
+    l.bytes = end;
+    return l;
+}
+
+struct choice {
+    enum shape shape;
+    conv3_places places;
+    staging staged;
+};
+
+/* Estimated cost: products of all rounds, plus copies. Copying a place or a row of weights costs
+ * about as much as 8 outputs; a place of a gradient with deferred terms half as much again. With
+ * two stages, loading and computing do not overlap fully: factor 1.5. */
+double product_cost(const gpu_device &device, const product &p, const shape_info &s,
+                    const conv3_places &g, const staging &t) {
+    const double load =
+        (p.deferred_grad ? 12.0 : 8.0) * g.loaded + (t.resident ? 0.0 : 8.0 * 9 * s.n);
+    return rounds_of(device, g, p.out / s.n) * (s.cost * s.n * g.tile + load) *
+           (t.stages == 2 ? 1.5 : 1.0);
+}
+
+/* Chooses the cheapest shape that fits in shared memory. False: none fits. */
+bool choose(const gpu_device &device, const product &p, choice *out) {
+    const staging algos[] = {{true, 3}, {false, 3}, {true, 2}, {false, 2}};
+    const int runs = p.in / CONV3_KC;
+    double least = 0;
+    for (int i = 0; i < SHAPES; i++) {
+        const shape_info &s = shapes[i];
+        if (p.out % s.n || p.out / s.n > GPU_TICKETS || p.in % CONV3_KC ||
+            (s.split && (p.back || runs < 2)))
+            continue;
+        for (const staging &t : algos) {
+            auto cost = [&](const conv3_places &g) { return product_cost(device, p, s, g, t); };
+            auto shared = [&](const conv3_places &g) { return product_shared(p, s, g, t).bytes; };
+            if (!t.resident && runs <= 2)
+                continue;
+            const conv3_places g = cut(p.n, p.hw, s.m, shared_limit(device), shared, cost);
+            if (!g.places || (least > 0 && cost(g) >= least))
+                continue;
+            least = cost(g);
+            *out = choice{(enum shape)i, g, t};
+        }
+    }
+    return least > 0;
+}
+
+template <class T, class S, bool BACK>
+cudaError_t launch_product(const conv3_product_args &p, int blocks, cudaStream_t stream) {
+    return CHEX_LAUNCH((conv3_product<T, S, BACK>),
+                       dim3((unsigned)blocks, (unsigned)(p.out / S::N)), dim3(CONV3_THREADS),
+                       p.shared.bytes, stream, p);
+}
+
+template <class T, bool BACK>
+cudaError_t launch_shape(enum shape shape, const conv3_product_args &p, int blocks,
+                         cudaStream_t stream) {
+    switch (shape) {
+    case WIDE_256: return launch_product<T, conv3_shape<4, 8, 2>, BACK>(p, blocks, stream);
+    case WIDE_128: return launch_product<T, conv3_shape<2, 8, 2>, BACK>(p, blocks, stream);
+    case HALF_256: return launch_product<T, conv3_shape<4, 4, 2>, BACK>(p, blocks, stream);
+    case HALF_128: return launch_product<T, conv3_shape<2, 4, 2>, BACK>(p, blocks, stream);
+    case NARROW_256: return launch_product<T, conv3_shape<2, 4, 1>, BACK>(p, blocks, stream);
+    case NARROW_128: return launch_product<T, conv3_shape<1, 4, 1>, BACK>(p, blocks, stream);
+    default: break;
+    }
+    if constexpr (!BACK) {
+        if (shape == DENSE_256)
+            return launch_product<T, conv3_shape<2, 4, 1, 2>, BACK>(p, blocks, stream);
+        if (shape == DENSE_128)
+            return launch_product<T, conv3_shape<1, 4, 1, 2>, BACK>(p, blocks, stream);
+    }
+    return cudaErrorInvalidValue;
+}
+
+/* Chooses the shape, completes the arguments, and launches. */
+cudaError_t run_product(const gpu_device &device, const product &p, enum gpu_type type,
+                        conv3_product_args &args, cudaStream_t stream) {
+    choice c;
+    if (!choose(device, p, &c))
+        return cudaErrorInvalidValue;
+    const shape_info &s = shapes[c.shape];
+    args.places = c.places;
+    args.in = p.in;
+    args.out = p.out;
+    args.runs = p.in / CONV3_KC;
+    args.resident = c.staged.resident;
+    args.stages = c.staged.stages;
+    args.pixels = (double)p.n * p.hw * p.hw;
+    args.shared = product_shared(p, s, c.places, c.staged);
+    int blocks = blocks_of(device, p.out / s.n);
+    blocks = blocks < c.places.tiles ? blocks : c.places.tiles;
+    blocks = blocks < GPU_MAX_BLOCKS ? blocks : GPU_MAX_BLOCKS;
+    if (p.back)
+        return type == GPU_BF16 ? launch_shape<gpu_bf16, true>(c.shape, args, blocks, stream)
+                                : launch_shape<gpu_f16, true>(c.shape, args, blocks, stream);
+    return type == GPU_BF16 ? launch_shape<gpu_bf16, false>(c.shape, args, blocks, stream)
+                            : launch_shape<gpu_f16, false>(c.shape, args, blocks, stream);
+}
+
+product forward_product(const gpu_conv_forward &f) {
+    return product{f.in.channels, f.out.channels, f.in.n, f.in.hw, false, false};
+}
+product backward_product(const gpu_conv_backward &b) {
+    return product{b.out.g.channels, b.in.channels, b.in.n, b.in.hw, true, true};
+}
+
+cudaError_t forward(const gpu_device *device, const void *, const gpu_conv_forward *f, void *,
+                    cudaStream_t stream) {
+    conv3_product_args args = {};
+    args.source = conv3_source_of(f->in, f->norm);
+    args.source_norm = f->norm;
+    args.weight = f->weight;
+    args.to = f->out.data;
+    args.to_pitch = (unsigned)f->out.pitch;
+    args.stats = f->stats;
+    return run_product(*device, forward_product(*f), f->in.type, args, stream);
+}
+
+cudaError_t backward_data(const gpu_device &device, const gpu_conv_backward &b,
+                          cudaStream_t stream) {
+    conv3_product_args args = {};
+    args.source = conv3_source_of(b.out);
+    args.bsum = b.out.bsum;
+    args.csum = b.out.csum;
+    args.weight = b.weight_t;
+    args.to = b.in_g.data;
+    args.to_pitch = (unsigned)b.in_g.pitch;
+    args.x = b.in.data;
+    args.x_pitch = (unsigned)b.in.pitch;
+    args.norm = b.norm;
+    args.add = b.add;
+    args.sums = b.sums;
+    return run_product(device, backward_product(b), b.in.type, args, stream);
+}
+
+/* ---- dW ---- */
+
+struct weight_choice {
+    bool wide; /* 128 inputs by 32 outputs; else 64 by 64 */
+    conv3_places places;
+    int splits, most_splits; /* for this number of pixels; upper limit for fewer pixels too */
+};
+
+conv3_weight_shared weight_shared(bool wide, const conv3_places &g) {
+    conv3_weight_shared l = {};
+    unsigned end = 0;
+    const size_t in = wide ? 128 : 64, out = wide ? 32 : 64;
+    l.v = append(&end, (size_t)3 * (size_t)g.tile * in * 2);
+    l.g = append(&end, (size_t)3 * (size_t)g.loaded * out * 2);
+    l.x = append(&end, (size_t)2 * (size_t)g.loaded * out * 2);
+    l.places = append(&end, CONV3_SLOTS * (size_t)g.loaded * sizeof(int));
+    l.v_scale = append(&end, 2 * in * sizeof(float));
+    l.g_scale = append(&end, 2 * out * sizeof(float));
+    l.bytes = end;
+    return l;
+}
+
+/* Upper limit of splits. More splits shorten the products but lengthen the sum of the parts. A
+ * pixel has as many products as a part has floats. sqrt(pixels / 4) splits balance the two if a
+ * multiprocessor needs 16 ns per pixel, and memory 70 ns to write and read a part of 147 KB. */
+int most_splits_of(const gpu_device &device, int64_t pixels, int share) {
+    const int all = blocks_of(device, share);
+    int splits = 1;
+    while (splits < all && (int64_t)splits * splits * 4 < pixels)
+        splits++;
+    return splits;
+}
+/* The smallest number of splits with the same number of rounds. */
+int splits_of(int most, int tiles) {
+    const int splits = most < tiles ? most : tiles;
+    const int rounds = (tiles + splits - 1) / splits;
+    return (tiles + rounds - 1) / rounds;
+}
+
+bool choose_weight(const gpu_device &device, const gpu_conv_backward &b, weight_choice *out) {
+    const int in = b.in.channels, k = b.out.g.channels;
+    const bool wide = in % 128 == 0;
+    if (!wide && (in % 64 || k % 64))
+        return false;
+    const int share = wide ? in / 128 * (k / 32) : in / 64 * (k / 64);
+    auto shared = [&](const conv3_places &g) { return weight_shared(wide, g).bytes; };
+    /* Copying and completing a place of the gradient costs a tenth of a place's products. */
+    auto cost = [](const conv3_places &g) { return g.tiles * (g.tile + 0.1 * g.loaded); };
+    for (int tile = 128; tile >= 32; tile /= 2) {
+        const conv3_places g = cut(b.in.n, b.in.hw, tile, shared_limit(device), shared, cost);
+        if (!g.places)
+            continue;
+        const int most = most_splits_of(device, gpu_map_pixels(&b.in), share);
+        *out = weight_choice{wide, g, splits_of(most, g.tiles), most};
+        return true;
+    }
+    return false;
+}
+
+template <class T, class S>
+cudaError_t launch_weight(const conv3_weight_args &p, int splits, cudaStream_t stream) {
+    return CHEX_LAUNCH((conv3_weight<T, S>),
+                       dim3((unsigned)splits, (unsigned)(p.in / S::IN * (p.out / S::OUT))),
+                       dim3(CONV3_THREADS), p.shared.bytes, stream, p);
+}
+
+template <class T>
+cudaError_t launch_weight_shape(const weight_choice &c, const conv3_weight_args &p,
+                                cudaStream_t stream) {
+    return c.wide ? launch_weight<T, conv3_weight_shape<2>>(p, c.splits, stream)
+                  : launch_weight<T, conv3_weight_shape<1>>(p, c.splits, stream);
+}
+
+cudaError_t backward_weight(const gpu_device &device, const gpu_conv_backward &b, void *workspace,
+                            cudaStream_t stream) {
+    weight_choice c;
+    if (!choose_weight(device, b, &c))
+        return cudaErrorInvalidValue;
+    conv3_weight_args args = {};
+    args.places = c.places;
+    args.v = conv3_source_of(b.in, b.norm);
+    args.v_norm = b.norm;
+    args.g = conv3_source_of(b.out);
+    args.bsum = b.out.bsum;
+    args.csum = b.out.csum;
+    args.in = b.in.channels;
+    args.out = b.out.g.channels;
+    args.parts = (float *)workspace;
+    args.shared = weight_shared(c.wide, c.places);
+    CHEX_GPU_TRY(b.in.type == GPU_BF16 ? launch_weight_shape<gpu_bf16>(c, args, stream)
+                                       : launch_weight_shape<gpu_f16>(c, args, stream));
+    const int64_t count = (int64_t)args.in * args.out * 9;
+    return CHEX_LAUNCH(conv3_finish_weight, dim3((unsigned)((count + 127) / 128)),
+                       dim3(GPU_PARTS_THREADS), 0, stream, args.parts, c.splits, count, b.dweight);
+}
+
+/* ---- the algorithm ---- */
+
+bool fits(const gpu_device *device, const gpu_conv_forward *f, const gpu_conv_backward *b) {
+    choice c;
+    weight_choice w;
+    if (device->capability < 80)
+        return false;
+    if (f)
+        return window_fits(f->window) && map_fits(f->in) && map_fits(f->out) &&
+               f->in.type == f->out.type && norm_fits(f->norm) &&
+               choose(*device, forward_product(*f), &c);
+    const enum gpu_type type = b->in.type;
+    return window_fits(b->window) && map_fits(b->in) && map_fits(b->out.g) &&
+           b->out.g.type == type && norm_fits(b->norm) &&
+           (!b->out.x.data || (b->out.x.type == type && pitch_fits(b->out.x))) &&
+           (!b->in_g.data || (b->in_g.type == type && pitch_fits(b->in_g))) &&
+           choose(*device, backward_product(*b), &c) && choose_weight(*device, *b, &w);
+}
+
+/* Smaller batches never need more memory; their splits may be more even. */
+size_t workspace(const gpu_device *device, const void *, const gpu_conv_forward *,
+                 const gpu_conv_backward *b) {
+    weight_choice c;
+    if (!b || !choose_weight(*device, *b, &c))
+        return 0;
+    return (size_t)c.most_splits * 9 * (size_t)b->in.channels * (size_t)b->out.g.channels *
+           sizeof(float);
+}
+
+cudaError_t backward(const gpu_device *device, const void *, const gpu_conv_backward *b,
+                     void *workspace, cudaStream_t stream) {
+    if (b->in_g.data)
+        CHEX_GPU_TRY(backward_data(*device, *b, stream));
+    return backward_weight(*device, *b, workspace, stream);
+}
+
+} // namespace
+
+extern "C" const struct gpu_conv_algo gpu_conv_algo_3x3 = {"3x3",     fits,    nullptr, nullptr,
+                                                           workspace, forward, backward};

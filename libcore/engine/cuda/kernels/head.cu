@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The end of the network: global mean, linear layer, loss, and their backward. All arithmetic is
+ * fp32. Only the input map and its gradient have the network's type.
+ *
+ * Shapes: pooled (n, channels), logits (n, classes), weight (classes, channels). The map uses the
+ * layout of lanes.cuh.
+ *
+ * Order of sums. For a mean, 32 rows of threads each sum every 32nd pixel; then the rows are added
+ * in order. Sums over images work the same way. One block computes the loss, because there are only
+ * some thousands of values; it sums in double.
+ */
+#include "engine/cuda/kernels/lanes.cuh"
+
+enum { HEAD_THREADS = 256, HEAD_WARPS = HEAD_THREADS / 32, LOSS_THREADS = 1024 };
+
+/* ---- forward ---- */
+
+/* grid (n, runs) */
+template <class T>
+__global__ void __launch_bounds__(LANE_THREADS)
+    head_pool(gpu_map in, gpu_norm norm, float *pooled, unsigned pixels) {
+    __shared__ float parts[LANE_ROWS][LANE_RUN];
+    const lane_place l = lane_here(in.channels, pixels);
+    const lane_norm n = lane_norm_of(norm, l);
+    const T *image = static_cast<const T *>(in.data) + (int64_t)blockIdx.x * pixels * in.pitch;
+    const int row = (int)threadIdx.x / LANES, column = (int)threadIdx.x % LANES * LANE;
+    float sum[LANE] = {};
+    for (unsigned p = (unsigned)row; p < l.end; p += LANE_ROWS) {
+        float x[LANE];
+        gpu_read_run<LANE>(x, image + (int64_t)p * in.pitch + l.c);
+        for (int i = 0; i < LANE; i++)
+            sum[i] += lane_normed(n, i, x[i]);
+    }
+    for (int i = 0; i < LANE; i++)
+        parts[row][column + i] = sum[i];
+    __syncthreads();
+    const int c = (int)threadIdx.x;
+    if (c < LANE_RUN && l.first + c < in.channels) {
+        float total = 0;
+        for (int r = 0; r < LANE_ROWS; r++)
+            total += parts[r][c];
+        pooled[(size_t)blockIdx.x * (size_t)in.channels + (size_t)(l.first + c)] =
+            __fdiv_rn(total, (float)pixels);
+    }
+}
+
+/* grid (n); one warp per class */
+static __global__ void __launch_bounds__(HEAD_THREADS)
+    head_linear(const float *pooled, const float *weight, const float *bias, int channels,
+                int classes, float *logits) {
+    const int lane = (int)threadIdx.x % 32;
+    const float *x = pooled + (size_t)blockIdx.x * (size_t)channels;
+    for (int k = (int)threadIdx.x / 32; k < classes; k += HEAD_WARPS) {
+        const float *w = weight + (size_t)k * (size_t)channels;
+        float sum = 0;
+        for (int c = lane; c < channels; c += 32)
+            sum = __fmaf_rn(x[c], w[c], sum);
+        sum = gpu_warp_sum(sum);
+        if (lane == 0)
+            logits[(size_t)blockIdx.x * (size_t)classes + (size_t)k] = sum + bias[k];
+    }
+}
+
+/* ---- loss: max(z, 0) - z t + log(1 + exp(-|z|)); its derivative is sigmoid(z) - t ---- */
+
+/* sigmoid(z) - t. For t = 1 it is computed as -sigmoid(-z), which avoids cancellation. */
+static __device__ __forceinline__ float loss_slope(float z, bool positive) {
+    const float e = expf(-fabsf(z)), towards = positive ? -z : z;
+    const float s = __fdiv_rn(towards < 0 ? e : 1.0f, 1.0f + e);
+    return positive ? -s : s;
+}
+
+static __global__ void __launch_bounds__(LOSS_THREADS)
+    bce(const float *logits, const int8_t *labels, int64_t count, const float *scale,
+        double *loss_out, float *dlogits) {
+    __shared__ double parts[LOSS_THREADS];
+    const float times = scale ? *scale : 1.0f;
+    double sum = 0;
+    for (int64_t i = (int64_t)threadIdx.x; i < count; i += LOSS_THREADS) {
+        const float z = logits[i];
+        float d = 0;
+        if (labels[i] >= 0) {
+            const bool positive = labels[i] > 0;
+            sum += (double)((z > 0 ? z : 0.0f) - (positive ? z : __fmul_rn(z, 0.0f)) +
+                            log1pf(expf(-fabsf(z))));
+            d = __fmul_rn(__fdiv_rn(loss_slope(z, positive), (float)count), times);
+        }
+        dlogits[i] = d;
+    }
+    parts[threadIdx.x] = sum;
+    for (unsigned by = LOSS_THREADS / 2; by > 0; by /= 2) {
+        __syncthreads();
+        if (threadIdx.x < by)
+            parts[threadIdx.x] += parts[threadIdx.x + by];
+    }
+    if (threadIdx.x == 0)
+        *loss_out = parts[0] / (double)count;
+}
+
+/* ---- backward ---- */
+
+/* Sum over images of d[i * classes] * x[i * channels] (x NULL: of d). Each of 8 warps sums every
+ * eighth image; then the 8 sums are added in order. `parts` is [8][32]; lanes are channels. */
+static __device__ __forceinline__ float over_images(const float *d, const float *x, int n,
+                                                    int classes, int channels, bool on,
+                                                    float parts[HEAD_WARPS][32]) {
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    float sum = 0;
+    if (on) {
+#pragma unroll 8
+        for (int i = warp; i < n; i += HEAD_WARPS) {
+            const float g = d[(size_t)i * (size_t)classes];
+            sum = x ? __fmaf_rn(g, x[(size_t)i * (size_t)channels], sum) : sum + g;
+        }
+    }
+    parts[warp][lane] = sum;
+    __syncthreads();
+    float total = 0;
+    for (int w = 0; w < HEAD_WARPS; w++)
+        total += parts[w][lane];
+    __syncthreads();
+    return total;
+}
+
+/* grid (channels / 32, classes) */
+static __global__ void __launch_bounds__(HEAD_THREADS)
+    head_weight(const float *pooled, const float *dlogits, int n, int channels, int classes,
+                float *dweight, float *dbias) {
+    __shared__ float parts[HEAD_WARPS][32];
+    const int c = (int)blockIdx.x * 32 + (int)threadIdx.x % 32, k = (int)blockIdx.y;
+    const bool on = c < channels;
+    const float w = over_images(dlogits + k, pooled + c, n, classes, channels, on, parts);
+    if (on && threadIdx.x < 32)
+        dweight[(size_t)k * (size_t)channels + (size_t)c] = w;
+    if (blockIdx.x > 0)
+        return;
+    const float b = over_images(dlogits + k, nullptr, n, classes, channels, true, parts);
+    if (threadIdx.x == 0)
+        dbias[k] = b;
+}
+
+/* dpooled / pixels: the gradient of every pixel of the image. grid (channels / 256, n) */
+static __global__ void __launch_bounds__(HEAD_THREADS)
+    head_pooled(const float *weight, const float *dlogits, int channels, int classes,
+                unsigned pixels, float *dpooled) {
+    const int c = (int)(blockIdx.x * HEAD_THREADS + threadIdx.x);
+    if (c >= channels)
+        return;
+    float sum = 0;
+    for (int k = 0; k < classes; k++)
+        sum = __fmaf_rn(dlogits[(size_t)blockIdx.y * (size_t)classes + (size_t)k],
+                        weight[(size_t)k * (size_t)channels + (size_t)c], sum);
+    dpooled[(size_t)blockIdx.y * (size_t)channels + (size_t)c] = __fdiv_rn(sum, (float)pixels);
+}
+
+template <class T>
+__global__ void __launch_bounds__(LANE_THREADS, 2)
+    head_map(gpu_map in, gpu_norm norm, const float *dpooled, gpu_map in_g, bool add, gpu_sums sums,
+             unsigned pixels, unsigned image_pixels) {
+    const lane_place l = lane_here(in.channels, pixels);
+    const lane_norm n = lane_norm_of(norm, l);
+    lane_sums s = lane_sums_of(norm, l);
+    for (unsigned p = l.start; p < l.end; p += l.step) {
+        const lane_loads<T> loads = lane_load<T>(in, in_g, norm.mean != nullptr, add, p, l.c);
+        float dv[LANE];
+        gpu_read_run<LANE>(dv, dpooled + (size_t)(p / image_pixels) * (size_t)in.channels +
+                                   (size_t)l.c);
+        lane_backward<T>(dv, loads, n, in_g, norm.mean != nullptr, add, p, l.c, s);
+    }
+    lane_sums_finish(s, sums, norm, l, in.channels, pixels);
+}
+
+/* ---- launchers ---- */
+
+template <class T>
+static cudaError_t pool_images(const gpu_map &in, const gpu_norm &norm, float *pooled,
+                               cudaStream_t stream) {
+    return CHEX_LAUNCH(head_pool<T>, dim3((unsigned)in.n, (unsigned)lane_runs(in.channels)),
+                       LANE_THREADS, 0, stream, in, norm, pooled, (unsigned)(in.hw * in.hw));
+}
+
+cudaError_t gpu_head_forward(const struct gpu_map *in, const struct gpu_norm *norm,
+                             const float *weight, const float *bias, int classes, float *pooled,
+                             float *logits, cudaStream_t stream) {
+    if (!lane_supports(in) || classes < 1)
+        return cudaErrorInvalidValue;
+    CHEX_GPU_TRY(gpu_with_type(in->type, [&](auto t) {
+        return pool_images<decltype(t)>(*in, lane_given(norm), pooled, stream);
+    }));
+    return CHEX_LAUNCH(head_linear, (unsigned)in->n, HEAD_THREADS, 0, stream, pooled, weight, bias,
+                       in->channels, classes, logits);
+}
+
+cudaError_t gpu_loss(const float *logits, const int8_t *labels, int n, int classes,
+                     const float *scale, double *loss_out, float *dlogits, cudaStream_t stream) {
+    return CHEX_LAUNCH(bce, 1, LOSS_THREADS, 0, stream, logits, labels,
+                       (int64_t)n * (int64_t)classes, scale, loss_out, dlogits);
+}
+
+template <class T>
+static cudaError_t map_backward(const gpu_map &in, const gpu_norm &norm, const float *dpooled,
+                                const gpu_map &in_g, bool add, const gpu_sums &sums,
+                                cudaStream_t stream) {
+    const int64_t pixels = gpu_map_pixels(&in);
+    return CHEX_LAUNCH(head_map<T>, lane_grid(in.channels, pixels), LANE_THREADS, 0, stream, in,
+                       norm, dpooled, in_g, add, sums, (unsigned)pixels, (unsigned)(in.hw * in.hw));
+}
+
+cudaError_t gpu_head_backward(const struct gpu_map *in, const struct gpu_norm *norm,
+                              const float *weight, int classes, const float *pooled,
+                              const float *dlogits, float *dpooled, float *dweight, float *dbias,
+                              const struct gpu_map *in_g, bool add, const struct gpu_sums *sums,
+                              cudaStream_t stream) {
+    if (!lane_supports(in) || !lane_same(in, in_g) || in->n > 65535 || classes < 1 ||
+        classes > 65535 || (uintptr_t)dpooled % 16)
+        return cudaErrorInvalidValue;
+    const unsigned channels = (unsigned)in->channels;
+    CHEX_GPU_TRY(CHEX_LAUNCH(head_weight, dim3((channels + 31) / 32, (unsigned)classes),
+                             HEAD_THREADS, 0, stream, pooled, dlogits, in->n, in->channels, classes,
+                             dweight, dbias));
+    CHEX_GPU_TRY(CHEX_LAUNCH(head_pooled,
+                             dim3((channels + HEAD_THREADS - 1) / HEAD_THREADS, (unsigned)in->n),
+                             HEAD_THREADS, 0, stream, weight, dlogits, in->channels, classes,
+                             (unsigned)(in->hw * in->hw), dpooled));
+    return gpu_with_type(in->type, [&](auto t) {
+        return map_backward<decltype(t)>(*in, lane_given(norm), dpooled, *in_g, add,
+                                         lane_given(sums), stream);
+    });
+}

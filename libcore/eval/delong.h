@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The 95 % interval of an AUROC, and of the mean of several.
+ *
+ * The variance is that of DeLong, DeLong and Clarke-Pearson (1988), with clusters (usually
+ * patients) instead of images, as in Obuchowski (1997). With few positives this variance is itself
+ * uncertain. It is 0 if the scores separate the positives perfectly. Two steps correct that:
+ *
+ * 1. A model variance, Newcombe's (2006, method 5), depends only on the AUROC and the counts. The
+ * ratio of DeLong's variance to the model variance is averaged with a prior ratio. Each is weighted
+ * by its degrees of freedom, as in the moderated t statistic of Smyth (2004).
+ * 2. The interval is a score interval: it holds all AUROCs whose distance from the observed one is
+ * at most t of their own standard errors. It stays within 0 and 1, and has a width even at 0 and 1.
+ *
+ * With many positives the result equals DeLong's. doc/intervals.md has the coverage and the
+ * simulation that gave the constants. The interval of a mean combines the intervals of its classes
+ * by their correlations (MOVER; Zou and Donner 2008). It is never narrower than for uncorrelated
+ * classes, because a few patients cannot show that errors cancel.
+ */
+#ifndef CHEX_EVAL_DELONG_H
+#define CHEX_EVAL_DELONG_H
+
+#include <stdbool.h>
+
+#include "eval/auroc.h"
+
+/* Least clusters with a positive, and least clusters with a negative, for an interval. */
+enum { CHEX_DELONG_MIN_CLUSTERS = 2 };
+
+struct chex_delong {
+    double auroc;
+    double variance; /* of the AUROC; NaN below CHEX_DELONG_MIN_CLUSTERS */
+    double df;       /* degrees of freedom of the variance */
+    size_t positive_clusters, negative_clusters;
+    double effective_positives, effective_negatives; /* as independent images */
+};
+
+/* Computes the AUROC of a ranking and its variance.
+ * - cluster[row] < clusters for each row of the ranking. NULL: each row is a cluster, and
+ * `clusters` is above every row number.
+ * - part_out: NULL, or (clusters): each cluster's contribution to the deviation of the AUROC. The
+ *   variance is the sum of their squares. All are 0 if the variance is NaN.
+ * - CHEX_E_RESOURCE: out of memory. */
+enum chex_status chex_delong(const struct chex_ranking *r, const uint32_t *cluster, size_t clusters,
+                             double *part_out, struct chex_delong *out, struct chex_error *err);
+
+/* NaN if the variance is NaN. */
+struct chex_interval chex_delong_interval(const struct chex_delong *d);
+
+/* The interval of a mean of AUROCs. Call create, add once per class, mean_interval, release. */
+struct chex_delong_mean {
+    size_t clusters, classes;
+    double auroc;                 /* sum over the classes */
+    double *low, *high;           /* (clusters) correlated parts of the distances */
+    double low_rest, high_rest;   /* squares of the distances that have no such parts */
+    double low_alone, high_alone; /* sums of the squares of all distances */
+    bool too_few;                 /* a class has no interval */
+};
+enum chex_status chex_delong_mean_create(struct chex_delong_mean *m, size_t clusters,
+                                         struct chex_error *err);
+void chex_delong_mean_release(struct chex_delong_mean *m);
+void chex_delong_mean_add(struct chex_delong_mean *m, const struct chex_delong *d,
+                          const struct chex_interval *i, const double *part);
+/* NaN if there is no class, or if a class has no interval. */
+struct chex_interval chex_delong_mean_interval(const struct chex_delong_mean *m);
+
+/* The 97.5 % quantile of Student's t; df > 0. */
+double chex_student_t(double df);
+
+#endif

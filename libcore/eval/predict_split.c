@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Predicts a split over all ranks.
+ *
+ * Each rank reads its rows through an input pipeline and averages the probabilities of the views in
+ * fp64. It packs one record per row: loss, scores, labels, image id, patient id. Rank 0 gathers the
+ * records in order of rows and sums the loss in that order, so the result does not depend on the
+ * number of ranks.
+ */
+#include "eval/predict_split.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/progress.h"
+#include "input/augment.h"
+#include "input/pipeline.h"
+
+const char *const chex_tta_names[] = {"none", "flip", "tencrop", NULL};
+
+enum { SLOTS = 3 };
+
+/* The state of one rank. `out` holds its packed records. */
+struct run {
+    struct chex_engine *engine;
+    const struct chex_set *set;
+    const struct chex_eval_config *config;
+    bool raw; /* the engine cuts the views from stored images */
+    int source_px, image_px, classes;
+    struct chex_crop views[CHEX_AUGMENT_TEN_CROP];
+    int view_count;
+    struct chex_crop *view; /* (batch) the current view, repeated for every image; only if raw */
+    float *crops, *logits;
+    double *sums; /* (batch, classes + 1): mean probabilities over the views, then the loss of the
+                     row */
+    char *out;
+    size_t out_bytes, out_capacity;
+};
+
+void chex_eval_rows(size_t rows, int rank, int size, size_t *from_out, size_t *to_out) {
+    *from_out = rows * (size_t)rank / (size_t)size;
+    *to_out = rows * ((size_t)rank + 1) / (size_t)size;
+}
+
+enum chex_status chex_eval_check(const struct chex_set *set, const struct chex_net *net,
+                                 int image_size, enum chex_tta tta, struct chex_error *err) {
+    if (set->classes != net->classes)
+        return chex_error_set(err, CHEX_E_DATA, "%s: %d classes, the network has %d", set->dir,
+                              set->classes, net->classes);
+    if (image_size > set->size)
+        return chex_error_set(
+            err, CHEX_E_DATA,
+            "%s: images are stored at %d px, and the image size is %d: create the "
+            "shards again with --size %d",
+            set->dir, set->size, image_size, image_size);
+    if (tta == CHEX_TTA_TENCROP && image_size == set->size)
+        return chex_error_set(
+            err, CHEX_E_USAGE,
+            "--tta tencrop: images are stored at %d px, no larger than the crops; "
+            "use --tta flip",
+            set->size);
+    return CHEX_OK;
+}
+
+/* Chooses what the pipeline delivers and the views to cut from it.
+ * - raw: stored images; the engine cuts the views.
+ * - tencrop: whole images; view_pixels() cuts the views.
+ * - otherwise: the centre crop, which is the view or is mirrored.
+ * The pixels of a view are bit-identical in all three cases. */
+static void choose_views(struct run *r) {
+    const enum chex_tta tta = r->config->tta;
+    r->source_px = tta == CHEX_TTA_TENCROP || r->raw ? r->set->size : r->image_px;
+    r->view_count = tta == CHEX_TTA_TENCROP ? CHEX_AUGMENT_TEN_CROP : tta == CHEX_TTA_FLIP ? 2 : 1;
+    chex_augment_ten_crop(r->source_px, r->image_px, r->views);
+}
+
+static enum chex_status prepare(struct run *r, struct chex_error *err) {
+    const size_t batch = (size_t)r->engine->config.batch, px = (size_t)r->image_px;
+    r->crops = r->raw ? NULL : chex_alloc_aligned(batch * px * px, sizeof *r->crops);
+    r->view = chex_alloc_zeroed(batch, sizeof *r->view);
+    r->logits = chex_alloc_zeroed(batch * (size_t)r->classes, sizeof *r->logits);
+    r->sums = chex_alloc_zeroed(batch * ((size_t)r->classes + 1), sizeof *r->sums);
+    if ((!r->crops && !r->raw) || !r->view || !r->logits || !r->sums)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for a batch of %zu images",
+                              batch);
+    return CHEX_OK;
+}
+
+static void run_release(struct run *r) {
+    free(r->crops);
+    free(r->view);
+    free(r->logits);
+    free(r->sums);
+    free(r->out);
+}
+
+/* The pixels of one view of the batch. If nothing is cut or mirrored, the batch itself. */
+static const float *view_pixels(struct run *r, const struct chex_batch *b,
+                                const struct chex_crop *v) {
+    const size_t from = (size_t)r->source_px, px = (size_t)r->image_px;
+    if (!v->flip && from == px)
+        return b->pixels;
+    for (size_t i = 0; i < (size_t)b->n; i++)
+        for (size_t y = 0; y < px; y++) {
+            const float *in = b->pixels + (i * from + y + (size_t)v->top) * from + (size_t)v->left;
+            float *to = r->crops + (i * px + y) * px;
+            if (!v->flip)
+                memcpy(to, in, px * sizeof *to);
+            else
+                for (size_t x = 0; x < px; x++)
+                    to[x] = in[px - 1 - x];
+        }
+    return r->crops;
+}
+
+static struct chex_batch view_of(struct run *r, const struct chex_batch *b, int v) {
+    struct chex_batch out = {.n = b->n};
+    if (!r->raw) {
+        out.pixels = view_pixels(r, b, &r->views[v]);
+        return out;
+    }
+    out = *b;
+    out.labels = NULL;
+    out.crops = r->view;
+    for (int i = 0; i < b->n; i++)
+        r->view[i] = r->views[v];
+    return out;
+}
+
+/* Neither function overflows for any finite z. */
+static double sigmoid(double z) {
+    double e = exp(-fabs(z));
+    return z < 0 ? e / (1 + e) : 1 / (1 + e);
+}
+static double cross_entropy(double z, int y) {
+    return fmax(z, 0) - (y == 1 ? z : 0) + log1p(exp(-fabs(z)));
+}
+
+static enum chex_status add_logits(struct run *r, const struct chex_ready *ready,
+                                   struct chex_error *err) {
+    const size_t classes = (size_t)r->classes;
+    for (size_t i = 0; i < (size_t)ready->batch.n; i++)
+        for (size_t c = 0; c < classes; c++) {
+            const double z = (double)r->logits[i * classes + c];
+            const int y = ready->batch.labels[i * classes + c];
+            if (!isfinite(z)) {
+                size_t at;
+                const struct chex_shard *s = chex_set_locate(r->set, ready->rows[i], &at);
+                return chex_error_set(
+                    err, CHEX_E_DIVERGED,
+                    "image %s, class %s: the logit is %g, expected a finite number",
+                    chex_shard_image_id(s, at), r->set->class_names[c], isnan(z) ? (double)NAN : z);
+            }
+            double *sum = r->sums + i * (classes + 1);
+            sum[c] += sigmoid(z) / r->view_count;
+            if (y >= 0)
+                sum[classes] += cross_entropy(z, y) / (double)classes / r->view_count;
+        }
+    return CHEX_OK;
+}
+
+static enum chex_status put(struct run *r, const void *data, size_t bytes, struct chex_error *err) {
+    if (r->out_bytes + bytes > r->out_capacity) {
+        size_t capacity = (r->out_bytes + bytes) * 2 + 4096;
+        char *out = realloc(r->out, capacity);
+        if (!out)
+            return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the predictions");
+        r->out = out;
+        r->out_capacity = capacity;
+    }
+    memcpy(r->out + r->out_bytes, data, bytes);
+    r->out_bytes += bytes;
+    return CHEX_OK;
+}
+
+static enum chex_status put_records(struct run *r, const struct chex_ready *ready,
+                                    struct chex_error *err) {
+    const size_t classes = (size_t)r->classes;
+    for (size_t i = 0; i < (size_t)ready->batch.n; i++) {
+        const double *sum = r->sums + i * (classes + 1);
+        size_t at;
+        const struct chex_shard *s = chex_set_locate(r->set, ready->rows[i], &at);
+        const char *image = chex_shard_image_id(s, at), *patient = chex_shard_patient_id(s, at);
+        CHEX_TRY(put(r, &sum[classes], sizeof *sum, err));
+        for (size_t c = 0; c < classes; c++) {
+            /* Rounded to fp32: the nine digits of predictions.csv restore it exactly. */
+            const double p = (double)(float)sum[c];
+            CHEX_TRY(put(r, &p, sizeof p, err));
+        }
+        CHEX_TRY(put(r, chex_shard_labels(s, at), classes, err));
+        CHEX_TRY(put(r, image, strlen(image) + 1, err));
+        CHEX_TRY(put(r, patient, strlen(patient) + 1, err));
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status run_batch(struct run *r, const struct chex_ready *ready,
+                                  struct chex_error *err) {
+    memset(r->sums, 0, (size_t)ready->batch.n * ((size_t)r->classes + 1) * sizeof *r->sums);
+    for (int v = 0; v < r->view_count; v++) {
+        const struct chex_batch b = view_of(r, &ready->batch, v);
+        CHEX_TRY(chex_engine_infer(r->engine, &b, r->logits, err));
+        CHEX_TRY(add_logits(r, ready, err));
+    }
+    return put_records(r, ready, err);
+}
+
+/* Decides whether the engine takes stored images. Training has already set this up in the engine;
+ * for evaluation alone it is set up here. */
+static enum chex_status choose_raw(struct run *r, struct chex_error *err) {
+    const struct chex_resident_request request = {.stored_px = r->set->size};
+    struct chex_resident_result result;
+    if (!r->engine->raw_px)
+        CHEX_TRY(chex_engine_make_resident(r->engine, &request, &result, err));
+    r->raw = r->engine->raw_px >= r->set->size;
+    return CHEX_OK;
+}
+
+static enum chex_status open_rows(struct run *r, size_t from, size_t to, struct chex_pipeline **out,
+                                  struct chex_error *err) {
+    CHEX_TRY(choose_raw(r, err));
+    choose_views(r);
+    const struct chex_pipeline_config config = {.set = r->set,
+                                                .image_size = r->raw ? r->image_px : r->source_px,
+                                                .raw = r->raw,
+                                                .batch = r->engine->config.batch,
+                                                .workers = r->config->workers,
+                                                .slots = SLOTS,
+                                                .row_from = from,
+                                                .row_to = to};
+    CHEX_TRY(prepare(r, err));
+    return chex_pipeline_create(&config, out, err);
+}
+
+static enum chex_status next_batch(struct run *r, struct chex_pipeline *pipeline, size_t rows,
+                                   size_t *done, struct chex_error *err) {
+    struct chex_ready ready;
+    CHEX_TRY(chex_pipeline_next(pipeline, &ready, err));
+    if (ready.batch.n == 0)
+        return chex_error_set(err, CHEX_E_FAIL, "the pipeline ended after %zu of %zu rows", *done,
+                              rows);
+    enum chex_status st = run_batch(r, &ready, err);
+    *done += (size_t)ready.batch.n;
+    chex_pipeline_release(pipeline, &ready);
+    return st;
+}
+
+static void report_progress(const struct run *r, bool waits) {
+    if (r->config->advanced)
+        r->config->advanced(r->config->advanced_arg, waits);
+}
+
+/* All ranks agree on the outcome of a batch: continue, stop or fail. Collective. */
+static enum chex_status agree_on_batch(const struct run *r, struct chex_coll *coll,
+                                       enum chex_status st, struct chex_error *err) {
+    if (st == CHEX_OK && *r->config->stop)
+        st = chex_error_set(err, CHEX_E_PREEMPTED, "asked to stop while evaluating");
+    report_progress(r, true);
+    return chex_coll_agree(coll, st, err);
+}
+
+/* The number of batches of the rank with the most rows. All ranks agree this many times. */
+static size_t rounds_of(const struct run *r, const struct chex_coll *coll) {
+    const size_t ranks = (size_t)coll->size, batch = (size_t)r->engine->config.batch;
+    return ((r->set->rows + ranks - 1) / ranks + batch - 1) / batch;
+}
+
+static enum chex_status run_rows(struct run *r, struct chex_coll *coll, size_t from, size_t to,
+                                 struct chex_error *err) {
+    const bool together = r->config->stop != NULL;
+    const size_t rows = to - from, rounds = rounds_of(r, coll);
+    struct chex_pipeline *pipeline = NULL;
+    struct chex_progress *bar = NULL;
+    size_t done = 0;
+    enum chex_status st =
+        chex_eval_check(r->set, r->engine->config.net, r->image_px, r->config->tta, err);
+    if (st == CHEX_OK && rows) /* there may be more ranks than rows */
+        st = open_rows(r, from, to, &pipeline, err);
+    if (st == CHEX_OK && rows)
+        bar = chex_progress_create(coll->size > 1 ? "evaluating rank 0's part" : "evaluating",
+                                   "img", rows, r->config->progress && coll->rank == 0);
+    for (size_t round = 0; together ? round < rounds : st == CHEX_OK && done < rows; round++) {
+        if (together)
+            report_progress(r, false);
+        if (st == CHEX_OK && done < rows)
+            st = next_batch(r, pipeline, rows, &done, err);
+        chex_progress_set(bar, done, NULL);
+        if (together && (st = agree_on_batch(r, coll, st, err)) != CHEX_OK)
+            break;
+    }
+    chex_progress_destroy(bar, st == CHEX_OK);
+    chex_pipeline_destroy(pipeline);
+    return st;
+}
+
+/* Unpacks the records of all ranks, in order of rows, and sums the loss in that order. */
+static enum chex_status unpack(const struct run *r, const char *all, size_t bytes,
+                               struct chex_predictions **out, double *loss_out,
+                               struct chex_error *err) {
+    const size_t classes = (size_t)r->classes, rows = r->set->rows;
+    const size_t fixed = sizeof(double) + classes * (sizeof(double) + 1);
+    const char *at = all, *end = all + bytes;
+    struct chex_predictions *p = NULL;
+    double loss = 0, one;
+    CHEX_TRY(chex_predictions_create(rows, r->classes, chex_set_class_names(r->set), &p, err));
+    for (size_t i = 0; i < rows; i++) {
+        if ((size_t)(end - at) < fixed + 2)
+            goto bad;
+        memcpy(&one, at, sizeof one);
+        memcpy(p->score + i * classes, at + sizeof one, classes * sizeof(double));
+        memcpy(p->label + i * classes, at + fixed - classes, classes);
+        at += fixed;
+        loss += one;
+        char **const ids[] = {&p->image_id[i], &p->patient_id[i]};
+        for (int k = 0; k < 2; k++) {
+            size_t n = strnlen(at, (size_t)(end - at));
+            if (n == (size_t)(end - at))
+                goto bad;
+            if (!(*ids[k] = strdup(at))) {
+                chex_predictions_destroy(p);
+                return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the predictions");
+            }
+            at += n + 1;
+        }
+    }
+    if (at != end)
+        goto bad;
+    *out = p;
+    *loss_out = loss / (double)rows;
+    return CHEX_OK;
+bad:
+    chex_predictions_destroy(p);
+    return chex_error_set(err, CHEX_E_FAIL,
+                          "the ranks' predictions are %zu bytes that do not hold %zu images", bytes,
+                          rows);
+}
+
+enum chex_status chex_eval_run(struct chex_engine *engine, const struct chex_set *set,
+                               struct chex_coll *coll, const struct chex_eval_config *config,
+                               struct chex_predictions **predictions_out, double *loss_out,
+                               struct chex_error *err) {
+    struct run r = {.engine = engine,
+                    .set = set,
+                    .config = config,
+                    .image_px = engine->config.image_size,
+                    .classes = engine->config.net->classes};
+    struct chex_predictions *predictions = NULL;
+    void *all = NULL;
+    size_t from, to, bytes = 0;
+    double loss = NAN;
+    chex_eval_rows(set->rows, coll->rank, coll->size, &from, &to);
+    enum chex_status st = chex_coll_agree(coll, run_rows(&r, coll, from, to, err), err);
+    if (st == CHEX_OK)
+        st = chex_coll_gather_var(coll, r.out, r.out_bytes, &all, NULL, &bytes, err);
+    if (st == CHEX_OK && coll->rank == 0)
+        st = unpack(&r, all, bytes, &predictions, &loss, err);
+    /* Only rank 0 unpacks. If that fails, all ranks must return its error. */
+    st = chex_coll_agree(coll, st, err);
+    if (st == CHEX_OK)
+        st = chex_coll_broadcast(coll, &loss, sizeof loss, 0, err);
+    free(all);
+    run_release(&r);
+    if (st != CHEX_OK) {
+        chex_predictions_destroy(predictions);
+        return st;
+    }
+    *predictions_out = predictions;
+    *loss_out = loss;
+    return CHEX_OK;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs a split of a shard set through an engine, over all ranks.
+ *
+ * Rank r of N takes the rows [r * rows / N, (r + 1) * rows / N), so each image counts once for any
+ * N. Results are in the order of the rows. They do not depend on N, on workers or on threads.
+ */
+#ifndef CHEX_EVAL_PREDICT_SPLIT_H
+#define CHEX_EVAL_PREDICT_SPLIT_H
+
+#include <signal.h>
+#include <stdbool.h>
+
+#include "engine/engine.h"
+#include "eval/predictions.h"
+#include "launch/coll.h"
+#include "shard/shard.h"
+
+/* Test-time augmentation: the views whose probabilities are averaged.
+ * - NONE: the image.
+ * - FLIP: the image and its mirror image.
+ * - TENCROP: crops of image size in the four corners and the centre, and their mirror images. */
+enum chex_tta { CHEX_TTA_NONE, CHEX_TTA_FLIP, CHEX_TTA_TENCROP };
+extern const char *const chex_tta_names[]; /* "none", "flip", "tencrop", NULL */
+
+struct chex_eval_config {
+    int workers; /* threads of the input pipeline, >= 1 */
+    enum chex_tta tta;
+    bool progress; /* a bar on stderr; only rank 0 shows it */
+    /* Set it on all ranks or on none. NULL: the run cannot be stopped.
+     * After every batch all ranks agree: if *stop is non-zero on one of them, or one has failed,
+     * all ranks return. */
+    const volatile sig_atomic_t *stop;
+    /* Only with `stop`, for a stall watch; may be NULL. Called on every rank before each batch
+     * (waits false) and before it waits for the other ranks (waits true). */
+    void (*advanced)(void *arg, bool waits);
+    void *advanced_arg;
+};
+
+/* The rows [*from_out, *to_out) of a rank. Its set must be opened with at least these rows. */
+void chex_eval_rows(size_t rows, int rank, int size, size_t *from_out, size_t *to_out);
+
+/* Checks that the set fits the network.
+ * - CHEX_E_DATA: number of classes or image size do not fit; the text says what to do.
+ * - CHEX_E_USAGE: ten crops of stored images that are no larger than a crop. */
+enum chex_status chex_eval_check(const struct chex_set *set, const struct chex_net *net,
+                                 int image_size, enum chex_tta tta, struct chex_error *err);
+
+/* Predicts the whole split. Collective; all ranks return the same status.
+ * - predictions_out: rank 0 gets all rows, with the labels of the shards, and destroys the table.
+ *   The other ranks get NULL.
+ * - loss_out, on all ranks: the binary cross-entropy, averaged over images, classes and views. A
+ *   masked label adds 0.
+ * - The engine's parameters and pass state do not change.
+ * - CHEX_E_DIVERGED: a logit is not finite. CHEX_E_PREEMPTED: *stop was set. */
+enum chex_status chex_eval_run(struct chex_engine *engine, const struct chex_set *set,
+                               struct chex_coll *coll, const struct chex_eval_config *config,
+                               struct chex_predictions **predictions_out, double *loss_out,
+                               struct chex_error *err);
+
+#endif

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Decodes and writes PNG files with libpng, and chooses between libpng and the fast path.
+ *
+ * libpng reports an error with longjmp. To make this safe, all state that a decode changes is in
+ * struct job, and setjmp is called only in run_guarded(). Warnings about the pixel data (IDAT) are
+ * treated as errors.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <png.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "image/grey.h"
+#include "image/image_png_private.h"
+
+struct job {
+    struct chex_image_reader *reader;
+    const uint8_t *data;
+    size_t size, at;
+    const char *name;
+    struct chex_image *image;
+    struct chex_error *err;
+    enum chex_status status; /* not CHEX_OK: a fault found here, not by libpng */
+    png_structp png;
+    png_infop info;
+    uint8_t *row;      /* one row from libpng: 8 bits, 1 or 3 channels */
+    char message[128]; /* libpng's error that ended the job */
+    char damaged[128]; /* libpng's warning about damaged pixel data, or "" */
+};
+
+static bool match(const uint8_t *data, size_t size) {
+    return size >= 8 && png_sig_cmp(data, 0, 8) == 0;
+}
+
+static void keep_message(char out[128], const char *message) {
+    strncpy(out, message, 127);
+    out[127] = '\0';
+}
+
+_Noreturn static void on_error(png_structp png, png_const_charp message) {
+    struct job *job = png_get_error_ptr(png);
+    keep_message(job->message, message);
+    png_longjmp(png, 1);
+}
+
+/* libpng only warns about a wrong checksum after the last pixel and about extra pixels. Such files
+ * are refused here. */
+static void on_warning(png_structp png, png_const_charp message) {
+    struct job *job = png_get_error_ptr(png);
+    if (!strncmp(message, "IDAT", 4))
+        keep_message(job->damaged, message);
+}
+
+static void on_read(png_structp png, png_bytep out, size_t bytes) {
+    struct job *job = png_get_io_ptr(png);
+    if (bytes > job->size - job->at)
+        png_error(png, "the file ends early");
+    memcpy(out, job->data + job->at, bytes);
+    job->at += bytes;
+}
+
+static png_voidp on_malloc(png_structp png, png_alloc_size_t bytes) {
+    struct job *job = png_get_mem_ptr(png);
+    return chex_image_block_alloc(job->reader, bytes);
+}
+
+static void on_free(png_structp png, png_voidp block) {
+    struct job *job = png_get_mem_ptr(png);
+    chex_image_block_free(job->reader, block);
+}
+
+/* Checks the sizes in the header before libpng allocates memory for them. */
+static enum chex_status check_header(const struct job *job) {
+    const uint8_t *d = job->data;
+    if (job->size < 33 || memcmp(d + 12, "IHDR", 4) != 0)
+        return CHEX_OK; // libpng reports this fault
+    static const unsigned channels[7] = {1, 0, 3, 1, 2, 0, 4};
+    unsigned bits = d[25] <= 6 ? d[24] * channels[d[25]] : 0;
+    return chex_image_check_size(job->name, png_get_uint_32(d + 16), png_get_uint_32(d + 20), bits,
+                                 job->size, job->err);
+}
+
+static void set_output_grey_or_rgb(struct job *job) {
+    int colour = png_get_color_type(job->png, job->info);
+    int bits = png_get_bit_depth(job->png, job->info);
+    if (bits == 16)
+        png_set_strip_16(job->png); // v >> 8
+    if (colour == PNG_COLOR_TYPE_PALETTE)
+        png_set_palette_to_rgb(job->png);
+    else if (colour == PNG_COLOR_TYPE_GRAY && bits < 8)
+        png_set_expand_gray_1_2_4_to_8(job->png);
+    png_set_strip_alpha(job->png);
+    png_read_update_info(job->png, job->info);
+}
+
+/* Reads one pass of an interlaced image and copies its pixels to their positions. Only one row of
+ * scratch memory is needed. */
+static void read_pass(struct job *job, int pass, int channels) {
+    struct chex_image *image = job->image;
+    png_uint_32 w = (png_uint_32)image->width, h = (png_uint_32)image->height;
+    png_uint_32 cols = PNG_PASS_COLS(w, pass), rows = PNG_PASS_ROWS(h, pass);
+    if (!cols || !rows)
+        return;
+    for (png_uint_32 y = 0; y < rows; y++) {
+        png_read_row(job->png, job->row, NULL);
+        uint8_t *out = image->pixels + (size_t)PNG_ROW_FROM_PASS_ROW(y, pass) * w;
+        if (channels == 3)
+            chex_grey_of_colour(job->row, 3, cols, job->row);
+        for (png_uint_32 x = 0; x < cols; x++)
+            out[PNG_COL_FROM_PASS_COL(x, pass)] = job->row[x];
+    }
+}
+
+static void read_rows(struct job *job, int channels) {
+    struct chex_image *image = job->image;
+    size_t w = (size_t)image->width;
+    for (int y = 0; y < image->height; y++) {
+        uint8_t *out = image->pixels + (size_t)y * w;
+        png_read_row(job->png, channels == 1 ? out : job->row, NULL);
+        if (channels == 3)
+            chex_grey_of_colour(job->row, 3, w, out);
+    }
+}
+
+static void read_image(struct job *job) {
+    png_structp png = job->png;
+    png_set_read_fn(png, job, on_read);
+    png_set_user_limits(png, CHEX_IMAGE_MAX_SIDE_PX, CHEX_IMAGE_MAX_SIDE_PX);
+    png_set_crc_action(png, PNG_CRC_DEFAULT, PNG_CRC_ERROR_QUIT);
+    /* Ancillary chunks (text, profiles): the CRC is checked, the content is dropped. */
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
+    png_read_info(png, job->info);
+    set_output_grey_or_rgb(job);
+
+    int width = (int)png_get_image_width(png, job->info);
+    int height = (int)png_get_image_height(png, job->info);
+    int channels = png_get_channels(png, job->info);
+    bool interlaced = png_get_interlace_type(png, job->info) != PNG_INTERLACE_NONE;
+    if ((channels != 1 && channels != 3) || png_get_bit_depth(png, job->info) != 8)
+        png_error(png, "a colour type that is neither grey nor RGB");
+    job->status = chex_image_reserve(job->image, width, height, job->err);
+    if (job->status != CHEX_OK)
+        png_longjmp(png, 1);
+    job->row = png_malloc(png, png_get_rowbytes(png, job->info));
+    if (interlaced)
+        for (int pass = 0; pass < PNG_INTERLACE_ADAM7_PASSES; pass++)
+            read_pass(job, pass, channels);
+    else
+        read_rows(job, channels);
+    png_read_end(png, NULL);
+    if (job->damaged[0])
+        png_error(png, job->damaged);
+}
+
+/* Calls run(job). False: a fault. */
+static bool run_guarded(struct job *job, void (*run)(struct job *)) {
+    if (setjmp(png_jmpbuf(job->png)))
+        return false;
+    run(job);
+    return true;
+}
+
+static enum chex_status decode_by_libpng(struct job *job) {
+    job->png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, job, on_error, on_warning, job,
+                                        on_malloc, on_free);
+    job->info = job->png ? png_create_info_struct(job->png) : NULL;
+    if (!job->info) {
+        png_destroy_read_struct(&job->png, NULL, NULL);
+        return chex_error_errno(job->err, CHEX_E_RESOURCE, ENOMEM, "%s", job->name);
+    }
+    bool done = run_guarded(job, read_image);
+    png_free(job->png, job->row);
+    png_destroy_read_struct(&job->png, &job->info, NULL);
+    if (done)
+        return CHEX_OK;
+    if (job->status != CHEX_OK)
+        return chex_error_prefix(job->err, job->status, "%s", job->name);
+    if (!strncmp(job->message, "Out of memory", 13))
+        return chex_error_set(job->err, CHEX_E_RESOURCE, "%s: libpng: %s", job->name, job->message);
+    return chex_error_set(job->err, CHEX_E_DATA, "%s: libpng: %s", job->name, job->message);
+}
+
+static enum chex_status decode(struct chex_image_reader *reader, const uint8_t *data, size_t size,
+                               const char *name, struct chex_image *image, struct chex_error *err) {
+    struct job job = {
+        .reader = reader, .data = data, .size = size, .name = name, .image = image, .err = err};
+    struct chex_png_state *state = NULL;
+    CHEX_TRY(check_header(&job));
+    CHEX_TRY(chex_png_state(reader, &state, err));
+    if (chex_png_path(state) == CHEX_PNG_LIBPNG)
+        return decode_by_libpng(&job);
+    const char *why = chex_png_fast(state, data, size, image);
+    if (why && chex_png_path(state) == CHEX_PNG_FAST)
+        return chex_error_set(err, CHEX_E_DATA, "%s: not for the fast path: %s", name, why);
+    return why ? decode_by_libpng(&job) : CHEX_OK;
+}
+
+const struct chex_image_format chex_image_format_png = {"png", match, decode};
+
+struct sink {
+    png_structp png;
+    png_infop info;
+    const uint8_t *pixels;
+    int width, height, channels;
+    const char *const *texts; /* alternating keys and values, NULL at the end; or NULL */
+    int fd, failed;           /* errno of the first failed write */
+    char message[128];
+};
+
+_Noreturn static void on_write_error(png_structp png, png_const_charp message) {
+    struct sink *sink = png_get_error_ptr(png);
+    keep_message(sink->message, message);
+    png_longjmp(png, 1);
+}
+
+static void on_write_warning(png_structp png, png_const_charp message) { (void)png, (void)message; }
+
+static void on_write(png_structp png, png_bytep data, size_t bytes) {
+    struct sink *sink = png_get_io_ptr(png);
+    for (size_t at = 0; at < bytes;) {
+        ssize_t n = write(sink->fd, data + at, bytes - at);
+        if (n >= 0)
+            at += (size_t)n;
+        else if (errno != EINTR) {
+            sink->failed = errno;
+            png_error(png, "write failed");
+        }
+    }
+}
+
+static void on_flush(png_structp png) { (void)png; }
+
+/* ASCII texts use the chunk tEXt, which every reader supports. Other texts use iTXt (UTF-8). */
+static void put_texts(struct sink *sink) {
+    for (const char *const *t = sink->texts; t && t[0]; t += 2) {
+        png_text text = {.key = (png_charp)(uintptr_t)t[0], .text = (png_charp)(uintptr_t)t[1]};
+        bool ascii = true;
+        for (const char *c = t[1]; *c; c++)
+            ascii = ascii && (unsigned char)*c < 0x80;
+        text.compression = ascii ? PNG_TEXT_COMPRESSION_NONE : PNG_ITXT_COMPRESSION_NONE;
+        png_set_text(sink->png, sink->info, &text, 1);
+    }
+}
+
+static bool write_image(struct sink *sink) {
+    if (setjmp(png_jmpbuf(sink->png)))
+        return false;
+    png_set_write_fn(sink->png, sink, on_write, on_flush);
+    /* Large enough that a small image is one write(2). */
+    png_set_compression_buffer_size(sink->png, 64 << 10);
+    /* On radiographs the default level takes twice the time and saves nothing: they are noise. */
+    if (sink->channels > 1)
+        png_set_compression_level(sink->png, 3);
+    png_set_IHDR(sink->png, sink->info, (png_uint_32)sink->width, (png_uint_32)sink->height, 8,
+                 sink->channels == 1 ? PNG_COLOR_TYPE_GRAY : PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
+                 PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    put_texts(sink);
+    png_write_info(sink->png, sink->info);
+    for (int y = 0; y < sink->height; y++)
+        png_write_row(sink->png,
+                      sink->pixels + (size_t)y * (size_t)sink->width * (size_t)sink->channels);
+    png_write_end(sink->png, NULL);
+    return true;
+}
+
+/* Writes the image and closes sink.fd. */
+static enum chex_status write_png(const char *path, struct sink sink, struct chex_error *err) {
+    enum chex_status st = chex_image_check_size(path, (uint64_t)sink.width, (uint64_t)sink.height,
+                                                8, UINT64_MAX, err);
+    if (st != CHEX_OK) {
+        close(sink.fd);
+        return st;
+    }
+    sink.png =
+        png_create_write_struct(PNG_LIBPNG_VER_STRING, &sink, on_write_error, on_write_warning);
+    sink.info = sink.png ? png_create_info_struct(sink.png) : NULL;
+    if (!sink.info)
+        st = chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", path);
+    else if (!write_image(&sink))
+        st = sink.failed ? chex_error_errno(err, CHEX_E_ENV, sink.failed, "cannot write %s", path)
+                         : chex_error_set(err, CHEX_E_FAIL, "%s: libpng: %s", path, sink.message);
+    png_destroy_write_struct(&sink.png, &sink.info);
+    if (close(sink.fd) != 0 && st == CHEX_OK)
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", path);
+    return st;
+}
+
+enum chex_status chex_image_write_png(const char *path, const uint8_t *pixels, int width,
+                                      int height, struct chex_error *err) {
+    struct sink sink = {.pixels = pixels, .width = width, .height = height, .channels = 1};
+    sink.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (sink.fd < 0)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot create %s", path);
+    enum chex_status st = write_png(path, sink, err);
+    if (st != CHEX_OK)
+        unlink(path);
+    return st;
+}
+
+enum chex_status chex_image_write_png_rgb(int fd, const char *name, const uint8_t *rgb, int width,
+                                          int height, const char *const *texts,
+                                          struct chex_error *err) {
+    return write_png(name,
+                     (struct sink){.fd = fd,
+                                   .pixels = rgb,
+                                   .width = width,
+                                   .height = height,
+                                   .channels = 3,
+                                   .texts = texts},
+                     err);
+}

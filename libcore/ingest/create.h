@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * chex-shard create: turns a label file and a folder of images into a set of shards.
+ *
+ * - The set is byte-identical for every number of workers and ranks.
+ * - Shards get their final names only after all of them are finished. The manifest is written last;
+ *   an output folder with a manifest and no partial folder is a complete set.
+ */
+#ifndef CHEX_INGEST_CREATE_H
+#define CHEX_INGEST_CREATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "label/labels.h"
+#include "label/split.h"
+#include "shard/shard.h"
+
+enum chex_split_mode { CHEX_SPLIT_OFFICIAL, CHEX_SPLIT_PATIENT, CHEX_SPLIT_NONE };
+extern const char *const chex_split_mode_names[]; /* "official", "patient", "none", NULL */
+
+/* Folder below the output that holds the lock and the finished shards until the run publishes. */
+#define CHEX_CREATE_PARTIAL ".chex-shard-partial"
+
+struct chex_create_options {
+    const char *images, *labels, *output;
+    const char *format, *columns;                  /* chex_labels_load */
+    const char *train_list, *val_list, *test_list; /* NULL: chex_split_official's defaults */
+    const char *tool_version;
+    /* TFRecord files that replace labels and images, and the order of their labels (tfrecord.h).
+     * If set, `labels` and `images` hold the first path and are used in messages only. */
+    const char *const *records; /* (record_count) or NULL */
+    size_t record_count;
+    const char *label_order;
+    struct chex_fractions fractions;
+    enum chex_split_mode split_mode;
+    enum chex_shared_patients shared_patients;
+    enum chex_uncertain uncertain;
+    enum chex_not_stated not_stated;
+    unsigned views; /* bit mask of enum chex_view; 0 keeps all */
+    int size, workers;
+    size_t shards, max_bad;
+    uint64_t seed;
+    bool force;  /* replace an existing set */
+    bool resume; /* reuse the shards of an interrupted run; after a failure, keep the new ones */
+};
+
+/* The ranks that make the set together.
+ * - exchange: all-gather. Each rank contributes `bytes` bytes; all_out receives size * bytes in
+ *   rank order. It is also a barrier. May be NULL if size is 1.
+ * - host: writes the node name of a rank, for messages; NULL if unknown. */
+struct chex_create_ranks {
+    int rank, size;
+    enum chex_status (*exchange)(void *arg, const char *key, const void *mine, size_t bytes,
+                                 void *all_out, struct chex_error *err);
+    void *arg;
+    void (*host)(void *arg, int rank, char *buf, size_t size);
+};
+
+struct chex_create_result {
+    size_t rows[CHEX_SPLIT_COUNT], shards[CHEX_SPLIT_COUNT];
+    size_t kept;      /* shards reused from an interrupted run, sum over all ranks */
+    size_t kept_rows; /* images in these shards */
+    size_t rejected;
+    bool done; /* --resume found the complete set and did nothing */
+    double seconds;
+};
+
+/* Makes the set. Collective: every rank calls it with the same options (`workers` may differ).
+ * Every rank gets the status and the text of the lowest rank that failed.
+ * - CHEX_E_USAGE: the output already holds a set, an interrupted run or other files. If `resume` is
+ *   set and the output is the set of these options, the call succeeds with `done` set.
+ * - CHEX_E_DATA: the label file is faulty; or more than max_bad images are missing or broken
+ *   (OUTPUT.rejected.csv lists them); or a rank reads other labels or images than rank 0.
+ * - CHEX_E_ENV: another run works in the output, or the output cannot be written.
+ * - CHEX_E_RESOURCE: not enough free space. */
+enum chex_status chex_create(const struct chex_create_options *options,
+                             const struct chex_create_ranks *ranks,
+                             struct chex_create_result *result_out, struct chex_error *err);
+
+#endif

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Builds the missing shards of one rank on all its threads.
+ *
+ * Each shard is a job, each image of a job an item. A pool hands the items of all jobs to the
+ * threads in order, so the threads work on the same shard or on neighbours. Each thread decodes and
+ * resizes one image and writes it to its row of the shard (chex_shard_put). The first thread of a
+ * job creates the writer; the thread that finishes the last item finishes the shard.
+ *
+ * Invariants:
+ * - A row's place is fixed by the layout, and the source digest is a sum. So the bytes of a shard
+ *   do not depend on the number of threads or their timing.
+ * - A shard's file name contains a digest of its inputs (shard_key). A finished file of that name
+ *   is reused, in this run and in others.
+ * - In create, a bad image (CHEX_E_DATA) stops only its shard: the writer is abandoned, the other
+ *   images of the shard are still checked, and the caller builds it again without the bad rows.
+ *   Every other failure stops the run.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fs.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "base/progress.h"
+#include "image/resize.h"
+#include "ingest/create_private.h"
+#include "shard/shard_write.h"
+
+/* Number of files that the kernel is asked to prefetch. Cold reads, especially over a network, then
+ * overlap with decoding. */
+enum { PREFETCH_PER_WORKER = 8, PREFETCH_MAX = 256 };
+
+/* An image without a pixel above DARK_MAX is reported as nearly black. The usual cause: 12-bit or
+ * 14-bit values in a 16-bit PNG. Only the upper 8 bits are used, which are at most 15 or 63. */
+enum { DARK_MAX = 63 };
+
+struct dark {
+    size_t count, row; /* row: the first dark image in the label table */
+};
+
+/* Argument of chex_shard_spec's row callback. */
+struct rows {
+    const struct chex_create *c;
+    const struct chex_layout_shard *shard;
+};
+
+struct job { /* one shard */
+    const struct chex_layout_shard *shard;
+    struct rows rows;
+    char *path;
+    pthread_mutex_t lock; /* over writer (its creation), sum and dark */
+    struct chex_shard_writer *writer;
+    uint64_t sum[2]; /* of the source files' hashes */
+    struct dark dark;
+    atomic_size_t left;  /* items that are not done */
+    atomic_bool has_bad; /* the shard will not be finished; images are only checked */
+};
+
+struct build {
+    struct chex_create *c;
+    struct chex_convert_worker *workers;
+    struct job *jobs;
+    size_t *first; /* first[j]: number of job j's first item; first[job_count]: all items */
+    size_t job_count, prefetch; /* prefetch: files */
+    struct chex_progress *progress;
+    atomic_size_t done;
+    atomic_bool stop;
+    atomic_bool fails;    /* too many bad images: check the other images, write no shard */
+    pthread_mutex_t lock; /* guards the members below */
+    struct chex_bad_row *bad;
+    size_t bad_count, bad_capacity;
+    struct dark dark; /* of finished shards */
+    enum chex_status status;
+    struct chex_error err;
+};
+
+static uint64_t mix_text(uint64_t h, const char *text) {
+    return chex_hash64_mix(h, text, strlen(text) + 1);
+}
+
+static const char *resize_name(const struct chex_create *c) {
+    return c->origin ? c->origin->manifest->resize : CHEX_RESIZE_NAME;
+}
+
+/* Digest of everything that the shard's bytes depend on. The content of an image file is
+ * represented by its size and modification time. */
+static uint64_t shard_key(const struct chex_create *c, const struct chex_layout_shard *s) {
+    const struct chex_label_table *t = c->table;
+    uint64_t numbers[] = {CHEX_SHARD_VERSION, (uint64_t)c->o->size, s->split, s->index, s->count};
+    uint64_t h = chex_hash64_mix(0, numbers, sizeof numbers);
+    h = mix_text(h, c->o->tool_version);
+    h = mix_text(h, resize_name(c));
+    for (size_t i = 0; i < t->class_count; i++)
+        h = mix_text(h, t->classes[i]);
+    for (size_t i = 0; i < s->row_count; i++) {
+        const struct chex_label_row *r = &t->rows[s->rows[i]];
+        int64_t facts[] = {0, 0, r->view, r->age_years, r->sex};
+        if (c->origin) {
+            facts[0] = (int64_t)c->origin->content[s->rows[i]];
+        } else {
+            facts[0] = (int64_t)c->files[s->rows[i]]->bytes;
+            facts[1] = c->files[s->rows[i]]->modified_ns;
+        }
+        h = mix_text(h, r->image_id);
+        h = mix_text(h, r->patient_id);
+        h = chex_hash64_mix(h, r->labels, t->class_count);
+        h = chex_hash64_mix(h, facts, sizeof facts);
+    }
+    return h;
+}
+
+char *chex_create_shard_path(const struct chex_create *c, const struct chex_layout_shard *shard) {
+    char *name = chex_layout_shard_name(shard);
+    char *path = name ? chex_fs_format("%s/%s.%016llx.h5", c->partial, name,
+                                       (unsigned long long)shard_key(c, shard))
+                      : NULL;
+    free(name);
+    return path;
+}
+
+static void describe_row(const void *arg, size_t i, struct chex_shard_row *out) {
+    const struct rows *rows = arg;
+    const struct chex_label_row *r = &rows->c->table->rows[rows->shard->rows[i]];
+    *out = (struct chex_shard_row){.image_id = r->image_id,
+                                   .patient_id = r->patient_id,
+                                   .labels = r->labels,
+                                   .view = r->view,
+                                   .age_years = r->age_years,
+                                   .sex = r->sex};
+}
+
+static void fail(struct build *b, enum chex_status status, const struct chex_error *err) {
+    pthread_mutex_lock(&b->lock);
+    if (b->status == CHEX_OK) {
+        b->status = status;
+        b->err = *err;
+    }
+    pthread_mutex_unlock(&b->lock);
+    atomic_store(&b->stop, true);
+}
+
+static void reject(struct build *b, size_t row, const char *reason) {
+    bool no_memory = false;
+    pthread_mutex_lock(&b->lock);
+    if (b->bad_count == b->bad_capacity) {
+        size_t capacity = b->bad_capacity ? 2 * b->bad_capacity : 16;
+        struct chex_bad_row *grown = realloc(b->bad, capacity * sizeof *grown);
+        no_memory = !grown;
+        if (grown) {
+            b->bad = grown;
+            b->bad_capacity = capacity;
+        }
+    }
+    if (!no_memory) {
+        struct chex_bad_row *bad = &b->bad[b->bad_count++];
+        memset(bad, 0, sizeof *bad);
+        bad->row = row;
+        snprintf(bad->reason, sizeof bad->reason, "%.*s", (int)sizeof bad->reason - 1, reason);
+        if (!b->c->o->resume && b->c->bad_count + b->bad_count > b->c->o->max_bad)
+            atomic_store(&b->fails, true);
+        if (chex_create_hopeless(b->c, b->bad_count, atomic_load(&b->done))) {
+            b->c->gave_up = true;
+            atomic_store(&b->stop, true);
+        }
+    }
+    pthread_mutex_unlock(&b->lock);
+    if (no_memory) {
+        struct chex_error err = {0};
+        chex_error_errno(&err, CHEX_E_FAIL, ENOMEM, "the list of rejected images");
+        fail(b, err.status, &err);
+    }
+}
+
+/* Creates the shard's writer unless another thread did. Thread-safe. */
+static enum chex_status open_writer(struct build *b, struct job *j, struct chex_error *err) {
+    const struct chex_create *c = b->c;
+    enum chex_status st = CHEX_OK;
+    pthread_mutex_lock(&j->lock);
+    if (!j->writer) {
+        struct chex_shard_spec spec = {.rows = j->shard->row_count,
+                                       .size = c->o->size,
+                                       .classes = (int)c->table->class_count,
+                                       .class_names = c->table->classes,
+                                       .resize = resize_name(c),
+                                       .split = chex_split_names[j->shard->split],
+                                       .tool_version = c->o->tool_version,
+                                       .row = describe_row,
+                                       .arg = &j->rows};
+        st = chex_shard_create(j->path, &spec, &j->writer, err);
+    }
+    pthread_mutex_unlock(&j->lock);
+    return st;
+}
+
+static void add_source(struct job *j, const uint64_t hash[2]) {
+    pthread_mutex_lock(&j->lock);
+    j->sum[0] += hash[0];
+    j->sum[1] += hash[1];
+    pthread_mutex_unlock(&j->lock);
+}
+
+static void add_dark(struct dark *sum, struct dark more) {
+    if (more.count && (!sum->count || more.row < sum->row))
+        sum->row = more.row;
+    sum->count += more.count;
+}
+
+/* Counts the image if it is nearly black. The loop usually ends at the first pixels. */
+static void count_if_dark(struct job *j, size_t row, const uint8_t *pixels, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (pixels[i] > DARK_MAX)
+            return;
+    pthread_mutex_lock(&j->lock);
+    add_dark(&j->dark, (struct dark){1, row});
+    pthread_mutex_unlock(&j->lock);
+}
+
+/* Decodes and resizes one image into the worker's row buffer. CHEX_E_DATA: the image is bad. */
+static enum chex_status convert(struct build *b, struct job *j, size_t i,
+                                struct chex_convert_worker *w, struct chex_error *err) {
+    const struct chex_create_origin *origin = b->c->origin;
+    if (origin)
+        return origin->fetch(origin->arg, j->shard->rows[i], w->row, err);
+    const struct chex_folder_file *file = b->c->files[j->shard->rows[i]];
+    if (file->spool) {
+        add_source(j, chex_spool_get(file->spool, file->spool_row)->source);
+        return chex_spool_read(file->spool, file->spool_row, w->row, err);
+    }
+    const uint8_t *data = NULL;
+    uint64_t hash[2];
+    size_t bytes = 0;
+    CHEX_TRY(chex_folder_read(file, w->reader, &data, &bytes, err));
+    bool check_only = atomic_load(&j->has_bad); /* the shard is built again in the next round */
+    CHEX_TRY(chex_convert_image(w, data, bytes, file->path, check_only, err));
+    if (check_only)
+        return CHEX_OK;
+    chex_hash128(data, bytes, hash);
+    add_source(j, hash);
+    return CHEX_OK;
+}
+
+static enum chex_status finish_job(struct build *b, struct job *j, struct chex_error *err) {
+    const struct chex_create_origin *origin = b->c->origin;
+    struct chex_shard_writer *writer = j->writer;
+    char digest[33];
+    j->writer = NULL;
+    if (atomic_load(&j->has_bad)) {
+        chex_shard_abandon(writer);
+        return CHEX_OK;
+    }
+    enum chex_status st = origin ? origin->source(origin->arg, j->shard, j->sum, err) : CHEX_OK;
+    if (st != CHEX_OK) {
+        chex_shard_abandon(writer);
+        return st;
+    }
+    snprintf(digest, sizeof digest, "%016llx%016llx", (unsigned long long)j->sum[0],
+             (unsigned long long)j->sum[1]);
+    pthread_mutex_lock(&b->lock);
+    add_dark(&b->dark, j->dark);
+    pthread_mutex_unlock(&b->lock);
+    return chex_shard_finish(writer, digest, err);
+}
+
+/* The job of an item, by binary search in b->first. */
+static struct job *job_of(struct build *b, size_t item, size_t *index_out) {
+    size_t low = 0, high = b->job_count;
+    while (high - low > 1) {
+        size_t mid = low + (high - low) / 2;
+        if (b->first[mid] <= item)
+            low = mid;
+        else
+            high = mid;
+    }
+    *index_out = item - b->first[low];
+    return &b->jobs[low];
+}
+
+static void prefetch(struct build *b, size_t item) {
+    if (b->c->origin || item >= b->first[b->job_count])
+        return;
+    size_t i;
+    const struct job *j = job_of(b, item, &i);
+    chex_folder_prefetch(b->c->files[j->shard->rows[i]]);
+}
+
+static void take_item(void *arg, size_t item, int worker) {
+    struct build *b = arg;
+    struct chex_convert_worker *w = &b->workers[worker];
+    struct chex_error err = {0};
+    size_t i;
+    struct job *j = job_of(b, item, &i);
+    if (atomic_load_explicit(&b->stop, memory_order_relaxed))
+        return;
+    /* Item 0 prefetches the whole distance, every other item one more file. */
+    for (size_t k = item == 0 ? 1 : b->prefetch; k <= b->prefetch; k++)
+        prefetch(b, item + k);
+    if (atomic_load_explicit(&b->fails, memory_order_relaxed))
+        atomic_store(&j->has_bad, true);
+    enum chex_status st = atomic_load(&j->has_bad) ? CHEX_OK : open_writer(b, j, &err);
+    if (st == CHEX_OK) {
+        st = convert(b, j, i, w, &err);
+        if (st == CHEX_OK && !atomic_load(&j->has_bad)) {
+            count_if_dark(j, j->shard->rows[i], w->row, (size_t)w->size * (size_t)w->size);
+            st = chex_shard_put(j->writer, i, w->row, &err);
+        }
+        if (st == CHEX_E_DATA && !b->c->origin) {
+            atomic_store(&j->has_bad, true);
+            reject(b, j->shard->rows[i], err.text);
+            st = CHEX_OK;
+        }
+    }
+    if (st == CHEX_OK && atomic_fetch_sub(&j->left, 1) == 1)
+        st = finish_job(b, j, &err);
+    if (st != CHEX_OK)
+        fail(b, st, &err);
+    chex_progress_set(b->progress, atomic_fetch_add(&b->done, 1) + 1, NULL);
+}
+
+/* One job for each missing shard of this rank. Counts the finished ones as kept. */
+static enum chex_status make_jobs(struct build *b, struct chex_error *err) {
+    struct chex_create *c = b->c;
+    size_t all = c->layout->shard_count, size = (size_t)c->ranks->size;
+    b->jobs = chex_alloc_zeroed(all, sizeof *b->jobs);
+    b->first = chex_alloc_zeroed(all + 1, sizeof *b->first);
+    if (!b->jobs || !b->first)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of shards");
+    for (size_t s = (size_t)c->ranks->rank; s < all; s += size) {
+        const struct chex_layout_shard *shard = &c->layout->shards[s];
+        char *path = chex_create_shard_path(c, shard);
+        if (!path)
+            return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of shards");
+        if (chex_fs_exists(path)) {
+            free(path);
+            c->kept++;
+            c->kept_rows += shard->row_count;
+            continue;
+        }
+        struct job *j = &b->jobs[b->job_count++];
+        j->shard = shard;
+        j->rows = (struct rows){c, shard};
+        j->path = path;
+        pthread_mutex_init(&j->lock, NULL);
+        atomic_init(&j->left, shard->row_count);
+        b->first[b->job_count] = b->first[b->job_count - 1] + shard->row_count;
+    }
+    return CHEX_OK;
+}
+
+static void build_free(struct build *b) {
+    chex_convert_workers_free(b->workers, b->c->o->workers);
+    for (size_t j = 0; j < b->job_count; j++) {
+        chex_shard_abandon(b->jobs[j].writer);
+        pthread_mutex_destroy(&b->jobs[j].lock);
+        free(b->jobs[j].path);
+    }
+    free(b->jobs);
+    free(b->first);
+    free(b->bad);
+    pthread_mutex_destroy(&b->lock);
+}
+
+static int by_row(const void *a, const void *b) {
+    const struct chex_bad_row *x = a, *y = b;
+    return (x->row > y->row) - (x->row < y->row);
+}
+
+static enum chex_status run(struct build *b, struct chex_error *err) {
+    struct chex_pool *pool = NULL;
+    size_t items = b->first[b->job_count];
+    if (!items)
+        return CHEX_OK;
+    CHEX_TRY(chex_pool_create(b->c->o->workers, &pool, err));
+    b->prefetch = (size_t)b->c->o->workers * PREFETCH_PER_WORKER;
+    b->prefetch = b->prefetch > PREFETCH_MAX ? PREFETCH_MAX : b->prefetch;
+    b->progress = chex_progress_create(b->c->origin ? "resharding" : "sharding", "img", items,
+                                       b->c->ranks->rank == 0);
+    chex_pool_run(pool, items, take_item, b);
+    chex_progress_destroy(b->progress, b->status == CHEX_OK && !b->bad_count);
+    chex_pool_destroy(pool);
+    if (b->status != CHEX_OK && err)
+        *err = b->err;
+    return b->status;
+}
+
+static void warn_about_dark(const struct chex_create *c, const struct dark *d) {
+    if (d->count && !c->origin)
+        chex_warn(
+            "%zu images are stored nearly black, without a pixel above %d of 255, such as %s: look "
+            "at the files; values of 12 or 14 bits in 16-bit PNG files must be scaled to 16 bits "
+            "first",
+            d->count, DARK_MAX, c->table->rows[d->row].image_id);
+}
+
+enum chex_status chex_create_build(struct chex_create *c, struct chex_bad_row **bad_out,
+                                   size_t *count_out, struct chex_error *err) {
+    struct build b = {.c = c};
+    pthread_mutex_init(&b.lock, NULL);
+    atomic_init(&b.fails, c->check_only);
+    enum chex_status st = chex_create_check_kept(c, err);
+    if (st == CHEX_OK)
+        st = make_jobs(&b, err);
+    if (st == CHEX_OK)
+        st = chex_convert_workers(c->o->workers, c->o->size, &b.workers, err);
+    if (st == CHEX_OK)
+        st = run(&b, err);
+    if (st == CHEX_OK) {
+        if (b.bad_count)
+            qsort(b.bad, b.bad_count, sizeof *b.bad, by_row);
+        *bad_out = b.bad;
+        *count_out = b.bad_count;
+        b.bad = NULL;
+        warn_about_dark(c, &b.dark);
+        st = chex_create_trust(c, err);
+    }
+    build_free(&b);
+    return st;
+}

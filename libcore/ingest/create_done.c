@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * --resume on a complete set: checks if a run would make the same set again. If so, the run
+ * succeeds without work. A job that Slurm requeues after its success then ends in seconds.
+ *
+ * Compared are options, classes, every row (labels, split, patient, view, age, sex), the digest of
+ * the label file, and the time of each image file: it must not be newer than the manifest. Image
+ * contents are not read.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/alloc.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "ingest/create_private.h"
+
+struct comparison {
+    const struct chex_create *c;
+    const struct chex_manifest *m;
+    struct chex_label_index *index;
+    int64_t made_ns; /* when the manifest was written */
+    bool *seen;      // (table->count) the row is in the set
+    uint64_t sum[2]; /* sum of the shards' source digests */
+    char difference[160];
+};
+
+static enum chex_status no_memory(struct chex_error *err) {
+    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
+}
+
+/* Records the first difference. Always returns false, so that callers can return it. */
+static bool differs(struct comparison *l, const char *what, const char *value) {
+    if (!l->difference[0])
+        snprintf(l->difference, sizeof l->difference, "%s%.100s", what, value);
+    return false;
+}
+
+static bool same_text(struct comparison *l, const char *what, const char *there,
+                      const char *wanted) {
+    return strcmp(there, wanted) == 0 || differs(l, what, there);
+}
+
+static bool same_number(struct comparison *l, const char *what, uint64_t there, uint64_t wanted) {
+    char text[32];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)there);
+    return there == wanted || differs(l, what, text);
+}
+
+static bool same_options(struct comparison *l) {
+    const struct chex_create_options *o = l->c->o;
+    const struct chex_label_table *t = l->c->table;
+    const struct chex_manifest *m = l->m, *from = l->c->origin ? l->c->origin->manifest : NULL;
+    bool same = same_text(l, "made by ", m->tool_version, o->tool_version) &&
+                same_number(l, "size ", (uint64_t)m->size, (uint64_t)o->size) &&
+                same_number(l, "seed ", m->seed, o->seed) &&
+                same_text(l, "resized by ", m->resize, from ? from->resize : CHEX_RESIZE_NAME) &&
+                same_text(l, "labels ", m->label_format, from ? from->label_format : t->format) &&
+                same_text(l, "uncertain ", m->uncertain,
+                          from ? from->uncertain : chex_uncertain_names[o->uncertain]) &&
+                same_text(l, "split ", m->split_mode,
+                          from ? from->split_mode : chex_split_mode_names[o->split_mode]) &&
+                same_number(l, "number of classes ", m->class_count, t->class_count);
+    for (size_t i = 0; same && i < t->class_count; i++)
+        same = same_text(l, "class ", m->classes[i], t->classes[i]);
+    for (int s = 0; same && s < CHEX_SPLIT_COUNT; s++) {
+        size_t rows = m->splits[s].rows;
+        same = same_number(l, "shards a split: ", m->splits[s].shard_count,
+                           rows < o->shards ? rows : o->shards);
+    }
+    return same;
+}
+
+/* Compares the image of row r, which is in the set. */
+static bool same_image(struct comparison *l, size_t r, uint64_t checksum) {
+    const struct chex_create *c = l->c;
+    const char *id = c->table->rows[r].image_id;
+    if (c->origin)
+        return c->origin->content[r] == checksum || differs(l, "other pixels of ", id);
+    const struct chex_folder_file *f = chex_create_find(c, r, NULL);
+    if (f && f->modified_ns > l->made_ns)
+        return differs(l, "a newer file of ", id);
+    return f || c->packed_count || differs(l, "the file is gone of ", id);
+}
+
+static bool same_row(struct comparison *l, enum chex_split split, const struct chex_shard *s,
+                     size_t i) {
+    const struct chex_label_table *t = l->c->table;
+    const char *id = chex_shard_image_id(s, i);
+    const struct chex_label_row *row = chex_label_index_find(l->index, id);
+    size_t r = row ? (size_t)(row - t->rows) : 0;
+    if (!row || l->c->split[r] != split)
+        return differs(l, "its split has no ", id);
+    if (strcmp(row->patient_id, chex_shard_patient_id(s, i)) != 0 ||
+        memcmp(row->labels, chex_shard_labels(s, i), t->class_count) != 0 ||
+        row->view != chex_shard_view(s, i) ||
+        (row->age_years < INT16_MAX ? row->age_years : INT16_MAX) != chex_shard_age_years(s, i) ||
+        row->sex != chex_shard_sex(s, i))
+        return differs(l, "another patient, view or label of ", id);
+    l->seen[r] = true;
+    return same_image(l, r, chex_shard_checksum(s, i));
+}
+
+static bool same_shards(struct comparison *l, const struct chex_set *set) {
+    bool same = true;
+    for (size_t k = 0; same && k < set->shard_count; k++) {
+        const struct chex_shard *s = set->shards[k];
+        uint64_t own[2];
+        if (!chex_shard_source_sum(s, own))
+            return differs(l, "source_digest of ", chex_shard_path(s));
+        l->sum[0] += own[0];
+        l->sum[1] += own[1];
+        for (size_t i = 0; same && i < chex_shard_rows(s); i++)
+            same = same_row(l, set->split, s, i);
+    }
+    return same;
+}
+
+/* Rows that are not in the set must be the rejected images. */
+static bool same_rest(struct comparison *l) {
+    size_t out = 0;
+    for (size_t r = 0; r < l->c->table->count; r++)
+        out += (int)l->c->split[r] != CHEX_SPLIT_UNUSED && !l->seen[r];
+    if (l->c->origin)
+        return same_number(l, "images left out: ", l->m->rejected,
+                           l->c->origin->manifest->rejected) &&
+               same_number(l, "images missing: ", out, 0);
+    return same_number(l, "images left out: ", l->m->rejected, out) &&
+           (out <= l->c->o->max_bad || differs(l, "more images left out than --max-bad", ""));
+}
+
+static bool same_archives(struct comparison *l) {
+    for (size_t i = 0; i < l->c->packed_count; i++)
+        if (l->c->packed[i]->modified_ns > l->made_ns)
+            return differs(l, "newer archive ", l->c->packed[i]->path);
+    return true;
+}
+
+static enum chex_status same_source(struct comparison *l, bool *same_out, struct chex_error *err) {
+    char digest[CHEX_HASH128_HEX_BYTES];
+    const char *wanted = digest;
+    if (l->c->origin)
+        wanted = l->c->origin->manifest->source_digest;
+    else
+        CHEX_TRY(chex_create_digest_source(l->c, l->sum, digest, NULL, err));
+    *same_out = same_text(l, "source ", l->m->source_digest, wanted);
+    return CHEX_OK;
+}
+
+/* A set that cannot be read counts as different. */
+static enum chex_status compare_rows(struct comparison *l, bool *same_out, struct chex_error *err) {
+    struct chex_error ignored = {0};
+    bool same = same_archives(l);
+    for (int s = 0; same && s < CHEX_SPLIT_COUNT; s++) {
+        struct chex_set *set = NULL;
+        if (!l->m->splits[s].shard_count)
+            continue;
+        if (chex_set_open(l->c->o->output, (enum chex_split)s, 0, SIZE_MAX, &set, &ignored) !=
+            CHEX_OK)
+            same = differs(l, "", ignored.text);
+        else
+            same = same_shards(l, set);
+        chex_set_close(set);
+    }
+    same = same && same_rest(l);
+    *same_out = same;
+    return same ? same_source(l, same_out, err) : CHEX_OK;
+}
+
+static bool time_of(const char *dir, int64_t *ns_out) {
+    char *path = chex_fs_join(dir, CHEX_MANIFEST_NAME);
+    struct stat s;
+    bool there = path && stat(path, &s) == 0;
+    if (there)
+        *ns_out = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
+    free(path);
+    return there;
+}
+
+enum chex_status chex_create_is_done(const struct chex_create *c, bool *done_out,
+                                     struct chex_error *err) {
+    struct comparison l = {.c = c};
+    struct chex_manifest *m = NULL;
+    *done_out = false;
+    if (!time_of(c->o->output, &l.made_ns) || chex_manifest_read(c->o->output, &m, NULL) != CHEX_OK)
+        return CHEX_OK;
+    l.m = m;
+    l.seen = chex_alloc_zeroed(c->table->count, sizeof *l.seen);
+    enum chex_status st = l.seen ? CHEX_OK : no_memory(err);
+    if (st == CHEX_OK)
+        st = chex_label_index_create(c->table, &l.index, err);
+    if (st == CHEX_OK && same_options(&l))
+        st = compare_rows(&l, done_out, err);
+    if (st == CHEX_OK && !*done_out)
+        chex_info("--resume: the set in %s is not the set of this run: %s", c->o->output,
+                  l.difference);
+    chex_label_index_destroy(l.index);
+    chex_manifest_free(m);
+    free(l.seen);
+    return st;
+}

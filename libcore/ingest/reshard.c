@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reshards a set: opens all its shards, makes a label table from their rows and runs the steps of
+ * create.c with the old shards as the source of pixels (struct chex_create_origin). Layout, build,
+ * --resume and publishing are those of chex_create().
+ */
+#include "ingest/reshard.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "ingest/create_private.h"
+#include "shard/shard_write.h"
+
+struct place {
+    const struct chex_shard *shard;
+    size_t index, row; /* of the shard in its set, of the row in the shard */
+};
+
+struct reshard {
+    struct chex_create create; /* first: chex_create_run() gives load() a pointer to it */
+    struct chex_create_options options;
+    struct chex_create_origin origin;
+    struct chex_manifest *manifest;
+    struct chex_set *sets[CHEX_SPLIT_COUNT];
+    struct place *places; // (table->count)
+    uint64_t *content;    // (table->count)
+};
+
+static enum chex_status no_memory(struct chex_error *err) {
+    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
+}
+
+static bool same_folder(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static enum chex_status open_sets(struct reshard *r, const char *dir, struct chex_error *err) {
+    size_t shards = 0, rows = 0;
+    if (same_folder(dir, r->options.output))
+        return chex_error_set(err, CHEX_E_USAGE, "output %s is the input: give a new folder", dir);
+    CHEX_TRY(chex_manifest_read(dir, &r->manifest, err));
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
+        if (!r->manifest->splits[s].shard_count)
+            continue;
+        CHEX_TRY(chex_set_open(dir, (enum chex_split)s, 0, SIZE_MAX, &r->sets[s], err));
+        shards += r->sets[s]->shard_count;
+        rows += r->sets[s]->rows;
+    }
+    if (!rows)
+        return chex_error_set(err, CHEX_E_DATA, "%s: the set has no split", dir);
+    chex_info("%s: %zu image%s in %zu shard%s", dir, rows, chex_text_s(rows), shards,
+              chex_text_s(shards));
+    r->options.size = r->manifest->size;
+    r->options.seed = r->manifest->seed;
+    return CHEX_OK;
+}
+
+static enum chex_status allocate_rows(struct reshard *r, struct chex_error *err) {
+    struct chex_label_table *t = calloc(1, sizeof *t);
+    size_t rows = 0;
+    if (!(r->create.table = t))
+        return no_memory(err);
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
+        rows += r->sets[s] ? r->sets[s]->rows : 0;
+    t->rows = chex_alloc_zeroed(rows, sizeof *t->rows);
+    t->path = strdup(r->options.labels);
+    r->create.split = chex_alloc_zeroed(rows, sizeof *r->create.split);
+    r->places = chex_alloc_zeroed(rows, sizeof *r->places);
+    r->content = chex_alloc_zeroed(rows, sizeof *r->content);
+    if (!t->rows || !t->path || !r->create.split || !r->places || !r->content)
+        return no_memory(err);
+    t->classes = (const char *const *)r->manifest->classes;
+    t->class_count = r->manifest->class_count;
+    return CHEX_OK;
+}
+
+/* Adds the rows of one shard to the label table, which borrows the shard's ids and labels. */
+static void add_rows(struct reshard *r, enum chex_split split, size_t index) {
+    const struct chex_shard *shard = r->sets[split]->shards[index];
+    struct chex_label_table *t = r->create.table;
+    for (size_t i = 0; i < chex_shard_rows(shard); i++) {
+        size_t at = t->count++;
+        t->rows[at] = (struct chex_label_row){.image_id = chex_shard_image_id(shard, i),
+                                              .path = chex_shard_image_id(shard, i),
+                                              .patient_id = chex_shard_patient_id(shard, i),
+                                              .labels = (int8_t *)chex_shard_labels(shard, i),
+                                              .view = chex_shard_view(shard, i),
+                                              .age_years = chex_shard_age_years(shard, i),
+                                              .sex = chex_shard_sex(shard, i)};
+        r->create.split[at] = split;
+        r->places[at] = (struct place){shard, index, i};
+        r->content[at] = chex_shard_checksum(shard, i);
+    }
+}
+
+static enum chex_status load(struct chex_create *c, struct chex_error *err) {
+    struct reshard *r = (struct reshard *)c;
+    CHEX_TRY(open_sets(r, r->origin.dir, err));
+    CHEX_TRY(allocate_rows(r, err));
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
+        for (size_t i = 0; r->sets[s] && i < r->sets[s]->shard_count; i++)
+            add_rows(r, (enum chex_split)s, i);
+    r->origin.manifest = r->manifest;
+    r->origin.content = r->content;
+    return CHEX_OK;
+}
+
+static enum chex_status fetch(const void *arg, size_t row, uint8_t *pixels,
+                              struct chex_error *err) {
+    enum { PREFETCH_ROWS = 64 };
+    const struct place *p = &((const struct reshard *)arg)->places[row];
+    if (p->row % PREFETCH_ROWS == 0) {
+        size_t left = chex_shard_rows(p->shard) - p->row;
+        chex_shard_will_need(p->shard, p->row, left < 2 * PREFETCH_ROWS ? left : 2 * PREFETCH_ROWS);
+    }
+    return chex_shard_read(p->shard, p->row, 1, true, pixels, err);
+}
+
+/* The digest of a single image is not stored, only the sum of each old shard. So the sum includes
+ * every old shard that gives a row. */
+static enum chex_status source(const void *arg, const struct chex_layout_shard *shard,
+                               uint64_t sum_out[2], struct chex_error *err) {
+    const struct reshard *r = arg;
+    bool *seen = chex_alloc_zeroed(r->sets[shard->split]->shard_count, sizeof *seen);
+    if (!seen)
+        return no_memory(err);
+    enum chex_status st = CHEX_OK;
+    sum_out[0] = sum_out[1] = 0;
+    for (size_t k = 0; st == CHEX_OK && k < shard->row_count; k++) {
+        const struct place *p = &r->places[shard->rows[k]];
+        uint64_t sum[2];
+        if (seen[p->index])
+            continue;
+        seen[p->index] = true;
+        if (!chex_shard_source_sum(p->shard, sum)) {
+            st = chex_error_set(err, CHEX_E_DATA, "%s: source_digest is not 32 hex digits",
+                                chex_shard_path(p->shard));
+            continue;
+        }
+        sum_out[0] += sum[0];
+        sum_out[1] += sum[1];
+    }
+    free(seen);
+    return st;
+}
+
+enum chex_status chex_reshard(const struct chex_reshard_options *o,
+                              const struct chex_create_ranks *ranks,
+                              struct chex_create_result *result_out, struct chex_error *err) {
+    struct reshard r = {.options = {.labels = o->input,
+                                    .output = o->output,
+                                    .tool_version = o->tool_version,
+                                    .workers = o->workers,
+                                    .shards = o->shards,
+                                    .force = o->force,
+                                    .resume = o->resume},
+                        .origin = {.dir = o->input, .fetch = fetch, .source = source}};
+    r.origin.arg = &r;
+    r.create =
+        (struct chex_create){.o = &r.options, .ranks = ranks, .origin = &r.origin, .lock_fd = -1};
+    enum chex_status st = chex_create_run(&r.create, load, result_out, err);
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
+        chex_set_close(r.sets[s]);
+    chex_manifest_free(r.manifest);
+    free(r.places);
+    free(r.content);
+    return st;
+}

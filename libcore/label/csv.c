@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CSV parser of csv.h.
+ *
+ * Fields are not copied. The parser overwrites the separator after a field with a NUL and moves the
+ * content of a quoted field forward over its opening quote. So a text can be parsed only once.
+ */
+#include "label/csv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+void chex_csv_init(struct chex_csv *csv, const char *path, char *text, size_t size) {
+    *csv = (struct chex_csv){.path = path, .at = text, .end = text + size, .next_line = 1};
+    if (size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3))
+        csv->at += 3;
+}
+
+void chex_csv_release(struct chex_csv *csv) {
+    free(csv->fields);
+    free(csv->names);
+    *csv = (struct chex_csv){0};
+}
+
+static enum chex_status fault(const struct chex_csv *csv, struct chex_error *err,
+                              const char *what) {
+    return chex_error_set(err, CHEX_E_DATA, "%s: line %zu, column %zu: %s", csv->path,
+                          csv->next_line, csv->count + 1, what);
+}
+
+static enum chex_status add_field(struct chex_csv *csv, char *field, struct chex_error *err) {
+    if (csv->count == csv->capacity) {
+        size_t capacity = csv->capacity ? 2 * csv->capacity : 32;
+        char **fields = realloc(csv->fields, capacity * sizeof *fields);
+        if (!fields)
+            return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", csv->path);
+        csv->fields = fields;
+        csv->capacity = capacity;
+    }
+    csv->fields[csv->count++] = field;
+    return CHEX_OK;
+}
+
+/* Moves the content of a quoted field over its opening quote and unescapes "". Leaves `at` after
+ * the closing quote. */
+static enum chex_status read_quoted(struct chex_csv *csv, char **field_out, char **field_end_out,
+                                    struct chex_error *err) {
+    char *out = csv->at, *field = out;
+    size_t opened = csv->next_line;
+    for (char *p = csv->at + 1;; p++) {
+        if (p == csv->end) {
+            csv->next_line = opened;
+            return fault(csv, err, "a quote opens here and never closes");
+        }
+        if (*p == '\0')
+            return fault(csv, err, "a NUL byte, expected text");
+        if (*p == '"' && p + 1 < csv->end && p[1] == '"')
+            p++;
+        else if (*p == '"') {
+            csv->at = p + 1;
+            break;
+        }
+        csv->next_line += *p == '\n';
+        *out++ = *p;
+    }
+    *field_out = field;
+    *field_end_out = out;
+    return CHEX_OK;
+}
+
+static enum chex_status read_unquoted(struct chex_csv *csv, char **field_out, char **field_end_out,
+                                      struct chex_error *err) {
+    char *p = csv->at;
+    for (; p < csv->end && *p != ',' && *p != '\n' && *p != '\r'; p++) {
+        if (*p == '"')
+            return fault(csv, err, "a quote inside a field that does not begin with one");
+        if (*p == '\0')
+            return fault(csv, err, "a NUL byte, expected text");
+    }
+    *field_out = csv->at;
+    *field_end_out = csv->at = p;
+    return CHEX_OK;
+}
+
+/* Reads one field and what ends it: a comma (*last_out is false), the end of the line or the end of
+ * the text. */
+static enum chex_status read_field(struct chex_csv *csv, bool *last_out, struct chex_error *err) {
+    char *field = NULL, *end = NULL;
+    bool quoted = csv->at < csv->end && *csv->at == '"';
+    CHEX_TRY(quoted ? read_quoted(csv, &field, &end, err) : read_unquoted(csv, &field, &end, err));
+    char *next = csv->at;
+    bool cr = next < csv->end && *next == '\r';
+    next += cr;
+    *last_out = true;
+    if (next == csv->end) {
+        csv->at = next;
+    } else if (*next == '\n') {
+        csv->at = next + 1;
+    } else if (cr) {
+        return fault(csv, err, "a carriage return without a line feed");
+    } else if (*next == ',') {
+        csv->at = next + 1;
+        *last_out = false;
+    } else {
+        return fault(csv, err, "text behind a closing quote, expected a comma or a new line");
+    }
+    bool ended = *last_out && csv->at > next;
+    *end = '\0';
+    CHEX_TRY(add_field(csv, field, err));
+    csv->next_line += ended;
+    return CHEX_OK;
+}
+
+static void skip_empty_lines(struct chex_csv *csv) {
+    for (;;) {
+        size_t left = (size_t)(csv->end - csv->at);
+        if (left >= 1 && csv->at[0] == '\n')
+            csv->at += 1;
+        else if (left >= 2 && csv->at[0] == '\r' && csv->at[1] == '\n')
+            csv->at += 2;
+        else
+            return;
+        csv->next_line++;
+    }
+}
+
+enum chex_status chex_csv_next(struct chex_csv *csv, bool *more_out, struct chex_error *err) {
+    csv->count = 0;
+    skip_empty_lines(csv);
+    csv->line = csv->next_line;
+    bool more = csv->at < csv->end;
+    for (bool last = !more; !last;)
+        CHEX_TRY(read_field(csv, &last, err));
+    *more_out = more;
+    return CHEX_OK;
+}
+
+/* ---- tables ---- */
+
+/* A header of one column with ';' or a tab in its name is a table with another separator. */
+static enum chex_status refuse_other_separator(const struct chex_csv *csv, struct chex_error *err) {
+    const char *found = csv->count == 1 ? strpbrk(csv->fields[0], ";\t") : NULL;
+    if (!found)
+        return CHEX_OK;
+    return chex_error_set(
+        err, CHEX_E_DATA,
+        "%s: line %zu: fields with %s between, expected commas: save the table as "
+        "CSV with commas",
+        csv->path, csv->line, *found == ';' ? "semicolons" : "tabs");
+}
+
+enum chex_status chex_csv_header(struct chex_csv *csv, struct chex_error *err) {
+    bool more;
+    CHEX_TRY(chex_csv_next(csv, &more, err));
+    if (!more)
+        return chex_error_set(err, CHEX_E_DATA, "%s: empty file, expected a header", csv->path);
+    CHEX_TRY(refuse_other_separator(csv, err));
+    char **names = malloc(csv->count * sizeof *names);
+    if (!names)
+        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", csv->path);
+    memcpy(names, csv->fields, csv->count * sizeof *names);
+    free(csv->names);
+    csv->names = names;
+    csv->name_count = csv->count;
+    return CHEX_OK;
+}
+
+enum chex_status chex_csv_find(const struct chex_csv *csv, const char *name, const char *expects,
+                               int *column_out, struct chex_error *err) {
+    int found = -1;
+    for (size_t i = 0; i < csv->name_count; i++) {
+        if (strcmp(csv->names[i], name) != 0)
+            continue;
+        if (found >= 0)
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s: line 1: columns %d and %zu are both '%s', expected one",
+                                  csv->path, found + 1, i + 1, name);
+        found = (int)i;
+    }
+    if (found < 0 && expects)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: line 1: the header has no column '%s', expected %s", csv->path,
+                              name, expects);
+    *column_out = found;
+    return CHEX_OK;
+}
+
+static bool is_header(const struct chex_csv *csv) {
+    for (size_t i = 0; i < csv->count; i++)
+        if (strcmp(csv->fields[i], csv->names[i]) != 0)
+            return false;
+    return true;
+}
+
+enum chex_status chex_csv_row(struct chex_csv *csv, bool *more_out, struct chex_error *err) {
+    do
+        CHEX_TRY(chex_csv_next(csv, more_out, err));
+    while (*more_out && csv->count == csv->name_count && is_header(csv));
+    if (!*more_out || csv->count == csv->name_count)
+        return CHEX_OK;
+    return chex_error_set(err, CHEX_E_DATA,
+                          "%s: line %zu: %zu columns, expected %zu as in the header", csv->path,
+                          csv->line, csv->count, csv->name_count);
+}
+
+enum chex_status chex_csv_fault(const struct chex_csv *csv, int column, const char *expected,
+                                struct chex_error *err) {
+    size_t c = (size_t)column;
+    return chex_text_fault(csv->path, csv->line, c + 1, c < csv->name_count ? csv->names[c] : NULL,
+                           csv->fields[c], expected, err);
+}
+
+enum chex_status chex_text_fault(const char *path, size_t line, size_t column, const char *name,
+                                 const char *value, const char *expected, struct chex_error *err) {
+    char shown[64], shown_name[64];
+    return chex_error_set(
+        err, CHEX_E_DATA, "%s: line %zu, column %zu%s%s%s: '%s', expected %s", path, line, column,
+        name ? " (" : "", name ? chex_text_printable(name, shown_name, sizeof shown_name) : "",
+        name ? ")" : "", chex_text_printable(value, shown, sizeof shown), expected);
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Label format of PadChest: ImageID, PatientID, Projection, Labels ("['pleural effusion',
+ * 'nodule']") among some thirty columns. Of its 193 findings, those that are one of the 14, or a
+ * kind of one, are kept. The others are counted, and a warning has their number. Rows with empty
+ * Labels state nothing.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "label/labels_format.h"
+
+#define EXPECTS "PadChest's columns 'ImageID', 'PatientID', 'Projection' and 'Labels'"
+#define LIST_EXPECTED "a list such as ['nodule', 'pleural effusion']"
+
+enum column { IMAGE, PATIENT, PROJECTION, LABELS, SEX, STUDY_DATE, BIRTH, COLUMNS };
+static const char *const column_names[COLUMNS] = {
+    "ImageID",          "PatientID",       "Projection",  "Labels",
+    "PatientSex_DICOM", "StudyDate_DICOM", "PatientBirth"};
+
+/* Findings below one of the 14 in PadChest's tree of findings. A report that states the kind does
+ * not also state the parent. "subcutaneous emphysema" and "mediastinal mass" do not belong here. */
+static const struct {
+    const char *kind, *name;
+} kinds[] = {
+    {"laminar atelectasis", "Atelectasis"},
+    {"lobar atelectasis", "Atelectasis"},
+    {"round atelectasis", "Atelectasis"},
+    {"segmental atelectasis", "Atelectasis"},
+    {"total atelectasis", "Atelectasis"},
+    {"atelectasis basal", "Atelectasis"},
+    {"loculated pleural effusion", "Effusion"},
+    {"loculated fissural effusion", "Effusion"},
+    {"empyema", "Effusion"},
+    {"hemothorax", "Effusion"},
+    {"hydropneumothorax", "Effusion"},
+    {"hydropneumothorax", "Pneumothorax"},
+    {"multiple nodules", "Nodule"},
+    {"atypical pneumonia", "Pneumonia"},
+    {"apical pleural thickening", "Pleural_Thickening"},
+    {"calcified pleural thickening", "Pleural_Thickening"},
+};
+
+struct totals {
+    size_t others;   /* findings that are none of the 14 */
+    size_t unstated; /* rows with empty Labels */
+};
+
+static bool detect(const struct chex_label_header *h, char *why, size_t why_size) {
+    if (!chex_label_header_has(h, "ImageID") || !chex_label_header_has(h, "Labels") ||
+        !chex_label_header_has(h, "Projection"))
+        return false;
+    snprintf(why, why_size, "a header with 'ImageID', 'Projection' and 'Labels'");
+    return true;
+}
+
+static enum chex_view parse_projection(const char *text) {
+    if (!strcmp(text, "PA"))
+        return CHEX_VIEW_PA;
+    if (!strncmp(text, "AP", 2)) /* AP_horizontal */
+        return CHEX_VIEW_AP;
+    return !strcmp(text, "L") ? CHEX_VIEW_LATERAL : CHEX_VIEW_UNKNOWN;
+}
+
+static void add_finding(char *name, int8_t *labels, struct totals *totals) {
+    name += strspn(name, " ");
+    size_t n = strlen(name);
+    while (n && name[n - 1] == ' ')
+        name[--n] = '\0';
+    int c = chex_class_find(name);
+    bool known = c >= 0;
+    if (known)
+        labels[c] = 1;
+    for (size_t i = 0; c < 0 && i < sizeof kinds / sizeof kinds[0]; i++)
+        if (!strcmp(kinds[i].kind, name)) {
+            labels[chex_class_find(kinds[i].name)] = 1;
+            known = true;
+        }
+    if (!known && *name && strcmp(name, "normal") != 0)
+        totals->others++;
+}
+
+/* Parses a list of strings in single or double quotes. Changes the text. False: not such a list. */
+static bool parse_list(char *p, int8_t *labels, struct totals *totals) {
+    if (*p++ != '[')
+        return false;
+    p += strspn(p, " ");
+    if (*p == ']')
+        return !p[1];
+    for (;;) {
+        char quote = *p, *stop = quote == '\'' || quote == '"' ? strchr(p + 1, quote) : NULL;
+        if (!stop)
+            return false;
+        *stop = '\0';
+        add_finding(p + 1, labels, totals);
+        p = stop + 1 + strspn(stop + 1, " ");
+        if (*p == ']')
+            return !p[1];
+        if (*p++ != ',')
+            return false;
+        p += strspn(p, " ");
+    }
+}
+
+/* Computes the age from "20140915" and "1958" or "1958.0". Unknown if one of them is empty. */
+static bool parse_age(const char *study, const char *birth, int *years_out) {
+    size_t n = strspn(birth, "0123456789"), m = strspn(study, "0123456789");
+    bool plain = n == 4 && (!birth[4] || !strcmp(birth + 4, ".0"));
+    if (!*birth || !*study)
+        return true;
+    if (!plain || m != 8 || study[8])
+        return false;
+    char year[5] = "";
+    memcpy(year, study, 4);
+    int years = atoi(year) - atoi(birth);
+    if (years < 0)
+        return false;
+    *years_out = years;
+    return true;
+}
+
+static enum chex_status parse_row(struct chex_label_table *t, const struct chex_csv *csv,
+                                  const int at[COLUMNS], struct totals *totals,
+                                  struct chex_error *err) {
+    struct chex_label_row *row;
+    int8_t *labels;
+    char *list = csv->fields[at[LABELS]];
+    CHEX_TRY(chex_labels_add_row(t, csv->line, &row, &labels, err));
+    if (!*csv->fields[at[PATIENT]])
+        return chex_csv_fault(csv, at[PATIENT], "a patient id", err);
+    if (!(row->patient_id = chex_labels_patient(t, csv->fields[at[PATIENT]])))
+        return chex_labels_no_memory(t, err);
+    CHEX_TRY(chex_labels_set_image(t, row, csv->fields[at[IMAGE]], (size_t)at[IMAGE] + 1, err));
+    row->view = parse_projection(csv->fields[at[PROJECTION]]);
+    if (at[SEX] >= 0 && !chex_field_sex(csv->fields[at[SEX]], &row->sex))
+        return chex_csv_fault(csv, at[SEX], CHEX_SEX_EXPECTED, err);
+    if (at[STUDY_DATE] >= 0 && at[BIRTH] >= 0 &&
+        !parse_age(csv->fields[at[STUDY_DATE]], csv->fields[at[BIRTH]], &row->age_years))
+        return chex_csv_fault(csv, at[BIRTH], "a year not after StudyDate_DICOM (YYYYMMDD)", err);
+    if (!*list || !strcmp(list, "nan") || !strcmp(list, "[]")) {
+        memset(labels, CHEX_LABEL_NOT_STATED, t->class_count);
+        totals->unstated++;
+        return CHEX_OK;
+    }
+    char whole[64];
+    chex_text_printable(list, whole, sizeof whole);
+    if (!parse_list(list, labels, totals))
+        return chex_text_fault(csv->path, csv->line, (size_t)at[LABELS] + 1, column_names[LABELS],
+                               whole, LIST_EXPECTED, err);
+    return CHEX_OK;
+}
+
+static enum chex_status parse_records(struct chex_label_table *t, struct chex_csv *csv,
+                                      struct chex_error *err) {
+    int at[COLUMNS];
+    struct totals totals = {0};
+    CHEX_TRY(chex_csv_header(csv, err));
+    for (int c = 0; c < COLUMNS; c++)
+        CHEX_TRY(chex_csv_find(csv, column_names[c], c <= LABELS ? EXPECTS : NULL, &at[c], err));
+    CHEX_TRY(chex_labels_list_ignored(t, &chex_label_format_padchest, csv, at, COLUMNS, err));
+    for (bool more;;) {
+        CHEX_TRY(chex_csv_row(csv, &more, err));
+        if (!more)
+            break;
+        CHEX_TRY(parse_row(t, csv, at, &totals, err));
+    }
+    if (totals.others || totals.unstated)
+        snprintf(t->warning, sizeof t->warning,
+                 "only the 14 findings are kept: %zu mentions of PadChest's other findings are "
+                 "left out, and %zu images state no finding",
+                 totals.others, totals.unstated);
+    return CHEX_OK;
+}
+
+static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
+                              struct chex_error *err) {
+    struct chex_csv csv;
+    chex_csv_init(&csv, t->path, source->text, source->size);
+    enum chex_status st = parse_records(t, &csv, err);
+    chex_csv_release(&csv);
+    return st;
+}
+
+static const char *const unread[] = {"ImageDir",
+                                     "StudyID",
+                                     "ViewPosition_DICOM",
+                                     "MethodProjection",
+                                     "Pediatric",
+                                     "Modality_DICOM",
+                                     "Manufacturer_DICOM",
+                                     "PhotometricInterpretation_DICOM",
+                                     "PixelRepresentation_DICOM",
+                                     "PixelAspectRatio_DICOM",
+                                     "SpatialResolution_DICOM",
+                                     "BitsStored_DICOM",
+                                     "WindowCenter_DICOM",
+                                     "WindowWidth_DICOM",
+                                     "Rows_DICOM",
+                                     "Columns_DICOM",
+                                     "XRayTubeCurrent_DICOM",
+                                     "Exposure_DICOM",
+                                     "ExposureInuAs_DICOM",
+                                     "ExposureTime",
+                                     "RelativeXRayExposure_DICOM",
+                                     "ReportID",
+                                     "Report",
+                                     "MethodLabel",
+                                     "Localizations",
+                                     "LabelsLocalizationsBySentence",
+                                     "labelCUIS",
+                                     "LocalizationsCUIS",
+                                     NULL};
+
+const struct chex_label_format chex_label_format_padchest = {
+    .name = "padchest",
+    .expects = "'ImageID', 'Projection', 'Labels'",
+    .unread = unread,
+    .detect = detect,
+    .parse = parse,
+};

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Compares files across ranks by digest.
+ *
+ * Each rank reads its files and computes an XXH3 digest, chained over blocks of 1 MiB. An allgather
+ * gives every rank all digests, so all ranks find the same first difference. The rank that differs
+ * writes the error text and broadcasts it.
+ */
+#include "launch/same.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/hash.h"
+
+enum { BLOCK_BYTES = 1 << 20 }; /* part of the digest: it is chained over blocks of this size */
+
+struct content {
+    uint64_t digest, bytes;
+    uint64_t known; /* the file could be read */
+};
+
+/* Returns the bytes read (fewer than `want` only at the end of the file), or -1 with errno. */
+static ssize_t read_block(int fd, char *data, size_t want) {
+    size_t done = 0;
+    while (done < want) {
+        const ssize_t got = read(fd, data + done, want - done);
+        if (got == 0)
+            break;
+        if (got > 0)
+            done += (size_t)got;
+        else if (errno != EINTR)
+            return -1;
+    }
+    return (ssize_t)done;
+}
+
+static void digest_file(int fd, char *block, struct content *out) {
+    struct stat info;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+        return;
+    for (;;) {
+        const ssize_t got = read_block(fd, block, BLOCK_BYTES);
+        if (got < 0)
+            return;
+        out->digest = chex_hash64_mix(out->digest, block, (size_t)got);
+        out->bytes += (uint64_t)got;
+        if (got < BLOCK_BYTES)
+            break;
+    }
+    out->known = 1;
+}
+
+static enum chex_status digest_all(const char *const *paths, size_t count, struct content *out,
+                                   struct chex_error *err) {
+    char *block = malloc(BLOCK_BYTES);
+    if (!block)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    for (size_t i = 0; i < count; i++) {
+        /* O_NONBLOCK: a FIFO without a writer must not block this rank. */
+        const int fd = paths[i] ? open(paths[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+        if (fd < 0)
+            continue;
+        digest_file(fd, block, &out[i]);
+        close(fd);
+    }
+    free(block);
+    return CHEX_OK;
+}
+
+static bool differs(const struct content *a, const struct content *b) {
+    return a->known && b->known && (a->digest != b->digest || a->bytes != b->bytes);
+}
+
+/* Finds the first file that differs, and the first rank whose copy differs from rank 0. False:
+ * none. */
+static bool find_other(const struct content *all, size_t count, int size, size_t *file_out,
+                       int *rank_out) {
+    for (size_t i = 0; i < count; i++)
+        for (int r = 1; r < size; r++)
+            if (differs(&all[(size_t)r * count + i], &all[i])) {
+                *file_out = i;
+                *rank_out = r;
+                return true;
+            }
+    return false;
+}
+
+static int count_others(const struct content *all, size_t count, int size, size_t file) {
+    int n = 0;
+    for (int r = 1; r < size; r++)
+        n += differs(&all[(size_t)r * count + file], &all[file]);
+    return n;
+}
+
+static void describe(const struct chex_launch *l, int rank, int others, const char *path,
+                     const struct content *theirs, const struct content *first,
+                     struct chex_error *text) {
+    char host[CHEX_HOST_BYTES], host0[CHEX_HOST_BYTES], more[48] = "";
+    chex_launch_host(l, rank, host, sizeof host);
+    chex_launch_host(l, 0, host0, sizeof host0);
+    if (others > 1)
+        snprintf(more, sizeof more, ", and so %s %d more rank%s", others > 2 ? "do" : "does",
+                 others - 1, others > 2 ? "s" : "");
+    chex_error_set(
+        text, CHEX_E_DATA,
+        "%s: rank %d on %s has another file than rank 0 on %s%s: give all ranks the same "
+        "file (%llu bytes, XXH3 %016llx; expected %llu bytes, XXH3 %016llx)",
+        path, rank, host, host0, more, (unsigned long long)theirs->bytes,
+        (unsigned long long)theirs->digest, (unsigned long long)first->bytes,
+        (unsigned long long)first->digest);
+}
+
+/* Rank `rank` knows its path: it writes the text and broadcasts it. */
+static enum chex_status refuse(struct chex_coll *coll, const struct chex_launch *l,
+                               const char *const *paths, const struct content *all, size_t count,
+                               size_t file, int rank, struct chex_error *err) {
+    struct chex_error text = {0};
+    if (l->rank == rank)
+        describe(l, rank, count_others(all, count, l->size, file), paths[file],
+                 &all[(size_t)rank * count + file], &all[file], &text);
+    CHEX_TRY(chex_coll_broadcast(coll, text.text, sizeof text.text, rank, err));
+    text.text[sizeof text.text - 1] = '\0';
+    return chex_error_set(err, CHEX_E_DATA, "%s", text.text);
+}
+
+enum chex_status chex_same_files(struct chex_coll *coll, const struct chex_launch *l,
+                                 const char *const *paths, size_t count, struct chex_error *err) {
+    size_t file;
+    int rank;
+    if (l->size == 1 || count == 0)
+        return CHEX_OK;
+    struct content *all = chex_alloc_zeroed((size_t)l->size * count, sizeof *all);
+    struct content *mine = chex_alloc_zeroed(count, sizeof *mine);
+    enum chex_status st = all && mine ? digest_all(paths, count, mine, err)
+                                      : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    st = chex_coll_agree(coll, st, err);
+    if (st == CHEX_OK)
+        st = chex_coll_allgather(coll, mine, count * sizeof *mine, all, err);
+    if (st == CHEX_OK && find_other(all, count, l->size, &file, &rank))
+        st = refuse(coll, l, paths, all, count, file, rank, err);
+    free(mine);
+    free(all);
+    return st;
+}

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads and writes DIR/manifest.json (doc/shard-format.md).
+ *
+ * The file may come from an untrusted source. The reader checks the type of every key and the range
+ * of counts and sizes. It refuses shard files outside of the set's folder. The key "digest" is the
+ * XXH3-128 of the other keys in canonical form. A mismatch is not an error here: it sets `altered`,
+ * and `chex-shard verify` reports it.
+ */
+#include "shard/manifest.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/fs.h"
+#include "base/hash.h"
+#include "shard/shard_write.h"
+
+static const char schema[] = "chexnet-manifest";
+
+void chex_manifest_free(struct chex_manifest *m) {
+    if (!m)
+        return;
+    for (size_t i = 0; m->classes && i < m->class_count; i++)
+        free(m->classes[i]);
+    free(m->classes);
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
+        struct chex_manifest_split *split = &m->splits[s];
+        for (size_t i = 0; split->shards && i < split->shard_count; i++)
+            free(split->shards[i].file);
+        free(split->shards);
+        free(split->positives);
+        free(split->uncertain);
+    }
+    free(m->resize);
+    free(m->tool_version);
+    free(m->label_format);
+    free(m->uncertain);
+    free(m->split_mode);
+    free(m->source_digest);
+    free(m->labels_digest);
+    free(m);
+}
+
+void chex_manifest_source_digest(const uint64_t sum[2], const void *labels, size_t bytes,
+                                 char out[CHEX_HASH128_HEX_BYTES]) {
+    char digits[33];
+    snprintf(digits, sizeof digits, "%016llx%016llx", (unsigned long long)sum[0],
+             (unsigned long long)sum[1]);
+    chex_hash128_hex_of_two(digits, 32, labels, bytes, out);
+}
+
+/* ---- reading ----
+ * `where` is the JSON object in error texts: "DIR/manifest.json" or "...: splits.train". */
+
+static enum chex_status get(const json_t *object, const char *where, const char *key, int type,
+                            json_t **out, struct chex_error *err) {
+    static const char *const kinds[] = {[JSON_OBJECT] = "an object",
+                                        [JSON_ARRAY] = "a list",
+                                        [JSON_STRING] = "text",
+                                        [JSON_INTEGER] = "an integer"};
+    json_t *value = json_object_get(object, key);
+    if (!value)
+        return chex_error_set(err, CHEX_E_DATA, "%s: no '%s'", where, key);
+    if ((int)json_typeof(value) != type)
+        return chex_error_set(err, CHEX_E_DATA, "%s: '%s' is not %s", where, key, kinds[type]);
+    *out = value;
+    return CHEX_OK;
+}
+
+static enum chex_status get_count(const json_t *object, const char *where, const char *key,
+                                  size_t *out, struct chex_error *err) {
+    json_t *value = NULL;
+    CHEX_TRY(get(object, where, key, JSON_INTEGER, &value, err));
+    json_int_t n = json_integer_value(value);
+    if (n < 0)
+        return chex_error_set(err, CHEX_E_DATA, "%s: '%s' is %lld, expected 0 or more", where, key,
+                              (long long)n);
+    *out = (size_t)n;
+    return CHEX_OK;
+}
+
+static enum chex_status get_text(const json_t *object, const char *where, const char *key,
+                                 char **out, struct chex_error *err) {
+    json_t *value = NULL;
+    CHEX_TRY(get(object, where, key, JSON_STRING, &value, err));
+    *out = strdup(json_string_value(value));
+    return *out ? CHEX_OK : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", where);
+}
+
+static enum chex_status read_classes(const json_t *root, const char *where, struct chex_manifest *m,
+                                     struct chex_error *err) {
+    json_t *list = NULL;
+    CHEX_TRY(get(root, where, "classes", JSON_ARRAY, &list, err));
+    size_t n = json_array_size(list);
+    if (n < 1 || n > CHEX_MAX_CLASSES)
+        return chex_error_set(err, CHEX_E_DATA, "%s: %zu classes, expected 1 to %d", where, n,
+                              (int)CHEX_MAX_CLASSES);
+    m->classes = calloc(n, sizeof *m->classes);
+    if (!m->classes)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", where);
+    m->class_count = n;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        if (!name)
+            return chex_error_set(err, CHEX_E_DATA, "%s: class %zu is not text", where, i);
+        if (!(m->classes[i] = strdup(name)))
+            return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", where);
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status read_per_class(const json_t *split, const char *where, const char *key,
+                                       const struct chex_manifest *m, size_t **out,
+                                       struct chex_error *err) {
+    json_t *object = NULL;
+    CHEX_TRY(get(split, where, key, JSON_OBJECT, &object, err));
+    if (!(*out = calloc(m->class_count, sizeof **out)))
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", where);
+    for (size_t i = 0; i < m->class_count; i++)
+        CHEX_TRY(get_count(object, where, m->classes[i], &(*out)[i], err));
+    return CHEX_OK;
+}
+
+/* A manifest may come from an untrusted source: its files must be inside the set's folder. */
+static bool is_inside_folder(const char *file) {
+    if (!*file || *file == '/')
+        return false;
+    for (const char *p = file; p; p = strchr(p, '/') ? strchr(p, '/') + 1 : NULL)
+        if (strncmp(p, "..", 2) == 0 && (p[2] == '/' || !p[2]))
+            return false;
+    return true;
+}
+
+static enum chex_status read_shard(const json_t *item, const char *where,
+                                   struct chex_manifest_shard *shard, struct chex_error *err) {
+    if (!json_is_object(item))
+        return chex_error_set(err, CHEX_E_DATA, "%s: a shard is not an object", where);
+    char *digest = NULL, *end = NULL;
+    CHEX_TRY(get_text(item, where, "file", &shard->file, err));
+    if (!is_inside_folder(shard->file))
+        return chex_error_set(err, CHEX_E_DATA, "%s: file '%.200s' is not inside the folder", where,
+                              shard->file);
+    CHEX_TRY(get_count(item, where, "rows", &shard->rows, err));
+    CHEX_TRY(get_text(item, where, "digest", &digest, err));
+    shard->digest = strtoull(digest, &end, 16);
+    bool whole = strlen(digest) == 16 && !*end;
+    free(digest);
+    if (!whole || !shard->rows)
+        return chex_error_set(err, CHEX_E_DATA, "%s: %s: %s", where, shard->file,
+                              whole ? "0 rows" : "'digest' is not 16 hex digits");
+    return CHEX_OK;
+}
+
+static int by_file(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static enum chex_status refuse_twice(const struct chex_manifest_split *split, const char *where,
+                                     struct chex_error *err) {
+    size_t n = split->shard_count;
+    const char **files = calloc(n, sizeof *files);
+    if (!files)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", where);
+    for (size_t i = 0; i < n; i++)
+        files[i] = split->shards[i].file;
+    qsort(files, n, sizeof *files, by_file);
+    enum chex_status st = CHEX_OK;
+    for (size_t i = 1; st == CHEX_OK && i < n; i++)
+        if (strcmp(files[i], files[i - 1]) == 0)
+            st = chex_error_set(err, CHEX_E_DATA, "%s: shard %.200s is listed twice", where,
+                                files[i]);
+    free(files);
+    return st;
+}
+
+/* The key is optional: sets of earlier versions do not have it. */
+static enum chex_status read_members(const json_t *object, const char *where,
+                                     struct chex_manifest_split *split, struct chex_error *err) {
+    const json_t *value = json_object_get(object, "members");
+    const char *digits = json_string_value(value);
+    char *end = NULL;
+    if (!value)
+        return CHEX_OK;
+    split->members = digits ? strtoull(digits, &end, 16) : 0;
+    if (!digits || strlen(digits) != 16 || *end)
+        return chex_error_set(err, CHEX_E_DATA, "%s: 'members' is not 16 hex digits", where);
+    split->has_members = true;
+    return CHEX_OK;
+}
+
+static enum chex_status read_split(const json_t *object, const char *where, struct chex_manifest *m,
+                                   struct chex_manifest_split *split, struct chex_error *err) {
+    json_t *list = NULL;
+    CHEX_TRY(get_count(object, where, "rows", &split->rows, err));
+    CHEX_TRY(get_count(object, where, "patients", &split->patients, err));
+    CHEX_TRY(read_per_class(object, where, "positives", m, &split->positives, err));
+    CHEX_TRY(read_per_class(object, where, "uncertain", m, &split->uncertain, err));
+    CHEX_TRY(read_members(object, where, split, err));
+    CHEX_TRY(get(object, where, "shards", JSON_ARRAY, &list, err));
+    size_t n = json_array_size(list), rows = 0;
+    if (n < 1)
+        return chex_error_set(err, CHEX_E_DATA, "%s: no shards", where);
+    if (!(split->shards = calloc(n, sizeof *split->shards)))
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", where);
+    split->shard_count = n;
+    for (size_t i = 0; i < n; i++) {
+        CHEX_TRY(read_shard(json_array_get(list, i), where, &split->shards[i], err));
+        rows += split->shards[i].rows;
+    }
+    CHEX_TRY(refuse_twice(split, where, err));
+    if (rows != split->rows)
+        return chex_error_set(err, CHEX_E_DATA, "%s: rows is %zu, but its shards have %zu", where,
+                              split->rows, rows);
+    return CHEX_OK;
+}
+
+static enum chex_status read_splits(const json_t *root, const char *where, struct chex_manifest *m,
+                                    struct chex_error *err) {
+    json_t *splits = NULL;
+    CHEX_TRY(get(root, where, "splits", JSON_OBJECT, &splits, err));
+    const char *key;
+    json_t *value;
+    json_object_foreach(splits, key, value) {
+        int s = 0;
+        while (s < CHEX_SPLIT_COUNT && strcmp(chex_split_names[s], key) != 0)
+            s++;
+        if (s == CHEX_SPLIT_COUNT || !json_is_object(value))
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s: split '%.60s': expected an object named train, val, test or "
+                                  "all",
+                                  where, key);
+        char inner[CHEX_ERROR_TEXT_BYTES];
+        snprintf(inner, sizeof inner, "%s: splits.%s", where, key);
+        CHEX_TRY(read_split(value, inner, m, &m->splits[s], err));
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status read_root(const json_t *root, const char *where, struct chex_manifest *m,
+                                  struct chex_error *err) {
+    if (!json_is_object(root))
+        return chex_error_set(err, CHEX_E_DATA, "%s: not a JSON object", where);
+    const char *name = json_string_value(json_object_get(root, "schema"));
+    if (!name || strcmp(name, schema) != 0)
+        return chex_error_set(err, CHEX_E_DATA, "%s: 'schema' is not \"%s\"", where, schema);
+    size_t version = 0, size = 0, seed = 0;
+    CHEX_TRY(get_count(root, where, "version", &version, err));
+    if (version != CHEX_MANIFEST_VERSION)
+        return chex_error_set(err, CHEX_E_DATA, "%s: version %zu, this program reads version %d%s",
+                              where, version, (int)CHEX_MANIFEST_VERSION,
+                              version > CHEX_MANIFEST_VERSION ? ": a newer chexnet wrote it" : "");
+    CHEX_TRY(get_count(root, where, "size", &size, err));
+    if (size < 1 || size > CHEX_SHARD_MAX_SIZE_PX)
+        return chex_error_set(err, CHEX_E_DATA, "%s: size is %zu px, expected 1 to %d", where, size,
+                              (int)CHEX_SHARD_MAX_SIZE_PX);
+    m->size = (int)size;
+    CHEX_TRY(get_count(root, where, "seed", &seed, err));
+    m->seed = seed;
+    CHEX_TRY(get_count(root, where, "rejected", &m->rejected, err));
+    CHEX_TRY(read_classes(root, where, m, err));
+    CHEX_TRY(get_text(root, where, "resize", &m->resize, err));
+    CHEX_TRY(get_text(root, where, "tool_version", &m->tool_version, err));
+    CHEX_TRY(get_text(root, where, "label_format", &m->label_format, err));
+    CHEX_TRY(get_text(root, where, "uncertain", &m->uncertain, err));
+    CHEX_TRY(get_text(root, where, "split_mode", &m->split_mode, err));
+    CHEX_TRY(get_text(root, where, "source_digest", &m->source_digest, err));
+    if (json_object_get(root, "labels_digest"))
+        CHEX_TRY(get_text(root, where, "labels_digest", &m->labels_digest, err));
+    return read_splits(root, where, m, err);
+}
+
+static bool has_entry(const char *dir, const char *name) {
+    char *path = chex_fs_join(dir, name);
+    const bool there = path && chex_fs_exists(path);
+    free(path);
+    return there;
+}
+
+static bool has_image_files(const char *dir) {
+    static const char *const suffixes[] = {".png", ".jpg", ".jpeg", ".dcm"};
+    bool found = false;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && !found && (e = readdir(d));) {
+        const char *dot = strrchr(e->d_name, '.');
+        for (size_t i = 0; dot && i < sizeof suffixes / sizeof suffixes[0]; i++)
+            found = found || strcasecmp(dot, suffixes[i]) == 0;
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+/* The error of a folder without a manifest, with a guess of what the folder is. */
+static enum chex_status no_manifest(const char *dir, struct chex_error *err) {
+    const char *what = "not a set of shards, or an unfinished one";
+    if (has_entry(dir, "../" CHEX_MANIFEST_NAME))
+        what = "this is a part of a set of shards, expected the folder above it";
+    else if (has_entry(dir, "metrics.jsonl"))
+        what = "this is the output of chex-train, expected a set of shards";
+    else if (has_entry(dir, "images") || has_image_files(dir))
+        what = "these are images, expected a set of shards: make it with chex-shard create";
+    return chex_error_set(err, CHEX_E_DATA, "%s: no " CHEX_MANIFEST_NAME ": %s", dir, what);
+}
+
+/* XXH3-128 of the object in canonical form: without "digest", keys sorted, no spaces. False: out of
+ * memory. */
+static bool content_digest(const json_t *root, char out[CHEX_HASH128_HEX_BYTES]) {
+    json_t *copy = json_copy((json_t *)(uintptr_t)root);
+    if (copy)
+        json_object_del(copy, "digest");
+    char *text = copy ? json_dumps(copy, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    if (text)
+        chex_hash128_hex(text, strlen(text), out);
+    json_decref(copy);
+    free(text);
+    return text != NULL;
+}
+
+static bool is_altered(const json_t *root) {
+    char digest[CHEX_HASH128_HEX_BYTES];
+    const json_t *value = json_object_get(root, "digest");
+    const char *stated = json_string_value(value);
+    return value && (!stated || !content_digest(root, digest) || strcmp(stated, digest) != 0);
+}
+
+enum chex_status chex_manifest_read(const char *dir, struct chex_manifest **manifest_out,
+                                    struct chex_error *err) {
+    enum { LIMIT = 256 << 20 };
+    if (!chex_fs_is_dir(dir))
+        return chex_error_set(err, CHEX_E_DATA, "%s: %s", dir,
+                              chex_fs_exists(dir) ? "a file, expected the folder of a set of shards"
+                                                  : "no such folder");
+    char *path = chex_fs_join(dir, CHEX_MANIFEST_NAME), *text = NULL;
+    struct chex_manifest *m = calloc(1, sizeof *m);
+    json_t *root = NULL;
+    json_error_t fault;
+    size_t size = 0;
+    enum chex_status st = CHEX_OK;
+    if (!path || !m)
+        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", dir);
+    else if (!chex_fs_exists(path))
+        st = no_manifest(dir, err);
+    if (st == CHEX_OK)
+        st = chex_fs_read(path, LIMIT, &text, &size, err);
+    if (st == CHEX_OK && !(root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &fault)))
+        st = chex_error_set(err, CHEX_E_DATA, "%s line %d column %d: %s", path, fault.line,
+                            fault.column, fault.text);
+    if (st == CHEX_OK)
+        st = read_root(root, path, m, err);
+    if (st == CHEX_OK)
+        m->altered = is_altered(root);
+    json_decref(root);
+    free(text);
+    free(path);
+    if (st != CHEX_OK) {
+        chex_manifest_free(m);
+        return st;
+    }
+    *manifest_out = m;
+    return CHEX_OK;
+}
+
+static json_t *per_class(const struct chex_manifest *m, const size_t *counts) {
+    json_t *object = json_object();
+    for (size_t i = 0; i < m->class_count; i++)
+        json_object_set_new(object, m->classes[i], json_integer((json_int_t)counts[i]));
+    return object;
+}
+
+static json_t *split_json(const struct chex_manifest *m, const struct chex_manifest_split *split) {
+    json_t *shards = json_array();
+    for (size_t i = 0; i < split->shard_count; i++) {
+        const struct chex_manifest_shard *s = &split->shards[i];
+        char digest[17];
+        snprintf(digest, sizeof digest, "%016llx", (unsigned long long)s->digest);
+        json_array_append_new(shards, json_pack("{s:s, s:I, s:s}", "file", s->file, "rows",
+                                                (json_int_t)s->rows, "digest", digest));
+    }
+    char members[17];
+    snprintf(members, sizeof members, "%016llx", (unsigned long long)split->members);
+    return json_pack("{s:I, s:I, s:o, s:o, s:s*, s:o}", "rows", (json_int_t)split->rows, "patients",
+                     (json_int_t)split->patients, "positives", per_class(m, split->positives),
+                     "uncertain", per_class(m, split->uncertain), "members",
+                     split->has_members ? members : NULL, "shards", shards);
+}
+
+enum chex_status chex_manifest_write(const char *dir, const struct chex_manifest *m,
+                                     struct chex_error *err) {
+    json_t *classes = json_array(), *splits = json_object();
+    for (size_t i = 0; i < m->class_count; i++)
+        json_array_append_new(classes, json_string(m->classes[i]));
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
+        if (m->splits[s].shard_count)
+            json_object_set_new(splits, chex_split_names[s], split_json(m, &m->splits[s]));
+    json_t *root = json_pack(
+        "{s:s, s:i, s:s, s:o, s:i, s:s, s:s, s:s, s:s, s:I, s:s, s:s*, s:I, s:o}", "schema", schema,
+        "version", (int)CHEX_MANIFEST_VERSION, "tool_version", m->tool_version, "classes", classes,
+        "size", m->size, "resize", m->resize, "label_format", m->label_format, "uncertain",
+        m->uncertain, "split_mode", m->split_mode, "seed", (json_int_t)m->seed, "source_digest",
+        m->source_digest, "labels_digest", m->labels_digest, "rejected", (json_int_t)m->rejected,
+        "splits", splits);
+    char digest[CHEX_HASH128_HEX_BYTES], *text = NULL;
+    if (root && content_digest(root, digest) &&
+        json_object_set_new(root, "digest", json_string(digest)) == 0)
+        text = json_dumps(root, JSON_INDENT(1));
+    char *path = chex_fs_join(dir, CHEX_MANIFEST_NAME);
+    enum chex_status st;
+    if (!root)
+        st = chex_error_set(err, CHEX_E_DATA, "%s: a name in it is not UTF-8", path ? path : dir);
+    else if (!text || !path)
+        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", dir);
+    else
+        st = chex_fs_write(path, text, strlen(text), err);
+    json_decref(root);
+    free(text);
+    free(path);
+    return st;
+}

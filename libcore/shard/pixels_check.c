@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads every row of several shards and compares it with its checksum, on a thread pool.
+ *
+ * An item of the parallel loop is a block of 64 rows of one shard. All blocks are numbered across
+ * shards; a binary search finds the shard of a block. Each worker has one row buffer and asks the
+ * kernel for the next block before it reads its own.
+ */
+#include "shard/pixels_check.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/pool.h"
+
+enum { BLOCK_ROWS = 64 };
+
+/* State of one check. The items of the parallel loop are blocks of rows. */
+struct reading {
+    struct chex_shard *const *shards; // (shard_count), none of them NULL
+    size_t *first;                    // (shard_count + 1) number of the first block of each shard
+    size_t shard_count;
+    uint8_t **rows; // (threads)
+    struct chex_progress *progress;
+    atomic_size_t done;
+    pthread_mutex_t lock;            /* protects the members below */
+    struct chex_pixel_fault *faults; // (shard_count)
+    enum chex_status status;         /* first failure other than CHEX_E_DATA */
+    struct chex_error err;
+};
+
+/* Every failed row counts as a fault of its shard. A status other than CHEX_E_DATA becomes the
+ * result of the check. */
+static void record_fault(struct reading *r, size_t shard, size_t row, enum chex_status status,
+                         const struct chex_error *err) {
+    pthread_mutex_lock(&r->lock);
+    struct chex_pixel_fault *f = &r->faults[shard];
+    if (status != CHEX_E_DATA && r->status == CHEX_OK) {
+        r->status = status;
+        r->err = *err;
+    }
+    if (f->rows++ == 0 || row < f->first_row) {
+        f->first_row = row;
+        f->first = *err;
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* Returns the shard of a block: first[low] <= block < first[high] at every step. */
+static size_t shard_of(const struct reading *r, size_t block) {
+    size_t low = 0, high = r->shard_count;
+    while (high - low > 1) {
+        size_t mid = low + (high - low) / 2;
+        if (r->first[mid] <= block)
+            low = mid;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static void read_block(void *arg, size_t item, int worker) {
+    struct reading *r = arg;
+    size_t s = shard_of(r, item);
+    const struct chex_shard *shard = r->shards[s];
+    size_t from = (item - r->first[s]) * BLOCK_ROWS, rows = chex_shard_rows(shard);
+    size_t to = from + BLOCK_ROWS < rows ? from + BLOCK_ROWS : rows;
+    chex_shard_will_need(shard, to, rows - to < BLOCK_ROWS ? rows - to : BLOCK_ROWS);
+    for (size_t i = from; i < to; i++) {
+        struct chex_error err = {0};
+        enum chex_status st = chex_shard_read(shard, i, 1, true, r->rows[worker], &err);
+        if (st != CHEX_OK)
+            record_fault(r, s, i, st, &err);
+    }
+    chex_progress_set(r->progress, atomic_fetch_add(&r->done, to - from) + to - from, NULL);
+}
+
+static enum chex_status no_memory(struct chex_error *err) {
+    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "checking pixels");
+}
+
+static enum chex_status run(struct reading *r, int threads, size_t row_bytes,
+                            struct chex_error *err) {
+    struct chex_pool *pool = NULL;
+    r->rows = chex_alloc_zeroed((size_t)threads, sizeof *r->rows);
+    bool whole = r->rows != NULL;
+    for (int i = 0; whole && i < threads; i++)
+        whole = (r->rows[i] = malloc(row_bytes)) != NULL;
+    enum chex_status st = whole ? chex_pool_create(threads, &pool, err) : no_memory(err);
+    if (st == CHEX_OK) {
+        chex_pool_run(pool, r->first[r->shard_count], read_block, r);
+        if (r->status != CHEX_OK)
+            st = chex_error_set(err, r->status, "%s", r->err.text);
+    }
+    chex_pool_destroy(pool);
+    for (int i = 0; r->rows && i < threads; i++)
+        free(r->rows[i]);
+    free(r->rows);
+    return st;
+}
+
+enum chex_status chex_pixels_check(struct chex_shard *const *shards, size_t count, int threads,
+                                   struct chex_progress *progress, size_t done,
+                                   struct chex_pixel_fault *faults_out, struct chex_error *err) {
+    struct reading r = {
+        .shards = shards, .shard_count = count, .progress = progress, .faults = faults_out};
+    size_t side = (size_t)chex_shard_size(shards[0]);
+    if (!(r.first = chex_alloc_zeroed(count + 1, sizeof *r.first)))
+        return no_memory(err);
+    for (size_t i = 0; i < count; i++)
+        r.first[i + 1] = r.first[i] + (chex_shard_rows(shards[i]) + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    atomic_init(&r.done, done);
+    pthread_mutex_init(&r.lock, NULL);
+    enum chex_status st = run(&r, threads, side * side, err);
+    for (size_t i = 0; st == CHEX_OK && i < count; i++)
+        if (faults_out[i].rows > 1)
+            chex_error_prefix(&faults_out[i].first, CHEX_E_DATA, "%zu rows are damaged; the first",
+                              faults_out[i].rows);
+    pthread_mutex_destroy(&r.lock);
+    free(r.first);
+    return st;
+}

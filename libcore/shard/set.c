@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opens the shards of one split, or of all splits, as one sequence of rows.
+ *
+ * The manifest supplies the rows of every shard, so the numbers of all rows are known before a
+ * shard is opened. A rank opens only the shards in its range of rows. Every opened shard is
+ * compared with its entry in the manifest: a shard that was changed or exchanged after the set was
+ * made is refused.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fs.h"
+#include "shard/manifest.h"
+#include "shard/shard.h"
+
+void chex_set_close(struct chex_set *set) {
+    if (!set)
+        return;
+    for (size_t i = 0; set->shards && i < set->shard_count; i++)
+        chex_shard_close(set->shards[i]);
+    for (int i = 0; set->class_names && i < set->classes; i++)
+        free(set->class_names[i]);
+    free(set->class_names);
+    free(set->shards);
+    free(set->first);
+    free(set->source_digest);
+    free(set->resize);
+    free(set->dir);
+    free(set);
+}
+
+/* The splits [from, to) of a manifest, opened as one set. */
+struct span {
+    int from, to;
+};
+
+/* Fills the set from the manifest. Moves class names, source_digest and resize to the set. */
+static enum chex_status set_from_manifest(struct chex_set *set, const char *dir,
+                                          struct chex_manifest *m, struct span span,
+                                          struct chex_error *err) {
+    size_t shards = 0;
+    for (int k = span.from; k < span.to; k++)
+        shards += m->splits[k].shard_count;
+    if (!shards)
+        return chex_error_set(err, CHEX_E_DATA, "%s: no split '%s' in " CHEX_MANIFEST_NAME, dir,
+                              chex_split_names[set->split]);
+    set->dir = strdup(dir);
+    set->shards = chex_alloc_zeroed(shards, sizeof(struct chex_shard *));
+    set->first = chex_alloc_zeroed(shards + 1, sizeof *set->first);
+    if (!set->dir || !set->shards || !set->first)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", dir);
+    for (int k = span.from; k < span.to; k++)
+        for (size_t i = 0; i < m->splits[k].shard_count; i++, set->shard_count++)
+            set->first[set->shard_count + 1] =
+                set->first[set->shard_count] + m->splits[k].shards[i].rows;
+    set->rows = set->first[shards];
+    set->size = m->size;
+    set->classes = (int)m->class_count;
+    set->class_names = m->classes, m->classes = NULL;
+    set->source_digest = m->source_digest, m->source_digest = NULL;
+    set->resize = m->resize, m->resize = NULL;
+    return CHEX_OK;
+}
+
+/* Compares a shard with its entry in the manifest. */
+static enum chex_status compare_with_manifest(const struct chex_set *set,
+                                              const struct chex_shard *s, const char *split,
+                                              size_t rows, uint64_t digest,
+                                              struct chex_error *err) {
+    const char *path = chex_shard_path(s);
+    if (chex_shard_rows(s) != rows)
+        return chex_error_set(err, CHEX_E_DATA, "%s: %zu rows, the manifest says %zu", path,
+                              chex_shard_rows(s), rows);
+    if (chex_shard_size(s) != set->size)
+        return chex_error_set(err, CHEX_E_DATA, "%s: images of %d px, the manifest says %d", path,
+                              chex_shard_size(s), set->size);
+    if (chex_shard_classes(s) != set->classes)
+        return chex_error_set(err, CHEX_E_DATA, "%s: %d classes, the manifest says %d", path,
+                              chex_shard_classes(s), set->classes);
+    for (int c = 0; c < set->classes; c++)
+        if (strcmp(chex_shard_class(s, c), set->class_names[c]) != 0)
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s: class %d is '%.60s', the manifest says '%.60s'", path, c,
+                                  chex_shard_class(s, c), set->class_names[c]);
+    if (strcmp(chex_shard_resize(s), set->resize) != 0)
+        return chex_error_set(err, CHEX_E_DATA, "%s: resized by '%.60s', the manifest says '%.60s'",
+                              path, chex_shard_resize(s), set->resize);
+    if (strcmp(chex_shard_split(s), split) != 0)
+        return chex_error_set(err, CHEX_E_DATA, "%s: of split '%.60s', the manifest says '%s'",
+                              path, chex_shard_split(s), split);
+    if (chex_shard_digest(s) != digest)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: digest %016llx, the manifest says %016llx: changed since the "
+                              "set was made",
+                              path, (unsigned long long)chex_shard_digest(s),
+                              (unsigned long long)digest);
+    return CHEX_OK;
+}
+
+/* Opens the shard that the manifest lists as `listed` in `split`, and compares the two. */
+static enum chex_status open_one(struct chex_set *set, const char *split,
+                                 const struct chex_manifest_shard *listed, const char *path,
+                                 struct chex_shard **out, struct chex_error *err) {
+    struct chex_shard *shard = NULL;
+    CHEX_TRY(chex_shard_open(path, &shard, err));
+    enum chex_status st =
+        compare_with_manifest(set, shard, split, listed->rows, listed->digest, err);
+    if (st == CHEX_OK)
+        *out = shard;
+    else
+        chex_shard_close(shard);
+    return st;
+}
+
+/* Callbacks of the caller. */
+struct listener {
+    chex_set_bad_fn *bad; /* called for each bad shard; NULL: the first bad shard is an error */
+    void *arg;
+    void (*opened)(void *arg); /* called after each shard; NULL allowed */
+};
+
+static enum chex_status open_shard(struct chex_set *set, size_t i, const char *split,
+                                   const struct chex_manifest_shard *listed, struct listener to,
+                                   struct chex_error *err) {
+    struct chex_error why = {0};
+    char *path = chex_fs_join(set->dir, listed->file);
+    if (!path)
+        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", set->dir);
+    enum chex_status st = open_one(set, split, listed, path, &set->shards[i], &why);
+    if (st == CHEX_E_DATA && to.bad) {
+        to.bad(to.arg, i, path, &why);
+        st = CHEX_OK;
+    }
+    free(path);
+    if (to.opened)
+        to.opened(to.arg);
+    if (st != CHEX_OK && err)
+        *err = why;
+    return st;
+}
+
+static bool has_rows_of(const struct chex_set *set, size_t shard, size_t row_from, size_t row_to) {
+    return set->first[shard + 1] > row_from && set->first[shard] < row_to;
+}
+
+/* Raises the limit of open files. Each shard stays open, and a set may have more shards than the
+ * default limit. */
+static enum chex_status allow_shards(const struct chex_set *set, size_t row_from, size_t row_to,
+                                     struct chex_error *err) {
+    size_t count = 0;
+    for (size_t i = 0; i < set->shard_count; i++)
+        count += has_rows_of(set, i, row_from, row_to);
+    return chex_fs_allow_open_files(count, set->dir, err);
+}
+
+static enum chex_status open_part(struct chex_set *set, const struct chex_manifest *m,
+                                  struct span span, size_t row_from, size_t row_to,
+                                  struct listener to, struct chex_error *err) {
+    size_t i = 0;
+    CHEX_TRY(allow_shards(set, row_from, row_to, err));
+    for (int k = span.from; k < span.to; k++)
+        for (size_t n = 0; n < m->splits[k].shard_count; n++, i++)
+            if (has_rows_of(set, i, row_from, row_to))
+                CHEX_TRY(open_shard(set, i, chex_split_names[k], &m->splits[k].shards[n], to, err));
+    return CHEX_OK;
+}
+
+static enum chex_status open_span(const char *dir, struct span span, enum chex_split name,
+                                  size_t row_from, size_t row_to, struct listener to,
+                                  struct chex_set **set_out, struct chex_error *err) {
+    struct chex_manifest *m = NULL;
+    CHEX_TRY(chex_manifest_read(dir, &m, err));
+    struct chex_set *set = calloc(1, sizeof *set);
+    enum chex_status st = set ? CHEX_OK : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", dir);
+    if (st == CHEX_OK) {
+        set->split = name;
+        st = set_from_manifest(set, dir, m, span, err);
+    }
+    if (st == CHEX_OK)
+        st = open_part(set, m, span, row_from, row_to, to, err);
+    chex_manifest_free(m);
+    if (st != CHEX_OK) {
+        chex_set_close(set);
+        return st;
+    }
+    *set_out = set;
+    return CHEX_OK;
+}
+
+enum chex_status chex_set_open(const char *dir, enum chex_split split, size_t row_from,
+                               size_t row_to, struct chex_set **set_out, struct chex_error *err) {
+    const struct span one = {(int)split, (int)split + 1};
+    return open_span(dir, one, split, row_from, row_to, (struct listener){0}, set_out, err);
+}
+
+enum chex_status chex_set_open_watched(const char *dir, enum chex_split split, size_t row_from,
+                                       size_t row_to, void (*opened)(void *arg), void *arg,
+                                       struct chex_set **set_out, struct chex_error *err) {
+    const struct span one = {(int)split, (int)split + 1};
+    const struct listener to = {.arg = arg, .opened = opened};
+    return open_span(dir, one, split, row_from, row_to, to, set_out, err);
+}
+
+enum chex_status chex_set_open_sound(const char *dir, enum chex_split split, chex_set_bad_fn *bad,
+                                     void *arg, struct chex_set **set_out, struct chex_error *err) {
+    const struct span one = {(int)split, (int)split + 1};
+    return open_span(dir, one, split, 0, SIZE_MAX, (struct listener){.bad = bad, .arg = arg},
+                     set_out, err);
+}
+
+enum chex_status chex_set_open_whole(const char *dir, size_t row_from, size_t row_to,
+                                     struct chex_set **set_out, struct chex_error *err) {
+    const struct span every = {0, CHEX_SPLIT_COUNT};
+    return open_span(dir, every, CHEX_ALL, row_from, row_to, (struct listener){0}, set_out, err);
+}
+
+enum chex_status chex_set_rows(const char *dir, enum chex_split split, size_t *rows_out,
+                               struct chex_error *err) {
+    struct chex_manifest *m = NULL;
+    CHEX_TRY(chex_manifest_read(dir, &m, err));
+    *rows_out = m->splits[split].rows;
+    chex_manifest_free(m);
+    return CHEX_OK;
+}
+
+const struct chex_shard *chex_set_locate(const struct chex_set *set, size_t row,
+                                         size_t *row_in_shard_out) {
+    size_t low = 0, high = set->shard_count; /* first[low] <= row < first[high] */
+    while (high - low > 1) {
+        size_t mid = low + (high - low) / 2;
+        if (set->first[mid] <= row)
+            low = mid;
+        else
+            high = mid;
+    }
+    *row_in_shard_out = row - set->first[low];
+    return set->shards[low];
+}
+
+const char *const *chex_set_class_names(const struct chex_set *set) {
+    return (const char *const *)set->class_names;
+}
+
+const char *chex_set_source_digest(const struct chex_set *set) { return set->source_digest; }
+const char *chex_set_resize(const struct chex_set *set) { return set->resize; }

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The checkpoints in a run's folder: writes them, finds the newest, prunes old ones, and sets aside
+ * those of later steps when a run resumes from an earlier one.
+ *
+ * DIR/checkpoints/step-0000001234.h5 holds the state after step 1234. DIR/last.h5 and DIR/best.h5
+ * are further names of such files: hard links, or copies on file systems without links. They are
+ * replaced by rename. Only rank 0 calls these functions.
+ */
+#ifndef CHEX_TRAIN_CHECKPOINT_STORE_H
+#define CHEX_TRAIN_CHECKPOINT_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model/checkpoint.h"
+
+/* The path of the numbered checkpoint of `step`. The caller frees it. NULL: out of memory. */
+char *chex_checkpoint_store_path(const char *dir, uint64_t step);
+
+/* Writes the numbered checkpoint of `step`, makes last.h5 (with `best` also best.h5) a name of it,
+ * and removes the oldest numbered ones beyond `keep` (0: keeps all). */
+enum chex_status chex_checkpoint_store_write(const char *dir, int keep, const struct chex_net *net,
+                                             const struct chex_checkpoint *c, uint64_t step,
+                                             bool best, struct chex_error *err);
+
+/* Reads the newest intact checkpoint.
+ *   - The highest step wins; of equal steps numbered files come first, then last.h5, then best.h5.
+ *   - Damaged files are skipped with a warning.
+ *   - Without any checkpoint the result is CHEX_OK, and *c_out is NULL.
+ *   - CHEX_E_DATA: there are checkpoints, and none can be read.
+ * The caller owns *net_out, *c_out and *path_out. */
+enum chex_status chex_checkpoint_store_newest(const char *dir, struct chex_net **net_out,
+                                              struct chex_checkpoint **c_out, char **path_out,
+                                              struct chex_error *err);
+
+/* Repairs last.h5 and best.h5 after a run that ended while it renamed them. last.h5 becomes a name
+ * of `path`, the checkpoint of `step`. best.h5 becomes a name of the checkpoint of best_step (the
+ * step of the best result so far; 0: none), if that file still exists. *best_out: best.h5 exists
+ * and can be read. */
+enum chex_status chex_checkpoint_store_set_names(const char *dir, const char *path, uint64_t step,
+                                                 uint64_t best_step, bool *best_out,
+                                                 struct chex_error *err);
+
+/* Prepares the folder for a run that resumes from `path`, the checkpoint of `step`:
+ *   1. if there are checkpoints of later steps, keeps metrics.jsonl as metrics.jsonl.abandoned;
+ *   2. appends .abandoned to the names of those checkpoints, with a warning each. Pruning and
+ *      chex_checkpoint_store_newest then ignore them;
+ *   3. calls chex_checkpoint_store_set_names. */
+enum chex_status chex_checkpoint_store_go_on_from(const char *dir, const char *path, uint64_t step,
+                                                  uint64_t best_step, bool *best_out,
+                                                  struct chex_error *err);
+
+/* Disk space for further checkpoints. */
+struct chex_checkpoint_space {
+    uint64_t file_bytes, free_bytes;
+    int more;          /* files to come: the kept ones, the best one and the one being written,
+                          minus those that exist; 0 if all are kept, as the number is unknown */
+    char warning[256]; /* fewer than `more` fit; "": all fit */
+};
+
+/* CHEX_E_RESOURCE: not even one checkpoint of `bytes` fits into the file system of DIR. DIR need
+ * not exist yet. */
+enum chex_status chex_checkpoint_store_check_space(const char *dir, int keep, uint64_t bytes,
+                                                   struct chex_checkpoint_space *space_out,
+                                                   struct chex_error *err);
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Compares the options of all ranks with those of rank 0. With different options some ranks would
+ * skip a collective call that others make, and the run would hang.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "train/session.h"
+
+static enum chex_status compare(json_t *mine, const json_t *first, struct chex_error *err) {
+    const char *name;
+    json_t *value;
+    json_object_foreach(mine, name, value) {
+        const json_t *theirs = json_object_get(first, name);
+        if (json_equal(value, theirs))
+            continue;
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--%s is '%.100s' here and '%.100s' on rank 0: give all ranks the "
+                              "same options",
+                              name, json_string_value(value),
+                              json_is_string(theirs) ? json_string_value(theirs) : "");
+    }
+    return CHEX_OK;
+}
+
+enum chex_status chex_session_check_options(struct chex_session *s, struct chex_error *err) {
+    json_t *mine = s->config.shared_options, *first = NULL;
+    char *text = s->rank == 0 ? json_dumps(mine, JSON_COMPACT) : NULL;
+    uint64_t bytes = text ? strlen(text) + 1 : 0;
+    if (s->size == 1 || !mine) {
+        free(text);
+        return CHEX_OK;
+    }
+    enum chex_status st = chex_coll_broadcast(s->world.coll, &bytes, sizeof bytes, 0, err);
+    if (st == CHEX_OK && s->rank != 0)
+        text = chex_alloc_zeroed((size_t)bytes + 1, 1);
+    if (st == CHEX_OK && (!text || !bytes))
+        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the options");
+    st = chex_session_agree(s, st, err);
+    if (st == CHEX_OK)
+        st = chex_coll_broadcast(s->world.coll, text, (size_t)bytes, 0, err);
+    if (st == CHEX_OK && !(first = json_loads(text, 0, NULL)))
+        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the options");
+    if (st == CHEX_OK)
+        st = compare(mine, first, err);
+    json_decref(first);
+    free(text);
+    return chex_session_agree(s, st, err);
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks the labels: warns of findings without positives or without negatives, because these cannot
+ * be learned and have no AUROC. Each rank counts its own rows; rank 0 adds the counts and judges.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "label/label_counts.h"
+#include "train/session.h"
+
+static void count_rows(const struct chex_set *set, size_t first, size_t end,
+                       struct chex_label_counts *counts) {
+    for (size_t row = first; row < end; row++) {
+        size_t at;
+        const struct chex_shard *shard = chex_set_locate(set, row, &at);
+        chex_label_counts_add(counts, chex_shard_labels(shard, at), (size_t)set->classes);
+    }
+}
+
+/* counts: (2 * classes) of this rank's training rows, then of its validation rows. If every rank
+ * has opened all training rows, only rank 0 counts them. */
+static void count_own(const struct chex_session *s, struct chex_label_counts *counts) {
+    const struct chex_train_input *in = &s->input;
+    size_t first, end;
+    chex_pipeline_rows(s->config.pipeline, &in->order, in->run_from, in->run_to, &first, &end);
+    const bool whole = first == 0 && end == in->train->rows;
+    if (!whole || s->rank == 0)
+        count_rows(in->train, first, end, counts);
+    if (in->val)
+        count_rows(in->val, in->val_first, in->val_end, counts + in->train->classes);
+}
+
+static void add_up(const struct chex_label_counts *all, int ranks, size_t count,
+                   struct chex_label_counts *sum) {
+    for (int r = 0; r < ranks; r++)
+        for (size_t i = 0; i < count; i++) {
+            const struct chex_label_counts *one = &all[(size_t)r * count + i];
+            sum[i].positive += one->positive;
+            sum[i].negative += one->negative;
+            sum[i].uncertain += one->uncertain;
+            sum[i].not_stated += one->not_stated;
+        }
+}
+
+static enum chex_status judge(struct chex_session *s, const struct chex_label_counts *counts,
+                              struct chex_error *err) {
+    const struct chex_set *train = s->input.train;
+    const char *const *names = chex_set_class_names(train);
+    const size_t classes = (size_t)train->classes;
+    struct chex_label_gaps *gaps = &s->gaps;
+    char part[32];
+    snprintf(part, sizeof part, "split %s", chex_split_names[train->split]);
+    CHEX_TRY(chex_label_counts_judge(part, names, counts, classes, true, gaps->train,
+                                     sizeof gaps->train, err));
+    if (!s->input.val)
+        return CHEX_OK;
+    counts += classes;
+    CHEX_TRY(chex_label_counts_judge("split val", names, counts, classes, false, gaps->val,
+                                     sizeof gaps->val, err));
+    gaps->no_auroc = true;
+    for (size_t c = 0; c < classes; c++)
+        gaps->no_auroc = gaps->no_auroc && !(counts[c].positive && counts[c].negative);
+    return CHEX_OK;
+}
+
+enum chex_status chex_session_check_labels(struct chex_session *s, struct chex_error *err) {
+    const size_t classes = (size_t)s->input.train->classes, count = 2 * classes;
+    struct chex_label_counts *own = chex_alloc_zeroed(count, sizeof *own);
+    struct chex_label_counts *sum = chex_alloc_zeroed(count, sizeof *sum);
+    void *all = NULL;
+    size_t bytes;
+    enum chex_status st =
+        own && sum ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    st = chex_session_agree(s, st, err);
+    if (st == CHEX_OK) {
+        count_own(s, own);
+        st = chex_coll_gather_var(s->world.coll, own, count * sizeof *own, &all, NULL, &bytes, err);
+    }
+    if (st == CHEX_OK && s->rank == 0) {
+        add_up(all, s->size, count, sum);
+        st = judge(s, sum, err);
+    }
+    free(all);
+    free(sum);
+    free(own);
+    return st;
+}

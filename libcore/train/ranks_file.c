@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ranks.json: where each rank runs (host, cores, GPU, logical ranks). One record per rank, in rank
+ * order.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "train/session.h"
+
+struct rank_record {
+    int rank, local_rank, node, cpu_count, pid, logical_from, logical_to;
+    char host[CHEX_HOST_BYTES], cpus[CHEX_CPUS_BYTES], numa[CHEX_NUMA_BYTES];
+    char gpu_visible[CHEX_VISIBLE_BYTES], gpu_visibility[16];
+    char gpu[CHEX_PCI_BYTES]; /* "": none */
+};
+
+static void fill_record(const struct chex_session *s, struct rank_record *r) {
+    const struct chex_launch *l = s->world.launch;
+    memset(r, 0, sizeof *r);
+    r->rank = l->rank;
+    r->local_rank = l->local_rank;
+    r->node = l->node;
+    r->cpu_count = s->world.binding->cpu_count;
+    r->pid = (int)getpid();
+    r->logical_from = s->run_from;
+    r->logical_to = s->run_to;
+    snprintf(r->host, sizeof r->host, "%s", l->host);
+    snprintf(r->cpus, sizeof r->cpus, "%s", s->world.binding->cpus);
+    snprintf(r->numa, sizeof r->numa, "%s", s->world.binding->numa);
+    if (s->config.device)
+        memcpy(r->gpu, s->config.device->pci_bus_id, sizeof r->gpu);
+    snprintf(r->gpu_visible, sizeof r->gpu_visible, "%s", s->world.gpu->visible);
+    snprintf(r->gpu_visibility, sizeof r->gpu_visibility, "%s",
+             chex_gpu_visibility_names[s->world.gpu->visibility]);
+}
+
+static json_t *record_json(const struct rank_record *r) {
+    return json_pack("{s:i,s:s,s:i,s:i,s:i,s:s,s:i,s:s,s:s,s:s,s:s,s:[i,i]}", "rank", r->rank,
+                     "host", r->host, "local_rank", r->local_rank, "node", r->node, "pid", r->pid,
+                     "cpus", r->cpus, "cpu_count", r->cpu_count, "numa", r->numa, "gpu_visibility",
+                     r->gpu_visibility, "gpu_visible", r->gpu_visible, "gpu_pci_bus_id", r->gpu,
+                     "logical_ranks", r->logical_from, r->logical_to);
+}
+
+enum chex_status chex_session_gather_ranks(struct chex_session *s, json_t **ranks_out,
+                                           struct chex_error *err) {
+    struct rank_record mine;
+    void *all = NULL;
+    size_t bytes;
+    fill_record(s, &mine);
+    CHEX_TRY(chex_coll_gather_var(s->world.coll, &mine, sizeof mine, &all, NULL, &bytes, err));
+    *ranks_out = s->rank == 0 ? json_array() : NULL;
+    for (int r = 0; s->rank == 0 && r < s->size; r++)
+        json_array_append_new(*ranks_out, record_json((const struct rank_record *)all + r));
+    free(all);
+    return CHEX_OK;
+}
+
+enum chex_status chex_session_write_ranks(struct chex_session *s, struct chex_error *err) {
+    json_t *ranks = NULL;
+    CHEX_TRY(chex_session_gather_ranks(s, &ranks, err));
+    if (s->rank != 0)
+        return CHEX_OK;
+    return chex_runfiles_json(&s->files, "ranks.json",
+                              json_pack("{s:i,s:s,s:s,s:i,s:o}", "schema", 1, "launch",
+                                        s->world.launch->method, "job_id", s->world.launch->job_id,
+                                        "logical_ranks", s->logical_ranks, "ranks", ranks),
+                              err);
+}

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Saves the state of a run into checkpoints and restores it. Besides the parameters and moments a
+ * checkpoint holds a JSON text ("meta"):
+ *   identity   what decides the order of the samples; a run resumes only with equal values
+ *   position   epoch, step, best result
+ *   plateau    state of the learning-rate schedule
+ *   options, origins   the options of the run; those not given again are taken over
+ *   members, resize, mean, std, ...   provenance of the data
+ *
+ * Restoring: rank 0 chooses the checkpoint, and all ranks read it. Each rank checks it against its
+ * options and its data, and then loads the engine.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "engine/update.h"
+#include "launch/same.h"
+#include "train/session.h"
+
+static json_t *plateau_state(const struct chex_schedule *p) {
+    return json_pack("{s:f,s:f,s:I,s:b}", "scale", p->scale, "best", p->best, "bad_epochs",
+                     (json_int_t)p->bad_epochs, "has_best", p->has_best);
+}
+
+static json_t *position_state(const struct chex_position *at) {
+    return json_pack("{s:I,s:I,s:I,s:f,s:f,s:b,s:I,s:I,s:b}", "epoch", (json_int_t)at->epoch,
+                     "step_in_epoch", (json_int_t)at->step_in_epoch, "step", (json_int_t)at->step,
+                     "epoch_loss", at->epoch_loss, "best_score", at->best_score, "has_best",
+                     at->has_best, "best_epoch", (json_int_t)at->best_epoch, "best_step",
+                     (json_int_t)at->best_step, "validation_due", at->validation_due);
+}
+
+/* What decides the order of the samples and the meaning of the parameters. */
+static json_t *identity(const struct chex_session *s) {
+    const struct chex_train_config *c = &s->config;
+    return json_pack(
+        "{s:I,s:i,s:i,s:s,s:I,s:s,s:I,s:s,s:s}", "seed", (json_int_t)c->seed, "logical_ranks",
+        s->logical_ranks, "batch_size", c->batch, "order", chex_order_names[c->order],
+        "shuffle_block", (json_int_t)c->shuffle_block, "pipeline", chex_pipeline_names[c->pipeline],
+        "rows", (json_int_t)s->input.train->rows, "source_digest",
+        chex_set_source_digest(s->input.train), "opt", chex_optim_names[c->update.optim]);
+}
+
+/* Every option; `auto` is replaced by the engine that it chose. */
+static json_t *settings(const struct chex_session *s) {
+    json_t *all = json_copy(json_object_get(s->config.options, "options"));
+    json_object_set_new(all, "engine", json_string(s->config.engine));
+    return all;
+}
+
+static char *meta_text(const struct chex_session *s) {
+    json_t *mean = json_pack("[f,f,f]", (double)s->net->mean[0], (double)s->net->mean[1],
+                             (double)s->net->mean[2]);
+    json_t *std = json_pack("[f,f,f]", (double)s->net->std[0], (double)s->net->std[1],
+                            (double)s->net->std[2]);
+    json_t *meta = json_pack(
+        "{s:i,s:s,s:s,s:i,s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:O*}", "schema", 1, "tool_version",
+        CHEXNET_VERSION, "resize", chex_set_resize(s->input.train), "stored_size",
+        s->input.train->size, "split", chex_split_names[s->input.train->split], "members",
+        s->members, "mean", mean, "std", std, "identity", identity(s), "position",
+        position_state(&s->at), "plateau", plateau_state(&s->config.schedule), "options",
+        settings(s), "origins", json_object_get(s->config.options, "origins"));
+    char *text =
+        meta ? json_dumps(meta, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17))
+             : NULL;
+    json_decref(meta);
+    return text;
+}
+
+/* A checkpoint with infinities or NaNs is useless, and must not replace a good one. */
+static enum chex_status check_finite(const struct chex_session *s, const float *params,
+                                     struct chex_error *err) {
+    for (size_t i = 0; i < s->net->state_count; i++)
+        if (!isfinite(params[i]))
+            return chex_error_set(err, CHEX_E_DIVERGED,
+                                  "the parameters are no finite numbers after step %llu: lower "
+                                  "--lr, or add --warmup-epochs; %s%s",
+                                  (unsigned long long)s->at.step,
+                                  s->newest[0] ? "the newest checkpoint is "
+                                               : "no checkpoint was written",
+                                  s->newest);
+    return CHEX_OK;
+}
+
+/* Adds to the error of a full disk: which checkpoint the next start resumes from. */
+static enum chex_status disk_full(const struct chex_session *s, struct chex_error *err) {
+    const struct chex_error why = *err;
+    return chex_error_set(err, CHEX_E_RESOURCE, "%s; make room and run again%s%s", why.text,
+                          s->newest[0] ? ": it goes on from " : "", s->newest);
+}
+
+enum chex_status chex_session_save(struct chex_session *s, bool best, struct chex_error *err) {
+    struct chex_checkpoint c = s->snapshot;
+    int moments = chex_optim_moments(s->config.update.optim);
+    CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_PARAMS, c.params, err));
+    CHEX_TRY(check_finite(s, c.params, err));
+    CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_MOMENT1, c.moment1, err));
+    if (moments == 2)
+        CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_MOMENT2, c.moment2, err));
+    else
+        c.moment2 = NULL;
+    c.meta = meta_text(s);
+    if (!c.meta)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st = chex_checkpoint_store_write(s->config.output_dir, s->config.save_keep,
+                                                      s->net, &c, s->at.step, best, err);
+    free(c.meta);
+    if (st == CHEX_E_RESOURCE)
+        return disk_full(s, err);
+    char *path =
+        st == CHEX_OK ? chex_checkpoint_store_path(s->config.output_dir, s->at.step) : NULL;
+    if (path)
+        snprintf(s->newest, sizeof s->newest, "%s", path);
+    free(path);
+    return st;
+}
+
+static uint64_t get_u64(const json_t *o, const char *key) {
+    return (uint64_t)json_integer_value(json_object_get(o, key));
+}
+
+static void read_position(struct chex_position *at, const json_t *o) {
+    at->epoch = get_u64(o, "epoch");
+    at->step_in_epoch = get_u64(o, "step_in_epoch");
+    at->step = get_u64(o, "step");
+    at->epoch_loss = json_number_value(json_object_get(o, "epoch_loss"));
+    at->best_score = json_number_value(json_object_get(o, "best_score"));
+    at->has_best = json_is_true(json_object_get(o, "has_best"));
+    at->best_epoch = get_u64(o, "best_epoch");
+    at->best_step = get_u64(o, "best_step");
+    at->validation_due = json_is_true(json_object_get(o, "validation_due"));
+}
+
+static void read_plateau(struct chex_schedule *p, const json_t *o) {
+    p->scale = json_number_value(json_object_get(o, "scale"));
+    p->best = json_number_value(json_object_get(o, "best"));
+    p->bad_epochs = json_integer_value(json_object_get(o, "bad_epochs"));
+    p->has_best = json_is_true(json_object_get(o, "has_best"));
+}
+
+/* CHEX_E_USAGE if the value differs from the checkpoint's. Takes the reference of `now`. */
+static enum chex_status same_value(const char *path, const json_t *then, const char *key,
+                                   json_t *now, struct chex_error *err) {
+    const json_t *was = json_object_get(then, key);
+    enum chex_status st = CHEX_OK;
+    if (!json_equal(was, now)) {
+        char *a = was ? json_dumps(was, JSON_ENCODE_ANY) : NULL;
+        char *b = json_dumps(now, JSON_ENCODE_ANY);
+        st = chex_error_set(err, CHEX_E_USAGE,
+                            "%s: %s is %s in the checkpoint and %s now: give the same, or start a "
+                            "new run in another --output",
+                            path, key, a ? a : "missing", b ? b : "?");
+        free(a);
+        free(b);
+    }
+    json_decref(now);
+    return st;
+}
+
+static enum chex_status check_identity(struct chex_session *s, const char *path, const json_t *id,
+                                       struct chex_error *err) {
+    struct chex_train_config *c = &s->config;
+    if (c->logical_ranks == 0)
+        c->logical_ranks = (int)get_u64(id, "logical_ranks");
+    CHEX_TRY(same_value(path, id, "seed", json_integer((json_int_t)c->seed), err));
+    CHEX_TRY(same_value(path, id, "logical_ranks", json_integer(c->logical_ranks), err));
+    CHEX_TRY(same_value(path, id, "batch_size", json_integer(c->batch), err));
+    CHEX_TRY(same_value(path, id, "order", json_string(chex_order_names[c->order]), err));
+    CHEX_TRY(
+        same_value(path, id, "shuffle_block", json_integer((json_int_t)c->shuffle_block), err));
+    CHEX_TRY(same_value(path, id, "pipeline", json_string(chex_pipeline_names[c->pipeline]), err));
+    return same_value(path, id, "opt", json_string(chex_optim_names[c->update.optim]), err);
+}
+
+/* The classes must have the same names in the same order. */
+static enum chex_status check_classes(const char *path, const struct chex_checkpoint *c,
+                                      const struct chex_set *set, struct chex_error *err) {
+    const char *const *names = chex_set_class_names(set);
+    bool same = c->classes == set->classes;
+    for (int i = 0; same && i < c->classes; i++)
+        same = strcmp(c->class_names[i], names[i]) == 0;
+    if (same)
+        return CHEX_OK;
+    return chex_error_set(err, CHEX_E_USAGE,
+                          "%s: its %d classes are not the %d of %s: give the shards that it was "
+                          "trained on",
+                          path, c->classes, set->classes, set->dir);
+}
+
+/* The splits that a run reads must hold the same images as before. Otherwise training images could
+ * become validation images. Only rank 0 has s->members. */
+static enum chex_status check_members(const struct chex_session *s, const char *path,
+                                      const json_t *meta, struct chex_error *err) {
+    static const enum chex_split used[] = {CHEX_TRAIN, CHEX_VAL, CHEX_ALL};
+    const char *then = json_string_value(json_object_get(meta, "members"));
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        if (chex_members_compare(then, s->members, used[i]) == CHEX_MEMBERS_OTHER)
+            return chex_error_set(err, CHEX_E_USAGE,
+                                  "%s: its split %s held other images than that of %s: give the "
+                                  "shards that it was trained on, or start a new run in another "
+                                  "--output",
+                                  path, chex_split_names[used[i]], s->config.data_dir);
+    return CHEX_OK;
+}
+
+/* Describes the sets by path and size: digests would not help a reader. */
+static enum chex_status other_set(const struct chex_session *s, const char *path,
+                                  const json_t *meta, const struct chex_set *set,
+                                  struct chex_error *err) {
+    const json_t *then = json_object_get(meta, "identity");
+    const char *dir = json_string_value(json_object_get(json_object_get(meta, "options"), "data"));
+    char was[300];
+    snprintf(was, sizeof was, "%llu images of %lld px in %.200s",
+             (unsigned long long)get_u64(then, "rows"),
+             (long long)json_integer_value(json_object_get(meta, "stored_size")), dir ? dir : "?");
+    return chex_error_set(
+        err, CHEX_E_USAGE,
+        "%s: it was trained on another set (%s) than split %s of --data %s (%zu "
+        "images of %d px): give the shards that it was trained on, or start a new "
+        "run in another --output",
+        path, was, chex_split_names[set->split], s->config.data_dir, set->rows, set->size);
+}
+
+static enum chex_status check_set(const struct chex_session *s, const char *path,
+                                  const struct chex_checkpoint *c, const json_t *meta,
+                                  const struct chex_set *set, struct chex_error *err) {
+    const json_t *id = json_object_get(meta, "identity");
+    const char *digest = json_string_value(json_object_get(id, "source_digest"));
+    if (!digest || strcmp(digest, chex_set_source_digest(set)) != 0 ||
+        get_u64(id, "rows") != set->rows ||
+        json_integer_value(json_object_get(meta, "stored_size")) != set->size)
+        return other_set(s, path, meta, set, err);
+    CHEX_TRY(check_members(s, path, meta, err));
+    return check_classes(path, c, set, err);
+}
+
+/* The shards must be those of the checkpoint. Opens the set with one row, to read its header. */
+static enum chex_status check_data(struct chex_session *s, const char *path,
+                                   const struct chex_checkpoint *c, const json_t *meta,
+                                   struct chex_error *err) {
+    struct chex_set *probe;
+    size_t rows;
+    enum chex_split kind = CHEX_TRAIN;
+    CHEX_TRY(chex_set_rows(s->config.data_dir, CHEX_TRAIN, &rows, err));
+    if (rows == 0)
+        kind = CHEX_ALL;
+    CHEX_TRY(chex_set_open(s->config.data_dir, kind, 0, 1, &probe, err));
+    const enum chex_status st = check_set(s, path, c, meta, probe, err);
+    chex_set_close(probe);
+    return st;
+}
+
+static enum chex_status load_engine(struct chex_session *s, const struct chex_checkpoint *c,
+                                    struct chex_error *err) {
+    CHEX_TRY(chex_session_create_engine(s, err));
+    CHEX_TRY(chex_engine_set(s->engine, CHEX_STATE_PARAMS, c->params, err));
+    if (c->moment1)
+        CHEX_TRY(chex_engine_set(s->engine, CHEX_STATE_MOMENT1, c->moment1, err));
+    if (c->moment2)
+        CHEX_TRY(chex_engine_set(s->engine, CHEX_STATE_MOMENT2, c->moment2, err));
+    return CHEX_OK;
+}
+
+static enum chex_status check_shape(const struct chex_session *s, const char *path,
+                                    const struct chex_checkpoint *c, struct chex_error *err) {
+    if (strcmp(c->model, s->config.model) != 0)
+        return chex_error_set(err, CHEX_E_USAGE, "%s: the checkpoint is a %s, --model is %s", path,
+                              c->model, s->config.model);
+    if (c->image_size != s->config.image_size)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "%s: image_size is %d in the checkpoint and %d now: give the same, "
+                              "or start a new run in another --output",
+                              path, c->image_size, s->config.image_size);
+    return CHEX_OK;
+}
+
+/* Options whose change is not logged: paths do not affect training, and --init has no effect after
+ * the first step. */
+static bool is_path(const char *name) {
+    return strcmp(name, "data") == 0 || strcmp(name, "output") == 0 ||
+           strcmp(name, "resume") == 0 || strcmp(name, "timeline") == 0 ||
+           strcmp(name, "init") == 0;
+}
+
+static void list_changes(const json_t *then, const json_t *now, FILE *out) {
+    const char *name;
+    const json_t *value;
+    json_object_foreach((json_t *)now, name, value) {
+        const json_t *was = json_object_get(then, name);
+        if (was && !is_path(name) && !json_equal(was, value))
+            fprintf(out, "%s %s '%s' -> '%s'", ftell(out) ? "," : "", name, json_string_value(was),
+                    json_string_value(value));
+    }
+}
+
+/* Logs in one line which options the run takes over from the checkpoint, and which have changed. */
+static void log_options(const struct chex_session *s, const char *path, const json_t *then,
+                        const char *taken) {
+    json_t *now = settings(s);
+    char *changes = NULL;
+    size_t size = 0;
+    FILE *out = then ? open_memstream(&changes, &size) : NULL;
+    if (out) {
+        list_changes(then, now, out);
+        if (fclose(out) == 0 && taken[0])
+            chex_info("taken from %s: %s%s%s", path, taken, size ? "; changed since:" : "",
+                      size ? changes : "");
+        else if (size)
+            chex_info("changed since %s:%s", path, changes);
+    }
+    const char *init = json_string_value(json_object_get(then, "init"));
+    if (s->config.init && (!init || strcmp(init, s->config.init) != 0))
+        chex_warn("--init %s has no effect: the run goes on from %s", s->config.init, path);
+    free(changes);
+    json_decref(now);
+}
+
+/* Takes over the recorded options that were not given again. `taken` gets their list. */
+static enum chex_status take_options(struct chex_session *s, const char *path, const json_t *meta,
+                                     char *taken, size_t size, struct chex_error *err) {
+    const json_t *options = json_object_get(meta, "options");
+    struct chex_train_config *c = &s->config;
+    const bool plan_only = c->plan_only;
+    taken[0] = '\0';
+    if (!s->world.take || !options)
+        return CHEX_OK;
+    CHEX_TRY(s->world.take(s->world.take_arg, path, options, json_object_get(meta, "origins"), c,
+                           taken, size, err));
+    c->plan_only = plan_only;
+    chex_schedule_init(&c->schedule);
+    return CHEX_OK;
+}
+
+static enum chex_status take_over(struct chex_session *s, const char *path,
+                                  const struct chex_checkpoint *c, struct chex_error *err) {
+    json_t *meta = json_loads(c->meta, 0, NULL);
+    json_t *id = json_object_get(meta, "identity"), *position = json_object_get(meta, "position");
+    enum chex_status st = CHEX_OK;
+    char taken[1024];
+    if (!id || !position)
+        st = chex_error_set(err, CHEX_E_DATA, "%s: its meta holds no position of a training run",
+                            path);
+    if (st == CHEX_OK)
+        st = take_options(s, path, meta, taken, sizeof taken, err);
+    if (st == CHEX_OK)
+        st = check_shape(s, path, c, err);
+    if (st == CHEX_OK)
+        st = check_identity(s, path, id, err);
+    if (st == CHEX_OK)
+        st = check_data(s, path, c, meta, err);
+    if (st == CHEX_OK) {
+        read_position(&s->at, position);
+        read_plateau(&s->config.schedule, json_object_get(meta, "plateau"));
+        snprintf(s->newest, sizeof s->newest, "%s", path);
+        s->complete = s->at.epoch >= (uint64_t)s->config.epochs ||
+                      (chex_session_out_of_steps(s) && !s->at.validation_due);
+        if (!s->complete) {
+            log_options(s, path, json_object_get(meta, "options"), taken);
+            st = load_engine(s, c, err);
+        }
+    }
+    json_decref(meta);
+    return st;
+}
+
+/* There is no checkpoint. If the metrics show that there was one, starting again would overwrite
+ * them: an error. A run that ended before its first checkpoint may start again. */
+static enum chex_status check_none_left(const char *dir, struct chex_error *err) {
+    if (chex_runfiles_had_epochs(dir))
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s holds the metrics of a run, but no checkpoint of it: bring "
+                              "%s/last.h5 back, or name a new folder with --output",
+                              dir, dir);
+    if (chex_runfiles_has_run(dir))
+        chex_info("%s: the run there ended before its first checkpoint; it starts again", dir);
+    return CHEX_OK;
+}
+
+/* Rank 0: reads the checkpoint to resume from. path: "" if there is none. */
+static enum chex_status choose(struct chex_session *s, struct chex_checkpoint **c, char *path,
+                               size_t size, struct chex_error *err) {
+    const char *resume = s->config.resume, *dir = s->config.output_dir;
+    char *newest = NULL;
+    path[0] = '\0';
+    if (strcmp(resume, "auto") != 0) {
+        CHEX_TRY(chex_checkpoint_read(resume, true, &s->net, c, err));
+        snprintf(path, size, "%s", resume);
+        return CHEX_OK;
+    }
+    CHEX_TRY(chex_checkpoint_store_newest(dir, &s->net, c, &newest, err));
+    if (!*c)
+        return check_none_left(dir, err);
+    snprintf(path, size, "%s", newest);
+    free(newest);
+    return CHEX_OK;
+}
+
+static enum chex_status same_checkpoint(struct chex_session *s, const char *path,
+                                        struct chex_error *err) {
+    return chex_same_files(s->world.coll, s->world.launch, &path, 1, err);
+}
+
+enum chex_status chex_session_restore(struct chex_session *s, struct chex_error *err) {
+    struct chex_checkpoint *c = NULL;
+    char path[4096];
+    if (strcmp(s->config.resume, "none") == 0)
+        return CHEX_OK;
+    enum chex_status st = s->rank == 0 ? choose(s, &c, path, sizeof path, err) : CHEX_OK;
+    st = chex_session_agree(s, st, err);
+    if (st == CHEX_OK)
+        st = chex_coll_broadcast(s->world.coll, path, sizeof path, 0, err);
+    if (st == CHEX_OK && path[0])
+        st = chex_session_agree(s, same_checkpoint(s, path, err), err);
+    if (st == CHEX_OK && s->rank != 0 && path[0])
+        st = chex_checkpoint_read(path, true, &s->net, &c, err);
+    if (st == CHEX_OK && c)
+        st = take_over(s, path, c, err);
+    chex_checkpoint_destroy(c);
+    return st;
+}

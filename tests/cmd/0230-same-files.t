@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# All ranks must see the same data set, checkpoint and initial parameters under their paths.
+# shellcheck source=tests/cmd/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+ranks=(mpirun --oversubscribe --bind-to none -n 3)
+[ "$(id -u)" != 0 ] || ranks+=(--allow-run-as-root)
+if ! have mpirun || ! "${ranks[@]}" true 2>/dev/null; then
+    skip_all "no mpirun here"
+fi
+
+# other COMMAND...: on rank 2 the paths set, run and init lead to other files.
+cat >other <<'OTHER'
+#!/usr/bin/env bash
+cd "$([ "$OMPI_COMM_WORLD_RANK" = "$ODD" ] && echo odd || echo even)" && exec "$@"
+OTHER
+chmod +x other
+mkdir even odd
+shard() { # OUTPUT OPTIONS
+    chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 3 --split patient \
+        --fractions 0.6,0.2,0.2 --output "$@" -q >shard.out
+}
+common=(--image-size 32 --batch-size 2 --engine cpu --threads 1 --seed 3)
+train=("${ranks[@]}" ./other chex-train --data set "${common[@]}" --epochs 9)
+evaluate=("${ranks[@]}" ./other chex-eval --data set --engine cpu --threads 1 --split train
+    --allow-overlap)
+another='rank 2 on .+ has another file than rank 0 on .+: give all ranks the same file'
+export ODD=2
+
+chex-shard phantom --count 60 --size 32 --seed 2 --output ph -q >ph.out
+shard even/set --seed 1
+cp -r even/set odd/set
+expect_status 0 "${train[@]}" --output "$PWD/good" --max-steps 1
+for what in seed:2 size:48; do
+    rm -rf odd/set
+    shard odd/set "--${what/:/=}"
+    expect_status 3 "${train[@]}" --output "$PWD/run" --max-steps 2
+    error_line "set/manifest.json: $another" "training: a set of another ${what%:*} on one rank is refused"
+    [ ! -e run ]
+    ok $? "and no run is begun"
+done
+expect_status 3 "${train[@]}" --output "$PWD/run" --plan
+error_line "set/manifest.json: $another" "--plan tells it too"
+expect_status 3 "${ranks[@]}" ./other chex-train --data set "${common[@]}" --bench-input 2
+error_line "set/manifest.json: $another" "--bench-input too"
+expect_status 3 "${evaluate[@]}" --checkpoint "$PWD/good/last.h5" --output "$PWD/evaluation"
+error_line "set/manifest.json: $another" "evaluation: another set on one rank is refused"
+[ ! -e evaluation ]
+ok $? "and nothing is written"
+ODD=0 expect_status 3 "${evaluate[@]}" --checkpoint "$PWD/good/last.h5" --output "$PWD/evaluation"
+error_line "rank 1 on .+ has another file than rank 0 on .+, and so does 1 more rank:" \
+    "where rank 0 is the odd one, the others are counted"
+
+# The manifest is rank 0's, and a shard is another set's.
+rm -rf odd/set
+cp -r even/set odd/set
+shard elsewhere --seed 2
+cp elsewhere/train/train-00002-of-00003.h5 odd/set/train/
+expect_status 3 "${train[@]}" --output "$PWD/run" --max-steps 2
+error_line "train-00002-of-00003.h5: .*the manifest says" "a foreign shard under a good manifest is refused"
+rm -rf odd/set
+cp -r even/set odd/set
+
+# Checkpoints and initial parameters.
+chex-train --data even/set "${common[@]}" --logical-ranks 3 --max-steps 2 --output more -q 2>&1
+mkdir even/ck odd/ck
+cp good/last.h5 even/ck/
+cp more/last.h5 odd/ck/
+expect_status 3 "${evaluate[@]}" --checkpoint ck/last.h5 --output "$PWD/evaluation"
+error_line "ck/last.h5: $another" "evaluation: another checkpoint on one rank is refused"
+expect_status 3 "${train[@]}" --output "$PWD/run" --max-steps 3 --resume ck/last.h5
+error_line "ck/last.h5: $another" "--resume: another checkpoint on one rank is refused"
+for run in even:good odd:more; do
+    chex-eval export --checkpoint "${run#*:}/last.h5" --output "${run%:*}/init.safetensors" -q
+done
+expect_status 3 "${train[@]}" --output "$PWD/run" --max-steps 3 --init init.safetensors
+error_line "init.safetensors: $another" "--init: other parameters on one rank are refused"
+expect_status 3 "${train[@]}" --output "$PWD/run" --max-steps 3 --init "$PWD/even/none.safetensors"
+error_line "cannot open .*none.safetensors" "a file that no rank can read is reported by its reader"
+done_testing

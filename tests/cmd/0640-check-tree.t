@@ -1,0 +1,56 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# tests/check_tree.sh finds planted faults in a small tree, and nothing in a sound one.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "$0")/lib.sh"
+
+check() { "$SOURCE/tests/check_tree.sh" --root tree "$@"; }
+# put FILE TEXT: a source file with a head.
+put() {
+    mkdir -p "tree/${1%/*}"
+    printf '/* SPDX-License-Identifier: Apache-2.0\n *\n * A file of the small tree.\n */\n%s' "$2" >"tree/$1"
+}
+all=(heads layers names)
+command -v clang-format >/dev/null && all+=(format)
+command -v cppcheck >/dev/null && all+=(analyser)
+
+mkdir -p tree/libcore tree/cmd
+cp "$SOURCE/.clang-format" tree/
+printf 'set(layers base launch\n  train)\n' >tree/libcore/CMakeLists.txt
+put libcore/base/one.h $'int chex_one(void);\n'
+put libcore/train/two.c $'#include "base/one.h"\n\nint chex_two(void);\nint chex_two(void) { return chex_one(); }\n'
+expect_status 0 check "${all[@]}"
+is "$(out)" "" "a sound tree has no fault"
+
+printf '/* SPDX-License-Identifier: Apache-2.0 */\nint x;\n' >tree/libcore/base/bare.c
+expect_status 1 check heads
+like "$(out)" "^libcore/base/bare.c:1: no head" "a file without a head is named"
+rm tree/libcore/base/bare.c
+
+put libcore/base/up.c $'#include "train/two.h"\n'
+expect_status 1 check layers
+like "$(out)" "^libcore/base/up.c:5: layer base includes train/two.h, which is in a layer above" \
+    "an include upward is named with its line"
+put libcore/base/up.c $'#include "nowhere/two.h"\n'
+expect_status 1 check layers
+like "$(out)" "includes nowhere/two.h, which is in no layer" "so is an include of no layer"
+rm tree/libcore/base/up.c
+
+put cmd/two.c $'int y;\n'
+expect_status 1 check names
+like "$(out)" "^two.c: more than one file: cmd/two.c libcore/train/two.c" "two files of one name are named"
+rm tree/cmd/two.c
+
+if command -v clang-format >/dev/null; then
+    put libcore/train/odd.c $'int   odd ;\n'
+    expect_status 1 check format
+    like "$(out)" "^libcore/train/odd.c:5:.*clang-format" "a line that clang-format would change is named"
+    rm tree/libcore/train/odd.c
+fi
+if command -v cppcheck >/dev/null; then
+    put libcore/train/wild.c $'int chex_wild(void);\nint chex_wild(void) {\n    int a[3] = {0};\n    return a[3];\n}\n'
+    expect_status 1 check analyser
+    like "$(out)" "^libcore/train/wild.c:8: error \[arrayIndexOutOfBounds\]" "the analyser's finding is named"
+fi
+expect_status 2 check nothing
+done_testing
