@@ -4,12 +4,15 @@
  * With CHEX_AMX_EMULATED the macros are plain C, so that the kernels can be tested on machines
  * without AMX.
  *
- *   AMX_CONFIGURE()        configures this thread's eight tiles at full size; contents are
- * undefined AMX_RELEASE()          releases the tiles AMX_ZERO(t) AMX_LOAD(t, p, step)   16 rows of
- * 64 bytes, `step` bytes apart AMX_STORE(t, p, step) AMX_DOT(c, a, b)       c[m][n] += sum over k <
- * 16 of a[m][2k] * b[k][2n] + a[m][2k + 1] * b[k][2n + 1]: a and b bf16, c fp32 AMX_FENCE() put
- * this between ordinary and tile accesses to the same memory. The intrinsics of some compilers (gcc
- * 12) do not declare their accesses
+ * - AMX_CONFIGURE(): configures this thread's eight tiles at full size; contents are undefined.
+ * - AMX_RELEASE(): releases the tiles.
+ * - AMX_ZERO(t)
+ * - AMX_LOAD(t, p, step): 16 rows of 64 bytes, `step` bytes apart.
+ * - AMX_STORE(t, p, step)
+ * - AMX_DOT(c, a, b): a and b bf16, c fp32. Over all k < 16,
+ *   c[m][n] += a[m][2k] * b[k][2n] + a[m][2k + 1] * b[k][2n + 1].
+ * - AMX_FENCE(): put this between ordinary and tile accesses to the same memory, because the
+ *   intrinsics of some compilers (gcc 12) do not declare their accesses.
  */
 #ifndef CHEX_ENGINE_CPU_AMX_H
 #define CHEX_ENGINE_CPU_AMX_H
