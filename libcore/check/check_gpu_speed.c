@@ -123,13 +123,13 @@ static void probe_copy(const struct chex_check_context *c, struct chex_check_res
     if (!in_time || r->verdict != CHEX_PASS || !chex_measure_gpu(c, r))
         return;
     const struct chex_engine *e = chex_step_engine(m->gpu);
-    if (!e->impl->limits) {
+    if (!e->impl->capacity) {
         chex_check_skip(r, "not measured by this engine");
         return;
     }
     /* The measurement uses GPU memory up to this limit, and a quarter of it in host memory. */
     const uint64_t most = 4 * chex_check_memory_share(c);
-    if (e->impl->limits(e->self, most, &m->gpu_limits, &err) != CHEX_OK) {
+    if (e->impl->capacity->limits(e->self, most, &m->gpu_limits, &err) != CHEX_OK) {
         chex_check_not_measured(c, &err, r);
         return;
     }

@@ -93,7 +93,7 @@ static enum chex_status measure_products(const struct chex_engine *e, struct che
     double rates[RUNS];
     for (int i = 0; i < RUNS; i++) {
         struct chex_engine_limits limits = {0};
-        CHEX_TRY(e->impl->limits(e->self, 0, &limits, err));
+        CHEX_TRY(e->impl->capacity->limits(e->self, 0, &limits, err));
         rates[i] = limits.flop_per_s / 1e9;
     }
     r->figures[0] = chex_median(rates, RUNS);
@@ -107,7 +107,7 @@ static void probe_compute(const struct chex_check_context *c, struct chex_check_
     if (!chex_check_has_time(c, 2, r) || !chex_measure_cpu(c, r))
         return;
     const struct chex_engine *e = chex_step_engine(c->measure->cpu);
-    if (!e->impl->limits) {
+    if (!e->impl->capacity) {
         chex_check_skip(r, "not measured by this engine");
         return;
     }

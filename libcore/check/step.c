@@ -169,9 +169,9 @@ static enum chex_status make_reduce(struct chex_step *s, struct chex_launch *lau
     const struct chex_engine_impl *impl = s->engine->impl;
     const struct chex_reduce_memory *memory = NULL;
     enum chex_status st = reset(s, err);
-    if (impl->reduce_memory) {
+    if (impl->device) {
         CHEX_TRY(chex_coll_agree(coll, st, err));
-        st = impl->reduce_memory(s->engine->self, launch, timeout_ms, &memory, err);
+        st = impl->device->reduce_memory(s->engine->self, launch, timeout_ms, &memory, err);
     }
     const struct chex_reduce_config config = {
         .coll = coll, .memory = memory, .logical_ranks = coll->size, .count = s->net->state_count};

@@ -40,9 +40,10 @@ static enum chex_status list_gpus(const char *spec, struct visible *visible,
     const struct chex_engine_impl *impl;
     struct chex_error why = {0};
     CHEX_TRY(chex_engine_load(spec, &impl, err));
-    if (!impl->devices)
+    if (impl->hardware)
+        CHEX_TRY(impl->hardware->devices(&visible->list, err));
+    if (visible->list.count == 0)
         return CHEX_OK;
-    CHEX_TRY(impl->devices(&visible->list, err));
     visible->nvml = chex_alloc_zeroed(1, sizeof *visible->nvml);
     if (visible->nvml && chex_nvml_read(visible->nvml, &why) != CHEX_OK) {
         chex_debug("no management library: %s", why.text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The table of engines, and the calls of engine.h: each checks its arguments, then calls the entry
- * of the engine's table or applies the default for an entry that is NULL.
+ * of the engine's table or applies the default for an optional table that is NULL.
  */
 #include "engine/engine.h"
 
@@ -85,7 +85,7 @@ enum chex_status chex_engine_create(const char *spec, const struct chex_engine_c
 enum chex_precision chex_engine_usual_precision(const char *spec) {
     const char *variant;
     const struct chex_engine_impl *impl = find(spec, &variant);
-    return impl && impl->usual_precision ? impl->usual_precision(variant) : CHEX_FP32;
+    return impl && impl->hardware ? impl->hardware->usual_precision(variant) : CHEX_FP32;
 }
 
 void chex_engine_destroy(struct chex_engine *e) {
@@ -125,13 +125,13 @@ enum chex_status chex_engine_infer(struct chex_engine *e, const struct chex_batc
 
 enum chex_status chex_engine_class_maps(struct chex_engine *e, int image, float *maps_out,
                                         struct chex_error *err) {
-    if (!e->impl->class_maps)
+    if (!e->impl->maps)
         return chex_error_set(err, CHEX_E_FAIL, "engine %s: no class maps", e->impl->name);
     if (image < 0 || image >= e->config.batch)
         return chex_error_set(err, CHEX_E_FAIL,
                               "engine %s: class maps of image %d, expected 0 to %d", e->impl->name,
                               image, e->config.batch - 1);
-    return e->impl->class_maps(e->self, image, maps_out, err);
+    return e->impl->maps->class_maps(e->self, image, maps_out, err);
 }
 
 enum chex_status chex_engine_pass(struct chex_engine *e, const struct chex_batch *batch,
@@ -150,17 +150,18 @@ enum chex_status chex_engine_make_resident(struct chex_engine *e,
                                            const struct chex_resident_request *make_resident,
                                            struct chex_resident_result *resident_out,
                                            struct chex_error *err) {
+    const struct chex_engine_resident *entries = e->impl->resident;
     *resident_out = (struct chex_resident_result){.raw = false};
-    if (!e->impl->takes_raw || !e->impl->takes_raw(e->self, make_resident->stored_px))
+    if (!entries || !entries->takes_raw(e->self, make_resident->stored_px))
         return CHEX_OK;
-    CHEX_TRY(e->impl->make_resident(e->self, make_resident, resident_out, err));
+    CHEX_TRY(entries->make_resident(e->self, make_resident, resident_out, err));
     e->raw_px = resident_out->raw ? make_resident->stored_px : 0;
     return CHEX_OK;
 }
 
 float *chex_engine_grad_alloc(struct chex_engine *e) {
-    if (e->impl->grad_alloc)
-        return e->impl->grad_alloc(e->self);
+    if (e->impl->device)
+        return e->impl->device->grad_alloc(e->self);
     float *g = chex_alloc_aligned(e->config.net->state_count, sizeof *g);
     if (g)
         memset(g, 0, e->config.net->state_count * sizeof *g);
@@ -168,8 +169,8 @@ float *chex_engine_grad_alloc(struct chex_engine *e) {
 }
 
 void chex_engine_grad_free(struct chex_engine *e, float *grad) {
-    if (e->impl->grad_alloc)
-        e->impl->grad_free(e->self, grad);
+    if (e->impl->device)
+        e->impl->device->grad_free(e->self, grad);
     else
         free(grad);
 }

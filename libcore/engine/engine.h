@@ -106,116 +106,67 @@ struct chex_engine;
 struct chex_launch;
 struct chex_reduce_memory;
 
-/* The table of an engine. engine.c lists one per engine.
- * - An entry marked "Optional" may be NULL; its comment says what NULL means. All others are set.
- * - Error texts have the form: object, value, limit.
- * - Only entries marked "Collective" need all ranks. */
-struct chex_engine_impl {
-    /* ---- Identity ---- */
+/* ---- Optional tables of an engine: NULL, or complete ---- */
 
-    const char *name;    /* "cpu" */
-    const char *summary; /* for chex-env */
-    /* Opens the module that holds the engine and returns its table. The module stays open.
-     * Here only name, summary, load, probe and usual_precision are used; every other entry is
-     * taken from the returned table. CHEX_E_ENV: the module is missing or cannot be loaded.
-     * Optional. NULL: this table is complete. */
-    enum chex_status (*load)(const struct chex_engine_impl **impl_out, struct chex_error *err);
-    /* Whether the engine can run on this machine. text_out: with which hardware, for example
-     * "avx2, 2 threads". On failure err says why not. */
-    enum chex_status (*probe)(char *text_out, size_t size, struct chex_error *err);
-
-    /* ---- Life and state ---- */
-
-    enum chex_status (*create)(const struct chex_engine_config *config, void **self_out,
-                               struct chex_error *err);
-    void (*destroy)(void *self); /* self may be NULL or half built */
-    /* Copy one part of the state: state_count elements in row-major order, host memory. */
-    enum chex_status (*set)(void *self, enum chex_state_part part, const float *state,
-                            struct chex_error *err);
-    enum chex_status (*get)(void *self, enum chex_state_part part, float *state_out,
-                            struct chex_error *err);
-
-    /* ---- Computation ---- */
-
-    /* Forward with the running statistics. logits_out: (n, classes), host memory. */
-    enum chex_status (*infer)(void *self, const struct chex_batch *batch, float *logits_out,
-                              struct chex_error *err);
-    /* Class activation maps: the head applied to each position of its input map.
-     * - maps_out: (hw, hw, classes), host memory; hw: chex_net_shapes of the head's input.
+/* Class activation maps: the head applied to each position of its input map. */
+struct chex_engine_maps {
+    /* - maps_out: (hw, hw, classes), host memory; hw: chex_net_shapes of the head's input.
      * - image: index in the batch of the last call, which must have been infer.
      * - The mean over the positions equals the image's logits up to rounding.
-     * - May allocate.
-     * Optional. NULL: the engine has no class maps. */
+     * - May allocate. */
     enum chex_status (*class_maps)(void *self, int image, float *maps_out, struct chex_error *err);
-    /* Forward with the batch's statistics, loss and backward. Overwrites grad_out, which comes
-     * from grad_alloc or from reduce_memory. ready may be NULL. */
-    enum chex_status (*pass)(void *self, const struct chex_batch *batch, float *grad_out,
-                             chex_grad_ready_fn ready, void *ready_arg,
-                             struct chex_pass_result *result_out, struct chex_error *err);
-    /* One optimiser step with the reduced gradient; also moves the running statistics. */
-    enum chex_status (*update)(void *self, const struct chex_update *update, const float *grad,
-                               struct chex_error *err);
+};
 
-    /* ---- Gradient vectors ---- */
-
-    /* Allocates a zeroed vector of state_count elements in the engine's memory. NULL result: out of
-     * memory. Both Optional, set together. NULL: vectors are in host memory. */
-    float *(*grad_alloc)(void *self);
-    void (*grad_free)(void *self, float *grad);
-    /* Copies a gradient to host memory in row-major order. For tests and checks. */
-    enum chex_status (*grad_get)(void *self, const float *grad, float *out, struct chex_error *err);
-
-    /* ---- Memory ---- */
-
-    const char *(*variant)(void *self); /* variant in use: "avx2" */
-    uint64_t (*bytes)(void *self);      /* bytes that the engine holds now */
-    /* Free bytes that the same engine would need with another largest batch, with the reserve it
-     * leaves to others. UINT64_MAX: no such engine can be built.
-     * Call it in set-up, before the first pass. Changes nothing. For --plan.
-     * Optional. NULL: the largest batch is unknown. */
-    uint64_t (*bytes_with_batch)(void *self, int batch);
-    /* Free bytes of the device's memory. Optional. NULL: the engine is in host memory. */
-    uint64_t (*device_left)(void *self);
-
-    /* ---- Timings and limits ---- */
-
-    /* Seconds per operation of the last pass, op_count entries each.
-     * Optional. NULL: operations are not timed. */
+/* Times of operations; op_count entries each. */
+struct chex_engine_timing {
+    /* Seconds of the last pass. */
     void (*op_times)(void *self, double *forward_s, double *backward_s);
     /* For each operation: the fraction of its counted products (engine/cost.h) that takes time at
-     * the measured limit. Winograd in fp32 needs a quarter. op_count entries.
-     * Optional. NULL: 1 for every operation. */
+     * the measured limit. Winograd in fp32 needs a quarter. */
     void (*product_shares)(void *self, double *share_out);
+};
+
+/* What the machine allows, for --plan, chex-env and bench. */
+struct chex_engine_capacity {
+    /* Free bytes that the same engine would need with another largest batch, with the reserve it
+     * leaves to others. UINT64_MAX: no such engine can be built.
+     * Call it in set-up, before the first pass. Changes nothing. */
+    uint64_t (*bytes_with_batch)(void *self, int batch);
     /* Measures the limits for the engine's variant, precision and threads in less than a second.
      * - Arrays take at most max_bytes. A rate that needs larger arrays stays 0.
-     * - The engine's state does not change.
-     * Optional. NULL: limits are not measured. */
+     * - The engine's state does not change. */
     enum chex_status (*limits)(void *self, uint64_t max_bytes,
                                struct chex_engine_limits *limits_out, struct chex_error *err);
+};
 
-    /* ---- Reduction of gradients ---- */
-
+/* State and gradient vectors are in a device's memory. Without this table they are in host memory,
+ * and the collectives carry the messages. */
+struct chex_engine_device {
+    uint64_t (*bytes_left)(void *self); /* free bytes of the device's memory */
+    /* Allocates a zeroed vector of state_count elements. NULL result: out of memory. */
+    float *(*grad_alloc)(void *self);
+    void (*grad_free)(void *self, float *grad);
     /* Returns the memory and transport for chex_reduce_config. The engine owns it.
      * - timeout_ms: a message that takes longer counts as a lost rank; 0: no limit.
-     * - Called once. Collective.
-     * Optional. NULL: vectors are in host memory and the collectives carry the messages. */
+     * - Called once. Collective. */
     enum chex_status (*reduce_memory)(void *self, struct chex_launch *launch, uint64_t timeout_ms,
                                       const struct chex_reduce_memory **memory_out,
                                       struct chex_error *err);
+};
 
-    /* ---- Devices ---- */
-
-    /* Default of --precision on this machine. variant: as in the config. Optional. NULL: fp32. */
+/* The hardware that an engine would use; asked before create. Without this table: fp32, no GPU. */
+struct chex_engine_hardware {
+    /* Default of --precision on this machine. variant: as in the config. */
     enum chex_precision (*usual_precision)(const char *variant);
-    /* Lists the GPUs that CUDA shows to this process, sorted by chex_gpu_sort. Creates no context.
-     * CHEX_E_ENV or CHEX_E_NODE with the cause if there is none: no driver, too old a driver, no
-     * visible GPU. Optional. NULL: the engine uses no GPU. */
+    /* Lists the GPUs that CUDA shows to this process, sorted by chex_gpu_sort; count 0: the engine
+     * uses no GPU. Creates no context. CHEX_E_ENV or CHEX_E_NODE with the cause if the engine needs
+     * a GPU and there is none: no driver, too old a driver, no visible GPU. */
     enum chex_status (*devices)(struct chex_gpu_list *out, struct chex_error *err);
+};
 
-    /* ---- Resident rows ---- */
-
-    /* Whether the engine can crop and augment stored rows of this side.
-     * Both Optional, set together. NULL: the engine accepts no raw batches. */
+/* Raw batches. Without this table the engine accepts none. */
+struct chex_engine_resident {
+    /* Whether the engine can crop and augment stored rows of this side. */
     bool (*takes_raw)(void *self, int stored_px);
     /* Allocates the memory for raw batches, and for the rows themselves if they fit with a reserve.
      * Rows that do not fit are no error: resident_out reports it. Called at most once, before the
@@ -223,6 +174,55 @@ struct chex_engine_impl {
     enum chex_status (*make_resident)(void *self, const struct chex_resident_request *make_resident,
                                       struct chex_resident_result *resident_out,
                                       struct chex_error *err);
+};
+
+/* The table of an engine. engine.c lists one per engine.
+ * - All entries are set, except `load` and the optional tables.
+ * - Error texts have the form: object, value, limit.
+ * - Only entries marked "Collective" need all ranks. */
+struct chex_engine_impl {
+    const char *name;    /* "cpu" */
+    const char *summary; /* for chex-env */
+    /* Opens the module that holds the engine and returns its table. The module stays open.
+     * Here only name, summary, load, probe and hardware are used; every other entry is
+     * taken from the returned table. CHEX_E_ENV: the module is missing or cannot be loaded.
+     * NULL: this table is complete. */
+    enum chex_status (*load)(const struct chex_engine_impl **impl_out, struct chex_error *err);
+    /* Whether the engine can run on this machine. text_out: with which hardware, for example
+     * "avx2, 2 threads". On failure err says why not. */
+    enum chex_status (*probe)(char *text_out, size_t size, struct chex_error *err);
+
+    enum chex_status (*create)(const struct chex_engine_config *config, void **self_out,
+                               struct chex_error *err);
+    void (*destroy)(void *self);        /* self may be NULL or half built */
+    const char *(*variant)(void *self); /* variant in use: "avx2" */
+    uint64_t (*bytes)(void *self);      /* bytes that the engine holds now */
+    /* Copy one part of the state: state_count elements in row-major order, host memory. */
+    enum chex_status (*set)(void *self, enum chex_state_part part, const float *state,
+                            struct chex_error *err);
+    enum chex_status (*get)(void *self, enum chex_state_part part, float *state_out,
+                            struct chex_error *err);
+    /* The same for a gradient vector. For tests and checks. */
+    enum chex_status (*grad_get)(void *self, const float *grad, float *out, struct chex_error *err);
+
+    /* Forward with the running statistics. logits_out: (n, classes), host memory. */
+    enum chex_status (*infer)(void *self, const struct chex_batch *batch, float *logits_out,
+                              struct chex_error *err);
+    /* Forward with the batch's statistics, loss and backward. Overwrites grad_out, which comes
+     * from chex_engine_grad_alloc or from reduce_memory. ready may be NULL. */
+    enum chex_status (*pass)(void *self, const struct chex_batch *batch, float *grad_out,
+                             chex_grad_ready_fn ready, void *ready_arg,
+                             struct chex_pass_result *result_out, struct chex_error *err);
+    /* One optimiser step with the reduced gradient; also moves the running statistics. */
+    enum chex_status (*update)(void *self, const struct chex_update *update, const float *grad,
+                               struct chex_error *err);
+
+    const struct chex_engine_maps *maps;
+    const struct chex_engine_timing *timing;
+    const struct chex_engine_capacity *capacity;
+    const struct chex_engine_device *device;
+    const struct chex_engine_hardware *hardware;
+    const struct chex_engine_resident *resident;
 };
 
 struct chex_engine {

@@ -41,10 +41,18 @@ static enum chex_status probe(char *text_out, size_t size, struct chex_error *er
 static enum chex_precision usual_precision(const char *variant) {
     const struct chex_engine_impl *impl;
     struct chex_error err = {0};
-    if (load(&impl, &err) != CHEX_OK || !impl->usual_precision)
+    if (load(&impl, &err) != CHEX_OK || !impl->hardware)
         return CHEX_FP32;
-    return impl->usual_precision(variant);
+    return impl->hardware->usual_precision(variant);
 }
+
+static enum chex_status devices(struct chex_gpu_list *out, struct chex_error *err) {
+    const struct chex_engine_impl *impl;
+    CHEX_TRY(load(&impl, err));
+    return impl->hardware->devices(out, err);
+}
+
+static const struct chex_engine_hardware hardware = {usual_precision, devices};
 
 int chex_cuda_runtime(void) {
     struct chex_error err = {0};
@@ -59,5 +67,5 @@ const struct chex_engine_impl chex_engine_cuda = {
     .summary = "NVIDIA GPUs, by the module chexnet-cuda.so",
     .load = load,
     .probe = probe,
-    .usual_precision = usual_precision,
+    .hardware = &hardware,
 };

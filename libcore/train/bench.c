@@ -144,22 +144,23 @@ static void summarise(const struct chex_bench *b, struct chex_engine *engine, do
     out->engine_bytes = engine->impl->bytes(engine->self);
     out->peak_rss_bytes = chex_alloc_peak_rss_bytes();
     snprintf(out->variant, sizeof out->variant, "%s", engine->impl->variant(engine->self));
-    if (engine->impl->op_times) {
+    const struct chex_engine_timing *timing = engine->impl->timing;
+    if (timing) {
         out->forward_s = chex_alloc_zeroed((size_t)out->net->op_count, sizeof(double));
         out->backward_s = chex_alloc_zeroed((size_t)out->net->op_count, sizeof(double));
+        out->share = chex_alloc_zeroed((size_t)out->net->op_count, sizeof *out->share);
         if (out->forward_s && out->backward_s)
-            engine->impl->op_times(engine->self, out->forward_s, out->backward_s);
+            timing->op_times(engine->self, out->forward_s, out->backward_s);
+        if (out->share)
+            timing->product_shares(engine->self, out->share);
     }
-    if (engine->impl->product_shares &&
-        (out->share = chex_alloc_zeroed((size_t)out->net->op_count, sizeof *out->share)))
-        engine->impl->product_shares(engine->self, out->share);
 }
 
 /* Call after the peak memory was read: the measurement allocates large arrays. */
 static enum chex_status measure_limits(struct chex_engine *engine, struct chex_bench_result *out,
                                        struct chex_error *err) {
-    return engine->impl->limits ? engine->impl->limits(engine->self, UINT64_MAX, &out->limits, err)
-                                : CHEX_OK;
+    const struct chex_engine_capacity *capacity = engine->impl->capacity;
+    return capacity ? capacity->limits(engine->self, UINT64_MAX, &out->limits, err) : CHEX_OK;
 }
 
 enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_bench_result *out,

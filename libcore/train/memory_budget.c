@@ -52,13 +52,13 @@ enum chex_status chex_session_measure(struct chex_session *s, struct chex_error 
                                  .ring = input.ring_bytes,
                                  .rows = input.rows_bytes,
                                  .snapshot = s->rank == 0 ? saving_bytes(s) : 0,
-                                 .on_device = impl->device_left != NULL,
+                                 .on_device = impl->device != NULL,
                                  .first_read = input.first_read_bytes,
                                  .later_read = input.later_read_bytes};
     /* A GPU engine already counts the gradients, which are in the GPU's memory. */
     n.work = minus(resident, n.params + n.moments + (n.on_device ? n.gradients : 0));
     n.device = n.on_device ? resident : 0;
-    n.device_left = n.on_device ? impl->device_left(s->engine->self) : 0;
+    n.device_left = n.on_device ? impl->device->bytes_left(s->engine->self) : 0;
     n.host = host_besides(&n) + (n.on_device ? 0 : resident + n.gradients);
     s->needs = n;
     return CHEX_OK;
@@ -71,7 +71,7 @@ static bool fits(struct chex_session *s, int batch, uint64_t host_bytes, uint64_
     struct chex_pipeline_needs input;
     if (chex_train_input_measure(&s->input, &s->config, batch, &input, NULL) != CHEX_OK)
         return false;
-    const uint64_t engine = s->engine->impl->bytes_with_batch(s->engine->self, batch);
+    const uint64_t engine = s->engine->impl->capacity->bytes_with_batch(s->engine->self, batch);
     const uint64_t besides = host_besides(n) - n->ring + input.ring_bytes;
     if (n->on_device)
         return engine <= device_bytes && besides <= usable(host_bytes);
@@ -79,7 +79,7 @@ static bool fits(struct chex_session *s, int batch, uint64_t host_bytes, uint64_
 }
 
 int chex_session_largest_batch(struct chex_session *s, uint64_t host_bytes, uint64_t device_bytes) {
-    if (!s->engine->impl->bytes_with_batch)
+    if (!s->engine->impl->capacity)
         return -1;
     const size_t most = s->input.order.rows / (size_t)s->logical_ranks; /* one step per epoch */
     int have = 0, too_many = most < 65536 ? (int)most + 1 : 65537;

@@ -68,14 +68,15 @@ static enum chex_status measure_pass(struct chex_session *s, struct report *repo
                                             .training = true}};
     const size_t ops = (size_t)s->net->op_count;
     const struct chex_engine_impl *impl = s->engine->impl;
-    if (!impl->limits || s->needs.on_device) /* a GPU's limits do not predict its matrix products */
+    if (!impl->capacity ||
+        s->needs.on_device) /* a GPU's limits do not predict its matrix products */
         return CHEX_OK;
-    CHEX_TRY(impl->limits(s->engine->self, report->free / 2, &r.limits, err));
+    CHEX_TRY(impl->capacity->limits(s->engine->self, report->free / 2, &r.limits, err));
     struct chex_layer *layers = chex_alloc_zeroed(ops + 1, sizeof *layers);
     r.forward_s = r.backward_s = chex_alloc_zeroed(ops, sizeof *r.forward_s);
-    r.share = impl->product_shares ? chex_alloc_zeroed(ops, sizeof *r.share) : NULL;
+    r.share = impl->timing ? chex_alloc_zeroed(ops, sizeof *r.share) : NULL;
     if (r.share)
-        impl->product_shares(s->engine->self, r.share);
+        impl->timing->product_shares(s->engine->self, r.share);
     enum chex_status st = layers && r.forward_s
                               ? chex_bench_layers(&b, &r, layers, err)
                               : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");

@@ -170,9 +170,9 @@ static uint64_t message_timeout_ms(const struct chex_train_config *c) {
 static enum chex_status create_reduce(struct chex_session *s, struct chex_error *err) {
     const struct chex_engine_impl *impl = s->engine->impl;
     const struct chex_reduce_memory *memory = NULL;
-    if (impl->reduce_memory)
-        CHEX_TRY(impl->reduce_memory(s->engine->self, s->world.launch,
-                                     message_timeout_ms(&s->config), &memory, err));
+    if (impl->device)
+        CHEX_TRY(impl->device->reduce_memory(s->engine->self, s->world.launch,
+                                             message_timeout_ms(&s->config), &memory, err));
     struct chex_reduce_config r = {.coll = s->world.coll,
                                    .memory = memory,
                                    .logical_ranks = s->logical_ranks,

@@ -71,6 +71,8 @@ static enum chex_status limits(void *self, uint64_t most_bytes,
 /* The rest is the CPU engine's, which is known only at run time. */
 __attribute__((visibility("default"))) extern struct chex_engine_impl chexnet_engine_cuda;
 struct chex_engine_impl chexnet_engine_cuda;
+static struct chex_engine_capacity capacity;
+static struct chex_engine_hardware hardware;
 
 __attribute__((constructor)) static void fill(void) {
     chexnet_engine_cuda = chex_engine_cpu;
@@ -78,6 +80,10 @@ __attribute__((constructor)) static void fill(void) {
     chexnet_engine_cuda.summary = "the processor in a GPU's place, for tests";
     chexnet_engine_cuda.probe = probe;
     chexnet_engine_cuda.create = create;
-    chexnet_engine_cuda.limits = limits;
-    chexnet_engine_cuda.devices = devices;
+    capacity = *chex_engine_cpu.capacity;
+    capacity.limits = limits;
+    hardware = *chex_engine_cpu.hardware;
+    hardware.devices = devices;
+    chexnet_engine_cuda.capacity = &capacity;
+    chexnet_engine_cuda.hardware = &hardware;
 }

@@ -19,15 +19,15 @@ int main(void) {
         printf("1..0 # SKIP %s\n", err.text);
         return 77;
     }
-    OK_STATUS(e->impl->limits(e->self, UINT64_MAX, &l, &err), CHEX_OK, err, NULL);
+    OK_STATUS(e->impl->capacity->limits(e->self, UINT64_MAX, &l, &err), CHEX_OK, err, NULL);
     OK(l.upload_bytes_per_s > 0 && l.download_bytes_per_s > 0 && l.bytes_per_s > 0,
        "%.2f GB/s up, %.2f GB/s down, %.2f GB/s within", l.upload_bytes_per_s / 1e9,
        l.download_bytes_per_s / 1e9, l.bytes_per_s / 1e9);
     OK(l.flop_per_s == 0, "operations are not measured");
-    OK_STATUS(e->impl->limits(e->self, 4 << 20, &l, &err), CHEX_OK, err, NULL);
+    OK_STATUS(e->impl->capacity->limits(e->self, 4 << 20, &l, &err), CHEX_OK, err, NULL);
     OK(l.upload_bytes_per_s > 0 && l.bytes_per_s == 0,
        "arrays that its cache could hold say nothing of its memory");
-    OK_STATUS(e->impl->limits(e->self, 1000, &l, &err), CHEX_OK, err, NULL);
+    OK_STATUS(e->impl->capacity->limits(e->self, 1000, &l, &err), CHEX_OK, err, NULL);
     OK(l.upload_bytes_per_s == 0 && l.download_bytes_per_s == 0 && l.bytes_per_s == 0,
        "nothing where nothing may be taken");
     chex_engine_destroy(e);

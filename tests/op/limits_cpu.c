@@ -22,13 +22,13 @@ static void check(const char *spec, enum chex_precision precision, int threads) 
     } else {
         BAIL_UNLESS(st == CHEX_OK, "%s", err.text);
         double start = chex_clock_s();
-        st = e->impl->limits(e->self, UINT64_MAX, &l, &err);
+        st = e->impl->capacity->limits(e->self, UINT64_MAX, &l, &err);
         OK(st == CHEX_OK && l.flop_per_s > 1e7 && l.flop_per_s < 1e15 && l.bytes_per_s > 1e7 &&
                l.bytes_per_s < 1e14,
            "%s, %s, %d threads: %.1f GFLOP/s, %.1f GB/s, in %.2f s", spec,
            chex_precision_names[precision], threads, l.flop_per_s * 1e-9, l.bytes_per_s * 1e-9,
            chex_clock_s() - start);
-        st = e->impl->limits(e->self, 1 << 20, &l, &err);
+        st = e->impl->capacity->limits(e->self, 1 << 20, &l, &err);
         OK(st == CHEX_OK && l.flop_per_s > 0 && l.bytes_per_s == 0,
            "no rate of memory where its arrays may not be taken");
     }

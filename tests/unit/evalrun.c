@@ -149,8 +149,9 @@ static enum chex_status make_resident(void *self, const struct chex_resident_req
     return CHEX_OK;
 }
 
+static const struct chex_engine_resident resident = {takes_raw, make_resident};
 static const struct chex_engine_impl raw = {
-    .name = "raw", .infer = raw_infer, .takes_raw = takes_raw, .make_resident = make_resident};
+    .name = "raw", .infer = raw_infer, .resident = &resident};
 static bool use_raw; /* by the engines that are made from here on */
 
 static const struct chex_engine_impl linear = {.name = "linear", .infer = linear_infer};

@@ -255,24 +255,33 @@ static enum chex_precision cpu_usual_precision(const char *variant) {
     return tiles ? CHEX_BF16 : CHEX_FP32;
 }
 
+static enum chex_status cpu_devices(struct chex_gpu_list *out, struct chex_error *err) {
+    (void)err;
+    out->count = 0;
+    return CHEX_OK;
+}
+
+static const struct chex_engine_maps maps = {chex_cpu_class_maps};
+static const struct chex_engine_timing timing = {cpu_op_times, chex_cpu_product_shares};
+static const struct chex_engine_capacity capacity = {cpu_bytes_with_batch, chex_cpu_limits};
+static const struct chex_engine_hardware hardware = {cpu_usual_precision, cpu_devices};
+
 const struct chex_engine_impl chex_engine_cpu = {
     .name = "cpu",
     .summary = "vector kernels on the processor's cores (amx, avx512, avx2, generic)",
     .probe = cpu_probe,
     .create = cpu_create,
     .destroy = cpu_destroy,
-    .set = cpu_set,
-    .get = cpu_get,
-    .infer = cpu_infer,
-    .class_maps = chex_cpu_class_maps,
-    .pass = cpu_pass,
-    .update = cpu_update,
-    .grad_get = cpu_grad_get,
     .variant = cpu_variant,
     .bytes = cpu_bytes,
-    .bytes_with_batch = cpu_bytes_with_batch,
-    .op_times = cpu_op_times,
-    .product_shares = chex_cpu_product_shares,
-    .limits = chex_cpu_limits,
-    .usual_precision = cpu_usual_precision,
+    .set = cpu_set,
+    .get = cpu_get,
+    .grad_get = cpu_grad_get,
+    .infer = cpu_infer,
+    .pass = cpu_pass,
+    .update = cpu_update,
+    .maps = &maps,
+    .timing = &timing,
+    .capacity = &capacity,
+    .hardware = &hardware,
 };

@@ -287,20 +287,29 @@ static void ref_op_times(void *self, double *forward_s, double *backward_s) {
     memcpy(backward_s, r->backward_s, bytes);
 }
 
+static void ref_product_shares(void *self, double *share_out) {
+    const struct chex_ref_engine *r = self;
+    for (int i = 0; i < r->net->op_count; i++)
+        share_out[i] = 1;
+}
+
+static const struct chex_engine_maps maps = {ref_class_maps};
+static const struct chex_engine_timing timing = {ref_op_times, ref_product_shares};
+
 const struct chex_engine_impl chex_engine_ref = {
     .name = "ref",
     .summary = "plain loops with double sums: the definition of the numerics",
     .probe = ref_probe,
     .create = ref_create,
     .destroy = ref_destroy,
-    .set = ref_set,
-    .get = ref_get,
-    .infer = ref_infer,
-    .class_maps = ref_class_maps,
-    .pass = ref_pass,
-    .update = ref_update,
-    .grad_get = ref_grad_get,
     .variant = ref_variant,
     .bytes = ref_bytes,
-    .op_times = ref_op_times,
+    .set = ref_set,
+    .get = ref_get,
+    .grad_get = ref_grad_get,
+    .infer = ref_infer,
+    .pass = ref_pass,
+    .update = ref_update,
+    .maps = &maps,
+    .timing = &timing,
 };

@@ -41,7 +41,7 @@ struct chex_ref_engine {
 void chex_ref_walk_forward(struct chex_ref_engine *r, const struct chex_batch *batch,
                            bool training);
 
-/* class_maps of chex_engine_impl. pooled: scratch of (hw, hw, features) floats. */
+/* class_maps of struct chex_engine_maps. pooled: scratch of (hw, hw, features) floats. */
 void chex_ref_walk_class_maps(struct chex_ref_engine *r, int image, float *pooled, float *maps_out);
 
 /* Backward. Call it after a training forward, with r->dlogits filled. Writes every element of

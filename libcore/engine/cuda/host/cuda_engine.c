@@ -130,7 +130,7 @@ static uint64_t cuda_bytes_with_batch(void *self, int batch) {
     return arena == SIZE_MAX ? UINT64_MAX : arena + (later > reserve ? later : reserve);
 }
 
-static uint64_t cuda_device_left(void *self) {
+static uint64_t cuda_bytes_left(void *self) {
     (void)self;
     size_t free_bytes = 0, total_bytes = 0;
     return cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess ? free_bytes : 0;
@@ -148,30 +148,39 @@ static enum chex_precision cuda_usual_precision(const char *variant) {
     return least >= BF16_CAPABILITY ? CHEX_BF16 : least >= F16_CAPABILITY ? CHEX_FP16 : CHEX_FP32;
 }
 
+/* Every convolution of this engine computes all its products. */
+static void cuda_product_shares(void *self, double *share_out) {
+    const struct cuda_engine *e = self;
+    for (int i = 0; i < e->net->op_count; i++)
+        share_out[i] = 1;
+}
+
+static const struct chex_engine_maps maps = {chex_cuda_class_maps};
+static const struct chex_engine_timing timing = {chex_cuda_op_times, cuda_product_shares};
+static const struct chex_engine_capacity capacity = {cuda_bytes_with_batch, chex_cuda_limits};
+static const struct chex_engine_device device = {cuda_bytes_left, chex_cuda_grad_alloc,
+                                                 chex_cuda_grad_free, chex_cuda_reduce_memory};
+static const struct chex_engine_hardware hardware = {cuda_usual_precision, gpu_devices};
+static const struct chex_engine_resident resident = {chex_cuda_takes_raw, chex_cuda_make_resident};
+
 const struct chex_engine_impl chexnet_engine_cuda = {
     .name = "cuda",
     .summary = "NVIDIA GPUs by cuDNN and own kernels (s0 to s4)",
     .probe = gpu_probe,
     .create = cuda_create,
     .destroy = cuda_destroy,
-    .set = chex_cuda_set,
-    .get = chex_cuda_get,
-    .infer = chex_cuda_infer,
-    .class_maps = chex_cuda_class_maps,
-    .pass = chex_cuda_pass,
-    .update = chex_cuda_update,
-    .grad_alloc = chex_cuda_grad_alloc,
-    .grad_free = chex_cuda_grad_free,
-    .grad_get = chex_cuda_grad_get,
     .variant = cuda_variant,
     .bytes = cuda_bytes,
-    .bytes_with_batch = cuda_bytes_with_batch,
-    .device_left = cuda_device_left,
-    .op_times = chex_cuda_op_times,
-    .limits = chex_cuda_limits,
-    .reduce_memory = chex_cuda_reduce_memory,
-    .usual_precision = cuda_usual_precision,
-    .devices = gpu_devices,
-    .takes_raw = chex_cuda_takes_raw,
-    .make_resident = chex_cuda_make_resident,
+    .set = chex_cuda_set,
+    .get = chex_cuda_get,
+    .grad_get = chex_cuda_grad_get,
+    .infer = chex_cuda_infer,
+    .pass = chex_cuda_pass,
+    .update = chex_cuda_update,
+    .maps = &maps,
+    .timing = &timing,
+    .capacity = &capacity,
+    .device = &device,
+    .hardware = &hardware,
+    .resident = &resident,
 };

@@ -218,12 +218,12 @@ enum chex_status chex_cuda_make_pixels(struct cuda_engine *e, const struct cuda_
                                        const struct chex_batch *batch, struct chex_error *err);
 
 /* ---- cuda_maps.c ---- */
-/* class_maps of struct chex_engine_impl. */
+/* Entry of struct chex_engine_maps. */
 enum chex_status chex_cuda_class_maps(void *self, int image, float *maps_out,
                                       struct chex_error *err);
 
 /* ---- cuda_run.c ---- */
-/* reduce_memory of struct chex_engine_impl. */
+/* Entry of struct chex_engine_device. */
 enum chex_status chex_cuda_reduce_memory(void *self, struct chex_launch *launch,
                                          uint64_t timeout_ms,
                                          const struct chex_reduce_memory **memory_out,
@@ -244,7 +244,7 @@ enum chex_status chex_cuda_launch(struct cuda_engine *e, const struct cuda_graph
                                   cuda_enqueue_fn enqueue, struct chex_error *err);
 enum cuda_part { CUDA_PART_FORWARD = 100, CUDA_PART_INFER, CUDA_PART_UPDATE };
 
-/* ---- cuda_limits.c: see struct chex_engine_impl ---- */
+/* ---- cuda_limits.c: entry of struct chex_engine_capacity ---- */
 enum chex_status chex_cuda_limits(void *self, uint64_t most_bytes,
                                   struct chex_engine_limits *limits_out, struct chex_error *err);
 

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* `devices` of struct chex_engine_impl. Creates no CUDA context. */
+/* `devices` of struct chex_engine_hardware. Creates no CUDA context. */
 enum chex_status gpu_devices(struct chex_gpu_list *out, struct chex_error *err);
 
 /* `probe` of struct chex_engine_impl. */
