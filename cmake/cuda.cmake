@@ -11,8 +11,7 @@
 set(CHEX_CUDA_ARCHITECTURES "" CACHE STRING
   "As CMAKE_CUDA_ARCHITECTURES; empty: every target of chexnet that this nvcc knows")
 set(CHEX_CUDA_LEAST 12.9)
-# 90a holds the code of 90 today; Hopper takes it first, and it is where wgmma has its place.
-set(CHEX_CUDA_TARGETS 70 75 80 86 89 90 90a 100 120)
+set(CHEX_CUDA_TARGETS 70 75 80 86 89 90 100 120)
 
 # Folders nvidia/cudnn, nvidia/cu13, ... of the Python that is first in PATH: pip puts libraries
 # there that a machine may have nowhere else.
@@ -75,10 +74,9 @@ function(chex_cuda_targets names_out options_out)
   set(names)
   set(options)
   foreach(target ${CHEX_CUDA_TARGETS})
-    string(REGEX MATCH "^[0-9]+" number ${target}) # nvcc lists no target with a letter
-    if(known MATCHES "compute_${number}[^0-9a-z]")
+    if(known MATCHES "compute_${target}[^0-9a-z]")
       set(ptx ${target})
-      if(number GREATER 80)
+      if(target GREATER 80)
         set(ptx 80)
       endif()
       list(APPEND names ${target})

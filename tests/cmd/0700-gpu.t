@@ -79,12 +79,12 @@ expect_status 4 env EMULATED_GPU=7.5 chex-train "${common[@]}" --precision bf16 
 like "$(err)" 'capability 7.5: precision bf16 needs 8.0; use fp16' "bf16 on an old GPU"
 expect_status 9 env EMULATED_GPU=7.5 EMULATED_BYTES=100000000 chex-train --bench 1 --engine cuda \
     --precision fp16 --image-size 40 --batch-size 40
-like "$(err)" 'cuda: stage s1: emulated GPU has capability 7.5, the kernels of s2 to s4 need 8.0' \
+like "$(err)" 'cuda: stage s1: emulated GPU has capability 7.5, the kernels of s4 need 8.0' \
     "fp16 there is stage s1, in words"
 like "$(err)" 'plain kernels, which are slow, have [0-9]+ of [0-9]+ convolutions: .*without cuDNN' \
     "and so is what it cannot have"
 expect_status 2 chex-train "${common[@]}" --engine cuda:s9 --max-steps 1 --output s9
-like "$(err)" "engine cuda:s9: unknown variant, expected one of s0, s1, s2, s3, s4" "unknown stage"
+like "$(err)" "engine cuda:s9: unknown variant, expected one of s0, s1, s4" "unknown stage"
 expect_status 4 env EMULATED_GPU=0 chex-train "${common[@]}" --engine cuda --max-steps 1 --output none
 like "$(err)" 'error: ' "no device: a line, and no run on the processor"
 

@@ -10,7 +10,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "engine/cuda/cudnn/dnn_cache.h"
-#include "engine/cuda/cudnn/dnn_graphs.h"
+#include "engine/cuda/cudnn/dnn_graph.h"
 #include "tap.h"
 
 static char folder[] = "/tmp/chexnet-plans-XXXXXX";
@@ -134,8 +134,7 @@ static enum chex_status plan(const struct dnn_target *target, int channels, size
     struct dnn_plan p = {0};
     const struct gpu_map x = {NULL, GPU_BF16, 4, 14, 128, 128};
     const struct gpu_map y = {NULL, GPU_BF16, 4, 14, channels, 256};
-    dnn_graph_init(&g);
-    dnn_plain_forward(&g, &x, (struct gpu_window){3, 1, 1}, &y);
+    dnn_forward(&g, &x, (struct gpu_window){3, 1, 1}, &y);
     const enum chex_status status = dnn_graph_plan(&g, target, false, folder, &p, err);
     *workspace_out = p.workspace;
     dnn_plan_release(&p);

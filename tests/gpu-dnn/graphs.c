@@ -2,13 +2,11 @@
  *
  * The graphs of DenseNet-121's and ResNet-50's convolutions are offered engines by cuDNN's search,
  * for devices known by their properties alone (tests/data/gpu, written from data sheets); no GPU
- * takes part. Of each kind of generated kernel
- * one is compiled as well: without a driver its plan gets as far as loading the code. That an
- * engine is offered says nothing about its numbers or its speed.
+ * takes part. One generated kernel is compiled as well: without a driver its plan gets as far as
+ * loading the code. That an engine is offered says nothing about its numbers or its speed.
  *
- * By default that is every 24th shape of each kind, odd sizes and fp16 on one device and two
- * compiled kernels, all of which the checks' texts say; with CHEX_TEST_ALL_GRAPHS=1 it is
- * everything, which takes minutes.
+ * By default: every 24th shape of each kind, odd sizes and fp16 on one device. With
+ * CHEX_TEST_ALL_GRAPHS=1: everything, which takes minutes.
  */
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -16,7 +14,7 @@
 #include <time.h>
 
 #include "base/fs.h"
-#include "engine/cuda/cudnn/dnn_graphs.h"
+#include "engine/cuda/cudnn/dnn_graph.h"
 #include "model/net.h"
 #include "tap.h"
 
@@ -40,98 +38,61 @@ static struct dnn_target recorded(const char *device) {
     return target;
 }
 
-/* One convolution of the network, forward and backward, with pointers that are only not NULL. */
+/* The maps of one convolution; cuDNN's search asks for no memory. */
 struct conv {
     const char *name;
-    struct gpu_conv_forward f;
-    struct gpu_conv_backward b;
+    struct gpu_map in, out;
+    struct gpu_window window;
+    bool image;
 };
-
-static float *there = (float *)256;
 
 static struct conv conv_of(const struct chex_net *net, int op, const int *hw, int size, int n,
                            enum gpu_type type) {
     const struct chex_op *o = &net->ops[op];
     const bool image = o->in == CHEX_NET_IMAGE;
-    const struct gpu_map in = {there,
-                               type,
-                               n,
-                               image ? size : hw[o->in],
-                               image ? 8 : o->in_channels,
-                               image ? 8 : net->buffers[o->in].channels};
-    const struct gpu_map out = {
-        there, type, n, hw[o->out], o->out_channels, net->buffers[o->out].channels};
-    const struct gpu_window window = {o->kernel, o->stride, o->pad};
-    struct conv c = {.name = o->name};
-    c.f = (struct gpu_conv_forward){.in = in, .window = window, .weight = there, .out = out};
-    if (o->in_bn != CHEX_NET_NONE)
-        c.f.norm = (struct gpu_norm){there, there, there, there, true};
-    c.f.stats = (struct gpu_stats){.partial = there, .mean = there};
-    c.b = (struct gpu_conv_backward){.out = {out, out, there, there},
-                                     .in = in,
-                                     .norm = c.f.norm,
-                                     .window = window,
-                                     .weight = there,
-                                     .weight_t = there,
-                                     .in_g = in,
-                                     .add = o->kernel == 1,
-                                     .dweight = there};
-    if (image)
-        c.b.in_g.data = NULL;
-    if (c.f.norm.mean)
-        c.b.sums = (struct gpu_sums){.partial = there};
-    return c;
+    return (struct conv){
+        .name = o->name,
+        .in = {NULL, type, n, image ? size : hw[o->in], image ? 8 : o->in_channels,
+               image ? 8 : net->buffers[o->in].channels},
+        .out = {NULL, type, n, hw[o->out], o->out_channels, net->buffers[o->out].channels},
+        .window = {o->kernel, o->stride, o->pad},
+        .image = image,
+    };
 }
 
 /* ---- the graphs, and to which convolutions each belongs ---- */
 
-static bool plain(const struct conv *c) { return c->f.window.kernel > 0; }
-static bool has_in_g(const struct conv *c) { return c->b.in_g.data; }
-static bool fusible(const struct conv *c) { return dnn_fusible(c->f.window); }
-/* With a stride it is no product of matrices. */
-static bool one(const struct conv *c) { return fusible(c) && c->f.window.kernel == 1; }
+static bool all(const struct conv *c) { return c->window.kernel > 0; }
+static bool has_in_g(const struct conv *c) { return !c->image; }
+/* A 1x1 convolution with a stride is not a matrix product. */
+static bool is_product(const struct conv *c) {
+    return c->window.kernel == 1 && c->window.stride == 1 && c->in.type != GPU_F32;
+}
 
 static void forward(struct dnn_graph *g, const struct conv *c) {
-    dnn_plain_forward(g, &c->f.in, c->f.window, &c->f.out);
+    dnn_forward(g, &c->in, c->window, &c->out);
 }
 static void dgrad(struct dnn_graph *g, const struct conv *c) {
-    dnn_plain_dgrad(g, &c->b.in_g, c->b.window, &c->b.out.g);
+    dnn_dgrad(g, &c->in, c->window, &c->out);
 }
 static void wgrad(struct dnn_graph *g, const struct conv *c) {
-    dnn_plain_wgrad(g, &c->b.in, c->b.window, &c->b.out.g);
+    dnn_wgrad(g, &c->in, c->window, &c->out);
 }
 static void wgrad_product(struct dnn_graph *g, const struct conv *c) {
-    struct gpu_conv_backward b = c->b;
-    b.norm.mean = NULL;
-    b.out.bsum = NULL;
-    dnn_fused_wgrad(g, &b);
+    dnn_wgrad_product(g, &c->in, &c->out);
 }
-static void fused_forward(struct dnn_graph *g, const struct conv *c) {
-    dnn_fused_forward(g, &c->f);
-}
-static void fused_dgrad(struct dnn_graph *g, const struct conv *c) { dnn_fused_dgrad(g, &c->b); }
-static void fused_dgrad_deferred(struct dnn_graph *g, const struct conv *c) {
-    struct gpu_conv_backward b = c->b;
-    b.out.bsum = NULL;
-    dnn_fused_dgrad(g, &b);
-}
-static void fused_wgrad(struct dnn_graph *g, const struct conv *c) { dnn_fused_wgrad(g, &c->b); }
 
 static const struct kind {
     const char *name;
     bool (*of)(const struct conv *c);
     void (*build)(struct dnn_graph *g, const struct conv *c);
 } kinds[] = {
-    {"forward", plain, forward},
+    {"forward", all, forward},
     {"dgrad", has_in_g, dgrad},
-    {"wgrad", plain, wgrad},
-    {"wgrad as a product", one, wgrad_product},
-    {"fused forward", fusible, fused_forward},
-    {"fused dgrad", fusible, fused_dgrad},
-    {"fused dgrad of a taken gradient", fusible, fused_dgrad_deferred},
-    {"fused wgrad", one, fused_wgrad},
+    {"wgrad", all, wgrad},
+    {"wgrad as a product", is_product, wgrad_product},
 };
-enum { KINDS = (int)(sizeof kinds / sizeof *kinds), FUSED_FROM = 3 };
+enum { KINDS = (int)(sizeof kinds / sizeof *kinds), PRODUCT = KINDS - 1 };
 
 struct tally {
     int asked, offered, configurations;
@@ -143,7 +104,6 @@ static void ask(const struct kind *kind, const struct conv *c, const struct dnn_
     struct dnn_graph g;
     struct chex_error err = {0};
     int found = 0;
-    dnn_graph_init(&g);
     kind->build(&g, c);
     const enum chex_status status = dnn_graph_search(&g, target, strict, &found, &err);
     t->asked++;
@@ -161,7 +121,6 @@ static void compile(const struct kind *kind, const struct conv *c, const struct 
     struct dnn_graph g;
     struct dnn_plan plan = {0};
     struct chex_error err = {0};
-    dnn_graph_init(&g);
     kind->build(&g, c);
     const enum chex_status status = dnn_graph_plan(&g, target, false, NULL, &plan, &err);
     OK(status == CHEX_OK || strstr(err.text, "cuLibraryLoadData"), "%s, %s: %s: %s", device,
@@ -195,7 +154,7 @@ static void network(const struct chex_net *net, const struct dnn_target *target,
     struct chex_error err = {0};
     BAIL_UNLESS(net->buffer_count <= 256 && chex_net_shapes(net, size, hw, &err) == CHEX_OK, "%s",
                 err.text);
-    for (int k = 0; k < (type == GPU_F32 ? FUSED_FROM : KINDS); k++) {
+    for (int k = 0; k < (type == GPU_F32 ? PRODUCT : KINDS); k++) {
         struct tally t = {0};
         const double start = now();
         int shapes = 0;
@@ -217,20 +176,21 @@ static void network(const struct chex_net *net, const struct dnn_target *target,
     }
 }
 
-/* The first 3x3 convolution (all: and the first 1x1), of each kind that is generated. */
+/* The first 1x1 convolution's weight gradient is a generated kernel; all: every kind of it. */
 static void compiles(const struct chex_net *net, const struct dnn_target *target,
-                     const char *device, bool all) {
-    int hw[256], done = 0;
+                     const char *device, bool everything) {
+    int hw[256];
     struct chex_error err = {0};
     BAIL_UNLESS(chex_net_shapes(net, 224, hw, &err) == CHEX_OK, "%s", err.text);
-    for (int op = 0; op < net->op_count && done < 2; op++) {
-        if (net->ops[op].kind != CHEX_OP_CONV || net->ops[op].in == CHEX_NET_IMAGE)
+    for (int op = 0; op < net->op_count; op++) {
+        if (net->ops[op].kind != CHEX_OP_CONV)
             continue;
         const struct conv c = conv_of(net, op, hw, 224, 256, GPU_BF16);
-        for (int k = FUSED_FROM; k < KINDS && (all || !one(&c)); k++)
-            if (kinds[k].of(&c) && (all || kinds[k].build != fused_dgrad_deferred))
-                compile(&kinds[k], &c, target, device);
-        done++;
+        if (!is_product(&c))
+            continue;
+        for (int k = everything ? 0 : PRODUCT; k < KINDS; k++)
+            compile(&kinds[k], &c, target, device);
+        return;
     }
 }
 

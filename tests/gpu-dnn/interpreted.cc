@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of cuDNN that chexnet uses, for tests without a GPU: graphs are interpreted, one
- * operation after the other, over the memory of emulated devices. Arithmetic is double, and what an
- * operation hands on is rounded to the type that its tensor declares. So a graph computes here what
- * it says, and what cuDNN's kernels should compute but for their order of sums.
+ * The part of cuDNN that chexnet uses, for tests without a GPU: the operation of a graph is
+ * interpreted over the memory of emulated devices. Arithmetic is double, and the result is rounded
+ * to the type that its tensor declares. So a graph computes here what it says, and what cuDNN's
+ * kernels should compute except for their order of sums.
  *
  * Stricter than the library where it can be: shapes must agree, pointers be bound and aligned, and
  * of the configurations offered the first calls itself nondeterministic and refuses to run.
@@ -76,7 +76,6 @@ struct tensor {
     std::vector<int64_t> dim, stride;
     cudnnDataType_t type;
     int64_t uid, alignment;
-    bool is_virtual;
 };
 
 tensor tensor_of(const descriptor *d) {
@@ -84,8 +83,7 @@ tensor tensor_of(const descriptor *d) {
             all<int64_t>(d, CUDNN_ATTR_TENSOR_STRIDES),
             one<cudnnDataType_t>(d, CUDNN_ATTR_TENSOR_DATA_TYPE),
             one<int64_t>(d, CUDNN_ATTR_TENSOR_UNIQUE_ID),
-            one<int64_t>(d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT),
-            one<char>(d, CUDNN_ATTR_TENSOR_IS_VIRTUAL) != 0};
+            one<int64_t>(d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT)};
 }
 
 size_t count(const tensor &t) {
@@ -101,14 +99,6 @@ int64_t offset(const tensor &t, size_t i) {
     for (size_t k = t.dim.size(); k-- > 0; i /= (size_t)t.dim[k])
         at += (int64_t)(i % (size_t)t.dim[k]) * t.stride[k];
     return at;
-}
-
-double rounded(cudnnDataType_t type, double v) {
-    switch (type) {
-    case CUDNN_DATA_BFLOAT16: return (double)__bfloat162float(__float2bfloat16_rn((float)v));
-    case CUDNN_DATA_HALF: return (double)__half2float(__float2half_rn((float)v));
-    default: return (double)(float)v;
-    }
 }
 
 double load(cudnnDataType_t type, const void *p, int64_t at) {
@@ -132,7 +122,6 @@ typedef std::vector<double> values;
 
 struct run {
     std::map<int64_t, void *> bound;
-    std::map<int64_t, values> known;
 
     void *pointer(const tensor &t) {
         const auto at = bound.find(t.uid);
@@ -142,87 +131,21 @@ struct run {
             throw std::string("tensor " + std::to_string(t.uid) + " is not aligned");
         return at->second;
     }
-    const values &read(const tensor &t) {
-        values &v = known[t.uid];
-        if (v.empty()) {
-            if (t.is_virtual)
-                throw std::string("a virtual tensor is read before it is written");
-            const void *p = pointer(t);
-            v.resize(count(t));
-            for (size_t i = 0; i < v.size(); i++)
-                v[i] = load(t.type, p, offset(t, i));
-        }
+    values read(const tensor &t) {
+        const void *p = pointer(t);
+        values v(count(t));
+        for (size_t i = 0; i < v.size(); i++)
+            v[i] = load(t.type, p, offset(t, i));
         return v;
     }
-    void write(const tensor &t, values v) {
+    void write(const tensor &t, const values &v) {
         if (v.size() != count(t))
             throw std::string("a result has another shape than its tensor");
-        for (double &x : v)
-            x = rounded(t.type, x);
-        if (!t.is_virtual) {
-            void *p = pointer(t);
-            for (size_t i = 0; i < v.size(); i++)
-                store(t.type, p, offset(t, i), v[i]);
-        }
-        known[t.uid] = std::move(v);
+        void *p = pointer(t);
+        for (size_t i = 0; i < v.size(); i++)
+            store(t.type, p, offset(t, i), v[i]);
     }
 };
-
-/* The element of b, equal or 1 in each dimension, that goes with element i of x. */
-size_t broadcast(const tensor &x, const tensor &b, size_t i) {
-    size_t at = 0, scale = 1;
-    for (size_t k = x.dim.size(); k-- > 0; i /= (size_t)x.dim[k]) {
-        if (b.dim[k] != x.dim[k] && b.dim[k] != 1)
-            throw std::string("shapes that do not broadcast");
-        at += b.dim[k] == 1 ? 0 : i % (size_t)x.dim[k] * scale;
-        scale *= (size_t)b.dim[k];
-    }
-    return at;
-}
-
-double pointwise(cudnnPointwiseMode_t mode, double x, double b) {
-    switch (mode) {
-    case CUDNN_POINTWISE_ADD: return x + b;
-    case CUDNN_POINTWISE_SUB: return x - b;
-    case CUDNN_POINTWISE_MUL: return x * b;
-    case CUDNN_POINTWISE_RELU_FWD: return x < 0 ? 0 : x;
-    default: throw std::string("pointwise mode " + std::to_string((int)mode));
-    }
-}
-
-void run_pointwise(run &r, const descriptor *op) {
-    const cudnnPointwiseMode_t mode = one<cudnnPointwiseMode_t>(
-        child(op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR), CUDNN_ATTR_POINTWISE_MODE);
-    const tensor x = tensor_of(child(op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC));
-    const values xs = r.read(x);
-    values ys(xs.size());
-    if (mode == CUDNN_POINTWISE_RELU_BWD) {
-        const values &dys = r.read(tensor_of(child(op, CUDNN_ATTR_OPERATION_POINTWISE_DYDESC)));
-        for (size_t i = 0; i < ys.size(); i++)
-            ys[i] = xs[i] > 0 ? dys.at(i) : 0;
-        r.write(tensor_of(child(op, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC)), ys);
-        return;
-    }
-    if (set(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC)) {
-        const tensor b = tensor_of(child(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC));
-        const values bs = r.read(b);
-        for (size_t i = 0; i < ys.size(); i++)
-            ys[i] = pointwise(mode, xs[i], bs[broadcast(x, b, i)]);
-    } else
-        for (size_t i = 0; i < ys.size(); i++)
-            ys[i] = pointwise(mode, xs[i], 0);
-    r.write(tensor_of(child(op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC)), ys);
-}
-
-void run_reduction(run &r, const descriptor *op) {
-    const tensor x = tensor_of(child(op, CUDNN_ATTR_OPERATION_REDUCTION_XDESC));
-    const tensor y = tensor_of(child(op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC));
-    const values xs = r.read(x);
-    values ys(count(y), 0.0);
-    for (size_t i = 0; i < xs.size(); i++)
-        ys[broadcast(x, y, i)] += xs[i];
-    r.write(y, ys);
-}
 
 void run_matmul(run &r, const descriptor *op) {
     const tensor a = tensor_of(child(op, CUDNN_ATTR_OPERATION_MATMUL_ADESC));
@@ -283,8 +206,6 @@ void run_convolution(run &r, const descriptor *op, int conv, int xname, int wnam
 
 void run_operation(run &r, const descriptor *op) {
     switch (op->type) {
-    case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: return run_pointwise(r, op);
-    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR: return run_reduction(r, op);
     case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR: return run_matmul(r, op);
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
         return run_convolution(

@@ -8,7 +8,7 @@ as a build by nvcc does, for tests/gpu/ptxas.sh --list.
 For CUDA 12.9, the last one that compiles for capability 7.0:
     pip install --target cu12 nvidia-cuda-nvrtc-cu12==12.9.* nvidia-cuda-nvcc-cu12==12.9.* \\
         nvidia-cuda-runtime-cu12==12.9.*
-    tests/gpu/nvrtc.py --cuda cu12 70 75 80 86 89 90 90a 100 120
+    tests/gpu/nvrtc.py --cuda cu12 70 75 80 86 89 90 100 120
 """
 import argparse
 import ctypes
@@ -119,7 +119,7 @@ def main():
     parser.add_argument("--cuda", required=True, metavar="FOLDER",
                         help="where libnvrtc, ptxas and headers are")
     parser.add_argument("--output", metavar="FOLDER", help="for the records")
-    parser.add_argument("targets", nargs="+", help="capabilities, as in 70 or 90a")
+    parser.add_argument("targets", nargs="+", help="capabilities, as in 70")
     args = parser.parse_args()
     library = ctypes.CDLL(os.path.abspath(find(args.cuda, "libnvrtc.so.*")))
     ptxas = find(args.cuda, "ptxas")

@@ -33,7 +33,7 @@ writes into logs.txt which kernel it was in.
   --jobs N           compilers at a time ($(nproc))
   --seconds N        the whole must end by then (540); sections that would not begin are skipped
   --batches L        16,64,256        --sizes L   224,320
-  --stages L         s0,s1,s2,s3,s4   --model M   densenet121
+  --stages L         s0,s1,s4         --model M   densenet121
   --torch-modes L    eager,channels_last,graph,compile,reduce-overhead,max-autotune
   --rounds N         turns of engine and PyTorch at each shape (3)
 In calls of ten minutes, one after the other:
@@ -51,7 +51,7 @@ die_usage() {
 }
 
 sections=$all_sections out=${OUT:-$root/build/gpu-results} build=$root/build/gpu architectures=''
-jobs=$(nproc) seconds=540 batches=16,64,256 sizes=224,320 stages=s0,s1,s2,s3,s4 model=densenet121
+jobs=$(nproc) seconds=540 batches=16,64,256 sizes=224,320 stages=s0,s1,s4 model=densenet121
 modes=eager,channels_last,graph,compile,reduce-overhead,max-autotune rounds=3
 while [ $# -gt 0 ]; do
     case $1 in
@@ -382,12 +382,12 @@ kernels() {
     done
 }
 
-# cuDNN's ways plan for a second an operation: they are sampled.
+# cuDNN plans for a second an operation: it is sampled.
 section_kernels() {
     device_section kernels || return
     local largest=${batches[-1]}
     kernels "kernels: own" 60 --batch "$largest" --ways 1x1,3x3,stem,other
-    kernels "kernels: cuDNN" 60 --batch "$largest" --ways dnn,dnn-fused --every 9
+    kernels "kernels: cuDNN" 60 --batch "$largest" --ways dnn --every 9
     kernels "kernels: fp32" 15 --batch 16 --type fp32 --ways plain --every 9 --reps 3
 }
 
@@ -422,7 +422,7 @@ section_train() {
     short_training "short training" 90 "cuda:s0@fp32,cuda:${stages[-1]}@bf16,cuda:${stages[-1]}@fp16"
 }
 
-# The stages between plan hundreds of graphs when they are first met: that may take two minutes each.
+# Stage s1 plans hundreds of graphs when it is first met: that may take two minutes.
 section_stages() {
     device_section stages || return
     local i

@@ -352,6 +352,36 @@ static void small_ones(void) {
     gt_release_all();
 }
 
+/* Every 16-bit value; then short arrays, whose last run of 8 is not complete. */
+static void widen(enum gpu_type type) {
+    enum { ALL = 65536, SHORT = 40, SPARE = 8 };
+    uint16_t *bits = malloc(ALL * sizeof *bits);
+    BAIL_UNLESS(bits, "out of memory");
+    for (int i = 0; i < ALL; i++)
+        bits[i] = (uint16_t)i;
+    const void *from = gt_upload(bits, ALL * 2);
+    int wrong = 0, spilt = 0;
+    float *out = gt_alloc((ALL + SPARE) * 4);
+    for (size_t count = 1; count <= ALL; count = count < SHORT ? count + 1 : ALL) {
+        GT_OK(cudaMemset(out, 0xff, (ALL + SPARE) * 4));
+        GT_OK(gpu_widen(type, from, count, out, NULL));
+        float *got = gt_floats(out, count + SPARE);
+        for (size_t i = 0; i < count; i++) {
+            const float want =
+                type == GPU_BF16 ? gt_from_bf16((uint16_t)i) : gt_from_f16((uint16_t)i);
+            wrong += isnan(want) ? !isnan(got[i]) : got[i] != want;
+        }
+        spilt += !isnan(got[count]);
+        free(got);
+        if (count == ALL)
+            break;
+    }
+    OK(wrong == 0 && spilt == 0, "%s: every value is widened, none after the end",
+       gt_type_names[type]);
+    free(bits);
+    gt_release_all();
+}
+
 int main(void) {
     for (int i = CHEX_ADAM; i <= CHEX_LARS; i++)
         steps((enum chex_optim)i);
@@ -361,5 +391,7 @@ int main(void) {
     for (int i = GPU_F32; i <= GPU_F16; i++)
         copies((enum gpu_type)i);
     small_ones();
+    widen(GPU_BF16);
+    widen(GPU_F16);
     return tap_done();
 }

@@ -16,12 +16,69 @@
  *
  * Slices. If a map has gaps between pixels, cuDNN's precompiled engines pack it, or unpack the
  * result, in their workspace. This costs two more passes over the slice and shows in the workspace
- * size. Here this happens only for the output of a dense layer's 3x3 convolution (32 channels). The
- * generated kernels of dnn_fused.c work in place.
+ * size. Here this happens only for the output of a dense layer's 3x3 convolution (32 channels).
+ *
+ * Fewer images than planned. A plan has one fixed shape: n images. With fewer images the plans
+ * still run over n images. The maps have memory for n images, and the contents of the images past
+ * the last one do not matter. wgrad sums over images, so there the extra images are set to zero.
  *
  * fp32 uses only engines without tensor cores: no TF32.
  */
-#include "engine/cuda/cudnn/dnn_algo.h"
+#include <limits.h>
+#include <stdlib.h>
+
+#include "engine/cuda/cudnn/dnn_cache.h"
+#include "engine/cuda/cudnn/dnn_graph.h"
+
+enum { SCRATCH_ALIGNMENT = 256, STORE_ALIGNMENT = 16 /* of cuDNN's stores */ };
+
+#define DNN_TRY(call)                                                                              \
+    do {                                                                                           \
+        const cudaError_t dnn_try_ = (call);                                                       \
+        if (dnn_try_ != cudaSuccess)                                                               \
+            return dnn_try_;                                                                       \
+    } while (0)
+
+/* The prepared state of one convolution. */
+struct state {
+    const struct dnn_target *target; /* borrowed: dnn_target_drop releases it */
+    struct dnn_plan forward, dgrad, wgrad;
+    int n;
+    bool wide; /* wgrad writes fp32 */
+};
+
+/* ---- scratch memory ---- */
+
+/* Divides scratch memory into aligned blocks. base NULL: only counts the bytes. */
+struct arena {
+    char *base;
+    size_t bytes;
+};
+
+static void *take(struct arena *arena, size_t bytes) {
+    char *p = arena->base ? arena->base + arena->bytes : NULL;
+    arena->bytes += (bytes + SCRATCH_ALIGNMENT - 1) / SCRATCH_ALIGNMENT * SCRATCH_ALIGNMENT;
+    return p;
+}
+
+/* The shape of m, packed (no gaps between pixels), at data. */
+static struct gpu_map packed_map(const struct gpu_map *m, void *data) {
+    struct gpu_map packed = *m;
+    packed.data = data;
+    packed.pitch = m->channels;
+    return packed;
+}
+
+/* Bytes of packed m for the n images of the plans. */
+static size_t packed_bytes(const struct state *s, const struct gpu_map *m) {
+    return (size_t)s->n * (size_t)m->hw * (size_t)m->hw * (size_t)m->channels *
+           gpu_type_bytes(m->type);
+}
+
+static size_t dweight_count(const struct gpu_conv_backward *b) {
+    return (size_t)b->out.g.channels * (size_t)b->window.kernel * (size_t)b->window.kernel *
+           (size_t)b->in.channels;
+}
 
 /* Scratch memory of one convolution. map: the activated input or dv; they are not used at the same
  * time. */
@@ -34,27 +91,27 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 /* Whether dgrad can write in_g directly. */
 static bool direct(const struct gpu_conv_backward *b) { return !b->norm.mean && !b->add; }
 
-static size_t divide_forward(const struct dnn_state *s, const struct gpu_conv_forward *f,
-                             void *base, struct scratch *out) {
-    struct dnn_scratch arena = {base, 0};
+static size_t divide_forward(const struct state *s, const struct gpu_conv_forward *f, void *base,
+                             struct scratch *out) {
+    struct arena arena = {base, 0};
     *out = (struct scratch){0};
     if (f->norm.mean)
-        out->map = dnn_scratch_take(&arena, dnn_packed_bytes(s, &f->in));
-    out->cudnn = dnn_scratch_take(&arena, s->forward.workspace);
+        out->map = take(&arena, packed_bytes(s, &f->in));
+    out->cudnn = take(&arena, s->forward.workspace);
     return arena.bytes;
 }
 
-static size_t divide_backward(const struct dnn_state *s, const struct gpu_conv_backward *b,
-                              void *base, struct scratch *out) {
-    struct dnn_scratch arena = {base, 0};
+static size_t divide_backward(const struct state *s, const struct gpu_conv_backward *b, void *base,
+                              struct scratch *out) {
+    struct arena arena = {base, 0};
     *out = (struct scratch){0};
     if (b->out.bsum)
-        out->deferred_grad = dnn_scratch_take(&arena, dnn_packed_bytes(s, &b->out.g));
+        out->deferred_grad = take(&arena, packed_bytes(s, &b->out.g));
     if (b->norm.mean || (b->in_g.data && b->add))
-        out->map = dnn_scratch_take(&arena, dnn_packed_bytes(s, &b->in));
+        out->map = take(&arena, packed_bytes(s, &b->in));
     if (!s->wide)
-        out->dweight = dnn_scratch_take(&arena, dnn_dweight_bytes(b));
-    out->cudnn = dnn_scratch_take(&arena, larger(s->dgrad.workspace, s->wgrad.workspace));
+        out->dweight = take(&arena, dweight_count(b) * gpu_type_bytes(b->in.type));
+    out->cudnn = take(&arena, larger(s->dgrad.workspace, s->wgrad.workspace));
     return arena.bytes;
 }
 
@@ -62,13 +119,13 @@ static size_t divide_backward(const struct dnn_state *s, const struct gpu_conv_b
 
 static struct gpu_map read_map(const struct gpu_map *in, const struct gpu_norm *norm,
                                void *packed) {
-    return norm->mean ? dnn_packed(in, packed) : *in;
+    return norm->mean ? packed_map(in, packed) : *in;
 }
 static struct gpu_map deferred_grad_map(const struct gpu_conv_backward *b, void *packed) {
-    return b->out.bsum ? dnn_packed(&b->out.g, packed) : b->out.g;
+    return b->out.bsum ? packed_map(&b->out.g, packed) : b->out.g;
 }
 static struct gpu_map dv_map(const struct gpu_conv_backward *b, void *packed) {
-    return direct(b) ? b->in_g : dnn_packed(&b->in_g, packed);
+    return direct(b) ? b->in_g : packed_map(&b->in_g, packed);
 }
 
 /* ---- preparation ---- */
@@ -77,22 +134,47 @@ static bool fits(const struct gpu_device *device, const struct gpu_conv_forward 
                  const struct gpu_conv_backward *b) {
     const struct gpu_map *in = f ? &f->in : &b->in;
     const int out_channels = f ? f->out.channels : b->out.g.channels;
-    return dnn_takes_type(device, in->type) && in->channels % 4 == 0 && out_channels % 8 == 0 &&
-           (in->type == GPU_F32 || in->channels % 8 == 0);
+    return device->capability >= (in->type == GPU_BF16 ? 80 : 70) && in->channels % 4 == 0 &&
+           out_channels % 8 == 0 && (in->type == GPU_F32 || in->channels % 8 == 0);
 }
 
-static enum chex_status prepare_forward(struct dnn_state *s, const struct gpu_conv_forward *f,
+/* cuDNN's kernels may use 32-bit indices. */
+static enum chex_status check_map(const struct gpu_map *m, const char *what,
+                                  struct chex_error *err) {
+    const int64_t pixels = gpu_map_pixels(m);
+    if (pixels <= INT_MAX / m->pitch)
+        return CHEX_OK;
+    return chex_error_set(
+        err, CHEX_E_ENV,
+        "%s of %lld pixels with pitch %lld: more than 2^31 - 1 elements, the limit of cuDNN", what,
+        (long long)pixels, (long long)m->pitch);
+}
+
+/* Makes the graph's plan, with the plan cache in the user's folder, and releases the graph. what:
+ * prefix of the error text, such as "dgrad". */
+static enum chex_status make_plan(struct dnn_graph *g, const char *what,
+                                  const struct dnn_target *target, enum gpu_type type,
+                                  struct dnn_plan *plan_out, struct chex_error *err) {
+    char *cache = dnn_cache_folder();
+    struct chex_error why = {0};
+    const enum chex_status status =
+        dnn_graph_plan(g, target, type == GPU_F32, cache, plan_out, &why);
+    free(cache);
+    dnn_graph_release(g);
+    return status == CHEX_OK ? CHEX_OK : chex_error_set(err, status, "%s: %s", what, why.text);
+}
+
+static enum chex_status prepare_forward(struct state *s, const struct gpu_conv_forward *f,
                                         struct chex_error *err) {
     struct dnn_graph g;
     const struct gpu_map x = read_map(&f->in, &f->norm, NULL);
-    CHEX_TRY(dnn_check_map(&x, "input", err));
-    CHEX_TRY(dnn_check_map(&f->out, "output", err));
-    dnn_graph_init(&g);
-    dnn_plain_forward(&g, &x, f->window, &f->out);
-    return dnn_make_plan(&g, "forward", s->target, x.type, &s->forward, err);
+    CHEX_TRY(check_map(&x, "input", err));
+    CHEX_TRY(check_map(&f->out, "output", err));
+    dnn_forward(&g, &x, f->window, &f->out);
+    return make_plan(&g, "forward", s->target, x.type, &s->forward, err);
 }
 
-static enum chex_status prepare_wgrad(struct dnn_state *s, const struct gpu_conv_backward *b,
+static enum chex_status prepare_wgrad(struct state *s, const struct gpu_conv_backward *b,
                                       struct chex_error *err) {
     struct dnn_graph g;
     const struct gpu_map x = read_map(&b->in, &b->norm, NULL), og = deferred_grad_map(b, NULL);
@@ -100,37 +182,57 @@ static enum chex_status prepare_wgrad(struct dnn_state *s, const struct gpu_conv
         b->window.kernel == 1 && b->window.stride == 1 && b->window.pad == 0 && x.type != GPU_F32;
     s->wide = true;
     if (product) {
-        const struct gpu_conv_backward plain = {
-            .out = {.g = og}, .in = x, .window = b->window, .dweight = b->dweight};
-        dnn_graph_init(&g);
-        dnn_fused_wgrad(&g, &plain);
-        if (dnn_make_plan(&g, "wgrad", s->target, x.type, &s->wgrad, NULL) == CHEX_OK)
+        dnn_wgrad_product(&g, &x, &og);
+        if (make_plan(&g, "wgrad", s->target, x.type, &s->wgrad, NULL) == CHEX_OK)
             return CHEX_OK;
     }
     s->wide = x.type == GPU_F32;
-    dnn_graph_init(&g);
-    dnn_plain_wgrad(&g, &x, b->window, &og);
-    return dnn_make_plan(&g, "wgrad", s->target, x.type, &s->wgrad, err);
+    dnn_wgrad(&g, &x, b->window, &og);
+    return make_plan(&g, "wgrad", s->target, x.type, &s->wgrad, err);
 }
 
-static enum chex_status prepare_backward(struct dnn_state *s, const struct gpu_conv_backward *b,
+static enum chex_status prepare_backward(struct state *s, const struct gpu_conv_backward *b,
                                          struct chex_error *err) {
     struct dnn_graph g;
     const struct gpu_map og = deferred_grad_map(b, NULL), dv = dv_map(b, NULL);
-    CHEX_TRY(dnn_check_map(&b->in, "input", err));
-    CHEX_TRY(dnn_check_map(&og, "gradient", err));
+    CHEX_TRY(check_map(&b->in, "input", err));
+    CHEX_TRY(check_map(&og, "gradient", err));
     if (b->in_g.data) {
-        dnn_graph_init(&g);
-        dnn_plain_dgrad(&g, &dv, b->window, &og);
-        CHEX_TRY(dnn_make_plan(&g, "dgrad", s->target, dv.type, &s->dgrad, err));
+        dnn_dgrad(&g, &dv, b->window, &og);
+        CHEX_TRY(make_plan(&g, "dgrad", s->target, dv.type, &s->dgrad, err));
     }
     return prepare_wgrad(s, b, err);
+}
+
+static void release(void *state) {
+    struct state *s = state;
+    if (!s)
+        return;
+    dnn_plan_release(&s->forward);
+    dnn_plan_release(&s->dgrad);
+    dnn_plan_release(&s->wgrad);
+    dnn_target_drop(s->target);
+    free(s);
 }
 
 static enum chex_status prepare(const struct gpu_device *device, const struct gpu_conv_forward *f,
                                 const struct gpu_conv_backward *b, void **state_out,
                                 struct chex_error *err) {
-    return dnn_state_prepare(device, f, b, prepare_forward, prepare_backward, state_out, err);
+    struct state *s = calloc(1, sizeof *s);
+    if (!s)
+        return chex_error_set(err, CHEX_E_RESOURCE, "cuDNN convolution: out of memory");
+    s->n = f ? f->in.n : b->in.n;
+    enum chex_status status = dnn_target_borrow(device, &s->target, err);
+    if (status == CHEX_OK) {
+        status = f ? prepare_forward(s, f, err) : prepare_backward(s, b, err);
+        dnn_target_settle(s->target);
+    }
+    if (status != CHEX_OK) {
+        release(s);
+        return status;
+    }
+    *state_out = s;
+    return CHEX_OK;
 }
 
 static size_t workspace(const struct gpu_device *device, const void *state,
@@ -144,7 +246,7 @@ static size_t workspace(const struct gpu_device *device, const void *state,
 
 static cudaError_t forward(const struct gpu_device *device, const void *state,
                            const struct gpu_conv_forward *f, void *base, cudaStream_t stream) {
-    const struct dnn_state *s = state;
+    const struct state *s = state;
     struct scratch scratch;
     void *p[DNN_MAX_ROLES] = {NULL};
     (void)device;
@@ -161,7 +263,7 @@ static cudaError_t forward(const struct gpu_device *device, const void *state,
     return f->stats.partial ? gpu_stats_of(&f->out, &f->stats, stream) : cudaSuccess;
 }
 
-static cudaError_t run_dgrad(const struct dnn_state *s, const struct gpu_conv_backward *b,
+static cudaError_t run_dgrad(const struct state *s, const struct gpu_conv_backward *b,
                              const struct scratch *scratch, const struct gpu_map *og,
                              cudaStream_t stream) {
     void *p[DNN_MAX_ROLES] = {NULL};
@@ -175,9 +277,37 @@ static cudaError_t run_dgrad(const struct dnn_state *s, const struct gpu_conv_ba
     return gpu_mask(&dv, &b->in, &b->norm, &b->in_g, b->add, &b->sums, stream);
 }
 
+/* Sets the images after the last one to zero, up to image n of the plan. In a slice this also
+ * clears the other channels of these images, which are unused too. */
+static cudaError_t zero_past_last(const struct gpu_map *m, int n, cudaStream_t stream) {
+    const size_t bytes = gpu_type_bytes(m->type), image = (size_t)m->hw * (size_t)m->hw;
+    const size_t pixels = (size_t)(n - m->n) * image, pitch = (size_t)m->pitch;
+    if (pixels == 0)
+        return cudaSuccess;
+    return cudaMemsetAsync((char *)m->data + (size_t)m->n * image * pitch * bytes, 0,
+                           ((pixels - 1) * pitch + (size_t)m->channels) * bytes, stream);
+}
+
+/* Computes dweight. x: the activated input; og: the gradient of the output. */
+static cudaError_t run_wgrad(const struct state *s, const struct gpu_conv_backward *b,
+                             const struct scratch *scratch, const struct gpu_map *x,
+                             const struct gpu_map *og, cudaStream_t stream) {
+    void *p[DNN_MAX_ROLES] = {NULL};
+    if ((uintptr_t)b->dweight % STORE_ALIGNMENT)
+        return cudaErrorInvalidValue;
+    DNN_TRY(zero_past_last(x, s->n, stream));
+    DNN_TRY(zero_past_last(og, s->n, stream));
+    p[DNN_IN] = x->data;
+    p[DNN_G] = og->data;
+    p[DNN_DWEIGHT] = s->wide ? b->dweight : scratch->dweight;
+    DNN_TRY(dnn_plan_run(&s->wgrad, p, scratch->cudnn, stream));
+    return s->wide ? cudaSuccess
+                   : gpu_widen(x->type, scratch->dweight, dweight_count(b), b->dweight, stream);
+}
+
 static cudaError_t backward(const struct gpu_device *device, const void *state,
                             const struct gpu_conv_backward *b, void *base, cudaStream_t stream) {
-    const struct dnn_state *s = state;
+    const struct state *s = state;
     struct scratch scratch;
     (void)device;
     if (b->in.n > s->n)
@@ -191,14 +321,14 @@ static cudaError_t backward(const struct gpu_device *device, const void *state,
     const struct gpu_map x = read_map(&b->in, &b->norm, scratch.map);
     if (b->norm.mean)
         DNN_TRY(gpu_activate(&b->in, &b->norm, &x, stream));
-    return dnn_run_wgrad(s, b, &x, &og, scratch.dweight, scratch.cudnn, stream);
+    return run_wgrad(s, b, &scratch, &x, &og, stream);
 }
 
 const struct gpu_conv_algo gpu_conv_algo_dnn = {
     .name = "dnn",
     .fits = fits,
     .prepare = prepare,
-    .release = dnn_state_release,
+    .release = release,
     .workspace = workspace,
     .forward = forward,
     .backward = backward,

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operation graphs for cuDNN's backend interface: build node by node, plan for a device, run. The
- * graphs of the networks' convolutions are in dnn_graphs.h.
+ * cuDNN's backend interface for one convolution: graph, plan for a device, run. A graph is a single
+ * convolution or matrix product.
  *
  * Planning does not need a device: it can use recorded properties (dnn_target_recorded). Engine
  * search and code generation are the same. Only loading and running a plan need a driver.
  *
- * Errors while building are sticky: the first one is kept, later calls do nothing, and
- * dnn_graph_plan returns it. All arithmetic is fp32. The type of a tensor gives the rounding of the
- * value between two operations.
+ * Errors while building are sticky: the first one is kept, and dnn_graph_plan returns it. All
+ * arithmetic is fp32.
  */
 #ifndef CHEX_ENGINE_CUDA_CUDNN_DNN_GRAPH_H
 #define CHEX_ENGINE_CUDA_CUDNN_DNN_GRAPH_H
@@ -57,73 +56,42 @@ void dnn_target_drop(const struct dnn_target *target); /* NULL allowed */
 
 /* ---- building ---- */
 
-enum {
-    DNN_MAX_DESCRIPTORS = 96,
-    DNN_MAX_TENSORS = 48,
-    DNN_MAX_OPS = 20,
-    DNN_GRAPH_KEY_BYTES = 6144
-};
-
-/* Dimensions in cuDNN's order: rank 4 is (n, c, h, w), rank 3 is (batch, rows, columns). */
-struct dnn_shape {
-    int rank;
-    int64_t dim[4], stride[4];
-};
+enum { DNN_MAX_DESCRIPTORS = 8, DNN_GRAPH_KEY_BYTES = 1024 };
 
 struct dnn_graph {
     cudnnBackendDescriptor_t descriptors[DNN_MAX_DESCRIPTORS]; /* destroyed in reverse order */
     int descriptor_count;
-    struct {
-        cudnnBackendDescriptor_t desc;
-        struct dnn_shape shape;
-        int uid;
-    } tensors[DNN_MAX_TENSORS]; /* index 0 means no tensor */
-    int tensor_count;
-    cudnnBackendDescriptor_t ops[DNN_MAX_OPS];
-    int op_count;
-    char key[DNN_GRAPH_KEY_BYTES]; /* text of all nodes: part of the cache key */
+    cudnnBackendDescriptor_t op;
+    char key[DNN_GRAPH_KEY_BYTES]; /* text of the operation: part of the cache key */
     size_t key_length;
     struct chex_error err; /* the first error */
 };
 
-/* A tensor is an index > 0. Its role (1 .. DNN_MAX_ROLES - 1) is the index of its pointer in
- * dnn_plan_run. Role 0: a virtual tensor, which exists only inside the kernel. */
-typedef int dnn_tensor;
-enum { DNN_MAX_ROLES = 32 };
+/* Roles of tensors: indices of their pointers in dnn_plan_run. */
+enum dnn_role {
+    DNN_IN = 1, /* input map of the convolution */
+    DNN_WEIGHT,
+    DNN_OUT,  /* output map */
+    DNN_G,    /* gradient map of out */
+    DNN_IN_G, /* gradient map of in, written */
+    DNN_DWEIGHT,
+    DNN_MAX_ROLES,
+};
 
-struct dnn_shape dnn_shape_map(const struct gpu_map *m);        /* rank 4 */
-struct dnn_shape dnn_shape_rows(const struct gpu_map *m);       /* rank 3: pixels x channels */
-struct dnn_shape dnn_shape_columns(const struct gpu_map *m);    /* rank 3: channels x pixels */
-struct dnn_shape dnn_shape_vector(int rank, int channels);      /* one value per channel */
-struct dnn_shape dnn_shape_filter(int out, int kernel, int in); /* (out, ky, kx, in) in memory */
+/* Each builds the graph g. Pointers in the maps are not used. Release g after planning. */
 
-void dnn_graph_init(struct dnn_graph *g);
+/* out = x * w. */
+void dnn_forward(struct dnn_graph *g, const struct gpu_map *x, struct gpu_window window,
+                 const struct gpu_map *out);
+/* in_g = data gradient; og: gradient of out. */
+void dnn_dgrad(struct dnn_graph *g, const struct gpu_map *in_g, struct gpu_window window,
+               const struct gpu_map *og);
+/* dweight in x's type, the only one that cuDNN offers for convolutions. */
+void dnn_wgrad(struct dnn_graph *g, const struct gpu_map *x, struct gpu_window window,
+               const struct gpu_map *og);
+/* dweight in fp32 of a 1x1 convolution with stride 1: a matrix product over pixels. */
+void dnn_wgrad_product(struct dnn_graph *g, const struct gpu_map *x, const struct gpu_map *og);
 void dnn_graph_release(struct dnn_graph *g);
-
-dnn_tensor dnn_graph_tensor(struct dnn_graph *g, int role, enum gpu_type type,
-                            struct dnn_shape shape);
-/* y = x op v; v has x's shape or is broadcast. Without _to the result is virtual and has x's shape.
- */
-dnn_tensor dnn_graph_binary(struct dnn_graph *g, cudnnPointwiseMode_t mode, dnn_tensor x,
-                            dnn_tensor v, enum gpu_type type);
-void dnn_graph_binary_to(struct dnn_graph *g, cudnnPointwiseMode_t mode, dnn_tensor x, dnn_tensor v,
-                         dnn_tensor y);
-dnn_tensor dnn_graph_unary(struct dnn_graph *g, cudnnPointwiseMode_t mode, dnn_tensor x,
-                           enum gpu_type type);
-void dnn_graph_unary_to(struct dnn_graph *g, cudnnPointwiseMode_t mode, dnn_tensor x, dnn_tensor y);
-/* dy where x > 0, else 0. */
-dnn_tensor dnn_graph_mask(struct dnn_graph *g, dnn_tensor dy, dnn_tensor x);
-/* y = sum of x over all dimensions in which y has size 1. */
-void dnn_graph_sum(struct dnn_graph *g, dnn_tensor x, dnn_tensor y);
-/* c = a b, rank 3. */
-void dnn_graph_matmul(struct dnn_graph *g, dnn_tensor a, dnn_tensor b, dnn_tensor c);
-/* Cross-correlation, data gradient and filter gradient; rank 4. */
-void dnn_graph_forward(struct dnn_graph *g, struct gpu_window window, dnn_tensor x, dnn_tensor w,
-                       dnn_tensor y);
-void dnn_graph_dgrad(struct dnn_graph *g, struct gpu_window window, dnn_tensor dy, dnn_tensor w,
-                     dnn_tensor dx);
-void dnn_graph_wgrad(struct dnn_graph *g, struct gpu_window window, dnn_tensor x, dnn_tensor dy,
-                     dnn_tensor dw);
 
 /* ---- planning ---- */
 

@@ -61,7 +61,7 @@ static enum chex_status operation_graph(struct dnn_graph *g, const struct dnn_ta
     CHEX_TRY(CHEX_DNN(
         cudnnBackendCreateDescriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &s->ops), err));
     CHEX_TRY(CHEX_DNN(cudnnBackendSetAttribute(s->ops, CUDNN_ATTR_OPERATIONGRAPH_OPS,
-                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, g->op_count, g->ops),
+                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->op),
                       err));
     if (target->handle)
         CHEX_TRY(CHEX_DNN(cudnnBackendSetAttribute(s->ops, CUDNN_ATTR_OPERATIONGRAPH_HANDLE,

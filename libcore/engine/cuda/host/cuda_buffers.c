@@ -19,19 +19,10 @@
 
 /* The algorithms that each stage tries, best first. An algorithm that does not support the
  * convolution, or whose preparation fails, is skipped. */
-static const char *const forward_algos[][CUDA_ALGO_NAMES] = {
-    {"plain"},
-    {"dnn", "plain"},
-    {"dnn-fused", "dnn", "plain"},
-    {"dnn-fused", "dnn", "plain"},
-    {"1x1", "3x3", "dnn-fused", "dnn", "plain"},
-};
-static const char *const backward_algos[][CUDA_ALGO_NAMES] = {
-    {"plain"},
-    {"dnn", "plain"},
-    {"dnn", "plain"},
-    {"dnn-fused", "dnn", "plain"},
-    {"1x1", "3x3", "dnn-fused", "dnn", "plain"},
+static const char *const stage_algos[][CUDA_ALGO_NAMES] = {
+    [CUDA_S0] = {"plain"},
+    [CUDA_S1] = {"dnn", "plain"},
+    [CUDA_S4] = {"1x1", "3x3", "dnn", "plain"},
 };
 
 /* ---- kernel arguments ---- */
@@ -174,7 +165,7 @@ struct fallback_count {
 static void count_algo(struct fallback_count *left, const struct cuda_engine *e,
                        const struct gpu_conv_algo *algo, const struct chex_error *why) {
     left->all++;
-    if (e->stage == 0 || strcmp(algo->name, "plain") != 0)
+    if (e->stage == CUDA_S0 || strcmp(algo->name, "plain") != 0)
         return;
     if (left->plain++ == 0)
         left->why = *why;
@@ -185,7 +176,7 @@ static enum chex_status choose_algo(struct cuda_engine *e, int index, bool backw
     const struct gpu_conv_forward f =
         chex_cuda_conv_forward(e, index, e->config.batch, e->config.training);
     const struct gpu_conv_backward b = chex_cuda_conv_backward(e, index, e->config.batch, e->w);
-    const char *const *names = backward ? backward_algos[e->stage] : forward_algos[e->stage];
+    const char *const *names = stage_algos[e->stage];
     struct cuda_op *op = &e->ops[index];
     struct chex_error why = {0};
     for (int i = 0; i < CUDA_ALGO_NAMES && names[i]; i++) {
@@ -207,8 +198,8 @@ static enum chex_status choose_algo(struct cuda_engine *e, int index, bool backw
         return CHEX_OK;
     }
     return chex_error_set(err, CHEX_E_ENV,
-                          "cuda engine: %s %s: no algorithm of stage s%d supports it%s%s",
-                          e->net->ops[index].name, backward ? "backward" : "forward", e->stage,
+                          "cuda engine: %s %s: no algorithm of stage %s supports it%s%s",
+                          e->net->ops[index].name, backward ? "backward" : "forward", e->variant,
                           why.text[0] ? ": " : "", why.text);
 }
 
@@ -233,7 +224,7 @@ static enum chex_status choose_algos(struct cuda_engine *e, struct chex_error *e
 /* Whether stem.cu computes the operation. It reads grey values, with the normalisation folded into
  * its weights. */
 static bool own_stem_fits(const struct cuda_engine *e, const struct chex_op *op) {
-    return e->stage >= 4 && e->type != GPU_F32 && e->device.capability >= 80 &&
+    return e->stage == CUDA_S4 && e->type != GPU_F32 && e->device.capability >= 80 &&
            op->kind == CHEX_OP_CONV && op->in == CHEX_NET_IMAGE && op->kernel == 7 &&
            op->stride == 2 && op->pad == 3 && op->out_channels == 64;
 }

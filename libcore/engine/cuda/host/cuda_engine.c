@@ -3,20 +3,16 @@
  * The CUDA engine's entry points: variants, create, destroy, and the table of struct
  * chex_engine_impl.
  *
- * Variants are stages of development. All are kept, so that each is tested and can be compared with
- * the next:
- *   - s0: plain kernels.
- *   - s1: cuDNN convolutions on slices of the blocks' buffers.
- *   - s2: forward convolutions fused with batch norm and statistics, as cuDNN graphs.
- *   - s3: backward convolutions fused, too.
- *   - s4: chexnet's own tensor-core kernels.
- * If a stage has no kernel for a convolution, the convolution uses the previous stage.
+ * Variants are stages; each is tested against the one before it:
+ *   - s0: plain kernels. The reference for the others.
+ *   - s1: cuDNN convolutions on slices of the blocks' buffers. For fp32, capabilities 7.0 and 7.5.
+ *   - s4: chexnet's own tensor-core kernels. Convolutions without one, such as those with a
+ *     stride, are computed as in s1.
  *
  * Precision. bf16 and fp16: maps, their gradients and the weight copies have this type; sums are
  * fp32 or double; fp16 uses a loss scale. fp32 and fp32-strict: fp32 storage and fp32 FMA.
  */
 #include <limits.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -24,27 +20,31 @@
 #include "engine/cuda/host/cuda_engine.h"
 #include "engine/cuda/host/cuda_module.h"
 
-enum { STAGES = 5, BF16_CAPABILITY = 80, F16_CAPABILITY = 70 };
+enum { BF16_CAPABILITY = 80, F16_CAPABILITY = 70 };
 
-/* variant: "s0" to "s4". NULL: the last stage that supports this device and precision. */
+static const char *const stage_names[] = {[CUDA_S0] = "s0", [CUDA_S1] = "s1", [CUDA_S4] = "s4"};
+
+/* variant: one of stage_names. NULL: the last stage that supports this device and precision. */
 static enum chex_status choose_stage(struct cuda_engine *e, const char *variant,
                                      struct chex_error *err) {
     const bool tensor = e->type != GPU_F32 && e->device.capability >= BF16_CAPABILITY;
-    e->stage = tensor ? STAGES - 1 : 1;
+    e->stage = tensor ? CUDA_S4 : CUDA_S1;
     if (variant) {
-        if (variant[0] != 's' || variant[1] < '0' || variant[1] >= '0' + STAGES || variant[2])
+        int stage = CUDA_S0;
+        while (stage <= CUDA_S4 && strcmp(variant, stage_names[stage]) != 0)
+            stage++;
+        if (stage > CUDA_S4)
             return chex_error_set(err, CHEX_E_USAGE,
-                                  "engine cuda:%s: unknown variant, expected one of s0, s1, s2, "
-                                  "s3, s4",
+                                  "engine cuda:%s: unknown variant, expected one of s0, s1, s4",
                                   variant);
-        e->stage = variant[1] - '0';
+        e->stage = (enum cuda_stage)stage;
     }
-    if (e->type != GPU_F32 && !tensor && (!variant || e->stage > 1))
-        chex_info("cuda: stage s%d%s: %s has capability %d.%d, the kernels of s2 to s4 need %d.%d",
-                  e->stage, variant ? " computes as s1" : "", e->device.name,
+    e->variant = stage_names[e->stage];
+    if (e->type != GPU_F32 && !tensor && (!variant || e->stage == CUDA_S4))
+        chex_info("cuda: stage %s%s: %s has capability %d.%d, the kernels of s4 need %d.%d",
+                  e->variant, variant ? " computes as s1" : "", e->device.name,
                   e->device.capability / 10, e->device.capability % 10, BF16_CAPABILITY / 10,
                   BF16_CAPABILITY % 10);
-    snprintf(e->variant, sizeof e->variant, "s%d", e->stage);
     return CHEX_OK;
 }
 
@@ -165,7 +165,7 @@ static const struct chex_engine_resident resident = {chex_cuda_takes_raw, chex_c
 
 const struct chex_engine_impl chexnet_engine_cuda = {
     .name = "cuda",
-    .summary = "NVIDIA GPUs by cuDNN and own kernels (s0 to s4)",
+    .summary = "NVIDIA GPUs by cuDNN and own kernels (s0, s1, s4)",
     .probe = gpu_probe,
     .create = cuda_create,
     .destroy = cuda_destroy,

@@ -29,9 +29,11 @@ enum {
     CUDA_SEGMENTS = 4,            /* parts of backward; after each, gradients are reported ready */
     CUDA_GRAPHS = 64,             /* captured graphs, at most */
     CUDA_ALIGN = 256,             /* alignment of every block in device memory, bytes */
-    CUDA_ALGO_NAMES = 5,          /* algorithms tried for one convolution, at most */
+    CUDA_ALGO_NAMES = 4,          /* algorithms tried for one convolution, at most */
     CUDA_DRIVER_BYTES = 64 << 20, /* device memory reserved for driver, cuDNN and NCCL */
 };
+
+enum cuda_stage { CUDA_S0, CUDA_S1, CUDA_S4 }; /* see cuda_engine.c */
 
 struct cuda_buf {
     int hw, channels;
@@ -89,8 +91,8 @@ struct cuda_engine {
     struct chex_engine_config config;
     struct gpu_device device;
     enum gpu_type type; /* type of maps and of the weight copies */
-    int stage;          /* 0..4 */
-    char variant[8];    /* "s4" */
+    enum cuda_stage stage;
+    const char *variant; /* "s4" */
 
     cudaStream_t stream, uploads;
     struct gpu_reduce *reduce; /* NULL: gradients are not reduced, or reduced in host memory */

@@ -173,8 +173,6 @@ extern const struct gpu_conv_algo gpu_conv_algo_1x1;
 extern const struct gpu_conv_algo gpu_conv_algo_3x3;
 /* dnn_conv.c: cuDNN's convolutions on slices, surrounded by norm.cu's kernels. */
 extern const struct gpu_conv_algo gpu_conv_algo_dnn;
-/* dnn_fused.c: cuDNN graphs with batch norm before and statistics after the product. */
-extern const struct gpu_conv_algo gpu_conv_algo_dnn_fused;
 
 /* ---- norm.cu: batch norm, ReLU and statistics for convolutions that do not fuse them ---- */
 
@@ -360,6 +358,9 @@ cudaError_t gpu_update_state(const struct gpu_update *u, cudaStream_t stream);
 cudaError_t gpu_pack(const struct gpu_update *u, cudaStream_t stream);
 /* Copies the first `in` of `in_padded` channels of each of `rows` rows. */
 cudaError_t gpu_unpad(const float *padded, size_t rows, int in_padded, int in, float *out,
+                      cudaStream_t stream);
+/* Converts count values to fp32. Both arrays are 16-byte aligned. */
+cudaError_t gpu_widen(enum gpu_type type, const void *from, size_t count, float *out,
                       cudaStream_t stream);
 /* to += from, count elements. */
 cudaError_t gpu_add(float *to, const float *from, size_t count, cudaStream_t stream);

@@ -277,6 +277,21 @@ static __global__ void __launch_bounds__(UPDATE_THREADS)
         out[i] = padded[i / (size_t)in * (size_t)in_padded + i % (size_t)in];
 }
 
+/* A thread converts 8 values: it reads 16 bytes and writes 32. Both arrays are aligned. */
+template <class T>
+static __global__ void __launch_bounds__(UPDATE_THREADS)
+    widen(const T *from, size_t count, float *out) {
+    const size_t i = ((size_t)blockIdx.x * UPDATE_THREADS + threadIdx.x) * 8;
+    if (i + 8 <= count) {
+        float v[8];
+        gpu_read_run<8>(v, from + i);
+        gpu_write_run<8>(out + i, v);
+        return;
+    }
+    for (size_t j = i; j < count; j++)
+        out[j] = gpu_float(from[j]);
+}
+
 static __global__ void __launch_bounds__(UPDATE_THREADS)
     add_elements(float *to, const float *from, size_t count, size_t fours) {
     const size_t step = (size_t)gridDim.x * UPDATE_THREADS;
@@ -337,6 +352,15 @@ cudaError_t gpu_unpad(const float *padded, size_t rows, int in_padded, int in, f
                       cudaStream_t stream) {
     return CHEX_LAUNCH(unpad, blocks_for(rows * (size_t)in, 2048), UPDATE_THREADS, 0, stream,
                        padded, rows, in_padded, in, out);
+}
+
+cudaError_t gpu_widen(enum gpu_type type, const void *from, size_t count, float *out,
+                      cudaStream_t stream) {
+    const unsigned blocks = (unsigned)((count + 8 * UPDATE_THREADS - 1) / (8 * UPDATE_THREADS));
+    return gpu_with_type(type, [&](auto t) {
+        return CHEX_LAUNCH(widen<decltype(t)>, blocks, UPDATE_THREADS, 0, stream,
+                           static_cast<const decltype(t) *>(from), count, out);
+    });
 }
 
 cudaError_t gpu_add(float *to, const float *from, size_t count, cudaStream_t stream) {
