@@ -13,6 +13,10 @@
  * and 59 GFLOP; dgrad 514 MB and 59 GFLOP; dW 308 MB and 59 GFLOP. Places between images and strips
  * add 9 % to the products (31 % at 7 x 7). Halos are read again from the L2 cache.
  *
+ * The choices of this file (shape, strips, splits) minimise costs whose constants are guesses:
+ * nothing of them was measured on a device. They decide speed, and by the number of splits the
+ * order of sums.
+ *
  * Estimated clocks of a multiprocessor for 256 places of this layer. Assumptions: a scheduler
  * issues one instruction per clock and one product (mma.sync) per 6.1 clocks; shared memory moves
  * 128 bytes per clock, device memory 18.6 (H200):
@@ -111,7 +115,7 @@ enum { SHAPES = NARROW_128 + 1 };
 struct shape_info {
     int m, n;
     bool split;  /* SPLIT 2: forward only, with two runs or more */
-    double cost; /* per place and output; half is tensor cores, the rest loading operands */
+    double cost; /* guess, per place and output; half is tensor cores, half loading operands */
 };
 const shape_info shapes[SHAPES] = {
     {256, 32, true, 1.25},  {128, 32, true, 1.5},  {256, 128, false, 1.0}, {128, 128, false, 1.25},
@@ -152,7 +156,7 @@ struct choice {
     staging staged;
 };
 
-/* Estimated cost: products of all rounds, plus copies. Copying a place or a row of weights costs
+/* Guessed cost: products of all rounds, plus copies. Copying a place or a row of weights costs
  * about as much as 8 outputs; a place of a gradient with deferred terms half as much again. With
  * two stages, loading and computing do not overlap fully: factor 1.5. */
 double product_cost(const gpu_device &device, const product &p, const shape_info &s,
@@ -301,7 +305,8 @@ conv3_weight_shared weight_shared(bool wide, const conv3_places &g) {
 
 /* Upper limit of splits. More splits shorten the products but lengthen the sum of the parts. A
  * pixel has as many products as a part has floats. sqrt(pixels / 4) splits balance the two if a
- * multiprocessor needs 16 ns per pixel, and memory 70 ns to write and read a part of 147 KB. */
+ * multiprocessor needs 16 ns per pixel, and memory 70 ns to write and read a part of 147 KB. Both
+ * times are guesses. */
 int most_splits_of(const gpu_device &device, int64_t pixels, int share) {
     const int all = blocks_of(device, share);
     int splits = 1;
@@ -323,7 +328,7 @@ bool choose_weight(const gpu_device &device, const gpu_conv_backward &b, weight_
         return false;
     const int share = wide ? in / 128 * (k / 32) : in / 64 * (k / 64);
     auto shared = [&](const conv3_places &g) { return weight_shared(wide, g).bytes; };
-    /* Copying and completing a place of the gradient costs a tenth of a place's products. */
+    /* Guess: copying and completing a place of the gradient costs a tenth of a place's products. */
     auto cost = [](const conv3_places &g) { return g.tiles * (g.tile + 0.1 * g.loaded); };
     for (int tile = 128; tile >= 32; tile /= 2) {
         const conv3_places g = cut(b.in.n, b.in.hw, tile, shared_limit(device), shared, cost);

@@ -4,15 +4,16 @@
  * is the same product with the taps reversed. Places, tiles and stages: conv_3x3_tile.cuh.
  *
  * Steps. A block loops over its tiles and, in a tile, over runs of 32 input channels. One run of
- * one tile is a step. A step is copied to a stage in shared memory, changed there (batch norm and
- * ReLU, or deferred gradient terms), and multiplied.
+ * one tile is a step. A step is loaded to a stage in shared memory, transformed there (batch norm
+ * and ReLU, or deferred gradient terms), and multiplied. After its last step a tile is finished:
+ * stored, with statistics or masks. conv3_block has a function for each of these.
  *
- * Pipeline with three stages. Between two barriers the block multiplies one step, changes the next
- * one and copies the one after that. Each scheduler has two warps: one multiplies first, the other
- * multiplies last. So tensor cores and the other units work at the same time.
+ * Pipeline with three stages. Between two barriers the block multiplies one step, transforms the
+ * next one and loads the one after that. Each scheduler has two warps: one multiplies first, the
+ * other multiplies last. So tensor cores and the other units work at the same time.
  *
- * Pipeline with two stages (less shared memory). The next step is copied while the present one is
- * multiplied; then all warps change it.
+ * Pipeline with two stages (less shared memory). The next step is loaded while the present one is
+ * multiplied; then all warps transform it.
  *
  * The results of all N outputs of a block stay in fp32 registers until the tile is complete. Sums
  * over pixels are fp32 within a tile and double over a block's tiles.
@@ -363,92 +364,144 @@ __device__ __forceinline__ void conv3_write_tables(const conv3_product_args &p, 
     }
 }
 
+/* A thread's view of its block: the parts of a step. Pixels of step i are in stage i % stages,
+ * those of x in x_stage i % (stages - 1). */
+template <class T, class S, bool BACK> struct conv3_block {
+    const conv3_product_args &p;
+    unsigned char *shared;
+    int thread, warp, lane;
+    int first; /* the block's first output */
+
+    __device__ __forceinline__ bool on(const conv3_step &s) const {
+        return s.tile < p.places.tiles;
+    }
+    __device__ __forceinline__ int *places_of(int slot) const {
+        return (int *)(shared + p.shared.places) + slot * p.places.loaded;
+    }
+    __device__ __forceinline__ unsigned char *stage_of(int stage) const {
+        return shared + p.shared.stages + stage * (p.places.loaded * CONV3_KC * 2);
+    }
+    __device__ __forceinline__ unsigned char *x_stage_of(int stage) const {
+        return shared + p.shared.x_stages + stage * (p.places.loaded * CONV3_KC * 2);
+    }
+    __device__ __forceinline__ unsigned char *weights_of(int run) const {
+        return shared + p.shared.weights + run * S::WEIGHT_BYTES;
+    }
+    __device__ __forceinline__ float *scale() const { return (float *)(shared + p.shared.scale); }
+    __device__ __forceinline__ float *mask() const { return (float *)(shared + p.shared.mask); }
+    __device__ __forceinline__ float4 *exchange() const {
+        return (float4 *)(shared + p.shared.exchange);
+    }
+
+    __device__ __forceinline__ void write_places(const conv3_step &s) const {
+        if (s.run == 0 && on(s))
+            conv3_write_places(p.places, s.tile, places_of(s.slot), thread);
+    }
+
+    /* Starts the copies of a step's weights. */
+    __device__ __forceinline__ void load_weights(const conv3_step &s, int to) const {
+        conv3_issue_weights<T, S>(p, first, s.run * CONV3_KC, weights_of(to), thread);
+    }
+    /* Starts the copies of a step's pixels. */
+    __device__ __forceinline__ void load(const conv3_step &s, int stage, int x_stage) const {
+        if (on(s))
+            conv3_issue<CONV3_KC, false>(p.source, s.run * CONV3_KC, places_of(s.slot),
+                                         p.places.loaded, stage_of(stage), x_stage_of(x_stage),
+                                         thread);
+    }
+    /* Applies batch norm and ReLU, or the deferred gradient terms, to the copied pixels. */
+    __device__ __forceinline__ void transform(const conv3_step &s, int stage, int x_stage) const {
+        if (on(s))
+            conv3_change<T, CONV3_KC, false, BACK>(p.source, scale(), p.in, s.run * CONV3_KC,
+                                                   places_of(s.slot), p.places.loaded,
+                                                   stage_of(stage), x_stage_of(x_stage), thread);
+    }
+    /* Adds the products of a step to acc. In the last run of a tile it first starts to load x,
+     * which the mask needs. weights: index of the run's weights in shared memory. */
+    __device__ __forceinline__ void multiply(const conv3_step &s, int stage, int weights,
+                                             conv3_prefetched<T, S> &prefetched,
+                                             float (&acc)[S::WIDE][S::NT][4]) const {
+        if (BACK && s.run == p.runs - 1 && p.norm.mean) {
+            const int *const places = places_of(s.slot) + p.places.halo;
+#pragma unroll
+            for (int i = 0; i < prefetched.AHEAD; i++)
+                conv3_prefetch<T, S>(p, first, places, warp, lane, i, prefetched);
+        }
+        conv3_multiply<T, S>(stage_of(stage), p.places.loaded, p.places.pitch, weights_of(weights),
+                             warp, lane, acc);
+    }
+    /* Stores a complete tile, whose table of places is in `slot`, and adds to the sums. */
+    __device__ __forceinline__ void finish(int slot, const float (&acc)[S::MT][S::NT][4],
+                                           conv3_prefetched<T, S> &prefetched,
+                                           conv3_sums<S> &sums) const {
+        const int *const places = places_of(slot) + p.places.halo;
+        if (!BACK)
+            conv3_finish_forward<T, S>(p, first, places, warp, lane, acc, sums);
+        else if (p.norm.mean)
+            conv3_finish_backward<T, S, true>(p, first, places, mask(), warp, lane, acc, prefetched,
+                                              sums);
+        else
+            conv3_finish_backward<T, S, false>(p, first, places, mask(), warp, lane, acc,
+                                               prefetched, sums);
+    }
+    /* SPLIT 2: completes the sums with those of the other warp of the pair, then as finish. */
+    __device__ __forceinline__ void finish_split(int slot, float (&own)[S::MT][S::NT][4],
+                                                 conv3_prefetched<T, S> &prefetched,
+                                                 conv3_sums<S> &sums) const {
+        conv3_meet<S>(exchange(), warp, lane, own);
+        finish(slot, own, prefetched, sums);
+    }
+};
+
 /* Grid: x: blocks that share the tiles; y: runs of N outputs. */
 template <class T, class S, bool BACK>
 __global__ void __launch_bounds__(CONV3_THREADS, 1) conv3_product(const conv3_product_args p) {
     CHEX_DYNAMIC_SHARED(shared);
-    const int thread = (int)threadIdx.x, warp = thread / 32, lane = thread % 32;
-    const int first = (int)blockIdx.y * S::N, stride = (int)gridDim.x;
-    const conv3_places &g = p.places;
-    const int stage_bytes = g.loaded * CONV3_KC * 2;
-    int *const places = (int *)(shared + p.shared.places);
-    float *const scale = (float *)(shared + p.shared.scale);
-    const float *const mask = (const float *)(shared + p.shared.mask);
-    float4 *const exchange = (float4 *)(shared + p.shared.exchange);
-
-    auto on = [&](const conv3_step &s) { return s.tile < g.tiles; };
-    auto places_of = [&](const conv3_step &s) { return places + s.slot * g.loaded; };
-    auto write_places = [&](const conv3_step &s) {
-        if (s.run == 0 && on(s))
-            conv3_write_places(g, s.tile, places_of(s), thread);
-    };
-    auto issue_weights = [&](const conv3_step &s, int to) {
-        conv3_issue_weights<T, S>(p, first, s.run * CONV3_KC,
-                                  shared + p.shared.weights + to * S::WEIGHT_BYTES, thread);
-    };
-    /* Pixels of step i go to stage i % stages, those of x to x_stage i % (stages - 1). */
-    auto issue = [&](const conv3_step &s, int stage, int x_stage) {
-        if (on(s))
-            conv3_issue<CONV3_KC, false>(p.source, s.run * CONV3_KC, places_of(s), g.loaded,
-                                         shared + p.shared.stages + stage * stage_bytes,
-                                         shared + p.shared.x_stages + x_stage * stage_bytes,
-                                         thread);
-    };
-    auto change = [&](const conv3_step &s, int stage, int x_stage) {
-        if (on(s))
-            conv3_change<T, CONV3_KC, false, BACK>(
-                p.source, scale, p.in, s.run * CONV3_KC, places_of(s), g.loaded,
-                shared + p.shared.stages + stage * stage_bytes,
-                shared + p.shared.x_stages + x_stage * stage_bytes, thread);
-    };
+    const int thread = (int)threadIdx.x, first = (int)blockIdx.y * S::N, stride = (int)gridDim.x;
+    const conv3_block<T, S, BACK> block = {p, shared, thread, thread / 32, thread % 32, first};
+    const bool three = p.stages == 3;
 
     conv3_step now = {0, (int)blockIdx.x, 0};
     conv3_step next = conv3_step_after(now, p.runs, stride);
     conv3_step later = conv3_step_after(next, p.runs, stride);
-    write_places(now);
-    write_places(next);
-    write_places(later);
-    conv3_write_tables<S, BACK>(p, first, scale, (float *)mask, thread);
+    block.write_places(now);
+    block.write_places(next);
+    block.write_places(later);
+    conv3_write_tables<S, BACK>(p, first, block.scale(), block.mask(), thread);
     __syncthreads();
     for (conv3_step s = now; s.run < (p.resident ? p.runs : 1) && s.slot == 0;
          s = conv3_step_after(s, p.runs, stride))
-        issue_weights(s, s.run);
-    const bool three = p.stages == 3;
-    issue(now, 0, 0);
+        block.load_weights(s, s.run);
+    block.load(now, 0, 0);
     gpu_copy_commit();
     if (three)
-        issue(next, 1, 1);
+        block.load(next, 1, 1);
     gpu_copy_commit();
     gpu_copy_wait<1>();
-    change(now, 0, 0);
+    block.transform(now, 0, 0);
     __syncthreads();
 
-    const int side =
-        three ? warp / 4 : 1; /* the turn in which the warp changes; it multiplies in the other */
+    /* The turn in which the warp transforms; it multiplies in the other. */
+    const int side = three ? block.warp / 4 : 1;
     float acc[S::WIDE][S::NT][4], own[S::MT][S::NT][4] = {};
     conv3_clear<S>(acc);
     conv3_prefetched<T, S> prefetched = {};
     conv3_sums<S> sums = {};
-    bool pending = false; /* SPLIT 2: the epilogue of `own` is still to be done */
+    bool pending = false; /* SPLIT 2: `own` is still to be finished */
     int pending_slot = 0, stage = 0, parity = 0;
-    auto finish_split = [&]() {
-        conv3_meet<S>(exchange, warp, lane, own);
-        conv3_finish_forward<T, S>(p, first, places + pending_slot * g.loaded + g.halo, warp, lane,
-                                   own, sums);
-    };
-    while (on(now)) {
+    while (block.on(now)) {
         const conv3_step last = conv3_step_after(later, p.runs, stride);
         const int next_stage = stage == p.stages - 1 ? 0 : stage + 1;
-        const int next_x = three ? parity ^ 1 : 0;
-        if (!p.resident && on(next))
-            issue_weights(next, parity ^ 1);
+        const bool ends = now.run == p.runs - 1;
+        if (!p.resident && block.on(next))
+            block.load_weights(next, parity ^ 1);
         gpu_copy_commit();
         if (three)
-            issue(later, next_stage == 2 ? 0 : next_stage + 1, parity);
+            block.load(later, next_stage == 2 ? 0 : next_stage + 1, parity);
         else
-            issue(next, next_stage, 0);
+            block.load(next, next_stage, 0);
         gpu_copy_commit();
-        write_places(last);
+        block.write_places(last);
 #pragma unroll 1
         for (int turn = 0; turn < 2; turn++) {
             if (turn == side) {
@@ -456,40 +509,22 @@ __global__ void __launch_bounds__(CONV3_THREADS, 1) conv3_product(const conv3_pr
                     gpu_copy_wait<2>();
                 else
                     gpu_copy_wait<0>();
-                change(next, next_stage, next_x);
+                block.transform(next, next_stage, three ? parity ^ 1 : 0);
                 if (S::SPLIT == 2 && pending)
-                    finish_split();
+                    block.finish_split(pending_slot, own, prefetched, sums);
                 continue;
             }
-            const int *const here = places_of(now) + g.halo;
-            const bool ends = now.run == p.runs - 1;
-            if (BACK && ends && p.norm.mean) {
-#pragma unroll
-                for (int i = 0; i < prefetched.AHEAD; i++)
-                    conv3_prefetch<T, S>(p, first, here, warp, lane, i, prefetched);
-            }
-            conv3_multiply<T, S>(shared + p.shared.stages + stage * stage_bytes, g.loaded, g.pitch,
-                                 shared + p.shared.weights +
-                                     (p.resident ? now.run : parity) * S::WEIGHT_BYTES,
-                                 warp, lane, acc);
-            if constexpr (S::SPLIT == 1) {
-                if (!ends)
-                    continue;
-                if (!BACK)
-                    conv3_finish_forward<T, S>(p, first, here, warp, lane, acc, sums);
-                else if (p.norm.mean)
-                    conv3_finish_backward<T, S, true>(p, first, here, mask, warp, lane, acc,
-                                                      prefetched, sums);
-                else
-                    conv3_finish_backward<T, S, false>(p, first, here, mask, warp, lane, acc,
-                                                       prefetched, sums);
-                conv3_clear<S>(acc);
-            }
+            block.multiply(now, stage, p.resident ? now.run : parity, prefetched, acc);
+            if constexpr (S::SPLIT == 1)
+                if (ends) {
+                    block.finish(now.slot, acc, prefetched, sums);
+                    conv3_clear<S>(acc);
+                }
         }
         if constexpr (S::SPLIT == 2) {
-            pending = now.run == p.runs - 1;
+            pending = ends;
             if (pending) {
-                conv3_part<S>(acc, exchange, warp, lane, own);
+                conv3_part<S>(acc, block.exchange(), block.warp, block.lane, own);
                 conv3_clear<S>(acc);
                 pending_slot = now.slot;
             }
@@ -503,7 +538,7 @@ __global__ void __launch_bounds__(CONV3_THREADS, 1) conv3_product(const conv3_pr
         parity ^= 1;
     }
     if (S::SPLIT == 2 && pending)
-        finish_split();
+        block.finish_split(pending_slot, own, prefetched, sums);
     conv3_finish_sums<S, BACK>(p, first, sums, (double *)(shared + p.shared.stages), thread);
 }
 
