@@ -3,7 +3,8 @@
  * The runtime behind include/cuda_runtime_api.h. Device memory is malloc's and filled with 0xff, so
  * that a value nobody wrote is NaN. A capture is one for the whole process: streams join it by
  * waiting for an event recorded in it, and the graph is what they were given, in that order. It
- * refuses kernels that have not run before.
+ * refuses kernels that have not run before. A graph is instantiated only if each of its kernels is
+ * still allowed the shared memory that it was captured with. EMULATED_GRAPHS=0: never.
  *
  * Streams run at once, in the thread that calls. EMULATED_STREAMS=late: each has a thread that
  * begins its work a little later than it could, so that a wait for an event that was forgotten
@@ -48,6 +49,7 @@ struct emulated_event {
 };
 struct emulated_graph {
     std::vector<std::function<void()>> work;
+    std::vector<std::pair<const void *, size_t>> kernels; /* with their dynamic shared memory */
     std::vector<cudaEvent_t> records;
 };
 
@@ -216,18 +218,25 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
     return cudaSuccess;
 }
 
+int shared_allowed(const void *kernel) {
+    guard g(lock);
+    const auto asked = shared_asked.find(kernel);
+    return asked == shared_asked.end() ? SHARED_UNASKED - STATIC_SHARED : (int)asked->second;
+}
+
 /* CUDA loads a kernel's code when it is first used, and what loading does a capture may not meet.
  */
 cudaError_t may_launch(const void *kernel, size_t shared_bytes, cudaStream_t stream) {
     guard g(lock);
-    const auto asked = shared_asked.find(kernel);
-    const bool allowed = asked != shared_asked.end() && shared_bytes <= asked->second;
-    if (shared_bytes + STATIC_SHARED > (allowed ? SHARED_MOST : SHARED_UNASKED))
+    if (shared_bytes > (size_t)shared_allowed(kernel))
         return keep(cudaErrorInvalidValue);
-    if (!real(stream)->captured)
+    if (!real(stream)->captured) {
         loaded.insert(kernel);
-    else if (!loaded.count(kernel))
+        return cudaSuccess;
+    }
+    if (!loaded.count(kernel))
         return keep(cudaErrorStreamCaptureUnsupported);
+    captured->kernels.push_back({kernel, shared_bytes});
     return cudaSuccess;
 }
 
@@ -555,6 +564,12 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
     return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long) {
+    const char *graphs = getenv("EMULATED_GRAPHS");
+    if (graphs && strcmp(graphs, "0") == 0)
+        return keep(cudaErrorInvalidValue);
+    for (const auto &kernel : graph->kernels)
+        if (kernel.second > (size_t)emulated::shared_allowed(kernel.first))
+            return keep(cudaErrorInvalidValue);
     *exec = new emulated_graph(*graph);
     return cudaSuccess;
 }

@@ -139,7 +139,7 @@ struct cuda_engine {
     bool waited; /* a pass has waited for its loss since the last update */
     struct cuda_graph graphs[CUDA_GRAPHS];
     int graph_count;
-    bool no_graphs; /* CHEX_CUDA_GRAPHS=0: no captured graphs, single launches */
+    bool no_graphs; /* single launches: CHEX_CUDA_GRAPHS=0, or a capture failed */
     /* Arguments of the last pass, for op_times; last_n 0: no pass yet. */
     int last_n;
     float *last_grad;

@@ -28,21 +28,25 @@ static struct cuda_graph *find_graph(struct cuda_engine *e, const struct cuda_gr
     return NULL;
 }
 
+/* Captures a part. On failure nothing was launched, and g->exec is NULL. */
 static enum chex_status capture(struct cuda_engine *e, struct cuda_graph *g,
                                 cuda_enqueue_fn enqueue, struct chex_error *err) {
     cudaGraph_t graph = NULL;
     CHEX_CUDA(cudaStreamBeginCapture(e->stream, cudaStreamCaptureModeThreadLocal), err);
     enum chex_status st = enqueue(e, g, err);
-    cudaError_t ended = cudaStreamEndCapture(e->stream, &graph);
-    if (st != CHEX_OK) {
-        cudaGraphDestroy(graph);
-        return st;
+    const cudaError_t ended = cudaStreamEndCapture(e->stream, &graph);
+    if (st == CHEX_OK && ended != cudaSuccess)
+        st = gpu_error(ended, "cudaStreamEndCapture", err);
+    if (st == CHEX_OK) {
+        const cudaError_t made = cudaGraphInstantiate(&g->exec, graph, 0);
+        if (made != cudaSuccess) {
+            g->exec = NULL;
+            st = gpu_error(made, "cudaGraphInstantiate", err);
+        }
     }
-    CHEX_CUDA(ended, err);
-    cudaError_t instantiated = cudaGraphInstantiate(&g->exec, graph, 0);
-    cudaGraphDestroy(graph);
-    CHEX_CUDA(instantiated, err);
-    return CHEX_OK;
+    if (graph)
+        cudaGraphDestroy(graph);
+    return st;
 }
 
 static const char *part_name(int part) {
@@ -66,8 +70,15 @@ static enum chex_status launch(struct cuda_engine *e, const struct cuda_graph *w
         e->graphs[e->graph_count++] = *what;
         return enqueue(e, what, err);
     }
-    if (!g->exec)
-        CHEX_TRY(capture(e, g, enqueue, err));
+    struct chex_error why = {0};
+    if (!g->exec && capture(e, g, enqueue, &why) != CHEX_OK) {
+        cudaGetLastError(); /* clear the error: it is reported here */
+        chex_warn("cuda: %s cannot be captured as a graph: %s; kernels are launched one by one, "
+                  "which is slower",
+                  part_name(what->part), why.text);
+        e->no_graphs = true;
+        return enqueue(e, what, err);
+    }
     CHEX_CUDA(cudaGraphLaunch(g->exec, e->stream), err);
     return CHEX_OK;
 }

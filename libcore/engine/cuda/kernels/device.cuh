@@ -55,12 +55,21 @@ enum { GPU_SHARED_SM = 100 << 10 };
 enum { GPU_SHARED_SM = 164 << 10 };
 #endif
 
+/* Allows the kernel this dynamic shared memory. The limit only rises: a captured graph may hold an
+ * earlier launch that needs more, and is checked when it is instantiated. */
+template <class K> static cudaError_t gpu_allow_shared(K kernel, size_t shared) {
+    cudaFuncAttributes now;
+    const cudaError_t e = cudaFuncGetAttributes(&now, kernel);
+    if (e != cudaSuccess || shared <= (size_t)now.maxDynamicSharedSizeBytes)
+        return e;
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+}
+
 template <class... P, class... A>
 static cudaError_t gpu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
                               cudaStream_t stream, A... args) {
     if (shared > GPU_SHARED_UNASKED) {
-        cudaError_t e =
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+        const cudaError_t e = gpu_allow_shared(kernel, shared);
         if (e != cudaSuccess)
             return e;
     }

@@ -105,6 +105,7 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
 enum { SHARED_UNASKED = 48 << 10, SHARED_MOST = 232448, STATIC_SHARED = 128 };
 cudaError_t may_launch(const void *kernel, size_t shared_bytes, cudaStream_t stream);
 cudaError_t allow_shared(const void *kernel, int attribute, int bytes);
+int shared_allowed(const void *kernel); /* dynamic bytes */
 
 /* Arguments are copied now, as a launch does, and the kernel runs when the stream gets there. */
 template <class... P, class... A>
@@ -274,6 +275,15 @@ static inline unsigned __vmaxu4(unsigned a, unsigned b) {
 enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 template <class T> static inline cudaError_t cudaFuncSetAttribute(T kernel, int what, int value) {
     return emulated::allow_shared(reinterpret_cast<const void *>(kernel), what, value);
+}
+struct cudaFuncAttributes {
+    int maxDynamicSharedSizeBytes;
+};
+template <class T>
+static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, T kernel) {
+    attributes->maxDynamicSharedSizeBytes =
+        emulated::shared_allowed(reinterpret_cast<const void *>(kernel));
+    return cudaSuccess;
 }
 
 #endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Captured graphs of the engine: a training with them gives the bits of one without. A part of a
+ * step is captured when its key comes a second time, and batches alternate between two slots, so
+ * the third step is the first that launches graphs, and the fifth launches one again.
+ */
+#include "engine/cuda/host/cuda_engine.h"
+#include "gpu/gpu_test.h"
+#include "op/net.h"
+
+enum { STEPS = 5 };
+
+struct training {
+    double loss[STEPS];
+    float *state;
+    int graphs; /* parts that were launched as graphs */
+};
+
+static struct training train(const char *spec, const struct setting *s,
+                             const struct chex_net *net) {
+    struct chex_error err = {0};
+    struct chex_engine *e = NULL;
+    struct training t = {.graphs = 0};
+    const struct chex_engine_config config = {.net = net,
+                                              .image_size = s->size,
+                                              .batch = s->batch,
+                                              .precision = s->precision,
+                                              .threads = 1,
+                                              .training = true};
+    const size_t area = (size_t)s->size * (size_t)s->size;
+    float *pixels = chex_alloc_zeroed((size_t)s->n * area, sizeof *pixels);
+    int8_t *labels = chex_alloc_zeroed((size_t)s->n * CLASSES, 1);
+    t.state = make_state(net);
+    BAIL_UNLESS(pixels && labels && chex_engine_create(spec, &config, &e, &err) == CHEX_OK, "%s",
+                err.text);
+    fill_batch(s, pixels, labels);
+    const struct chex_batch batch = {s->n, pixels, labels};
+    float *grad = chex_engine_grad_alloc(e);
+    BAIL_UNLESS(grad && chex_engine_set(e, CHEX_STATE_PARAMS, t.state, &err) == CHEX_OK, "set");
+    for (int i = 0; i < STEPS; i++) {
+        struct chex_pass_result r;
+        const struct chex_update u = {
+            .optim = CHEX_SGD, .lr = 0.01, .momentum = 0.9, .step = i + 1, .grad_scale = 1};
+        BAIL_UNLESS(chex_engine_pass(e, &batch, grad, NULL, NULL, &r, &err) == CHEX_OK &&
+                        chex_engine_update(e, &u, grad, &err) == CHEX_OK,
+                    "step %d: %s", i + 1, err.text);
+        t.loss[i] = r.loss;
+    }
+    BAIL_UNLESS(chex_engine_get(e, CHEX_STATE_PARAMS, t.state, &err) == CHEX_OK, "get");
+    const struct cuda_engine *own = e->self;
+    for (int i = 0; i < own->graph_count; i++)
+        t.graphs += own->graphs[i].exec != NULL;
+    chex_engine_grad_free(e, grad);
+    chex_engine_destroy(e);
+    free(pixels);
+    free(labels);
+    return t;
+}
+
+static struct training train_with(const char *name, const char *spec, const struct setting *s,
+                                  const struct chex_net *net) {
+    setenv(name, "0", 1);
+    const struct training t = train(spec, s, net);
+    unsetenv(name);
+    return t;
+}
+
+static bool equal(const struct training *a, const struct training *b, const struct chex_net *net) {
+    return memcmp(a->loss, b->loss, sizeof a->loss) == 0 &&
+           memcmp(a->state, b->state, net->state_count * sizeof *a->state) == 0;
+}
+
+static void with_and_without(const char *spec, const struct setting *s) {
+    struct chex_error err = {0};
+    struct chex_net *net = NULL;
+    BAIL_UNLESS(chex_net_create(s->model, CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
+    struct training with = train(spec, s, net),
+                    without = train_with("CHEX_CUDA_GRAPHS", spec, s, net);
+    OK(with.graphs > 4 && without.graphs == 0 && equal(&with, &without, net),
+       "%s %s: %d steps give the same bits with %d graphs and without", spec, s->model, STEPS,
+       with.graphs);
+#ifdef CHEX_GPU_EMULATED
+    struct training refused = train_with("EMULATED_GRAPHS", spec, s, net);
+    OK(refused.graphs == 0 && equal(&refused, &without, net),
+       "%s: a driver that refuses graphs gets single launches", spec);
+    free(refused.state);
+#endif
+    free(with.state);
+    free(without.state);
+    chex_net_destroy(net);
+}
+
+/* A 3x3 convolution of a dense layer over n images of hw pixels; what it computes does not matter.
+ */
+static struct gpu_conv_forward dense_layer(int n, int hw) {
+    const size_t pixels = (size_t)n * (size_t)(hw * hw);
+    return (struct gpu_conv_forward){.in = {gt_zeros(pixels * 128 * 2), GPU_BF16, n, hw, 128, 128},
+                                     .window = {3, 1, 1},
+                                     .weight = gt_zeros((size_t)32 * 128 * 9 * 2),
+                                     .out = {gt_zeros(pixels * 32 * 2), GPU_BF16, n, hw, 32, 32}};
+}
+
+/* One graph launches a kernel with more shared memory, then with less: it keeps what the first
+ * launch was allowed. */
+static void shared_memory(void) {
+    struct chex_error err = {0};
+    struct gpu_device device;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec = NULL;
+    BAIL_UNLESS(gpu_device_open(NULL, &device, &err) == CHEX_OK, "%s", err.text);
+    device.sms = 1;
+    const struct gpu_conv_forward layers[] = {dense_layer(1, 56), dense_layer(1, 28)};
+    GT_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (int captured = 0; captured < 2; captured++) {
+        if (captured)
+            GT_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        for (int i = 0; i < 2; i++)
+            GT_OK(gpu_conv_algo_3x3.forward(&device, NULL, &layers[i], NULL, stream));
+    }
+    GT_OK(cudaStreamEndCapture(stream, &graph));
+    const cudaError_t made = cudaGraphInstantiate(&exec, graph, 0);
+    OK(made == cudaSuccess, "a later launch with less shared memory leaves the limit: %s",
+       cudaGetErrorString(made));
+    GT_OK(cudaGraphDestroy(graph));
+    if (exec) {
+        GT_OK(cudaGraphLaunch(exec, stream));
+        GT_OK(cudaStreamSynchronize(stream));
+        GT_OK(cudaGraphExecDestroy(exec));
+    }
+    GT_OK(cudaStreamDestroy(stream));
+    gt_release_all();
+}
+
+int main(void) {
+    shared_memory();
+    static const struct setting own = {"densenet121", 32, 1, 1, CHEX_BF16};
+    with_and_without("cuda:s4", &own);
+    return tap_done();
+}
