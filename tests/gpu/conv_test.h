@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One convolution by an algorithm (struct gpu_conv_algo) against engine/ref, whose sums are double:
+ * forward with statistics; backward with mask, sums and dW. Both sides read the same operands,
+ * rounded to the type: the activated input and the finished gradient are made here in the kernels'
+ * own form, bit for bit. Maps are slices of wider buffers, the rest of which must stay as it is.
+ *
+ * Bounds. A stored element: one unit in the last place of its type, and 1e-5 of the sum of its
+ * terms' magnitudes (a few thousand terms in fp32: their errors grow like sqrt(K) 2^-24). A map in
+ * L2: half as much again as one rounding makes. dW and the sums: 1e-5 of the terms' magnitudes. An
+ * algorithm that rounds dv and dW to the type once more (ct_algo) may be off by that, too.
+ */
+#ifndef CHEX_TESTS_GPU_CONV_TEST_H
+#define CHEX_TESTS_GPU_CONV_TEST_H
+
+#include "engine/cuda/host/device.h"
+#include "engine/ref/ref_ops.h"
+#include "gpu/slice_test.h"
+
+struct ct_algo {
+    const struct gpu_conv_algo *algo;
+    /* The finished gradient g + b x + c of a map, in the algorithm's order of roundings. */
+    float (*finish)(float g, float x, float b, float c);
+    bool rounds; /* dv and a 16-bit convolution's dW are rounded to the type in between */
+};
+
+struct ct_shape {
+    enum gpu_type type;
+    struct gpu_window w;
+    int in, out, n, hw;
+    bool norm, relu, deferred, add;
+    int sms, shared_kb; /* of the device; shared_kb 0: as it has */
+    int spare;          /* images that the algorithm is prepared for in addition; NaN */
+};
+
+enum { CT_FIRST = 32, CT_AFTER = 64, CT_MARGIN = 256, CT_IMAGE_CHANNELS = 8 };
+
+static struct gpu_device ct_device;
+static struct chex_ref_ctx ct_ref;
+
+/* most_weights: of any shape. Skips the program if the device's capability is below `least`. */
+static inline void ct_init(int least, size_t most_weights) {
+    struct chex_error err = {0};
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0)
+        SKIP_ALL("no device");
+    BAIL_UNLESS(gpu_device_open(NULL, &ct_device, &err) == CHEX_OK &&
+                    chex_ref_ctx_init(&ct_ref, 1, false, most_weights, &err) == CHEX_OK,
+                "%s", err.text);
+    if (ct_device.capability < least)
+        SKIP_ALL("capability %d, expected %d or more", ct_device.capability, least);
+}
+
+static inline int ct_done(void) {
+    chex_ref_ctx_release(&ct_ref);
+    return st_done();
+}
+
+static inline float ct_finish_sum(float g, float x, float b, float c) { return g + fmaf(b, x, c); }
+
+static inline double ct_l2_bound(enum gpu_type type) {
+    return type == GPU_F32 ? 1e-5 : type == GPU_BF16 ? 2.5e-3 : 3.2e-4;
+}
+/* The relative error of rounding to the type. */
+static inline double ct_unit(enum gpu_type type) {
+    return type == GPU_F32 ? 0 : type == GPU_BF16 ? 0x1p-8 : 0x1p-11;
+}
+
+static inline bool ct_image(const struct ct_shape *s) { return s->in <= CT_IMAGE_CHANNELS; }
+static inline int ct_out_hw(const struct ct_shape *s) {
+    return (s->hw + 2 * s->w.pad - s->w.kernel) / s->w.stride + 1;
+}
+static inline size_t ct_taps(const struct ct_shape *s) {
+    return (size_t)(s->w.kernel * s->w.kernel);
+}
+static inline size_t ct_weights(const struct ct_shape *s) {
+    return (size_t)s->in * (size_t)s->out * ct_taps(s);
+}
+
+/* ---- one convolution on both sides ---- */
+
+struct ct {
+    const struct ct_algo *a;
+    const struct ct_shape *s;
+    struct gpu_device device;
+    char name[192];
+    struct st_slice in, in_g, out, g, x; /* g, x: of the output */
+    struct st_norm norm;
+    float *bsum, *csum, *w; /* w: (out, in, ky, kx) */
+    void *weight, *weight_t;
+    float *v, *dz; /* what the convolution reads, packed */
+    float *v_abs, *dz_abs, *w_abs;
+    struct gpu_conv_forward f;
+    struct gpu_conv_backward b;
+};
+
+/* A slice of n images. After them: the spare images, or one that nothing may write. */
+static inline struct st_slice ct_slice(const struct ct_shape *s, int hw, int channels,
+                                       uint64_t seed, float mean, float sigma, bool poison) {
+    const bool image = channels <= CT_IMAGE_CHANNELS;
+    const int pitch = image ? channels : CT_FIRST + channels + CT_AFTER;
+    const size_t used = (size_t)s->n * (size_t)(hw * hw) * (size_t)pitch;
+    struct st_slice r = st_slice(s->type, s->n + (s->spare ? s->spare : 1), hw, pitch,
+                                 image ? 0 : CT_FIRST, channels, seed, mean, sigma);
+    r.b.n = r.map.n = s->n;
+    if (poison)
+        st_poison(&r);
+    if (s->spare) {
+        const size_t bytes = gpu_type_bytes(s->type);
+        GT_OK(cudaMemset((char *)r.b.device + used * bytes, 0xff, (r.b.count - used) * bytes));
+        r.b.count = used;
+    }
+    return r;
+}
+
+static inline float *ct_vector(int count, uint64_t seed, float mean, float sigma) {
+    float *v = gt_host((size_t)count);
+    for (int i = 0; i < count; i++)
+        v[i] = mean + sigma * gt_normal(seed, (uint64_t)i);
+    return v;
+}
+
+static inline float *ct_abs(const float *v, size_t count) {
+    float *a = gt_host(count);
+    for (size_t i = 0; i < count; i++)
+        a[i] = fabsf(v[i]);
+    return a;
+}
+
+static inline void ct_make_weights(struct ct *t) {
+    const struct ct_shape *s = t->s;
+    const size_t in = (size_t)s->in, out = (size_t)s->out, taps = ct_taps(s);
+    float *flat = gt_host(ct_weights(s)), *turned = gt_host(ct_weights(s));
+    t->w = gt_host(ct_weights(s));
+    for (size_t o = 0; o < out; o++)
+        for (size_t k = 0; k < taps; k++)
+            for (size_t i = 0; i < in; i++) {
+                const size_t at = (o * taps + k) * in + i;
+                flat[at] = gt_rounded(s->type, 0.1f * gt_normal(21, at));
+                t->w[(o * in + i) * taps + k] = flat[at];
+                turned[(i * taps + taps - 1 - k) * out + o] = flat[at];
+            }
+    t->weight = gt_upload_as(s->type, flat, ct_weights(s));
+    t->weight_t = gt_upload_as(s->type, turned, ct_weights(s));
+    t->w_abs = ct_abs(t->w, ct_weights(s));
+    free(flat);
+    free(turned);
+}
+
+static inline void ct_make_operands(struct ct *t) {
+    const struct ct_shape *s = t->s;
+    const size_t in = (size_t)s->in, out = (size_t)s->out;
+    t->v = gt_host(st_pixels(&t->in) * in);
+    t->dz = gt_host(st_pixels(&t->g) * out);
+    for (size_t i = 0; i < st_pixels(&t->in) * in; i++)
+        t->v[i] = gt_rounded(s->type, st_act(&t->norm, (int)(i % in),
+                                             st_at(&t->in, t->in.b.host, i / in, (int)(i % in))));
+    for (size_t i = 0; i < st_pixels(&t->g) * out; i++) {
+        const int c = (int)(i % out);
+        const float g = st_at(&t->g, t->g.b.host, i / out, c);
+        const float x = st_at(&t->x, t->x.b.host, i / out, c);
+        t->dz[i] =
+            s->deferred ? gt_rounded(s->type, t->a->finish(g, x, t->bsum[c], t->csum[c])) : g;
+    }
+    t->v_abs = ct_abs(t->v, st_pixels(&t->in) * in);
+    t->dz_abs = ct_abs(t->dz, st_pixels(&t->g) * out);
+}
+
+static inline struct ct ct_make(const struct ct_algo *a, const struct ct_shape *s) {
+    struct ct t = {.a = a, .s = s, .device = ct_device};
+    const size_t shared = (size_t)s->shared_kb << 10;
+    t.device.sms = s->sms;
+    if (shared && shared < t.device.shared_max)
+        t.device.shared_max = shared;
+    snprintf(t.name, sizeof t.name,
+             "%s %s %dx%d/%d %d>%d, %d%s images of %d px%s%s%s%s, %d SMs, %zu KiB", a->algo->name,
+             gt_type_names[s->type], s->w.kernel, s->w.kernel, s->w.stride, s->in, s->out, s->n,
+             s->spare ? " of more" : "", s->hw, s->norm ? ", norm" : "", s->relu ? ", relu" : "",
+             s->deferred ? ", deferred" : "", s->add ? ", added" : "", s->sms,
+             t.device.shared_max >> 10);
+    t.in = ct_slice(s, s->hw, s->in, 1, 0.5f, 1, false);
+    t.in_g = ct_slice(s, s->hw, s->in, 2, 0, 1, !s->add && !ct_image(s));
+    t.out = ct_slice(s, ct_out_hw(s), s->out, 3, 0, 1, true);
+    t.g = ct_slice(s, ct_out_hw(s), s->out, 4, 0.1f, 1, false);
+    t.x = ct_slice(s, ct_out_hw(s), s->out, 5, 0.4f, 1, false);
+    t.norm = s->norm ? st_norm(&t.in, s->relu, 11) : st_no_norm(s->in);
+    t.bsum = ct_vector(s->out, 31, 0, 0.3f);
+    t.csum = ct_vector(s->out, 32, -0.1f, 0.2f);
+    ct_make_weights(&t);
+    ct_make_operands(&t);
+    t.f = (struct gpu_conv_forward){.in = t.in.map,
+                                    .norm = t.norm.device,
+                                    .window = s->w,
+                                    .weight = t.weight,
+                                    .out = t.out.map,
+                                    .stats = st_stats(s->out)};
+    t.b = (struct gpu_conv_backward){.out = {.g = t.g.map},
+                                     .in = t.in.map,
+                                     .norm = t.norm.device,
+                                     .window = s->w,
+                                     .weight = t.weight,
+                                     .weight_t = t.weight_t,
+                                     .in_g = t.in_g.map,
+                                     .add = s->add,
+                                     .sums = st_sums(&t.norm, 41),
+                                     .dweight = gt_alloc(ct_weights(s) * sizeof(float))};
+    if (s->deferred) {
+        t.b.out.x = t.x.map;
+        t.b.out.bsum = gt_upload(t.bsum, (size_t)s->out * 4);
+        t.b.out.csum = gt_upload(t.csum, (size_t)s->out * 4);
+    }
+    if (ct_image(s))
+        t.b.in_g.data = NULL;
+    return t;
+}
+
+static inline void ct_free(struct ct *t) {
+    float *const all[] = {t->in.b.host, t->in_g.b.host, t->out.b.host, t->g.b.host, t->x.b.host,
+                          t->norm.mean, t->bsum,        t->csum,       t->w,        t->v,
+                          t->dz,        t->v_abs,       t->dz_abs,     t->w_abs};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    gt_release_all();
+}
+
+/* Prepares and runs one direction, `times` times. Scratch memory has a margin that must stay. */
+static inline void ct_run(const struct ct *t, bool backward, int times) {
+    const struct gpu_conv_algo *algo = t->a->algo;
+    struct gpu_conv_forward f = t->f;
+    struct gpu_conv_backward b = t->b;
+    struct chex_error err = {0};
+    unsigned char margin[CT_MARGIN];
+    void *state = NULL;
+    int *const images[] = {&f.in.n, &f.out.n, &b.in.n, &b.in_g.n, &b.out.g.n, &b.out.x.n};
+    for (size_t i = 0; i < sizeof images / sizeof *images; i++)
+        *images[i] += t->s->spare;
+    const struct gpu_conv_forward *fp = backward ? NULL : &f;
+    const struct gpu_conv_backward *bp = backward ? &b : NULL;
+    BAIL_UNLESS(algo->fits(&t->device, fp, bp), "%s does not fit", t->name);
+    BAIL_UNLESS(!algo->prepare || algo->prepare(&t->device, fp, bp, &state, &err) == CHEX_OK,
+                "%s: %s", t->name, err.text);
+    const size_t bytes = algo->workspace(&t->device, state, fp, bp);
+    char *scratch = gt_alloc(bytes + CT_MARGIN);
+    for (int i = 0; i < times; i++)
+        GT_OK(backward ? algo->backward(&t->device, state, &t->b, scratch, NULL)
+                       : algo->forward(&t->device, state, &t->f, scratch, NULL));
+    gt_download(margin, scratch + bytes, sizeof margin);
+    int touched = 0;
+    for (int i = 0; i < CT_MARGIN; i++)
+        touched += margin[i] != 0xff;
+    OK(touched == 0, "%s: %s stays in its scratch memory", t->name,
+       backward ? "backward" : "forward");
+    if (algo->release)
+        algo->release(state);
+}
+
+static inline struct chex_ref_map ct_map(const struct st_slice *of, float *packed) {
+    return (struct chex_ref_map){packed, of->b.n, of->b.hw, of->b.hw, of->channels, of->channels};
+}
+static inline struct chex_ref_window ct_window(const struct ct_shape *s) {
+    return (struct chex_ref_window){s->w.kernel, s->w.stride, s->w.pad};
+}
+
+/* ---- forward ---- */
+
+static inline void ct_check_out(const struct ct *t, const float *now) {
+    const size_t out = (size_t)t->s->out, count = st_pixels(&t->out) * out;
+    float *want = gt_host(count), *terms = gt_host(count);
+    const struct chex_ref_map v = ct_map(&t->in, t->v), v_abs = ct_map(&t->in, t->v_abs);
+    const struct chex_ref_map y = ct_map(&t->out, want), y_abs = ct_map(&t->out, terms);
+    chex_ref_conv_forward(&ct_ref, &v, t->w, ct_window(t->s), &y);
+    chex_ref_conv_forward(&ct_ref, &v_abs, t->w_abs, ct_window(t->s), &y_abs);
+    double worst = 0, d = 0, size = 0;
+    for (size_t i = 0; i < count; i++) {
+        const double w = (double)want[i];
+        const double e = fabs((double)st_at(&t->out, now, i / out, (int)(i % out)) - w);
+        const double share = e / st_bound(t->s->type, w, 10 * (double)terms[i]);
+        worst = share > worst || isnan(share) ? share : worst;
+        d += e * e;
+        size += w * w;
+    }
+    OK(worst <= 1 && sqrt(d / size) <= ct_l2_bound(t->s->type), "%s: forward: %.2f bounds, L2 %.1e",
+       t->name, worst, sqrt(d / size));
+    OK(st_strays(&t->out, now) == 0, "%s: forward writes nothing else", t->name);
+    free(want);
+    free(terms);
+}
+
+static inline void ct_forward(struct ct *t) {
+    ct_run(t, false, 1);
+    float *first = gt_download_as(t->s->type, t->out.b.device, t->out.b.count);
+    gt_digest_add(first, t->out.b.count * sizeof *first);
+    ct_check_out(t, first);
+    st_check_stats(&t->out, first, &t->f.stats, t->name);
+    t->f.stats = (struct gpu_stats){0};
+    ct_run(t, false, 1);
+    float *second = gt_download_as(t->s->type, t->out.b.device, t->out.b.count);
+    OK(memcmp(first, second, t->out.b.count * sizeof *first) == 0,
+       "%s: forward without statistics gives the same bits", t->name);
+    free(first);
+    free(second);
+}
+
+/* ---- backward ---- */
+
+static inline void ct_check_dweight(const struct ct *t, const char *what) {
+    const size_t count = ct_weights(t->s), in = (size_t)t->s->in, taps = ct_taps(t->s);
+    float *got = gt_floats(t->b.dweight, count), *want = gt_host(count), *terms = gt_host(count);
+    const struct chex_ref_map v = ct_map(&t->in, t->v), v_abs = ct_map(&t->in, t->v_abs);
+    const struct chex_ref_map z = ct_map(&t->g, t->dz), z_abs = ct_map(&t->g, t->dz_abs);
+    chex_ref_conv_backward_weight(&ct_ref, &v, &z, ct_window(t->s), want);
+    chex_ref_conv_backward_weight(&ct_ref, &v_abs, &z_abs, ct_window(t->s), terms);
+    const double unit = t->a->rounds ? ct_unit(t->s->type) : 0;
+    double worst = 0, d = 0, size = 0;
+    gt_digest_add(got, count * sizeof *got);
+    for (size_t i = 0; i < count; i++) { /* (out, ky, kx, in) */
+        const size_t at = (i / in / taps * in + i % in) * taps + i / in % taps;
+        const double w = (double)want[at], e = fabs((double)got[i] - w);
+        const double share = e / (1e-5 * (double)terms[at] + unit * fabs(w) + 1e-30);
+        worst = share > worst || isnan(share) ? share : worst;
+        d += e * e;
+        size += w * w;
+    }
+    OK(worst <= 1 && sqrt(d / size) <= 1e-5 + unit, "%s: %s: %.2f bounds, L2 %.1e", t->name, what,
+       worst, sqrt(d / size));
+    free(got);
+    free(want);
+    free(terms);
+}
+
+static inline void ct_check_in_g(const struct ct *t) {
+    const size_t count = st_pixels(&t->in) * (size_t)t->s->in;
+    const double unit = t->a->rounds ? ct_unit(t->s->type) : 0;
+    float *dv = gt_host(count), *terms = gt_host(count);
+    double *exact = calloc(count, sizeof *exact), *slack = calloc(count, sizeof *slack);
+    const struct chex_ref_map z = ct_map(&t->g, t->dz), z_abs = ct_map(&t->g, t->dz_abs);
+    const struct chex_ref_map d = ct_map(&t->in, dv), d_abs = ct_map(&t->in, terms);
+    BAIL_UNLESS(exact && slack, "out of memory");
+    chex_ref_conv_backward_data(&ct_ref, &z, t->w, ct_window(t->s), &d);
+    chex_ref_conv_backward_data(&ct_ref, &z_abs, t->w_abs, ct_window(t->s), &d_abs);
+    for (size_t i = 0; i < count; i++) {
+        exact[i] = (double)dv[i];
+        slack[i] = 1e-5 * (double)terms[i] + unit * fabs(exact[i]);
+    }
+    st_check_backward_within(exact, slack, &t->in, &t->norm, &t->in_g, t->s->add, &t->b.sums, 41,
+                             t->name);
+    free(dv);
+    free(terms);
+    free(exact);
+    free(slack);
+}
+
+static inline void ct_backward(struct ct *t) {
+    const size_t bytes = ct_weights(t->s) * sizeof(float);
+    ct_run(t, true, 1);
+    if (t->b.in_g.data)
+        ct_check_in_g(t);
+    ct_check_dweight(t, "dW");
+    /* Weight gradients alone: the same products, perhaps in other blocks. */
+    t->b.in_g.data = NULL;
+    t->b.sums = (struct gpu_sums){0};
+    ct_run(t, true, 1);
+    ct_check_dweight(t, "dW without in_g");
+    float *first = gt_floats(t->b.dweight, ct_weights(t->s));
+    ct_run(t, true, 1);
+    float *second = gt_floats(t->b.dweight, ct_weights(t->s));
+    OK(memcmp(first, second, bytes) == 0, "%s: dW has the same bits again", t->name);
+    free(first);
+    free(second);
+}
+
+/* Everything about one shape. */
+static inline void ct_check(const struct ct_algo *a, const struct ct_shape *s) {
+    if ((size_t)s->shared_kb << 10 > ct_device.shared_max) {
+        printf("# %d KiB of shared memory: the device has less\n", s->shared_kb);
+        return;
+    }
+    struct ct t = ct_make(a, s);
+    ct_forward(&t);
+    ct_backward(&t);
+    ct_free(&t);
+}
+
+#endif
