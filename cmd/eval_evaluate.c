@@ -209,7 +209,7 @@ static enum chex_status check_same(const struct evaluation *e, struct chex_error
     const char *const paths[] = {manifest, e->s->checkpoint};
     enum chex_status st = chex_same_files(e->coll, &e->world.launch, paths, COUNT(paths), err);
     free(manifest);
-    return chex_coll_agree(e->coll, st, err);
+    return chex_group_agree(e->coll->group, st, err);
 }
 
 /* Everything before the first image. Runs on each rank; not collective. */
@@ -301,13 +301,13 @@ static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
     if (st == CHEX_OK)
         st = check_same(e, err);
     if (st == CHEX_OK)
-        st = chex_coll_agree(e->coll, prepare(e, err), err);
+        st = chex_group_agree(e->coll->group, prepare(e, err), err);
     if (st == CHEX_OK)
         st = chex_eval_run(e->engine, e->set, e->coll, &config, &table, &loss, err);
     if (st == CHEX_OK) {
         if (e->coll->rank == 0)
             st = finish(e, table, loss, err);
-        st = chex_coll_agree(e->coll, st, err);
+        st = chex_group_agree(e->coll->group, st, err);
     }
     eval_results_end(s, &e->output, st);
     chex_predictions_destroy(table);

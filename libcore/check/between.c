@@ -27,7 +27,7 @@ static enum chex_status agree_on_repeats(struct chex_coll *c, double once_s, dou
     int32_t n = once_s * 2 > seconds              ? 2
                 : once_s * MOST_REPEATS < seconds ? MOST_REPEATS
                                                   : (int32_t)(seconds / once_s);
-    CHEX_TRY(chex_coll_broadcast(c, &n, sizeof n, 0, err));
+    CHEX_TRY(chex_group_broadcast(c->group, &n, sizeof n, 0, err));
     *repeats_out = n;
     return CHEX_OK;
 }
@@ -104,7 +104,8 @@ static enum chex_status vector_sums(struct chex_coll *c, size_t count, double se
     float expected[RESIDUES];
     expected_sums(c->size, expected);
     /* All ranks agree first, so that no rank waits for one that is out of memory. */
-    enum chex_status st = chex_coll_agree(c, chex_reduce_create(&config, &reduce, err), err);
+    enum chex_status st =
+        chex_group_agree(c->group, chex_reduce_create(&config, &reduce, err), err);
     if (st == CHEX_OK)
         st = vector_sum(c, reduce, count, expected, &work[0], out, err);
     if (st == CHEX_OK)
@@ -126,7 +127,7 @@ enum chex_status chex_between_sums(struct chex_coll *coll, size_t count, double 
     struct chex_sum_rate r = {0};
     double *work = chex_alloc_zeroed(MOST_REPEATS, sizeof *work);
     enum chex_status st = work ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    st = chex_coll_agree(coll, st, err);
+    st = chex_group_agree(coll->group, st, err);
     if (st == CHEX_OK)
         st = small_sums(coll, seconds / 4, work, &r, err);
     if (st == CHEX_OK)
@@ -212,20 +213,18 @@ enum chex_status chex_between_links(struct chex_coll *coll, int local_rank, size
                                     struct chex_link links_out[2], struct chex_error *err) {
     const int32_t mine = local_rank;
     struct chex_link links[2] = {{.rank = -1}, {.rank = -1}};
-    int32_t *local = chex_alloc_zeroed((size_t)coll->size, sizeof *local);
     int *ring = chex_alloc_zeroed((size_t)coll->size, sizeof *ring), n = 0;
     char *data = local_rank == 0 ? chex_alloc_zeroed(bytes, 1) : NULL;
     enum chex_status st = CHEX_OK;
-    if (!local || !ring || (local_rank == 0 && !data))
+    if (!ring || (local_rank == 0 && !data))
         st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    st = chex_coll_agree(coll, st, err);
+    st = chex_group_agree(coll->group, st, err);
     if (st == CHEX_OK)
-        st = chex_coll_allgather(coll, &mine, sizeof mine, local, err);
+        st = chex_group_exchange(coll->group, "ring", &mine, sizeof mine, err);
     if (st == CHEX_OK)
-        n = make_ring(local, coll->size, ring);
+        n = make_ring(coll->group->all, coll->size, ring);
     if (st == CHEX_OK && n > 1)
         st = measure_ring(coll, ring, n, data, bytes, links, err);
-    free(local);
     free(ring);
     free(data);
     if (st == CHEX_OK)

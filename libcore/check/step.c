@@ -170,7 +170,7 @@ static enum chex_status make_reduce(struct chex_step *s, struct chex_launch *lau
     const struct chex_reduce_memory *memory = NULL;
     enum chex_status st = reset(s, err);
     if (impl->device) {
-        CHEX_TRY(chex_coll_agree(coll, st, err));
+        CHEX_TRY(chex_group_agree(coll->group, st, err));
         st = impl->device->reduce_memory(s->engine->self, launch, timeout_ms, &memory, err);
     }
     const struct chex_reduce_config config = {
@@ -178,7 +178,7 @@ static enum chex_status make_reduce(struct chex_step *s, struct chex_launch *lau
     if (st == CHEX_OK)
         st = chex_reduce_create(&config, reduce_out, err);
     *on_device_out = memory != NULL;
-    return chex_coll_agree(coll, st, err);
+    return chex_group_agree(coll->group, st, err);
 }
 
 static enum chex_status once_with_sums(struct chex_step *s, struct chex_coll *coll,
@@ -208,7 +208,7 @@ static enum chex_status repeat(struct chex_step *s, struct chex_coll *coll,
     int32_t n = s->seconds[0] * MOST < seconds ? MOST
                 : s->seconds[0] * 2 > seconds  ? 2
                                                : (int32_t)(seconds / s->seconds[0]);
-    CHEX_TRY(chex_coll_broadcast(coll, &n, sizeof n, 0, err));
+    CHEX_TRY(chex_group_broadcast(coll->group, &n, sizeof n, 0, err));
     for (int i = 0; i < n; i++)
         CHEX_TRY(once_with_sums(s, coll, reduce, sum_out, &s->seconds[i], err));
     *rate_out = CHEX_STEP_BATCH / chex_median(s->seconds, n);
@@ -217,18 +217,15 @@ static enum chex_status repeat(struct chex_step *s, struct chex_coll *coll,
 
 static enum chex_status compare_sums(struct chex_step *s, struct chex_coll *coll, const float *sum,
                                      bool *equal_out, struct chex_error *err) {
-    uint64_t mine = 0, *all = chex_alloc_zeroed((size_t)coll->size, sizeof *all);
-    enum chex_status st = all ? s->engine->impl->grad_get(s->engine->self, sum, s->read, err)
-                              : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    mine = chex_hash64(s->read, s->net->state_count * sizeof *s->read);
-    st = chex_coll_agree(coll, st, err);
-    if (st == CHEX_OK)
-        st = chex_coll_allgather(coll, &mine, sizeof mine, all, err);
+    enum chex_status st = s->engine->impl->grad_get(s->engine->self, sum, s->read, err);
+    CHEX_TRY(chex_group_agree(coll->group, st, err));
+    const uint64_t mine = chex_hash64(s->read, s->net->state_count * sizeof *s->read);
+    CHEX_TRY(chex_group_exchange(coll->group, "sums", &mine, sizeof mine, err));
+    const uint64_t *all = coll->group->all;
     *equal_out = true;
-    for (int r = 0; r < coll->size && st == CHEX_OK; r++)
+    for (int r = 0; r < coll->size; r++)
         *equal_out = *equal_out && all[r] == all[0];
-    free(all);
-    return st;
+    return CHEX_OK;
 }
 
 enum chex_status chex_step_sum(struct chex_step *s, struct chex_launch *launch,

@@ -258,7 +258,7 @@ static enum chex_status agree_on_batch(const struct run *r, struct chex_coll *co
     if (st == CHEX_OK && *r->config->stop)
         st = chex_error_set(err, CHEX_E_PREEMPTED, "asked to stop while evaluating");
     report_progress(r, true);
-    return chex_coll_agree(coll, st, err);
+    return chex_group_agree(coll->group, st, err);
 }
 
 /* The number of batches of the rank with the most rows. All ranks agree this many times. */
@@ -351,15 +351,15 @@ enum chex_status chex_eval_run(struct chex_engine *engine, const struct chex_set
     size_t from, to, bytes = 0;
     double loss = NAN;
     chex_eval_rows(set->rows, coll->rank, coll->size, &from, &to);
-    enum chex_status st = chex_coll_agree(coll, run_rows(&r, coll, from, to, err), err);
+    enum chex_status st = chex_group_agree(coll->group, run_rows(&r, coll, from, to, err), err);
     if (st == CHEX_OK)
-        st = chex_coll_gather_var(coll, r.out, r.out_bytes, &all, NULL, &bytes, err);
+        st = chex_group_gather(coll->group, r.out, r.out_bytes, &all, &bytes, err);
     if (st == CHEX_OK && coll->rank == 0)
         st = unpack(&r, all, bytes, &predictions, &loss, err);
     /* Only rank 0 unpacks. If that fails, all ranks must return its error. */
-    st = chex_coll_agree(coll, st, err);
+    st = chex_group_follow(coll->group, 0, st, err);
     if (st == CHEX_OK)
-        st = chex_coll_broadcast(coll, &loss, sizeof loss, 0, err);
+        st = chex_group_broadcast(coll->group, &loss, sizeof loss, 0, err);
     free(all);
     run_release(&r);
     if (st != CHEX_OK) {

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "launch/group.h"
 #include "launch/launch.h"
 
 struct chex_coll_impl {
@@ -38,6 +39,7 @@ struct chex_coll {
     void *self;
     int rank, size;
     const struct chex_launch_method *method; /* the method that started the ranks */
+    struct chex_group *group; /* agree, broadcast, exchange and gather by this library */
 };
 
 /* Uses self for one rank, else MPI. Collective. CHEX_E_ENV: MPI is missing or unusable; the text
@@ -46,23 +48,11 @@ enum chex_status chex_coll_create(const struct chex_launch *launch, struct chex_
                                   struct chex_error *err);
 void chex_coll_destroy(struct chex_coll *coll); /* NULL allowed; collective */
 
-enum chex_status chex_coll_barrier(struct chex_coll *c, struct chex_error *err);
-enum chex_status chex_coll_broadcast(struct chex_coll *c, void *data, size_t bytes, int root,
-                                     struct chex_error *err);
-enum chex_status chex_coll_allgather(struct chex_coll *c, const void *mine, size_t bytes,
-                                     void *all_out, struct chex_error *err);
-
-/* Gathers data of different size per rank at rank 0, in rank order. Collective.
- * - all_out: fresh memory on rank 0 (the caller frees it), NULL on other ranks.
- * - sizes_out: (size) bytes of each rank; may be NULL.
- * - total_out: sum of the sizes. */
-enum chex_status chex_coll_gather_var(struct chex_coll *c, const void *mine, size_t bytes,
-                                      void **all_out, size_t *sizes_out, size_t *total_out,
+/* Sets c->group from the other members; the caller destroys it. host: of this rank. For a library
+ * that chex_coll_create() does not choose. `c` must stay where it is. */
+enum chex_status chex_coll_make_group(struct chex_coll *c, const char *host,
                                       struct chex_error *err);
 
-/* All ranks get the worst status of any rank and, if it is not CHEX_OK, the text of that rank. Call
- * it after work that can fail on one rank, so that no rank waits for a failed one. Collective. */
-enum chex_status chex_coll_agree(struct chex_coll *c, enum chex_status mine,
-                                 struct chex_error *err);
+enum chex_status chex_coll_barrier(struct chex_coll *c, struct chex_error *err);
 
 #endif

@@ -36,7 +36,7 @@ struct chex_launch_method {
     /* Fills `launch`. Every rank calls it. */
     enum chex_status (*init)(struct chex_launch *launch, struct chex_error *err);
     /* All-gather of `bytes` bytes per rank (the same number on all ranks).
-     * - all_out: size * bytes, in rank order.
+     * - all_out: size * bytes, in rank order; undefined after a failure.
      * - CHEX_E_LOST after timeout_ms, with the ranks that are missing.
      * - Collective. NULL: the method cannot exchange (slurm without PMIx). */
     enum chex_status (*exchange)(struct chex_launch *launch, const char *key, const void *mine,

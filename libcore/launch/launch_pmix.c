@@ -622,18 +622,8 @@ static enum chex_status exchange(struct chex_launch *launch, const char *name, c
                               "exchange %s: not started, because an earlier exchange failed", name);
     char key[KEY_BYTES];
     snprintf(key, sizeof key, "chexnet.%u.%.64s", self->round++, name);
-    /* Gathered in own memory first: the caller's memory is written only on success. */
-    size_t total;
-    unsigned char *all = NULL;
-    if (!__builtin_mul_overflow((size_t)launch->size, bytes, &total))
-        all = malloc(total ? total : 1);
-    enum chex_status st =
-        all ? gather(launch, name, key, mine, bytes, all, timeout_ms, err)
-            : chex_error_set(err, CHEX_E_RESOURCE, "exchange %s: out of memory", name);
-    if (st == CHEX_OK && total)
-        memcpy(all_out, all, total);
+    const enum chex_status st = gather(launch, name, key, mine, bytes, all_out, timeout_ms, err);
     self->broken = st != CHEX_OK;
-    free(all);
     return st;
 }
 

@@ -125,7 +125,7 @@ static enum chex_status refuse(struct chex_coll *coll, const struct chex_launch 
     if (l->rank == rank)
         describe(l, rank, count_others(all, count, l->size, file), paths[file],
                  &all[(size_t)rank * count + file], &all[file], &text);
-    CHEX_TRY(chex_coll_broadcast(coll, text.text, sizeof text.text, rank, err));
+    CHEX_TRY(chex_group_broadcast(coll->group, text.text, sizeof text.text, rank, err));
     text.text[sizeof text.text - 1] = '\0';
     return chex_error_set(err, CHEX_E_DATA, "%s", text.text);
 }
@@ -136,16 +136,14 @@ enum chex_status chex_same_files(struct chex_coll *coll, const struct chex_launc
     int rank;
     if (l->size == 1 || count == 0)
         return CHEX_OK;
-    struct content *all = chex_alloc_zeroed((size_t)l->size * count, sizeof *all);
     struct content *mine = chex_alloc_zeroed(count, sizeof *mine);
-    enum chex_status st = all && mine ? digest_all(paths, count, mine, err)
-                                      : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    st = chex_coll_agree(coll, st, err);
+    enum chex_status st = mine ? digest_all(paths, count, mine, err)
+                               : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    st = chex_group_agree(coll->group, st, err);
     if (st == CHEX_OK)
-        st = chex_coll_allgather(coll, mine, count * sizeof *mine, all, err);
-    if (st == CHEX_OK && find_other(all, count, l->size, &file, &rank))
-        st = refuse(coll, l, paths, all, count, file, rank, err);
+        st = chex_group_exchange(coll->group, "files", mine, count * sizeof *mine, err);
+    if (st == CHEX_OK && find_other(coll->group->all, count, l->size, &file, &rank))
+        st = refuse(coll, l, paths, coll->group->all, count, file, rank, err);
     free(mine);
-    free(all);
     return st;
 }

@@ -128,14 +128,11 @@ static void add(struct chex_bench_input_result *r, int rank,
 
 static enum chex_status gather(const struct chex_bench_input_rates *mine, struct chex_coll *coll,
                                struct chex_bench_input_result *r, struct chex_error *err) {
-    struct chex_bench_input_rates *all = chex_alloc_zeroed((size_t)coll->size, sizeof *all);
-    if (!all)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    enum chex_status st = chex_coll_allgather(coll, mine, sizeof *mine, all, err);
-    for (int k = 0; st == CHEX_OK && k < coll->size; k++)
+    CHEX_TRY(chex_group_exchange(coll->group, "rates", mine, sizeof *mine, err));
+    const struct chex_bench_input_rates *all = coll->group->all;
+    for (int k = 0; k < coll->size; k++)
         add(r, k, &all[k]);
-    free(all);
-    return st;
+    return CHEX_OK;
 }
 
 static enum chex_status run(const struct chex_bench_input *b, const struct chex_train_config *c,
@@ -149,8 +146,9 @@ static enum chex_status run(const struct chex_bench_input *b, const struct chex_
     struct chex_pipeline *p = NULL;
     struct chex_bench_input_rates mine = {0};
     chex_train_input_describe(in, c);
-    CHEX_TRY(chex_coll_agree(w->coll, chex_train_input_pipeline(in, c, 0, 0, &p, err), err));
-    enum chex_status st = chex_coll_agree(w->coll, measure(&m, p, &mine, err), err);
+    CHEX_TRY(
+        chex_group_agree(w->coll->group, chex_train_input_pipeline(in, c, 0, 0, &p, err), err));
+    enum chex_status st = chex_group_agree(w->coll->group, measure(&m, p, &mine, err), err);
     chex_pipeline_destroy(p);
     return st == CHEX_OK ? gather(&mine, w->coll, r, err) : st;
 }

@@ -33,14 +33,14 @@ enum chex_status chex_session_check_options(struct chex_session *s, struct chex_
         free(text);
         return CHEX_OK;
     }
-    enum chex_status st = chex_coll_broadcast(s->world.coll, &bytes, sizeof bytes, 0, err);
+    enum chex_status st = chex_group_broadcast(s->world.coll->group, &bytes, sizeof bytes, 0, err);
     if (st == CHEX_OK && s->rank != 0)
         text = chex_alloc_zeroed((size_t)bytes + 1, 1);
     if (st == CHEX_OK && (!text || !bytes))
         st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the options");
     st = chex_session_agree(s, st, err);
     if (st == CHEX_OK)
-        st = chex_coll_broadcast(s->world.coll, text, (size_t)bytes, 0, err);
+        st = chex_group_broadcast(s->world.coll->group, text, (size_t)bytes, 0, err);
     if (st == CHEX_OK && !(first = json_loads(text, 0, NULL)))
         st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the options");
     if (st == CHEX_OK)

@@ -76,7 +76,7 @@ enum chex_status chex_session_check_labels(struct chex_session *s, struct chex_e
     st = chex_session_agree(s, st, err);
     if (st == CHEX_OK) {
         count_own(s, own);
-        st = chex_coll_gather_var(s->world.coll, own, count * sizeof *own, &all, NULL, &bytes, err);
+        st = chex_group_gather(s->world.coll->group, own, count * sizeof *own, &all, &bytes, err);
     }
     if (st == CHEX_OK && s->rank == 0) {
         add_up(all, s->size, count, sum);

@@ -5,10 +5,8 @@
  * --batch-size that fits, by bisection.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/log.h"
 #include "base/memory_limit.h"
 #include "base/units.h"
@@ -116,18 +114,14 @@ static enum chex_status need_of_node(struct chex_session *s, uint64_t *bytes_out
     const struct place mine = {.node = s->world.launch->node,
                                .bytes = s->needs.host,
                                .resident = chex_memory_own_bytes("")};
-    struct place *all = chex_alloc_zeroed((size_t)s->size, sizeof *all);
-    enum chex_status st = all ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    st = chex_session_agree(s, st, err);
-    if (st == CHEX_OK)
-        st = chex_coll_allgather(s->world.coll, &mine, sizeof mine, all, err);
+    CHEX_TRY(chex_group_exchange(s->world.coll->group, "memory", &mine, sizeof mine, err));
+    const struct place *all = s->world.coll->group->all;
     *bytes_out = *resident_out = 0;
-    for (int r = 0; st == CHEX_OK && r < s->size; r++) {
+    for (int r = 0; r < s->size; r++) {
         *bytes_out += all[r].node == mine.node ? all[r].bytes : 0;
         *resident_out += all[r].node == mine.node ? all[r].resident : 0;
     }
-    free(all);
-    return st;
+    return CHEX_OK;
 }
 
 static enum chex_status refuse(struct chex_session *s, uint64_t need,

@@ -569,7 +569,7 @@ static enum chex_status make_plan(struct chex_session *s, json_t **out, struct c
     json_t *ranks = NULL;
     CHEX_TRY(chex_session_agree(s, fill_report(s, &mine, err), err));
     CHEX_TRY(chex_session_agree(
-        s, chex_coll_gather_var(s->world.coll, &mine, sizeof mine, &reports, NULL, &bytes, err),
+        s, chex_group_gather(s->world.coll->group, &mine, sizeof mine, &reports, &bytes, err),
         err));
     enum chex_status st = ranks_json(s, reports, &ranks, err);
     if (st == CHEX_OK && s->rank == 0) {

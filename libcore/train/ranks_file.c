@@ -51,7 +51,7 @@ enum chex_status chex_session_gather_ranks(struct chex_session *s, json_t **rank
     void *all = NULL;
     size_t bytes;
     fill_record(s, &mine);
-    CHEX_TRY(chex_coll_gather_var(s->world.coll, &mine, sizeof mine, &all, NULL, &bytes, err));
+    CHEX_TRY(chex_group_gather(s->world.coll->group, &mine, sizeof mine, &all, &bytes, err));
     *ranks_out = s->rank == 0 ? json_array() : NULL;
     for (int r = 0; s->rank == 0 && r < s->size; r++)
         json_array_append_new(*ranks_out, record_json((const struct rank_record *)all + r));

@@ -87,7 +87,7 @@ static void opened(void *arg) {
 static enum chex_status agree(const struct chex_train_world *w, enum chex_status mine,
                               struct chex_error *err) {
     const enum chex_phase phase = chex_watchdog_wait(w->watchdog);
-    const enum chex_status st = chex_coll_agree(w->coll, mine, err);
+    const enum chex_status st = chex_group_agree(w->coll->group, mine, err);
     chex_watchdog_at(w->watchdog, phase);
     return st;
 }

@@ -412,7 +412,7 @@ enum chex_status chex_session_restore(struct chex_session *s, struct chex_error 
     enum chex_status st = s->rank == 0 ? choose(s, &c, path, sizeof path, err) : CHEX_OK;
     st = chex_session_agree(s, st, err);
     if (st == CHEX_OK)
-        st = chex_coll_broadcast(s->world.coll, path, sizeof path, 0, err);
+        st = chex_group_broadcast(s->world.coll->group, path, sizeof path, 0, err);
     if (st == CHEX_OK && path[0])
         st = chex_session_agree(s, same_checkpoint(s, path, err), err);
     if (st == CHEX_OK && s->rank != 0 && path[0])

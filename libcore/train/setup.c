@@ -25,7 +25,7 @@
 enum chex_status chex_session_agree(struct chex_session *s, enum chex_status mine,
                                     struct chex_error *err) {
     const enum chex_phase phase = chex_watchdog_wait(s->watchdog);
-    enum chex_status st = chex_coll_agree(s->world.coll, mine, err);
+    enum chex_status st = chex_group_agree(s->world.coll->group, mine, err);
     chex_watchdog_at(s->watchdog, phase);
     if (st != CHEX_OK)
         s->together = true;

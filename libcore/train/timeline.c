@@ -137,7 +137,7 @@ enum chex_status chex_timeline_create(const struct chex_timeline_config *config,
         !(t->lines = chex_alloc_zeroed((size_t)config->coll->size, sizeof *t->lines)))
         st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     /* Agree before the clocks are compared: no rank then waits for one that has failed. */
-    st = chex_coll_agree(config->coll, st, err);
+    st = chex_group_agree(config->coll->group, st, err);
     if (st == CHEX_OK)
         st = chex_timeline_align(t, err);
     if (st != CHEX_OK)
@@ -401,7 +401,7 @@ enum chex_status chex_timeline_write(struct chex_timeline *t, json_t *about,
     struct chex_trace_event *events = chex_alloc_zeroed(t->size, sizeof *events);
     enum chex_status st =
         events ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the timeline");
-    st = chex_coll_agree(c, st, err);
+    st = chex_group_agree(c->group, st, err);
     if (st == CHEX_OK)
         st = chex_timeline_align(t, err);
     if (st != CHEX_OK) {
@@ -422,7 +422,7 @@ enum chex_status chex_timeline_write(struct chex_timeline *t, json_t *about,
     free(events);
     if (st == CHEX_OK && c->rank == 0)
         log_written(t, &w, false);
-    return chex_coll_agree(c, st, err);
+    return chex_group_agree(c->group, st, err);
 }
 
 /* A span for the phase in which rank 0 hangs. */

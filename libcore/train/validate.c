@@ -51,7 +51,7 @@ enum chex_status chex_session_validate(struct chex_session *s, double *loss_out,
         st = score(table, &out, err);
     chex_predictions_destroy(table);
     CHEX_TRY(chex_session_agree(s, st, err));
-    CHEX_TRY(chex_coll_broadcast(s->world.coll, &out, sizeof out, 0, err));
+    CHEX_TRY(chex_group_broadcast(s->world.coll->group, &out, sizeof out, 0, err));
     *loss_out = out.loss;
     *auroc_out = out.auroc;
     *defined_out = (int)out.defined;

@@ -58,7 +58,7 @@ differ() { # OPTION VALUE ARGUMENTS...: rank 0 alone has that value
         >odd.out 2>odd.err
     is $? 2 "rank 0 has another --$option: exit 2"
     like "$(grep 'error: ' odd.err)" \
-        "error: rank 1: --$option is '[0-9.]*' here and '$value' on rank 0: give all ranks the same options" "it says which"
+        "error: rank 1 on n1: --$option is '[0-9.]*' here and '$value' on rank 0: give all ranks the same options" "it says which"
     [ $((SECONDS - began)) -lt 40 ] && [ ! -e odd ]
     ok $? "at once, with nothing begun"
 }
@@ -76,7 +76,7 @@ for option in --plan --json; do
     in_job -N2 -n2 --cpu-bind=none bash small.sh "${common[@]}" --output small $option >small.out 2>small.err
     is $? 9 "a node with too little memory: exit 9, $option"
     is "$(grep 'error: ' small.err | grep -c '^chex-train')" 1 "one rank says so"
-    like "$(cat small.err)" 'error: rank 1: n1: 1 rank there takes [0-9]+ MiB of memory, and the machine allows 146 MiB: not even one image fits; use larger nodes' \
+    like "$(cat small.err)" 'error: rank 1 on n1: n1: 1 rank there takes [0-9]+ MiB of memory, and the machine allows 146 MiB: not even one image fits; use larger nodes' \
         "which node, how much, and what to do"
     [ ! -e small ] && [ ! -s small.out ]
     ok $? "and nothing is begun or printed"

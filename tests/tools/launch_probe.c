@@ -144,7 +144,7 @@ static enum chex_status coll_long(struct chex_coll *c, struct chex_error *err) {
     if (st == CHEX_OK && c->rank == c->size - 1)
         data[n - 1] = 42;
     if (st == CHEX_OK)
-        st = chex_coll_broadcast(c, data, LONG_BYTES, c->size - 1, err);
+        st = chex_group_broadcast(c->group, data, LONG_BYTES, c->size - 1, err);
     if (st == CHEX_OK && data[n - 1] != 42)
         st = (enum chex_status)to_fail(err, "long broadcast");
     free(data);
@@ -155,13 +155,13 @@ static enum chex_status coll_gather(struct chex_coll *c, struct chex_error *err)
     /* Rank r gives r letters, so rank 0 gives none. */
     char mine[64];
     void *all = NULL;
-    size_t sizes[64], total = 0, at = 0;
+    size_t total = 0, at = 0;
     memset(mine, 'a' + c->rank, sizeof mine);
-    CHEX_TRY(chex_coll_gather_var(c, mine, (size_t)c->rank, &all, sizes, &total, err));
+    CHEX_TRY(chex_group_gather(c->group, mine, (size_t)c->rank, &all, &total, err));
     bool right = total == (size_t)(c->size * (c->size - 1) / 2) && (all != NULL) == (c->rank == 0);
     for (int r = 0; r < c->size; r++)
-        for (size_t i = 0; i < sizes[r]; i++, at++)
-            right = right && sizes[r] == (size_t)r && (!all || ((char *)all)[at] == 'a' + r);
+        for (int i = 0; i < r; i++, at++)
+            right = right && (!all || ((char *)all)[at] == 'a' + r);
     free(all);
     return right && at == total ? CHEX_OK : (enum chex_status)to_fail(err, "gather_var");
 }
@@ -169,26 +169,27 @@ static enum chex_status coll_gather(struct chex_coll *c, struct chex_error *err)
 static enum chex_status coll_agree(struct chex_coll *c, struct chex_error *err) {
     struct chex_error e = {0};
     char expect[64];
-    CHEX_TRY(chex_coll_agree(c, CHEX_OK, err));
+    CHEX_TRY(chex_group_agree(c->group, CHEX_OK, err));
     /* The last rank has bad data, the others were preempted: data is worse. */
     const int bad = c->size - 1;
     chex_error_set(&e, c->rank == bad ? CHEX_E_DATA : CHEX_E_PREEMPTED, "words of rank %d",
                    c->rank);
-    enum chex_status st = chex_coll_agree(c, e.status, &e);
-    snprintf(expect, sizeof expect, c->rank == bad ? "words of rank %d" : "rank %d: words of rank",
-             bad);
+    enum chex_status st = chex_group_agree(c->group, e.status, &e);
+    snprintf(expect, sizeof expect, "rank %d on ", bad);
     if (st != CHEX_E_DATA || strncmp(e.text, expect, strlen(expect)) != 0)
         return (enum chex_status)to_fail(err, "agree");
-    if (chex_coll_agree(c, c->rank == bad ? CHEX_E_RESOURCE : CHEX_OK, NULL) != CHEX_E_RESOURCE)
+    if (chex_group_agree(c->group, c->rank == bad ? CHEX_E_RESOURCE : CHEX_OK, NULL) !=
+        CHEX_E_RESOURCE)
         return (enum chex_status)to_fail(err, "agree without text");
     return CHEX_OK;
 }
 
 static enum chex_status coll_short(struct chex_coll *c, struct chex_error *err) {
-    int ranks[64], word = c->rank;
+    int word = c->rank;
     float sum[2] = {(float)c->rank, 1};
     CHEX_TRY(chex_coll_barrier(c, err));
-    CHEX_TRY(chex_coll_allgather(c, &word, sizeof word, ranks, err));
+    CHEX_TRY(chex_group_exchange(c->group, "ranks", &word, sizeof word, err));
+    const int *ranks = c->group->all;
     for (int r = 0; r < c->size; r++)
         if (ranks[r] != r)
             return (enum chex_status)to_fail(err, "allgather");

@@ -145,14 +145,18 @@ static const struct chex_coll_impl threads = {.name = "threads",
 static void *play_links(void *arg) {
     struct member *m = arg;
     struct chex_coll c = {.impl = &threads, .self = m, .rank = m->rank, .size = m->w->size};
+    BAIL_UNLESS(chex_coll_make_group(&c, "", &m->err) == CHEX_OK, "%s", m->err.text);
     m->st = chex_between_links(&c, m->rank % m->w->per_node, 4096, m->links, &m->err);
+    chex_group_destroy(c.group);
     return NULL;
 }
 
 static void *play_sums(void *arg) {
     struct member *m = arg;
     struct chex_coll c = {.impl = &threads, .self = m, .rank = m->rank, .size = m->w->size};
+    BAIL_UNLESS(chex_coll_make_group(&c, "", &m->err) == CHEX_OK, "%s", m->err.text);
     m->st = chex_between_sums(&c, COUNT, 0.05, &m->sums, &m->err);
+    chex_group_destroy(c.group);
     return NULL;
 }
 

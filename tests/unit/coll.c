@@ -14,31 +14,31 @@ static void check_self(void) {
     OK_STATUS(chex_coll_create(&launch, &c, &err), CHEX_OK, err, NULL);
     BAIL_UNLESS(c, "no collectives");
     OK(strcmp(c->impl->name, "self") == 0 && c->rank == 0 && c->size == 1, "one rank: self");
-    int mine = 7, all = 0;
+    int mine = 7;
     float sum32 = 2.5f;
     OK_STATUS(chex_coll_barrier(c, &err), CHEX_OK, err, NULL);
-    OK_STATUS(chex_coll_broadcast(c, &mine, sizeof mine, 0, &err), CHEX_OK, err, NULL);
-    OK_STATUS(chex_coll_broadcast(c, &mine, sizeof mine, 1, &err), CHEX_E_FAIL, err, "rank 1 of 1");
-    OK_STATUS(chex_coll_allgather(c, &mine, sizeof mine, &all, &err), CHEX_OK, err, NULL);
-    OK(all == 7, "allgather copies");
+    OK_STATUS(chex_group_broadcast(c->group, &mine, sizeof mine, 0, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_group_broadcast(c->group, &mine, sizeof mine, 1, &err), CHEX_E_FAIL, err,
+              "rank 1 of 1");
+    OK_STATUS(chex_group_exchange(c->group, "all", &mine, sizeof mine, &err), CHEX_OK, err, NULL);
+    OK(*(const int *)c->group->all == 7, "an exchange of one rank copies");
     OK_STATUS(c->impl->sum_f32(c->self, &sum32, 1, &err), CHEX_OK, err, NULL);
     OK(sum32 == 2.5f, "a sum of one");
     OK_STATUS(c->impl->send(c->self, &mine, 4, 1, 0, &err), CHEX_E_FAIL, err, "rank 1 of 1");
     OK_STATUS(c->impl->receive(c->self, &mine, 4, 1, 0, &err), CHEX_E_FAIL, err, "rank 1 of 1");
 
     void *gathered = NULL;
-    size_t size = 0, total = 0;
-    OK_STATUS(chex_coll_gather_var(c, "abc", 3, &gathered, &size, &total, &err), CHEX_OK, err,
-              NULL);
-    OK(gathered && size == 3 && total == 3 && memcmp(gathered, "abc", 3) == 0, "gather of one");
+    size_t total = 0;
+    OK_STATUS(chex_group_gather(c->group, "abc", 3, &gathered, &total, &err), CHEX_OK, err, NULL);
+    OK(gathered && total == 3 && memcmp(gathered, "abc", 3) == 0, "gather of one");
     free(gathered);
-    OK_STATUS(chex_coll_gather_var(c, NULL, 0, &gathered, NULL, &total, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_group_gather(c->group, NULL, 0, &gathered, &total, &err), CHEX_OK, err, NULL);
     OK(total == 0 && gathered, "gather of nothing");
     free(gathered);
 
-    OK_STATUS(chex_coll_agree(c, CHEX_OK, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_group_agree(c->group, CHEX_OK, &err), CHEX_OK, err, NULL);
     chex_error_set(&err, CHEX_E_DATA, "shard 3 is torn");
-    OK(chex_coll_agree(c, CHEX_E_DATA, &err) == CHEX_E_DATA &&
+    OK(chex_group_agree(c->group, CHEX_E_DATA, &err) == CHEX_E_DATA &&
            strcmp(err.text, "shard 3 is torn") == 0,
        "one rank agrees with itself");
     chex_coll_destroy(c);

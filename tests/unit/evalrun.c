@@ -237,8 +237,13 @@ struct answer {
 static void *one_rank(void *arg) {
     struct answer *a = arg;
     struct chex_engine engine = engine_of(a->batch);
-    struct chex_coll coll = {&threads_coll, &a->member, a->member.rank, a->member.party->size};
+    struct chex_coll coll = {.impl = &threads_coll,
+                             .self = &a->member,
+                             .rank = a->member.rank,
+                             .size = a->member.party->size};
+    BAIL_UNLESS(chex_coll_make_group(&coll, "", &a->err) == CHEX_OK, "%s", a->err.text);
     a->status = chex_eval_run(&engine, &set, &coll, &a->config, &a->predictions, &a->loss, &a->err);
+    chex_group_destroy(coll.group);
     return NULL;
 }
 
