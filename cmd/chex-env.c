@@ -226,32 +226,6 @@ static enum chex_status prepare(const struct settings *s, const struct chex_laun
     return CHEX_OK;
 }
 
-/* If prepare() failed on a rank, all ranks return the status of the first such rank. Only that rank
- * keeps its error text. Collective. */
-static enum chex_status begin_together(struct chex_launch *launch, enum chex_status mine,
-                                       uint64_t timeout_ms, struct chex_error *err) {
-    struct chex_error lost = {0};
-    const int32_t status = mine;
-    int32_t *all = calloc((size_t)launch->size, sizeof *all);
-    if (!all)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    const enum chex_status st =
-        chex_launch_exchange(launch, "check-begin", &status, sizeof status, all, timeout_ms, &lost);
-    int first = 0;
-    while (st == CHEX_OK && first < launch->size && all[first] == CHEX_OK)
-        first++;
-    const enum chex_status theirs =
-        st == CHEX_OK && first < launch->size ? (enum chex_status)all[first] : CHEX_OK;
-    free(all);
-    if (st != CHEX_OK) {
-        *err = mine == CHEX_OK ? lost : *err;
-        return mine == CHEX_OK ? st : mine;
-    }
-    if (theirs != CHEX_OK && first != launch->rank)
-        *err = (struct chex_error){.status = theirs};
-    return theirs;
-}
-
 static void warn_of_unused(const struct settings *s) {
     if (s->level == 1 && (s->data || s->output))
         chex_warn("--%s: level 1 reads and writes nothing: say --level 2",
@@ -273,20 +247,18 @@ static void warn_of_left_out(const struct settings *s, const struct chex_check_e
                   s->expect, names);
 }
 
-static enum chex_status check_all(const struct settings *s, struct chex_launch *launch,
-                                  struct chex_check_context *context, bool launched, bool *hung_out,
+static enum chex_status check_all(const struct settings *s, struct chex_group *group,
+                                  struct chex_check_context *context, bool reporter, bool *hung_out,
                                   struct chex_error *err) {
     struct chex_check_expected *expected = NULL;
     struct chex_check_report result = {0};
     struct chex_binding binding;
-    const bool reporter = is_reporter(launch, launched);
-    enum chex_status st = prepare(s, launch, reporter, context, &binding, &expected, err);
-    /* 10 s more than the checks: other ranks may start later. */
-    st = begin_together(launch, st, s->timeout_ms + 10000, err);
+    enum chex_status st = prepare(s, context->launch, reporter, context, &binding, &expected, err);
+    st = chex_group_agree(group, st, err);
     if (st == CHEX_OK && reporter)
         warn_of_unused(s);
     if (st == CHEX_OK)
-        st = chex_check_run(NULL, context, expected, s->timeout_ms, launch, &result, err);
+        st = chex_check_run(NULL, context, expected, s->timeout_ms, group, &result, err);
     if (st == CHEX_OK && reporter && expected)
         warn_of_left_out(s, expected, &result);
     if (st == CHEX_OK && reporter)
@@ -295,8 +267,7 @@ static enum chex_status check_all(const struct settings *s, struct chex_launch *
         st = after_writing(s, record(s, &result, err), err);
     if (st == CHEX_OK)
         st = chex_check_status(&result);
-    if (st != CHEX_OK && err->status == CHEX_OK && err->text[0] == '\0' && !s->common.json &&
-        reporter)
+    if (st != CHEX_OK && err->text[0] == '\0' && !s->common.json && reporter)
         chex_info("%s", chex_status_text(st));
     *hung_out = result.hung;
     chex_check_report_release(&result);
@@ -306,14 +277,34 @@ static enum chex_status check_all(const struct settings *s, struct chex_launch *
 
 /* After a check has hung: threads hang in collective calls, so the ranks cannot end normally. Waits
  * until rank 0 has printed, then aborts the job. */
-static void end_hung(struct chex_launch *launch, enum chex_status st) {
-    enum { MS = 10000 };
+static void end_hung(struct chex_launch *launch, struct chex_group *group, enum chex_status st) {
     struct chex_error err = {0};
-    char mine = 0, *all = malloc((size_t)launch->size);
-    if (all)
-        (void)chex_launch_exchange(launch, "check-end", &mine, 1, all, MS, &err);
-    free(all);
+    const char mine = 0;
+    group->wait_ms = 10000;
+    (void)chex_group_exchange(group, "check-end", &mine, 1, &err);
     chex_launch_abort(launch, st);
+}
+
+/* Checks, prints and ends the launch. An error that all ranks have is printed once. */
+static enum chex_status run_group(const struct settings *s, struct chex_launch *launch,
+                                  struct chex_check_context *context, bool reporter,
+                                  struct chex_error *err) {
+    struct chex_group *group = NULL;
+    bool hung = false;
+    /* A rank with a hanging check comes up to the time-out late, and ranks may start late. */
+    enum chex_status st = chex_group_of_launch(launch, s->timeout_ms + 10000, &group, err);
+    if (st == CHEX_OK)
+        st = check_all(s, group, context, reporter, &hung, err);
+    const bool alone = !group || group->broken; /* other ranks may wait for this one */
+    if (err->text[0] && (reporter || alone || group->size == 1))
+        chex_err("%s", err->text);
+    err->text[0] = '\0';
+    if (alone)
+        chex_launch_abort(launch, st);
+    if (hung)
+        end_hung(launch, group, st);
+    chex_group_destroy(group);
+    return st;
 }
 
 static enum chex_status run(const struct settings *s, struct chex_error *err) {
@@ -334,20 +325,10 @@ static enum chex_status run(const struct settings *s, struct chex_error *err) {
         launch_alone(&launch);
     chex_log_set_level((enum chex_log_level)s->common.log_level);
     chex_log_set_rank(launch.rank, launch.size, launch.host);
-    context.show_progress =
-        s->level > 1 && is_reporter(&launch, launched) && s->common.log_level >= CHEX_LOG_INFO;
+    const bool reporter = is_reporter(&launch, launched);
+    context.show_progress = s->level > 1 && reporter && s->common.log_level >= CHEX_LOG_INFO;
     chex_gpu_view(&context.gpu);
-    bool hung = false;
-    enum chex_status st = check_all(s, &launch, &context, launched, &hung, err);
-    if (err->text[0]) {
-        chex_err("%s", err->text);
-        err->text[0] = '\0';
-        /* Other ranks would wait for this rank, and after a lost rank no exchange works. */
-        if (st != CHEX_E_USAGE)
-            chex_launch_abort(&launch, st);
-    }
-    if (hung)
-        end_hung(&launch, st);
+    const enum chex_status st = run_group(s, &launch, &context, reporter, err);
     if (launched)
         chex_launch_finish(&launch);
     return st;

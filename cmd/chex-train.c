@@ -368,8 +368,8 @@ static enum chex_status take_from_run(void *arg, const char *path, const json_t 
 }
 
 static enum chex_status bench(const struct settings *s, const char *engine,
-                              const struct chex_gpu *device, int threads,
-                              struct chex_launch *launch, bool *together, struct chex_error *err) {
+                              const struct chex_gpu *device, int threads, struct chex_group *group,
+                              bool *together, struct chex_error *err) {
     struct chex_bench b = {.engine = engine,
                            .model = chex_net_names[s->model],
                            .config = {.image_size = (int)s->image_size,
@@ -384,7 +384,7 @@ static enum chex_status bench(const struct settings *s, const char *engine,
                            .seed = (uint64_t)s->seed,
                            .limits = s->bench_layers,
                            .stop = &train_stop_asked};
-    return train_bench(&b, launch, s->common.json, together, err);
+    return train_bench(&b, group, s->common.json, together, err);
 }
 
 /* The keys are those of --bench. There is no engine, precision is fp32, and threads are the
@@ -526,18 +526,18 @@ static enum chex_status work(struct settings *s, struct chex_world *world, bool 
     *together = true;
     if (!s->bench_input) { /* --bench-input uses no engine */
         enum chex_status st = chex_choose_engine(s->engine, &world->gpu, &engine, err);
-        CHEX_TRY(chex_choose_gpu(&world->launch, &world->binding, &world->gpu,
+        CHEX_TRY(chex_choose_gpu(&world->launch, world->group, &world->binding, &world->gpu,
                                  st == CHEX_OK ? engine : NULL, &gpu, &has_gpu, err));
         enum chex_precision usual = (enum chex_precision)s->precision;
         if (chex_opt_origin(s->set, "precision") == CHEX_FROM_DEFAULT)
-            CHEX_TRY(chex_choose_precision(&world->launch, engine, &usual, err));
+            CHEX_TRY(chex_choose_precision(world->group, engine, &usual, err));
         s->precision = (int)usual;
     }
     const struct chex_gpu *device = has_gpu ? &gpu : NULL;
     int threads = s->threads ? (int)s->threads : world->binding.threads;
     if (s->bench) {
         train_signals_limit(0);
-        return bench(s, engine, device, threads, &world->launch, together, err);
+        return bench(s, engine, device, threads, world->group, together, err);
     }
     struct chex_train_config config;
     CHEX_TRY(config_of(s, engine, device, threads, &config, err));

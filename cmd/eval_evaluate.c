@@ -293,11 +293,11 @@ static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
     const struct chex_eval_config config = {(int)s->workers, (enum chex_tta)s->tta,
                                             !s->common.quiet};
     enum chex_status st = chex_choose_engine(s->engine, &e->world.gpu, &e->engine_spec, err);
-    st = chex_choose_gpu(&e->world.launch, &e->world.binding, &e->world.gpu,
+    st = chex_choose_gpu(&e->world.launch, e->world.group, &e->world.binding, &e->world.gpu,
                          st == CHEX_OK ? e->engine_spec : NULL, &e->gpu, &e->has_gpu, err);
     e->precision = (enum chex_precision)s->precision;
     if (st == CHEX_OK && !e->precision_asked)
-        st = chex_choose_precision(&e->world.launch, e->engine_spec, &e->precision, err);
+        st = chex_choose_precision(e->world.group, e->engine_spec, &e->precision, err);
     if (st == CHEX_OK)
         st = check_same(e, err);
     if (st == CHEX_OK)
@@ -307,7 +307,7 @@ static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
     if (st == CHEX_OK) {
         if (e->coll->rank == 0)
             st = finish(e, table, loss, err);
-        st = chex_group_agree(e->coll->group, st, err);
+        st = chex_group_follow(e->coll->group, 0, st, err);
     }
     eval_results_end(s, &e->output, st);
     chex_predictions_destroy(table);

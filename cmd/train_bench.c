@@ -7,17 +7,13 @@
 
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/alloc.h"
-#include "base/clock.h"
 #include "base/units.h"
 #include "train_layers.h"
 
 /* Every rank sends this to all ranks, as raw bytes. */
 struct report {
-    struct chex_error error;
     double images_per_s_median, images_per_s_best, step_s_median, step_s_best;
     uint64_t engine_bytes, peak_rss_bytes;
 };
@@ -28,14 +24,9 @@ struct summary {
     int ranks, slowest_rank;
 };
 
-static struct report report_of(const struct chex_bench_result *r, enum chex_status st,
-                               const struct chex_error *error) {
+static struct report report_of(const struct chex_bench_result *r) {
     struct report c;
     memset(&c, 0, sizeof c); /* padding too: the struct is sent as bytes */
-    if (st != CHEX_OK) {
-        c.error = *error;
-        return c;
-    }
     c.images_per_s_median = r->images_per_s_median;
     c.images_per_s_best = r->images_per_s_best;
     c.step_s_median = r->step_s_median;
@@ -61,25 +52,14 @@ static void add(struct summary *s, int rank, const struct report *c) {
     }
 }
 
-/* `mine` holds this rank's error, if any: a rank that failed joins the exchange too. */
-static enum chex_status gather(struct chex_launch *launch, const struct report *mine,
-                               uint64_t wait_ms, struct summary *out, bool *together,
-                               struct chex_error *err) {
-    struct report *all = chex_alloc_zeroed((size_t)launch->size, sizeof *all);
-    enum chex_status st =
-        all ? chex_launch_exchange(launch, "bench", mine, sizeof *mine, all, wait_ms, err)
-            : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    *together = st == CHEX_OK;
-    *out = (struct summary){.ranks = launch->size};
-    for (int r = 0; st == CHEX_OK && r < launch->size; r++) {
+static enum chex_status gather(struct chex_group *group, const struct report *mine,
+                               struct summary *out, struct chex_error *err) {
+    CHEX_TRY(chex_group_exchange(group, "bench", mine, sizeof *mine, err));
+    const struct report *all = group->all;
+    *out = (struct summary){.ranks = group->size};
+    for (int r = 0; r < group->size; r++)
         add(out, r, &all[r]);
-        if (all[r].error.status != CHEX_OK) {
-            *err = all[r].error;
-            st = r == 0 ? err->status : chex_error_prefix(err, err->status, "rank %d", r);
-        }
-    }
-    free(all);
-    return st;
+    return CHEX_OK;
 }
 
 static enum chex_status print_json(const struct chex_bench *b, const struct chex_bench_result *r,
@@ -127,18 +107,19 @@ static enum chex_status print_text(const struct chex_bench *b, const struct chex
     return b->limits ? train_layers_print(b, r, NULL, err) : CHEX_OK;
 }
 
-enum chex_status train_bench(const struct chex_bench *bench, struct chex_launch *launch, bool json,
+enum chex_status train_bench(const struct chex_bench *bench, struct chex_group *group, bool json,
                              bool *together_out, struct chex_error *err) {
-    enum { WAIT_MS = 600000 }; /* wait for slower ranks: this long plus the time this rank took */
     struct chex_bench_result r = {0};
     struct summary s;
-    const double start_s = chex_clock_s();
     enum chex_status st = chex_bench_run(bench, &r, err);
     const bool measured = st == CHEX_OK;
-    const struct report mine = report_of(&r, st, err);
-    const uint64_t took_ms = (uint64_t)((chex_clock_s() - start_s) * 1e3);
-    st = gather(launch, &mine, WAIT_MS + took_ms, &s, together_out, err);
-    if (st == CHEX_OK && launch->rank == 0)
+    const struct report mine = report_of(&r);
+    group->wait_ms = CHEX_GROUP_WORK_MS;
+    st = chex_group_agree(group, st, err);
+    if (st == CHEX_OK)
+        st = gather(group, &mine, &s, err);
+    *together_out = !group->broken;
+    if (st == CHEX_OK && group->rank == 0)
         st = json ? print_json(bench, &r, &s, err) : print_text(bench, &r, &s, err);
     if (measured)
         chex_bench_release(&r);

@@ -23,6 +23,7 @@
 #include "base/error.h"
 #include "check/disturb.h"
 #include "launch/bind.h"
+#include "launch/group.h"
 #include "launch/launch.h"
 
 enum chex_verdict { CHEX_PASS, CHEX_SKIP, CHEX_WARN, CHEX_FAIL }; /* from best to worst */
@@ -201,12 +202,14 @@ void chex_check_disturbed(const struct chex_check_report *report, char *buf, siz
  * - timeout_ms limits the rank's own time; waiting for other ranks does not count.
  * - A probe without an answer at the deadline fails, and the fault is the node's. The later probes
  *   are skipped. The hanging thread is abandoned.
+ * - group: the ranks of context->launch. Its wait_ms must exceed timeout_ms: a rank with a hanging
+ *   probe arrives up to timeout_ms late.
  * - CHEX_E_LOST: a rank did not reach an exchange. The text names it.
  * The caller calls chex_check_report_release. */
 enum chex_status chex_check_run(const struct chex_check *const *table,
                                 const struct chex_check_context *context,
                                 const struct chex_check_expected *expected, uint64_t timeout_ms,
-                                struct chex_launch *launch, struct chex_check_report *report_out,
+                                struct chex_group *group, struct chex_check_report *report_out,
                                 struct chex_error *err);
 void chex_check_report_release(struct chex_check_report *report); /* zeroed allowed */
 

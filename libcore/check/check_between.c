@@ -9,10 +9,8 @@
  * rank uses the library again.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/module.h"
@@ -20,13 +18,6 @@
 #include "check/checks.h"
 #include "check/measure.h"
 #include "check/outlier.h"
-
-/* The timeout of an exchange: half of the remaining time, so that it ends before the run's
- * deadline. */
-static uint64_t exchange_timeout_ms(const struct chex_check_context *c) {
-    const double left_s = c->until_s - chex_clock_s();
-    return left_s > 0 ? (uint64_t)(left_s * 500) + 1 : 1;
-}
 
 /* Reports that exchanges of the launcher fail. The run will then end at its next exchange, so the
  * reason is logged now. */
@@ -40,22 +31,17 @@ static void fail_exchange(struct chex_check_result *r, const struct chex_error *
 /* Exchanges whether each rank can take part in the next call. This rank can if *r is still a pass.
  * True: all ranks can. */
 static bool all_can(const struct chex_check_context *c, struct chex_check_result *r) {
-    struct chex_launch *launch = c->measure->launch;
+    struct chex_group *group = chex_check_group(c);
     struct chex_error err = {0};
     const char mine = r->verdict == CHEX_PASS;
-    char *all = chex_alloc_zeroed((size_t)launch->size, 1);
-    enum chex_status st =
-        all ? chex_launch_exchange(launch, "check-can", &mine, 1, all, exchange_timeout_ms(c), &err)
-            : chex_error_set(&err, CHEX_E_RESOURCE, "out of memory");
-    int cannot = -1;
-    for (int k = launch->size - 1; st == CHEX_OK && k >= 0; k--)
-        cannot = all[k] ? cannot : k;
-    free(all);
-    if (st != CHEX_OK)
+    if (chex_group_exchange(group, "check-can", &mine, 1, &err) != CHEX_OK) {
         fail_exchange(r, &err);
-    else if (cannot >= 0 && mine)
-        chex_check_skip(r, "rank %d cannot take part", cannot);
-    return st == CHEX_OK && cannot < 0;
+        return false;
+    }
+    const char *cannot = memchr(group->all, 0, (size_t)group->size);
+    if (cannot && mine)
+        chex_check_skip(r, "rank %d cannot take part", (int)(cannot - (const char *)group->all));
+    return !cannot;
 }
 
 /* True, and *r is a skip, if there is only one rank. */
@@ -75,19 +61,13 @@ static const double most_fence_s = 1;
 static enum chex_status time_fences(const struct chex_check_context *c, double *median_out,
                                     double *spread_out, struct chex_error *err) {
     enum { ROUNDS = 5, BYTES = 64 };
-    struct chex_launch *launch = c->measure->launch;
-    char mine[BYTES] = {0}, *all = chex_alloc_zeroed((size_t)launch->size, BYTES);
+    char mine[BYTES] = {0};
     double seconds[ROUNDS];
-    enum chex_status st = all ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    for (int i = 0; i < ROUNDS && st == CHEX_OK; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
         const double start = chex_clock_s();
-        st = chex_launch_exchange(launch, "check-fence", mine, BYTES, all, exchange_timeout_ms(c),
-                                  err);
+        CHEX_TRY(chex_group_exchange(chex_check_group(c), "check-fence", mine, BYTES, err));
         seconds[i] = chex_clock_s() - start;
     }
-    free(all);
-    if (st != CHEX_OK)
-        return st;
     *median_out = chex_median(seconds, ROUNDS);
     *spread_out = chex_spread(seconds, ROUNDS);
     return CHEX_OK;
@@ -241,8 +221,8 @@ static void probe_gpu_sums(const struct chex_check_context *c, struct chex_check
     (void)chex_measure_gpu(c, r); /* its reason replaces that of has_time */
     if (!open_coll(c, r))
         return;
-    enum chex_status st =
-        chex_step_sum(m->gpu, m->launch, m->coll, sums_s, exchange_timeout_ms(c), &sums, &err);
+    enum chex_status st = chex_step_sum(m->gpu, m->launch, m->coll, sums_s,
+                                        chex_check_group(c)->wait_ms, &sums, &err);
     close_coll(c, st, &err, r);
     if (st != CHEX_OK)
         return;

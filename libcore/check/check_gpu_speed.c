@@ -53,8 +53,8 @@ static bool choose(const struct chex_check_context *c, bool in_time) {
     struct chex_error err = {0};
     bool has = false;
     const char *spec = wanted(c, m->no_gpu, sizeof m->no_gpu);
-    if (chex_choose_gpu(m->launch, c->binding, &c->gpu, in_time ? spec : "cpu", &m->device, &has,
-                        &err) != CHEX_OK)
+    if (chex_choose_gpu(c->launch, chex_check_group(c), c->binding, &c->gpu, in_time ? spec : "cpu",
+                        &m->device, &has, &err) != CHEX_OK)
         snprintf(m->no_gpu, sizeof m->no_gpu, "%s: see gpu", err.text);
     return has;
 }

@@ -28,37 +28,33 @@ struct rank_state {
 /* Exchanges the states of all ranks.
  * *stuck_rank_out: the first rank that is stuck, or -1. *left_s_out: the least remaining time of
  * all ranks that are not stuck. */
-static enum chex_status exchange_states(struct chex_launch *launch, const struct chex_prober *p,
-                                        uint64_t timeout_ms, int *stuck_rank_out,
-                                        double *left_s_out, struct chex_error *err) {
+static enum chex_status exchange_states(struct chex_group *group, const struct chex_prober *p,
+                                        int *stuck_rank_out, double *left_s_out,
+                                        struct chex_error *err) {
     const struct rank_state mine = {.left_s = chex_prober_left_s(p),
                                     .stuck = chex_prober_stuck(p) || chex_prober_lost(p)};
-    struct rank_state *all = chex_alloc_zeroed((size_t)launch->size, sizeof *all);
-    if (!all)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    enum chex_status st =
-        chex_launch_exchange(launch, "check-start", &mine, sizeof mine, all, timeout_ms, err);
+    CHEX_TRY(chex_group_exchange(group, "check-start", &mine, sizeof mine, err));
+    const struct rank_state *all = group->all;
     *stuck_rank_out = -1;
     *left_s_out = mine.left_s;
-    for (int r = launch->size - 1; r >= 0 && st == CHEX_OK; r--) {
+    for (int r = group->size - 1; r >= 0; r--) {
         if (all[r].stuck)
             *stuck_rank_out = r;
         else if (all[r].left_s < *left_s_out)
             *left_s_out = all[r].left_s;
     }
-    free(all);
-    return st;
+    return CHEX_OK;
 }
 
 /* Prepares check `first`, which starts on all ranks together. A collective check is skipped if a
  * rank is stuck, and gets the least remaining time of all ranks. */
-static enum chex_status begin_together(struct chex_launch *launch, struct chex_prober *p,
+static enum chex_status begin_together(struct chex_group *group, struct chex_prober *p,
                                        const struct chex_check *const *checks, size_t first,
-                                       uint64_t timeout_ms, struct chex_error *err) {
+                                       struct chex_error *err) {
     int stuck;
     double left_s;
     char why[64];
-    CHEX_TRY(exchange_states(launch, p, timeout_ms, &stuck, &left_s, err));
+    CHEX_TRY(exchange_states(group, p, &stuck, &left_s, err));
     if (checks[first]->start != CHEX_START_ALL)
         return CHEX_OK;
     snprintf(why, sizeof why, "rank %d is stuck in an earlier check", stuck);
@@ -69,27 +65,19 @@ static enum chex_status begin_together(struct chex_launch *launch, struct chex_p
     return CHEX_OK;
 }
 
-static enum chex_status probe(const struct chex_check *const *checks, size_t count,
-                              const struct chex_check_context *context, uint64_t timeout_ms,
-                              struct chex_launch *launch, struct chex_check_result *out,
+static enum chex_status probe(struct chex_prober *p, const struct chex_check *const *checks,
+                              size_t count, struct chex_group *group, struct chex_check_result *out,
                               bool *lost_out, struct chex_error *err) {
-    struct chex_prober *p = NULL;
-    enum chex_status st = chex_prober_create(checks, count, context, timeout_ms, &p, err);
-    for (size_t i = 0, end; st == CHEX_OK && i < count; i = end) {
+    for (size_t i = 0, end; i < count; i = end) {
         for (end = i + 1; end < count && checks[end]->start == CHEX_START_ANY; end++)
             ;
-        /* A rank with a hanging probe arrives up to timeout_ms late. */
         if (checks[i]->start != CHEX_START_ANY)
-            st = begin_together(launch, p, checks, i, timeout_ms + 10000, err);
-        if (st == CHEX_OK)
-            chex_prober_run(p, end);
+            CHEX_TRY(begin_together(group, p, checks, i, err));
+        chex_prober_run(p, end);
     }
-    if (st == CHEX_OK) {
-        chex_prober_answers(p, out);
-        *lost_out = chex_prober_lost(p);
-    }
-    chex_prober_destroy(p);
-    return st;
+    chex_prober_answers(p, out);
+    *lost_out = chex_prober_lost(p);
+    return CHEX_OK;
 }
 
 /* Copies as much as fits. The rest of `to` stays zero, so the record has no undefined bytes. */
@@ -155,47 +143,37 @@ static void merge(const struct chex_check *check, const struct chex_check_record
     chex_check_compare(check, records, column, n, out);
 }
 
-static enum chex_status compare(struct chex_check_report *r, struct chex_error *err) {
-    const struct chex_check_result **column = chex_alloc_zeroed((size_t)r->ranks, sizeof *column);
-    if (!column)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+/* column: scratch, (ranks). */
+static void compare(struct chex_check_report *r, const struct chex_check_result **column) {
     for (size_t i = 0; i < r->count; i++) {
         for (int k = 0; k < r->ranks; k++)
             column[k] = &r->all[(size_t)k * r->count + i];
         merge(r->checks[i], r->records, column, r->ranks, &r->merged[i]);
     }
-    free(column);
-    return CHEX_OK;
 }
 
 /* Exchanges answers and records.
  * The second exchange synchronises the ranks: all have entered it before one leaves. Each rank
  * reads its clock right after it. The duration of this exchange therefore bounds the
  * difference between the reading times. */
-static enum chex_status exchange(struct chex_launch *launch, const struct chex_check_context *c,
-                                 const struct chex_check_result *mine, uint64_t timeout_ms,
-                                 struct chex_check_report *r, struct chex_error *err) {
+static enum chex_status exchange(struct chex_group *group, const struct chex_check_context *c,
+                                 const struct chex_check_result *mine, struct chex_check_report *r,
+                                 struct chex_error *err) {
     struct chex_check_record record;
-    char here = 1, *there = chex_alloc_zeroed((size_t)launch->size, 1);
-    if (!there)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    enum chex_status st = chex_launch_exchange(launch, "check-answers", mine,
-                                               r->count * sizeof *mine, r->all, timeout_ms, err);
-    double began = chex_clock_s();
-    if (st == CHEX_OK)
-        st = chex_launch_exchange(launch, "check-meet", &here, 1, there, timeout_ms, err);
-    free(there);
-    if (st != CHEX_OK)
-        return st;
+    const char here = 1;
+    CHEX_TRY(chex_group_exchange_into(group, "check-answers", mine, r->count * sizeof *mine, r->all,
+                                      err));
+    const double began = chex_clock_s();
+    CHEX_TRY(chex_group_exchange(group, "check-meet", &here, 1, err));
     fill_record(c, &record);
     record.lost = r->hung;
     record.clock_s = chex_clock_unix_s();
     record.clock_window_s = chex_clock_s() - began;
-    st = chex_launch_exchange(launch, "check-cards", &record, sizeof record, r->records, timeout_ms,
-                              err);
-    for (int k = 0; k < launch->size && st == CHEX_OK; k++)
+    CHEX_TRY(
+        chex_group_exchange_into(group, "check-cards", &record, sizeof record, r->records, err));
+    for (int k = 0; k < group->size; k++)
         r->hung = r->hung || r->records[k].lost;
-    return st;
+    return CHEX_OK;
 }
 
 /* If cpu-share was disturbed, this rank did not get its CPUs. Then all its figures are marked as
@@ -228,33 +206,39 @@ static enum chex_status select_checks(const struct chex_check *const *table, int
 enum chex_status chex_check_run(const struct chex_check *const *table,
                                 const struct chex_check_context *context,
                                 const struct chex_check_expected *expected, uint64_t timeout_ms,
-                                struct chex_launch *launch, struct chex_check_report *report_out,
+                                struct chex_group *group, struct chex_check_report *report_out,
                                 struct chex_error *err) {
-    struct chex_check_report r = {.ranks = launch->size, .mode = context->mode};
+    struct chex_check_report r = {.ranks = group->size, .mode = context->mode};
+    const size_t ranks = (size_t)r.ranks;
     struct chex_check_result *mine = NULL;
+    const struct chex_check_result **column = NULL;
+    struct chex_prober *prober = NULL;
     enum chex_status st = select_checks(table ? table : chex_checks, context->level, &r, err);
-    if (st != CHEX_OK)
-        goto out;
-    mine = chex_alloc_zeroed(r.count, sizeof *mine);
-    r.records = chex_alloc_zeroed((size_t)r.ranks, sizeof *r.records);
-    r.all = chex_alloc_zeroed((size_t)r.ranks * r.count, sizeof *r.all);
-    r.merged = chex_alloc_zeroed(r.count, sizeof *r.merged);
-    if (!mine || !r.records || !r.all || !r.merged) {
-        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-        goto out;
+    if (st == CHEX_OK) {
+        mine = chex_alloc_zeroed(r.count, sizeof *mine);
+        column = chex_alloc_zeroed(ranks, sizeof *column);
+        r.records = chex_alloc_zeroed(ranks, sizeof *r.records);
+        r.all = chex_alloc_zeroed(ranks * r.count, sizeof *r.all);
+        r.merged = chex_alloc_zeroed(r.count, sizeof *r.merged);
+        if (!mine || !column || !r.records || !r.all || !r.merged)
+            st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     }
-    st = probe(r.checks, r.count, context, timeout_ms, launch, mine, &r.hung, err);
-    if (st != CHEX_OK)
-        goto out;
-    share_disturbance(&r, mine);
-    for (size_t i = 0; i < r.count && expected; i++)
-        chex_check_expected_apply(expected, r.checks[i], &mine[i]);
-    /* A rank with a hanging probe arrives up to timeout_ms late. */
-    st = exchange(launch, context, mine, timeout_ms + 10000, &r, err);
     if (st == CHEX_OK)
-        st = compare(&r, err);
-out:
+        st = chex_prober_create(r.checks, r.count, context, timeout_ms, &prober, err);
+    st = chex_group_agree(group, st, err);
+    if (st == CHEX_OK)
+        st = probe(prober, r.checks, r.count, group, mine, &r.hung, err);
+    chex_prober_destroy(prober);
+    if (st == CHEX_OK) {
+        share_disturbance(&r, mine);
+        for (size_t i = 0; i < r.count && expected; i++)
+            chex_check_expected_apply(expected, r.checks[i], &mine[i]);
+        st = exchange(group, context, mine, &r, err);
+    }
+    if (st == CHEX_OK)
+        compare(&r, column);
     free(mine);
+    free(column);
     if (st == CHEX_OK)
         *report_out = r;
     else

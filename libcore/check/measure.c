@@ -14,6 +14,12 @@
 #include "base/pool.h"
 #include "base/units.h"
 
+struct chex_group *chex_check_group(const struct chex_check_context *c) {
+    const double left_s = c->until_s - chex_clock_s();
+    c->measure->group->wait_ms = left_s > 0 ? (uint64_t)(left_s * 500) + 1 : 1;
+    return c->measure->group;
+}
+
 void chex_measure_release(struct chex_measure *m) {
     chex_step_destroy(m->cpu);
     chex_step_destroy(m->gpu);

@@ -15,7 +15,8 @@
 #include "launch/coll.h"
 
 struct chex_measure {
-    struct chex_launch *launch;        /* of the context, for exchanges */
+    struct chex_launch *launch;        /* of the context */
+    struct chex_group *group;          /* its ranks; use chex_check_group() */
     struct chex_step *cpu;             /* step on the cpu engine */
     struct chex_step_result cpu_steps; /* repeats 0: not run yet */
     struct chex_step *gpu;             /* step on the cuda engine; gpu-copy creates it */
@@ -31,6 +32,10 @@ struct chex_measure {
     struct chex_coll *coll;
     bool in_coll; /* a collective call hangs or failed: make no further one */
 };
+
+/* The ranks, for exchanges inside a probe. A rank is lost after half of the remaining time, so an
+ * exchange ends before the deadline of the run. */
+struct chex_group *chex_check_group(const struct chex_check_context *c);
 
 /* Releases everything. Collective if m->coll is set. A zeroed struct is allowed. */
 void chex_measure_release(struct chex_measure *m);

@@ -58,6 +58,7 @@ static void drop(struct chex_prober *p, int holders) {
     free(p->results);
     free(p->data);
     free(p->output);
+    chex_group_destroy(p->measure.group);
     free(p);
 }
 
@@ -123,7 +124,7 @@ static void copy_context(struct chex_prober *p, const struct chex_check_context 
 }
 
 static struct chex_prober *create(const struct chex_check *const *checks, size_t count,
-                                  const struct chex_check_context *context) {
+                                  const struct chex_check_context *context, uint64_t timeout_ms) {
     struct chex_prober *p = chex_alloc_zeroed(1, sizeof *p);
     if (!p)
         return NULL;
@@ -134,7 +135,8 @@ static struct chex_prober *create(const struct chex_check *const *checks, size_t
     p->results = chex_alloc_zeroed(count, sizeof *p->results);
     copy_context(p, context);
     if (!p->checks || !p->results || (context->data && !p->data) ||
-        (context->output && !p->output)) {
+        (context->output && !p->output) ||
+        chex_group_of_launch(&p->launch, timeout_ms, &p->measure.group, NULL) != CHEX_OK) {
         drop(p, 2);
         return NULL;
     }
@@ -146,7 +148,7 @@ static struct chex_prober *create(const struct chex_check *const *checks, size_t
 enum chex_status chex_prober_create(const struct chex_check *const *checks, size_t count,
                                     const struct chex_check_context *context, uint64_t timeout_ms,
                                     struct chex_prober **prober_out, struct chex_error *err) {
-    struct chex_prober *p = create(checks, count, context);
+    struct chex_prober *p = create(checks, count, context, timeout_ms);
     if (!p)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     p->timeout_ms = timeout_ms;

@@ -5,13 +5,10 @@
  */
 #include "engine/choose.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/log.h"
 
 static const struct chex_engine_impl *find(const char *spec) {
@@ -78,23 +75,16 @@ enum chex_status chex_choose_engine(const char *asked, const struct chex_gpu_vie
     return CHEX_OK;
 }
 
-enum chex_status chex_choose_precision(struct chex_launch *launch, const char *spec,
+enum chex_status chex_choose_precision(struct chex_group *group, const char *spec,
                                        enum chex_precision *precision_out, struct chex_error *err) {
-    enum { WAIT_MS = 60000 };
-    int32_t mine = (int32_t)chex_engine_usual_precision(spec);
-    int32_t *all = chex_alloc_zeroed((size_t)launch->size, sizeof *all);
-    if (!all)
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "the precisions of %d ranks",
-                                launch->size);
-    enum chex_status st =
-        chex_launch_exchange(launch, "precision", &mine, sizeof mine, all, WAIT_MS, err);
+    const int32_t mine = (int32_t)chex_engine_usual_precision(spec);
+    CHEX_TRY(chex_group_exchange(group, "precision", &mine, sizeof mine, err));
+    const int32_t *all = group->all;
     bool same = true;
-    for (int r = 0; st == CHEX_OK && r < launch->size; r++)
+    for (int r = 0; r < group->size; r++)
         same = same && all[r] == all[0];
-    if (st == CHEX_OK)
-        *precision_out = same ? (enum chex_precision)mine : CHEX_FP32;
-    if (st == CHEX_OK && !same)
+    *precision_out = same ? (enum chex_precision)mine : CHEX_FP32;
+    if (!same)
         chex_info("precision fp32: the nodes' processors differ in their default precision");
-    free(all);
-    return st;
+    return CHEX_OK;
 }

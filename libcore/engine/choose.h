@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "launch/bind.h"
-#include "launch/launch.h"
+#include "launch/group.h"
 
 /* Resolves the value of --engine and logs the choice.
  * - asked: "auto", "cpu", "cpu:avx2", "ref", "cuda" or "cuda:s1". auto: cuda if a GPU was
@@ -26,15 +26,15 @@ enum chex_status chex_choose_engine(const char *asked, const struct chex_gpu_vie
  * - *has_out: false if the engine uses no GPU.
  * - Each rank logs its GPU in one line.
  * - spec NULL: this rank has already failed, and err holds the error. Then all ranks fail with it.
- * - All ranks fail together, with the text of the first failed rank: CHEX_E_ENV, or CHEX_E_NODE
- *   for an unhealthy GPU. */
-enum chex_status chex_choose_gpu(struct chex_launch *launch, const struct chex_binding *binding,
+ * - All ranks fail together (chex_group_agree): CHEX_E_ENV, or CHEX_E_NODE for an unhealthy GPU. */
+enum chex_status chex_choose_gpu(const struct chex_launch *launch, struct chex_group *group,
+                                 const struct chex_binding *binding,
                                  const struct chex_gpu_view *view, const char *spec,
                                  struct chex_gpu *gpu_out, bool *has_out, struct chex_error *err);
 
 /* Chooses the precision if --precision is not given: chex_engine_usual_precision of `spec` if all
  * ranks agree, else fp32, and logs that. Collective. */
-enum chex_status chex_choose_precision(struct chex_launch *launch, const char *spec,
+enum chex_status chex_choose_precision(struct chex_group *group, const char *spec,
                                        enum chex_precision *precision_out, struct chex_error *err);
 
 #endif

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Assigns one GPU to each rank. The protocol has three exchanges among all ranks:
- *   "engine"     status of each rank, and whether it uses a GPU. One failure ends all ranks.
- *   "gpus"       the GPUs that each rank sees, and their distance to its CPUs. Every rank computes
- *                the same assignment of all nodes from it (launch/devices.h).
- *   "gpuhealth"  whether the assigned GPU is healthy.
- * A rank that fails still takes part in the exchange and sends its error, so no rank waits for it.
+ * Assigns one GPU to each rank. The steps, all among all ranks:
+ *   1. agree that every rank could list its GPUs
+ *   2. exchange whether a rank uses a GPU; if none does, that is all
+ *   3. exchange the GPUs that each rank sees, and their distance to its CPUs. Every rank computes
+ *      the same assignment of all nodes from it (launch/devices.h).
+ *   4. agree that every assigned GPU is healthy
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,21 +16,15 @@
 #include "engine/choose.h"
 #include "launch/nvml.h"
 
-enum { WAIT_MS = 60000 };
-
 struct message {
     struct chex_gpu_candidate candidate; /* count 0: this rank uses no GPU */
     int32_t local_rank, mps;
 };
 
-struct verdict {
-    int32_t status, uses_gpu;
-    char text[CHEX_ERROR_TEXT_BYTES];
-};
-
 struct visible {
     struct chex_gpu_list list;
     struct chex_nvml *nvml; /* NULL: unknown */
+    struct message message; /* of this rank */
 };
 
 /* Lists the GPUs that this rank may use. Health is checked later, for the assigned GPU only. */
@@ -54,7 +47,8 @@ static enum chex_status list_gpus(const char *spec, struct visible *visible,
 }
 
 static void fill_message(const struct chex_launch *launch, const struct chex_binding *binding,
-                         const struct visible *visible, struct message *m) {
+                         struct visible *visible) {
+    struct message *m = &visible->message;
     m->candidate.rank = launch->rank;
     m->candidate.node = launch->node;
     m->candidate.count = visible->list.count;
@@ -69,26 +63,6 @@ static void fill_message(const struct chex_launch *launch, const struct chex_bin
         m->candidate.gpus[i].near_cpus =
             known && !known->unread ? chex_nvml_near(known, binding->cpus) : 0;
     }
-}
-
-/* All ranks return the error of the first failed rank. *any_out: whether any rank uses a GPU. */
-static enum chex_status agree(struct chex_launch *launch, const char *key,
-                              const struct verdict *mine, bool *any_out, struct chex_error *err) {
-    struct verdict *all = chex_alloc_zeroed((size_t)launch->size, sizeof *all);
-    if (!all)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    enum chex_status st = chex_launch_exchange(launch, key, mine, sizeof *mine, all, WAIT_MS, err);
-    *any_out = false;
-    for (int r = 0; st == CHEX_OK && r < launch->size; r++) {
-        *any_out = *any_out || all[r].uses_gpu;
-        if (all[r].status != CHEX_OK && launch->size == 1)
-            st = chex_error_set(err, (enum chex_status)all[r].status, "%s", all[r].text);
-        else if (all[r].status != CHEX_OK)
-            st =
-                chex_error_set(err, (enum chex_status)all[r].status, "rank %d: %s", r, all[r].text);
-    }
-    free(all);
-    return st;
 }
 
 static int by_local_rank(const void *pa, const void *pb) {
@@ -143,23 +117,21 @@ static enum chex_status assign(const struct message *all, int n, int rank, int *
     return CHEX_OK;
 }
 
-/* Collective. gpu NULL: this rank uses none and only takes part. */
-static enum chex_status check_health(struct chex_launch *launch, const struct visible *visible,
-                                     const struct chex_gpu *gpu, struct chex_error *err) {
+/* gpu NULL: this rank uses none. Warns of a GPU that is only weak. */
+static enum chex_status check_health(const struct chex_launch *launch,
+                                     const struct visible *visible, const struct chex_gpu *gpu,
+                                     struct chex_error *err) {
     char why[160];
-    struct verdict v = {.status = CHEX_OK};
-    bool any;
     const struct chex_nvml_gpu *known =
         gpu && visible->nvml ? chex_nvml_find(visible->nvml, gpu->pci_bus_id) : NULL;
-    if (known && chex_nvml_sick(known, why, sizeof why)) {
-        v.status = CHEX_E_NODE;
-        snprintf(v.text, sizeof v.text,
-                 "GPU %s of node %s is unhealthy: %s; leave the node out with --exclude=%s",
-                 gpu->pci_bus_id, launch->host, why, launch->host);
-    } else if (known && chex_nvml_weak(known, why, sizeof why)) {
+    if (known && chex_nvml_sick(known, why, sizeof why))
+        return chex_error_set(
+            err, CHEX_E_NODE,
+            "GPU %s of node %s is unhealthy: %s; leave the node out with --exclude=%s",
+            gpu->pci_bus_id, launch->host, why, launch->host);
+    if (known && chex_nvml_weak(known, why, sizeof why))
         chex_warn("GPU %s: %s", gpu->pci_bus_id, why);
-    }
-    return agree(launch, "gpuhealth", &v, &any, err);
+    return CHEX_OK;
 }
 
 /* How this GPU reaches the other GPUs of the node. */
@@ -195,54 +167,43 @@ static void log_gpu(const struct visible *visible, const struct chex_gpu_view *v
                  shared ? ", CUDA MPS is active" : "");
 }
 
-/* Assigns GPUs to all ranks of the job. *gpu_out is NULL if this rank uses none. */
-static enum chex_status assign_gpus(struct chex_launch *launch, const struct chex_binding *binding,
-                                    const struct chex_gpu_view *view, const struct visible *visible,
+/* Assigns GPUs to all ranks of the job. *gpu_out is NULL if this rank uses none. Collective. */
+static enum chex_status assign_gpus(const struct chex_launch *launch, struct chex_group *group,
+                                    const struct chex_binding *binding,
+                                    const struct chex_gpu_view *view, struct visible *visible,
                                     const struct chex_gpu **gpu_out, struct chex_error *err) {
-    struct message *mine = chex_alloc_zeroed(1, sizeof *mine);
-    struct message *all = chex_alloc_zeroed((size_t)launch->size, sizeof *all);
     int index = 0;
     bool shared = false;
-    enum chex_status st = CHEX_OK;
     const struct chex_gpu *gpu = NULL;
-    if (!mine || !all)
-        st = chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "the GPUs of %d ranks", launch->size);
-    if (st == CHEX_OK) {
-        fill_message(launch, binding, visible, mine);
-        st = chex_launch_exchange(launch, "gpus", mine, sizeof *mine, all, WAIT_MS, err);
-    }
-    if (st == CHEX_OK)
-        st = assign(all, launch->size, launch->rank, &index, &shared, err);
+    fill_message(launch, binding, visible);
+    CHEX_TRY(chex_group_exchange(group, "gpus", &visible->message, sizeof visible->message, err));
+    enum chex_status st = assign(group->all, group->size, group->rank, &index, &shared, err);
     if (st == CHEX_OK && visible->list.count > 0)
         gpu = &visible->list.gpus[index];
     if (st == CHEX_OK)
         st = check_health(launch, visible, gpu, err);
-    if (st == CHEX_OK && gpu)
+    CHEX_TRY(chex_group_agree(group, st, err));
+    if (gpu)
         log_gpu(visible, view, gpu, shared);
-    free(mine);
-    free(all);
-    *gpu_out = st == CHEX_OK ? gpu : NULL;
-    return st;
+    *gpu_out = gpu;
+    return CHEX_OK;
 }
 
-enum chex_status chex_choose_gpu(struct chex_launch *launch, const struct chex_binding *binding,
+enum chex_status chex_choose_gpu(const struct chex_launch *launch, struct chex_group *group,
+                                 const struct chex_binding *binding,
                                  const struct chex_gpu_view *view, const char *spec,
                                  struct chex_gpu *gpu_out, bool *has_out, struct chex_error *err) {
     struct visible *visible = chex_alloc_zeroed(1, sizeof *visible);
     const struct chex_gpu *gpu = NULL;
-    struct verdict mine = {.status = CHEX_OK};
-    bool any = false;
-    if (!visible)
-        mine.status = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    else if (!spec)
-        mine.status = (int32_t)err->status;
-    else
-        mine.status = (int32_t)list_gpus(spec, visible, err);
-    mine.uses_gpu = visible && visible->list.count > 0;
-    memcpy(mine.text, mine.status ? err->text : "", mine.status ? sizeof mine.text : 1);
-    enum chex_status st = agree(launch, "engine", &mine, &any, err);
-    if (st == CHEX_OK && any)
-        st = assign_gpus(launch, binding, view, visible, &gpu, err);
+    enum chex_status st = visible ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    if (st == CHEX_OK)
+        st = spec ? list_gpus(spec, visible, err) : err->status;
+    st = chex_group_agree(group, st, err);
+    const char mine = visible && visible->list.count > 0;
+    if (st == CHEX_OK)
+        st = chex_group_exchange(group, "uses-gpu", &mine, sizeof mine, err);
+    if (st == CHEX_OK && memchr(group->all, 1, (size_t)group->size))
+        st = assign_gpus(launch, group, binding, view, visible, &gpu, err);
     *has_out = gpu != NULL;
     if (gpu)
         *gpu_out = *gpu;

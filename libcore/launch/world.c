@@ -12,12 +12,18 @@
 
 enum { REFUSE_MS = 10000 }; /* the other ranks must report their error within this time */
 
-/* After the launch: binds, reads the view of the GPUs and logs the line of the rank. */
+/* After the launch: makes the group, binds, reads the view of the GPUs and logs the line of the
+ * rank. */
 static enum chex_status bind_and_log(struct chex_world *world, struct chex_error *err) {
     char line[CHEX_BIND_LINE_BYTES];
     const struct chex_launch *l = &world->launch;
-    enum chex_status st = chex_bind(l, &world->binding, err);
+    world->group = NULL;
+    enum chex_status st =
+        chex_group_of_launch(&world->launch, CHEX_GROUP_START_MS, &world->group, err);
+    if (st == CHEX_OK)
+        st = chex_bind(l, &world->binding, err);
     if (st != CHEX_OK) {
+        chex_group_destroy(world->group);
         chex_launch_abort(&world->launch, (int)st);
         chex_launch_finish(&world->launch);
         return st;
@@ -48,6 +54,7 @@ enum chex_status chex_world_open_alone(struct chex_world *world, struct chex_err
 void chex_world_close(struct chex_world *world, enum chex_status status, bool together) {
     if (!together && status != CHEX_OK)
         chex_launch_abort(&world->launch, (int)status);
+    chex_group_destroy(world->group);
     chex_launch_finish(&world->launch);
 }
 

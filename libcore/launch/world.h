@@ -10,10 +10,13 @@
 #include <stdbool.h>
 
 #include "launch/bind.h"
+#include "launch/group.h"
 #include "launch/launch.h"
 
+/* Must not move while it is open. */
 struct chex_world {
     struct chex_launch launch;
+    struct chex_group *group; /* the ranks of the launch, with CHEX_GROUP_START_MS */
     struct chex_binding binding;
     struct chex_gpu_view gpu;
 };

@@ -59,7 +59,7 @@ without_server() {
 }
 
 without_server STOP chex-env --timeout 1s
-like "$(cat err0)" "error: rank 1 \(.*\) of 3 did not come to exchange check-begin" "the rank that is missing is named"
+like "$(cat err0)" "error: rank 1 \(.*\) of 3 did not come to exchange status" "the rank that is missing is named"
 without_server KILL chex-env --timeout 50s
 like "$(cat err0)" "error: .*: the PMIx server of this node is gone" "a server that is gone is named"
 if have chex-shard; then

@@ -59,7 +59,7 @@ exec chex-env -v "$@"
 END
 began=$SECONDS
 expect_status 2 ask bash odd.sh
-error_line "^chex-env\[r2/4 n1\] error: cannot open nosuch.json" "the one that cannot"
+error_line "^chex-env\[r0/4 n0\] error: rank 2 on n1: cannot open nosuch.json" "the one that cannot"
 [ $((SECONDS - began)) -lt 28 ]
 ok $? "at once"
 expect_status 2 ask chex-env --expect nosuch.json

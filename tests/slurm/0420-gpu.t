@@ -46,7 +46,7 @@ expect_status 0 in_job -N1 --ntasks-per-node=2 --gpus-per-node=2 --gpu-bind=map_
 is "$(taken)" "5d 5d " "under MPS they share it"
 FAKE_NVML=$SOURCE/tests/data/gpu/sick.txt expect_status 5 bench -N1 --ntasks-per-node=2 \
     --gpus-per-task=1
-like "$(cat err)" "error: rank 0: GPU 0000:1b:00.0 of node n[01] is unhealthy: 3 uncorrected" \
+like "$(cat err)" "error: rank 0 on n[01]: GPU 0000:1b:00.0 of node n[01] is unhealthy: 3 uncorrected" \
     "a sick GPU is named, with its rank and node"
 
 # A rank that cannot use its GPU does not leave the others waiting.
@@ -56,7 +56,7 @@ exec chex-train --bench 1 --batch-size 1 --image-size 32 --threads 1
 EOF
 began=$SECONDS
 expect_status 4 in_job -N1 --ntasks-per-node=2 --gpus-per-task=1 bash blind.sh
-like "$(cat err)" "error: rank 1: a GPU was allotted .*'7' is none of the 2 GPUs" "the cause is that rank's"
+like "$(cat err)" "error: rank 1 on n[01]: a GPU was allotted .*'7' is none of the 2 GPUs" "the cause is that rank's"
 [ $((SECONDS - began)) -lt 45 ]
 ok $? "at once"
 

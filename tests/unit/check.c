@@ -81,8 +81,11 @@ static struct chex_check_report run_mode(const struct chex_check *const *table,
     struct chex_check_report report = {0};
     struct chex_binding binding = {.cpus = "0-3", .cpu_count = 4, .numa = "0", .threads = 4};
     struct chex_check_context c = {.mode = mode, .launch = &launch, .binding = &binding};
-    OK_STATUS(chex_check_run(table, &c, expected, timeout_ms, &launch, &report, &err), CHEX_OK, err,
+    struct chex_group *group = NULL;
+    BAIL_UNLESS(chex_group_of_launch(&launch, timeout_ms, &group, &err) == CHEX_OK, "%s", err.text);
+    OK_STATUS(chex_check_run(table, &c, expected, timeout_ms, group, &report, &err), CHEX_OK, err,
               NULL);
+    chex_group_destroy(group);
     return report;
 }
 
@@ -244,7 +247,10 @@ static void test_many_ranks(void) {
         .mode = CHEX_MODE_JOB, .launch = &launch, .binding = &binding, .level = 1};
     struct chex_check_report r = {0};
     struct chex_error err = {0};
-    OK_STATUS(chex_check_run(NULL, &c, NULL, 60000, &launch, &r, &err), CHEX_OK, err, NULL);
+    struct chex_group *group = NULL;
+    BAIL_UNLESS(chex_group_of_launch(&launch, 60000, &group, &err) == CHEX_OK, "%s", err.text);
+    OK_STATUS(chex_check_run(NULL, &c, NULL, 60000, group, &r, &err), CHEX_OK, err, NULL);
+    chex_group_destroy(group);
     size_t ranks = 0, sharing = 0;
     for (size_t i = 0; i < r.count; i++) {
         ranks = r.checks[i] == &chex_check_ranks ? i : ranks;

@@ -557,8 +557,11 @@ static struct chex_check_report run(int level, uint64_t timeout_ms) {
     struct chex_check_context c = {.mode = CHEX_MODE_JOB, .launch = &launch, .level = level};
     struct chex_check_report report = {0};
     struct chex_error err = {0};
-    OK_STATUS(chex_check_run(stages, &c, NULL, timeout_ms, &launch, &report, &err), CHEX_OK, err,
+    struct chex_group *group = NULL;
+    BAIL_UNLESS(chex_group_of_launch(&launch, timeout_ms, &group, &err) == CHEX_OK, "%s", err.text);
+    OK_STATUS(chex_check_run(stages, &c, NULL, timeout_ms, group, &report, &err), CHEX_OK, err,
               NULL);
+    chex_group_destroy(group);
     return report;
 }
 

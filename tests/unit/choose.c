@@ -8,37 +8,37 @@
 #include "engine/engine.h"
 #include "tap.h"
 
-static void choose_gpu(struct chex_launch *launch) {
+static void choose_gpu(const struct chex_launch *launch, struct chex_group *group) {
     const struct chex_binding binding = {.cpus = "2-3"};
     const struct chex_gpu_view view = {.visibility = CHEX_GPU_ALL, .allotted = true};
     struct chex_gpu gpu = {.name = ""};
     struct chex_error err;
     const char *spec = NULL;
     bool has = true;
-    OK_STATUS(chex_choose_gpu(launch, &binding, &view, "cpu", &gpu, &has, &err), CHEX_OK, err,
-              NULL);
+    OK_STATUS(chex_choose_gpu(launch, group, &binding, &view, "cpu", &gpu, &has, &err), CHEX_OK,
+              err, NULL);
     OK(!has, "the cpu engine uses none");
     unsetenv("CUDA_VISIBLE_DEVICES");
     setenv("FAKE_NVML", TEST_DATA "/gpu/two-h200.txt", 1);
     OK_STATUS(chex_choose_engine("auto", &view, &spec, &err), CHEX_OK, err, NULL);
     OK(spec && strcmp(spec, "cuda") == 0, "auto is cuda where a GPU can be used");
-    OK_STATUS(chex_choose_gpu(launch, &binding, &view, "cuda:s1", &gpu, &has, &err), CHEX_OK, err,
-              NULL);
+    OK_STATUS(chex_choose_gpu(launch, group, &binding, &view, "cuda:s1", &gpu, &has, &err), CHEX_OK,
+              err, NULL);
     OK(has && strcmp(gpu.pci_bus_id, "0000:5d:00.0") == 0, "the GPU that is close to CPUs 2 and 3");
     setenv("FAKE_NVML", TEST_DATA "/gpu/sick.txt", 1);
-    OK_STATUS(chex_choose_gpu(launch, &binding, &view, "cuda", &gpu, &has, &err), CHEX_OK, err,
-              NULL);
+    OK_STATUS(chex_choose_gpu(launch, group, &binding, &view, "cuda", &gpu, &has, &err), CHEX_OK,
+              err, NULL);
     setenv("CUDA_VISIBLE_DEVICES", "0", 1);
-    OK_STATUS(chex_choose_gpu(launch, &binding, &view, "cuda", &gpu, &has, &err), CHEX_E_NODE, err,
-              "GPU 0000:1b:00.0 of node");
+    OK_STATUS(chex_choose_gpu(launch, group, &binding, &view, "cuda", &gpu, &has, &err),
+              CHEX_E_NODE, err, "GPU 0000:1b:00.0 of node");
     OK(!has && strstr(err.text, "3 uncorrected memory errors") && strstr(err.text, "--exclude="),
        "an unhealthy one is the node's fault");
     setenv("CUDA_VISIBLE_DEVICES", "", 1);
-    OK_STATUS(chex_choose_gpu(launch, &binding, &view, "cuda", &gpu, &has, &err), CHEX_E_ENV, err,
-              "no GPU is visible");
+    OK_STATUS(chex_choose_gpu(launch, group, &binding, &view, "cuda", &gpu, &has, &err), CHEX_E_ENV,
+              err, "no GPU is visible");
     memset(&err, 0, sizeof err);
     chex_error_set(&err, CHEX_E_USAGE, "a failure before");
-    OK(chex_choose_gpu(launch, &binding, &view, NULL, &gpu, &has, &err) == CHEX_E_USAGE &&
+    OK(chex_choose_gpu(launch, group, &binding, &view, NULL, &gpu, &has, &err) == CHEX_E_USAGE &&
            strcmp(err.text, "a failure before") == 0,
        "a rank that has failed before tells the others: %s", err.text);
 }
@@ -83,10 +83,14 @@ int main(void) {
     OK(spec == NULL, "nothing is handed out on failure");
     struct chex_launch launch = {0};
     enum chex_precision precision = CHEX_FP16;
+    struct chex_group *group = NULL;
     OK_STATUS(chex_launch_init(&launch, &err), CHEX_OK, err, NULL);
-    OK_STATUS(chex_choose_precision(&launch, "ref", &precision, &err), CHEX_OK, err, NULL);
+    BAIL_UNLESS(chex_group_of_launch(&launch, CHEX_GROUP_START_MS, &group, &err) == CHEX_OK, "%s",
+                err.text);
+    OK_STATUS(chex_choose_precision(group, "ref", &precision, &err), CHEX_OK, err, NULL);
     OK(precision == CHEX_FP32, "ref's usual precision is fp32");
-    choose_gpu(&launch);
+    choose_gpu(&launch, group);
+    chex_group_destroy(group);
     chex_launch_finish(&launch);
     return tap_done();
 }
