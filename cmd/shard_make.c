@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "launch/launch.h"
+#include "launch/group.h"
 #include "shard_commands.h"
 
 enum chex_status shard_image_options(const struct shard_image_settings *s,
@@ -40,21 +40,9 @@ enum chex_status shard_image_options(const struct shard_image_settings *s,
     return CHEX_OK;
 }
 
-enum chex_status shard_create(const void *options, const struct chex_create_ranks *ranks,
+enum chex_status shard_create(const void *options, struct chex_group *group,
                               struct chex_create_result *result_out, struct chex_error *err) {
-    return chex_create(options, ranks, result_out, err);
-}
-
-/* A rank counts as lost if it is this much slower with its shards than the others. */
-static const uint64_t wait_ms = 12 * 3600 * 1000;
-
-static enum chex_status exchange(void *arg, const char *key, const void *mine, size_t bytes,
-                                 void *all_out, struct chex_error *err) {
-    return chex_launch_exchange(arg, key, mine, bytes, all_out, wait_ms, err);
-}
-
-static void host(void *arg, int rank, char *buf, size_t size) {
-    chex_launch_host(arg, rank, buf, size);
+    return chex_create(options, group, result_out, err);
 }
 
 static size_t row_count(const struct chex_create_result *r) {
@@ -118,17 +106,21 @@ static enum chex_status make_launched(shard_make_fn *make, const void *options,
                                       struct chex_create_result *result, int *rank_out,
                                       struct chex_error *err) {
     struct chex_launch launch;
+    struct chex_group *group = NULL;
     CHEX_TRY(chex_launch_init(&launch, err));
     chex_log_set_rank(launch.rank, launch.size, launch.host);
     chex_launch_warn_left_out(&launch);
-    struct chex_create_ranks ranks = {launch.rank, launch.size, exchange, &launch, host};
-    enum chex_status st = make(options, &ranks, result, err);
-    *rank_out = st == CHEX_E_LOST ? 0 : launch.rank;
-    if (st == CHEX_E_LOST) {
+    enum chex_status st = chex_group_of_launch(&launch, CHEX_GROUP_WORK_MS, &group, err);
+    if (st == CHEX_OK)
+        st = make(options, group, result, err);
+    *rank_out = launch.rank;
+    if (!group || group->broken) {
+        *rank_out = 0;
         chex_err("%s", err->text);
         err->text[0] = '\0';
         chex_launch_abort(&launch, st);
     }
+    chex_group_destroy(group);
     chex_launch_finish(&launch);
     return st;
 }

@@ -32,9 +32,9 @@ static const struct chex_opt_program reshard_program = {
               "Examples\n"
               "  chex-shard reshard shards/ --output shards-64/ --shards 64\n\n" SHARD_EXIT_STATUS};
 
-static enum chex_status reshard(const void *options, const struct chex_create_ranks *ranks,
+static enum chex_status reshard(const void *options, struct chex_group *group,
                                 struct chex_create_result *result_out, struct chex_error *err) {
-    return chex_reshard(options, ranks, result_out, err);
+    return chex_reshard(options, group, result_out, err);
 }
 
 static enum chex_status run_reshard(const struct chex_opt_set *set, const void *settings,

@@ -22,9 +22,10 @@
  *     the run.
  * 10. Rank 0 publishes the set (create_output.c).
  *
- * Invariant: work that can fail on one rank is followed by agree(), which gives every rank the same
- * status. So all ranks take the same branch and reach the same exchanges in the same order. On
- * failure rank 0 discards what the run made, or keeps the finished shards with --resume.
+ * Invariant: work that can fail on one rank is followed by chex_group_agree(), work of rank 0 alone
+ * by chex_group_follow(). Both give every rank the same status. So all ranks take the same branch
+ * and reach the same exchanges in the same order. On failure rank 0 discards what the run made, or
+ * keeps the finished shards with --resume.
  */
 #include "ingest/create.h"
 
@@ -53,49 +54,6 @@ static enum chex_status no_memory(struct chex_error *err) {
     return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
 }
 
-static enum chex_status exchange(struct chex_create *c, const char *key, const void *mine,
-                                 size_t bytes, void *all, struct chex_error *err) {
-    if (c->ranks->size > 1)
-        return c->ranks->exchange(c->ranks->arg, key, mine, bytes, all, err);
-    memcpy(all, mine, bytes);
-    return CHEX_OK;
-}
-
-/* Collective. CHEX_OK if `status` is CHEX_OK on every rank. Otherwise all ranks return the status
- * and text of the lowest rank that failed. `named`: if only some ranks failed, the text names that
- * rank. */
-static enum chex_status agree_as(struct chex_create *c, enum chex_status status, bool named,
-                                 struct chex_error *err) {
-    struct verdict {
-        int32_t status;
-        char text[CHEX_ERROR_TEXT_BYTES];
-    } mine = {.status = (int32_t)status}, *all;
-    if (status != CHEX_OK && err)
-        memcpy(mine.text, err->text, sizeof mine.text);
-    if (!(all = chex_alloc_zeroed((size_t)c->ranks->size, sizeof *all)))
-        return no_memory(err);
-    enum chex_status st = exchange(c, "shard-agree", &mine, sizeof mine, all, err);
-    int failed = -1, succeeded = 0;
-    for (int r = c->ranks->size - 1; st == CHEX_OK && r >= 0; r--) {
-        succeeded += all[r].status == CHEX_OK;
-        failed = all[r].status == CHEX_OK ? failed : r;
-    }
-    if (failed >= 0) {
-        char host[64];
-        st = chex_error_set(err, (enum chex_status)all[failed].status, "%s", all[failed].text);
-        chex_create_host(c, failed, host, sizeof host);
-        if (named && succeeded)
-            chex_error_prefix(err, st, "rank %d on %s", failed, host);
-    }
-    free(all);
-    return st;
-}
-
-static enum chex_status agree(struct chex_create *c, enum chex_status status,
-                              struct chex_error *err) {
-    return agree_as(c, status, false, err);
-}
-
 static enum chex_status split_rows(struct chex_create *c, struct chex_error *err) {
     const struct chex_create_options *o = c->o;
     if (!(c->split = chex_alloc_zeroed(c->table->count, sizeof *c->split)))
@@ -115,17 +73,17 @@ static enum chex_status split_rows(struct chex_create *c, struct chex_error *err
     struct chex_split_report report = {0};
     CHEX_TRY(chex_split_official(c->table, &lists, c->split, &report, err));
     chex_info("official split: %s", report.text);
-    if (report.warning[0] && c->ranks->rank == 0)
+    if (report.warning[0] && c->group->rank == 0)
         chex_warn("%s", report.warning);
-    if (report.shared_patients && c->ranks->rank == 0)
+    if (report.shared_patients && c->group->rank == 0)
         chex_warn("%zu patients are in two splits: %zu of their images are left out (test has "
                   "precedence over "
                   "val, val over train)",
                   report.shared_patients, report.shared_images);
-    if (report.unused && c->ranks->rank == 0)
+    if (report.unused && c->group->rank == 0)
         chex_warn("%zu images belong to no split and are left out, such as %s", report.unused,
                   report.first_unused);
-    if (report.unknown && c->ranks->rank == 0)
+    if (report.unknown && c->group->rank == 0)
         chex_warn("%zu names of the lists are not in %s, such as %s", report.unknown, o->labels,
                   report.first_unknown);
     return CHEX_OK;
@@ -167,7 +125,7 @@ static enum chex_status load_labels(struct chex_create *c, struct chex_error *er
               c->table->count, chex_text_s(c->table->count), patients, chex_text_s(patients));
     if (c->table->ignored)
         chex_info("labels %s: ignored columns: %s", o->labels, c->table->ignored);
-    if (c->table->warning[0] && c->ranks->rank == 0)
+    if (c->table->warning[0] && c->group->rank == 0)
         chex_warn("%s: %s", o->labels, c->table->warning);
     if (o->views) {
         size_t dropped = chex_labels_keep_views(c->table, o->views);
@@ -242,7 +200,7 @@ static void write_failed_list(const struct chex_create *c, char *mention, size_t
     mention[0] = '\0';
     if (path)
         snprintf(mention, size, "; %s lists %s", path, c->gave_up ? "those found" : "them all");
-    if (path && c->ranks->rank == 0 && chex_create_write_failed_list(c, path, &err) != CHEX_OK) {
+    if (path && c->group->rank == 0 && chex_create_write_failed_list(c, path, &err) != CHEX_OK) {
         chex_warn("no list of the images that cannot be used: %s", err.text);
         mention[0] = '\0';
     }
@@ -259,7 +217,7 @@ static enum chex_status check_bad_limit(struct chex_create *c, struct chex_error
         if (c->bad[r])
             first = r;
     for (size_t r = first; c->bad_count > 1 && r < c->table->count && shown < SHOWN_BAD; r++)
-        if (c->bad[r] && ++shown && c->ranks->rank == 0)
+        if (c->bad[r] && ++shown && c->group->rank == 0)
             chex_warn("%s", c->reasons[r]);
     write_failed_list(c, list, sizeof list);
     if (c->bad_count == 1)
@@ -403,7 +361,7 @@ static enum chex_status warn_of_labels(struct chex_create *c, struct chex_error 
         snprintf(part, sizeof part, "split %s", chex_split_names[s]);
         st = chex_label_counts_judge(part, t->classes, counts + (size_t)s * t->class_count,
                                      t->class_count, false, warning, sizeof warning, err);
-        if (st == CHEX_OK && warning[0] && c->ranks->rank == 0)
+        if (st == CHEX_OK && warning[0] && c->group->rank == 0)
             chex_warn("%s", warning);
     }
     free(counts);
@@ -413,7 +371,9 @@ static enum chex_status warn_of_labels(struct chex_create *c, struct chex_error 
 /* Collective. If the ranks see different files, that error has precedence over missing images. */
 static enum chex_status find_same_images(struct chex_create *c, struct chex_error *err) {
     struct chex_error other = {0};
-    enum chex_status st = find_images(c, err), same = chex_create_compare_images(c, &other);
+    const enum chex_status st = find_images(c, err);
+    CHEX_TRY(chex_group_agree(c->group, st == CHEX_E_DATA ? CHEX_OK : st, err));
+    const enum chex_status same = chex_create_compare_images(c, &other);
     return same == CHEX_OK ? st : chex_error_set(err, same, "%s", other.text);
 }
 
@@ -440,32 +400,34 @@ static enum chex_status make_layout(struct chex_create *c, struct chex_error *er
 static enum chex_status share_bad(struct chex_create *c, const struct chex_bad_row *mine, size_t n,
                                   size_t *new_out, struct chex_error *err) {
     enum { BATCH = 16 };
-    size_t ranks = (size_t)c->ranks->size, largest = 0, sum = 0;
-    struct found {
-        uint64_t count, gave_up;
-    } own = {n, c->gave_up}, *counts = chex_alloc_zeroed(ranks, sizeof *counts);
-    struct chex_bad_row batch[BATCH], *all = chex_alloc_zeroed(ranks, sizeof batch);
-    enum chex_status st = counts && all ? CHEX_OK : no_memory(err);
-    if (st == CHEX_OK)
-        st = exchange(c, "shard-bad-count", &own, sizeof own, counts, err);
-    for (size_t r = 0; st == CHEX_OK && r < ranks; r++) {
-        sum += counts[r].count;
-        largest = counts[r].count > largest ? counts[r].count : largest;
-        c->gave_up = c->gave_up || counts[r].gave_up;
+    const uint64_t none = UINT64_MAX;
+    const size_t ranks = (size_t)c->group->size;
+    const uint64_t own[] = {n, c->gave_up};
+    struct chex_bad_row batch[BATCH];
+    uint64_t largest = 0, sum = 0;
+    enum chex_status st = CHEX_OK;
+    CHEX_TRY(chex_group_exchange(c->group, "shard-bad-count", own, sizeof own, err));
+    for (size_t r = 0; r < ranks; r++) {
+        const uint64_t *theirs = (const uint64_t *)c->group->all + 2 * r;
+        sum += theirs[0];
+        largest = theirs[0] > largest ? theirs[0] : largest;
+        c->gave_up = c->gave_up || theirs[1];
     }
-    for (size_t at = 0; st == CHEX_OK && at < largest; at += BATCH) {
+    for (size_t at = 0; at < largest; at += BATCH) {
         memset(batch, 0, sizeof batch);
-        for (size_t i = 0; i < BATCH && at + i < n; i++)
-            batch[i] = mine[at + i];
-        st = exchange(c, "shard-bad", batch, sizeof batch, all, err);
-        for (size_t r = 0; r < ranks; r++)
-            for (size_t i = 0; st == CHEX_OK && i < BATCH && at + i < counts[r].count; i++)
-                st = mark_bad(c, all[r * BATCH + i].row, all[r * BATCH + i].reason, err);
+        for (size_t i = 0; i < BATCH; i++)
+            if (at + i < n)
+                batch[i] = mine[at + i];
+            else
+                batch[i].row = none;
+        CHEX_TRY(chex_group_exchange(c->group, "shard-bad", batch, sizeof batch, err));
+        const struct chex_bad_row *all = c->group->all;
+        for (size_t i = 0; st == CHEX_OK && i < ranks * BATCH; i++)
+            if (all[i].row != none)
+                st = mark_bad(c, all[i].row, all[i].reason, err);
     }
-    free(counts);
-    free(all);
     *new_out = sum;
-    return st;
+    return chex_group_agree(c->group, st, err);
 }
 
 /* Computes the layout and builds until a round finds no new bad image, usually the first round. A
@@ -482,7 +444,7 @@ static enum chex_status build_all(struct chex_create *c, struct chex_error *err)
             st = chex_create_build(c, &bad, &n, err);
         if (round > 0)
             c->kept = kept, c->kept_rows = kept_rows;
-        st = agree(c, st, err);
+        st = chex_group_agree(c->group, st, err);
         if (st == CHEX_OK)
             st = share_bad(c, bad, n, &new_bad, err);
         free(bad);
@@ -497,22 +459,18 @@ static enum chex_status build_all(struct chex_create *c, struct chex_error *err)
 
 static enum chex_status fill_result(struct chex_create *c, struct chex_create_result *out,
                                     struct chex_error *err) {
-    struct kept {
-        uint64_t shards, rows;
-    } kept = {c->kept, c->kept_rows}, *all = chex_alloc_zeroed((size_t)c->ranks->size, sizeof *all);
-    if (!all)
-        return no_memory(err);
-    enum chex_status st = exchange(c, "shard-kept", &kept, sizeof kept, all, err);
-    for (int r = 0; st == CHEX_OK && r < c->ranks->size; r++)
-        out->kept += all[r].shards, out->kept_rows += all[r].rows;
-    free(all);
+    const uint64_t kept[] = {c->kept, c->kept_rows};
+    CHEX_TRY(chex_group_exchange(c->group, "shard-kept", kept, sizeof kept, err));
+    const uint64_t *all = c->group->all;
+    for (int r = 0; r < c->group->size; r++)
+        out->kept += all[2 * r], out->kept_rows += all[2 * r + 1];
     for (size_t i = 0; i < c->layout->shard_count; i++) {
         const struct chex_layout_shard *s = &c->layout->shards[i];
         out->shards[s->split] = s->count;
         out->rows[s->split] += s->row_count;
     }
     out->rejected = c->origin ? c->origin->manifest->rejected : c->bad_count;
-    return st;
+    return CHEX_OK;
 }
 
 static enum chex_status open_input(struct chex_create *c, struct chex_error *err) {
@@ -520,11 +478,11 @@ static enum chex_status open_input(struct chex_create *c, struct chex_error *err
     if (!c->folder)
         CHEX_TRY(chex_folder_open(c->o->images, &c->folder, err));
     const char *closed = chex_folder_closed(c->folder);
-    if (closed && c->ranks->rank == 0)
+    if (closed && c->group->rank == 0)
         chex_warn("%s: images in it count as missing", closed);
     size_t skipped = 0;
     const char *first = chex_folder_skipped(c->folder, &skipped);
-    if (first && c->ranks->rank == 0)
+    if (first && c->group->rank == 0)
         chex_warn("%s: not followed; folders that were not followed: %zu", first, skipped);
     return chex_create_open_archives(c, err);
 }
@@ -534,9 +492,10 @@ static enum chex_status open_input(struct chex_create *c, struct chex_error *err
 static enum chex_status spool_archives(struct chex_create *c, struct chex_error *err) {
     if (!c->packed_count)
         return CHEX_OK;
-    CHEX_TRY(agree(c, c->ranks->rank == 0 ? chex_create_occupy(c, err) : CHEX_OK, err));
-    CHEX_TRY(agree(c, chex_create_spool(c, err), err));
-    return chex_create_take_spools(c, err);
+    enum chex_status st = c->group->rank == 0 ? chex_create_occupy(c, err) : CHEX_OK;
+    CHEX_TRY(chex_group_follow(c->group, 0, st, err));
+    CHEX_TRY(chex_group_agree(c->group, chex_create_spool(c, err), err));
+    return chex_group_agree(c->group, chex_create_take_spools(c, err), err);
 }
 
 static enum chex_status name_partial(struct chex_create *c, struct chex_error *err) {
@@ -549,23 +508,17 @@ static enum chex_status find_done(struct chex_create *c, struct chex_error *err)
     if (!c->o->resume || c->o->force)
         return CHEX_OK;
     enum chex_status st = CHEX_OK;
-    if (c->ranks->rank == 0)
+    if (c->group->rank == 0)
         st = chex_create_is_done(c, &c->done, err);
     if (st == CHEX_OK && c->done)
         st = chex_create_tidy(c, err);
-    CHEX_TRY(agree(c, st, err));
-    bool mine = c->done, *all = chex_alloc_zeroed((size_t)c->ranks->size, sizeof *all);
-    if (!all)
-        return no_memory(err);
-    st = exchange(c, "shard-done", &mine, sizeof mine, all, err);
-    c->done = all[0];
-    free(all);
-    return st;
+    CHEX_TRY(chex_group_follow(c->group, 0, st, err));
+    return chex_group_broadcast(c->group, &c->done, sizeof c->done, 0, err);
 }
 
 /* Steps 2 to 7 of the head. Collective. */
 static enum chex_status begin(struct chex_create *c, load_fn *load_rows, struct chex_error *err) {
-    CHEX_TRY(agree_as(c, load_rows(c, err), true, err));
+    CHEX_TRY(chex_group_agree(c->group, load_rows(c, err), err));
     CHEX_TRY(chex_create_compare_rows(c, err));
     CHEX_TRY(find_done(c, err));
     if (c->done)
@@ -596,21 +549,24 @@ static enum chex_status fill_done_result(const struct chex_create *c,
 /* Steps 8 to 10 of the head. Collective. */
 static enum chex_status make_set(struct chex_create *c, struct chex_create_result *result,
                                  struct chex_error *err) {
-    bool first = c->ranks->rank == 0;
+    const bool first = c->group->rank == 0;
     if (!c->check_only)
-        CHEX_TRY(agree(c, first ? chex_create_prepare(c, err) : CHEX_OK, err));
+        CHEX_TRY(
+            chex_group_follow(c->group, 0, first ? chex_create_prepare(c, err) : CHEX_OK, err));
     CHEX_TRY(build_all(c, err));
     CHEX_TRY(fill_result(c, result, err));
-    return agree(c, first ? chex_create_publish(c, err) : CHEX_OK, err);
+    return chex_group_follow(c->group, 0, first ? chex_create_publish(c, err) : CHEX_OK, err);
 }
 
 static enum chex_status run_steps(struct chex_create *c, load_fn *load_rows,
                                   struct chex_create_result *result, struct chex_error *err) {
-    CHEX_TRY(agree(c, name_partial(c, err), err));
-    CHEX_TRY(agree(c, c->ranks->rank == 0 ? chex_create_check_folder(c, err) : CHEX_OK, err));
-    enum chex_status st = agree(c, begin(c, load_rows, err), err);
+    CHEX_TRY(chex_group_agree(c->group, name_partial(c, err), err));
+    enum chex_status st = c->group->rank == 0 ? chex_create_check_folder(c, err) : CHEX_OK;
+    CHEX_TRY(chex_group_follow(c->group, 0, st, err));
+    st = chex_group_agree(c->group, begin(c, load_rows, err), err);
     if (st == CHEX_OK)
-        st = c->done ? fill_done_result(c, result, err) : make_set(c, result, err);
+        st = c->done ? chex_group_agree(c->group, fill_done_result(c, result, err), err)
+                     : make_set(c, result, err);
     if (st != CHEX_OK && c->lock_fd >= 0)
         chex_create_discard(c);
     return st;
@@ -618,7 +574,7 @@ static enum chex_status run_steps(struct chex_create *c, load_fn *load_rows,
 
 enum chex_status chex_create_run(struct chex_create *c, load_fn *load_rows,
                                  struct chex_create_result *result_out, struct chex_error *err) {
-    struct chex_error own = {0}; /* agree() sends the text even if the caller passes no err */
+    struct chex_error own = {0}; /* the ranks exchange the text even if the caller passes no err */
     struct chex_create_result result = {0};
     double start = chex_clock_s();
     enum chex_status st = run_steps(c, load_rows, &result, err ? err : &own);
@@ -642,9 +598,8 @@ enum chex_status chex_create_run(struct chex_create *c, load_fn *load_rows,
     return st;
 }
 
-enum chex_status chex_create(const struct chex_create_options *options,
-                             const struct chex_create_ranks *ranks,
+enum chex_status chex_create(const struct chex_create_options *options, struct chex_group *group,
                              struct chex_create_result *result_out, struct chex_error *err) {
-    struct chex_create c = {.o = options, .ranks = ranks, .lock_fd = -1};
+    struct chex_create c = {.o = options, .group = group, .lock_fd = -1};
     return chex_create_run(&c, open_input, result_out, err);
 }

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "label/labels.h"
 #include "label/split.h"
+#include "launch/group.h"
 #include "shard/shard.h"
 
 enum chex_split_mode { CHEX_SPLIT_OFFICIAL, CHEX_SPLIT_PATIENT, CHEX_SPLIT_NONE };
@@ -47,18 +48,6 @@ struct chex_create_options {
     bool resume; /* reuse the shards of an interrupted run; after a failure, keep the new ones */
 };
 
-/* The ranks that make the set together.
- * - exchange: all-gather. Each rank contributes `bytes` bytes; all_out receives size * bytes in
- *   rank order. It is also a barrier. May be NULL if size is 1.
- * - host: writes the node name of a rank, for messages; NULL if unknown. */
-struct chex_create_ranks {
-    int rank, size;
-    enum chex_status (*exchange)(void *arg, const char *key, const void *mine, size_t bytes,
-                                 void *all_out, struct chex_error *err);
-    void *arg;
-    void (*host)(void *arg, int rank, char *buf, size_t size);
-};
-
 struct chex_create_result {
     size_t rows[CHEX_SPLIT_COUNT], shards[CHEX_SPLIT_COUNT];
     size_t kept;      /* shards reused from an interrupted run, sum over all ranks */
@@ -69,15 +58,14 @@ struct chex_create_result {
 };
 
 /* Makes the set. Collective: every rank calls it with the same options (`workers` may differ).
- * Every rank gets the status and the text of the lowest rank that failed.
+ * All ranks return the same status and text (chex_group_agree).
  * - CHEX_E_USAGE: the output already holds a set, an interrupted run or other files. If `resume` is
  *   set and the output is the set of these options, the call succeeds with `done` set.
  * - CHEX_E_DATA: the label file is faulty; or more than max_bad images are missing or broken
  *   (OUTPUT.rejected.csv lists them); or a rank reads other labels or images than rank 0.
  * - CHEX_E_ENV: another run works in the output, or the output cannot be written.
  * - CHEX_E_RESOURCE: not enough free space. */
-enum chex_status chex_create(const struct chex_create_options *options,
-                             const struct chex_create_ranks *ranks,
+enum chex_status chex_create(const struct chex_create_options *options, struct chex_group *group,
                              struct chex_create_result *result_out, struct chex_error *err);
 
 #endif

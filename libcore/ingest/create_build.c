@@ -326,12 +326,12 @@ static void take_item(void *arg, size_t item, int worker) {
 /* One job for each missing shard of this rank. Counts the finished ones as kept. */
 static enum chex_status make_jobs(struct build *b, struct chex_error *err) {
     struct chex_create *c = b->c;
-    size_t all = c->layout->shard_count, size = (size_t)c->ranks->size;
+    size_t all = c->layout->shard_count, size = (size_t)c->group->size;
     b->jobs = chex_alloc_zeroed(all, sizeof *b->jobs);
     b->first = chex_alloc_zeroed(all + 1, sizeof *b->first);
     if (!b->jobs || !b->first)
         return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of shards");
-    for (size_t s = (size_t)c->ranks->rank; s < all; s += size) {
+    for (size_t s = (size_t)c->group->rank; s < all; s += size) {
         const struct chex_layout_shard *shard = &c->layout->shards[s];
         char *path = chex_create_shard_path(c, shard);
         if (!path)
@@ -380,7 +380,7 @@ static enum chex_status run(struct build *b, struct chex_error *err) {
     b->prefetch = (size_t)b->c->o->workers * PREFETCH_PER_WORKER;
     b->prefetch = b->prefetch > PREFETCH_MAX ? PREFETCH_MAX : b->prefetch;
     b->progress = chex_progress_create(b->c->origin ? "resharding" : "sharding", "img", items,
-                                       b->c->ranks->rank == 0);
+                                       b->c->group->rank == 0);
     chex_pool_run(pool, items, take_item, b);
     chex_progress_destroy(b->progress, b->status == CHEX_OK && !b->bad_count);
     chex_pool_destroy(pool);

@@ -52,12 +52,12 @@ static bool is_trusted(const struct chex_create *c, const char *path) {
 }
 
 enum chex_status chex_create_trust(struct chex_create *c, struct chex_error *err) {
-    const size_t all = c->layout->shard_count, size = (size_t)c->ranks->size;
+    const size_t all = c->layout->shard_count, size = (size_t)c->group->size;
     free(c->trusted);
     c->trusted_count = 0;
     if (!(c->trusted = chex_alloc_zeroed(all, sizeof *c->trusted)))
         return no_memory(err);
-    for (size_t s = (size_t)c->ranks->rank; s < all; s += size) {
+    for (size_t s = (size_t)c->group->rank; s < all; s += size) {
         char *path = chex_create_shard_path(c, &c->layout->shards[s]);
         if (!path)
             return no_memory(err);
@@ -187,11 +187,11 @@ static enum chex_status check_batch(struct check *k, struct kept *batch, size_t 
 /* Lists the finished shards of this rank that are not trusted, and counts their rows. */
 static enum chex_status list_kept(struct check *k, size_t *rows_out, struct chex_error *err) {
     const struct chex_create *c = k->c;
-    const size_t all = c->layout->shard_count, size = (size_t)c->ranks->size;
+    const size_t all = c->layout->shard_count, size = (size_t)c->group->size;
     *rows_out = 0;
     if (!(k->kept = chex_alloc_zeroed(all, sizeof *k->kept)))
         return no_memory(err);
-    for (size_t s = (size_t)c->ranks->rank; s < all; s += size) {
+    for (size_t s = (size_t)c->group->rank; s < all; s += size) {
         char *path = chex_create_shard_path(c, &c->layout->shards[s]);
         if (!path)
             return no_memory(err);
@@ -211,7 +211,7 @@ static enum chex_status check_all(struct check *k, struct chex_error *err) {
     if (!k->count)
         return CHEX_OK;
     k->progress =
-        chex_progress_create("checking finished shards", "img", rows, k->c->ranks->rank == 0);
+        chex_progress_create("checking finished shards", "img", rows, k->c->group->rank == 0);
     enum chex_status st = CHEX_OK;
     for (size_t at = 0; st == CHEX_OK && at < k->count; at += BATCH)
         st = check_batch(k, k->kept + at, k->count - at < BATCH ? k->count - at : BATCH, err);

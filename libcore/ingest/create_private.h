@@ -55,7 +55,7 @@ struct chex_create_origin {
 
 struct chex_create {
     const struct chex_create_options *o;
-    const struct chex_create_ranks *ranks;
+    struct chex_group *group; /* the ranks that make the set together */
     struct chex_label_table *table;
     enum chex_split *split; // (table->count)
     struct chex_folder *folder;
@@ -98,9 +98,6 @@ char *chex_create_shard_path(const struct chex_create *c, const struct chex_layo
  * well, or NULL. */
 const struct chex_folder_file *chex_create_find(const struct chex_create *c, size_t row,
                                                 const struct chex_folder_file **rival_out);
-
-/* The node name of a rank, for messages. */
-void chex_create_host(const struct chex_create *c, int rank, char *buf, size_t size);
 
 /* Collective. Check that all ranks have the same rows and archives (compare_rows) and the same
  * image files (compare_images). CHEX_E_DATA on every rank, with the rank that differs from rank 0

@@ -5,21 +5,21 @@
  * of their labels, splits, archives and files before the first image is converted. Images are not
  * read for this: a file is represented by its path, size and modification time.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/units.h"
 #include "ingest/create_private.h"
 
-enum { HOST_BYTES = 64 };
-
-/* What the ranks compare. They exchange this struct as raw bytes. */
 struct input_digest {
     uint64_t digest, count, bytes;
+};
+
+/* What the ranks exchange as raw bytes. */
+struct input_of_rank {
+    struct input_digest input;
+    char host[CHEX_HOST_BYTES];
 };
 
 static uint64_t mix_text(uint64_t h, const char *text) {
@@ -76,46 +76,37 @@ static struct input_digest digest_images(const struct chex_create *c) {
     return s;
 }
 
-void chex_create_host(const struct chex_create *c, int rank, char *buf, size_t size) {
-    snprintf(buf, size, "host unknown");
-    if (c->ranks->host)
-        c->ranks->host(c->ranks->arg, rank, buf, size);
-}
-
-static enum chex_status differ(const struct chex_create *c, const char *what, int rank,
-                               const struct input_digest all[], struct chex_error *err) {
-    char host[HOST_BYTES], first[HOST_BYTES], bytes[32], expected[32];
-    chex_create_host(c, rank, host, sizeof host);
-    chex_create_host(c, 0, first, sizeof first);
+static enum chex_status differ(const char *what, int rank, const struct input_of_rank *all,
+                               struct chex_error *err) {
+    char bytes[32], expected[32];
+    const struct input_digest *theirs = &all[rank].input, *first = &all[0].input;
     return chex_error_set(err, CHEX_E_DATA,
                           "rank %d on %s: %.160s differ from those of rank 0 on %s (%" PRIu64
                           ", %s, digest %016" PRIx64 "; expected %" PRIu64 ", %s, %016" PRIx64
                           "): give a path that holds the same files on all "
                           "nodes (copies must keep their times, as by cp -p)",
-                          rank, host, what, first, all[rank].count,
-                          chex_format_bytes(bytes, sizeof bytes, all[rank].bytes), all[rank].digest,
-                          all[0].count, chex_format_bytes(expected, sizeof expected, all[0].bytes),
-                          all[0].digest);
+                          rank, all[rank].host, what, all[0].host, theirs->count,
+                          chex_format_bytes(bytes, sizeof bytes, theirs->bytes), theirs->digest,
+                          first->count, chex_format_bytes(expected, sizeof expected, first->bytes),
+                          first->digest);
 }
 
 /* Collective. Every rank compares all digests, so all ranks get the same result. */
 static enum chex_status compare(struct chex_create *c, const char *key, const char *what,
-                                struct input_digest mine, struct chex_error *err) {
-    struct input_digest *all = chex_alloc_zeroed((size_t)c->ranks->size, sizeof *all);
-    if (!all)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the digests of %d ranks",
-                                c->ranks->size);
-    enum chex_status st = c->ranks->exchange(c->ranks->arg, key, &mine, sizeof mine, all, err);
-    for (int r = 1; st == CHEX_OK && r < c->ranks->size; r++)
-        if (memcmp(&all[r], &all[0], sizeof all[0]) != 0)
-            st = differ(c, what, r, all, err);
-    free(all);
-    return st;
+                                struct input_digest input, struct chex_error *err) {
+    struct input_of_rank mine = {.input = input};
+    memcpy(mine.host, c->group->host, sizeof mine.host);
+    CHEX_TRY(chex_group_exchange(c->group, key, &mine, sizeof mine, err));
+    const struct input_of_rank *all = c->group->all;
+    for (int r = 1; r < c->group->size; r++)
+        if (memcmp(&all[r].input, &all[0].input, sizeof all[0].input) != 0)
+            return differ(what, r, all, err);
+    return CHEX_OK;
 }
 
 enum chex_status chex_create_compare_rows(struct chex_create *c, struct chex_error *err) {
     char what[CHEX_ERROR_TEXT_BYTES];
-    if (c->ranks->size == 1)
+    if (c->group->size == 1)
         return CHEX_OK;
     snprintf(what, sizeof what, "the rows of %s", c->o->labels);
     CHEX_TRY(compare(c, "shard-same-rows", what, digest_rows(c), err));
@@ -125,7 +116,7 @@ enum chex_status chex_create_compare_rows(struct chex_create *c, struct chex_err
 
 enum chex_status chex_create_compare_images(struct chex_create *c, struct chex_error *err) {
     char what[CHEX_ERROR_TEXT_BYTES];
-    if (c->ranks->size == 1)
+    if (c->group->size == 1)
         return CHEX_OK;
     snprintf(what, sizeof what, "the images below %s (names, sizes, times)", c->o->images);
     return compare(c, "shard-same-images", what, digest_images(c), err);

@@ -75,7 +75,7 @@ static enum chex_status record_fault(struct chex_create *c, enum chex_status st,
         return st;
     if (!c->archive_fault && !(c->archive_fault = strdup(text)))
         return no_memory(err);
-    if (c->ranks->rank == 0)
+    if (c->group->rank == 0)
         chex_warn("%s", text);
     return CHEX_OK;
 }
@@ -515,7 +515,7 @@ static enum chex_status make_tasks(struct spooling *s, struct chex_error *err) {
     struct chex_create *c = s->c;
     if (!(s->tasks = chex_alloc_zeroed(c->packed_count, sizeof *s->tasks)))
         return no_memory(err);
-    for (size_t i = (size_t)c->ranks->rank; i < c->packed_count; i += (size_t)c->ranks->size) {
+    for (size_t i = (size_t)c->group->rank; i < c->packed_count; i += (size_t)c->group->size) {
         char *path = spool_path(c, c->packed[i]);
         if (!path)
             return no_memory(err);
@@ -570,9 +570,9 @@ static enum chex_status run(struct spooling *s, struct chex_error *err) {
     int threads = s->readers + s->c->o->workers;
     CHEX_TRY(chex_pool_create(threads, &pool, err));
     /* With several ranks, no rank knows how many of the wanted images are in its archives. */
-    s->expected = s->c->ranks->size == 1 ? s->c->wanted_count : 0;
+    s->expected = s->c->group->size == 1 ? s->c->wanted_count : 0;
     s->progress =
-        chex_progress_create("reading archives", "img", s->expected, s->c->ranks->rank == 0);
+        chex_progress_create("reading archives", "img", s->expected, s->c->group->rank == 0);
     chex_pool_run(pool, (size_t)threads, run_thread, s);
     chex_progress_destroy(s->progress, s->status == CHEX_OK);
     chex_pool_destroy(pool);

@@ -151,8 +151,7 @@ static enum chex_status source(const void *arg, const struct chex_layout_shard *
     return st;
 }
 
-enum chex_status chex_reshard(const struct chex_reshard_options *o,
-                              const struct chex_create_ranks *ranks,
+enum chex_status chex_reshard(const struct chex_reshard_options *o, struct chex_group *group,
                               struct chex_create_result *result_out, struct chex_error *err) {
     struct reshard r = {.options = {.labels = o->input,
                                     .output = o->output,
@@ -164,7 +163,7 @@ enum chex_status chex_reshard(const struct chex_reshard_options *o,
                         .origin = {.dir = o->input, .fetch = fetch, .source = source}};
     r.origin.arg = &r;
     r.create =
-        (struct chex_create){.o = &r.options, .ranks = ranks, .origin = &r.origin, .lock_fd = -1};
+        (struct chex_create){.o = &r.options, .group = group, .origin = &r.origin, .lock_fd = -1};
     enum chex_status st = chex_create_run(&r.create, load, result_out, err);
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
         chex_set_close(r.sets[s]);

@@ -25,8 +25,7 @@ struct chex_reshard_options {
 /* Collective, as chex_create(). Verifies the checksum of every row. CHEX_E_USAGE: the output
  * already holds a set or other files, or is the input. CHEX_E_DATA: the input is no set or is
  * damaged. */
-enum chex_status chex_reshard(const struct chex_reshard_options *options,
-                              const struct chex_create_ranks *ranks,
+enum chex_status chex_reshard(const struct chex_reshard_options *options, struct chex_group *group,
                               struct chex_create_result *result_out, struct chex_error *err);
 
 #endif

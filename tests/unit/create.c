@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Several ranks make one set together: the same bytes as one rank, the same verdict on all, and
- * nothing left behind on failure. The ranks are threads here; their exchange is a barrier.
+ * nothing left behind on failure. The ranks are threads here.
  */
-#include <pthread.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -15,11 +14,10 @@
 #include "shard/manifest.h"
 #include "shard/verify.h"
 #include "tap.h"
+#include "thread_ranks.h"
 
-enum { RANKS = 3, IMAGES = 60, SLOT = 16384 };
+enum { RANKS = 3, IMAGES = 60 };
 static char dir[] = "/tmp/chex-unit-create.XXXXXX";
-static pthread_barrier_t barrier;
-static char slots[RANKS][SLOT];
 
 static char *path_of(const char *name) {
     char *p = chex_fs_join(dir, name);
@@ -27,62 +25,37 @@ static char *path_of(const char *name) {
     return p;
 }
 
-static enum chex_status exchange(void *arg, const char *key, const void *mine, size_t bytes,
-                                 void *all, struct chex_error *err) {
-    (void)key;
-    if (bytes > SLOT)
-        return chex_error_set(err, CHEX_E_FAIL, "%zu bytes are too many", bytes);
-    memcpy(slots[*(const int *)arg], mine, bytes);
-    pthread_barrier_wait(&barrier);
-    for (int r = 0; r < RANKS; r++)
-        memcpy((char *)all + (size_t)r * bytes, slots[r], bytes);
-    pthread_barrier_wait(&barrier);
-    return CHEX_OK;
-}
-
-static void host(void *arg, int rank, char *buf, size_t size) {
-    (void)arg;
-    snprintf(buf, size, "node%d", rank);
-}
-
 struct rank {
     const struct chex_create_options *options;
     const struct chex_reshard_options *reshard; /* instead of options */
-    int rank;
+    int fail_at;                                /* this allocation of the rank fails */
+    bool failed;                                /* it was reached */
     struct chex_create_result result;
     enum chex_status status;
     struct chex_error err;
 };
 
-static void *run_rank(void *arg) {
+static void run_rank(struct chex_group *group, void *arg) {
     struct rank *r = arg;
-    struct chex_create_ranks ranks = {r->rank, RANKS, exchange, &r->rank, host};
-    r->status = r->reshard ? chex_reshard(r->reshard, &ranks, &r->result, &r->err)
-                           : chex_create(r->options, &ranks, &r->result, &r->err);
-    return NULL;
+    ranks_fail_allocation(r->fail_at);
+    r->status = r->reshard ? chex_reshard(r->reshard, group, &r->result, &r->err)
+                           : chex_create(r->options, group, &r->result, &r->err);
+    r->failed = ranks_allocation_failed();
 }
 
 static void run_ranks(const struct chex_create_options *o, const struct chex_reshard_options *re,
                       struct rank ranks[RANKS]) {
-    pthread_t threads[RANKS];
-    for (int r = 0; r < RANKS; r++) {
-        ranks[r] = (struct rank){.options = o, .reshard = re, .rank = r};
-        pthread_create(&threads[r], NULL, run_rank, &ranks[r]);
-    }
     for (int r = 0; r < RANKS; r++)
-        pthread_join(threads[r], NULL);
+        ranks[r] = (struct rank){.options = o, .reshard = re};
+    ranks_run(RANKS, run_rank, ranks, sizeof *ranks);
 }
 
 /* Rank 2 gets options of its own: what a path holds on another node. */
 static void run_differing(const struct chex_create_options *o,
                           const struct chex_create_options *other, struct rank ranks[RANKS]) {
-    pthread_t threads[RANKS];
-    for (int r = 0; r < RANKS; r++) {
-        ranks[r] = (struct rank){.options = r == 2 ? other : o, .rank = r};
-        pthread_create(&threads[r], NULL, run_rank, &ranks[r]);
-    }
     for (int r = 0; r < RANKS; r++)
-        pthread_join(threads[r], NULL);
+        ranks[r] = (struct rank){.options = r == 2 ? other : o};
+    ranks_run(RANKS, run_rank, ranks, sizeof *ranks);
 }
 
 static void all_say(const struct rank ranks[RANKS], enum chex_status status, const char *text) {
@@ -178,7 +151,7 @@ static void check_differing(const char *output) {
     free((char *)twin.dir);
 }
 
-static void check_same(const struct chex_create_ranks *alone, const char *one, const char *three) {
+static void check_same(struct chex_group *alone, const char *one, const char *three) {
     struct chex_error err = {0};
     struct chex_create_result result;
     struct rank ranks[RANKS];
@@ -199,6 +172,36 @@ static void check_same(const struct chex_create_ranks *alone, const char *one, c
     OK(found.rows == IMAGES, "and all rows are sound");
 }
 
+/* Each allocation of a rank fails in turn, up to the publishing of the set. Allocations of the
+ * threads that convert images are not among them. */
+static void check_memory(const char *output) {
+    struct chex_create_options o = options(output);
+    struct chex_error err = {0};
+    for (int bad = 0; bad < 2; bad++) {
+        struct rank ranks[RANKS];
+        bool same = true, clean = true, failed = true;
+        int number = 0, refused = 0;
+        while (failed && same && number < 20000) {
+            number += TAP_SLOW_BUILD ? 7 : 1;
+            for (int r = 0; r < RANKS; r++)
+                ranks[r] = (struct rank){.options = &o, .fail_at = r == bad ? number : 0};
+            ranks_run(RANKS, run_rank, ranks, sizeof *ranks);
+            failed = ranks[bad].failed;
+            for (int r = 0; r < RANKS; r++)
+                same = same && ranks[r].status == ranks[0].status &&
+                       ranks[r].status != CHEX_E_LOST && ranks[r].status != CHEX_E_FAIL;
+            refused += ranks[0].status != CHEX_OK;
+            clean = clean && (ranks[0].status == CHEX_OK || !chex_fs_exists(output));
+            if (ranks[0].status == CHEX_OK)
+                chex_fs_remove_tree(output, &err);
+        }
+        OK(same && !failed,
+           "rank %d is out of memory at each of %d allocations: all ranks return the same (%s)",
+           bad, number - 1, ranks[!bad].err.text);
+        OK(clean && refused > 10, "and leave no output in the %d runs that fail", refused);
+    }
+}
+
 /* Two broken images and one that is missing. */
 static void spoil(void) {
     static const char *const bad[] = {"ph/images/00000002_000.png", "ph/images/00000005_000.png"};
@@ -212,7 +215,7 @@ static void spoil(void) {
     free(gone);
 }
 
-static void check_bad(const struct chex_create_ranks *alone, const char *one, const char *three) {
+static void check_bad(struct chex_group *alone, const char *one, const char *three) {
     struct chex_error err = {0};
     struct chex_create_result result;
     struct rank ranks[RANKS];
@@ -241,7 +244,7 @@ static void check_bad(const struct chex_create_ranks *alone, const char *one, co
     free(list);
 }
 
-static void check_reshard(const struct chex_create_ranks *alone, const char *set) {
+static void check_reshard(struct chex_group *alone, const char *set) {
     struct chex_error err = {0};
     struct chex_create_result result;
     struct rank ranks[RANKS];
@@ -266,7 +269,7 @@ static void check_reshard(const struct chex_create_ranks *alone, const char *set
 
 /* The end of a run fails when its shards have their names already: a folder is where rejected.csv
  * belongs. */
-static void check_taken_back(const struct chex_create_ranks *alone, const char *whole) {
+static void check_taken_back(struct chex_group *alone, const char *whole) {
     struct chex_error err = {0};
     struct chex_create_result result;
     char *set = path_of("late"), *partial = path_of("late/" CHEX_CREATE_PARTIAL);
@@ -294,29 +297,34 @@ static void check_taken_back(const struct chex_create_ranks *alone, const char *
 
 /* Two ranks, of which the other has nothing to do; before the end the manifest's place is taken. */
 static enum chex_status take_place(void *arg, const char *key, const void *mine, size_t bytes,
-                                   void *all, struct chex_error *err) {
+                                   void *all, uint64_t wait_ms, struct chex_error *err) {
+    (void)wait_ms;
     memcpy(all, mine, bytes);
     memcpy((char *)all + bytes, mine, bytes);
     return strcmp(key, "shard-kept") == 0 ? chex_fs_mkdirs(arg, err) : CHEX_OK;
 }
 
 /* The end of a run fails behind its rejected.csv, and the folder can be used again. */
-static void check_no_list_stays(const struct chex_create_ranks *alone) {
+static void check_no_list_stays(struct chex_group *alone) {
     struct chex_error err = {0};
     struct chex_create_result result;
     char *set = path_of("blocked"), *place = path_of("blocked/" CHEX_MANIFEST_NAME);
     char *list = path_of("blocked/rejected.csv");
-    const struct chex_create_ranks two = {0, 2, take_place, place};
+    const struct chex_group_transport copies = {.exchange = take_place};
+    struct chex_group *two = NULL;
+    BAIL_UNLESS(chex_group_create(0, 2, "", &copies, place, 0, &two, &err) == CHEX_OK, "%s",
+                err.text);
     struct chex_create_options o = options(set);
     o.max_bad = 3;
     o.split_mode = CHEX_SPLIT_NONE;
     o.shards = 1;
-    OK_STATUS(chex_create(&o, &two, &result, &err), CHEX_E_ENV, err, "manifest.json: it is a");
+    OK_STATUS(chex_create(&o, two, &result, &err), CHEX_E_ENV, err, "manifest.json: it is a");
     OK(!chex_fs_exists(list), "the list of images left out does not stay without its set");
     rmdir(place);
     OK_STATUS(chex_create(&o, alone, &result, &err), CHEX_OK, err, NULL);
     OK(chex_fs_exists(list), "it comes with the set");
     free(set);
+    chex_group_destroy(two);
     free(place);
     free(list);
 }
@@ -339,23 +347,25 @@ int main(void) {
     struct chex_error err = {0};
     BAIL_UNLESS(mkdtemp(dir), "no scratch folder");
     chex_log_init("unit-create", CHEX_LOG_ERROR);
-    pthread_barrier_init(&barrier, NULL, RANKS);
     char *phantom = path_of("ph"), *a = path_of("a"), *b = path_of("b"), *c = path_of("c"),
          *d = path_of("d");
     struct chex_phantom_options po = {
         .dir = phantom, .count = IMAGES, .size = 40, .seed = 3, .threads = 2};
     BAIL_UNLESS(chex_phantom_write(&po, &err) == CHEX_OK, "%s", err.text);
-    struct chex_create_ranks alone = {.rank = 0, .size = 1};
+    struct chex_group *alone = NULL;
+    BAIL_UNLESS(chex_group_create(0, 1, "", NULL, NULL, 0, &alone, &err) == CHEX_OK, "%s",
+                err.text);
     check_differing(a);
-    check_same(&alone, a, b);
+    check_same(alone, a, b);
+    check_memory(d);
     spoil();
-    check_bad(&alone, c, d);
-    check_reshard(&alone, c);
-    check_taken_back(&alone, c);
-    check_no_list_stays(&alone);
+    check_bad(alone, c, d);
+    check_reshard(alone, c);
+    check_taken_back(alone, c);
+    check_no_list_stays(alone);
     check_stripes();
+    chex_group_destroy(alone);
     chex_fs_remove_tree(dir, &err);
-    pthread_barrier_destroy(&barrier);
     struct chex_create_options o = options("");
     free((char *)o.images);
     free((char *)o.labels);
