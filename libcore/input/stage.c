@@ -2,9 +2,8 @@
  *
  * Copies the shards of a node to node-local storage. stage.h explains the protocol.
  *
- * There are two exchanges: each rank's needs (struct need), then each rank's result (struct
- * result). A rank whose copy failed still joins the second exchange, so that no other rank waits
- * forever. The copying rank sends the random part of the folder's name in its result.
+ * The ranks exchange their needs (struct need), agree that every copy is made, and exchange the
+ * random parts of the folders' names (struct copy).
  */
 #include "input/stage.h"
 
@@ -25,8 +24,7 @@
 
 enum { COPY_BYTES = 4 << 20, NAME_BYTES = 96 };
 
-/* What the ranks exchange as raw bytes: first `need`, then `result`. maker: the rank that copies.
- */
+/* What the ranks exchange as raw bytes: first `need`, then `copy`. maker: the rank that copies. */
 struct need {
     int32_t node, part_count;
     struct {
@@ -34,10 +32,9 @@ struct need {
         uint64_t row_from, row_to;
     } parts[CHEX_STAGE_PARTS];
 };
-struct result {
-    int32_t node, maker, status;
+struct copy {
+    int32_t node, maker;
     char name[NAME_BYTES];
-    char text[CHEX_ERROR_TEXT_BYTES];
 };
 
 struct chex_stage {
@@ -82,7 +79,7 @@ static enum chex_status find_wanted(struct chex_stage *s, const struct need *all
             return no_memory(err);
     if (!s->wanted)
         return no_memory(err);
-    for (int r = 0; r < s->c->size; r++)
+    for (int r = 0; r < s->c->group->size; r++)
         if (all[r].node == s->c->node)
             mark(s, &all[r]);
     return CHEX_OK;
@@ -279,8 +276,12 @@ static enum chex_status make_copy(struct chex_stage *s, const struct need *all,
 
 /* ---- the ranks of a node ---- */
 
-static enum chex_status exchange_needs(const struct chex_stage_config *c, struct need *all,
-                                       struct chex_error *err) {
+static void tell(const struct chex_stage_config *c, void (*fn)(void *arg)) {
+    if (fn)
+        fn(c->arg);
+}
+
+static enum chex_status exchange_needs(const struct chex_stage_config *c, struct chex_error *err) {
     struct need mine;
     memset(&mine, 0, sizeof mine);
     mine.node = c->node;
@@ -290,67 +291,55 @@ static enum chex_status exchange_needs(const struct chex_stage_config *c, struct
         mine.parts[i].row_from = c->parts[i].row_from;
         mine.parts[i].row_to = c->parts[i].row_to;
     }
-    return c->exchange(c->arg, &mine, sizeof mine, all, err);
+    return chex_group_exchange(c->group, "stage-needs", &mine, sizeof mine, err);
 }
 
-/* Exchanges the results. Returns the status of the node's copying rank and sets the path. */
-static enum chex_status exchange_results(struct chex_stage *s, enum chex_status mine,
-                                         struct result *all, struct chex_error *err) {
+/* Sets the path of the node's copy on the ranks that did not make it. */
+static enum chex_status exchange_names(struct chex_stage *s, struct chex_error *err) {
     const struct chex_stage_config *c = s->c;
-    struct result r;
-    memset(&r, 0, sizeof r);
-    r.node = c->node;
-    r.maker = c->local_rank == 0;
-    r.status = (int32_t)mine;
-    if (mine != CHEX_OK)
-        snprintf(r.text, sizeof r.text, "%s", err ? err->text : "");
-    else if (s->path)
-        snprintf(r.name, sizeof r.name, "%s", s->path + strlen(s->path) - strlen("-XXXXXX"));
-    CHEX_TRY(c->exchange(c->arg, &r, sizeof r, all, err));
-    for (int k = 0; k < c->size; k++) {
-        if (all[k].node != c->node || !all[k].maker || k == c->rank)
-            continue;
-        if (all[k].status != CHEX_OK)
-            return chex_error_set(err, (enum chex_status)all[k].status, "rank %d: %s", k,
-                                  all[k].text);
-        s->path =
-            chex_fs_format("%s/chexnet-%.40s%s", c->dir, *c->job ? c->job : "nojob", all[k].name);
-        return s->path ? CHEX_OK : no_memory(err);
-    }
-    return mine;
+    struct copy mine;
+    memset(&mine, 0, sizeof mine);
+    mine.node = c->node;
+    mine.maker = c->local_rank == 0;
+    if (s->path)
+        snprintf(mine.name, sizeof mine.name, "%s", s->path + strlen(s->path) - strlen("-XXXXXX"));
+    CHEX_TRY(chex_group_exchange(c->group, "stage-names", &mine, sizeof mine, err));
+    const struct copy *all = c->group->all;
+    for (int k = 0; !s->path && k < c->group->size; k++)
+        if (all[k].node == c->node && all[k].maker)
+            s->path = chex_fs_format("%s/chexnet-%.40s%s", c->dir, *c->job ? c->job : "nojob",
+                                     all[k].name);
+    return chex_group_agree(c->group, s->path ? CHEX_OK : no_memory(err), err);
 }
 
-static enum chex_status stage(struct chex_stage *s, struct need *needs, struct result *results,
-                              struct chex_error *err) {
-    struct chex_error fault = {0};
-    CHEX_TRY(exchange_needs(s->c, needs, err));
-    enum chex_status st = s->c->local_rank == 0 ? make_copy(s, needs, &fault) : CHEX_OK;
-    if (st != CHEX_OK)
-        chex_stage_remove(s);
-    if (err)
-        *err = fault;
-    CHEX_TRY(exchange_results(s, st, results, err));
+/* Agrees that every copy is made and that every rank has its path. Other ranks wait here while a
+ * node copies. made: of this rank. */
+static enum chex_status finish(struct chex_stage *s, enum chex_status made,
+                               struct chex_error *err) {
+    CHEX_TRY(chex_group_agree(s->c->group, made, err));
     if (!s->c->look)
-        return CHEX_OK;
-    free(s->path);
+        return exchange_names(s, err);
     s->path = strdup(s->c->source);
-    return s->path ? CHEX_OK : no_memory(err);
+    return chex_group_agree(s->c->group, s->path ? CHEX_OK : no_memory(err), err);
 }
 
-enum chex_status chex_stage_create(const struct chex_stage_config *config,
-                                   struct chex_stage **stage_out, struct chex_error *err) {
+enum chex_status chex_stage_create(const struct chex_stage_config *c, struct chex_stage **stage_out,
+                                   struct chex_error *err) {
     struct chex_stage *s = chex_alloc_zeroed(1, sizeof *s);
-    struct need *needs = chex_alloc_zeroed((size_t)config->size, sizeof *needs);
-    struct result *results = chex_alloc_zeroed((size_t)config->size, sizeof *results);
-    enum chex_status st = CHEX_OK;
-    if (!s || !needs || !results)
-        st = no_memory(err);
+    tell(c, c->waits);
+    enum chex_status st = chex_group_agree(c->group, s ? CHEX_OK : no_memory(err), err);
+    if (st == CHEX_OK)
+        st = exchange_needs(c, err);
+    tell(c, c->copied);
     if (st == CHEX_OK) {
-        s->c = config;
-        st = stage(s, needs, results, err);
+        s->c = c;
+        st = c->local_rank == 0 ? make_copy(s, c->group->all, err) : CHEX_OK;
+        if (st != CHEX_OK)
+            chex_stage_remove(s);
+        tell(c, c->waits);
+        st = finish(s, st, err);
+        tell(c, c->copied);
     }
-    free(needs);
-    free(results);
     if (st != CHEX_OK) {
         chex_stage_destroy(s);
         return st;

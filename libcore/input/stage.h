@@ -15,6 +15,7 @@
 
 #include <signal.h>
 
+#include "launch/group.h"
 #include "shard/shard.h"
 
 enum { CHEX_STAGE_PARTS = 2 };
@@ -28,24 +29,24 @@ struct chex_stage_part {
 struct chex_stage_config {
     const char *source, *dir; /* the folder of shards; an existing folder on the node */
     const char *job;          /* job id, for the folder's name; "" outside a job */
-    int rank, size, node, local_rank;
+    int node, local_rank;
     struct chex_stage_part parts[CHEX_STAGE_PARTS];
     int part_count;
     bool look;                         /* check the folder and the space, copy nothing */
     const volatile sig_atomic_t *stop; /* non-zero: stop copying. NULL: never */
-    /* All-gather in rank order. Must not time out while a node copies (minutes). */
-    enum chex_status (*exchange)(void *arg, const void *mine, size_t bytes, void *all_out,
-                                 struct chex_error *err);
-    void (*copied)(void *arg); /* called after each block by a rank that copies; NULL allowed */
+    struct chex_group *group;          /* must wait while a node copies (minutes) */
+    /* NULL allowed. waits: called before a wait for other ranks. copied: called after it, and after
+     * each block by a rank that copies. */
+    void (*waits)(void *arg);
+    void (*copied)(void *arg);
     void *arg;
 };
 
 struct chex_stage;
 
-/* Copies and verifies. Collective.
+/* Copies and verifies. Collective: all ranks return the same status and text (chex_group_agree).
  * - CHEX_E_ENV: DIR is no folder or cannot be written. CHEX_E_RESOURCE: not enough space; checked
  *   before anything is copied. CHEX_E_DATA: a shard is damaged. CHEX_E_PREEMPTED: `stop` was set.
- * - All ranks of a node return the same status. Different nodes may return different ones.
  * - On failure the copy of the node is removed. */
 enum chex_status chex_stage_create(const struct chex_stage_config *config,
                                    struct chex_stage **stage_out, struct chex_error *err);

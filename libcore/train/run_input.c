@@ -63,15 +63,9 @@ static enum chex_status choose_rows(const struct chex_train_config *c, const str
     return CHEX_OK;
 }
 
-static enum chex_status exchange(void *arg, const void *mine, size_t bytes, void *all_out,
-                                 struct chex_error *err) {
-    enum { WEEK_MS = 7 * 24 * 3600 * 1000 }; /* no limit in practice: a copy may take hours */
+static void waits(void *arg) {
     const struct chex_train_world *w = arg;
     chex_watchdog_wait_long(w->watchdog);
-    const enum chex_status st =
-        chex_launch_exchange(w->launch, "stage", mine, bytes, all_out, WEEK_MS, err);
-    chex_watchdog_at(w->watchdog, CHEX_PHASE_STAGE);
-    return st;
 }
 
 static void copied(void *arg) {
@@ -95,20 +89,19 @@ static enum chex_status agree(const struct chex_train_world *w, enum chex_status
 static enum chex_status stage(const struct chex_train_config *c, const struct chex_train_world *w,
                               const struct parts *p, struct chex_stage **out,
                               struct chex_error *err) {
-    struct chex_launch *l = w->launch;
+    const struct chex_launch *l = w->launch;
     struct chex_stage_config s = {
         .source = c->data_dir,
         .dir = c->stage,
         .job = l->job_id,
-        .rank = l->rank,
-        .size = l->size,
         .node = l->node,
         .local_rank = l->local_rank,
         .parts = {{p->split, p->first, p->end}, {CHEX_VAL, p->val_first, p->val_end}},
         .part_count = p->val_rows ? 2 : 1,
         .look = c->plan_only,
         .stop = w->stop,
-        .exchange = exchange,
+        .group = w->coll->group,
+        .waits = waits,
         .copied = copied,
         .arg = (void *)w};
     return chex_stage_create(&s, out, err);
@@ -160,7 +153,7 @@ enum chex_status chex_train_input_open(const struct chex_train_config *c,
     memset(in, 0, sizeof *in);
     CHEX_TRY(agree(w, choose_rows(c, w->launch, with_val, in, &p, err), err));
     if (c->stage)
-        CHEX_TRY(agree(w, stage(c, w, &p, &staged, err), err));
+        CHEX_TRY(stage(c, w, &p, &staged, err));
     enum chex_status st =
         open_sets(c, w, staged ? chex_stage_path(staged) : c->data_dir, &p, in, err);
     if (st == CHEX_OK)
