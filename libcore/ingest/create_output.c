@@ -18,7 +18,7 @@
  *   4. rename the shards to their final names and sync their folders
  *   5. write rejected.csv
  *   6. write the manifest (atomic rename)
- *   7. remove everything in PARTIAL, then the lock and PARTIAL
+ *   7. remove everything in PARTIAL, `moves` last, then the lock and PARTIAL
  *
  * A run can end at any point. The next run finds one of these states:
  *   manifest  PARTIAL           meaning, and what the next run does
@@ -82,22 +82,27 @@ static bool is_empty(const char *dir) {
     return n == 0;
 }
 
-/* Removes everything in the partial folder except the lock. */
+static enum chex_status remove_partial(const struct chex_create *c, const char *name,
+                                       struct chex_error *err) {
+    char *path = chex_fs_join(c->partial, name);
+    enum chex_status st = path ? chex_fs_remove_tree(path, err) : no_memory(err);
+    free(path);
+    return st;
+}
+
+/* Removes everything in the partial folder except the lock. `moves` is the last: if this run ends
+ * here, the next one still sees that the set is complete. */
 static enum chex_status clear_partial(const struct chex_create *c, struct chex_error *err) {
     enum chex_status st = CHEX_OK;
     DIR *d = opendir(c->partial);
     if (!d)
         return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", c->partial);
-    for (struct dirent *e; st == CHEX_OK && (e = readdir(d));) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
-            strcmp(e->d_name, CHEX_CREATE_LOCK) == 0)
-            continue;
-        char *path = chex_fs_join(c->partial, e->d_name);
-        st = path ? chex_fs_remove_tree(path, err) : no_memory(err);
-        free(path);
-    }
+    for (struct dirent *e; st == CHEX_OK && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+            strcmp(e->d_name, CHEX_CREATE_LOCK) != 0 && strcmp(e->d_name, moves_name) != 0)
+            st = remove_partial(c, e->d_name, err);
     closedir(d);
-    return st;
+    return st == CHEX_OK ? remove_partial(c, moves_name, err) : st;
 }
 
 static uint64_t file_bytes(const char *dir, const char *name) {

@@ -3,6 +3,7 @@
  * Several ranks make one set together: the same bytes as one rank, the same verdict on all, and
  * nothing left behind on failure. The ranks are threads here.
  */
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -329,6 +330,57 @@ static void check_no_list_stays(struct chex_group *alone) {
     free(list);
 }
 
+/* The process ends instead of removing the file with this number, as a killed one does; -1: never.
+ */
+static int killed_at = -1;
+
+/* NOLINTBEGIN: the names are the linker's */
+enum chex_status __real_chex_fs_remove_tree(const char *path, struct chex_error *err);
+enum chex_status __wrap_chex_fs_remove_tree(const char *path, struct chex_error *err);
+enum chex_status __wrap_chex_fs_remove_tree(const char *path, struct chex_error *err) {
+    if (killed_at >= 0 && killed_at-- == 0)
+        _exit(0);
+    return __real_chex_fs_remove_tree(path, err);
+}
+/* NOLINTEND */
+
+/* A run that published its set is killed while it removes the partial files, after each number of
+ * them. */
+static void check_killed_at_end(struct chex_group *alone, const char *output) {
+    static const char *const names[] = {"spool-a", "moves",   "spool-b", "spool-c",
+                                        "spool-d", "spool-e", "spool-f"};
+    enum { NAMES = sizeof names / sizeof names[0] };
+    struct chex_error err = {0};
+    struct chex_create_result result;
+    struct chex_create_options o = options(output);
+    char *partial = chex_fs_join(output, CHEX_CREATE_PARTIAL);
+    int cleaned = 0;
+    o.resume = true;
+    for (int n = 0; n < NAMES; n++) {
+        BAIL_UNLESS(chex_fs_mkdirs(partial, &err) == CHEX_OK, "%s", err.text);
+        for (size_t i = 0; i < NAMES; i++) {
+            char *path = chex_fs_join(partial, names[i]);
+            BAIL_UNLESS(chex_fs_write(path, "", 0, &err) == CHEX_OK, "%s", err.text);
+            free(path);
+        }
+        const pid_t child = fork();
+        if (child == 0) {
+            killed_at = n;
+            _exit(chex_create(&o, alone, &result, &err) == CHEX_OK ? 1 : 2);
+        }
+        int status = -1;
+        BAIL_UNLESS(child > 0 && waitpid(child, &status, 0) == child && status == 0,
+                    "the run was not killed: %d", status);
+        const enum chex_status st = chex_create(&o, alone, &result, &err);
+        cleaned += st == CHEX_OK && result.done && !chex_fs_exists(partial);
+    }
+    OK(cleaned == NAMES,
+       "a complete set loses its partial folder, wherever the run before was killed: %d of %d "
+       "times",
+       cleaned, (int)NAMES);
+    free(partial);
+}
+
 static void check_stripes(void) {
     char text[1024];
     OK(!chex_create_stripe_hint(0xEF53, 1 << 20, "/d", text, sizeof text), "no advice on ext4");
@@ -357,6 +409,7 @@ int main(void) {
                 err.text);
     check_differing(a);
     check_same(alone, a, b);
+    check_killed_at_end(alone, a);
     check_memory(d);
     spoil();
     check_bad(alone, c, d);
