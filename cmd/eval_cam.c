@@ -44,7 +44,9 @@ static const struct chex_opt cam_opts[] = {
            .help = "evidence at the top of the scale, to compare pictures; 0: the most of each "
                    "finding, at least 1"),
     OPTION_GROUP("Results"),
-    EVAL_OUTPUT_ROW("FILE", "the picture; its name ends in .png"),
+    EVAL_OUTPUT_ROW("FILE",
+                    "the picture; its name ends in .png. The same picture with text is beside "
+                    "it, in .svg"),
     EVAL_FORCE_ROW,
 };
 
@@ -66,6 +68,25 @@ static bool same_file(const char *a, const char *b) {
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+static enum chex_status check_output(const struct eval_settings *s, const char *path,
+                                     struct chex_error *err) {
+    if (same_file(path, s->image) || same_file(path, s->checkpoint))
+        return chex_error_set(err, CHEX_E_USAGE, "--output %s is what is read: name another file",
+                              path);
+    if (chex_fs_is_dir(path))
+        return chex_error_set(err, CHEX_E_USAGE, "--output %s is a folder: name a file in it",
+                              path);
+    if (chex_fs_exists(path) && !s->force)
+        return chex_error_set(err, CHEX_E_USAGE, "--output %s exists: say --force to replace it",
+                              path);
+    return chex_fs_check_create(path, err);
+}
+
+/* "DIR/NAME.svg" for "DIR/NAME.png" in a fresh string. NULL: out of memory. */
+static char *svg_of(const char *png) {
+    return chex_fs_format("%.*s.svg", (int)(strlen(png) - 4), png);
+}
+
 static enum chex_status check_options(const struct eval_settings *s, struct chex_error *err) {
     if (!s->image || !s->checkpoint || !s->output)
         return chex_error_set(err, CHEX_E_USAGE, "chex-eval cam needs --%s",
@@ -84,16 +105,14 @@ static enum chex_status check_options(const struct eval_settings *s, struct chex
         return chex_error_set(err, CHEX_E_USAGE,
                               "--output %s: expected the name of a picture that ends in .png",
                               s->output);
-    if (same_file(s->output, s->image) || same_file(s->output, s->checkpoint))
-        return chex_error_set(err, CHEX_E_USAGE, "--output %s is what is read: name another file",
-                              s->output);
-    if (chex_fs_is_dir(s->output))
-        return chex_error_set(err, CHEX_E_USAGE, "--output %s is a folder: name a file in it",
-                              s->output);
-    if (chex_fs_exists(s->output) && !s->force)
-        return chex_error_set(err, CHEX_E_USAGE, "--output %s exists: say --force to replace it",
-                              s->output);
-    return chex_fs_check_create(s->output, err);
+    char *svg = svg_of(s->output);
+    if (!svg)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st = check_output(s, s->output, err);
+    if (st == CHEX_OK)
+        st = check_output(s, svg, err);
+    free(svg);
+    return st;
 }
 
 /* ---- the network ---- */
@@ -240,9 +259,10 @@ static char *title_of(const struct eval_cam *m) {
     return title;
 }
 
-static enum chex_status write_picture(const struct eval_cam *m, const struct chex_canvas *canvas,
-                                      struct chex_error *err) {
-    char *title = title_of(m);
+static enum chex_status write_picture(const struct eval_cam *m,
+                                      const struct chex_cam_picture *picture,
+                                      const struct chex_cam_sheet *sheet, struct chex_error *err) {
+    char *title = title_of(m), *svg = svg_of(m->s->output);
     char *how =
         chex_fs_format("class activation map of %s (%s, %d of %d px): local logit above "
                        "the image's; for research, not for clinical use",
@@ -251,13 +271,17 @@ static enum chex_status write_picture(const struct eval_cam *m, const struct che
                            "Description", how,   "Software", "chexnet " CHEXNET_VERSION,
                            NULL};
     int lock = -1;
-    enum chex_status st = eval_file_lock(m->s->output, &lock, err);
+    enum chex_status st = title && how && svg
+                              ? eval_file_lock(m->s->output, &lock, err)
+                              : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     if (st == CHEX_OK)
-        st = title && how ? chex_canvas_write(canvas, m->s->output, texts, err)
-                          : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        st = chex_cam_write_png(sheet, m->s->output, texts, err);
+    if (st == CHEX_OK)
+        st = chex_cam_write_svg(picture, sheet, m->s->output, svg, err);
     eval_file_unlock(m->s->output, lock);
     free(title);
     free(how);
+    free(svg);
     return st;
 }
 
@@ -273,14 +297,14 @@ static enum chex_status draw(const struct eval_cam *m, const struct chex_cam_vie
                                              .count = m->count,
                                              .alpha = m->s->alpha,
                                              .top = m->s->scale};
-    struct chex_canvas canvas = {0};
-    CHEX_TRY(chex_cam_draw(&picture, &canvas, err));
-    enum chex_status st = write_picture(m, &canvas, err);
+    struct chex_cam_sheet sheet = {0};
+    CHEX_TRY(chex_cam_draw(&picture, &sheet, err));
+    enum chex_status st = write_picture(m, &picture, &sheet, err);
     if (st == CHEX_OK)
-        chex_info("%s: %d x %d px, %s at %d of %d px, %d x %d positions", m->s->output,
-                  canvas.width, canvas.height, m->network.net->model, m->image_px, m->stored_px,
-                  m->maps->side, m->maps->side);
-    chex_canvas_release(&canvas);
+        chex_info("%s: %d x %d px, %s at %d of %d px, %d x %d positions", m->s->output, sheet.width,
+                  sheet.height, m->network.net->model, m->image_px, m->stored_px, m->maps->side,
+                  m->maps->side);
+    free(sheet.rgb);
     return st;
 }
 

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws class activation maps over a radiograph. eval/cam_picture.h says what the picture shows.
+ * Draws class activation maps over a radiograph. eval/cam_picture.h says what a tile shows.
  */
 #include "eval/cam_picture.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/fs.h"
 #include "image/resize.h"
 
-enum { PANEL_PX = 512, LETTERS = 36, LEAST_LETTER_PX = 9 };
+enum { TILE_PX = 512 };
 
-static const struct chex_colour ground = {16, 18, 22}, paper = {232, 234, 237},
-                                quiet = {150, 156, 164}, white = {255, 255, 255}, black = {0, 0, 0},
-                                under = {64, 64, 64};
+static const struct chex_colour ground = {16, 18, 22}, white = {255, 255, 255}, black = {0, 0, 0};
 
 /* darkest, palest: the part of inferno that is used. Its dark end looks like the shadows of the
  * radiograph, and its pale end like the bones.
@@ -26,15 +26,13 @@ static const double darkest = 0.3, palest = 0.92, opaque_at = 0.6, line_at = 0.5
 /* Nothing is drawn below this local logit: a probability of 2 %. */
 static const double silent = -4;
 
-/* One panel: its class, its scale, and the place of its radiograph on the canvas. */
-struct panel {
+/* One tile: its class and its place on the sheet. */
+struct tile {
     const struct chex_cam_picture *p;
-    int c;
+    const struct chex_cam_sheet *to;
+    const uint8_t *grey; /* the radiograph at the size of a tile */
+    int c, left, top;
     double logit, top_evidence; /* of the class; evidence at the top of the scale */
-    int width, height;          /* of the radiograph, in px of the canvas */
-    const uint8_t *grey;
-    int left, top; /* position of the radiograph on the canvas */
-    double letter; /* height of capital letters in px */
 };
 
 /* Polynomials of degree six fitted to inferno (van der Walt and Smith, matplotlib, CC0) by Matt
@@ -67,30 +65,57 @@ static double smooth_step(double t) {
     return t * t * (3 - 2 * t);
 }
 
-/* Visibility, 0 to 1, of share `t` of the scale: 0 where the local logit makes the finding
- * improbable (2 % or less), 1 where it is more likely than not. */
-static double visibility(const struct panel *f, double t) {
-    return smooth_step((f->logit + t * f->top_evidence - silent) / (0 - silent));
+static double top_of(const struct chex_cam_picture *p, int c) {
+    return p->top > 0 ? p->top : chex_cam_top(p->cam, c);
 }
 
-/* Draws the colour of share `t` of the scale over one pixel of the canvas. */
-static void tint(const struct panel *f, struct chex_canvas *to, int x, int y, double t) {
-    const double shade = darkest + (palest - darkest) * fmin(fmax(t, 0), 1);
-    chex_canvas_mix(to, x, y, chex_inferno(shade),
-                    f->p->alpha * smooth_step(t / opaque_at) * visibility(f, t));
+/* Visibility, 0 to 1, of a local logit: 0 where it makes the finding improbable (2 % or less), 1
+ * where it is more likely than not. */
+static double visibility(double local) { return smooth_step((local - silent) / (0 - silent)); }
+
+struct chex_colour chex_cam_tint(const struct chex_cam_picture *p, int c, double t,
+                                 double *opacity_out) {
+    const double local = (double)p->cam->logit[c] + t * top_of(p, c);
+    *opacity_out = p->alpha * smooth_step(t / opaque_at) * visibility(local);
+    return chex_inferno(darkest + (palest - darkest) * fmin(fmax(t, 0), 1));
 }
 
-/* ---- the radiograph ---- */
+/* ---- pixels ---- */
 
-static double file_x(const struct panel *f, double x) {
-    return (x + 0.5) * f->p->view.width / f->width - 0.5;
+static uint8_t blend(uint8_t from, uint8_t to, double alpha) {
+    return (uint8_t)(from + alpha * (to - from) + 0.5);
 }
-static double file_y(const struct panel *f, double y) {
-    return (y + 0.5) * f->p->view.height / f->height - 0.5;
+
+/* Blends a colour into the pixel (x, y) of the tile. Pixels outside the tile are left alone. */
+static void mix(const struct tile *f, int x, int y, struct chex_colour colour, double alpha) {
+    if (x < 0 || y < 0 || x >= f->to->tile_width || y >= f->to->tile_height || !(alpha > 0))
+        return;
+    const size_t at = (size_t)(f->top + y) * (size_t)f->to->width + (size_t)(f->left + x);
+    uint8_t *p = f->to->rgb + 3 * at;
+    p[0] = blend(p[0], colour.r, alpha);
+    p[1] = blend(p[1], colour.g, alpha);
+    p[2] = blend(p[2], colour.b, alpha);
+}
+
+/* The rectangle from (x0, y0) to (x1, y1), both included. */
+static void fill(const struct tile *f, int x0, int y0, int x1, int y1, struct chex_colour colour,
+                 double alpha) {
+    for (int y = y0; y <= y1; y++)
+        for (int x = x0; x <= x1; x++)
+            mix(f, x, y, colour, alpha);
+}
+
+/* ---- a tile ---- */
+
+static double file_x(const struct tile *f, double x) {
+    return (x + 0.5) * f->p->view.width / f->to->tile_width - 0.5;
+}
+static double file_y(const struct tile *f, double y) {
+    return (y + 0.5) * f->p->view.height / f->to->tile_height - 0.5;
 }
 
 /* The share of the scale at a pixel of the panel. -1: the network did not see this pixel. */
-static double share_at(const struct panel *f, double x, double y) {
+static double share_at(const struct tile *f, double x, double y) {
     double nx, ny;
     chex_cam_to_network(&f->p->view, file_x(f, x), file_y(f, y), &nx, &ny);
     const double end = f->p->view.image_px - 0.5;
@@ -101,7 +126,7 @@ static double share_at(const struct panel *f, double x, double y) {
 
 /* The share of a pixel that the line at half of the scale covers. The distance from the line is the
  * difference in value divided by the slope. */
-static double line_share(const struct panel *f, int x, int y, double t, double thick) {
+static double line_share(const struct tile *f, int x, int y, double t, double thick) {
     const double right = share_at(f, x + 1, y) - t, down = share_at(f, x, y + 1) - t;
     const double slope = hypot(right, down);
     if (!(slope > 0) || slope > 0.5) /* flat, or at the edge of the network's input */
@@ -109,149 +134,109 @@ static double line_share(const struct panel *f, int x, int y, double t, double t
     return fmin(fmax(thick / 2 + 0.5 - fabs(t - line_at) / slope, 0), 1);
 }
 
-static void put_radiograph(const struct panel *f, struct chex_canvas *to) {
-    const double thick = fmax(f->letter / 12, 1);
-    for (int y = 0; y < f->height; y++)
-        for (int x = 0; x < f->width; x++) {
-            const uint8_t v = f->grey[(size_t)y * (size_t)f->width + (size_t)x];
+static void put_radiograph(const struct tile *f, double thick) {
+    for (int y = 0; y < f->to->tile_height; y++)
+        for (int x = 0; x < f->to->tile_width; x++) {
+            const uint8_t v = f->grey[(size_t)y * (size_t)f->to->tile_width + (size_t)x];
             const double t = share_at(f, x, y);
-            chex_canvas_mix(to, f->left + x, f->top + y, (struct chex_colour){v, v, v}, 1);
+            double opacity;
+            mix(f, x, y, (struct chex_colour){v, v, v}, 1);
             if (!(t > 0))
                 continue;
-            tint(f, to, f->left + x, f->top + y, t);
+            const struct chex_colour colour = chex_cam_tint(f->p, f->c, t, &opacity);
+            mix(f, x, y, colour, opacity);
             if (fabs(t - line_at) < 0.2)
-                chex_canvas_mix(to, f->left + x, f->top + y, white,
-                                0.8 * visibility(f, t) * line_share(f, x, y, t, thick));
+                mix(f, x, y, white,
+                    0.8 * visibility(f->logit + t * f->top_evidence) *
+                        line_share(f, x, y, t, thick));
         }
 }
 
-/* Converts a point of the network's image to the canvas. */
-static void to_canvas(const struct panel *f, double nx, double ny, double *x, double *y) {
-    chex_cam_to_file(&f->p->view, nx, ny, x, y);
-    *x = (*x + 0.5) * f->width / f->p->view.width - 0.5 + f->left;
-    *y = (*y + 0.5) * f->height / f->p->view.height - 0.5 + f->top;
+/* The pixel of the tile at a point of the network's image. */
+static void to_tile(const struct tile *f, double nx, double ny, int *x_out, int *y_out) {
+    double x, y;
+    chex_cam_to_file(&f->p->view, nx, ny, &x, &y);
+    *x_out = (int)((x + 0.5) * f->to->tile_width / f->p->view.width);
+    *y_out = (int)((y + 0.5) * f->to->tile_height / f->p->view.height);
 }
 
-static void put_frame(const struct panel *f, struct chex_canvas *to) {
+static void put_frame(const struct tile *f) {
     const int px = f->p->view.image_px;
-    double x0, y0, x1, y1;
+    int x0, y0, x1, y1;
     if (px == f->p->view.stored_px)
         return;
-    to_canvas(f, -0.5, -0.5, &x0, &y0);
-    to_canvas(f, px - 0.5, px - 0.5, &x1, &y1);
-    for (int x = (int)x0; x <= (int)x1; x++) {
-        chex_canvas_mix(to, x, (int)y0, white, 0.35);
-        chex_canvas_mix(to, x, (int)y1, white, 0.35);
-    }
-    for (int y = (int)y0 + 1; y < (int)y1; y++) {
-        chex_canvas_mix(to, (int)x0, y, white, 0.35);
-        chex_canvas_mix(to, (int)x1, y, white, 0.35);
-    }
+    to_tile(f, -0.5, -0.5, &x0, &y0);
+    to_tile(f, px - 0.5, px - 0.5, &x1, &y1);
+    fill(f, x0, y0, x1, y0, white, 0.35);
+    fill(f, x0, y1, x1, y1, white, 0.35);
+    fill(f, x0, y0 + 1, x0, y1 - 1, white, 0.35);
+    fill(f, x1, y0 + 1, x1, y1 - 1, white, 0.35);
 }
 
-/* The cross is open in the middle, so that it does not cover the finding. */
-static void put_cross(const struct panel *f, struct chex_canvas *to) {
-    static const int direction[4][2] = {{1, 0}, {-1, 0}, {0, 1}, {0, -1}};
+/* White arms with a black edge, `half` px to each side of their middle. The cross is open in the
+ * middle, so that it does not cover the finding. */
+static void put_cross(const struct tile *f, int half) {
     const struct chex_cam_peak peak = chex_cam_peak(f->p->cam, f->c);
-    const double in = f->letter * 0.5, out = f->letter * 1.3, thick = fmax(f->letter / 8, 1.5);
-    double x, y;
+    const int in = 5 * half, out = 12 * half;
+    int x, y;
     if (peak.local < 0 || peak.local - f->logit < line_at * f->top_evidence)
         return;
-    to_canvas(f, peak.x, peak.y, &x, &y);
-    for (int pass = 0; pass < 2; pass++)
-        for (int k = 0; k < 4; k++)
-            chex_canvas_line(to, x + direction[k][0] * in, y + direction[k][1] * in,
-                             x + direction[k][0] * out, y + direction[k][1] * out,
-                             pass ? thick : thick + 2, pass ? white : black);
-}
-
-/* ---- title, scale and legend ---- */
-
-static double head_px(const struct panel *f) { return f->letter * 2.4; }
-static double foot_px(const struct panel *f) { return f->letter * 7.8; }
-
-static void put_title(const struct panel *f, struct chex_canvas *to) {
-    char text[64];
-    snprintf(text, sizeof text, "probability %.3f", f->p->probabilities[f->c]);
-    const double y = f->top - f->letter * 0.8;
-    const double width = fmin(chex_canvas_text_width(f->letter, text), f->width * 0.5);
-    chex_canvas_text(to, f->left + f->width - 1 - width, y, f->letter, width, text, paper);
-    char name[128];
-    snprintf(name, sizeof name, "%s", f->p->class_names[f->c]);
-    for (char *c = name; *c; c++)
-        if (*c == '_')
-            *c = ' ';
-    chex_canvas_text(to, f->left + 1, y, f->letter, f->width - width - 2 * f->letter, name, paper);
-}
-
-static double small_px(const struct panel *f) { return f->letter * 0.8; }
-
-/* Labels of both ends of the scale. */
-static void put_ends(const struct panel *f, struct chex_canvas *to, double y) {
-    const double small = small_px(f), half = f->width * 0.5 - f->letter;
-    const double times = exp(f->top_evidence);
-    char most[48] = "over a million times as high";
-    if (times <= 1e6)
-        snprintf(most, sizeof most, times < 10 ? "%.1f times as high" : "%.0f times as high",
-                 times);
-    const double width = fmin(chex_canvas_text_width(small, most), half);
-    chex_canvas_text(to, f->left + 1, y, small, half, "odds of the whole image", quiet);
-    chex_canvas_text(to, f->left + f->width - 2 - width, y, small, half, most, quiet);
-}
-
-static void put_line(const struct panel *f, struct chex_canvas *to, double y, const char *text) {
-    chex_canvas_text(to, f->left + 1, y, small_px(f), f->width - 2, text, quiet);
-}
-
-static void put_legend(const struct panel *f, struct chex_canvas *to, double y) {
-    const int side = f->p->cam->side;
-    const double step = small_px(f) * 1.7;
-    char positions[96];
-    snprintf(positions, sizeof positions, "%s%d x %d position%s%s",
-             side < CHEX_CAM_FEWEST_POSITIONS ? "only " : "", side, side, side == 1 ? "" : "s",
-             side < CHEX_CAM_FEWEST_POSITIONS ? ": too coarse to say where"
-                                              : ", interpolated in between");
-    put_ends(f, to, y);
-    put_line(f, to, y + step, "line: half of the scale; cross: peak; frame: input");
-    put_line(f, to, y + 2 * step, positions);
-    put_line(f, to, y + 3 * step, "For research. Not for clinical use.");
-}
-
-static void put_scale(const struct panel *f, struct chex_canvas *to) {
-    const int y0 = f->top + f->height + (int)(f->letter * 0.8), high = (int)(f->letter * 0.9);
-    const int line = f->left + (int)(line_at * (f->width - 1));
-    for (int y = y0; y < y0 + high; y++) {
-        for (int x = 0; x < f->width; x++) {
-            chex_canvas_mix(to, f->left + x, y, under, 1);
-            tint(f, to, f->left + x, y, (double)x / (f->width - 1));
-        }
-        chex_canvas_mix(to, line, y, white, 0.8 * visibility(f, line_at));
+    to_tile(f, peak.x, peak.y, &x, &y);
+    for (int edge = 1; edge >= 0; edge--) {
+        const struct chex_colour colour = edge ? black : white;
+        const int wide = half + edge, from = in - edge, to = out + edge;
+        fill(f, x - to, y - wide, x - from, y + wide, colour, 1);
+        fill(f, x + from, y - wide, x + to, y + wide, colour, 1);
+        fill(f, x - wide, y - to, x + wide, y - from, colour, 1);
+        fill(f, x - wide, y + from, x + wide, y + to, colour, 1);
     }
-    put_legend(f, to, y0 + high + small_px(f) * 1.5);
 }
 
-static void put_panel(struct panel *f, int c, struct chex_canvas *to) {
+static void put_tile(struct tile *f, int c) {
+    const double side = fmin(f->to->tile_width, f->to->tile_height);
     f->c = c;
     f->logit = (double)f->p->cam->logit[c];
-    f->top_evidence = f->p->top > 0 ? f->p->top : chex_cam_top(f->p->cam, c);
-    put_title(f, to);
-    put_radiograph(f, to);
-    put_frame(f, to);
-    put_cross(f, to);
-    put_scale(f, to);
+    f->top_evidence = top_of(f->p, c);
+    put_radiograph(f, fmax(side / 400, 1));
+    put_frame(f);
+    put_cross(f, (int)fmax(side / 512, 1));
 }
 
 /* ---- the sheet ---- */
 
-static void choose_size(const struct chex_cam_picture *p, int *width_out, int *height_out) {
+static void choose_size(const struct chex_cam_picture *p, struct chex_cam_sheet *s) {
     const int w = p->image->width, h = p->image->height, most = w > h ? w : h;
-    const int times = (PANEL_PX + most - 1) / most;
-    *width_out = w * times;
-    *height_out = h * times;
+    const int times = (TILE_PX + most - 1) / most;
+    s->tile_width = w * times;
+    s->tile_height = h * times;
     if (p->count > 1) {
-        *width_out = (int)fmax(round((double)w * PANEL_PX / most), 1);
-        *height_out = (int)fmax(round((double)h * PANEL_PX / most), 1);
+        s->tile_width = (int)fmax(round((double)w * TILE_PX / most), 1);
+        s->tile_height = (int)fmax(round((double)h * TILE_PX / most), 1);
     }
+    s->columns = p->count >= 10 ? 5 : p->count >= 6 ? 4 : p->count < 3 ? p->count : 3;
+}
+
+static enum chex_status create_sheet(const struct chex_cam_picture *p, struct chex_cam_sheet *s,
+                                     struct chex_error *err) {
+    choose_size(p, s);
+    const int rows = (p->count + s->columns - 1) / s->columns;
+    const int64_t width = (int64_t)s->columns * (s->tile_width + CHEX_CAM_GAP_PX) - CHEX_CAM_GAP_PX;
+    const int64_t height = (int64_t)rows * (s->tile_height + CHEX_CAM_GAP_PX) - CHEX_CAM_GAP_PX;
+    if (width > CHEX_IMAGE_MAX_SIDE_PX || height > CHEX_IMAGE_MAX_SIDE_PX ||
+        width * height > CHEX_IMAGE_MAX_PIXELS)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "a picture of %lld x %lld pixels: the limits are %d a side and %d in "
+                              "all",
+                              (long long)width, (long long)height, CHEX_IMAGE_MAX_SIDE_PX,
+                              CHEX_IMAGE_MAX_PIXELS);
+    s->width = (int)width;
+    s->height = (int)height;
+    if (!(s->rgb = malloc((size_t)(width * height) * 3)))
+        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "a picture of %d x %d pixels",
+                                s->width, s->height);
+    for (int64_t i = 0; i < width * height; i++)
+        memcpy(s->rgb + 3 * i, &ground, 3);
+    return CHEX_OK;
 }
 
 static enum chex_status resize(const struct chex_image *image, int width, int height,
@@ -273,27 +258,37 @@ static enum chex_status resize(const struct chex_image *image, int width, int he
     return st;
 }
 
-enum chex_status chex_cam_draw(const struct chex_cam_picture *p, struct chex_canvas *out,
+enum chex_status chex_cam_draw(const struct chex_cam_picture *p, struct chex_cam_sheet *out,
                                struct chex_error *err) {
-    const int columns = p->count >= 10 ? 5 : p->count >= 6 ? 4 : p->count < 3 ? p->count : 3;
-    const int rows = (p->count + columns - 1) / columns;
-    struct panel f = {.p = p};
+    struct chex_cam_sheet s = {0};
     uint8_t *grey = NULL;
-    choose_size(p, &f.width, &f.height);
-    f.letter = fmax(fmin(f.width, 1.25 * f.height) / LETTERS, LEAST_LETTER_PX);
-    const int margin = (int)(f.letter * 1.2), head = (int)ceil(head_px(&f));
-    const int cell_w = f.width + margin, cell_h = head + f.height + (int)ceil(foot_px(&f));
-    CHEX_TRY(chex_canvas_create(out, (int64_t)columns * cell_w + margin,
-                                (int64_t)rows * cell_h + margin, ground, err));
-    enum chex_status st = resize(p->image, f.width, f.height, &grey, err);
-    f.grey = grey;
+    CHEX_TRY(create_sheet(p, &s, err));
+    enum chex_status st = resize(p->image, s.tile_width, s.tile_height, &grey, err);
     for (int i = 0; i < p->count && st == CHEX_OK; i++) {
-        f.left = margin + i % columns * cell_w;
-        f.top = margin / 2 + i / columns * cell_h + head;
-        put_panel(&f, p->drawn[i], out);
+        struct tile f = {.p = p, .to = &s, .grey = grey};
+        f.left = i % s.columns * (s.tile_width + CHEX_CAM_GAP_PX);
+        f.top = i / s.columns * (s.tile_height + CHEX_CAM_GAP_PX);
+        put_tile(&f, p->drawn[i]);
     }
     free(grey);
-    if (st != CHEX_OK)
-        chex_canvas_release(out);
+    if (st == CHEX_OK)
+        *out = s;
+    else
+        free(s.rgb);
+    return st;
+}
+
+enum chex_status chex_cam_write_png(const struct chex_cam_sheet *s, const char *path,
+                                    const char *const *texts, struct chex_error *err) {
+    char *temp = NULL;
+    int fd = -1;
+    CHEX_TRY(chex_fs_temp(path, &temp, &fd, err));
+    enum chex_status st =
+        chex_image_write_png_rgb(fd, path, s->rgb, s->width, s->height, texts, err);
+    if (st == CHEX_OK)
+        st = chex_fs_commit(temp, path, err);
+    else
+        unlink(temp);
+    free(temp);
     return st;
 }

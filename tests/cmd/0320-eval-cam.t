@@ -45,6 +45,17 @@ ok $? "the file says so too"
 like "$(head -n 1 out)" '^class +probability +logit +at peak +peak x, y \(px\)$' "with a head"
 is "$(grep -c 'drawn$' out)" 1 "one class is drawn"
 is "$(sed -n 2,4p out | sort -rnk 2 | head -n 1 | awk '{print $NF}')" drawn "the most probable one"
+is "$(grep -o '>[A-Z][A-Za-z ]*</text>\|probability 0[.][0-9]*' one.svg | tr '\n' ' ')" \
+    "$(awk '$NF == "drawn" {gsub("_", " ", $1); printf ">%s</text> probability %.3f ", $1, $2}' out)" \
+    "one.svg names the class and its probability"
+sed -n 's/.*base64,\([^"]*\)".*/\1/p' one.svg | base64 -d | cmp -s - one.png
+ok $? "and contains the picture"
+if have rsvg-convert; then
+    rsvg-convert one.svg >drawn.png 2>rsvg.log && [ -s drawn.png ] && [ ! -s rsvg.log ]
+    ok $? "another program can draw it"
+else
+    skip "no rsvg-convert here"
+fi
 like "$(err)" 'one.png: [0-9]+ x [0-9]+ px, densenet121 at 32 of 36 px, 1 x 1 positions' \
     "crop and stored size are the checkpoint's"
 unlike "$(err)" 'warn: ' "which says all that has to be known"
@@ -52,13 +63,15 @@ grep -qa Title one.png && grep -qa 00000001_000.png one.png && ! grep -qa images
 ok $? "the file says of what it is, but no folders"
 
 expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output again.png --threads 1
-cmp -s one.png again.png
-ok $? "the same picture again, with other threads"
+cmp -s one.png again.png && cmp -s one.svg again.svg
+ok $? "the same pictures again, with other threads"
 expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output two.png \
     --class ' pleural_thickening, Mass,mass' --json
 is "$(grep -o '"drawn":true' out | wc -l)" 2 "classes by name, whatever the letters, each once"
 expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output all.png --class all
 is "$(grep -c 'drawn$' out)" 3 "all classes"
+is "$(grep -o '>probability ' all.svg | wc -l) $(grep -o '<image' all.svg | wc -l)" "3 1" \
+    "each has a caption in all.svg, which contains the picture once"
 expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output wide.png --image-size 64 \
     --stored-size 72 --json
 is "$(of_json image_size_px) $(of_json stored_size_px) $(of_json width_px) $(of_json height_px)" \
@@ -106,6 +119,10 @@ refuse 2 'alpha' --alpha 1.5
 refuse 2 'ends in .png' --output none.jpg
 refuse 2 'is what is read' --output $radiograph --force
 refuse 2 'one.png exists: say --force' --output one.png
+touch none.svg
+expect_status 2 chex-eval cam --image $radiograph "${net[@]}" --output none.png
+error_line 'none.svg exists: say --force' "a foreign .svg is not replaced"
+rm none.svg
 refuse 4 'cannot make folder labels.csv: File exists' --output labels.csv/none.png
 refuse 3 'is a densenet121, --model says resnet50' --model resnet50
 refuse 3 'nowhere.png' --image nowhere.png
@@ -128,7 +145,7 @@ cmp -s one.png kept.png
 ok $? "a picture stands until there is another"
 expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output kept.png --force --scale 4 \
     --alpha 0.3
-! cmp -s one.png kept.png
+! cmp -s one.svg kept.svg
 ok $? "which --force lets replace it"
 for missing in image checkpoint output; do
     all=(--image "$radiograph" "${net[@]}" --output none.png)
