@@ -241,11 +241,6 @@ static enum chex_status score(struct eval_cam *m, struct chex_error *err) {
     return CHEX_OK;
 }
 
-static const char *name_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* "Mass 0.812, Nodule 0.204" */
 static char *title_of(const struct eval_cam *m) {
     char *title = chex_fs_format("%s", "");
@@ -263,11 +258,11 @@ static enum chex_status write_picture(const struct eval_cam *m,
                                       const struct chex_cam_picture *picture,
                                       const struct chex_cam_sheet *sheet, struct chex_error *err) {
     char *title = title_of(m), *svg = svg_of(m->s->output);
-    char *how =
-        chex_fs_format("class activation map of %s (%s, %d of %d px): local logit above "
-                       "the image's; for research, not for clinical use",
-                       name_of(m->s->checkpoint), m->network.net->model, m->image_px, m->stored_px);
-    const char *texts[] = {"Title",       title, "Source",   name_of(m->s->image),
+    char *how = chex_fs_format("class activation map of %s (%s, %d of %d px): local logit above "
+                               "the image's; for research, not for clinical use",
+                               chex_fs_name(m->s->checkpoint), m->network.net->model, m->image_px,
+                               m->stored_px);
+    const char *texts[] = {"Title",       title, "Source",   chex_fs_name(m->s->image),
                            "Description", how,   "Software", "chexnet " CHEXNET_VERSION,
                            NULL};
     int lock = -1;

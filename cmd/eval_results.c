@@ -76,8 +76,7 @@ void eval_results_end(const struct eval_settings *s, const struct eval_output *o
 }
 
 static char *lock_name_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return chex_fs_format(".%s.lock", slash ? slash + 1 : path);
+    return chex_fs_format(".%s.lock", chex_fs_name(path));
 }
 
 static char *folder_of(const char *path) {

@@ -117,19 +117,46 @@ char *chex_fs_join(const char *dir, const char *name) {
     return chex_fs_format("%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name);
 }
 
-enum chex_status chex_fs_read_all(int fd, const char *path, void *data, size_t size,
-                                  struct chex_error *err) {
-    for (size_t at = 0; at < size;) {
-        ssize_t n = read(fd, (char *)data + at, size - at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", path);
+const char *chex_fs_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+size_t chex_fs_pread(int fd, void *data, size_t size, uint64_t at) {
+    size_t done = 0;
+    errno = 0;
+    for (ssize_t n; done < size; done += (size_t)n) {
+        do
+            n = pread(fd, (char *)data + done, size - done, (off_t)(at + done));
+        while (n < 0 && errno == EINTR);
         if (n == 0)
-            return chex_error_set(err, CHEX_E_DATA, "%s: shrank while it was read", path);
-        at += (size_t)n;
+            errno = 0;
+        if (n <= 0)
+            break;
     }
-    return CHEX_OK;
+    return done;
+}
+
+size_t chex_fs_pwrite(int fd, const void *data, size_t size, uint64_t at) {
+    size_t done = 0;
+    for (ssize_t n; done < size; done += (size_t)n) {
+        do
+            n = pwrite(fd, (const char *)data + done, size - done, (off_t)(at + done));
+        while (n < 0 && errno == EINTR);
+        if (n == 0)
+            errno = ENOSPC;
+        if (n <= 0)
+            break;
+    }
+    return done;
+}
+
+enum chex_status chex_fs_read_all(int fd, const char *path, void *data, size_t size, uint64_t at,
+                                  struct chex_error *err) {
+    if (chex_fs_pread(fd, data, size, at) == size)
+        return CHEX_OK;
+    return errno ? chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", path)
+                 : chex_error_set(err, CHEX_E_DATA, "%s: shrank while it was read", path);
 }
 
 static const char *kind_of_file(mode_t mode) {
@@ -199,7 +226,7 @@ enum chex_status chex_fs_read(const char *path, uint64_t limit, char **data_out,
     else if (!(data = malloc((size_t)size + 1)))
         st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
     else
-        st = chex_fs_read_all(fd, path, data, (size_t)size, err);
+        st = chex_fs_read_all(fd, path, data, (size_t)size, 0, err);
     close(fd);
     if (st != CHEX_OK) {
         free(data);
@@ -294,7 +321,7 @@ bool chex_fs_is_temp(const char *name, size_t *bare_out) {
 
 void chex_fs_remove_temps(const char *path) {
     char *copy = strdup(path);
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const char *base = chex_fs_name(path);
     DIR *d = copy ? opendir(dirname(copy)) : NULL;
     size_t bare;
     for (struct dirent *e; d && (e = readdir(d));)
@@ -338,14 +365,7 @@ enum chex_status chex_fs_commit(const char *temp, const char *path, struct chex_
 /* Closes the descriptor. */
 static enum chex_status write_all(int fd, const char *temp, const void *data, size_t size,
                                   struct chex_error *err) {
-    int failed = 0;
-    for (size_t at = 0; at < size && !failed;) {
-        ssize_t n = write(fd, (const char *)data + at, size - at);
-        if (n >= 0)
-            at += (size_t)n;
-        else if (errno != EINTR)
-            failed = errno;
-    }
+    int failed = chex_fs_pwrite(fd, data, size, 0) == size ? 0 : errno;
     if (close(fd) != 0 && !failed)
         failed = errno;
     if (failed) {

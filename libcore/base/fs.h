@@ -32,6 +32,9 @@ bool chex_fs_is_dir(const char *path);
 /* "dir/name" in a fresh string; the caller frees it. NULL only when out of memory. */
 char *chex_fs_join(const char *dir, const char *name);
 
+/* The part of a path after its last '/'. */
+const char *chex_fs_name(const char *path);
+
 /* printf into a fresh string; the caller frees it. NULL only when out of memory. */
 char *chex_fs_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
@@ -44,10 +47,16 @@ char *chex_fs_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)))
 enum chex_status chex_fs_open(const char *path, int *fd_out, uint64_t *size_out,
                               struct chex_error *err);
 
-/* Reads the next `size` bytes of a file that chex_fs_open opened.
+/* pread and pwrite of `size` bytes. They go on after a signal and after a part. Return the bytes
+ * that were transferred. If these are fewer than `size`, errno is 0 at the end of the file and the
+ * reason otherwise. */
+size_t chex_fs_pread(int fd, void *data, size_t size, uint64_t at);
+size_t chex_fs_pwrite(int fd, const void *data, size_t size, uint64_t at);
+
+/* Reads `size` bytes at byte `at` of a file.
  * - path: for texts.
  * - CHEX_E_DATA: the file ends before; CHEX_E_ENV: it cannot be read. */
-enum chex_status chex_fs_read_all(int fd, const char *path, void *data, size_t size,
+enum chex_status chex_fs_read_all(int fd, const char *path, void *data, size_t size, uint64_t at,
                                   struct chex_error *err);
 
 /* Reads a whole file into fresh memory and adds a NUL; the caller frees it. CHEX_E_DATA: the file

@@ -60,29 +60,11 @@ void chex_h5_seal_memory(const void *file, size_t bytes, unsigned char out[CHEX_
     memcpy(out, &s, sizeof s);
 }
 
-/* Returns 1: all bytes read; 0: the file ends before; -1: see errno. */
-static int pread_all(int fd, void *data, size_t bytes, uint64_t at) {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = pread(fd, (char *)data + done, bytes - done, (off_t)(at + done));
-        if (n == 0)
-            return 0;
-        if (n > 0)
-            done += (size_t)n;
-        else if (errno != EINTR)
-            return -1;
-    }
-    return 1;
-}
-
 static enum chex_status digest_part(int fd, const char *path, uint64_t from, uint64_t to,
                                     void *block, uint64_t *digest, struct chex_error *err) {
     for (uint64_t at = from; at < to; at += BLOCK_BYTES) {
         const size_t n = to - at < BLOCK_BYTES ? (size_t)(to - at) : BLOCK_BYTES;
-        const int rc = pread_all(fd, block, n, at);
-        if (rc < 0)
-            return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", path);
-        if (rc == 0)
-            return chex_error_set(err, CHEX_E_DATA, "%s: shrank while it was read", path);
+        CHEX_TRY(chex_fs_read_all(fd, path, block, n, at, err));
         *digest = chex_hash64_mix(*digest, block, n);
     }
     return CHEX_OK;
@@ -112,12 +94,8 @@ enum chex_status chex_h5_seal_file(int fd, const char *path, uint64_t skip_from,
     const uint64_t bytes = (uint64_t)info.st_size;
     CHEX_TRY(digest_file(fd, path, skip_from, skip_to, bytes, &digest, err));
     fill_seal(&s, skip_from, skip_to, bytes, digest);
-    ssize_t n;
-    do
-        n = pwrite(fd, &s, sizeof s, (off_t)bytes);
-    while (n < 0 && errno == EINTR);
-    if (n != (ssize_t)sizeof s)
-        return chex_error_errno(err, CHEX_E_ENV, n < 0 ? errno : ENOSPC, "cannot write %s", path);
+    if (chex_fs_pwrite(fd, &s, sizeof s, bytes) != sizeof s)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", path);
     return CHEX_OK;
 }
 
@@ -125,7 +103,8 @@ enum chex_status chex_h5_seal_file(int fd, const char *path, uint64_t skip_from,
 static uint64_t end_of_data(int fd) {
     unsigned char head[48];
     uint64_t base = 1, end = 0;
-    if (pread_all(fd, head, sizeof head, 0) != 1 || memcmp(head, "\211HDF\r\n\032\n", 8) != 0)
+    if (chex_fs_pread(fd, head, sizeof head, 0) != sizeof head ||
+        memcmp(head, "\211HDF\r\n\032\n", 8) != 0)
         return 0;
     if (head[8] == 0 && head[13] == 8) {
         memcpy(&base, head + 24, 8);
@@ -143,7 +122,7 @@ enum chex_status chex_h5_check_seal(int fd, const char *path, uint64_t file_byte
     uint64_t digest = 0;
     const uint64_t end = end_of_data(fd);
     const uint64_t bytes = file_bytes < sizeof s ? 0 : file_bytes - sizeof s;
-    if (bytes && pread_all(fd, &s, sizeof s, bytes) < 0)
+    if (bytes && chex_fs_pread(fd, &s, sizeof s, bytes) != sizeof s && errno)
         return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", path);
     *sealed_out = memcmp(s.magic, magic, sizeof magic) == 0;
     if (!*sealed_out) {

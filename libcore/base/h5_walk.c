@@ -95,17 +95,10 @@ static unsigned char *load(const struct file *f, uint64_t address, uint64_t byte
         bytes > f->bytes - address - f->base)
         return NULL;
     unsigned char *block = malloc((size_t)bytes);
-    for (size_t done = 0; block && done < bytes;) {
-        ssize_t n =
-            pread(f->fd, block + done, (size_t)bytes - done, (off_t)(f->base + address + done));
-        if (n > 0) {
-            done += (size_t)n;
-        } else if (n == 0 || errno != EINTR) {
-            free(block);
-            block = NULL;
-        }
-    }
-    return block;
+    if (block && chex_fs_pread(f->fd, block, (size_t)bytes, f->base + address) == bytes)
+        return block;
+    free(block);
+    return NULL;
 }
 
 /* ---- object headers ---- */

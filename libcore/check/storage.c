@@ -58,18 +58,8 @@ static int open_nameless(const char *dir) {
 }
 
 /* 0 or an errno. */
-static int write_all(int fd, const char *data, size_t bytes, off_t at) {
-    while (bytes > 0) {
-        ssize_t n = pwrite(fd, data, bytes, at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n < 0 ? errno : ENOSPC;
-        data += n;
-        at += n;
-        bytes -= (size_t)n;
-    }
-    return 0;
+static int write_all(int fd, const char *data, size_t bytes, uint64_t at) {
+    return chex_fs_pwrite(fd, data, bytes, at) == bytes ? 0 : errno;
 }
 
 static int small_writes(int fd, const char *data, struct chex_write_rate *out) {
@@ -94,7 +84,7 @@ static int stream(int fd, const char *data, uint64_t bytes, double limit_s, doub
     const double start = chex_clock_s();
     uint64_t done = 0;
     for (; done < bytes && (done == 0 || chex_clock_s() - start < limit_s); done += PIECE) {
-        int rc = write_all(fd, data, PIECE, (off_t)done);
+        int rc = write_all(fd, data, PIECE, done);
         if (rc != 0)
             return rc;
     }

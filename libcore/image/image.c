@@ -175,7 +175,7 @@ static enum chex_status read_file(struct chex_image_reader *reader, int fd, size
                                   const char *path, struct chex_error *err) {
     uint8_t *buffer = NULL;
     CHEX_TRY(chex_image_capacity(reader, path, size, &buffer, err));
-    return chex_fs_read_all(fd, path, buffer, size, err);
+    return chex_fs_read_all(fd, path, buffer, size, 0, err);
 }
 
 enum chex_status chex_image_read(struct chex_image_reader *reader, const char *path,

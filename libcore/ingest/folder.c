@@ -54,11 +54,6 @@ static enum chex_status no_memory(struct chex_error *err) {
     return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
 }
 
-static const char *name_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* strcmp() of the two strings read from end to start. */
 static int compare_backwards(const char *a, const char *b) {
     size_t m = strlen(a), n = strlen(b);
@@ -73,7 +68,7 @@ static bool is_contained(const struct chex_folder_file *p) { return p->holder ||
 static int by_name(const void *a, const void *b) {
     const struct chex_folder_file *x = a, *y = b;
     int order = is_contained(x) - is_contained(y);
-    order = order ? order : strcmp(name_of(x->path), name_of(y->path));
+    order = order ? order : strcmp(chex_fs_name(x->path), chex_fs_name(y->path));
     return order ? order : compare_backwards(x->path, y->path);
 }
 
@@ -355,18 +350,20 @@ static struct range part(struct range r, int (*order)(const char *path, const ch
     return (struct range){bound(r, order, key, false), bound(r, order, key, true)};
 }
 
-static int name_order(const char *path, const char *name) { return strcmp(name_of(path), name); }
+static int name_order(const char *path, const char *name) {
+    return strcmp(chex_fs_name(path), name);
+}
 
 /* Zero if the file name is `stem`, a dot and an extension. */
 static int stem_order(const char *path, const char *stem) {
     size_t n = strlen(stem);
-    const char *name = name_of(path);
+    const char *name = chex_fs_name(path);
     int order = strncmp(name, stem, n);
     return order ? order : (name[n] > '.') - (name[n] < '.');
 }
 
 /* Length of the folder part of a path, with the last '/'. */
-static size_t folders_of(const char *path) { return (size_t)(name_of(path) - path); }
+static size_t folders_of(const char *path) { return (size_t)(chex_fs_name(path) - path); }
 
 /* For paths with the same file name. Zero if the folders of `path` equal those of `tail` or end in
  * them; otherwise the order of compare_backwards(). */
@@ -400,7 +397,7 @@ static struct range ending(struct range named, const char *path) {
 static struct range ending_of_any(struct range named, const char *path) {
     struct range found = {named.first, named.first};
     for (const struct chex_folder_file *p = named.first; p < named.stop;) {
-        struct range same = part((struct range){p, named.stop}, name_order, name_of(p->path));
+        struct range same = part((struct range){p, named.stop}, name_order, chex_fs_name(p->path));
         struct range fit = ending(same, path);
         if (fit.first < fit.stop && found.first < found.stop)
             return named;
@@ -413,7 +410,7 @@ static struct range ending_of_any(struct range named, const char *path) {
 /* The best matches among `count` files. `whole`: without rule 3. */
 static struct range fitting(const struct chex_folder_file *files, size_t count, const char *path,
                             bool whole) {
-    const char *name = name_of(path);
+    const char *name = chex_fs_name(path);
     if (!count)
         return (struct range){NULL, NULL};
     struct range all = {files, files + count};
@@ -472,21 +469,6 @@ static void close_holder(const struct chex_holder *h, int fd) {
         close(fd);
 }
 
-static enum chex_status read_part(int fd, uint64_t offset, uint8_t *data, size_t bytes,
-                                  const char *name, struct chex_error *err) {
-    for (size_t at = 0; at < bytes;) {
-        ssize_t n = pread(fd, data + at, bytes - at, (off_t)(offset + at));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", name);
-        if (n == 0)
-            return chex_error_set(err, CHEX_E_DATA, "%s: the file that holds it shrank", name);
-        at += (size_t)n;
-    }
-    return CHEX_OK;
-}
-
 enum chex_status chex_folder_read(const struct chex_folder_file *file,
                                   struct chex_image_reader *reader, const uint8_t **data_out,
                                   size_t *size_out, struct chex_error *err) {
@@ -499,7 +481,10 @@ enum chex_status chex_folder_read(const struct chex_folder_file *file,
     enum chex_status st = open_holder(h, &fd, err);
     if (st != CHEX_OK) /* not CHEX_E_DATA: the image itself is not bad */
         return chex_error_prefix(err, st == CHEX_E_DATA ? CHEX_E_ENV : st, "%s", file->path);
-    st = read_part(fd, file->offset, data, (size_t)file->bytes, file->path, err);
+    if (chex_fs_pread(fd, data, (size_t)file->bytes, file->offset) != file->bytes)
+        st = errno ? chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", file->path)
+                   : chex_error_set(err, CHEX_E_DATA, "%s: the file that holds it shrank",
+                                    file->path);
     close_holder(h, fd);
     if (st != CHEX_OK)
         return st;

@@ -121,19 +121,9 @@ enum chex_status chex_spool_add(struct chex_spool_writer *w, const char *name, u
 
 static enum chex_status write_all(const struct chex_spool_writer *w, const void *data, size_t bytes,
                                   uint64_t at, struct chex_error *err) {
-    const uint8_t *p = data;
-    while (bytes) {
-        ssize_t n = pwrite(w->fd, p, bytes, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return chex_error_errno(err, CHEX_E_ENV, n < 0 ? errno : ENOSPC, "cannot write %s",
-                                    w->temp);
-        p += n;
-        at += (uint64_t)n;
-        bytes -= (size_t)n;
-    }
-    return CHEX_OK;
+    if (chex_fs_pwrite(w->fd, data, bytes, at) == bytes)
+        return CHEX_OK;
+    return chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", w->temp);
 }
 
 enum chex_status chex_spool_put(struct chex_spool_writer *w, size_t row, const uint8_t *pixels,
@@ -264,20 +254,10 @@ static enum chex_status damaged(const struct chex_spool *s, const char *what,
 
 static enum chex_status read_all(const struct chex_spool *s, void *data, size_t bytes, uint64_t at,
                                  struct chex_error *err) {
-    uint8_t *p = data;
-    while (bytes) {
-        ssize_t n = pread(s->fd, p, bytes, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", s->path);
-        if (n == 0)
-            return damaged(s, "it ends too early", err);
-        p += n;
-        at += (uint64_t)n;
-        bytes -= (size_t)n;
-    }
-    return CHEX_OK;
+    if (chex_fs_pread(s->fd, data, bytes, at) == bytes)
+        return CHEX_OK;
+    return errno ? chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", s->path)
+                 : damaged(s, "it ends too early", err);
 }
 
 /* The string of `bytes` bytes and a NUL at index + *at; advances *at. NULL if it is not there. */

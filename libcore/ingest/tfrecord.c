@@ -83,20 +83,10 @@ static enum chex_status fault(const struct chex_tfrecord *r, const char *what,
 
 static enum chex_status read_at(const struct chex_tfrecord *r, void *data, size_t bytes,
                                 uint64_t offset, struct chex_error *err) {
-    uint8_t *p = data;
-    while (bytes) {
-        ssize_t n = pread(r->fd, p, bytes, (off_t)offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", r->path);
-        if (n == 0)
-            return fault(r, "the file shrank while it was read", err);
-        p += n;
-        offset += (uint64_t)n;
-        bytes -= (size_t)n;
-    }
-    return CHEX_OK;
+    if (chex_fs_pread(r->fd, data, bytes, offset) == bytes)
+        return CHEX_OK;
+    return errno ? chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", r->path)
+                 : fault(r, "the file shrank while it was read", err);
 }
 
 /* The length of the record at r->at, checked with its CRC and the file size. */

@@ -18,18 +18,14 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/fs.h"
 #include "base/text.h"
 #include "label/labels_format.h"
 #include "label/labels_map.h"
 
-static const char *name_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* True if the id is the file name. Ids of CheXpert are already made of the path. */
 static bool is_plain(const struct chex_label_row *row) {
-    return strcmp(name_of(row->path), row->image_id) == 0;
+    return strcmp(chex_fs_name(row->path), row->image_id) == 0;
 }
 
 static bool is_path(const struct chex_label_row *row) { return strchr(row->image_id, '/') != NULL; }
@@ -101,7 +97,7 @@ static enum chex_status use_path_as_id(struct chex_label_table *t, struct chex_l
 static void share_bare_name(struct chex_label_table *t, size_t bare) {
     const char *name = t->rows[bare].image_id;
     for (size_t i = 0; i < t->count; i++)
-        if (i != bare && strcmp(name_of(t->rows[i].path), name) == 0) {
+        if (i != bare && strcmp(chex_fs_name(t->rows[i].path), name) == 0) {
             t->rows[i].image_id = name;
             return;
         }
@@ -314,6 +310,6 @@ const struct chex_label_row *chex_image_ids_find(const struct chex_image_ids *id
     }
     if (row)
         return row;
-    row = by_id(ids, name_of(named->path));
+    row = by_id(ids, chex_fs_name(named->path));
     return row && is_path(named) && !paths_match(row->path, named->path) ? NULL : row;
 }

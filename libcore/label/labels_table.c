@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fs.h"
 #include "base/text.h"
 #include "label/image_ids.h"
 #include "label/labels_format.h"
@@ -296,9 +297,9 @@ static const char *patient_of(struct chex_label_table *t, struct chex_label_row 
 
 enum chex_status chex_labels_set_image(struct chex_label_table *t, struct chex_label_row *row,
                                        const char *path, size_t column, struct chex_error *err) {
-    const char *slash = strrchr(path, '/'), *tail = last_folders(path, 2);
+    const char *tail = last_folders(path, 2);
     row->path = path;
-    row->image_id = slash ? slash + 1 : path;
+    row->image_id = chex_fs_name(path);
     size_t patient = tail ? numbered_folder(tail, "patient", 1) : 0;
     bool chexpert = patient && numbered_folder(tail + patient + 1, "study", 1) && *row->image_id;
     size_t length = chexpert ? strlen(tail) : strlen(row->image_id);

@@ -489,21 +489,15 @@ uint64_t chex_shard_digest(const struct chex_shard *s) {
 
 static enum chex_status pread_rows(const struct chex_shard *s, size_t row, size_t n,
                                    uint8_t *pixels, struct chex_error *err) {
-    size_t want = n * s->row_bytes;
-    off_t at = (off_t)(s->offset + (uint64_t)row * s->row_bytes);
-    for (size_t done = 0; done < want;) {
-        ssize_t got = pread(s->fd, pixels + done, want - done, at + (off_t)done);
-        if (got > 0)
-            done += (size_t)got;
-        else if (got == 0)
-            return chex_error_set(err, CHEX_E_DATA, "%s: row %zu (%s): the file ends here", s->path,
-                                  row + done / s->row_bytes,
-                                  chex_shard_image_id(s, row + done / s->row_bytes));
-        else if (errno != EINTR)
-            return chex_error_errno(err, CHEX_E_ENV, errno, "%s: cannot read row %zu", s->path,
-                                    row + done / s->row_bytes);
-    }
-    return CHEX_OK;
+    const size_t want = n * s->row_bytes;
+    const size_t got = chex_fs_pread(s->fd, pixels, want, s->offset + (uint64_t)row * s->row_bytes);
+    if (got == want)
+        return CHEX_OK;
+    row += got / s->row_bytes;
+    if (errno)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "%s: cannot read row %zu", s->path, row);
+    return chex_error_set(err, CHEX_E_DATA, "%s: row %zu (%s): the file ends here", s->path, row,
+                          chex_shard_image_id(s, row));
 }
 
 static enum chex_status hdf5_rows(const struct chex_shard *s, size_t row, size_t n, uint8_t *pixels,

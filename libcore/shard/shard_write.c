@@ -154,14 +154,9 @@ enum chex_status chex_shard_create(const char *path, const struct chex_shard_spe
 
 enum chex_status chex_shard_put(struct chex_shard_writer *w, size_t row, const uint8_t *pixels,
                                 struct chex_error *err) {
-    off_t at = (off_t)(w->offset + (uint64_t)row * w->row_bytes);
-    for (size_t done = 0; done < w->row_bytes;) {
-        ssize_t n = pwrite(w->fd, pixels + done, w->row_bytes - done, at + (off_t)done);
-        if (n >= 0)
-            done += (size_t)n;
-        else if (errno != EINTR)
-            return chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", w->path);
-    }
+    const uint64_t at = w->offset + (uint64_t)row * w->row_bytes;
+    if (chex_fs_pwrite(w->fd, pixels, w->row_bytes, at) != w->row_bytes)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", w->path);
     w->checksums[row] = chex_hash64(pixels, w->row_bytes);
     /* Start writing to disk every FLUSH_BYTES, so that fdatasync in chex_shard_finish() is short. A
      * failure is ignored: fdatasync then does all the work. */
