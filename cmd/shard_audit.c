@@ -94,11 +94,13 @@ static enum chex_status judge(const struct chex_audit *a, struct chex_error *err
     if (!a->shared_patients && !a->shared_images)
         return CHEX_OK;
     if (!a->shared_patients)
-        return chex_error_set(err, CHEX_E_DATA, "%zu images are in both, the first is %s",
-                              a->shared_images, a->first_image);
-    return chex_error_set(err, CHEX_E_DATA,
-                          "%zu patients are in both, the first is %s; %zu images are in both",
-                          a->shared_patients, a->first_patient, a->shared_images);
+        return chex_error_set(err, CHEX_E_DATA, "%zu image%s in both, the first is %s",
+                              a->shared_images, a->shared_images == 1 ? " is" : "s are",
+                              a->first_image);
+    return chex_error_set(
+        err, CHEX_E_DATA, "%zu patient%s in both, the first is %s; %zu image%s in both",
+        a->shared_patients, a->shared_patients == 1 ? " is" : "s are", a->first_patient,
+        a->shared_images, a->shared_images == 1 ? " is" : "s are");
 }
 
 static enum chex_status run_audit(const struct chex_opt_set *set, const void *settings,

@@ -76,12 +76,13 @@ static enum chex_status split_rows(struct chex_create *c, struct chex_error *err
     if (report.warning[0] && c->group->rank == 0)
         chex_warn("%s", report.warning);
     if (report.shared_patients && c->group->rank == 0)
-        chex_warn("%zu patients are in two splits: %zu of their images are left out (test has "
-                  "precedence over "
-                  "val, val over train)",
-                  report.shared_patients, report.shared_images);
+        chex_warn("%zu patient%s in two splits: %zu of their images %s left out (test has "
+                  "precedence over val, val over train)",
+                  report.shared_patients, report.shared_patients == 1 ? " is" : "s are",
+                  report.shared_images, report.shared_images == 1 ? "is" : "are");
     if (report.unused && c->group->rank == 0)
-        chex_warn("%zu images belong to no split and are left out, such as %s", report.unused,
+        chex_warn("%zu image%s to no split and %s left out, such as %s", report.unused,
+                  report.unused == 1 ? " belongs" : "s belong", report.unused == 1 ? "is" : "are",
                   report.first_unused);
     if (report.unknown && c->group->rank == 0)
         chex_warn("%zu names of the lists are not in %s, such as %s", report.unknown, o->labels,
@@ -129,7 +130,8 @@ static enum chex_status load_labels(struct chex_create *c, struct chex_error *er
         chex_warn("%s: %s", o->labels, c->table->warning);
     if (o->views) {
         size_t dropped = chex_labels_keep_views(c->table, o->views);
-        chex_info("views: %zu images kept, %zu left out", c->table->count, dropped);
+        chex_info("views: %zu image%s kept, %zu left out", c->table->count,
+                  chex_text_s(c->table->count), dropped);
     }
     char views[128];
     if (!c->table->count)
@@ -253,8 +255,7 @@ static enum chex_status check_missing_limit(struct chex_create *c, size_t wanted
 const struct chex_folder_file *chex_create_find(const struct chex_create *c, size_t row,
                                                 const struct chex_folder_file **rival_out) {
     const struct chex_label_row *r = &c->table->rows[row];
-    const char *slash = strrchr(r->path, '/');
-    bool by_name = strcmp(slash ? slash + 1 : r->path, r->image_id) == 0;
+    bool by_name = strcmp(chex_fs_name(r->path), r->image_id) == 0;
     return by_name ? chex_folder_find(c->folder, r->path, rival_out)
                    : chex_folder_find_whole(c->folder, r->path, rival_out);
 }

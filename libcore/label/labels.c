@@ -173,8 +173,10 @@ enum chex_status chex_labels_load(const char *path, const char *format, const ch
     if (st == CHEX_OK) {
         t->format = chosen->name;
         snprintf(t->detected, sizeof t->detected, "%s (%s)", chosen->name, why);
-        struct chex_label_source source = {t->text, size, columns};
-        st = chosen->parse(t, &source, err);
+        struct chex_csv csv;
+        chex_csv_init(&csv, path, t->text, size);
+        st = chosen->parse(t, &(struct chex_label_source){t->text, size, &csv, columns}, err);
+        chex_csv_release(&csv);
     }
     if (st == CHEX_OK)
         st = chex_labels_finish(t, err);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/fs.h"
 #include "label/labels_format.h"
 
 #define EXPECTS "CheXpert's columns 'Path' and 14 findings"
@@ -72,10 +73,10 @@ static enum chex_status parse_row(struct chex_label_table *t, const struct chex_
                                   const struct layout *l, struct chex_error *err) {
     struct chex_label_row *row;
     int8_t *labels;
-    const char *path = csv->fields[l->at[PATH]], *slash = strrchr(path, '/');
+    const char *path = csv->fields[l->at[PATH]];
     CHEX_TRY(chex_labels_add_row(t, csv->line, &row, &labels, err));
     CHEX_TRY(chex_labels_set_image(t, row, path, (size_t)l->at[PATH] + 1, err));
-    if (row->image_id == (slash ? slash + 1 : path)) /* not in CheXpert's folders */
+    if (row->image_id == chex_fs_name(path)) /* not in CheXpert's folders */
         return chex_csv_fault(csv, l->at[PATH],
                               "a path such as train/patient00001/study1/view1_frontal.jpg", err);
     row->split = parse_split(path, row->path);
@@ -112,12 +113,9 @@ static enum chex_status parse_records(struct chex_label_table *t, struct chex_cs
 
 static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
                               struct chex_error *err) {
-    struct chex_csv csv;
     struct layout layout = {0};
-    chex_csv_init(&csv, t->path, source->text, source->size);
-    enum chex_status st = parse_records(t, &csv, &layout, err);
+    enum chex_status st = parse_records(t, source->csv, &layout, err);
     chex_label_flags_release(&layout.flags);
-    chex_csv_release(&csv);
     return st;
 }
 

@@ -296,16 +296,13 @@ static enum chex_status parse_records(struct chex_label_table *t, struct chex_cs
 
 static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
                               struct chex_error *err) {
-    struct chex_csv csv;
     struct layout l = {.spec = strdup(source->columns ? source->columns : "")};
     if (!l.spec)
         return chex_labels_no_memory(t, err);
-    chex_csv_init(&csv, t->path, source->text, source->size);
     enum chex_status st = parse_spec(&l, source->columns, err);
     if (st == CHEX_OK)
-        st = parse_records(t, &csv, &l, err);
+        st = parse_records(t, source->csv, &l, err);
     chex_label_flags_release(&l.flags);
-    chex_csv_release(&csv);
     free(l.class_names);
     free(l.class_of);
     free(l.spec);

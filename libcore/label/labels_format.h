@@ -37,7 +37,8 @@ bool chex_label_header_has(const struct chex_label_header *header, const char *n
 struct chex_label_source {
     char *text; /* ends in a NUL; owned by the table, so rows may point into it */
     size_t size;
-    const char *columns; /* --columns, or NULL */
+    struct chex_csv *csv; /* a parser at the start of the text, which the caller releases */
+    const char *columns;  /* --columns, or NULL */
 };
 
 struct chex_label_format {

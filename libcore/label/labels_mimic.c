@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "base/text.h"
 #include "label/labels_format.h"
 #include "label/labels_map.h"
 #include "label/table_file.h"
@@ -24,7 +25,7 @@
 
 enum { MIN_ID_DIGITS = 3 };
 
-/* One of the three files. */
+/* One of the two files beside the labels. */
 struct file {
     char *path, *text;
     size_t size;
@@ -38,7 +39,8 @@ struct study {
 
 struct join {
     struct chex_label_table *table;
-    struct file labels, meta, split;
+    struct chex_csv *labels;
+    struct file meta, split;
     struct chex_label_flags flags;
     struct chex_label_map studies; /* study id to its number */
     struct study *study;
@@ -60,8 +62,8 @@ static bool detect(const struct chex_label_header *h, char *why, size_t why_size
 /* Replaces the last part of the label file's name: "mimic-cxr-2.0.0-chexpert.csv" and "metadata"
  * give "mimic-cxr-2.0.0-metadata.csv" in the same folder. */
 static char *name_beside(const struct chex_label_table *t, const char *what, const char *ending) {
-    const char *slash = strrchr(t->path, '/'), *dash = strrchr(t->path, '-');
-    int dir = slash ? (int)(slash - t->path) + 1 : 0;
+    const char *dash = strrchr(t->path, '-');
+    int dir = (int)(chex_fs_name(t->path) - t->path);
     if (dash && dash >= t->path + dir)
         return chex_fs_format("%.*s%s%s", (int)(dash - t->path) + 1, t->path, what, ending);
     return chex_fs_format("%.*smimic-cxr-2.0.0-%s%s", dir, t->path, what, ending);
@@ -127,7 +129,7 @@ static enum chex_status grow_studies(struct join *j, struct chex_error *err) {
 }
 
 static enum chex_status add_study(struct join *j, int subject, int study, struct chex_error *err) {
-    const struct chex_csv *csv = &j->labels.csv;
+    const struct chex_csv *csv = j->labels;
     const char *id = csv->fields[study];
     size_t number;
     if (!is_number(csv->fields[subject]))
@@ -149,7 +151,7 @@ static enum chex_status add_study(struct join *j, int subject, int study, struct
 }
 
 static enum chex_status read_studies(struct join *j, struct chex_error *err) {
-    struct chex_csv *csv = &j->labels.csv;
+    struct chex_csv *csv = j->labels;
     int subject, study;
     CHEX_TRY(chex_csv_header(csv, err));
     CHEX_TRY(chex_csv_find(csv, "subject_id", EXPECTS, &subject, err));
@@ -290,16 +292,19 @@ static enum chex_status read_splits(struct join *j, bool *there_out, struct chex
 static void describe(const struct join *j, bool splits) {
     struct chex_label_table *t = j->table;
     size_t n = strlen(t->detected), at = 0;
-    snprintf(t->detected + n, sizeof t->detected - n, ", %zu studies, images by %s%s",
-             j->study_count, "their metadata", splits ? ", with splits" : ", no split file");
+    snprintf(t->detected + n, sizeof t->detected - n, ", %zu %s, images by their metadata%s",
+             j->study_count, j->study_count == 1 ? "study" : "studies",
+             splits ? ", with splits" : ", no split file");
     if (j->unlabelled)
         at = (size_t)snprintf(t->warning, sizeof t->warning,
-                              "%zu images of the metadata belong to studies without labels and are "
+                              "%zu image%s of the metadata %s to studies without labels and %s "
                               "left out",
-                              j->unlabelled);
+                              j->unlabelled, chex_text_s(j->unlabelled),
+                              j->unlabelled == 1 ? "belongs" : "belong",
+                              j->unlabelled == 1 ? "is" : "are");
     if (splits && j->unsplit)
-        snprintf(t->warning + at, sizeof t->warning - at, "%s%zu images are not in the split file",
-                 at ? "; " : "", j->unsplit);
+        snprintf(t->warning + at, sizeof t->warning - at, "%s%zu image%s not in the split file",
+                 at ? "; " : "", j->unsplit, j->unsplit == 1 ? " is" : "s are");
 }
 
 static enum chex_status join(struct join *j, struct chex_error *err) {
@@ -313,12 +318,10 @@ static enum chex_status join(struct join *j, struct chex_error *err) {
 
 static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
                               struct chex_error *err) {
-    struct join j = {.table = t};
-    chex_csv_init(&j.labels.csv, t->path, source->text, source->size);
+    struct join j = {.table = t, .labels = source->csv};
     enum chex_status st = join(&j, err);
     chex_label_map_release(&j.studies);
     chex_label_flags_release(&j.flags);
-    chex_csv_release(&j.labels.csv);
     close_file(&j.meta);
     close_file(&j.split);
     free(j.study);

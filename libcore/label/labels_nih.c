@@ -109,8 +109,9 @@ static enum chex_status parse_row(struct chex_label_table *t, struct chex_csv *c
     return CHEX_OK;
 }
 
-static enum chex_status parse_records(struct chex_label_table *t, struct chex_csv *csv,
-                                      struct chex_error *err) {
+static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
+                              struct chex_error *err) {
+    struct chex_csv *csv = source->csv;
     bool more;
     struct layout layout;
     CHEX_TRY(chex_csv_next(csv, &more, err));
@@ -126,15 +127,6 @@ static enum chex_status parse_records(struct chex_label_table *t, struct chex_cs
                                   t->path, csv->line, csv->count, layout.width);
         CHEX_TRY(parse_row(t, csv, &layout, err));
     }
-}
-
-static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
-                              struct chex_error *err) {
-    struct chex_csv csv;
-    chex_csv_init(&csv, t->path, source->text, source->size);
-    enum chex_status st = parse_records(t, &csv, err);
-    chex_csv_release(&csv);
-    return st;
 }
 
 /* All columns of all editions, read or not. A name with a comma is also listed as two halves. */

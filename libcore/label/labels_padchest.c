@@ -152,8 +152,9 @@ static enum chex_status parse_row(struct chex_label_table *t, const struct chex_
     return CHEX_OK;
 }
 
-static enum chex_status parse_records(struct chex_label_table *t, struct chex_csv *csv,
-                                      struct chex_error *err) {
+static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
+                              struct chex_error *err) {
+    struct chex_csv *csv = source->csv;
     int at[COLUMNS];
     struct totals totals = {0};
     CHEX_TRY(chex_csv_header(csv, err));
@@ -167,20 +168,13 @@ static enum chex_status parse_records(struct chex_label_table *t, struct chex_cs
         CHEX_TRY(parse_row(t, csv, at, &totals, err));
     }
     if (totals.others || totals.unstated)
-        snprintf(t->warning, sizeof t->warning,
-                 "only the 14 findings are kept: %zu mentions of PadChest's other findings are "
-                 "left out, and %zu images state no finding",
-                 totals.others, totals.unstated);
+        snprintf(
+            t->warning, sizeof t->warning,
+            "only the 14 findings are kept: %zu mention%s of PadChest's other findings %s left "
+            "out, and %zu image%s no finding",
+            totals.others, chex_text_s(totals.others), totals.others == 1 ? "is" : "are",
+            totals.unstated, totals.unstated == 1 ? " states" : "s state");
     return CHEX_OK;
-}
-
-static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
-                              struct chex_error *err) {
-    struct chex_csv csv;
-    chex_csv_init(&csv, t->path, source->text, source->size);
-    enum chex_status st = parse_records(t, &csv, err);
-    chex_csv_release(&csv);
-    return st;
 }
 
 static const char *const unread[] = {"ImageDir",

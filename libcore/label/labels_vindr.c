@@ -185,8 +185,8 @@ static enum chex_status read_rows(struct votes *v, struct chex_error *err) {
     count_votes(v);
     size_t n = strlen(v->table->detected);
     snprintf(v->table->detected + n, sizeof v->table->detected - n,
-             ", %zu readers, patients unknown: each image its own",
-             v->readers.count ? v->readers.count : 1);
+             ", %zu reader%s, patients unknown: each image its own",
+             v->readers.count ? v->readers.count : 1, v->readers.count > 1 ? "s" : "");
     return CHEX_OK;
 }
 

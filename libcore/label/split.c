@@ -25,6 +25,7 @@
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "label/image_ids.h"
 
@@ -168,10 +169,10 @@ static enum chex_status refuse_empty(const struct chex_label_table *t, const siz
     if (!empty)
         return CHEX_OK;
     return chex_error_set(err, CHEX_E_DATA,
-                          "%s: the %s split is empty: of %zu images train %zu, val %zu, test %zu; "
+                          "%s: the %s split is empty: of %zu image%s train %zu, val %zu, test %zu; "
                           "expected at least one patient in each",
-                          t->path, empty, t->count, count[CHEX_TRAIN], count[CHEX_VAL],
-                          count[CHEX_TEST]);
+                          t->path, empty, t->count, chex_text_s(t->count), count[CHEX_TRAIN],
+                          count[CHEX_VAL], count[CHEX_TEST]);
 }
 
 enum chex_status chex_split_by_patient(const struct chex_label_table *table,
@@ -234,9 +235,10 @@ static enum chex_status use_names(struct list_use *use, const struct chex_label_
     }
     if (!found)
         return chex_error_set(err, CHEX_E_DATA,
-                              "%s: none of its %zu images (the first is %s) is in %s%s; to split "
+                              "%s: none of its %zu image%s (the first is %s) is in %s%s; to split "
                               "your own images at random by patient, use --split patient",
-                              names->path, names->count, names->rows[0].image_id, use->table->path,
+                              names->path, names->count, chex_text_s(names->count),
+                              names->rows[0].image_id, use->table->path,
                               use->dropped ? " with the views of --views" : "");
     return CHEX_OK;
 }
@@ -327,8 +329,7 @@ static enum chex_status judge_shared(struct list_use *use, enum chex_shared_pati
  * both. */
 static enum chex_status find_lists(const struct chex_label_table *t, char **train_out,
                                    char **test_out, struct chex_error *err) {
-    const char *slash = strrchr(t->path, '/');
-    int dir = slash ? (int)(slash - t->path) + 1 : 0;
+    int dir = (int)(chex_fs_name(t->path) - t->path);
     char *train = chex_fs_format("%.*strain_val_list.txt", dir, t->path);
     char *test = chex_fs_format("%.*stest_list.txt", dir, t->path);
     enum chex_status st = CHEX_OK;

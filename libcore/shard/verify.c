@@ -277,10 +277,10 @@ static enum chex_status check_leaks(const char *dir, struct side sides[CHEX_SPLI
             CHEX_TRY(chex_split_audit(&x, &y, &audit, err));
             chex_audit_release(&audit);
             if (audit.shared_patients)
-                return chex_error_set(err, CHEX_E_DATA,
-                                      "%s: %zu patients are in both %s and %s, the first is %s",
-                                      dir, audit.shared_patients, chex_split_names[a],
-                                      chex_split_names[b], audit.first_patient);
+                return chex_error_set(
+                    err, CHEX_E_DATA, "%s: %zu patient%s in both %s and %s, the first is %s", dir,
+                    audit.shared_patients, audit.shared_patients == 1 ? " is" : "s are",
+                    chex_split_names[a], chex_split_names[b], audit.first_patient);
         }
     return CHEX_OK;
 }

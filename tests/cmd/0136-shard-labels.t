@@ -87,7 +87,7 @@ error_line "1 patient is on two sides: 10000003 \(the first in the images of spl
 [ ! -e o3 ]
 ok $? "and nothing is there"
 expect_status 0 chex-shard "${mimic[@]}" --output o3 --size 32 --shards 1 --shared-patients drop
-like "$(err)" "1 patients are in two splits: 1 of their images are left out" "or dropped, which is said"
+like "$(err)" "1 patient is in two splits: 1 of their images is left out" "or dropped, which is said"
 like "$(out)" "test +1 image in" "test keeps its own"
 expect_status 0 chex-shard audit o3/train o3/test
 rm mimic/mimic-cxr-2.0.0-metadata.csv
@@ -127,7 +127,7 @@ for i in {1..8}; do echo "0000000$((i / 2))_00$i.png,Mass,0,$((i / 2)),50,M,PA,1
 printf '%s\n' 00000000_001.png 00000001_002.png 00000001_003.png 00000002_004.png >one.txt
 printf '%s\n' 00000002_005.png 00000003_006.png 00000003_007.png >two.txt
 expect_status 3 chex-shard audit one.txt two.txt --labels leak.csv
-error_line "1 patients are in both, the first is 00000002; 0 images are in both" "the leak is found"
+error_line "1 patient is in both, the first is 00000002; 0 images are in both" "the leak is found"
 like "$(out)" "patients +3 +2 +1 +1" "patients"
 like "$(out)" "images +4 +3 +1 +1" "images of shared patients"
 like "$(out)" "Mass +4 +3 +1 +1" "positives"

@@ -91,7 +91,7 @@ echo 1.png >val.txt
 refuse 3 "val.txt: line 1: '1.png' names several images, such as p[0-9]/s/1.png and p[0-9]/s/1.png, expected one" \
     "${run[@]}" --labels stated.csv "${lists[@]}" --output none
 echo p9/s/1.png >test.txt
-refuse 3 "test.txt: none of its 1 images" "${run[@]}" --labels stated.csv --split official \
+refuse 3 "test.txt: none of its 1 image" "${run[@]}" --labels stated.csv --split official \
     --train-list train.txt --test-list test.txt --output none
 
 # ---- refusals ----

@@ -28,7 +28,7 @@ error_line "--label-order 'x': 'x', expected dell, chexnet" "--label-order is na
 refuse 3 "no ph/train_val_list.txt beside the label file; .* or split at random by patient with --split patient" "${good[@]}"
 echo 00011558_003.png >ph/train_val_list.txt
 echo 00011558_004.png >ph/test_list.txt
-refuse 3 "none of its 1 images .* is in ph/labels.csv; to split your own images at random by patient, use --split patient" "${good[@]}"
+refuse 3 "none of its 1 image .* is in ph/labels.csv; to split your own images at random by patient, use --split patient" "${good[@]}"
 
 # Findings with another separator.
 {

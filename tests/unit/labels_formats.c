@@ -161,7 +161,7 @@ static void check_mimic(void) {
     const struct chex_label_row *r = t->rows;
     OK(says(t, "mimic", "2 studies, images by their metadata, no split file") && t->count == 4,
        "4 images of 2 studies");
-    OK(strstr(t->warning, "1 images of the metadata belong to studies without labels"), "%s",
+    OK(strstr(t->warning, "1 image of the metadata belongs to studies without labels"), "%s",
        t->warning);
     OK(!strcmp(r[0].path, "files/p10/p10000032/s50414267/02aa-1.jpg") &&
            !strcmp(r[0].image_id, "02aa-1.jpg") && !strcmp(r[0].patient_id, "10000032"),
@@ -187,7 +187,7 @@ static void check_mimic(void) {
     OK(t->split_source && r[0].split == CHEX_TRAIN && r[3].split == CHEX_TEST &&
            r[2].split == CHEX_SPLIT_NOT_STATED && strstr(t->detected, "with splits"),
        "splits: %s", t->split_source);
-    OK(strstr(t->warning, "; 1 images are not in the split file"), "%s", t->warning);
+    OK(strstr(t->warning, "; 1 image is not in the split file"), "%s", t->warning);
     chex_labels_free(t);
 
     put("mimic-cxr-2.0.0-split.csv", "dicom_id,split\n02aa-1,train\n02aa-1,test\n");
@@ -275,8 +275,8 @@ static void check_padchest(void) {
            label(t, 1, "Effusion") == 1 && label(t, 2, "Edema") == 0 &&
            label(t, 3, "Edema") == CHEX_LABEL_NOT_STATED,
        "findings, kinds of them, and none");
-    OK(strstr(t->warning, "1 mentions of PadChest's other findings are left out, "
-                          "and 1 images state no finding"),
+    OK(strstr(t->warning, "1 mention of PadChest's other findings is left out, "
+                          "and 1 image states no finding"),
        "%s", t->warning);
     OK(r[0].age_years == 84 && r[1].age_years == CHEX_AGE_UNKNOWN && r[0].sex == 'F' &&
            !strcmp(r[0].patient_id, "839860488") && !strcmp(r[1].patient_id, "00000012"),

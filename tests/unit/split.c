@@ -192,7 +192,7 @@ static void check_explicit(void) {
               "te.txt: line 1, column 1: 'b_0.png' is also in ");
     write_text("te.txt", "x_0.png\n");
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
-              "te.txt: none of its 1 images (the first is x_0.png) is in ");
+              "te.txt: none of its 1 image (the first is x_0.png) is in ");
     write_text("te.txt", "");
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err, "te.txt: empty file");
     write_text("te.txt", "d_0.png\nd_0.png\n");
