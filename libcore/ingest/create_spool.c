@@ -7,14 +7,13 @@
  * reads the archive, resizes the wanted images and stores them in a spool (spool.h) in the partial
  * folder. The shards are built from the spools.
  *
- * Archive i belongs to rank i mod size. Within a rank, `readers` threads decompress, one archive
- * each, and the workers decode and resize. They share a queue of slots; each slot holds one image
- * file:
- *   idle --take_slot--> reader --enqueue--> first..last --take_image--> worker --give_back--> idle
+ * Archive i belongs to rank i mod size. Within a rank, threads share a few open archives, one in
+ * each lane. The thread that holds a lane's lock reads the next wanted image; then it gives the
+ * lock to the next thread and decodes and resizes its image. When a lane has no more archives, its
+ * threads go to the other lanes.
  *
  * Invariants:
- * - The slots hold at most MAX_HELD_BYTES of memory in total, or one image if it is larger. A
- *   reader waits in take_slot() until the memory fits.
+ * - The threads hold at most MAX_HELD_BYTES of image files in total, or one image if it is larger.
  * - A spool gets its final name only when its archive is read to the end and all its images are
  *   done. task.open_parts counts both; the thread that decrements it to 0 finishes the spool.
  * - The spool's name contains a digest of its inputs, so --resume reuses whole spools.
@@ -39,9 +38,8 @@
 #include "ingest/create_private.h"
 #include "ingest/spool.h"
 
-/* One reader keeps about 3 workers busy: gzip decompresses 2.5 images in the time that decoding one
- * image takes. */
-enum { WORKERS_PER_READER = 3, SLOTS_PER_WORKER = 2 };
+/* gzip decompresses 2.5 images in the time that decoding one image takes. */
+enum { WORKERS_PER_LANE = 3 };
 static const uint64_t MAX_HELD_BYTES = 256 << 20;
 
 static enum chex_status no_memory(struct chex_error *err) {
@@ -84,11 +82,6 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static const char *name_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* Lists the sorted file names of all rows without a file. */
 static enum chex_status list_wanted(struct chex_create *c, struct chex_error *err) {
     const struct chex_label_table *t = c->table;
@@ -96,7 +89,7 @@ static enum chex_status list_wanted(struct chex_create *c, struct chex_error *er
         return no_memory(err);
     for (size_t r = 0; r < t->count; r++)
         if ((int)c->split[r] != CHEX_SPLIT_UNUSED && !chex_create_find(c, r, NULL))
-            c->wanted[c->wanted_count++] = name_of(t->rows[r].path);
+            c->wanted[c->wanted_count++] = chex_fs_name(t->rows[r].path);
     qsort(c->wanted, c->wanted_count, sizeof *c->wanted, by_text);
     return CHEX_OK;
 }
@@ -150,7 +143,7 @@ static char *spool_path(const struct chex_create *c, const struct chex_folder_fi
     h = chex_hash64_mix(h, CHEX_RESIZE_NAME, sizeof CHEX_RESIZE_NAME);
     for (size_t i = 0; i < c->wanted_count; i++)
         h = chex_hash64_mix(h, c->wanted[i], strlen(c->wanted[i]) + 1);
-    return chex_fs_format("%s/spool-%.100s.%016llx", c->partial, name_of(archive->path),
+    return chex_fs_format("%s/spool-%.100s.%016llx", c->partial, chex_fs_name(archive->path),
                           (unsigned long long)h);
 }
 
@@ -177,16 +170,23 @@ struct task {
     const struct chex_folder_file *file;
     char *path;
     struct chex_spool_writer *writer;
-    size_t open_parts; /* queued or decoding images, plus 1 for the reader; under spooling.lock */
+    size_t open_parts; /* images in work, plus 1 until the archive ends; under spooling.lock */
     char fault[CHEX_ERROR_TEXT_BYTES];
 };
 
-struct slot {
-    struct slot *next;
-    uint8_t *data;
-    size_t capacity, bytes;
+/* An archive that the threads read in turn. */
+struct lane {
+    pthread_mutex_t lock;
+    struct task *task; /* NULL: none */
+    struct chex_archive *archive;
+    bool fault; /* the archive is damaged */
+};
+
+/* An image file of an archive. */
+struct image {
     struct task *task;
-    size_t row;
+    size_t row, bytes;
+    uint8_t *data;                                 /* `bytes` bytes, which count as held */
     char path[PATH_MAX + CHEX_ARCHIVE_NAME_BYTES]; /* ARCHIVE/MEMBER */
 };
 
@@ -194,21 +194,17 @@ struct spooling {
     struct chex_create *c;
     struct task *tasks;
     size_t task_count;
-    struct chex_convert_worker *workers;
-    struct slot *slots;
-    size_t slot_count;
-    int readers; /* threads; the first items of the pool's loop */
+    struct lane *lanes;
+    size_t lane_count;
+    int threads;
+    struct chex_convert_worker *workers; /* (threads) */
     struct chex_progress *progress;
     size_t expected; /* images; 0: unknown */
 
     pthread_mutex_t lock; /* guards the members below */
-    pthread_cond_t freed, filled;
-    struct slot *idle;         /* slots without an image */
-    struct slot *first, *last; /* queue of slots with an image */
-    uint64_t held;             /* bytes of all slots' memory */
-    size_t busy;               /* slots that are not idle */
-    size_t next_task, readers_left;
-    size_t done, bad;
+    pthread_cond_t freed;
+    uint64_t held; /* bytes of all image files in memory */
+    size_t next_task, done, bad;
     enum chex_status status;
     struct chex_error err;
 };
@@ -220,95 +216,27 @@ static void fail(struct spooling *s, enum chex_status status, const struct chex_
         s->err = *err;
     }
     pthread_cond_broadcast(&s->freed);
-    pthread_cond_broadcast(&s->filled);
     pthread_mutex_unlock(&s->lock);
 }
 
-static void drop_memory(struct spooling *s, struct slot *slot) {
-    free(slot->data);
-    s->held -= slot->capacity;
-    slot->data = NULL;
-    slot->capacity = 0;
-}
-
-/* Frees the memory of idle slots until `more` bytes fit. True if they fit, or if no slot is busy:
- * one image may exceed the limit. Requires the lock. */
-static bool reserve(struct spooling *s, const struct slot *keep, uint64_t more) {
-    for (struct slot *i = s->idle; i && s->held + more > MAX_HELD_BYTES; i = i->next)
-        if (i != keep)
-            drop_memory(s, i);
-    return s->held + more <= MAX_HELD_BYTES || s->busy == 0;
-}
-
-/* An idle slot with memory for an image of `bytes` bytes; waits for one. NULL after a failure. */
-static struct slot *take_slot(struct spooling *s, size_t bytes) {
-    struct slot *slot = NULL;
-    bool out_of_memory = false;
+/* Waits until `bytes` more bytes may be held. False after a failure. */
+static bool hold(struct spooling *s, uint64_t bytes) {
     pthread_mutex_lock(&s->lock);
-    while (s->status == CHEX_OK) {
-        struct slot *top = s->idle;
-        size_t more = top && bytes > top->capacity ? bytes - top->capacity : 0;
-        if (top && reserve(s, top, more)) {
-            slot = top;
-            break;
-        }
+    while (s->status == CHEX_OK && s->held && s->held + bytes > MAX_HELD_BYTES)
         pthread_cond_wait(&s->freed, &s->lock);
-    }
-    if (slot) {
-        s->idle = slot->next;
-        s->busy++;
-        if (bytes > slot->capacity) {
-            drop_memory(s, slot);
-            slot->data = malloc(bytes);
-            slot->capacity = slot->data ? bytes : 0;
-            s->held += slot->capacity;
-            out_of_memory = !slot->data;
-        }
-        slot->bytes = bytes;
-    }
+    const bool good = s->status == CHEX_OK;
+    s->held += good ? bytes : 0;
     pthread_mutex_unlock(&s->lock);
-    if (out_of_memory) {
-        struct chex_error err = {0};
-        chex_error_errno(&err, CHEX_E_RESOURCE, ENOMEM, "an image of %zu bytes", bytes);
-        fail(s, err.status, &err);
-    }
-    return out_of_memory ? NULL : slot; /* release() frees the slot's memory after a failure */
+    return good;
 }
 
-static void give_back(struct spooling *s, struct slot *slot) {
+static void drop(struct spooling *s, struct image *image) {
+    free(image->data);
+    image->data = NULL;
     pthread_mutex_lock(&s->lock);
-    slot->next = s->idle;
-    s->idle = slot;
-    s->busy--;
+    s->held -= image->bytes;
     pthread_cond_broadcast(&s->freed);
     pthread_mutex_unlock(&s->lock);
-}
-
-/* Appends a filled slot to the queue of the workers. */
-static void enqueue(struct spooling *s, struct slot *slot) {
-    pthread_mutex_lock(&s->lock);
-    slot->next = NULL;
-    slot->task->open_parts++;
-    if (s->last)
-        s->last->next = slot;
-    else
-        s->first = slot;
-    s->last = slot;
-    pthread_cond_signal(&s->filled);
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* The next filled slot; waits for one. NULL after a failure, or when all readers ended and the
- * queue is empty. */
-static struct slot *take_image(struct spooling *s) {
-    pthread_mutex_lock(&s->lock);
-    while (!s->first && s->readers_left && s->status == CHEX_OK)
-        pthread_cond_wait(&s->filled, &s->lock);
-    struct slot *slot = s->status == CHEX_OK ? s->first : NULL;
-    if (slot && !(s->first = slot->next))
-        s->last = NULL;
-    pthread_mutex_unlock(&s->lock);
-    return slot;
 }
 
 /* One part of the archive is done. The thread that ends the last part finishes the spool. */
@@ -326,13 +254,13 @@ static void end_part(struct spooling *s, struct task *t) {
         fail(s, st, &err);
 }
 
-/* ---- readers ---- */
+/* ---- reading ---- */
 
 /* True if the member's file name is wanted, with or without its extension (see chex_folder_find).
  */
 static bool is_wanted(const struct chex_create *c, const char *member) {
     char stem[CHEX_ARCHIVE_NAME_BYTES + 1];
-    const char *name = name_of(member), *at = stem;
+    const char *name = chex_fs_name(member), *at = stem;
     if (bsearch(&name, c->wanted, c->wanted_count, sizeof *c->wanted, by_text))
         return true;
     size_t n = strcspn(name, ".");
@@ -357,109 +285,117 @@ static enum chex_status reject(struct spooling *s, struct task *t, size_t row, c
                           most, reason);
 }
 
-/* Reads one member into a slot. A member that is empty or too large is a bad image at once.
- * *fault_out: the failure is a fault of the archive. */
-static enum chex_status read_member(struct spooling *s, struct task *t,
-                                    struct chex_archive *archive,
-                                    const struct chex_archive_member *m, bool *fault_out,
+/* Reads one member. A member that is empty or too large is a bad image at once, and image->data
+ * stays NULL. */
+static enum chex_status read_member(struct spooling *s, struct lane *l,
+                                    const struct chex_archive_member *m, struct image *image,
                                     struct chex_error *err) {
-    char path[CHEX_ERROR_TEXT_BYTES];
+    struct task *t = l->task;
     struct chex_error why = {0};
-    size_t row;
-    if (m->bytes == 0 || m->bytes > CHEX_IMAGE_MAX_FILE_BYTES) {
-        CHEX_TRY(chex_spool_add(t->writer, m->name, m->bytes, &row, err));
-        snprintf(path, sizeof path, "%s/%s", t->file->path, m->name);
-        chex_image_check_bytes(path, m->bytes, &why);
-        return reject(s, t, row, why.text, err);
+    image->task = t;
+    image->bytes = (size_t)m->bytes;
+    snprintf(image->path, sizeof image->path, "%s/%s", t->file->path, m->name);
+    if (chex_image_check_bytes(image->path, m->bytes, &why) != CHEX_OK) {
+        CHEX_TRY(chex_spool_add(t->writer, m->name, m->bytes, &image->row, err));
+        return reject(s, t, image->row, why.text, err);
     }
-    struct slot *slot = take_slot(s, (size_t)m->bytes);
-    if (!slot)
+    if (!hold(s, m->bytes))
         return CHEX_E_FAIL; /* the failure is recorded in s */
-    slot->task = t;
-    snprintf(slot->path, sizeof slot->path, "%s/%s", t->file->path, m->name);
-    enum chex_status st = chex_archive_read(archive, slot->data, err);
-    *fault_out = st == CHEX_E_DATA;
+    enum chex_status st = CHEX_OK;
+    if (!(image->data = malloc(image->bytes)))
+        st = chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "an image of %zu bytes", image->bytes);
     if (st == CHEX_OK)
-        st = chex_spool_add(t->writer, m->name, m->bytes, &slot->row, err);
+        st = chex_archive_read(l->archive, image->data, err);
+    l->fault = st == CHEX_E_DATA;
     if (st == CHEX_OK)
-        enqueue(s, slot);
-    else
-        give_back(s, slot);
-    return st;
-}
-
-static bool failed(struct spooling *s) {
-    pthread_mutex_lock(&s->lock);
-    bool yes = s->status != CHEX_OK;
-    pthread_mutex_unlock(&s->lock);
-    return yes;
-}
-
-static enum chex_status read_members(struct spooling *s, struct task *t, bool *fault_out,
-                                     struct chex_error *err) {
-    struct chex_archive *archive = NULL;
-    enum chex_status st = chex_archive_open(t->file->path, &archive, err);
-    *fault_out = st == CHEX_E_DATA;
-    for (bool more = true; more && st == CHEX_OK && !failed(s);) {
-        struct chex_archive_member m;
-        st = chex_archive_next(archive, &m, &more, err);
-        *fault_out = st == CHEX_E_DATA;
-        if (st == CHEX_OK && more && is_wanted(s->c, m.name))
-            st = read_member(s, t, archive, &m, fault_out, err);
-    }
-    chex_archive_close(archive);
-    return st;
-}
-
-static void read_archive(struct spooling *s, struct task *t) {
-    struct chex_error err = {0};
-    bool fault = false;
-    enum chex_status st = chex_spool_create(t->path, (size_t)row_bytes(s->c), &t->writer, &err);
-    if (st == CHEX_OK)
-        st = read_members(s, t, &fault, &err);
-    if (fault) {
-        snprintf(t->fault, sizeof t->fault, "%s", err.text);
-        st = CHEX_OK;
-    }
+        st = chex_spool_add(t->writer, m->name, m->bytes, &image->row, err);
     if (st != CHEX_OK)
-        fail(s, st, &err);
+        drop(s, image);
+    return st;
+}
+
+/* Reads the next member of the lane's archive. *more_out: false at its end. */
+static enum chex_status advance(struct spooling *s, struct lane *l, struct image *image,
+                                bool *more_out, struct chex_error *err) {
+    struct chex_archive_member m;
+    enum chex_status st = CHEX_OK;
+    if (!l->archive) {
+        CHEX_TRY(chex_spool_create(l->task->path, (size_t)row_bytes(s->c), &l->task->writer, err));
+        st = chex_archive_open(l->task->file->path, &l->archive, err);
+    }
+    if (st == CHEX_OK)
+        st = chex_archive_next(l->archive, &m, more_out, err);
+    l->fault = st == CHEX_E_DATA;
+    return st == CHEX_OK && *more_out && is_wanted(s->c, m.name) ? read_member(s, l, &m, image, err)
+                                                                 : st;
+}
+
+/* Gives the lane the next archive. False: there is none, or the run failed. */
+static bool take_task(struct spooling *s, struct lane *l) {
+    pthread_mutex_lock(&s->lock);
+    if (s->status == CHEX_OK && !l->task && s->next_task < s->task_count) {
+        l->task = &s->tasks[s->next_task++];
+        l->task->open_parts = 1;
+    }
+    const bool good = s->status == CHEX_OK && l->task;
+    pthread_mutex_unlock(&s->lock);
+    return good;
+}
+
+/* After the last member, or a failure. A fault of the archive goes to its spool. */
+static void leave_archive(struct spooling *s, struct lane *l, enum chex_status st,
+                          const struct chex_error *err) {
+    struct task *t = l->task;
+    chex_archive_close(l->archive);
+    l->archive = NULL;
+    l->task = NULL;
+    if (l->fault)
+        snprintf(t->fault, sizeof t->fault, "%s", err->text);
+    else if (st != CHEX_OK)
+        fail(s, st, err);
+    l->fault = false;
     end_part(s, t);
 }
 
-static void read_archives(struct spooling *s) {
-    for (;;) {
-        pthread_mutex_lock(&s->lock);
-        struct task *t =
-            s->next_task < s->task_count && s->status == CHEX_OK ? &s->tasks[s->next_task++] : NULL;
-        if (t)
-            t->open_parts = 1;
-        else if (--s->readers_left == 0)
-            pthread_cond_broadcast(&s->filled);
-        pthread_mutex_unlock(&s->lock);
-        if (!t)
-            return;
-        read_archive(s, t);
+/* Takes the next wanted image of the lane. False: its archives are done, or the run failed. */
+static bool take_image(struct spooling *s, struct lane *l, struct image *image) {
+    struct chex_error err = {0};
+    image->data = NULL;
+    pthread_mutex_lock(&l->lock);
+    while (!image->data && take_task(s, l)) {
+        bool more = false;
+        enum chex_status st = advance(s, l, image, &more, &err);
+        if (image->data) {
+            pthread_mutex_lock(&s->lock);
+            image->task->open_parts++;
+            pthread_mutex_unlock(&s->lock);
+        } else if (st != CHEX_OK || !more) {
+            leave_archive(s, l, st, &err);
+        }
     }
+    pthread_mutex_unlock(&l->lock);
+    return image->data;
 }
 
-/* ---- workers ---- */
+/* ---- decoding ---- */
 
-static void spool_image(struct spooling *s, struct slot *slot, struct chex_convert_worker *w) {
-    struct task *t = slot->task;
+static void spool_image(struct spooling *s, struct image *image, struct chex_convert_worker *w) {
+    struct task *t = image->task;
     struct chex_error err = {0};
     uint64_t source[2];
-    enum chex_status st = chex_convert_image(w, slot->data, slot->bytes, slot->path, false, &err);
+    enum chex_status st =
+        chex_convert_image(w, image->data, image->bytes, image->path, false, &err);
     if (st == CHEX_E_DATA) {
         char reason[CHEX_ERROR_TEXT_BYTES];
         memcpy(reason, err.text, sizeof reason);
-        st = reject(s, t, slot->row, reason, &err);
+        st = reject(s, t, image->row, reason, &err);
     } else if (st == CHEX_OK) {
-        chex_hash128(slot->data, slot->bytes, source);
-        st = chex_spool_put(t->writer, slot->row, w->row, source, &err);
+        chex_hash128(image->data, image->bytes, source);
+        st = chex_spool_put(t->writer, image->row, w->row, source, &err);
     }
     if (st != CHEX_OK)
         fail(s, st, &err);
-    give_back(s, slot);
+    drop(s, image);
     end_part(s, t);
     pthread_mutex_lock(&s->lock);
     size_t done = ++s->done;
@@ -468,17 +404,14 @@ static void spool_image(struct spooling *s, struct slot *slot, struct chex_conve
     chex_progress_set(s->progress, s->expected && done > s->expected ? s->expected : done, NULL);
 }
 
-/* Thread body. Each pool item is one thread: the first `readers` items read, the others decode. */
+/* Thread body: each pool item is one thread. */
 static void run_thread(void *arg, size_t item, int thread) {
     struct spooling *s = arg;
+    struct image image;
     (void)thread;
-    if (item < (size_t)s->readers) {
-        read_archives(s);
-        return;
-    }
-    struct chex_convert_worker *w = &s->workers[item - (size_t)s->readers];
-    for (struct slot *slot; (slot = take_image(s));)
-        spool_image(s, slot, w);
+    for (size_t k = 0; k < s->lane_count; k++)
+        while (take_image(s, &s->lanes[(item + k) % s->lane_count], &image))
+            spool_image(s, &image, &s->workers[item]);
 }
 
 /* ---- the pass ---- */
@@ -534,46 +467,41 @@ static enum chex_status make_tasks(struct spooling *s, struct chex_error *err) {
 }
 
 static enum chex_status make_threads(struct spooling *s, struct chex_error *err) {
-    int workers = s->c->o->workers;
-    size_t readers = (size_t)(workers + WORKERS_PER_READER - 1) / WORKERS_PER_READER;
-    readers = readers < s->task_count ? readers : s->task_count;
-    s->readers = (int)readers;
-    s->readers_left = readers;
-    s->slot_count = (size_t)workers * SLOTS_PER_WORKER + readers;
-    s->slots = chex_alloc_zeroed(s->slot_count, sizeof *s->slots);
-    if (!s->slots)
+    const size_t workers = (size_t)s->c->o->workers;
+    size_t lanes = (workers + WORKERS_PER_LANE - 1) / WORKERS_PER_LANE;
+    lanes = lanes < s->task_count ? lanes : s->task_count;
+    if (!(s->lanes = chex_alloc_zeroed(lanes, sizeof *s->lanes)))
         return no_memory(err);
-    for (size_t i = 0; i < s->slot_count; i++) {
-        s->slots[i].next = s->idle;
-        s->idle = &s->slots[i];
-    }
-    return chex_convert_workers(workers, s->c->o->size, &s->workers, err);
+    for (; s->lane_count < lanes; s->lane_count++)
+        pthread_mutex_init(&s->lanes[s->lane_count].lock, NULL);
+    s->threads = (int)(workers + lanes); /* one thread of each lane reads */
+    return chex_convert_workers(s->threads, s->c->o->size, &s->workers, err);
 }
 
 static void release(struct spooling *s) {
-    chex_convert_workers_free(s->workers, s->c->o->workers);
+    chex_convert_workers_free(s->workers, s->threads);
+    for (size_t i = 0; i < s->lane_count; i++) {
+        chex_archive_close(s->lanes[i].archive);
+        pthread_mutex_destroy(&s->lanes[i].lock);
+    }
     for (size_t i = 0; i < s->task_count; i++) {
         chex_spool_abandon(s->tasks[i].writer);
         free(s->tasks[i].path);
     }
-    for (size_t i = 0; s->slots && i < s->slot_count; i++)
-        free(s->slots[i].data);
-    free(s->slots);
+    free(s->lanes);
     free(s->tasks);
     pthread_cond_destroy(&s->freed);
-    pthread_cond_destroy(&s->filled);
     pthread_mutex_destroy(&s->lock);
 }
 
 static enum chex_status run(struct spooling *s, struct chex_error *err) {
     struct chex_pool *pool = NULL;
-    int threads = s->readers + s->c->o->workers;
-    CHEX_TRY(chex_pool_create(threads, &pool, err));
+    CHEX_TRY(chex_pool_create(s->threads, &pool, err));
     /* With several ranks, no rank knows how many of the wanted images are in its archives. */
     s->expected = s->c->group->size == 1 ? s->c->wanted_count : 0;
     s->progress =
         chex_progress_create("reading archives", "img", s->expected, s->c->group->rank == 0);
-    chex_pool_run(pool, (size_t)threads, run_thread, s);
+    chex_pool_run(pool, (size_t)s->threads, run_thread, s);
     chex_progress_destroy(s->progress, s->status == CHEX_OK);
     chex_pool_destroy(pool);
     return s->status == CHEX_OK ? CHEX_OK : chex_error_set(err, s->status, "%s", s->err.text);
@@ -583,7 +511,6 @@ enum chex_status chex_create_spool(struct chex_create *c, struct chex_error *err
     struct spooling s = {.c = c};
     pthread_mutex_init(&s.lock, NULL);
     pthread_cond_init(&s.freed, NULL);
-    pthread_cond_init(&s.filled, NULL);
     enum chex_status st = make_tasks(&s, err);
     if (st == CHEX_OK && s.task_count)
         st = make_threads(&s, err);
