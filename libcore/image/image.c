@@ -26,20 +26,10 @@ enum { FORMATS = sizeof formats / sizeof formats[0] };
 /* Deflate produces at most a little less than 1032 bytes from one byte. */
 enum { DEFLATE_MAX_RATIO = 1032 };
 
-/* libpng uses fewer than ten blocks at a time. If all blocks are in use, malloc supplies more. */
-enum { KEPT_BLOCKS = 32 };
-
-struct block {
-    void *memory;
-    size_t size;
-    bool used;
-};
-
 struct chex_image_reader {
     uint8_t *file;
     size_t file_capacity;
     int target_px;
-    struct block blocks[KEPT_BLOCKS];
     struct chex_png_state *png;
 };
 
@@ -81,8 +71,6 @@ enum chex_status chex_image_reader_create(struct chex_image_reader **reader_out,
 void chex_image_reader_destroy(struct chex_image_reader *reader) {
     if (!reader)
         return;
-    for (int i = 0; i < KEPT_BLOCKS; i++)
-        free(reader->blocks[i].memory);
     chex_png_state_destroy(reader->png);
     free(reader->file);
     free(reader);
@@ -93,38 +81,6 @@ void chex_image_reader_set_target(struct chex_image_reader *reader, int px) {
 }
 
 int chex_image_reader_target(const struct chex_image_reader *reader) { return reader->target_px; }
-
-void *chex_image_block_alloc(struct chex_image_reader *reader, size_t bytes) {
-    struct block *best = NULL, *spare = NULL; // the smallest that fits; a slot for a new block
-    for (struct block *b = reader->blocks; b < reader->blocks + KEPT_BLOCKS; b++) {
-        if (b->used)
-            continue;
-        if (b->memory && b->size >= bytes && (!best || b->size < best->size))
-            best = b;
-        /* Prefer an empty slot to replacing a block that a smaller request can use again. */
-        if (!spare || (spare->memory && !b->memory))
-            spare = b;
-    }
-    if (best) {
-        best->used = true;
-        return best->memory;
-    }
-    void *memory = malloc(bytes ? bytes : 1);
-    if (memory && spare) {
-        free(spare->memory);
-        *spare = (struct block){memory, bytes, true};
-    }
-    return memory;
-}
-
-void chex_image_block_free(struct chex_image_reader *reader, void *memory) {
-    for (struct block *b = reader->blocks; memory && b < reader->blocks + KEPT_BLOCKS; b++)
-        if (b->memory == memory) {
-            b->used = false;
-            return;
-        }
-    free(memory);
-}
 
 struct chex_png_state **chex_image_reader_png(struct chex_image_reader *reader) {
     return &reader->png;

@@ -66,8 +66,7 @@ void chex_image_release(struct chex_image *image); /* leaves {0} */
 enum chex_status chex_image_reserve(struct chex_image *image, int width, int height,
                                     struct chex_error *err);
 
-/* Buffers and decoder state of one thread. After the largest image of a set has been read, PNG and
- * JPEG files need no further allocation of image size. Must not be shared between threads. */
+/* Buffers and decoder state of one thread. Must not be shared between threads. */
 struct chex_image_reader;
 
 enum chex_status chex_image_reader_create(struct chex_image_reader **reader_out,

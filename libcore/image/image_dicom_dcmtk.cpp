@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <cmath>
 #include <new>
+#include <vector>
 
 extern "C" {
 #include "base/module.h"
@@ -286,8 +287,8 @@ enum chex_status refuse_deflated(const char *name, const uint8_t *data, size_t s
     return CHEX_OK;
 }
 
-enum chex_status decode_file(struct chex_image_reader *reader, const uint8_t *data, size_t size,
-                             const char *name, struct chex_image *image, struct chex_error *err) {
+enum chex_status decode_file(const uint8_t *data, size_t size, const char *name,
+                             struct chex_image *image, struct chex_error *err) {
     DcmFileFormat format;
     frame p = {};
     CHEX_TRY(refuse_deflated(name, data, size, err));
@@ -298,17 +299,14 @@ enum chex_status decode_file(struct chex_image_reader *reader, const uint8_t *da
     CHEX_TRY(check_size(f, p, size));
     CHEX_TRY(get_pixels(f, &p));
     CHEX_TRY(chex_image_reserve(image, p.width, p.height, err));
-    void *table = chex_image_block_alloc(reader, (size_t)1 << MAX_STORED_BITS);
-    if (!table)
-        return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", name);
+    std::vector<uint8_t> table((size_t)1 << MAX_STORED_BITS);
     if (p.function == MIN_MAX)
         find_range(&p);
-    render(p, (uint8_t *)table, image->pixels);
-    chex_image_block_free(reader, table);
+    render(p, table.data(), image->pixels);
     return CHEX_OK;
 }
 
-enum chex_status decode(struct chex_image_reader *reader, const uint8_t *data, size_t size,
+enum chex_status decode(struct chex_image_reader *, const uint8_t *data, size_t size,
                         const char *name, struct chex_image *image, struct chex_error *err) {
     try {
         static const decoders registered;
@@ -317,7 +315,7 @@ enum chex_status decode(struct chex_image_reader *reader, const uint8_t *data, s
                                   "%s: DCMTK finds no data dictionary: install it, or name it in "
                                   "DCMDICTPATH",
                                   name);
-        return decode_file(reader, data, size, name, image, err);
+        return decode_file(data, size, name, image, err);
     } catch (const std::bad_alloc &) {
         return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", name);
     } catch (const std::exception &e) {

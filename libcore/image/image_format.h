@@ -27,11 +27,6 @@ extern const struct chex_image_format chex_image_format_dicom;
 /* Returns the target size set by chex_image_reader_set_target(); 0: full size. */
 int chex_image_reader_target(const struct chex_image_reader *reader);
 
-/* malloc and free for the state of a decoding library. The reader keeps freed blocks for the next
- * image. NULL: out of memory. */
-void *chex_image_block_alloc(struct chex_image_reader *reader, size_t bytes);
-void chex_image_block_free(struct chex_image_reader *reader, void *block); /* NULL allowed */
-
 /* State of the PNG decoder. chex_image_reader_png() returns its place in the reader (NULL at
  * first). The reader destroys it. */
 struct chex_png_state;

@@ -16,18 +16,16 @@
 
 #include "image/grey.h"
 #include "image/image_format.h"
-#include "image/image_jpeg_memory.h"
 
 /* Normal progressive files have about ten scans. A scan of a few bytes can cost a pass over the
  * whole image, so the number is limited. */
-enum { MAX_SCANS = 100 };
+enum { MAX_SCANS = 100, MAX_COEFFICIENT_BYTES = 1 << 30 };
 
 struct job {
     struct jpeg_error_mgr errors;
     struct jpeg_source_mgr source;
     struct jpeg_progress_mgr progress;
     struct jpeg_decompress_struct jpeg;
-    struct chex_jpeg_memory memory;
     jmp_buf fault;
     size_t size;
     const char *name;
@@ -119,6 +117,22 @@ static void check_size(struct job *job) {
         longjmp(job->fault, 1);
 }
 
+/* The coefficients of a file with several scans are in memory as a whole. */
+static void check_coefficients(struct job *job) {
+    struct jpeg_decompress_struct *jpeg = &job->jpeg;
+    uint64_t bytes = 0;
+    for (int i = 0; jpeg_has_multiple_scans(jpeg) && i < jpeg->num_components; i++)
+        bytes += (uint64_t)jpeg->comp_info[i].width_in_blocks *
+                 jpeg->comp_info[i].height_in_blocks * sizeof(JBLOCK);
+    if (bytes <= MAX_COEFFICIENT_BYTES)
+        return;
+    job->status = chex_error_set(
+        job->err, CHEX_E_DATA,
+        "%s: %u x %u pixels in %d components take more than %d bytes to decode", job->name,
+        jpeg->image_width, jpeg->image_height, jpeg->num_components, MAX_COEFFICIENT_BYTES);
+    longjmp(job->fault, 1);
+}
+
 static void reserve_pixels(struct job *job) {
     job->status = chex_image_reserve(job->image, (int)job->jpeg.output_width,
                                      (int)job->jpeg.output_height, job->err);
@@ -146,12 +160,12 @@ static void read_rows(struct job *job) {
 static void read_image(struct job *job) {
     struct jpeg_decompress_struct *jpeg = &job->jpeg;
     jpeg_create_decompress(jpeg);
-    chex_jpeg_memory_attach(&job->memory, jpeg);
     jpeg->src = &job->source;
     jpeg->progress = &job->progress;
     jpeg_read_header(jpeg, TRUE);
     check_kind(job);
     check_size(job);
+    check_coefficients(job);
     jpeg->out_color_space = jpeg->num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg->scale_num = scale_of(jpeg->image_width, jpeg->image_height, job->target_px);
     jpeg->scale_denom = 8;
@@ -172,12 +186,6 @@ static bool run_guarded(struct job *job) {
 static enum chex_status fault(const struct job *job) {
     if (job->status != CHEX_OK)
         return job->status;
-    if (job->memory.over_limit)
-        return chex_error_set(
-            job->err, CHEX_E_DATA,
-            "%s: %u x %u pixels in %d components take more than %d bytes to decode", job->name,
-            job->jpeg.image_width, job->jpeg.image_height, job->jpeg.num_components,
-            CHEX_JPEG_MAX_BYTES);
     bool no_memory = job->errors.msg_code == JERR_OUT_OF_MEMORY;
     enum chex_status st = no_memory ? CHEX_E_RESOURCE : CHEX_E_DATA;
     return chex_error_set(job->err, st, "%s: libjpeg: %s", job->name, job->message);
@@ -194,7 +202,6 @@ static enum chex_status decode(struct chex_image_reader *reader, const uint8_t *
                    .resync_to_restart = jpeg_resync_to_restart,
                    .term_source = on_source},
         .progress = {.progress_monitor = on_progress},
-        .memory = {.reader = reader},
         .size = size,
         .name = name,
         .image = image,
@@ -206,9 +213,7 @@ static enum chex_status decode(struct chex_image_reader *reader, const uint8_t *
     job.errors.emit_message = on_message;
     bool done = run_guarded(&job);
     jpeg_destroy_decompress(&job.jpeg);
-    enum chex_status st = done ? CHEX_OK : fault(&job);
-    chex_jpeg_memory_release(&job.memory);
-    return st;
+    return done ? CHEX_OK : fault(&job);
 }
 
 const struct chex_image_format chex_image_format_jpeg = {"jpeg", match, decode};

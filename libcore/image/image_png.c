@@ -17,7 +17,6 @@
 #include "image/image_png_private.h"
 
 struct job {
-    struct chex_image_reader *reader;
     const uint8_t *data;
     size_t size, at;
     const char *name;
@@ -60,16 +59,6 @@ static void on_read(png_structp png, png_bytep out, size_t bytes) {
         png_error(png, "the file ends early");
     memcpy(out, job->data + job->at, bytes);
     job->at += bytes;
-}
-
-static png_voidp on_malloc(png_structp png, png_alloc_size_t bytes) {
-    struct job *job = png_get_mem_ptr(png);
-    return chex_image_block_alloc(job->reader, bytes);
-}
-
-static void on_free(png_structp png, png_voidp block) {
-    struct job *job = png_get_mem_ptr(png);
-    chex_image_block_free(job->reader, block);
 }
 
 /* Checks the sizes in the header before libpng allocates memory for them. */
@@ -164,8 +153,7 @@ static bool run_guarded(struct job *job, void (*run)(struct job *)) {
 }
 
 static enum chex_status decode_by_libpng(struct job *job) {
-    job->png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, job, on_error, on_warning, job,
-                                        on_malloc, on_free);
+    job->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, job, on_error, on_warning);
     job->info = job->png ? png_create_info_struct(job->png) : NULL;
     if (!job->info) {
         png_destroy_read_struct(&job->png, NULL, NULL);
@@ -185,8 +173,7 @@ static enum chex_status decode_by_libpng(struct job *job) {
 
 static enum chex_status decode(struct chex_image_reader *reader, const uint8_t *data, size_t size,
                                const char *name, struct chex_image *image, struct chex_error *err) {
-    struct job job = {
-        .reader = reader, .data = data, .size = size, .name = name, .image = image, .err = err};
+    struct job job = {.data = data, .size = size, .name = name, .image = image, .err = err};
     struct chex_png_state *state = NULL;
     CHEX_TRY(check_header(&job));
     CHEX_TRY(chex_png_state(reader, &state, err));
