@@ -1,89 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reads memory limits from /proc/meminfo, from the cgroup files (versions 1 and 2) and from Slurm's
- * environment. A limit of a parent cgroup applies too, so the code walks up to the root.
+ * environment. A limit of a parent cgroup applies too.
  */
 #include "base/memory_limit.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "base/cgroup.h"
 #include "base/fs.h"
 #include "base/units.h"
 
-enum { PATH_BYTES = 4096, LINE_BYTES = 4352 };
+enum { PATH_BYTES = 4096 };
 
-/* File names of cgroups version 1 and version 2. */
-struct names {
-    const char *mount, *limit, *used, *reclaimable;
-};
-static const struct names v2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "};
-static const struct names v1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
-                                "memory.usage_in_bytes", "total_inactive_file "};
-
-/* What one group allows (limit_of) or has left (left_by); UINT64_MAX without a limit. The kernel
- * counts cached file pages as used, but reclaims them when memory is needed, so left_by subtracts
- * the inactive ones. */
-typedef uint64_t (*ask_fn)(const char *root, const struct names *n, const char *group);
-
-static uint64_t limit_of(const char *root, const struct names *n, const char *group) {
-    char path[2 * PATH_BYTES];
+/* What one group allows; UINT64_MAX without a limit. */
+static uint64_t limit_of(const char *group, bool v2) {
+    char path[4 * PATH_BYTES];
     uint64_t limit;
-    snprintf(path, sizeof path, "%s%s%s/%s", root, n->mount, group, n->limit);
+    snprintf(path, sizeof path, "%s/%s", group, v2 ? "memory.max" : "memory.limit_in_bytes");
     return chex_fs_number(path, "", &limit) ? limit : UINT64_MAX;
 }
 
-static uint64_t left_by(const char *root, const struct names *n, const char *group) {
-    char path[2 * PATH_BYTES];
-    uint64_t limit = limit_of(root, n, group), used, old = 0;
+/* What one group has left; UINT64_MAX without a limit. The kernel counts cached file pages as used,
+ * but reclaims them when memory is needed, so the inactive ones are subtracted. */
+static uint64_t left_by(const char *group, bool v2) {
+    char path[4 * PATH_BYTES];
+    uint64_t limit = limit_of(group, v2), used, old = 0;
     if (limit == UINT64_MAX)
         return UINT64_MAX;
-    snprintf(path, sizeof path, "%s%s%s/%s", root, n->mount, group, n->used);
+    snprintf(path, sizeof path, "%s/%s", group, v2 ? "memory.current" : "memory.usage_in_bytes");
     if (!chex_fs_number(path, "", &used))
         return UINT64_MAX;
-    snprintf(path, sizeof path, "%s%s%s/memory.stat", root, n->mount, group);
-    chex_fs_number(path, n->reclaimable, &old);
+    snprintf(path, sizeof path, "%s/memory.stat", group);
+    chex_fs_number(path, v2 ? "inactive_file " : "total_inactive_file ", &old);
     used -= old < used ? old : used;
     return limit > used ? limit - used : 0;
 }
 
-static uint64_t ask_all_above(ask_fn ask, const char *root, const struct names *n, char *group) {
-    uint64_t least = UINT64_MAX;
-    for (;;) {
-        uint64_t left = ask(root, n, strcmp(group, "/") == 0 ? "" : group);
-        least = left < least ? left : least;
-        char *slash = strrchr(group, '/');
-        if (!slash || !*group)
-            return least;
-        *slash = '\0';
-    }
+struct least {
+    uint64_t (*ask)(const char *group, bool v2);
+    uint64_t bytes;
+};
+
+static void ask_group(void *arg, const char *group, bool v2) {
+    struct least *l = arg;
+    const uint64_t bytes = l->ask(group, v2);
+    l->bytes = bytes < l->bytes ? bytes : l->bytes;
 }
 
-/* Lines of /proc/self/cgroup: "0::/path" is version 2, "4:memory:/path" version 1. */
-static uint64_t ask_cgroups(ask_fn ask, const char *root) {
-    char path[PATH_BYTES], line[LINE_BYTES];
-    uint64_t least = UINT64_MAX;
-    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\n")] = '\0';
-        char *kind = strchr(line, ':'), *group = kind ? strchr(kind + 1, ':') : NULL;
-        if (!group || strlen(group + 1) >= PATH_BYTES)
-            continue;
-        *group++ = '\0';
-        kind++;
-        uint64_t left = UINT64_MAX;
-        if (!*kind)
-            left = ask_all_above(ask, root, &v2, group);
-        else if (strcmp(kind, "memory") == 0)
-            left = ask_all_above(ask, root, &v1, group);
-        least = left < least ? left : least;
-    }
-    if (f)
-        fclose(f);
-    return least;
+static uint64_t ask_cgroups(uint64_t (*ask)(const char *group, bool v2), const char *root) {
+    struct least l = {ask, UINT64_MAX};
+    chex_cgroup_each(root, "memory", ask_group, &l);
+    return l.bytes;
+}
+
+uint64_t chex_memory_group_bytes(const char *root) {
+    const uint64_t limit = ask_cgroups(limit_of, root);
+    /* Version 1 writes "none" as a number near 2^63. */
+    return limit > UINT64_C(1) << 60 ? UINT64_MAX : limit;
 }
 
 uint64_t chex_memory_free_bytes(const char *root) {

@@ -17,6 +17,9 @@ uint64_t chex_memory_free_bytes(const char *root);
 /* Bytes of this process's anonymous pages in memory (RssAnon). 0: unknown. */
 uint64_t chex_memory_own_bytes(const char *root);
 
+/* The least limit of the cgroup and its parents. UINT64_MAX: none. */
+uint64_t chex_memory_group_bytes(const char *root);
+
 /* The upper limit for all processes of this job step on this node together. */
 struct chex_memory_limit {
     uint64_t bytes; /* 0: unknown */

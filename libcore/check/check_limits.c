@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "base/fs.h"
+#include "base/memory_limit.h"
 #include "base/units.h"
 #include "check/checks.h"
 
@@ -96,45 +97,6 @@ const struct chex_check chex_check_stack = {"stack",
                                             probe_stack,
                                             NULL};
 
-static bool read_number(const char *path, uint64_t *out) {
-    char line[64];
-    FILE *f = fopen(path, "r");
-    bool got = f && fgets(line, sizeof line, f);
-    if (f)
-        fclose(f);
-    if (!got)
-        return false;
-    line[strcspn(line, "\n")] = '\0';
-    return chex_parse_u64(line, out);
-}
-
-/* The least memory limit of our control group and its parents. UINT64_MAX: none ("max"). */
-static uint64_t group_limit(void) {
-    char line[1024], path[1400];
-    uint64_t least = UINT64_MAX, value;
-    FILE *f = fopen("/proc/self/cgroup", "r");
-    while (f && fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\n")] = '\0';
-        char *colon = strchr(line, ':'), *group = colon ? strchr(colon + 1, ':') : NULL;
-        if (!group)
-            continue;
-        *group++ = '\0';
-        const bool v2 = strcmp(colon, ":") == 0, v1 = strcmp(colon, ":memory") == 0;
-        for (char *slash = group + strlen(group); (v1 || v2) && slash;
-             slash = strrchr(group, '/')) {
-            *slash = '\0';
-            snprintf(path, sizeof path, "/sys/fs/cgroup%s%s/%s", v1 ? "/memory" : "", group,
-                     v1 ? "memory.limit_in_bytes" : "memory.max");
-            if (read_number(path, &value) && value < least)
-                least = value;
-        }
-    }
-    if (f)
-        fclose(f);
-    /* Version 1 writes "none" as a number near 2^63. */
-    return least > (UINT64_C(1) << 60) ? UINT64_MAX : least;
-}
-
 static const uint64_t least_memory = UINT64_C(256) << 20, wanted_memory = UINT64_C(2048) << 20;
 
 /* Fails below least_memory, warns below wanted_memory. */
@@ -170,7 +132,7 @@ static void probe_memory(const struct chex_check_context *c, struct chex_check_r
                        chex_fs_number("/proc/meminfo", "MemTotal:", &total_kib);
     const struct chex_memory_seen m = {.available = available_kib * 1024,
                                        .total = total_kib * 1024,
-                                       .group = group_limit(),
+                                       .group = chex_memory_group_bytes(""),
                                        .ranks = c->launch->local_size,
                                        .prolog = c->mode == CHEX_MODE_PROLOG};
     chex_check_expect(r, "2 GiB a rank");

@@ -15,62 +15,22 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/fs.h"
 
 enum { PATH_BYTES = 2048, LINE_BYTES = 1024, CPUS = 4096 };
 
 /* Adds the counters of one group. Version 1 counts nanoseconds, version 2 microseconds. */
-static void add_group(const char *path, bool v2, struct chex_throttling *s) {
+static void add_group(void *arg, const char *group, bool v2) {
+    struct chex_throttling *s = arg;
+    char path[8 * PATH_BYTES];
     uint64_t value;
+    snprintf(path, sizeof path, "%s/cpu.stat", group);
     if (chex_fs_number(path, "nr_throttled ", &value))
         s->throttled_count += value;
     if (chex_fs_number(path, v2 ? "throttled_usec " : "throttled_time ", &value))
         s->throttled_s += (double)value * (v2 ? 1e-6 : 1e-9);
-}
-
-/* Adds the counters of `group` and of all its parents. Destroys `group`. */
-static void add_groups_above(const char *root, const char *mount, char *group, bool v2,
-                             struct chex_throttling *s) {
-    char path[2 * PATH_BYTES];
-    for (char *slash = group + strlen(group); slash; slash = strrchr(group, '/')) {
-        *slash = '\0';
-        snprintf(path, sizeof path, "%s%s%s/cpu.stat", root, mount, group);
-        add_group(path, v2, s);
-    }
-}
-
-/* Whether "cpu" is one of the names of a list such as "cpu,cpuacct". */
-static bool names_cpu(const char *list) {
-    for (const char *at = list; at; at = strchr(at, ',')) {
-        at += *at == ',';
-        const size_t n = strcspn(at, ",");
-        if (n == 3 && strncmp(at, "cpu", 3) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* Lines of /proc/self/cgroup: "0::/path" is version 2, "4:cpu,cpuacct:/path" version 1. */
-static void read_groups(const char *root, struct chex_throttling *s) {
-    char path[PATH_BYTES], line[LINE_BYTES], mount[LINE_BYTES];
-    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\n")] = '\0';
-        char *names = strchr(line, ':'), *group = names ? strchr(names + 1, ':') : NULL;
-        if (!group)
-            continue;
-        *group++ = '\0';
-        names++;
-        const bool v2 = !*names;
-        if (!v2 && !names_cpu(names))
-            continue;
-        snprintf(mount, sizeof mount, "/sys/fs/cgroup%s%.100s", v2 ? "" : "/", names);
-        add_groups_above(root, mount, group, v2, s);
-    }
-    if (f)
-        fclose(f);
 }
 
 /* The CPUs that this process may run on. */
@@ -163,7 +123,7 @@ static uint64_t heat_count(const char *root) {
 void chex_throttling_read(const char *root, struct chex_throttling *out) {
     struct chex_throttling s = {.wall_s = chex_clock_s()};
     struct rusage usage;
-    read_groups(root, &s);
+    chex_cgroup_each(root, "cpu", add_group, &s);
     read_cpu_times(root, &s);
     s.io_stall_s = stall_s(root, "io");
     s.memory_stall_s = stall_s(root, "memory");

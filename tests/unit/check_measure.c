@@ -435,6 +435,11 @@ static void test_strain(void) {
     struct chex_throttling d = chex_throttling_between(&s, &later);
     OK(d.steal_s > 0 && d.throttled_count == 0 && d.heat_count == 0 && d.wall_s >= 0,
        "what has grown since, and nothing below 0");
+    put("proc/self/cgroup", "0::/\n");
+    put("sys/fs/cgroup/cpu.stat", "nr_throttled 4\n");
+    chex_throttling_read(scratch, &s);
+    OK(s.throttled_count == 4, "the group of a container, which has no parent, counts once: %llu",
+       (unsigned long long)s.throttled_count);
     chex_throttling_read("/nonexistent", &s);
     OK(s.throttled_count == 0 && s.steal_s == 0 && s.heat_count == 0 && s.wall_s > 0,
        "a system that counts nothing");

@@ -41,6 +41,7 @@ static void test_free(void) {
     OK(chex_memory_free_bytes(root) == 0, "a limit that is passed leaves nothing");
     put("/proc/self/cgroup", "9:name=systemd:/\n4:memory:/slurm/job\n2:cpu:/\n");
     put("/sys/fs/cgroup/memory/slurm/job/memory.limit_in_bytes", "9223372036854771712\n");
+    OK(chex_memory_group_bytes(root) == UINT64_MAX, "a limit near 2^63 is none");
     put("/sys/fs/cgroup/memory/slurm/job/memory.usage_in_bytes", "1\n");
     put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "700000\n");
     put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "100000\n");
