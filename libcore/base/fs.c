@@ -344,6 +344,8 @@ static int fsync_path(const char *path, int flags) {
     return rc != 0 && (flags & O_DIRECTORY) && (errno == EINVAL || errno == EROFS) ? 0 : rc;
 }
 
+void chex_fs_sync_folder(const char *dir) { (void)fsync_path(dir, O_RDONLY | O_DIRECTORY); }
+
 enum chex_status chex_fs_commit(const char *temp, const char *path, struct chex_error *err) {
     enum chex_status st = refuse_special(path, err);
     if (st != CHEX_OK) {

@@ -85,6 +85,10 @@ enum chex_status chex_fs_temp(const char *path, char **temp_out, int *fd_out,
 enum chex_status chex_fs_temp_stream(const char *path, char **temp_out, FILE **stream_out,
                                      struct chex_error *err);
 
+/* Syncs the renames in a folder to disk. Errors are ignored: some file systems cannot sync a
+ * folder, and the renames are done. */
+void chex_fs_sync_folder(const char *dir);
+
 /* Ends a temporary file: fsync, rename to `path`, fsync of the folder. Replaces regular files only.
  * Removes the temporary file on failure. */
 enum chex_status chex_fs_commit(const char *temp, const char *path, struct chex_error *err);

@@ -192,6 +192,13 @@ bool chex_text_offer(struct chex_text_nearest *n, const char *candidate) {
     return true;
 }
 
+int chex_text_compare_ends(const char *a, const char *b) {
+    size_t m = strlen(a), n = strlen(b);
+    while (m && n && a[m - 1] == b[n - 1])
+        m--, n--;
+    return m && n ? (a[m - 1] > b[n - 1] ? 1 : -1) : (m > 0) - (n > 0);
+}
+
 int chex_text_columns(const char *text) {
     int columns = 0;
     for (; *text; text++)

@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/units.h"
 #include "check/checks.h"
+#include "check/measure.h"
 #include "engine/engine_cuda.h"
 #include "launch/nvml.h"
 
@@ -42,21 +43,16 @@ static enum chex_verdict worst(const struct chex_check_context *c) {
     return wanted(c) ? CHEX_FAIL : CHEX_WARN;
 }
 
-/* Skips the check. Without a requested GPU a node needs no driver. */
-static void skip(struct chex_check_result *r, const char *why) {
-    chex_check_found(r, "%s", why);
-    r->verdict = CHEX_SKIP;
-}
-
 /* Reads the current state of the node's GPUs. The caller frees the result. NULL: nothing to check;
  * *r is then a skip with the reason. gpu-driver and gpu-visible report the cause as a failure. */
 static struct node *open_node(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_error err = {0};
     struct node *n = chex_alloc_zeroed(1, sizeof *n);
     if (!n || chex_nvml_read(&n->nvml, &err) != CHEX_OK) {
-        skip(r, !n          ? "out of memory"
-                : wanted(c) ? "not known without a driver: see gpu-driver"
-                            : "no GPU was allotted, and there is no driver");
+        chex_check_skip(r, "%s",
+                        !n          ? "out of memory"
+                        : wanted(c) ? "not known without a driver: see gpu-driver"
+                                    : "no GPU was allotted, and there is no driver");
         free(n);
         return NULL;
     }
@@ -69,7 +65,8 @@ static struct node *open_node(const struct chex_check_context *c, struct chex_ch
                 n->mine[n->count++] = i;
     }
     if (n->count == 0 || !may_examine(c)) {
-        skip(r, wanted(c) ? "none is visible: see gpu-visible" : "no GPU was allotted");
+        chex_check_skip(r, "%s",
+                        wanted(c) ? "none is visible: see gpu-visible" : "no GPU was allotted");
         free(n);
         return NULL;
     }
@@ -94,7 +91,7 @@ static void probe_driver(const struct chex_check_context *c, struct chex_check_r
     else if (wanted(c) || st == CHEX_E_NODE)
         chex_check_found(r, "%s", err.text);
     else
-        skip(r, "none, and no GPU was allotted");
+        chex_check_skip(r, "none, and no GPU was allotted");
     if (st == CHEX_E_NODE)
         chex_check_worsen(r, worst(c), CHEX_FAULT_NODE, "reload the driver, or reboot the node");
     else if (st != CHEX_OK && wanted(c))
@@ -129,7 +126,9 @@ static void probe_visible(const struct chex_check_context *c, struct chex_check_
     struct node *n = chex_alloc_zeroed(1, sizeof *n);
     chex_check_expect(r, wanted(c) ? "each rank sees its GPUs" : "none was allotted");
     if (!may_examine(c) || !n || chex_nvml_read(&n->nvml, &err) != CHEX_OK) {
-        skip(r, wanted(c) ? "not known without a driver: see gpu-driver" : "no GPU was allotted");
+        chex_check_skip(r, "%s",
+                        wanted(c) ? "not known without a driver: see gpu-driver"
+                                  : "no GPU was allotted");
         free(n);
         return;
     }
@@ -138,7 +137,7 @@ static void probe_visible(const struct chex_check_context *c, struct chex_check_
         chex_check_worsen(r, worst(c), CHEX_FAULT_USER,
                           "leave CUDA_VISIBLE_DEVICES to Slurm: unset it in profiles and scripts");
     } else if (n->count == 0 && !wanted(c)) {
-        skip(r, "no GPU was allotted");
+        chex_check_skip(r, "no GPU was allotted");
     } else if (n->count == 0) {
         chex_check_found(r, "none (CUDA_VISIBLE_DEVICES %s), of %d", c->gpu.visible, n->nvml.count);
         chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_USER,
@@ -281,7 +280,7 @@ static void probe_memory(const struct chex_check_context *c, struct chex_check_r
                      chex_format_bytes(used, sizeof used, g->used_bytes),
                      n->count > 1 ? ", GPU " : "", n->count > 1 ? g->gpu.pci_bus_id : "");
     if (g->gpu.memory_bytes == 0)
-        skip(r, "the driver does not report it");
+        chex_check_skip(r, "the driver does not report it");
     else if (worst_share * 100 > USED_PERCENT)
         chex_check_worsen(
             r, CHEX_WARN, CHEX_FAULT_NODE,

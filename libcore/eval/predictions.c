@@ -13,11 +13,11 @@
 
 #include "base/alloc.h"
 #include "base/fs.h"
-#include "base/hash.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "eval/textfile.h"
 #include "label/csv.h"
+#include "label/labels_map.h"
 #include "label/table_file.h"
 
 /* Enough for 2^23 rows (CHEX_RANKING_MAX_ROWS) of 512 bytes. */
@@ -259,37 +259,23 @@ static enum chex_status read_row(const struct chex_csv *csv, const struct column
     return CHEX_OK;
 }
 
-/* One slot of the hash set of image ids (open addressing). */
-struct seen {
-    size_t row; /* row number + 1; 0: free */
+static enum chex_status check_unique(struct chex_label_map *lines, const struct chex_csv *csv,
+                                     const char *id, struct chex_error *err) {
     size_t line;
-};
-
-static enum chex_status check_unique(struct seen *seen, size_t slots, const struct chex_csv *csv,
-                                     const struct chex_predictions *p, size_t row,
-                                     struct chex_error *err) {
-    const char *id = p->image_id[row];
-    size_t at = chex_hash64(id, strlen(id)) & (slots - 1);
-    for (; seen[at].row; at = (at + 1) & (slots - 1))
-        if (strcmp(p->image_id[seen[at].row - 1], id) == 0)
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s line %zu: image %s is already on line %zu; each image counts "
-                                  "once",
-                                  csv->path, csv->line, id, seen[at].line);
-    seen[at] = (struct seen){row + 1, csv->line};
-    return CHEX_OK;
+    CHEX_TRY(chex_label_map_add(lines, id, csv->line, &line, err));
+    if (line == csv->line)
+        return CHEX_OK;
+    return chex_error_set(err, CHEX_E_DATA,
+                          "%s line %zu: image %s is already on line %zu; each image counts once",
+                          csv->path, csv->line, id, line);
 }
 
 static enum chex_status read_rows(struct chex_csv *csv, const struct columns *c, size_t capacity,
                                   struct chex_predictions **p_out, struct chex_error *err) {
     struct chex_predictions *p = NULL;
-    size_t slots = 16;
-    while (slots < capacity * 2)
-        slots *= 2;
-    struct seen *seen = chex_alloc_zeroed(slots, sizeof *seen);
+    struct chex_label_map lines = {0}; /* of the image ids */
     enum chex_status st =
-        seen ? chex_predictions_create(capacity, c->classes, (const char *const *)c->names, &p, err)
-             : chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", csv->path);
+        chex_predictions_create(capacity, c->classes, (const char *const *)c->names, &p, err);
     if (st != CHEX_OK)
         goto out;
     if (c->patient_id == NONE) {
@@ -303,7 +289,7 @@ static enum chex_status read_rows(struct chex_csv *csv, const struct columns *c,
             break;
         st = read_row(csv, c, p, row, err);
         if (st == CHEX_OK)
-            st = check_unique(seen, slots, csv, p, row, err);
+            st = check_unique(&lines, csv, p->image_id[row], err);
         if (st != CHEX_OK)
             break;
     }
@@ -315,7 +301,7 @@ static enum chex_status read_rows(struct chex_csv *csv, const struct columns *c,
     *p_out = p;
     p = NULL;
 out:
-    free(seen);
+    chex_label_map_release(&lines);
     chex_predictions_destroy(p);
     return st;
 }

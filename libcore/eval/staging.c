@@ -6,7 +6,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,15 +25,6 @@ bool chex_staging_pending(const char *dir) {
     const bool pending = ready && chex_fs_is_dir(ready);
     free(ready);
     return pending;
-}
-
-/* Syncs the renames to disk. Errors are ignored: some file systems cannot sync a folder. */
-static void sync_folder(const char *dir) {
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    fsync(fd);
-    close(fd);
 }
 
 /* A missing file is no error: a run that was killed had already moved it. */
@@ -88,7 +78,7 @@ static enum chex_status publish(const char *dir, const char *key, struct chex_er
         return no_memory(dir, err);
     enum chex_status st = move_all(ready, dir, key, err);
     if (st == CHEX_OK) {
-        sync_folder(dir);
+        chex_fs_sync_folder(dir);
         st = chex_fs_remove_tree(ready, err);
     }
     free(ready);
@@ -139,7 +129,7 @@ static enum chex_status make_ready(const struct chex_staging *s, struct chex_err
     if (st == CHEX_OK && rename(s->path, ready) != 0)
         st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot finish the results in %s", s->dir);
     if (st == CHEX_OK)
-        sync_folder(s->dir);
+        chex_fs_sync_folder(s->dir);
     free(ready);
     return st;
 }

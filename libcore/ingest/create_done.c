@@ -21,10 +21,10 @@
 struct comparison {
     const struct chex_create *c;
     const struct chex_manifest *m;
-    struct chex_label_index *index;
-    int64_t made_ns; /* when the manifest was written */
-    bool *seen;      // (table->count) the row is in the set
-    uint64_t sum[2]; /* sum of the shards' source digests */
+    struct chex_label_map rows; /* by image id */
+    int64_t made_ns;            /* when the manifest was written */
+    bool *seen;                 // (table->count) the row is in the set
+    uint64_t sum[2];            /* sum of the shards' source digests */
     char difference[160];
 };
 
@@ -90,10 +90,10 @@ static bool same_row(struct comparison *l, enum chex_split split, const struct c
                      size_t i) {
     const struct chex_label_table *t = l->c->table;
     const char *id = chex_shard_image_id(s, i);
-    const struct chex_label_row *row = chex_label_index_find(l->index, id);
-    size_t r = row ? (size_t)(row - t->rows) : 0;
-    if (!row || l->c->split[r] != split)
+    const size_t r = chex_label_map_find(&l->rows, id);
+    if (r == SIZE_MAX || l->c->split[r] != split)
         return differs(l, "its split has no ", id);
+    const struct chex_label_row *row = &t->rows[r];
     if (strcmp(row->patient_id, chex_shard_patient_id(s, i)) != 0 ||
         memcmp(row->labels, chex_shard_labels(s, i), t->class_count) != 0 ||
         row->view != chex_shard_view(s, i) ||
@@ -191,13 +191,13 @@ enum chex_status chex_create_is_done(const struct chex_create *c, bool *done_out
     l.seen = chex_alloc_zeroed(c->table->count, sizeof *l.seen);
     enum chex_status st = l.seen ? CHEX_OK : no_memory(err);
     if (st == CHEX_OK)
-        st = chex_label_index_create(c->table, &l.index, err);
+        st = chex_labels_index(c->table, &l.rows, err);
     if (st == CHEX_OK && same_options(&l))
         st = compare_rows(&l, done_out, err);
     if (st == CHEX_OK && !*done_out)
         chex_info("--resume: the set in %s is not the set of this run: %s", c->o->output,
                   l.difference);
-    chex_label_index_destroy(l.index);
+    chex_label_map_release(&l.rows);
     chex_manifest_free(m);
     free(l.seen);
     return st;

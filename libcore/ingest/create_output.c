@@ -36,7 +36,6 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -567,14 +566,6 @@ static enum chex_status make_manifest(struct chex_create *c, struct chex_manifes
     return st;
 }
 
-static void sync_folder(const char *dir) {
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        fsync(fd); /* some file systems refuse it; the renames are done anyway */
-        close(fd);
-    }
-}
-
 static enum chex_status write_moves(const struct chex_create *c, const struct chex_manifest *m,
                                     struct chex_error *err) {
     char *text = NULL, *path = chex_fs_join(c->partial, moves_name);
@@ -611,7 +602,7 @@ static enum chex_status move_shards(const struct chex_create *c, const struct ch
         if (st == CHEX_OK && rename(from, to) != 0)
             st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot rename %s to %s", from, to);
         if (st == CHEX_OK && p->index + 1 == p->count)
-            sync_folder(folder);
+            chex_fs_sync_folder(folder);
         free(from);
         free(folder);
         free(to);

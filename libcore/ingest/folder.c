@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/text.h"
 #include "ingest/archive.h"
 
 /* Limits of open files. The first MAX_OPEN holders stay open; others are opened for each read.
@@ -54,14 +55,6 @@ static enum chex_status no_memory(struct chex_error *err) {
     return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
 }
 
-/* strcmp() of the two strings read from end to start. */
-static int compare_backwards(const char *a, const char *b) {
-    size_t m = strlen(a), n = strlen(b);
-    while (m && n && a[m - 1] == b[n - 1])
-        m--, n--;
-    return m && n ? (a[m - 1] > b[n - 1] ? 1 : -1) : (m > 0) - (n > 0);
-}
-
 static bool is_contained(const struct chex_folder_file *p) { return p->holder || p->spool; }
 
 /* The order of the list (see the head). */
@@ -69,7 +62,7 @@ static int by_name(const void *a, const void *b) {
     const struct chex_folder_file *x = a, *y = b;
     int order = is_contained(x) - is_contained(y);
     order = order ? order : strcmp(chex_fs_name(x->path), chex_fs_name(y->path));
-    return order ? order : compare_backwards(x->path, y->path);
+    return order ? order : chex_text_compare_ends(x->path, y->path);
 }
 
 static int by_path(const void *a, const void *b) {
@@ -366,7 +359,7 @@ static int stem_order(const char *path, const char *stem) {
 static size_t folders_of(const char *path) { return (size_t)(chex_fs_name(path) - path); }
 
 /* For paths with the same file name. Zero if the folders of `path` equal those of `tail` or end in
- * them; otherwise the order of compare_backwards(). */
+ * them; otherwise the order of chex_text_compare_ends(). */
 static int tail_order(const char *path, const char *tail) {
     size_t m = folders_of(path), n = folders_of(tail);
     while (m && n && path[m - 1] == tail[n - 1])

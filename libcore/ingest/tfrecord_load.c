@@ -159,21 +159,19 @@ static const struct file *file_of(const struct load *l, size_t at, size_t *recor
 /* CHEX_E_DATA with both records if an image occurs twice. */
 static enum chex_status check_unique(const struct load *l, const struct chex_label_table *t,
                                      struct chex_error *err) {
-    struct chex_label_index *index = NULL;
-    enum chex_status st = chex_label_index_create(t, &index, err);
-    for (size_t r = 0; st == CHEX_OK && r < t->count; r++) {
-        const struct chex_label_row *first = chex_label_index_find(index, t->rows[r].image_id);
-        size_t a, b;
-        if (first == &t->rows[r])
+    struct chex_label_map rows = {0};
+    enum chex_status st = CHEX_OK;
+    for (size_t r = 0, first, a, b; st == CHEX_OK && r < t->count; r++) {
+        st = chex_label_map_add(&rows, t->rows[r].image_id, r, &first, err);
+        if (st != CHEX_OK || first == r)
             continue;
-        const struct file *fa = file_of(l, r, &a);
-        const struct file *fb = file_of(l, (size_t)(first - t->rows), &b);
+        const struct file *fa = file_of(l, r, &a), *fb = file_of(l, first, &b);
         st = chex_error_set(err, CHEX_E_DATA,
                             "%s: record %zu: image '%s' is record %zu of %s already, expected each "
                             "image once",
                             fa->path, a, t->rows[r].image_id, b, fb->path);
     }
-    chex_label_index_destroy(index);
+    chex_label_map_release(&rows);
     return st;
 }
 

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -53,33 +54,18 @@ static bool test_and_set(bits *b, size_t i) {
 
 /* ---- disk order ---- */
 
-static void sift(uint64_t *keys, size_t at, size_t n) {
-    uint64_t key = keys[at];
-    for (size_t child; (child = 2 * at + 1) < n; at = child) {
-        child += child + 1 < n && keys[child + 1] > keys[child];
-        if (keys[child] <= key)
-            break;
-        keys[at] = keys[child];
-    }
-    keys[at] = key;
+static int by_key(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
 }
 
-/* Heap sort, because it allocates nothing. Returns at once if the keys are sorted, as in an
- * evaluation. */
+/* Returns at once if the keys are sorted, as in an evaluation. */
 static void sort(uint64_t *keys, size_t n) {
     size_t sorted = 1;
     while (sorted < n && keys[sorted - 1] < keys[sorted])
         sorted++;
-    if (sorted >= n)
-        return;
-    for (size_t i = n / 2; i-- > 0;)
-        sift(keys, i, n);
-    for (size_t left = n - 1; left > 0; left--) {
-        uint64_t last = keys[left];
-        keys[left] = keys[0];
-        keys[0] = last;
-        sift(keys, 0, left);
-    }
+    if (sorted < n)
+        qsort(keys, n, sizeof *keys, by_key);
 }
 
 static void sort_rows(struct chex_reader_lane *lane, const size_t *rows, size_t n) {

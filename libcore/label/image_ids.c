@@ -180,15 +180,8 @@ struct chex_image_ids {
     size_t path_count;
 };
 
-/* Compares two texts as strcmp would compare their reversals. */
-static int compare_ends(const char *a, const char *b) {
-    size_t m = strlen(a), n = strlen(b);
-    while (m && n && a[m - 1] == b[n - 1])
-        m--, n--;
-    return m && n ? (a[m - 1] > b[n - 1] ? 1 : -1) : (m > 0) - (n > 0);
-}
-
-/* Returns 0 if the path is `tail` or ends in it after a '/'. Otherwise orders as compare_ends(). */
+/* Returns 0 if the path is `tail` or ends in it after a '/'. Otherwise orders as
+ * chex_text_compare_ends(). */
 static int tail_order(const char *path, const char *tail) {
     size_t m = strlen(path), n = strlen(tail);
     while (m && n && path[m - 1] == tail[n - 1])
@@ -201,7 +194,8 @@ static int tail_order(const char *path, const char *tail) {
 
 static int by_end(const void *a, const void *b, void *arg) {
     const struct chex_label_row *rows = arg;
-    return compare_ends(rows[*(const size_t *)a].image_id, rows[*(const size_t *)b].image_id);
+    return chex_text_compare_ends(rows[*(const size_t *)a].image_id,
+                                  rows[*(const size_t *)b].image_id);
 }
 
 static enum chex_status list_paths(struct chex_image_ids *ids, struct chex_error *err) {
@@ -226,8 +220,8 @@ enum chex_status chex_image_ids_create(const struct chex_label_table *table,
     enum chex_status st = ids ? CHEX_OK : chex_labels_no_memory(table, err);
     if (st == CHEX_OK)
         ids->table = table;
-    for (size_t i = 0, first; st == CHEX_OK && i < table->count; i++)
-        st = chex_label_map_add(&ids->map, table->rows[i].image_id, i, &first, err);
+    if (st == CHEX_OK)
+        st = chex_labels_index(table, &ids->map, err);
     if (st == CHEX_OK)
         st = list_paths(ids, err);
     if (st != CHEX_OK) {

@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "label/labels_map.h"
 #include "label/values.h"
 
 enum { CHEX_AGE_UNKNOWN = -1, CHEX_SPLIT_NOT_STATED = -1 };
@@ -85,14 +86,10 @@ void chex_labels_free(struct chex_label_table *table); /* NULL allowed */
 /* Names of the formats, "auto" first, NULL at the end: for option tables. */
 extern const char *const chex_label_format_names[];
 
-/* Rows by image id. The index borrows the table: its rows must not move while it is in use. */
-struct chex_label_index;
-enum chex_status chex_label_index_create(const struct chex_label_table *table,
-                                         struct chex_label_index **index_out,
-                                         struct chex_error *err);
-void chex_label_index_destroy(struct chex_label_index *index); /* NULL allowed */
-const struct chex_label_row *chex_label_index_find(const struct chex_label_index *index,
-                                                   const char *image_id);
+/* Adds the number of each row to an empty map under its image id; of two equal ids, the first. The
+ * map borrows the ids. The caller releases it, also after a failure. */
+enum chex_status chex_labels_index(const struct chex_label_table *table,
+                                   struct chex_label_map *map_out, struct chex_error *err);
 
 /* Counts the distinct patients of the rows. */
 enum chex_status chex_labels_count_patients(const struct chex_label_table *table, size_t *count_out,

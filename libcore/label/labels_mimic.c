@@ -243,7 +243,7 @@ static enum chex_status read_images(struct join *j, struct chex_error *err) {
 
 /* ---- splits ---- */
 
-static enum chex_status read_split(struct join *j, const struct chex_label_index *index,
+static enum chex_status read_split(struct join *j, const struct chex_label_map *rows,
                                    struct chex_error *err) {
     struct chex_csv *csv = &j->split.csv;
     struct chex_label_table *t = j->table;
@@ -260,10 +260,10 @@ static enum chex_status read_split(struct join *j, const struct chex_label_index
         if (!chex_field_split(csv->fields[split], &value) || value == CHEX_SPLIT_NOT_STATED)
             return chex_csv_fault(csv, split, "train, validate or test", err);
         snprintf(id, sizeof id, "%.200s.jpg", csv->fields[dicom]);
-        const struct chex_label_row *row = chex_label_index_find(index, id);
-        if (!row)
+        const size_t row = chex_label_map_find(rows, id);
+        if (row == SIZE_MAX)
             continue;
-        struct chex_label_row *mine = &t->rows[row - t->rows];
+        struct chex_label_row *mine = &t->rows[row];
         if (mine->split != CHEX_SPLIT_NOT_STATED)
             return chex_csv_fault(csv, dicom, "each image once", err);
         mine->split = value;
@@ -275,7 +275,7 @@ static enum chex_status read_split(struct join *j, const struct chex_label_index
 }
 
 static enum chex_status read_splits(struct join *j, bool *there_out, struct chex_error *err) {
-    struct chex_label_index *index = NULL;
+    struct chex_label_map rows = {0};
     CHEX_TRY(find_beside(j->table, "split", &j->split, err));
     *there_out = chex_fs_exists(j->split.path);
     if (!*there_out)
@@ -283,9 +283,10 @@ static enum chex_status read_splits(struct join *j, bool *there_out, struct chex
     free(j->split.path);
     j->split.path = NULL;
     CHEX_TRY(open_beside(j->table, "split", &j->split, err));
-    CHEX_TRY(chex_label_index_create(j->table, &index, err));
-    enum chex_status st = read_split(j, index, err);
-    chex_label_index_destroy(index);
+    enum chex_status st = chex_labels_index(j->table, &rows, err);
+    if (st == CHEX_OK)
+        st = read_split(j, &rows, err);
+    chex_label_map_release(&rows);
     return st;
 }
 

@@ -331,11 +331,6 @@ char *chex_labels_next_line(char **at, char *end) {
 
 /* ---- rows by image id ---- */
 
-struct chex_label_index {
-    const struct chex_label_table *table;
-    struct chex_label_map map;
-};
-
 static enum chex_status index_rows(const struct chex_label_table *t, struct chex_label_map *map,
                                    bool refuse_twice, struct chex_error *err) {
     for (size_t i = 0, first; i < t->count; i++) {
@@ -350,32 +345,9 @@ static enum chex_status index_rows(const struct chex_label_table *t, struct chex
     return CHEX_OK;
 }
 
-enum chex_status chex_label_index_create(const struct chex_label_table *table,
-                                         struct chex_label_index **index_out,
-                                         struct chex_error *err) {
-    struct chex_label_index *index = calloc(1, sizeof *index);
-    if (!index)
-        return chex_labels_no_memory(table, err);
-    index->table = table;
-    enum chex_status st = index_rows(table, &index->map, false, err);
-    if (st == CHEX_OK)
-        *index_out = index;
-    else
-        chex_label_index_destroy(index);
-    return st;
-}
-
-void chex_label_index_destroy(struct chex_label_index *index) {
-    if (!index)
-        return;
-    chex_label_map_release(&index->map);
-    free(index);
-}
-
-const struct chex_label_row *chex_label_index_find(const struct chex_label_index *index,
-                                                   const char *image_id) {
-    size_t row = chex_label_map_find(&index->map, image_id);
-    return row == SIZE_MAX ? NULL : &index->table->rows[row];
+enum chex_status chex_labels_index(const struct chex_label_table *t, struct chex_label_map *map_out,
+                                   struct chex_error *err) {
+    return index_rows(t, map_out, false, err);
 }
 
 enum chex_status chex_labels_count_patients(const struct chex_label_table *t, size_t *count_out,

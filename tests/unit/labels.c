@@ -193,12 +193,12 @@ static void check_names(void) {
     OK(t && t->count == 3 && t->class_count == 0 && !strcmp(t->rows[1].patient_id, "b") &&
            t->rows[2].line == 4,
        "names, folders and flags");
-    struct chex_label_index *index = NULL;
-    OK_STATUS(chex_label_index_create(t, &index, &err), CHEX_OK, err, "");
-    OK(chex_label_index_find(index, "b_1.png") == &t->rows[1] &&
-           !chex_label_index_find(index, "images_001/b_1.png"),
+    struct chex_label_map rows = {0};
+    OK_STATUS(chex_labels_index(t, &rows, &err), CHEX_OK, err, "");
+    OK(chex_label_map_find(&rows, "b_1.png") == 1 &&
+           chex_label_map_find(&rows, "images_001/b_1.png") == SIZE_MAX,
        "rows are found by image id");
-    chex_label_index_destroy(index);
+    chex_label_map_release(&rows);
     chex_labels_free(t);
     t = NULL;
     text = "a_0.png\nb_0.png and more\n";
