@@ -170,16 +170,23 @@ static enum chex_status contiguous(hid_t *dcpl_out, struct chex_error *err) {
     return CHEX_OK;
 }
 
-enum chex_status chex_h5_fixed_string(size_t bytes, hid_t *type_out, struct chex_error *err) {
+/* bytes: of a text, or H5T_VARIABLE. Each text needs a new type: setting H5T_VARIABLE twice on one
+ * type writes strings that cannot be read. */
+static enum chex_status make_string(size_t bytes, H5T_str_t pad, hid_t *type_out,
+                                    struct chex_error *err) {
     hid_t type = H5I_INVALID_HID;
     CHEX_TRY(CHEX_H5(type = H5Tcopy(H5T_C_S1), CHEX_E_FAIL, err, "string type"));
-    if (H5Tset_size(type, bytes ? bytes : 1) < 0 || H5Tset_strpad(type, H5T_STR_NULLPAD) < 0 ||
+    if (H5Tset_size(type, bytes) < 0 || H5Tset_strpad(type, pad) < 0 ||
         H5Tset_cset(type, H5T_CSET_UTF8) < 0) {
         chex_h5_close(type);
         return chex_h5_error(err, CHEX_E_FAIL, "H5Tset_*", __FILE__, __LINE__, "string type");
     }
     *type_out = type;
     return CHEX_OK;
+}
+
+enum chex_status chex_h5_fixed_string(size_t bytes, hid_t *type_out, struct chex_error *err) {
+    return make_string(bytes ? bytes : 1, H5T_STR_NULLPAD, type_out, err);
 }
 
 enum chex_status chex_h5_write_dataset(hid_t where, const char *name, hid_t type, hid_t memory,
@@ -230,19 +237,6 @@ static enum chex_status write_scalar(hid_t where, const char *name, hid_t type, 
     return st;
 }
 
-/* Creates a new type each time: setting H5T_VARIABLE twice on one type writes strings that cannot
- * be read. */
-static enum chex_status variable_string(hid_t *type_out, struct chex_error *err) {
-    hid_t type = H5I_INVALID_HID;
-    CHEX_TRY(CHEX_H5(type = H5Tcopy(H5T_C_S1), CHEX_E_FAIL, err, "string type"));
-    if (H5Tset_size(type, H5T_VARIABLE) < 0 || H5Tset_cset(type, H5T_CSET_UTF8) < 0) {
-        chex_h5_close(type);
-        return chex_h5_error(err, CHEX_E_FAIL, "H5Tset_*", __FILE__, __LINE__, "string type");
-    }
-    *type_out = type;
-    return CHEX_OK;
-}
-
 /* Bytes of the longest text including its NUL. */
 static size_t widest(const char *const *values, size_t count) {
     size_t width = 1;
@@ -260,11 +254,10 @@ static enum chex_status write_fixed(hid_t where, const char *name, const char *c
         return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s: attribute %s", path, name);
     for (size_t i = 0; i < count; i++)
         memcpy(flat + i * width, values[i], strlen(values[i]));
-    enum chex_status st = chex_h5_fixed_string(width, &type, err);
-    if (st == CHEX_OK) { /* NULLTERM, because h5dump prints the padding of NULLPAD texts */
-        H5Tset_strpad(type, H5T_STR_NULLTERM);
+    /* NULLTERM, because h5dump prints the padding of NULLPAD texts */
+    enum chex_status st = make_string(width, H5T_STR_NULLTERM, &type, err);
+    if (st == CHEX_OK)
         st = write_attr(where, name, type, type, space, flat, path, err);
-    }
     chex_h5_close(type);
     free(flat);
     return st;
@@ -273,7 +266,7 @@ static enum chex_status write_fixed(hid_t where, const char *name, const char *c
 static enum chex_status write_variable(hid_t where, const char *name, const char *const *values,
                                        hid_t space, const char *path, struct chex_error *err) {
     hid_t type = H5I_INVALID_HID;
-    CHEX_TRY(variable_string(&type, err));
+    CHEX_TRY(make_string(H5T_VARIABLE, H5T_STR_NULLTERM, &type, err));
     enum chex_status st = write_attr(where, name, type, type, space, values, path, err);
     chex_h5_close(type);
     return st;
@@ -309,6 +302,11 @@ enum chex_status chex_h5_write_texts(hid_t where, const char *name, const char *
 enum chex_status chex_h5_write_i64(hid_t where, const char *name, int64_t value, const char *path,
                                    struct chex_error *err) {
     return write_scalar(where, name, H5T_STD_I64LE, H5T_NATIVE_INT64, &value, path, err);
+}
+
+enum chex_status chex_h5_write_u64(hid_t where, const char *name, uint64_t value, const char *path,
+                                   struct chex_error *err) {
+    return write_scalar(where, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, &value, path, err);
 }
 
 /* An open attribute with its type and space. The caller closes all three, also after a failure of
@@ -429,22 +427,15 @@ void chex_h5_free_texts(char **texts, size_t count) {
     free(texts);
 }
 
-static enum chex_status read_number(hid_t where, const char *name, const char *path,
-                                    H5T_class_t kind, const char *what, hid_t memory, void *out,
-                                    struct chex_error *err) {
-    struct attr a;
-    enum chex_status st = attr_open(where, name, path, &a, err);
-    if (st == CHEX_OK &&
-        (a.points != 1 || (H5Tget_class(a.type) != kind && H5Tget_class(a.type) != H5T_INTEGER)))
-        st = chex_error_set(err, CHEX_E_DATA, "%s: attribute '%s' is not %s", path, name, what);
-    if (st == CHEX_OK)
-        st =
-            CHEX_H5(H5Aread(a.id, memory, out), CHEX_E_DATA, err, "%s: attribute '%s'", path, name);
-    attr_close(&a);
-    return st;
-}
-
 enum chex_status chex_h5_read_i64(hid_t where, const char *name, const char *path, int64_t *out,
                                   struct chex_error *err) {
-    return read_number(where, name, path, H5T_INTEGER, "one integer", H5T_NATIVE_INT64, out, err);
+    struct attr a;
+    enum chex_status st = attr_open(where, name, path, &a, err);
+    if (st == CHEX_OK && (a.points != 1 || H5Tget_class(a.type) != H5T_INTEGER))
+        st = chex_error_set(err, CHEX_E_DATA, "%s: attribute '%s' is not one integer", path, name);
+    if (st == CHEX_OK)
+        st = CHEX_H5(H5Aread(a.id, H5T_NATIVE_INT64, out), CHEX_E_DATA, err, "%s: attribute '%s'",
+                     path, name);
+    attr_close(&a);
+    return st;
 }

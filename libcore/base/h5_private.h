@@ -104,6 +104,8 @@ enum chex_status chex_h5_write_texts(hid_t where, const char *name, const char *
                                      size_t count, const char *path, struct chex_error *err);
 enum chex_status chex_h5_write_i64(hid_t where, const char *name, int64_t value, const char *path,
                                    struct chex_error *err);
+enum chex_status chex_h5_write_u64(hid_t where, const char *name, uint64_t value, const char *path,
+                                   struct chex_error *err);
 
 /* CHEX_E_DATA: the attribute is missing or of another kind. The caller frees the string. */
 enum chex_status chex_h5_read_text(hid_t where, const char *name, const char *path, char **out,

@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/hash.h"
 #include "base/rng.h"
+#include "label/labels_map.h"
 
 enum { LANES = CHEX_BOOTSTRAP_LANES };
 
@@ -45,27 +45,16 @@ enum chex_status chex_bootstrap_draw(uint64_t seed, size_t first, size_t cluster
 
 enum chex_status chex_bootstrap_cluster(const char *const *ids, size_t rows, uint32_t *cluster_out,
                                         size_t *clusters_out, struct chex_error *err) {
-    size_t slots = 16;
-    while (slots < rows * 2)
-        slots *= 2;
-    uint32_t *first = chex_alloc_zeroed(slots, sizeof *first); /* row + 1; 0: free */
-    if (!first)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for %zu cluster ids", rows);
-    size_t clusters = 0;
-    for (size_t i = 0; i < rows; i++) {
-        size_t at = chex_hash64(ids[i], strlen(ids[i])) & (slots - 1);
-        while (first[at] && strcmp(ids[first[at] - 1], ids[i]) != 0)
-            at = (at + 1) & (slots - 1);
-        if (!first[at]) {
-            first[at] = (uint32_t)i + 1;
-            cluster_out[i] = (uint32_t)clusters++;
-        } else {
-            cluster_out[i] = cluster_out[first[at] - 1];
-        }
+    struct chex_label_map map = {0};
+    enum chex_status st = CHEX_OK;
+    for (size_t i = 0, cluster; st == CHEX_OK && i < rows; i++) {
+        st = chex_label_map_add(&map, ids[i], map.count, &cluster, err);
+        if (st == CHEX_OK)
+            cluster_out[i] = (uint32_t)cluster;
     }
-    free(first);
-    *clusters_out = clusters;
-    return CHEX_OK;
+    *clusters_out = map.count;
+    chex_label_map_release(&map);
+    return st;
 }
 
 /* Weighted sums of one ranking, for 64 replicates.

@@ -27,23 +27,6 @@ static const char format_name[] = "chexnet-checkpoint";
 
 /* ---- writing ---- */
 
-static enum chex_status put_hash(hid_t at, const char *name, const void *data, size_t bytes,
-                                 const char *path, struct chex_error *err) {
-    uint64_t hash = chex_hash64(data, bytes);
-    hid_t space = H5I_INVALID_HID, attr = H5I_INVALID_HID;
-    enum chex_status st =
-        CHEX_H5(space = H5Screate(H5S_SCALAR), CHEX_E_FAIL, err, "%s: %s", path, name);
-    if (st == CHEX_OK)
-        st = CHEX_H5(attr = H5Acreate2(at, name, H5T_STD_U64LE, space, H5P_DEFAULT, H5P_DEFAULT),
-                     CHEX_E_FAIL, err, "%s: %s", path, name);
-    if (st == CHEX_OK)
-        st = CHEX_H5(H5Awrite(attr, H5T_NATIVE_UINT64, &hash), CHEX_E_FAIL, err, "%s: %s", path,
-                     name);
-    chex_h5_close(attr);
-    chex_h5_close(space);
-    return st;
-}
-
 static enum chex_status put_param(hid_t group, const char *path, const struct chex_param *p,
                                   const float *values, struct chex_error *err) {
     hsize_t dims[4];
@@ -54,7 +37,8 @@ static enum chex_status put_param(hid_t group, const char *path, const struct ch
                                    values, path, err));
     CHEX_TRY(CHEX_H5(set = H5Dopen2(group, p->name, H5P_DEFAULT), CHEX_E_FAIL, err,
                      "%s: dataset %s", path, p->name));
-    enum chex_status st = put_hash(set, "xxh3", values, p->count * sizeof *values, path, err);
+    enum chex_status st =
+        chex_h5_write_u64(set, "xxh3", chex_hash64(values, p->count * sizeof *values), path, err);
     chex_h5_close(set);
     return st;
 }
@@ -83,7 +67,8 @@ static enum chex_status put_all(hid_t file, const char *path, const struct chex_
                                  (size_t)c->classes, path, err));
     CHEX_TRY(chex_h5_write_i64(file, "image_size", c->image_size, path, err));
     CHEX_TRY(chex_h5_write_text(file, "meta", c->meta, path, err));
-    CHEX_TRY(put_hash(file, "meta_xxh3", c->meta, strlen(c->meta), path, err));
+    CHEX_TRY(
+        chex_h5_write_u64(file, "meta_xxh3", chex_hash64(c->meta, strlen(c->meta)), path, err));
     CHEX_TRY(put_part(file, path, "params", net, c->params, err));
     CHEX_TRY(put_part(file, path, "moment1", net, c->moment1, err));
     return put_part(file, path, "moment2", net, c->moment2, err);

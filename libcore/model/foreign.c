@@ -4,26 +4,25 @@
  */
 #include "model/foreign.h"
 
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/fs.h"
 
 enum { HEAD_BYTES = 8 };
 
 /* Reads the first bytes of a regular file, with zeros after its end. Returns the number of bytes
- * read; 0 if it cannot be read. O_NONBLOCK: opening a FIFO must not wait. */
+ * read; 0 if it cannot be read. */
 static size_t read_head(const char *path, unsigned char head[HEAD_BYTES]) {
-    struct stat info;
+    int fd = -1;
     memset(head, 0, HEAD_BYTES);
-    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
+    if (chex_fs_open(path, &fd, NULL, NULL) != CHEX_OK)
         return 0;
-    ssize_t n = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? read(fd, head, HEAD_BYTES) : 0;
+    const size_t n = chex_fs_pread(fd, head, HEAD_BYTES, 0);
     close(fd);
-    return n > 0 ? (size_t)n : 0;
+    return n;
 }
 
 /* Whether the file is a pickle of protocol 2 to 5. A safetensors file may begin with the same two

@@ -268,11 +268,6 @@ static enum chex_status parse_header(struct tensor_file *f, struct chex_error *e
     if (f->size < LENGTH_BYTES)
         return chex_error_set(err, CHEX_E_DATA, "%s: %zu bytes are too few for a safetensors file",
                               f->path, f->size);
-    if (memcmp(f->data, "\211HDF\r\n\032\n", LENGTH_BYTES) == 0)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: an HDF5 file, expected safetensors; convert a checkpoint with "
-                              "chex-eval export",
-                              f->path);
     memcpy(&length, f->data, LENGTH_BYTES);
     if (length > f->size - LENGTH_BYTES || length > most_header_bytes)
         return chex_error_set(err, CHEX_E_DATA,

@@ -21,6 +21,7 @@
 #include "base/h5_private.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "label/labels_map.h"
 #include "shard/shard.h"
 #include "shard/shard_write.h"
 
@@ -328,27 +329,17 @@ static enum chex_status check_views_and_sexes(const struct chex_shard *s, struct
     return CHEX_OK;
 }
 
-/* Image ids must be unique. Uses a hash table of row numbers with linear probing, at most half
- * full. The ids are not sorted, and sorting them would take longer. */
 static enum chex_status check_unique(const struct chex_shard *s, struct chex_error *err) {
-    size_t size = 4;
-    while (size < 2 * s->rows)
-        size *= 2;
-    uint32_t *table = chex_alloc_zeroed(size, sizeof *table); /* row + 1 */
-    if (!table)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", s->path);
+    struct chex_label_map rows = {0};
     enum chex_status st = CHEX_OK;
-    for (size_t i = 0; st == CHEX_OK && i < s->rows; i++) {
+    for (size_t i = 0, first; st == CHEX_OK && i < s->rows; i++) {
         const char *id = chex_shard_image_id(s, i);
-        size_t at = chex_hash64(id, strlen(id)) & (size - 1);
-        while (table[at] && strcmp(chex_shard_image_id(s, table[at] - 1), id) != 0)
-            at = (at + 1) & (size - 1);
-        if (table[at])
+        st = chex_label_map_add(&rows, id, i, &first, err);
+        if (st == CHEX_OK && first != i)
             st = chex_error_set(err, CHEX_E_DATA, "%s: rows %zu and %zu have one image_id: %s",
-                                s->path, (size_t)table[at] - 1, i, id);
-        table[at] = (uint32_t)(i + 1);
+                                s->path, first, i, id);
     }
-    free(table);
+    chex_label_map_release(&rows);
     return st;
 }
 
@@ -365,17 +356,12 @@ static enum chex_status read_all(struct chex_shard *s, struct chex_error *err) {
     CHEX_TRY(chex_h5_file_open(s->path, false, &s->file, err));
     CHEX_TRY(read_attributes(s, err));
     CHEX_TRY(open_images(s, err));
-    void *labels = NULL, *view = NULL, *age = NULL, *sex = NULL, *checksum = NULL;
-    enum chex_status st = read_column(s, LABEL, &labels, err);
-    if (st == CHEX_OK)
-        st = read_column(s, VIEW, &view, err);
-    if (st == CHEX_OK)
-        st = read_column(s, AGE, &age, err);
-    if (st == CHEX_OK)
-        st = read_column(s, SEX, &sex, err);
-    if (st == CHEX_OK)
-        st = read_column(s, CHECKSUM, &checksum, err);
-    s->labels = labels, s->view = view, s->age = age, s->sex = sex, s->checksum = checksum;
+    void *data[COLUMNS] = {NULL};
+    enum chex_status st = CHEX_OK;
+    for (int c = 0; st == CHEX_OK && c < COLUMNS; c++)
+        st = read_column(s, (enum column)c, &data[c], err);
+    s->labels = data[LABEL], s->view = data[VIEW], s->age = data[AGE], s->sex = data[SEX];
+    s->checksum = data[CHECKSUM];
     CHEX_TRY(st);
     CHEX_TRY(read_ids(s, "image_id", &s->image_ids, &s->image_width, err));
     CHEX_TRY(read_ids(s, "patient_id", &s->patient_ids, &s->patient_width, err));
