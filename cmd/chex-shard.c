@@ -25,16 +25,6 @@ static const struct shard_command *const commands[] = {
 
 int shard_threads(int64_t workers) { return workers ? (int)workers : chex_cpu_count(); }
 
-enum chex_status shard_print_json(json_t *object, struct chex_error *err) {
-    char *text = object ? json_dumps(object, JSON_INDENT(1)) : NULL;
-    json_decref(object);
-    if (!text)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory while writing JSON");
-    puts(text);
-    free(text);
-    return CHEX_OK;
-}
-
 enum chex_status shard_one_word(const struct chex_opt_set *set, const char *name,
                                 struct chex_error *err) {
     if (chex_opt_word_count(set) == 1)

@@ -8,6 +8,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/result.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "engine/choose.h"
@@ -247,8 +248,9 @@ static json_t *options_json(const struct settings *s) {
         json_object_set_new(origins, o->name,
                             json_string(chex_opt_origin_names[chex_opt_origin(s->set, o->name)]));
     }
-    return json_pack("{s:i,s:s,s:s,s:o,s:o}", "schema", 1, "command", program.name, "version",
-                     CHEXNET_VERSION, "options", object, "origins", origins);
+    return chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("command", program.name),
+                       CHEX_FIELD("version", CHEXNET_VERSION), CHEX_FIELD("options", object),
+                       CHEX_FIELD("origins", origins));
 }
 
 /* The options that must be equal on all ranks. */
@@ -393,48 +395,29 @@ static enum chex_status bench(const struct settings *s, const char *engine,
 static json_t *bench_input_json(const struct chex_train_config *c, const struct settings *s,
                                 const struct chex_bench_input_result *r) {
     const struct chex_bench_input_rates *all = &r->all;
-    json_t *rates = json_pack(
-        "{s:i,s:f,s:f,s:f,s:f,s:f,s:f,s:I}", "schema", 1, "images_per_s_median",
-        all->images_per_s_median, "images_per_s_best", all->images_per_s_best, "images_per_s",
-        all->images_per_s, "bytes_per_s", all->bytes_per_s, "stall_share", all->stall_share,
-        "consume_images_per_s", s->consume, "peak_rss_bytes", (json_int_t)all->peak_rss_bytes);
-    json_t *settings = json_pack(
-        "{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:s,s:s,s:I,s:I,s:I,s:i,s:i,s:f,s:s}", "engine", "none",
-        "precision", chex_precision_names[CHEX_FP32], "pipeline", chex_pipeline_names[c->pipeline],
-        "threads", r->workers, "workers", r->workers, "batch", c->batch, "image_size",
-        c->image_size, "stored_size", r->stored_size, "cache", r->keep ? "memory" : "none", "order",
-        chex_order_names[c->order], "shuffle_block", (json_int_t)c->shuffle_block, "shuffle_width",
-        (json_int_t)r->shuffle_width, "batches", (json_int_t)s->bench_input, "ranks", r->ranks,
-        "slowest_rank", r->slowest_rank, "slowest_images_per_s", r->slowest.images_per_s_median,
-        "version", CHEXNET_VERSION);
-    json_object_update(rates, settings);
-    json_decref(settings);
-    return rates;
+    return chex_result(
+        CHEX_FIELD("schema", 1), CHEX_MEMBER(all, images_per_s_median),
+        CHEX_MEMBER(all, images_per_s_best), CHEX_MEMBER(all, images_per_s),
+        CHEX_MEMBER(all, bytes_per_s), CHEX_MEMBER(all, stall_share),
+        CHEX_FIELD("consume_images_per_s", s->consume), CHEX_MEMBER(all, peak_rss_bytes),
+        CHEX_FIELD("engine", "none"), CHEX_FIELD("precision", chex_precision_names[CHEX_FP32]),
+        CHEX_FIELD("pipeline", chex_pipeline_names[c->pipeline]), CHEX_FIELD("threads", r->workers),
+        CHEX_MEMBER(r, workers), CHEX_MEMBER(c, batch), CHEX_MEMBER(c, image_size),
+        CHEX_MEMBER(r, stored_size), CHEX_FIELD("cache", r->keep ? "memory" : "none"),
+        CHEX_FIELD("order", chex_order_names[c->order]), CHEX_MEMBER(c, shuffle_block),
+        CHEX_MEMBER(r, shuffle_width), CHEX_FIELD("batches", s->bench_input), CHEX_MEMBER(r, ranks),
+        CHEX_MEMBER(r, slowest_rank),
+        CHEX_FIELD("slowest_images_per_s", r->slowest.images_per_s_median),
+        CHEX_FIELD("version", CHEXNET_VERSION));
 }
 
-static void print_bench_input(const struct chex_train_config *c, const struct settings *s,
-                              const struct chex_bench_input_result *r) {
-    const struct chex_bench_input_rates *all = &r->all;
-    char rss[32];
-    if (s->common.json) {
-        json_t *o = bench_input_json(c, s, r);
-        json_dumpf(o, stdout, JSON_PRESERVE_ORDER);
-        putchar('\n');
-        json_decref(o);
-        return;
-    }
-    printf("input %s, %d px of %d stored, batch %d, %d worker%s, %d rank%s: %.0f images/s median, "
-           "%.0f best of %d windows, %.3f GB/s read, peak memory %s\n",
-           chex_pipeline_names[c->pipeline], c->image_size, r->stored_size, c->batch, r->workers,
-           r->workers == 1 ? "" : "s", r->ranks, r->ranks == 1 ? "" : "s", all->images_per_s_median,
-           all->images_per_s_best, r->windows, all->bytes_per_s / 1e9,
-           chex_format_bytes(rss, sizeof rss, all->peak_rss_bytes));
-    if (s->consume > 0)
-        printf("consumed at %.0f images/s a rank: %.0f reached, stalled %.2f %% of the time\n",
-               s->consume, all->images_per_s / r->ranks, 100 * all->stall_share);
-    if (r->ranks > 1)
-        printf("slowest rank %d: %.0f images/s\n", r->slowest_rank, r->slowest.images_per_s_median);
-}
+static const char bench_input_text[] =
+    "input {pipeline}, {image_size} px of {stored_size} stored, batch {batch}, {workers worker}, "
+    "{ranks rank}: {images_per_s_median:.0f} images/s median, {images_per_s_best:.0f} best of "
+    "{windows} windows, {bytes_per_s:.3G} GB/s read, peak memory {peak_rss_bytes:B}\n"
+    "{consume_images_per_s?consumed at {consume_images_per_s:.0f} images/s a rank: "
+    "{reached_images_per_s:.0f} reached, stalled {stall_share:.2%} % of the time\n}"
+    "{ranks=1!slowest rank {slowest_rank}: {slowest_images_per_s:.0f} images/s\n}";
 
 static enum chex_status bench_input(const struct settings *s, const struct chex_train_config *c,
                                     const struct chex_train_world *w, bool *together,
@@ -442,9 +425,14 @@ static enum chex_status bench_input(const struct settings *s, const struct chex_
     const struct chex_bench_input b = {.batches = s->bench_input, .images_per_s = s->consume};
     struct chex_bench_input_result r;
     CHEX_TRY(chex_bench_input_run(&b, c, w, &r, together, err));
-    if (w->launch->rank == 0)
-        print_bench_input(c, s, &r);
-    return CHEX_OK;
+    if (w->launch->rank != 0)
+        return CHEX_OK;
+    json_t *o = bench_input_json(c, s, &r);
+    if (!s->common.json) /* what only the text has */
+        json_object_update_new(
+            o, chex_result(CHEX_MEMBER(&r, windows),
+                           CHEX_FIELD("reached_images_per_s", r.all.images_per_s / r.ranks)));
+    return chex_result_print(stdout, o, s->common.json ? NULL : bench_input_text, 0, err);
 }
 
 /* Prints the result of a run as JSON. Of best_val_auroc and best_loss one is null: the AUROC counts
@@ -452,19 +440,16 @@ static enum chex_status bench_input(const struct settings *s, const struct chex_
 static enum chex_status print_end(const struct chex_train_config *c, const struct chex_position *at,
                                   enum chex_status status, struct chex_error *err) {
     const bool auroc = at->has_best && chex_best_is_auroc(at), loss = at->has_best && !auroc;
-    json_t *o = json_pack("{s:i,s:i,s:s,s:I,s:I,s:I,s:o,s:o,s:o}", "schema", 1, "status",
-                          (int)status, "output", c->output_dir, "steps", (json_int_t)at->step,
-                          "epochs", (json_int_t)at->epoch, "best_epoch",
-                          (json_int_t)(at->has_best ? at->best_epoch : 0), "best_val_auroc",
-                          auroc ? json_real(at->best_score) : json_null(), "best_loss",
-                          loss ? json_real(-at->best_score) : json_null(), "best",
-                          at->has_best ? json_string("best.h5") : json_null());
-    if (!o)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    json_dumpf(o, stdout, JSON_COMPACT);
-    putchar('\n');
-    json_decref(o);
-    return CHEX_OK;
+    return chex_result_print(
+        stdout,
+        chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("status", (int)status),
+                    CHEX_FIELD("output", c->output_dir), CHEX_FIELD("steps", at->step),
+                    CHEX_FIELD("epochs", at->epoch),
+                    CHEX_FIELD("best_epoch", at->has_best ? at->best_epoch : 0),
+                    CHEX_FIELD_IF(auroc, "best_val_auroc", at->best_score),
+                    CHEX_FIELD_IF(loss, "best_loss", -at->best_score),
+                    CHEX_FIELD_IF(at->has_best, "best", "best.h5")),
+        NULL, JSON_COMPACT, err);
 }
 
 /* With --json rank 0 prints the result, after a run that is complete or was saved. */
@@ -487,8 +472,10 @@ static enum chex_status plan(const struct settings *s, const struct chex_train_c
                              struct chex_error *err) {
     json_t *object = NULL;
     CHEX_TRY(chex_train_plan(c, w, &object, together, err));
+    if (object && s->common.json)
+        return chex_result_print(stdout, object, NULL, JSON_REAL_PRECISION(9), err);
     if (object)
-        train_plan_print(object, s->common.json);
+        train_plan_print(object);
     json_decref(object);
     return CHEX_OK;
 }

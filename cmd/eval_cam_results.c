@@ -2,11 +2,11 @@
  *
  * Prints the result of chex-eval cam, as a table or as JSON.
  */
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/result.h"
 #include "base/text.h"
 #include "eval/cam_picture.h"
 #include "eval_cam.h"
@@ -81,37 +81,35 @@ static json_t *class_object(const struct eval_cam *m, const struct chex_cam_view
     int x, y;
     double local;
     peak_pixel(m, view, c, &x, &y, &local);
-    return json_pack("{s:s,s:f,s:f,s:{s:i,s:i,s:f},s:b,s:o}", "name",
-                     m->network.about.class_names[c], "probability", m->probabilities[c], "logit",
-                     (double)m->maps->logit[c], "peak", "x_px", x, "y_px", y, "local_logit", local,
-                     "drawn", is_drawn(m, c), "local_logits", map_of(m, c));
+    return chex_result(
+        CHEX_FIELD("name", m->network.about.class_names[c]),
+        CHEX_FIELD("probability", m->probabilities[c]), CHEX_FIELD("logit", m->maps->logit[c]),
+        CHEX_FIELD("peak", chex_result(CHEX_FIELD("x_px", x), CHEX_FIELD("y_px", y),
+                                       CHEX_FIELD("local_logit", local))),
+        CHEX_FIELD("drawn", is_drawn(m, c)), CHEX_FIELD("local_logits", map_of(m, c)));
 }
 
-static enum chex_status print_json(const struct eval_cam *m, const struct chex_cam_view *view,
-                                   struct chex_error *err) {
+static json_t *result_of(const struct eval_cam *m, const struct chex_cam_view *view) {
     json_t *classes = json_array();
     for (int c = 0; c < m->maps->classes; c++)
         json_array_append_new(classes, class_object(m, view, c));
-    json_t *all =
-        json_pack("{s:i,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:o,s:o,s:b,s:o}", "schema", 1, "image",
-                  m->s->image, "checkpoint", m->s->checkpoint, "model", m->network.net->model,
-                  "engine", m->engine_spec, "precision", chex_precision_names[m->precision],
-                  "image_size_px", m->image_px, "stored_size_px", m->stored_px, "width_px",
-                  view->width, "height_px", view->height, "positions_x_px", places(m, view, false),
-                  "positions_y_px", places(m, view, true), "too_coarse",
-                  m->maps->side < CHEX_CAM_FEWEST_POSITIONS, "classes", classes);
-    if (!all)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the result");
-    json_dumpf(all, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    putchar('\n');
-    json_decref(all);
-    return CHEX_OK;
+    return chex_result(
+        CHEX_FIELD("schema", 1), CHEX_MEMBER(m->s, image), CHEX_MEMBER(m->s, checkpoint),
+        CHEX_MEMBER(m->network.net, model), CHEX_FIELD("engine", m->engine_spec),
+        CHEX_FIELD("precision", chex_precision_names[m->precision]),
+        CHEX_FIELD("image_size_px", m->image_px), CHEX_FIELD("stored_size_px", m->stored_px),
+        CHEX_FIELD("width_px", view->width), CHEX_FIELD("height_px", view->height),
+        CHEX_FIELD("positions_x_px", places(m, view, false)),
+        CHEX_FIELD("positions_y_px", places(m, view, true)),
+        CHEX_FIELD("too_coarse", (bool)(m->maps->side < CHEX_CAM_FEWEST_POSITIONS)),
+        CHEX_FIELD("classes", classes));
 }
 
 enum chex_status eval_cam_print(const struct eval_cam *m, const struct chex_cam_view *view,
                                 struct chex_error *err) {
     if (m->s->common.json)
-        return print_json(m, view, err);
+        return chex_result_print(stdout, result_of(m, view), NULL,
+                                 JSON_COMPACT | JSON_REAL_PRECISION(9), err);
     print_table(m, view);
     return CHEX_OK;
 }

@@ -10,6 +10,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/result.h"
 #include "base/text.h"
 #include "engine/choose.h"
 #include "eval/predict_split.h"
@@ -259,14 +260,15 @@ static json_t *label_format_of(const char *dir) {
 
 static json_t *provenance_of(const struct evaluation *e, double loss) {
     const struct eval_settings *s = e->s;
-    return json_pack("{s:s,s:s,s:o,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:s,s:s,s:s,s:i,s:f}", "checkpoint",
-                     s->checkpoint, "data", s->data, "label_format", label_format_of(s->data),
-                     "source_digest", e->set->source_digest, "resize", e->set->resize, "split",
-                     chex_split_names[e->split], "overlap_with_training", e->overlap, "model",
-                     e->network.net->model, "image_size_px", e->image_size, "stored_size_px",
-                     e->set->size, "tta", chex_tta_names[s->tta], "engine", e->engine_spec,
-                     "precision", chex_precision_names[e->precision], "ranks", e->coll->size,
-                     "loss", loss);
+    return chex_result(
+        CHEX_MEMBER(s, checkpoint), CHEX_MEMBER(s, data),
+        CHEX_FIELD("label_format", label_format_of(s->data)), CHEX_MEMBER(e->set, source_digest),
+        CHEX_MEMBER(e->set, resize), CHEX_FIELD("split", chex_split_names[e->split]),
+        CHEX_FIELD("overlap_with_training", e->overlap), CHEX_MEMBER(e->network.net, model),
+        CHEX_FIELD("image_size_px", e->image_size), CHEX_FIELD("stored_size_px", e->set->size),
+        CHEX_FIELD("tta", chex_tta_names[s->tta]), CHEX_FIELD("engine", e->engine_spec),
+        CHEX_FIELD("precision", chex_precision_names[e->precision]),
+        CHEX_FIELD("ranks", e->coll->size), CHEX_FIELD("loss", loss));
 }
 
 static enum chex_status finish(const struct evaluation *e, const struct chex_predictions *table,

@@ -14,6 +14,7 @@
 #include "base/lockfile.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "base/result.h"
 #include "eval/report.h"
 #include "eval/staging.h"
 #include "eval_commands.h"
@@ -135,15 +136,9 @@ static enum chex_status write_results(const struct eval_settings *s,
 
 static enum chex_status print_results(const struct eval_settings *s,
                                       const struct chex_report *report, struct chex_error *err) {
-    if (!s->common.json) {
-        chex_report_print(report, stdout);
-    } else {
-        json_t *o = NULL;
-        CHEX_TRY(chex_report_json(report, &o, err));
-        json_dumpf(o, stdout, JSON_COMPACT);
-        putchar('\n');
-        json_decref(o);
-    }
+    if (s->common.json)
+        return chex_result_print(stdout, chex_report_json(report), NULL, JSON_COMPACT, err);
+    chex_report_print(report, stdout);
     return CHEX_OK;
 }
 

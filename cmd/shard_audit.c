@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "base/result.h"
 #include "base/text.h"
 #include "label/split.h"
 #include "shard/verify.h"
@@ -49,20 +50,17 @@ static json_t *audit_json(const struct chex_audit *a) {
     for (size_t c = 0; c < a->class_count; c++) {
         const struct chex_audit_class *k = &a->classes[c];
         json_array_append_new(classes,
-                              json_pack("{s:s, s:I, s:I, s:I, s:I}", "name", k->name, "positives_a",
-                                        (json_int_t)k->positives_a, "positives_b",
-                                        (json_int_t)k->positives_b, "shared_patient_positives_a",
-                                        (json_int_t)k->shared_a, "shared_patient_positives_b",
-                                        (json_int_t)k->shared_b));
+                              chex_result(CHEX_MEMBER(k, name), CHEX_MEMBER(k, positives_a),
+                                          CHEX_MEMBER(k, positives_b),
+                                          CHEX_FIELD("shared_patient_positives_a", k->shared_a),
+                                          CHEX_FIELD("shared_patient_positives_b", k->shared_b)));
     }
-    return json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "schema",
-                     "chexnet-shard-audit", "version", 1, "images_a", (json_int_t)a->images_a,
-                     "images_b", (json_int_t)a->images_b, "patients_a", (json_int_t)a->patients_a,
-                     "patients_b", (json_int_t)a->patients_b, "shared_images",
-                     (json_int_t)a->shared_images, "shared_patients",
-                     (json_int_t)a->shared_patients, "shared_patient_images_a",
-                     (json_int_t)a->shared_patient_images_a, "shared_patient_images_b",
-                     (json_int_t)a->shared_patient_images_b, "classes", classes);
+    return chex_result(CHEX_FIELD("schema", "chexnet-shard-audit"), CHEX_FIELD("version", 1),
+                       CHEX_MEMBER(a, images_a), CHEX_MEMBER(a, images_b),
+                       CHEX_MEMBER(a, patients_a), CHEX_MEMBER(a, patients_b),
+                       CHEX_MEMBER(a, shared_images), CHEX_MEMBER(a, shared_patients),
+                       CHEX_MEMBER(a, shared_patient_images_a),
+                       CHEX_MEMBER(a, shared_patient_images_b), CHEX_FIELD("classes", classes));
 }
 
 static void print_line(int width, const char *name, size_t a, size_t b, size_t shared_a,
@@ -117,7 +115,7 @@ static enum chex_status run_audit(const struct chex_opt_set *set, const void *se
         chex_audit_open(chex_opt_word(set, 0), chex_opt_word(set, 1), &labels, &pair, &a, err));
     enum chex_status st = CHEX_OK;
     if (s->common.json)
-        st = shard_print_json(audit_json(&a), err);
+        st = chex_result_print(stdout, audit_json(&a), NULL, JSON_INDENT(1), err);
     else
         print_audit(&a);
     if (st == CHEX_OK)

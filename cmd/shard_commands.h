@@ -6,7 +6,6 @@
 #ifndef CHEX_CMD_SHARD_COMMANDS_H
 #define CHEX_CMD_SHARD_COMMANDS_H
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -40,9 +39,6 @@ extern const struct shard_command shard_command_create, shard_command_info, shar
 
 /* The value of --workers as a number of threads. */
 int shard_threads(int64_t workers);
-
-/* Prints the object and releases it; NULL counts as out of memory. */
-enum chex_status shard_print_json(json_t *object, struct chex_error *err);
 
 /* CHEX_E_USAGE unless there is exactly one word. `name`: "chex-shard info". */
 enum chex_status shard_one_word(const struct chex_opt_set *set, const char *name,

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "base/result.h"
 #include "base/text.h"
 #include "shard/manifest.h"
 #include "shard/shard.h"
@@ -23,12 +24,6 @@ static const struct chex_opt_program info_program = {
     .count = COUNT(plain_opts),
     .epilog = "Examples\n  chex-shard info shards/\n"
               "  chex-shard info shards/val/val-00000-of-00016.h5 --json\n\n" SHARD_EXIT_STATUS};
-static json_t *counts_json(char *const *names, size_t classes, const size_t *counts) {
-    json_t *object = json_object();
-    for (size_t i = 0; i < classes; i++)
-        json_object_set_new(object, names[i], json_integer((json_int_t)counts[i]));
-    return object;
-}
 
 /* Width of the column of class names: the longest name, at least 18. */
 static int name_width(char *const *names, size_t count) {
@@ -87,25 +82,26 @@ static void print_set(const char *dir, const struct chex_manifest *m) {
 }
 
 static json_t *set_json(const struct chex_manifest *m) {
-    json_t *splits = json_object(), *classes = json_array();
-    for (size_t c = 0; c < m->class_count; c++)
-        json_array_append_new(classes, json_string(m->classes[c]));
+    json_t *splits = json_object();
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
         const struct chex_manifest_split *p = &m->splits[s];
         if (p->shard_count)
             json_object_set_new(
                 splits, chex_split_names[s],
-                json_pack("{s:I, s:I, s:I, s:o, s:o}", "rows", (json_int_t)p->rows, "patients",
-                          (json_int_t)p->patients, "shards", (json_int_t)p->shard_count,
-                          "positives", counts_json(m->classes, m->class_count, p->positives),
-                          "uncertain", counts_json(m->classes, m->class_count, p->uncertain)));
+                chex_result(CHEX_MEMBER(p, rows), CHEX_MEMBER(p, patients),
+                            CHEX_FIELD("shards", p->shard_count),
+                            CHEX_FIELD("positives", chex_result_counts(m->classes, p->positives,
+                                                                       m->class_count)),
+                            CHEX_FIELD("uncertain", chex_result_counts(m->classes, p->uncertain,
+                                                                       m->class_count))));
     }
-    return json_pack("{s:s, s:i, s:s, s:i, s:s, s:s, s:s, s:I, s:s, s:s, s:I, s:o, s:o}", "schema",
-                     "chexnet-shard-info", "version", 1, "kind", "set", "size", m->size, "resize",
-                     m->resize, "label_format", m->label_format, "split_mode", m->split_mode,
-                     "seed", (json_int_t)m->seed, "source_digest", m->source_digest, "tool_version",
-                     m->tool_version, "rejected", (json_int_t)m->rejected, "classes", classes,
-                     "splits", splits);
+    return chex_result(CHEX_FIELD("schema", "chexnet-shard-info"), CHEX_FIELD("version", 1),
+                       CHEX_FIELD("kind", "set"), CHEX_MEMBER(m, size), CHEX_MEMBER(m, resize),
+                       CHEX_MEMBER(m, label_format), CHEX_MEMBER(m, split_mode),
+                       CHEX_MEMBER(m, seed), CHEX_MEMBER(m, source_digest),
+                       CHEX_MEMBER(m, tool_version), CHEX_MEMBER(m, rejected),
+                       CHEX_FIELD("classes", chex_result_texts(m->classes, m->class_count)),
+                       CHEX_FIELD("splits", splits));
 }
 
 static enum chex_status info_set(const char *dir, bool json, struct chex_error *err) {
@@ -113,7 +109,7 @@ static enum chex_status info_set(const char *dir, bool json, struct chex_error *
     enum chex_status st = CHEX_OK;
     CHEX_TRY(chex_manifest_read(dir, &m, err));
     if (json)
-        st = shard_print_json(set_json(m), err);
+        st = chex_result_print(stdout, set_json(m), NULL, JSON_INDENT(1), err);
     else
         print_set(dir, m);
     chex_manifest_free(m);
@@ -130,13 +126,15 @@ static json_t *shard_json(const struct chex_shard *s, const struct counts *n) {
     char digest[17];
     size_t classes = (size_t)chex_shard_classes(s);
     snprintf(digest, sizeof digest, "%016llx", (unsigned long long)chex_shard_digest(s));
-    return json_pack("{s:s, s:i, s:s, s:s, s:I, s:i, s:s, s:s, s:s, s:s, s:o, s:o}", "schema",
-                     "chexnet-shard-info", "version", 1, "kind", "shard", "split",
-                     chex_shard_split(s), "rows", (json_int_t)chex_shard_rows(s), "size",
-                     chex_shard_size(s), "resize", chex_shard_resize(s), "source_digest",
-                     chex_shard_source_digest(s), "tool_version", chex_shard_tool_version(s),
-                     "digest", digest, "positives", counts_json(n->names, classes, n->positives),
-                     "uncertain", counts_json(n->names, classes, n->uncertain));
+    return chex_result(
+        CHEX_FIELD("schema", "chexnet-shard-info"), CHEX_FIELD("version", 1),
+        CHEX_FIELD("kind", "shard"), CHEX_FIELD("split", chex_shard_split(s)),
+        CHEX_FIELD("rows", chex_shard_rows(s)), CHEX_FIELD("size", chex_shard_size(s)),
+        CHEX_FIELD("resize", chex_shard_resize(s)),
+        CHEX_FIELD("source_digest", chex_shard_source_digest(s)),
+        CHEX_FIELD("tool_version", chex_shard_tool_version(s)), CHEX_FIELD("digest", digest),
+        CHEX_FIELD("positives", chex_result_counts(n->names, n->positives, classes)),
+        CHEX_FIELD("uncertain", chex_result_counts(n->names, n->uncertain, classes)));
 }
 
 static void print_shard(const struct chex_shard *s, const struct counts *n) {
@@ -178,7 +176,7 @@ static enum chex_status info_shard(const char *path, bool json, struct chex_erro
     else
         count(s, &n);
     if (st == CHEX_OK && json)
-        st = shard_print_json(shard_json(s, &n), err);
+        st = chex_result_print(stdout, shard_json(s, &n), NULL, JSON_INDENT(1), err);
     else if (st == CHEX_OK)
         print_shard(s, &n);
     free(n.names);

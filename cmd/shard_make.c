@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/result.h"
 #include "base/text.h"
-#include "base/units.h"
 #include "launch/group.h"
 #include "shard_commands.h"
 
@@ -65,39 +65,40 @@ static json_t *result_json(const char *name, const char *output,
     snprintf(schema, sizeof schema, "chexnet-shard-%s", name);
     for (int i = 0; i < CHEX_SPLIT_COUNT; i++)
         if (r->shards[i])
-            json_object_set_new(splits, chex_split_names[i],
-                                json_pack("{s:I, s:I}", "rows", (json_int_t)r->rows[i], "shards",
-                                          (json_int_t)r->shards[i]));
-    return json_pack("{s:s, s:i, s:s, s:o, s:I, s:I, s:f, s:f}", "schema", schema, "version", 1,
-                     "output", output, "splits", splits, "rejected", (json_int_t)r->rejected,
-                     "shards_kept", (json_int_t)r->kept, "seconds", r->seconds, "images_per_s",
-                     rate(r));
+            json_object_set_new(
+                splits, chex_split_names[i],
+                chex_result(CHEX_FIELD("rows", r->rows[i]), CHEX_FIELD("shards", r->shards[i])));
+    return chex_result(CHEX_FIELD("schema", schema), CHEX_FIELD("version", 1),
+                       CHEX_FIELD("output", output), CHEX_FIELD("splits", splits),
+                       CHEX_MEMBER(r, rejected), CHEX_FIELD("shards_kept", r->kept),
+                       CHEX_MEMBER(r, seconds), CHEX_FIELD("images_per_s", rate(r)));
 }
 
-static void print_result(const char *output, size_t shards, const struct chex_create_result *r) {
+/* o: the object of result_json(). Adds what only the text has. */
+static void print_result(json_t *o, size_t shards, const struct chex_create_result *r) {
+    json_object_set_new(o, "images", chex_json_unsigned(row_count(r)));
+    json_object_set_new(o, "rows_kept", chex_json_unsigned(r->kept_rows));
     if (r->done) {
-        printf("%s: nothing to do: the set of %zu image%s is complete\n", output, row_count(r),
-               chex_text_s(row_count(r)));
+        chex_result_text(stdout, o,
+                         "{output}: nothing to do: the set of {images image} is complete\n");
         return;
     }
     for (int i = 0; i < CHEX_SPLIT_COUNT; i++) {
-        if (r->shards[i])
-            printf("%-5s %8zu image%s in %zu shard%s\n", chex_split_names[i], r->rows[i],
-                   chex_text_s(r->rows[i]), r->shards[i], chex_text_s(r->shards[i]));
+        const json_t *split = json_object_get(json_object_get(o, "splits"), chex_split_names[i]);
+        if (split) {
+            printf("%-5s ", chex_split_names[i]);
+            chex_result_text(stdout, split, "{rows:8d image} in {shards shard}\n");
+        }
         if (r->shards[i] && r->shards[i] < shards)
             chex_warn("split %s has %zu image%s, too few for %zu shards", chex_split_names[i],
                       r->rows[i], chex_text_s(r->rows[i]), shards);
     }
-    if (r->rejected)
-        printf("%zu image%s left out: %s/rejected.csv\n", r->rejected, chex_text_s(r->rejected),
-               output);
-    if (r->kept)
-        printf("%zu shard%s kept from the interrupted run\n", r->kept, chex_text_s(r->kept));
-    char time[32], kept[64] = "";
-    if (r->kept)
-        snprintf(kept, sizeof kept, ", %zu of them kept,", r->kept_rows);
-    printf("%s: %zu image%s%s in %s, %.0f img/s\n", output, row_count(r), chex_text_s(row_count(r)),
-           kept, chex_format_duration(time, sizeof time, r->seconds), rate(r));
+    chex_result_text(
+        stdout, o,
+        "{rejected?{rejected image} left out: {output}/rejected.csv\n}"
+        "{shards_kept?{shards_kept shard} kept from the interrupted run\n}"
+        "{output}: {images image}{shards_kept?, {rows_kept} of them kept,} in {seconds:t}, "
+        "{images_per_s:.0f} img/s\n");
 }
 
 /* Joins the launch, runs `make` and leaves the launch. *rank_out: 0 on the process that prints. If
@@ -136,8 +137,10 @@ enum chex_status shard_make(const char *name, shard_make_fn *make, const void *o
         err->text[0] = '\0';
     if (st != CHEX_OK || rank != 0)
         return st;
-    if (json)
-        return shard_print_json(result_json(name, output, &result), err);
-    print_result(output, shards, &result);
+    json_t *o = result_json(name, output, &result);
+    if (json || !o)
+        return chex_result_print(stdout, o, NULL, JSON_INDENT(1), err);
+    print_result(o, shards, &result);
+    json_decref(o);
     return CHEX_OK;
 }

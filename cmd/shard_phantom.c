@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/progress.h"
+#include "base/result.h"
 #include "base/text.h"
 #include "ingest/phantom.h"
 
@@ -65,15 +66,11 @@ static enum chex_status run_phantom(const struct chex_opt_set *set, const void *
     chex_progress_destroy(progress, st == CHEX_OK);
     if (st != CHEX_OK)
         return st;
-    if (s->common.json)
-        return shard_print_json(json_pack("{s:s, s:i, s:s, s:I, s:I, s:I}", "schema",
-                                          "chexnet-shard-phantom", "version", 1, "output",
-                                          s->output, "count", (json_int_t)s->count, "size",
-                                          (json_int_t)s->size, "seed", (json_int_t)s->seed),
-                                err);
-    printf("%s: %lld image%s of %lld px in images/, labels in labels.csv\n", s->output,
-           (long long)s->count, chex_text_s((uint64_t)s->count), (long long)s->size);
-    return CHEX_OK;
+    json_t *result = chex_result(CHEX_FIELD("schema", "chexnet-shard-phantom"),
+                                 CHEX_FIELD("version", 1), CHEX_MEMBER(s, output),
+                                 CHEX_MEMBER(s, count), CHEX_MEMBER(s, size), CHEX_MEMBER(s, seed));
+    const char *text = "{output}: {count image} of {size} px in images/, labels in labels.csv\n";
+    return chex_result_print(stdout, result, s->common.json ? NULL : text, JSON_INDENT(1), err);
 }
 
 const struct shard_command shard_command_phantom = {

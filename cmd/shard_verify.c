@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/result.h"
 #include "base/text.h"
-#include "base/units.h"
 #include "shard/verify.h"
 
 struct verify_settings {
@@ -43,14 +43,13 @@ static json_t *verify_json(const struct chex_verify_result *r) {
     json_t *faults = json_array();
     for (size_t i = 0; i < r->fault_count; i++) {
         const struct chex_verify_fault *f = &r->faults[i];
-        json_array_append_new(faults, json_pack("{s:s?, s:I, s:s}", "file", f->file, "rows",
-                                                (json_int_t)f->rows, "text", f->text));
+        json_array_append_new(
+            faults, chex_result(CHEX_MEMBER(f, file), CHEX_MEMBER(f, rows), CHEX_MEMBER(f, text)));
     }
-    return json_pack("{s:s, s:i, s:b, s:I, s:I, s:I, s:f, s:s, s:o}", "schema",
-                     "chexnet-shard-verify", "version", 1, "sound", r->fault_count == 0, "shards",
-                     (json_int_t)r->shards, "rows", (json_int_t)r->rows, "bytes",
-                     (json_int_t)r->bytes, "seconds", r->seconds, "labels", labels_names[r->labels],
-                     "faults", faults);
+    return chex_result(CHEX_FIELD("schema", "chexnet-shard-verify"), CHEX_FIELD("version", 1),
+                       CHEX_FIELD("sound", (bool)(r->fault_count == 0)), CHEX_MEMBER(r, shards),
+                       CHEX_MEMBER(r, rows), CHEX_MEMBER(r, bytes), CHEX_MEMBER(r, seconds),
+                       CHEX_FIELD("labels", labels_names[r->labels]), CHEX_FIELD("faults", faults));
 }
 
 static void print_labels(const char *labels, const struct chex_verify_result *r) {
@@ -66,14 +65,6 @@ static void print_labels(const char *labels, const struct chex_verify_result *r)
         printf("source_digest: not compared: the set was resharded, or its manifest was changed\n");
 }
 
-static void print_verified(const char *path, const struct chex_verify_result *r) {
-    char bytes[32], time[32];
-    chex_text_printf(stdout, "%s: sound: %zu image%s in %zu shard%s, %s in %s\n", path, r->rows,
-                     chex_text_s(r->rows), r->shards, chex_text_s(r->shards),
-                     chex_format_bytes(bytes, sizeof bytes, r->bytes),
-                     chex_format_duration(time, sizeof time, r->seconds));
-}
-
 static enum chex_status run_verify(const struct chex_opt_set *set, const void *settings,
                                    struct chex_error *err) {
     const struct verify_settings *s = settings;
@@ -85,15 +76,17 @@ static enum chex_status run_verify(const struct chex_opt_set *set, const void *s
     enum chex_status st = chex_verify(path, s->labels, shard_threads(s->workers), true, &r, err);
     for (size_t i = 0; r.fault_count > 1 && i < r.fault_count; i++)
         chex_warn("%s", r.faults[i].text);
-    if (s->common.json && (st == CHEX_OK || st == CHEX_E_DATA)) {
+    if (st == CHEX_OK || (s->common.json && st == CHEX_E_DATA)) {
         struct chex_error unprinted = {0};
-        if (shard_print_json(verify_json(&r), &unprinted) != CHEX_OK) {
+        const char *text = "{rows image} in {shards shard}, {bytes:B} in {seconds:t}\n";
+        if (!s->common.json)
+            chex_text_printf(stdout, "%s: sound: ", path);
+        if (chex_result_print(stdout, verify_json(&r), s->common.json ? NULL : text, JSON_INDENT(1),
+                              &unprinted) != CHEX_OK) {
             *err = unprinted;
             st = unprinted.status;
-        }
-    } else if (st == CHEX_OK) {
-        print_verified(path, &r);
-        print_labels(s->labels, &r);
+        } else if (!s->common.json)
+            print_labels(s->labels, &r);
     }
     chex_verify_release(&r);
     return st;

@@ -5,11 +5,10 @@
  */
 #include "train_bench.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/units.h"
+#include "base/result.h"
 #include "train_layers.h"
 
 /* Every rank sends this to all ranks, as raw bytes. */
@@ -62,49 +61,42 @@ static enum chex_status gather(struct chex_group *group, const struct report *mi
     return CHEX_OK;
 }
 
-static enum chex_status print_json(const struct chex_bench *b, const struct chex_bench_result *r,
-                                   const struct summary *s, struct chex_error *err) {
+static json_t *result_json(const struct chex_bench *b, const struct chex_bench_result *r,
+                           const struct summary *s) {
     const struct report *all = &s->all;
-    json_t *o = json_pack(
-        "{s:i,s:s,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:I,s:i,s:i,s:f,s:s}",
-        "schema", 1, "kind", b->config.training ? "train" : "infer", "images_per_s_median",
-        all->images_per_s_median, "images_per_s_best", all->images_per_s_best, "step_ms_median",
-        all->step_s_median * 1e3, "step_ms_best", all->step_s_best * 1e3, "gflop_per_s_median",
-        r->gflop_per_image * all->images_per_s_median, "peak_rss_bytes",
-        (json_int_t)all->peak_rss_bytes, "engine_bytes", (json_int_t)all->engine_bytes, "engine",
-        b->engine, "variant", r->variant, "model", b->model, "precision",
-        chex_precision_names[b->config.precision], "batch", b->config.batch, "image_size",
-        b->config.image_size, "threads", b->config.threads, "steps", (json_int_t)b->steps, "ranks",
-        s->ranks, "slowest_rank", s->slowest_rank, "slowest_images_per_s", s->slowest_images_per_s,
-        "version", CHEXNET_VERSION);
-    if (!o)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    enum chex_status st = b->limits ? train_layers_print(b, r, o, err) : CHEX_OK;
-    if (st == CHEX_OK) {
-        json_dumpf(o, stdout, JSON_PRESERVE_ORDER);
-        putchar('\n');
-    }
-    json_decref(o);
-    return st;
+    return chex_result(
+        CHEX_FIELD("schema", 1), CHEX_FIELD("kind", b->config.training ? "train" : "infer"),
+        CHEX_MEMBER(all, images_per_s_median), CHEX_MEMBER(all, images_per_s_best),
+        CHEX_FIELD("step_ms_median", all->step_s_median * 1e3),
+        CHEX_FIELD("step_ms_best", all->step_s_best * 1e3),
+        CHEX_FIELD("gflop_per_s_median", r->gflop_per_image * all->images_per_s_median),
+        CHEX_MEMBER(all, peak_rss_bytes), CHEX_MEMBER(all, engine_bytes), CHEX_MEMBER(b, engine),
+        CHEX_MEMBER(r, variant), CHEX_MEMBER(b, model),
+        CHEX_FIELD("precision", chex_precision_names[b->config.precision]),
+        CHEX_MEMBER(&b->config, batch), CHEX_MEMBER(&b->config, image_size),
+        CHEX_MEMBER(&b->config, threads), CHEX_MEMBER(b, steps), CHEX_MEMBER(s, ranks),
+        CHEX_MEMBER(s, slowest_rank), CHEX_MEMBER(s, slowest_images_per_s),
+        CHEX_FIELD("version", CHEXNET_VERSION));
 }
 
-static enum chex_status print_text(const struct chex_bench *b, const struct chex_bench_result *r,
-                                   const struct summary *s, struct chex_error *err) {
-    const struct report *all = &s->all;
-    char rss[32], ranks[32] = "";
-    if (s->ranks > 1)
-        snprintf(ranks, sizeof ranks, ", %d ranks", s->ranks);
-    printf("%s %s, %d px, batch %d, %s, engine %s (%s), %d thread%s%s: %.1f images/s median, %.1f "
-           "best of %lld steps (%.1f GFLOP/s), peak memory %s\n",
-           b->model, b->config.training ? "train" : "infer", b->config.image_size, b->config.batch,
-           chex_precision_names[b->config.precision], b->engine, r->variant, b->config.threads,
-           b->config.threads == 1 ? "" : "s", ranks, all->images_per_s_median,
-           all->images_per_s_best, (long long)b->steps,
-           r->gflop_per_image * all->images_per_s_median,
-           chex_format_bytes(rss, sizeof rss, all->peak_rss_bytes));
-    if (s->ranks > 1)
-        printf("slowest rank %d: %.1f images/s\n", s->slowest_rank, s->slowest_images_per_s);
-    return b->limits ? train_layers_print(b, r, NULL, err) : CHEX_OK;
+static const char result_text[] =
+    "{model} {kind}, {image_size} px, batch {batch}, {precision}, engine {engine} ({variant}), "
+    "{threads thread}{ranks=1!, {ranks} ranks}: {images_per_s_median:.1f} images/s median, "
+    "{images_per_s_best:.1f} best of {steps} steps ({gflop_per_s_median:.1f} GFLOP/s), peak memory "
+    "{peak_rss_bytes:B}\n"
+    "{ranks=1!slowest rank {slowest_rank}: {slowest_images_per_s:.1f} images/s\n}";
+
+static enum chex_status print_result(const struct chex_bench *b, const struct chex_bench_result *r,
+                                     const struct summary *s, bool json, struct chex_error *err) {
+    json_t *o = result_json(b, r, s);
+    enum chex_status st = o && b->limits ? train_layers_add(b, r, o, err) : CHEX_OK;
+    if (o && st == CHEX_OK && !json) {
+        chex_result_text(stdout, o, result_text);
+        train_layers_print(o);
+    } else if (st == CHEX_OK)
+        return chex_result_print(stdout, o, NULL, 0, err);
+    json_decref(o);
+    return st;
 }
 
 enum chex_status train_bench(const struct chex_bench *bench, struct chex_group *group, bool json,
@@ -120,7 +112,7 @@ enum chex_status train_bench(const struct chex_bench *bench, struct chex_group *
         st = gather(group, &mine, &s, err);
     *together_out = !group->broken;
     if (st == CHEX_OK && group->rank == 0)
-        st = json ? print_json(bench, &r, &s, err) : print_text(bench, &r, &s, err);
+        st = print_result(bench, &r, &s, json, err);
     if (measured)
         chex_bench_release(&r);
     return st;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * chex-train --plan: prints the object of train/plan.h, as JSON or as text.
+ * chex-train --plan: prints the object of train/plan.h as text.
  */
 #ifndef CHEX_CMD_TRAIN_PLAN_H
 #define CHEX_CMD_TRAIN_PLAN_H
 
 #include <jansson.h>
-#include <stdbool.h>
 
-void train_plan_print(const json_t *plan, bool json);
+void train_plan_print(const json_t *plan);
 
 #endif

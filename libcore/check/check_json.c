@@ -7,18 +7,8 @@
 #include <string.h>
 
 #include "base/fs.h"
-#include "base/text.h"
+#include "base/result.h"
 #include "check/check.h"
-
-/* A JSON string. Texts from the environment and from libraries may not be UTF-8; then the printable
- * form is used. */
-static json_t *text(const char *s) {
-    json_t *t = json_string(s);
-    if (t)
-        return t;
-    char printable[4096];
-    return json_string(chex_text_printable(s, printable, sizeof printable));
-}
 
 /* The measured figures as an object, or NULL if there are none. */
 static json_t *figures(const struct chex_check *check, const struct chex_check_result *r) {
@@ -33,15 +23,15 @@ static json_t *figures(const struct chex_check *check, const struct chex_check_r
 }
 
 static json_t *check_object(const struct chex_check *check, const struct chex_check_result *r) {
-    json_t *object = json_pack("{s:s, s:s, s:o, s:o, s:s, s:s, s:o}", "name", check->name,
-                               "question", check->question, "expected", text(r->expected), "found",
-                               text(r->found), "verdict", chex_verdict_names[r->verdict], "fault",
-                               chex_fault_names[r->fault], "remedy", text(r->remedy));
+    json_t *object = chex_result(
+        CHEX_MEMBER(check, name), CHEX_MEMBER(check, question), CHEX_MEMBER(r, expected),
+        CHEX_MEMBER(r, found), CHEX_FIELD("verdict", chex_verdict_names[r->verdict]),
+        CHEX_FIELD("fault", chex_fault_names[r->fault]), CHEX_MEMBER(r, remedy));
     json_t *measured = figures(check, r);
     if (measured)
         json_object_set_new(object, "figures", measured);
     if (measured && r->disturbed[0])
-        json_object_set_new(object, "disturbed", text(r->disturbed));
+        json_object_set_new(object, "disturbed", chex_json_text(r->disturbed));
     return object;
 }
 
@@ -56,10 +46,11 @@ static json_t *rank_object(const struct chex_check_report *report, int k) {
         if (values)
             json_object_set_new(measured, report->checks[i]->name, values);
     }
-    rank = json_pack("{s:i, s:o, s:i, s:i, s:s, s:o, s:i, s:s, s:o, s:o}", "rank", c->rank, "host",
-                     text(c->host), "local_rank", c->local_rank, "node", c->node, "method",
-                     c->method, "cpus", text(c->cpus), "cpu_count", c->cpu_count, "gpu", c->gpu,
-                     "cuda_visible_devices", text(c->visible), "verdicts", verdicts);
+    rank = chex_result(CHEX_MEMBER(c, rank), CHEX_MEMBER(c, host), CHEX_MEMBER(c, local_rank),
+                       CHEX_MEMBER(c, node), CHEX_MEMBER(c, method), CHEX_MEMBER(c, cpus),
+                       CHEX_MEMBER(c, cpu_count), CHEX_MEMBER(c, gpu),
+                       CHEX_FIELD("cuda_visible_devices", c->visible),
+                       CHEX_FIELD("verdicts", verdicts));
     if (json_object_size(measured))
         json_object_set(rank, "figures", measured);
     json_decref(measured);
@@ -72,10 +63,10 @@ char *chex_check_json(const struct chex_check_report *report) {
         json_array_append_new(checks, check_object(report->checks[i], &report->merged[i]));
     for (int k = 0; k < report->ranks; k++)
         json_array_append_new(ranks, rank_object(report, k));
-    json_t *all =
-        json_pack("{s:i, s:s, s:s, s:i, s:o, s:o}", "schema", 1, "version", CHEXNET_VERSION, "mode",
-                  chex_check_mode_names[report->mode], "exit_status",
-                  (int)chex_check_status(report), "checks", checks, "ranks", ranks);
+    json_t *all = chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("version", CHEXNET_VERSION),
+                              CHEX_FIELD("mode", chex_check_mode_names[report->mode]),
+                              CHEX_FIELD("exit_status", (int)chex_check_status(report)),
+                              CHEX_FIELD("checks", checks), CHEX_FIELD("ranks", ranks));
     char *dump = all ? json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : NULL;
     char *line = dump ? chex_fs_format("%s\n", dump) : NULL;
     free(dump);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "base/result.h"
 #include "base/text.h"
 #include "eval/delong.h"
 #include "eval/textfile.h"
@@ -218,38 +219,32 @@ void chex_report_print(const struct chex_report *r, FILE *to) {
 
 /* ---- auroc.json ---- */
 
-static json_t *real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
-
-static json_t *count_or_null(size_t n, bool known) {
-    return known ? json_integer((json_int_t)n) : json_null();
-}
-
 static json_t *class_json(const struct chex_report *r, int c) {
     const struct chex_class_score *k = &r->scores->per_class[c];
     const bool patients = r->scores->patients > 0;
     char digest[17];
     snprintf(digest, sizeof digest, "%016" PRIx64, k->rows_digest);
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:b,s:s}", "name", k->name,
-                     "auroc", real(k->auroc), "ci_low", real(k->interval.low), "ci_high",
-                     real(k->interval.high), "delong_se", real(k->delong_se), "positives",
-                     (json_int_t)k->positives, "negatives", (json_int_t)k->negatives, "masked",
-                     (json_int_t)k->masked, "replicates_undefined",
-                     (json_int_t)k->interval.undefined, "published", real(published(r, c)),
-                     "positive_patients", count_or_null(k->positive_patients, patients),
-                     "negative_patients", count_or_null(k->negative_patients, patients), "too_few",
-                     (int)k->too_few, "rows_digest", digest);
+    return chex_result(CHEX_MEMBER(k, name), CHEX_MEMBER(k, auroc),
+                       CHEX_FIELD("ci_low", k->interval.low),
+                       CHEX_FIELD("ci_high", k->interval.high), CHEX_MEMBER(k, delong_se),
+                       CHEX_MEMBER(k, positives), CHEX_MEMBER(k, negatives), CHEX_MEMBER(k, masked),
+                       CHEX_FIELD("replicates_undefined", k->interval.undefined),
+                       CHEX_FIELD("published", published(r, c)),
+                       CHEX_FIELD_IF(patients, "positive_patients", k->positive_patients),
+                       CHEX_FIELD_IF(patients, "negative_patients", k->negative_patients),
+                       CHEX_MEMBER(k, too_few), CHEX_FIELD("rows_digest", digest));
 }
 
 static json_t *interval_json(const struct chex_scores *s) {
     const bool drawn = s->config.method == CHEX_INTERVAL_BOOTSTRAP;
     if (!s->config.replicates)
         return json_null();
-    return json_pack("{s:s,s:f,s:o,s:s,s:o,s:i}", "method",
-                     drawn ? "percentile bootstrap" : "moderated DeLong", "level", 0.95,
-                     "replicates", count_or_null(s->config.replicates, drawn), "cluster",
-                     chex_cluster_names[s->config.cluster], "seed",
-                     drawn ? json_integer((json_int_t)s->config.seed) : json_null(),
-                     "minimum_clusters", CHEX_DELONG_MIN_CLUSTERS);
+    return chex_result(CHEX_FIELD("method", drawn ? "percentile bootstrap" : "moderated DeLong"),
+                       CHEX_FIELD("level", 0.95),
+                       CHEX_FIELD_IF(drawn, "replicates", s->config.replicates),
+                       CHEX_FIELD("cluster", chex_cluster_names[s->config.cluster]),
+                       CHEX_FIELD_IF(drawn, "seed", s->config.seed),
+                       CHEX_FIELD("minimum_clusters", (int)CHEX_DELONG_MIN_CLUSTERS));
 }
 
 static json_t *published_json(const struct chex_report *r) {
@@ -258,43 +253,35 @@ static json_t *published_json(const struct chex_report *r) {
     const struct chex_published_source *p = &r->published->source[r->published->headline];
     const struct chex_report_shared m = chex_report_shared_mean(r);
     const enum chex_report_rows rows = chex_report_rows(r);
-    return json_pack(
-        "{s:s,s:s,s:s,s:b,s:o,s:o,s:i,s:s?,s:o}", "column", p->name, "source", p->source, "split",
-        p->split, "official_split", p->official, "mean", real(m.published), "own_mean",
-        real(m.ours), "class_count", m.classes, "file", r->published->file, "same_images",
-        rows == CHEX_ROWS_UNKNOWN ? json_null() : json_boolean(rows == CHEX_ROWS_SAME));
+    return chex_result(
+        CHEX_FIELD("column", p->name), CHEX_MEMBER(p, source), CHEX_MEMBER(p, split),
+        CHEX_FIELD("official_split", p->official), CHEX_FIELD("mean", m.published),
+        CHEX_FIELD("own_mean", m.ours), CHEX_FIELD("class_count", m.classes),
+        CHEX_MEMBER(r->published, file),
+        CHEX_FIELD_IF(rows != CHEX_ROWS_UNKNOWN, "same_images", (bool)(rows == CHEX_ROWS_SAME)));
 }
 
-enum chex_status chex_report_json(const struct chex_report *r, json_t **json_out,
-                                  struct chex_error *err) {
+json_t *chex_report_json(const struct chex_report *r) {
     const struct chex_scores *s = r->scores;
     json_t *classes = json_array();
-    int failed = classes == NULL;
     for (int c = 0; c < s->classes; c++)
-        failed |= json_array_append_new(classes, class_json(r, c)) != 0;
-    json_t *o = json_pack("{s:i,s:s,s:s,s:o,s:o,s:o,s:i,s:i,s:I,s:o,s:o,s:o,s:o,s:o}", "schema", 1,
-                          "tool_version", CHEXNET_VERSION, "title", r->title, "mean", real(s->mean),
-                          "mean_ci_low", real(s->mean_interval.low), "mean_ci_high",
-                          real(s->mean_interval.high), "defined_count", s->defined, "class_count",
-                          s->classes, "images", (json_int_t)s->table->rows, "patients",
-                          count_or_null(s->patients, s->patients > 0), "interval", interval_json(s),
-                          "classes", classes, "published", published_json(r), "provenance",
-                          r->provenance ? json_deep_copy(r->provenance) : json_object());
-    if (failed || !o) {
-        json_decref(o);
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the results as JSON");
-    }
-    *json_out = o;
-    return CHEX_OK;
+        if (json_array_append_new(classes, class_json(r, c)) != 0) {
+            json_decref(classes);
+            return NULL;
+        }
+    return chex_result(
+        CHEX_FIELD("schema", 1), CHEX_FIELD("tool_version", CHEXNET_VERSION), CHEX_MEMBER(r, title),
+        CHEX_MEMBER(s, mean), CHEX_FIELD("mean_ci_low", s->mean_interval.low),
+        CHEX_FIELD("mean_ci_high", s->mean_interval.high), CHEX_FIELD("defined_count", s->defined),
+        CHEX_FIELD("class_count", s->classes), CHEX_FIELD("images", s->table->rows),
+        CHEX_FIELD_IF(s->patients, "patients", s->patients),
+        CHEX_FIELD("interval", interval_json(s)), CHEX_FIELD("classes", classes),
+        CHEX_FIELD("published", published_json(r)),
+        CHEX_FIELD("provenance", r->provenance ? json_deep_copy(r->provenance) : json_object()));
 }
 
 static enum chex_status write_json(FILE *f, const struct chex_report *r, struct chex_error *err) {
-    json_t *o = NULL;
-    CHEX_TRY(chex_report_json(r, &o, err));
-    json_dumpf(o, f, JSON_INDENT(2)); /* chex_textfile_close reports write errors */
-    putc('\n', f);
-    json_decref(o);
-    return CHEX_OK;
+    return chex_result_print(f, chex_report_json(r), NULL, JSON_INDENT(2), err);
 }
 
 /* ---- auroc.csv ---- */

@@ -30,9 +30,9 @@ extern const char *const chex_report_files[];
  * - Then the mean, and notes that explain the columns. */
 void chex_report_print(const struct chex_report *r, FILE *to);
 
-/* Creates the object of auroc.json. Undefined numbers are null. The caller calls json_decref. */
-enum chex_status chex_report_json(const struct chex_report *r, json_t **json_out,
-                                  struct chex_error *err);
+/* The object of auroc.json, for the caller to release. Undefined numbers are null. NULL: out of
+ * memory. */
+json_t *chex_report_json(const struct chex_report *r);
 
 /* Writes all files to an existing folder, each atomically. In auroc.csv an undefined number is
  * "nan"; the cell of a class without a published value is empty. */

@@ -19,6 +19,7 @@
 
 #include "base/fs.h"
 #include "base/hash.h"
+#include "base/result.h"
 #include "shard/shard_write.h"
 
 static const char schema[] = "chexnet-manifest";
@@ -366,13 +367,6 @@ enum chex_status chex_manifest_read(const char *dir, struct chex_manifest **mani
     return CHEX_OK;
 }
 
-static json_t *per_class(const struct chex_manifest *m, const size_t *counts) {
-    json_t *object = json_object();
-    for (size_t i = 0; i < m->class_count; i++)
-        json_object_set_new(object, m->classes[i], json_integer((json_int_t)counts[i]));
-    return object;
-}
-
 static json_t *split_json(const struct chex_manifest *m, const struct chex_manifest_split *split) {
     json_t *shards = json_array();
     for (size_t i = 0; i < split->shard_count; i++) {
@@ -385,26 +379,25 @@ static json_t *split_json(const struct chex_manifest *m, const struct chex_manif
     char members[17];
     snprintf(members, sizeof members, "%016llx", (unsigned long long)split->members);
     return json_pack("{s:I, s:I, s:o, s:o, s:s*, s:o}", "rows", (json_int_t)split->rows, "patients",
-                     (json_int_t)split->patients, "positives", per_class(m, split->positives),
-                     "uncertain", per_class(m, split->uncertain), "members",
+                     (json_int_t)split->patients, "positives",
+                     chex_result_counts(m->classes, split->positives, m->class_count), "uncertain",
+                     chex_result_counts(m->classes, split->uncertain, m->class_count), "members",
                      split->has_members ? members : NULL, "shards", shards);
 }
 
 enum chex_status chex_manifest_write(const char *dir, const struct chex_manifest *m,
                                      struct chex_error *err) {
-    json_t *classes = json_array(), *splits = json_object();
-    for (size_t i = 0; i < m->class_count; i++)
-        json_array_append_new(classes, json_string(m->classes[i]));
+    json_t *splits = json_object();
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
         if (m->splits[s].shard_count)
             json_object_set_new(splits, chex_split_names[s], split_json(m, &m->splits[s]));
     json_t *root = json_pack(
         "{s:s, s:i, s:s, s:o, s:i, s:s, s:s, s:s, s:s, s:I, s:s, s:s*, s:I, s:o}", "schema", schema,
-        "version", (int)CHEX_MANIFEST_VERSION, "tool_version", m->tool_version, "classes", classes,
-        "size", m->size, "resize", m->resize, "label_format", m->label_format, "uncertain",
-        m->uncertain, "split_mode", m->split_mode, "seed", (json_int_t)m->seed, "source_digest",
-        m->source_digest, "labels_digest", m->labels_digest, "rejected", (json_int_t)m->rejected,
-        "splits", splits);
+        "version", (int)CHEX_MANIFEST_VERSION, "tool_version", m->tool_version, "classes",
+        chex_result_texts(m->classes, m->class_count), "size", m->size, "resize", m->resize,
+        "label_format", m->label_format, "uncertain", m->uncertain, "split_mode", m->split_mode,
+        "seed", (json_int_t)m->seed, "source_digest", m->source_digest, "labels_digest",
+        m->labels_digest, "rejected", (json_int_t)m->rejected, "splits", splits);
     char digest[CHEX_HASH128_HEX_BYTES], *text = NULL;
     if (root && content_digest(root, digest) &&
         json_object_set_new(root, "digest", json_string(digest)) == 0)

@@ -12,17 +12,17 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/result.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "train/session.h"
 
 static json_t *shares(const struct chex_bottleneck *b) {
-    return json_pack("{s:f,s:f,s:f,s:f,s:f,s:f}", "data_wait", b->data_share, "forward",
-                     b->forward_share, "backward", b->backward_share, "allreduce_exposed",
-                     b->reduce_share, "optimizer", b->update_share, "other", b->other_share);
+    return chex_result(
+        CHEX_FIELD("data_wait", b->data_share), CHEX_FIELD("forward", b->forward_share),
+        CHEX_FIELD("backward", b->backward_share), CHEX_FIELD("allreduce_exposed", b->reduce_share),
+        CHEX_FIELD("optimizer", b->update_share), CHEX_FIELD("other", b->other_share));
 }
-
-static json_t *number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
 struct epoch_result {
     double loss, val_loss, val_auroc, seconds, images_per_s, lr;
@@ -104,14 +104,15 @@ static enum chex_status report(struct chex_session *s, const struct epoch_result
     const struct chex_bottleneck *b = &times.b;
     log_result(s, e, &times);
     CHEX_TRY(write_scalars(s, e, err));
-    json_t *line = json_pack(
-        "{s:i,s:s,s:I,s:I,s:o,s:o,s:o,s:i,s:o,s:o,s:o,s:b,s:o,s:i,s:s,s:o,s:s}", "schema", 1,
-        "kind", e->whole ? "epoch" : "validation", "epoch", (json_int_t)e->epoch, "step",
-        (json_int_t)s->at.step, "loss", number(e->loss), "val_loss", number(e->val_loss),
-        "val_auroc_mean", number(e->val_auroc), "val_auroc_defined_count", e->defined, "lr",
-        number(e->lr), "epoch_s", number(e->seconds), "images_per_s", number(e->images_per_s),
-        "best", e->best, "time_shares", shares(b), "slowest_rank", b->slowest_rank, "slowest_host",
-        times.host, "slowest_ratio", number(b->slowest_ratio), "advice", b->advice);
+    json_t *line =
+        chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("kind", e->whole ? "epoch" : "validation"),
+                    CHEX_MEMBER(e, epoch), CHEX_MEMBER(&s->at, step), CHEX_MEMBER(e, loss),
+                    CHEX_MEMBER(e, val_loss), CHEX_FIELD("val_auroc_mean", e->val_auroc),
+                    CHEX_FIELD("val_auroc_defined_count", e->defined), CHEX_MEMBER(e, lr),
+                    CHEX_FIELD("epoch_s", e->seconds), CHEX_MEMBER(e, images_per_s),
+                    CHEX_MEMBER(e, best), CHEX_FIELD("time_shares", shares(b)),
+                    CHEX_MEMBER(b, slowest_rank), CHEX_FIELD("slowest_host", times.host),
+                    CHEX_MEMBER(b, slowest_ratio), CHEX_MEMBER(b, advice));
     return chex_runfiles_metric(&s->files, line, err);
 }
 

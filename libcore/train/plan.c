@@ -17,6 +17,7 @@
 #include "base/alloc.h"
 #include "base/fs.h"
 #include "base/memory_limit.h"
+#include "base/result.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "engine/update.h"
@@ -42,8 +43,6 @@ struct plan {
     const struct report *reports; /* (size) */
     json_t *warnings;
 };
-
-static json_t *integer(uint64_t v) { return json_integer((json_int_t)v); }
 
 static void warn(struct plan *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void warn(struct plan *p, const char *fmt, ...) {
@@ -136,11 +135,11 @@ static json_t *splits_json(const char *dir, const struct chex_manifest *m) {
         for (size_t i = 0; i < split->shard_count; i++)
             bytes += file_bytes(dir, split->shards[i].file);
         if (split->shard_count)
-            json_array_append_new(
-                splits,
-                json_pack("{s:s,s:I,s:I,s:I,s:I}", "name", chex_split_names[k], "rows",
-                          (json_int_t)split->rows, "patients", (json_int_t)split->patients,
-                          "shards", (json_int_t)split->shard_count, "bytes", (json_int_t)bytes));
+            json_array_append_new(splits, chex_result(CHEX_FIELD("name", chex_split_names[k]),
+                                                      CHEX_MEMBER(split, rows),
+                                                      CHEX_MEMBER(split, patients),
+                                                      CHEX_FIELD("shards", split->shard_count),
+                                                      CHEX_FIELD("bytes", bytes)));
     }
     return splits;
 }
@@ -149,33 +148,34 @@ static enum chex_status data_json(const struct chex_session *s, json_t **out,
                                   struct chex_error *err) {
     struct chex_manifest *m = NULL;
     CHEX_TRY(chex_manifest_read(s->config.data_dir, &m, err));
-    json_t *classes = json_array();
-    for (size_t i = 0; i < m->class_count; i++)
-        json_array_append_new(classes, json_string(m->classes[i]));
-    *out = json_pack("{s:s,s:s,s:i,s:s,s:s,s:o,s:o,s:o}", "folder", s->config.data_dir,
-                     "trained_on", chex_split_names[s->input.train->split], "stored_px", m->size,
-                     "resize", m->resize, "source_digest", m->source_digest, "classes", classes,
-                     "splits", splits_json(s->config.data_dir, m), "stage",
-                     s->config.stage ? json_string(s->config.stage) : json_null());
+    *out = chex_result(CHEX_FIELD("folder", s->config.data_dir),
+                       CHEX_FIELD("trained_on", chex_split_names[s->input.train->split]),
+                       CHEX_FIELD("stored_px", m->size), CHEX_MEMBER(m, resize),
+                       CHEX_MEMBER(m, source_digest),
+                       CHEX_FIELD("classes", chex_result_texts(m->classes, m->class_count)),
+                       CHEX_FIELD("splits", splits_json(s->config.data_dir, m)),
+                       CHEX_FIELD("stage", s->config.stage));
     chex_manifest_free(m);
     return CHEX_OK;
 }
 
 static json_t *memory_json(const struct report *c) {
     const struct chex_train_needs *n = &c->needs;
-    json_t *o = json_pack(
-        "{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "program_bytes", (json_int_t)n->program,
-        "parameters_bytes", (json_int_t)n->params, "optimizer_bytes", (json_int_t)n->moments,
-        "work_bytes", (json_int_t)n->work, "gradients_bytes", (json_int_t)n->gradients,
-        "input_ring_bytes", (json_int_t)n->ring, "kept_rows_bytes", (json_int_t)n->rows,
-        "snapshot_bytes", (json_int_t)n->snapshot, "host_bytes", (json_int_t)n->host, "engine_in",
-        n->on_device ? "device" : "host");
-    json_object_set_new(o, "host_allowed_bytes", c->allowed ? integer(c->allowed) : json_null());
-    json_object_set_new(o, "host_free_bytes", c->free ? integer(c->free) : json_null());
-    json_object_set_new(o, "device_bytes", n->on_device ? integer(n->device) : json_null());
-    json_object_set_new(o, "device_left_bytes",
-                        n->on_device ? integer(n->device_left) : json_null());
-    return o;
+    return chex_result(
+        CHEX_FIELD("program_bytes", n->program), CHEX_FIELD("parameters_bytes", n->params),
+        CHEX_FIELD("optimizer_bytes", n->moments), CHEX_FIELD("work_bytes", n->work),
+        CHEX_FIELD("gradients_bytes", n->gradients), CHEX_FIELD("input_ring_bytes", n->ring),
+        CHEX_FIELD("kept_rows_bytes", n->rows), CHEX_FIELD("snapshot_bytes", n->snapshot),
+        CHEX_FIELD("host_bytes", n->host),
+        CHEX_FIELD("engine_in", n->on_device ? "device" : "host"),
+        CHEX_FIELD_IF(c->allowed, "host_allowed_bytes", c->allowed),
+        CHEX_FIELD_IF(c->free, "host_free_bytes", c->free),
+        CHEX_FIELD_IF(n->on_device, "device_bytes", n->device),
+        CHEX_FIELD_IF(n->on_device, "device_left_bytes", n->device_left));
+}
+
+static json_t *range_json(uint64_t first, uint64_t end) {
+    return json_pack("[I,I]", (json_int_t)first, (json_int_t)end);
 }
 
 /* The records of ranks.json, plus rows, reads and memory of each rank. */
@@ -185,13 +185,14 @@ static enum chex_status ranks_json(struct chex_session *s, const struct report *
     CHEX_TRY(chex_session_gather_ranks(s, &ranks, err));
     for (int r = 0; ranks && r < s->size; r++) {
         const struct report *c = &reports[r];
-        json_t *more = json_pack(
-            "{s:[I,I],s:[I,I],s:I,s:I,s:I,s:o}", "train_rows", (json_int_t)c->train_first,
-            (json_int_t)c->train_end, "val_rows", (json_int_t)c->val_first, (json_int_t)c->val_end,
-            "first_epoch_read_bytes", (json_int_t)(c->needs.first_read + c->val_read),
-            "later_epoch_read_bytes", (json_int_t)(c->needs.later_read + c->val_read),
-            "least_pass_ns", (json_int_t)(c->pass_s * 1e9), "memory", memory_json(c));
-        json_object_update_new(json_array_get(ranks, (size_t)r), more);
+        json_object_update_new(
+            json_array_get(ranks, (size_t)r),
+            chex_result(CHEX_FIELD("train_rows", range_json(c->train_first, c->train_end)),
+                        CHEX_FIELD("val_rows", range_json(c->val_first, c->val_end)),
+                        CHEX_FIELD("first_epoch_read_bytes", c->needs.first_read + c->val_read),
+                        CHEX_FIELD("later_epoch_read_bytes", c->needs.later_read + c->val_read),
+                        CHEX_FIELD("least_pass_ns", (int64_t)(c->pass_s * 1e9)),
+                        CHEX_FIELD("memory", memory_json(c))));
     }
     *out = ranks;
     return CHEX_OK;
@@ -206,23 +207,23 @@ static uint64_t all_steps(const struct chex_session *s) {
 static json_t *steps_json(const struct chex_session *s) {
     const uint64_t all = all_steps(s), done = s->at.step < all ? s->at.step : all;
     const size_t step = (size_t)s->config.batch * (size_t)s->logical_ranks;
-    return json_pack("{s:i,s:i,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "batch_images", s->config.batch,
-                     "logical_ranks", s->logical_ranks, "step_images", (json_int_t)step,
-                     "steps_an_epoch", (json_int_t)s->steps, "rows_left_out_an_epoch",
-                     (json_int_t)(s->input.train->rows - s->steps * step), "steps_in_all",
-                     (json_int_t)all, "steps_done", (json_int_t)done, "steps_to_do",
-                     (json_int_t)(all - done), "validation_due", s->at.validation_due);
+    return chex_result(CHEX_FIELD("batch_images", s->config.batch), CHEX_MEMBER(s, logical_ranks),
+                       CHEX_FIELD("step_images", step), CHEX_FIELD("steps_an_epoch", s->steps),
+                       CHEX_FIELD("rows_left_out_an_epoch", s->input.train->rows - s->steps * step),
+                       CHEX_FIELD("steps_in_all", all), CHEX_FIELD("steps_done", done),
+                       CHEX_FIELD("steps_to_do", all - done), CHEX_MEMBER(&s->at, validation_due));
 }
 
 static json_t *order_json(const struct chex_session *s) {
     const struct chex_train_config *c = &s->config;
     const struct chex_train_input *in = &s->input;
-    return json_pack("{s:s,s:s,s:I,s:I,s:s,s:s}", "order", chex_order_names[c->order], "pipeline",
-                     chex_pipeline_names[c->pipeline], "shuffle_rows",
-                     (json_int_t)chex_pipeline_width(c->pipeline, &in->order), "shuffle_block",
-                     (json_int_t)c->shuffle_block, "cache",
-                     in->resident.resident && !in->cache.keep ? "" : in->cache.why, "resident",
-                     in->resident.why);
+    return chex_result(
+        CHEX_FIELD("order", chex_order_names[c->order]),
+        CHEX_FIELD("pipeline", chex_pipeline_names[c->pipeline]),
+        CHEX_FIELD("shuffle_rows", chex_pipeline_width(c->pipeline, &in->order)),
+        CHEX_MEMBER(c, shuffle_block),
+        CHEX_FIELD("cache", in->resident.resident && !in->cache.keep ? "" : in->cache.why),
+        CHEX_FIELD("resident", in->resident.why));
 }
 
 /* part "options": the text of an option; part "origins": where it came from. As in config.json. */
@@ -249,68 +250,69 @@ static json_t *engine_json(const struct chex_session *s, const struct report *c)
     char why[160];
     why_engine(s, why, sizeof why);
     const bool usual = strcmp(option(s, "origins", "precision"), "default") == 0;
-    return json_pack(
-        "{s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:i}", "name", impl->name, "variant",
-        impl->variant(s->engine->self), "why", why, "precision",
-        chex_precision_names[s->config.precision], "precision_why",
-        usual ? "the default of this engine on this machine" : option(s, "origins", "precision"),
-        "threads", c->engine_threads, "input_threads", c->input_threads, "cores", c->cores);
+    return chex_result(
+        CHEX_MEMBER(impl, name), CHEX_FIELD("variant", impl->variant(s->engine->self)),
+        CHEX_FIELD("why", why), CHEX_FIELD("precision", chex_precision_names[s->config.precision]),
+        CHEX_FIELD("precision_why", usual ? "the default of this engine on this machine"
+                                          : option(s, "origins", "precision")),
+        CHEX_FIELD("threads", c->engine_threads), CHEX_MEMBER(c, input_threads),
+        CHEX_MEMBER(c, cores));
 }
 
 static json_t *schedule_json(const struct chex_session *s) {
     const struct chex_schedule *sched = &s->config.schedule;
     const uint64_t all = all_steps(s), last = all ? all - 1 : 0, per = s->steps;
-    return json_pack(
-        "{s:s,s:s,s:f,s:f,s:f,s:f,s:I}", "optimizer", chex_optim_names[s->config.update.optim],
-        "schedule", chex_sched_names[sched->kind], "lr", sched->lr, "next_step_lr",
-        chex_schedule_lr(sched, s->at.step / per, s->at.step % per, per), "last_step_lr",
-        chex_schedule_lr(sched, last / per, last % per, per), "min_lr", sched->min_lr,
-        "warmup_steps", (json_int_t)(sched->warmup_epochs * (double)per + 0.5));
+    return chex_result(
+        CHEX_FIELD("optimizer", chex_optim_names[s->config.update.optim]),
+        CHEX_FIELD("schedule", chex_sched_names[sched->kind]), CHEX_MEMBER(sched, lr),
+        CHEX_FIELD("next_step_lr",
+                   chex_schedule_lr(sched, s->at.step / per, s->at.step % per, per)),
+        CHEX_FIELD("last_step_lr", chex_schedule_lr(sched, last / per, last % per, per)),
+        CHEX_MEMBER(sched, min_lr),
+        CHEX_FIELD("warmup_steps", (int64_t)(sched->warmup_epochs * (double)per + 0.5)));
 }
 
 static json_t *start_json(const struct chex_session *s) {
     const struct chex_train_config *c = &s->config;
     const char *file = s->newest[0] ? s->newest : c->init;
-    return json_pack("{s:s,s:o,s:I,s:I,s:b}", "from",
-                     s->newest[0] ? "checkpoint"
-                     : c->init    ? "init"
-                                  : "seed",
-                     "file", file ? json_string(file) : json_null(), "epoch",
-                     (json_int_t)s->at.epoch + 1, "steps_done", (json_int_t)s->at.step, "complete",
-                     s->complete);
+    return chex_result(CHEX_FIELD("from", s->newest[0] ? "checkpoint"
+                                          : c->init    ? "init"
+                                                       : "seed"),
+                       CHEX_FIELD("file", file), CHEX_FIELD("epoch", s->at.epoch + 1),
+                       CHEX_FIELD("steps_done", s->at.step), CHEX_MEMBER(s, complete));
 }
 
 static json_t *checkpoints_json(const struct chex_session *s) {
     const struct chex_checkpoint_space *space = &s->space;
     const bool all = s->config.save_keep == 0;
-    return json_pack("{s:s,s:I,s:i,s:s,s:o,s:I}", "folder", s->config.output_dir, "file_bytes",
-                     (json_int_t)space->file_bytes, "keep", s->config.save_keep, "every",
-                     option(s, "options", "checkpoint-every"), "more_bytes",
-                     all ? json_null() : integer((uint64_t)space->more * space->file_bytes),
-                     "free_bytes", (json_int_t)space->free_bytes);
+    return chex_result(CHEX_FIELD("folder", s->config.output_dir), CHEX_MEMBER(space, file_bytes),
+                       CHEX_FIELD("keep", s->config.save_keep),
+                       CHEX_FIELD("every", option(s, "options", "checkpoint-every")),
+                       CHEX_FIELD_IF(!all, "more_bytes", (uint64_t)space->more * space->file_bytes),
+                       CHEX_MEMBER(space, free_bytes));
 }
 
 static json_t *gradients_json(const struct chex_session *s) {
     struct chex_reduce_facts f;
     chex_reduce_facts(s->reduce, &f);
     const bool alone = s->size == 1;
-    return json_pack("{s:s,s:o,s:I,s:i,s:I,s:I,s:I,s:I,s:I}", "way",
-                     alone                     ? "none: one process"
-                     : s->config.deterministic ? "fixed tree, then broadcast"
-                                               : "all-reduce",
-                     "carrier", alone ? json_null() : json_string(f.carrier), "bytes",
-                     (json_int_t)(s->net->state_count * sizeof(float)), "buckets", f.buckets,
-                     "bucket_bytes", (json_int_t)f.bucket_bytes, "step_summed_bytes",
-                     (json_int_t)f.summed_bytes, "step_sent_bytes", (json_int_t)f.sent_bytes,
-                     "step_received_bytes", (json_int_t)f.received_bytes, "step_broadcast_bytes",
-                     (json_int_t)f.broadcast_bytes);
+    return chex_result(CHEX_FIELD("way", alone                     ? "none: one process"
+                                         : s->config.deterministic ? "fixed tree, then broadcast"
+                                                                   : "all-reduce"),
+                       CHEX_FIELD_IF(!alone, "carrier", f.carrier),
+                       CHEX_FIELD("bytes", s->net->state_count * sizeof(float)),
+                       CHEX_MEMBER(&f, buckets), CHEX_MEMBER(&f, bucket_bytes),
+                       CHEX_FIELD("step_summed_bytes", f.summed_bytes),
+                       CHEX_FIELD("step_sent_bytes", f.sent_bytes),
+                       CHEX_FIELD("step_received_bytes", f.received_bytes),
+                       CHEX_FIELD("step_broadcast_bytes", f.broadcast_bytes));
 }
 
 static json_t *network_json(const struct chex_session *s) {
-    return json_pack("{s:s,s:i,s:I,s:i,s:f}", "model", s->net->model, "classes", s->net->classes,
-                     "parameters", (json_int_t)s->net->param_count, "image_px",
-                     s->config.image_size, "image_gflop",
-                     6 * chex_net_macs(s->net, s->config.image_size) / 1e9);
+    return chex_result(
+        CHEX_MEMBER(s->net, model), CHEX_MEMBER(s->net, classes),
+        CHEX_FIELD("parameters", s->net->param_count), CHEX_FIELD("image_px", s->config.image_size),
+        CHEX_FIELD("image_gflop", 6 * chex_net_macs(s->net, s->config.image_size) / 1e9));
 }
 
 /* ---- time ---- */
@@ -364,9 +366,11 @@ static double least_step_s(const struct plan *p) {
 
 static json_t *seconds_json(const struct chex_session *s, double step_s, const char *from) {
     const uint64_t all = all_steps(s), to_do = all > s->at.step ? all - s->at.step : 0;
-    return json_pack("{s:f,s:f,s:f,s:f,s:s}", "step_s", step_s, "epoch_s",
-                     step_s * (double)s->steps, "run_s", step_s * (double)to_do, "images_per_s",
-                     (double)s->config.batch * s->logical_ranks / step_s, "from", from);
+    return chex_result(
+        CHEX_FIELD("step_s", step_s), CHEX_FIELD("epoch_s", step_s * (double)s->steps),
+        CHEX_FIELD("run_s", step_s * (double)to_do),
+        CHEX_FIELD("images_per_s", (double)s->config.batch * s->logical_ranks / step_s),
+        CHEX_FIELD("from", from));
 }
 
 /* "at_least" comes from the machine's limits, "measured" from the run's last epoch. Both leave out
@@ -507,17 +511,19 @@ static int least_largest_batch(const struct plan *p) {
 static json_t *memory_of_all(const struct plan *p) {
     const struct chex_memory_limit limit = chex_memory_limit("");
     const int batch = least_largest_batch(p);
-    return json_pack("{s:o,s:o,s:s,s:o}", "rank_0", memory_json(&p->reports[0]),
-                     "node_allowed_bytes", limit.bytes ? integer(limit.bytes) : json_null(),
-                     "node_allowed_by", limit.from, "largest_batch",
-                     batch < 0 ? json_null() : json_integer(batch));
+    return chex_result(CHEX_FIELD("rank_0", memory_json(&p->reports[0])),
+                       CHEX_FIELD_IF(limit.bytes, "node_allowed_bytes", limit.bytes),
+                       CHEX_FIELD("node_allowed_by", limit.from),
+                       CHEX_FIELD_IF(batch >= 0, "largest_batch", batch));
 }
 
 static json_t *head(const struct chex_session *s, const char *action) {
-    return json_pack("{s:i,s:s,s:s,s:s,s:s,s:O,s:O}", "schema", 1, "command", "chex-train",
-                     "version", CHEXNET_VERSION, "action", action, "output", s->config.output_dir,
-                     "options", json_object_get(s->config.options, "options"), "origins",
-                     json_object_get(s->config.options, "origins"));
+    const json_t *c = s->config.options;
+    return chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("command", "chex-train"),
+                       CHEX_FIELD("version", CHEXNET_VERSION), CHEX_FIELD("action", action),
+                       CHEX_FIELD("output", s->config.output_dir),
+                       CHEX_FIELD("options", json_incref(json_object_get(c, "options"))),
+                       CHEX_FIELD("origins", json_incref(json_object_get(c, "origins"))));
 }
 
 static enum chex_status assemble(struct plan *p, json_t *ranks, json_t **out,
@@ -528,26 +534,17 @@ static enum chex_status assemble(struct plan *p, json_t *ranks, json_t **out,
     double run_s = 0;
     CHEX_TRY(data_json(s, &data, err));
     json_t *o = head(s, s->at.step ? "go on" : "start");
-    const struct {
-        const char *key;
-        json_t *value;
-    } parts[] = {{"data", data},
-                 {"launch", json_pack("{s:s,s:s,s:i,s:i}", "method", l->method, "job_id", l->job_id,
-                                      "ranks", l->size, "nodes", l->nodes)},
-                 {"ranks", json_incref(ranks)},
-                 {"steps", steps_json(s)},
-                 {"order", order_json(s)},
-                 {"network", network_json(s)},
-                 {"engine", engine_json(s, &p->reports[0])},
-                 {"memory", memory_of_all(p)},
-                 {"schedule", schedule_json(s)},
-                 {"start", start_json(s)},
-                 {"checkpoints", checkpoints_json(s)},
-                 {"gradients", gradients_json(s)},
-                 {"time", time_json(p, &run_s)}};
-    bool whole = o != NULL;
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        whole = json_object_set_new(o, parts[i].key, parts[i].value) == 0 && whole;
+    json_t *parts = chex_result(
+        CHEX_FIELD("data", data),
+        CHEX_FIELD("launch", chex_result(CHEX_MEMBER(l, method), CHEX_MEMBER(l, job_id),
+                                         CHEX_FIELD("ranks", s->size), CHEX_MEMBER(l, nodes))),
+        CHEX_FIELD("ranks", json_incref(ranks)), CHEX_FIELD("steps", steps_json(s)),
+        CHEX_FIELD("order", order_json(s)), CHEX_FIELD("network", network_json(s)),
+        CHEX_FIELD("engine", engine_json(s, &p->reports[0])),
+        CHEX_FIELD("memory", memory_of_all(p)), CHEX_FIELD("schedule", schedule_json(s)),
+        CHEX_FIELD("start", start_json(s)), CHEX_FIELD("checkpoints", checkpoints_json(s)),
+        CHEX_FIELD("gradients", gradients_json(s)), CHEX_FIELD("time", time_json(p, &run_s)));
+    bool whole = o && json_object_update_new(o, parts) == 0;
     warn_of_rows(p);
     warn_of_labels(p);
     warn_of_schedule(p);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/result.h"
 #include "train/session.h"
 
 struct rank_record {
@@ -38,11 +39,12 @@ static void fill_record(const struct chex_session *s, struct rank_record *r) {
 }
 
 static json_t *record_json(const struct rank_record *r) {
-    return json_pack("{s:i,s:s,s:i,s:i,s:i,s:s,s:i,s:s,s:s,s:s,s:s,s:[i,i]}", "rank", r->rank,
-                     "host", r->host, "local_rank", r->local_rank, "node", r->node, "pid", r->pid,
-                     "cpus", r->cpus, "cpu_count", r->cpu_count, "numa", r->numa, "gpu_visibility",
-                     r->gpu_visibility, "gpu_visible", r->gpu_visible, "gpu_pci_bus_id", r->gpu,
-                     "logical_ranks", r->logical_from, r->logical_to);
+    return chex_result(
+        CHEX_MEMBER(r, rank), CHEX_MEMBER(r, host), CHEX_MEMBER(r, local_rank),
+        CHEX_MEMBER(r, node), CHEX_MEMBER(r, pid), CHEX_MEMBER(r, cpus), CHEX_MEMBER(r, cpu_count),
+        CHEX_MEMBER(r, numa), CHEX_MEMBER(r, gpu_visibility), CHEX_MEMBER(r, gpu_visible),
+        CHEX_FIELD("gpu_pci_bus_id", r->gpu),
+        CHEX_FIELD("logical_ranks", json_pack("[i,i]", r->logical_from, r->logical_to)));
 }
 
 enum chex_status chex_session_gather_ranks(struct chex_session *s, json_t **ranks_out,
@@ -64,9 +66,10 @@ enum chex_status chex_session_write_ranks(struct chex_session *s, struct chex_er
     CHEX_TRY(chex_session_gather_ranks(s, &ranks, err));
     if (s->rank != 0)
         return CHEX_OK;
-    return chex_runfiles_json(&s->files, "ranks.json",
-                              json_pack("{s:i,s:s,s:s,s:i,s:o}", "schema", 1, "launch",
-                                        s->world.launch->method, "job_id", s->world.launch->job_id,
-                                        "logical_ranks", s->logical_ranks, "ranks", ranks),
-                              err);
+    return chex_runfiles_json(
+        &s->files, "ranks.json",
+        chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("launch", s->world.launch->method),
+                    CHEX_MEMBER(s->world.launch, job_id), CHEX_MEMBER(s, logical_ranks),
+                    CHEX_FIELD("ranks", ranks)),
+        err);
 }

@@ -17,32 +17,33 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/result.h"
 #include "engine/update.h"
 #include "launch/same.h"
 #include "train/session.h"
 
 static json_t *plateau_state(const struct chex_schedule *p) {
-    return json_pack("{s:f,s:f,s:I,s:b}", "scale", p->scale, "best", p->best, "bad_epochs",
-                     (json_int_t)p->bad_epochs, "has_best", p->has_best);
+    return chex_result(CHEX_MEMBER(p, scale), CHEX_MEMBER(p, best), CHEX_MEMBER(p, bad_epochs),
+                       CHEX_MEMBER(p, has_best));
 }
 
 static json_t *position_state(const struct chex_position *at) {
-    return json_pack("{s:I,s:I,s:I,s:f,s:f,s:b,s:I,s:I,s:b}", "epoch", (json_int_t)at->epoch,
-                     "step_in_epoch", (json_int_t)at->step_in_epoch, "step", (json_int_t)at->step,
-                     "epoch_loss", at->epoch_loss, "best_score", at->best_score, "has_best",
-                     at->has_best, "best_epoch", (json_int_t)at->best_epoch, "best_step",
-                     (json_int_t)at->best_step, "validation_due", at->validation_due);
+    return chex_result(
+        CHEX_MEMBER(at, epoch), CHEX_MEMBER(at, step_in_epoch), CHEX_MEMBER(at, step),
+        CHEX_MEMBER(at, epoch_loss), CHEX_MEMBER(at, best_score), CHEX_MEMBER(at, has_best),
+        CHEX_MEMBER(at, best_epoch), CHEX_MEMBER(at, best_step), CHEX_MEMBER(at, validation_due));
 }
 
 /* What decides the order of the samples and the meaning of the parameters. */
 static json_t *identity(const struct chex_session *s) {
     const struct chex_train_config *c = &s->config;
-    return json_pack(
-        "{s:I,s:i,s:i,s:s,s:I,s:s,s:I,s:s,s:s}", "seed", (json_int_t)c->seed, "logical_ranks",
-        s->logical_ranks, "batch_size", c->batch, "order", chex_order_names[c->order],
-        "shuffle_block", (json_int_t)c->shuffle_block, "pipeline", chex_pipeline_names[c->pipeline],
-        "rows", (json_int_t)s->input.train->rows, "source_digest",
-        chex_set_source_digest(s->input.train), "opt", chex_optim_names[c->update.optim]);
+    return chex_result(
+        CHEX_MEMBER(c, seed), CHEX_MEMBER(s, logical_ranks), CHEX_FIELD("batch_size", c->batch),
+        CHEX_FIELD("order", chex_order_names[c->order]), CHEX_MEMBER(c, shuffle_block),
+        CHEX_FIELD("pipeline", chex_pipeline_names[c->pipeline]),
+        CHEX_FIELD("rows", s->input.train->rows),
+        CHEX_FIELD("source_digest", chex_set_source_digest(s->input.train)),
+        CHEX_FIELD("opt", chex_optim_names[c->update.optim]));
 }
 
 /* Every option; `auto` is replaced by the engine that it chose. */
@@ -52,18 +53,21 @@ static json_t *settings(const struct chex_session *s) {
     return all;
 }
 
+static json_t *channels(const float values[3]) {
+    return json_pack("[f,f,f]", (double)values[0], (double)values[1], (double)values[2]);
+}
+
 static char *meta_text(const struct chex_session *s) {
-    json_t *mean = json_pack("[f,f,f]", (double)s->net->mean[0], (double)s->net->mean[1],
-                             (double)s->net->mean[2]);
-    json_t *std = json_pack("[f,f,f]", (double)s->net->std[0], (double)s->net->std[1],
-                            (double)s->net->std[2]);
-    json_t *meta = json_pack(
-        "{s:i,s:s,s:s,s:i,s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:O*}", "schema", 1, "tool_version",
-        CHEXNET_VERSION, "resize", chex_set_resize(s->input.train), "stored_size",
-        s->input.train->size, "split", chex_split_names[s->input.train->split], "members",
-        s->members, "mean", mean, "std", std, "identity", identity(s), "position",
-        position_state(&s->at), "plateau", plateau_state(&s->config.schedule), "options",
-        settings(s), "origins", json_object_get(s->config.options, "origins"));
+    json_t *meta = chex_result(
+        CHEX_FIELD("schema", 1), CHEX_FIELD("tool_version", CHEXNET_VERSION),
+        CHEX_FIELD("resize", chex_set_resize(s->input.train)),
+        CHEX_FIELD("stored_size", s->input.train->size),
+        CHEX_FIELD("split", chex_split_names[s->input.train->split]), CHEX_MEMBER(s, members),
+        CHEX_FIELD("mean", channels(s->net->mean)), CHEX_FIELD("std", channels(s->net->std)),
+        CHEX_FIELD("identity", identity(s)), CHEX_FIELD("position", position_state(&s->at)),
+        CHEX_FIELD("plateau", plateau_state(&s->config.schedule)),
+        CHEX_FIELD("options", settings(s)));
+    json_object_set(meta, "origins", json_object_get(s->config.options, "origins"));
     char *text =
         meta ? json_dumps(meta, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17))
              : NULL;

@@ -4,6 +4,7 @@
  * the stall watch ends the job.
  */
 #include "base/log.h"
+#include "base/result.h"
 #include "train/session.h"
 
 enum chex_status chex_session_open_timeline(struct chex_session *s, struct chex_error *err) {
@@ -57,17 +58,19 @@ void chex_session_trace_pass(struct chex_session *s, int v, uint64_t from_ns,
 /* For otherData; NULL: out of memory, and the file lacks these keys. */
 static json_t *about(const struct chex_session *s) {
     const struct chex_engine_impl *impl = s->engine->impl;
-    json_t *o = json_pack(
-        "{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:I,s:s}", "command", "chex-train", "version",
-        CHEXNET_VERSION, "output", s->config.output_dir, "engine", impl->name, "variant",
-        impl->variant(s->engine->self), "precision", chex_precision_names[s->config.precision],
-        "batch_images", s->config.batch, "logical_ranks", s->logical_ranks, "rank_count", s->size,
-        "first_step", (json_int_t)s->started_step + 1, "device",
-        s->needs.on_device
-            ? "forward and backward are the device's own times, placed by when the host had the "
-              "loss; of reduction and optimizer the host's orders alone are known"
-            : "none: the engine computes on the processor");
-    return o;
+    return chex_result(
+        CHEX_FIELD("command", "chex-train"), CHEX_FIELD("version", CHEXNET_VERSION),
+        CHEX_FIELD("output", s->config.output_dir), CHEX_FIELD("engine", impl->name),
+        CHEX_FIELD("variant", impl->variant(s->engine->self)),
+        CHEX_FIELD("precision", chex_precision_names[s->config.precision]),
+        CHEX_FIELD("batch_images", s->config.batch), CHEX_MEMBER(s, logical_ranks),
+        CHEX_FIELD("rank_count", s->size), CHEX_FIELD("first_step", s->started_step + 1),
+        CHEX_FIELD(
+            "device",
+            s->needs.on_device
+                ? "forward and backward are the device's own times, placed by when the host had "
+                  "the loss; of reduction and optimizer the host's orders alone are known"
+                : "none: the engine computes on the processor"));
 }
 
 void chex_session_write_stalled(void *session, const struct chex_mark *mark) {

@@ -17,6 +17,7 @@
 #include "base/alloc.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/result.h"
 
 enum {
     ROUNDS = 32, /* questions to a rank's clock */
@@ -260,11 +261,12 @@ static void write_rank(struct writer *w, int rank, const struct parcel *p,
             write_event(w, rank, &events[i]);
     w->events += p->count;
     w->dropped += p->dropped;
-    json_array_append_new(
-        w->ranks, json_pack("{s:i,s:s,s:I,s:I,s:I,s:I,s:i}", "rank", rank, "host", p->host,
-                            "events", (json_int_t)p->count, "dropped", (json_int_t)p->dropped,
-                            "clock_offset_ns", (json_int_t)(last ? last->offset_ns : 0),
-                            "clock_error_ns", (json_int_t)error, "clock_points", l->count));
+    json_array_append_new(w->ranks,
+                          chex_result(CHEX_FIELD("rank", rank), CHEX_MEMBER(p, host),
+                                      CHEX_FIELD("events", p->count), CHEX_MEMBER(p, dropped),
+                                      CHEX_FIELD("clock_offset_ns", last ? last->offset_ns : 0),
+                                      CHEX_FIELD("clock_error_ns", error),
+                                      CHEX_FIELD("clock_points", l->count)));
 }
 
 static const char opening[] = "{\"traceEvents\":[";
@@ -315,12 +317,11 @@ static enum chex_status close_writer(struct writer *w, json_t *about, bool whole
                                      enum chex_status st, struct chex_error *err) {
     const struct chex_timeline *t = w->t;
     json_t *other = about ? about : json_object();
-    json_object_set_new(other, "schema", json_integer(1));
-    json_object_set_new(other, "start_unix_s", json_real(t->zero_unix_s));
-    json_object_set_new(other, "events_kept_a_rank", json_integer((json_int_t)t->size));
-    json_object_set_new(other, "clock", clock_json());
-    json_object_set_new(other, "all_ranks", json_boolean(whole));
-    json_object_set(other, "ranks", w->ranks);
+    json_object_update_new(
+        other,
+        chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("start_unix_s", t->zero_unix_s),
+                    CHEX_FIELD("events_kept_a_rank", t->size), CHEX_FIELD("clock", clock_json()),
+                    CHEX_FIELD("all_ranks", whole), CHEX_FIELD("ranks", json_incref(w->ranks))));
     if (w->file) {
         fputs("\n],\n\"displayTimeUnit\":\"ms\",\n\"otherData\":", w->file);
         const bool cut = json_dumpf(other, w->file, JSON_INDENT(1) | JSON_PRESERVE_ORDER) != 0;
