@@ -61,7 +61,7 @@ static const struct chex_opt_program program = {
     .summary = "Is this allocation fit to train?",
     .usage = "chex-env [OPTION...]\nsrun chex-env [OPTION...]",
     .opts = options,
-    .count = sizeof options / sizeof options[0],
+    .count = COUNT(options),
     .epilog = "Exit status: 0 all checks pass or warn, 4 a fault of the user, 5 of the node;\n"
               "in the prolog a user's fault and a wrong option, file or variable are 0, because\n"
               "any other status drains the node.\n"
@@ -411,20 +411,10 @@ static enum chex_status after_usage(enum chex_status st, bool prolog) {
 
 static enum chex_status carry_out(const struct settings *s, const struct chex_opt_set *set,
                                   struct chex_error *err) {
-    char libraries[256];
-    if (s->common.help)
-        chex_opt_print_help(&program, stdout);
-    else if (s->common.version)
-        chex_opt_print_version(program.name, chex_data_libraries(libraries, sizeof libraries),
-                               stdout);
-    else if (s->common.print_config)
-        chex_opt_print_config(set, s, stdout);
-    else if (chex_opt_word_count(set) > 0)
-        return chex_error_set(err, CHEX_E_USAGE, "unexpected argument '%s'; try chex-env --help",
-                              chex_opt_word(set, 0));
-    else
-        return run(s, err);
-    return chex_fs_flush_stdout(err);
+    if (chex_opt_inform(set, s, chex_data_libraries))
+        return chex_fs_flush_stdout(err);
+    CHEX_TRY(chex_opt_check_words(set, err));
+    return run(s, err);
 }
 
 /* Default --timeout from level 2 on, except in the prolog: GPU libraries start slowly. */

@@ -11,12 +11,12 @@
 #include "base/result.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "command.h"
 #include "engine/choose.h"
 #include "input/pipeline.h"
 #include "label/classes.h"
 #include "launch/world.h"
 #include "option_rows.h"
-#include "shard/versions.h"
 #include "train/bench.h"
 #include "train/bench_input.h"
 #include "train/plan.h"
@@ -181,6 +181,8 @@ static const struct chex_opt options[] = {
                    "many as come)"),
 };
 
+static enum chex_status run(struct chex_opt_set *set, void *settings, struct chex_error *err);
+
 static const struct chex_opt_program program = {
     .name = "chex-train",
     .summary = "train CheXNet on sharded chest X-rays",
@@ -189,7 +191,7 @@ static const struct chex_opt_program program = {
              "chex-train --bench N [options]\n"
              "chex-train --data DIR --bench-input N [options]",
     .opts = options,
-    .count = sizeof options / sizeof options[0],
+    .count = COUNT(options),
     .epilog = "Examples\n"
               "  chex-train --data shards --output run --epochs 10 --lr 1e-3\n"
               "  srun -n4 --gpus-per-task=1 chex-train --data shards --output run\n"
@@ -201,6 +203,8 @@ static const struct chex_opt_program program = {
               "after preemption (run again to go on), 7 stalled or a rank lost, 8 loss not finite, "
               "9 out of\n"
               "memory or disk.\n",
+    .settings_size = sizeof(struct settings),
+    .run = run,
 };
 
 /* --checkpoint-every: "500steps" or a duration. The other of the two outputs is 0. */
@@ -581,8 +585,10 @@ static enum chex_status check_settings(const struct settings *s, struct chex_err
  * stall watch starts only after it. */
 static const uint64_t launch_ms = 60000;
 
-static enum chex_status run(struct settings *s, struct chex_error *err) {
+static enum chex_status run(struct chex_opt_set *set, void *settings, struct chex_error *err) {
+    struct settings *s = settings;
     struct chex_world world;
+    s->set = set;
     CHEX_TRY(check_settings(s, err));
     CHEX_TRY(train_signals_choose(s->preempt_signal, err));
     train_signals_limit(s->stall_abort ? s->stall_abort + launch_ms : 0);
@@ -598,34 +604,5 @@ static enum chex_status run(struct settings *s, struct chex_error *err) {
 
 int main(int argc, char **argv) {
     train_signals_begin();
-    struct settings s;
-    struct chex_opt_set *set = NULL;
-    struct chex_error err = {0};
-    char libraries[256];
-    chex_log_init(program.name, CHEX_LOG_INFO);
-    enum chex_status st = chex_opt_parse(&program, argc, argv, &s, sizeof s, &set, &err);
-    if (st == CHEX_OK) {
-        chex_log_set_level((enum chex_log_level)s.common.log_level);
-        s.set = set;
-        if (s.common.help)
-            chex_opt_print_help(&program, stdout);
-        else if (s.common.version)
-            chex_opt_print_version(program.name, chex_data_libraries(libraries, sizeof libraries),
-                                   stdout);
-        else if (s.common.print_config)
-            chex_opt_print_config(set, &s, stdout);
-        else if (chex_opt_word_count(set))
-            st = chex_error_set(&err, CHEX_E_USAGE, "unexpected word '%s'; try '%s --help'",
-                                chex_opt_word(set, 0), program.name);
-        else
-            st = run(&s, &err);
-    }
-    if (st == CHEX_OK)
-        st = chex_fs_flush_stdout(&err);
-    if (st == CHEX_E_USAGE && err.text[0]) /* before the launch; later errors are logged by run */
-        chex_world_refuse(&err);
-    else if (st != CHEX_OK && err.text[0])
-        chex_err("%s", err.text);
-    chex_opt_destroy(set);
-    return (int)st;
+    return command_main(&program, argc, argv, chex_world_refuse);
 }

@@ -50,17 +50,6 @@ static const struct chex_opt cam_opts[] = {
     EVAL_FORCE_ROW,
 };
 
-static const struct chex_opt_program cam_program = {
-    .name = "chex-eval cam",
-    .summary = "where in an image the network sees a finding, as a picture",
-    .usage = "chex-eval cam --image FILE --checkpoint FILE --output FILE.png [options]",
-    .opts = cam_opts,
-    .count = COUNT(cam_opts),
-    .epilog = "Examples\n"
-              "  chex-eval cam --image chest.png --checkpoint run/best.h5 --output cam.png\n"
-              "  chex-eval cam --image chest.dcm --checkpoint run/best.h5 --class "
-              "Effusion,Mass --output two.png\n\n" EVAL_EXIT_STATUS};
-
 /* ---- checks of the options ---- */
 
 static bool same_file(const char *a, const char *b) {
@@ -316,8 +305,8 @@ static enum chex_status make_cam(struct eval_cam *m, struct chex_error *err) {
     return eval_cam_print(m, &view, err);
 }
 
-static enum chex_status run_cam(const struct eval_settings *s, const struct chex_opt_set *set,
-                                struct chex_error *err) {
+static enum chex_status run_cam(struct chex_opt_set *set, void *settings, struct chex_error *err) {
+    const struct eval_settings *s = settings;
     struct eval_cam m = {.s = s,
                          .precision_asked = chex_opt_origin(set, "precision") != CHEX_FROM_DEFAULT};
     CHEX_TRY(check_options(s, err));
@@ -334,4 +323,18 @@ static enum chex_status run_cam(const struct eval_settings *s, const struct chex
     return st;
 }
 
-const struct eval_command eval_command_cam = {"cam", &cam_program, true, run_cam};
+const struct chex_opt_program eval_cam_program = {
+    .name = "chex-eval cam",
+    .summary = "where in an image the network sees a finding, as a picture",
+    .usage = "chex-eval cam --image FILE --checkpoint FILE --output FILE.png [options]",
+    .opts = cam_opts,
+    .count = COUNT(cam_opts),
+    .epilog = "Examples\n"
+              "  chex-eval cam --image chest.png --checkpoint run/best.h5 --output cam.png\n"
+              "  chex-eval cam --image chest.dcm --checkpoint run/best.h5 --class "
+              "Effusion,Mass --output two.png\n\n" EVAL_EXIT_STATUS,
+    .settings_size = sizeof(struct eval_settings),
+    .run = run_cam,
+    .alone = true,
+    .word = "cam",
+};

@@ -16,8 +16,6 @@
 #include "model/safetensors.h"
 #include "option_rows.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
-
 struct eval_settings {
     struct chex_opt_common common;
     const char *data, *checkpoint, *predictions, *output;
@@ -35,16 +33,10 @@ struct eval_settings {
     double alpha, scale;
 };
 
-struct eval_command {
-    const char *word; /* NULL: the command itself */
-    const struct chex_opt_program *program;
-    bool alone; /* runs in one process: of several ranks only rank 0 does the work */
-    enum chex_status (*run)(const struct eval_settings *s, const struct chex_opt_set *set,
-                            struct chex_error *err);
-};
-
-extern const struct eval_command eval_command_evaluate, eval_command_score, eval_command_cam,
-    eval_command_export;
+/* evaluate is the command itself. */
+extern const struct chex_opt_program eval_program, eval_score_program, eval_cam_program,
+    eval_export_program;
+extern const struct chex_opt_program *const eval_subcommands[];
 
 /* Options of several tables. */
 #define EVAL_AT(field) offsetof(struct eval_settings, field)

@@ -47,26 +47,6 @@ static const struct chex_opt evaluate_opts[] = {
     EVAL_FORCE_ROW,
 };
 
-static const struct chex_opt_program evaluate_program = {
-    .name = "chex-eval",
-    .summary = "AUROC of each finding, with its interval",
-    .usage = "chex-eval --data DIR --checkpoint FILE --output DIR [options]\n"
-             "chex-eval score --predictions FILE.csv [--output DIR] [options]\n"
-             "chex-eval cam --image FILE --checkpoint FILE --output FILE.png [options]\n"
-             "chex-eval export --checkpoint FILE --output FILE.safetensors [--force]",
-    .opts = evaluate_opts,
-    .count = COUNT(evaluate_opts),
-    .epilog = "Subcommands\n"
-              "  score    the same figures for a table of predictions, without a network\n"
-              "  cam      where in an image the network sees a finding, as a picture\n"
-              "  export   parameters of a checkpoint as safetensors, by torchvision's names\n"
-              "A subcommand comes first and has options of its own: chex-eval score --help.\n"
-              "\n"
-              "Examples\n"
-              "  chex-eval --data shards/ --checkpoint run/best.h5 --output "
-              "run/eval/\n\n" EVAL_EXIT_STATUS,
-};
-
 struct evaluation {
     const struct eval_settings *s;
     bool split_asked, precision_asked;
@@ -320,8 +300,9 @@ static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
     return st;
 }
 
-static enum chex_status run_evaluate(const struct eval_settings *s, const struct chex_opt_set *set,
+static enum chex_status run_evaluate(struct chex_opt_set *set, void *settings,
                                      struct chex_error *err) {
+    const struct eval_settings *s = settings;
     if (!s->data || !s->checkpoint || !s->output)
         return chex_error_set(err, CHEX_E_USAGE, "chex-eval needs --%s",
                               !s->data         ? "data DIR"
@@ -349,4 +330,19 @@ static enum chex_status run_evaluate(const struct eval_settings *s, const struct
     return st;
 }
 
-const struct eval_command eval_command_evaluate = {NULL, &evaluate_program, false, run_evaluate};
+const struct chex_opt_program eval_program = {
+    .name = "chex-eval",
+    .summary = "AUROC of each finding, with its interval",
+    .usage = "chex-eval --data DIR --checkpoint FILE --output DIR [options]\n"
+             "chex-eval score --predictions FILE.csv [--output DIR] [options]\n"
+             "chex-eval cam --image FILE --checkpoint FILE --output FILE.png [options]\n"
+             "chex-eval export --checkpoint FILE --output FILE.safetensors [--force]",
+    .opts = evaluate_opts,
+    .count = COUNT(evaluate_opts),
+    .epilog = "Examples\n"
+              "  chex-eval --data shards/ --checkpoint run/best.h5 --output "
+              "run/eval/\n\n" EVAL_EXIT_STATUS,
+    .settings_size = sizeof(struct eval_settings),
+    .run = run_evaluate,
+    .subcommands = eval_subcommands,
+};

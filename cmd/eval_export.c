@@ -16,18 +16,9 @@ static const struct chex_opt export_opts[] = {
     EVAL_FORCE_ROW,
 };
 
-static const struct chex_opt_program export_program = {
-    .name = "chex-eval export",
-    .summary = "parameters of a checkpoint as safetensors, by torchvision's names",
-    .usage = "chex-eval export --checkpoint FILE --output FILE.safetensors [--force]",
-    .opts = export_opts,
-    .count = COUNT(export_opts),
-    .epilog = "Examples\n"
-              "  chex-eval export --checkpoint run/best.h5 --output "
-              "best.safetensors\n\n" EVAL_EXIT_STATUS};
-
-static enum chex_status run_export(const struct eval_settings *s, const struct chex_opt_set *set,
+static enum chex_status run_export(struct chex_opt_set *set, void *settings,
                                    struct chex_error *err) {
+    const struct eval_settings *s = settings;
     (void)set;
     if (!s->checkpoint || !s->output)
         return chex_error_set(err, CHEX_E_USAGE, "chex-eval export needs --%s",
@@ -55,4 +46,17 @@ static enum chex_status run_export(const struct eval_settings *s, const struct c
     return st;
 }
 
-const struct eval_command eval_command_export = {"export", &export_program, true, run_export};
+const struct chex_opt_program eval_export_program = {
+    .name = "chex-eval export",
+    .summary = "parameters of a checkpoint as safetensors, by torchvision's names",
+    .usage = "chex-eval export --checkpoint FILE --output FILE.safetensors [--force]",
+    .opts = export_opts,
+    .count = COUNT(export_opts),
+    .epilog = "Examples\n"
+              "  chex-eval export --checkpoint run/best.h5 --output "
+              "best.safetensors\n\n" EVAL_EXIT_STATUS,
+    .settings_size = sizeof(struct eval_settings),
+    .run = run_export,
+    .alone = true,
+    .word = "export",
+};

@@ -25,16 +25,6 @@ static const struct chex_opt score_opts[] = {
     EVAL_FORCE_ROW,
 };
 
-static const struct chex_opt_program score_program = {
-    .name = "chex-eval score",
-    .summary = "the same figures for a table of predictions, without a network",
-    .usage = "chex-eval score --predictions FILE.csv [--output DIR] [options]",
-    .opts = score_opts,
-    .count = COUNT(score_opts),
-    .epilog = "Examples\n"
-              "  chex-eval score --predictions run/eval/predictions.csv --compare "
-              "published:arnoweng\n\n" EVAL_EXIT_STATUS};
-
 static enum chex_status score(const struct eval_settings *s, const struct chex_predictions *table,
                               const struct chex_published *published, struct chex_error *err) {
     char *title = chex_fs_format("predictions of %s", s->predictions);
@@ -52,8 +42,9 @@ static enum chex_status score(const struct eval_settings *s, const struct chex_p
     return st;
 }
 
-static enum chex_status run_score(const struct eval_settings *s, const struct chex_opt_set *set,
+static enum chex_status run_score(struct chex_opt_set *set, void *settings,
                                   struct chex_error *err) {
+    const struct eval_settings *s = settings;
     (void)set;
     if (!s->predictions)
         return chex_error_set(err, CHEX_E_USAGE, "chex-eval score needs --predictions FILE.csv");
@@ -78,4 +69,17 @@ static enum chex_status run_score(const struct eval_settings *s, const struct ch
     return st;
 }
 
-const struct eval_command eval_command_score = {"score", &score_program, true, run_score};
+const struct chex_opt_program eval_score_program = {
+    .name = "chex-eval score",
+    .summary = "the same figures for a table of predictions, without a network",
+    .usage = "chex-eval score --predictions FILE.csv [--output DIR] [options]",
+    .opts = score_opts,
+    .count = COUNT(score_opts),
+    .epilog = "Examples\n"
+              "  chex-eval score --predictions run/eval/predictions.csv --compare "
+              "published:arnoweng\n\n" EVAL_EXIT_STATUS,
+    .settings_size = sizeof(struct eval_settings),
+    .run = run_score,
+    .alone = true,
+    .word = "score",
+};

@@ -8,6 +8,8 @@
 
 #include "base/opt.h"
 
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
 /* One option: long name, type without CHEX_OPT_, offset of the value in the settings struct; then
  * the other members, the help text last. */
 #define OPTION(long_name, kind, offset, ...)                                                       \

@@ -30,21 +30,6 @@ static const struct chex_opt audit_opts[] = {
 };
 #undef AT
 
-static const struct chex_opt_program audit_program = {
-    .name = "chex-shard audit",
-    .summary = "patients, images and positives that two sources share; exit status 3 where there "
-               "are any",
-    .usage = "chex-shard audit A B [--labels FILE] [--json]",
-    .opts = audit_opts,
-    .count = COUNT(audit_opts),
-    .epilog =
-        "A and B are sets, folders of one split, shards, label files or lists of file names.\n"
-        "The columns 'shared' count the images, and their positives, of patients in both.\n\n"
-        "Examples\n"
-        "  chex-shard audit shards/train shards/test\n"
-        "  chex-shard audit train_val_list.txt test_list.txt --labels "
-        "Data_Entry_2017.csv\n\n" SHARD_EXIT_STATUS};
-
 static json_t *audit_json(const struct chex_audit *a) {
     json_t *classes = json_array();
     for (size_t c = 0; c < a->class_count; c++) {
@@ -101,16 +86,12 @@ static enum chex_status judge(const struct chex_audit *a, struct chex_error *err
         a->shared_images, a->shared_images == 1 ? " is" : "s are");
 }
 
-static enum chex_status run_audit(const struct chex_opt_set *set, const void *settings,
+static enum chex_status run_audit(struct chex_opt_set *set, void *settings,
                                   struct chex_error *err) {
     const struct audit_settings *s = settings;
     struct chex_audit_labels labels = {s->labels, chex_label_format_names[s->format], s->columns};
     struct chex_audit_pair *pair = NULL;
     struct chex_audit a;
-    if (chex_opt_word_count(set) != 2)
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "chex-shard audit takes two sources; try "
-                              "'chex-shard audit --help'");
     CHEX_TRY(
         chex_audit_open(chex_opt_word(set, 0), chex_opt_word(set, 1), &labels, &pair, &a, err));
     enum chex_status st = CHEX_OK;
@@ -124,5 +105,26 @@ static enum chex_status run_audit(const struct chex_opt_set *set, const void *se
     return st;
 }
 
-const struct shard_command shard_command_audit = {
-    "audit", &audit_program, sizeof(struct audit_settings), run_audit, .alone = true};
+const struct chex_opt_program shard_audit_program = {
+    .name = "chex-shard audit",
+    .summary = "patients, images and positives that two sources share; exit status 3 where there "
+               "are any",
+    .usage = "chex-shard audit A B [--labels FILE] [--json]",
+    .opts = audit_opts,
+    .count = COUNT(audit_opts),
+    .epilog =
+        "A and B are sets, folders of one split, shards, label files or lists of file names.\n"
+        "The columns 'shared' count the images, and their positives, of patients in both.\n\n"
+        "Examples\n"
+        "  chex-shard audit shards/train shards/test\n"
+        "  chex-shard audit train_val_list.txt test_list.txt --labels "
+        "Data_Entry_2017.csv\n\n" SHARD_EXIT_STATUS,
+    .words = "two sources",
+    .min_words = 2,
+    .max_words = 2,
+    .settings_size = sizeof(struct audit_settings),
+    .run = run_audit,
+    .alone = true,
+    .listed = "patients that two sources share",
+    .word = "audit",
+};

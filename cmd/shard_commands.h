@@ -11,20 +11,10 @@
 
 #include "option_rows.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
-
-struct shard_command {
-    const char *word;
-    const struct chex_opt_program *program;
-    size_t settings_size; /* of the struct that begins with struct chex_opt_common */
-    enum chex_status (*run)(const struct chex_opt_set *set, const void *settings,
-                            struct chex_error *err);
-    bool alone; /* runs in one process: of several ranks only rank 0 does the work */
-};
-
-extern const struct shard_command shard_command_create, shard_command_info, shard_command_verify,
-    shard_command_audit, shard_command_reshard, shard_command_import_tfrecord,
-    shard_command_phantom;
+/* create is the command itself. */
+extern const struct chex_opt_program shard_create_program, shard_info_program, shard_verify_program,
+    shard_audit_program, shard_reshard_program, shard_import_program, shard_phantom_program;
+extern const struct chex_opt_program *const shard_subcommands[];
 
 /* Options of several subcommands. at: offset of the value in the settings. */
 #define SHARD_WORKERS_ROW(at)                                                                      \
@@ -39,9 +29,5 @@ extern const struct shard_command shard_command_create, shard_command_info, shar
 
 /* The value of --workers as a number of threads. */
 int shard_threads(int64_t workers);
-
-/* CHEX_E_USAGE unless there is exactly one word. `name`: "chex-shard info". */
-enum chex_status shard_one_word(const struct chex_opt_set *set, const char *name,
-                                struct chex_error *err);
 
 #endif

@@ -45,7 +45,23 @@ static const struct chex_opt create_opts[] = {
 };
 #undef AT
 
-static const struct chex_opt_program create_program = {
+static enum chex_status run_create(struct chex_opt_set *set, void *settings,
+                                   struct chex_error *err) {
+    const struct create_settings *s = settings;
+    struct chex_create_options o;
+    (void)set;
+    CHEX_TRY(shard_image_options(&s->image, &o, err));
+    o.images = s->images;
+    o.labels = s->labels;
+    o.format = chex_label_format_names[s->format];
+    o.columns = s->columns;
+    o.not_stated = (enum chex_not_stated)s->not_stated;
+    if (s->views)
+        CHEX_TRY(chex_labels_parse_views(s->views, &o.views, err));
+    return shard_make("create", shard_create, &o, o.output, o.shards, s->common.json, err);
+}
+
+const struct chex_opt_program shard_create_program = {
     .name = "chex-shard",
     .summary = "make shards from chest X-ray images and their labels",
     .usage = "chex-shard [create] --images DIR --labels FILE --output DIR [options]\n"
@@ -59,39 +75,16 @@ static const struct chex_opt_program create_program = {
     .opts = create_opts,
     .count = COUNT(create_opts),
     .epilog =
-        "Subcommands\n"
-        "  create           label file and images to a set of shards (the default)\n"
-        "  info             what a set or a shard holds\n"
-        "  verify           read everything and compare checksums, counts and patients\n"
-        "  audit            patients that two sources share\n"
-        "  reshard          the same rows in another number of shards, without the images\n"
-        "  import-tfrecord  TFRecord files to a set of shards\n"
-        "  phantom          synthetic images with planted findings, and their labels\n\n"
         "Examples\n"
         "  chex-shard --images images/ --labels Data_Entry_2017.csv --output shards/\n"
         "  chex-shard --images images/ --labels labels.csv --split patient --size 64 \\\n"
         "             --shards 4 --output shards/\n"
         "  srun -n 8 chex-shard --images images/ --labels Data_Entry_2017.csv --output shards/\n"
         "  chex-shard verify shards/\n"
-        "  chex-shard audit train_val_list.txt test_list.txt\n\n" SHARD_EXIT_STATUS};
-
-static enum chex_status run_create(const struct chex_opt_set *set, const void *settings,
-                                   struct chex_error *err) {
-    const struct create_settings *s = settings;
-    struct chex_create_options o;
-    if (chex_opt_word_count(set))
-        return chex_error_set(err, CHEX_E_USAGE, "unexpected word '%s'; try 'chex-shard --help'",
-                              chex_opt_word(set, 0));
-    CHEX_TRY(shard_image_options(&s->image, &o, err));
-    o.images = s->images;
-    o.labels = s->labels;
-    o.format = chex_label_format_names[s->format];
-    o.columns = s->columns;
-    o.not_stated = (enum chex_not_stated)s->not_stated;
-    if (s->views)
-        CHEX_TRY(chex_labels_parse_views(s->views, &o.views, err));
-    return shard_make("create", shard_create, &o, o.output, o.shards, s->common.json, err);
-}
-
-const struct shard_command shard_command_create = {"create", &create_program,
-                                                   sizeof(struct create_settings), run_create};
+        "  chex-shard audit train_val_list.txt test_list.txt\n\n" SHARD_EXIT_STATUS,
+    .settings_size = sizeof(struct create_settings),
+    .run = run_create,
+    .listed = "label file and images to a set of shards (the default)",
+    .subcommands = shard_subcommands,
+    .word = "create",
+};

@@ -30,27 +30,11 @@ static const struct chex_opt import_opts[] = {
 };
 #undef AT
 
-static const struct chex_opt_program import_program = {
-    .name = "chex-shard import-tfrecord",
-    .summary = "TFRecord files with image/encoded, image/filename and image/label to shards",
-    .usage = "chex-shard import-tfrecord FILE... --output DIR [options]",
-    .opts = import_opts,
-    .count = COUNT(import_opts),
-    .epilog = "The records do not name their labels: --label-order does. Patients are taken from "
-              "the file names.\n\nExamples\n"
-              "  chex-shard import-tfrecord tf_records/train-* --output shards/\n"
-              "  chex-shard import-tfrecord own.tfrecord --label-order chexnet --split none \\\n"
-              "             --output shards/\n\n" SHARD_EXIT_STATUS};
-
-static enum chex_status run_import(const struct chex_opt_set *set, const void *settings,
+static enum chex_status run_import(struct chex_opt_set *set, void *settings,
                                    struct chex_error *err) {
     const struct import_settings *s = settings;
     size_t count = (size_t)chex_opt_word_count(set);
     struct chex_create_options o;
-    if (!count)
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "chex-shard import-tfrecord takes one or more TFRecord files; try "
-                              "'chex-shard import-tfrecord --help'");
     CHEX_TRY(shard_image_options(&s->image, &o, err));
     const char **paths = calloc(count, sizeof *paths);
     if (!paths)
@@ -67,5 +51,22 @@ static enum chex_status run_import(const struct chex_opt_set *set, const void *s
     return st;
 }
 
-const struct shard_command shard_command_import_tfrecord = {
-    "import-tfrecord", &import_program, sizeof(struct import_settings), run_import};
+const struct chex_opt_program shard_import_program = {
+    .name = "chex-shard import-tfrecord",
+    .summary = "TFRecord files with image/encoded, image/filename and image/label to shards",
+    .usage = "chex-shard import-tfrecord FILE... --output DIR [options]",
+    .opts = import_opts,
+    .count = COUNT(import_opts),
+    .epilog = "The records do not name their labels: --label-order does. Patients are taken from "
+              "the file names.\n\nExamples\n"
+              "  chex-shard import-tfrecord tf_records/train-* --output shards/\n"
+              "  chex-shard import-tfrecord own.tfrecord --label-order chexnet --split none \\\n"
+              "             --output shards/\n\n" SHARD_EXIT_STATUS,
+    .words = "one or more TFRecord files",
+    .min_words = 1,
+    .max_words = SIZE_MAX,
+    .settings_size = sizeof(struct import_settings),
+    .run = run_import,
+    .listed = "TFRecord files to a set of shards",
+    .word = "import-tfrecord",
+};

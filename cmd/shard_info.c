@@ -16,15 +16,6 @@
 
 static const struct chex_opt plain_opts[] = {CHEX_OPT_COMMON};
 
-static const struct chex_opt_program info_program = {
-    .name = "chex-shard info",
-    .summary = "what a set or a shard holds",
-    .usage = "chex-shard info DIR|FILE [--json]",
-    .opts = plain_opts,
-    .count = COUNT(plain_opts),
-    .epilog = "Examples\n  chex-shard info shards/\n"
-              "  chex-shard info shards/val/val-00000-of-00016.h5 --json\n\n" SHARD_EXIT_STATUS};
-
 /* Width of the column of class names: the longest name, at least 18. */
 static int name_width(char *const *names, size_t count) {
     int width = 18;
@@ -186,14 +177,26 @@ static enum chex_status info_shard(const char *path, bool json, struct chex_erro
     return st;
 }
 
-static enum chex_status run_info(const struct chex_opt_set *set, const void *settings,
-                                 struct chex_error *err) {
+static enum chex_status run_info(struct chex_opt_set *set, void *settings, struct chex_error *err) {
     const struct chex_opt_common *s = settings;
-    CHEX_TRY(shard_one_word(set, "chex-shard info", err));
     const char *path = chex_opt_word(set, 0);
     bool is_file = chex_fs_exists(path) && !chex_fs_is_dir(path);
     return is_file ? info_shard(path, s->json, err) : info_set(path, s->json, err);
 }
 
-const struct shard_command shard_command_info = {
-    "info", &info_program, sizeof(struct chex_opt_common), run_info, .alone = true};
+const struct chex_opt_program shard_info_program = {
+    .name = "chex-shard info",
+    .summary = "what a set or a shard holds",
+    .usage = "chex-shard info DIR|FILE [--json]",
+    .opts = plain_opts,
+    .count = COUNT(plain_opts),
+    .epilog = "Examples\n  chex-shard info shards/\n"
+              "  chex-shard info shards/val/val-00000-of-00016.h5 --json\n\n" SHARD_EXIT_STATUS,
+    .words = "one folder or file",
+    .min_words = 1,
+    .max_words = 1,
+    .settings_size = sizeof(struct chex_opt_common),
+    .run = run_info,
+    .alone = true,
+    .word = "info",
+};

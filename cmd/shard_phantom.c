@@ -32,25 +32,12 @@ static const struct chex_opt phantom_opts[] = {
 };
 #undef AT
 
-static const struct chex_opt_program phantom_program = {
-    .name = "chex-shard phantom",
-    .summary = "synthetic chest images with planted findings, and their labels",
-    .usage = "chex-shard phantom --count N --output DIR [options]",
-    .opts = phantom_opts,
-    .count = COUNT(phantom_opts),
-    .epilog = "Examples\n  chex-shard phantom --count 2000 --size 64 --output phantom/\n"
-              "  chex-shard --images phantom/images --labels phantom/labels.csv --size 64 \\\n"
-              "             --split patient --output shards/\n\n" SHARD_EXIT_STATUS};
-
 static void phantom_progress(void *arg, uint64_t done) { chex_progress_set(arg, done, NULL); }
 
-static enum chex_status run_phantom(const struct chex_opt_set *set, const void *settings,
+static enum chex_status run_phantom(struct chex_opt_set *set, void *settings,
                                     struct chex_error *err) {
     const struct phantom_settings *s = settings;
-    if (chex_opt_word_count(set))
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "unexpected word '%s'; try 'chex-shard phantom --help'",
-                              chex_opt_word(set, 0));
+    (void)set;
     if (s->common.json)
         CHEX_TRY(chex_text_for_json("--output", s->output, "--json", err));
     struct chex_progress *progress =
@@ -73,5 +60,18 @@ static enum chex_status run_phantom(const struct chex_opt_set *set, const void *
     return chex_result_print(stdout, result, s->common.json ? NULL : text, JSON_INDENT(1), err);
 }
 
-const struct shard_command shard_command_phantom = {
-    "phantom", &phantom_program, sizeof(struct phantom_settings), run_phantom, .alone = true};
+const struct chex_opt_program shard_phantom_program = {
+    .name = "chex-shard phantom",
+    .summary = "synthetic chest images with planted findings, and their labels",
+    .usage = "chex-shard phantom --count N --output DIR [options]",
+    .opts = phantom_opts,
+    .count = COUNT(phantom_opts),
+    .epilog = "Examples\n  chex-shard phantom --count 2000 --size 64 --output phantom/\n"
+              "  chex-shard --images phantom/images --labels phantom/labels.csv --size 64 \\\n"
+              "             --split patient --output shards/\n\n" SHARD_EXIT_STATUS,
+    .settings_size = sizeof(struct phantom_settings),
+    .run = run_phantom,
+    .alone = true,
+    .listed = "synthetic images with planted findings, and their labels",
+    .word = "phantom",
+};

@@ -20,27 +20,14 @@ static const struct chex_opt reshard_opts[] = {
 };
 #undef AT
 
-static const struct chex_opt_program reshard_program = {
-    .name = "chex-shard reshard",
-    .summary = "the same rows in another number of shards, without the images",
-    .usage = "chex-shard reshard IN --output DIR --shards N [options]",
-    .opts = reshard_opts,
-    .count = COUNT(reshard_opts),
-    .epilog = "The new set is what create would have made with N shards of the images that were "
-              "not\nleft out: the same rows in the same order, the same manifest. Under srun the "
-              "ranks share\nthe work.\n\n"
-              "Examples\n"
-              "  chex-shard reshard shards/ --output shards-64/ --shards 64\n\n" SHARD_EXIT_STATUS};
-
 static enum chex_status reshard(const void *options, struct chex_group *group,
                                 struct chex_create_result *result_out, struct chex_error *err) {
     return chex_reshard(options, group, result_out, err);
 }
 
-static enum chex_status run_reshard(const struct chex_opt_set *set, const void *settings,
+static enum chex_status run_reshard(struct chex_opt_set *set, void *settings,
                                     struct chex_error *err) {
     const struct reshard_settings *s = settings;
-    CHEX_TRY(shard_one_word(set, "chex-shard reshard", err));
     struct chex_reshard_options o = {.input = chex_opt_word(set, 0),
                                      .output = s->out.output,
                                      .tool_version = "chexnet " CHEXNET_VERSION,
@@ -51,5 +38,21 @@ static enum chex_status run_reshard(const struct chex_opt_set *set, const void *
     return shard_make("reshard", reshard, &o, o.output, o.shards, s->common.json, err);
 }
 
-const struct shard_command shard_command_reshard = {"reshard", &reshard_program,
-                                                    sizeof(struct reshard_settings), run_reshard};
+const struct chex_opt_program shard_reshard_program = {
+    .name = "chex-shard reshard",
+    .summary = "the same rows in another number of shards, without the images",
+    .usage = "chex-shard reshard IN --output DIR --shards N [options]",
+    .opts = reshard_opts,
+    .count = COUNT(reshard_opts),
+    .epilog = "The new set is what create would have made with N shards of the images that were "
+              "not\nleft out: the same rows in the same order, the same manifest. Under srun the "
+              "ranks share\nthe work.\n\n"
+              "Examples\n"
+              "  chex-shard reshard shards/ --output shards-64/ --shards 64\n\n" SHARD_EXIT_STATUS,
+    .words = "one folder or file",
+    .min_words = 1,
+    .max_words = 1,
+    .settings_size = sizeof(struct reshard_settings),
+    .run = run_reshard,
+    .word = "reshard",
+};

@@ -23,15 +23,6 @@ static const struct chex_opt verify_opts[] = {
            .help = "label file to compare with the digest of the one that the set was made from"),
     OPTION_GROUP("Work"), SHARD_WORKERS_ROW(offsetof(struct verify_settings, workers))};
 
-static const struct chex_opt_program verify_program = {
-    .name = "chex-shard verify",
-    .summary = "read everything and compare checksums, counts and patients",
-    .usage = "chex-shard verify DIR|FILE [options]",
-    .opts = verify_opts,
-    .count = COUNT(verify_opts),
-    .epilog = "Examples\n  chex-shard verify shards/\n"
-              "  chex-shard verify shards/ --labels Data_Entry_2017.csv\n\n" SHARD_EXIT_STATUS};
-
 static const char *const labels_names[] = {
     [CHEX_VERIFY_LABELS_NOT_GIVEN] = "not compared",
     [CHEX_VERIFY_LABELS_SAME] = "same",
@@ -65,11 +56,10 @@ static void print_labels(const char *labels, const struct chex_verify_result *r)
         printf("source_digest: not compared: the set was resharded, or its manifest was changed\n");
 }
 
-static enum chex_status run_verify(const struct chex_opt_set *set, const void *settings,
+static enum chex_status run_verify(struct chex_opt_set *set, void *settings,
                                    struct chex_error *err) {
     const struct verify_settings *s = settings;
     struct chex_verify_result r;
-    CHEX_TRY(shard_one_word(set, "chex-shard verify", err));
     const char *path = chex_opt_word(set, 0);
     if (s->common.json)
         CHEX_TRY(chex_text_for_json("DIR", path, "--json", err));
@@ -92,5 +82,19 @@ static enum chex_status run_verify(const struct chex_opt_set *set, const void *s
     return st;
 }
 
-const struct shard_command shard_command_verify = {
-    "verify", &verify_program, sizeof(struct verify_settings), run_verify, .alone = true};
+const struct chex_opt_program shard_verify_program = {
+    .name = "chex-shard verify",
+    .summary = "read everything and compare checksums, counts and patients",
+    .usage = "chex-shard verify DIR|FILE [options]",
+    .opts = verify_opts,
+    .count = COUNT(verify_opts),
+    .epilog = "Examples\n  chex-shard verify shards/\n"
+              "  chex-shard verify shards/ --labels Data_Entry_2017.csv\n\n" SHARD_EXIT_STATUS,
+    .words = "one folder or file",
+    .min_words = 1,
+    .max_words = 1,
+    .settings_size = sizeof(struct verify_settings),
+    .run = run_verify,
+    .alone = true,
+    .word = "verify",
+};

@@ -54,7 +54,16 @@ static enum chex_opt_origin *origin_of(const struct chex_opt_set *set, const cha
     return &set->origin[find(set->program, name, strlen(name)) - set->program->opts];
 }
 
-/* "; did you mean --NAME?" for an unknown option name; "" if no option is close. */
+/* "; did you mean --NAME?"; "" if no word is close. */
+static const char *meant_word(const struct chex_text_nearest *nearest, const char *dashes,
+                              char *buf, size_t size) {
+    buf[0] = '\0';
+    if (nearest->best)
+        snprintf(buf, size, "; did you mean %s%s?", dashes, nearest->best);
+    return buf;
+}
+
+/* The same for an unknown option name. */
 static const char *meant_option(const struct chex_opt_program *p, const char *name, size_t n,
                                 const char *dashes, char *buf, size_t size) {
     char word[64];
@@ -63,11 +72,7 @@ static const char *meant_option(const struct chex_opt_program *p, const char *na
     for (size_t i = 0; i < p->count; i++)
         if (p->opts[i].type != CHEX_OPT_GROUP)
             chex_text_offer(&nearest, p->opts[i].name);
-    if (nearest.best)
-        snprintf(buf, size, "; did you mean %s%s?", dashes, nearest.best);
-    else
-        buf[0] = '\0';
-    return buf;
+    return meant_word(&nearest, dashes, buf, size);
 }
 
 /* The same for a value that is not one of the choices. */
@@ -76,11 +81,7 @@ static const char *meant_choice(const struct chex_opt *o, const char *value, cha
     struct chex_text_nearest nearest = {.word = value};
     for (size_t i = 0; o->type == CHEX_OPT_CHOICE && o->choices[i]; i++)
         chex_text_offer(&nearest, o->choices[i]);
-    if (nearest.best)
-        snprintf(buf, size, "; did you mean %s?", nearest.best);
-    else
-        buf[0] = '\0';
-    return buf;
+    return meant_word(&nearest, "", buf, size);
 }
 
 static const struct chex_opt *find_letter(const struct chex_opt_program *p, char letter) {
@@ -469,11 +470,49 @@ static void apply_verbosity(struct chex_opt_set *set, struct chex_opt_common *co
     }
 }
 
+const struct chex_opt_program *chex_opt_choose(const struct chex_opt_program *command, int argc,
+                                               char **argv, struct chex_error *err) {
+    const struct chex_opt_program *const *sub = command->subcommands;
+    if (argc < 2 || argv[1][0] == '-' || !sub)
+        return command;
+    char known[256] = "", meant[80];
+    struct chex_text_nearest nearest = {.word = argv[1]};
+    for (size_t used = 0; *sub && used < sizeof known; sub++) {
+        if (strcmp(argv[1], (*sub)->word) == 0)
+            return *sub;
+        const char *gap = used == 0 ? "" : sub[1] ? ", " : " or ";
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", gap, (*sub)->word);
+        chex_text_offer(&nearest, (*sub)->word);
+    }
+    chex_error_set(err, CHEX_E_USAGE, "unknown subcommand '%s': expected %s%s%s", argv[1], known,
+                   command->word ? "" : ", or none", meant_word(&nearest, "", meant, sizeof meant));
+    return NULL;
+}
+
+/* The words follow the options, so a subcommand among them was not recognised. */
+enum chex_status chex_opt_check_words(const struct chex_opt_set *set, struct chex_error *err) {
+    const struct chex_opt_program *p = set->program;
+    if (set->word_count >= p->min_words && set->word_count <= p->max_words)
+        return CHEX_OK;
+    if (p->words)
+        return chex_error_set(err, CHEX_E_USAGE, "%s takes %s; try '%s --help'", p->name, p->words,
+                              p->name);
+    const char *word = set->words[0];
+    for (const struct chex_opt_program *const *sub = p->subcommands; sub && *sub; sub++)
+        if (strcmp(word, (*sub)->word) == 0)
+            return chex_error_set(err, CHEX_E_USAGE, "'%s' comes first: %s %s, then its options",
+                                  word, p->name, word);
+    return chex_error_set(err, CHEX_E_USAGE,
+                          "unexpected word '%s': %s takes options only; try '%s --help'", word,
+                          p->name, p->name);
+}
+
 enum chex_status chex_opt_parse(const struct chex_opt_program *program, int argc, char **argv,
                                 void *settings, size_t settings_size, struct chex_opt_set **set_out,
                                 struct chex_error *err) {
     memset(settings, 0, settings_size);
     *set_out = NULL;
+    const bool named = argc > 1 && program->word && strcmp(argv[1], program->word) == 0;
     struct chex_opt_set *set = calloc(1, sizeof *set);
     if (set) {
         set->program = program;
@@ -488,7 +527,7 @@ enum chex_status chex_opt_parse(const struct chex_opt_program *program, int argc
      * keeps values from sources of higher precedence. */
     enum chex_status st = apply_defaults(set, settings, err);
     if (st == CHEX_OK)
-        st = apply_arguments(set, argc, argv, settings, err);
+        st = apply_arguments(set, argc - named, argv + named, settings, err);
     struct chex_opt_common *common = settings;
     bool informs_only = st == CHEX_OK && (common->help || common->version);
     if (st == CHEX_OK && !informs_only)
@@ -563,6 +602,20 @@ static bool has_type(const struct chex_opt_program *program, enum chex_opt_type 
     return false;
 }
 
+static void print_subcommands(const struct chex_opt_program *command, FILE *to) {
+    const struct chex_opt_program *const *list = command->subcommands;
+    int width = 7;
+    for (const struct chex_opt_program *const *sub = list; *sub; sub++)
+        width = (int)strlen((*sub)->word) > width ? (int)strlen((*sub)->word) : width;
+    fputs("\nSubcommands\n", to);
+    for (const struct chex_opt_program *const *sub = list; *sub; sub++)
+        fprintf(to, "  %-*s  %s\n", width, (*sub)->word,
+                (*sub)->listed ? (*sub)->listed : (*sub)->summary);
+    if (!command->word)
+        fprintf(to, "A subcommand comes first and has options of its own: %s %s --help.\n",
+                command->name, list[0]->word);
+}
+
 void chex_opt_print_help(const struct chex_opt_program *program, FILE *to) {
     fprintf(to, "%s: %s\n\n", program->name, program->summary);
     const char *line = program->usage;
@@ -582,12 +635,10 @@ void chex_opt_print_help(const struct chex_opt_program *program, FILE *to) {
     if (has_type(program, CHEX_OPT_DURATION))
         fputs("Durations need a unit (ms s m h d).\n", to);
     fputs("Each option can be given as CHEX_NAME in the environment or in a --config file.\n", to);
+    if (program->subcommands)
+        print_subcommands(program, to);
     if (program->epilog)
         fprintf(to, "\n%s", program->epilog);
-}
-
-void chex_opt_print_version(const char *command, const char *libraries, FILE *to) {
-    fprintf(to, "%s %s\n%s\ncompiler %s\n", command, CHEXNET_VERSION, libraries, CHEXNET_COMPILER);
 }
 
 /* 12 digits if they give the same number when read, else 17. */
@@ -639,4 +690,19 @@ void chex_opt_print_config(const struct chex_opt_set *set, const void *settings,
         else
             fprintf(to, "%s = %s   # %s\n", o->name, value, chex_opt_origin_names[set->origin[i]]);
     }
+}
+
+bool chex_opt_inform(const struct chex_opt_set *set, const void *settings,
+                     const char *(*libraries)(char *buf, size_t size)) {
+    const struct chex_opt_common *common = settings;
+    const char *name = set->program->name;
+    char buf[256];
+    if (common->help)
+        chex_opt_print_help(set->program, stdout);
+    else if (common->version)
+        printf("%.*s %s\n%s\ncompiler %s\n", (int)strcspn(name, " "), name, CHEXNET_VERSION,
+               libraries(buf, sizeof buf), CHEXNET_COMPILER);
+    else if (common->print_config)
+        chex_opt_print_config(set, settings, stdout);
+    return common->help || common->version || common->print_config;
 }

@@ -116,19 +116,33 @@ extern const char *const chex_log_level_names[];
             .help = "print every effective option with its origin, and exit", .typed_only = true   \
     }
 
-/* Name and usage of a command, for --help. */
+struct chex_opt_set; /* the origin of each value, and the strings that the set owns */
+
+/* A command or a subcommand: its --help, its options and its work. */
 struct chex_opt_program {
-    const char *name;    /* "chex-shard" */
+    const char *name;    /* "chex-shard", "chex-shard info" */
     const char *summary; /* one line */
     const char *usage;   /* lines after "usage: ", newline-separated */
     const struct chex_opt *opts;
     size_t count;
-    const char *epilog; /* or NULL: examples, subcommands */
+    const char *epilog; /* or NULL: examples */
+    const char *words;  /* the arguments besides options: "two sources"; NULL: none */
+    size_t min_words, max_words;
+    size_t settings_size; /* of the struct that begins with struct chex_opt_common */
+    enum chex_status (*run)(struct chex_opt_set *set, void *settings, struct chex_error *err);
+    bool alone;         /* runs in one process: of several ranks only rank 0 does the work */
+    const char *word;   /* the name as a subcommand; or NULL */
+    const char *listed; /* its line in the list of subcommands; NULL: the summary */
+    const struct chex_opt_program *const *subcommands; /* ends in NULL; or NULL */
 };
 
-struct chex_opt_set; /* the origin of each value, and the strings that the set owns */
+/* Returns `command`, or its subcommand if the first argument is not an option. NULL: there is no
+ * such subcommand (CHEX_E_USAGE); the text lists all and names the closest. */
+const struct chex_opt_program *chex_opt_choose(const struct chex_opt_program *command, int argc,
+                                               char **argv, struct chex_error *err);
 
 /* Fills `settings` (`settings_size` bytes, zeroed here) from all sources.
+ * - The word of a subcommand at the start of argv is skipped.
  * - Words that are not options are collected in order; see chex_opt_word().
  * - With --help, --version or --print-config no option is required; the caller checks
  *   settings->common.
@@ -142,6 +156,9 @@ void chex_opt_destroy(struct chex_opt_set *set); /* NULL allowed; frees the stri
 size_t chex_opt_word_count(const struct chex_opt_set *set);
 const char *chex_opt_word(const struct chex_opt_set *set, size_t i); /* NULL past the end */
 
+/* CHEX_E_USAGE unless there are as many words as the program takes. */
+enum chex_status chex_opt_check_words(const struct chex_opt_set *set, struct chex_error *err);
+
 /* The origin of the option's value. `name` must be in the table. */
 enum chex_opt_origin chex_opt_origin(const struct chex_opt_set *set, const char *name);
 
@@ -153,11 +170,13 @@ enum chex_status chex_opt_take(struct chex_opt_set *set, const struct chex_opt *
 
 void chex_opt_print_help(const struct chex_opt_program *program, FILE *to);
 
-/* Prints --version: name and version, libraries (one line of text), compiler. */
-void chex_opt_print_version(const char *command, const char *libraries, FILE *to);
-
 /* Prints lines `name = value   # origin`. A --config file can contain them. */
 void chex_opt_print_config(const struct chex_opt_set *set, const void *settings, FILE *to);
+
+/* --help, --version and --print-config: prints to stdout. False if none of them was given.
+ * libraries: writes the line of --version that lists libraries. */
+bool chex_opt_inform(const struct chex_opt_set *set, const void *settings,
+                     const char *(*libraries)(char *buf, size_t size));
 
 /* The option's value as text, in the form of --print-config; also for config.json. Returns buf. */
 const char *chex_opt_value_text(const struct chex_opt *opt, const void *settings, char *buf,

@@ -17,7 +17,7 @@ refuse() {
 }
 
 # The command line.
-refuse 2 "unknown subcommand 'resharding': expected create, info" resharding
+refuse 2 "unknown subcommand 'resharding': expected create, info.*; did you mean reshard[?]" resharding
 refuse 2 "unknown option '--picture'" "${good[@]}" --picture x
 refuse 2 "unexpected word 'x'" create "${good[@]}" x
 refuse 2 "--images DIR is required" --labels ph/labels.csv --output o

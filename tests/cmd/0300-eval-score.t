@@ -140,9 +140,9 @@ error_line 'no such column, expected one of wang2017' "a published column that i
 expect_status 2 chex-eval score
 error_line 'chex-eval score needs --predictions' "score without a table"
 expect_status 2 chex-eval score extra --predictions p.csv
-error_line "'extra' is one word too many: files are named by options; try 'chex-eval score --help'" "a word too many"
+error_line "unexpected word 'extra': chex-eval score takes options only; try 'chex-eval score --help'" "a word too many"
 expect_status 2 chex-eval rank --predictions p.csv
-error_line "unknown subcommand 'rank': expected score, cam or export" "an unknown subcommand"
+error_line "unknown subcommand 'rank': expected score, cam or export, or none$" "an unknown subcommand"
 expect_status 2 chex-eval score --predictions p.csv --bootstrap many
 error_line 'bootstrap' "a number that is none"
 expect_status 2 chex-eval score --predictions p.csv --cluster ward

@@ -148,7 +148,7 @@ echo '{"zlob": "1"}' >typo.json
 expect_status 2 chex-env -v --expect typo.json
 error_line "'zlob' is not a check" "an unknown check"
 expect_status 2 chex-env -v everything
-error_line "unexpected argument 'everything'" "a word"
+error_line "unexpected word 'everything': chex-env takes options only" "a word"
 expect_status 0 chex-env --help
 like "$(out)" "^usage: chex-env" "help"
 like "$(out)" "Exit status: 0 .* 4 .* 5 " "which states the exit statuses"

@@ -212,6 +212,82 @@ static void shared_in_file(const char *path) {
               "line 2: 'help' is allowed on the command line only");
 }
 
+/* ---- subcommands ---- */
+
+static const struct chex_opt_program *const subs[3];
+static const struct chex_opt_program whole = {.name = "chex-test",
+                                              .summary = "whole",
+                                              .usage = "chex-test",
+                                              .opts = options,
+                                              .count = sizeof options / sizeof options[0],
+                                              .epilog = "Examples\n",
+                                              .subcommands = subs};
+static const struct chex_opt_program inspect = {.name = "chex-test inspect",
+                                                .summary = "what is in it",
+                                                .usage = "chex-test inspect FILE",
+                                                .opts = options,
+                                                .count = sizeof options / sizeof options[0],
+                                                .words = "one file",
+                                                .min_words = 1,
+                                                .max_words = 1,
+                                                .word = "inspect"};
+static const struct chex_opt_program verify_all = {.name = "chex-test verify-all",
+                                                   .summary = "long",
+                                                   .opts = options,
+                                                   .count = sizeof options / sizeof options[0],
+                                                   .word = "verify-all",
+                                                   .listed = "short"};
+static const struct chex_opt_program *const subs[3] = {&inspect, &verify_all, NULL};
+
+/* The program that the arguments choose; then they are parsed and the words are checked. */
+static enum chex_status choose(const struct chex_opt_program **out, struct chex_error *err,
+                               const char **argv) {
+    struct settings s;
+    struct chex_opt_set *set = NULL;
+    int argc = 0;
+    while (argv[argc])
+        argc++;
+    *out = chex_opt_choose(&whole, argc, (char **)argv, err);
+    if (!*out)
+        return err->status;
+    enum chex_status st = chex_opt_parse(*out, argc, (char **)argv, &s, sizeof s, &set, err);
+    if (st == CHEX_OK)
+        st = chex_opt_check_words(set, err);
+    chex_opt_destroy(set);
+    return st;
+}
+
+static void subcommands(void) {
+    const struct chex_opt_program *p;
+    struct chex_error err;
+    char *help = NULL;
+    size_t size = 0;
+    OK_STATUS(choose(&p, &err, ARGS("--fast")), CHEX_OK, err, NULL);
+    OK(p == &whole, "without a word the command itself runs");
+    OK_STATUS(choose(&p, &err, ARGS("inspect", "file", "--fast")), CHEX_OK, err, NULL);
+    OK(p == &inspect, "the first word chooses the subcommand, and is not one of its words");
+    OK_STATUS(choose(&p, &err, ARGS("inspct")), CHEX_E_USAGE, err,
+              "unknown subcommand 'inspct': expected inspect or verify-all, or none; did you mean "
+              "inspect?");
+    OK(!p, "an unknown word chooses nothing");
+    OK_STATUS(choose(&p, &err, ARGS("inspect")), CHEX_E_USAGE, err,
+              "chex-test inspect takes one file; try 'chex-test inspect --help'");
+    OK_STATUS(choose(&p, &err, ARGS("inspect", "a", "b")), CHEX_E_USAGE, err, "takes one file");
+    OK_STATUS(choose(&p, &err, ARGS("verify-all", "a")), CHEX_E_USAGE, err,
+              "unexpected word 'a': chex-test verify-all takes options only; try 'chex-test "
+              "verify-all --help'");
+    OK_STATUS(choose(&p, &err, ARGS("--fast", "inspect")), CHEX_E_USAGE, err,
+              "'inspect' comes first: chex-test inspect, then its options");
+    FILE *f = open_memstream(&help, &size);
+    chex_opt_print_help(&whole, f);
+    fclose(f);
+    OK(strstr(help, "\n\nSubcommands\n  inspect     what is in it\n  verify-all  short\n"
+                    "A subcommand comes first and has options of its own: chex-test inspect "
+                    "--help.\n\nExamples\n"),
+       "--help lists the subcommands");
+    free(help);
+}
+
 int main(void) {
     char path[] = "/tmp/chex-opt-XXXXXX";
     int fd = mkstemp(path);
@@ -244,5 +320,6 @@ int main(void) {
     misspelt();
     texts();
     round_trip();
+    subcommands();
     return tap_done();
 }

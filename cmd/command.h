@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What main does in every command: chooses the subcommand, parses, informs or works, and prints the
+ * error.
+ */
+#ifndef CHEX_CMD_COMMAND_H
+#define CHEX_CMD_COMMAND_H
+
+#include "base/opt.h"
+
+/* Runs the command or the subcommand that the command line names. Returns the exit status.
+ * refuse: prints usage errors of work that all ranks share, before they are connected; NULL: each
+ * rank prints its own. */
+int command_main(const struct chex_opt_program *command, int argc, char **argv,
+                 void (*refuse)(const struct chex_error *err));
+
+#endif
