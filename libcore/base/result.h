@@ -29,10 +29,11 @@ struct chex_result_field {
 json_t *chex_result_of_fields(const struct chex_result_field *fields);
 
 /* A field. The type of the value decides the kind:
- *   bool                   true or false; comparisons are int in C: write (bool)(a == b)
- * == b)) integers               a number float, double          a number; null if it is not finite
- *   text                   a string; null for NULL. Text that is not UTF-8 in its printable form
- *   json_t *               itself; takes the reference */
+ * - bool: true or false. Comparisons are int in C: write (bool)(a == b).
+ * - integers: a number.
+ * - float, double: a number; null if it is not finite.
+ * - text: a string; null for NULL. Text that is not UTF-8 in its printable form.
+ * - json_t *: itself; takes the reference. */
 #define CHEX_FIELD(key, value)                                                                     \
     { key, CHEX_JSON(value) }
 
