@@ -2,18 +2,9 @@
  *
  * Checkpoint files: HDF5, one dataset per parameter under its torchvision name.
  *
- * Root attributes:
- *   format      "chexnet-checkpoint"
- *   version     1
- *   model, classes, image_size
- *   meta        a JSON object: position in the training, options, provenance
- *   meta_xxh3   XXH3 hash of meta
- * Groups:
- *   /params     parameters and running statistics
- *   /moment1, /moment2   if the optimiser has them
- * Each dataset has the attribute xxh3, the hash of its bytes. A seal after the HDF5 data, a digest
- * of the whole file, detects all other changes. Files of versions up to 0.1.0 have no seal and can
- * be read too.
+ * doc/checkpoint-format.md describes the file. The seal after the HDF5 data, a digest of the whole
+ * file, detects changes that the hashes of meta and of each dataset do not cover. Files without a
+ * seal are valid.
  *
  * A file is written under a temporary name, fsynced and renamed.
  */

@@ -1,0 +1,84 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A checkpoint can be read, checked and written by the rules of doc/checkpoint-format.md alone.
+# CHEX_TEST_PYTHON: a python with h5py and xxhash.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+python=''
+for candidate in "${CHEX_TEST_PYTHON:-python3}" /usr/bin/python3; do # before lib.sh removes it
+    [ -n "$python" ] || ! "$candidate" -c 'import h5py, xxhash' 2>/dev/null || python=$candidate
+done
+source "$(dirname "$0")/lib.sh"
+without PYTHON && skip_all "CHEX_TEST_WITHOUT names PYTHON"
+[ -n "$python" ] || skip_all "no python3 with h5py and xxhash here"
+[ -x "$BUILD/tests/dump_batches" ] || skip_all "$BUILD/tests/dump_batches is not built"
+
+# Every row has other labels, so that a sample names its row.
+chex-shard phantom --count 64 --size 32 --output ph --quiet >/dev/null || exit 1
+echo image,patient,Mass,Edema,Nodule,Hernia,Fibrosis,Effusion >labels.csv
+i=0
+for file in ph/images/*.png; do
+    printf '%s,P%d,%d,%d,%d,%d,%d,%d\n' "${file##*/}" $i $((i & 1)) $((i >> 1 & 1)) $((i >> 2 & 1)) \
+        $((i >> 3 & 1)) $((i >> 4 & 1)) $((i >> 5 & 1)) >>labels.csv
+    i=$((i + 1))
+done
+chex-shard --images ph/images --labels labels.csv --split patient --size 32 --shards 3 \
+    --output shards --quiet >/dev/null 2>&1 || exit 1
+train() { # OUTPUT OPTION...
+    chex-train --data shards --image-size 32 --batch-size 4 --engine cpu --precision fp32 --threads 1 \
+        --seed 7 --quiet --output "$@" 2>err
+}
+reader() { "$python" "$SOURCE/tests/tools/read_checkpoint.py" "$@"; }
+
+train run --max-steps 13 || { cat err; exit 1; }
+expect_status 0 reader run/last.h5 copy copy.h5
+like "$(out)" "^densenet121, 6 classes, 32 px, step 13, adam, params moment1 moment2, 606 datasets each, with a checksum record$" \
+    "an independent reader finds every value of a checkpoint by the page's rules"
+train sgd --model resnet50 --opt sgd --max-steps 1 || { cat err; exit 1; }
+expect_status 0 reader sgd/best.h5
+like "$(out)" "^resnet50, .* step 1, sgd, params moment1, 267 datasets" \
+    "a checkpoint of SGD has one moment, and ResNet-50 the names of the page"
+
+"$BUILD/tests/dump_batches" shards 32 4 30 7 batches || exit 1
+expect_status 0 reader run/last.h5 order shards batches
+like "$(out)" "^120 samples of 3 epochs are in the order of the page" \
+    "the page gives the order of the samples in several epochs"
+
+expect_status 0 reader copy.h5
+like "$(out)" "with a checksum record$" "the reader accepts the file that it wrote itself"
+expect_status 0 chex-eval export --checkpoint run/last.h5 --output run.safetensors
+expect_status 0 chex-eval export --checkpoint copy.h5 --output copy.safetensors
+cmp run.safetensors copy.safetensors
+ok $? "chex-eval reads the same parameters from a file that another program wrote by the page"
+train run --max-steps 15 || cat err
+train resumed --max-steps 15 --resume copy.h5 || cat err
+chex-eval export --checkpoint run/last.h5 --output run.safetensors --force --quiet
+chex-eval export --checkpoint resumed/last.h5 --output resumed.safetensors --quiet
+cmp run.safetensors resumed.safetensors
+ok $? "a run that resumes from that file ends with the same weights"
+
+# ---- broken files: the reader and chexnet agree ----
+both() { # STATUS-OF-CHEXNET NAME
+    expect_status "$1" chex-eval export --checkpoint broken.h5 --output x.safetensors --force
+    expect_status $(($1 != 0)) reader broken.h5
+    like "$(out)" "$2" "$3"
+}
+change() { "$python" -c "import h5py, numpy, sys
+with h5py.File('broken.h5', 'r+') as f: $1"; }
+cp copy.h5 broken.h5
+printf 'x' | dd of=broken.h5 bs=1 seek=100000 conv=notrunc status=none
+both 3 "the checksum record does not match" "a changed byte breaks the checksum record"
+cp copy.h5 broken.h5
+change "f.attrs['other'] = 1; f.create_group('extra')"
+both 0 "without a checksum record" "a file with unknown parts and without a record is valid"
+change "f['params/classifier.bias'][0] += 1"
+both 3 "/params/classifier.bias does not match its xxh3" "a changed parameter does not match its xxh3"
+cp copy.h5 broken.h5
+change "del f['params/features.norm0.weight']"
+both 3 "no dataset /params/features.norm0.weight" "a missing parameter is an error"
+cp copy.h5 broken.h5
+change "f.attrs.modify('version', numpy.int64(2))"
+both 3 "another version" "another version is refused"
+cp copy.h5 broken.h5
+change "f.attrs.modify('meta_xxh3', numpy.uint64(2))"
+both 3 "meta does not match meta_xxh3" "a changed meta is an error"
+done_testing
