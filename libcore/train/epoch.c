@@ -44,7 +44,7 @@ static enum chex_status write_scalars(struct chex_session *s, const struct epoch
                    {"val/auroc_mean", e->val_auroc, e->validated && isfinite(e->val_auroc)}};
     for (size_t i = 0; i < sizeof scalars / sizeof scalars[0]; i++)
         if (scalars[i].known)
-            CHEX_TRY(chex_tfevents_scalar(s->events, scalars[i].tag, (int64_t)s->at.step,
+            CHEX_TRY(chex_tfevents_scalar(s->output.events, scalars[i].tag, (int64_t)s->at.step,
                                           scalars[i].value, err));
     return CHEX_OK;
 }
@@ -100,7 +100,7 @@ static void log_result(struct chex_session *s, const struct epoch_result *e,
 static enum chex_status report(struct chex_session *s, const struct epoch_result *e,
                                struct chex_error *err) {
     struct times times;
-    find_times(s, s->epoch_times, &times);
+    find_times(s, s->reports.epoch_times, &times);
     const struct chex_bottleneck *b = &times.b;
     log_result(s, e, &times);
     CHEX_TRY(write_scalars(s, e, err));
@@ -135,10 +135,10 @@ static enum chex_status validate(struct chex_session *s, struct epoch_result *e,
                                  struct chex_error *err) {
     if (e->steps)
         CHEX_TRY(chex_session_checkpoint(s, false, err));
-    chex_watchdog_beat(s->watchdog, CHEX_PHASE_VALIDATE, s->at.step);
-    const uint64_t from_ns = chex_trace_now(s->trace);
+    chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_VALIDATE, s->at.step);
+    const uint64_t from_ns = chex_trace_now(s->timeline.trace);
     enum chex_status st = chex_session_validate(s, &e->val_loss, &e->val_auroc, &e->defined, err);
-    chex_trace_span(s->trace, CHEX_TRACE_MAIN, CHEX_TRACE_VALIDATE, from_ns, s->at.step);
+    chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_VALIDATE, from_ns, s->at.step);
     if (st == CHEX_E_PREEMPTED)
         return chex_error_set(err, st,
                               "asked to stop: saved at step %llu, before its validation; run again "
@@ -185,12 +185,12 @@ enum chex_status chex_session_end_steps(struct chex_session *s, double started_s
     s->at.validation_due = false;
     if (e.whole)
         begin_next_epoch(s, &e);
-    chex_watchdog_beat(s->watchdog, CHEX_PHASE_REPORT, s->at.step);
+    chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_REPORT, s->at.step);
     enum chex_status st = s->rank == 0 ? report(s, &e, err) : CHEX_OK;
     CHEX_TRY(chex_session_agree(s, st, err));
     CHEX_TRY(chex_session_checkpoint(s, e.best, err));
-    chex_watchdog_wait(s->watchdog);
-    return chex_timeline_align(s->timeline, err);
+    chex_watchdog_wait(s->world.watchdog);
+    return chex_timeline_align(s->timeline.file, err);
 }
 
 /* The best result, and the measure that best.h5 is chosen by. */
@@ -220,7 +220,7 @@ void chex_session_summarise(const struct chex_session *s) {
               (unsigned long long)steps, chex_text_s(steps),
               chex_format_duration(seconds, sizeof seconds, chex_clock_s() - s->started_s));
     if (steps) {
-        find_times(s, s->total_times, &times);
+        find_times(s, s->reports.total_times, &times);
         log_times("time of all steps", &times);
     }
     chex_info("  files: %s/best.h5, %s/last.h5, %s/checkpoints/, %s/metrics.jsonl", dir, dir, dir,

@@ -18,43 +18,31 @@
 
 /* A beat in the current step, counted from 1 as in the metrics. */
 static void beat(struct chex_session *s, enum chex_phase phase) {
-    chex_watchdog_beat(s->watchdog, phase, s->at.step + 1);
-}
-
-static struct chex_step_report *own_report(struct chex_session *s) {
-    return (struct chex_step_report *)s->report;
-}
-
-static double *losses_of(char *report) {
-    return (double *)(report + sizeof(struct chex_step_report));
-}
-
-static char *report_of(struct chex_session *s, int rank) {
-    return s->reports + (size_t)rank * s->report_bytes;
+    chex_watchdog_beat(s->world.watchdog, phase, s->at.step + 1);
 }
 
 /* Forward, loss and backward of every logical rank of this process. Backward calls
  * chex_reduce_ready, so the reduction of finished buckets starts before the pass ends. */
 static enum chex_status passes(struct chex_session *s, struct chex_step_times *t,
                                struct chex_error *err) {
-    for (int v = s->run_from; v < s->run_to; v++) {
+    for (int v = s->input.run_from; v < s->input.run_to; v++) {
         struct chex_ready ready;
-        const uint64_t asked_ns = chex_trace_now(s->trace);
+        const uint64_t asked_ns = chex_trace_now(s->timeline.trace);
         beat(s, CHEX_PHASE_DATA);
         CHEX_TRY(chex_pipeline_next(s->pipeline, &ready, err));
         t->data += ready.waited_s;
-        chex_trace_span(s->trace, CHEX_TRACE_MAIN, CHEX_TRACE_DATA, asked_ns, (uint64_t)v);
+        chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_DATA, asked_ns, (uint64_t)v);
         beat(s, CHEX_PHASE_COMPUTE);
         struct chex_pass_result result = {0};
         float *leaf = chex_reduce_leaf(s->reduce, v);
-        const uint64_t began_ns = chex_trace_now(s->trace);
+        const uint64_t began_ns = chex_trace_now(s->timeline.trace);
         enum chex_status st = chex_engine_pass(s->engine, &ready.batch, leaf, chex_reduce_ready,
                                                s->reduce, &result, err);
         chex_pipeline_release(s->pipeline, &ready);
         if (st != CHEX_OK)
             return st;
-        chex_session_trace_pass(s, v, began_ns, &result);
-        losses_of(s->report)[v - s->run_from] = result.loss;
+        chex_run_trace_pass(&s->timeline, s->needs.on_device, v, began_ns, &result);
+        s->reports.own_losses[v - s->input.run_from] = result.loss;
         t->forward += result.forward_s;
         t->backward += result.backward_s;
     }
@@ -64,11 +52,11 @@ static enum chex_status passes(struct chex_session *s, struct chex_step_times *t
 static enum chex_status reduce_and_update(struct chex_session *s, double lr,
                                           struct chex_step_times *t, struct chex_error *err) {
     const float *sum;
-    const uint64_t step = s->at.step + 1, asked_ns = chex_trace_now(s->trace);
+    const uint64_t step = s->at.step + 1, asked_ns = chex_trace_now(s->timeline.trace);
     beat(s, CHEX_PHASE_REDUCE);
     CHEX_TRY(chex_reduce_finish(s->reduce, &sum, &t->exposed, err));
-    chex_trace_span(s->trace, CHEX_TRACE_MAIN, CHEX_TRACE_REDUCE, asked_ns, step);
-    const uint64_t began_ns = chex_trace_now(s->trace);
+    chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_REDUCE, asked_ns, step);
+    const uint64_t began_ns = chex_trace_now(s->timeline.trace);
     beat(s, CHEX_PHASE_UPDATE);
     double start = chex_clock_s();
     struct chex_update u = s->config.update;
@@ -77,7 +65,7 @@ static enum chex_status reduce_and_update(struct chex_session *s, double lr,
     u.grad_scale = 1.0 / s->logical_ranks;
     CHEX_TRY(chex_engine_update(s->engine, &u, sum, err));
     t->update = chex_clock_s() - start;
-    chex_trace_span(s->trace, CHEX_TRACE_MAIN, CHEX_TRACE_UPDATE, began_ns, step);
+    chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_UPDATE, began_ns, step);
     return CHEX_OK;
 }
 
@@ -92,39 +80,15 @@ static bool time_to_save(const struct chex_session *s) {
     return c->save_every_ms && (chex_clock_s() - s->saved_s) * 1e3 >= (double)c->save_every_ms;
 }
 
-/* The result of the exchange; equal on all ranks. */
-struct verdict {
-    double loss; /* mean over the logical ranks */
-    bool stop, save;
-};
-
-/* Losses are added in order of logical rank, so the sum has the same bits for any number of
- * ranks. */
-static enum chex_status exchange_reports(struct chex_session *s, struct verdict *v,
+static enum chex_status exchange_reports(struct chex_session *s, struct chex_step_verdict *v,
                                          struct chex_error *err) {
-    struct chex_step_report *report = own_report(s);
-    report->wants_stop = *s->world.stop != 0;
-    report->wants_save = s->rank == 0 && time_to_save(s);
-    const uint64_t asked_ns = chex_trace_now(s->trace);
-    chex_watchdog_wait(s->watchdog);
-    CHEX_TRY(s->world.coll->impl->allgather(s->world.coll->self, s->report, s->report_bytes,
-                                            s->reports, err));
-    chex_trace_span(s->trace, CHEX_TRACE_MAIN, CHEX_TRACE_EXCHANGE, asked_ns, s->at.step + 1);
-    double sum = 0;
-    *v = (struct verdict){0};
-    for (int r = 0; r < s->size; r++) {
-        char *theirs = report_of(s, r);
-        const struct chex_step_report *c = (const struct chex_step_report *)theirs;
-        int from, to;
-        chex_reduce_run(s->logical_ranks, s->size, r, &from, &to);
-        for (int i = 0; i < to - from; i++)
-            sum += losses_of(theirs)[i];
-        v->stop = v->stop || c->wants_stop;
-        v->save = v->save || c->wants_save;
-        chex_step_times_add(&s->epoch_times[r], &c->times);
-        chex_step_times_add(&s->total_times[r], &c->times);
-    }
-    v->loss = sum / s->logical_ranks;
+    s->reports.own->wants_stop = *s->world.stop != 0;
+    s->reports.own->wants_save = s->rank == 0 && time_to_save(s);
+    const uint64_t asked_ns = chex_trace_now(s->timeline.trace);
+    chex_watchdog_wait(s->world.watchdog);
+    CHEX_TRY(chex_step_reports_exchange(&s->reports, s->world.coll, v, err));
+    chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_EXCHANGE, asked_ns,
+                    s->at.step + 1);
     beat(s, CHEX_PHASE_REPORT);
     return CHEX_OK;
 }
@@ -142,10 +106,10 @@ static enum chex_status diverged(struct chex_session *s, double loss, double lr,
 }
 
 /* One step, without the save that *v may ask for. A step with a diverged loss is not counted. */
-static enum chex_status one_step(struct chex_session *s, struct verdict *v,
+static enum chex_status one_step(struct chex_session *s, struct chex_step_verdict *v,
                                  struct chex_error *err) {
     double start = chex_clock_s();
-    struct chex_step_times *t = &own_report(s)->times;
+    struct chex_step_times *t = &s->reports.own->times;
     memset(t, 0, sizeof *t);
     double lr = chex_schedule_lr(&s->config.schedule, s->at.epoch, s->at.step_in_epoch, s->steps);
     CHEX_TRY(passes(s, t, err));
@@ -163,8 +127,8 @@ static enum chex_status one_step(struct chex_session *s, struct verdict *v,
         return CHEX_OK;
     double seconds = chex_clock_s() - start;
     double images = (double)s->config.batch * s->logical_ranks;
-    chex_trace_count(s->trace, CHEX_TRACE_RATE, images / seconds);
-    chex_trace_count(s->trace, CHEX_TRACE_LOSS, v->loss);
+    chex_trace_count(s->timeline.trace, CHEX_TRACE_RATE, images / seconds);
+    chex_trace_count(s->timeline.trace, CHEX_TRACE_LOSS, v->loss);
     return chex_runfiles_step(&s->files, s->at.epoch + 1, s->at.step, v->loss, lr, seconds * 1e3,
                               images / seconds, err);
 }
@@ -181,7 +145,7 @@ static double run_left_s(const struct chex_session *s) {
 
 static void show_progress(const struct chex_session *s, struct chex_progress *bar) {
     char note[160], left[32];
-    const struct chex_step_times *t = &s->epoch_times[0];
+    const struct chex_step_times *t = &s->reports.epoch_times[0];
     snprintf(note, sizeof note, "loss %.4f, data wait %.1f %%, the run ends in %s",
              s->at.epoch_loss / (double)s->at.step_in_epoch,
              t->total > 0 ? 100 * t->data / t->total : 0,
@@ -192,13 +156,13 @@ static void show_progress(const struct chex_session *s, struct chex_progress *ba
 
 enum chex_status chex_session_checkpoint(struct chex_session *s, bool best,
                                          struct chex_error *err) {
-    const uint64_t from_ns = chex_trace_now(s->trace);
-    chex_watchdog_beat(s->watchdog, CHEX_PHASE_SAVE, s->at.step);
+    const uint64_t from_ns = chex_trace_now(s->timeline.trace);
+    chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_SAVE, s->at.step);
     CHEX_TRY(chex_reduce_settle(s->reduce, err));
     enum chex_status st = s->rank == 0 ? chex_session_save(s, best, err) : CHEX_OK;
     s->saved_s = chex_clock_s();
     st = chex_session_agree(s, st, err);
-    chex_trace_span(s->trace, CHEX_TRACE_MAIN, CHEX_TRACE_SAVE, from_ns, s->at.step);
+    chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_SAVE, from_ns, s->at.step);
     return st;
 }
 
@@ -220,10 +184,10 @@ static enum chex_status steps_of_epoch(struct chex_session *s, struct chex_error
         s->rank == 0);
     enum chex_status st = CHEX_OK;
     while (st == CHEX_OK && s->at.step_in_epoch < s->steps && !chex_session_out_of_steps(s)) {
-        struct verdict v = {0};
-        const uint64_t step = s->at.step + 1, from_ns = chex_trace_now(s->trace);
+        struct chex_step_verdict v = {0};
+        const uint64_t step = s->at.step + 1, from_ns = chex_trace_now(s->timeline.trace);
         st = one_step(s, &v, err);
-        chex_trace_span(s->trace, CHEX_TRACE_MAIN, CHEX_TRACE_STEP, from_ns, step);
+        chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_STEP, from_ns, step);
         if (st != CHEX_OK)
             break;
         show_progress(s, bar);
@@ -247,7 +211,7 @@ enum chex_status chex_session_loop(struct chex_session *s, struct chex_error *er
     while (more_to_do(s)) {
         const double started_s = chex_clock_s();
         const uint64_t first_step = s->at.step;
-        memset(s->epoch_times, 0, (size_t)s->size * sizeof *s->epoch_times);
+        memset(s->reports.epoch_times, 0, (size_t)s->size * sizeof *s->reports.epoch_times);
         CHEX_TRY(steps_of_epoch(s, err));
         CHEX_TRY(chex_session_end_steps(s, started_s, first_step, err));
     }

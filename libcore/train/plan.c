@@ -106,7 +106,7 @@ static enum chex_status fill_report(struct chex_session *s, struct report *c,
     c->val_first = in->val_first;
     c->val_end = in->val_end;
     c->val_read = (in->val_end - in->val_first) * px * px;
-    c->passes = s->run_to - s->run_from;
+    c->passes = s->input.run_to - s->input.run_from;
     c->cores = s->world.binding->cpu_count;
     c->engine_threads = s->config.threads;
     c->input_threads = chex_train_input_threads(in, &s->config);

@@ -26,8 +26,8 @@ static void fill_record(const struct chex_session *s, struct rank_record *r) {
     r->node = l->node;
     r->cpu_count = s->world.binding->cpu_count;
     r->pid = (int)getpid();
-    r->logical_from = s->run_from;
-    r->logical_to = s->run_to;
+    r->logical_from = s->input.run_from;
+    r->logical_to = s->input.run_to;
     snprintf(r->host, sizeof r->host, "%s", l->host);
     snprintf(r->cpus, sizeof r->cpus, "%s", s->world.binding->cpus);
     snprintf(r->numa, sizeof r->numa, "%s", s->world.binding->numa);

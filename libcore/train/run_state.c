@@ -98,7 +98,7 @@ static enum chex_status disk_full(const struct chex_session *s, struct chex_erro
 }
 
 enum chex_status chex_session_save(struct chex_session *s, bool best, struct chex_error *err) {
-    struct chex_checkpoint c = s->snapshot;
+    struct chex_checkpoint c = s->output.snapshot;
     int moments = chex_optim_moments(s->config.update.optim);
     CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_PARAMS, c.params, err));
     CHEX_TRY(check_finite(s, c.params, err));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The session: the state of one training run on one rank, shared by the files of libcore/train
- * and by no other folder. Each block of declarations below names the file that defines it.
+ * and by no other folder. Each block of declarations names the file that defines or owns it.
  * "Collective": all ranks must make the call, and in the same order.
  */
 #ifndef CHEX_TRAIN_SESSION_H
@@ -14,18 +14,11 @@
 #include "train/checkpoint_store.h"
 #include "train/run_input.h"
 #include "train/runfiles.h"
-#include "train/stepstats.h"
+#include "train/step_reports.h"
 #include "train/tfevents.h"
 #include "train/timeline.h"
 #include "train/trainer.h"
 #include "train/watchdog.h"
-
-/* Every rank sends this report to all ranks at the end of a step. The losses of the sender's
- * logical ranks follow it in the same message, as doubles. */
-struct chex_step_report {
-    int32_t wants_stop, wants_save;
-    struct chex_step_times times;
-};
 
 /* Memory of this process for the run, in bytes. */
 struct chex_train_needs {
@@ -48,45 +41,60 @@ struct chex_label_gaps {
     bool no_auroc; /* no finding of the validation images has positives and negatives */
 };
 
+/* run_timeline.c: all zero without --timeline. */
+struct chex_run_timeline {
+    struct chex_timeline *file;
+    struct chex_trace *trace; /* of `file` */
+    uint64_t device_ns;       /* when the device began the last backward */
+};
+
+/* run_output.c: rank 0 only. */
+struct chex_run_output {
+    int lock; /* from chex_lockfile_take, or -1 */
+    struct chex_tfevents *events;
+    struct chex_checkpoint snapshot; /* buffers for the state; class names borrowed */
+};
+
+/* Each block names the file that sets it up and changes it; the other files only read it. */
 struct chex_session {
-    struct chex_train_config config;
+    /* setup.c: the ranks */
+    struct chex_train_config config; /* run_state.c: options of the checkpoint, logical_ranks */
     struct chex_train_world world;
     int rank, size;
-    int logical_ranks, run_from, run_to; /* this rank plays logical ranks [run_from, run_to) */
+    int logical_ranks;
+    bool together; /* all ranks know of the present failure */
 
+    /* setup.c: the engine; run_state.c, if the run resumes */
     struct chex_net *net;
     struct chex_engine *engine;
-    struct chex_train_input input;
-    size_t steps; /* per epoch */
     struct chex_reduce *reduce;
+
+    /* setup.c: the data */
+    struct chex_train_input input; /* run_input.c */
     struct chex_pipeline *pipeline;
-    struct chex_watchdog *watchdog;
-    struct chex_timeline *timeline; /* NULL without --timeline */
-    struct chex_trace *trace;       /* of the timeline, or NULL */
-    uint64_t device_ns;             /* for the trace: when the device began the last backward */
+    size_t steps;                     /* per epoch */
+    char members[CHEX_MEMBERS_BYTES]; /* rank 0: which images each split of the data holds */
 
-    struct chex_train_needs needs;
-    char memory_warning[256];           /* the memory may not suffice; "": it does */
-    struct chex_label_gaps gaps;        /* rank 0 */
-    struct chex_checkpoint_space space; /* rank 0 */
-    struct chex_runfiles files;         /* rank 0 */
-    struct chex_tfevents *events;       /* rank 0 */
-    struct chex_checkpoint snapshot;    /* rank 0: buffers for the state; class names borrowed */
-    double saved_s;                     /* when the last checkpoint was written */
-    char members[CHEX_MEMBERS_BYTES];   /* rank 0: which images each split of the data holds */
-    char newest[512];                   /* path of the newest checkpoint; "": none */
-    int lock;                           /* rank 0: from chex_lockfile_take, or -1 */
+    /* The checks of the set-up */
+    struct chex_train_needs needs;      /* memory_budget.c */
+    char memory_warning[256];           /* the same; "": the memory suffices */
+    struct chex_label_gaps gaps;        /* label_gaps.c; rank 0 */
+    struct chex_checkpoint_space space; /* checkpoint_store.c; rank 0 */
 
-    struct chex_position at;             /* where the run is */
-    double started_s;                    /* when the first step of this process began */
-    uint64_t started_step;               /* steps that were done then */
-    struct chex_step_times *epoch_times; /* (size) sums over this epoch */
-    struct chex_step_times *total_times; /* (size) sums over this process */
-    char *report, *reports;              /* of this rank; (size) of all ranks */
-    size_t report_bytes;
-    char advice[sizeof((struct chex_bottleneck *)0)->advice]; /* the last one that was logged */
-    bool together; /* all ranks know of the present failure */
-    bool complete; /* the checkpoint already has all epochs or steps of the run */
+    /* run_state.c: where the run is; loop.c and epoch.c advance it */
+    struct chex_position at;
+    char newest[512];      /* path of the newest checkpoint; "": none */
+    bool complete;         /* the checkpoint already has all epochs or steps of the run */
+    uint64_t started_step; /* loop.c: steps that were done when this process began */
+    double started_s;      /* loop.c: when its first step began */
+    double saved_s;        /* loop.c: when the last checkpoint was written */
+
+    struct chex_step_reports reports;
+    char advice[sizeof((struct chex_bottleneck *)0)->advice]; /* epoch.c: the last one logged */
+
+    struct chex_runfiles files; /* rank 0 */
+    struct chex_run_output output;
+    struct chex_run_timeline timeline;
 };
 
 /* setup.c. With config.plan_only the set-up reads files but changes none, and starts no input
@@ -96,6 +104,23 @@ void chex_session_init(struct chex_session *s, const struct chex_train_config *c
 enum chex_status chex_session_open(struct chex_session *s, struct chex_error *err);
 void chex_session_close(struct chex_session *s);
 enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_error *err);
+
+/* run_output.c: checks the output folder, and locks it if it exists. */
+enum chex_status chex_run_output_check(struct chex_run_output *o, const struct chex_train_config *c,
+                                       struct chex_error *err);
+/* Creates the folder and its files, sets checkpoints of later steps aside, and allocates the
+ * snapshot. */
+enum chex_status chex_session_create_output(struct chex_session *s, struct chex_error *err);
+/* For a complete run: repairs last.h5 and best.h5, if it ended while it wrote its last checkpoint.
+ * Does nothing on other ranks. */
+enum chex_status chex_session_repair_names(struct chex_session *s, struct chex_error *err);
+void chex_run_output_release(struct chex_run_output *o, const char *dir);
+
+/* first_state.c: --init must be the same file on all ranks and fit the network. Comes before the
+ * data, because staging may take long. Collective. */
+enum chex_status chex_session_check_init(struct chex_session *s, struct chex_error *err);
+/* Gives the engine the state of step 0. */
+enum chex_status chex_session_init_state(struct chex_session *s, struct chex_error *err);
 
 /* memory_budget.c: bytes of a checkpoint, without HDF5's own tables. */
 uint64_t chex_session_file_bytes(const struct chex_session *s);
@@ -146,8 +171,8 @@ enum chex_status chex_session_end_timeline(struct chex_session *s, enum chex_sta
 /* For chex_watchdog_on_abort: rank 0 writes its own events. */
 void chex_session_write_stalled(void *session, const struct chex_mark *mark);
 /* Records the pass of logical rank v that began at from_ns. */
-void chex_session_trace_pass(struct chex_session *s, int v, uint64_t from_ns,
-                             const struct chex_pass_result *result);
+void chex_run_trace_pass(struct chex_run_timeline *t, bool on_device, int v, uint64_t from_ns,
+                         const struct chex_pass_result *result);
 
 /* loop.c: runs all steps. Collective. */
 enum chex_status chex_session_loop(struct chex_session *s, struct chex_error *err);

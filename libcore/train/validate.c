@@ -27,9 +27,9 @@ static enum chex_status score(const struct chex_predictions *table, struct outco
 static void advanced(void *arg, bool waits) {
     struct chex_session *s = arg;
     if (waits)
-        chex_watchdog_wait(s->watchdog);
+        chex_watchdog_wait(s->world.watchdog);
     else
-        chex_watchdog_beat(s->watchdog, CHEX_PHASE_VALIDATE, s->at.step);
+        chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_VALIDATE, s->at.step);
 }
 
 enum chex_status chex_session_validate(struct chex_session *s, double *loss_out, double *auroc_out,

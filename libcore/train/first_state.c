@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The state of a run that does not resume: parameters by --seed or from --init, moments of zero.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "launch/same.h"
+#include "model/safetensors.h"
+#include "train/session.h"
+
+/* Reads --init. The file's head is used only if its classes are the same: an equal number of other
+ * classes is not enough. */
+static enum chex_status read_init(const struct chex_session *s, float *state,
+                                  struct chex_error *err) {
+    const char *path = s->config.init;
+    struct chex_safetensors_about about;
+    bool head = false;
+    CHEX_TRY(chex_safetensors_about(path, &about, err));
+    const bool ours = chex_safetensors_may_be(&about, chex_set_class_names(s->input.train),
+                                              s->input.train->classes);
+    chex_safetensors_about_release(&about);
+    CHEX_TRY(chex_safetensors_read(path, s->net, state, ours ? &head : NULL, err));
+    chex_info("parameters from %s; the head is %s", path,
+              head   ? "the file's"
+              : ours ? "new, because the file has none of this shape"
+                     : "new, because the file's is for other classes or another order of them");
+    return CHEX_OK;
+}
+
+/* Checks that --init fits this network, before the data, because staging may take long. Its head
+ * may be for other classes. */
+static enum chex_status check_fits(const struct chex_session *s, struct chex_error *err) {
+    const struct chex_train_config *c = &s->config;
+    struct chex_net *net = NULL;
+    if (s->rank != 0 || s->at.step || !c->init)
+        return CHEX_OK;
+    CHEX_TRY(chex_net_create(c->model, 1, &net, err));
+    float *state = chex_alloc_aligned(net->state_count, sizeof *state);
+    enum chex_status st = state ? chex_safetensors_read(c->init, net, state, NULL, err)
+                                : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    free(state);
+    chex_net_destroy(net);
+    return st;
+}
+
+/* --init must be the same file on all ranks. Ignored if the run resumes. */
+static enum chex_status same_file(struct chex_session *s, struct chex_error *err) {
+    const char *const paths[] = {s->config.init};
+    return s->at.step || !s->config.init
+               ? CHEX_OK
+               : chex_same_files(s->world.coll, s->world.launch, paths, 1, err);
+}
+
+enum chex_status chex_session_check_init(struct chex_session *s, struct chex_error *err) {
+    CHEX_TRY(chex_session_agree(s, same_file(s, err), err));
+    return chex_session_agree(s, check_fits(s, err), err);
+}
+
+enum chex_status chex_session_init_state(struct chex_session *s, struct chex_error *err) {
+    const struct chex_train_config *c = &s->config;
+    float *state = chex_alloc_aligned(s->net->state_count, sizeof *state);
+    if (!state)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    chex_net_init_state(s->net, c->seed, c->threads, state);
+    enum chex_status st = c->init ? read_init(s, state, err) : CHEX_OK;
+    if (st == CHEX_OK)
+        st = chex_engine_set(s->engine, CHEX_STATE_PARAMS, state, err);
+    memset(state, 0, s->net->state_count * sizeof *state);
+    if (st == CHEX_OK)
+        st = chex_engine_set(s->engine, CHEX_STATE_MOMENT1, state, err);
+    if (st == CHEX_OK)
+        st = chex_engine_set(s->engine, CHEX_STATE_MOMENT2, state, err);
+    free(state);
+    return st;
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The output folder of a run: checks and locks it before the set-up, and creates the files of the
+ * run after it. Only rank 0 calls these functions. With plan_only they change nothing.
+ *
+ * An existing folder is locked at once. A new one is created and locked only when the run can
+ * begin, so a run that fails in the set-up leaves no folder.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fs.h"
+#include "base/lockfile.h"
+#include "base/log.h"
+#include "train/session.h"
+
+#define LOCK_NAME ".lock"
+
+static enum chex_status lock_output(struct chex_run_output *o, const struct chex_train_config *c,
+                                    struct chex_error *err) {
+    static const char advice[] = "name a new folder with --output";
+    const char *dir = c->output_dir;
+    char subject[CHEX_ERROR_TEXT_BYTES];
+    snprintf(subject, sizeof subject, "output folder %s", dir);
+    if (!c->plan_only)
+        return chex_lockfile_take(dir, LOCK_NAME, subject, advice, &o->lock, err);
+    return chex_lockfile_check(dir, LOCK_NAME, subject, advice, err);
+}
+
+enum chex_status chex_run_output_check(struct chex_run_output *o, const struct chex_train_config *c,
+                                       struct chex_error *err) {
+    char *name = NULL;
+    if (chex_fs_exists(c->output_dir) && !chex_fs_is_dir(c->output_dir))
+        return chex_error_set(err, CHEX_E_USAGE, "--output %s is a file, expected a folder",
+                              c->output_dir);
+    CHEX_TRY(chex_fs_check_mkdirs(c->output_dir, err));
+    if (chex_runfiles_is_foreign(c->output_dir, &name)) {
+        chex_error_set(
+            err, CHEX_E_USAGE,
+            "output folder %s holds no training run, but other files (%s): name a new or an empty "
+            "folder with --output",
+            c->output_dir, name ? name : "a file");
+        free(name);
+        return CHEX_E_USAGE;
+    }
+    if (strcmp(c->resume, "none") == 0 && chex_runfiles_has_run(c->output_dir))
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "output folder %s already holds a run: go on with --resume auto, or "
+                              "name a new folder with --output",
+                              c->output_dir);
+    if (c->timeline)
+        CHEX_TRY(chex_timeline_check(c->timeline, err));
+    if (!chex_fs_is_dir(c->output_dir))
+        return CHEX_OK;
+    CHEX_TRY(lock_output(o, c, err));
+    if (!c->plan_only) /* before check_space, because this frees space */
+        chex_runfiles_sweep(c->output_dir);
+    return CHEX_OK;
+}
+
+/* Creates and locks the folder, if chex_run_output_check has not found it. */
+static enum chex_status make_output(struct chex_run_output *o, const struct chex_train_config *c,
+                                    struct chex_error *err) {
+    if (o->lock >= 0)
+        return CHEX_OK;
+    CHEX_TRY(lock_output(o, c, err));
+    if (chex_runfiles_has_run(c->output_dir))
+        return chex_error_set(err, CHEX_E_ENV,
+                              "another run has begun and ended in output folder %s meanwhile: run "
+                              "again to go on with it, or name a new folder with --output",
+                              c->output_dir);
+    return CHEX_OK;
+}
+
+/* If the run resumes from an older checkpoint, sets the later ones aside. */
+static enum chex_status settle_checkpoints(struct chex_session *s, struct chex_error *err) {
+    struct chex_position *at = &s->at;
+    if (!s->newest[0])
+        return CHEX_OK;
+    bool best;
+    CHEX_TRY(chex_checkpoint_store_go_on_from(s->config.output_dir, s->newest, at->step,
+                                              at->has_best ? at->best_step : 0, &best, err));
+    if (at->has_best && !best)
+        chex_info("%s/best.h5 is not there or is damaged: the next validation writes a new one",
+                  s->config.output_dir);
+    at->has_best = at->has_best && best;
+    return CHEX_OK;
+}
+
+enum chex_status chex_session_repair_names(struct chex_session *s, struct chex_error *err) {
+    const struct chex_position *at = &s->at;
+    bool best;
+    if (s->rank != 0 || strcmp(s->config.resume, "auto") != 0)
+        return CHEX_OK;
+    return chex_checkpoint_store_set_names(s->config.output_dir, s->newest, at->step,
+                                           at->has_best ? at->best_step : 0, &best, err);
+}
+
+static enum chex_status allocate_snapshot(struct chex_session *s, struct chex_error *err) {
+    struct chex_checkpoint *c = &s->output.snapshot;
+    snprintf(c->model, sizeof c->model, "%s", s->net->model);
+    c->classes = s->net->classes;
+    c->class_names = s->input.train->class_names;
+    c->image_size = s->config.image_size;
+    c->params = chex_alloc_aligned(s->net->state_count, sizeof(float));
+    c->moment1 = chex_alloc_aligned(s->net->state_count, sizeof(float));
+    c->moment2 = chex_alloc_aligned(s->net->state_count, sizeof(float));
+    return c->params && c->moment1 && c->moment2
+               ? CHEX_OK
+               : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+}
+
+enum chex_status chex_session_create_output(struct chex_session *s, struct chex_error *err) {
+    const struct chex_train_config *c = &s->config;
+    if (s->space.warning[0])
+        chex_warn("%s", s->space.warning);
+    CHEX_TRY(make_output(&s->output, c, err));
+    if (c->timeline)
+        CHEX_TRY(chex_fs_make_folder_of(c->timeline, err));
+    CHEX_TRY(chex_runfiles_init(&s->files, c->output_dir, err));
+    CHEX_TRY(settle_checkpoints(s, err));
+    CHEX_TRY(chex_runfiles_json(&s->files, "config.json", json_incref(c->options), err));
+    CHEX_TRY(chex_runfiles_open_metrics(&s->files, s->at.step, s->at.validation_due, err));
+    const uint64_t next = s->at.step + !s->at.validation_due; /* the next step with results */
+    CHEX_TRY(chex_tfevents_create(c->output_dir, s->world.launch->host, (int64_t)next,
+                                  &s->output.events, err));
+    return allocate_snapshot(s, err);
+}
+
+void chex_run_output_release(struct chex_run_output *o, const char *dir) {
+    chex_tfevents_close(o->events);
+    chex_lockfile_release(dir, LOCK_NAME, o->lock, false);
+    free(o->snapshot.params);
+    free(o->snapshot.moment1);
+    free(o->snapshot.moment2);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Step reports: what every rank sends to all ranks at the end of a step, and what follows from it.
+ * All ranks see the same reports, so they stop, save and notice a diverged loss at the same step.
+ */
+#ifndef CHEX_TRAIN_STEP_REPORTS_H
+#define CHEX_TRAIN_STEP_REPORTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "launch/coll.h"
+#include "train/stepstats.h"
+
+/* The losses of the sender's logical ranks follow it in the same message, as doubles. */
+struct chex_step_report {
+    int32_t wants_stop, wants_save;
+    struct chex_step_times times;
+};
+
+struct chex_step_reports {
+    int logical_ranks;
+    size_t bytes;                 /* of one message; equal on all ranks */
+    struct chex_step_report *own; /* the caller fills it before the exchange */
+    double *own_losses;           /* of the logical ranks of this rank; part of `own` */
+    char *all;                    /* (ranks) messages */
+    struct chex_step_times *epoch_times, *total_times; /* (ranks) sums; the caller resets them */
+};
+
+/* The result of an exchange; equal on all ranks. */
+struct chex_step_verdict {
+    double loss; /* mean over the logical ranks */
+    bool stop, save;
+};
+
+enum chex_status chex_step_reports_init(struct chex_step_reports *r, int logical_ranks, int ranks,
+                                        struct chex_error *err);
+void chex_step_reports_release(struct chex_step_reports *r); /* a zeroed one is allowed */
+
+/* Sends `own`, and adds the times of all ranks to both sums. Losses are added in order of logical
+ * rank, so the mean has the same bits for any number of ranks. Allocates nothing. Collective. */
+enum chex_status chex_step_reports_exchange(struct chex_step_reports *r, struct chex_coll *coll,
+                                            struct chex_step_verdict *verdict_out,
+                                            struct chex_error *err);
+
+#endif
