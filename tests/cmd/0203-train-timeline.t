@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # chex-train --timeline: a file that viewers take, however the run ends, and the run as it was. A
-# stall: tests/slurm/0302-train-preview.t.
+# stall: tests/slurm/1302-train-preview.t.
 # shellcheck source=tests/cmd/lib.sh
 source "$(dirname "$0")/lib.sh"
 without PYTHON && skip_all "CHEX_TEST_WITHOUT names PYTHON"
