@@ -3,7 +3,7 @@
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 
-# What is missing is told at once, by the names of pkg-config and of Debian's packages.
+# All that is missing is reported at once, by the names of pkg-config and of Debian's packages.
 set(CHEX_MISSING_MODULES)
 set(CHEX_MISSING_PACKAGES)
 set(CHEX_ELSEWHERE "or name the folders of their .pc files in PKG_CONFIG_PATH")

@@ -90,7 +90,7 @@ enum chex_status shard_image_options(const struct shard_image_settings *settings
 enum chex_status shard_create(const void *options, struct chex_group *group,
                               struct chex_create_result *result_out, struct chex_error *err);
 
-/* chex_create() or chex_reshard() behind one signature. */
+/* chex_create() or chex_reshard() with one signature. */
 typedef enum chex_status shard_make_fn(const void *options, struct chex_group *group,
                                        struct chex_create_result *result_out,
                                        struct chex_error *err);

@@ -29,7 +29,7 @@ What the source of Bochs of 22 August 2026 lacks, by Intel's manual:
   while IA32_XFD[18] is set): without them Linux gives tiles to nobody;
   XSAVE and STTILECFG exchange the tiles' bytes a row and rows; of TILEDATA XSAVE and XRSTOR take
   8 rows of 16; XINUSE[18] is true where no tile is in use and false elsewhere;
-  VCVTNE2PS2BF16 takes the upper half of its result from behind the end of its first source;
+  VCVTNE2PS2BF16 takes the upper half of its result from after the end of its first source;
   with flush to zero, differences of fp32 from 2^-126 to below 2^-125 become zero, too.
 END
 }

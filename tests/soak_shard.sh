@@ -50,7 +50,7 @@ now_ms() { echo $((${EPOCHREALTIME/./} / 1000)); }
 finished() { find "$1" -name '*.h5' -printf '%i\n' 2>/dev/null | sort; }
 
 # soak OUTPUT WHOLE COMMAND...: killed again and again, then left to end. A run that ends before its
-# moment came starts anew. Moments lie anywhere in an undisturbed run's time, and somewhat behind.
+# moment came starts anew. Moments lie anywhere in an undisturbed run's time, and somewhat after.
 soak() {
     local output=$1 whole=$2 done_before killed=0 runs=0 began length pid lost
     shift 2
@@ -71,7 +71,7 @@ soak() {
         fi
         runs=$((runs + 1))
         if [ -e "$output/manifest.json" ]; then
-            # Killed behind the manifest: the next run only tidies up.
+            # Killed after the manifest: the next run only tidies up.
             [ ! -e "$output/.chex-shard-partial" ] || "$@" --output "$output" --resume -q 2>/dev/null
             compare "$output" "$whole"
             rm -rf "$output"

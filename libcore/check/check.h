@@ -46,13 +46,13 @@ enum {
 
 /* A number that a check measures. Rates and times are above 0; 0 means "not measured". */
 struct chex_figure {
-    const char *key;  /* name in JSON and in --expect, with the unit: "gb_per_s" */
-    const char *unit; /* unit as printed: "GB/s" */
-    bool less;        /* lower is better (a time) */
-    bool compared;    /* ranks are compared; slow outliers are reported (check/outlier.h) */
-    bool warn_only;   /* an outlier only warns: other users of the file system change the figure */
-    double margin;    /* least margin between measured value and limit in --record, as a share; 0:
-                         the default of check_expected.c */
+    const char *key;      /* name in JSON and in --expect, with the unit: "gb_per_s" */
+    const char *unit;     /* unit as printed: "GB/s" */
+    bool lower_is_better; /* a time */
+    bool compared;        /* ranks are compared; slow outliers are reported (check/outlier.h) */
+    bool warn_only; /* an outlier only warns: other users of the file system change the figure */
+    double margin;  /* least margin between measured value and limit in --record, as a share; 0:
+                       the default of check_expected.c */
 };
 enum { CHEX_FIGURES = 4 };
 

@@ -53,8 +53,8 @@ static bool alone(const struct chex_check_context *c, struct chex_check_result *
 
 /* ---- fence ---- */
 
-static const struct chex_figure fence_figures[] = {{.key = "ms", .unit = "ms", .less = true},
-                                                   {.key = NULL}};
+static const struct chex_figure fence_figures[] = {
+    {.key = "ms", .unit = "ms", .lower_is_better = true}, {.key = NULL}};
 
 static const double most_fence_s = 1;
 
@@ -149,10 +149,11 @@ static void close_coll(const struct chex_check_context *c, enum chex_status st,
     }
 }
 
-static const struct chex_figure sum_figures[] = {{.key = "small_us", .unit = "us", .less = true},
-                                                 {.key = "gradient_ms", .unit = "ms", .less = true},
-                                                 {.key = "bus_gb_per_s", .unit = "GB/s"},
-                                                 {.key = NULL}};
+static const struct chex_figure sum_figures[] = {
+    {.key = "small_us", .unit = "us", .lower_is_better = true},
+    {.key = "gradient_ms", .unit = "ms", .lower_is_better = true},
+    {.key = "bus_gb_per_s", .unit = "GB/s"},
+    {.key = NULL}};
 
 static const double sums_s = 2;
 /* DenseNet-121 for 14 classes: parameters and statistics, 28 MB. */
@@ -250,7 +251,11 @@ const struct chex_check chex_check_gpu_sums = {
 
 static const struct chex_figure link_figures[] = {
     {.key = "gb_per_s", .unit = "GB/s", .compared = true, .margin = 0.2},
-    {.key = "latency_us", .unit = "us", .less = true, .compared = true, .warn_only = true},
+    {.key = "latency_us",
+     .unit = "us",
+     .lower_is_better = true,
+     .compared = true,
+     .warn_only = true},
     {.key = NULL}};
 
 enum { LINK_BYTES = 8 << 20 };

@@ -132,16 +132,16 @@ static const double noise_spreads = 4, rate_margin = 0.1, time_margin = 0.5, max
 static void apply_limit(const struct chex_check_expected *e, const struct chex_figure *f, int index,
                         double limit, struct chex_check_result *r) {
     const double value = r->figures[index], noise = noise_spreads * r->spread[index];
-    if (value <= 0 || (f->less ? value <= limit : value >= limit))
+    if (value <= 0 || (f->lower_is_better ? value <= limit : value >= limit))
         return;
     chex_check_expect(r, "%s %.4g %s or %s (from %s)", f->key, limit, f->unit,
-                      f->less ? "less" : "more", e->path);
+                      f->lower_is_better ? "less" : "more", e->path);
     if (r->disturbed[0])
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
                           "%s meanwhile: measure again when the node is idle, in a job with srun "
                           "--exclusive",
                           r->disturbed);
-    else if (f->less ? value * (1 - noise) <= limit : value * (1 + noise) >= limit)
+    else if (f->lower_is_better ? value * (1 - noise) <= limit : value * (1 + noise) >= limit)
         chex_check_worsen(r, CHEX_WARN, r->fault,
                           "the measurement varies by %.0f %%, so this may be noise: measure again",
                           100 * r->spread[index]);
@@ -242,9 +242,9 @@ void chex_check_disturbed(const struct chex_check_report *report, char *buf, siz
 }
 
 static json_t *record_of(const struct chex_figure *f, double value, double spread, bool disturbed) {
-    double margin = f->margin > 0 ? f->margin : f->less ? time_margin : rate_margin;
+    double margin = f->margin > 0 ? f->margin : f->lower_is_better ? time_margin : rate_margin;
     margin = fmin(fmax(margin, noise_spreads * spread), max_margin);
-    const double limit = f->less ? value / (1 - margin) : value * (1 - margin);
+    const double limit = f->lower_is_better ? value / (1 - margin) : value * (1 - margin);
     json_t *record = json_pack("{s:f, s:f, s:f}", "limit", rounded(limit), "measured",
                                rounded(value), "spread", rounded(spread));
     if (disturbed)

@@ -26,11 +26,11 @@ static const double write_s = 2;
 
 static const struct chex_figure output_figures[] = {
     {.key = "mb_per_s", .unit = "MB/s", .margin = 0.3},
-    {.key = "fsync_ms", .unit = "ms", .less = true},
+    {.key = "fsync_ms", .unit = "ms", .lower_is_better = true},
     {.key = NULL}};
 static const struct chex_figure tmpdir_figures[] = {
     {.key = "mb_per_s", .unit = "MB/s", .compared = true, .warn_only = true, .margin = 0.3},
-    {.key = "fsync_ms", .unit = "ms", .less = true},
+    {.key = "fsync_ms", .unit = "ms", .lower_is_better = true},
     {.key = NULL}};
 
 /* Reports an error of a folder. fault: the node's for its own folders, the user's for a folder that

@@ -20,7 +20,7 @@ struct units {
 };
 
 static bool worse(const struct chex_figure *f, double a, double b) {
-    return f->less ? a > b : a < b;
+    return f->lower_is_better ? a > b : a < b;
 }
 
 double chex_check_worst(const struct chex_figure *figure, int index,
@@ -79,14 +79,14 @@ static void blame(const struct chex_check *check, const struct chex_figure *f,
     const bool nodes = c->nodes > 1, shared = shares_cpus(records, n, u->rank[o->worst]);
     char more[48] = "";
     if (o->count > 1)
-        snprintf(more, sizeof more, "; %d %s are behind", o->count, nodes ? "nodes" : "ranks");
+        snprintf(more, sizeof more, "; %d %s are slow", o->count, nodes ? "nodes" : "ranks");
     if (merged->verdict > CHEX_WARN)
         return;
-    chex_check_expect(merged, "no %s 10 %% behind the others", nodes ? "node" : "rank");
-    chex_check_found(merged, "rank %d (%s): %.4g %s, %.0f %% behind the %s of %d %s, %.4g %s%s",
-                     c->rank, c->host, u->value[o->worst], f->unit, o->percent,
-                     u->count == 2 ? "better" : "median", u->count, nodes ? "nodes" : "ranks",
-                     o->median, f->unit, more);
+    chex_check_expect(merged, "no %s 10 %% slower than the others", nodes ? "node" : "rank");
+    chex_check_found(
+        merged, "rank %d (%s): %.4g %s, %.0f %% slower than the %s of %d %s, %.4g %s%s", c->rank,
+        c->host, u->value[o->worst], f->unit, o->percent, u->count == 2 ? "better" : "median",
+        u->count, nodes ? "nodes" : "ranks", o->median, f->unit, more);
     if (shared)
         chex_check_worsen(merged, CHEX_WARN, CHEX_FAULT_USER,
                           "it shares its CPUs: fewer ranks a node, or srun --cpu-bind=cores");
@@ -122,7 +122,7 @@ static void spread(const struct chex_figure *f, int index, const struct chex_che
                    struct chex_check_result *merged) {
     int worst_rank = 0, best_rank = 0;
     struct chex_figure reversed = *f; /* its worst value is the best one */
-    reversed.less = !f->less;
+    reversed.lower_is_better = !f->lower_is_better;
     const double worst = chex_check_worst(f, index, all, n, &worst_rank);
     const double best = chex_check_worst(&reversed, index, all, n, &best_rank);
     if (worst <= 0 || merged->verdict != CHEX_PASS)
@@ -145,7 +145,7 @@ static void compare(const struct chex_check *check, int index,
         if (!first_of_kind(all, index, i))
             continue;
         collect(f, index, records, all, i, n, u);
-        if (chex_outlier_find(u->value, u->count, f->less, &o))
+        if (chex_outlier_find(u->value, u->count, f->lower_is_better, &o))
             blame(check, f, records, all, n, u, &o, merged);
     }
 }

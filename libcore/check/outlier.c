@@ -42,21 +42,22 @@ static double reference(const double *rate, int n, double *work, double *spread_
     return m;
 }
 
-bool chex_outlier_find(const double *values, int n, bool less, struct chex_outlier *out) {
+bool chex_outlier_find(const double *values, int n, bool lower_is_better,
+                       struct chex_outlier *out) {
     double *rate = n > 1 ? chex_alloc_zeroed(2 * (size_t)n, sizeof *rate) : NULL;
     if (!rate)
         return false;
     struct chex_outlier o = {0};
     double spread;
     for (int i = 0; i < n; i++)
-        rate[i] = less ? 1 / values[i] : values[i];
+        rate[i] = lower_is_better ? 1 / values[i] : values[i];
     const double m = reference(rate, n, rate + n, &spread);
     for (int i = 0; i < n; i++) {
         o.count += m - rate[i] > behind_percent / 100 * m && m - rate[i] > spreads * spread;
         if (rate[i] < rate[o.worst])
             o.worst = i;
     }
-    o.median = less ? 1 / m : m;
+    o.median = lower_is_better ? 1 / m : m;
     o.percent = 100 * (1 - rate[o.worst] / m);
     o.far = n > 2 && o.percent >= far_percent;
     free(rate);

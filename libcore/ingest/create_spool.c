@@ -50,14 +50,14 @@ static enum chex_status no_memory(struct chex_error *err) {
 
 static enum chex_status index_tar(struct chex_create *c, struct chex_archive *archive,
                                   const struct chex_folder_file *file, struct chex_error *err) {
-    const struct chex_holder *holder = NULL;
-    CHEX_TRY(chex_folder_add_holder(c->folder, file->path, &holder, err));
+    const struct chex_container *container = NULL;
+    CHEX_TRY(chex_folder_add_container(c->folder, file->path, &container, err));
     for (bool more = true; more;) {
         struct chex_archive_member m;
         CHEX_TRY(chex_archive_next(archive, &m, &more, err));
         struct chex_folder_file image = {.bytes = more ? m.bytes : 0,
                                          .modified_ns = file->modified_ns,
-                                         .holder = holder,
+                                         .container = container,
                                          .offset = more ? m.offset : 0};
         if (more)
             CHEX_TRY(chex_folder_add(c->folder, &image, file->path, m.name, err));

@@ -3,10 +3,10 @@
  * Lists the files below a folder and finds the one that a label file means.
  *
  * The list is sorted so that every search is a binary search (by_name): first files, then images in
- * holders and spools; within these by file name; files of one name by their folders, read from the
- * end of the path to its start. So all paths that end in "b/x.png" are neighbours, and the files
- * that match rule 1, 2 or 3 of chex_folder_find() are a range of the list. A second file in the
- * range is a rival.
+ * containers and spools; within these by file name; files of one name by their folders, read from
+ * the end of the path to its start. So all paths that end in "b/x.png" are neighbours, and the
+ * files that match rule 1, 2 or 3 of chex_folder_find() are a range of the list. A second file in
+ * the range is a rival.
  */
 #include "ingest/folder.h"
 
@@ -24,11 +24,11 @@
 #include "base/text.h"
 #include "ingest/archive.h"
 
-/* Limits of open files. The first MAX_OPEN holders stay open; others are opened for each read.
+/* Limits of open files. The first MAX_OPEN containers stay open; others are opened for each read.
  * While the tree is read, each level of folders has one open file. */
 enum { MAX_DEPTH = 64, MAX_OPEN = 256 };
 
-struct chex_holder {
+struct chex_container {
     char *path;
     int fd; /* -1: not kept open */
 };
@@ -45,8 +45,8 @@ struct chex_folder {
     struct chex_error closed;            /* a subfolder without read permission */
     char skipped[CHEX_ERROR_TEXT_BYTES]; /* the first folder that was not followed, and why */
     size_t skipped_count;
-    struct chex_holder **holders;
-    size_t holder_count;
+    struct chex_container **containers;
+    size_t container_count;
     struct chex_spool **spools;
     size_t spool_count;
 };
@@ -55,7 +55,7 @@ static enum chex_status no_memory(struct chex_error *err) {
     return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
 }
 
-static bool is_contained(const struct chex_folder_file *p) { return p->holder || p->spool; }
+static bool is_contained(const struct chex_folder_file *p) { return p->container || p->spool; }
 
 /* The order of the list (see the head). */
 static int by_name(const void *a, const void *b) {
@@ -226,7 +226,7 @@ static void free_list(struct list *list) {
     free(list->files);
 }
 
-static void free_holder(struct chex_holder *h) {
+static void free_container(struct chex_container *h) {
     if (h->fd >= 0)
         close(h->fd);
     free(h->path);
@@ -238,11 +238,11 @@ void chex_folder_close(struct chex_folder *f) {
         return;
     free_list(&f->all);
     free_list(&f->archives);
-    for (size_t i = 0; i < f->holder_count; i++)
-        free_holder(f->holders[i]);
+    for (size_t i = 0; i < f->container_count; i++)
+        free_container(f->containers[i]);
     for (size_t i = 0; i < f->spool_count; i++)
         chex_spool_close(f->spools[i]);
-    free(f->holders);
+    free(f->containers);
     free(f->spools);
     free(f);
 }
@@ -268,24 +268,25 @@ const struct chex_folder_file *chex_folder_archives(const struct chex_folder *f,
     return f->archives.files;
 }
 
-enum chex_status chex_folder_add_holder(struct chex_folder *f, const char *path,
-                                        const struct chex_holder **holder_out,
-                                        struct chex_error *err) {
-    struct chex_holder **grown = realloc(f->holders, (f->holder_count + 1) * sizeof *grown);
-    struct chex_holder *h = malloc(sizeof *h);
+enum chex_status chex_folder_add_container(struct chex_folder *f, const char *path,
+                                           const struct chex_container **container_out,
+                                           struct chex_error *err) {
+    struct chex_container **grown =
+        realloc(f->containers, (f->container_count + 1) * sizeof *grown);
+    struct chex_container *h = malloc(sizeof *h);
     if (grown)
-        f->holders = grown;
+        f->containers = grown;
     if (h)
-        *h = (struct chex_holder){strdup(path), -1};
+        *h = (struct chex_container){strdup(path), -1};
     if (!grown || !h || !h->path) {
         if (h)
-            free_holder(h);
+            free_container(h);
         return no_memory(err);
     }
-    if (f->holder_count < MAX_OPEN)
+    if (f->container_count < MAX_OPEN)
         chex_fs_open(path, &h->fd, NULL, NULL); /* a failure is reported by the first reading */
-    f->holders[f->holder_count++] = h;
-    *holder_out = h;
+    f->containers[f->container_count++] = h;
+    *container_out = h;
     return CHEX_OK;
 }
 
@@ -302,10 +303,10 @@ enum chex_status chex_folder_add_spool(struct chex_folder *f, struct chex_spool 
 }
 
 enum chex_status chex_folder_add(struct chex_folder *f, const struct chex_folder_file *file,
-                                 const char *holder_path, const char *name,
+                                 const char *container_path, const char *name,
                                  struct chex_error *err) {
     struct chex_folder_file copy = *file;
-    if (!(copy.path = chex_fs_join(holder_path, name)))
+    if (!(copy.path = chex_fs_join(container_path, name)))
         return no_memory(err);
     copy.below = strlen(copy.path) - strlen(name);
     return append(&f->all, &copy, err);
@@ -450,14 +451,14 @@ const struct chex_folder_file *chex_folder_find_whole(const struct chex_folder *
     return find(f, path, true, rival_out);
 }
 
-static enum chex_status open_holder(const struct chex_holder *h, int *fd_out,
+static enum chex_status open_holder(const struct chex_container *h, int *fd_out,
                                     struct chex_error *err) {
     *fd_out = h->fd;
     return h->fd >= 0 ? CHEX_OK : chex_fs_open(h->path, fd_out, NULL, err);
 }
 
-/* Closes fd unless the holder keeps it open. */
-static void close_holder(const struct chex_holder *h, int fd) {
+/* Closes fd unless the container keeps it open. */
+static void close_holder(const struct chex_container *h, int fd) {
     if (h->fd < 0)
         close(fd);
 }
@@ -465,7 +466,7 @@ static void close_holder(const struct chex_holder *h, int fd) {
 enum chex_status chex_folder_read(const struct chex_folder_file *file,
                                   struct chex_image_reader *reader, const uint8_t **data_out,
                                   size_t *size_out, struct chex_error *err) {
-    const struct chex_holder *h = file->holder;
+    const struct chex_container *h = file->container;
     uint8_t *data = NULL;
     if (!h)
         return chex_image_read(reader, file->path, data_out, size_out, err);
@@ -487,7 +488,7 @@ enum chex_status chex_folder_read(const struct chex_folder_file *file,
 }
 
 void chex_folder_prefetch(const struct chex_folder_file *file) {
-    const struct chex_holder *h = file->holder;
+    const struct chex_container *h = file->container;
     if (file->spool)
         return;
     int fd = -1;

@@ -17,16 +17,16 @@
 struct chex_folder;
 
 /* A file that contains images at known offsets: a plain .tar or a TFRecord file. */
-struct chex_holder;
+struct chex_container;
 
 struct chex_folder_file {
     const char *path; /* with the folder's own name; ARCHIVE/MEMBER for an image in an archive */
     size_t below;     /* start of the part of `path` below the folder or in the archive */
     uint64_t bytes;
     int64_t modified_ns; /* of the file, or of the file that contains it */
-    /* The image is in the holder or the spool, if set; otherwise it is a file. */
-    const struct chex_holder *holder;
-    uint64_t offset; /* in the holder */
+    /* The image is in the container or the spool, if set; otherwise it is a file. */
+    const struct chex_container *container;
+    uint64_t offset; /* in the container */
     const struct chex_spool *spool;
     size_t spool_row; /* row of the resized image in the spool */
 };
@@ -43,7 +43,7 @@ enum chex_status chex_folder_open(const char *dir, struct chex_folder **folder_o
 
 /* A folder without files, for chex_folder_add(). */
 enum chex_status chex_folder_create(struct chex_folder **folder_out, struct chex_error *err);
-void chex_folder_close(struct chex_folder *folder); /* NULL allowed; closes holders and spools */
+void chex_folder_close(struct chex_folder *folder); /* NULL allowed; closes containers and spools */
 
 /* Number of files and members; archives are not counted. */
 size_t chex_folder_count(const struct chex_folder *folder);
@@ -64,19 +64,20 @@ const char *chex_folder_sample(const struct chex_folder *folder);
 const struct chex_folder_file *chex_folder_archives(const struct chex_folder *folder,
                                                     size_t *count_out);
 
-/* Adds a file that contains images. The folder owns *holder_out. */
-enum chex_status chex_folder_add_holder(struct chex_folder *folder, const char *path,
-                                        const struct chex_holder **holder_out,
-                                        struct chex_error *err);
+/* Adds a file that contains images. The folder owns *container_out. */
+enum chex_status chex_folder_add_container(struct chex_folder *folder, const char *path,
+                                           const struct chex_container **container_out,
+                                           struct chex_error *err);
 
 /* The folder takes ownership of the spool, also on failure. */
 enum chex_status chex_folder_add_spool(struct chex_folder *folder, struct chex_spool *spool,
                                        struct chex_error *err);
 
-/* Adds an image: a copy of *file with the path HOLDER_PATH/NAME. Call chex_folder_sort() after the
- * last one and before any search. */
+/* Adds an image: a copy of *file with the path CONTAINER_PATH/NAME. Call chex_folder_sort() after
+ * the last one and before any search. */
 enum chex_status chex_folder_add(struct chex_folder *folder, const struct chex_folder_file *file,
-                                 const char *holder_path, const char *name, struct chex_error *err);
+                                 const char *container_path, const char *name,
+                                 struct chex_error *err);
 void chex_folder_sort(struct chex_folder *folder);
 
 /* The file that a label file means by `path`:
@@ -84,7 +85,7 @@ void chex_folder_sort(struct chex_folder *folder);
  * 2. the one whose path ends in `path`;
  * 3. the one whose file name is that of `path`.
  * If the name has no extension and no file has that name, files with any extension match. Files
- * have precedence over images in archives and other holders. NULL if nothing matches. *rival_out
+ * have precedence over images in archives and other containers. NULL if nothing matches. *rival_out
  * (NULL allowed): a second file that matches equally well, or NULL. Another link to the same file
  * is no rival. */
 const struct chex_folder_file *chex_folder_find(const struct chex_folder *folder, const char *path,

@@ -225,12 +225,12 @@ static enum chex_status fill_folder(const struct load *l, struct chex_folder *fo
                                     struct chex_error *err) {
     for (size_t i = 0; i < l->count; i++) {
         const struct file *f = &l->files[i];
-        const struct chex_holder *holder = NULL;
-        CHEX_TRY(chex_folder_add_holder(folder, f->path, &holder, err));
+        const struct chex_container *container = NULL;
+        CHEX_TRY(chex_folder_add_container(folder, f->path, &container, err));
         for (size_t k = 0; k < f->count; k++) {
             struct chex_folder_file image = {.bytes = f->rows[k].bytes,
                                              .modified_ns = f->modified_ns,
-                                             .holder = holder,
+                                             .container = container,
                                              .offset = f->rows[k].offset};
             CHEX_TRY(chex_folder_add(folder, &image, f->path, f->rows[k].name, err));
         }

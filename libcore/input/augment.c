@@ -44,7 +44,7 @@ struct buffers {
 };
 
 /* Advances *at by `bytes`, rounded up to a cache line, and returns where it was. */
-static void *take(uint8_t *scratch, size_t *at, size_t bytes) {
+static void *carve(uint8_t *scratch, size_t *at, size_t bytes) {
     void *here = scratch ? scratch + *at : NULL;
     *at += (bytes + 63) / 64 * 64;
     return here;
@@ -69,17 +69,17 @@ static size_t lay_out(int stored, int height, int width, int size, bool antialia
                                              .pair_stride = 2 * outputs},
                             .stride = ((size_t)(width + taps) + CHEX_AUGMENT_SLACK + 31) / 32 * 32,
                             .plane_row = (size_t)stored + 3};
-    buf->rows.first = take(scratch, &at, lines * sizeof(int32_t));
-    buf->rows.weights = take(scratch, &at, lines * (size_t)row_taps * sizeof(int16_t));
-    buf->columns.taps.first = take(scratch, &at, outputs * sizeof(int32_t));
-    buf->columns.taps.weights = take(scratch, &at, outputs * (size_t)taps * sizeof(int16_t));
-    buf->columns.base = take(scratch, &at, outputs * sizeof(int32_t));
-    buf->columns.shuffle = take(scratch, &at, outputs * sizeof(uint32_t));
-    buf->tile = take(scratch, &at, buf->stride * CHEX_AUGMENT_TILE * sizeof(int16_t));
-    buf->spare = take(scratch, &at, buf->stride * CHEX_AUGMENT_TILE * sizeof(int16_t));
+    buf->rows.first = carve(scratch, &at, lines * sizeof(int32_t));
+    buf->rows.weights = carve(scratch, &at, lines * (size_t)row_taps * sizeof(int16_t));
+    buf->columns.taps.first = carve(scratch, &at, outputs * sizeof(int32_t));
+    buf->columns.taps.weights = carve(scratch, &at, outputs * (size_t)taps * sizeof(int16_t));
+    buf->columns.base = carve(scratch, &at, outputs * sizeof(int32_t));
+    buf->columns.shuffle = carve(scratch, &at, outputs * sizeof(uint32_t));
+    buf->tile = carve(scratch, &at, buf->stride * CHEX_AUGMENT_TILE * sizeof(int16_t));
+    buf->spare = carve(scratch, &at, buf->stride * CHEX_AUGMENT_TILE * sizeof(int16_t));
     /* 4 more bytes: the kernels read 4 bytes where 2 are used */
-    buf->plane = take(scratch, &at, buf->plane_row * buf->plane_row + 4);
-    buf->rotated = take(scratch, &at, (size_t)stored * (size_t)stored);
+    buf->plane = carve(scratch, &at, buf->plane_row * buf->plane_row + 4);
+    buf->rotated = carve(scratch, &at, (size_t)stored * (size_t)stored);
     return at;
 }
 
@@ -121,7 +121,7 @@ static void rotate_crop(const struct chex_augment_kernels *kernels, const struct
     for (int y = 0; y < v->height; y++)
         for (int x = 0; x < v->width; x += CHEX_AUGMENT_SEGMENT) {
             const int left = v->width - x;
-            chex_augment_turned_from(a, stored, v->top + y, v->left + x, &t.y, &t.x);
+            chex_augment_rotated_from(a, stored, v->top + y, v->left + x, &t.y, &t.x);
             kernels->rotate(&t, left < CHEX_AUGMENT_SEGMENT ? left : CHEX_AUGMENT_SEGMENT,
                             buf->rotated + (size_t)y * (size_t)v->width + (size_t)x);
         }

@@ -100,8 +100,8 @@ struct chex_augment_angle {
  * segment. Pixel i of the segment is at the start plus i times chex_augment_rotate_step().
  * - Unit: 1/65536 px of the stored image with a border of one pixel.
  * - Includes half of the 8 fraction bits that are cut off later, so that the cut rounds. */
-CHEX_AUGMENT_BOTH void chex_augment_turned_from(struct chex_augment_angle a, int stored, int y,
-                                                int x, int32_t *y_out, int32_t *x_out) {
+CHEX_AUGMENT_BOTH void chex_augment_rotated_from(struct chex_augment_angle a, int stored, int y,
+                                                 int x, int32_t *y_out, int32_t *x_out) {
     const int64_t middle = ((int64_t)stored + 1) * 2147483648 + 128 * 65536;
     const int64_t right = 2 * x + 1 - stored, below = 2 * y + 1 - stored; /* half px from there */
     *x_out = (int32_t)(((a.cosine * right - a.sine * below) / 2 + middle) >> 16);

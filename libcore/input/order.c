@@ -100,8 +100,8 @@ static size_t first_block(const struct chex_order_config *c, uint64_t item, size
     if (block == 1)
         return 1;
     uint32_t word = chex_rng(c->seed, CHEX_RNG_ORDER, item, UINT32_MAX).v[0];
-    size_t least = block < n ? block : n;
-    return 1 + chex_rng_below(word, (uint32_t)least);
+    size_t longest = block < n ? block : n;
+    return 1 + chex_rng_below(word, (uint32_t)longest);
 }
 
 /* Shuffles the rows within each window. */

@@ -25,7 +25,7 @@ typedef atomic_uint_fast64_t bits;
 struct chex_reader {
     struct chex_reader_config c;
     size_t row_bytes, run; /* run: largest number of rows of one read */
-    bits *whole, *taken;   /* ((end - first) / 64 + 1) */
+    bits *whole, *claimed; /* ((end - first) / 64 + 1) */
     uint8_t *memory;       /* (end - first, row_bytes), with `keep` */
     size_t memory_bytes;
     atomic_uint_fast64_t bytes;
@@ -109,9 +109,9 @@ static enum chex_status read_checked(struct chex_reader *r, const struct chex_sh
 
 /* Takes up to n rows from `row` on for this thread and returns their number. 0: another thread has
  * the first one. */
-static size_t take(struct chex_reader *r, size_t row, size_t n) {
+static size_t claim(struct chex_reader *r, size_t row, size_t n) {
     size_t count = 0;
-    while (count < n && !test_and_set(r->taken, row - r->c.first + count))
+    while (count < n && !test_and_set(r->claimed, row - r->c.first + count))
         count++;
     return count;
 }
@@ -142,7 +142,7 @@ static enum chex_status get(struct chex_reader *r, struct chex_reader_lane *lane
         *n = ready;
         return CHEX_OK;
     }
-    size_t ours = take(r, row, *n);
+    size_t ours = claim(r, row, *n);
     if (ours) {
         *n = ours;
         return read_into_memory(r, shard, row_in_shard, row, ours, err);
@@ -215,7 +215,7 @@ static void *sweep(void *arg) {
         const struct chex_shard *shard = chex_set_locate(r->c.set, row, &in_shard);
         size_t left = chex_shard_rows(shard) - in_shard, max = r->c.end - row;
         max = left < max ? left : max;
-        n = take(r, row, max < r->run ? max : r->run);
+        n = claim(r, row, max < r->run ? max : r->run);
         if (n)
             read_into_memory(r, shard, in_shard, row, n, NULL);
         else
@@ -234,9 +234,9 @@ static bool allocate(struct chex_reader *r) {
     r->whole = chex_alloc_zeroed(rows / 64 + 1, sizeof *r->whole);
     if (!r->whole || !r->c.keep)
         return r->whole;
-    r->taken = chex_alloc_zeroed(rows / 64 + 1, sizeof *r->taken);
+    r->claimed = chex_alloc_zeroed(rows / 64 + 1, sizeof *r->claimed);
     r->memory_bytes = (size_t)chex_reader_memory_bytes(&r->c);
-    if (!r->taken)
+    if (!r->claimed)
         return false;
     void *memory =
         mmap(NULL, r->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -284,7 +284,7 @@ void chex_reader_destroy(struct chex_reader *r) {
     if (r->memory)
         munmap(r->memory, r->memory_bytes);
     free((void *)r->whole);
-    free((void *)r->taken);
+    free((void *)r->claimed);
     free(r);
 }
 

@@ -176,12 +176,12 @@ static enum chex_status verify_copy(struct chex_stage *s, const char *path,
     struct chex_shard *shard = NULL;
     CHEX_TRY(chex_shard_open(path, &shard, err));
     size_t row_bytes = (size_t)chex_shard_size(shard) * (size_t)chex_shard_size(shard);
-    size_t rows = chex_shard_rows(shard), most = COPY_BYTES / row_bytes;
-    uint8_t *big = most ? NULL : chex_alloc_aligned(1, row_bytes);
-    enum chex_status st = most || big ? CHEX_OK : no_memory(err);
-    most = most ? most : 1;
+    size_t rows = chex_shard_rows(shard), max_rows = COPY_BYTES / row_bytes;
+    uint8_t *big = max_rows ? NULL : chex_alloc_aligned(1, row_bytes);
+    enum chex_status st = max_rows || big ? CHEX_OK : no_memory(err);
+    max_rows = max_rows ? max_rows : 1;
     for (size_t row = 0, n; st == CHEX_OK && row < rows; row += n) {
-        n = rows - row < most ? rows - row : most;
+        n = rows - row < max_rows ? rows - row : max_rows;
         st = chex_shard_read(shard, row, n, true, big ? big : (uint8_t *)s->buffer, err);
         if (st == CHEX_OK && asked_to_stop(s))
             st = chex_error_set(err, CHEX_E_PREEMPTED,

@@ -105,7 +105,7 @@ static enum chex_status read_field(struct chex_csv *csv, bool *last_out, struct 
         csv->at = next + 1;
         *last_out = false;
     } else {
-        return fault(csv, err, "text behind a closing quote, expected a comma or a new line");
+        return fault(csv, err, "text after a closing quote, expected a comma or a new line");
     }
     bool ended = *last_out && csv->at > next;
     *end = '\0';

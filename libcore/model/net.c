@@ -169,7 +169,7 @@ static enum chex_status lay_out(struct chex_net *net, struct chex_error *err) {
     return CHEX_OK;
 }
 
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Sets final_from of every op: the lowest offset of a parameter that the op or a later op uses. */
 static void mark_final(struct chex_net *net) {
@@ -177,11 +177,11 @@ static void mark_final(struct chex_net *net) {
     for (int i = net->op_count - 1; i >= 0; i--) {
         struct chex_op *op = &net->ops[i];
         if (op->weight >= 0)
-            from = least(from, net->params[op->weight].offset);
+            from = min_size(from, net->params[op->weight].offset);
         if (op->in_bn >= 0)
-            from = least(from, net->params[net->bns[op->in_bn].weight].offset);
+            from = min_size(from, net->params[net->bns[op->in_bn].weight].offset);
         if (op->side_bn >= 0)
-            from = least(from, net->params[net->bns[op->side_bn].weight].offset);
+            from = min_size(from, net->params[net->bns[op->side_bn].weight].offset);
         op->final_from = from;
     }
     /* A network file may add parameters out of forward order, as ResNet's downsample does. Then an

@@ -42,7 +42,7 @@ struct meter {
     int batch;
     double waited_s; /* for batches, since the warm-up */
     double start_s;
-    int64_t taken; /* batches since start_s */
+    int64_t batches; /* batches since start_s */
 };
 
 /* Sleeps until the next batch is due. Due times are absolute: after a stall the consumer takes
@@ -50,7 +50,7 @@ struct meter {
 static void pace(const struct meter *m) {
     if (m->bench->images_per_s <= 0)
         return;
-    double due_s = m->start_s + (double)m->taken * m->batch / m->bench->images_per_s;
+    double due_s = m->start_s + (double)m->batches * m->batch / m->bench->images_per_s;
     struct timespec due = {.tv_sec = (time_t)due_s,
                            .tv_nsec = (long)((due_s - (double)(time_t)due_s) * 1e9)};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL) == EINTR)
@@ -65,7 +65,7 @@ static enum chex_status take_batch(struct meter *m, struct chex_pipeline *p,
     pace(m);
     CHEX_TRY(chex_pipeline_next(p, &ready, err));
     m->waited_s += ready.waited_s;
-    m->taken++;
+    m->batches++;
     chex_pipeline_release(p, &ready);
     return CHEX_OK;
 }
@@ -89,20 +89,20 @@ static enum chex_status measure(struct meter *m, struct chex_pipeline *p,
     for (int i = 0; i < WARM_UP; i++)
         CHEX_TRY(take_batch(m, p, err));
     uint64_t bytes = chex_pipeline_bytes(p);
-    m->taken = 0;
+    m->batches = 0;
     m->waited_s = 0;
     m->start_s = chex_clock_s();
     double from_s = m->start_s, now_s = from_s;
     for (int w = 0; w < windows; w++, from_s = now_s) {
-        int64_t first = m->taken, end = win->units * (w + 1) / windows * win->unit;
-        while (m->taken < end)
+        int64_t first = m->batches, end = win->units * (w + 1) / windows * win->unit;
+        while (m->batches < end)
             CHEX_TRY(take_batch(m, p, err));
         now_s = chex_clock_s();
         rates[w] = (double)(end - first) * m->batch / (now_s - from_s);
     }
     double seconds = now_s - m->start_s;
     summarise(rates, windows, out);
-    out->images_per_s = (double)m->taken * m->batch / seconds;
+    out->images_per_s = (double)m->batches * m->batch / seconds;
     out->bytes_per_s = (double)(chex_pipeline_bytes(p) - bytes) / seconds;
     out->stall_share = m->waited_s / seconds;
     out->peak_rss_bytes = chex_alloc_peak_rss_bytes();

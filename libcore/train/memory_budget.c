@@ -79,8 +79,9 @@ static bool fits(struct chex_session *s, int batch, uint64_t host_bytes, uint64_
 int chex_session_largest_batch(struct chex_session *s, uint64_t host_bytes, uint64_t device_bytes) {
     if (!s->engine->impl->capacity)
         return -1;
-    const size_t most = s->input.order.rows / (size_t)s->logical_ranks; /* one step per epoch */
-    int have = 0, too_many = most < 65536 ? (int)most + 1 : 65537;
+    const size_t max_batch =
+        s->input.order.rows / (size_t)s->logical_ranks; /* one step per epoch */
+    int have = 0, too_many = max_batch < 65536 ? (int)max_batch + 1 : 65537;
     while (too_many - have > 1) {
         const int batch = have + (too_many - have) / 2;
         *(fits(s, batch, host_bytes, device_bytes) ? &have : &too_many) = batch;

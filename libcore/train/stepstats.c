@@ -21,16 +21,16 @@ void chex_step_times_add(struct chex_step_times *sum, const struct chex_step_tim
 
 static void find_slowest(const struct chex_step_times *times, int ranks,
                          struct chex_bottleneck *out) {
-    double sum = 0, most = -1;
+    double sum = 0, slowest_s = -1;
     for (int r = 0; r < ranks; r++) {
         double own = times[r].forward + times[r].backward + times[r].data;
         sum += own;
-        if (own > most) {
-            most = own;
+        if (own > slowest_s) {
+            slowest_s = own;
             out->slowest_rank = r;
         }
     }
-    out->slowest_ratio = sum > 0 ? most * ranks / sum : 1;
+    out->slowest_ratio = sum > 0 ? slowest_s * ranks / sum : 1;
 }
 
 static void advise(struct chex_bottleneck *b, bool timed) {

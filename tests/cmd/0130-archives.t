@@ -33,7 +33,7 @@ done
 like "$(err)" "images in archives: 0 plain, 3 compressed" "compressed archives are told"
 is "$(ls -A g1 | paste -sd' ')" "manifest.json rejected.csv test train val" "no spool stays behind"
 
-# All three kinds at once, other names, several gzip members in one file, padding behind them.
+# All three kinds at once, other names, several gzip members in one file, padding after them.
 xargs -a part-00 -I{} cp ph/images/{} both
 cp tars/images_1.tar both/IMAGES.TAR
 {

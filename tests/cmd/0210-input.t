@@ -73,7 +73,7 @@ expect_status 0 "${common[@]}" --stage node --output staged
 like "$(err)" 'staging [0-9]+ shards, .* from shards to node \(.* free\)' "--stage says what it copies"
 like "$(err)" 'staged and verified in' "and that it is whole"
 same none/last.h5 staged/last.h5 "--stage changes no bit"
-is "$(ls node)" "theirs" "nothing stays behind, and nothing else is touched"
+is "$(ls node)" "theirs" "nothing remains, and nothing else is touched"
 expect_status 0 "${bench[@]}" --stage node
 expect_status 4 "${common[@]}" --stage nowhere --output x
 error_line -- '--stage nowhere: no such folder' "no such folder"
@@ -93,7 +93,7 @@ printf '\377\001\377\001' | dd of="$shard" bs=1 seek=$((size / 2)) conv=notrunc 
 chex-shard verify hurt -q >/dev/null 2>&1
 if [ $? = 3 ]; then
     expect_status 3 "${common[@]}" --data hurt --stage node --output x
-    is "$(ls node)" "theirs" "a damaged shard is found while staging, and nothing stays behind"
+    is "$(ls node)" "theirs" "a damaged shard is found while staging, and nothing remains"
 else
     fail "the damage is no damage"
     skip "no damage" 1

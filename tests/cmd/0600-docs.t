@@ -22,7 +22,7 @@ man_options() {
     sed -n 's/^\.It \(Fl . , \)\{0,1\}Fl \\-\([a-z0-9-]*\).*/--\2/p' "$1" | sort -u
 }
 
-# What TAB offers behind the given words.
+# What TAB offers after the given words.
 completed() {
     local COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY
     _chex "$1" "${!#}" "${COMP_WORDS[$# - 2]}"
@@ -59,11 +59,11 @@ if have chex-env; then
     is "$(completed chex-env --le)" "--level" "completion of a name"
     is "$(completed chex-env --level '' | tr '\n' ' ')" "1 2 3 " "completion of a number's values"
     is "$(completed chex-env --timeout '')" "" "none where any time will do, and no files"
-    is "$(completed chex-env --mode =)" "$(completed chex-env --mode '')" "values behind ="
+    is "$(completed chex-env --mode =)" "$(completed chex-env --mode '')" "values after ="
     is "$(completed chex-env --mode = pro)" "prolog" "and what begins with some letters"
     is "$(completed chex-env --mode=pro)" "--mode=prolog" "also where = splits no words"
     mkdir -p folder
-    is "$(completed chex-env --expect = fol)" "folder" "a path behind ="
+    is "$(completed chex-env --expect = fol)" "folder" "a path after ="
 fi
 if have chex-shard; then
     like "$(completed chex-shard ver)" "^verify$" "completion of a subcommand"
@@ -77,7 +77,7 @@ if have chex-train; then
     like "$(completed chex-train --resume '' | tr '\n' ' ')" "^auto none .*folder" \
         "completion of words and files"
     is "$(completed chex-train --engine c | tr '\n' ' ')" "cuda cpu " "completion of an engine"
-    is "$(completed chex-train -d fol)" "folder" "completion behind a letter"
+    is "$(completed chex-train -d fol)" "folder" "completion after a letter"
     is "$(completed chex-train -m d)" "densenet121" "of a choice too"
     like "$(completed chex-train --deterministic --epo)" "^--epochs$" "a flag takes no value"
 fi

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A stand-in for libnvidia-ml.so.1 that answers from the text file FAKE_NVML (one of
- * tests/data/gpu): a word and its values a line, those behind a `gpu` line being that GPU's. Values
+ * tests/data/gpu): a word and its values a line, those after a `gpu` line are that GPU's. Values
  * that a file does not give are answered with "not supported", as a driver does.
  *
  *   init CODE            what nvmlInit_v2 returns

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Both paths of PNG: equal verdict and equal pixels. Bytes that begin as a PNG file are decoded as
- * they are, and again with the CRC of every chunk mended, so that the rules behind it are reached.
+ * they are, and again with the CRC of every chunk mended, so that the rules after it are reached.
  * All others become the filters and filtered pixels of a whole file, which every unfilter kernel
  * must read as libpng does.
  */

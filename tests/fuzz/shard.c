@@ -117,7 +117,7 @@ static hid_t some_space(struct input *in) {
     return rank ? H5Screate_simple(rank, dims, NULL) : H5Screate(H5S_SCALAR);
 }
 
-/* Up to 4 KiB of the input's bytes, zeros behind them. */
+/* Up to 4 KiB of the input's bytes, zeros after them. */
 static const uint8_t *some_values(struct input *in) {
     static uint8_t values[12 * 12 * 12 * 12 * 256];
     size_t n = in->size < 4096 ? in->size : 4096;
@@ -184,7 +184,7 @@ static void change(hid_t file, struct input *in) {
         }
 }
 
-/* The layout message of `image` holds place and size of the block one behind the other. */
+/* The layout message of `image` holds place and size of the block one after the other. */
 static void move_images(struct input *in) {
     uint8_t *bytes = malloc(sound_bytes);
     FUZZ_CHECK(bytes);

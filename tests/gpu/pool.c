@@ -16,7 +16,7 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-    /* The networks' own: 3x3 with stride 2 behind the stem, 2x2 means between dense blocks. */
+    /* The networks' own: 3x3 with stride 2 after the stem, 2x2 means between dense blocks. */
     {GPU_BF16, 3, 10, 64, 64, 0, 96, 32, 3, 2, 1, true, true, true, false},
     {GPU_F32, 1, 7, 64, 96, 32, 64, 0, 3, 2, 1, true, true, true, true},
     {GPU_F16, 3, 7, 32, 64, 32, 64, 32, 3, 2, 1, true, true, true, true},
@@ -211,7 +211,7 @@ static void winners(bool relu) {
     const struct gpu_window win = {3, 1, 1};
     GT_OK(gpu_maxpool_forward(&in.map, &n.device, win, &out.map, device_arg, &none, 0));
     check_forward(&s, &out, want, arg, device_arg,
-                  relu ? "first and NaN behind a ReLU" : "first and NaN");
+                  relu ? "first and NaN after a ReLU" : "first and NaN");
     st_poison(&out);
     GT_OK(gpu_maxpool_forward(&in.map, &n.device, win, &out.map, NULL, &none, 0));
     check_forward(&s, &out, want, arg, NULL, "without arg");

@@ -328,7 +328,7 @@ static double *taken(const struct walk *k, const struct chex_op *op) {
     return d;
 }
 
-/* du: gradient behind the mask, packed (c channels). Everything a reader leaves behind. */
+/* du: gradient after the mask, packed (c channels). Everything a reader leaves. */
 static void leave(struct walk *k, int buffer, int bn, bool add, const double *du, size_t channels) {
     const struct norm n = norm_of(k, bn);
     const size_t pitch = (size_t)k->net->buffers[buffer].channels, count = pixels_of(k, buffer);

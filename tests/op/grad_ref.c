@@ -28,7 +28,7 @@ static void fill(float *v, size_t count, uint64_t item) {
         v[i] = draw(item, i);
 }
 
-/* A map with `slack` unused channels behind each pixel's: they hold NaN, so that an operation that
+/* A map with `slack` unused channels after each pixel's: they hold NaN, so that an operation that
  * reads or writes beyond its slice shows. */
 static struct chex_ref_map map(int n, int h, int w, int c, int slack, uint64_t item) {
     struct chex_ref_map m = {NULL, n, h, w, c, c + slack};

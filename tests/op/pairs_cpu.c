@@ -275,7 +275,7 @@ static void outer(int count, int rows, int n, int gap) {
     free(want);
 }
 
-/* Runs of pixels, and what stands behind the last. */
+/* Runs of pixels, and what stands after the last. */
 static void load_pairs(const int *runs, int run_count, int channels, bool norm, bool split) {
     size_t group = (size_t)k->dot2->group, total = 0, halves = split ? 2 : 1;
     for (int i = 0; i < run_count; i++)
@@ -329,7 +329,7 @@ static void load_pairs(const int *runs, int run_count, int channels, bool norm, 
     free(shift);
 }
 
-/* Dot products of 1152 values, as of a 3x3 kernel over 128 channels: inputs behind a ReLU, weights
+/* Dot products of 1152 values, as of a 3x3 kernel over 128 channels: inputs after a ReLU, weights
  * of both signs. The error is told relative to the mean magnitude of the results. */
 static void three_products(void) {
     enum { PIXELS = 64, DEPTH = 1152, N = 32, PITCH = 2 * DEPTH };

@@ -125,7 +125,7 @@ static void transform(enum cpu_winograd which, struct matrix m, const char *name
        k->name, name, worst / size);
 }
 
-/* Inputs behind a ReLU, kernels of both signs, their sums over DEPTH channels in fp32; errors
+/* Inputs after a ReLU, kernels of both signs, their sums over DEPTH channels in fp32; errors
  * relative to the mean magnitude of the results. */
 static float d[SQUARES][SIDE * SIDE][DEPTH], g[KERNEL * KERNEL][DEPTH];
 static float v[SIDE * SIDE][DEPTH], u[SIDE * SIDE][DEPTH];

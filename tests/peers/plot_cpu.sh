@@ -34,7 +34,7 @@ while [ $# -gt 0 ]; do
 done
 bin=${CHEX_TEST_BUILD:-$here/build/release}/bin
 
-# A whole line or none: a run that is cut short leaves nothing behind.
+# A whole line or none: a run that is cut short leaves nothing.
 step() { # sweep threads batch pixels
     local result
     result=$("$bin/chex-train" --bench "$steps" --precision "$precision" --engine cpu --threads "$2" \

@@ -6,7 +6,7 @@
 Lines `resize S N TOP LEFT HEIGHT WIDTH FLIP ANTIALIAS`, `rotate S DEGREES` and
 `jitter S BRIGHTNESS CONTRAST`, each followed by a line of values: grey levels of every 29th
 pixel of the result of torchvision's functional form on a float image of picture() (for `jitter`
-of the whole image), and for `resize` behind a `|` those of the 8-bit path.
+of the whole image), and for `resize` after a `|` those of the 8-bit path.
 """
 import os
 import sys

@@ -50,7 +50,7 @@ is $status 0 "--stage on two nodes"
 like "$(cat staged.err)" 'staging 2 shards' "the first node copies the two shards of its two ranks"
 h5diff plain/last.h5 staged/last.h5 /params /params
 ok $? "the same bits"
-is "$(ls local)" "" "nothing stays behind"
+is "$(ls local)" "" "nothing remains"
 run nowhere 4 "${common[@]}" --stage nowhere --output nowhere
 is $status 4 "no such folder: exit 4 on all"
 done_testing

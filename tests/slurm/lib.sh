@@ -21,7 +21,7 @@ in_job() {
     timeout -k 5 "${CHEX_SRUN_LIMIT:-120}" srun "$@" </dev/null
 }
 
-# Variables that say how to test, not what to test; all else is left behind, above all SLURM_*,
+# Variables that say how to test, not what to test; all else is removed, above all SLURM_*,
 # PMIX_* and OMPI_* of a job around the tests.
 slurm_environment() {
     local name
@@ -62,7 +62,7 @@ slurm_end() { # status
     # slurmctld's slurmscriptd ends by itself, a moment after it.
     if ! found=$(bash "$fixture" left "$slurm_dir") && sleep 1 &&
         ! found=$(bash "$fixture" left "$slurm_dir"); then
-        echo "not ok - processes were left behind"
+        echo "not ok - processes remain"
         # shellcheck disable=SC2001
         sed 's/^/# /' <<<"$found"
         # shellcheck disable=SC2046
@@ -70,7 +70,7 @@ slurm_end() { # status
         status=1
     fi
     if ! rm -rf "$slurm_dir" || [ -e "$slurm_dir" ]; then
-        echo "not ok - $slurm_dir was left behind"
+        echo "not ok - $slurm_dir remains"
         status=1
     fi
     exit "$status"

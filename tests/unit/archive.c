@@ -99,7 +99,7 @@ static void check_gzip(void) {
                         !strstr(err.text, "ends in the middle") || made != sizes[i];
             }
     OK(wrong == 0, "%zu gzip streams of 1 and 3 members, levels 0 to 9, by ISA-L and zlib", cases);
-    OK(cut_wrong == 0, "a byte less is said, behind all data");
+    OK(cut_wrong == 0, "a byte less is reported, after all data");
     size_t n = deflate_member(data, 100000, 6, packed, ROOM);
     packed[n - 8] ^= 1;
     put(path, packed, n);
@@ -190,7 +190,7 @@ static void check_long(void) {
 
 /* ---- tar ---- */
 
-/* A ustar header and its bytes behind *at; type '0' is a file, '2' a link. */
+/* A ustar header and its bytes after *at; type '0' is a file, '2' a link. */
 static void add(uint8_t *tar, size_t *at, const char *name, char type, const uint8_t *data,
                 size_t bytes) {
     uint8_t *h = tar + *at;
@@ -267,7 +267,7 @@ static void check_tar(void) {
     OK(good == count - 1, "a cut archive gives the %zu members before", good);
     put(plain, tar, at);
     OK_STATUS(walk(plain, data, &good, &err), CHEX_E_DATA, err, "ends without its end mark");
-    OK(good == count, "behind all members");
+    OK(good == count, "after all members");
     tar[last + 1] ^= 1;
     put(plain, tar, whole);
     OK_STATUS(walk(plain, data, &good, &err), CHEX_E_DATA, err,

@@ -276,7 +276,7 @@ static void test_timeout(void) {
            strcmp(r.merged[0].found, "no answer") == 0,
        "a probe that hangs fails and is the node's");
     OK(r.merged[1].verdict == CHEX_SKIP && strstr(r.merged[1].found, "slow did not answer"),
-       "those behind it are skipped: %s", r.merged[1].found);
+       "those after it are skipped: %s", r.merged[1].found);
     OK(chex_check_status(&r) == CHEX_E_NODE, "the status says node");
     chex_check_report_release(&r);
     chex_clock_sleep_ms(1800); /* the late probe ends by itself, and frees what it used */

@@ -28,9 +28,9 @@ static char scratch[] = "/tmp/chex-measure-XXXXXX";
 /* ---- the rule ---- */
 
 static struct chex_outlier found;
-static bool find(const double *values, int n, bool less) {
+static bool find(const double *values, int n, bool lower_is_better) {
     found = (struct chex_outlier){.worst = -1};
-    return chex_outlier_find(values, n, less, &found);
+    return chex_outlier_find(values, n, lower_is_better, &found);
 }
 
 static void test_rule(void) {
@@ -43,7 +43,8 @@ static void test_rule(void) {
     OK(find(slow, 5, false) && found.worst == 2 && found.count == 1 && found.far, "a slow one");
     OK(fabs(found.median - 99) < 1e-9 && fabs(found.percent - 100 * 39 / 99.0) < 1e-9,
        "how far: %.1f %% below %.1f", found.percent, found.median);
-    OK(find(slightly, 5, false) && found.worst == 2 && !found.far, "15 %% are behind, not far");
+    OK(find(slightly, 5, false) && found.worst == 2 && !found.far,
+       "15 %% are slow, not much slower");
     OK(!find(wide, 5, false), "where all scatter nobody is named");
     OK(find(times, 4, true) && found.worst == 2 && found.far, "of times the long one");
     OK(fabs(found.median - 1.01) < 0.01, "held against a time: %.3f", found.median);
@@ -54,7 +55,7 @@ static void test_rule(void) {
     OK(!find(halves, 4, false), "no majority, no outlier");
     OK(!find(equal, 3, false), "equal ones");
     OK(find(several, 7, false) && found.worst == 6 && found.count == 2, "the worst of two");
-    OK(!find(slow, 1, false) && !find(slow, 0, false), "one alone is not behind");
+    OK(!find(slow, 1, false) && !find(slow, 0, false), "one alone is not slow");
 }
 
 /* ---- figures across ranks ---- */
@@ -66,7 +67,7 @@ static const struct chex_check_result *all[RANKS];
 
 static const struct chex_figure rates[] = {
     {.key = "gb_per_s", .unit = "GB/s", .compared = true},
-    {.key = "wait_ms", .unit = "ms", .less = true, .compared = true, .warn_only = true},
+    {.key = "wait_ms", .unit = "ms", .lower_is_better = true, .compared = true, .warn_only = true},
     {.key = NULL}};
 static const struct chex_check rated = {.name = "rated",
                                         .question = "?",
@@ -108,7 +109,7 @@ static void test_compare(void) {
     fill(2, slow);
     r = compare();
     OK(r.verdict == CHEX_FAIL && r.fault == CHEX_FAULT_NODE &&
-           strstr(r.found, "rank 4 (n2): 20 GB/s, 59 % behind the median of 4 nodes, 49"),
+           strstr(r.found, "rank 4 (n2): 20 GB/s, 59 % slower than the median of 4 nodes, 49"),
        "the node of a slow rank is named: %s", r.found);
     OK(strstr(r.remedy, "--exclude=n2") &&
            strstr(r.remedy, "scontrol update nodename=n2 state=drain reason=\"chex-env rated\""),
@@ -129,7 +130,7 @@ static void test_compare(void) {
        r.found);
     fill(4, slow);
     r = compare();
-    OK(r.verdict == CHEX_WARN && strstr(r.found, "behind the better of 2 nodes"),
+    OK(r.verdict == CHEX_WARN && strstr(r.found, "slower than the better of 2 nodes"),
        "of two nodes the slower is a warning: %s", r.found);
     fill(2, slow);
     answers[4].kind = answers[5].kind = 7;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Several ranks make one set together: the same bytes as one rank, the same verdict on all, and
- * nothing left behind on failure. The ranks are threads here.
+ * nothing left on failure. The ranks are threads here.
  */
 #include <sys/wait.h>
 #include <unistd.h>
@@ -305,7 +305,7 @@ static enum chex_status take_place(void *arg, const char *key, const void *mine,
     return strcmp(key, "shard-kept") == 0 ? chex_fs_mkdirs(arg, err) : CHEX_OK;
 }
 
-/* The end of a run fails behind its rejected.csv, and the folder can be used again. */
+/* The end of a run fails after its rejected.csv, and the folder can be used again. */
 static void check_no_list_stays(struct chex_group *alone) {
     struct chex_error err = {0};
     struct chex_create_result result;

@@ -5,7 +5,7 @@
 
 #include "tap.h"
 
-/* All records with '|' between fields and "N:" before each, N being its line, '/' behind. */
+/* All records with '|' between fields and "N:" before each, N being its line, '/' after it. */
 static enum chex_status render(const char *text, size_t size, char *out, struct chex_error *err) {
     char *copy = malloc(size + 1); // the exact size, for the sanitizer
     BAIL_UNLESS(copy, "no memory");
@@ -73,7 +73,7 @@ static void check_table(void) {
     OK(chex_csv_row(&csv, &more, &err) == CHEX_OK && more && csv.line == 2 &&
            chex_csv_row(&csv, &more, &err) == CHEX_OK && more && csv.line == 4 &&
            chex_csv_row(&csv, &more, &err) == CHEX_OK && !more,
-       "the header once more, of a file put behind another, is no row");
+       "the header once more, of a file appended to another, is no row");
     chex_csv_release(&csv);
     char semicolons[] = "a;b\n1;2\n", tabs[] = "\na\tb\n";
     chex_csv_init(&csv, "f.csv", semicolons, sizeof semicolons - 1);
@@ -141,7 +141,7 @@ int main(void) {
     REFUSES("a\nb,c\"d\n", "f.csv: line 2, column 2: a quote inside a field");
     REFUSES("a,\"bc\nd\n", "f.csv: line 1, column 2: a quote opens here and never closes");
     REFUSES("\"", "never closes");
-    REFUSES("\"a\"b,c\n", "f.csv: line 1, column 1: text behind a closing quote");
+    REFUSES("\"a\"b,c\n", "f.csv: line 1, column 1: text after a closing quote");
     REFUSES("a\rb\n", "a carriage return without a line feed");
     REFUSES("a,b\0c\n", "line 1, column 2: a NUL byte");
     REFUSES("a\n\"b\0\"\n", "line 2, column 1: a NUL byte");

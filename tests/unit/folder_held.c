@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Images within other files: archives are put aside, files of their own go before held ones, and
- * bytes come out of a holder.
+ * bytes come out of a container.
  */
 #include <sys/stat.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ int main(void) {
     struct chex_folder *f = NULL;
     const struct chex_folder_file *rival;
     struct chex_image_reader *reader = NULL;
-    const struct chex_holder *holder = NULL;
+    const struct chex_container *container = NULL;
     const uint8_t *data = NULL;
     size_t n;
     BAIL_UNLESS(mkdtemp(dir), "cannot make a folder");
@@ -59,8 +59,8 @@ int main(void) {
     OK(!chex_folder_find(f, "3.png", &rival) && !rival, "what is not there");
 
     char *path = put("x.tar", "0123456789");
-    OK_STATUS(chex_folder_add_holder(f, path, &holder, &err), CHEX_OK, err, NULL);
-    struct chex_folder_file resident = {.bytes = 4, .holder = holder, .offset = 3};
+    OK_STATUS(chex_folder_add_container(f, path, &container, &err), CHEX_OK, err, NULL);
+    struct chex_folder_file resident = {.bytes = 4, .container = container, .offset = 3};
     BAIL_UNLESS(chex_folder_add(f, &resident, path, "in/2.png", &err) == CHEX_OK &&
                     chex_folder_add(f, &resident, path, "in/3.png", &err) == CHEX_OK,
                 "%s", err.text);

@@ -91,7 +91,7 @@ static struct bytes *grey_file(uint32_t w, uint32_t h, uint16_t raw, uint32_t li
 }
 
 static enum chex_status decode(const struct bytes *b, struct chex_error *err) {
-    /* A copy of the exact size, so that the sanitizer sees a read behind the end. */
+    /* A copy of the exact size, so that the sanitizer sees a read after the end. */
     uint8_t *copy = malloc(b->size ? b->size : 1);
     memcpy(copy, b->data, b->size);
     enum chex_status st = chex_image_decode(reader, copy, b->size, "x.png", &image, err);

@@ -41,7 +41,7 @@ static struct bytes *read_bytes(const char *name) {
 }
 
 static enum chex_status decode(const struct bytes *b, struct chex_error *err) {
-    /* A copy of the exact size, so that the sanitizer sees a read behind the end. */
+    /* A copy of the exact size, so that the sanitizer sees a read after the end. */
     uint8_t *copy = malloc(b->size ? b->size : 1);
     memcpy(copy, b->data, b->size);
     enum chex_status st = chex_image_decode(reader, copy, b->size, "x.jpg", &image, err);
@@ -151,7 +151,7 @@ static struct bytes *sized(const char *name, uint8_t sof, unsigned w, unsigned h
     return b;
 }
 
-/* Five comments of 64 KiB behind the first marker: room for more pixels, as far as bytes go. */
+/* Five comments of 64 KiB after the first marker: room for more pixels, as far as bytes go. */
 static struct bytes *padded(const char *name, uint8_t sof, unsigned w, unsigned h) {
     struct bytes *from = sized(name, sof, w, h), *b = new_bytes();
     put(b, from->data, 2);

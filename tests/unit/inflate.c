@@ -14,7 +14,7 @@
 enum { PLAIN_BYTES = 40000, ROOM = 1 << 17 };
 
 static uint8_t plain[PLAIN_BYTES], packed[ROOM];
-static uint8_t *in_end, *out_end; /* behind them lies a page that may not be touched */
+static uint8_t *in_end, *out_end; /* after them is a page that may not be touched */
 
 static uint8_t *fenced(void) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -61,7 +61,7 @@ static void check_sizes(const char *name, struct chex_inflate *i) {
         passed += wrong != n && run(i, size, wrong);
     OK(passed == 0, "%s: every other size is refused (%d passed)", name, passed);
     packed[size] = 0;
-    OK(!run(i, size + 1, n), "%s: a byte behind the stream is refused", name);
+    OK(!run(i, size + 1, n), "%s: a byte after the stream is refused", name);
     OK(run(i, size, n), "%s: and the stream itself is not", name);
 }
 

@@ -223,7 +223,7 @@ static void check_views_and_uncertain(void) {
     OK(chex_labels_keep_views(t, 1u << CHEX_VIEW_PA) == 1 && t->count == 2 &&
            t->rows[1].labels[9] == 1 && !strcmp(t->rows[1].image_id, "c_0.png"),
        "AP is dropped, labels stay with their rows");
-    OK(t->file_count == 3 && !strcmp(t->rows[2].image_id, "b_0.png"), "and stands behind them");
+    OK(t->file_count == 3 && !strcmp(t->rows[2].image_id, "b_0.png"), "and comes after them");
     static const int8_t want[] = {-1, -2, 0, 1};
     bool all = true;
     for (int p = CHEX_UNCERTAIN_KEEP; p <= CHEX_UNCERTAIN_ONES; p++) {

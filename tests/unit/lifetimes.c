@@ -132,7 +132,7 @@ static void drawn(void) {
         for (int i = 0; i < COUNT; i++)
             bad += lives[i].offset + lives[i].bytes > end;
     }
-    OK(bad == 0, "drawn spans: no overlap, and the end is behind all");
+    OK(bad == 0, "drawn spans: no overlap, and the end is after all");
 }
 
 int main(void) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The manifest, a set of shards behind it, and the plan of rows.
+ * The manifest, a set of shards that it lists, and the plan of rows.
  */
 #include <unistd.h>
 

@@ -59,7 +59,7 @@ static void put_header(struct bytes *b, uint32_t w, uint32_t h) {
 
 /* ---- both paths on one file ---- */
 
-/* A copy of the exact size, so that the sanitizer sees a read behind the end. */
+/* A copy of the exact size, so that the sanitizer sees a read after the end. */
 static enum chex_status decode(struct chex_image_reader *r, const struct bytes *b,
                                struct chex_image *out, struct chex_error *err) {
     uint8_t *copy = malloc(b->size ? b->size : 1);

@@ -126,7 +126,7 @@ static void test_refusals(void) {
         {"image_id,y_A,p_A\n,1,0.5\n", "line 2: image_id is empty"},
         {"image_id,y_A,p_A\ni,1,0.5\nj,1,0.5\ni,0,0.1\n", "line 4: image i is already on line 2"},
         {"image_id,y_A,p_A\n\"i,1,0.5\n", "line 2, column 1: a quote opens here"},
-        {"image_id,y_A,p_A\n\"i\"x,1,0.5\n", "line 2, column 1: text behind a closing quote"},
+        {"image_id,y_A,p_A\n\"i\"x,1,0.5\n", "line 2, column 1: text after a closing quote"},
     };
     struct chex_error err;
     struct chex_predictions *p;

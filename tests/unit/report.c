@@ -355,7 +355,7 @@ static void test_full_disk(void) {
     fputs("text", t.f);
     char *temp = strdup(t.temp);
     OK_STATUS(chex_textfile_close(&t, CHEX_OK, &err), CHEX_E_RESOURCE, err, "cannot write");
-    OK(!chex_fs_exists(path) && !chex_fs_exists(temp), "a full disk leaves nothing behind");
+    OK(!chex_fs_exists(path) && !chex_fs_exists(temp), "a full disk leaves nothing");
     free(temp);
     free(path);
 }

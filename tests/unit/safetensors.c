@@ -267,7 +267,7 @@ static void test_entries(void) {
                   "overlaps");
     refuse_header("hole", "{" T("a", "F32", "1", 0, 4) "," T("b", "F32", "1", 8, 12) "}", 12,
                   "unused bytes");
-    refuse_header("bytes behind", "{" T("a", "F32", "1", 0, 4) "}", 12, "end at byte 4");
+    refuse_header("bytes after", "{" T("a", "F32", "1", 0, 4) "}", 12, "end at byte 4");
     refuse_header("duplicate", "{" T("a", "F32", "1", 0, 4) "," T("a", "F32", "1", 4, 8) "}", 8,
                   "duplicate");
     refuse_header("shape against bytes", "{" T("a", "F32", "3", 0, 8) "}", 8, "disagree");

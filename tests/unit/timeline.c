@@ -139,7 +139,7 @@ static void test_clocks(void) {
     chex_clock_line_add(&l, &later);
     OK(chex_clock_line_map(&l, 2000) == 2400 && chex_clock_line_map(&l, 3000) == 3300 &&
            chex_clock_line_map(&l, 9000) == 9300,
-       "drift is followed between two, and stays as it was behind them");
+       "drift is followed between two, and stays as it was after them");
     for (int i = 0; i < CHEX_CLOCK_POINTS; i++) {
         const struct chex_clock_point p = {.at_ns = 10000 + (uint64_t)i, .offset_ns = i};
         chex_clock_line_add(&l, &p);

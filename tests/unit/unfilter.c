@@ -12,7 +12,7 @@
 
 enum { MAX_WIDTH = 2100, MAX_HEIGHT = 300 };
 
-/* The pages behind and before each may not be touched. */
+/* The pages after and before each may not be touched. */
 struct fenced {
     uint8_t *pages;
     size_t size, page;

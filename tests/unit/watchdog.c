@@ -15,7 +15,7 @@
 #include "tap.h"
 
 /* The time of day is an hour ahead for whoever asks, and the kernel's is not: as if it was set back
- * behind each question. */
+ * after each question. */
 int clock_gettime(clockid_t clock, struct timespec *t) {
     const long rc = syscall(SYS_clock_gettime, clock, t);
     if (clock == CLOCK_REALTIME)

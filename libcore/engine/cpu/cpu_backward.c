@@ -193,7 +193,7 @@ struct target {
 };
 
 /* A block of results may cover several runs of the group; stores each part. */
-static void take_gradient(void *arg, const struct cpu_results *results) {
+static void gradient_epilogue(void *arg, const struct cpu_results *results) {
     const struct target *t = arg;
     struct range r = {t->range.first + results->column, results->columns};
     int from = t->group->first + results->row, to = from + results->rows;
@@ -308,7 +308,7 @@ static void conv_group(const struct cpu_job *job, int index, struct range r, con
                                            .n = r.channels,
                                            .c = s->c,
                                            .prefetch = gradient,
-                                           .take = take_gradient,
+                                           .epilogue = gradient_epilogue,
                                            .arg = &target});
     add_weight_gradient(job, r, g, s, dw, next);
 }

@@ -169,7 +169,7 @@ struct cpu_product {
     float *c;
     size_t c_pitch;                /* of c, unless take is set: a block has its own pitch */
     struct cpu_prefetch *prefetch; /* NULL: none */
-    void (*take)(void *arg, const struct cpu_results *r); /* NULL: all results stay in c */
+    void (*epilogue)(void *arg, const struct cpu_results *r); /* NULL: all results stay in c */
     void *arg;
 };
 
@@ -330,7 +330,8 @@ void chex_cpu_winograd_prepare(const struct cpu_job *job, bool backward);
 void chex_cpu_winograd_multiply(const struct cpu_job *job, struct cpu_tile tile, const float *src,
                                 int first, int columns, struct cpu_scratch *s,
                                 struct cpu_prefetch *prefetch,
-                                void (*take)(void *arg, const struct cpu_results *r), void *arg);
+                                void (*epilogue)(void *arg, const struct cpu_results *r),
+                                void *arg);
 void chex_cpu_winograd_forward(struct cpu_job *job); /* job->ranges and range_channels are set */
 /* Backward of tiles [from, to) for `channels` input channels from `first` on. Writes their part of
  * dw, a weight gradient with all input channels. */
@@ -363,7 +364,7 @@ enum chex_status chex_cpu_limits(void *self, uint64_t max_bytes,
 void chex_cpu_product_begin(const struct cpu_engine *e);
 void chex_cpu_product_end(const struct cpu_engine *e);
 
-/* Floats of c if cpu_product.take is set. */
+/* Floats of c if cpu_product.epilogue is set. */
 size_t chex_cpu_block_floats(const struct cpu_engine *e);
 void chex_cpu_gemm(const struct cpu_engine *e, const struct cpu_product *p);
 

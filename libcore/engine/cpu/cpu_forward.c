@@ -160,7 +160,7 @@ struct output {
     size_t pixel;
 };
 
-static void take_output(void *arg, const struct cpu_results *results) {
+static void output_epilogue(void *arg, const struct cpu_results *results) {
     const struct output *to = arg;
     struct cpu_results r = *results;
     r.column += to->first;
@@ -192,7 +192,7 @@ static void conv_item(void *arg, size_t item, int worker) {
                                                 .n = channels,
                                                 .c = s->c,
                                                 .prefetch = &prefetch,
-                                                .take = take_output,
+                                                .epilogue = output_epilogue,
                                                 .arg = &out});
 }
 

@@ -173,7 +173,7 @@ struct output {
     float *sums;
 };
 
-static void take_output(void *arg, const struct cpu_results *results) {
+static void output_epilogue(void *arg, const struct cpu_results *results) {
     const struct output *to = arg;
     const struct cpu_engine *e = to->r->e;
     const struct chex_op *three = to->r->job[1].op;
@@ -191,7 +191,7 @@ static void multiply_rows(const struct cpu_fusion_run *r, struct cpu_tile tile, 
     struct cpu_tap taps[CPU_MAX_TAPS];
     if (r->e->ops[three->index].winograd) {
         chex_cpu_winograd_multiply(three, tile, s->d, 0, three->op->out_channels, s, NULL,
-                                   take_output, out);
+                                   output_epilogue, out);
         return;
     }
     chex_cpu_windows(three, tile, r->step.hw, b.rows, b.width, s->off, taps);
@@ -201,7 +201,7 @@ static void multiply_rows(const struct cpu_fusion_run *r, struct cpu_tile tile, 
                                                   .rows = chex_cpu_tile_pixels(r->step, tile),
                                                   .n = three->op->out_channels,
                                                   .c = s->c,
-                                                  .take = take_output,
+                                                  .epilogue = output_epilogue,
                                                   .arg = out});
 }
 

@@ -72,8 +72,8 @@ static void multiply_blocks(const struct cpu_engine *e, struct block b) {
         for (b.row = 0; b.row < p->rows; b.row += b.rows) {
             b.rows = block_rows(e, p->off + b.row, p->rows - b.row);
             multiply(e, &b, p->c, (size_t)b.columns);
-            p->take(p->arg, &(struct cpu_results){b.row, b.rows, b.column, b.columns, p->c,
-                                                  (size_t)b.columns});
+            p->epilogue(p->arg, &(struct cpu_results){b.row, b.rows, b.column, b.columns, p->c,
+                                                      (size_t)b.columns});
         }
     }
     if (p->prefetch)
@@ -92,7 +92,7 @@ void chex_cpu_gemm(const struct cpu_engine *e, const struct cpu_product *p) {
                 p->taps[i / PRODUCTS].a + (halves[i % PRODUCTS].low_a ? p->depth : 0),
                 p->taps[i / PRODUCTS].b + (halves[i % PRODUCTS].low_b ? half : 0)};
     }
-    if (p->take)
+    if (p->epilogue)
         multiply_blocks(e, all);
     else
         multiply(e, &all, p->c, p->c_pitch);

@@ -278,8 +278,9 @@ static void transform_sums(const struct cpu_engine *e, const float *c, int count
 
 /* Transforms the products of a tile to results and passes them to take, one row of pixels at a
  * time. */
-static void take_rows(const struct cpu_job *job, struct cpu_tile tile, struct grid g, float *c,
-                      int first, void (*take)(void *arg, const struct cpu_results *r), void *arg) {
+static void epilogue_rows(const struct cpu_job *job, struct cpu_tile tile, struct grid g, float *c,
+                          int first, void (*epilogue)(void *arg, const struct cpu_results *r),
+                          void *arg) {
     int hw = job->tiling.hw, square = 0;
     size_t pitch = pitch_of(COLUMNS);
     float *rows = c + POSITIONS * position_of(g.count, pitch);
@@ -287,23 +288,24 @@ static void take_rows(const struct cpu_job *job, struct cpu_tile tile, struct gr
         for (int y = 0; y < tile.rows; y += SQUARE, square += g.across) {
             transform_sums(job->e, c, g.count, square, g.across, rows);
             for (int i = 0; i < SQUARE && y + i < tile.rows; i++)
-                take(arg,
-                     &(struct cpu_results){(image * tile.rows + y + i) * hw, hw, first, COLUMNS,
-                                           rows + (size_t)(i * g.across * SQUARE) * pitch, pitch});
+                epilogue(arg, &(struct cpu_results){
+                                  (image * tile.rows + y + i) * hw, hw, first, COLUMNS,
+                                  rows + (size_t)(i * g.across * SQUARE) * pitch, pitch});
         }
 }
 
 void chex_cpu_winograd_multiply(const struct cpu_job *job, struct cpu_tile tile, const float *src,
                                 int first, int columns, struct cpu_scratch *s,
                                 struct cpu_prefetch *prefetch,
-                                void (*take)(void *arg, const struct cpu_results *r), void *arg) {
+                                void (*epilogue)(void *arg, const struct cpu_results *r),
+                                void *arg) {
     int depth = job->op->in_channels;
     struct grid g = grid_of(job->tiling.hw, tile);
     transform_map(job->e, src, tile.images, g, depth, s->b);
     list_squares(g.count, pitch_of(depth), s->off);
     for (int end = first + columns; first < end; first += COLUMNS) {
         multiply(job, s->b, s->off, g.count, depth, first, s->c, prefetch);
-        take_rows(job, tile, g, s->c, first, take, arg);
+        epilogue_rows(job, tile, g, s->c, first, epilogue, arg);
     }
 }
 
@@ -315,7 +317,7 @@ struct output {
     size_t pixel;
 };
 
-static void take_output(void *arg, const struct cpu_results *r) {
+static void output_epilogue(void *arg, const struct cpu_results *r) {
     const struct output *to = arg;
     chex_cpu_store(to->job, to->tile, to->pixel, r);
 }
@@ -334,7 +336,7 @@ static void forward_item(void *arg, size_t item, int worker) {
     struct cpu_prefetch prefetch = {.calls = POSITIONS * ((end - first) / COLUMNS)};
     fill(job, tile, grid_of(job->tiling.hw, tile), s->a, pitch_of(op->in_channels), load_all_input);
     chex_cpu_prefetch_next(job, index, &prefetch);
-    chex_cpu_winograd_multiply(job, tile, s->a, first, end - first, s, &prefetch, take_output,
+    chex_cpu_winograd_multiply(job, tile, s->a, first, end - first, s, &prefetch, output_epilogue,
                                &out);
 }
 
@@ -350,7 +352,7 @@ static void load_all_gradient(const struct cpu_job *job, float *dst, size_t pitc
     chex_cpu_load_grad(job, dst, pitch, pixel, pixels);
 }
 
-static void take_gradient(void *arg, const struct cpu_results *r) {
+static void gradient_epilogue(void *arg, const struct cpu_results *r) {
     const struct output *to = arg;
     const struct cpu_run run = {to->pixel + (size_t)r->row, 0, r->rows, 1};
     chex_cpu_back_store(to->job, to->tile, r->column, r->columns, &run, r->c, r->pitch);
@@ -429,7 +431,7 @@ static void backward_tile(const struct cpu_job *job, int index, struct range spa
             chex_cpu_prefetch_output(job, after, after.row - 1, after.row + after.rows, &next);
         }
         multiply(job, s->b, s->off, g.count, op->out_channels, r.first, s->c, &now);
-        take_rows(job, tile, g, s->c, r.first, take_gradient, &in);
+        epilogue_rows(job, tile, g, s->c, r.first, gradient_epilogue, &in);
         transform_input(job, tile, g, r, s->c);
         add_products(job, s->c, s->b, s->off, g.count,
                      (float *)s->d + (size_t)(done * op->out_channels), position, fresh, &next);

@@ -44,10 +44,10 @@ static bool alloc_buffers(struct chex_ref_engine *r) {
     r->buffers = alloc_counted(r, (size_t)net->buffer_count, sizeof *r->buffers, &ok);
     r->grads = alloc_counted(r, (size_t)net->buffer_count, sizeof *r->grads, &ok);
     r->argmax = alloc_counted(r, (size_t)net->op_count, sizeof *r->argmax, &ok);
-    size_t most = 0;
+    size_t largest = 0;
     for (int i = 0; ok && i < net->buffer_count; i++) {
         size_t count = buffer_elements(r, i);
-        most = count > most ? count : most;
+        largest = count > largest ? count : largest;
         r->buffers[i] = alloc_counted(r, count, sizeof(float), &ok);
         if (r->config.training)
             r->grads[i] = alloc_counted(r, count, sizeof(float), &ok);
@@ -58,9 +58,9 @@ static bool alloc_buffers(struct chex_ref_engine *r) {
                 alloc_counted(r, buffer_elements(r, net->ops[i].out), sizeof(int32_t), &ok);
     size_t image = (size_t)r->config.image_size * (size_t)r->config.image_size * 3;
     r->image = alloc_counted(r, (size_t)r->config.batch * image, sizeof(float), &ok);
-    r->act = alloc_counted(r, most, sizeof(float), &ok);
+    r->act = alloc_counted(r, largest, sizeof(float), &ok);
     if (r->config.training)
-        r->dact = alloc_counted(r, most, sizeof(float), &ok);
+        r->dact = alloc_counted(r, largest, sizeof(float), &ok);
     return ok;
 }
 
@@ -123,11 +123,11 @@ static void ref_destroy(void *self) {
 }
 
 static size_t largest_weight(const struct chex_net *net) {
-    size_t most = 1;
+    size_t largest = 1;
     for (int i = 0; i < net->param_total; i++)
-        if (net->params[i].kind == CHEX_PARAM_CONV && net->params[i].count > most)
-            most = net->params[i].count;
-    return most;
+        if (net->params[i].kind == CHEX_PARAM_CONV && net->params[i].count > largest)
+            largest = net->params[i].count;
+    return largest;
 }
 
 static enum chex_status fill(struct chex_ref_engine *r, struct chex_error *err) {

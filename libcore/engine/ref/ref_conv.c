@@ -25,7 +25,7 @@ struct conv_loop {
     float *dweight;
 };
 
-static int least(int a, int b) { return a < b ? a : b; }
+static int min_int(int a, int b) { return a < b ? a : b; }
 
 static void lay_out_tap(void *arg, size_t tap, int worker) {
     (void)worker;
@@ -61,7 +61,7 @@ static void forward_row(void *arg, size_t row, int worker) {
     for (int x0 = 0; x0 < y->w; x0 += PX)
         for (int c0 = 0; c0 < y->c; c0 += CH) {
             double acc[PX][CH] = {{0}};
-            const int px = least(PX, y->w - x0), ch = least(CH, y->c - c0);
+            const int px = min_int(PX, y->w - x0), ch = min_int(CH, y->c - c0);
             for (int kh = 0; kh < k; kh++) {
                 const int iy = oy * s - pad + kh;
                 if (iy < 0 || iy >= x->h)
@@ -108,7 +108,7 @@ static void data_row(void *arg, size_t row, int worker) {
     for (int x0 = 0; x0 < x->w; x0 += PX)
         for (int c0 = 0; c0 < x->c; c0 += CH) {
             double acc[PX][CH] = {{0}};
-            const int px = least(PX, x->w - x0), ch = least(CH, x->c - c0);
+            const int px = min_int(PX, x->w - x0), ch = min_int(CH, x->c - c0);
             for (int kh = 0; kh < k; kh++) {
                 const int oy = output_of(iy, kh, &l->win, y->h);
                 if (oy < 0)
@@ -169,7 +169,7 @@ static void weight_block(void *arg, size_t item, int worker) {
     const int k = l->win.kernel, in_blocks = (l->x->c + PX - 1) / PX;
     const int tap = (int)(item % (size_t)(k * k)), block = (int)(item / (size_t)(k * k));
     const int i0 = block % in_blocks * PX, o0 = block / in_blocks * CH;
-    const int in = least(PX, l->x->c - i0), out = least(CH, l->y->c - o0);
+    const int in = min_int(PX, l->x->c - i0), out = min_int(CH, l->y->c - o0);
     double acc[PX][CH] = {{0}};
     sum_tap(l, tap / k, tap % k, i0, in, o0, out, acc);
     for (int o = 0; o < out; o++)

@@ -23,7 +23,7 @@ static size_t dense_at(const struct chex_ref_map *m, int image, int y, int x) {
 static int32_t argmax(const struct pool_loop *l, int image, int oy, int ox, int c) {
     const struct chex_ref_map *x = l->x;
     int32_t best = -1;
-    float most = 0;
+    float largest = 0;
     for (int kh = 0; kh < l->win.kernel; kh++)
         for (int kw = 0; kw < l->win.kernel; kw++) {
             int iy = oy * l->win.stride - l->win.pad + kh;
@@ -31,9 +31,9 @@ static int32_t argmax(const struct pool_loop *l, int image, int oy, int ox, int 
             if (iy < 0 || iy >= x->h || ix < 0 || ix >= x->w)
                 continue;
             float v = chex_ref_at(x, image, iy, ix)[c];
-            if (best < 0 || v > most || (isnan(v) && !isnan(most))) {
+            if (best < 0 || v > largest || (isnan(v) && !isnan(largest))) {
                 best = iy * x->w + ix;
-                most = v;
+                largest = v;
             }
         }
     return best;

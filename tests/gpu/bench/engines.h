@@ -29,7 +29,7 @@ static inline struct bench_spec bench_spec(const char *text) {
             return s;
         }
     if (at)
-        bench_die("precision: expected bf16, fp32, fp32-strict or fp16 behind the @");
+        bench_die("precision: expected bf16, fp32, fp32-strict or fp16 after the @");
     return s;
 }
 

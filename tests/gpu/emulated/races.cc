@@ -249,7 +249,7 @@ void emulated_race_atomic(const void *p, bool last) {
     const event e = this_event(__builtin_return_address(0));
     for (int t = 0; t < 1024; t++)
         if (all.unfenced[(size_t)t])
-            race("a ticket given back before a fence behind the stores", p,
+            race("a ticket given back before a fence after the stores", p,
                  event{e.block, e.barriers, e.warp_syncs, t, e.at}, e);
     if (last)
         all.deferred_grad[race_here.block].push_back(p);

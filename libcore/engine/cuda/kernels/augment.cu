@@ -79,7 +79,7 @@ __device__ int rotated_pixel(const source &s, const gpu_crop &crop, int y, int x
     const chex_augment_angle angle = {crop.cosine, crop.sine};
     const int begin = x / CHEX_AUGMENT_SEGMENT * CHEX_AUGMENT_SEGMENT;
     int32_t at_y, at_x;
-    chex_augment_turned_from(angle, s.stored, crop.top + y, crop.left + begin, &at_y, &at_x);
+    chex_augment_rotated_from(angle, s.stored, crop.top + y, crop.left + begin, &at_y, &at_x);
     at_x += (x - begin) * chex_augment_rotate_step(crop.cosine);
     at_y += (x - begin) * chex_augment_rotate_step(crop.sine);
     at_x = chex_augment_within(at_x, s.stored + 1);

@@ -2,7 +2,7 @@
  *
  * The part of CUDA's runtime that chexnet uses, for tests on machines without a GPU: device memory
  * is host memory, streams run at once (or late: runtime.cc), a captured graph is the list of what
- * was captured. Only names and meanings are CUDA's; tests/gpu/emulated/runtime.cc is behind them.
+ * was captured. Only names and meanings are CUDA's; tests/gpu/emulated/runtime.cc implements them.
  */
 #ifndef CHEX_TESTS_EMULATED_CUDA_RUNTIME_API_H
 #define CHEX_TESTS_EMULATED_CUDA_RUNTIME_API_H

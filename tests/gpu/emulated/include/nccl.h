@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The part of NCCL that chexnet uses, for tests on machines without a GPU. Only names and meanings
- * are NCCL's; tests/gpu/emulated/nccl.cc is behind them, as a library that is opened like the real
+ * are NCCL's; tests/gpu/emulated/nccl.cc implements them, as a library that is opened like the real
  * one.
  */
 #ifndef CHEX_TESTS_EMULATED_NCCL_H
