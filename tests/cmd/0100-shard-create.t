@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# chex-shard: create, info, verify, audit and phantom on good input.
+# chex-shard creates, describes, verifies and audits sets of good input, and draws phantoms.
 source "$(dirname "$0")/lib.sh"
 
 expect_status 0 chex-shard --help
@@ -20,7 +20,7 @@ like "$(out)" "HDF5 [0-9.]+.*libpng" "--version names the libraries"
 
 expect_status 0 chex-shard phantom --count 120 --size 64 --seed 4 --output ph
 is "$(find ph/images -name '*.png' | wc -l)" 120 "phantom writes its images"
-is "$(wc -l <ph/labels.csv)" 121 "and a line of labels for each"
+is "$(wc -l <ph/labels.csv)" 121 "the phantom's labels have one line for each image"
 expect_status 0 chex-shard phantom --count 120 --size 64 --seed 4 --output ph2 -j 1 --quiet
 diff -r ph ph2 >/dev/null
 ok $? "phantom: the same seed gives the same files on one thread"
@@ -48,7 +48,7 @@ cmp -s a/manifest.json c/manifest.json
 ok $? "another seed makes another set"
 is "$(find a -name '*.h5' | sort | sed -n '1p;$p' | paste -sd' ')" \
     "a/test/test-00000-of-00004.h5 a/val/val-00003-of-00004.h5" "files have their names"
-is "$(cat a/rejected.csv)" "image,reason" "rejected.csv is empty but for its header"
+is "$(cat a/rejected.csv)" "image,reason" "rejected.csv has only its header"
 is "$(ls -A a | paste -sd' ')" "manifest.json rejected.csv test train val" "nothing else is left"
 
 expect_status 0 chex-shard info a
@@ -66,7 +66,7 @@ chex-shard --images ph/images --labels own.csv --columns labels=Mass:A_finding_w
 expect_status 0 chex-shard info own
 like "$(out)" "^images {42}9$" "info: columns are as wide as the longest name"
 like "$(out)" "^  A_finding_with_a_name_of_its_own_kind {9}0$" "its positives"
-like "$(out)" "^  A_finding_with_a_name_of_its_own_kind {9}9$" "and its uncertain labels"
+like "$(out)" "^  A_finding_with_a_name_of_its_own_kind {9}9$" "info counts uncertain labels of a finding with a long name"
 expect_status 0 chex-shard info own/all/all-00000-of-00001.h5
 like "$(out)" "^  A_finding_with_a_name_of_its_own_kind {9}0 {9}9$" "info of a shard has both too"
 expect_status 3 chex-shard audit own own
@@ -90,7 +90,7 @@ for sub in "info a" "verify a" "audit a/train a/test" "phantom --count 1 --outpu
     # shellcheck disable=SC2086
     SLURM_PROCID=1 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 expect_status 0 chex-shard $sub
     is "$(out)" "" "rank 1 has nothing to do in ${sub%% *}"
-    like "$(err)" "warn: ${sub%% *} is work for one process: rank 0 does it" "and says so"
+    like "$(err)" "warn: ${sub%% *} is work for one process: rank 0 does it" "a command for one process says that rank 0 does it"
 done
 [ ! -e none ]
 ok $? "nothing is written by it"
@@ -127,7 +127,7 @@ for n in 1 3 4 7 50; do
     like "$(out)" "from$n: 120 images in" "the result is said"
     cmp of$n/manifest.json from$n/manifest.json
     ok $? "4 shards to $n: the manifest of create --shards $n"
-    is "$(differ of$n from$n)" "" "and its shards, but for their source_digest"
+    is "$(differ of$n from$n)" "" "resharded shards are equal except for source_digest"
 done
 diff -r a from4
 ok $? "4 to 4: the very same"
@@ -136,7 +136,7 @@ ok $? "whole shards put together: the very same"
 expect_status 0 chex-shard verify from7
 expect_status 0 chex-shard reshard from50 --shards 4 --output back --workers 1 --json
 like "$(out)" '"schema": "chexnet-shard-reshard"' "reshard --json"
-is "$(differ a back)" "" "and back again"
+is "$(differ a back)" "" "resharding back gives the first shards"
 
 # Another reader.
 if have h5dump; then

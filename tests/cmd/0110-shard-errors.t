@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# chex-shard: every kind of bad input and bad option ends in one error line, the right exit status
-# and nothing under a final name.
+# chex-shard answers every kind of bad input and bad option with one error line and the right exit
+# status, and leaves nothing under a final name.
 source "$(dirname "$0")/lib.sh"
 
 chex-shard phantom --count 40 --size 32 --output ph --quiet || exit 1
@@ -94,7 +94,7 @@ missing=("${good[@]}" --images missing/images --labels missing/labels.csv)
 refuse 3 "missing/labels.csv: line 3: image $second is not under missing/images \(--max-bad is 0\)" "${missing[@]}"
 expect_status 0 chex-shard "${missing[@]}" --max-bad 1
 like "$(cat o/rejected.csv)" "^$second,\".*: line 3: image $second is not under" "rejected.csv has it"
-like "$(out)" "1 image left out" "and the result says so"
+like "$(out)" "1 image left out" "the result counts images that were left out"
 expect_status 0 chex-shard verify o
 like "$(out)" "sound: 39 images" "the rest is there"
 rm -r o
@@ -107,14 +107,14 @@ broken=("${good[@]}" --images broken/images)
 refuse 3 "2 images cannot be used \(--max-bad is 0\): broken/images/$second: " "${broken[@]}"
 like "$(err)" "warn: broken/images/$third: " "the other one is named too"
 refuse 3 "2 images cannot be used \(--max-bad is 1\).*; o.rejected.csv lists them all" "${broken[@]}" --max-bad 1
-is "$(tail -n +2 o.rejected.csv | cut -d, -f1 | paste -sd' ')" "$second $third" "the list stands beside the output"
+is "$(tail -n +2 o.rejected.csv | cut -d, -f1 | paste -sd' ')" "$second $third" "the list is next to the output folder"
 expect_status 0 chex-shard "${broken[@]}" --max-bad 2 --workers 2
 is "$(tail -n +2 o/rejected.csv | cut -d, -f1 | paste -sd' ')" "$second $third" "rejected.csv names both"
 expect_status 0 chex-shard "${broken[@]}" --max-bad 5 --workers 1 --output o2
 diff -r o o2
 ok $? "with images left out one worker and two make the same bytes"
 [ ! -e o.rejected.csv ]
-ok $? "and the failed run's list is gone"
+ok $? "the rejected list of the failed run is gone"
 rm -r o o2
 
 # Missing images do not hide broken ones: one run names all of them.
@@ -169,7 +169,7 @@ expect_status 2 chex-shard "${good[@]}"
 error_line "output o holds a set of shards already; --force replaces it" "a set is not overwritten"
 expect_status 3 chex-shard "${good[@]}" --force --images broken/images
 is "$(cat o/manifest.json o/*/*.h5 | md5sum)" "$sum" "--force that fails leaves the old set whole"
-is "$(ls -A o | paste -sd' ')" "manifest.json rejected.csv test train val" "and nothing beside it"
+is "$(ls -A o | paste -sd' ')" "manifest.json rejected.csv test train val" "the set has no other files"
 echo mine >o/train/notes.txt
 expect_status 0 chex-shard "${good[@]}" --force --shards 3
 like "$(err)" "--force: when the new set is complete, o loses 6 shards of 40 images" "--force shows what goes"
@@ -218,7 +218,7 @@ error_line "manifest.json: version 2, this program reads version 1" "a future ma
 expect_status 2 chex-shard reshard
 error_line "takes one folder or file|--output DIR is required" "reshard needs a word"
 expect_status 2 chex-shard reshard o
-error_line "--output DIR is required" "and an output"
+error_line "--output DIR is required" "--output is required"
 expect_status 2 chex-shard reshard o --output o --force
 error_line "output o is the input: give a new folder" "reshard never onto its input"
 expect_status 3 chex-shard reshard nowhere --output r
@@ -238,7 +238,7 @@ half=$(($(stat -c %s hurt/train/train-00001-of-00003.h5) / 2))
 printf 'damaged' | dd of=hurt/train/train-00001-of-00003.h5 bs=1 seek=$half conv=notrunc status=none
 expect_status 3 chex-shard reshard hurt --output r --shards 1 --force
 error_line "hurt/train/train-00001-of-00003.h5: row [0-9]+ .* do not match their checksum" "damage is not passed on"
-is "$(cat r/manifest.json r/*/*.h5 | md5sum)" "$sum" "and the old set stays whole"
+is "$(cat r/manifest.json r/*/*.h5 | md5sum)" "$sum" "a failed reshard keeps the old set"
 is "$(ls -A r | paste -sd' ')" "manifest.json rejected.csv test train val" "with nothing beside it"
 expect_status 3 chex-shard verify r/train/
 error_line "r/train/: no manifest.json: this is a part of a set of shards, expected the folder above it" "a split alone"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# chex-shard: a killed run is resumed without doing its work again; a full disk leaves nothing.
+# chex-shard resumes a killed run without repeating its work. A full disk leaves nothing.
 source "$(dirname "$0")/lib.sh"
 
 chex-shard phantom --count 400 --size 96 --output ph --quiet || exit 1
@@ -30,9 +30,9 @@ else
     expect_status 0 "${run[@]}" --output o --resume
     like "$(out)" "^$done shards kept from the interrupted run" "--resume keeps the $done shards"
     kept=$(out | sed -n 's/.* images, \([0-9]*\) of them kept, in .*/\1/p')
-    is "$kept" "$((done * 10))" "and does not count their images as its own work"
+    is "$kept" "$((done * 10))" "kept shards do not count as work of the resumed run"
     diff -r whole o
-    ok $? "and ends with the bytes of a run in one go"
+    ok $? "a resumed set has the bytes of an uninterrupted one"
     [ ! -e $partial ]
     ok $? "the partial folder is gone"
 fi
@@ -68,7 +68,7 @@ ok $? "a failed run leaves nothing"
 expect_status 3 "${run[@]}" --images bad/images --output o --resume
 is "$(find $partial -name '*.h5' | wc -l)" 39 "with --resume the 39 good shards stay"
 expect_status 0 "${run[@]}" --images bad/images --output o --resume --max-bad 1
-like "$(out)" "^39 shards kept" "and are taken up when the bad image is allowed"
+like "$(out)" "^39 shards kept" "finished shards are kept when the bad image is allowed"
 expect_status 0 "${run[@]}" --images bad/images --output fresh --max-bad 1 --workers 2
 diff -r o fresh
 ok $? "with the bytes of a fresh run"
@@ -100,7 +100,7 @@ fi
 sum=$(cat two/manifest.json two/all/*.h5 | md5sum)
 expect_status 0 "${run[@]}" --output two --resume
 like "$(out)" "^two: nothing to do: the set of 400 images is complete" "a job that is queued anew ends well"
-is "$(cat two/manifest.json two/all/*.h5 | md5sum)" "$sum" "and touches nothing"
+is "$(cat two/manifest.json two/all/*.h5 | md5sum)" "$sum" "a refused command changes no file"
 expect_status 0 "${run[@]}" --output two --resume --json
 like "$(out)" '"shards_kept": 40' "--json tells of all shards"
 mkdir two/.chex-shard-partial && touch two/.chex-shard-partial/moves
@@ -124,7 +124,7 @@ expect_status 0 "${run[@]}" --images bad/images --output o --resume --max-bad 1
 like "$(out)" "nothing to do: the set of 399 images" "so with an image left out"
 expect_status 0 chex-shard reshard whole --output few --shards 3 --quiet
 expect_status 0 chex-shard reshard whole --output few --shards 3 --resume
-like "$(out)" "few: nothing to do: the set of 400 images" "and in reshard"
+like "$(out)" "few: nothing to do: the set of 400 images" "a finished reshard has nothing to do"
 expect_status 2 chex-shard reshard o --output few --shards 3 --resume
 rm -rf two newer few
 
@@ -172,7 +172,7 @@ if mount -t tmpfs -o size=2m none small 2>/dev/null; then
     ok $? "with --resume the $kept finished shards stay, the unfinished one does not"
     mount -t tmpfs -o remount,nr_inodes=1000 none small
     expect_status 0 "${run[@]}" --output small/o --resume
-    like "$(out)" "^$kept shards kept" "and are taken up when there is room"
+    like "$(out)" "^$kept shards kept" "finished shards are kept when there is room again"
     diff -r whole small/o
     ok $? "with the bytes of a run in one go"
 else

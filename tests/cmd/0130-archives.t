@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# chex-shard: images within .tar and .tar.gz give the bytes that unpacked ones give; a killed run is
-# resumed; faulty archives are named.
+# chex-shard makes the same bytes from images in .tar and .tar.gz as from loose files, resumes a
+# killed run, and names faulty archives.
 source "$(dirname "$0")/lib.sh"
 need tar gzip
 
@@ -22,7 +22,7 @@ run=(chex-shard --labels ph/labels.csv --split patient --size 48 --shards 4)
 "${run[@]}" --images ph/images --output whole --quiet || exit 1
 
 expect_status 0 "${run[@]}" --images tars --output a
-like "$(err)" "images in archives: 3 plain, 0 compressed" "plain archives are told"
+like "$(err)" "images in archives: 3 plain, 0 compressed" "plain archives are counted in the log"
 diff -r whole a
 ok $? ".tar: the bytes of the unpacked images"
 for workers in 1 3; do
@@ -30,8 +30,8 @@ for workers in 1 3; do
     diff -r whole g$workers
     ok $? ".tar.gz, $workers workers: the bytes of the unpacked images"
 done
-like "$(err)" "images in archives: 0 plain, 3 compressed" "compressed archives are told"
-is "$(ls -A g1 | paste -sd' ')" "manifest.json rejected.csv test train val" "no spool stays behind"
+like "$(err)" "images in archives: 0 plain, 3 compressed" "compressed archives are counted in the log"
+is "$(ls -A g1 | paste -sd' ')" "manifest.json rejected.csv test train val" "no spool remains"
 
 # All three kinds at once, other names, several gzip members in one file, padding after them.
 xargs -a part-00 -I{} cp ph/images/{} both
@@ -60,7 +60,7 @@ expect_status 3 "${run[@]}" --images packed --output o
 error_line "line 2: image 00000001_000.png matches two files: packed/images_0.tar.gz/images/00000001_000.png, packed/again.tgz/images/" \
     "an image in two archives is refused"
 [ ! -e o ]
-ok $? "and nothing is left"
+ok $? "no file is left"
 rm packed/again.tgz
 
 # Bad images within archives.
@@ -88,7 +88,7 @@ fault() { # NAME REGEX: images_1 is cut/NAME
     expect_status 3 "${run[@]}" --images cut --output o
     error_line "$2" "$1"
     [ ! -e o ]
-    ok $? "and nothing is left"
+    ok $? "no file is left"
     rm -rf cut/*
 }
 head -c $((size / 2)) tars/images_1.tar >cut/images_1.tar
@@ -158,7 +158,7 @@ else
     expect_status 0 "${run[@]}" --images packed --output o --resume
     is "$(grep -c 'were resized by the interrupted run' err)" "$spools" "the $spools whole spools are kept"
     diff -r whole o
-    ok $? "and the set has the bytes of a run in one go"
+    ok $? "the set has the bytes of an uninterrupted run"
     [ ! -e $partial ]
     ok $? "the partial folder is gone"
 fi

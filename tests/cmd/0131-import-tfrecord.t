@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# chex-shard import-tfrecord: records that TensorFlow wrote give the shards of the same images; every
-# fault names file, record and byte.
+# chex-shard import-tfrecord makes the shards of the same images from records that TensorFlow
+# wrote. Every error names file, record and byte.
 source "$(dirname "$0")/lib.sh"
 
 data=$SOURCE/tests/data/tfrecord

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# chex-shard: the pass over a compressed archive holds at most 256 MiB of image files at once, however
-# large they are together.
+# chex-shard holds at most 256 MiB of image files at once while it reads a compressed archive,
+# however large they are together.
 source "$(dirname "$0")/lib.sh"
 need tar gzip
 chex-shard --version | grep -q libarchive || skip_all "this chexnet was built without libarchive"

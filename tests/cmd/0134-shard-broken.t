@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Broken shards (tests/data/broken, each wrong in one way) and sets whose files and manifest
-# disagree: chex-shard and chex-train both refuse them, each with its own message.
+# chex-shard and chex-train refuse broken shards (tests/data/broken, one fault each) and sets
+# whose files and manifest disagree, each with its own message.
 source "$(dirname "$0")/lib.sh"
 
 broken=$SOURCE/tests/data/broken
@@ -30,7 +30,7 @@ while IFS=$'\t' read -r file kind text; do
     chex-shard verify "$broken/$file" >out 2>err
     is "$? $(grep -c ' error: ' err)" "3 1" "verify $file is one error"
     grep ' error: ' err | grep -qF -- "$text"
-    ok $? "and says: $text" || diag "$(cat err)"
+    ok $? "the error says: $text" || diag "$(cat err)"
     [ "$kind" = open ] || continue
     cp "$broken/$file" set/train/x.h5
     chex-train --data set --output run --image-size 32 --batch-size 1 >out 2>err
@@ -79,10 +79,10 @@ expect_status 3 chex-shard verify s
 error_line "patients, the manifest says 1" "verify counts the patients"
 fresh && edit '0,/"Effusion": [0-9]*/s//"Effusion": 60/'
 expect_status 3 chex-shard verify s
-error_line "of Effusion, the manifest says 60 and" "and the positives"
+error_line "of Effusion, the manifest says 60 and" "verify compares the positives with the manifest"
 fresh && edit '0,/"members": "[0-9a-f]*/s//"members": "0123456789abcdef/'
 expect_status 3 chex-shard verify s
-error_line "split train holds other images than the manifest says" "and which images they are"
+error_line "split train holds other images than the manifest says" "verify compares the images of a split with the manifest"
 fresh && edit 's/"members": "[0-9a-f]*",//; s/^ "digest"/ "unknown"/'
 expect_status 0 chex-shard verify s
 like "$(out)" "s: sound" "a set from before that was noted"
@@ -93,11 +93,11 @@ fresh && rm s/$b && truncate -s 2000 s/val/val-00000-of-00003.h5
 expect_status 3 chex-shard verify s
 error_line "2 faults; the first: .*$b: No such file" "two bad shards are two faults"
 like "$(err)" "warn: .*$b: No such file" "the missing one is named"
-like "$(err)" "warn: s/val/val-00000-of-00003.h5: .*truncated" "and the cut one"
+like "$(err)" "warn: s/val/val-00000-of-00003.h5: .*truncated" "verify names the truncated shard"
 expect_status 3 chex-shard verify s --json
 like "$(out)" '"sound": false' "--json says that the set is not sound"
 is "$(grep -oE '"file": "[^"]*"' out | paste -sd' ')" \
-    "\"file\": \"s/$b\" \"file\": \"s/val/val-00000-of-00003.h5\"" "and lists the files"
+    "\"file\": \"s/$b\" \"file\": \"s/val/val-00000-of-00003.h5\"" "the JSON of verify lists the damaged files"
 like "$(out)" '"shards": 7,' "the other shards were read"
 
 # Damage that only reading meets.

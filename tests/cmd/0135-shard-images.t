@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# chex-shard: sets of JPEG and DICOM files, and what is said where the DICOM module is missing.
+# chex-shard makes sets of JPEG and DICOM files, and says what to do if the DICOM module is
+# missing.
 source "$(dirname "$0")/lib.sh"
 
 data=$SOURCE/tests/data
@@ -49,7 +50,7 @@ expect_status 4 env CHEX_LIBDIR=/nonexistent chex-shard --images dicom --labels 
 error_line "0000000[12]_000.dcm is DICOM: module chexnet-dicom.so: .*CHEX_WITH_DICOM=ON" \
     "DICOM without the module is no bad image: the remedy is said"
 [ ! -e d/manifest.json ]
-ok $? "and there is no set"
+ok $? "no set is written"
 if [ -f "$BUILD/lib/chexnet-dicom.so" ]; then
     expect_status 0 shard dicom --output d --workers 2 --force
     like "$(out)" "d: 3 images in" "DICOM and JPEG in one set"

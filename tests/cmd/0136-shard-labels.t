@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# chex-shard: label files of other sets, splits that label files state, leaks and their audit.
+# chex-shard reads label files of other sets, uses splits that label files state, and audits
+# leaks.
 source "$(dirname "$0")/lib.sh"
 
 chex-shard phantom --count 24 --size 32 --output ph --quiet || exit 1
@@ -25,8 +26,8 @@ done >>chexpert/train.csv
 expect_status 0 chex-shard --images chexpert --labels chexpert/train.csv --output o1 \
     --size 32 --shards 1 --not-stated zeros
 like "$(err)" "train.csv: chexpert \(a header with 'Path' and 'Frontal/Lateral'\), 12 images" "the format is said"
-like "$(err)" "official split: train .*, by the folders of its paths; no patient on two sides" "and the split"
-like "$(err)" "not stated: 108, policy zeros" "and the policy"
+like "$(err)" "official split: train .*, by the folders of its paths; no patient on two sides" "the log says which split was used"
+like "$(err)" "not stated: 108, policy zeros" "the log gives the policy for labels that are not stated"
 like "$(out)" "train +9 images" "folder train trains"
 like "$(out)" "val +3 images" "folder valid validates"
 expect_status 0 chex-shard info o1
@@ -45,7 +46,7 @@ expect_status 3 chex-shard --images partial --labels chexpert/train.csv --output
 error_line "line 2: image patient00000/study0/view1_frontal.png is not under partial" "a missing one is missed"
 find partial -name 'view1*' ! -path '*/patient00001/study1/*' -delete
 expect_status 0 chex-shard --images partial --labels chexpert/train.csv --output o1c "${shards[@]}" --split none --max-bad 11
-like "$(out)" "all +1 image in" "and where one is left, it stands for itself alone"
+like "$(out)" "all +1 image in" "a single image makes a set of one"
 tar -cf partial.tar partial && tar -czf partial.tgz partial
 for i in tar tgz; do
     expect_status 0 chex-shard --images "partial.$i" --labels chexpert/train.csv --output "o1-$i" "${shards[@]}" --split none --max-bad 11
@@ -85,7 +86,7 @@ sed -i 's/id-7,\(.*\),test/id-7,\1,train/' mimic/mimic-cxr-2.0.0-split.csv
 expect_status 3 chex-shard "${mimic[@]}" --output o3 "${shards[@]}"
 error_line "1 patient is on two sides: 10000003 \(the first in the images of split train and" "a leak is refused"
 [ ! -e o3 ]
-ok $? "and nothing is there"
+ok $? "a refused command leaves no files"
 expect_status 0 chex-shard "${mimic[@]}" --output o3 --size 32 --shards 1 --shared-patients drop
 like "$(err)" "1 patient is in two splits: 1 of their images is left out" "or dropped, which is said"
 like "$(out)" "test +1 image in" "test keeps its own"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# All commands: a FIFO, a device or a socket where a file is expected is refused at once.
+# All commands refuse a FIFO, a device or a socket at once, if they expect a file.
 source "$(dirname "$0")/lib.sh"
 need timeout
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Damaged checkpoints, manifests and metrics: what would change a result is refused with status 3,
-# and a run goes on from the checkpoint before.
+# Damaged checkpoints, manifests and metrics that would change a result are refused with status 3,
+# and a run resumes from the checkpoint before.
 source "$(dirname "$0")/lib.sh"
 need python3
 
@@ -41,7 +41,7 @@ expect_status 0 "${train[@]}" --max-steps 4 --resume auto
 like "$(err)" "step-0000000003.h5: damaged.*going on from run/checkpoints/step-0000000002.h5" \
     "--resume auto goes on from the checkpoint before a damaged one"
 like "$(err)" "run/metrics.jsonl: 1 damaged line is dropped \(line 1;" "a damaged line of metrics is reported"
-is "$(grep -c '"kind":"step"' run/metrics.jsonl)" "$before" "and all other lines are kept"
+is "$(grep -c '"kind":"step"' run/metrics.jsonl)" "$before" "all other lines of the metrics are kept"
 
 # Shards and manifest.
 expect_status 0 chex-shard verify set

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-shard: file names that repeat from folder to folder, in all sources of images and labels;
-# links in the image folder.
+# chex-shard keeps images apart whose file names repeat from folder to folder, in all sources of
+# images and labels, and follows links in the image folder.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -27,7 +27,7 @@ refuse() { # STATUS REGEX ARGUMENT...
     local status=$1 what=$2
     shift 2
     expect_status "$status" "$@"
-    error_line "$what" "and says so: ${what:0:70}"
+    error_line "$what" "the error says: ${what:0:70}"
 }
 
 # ---- ids ----

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-shard --resume: finished shards and spools of an interrupted run are read before they are
-# taken over; damaged ones are made anew.
+# chex-shard --resume reads finished shards and spools of an interrupted run before it keeps them.
+# It makes damaged ones anew.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -57,7 +57,7 @@ try "an empty file" ""
 cp -rp base o
 expect_status 0 "${run[@]}" --output o --resume --workers 3
 unlike "$(err)" " warn: " "sound shards are kept without a warning"
-like "$(err)" "checking finished shards 50/50 img" "and the check is said"
+like "$(err)" "checking finished shards 50/50 img" "the check of finished shards is logged"
 
 # Images of a compressed archive wait in a spool.
 tar -C ph -czf images.tgz images

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-shard: digests and order of rows of a set are those that doc/shard-format.md describes; verify
-# compares the label file with its digest. CHEX_TEST_PYTHON: a python with h5py and xxhash.
+# The digests and the order of rows of a set are those that doc/shard-format.md describes. chex-
+# shard verify compares the label file with its digest. CHEX_TEST_PYTHON: a python with h5py and
+# xxhash.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 python=''
 for candidate in "${CHEX_TEST_PYTHON:-python3}" /usr/bin/python3; do # before lib.sh takes it away
@@ -40,7 +41,7 @@ expect_status 0 chex-shard verify o
 like "$(out)" "^labels: not compared: give the label file with --labels" "verify says that labels were not compared"
 expect_status 0 chex-shard verify o --labels labels.csv
 like "$(out)" "^labels: labels.csv is the label file that the set was made from" "the label file is the set's"
-unlike "$(out)" "source_digest" "and the source fits"
+unlike "$(out)" "source_digest" "verify does not complain about source_digest"
 expect_status 0 chex-shard verify o --labels labels.csv --json
 like "$(out)" '"labels": "same"' "in JSON as well"
 sed '2s/,0,/,1,/; 2t; 3s/,1,/,0,/' labels.csv >other.csv
@@ -52,7 +53,7 @@ error_line "is one shard, expected the folder of a set" "labels belong to a set"
 expect_status 0 chex-shard reshard o --shards 2 --output r
 expect_status 0 chex-shard verify r --labels labels.csv
 like "$(out)" "^labels: labels.csv is the label file" "a resharded set keeps the digest of its labels"
-like "$(out)" "^source_digest: not compared: the set was resharded" "and what cannot be compared is said"
+like "$(out)" "^source_digest: not compared: the set was resharded" "verify says that a resharded set's source was not compared"
 sed -i '/labels_digest/d; s/^ "digest"/ "unknown"/' o/manifest.json
 expect_status 0 chex-shard verify o --labels labels.csv
 like "$(out)" "^labels: labels.csv is the label file" "a set of an earlier version is compared by its source_digest"

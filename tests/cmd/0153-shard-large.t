@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-shard with as many threads as a large node has CPUs, and with as many shards as images.
+# chex-shard works with as many threads as a large node has CPUs, and with as many shards as
+# images.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "$0")/lib.sh"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# chex-shard: which columns of a table are findings.
+# chex-shard knows which columns of a table are findings.
 source "$(dirname "$0")/lib.sh"
 
 chex-shard phantom --count 24 --size 32 --output ph --quiet || exit 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# chex-shard: errors that name the remedy.
+# Errors of chex-shard name the remedy.
 source "$(dirname "$0")/lib.sh"
 
 chex-shard phantom --count 12 --size 32 --output ph --quiet || exit 1

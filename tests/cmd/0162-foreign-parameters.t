@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Parameter files of other programs: recognised by their content, whatever their names.
+# Parameter files of other programs are recognised by their content, whatever their names.
 source "$(dirname "$0")/lib.sh"
 
 chex-shard phantom --count 24 --size 32 --output ph --quiet || exit 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# chex-shard: texts of label files and of images that are refused, or made printable.
+# chex-shard refuses some texts of label files and images, and makes others printable.
 source "$(dirname "$0")/lib.sh"
 
 chex-shard phantom --count 12 --size 32 --output ph --quiet || exit 1
@@ -38,7 +38,7 @@ rm -r o
 table image,patient,Mass $'p\033[31m' >escape.csv
 expect_status 3 "${make[@]}" --labels escape.csv
 error_line "escape.csv: line 5: patient 'p\\\\x1B\[31m', expected an id without control" "a patient id with an escape sequence is refused"
-unlike "$(err)" $'\033' "and not printed"
+unlike "$(err)" $'\033' "an escape character is not printed"
 
 # Hidden files.
 mkdir dots

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-train alone: the files of a run, equality over threads, interruptions, bad input.
+# chex-train alone writes the files of a run, gives equal bits for any number of threads, survives
+# interruptions and refuses bad input.
 # shellcheck source=tests/cmd/lib.sh
 source "$(dirname "$0")/lib.sh"
 need h5diff h5dump chex-train chex-shard
@@ -26,19 +27,19 @@ is "$(find run -name 'events.out.tfevents.*' | wc -l)" 1 "one event file"
 is "$(find run -name '*.tmp.*' | wc -l)" 0 "no temporary file is left"
 is "$(grep -c '"kind":"epoch"' run/metrics.jsonl)" 2 "one line of metrics an epoch"
 like "$(cat run/metrics.jsonl)" '"val_auroc_mean":0\.[0-9]' "with the validation AUROC"
-like "$(err)" 'epoch 2/2: loss' "and a line on stderr"
+like "$(err)" 'epoch 2/2: loss' "each epoch logs one line"
 like "$(err)" 'data wait [0-9.]+ %, forward' "with the share of each phase"
-like "$(err)" "slowest rank 0 on $(hostname) \\(1.00 of the mean\\)" "and the slowest rank with its host"
+like "$(err)" "slowest rank 0 on $(hostname) \\(1.00 of the mean\\)" "the summary names the slowest rank and its host"
 like "$(cat run/metrics.jsonl)" "\"slowest_rank\":0,\"slowest_host\":\"$(hostname)\"" "which the metrics have too"
 like "$(h5dump -a /format run/last.h5)" 'chexnet-checkpoint' "the checkpoint is plain HDF5"
 like "$(cat run/config.json)" '"epochs": "2"' "the configuration has the effective options"
-is "$(tail -qc 1 run/config.json run/ranks.json | wc -l)" 2 "and ends its last line, as ranks.json does"
+is "$(tail -qc 1 run/config.json run/ranks.json | wc -l)" 2 "config.json and ranks.json end with a new line"
 like "$(sed -n '/"origins"/,$p' run/config.json)" '"epochs": "command line"' "with their origins"
 like "$(sed -n '/"origins"/,$p' run/config.json)" '"momentum": "default"' "each of them"
 expect_status 0 chex-train "${common[@]}" --epochs 2 --output run --json
 like "$(err)" 'complete' "a complete run is left alone"
 like "$(out)" '^\{"schema":1,"status":0,"output":"run","steps":[0-9]+,"epochs":2,"best_epoch":[12],"best_val_auroc":0\.[0-9]+,"best_loss":null,"best":"best.h5"\}$' \
-    "--json prints where it stands"
+    "--json prints the position of the run"
 
 # Results do not depend on threads or workers.
 expect_status 0 chex-train "${common[@]}" --max-steps 5 --threads 1 --workers 1 --output t1
@@ -57,7 +58,7 @@ expect_status 0 chex-train "${common[@]}" --epochs 3 --max-steps 30 --output who
 expect_status 0 chex-train "${common[@]}" --epochs 3 --max-steps 25 --output part
 expect_status 0 chex-train "${common[@]}" --epochs 3 --max-steps 30 --output part
 same whole/last.h5 part/last.h5 "stopped at step 25 and resumed: the same bits"
-is "$(grep -c '"kind":"step"' part/metrics.jsonl)" 30 "and each step stands once in the metrics"
+is "$(grep -c '"kind":"step"' part/metrics.jsonl)" 30 "each step is in the metrics once"
 
 # kill -9 at some moment, then again.
 chex-train "${common[@]}" --epochs 3 --max-steps 30 --checkpoint-every 3steps --output killed -q &
@@ -144,7 +145,7 @@ like "$(err)" 'complete' "another number of shards is the same data"
 SLURM_GPUS_ON_NODE=1 CUDA_VISIBLE_DEVICES=0 expect_status 4 chex-train --data shards --image-size 32 --output x
 error_line -- '--engine cpu' "an allotted GPU is never a silent CPU run"
 [ ! -e x ]
-ok $? "and nothing was made for any of them"
+ok $? "refused commands create nothing"
 
 # A damaged newest checkpoint: the one before is taken; a damaged only one is an error.
 cp -a part torn
@@ -153,7 +154,7 @@ before=$(find torn/checkpoints -name '*.h5' | sort | tail -n 2 | head -n 1)
 truncate -s 100000 "$newest"
 expect_status 0 chex-train "${common[@]}" --epochs 3 --max-steps 30 --output torn
 like "$(err)" "warn: .*${newest##*/}.*going on from $before" "a truncated newest checkpoint is passed over"
-same whole/last.h5 torn/last.h5 "and the run ends in the same bits"
+same whole/last.h5 torn/last.h5 "the run ends with the same bits"
 [ "$newest" != "$before" ]
 ok $? "there was one before"
 find torn -name '*.h5' | while read -r f; do truncate -s 5000 "$f"; done
@@ -173,7 +174,7 @@ expect_status 0 chex-train --bench 2 --image-size 32 --batch-size 2 --json
 for key in images_per_s_median images_per_s_best peak_rss_bytes engine precision batch image_size threads; do
     like "$(out)" "\"$key\":" "--bench --json has $key"
 done
-unlike "$(out)" '"layers":' "and no layers unasked"
+unlike "$(out)" '"layers":' "without --bench-layers there is no table of layers"
 layers=(chex-train --bench 1 --image-size 32 --batch-size 2 --bench-layers --model resnet50)
 rate='[0-9]+\.[0-9]'
 times=" +[0-9]+\\.[0-9]{3} +$rate +$rate"
@@ -187,10 +188,10 @@ like "$(out)" "^maxpool$times +[0-9]+ bytes$times +[0-9]+ bytes *$" "a pool is b
 like "$(tail -n 1 out)" "^all$times +[0-9]+ (flop|bytes)$times" "the sum comes last"
 expect_status 0 "${layers[@]}" --engine cpu --bench-infer
 like "$(out)" '^operation +ms +GFLOP/s +GB/s +% +bound *$' "inference has one direction"
-like "$(out)" "^layer4.2.conv3$times +[0-9]+ (flop|bytes) *$" "and one group of columns"
+like "$(out)" "^layer4.2.conv3$times +[0-9]+ (flop|bytes) *$" "inference has one group of columns"
 expect_status 0 "${layers[@]}" --engine ref
 like "$(out)" '^limits of this machine: not measured by this engine$' "ref has no limits to measure"
-like "$(out)" "^layer4.2.conv3$times +- +-$times +- +- *$" "and its columns say so"
+like "$(out)" "^layer4.2.conv3$times +- +-$times +- +- *$" "columns without a time show a dash"
 expect_status 0 "${layers[@]}" --engine cpu --json
 for key in images_per_s_median limit_gflop_per_s limit_gb_per_s layers; do
     like "$(out)" "\"$key\":" "--bench-layers --json has $key"
@@ -201,7 +202,7 @@ like "$(out)" "\"name\": \"layer4.2.conv3\", \"forward\": \{$part\}, \"backward\
     "the keys of an operation"
 expect_status 0 "${layers[@]}" --engine ref --json
 like "$(out)" '"limit_gflop_per_s": null, "limit_gb_per_s": null' "no limits are null"
-like "$(out)" '"limit_percent": null, "bound": null' "and so are shares of them"
+like "$(out)" '"limit_percent": null, "bound": null' "shares of unknown limits are null"
 chex-train --bench 1 --image-size 32 --batch-size 1 >/dev/full 2>err
 is $? 9 "a full standard output is no success"
 SLURM_JOB_ID=5 SLURM_NTASKS=4 expect_status 0 chex-train --bench 1 --image-size 32 --batch-size 1

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The folder of a run: what it goes on from, going back, validations that were cut off, one run at a
-# time, foreign files, space, changed settings, and what is said at the end.
+# The folder of a run decides what the run resumes from. The test goes back to old checkpoints,
+# cuts validations off, starts two runs at once, and tries foreign files, full disks and changed
+# settings.
 # shellcheck source=tests/cmd/lib.sh
 source "$(dirname "$0")/lib.sh"
 need h5diff chex-train chex-shard
@@ -32,7 +33,7 @@ per=$((steps / 3))
 like "$(err)" "done: $steps steps, 3 of 3 epochs; best (val AUROC|loss) [0-9.]+ in epoch [123]; $steps steps of this start took" \
     "the end is summed up"
 like "$(err)" 'time of all steps: data wait [0-9.]+ %.*; [a-z]' "with the shares of all steps and an advice"
-like "$(err)" 'files: whole/best.h5, whole/last.h5' "and what was written"
+like "$(err)" 'files: whole/best.h5, whole/last.h5' "the last lines name the files of the run"
 expect_status 0 train --output quiet --max-steps 1 -q
 is "$(grep -v "warn: split val: no positives of" err)" "" "--quiet says nothing of it"
 
@@ -42,7 +43,7 @@ rm -r lost/checkpoints
 expect_status 0 train --output lost
 like "$(err)" "going on from step $((per + 2)) " "last.h5 alone is gone on from"
 same whole/last.h5 lost/last.h5 "with the bits of an uninterrupted run"
-is "$(results lost/metrics.jsonl)" "$(results whole/metrics.jsonl)" "and its metrics"
+is "$(results lost/metrics.jsonl)" "$(results whole/metrics.jsonl)" "the metrics are those of an uninterrupted run"
 expect_status 0 train --output bare --max-steps 3
 rm bare/last.h5 bare/checkpoints/*.h5
 expect_status 0 train --output bare --max-steps 4
@@ -52,7 +53,7 @@ rm none/*.h5 none/checkpoints/*.h5
 expect_status 3 train --output none
 error_line 'none holds the metrics of a run, but no checkpoint of it: bring none/last.h5 back' \
     "metrics of epochs without any checkpoint are no new run"
-is "$(results none/metrics.jsonl)" "$(results lost/metrics.jsonl)" "and are left as they are"
+is "$(results none/metrics.jsonl)" "$(results lost/metrics.jsonl)" "metrics without a checkpoint stay unchanged"
 head -c 5000 whole/last.h5 >none/last.h5
 expect_status 3 train --output none
 error_line 'none/last.h5.*no other checkpoint in none can be read: bring one back' "nor is a damaged last.h5"
@@ -70,19 +71,19 @@ like "$(err)" "warn: $late is of step $((2 * per)), and the run goes on from ste
     "what came later is kept under another name"
 [ -s "$late.abandoned" ] && [ ! -e "$late" ]
 ok $? "which is there"
-is "$(grep -c '"kind":"step"' back/metrics.jsonl.abandoned)" $((2 * per)) "and so are its metrics"
+is "$(grep -c '"kind":"step"' back/metrics.jsonl.abandoned)" $((2 * per)) "the metrics of the abandoned steps are kept"
 is "$(step_of back/last.h5)" $((per + 1)) "last.h5 is of the new branch"
 start=$(printf '\\x10\\x%02x\\x3a\\x02\\x08\\x01' $((per + 1))) # step N, session_log START
 is "$(cat back/events.out.tfevents.* | LC_ALL=C grep -caP "$start")" 1 \
-    "TensorBoard is told from which step on the earlier events count no more"
-is "$(find back -name 'events.out.tfevents.*' | wc -l)" 2 "and has a file of each start"
+    "the event file says from which step on earlier events are void"
+is "$(find back -name 'events.out.tfevents.*' | wc -l)" 2 "each start has its own event file"
 [ -s back/best.h5 ]
-ok $? "and there is a best.h5"
+ok $? "best.h5 exists"
 expect_status 0 train --output back --checkpoint-keep 1
 like "$(err)" "going on from step $((per + 1)) " "the next start goes on from there"
 same whole/last.h5 back/last.h5 "to the same bits"
 expect_status 0 train --output twice --resume "$late.abandoned" --max-steps $((2 * per + 1))
-like "$(err)" "going on from step $((2 * per)) " "and what was set aside can still be gone on from"
+like "$(err)" "going on from step $((2 * per)) " "an abandoned checkpoint can be resumed from"
 
 # The best of before comes back with its checkpoint.
 expect_status 0 train --output best --max-steps $((per + 2)) --lr 1e-4
@@ -108,19 +109,19 @@ ok $? "or if there is"
 head -c 5000 names/best.h5 >cut.h5
 mv cut.h5 names/best.h5
 expect_status 0 train --output names --epochs 4 --max-steps $((3 * per + 2)) --lr 1e-9
-like "$(err)" 'names/best.h5.*going on from|names/best.h5 is not there or is damaged' "a damaged best.h5 is told"
+like "$(err)" 'names/best.h5.*going on from|names/best.h5 is not there or is damaged' "a damaged best.h5 is reported"
 
 # --max-steps within an epoch validates, so that best.h5 is there, and moves no schedule.
 expect_status 0 train --output short --max-steps 2
 like "$(err)" 'epoch 1/3, stopped at step 2 \(--max-steps\): loss .*val AUROC .*best so far' "it says so"
 [ -s short/best.h5 ]
 ok $? "--max-steps within the first epoch leaves a best.h5"
-is "$(grep -c '"kind":"validation"' short/metrics.jsonl)" 1 "and a line of its validation"
+is "$(grep -c '"kind":"validation"' short/metrics.jsonl)" 1 "a run cut by --max-steps has one validation line"
 expect_status 0 train --output short --max-steps 2
 like "$(err)" 'complete at step 2; nothing to do \(raise --max-steps' "once"
 expect_status 0 train --output short
 same whole/last.h5 short/last.h5 "going on from there gives the same bits"
-is "$(results short/metrics.jsonl)" "$(results whole/metrics.jsonl)" "and the same metrics and schedule"
+is "$(results short/metrics.jsonl)" "$(results whole/metrics.jsonl)" "the metrics and the schedule are those of an uninterrupted run"
 
 # A signal within a validation: left at once, and gone on with it.
 chex-shard phantom --count 1500 --size 32 --seed 2 --output phv -q
@@ -143,11 +144,11 @@ for signal in TERM HUP; do
     is $? 6 "$signal within the validation: exit 6"
     like "$(cat val.err)" 'asked to stop: saved at step [0-9]+, before its validation' "it says where"
     [ ! -e val$signal/best.h5 ]
-    ok $? "and has not ended it"
+    ok $? "the first run continues"
 done
 expect_status 0 chex-train "${val[@]}" --output valTERM
 same val-whole/last.h5 valTERM/last.h5 "gone on with: the same bits"
-is "$(results valTERM/metrics.jsonl)" "$(results val-whole/metrics.jsonl)" "and the same metrics and schedule"
+is "$(results valTERM/metrics.jsonl)" "$(results val-whole/metrics.jsonl)" "the metrics and the schedule are those of an uninterrupted run"
 chex-train "${val[@]}" --output valKILL -q &
 pid=$!
 wait_for valKILL/last.h5

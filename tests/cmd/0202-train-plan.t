@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-train --plan: changes nothing, says what a run then does, and fails as the run does.
+# chex-train --plan changes nothing, says what a run then does, and fails as the run does.
 # shellcheck source=tests/cmd/lib.sh
 source "$(dirname "$0")/lib.sh"
 need chex-train chex-shard
@@ -33,9 +33,9 @@ untouched "a preview changes no file and makes none, not even for --stage"
 like "$(out)" '^chex-train would start a run in new/run; nothing was done$' "it says what a run would do"
 like "$(out)" '^ranks +1 on 1 node ' "with the ranks"
 like "$(out)" 'rank 0 on .*, cores .*: logical rank 0, images 0 to [0-9]+; reads [0-9.]+ KiB in its first epoch' \
-    "and what each reads"
-like "$(out)" '^time +at least [0-9.]+ m?s a step, .* for the run' "and the least time"
-like "$(out)" 'from: the machine.s limits, just measured on rank 0: [0-9.]+ GFLOP/s' "and where that is from"
+    "the plan says what each rank reads"
+like "$(out)" '^time +at least [0-9.]+ m?s a step, .* for the run' "the plan gives the least time of a step and of the run"
+like "$(out)" 'from: the machine.s limits, just measured on rank 0: [0-9.]+ GFLOP/s' "the plan says where the time comes from"
 expect_status 0 chex-train --plan "${common[@]}" --output new/run --engine ref
 like "$(out)" '^time +no estimate: no limits are measured' "or that there is none"
 
@@ -50,7 +50,7 @@ is "$(value steps.steps_in_all)" "$(grep -c '"kind":"step"' run/metrics.jsonl)" 
 is "$(value options)" "$(python3 -c 'import json; print(json.dumps(json.load(open("run/config.json"))["options"]))')" \
     "the options are those of config.json"
 is "$(value origins)" "$(python3 -c 'import json; print(json.dumps(json.load(open("run/config.json"))["origins"]))')" \
-    "and their origins"
+    "the plan gives the origin of each option"
 like "$(cat run.err)" "$(value data.splits.0.rows) training images, $(value data.splits.1.rows) validation images; batch 4 x 1 logical rank = 4 images a step, $(value steps.steps_an_epoch) steps an epoch" \
     "the images"
 mib=$(python3 -c 'import json; m = json.load(open("out"))["memory"]["rank_0"]
@@ -61,15 +61,15 @@ like "$(cat run.err)" "shuffle $(value order.shuffle_rows) rows wide" "the width
 like "$(cat run.err)" "$(value order.cache | sed 's/half of the.*//')" "where rows are kept"
 size=$(stat -c %s run/last.h5)
 [ "$size" -ge "$(value checkpoints.file_bytes)" ] && [ "$size" -lt $(($(value checkpoints.file_bytes) * 11 / 10)) ]
-ok $? "a checkpoint's size, but for the file's own tables"
+ok $? "the plan gives the size of a checkpoint, without HDF5's tables"
 is "$(value ranks.0.host)" "$(python3 -c 'import json; print(json.load(open("run/ranks.json"))["ranks"][0]["host"])')" \
     "a rank's place"
-is "$(value gradients.carrier)" null "and that one process sends nothing"
+is "$(value gradients.carrier)" null "one process has no carrier of gradients"
 
 # Going on.
 plan "${common[@]}" --epochs 2 --output run
 is "$(value action)" nothing "a complete run: nothing to do, exit 0"
-like "$(value warnings)" 'raise --epochs' "and a warning"
+like "$(value warnings)" 'raise --epochs' "a complete run has a warning"
 remember
 plan "${common[@]}" --epochs 4 --output run
 untouched "a run that would go on is left as it is"
@@ -77,7 +77,7 @@ is "$(value action)" "go on" "it would go on"
 is "$(value start.steps_done)" "$(value steps.steps_done)" "from the last step"
 is "$(value start.epoch)" 3 "in epoch 3"
 like "$(value start.file)" 'run/checkpoints/step-[0-9]+.h5' "from the newest checkpoint"
-like "$(value time.measured.from)" 'epoch 2 of this run' "and the time of the last epoch is told"
+like "$(value time.measured.from)" 'epoch 2 of this run' "the plan gives the measured time of the last epoch"
 unlike "$(err)" "changed since.* plan" "the preview itself is no change of settings"
 expect_status 0 chex-eval export --checkpoint run/last.h5 --output w.safetensors -q
 plan "${common[@]}" --init w.safetensors --output other
@@ -94,7 +94,7 @@ plan "${common[@]}" --output other
 largest=$(value memory.largest_batch)
 [ "$largest" -ge 1 ] && [ "$largest" -lt 80 ]
 ok $? "of 460 MiB a batch of $largest can be had"
-is "$(value memory.node_allowed_by)" Slurm "and Slurm says so"
+is "$(value memory.node_allowed_by)" Slurm "the limit comes from Slurm"
 plan "${common[@]/4/$largest}" --output other
 [ "$(host)" -le $(((460 << 20) * 15 / 16)) ]
 ok $? "it fits"
@@ -116,7 +116,7 @@ like "$(value warnings)" 'rank 0: 1 compute and 200 input threads' "more threads
 chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 1 --split none --output whole -q
 plan "${common[@]/shards/whole}" --output other
 like "$(value warnings)" 'no validation images: .*plateau' "plateau without validation images"
-is "$(value data.trained_on)" all "and what is trained on then"
+is "$(value data.trained_on)" all "without a split the run trains on all images"
 SLURM_JOB_END_TIME=$(($(date +%s) + 1)) plan "${common[@]}" --epochs 100000 --output other
 like "$(value warnings)" 'the job has .* left and the run takes' "a job that ends before the run"
 

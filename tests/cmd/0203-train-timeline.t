@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-train --timeline: a file that viewers take, however the run ends, and the run as it was. A
-# stall: tests/slurm/1302-train-preview.t.
+# chex-train --timeline writes a file that viewers accept, however the run ends.
+# tests/slurm/1302-train-preview.t has the stall.
 # shellcheck source=tests/cmd/lib.sh
 source "$(dirname "$0")/lib.sh"
 without PYTHON && skip_all "CHEX_TEST_WITHOUT names PYTHON"
@@ -22,7 +22,7 @@ sys.exit(not eval(sys.argv[2]))' "$1" "$2"
 }
 
 expect_status 0 chex-train "${common[@]}" --epochs 2 --workers 2 --output run --timeline new/a.json
-like "$(err)" 'timeline new/a.json: [0-9]+ events of 1 rank$' "it is told of, in a folder that was not there"
+like "$(err)" 'timeline new/a.json: [0-9]+ events of 1 rank$' "the log names the timeline, in a folder that did not exist"
 steps=$(grep -c '"kind":"step"' run/metrics.jsonl)
 check new/a.json "^ranks 1; steps $steps; .*dropped 0; kinds: backward, checkpoint, forward, make batch, optimizer, step, validation, wait for data, wait for gradients, wait for ranks$" \
     "every step, and what is in it"
@@ -32,7 +32,7 @@ has new/a.json 'o["otherData"]["engine"] == "cpu" and o["otherData"]["all_ranks"
 has new/a.json 'len({e["tid"] for e in o["traceEvents"] if e["name"] == "make batch"}) == 2' \
     "two input workers have a row each"
 has new/a.json '{e["name"] for e in o["traceEvents"] if e["ph"] == "C"} == {"images/s", "loss", "ready batches"}' \
-    "and counts"
+    "the file has counter events"
 is "$(find . -name '*.tmp.*' | wc -l)" 0 "no temporary file is left"
 expect_status 0 chex-train "${common[@]}" --epochs 2 --output plain
 h5diff run/last.h5 plain/last.h5 /params /params
@@ -44,7 +44,7 @@ check b.json "^ranks 1; steps $((steps / 2));" "a run that goes on has its own s
 expect_status 0 chex-train "${common[@]}" --logical-ranks 3 --max-steps 2 --output v3 --timeline v3.json
 has v3.json '[e["args"]["logical_rank"] for e in o["traceEvents"] if e["name"] == "backward"] == [0, 1, 2] * 2' \
     "a pass for each logical rank"
-check v3.json 'kinds: add bucket,' "and their gradients added up, in buckets"
+check v3.json 'kinds: add bucket,' "the file has the additions of gradient buckets"
 expect_status 0 chex-train --plan "${common[@]}" --output p --timeline p/new/p.json
 [ ! -e p ]
 ok $? "--plan makes none"
@@ -81,7 +81,7 @@ mkfifo pipe
 expect_status 4 chex-train "${common[@]}" --max-steps 1 --output x --timeline pipe
 error_line 'cannot create pipe: it is a device or a pipe' "what is no file"
 [ -p pipe ] && [ ! -e x ]
-ok $? "and no run began"
+ok $? "a refused timeline starts no run"
 expect_status 2 chex-train "${common[@]}" --max-steps 1 --output own --timeline own/metrics.jsonl
 error_line 'own/metrics.jsonl: a file of that name is there and is no timeline: .*; the run itself is whole, in own' \
     "a file that the run has made meanwhile"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The input of chex-train: --bench-input, --pipeline old, --cache, --shuffle-block, --stage.
+# The options of chex-train's input work: --bench-input, --pipeline old, --cache, --shuffle-block,
+# --stage.
 # shellcheck source=tests/cmd/lib.sh
 source "$(dirname "$0")/lib.sh"
 need h5diff chex-train chex-shard
@@ -25,15 +26,15 @@ for pipeline in new old; do
         grep -q "\"$key\":" out || echo "$key"
     done >missing
     is "$(cat missing)" "" "--bench-input --json, $pipeline: every key is there"
-    like "$(out)" "\"pipeline\": \"$pipeline\"" "and names the pipeline"
-    like "$(out)" '"engine": "none", "precision": "fp32",.* "threads": [1-9]' "and that no engine is at work"
+    like "$(out)" "\"pipeline\": \"$pipeline\"" "the JSON names the pipeline"
+    like "$(out)" '"engine": "none", "precision": "fp32",.* "threads": [1-9]' "the JSON says that there is no engine"
 done
 expect_status 0 "${bench[@]}" --workers 2 --consume 2000
 like "$(out)" '^input new, 32 px of 32 stored, batch 8, 2 workers, 1 rank: [0-9]+ images/s median' "a line for people"
 like "$(out)" '^consumed at 2000 images/s a rank: [0-9]+ reached, stalled [0-9.]+ %' "the stall share at a rate"
 rate=$("${bench[@]}" --consume 800 -q | sed -n 's/.*a rank: \([0-9]*\) reached.*/\1/p')
 [ "$rate" -le 900 ]
-ok $? "the consumer takes no more than it is told to ($rate for 800)"
+ok $? "the consumer takes the requested rate at most ($rate for 800)"
 like "$(err)" 'input pipeline new, 2 threads; order local, shuffle [0-9]+ rows wide' "the pipeline is named"
 expect_status 0 "${bench[@]}" --pipeline old --workers 3
 like "$(err)" 'reads and augments all [0-9]+ rows on every rank, with one reader.*--workers mean nothing' \
@@ -63,7 +64,7 @@ expect_status 0 "${common[@]}" --pipeline old --max-steps 6 --output old2
 expect_status 2 "${common[@]}" --pipeline new --output old2
 error_line 'pipeline is "old" in the checkpoint and "new" now' "a run stays with its pipeline"
 expect_status 0 "${common[@]}" --output old2
-like "$(err)" "taken from old2/.*: pipeline 'old'" "without being told"
+like "$(err)" "taken from old2/.*: pipeline 'old'" "old settings are taken over without an option"
 same old/last.h5 old2/last.h5 "old: stopped at step 6 and resumed, the same bits"
 
 # A copy on the node.
@@ -71,7 +72,7 @@ mkdir node
 touch node/theirs
 expect_status 0 "${common[@]}" --stage node --output staged
 like "$(err)" 'staging [0-9]+ shards, .* from shards to node \(.* free\)' "--stage says what it copies"
-like "$(err)" 'staged and verified in' "and that it is whole"
+like "$(err)" 'staged and verified in' "the log says that the staged copy is verified"
 same none/last.h5 staged/last.h5 "--stage changes no bit"
 is "$(ls node)" "theirs" "nothing remains, and nothing else is touched"
 expect_status 0 "${bench[@]}" --stage node
@@ -103,7 +104,7 @@ if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=48k tmpfs full 2>/dev/null; then
     at_exit umount full
     expect_status 9 "${common[@]}" --stage full --output x
     error_line -- '--stage full: [0-9]+ shards need .* is free there' "space is checked before"
-    is "$(ls full)" "" "and nothing was copied"
+    is "$(ls full)" "" "a stage folder without space gets no file"
 else
     skip "cannot mount a tmpfs here" 3
 fi

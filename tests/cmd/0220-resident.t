@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-train --resident with the CUDA engine on an emulated device: stored images that stay there, go
-# there with every batch, or are augmented on the CPU make the same parameters.
+# chex-train --resident makes the same parameters on an emulated GPU if stored images stay there,
+# go there with every batch, or are augmented on the CPU.
 # shellcheck source=tests/cmd/lib.sh
 source "$(dirname "$0")/lib.sh"
 need h5diff chex-train chex-eval chex-shard
@@ -21,11 +21,11 @@ same() { # FILE FILE NAME
 
 expect_status 0 "${common[@]}" --engine cuda:s0 --output auto
 like "$(err)" 'of rows stay in GPU memory from their first batch on' "auto: what is done is said"
-unlike "$(err)" 'of rows (kept in memory|read as needed)' "and nothing about the node's memory"
+unlike "$(err)" 'of rows (kept in memory|read as needed)' "resident rows are not reported as cached in the node's memory"
 like "$(err)" "contrast 0.3 \(the engine's kernels\)" "nor about the CPU's kernels"
 expect_status 0 "${common[@]}" --engine cuda:s0 --resident never --output never
 like "$(err)" 'given stored rows with every batch \(--resident never\)' "never: that is said"
-like "$(err)" 'of rows kept in memory' "and --cache goes on as usual"
+like "$(err)" 'of rows kept in memory' "--cache works without resident rows"
 same auto/last.h5 never/last.h5 "--resident changes no bit"
 expect_status 2 "${common[@]}" --resident always --output x
 error_line "resident: 'always' is not valid: expected one of auto, never" "what it can be"

@@ -38,7 +38,7 @@ for what in seed:2 size:48; do
     expect_status 3 "${train[@]}" --output "$PWD/run" --max-steps 2
     error_line "set/manifest.json: $another" "training: a set of another ${what%:*} on one rank is refused"
     [ ! -e run ]
-    ok $? "and no run is begun"
+    ok $? "no run starts"
 done
 expect_status 3 "${train[@]}" --output "$PWD/run" --plan
 error_line "set/manifest.json: $another" "--plan tells it too"
@@ -47,7 +47,7 @@ error_line "set/manifest.json: $another" "--bench-input too"
 expect_status 3 "${evaluate[@]}" --checkpoint "$PWD/good/last.h5" --output "$PWD/evaluation"
 error_line "set/manifest.json: $another" "evaluation: another set on one rank is refused"
 [ ! -e evaluation ]
-ok $? "and nothing is written"
+ok $? "nothing is written"
 ODD=0 expect_status 3 "${evaluate[@]}" --checkpoint "$PWD/good/last.h5" --output "$PWD/evaluation"
 error_line "rank 1 on .+ has another file than rank 0 on .+, and so does 1 more rank:" \
     "where rank 0 is the odd one, the others are counted"

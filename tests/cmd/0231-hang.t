@@ -40,7 +40,7 @@ asked() {
     is $? "$want" "$*: status $want"
 }
 asked 143 TERM TERM
-like "$(err)" 'second signal: ending at once, without saving' "and it says so"
+like "$(err)" 'second signal: ending at once, without saving' "the second signal is reported"
 asked 130 TERM INT
 
 # Two signals at once are one request, as timeout and mpirun pass them on.

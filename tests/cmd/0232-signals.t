@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A signal of preemption in the first moments: chex-train saves, the other commands go on.
+# A preemption signal in the first moments makes chex-train save. The other commands continue.
 # shellcheck source=tests/cmd/lib.sh
 . "$(dirname "$0")/lib.sh"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Labels from which nothing can be learned, or which leave no AUROC.
+# Labels from which nothing can be learned are refused, and labels without an AUROC are reported.
 # shellcheck source=tests/cmd/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -23,7 +23,7 @@ for value in 0 1; do
     error_line "split all: nothing can be learned: no finding has both positives and negatives" \
         "labels that are all $value: refused"
     [ ! -e run/last.h5 ]
-    ok $? "and no run is begun"
+    ok $? "no run starts"
 done
 expect_status 3 "${train[@]}" --data constant0 --output run --plan
 error_line "nothing can be learned" "--plan says it too"
@@ -44,13 +44,13 @@ shard gaps.csv gaps "${lists[@]}"
 expect_status 0 "${train[@]}" --data gaps --output gaps-run
 like "$(err)" 'warn: split train: no positives of Mass$' "a finding without positives in train is named"
 like "$(err)" 'warn: split val: nothing can be learned and no AUROC computed' "so are val's"
-like "$(err)" 'warn: val AUROC is undefined: best.h5 is chosen by the validation loss' "and what chooses best.h5"
+like "$(err)" 'warn: val AUROC is undefined: best.h5 is chosen by the validation loss' "a warning says that the validation loss chooses best.h5"
 like "$(err)" 'val AUROC undefined, best so far' "the epoch has no AUROC"
 like "$(err)" 'done: .*; val AUROC undefined, best val loss [0-9.]+ in epoch 1;' "nor has the end"
 unlike "$(err)" 'nan|-0\.0' "neither nan nor -0.0 is printed"
 expect_status 0 "${train[@]}" --data gaps --output other --plan
 like "$(out)" 'warning +split train: no positives of Mass$' "--plan warns of the same"
-like "$(out)" 'warning +val AUROC is undefined: best.h5 is chosen by the validation loss' "and of the AUROC"
+like "$(out)" 'warning +val AUROC is undefined: best.h5 is chosen by the validation loss' "the plan warns that the AUROC is undefined"
 
 # The ranks count their own rows.
 ranks=(mpirun --oversubscribe --bind-to none -n 2)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A run that goes on keeps its options: command line > CHEX_* > file > run > default.
+# A resumed run keeps its options: command line > CHEX_* > file > run > default.
 # shellcheck source=tests/cmd/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -21,7 +21,7 @@ expect_status 0 train --output run --max-steps 6
 like "$(err)" "taken from run/checkpoints/step-0000000002.h5: image-size '32', batch-size '2', epochs '3', opt 'adamw', lr '0.00123456789012345', weight-decay '0.01', sched 'cosine', seed '5', order 'global', deterministic 'yes', checkpoint-keep '0'; changed since: max-steps '2' -> '6'" \
     "one line says what is taken over and what changes"
 h5diff whole/last.h5 run/last.h5 /params /params
-ok $? "and the bits are those of a run that did not stop"
+ok $? "the bits are those of a run without interruption"
 expect_status 0 train "${run[@]}" --output run --max-steps 6
 like "$(err)" 'complete' "the whole command line again is the same run"
 
@@ -35,7 +35,7 @@ like "$(err)" "changed since: max-steps '6' -> '7', lr '0.00123456789012345' -> 
 is "$(grep -oE '"(lr|weight-decay|momentum|seed|workers)": "(command line|environment|file|run|default)"' anew/config.json | tr '\n' ' ')" \
     '"lr": "command line" "weight-decay": "environment" "momentum": "file" "seed": "run" "workers": "default" ' \
     "config.json names the origins"
-like "$(cat anew/config.json)" '"lr": "0.001"' "and has the values"
+like "$(cat anew/config.json)" '"lr": "0.001"' "config.json has the new values"
 expect_status 0 train --output anew --max-steps 8 --no-deterministic
 like "$(err)" "deterministic 'yes' -> 'no'" "a flag can be taken back"
 expect_status 2 train --output run --max-steps 7 --batch-size 4

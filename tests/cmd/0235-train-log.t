@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What a run logs: what is on, what changes, and numbers with their nouns.
+# A run logs what is on and what changes, and its numbers agree with their nouns.
 # shellcheck source=tests/cmd/lib.sh
 . "$(dirname "$0")/lib.sh"
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-eval score: figures of a predictions table without a network, and what it refuses.
+# chex-eval score computes the figures of a predictions table without a network, and refuses bad
+# tables.
 source "$(dirname "$0")/lib.sh"
 
 # Hernia: positives 0.8 0.5 against negatives 0.5 0.1: (2 + 1.5) / 4. Mass: no positive.
@@ -83,8 +84,8 @@ awk -F, -v OFS=, 'NR > 1 {$3 = 1; $4 = 0} {print}' p.csv >none.csv
 expect_status 0 chex-eval score --predictions none.csv --output undefined
 like "$(out)" '^mean of 0 classes +nan' "no class defined: the mean is nan"
 like "$(err)" 'warn: no class has both positive and negative images: no AUROC is defined' "which is said"
-like "$(cat undefined/auroc.json)" '"mean": null' "and null in auroc.json"
-unlike "$(cat undefined/report.html undefined/roc.svg)" 'nan,' "and undefined in the drawings"
+like "$(cat undefined/auroc.json)" '"mean": null' "an undefined AUROC is null in auroc.json"
+unlike "$(cat undefined/report.html undefined/roc.svg)" 'nan,' "no drawing contains nan"
 sed 's/patient_id/note/' p.csv >nopatient.csv
 expect_status 3 chex-eval score --predictions nopatient.csv
 error_line 'nopatient.csv: no column patient_id.*--cluster image' "no patients: what to do"
@@ -114,7 +115,7 @@ refuse() {
     expect_status "$1" chex-eval score --predictions bad.csv --output bad
     error_line "$2" "refused: $3"
     [ ! -e bad ]
-    ok $? "and nothing is written"
+    ok $? "a refused table writes no file"
 }
 expect_status 2 chex-eval score --predictions $'odd\377.csv' --output bad
 error_line 'the name is no UTF-8 text, as auroc.json needs' "a name that the results cannot hold"
@@ -160,13 +161,13 @@ for option in data checkpoint output split model image-size precision engine thr
     bootstrap cluster interval compare allow-overlap force; do
     like "$(out)" "--$option " "--help names --$option"
 done
-like "$(out)" '^Exit status: 0 done, .*2 usage' "and the exit status"
+like "$(out)" '^Exit status: 0 done, .*2 usage' "help explains the exit statuses"
 unlike "$(out)" '--predictions FILE  ' "but not what only score takes"
 expect_status 0 chex-eval score --help
 like "$(out)" '^usage: chex-eval score --predictions' "score has a help of its own"
 unlike "$(out)" '--(checkpoint|data|engine|split) ' "without the options of a network"
 expect_status 0 chex-eval export --help
-unlike "$(out)" '--(data|bootstrap|predictions) ' "and export"
+unlike "$(out)" '--(data|bootstrap|predictions) ' "export has options of its own"
 for option in --checkpoint --data --engine --split; do
     expect_status 2 chex-eval score --predictions p.csv $option x
     error_line "unknown option '$option'; try 'chex-eval score --help'" "score takes no $option"
@@ -183,6 +184,6 @@ expect_status 2 chex-eval --wards 3
 error_line 'wards' "an unknown option"
 if [ -w /dev/full ]; then
     chex-eval score --predictions p.csv >/dev/full 2>err
-    is $? 9 "a full disk behind stdout"
+    is $? 9 "a full disk as standard output ends with status 9"
 fi
 done_testing

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-eval over a checkpoint and a split of shards: each image once for any number of ranks, the
-# checks before the first image, export, and results of which nothing is half-written.
+# chex-eval counts each image of a split once for any number of ranks, checks everything before
+# the first image, exports networks, and writes whole results only.
 source "$(dirname "$0")/lib.sh"
 [ -x "$BUILD/bin/chex-train" ] || skip_all "no chex-train here"
 quiet() { "$@" >setup.log 2>&1 || { cat setup.log; exit 1; }; }
@@ -54,7 +54,7 @@ if have mpirun; then
     is "$(grep -c 'parameters of densenet121' err)" 1 "export by one of 3 ranks"
     expect_status 0 mpirun --allow-run-as-root --oversubscribe -n 3 chex-eval score \
         --predictions three/predictions.csv --output scored
-    is "$(grep -c '^mean of' out)" 1 "and score"
+    is "$(grep -c '^mean of' out)" 1 "score prints one line of the mean"
     export ASAN_OPTIONS=$saved
 else
     skip "no mpirun here" 9
@@ -78,7 +78,7 @@ unlike "$(err)" 'warn: ' "the export says all that a checkpoint says"
 expect_status 3 chex-eval --data shards --checkpoint last.safetensors --output none --split train
 error_line 'split train holds the same images' "the split that trained it too"
 expect_status 3 chex-eval --data shards --checkpoint last.safetensors --output none --model resnet50
-error_line 'last.safetensors is a densenet121, --model says resnet50' "and the network"
+error_line 'last.safetensors is a densenet121, --model says resnet50' "--model must be that of the checkpoint"
 # foreign FILE TEXT: the export with other metadata of as many bytes, as strangers may write it.
 foreign() {
     python3 -c 'import struct, sys
@@ -118,7 +118,7 @@ for file in run-ab/last.h5 ab.safetensors; do
     error_line "class 1 is A in $file and B in shards-B:A" "classes in another order: $file"
 done
 [ ! -e none ]
-ok $? "and nothing is written"
+ok $? "nothing is written"
 expect_status 0 chex-train --data shards-A:B "${short[@]}" --init ab.safetensors --output ab-ab
 like "$(err)" "ab.safetensors; the head is the file's" "--init: a head for our classes is taken"
 expect_status 0 chex-train --data shards-B:A "${short[@]}" --init ab.safetensors --output ab-ba
@@ -152,7 +152,7 @@ error_line "busy is in use by process $pid on .*: wait for that run to end, or n
 kill -KILL $pid
 wait $pid 2>/dev/null
 expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --output busy
-is "$(find busy -name '.*.lock')" "" "one that was killed hinders nobody"
+is "$(find busy -name '.*.lock')" "" "the lock of a killed evaluation does not remain"
 
 # refuse STATUS REGEX OPTION...
 refuse() {
@@ -161,7 +161,7 @@ refuse() {
     expect_status "$status" chex-eval --data shards --checkpoint run/last.h5 --output none "$@"
     error_line "$text" "refused: $*"
     [ ! -e none ]
-    ok $? "and nothing is written"
+    ok $? "nothing is written"
 }
 refuse 2 "--checkpoint 'odd.xFF.h5': the name is no UTF-8 text, as auroc.json needs" --checkpoint $'odd\377.h5'
 refuse 3 'split train holds the same images.*--allow-overlap' --split train
@@ -173,7 +173,7 @@ refuse 3 'ab.csv: expected a header that begins with class' --compare ab.csv
 expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --output train --split train \
     --allow-overlap --engine cpu
 like "$(err)" 'run/last.h5 was trained on split train of this data' "which is warned about"
-like "$(cat train/auroc.json)" '"overlap_with_training": "yes"' "and stands in the results"
+like "$(cat train/auroc.json)" '"overlap_with_training": "yes"' "auroc.json records the overlap with the training images"
 like "$(cat one/auroc.json)" '"overlap_with_training": "none"' "those of the test split are clean"
 refuse 3 'split all holds the same images.*--allow-overlap' --split all
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-eval cam: the probabilities are those of an evaluation from shards, the picture appears whole
-# or not at all, and what cannot be done is said in one line.
+# chex-eval cam gives the probabilities of an evaluation from shards, writes a whole picture or
+# none, and explains in one line what it cannot do.
 source "$(dirname "$0")/lib.sh"
 [ -x "$BUILD/bin/chex-train" ] || skip_all "no chex-train here"
 quiet() { "$@" >setup.log 2>&1 || { cat setup.log; exit 1; }; }
@@ -32,7 +32,7 @@ for image in 00000001_000.png grey-big.jpg ${dicom:+"$dicom"}; do
     expect_status 0 chex-eval cam --image "images/$image" "${net[@]}" --output "$image.png" --json
     is "$(of_json probability)" "$(of_shards "$image")" \
         "$image: the probabilities are those of the shard's row, to the last digit"
-    is "$(head -c 4 "$image.png" | tail -c 3)" PNG "and there is a picture"
+    is "$(head -c 4 "$image.png" | tail -c 3)" PNG "cam writes a PNG"
 done
 [ -n "$dicom" ] || skip "no DICOM module here" 3
 
@@ -109,7 +109,7 @@ refuse() {
     expect_status "$status" chex-eval cam --image $radiograph "${net[@]}" --output none.png "$@"
     error_line "$text" "refused: $*"
     [ -z "$(find . -name 'none*' -o -name '*.tmp.*')" ]
-    ok $? "and nothing is written"
+    ok $? "a refused command writes no picture"
 }
 refuse 2 "'Nodul': the network has no such class; nearest: Nodule, " --class Nodul
 refuse 2 "'plural thickening': .*nearest: Pleural_Thickening, " --class 'Mass,plural thickening'
@@ -142,7 +142,7 @@ refuse 2 "engine 'warp'" --engine warp
 cp one.png kept.png
 expect_status 3 chex-eval cam --image cut.png "${net[@]}" --output kept.png --force
 cmp -s one.png kept.png
-ok $? "a picture stands until there is another"
+ok $? "a picture is kept until the next one is complete"
 expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output kept.png --force --scale 4 \
     --alpha 0.3
 ! cmp -s one.svg kept.svg

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Drawings outside a browser: librsvg renders roc.svg, the drawings of report.html and those of the
-# documents in colour on a light ground. And what report.html says about its data.
+# librsvg renders roc.svg, the drawings of report.html and those of the documents in colour on a
+# light ground. report.html describes its data.
 source "$(dirname "$0")/lib.sh"
 
 # Two findings, one with a long name and an underscore; one with a single positive patient.
@@ -23,7 +23,7 @@ for tick in 0.4 0.6 0.8 1; do
     like "$page" ">$tick</text>" "the scale of the bars has a tick at $tick"
 done
 like "$page" '>mean predicted [0-9.e-]*</text>' "reliability: the mean prediction has a line of its own"
-like "$page" '>share of positives [0-9.e-]*</text>' "and so has the share of positives"
+like "$page" '>share of positives [0-9.e-]*</text>' "reliability: the share of positives has a line of its own"
 like "$page" 'max-width:760px' "a narrow page has a layout of its own"
 unlike "$(cat results/roc.svg)" 'var\(|<style' "roc.svg needs no CSS"
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The results of chex-eval appear together: a full disk or a kill leaves none of them, or the set
-# that was there before.
+# The results of chex-eval appear together. A full disk or a kill leaves none of them, or the
+# earlier set.
 source "$(dirname "$0")/lib.sh"
 
 cat >p.csv <<'END'
@@ -38,7 +38,7 @@ if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=16k tmpfs small 2>/dev/null; the
     at_exit umount small
     expect_status 9 score --output small
     error_line 'cannot (write|create) small/.*No space left on device' "a full disk is status 9"
-    is "$(names small)" "" "and leaves nothing"
+    is "$(names small)" "" "a full disk leaves no file"
 else
     skip "cannot mount a tmpfs here" 3
 fi
@@ -60,12 +60,12 @@ ok $? "to the last file"
 mkdir -p again/.eval.ready
 cp before/{auroc.csv,auroc.json,report.html,roc.svg} again/.eval.ready
 expect_status 0 score --output again --force
-is "$(names again)" "$ALL" "and replaced with --force"
+is "$(names again)" "$ALL" "--force replaces all results"
 
 mkdir -p taken/roc.svg
 expect_status 4 score --output taken --force
 error_line 'cannot create taken/roc.svg: it is a folder' "a folder in the place of a result is found before the work"
-is "$(names taken)" "roc.svg " "and nothing is written"
+is "$(names taken)" "roc.svg " "a refused evaluation writes nothing"
 
 # ---- single files: export and cam ----
 [ -x "$BUILD/bin/chex-train" ] || done_testing

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Text of files from elsewhere: no control character reaches the terminal or a table, and no cell of
-# a table is a formula.
+# Text of files from elsewhere sends no control character to the terminal or into a table, and
+# makes no formula in a cell.
 source "$(dirname "$0")/lib.sh"
 ESC=$'\033'
 # clean FILE... : no control character but line feeds.
@@ -18,7 +18,7 @@ expect_status 3 chex-eval score --predictions esc.csv --output out.d
 error_line "esc.csv line 1: column 'p_Her.x1B\[2Jnia': the name of a class has control characters or is not UTF-8" \
     "a class name with an escape sequence is refused"
 clean err out && [ ! -e out.d ]
-ok $? "and not printed raw"
+ok $? "an escape sequence is not printed raw"
 sed $'1s/Hernia/Her\377nia/g' p.csv >bytes.csv
 expect_status 3 chex-eval score --predictions bytes.csv
 error_line 'Her.xFFnia.: the name of a class has control characters or is not UTF-8' "nor bytes that are no UTF-8"
@@ -38,7 +38,7 @@ sed '1s/Hernia/=1+1/g' p.csv >formula.csv
 expect_status 0 chex-eval score --predictions formula.csv --bootstrap 0 --compare none --output formula
 like "$(sed -n 2p formula/auroc.csv)" "^\"'=1\+1\",2," "a class whose name is a formula is written as text"
 expect_status 0 chex-eval score --predictions formula.csv --bootstrap 0 --compare formula/auroc.csv
-like "$(out)" '^=1[+]1 +2 .* 0[.]7500 .* 0[.]7500$' "and found again by its name"
+like "$(out)" '^=1[+]1 +2 .* 0[.]7500 .* 0[.]7500$' "a class whose name begins with = is found by its name"
 
 [ -x "$BUILD/bin/chex-train" ] || { done_testing; }
 quiet() { "$@" >setup.log 2>&1 || { cat setup.log; exit 1; }; }
@@ -51,7 +51,7 @@ expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --allow-overlap
 is "$(tail -n +2 eval/predictions.csv | grep -vc "^\"'=")" 0 "image ids that are formulas are written as text"
 expect_status 0 chex-eval score --predictions eval/predictions.csv --json
 is "$(out | grep -o '"mean":[^,]*' | head -n 1)" \
-    "$(tr -d ' ' <eval/auroc.json | grep -o '"mean":[^,]*' | head -n 1)" "and read back"
+    "$(tr -d ' ' <eval/auroc.json | grep -o '"mean":[^,]*' | head -n 1)" "a table with escaped cells is read back"
 
 # Attributes of a shard and names in a checkpoint, as a stranger's file may have them.
 python=
@@ -98,7 +98,7 @@ END
     expect_status 3 chex-eval cam --image "$(echo ph/images/*01_000.png)" --checkpoint classes.safetensors --output cam.png
     error_line "the name of class 1, 'Her.x1B\[2Jnia', has control characters" "for a picture too"
     expect_status 3 chex-eval --data shards --checkpoint model.safetensors --output none --allow-overlap
-    error_line "it says that it is a '.x1B\[31mvit'" "and the name of a network"
+    error_line "it says that it is a '.x1B\[31mvit'" "a network name with control characters is refused"
     clean err
     ok $? "which is not printed raw"
 else

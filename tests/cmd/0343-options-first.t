@@ -15,7 +15,7 @@ before() {
     local work=$1 status=$2 text=$3
     shift 3
     expect_status "$status" "$@"
-    error_line "$text" "and the error says so"
+    error_line "$text" "the error names the bad option"
     unlike "$(err)" "$work" "before '$work'"
 }
 for output in file foreign; do
@@ -35,7 +35,7 @@ before staging 4 'cannot create shards: it is a folder' "${train[@]}" --output r
 before staging 3 'cannot open nowhere' "${train[@]}" --output run --resume nowhere
 before staging 2 "engine 'warp': expected" "${train[@]}" --output run --engine warp
 [ ! -e run ]
-ok $? "and no folder is made for a run that cannot begin"
+ok $? "a run that cannot begin makes no folder"
 mkdir readonly
 if [ "$(id -u)" = 0 ] && mount -t tmpfs -o ro tmpfs readonly 2>/dev/null; then
     at_exit umount readonly

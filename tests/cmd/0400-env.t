@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-env on one machine: table, JSON, exit statuses, modes.
+# chex-env on one machine prints its table and JSON, and has the right exit status in every mode.
 source "$(dirname "$0")/lib.sh"
 
 # One value of the JSON object: field FILE CHECK KEY.
@@ -25,7 +25,7 @@ unlike "$(out)" "^(hdf5 |rank 0/1)" "what is well is not listed"
 expect_status 4 env TMPDIR=/nonexistent/tmp chex-env
 like "$(out)" "^tmpdir +fail +/nonexistent/tmp: No such file" "a failure is always shown"
 like "$(out | tail -n 1)" "^not fit to train: [0-9]+ passed, [0-9]+ warned, 1 failed, .* \(-v shows each check\)$" \
-    "and the last line says what it means"
+    "the last line explains the result"
 expect_status 0 env -u TMPDIR chex-env --mode login
 if like "$(out | tail -n 1)" "^fit to train: " "where all is well" && ! grep -q " warn " out; then
     is "$(out | wc -l)" 1 "there is one line"
@@ -76,7 +76,7 @@ fi
 # A user's mistakes.
 expect_status 4 env CUDA_VISIBLE_DEVICES=0 chex-env -v
 like "$(out)" "^gpu +fail +.*CUDA_VISIBLE_DEVICES 0" "a GPU that cannot be used fails"
-like "$(out)" "fault: user" "and is the user's"
+like "$(out)" "fault: user" "the fault is the user's"
 like "$(out)" "remedy: .*--engine cpu" "with the remedy"
 like "$(err)" "user can mend" "one line says whose fault it is"
 expect_status 4 env TMPDIR=/nonexistent/tmp chex-env -v
@@ -103,7 +103,7 @@ if [ -f "$BUILD/lib/chexnet-mpi.so" ]; then
     sed 's/libmpi\.so/libnpi.so/g' "$BUILD/lib/chexnet-mpi.so" >parts/chexnet-mpi.so
     CHEX_LIBDIR=$PWD/parts expect_status 0 chex-env -v
     like "$(out)" "^modules +pass +mpi lacks libnpi\.so[.0-9]*, cuda not installed, dicom not installed$" \
-        "what is missing is told from what is not installed"
+        "a missing module differs from one that is not installed"
 else
     skip "built without MPI" 2
 fi
@@ -121,7 +121,7 @@ for wrong in "--nosuch" "--level 4" "--timeout 0s" "--expect nosuch.json" "--con
     # shellcheck disable=SC2086 # several words
     expect_status 0 chex-env -v $wrong --mode prolog
     error_line . "the message comes: $wrong"
-    like "$(err)" "warn: nothing was checked; the exit status is 0" "and what that means"
+    like "$(err)" "warn: nothing was checked; the exit status is 0" "without checks a warning explains the exit status"
 done
 CHEX_MODE=prolog expect_status 0 chex-env -v --nosuch
 CHEX_MODE=prolog expect_status 2 chex-env -v --mode=job --nosuch
@@ -162,7 +162,7 @@ for command in chex-shard chex-train chex-eval chex-env; do
     expect_status 0 "$command" --version
     is "$(sed -E 's/ [0-9.]+$/ N/; 2s/, .*//; s/HDF5 .*/HDF5/' out | head -n 2 | tr '\n' ' ')" \
         "$command N HDF5 " "$command --version: the version, the libraries"
-    like "$(tail -n 1 out)" "^compiler [A-Za-z]+ [0-9.]+$" "and the compiler"
+    like "$(tail -n 1 out)" "^compiler [A-Za-z]+ [0-9.]+$" "--version names the compiler"
     for option in --help --version --print-config; do
         "$command" $option >/dev/full 2>full
         is $? 9 "$command $option: a full standard output is no success"
@@ -170,17 +170,17 @@ for command in chex-shard chex-train chex-eval chex-env; do
 done
 chex-env >/dev/full 2>full
 is $? 9 "nor for a report"
-like "$(cat full)" "cannot write to standard output: No space left" "and the cause is named"
+like "$(cat full)" "cannot write to standard output: No space left" "a full standard output names the cause"
 
 # A prolog whose log is full, or that has no output at all, must not drain a sound node.
 for as in "" --json; do
     # shellcheck disable=SC2086 # no word
     chex-env --mode prolog $as >/dev/full 2>full
-    is $? 0 "the prolog's verdict stands where its table $as cannot be written"
+    is $? 0 "the prolog keeps its verdict if its table $as cannot be written"
     like "$(cat full)" "warn: cannot write to standard output" "which is said"
 done
 chex-env --mode prolog <&- >&- 2>&-
 is $? 0 "also where all three are closed"
 chex-env --mode prolog --expect want.json >/dev/full 2>/dev/null
-is $? 5 "and a node at fault is one"
+is $? 5 "a node at fault has status 5"
 done_testing

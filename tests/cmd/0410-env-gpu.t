@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What chex-env says of GPUs, on a stand-in for NVIDIA's management library and described nodes; and
-# which GPU the commands take, with a module that computes on the processor in the engine's place.
+# chex-env describes GPUs, with a fake of NVIDIA's management library and described nodes. The
+# commands choose the right GPU, with a module that computes on the processor.
 source "$(dirname "$0")/lib.sh"
 fake=$BUILD/tests/fake
 if [ ! -f "$fake/nvml.so" ] || [ ! -f "$fake/chexnet-cuda.so" ]; then
@@ -22,15 +22,15 @@ is "$(out | grep -cE '^gpu-(visible|health|busy|memory|peer) +skip ')" 5 "the re
 unlike "$(err)" "CHEX_(NVML|FAKE_NVML)" "the variables are known ones"
 node two-h200
 expect_status 0 chex-env -v
-like "$(out)" "^gpu-driver +pass +580.65.06, for CUDA 13.0" "a driver is told of"
+like "$(out)" "^gpu-driver +pass +580.65.06, for CUDA 13.0" "the GPU driver and its CUDA version are reported"
 like "$(out)" "^gpu-health +pass +2 healthy" "on one's own machine, of GPUs too"
 expect_status 0 env SLURM_JOB_ID=5 chex-env -v
 like "$(out)" "^gpu-health +skip +no GPU was allotted" "in a job not of those of others"
 node sick
 expect_status 0 chex-env -v
-like "$(out)" "^gpu-health +warn +GPU 0000:1b:00.0: 3 uncorrected" "a sick one that nobody asked for stops nothing"
+like "$(out)" "^gpu-health +warn +GPU 0000:1b:00.0: 3 uncorrected" "a sick GPU that was not requested only warns"
 LD_LIBRARY_PATH=driver expect_status 0 chex-env -v --mode prolog
-like "$(out)" "^gpu-health +warn" "and drains no node"
+like "$(out)" "^gpu-health +warn" "a sick GPU does not drain the node in the prolog"
 node mismatch
 expect_status 0 chex-env -v --mode login
 like "$(out)" "^gpu-driver +warn .*two versions" "nor does a broken driver"
@@ -41,10 +41,10 @@ export SLURM_GPUS_ON_NODE=2
 expect_status 0 env CUDA_VISIBLE_DEVICES=0,1 chex-env -v
 like "$(out)" "^gpu-visible +pass +0000:1b:00.0 NVIDIA H200, 0000:5d:00.0 NVIDIA H200" "both seen"
 like "$(out)" "^gpu-health +pass +2 healthy" "both well"
-like "$(out)" "^gpu-busy +pass +none" "nobody else there"
+like "$(out)" "^gpu-busy +pass +none" "no other process uses the GPUs"
 like "$(out)" "^gpu-memory +pass +140 GiB, 4.0 MiB of it in use, GPU 0000:1b:00.0" "memory"
 like "$(out)" "^gpu-peer +pass +2 GPUs, 1 of 1 pairs by NVLink" "peers"
-like "$(out)" "^gpu +pass " "and an engine that works"
+like "$(out)" "^gpu +pass " "the check gpu passes"
 like "$(out)" "^engine-auto +pass +cuda: " "which auto takes"
 expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-env -v
 like "$(out)" "^gpu-visible +pass +0000:5d:00.0 NVIDIA H200$" "one of two"
@@ -63,10 +63,10 @@ expect_status 0 env SLURM_GPUS_ON_NODE=16 CUDA_VISIBLE_DEVICES="$uuids" chex-env
 like "$(out)" "^gpu-visible +pass +0000:10:00.0 NVIDIA B200, .* 0000:80:00.0 NVIDIA B200, " "16 GPUs are seen"
 like "$(out)" "^gpu-health +pass +16 healthy" "16 are well"
 like "$(out)" "^gpu-peer +pass +16 GPUs, [0-9]+ of 120 pairs by NVLink" "120 pairs"
-like "$(out)" "^gpu +pass +all, CUDA_VISIBLE_DEVICES GPU-0000c0de" "and an engine for them"
+like "$(out)" "^gpu +pass +all, CUDA_VISIBLE_DEVICES GPU-0000c0de" "the check gpu passes for all visible GPUs"
 expect_status 0 env SLURM_GPUS_ON_NODE=16 CUDA_VISIBLE_DEVICES="$uuids" chex-env --json
 like "$(out)" "\"cuda_visible_devices\": \"$uuids\"" "the list is whole"
-unlike "$(err)" "warn" "and nothing is warned about"
+unlike "$(err)" "warn" "nothing is warned about"
 
 # What the user can mend.
 node two-h200
@@ -106,7 +106,7 @@ LD_LIBRARY_PATH=no-driver expect_status 0 env CUDA_VISIBLE_DEVICES=7 chex-env -v
 like "$(out)" "^gpu-driver +skip" "unless the job has no GPU"
 node busy
 expect_status 0 env CUDA_VISIBLE_DEVICES=0 chex-env -v
-like "$(out)" "^gpu-busy +warn +1 on GPU 0000:1b:00.0: process 999999999 \(not visible" "a process left behind"
+like "$(out)" "^gpu-busy +warn +1 on GPU 0000:1b:00.0: process 999999999 \(not visible" "a process of an earlier job is reported"
 like "$(out)" "fault: node" "is the node's"
 like "$(out)" "^gpu-memory +warn +140 GiB, 40.0 GiB of it in use" "so is the memory that it holds"
 
@@ -118,7 +118,7 @@ like "$(out)" "^gpu-copy +pass +55 GB/s to it, 54 GB/s from it, NVIDIA H200 0000
 like "$(out)" "^gpu-memory-rate +pass +4100 GB/s of 4917$" "its memory and the bus"
 like "$(out)" "^gpu-step-rate +pass .* images/s of 96 px, cuda " "a step"
 like "$(out)" "^gpu-step-bits +pass +cuda [a-z0-9]+, [a-z0-9]+ on NVIDIA H200: [0-9a-f]{16}$" "its bits"
-like "$(out)" "^gpu-after +pass +healthy, 33 C$" "and how it came through"
+like "$(out)" "^gpu-after +pass +healthy, 33 C$" "gpu-after reports health and temperature"
 node narrow
 expect_status 0 env CUDA_VISIBLE_DEVICES=0 chex-env -v --level 2 --timeout 5m
 like "$(out)" "^gpu-copy +warn +.*PCIe 1 x8" "a link that is narrower than it could be"
@@ -131,7 +131,7 @@ expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-train --bench 1 --batch-size 1 -
 like "$(err)" "engine cuda: 1 of NVIDIA H200" "auto takes cuda"
 like "$(err)" "GPU 0000:5d:00.0, NVIDIA H200, capability 9.0, 1 more on the node, which NCCL can reach by NVLink$" \
     "one line says which GPU"
-like "$(err)" "test engine on 0000:5d:00.0" "and the engine is given it"
+like "$(err)" "test engine on 0000:5d:00.0" "the engine gets the chosen GPU"
 expect_status 0 bench cuda:s1
 like "$(err)" "sees 2, linked by NVLink" "all of the node's GPUs are seen"
 expect_status 2 bench cuda:s9
@@ -143,7 +143,7 @@ ok $? "a small set" || diag "$(cat log)"
 expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-train --data shards --output run --image-size 32 \
     --batch-size 4 --max-steps 1
 like "$(err)" "test engine on 0000:5d:00.0" "training takes the same way"
-like "$(cat run/ranks.json)" '"gpu_pci_bus_id": "0000:5d:00.0"' "and ranks.json tells it"
+like "$(cat run/ranks.json)" '"gpu_pci_bus_id": "0000:5d:00.0"' "ranks.json has the bus id of the GPU"
 expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-eval --data shards --checkpoint run/last.h5 --output eval
 like "$(err)" "test engine on 0000:5d:00.0" "so does chex-eval"
 expect_status 0 chex-train --data shards --output run-cpu --image-size 32 --batch-size 4 --max-steps 1 \
@@ -152,7 +152,7 @@ like "$(cat run-cpu/ranks.json)" '"gpu_pci_bus_id": ""' "the cpu engine has none
 node own-second
 expect_status 0 env CUDA_VISIBLE_DEVICES=0 chex-train --bench 1 --batch-size 1 --image-size 32
 like "$(err)" "GPU 0000:5d:00.0, .*1 more on the node out of reach: .*host memory, not NVLink; --gpu-bind=none shows" \
-    "and what a cgroup costs"
+    "the note explains the cost of a cgroup"
 node sick
 expect_status 5 env CUDA_VISIBLE_DEVICES=0 chex-train --bench 1 --batch-size 1 --image-size 32
 error_line "GPU 0000:1b:00.0 of node .* is unhealthy: 3 uncorrected memory errors.*--exclude=" "a sick GPU"

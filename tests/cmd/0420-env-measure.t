@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-env --level 2 and 3 on one machine: figures, limits, folders, modes, time. Of figures only
-# that they are there is asked.
+# chex-env --level 2 and 3 measure one machine: figures, limits, folders, modes, time. The test
+# only asks whether figures are there.
 source "$(dirname "$0")/lib.sh"
 have chex-env || skip_all "chex-env is not built"
 rates='^(memory|compute|step|tmpdir|output)-rate'
@@ -58,7 +58,7 @@ like "$status $verdict" "^(5 fail|4 warn)$" "a limit that no node reaches: $stat
 like "$(out)" "expected: gb_per_s 1e\+09 GB/s or more \(from want.json\)" "is named"
 like "$(out)" "^tmpdir-rate +pass" "one that all keep is kept"
 like "$(out)" "^data-rate +fail +.*nosuch" "a folder without shards"
-like "$(out)" "remedy: pass the folder that chex-shard wrote with --data" "and what to do"
+like "$(out)" "remedy: pass the folder that chex-shard wrote with --data" "a missing or wrong folder has a remedy"
 expect_status 0 chex-env -v --expect want.json
 like "$(err)" "warn: expectations want.json: not measured, so not compared: memory-rate, tmpdir-rate; --level 2 measures them" \
     "limits that are not looked at are no silent success"
@@ -89,7 +89,7 @@ expect_status 0 chex-env -v --data shards
 like "$(err)" "warn: --data: level 1 reads and writes nothing: say --level 2" "an option that does nothing is warned of"
 expect_status 4 chex-env -v --level 2 --timeout 5m --output ph/labels.csv
 like "$(out)" "^output-rate +fail +cannot make folder ph/labels.csv" "a file is no folder for results"
-like "$(out)" "remedy: use a writable folder instead of ph/labels.csv" "and what to do"
+like "$(out)" "remedy: use a writable folder instead of ph/labels.csv" "a missing or wrong folder has a remedy"
 
 # Time: what does not fit is skipped and is nobody's fault.
 expect_status 0 chex-env -v --level 2 --timeout 1s
@@ -115,7 +115,7 @@ expect_status 0 env TMPDIR=/nonexistent/tmp chex-env -v --mode prolog --level 2 
     --record ph/labels.csv/good.json --timeout 20s
 unlike "$(out)" "^(data|output)-rate" "file systems of others are not looked at"
 like "$(out)" "^tmpdir-rate +(pass|warn) .*: /tmp$" "its own is"
-like "$(out)" "^memory-rate +(pass|skip)" "and memory"
+like "$(out)" "^memory-rate +(pass|skip)" "the check memory-rate is in the table"
 like "$(err)" "warn: cannot make folder ph/labels.csv" "a record that cannot be written drains no node"
 
 # Nothing stays of a run that was killed.

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-env --level 2 while other processes keep every CPU busy: no figure is the node's fault then.
+# chex-env --level 2 blames no node while other processes keep every CPU busy.
 source "$(dirname "$0")/lib.sh"
 have chex-env || skip_all "chex-env is not built"
 [ -r /proc/stat ] && [ "$(grep -c '^cpu[0-9]' /proc/stat)" -gt 0 ] || skip_all "/proc/stat counts no CPUs"
@@ -21,11 +21,11 @@ END
 expect_status 0 chex-env --level 2 --timeout 5m --expect want.json --record good.json
 like "$(out)" "^step-rate +warn " "a rate below its limit is a warning"
 like "$(out)" "^ +disturbed: " "which says what others took"
-like "$(out)" "^ +remedy: .* meanwhile: measure again when the node is idle" "and what to do"
+like "$(out)" "^ +remedy: .* meanwhile: measure again when the node is idle" "the remedy is to measure again when the node is idle"
 like "$(out)" "^cpu-share +warn " "the CPUs were shared"
 unlike "$(out)" "fault: node|^[a-z-]+-rate +fail" "the node is not blamed"
 like "$(err)" "warn: --record good.json: others used the node while memory-rate, .*step-rate" "--record warns"
-is "$(grep -c '"disturbed": true' good.json)" "$(grep -c '"limit":' good.json)" "and marks each limit"
+is "$(grep -c '"disturbed": true' good.json)" "$(grep -c '"limit":' good.json)" "every recorded limit is marked as disturbed"
 expect_status 0 chex-env --mode prolog --level 2 --timeout 1m --expect want.json
 unlike "$(out)" "fault: node|^[a-z-]+-rate +fail" "nor is it in a prolog"
 expect_status 0 chex-env --expect good.json

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The launcher's PMIx server stands still or is killed while ranks wait for each other: each rank
-# ends by itself with status 7. Rank 1 never starts, so that the others are in an exchange.
+# If the launcher's PMIx server stops or is killed while ranks wait for each other, each rank ends
+# with status 7. Rank 1 never starts, so that the others are in an exchange.
 source "$(dirname "$0")/lib.sh"
 have mpirun || skip_all "no mpirun"
 have chex-env || skip_all "chex-env is not built"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The installed tree by way of `module load`: Lmod on both files, Environment Modules on the Tcl one
-# (MODULECMD may name a modulecmd.tcl that is only unpacked).
+# The installed tree works through `module load`: Lmod with both files, Environment Modules with
+# the Tcl one (MODULECMD may name a modulecmd.tcl that is only unpacked).
 source "$(dirname "$0")/lib.sh"
 prefix=$SCRATCH/opt
 version=$(sed -n 's/^project(chexnet VERSION \([0-9.]*\).*/\1/p' "$SOURCE/CMakeLists.txt")
@@ -22,7 +22,7 @@ ok $? "the licence and the README are installed"
 touch "$lua/chexnet/0.0.1.lua"
 expect_status 0 cmake --install "$BUILD" --prefix "$prefix"
 like "$(tr -s '\n ' ' ' <err)" "chexnet/0\.0\.1\.lua: loads $version now" "is warned about"
-unlike "$(err)" "modulefiles-tcl|$version\.lua:" "and no other"
+unlike "$(err)" "modulefiles-tcl|$version\.lua:" "modulefiles of this version are not warned about"
 rm "$lua/chexnet/0.0.1.lua"
 
 # in_shell TEXT: runs it in a shell without the build's folder in PATH.

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What configuring says: of options that have no such value, of parts that contradict each other, of
-# what is not installed; and that what is installed finds a library in a folder of its own.
+# Configuring explains bad values of options, contradictions and missing parts. The installed
+# programs find a library in a folder of its own.
 source "$(dirname "$0")/lib.sh"
 have cmake && have pkg-config || skip_all "no cmake or no pkg-config here"
 
@@ -19,7 +19,7 @@ expect_status 1 configure -DCHEX_WITH_CUDA=off
 like "$(said)" "CHEX_WITH_CUDA=off: expected AUTO, ON or OFF" "a value that would have meant AUTO"
 PKG_CONFIG_LIBDIR=/nonexistent PKG_CONFIG_PATH="" expect_status 1 configure -DCHEX_WITH_CUDA=OFF
 like "$(said)" "pkg-config: hdf5 pmix hwloc .*apt-get install libhdf5-dev libpmix-dev .*PKG_CONFIG_PATH" \
-    "all that is missing is told at once, and where else to look"
+    "all missing parts are reported at once, with the places to look"
 
 # HDF5 in a folder that the loader does not know.
 library=$(pkg-config --libs-only-L hdf5 | sed 's/-L\([^ ]*\).*/\1/')

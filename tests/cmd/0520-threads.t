@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Training and evaluation with as many threads as large nodes have cores. "Out of memory" is said
-# only if memory is out.
+# Training and evaluation work with as many threads as large nodes have cores. They report "out of
+# memory" only if memory is out.
 source "$(dirname "$0")/lib.sh"
 need h5diff
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What tests/run.sh says of tests and stages that did not run. cmake and ctest are stand-ins.
+# tests/run.sh reports tests and stages that did not run. cmake and ctest are fakes.
 source "$(dirname "$0")/lib.sh"
 
 # A tree of its own: the real one may be under test.

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Help, manual page and completion of each command name the same options; the pages have their
-# sections; what the README and CONTRIBUTING name exists.
+# Help, manual page and completion of each command name the same options, the pages have their
+# sections, and the files that README and CONTRIBUTING name exist.
 source "$(dirname "$0")/lib.sh"
 # shellcheck source=../../share/completions/chex.bash
 source "$SOURCE/share/completions/chex.bash"
@@ -60,7 +60,7 @@ if have chex-env; then
     is "$(completed chex-env --level '' | tr '\n' ' ')" "1 2 3 " "completion of a number's values"
     is "$(completed chex-env --timeout '')" "" "none where any time will do, and no files"
     is "$(completed chex-env --mode =)" "$(completed chex-env --mode '')" "values after ="
-    is "$(completed chex-env --mode = pro)" "prolog" "and what begins with some letters"
+    is "$(completed chex-env --mode = pro)" "prolog" "a value is completed from its first letters"
     is "$(completed chex-env --mode=pro)" "--mode=prolog" "also where = splits no words"
     mkdir -p folder
     is "$(completed chex-env --expect = fol)" "folder" "a path after ="
@@ -70,7 +70,7 @@ if have chex-shard; then
     unlike "$(completed chex-shard phantom --)" "^--labels$" "a subcommand has its own options"
     mkdir -p folder
     is "$(completed chex-shard --images fol)" "folder" "completion of a path"
-    unlike "$(completed chex-shard --images '')" "^required$" "and of nothing but paths"
+    unlike "$(completed chex-shard --images '')" "^required$" "a path option completes paths only"
 fi
 if have chex-train; then
     mkdir -p folder

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# tests/gpu/ptxas.sh on recorded messages of ptxas 13.0, and cmake/ptxas_log.sh, which records them;
-# tests/gpu/loops.sh on machine code as nvdisasm writes it; what tests/gpu/nvrtc.py needs.
+# tests/gpu/ptxas.sh judges recorded messages of ptxas 13.0, which cmake/ptxas_log.sh records.
+# tests/gpu/loops.sh reads machine code as nvdisasm prints it. tests/gpu/nvrtc.py says what it
+# needs.
 source "$(dirname "$0")/lib.sh"
 script=$SOURCE/tests/gpu/ptxas.sh
 
@@ -31,7 +32,7 @@ expect_status 0 bash "$script" --list --table t r.ptxas
 like "$(out)" "^ 107 registers +128 shared +sm_90 +_ZN1_11mask_kernel" "--list names each"
 mkdir -p deep/er && cp good deep/er/x.o.ptxas
 expect_status 0 bash "$script" --table t deep
-like "$(out)" "2 kernels" "a folder stands for the records in it"
+like "$(out)" "2 kernels" "a folder means all records in it"
 
 { cat good && record _ZN1_4packIdEEv 32 16 0 0; } >r.ptxas
 judge 1
@@ -45,7 +46,7 @@ like "$(out)" "129 registers, 128 allowed \(mask_kernel\)" "a register over the 
 printf 'mask_kernel 256 128\npack 1024 72\n' >t
 { record _ZN1_4packIdEEv 65 0 0 0 && record _ZN1_11mask_kernelIfEEv 12 0 0 0; } >r.ptxas
 judge 1
-like "$(out)" "65 registers for 1024 threads" "and so does what one block cannot have"
+like "$(out)" "65 registers for 1024 threads" "more registers than a block can have are a fault"
 { cat good && record _ZN1_5otherEv 3 0 0 0; } >r.ptxas
 judge 1
 like "$(out)" "otherEv for sm_90: no line of t is about it" "a kernel without a line fails"
@@ -81,7 +82,7 @@ END
 chmod +x nvcc
 expect_status 0 sh "$SOURCE/cmake/ptxas_log.sh" ./nvcc -c x.cu -o x.o
 is "$(err)" "x.cu(3): warning #177-D: unused" "the recorder leaves warnings where they were"
-is "$(grep -c . x.o.ptxas)" 2 "and takes the figures"
+is "$(grep -c . x.o.ptxas)" 2 "the wrapper records the figures of each kernel"
 FAKE_STATUS=3 expect_status 3 sh "$SOURCE/cmake/ptxas_log.sh" ./nvcc -c x.cu -o x.o
 
 # Loops: one of three instructions, and one around it.

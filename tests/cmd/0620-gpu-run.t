@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# tests/gpu/run.sh with programs in the place of the built ones: what fails, hangs or is missing ends
-# nothing else, and the table and the records are written however it ends.
+# tests/gpu/run.sh continues after a program fails, hangs or is missing, and writes table and
+# records however it ends. The programs are fakes.
 source "$(dirname "$0")/lib.sh"
 script=$SOURCE/tests/gpu/run.sh
 [ -r "$script" ] || skip_all "no source tree here"
@@ -79,7 +79,7 @@ expect_status 0 run --sections torch --seconds 60 --batches 16 --sizes 224 --rou
 is "$(out | grep -c '^torch eager 16 224  *123 images/s')" 2 "PyTorch in turns with the engine"
 is "$(grep -c '^step cuda:s4@bf16, batch 16, 224 px  *passed' results/table.txt)" 2 "which has as many"
 like "$(out)" '^torch graph 16 224 +no answer, given up after [01] s' "a mode that ends it is given up at once"
-like "$(out)" '^torch +passed .*given up: graph$' "and said at the end"
+like "$(out)" '^torch +passed .*given up: graph$' "the summary says what PyTorch gave up"
 
 # A signal, a driver that does not answer, options.
 program build/bin/gpu-hang <<<'echo $$ >pid; exec sleep 300'
@@ -92,7 +92,7 @@ is $? 124 "a signal ends it"
 like "$(cat said.txt)" '^all +ended by a signal' "with the table"
 for _ in {1..100}; do kill -0 "$(cat pid)" 2>/dev/null || break; sleep 0.1; done
 ! kill -0 "$(cat pid)" 2>/dev/null
-ok $? "and what it had begun"
+ok $? "the programs that it started have ended"
 rm build/bin/gpu-*
 if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
     program tools/nvidia-smi <<<'echo "NVIDIA-SMI has failed because it could not reach the driver, 1"; exit 9'

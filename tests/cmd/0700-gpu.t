@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The commands on a GPU that is emulated (tests/gpu/emulated): the real chex-train and chex-eval, the
-# real module, whose kernels run on the processor.
+# chex-train and chex-eval work on an emulated GPU (tests/gpu/emulated): the real module, whose
+# kernels run on the processor.
 source "$(dirname "$0")/lib.sh"
 emulated=$BUILD/tests/emulated
 [ -e "$emulated/chexnet-cuda.so" ] || skip_all "built without the emulated GPU: no C++ compiler, or CHEX_TEST_GPU=OFF"
@@ -16,7 +16,7 @@ common=(--data shards --image-size 33 --batch-size 4 --threads 2 --workers 1 --m
 
 expect_status 0 chex-train "${common[@]}" --engine cuda:s0 --max-steps 2 --output gpu
 like "$(err)" 'engine cuda \(s0\), fp32' "the engine and its stage are said"
-like "$(err)" 'GPU 0000:01:00.0, emulated GPU, capability 9.0' "and which GPU"
+like "$(err)" 'GPU 0000:01:00.0, emulated GPU, capability 9.0' "the log names the GPU"
 expect_status 0 chex-train "${common[@]}" --engine cpu --max-steps 2 --output cpu
 # Two losses of either engine. Step 2 has seen an update by gradients in which, with so few and small
 # images, a ReLU that one rounding opens counts: ref, cpu and cpu:generic part by up to 0.5 %.
@@ -29,7 +29,7 @@ expect_status 0 chex-train "${common[@]}" --engine cpu --max-steps 3 --output gp
 like "$(err)" 'going on from step 2' "the cpu engine resumes what the GPU began"
 is "$(losses gpu | wc -l)" 3 "at step 3"
 expect_status 0 chex-train "${common[@]}" --engine cuda:s0 --max-steps 3 --output cpu
-is "$(losses cpu | wc -l)" 3 "and the other way round"
+is "$(losses cpu | wc -l)" 3 "the GPU resumes what the cpu engine began"
 
 for engine in cuda:s0 cpu; do
     expect_status 0 chex-eval --data shards --checkpoint cpu/last.h5 --engine $engine \
@@ -58,13 +58,13 @@ else
     skip "the data end before the memory" 2
 fi
 [ ! -e preview ]
-ok $? "and nothing is made"
+ok $? "a refused command creates nothing"
 expect_status 0 chex-train "${common[@]}" --engine cuda:s0 --max-steps 2 --output timed --timeline timed.json
 like "$(cat timed.json)" '"name":"forward","cat":"step","pid":0,"tid":2,' "a timeline has the device's own times"
 like "$(cat timed.json)" '"name":"backward","cat":"step","pid":0,"tid":2,' "of both directions"
 like "$(cat timed.json)" '"name":"pass .host.","cat":"step","pid":0,"tid":0,' "beside the host's pass"
 if have python3 && ! without PYTHON; then
-    like "$(python3 "$SOURCE/tests/tools/check_timeline.py" timed.json)" '^ranks 1; steps 2; ' "and viewers take it"
+    like "$(python3 "$SOURCE/tests/tools/check_timeline.py" timed.json)" '^ranks 1; steps 2; ' "the timeline is valid"
 else
     skip "no python3" 1
 fi
@@ -82,7 +82,7 @@ expect_status 9 env EMULATED_GPU=7.5 EMULATED_BYTES=100000000 chex-train --bench
 like "$(err)" 'cuda: stage s1: emulated GPU has capability 7.5, the kernels of s4 need 8.0' \
     "fp16 there is stage s1, in words"
 like "$(err)" 'plain kernels, which are slow, have [0-9]+ of [0-9]+ convolutions: .*without cuDNN' \
-    "and so is what it cannot have"
+    "an option that the GPU does not have is refused"
 expect_status 2 chex-train "${common[@]}" --engine cuda:s9 --max-steps 1 --output s9
 like "$(err)" "engine cuda:s9: unknown variant, expected one of s0, s1, s4" "unknown stage"
 expect_status 4 env EMULATED_GPU=0 chex-train "${common[@]}" --engine cuda --max-steps 1 --output none

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The two-node cluster itself: what the other tests of this folder stand on.
+# The two-node cluster of the other tests in this folder works.
 # shellcheck disable=SC2016
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The exchange on a cluster whose PMIx fence does not always reach the other nodes: TreeWidth above
-# the number of nodes (Slurm's default).
+# The exchange works on a cluster whose PMIx fence does not always reach the other nodes:
+# TreeWidth above the number of nodes (Slurm's default).
 # shellcheck source-path=SCRIPTDIR source=lib.sh disable=SC2154
 . "$(dirname "$0")/lib.sh"
 slurm_fixture --set TreeWidth=50

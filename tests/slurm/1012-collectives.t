@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Collectives by MPI over two nodes, and the reduction that has the same bits for any number of
+# Collectives by MPI work over two nodes, and the reduction has the same bits for any number of
 # ranks.
 # shellcheck source-path=SCRIPTDIR source=lib.sh disable=SC2154
 . "$(dirname "$0")/lib.sh"

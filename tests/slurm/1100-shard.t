@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-shard under srun: 1, 2 and 4 ranks on two nodes make the same bytes, in create and in
-# reshard; a bad image is one error of the whole job; an interrupted job is resumed by another size.
+# chex-shard under srun makes the same bytes with 1, 2 and 4 ranks on two nodes, in create and in
+# reshard. A bad image is one error of the whole job. Another number of ranks resumes an
+# interrupted job.
 # shellcheck source-path=SCRIPTDIR source=lib.sh disable=SC2154
 . "$(dirname "$0")/lib.sh"
 # shellcheck disable=SC2119

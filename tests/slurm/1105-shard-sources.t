@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-shard under srun: 1, 2 and 4 ranks on two nodes make of compressed archives and of TFRecords
-# the bytes that one process makes of loose files; a faulty archive is one error of the whole job; an
-# interrupted job's spools are taken up by another size.
+# chex-shard under srun makes the same bytes from compressed archives and TFRecords with 1, 2 and
+# 4 ranks as one process makes from loose files. A faulty archive is one error of the whole job.
+# Another number of ranks uses the spools of an interrupted job.
 # shellcheck source-path=SCRIPTDIR source=lib.sh disable=SC2154
 . "$(dirname "$0")/lib.sh"
 # shellcheck disable=SC2119

@@ -1,8 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-shard under srun: a rank that reads other labels or images than rank 0 is named with its
-# node, before an image is converted; names that repeat from folder to folder are one set for all
-# ranks.
+# chex-shard under srun names the rank and node that reads other labels or images than rank 0,
+# before it converts an image. Names that repeat from folder to folder are one set for all ranks.
 # shellcheck source-path=SCRIPTDIR source=lib.sh disable=SC2154
 . "$(dirname "$0")/lib.sh"
 # shellcheck disable=SC2119

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The four srun lines on two nodes with two fake GPUs each, and equality over the number of ranks.
+# The four srun lines work on two nodes with two fake GPUs each, and results do not depend on the
+# number of ranks.
 # shellcheck source=tests/slurm/lib.sh
 . "$(dirname "$0")/lib.sh"
 slurm_fixture

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Training that stands still on four ranks and two nodes: one rank says which rank, on which node,
-# holds the others up, and the job ends with 7.
+# If training on four ranks and two nodes makes no progress, one rank names the rank and node that
+# the others wait for, and the job ends with 7.
 # shellcheck source=tests/slurm/lib.sh
 . "$(dirname "$0")/lib.sh"
 slurm_fixture

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# --plan and --timeline over ranks and nodes.
+# --plan and --timeline work over ranks and nodes.
 # shellcheck source=tests/slurm/lib.sh
 . "$(dirname "$0")/lib.sh"
 slurm_fixture
@@ -29,9 +29,9 @@ train plan --plan --json --logical-ranks 4 --deterministic --epochs 2 --output r
 is $status 0 "--plan on two nodes"
 is "$(grep -c schema plan.out)" 1 "one object"
 [ ! -e run ]
-ok $? "and nothing is made"
+ok $? "the plan creates nothing"
 is "$(value plan.out '[r["logical_ranks"] for r in o["ranks"]]')" "[[0, 2], [2, 4]]" "who plays whom"
-is "$(value plan.out '[r["host"] for r in o["ranks"]]')" "['n0', 'n1']" "and where"
+is "$(value plan.out '[r["host"] for r in o["ranks"]]')" "['n0', 'n1']" "the plan names the host of each rank"
 is "$(value plan.out 'o["ranks"][0]["train_rows"][1] == o["ranks"][1]["train_rows"][0]')" True "each its own rows"
 is "$(value plan.out 'o["gradients"]["carrier"], o["gradients"]["way"]')" "('mpi', 'fixed tree, then broadcast')" \
     "gradients by MPI, along the tree"
@@ -40,7 +40,7 @@ is "$(value plan.out '[r["memory"]["snapshot_bytes"] > 0 for r in o["ranks"]]')"
 train run --logical-ranks 4 --deterministic --epochs 2 --output run --timeline run.json
 is $status 0 "the run"
 is "$(grep -c '"kind":"step"' run/metrics.jsonl)" "$(value plan.out 'o["steps"]["steps_in_all"]')" "has as many steps"
-is "$(value run/ranks.json '[r["logical_ranks"] for r in o["ranks"]]')" "[[0, 2], [2, 4]]" "and the same ranks"
+is "$(value run/ranks.json '[r["logical_ranks"] for r in o["ranks"]]')" "[[0, 2], [2, 4]]" "plan and run give the same logical ranks"
 train bad --plan --logical-ranks 1 --output run2
 is $status 2 "fewer logical ranks than ranks: exit 2"
 is "$(grep -c 'error: ' <(grep '^chex-train' bad.err))" 1 "one rank says so"
@@ -79,14 +79,14 @@ for option in --plan --json; do
     like "$(cat small.err)" 'error: rank 1 on n1: n1: 1 rank there takes [0-9]+ MiB of memory, and the machine allows 146 MiB: not even one image fits; use larger nodes' \
         "which node, how much, and what to do"
     [ ! -e small ] && [ ! -s small.out ]
-    ok $? "and nothing is begun or printed"
+    ok $? "nothing starts and nothing is printed"
 done
 
 # The timeline. Both nodes of this cluster are one machine: their clocks differ by nothing.
 steps=$(value plan.out 'o["steps"]["steps_in_all"]')
 like "$(python3 "$SOURCE/tests/tools/check_timeline.py" run.json --same-clock 2>&1)" \
     "^ranks 2; steps $steps $steps; .*kinds: backward, checkpoint, compare clocks, forward, make batch, optimizer, reduce bucket, " \
-    "two ranks' steps, with their buckets, and clocks compared within the bound told"
+    "the timeline has steps and buckets of two ranks, and clocks within the stated error"
 is "$(value run.json 'sorted(e["args"]["name"] for e in o["traceEvents"] if e["name"] == "process_name")')" \
     "['rank 0 (n0)', 'rank 1 (n1)']" "ranks are named with their hosts"
 is "$(value run.json 'max(r["clock_points"] for r in o["otherData"]["ranks"])')" 4 \
@@ -119,7 +119,7 @@ is $status 7 "rank 1 is stopped: exit 7"
 like "$(cat stop.err)" 'timeline stop.json: [0-9]+ events of 1 rank, rank 0 alone' "rank 0 writes its part and says so"
 like "$(python3 "$SOURCE/tests/tools/check_timeline.py" stop.json 2>&1)" '^ranks 1; steps [0-9]+; .*stalled' \
     "with the place where it stood"
-is "$(value stop.json 'o["otherData"]["all_ranks"]')" False "and the file says that it is not all"
+is "$(value stop.json 'o["otherData"]["all_ranks"]')" False "the timeline says that it does not have all ranks"
 when_at_work preempted USR2 0 1 &
 train preempted --epochs 500 --output preempted --timeline preempted.json
 wait

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The article's comparison, small: the old and the new input pipeline on 1, 2 and 4 ranks, drawn
-# from what the runs wrote; and --stage on two nodes.
+# The old and the new input pipeline are compared on 1, 2 and 4 ranks, as in the article but
+# smaller, and drawn from what the runs wrote. --stage works on two nodes.
 # shellcheck source=tests/slurm/lib.sh
 . "$(dirname "$0")/lib.sh"
 slurm_fixture

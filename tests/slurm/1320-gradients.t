@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Gradients of emulated GPUs over an emulated NCCL, set up over the real launcher: the bits of the
-# CPU's tree on any number of ranks, and the roll call that names a rank that stalls or dies.
+# Gradients of emulated GPUs over an emulated NCCL, set up by the real launcher, have the bits of
+# the CPU's tree on any number of ranks. The roll call names a rank that stalls or dies.
 # shellcheck source-path=SCRIPTDIR source=lib.sh disable=SC2154
 . "$(dirname "$0")/lib.sh"
 # shellcheck disable=SC2119

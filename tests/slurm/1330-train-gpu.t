@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Training on emulated GPUs, gradients by an emulated NCCL: two ranks end with the bits of one.
-# An emulated GPU takes ten seconds for an image, so few there are.
+# Training on two emulated GPUs with an emulated NCCL ends with the bits of one rank. An emulated
+# GPU needs ten seconds for an image, so there are few.
 # shellcheck source-path=SCRIPTDIR source=lib.sh disable=SC2154
 . "$(dirname "$0")/lib.sh"
 # shellcheck disable=SC2119
@@ -28,5 +28,5 @@ is $? 0 "2 steps on 2 ranks"
 h5diff r1/last.h5 r2/last.h5 /params /params
 ok $? "the parameters of one, to the last bit"
 h5diff r1/last.h5 r2/last.h5 /moment2 /moment2
-ok $? "and the moments"
+ok $? "the moments are equal too"
 done_testing

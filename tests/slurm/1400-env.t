@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-env in a job: ranks compared, the odd one named, GPUs that cannot be used, lost CPUs.
+# chex-env in a job compares ranks and names the odd one, GPUs that cannot be used, and lost CPUs.
 . "$(dirname "$0")/lib.sh"
 slurm_fixture
 have chex-env || skip_all "chex-env is not built"
@@ -9,7 +9,7 @@ ask() { in_job -N2 --ntasks-per-node=2 "$@"; }
 expect_status 0 ask chex-env -v
 like "$(out)" "^launch +pass +pmix, 4 ranks on 2 nodes, job [0-9]+" "PMIx serves four ranks"
 like "$(out)" "^ranks +pass +ranks 0 to 3, consistent" "who agree"
-like "$(out)" "^clock +pass +within 0\.[0-9]+ s" "and so do their clocks"
+like "$(out)" "^clock +pass +within 0\.[0-9]+ s" "the clocks of the ranks agree"
 is "$(out | grep -c '^rank ')" 4 "one line a rank"
 is "$(out | grep -c '^check ')" 1 "one table"
 like "$(out)" "^rank 3/4, n1, local 1/2" "ranks know their nodes"
@@ -63,7 +63,7 @@ error_line "^chex-env\[r0/4 n0\] error: rank 2 on n1: cannot open nosuch.json" "
 [ $((SECONDS - began)) -lt 28 ]
 ok $? "at once"
 expect_status 2 ask chex-env --expect nosuch.json
-error_line "^chex-env\[r0/4 n0\] error: cannot open nosuch.json" "a fault of all ranks is told once"
+error_line "^chex-env\[r0/4 n0\] error: cannot open nosuch.json" "a fault of all ranks is reported once"
 
 # A rank that does not come is named, and nobody waits for ever.
 cat >late.sh <<'END'

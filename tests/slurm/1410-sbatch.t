@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# slurm/chexnet.sbatch: the order of its steps, what it exports, and that only status 6 requeues.
-# The three commands are stand-ins that write down how they were called: the real ones are tested
-# elsewhere, and here their statuses are chosen.
+# slurm/chexnet.sbatch runs its steps in order, exports what it should, and requeues after status
+# 6 only. The three commands are fakes that record how they were called, with statuses chosen
+# here.
 . "$(dirname "$0")/lib.sh"
 slurm_fixture --set MpiDefault=none
 
@@ -71,7 +71,7 @@ done
 echo 6 >chex-train.status
 job=$(submit)
 like "$(settled "$job")" "JobState=PENDING Restarts=1" "status 6 puts the job back into the queue"
-is "$(grep -c chex-eval calls)" 0 "and nothing is evaluated"
+is "$(grep -c chex-eval calls)" 0 "after a failed training nothing is evaluated"
 echo 0 >chex-train.status
 is "$(ended "$job")" "JobState=COMPLETED Restarts=1 " "the job starts again and ends well"
 is "$(cut -d' ' -f1 calls | tr '\n' ' ')" "chex-env chex-train chex-env chex-train chex-eval " \
@@ -80,7 +80,7 @@ is "$(cut -d' ' -f1 calls | tr '\n' ' ')" "chex-env chex-train chex-env chex-tra
 echo 8 >chex-train.status
 job=$(submit)
 is "$(settled "$job")" "JobState=FAILED Restarts=0 " "another status does not"
-like "$(scontrol show job "$job")" "ExitCode=8:0" "and is the job's"
+like "$(scontrol show job "$job")" "ExitCode=8:0" "the exit status is the job's"
 
 echo 4 >chex-env.status
 job=$(submit)
@@ -106,7 +106,7 @@ for _ in $(seq 600); do
     sleep 0.1
 done
 like "$(scontrol show job "$job")" "ExcNodeList=$node( |$)" "without the node that was blamed"
-is "$(grep -c chex-train calls)" 0 "and nothing is trained there"
+is "$(grep -c chex-train calls)" 0 "nothing is trained on that node"
 scancel "$job"
 job=$(submit --export=ALL,SLURM_RESTART_COUNT=3)
 is "$(settled "$job")" "JobState=FAILED Restarts=0 " "three times at most"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Ranks and GPUs of a node, each kind of request: who takes which, by bus id. NVML and the engine are
-# the stand-ins of tests/fake, the GPUs those of a described node.
+# Ranks of a node choose the right GPU by bus id for each kind of request. NVML and the engine are
+# the fakes of tests/fake, the GPUs those of a described node.
 . "$(dirname "$0")/lib.sh"
 slurm_fixture
 have chex-train || skip_all "chex-train is not built"
@@ -21,10 +21,10 @@ taken() {
 
 expect_status 0 bench -N2 --ntasks-per-node=2 --gpus-per-task=1
 is "$(taken)" "1b 5d 1b 5d " "one GPU a task: each its own"
-is "$(grep -c '1 more on the node, which NCCL can reach by NVLink' err)" 4 "and each knows of the other"
+is "$(grep -c '1 more on the node, which NCCL can reach by NVLink' err)" 4 "each rank counts the other GPUs of the node"
 expect_status 0 bench -N2 --ntasks-per-node=2 --gpus-per-node=2
 is "$(taken)" "1b 5d 1b 5d " "all see all: the ranks agree"
-is "$(grep -c 'sees 2, linked by NVLink' err)" 4 "and lose nothing"
+is "$(grep -c 'sees 2, linked by NVLink' err)" 4 "ranks see both GPUs, linked by NVLink"
 expect_status 0 bench -N2 --ntasks-per-node=2 --gpus-per-node=2 --gpu-bind=none
 is "$(taken)" "1b 5d 1b 5d " "--gpu-bind=none: likewise"
 expect_status 0 bench -N2 --ntasks-per-node=2 --gpus-per-node=2 --gpu-bind=map_gpu:1,0
@@ -75,11 +75,11 @@ confined() { in_job -N2 --ntasks-per-node=2 --gpus-per-task=1 bash confined.sh "
 expect_status 0 confined chex-train --bench 1 --batch-size 1 --image-size 32 --threads 1
 is "$(taken)" "1b 5d 1b 5d " "number 0 of each task is another GPU"
 is "$(grep -c 'out of reach: .*host memory, not NVLink; --gpu-bind=none shows them' err)" 4 \
-    "and each says what that costs"
+    "each rank explains the cost"
 expect_status 0 confined chex-env -v
 like "$(out)" "^gpu-visible +pass +rank 0: 0000:1b:00.0 NVIDIA H200; 3 more see their own" "chex-env sees it"
 like "$(out)" "^gpu-peer +warn +rank 0 .n0., as all others: 1 seen, 1 more on the node out of reach" \
-    "and that peers are lost"
+    "each rank says that peer access is lost"
 like "$(out)" "remedy: gradients of 2 ranks go through host memory, not NVLink: add --gpu-bind=none" \
     "with the remedy"
 done_testing

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# chex-env --level 3 in a job: what is measured on each rank and between the ranks, a rank that is
-# below its limit, one that cannot join in. Of figures only that they are there is asked.
+# chex-env --level 3 in a job measures each rank and between the ranks, and names a rank that is
+# below its limit or cannot take part. The test only asks whether figures are there.
 . "$(dirname "$0")/lib.sh"
 slurm_fixture
 have chex-env || skip_all "chex-env is not built"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The README's lines for a cluster, as they are written there, from a login shell. Slurm has its own
-# default of MpiDefault (none); the module makes srun use PMIx. Variables CHEX_* make the job small;
-# NVML and the engine are the stand-ins of tests/fake.
+# The README's lines for a cluster work from a login shell as they are. Slurm has its own default
+# of MpiDefault (none); the module makes srun use PMIx. Variables CHEX_* make the job small. NVML
+# and the engine are the fakes of tests/fake.
 # shellcheck source-path=SCRIPTDIR source=lib.sh disable=SC2154
 . "$(dirname "$0")/lib.sh"
 # Four tasks of one core each do not fit the cores of a small machine: no binding.
