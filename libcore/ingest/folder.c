@@ -451,14 +451,14 @@ const struct chex_folder_file *chex_folder_find_whole(const struct chex_folder *
     return find(f, path, true, rival_out);
 }
 
-static enum chex_status open_holder(const struct chex_container *h, int *fd_out,
+static enum chex_status open_container(const struct chex_container *h, int *fd_out,
                                     struct chex_error *err) {
     *fd_out = h->fd;
     return h->fd >= 0 ? CHEX_OK : chex_fs_open(h->path, fd_out, NULL, err);
 }
 
 /* Closes fd unless the container keeps it open. */
-static void close_holder(const struct chex_container *h, int fd) {
+static void close_container(const struct chex_container *h, int fd) {
     if (h->fd < 0)
         close(fd);
 }
@@ -472,14 +472,14 @@ enum chex_status chex_folder_read(const struct chex_folder_file *file,
         return chex_image_read(reader, file->path, data_out, size_out, err);
     CHEX_TRY(chex_image_capacity(reader, file->path, file->bytes, &data, err));
     int fd = -1;
-    enum chex_status st = open_holder(h, &fd, err);
+    enum chex_status st = open_container(h, &fd, err);
     if (st != CHEX_OK) /* not CHEX_E_DATA: the image itself is not bad */
         return chex_error_prefix(err, st == CHEX_E_DATA ? CHEX_E_ENV : st, "%s", file->path);
     if (chex_fs_pread(fd, data, (size_t)file->bytes, file->offset) != file->bytes)
         st = errno ? chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", file->path)
                    : chex_error_set(err, CHEX_E_DATA, "%s: the file that holds it shrank",
                                     file->path);
-    close_holder(h, fd);
+    close_container(h, fd);
     if (st != CHEX_OK)
         return st;
     *data_out = data;
@@ -492,11 +492,11 @@ void chex_folder_prefetch(const struct chex_folder_file *file) {
     if (file->spool)
         return;
     int fd = -1;
-    if ((h ? open_holder(h, &fd, NULL) : chex_fs_open(file->path, &fd, NULL, NULL)) != CHEX_OK)
+    if ((h ? open_container(h, &fd, NULL) : chex_fs_open(file->path, &fd, NULL, NULL)) != CHEX_OK)
         return;
     posix_fadvise(fd, (off_t)file->offset, h ? (off_t)file->bytes : 0, POSIX_FADV_WILLNEED);
     if (h)
-        close_holder(h, fd);
+        close_container(h, fd);
     else
         close(fd);
 }

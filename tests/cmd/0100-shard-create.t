@@ -65,7 +65,7 @@ chex-shard --images ph/images --labels own.csv --columns labels=Mass:A_finding_w
     --split none --size 32 --shards 1 --output own -q >/dev/null || fail "a table of one's own"
 expect_status 0 chex-shard info own
 like "$(out)" "^images {42}9$" "info: columns are as wide as the longest name"
-like "$(out)" "^  A_finding_with_a_name_of_its_own_kind {9}0$" "its positives"
+like "$(out)" "^  A_finding_with_a_name_of_its_own_kind {9}0$" "info counts the positives of a finding with a long name"
 like "$(out)" "^  A_finding_with_a_name_of_its_own_kind {9}9$" "info counts uncertain labels of a finding with a long name"
 expect_status 0 chex-shard info own/all/all-00000-of-00001.h5
 like "$(out)" "^  A_finding_with_a_name_of_its_own_kind {9}0 {9}9$" "info of a shard has both too"
@@ -76,9 +76,9 @@ chex-shard --images ph/images --labels own.csv --columns labels=Schrägverlauf -
     --shards 1 --output accents -q >/dev/null || fail "a name with an accent"
 expect_status 0 chex-shard info accents
 like "$(out)" "^images {23}9$" "info: columns count characters"
-like "$(out)" "^  Schrägverlauf {14}9$" "not bytes"
+like "$(out)" "^  Schrägverlauf {14}9$" "columns are padded by characters, not by bytes"
 expect_status 0 chex-shard info a
-like "$(out)" "^uncertain: none" "or says that there are none"
+like "$(out)" "^uncertain: none" "info says that there are no uncertain labels"
 expect_status 0 chex-shard info a/val/val-00000-of-00004.h5 --json
 like "$(out)" '"kind": "shard"' "info of one shard --json"
 expect_status 0 chex-shard verify a
@@ -93,12 +93,12 @@ for sub in "info a" "verify a" "audit a/train a/test" "phantom --count 1 --outpu
     like "$(err)" "warn: ${sub%% *} is work for one process: rank 0 does it" "a command for one process says that rank 0 does it"
 done
 [ ! -e none ]
-ok $? "nothing is written by it"
+ok $? "verify writes nothing"
 SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 expect_status 0 chex-shard verify a
 like "$(out)" "sound: 120 images" "rank 0 does it"
 expect_status 0 chex-shard audit a/train a/test
 like "$(out)" "patients +[0-9]+ +[0-9]+ +0 +0" "no patient is in train and test"
-like "$(out)" "Edema +[0-9]+ +[0-9]+ +0 +0" "nor positives"
+like "$(out)" "Edema +[0-9]+ +[0-9]+ +0 +0" "a class without images has no positives"
 expect_status 3 chex-shard audit a ph/labels.csv
 error_line "patients are in both, the first is 00000001" "audit finds shared patients"
 expect_status 3 chex-shard audit a b --json
@@ -107,7 +107,7 @@ like "$(out)" '"shared_patient_positives_b": [0-9]+' "positives too"
 
 expect_status 0 chex-shard "${common[@]}" --split none --output none --quiet
 is "$(ls none)" "$(printf 'all\nmanifest.json\nrejected.csv')" "--split none makes all/"
-is "$(ls none/all | head -n 1)" "all-00000-of-00004.h5" "with its own names"
+is "$(ls none/all | head -n 1)" "all-00000-of-00004.h5" "shards without splits are named all"
 expect_status 0 chex-shard "${common[@]}" --split none --views PA --output pa --quiet
 n=$(cut -d, -f7 ph/labels.csv | grep -c PA)
 expect_status 0 chex-shard verify pa

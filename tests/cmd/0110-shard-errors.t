@@ -112,7 +112,7 @@ expect_status 0 chex-shard "${broken[@]}" --max-bad 2 --workers 2
 is "$(tail -n +2 o/rejected.csv | cut -d, -f1 | paste -sd' ')" "$second $third" "rejected.csv names both"
 expect_status 0 chex-shard "${broken[@]}" --max-bad 5 --workers 1 --output o2
 diff -r o o2
-ok $? "with images left out one worker and two make the same bytes"
+ok $? "one worker and two make the same bytes, with images left out"
 [ ! -e o.rejected.csv ]
 ok $? "the rejected list of the failed run is gone"
 rm -r o o2
@@ -123,7 +123,7 @@ cp -r broken both && rm "both/images/$fourth"
 both=("${good[@]}" --images both/images)
 refuse 3 "3 images cannot be used \(--max-bad is 0\): .*; o.rejected.csv lists them all" "${both[@]}"
 is "$(tail -n +2 o.rejected.csv | cut -d, -f1 | paste -sd' ')" "$second $third $fourth" "missing and broken, in the table's order"
-like "$(cat o.rejected.csv)" "^$third,\".*not an image" "with the reasons"
+like "$(cat o.rejected.csv)" "^$third,\".*not an image" "the rejected list gives the reasons"
 expect_status 3 chex-shard "${both[@]}" --resume
 kept=$(find o -name '*.h5' | wc -l)
 [ "$kept" -ge 1 ]
@@ -136,7 +136,7 @@ mkdir there && cd there || exit 1
 expect_status 3 chex-shard --images ../both/images --labels ../ph/labels.csv --split patient --size 32 --output .
 is "$(ls -A)" "" "--output . does not get its list inside"
 cd .. && [ -s there.rejected.csv ]
-ok $? "but beside it"
+ok $? "the rejected list is next to the output folder"
 # An unfinished copy is not read to its end.
 mkdir few && cp broken/images/00000001_* broken/images/00000002_* few
 present=$(find few -type f | wc -l)
@@ -155,7 +155,7 @@ refuse 3 "latin.csv: line 1: 'Caf\\\\xE9' as the name of a finding, expected UTF
 # A result that is JSON cannot name such a folder, and it is said before the work.
 refuse 2 "--output 'o\\\\xFF': the name is no UTF-8 text, as --json needs" "${table[@]}" --labels ph/labels.csv --output $'o\377' --json
 [ ! -e $'o\377' ]
-ok $? "nothing is made"
+ok $? "a refused command makes nothing"
 refuse 2 "DIR 'o\\\\xFF': the name is no UTF-8 text" verify $'o\377' --json
 refuse 2 "--output 'o\\\\xFF': the name is no UTF-8 text" phantom --count 1 --output $'o\377' --json
 
@@ -181,7 +181,7 @@ mkdir -p other && echo x >other/file
 expect_status 2 chex-shard "${good[@]}" --output other
 error_line "output folder other exists, is not empty and is no set" "a stranger's folder"
 expect_status 2 chex-shard "${good[@]}" --output other --force
-error_line "--force does not touch it" "not with --force either"
+error_line "--force does not touch it" "--force does not touch a folder of other files"
 is "$(cat other/file)" x "it is as it was"
 expect_status 2 chex-shard "${good[@]}" --output ph/labels.csv
 error_line "exists and is not a folder" "a file for an output"
@@ -229,7 +229,7 @@ expect_status 0 chex-shard reshard o --output r --shards 2 --quiet
 expect_status 2 chex-shard reshard o --output r --shards 3
 error_line "output r holds a set of shards already; --force replaces it" "a set is not overwritten"
 expect_status 0 chex-shard reshard o --output r --shards 3 --force
-like "$(err)" "--force: when the new set is complete, r loses 6 shards of 40 images" "but with --force"
+like "$(err)" "--force: when the new set is complete, r loses 6 shards of 40 images" "--force says which set it will replace"
 diff -r o r -x notes.txt
 ok $? "the rows are those of the input"
 sum=$(cat r/manifest.json r/*/*.h5 | md5sum)
@@ -239,7 +239,7 @@ printf 'damaged' | dd of=hurt/train/train-00001-of-00003.h5 bs=1 seek=$half conv
 expect_status 3 chex-shard reshard hurt --output r --shards 1 --force
 error_line "hurt/train/train-00001-of-00003.h5: row [0-9]+ .* do not match their checksum" "damage is not passed on"
 is "$(cat r/manifest.json r/*/*.h5 | md5sum)" "$sum" "a failed reshard keeps the old set"
-is "$(ls -A r | paste -sd' ')" "manifest.json rejected.csv test train val" "with nothing beside it"
+is "$(ls -A r | paste -sd' ')" "manifest.json rejected.csv test train val" "the replaced set has no other files"
 expect_status 3 chex-shard verify r/train/
 error_line "r/train/: no manifest.json: this is a part of a set of shards, expected the folder above it" "a split alone"
 rm fresh/manifest.json

@@ -24,7 +24,7 @@ else
     done=$(find $partial -name '*.h5' | wc -l)
     is "$(ls -A o)" ".chex-shard-partial" "$done of 40 shards done, nothing under a final name"
     expect_status 3 chex-shard info o
-    error_line "o: no manifest.json" "what was interrupted is no set"
+    error_line "o: no manifest.json" "an interrupted run is not a set"
     expect_status 2 "${run[@]}" --output o
     error_line "o holds an interrupted run; --resume continues it, --force starts again" "it is not overwritten"
     expect_status 0 "${run[@]}" --output o --resume
@@ -55,7 +55,7 @@ else
     expect_status 0 "${run[@]}" --output o --force
     unlike "$(out)" "kept" "--force starts anew"
     diff -r whole o
-    ok $? "with the same result"
+    ok $? "the result is the same"
 fi
 
 # --resume keeps finished shards when a run fails by itself; without it they go.
@@ -71,7 +71,7 @@ expect_status 0 "${run[@]}" --images bad/images --output o --resume --max-bad 1
 like "$(out)" "^39 shards kept" "finished shards are kept when the bad image is allowed"
 expect_status 0 "${run[@]}" --images bad/images --output fresh --max-bad 1 --workers 2
 diff -r o fresh
-ok $? "with the bytes of a fresh run"
+ok $? "the bytes are those of a new run"
 
 # Two runs in one folder: the second is refused, whatever it asks for, and the first goes on.
 "${run[@]}" --output two --quiet >/dev/null 2>&1 &
@@ -105,11 +105,11 @@ expect_status 0 "${run[@]}" --output two --resume --json
 like "$(out)" '"shards_kept": 40' "--json tells of all shards"
 mkdir two/.chex-shard-partial && touch two/.chex-shard-partial/moves
 expect_status 0 "${run[@]}" --output two --resume
-is "$(ls -A two | paste -sd' ')" "all manifest.json rejected.csv" "what a run left that was killed at its end goes"
+is "$(ls -A two | paste -sd' ')" "all manifest.json rejected.csv" "the leftovers of a run killed at its end are removed"
 other() {
     expect_status 2 "${run[@]}" --output two --resume "${@:2}"
     error_line "output two holds a set of shards already; --force replaces it" "${*:2}: another set"
-    like "$(err)" "the set in two is not the set of this run: $1" "what differs is said: $1"
+    like "$(err)" "the set in two is not the set of this run: $1" "the difference is named: $1"
 }
 other "size 96" --size 64
 other "seed 1" --seed 2
@@ -121,7 +121,7 @@ other "another patient, view or label of |source " --labels relabelled.csv
 cp -rp ph newer && touch -d 'now + 1 hour' newer/images/00000001_000.png
 other "a newer file of 00000001_000.png" --images newer/images
 expect_status 0 "${run[@]}" --images bad/images --output o --resume --max-bad 1
-like "$(out)" "nothing to do: the set of 399 images" "so with an image left out"
+like "$(out)" "nothing to do: the set of 399 images" "a set with an image left out has nothing to do"
 expect_status 0 chex-shard reshard whole --output few --shards 3 --quiet
 expect_status 0 chex-shard reshard whole --output few --shards 3 --resume
 like "$(out)" "few: nothing to do: the set of 400 images" "a finished reshard has nothing to do"
@@ -145,7 +145,7 @@ else
     like "$(out)" "^$done shards kept from the interrupted run" "reshard --resume keeps $done of 300 shards"
     expect_status 0 chex-shard reshard whole --output more2 --shards 300 --quiet
     diff -r more more2
-    ok $? "with the bytes of a run in one go"
+    ok $? "the bytes are those of an uninterrupted run"
 fi
 
 # Killed at random moments again and again.
@@ -164,7 +164,7 @@ if mount -t tmpfs -o size=2m none small 2>/dev/null; then
     error_line "No space left on device" "the disk is full in the middle"
     is "$(ls -A small)" "" "nothing is left"
     expect_status 9 chex-shard reshard whole --output small/r --shards 40
-    error_line "No space left on device" "so with reshard"
+    error_line "No space left on device" "reshard reports a full disk too"
     is "$(ls -A small)" "" "nothing is left"
     expect_status 9 "${run[@]}" --output small/o --resume
     kept=$(find small/o -name '*.h5' | wc -l)
@@ -174,7 +174,7 @@ if mount -t tmpfs -o size=2m none small 2>/dev/null; then
     expect_status 0 "${run[@]}" --output small/o --resume
     like "$(out)" "^$kept shards kept" "finished shards are kept when there is room again"
     diff -r whole small/o
-    ok $? "with the bytes of a run in one go"
+    ok $? "the bytes are those of an uninterrupted run"
 else
     skip "cannot mount a tmpfs here (not root)" 14
 fi

@@ -154,7 +154,7 @@ if [ -e o/manifest.json ]; then
     skip "the run was over before it could be killed" 6
 else
     expect_status 2 "${run[@]}" --images packed --output o
-    error_line "o holds an interrupted run" "what was interrupted is not overwritten"
+    error_line "o holds an interrupted run" "an interrupted run is not overwritten"
     expect_status 0 "${run[@]}" --images packed --output o --resume
     is "$(grep -c 'were resized by the interrupted run' err)" "$spools" "the $spools whole spools are kept"
     diff -r whole o

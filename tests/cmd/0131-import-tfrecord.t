@@ -27,7 +27,7 @@ expect_status 0 chex-shard import-tfrecord "$data/dell.tfrecord" "${common[@]}" 
 diff -r dell named
 ok $? "--label-order with names"
 expect_status 2 chex-shard import-tfrecord "$data/dell.tfrecord" --label-order "$order" --output o
-error_line "13 names, expected 14" "too few names"
+error_line "13 names, expected 14" "too few names are refused"
 expect_status 2 chex-shard import-tfrecord "$data/dell.tfrecord" --label-order "$order,Mass" --output o
 error_line "Mass is there twice" "a name twice"
 expect_status 2 chex-shard import-tfrecord "$data/dell.tfrecord" --label-order google --output o
@@ -68,5 +68,5 @@ error_line "this is a gzip file, expected TFRecords without compression" "a comp
 expect_status 3 chex-shard import-tfrecord bad --output o
 error_line "bad: no records" "an empty file"
 [ ! -e o ]
-ok $? "none of them left anything"
+ok $? "refused commands leave nothing"
 done_testing

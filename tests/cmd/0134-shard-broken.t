@@ -36,7 +36,7 @@ while IFS=$'\t' read -r file kind text; do
     chex-train --data set --output run --image-size 32 --batch-size 1 >out 2>err
     is "$? $(grep -c ' error: ' err)" "3 1" "chex-train refuses $file"
     grep ' error: ' err | grep -qF -- "$text"
-    ok $? "with the same words" || diag "$(cat err)"
+    ok $? "chex-train uses the same words" || diag "$(cat err)"
     [ ! -e run/config.json ]
     ok $? "before it begins a run"
 done <"$broken/cases.tsv"

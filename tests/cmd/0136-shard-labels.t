@@ -51,7 +51,7 @@ tar -cf partial.tar partial && tar -czf partial.tgz partial
 for i in tar tgz; do
     expect_status 0 chex-shard --images "partial.$i" --labels chexpert/train.csv --output "o1-$i" "${shards[@]}" --split none --max-bad 11
     diff -r -x manifest.json -x rejected.csv o1c "o1-$i"
-    ok $? "in a $i too"
+    ok $? "the labels are read in a $i too"
 done
 
 # MIMIC-CXR: three files.
@@ -70,7 +70,7 @@ for i in {0..7}; do
 done
 mimic=(--images mimic --labels mimic/mimic-cxr-2.0.0-chexpert.csv)
 expect_status 0 chex-shard "${mimic[@]}" --output o2 --size 32 --shards 1
-like "$(err)" "mimic .* 4 studies, images by their metadata, with splits, 8 images" "what was joined"
+like "$(err)" "mimic .* 4 studies, images by their metadata, with splits, 8 images" "the log says which tables were joined"
 like "$(out)" "train +4 images" "MIMIC's train"
 like "$(out)" "test +2 images" "MIMIC's test"
 mkdir packed
@@ -78,7 +78,7 @@ for i in chexpert metadata split; do gzip -c "mimic/mimic-cxr-2.0.0-$i.csv" >"pa
 expect_status 0 chex-shard --images mimic --labels packed/mimic-cxr-2.0.0-chexpert.csv.gz --output o2b --size 32 --shards 1
 like "$(err)" "by packed/mimic-cxr-2.0.0-split.csv.gz; no patient" "they are read compressed"
 diff -r -x manifest.json o2 o2b
-ok $? "to the same shards"
+ok $? "both ways give the same shards"
 head -c 100 packed/mimic-cxr-2.0.0-metadata.csv.gz >cut.gz && mv cut.gz packed/mimic-cxr-2.0.0-metadata.csv.gz
 expect_status 3 chex-shard --images mimic --labels packed/mimic-cxr-2.0.0-chexpert.csv.gz --output o3 "${shards[@]}"
 error_line "packed/mimic-cxr-2.0.0-metadata.csv.gz: gzip: the file ends in the middle of the data" "a cut one is a fault"
@@ -88,7 +88,7 @@ error_line "1 patient is on two sides: 10000003 \(the first in the images of spl
 [ ! -e o3 ]
 ok $? "a refused command leaves no files"
 expect_status 0 chex-shard "${mimic[@]}" --output o3 --size 32 --shards 1 --shared-patients drop
-like "$(err)" "1 patient is in two splits: 1 of their images is left out" "or dropped, which is said"
+like "$(err)" "1 patient is in two splits: 1 of their images is left out" "dropped images of shared patients are reported"
 like "$(out)" "test +1 image in" "test keeps its own"
 expect_status 0 chex-shard audit o3/train o3/test
 rm mimic/mimic-cxr-2.0.0-metadata.csv
@@ -113,7 +113,7 @@ expect_status 0 chex-shard audit own.csv own.csv --columns image=file,patient=wh
 expect_status 3 chex-shard audit own.csv ph/labels.csv --columns image=file,patient=who,findings=dx
 error_line "12 images are in both" "audit: columns of one source, another by its header"
 expect_status 3 chex-shard audit own.csv own.csv --columns image=file,patient=whom
-error_line "own.csv: line 1: the header has no column 'whom'" "but not for one that is plain CSV"
+error_line "own.csv: line 1: the header has no column 'whom'" "a missing column of a plain CSV file is named"
 expect_status 3 chex-shard audit own.csv ph/labels.csv
 error_line "own.csv: line 1: 'file,who,dx' is not the first line of a known label format" "a table is no list of names"
 
@@ -135,7 +135,7 @@ like "$(out)" "Mass +4 +3 +1 +1" "positives"
 expect_status 3 chex-shard audit one.txt two.txt
 like "$(out)" "positives are not known of both" "lists alone have no positives"
 expect_status 3 chex-shard audit one.txt two.txt --labels leak.csv --json
-like "$(out | tr -d ' \n')" '"name":"Mass","positives_a":4,"positives_b":3,"shared_patient_positives_a":1' "as JSON"
+like "$(out | tr -d ' \n')" '"name":"Mass","positives_a":4,"positives_b":3,"shared_patient_positives_a":1' "the audit prints JSON"
 echo nowhere.png >three.txt
 expect_status 3 chex-shard audit three.txt two.txt --labels leak.csv
 error_line "three.txt: line 1, column 1: 'nowhere.png', expected an image of leak.csv" "a name without labels"

@@ -86,7 +86,7 @@ grep -hE '^p3/' stated.csv | cut -d, -f1 | sed 's|^|export/|' >test.txt
 lists=(--split official --train-list train.txt --val-list val.txt --test-list test.txt)
 expect_status 0 "${run[@]}" --labels stated.csv "${lists[@]}" --output split
 like "$(out)" "^train +6 images" "lists name images by their paths"
-like "$(out)" "^test +3 images" "with folders above as well"
+like "$(out)" "^test +3 images" "paths with further folders above are found"
 echo 1.png >val.txt
 refuse 3 "val.txt: line 1: '1.png' names several images, such as p[0-9]/s/1.png and p[0-9]/s/1.png, expected one" \
     "${run[@]}" --labels stated.csv "${lists[@]}" --output none
@@ -106,7 +106,7 @@ refuse 3 "same.csv: line 14: image export/p1/s/2.png is the same file .export/p1
     "${run[@]}" --labels same.csv --output none
 mkdir less && cp -r export/p0 export/p1 export/p2 less
 expect_status 3 "${run[@]}" --images less --labels stated.csv --output none
-like "$(err)" "line 11: image p3/s/1.png is not under less" "the same name in another folder is another image"
+like "$(err)" "line 11: image p3/s/1.png is not under less" "a file of the same name in another folder is another image"
 mkdir export/x && cp -r export/p0 export/x/p0
 expect_status 0 "${run[@]}" --labels stated.csv --output deeper
 is "$(h5sum deeper)" "$(h5sum o)" "the path below the image folder goes before a longer one"

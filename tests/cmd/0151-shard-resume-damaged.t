@@ -81,6 +81,6 @@ else
     expect_status 0 "${run[@]}" --output kill --resume
     like "$(err)" "warn: --resume: spool kill/.*the archive is read again" "a damaged spool is made anew"
     diff -r wholetar kill
-    ok $? "with the set of a run in one go"
+    ok $? "the set is that of an uninterrupted run"
 fi
 done_testing

@@ -15,7 +15,7 @@ for workers in 256 1024; do
     ok $? "$workers threads make the bytes of one"
     expect_status 0 "${run[@]}" --images packed --workers $workers --output t$workers
     diff -r one/all t$workers/all
-    ok $? "from a compressed archive too"
+    ok $? "a compressed archive gives the same set"
     expect_status 0 chex-shard verify one --workers $workers
     expect_status 0 chex-shard reshard one --shards 3 --workers $workers --output r$workers
     expect_status 0 "${run[@]}" --images ph/images --workers $workers --output one --resume

@@ -14,7 +14,7 @@ expect_status 0 chex-shard "${make[@]}" --labels own.csv --output o1
 like "$(err)" "2 findings, own findings: COVID" "a column of labels is a finding of its own"
 like "$(err)" "ignored columns: width, follow-up number$" "other columns are listed as ignored"
 expect_status 0 chex-shard info o1
-like "$(out)" "COVID +[1-9]" "its labels are in the shards"
+like "$(out)" "COVID +[1-9]" "the shards hold the labels of the finding"
 expect_status 0 chex-shard info o1 --json
 like "$(out | tr -d ' \n')" '"classes":\["Effusion","COVID"\]' "known findings come first"
 

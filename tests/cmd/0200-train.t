@@ -26,15 +26,15 @@ done
 is "$(find run -name 'events.out.tfevents.*' | wc -l)" 1 "one event file"
 is "$(find run -name '*.tmp.*' | wc -l)" 0 "no temporary file is left"
 is "$(grep -c '"kind":"epoch"' run/metrics.jsonl)" 2 "one line of metrics an epoch"
-like "$(cat run/metrics.jsonl)" '"val_auroc_mean":0\.[0-9]' "with the validation AUROC"
+like "$(cat run/metrics.jsonl)" '"val_auroc_mean":0\.[0-9]' "the metrics have the validation AUROC"
 like "$(err)" 'epoch 2/2: loss' "each epoch logs one line"
-like "$(err)" 'data wait [0-9.]+ %, forward' "with the share of each phase"
+like "$(err)" 'data wait [0-9.]+ %, forward' "the log has the share of each phase"
 like "$(err)" "slowest rank 0 on $(hostname) \\(1.00 of the mean\\)" "the summary names the slowest rank and its host"
-like "$(cat run/metrics.jsonl)" "\"slowest_rank\":0,\"slowest_host\":\"$(hostname)\"" "which the metrics have too"
+like "$(cat run/metrics.jsonl)" "\"slowest_rank\":0,\"slowest_host\":\"$(hostname)\"" "the metrics name the slowest rank"
 like "$(h5dump -a /format run/last.h5)" 'chexnet-checkpoint' "the checkpoint is plain HDF5"
 like "$(cat run/config.json)" '"epochs": "2"' "the configuration has the effective options"
 is "$(tail -qc 1 run/config.json run/ranks.json | wc -l)" 2 "config.json and ranks.json end with a new line"
-like "$(sed -n '/"origins"/,$p' run/config.json)" '"epochs": "command line"' "with their origins"
+like "$(sed -n '/"origins"/,$p' run/config.json)" '"epochs": "command line"' "config.json has the origin of each option"
 like "$(sed -n '/"origins"/,$p' run/config.json)" '"momentum": "default"' "each of them"
 expect_status 0 chex-train "${common[@]}" --epochs 2 --output run --json
 like "$(err)" 'complete' "a complete run is left alone"
@@ -71,7 +71,7 @@ kill -9 $pid 2>/dev/null
 wait $pid 2>/dev/null
 expect_status 0 chex-train "${common[@]}" --epochs 3 --max-steps 30 --checkpoint-every 3steps --output killed
 same whole/last.h5 killed/last.h5 "killed and resumed: the same bits"
-is "$(find killed -name '*.tmp.*' | wc -l)" 0 "its temporary files are gone"
+is "$(find killed -name '*.tmp.*' | wc -l)" 0 "the temporary files of a killed run are removed"
 [ "$(find killed/checkpoints -name '*.h5' | wc -l)" -le 3 ]
 ok $? "at most three numbered checkpoints are kept"
 
@@ -118,7 +118,7 @@ error_line '30m' "a cadence without a unit"
 expect_status 8 chex-train "${common[@]}" --lr 1000 --opt sgd --max-steps 200 --output boom
 error_line 'loss is .*nan.*lower --lr' "a diverged loss"
 expect_status 8 chex-train "${common[@]}" --lr 1000 --opt sgd --max-steps 1 --output boom1
-error_line 'validation at step 1: .*the logit is (nan|-?inf), .*lower --lr' "what has diverged may show there first"
+error_line 'validation at step 1: .*the logit is (nan|-?inf), .*lower --lr' "a diverged network is noticed in the validation"
 expect_status 2 chex-train "${common[@]}" --resume none --output run
 error_line 'already holds a run' "--resume none over a run"
 expect_status 2 chex-train "${common[@]}" --batch-size 8 --epochs 9 --output run
@@ -213,7 +213,7 @@ ranks=(mpirun --oversubscribe --bind-to none -n 2)
 if have mpirun && "${ranks[@]}" true 2>/dev/null; then
     expect_status 0 "${ranks[@]}" chex-train --bench 1 --image-size 32 --batch-size 1 --json
     is "$(grep -c schema out)" 1 "several ranks print one object"
-    like "$(out)" '"ranks": 2, "slowest_rank": [01], "slowest_images_per_s": ' "which counts them"
+    like "$(out)" '"ranks": 2, "slowest_rank": [01], "slowest_images_per_s": ' "the JSON counts the ranks"
     # shellcheck disable=SC2016 # the ranks expand it
     expect_status 2 "${ranks[@]}" bash -c 'engine=cpu
         [ "$OMPI_COMM_WORLD_RANK" = 0 ] || engine=cpu:none

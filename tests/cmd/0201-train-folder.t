@@ -32,7 +32,7 @@ steps=$(grep -c '"kind":"step"' whole/metrics.jsonl)
 per=$((steps / 3))
 like "$(err)" "done: $steps steps, 3 of 3 epochs; best (val AUROC|loss) [0-9.]+ in epoch [123]; $steps steps of this start took" \
     "the end is summed up"
-like "$(err)" 'time of all steps: data wait [0-9.]+ %.*; [a-z]' "with the shares of all steps and an advice"
+like "$(err)" 'time of all steps: data wait [0-9.]+ %.*; [a-z]' "the last lines have the shares of all steps and an advice"
 like "$(err)" 'files: whole/best.h5, whole/last.h5' "the last lines name the files of the run"
 expect_status 0 train --output quiet --max-steps 1 -q
 is "$(grep -v "warn: split val: no positives of" err)" "" "--quiet says nothing of it"
@@ -42,7 +42,7 @@ expect_status 0 train --output lost --max-steps $((per + 2)) --checkpoint-keep 1
 rm -r lost/checkpoints
 expect_status 0 train --output lost
 like "$(err)" "going on from step $((per + 2)) " "last.h5 alone is gone on from"
-same whole/last.h5 lost/last.h5 "with the bits of an uninterrupted run"
+same whole/last.h5 lost/last.h5 "the weights are those of an uninterrupted run"
 is "$(results lost/metrics.jsonl)" "$(results whole/metrics.jsonl)" "the metrics are those of an uninterrupted run"
 expect_status 0 train --output bare --max-steps 3
 rm bare/last.h5 bare/checkpoints/*.h5
@@ -56,7 +56,7 @@ error_line 'none holds the metrics of a run, but no checkpoint of it: bring none
 is "$(results none/metrics.jsonl)" "$(results lost/metrics.jsonl)" "metrics without a checkpoint stay unchanged"
 head -c 5000 whole/last.h5 >none/last.h5
 expect_status 3 train --output none
-error_line 'none/last.h5.*no other checkpoint in none can be read: bring one back' "nor is a damaged last.h5"
+error_line 'none/last.h5.*no other checkpoint in none can be read: bring one back' "a damaged last.h5 alone is an error"
 mkdir -p early/checkpoints
 grep -m 2 '"kind":"step"' whole/metrics.jsonl >early/metrics.jsonl
 expect_status 0 train --output early --max-steps 1
@@ -70,7 +70,7 @@ expect_status 0 train --output back --resume "$old" --max-steps $((per + 1)) --c
 like "$(err)" "warn: $late is of step $((2 * per)), and the run goes on from step $per: kept as $late.abandoned" \
     "what came later is kept under another name"
 [ -s "$late.abandoned" ] && [ ! -e "$late" ]
-ok $? "which is there"
+ok $? "the set-aside checkpoint exists"
 is "$(grep -c '"kind":"step"' back/metrics.jsonl.abandoned)" $((2 * per)) "the metrics of the abandoned steps are kept"
 is "$(step_of back/last.h5)" $((per + 1)) "last.h5 is of the new branch"
 start=$(printf '\\x10\\x%02x\\x3a\\x02\\x08\\x01' $((per + 1))) # step N, session_log START
@@ -81,7 +81,7 @@ is "$(find back -name 'events.out.tfevents.*' | wc -l)" 2 "each start has its ow
 ok $? "best.h5 exists"
 expect_status 0 train --output back --checkpoint-keep 1
 like "$(err)" "going on from step $((per + 1)) " "the next start goes on from there"
-same whole/last.h5 back/last.h5 "to the same bits"
+same whole/last.h5 back/last.h5 "the run ends with the same weights"
 expect_status 0 train --output twice --resume "$late.abandoned" --max-steps $((2 * per + 1))
 like "$(err)" "going on from step $((2 * per)) " "an abandoned checkpoint can be resumed from"
 
@@ -105,7 +105,7 @@ is "$(step_of names/last.h5) $(step_of names/best.h5)" "$((3 * per)) $best" \
 for name in last best; do ln -f "$first" names/$name.h5; done
 expect_status 0 train --output names --epochs 4 --max-steps $((3 * per + 1)) --lr 1e-9
 [ "$(step_of names/best.h5)" -ge "$best" ]
-ok $? "or if there is"
+ok $? "a name is repaired if the file exists"
 head -c 5000 names/best.h5 >cut.h5
 mv cut.h5 names/best.h5
 expect_status 0 train --output names --epochs 4 --max-steps $((3 * per + 2)) --lr 1e-9
@@ -199,7 +199,7 @@ for name in config.json photo.png; do
     rm -rf other && mkdir other && touch other/$name
     expect_status 2 train --output other
     error_line "output folder other holds no training run, but other files \($name\)" "a folder with another's $name"
-    is "$(ls -A other)" $name "is left alone"
+    is "$(ls -A other)" $name "a folder with other files keeps them"
 done
 
 # Settings that change on the way.
@@ -211,7 +211,7 @@ error_line 'image_size is 32 in the checkpoint and 48 now' "another image size i
 
 # The newest checkpoint is named where the loss is no number.
 expect_status 8 chex-train "${common[@]}" --lr 1000 --opt sgd --output boom
-error_line 'lower --lr.*; no checkpoint was written' "or that there is none"
+error_line 'lower --lr.*; no checkpoint was written' "the error says that there is no checkpoint"
 
 # Space.
 mkdir full

@@ -37,7 +37,7 @@ is "$(find . -name '*.tmp.*' | wc -l)" 0 "no temporary file is left"
 expect_status 0 chex-train "${common[@]}" --epochs 2 --output plain
 h5diff run/last.h5 plain/last.h5 /params /params
 ok $? "the weights are those of a run without it"
-like "$(cat plain/config.json)" '"timeline": ""' "which has none"
+like "$(cat plain/config.json)" '"timeline": ""' "a run without --timeline records none"
 expect_status 0 chex-train "${common[@]}" --epochs 3 --output run --timeline b.json
 unlike "$(err)" 'changed since.*timeline' "it is no change of settings"
 check b.json "^ranks 1; steps $((steps / 2));" "a run that goes on has its own steps"
@@ -59,10 +59,10 @@ done
 kill -USR2 $pid
 wait $pid
 is $? 6 "preempted: exit 6"
-check sig.json '^ranks 1; steps [0-9]*[1-9]' "with a timeline"
+check sig.json '^ranks 1; steps [0-9]*[1-9]' "an interrupted run writes its timeline"
 expect_status 8 chex-train "${common[@]}" --lr 1000 --opt sgd --max-steps 200 --output boom --timeline boom.json
 error_line 'loss is' "diverged: exit 8"
-check boom.json '^ranks 1; steps [0-9]*[1-9]' "with a timeline"
+check boom.json '^ranks 1; steps [0-9]*[1-9]' "a failed run writes its timeline"
 
 # What cannot be.
 expect_status 4 chex-train "${common[@]}" --max-steps 1 --output x --timeline ph/labels.csv/t.json
@@ -76,16 +76,16 @@ for option in "" --plan; do
         "a file that would be lost ${option:-without --plan}"
 done
 cmp -s kept.csv ph/labels.csv
-ok $? "which is left as it was"
+ok $? "an existing file is left as it was"
 mkfifo pipe
 expect_status 4 chex-train "${common[@]}" --max-steps 1 --output x --timeline pipe
-error_line 'cannot create pipe: it is a device or a pipe' "what is no file"
+error_line 'cannot create pipe: it is a device or a pipe' "a pipe is refused as a timeline"
 [ -p pipe ] && [ ! -e x ]
 ok $? "a refused timeline starts no run"
 expect_status 2 chex-train "${common[@]}" --max-steps 1 --output own --timeline own/metrics.jsonl
 error_line 'own/metrics.jsonl: a file of that name is there and is no timeline: .*; the run itself is whole, in own' \
     "a file that the run has made meanwhile"
-like "$(cat own/metrics.jsonl)" '"kind":"step"' "is not lost either"
+like "$(cat own/metrics.jsonl)" '"kind":"step"' "a run whose timeline cannot be written keeps its metrics"
 expect_status 2 chex-train --bench 1 --timeline t.json
-error_line '--timeline and --bench: a timeline is one of a run' "none of a measurement"
+error_line '--timeline and --bench: a timeline is one of a run' "a measurement has no timeline"
 done_testing

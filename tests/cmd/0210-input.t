@@ -83,7 +83,7 @@ if have strace; then
     grep -q 'node/chexnet-' trace
     ok $? "the copy is what is read"
     [ "$(grep -c 'openat.*[" ]shards/train.*h5' trace)" -gt 0 ] && [ "$(grep -c 'openat.*node/chexnet-.*train.*h5' trace)" -gt 0 ]
-    ok $? "from the shards"
+    ok $? "the rows come from the shards"
 else
     skip "no strace" 2
 fi

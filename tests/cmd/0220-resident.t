@@ -22,13 +22,13 @@ same() { # FILE FILE NAME
 expect_status 0 "${common[@]}" --engine cuda:s0 --output auto
 like "$(err)" 'of rows stay in GPU memory from their first batch on' "auto: what is done is said"
 unlike "$(err)" 'of rows (kept in memory|read as needed)' "resident rows are not reported as cached in the node's memory"
-like "$(err)" "contrast 0.3 \(the engine's kernels\)" "nor about the CPU's kernels"
+like "$(err)" "contrast 0.3 \(the engine's kernels\)" "the log names the engine's kernels, not those of the CPU"
 expect_status 0 "${common[@]}" --engine cuda:s0 --resident never --output never
 like "$(err)" 'given stored rows with every batch \(--resident never\)' "never: that is said"
 like "$(err)" 'of rows kept in memory' "--cache works without resident rows"
 same auto/last.h5 never/last.h5 "--resident changes no bit"
 expect_status 2 "${common[@]}" --resident always --output x
-error_line "resident: 'always' is not valid: expected one of auto, never" "what it can be"
+error_line "resident: 'always' is not valid: expected one of auto, never" "a wrong value lists the possible ones"
 
 # Too little of the emulated device's memory for rows that stay; then for any rows.
 expect_status 0 env EMULATED_BYTES=900000000 "${common[@]}" --max-steps 1 --engine cuda:s0 \

@@ -43,10 +43,10 @@ lists=(--split official --train-list train.txt --val-list val.txt --test-list te
 shard gaps.csv gaps "${lists[@]}"
 expect_status 0 "${train[@]}" --data gaps --output gaps-run
 like "$(err)" 'warn: split train: no positives of Mass$' "a finding without positives in train is named"
-like "$(err)" 'warn: split val: nothing can be learned and no AUROC computed' "so are val's"
+like "$(err)" 'warn: split val: nothing can be learned and no AUROC computed' "a finding of the validation split without labels is warned about"
 like "$(err)" 'warn: val AUROC is undefined: best.h5 is chosen by the validation loss' "a warning says that the validation loss chooses best.h5"
 like "$(err)" 'val AUROC undefined, best so far' "the epoch has no AUROC"
-like "$(err)" 'done: .*; val AUROC undefined, best val loss [0-9.]+ in epoch 1;' "nor has the end"
+like "$(err)" 'done: .*; val AUROC undefined, best val loss [0-9.]+ in epoch 1;' "the last line says that the AUROC is undefined"
 unlike "$(err)" 'nan|-0\.0' "neither nan nor -0.0 is printed"
 expect_status 0 "${train[@]}" --data gaps --output other --plan
 like "$(out)" 'warning +split train: no positives of Mass$' "--plan warns of the same"

@@ -39,11 +39,11 @@ like "$(cat anew/config.json)" '"lr": "0.001"' "config.json has the new values"
 expect_status 0 train --output anew --max-steps 8 --no-deterministic
 like "$(err)" "deterministic 'yes' -> 'no'" "a flag can be taken back"
 expect_status 2 train --output run --max-steps 7 --batch-size 4
-error_line 'batch_size is 2 in the checkpoint and 4 now' "what must not change is refused as before"
+error_line 'batch_size is 2 in the checkpoint and 4 now' "an option that must not change is refused"
 expect_status 2 train --output run --max-steps 7 --min-lr 0.1
 error_line '--min-lr 0.1: expected no more than --lr, 0.0012' "values given anew are checked against the run's"
 expect_status 2 train --output fresh --min-lr 0.1
-error_line '--min-lr 0.1: expected no more than --lr, 0.0001' "or against the default in a new run"
+error_line '--min-lr 0.1: expected no more than --lr, 0.0001' "--min-lr is compared with the default rate in a new run"
 expect_status 0 train --output elsewhere --resume run/last.h5 --max-steps 7 --plan
 like "$(err)" "taken from run/last.h5: image-size '32'" "--resume FILE and --plan take them too"
 
@@ -61,5 +61,5 @@ expect_status 2 train --output run --max-steps 7 --data big
 error_line 'trained on another set \([0-9]+ images of 32 px in set\) than split train of --data big \([0-9]+ images of 40 px\)' \
     "another set is named, not its digest"
 expect_status 2 train --output run --max-steps 7 --data other
-error_line '(trained on another set|held other images)' "nor another split of the same images"
+error_line '(trained on another set|held other images)' "another split of the same images is refused"
 done_testing

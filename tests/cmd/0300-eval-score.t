@@ -21,7 +21,7 @@ like "$(out)" '^Mass +0 +0 +nan +- +0\.7060$' "an undefined class is nan"
 like "$(out)" '^mean of 1 class +0\.8750 .* 0\.7670$' "the mean is over the defined class"
 like "$(out)" '^interval: 95 %, DeLong by patient, corrected for few positives$' "how the interval was made"
 like "$(out)" 'wang2017.*split: official NIH test list' "the split of the published column is named"
-is "$(err)" "" "nothing on stderr"
+is "$(err)" "" "stderr is empty"
 
 expect_status 0 chex-eval score --predictions p.csv --output results
 is "$(ls results | tr '\n' ' ')" "auroc.csv auroc.json report.html roc.svg " "the files of --output"
@@ -39,7 +39,7 @@ error_line "results already holds auroc.json, auroc.csv, roc.svg, report.html: .
     "existing results are named and kept"
 expect_status 0 chex-eval score --predictions p.csv --output results --force --threads 3
 cmp -s results/auroc.json first.json
-ok $? "the same figures with another number of threads"
+ok $? "another number of threads gives the same figures"
 
 expect_status 0 chex-eval score --predictions p.csv --json --bootstrap 0 --compare none
 like "$(out)" '^\{"schema":1,.*"mean":0\.875,.*"mean_ci_low":null,.*"defined_count":1,' "--json"
@@ -49,17 +49,17 @@ expect_status 0 chex-eval score --predictions p.csv --compare published:zech2022
 like "$(out)" '^Hernia .* 0\.9175$' "another published column"
 expect_status 0 chex-eval score --predictions p.csv --compare results/auroc.csv
 like "$(out)" '^Hernia +2 +2 +0\.8750 .* 0\.8750$' "an earlier run as comparison"
-like "$(out)" '^compared: results/auroc.csv: the same images and labels$' "of the same images"
-unlike "$(out)" 'not comparable|split' "which compare"
+like "$(out)" '^compared: results/auroc.csv: the same images and labels$' "the compared file has the same images"
+unlike "$(out)" 'not comparable|split' "equal images are comparable"
 { head -n 1 p.csv && tail -n +2 p.csv | sort -r | sed 's/,0.8,/,0.4,/'; } >second.csv
 expect_status 0 chex-eval score --predictions second.csv --compare results/auroc.csv
 like "$(out)" ': the same images and labels$' "another network on the same images, in another order"
 sed 's/^d.png/e.png/' p.csv >third.csv
 expect_status 0 chex-eval score --predictions third.csv --compare results/auroc.csv
 like "$(out)" '^compared: results/auroc.csv: other images or labels$' "another image"
-like "$(out)" 'AUROCs of different images are not comparable' "which do not compare"
+like "$(out)" 'AUROCs of different images are not comparable' "different images are not comparable"
 expect_status 0 chex-eval score --predictions p.csv --cluster image
-like "$(out)" 'DeLong by image' "by image"
+like "$(out)" 'DeLong by image' "without patients DeLong's test is by image"
 expect_status 0 chex-eval score --predictions p.csv --interval bootstrap
 like "$(out)" '^interval: 95 %, percentiles of 1000 bootstrap replicates by patient$' "the bootstrap"
 like "$(out)" '^Hernia: [1-9][0-9]* of 1000 replicates had no positive or no negative$' \
@@ -83,7 +83,7 @@ like "$(out)" '"mean_ci_low":null' "the mean has no interval either"
 awk -F, -v OFS=, 'NR > 1 {$3 = 1; $4 = 0} {print}' p.csv >none.csv
 expect_status 0 chex-eval score --predictions none.csv --output undefined
 like "$(out)" '^mean of 0 classes +nan' "no class defined: the mean is nan"
-like "$(err)" 'warn: no class has both positive and negative images: no AUROC is defined' "which is said"
+like "$(err)" 'warn: no class has both positive and negative images: no AUROC is defined' "a warning says that no AUROC is defined"
 like "$(cat undefined/auroc.json)" '"mean": null' "an undefined AUROC is null in auroc.json"
 unlike "$(cat undefined/report.html undefined/roc.svg)" 'nan,' "no drawing contains nan"
 sed 's/patient_id/note/' p.csv >nopatient.csv
@@ -153,7 +153,7 @@ expect_status 2 chex-eval score --predictions p.csv --output file
 error_line 'file is no folder' "an output that is a file"
 
 expect_status 2 chex-eval
-error_line 'chex-eval needs --data DIR' "nothing to evaluate"
+error_line 'chex-eval needs --data DIR' "without options the command says what it needs"
 expect_status 2 chex-eval --data d --checkpoint c
 error_line 'chex-eval needs --output DIR' "nowhere to write"
 expect_status 0 chex-eval --help
@@ -162,10 +162,10 @@ for option in data checkpoint output split model image-size precision engine thr
     like "$(out)" "--$option " "--help names --$option"
 done
 like "$(out)" '^Exit status: 0 done, .*2 usage' "help explains the exit statuses"
-unlike "$(out)" '--predictions FILE  ' "but not what only score takes"
+unlike "$(out)" '--predictions FILE  ' "the help of evaluation lacks the options of score"
 expect_status 0 chex-eval score --help
 like "$(out)" '^usage: chex-eval score --predictions' "score has a help of its own"
-unlike "$(out)" '--(checkpoint|data|engine|split) ' "without the options of a network"
+unlike "$(out)" '--(checkpoint|data|engine|split) ' "the help of score lacks the options of a network"
 expect_status 0 chex-eval export --help
 unlike "$(out)" '--(data|bootstrap|predictions) ' "export has options of its own"
 for option in --checkpoint --data --engine --split; do
@@ -177,7 +177,7 @@ error_line "unknown option '--threads'; try 'chex-eval export --help'" "export t
 expect_status 2 chex-eval --quiet score --predictions p.csv
 error_line "unknown option '--predictions'" "a subcommand comes first"
 expect_status 2 chex-eval --quiet score
-error_line "'score' comes first: chex-eval score" "which is said"
+error_line "'score' comes first: chex-eval score" "a subcommand after options is explained"
 unlike "$(out)" '[^.]cam ' "--help names no subcommand that is not there"
 expect_status 0 chex-eval --version
 expect_status 2 chex-eval --wards 3

@@ -35,7 +35,7 @@ is "$(out | grep -o '"mean":[^,]*' | head -n 1)" "$(tr -d ' ' <one/auroc.json | 
 expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --output two --batch-size 5 \
     --threads 1 --workers 1
 cmp -s one/predictions.csv two/predictions.csv
-ok $? "the same predictions with other threads, workers and batches"
+ok $? "other threads, workers and batches give the same predictions"
 if have mpirun; then
     # Open MPI serves PMIx to what it starts, as srun does. Both leak by themselves; what is ours is
     # under the leak check in the runs by one rank.
@@ -44,8 +44,8 @@ if have mpirun; then
     expect_status 0 mpirun --allow-run-as-root --oversubscribe -n 3 chex-eval --data shards \
         --checkpoint run/last.h5 --output three --threads 1
     cmp -s one/predictions.csv three/predictions.csv
-    ok $? "the same predictions from 3 ranks"
-    like "$(cat three/auroc.json)" '"ranks": 3' "by 3 ranks indeed"
+    ok $? "3 ranks give the same predictions"
+    like "$(cat three/auroc.json)" '"ranks": 3' "the results say that there were 3 ranks"
     expect_status 2 mpirun --allow-run-as-root --oversubscribe -n 3 chex-eval --data shards \
         --checkpoint run/last.h5 --output three --threads 1
     is "$(grep -c 'three already holds predictions.csv' err)" 1 "one cause from all ranks"
@@ -91,7 +91,7 @@ open(sys.argv[1], "wb").write(data[:8] + head.ljust(end - 8) + data[end:])' "$1"
 if have python3 && ! without PYTHON; then
     foreign plain.safetensors ''
     expect_status 0 chex-eval --data shards --checkpoint plain.safetensors --output plain
-    like "$(err)" 'warn: .*does not say how its training images were resized' "what cannot be checked is said"
+    like "$(err)" 'warn: .*does not say how its training images were resized' "a file that does not say how its images were resized is warned about"
     like "$(err)" 'densenet121 at 36 px' "224 px, or what is stored where that is smaller"
     foreign odd.safetensors '"__metadata__":{"classes":"14","image_size":"32"},'
     expect_status 0 chex-eval --data shards --checkpoint odd.safetensors --output odd
@@ -127,9 +127,9 @@ like "$(err)" "the head is new, because the file's is for other classes or anoth
 
 # A set that was made without splits, and all splits of one that has them.
 expect_status 3 chex-eval --data shards-A:B --checkpoint ab.safetensors --output none
-error_line 'split all holds the same images.*--allow-overlap' "without splits: all is what trained it"
+error_line 'split all holds the same images.*--allow-overlap' "a set without splits is refused, because it was trained on"
 expect_status 0 chex-eval --data shards-A:B --checkpoint ab.safetensors --output unsplit --allow-overlap
-like "$(err)" 'shards-A:B was made without splits: all of it is evaluated' "which is said"
+like "$(err)" 'shards-A:B was made without splits: all of it is evaluated' "a warning says that a set without splits is evaluated whole"
 like "$(err)" 'split all of shards-A:B: 60 images' "all of it"
 expect_status 3 chex-eval --data shards-A:B --checkpoint ab.safetensors --output none --split test
 error_line 'no image in split test; it has all: choose with --split' "a split that was asked for"
@@ -172,7 +172,7 @@ refuse 3 'compare nowhere.csv: no such file; expected a table of AUROCs' --compa
 refuse 3 'ab.csv: expected a header that begins with class' --compare ab.csv
 expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --output train --split train \
     --allow-overlap --engine cpu
-like "$(err)" 'run/last.h5 was trained on split train of this data' "which is warned about"
+like "$(err)" 'run/last.h5 was trained on split train of this data' "an evaluation of training images is warned about"
 like "$(cat train/auroc.json)" '"overlap_with_training": "yes"' "auroc.json records the overlap with the training images"
 like "$(cat one/auroc.json)" '"overlap_with_training": "none"' "those of the test split are clean"
 refuse 3 'split all holds the same images.*--allow-overlap' --split all
@@ -220,12 +220,12 @@ refuse 4 'engine cuda: chexnet-cuda.so is not installed here' --engine cuda
 unset CHEX_LIBDIR
 expect_status 4 chex-eval --data shards --checkpoint run/last.h5 --output /proc/none
 error_line '/proc/none' "an output that cannot be made"
-unlike "$(err)" 'split test of shards' "is found before the work"
+unlike "$(err)" 'split test of shards' "a wrong network is found before the work"
 mkdir readonly
 if [ "$(id -u)" = 0 ] && mount -t tmpfs -o ro tmpfs readonly 2>/dev/null; then
     at_exit umount readonly
     expect_status 4 chex-eval --data shards --checkpoint run/last.h5 --output readonly
-    error_line 'readonly: nothing can be written into it: Read-only' "nor a folder that is read-only"
+    error_line 'readonly: nothing can be written into it: Read-only' "a read-only folder is found before the work"
     unlike "$(err)" 'split test of shards' "after the work"
 else
     skip "cannot mount a tmpfs here" 3

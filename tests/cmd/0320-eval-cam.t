@@ -42,7 +42,7 @@ like "$(out)" '^map: 1 x 1 position, too coarse to say where a finding is$' "the
 like "$(out)" '^for research, not for clinical use$' "the output is not for clinical use"
 grep -qa 'not for clinical use' one.png
 ok $? "the file says so too"
-like "$(head -n 1 out)" '^class +probability +logit +at peak +peak x, y \(px\)$' "with a head"
+like "$(head -n 1 out)" '^class +probability +logit +at peak +peak x, y \(px\)$' "the table has a head"
 is "$(grep -c 'drawn$' out)" 1 "one class is drawn"
 is "$(sed -n 2,4p out | sort -rnk 2 | head -n 1 | awk '{print $NF}')" drawn "the most probable one"
 is "$(grep -o '>[A-Z][A-Za-z ]*</text>\|probability 0[.][0-9]*' one.svg | tr '\n' ' ')" \
@@ -58,13 +58,13 @@ else
 fi
 like "$(err)" 'one.png: [0-9]+ x [0-9]+ px, densenet121 at 32 of 36 px, 1 x 1 positions' \
     "crop and stored size are the checkpoint's"
-unlike "$(err)" 'warn: ' "which says all that has to be known"
+unlike "$(err)" 'warn: ' "a complete checkpoint has no warning"
 grep -qa Title one.png && grep -qa 00000001_000.png one.png && ! grep -qa images/ one.png
 ok $? "the file says of what it is, but no folders"
 
 expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output again.png --threads 1
 cmp -s one.png again.png && cmp -s one.svg again.svg
-ok $? "the same pictures again, with other threads"
+ok $? "another number of threads draws the same picture"
 expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output two.png \
     --class ' pleural_thickening, Mass,mass' --json
 is "$(grep -o '"drawn":true' out | wc -l)" 2 "classes by name, whatever the letters, each once"
@@ -80,8 +80,8 @@ like "$(out)" '"too_coarse":true' "2 x 2 positions are too coarse"
 like "$(out)" '"positions_x_px":\[15\.94[0-9]*,44\.38[0-9]*\]' "positions in px of the file"
 expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output ref.png --engine ref \
     --precision fp32 --json
-like "$(out)" '"engine":"ref","precision":"fp32"' "by the engine of one's choice"
-is "$(of_json probability | cut -c1-6)" "$(of_shards 00000001_000.png | cut -c1-6)" "with its result"
+like "$(out)" '"engine":"ref","precision":"fp32"' "cam uses the engine that was chosen"
+is "$(of_json probability | cut -c1-6)" "$(of_shards 00000001_000.png | cut -c1-6)" "another engine gives the same probability"
 
 expect_status 0 chex-eval export "${net[@]}" --output last.safetensors
 expect_status 0 chex-eval cam --image $radiograph --checkpoint last.safetensors --output st.png
@@ -94,8 +94,8 @@ if have mpirun; then
     expect_status 0 mpirun --allow-run-as-root --oversubscribe -n 2 chex-eval cam \
         --image $radiograph "${net[@]}" --output ranks.png
     cmp -s one.png ranks.png
-    ok $? "of two ranks one draws"
-    like "$(err)" 'cam is work for one process' "which is said"
+    ok $? "one of two ranks draws"
+    like "$(err)" 'cam is work for one process' "the other rank says that cam is work for one process"
     export ASAN_OPTIONS=$saved
 else
     skip "no mpirun here" 3
@@ -132,7 +132,7 @@ refuse 2 '--image images: a folder, expected one image' --image images
 refuse 2 "--image 'odd\\\\xFF.png': the name is no UTF-8 text, as --json needs" --image $'odd\xff.png' --json
 expect_status 0 chex-eval cam --image $'odd\xff.png' "${net[@]}" --output made/for/odd.png
 [ -s made/for/odd.png ]
-ok $? "its folder is made"
+ok $? "cam makes the folder of its picture"
 head -c 1000 $radiograph >cut.png
 refuse 3 'cut.png: ' --image cut.png
 head -c 1000000 run/last.h5 >cut.h5
@@ -146,7 +146,7 @@ ok $? "a picture is kept until the next one is complete"
 expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output kept.png --force --scale 4 \
     --alpha 0.3
 ! cmp -s one.svg kept.svg
-ok $? "which --force lets replace it"
+ok $? "--force replaces a picture"
 for missing in image checkpoint output; do
     all=(--image "$radiograph" "${net[@]}" --output none.png)
     case $missing in
@@ -155,7 +155,7 @@ for missing in image checkpoint output; do
     output) all=("${all[@]:0:4}") ;;
     esac
     expect_status 2 chex-eval cam "${all[@]}"
-    error_line "chex-eval cam needs --$missing" "without --$missing"
+    error_line "chex-eval cam needs --$missing" "cam says that it needs --$missing"
 done
 
 # foreign TEXT: the export with other metadata of as many bytes.
@@ -174,7 +174,7 @@ if have python3 && ! without PYTHON; then
     expect_status 0 chex-eval cam --image $radiograph --checkpoint foreign.safetensors --output f.png
     like "$(err)" 'warn: .*does not say at what size its training images were stored: 37 px is taken' \
         "a file that does not know its stored size"
-    like "$(err)" 'warn: .*does not say how its training images were resized' "nor how"
+    like "$(err)" 'warn: .*does not say how its training images were resized' "safetensors without details are warned about"
     foreign '"__metadata__":{"classes":"[\"Mass\",\"Nodule\",\"Scar\"]","resize":"box"},'
     refuse 3 'trained on images resized by box' --checkpoint foreign.safetensors
 else

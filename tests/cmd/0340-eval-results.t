@@ -56,7 +56,7 @@ cp before/{auroc.json,report.html,roc.svg} moved/.eval.ready
 expect_status 2 score --output moved
 error_line 'moved already holds auroc.json, auroc.csv, roc.svg, report.html' "a complete set is moved by the next run"
 diff -r before moved
-ok $? "to the last file"
+ok $? "all files of the set are there"
 mkdir -p again/.eval.ready
 cp before/{auroc.csv,auroc.json,report.html,roc.svg} again/.eval.ready
 expect_status 0 score --output again --force
@@ -84,5 +84,5 @@ is "$(names single)" "cam.png net.safetensors other.png.tmp.k3x09qwz " \
 expect_status 0 chex-eval export --checkpoint run/last.h5 --output made/for/net.safetensors
 is "$(names made/for)" "net.safetensors " "export makes the folder of its file"
 expect_status 4 chex-eval export --checkpoint nowhere.h5 --output run/last.h5/net.safetensors
-error_line 'cannot make folder run/last.h5' "where that is impossible it says so before the work"
+error_line 'cannot make folder run/last.h5' "a results folder that is a file is found before the work"
 done_testing

@@ -61,7 +61,7 @@ ok $? "the page's preprocessing gives the probabilities of predictions.csv" || d
 for change in 'mean=[0,0,0]' 'std=[1,1,1]' stored_size=64 stored_size=90; do
     said=$(peer "$change")
     below "$said" 1 && ! below "$said" 1e-3
-    ok $? "with $change it does not" || diag "$said"
+    ok $? "the probabilities differ with $change" || diag "$said"
 done
 
 if "$PYTHON" -c 'import torch, torchvision, safetensors' 2>/dev/null; then

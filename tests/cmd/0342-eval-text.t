@@ -21,13 +21,13 @@ clean err out && [ ! -e out.d ]
 ok $? "an escape sequence is not printed raw"
 sed $'1s/Hernia/Her\377nia/g' p.csv >bytes.csv
 expect_status 3 chex-eval score --predictions bytes.csv
-error_line 'Her.xFFnia.: the name of a class has control characters or is not UTF-8' "nor bytes that are no UTF-8"
+error_line 'Her.xFFnia.: the name of a class has control characters or is not UTF-8' "a class name that is not UTF-8 is refused"
 sed '1s/Hernia/Émphysème/g' p.csv >umlaut.csv
 expect_status 0 chex-eval score --predictions umlaut.csv --bootstrap 0 --compare none
 like "$(out)" '^Émphysème ' "letters of other languages stay"
 printf 'class,us\nHernia,0.8\n@source,we%s[31m\n' "$ESC" >compare.csv
 expect_status 3 chex-eval score --predictions p.csv --compare compare.csv
-error_line "compare.csv line 3: 'we.x1B\[31m' has control characters" "nor in a table to compare with"
+error_line "compare.csv line 3: 'we.x1B\[31m' has control characters" "a class name with control characters in a table to compare with is refused"
 cp p.csv "x${ESC}[1m.csv"
 expect_status 0 chex-eval score --predictions "x${ESC}[1m.csv" --bootstrap 0 --output named
 clean err out named/*
@@ -72,12 +72,12 @@ with h5py.File("hostile.h5", "r+") as f:
     ok $? "chex-shard info prints no escape sequence of a shard"
     chex-shard info hostile.h5 --json >out 2>err
     clean out err
-    ok $? "nor with --json"
+    ok $? "JSON has no control character either"
     cp -r shards copy
     sed -i 's/"label_format": *"[^"]*"/"label_format": "n\\u001b[2Jih"/; s/"tool_version": *"[^"]*"/"tool_version": "\\u001b[1m"/' copy/manifest.json
     chex-shard info copy >out 2>err
     clean out err && grep -q 'labels n.x1B\[2Jih' out
-    ok $? "nor of a manifest" || diag "$(out; err)"
+    ok $? "a manifest with control characters is not printed raw" || diag "$(out; err)"
     quiet chex-eval export --checkpoint run/last.h5 --output best.safetensors
     "$python" - <<'END'
 import json, struct
@@ -96,11 +96,11 @@ END
     expect_status 3 chex-eval --data shards --checkpoint classes.safetensors --output none --allow-overlap
     error_line "classes.safetensors: the name of class 1, 'Her.x1B\[2Jnia', has control characters" "a network's class"
     expect_status 3 chex-eval cam --image "$(echo ph/images/*01_000.png)" --checkpoint classes.safetensors --output cam.png
-    error_line "the name of class 1, 'Her.x1B\[2Jnia', has control characters" "for a picture too"
+    error_line "the name of class 1, 'Her.x1B\[2Jnia', has control characters" "cam refuses a class name with control characters"
     expect_status 3 chex-eval --data shards --checkpoint model.safetensors --output none --allow-overlap
     error_line "it says that it is a '.x1B\[31mvit'" "a network name with control characters is refused"
     clean err
-    ok $? "which is not printed raw"
+    ok $? "the class name is not printed raw"
 else
     skip "no python3 with h5py here" 10
 fi

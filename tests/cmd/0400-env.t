@@ -20,8 +20,8 @@ is "$(out | awk '$2 == "pass" { print index($0, " pass ") }' | sort -u | wc -l)"
 # Without -v only what warns or fails, and the sum.
 expect_status 0 env NCCL_P2P_DISABLE=1 chex-env
 like "$(out)" "^nccl-env +warn " "a warning is always shown"
-like "$(out)" "^ +remedy: NCCL_P2P_DISABLE slows every step down" "with its remedy"
-unlike "$(out)" "^(hdf5 |rank 0/1)" "what is well is not listed"
+like "$(out)" "^ +remedy: NCCL_P2P_DISABLE slows every step down" "the warning has a remedy"
+unlike "$(out)" "^(hdf5 |rank 0/1)" "checks that pass are not listed"
 expect_status 4 env TMPDIR=/nonexistent/tmp chex-env
 like "$(out)" "^tmpdir +fail +/nonexistent/tmp: No such file" "a failure is always shown"
 like "$(out | tail -n 1)" "^not fit to train: [0-9]+ passed, [0-9]+ warned, 1 failed, .* \(-v shows each check\)$" \
@@ -55,7 +55,7 @@ cp out json
 is "$(grep -c '"question":' json)" "$(grep -c '"remedy":' json)" "each check has question and remedy"
 like "$(cat json)" '"schema": 1' "the schema is stated"
 is "$(field json launch verdict)" pass "a verdict"
-is "$(field json gpu found)" none "what was found"
+is "$(field json gpu found)" none "the JSON has what was found"
 like "$(cat json)" '"ranks": \[' "the ranks are listed"
 if have python3 && ! without PYTHON; then
     python3 - json <<'END'
@@ -77,7 +77,7 @@ fi
 expect_status 4 env CUDA_VISIBLE_DEVICES=0 chex-env -v
 like "$(out)" "^gpu +fail +.*CUDA_VISIBLE_DEVICES 0" "a GPU that cannot be used fails"
 like "$(out)" "fault: user" "the fault is the user's"
-like "$(out)" "remedy: .*--engine cpu" "with the remedy"
+like "$(out)" "remedy: .*--engine cpu" "the failure has a remedy"
 like "$(err)" "user can mend" "one line says whose fault it is"
 expect_status 4 env TMPDIR=/nonexistent/tmp chex-env -v
 like "$(out)" "^tmpdir +fail +/nonexistent/tmp: No such file or directory" "a TMPDIR that is not there"
@@ -87,13 +87,13 @@ expect_status 0 env NCCL_P2P_DISABLE=1 chex-env -v
 like "$(out)" "^nccl-env +warn .*NCCL_P2P_DISABLE=1 \(environment\)" "NCCL's settings and their origin"
 mkdir home && echo "NCCL_DEBUG=INFO" >home/.nccl.conf
 expect_status 0 env HOME="$PWD/home" chex-env -v
-like "$(out)" "^nccl-env +pass +NCCL_DEBUG=INFO \(.*/home/.nccl.conf\)" "also from the user's file"
+like "$(out)" "^nccl-env +pass +NCCL_DEBUG=INFO \(.*/home/.nccl.conf\)" "settings of the user's file are found"
 
 # The node's.
 echo '{"zlib": "0.9"}' >want.json
 expect_status 5 chex-env -v --expect want.json
 like "$(out)" "^zlib +fail" "an expected version that is not found fails"
-like "$(out)" "expected: 0.9 \(from want.json\)" "with the expectation"
+like "$(out)" "expected: 0.9 \(from want.json\)" "the failure shows the expectation"
 echo "{\"zlib\": \"$(field json zlib found)\"}" >want.json
 expect_status 0 chex-env -v --expect want.json
 
@@ -129,7 +129,7 @@ expect_status 2 chex-env -v --mode prolog --mode login --nosuch
 
 expect_status 0 chex-env -v --mode login
 unlike "$(out)" "^(gpu|launch|clock) " "a login node has no allocation"
-like "$(out)" "^engine-auto +pass " "but engines"
+like "$(out)" "^engine-auto +pass " "on a login node the check of engines runs"
 
 # Usage.
 expect_status 2 chex-env -v --level 4
@@ -151,7 +151,7 @@ expect_status 2 chex-env -v everything
 error_line "unexpected word 'everything': chex-env takes options only" "a word"
 expect_status 0 chex-env --help
 like "$(out)" "^usage: chex-env" "help"
-like "$(out)" "Exit status: 0 .* 4 .* 5 " "which states the exit statuses"
+like "$(out)" "Exit status: 0 .* 4 .* 5 " "help states the exit statuses"
 expect_status 0 chex-env --print-config -q
 like "$(out)" "^timeout = 30s   # default$" "durations as they are typed"
 like "$(out)" "^log-level = warn   # command line$" "-q is the level's origin"
@@ -169,7 +169,7 @@ for command in chex-shard chex-train chex-eval chex-env; do
     done
 done
 chex-env >/dev/full 2>full
-is $? 9 "nor for a report"
+is $? 9 "a full disk fails a report"
 like "$(cat full)" "cannot write to standard output: No space left" "a full standard output names the cause"
 
 # A prolog whose log is full, or that has no output at all, must not drain a sound node.
@@ -177,10 +177,10 @@ for as in "" --json; do
     # shellcheck disable=SC2086 # no word
     chex-env --mode prolog $as >/dev/full 2>full
     is $? 0 "the prolog keeps its verdict if its table $as cannot be written"
-    like "$(cat full)" "warn: cannot write to standard output" "which is said"
+    like "$(cat full)" "warn: cannot write to standard output" "a failed write is warned about"
 done
 chex-env --mode prolog <&- >&- 2>&-
-is $? 0 "also where all three are closed"
+is $? 0 "the prolog passes with all three streams closed"
 chex-env --mode prolog --expect want.json >/dev/full 2>/dev/null
 is $? 5 "a node at fault has status 5"
 done_testing

@@ -23,9 +23,9 @@ unlike "$(err)" "CHEX_(NVML|FAKE_NVML)" "the variables are known ones"
 node two-h200
 expect_status 0 chex-env -v
 like "$(out)" "^gpu-driver +pass +580.65.06, for CUDA 13.0" "the GPU driver and its CUDA version are reported"
-like "$(out)" "^gpu-health +pass +2 healthy" "on one's own machine, of GPUs too"
+like "$(out)" "^gpu-health +pass +2 healthy" "the health of GPUs is checked on a machine without Slurm"
 expect_status 0 env SLURM_JOB_ID=5 chex-env -v
-like "$(out)" "^gpu-health +skip +no GPU was allotted" "in a job not of those of others"
+like "$(out)" "^gpu-health +skip +no GPU was allotted" "in a job without GPUs the GPUs of others are not checked"
 node sick
 expect_status 0 chex-env -v
 like "$(out)" "^gpu-health +warn +GPU 0000:1b:00.0: 3 uncorrected" "a sick GPU that was not requested only warns"
@@ -33,7 +33,7 @@ LD_LIBRARY_PATH=driver expect_status 0 chex-env -v --mode prolog
 like "$(out)" "^gpu-health +warn" "a sick GPU does not drain the node in the prolog"
 node mismatch
 expect_status 0 chex-env -v --mode login
-like "$(out)" "^gpu-driver +warn .*two versions" "nor does a broken driver"
+like "$(out)" "^gpu-driver +warn .*two versions" "a broken driver only warns"
 node two-h200
 
 # Two GPUs for one rank.
@@ -45,16 +45,16 @@ like "$(out)" "^gpu-busy +pass +none" "no other process uses the GPUs"
 like "$(out)" "^gpu-memory +pass +140 GiB, 4.0 MiB of it in use, GPU 0000:1b:00.0" "memory"
 like "$(out)" "^gpu-peer +pass +2 GPUs, 1 of 1 pairs by NVLink" "peers"
 like "$(out)" "^gpu +pass " "the check gpu passes"
-like "$(out)" "^engine-auto +pass +cuda: " "which auto takes"
+like "$(out)" "^engine-auto +pass +cuda: " "engine-auto chooses cuda"
 expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-env -v
 like "$(out)" "^gpu-visible +pass +0000:5d:00.0 NVIDIA H200$" "one of two"
 like "$(out)" "^gpu-peer +pass +1 seen, 1 more on the node hidden from CUDA, not from NCCL" "a peer"
 node own
 expect_status 0 env CUDA_VISIBLE_DEVICES=0 chex-env -v
-like "$(out)" "^gpu-peer +pass +1 seen, 1 more on the node out of reach" "which a cgroup takes away"
+like "$(out)" "^gpu-peer +pass +1 seen, 1 more on the node out of reach" "a GPU hidden by a cgroup is reported"
 node no-links
 expect_status 0 env CUDA_VISIBLE_DEVICES=0,1 chex-env -v
-like "$(out)" "^gpu-peer +pass +2 GPUs, 0 of 1 pairs by NVLink" "without NVLink"
+like "$(out)" "^gpu-peer +pass +2 GPUs, 0 of 1 pairs by NVLink" "GPUs without NVLink are reported"
 
 # A node of 16, all seen, by UUID: a list of 656 bytes.
 node sixteen-b200
@@ -72,7 +72,7 @@ unlike "$(err)" "warn" "nothing is warned about"
 node two-h200
 expect_status 4 env CUDA_VISIBLE_DEVICES=0,5 chex-env -v
 like "$(out)" "^gpu-visible +fail +CUDA_VISIBLE_DEVICES 0,5: '5' is none of the 2 GPUs" "an index too far"
-like "$(out)" "remedy: leave CUDA_VISIBLE_DEVICES to Slurm" "with the remedy"
+like "$(out)" "remedy: leave CUDA_VISIBLE_DEVICES to Slurm" "the failure has a remedy"
 expect_status 4 env CUDA_VISIBLE_DEVICES=-1 chex-env -v
 like "$(out)" "^gpu-visible +fail +none \(CUDA_VISIBLE_DEVICES -1\), of 2" "allotted, but hidden"
 CHEX_NVML=/nonexistent/nvml.so expect_status 4 chex-env -v
@@ -101,28 +101,28 @@ node mismatch
 expect_status 5 chex-env -v
 like "$(out)" "^gpu-driver +fail .*two versions: the node needs a reboot" "a driver in two versions"
 LD_LIBRARY_PATH=no-driver expect_status 5 env SLURM_JOB_GPUS=0 chex-env -v --mode prolog
-like "$(out)" "^gpu-driver +fail +no NVIDIA driver" "in the prolog a missing driver is the node's"
+like "$(out)" "^gpu-driver +fail +no NVIDIA driver" "in a prolog a missing driver is the node's fault"
 LD_LIBRARY_PATH=no-driver expect_status 0 env CUDA_VISIBLE_DEVICES=7 chex-env -v --mode prolog
 like "$(out)" "^gpu-driver +skip" "unless the job has no GPU"
 node busy
 expect_status 0 env CUDA_VISIBLE_DEVICES=0 chex-env -v
 like "$(out)" "^gpu-busy +warn +1 on GPU 0000:1b:00.0: process 999999999 \(not visible" "a process of an earlier job is reported"
-like "$(out)" "fault: node" "is the node's"
-like "$(out)" "^gpu-memory +warn +140 GiB, 40.0 GiB of it in use" "so is the memory that it holds"
+like "$(out)" "fault: node" "the fault is the node's"
+like "$(out)" "^gpu-memory +warn +140 GiB, 40.0 GiB of it in use" "memory that another process holds is reported"
 
 # Level 2 measures the GPU that training would take.
 node two-h200
 expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-env -v --level 2 --timeout 5m
 like "$(out)" "^gpu-copy +pass +55 GB/s to it, 54 GB/s from it, NVIDIA H200 0000:5d:00.0, PCIe 5 x16$" \
     "copies and the link"
-like "$(out)" "^gpu-memory-rate +pass +4100 GB/s of 4917$" "its memory and the bus"
+like "$(out)" "^gpu-memory-rate +pass +4100 GB/s of 4917$" "the rate of GPU memory is measured"
 like "$(out)" "^gpu-step-rate +pass .* images/s of 96 px, cuda " "a step"
-like "$(out)" "^gpu-step-bits +pass +cuda [a-z0-9]+, [a-z0-9]+ on NVIDIA H200: [0-9a-f]{16}$" "its bits"
+like "$(out)" "^gpu-step-bits +pass +cuda [a-z0-9]+, [a-z0-9]+ on NVIDIA H200: [0-9a-f]{16}$" "the bits of a step are reported"
 like "$(out)" "^gpu-after +pass +healthy, 33 C$" "gpu-after reports health and temperature"
 node narrow
 expect_status 0 env CUDA_VISIBLE_DEVICES=0 chex-env -v --level 2 --timeout 5m
 like "$(out)" "^gpu-copy +warn +.*PCIe 1 x8" "a link that is narrower than it could be"
-like "$(out)" "remedy: its link could be PCIe 5 x16" "is the node's to mend"
+like "$(out)" "remedy: its link could be PCIe 5 x16" "the remedy names the link of the GPU"
 
 # The commands take the GPU by its bus id.
 node two-h200
@@ -145,7 +145,7 @@ expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-train --data shards --output run
 like "$(err)" "test engine on 0000:5d:00.0" "training takes the same way"
 like "$(cat run/ranks.json)" '"gpu_pci_bus_id": "0000:5d:00.0"' "ranks.json has the bus id of the GPU"
 expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-eval --data shards --checkpoint run/last.h5 --output eval
-like "$(err)" "test engine on 0000:5d:00.0" "so does chex-eval"
+like "$(err)" "test engine on 0000:5d:00.0" "chex-eval uses the same GPU"
 expect_status 0 chex-train --data shards --output run-cpu --image-size 32 --batch-size 4 --max-steps 1 \
     --engine cpu
 like "$(cat run-cpu/ranks.json)" '"gpu_pci_bus_id": ""' "the cpu engine has none"
@@ -164,5 +164,5 @@ cp "$fake/nvml.so" other/chexnet-cuda.so
 CHEX_LIBDIR=$PWD/other expect_status 4 bench cuda
 error_line "the CUDA engine cannot be loaded: module .*chexnet-cuda.so is of version unknown" "a foreign module"
 CHEX_LIBDIR=$PWD expect_status 4 bench cuda
-error_line "chexnet-cuda.so is not installed here: build chexnet with CHEX_WITH_CUDA=ON" "none at all"
+error_line "chexnet-cuda.so is not installed here: build chexnet with CHEX_WITH_CUDA=ON" "without a CUDA module the error says how to build it"
 done_testing

@@ -27,7 +27,7 @@ done
 is "$(grep -cE '"name": "(memory|compute|step|tmpdir|output|data)-rate"' json)" 6 "six rates"
 like "$(cat json)" '"found": "[0-9.e+]+ MB/s.*/train-00000-of-00001.h5, [0-9]+ rows sound"' "the shard is read"
 like "$(cat json)" '"found": "cpu [a-z0-9]+, (fp32|bf16): [0-9a-f]{16}"' "the digest of a step"
-is "$(ls -A work)" "" "nothing is left where results go"
+is "$(ls -A work)" "" "no file remains in the folder of results"
 like "$(cat good.json)" '"step-rate": \{' "figures are recorded"
 if have python3 && ! without PYTHON; then
     python3 - json good.json <<'END'
@@ -55,7 +55,7 @@ status=$?
 verdict=$(awk '$1 == "memory-rate" { print $2 }' out)
 like "$status $verdict" "^(5 fail|4 warn)$" "a limit that no node reaches: $status, $verdict"
 [ "$verdict" = fail ] || like "$(out)" "disturbed: " "a machine that others use is not blamed"
-like "$(out)" "expected: gb_per_s 1e\+09 GB/s or more \(from want.json\)" "is named"
+like "$(out)" "expected: gb_per_s 1e\+09 GB/s or more \(from want.json\)" "a missed limit names the file of expectations"
 like "$(out)" "^tmpdir-rate +pass" "one that all keep is kept"
 like "$(out)" "^data-rate +fail +.*nosuch" "a folder without shards"
 like "$(out)" "remedy: pass the folder that chex-shard wrote with --data" "a missing or wrong folder has a remedy"
@@ -72,15 +72,15 @@ for wrong in '{"hdf5": {}}' '{"hdf5": {"mb": 1}}'; do
     error_line "value of 'hdf5': expected a text$" "figures of a check that has none: $wrong"
 done
 expect_status 2 chex-env -v --record none.json
-error_line "--record none.json: level 1 measures nothing: say --level 2 or 3" "nothing to record"
+error_line "--record none.json: level 1 measures nothing: say --level 2 or 3" "a record of level 1 is refused"
 expect_status 4 chex-env -v --level 2 --record ph/labels.csv/good.json
 error_line "cannot make folder ph/labels.csv" "a record that cannot be written"
-is "$(out)" "" "which is known before anything is measured"
+is "$(out)" "" "the refusal comes before the measurements"
 cp ph/labels.csv kept.csv
 expect_status 2 chex-env -v --level 2 --record ph/labels.csv
-error_line "ph/labels.csv: a file of that name is there and holds no expectations" "nor is a file lost"
+error_line "ph/labels.csv: a file of that name is there and holds no expectations" "a file without expectations is not overwritten"
 cmp -s kept.csv ph/labels.csv
-ok $? "which is left as it was"
+ok $? "the file is left as it was"
 expect_status 2 chex-env -v --level 2 --timeout 1s --record new/none.json
 error_line "none.json: nothing was measured.* longer --timeout" "no time to measure what is recorded"
 
@@ -95,7 +95,7 @@ like "$(out)" "remedy: use a writable folder instead of ph/labels.csv" "a missin
 expect_status 0 chex-env -v --level 2 --timeout 1s
 like "$(out)" "^step-rate +skip +it takes [0-9] s, and --timeout leaves [01]\.[0-9] s" "no time for a step"
 like "$(out)" "^gpu-copy +skip +no GPU was allotted" "want of time is not blamed where there is no GPU"
-like "$(out)" "^data-rate +skip +no --data" "nothing is read unless it is said what"
+like "$(out)" "^data-rate +skip +no --data" "without --data nothing is read"
 
 # A row that has changed.
 shard=shards/train/train-00000-of-00001.h5
@@ -107,14 +107,14 @@ if cmp -s "$shard" good.h5; then
 else
     expect_status 4 chex-env -v --level 2 --timeout 5m --data shards
     like "$(out)" "^data-rate +fail +.*row [0-9]+ .*checksum" "a row that is not what its checksum says"
-    like "$(out)" "fault: user" "is the user's, for it is so at the second reading"
+    like "$(out)" "fault: user" "a folder problem that persists is the user's fault"
 fi
 
 # In the prolog only the node counts, and time is short.
 expect_status 0 env TMPDIR=/nonexistent/tmp chex-env -v --mode prolog --level 2 --data nosuch \
     --record ph/labels.csv/good.json --timeout 20s
 unlike "$(out)" "^(data|output)-rate" "file systems of others are not looked at"
-like "$(out)" "^tmpdir-rate +(pass|warn) .*: /tmp$" "its own is"
+like "$(out)" "^tmpdir-rate +(pass|warn) .*: /tmp$" "the rate of the own temporary folder is measured"
 like "$(out)" "^memory-rate +(pass|skip)" "the check memory-rate is in the table"
 like "$(err)" "warn: cannot make folder ph/labels.csv" "a record that cannot be written drains no node"
 

@@ -20,14 +20,14 @@ cat >want.json <<'END'
 END
 expect_status 0 chex-env --level 2 --timeout 5m --expect want.json --record good.json
 like "$(out)" "^step-rate +warn " "a rate below its limit is a warning"
-like "$(out)" "^ +disturbed: " "which says what others took"
+like "$(out)" "^ +disturbed: " "the check says what other processes used"
 like "$(out)" "^ +remedy: .* meanwhile: measure again when the node is idle" "the remedy is to measure again when the node is idle"
 like "$(out)" "^cpu-share +warn " "the CPUs were shared"
 unlike "$(out)" "fault: node|^[a-z-]+-rate +fail" "the node is not blamed"
 like "$(err)" "warn: --record good.json: others used the node while memory-rate, .*step-rate" "--record warns"
 is "$(grep -c '"disturbed": true' good.json)" "$(grep -c '"limit":' good.json)" "every recorded limit is marked as disturbed"
 expect_status 0 chex-env --mode prolog --level 2 --timeout 1m --expect want.json
-unlike "$(out)" "fault: node|^[a-z-]+-rate +fail" "nor is it in a prolog"
+unlike "$(out)" "fault: node|^[a-z-]+-rate +fail" "a prolog blames no node while others use the CPUs"
 expect_status 0 chex-env --expect good.json
 like "$(err)" "warn: expectations good.json: recorded while others used the node, so the limits are weak: memory-rate, " \
     "limits that were recorded so are warned about"

@@ -9,7 +9,7 @@ expect_status 0 cmake --install "$BUILD" --prefix "$prefix"
 lua=$prefix/share/modulefiles tcl=$prefix/share/modulefiles-tcl
 [ -f "$lua/chexnet/$version.lua" ] && [ -f "$tcl/chexnet/$version" ]
 ok $? "both modulefiles carry the version $version"
-unlike "$(cat "$lua/chexnet/$version.lua" "$tcl/chexnet/$version")" '@[A-Z]+@' "nothing is left to fill in"
+unlike "$(cat "$lua/chexnet/$version.lua" "$tcl/chexnet/$version")" '@[A-Z]+@' "modulefiles have no placeholder left"
 is "$(head -c 11 "$tcl/chexnet/$version")" "#%Module1.0" "the Tcl file has its magic cookie"
 expect_status 0 "$prefix/bin/chex-env" -v --mode login
 like "$(out)" "modules +(pass|warn) +mpi (loads|not installed)" "the installed command finds its parts"
@@ -21,7 +21,7 @@ ok $? "the licence and the README are installed"
 # A modulefile that was left by another version in the same prefix.
 touch "$lua/chexnet/0.0.1.lua"
 expect_status 0 cmake --install "$BUILD" --prefix "$prefix"
-like "$(tr -s '\n ' ' ' <err)" "chexnet/0\.0\.1\.lua: loads $version now" "is warned about"
+like "$(tr -s '\n ' ' ' <err)" "chexnet/0\.0\.1\.lua: loads $version now" "a modulefile of another version is warned about"
 unlike "$(err)" "modulefiles-tcl|$version\.lua:" "modulefiles of this version are not warned about"
 rm "$lua/chexnet/0.0.1.lua"
 

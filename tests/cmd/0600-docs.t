@@ -58,10 +58,10 @@ if have chex-env; then
     is "$(completed chex-env --mode '' | tr '\n' ' ')" "job prolog login " "completion of a choice"
     is "$(completed chex-env --le)" "--level" "completion of a name"
     is "$(completed chex-env --level '' | tr '\n' ' ')" "1 2 3 " "completion of a number's values"
-    is "$(completed chex-env --timeout '')" "" "none where any time will do, and no files"
+    is "$(completed chex-env --timeout '')" "" "a duration has no completion"
     is "$(completed chex-env --mode =)" "$(completed chex-env --mode '')" "values after ="
     is "$(completed chex-env --mode = pro)" "prolog" "a value is completed from its first letters"
-    is "$(completed chex-env --mode=pro)" "--mode=prolog" "also where = splits no words"
+    is "$(completed chex-env --mode=pro)" "--mode=prolog" "the completion works where = splits no words"
     mkdir -p folder
     is "$(completed chex-env --expect = fol)" "folder" "a path after ="
 fi
@@ -78,7 +78,7 @@ if have chex-train; then
         "completion of words and files"
     is "$(completed chex-train --engine c | tr '\n' ' ')" "cuda cpu " "completion of an engine"
     is "$(completed chex-train -d fol)" "folder" "completion after a letter"
-    is "$(completed chex-train -m d)" "densenet121" "of a choice too"
+    is "$(completed chex-train -m d)" "densenet121" "a choice after a letter is completed"
     like "$(completed chex-train --deterministic --epo)" "^--epochs$" "a flag takes no value"
 fi
 if have mandoc; then

@@ -55,16 +55,16 @@ like "$(out)" '^row of a test +12$' "a program's own row"
 like "$(out)" '^test b-bad +FAILED .*not ok 2 - the "sum" . is off' "a failure with its words"
 like "$(out)" '^test c-crash +FAILED .* at op 3 conv0' "a crash, and what it was at"
 like "$(out)" '^test d-skip +skipped .*no CUDA device' "a skip with its words"
-like "$(out)" '^ptxas +skipped .*no records of nvcc' "what was built elsewhere has no records of ptxas"
+like "$(out)" '^ptxas +skipped .*no records of nvcc' "a build from elsewhere has no records of ptxas"
 like "$(out)" '^kernels: fp32 +passed' "the sections after a failure run"
-like "$(out)" '^short training +passed' "to the last"
+like "$(out)" '^short training +passed' "the programs run to the last one"
 like "$(out)" '^2 failed, 2 skipped, [0-9]+ s$' "all counted"
 is "$(out | sed '1,/^== results/d' | sed '$d')" "$(cat results/table.txt)" "the table is kept"
 if have python3 && ! without PYTHON; then
     is "$(records verdict name verdict | grep -E 'b-bad|c-crash|d-skip' | tr '\n' ' ')" \
         "test b-bad|FAILED test c-crash|FAILED test d-skip|skipped " "each verdict is a record"
-    is "$(records verdict text | grep off)" 'not ok 2 - the "sum" \ is off' "with its words"
-    like "$(records about device date python)" '^NVIDIA "Test", .*\|20[0-9-]+T[0-9:]+Z\|torch 2' "as is the machine"
+    is "$(records verdict text | grep off)" 'not ok 2 - the "sum" \ is off' "the records have the text of a failed check"
+    like "$(records about device date python)" '^NVIDIA "Test", .*\|20[0-9-]+T[0-9:]+Z\|torch 2' "the records have the machine"
 else
     skip "no python3" 3
 fi
@@ -73,11 +73,11 @@ fi
 program build/bin/gpu-e-hang <<<'echo "# now: op 7 conv1 by 3x3"; sleep 300'
 expect_status 1 run --sections tests,steps --seconds 8
 like "$(out)" '^test e-hang +FAILED \(ran past its limit\) .*now: op 7 conv1' "a hang is ended, and named"
-like "$(out)" '^step cuda:s4@bf16, batch 256, 224 px +skipped +0 s +no time is left' "what there is no time for is skipped"
+like "$(out)" '^step cuda:s4@bf16, batch 256, 224 px +skipped +0 s +no time is left' "a step without time left is skipped"
 rm build/bin/gpu-*
 expect_status 0 run --sections torch --seconds 60 --batches 16 --sizes 224 --rounds 2 --torch-modes eager,graph
 is "$(out | grep -c '^torch eager 16 224  *123 images/s')" 2 "PyTorch in turns with the engine"
-is "$(grep -c '^step cuda:s4@bf16, batch 16, 224 px  *passed' results/table.txt)" 2 "which has as many"
+is "$(grep -c '^step cuda:s4@bf16, batch 16, 224 px  *passed' results/table.txt)" 2 "every step is in the table"
 like "$(out)" '^torch graph 16 224 +no answer, given up after [01] s' "a mode that ends it is given up at once"
 like "$(out)" '^torch +passed .*given up: graph$' "the summary says what PyTorch gave up"
 
@@ -89,7 +89,7 @@ for _ in {1..100}; do [ -s pid ] && break || sleep 0.1; done
 kill $ended
 wait $ended
 is $? 124 "a signal ends it"
-like "$(cat said.txt)" '^all +ended by a signal' "with the table"
+like "$(cat said.txt)" '^all +ended by a signal' "an interrupted run writes its table"
 for _ in {1..100}; do kill -0 "$(cat pid)" 2>/dev/null || break; sleep 0.1; done
 ! kill -0 "$(cat pid)" 2>/dev/null
 ok $? "the programs that it started have ended"
@@ -97,8 +97,8 @@ rm build/bin/gpu-*
 if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
     program tools/nvidia-smi <<<'echo "NVIDIA-SMI has failed because it could not reach the driver, 1"; exit 9'
     expect_status 77 run --sections about,tests,torch
-    like "$(out)" '^device +none found by nvidia-smi' "what nvidia-smi says of its failure is no device"
-    like "$(out)" '^tests +skipped +0 s +no NVIDIA device or driver here' "what needs one is skipped"
+    like "$(out)" '^device +none found by nvidia-smi' "a failing nvidia-smi counts as no device"
+    like "$(out)" '^tests +skipped +0 s +no NVIDIA device or driver here' "tests that need a device are skipped without one"
 else
     skip "there is a device here" 3
 fi

@@ -33,7 +33,7 @@ like "$(out)" "^libcore/base/up.c:5: layer base includes train/two.h, which is i
     "an include upward is named with its line"
 put libcore/base/up.c $'#include "nowhere/two.h"\n'
 expect_status 1 check layers
-like "$(out)" "includes nowhere/two.h, which is in no layer" "so is an include of no layer"
+like "$(out)" "includes nowhere/two.h, which is in no layer" "an include of no layer is found"
 rm tree/libcore/base/up.c
 
 put cmd/two.c $'int y;\n'

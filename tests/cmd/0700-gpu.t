@@ -52,8 +52,8 @@ preview "$largest"
 is $? 0 "a batch of $largest fits"
 if [ "$largest" -lt 20 ]; then
     preview $((largest + 1))
-    is $? 9 "one more does not"
-    like "$(cat err)" "the largest batch that fits is $largest" "as the engine itself says"
+    is $? 9 "a batch of one more does not fit"
+    like "$(cat err)" "the largest batch that fits is $largest" "the error names the largest batch, as the plan does"
 else
     skip "the data end before the memory" 2
 fi
@@ -61,7 +61,7 @@ fi
 ok $? "a refused command creates nothing"
 expect_status 0 chex-train "${common[@]}" --engine cuda:s0 --max-steps 2 --output timed --timeline timed.json
 like "$(cat timed.json)" '"name":"forward","cat":"step","pid":0,"tid":2,' "a timeline has the device's own times"
-like "$(cat timed.json)" '"name":"backward","cat":"step","pid":0,"tid":2,' "of both directions"
+like "$(cat timed.json)" '"name":"backward","cat":"step","pid":0,"tid":2,' "the timeline has backward on the device"
 like "$(cat timed.json)" '"name":"pass .host.","cat":"step","pid":0,"tid":0,' "beside the host's pass"
 if have python3 && ! without PYTHON; then
     like "$(python3 "$SOURCE/tests/tools/check_timeline.py" timed.json)" '^ranks 1; steps 2; ' "the timeline is valid"

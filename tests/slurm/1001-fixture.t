@@ -69,5 +69,5 @@ for tool in bash id mktemp dirname; do
     ln -s "$(command -v $tool)" tools/
 done
 expect_status 77 env PATH="$SCRATCH/tools" bash "$fixture" check
-like "$(out)" "^not installed:.* srun .*slurm-wlm" "where Slurm is missing the reason names it"
+like "$(out)" "^not installed:.* srun .*slurm-wlm" "without Slurm the reason names it"
 done_testing

@@ -28,10 +28,10 @@ for v in 4 6; do
 done
 job -n2 "$probe" reduce logical_ranks=1
 is $rc 2 "fewer logical ranks than ranks: usage"
-like "$(cat err)" 'logical-ranks 1: too few for 2 ranks' "with both numbers"
+like "$(cat err)" 'logical-ranks 1: too few for 2 ranks' "the error has both numbers"
 
 CHEX_LIBDIR=$SCRATCH job -n2 "$probe" coll
-is $rc 4 "without the module: status 4"
+is $rc 4 "a missing MPI module ends with status 4"
 like "$(cat err)" '2 ranks need MPI: module chexnet-mpi.so: .*cannot open' "and the loader's own text"
 job -n2 "$probe" coll swap=1
 is $rc 4 "an MPI that numbers the ranks otherwise: status 4"

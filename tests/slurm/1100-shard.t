@@ -38,7 +38,7 @@ cp -r alone part
 rm part/train/train-00002-of-00007.h5
 expect_status 3 in_job -N2 -n4 chex-shard reshard "$PWD/part" --output "$PWD/none"
 is "$(grep -c '^chex-shard.* error: ' err)" 1 "a missing shard is one error of four ranks"
-like "$(err)" 'train-00002-of-00007.h5: No such file' "with the file's name"
+like "$(err)" 'train-00002-of-00007.h5: No such file' "the error names the file"
 [ ! -e none ]
 ok $? "and leaves nothing"
 
@@ -53,5 +53,5 @@ expect_status 0 in_job -N1 -n2 "${bad[@]}" --output "$PWD/kept" --resume --max-b
 like "$(out)" "^$kept shards kept from the interrupted run" "two ranks take them up"
 expect_status 0 "${bad[@]}" --output "$PWD/fresh" --max-bad 1
 diff -r fresh kept
-ok $? "with the bytes of one process in one go"
+ok $? "the bytes are those of one process without interruption"
 done_testing

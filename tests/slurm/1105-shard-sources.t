@@ -56,7 +56,7 @@ cp packed/images_0.tar.gz packed/images_2.tar.gz cut
 head -c 20000 packed/images_1.tar.gz >cut/images_1.tar.gz
 expect_status 3 in_job -N2 -n4 "${create[@]}" --images "$PWD/cut" --output "$PWD/none"
 is "$(grep -c '^chex-shard.* error: ' err)" 1 "a cut archive is one error of four ranks"
-like "$(err)" 'cut/images_1.tar.gz: gzip: the file ends in the middle of the data' "with the file's name"
+like "$(err)" 'cut/images_1.tar.gz: gzip: the file ends in the middle of the data' "the error names the file"
 [ ! -e none ]
 ok $? "and leaves nothing"
 
@@ -72,6 +72,6 @@ like "$(err)" 'images.tgz: its images were resized by the interrupted run' "anot
 expect_status 0 "${create[@]}" --images "$PWD/bad/images" --output "$PWD/fresh" --max-bad 1
 for split in train val test; do
     diff -r fresh/$split kept/$split
-    ok $? "with the $split shards of loose files"
+    ok $? "the $split shards are those of loose files"
 done
 done_testing

@@ -26,7 +26,7 @@ touch -d '2020-01-01' stale/images/00000003_000.png
 expect_status 3 of_rank "$PWD/ph/labels.csv" "$PWD/stale/images"
 like "$(err)" "rank 1 on [a-z0-9-]+: the images below .*/images .* differ from those of rank 0 on " "other images"
 [ ! -e o ]
-ok $? "nothing is made"
+ok $? "nothing is written"
 expect_status 0 of_rank "$PWD/ph/labels.csv" "$PWD/ph/images"
 
 mkdir export && i=0

@@ -102,7 +102,7 @@ is "$? $(grep -c '^chex-eval.*error: chex-eval needs --data' wrong.err)" "2 1" "
 for rank in 0 2; do
     SECONDS=0
     in_job "${each[@]}" $rank "${common[@]}" --engine cpu --output wrong 2>wrong.err
-    is $? 2 "on rank $rank alone: exit 2"
+    is $? 2 "a wrong option on rank $rank alone ends with status 2"
     is "$(grep -c "^chex-train.*error: unknown option '--nonsense'" wrong.err)" 1 "it says so"
     [ $SECONDS -lt 40 ]
     ok $? "and the others do not wait for it"

@@ -30,7 +30,7 @@ is $status 0 "--plan on two nodes"
 is "$(grep -c schema plan.out)" 1 "one object"
 [ ! -e run ]
 ok $? "the plan creates nothing"
-is "$(value plan.out '[r["logical_ranks"] for r in o["ranks"]]')" "[[0, 2], [2, 4]]" "who plays whom"
+is "$(value plan.out '[r["logical_ranks"] for r in o["ranks"]]')" "[[0, 2], [2, 4]]" "the plan says which ranks play which logical ranks"
 is "$(value plan.out '[r["host"] for r in o["ranks"]]')" "['n0', 'n1']" "the plan names the host of each rank"
 is "$(value plan.out 'o["ranks"][0]["train_rows"][1] == o["ranks"][1]["train_rows"][0]')" True "each its own rows"
 is "$(value plan.out 'o["gradients"]["carrier"], o["gradients"]["way"]')" "('mpi', 'fixed tree, then broadcast')" \
@@ -44,7 +44,7 @@ is "$(value run/ranks.json '[r["logical_ranks"] for r in o["ranks"]]')" "[[0, 2]
 train bad --plan --logical-ranks 1 --output run2
 is $status 2 "fewer logical ranks than ranks: exit 2"
 is "$(grep -c 'error: ' <(grep '^chex-train' bad.err))" 1 "one rank says so"
-like "$(cat bad.err)" 'error: .*--logical-ranks 1, but the job has 2 ranks' "as the run would"
+like "$(cat bad.err)" 'error: .*--logical-ranks 1, but the job has 2 ranks' "the plan fails as the run would"
 
 # Ranks with other options, as from a variable that one node lacks.
 cat >odd.sh <<'END'

@@ -49,7 +49,7 @@ run staged 4 "${common[@]}" --stage local --output staged
 is $status 0 "--stage on two nodes"
 like "$(cat staged.err)" 'staging 2 shards' "the first node copies the two shards of its two ranks"
 h5diff plain/last.h5 staged/last.h5 /params /params
-ok $? "the same bits"
+ok $? "both give the same bits"
 is "$(ls local)" "" "nothing remains"
 run nowhere 4 "${common[@]}" --stage nowhere --output nowhere
 is $status 4 "no such folder: exit 4 on all"

@@ -18,7 +18,7 @@ done
 
 job -N2 -n3 --distribution=cyclic "$program" stalls
 is "$((rc != 0))" 1 "a rank stalls: the job ends badly"
-like "$(cat out)" 'rank [01] of 3: rank [01] on n[0-9]*, reducing gradients: .*did not end within' "with the message that waits"
+like "$(cat out)" 'rank [01] of 3: rank [01] on n[0-9]*, reducing gradients: .*did not end within' "the error names the message that waits"
 like "$(cat out)" 'rank 2 \(n[0-9]+\) of 3 did not come to exchange rollcall' "and the rank that is missing"
 
 job -N2 -n3 --distribution=cyclic "$program" dies

@@ -8,7 +8,7 @@ ask() { in_job -N2 --ntasks-per-node=2 "$@"; }
 
 expect_status 0 ask chex-env -v
 like "$(out)" "^launch +pass +pmix, 4 ranks on 2 nodes, job [0-9]+" "PMIx serves four ranks"
-like "$(out)" "^ranks +pass +ranks 0 to 3, consistent" "who agree"
+like "$(out)" "^ranks +pass +ranks 0 to 3, consistent" "all ranks agree"
 like "$(out)" "^clock +pass +within 0\.[0-9]+ s" "the clocks of the ranks agree"
 is "$(out | grep -c '^rank ')" 4 "one line a rank"
 is "$(out | grep -c '^check ')" 1 "one table"
@@ -20,14 +20,14 @@ is "$(grep -c '"host": "n1"' out)" 2 "two of them on n1"
 
 expect_status 4 ask --gpus-per-task=1 chex-env -v
 like "$(out)" "^gpu +fail" "a GPU was allotted and cannot be used"
-like "$(out)" "as all others" "on no rank"
+like "$(out)" "as all others" "no rank differs"
 like "$(out)" "remedy: .*--engine cpu" "the remedy names the engine"
 
 # Without MPI there is no job of several ranks. An installation without it no other node would mend,
 # but a library that a node lacks is that node's.
 CHEX_LIBDIR=$PWD/nothing expect_status 4 ask chex-env -v
 like "$(out)" "^modules +fail +rank 0 \(n0\), as all others: mpi not installed" "a build without MPI"
-like "$(out)" "remedy: build chexnet with CHEX_WITH_MPI=ON" "is not a node's fault"
+like "$(out)" "remedy: build chexnet with CHEX_WITH_MPI=ON" "a missing module is not the node's fault"
 if [ -f "$BUILD/lib/chexnet-mpi.so" ]; then
     mkdir parts
     sed 's/libmpi\.so/libnpi.so/g' "$BUILD/lib/chexnet-mpi.so" >parts/chexnet-mpi.so
@@ -94,5 +94,5 @@ fi
 expect_status 4 ask --mpi=none chex-env -v
 is "$(out | grep -c '^check ')" 1 "one table"
 like "$(out)" "^launch +fail" "the launch check fails"
-like "$(out)" "srun --mpi=pmix" "with the cure"
+like "$(out)" "srun --mpi=pmix" "the error names the srun option that helps"
 done_testing

@@ -105,13 +105,13 @@ for _ in $(seq 600); do
     scontrol show job "$job" | grep -q "ExcNodeList=$node" && break
     sleep 0.1
 done
-like "$(scontrol show job "$job")" "ExcNodeList=$node( |$)" "without the node that was blamed"
+like "$(scontrol show job "$job")" "ExcNodeList=$node( |$)" "the job is queued without the node at fault"
 is "$(grep -c chex-train calls)" 0 "nothing is trained on that node"
 scancel "$job"
 job=$(submit --export=ALL,SLURM_RESTART_COUNT=3)
 is "$(settled "$job")" "JobState=FAILED Restarts=0 " "three times at most"
-like "$(scontrol show job "$job")" "ExitCode=5:0" "then the status is the job's"
+like "$(scontrol show job "$job")" "ExitCode=5:0" "the second failure is the status of the job"
 echo "rank 0/2" >chex-env.out
 job=$(submit)
-is "$(settled "$job")" "JobState=FAILED Restarts=0 " "nor where no node is named"
+is "$(settled "$job")" "JobState=FAILED Restarts=0 " "a failure without a node does not requeue"
 done_testing
