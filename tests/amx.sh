@@ -26,7 +26,7 @@ Exit status: 0 passed, 1 failed, 77 something is missing.
 
 What the source of Bochs of 22 August 2026 lacks, by Intel's manual:
   IA32_XFD and IA32_XFD_ERR (CPUID.0DH.1:EAX[4], CPUID.0DH.18:ECX[2], #NM by instructions of tiles
-  while IA32_XFD[18] is set): without them Linux gives tiles to nobody;
+  while IA32_XFD[18] is set): without them Linux gives tiles to no process;
   XSAVE and STTILECFG exchange the tiles' bytes a row and rows; of TILEDATA XSAVE and XRSTOR take
   8 rows of 16; XINUSE[18] is true where no tile is in use and false elsewhere;
   VCVTNE2PS2BF16 takes the upper half of its result from after the end of its first source;

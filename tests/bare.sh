@@ -52,7 +52,7 @@ for tool in debootstrap chroot mount git; do
 done
 
 # The address from which apt takes Debian 12 on this machine; security and updates come from the
-# copied configuration, once the base stands.
+# copied configuration, once the base is there.
 mirror=$(apt-get indextargets --format '$(SITE) $(RELEASE) $(REPO_URI)' 'Created-By: Packages' |
     awk '$2 == "bookworm" || $2 == "stable" { print $3; exit }')
 [ -n "$mirror" ] || die 77 "apt on this machine knows no source of Debian 12 (bookworm)"

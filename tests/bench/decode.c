@@ -4,7 +4,7 @@
  *   decode [--seconds S] [--threads N] FILE...
  * All files are read into memory first. A pass is every file once; passes of the paths take turns
  * for S seconds (3) of each path, and best and median pass are printed. With N > 1 (2) every path
- * runs once more with N threads, each of which takes all files.
+ * runs once more with N threads, each with all files.
  */
 #include <inttypes.h>
 #include <pthread.h>

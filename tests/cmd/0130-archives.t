@@ -103,7 +103,7 @@ expect_status 3 "${run[@]}" --images cut --output o
 rm -rf cut/*
 cp ph/labels.csv cut/images_1.tar
 fault "no archive at all" "cut/images_1.tar: .*, before the first member; 100 images of"
-# A fault behind all that is wanted is a warning.
+# A fault after the last wanted image is a warning.
 for damage in checksum end; do
     cp tars/images_0.tar tars/images_2.tar cut
     if [ $damage = checksum ]; then

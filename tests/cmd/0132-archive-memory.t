@@ -5,7 +5,7 @@ source "$(dirname "$0")/lib.sh"
 need tar gzip
 chex-shard --version | grep -q libarchive || skip_all "this chexnet was built without libarchive"
 
-# Twelve members of 64 MiB: an image, whose end mark stands before all those zeros.
+# Twelve members of 64 MiB: an image; its end mark comes before all those zeros.
 image=$SOURCE/tests/data/tfrecord/images/00000007_000.png
 head -c $(((64 << 20) - 512)) /dev/zero | gzip -1n >rest.gz
 for i in 10 11 12 13 14 15 16 17 18 19 20 21; do

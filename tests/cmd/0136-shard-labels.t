@@ -34,7 +34,7 @@ expect_status 0 chex-shard info o1
 like "$(out)" "Support_Devices +9 +3" "classes have their own names"
 expect_status 0 chex-shard verify o1
 
-# train.csv and valid.csv as cat puts them behind each other.
+# train.csv and valid.csv as cat concatenates them.
 { cat chexpert/train.csv; head -n 1 chexpert/train.csv; } >chexpert/both.csv
 expect_status 0 chex-shard --images chexpert --labels chexpert/both.csv --output o1b "${shards[@]}" --not-stated zeros
 diff -r -x manifest.json o1 o1b

@@ -23,7 +23,7 @@ declare -A other=([labels]='s/^([^,]*,)[^,]*,/\1Hernia,/' [age]='s/^(([^,]*,){4}
     [sex]='s/,M,/,F,/; t; s/,F,/,M,/' [view]='s/,PA,/,AP,/; t; s/,AP,/,PA,/'
     [patient]='s/^(([^,]*,){3})[0-9]+/\1777/')
 number=0
-try() { # NAME REGEX: resumes `o`, of which one shard was damaged
+try() { # NAME REGEX: resumes `o` with one damaged shard
     expect_status 0 "${run[@]}" --output o --resume
     is "$(grep -c 'warn: --resume: 1 of 5 finished shards are damaged and will be built again' err)" 1 "$1: one line says it"
     like "$(err)" "the first: o/.chex-shard-partial/all-.*h5: $2" "$1: and why"

@@ -91,7 +91,7 @@ expect_status 4 chex-env -v --level 2 --timeout 5m --output ph/labels.csv
 like "$(out)" "^output-rate +fail +cannot make folder ph/labels.csv" "a file is no folder for results"
 like "$(out)" "remedy: use a writable folder instead of ph/labels.csv" "a missing or wrong folder has a remedy"
 
-# Time: what does not fit is skipped and is nobody's fault.
+# Time: what does not fit is skipped, without a fault.
 expect_status 0 chex-env -v --level 2 --timeout 1s
 like "$(out)" "^step-rate +skip +it takes [0-9] s, and --timeout leaves [01]\.[0-9] s" "no time for a step"
 like "$(out)" "^gpu-copy +skip +no GPU was allotted" "want of time is not blamed where there is no GPU"

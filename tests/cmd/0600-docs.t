@@ -105,7 +105,7 @@ for file in "$SOURCE"/*.md "$SOURCE"/doc/*.md "$SOURCE/tests/README.md"; do
         done >missing
     is "$(cat missing)" "" "the links of ${file#"$SOURCE/"} lead to files"
 done
-# The rows of "Where to add" in the architecture page: what stands between ` and has a folder.
+# The rows of "Where to add" in the architecture page: paths between ` that have a folder.
 sed -n '/^## Where to add/,/^## /p' "$SOURCE/doc/architecture.md" |
     grep -oE '`(libcore|cmd|cmake|share|tests)/[A-Za-z0-9_./-]*`' | tr -d '`' | sort -u |
     while read -r path; do

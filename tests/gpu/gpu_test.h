@@ -33,7 +33,7 @@ static int gt_resident_count;
 static inline void *gt_alloc(size_t bytes) {
     void *p = NULL;
     GT_OK(cudaMalloc(&p, bytes ? bytes : 1));
-    GT_OK(cudaMemset(p, 0xff, bytes)); /* NaN: what nobody writes shows */
+    GT_OK(cudaMemset(p, 0xff, bytes)); /* NaN: values that are not written show */
     GT_OK(cudaDeviceSynchronize());
     if (gt_resident_count == (int)(sizeof gt_resident / sizeof *gt_resident))
         exit(1);

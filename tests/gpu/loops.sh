@@ -12,7 +12,7 @@ Compiles a file of libcore/engine/cuda for one target and lists, of every kernel
 REGEX (awk's), the loops of at least N (20) instructions with what they hold of each kind, without
 what lies in loops within them. On a scheduler an instruction takes a clock, so the counts, times
 the trips, say whether a kernel is bound by its instructions before a device says how fast it is;
-code on paths of which one is taken counts as well.
+code on all paths counts, though only one is executed.
   mma       products on tensor cores       ldsm   ldmatrix
   shared    loads and stores               global loads, stores and asynchronous copies
   fp32 fp64 arithmetic and comparisons     cvt    conversions and packing

@@ -266,7 +266,7 @@ static struct backward_error backward_compare(const struct dims *d, const struct
         bs += pow((double)dbeta[c], 2);
     }
     free(act), free(du), free(dx), free(dgamma), free(dbeta);
-    /* One pixel is its own mean: then dgamma is 0 but for the rounding of mean, and so measured
+    /* One pixel is its own mean: then dgamma is 0 except for the rounding of mean, and so measured
      * against dbeta. */
     return (struct backward_error){sqrt(diff / scale), sqrt(gd / (gs + bs)), sqrt(bd / bs)};
 }

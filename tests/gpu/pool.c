@@ -180,7 +180,7 @@ static void one(const struct shape *s) {
 }
 
 /* Ties, infinities and NaN: who wins, and that inference needs no arg and no statistics. relu: all
- * behind a norm that changes nothing and its ReLU. */
+ * after a norm that changes nothing and its ReLU. */
 static void winners(bool relu) {
     const struct shape s = {GPU_F32, 1, 3, 32, 32, 0, 32, 0, 3, 1, 1, false, false, false, false};
     struct st_slice in = st_slice(GPU_F32, 1, 3, 32, 0, 32, 3, 0, 1);

@@ -383,7 +383,7 @@ static void check_sums(int size, int logical_ranks, bool graphs) {
        shared->err[0].text);
 }
 
-/* The library's own order: the same on all ranks, right but for rounding. */
+/* The library's own order: the same on all ranks, right except for rounding. */
 static void check_free(int size, int logical_ranks) {
     struct scene s = {.size = size, .logical_ranks = logical_ranks, .timeout_ms = 20000};
     double worst = 0;

@@ -2,7 +2,7 @@
  *
  * What the tests of kernels on slices share: a slice of a wider buffer with its batch norm on both
  * sides, targets whose surroundings must stay as they were, and the check of a batch norm's
- * backward. Host values are computed in double but for the one fma of batch norm, whose sign
+ * backward. Host values are computed in double except for the one fma of batch norm, whose sign
  * decides masks and is the same on both sides.
  */
 #ifndef CHEX_TESTS_GPU_SLICE_TEST_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The two-channel stem: against the reference's loops on the two channels (operands rounded to the
- * type), and against the three-channel convolution that it stands for.
+ * type), and against the three-channel convolution that it replaces.
  *
  * Bounds. As in conv_3x3.c: rounding the output to bf16 makes 1.7e-3 in L2 (fp16: 2.1e-4), and half
  * a unit in an element; dW 1e-5. Against three channels in fp32 the folded weights' rounding adds

@@ -158,7 +158,7 @@ static void moments(bool bf16) {
        bf16 ? "bf16" : "fp32", worst);
 }
 
-/* A map of `width` columns of which `inner` are pixels, `step` columns apart. */
+/* A map of `width` columns; `inner` of them are pixels, `step` columns apart. */
 struct map {
     int rows, width, inner, step;
 };
@@ -275,7 +275,7 @@ static void outer(int count, int rows, int n, int gap) {
     free(want);
 }
 
-/* Runs of pixels, and what stands after the last. */
+/* Runs of pixels, and what is after the last. */
 static void load_pairs(const int *runs, int run_count, int channels, bool norm, bool split) {
     size_t group = (size_t)k->dot2->group, total = 0, halves = split ? 2 : 1;
     for (int i = 0; i < run_count; i++)
@@ -330,7 +330,7 @@ static void load_pairs(const int *runs, int run_count, int channels, bool norm, 
 }
 
 /* Dot products of 1152 values, as of a 3x3 kernel over 128 channels: inputs after a ReLU, weights
- * of both signs. The error is told relative to the mean magnitude of the results. */
+ * of both signs. The error is relative to the mean magnitude of the results. */
 static void three_products(void) {
     enum { PIXELS = 64, DEPTH = 1152, N = 32, PITCH = 2 * DEPTH };
     float *a = take(PIXELS * DEPTH, sizeof *a), *c = take(PIXELS * N, sizeof *c);

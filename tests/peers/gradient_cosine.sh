@@ -11,7 +11,7 @@ Computes the gradient of one batch (phantom images, crops and flips) from torchv
 weights: by PyTorch in float64, float32 and under autocast to bf16, and by each engine in each
 precision. Prints the cosine of each with float64, and for ours in bf16 the geometric mean over all
 starts of 1 - cosine as a multiple of autocast's. Which ReLUs near 0 open in bf16 is chance: runs of
-PyTorch from weights that differ in the last bit part by some 5 %. So exit status 1 stands for a mean
+PyTorch from weights that differ in the last bit part by some 5 %. So exit status 1 means a mean
 that is more than 10 % / sqrt(starts) above 1. A CASE is MODEL:SIZE:BATCH.
   --python PYTHON   with torch, torchvision and safetensors (python3); else skipped (77)
   --engines E,E     (cpu,cpu:avx2,cpu:generic)

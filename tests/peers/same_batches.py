@@ -42,7 +42,7 @@ def network(model, classes, start):
 
 
 def loss_of(net, x, labels, precision):
-    """Mean over all labels, of which masked ones add nothing."""
+    """Mean over all labels; masked ones add nothing."""
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
         logits = net(x)
     logits = logits.to(x.dtype)

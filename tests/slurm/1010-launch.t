@@ -49,12 +49,12 @@ fi
 cat >script <<END
 #!/bin/bash
 srun $probe info >plain
-SRUN_CPUS_PER_TASK=2 srun $probe info >told
+SRUN_CPUS_PER_TASK=2 srun $probe info >reported
 $probe info >body
 END
 timeout 120 sbatch -W -N1 -n2 -c2 -o out.batch script >err 2>&1
 is "$(grep -c '"cpu_count": 1,.*is 2: pass -c to srun or set SRUN_CPUS_PER_TASK' plain)" 2 "sbatch -c 2: the tasks of a plain srun have one CPU, and the note says the cure"
-is "$(grep -c '"note": ""' told)" 2 "with SRUN_CPUS_PER_TASK there is no note"
+is "$(grep -c '"note": ""' reported)" 2 "with SRUN_CPUS_PER_TASK there is no note"
 like "$(cat body)" '"method": "single"' "the batch script itself is a single process"
 
 job --mpi=none -n2 "$probe" info

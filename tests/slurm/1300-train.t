@@ -90,7 +90,7 @@ run p2 -N2 -n2 --ntasks-per-node=1 --cpu-bind=none chex-train "${fixed[@]}" --ou
 h5diff r1/last.h5 part/last.h5 /params /params
 ok $? "4 ranks, then 2: the same bits"
 
-# What is wrong with the command line is said once, and never by nobody.
+# An error of the command line is reported once, by exactly one rank.
 # shellcheck disable=SC2016
 each=(-N2 -n4 --ntasks-per-node=2 --cpu-bind=none bash -c
     'chex-train "${@:2}" $([ $SLURM_PROCID != "$1" ] || echo --nonsense)' each)

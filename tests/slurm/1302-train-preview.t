@@ -95,7 +95,7 @@ train sum --max-steps 2 --output sum --timeline sum.json
 like "$(python3 "$SOURCE/tests/tools/check_timeline.py" sum.json --same-clock 2>&1)" 'kinds: .*reduce bucket' \
     "all-reduces are there too"
 
-# A rank that stands still: what rank 0 has is written.
+# If a rank hangs, rank 0 writes its own events.
 environment_has() { tr '\0' '\n' 2>/dev/null <"/proc/$1/environ" | grep -qxF "$2"; }
 signal_rank() { # SIGNAL RANK
     local pid

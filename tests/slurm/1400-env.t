@@ -52,7 +52,7 @@ END
 expect_status 4 ask bash odd.sh
 like "$(out)" "^tmpdir +fail +rank 2 \(n1\): .*nowhere" "a fault of one rank carries its name"
 
-# Where one rank cannot begin nobody waits for it, and one line says why.
+# If one rank cannot begin, no rank waits for it, and one line says why.
 cat >odd.sh <<'END'
 [ "$SLURM_PROCID" != 2 ] || set -- --expect nosuch.json
 exec chex-env -v "$@"
@@ -65,7 +65,7 @@ ok $? "at once"
 expect_status 2 ask chex-env --expect nosuch.json
 error_line "^chex-env\[r0/4 n0\] error: cannot open nosuch.json" "a fault of all ranks is reported once"
 
-# A rank that does not come is named, and nobody waits for ever.
+# A rank that does not come is named, and no rank waits for ever.
 cat >late.sh <<'END'
 [ "$SLURM_PROCID" != 1 ] || exec sleep 300
 exec chex-env -v --timeout 1s

@@ -26,7 +26,7 @@ like "$(out)" "^step-bits +pass +cpu [a-z0-9]+, [a-z0-9]+: [0-9a-f]{16}$" "all r
 like "$(out)" "^memory-rate +(pass|warn) " "memory is measured"
 is "$(out | grep -c '^check ')" 1 "one table"
 
-# One rank has no library for collectives: nobody waits for it.
+# One rank has no library for collectives: no rank waits for it.
 mkdir -p nothing
 cat >odd.sh <<'END'
 [ "$SLURM_PROCID" != 1 ] || export CHEX_LIBDIR=$PWD/nothing

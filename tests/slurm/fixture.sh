@@ -84,7 +84,7 @@ contain() { # name, text
     echo $! >"$dir/$1.pid"
 }
 
-# slurmd is told "spool" and "tmp" for both nodes (the PMIx plugin does not expand %n); each sees
+# slurmd gets "spool" and "tmp" for both nodes (the PMIx plugin does not expand %n); each sees
 # its own folder there. Without an own /dev/shm and host name Open MPI takes the ranks of both
 # nodes for neighbours that share memory.
 launch_node() {
@@ -222,7 +222,7 @@ start() {
     [ -d "$dir" ] || fail "$dir is gone"
     tail -n 8 "$dir"/log/* >&2
     stop "$dir"
-    fail "the nodes were not idle after 15 s; the end of the logs stands above"
+    fail "the nodes were not idle after 15 s; the end of the logs is above"
 }
 
 # Processes that carry this cluster's SLURM_CONF, without this one and its parents.

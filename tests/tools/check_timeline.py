@@ -54,7 +54,7 @@ def main():
             fail(f"odd phase {e}")
     ranks = whole["otherData"]["ranks"]
     if sorted(names) != [r["rank"] for r in ranks]:
-        fail(f"named are {names}, told of are {ranks}")
+        fail(f"{names} have names, {ranks} have events")
     steps, shares, kinds = defaultdict(int), [], set()
     for (pid, tid), list_ in spans.items():
         if (pid, tid) not in threads:

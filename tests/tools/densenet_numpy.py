@@ -84,8 +84,8 @@ def main():
         for row in csv.DictReader(table):
             x = page["prepare"](f"{sys.argv[3]}/{row['image_id']}", about)
             p = 1 / (1 + np.exp(-net.logits(x).astype(np.float64)))
-            told = [float(row["p_" + name]) for name in json.loads(about["classes"])]
-            worst, count = max(worst, float(np.abs(p - told).max())), count + 1
+            theirs = [float(row["p_" + name]) for name in json.loads(about["classes"])]
+            worst, count = max(worst, float(np.abs(p - theirs).max())), count + 1
     print(f"{count} images, greatest difference {worst:.2e}")
 
 

@@ -22,7 +22,7 @@ struct settings {
     int missing;       /* this rank does not come at all */
     int odd;           /* this rank gives fewer bytes than the others */
     int logical_ranks, deterministic;
-    int swap; /* collectives are told the ranks in reverse */
+    int swap; /* collectives get the ranks in reverse */
 };
 
 static int to_fail(struct chex_error *err, const char *what) {
@@ -212,10 +212,10 @@ static enum chex_status coll_short(struct chex_coll *c, struct chex_error *err) 
 static enum chex_status coll(struct chex_launch *launch, const struct settings *s,
                              struct chex_error *err) {
     struct chex_coll *c = NULL;
-    struct chex_launch told = *launch;
+    struct chex_launch swapped = *launch;
     if (s->swap)
-        told.rank = told.size - 1 - told.rank;
-    CHEX_TRY(chex_coll_create(&told, &c, err));
+        swapped.rank = swapped.size - 1 - swapped.rank;
+    CHEX_TRY(chex_coll_create(&swapped, &c, err));
     enum chex_status st = coll_short(c, err);
     if (st == CHEX_OK)
         st = coll_gather(c, err);

@@ -2,7 +2,7 @@
  *
  * usage: peak_rss FILE COMMAND...
  * Runs the command and writes the most memory it had at once, in KiB, to FILE; 0 where a
- * sanitizer's own memory cannot be told from it. The exit status is the command's.
+ * sanitizer's own memory cannot be separated from it. The exit status is the command's.
  */
 #include <stdio.h>
 #include <sys/resource.h>

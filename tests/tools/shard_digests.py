@@ -66,7 +66,7 @@ def philox(seed, counter):
 
 
 def dealt(ids, split, seed, shards):
-    """The ids of each shard, in order, of a split of which no image was left out."""
+    """The ids of each shard, in order, of a split without left-out images."""
     def key(image_id):
         item = xxhash.xxh3_64_intdigest(image_id)
         number = ["train", "val", "test", "all"].index(split)

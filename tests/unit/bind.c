@@ -101,7 +101,7 @@ static void check_edges(void) {
        "the note names the cure: %s", b.note);
     in.srun_cpus_set = true;
     OK_STATUS(chex_bind_plan(&in, dual, "3", &b, &err), CHEX_OK, err, NULL);
-    OK(strstr(b.note, "slurm.conf"), "which is another one when srun was told: %s", b.note);
+    OK(strstr(b.note, "slurm.conf"), "srun with an option has another note: %s", b.note);
 
     /* Every other CPU of 4,096: the list is longer than the field. */
     char cpus[16384] = "";

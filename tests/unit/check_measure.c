@@ -45,7 +45,7 @@ static void test_rule(void) {
        "how far: %.1f %% below %.1f", found.percent, found.median);
     OK(find(slightly, 5, false) && found.worst == 2 && !found.far,
        "15 %% are slow, not much slower");
-    OK(!find(wide, 5, false), "where all scatter nobody is named");
+    OK(!find(wide, 5, false), "if all scatter, no rank is named");
     OK(find(times, 4, true) && found.worst == 2 && found.far, "of times the long one");
     OK(fabs(found.median - 1.01) < 0.01, "held against a time: %.3f", found.median);
     OK(find(pair, 2, false) && found.worst == 1 && !found.far && found.median == 100,
@@ -588,7 +588,7 @@ static void test_stages(void) {
     r = run(3, 60000);
     OK(collective_runs == 1 && r.merged[1].verdict == CHEX_SKIP &&
            strcmp(r.merged[1].found, "rank 1 is stuck in an earlier check") == 0,
-       "nobody joins in where one rank cannot: %s", r.merged[1].found);
+       "no rank takes part if one rank cannot: %s", r.merged[1].found);
     chex_check_report_release(&r);
     other_stuck = 0;
     sleep_ms = 1500;

@@ -296,7 +296,8 @@ static void check_taken_back(struct chex_group *alone, const char *whole) {
     free(train);
 }
 
-/* Two ranks, of which the other has nothing to do; before the end the manifest's place is taken. */
+/* Two ranks; the second has nothing to do. Before the end another file takes the manifest's name.
+ */
 static enum chex_status take_place(void *arg, const char *key, const void *mine, size_t bytes,
                                    void *all, uint64_t wait_ms, struct chex_error *err) {
     (void)wait_ms;

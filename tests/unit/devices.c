@@ -59,7 +59,7 @@ static const struct row rows[] = {
     {"two that see the same one of two", {"1b:0", "1b:0", "5d:0"}, false, NULL},
     {"MPS: two ranks and one GPU", {"1b:0", "1b:0"}, true, "1b 1b"},
     {"MPS: evenly", {"1b:8 5d:0", "1b:8 5d:0", "1b:8 5d:0", "1b:8 5d:0"}, true, "1b 1b 5d 5d"},
-    {"MPS: nobody shares who need not", {"1b:8 5d:0", "1b:8 5d:0"}, true, "1b 5d"},
+    {"MPS: ranks share no GPU without need", {"1b:8 5d:0", "1b:8 5d:0"}, true, "1b 5d"},
 };
 
 static void run_row(const struct row *w) {

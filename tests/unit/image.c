@@ -203,7 +203,7 @@ static void check_broken(void) {
     b = calloc(1, sizeof *b);
     put(b, "GIF89a\x01\x02", 8);
     check_one(b, CHEX_E_DATA, "begins with 47 49 46 38");
-    OK(!strcmp(chex_image_format("\x89PNG\r\n\x1a\n", 8), "png"), "PNG is told by its bytes");
+    OK(!strcmp(chex_image_format("\x89PNG\r\n\x1a\n", 8), "png"), "PNG is recognised by its bytes");
     OK(!chex_image_format("\x89PNG\r\n\x1a", 7), "and by all eight");
 }
 

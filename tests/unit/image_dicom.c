@@ -43,7 +43,7 @@ static void check_absent(void) {
     uint8_t bytes[132] = {0};
     memcpy(bytes + 128, "DICM", 4);
     OK(chex_image_format(bytes, 132) && !strcmp(chex_image_format(bytes, 132), "dicom"),
-       "told by its bytes");
+       "DICOM is recognised by its bytes");
     OK(!chex_image_format(bytes, 131), "by all of them");
 }
 

@@ -192,7 +192,7 @@ static void check_refused(void) {
     b = new_bytes();
     put(b, "\xff\xd8\xff\xd9", 4);
     check_one(b, "libjpeg: ");
-    OK(!strcmp(chex_image_format("\xff\xd8\xff", 3), "jpeg"), "JPEG is told by its bytes");
+    OK(!strcmp(chex_image_format("\xff\xd8\xff", 3), "jpeg"), "JPEG is recognised by its bytes");
     OK(!chex_image_format("\xff\xd8", 2), "and by all three");
 }
 
@@ -201,7 +201,7 @@ static void check_refused(void) {
 static struct bytes *many_scans(int first, int refined) {
     static const uint8_t head[] = {0xff, 0xd8, 0xff, 0xc2, 0, 11, 8, 0, 8, 0, 8, 1, 1, 0x11, 0};
     static const uint8_t table[2][22] = {
-        {0xff, 0xc4, 0, 20, 0x00, 1}, // DC 0: the one code stands for 0
+        {0xff, 0xc4, 0, 20, 0x00, 1}, // DC 0: the one code means 0
         {0xff, 0xc4, 0, 20, 0x10, 1}, // AC 0: for the end of the block
     };
     struct bytes *b = new_bytes();

@@ -50,7 +50,7 @@ static void check_methods(void) {
     OK_STATUS(chex_launch_init(&launch, &err), CHEX_OK, err, NULL);
     OK(alone(&launch, "slurm") && strcmp(launch.job_id, "77") == 0, "one task of srun: slurm");
     OK(strcmp(launch.host, "node12") == 0, "Slurm's node name is taken");
-    OK(chex_launch_tasks_left_out(&launch) == 0, "and nobody is left out");
+    OK(chex_launch_tasks_left_out(&launch) == 0, "no task is left out");
     chex_launch_finish(&launch);
 
     set_task("1", "4");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One process at a time: a second is refused and told who works there, and death gives way.
+ * One process at a time: a second is refused, and the error names the first. The lock of a dead
+ * process is free.
  */
 #include "base/lockfile.h"
 
@@ -50,7 +51,7 @@ int main(void) {
     snprintf(wanted, sizeof wanted, "the folder is in use by process %d on ", (int)pid);
     OK(chex_lockfile_check(dir, "lock", "the folder", "take another", &err) == CHEX_E_ENV &&
            strstr(err.text, wanted),
-       "one that only looks is told the same: %s", err.text);
+       "a process that only checks gets the same error: %s", err.text);
     OK(take(&fd, &err) == CHEX_E_ENV && fd == -1 && strstr(err.text, wanted) &&
            strstr(err.text, ", job 4711: wait for that run to end, or take another"),
        "a second process is refused: %s", err.text);
@@ -60,7 +61,7 @@ int main(void) {
        "looking finds a killed one gone");
     OK(chex_lockfile_check(dir, "none", "", "", &err) == CHEX_OK &&
            chex_lockfile_check("nowhere", "lock", "", "", &err) == CHEX_OK,
-       "and nobody where there is no file or folder");
+       "no process has the lock if there is no file or folder");
     OK(take(&fd, &err) == CHEX_OK && fd >= 0, "a killed holder gives way");
     chex_lockfile_release(dir, "lock", fd, false);
     OK(access(path, F_OK) == 0, "the file stays where that is asked for");

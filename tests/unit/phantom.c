@@ -95,7 +95,7 @@ static uint64_t write_set(const char *name, int threads) {
                                      .progress = on_progress,
                                      .progress_arg = &calls};
     OK_STATUS(chex_phantom_write(&o, &err), CHEX_OK, err, "");
-    OK(calls == 60, "progress was told of each image");
+    OK(calls == 60, "progress is reported for each image");
     struct chex_label_table *t = NULL;
     char *labels = chex_fs_join(path, "labels.csv");
     OK_STATUS(chex_labels_load(labels, NULL, NULL, &t, &err), CHEX_OK, err, "");

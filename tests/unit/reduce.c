@@ -266,7 +266,7 @@ static void check_fixed(void) {
     free(jobs);
 }
 
-/* Without the fixed tree the sum is right but for rounding, and the same on all processes. */
+/* Without the fixed tree the sum is right except for rounding, and the same on all processes. */
 static void check_free(void) {
     struct rank_job *jobs = calloc(MAX_V, sizeof *jobs);
     BAIL_UNLESS(jobs, "memory");

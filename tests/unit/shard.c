@@ -299,7 +299,7 @@ static void check_writer(const char *good) {
     BAIL_UNLESS(chex_shard_create(at("half.h5"), &s, &writer, &err) == CHEX_OK, "%s", err.text);
     fill(0, pixels);
     chex_shard_put(writer, 0, pixels, &err);
-    OK(!chex_fs_exists(at("half.h5")), "nothing stands under the final name while it is written");
+    OK(!chex_fs_exists(at("half.h5")), "no file has the final name while it is written");
     OK_STATUS(chex_shard_finish(writer, "", &err), CHEX_E_FAIL, err, "1 of 37 rows written");
     OK(!chex_fs_exists(at("half.h5")) && temporaries() == 0, "and nothing is left");
 
@@ -363,7 +363,7 @@ static void check_failed_writes(void) {
         BAIL_UNLESS(pid > 0 && waitpid(pid, &status, 0) == pid, "no child process");
         result = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
     }
-    OK(result == UNHARMED && after > ROWS, "a failed write, the first to number %d, is told of",
+    OK(result == UNHARMED && after > ROWS, "a failed write, the first to number %d, is reported",
        after - 1);
 }
 

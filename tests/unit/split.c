@@ -390,7 +390,7 @@ static void check_audit(void) {
     chex_audit_release(&audit);
     labels[0][0] = NULL;
     OK_STATUS(chex_split_audit(&x, &y, &audit, &err), CHEX_OK, err, "");
-    OK(audit.classes[0].positives_a == 2, "a row of which nothing is known counts for nothing");
+    OK(audit.classes[0].positives_a == 2, "a row without known labels does not count");
     chex_audit_release(&audit);
     chex_labels_free(b);
     b = table_of("b.txt", "x_0.png\n");

@@ -70,7 +70,7 @@ static void check_silent(void) {
     says(&s,
          "rank 1 on n00 has been updating for 60 s; rank 3 on n01 does not answer (stopped, gone "
          "or cut off); the other 2 ranks wait",
-         "an update needs nobody");
+         "an update waits for no rank");
 }
 
 static void check_behind(void) {
@@ -110,7 +110,7 @@ static void check_behind(void) {
 static void check_nobody(void) {
     struct chex_stall s = all_wait(4);
     says(&s, "all 4 ranks answer, and none is late: the network between them, or a device, hangs",
-         "nobody is behind");
+         "no rank is behind");
     marks[0] = mark(CHEX_PHASE_COMPUTE, 60);
     marks[1] = mark(CHEX_PHASE_DATA, 60);
     marks[2] = mark(CHEX_PHASE_SETUP, 60);

@@ -100,7 +100,7 @@ static void test_file(void) {
     OK_STATUS(chex_timeline_write_alone(t, NULL, &mark, &err), CHEX_OK, err, NULL);
     o = load(path);
     OK(event(o, "X", 63) && strcmp(text(event(o, "X", 64), "name"), "stalled") == 0,
-       "alone, with the place where it stands");
+       "a rank alone writes its own events, with its position");
     OK(json_integer_value(json_object_get(about_rank(o), "dropped")) == 41,
        "the last events are kept, the others counted");
     json_decref(o);

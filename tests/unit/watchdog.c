@@ -51,7 +51,7 @@ int main(void) {
     OK_STATUS(chex_watchdog_create(&launch, 300, 0, &watch, &err), CHEX_OK, err, NULL);
     chex_watchdog_reduce(watch, reduce);
     chex_watchdog_beat(watch, CHEX_PHASE_COMPUTE, 7);
-    OK(comes(fd, ": computing at step 7"), "a stall is told of, though the clock was set back");
+    OK(comes(fd, ": computing at step 7"), "a stall is reported, though the clock was set back");
     chex_watchdog_destroy(watch);
     chex_reduce_destroy(reduce);
     chex_coll_destroy(coll);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Times every kernel of every layer of a network, each way that fits, against the bytes and the
- * multiplications that nobody can avoid (gpu/floors.h) at the rates that this device has
+ * unavoidable multiplications (gpu/floors.h) at the rates that this device has
  * (gpu/bench/ceilings.h). Each is replayed as a graph over copies of its data that together are
- * several times the L2 cache, so that what one layer leaves there helps nobody.
+ * several times the L2 cache, so that what one layer leaves there helps no other layer.
  */
 #include "base/clock.h"
 #include "gpu/bench/bench.h"
@@ -16,7 +16,7 @@ static const char usage[] =
     "usage: bench-kernels [--model densenet121] [--size 224] [--batch 256] [--type bf16]\n"
     "       [--ways plain,1x1,...] [--every 1] [--from 0] [--reps 10] [--seconds 600]\n"
     "       [--memory-gib 0] [--json FILE]\n"
-    "--ways: only these (default: all; 'other' stands for everything that is no convolution).\n"
+    "--ways: only these (default: all; 'other' means everything that is no convolution).\n"
     "--every K: every K-th operation. --from K: none before the K-th. --seconds: no new kernel\n"
     "after that. --memory-gib: take so much of the device; 0: half of what is free.\n"
     "Exit status: 0; 3 where all were tried and some failed; 1 where one ended the rest, which "
@@ -37,7 +37,7 @@ struct bench {
     double until_s;
     FILE *json;
     float *ones;       /* more than any map's channels, around 1 */
-    float *vectors;    /* results that nobody reads */
+    float *vectors;    /* results that are not read */
     unsigned *ticket;  /* zeros */
     double stem_ms[2]; /* forward and backward; 0: not timed */
     int failed;
@@ -278,7 +278,7 @@ static cudaError_t launch_other(const void *arg, int copy, cudaStream_t stream) 
 
 static const char *const kind_names[] = {"conv", "maxpool", "avgpool", "join", "head"};
 
-/* Milliseconds that nobody can go below: the larger of memory's and arithmetic's. */
+/* A lower bound in milliseconds: the larger of memory's and arithmetic's. */
 static double floor_ms(const struct bench *b, struct floor_cost c) {
     const double memory = b->ceilings.copy_gb_s > 0 ? c.bytes / b->ceilings.copy_gb_s * 1e-6 : 0;
     const double product =

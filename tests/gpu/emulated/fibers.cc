@@ -289,7 +289,7 @@ void finish_warp(int warp);
 void end_thread() {
     for (const copy &c : task_of(s.at).copies)
         if (c.on)
-            stop("a thread ends with copies that nobody waited for");
+            stop("a thread ends with copies that it did not wait for");
     state_of(s.at) = ENDED;
     s.ready--;
     s.ended++;
@@ -479,7 +479,7 @@ void run_grid(const launch_shape &shape, const std::function<void()> &body) {
     for (unsigned z = 0; z < shape.grid.z; z++)
         for (unsigned y = 0; y < shape.grid.y; y++)
             for (unsigned x = 0; x < shape.grid.x; x++) {
-                memset(s.shared.data(), 0xff, s.shared.size()); /* NaN: nobody may rely on it */
+                memset(s.shared.data(), 0xff, s.shared.size()); /* NaN: no kernel may rely on it */
                 now_block = block{uint3{x, y, z}, shape.block, shape.grid};
                 race_here.block++;
                 race_here.barriers = 0;
