@@ -42,6 +42,15 @@ like "$(grep -h NEW_RPATH b/cmd/cmake_install.cmake)" "NEW_RPATH \"(.*:)?$SCRATC
 expect_status 1 configure -DCHEX_WITH_CUDA=OFF -DCHEX_WITH_CUDNN=ON
 like "$(said)" "CHEX_WITH_CUDNN=ON, but CHEX_WITH_CUDA=OFF" "a part without what it is a part of"
 
+# The SPANK plugin needs a header only.
+no_slurm=(-DCHEX_WITH_CUDA=OFF -UCHEX_WITH_CUDNN -USLURM_INCLUDE
+    "-DCMAKE_IGNORE_PATH=/usr/include;/usr/local/include")
+expect_status 0 configure "${no_slurm[@]}"
+like "$(out)" "SLURM: no .*: slurm/spank.h is missing: apt-get install libslurm-dev" \
+    "the summary says why there is no SPANK plugin"
+expect_status 1 configure "${no_slurm[@]}" -DCHEX_WITH_SLURM=ON
+like "$(said)" "CHEX_WITH_SLURM=ON, but slurm/spank.h is missing" "a required SPANK plugin stops without the header"
+
 # Half of all objects are tests.
 [ -e b/libcore ] && [ ! -e b/tests ]
 ok $? "tests are not configured unless asked for"
