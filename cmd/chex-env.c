@@ -35,10 +35,10 @@ static const struct chex_opt options[] = {
     OPTION("level", INT, AT(level), .def = "1", .metavar = "1|2|3", .min = 1, .max = 3,
            .help = "how deep to look: 1 asks (in a second), 2 measures each node too (in some 20 "
                    "s), 3 measures between the ranks too"),
-    OPTION("mode", CHOICE, AT(mode), .def = "job", .metavar = "MODE",
-           .choices = chex_check_mode_names,
-           .help = "where it runs: a job step, Slurm's prolog (only the node's faults count), a "
-                   "login node"),
+    OPTION(
+        "mode", CHOICE, AT(mode), .def = "job", .metavar = "MODE", .choices = chex_check_mode_names,
+        .help = "where it runs: a job step; Slurm's prolog, where only the node's faults count; a "
+                "login node; a health check, as the prolog but for all GPUs of the node"),
     OPTION("timeout", DURATION, AT(timeout_ms), .def = "30s", .metavar = "TIME", .min = 1000,
            .max = 86400e3,
            .help = "a check that has not answered by then fails, and the node is at fault; at "
@@ -63,8 +63,8 @@ static const struct chex_opt_program program = {
     .opts = options,
     .count = COUNT(options),
     .epilog = "Exit status: 0 all checks pass or warn, 4 a fault of the user, 5 of the node;\n"
-              "in the prolog a user's fault and a wrong option, file or variable are 0, because\n"
-              "any other status drains the node.\n"
+              "in the modes prolog and health a user's fault and a wrong option, file or\n"
+              "variable are 0, because any other status drains the node.\n"
               "Example: srun -N2 --gpus-per-task=1 chex-env\n",
 };
 
@@ -140,7 +140,7 @@ static enum chex_status print_json(const struct chex_check_report *report, struc
     return CHEX_OK;
 }
 
-/* In the prolog and on a login node: a launch of one process, without regard to the environment. */
+/* Outside of job steps: a launch of one process, without regard to the environment. */
 static void launch_alone(struct chex_launch *launch) {
     *launch = (struct chex_launch){
         .method = "single", .size = 1, .local_size = 1, .nodes = 1, .impl = NULL};
@@ -185,7 +185,7 @@ static enum chex_status record(const struct settings *s, const struct chex_check
  * site, as in after_usage. It becomes a warning, and the status of the checks stays. */
 static enum chex_status after_writing(const struct settings *s, enum chex_status st,
                                       struct chex_error *err) {
-    if (st == CHEX_OK || s->mode != CHEX_MODE_PROLOG)
+    if (st == CHEX_OK || !chex_check_of_node(s->mode))
         return st;
     chex_warn("%s", err->text);
     *err = (struct chex_error){0};
@@ -217,7 +217,7 @@ static enum chex_status prepare(const struct settings *s, const struct chex_laun
                                 struct chex_error *err) {
     if (s->expect)
         CHEX_TRY(chex_check_expected_read(s->expect, expected, err));
-    if (s->record && reporter && s->mode != CHEX_MODE_PROLOG)
+    if (s->record && reporter && !chex_check_of_node(s->mode))
         CHEX_TRY(check_record(s, err));
     if (context->mode == CHEX_MODE_JOB) {
         CHEX_TRY(chex_bind(launch, binding, err));
@@ -334,8 +334,8 @@ static enum chex_status run(const struct settings *s, struct chex_error *err) {
     return st;
 }
 
-/* True if --mode or CHEX_MODE is prolog. Looks before the options are parsed, because parsing reads
- * CHEX_* variables. */
+/* True if --mode or CHEX_MODE is prolog or health. Looks before the options are parsed, because
+ * parsing reads CHEX_* variables. */
 static bool asked_for_prolog(int argc, char **argv) {
     const char *mode = getenv("CHEX_MODE");
     for (int i = 1; i < argc; i++)
@@ -343,7 +343,8 @@ static bool asked_for_prolog(int argc, char **argv) {
             mode = argv[i] + 7;
         else if (strcmp(argv[i], "--mode") == 0 && i + 1 < argc)
             mode = argv[++i];
-    return mode && strcmp(mode, chex_check_mode_names[CHEX_MODE_PROLOG]) == 0;
+    return mode && (strcmp(mode, chex_check_mode_names[CHEX_MODE_PROLOG]) == 0 ||
+                    strcmp(mode, chex_check_mode_names[CHEX_MODE_HEALTH]) == 0);
 }
 
 /* Slurm names the script that it runs: prolog_slurmd, epilog_slurmd and others. */
@@ -354,7 +355,8 @@ static bool is_root_in_prolog(void) {
 }
 
 /* Removes all CHEX_* variables: a user may have set them, and they choose options, files and
- * libraries. Keeps CHEX_MODE=prolog, which only restricts. `names` gets the removed names. */
+ * libraries. Keeps CHEX_MODE=prolog and health, which only restrict. `names` gets the removed
+ * names. */
 static void drop_variables(bool prolog, char *names, size_t size) {
     static const char prefix[] = "CHEX_";
     char name[128];
@@ -362,7 +364,8 @@ static void drop_variables(bool prolog, char *names, size_t size) {
     for (char **e = environ; *e;) {
         const size_t n = strcspn(*e, "=");
         if (strncmp(*e, prefix, sizeof prefix - 1) != 0 || n >= sizeof name ||
-            (prolog && strcmp(*e, "CHEX_MODE=prolog") == 0)) {
+            (prolog &&
+             (strcmp(*e, "CHEX_MODE=prolog") == 0 || strcmp(*e, "CHEX_MODE=health") == 0))) {
             e++;
             continue;
         }
@@ -385,7 +388,7 @@ static enum chex_status parse(int argc, char **argv, struct settings *s, struct 
     if (locked)
         drop_variables(*prolog, dropped, sizeof dropped);
     enum chex_status st = chex_opt_parse(&program, argc, argv, s, sizeof *s, set, err);
-    if (st == CHEX_OK && !locked && s->mode == CHEX_MODE_PROLOG) {
+    if (st == CHEX_OK && !locked && chex_check_of_node(s->mode)) {
         drop_variables(true, dropped, sizeof dropped);
         chex_opt_destroy(*set);
         *set = NULL;
@@ -393,7 +396,7 @@ static enum chex_status parse(int argc, char **argv, struct settings *s, struct 
     }
     if (st != CHEX_OK)
         return st;
-    *prolog = s->mode == CHEX_MODE_PROLOG;
+    *prolog = chex_check_of_node(s->mode);
     chex_log_set_level((enum chex_log_level)s->common.log_level);
     if (dropped[0])
         chex_debug("prolog: ignored from the environment: %s", dropped);

@@ -14,61 +14,32 @@
 
 const char *const chex_verdict_names[] = {"pass", "skip", "warn", "fail", NULL};
 const char *const chex_fault_names[] = {"user", "node", NULL};
-const char *const chex_check_mode_names[] = {"job", "prolog", "login", NULL};
+const char *const chex_check_mode_names[] = {"job", "prolog", "login", "health", NULL};
+
+bool chex_check_of_node(enum chex_check_mode mode) {
+    return mode == CHEX_MODE_PROLOG || mode == CHEX_MODE_HEALTH;
+}
 
 /* In the order of the printed table: installed versions, identity of the rank, resources, limits,
  * files, settings; then the measurements. */
 const struct chex_check *const chex_checks[] = {
-    &chex_check_chexnet,
-    &chex_check_hdf5,
-    &chex_check_pmix,
-    &chex_check_hwloc,
-    &chex_check_libpng,
-    &chex_check_zlib,
-    &chex_check_jansson,
-    &chex_check_modules,
-    &chex_check_launch,
-    &chex_check_ranks,
-    &chex_check_cpus,
-    &chex_check_sharing,
-    &chex_check_gpu_driver,
-    &chex_check_gpu_visible,
-    &chex_check_gpu_health,
-    &chex_check_gpu_busy,
-    &chex_check_gpu_memory,
-    &chex_check_gpu_peer,
-    &chex_check_gpu,
-    &chex_check_engines,
-    &chex_check_engine_auto,
-    &chex_check_memlock,
-    &chex_check_open_files,
-    &chex_check_stack,
-    &chex_check_memory,
-    &chex_check_workdir,
-    &chex_check_tmpdir,
-    &chex_check_shm,
-    &chex_check_clock,
-    &chex_check_nccl_env,
-    &chex_check_mpi_env,
-    &chex_check_hdf5_env,
-    &chex_check_memory_rate,
-    &chex_check_compute_rate,
-    &chex_check_step_rate,
-    &chex_check_step_bits,
-    &chex_check_cpu_share,
-    &chex_check_gpu_copy,
-    &chex_check_gpu_memory_rate,
-    &chex_check_gpu_step_rate,
-    &chex_check_gpu_step_bits,
-    &chex_check_gpu_after,
-    &chex_check_tmpdir_rate,
-    &chex_check_output_rate,
-    &chex_check_data_rate,
-    &chex_check_fence,
-    &chex_check_collectives,
-    &chex_check_neighbours,
-    &chex_check_gpu_sums,
-    NULL,
+    &chex_check_chexnet,         &chex_check_hdf5,          &chex_check_pmix,
+    &chex_check_hwloc,           &chex_check_libpng,        &chex_check_zlib,
+    &chex_check_jansson,         &chex_check_modules,       &chex_check_launch,
+    &chex_check_ranks,           &chex_check_cpus,          &chex_check_sharing,
+    &chex_check_gpu_driver,      &chex_check_gpu_visible,   &chex_check_gpu_count,
+    &chex_check_gpu_health,      &chex_check_gpu_busy,      &chex_check_gpu_memory,
+    &chex_check_gpu_peer,        &chex_check_gpu,           &chex_check_engines,
+    &chex_check_engine_auto,     &chex_check_memlock,       &chex_check_open_files,
+    &chex_check_stack,           &chex_check_memory,        &chex_check_workdir,
+    &chex_check_tmpdir,          &chex_check_shm,           &chex_check_clock,
+    &chex_check_nccl_env,        &chex_check_mpi_env,       &chex_check_hdf5_env,
+    &chex_check_memory_rate,     &chex_check_compute_rate,  &chex_check_step_rate,
+    &chex_check_step_bits,       &chex_check_cpu_share,     &chex_check_gpu_copy,
+    &chex_check_gpu_memory_rate, &chex_check_gpu_step_rate, &chex_check_gpu_step_bits,
+    &chex_check_gpu_after,       &chex_check_tmpdir_rate,   &chex_check_output_rate,
+    &chex_check_data_rate,       &chex_check_fence,         &chex_check_collectives,
+    &chex_check_neighbours,      &chex_check_gpu_sums,      NULL,
 };
 
 /* Copies a text and cuts it if it is too long: at a word if one ends in the last third, otherwise
@@ -184,7 +155,7 @@ enum chex_status chex_check_status(const struct chex_check_report *report) {
             return CHEX_E_NODE;
         user = true;
     }
-    return user && report->mode != CHEX_MODE_PROLOG ? CHEX_E_ENV : CHEX_OK;
+    return user && !chex_check_of_node(report->mode) ? CHEX_E_ENV : CHEX_OK;
 }
 
 void chex_check_report_release(struct chex_check_report *report) {

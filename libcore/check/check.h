@@ -34,12 +34,14 @@ extern const char *const chex_fault_names[];   /* "user", "node", NULL */
 /* Where the command runs.
  * - JOB: in a job step.
  * - PROLOG: as root in Slurm's prolog, before any process of the user.
- * - LOGIN: on a login node, without an allocation. */
-enum chex_check_mode { CHEX_MODE_JOB, CHEX_MODE_PROLOG, CHEX_MODE_LOGIN };
+ * - LOGIN: on a login node, without an allocation.
+ * - HEALTH: as root outside of jobs (HealthCheckProgram). As PROLOG, and faults of GPUs fail
+ * although no job was given a GPU. */
+enum chex_check_mode { CHEX_MODE_JOB, CHEX_MODE_PROLOG, CHEX_MODE_LOGIN, CHEX_MODE_HEALTH };
 extern const char *const chex_check_mode_names[];
 enum {
     CHEX_IN_JOB = 1 << CHEX_MODE_JOB,
-    CHEX_IN_PROLOG = 1 << CHEX_MODE_PROLOG,
+    CHEX_IN_PROLOG = 1 << CHEX_MODE_PROLOG | 1 << CHEX_MODE_HEALTH,
     CHEX_IN_LOGIN = 1 << CHEX_MODE_LOGIN,
     CHEX_IN_ALL = CHEX_IN_JOB | CHEX_IN_PROLOG | CHEX_IN_LOGIN,
 };
@@ -119,9 +121,14 @@ struct chex_check {
     enum chex_check_start start;
     /* Describes figures[] of the result, in order. The last entry has no key. NULL: no figures. */
     const struct chex_figure *figures;
+    bool is_count; /* `found` is a number: --record writes it, --expect gives the least one */
 };
 
 extern const struct chex_check *const chex_checks[]; /* NULL-terminated */
+
+/* PROLOG and HEALTH: only faults of the node count, and no variable of the environment is trusted.
+ */
+bool chex_check_of_node(enum chex_check_mode mode);
 
 /* Helpers for the checks. Texts are made printable UTF-8. A text that is too long is cut at a word
  * and ends in "...". */
@@ -215,8 +222,8 @@ void chex_check_report_release(struct chex_check_report *report); /* zeroed allo
 
 /* The exit status of a report.
  * - CHEX_E_NODE: at least one failure is the node's fault.
- * - CHEX_E_ENV: otherwise, if one is the user's fault. In the prolog that is CHEX_OK, because any
- *   other status drains the node.
+ * - CHEX_E_ENV: otherwise, if one is the user's fault. If chex_check_of_node(mode), that is
+ *   CHEX_OK, because any other status drains the node.
  * - CHEX_OK: otherwise. */
 enum chex_status chex_check_status(const struct chex_check_report *report);
 

@@ -159,9 +159,10 @@ void chex_check_expected_apply(const struct chex_check_expected *e, const struct
             apply_limit(e, &check->figures[k], k, json_number_value(limit), r);
     }
     const char *want = json_string_value(value);
-    if (!want || strcmp(want, r->found) == 0)
+    if (!want || strcmp(want, r->found) == 0 || (check->is_count && atoi(r->found) >= atoi(want)))
         return;
-    chex_check_expect(r, "%s (from %s)", want, e->path);
+    r->fault = check->is_count ? check->fault : r->fault;
+    chex_check_expect(r, "%s%s (from %s)", want, check->is_count ? " or more" : "", e->path);
     chex_check_worsen(r, CHEX_FAIL, r->fault, "fix the cause, or change the value in %s", e->path);
 }
 
@@ -271,6 +272,8 @@ enum chex_status chex_check_expected_write(const char *path, const struct chex_c
                               : NULL;
         if (json_object_size(records))
             json_object_set(all, report->checks[i]->name, records);
+        else if (report->checks[i]->is_count && report->merged[i].verdict != CHEX_FAIL)
+            json_object_set_new(all, report->checks[i]->name, json_string(report->merged[i].found));
         json_decref(records);
     }
     const size_t count = json_object_size(all);

@@ -63,7 +63,7 @@ static void probe_folder(const struct chex_check_context *c, struct chex_check_r
     struct chex_folder_seen f = {.error = try_write(dir),
                                  .least = least,
                                  .wanted = wanted,
-                                 .prolog = c->mode == CHEX_MODE_PROLOG};
+                                 .prolog = chex_check_of_node(c->mode)};
     chex_check_expect(r, "writable, %s free",
                       chex_format_bytes(wanted_text, sizeof wanted_text, wanted));
     if (f.error == 0 && chex_fs_free_bytes(dir, &f.free, &err) != CHEX_OK) {
@@ -100,7 +100,7 @@ const struct chex_check chex_check_workdir = {"workdir",
 
 /* The prolog does not have the job's TMPDIR, so it checks /tmp of the node. */
 static void probe_tmpdir(const struct chex_check_context *c, struct chex_check_result *r) {
-    const char *dir = c->mode == CHEX_MODE_PROLOG ? NULL : getenv("TMPDIR");
+    const char *dir = chex_check_of_node(c->mode) ? NULL : getenv("TMPDIR");
     const bool set = dir && *dir;
     probe_folder(c, r, set ? dir : "/tmp", set ? CHEX_FAULT_USER : CHEX_FAULT_NODE, MIB, 256 * MIB,
                  set ? "set TMPDIR to a writable folder with free space on this node"

@@ -26,10 +26,12 @@ struct node {
 };
 
 /* Whether GPUs were requested. In the prolog only SLURM_JOB_GPUS describes the job; the other
- * variables of the environment do not belong to it. */
+ * variables of the environment do not belong to it. A health check wants all that the node has. */
 static bool wanted(const struct chex_check_context *c) {
     const char *job = getenv("SLURM_JOB_GPUS");
-    return c->mode == CHEX_MODE_PROLOG ? job && *job : c->gpu.allotted;
+    return c->mode == CHEX_MODE_HEALTH   ? true
+           : c->mode == CHEX_MODE_PROLOG ? job && *job
+                                         : c->gpu.allotted;
 }
 
 /* Whether the GPUs may be examined. In a job, only allotted ones. Outside of a job, on a
@@ -78,23 +80,28 @@ static struct node *open_node(const struct chex_check_context *c, struct chex_ch
 static void probe_driver(const struct chex_check_context *c, struct chex_check_result *r) {
     const int built = chex_cuda_runtime();
     struct chex_error err = {0};
+    bool needed = wanted(c);
     struct chex_nvml *nvml = chex_alloc_zeroed(1, sizeof *nvml);
     if (built)
         chex_check_expect(r, "one for CUDA %d.%d or newer", built / 1000, built % 1000 / 10);
     else
-        chex_check_expect(r, wanted(c) ? "one, as a GPU was allotted" : "none is needed");
+        chex_check_expect(r, !needed ? "none is needed"
+                             : c->mode == CHEX_MODE_HEALTH
+                                 ? "one that answers, if the node has GPUs"
+                                 : "one, as a GPU was allotted");
     const enum chex_status st =
         nvml ? chex_nvml_read(nvml, &err) : chex_error_set(&err, CHEX_E_RESOURCE, "out of memory");
     if (st == CHEX_OK)
         chex_check_found(r, "%s, for CUDA %d.%d", nvml->driver, nvml->cuda / 1000,
                          nvml->cuda % 1000 / 10);
-    else if (wanted(c) || st == CHEX_E_NODE)
+    else if ((needed = needed && (st == CHEX_E_NODE || c->mode != CHEX_MODE_HEALTH)) ||
+             st == CHEX_E_NODE)
         chex_check_found(r, "%s", err.text);
     else
         chex_check_skip(r, "none, and no GPU was allotted");
     if (st == CHEX_E_NODE)
         chex_check_worsen(r, worst(c), CHEX_FAULT_NODE, "reload the driver, or reboot the node");
-    else if (st != CHEX_OK && wanted(c))
+    else if (st != CHEX_OK && needed)
         chex_check_worsen(r, CHEX_FAIL,
                           c->mode == CHEX_MODE_PROLOG ? CHEX_FAULT_NODE : CHEX_FAULT_USER,
                           "install the NVIDIA driver on this node, start the container with it, or "
@@ -172,6 +179,29 @@ static void across_visible(const struct chex_check_record *records,
 const struct chex_check chex_check_gpu_visible = {"gpu-visible", "which GPUs does each rank see?",
                                                   CHEX_IN_JOB,   CHEX_FAULT_USER,
                                                   probe_visible, across_visible};
+
+/* ---- gpu-count ---- */
+
+/* A GPU that has fallen off the bus may be missing, or may not answer. A node without a driver has
+ * none: whether that is right, only its record says. */
+static void probe_count(const struct chex_check_context *c, struct chex_check_result *r) {
+    struct chex_error err = {0};
+    struct chex_nvml *nvml = chex_alloc_zeroed(1, sizeof *nvml);
+    int count = 0;
+    (void)c;
+    chex_check_expect(r, "all GPUs of the node (--expect)");
+    if (nvml && chex_nvml_read(nvml, &err) == CHEX_OK)
+        for (int i = 0; i < nvml->count; i++)
+            count += nvml->gpus[i].unread == 0;
+    chex_check_found(r, "%d", count);
+    free(nvml);
+}
+const struct chex_check chex_check_gpu_count = {.name = "gpu-count",
+                                                .question = "how many GPUs answer?",
+                                                .modes = CHEX_IN_PROLOG,
+                                                .fault = CHEX_FAULT_NODE,
+                                                .probe = probe_count,
+                                                .is_count = true};
 
 /* ---- gpu-health ---- */
 

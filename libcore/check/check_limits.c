@@ -134,7 +134,7 @@ static void probe_memory(const struct chex_check_context *c, struct chex_check_r
                                        .total = total_kib * 1024,
                                        .group = chex_memory_group_bytes(""),
                                        .ranks = c->launch->local_size,
-                                       .prolog = c->mode == CHEX_MODE_PROLOG};
+                                       .prolog = chex_check_of_node(c->mode)};
     chex_check_expect(r, "2 GiB a rank");
     chex_check_found(r, "%s available, control group %s, %d rank%s here",
                      size_text(have_text, sizeof have_text, m.available),

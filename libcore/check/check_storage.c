@@ -88,7 +88,7 @@ static bool skips_node_disk(const struct chex_check_context *c, struct chex_chec
 }
 
 static void probe_tmpdir_rate(const struct chex_check_context *c, struct chex_check_result *r) {
-    const char *dir = c->mode == CHEX_MODE_PROLOG ? NULL : getenv("TMPDIR");
+    const char *dir = chex_check_of_node(c->mode) ? NULL : getenv("TMPDIR");
     const bool set = dir && *dir;
     if (!skips_node_disk(c, r))
         probe_write(c, set ? dir : "/tmp", set ? CHEX_FAULT_USER : CHEX_FAULT_NODE, r);

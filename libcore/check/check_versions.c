@@ -25,7 +25,7 @@
 /* The fault of a wrong library: the user's if LD_LIBRARY_PATH or LD_PRELOAD is set. */
 static enum chex_fault library_fault(const struct chex_check_context *c) {
     static const char *const names[] = {"LD_LIBRARY_PATH", "LD_PRELOAD"};
-    for (size_t i = 0; c->mode != CHEX_MODE_PROLOG && i < 2; i++) {
+    for (size_t i = 0; !chex_check_of_node(c->mode) && i < 2; i++) {
         const char *value = getenv(names[i]);
         if (value && *value)
             return CHEX_FAULT_USER;

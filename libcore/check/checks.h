@@ -16,8 +16,8 @@ extern const struct chex_check chex_check_launch, chex_check_ranks, chex_check_c
 /* check_engines.c */
 extern const struct chex_check chex_check_engines, chex_check_engine_auto, chex_check_gpu;
 /* check_gpu.c */
-extern const struct chex_check chex_check_gpu_driver, chex_check_gpu_visible, chex_check_gpu_health,
-    chex_check_gpu_busy, chex_check_gpu_memory, chex_check_gpu_peer;
+extern const struct chex_check chex_check_gpu_driver, chex_check_gpu_visible, chex_check_gpu_count,
+    chex_check_gpu_health, chex_check_gpu_busy, chex_check_gpu_memory, chex_check_gpu_peer;
 /* check_limits.c */
 extern const struct chex_check chex_check_memlock, chex_check_open_files, chex_check_stack,
     chex_check_memory;

@@ -36,6 +36,31 @@ expect_status 0 chex-env -v --mode login
 like "$(out)" "^gpu-driver +warn .*two versions" "a broken driver only warns"
 node two-h200
 
+# A health check, outside of jobs: all GPUs of the node count.
+export LD_LIBRARY_PATH=$PWD/driver
+expect_status 0 chex-env -v --mode health
+like "$(out)" "^gpu-count +pass +2$" "a sound node passes the health check"
+expect_status 0 chex-env --mode health --record node.json
+is "$(tr -d ' \n' <node.json)" '{"gpu-count":"2"}' "the health check records the number of GPUs"
+for fault in sick lost mismatch unloaded; do
+    node $fault
+    expect_status 5 chex-env --mode health
+    like "$(out)" "^gpu-(health|driver) +fail " "the health check fails with GPUs of kind $fault"
+done
+node own
+expect_status 5 chex-env --mode health --expect node.json
+like "$(out)" "^gpu-count +fail +1$" "fewer GPUs than recorded fail"
+like "$(out)" "expected: 2 or more \(from node.json\)" "the recorded number is named"
+like "$(out)" "fault: node" "a GPU that is gone is the node's fault"
+node sixteen-b200
+expect_status 0 chex-env --mode health --expect node.json
+LD_LIBRARY_PATH=$PWD/no-driver expect_status 5 chex-env --mode health --expect node.json
+like "$(out)" "^gpu-count +fail +0$" "a driver that is gone leaves no GPU"
+LD_LIBRARY_PATH=$PWD/no-driver expect_status 0 chex-env --mode health
+like "$(out)" "^fit to train" "a node without a driver and without a record has no GPUs"
+unset LD_LIBRARY_PATH
+node two-h200
+
 # Two GPUs for one rank.
 export SLURM_GPUS_ON_NODE=2
 expect_status 0 env CUDA_VISIBLE_DEVICES=0,1 chex-env -v

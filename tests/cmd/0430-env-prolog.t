@@ -25,13 +25,15 @@ loads_not() { [ ! -f ran ]; ok $? "$1"; rm -f ran; }
 
 CHEX_LIBDIR=$PWD/parts chex-env --mode login >log 2>&1
 loads "outside of a prolog CHEX_LIBDIR names the folder of modules"
-for mode in "--mode prolog" "--mode=prolog"; do
+for mode in "--mode prolog" "--mode=prolog" "--mode health"; do
     # shellcheck disable=SC2086 # several words
     CHEX_LIBDIR=$PWD/parts CHEX_NVML=$PWD/parts/nvml.so SLURM_JOB_GPUS=0 chex-env $mode >log 2>&1
     loads_not "$mode loads nothing from CHEX_LIBDIR or CHEX_NVML"
 done
-CHEX_MODE=prolog CHEX_LIBDIR=$PWD/parts expect_status 0 chex-env -v
-loads_not "nor where CHEX_MODE says prolog"
+for mode in health prolog; do
+    CHEX_MODE=$mode CHEX_LIBDIR=$PWD/parts expect_status 0 chex-env -v
+    loads_not "with CHEX_MODE=$mode nothing is loaded from CHEX_LIBDIR"
+done
 like "$(err)" "debug: prolog: ignored from the environment: CHEX_LIBDIR$" "--verbose names what was ignored"
 echo "mode = prolog" >options
 CHEX_LIBDIR=$PWD/parts expect_status 0 chex-env --config options

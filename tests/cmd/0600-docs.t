@@ -55,7 +55,7 @@ done
 [ $found = 1 ] || skip_all "no command is built"
 
 if have chex-env; then
-    is "$(completed chex-env --mode '' | tr '\n' ' ')" "job prolog login " "completion of a choice"
+    is "$(completed chex-env --mode '' | tr '\n' ' ')" "job prolog login health " "completion of a choice"
     is "$(completed chex-env --le)" "--level" "completion of a name"
     is "$(completed chex-env --level '' | tr '\n' ' ')" "1 2 3 " "completion of a number's values"
     is "$(completed chex-env --timeout '')" "" "a duration has no completion"
