@@ -1,0 +1,218 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The scripts for Prolog, Epilog, TaskProlog and HealthCheckProgram in a real cluster: a node's fault
+# drains the node with a reason, a user's fault does not; a killed job leaves a ticket; root opens no
+# file of a user. The GPUs are those of tests/fake.
+. "$(dirname "$0")/lib.sh"
+slurm_fixture --set TaskPlugin=task/none --set MpiDefault=pmix
+have chex-env || skip_all "chex-env is not built"
+[ -f "$BUILD/tests/fake/nvml.so" ] || skip_all "the stand-ins are not built"
+chmod 1777 .
+cmake --install "$BUILD" --prefix "$SCRATCH/opt" >/dev/null || exit 1
+site=$SCRATCH/opt/share/chexnet/slurm
+mkdir -p driver opt/etc/chexnet
+ln -s "$BUILD/tests/fake/nvml.so" driver/libnvidia-ml.so.1
+cat >opt/etc/chexnet/site.conf <<EOF
+record=$CLUSTER/spool/record/node.json
+tickets=$SCRATCH/tickets
+export SLURM_CONF=$CLUSTER/slurm.conf
+export LD_LIBRARY_PATH=$SCRATCH/driver FAKE_NVML=$CLUSTER/spool/gpu.txt
+EOF
+gpus() { cp "$SOURCE/tests/data/gpu/$2.txt" "$CLUSTER/spool.$1/gpu.txt"; } # NODE FILE
+gpus n0 two-h200
+gpus n1 two-h200
+
+grep -E '^(Prolog|Epilog|TaskProlog|SchedulerParameters|PrologFlags)=' "$site/slurm.conf.sample" >lines
+is "$(sed -n 's/^[A-Za-z]*=\(.*sh\)$/\1/p' lines | xargs -n 1 basename | tr '\n' ' ')" \
+    "prolog.sh epilog.sh task_prolog.sh " "the sample for slurm.conf names the scripts"
+while read -r file; do [ -x "$site/$(basename "$file")" ] || echo "$file"; done \
+    < <(sed -n 's/^[A-Za-z]*=\(.*sh\)$/\1/p' lines) >missing
+is "$(cat missing)" "" "the scripts of the sample are installed"
+sed -i "/^SchedulerParameters=/s/$/,nohold_on_prolog_fail/" "$CLUSTER/slurm.conf"
+cat >>"$CLUSTER/slurm.conf" <<EOF
+Prolog=$site/prolog.sh
+Epilog=$site/epilog.sh
+TaskProlog=$site/task_prolog.sh
+PrologFlags=Alloc
+EOF
+scontrol reconfigure
+sleep 1
+
+state() { sinfo -hN -n "$1" -o %T | sort -u | tr -d '*'; }
+why() { scontrol show node "$1" | sed -n 's/^ *Reason=//p' | sed 's/ \[[a-z]*@.*//'; }
+settled() { # NODE STATE...: waits up to 20 s
+    local tries
+    for ((tries = 0; tries < 200; tries++)); do
+        [[ $(state "$1") != "$2" ]] || return 0
+        sleep 0.1
+    done
+    diag "$1 is $(state "$1")"
+    return 1
+}
+resume() {
+    scontrol update NodeName="$1" State=RESUME
+    settled "$1" idle
+}
+as_nobody() { timeout -k 5 60 setpriv --reuid=nobody --regid=nogroup --clear-groups "$@" </dev/null; }
+step() { as_nobody srun -n1 "$@"; }
+
+health() { # NODE: as slurmd runs it, inside the node's namespaces
+    nsenter -t "$(pgrep -P "$(cat "$CLUSTER/$1.pid")" | head -n 1)" -m -u -p \
+        env -i SLURM_CONF="$CLUSTER/slurm.conf" "$site/health.sh" >health.out 2>&1
+}
+
+# ---- prolog ----
+expect_status 0 step -w n1 --gres=gpu:1 hostname
+is "$(out)" n1 "a job starts on a sound node"
+step -w n1 bash -c 'head -c 511M /dev/zero >/dev/shm/mine' 2>/dev/null
+expect_status 0 step -w n1 hostname
+settled n1 idle
+is "$(state n1) $(out)" "idle n1" "shared memory that a user filled drains no node"
+step -w n1 rm -f /dev/shm/mine
+CHEX_LIBDIR=/tmp CHEX_NVML=/nosuch HDF5_DRIVER=x expect_status 0 step -w n1 true
+settled n1 idle
+is "$(state n1)" idle "variables of a user drain no node"
+
+gpus n1 sick
+cat >job.sh <<'EOF'
+#!/bin/bash
+hostname
+EOF
+job=$(sbatch --parsable -n1 --gres=gpu:1 -w n1 -o late.out job.sh)
+settled n1 drained
+ok $? "a sick GPU drains its node"
+like "$(why n1)" "^chexnet prolog: gpu-health: found GPU 0000:1b:00.0: .*uncorrected.*; expected no memory errors" \
+    "the reason names check, found and expected"
+for _ in $(seq 100); do
+    [[ $(squeue -h -j "$job" -o %T) != PENDING ]] || break
+    sleep 0.1
+done
+is "$(squeue -h -j "$job" -o '%T')" PENDING "the job waits in the queue"
+unlike "$(squeue -h -j "$job" -o '%r')" "[Hh]eld" "the job is not held"
+gpus n1 two-h200
+resume n1
+for _ in $(seq 300); do
+    [ ! -s late.out ] || break
+    sleep 0.1
+done
+is "$(cat late.out)" n1 "the job starts when the node is well again"
+
+scontrol update NodeName=n0 State=DRAIN Reason="a person: new memory"
+gpus n0 sick
+settled n0 drained
+health n0
+is "$(why n0)" "a person: new memory" "a reason of a person stays"
+gpus n0 two-h200
+resume n0
+
+# ---- task prolog ----
+CHEXNET_PREFLIGHT=1 expect_status 0 as_nobody srun -N2 --ntasks-per-node=1 echo program
+is "$(out | sed 's/:.*//' | sort | tr '\n' ' ')" "fit to train program program " \
+    "a job that asks for a preflight gets it before the program"
+CHEXNET_PREFLIGHT=1 expect_status 4 as_nobody srun --mpi=none -N2 --ntasks-per-node=1 echo program
+like "$(out)" "^launch +fail" "a preflight that fails shows the table in the job"
+unlike "$(out)" "^program" "a preflight that fails starts no program"
+settled n0 idle
+settled n1 idle
+is "$(state n0) $(state n1)" "idle idle" "a user's fault in a preflight drains no node"
+
+# ---- health check ----
+health n1
+is "$(state n1)" idle "a sound node stays in service"
+[ -s "$CLUSTER/spool.n1/record/node.json" ]
+ok $? "the first health check records the node's GPUs" || diag "$(cat health.out)"
+sed '/^gpu 00000000:5D/,$d' "$SOURCE/tests/data/gpu/two-h200.txt" >"$CLUSTER/spool.n1/gpu.txt"
+health n1
+settled n1 drained
+ok $? "a node that has lost a GPU is drained"
+is "$(why n1)" "chexnet health: gpu-count: found 1; expected 2 or more (from $CLUSTER/spool/record/node.json)" \
+    "the reason says how many GPUs are left"
+gpus n1 two-h200
+health n1
+settled n1 idle
+ok $? "a node whose fault is gone returns to service"
+scontrol update NodeName=n1 State=DRAIN Reason="a person"
+health n1
+is "$(state n1) $(why n1)" "drained a person" "a node that a person drained stays drained"
+resume n1
+echo "touch $SCRATCH/sourced" >>opt/etc/chexnet/site.conf
+chmod 666 opt/etc/chexnet/site.conf
+"$site/prolog.sh" 2>/dev/null
+[ ! -e sourced ]
+ok $? "settings that others can write are ignored"
+chmod 644 opt/etc/chexnet/site.conf
+"$site/prolog.sh"
+[ -e sourced ]
+ok $? "settings of root are read"
+sed -i '/sourced/d' opt/etc/chexnet/site.conf
+
+# ---- epilog ----
+mkdir -m 777 home
+secret=$SCRATCH/secret
+echo "for root only" >"$secret"
+chmod 600 "$secret"
+ticket() { # JOB NODE: waits for the ticket
+    local tries
+    for ((tries = 0; tries < 200; tries++)); do
+        [ ! -s "tickets/$1-$2.txt" ] || return 0
+        sleep 0.1
+    done
+    return 1
+}
+cat >home/good.sh <<'EOF'
+#!/bin/bash
+exit 0
+EOF
+cat >home/killed.sh <<'EOF'
+#!/bin/bash
+mkdir -p run/checkpoints
+echo x >run/checkpoints/step-0000000007.h5
+echo xx >run/checkpoints/step-0000000012.h5
+echo "results in run"
+echo "chex-train[r0/2 n0] warn: rank 1 on n1 has been waiting for data, for 70 s (stall)"
+echo "the last line"
+kill -9 $$
+EOF
+cat >home/links.sh <<EOF
+#!/bin/bash
+rm -f "\$1"
+ln -s $secret "\$1"
+mkdir -p run2
+ln -sfn $SCRATCH run2/checkpoints
+exit 3
+EOF
+chmod 755 home/*.sh
+cd home || exit 1
+submit() { as_nobody sbatch --parsable -n1 -w n0 -o "$1" "${@:2}"; }
+good=$(submit good.out good.sh)
+killed=$(submit killed.out killed.sh)
+links=$(submit links.out links.sh links.out)
+pipe=$(submit pipe.out --wrap 'rm -f pipe.out; mkfifo pipe.out; exit 4')
+cd ..
+ticket "$killed" n0 && ticket "$links" n0 && ticket "$pipe" n0
+ok $? "jobs that failed leave tickets" || diag "$(ls -la tickets)"
+text=$(cat "tickets/$killed-n0.txt")
+like "$text" "^job $killed of user $(id -u nobody) on n0" "the ticket names job, user and node"
+like "$text" "^the last line$" "the ticket has the last lines of the log"
+like "$text" "^chex-train.* warn: rank 1 on n1 .*stall" "the ticket has the stall report"
+like "$text" "^step-0000000012.h5 3 bytes" "the ticket names the newest checkpoint"
+like "$text" "^gpu-health +pass +2 healthy" "the ticket has the state of the GPUs"
+is "$(stat -c '%U %a' tickets "tickets/$killed-n0.txt" | tr '\n' ' ')" "root 700 root 600 " "only root reads tickets"
+unlike "$(cat "tickets/$links-n0.txt")" "for root only" "root reads no file that a link of a user leads to"
+like "$(cat "tickets/$pipe-n0.txt")" "^exit code 4:0" "a pipe in place of the log stops nothing"
+[ ! -e "tickets/$good-n0.txt" ]
+ok $? "a job that ended well leaves no ticket"
+settled n0 idle
+is "$(state n0)" idle "a job that failed drains no node"
+
+# ---- the health check as slurmd starts it, with an empty environment ----
+printf '%s\n' "HealthCheckProgram=$site/health.sh" HealthCheckInterval=1 >>"$CLUSTER/slurm.conf"
+scontrol reconfigure
+gpus n0 mismatch
+settled n0 drained
+ok $? "slurmd's health check drains a node with a broken driver"
+like "$(why n0)" "^chexnet health: gpu-driver: found .*; expected one that answers" "the reason names the driver"
+gpus n0 two-h200
+settled n0 idle
+ok $? "slurmd's health check resumes the node"
+done_testing
