@@ -151,11 +151,10 @@ static void launch_alone(struct chex_launch *launch) {
         snprintf(launch->host, sizeof launch->host, "unknown");
 }
 
-/* True on the process that prints: rank 0. If the launch failed, each process has rank 0, so
- * Slurm's task number decides. */
+/* True on the process that prints: rank 0. If the launch failed, each process has rank 0, so the
+ * rank in the environment decides. */
 static bool is_reporter(const struct chex_launch *launch, bool launched) {
-    const char *task = getenv("SLURM_PROCID");
-    return launch->rank == 0 && (launched || !task || strcmp(task, "0") == 0);
+    return launch->rank == 0 && (launched || chex_launch_env_rank() == 0);
 }
 
 static enum chex_status print_report(const struct settings *s,

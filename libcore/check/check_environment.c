@@ -79,9 +79,23 @@ const struct chex_check chex_check_nccl_env = {
     CHEX_IN_JOB, CHEX_FAULT_USER,
     probe_nccl,  chex_check_same};
 
-/* Whether the PMIx server sets this variable for each rank. */
+/* Whether Open MPI's mpirun sets this variable, to another value for each rank or run. */
+static bool set_by_mpirun(const char *variable) {
+    static const char *const own[] = {
+        "OMPI_MCA_ess_",          "OMPI_MCA_orte_",
+        "OMPI_MCA_pmix=",         "OMPI_MCA_shmem_RUNTIME_",
+        "OMPI_MCA_initial_wdir=", "PMIX_MCA_mca_base_component_show_load_errors="};
+    if (!getenv("OMPI_COMM_WORLD_RANK"))
+        return false;
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        if (strncmp(variable, own[i], strlen(own[i])) == 0)
+            return true;
+    return strncmp(variable, "OMPI_", 5) == 0 && strncmp(variable, "OMPI_MCA_", 9) != 0;
+}
+
+/* Whether the launcher sets this variable for each rank. */
 static bool set_by_launcher(const char *variable) {
-    return strncmp(variable, "SLURM_PMIX_MAPPING_SERV=", 24) == 0 ||
+    return set_by_mpirun(variable) || strncmp(variable, "SLURM_PMIX_MAPPING_SERV=", 24) == 0 ||
            strcmp(variable, "PMIX_MCA_psec=native") == 0 ||
            strcmp(variable, "PMIX_MCA_psec=munge") == 0 ||
            (strncmp(variable, "PMIX_", 5) == 0 && strncmp(variable, "PMIX_MCA_", 9) != 0);

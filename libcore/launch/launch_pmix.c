@@ -287,6 +287,31 @@ static void stdout_restore(int kept) {
     close(kept);
 }
 
+/* Numbers the nodes by the host names of the ranks. mpirun inside an allocation counts its own node
+ * as number 0, also if it starts no rank there; then a rank may be on "node 1 of 1". Changes
+ * nothing if a host name is unknown. */
+static void number_nodes(struct chex_launch *launch, const struct pmix_self *self) {
+    char(*hosts)[CHEX_HOST_BYTES] = calloc((size_t)launch->size, sizeof *hosts);
+    int nodes = 0, mine = -1;
+    for (int r = 0; hosts && r < launch->size; r++) {
+        int k = 0;
+        served_host(self, r, hosts[nodes], sizeof hosts[nodes]);
+        while (strcmp(hosts[k], hosts[nodes]) != 0)
+            k++;
+        if (r == launch->rank)
+            mine = k;
+        nodes += k == nodes;
+    }
+    bool known = hosts;
+    for (int k = 0; known && k < nodes; k++)
+        known = strcmp(hosts[k], "host unknown") != 0;
+    if (known && mine >= 0) {
+        launch->node = mine;
+        launch->nodes = nodes;
+    }
+    free(hosts);
+}
+
 static enum chex_status fill(struct chex_launch *launch, struct pmix_self *self,
                              struct chex_error *err) {
     const pmix_rank_t mine = self->me.rank, job = PMIX_RANK_WILDCARD;
@@ -298,6 +323,8 @@ static enum chex_status fill(struct chex_launch *launch, struct pmix_self *self,
     launch->node = served_int(self, mine, PMIX_NODEID, chex_launch_env_int("SLURM_NODEID", -1));
     launch->nodes =
         served_int(self, job, PMIX_NUM_NODES, chex_launch_env_int("SLURM_STEP_NUM_NODES", 0));
+    if (launch->size > 1 && strncmp(self->me.nspace, "slurm.pmix.", 11) != 0)
+        number_nodes(launch, self);
     chex_launch_fill_names(launch);
     if (!getenv("SLURMD_NODENAME"))
         served_host(self, launch->rank, launch->host, sizeof launch->host);
