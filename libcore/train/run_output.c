@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The output folder of a run: checks and locks it before the set-up, and creates the files of the
- * run after it. Only rank 0 calls these functions. With plan_only they change nothing.
+ * run after it. Only rank 0 calls these functions, except chex_session_check_shared_output. With
+ * plan_only they change nothing.
  *
  * An existing folder is locked at once. A new one is created and locked only when the run can
  * begin, so a run that fails in the set-up leaves no folder.
  */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/lockfile.h"
 #include "base/log.h"
@@ -127,6 +131,28 @@ enum chex_status chex_session_create_output(struct chex_session *s, struct chex_
     CHEX_TRY(chex_tfevents_create(c->output_dir, s->world.launch->host, (int64_t)next,
                                   &s->output.events, err));
     return allocate_snapshot(s, err);
+}
+
+void chex_session_check_shared_output(const struct chex_session *s) {
+    enum { TRIES = 50, PAUSE_MS = 100 };
+    const char *dir = s->config.output_dir, *slash = strrchr(dir, '/');
+    char lock[4096], parent[4096];
+    if (s->rank == 0 || s->world.launch->local_rank != 0)
+        return;
+    snprintf(lock, sizeof lock, "%s/" LOCK_NAME, dir);
+    snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - dir) + 1 : 1, slash ? dir : ".");
+    for (int i = 0; i < TRIES; i++) {
+        DIR *news = opendir(parent);
+        if (news)
+            closedir(news);
+        if (access(lock, F_OK) == 0)
+            return;
+        chex_clock_sleep_ms(PAUSE_MS);
+    }
+    chex_warn(
+        "--output %s: node %s does not see the folder of rank 0, so the run cannot be resumed "
+        "on these nodes: name a folder that all nodes share",
+        dir, s->world.launch->host);
 }
 
 void chex_run_output_release(struct chex_run_output *o, const char *dir) {

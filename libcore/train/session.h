@@ -111,6 +111,10 @@ enum chex_status chex_run_output_check(struct chex_run_output *o, const struct c
 /* Creates the folder and its files, sets checkpoints of later steps aside, and allocates the
  * snapshot. */
 enum chex_status chex_session_create_output(struct chex_session *s, struct chex_error *err);
+/* Warns if a node does not see the output folder of rank 0, which has locked it. The run would end
+ * well, but every rank reads the checkpoint when it is resumed. Waits up to 5 s, because a network
+ * file system may show the folder late. Call it on all ranks after chex_session_create_output. */
+void chex_session_check_shared_output(const struct chex_session *s);
 /* For a complete run: repairs last.h5 and best.h5, if it ended while it wrote its last checkpoint.
  * Does nothing on other ranks. */
 enum chex_status chex_session_repair_names(struct chex_session *s, struct chex_error *err);

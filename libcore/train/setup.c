@@ -205,6 +205,7 @@ static enum chex_status open_work(struct chex_session *s, struct chex_error *err
     if (st == CHEX_OK && s->rank == 0)
         st = chex_session_create_output(s, err);
     CHEX_TRY(chex_session_agree(s, st, err));
+    chex_session_check_shared_output(s);
     return chex_session_agree(s, chex_session_write_ranks(s, err), err);
 }
 

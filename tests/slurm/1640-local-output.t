@@ -1,0 +1,23 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# An output folder that the nodes do not share is reported at the start, with the node.
+. "$(dirname "$0")/lib.sh"
+slurm_fixture --set TaskPlugin=task/none
+have chex-train || skip_all "chex-train is not built"
+[ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
+chex-shard phantom --count 40 --size 32 --output ph -q >/dev/null
+chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
+    --output shards -q >/dev/null 2>&1
+train() {
+    in_job -N2 --ntasks-per-node=2 chex-train --data shards --output "$1" --engine cpu --threads 1 \
+        --image-size 32 --batch-size 4 --max-steps 1 --epochs 1
+}
+expect_status 0 train /dev/shm/run
+is "$(err | grep -c 'does not see the folder of rank 0')" 1 "one rank of the node reports a local output folder"
+like "$(err)" "r2/4 n1\\] warn: --output /dev/shm/run: node n1 does not see .*name a folder that all nodes share" \
+    "the report names the folder and the node, and what to do"
+expect_status 0 train run
+unlike "$(err)" "does not see" "a shared folder is not reported"
+expect_status 0 train run
+unlike "$(err)" "does not see" "a run that goes on in a shared folder is not reported"
+done_testing
