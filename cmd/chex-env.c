@@ -103,12 +103,11 @@ static void print_ranks(const struct chex_check_report *report) {
 }
 
 static void print_sum(const struct chex_check_report *report, const int counts[4], bool whole) {
-    const int nodes = report->records[0].nodes;
+    const int ranks = report->records[0].size, nodes = report->records[0].nodes;
     printf("%s: %d passed, %d warned, %d failed, %d skipped; %d rank%s on %d node%s%s\n",
            counts[CHEX_FAIL] ? "not fit to train" : "fit to train", counts[CHEX_PASS],
-           counts[CHEX_WARN], counts[CHEX_FAIL], counts[CHEX_SKIP], report->ranks,
-           report->ranks == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s",
-           whole ? "" : " (-v shows each check)");
+           counts[CHEX_WARN], counts[CHEX_FAIL], counts[CHEX_SKIP], ranks, ranks == 1 ? "" : "s",
+           nodes, nodes == 1 ? "" : "s", whole ? "" : " (-v shows each check)");
 }
 
 /* whole: prints every check and every rank; else only checks that warn or fail. */
@@ -246,6 +245,25 @@ static void warn_of_left_out(const struct settings *s, const struct chex_check_e
                   s->expect, names);
 }
 
+/* After ranks were lost: the table names their nodes, and the fault is the nodes'. The other ranks
+ * wait for the rank that prints, because an abort of one ends all. Returns CHEX_E_LOST and leaves
+ * the error if no node can be blamed. */
+static enum chex_status blame_lost(const struct settings *s, const struct chex_launch *launch,
+                                   struct chex_check_report *report, struct chex_error *err) {
+    bool speaks;
+    struct chex_error ignored = {0};
+    if (chex_check_lost(launch, err->text, report, &speaks, &ignored) != CHEX_OK)
+        return CHEX_E_LOST;
+    if (speaks) {
+        chex_err("%s", err->text);
+        (void)print_report(s, report, &ignored);
+    } else {
+        sleep(10);
+    }
+    *err = (struct chex_error){0};
+    return CHEX_E_NODE;
+}
+
 static enum chex_status check_all(const struct settings *s, struct chex_group *group,
                                   struct chex_check_context *context, bool reporter, bool *hung_out,
                                   struct chex_error *err) {
@@ -258,6 +276,8 @@ static enum chex_status check_all(const struct settings *s, struct chex_group *g
         warn_of_unused(s);
     if (st == CHEX_OK)
         st = chex_check_run(NULL, context, expected, s->timeout_ms, group, &result, err);
+    if (st == CHEX_E_LOST)
+        st = blame_lost(s, context->launch, &result, err);
     if (st == CHEX_OK && reporter && expected)
         warn_of_left_out(s, expected, &result);
     if (st == CHEX_OK && reporter)

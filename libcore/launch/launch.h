@@ -24,6 +24,7 @@ struct chex_launch {
     int node, nodes;
     char host[CHEX_HOST_BYTES]; /* Slurm's node name if Slurm gives one, else the host name */
     char job_id[32];            /* "" outside a job */
+    const bool *came; /* (size) which ranks came to the exchange that failed; NULL: unknown */
     const struct chex_launch_method *impl;
     void *self;
 };

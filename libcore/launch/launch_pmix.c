@@ -55,6 +55,7 @@ struct pmix_self {
     pmix_proc_t me;
     unsigned round; /* of exchanges, the same on all ranks */
     bool broken;    /* an exchange failed: no further collective call */
+    bool *came;     /* (size) which ranks came to that exchange, or NULL */
 };
 
 /* One pending request. Freed by the last of its holders. */
@@ -578,6 +579,7 @@ static void host(const struct chex_launch *launch, int rank, char *buf, size_t s
 /* After the deadline: finds the ranks that have published no value. Writes "rank 3 (n1), 5 (n2) and
  * 7 more". Returns how many. */
 static int name_missing(const struct chex_launch *launch, const char *key, char *buf, size_t size) {
+    struct pmix_self *self = launch->self;
     bool *came = calloc((size_t)launch->size, sizeof *came);
     int missing = 0, named = 0;
     size_t at = 0;
@@ -595,7 +597,10 @@ static int name_missing(const struct chex_launch *launch, const char *key, char 
     }
     if (missing > named)
         snprintf(buf + at, size - at, " and %d more", missing - named);
-    free(came);
+    if (came)
+        came[launch->rank] = true;
+    free(self->came);
+    self->came = came;
     return missing;
 }
 
@@ -651,6 +656,7 @@ static enum chex_status exchange(struct chex_launch *launch, const char *name, c
     snprintf(key, sizeof key, "chexnet.%u.%.64s", self->round++, name);
     const enum chex_status st = gather(launch, name, key, mine, bytes, all_out, timeout_ms, err);
     self->broken = st != CHEX_OK;
+    launch->came = self->came;
     return st;
 }
 
@@ -689,8 +695,10 @@ static void finish(struct chex_launch *launch) {
     const bool sound = !self->broken && !atomic_load(&server_gone);
     const bool ended = call_within(call_finalize, NULL, in_ms(sound ? SERVER_MS : END_MS), &rc);
     stdout_restore(kept);
+    free(self->came);
     if (ended)
         free(self);
+    launch->came = NULL;
     launch->self = NULL;
 }
 

@@ -1,0 +1,103 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# slurm/chexnet.sbatch with lost ranks, time slices and arrays: which starts are counted, and what
+# the job does in its next start. chex-env is the real one; training is a stand-in of chosen status.
+. "$(dirname "$0")/lib.sh"
+slurm_fixture --set TaskPlugin=task/none
+have chex-env || skip_all "chex-env is not built"
+mkdir bin
+for command in chex-train chex-eval; do
+    cat >bin/$command <<END
+#!/bin/bash
+[ "\$SLURM_PROCID" != 0 ] || echo "$command \$*" >>$SCRATCH/calls
+[ $command != chex-train ] || exit \$(cat $SCRATCH/status.\$SLURM_RESTART_COUNT 2>/dev/null || echo 0)
+END
+done
+# chex-env as it is on a node that hangs, or that lacks it.
+cat >bin/chex-env <<END
+#!/bin/bash
+[ "\$SLURMD_NODENAME" != n1 ] || [ ! -e $SCRATCH/hangs ] || exec sleep 100
+[ "\$SLURMD_NODENAME" != n1 ] || [ ! -e $SCRATCH/lacks ] || exit 127
+exec $BUILD/bin/chex-env --timeout 1s "\$@"
+END
+chmod +x bin/*
+export PATH=$SCRATCH/bin:$PATH
+submit() { # ARGUMENT...
+    : >calls
+    timeout 60 sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --gpus-per-node=0 \
+        --time=5 -o "$SCRATCH/batch-%j.out" "$SOURCE/slurm/chexnet.sbatch" shards run "$@"
+}
+submit_array() { # INDICES RUN ARGUMENT...
+    : >calls
+    timeout 60 sbatch --parsable --array="$1" --nodes=1 --ntasks-per-node=1 --gpus-per-node=0 \
+        --cpus-per-task=1 --time=5 -o "$SCRATCH/array-%a.out" "$SOURCE/slurm/chexnet.sbatch" shards "${@:2}"
+}
+about() { scontrol show job "$1" | grep -oE "(^| )$2=[^ ]*" | head -n 1 | tr -d ' '; }
+# Waits until the text of the job matches.
+until_job() { # JOB REGEX
+    local tries text
+    for ((tries = 0; tries < 600; tries++)); do
+        text=$(scontrol show job "$1")
+        ! grep -qE "$2" <<<"$text" || return 0
+        ! grep -qE "JobState=(COMPLETED|FAILED)" <<<"$text" || break
+        sleep 0.1
+    done
+    diag "$(scontrol show job "$1")"
+    diag "$(tail -n 20 "batch-$1.out")"
+    return 1
+}
+
+for fault in lacks hangs; do
+    touch $fault
+    job=$(submit)
+    until_job "$job" "ExcNodeList=n1( |$)"
+    ok $? "a node that $fault chex-env is left out"
+    like "$(cat "batch-$job.out")" "^ranks +fail +rank 2 \(n1\), and others of this node: no answer" \
+        "the table names the node that $fault"
+    like "$(cat "batch-$job.out")" "^n1: unfit; this job is put back into the queue, for other nodes" \
+        "the log says why the job of the node that $fault is put back"
+    is "$(cat calls)" "" "nothing is trained beside a node that $fault"
+    rm $fault
+    # slurmstepd of the step keeps its socket for some 20 s, and the next start has the same step.
+    for _ in $(seq 400); do
+        [ -e "$CLUSTER/spool.n0/stepd.slurm.pmix.$job.0" ] || break
+        sleep 0.1
+    done
+    scontrol update JobId="$job" ExcNodeList=
+    until_job "$job" "JobState=COMPLETED"
+    ok $? "the job runs to its end when the node is well"
+    is "$(about "$job" Restarts) $(cut -d' ' -f1 calls | tr '\n' ' ')" "Restarts=1 chex-train chex-eval " \
+        "after one restart"
+done
+
+# Lost ranks in training: again, from the last checkpoint.
+echo 7 >status.
+job=$(submit)
+until_job "$job" "JobState=COMPLETED"
+ok $? "after status 7 the job starts again and ends well"
+is "$(about "$job" Restarts) $(about "$job" Comment)" "Restarts=1 Comment=chexnet-retries=1" \
+    "status 7 is counted as a retry"
+like "$(cat "batch-$job.out")" "^ranks were lost; this job is put back" "the log says that ranks were lost"
+
+# A time slice is not counted: after it there are three retries.
+echo 6 >status.
+echo 7 | tee status.1 status.2 status.3 >status.4
+job=$(submit --seed 5)
+until_job "$job" "JobState=FAILED"
+ok $? "a job whose ranks are always lost ends"
+is "$(about "$job" Restarts) $(about "$job" ExitCode) $(about "$job" Comment)" \
+    "Restarts=4 ExitCode=7:0 Comment=chexnet-retries=3" "after a time slice and three retries, with status 7"
+rm -f status.*
+
+# Arrays: a run for each task.
+job=$(submit_array 1-2 sweep/%a --seed %a --lr 1e-%a)
+until_job "${job}_1" "JobState=COMPLETED" && until_job "${job}_2" "JobState=COMPLETED"
+ok $? "the tasks of an array run to their end"
+is "$(grep chex-train calls | sort)" "chex-train --data shards --output sweep/1 --resume auto --seed 1 --lr 1e-1
+chex-train --data shards --output sweep/2 --resume auto --seed 2 --lr 1e-2" "each task has its run and its options"
+job=$(CHEXNET_SRUN="--label --kill-on-bad-exit" CHEXNET_EVAL="--tta --bootstrap 9" submit_array 3 run)
+until_job "${job}_3" "JobState=COMPLETED"
+like "$(cat calls)" "chex-train --data shards --output run/3 " "without %a each task has a folder in RUN"
+like "$(cat calls)" "chex-eval .*--force --tta --bootstrap 9$" "CHEXNET_EVAL gives options to chex-eval"
+like "$(cat array-3.out)" "^0: fit to train" "CHEXNET_SRUN gives options to srun"
+done_testing
