@@ -452,7 +452,7 @@ const struct chex_folder_file *chex_folder_find_whole(const struct chex_folder *
 }
 
 static enum chex_status open_container(const struct chex_container *h, int *fd_out,
-                                    struct chex_error *err) {
+                                       struct chex_error *err) {
     *fd_out = h->fd;
     return h->fd >= 0 ? CHEX_OK : chex_fs_open(h->path, fd_out, NULL, err);
 }
