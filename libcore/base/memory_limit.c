@@ -39,21 +39,21 @@ static uint64_t left_by(const char *group, bool v2) {
     return limit > used ? limit - used : 0;
 }
 
-struct least {
+struct smallest {
     uint64_t (*ask)(const char *group, bool v2);
     uint64_t bytes;
 };
 
 static void ask_group(void *arg, const char *group, bool v2) {
-    struct least *l = arg;
-    const uint64_t bytes = l->ask(group, v2);
-    l->bytes = bytes < l->bytes ? bytes : l->bytes;
+    struct smallest *s = arg;
+    const uint64_t bytes = s->ask(group, v2);
+    s->bytes = bytes < s->bytes ? bytes : s->bytes;
 }
 
 static uint64_t ask_cgroups(uint64_t (*ask)(const char *group, bool v2), const char *root) {
-    struct least l = {ask, UINT64_MAX};
-    chex_cgroup_each(root, "memory", ask_group, &l);
-    return l.bytes;
+    struct smallest s = {ask, UINT64_MAX};
+    chex_cgroup_each(root, "memory", ask_group, &s);
+    return s.bytes;
 }
 
 uint64_t chex_memory_group_bytes(const char *root) {

@@ -12,7 +12,7 @@
 /* Reads one character of NUL-terminated text. Returns its length in bytes, or 0 if the bytes are
  * not UTF-8. */
 static int read_character(const char *text, uint32_t *value_out) {
-    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
+    static const uint32_t minimum[] = {0, 0x80, 0x800, 0x10000};
     const unsigned char *p = (const unsigned char *)text;
     int more = *p < 0x80 ? 0 : *p >> 5 == 6 ? 1 : *p >> 4 == 14 ? 2 : *p >> 3 == 30 ? 3 : -1;
     if (more < 0)
@@ -23,7 +23,7 @@ static int read_character(const char *text, uint32_t *value_out) {
             return 0;
         value = value << 6 | (p[i] & 0x3Fu);
     }
-    if (value < least[more] || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000))
+    if (value < minimum[more] || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000))
         return 0;
     *value_out = value;
     return more + 1;
@@ -155,7 +155,7 @@ enum chex_status chex_text_for_json(const char *what, const char *name, const ch
 
 enum { WORD_BYTES = 48 };
 
-static int least(int a, int b) { return a < b ? a : b; }
+static int min_int(int a, int b) { return a < b ? a : b; }
 
 /* Letters to insert, drop, change or exchange with their neighbour to make b of a (optimal string
  * alignment). Both are shorter than WORD_BYTES. */
@@ -169,9 +169,9 @@ static int edit_distance(const char *a, const char *b) {
         int *row = rows[(i + 1) % 3];
         row[0] = i + 1;
         for (int j = 0; j < n; j++) {
-            row[j + 1] = least(above[j] + (a[i] != b[j]), least(above[j + 1], row[j]) + 1);
+            row[j + 1] = min_int(above[j] + (a[i] != b[j]), min_int(above[j + 1], row[j]) + 1);
             if (i && j && a[i] == b[j - 1] && a[i - 1] == b[j])
-                row[j + 1] = least(row[j + 1], two_above[j - 1] + 1);
+                row[j + 1] = min_int(row[j + 1], two_above[j - 1] + 1);
         }
     }
     return rows[i % 3][n];

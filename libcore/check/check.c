@@ -48,11 +48,11 @@ static void fit(char *buf, size_t size, const char *text) {
     static const char dots[] = "...";
     size_t n = strlen(text);
     if (n >= size) {
-        const size_t most = size - sizeof dots;
-        for (n = most; n > most - most / 3 && text[n] != ' '; n--)
+        const size_t max_bytes = size - sizeof dots;
+        for (n = max_bytes; n > max_bytes - max_bytes / 3 && text[n] != ' '; n--)
             ;
         if (text[n] != ' ')
-            for (n = most; n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80; n--)
+            for (n = max_bytes; n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80; n--)
                 ;
         memcpy(buf, text, n);
         memcpy(buf + n, dots, sizeof dots);

@@ -128,8 +128,8 @@ static void probe_copy(const struct chex_check_context *c, struct chex_check_res
         return;
     }
     /* The measurement uses GPU memory up to this limit, and a quarter of it in host memory. */
-    const uint64_t most = 4 * chex_check_memory_share(c);
-    if (e->impl->capacity->limits(e->self, most, &m->gpu_limits, &err) != CHEX_OK) {
+    const uint64_t max_bytes = 4 * chex_check_memory_share(c);
+    if (e->impl->capacity->limits(e->self, max_bytes, &m->gpu_limits, &err) != CHEX_OK) {
         chex_check_not_measured(c, &err, r);
         return;
     }
@@ -167,14 +167,14 @@ static void probe_memory(const struct chex_check_context *c, struct chex_check_r
         return;
     }
     const struct chex_nvml_gpu *g = driver_view(m, &nvml);
-    const double most = g ? g->memory_bytes_per_s : 0;
+    const double peak = g ? g->memory_bytes_per_s : 0;
     r->kind = chex_check_gpu_kind(m);
     r->figures[0] = m->gpu_limits.bytes_per_s / 1e9;
-    if (most > 0)
-        chex_check_found(r, "%.4g GB/s of %.4g", r->figures[0], most / 1e9);
+    if (peak > 0)
+        chex_check_found(r, "%.4g GB/s of %.4g", r->figures[0], peak / 1e9);
     else
         chex_check_found(r, "%.4g GB/s", r->figures[0]);
-    if (m->gpu_limits.bytes_per_s < least_of_memory * most)
+    if (m->gpu_limits.bytes_per_s < least_of_memory * peak)
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE,
                           "another process uses the GPU, or the GPU is throttled: see gpu-busy and "
                           "gpu-health");

@@ -231,8 +231,8 @@ static void add_weight_gradient(const struct cpu_job *job, struct range r, const
                           .channels = r.channels,
                           .n = op->out_channels,
                           .prefetch = prefetch};
-    for (int most = chex_cpu_outer_rows(e); o.row < r.channels; o.row += most) {
-        o.rows = r.channels - o.row < most ? r.channels - o.row : most;
+    for (int max_rows = chex_cpu_outer_rows(e); o.row < r.channels; o.row += max_rows) {
+        o.rows = r.channels - o.row < max_rows ? r.channels - o.row : max_rows;
         for (int t = 0; t < g->tap_count; t++) {
             int at = g->position[t] * op->in_channels + r.first + o.row;
             o.d = chex_cpu_at(e, s->a, (size_t)g->tap[t].a);
@@ -321,15 +321,15 @@ static void conv_tile(const struct cpu_job *job, int index, struct range span,
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
     struct window w = window_of(job, tile);
     struct group groups[CPU_MAX_PLACES];
-    int count = list_groups(job, tile, w, s, groups), most = chex_cpu_outer_rows(job->e);
+    int count = list_groups(job, tile, w, s, groups), max_rows = chex_cpu_outer_rows(job->e);
     const int end = span.first + span.channels;
     chex_cpu_clear_sums(job, index, span.first, span.channels);
     fill_gradient(job, tile, w, s->a);
     for (int first = span.first; first < end; first += RANGE) {
         struct range r = range_at(first, RANGE, end), after = range_at(first + RANGE, RANGE, end);
         struct cpu_prefetch gradient = {.calls = 1};
-        struct cpu_prefetch next = {.calls =
-                                        (r.channels + most - 1) / most * op->kernel * op->kernel};
+        struct cpu_prefetch next = {.calls = (r.channels + max_rows - 1) / max_rows * op->kernel *
+                                             op->kernel};
         /* The first results of a product are added to the input's gradient soon after it starts,
          * too early for a prefetch by the same product. So each product prefetches for the next. */
         if (after.channels > 0)

@@ -25,16 +25,16 @@ struct cpu_tiling chex_cpu_tiling(int hw, int pixels) {
     return (struct cpu_tiling){hw, hw, pixels / (hw * hw)};
 }
 
-struct cpu_tiling chex_cpu_tiling_for(struct cpu_tiling most, int n) {
-    if (most.rows < most.hw)
-        return most;
-    int area = most.hw * most.hw;
-    int images = (n + TILES - 1) / TILES, least = (LEAST_PIXELS + area - 1) / area;
-    images = images < least ? least : images;
-    images = images > most.images ? most.images : images;
+struct cpu_tiling chex_cpu_tiling_for(struct cpu_tiling largest, int n) {
+    if (largest.rows < largest.hw)
+        return largest;
+    int area = largest.hw * largest.hw;
+    int images = (n + TILES - 1) / TILES, min_images = (LEAST_PIXELS + area - 1) / area;
+    images = images < min_images ? min_images : images;
+    images = images > largest.images ? largest.images : images;
     int count = (n + images - 1) / images;
-    most.images = (n + count - 1) / count;
-    return most;
+    largest.images = (n + count - 1) / count;
+    return largest;
 }
 
 int chex_cpu_tile_count(struct cpu_tiling t, int n) {
@@ -51,10 +51,10 @@ struct cpu_tile chex_cpu_tile(struct cpu_tiling t, int n, int index) {
 }
 
 /* The most tiles for any n up to `batch`. */
-static int max_tiles(struct cpu_tiling most, int batch) {
+static int max_tiles(struct cpu_tiling largest, int batch) {
     int tiles = 0;
     for (int n = 1; n <= batch; n++) {
-        int count = chex_cpu_tile_count(chex_cpu_tiling_for(most, n), n);
+        int count = chex_cpu_tile_count(chex_cpu_tiling_for(largest, n), n);
         tiles = count > tiles ? count : tiles;
     }
     return tiles;

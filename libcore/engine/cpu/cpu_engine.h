@@ -200,7 +200,7 @@ struct cpu_job {
 /* Tiles of at most about `pixels` pixels. */
 struct cpu_tiling chex_cpu_tiling(int hw, int pixels);
 /* The tiling for a batch of n images: tiles of whole images shrink if n is small. */
-struct cpu_tiling chex_cpu_tiling_for(struct cpu_tiling most, int n);
+struct cpu_tiling chex_cpu_tiling_for(struct cpu_tiling largest, int n);
 int chex_cpu_tile_count(struct cpu_tiling t, int n);
 struct cpu_tile chex_cpu_tile(struct cpu_tiling t, int n, int index);
 static inline int chex_cpu_tile_pixels(struct cpu_tiling t, struct cpu_tile tile) {

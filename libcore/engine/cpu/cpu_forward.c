@@ -40,10 +40,10 @@ void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     /* Backward tiles divide the input map. A tile holds the output's gradient with a halo, the
      * input and its gradient, in ranges of at most RANGE channels (cpu_backward.c). */
     enum { RANGE = 128, GRAD_BYTES = 256 << 10, MOST_BACK = 160, LEAST_BACK = 32 };
-    int most = e->dot2 ? e->dot2->back_pixels : MOST_BACK;
+    int max_pixels = e->dot2 ? e->dot2->back_pixels : MOST_BACK;
     size_t out_pitch = chex_cpu_pitch(e, op->out_channels) * e->operand_bytes;
     pixels = GRAD_BYTES / (int)out_pitch * op->stride;
-    pixels = pixels > most ? most : pixels < LEAST_BACK ? LEAST_BACK : pixels;
+    pixels = pixels > max_pixels ? max_pixels : pixels < LEAST_BACK ? LEAST_BACK : pixels;
     mine->bwd = chex_cpu_tiling(in_hw, pixels);
     size_t rows = (size_t)(mine->bwd.rows + op->kernel) / (size_t)op->stride + 2;
     size_t columns = (size_t)(in_hw + op->kernel) / (size_t)op->stride + 2;
@@ -198,10 +198,10 @@ static void conv_item(void *arg, size_t item, int worker) {
 
 void chex_cpu_conv_forward(struct cpu_job *job) {
     /* With few tiles the output channels are divided too. That changes no result. */
-    int wanted = 4 * job->e->config.threads, most = job->op->out_channels / CPU_CHANNELS;
+    int wanted = 4 * job->e->config.threads, max_ranges = job->op->out_channels / CPU_CHANNELS;
     int ranges = (wanted + job->tiles - 1) / job->tiles;
-    ranges = ranges > most ? most : ranges;
-    job->range_channels = (most + ranges - 1) / ranges * CPU_CHANNELS;
+    ranges = ranges > max_ranges ? max_ranges : ranges;
+    job->range_channels = (max_ranges + ranges - 1) / ranges * CPU_CHANNELS;
     job->ranges = (job->op->out_channels + job->range_channels - 1) / job->range_channels;
     if (job->e->ops[job->index].winograd) {
         chex_cpu_winograd_forward(job);

@@ -30,10 +30,10 @@ static struct cpu_tiling tiling_of(const struct cpu_engine *e, const struct chex
     int hw = e->bufs[three->out].hw;
     if (e->ops[three_index].winograd)
         return chex_cpu_winograd_tiling(hw, three->in_channels);
-    size_t most =
+    size_t pixel_bytes =
         chex_cpu_max(chex_cpu_pitch(e, one->in_channels), chex_cpu_pitch(e, three->in_channels)) *
         e->operand_bytes;
-    int pixels = BYTES / ((int)most * three->stride * three->stride);
+    int pixels = BYTES / ((int)pixel_bytes * three->stride * three->stride);
     return chex_cpu_tiling(hw, pixels > MOST ? MOST : pixels < LEAST ? LEAST : pixels);
 }
 

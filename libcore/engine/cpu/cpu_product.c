@@ -64,11 +64,12 @@ size_t chex_cpu_block_floats(const struct cpu_engine *e) {
 /* Columns are the outer loop, so a panel of weights stays in cache for all rows. */
 static void multiply_blocks(const struct cpu_engine *e, struct block b) {
     const struct cpu_product *p = b.p;
-    const int calls = p->prefetch ? p->prefetch->calls : 0, most = block_columns(e);
+    const int calls = p->prefetch ? p->prefetch->calls : 0, max_columns = block_columns(e);
     if (p->prefetch)
-        p->prefetch->calls *= (p->n + most - 1) / most * ((p->rows + BLOCK_ROWS - 1) / BLOCK_ROWS);
-    for (b.column = 0; b.column < p->n; b.column += most) {
-        b.columns = p->n - b.column < most ? p->n - b.column : most;
+        p->prefetch->calls *=
+            (p->n + max_columns - 1) / max_columns * ((p->rows + BLOCK_ROWS - 1) / BLOCK_ROWS);
+    for (b.column = 0; b.column < p->n; b.column += max_columns) {
+        b.columns = p->n - b.column < max_columns ? p->n - b.column : max_columns;
         for (b.row = 0; b.row < p->rows; b.row += b.rows) {
             b.rows = block_rows(e, p->off + b.row, p->rows - b.row);
             multiply(e, &b, p->c, (size_t)b.columns);
