@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "engine/cuda/nccl/cuda_reduce.h"
 #include "gpu/gpu_test.h"
 
@@ -87,12 +88,13 @@ static const struct chex_coll_impl no_coll = {.name = "none"};
 
 enum mishap {
     NONE,
-    DIES,         /* rank 1, in the middle of a pass of the second step */
-    STALLS,       /* rank 2, before its passes of the second step */
-    LATE,         /* rank 2 there, between what others wait for it and for the roll call */
-    NO_LIBRARY,   /* rank 1 */
-    NEVER_COMES,  /* rank 1 does not set up at all */
-    NO_NCCL_ALONE /* no rank has one, and there is one rank */
+    DIES,          /* rank 1, in the middle of a pass of the second step */
+    STALLS,        /* rank 2, before its passes of the second step */
+    LATE,          /* rank 2 there, between what others wait for it and for the roll call */
+    NO_LIBRARY,    /* rank 1 */
+    NEVER_COMES,   /* rank 1 does not set up at all */
+    NO_NCCL_ALONE, /* no rank has one, and there is one rank */
+    GPUS_DIFFER    /* in their multiprocessors; rank 0's log goes to a file */
 };
 
 struct scene {
@@ -267,6 +269,8 @@ static enum chex_status play_process(const struct scene *s, int rank, struct che
     return play(s, &launch, err);
 }
 
+static char log_path[] = "/tmp/chexnet-reduce-XXXXXX";
+
 static void environment(const struct scene *s, int rank) {
 #ifdef CHEX_GPU_EMULATED
     setenv("EMULATED_STREAMS", "late", 1);
@@ -274,6 +278,10 @@ static void environment(const struct scene *s, int rank) {
 #endif
     if ((s->mishap == NO_LIBRARY && rank == 1) || s->mishap == NO_NCCL_ALONE)
         setenv("CHEX_NCCL", "/nowhere/libnccl.so.2", 1);
+    if (s->mishap == GPUS_DIFFER) {
+        setenv("EMULATED_SMS", rank == 1 ? "2" : "4", 1);
+        BAIL_UNLESS(rank || freopen(log_path, "w", stderr), "%s", log_path);
+    }
 }
 
 /* Until all but those that never end have ended. False where one ended badly. */
@@ -473,6 +481,27 @@ static void check_set_up(void) {
        "a rank that does not come to the set-up: %s", shared->err[0].text);
 }
 
+#ifdef CHEX_GPU_EMULATED
+static void check_different(void) {
+    struct scene s = {.size = 2,
+                      .logical_ranks = 2,
+                      .deterministic = true,
+                      .mishap = GPUS_DIFFER,
+                      .timeout_ms = 20000};
+    struct chex_error err = {0};
+    char *log = NULL;
+    const int file = mkstemp(log_path);
+    BAIL_UNLESS(file >= 0 && close(file) == 0, "%s", log_path);
+    const bool well = act(&s);
+    BAIL_UNLESS(chex_fs_read(log_path, 1 << 16, &log, NULL, &err) == CHEX_OK, "%s", err.text);
+    OK(well && shared->st[0] == CHEX_OK &&
+           strstr(log, "the GPU of rank 0 has 4 multiprocessors, that of rank 1 has 2"),
+       "different GPUs are warned of: %s", log);
+    unlink(log_path);
+    free(log);
+}
+#endif
+
 static void check_alone(void) {
     struct scene s = {.size = 1,
                       .logical_ranks = 3,
@@ -550,6 +579,9 @@ int main(int argc, char **argv) {
     check_free(2, 7);
     check_free(4, 7);
     check_alone();
+#ifdef CHEX_GPU_EMULATED
+    check_different();
+#endif
     if (shared->has_nccl)
         check_set_up();
     check_death(true);

@@ -97,8 +97,11 @@ enum {
     WATCH_MS = 20,         /* interval of the watchdog */
     POLL_FIRST_NS = 2000,  /* interval of polling one call: at the start, */
     POLL_LAST_NS = 500000, /* and at most */
-    MARKS = 64,   /* messages tracked at once; later ones wait for the tracked ones anyway */
-    CTAS_MAX = 8, /* limit of NCCL's thread blocks, so that backward keeps the others */
+    MARKS = 64, /* messages tracked at once; later ones wait for the tracked ones anyway */
+    /* Limit of NCCL's thread blocks. The engine's tensor kernels have one block a multiprocessor,
+     * with most of its shared memory: each of NCCL's blocks makes one of them wait for a second
+     * round. The environment's NCCL_MAX_CTAS goes first. */
+    CTAS_MAX = 2,
     TEXT_BYTES = 96,
 };
 
@@ -210,6 +213,7 @@ struct gpu_nccl {
 /* Messages that ranks exchange through the launcher: at set-up, and in a roll call. */
 struct setup_message {
     int32_t version; /* NCCL's version code; 0: NCCL is not usable on this rank */
+    int32_t sms;     /* multiprocessors of the rank's GPU */
     ncclUniqueId id; /* set by rank 0 */
 };
 struct roll_call_message {
@@ -517,6 +521,17 @@ void gpu_nccl_free(struct gpu_nccl *n, void *data) {
 
 /* ---- set-up and end ---- */
 
+/* The order of sums within a kernel depends on the number of multiprocessors. */
+static void warn_of_difference(const struct chex_launch *launch, const struct setup_message *all) {
+    for (int r = 1; launch->rank == 0 && r < launch->size; r++)
+        if (all[r].sms != all[0].sms) {
+            chex_warn("cuda: the GPU of rank 0 has %d multiprocessors, that of rank %d has %d: "
+                      "results are the same bits only with the same GPU for each rank",
+                      all[0].sms, r, all[r].sms);
+            return;
+        }
+}
+
 /* Distributes rank 0's id and checks that all ranks have the same version of NCCL. */
 static enum chex_status exchange_id(struct gpu_nccl *n, ncclUniqueId *id_out, uint64_t timeout_ms,
                                     struct chex_error *err) {
@@ -534,6 +549,9 @@ static enum chex_status exchange_id(struct gpu_nccl *n, ncclUniqueId *id_out, ui
         st = chex_error_set(&own, CHEX_E_ENV, "ncclGetUniqueId: %s (NCCL_DEBUG=WARN says more)",
                             n->lib.ncclGetErrorString(rc));
     mine.version = st == CHEX_OK ? version : 0;
+    int sms = 0;
+    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, n->device);
+    mine.sms = sms;
     enum chex_status met =
         chex_launch_exchange(launch, "nccl", &mine, sizeof mine, all, timeout_ms, err);
     if (st != CHEX_OK) /* this rank's error is more specific than that of the exchange */
@@ -549,8 +567,10 @@ static enum chex_status exchange_id(struct gpu_nccl *n, ncclUniqueId *id_out, ui
                                 "the same on all",
                                 version, launch->rank, all[r].version, r);
     }
-    if (st == CHEX_OK)
+    if (st == CHEX_OK) {
+        warn_of_difference(launch, all);
         *id_out = all[0].id;
+    }
     free(all);
     return st;
 }
