@@ -53,6 +53,7 @@ struct chex_engine_config {
     const char *variant;           /* "avx2" of --engine cpu:avx2; NULL: the engine chooses */
     const struct chex_gpu *device; /* from chex_choose_gpu, copied by create; NULL: no GPU, or the
                                     * first visible one */
+    int node_ranks;                /* ranks of this run on the node; 0: one */
 };
 
 enum chex_optim { CHEX_ADAM, CHEX_ADAMW, CHEX_SGD, CHEX_LARS };

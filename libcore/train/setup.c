@@ -35,6 +35,7 @@ enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_
                                    .precision = c->precision,
                                    .threads = c->threads,
                                    .training = true,
+                                   .node_ranks = s->world.launch->local_size,
                                    .device = c->device};
     return chex_engine_create(c->engine, &e, &s->engine, err);
 }

@@ -31,7 +31,7 @@ expect_status 2 "${common[@]}" --resident always --output x
 error_line "resident: 'always' is not valid: expected one of auto, never" "a wrong value lists the possible ones"
 
 # Too little of the emulated device's memory for rows that stay; then for any rows.
-expect_status 0 env EMULATED_BYTES=900000000 "${common[@]}" --max-steps 1 --engine cuda:s0 \
+expect_status 0 env EMULATED_BYTES=1370000000 "${common[@]}" --max-steps 1 --engine cuda:s0 \
     --output small
 like "$(err)" 'of rows are uploaded batch by batch: 0 .* of GPU memory is left' "little memory: that is said"
 done_testing

@@ -41,7 +41,7 @@ is "$(paste -d, eval-cuda/predictions.csv eval-cpu/predictions.csv | tail -n +2 
 
 # A preview knows what fits, and an engine of one image more does not.
 preview() { # BATCH
-    EMULATED_BYTES=350000000 chex-train --plan "${common[@]}" --model densenet121 --batch-size "$1" \
+    EMULATED_BYTES=820000000 chex-train --plan "${common[@]}" --model densenet121 --batch-size "$1" \
         --engine cuda:s0 --output preview >out 2>err
 }
 preview 1
@@ -70,7 +70,7 @@ else
 fi
 
 # Refusals, each with what to do.
-expect_status 9 env EMULATED_BYTES=350000000 chex-train --bench 1 --engine cuda:s0 --precision fp32 \
+expect_status 9 env EMULATED_BYTES=820000000 chex-train --bench 1 --engine cuda:s0 --precision fp32 \
     --image-size 40 --batch-size 40
 like "$(err)" 'densenet121 with 40 px and batch 40 needs 0.[0-9] GiB: the largest batch that fits is [0-9]+' \
     "too large a batch: the largest that fits is named"

@@ -2,10 +2,29 @@
  *
  * The measured rates of a GPU's memory and of its link to the host: that they are there, and that
  * the arrays for them keep to what they may take. How good they are only a real device can tell.
+ * And the memory that an engine leaves to driver and libraries.
  */
 #include "base/alloc.h"
 #include "engine/engine.h"
 #include "tap.h"
+
+/* Bytes beside the arena that a training with so many ranks on the node needs. */
+static uint64_t reserve_of(const struct chex_net *net, int node_ranks) {
+    struct chex_error err = {0};
+    struct chex_engine *e = NULL;
+    const struct chex_engine_config config = {.net = net,
+                                              .image_size = 32,
+                                              .batch = 1,
+                                              .precision = CHEX_FP32,
+                                              .threads = 1,
+                                              .training = true,
+                                              .node_ranks = node_ranks};
+    BAIL_UNLESS(chex_engine_create("cuda:s0", &config, &e, &err) == CHEX_OK, "%s", err.text);
+    const uint64_t all = e->impl->capacity->bytes_with_batch(e->self, 1);
+    const uint64_t held = e->impl->bytes(e->self);
+    chex_engine_destroy(e);
+    return all - held;
+}
 
 int main(void) {
     struct chex_error err = {0};
@@ -31,6 +50,10 @@ int main(void) {
     OK(l.upload_bytes_per_s == 0 && l.download_bytes_per_s == 0 && l.bytes_per_s == 0,
        "nothing where nothing may be taken");
     chex_engine_destroy(e);
+    const uint64_t alone = reserve_of(net, 1), eight = reserve_of(net, 8);
+    OK(alone >= (uint64_t)512 << 20 && eight == alone + ((uint64_t)8 * 64 << 20),
+       "%.0f MiB are left to driver and libraries, %.0f MiB with 8 ranks on the node",
+       (double)alone / 1048576, (double)eight / 1048576);
     chex_net_destroy(net);
     return tap_done();
 }

@@ -126,7 +126,7 @@ static uint64_t cuda_bytes_with_batch(void *self, int batch) {
     struct cuda_engine *e = self;
     const size_t arena = chex_cuda_arena_bytes(e, batch), reserve = cuda_reserve_bytes(e);
     const uint64_t later = cuda_bytes(e) - e->arena_bytes - e->raw.bytes +
-                           chex_cuda_slots_bytes(e, batch) + CUDA_DRIVER_BYTES;
+                           chex_cuda_slots_bytes(e, batch) + cuda_driver_bytes(e);
     return arena == SIZE_MAX ? UINT64_MAX : arena + (later > reserve ? later : reserve);
 }
 

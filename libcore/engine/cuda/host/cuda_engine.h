@@ -25,12 +25,15 @@
 #include "engine/engine.h"
 
 enum {
-    CUDA_SLOTS = 2,               /* batches in flight: one is uploaded, one is computed */
-    CUDA_SEGMENTS = 4,            /* parts of backward; after each, gradients are reported ready */
-    CUDA_GRAPHS = 64,             /* captured graphs, at most */
-    CUDA_ALIGN = 256,             /* alignment of every block in device memory, bytes */
-    CUDA_ALGO_NAMES = 4,          /* algorithms tried for one convolution, at most */
-    CUDA_DRIVER_BYTES = 64 << 20, /* device memory reserved for driver, cuDNN and NCCL */
+    CUDA_SLOTS = 2,      /* batches in flight: one is uploaded, one is computed */
+    CUDA_SEGMENTS = 4,   /* parts of backward; after each, gradients are reported ready */
+    CUDA_GRAPHS = 64,    /* captured graphs, at most */
+    CUDA_ALIGN = 256,    /* alignment of every block in device memory, bytes */
+    CUDA_ALGO_NAMES = 4, /* algorithms tried for one convolution, at most */
+    /* Device memory reserved for what the driver allocates later: code that is loaded on first
+     * use, captured graphs, cuDNN; and for NCCL's buffers, for each rank of the node. Guesses. */
+    CUDA_DRIVER_BYTES = 512 << 20,
+    CUDA_RANK_BYTES = 64 << 20,
 };
 
 enum cuda_stage { CUDA_S0, CUDA_S1, CUDA_S4 }; /* see cuda_engine.c */
@@ -149,10 +152,14 @@ struct cuda_engine {
 static inline size_t cuda_padded(size_t bytes) {
     return (bytes + CUDA_ALIGN - 1) / CUDA_ALIGN * CUDA_ALIGN;
 }
-/* Device memory that the arena leaves free for later allocations: gradient vectors, driver, cuDNN
- * and NCCL. */
+/* Device memory that the driver and libraries may allocate later. */
+static inline size_t cuda_driver_bytes(const struct cuda_engine *e) {
+    const size_t ranks = e->config.node_ranks > 1 ? (size_t)e->config.node_ranks : 0;
+    return CUDA_DRIVER_BYTES + ranks * CUDA_RANK_BYTES;
+}
+/* Device memory that the arena leaves free for later allocations: gradient vectors and those. */
 static inline size_t cuda_reserve_bytes(const struct cuda_engine *e) {
-    return 4 * e->net->state_count * sizeof(float) + CUDA_DRIVER_BYTES;
+    return 4 * e->net->state_count * sizeof(float) + cuda_driver_bytes(e);
 }
 
 /* ---- cuda_buffers.c ---- */
