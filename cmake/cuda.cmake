@@ -9,7 +9,7 @@
 # Out: CHEX_HAVE_CUDA, CHEX_HAVE_CUDNN, CHEX_HAVE_NCCL; *_VERSION and, where one is missing, *_WHY;
 # targets chex_cuda_runtime, chex_cudnn, chex_nccl, chex_cublaslt (the last for measurements only).
 set(CHEX_CUDA_ARCHITECTURES "" CACHE STRING
-  "As CMAKE_CUDA_ARCHITECTURES; empty: every target of chexnet that this nvcc knows")
+  "Targets such as 80;90 (or 90-real); empty: every target of chexnet that this nvcc knows")
 set(CHEX_CUDA_LEAST 12.9)
 set(CHEX_CUDA_TARGETS 70 75 80 86 89 90 100 120)
 
@@ -66,14 +66,14 @@ function(chex_find_nvcc)
   set(CUDA_WHY "" PARENT_SCOPE)
 endfunction()
 
-# The targets that this nvcc knows, as its options: machine code for each. Half of nvcc's time goes
-# into making PTX, and no kernel tells one target from 8.0 on from another, so those share one PTX,
-# which is kept for devices that come later.
-function(chex_cuda_targets names_out options_out)
+# Those of the targets that this nvcc knows, as its options: machine code for each. Half of nvcc's
+# time goes into making PTX, and no kernel tells one target from 8.0 on from another, so those share
+# one PTX, which is kept for devices that come later. A build for one target has the same code.
+function(chex_cuda_targets names_out options_out targets)
   execute_process(COMMAND ${CHEX_NVCC} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
   set(names)
   set(options)
-  foreach(target ${CHEX_CUDA_TARGETS})
+  foreach(target ${targets})
     if(known MATCHES "compute_${target}[^0-9a-z]")
       set(ptx ${target})
       if(target GREATER 80)
@@ -223,13 +223,14 @@ foreach(part CUDA CUDNN NCCL)
 endforeach()
 if(NOT CUDA_WHY)
   set(CMAKE_CUDA_COMPILER ${CHEX_NVCC})
+  set(CMAKE_CUDA_ARCHITECTURES 80-real) # for CMake's own questions; kernels get the options
+  set(targets ${CHEX_CUDA_TARGETS})
   if(CHEX_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES ${CHEX_CUDA_ARCHITECTURES})
-    set(CHEX_CUDA_NAMES ${CHEX_CUDA_ARCHITECTURES})
-    set(CHEX_CUDA_OPTIONS)
-  else()
-    set(CMAKE_CUDA_ARCHITECTURES 80-real) # for CMake's own questions; kernels get the options
-    chex_cuda_targets(CHEX_CUDA_NAMES CHEX_CUDA_OPTIONS)
+    string(REPLACE "-real" "" targets "${CHEX_CUDA_ARCHITECTURES}")
+  endif()
+  chex_cuda_targets(CHEX_CUDA_NAMES CHEX_CUDA_OPTIONS "${targets}")
+  if(NOT CHEX_CUDA_NAMES)
+    message(FATAL_ERROR "CHEX_CUDA_ARCHITECTURES=${CHEX_CUDA_ARCHITECTURES}: ${CHEX_NVCC} knows none of them")
   endif()
   enable_language(CXX)
   enable_language(CUDA)
@@ -258,9 +259,7 @@ function(chex_cuda_kernels target folder)
   file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${folder}/*.cu)
   add_library(${target} OBJECT ${kernels})
   target_include_directories(${target} PRIVATE ${CHEX_SOURCE_ROOT}/libcore)
-  if(CHEX_CUDA_OPTIONS)
-    set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES OFF)
-  endif()
+  set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES OFF)
   target_compile_options(${target} PRIVATE ${CHEX_CUDA_OPTIONS} -fmad=false
     -Wno-deprecated-gpu-targets -Xptxas -v -Xcompiler=-fno-exceptions
     $<$<BOOL:${CHEX_WERROR}>:SHELL:-Werror all-warnings>)

@@ -223,8 +223,8 @@ static inline void ct_free(struct ct *t) {
     gt_release_all();
 }
 
-/* Prepares and runs one direction, `times` times. Scratch memory has a margin that must stay. */
-static inline void ct_run(const struct ct *t, bool backward, int times) {
+/* Prepares and runs one direction. Scratch memory has a margin that must stay. */
+static inline void ct_run(const struct ct *t, bool backward) {
     const struct gpu_conv_algo *algo = t->a->algo;
     struct gpu_conv_forward f = t->f;
     struct gpu_conv_backward b = t->b;
@@ -241,9 +241,8 @@ static inline void ct_run(const struct ct *t, bool backward, int times) {
                 "%s: %s", t->name, err.text);
     const size_t bytes = algo->workspace(&t->device, state, fp, bp);
     char *scratch = gt_alloc(bytes + CT_MARGIN);
-    for (int i = 0; i < times; i++)
-        GT_OK(backward ? algo->backward(&t->device, state, &t->b, scratch, NULL)
-                       : algo->forward(&t->device, state, &t->f, scratch, NULL));
+    GT_OK(backward ? algo->backward(&t->device, state, &t->b, scratch, NULL)
+                   : algo->forward(&t->device, state, &t->f, scratch, NULL));
     gt_download(margin, scratch + bytes, sizeof margin);
     int touched = 0;
     for (int i = 0; i < CT_MARGIN; i++)
@@ -287,13 +286,13 @@ static inline void ct_check_out(const struct ct *t, const float *now) {
 }
 
 static inline void ct_forward(struct ct *t) {
-    ct_run(t, false, 1);
+    ct_run(t, false);
     float *first = gt_download_as(t->s->type, t->out.b.device, t->out.b.count);
     gt_digest_add(first, t->out.b.count * sizeof *first);
     ct_check_out(t, first);
     st_check_stats(&t->out, first, &t->f.stats, t->name);
     t->f.stats = (struct gpu_stats){0};
-    ct_run(t, false, 1);
+    ct_run(t, false);
     float *second = gt_download_as(t->s->type, t->out.b.device, t->out.b.count);
     OK(memcmp(first, second, t->out.b.count * sizeof *first) == 0,
        "%s: forward without statistics gives the same bits", t->name);
@@ -303,14 +302,12 @@ static inline void ct_forward(struct ct *t) {
 
 /* ---- backward ---- */
 
-static inline void ct_check_dweight(const struct ct *t, const char *what) {
+/* want, terms: dW by the reference, and the sums of its terms' magnitudes; (out, in, ky, kx). */
+static inline void ct_check_dweight(const struct ct *t, const float *want, const float *terms,
+                                    const char *what) {
     const size_t count = ct_weights(t->s), in = (size_t)t->s->in, taps = ct_taps(t->s);
-    float *got = gt_floats(t->b.dweight, count), *want = gt_host(count), *terms = gt_host(count);
-    const struct chex_ref_map v = ct_map(&t->in, t->v), v_abs = ct_map(&t->in, t->v_abs);
-    const struct chex_ref_map z = ct_map(&t->g, t->dz), z_abs = ct_map(&t->g, t->dz_abs);
-    chex_ref_conv_backward_weight(&ct_ref, &v, &z, ct_window(t->s), want);
-    chex_ref_conv_backward_weight(&ct_ref, &v_abs, &z_abs, ct_window(t->s), terms);
     const double unit = t->a->rounds ? ct_unit(t->s->type) : 0;
+    float *got = gt_floats(t->b.dweight, count);
     double worst = 0, d = 0, size = 0;
     gt_digest_add(got, count * sizeof *got);
     for (size_t i = 0; i < count; i++) { /* (out, ky, kx, in) */
@@ -324,8 +321,6 @@ static inline void ct_check_dweight(const struct ct *t, const char *what) {
     OK(worst <= 1 && sqrt(d / size) <= 1e-5 + unit, "%s: %s: %.2f bounds, L2 %.1e", t->name, what,
        worst, sqrt(d / size));
     free(got);
-    free(want);
-    free(terms);
 }
 
 static inline void ct_check_in_g(const struct ct *t) {
@@ -351,22 +346,30 @@ static inline void ct_check_in_g(const struct ct *t) {
 }
 
 static inline void ct_backward(struct ct *t) {
-    const size_t bytes = ct_weights(t->s) * sizeof(float);
-    ct_run(t, true, 1);
+    const size_t count = ct_weights(t->s);
+    float *want = gt_host(count), *terms = gt_host(count);
+    const struct chex_ref_map v = ct_map(&t->in, t->v), v_abs = ct_map(&t->in, t->v_abs);
+    const struct chex_ref_map z = ct_map(&t->g, t->dz), z_abs = ct_map(&t->g, t->dz_abs);
+    chex_ref_conv_backward_weight(&ct_ref, &v, &z, ct_window(t->s), want);
+    chex_ref_conv_backward_weight(&ct_ref, &v_abs, &z_abs, ct_window(t->s), terms);
+    ct_run(t, true);
     if (t->b.in_g.data)
         ct_check_in_g(t);
-    ct_check_dweight(t, "dW");
+    ct_check_dweight(t, want, terms, "dW");
     /* Weight gradients alone: the same products, perhaps in other blocks. */
     t->b.in_g.data = NULL;
     t->b.sums = (struct gpu_sums){0};
-    ct_run(t, true, 1);
-    ct_check_dweight(t, "dW without in_g");
-    float *first = gt_floats(t->b.dweight, ct_weights(t->s));
-    ct_run(t, true, 1);
-    float *second = gt_floats(t->b.dweight, ct_weights(t->s));
-    OK(memcmp(first, second, bytes) == 0, "%s: dW has the same bits again", t->name);
+    ct_run(t, true);
+    ct_check_dweight(t, want, terms, "dW without in_g");
+    float *first = gt_floats(t->b.dweight, count);
+    ct_run(t, true);
+    float *second = gt_floats(t->b.dweight, count);
+    OK(memcmp(first, second, count * sizeof *first) == 0, "%s: dW has the same bits again",
+       t->name);
     free(first);
     free(second);
+    free(want);
+    free(terms);
 }
 
 /* Everything about one shape. */

@@ -29,7 +29,7 @@ writes into logs.txt which kernel it was in.
   --sections A,B     only these (all: ${all_sections// /,})
   --out DIR          results (\$OUT, else build/gpu-results)
   --build DIR        build folder (build/gpu); without the section build, what bin/ and lib/ there hold
-  --architectures L  as CMAKE_CUDA_ARCHITECTURES (this GPU's own; without a GPU 90)
+  --architectures L  targets such as 90, with the product's code (this GPU's own; without a GPU 90)
   --jobs N           compilers at a time ($(nproc))
   --seconds N        the whole must end by then (540); sections that would not begin are skipped
   --batches L        16,64,256        --sizes L   224,320
@@ -40,7 +40,7 @@ In calls of ten minutes, one after the other:
   tests/gpu/run.sh                                            as far as steps, train and sanitizer
   tests/gpu/run.sh --sections about,build,torch               PyTorch compiles for minutes
   tests/gpu/run.sh --sections about,build,stages,sanitizer    the rest
-The build may be made elsewhere (--sections build --architectures 90-real) and copied there.
+The build may be made elsewhere (--sections build --architectures 90) and copied there.
 Exit status: 0 all good, 1 something failed, 2 usage, 77 nothing failed, something was skipped.
 END
 }
@@ -307,7 +307,7 @@ section_build() {
         generator=(-G Ninja)
         on=(-k 0)
     fi
-    [ -n "$architectures" ] || architectures=${capability:-90}-real
+    [ -n "$architectures" ] || architectures=${capability:-90}
     sum=$(sources_sum)
     if [ "$(cat "$build/sources.sum" 2>/dev/null)" = "$sum" ]; then
         row "build|as it was"

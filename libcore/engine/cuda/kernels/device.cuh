@@ -47,13 +47,9 @@ static cudaError_t gpu_launch_with(void (*kernel)(P...), dim3 grid, dim3 block, 
  * includes static shared memory: 128 bytes for gpu_last_block's word and alignment. */
 enum { GPU_SHARED_UNASKED = (48 << 10) - 1024 };
 
-/* Shared memory of one multiprocessor of the compile target, at least. */
-#if defined(__CUDA_ARCH__) &&                                                                      \
-    (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ == 1200)
-enum { GPU_SHARED_SM = 100 << 10 };
-#else
+/* Shared memory of a multiprocessor of capability 8.0. One PTX serves all later targets
+ * (cmake/cuda.cmake), so kernels cannot tell targets apart. */
 enum { GPU_SHARED_SM = 164 << 10 };
-#endif
 
 /* Allows the kernel this dynamic shared memory. The limit only rises: a captured graph may hold an
  * earlier launch that needs more, and is checked when it is instantiated. */
