@@ -10,8 +10,8 @@
  * Invariants:
  * - A row's place is fixed by the layout, and the source digest is a sum. So the bytes of a shard
  *   do not depend on the number of threads or their timing.
- * - A shard's file name contains a digest of its inputs (shard_key). A finished file of that name
- *   is reused, in this run and in others.
+ * - A shard's file name contains a digest of its inputs (create_names.c). A finished file of that
+ *   name is reused, in this run and in others.
  * - In create, a bad image (CHEX_E_DATA) stops only its shard: the writer is abandoned, the other
  *   images of the shard are still checked, and the caller builds it again without the bad rows.
  *   Every other failure stops the run.
@@ -29,7 +29,6 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/progress.h"
-#include "image/resize.h"
 #include "ingest/create_private.h"
 #include "shard/shard_write.h"
 
@@ -80,50 +79,6 @@ struct build {
     enum chex_status status;
     struct chex_error err;
 };
-
-static uint64_t mix_text(uint64_t h, const char *text) {
-    return chex_hash64_mix(h, text, strlen(text) + 1);
-}
-
-static const char *resize_name(const struct chex_create *c) {
-    return c->origin ? c->origin->manifest->resize : CHEX_RESIZE_NAME;
-}
-
-/* Digest of everything that the shard's bytes depend on. The content of an image file is
- * represented by its size and modification time. */
-static uint64_t shard_key(const struct chex_create *c, const struct chex_layout_shard *s) {
-    const struct chex_label_table *t = c->table;
-    uint64_t numbers[] = {CHEX_SHARD_VERSION, (uint64_t)c->o->size, s->split, s->index, s->count};
-    uint64_t h = chex_hash64_mix(0, numbers, sizeof numbers);
-    h = mix_text(h, c->o->tool_version);
-    h = mix_text(h, resize_name(c));
-    for (size_t i = 0; i < t->class_count; i++)
-        h = mix_text(h, t->classes[i]);
-    for (size_t i = 0; i < s->row_count; i++) {
-        const struct chex_label_row *r = &t->rows[s->rows[i]];
-        int64_t facts[] = {0, 0, r->view, r->age_years, r->sex};
-        if (c->origin) {
-            facts[0] = (int64_t)c->origin->content[s->rows[i]];
-        } else {
-            facts[0] = (int64_t)c->files[s->rows[i]]->bytes;
-            facts[1] = c->files[s->rows[i]]->modified_ns;
-        }
-        h = mix_text(h, r->image_id);
-        h = mix_text(h, r->patient_id);
-        h = chex_hash64_mix(h, r->labels, t->class_count);
-        h = chex_hash64_mix(h, facts, sizeof facts);
-    }
-    return h;
-}
-
-char *chex_create_shard_path(const struct chex_create *c, const struct chex_layout_shard *shard) {
-    char *name = chex_layout_shard_name(shard);
-    char *path = name ? chex_fs_format("%s/%s.%016llx.h5", c->partial, name,
-                                       (unsigned long long)shard_key(c, shard))
-                      : NULL;
-    free(name);
-    return path;
-}
 
 static void describe_row(const void *arg, size_t i, struct chex_shard_row *out) {
     const struct rows *rows = arg;
@@ -188,7 +143,7 @@ static enum chex_status open_writer(struct build *b, struct job *j, struct chex_
                                        .size = c->o->size,
                                        .classes = (int)c->table->class_count,
                                        .class_names = c->table->classes,
-                                       .resize = resize_name(c),
+                                       .resize = chex_create_resize_name(c),
                                        .split = chex_split_names[j->shard->split],
                                        .tool_version = c->o->tool_version,
                                        .row = describe_row,

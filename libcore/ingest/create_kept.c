@@ -94,7 +94,7 @@ static const char *differing_field(const struct chex_create *c, const struct kep
 
 static bool same_attributes(const struct chex_create *c, const struct kept *k) {
     const struct chex_shard *s = k->shard;
-    const char *resize = c->origin ? c->origin->manifest->resize : CHEX_RESIZE_NAME;
+    const char *resize = chex_create_resize_name(c);
     uint64_t sum[2];
     bool same = chex_shard_rows(s) == k->layout->row_count && chex_shard_size(s) == c->o->size &&
                 (size_t)chex_shard_classes(s) == c->table->class_count &&

@@ -18,7 +18,7 @@
  *   done. task.open_parts counts both; the thread that decrements it to 0 finishes the spool.
  * - The spool's name contains a digest of its inputs, so --resume reuses whole spools.
  * - A fault of an archive is stored in its spool and is not an error here: all wanted images may
- *   lie before it. find_images() in create.c decides.
+ *   lie before it. chex_create_find_images() decides.
  */
 #include <errno.h>
 #include <limits.h>
