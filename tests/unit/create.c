@@ -173,17 +173,18 @@ static void check_same(struct chex_group *alone, const char *one, const char *th
     OK(found.rows == IMAGES, "and all rows are sound");
 }
 
-/* Each allocation of a rank fails in turn, up to the publishing of the set. Allocations of the
- * threads that convert images are not among them. */
+/* Each allocation of rank 1 and every fifth of rank 0 fails in turn, up to the publishing of the
+ * set. Allocations of the threads that convert images are not among them. */
 static void check_memory(const char *output) {
     struct chex_create_options o = options(output);
     struct chex_error err = {0};
     for (int bad = 0; bad < 2; bad++) {
         struct rank ranks[RANKS];
         bool same = true, clean = true, failed = true;
-        int number = 0, refused = 0;
+        int number = 0, tried = 0, refused = 0;
         while (failed && same && number < 20000) {
-            number += TAP_SLOW_BUILD ? 7 : 1;
+            number += TAP_SLOW_BUILD ? 9 : bad == 0 ? 5 : 1; /* rank 0 has many */
+            tried++;
             for (int r = 0; r < RANKS; r++)
                 ranks[r] = (struct rank){.options = &o, .fail_at = r == bad ? number : 0};
             ranks_run(RANKS, run_rank, ranks, sizeof *ranks);
@@ -197,8 +198,8 @@ static void check_memory(const char *output) {
                 chex_fs_remove_tree(output, &err);
         }
         OK(same && !failed,
-           "rank %d is out of memory at each of %d allocations: all ranks return the same (%s)",
-           bad, number - 1, ranks[!bad].err.text);
+           "rank %d is out of memory at one of %d allocations: all ranks return the same", bad,
+           tried - 1);
         OK(clean && refused > 10, "and leave no output in the %d runs that fail", refused);
     }
 }
