@@ -185,14 +185,3 @@ enum chex_status chex_image_decode(struct chex_image_reader *reader, const void 
         image->width = image->height = 0;
     return st;
 }
-
-enum chex_status chex_image_load(struct chex_image_reader *reader, const char *path,
-                                 struct chex_image *image, struct chex_error *err) {
-    const uint8_t *data;
-    size_t size;
-    enum chex_status st = chex_image_read(reader, path, &data, &size, err);
-    if (st == CHEX_OK)
-        return chex_image_decode(reader, data, size, path, image, err);
-    image->width = image->height = 0;
-    return st;
-}

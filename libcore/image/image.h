@@ -101,10 +101,6 @@ enum chex_status chex_image_decode(struct chex_image_reader *reader, const void 
                                    const char *name, struct chex_image *image,
                                    struct chex_error *err);
 
-/* Calls chex_image_read() and chex_image_decode(). */
-enum chex_status chex_image_load(struct chex_image_reader *reader, const char *path,
-                                 struct chex_image *image, struct chex_error *err);
-
 /* Returns the name of the format ("png") by the first bytes; NULL if unknown. */
 const char *chex_image_format(const void *data, size_t size);
 

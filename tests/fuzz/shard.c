@@ -15,50 +15,22 @@
 #include <unistd.h>
 
 #include "../h5_earlier.h"
+#include "../sample_shard.h"
 #include "fuzz.h"
 #include "shard/manifest.h"
 #include "shard/shard.h"
-#include "shard/shard_write.h"
 
 /* HDF5 1.10 forgets a few hundred bytes on some of its error paths; what we forget to close shows
  * in check_shard(). */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void) { return "leak:libhdf5"; }
 
-enum { ROWS = 4, SIZE = 8, CLASSES = 3, SEAL_BYTES = 56 };
+enum { ROWS = 4, SIZE = 8, SEAL_BYTES = 56 };
 
 static char folder[] = "/tmp/chex-fuzz-shard.XXXXXX";
 static char shard_path[64], manifest_path[64];
 static uint8_t *sound, *earlier; /* without the seal, and of an earlier version */
 static size_t sound_bytes, earlier_bytes;
-
-static void get_row(const void *arg, size_t i, struct chex_shard_row *out) {
-    static const char *const ids[ROWS] = {"a.png", "b.png", "c.png", "d.png"};
-    static const int8_t labels[CLASSES] = {1, 0, -1};
-    (void)arg;
-    *out = (struct chex_shard_row){
-        .image_id = ids[i], .patient_id = "p", .labels = labels, .age_years = 40, .sex = 'F'};
-}
-
-static void write_sound(void) {
-    static const char *const names[] = {"Mass", "Edema", "Hernia"};
-    struct chex_shard_spec spec = {.rows = ROWS,
-                                   .size = SIZE,
-                                   .classes = CLASSES,
-                                   .class_names = names,
-                                   .resize = "pillow-bilinear",
-                                   .split = "train",
-                                   .tool_version = "t",
-                                   .row = get_row};
-    struct chex_shard_writer *w = NULL;
-    uint8_t pixels[SIZE * SIZE];
-    FUZZ_CHECK(chex_shard_create(shard_path, &spec, &w, NULL) == CHEX_OK);
-    for (size_t i = 0; i < ROWS; i++) {
-        memset(pixels, (int)(17 * i), sizeof pixels);
-        FUZZ_CHECK(chex_shard_put(w, i, pixels, NULL) == CHEX_OK);
-    }
-    FUZZ_CHECK(chex_shard_finish(w, "0123456789abcdef0123456789abcdef", NULL) == CHEX_OK);
-}
 
 static void remove_folder(void) {
     unlink(shard_path);
@@ -85,7 +57,7 @@ static void prepare(void) {
     snprintf(shard_path, sizeof shard_path, "%s/x.h5", folder);
     snprintf(manifest_path, sizeof manifest_path, "%s/" CHEX_MANIFEST_NAME, folder);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-    write_sound();
+    FUZZ_CHECK(sample_shard_write(shard_path, ROWS, SIZE, NULL) == CHEX_OK);
     sound = read_shard(&sound_bytes);
     FUZZ_CHECK(sound_bytes > SEAL_BYTES && !memcmp(sound + sound_bytes - SEAL_BYTES, "CHEX", 4));
     sound_bytes -= SEAL_BYTES; /* with it, every change below would be found at once */

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/fs.h"
 #include "eval/cam_picture.h"
+#include "images.h"
 #include "tap.h"
 
 enum { CLASSES = 14, PATCH = 16 };
@@ -253,7 +254,7 @@ static void picture(void) {
     BAIL_UNLESS(chex_fs_read(path, 1 << 24, &bytes, &size, &err) == CHEX_OK &&
                     chex_image_reader_create(&reader, &err) == CHEX_OK,
                 "%s", err.text);
-    OK_STATUS(chex_image_load(reader, path, &read, &err), CHEX_OK, err, NULL);
+    OK_STATUS(image_load(reader, path, &read, &err), CHEX_OK, err, NULL);
     OK(read.width == c.width && read.height == c.height, "the file is a PNG of %d x %d px",
        read.width, read.height);
     OK(memmem(bytes, size, "tEXtTitle\0Mass", 14) && memmem(bytes, size, "iTXtSource\0", 11) &&

@@ -22,11 +22,11 @@
 #include "base/rng.h"
 #include "h5_earlier.h"
 #include "model/checkpoint.h"
+#include "sample_shard.h"
 #include "shard/shard.h"
-#include "shard/shard_write.h"
 #include "tap.h"
 
-enum { ROWS = 6, SIZE = 16, CLASSES = 3, MOST_RANGES = 8192, SECONDS = 60, FIRST_EXIT = 64 };
+enum { MOST_RANGES = 8192, SECONDS = 60, FIRST_EXIT = 64 };
 enum outcome { EQUAL, REFUSED, CHANGED, OTHER_STATUS, DIED, OUTCOMES };
 static const char *const outcome_names[] = {"equal", "refused", "changed", "another status",
                                             "crash or hang"};
@@ -90,34 +90,9 @@ typedef enum chex_status content_fn(const char *path, uint64_t *out, struct chex
 
 /* ---- files ---- */
 
-static void get_row(const void *arg, size_t i, struct chex_shard_row *out) {
-    static const char *const ids[ROWS] = {"a.png", "b.png", "c.png", "d.png", "e.png", "f.png"};
-    static const int8_t labels[CLASSES] = {1, 0, -1};
-    (void)arg;
-    *out = (struct chex_shard_row){
-        .image_id = ids[i], .patient_id = "p", .labels = labels, .age_years = 40, .sex = 'F'};
-}
-
 static void write_shard(const char *path) {
-    static const char *const names[] = {"Mass", "Edema", "Hernia"};
-    struct chex_shard_spec spec = {.rows = ROWS,
-                                   .size = SIZE,
-                                   .classes = CLASSES,
-                                   .class_names = names,
-                                   .resize = "pillow-bilinear",
-                                   .split = "train",
-                                   .tool_version = "t",
-                                   .row = get_row};
-    struct chex_shard_writer *w = NULL;
     struct chex_error err = {0};
-    uint8_t pixels[SIZE * SIZE];
-    BAIL_UNLESS(chex_shard_create(path, &spec, &w, &err) == CHEX_OK, "%s", err.text);
-    for (size_t i = 0; i < ROWS; i++) {
-        memset(pixels, (int)(17 * i), sizeof pixels);
-        BAIL_UNLESS(chex_shard_put(w, i, pixels, &err) == CHEX_OK, "%s", err.text);
-    }
-    BAIL_UNLESS(chex_shard_finish(w, "0123456789abcdef0123456789abcdef", &err) == CHEX_OK, "%s",
-                err.text);
+    BAIL_UNLESS(sample_shard_write(path, 6, 16, &err) == CHEX_OK, "%s", err.text);
 }
 
 static void write_checkpoint(const char *path) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "images.h"
 #include "tap.h"
 
 static struct chex_image_reader *reader;
@@ -101,18 +102,6 @@ static enum chex_status decode(const struct bytes *b, struct chex_error *err) {
 
 /* ---- recorded files ---- */
 
-static bool equals_hex(const char *hex) {
-    size_t n = (size_t)image.width * (size_t)image.height;
-    if (strlen(hex) != 2 * n)
-        return false;
-    for (size_t i = 0; i < n; i++) {
-        unsigned v;
-        if (sscanf(hex + 2 * i, "%2x", &v) != 1 || v != image.pixels[i])
-            return false;
-    }
-    return true;
-}
-
 static void check_recorded(void) {
     char *text = NULL, *save = NULL;
     struct chex_error err = {0};
@@ -125,8 +114,8 @@ static void check_recorded(void) {
         BAIL_UNLESS(sscanf(line, "%63s %d %d %1023s", name, &w, &h, hex) == 4, "%s", line);
         snprintf(path, sizeof path, "%s/png/%s.png", TEST_DATA, name);
         memset(&err, 0, sizeof err);
-        enum chex_status st = chex_image_load(reader, path, &image, &err);
-        OK(st == CHEX_OK && image.width == w && image.height == h && equals_hex(hex),
+        enum chex_status st = image_load(reader, path, &image, &err);
+        OK(st == CHEX_OK && image.width == w && image.height == h && image_equals_hex(&image, hex),
            "%s equals Pillow's grey %s", name, err.text);
         files++;
     }
@@ -210,20 +199,20 @@ static void check_broken(void) {
 static void check_files(void) {
     struct chex_error err;
     char path[128], link[128];
-    OK_STATUS(chex_image_load(reader, dir, &image, &err), CHEX_E_DATA, err, "not a regular file");
+    OK_STATUS(image_load(reader, dir, &image, &err), CHEX_E_DATA, err, "not a regular file");
     snprintf(path, sizeof path, "%s/none.png", dir);
-    OK_STATUS(chex_image_load(reader, path, &image, &err), CHEX_E_DATA, err, "cannot open");
+    OK_STATUS(image_load(reader, path, &image, &err), CHEX_E_DATA, err, "cannot open");
     snprintf(path, sizeof path, "%s/empty.png", dir);
     FILE *f = fopen(path, "w");
     fclose(f);
-    OK_STATUS(chex_image_load(reader, path, &image, &err), CHEX_E_DATA, err, "empty file");
+    OK_STATUS(image_load(reader, path, &image, &err), CHEX_E_DATA, err, "empty file");
 
     uint8_t pixels[5 * 300];
     for (size_t i = 0; i < sizeof pixels; i++)
         pixels[i] = (uint8_t)(i * 37 ^ i >> 3);
     snprintf(path, sizeof path, "%s/out.png", dir);
     OK_STATUS(chex_image_write_png(path, pixels, 300, 5, &err), CHEX_OK, err, "");
-    OK_STATUS(chex_image_load(reader, path, &image, &err), CHEX_OK, err, "");
+    OK_STATUS(image_load(reader, path, &image, &err), CHEX_OK, err, "");
     OK(image.width == 300 && image.height == 5 && !memcmp(image.pixels, pixels, sizeof pixels),
        "what was written is read back");
     OK_STATUS(chex_image_write_png("/nonexistent/x.png", pixels, 300, 5, &err), CHEX_E_ENV, err,

@@ -10,6 +10,7 @@
 
 #include "base/fs.h"
 #include "base/module.h"
+#include "images.h"
 #include "tap.h"
 
 static struct chex_image_reader *reader;
@@ -18,7 +19,7 @@ static struct chex_image image;
 static enum chex_status load(const char *name, struct chex_error *err) {
     char path[512];
     snprintf(path, sizeof path, "%s/dicom/%s.dcm", TEST_DATA, name);
-    return chex_image_load(reader, path, &image, err);
+    return image_load(reader, path, &image, err);
 }
 
 /* In a process of its own: whether there is a module is asked once. */
@@ -47,18 +48,6 @@ static void check_absent(void) {
     OK(!chex_image_format(bytes, 131), "by all of them");
 }
 
-static bool equals_hex(const char *hex) {
-    size_t n = (size_t)image.width * (size_t)image.height;
-    if (strlen(hex) != 2 * n)
-        return false;
-    for (size_t i = 0; i < n; i++) {
-        unsigned v;
-        if (sscanf(hex + 2 * i, "%2x", &v) != 1 || v != image.pixels[i])
-            return false;
-    }
-    return true;
-}
-
 static void check_recorded(void) {
     char *text = NULL, *save = NULL;
     struct chex_error err = {0};
@@ -72,7 +61,7 @@ static void check_recorded(void) {
         BAIL_UNLESS(sscanf(line, "%63s %d %d %1023s", name, &w, &h, hex) == 4, "%s", line);
         memset(&err, 0, sizeof err);
         enum chex_status st = load(name, &err);
-        OK(st == CHEX_OK && image.width == w && image.height == h && equals_hex(hex),
+        OK(st == CHEX_OK && image.width == w && image.height == h && image_equals_hex(&image, hex),
            "%s equals pydicom's grey %s", name, err.text);
         files++;
     }

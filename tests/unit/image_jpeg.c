@@ -7,6 +7,7 @@
 #include "image/image.h"
 
 #include "base/fs.h"
+#include "images.h"
 #include "tap.h"
 
 static struct chex_image_reader *reader;
@@ -71,7 +72,7 @@ static void check_recorded(void) {
         snprintf(path, sizeof path, "%s/jpeg/%s.jpg", TEST_DATA, name);
         memset(&err, 0, sizeof err);
         chex_image_reader_set_target(reader, target);
-        enum chex_status st = chex_image_load(reader, path, &image, &err);
+        enum chex_status st = image_load(reader, path, &image, &err);
         OK(st == CHEX_OK && image.width == w && image.height == h &&
                fnv(image.pixels, (size_t)w * (size_t)h) == digest,
            "%s for %d px: %d x %d, as Pillow has it %s", name, target, w, h, err.text);

@@ -12,6 +12,7 @@
 #include "base/fs.h"
 #include "base/hash.h"
 #include "image/image.h"
+#include "images.h"
 #include "label/labels.h"
 #include "tap.h"
 
@@ -137,7 +138,7 @@ static void check_write(void) {
     snprintf(images, sizeof images, "%s/images/00000001_000.png", path);
     BAIL_UNLESS(chex_image_reader_create(&reader, &err) == CHEX_OK, "no reader");
     chex_phantom_draw(9, 0, 48, pixels, &err);
-    OK(chex_image_load(reader, images, &image, &err) == CHEX_OK && image.width == 48 &&
+    OK(image_load(reader, images, &image, &err) == CHEX_OK && image.width == 48 &&
            !memcmp(image.pixels, pixels, 48 * 48),
        "a file holds the drawn pixels");
     chex_image_reader_destroy(reader);
