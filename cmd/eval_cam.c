@@ -258,8 +258,10 @@ static enum chex_status write_picture(const struct eval_cam *m,
     enum chex_status st = title && how && svg
                               ? eval_file_lock(m->s->output, &lock, err)
                               : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    if (st == CHEX_OK)
+    if (st == CHEX_OK) {
+        chex_fs_remove_temps(svg);
         st = chex_cam_write_png(sheet, m->s->output, texts, err);
+    }
     if (st == CHEX_OK)
         st = chex_cam_write_svg(picture, sheet, m->s->output, svg, err);
     eval_file_unlock(m->s->output, lock);

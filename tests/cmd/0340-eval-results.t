@@ -74,12 +74,12 @@ quiet chex-shard phantom --count 16 --size 32 --seed 3 --output ph
 quiet chex-shard --images ph/images --labels ph/labels.csv --split none --size 32 --shards 1 --output shards
 quiet chex-train --data shards --output run --image-size 32 --batch-size 8 --max-steps 1 --engine cpu --threads 1
 mkdir single
-for name in net.safetensors cam.png; do echo half >single/$name.tmp.k3x09qwz; done
+for name in net.safetensors cam.png cam.svg; do echo half >single/$name.tmp.k3x09qwz; done
 touch single/other.png.tmp.k3x09qwz
 image=ph/images/$(ls ph/images | head -n 1)
 expect_status 0 chex-eval export --checkpoint run/last.h5 --output single/net.safetensors
 expect_status 0 chex-eval cam --image "$image" --checkpoint run/last.h5 --engine cpu --output single/cam.png
-is "$(names single)" "cam.png net.safetensors other.png.tmp.k3x09qwz " \
+is "$(names single)" "cam.png cam.svg net.safetensors other.png.tmp.k3x09qwz " \
     "what a killed export or cam left of the same file is removed, and no lock is left"
 expect_status 0 chex-eval export --checkpoint run/last.h5 --output made/for/net.safetensors
 is "$(names made/for)" "net.safetensors " "export makes the folder of its file"
