@@ -133,7 +133,7 @@ static void print_table(const struct chex_check_report *report, bool whole) {
 static enum chex_status print_json(const struct chex_check_report *report, struct chex_error *err) {
     char *text = chex_check_json(report);
     if (!text)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     fputs(text, stdout);
     free(text);
     return CHEX_OK;

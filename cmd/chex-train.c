@@ -313,7 +313,7 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
     CHEX_TRY(parse_cadence(s->checkpoint_every, &out->save_every_ms, &out->save_every_steps, err));
     out->options = options_json(s);
     out->shared_options = shared_options(out->options);
-    return out->shared_options ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    return out->shared_options ? CHEX_OK : chex_error_memory(err, NULL);
 }
 
 /* For take_from_run: the inputs of config_of. */

@@ -96,7 +96,7 @@ static enum chex_status check_options(const struct eval_settings *s, struct chex
                               s->output);
     char *svg = svg_of(s->output);
     if (!svg)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     enum chex_status st = check_output(s, s->output, err);
     if (st == CHEX_OK)
         st = check_output(s, svg, err);
@@ -145,7 +145,7 @@ static enum chex_status open_network(struct eval_cam *m, struct chex_error *err)
     m->drawn = chex_alloc_zeroed(classes, sizeof *m->drawn);
     m->probabilities = chex_alloc_zeroed(classes, sizeof *m->probabilities);
     if (!m->drawn || !m->probabilities)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for %zu classes", classes);
+        return chex_error_memory(err, "%zu classes", classes);
     if (s->class_list)
         CHEX_TRY(eval_cam_classes(s->class_list, &m->network, m->drawn, &m->count, err));
     CHEX_TRY(check_resize(m, err));
@@ -184,7 +184,7 @@ static enum chex_status crop_row(struct eval_cam *m, const uint8_t *row, struct 
     if (m->pixels && scratch)
         chex_augment_apply(row, m->stored_px, &crop, m->image_px, false, m->pixels, scratch);
     free(scratch);
-    return m->pixels && scratch ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    return m->pixels && scratch ? CHEX_OK : chex_error_memory(err, NULL);
 }
 
 /* Decodes the image twice: for the network as chex-shard does (a JPEG may then be decoded at a
@@ -255,9 +255,8 @@ static enum chex_status write_picture(const struct eval_cam *m,
                            "Description", how,   "Software", "chexnet " CHEXNET_VERSION,
                            NULL};
     int lock = -1;
-    enum chex_status st = title && how && svg
-                              ? eval_file_lock(m->s->output, &lock, err)
-                              : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st = title && how && svg ? eval_file_lock(m->s->output, &lock, err)
+                                              : chex_error_memory(err, NULL);
     if (st == CHEX_OK) {
         chex_fs_remove_temps(svg);
         st = chex_cam_write_png(sheet, m->s->output, texts, err);

@@ -258,7 +258,7 @@ static enum chex_status finish(const struct evaluation *e, const struct chex_pre
     json_t *provenance = provenance_of(e, loss);
     enum chex_status st = CHEX_OK;
     if (!title || !provenance)
-        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the results");
+        st = chex_error_memory(err, "the results");
     else
         st = eval_results_report(e->s, e->threads, title, provenance, e->published, table, true,
                                  err);

@@ -53,7 +53,7 @@ static enum chex_status open_safetensors(const struct eval_settings *s, int clas
     CHEX_TRY(st);
     n->state = chex_alloc_aligned(n->net->state_count, sizeof *n->state);
     if (!n->state)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the parameters");
+        return chex_error_memory(err, "the parameters");
     CHEX_TRY(chex_safetensors_read(s->checkpoint, n->net, n->state, &head, err));
     if (!head)
         return chex_error_set(err, CHEX_E_DATA, "%s: its head is not one of %d classes, which %s",
@@ -82,7 +82,7 @@ static enum chex_status take_about(struct chex_checkpoint *c, const json_t *meta
         !copy_text(meta, "split", &about->split) ||
         !copy_text(identity, "source_digest", &about->source_digest) ||
         !copy_text(meta, "members", &about->members))
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     return CHEX_OK;
 }
 

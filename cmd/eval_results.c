@@ -35,7 +35,7 @@ enum chex_status eval_results_refuse(const struct eval_settings *s, bool network
         char *path = chex_fs_join(s->output, name);
         size_t n = strlen(found);
         if (!path)
-            st = chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", s->output);
+            st = chex_error_memory(err, "%s", s->output);
         else if (chex_fs_exists(path)) {
             snprintf(found + n, sizeof found - n, "%s%s", n ? ", " : "", name);
             st = chex_fs_check_create(path, err);
@@ -88,8 +88,8 @@ static char *folder_of(const char *path) {
 
 enum chex_status eval_file_lock(const char *path, int *lock_out, struct chex_error *err) {
     char *name = lock_name_of(path), *dir = folder_of(path);
-    enum chex_status st = name && dir ? chex_fs_make_folder_of(path, err)
-                                      : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st =
+        name && dir ? chex_fs_make_folder_of(path, err) : chex_error_memory(err, NULL);
     *lock_out = -1;
     if (st == CHEX_OK)
         st = chex_lockfile_take(dir, name, path, "name another file with --output", lock_out, err);
@@ -113,8 +113,8 @@ static enum chex_status write_files(const char *dir, const struct chex_report *r
                                     struct chex_error *err) {
     if (predictions) {
         char *path = chex_fs_join(dir, "predictions.csv");
-        enum chex_status st = path ? chex_predictions_write(path, predictions, err)
-                                   : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        enum chex_status st =
+            path ? chex_predictions_write(path, predictions, err) : chex_error_memory(err, NULL);
         free(path);
         CHEX_TRY(st);
     }

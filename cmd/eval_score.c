@@ -33,7 +33,7 @@ static enum chex_status score(const struct eval_settings *s, const struct chex_p
     struct eval_output output = {.lock = -1};
     enum chex_status st = s->output ? eval_results_begin(s, false, &output, err) : CHEX_OK;
     if (st == CHEX_OK && !(title && provenance))
-        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the results");
+        st = chex_error_memory(err, "the results");
     if (st == CHEX_OK)
         st = eval_results_report(s, threads, title, provenance, published, table, false, err);
     eval_results_end(s, &output, st);

@@ -38,7 +38,7 @@ static enum chex_status run_import(struct chex_opt_set *set, void *settings,
     CHEX_TRY(shard_image_options(&s->image, &o, err));
     const char **paths = calloc(count, sizeof *paths);
     if (!paths)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory at the start");
+        return chex_error_memory(err, NULL);
     for (size_t i = 0; i < count; i++)
         paths[i] = chex_opt_word(set, i);
     o.records = paths;

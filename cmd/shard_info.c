@@ -163,7 +163,7 @@ static enum chex_status info_shard(const char *path, bool json, struct chex_erro
                        .uncertain = calloc(classes, sizeof *n.uncertain)};
     enum chex_status st = CHEX_OK;
     if (!n.names || !n.positives || !n.uncertain)
-        st = chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", path);
+        st = chex_error_memory(err, "%s", path);
     else
         count(s, &n);
     if (st == CHEX_OK && json)

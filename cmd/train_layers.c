@@ -51,7 +51,7 @@ enum chex_status train_layers_add(const struct chex_bench *bench, const struct c
     int count = r->net->op_count + 1;
     struct chex_layer *layers = chex_alloc_zeroed((size_t)count, sizeof *layers);
     if (!layers)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     enum chex_status st = chex_bench_layers(bench, r, layers, err);
     if (st == CHEX_OK)
         add(o, bench, &r->limits, layers, count);

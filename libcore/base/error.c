@@ -46,6 +46,17 @@ enum chex_status(chex_error_prefix)(struct chex_error *err, enum chex_status sta
     return status;
 }
 
+enum chex_status(chex_error_memory)(struct chex_error *err, const char *fmt, ...) {
+    char what[CHEX_ERROR_TEXT_BYTES];
+    if (!fmt)
+        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", what);
+}
+
 enum chex_status(chex_error_errno)(struct chex_error *err, enum chex_status status, int errno_value,
                                    const char *fmt, ...) {
     int saved = errno;

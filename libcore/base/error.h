@@ -43,12 +43,17 @@ enum chex_status chex_error_set(struct chex_error *err, enum chex_status status,
 enum chex_status chex_error_prefix(struct chex_error *err, enum chex_status status, const char *fmt,
                                    ...) __attribute__((format(printf, 3, 4)));
 
+/* Lack of memory: CHEX_E_RESOURCE and "WHAT: out of memory". fmt: what the memory was for; NULL:
+ * the text is "out of memory". */
+enum chex_status chex_error_memory(struct chex_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* As chex_error_set, with ": strerror(errno_value)" at the end. ENOSPC, EDQUOT and ENOMEM always
  * give CHEX_E_RESOURCE; EMFILE and ENFILE (too many open files) CHEX_E_ENV. */
 enum chex_status chex_error_errno(struct chex_error *err, enum chex_status status, int errno_value,
                                   const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
-/* Tells the compiler that these three functions never return CHEX_OK. It then knows that outputs
+/* Tells the compiler that these functions never return CHEX_OK. It then knows that outputs
  * which are written only on success are not read after a failure. */
 static inline enum chex_status chex_error_never_ok(enum chex_status status) {
     if (status == CHEX_OK)
@@ -57,6 +62,7 @@ static inline enum chex_status chex_error_never_ok(enum chex_status status) {
 }
 #define chex_error_set(...) chex_error_never_ok(chex_error_set(__VA_ARGS__))
 #define chex_error_prefix(...) chex_error_never_ok(chex_error_prefix(__VA_ARGS__))
+#define chex_error_memory(...) chex_error_never_ok(chex_error_memory(__VA_ARGS__))
 #define chex_error_errno(...) chex_error_never_ok(chex_error_errno(__VA_ARGS__))
 
 /* One short sentence for a status, as the man pages have it. Never NULL. */

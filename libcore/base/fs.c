@@ -26,7 +26,7 @@
 enum chex_status chex_fs_mkdirs(const char *path, struct chex_error *err) {
     char *copy = strdup(path);
     if (!copy)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "folder %s", path);
+        return chex_error_memory(err, "folder %s", path);
     enum chex_status st = CHEX_OK;
     for (char *p = copy + 1; st == CHEX_OK; p++) {
         if (*p != '/' && *p != '\0')
@@ -46,7 +46,7 @@ enum chex_status chex_fs_mkdirs(const char *path, struct chex_error *err) {
 enum chex_status chex_fs_check_mkdirs(const char *path, struct chex_error *err) {
     char *copy = strdup(path), *at = copy;
     if (!copy)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "folder %s", path);
+        return chex_error_memory(err, "folder %s", path);
     struct stat s = {0};
     size_t missing = 0; /* length of the shortest part of the path that is not there; 0: none */
     while (stat(at, &s) != 0 && (errno == ENOENT || errno == ENOTDIR) && strcmp(at, ".")) {
@@ -71,7 +71,7 @@ static enum chex_status with_folder_of(const char *path,
                                        struct chex_error *err) {
     char *copy = strdup(path);
     if (!copy)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
+        return chex_error_memory(err, "%s", path);
     enum chex_status st = fn(dirname(copy), err);
     free(copy);
     return st;
@@ -224,7 +224,7 @@ enum chex_status chex_fs_read(const char *path, uint64_t limit, char **data_out,
         st = chex_error_set(err, CHEX_E_DATA, "%s: %llu bytes, more than the limit of %llu", path,
                             (unsigned long long)size, (unsigned long long)limit);
     else if (!(data = malloc((size_t)size + 1)))
-        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
+        st = chex_error_memory(err, "%s", path);
     else
         st = chex_fs_read_all(fd, path, data, (size_t)size, 0, err);
     close(fd);
@@ -296,7 +296,7 @@ enum chex_status chex_fs_temp_stream(const char *path, char **temp_out, FILE **s
         close(fd);
         unlink(temp);
         free(temp);
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "cannot create %s", path);
+        return chex_error_memory(err, "%s", path);
     }
     *temp_out = temp;
     return CHEX_OK;
@@ -421,7 +421,7 @@ enum chex_status chex_fs_remove_tree(const char *path, struct chex_error *err) {
 enum chex_status chex_fs_free_bytes(const char *path, uint64_t *bytes_out, struct chex_error *err) {
     char *copy = strdup(path);
     if (!copy)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
+        return chex_error_memory(err, "%s", path);
     char *at = copy;
     struct statvfs s;
     int rc;

@@ -50,7 +50,7 @@ enum chex_status chex_gunzip_open(int fd, bool portable, struct chex_gunzip **gz
     /* 16 added to the window bits: zlib reads the gzip header and checks the trailer. */
     if (!g || !g->in || !g->out || (g->portable && inflateInit2(&g->z, 16 + MAX_WBITS) != Z_OK)) {
         chex_gunzip_close(g);
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "a gzip reader");
+        return chex_error_memory(err, "a gzip reader");
     }
     *gz_out = g;
     return CHEX_OK;
@@ -157,7 +157,7 @@ static enum chex_status step_zlib(struct chex_gunzip *g, size_t *made_out, bool 
     if (rc == Z_OK || rc == Z_STREAM_END || rc == Z_BUF_ERROR)
         return CHEX_OK;
     if (rc == Z_MEM_ERROR)
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "a gzip reader");
+        return chex_error_memory(err, "a gzip reader");
     return damaged(g, g->z.msg ? g->z.msg : "damaged data", err);
 }
 

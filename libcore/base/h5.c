@@ -251,7 +251,7 @@ static enum chex_status write_fixed(hid_t where, const char *name, const char *c
     hid_t type = H5I_INVALID_HID;
     char *flat = calloc(count, width);
     if (!flat)
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s: attribute %s", path, name);
+        return chex_error_memory(err, "%s: attribute %s", path, name);
     for (size_t i = 0; i < count; i++)
         memcpy(flat + i * width, values[i], strlen(values[i]));
     /* NULLTERM, because h5dump prints the padding of NULLPAD texts */
@@ -380,7 +380,7 @@ static enum chex_status attr_texts(const struct attr *a, const char *name, const
     if (st != CHEX_OK) {
         chex_h5_free_texts(texts, count);
         if (st == CHEX_E_RESOURCE)
-            return chex_error_errno(err, st, ENOMEM, "%s: attribute '%s'", path, name);
+            return chex_error_memory(err, "%s: attribute '%s'", path, name);
         return chex_h5_error(err, st, "H5Aread", __FILE__, __LINE__, "%s: attribute '%s'", path,
                              name);
     }

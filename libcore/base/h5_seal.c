@@ -75,7 +75,7 @@ static enum chex_status digest_file(int fd, const char *path, uint64_t skip_from
     uint64_t digest = 0;
     void *block = malloc(BLOCK_BYTES);
     if (!block)
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", path);
+        return chex_error_memory(err, "%s", path);
     enum chex_status st = digest_part(fd, path, 0, skip_from, block, &digest, err);
     if (st == CHEX_OK)
         st = digest_part(fd, path, skip_to, bytes, block, &digest, err);

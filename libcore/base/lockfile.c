@@ -117,8 +117,7 @@ enum chex_status chex_lockfile_take(const char *dir, const char *name, const cha
                                     const char *advice, int *fd_out, struct chex_error *err) {
     int fd = -1;
     char *path = chex_fs_join(dir, name);
-    enum chex_status st =
-        path ? CHEX_OK : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", subject);
+    enum chex_status st = path ? CHEX_OK : chex_error_memory(err, "%s", subject);
     for (int i = 0; st == CHEX_OK && fd < 0 && i < TRIES; i++) {
         st = chex_fs_mkdirs(dir, err);
         if (st == CHEX_OK)
@@ -138,7 +137,7 @@ enum chex_status chex_lockfile_check(const char *dir, const char *name, const ch
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     char *path = chex_fs_join(dir, name);
     if (!path)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", subject);
+        return chex_error_memory(err, "%s", subject);
     int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     enum chex_status st = CHEX_OK;
     if (fd < 0 && errno != ENOENT)

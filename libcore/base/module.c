@@ -69,7 +69,7 @@ enum chex_status chex_module_symbol(const char *name, const char *symbol, void *
                                     struct chex_error *err) {
     char *path = module_path(name);
     if (!path)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     enum chex_status st = CHEX_OK;
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     const char *version = handle ? dlsym(handle, "chexnet_module_version") : NULL;

@@ -335,7 +335,7 @@ static enum chex_status open_config(const char *path, FILE **out, struct chex_er
         return chex_error_prefix(err, st == CHEX_E_DATA ? CHEX_E_USAGE : st, "config file");
     if (!(*out = fdopen(fd, "r"))) {
         close(fd);
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "config file %s", path);
+        return chex_error_memory(err, "config file %s", path);
     }
     return CHEX_OK;
 }
@@ -521,7 +521,7 @@ enum chex_status chex_opt_parse(const struct chex_opt_program *program, int argc
     }
     if (!set || !set->origin || !set->words) {
         chex_opt_destroy(set);
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory while reading options");
+        return chex_error_memory(err, "the options");
     }
     /* The command line is applied before environment and file, because it names the file. set_value
      * keeps values from sources of higher precedence. */

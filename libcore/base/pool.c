@@ -111,7 +111,7 @@ enum chex_status chex_pool_create(int threads, struct chex_pool **pool_out,
             free(p->wake);
         }
         free(p);
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "a pool of %d threads", threads);
+        return chex_error_memory(err, "a pool of %d threads", threads);
     }
     p->threads = threads;
     pthread_mutex_init(&p->lock, NULL);

@@ -56,7 +56,7 @@ enum chex_status chex_result_print(FILE *to, json_t *object, const char *text, s
         fprintf(to, "%s\n", json);
     free(json);
     json_decref(object);
-    return whole ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the result");
+    return whole ? CHEX_OK : chex_error_memory(err, "the result");
 }
 
 /* ---- text ---- */

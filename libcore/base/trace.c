@@ -53,8 +53,7 @@ enum chex_status chex_trace_create(size_t events, struct chex_trace **trace_out,
                                    struct chex_error *err) {
     struct chex_trace *t = chex_alloc_zeroed(1, sizeof *t + events * sizeof *t->at);
     if (!t)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for a trace of %zu events",
-                              events);
+        return chex_error_memory(err, "a trace of %zu events", events);
     t->size = events;
     *trace_out = t;
     return CHEX_OK;

@@ -126,7 +126,7 @@ enum chex_status chex_between_sums(struct chex_coll *coll, size_t count, double 
                                    struct chex_sum_rate *out, struct chex_error *err) {
     struct chex_sum_rate r = {0};
     double *work = chex_alloc_zeroed(MOST_REPEATS, sizeof *work);
-    enum chex_status st = work ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st = work ? CHEX_OK : chex_error_memory(err, NULL);
     st = chex_group_agree(coll->group, st, err);
     if (st == CHEX_OK)
         st = small_sums(coll, seconds / 4, work, &r, err);
@@ -217,7 +217,7 @@ enum chex_status chex_between_links(struct chex_coll *coll, int local_rank, size
     char *data = local_rank == 0 ? chex_alloc_zeroed(bytes, 1) : NULL;
     enum chex_status st = CHEX_OK;
     if (!ring || (local_rank == 0 && !data))
-        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        st = chex_error_memory(err, NULL);
     st = chex_group_agree(coll->group, st, err);
     if (st == CHEX_OK)
         st = chex_group_exchange(coll->group, "ring", &mine, sizeof mine, err);

@@ -103,7 +103,7 @@ enum chex_status chex_check_expected_read(const char *path,
         if (e)
             e->path = strdup(path);
         if (!e || !e->path)
-            st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+            st = chex_error_memory(err, NULL);
     }
     free(text);
     if (st != CHEX_OK) {
@@ -279,7 +279,7 @@ enum chex_status chex_check_expected_write(const char *path, const struct chex_c
     const size_t count = json_object_size(all);
     char *text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
     json_decref(all);
-    enum chex_status st = !text ? chex_error_set(err, CHEX_E_RESOURCE, "out of memory")
+    enum chex_status st = !text ? chex_error_memory(err, NULL)
                           : count == 0
                               ? chex_error_set(err, CHEX_E_USAGE,
                                                "%s: nothing was measured: use --level 2, and a "

@@ -89,8 +89,7 @@ static void probe_driver(const struct chex_check_context *c, struct chex_check_r
                              : c->mode == CHEX_MODE_HEALTH
                                  ? "one that answers, if the node has GPUs"
                                  : "one, as a GPU was allotted");
-    const enum chex_status st =
-        nvml ? chex_nvml_read(nvml, &err) : chex_error_set(&err, CHEX_E_RESOURCE, "out of memory");
+    const enum chex_status st = nvml ? chex_nvml_read(nvml, &err) : chex_error_memory(&err, NULL);
     if (st == CHEX_OK)
         chex_check_found(r, "%s, for CUDA %d.%d", nvml->driver, nvml->cuda / 1000,
                          nvml->cuda % 1000 / 10);

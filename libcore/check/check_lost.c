@@ -40,7 +40,7 @@ enum chex_status chex_check_lost(const struct chex_launch *launch, const char *w
     r.merged = chex_alloc_zeroed((size_t)size, sizeof *r.merged);
     enum chex_status st = CHEX_OK;
     if (!nodes || !first || !count || !checks || !r.records || !r.all || !r.merged)
-        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        st = chex_error_memory(err, NULL);
     for (int rank = 0; st == CHEX_OK && rank < size; rank++) {
         int k = 0;
         if (launch->came[rank])

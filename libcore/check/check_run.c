@@ -195,7 +195,7 @@ static enum chex_status select_checks(const struct chex_check *const *table, int
         total++;
     const struct chex_check **chosen = chex_alloc_zeroed(total + 1, sizeof *chosen);
     if (!chosen)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     for (size_t i = 0; i < total; i++)
         if ((table[i]->modes & (1u << r->mode)) && table[i]->level <= (level ? level : 1))
             chosen[r->count++] = table[i];
@@ -221,7 +221,7 @@ enum chex_status chex_check_run(const struct chex_check *const *table,
         r.all = chex_alloc_zeroed(ranks * r.count, sizeof *r.all);
         r.merged = chex_alloc_zeroed(r.count, sizeof *r.merged);
         if (!mine || !column || !r.records || !r.all || !r.merged)
-            st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+            st = chex_error_memory(err, NULL);
     }
     if (st == CHEX_OK)
         st = chex_prober_create(r.checks, r.count, context, timeout_ms, &prober, err);

@@ -190,7 +190,7 @@ static enum chex_status verify(const char *path, int *rows_out, struct chex_erro
     const size_t rows = chex_shard_rows(shard), side = (size_t)chex_shard_size(shard);
     const size_t count = rows < ROWS ? rows : ROWS;
     uint8_t *pixels = chex_alloc_aligned(side, side);
-    enum chex_status st = pixels ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st = pixels ? CHEX_OK : chex_error_memory(err, NULL);
     for (size_t i = 0; i < count && st == CHEX_OK; i++)
         st = chex_shard_read(shard, i * rows / count, 1, true, pixels, err);
     free(pixels);

@@ -120,7 +120,7 @@ enum chex_status chex_load_memory(int threads, double seconds, uint64_t most_byt
     struct thread *t = chex_alloc_zeroed((size_t)threads, sizeof *t);
     int started = 0;
     if (!t)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     for (; started < threads; started++) {
         t[started].run = &run;
         if (pthread_create(&t[started].id, NULL, work, &t[started]) != 0) {

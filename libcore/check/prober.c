@@ -150,7 +150,7 @@ enum chex_status chex_prober_create(const struct chex_check *const *checks, size
                                     struct chex_prober **prober_out, struct chex_error *err) {
     struct chex_prober *p = create(checks, count, context, timeout_ms);
     if (!p)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     p->timeout_ms = timeout_ms;
     p->left_s = (double)timeout_ms / 1e3;
     pthread_t thread;

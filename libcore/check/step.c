@@ -51,7 +51,7 @@ static enum chex_status make_data(struct chex_step *s, struct chex_error *err) {
     s->read = chex_alloc_aligned(count, sizeof *s->read);
     s->grad = chex_engine_grad_alloc(s->engine);
     if (!s->pixels || !s->labels || !s->state || !s->zeros || !s->read || !s->grad)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for a training step");
+        return chex_error_memory(err, "a training step");
     for (size_t i = 0; i < pixels; i++)
         s->pixels[i] = chex_rng_unit(chex_rng(SEED, CHEX_RNG_TEST, i, 0).v[0]);
     for (size_t i = 0; i < labels; i++)
@@ -65,7 +65,7 @@ enum chex_status chex_step_create(const char *spec, int threads, const struct ch
                                   struct chex_step **step_out, struct chex_error *err) {
     struct chex_step *s = chex_alloc_zeroed(1, sizeof *s);
     if (!s)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     enum chex_status st = make_engine(s, spec, threads, device, err);
     if (st == CHEX_OK)
         st = make_data(s, err);

@@ -115,7 +115,7 @@ enum chex_status chex_storage_write(const char *dir, uint64_t bytes, double seco
     struct chex_write_rate r = {0};
     uint32_t *data = chex_alloc_aligned(PIECE, 1);
     if (!data)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     for (size_t i = 0; i < PIECE / sizeof *data; i++)
         data[i] = chex_rng(1, CHEX_RNG_TEST, i, 0).v[0];
     int rc = 0, fd = open_nameless(dir);

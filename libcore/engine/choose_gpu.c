@@ -81,7 +81,7 @@ static enum chex_status assign_node(const struct message *all, int n, int32_t no
     bool share = true;
     enum chex_status st = CHEX_OK;
     if (!sorted || !candidates || !chosen)
-        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        st = chex_error_memory(err, NULL);
     for (int r = 0; st == CHEX_OK && r < n; r++)
         if (all[r].candidate.node == node && all[r].candidate.count > 0)
             sorted[count++] = &all[r];
@@ -195,7 +195,7 @@ enum chex_status chex_choose_gpu(const struct chex_launch *launch, struct chex_g
                                  struct chex_gpu *gpu_out, bool *has_out, struct chex_error *err) {
     struct visible *visible = chex_alloc_zeroed(1, sizeof *visible);
     const struct chex_gpu *gpu = NULL;
-    enum chex_status st = visible ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st = visible ? CHEX_OK : chex_error_memory(err, NULL);
     if (st == CHEX_OK)
         st = spec ? list_gpus(spec, visible, err) : err->status;
     st = chex_group_agree(group, st, err);

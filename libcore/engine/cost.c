@@ -125,8 +125,7 @@ enum chex_status chex_net_cost(const struct chex_net *net, const struct chex_cos
     struct model m = {.net = net, .shape = shape, .costs = costs_out};
     m.hw = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *m.hw);
     m.add = chex_alloc_zeroed(2 * ops, sizeof *m.add);
-    enum chex_status st =
-        m.hw && m.add ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st = m.hw && m.add ? CHEX_OK : chex_error_memory(err, NULL);
     if (st == CHEX_OK) {
         m.side_add = m.add + ops;
         st = chex_net_shapes(net, shape->image_size, m.hw, err);

@@ -33,7 +33,7 @@ static const struct chex_engine_impl *find(const char *spec, const char **varian
 static enum chex_status check_config(const struct chex_engine_config *c, struct chex_error *err) {
     int *hw = chex_alloc_zeroed((size_t)c->net->buffer_count, sizeof *hw);
     if (!hw)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     enum chex_status st = chex_net_shapes(c->net, c->image_size, hw, err);
     free(hw);
     if (st != CHEX_OK)
@@ -69,7 +69,7 @@ enum chex_status chex_engine_create(const char *spec, const struct chex_engine_c
     CHEX_TRY(check_config(&c, err));
     struct chex_engine *e = chex_alloc_zeroed(1, sizeof *e);
     if (!e)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     e->impl = impl;
     e->config = c;
     e->config.device = NULL; /* owned by the caller, valid during create only */

@@ -77,7 +77,7 @@ enum chex_status chex_gradient_adds(const struct chex_net *net, bool *add, bool 
                                     struct chex_error *err) {
     int *begun = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *begun);
     if (!begun)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     enum chex_status st = CHEX_OK;
     for (int i = net->op_count - 1; i >= 0 && st == CHEX_OK; i--) {
         const struct chex_op *op = &net->ops[i];

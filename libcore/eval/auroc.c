@@ -112,7 +112,7 @@ static enum chex_status build(const struct item *items, size_t n, struct chex_ra
     r->ties = chex_alloc_zeroed(groups, sizeof *r->ties);
     r->score = chex_alloc_zeroed(groups, sizeof *r->score);
     if (!r->row || !r->ties || !r->score)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory while ranking %zu scores", n);
+        return chex_error_memory(err, "%zu scores", n);
     r->count = n;
     r->tie_count = groups;
     for (size_t g = 0, from = 0, to; from < n; g++, from = to) {
@@ -137,7 +137,7 @@ enum chex_status chex_ranking_create(const double *score, const int8_t *label, s
     enum chex_status st = CHEX_OK;
     size_t n = 0;
     if (!items || !r) {
-        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory while ranking %zu scores", rows);
+        st = chex_error_memory(err, "%zu scores", rows);
         goto out;
     }
     st = collect(score, label, rows, stride, items, &n, err);
@@ -185,8 +185,7 @@ enum chex_status chex_roc_create(const struct chex_ranking *r, struct chex_roc *
     }
     if (!roc || !roc->fpr || !roc->tpr) {
         chex_roc_destroy(roc);
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for a curve of %zu points",
-                              r->tie_count);
+        return chex_error_memory(err, "a curve of %zu points", r->tie_count);
     }
     const double P = r->positives ? (double)r->positives : 1;
     const double N = r->negatives ? (double)r->negatives : 1;

@@ -224,7 +224,7 @@ enum chex_status chex_bootstrap(const struct chex_ranking *const *rankings, size
     double *scratch = chex_alloc_zeroed(n, sizeof *scratch);
     enum chex_status st = CHEX_OK;
     if (!job.weights || !job.values || !job.errors || !scratch) {
-        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for %zu bootstrap replicates", n);
+        st = chex_error_memory(err, "%zu bootstrap replicates", n);
         goto out;
     }
     if (config->pool)

@@ -37,7 +37,7 @@ static enum chex_status side_of(const struct chex_engine *e, int *side_out,
     const struct chex_net *net = e->config.net;
     int *hw = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *hw);
     if (!hw)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for class maps");
+        return chex_error_memory(err, "class maps");
     enum chex_status st = chex_net_shapes(net, e->config.image_size, hw, err);
     if (st == CHEX_OK)
         *side_out = hw[head_of(net)->in];
@@ -55,7 +55,7 @@ static enum chex_status fill(struct chex_engine *engine, const float *pixels, st
     cam->local = chex_alloc_zeroed(positions * classes, sizeof *cam->local);
     cam->logit = chex_alloc_zeroed(classes, sizeof *cam->logit);
     if (!cam->local || !cam->logit)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for class maps");
+        return chex_error_memory(err, "class maps");
     CHEX_TRY(chex_engine_infer(engine, &batch, cam->logit, err));
     return chex_engine_class_maps(engine, 0, cam->local, err);
 }
@@ -64,7 +64,7 @@ enum chex_status chex_cam_create(struct chex_engine *engine, const float *pixels
                                  struct chex_cam **cam_out, struct chex_error *err) {
     struct chex_cam *cam = chex_alloc_zeroed(1, sizeof *cam);
     if (!cam)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for class maps");
+        return chex_error_memory(err, "class maps");
     enum chex_status st = fill(engine, pixels, cam, err);
     if (st != CHEX_OK)
         chex_cam_destroy(cam);

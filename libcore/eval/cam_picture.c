@@ -4,7 +4,6 @@
  */
 #include "eval/cam_picture.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,8 +231,7 @@ static enum chex_status create_sheet(const struct chex_cam_picture *p, struct ch
     s->width = (int)width;
     s->height = (int)height;
     if (!(s->rgb = malloc((size_t)(width * height) * 3)))
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "a picture of %d x %d pixels",
-                                s->width, s->height);
+        return chex_error_memory(err, "a picture of %d x %d pixels", s->width, s->height);
     for (int64_t i = 0; i < width * height; i++)
         memcpy(s->rgb + 3 * i, &ground, 3);
     return CHEX_OK;
@@ -244,8 +242,7 @@ static enum chex_status resize(const struct chex_image *image, int width, int he
     struct chex_resizer *resizer = NULL;
     uint8_t *grey = chex_alloc_aligned((size_t)width, (size_t)height);
     if (!grey)
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "a picture of %d x %d pixels", width,
-                                height);
+        return chex_error_memory(err, "a picture of %d x %d pixels", width, height);
     enum chex_status st = chex_resizer_create(&resizer, err);
     if (st == CHEX_OK)
         st = chex_resize(resizer, image->pixels, image->width, image->height, grey, width, height,

@@ -170,7 +170,7 @@ enum chex_status chex_delong(const struct chex_ranking *r, const uint32_t *clust
     struct chex_delong d = {.auroc = chex_ranking_auroc(r), .variance = NAN};
     struct sums *sums = chex_alloc_zeroed(clusters, sizeof *sums);
     if (!sums)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for %zu clusters", clusters);
+        return chex_error_memory(err, "%zu clusters", clusters);
     if (part_out)
         memset(part_out, 0, clusters * sizeof *part_out);
     add_placements(r, cluster, d.auroc, sums);
@@ -225,7 +225,7 @@ enum chex_status chex_delong_mean_create(struct chex_delong_mean *m, size_t clus
     if (m->low && m->high)
         return CHEX_OK;
     chex_delong_mean_release(m);
-    return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for %zu clusters", clusters);
+    return chex_error_memory(err, "%zu clusters", clusters);
 }
 
 void chex_delong_mean_release(struct chex_delong_mean *m) {

@@ -83,8 +83,7 @@ static enum chex_status prepare(struct run *r, struct chex_error *err) {
     r->logits = chex_alloc_zeroed(batch * (size_t)r->classes, sizeof *r->logits);
     r->sums = chex_alloc_zeroed(batch * ((size_t)r->classes + 1), sizeof *r->sums);
     if ((!r->crops && !r->raw) || !r->view || !r->logits || !r->sums)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for a batch of %zu images",
-                              batch);
+        return chex_error_memory(err, "a batch of %zu images", batch);
     return CHEX_OK;
 }
 
@@ -166,7 +165,7 @@ static enum chex_status put(struct run *r, const void *data, size_t bytes, struc
         size_t capacity = (r->out_bytes + bytes) * 2 + 4096;
         char *out = realloc(r->out, capacity);
         if (!out)
-            return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the predictions");
+            return chex_error_memory(err, "the predictions");
         r->out = out;
         r->out_capacity = capacity;
     }
@@ -320,7 +319,7 @@ static enum chex_status unpack(const struct run *r, const char *all, size_t byte
                 goto bad;
             if (!(*ids[k] = strdup(at))) {
                 chex_predictions_destroy(p);
-                return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the predictions");
+                return chex_error_memory(err, "the predictions");
             }
             at += n + 1;
         }

@@ -46,8 +46,7 @@ enum chex_status chex_predictions_create(size_t rows, int classes, const char *c
     return CHEX_OK;
 nomem:
     chex_predictions_destroy(p);
-    return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for predictions of %zu images",
-                          rows);
+    return chex_error_memory(err, "predictions of %zu images", rows);
 }
 
 static void free_strings(char **strings, size_t n) {
@@ -157,7 +156,7 @@ static enum chex_status add_class(struct columns *c, const struct chex_csv *csv,
                               csv->path, csv->line, name, name);
     const int k = c->classes;
     if (!(c->names[k] = strdup(name)))
-        return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", csv->path);
+        return chex_error_memory(err, "%s", csv->path);
     c->label[k] = y;
     c->score[k] = p;
     c->classes++;
@@ -177,7 +176,7 @@ static enum chex_status read_header(struct chex_csv *csv, struct columns *c,
     c->label = chex_alloc_zeroed(csv->count, sizeof *c->label);
     c->score = chex_alloc_zeroed(csv->count, sizeof *c->score);
     if (!c->names || !c->label || !c->score)
-        return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", csv->path);
+        return chex_error_memory(err, "%s", csv->path);
     CHEX_TRY(find_column(csv, "", "image_id", &c->image_id, err));
     CHEX_TRY(find_column(csv, "", "patient_id", &c->patient_id, err));
     if (c->image_id == NONE)
@@ -235,7 +234,7 @@ static enum chex_status read_row(const struct chex_csv *csv, const struct column
     if (p->patient_id)
         p->patient_id[row] = strdup(chex_text_of_cell(csv->fields[c->patient_id]));
     if (!p->image_id[row] || (p->patient_id && !p->patient_id[row]))
-        return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", csv->path);
+        return chex_error_memory(err, "%s", csv->path);
     for (int k = 0; k < c->classes; k++) {
         const size_t at = row * (size_t)c->classes + (size_t)k;
         const char *y = csv->fields[c->label[k]], *s = csv->fields[c->score[k]];

@@ -23,10 +23,6 @@ extern const unsigned long chex_published_csv_bytes;
 
 enum { FILE_LIMIT_BYTES = 16 << 20 };
 
-static enum chex_status no_memory(const char *path, struct chex_error *err) {
-    return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", path);
-}
-
 /* Names and notes are printed in our reports, so they must be printable. */
 static enum chex_status check_texts(const struct chex_csv *csv, struct chex_error *err) {
     for (size_t i = 0; i < csv->count; i++)
@@ -56,7 +52,7 @@ static enum chex_status read_header(struct chex_csv *csv, struct chex_published 
         s->source = strdup("");
         s->split = strdup("");
         if (!s->name || !s->source || !s->split)
-            return no_memory(csv->path, err);
+            return chex_error_memory(err, "%s", csv->path);
     }
     return CHEX_OK;
 }
@@ -89,7 +85,7 @@ static enum chex_status set_note(char **at, const char *text, const char *path,
                                  struct chex_error *err) {
     char *copy = strdup(text);
     if (!copy)
-        return no_memory(path, err);
+        return chex_error_memory(err, "%s", path);
     free(*at);
     *at = copy;
     return CHEX_OK;
@@ -100,22 +96,22 @@ static enum chex_status add_class(struct chex_published *p, const char *name, co
     const size_t n = (size_t)p->classes + 1;
     char **names = realloc(p->class_names, n * sizeof *names);
     if (!names)
-        return no_memory(path, err);
+        return chex_error_memory(err, "%s", path);
     p->class_names = names;
     uint64_t *digests = realloc(p->rows_digest, n * sizeof *digests);
     if (!digests)
-        return no_memory(path, err);
+        return chex_error_memory(err, "%s", path);
     p->rows_digest = digests;
     digests[n - 1] = 0;
     for (int s = 0; s < p->sources; s++) {
         double *v = realloc(p->source[s].auroc, n * sizeof *v);
         if (!v)
-            return no_memory(path, err);
+            return chex_error_memory(err, "%s", path);
         p->source[s].auroc = v;
         v[n - 1] = NAN;
     }
     if (!(names[n - 1] = strdup(name)))
-        return no_memory(path, err);
+        return chex_error_memory(err, "%s", path);
     p->classes++;
     return CHEX_OK;
 }
@@ -169,8 +165,8 @@ static enum chex_status read_table(struct chex_csv *csv, struct chex_published *
     digests = digest_column(csv);
     p->source = chex_alloc_zeroed(width, sizeof *p->source);
     column_of = chex_alloc_zeroed(width, sizeof *column_of);
-    enum chex_status st =
-        p->source && column_of ? read_header(csv, p, column_of, err) : no_memory(csv->path, err);
+    enum chex_status st = p->source && column_of ? read_header(csv, p, column_of, err)
+                                                 : chex_error_memory(err, "%s", csv->path);
     while (st == CHEX_OK) {
         st = chex_csv_next(csv, &more, err);
         if (st != CHEX_OK || !more)
@@ -228,14 +224,14 @@ enum chex_status chex_published_read(const char *which, struct chex_published **
     char *text = NULL;
     size_t size = 0;
     struct chex_published *p = chex_alloc_zeroed(1, sizeof *p);
-    enum chex_status st = p ? CHEX_OK : no_memory(which, err);
+    enum chex_status st = p ? CHEX_OK : chex_error_memory(err, "%s", which);
     if (st == CHEX_OK && is_bundled) {
         size = chex_published_csv_bytes;
         text = malloc(size + 1);
         if (text)
             memcpy(text, chex_published_csv, size);
         else
-            st = no_memory(which, err);
+            st = chex_error_memory(err, "%s", which);
     } else if (st == CHEX_OK && !chex_fs_exists(which)) {
         st = chex_error_set(err, CHEX_E_DATA,
                             "--compare %s: no such file; expected a table of AUROCs such as "
@@ -247,7 +243,7 @@ enum chex_status chex_published_read(const char *which, struct chex_published **
     if (st == CHEX_OK)
         st = parse(is_bundled ? "published-auroc.csv" : which, text, size, p, err);
     if (st == CHEX_OK && !is_bundled && !(p->file = strdup(which)))
-        st = no_memory(which, err);
+        st = chex_error_memory(err, "%s", which);
     if (st == CHEX_OK && is_bundled)
         st = choose_headline(p, which[n] ? which + n + 1 : NULL, err);
     if (st == CHEX_OK) {

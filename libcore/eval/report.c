@@ -349,7 +349,7 @@ enum chex_status chex_report_write(const struct chex_report *r, const char *dir,
     for (size_t i = 0; chex_report_files[i]; i++) {
         char *path = chex_fs_join(dir, chex_report_files[i]);
         if (!path)
-            return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", dir);
+            return chex_error_memory(err, "%s", dir);
         struct chex_textfile t;
         enum chex_status st = chex_textfile_open(path, &t, err);
         if (st == CHEX_OK)

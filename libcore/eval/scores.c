@@ -95,7 +95,7 @@ static enum chex_status find_clusters(struct chex_scores *s, struct clusters *k,
         return CHEX_OK;
     k->patient = chex_alloc_zeroed(t->rows, sizeof *k->patient);
     if (!k->patient)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the patients");
+        return chex_error_memory(err, "the patients");
     CHEX_TRY(chex_bootstrap_cluster((const char *const *)t->patient_id, t->rows, k->patient,
                                     &k->patients, err));
     s->patients = k->patients;
@@ -143,7 +143,7 @@ static enum chex_status add_delongs(struct chex_scores *s, const struct clusters
     struct chex_delong_mean mean;
     double *part = chex_alloc_zeroed(k->count, sizeof *part);
     if (!part)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for %zu clusters", k->count);
+        return chex_error_memory(err, "%zu clusters", k->count);
     enum chex_status st = chex_delong_mean_create(&mean, k->count, err);
     for (int c = 0; c < s->classes && st == CHEX_OK; c++) {
         st = add_delong(s, c, k, part, &mean, err);
@@ -166,7 +166,7 @@ static enum chex_status add_bootstrap(struct chex_scores *s, const struct cluste
     uint32_t *row = chex_alloc_zeroed(s->table->rows, sizeof *row), i;
     enum chex_status st = CHEX_OK;
     if (!intervals || !row)
-        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the intervals");
+        st = chex_error_memory(err, "the intervals");
     for (i = 0; st == CHEX_OK && i < s->table->rows; i++)
         row[i] = k->of_row ? k->of_row[i] : i;
     if (st == CHEX_OK)
@@ -208,7 +208,7 @@ enum chex_status chex_scores_create(const struct chex_predictions *table,
         s->rankings = chex_alloc_zeroed((size_t)s->classes, sizeof *s->rankings);
     }
     if (!s || !s->per_class || !s->rankings)
-        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for %d classes", table->classes);
+        st = chex_error_memory(err, "%d classes", table->classes);
     if (st == CHEX_OK)
         st = score_classes(s, err);
     if (st == CHEX_OK)

@@ -16,10 +16,6 @@
 #define TEMPORARY ".eval.tmp."
 #define READY ".eval.ready"
 
-static enum chex_status no_memory(const char *dir, struct chex_error *err) {
-    return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory for the results", dir);
-}
-
 bool chex_staging_pending(const char *dir) {
     char *ready = chex_fs_join(dir, READY);
     const bool pending = ready && chex_fs_is_dir(ready);
@@ -31,7 +27,7 @@ bool chex_staging_pending(const char *dir) {
 static enum chex_status move_one(const char *from_dir, const char *to_dir, const char *name,
                                  struct chex_error *err) {
     char *from = chex_fs_join(from_dir, name), *to = chex_fs_join(to_dir, name);
-    enum chex_status st = from && to ? CHEX_OK : no_memory(to_dir, err);
+    enum chex_status st = from && to ? CHEX_OK : chex_error_memory(err, "%s: the results", to_dir);
     if (st == CHEX_OK && rename(from, to) != 0 && errno != ENOENT)
         st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot finish %s", to);
     free(from);
@@ -44,7 +40,7 @@ static enum chex_status move_one(const char *from_dir, const char *to_dir, const
 static enum chex_status remove_old_key(const char *ready, const char *dir, const char *key,
                                        struct chex_error *err) {
     char *fresh = chex_fs_join(ready, key), *old = chex_fs_join(dir, key);
-    enum chex_status st = fresh && old ? CHEX_OK : no_memory(dir, err);
+    enum chex_status st = fresh && old ? CHEX_OK : chex_error_memory(err, "%s: the results", dir);
     if (st == CHEX_OK && chex_fs_exists(fresh) && unlink(old) != 0 && errno != ENOENT)
         st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot replace %s", old);
     free(fresh);
@@ -75,7 +71,7 @@ static enum chex_status move_all(const char *ready, const char *dir, const char 
 static enum chex_status publish(const char *dir, const char *key, struct chex_error *err) {
     char *ready = chex_fs_join(dir, READY);
     if (!ready)
-        return no_memory(dir, err);
+        return chex_error_memory(err, "%s: the results", dir);
     enum chex_status st = move_all(ready, dir, key, err);
     if (st == CHEX_OK) {
         chex_fs_sync_folder(dir);
@@ -94,7 +90,7 @@ static enum chex_status remove_incomplete(const char *dir, struct chex_error *er
         if (strncmp(e->d_name, TEMPORARY, sizeof TEMPORARY - 1) != 0)
             continue;
         char *path = chex_fs_join(dir, e->d_name);
-        st = path ? chex_fs_remove_tree(path, err) : no_memory(dir, err);
+        st = path ? chex_fs_remove_tree(path, err) : chex_error_memory(err, "%s: the results", dir);
         free(path);
     }
     closedir(d);
@@ -111,7 +107,7 @@ enum chex_status chex_staging_begin(const char *dir, const char *key, struct che
     *s = (struct chex_staging){.dir = dir, .key = key};
     char *path = chex_fs_join(dir, TEMPORARY "XXXXXX");
     if (!path)
-        return no_memory(dir, err);
+        return chex_error_memory(err, "%s: the results", dir);
     if (!mkdtemp(path)) {
         enum chex_status st =
             chex_error_errno(err, CHEX_E_ENV, errno, "cannot write into folder %s", dir);
@@ -125,7 +121,7 @@ enum chex_status chex_staging_begin(const char *dir, const char *key, struct che
 /* Step 2 of eval/staging.h. */
 static enum chex_status make_ready(const struct chex_staging *s, struct chex_error *err) {
     char *ready = chex_fs_join(s->dir, READY);
-    enum chex_status st = ready ? CHEX_OK : no_memory(s->dir, err);
+    enum chex_status st = ready ? CHEX_OK : chex_error_memory(err, "%s: the results", s->dir);
     if (st == CHEX_OK && rename(s->path, ready) != 0)
         st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot finish the results in %s", s->dir);
     if (st == CHEX_OK)

@@ -220,7 +220,7 @@ enum chex_status chex_svg_roc(FILE *to, const struct chex_report *r, bool file,
     char line[80], desc[160];
     struct chex_roc **roc = calloc((size_t)s->classes, sizeof *roc);
     if (!roc)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the curves");
+        return chex_error_memory(err, "the curves");
     enum chex_status st = make_curves(s, roc, err);
     if (st != CHEX_OK)
         goto out;

@@ -17,7 +17,7 @@ enum chex_status chex_textfile_open(const char *path, struct chex_textfile *t,
                                     struct chex_error *err) {
     *t = (struct chex_textfile){.path = strdup(path)};
     if (!t->path)
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "cannot create %s", path);
+        return chex_error_memory(err, "%s", path);
     enum chex_status st = chex_fs_temp_stream(path, &t->temp, &t->f, err);
     if (st == CHEX_OK)
         return CHEX_OK;

@@ -2,7 +2,6 @@
  *
  * Creates the workers and converts one image (convert.h).
  */
-#include <errno.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -15,14 +14,14 @@ static enum chex_status fill_worker(struct chex_convert_worker *w, int size,
     chex_image_reader_set_target(w->reader, size);
     CHEX_TRY(chex_resizer_create(&w->resizer, err));
     w->row = chex_alloc_aligned((size_t)size, (size_t)size);
-    return w->row ? CHEX_OK : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "a worker's memory");
+    return w->row ? CHEX_OK : chex_error_memory(err, "a worker's memory");
 }
 
 enum chex_status chex_convert_workers(int count, int size, struct chex_convert_worker **workers_out,
                                       struct chex_error *err) {
     struct chex_convert_worker *workers = chex_alloc_zeroed((size_t)count, sizeof *workers);
     if (!workers)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%d workers", count);
+        return chex_error_memory(err, "%d workers", count);
     enum chex_status st = CHEX_OK;
     for (int i = 0; st == CHEX_OK && i < count; i++)
         st = fill_worker(&workers[i], size, err);

@@ -8,7 +8,6 @@
  */
 #include "image/image.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -48,8 +47,7 @@ enum chex_status chex_image_reserve(struct chex_image *image, int width, int hei
     if (bytes > image->capacity) {
         uint8_t *pixels = malloc(bytes);
         if (!pixels)
-            return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "an image of %d x %d pixels",
-                                    width, height);
+            return chex_error_memory(err, "an image of %d x %d pixels", width, height);
         free(image->pixels);
         image->pixels = pixels;
         image->capacity = bytes;
@@ -63,7 +61,7 @@ enum chex_status chex_image_reader_create(struct chex_image_reader **reader_out,
                                           struct chex_error *err) {
     struct chex_image_reader *reader = calloc(1, sizeof *reader);
     if (!reader)
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "an image reader");
+        return chex_error_memory(err, "an image reader");
     *reader_out = reader;
     return CHEX_OK;
 }
@@ -118,7 +116,7 @@ enum chex_status chex_image_capacity(struct chex_image_reader *reader, const cha
     if (bytes > reader->file_capacity) {
         uint8_t *file = malloc((size_t)bytes);
         if (!file)
-            return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", name);
+            return chex_error_memory(err, "%s", name);
         free(reader->file);
         reader->file = file;
         reader->file_capacity = (size_t)bytes;

@@ -317,7 +317,7 @@ enum chex_status decode(struct chex_image_reader *, const uint8_t *data, size_t 
                                   name);
         return decode_file(data, size, name, image, err);
     } catch (const std::bad_alloc &) {
-        return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", name);
+        return chex_error_memory(err, "%s", name);
     } catch (const std::exception &e) {
         return chex_error_set(err, CHEX_E_DATA, "%s: DCMTK: %s", name, e.what());
     }

@@ -157,7 +157,7 @@ static enum chex_status decode_by_libpng(struct job *job) {
     job->info = job->png ? png_create_info_struct(job->png) : NULL;
     if (!job->info) {
         png_destroy_read_struct(&job->png, NULL, NULL);
-        return chex_error_errno(job->err, CHEX_E_RESOURCE, ENOMEM, "%s", job->name);
+        return chex_error_memory(job->err, "%s", job->name);
     }
     bool done = run_guarded(job, read_image);
     png_free(job->png, job->row);
@@ -265,7 +265,7 @@ static enum chex_status write_png(const char *path, struct sink sink, struct che
         png_create_write_struct(PNG_LIBPNG_VER_STRING, &sink, on_write_error, on_write_warning);
     sink.info = sink.png ? png_create_info_struct(sink.png) : NULL;
     if (!sink.info)
-        st = chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", path);
+        st = chex_error_memory(err, "%s", path);
     else if (!write_image(&sink))
         st = sink.failed ? chex_error_errno(err, CHEX_E_ENV, sink.failed, "cannot write %s", path)
                          : chex_error_set(err, CHEX_E_FAIL, "%s: libpng: %s", path, sink.message);

@@ -3,7 +3,6 @@
  * The fast path of PNG (image_png.h). If it cannot be sure that libpng would accept a file, it
  * returns a reason, and libpng decodes the file. So libpng alone decides which files are valid.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -223,7 +222,7 @@ enum chex_status chex_png_state(struct chex_image_reader *reader, struct chex_pn
     if (!*kept) {
         struct chex_png_state *state = calloc(1, sizeof *state);
         if (!state)
-            return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "a PNG reader");
+            return chex_error_memory(err, "a PNG reader");
         enum chex_status st = choose(state, &(struct chex_png_choice){0}, err);
         if (st != CHEX_OK) {
             chex_png_state_destroy(state);

@@ -4,7 +4,6 @@
  */
 #include "image/inflate.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,7 +109,7 @@ enum chex_status chex_inflate_create(const char *name, struct chex_inflate **inf
     void *state = inflate ? library->create() : NULL;
     if (!state) {
         free(inflate);
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", library->name);
+        return chex_error_memory(err, "%s", library->name);
     }
     *inflate = (struct chex_inflate){library, state};
     *inflate_out = inflate;

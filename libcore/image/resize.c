@@ -8,7 +8,6 @@
  */
 #include "image/resize.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +58,7 @@ enum chex_status chex_resizer_create_with(const struct chex_resize_kernel *kerne
                                           struct chex_error *err) {
     struct chex_resizer *r = calloc(1, sizeof *r);
     if (!r)
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "a resizer");
+        return chex_error_memory(err, "a resizer");
     r->kernel = kernel;
     *resizer_out = r;
     return CHEX_OK;
@@ -222,6 +221,5 @@ enum chex_status chex_resize(struct chex_resizer *r, const uint8_t *src, int src
     }
     if (set_axis(r, &r->x, src_w, dst_w) && set_axis(r, &r->y, src_h, dst_h) && run(r, src, dst))
         return CHEX_OK;
-    return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "resize from %d x %d to %d x %d px",
-                            src_w, src_h, dst_w, dst_h);
+    return chex_error_memory(err, "resize from %d x %d to %d x %d px", src_w, src_h, dst_w, dst_h);
 }

@@ -122,7 +122,7 @@ enum chex_status chex_archive_open(const char *path, struct chex_archive **archi
     if (a)
         a->fd = -1;
     if (!a || !(a->path = strdup(path)) || !open_reader(a))
-        st = chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", path);
+        st = chex_error_memory(err, "%s", path);
     else
         st = chex_fs_open(path, &a->fd, &a->file_bytes, err);
     if (st == CHEX_OK && pread(a->fd, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b)

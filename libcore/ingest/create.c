@@ -41,10 +41,6 @@
 
 const char *const chex_split_mode_names[] = {"official", "patient", "none", NULL};
 
-static enum chex_status no_memory(struct chex_error *err) {
-    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
-}
-
 /* Collective. If the ranks see different files, that error has precedence over missing images. */
 static enum chex_status find_same_images(struct chex_create *c, struct chex_error *err) {
     struct chex_error other = {0};
@@ -145,7 +141,7 @@ static enum chex_status spool_archives(struct chex_create *c, struct chex_error 
 
 static enum chex_status name_partial(struct chex_create *c, struct chex_error *err) {
     c->partial = chex_fs_join(c->o->output, CHEX_CREATE_PARTIAL);
-    return c->partial ? CHEX_OK : no_memory(err);
+    return c->partial ? CHEX_OK : chex_error_memory(err, "the list of images");
 }
 
 /* Collective, for --resume: sets c->done on every rank if the output is already this set. */

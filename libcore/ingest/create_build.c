@@ -128,7 +128,7 @@ static void reject(struct build *b, size_t row, const char *reason) {
     pthread_mutex_unlock(&b->lock);
     if (no_memory) {
         struct chex_error err = {0};
-        chex_error_errno(&err, CHEX_E_FAIL, ENOMEM, "the list of rejected images");
+        chex_error_memory(&err, "the list of rejected images");
         fail(b, err.status, &err);
     }
 }
@@ -285,12 +285,12 @@ static enum chex_status make_jobs(struct build *b, struct chex_error *err) {
     b->jobs = chex_alloc_zeroed(all, sizeof *b->jobs);
     b->first = chex_alloc_zeroed(all + 1, sizeof *b->first);
     if (!b->jobs || !b->first)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of shards");
+        return chex_error_memory(err, "the list of shards");
     for (size_t s = (size_t)c->group->rank; s < all; s += size) {
         const struct chex_layout_shard *shard = &c->layout->shards[s];
         char *path = chex_create_shard_path(c, shard);
         if (!path)
-            return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of shards");
+            return chex_error_memory(err, "the list of shards");
         if (chex_fs_exists(path)) {
             free(path);
             c->kept++;

@@ -28,10 +28,6 @@ struct comparison {
     char difference[160];
 };
 
-static enum chex_status no_memory(struct chex_error *err) {
-    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
-}
-
 /* Records the first difference. Always returns false, so that callers can return it. */
 static bool differs(struct comparison *l, const char *what, const char *value) {
     if (!l->difference[0])
@@ -189,7 +185,7 @@ enum chex_status chex_create_is_done(const struct chex_create *c, bool *done_out
         return CHEX_OK;
     l.m = m;
     l.seen = chex_alloc_zeroed(c->table->count, sizeof *l.seen);
-    enum chex_status st = l.seen ? CHEX_OK : no_memory(err);
+    enum chex_status st = l.seen ? CHEX_OK : chex_error_memory(err, "the list of images");
     if (st == CHEX_OK)
         st = chex_labels_index(c->table, &l.rows, err);
     if (st == CHEX_OK && same_options(&l))

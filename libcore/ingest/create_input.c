@@ -21,14 +21,10 @@
 
 enum { SHOWN_BAD = 20 }; /* bad images in the log; OUT.rejected.csv lists all */
 
-static enum chex_status no_memory(struct chex_error *err) {
-    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
-}
-
 static enum chex_status split_rows(struct chex_create *c, struct chex_error *err) {
     const struct chex_create_options *o = c->o;
     if (!(c->split = chex_alloc_zeroed(c->table->count, sizeof *c->split)))
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images");
     if (o->split_mode == CHEX_SPLIT_NONE) {
         chex_split_none(c->table, c->split);
         return CHEX_OK;
@@ -125,7 +121,7 @@ enum chex_status chex_create_mark_bad(struct chex_create *c, size_t row, const c
     if (c->bad[row])
         return CHEX_OK;
     if (!(c->reasons[row] = strdup(reason)))
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images");
     c->bad[row] = true;
     c->bad_count++;
     return CHEX_OK;
@@ -250,7 +246,7 @@ static enum chex_status refuse_shared_files(const struct chex_create *c, struct 
     enum chex_status st = CHEX_OK;
     size_t n = 0;
     if (!owners)
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images");
     for (size_t r = 0; r < t->count; r++)
         if (c->files[r])
             owners[n++] = (struct owner){c->files[r], r};
@@ -276,7 +272,7 @@ enum chex_status chex_create_find_images(struct chex_create *c, struct chex_erro
     c->bad = chex_alloc_zeroed(t->count, sizeof *c->bad);
     c->reasons = chex_alloc_zeroed(t->count, sizeof *c->reasons);
     if (!c->files || !c->bad || !c->reasons)
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images");
     for (size_t r = 0; r < t->count; r++) {
         if ((int)c->split[r] == CHEX_SPLIT_UNUSED)
             continue;
@@ -307,7 +303,7 @@ static enum chex_status warn_of_labels(struct chex_create *c, struct chex_error 
     const struct chex_label_table *t = c->table;
     struct chex_label_counts *counts =
         chex_alloc_zeroed(CHEX_SPLIT_COUNT * t->class_count, sizeof *counts);
-    enum chex_status st = counts ? CHEX_OK : no_memory(err);
+    enum chex_status st = counts ? CHEX_OK : chex_error_memory(err, "the list of images");
     for (size_t r = 0; st == CHEX_OK && r < t->count; r++)
         if ((int)c->split[r] != CHEX_SPLIT_UNUSED && !c->bad[r])
             chex_label_counts_add(counts + c->split[r] * t->class_count, t->rows[r].labels,

@@ -36,10 +36,6 @@ struct check {
     char first[CHEX_ERROR_TEXT_BYTES]; /* what is wrong with the first damaged shard */
 };
 
-static enum chex_status no_memory(struct chex_error *err) {
-    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of finished shards");
-}
-
 static int by_value(const void *a, const void *b) {
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
@@ -56,11 +52,11 @@ enum chex_status chex_create_trust(struct chex_create *c, struct chex_error *err
     free(c->trusted);
     c->trusted_count = 0;
     if (!(c->trusted = chex_alloc_zeroed(all, sizeof *c->trusted)))
-        return no_memory(err);
+        return chex_error_memory(err, "the list of finished shards");
     for (size_t s = (size_t)c->group->rank; s < all; s += size) {
         char *path = chex_create_shard_path(c, &c->layout->shards[s]);
         if (!path)
-            return no_memory(err);
+            return chex_error_memory(err, "the list of finished shards");
         c->trusted[c->trusted_count++] = chex_hash64(path, strlen(path));
         free(path);
     }
@@ -190,11 +186,11 @@ static enum chex_status list_kept(struct check *k, size_t *rows_out, struct chex
     const size_t all = c->layout->shard_count, size = (size_t)c->group->size;
     *rows_out = 0;
     if (!(k->kept = chex_alloc_zeroed(all, sizeof *k->kept)))
-        return no_memory(err);
+        return chex_error_memory(err, "the list of finished shards");
     for (size_t s = (size_t)c->group->rank; s < all; s += size) {
         char *path = chex_create_shard_path(c, &c->layout->shards[s]);
         if (!path)
-            return no_memory(err);
+            return chex_error_memory(err, "the list of finished shards");
         if (!chex_fs_exists(path) || is_trusted(c, path)) {
             free(path);
             continue;

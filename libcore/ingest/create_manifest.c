@@ -13,10 +13,6 @@
 #include "ingest/create_private.h"
 #include "shard/members.h"
 
-static enum chex_status no_memory(struct chex_error *err) {
-    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the manifest");
-}
-
 static int by_patient(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -30,7 +26,7 @@ static enum chex_status count_split(const struct chex_create *c, enum chex_split
     split->uncertain = chex_alloc_zeroed(classes, sizeof *split->uncertain);
     if (!patients || !split->positives || !split->uncertain) {
         free(patients);
-        return no_memory(err);
+        return chex_error_memory(err, "the manifest");
     }
     for (size_t r = 0; r < c->table->count; r++) {
         if (c->split[r] != which || (c->bad && c->bad[r]))
@@ -77,7 +73,7 @@ static enum chex_status list_shards(struct chex_create *c, struct chex_manifest 
         if (!split->shards) {
             CHEX_TRY(count_split(c, p->split, split, err));
             if (!(split->shards = chex_alloc_zeroed(p->count, sizeof *split->shards)))
-                return no_memory(err);
+                return chex_error_memory(err, "the manifest");
             split->shard_count = p->count;
             split->has_members = true;
         }
@@ -85,7 +81,8 @@ static enum chex_status list_shards(struct chex_create *c, struct chex_manifest 
         struct chex_manifest_shard *shard = &split->shards[p->index];
         if (path && name)
             shard->file = chex_fs_format("%s/%s.h5", chex_split_names[p->split], name);
-        enum chex_status st = shard->file ? inspect(path, split, shard, sum, err) : no_memory(err);
+        enum chex_status st = shard->file ? inspect(path, split, shard, sum, err)
+                                          : chex_error_memory(err, "the manifest");
         free(path);
         free(name);
         CHEX_TRY(st);
@@ -104,7 +101,7 @@ enum chex_status chex_create_digest_source(const struct chex_create *c, const ui
     else
         CHEX_TRY(chex_fs_read(c->o->labels, CHEX_LABELS_MAX_BYTES, &text, &size, err));
     if (!text)
-        return no_memory(err);
+        return chex_error_memory(err, "the manifest");
     chex_manifest_source_digest(sum, text, size, out);
     if (labels_out)
         chex_hash128_hex(text, size, labels_out);
@@ -147,7 +144,7 @@ enum chex_status chex_create_make_manifest(struct chex_create *c, struct chex_ma
     char digest[CHEX_HASH128_HEX_BYTES] = "", labels_digest[CHEX_HASH128_HEX_BYTES] = "";
     uint64_t sum[2] = {0, 0};
     if (!m)
-        return no_memory(err);
+        return chex_error_memory(err, "the manifest");
     enum chex_status st = list_shards(c, m, sum, err);
     if (st == CHEX_OK && !c->origin)
         st = chex_create_digest_source(c, sum, digest, labels_digest, err);
@@ -161,7 +158,7 @@ enum chex_status chex_create_make_manifest(struct chex_create *c, struct chex_ma
         for (size_t i = 0; whole && i < c->table->class_count; i++, m->class_count++)
             whole = (m->classes[i] = strdup(c->table->classes[i])) != NULL;
         if (!whole)
-            st = no_memory(err);
+            st = chex_error_memory(err, "the manifest");
     }
     if (st == CHEX_OK)
         *out = m;

@@ -53,10 +53,6 @@
 /* File in the partial folder, present while shards are renamed (see the head). */
 static const char moves_name[] = "moves";
 
-static enum chex_status no_memory(struct chex_error *err) {
-    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the output folder");
-}
-
 static bool holds(const char *dir, const char *name) {
     char *path = chex_fs_join(dir, name);
     bool yes = path && chex_fs_exists(path);
@@ -80,7 +76,8 @@ static bool is_empty(const char *dir) {
 static enum chex_status remove_partial(const struct chex_create *c, const char *name,
                                        struct chex_error *err) {
     char *path = chex_fs_join(c->partial, name);
-    enum chex_status st = path ? chex_fs_remove_tree(path, err) : no_memory(err);
+    enum chex_status st =
+        path ? chex_fs_remove_tree(path, err) : chex_error_memory(err, "the output folder");
     free(path);
     return st;
 }
@@ -135,7 +132,7 @@ static enum chex_status remove_path(const char *dir, const char *name, struct ch
     char *path = chex_fs_join(dir, name);
     enum chex_status st = CHEX_OK;
     if (!path)
-        return no_memory(err);
+        return chex_error_memory(err, "the output folder");
     if (unlink(path) != 0 && errno != ENOENT)
         st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot remove %s", path);
     free(path);
@@ -175,7 +172,7 @@ static enum chex_status move_back(const struct chex_create *c, char *line, struc
         return CHEX_OK;
     *tab = '\0';
     char *from = chex_fs_join(c->o->output, tab + 1), *to = chex_fs_join(c->partial, line);
-    enum chex_status st = from && to ? CHEX_OK : no_memory(err);
+    enum chex_status st = from && to ? CHEX_OK : chex_error_memory(err, "the output folder");
     if (st == CHEX_OK && chex_fs_exists(from) && !chex_fs_exists(to) && rename(from, to) != 0)
         st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot rename %s to %s", from, to);
     free(from);
@@ -189,7 +186,7 @@ static enum chex_status take_back(const struct chex_create *c, struct chex_error
     enum { LIMIT = 1 << 30 };
     char *text = NULL, *rest = NULL, *path = chex_fs_join(c->partial, moves_name);
     if (!path)
-        return no_memory(err);
+        return chex_error_memory(err, "the output folder");
     enum chex_status st = CHEX_OK;
     if (chex_fs_exists(path)) {
         st = chex_fs_read(path, LIMIT, &text, NULL, err);
@@ -321,7 +318,7 @@ static enum chex_status measure(const struct chex_create *c, uint64_t *need_out,
             chex_shard_file_bytes(s->row_count, c->o->size, (int)c->table->class_count, widest);
         char *path = chex_create_shard_path(c, s);
         if (!path)
-            return no_memory(err);
+            return chex_error_memory(err, "the output folder");
         need += chex_fs_exists(path) ? 0 : bytes;
         largest = bytes > largest ? bytes : largest;
         free(path);
@@ -426,7 +423,8 @@ static enum chex_status write_moves(const struct chex_create *c, const struct ch
     }
     if (f && fclose(f) != 0)
         whole = false;
-    enum chex_status st = whole ? chex_fs_write(path, text, size, err) : no_memory(err);
+    enum chex_status st =
+        whole ? chex_fs_write(path, text, size, err) : chex_error_memory(err, "the output folder");
     free(text);
     free(path);
     return st;
@@ -439,7 +437,8 @@ static enum chex_status move_shards(const struct chex_create *c, const struct ch
         char *from = chex_create_shard_path(c, p);
         char *folder = chex_fs_join(c->o->output, chex_split_names[p->split]);
         char *to = chex_fs_join(c->o->output, m->splits[p->split].shards[p->index].file);
-        enum chex_status st = from && folder && to ? CHEX_OK : no_memory(err);
+        enum chex_status st =
+            from && folder && to ? CHEX_OK : chex_error_memory(err, "the output folder");
         if (st == CHEX_OK && p->index == 0)
             st = chex_fs_mkdirs(folder, err);
         if (st == CHEX_OK && rename(from, to) != 0)

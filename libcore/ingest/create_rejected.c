@@ -12,17 +12,13 @@
 #include "base/text.h"
 #include "ingest/create_private.h"
 
-static enum chex_status no_memory(struct chex_error *err) {
-    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images left out");
-}
-
 /* Reshard: the new set has the same rejected images as the old one. */
 static enum chex_status copy_rejected(const struct chex_create *c, const char *to,
                                       struct chex_error *err) {
     char *from = chex_fs_join(c->origin->dir, CHEX_CREATE_REJECTED), *text = NULL;
     size_t size = 0;
-    enum chex_status st =
-        from ? chex_fs_read(from, CHEX_LABELS_MAX_BYTES, &text, &size, err) : no_memory(err);
+    enum chex_status st = from ? chex_fs_read(from, CHEX_LABELS_MAX_BYTES, &text, &size, err)
+                               : chex_error_memory(err, "the list of images left out");
     if (st == CHEX_OK)
         st = chex_fs_write(to, text, size, err);
     free(text);
@@ -37,7 +33,7 @@ static enum chex_status write_list(const struct chex_create *c, const char *path
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     if (!f)
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images left out");
     fputs("image,reason\n", f);
     for (size_t r = 0; r < c->table->count; r++) {
         const char *id = c->table->rows[r].image_id;
@@ -48,7 +44,8 @@ static enum chex_status write_list(const struct chex_create *c, const char *path
         chex_text_put_quoted_cell(f, c->reasons[r]);
         fputc('\n', f);
     }
-    enum chex_status st = fclose(f) != 0 ? no_memory(err) : chex_fs_write(path, text, size, err);
+    enum chex_status st = fclose(f) != 0 ? chex_error_memory(err, "the list of images left out")
+                                         : chex_fs_write(path, text, size, err);
     free(text);
     return st;
 }
@@ -56,7 +53,7 @@ static enum chex_status write_list(const struct chex_create *c, const char *path
 enum chex_status chex_create_write_rejected(const struct chex_create *c, struct chex_error *err) {
     char *path = chex_fs_join(c->o->output, CHEX_CREATE_REJECTED);
     if (!path)
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images left out");
     enum chex_status st = c->origin ? copy_rejected(c, path, err) : write_list(c, path, err);
     free(path);
     return st;
@@ -87,7 +84,7 @@ char *chex_create_failed_list(const struct chex_create *c) {
 enum chex_status chex_create_write_failed_list(const struct chex_create *c, const char *path,
                                                struct chex_error *err) {
     char *parent = strdup(path), *slash = parent ? strrchr(parent, '/') : NULL;
-    enum chex_status st = parent ? CHEX_OK : no_memory(err);
+    enum chex_status st = parent ? CHEX_OK : chex_error_memory(err, "the list of images left out");
     if (slash && slash != parent) {
         *slash = '\0';
         st = chex_fs_mkdirs(parent, err);

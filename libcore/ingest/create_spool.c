@@ -42,10 +42,6 @@
 enum { WORKERS_PER_LANE = 3 };
 static const uint64_t MAX_HELD_BYTES = 256 << 20;
 
-static enum chex_status no_memory(struct chex_error *err) {
-    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images in archives");
-}
-
 /* ---- plain archives ---- */
 
 static enum chex_status index_tar(struct chex_create *c, struct chex_archive *archive,
@@ -72,7 +68,7 @@ static enum chex_status record_fault(struct chex_create *c, enum chex_status st,
     if (st != CHEX_E_DATA)
         return st;
     if (!c->archive_fault && !(c->archive_fault = strdup(text)))
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images in archives");
     if (c->group->rank == 0)
         chex_warn("%s", text);
     return CHEX_OK;
@@ -86,7 +82,7 @@ static int by_text(const void *a, const void *b) {
 static enum chex_status list_wanted(struct chex_create *c, struct chex_error *err) {
     const struct chex_label_table *t = c->table;
     if (!(c->wanted = chex_alloc_zeroed(t->count, sizeof *c->wanted)))
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images in archives");
     for (size_t r = 0; r < t->count; r++)
         if ((int)c->split[r] != CHEX_SPLIT_UNUSED && !chex_create_find(c, r, NULL))
             c->wanted[c->wanted_count++] = chex_fs_name(t->rows[r].path);
@@ -109,7 +105,7 @@ enum chex_status chex_create_open_archives(struct chex_create *c, struct chex_er
     c->wanted = NULL;
     c->wanted_count = 0;
     if (!(c->packed = chex_alloc_zeroed(count, sizeof *c->packed)))
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images in archives");
     for (size_t i = 0; i < count; i++) {
         struct chex_archive *archive = NULL;
         enum chex_status st = chex_archive_open(files[i].path, &archive, err);
@@ -154,7 +150,7 @@ enum chex_status chex_create_spool_bytes(const struct chex_create *c, uint64_t *
     for (size_t i = 0; i < c->packed_count; i++) {
         char *path = spool_path(c, c->packed[i]);
         if (!path)
-            return no_memory(err);
+            return chex_error_memory(err, "the list of images in archives");
         all = all && chex_fs_exists(path);
         free(path);
     }
@@ -303,7 +299,7 @@ static enum chex_status read_member(struct spooling *s, struct lane *l,
         return CHEX_E_FAIL; /* the failure is recorded in s */
     enum chex_status st = CHEX_OK;
     if (!(image->data = malloc(image->bytes)))
-        st = chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "an image of %zu bytes", image->bytes);
+        st = chex_error_memory(err, "an image of %zu bytes", image->bytes);
     if (st == CHEX_OK)
         st = chex_archive_read(l->archive, image->data, err);
     l->fault = st == CHEX_E_DATA;
@@ -427,7 +423,7 @@ static enum chex_status check_spool(const struct chex_create *c, const char *pat
         return CHEX_OK;
     uint8_t *pixels = malloc((size_t)row_bytes(c));
     if (!pixels)
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images in archives");
     enum chex_status st = chex_spool_open(path, (size_t)row_bytes(c), &spool, &why);
     for (size_t i = 0; st == CHEX_OK && i < chex_spool_count(spool); i++)
         if (!chex_spool_get(spool, i)->reason)
@@ -447,11 +443,11 @@ static enum chex_status check_spool(const struct chex_create *c, const char *pat
 static enum chex_status make_tasks(struct spooling *s, struct chex_error *err) {
     struct chex_create *c = s->c;
     if (!(s->tasks = chex_alloc_zeroed(c->packed_count, sizeof *s->tasks)))
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images in archives");
     for (size_t i = (size_t)c->group->rank; i < c->packed_count; i += (size_t)c->group->size) {
         char *path = spool_path(c, c->packed[i]);
         if (!path)
-            return no_memory(err);
+            return chex_error_memory(err, "the list of images in archives");
         bool whole = false;
         enum chex_status st = check_spool(c, path, &whole, err);
         if (whole)
@@ -471,7 +467,7 @@ static enum chex_status make_threads(struct spooling *s, struct chex_error *err)
     size_t lanes = (workers + WORKERS_PER_LANE - 1) / WORKERS_PER_LANE;
     lanes = lanes < s->task_count ? lanes : s->task_count;
     if (!(s->lanes = chex_alloc_zeroed(lanes, sizeof *s->lanes)))
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images in archives");
     for (; s->lane_count < lanes; s->lane_count++)
         pthread_mutex_init(&s->lanes[s->lane_count].lock, NULL);
     s->threads = (int)(workers + lanes); /* one thread of each lane reads */
@@ -525,7 +521,7 @@ static enum chex_status take_spool(struct chex_create *c, const struct chex_fold
     struct chex_spool *spool = NULL;
     char *path = spool_path(c, archive);
     if (!path)
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images in archives");
     enum chex_status st = chex_spool_open(path, (size_t)row_bytes(c), &spool, err);
     free(path);
     if (st == CHEX_OK)

@@ -51,10 +51,6 @@ struct chex_folder {
     size_t spool_count;
 };
 
-static enum chex_status no_memory(struct chex_error *err) {
-    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
-}
-
 static bool is_contained(const struct chex_folder_file *p) { return p->container || p->spool; }
 
 /* The order of the list (see the head). */
@@ -78,7 +74,7 @@ static enum chex_status append(struct list *list, const struct chex_folder_file 
         struct chex_folder_file *grown = realloc(list->files, capacity * sizeof *grown);
         if (!grown) {
             free((char *)file->path);
-            return no_memory(err);
+            return chex_error_memory(err, "the list of images");
         }
         list->files = grown;
         list->capacity = capacity;
@@ -173,7 +169,8 @@ static enum chex_status walk(struct chex_folder *f, const struct level *level,
         if (e->d_name[0] == '.')
             continue;
         char *path = chex_fs_join(level->path, e->d_name);
-        st = path ? visit(f, level, path, e->d_name, err) : no_memory(err);
+        st = path ? visit(f, level, path, e->d_name, err)
+                  : chex_error_memory(err, "the list of images");
     }
     closedir(d);
     return st;
@@ -192,7 +189,7 @@ static enum chex_status walk_from(struct chex_folder *f, const char *dir, struct
 enum chex_status chex_folder_create(struct chex_folder **folder_out, struct chex_error *err) {
     struct chex_folder *f = calloc(1, sizeof *f);
     if (!f)
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images");
     *folder_out = f;
     return CHEX_OK;
 }
@@ -205,7 +202,8 @@ enum chex_status chex_folder_open(const char *dir, struct chex_folder **folder_o
     CHEX_TRY(chex_folder_create(&f, err));
     if (chex_archive_named(dir) && stat(dir, &info) == 0 && S_ISREG(info.st_mode)) {
         char *path = strdup(dir);
-        st = path ? add_found(f, path, strlen(path), &info, err) : no_memory(err);
+        st = path ? add_found(f, path, strlen(path), &info, err)
+                  : chex_error_memory(err, "the list of images");
     } else {
         st = walk_from(f, dir, err);
     }
@@ -281,7 +279,7 @@ enum chex_status chex_folder_add_container(struct chex_folder *f, const char *pa
     if (!grown || !h || !h->path) {
         if (h)
             free_container(h);
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images");
     }
     if (f->container_count < MAX_OPEN)
         chex_fs_open(path, &h->fd, NULL, NULL); /* a failure is reported by the first reading */
@@ -295,7 +293,7 @@ enum chex_status chex_folder_add_spool(struct chex_folder *f, struct chex_spool 
     struct chex_spool **grown = realloc(f->spools, (f->spool_count + 1) * sizeof *grown);
     if (!grown) {
         chex_spool_close(spool);
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images");
     }
     f->spools = grown;
     f->spools[f->spool_count++] = spool;
@@ -307,7 +305,7 @@ enum chex_status chex_folder_add(struct chex_folder *f, const struct chex_folder
                                  struct chex_error *err) {
     struct chex_folder_file copy = *file;
     if (!(copy.path = chex_fs_join(container_path, name)))
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images");
     copy.below = strlen(copy.path) - strlen(name);
     return append(&f->all, &copy, err);
 }

@@ -11,7 +11,6 @@
  */
 #include "ingest/layout.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,7 +90,7 @@ static enum chex_status deal(const struct keyed *keyed, size_t n, const bool *ou
         *s = (struct chex_layout_shard){.split = which, .index = i, .count = count};
         s->rows = chex_alloc_zeroed(base + 1, sizeof *s->rows);
         if (!s->rows)
-            return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the layout of %zu rows", n);
+            return chex_error_memory(err, "the layout of %zu rows", n);
         for (size_t k = base + (i < rest); k > 0; k--, at++)
             if (!out || !out[keyed[at].row])
                 s->rows[s->row_count++] = keyed[at].row;
@@ -110,7 +109,7 @@ enum chex_status chex_layout_create(const struct chex_label_table *table,
         layout->shards = chex_alloc_zeroed(shards * CHEX_SPLIT_COUNT, sizeof *layout->shards);
     enum chex_status st = CHEX_OK;
     if (!layout || !keyed || !layout->shards)
-        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the layout of %zu rows", table->count);
+        st = chex_error_memory(err, "the layout of %zu rows", table->count);
     for (int s = 0; s < CHEX_SPLIT_COUNT && st == CHEX_OK; s++) {
         size_t n = order(table, split, (enum chex_split)s, seed, keyed), good = 0;
         for (size_t i = 0; i < n; i++)

@@ -409,7 +409,7 @@ static enum chex_status write_one(struct job *job, uint64_t index, uint8_t *pixe
     CHEX_TRY(chex_phantom_draw(o->seed, index, o->size, pixels, err));
     char *path = chex_fs_join(job->images, name);
     if (!path)
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", name);
+        return chex_error_memory(err, "%s", name);
     enum chex_status st = chex_image_write_png(path, pixels, o->size, o->size, err);
     free(path);
     return st;
@@ -443,8 +443,7 @@ static enum chex_status write_images(struct job *job, struct chex_error *err) {
         if (!(job->pixels[i] = chex_alloc_aligned(bytes, 1)))
             st = CHEX_E_RESOURCE;
     if (!job->pixels || st != CHEX_OK)
-        st = chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%d phantom images of %d px",
-                              o->threads, o->size);
+        st = chex_error_memory(err, "%d phantom images of %d px", o->threads, o->size);
     if (st == CHEX_OK)
         st = chex_pool_create(o->threads, &pool, err);
     if (st == CHEX_OK) {
@@ -478,7 +477,7 @@ static enum chex_status write_labels(const struct chex_phantom_options *o, const
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out)
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", path);
+        return chex_error_memory(err, "%s", path);
     fputs("Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,"
           "View Position,OriginalImage[Width,Height],OriginalImagePixelSpacing[x,y]\n",
           out);
@@ -495,8 +494,8 @@ static enum chex_status write_labels(const struct chex_phantom_options *o, const
     }
     bool ok = !ferror(out);
     ok = fclose(out) == 0 && ok;
-    enum chex_status st = ok ? chex_fs_write(path, text, size, err)
-                             : chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", path);
+    enum chex_status st =
+        ok ? chex_fs_write(path, text, size, err) : chex_error_memory(err, "%s", path);
     free(text);
     return st;
 }
@@ -535,9 +534,9 @@ enum chex_status chex_phantom_write(const struct chex_phantom_options *options,
     struct job job = {.options = options, .images = chex_fs_join(options->dir, "images")};
     char *labels = chex_fs_join(options->dir, "labels.csv");
     pthread_mutex_init(&job.lock, NULL);
-    enum chex_status st = job.images && labels ? write_set(&job, labels, err)
-                                               : chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM,
-                                                                  "phantom in %s", options->dir);
+    enum chex_status st = job.images && labels
+                              ? write_set(&job, labels, err)
+                              : chex_error_memory(err, "phantom in %s", options->dir);
     pthread_mutex_destroy(&job.lock);
     free(job.images);
     free(labels);

@@ -6,7 +6,6 @@
  */
 #include "ingest/reshard.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -31,10 +30,6 @@ struct reshard {
     struct place *places; // (table->count)
     uint64_t *content;    // (table->count)
 };
-
-static enum chex_status no_memory(struct chex_error *err) {
-    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of images");
-}
 
 static bool same_folder(const char *a, const char *b) {
     struct stat x, y;
@@ -66,7 +61,7 @@ static enum chex_status allocate_rows(struct reshard *r, struct chex_error *err)
     struct chex_label_table *t = calloc(1, sizeof *t);
     size_t rows = 0;
     if (!(r->create.table = t))
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images");
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
         rows += r->sets[s] ? r->sets[s]->rows : 0;
     t->rows = chex_alloc_zeroed(rows, sizeof *t->rows);
@@ -75,7 +70,7 @@ static enum chex_status allocate_rows(struct reshard *r, struct chex_error *err)
     r->places = chex_alloc_zeroed(rows, sizeof *r->places);
     r->content = chex_alloc_zeroed(rows, sizeof *r->content);
     if (!t->rows || !t->path || !r->create.split || !r->places || !r->content)
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images");
     t->classes = (const char *const *)r->manifest->classes;
     t->class_count = r->manifest->class_count;
     return CHEX_OK;
@@ -130,7 +125,7 @@ static enum chex_status source(const void *arg, const struct chex_layout_shard *
     const struct reshard *r = arg;
     bool *seen = chex_alloc_zeroed(r->sets[shard->split]->shard_count, sizeof *seen);
     if (!seen)
-        return no_memory(err);
+        return chex_error_memory(err, "the list of images");
     enum chex_status st = CHEX_OK;
     sum_out[0] = sum_out[1] = 0;
     for (size_t k = 0; st == CHEX_OK && k < shard->row_count; k++) {

@@ -50,10 +50,6 @@ struct chex_spool_writer {
     size_t count, capacity;
 };
 
-static enum chex_status no_memory(struct chex_error *err) {
-    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "the list of spooled images");
-}
-
 static void free_writer(struct chex_spool_writer *w) {
     if (w->fd >= 0)
         close(w->fd);
@@ -80,12 +76,13 @@ enum chex_status chex_spool_create(const char *path, size_t row_bytes,
                                    struct chex_spool_writer **writer_out, struct chex_error *err) {
     struct chex_spool_writer *w = calloc(1, sizeof *w);
     if (!w)
-        return no_memory(err);
+        return chex_error_memory(err, "the list of spooled images");
     pthread_mutex_init(&w->lock, NULL);
     w->fd = -1;
     w->row_bytes = row_bytes;
     w->path = strdup(path);
-    enum chex_status st = w->path ? chex_fs_temp(path, &w->temp, &w->fd, err) : no_memory(err);
+    enum chex_status st = w->path ? chex_fs_temp(path, &w->temp, &w->fd, err)
+                                  : chex_error_memory(err, "the list of spooled images");
     if (st != CHEX_OK) {
         chex_spool_abandon(w);
         return st;
@@ -116,7 +113,7 @@ enum chex_status chex_spool_add(struct chex_spool_writer *w, const char *name, u
     if (ok)
         return CHEX_OK;
     free(copy);
-    return no_memory(err);
+    return chex_error_memory(err, "the list of spooled images");
 }
 
 static enum chex_status write_all(const struct chex_spool_writer *w, const void *data, size_t bytes,
@@ -144,7 +141,7 @@ enum chex_status chex_spool_reject(struct chex_spool_writer *w, size_t row, cons
                                    struct chex_error *err) {
     char *copy = strdup(reason);
     if (!copy)
-        return no_memory(err);
+        return chex_error_memory(err, "the list of spooled images");
     pthread_mutex_lock(&w->lock);
     w->entries[row].reason = copy;
     w->entries[row].done = true;
@@ -172,7 +169,7 @@ static enum chex_status make_index(const struct chex_spool_writer *w, const char
         fwrite(fault ? fault : "", fault ? strlen(fault) + 1 : 1, 1, f);
     if (!f || fclose(f) != 0) {
         free(index);
-        return no_memory(err);
+        return chex_error_memory(err, "the list of spooled images");
     }
     *index_out = index;
     *bytes_out = bytes;
@@ -307,7 +304,7 @@ static enum chex_status load_index(struct chex_spool *s, struct chex_error *err)
     s->rows = chex_alloc_zeroed(s->count, sizeof *s->rows);
     s->checksums = chex_alloc_zeroed(s->count, sizeof *s->checksums);
     if (!s->index || !s->rows || !s->checksums)
-        return no_memory(err);
+        return chex_error_memory(err, "the list of spooled images");
     CHEX_TRY(read_all(s, s->index, (size_t)h.index_bytes, h.index_at, err));
     if (chex_hash64(s->index, (size_t)h.index_bytes) != h.index_hash)
         return damaged(s, "the checksum of its index is wrong", err);
@@ -318,11 +315,12 @@ enum chex_status chex_spool_open(const char *path, size_t row_bytes, struct chex
                                  struct chex_error *err) {
     struct chex_spool *s = calloc(1, sizeof *s);
     if (!s)
-        return no_memory(err);
+        return chex_error_memory(err, "the list of spooled images");
     s->row_bytes = row_bytes;
     s->path = strdup(path);
     s->fd = -1;
-    enum chex_status st = s->path ? chex_fs_open(path, &s->fd, NULL, err) : no_memory(err);
+    enum chex_status st = s->path ? chex_fs_open(path, &s->fd, NULL, err)
+                                  : chex_error_memory(err, "the list of spooled images");
     if (st == CHEX_E_DATA) /* not user data: chexnet wrote this file */
         st = chex_error_prefix(err, CHEX_E_ENV, "spool");
     if (st == CHEX_OK)

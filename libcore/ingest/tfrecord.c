@@ -41,20 +41,16 @@ static uint64_t little(const uint8_t *p, int bytes) {
     return v;
 }
 
-static enum chex_status no_memory(const char *path, struct chex_error *err) {
-    return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", path);
-}
-
 enum chex_status chex_tfrecord_open(const char *path, struct chex_tfrecord **reader_out,
                                     struct chex_error *err) {
     struct chex_tfrecord *r = calloc(1, sizeof *r);
     enum chex_status st = CHEX_OK;
     if (!r)
-        return no_memory(path, err);
+        return chex_error_memory(err, "%s", path);
     r->number = 1;
     r->fd = -1;
     if (!(r->path = strdup(path)))
-        st = no_memory(path, err);
+        st = chex_error_memory(err, "%s", path);
     else
         st = chex_fs_open(path, &r->fd, &r->file_bytes, err);
     if (st != CHEX_OK) {
@@ -116,7 +112,7 @@ static enum chex_status reserve(struct chex_tfrecord *r, size_t bytes, struct ch
         return CHEX_OK;
     uint8_t *data = malloc(bytes);
     if (!data)
-        return no_memory(r->path, err);
+        return chex_error_memory(err, "%s", r->path);
     free(r->data);
     r->data = data;
     r->capacity = bytes;

@@ -4,7 +4,6 @@
  * read the files; the table is then filled in the order of files and records, so it does not depend
  * on timing. Images are not kept in memory: the folder stores their offsets.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,10 +40,6 @@ struct load {
     size_t count;
     int class_of[CHEX_CLASS_COUNT];
 };
-
-static enum chex_status no_memory(struct chex_error *err) {
-    return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "the list of records");
-}
 
 enum chex_status chex_tfrecord_parse_order(const char *order, int class_out[CHEX_CLASS_COUNT],
                                            struct chex_error *err) {
@@ -87,13 +82,13 @@ static enum chex_status add_row(struct file *f, const struct chex_tfrecord_examp
         size_t capacity = f->capacity ? 2 * f->capacity : 256;
         struct row *grown = realloc(f->rows, capacity * sizeof *grown);
         if (!grown)
-            return no_memory(err);
+            return chex_error_memory(err, "the list of records");
         f->rows = grown;
         f->capacity = capacity;
     }
     struct row *row = &f->rows[f->count];
     if (!(row->name = strndup(e->name, e->name_bytes)))
-        return no_memory(err);
+        return chex_error_memory(err, "the list of records");
     row->offset = offset;
     row->bytes = e->image_bytes;
     for (int i = 0; i < CHEX_CLASS_COUNT; i++)
@@ -188,7 +183,7 @@ static enum chex_status write_text(const struct load *l, struct chex_label_table
                 fprintf(f, " %d", r->labels[c]);
             fputc('\n', f);
         }
-    return f && fclose(f) == 0 ? CHEX_OK : no_memory(err);
+    return f && fclose(f) == 0 ? CHEX_OK : chex_error_memory(err, "the list of records");
 }
 
 static enum chex_status fill_table(const struct load *l, const char *order,
@@ -205,7 +200,7 @@ static enum chex_status fill_table(const struct load *l, const char *order,
             int8_t *labels;
             const char *name = chex_labels_copy(t, from->name, strlen(from->name));
             if (!name)
-                return no_memory(err);
+                return chex_error_memory(err, "the list of records");
             CHEX_TRY(chex_labels_add_row(t, t->count + 1, &row, &labels, err));
             CHEX_TRY(chex_labels_set_image(t, row, name, 1, err));
             memcpy(labels, from->labels, sizeof from->labels);
@@ -256,7 +251,7 @@ enum chex_status chex_tfrecord_load(const char *const *paths, size_t path_count,
     struct chex_folder *folder = NULL;
     CHEX_TRY(chex_tfrecord_parse_order(order, l.class_of, err));
     if (!(l.files = chex_alloc_zeroed(path_count, sizeof *l.files)))
-        return no_memory(err);
+        return chex_error_memory(err, "the list of records");
     for (size_t i = 0; i < path_count; i++)
         l.files[i].path = paths[i];
     enum chex_status st = read_files(&l, threads, err);

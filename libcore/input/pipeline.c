@@ -5,8 +5,6 @@
  */
 #include "input/pipeline.h"
 
-#include <errno.h>
-
 #include "base/alloc.h"
 #include "input/augment.h"
 #include "input/pipeline_private.h"
@@ -144,7 +142,7 @@ enum chex_status chex_pipeline_create(const struct chex_pipeline_config *config,
     CHEX_TRY(check(config, err));
     struct chex_pipeline *p = chex_alloc_zeroed(1, sizeof *p);
     if (!p)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "input pipeline");
+        return chex_error_memory(err, "input pipeline");
     p->impl = impls[config->kind];
     enum chex_status st = create_reader(p, config, err);
     if (st == CHEX_OK)

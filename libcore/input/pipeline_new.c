@@ -17,7 +17,6 @@
  * The first thread that needs the order of an epoch computes it under the lock (0.25 ms for 112,120
  * rows). The orders of three epochs are kept, because prefetching crosses the end of an epoch.
  */
-#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -402,7 +401,7 @@ static enum chex_status create(const struct chex_pipeline_config *c, struct chex
                                void **self_out, struct chex_error *err) {
     struct new_pipeline *p = chex_alloc_zeroed(1, sizeof *p);
     if (!p)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "input pipeline");
+        return chex_error_memory(err, "input pipeline");
     p->c = *c;
     p->reader = reader;
     p->row_bytes = (size_t)c->set->size * (size_t)c->set->size;
@@ -412,9 +411,8 @@ static enum chex_status create(const struct chex_pipeline_config *c, struct chex
     set_bounds(p);
     enum chex_status st = CHEX_OK;
     if (!allocate(p))
-        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM,
-                              "input pipeline of %d batches of %d images of %d px", c->slots,
-                              c->batch, c->image_size);
+        st = chex_error_memory(err, "input pipeline of %d batches of %d images of %d px", c->slots,
+                               c->batch, c->image_size);
     if (st == CHEX_OK)
         st = start(p, err);
     if (st != CHEX_OK) {

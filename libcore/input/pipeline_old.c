@@ -11,7 +11,6 @@
  * The pixels of a record depend on (seed, epoch, row), its position on (seed, epoch, rank). A run
  * that resumes within an epoch reads that epoch from its start.
  */
-#include <errno.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -226,7 +225,7 @@ static enum chex_status create(const struct chex_pipeline_config *c, struct chex
                                void **self_out, struct chex_error *err) {
     struct old_pipeline *p = chex_alloc_zeroed(1, sizeof *p);
     if (!p)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "input pipeline");
+        return chex_error_memory(err, "input pipeline");
     p->c = *c;
     p->reader = reader;
     p->steps = chex_order_steps(&c->order);
@@ -240,9 +239,8 @@ static enum chex_status create(const struct chex_pipeline_config *c, struct chex
     pthread_cond_init(&p->ready, NULL);
     enum chex_status st = CHEX_OK;
     if (!allocate(p))
-        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM,
-                              "old input pipeline: %d shuffle buffers of %d images of %d px",
-                              p->ranks, BUFFER, c->image_size);
+        st = chex_error_memory(err, "old input pipeline: %d shuffle buffers of %d images of %d px",
+                               p->ranks, BUFFER, c->image_size);
     int rc = st == CHEX_OK ? chex_thread_start(&p->thread, work, p) : 0;
     p->started = st == CHEX_OK && rc == 0;
     if (rc)

@@ -11,7 +11,6 @@
  */
 #include "input/pipeline_window.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -180,7 +179,7 @@ enum chex_status chex_window_create(const struct chex_pipeline_config *c,
                                     struct chex_window **window_out, struct chex_error *err) {
     struct chex_window *w = chex_alloc_zeroed(1, sizeof *w);
     if (!w)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "input windows");
+        return chex_error_memory(err, "input windows");
     w->c = c;
     w->reader = reader;
     w->rows_of = rows;
@@ -197,10 +196,10 @@ enum chex_status chex_window_create(const struct chex_pipeline_config *c,
     pthread_cond_init(&w->emptied, NULL);
     enum chex_status st = CHEX_OK;
     if (!allocate(w))
-        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM,
-                              "%zu windows of %zu rows of %zu bytes (a smaller --shuffle-block "
-                              "needs less)",
-                              w->buffer_count, w->per_window * (size_t)c->batch, w->row_bytes);
+        st = chex_error_memory(err,
+                               "%zu windows of %zu rows of %zu bytes (a smaller --shuffle-block "
+                               "needs less)",
+                               w->buffer_count, w->per_window * (size_t)c->batch, w->row_bytes);
     int rc = st == CHEX_OK ? chex_thread_start(&w->thread, prefetch, w) : 0;
     w->started = st == CHEX_OK && rc == 0;
     if (rc)

@@ -9,7 +9,6 @@
  */
 #include "input/reader.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,16 +250,16 @@ enum chex_status chex_reader_create(const struct chex_reader_config *config,
                                     struct chex_reader **reader_out, struct chex_error *err) {
     struct chex_reader *r = chex_alloc_zeroed(1, sizeof *r);
     if (!r)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "input reader");
+        return chex_error_memory(err, "input reader");
     r->c = *config;
     r->c.keep = config->keep && config->end > config->first;
     r->row_bytes = (size_t)config->set->size * (size_t)config->set->size;
     r->run = READ_BYTES / r->row_bytes ? READ_BYTES / r->row_bytes : 1;
     enum chex_status st = CHEX_OK;
     if (!allocate(r))
-        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s: rows %zu to %zu of %zu bytes%s",
-                              config->set->dir, config->first, config->end, r->row_bytes,
-                              config->keep ? " in memory (--cache none reads them as needed)" : "");
+        st = chex_error_memory(
+            err, "%s: rows %zu to %zu of %zu bytes%s", config->set->dir, config->first, config->end,
+            r->row_bytes, config->keep ? " in memory (--cache none reads them as needed)" : "");
     if (st == CHEX_OK && r->c.keep) {
         int rc = chex_thread_start(&r->sweep, sweep, r);
         r->sweeping = rc == 0;

@@ -53,10 +53,6 @@ static bool asked_to_stop(const struct chex_stage *s) {
     return s->c->stop && *s->c->stop;
 }
 
-static enum chex_status no_memory(struct chex_error *err) {
-    return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-}
-
 /* ---- what the node needs ---- */
 
 /* Marks the shards that hold rows of `n`. */
@@ -76,9 +72,9 @@ static enum chex_status find_wanted(struct chex_stage *s, const struct need *all
     s->wanted = chex_alloc_zeroed(CHEX_SPLIT_COUNT, sizeof *s->wanted);
     for (int i = 0; s->wanted && i < CHEX_SPLIT_COUNT; i++)
         if (!(s->wanted[i] = chex_alloc_zeroed(s->manifest->splits[i].shard_count, sizeof(bool))))
-            return no_memory(err);
+            return chex_error_memory(err, NULL);
     if (!s->wanted)
-        return no_memory(err);
+        return chex_error_memory(err, NULL);
     for (int r = 0; r < s->c->group->size; r++)
         if (all[r].node == s->c->node)
             mark(s, &all[r]);
@@ -109,7 +105,7 @@ static enum chex_status add_size(struct chex_stage *s, const char *file, void *a
     struct stat info;
     char *path = chex_fs_join(s->c->source, file);
     if (!path)
-        return no_memory(err);
+        return chex_error_memory(err, NULL);
     enum chex_status st = CHEX_OK;
     if (stat(path, &info) != 0)
         st = chex_error_errno(err, CHEX_E_DATA, errno, "%s", path);
@@ -178,7 +174,7 @@ static enum chex_status verify_copy(struct chex_stage *s, const char *path,
     size_t row_bytes = (size_t)chex_shard_size(shard) * (size_t)chex_shard_size(shard);
     size_t rows = chex_shard_rows(shard), max_rows = COPY_BYTES / row_bytes;
     uint8_t *big = max_rows ? NULL : chex_alloc_aligned(1, row_bytes);
-    enum chex_status st = max_rows || big ? CHEX_OK : no_memory(err);
+    enum chex_status st = max_rows || big ? CHEX_OK : chex_error_memory(err, NULL);
     max_rows = max_rows ? max_rows : 1;
     for (size_t row = 0, n; st == CHEX_OK && row < rows; row += n) {
         n = rows - row < max_rows ? rows - row : max_rows;
@@ -195,7 +191,7 @@ static enum chex_status verify_copy(struct chex_stage *s, const char *path,
 static enum chex_status make_folder_of(const char *path, struct chex_error *err) {
     char *copy = strdup(path), *slash = copy ? strrchr(copy, '/') : NULL;
     if (!copy)
-        return no_memory(err);
+        return chex_error_memory(err, NULL);
     if (slash)
         *slash = '\0';
     enum chex_status st = chex_fs_mkdirs(copy, err);
@@ -207,7 +203,7 @@ static enum chex_status stage_shard(struct chex_stage *s, const char *file, void
                                     struct chex_error *err) {
     (void)arg;
     char *from = chex_fs_join(s->c->source, file), *to = chex_fs_join(s->path, file);
-    enum chex_status st = from && to ? make_folder_of(to, err) : no_memory(err);
+    enum chex_status st = from && to ? make_folder_of(to, err) : chex_error_memory(err, NULL);
     if (st == CHEX_OK)
         st = copy_file(s, from, to, err);
     if (st == CHEX_OK)
@@ -220,7 +216,7 @@ static enum chex_status stage_shard(struct chex_stage *s, const char *file, void
 static enum chex_status stage_manifest(struct chex_stage *s, struct chex_error *err) {
     char *from = chex_fs_join(s->c->source, CHEX_MANIFEST_NAME);
     char *to = chex_fs_join(s->path, CHEX_MANIFEST_NAME);
-    enum chex_status st = from && to ? copy_file(s, from, to, err) : no_memory(err);
+    enum chex_status st = from && to ? copy_file(s, from, to, err) : chex_error_memory(err, NULL);
     free(from);
     free(to);
     return st;
@@ -262,7 +258,7 @@ static enum chex_status make_copy(struct chex_stage *s, const struct need *all,
         chex_fs_format("%s/chexnet-%.40s-XXXXXX", s->c->dir, *s->c->job ? s->c->job : "nojob");
     s->buffer = chex_alloc_aligned(1, COPY_BYTES);
     if (!s->path || !s->buffer)
-        return no_memory(err);
+        return chex_error_memory(err, NULL);
     if (!mkdtemp(s->path))
         return no_folder(s, err);
     s->ours = true;
@@ -309,7 +305,7 @@ static enum chex_status exchange_names(struct chex_stage *s, struct chex_error *
         if (all[k].node == c->node && all[k].maker)
             s->path = chex_fs_format("%s/chexnet-%.40s%s", c->dir, *c->job ? c->job : "nojob",
                                      all[k].name);
-    return chex_group_agree(c->group, s->path ? CHEX_OK : no_memory(err), err);
+    return chex_group_agree(c->group, s->path ? CHEX_OK : chex_error_memory(err, NULL), err);
 }
 
 /* Agrees that every copy is made and that every rank has its path. Other ranks wait here while a
@@ -320,14 +316,15 @@ static enum chex_status finish(struct chex_stage *s, enum chex_status made,
     if (!s->c->look)
         return exchange_names(s, err);
     s->path = strdup(s->c->source);
-    return chex_group_agree(s->c->group, s->path ? CHEX_OK : no_memory(err), err);
+    return chex_group_agree(s->c->group, s->path ? CHEX_OK : chex_error_memory(err, NULL), err);
 }
 
 enum chex_status chex_stage_create(const struct chex_stage_config *c, struct chex_stage **stage_out,
                                    struct chex_error *err) {
     struct chex_stage *s = chex_alloc_zeroed(1, sizeof *s);
     tell(c, c->waits);
-    enum chex_status st = chex_group_agree(c->group, s ? CHEX_OK : no_memory(err), err);
+    enum chex_status st =
+        chex_group_agree(c->group, s ? CHEX_OK : chex_error_memory(err, NULL), err);
     if (st == CHEX_OK)
         st = exchange_needs(c, err);
     tell(c, c->copied);

@@ -7,7 +7,6 @@
  */
 #include "label/csv.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +35,7 @@ static enum chex_status add_field(struct chex_csv *csv, char *field, struct chex
         size_t capacity = csv->capacity ? 2 * csv->capacity : 32;
         char **fields = realloc(csv->fields, capacity * sizeof *fields);
         if (!fields)
-            return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", csv->path);
+            return chex_error_memory(err, "%s", csv->path);
         csv->fields = fields;
         csv->capacity = capacity;
     }
@@ -160,7 +159,7 @@ enum chex_status chex_csv_header(struct chex_csv *csv, struct chex_error *err) {
     CHEX_TRY(refuse_other_separator(csv, err));
     char **names = malloc(csv->count * sizeof *names);
     if (!names)
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", csv->path);
+        return chex_error_memory(err, "%s", csv->path);
     memcpy(names, csv->fields, csv->count * sizeof *names);
     free(csv->names);
     csv->names = names;

@@ -74,7 +74,7 @@ static enum chex_status normalize_path(struct chex_label_table *t, struct chex_l
     const char *copy = plain ? chex_labels_copy(t, plain, strlen(plain)) : NULL;
     free(plain);
     if (!copy)
-        return chex_labels_no_memory(t, err);
+        return chex_error_memory(err, "%s", t->path);
     row->path = copy;
     return CHEX_OK;
 }
@@ -137,7 +137,7 @@ static enum chex_status patients_from_folders(struct chex_label_table *t, struct
         if (!row->patient_guessed || !strchr(row->path, '/') || !strchr(from, '/'))
             continue; /* no folder: the patient guessed from the file name stays */
         if (!(row->patient_id = chex_labels_copy(t, from, strcspn(from, "/"))))
-            return chex_labels_no_memory(t, err);
+            return chex_error_memory(err, "%s", t->path);
         changed++;
     }
     if (changed && !t->warning[0])
@@ -152,7 +152,7 @@ enum chex_status chex_image_ids_qualify(struct chex_label_table *t, bool *repeat
                                         struct chex_error *err) {
     bool *marks = chex_alloc_zeroed(t->count, sizeof *marks);
     if (!marks)
-        return chex_labels_no_memory(t, err);
+        return chex_error_memory(err, "%s", t->path);
     bool any = false;
     enum chex_status st = mark_repeated(t, marks, repeats_out, err);
     for (size_t i = 0; st == CHEX_OK && *repeats_out && i < t->count; i++) {
@@ -206,7 +206,7 @@ static enum chex_status list_paths(struct chex_image_ids *ids, struct chex_error
     if (!count)
         return CHEX_OK;
     if (!(ids->paths = chex_alloc_zeroed(count, sizeof *ids->paths)))
-        return chex_labels_no_memory(t, err);
+        return chex_error_memory(err, "%s", t->path);
     for (size_t i = 0; i < t->count; i++)
         if (is_path(&t->rows[i]))
             ids->paths[ids->path_count++] = i;
@@ -217,7 +217,7 @@ static enum chex_status list_paths(struct chex_image_ids *ids, struct chex_error
 enum chex_status chex_image_ids_create(const struct chex_label_table *table,
                                        struct chex_image_ids **ids_out, struct chex_error *err) {
     struct chex_image_ids *ids = calloc(1, sizeof *ids);
-    enum chex_status st = ids ? CHEX_OK : chex_labels_no_memory(table, err);
+    enum chex_status st = ids ? CHEX_OK : chex_error_memory(err, "%s", table->path);
     if (st == CHEX_OK)
         ids->table = table;
     if (st == CHEX_OK)

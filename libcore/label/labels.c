@@ -144,7 +144,7 @@ static enum chex_status choose_format(const struct chex_label_table *t, const ch
     struct chex_error fault = {0};
     enum chex_status st = CHEX_OK;
     if (!copy) {
-        st = chex_labels_no_memory(t, err);
+        st = chex_error_memory(err, "%s", t->path);
     } else {
         chex_csv_init(&csv, t->path, copy, strlen(copy));
         struct chex_label_header h = {.line = line};

@@ -161,7 +161,7 @@ static enum chex_status guess_columns(const struct layout *l, const struct chex_
     size_t others = 0, count = 0;
     int *other = calloc(csv->name_count, sizeof *other);
     if (!other)
-        return chex_labels_no_memory(t, err);
+        return chex_error_memory(err, "%s", t->path);
     for (size_t i = 0; i < csv->name_count; i++)
         if (!is_role(l, i) && chex_class_find(csv->names[i]) < 0 && !names_other(csv->names[i]))
             other[others++] = (int)i;
@@ -184,7 +184,7 @@ static enum chex_status list_classes(struct layout *l, const struct chex_label_t
     size_t capacity = csv->name_count + (l->wanted[LABELS] ? strlen(l->wanted[LABELS]) : 0) + 1;
     char *save = NULL;
     if (!(l->class_names = calloc(capacity, sizeof *l->class_names)))
-        return chex_labels_no_memory(t, err);
+        return chex_error_memory(err, "%s", t->path);
     if (l->wanted[LABELS]) {
         for (char *w = strtok_r(l->wanted[LABELS], ":", &save); w; w = strtok_r(NULL, ":", &save))
             l->class_names[l->class_name_count++] = w;
@@ -192,7 +192,7 @@ static enum chex_status list_classes(struct layout *l, const struct chex_label_t
     }
     int *columns = calloc(capacity, sizeof *columns);
     if (!columns)
-        return chex_labels_no_memory(t, err);
+        return chex_error_memory(err, "%s", t->path);
     enum chex_status st = guess_columns(l, t, csv, columns, &l->class_name_count, err);
     for (size_t i = 0; i < l->class_name_count; i++)
         l->class_names[i] = csv->names[columns[i]];
@@ -215,7 +215,7 @@ static enum chex_status find_classes(struct layout *l, struct chex_label_table *
         return chex_label_flags_init(&l->flags, t, csv, l->class_names, l->class_name_count,
                                      "the one that --columns names", err);
     if (!(l->class_of = calloc(l->class_name_count, sizeof *l->class_of)))
-        return chex_labels_no_memory(t, err);
+        return chex_error_memory(err, "%s", t->path);
     return chex_labels_set_classes(t, l->class_names, l->class_name_count, l->class_of, err);
 }
 
@@ -245,7 +245,7 @@ static enum chex_status parse_row(struct chex_label_table *t, struct chex_csv *c
         if (!*csv->fields[at[PATIENT]])
             return chex_csv_fault(csv, at[PATIENT], "a patient id", err);
         if (!(row->patient_id = chex_labels_patient(t, csv->fields[at[PATIENT]])))
-            return chex_labels_no_memory(t, err);
+            return chex_error_memory(err, "%s", t->path);
     }
     CHEX_TRY(chex_labels_set_image(t, row, csv->fields[at[IMAGE]], (size_t)at[IMAGE] + 1, err));
     CHEX_TRY(parse_metadata(row, l, csv, err));
@@ -291,14 +291,14 @@ static enum chex_status parse_records(struct chex_label_table *t, struct chex_cs
     describe(t, csv, l);
     if (l->at[SPLIT] >= 0)
         t->split_source = chex_labels_format(t, "column '%s'", csv->names[l->at[SPLIT]]);
-    return l->at[SPLIT] < 0 || t->split_source ? CHEX_OK : chex_labels_no_memory(t, err);
+    return l->at[SPLIT] < 0 || t->split_source ? CHEX_OK : chex_error_memory(err, "%s", t->path);
 }
 
 static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
                               struct chex_error *err) {
     struct layout l = {.spec = strdup(source->columns ? source->columns : "")};
     if (!l.spec)
-        return chex_labels_no_memory(t, err);
+        return chex_error_memory(err, "%s", t->path);
     enum chex_status st = parse_spec(&l, source->columns, err);
     if (st == CHEX_OK)
         st = parse_records(t, source->csv, &l, err);

@@ -15,7 +15,8 @@ enum chex_status chex_label_flags_init(struct chex_label_flags *flags,
     struct chex_label_flags f = {.count = count};
     f.column = calloc(count ? count : 1, sizeof *f.column);
     f.class_of = calloc(count ? count : 1, sizeof *f.class_of);
-    enum chex_status st = f.column && f.class_of ? CHEX_OK : chex_labels_no_memory(table, err);
+    enum chex_status st =
+        f.column && f.class_of ? CHEX_OK : chex_error_memory(err, "%s", table->path);
     for (size_t i = 0; st == CHEX_OK && i < count; i++)
         st = chex_csv_find(csv, names[i], expects, &f.column[i], err);
     if (st == CHEX_OK)
@@ -49,7 +50,7 @@ enum chex_status chex_label_flags_list_ignored(const struct chex_label_flags *fl
                                                size_t count, struct chex_error *err) {
     int *used = calloc(count + flags->count, sizeof *used);
     if (!used)
-        return chex_labels_no_memory(t, err);
+        return chex_error_memory(err, "%s", t->path);
     memcpy(used, at, count * sizeof *used);
     if (flags->count)
         memcpy(used + count, flags->column, flags->count * sizeof *used);
@@ -89,7 +90,8 @@ enum chex_status chex_label_flags_guess(const struct chex_label_table *t,
                       .other = calloc(*count, sizeof *g.other)};
     const size_t size = (size_t)(csv->end - csv->at);
     char *copy = malloc(size + 1); /* the parser changes the text */
-    enum chex_status st = g.stated && g.other && copy ? CHEX_OK : chex_labels_no_memory(t, err);
+    enum chex_status st =
+        g.stated && g.other && copy ? CHEX_OK : chex_error_memory(err, "%s", t->path);
     if (st == CHEX_OK) {
         memcpy(copy, csv->at, size + 1);
         g.csv = (struct chex_csv){.path = csv->path,

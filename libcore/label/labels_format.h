@@ -113,9 +113,6 @@ enum chex_status chex_labels_list_ignored(struct chex_label_table *table,
                                           const struct chex_csv *csv, const int *used, size_t count,
                                           struct chex_error *err);
 
-enum chex_status chex_labels_no_memory(const struct chex_label_table *table,
-                                       struct chex_error *err);
-
 /* Returns the next line at *at, NUL-terminated without its line end, and advances *at. NULL at the
  * end. Changes the text. */
 char *chex_labels_next_line(char **at, char *end);

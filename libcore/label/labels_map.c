@@ -5,7 +5,6 @@
  */
 #include "label/labels_map.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +36,7 @@ static enum chex_status grow(struct chex_label_map *map, struct chex_error *err)
     size_t capacity = map->slots ? 2 * (map->mask + 1) : 64;
     struct chex_label_map grown = {.mask = capacity - 1, .count = map->count};
     if (!(grown.slots = calloc(capacity, sizeof *grown.slots)))
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "the list of images");
+        return chex_error_memory(err, "the list of images");
     for (size_t i = 0; map->slots && i <= map->mask; i++)
         if (map->slots[i].name)
             *locate(&grown, map->slots[i].name, map->slots[i].hash) = map->slots[i];

@@ -76,7 +76,7 @@ static enum chex_status find_beside(const struct chex_label_table *t, const char
     file->path = name_beside(t, what, ".csv");
     if (!packed || !file->path) {
         free(packed);
-        return chex_labels_no_memory(t, err);
+        return chex_error_memory(err, "%s", t->path);
     }
     if (!chex_fs_exists(file->path) && chex_fs_exists(packed)) {
         free(file->path);
@@ -123,7 +123,7 @@ static enum chex_status grow_studies(struct join *j, struct chex_error *err) {
     if (labels)
         j->label_of = labels;
     if (!study || !labels)
-        return chex_labels_no_memory(j->table, err);
+        return chex_error_memory(err, "%s", j->table->path);
     j->study_capacity = capacity;
     return CHEX_OK;
 }
@@ -213,7 +213,7 @@ static enum chex_status add_image(struct join *j, const int at[META_COLUMNS],
     row->patient_id = path ? chex_labels_copy(t, subject, strlen(subject)) : NULL;
     row->patient_id = row->patient_id ? chex_labels_patient(t, row->patient_id) : NULL;
     if (!row->patient_id)
-        return chex_labels_no_memory(t, err);
+        return chex_error_memory(err, "%s", t->path);
     memcpy(labels, j->label_of + number * t->class_count, t->class_count);
     row->view = parse_view(csv->fields[at[VIEW]]);
     return chex_labels_set_image(t, row, path, (size_t)at[DICOM] + 1, err);
@@ -226,7 +226,7 @@ static enum chex_status read_images(struct join *j, struct chex_error *err) {
     int at[META_COLUMNS];
     CHEX_TRY(open_beside(j->table, "metadata", &j->meta, err));
     if (!(j->table->rows_path = chex_labels_copy(j->table, j->meta.path, strlen(j->meta.path))))
-        return chex_labels_no_memory(j->table, err);
+        return chex_error_memory(err, "%s", j->table->path);
     for (int c = 0; c < META_COLUMNS; c++)
         CHEX_TRY(chex_csv_find(csv, names[c], META_EXPECTS, &at[c], err));
     for (bool more;;) {
@@ -271,7 +271,7 @@ static enum chex_status read_split(struct join *j, const struct chex_label_map *
     }
     j->unsplit = t->count - stated;
     t->split_source = chex_labels_copy(t, j->split.path, strlen(j->split.path));
-    return t->split_source ? CHEX_OK : chex_labels_no_memory(t, err);
+    return t->split_source ? CHEX_OK : chex_error_memory(err, "%s", t->path);
 }
 
 static enum chex_status read_splits(struct join *j, bool *there_out, struct chex_error *err) {

@@ -95,7 +95,7 @@ static enum chex_status parse_row(struct chex_label_table *t, struct chex_csv *c
     if (!*field[PATIENT])
         return FAULT(PATIENT, "a patient id");
     if (!(row->patient_id = chex_labels_patient(t, field[PATIENT])))
-        return chex_labels_no_memory(t, err);
+        return chex_error_memory(err, "%s", t->path);
     CHEX_TRY(chex_labels_set_image(t, row, field[IMAGE], (size_t)layout->at[IMAGE] + 1, err));
     CHEX_TRY(chex_field_findings(t, csv, (size_t)layout->at[FINDINGS], column_names[FINDINGS][0],
                                  labels, err));

@@ -131,7 +131,7 @@ static enum chex_status parse_row(struct chex_label_table *t, const struct chex_
     if (!*csv->fields[at[PATIENT]])
         return chex_csv_fault(csv, at[PATIENT], "a patient id", err);
     if (!(row->patient_id = chex_labels_patient(t, csv->fields[at[PATIENT]])))
-        return chex_labels_no_memory(t, err);
+        return chex_error_memory(err, "%s", t->path);
     CHEX_TRY(chex_labels_set_image(t, row, csv->fields[at[IMAGE]], (size_t)at[IMAGE] + 1, err));
     row->view = parse_projection(csv->fields[at[PROJECTION]]);
     if (at[SEX] >= 0 && !chex_field_sex(csv->fields[at[SEX]], &row->sex))

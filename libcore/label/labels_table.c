@@ -2,7 +2,6 @@
  *
  * Builds a label table row by row, and finds rows by image id. The helpers of labels_format.h.
  */
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,10 +27,6 @@ struct store {
     struct string_block *blocks;
     size_t row_capacity;
 };
-
-enum chex_status chex_labels_no_memory(const struct chex_label_table *t, struct chex_error *err) {
-    return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", t->path);
-}
 
 void chex_labels_free(struct chex_label_table *t) {
     if (!t)
@@ -80,7 +75,7 @@ enum chex_status chex_labels_add_row(struct chex_label_table *t, size_t line,
             t->rows = rows;
         int8_t *labels = rows ? realloc(t->label_block, capacity * width) : NULL;
         if (!labels)
-            return chex_labels_no_memory(t, err);
+            return chex_error_memory(err, "%s", t->path);
         t->label_block = labels;
         store->row_capacity = capacity;
     }
@@ -108,7 +103,7 @@ enum chex_status chex_labels_new(const char *path, struct chex_label_table **tab
     }
     if (!t || !t->path || !t->strings) {
         chex_labels_free(t);
-        return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", path);
+        return chex_error_memory(err, "%s", path);
     }
     t->rows_path = t->path;
     t->classes = chex_class_names;
@@ -177,7 +172,7 @@ static enum chex_status put_classes(struct chex_label_table *t, const struct nam
     const char **classes = malloc(count * sizeof *classes);
     size_t next = 0;
     if (!classes)
-        return chex_labels_no_memory(t, err);
+        return chex_error_memory(err, "%s", t->path);
     free(t->class_block);
     t->class_block = classes;
     t->classes = classes;
@@ -188,7 +183,7 @@ static enum chex_status put_classes(struct chex_label_table *t, const struct nam
                 continue;
             class_of[i] = next;
             if (!(classes[next++] = chex_labels_copy(t, n[i].name, strlen(n[i].name))))
-                return chex_labels_no_memory(t, err);
+                return chex_error_memory(err, "%s", t->path);
         }
     return CHEX_OK;
 }
@@ -201,7 +196,7 @@ enum chex_status chex_labels_set_classes(struct chex_label_table *t, const char 
                               t->path, count, (int)CHEX_MAX_CLASSES);
     struct naming *n = calloc(count, sizeof *n);
     if (!n)
-        return chex_labels_no_memory(t, err);
+        return chex_error_memory(err, "%s", t->path);
     enum chex_status st = name_classes(t, names, count, n, err);
     if (st == CHEX_OK)
         st = put_classes(t, n, count, class_of_out, err);
@@ -231,7 +226,7 @@ enum chex_status chex_labels_list_ignored(struct chex_label_table *t,
     size_t size = 0, ignored = 0;
     FILE *f = open_memstream(&list, &size);
     if (!f)
-        return chex_labels_no_memory(t, err);
+        return chex_error_memory(err, "%s", t->path);
     for (size_t i = 0; i < csv->name_count; i++)
         if (!is_read(format, csv->names[i], i, used, count) && ++ignored <= SHOWN)
             fprintf(f, "%s%s", ignored > 1 ? ", " : "",
@@ -242,7 +237,7 @@ enum chex_status chex_labels_list_ignored(struct chex_label_table *t,
     if (!failed && ignored)
         failed = !(t->ignored = chex_labels_copy(t, list, size));
     free(list);
-    return failed ? chex_labels_no_memory(t, err) : CHEX_OK;
+    return failed ? chex_error_memory(err, "%s", t->path) : CHEX_OK;
 }
 
 /* ---- images ---- */
@@ -270,7 +265,7 @@ static enum chex_status name_chexpert(struct chex_label_table *t, struct chex_la
     char *id = (char *)chex_labels_copy(t, tail, strlen(tail));
     const char *name = chex_labels_copy(t, tail, patient);
     if (!id || !name)
-        return chex_labels_no_memory(t, err);
+        return chex_error_memory(err, "%s", t->path);
     for (char *p = id; *p; p++)
         *p = *p == '/' ? '_' : *p;
     row->path = tail;
@@ -313,7 +308,7 @@ enum chex_status chex_labels_set_image(struct chex_label_table *t, struct chex_l
         return name_chexpert(t, row, tail, patient, err);
     if (!row->patient_id)
         row->patient_id = patient_of(t, row);
-    return row->patient_id ? CHEX_OK : chex_labels_no_memory(t, err);
+    return row->patient_id ? CHEX_OK : chex_error_memory(err, "%s", t->path);
 }
 
 char *chex_labels_next_line(char **at, char *end) {

@@ -53,7 +53,7 @@ static enum chex_status grow_votes(struct votes *v, struct chex_error *err) {
     if (positive)
         v->positive = positive;
     if (!saw || !positive)
-        return chex_labels_no_memory(v->table, err);
+        return chex_error_memory(err, "%s", v->table->path);
     memset(saw + v->capacity, 0, (capacity - v->capacity) * sizeof *saw);
     memset(positive + v->capacity * classes, 0,
            (capacity - v->capacity) * classes * sizeof *positive);
@@ -208,7 +208,7 @@ static enum chex_status parse(struct chex_label_table *t, const struct chex_labe
     struct votes v = {.table = t};
     char *first = malloc(source->size + 1);
     if (!first)
-        return chex_labels_no_memory(t, err);
+        return chex_error_memory(err, "%s", t->path);
     memcpy(first, source->text, source->size + 1);
     /* Rows point into the text that is parsed last. So the first pass uses `first`. */
     chex_csv_init(&v.csv, t->path, first, source->size);

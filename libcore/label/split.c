@@ -16,7 +16,6 @@
  */
 #include "label/split.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,10 +31,6 @@
 const char *const chex_split_names[] = {"train", "val", "test", "all", NULL};
 
 const char *const chex_shared_patients_names[] = {"refuse", "drop", NULL};
-
-static enum chex_status no_memory(struct chex_error *err) {
-    return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "splits");
-}
 
 static enum chex_status check_fractions(const struct chex_fractions *f, struct chex_error *err) {
     const double part[3] = {f->train, f->val, f->test};
@@ -105,7 +100,7 @@ static enum chex_status sort_by_patient(const struct chex_label_table *t,
                                         size_t *count_out, struct chex_error *err) {
     struct member *m = calloc(t->count ? t->count : 1, sizeof *m);
     if (!m)
-        return no_memory(err);
+        return chex_error_memory(err, "splits");
     size_t n = 0;
     for (size_t i = 0; i < t->count; i++) {
         if (split[i] != which)
@@ -279,7 +274,7 @@ static enum chex_status find_shared(struct list_use *use, bool drop, struct shar
     const struct chex_label_table *t = use->table;
     struct member *m = calloc(t->count ? t->count : 1, sizeof *m);
     if (!m)
-        return no_memory(err);
+        return chex_error_memory(err, "splits");
     size_t n = 0;
     for (size_t i = 0; i < t->count; i++)
         if (use->split[i] != CHEX_SPLIT_UNUSED)
@@ -334,7 +329,7 @@ static enum chex_status find_lists(const struct chex_label_table *t, char **trai
     char *test = chex_fs_format("%.*stest_list.txt", dir, t->path);
     enum chex_status st = CHEX_OK;
     if (!train || !test)
-        st = no_memory(err);
+        st = chex_error_memory(err, "splits");
     else if (!chex_fs_exists(train) || !chex_fs_exists(test))
         st = chex_error_set(err, CHEX_E_DATA,
                             "official split: no %s beside the label file; give the lists by "
@@ -565,7 +560,7 @@ static enum chex_status compare_classes(const struct chex_audit_side *a,
     if (!a->labels || !b->labels || !a->class_count)
         return CHEX_OK;
     if (!(audit->classes = calloc(a->class_count, sizeof *audit->classes)))
-        return no_memory(err);
+        return chex_error_memory(err, "splits");
     for (size_t c = 0; c < a->class_count; c++)
         for (size_t d = 0; d < b->class_count; d++) {
             if (strcmp(a->class_names[c], b->class_names[d]) != 0)
@@ -591,7 +586,8 @@ enum chex_status chex_split_audit(const struct chex_audit_side *a, const struct 
     struct named *pa = sorted(a->patient_ids, a->count), *pb = sorted(b->patient_ids, b->count);
     bool *marks_a = calloc(a->count + 1, sizeof *marks_a);
     bool *marks_b = calloc(b->count + 1, sizeof *marks_b);
-    enum chex_status st = ia && ib && pa && pb && marks_a && marks_b ? CHEX_OK : no_memory(err);
+    enum chex_status st =
+        ia && ib && pa && pb && marks_a && marks_b ? CHEX_OK : chex_error_memory(err, "splits");
     if (st == CHEX_OK) {
         struct overlap images = compare_sides(ia, a->count, ib, b->count, NULL, NULL);
         struct overlap patients = compare_sides(pa, a->count, pb, b->count, marks_a, marks_b);

@@ -4,7 +4,6 @@
  * files. Refuses common files that are no text (spreadsheets, archives, images) by their first
  * bytes, and UTF-16 and UTF-32, with the command that converts them.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,7 +27,7 @@ static enum chex_status append(struct text *t, const char *path, const uint8_t *
         size_t capacity = 2 * (t->size + bytes) + 1;
         char *grown = realloc(t->data, capacity);
         if (!grown)
-            return chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "%s", path);
+            return chex_error_memory(err, "%s", path);
         t->data = grown;
         t->capacity = capacity;
     }

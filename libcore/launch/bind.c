@@ -23,7 +23,7 @@ static enum chex_status load(const char *synthetic, hwloc_topology_t *topology_o
                              struct chex_error *err) {
     hwloc_topology_t t = NULL;
     if (hwloc_topology_init(&t) != 0)
-        return chex_error_set(err, CHEX_E_RESOURCE, "hwloc: out of memory");
+        return chex_error_memory(err, "hwloc");
     if ((synthetic && hwloc_topology_set_synthetic(t, synthetic) != 0) ||
         hwloc_topology_load(t) != 0) {
         hwloc_topology_destroy(t);

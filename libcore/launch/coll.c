@@ -68,7 +68,7 @@ enum chex_status chex_coll_create(const struct chex_launch *launch, struct chex_
     }
     struct chex_coll *c = chex_alloc_zeroed(1, sizeof *c);
     if (!c)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     *c = (struct chex_coll){.impl = impl, .rank = launch->rank, .size = launch->size};
     c->method = launch->impl;
     enum chex_status st = chex_coll_make_group(c, launch->host, err);

@@ -191,7 +191,7 @@ static enum chex_status init(const struct chex_launch *launch, void **self_out,
     CHEX_TRY(agree_with_launch(launch, err));
     struct mpi_self *self = calloc(1, sizeof *self);
     if (!self)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     self->rank = launch->rank;
     self->size = launch->size;
     int rc = MPI_Comm_dup(MPI_COMM_WORLD, &self->comm);

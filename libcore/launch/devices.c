@@ -214,7 +214,7 @@ static enum chex_status solve(struct assignment *p, bool share, struct chex_erro
         for (int j = 0; j < p->columns; j++)
             p->cost[(size_t)i * (size_t)p->columns + (size_t)j] = cost_of(p, i, j);
     allocated = allocated && match(p);
-    return allocated ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    return allocated ? CHEX_OK : chex_error_memory(err, NULL);
 }
 
 /* Reports two ranks that would share a GPU, from a solution with sharing. */

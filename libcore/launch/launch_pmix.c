@@ -376,7 +376,7 @@ static enum chex_status init(struct chex_launch *launch, struct chex_error *err)
         s->self = calloc(1, sizeof *s->self);
     if (!s || !s->self) {
         free(s);
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     }
     s->launch = *launch;
     s->status = chex_error_set(&s->error, CHEX_E_RESOURCE, "cannot start a thread for PMIx");
@@ -425,7 +425,7 @@ static enum chex_status put(const char *key, const void *mine, size_t bytes, uin
     struct value_to_put *p = calloc(1, sizeof *p + bytes + 1);
     pmix_status_t rc;
     if (!p)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     snprintf(p->key, sizeof p->key, "%s", key);
     p->bytes = bytes ? bytes : 1; /* an empty value is sent as one byte */
     if (bytes)
@@ -465,7 +465,7 @@ static enum chex_status wait_for_others(struct ticket *t, const char *call, uint
 static enum chex_status fence(uint64_t deadline_ns, bool *came_out, struct chex_error *err) {
     struct ticket *t = ticket_create();
     if (!t)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     bool yes = true;
     PMIX_INFO_LOAD(&t->info, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
     pmix_status_t rc = PMIx_Fence_nb(NULL, 0, &t->info, 1, on_op, t);

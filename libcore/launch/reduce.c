@@ -287,7 +287,7 @@ enum chex_status chex_reduce_create(const struct chex_reduce_config *config,
         return chex_error_set(err, CHEX_E_FAIL, "reduction: no elements (expected at least 1)");
     struct chex_reduce *r = chex_alloc_zeroed(1, sizeof *r);
     if (!r)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     r->config = *config;
     r->memory = config->memory ? *config->memory : host_memory(config->coll);
     pthread_mutex_init(&r->lock, NULL);

@@ -61,7 +61,7 @@ static enum chex_status digest_all(const char *const *paths, size_t count, struc
                                    struct chex_error *err) {
     char *block = malloc(BLOCK_BYTES);
     if (!block)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     for (size_t i = 0; i < count; i++) {
         /* O_NONBLOCK: a FIFO without a writer must not block this rank. */
         const int fd = paths[i] ? open(paths[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
@@ -137,8 +137,7 @@ enum chex_status chex_same_files(struct chex_coll *coll, const struct chex_launc
     if (l->size == 1 || count == 0)
         return CHEX_OK;
     struct content *mine = chex_alloc_zeroed(count, sizeof *mine);
-    enum chex_status st = mine ? digest_all(paths, count, mine, err)
-                               : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st = mine ? digest_all(paths, count, mine, err) : chex_error_memory(err, NULL);
     st = chex_group_agree(coll->group, st, err);
     if (st == CHEX_OK)
         st = chex_group_exchange(coll->group, "files", mine, count * sizeof *mine, err);

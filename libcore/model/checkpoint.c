@@ -10,7 +10,6 @@
  */
 #include "model/checkpoint.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -105,7 +104,7 @@ static enum chex_status make_image(const char *path, const struct chex_net *net,
     if (st == CHEX_OK)
         st = CHEX_H5(bytes = H5Fget_file_image(file, NULL, 0), CHEX_E_FAIL, err, "%s", path);
     if (st == CHEX_OK && !(image = malloc((size_t)bytes + CHEX_H5_SEAL_BYTES)))
-        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
+        st = chex_error_memory(err, "%s", path);
     if (st == CHEX_OK)
         st = CHEX_H5(H5Fget_file_image(file, image, (size_t)bytes), CHEX_E_FAIL, err, "%s", path);
     chex_h5_close(file);
@@ -231,7 +230,7 @@ static enum chex_status get_part(const struct reader *r, const char *name, bool 
     float *state = chex_alloc_aligned(net->state_count, sizeof *state);
     enum chex_status st = CHEX_OK;
     if (!state)
-        st = chex_error_errno(r->err, CHEX_E_FAIL, ENOMEM, "%s", r->path);
+        st = chex_error_memory(r->err, "%s", r->path);
     for (int i = 0; st == CHEX_OK && i < net->param_total; i++)
         st = get_param(r, group, name, &net->params[i], state + net->params[i].offset);
     chex_h5_close(group);
@@ -327,7 +326,7 @@ static enum chex_status read_file(const char *path, bool with_moments, struct ch
     struct reader r = {.path = path, .file = H5I_INVALID_HID, .err = err};
     struct chex_checkpoint *c = chex_alloc_zeroed(1, sizeof *c);
     if (!c)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
+        return chex_error_memory(err, "%s", path);
     chex_h5_enter();
     enum chex_status st = chex_model_refuse_pytorch(path, err);
     if (st == CHEX_OK)

@@ -134,7 +134,7 @@ static enum chex_status lay_out(struct chex_net *net, struct chex_error *err) {
     if (!sorted || !moved) {
         free(sorted);
         free(moved);
-        return chex_error_set(err, CHEX_E_RESOURCE, "network %s: out of memory", net->model);
+        return chex_error_memory(err, "network %s", net->model);
     }
     int at = 0;
     size_t offset = 0;
@@ -204,7 +204,7 @@ static void mark_final(struct chex_net *net) {
 
 enum chex_status chex_net_finish(struct chex_net *net, struct chex_error *err) {
     if (failed(net))
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory while building a network");
+        return chex_error_memory(err, "a network");
     CHEX_TRY(lay_out(net, err));
     mark_final(net);
     return CHEX_OK;

@@ -8,7 +8,6 @@
  */
 #include "model/safetensors.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -158,7 +157,7 @@ enum chex_status chex_safetensors_write(const char *path, const struct chex_net 
     char *file = malloc(size);
     if (!file) {
         free(text);
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
+        return chex_error_memory(err, "%s", path);
     }
     uint64_t header_bytes = padded;
     memcpy(file, &header_bytes, LENGTH_BYTES);
@@ -285,7 +284,7 @@ static enum chex_status parse_header(struct tensor_file *f, struct chex_error *e
         return chex_error_set(err, CHEX_E_DATA, "%s: the header is not a JSON object", f->path);
     f->tensors = chex_alloc_zeroed(json_object_size(f->header), sizeof *f->tensors);
     if (!f->tensors)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", f->path);
+        return chex_error_memory(err, "%s", f->path);
     const char *name;
     json_t *value;
     json_object_foreach(f->header, name, value) {
@@ -455,7 +454,7 @@ enum chex_status chex_safetensors_read(const char *path, const struct chex_net *
     float *fresh = chex_alloc_zeroed(net->state_count, sizeof *fresh);
     enum chex_status st = open_file(path, &f, err);
     if (st == CHEX_OK && (!found || !fresh))
-        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
+        st = chex_error_memory(err, "%s", path);
     if (st == CHEX_OK)
         st = match(&f, net, found, err);
     if (st == CHEX_OK) {
@@ -544,7 +543,7 @@ enum chex_status chex_safetensors_about(const char *path, struct chex_safetensor
             !read_text(metadata, "source_digest", &about.source_digest) ||
             !read_text(metadata, "members", &about.members) ||
             !read_classes(path, metadata, &about))
-            st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
+            st = chex_error_memory(err, "%s", path);
     }
     close_file(&f);
     if (st == CHEX_OK)

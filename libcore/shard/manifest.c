@@ -10,7 +10,6 @@
 #include "shard/manifest.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,7 +90,7 @@ static enum chex_status get_text(const json_t *object, const char *where, const 
     json_t *value = NULL;
     CHEX_TRY(get(object, where, key, JSON_STRING, &value, err));
     *out = strdup(json_string_value(value));
-    return *out ? CHEX_OK : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", where);
+    return *out ? CHEX_OK : chex_error_memory(err, "%s", where);
 }
 
 static enum chex_status read_classes(const json_t *root, const char *where, struct chex_manifest *m,
@@ -104,14 +103,14 @@ static enum chex_status read_classes(const json_t *root, const char *where, stru
                               (int)CHEX_MAX_CLASSES);
     m->classes = calloc(n, sizeof *m->classes);
     if (!m->classes)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", where);
+        return chex_error_memory(err, "%s", where);
     m->class_count = n;
     for (size_t i = 0; i < n; i++) {
         const char *name = json_string_value(json_array_get(list, i));
         if (!name)
             return chex_error_set(err, CHEX_E_DATA, "%s: class %zu is not text", where, i);
         if (!(m->classes[i] = strdup(name)))
-            return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", where);
+            return chex_error_memory(err, "%s", where);
     }
     return CHEX_OK;
 }
@@ -122,7 +121,7 @@ static enum chex_status read_per_class(const json_t *split, const char *where, c
     json_t *object = NULL;
     CHEX_TRY(get(split, where, key, JSON_OBJECT, &object, err));
     if (!(*out = calloc(m->class_count, sizeof **out)))
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", where);
+        return chex_error_memory(err, "%s", where);
     for (size_t i = 0; i < m->class_count; i++)
         CHEX_TRY(get_count(object, where, m->classes[i], &(*out)[i], err));
     return CHEX_OK;
@@ -167,7 +166,7 @@ static enum chex_status refuse_twice(const struct chex_manifest_split *split, co
     size_t n = split->shard_count;
     const char **files = calloc(n, sizeof *files);
     if (!files)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", where);
+        return chex_error_memory(err, "%s", where);
     for (size_t i = 0; i < n; i++)
         files[i] = split->shards[i].file;
     qsort(files, n, sizeof *files, by_file);
@@ -208,7 +207,7 @@ static enum chex_status read_split(const json_t *object, const char *where, stru
     if (n < 1)
         return chex_error_set(err, CHEX_E_DATA, "%s: no shards", where);
     if (!(split->shards = calloc(n, sizeof *split->shards)))
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", where);
+        return chex_error_memory(err, "%s", where);
     split->shard_count = n;
     for (size_t i = 0; i < n; i++) {
         CHEX_TRY(read_shard(json_array_get(list, i), where, &split->shards[i], err));
@@ -344,7 +343,7 @@ enum chex_status chex_manifest_read(const char *dir, struct chex_manifest **mani
     size_t size = 0;
     enum chex_status st = CHEX_OK;
     if (!path || !m)
-        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", dir);
+        st = chex_error_memory(err, "%s", dir);
     else if (!chex_fs_exists(path))
         st = no_manifest(dir, err);
     if (st == CHEX_OK)
@@ -407,7 +406,7 @@ enum chex_status chex_manifest_write(const char *dir, const struct chex_manifest
     if (!root)
         st = chex_error_set(err, CHEX_E_DATA, "%s: a name in it is not UTF-8", path ? path : dir);
     else if (!text || !path)
-        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", dir);
+        st = chex_error_memory(err, "%s", dir);
     else
         st = chex_fs_write(path, text, strlen(text), err);
     json_decref(root);

@@ -8,7 +8,6 @@
  */
 #include "shard/pixels_check.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -78,10 +77,6 @@ static void read_block(void *arg, size_t item, int worker) {
     chex_progress_set(r->progress, atomic_fetch_add(&r->done, to - from) + to - from, NULL);
 }
 
-static enum chex_status no_memory(struct chex_error *err) {
-    return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "checking pixels");
-}
-
 static enum chex_status run(struct reading *r, int threads, size_t row_bytes,
                             struct chex_error *err) {
     struct chex_pool *pool = NULL;
@@ -89,7 +84,8 @@ static enum chex_status run(struct reading *r, int threads, size_t row_bytes,
     bool whole = r->rows != NULL;
     for (int i = 0; whole && i < threads; i++)
         whole = (r->rows[i] = malloc(row_bytes)) != NULL;
-    enum chex_status st = whole ? chex_pool_create(threads, &pool, err) : no_memory(err);
+    enum chex_status st =
+        whole ? chex_pool_create(threads, &pool, err) : chex_error_memory(err, "checking pixels");
     if (st == CHEX_OK) {
         chex_pool_run(pool, r->first[r->shard_count], read_block, r);
         if (r->status != CHEX_OK)
@@ -109,7 +105,7 @@ enum chex_status chex_pixels_check(struct chex_shard *const *shards, size_t coun
         .shards = shards, .shard_count = count, .progress = progress, .faults = faults_out};
     size_t side = (size_t)chex_shard_size(shards[0]);
     if (!(r.first = chex_alloc_zeroed(count + 1, sizeof *r.first)))
-        return no_memory(err);
+        return chex_error_memory(err, "checking pixels");
     for (size_t i = 0; i < count; i++)
         r.first[i + 1] = r.first[i] + (chex_shard_rows(shards[i]) + BLOCK_ROWS - 1) / BLOCK_ROWS;
     atomic_init(&r.done, done);

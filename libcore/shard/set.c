@@ -7,7 +7,6 @@
  * compared with its entry in the manifest: a shard that was changed or exchanged after the set was
  * made is refused.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,7 +50,7 @@ static enum chex_status set_from_manifest(struct chex_set *set, const char *dir,
     set->shards = chex_alloc_zeroed(shards, sizeof(struct chex_shard *));
     set->first = chex_alloc_zeroed(shards + 1, sizeof *set->first);
     if (!set->dir || !set->shards || !set->first)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", dir);
+        return chex_error_memory(err, "%s", dir);
     for (int k = span.from; k < span.to; k++)
         for (size_t i = 0; i < m->splits[k].shard_count; i++, set->shard_count++)
             set->first[set->shard_count + 1] =
@@ -128,7 +127,7 @@ static enum chex_status open_shard(struct chex_set *set, size_t i, const char *s
     struct chex_error why = {0};
     char *path = chex_fs_join(set->dir, listed->file);
     if (!path)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", set->dir);
+        return chex_error_memory(err, "%s", set->dir);
     enum chex_status st = open_one(set, split, listed, path, &set->shards[i], &why);
     if (st == CHEX_E_DATA && to.bad) {
         to.bad(to.arg, i, path, &why);
@@ -174,7 +173,7 @@ static enum chex_status open_span(const char *dir, struct span span, enum chex_s
     struct chex_manifest *m = NULL;
     CHEX_TRY(chex_manifest_read(dir, &m, err));
     struct chex_set *set = calloc(1, sizeof *set);
-    enum chex_status st = set ? CHEX_OK : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", dir);
+    enum chex_status st = set ? CHEX_OK : chex_error_memory(err, "%s", dir);
     if (st == CHEX_OK) {
         set->split = name;
         st = set_from_manifest(set, dir, m, span, err);

@@ -153,7 +153,7 @@ static enum chex_status read_column(const struct chex_shard *s, enum column c, v
         st = chex_error_set(err, CHEX_E_DATA, "%s: dataset '%s' is not of type %s", s->path, name,
                             columns[c].type);
     if (st == CHEX_OK && !(data = chex_alloc_zeroed(s->rows, per_row * columns[c].bytes)))
-        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", s->path);
+        st = chex_error_memory(err, "%s", s->path);
     if (st == CHEX_OK)
         st = CHEX_H5(H5Dread(d.id, memory_type(c), H5S_ALL, H5S_ALL, H5P_DEFAULT, data),
                      CHEX_E_DATA, err, "%s: dataset '%s'", s->path, name);
@@ -182,7 +182,7 @@ static enum chex_status read_ids(const struct chex_shard *s, const char *name, c
                             "%s: dataset '%s' does not hold strings of a fixed length", s->path,
                             name);
     if (st == CHEX_OK && !(data = chex_alloc_zeroed(s->rows, width)))
-        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", s->path);
+        st = chex_error_memory(err, "%s", s->path);
     if (st == CHEX_OK)
         st = chex_h5_fixed_string(width, &memory, err);
     if (st == CHEX_OK) {
@@ -377,7 +377,7 @@ enum chex_status chex_shard_open(const char *path, struct chex_shard **shard_out
         s->path = strdup(path);
     if (!s || !s->path) {
         free(s);
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
+        return chex_error_memory(err, "%s", path);
     }
     s->fd = -1;
     s->file = s->image = H5I_INVALID_HID;

@@ -122,7 +122,7 @@ enum chex_status chex_shard_create(const char *path, const struct chex_shard_spe
     CHEX_TRY(check_spec(path, spec, err));
     struct chex_shard_writer *w = calloc(1, sizeof *w);
     if (!w)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
+        return chex_error_memory(err, "%s", path);
     w->spec = *spec;
     w->fd = -1;
     w->row_bytes = (size_t)spec->size * (size_t)spec->size;
@@ -130,7 +130,7 @@ enum chex_status chex_shard_create(const char *path, const struct chex_shard_spe
     w->checksums = chex_alloc_zeroed(spec->rows, sizeof *w->checksums);
     enum chex_status st = CHEX_OK;
     if (!w->path || !w->checksums)
-        st = chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", path);
+        st = chex_error_memory(err, "%s", path);
     if (st == CHEX_OK)
         st = measure_ids(w, err);
     uint64_t bytes = chex_shard_file_bytes(spec->rows, spec->size, spec->classes,
@@ -253,8 +253,7 @@ static enum chex_status write_tables(struct chex_shard_writer *w, const char *so
                                      struct chex_error *err) {
     struct columns c = {0};
     hid_t file = H5I_INVALID_HID;
-    enum chex_status st =
-        columns_fill(w, &c) ? CHEX_OK : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "%s", w->path);
+    enum chex_status st = columns_fill(w, &c) ? CHEX_OK : chex_error_memory(err, "%s", w->path);
     chex_h5_enter();
     if (st == CHEX_OK)
         st = chex_h5_file_open(w->temp, true, &file, err);

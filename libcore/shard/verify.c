@@ -22,7 +22,6 @@
  */
 #include "shard/verify.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,13 +55,12 @@ static enum chex_status add_fault(struct chex_verify_result *r, const char *file
                                   size_t rows, struct chex_error *err) {
     struct chex_verify_fault *grown = realloc(r->faults, (r->fault_count + 1) * sizeof *r->faults);
     if (!grown)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "verify");
+        return chex_error_memory(err, "verify");
     r->faults = grown;
     struct chex_verify_fault *f = &grown[r->fault_count++];
     *f = (struct chex_verify_fault){
         .file = file ? strdup(file) : NULL, .text = strdup(text), .rows = rows};
-    return (f->file || !file) && f->text ? CHEX_OK
-                                         : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "verify");
+    return (f->file || !file) && f->text ? CHEX_OK : chex_error_memory(err, "verify");
 }
 
 /* Records CHEX_E_DATA as a fault of the set. Returns any other status to the caller. */
@@ -81,7 +79,7 @@ static enum chex_status read_shards(struct chex_shard *const *shards, size_t cou
     struct chex_pixel_fault *faults = chex_alloc_zeroed(count, sizeof *faults);
     size_t rows = 0, size = (size_t)chex_shard_size(shards[0]);
     if (!faults)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "verify");
+        return chex_error_memory(err, "verify");
     for (size_t i = 0; i < count; i++)
         rows += chex_shard_rows(shards[i]);
     struct chex_progress *progress = chex_progress_create("verifying", "img", rows, shown);
@@ -131,8 +129,7 @@ static enum chex_status check_counts(const struct chex_set *set, const struct ch
     uint64_t members = 0;
     size_t *counts = chex_alloc_zeroed(2 * classes, sizeof *counts);
     const char **ids = chex_alloc_zeroed(set->rows, sizeof *ids);
-    enum chex_status st =
-        counts && ids ? CHEX_OK : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "verify");
+    enum chex_status st = counts && ids ? CHEX_OK : chex_error_memory(err, "verify");
     for (size_t row = 0; st == CHEX_OK && row < set->rows; row++) {
         size_t i;
         const struct chex_shard *s = chex_set_locate(set, row, &i);
@@ -204,8 +201,7 @@ static enum chex_status side_room(struct side *s, size_t more, struct chex_error
     const int8_t **labels = realloc(s->labels, (s->count + more + 1) * sizeof *labels);
     if (labels)
         s->labels = labels;
-    return images && patients && labels ? CHEX_OK
-                                        : chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "audit");
+    return images && patients && labels ? CHEX_OK : chex_error_memory(err, "audit");
 }
 
 static void side_put(struct side *s, const char *image, const char *patient, const int8_t *labels) {
@@ -222,7 +218,7 @@ static enum chex_status side_classes(struct side *side, const struct chex_shard 
     size_t n = (size_t)chex_shard_classes(s);
     const char **names = chex_alloc_zeroed(n, sizeof *names);
     if (!names)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "audit");
+        return chex_error_memory(err, "audit");
     for (size_t c = 0; c < n; c++)
         names[c] = chex_shard_class(s, (int)c);
     side->class_names = side->own_names = names;
@@ -307,7 +303,7 @@ static enum chex_status open_split(struct side *side, const char *dir, enum chex
     struct bad_shards bad = {.result = result};
     CHEX_TRY(chex_set_open_sound(dir, split, record_bad_shard, &bad, &side->sets[split], err));
     if (bad.status != CHEX_OK)
-        return chex_error_errno(err, bad.status, ENOMEM, "verify");
+        return chex_error_memory(err, "verify");
     CHEX_TRY(side_add_split(side, split, err));
     return bad.count ? CHEX_OK
                      : record_data_error(result, check_counts(side->sets[split], m, err), err);
@@ -354,7 +350,7 @@ static enum chex_status read_split(const struct chex_set *set, int threads, bool
     size_t n = 0;
     struct chex_shard **open = chex_alloc_zeroed(set->shard_count, sizeof(struct chex_shard *));
     if (!open)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "verify");
+        return chex_error_memory(err, "verify");
     for (size_t i = 0; i < set->shard_count; i++)
         if (set->shards[i])
             open[n++] = set->shards[i];
@@ -651,7 +647,7 @@ enum chex_status chex_audit_open(const char *a, const char *b,
                                  struct chex_error *err) {
     struct chex_audit_pair *p = chex_alloc_zeroed(1, sizeof *p);
     if (!p)
-        return chex_error_errno(err, CHEX_E_FAIL, ENOMEM, "audit");
+        return chex_error_memory(err, "audit");
     p->labels = labels;
     enum chex_status st = open_labels(p, err);
     if (st == CHEX_OK)

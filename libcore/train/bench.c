@@ -173,7 +173,7 @@ enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_benc
     struct bench_data d = {0};
     float *state = chex_alloc_aligned(out->net->state_count, sizeof *state);
     enum chex_status st = state ? chex_engine_create(bench->engine, &config, &engine, err)
-                                : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+                                : chex_error_memory(err, NULL);
     if (st == CHEX_OK) {
         chex_net_init_state(out->net, bench->seed, config.threads, state);
         st = chex_engine_set(engine, CHEX_STATE_PARAMS, state, err);
@@ -184,7 +184,7 @@ enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_benc
     if (st == CHEX_OK)
         st = chex_engine_make_resident(engine, &make_resident, &d.resident, err);
     if (st == CHEX_OK && !fill_data(&d, bench, engine))
-        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        st = chex_error_memory(err, NULL);
     if (st == CHEX_OK)
         st = timed_steps(bench, engine, &d, err);
     if (st == CHEX_OK)

@@ -41,8 +41,8 @@ enum chex_status chex_bench_layers(const struct chex_bench *bench,
                                           .element_bytes = halves ? 2 : 4,
                                           .training = bench->config.training};
     struct chex_op_cost *costs = chex_alloc_zeroed((size_t)net->op_count, sizeof *costs);
-    enum chex_status st = costs ? chex_net_cost(net, &shape, costs, err)
-                                : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st =
+        costs ? chex_net_cost(net, &shape, costs, err) : chex_error_memory(err, NULL);
     struct chex_layer all = {.name = "all"};
     double forward_flop_s = 0, backward_flop_s = 0;
     for (int i = 0; i < net->op_count && st == CHEX_OK; i++) {

@@ -19,10 +19,6 @@
 #include "base/log.h"
 #include "base/units.h"
 
-static enum chex_status no_memory(struct chex_error *err) {
-    return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-}
-
 char *chex_checkpoint_store_path(const char *dir, uint64_t step) {
     return chex_fs_format("%s/checkpoints/step-%010llu.h5", dir, (unsigned long long)step);
 }
@@ -55,7 +51,7 @@ static enum chex_status add(struct list *l, char *path, struct saved one, struct
     struct saved *grown = path ? realloc(l->at, (l->count + 1) * sizeof *grown) : NULL;
     if (!grown) {
         free(path);
-        return no_memory(err);
+        return chex_error_memory(err, NULL);
     }
     one.path = path;
     l->at = grown;
@@ -77,7 +73,7 @@ static enum chex_status add_numbered(struct list *l, const char *dir, struct che
     DIR *d = sub ? opendir(sub) : NULL;
     enum chex_status st = CHEX_OK;
     if (!sub)
-        st = no_memory(err);
+        st = chex_error_memory(err, NULL);
     else if (!d && errno != ENOENT)
         st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot read folder %s", sub);
     for (struct dirent *e; st == CHEX_OK && d;) {
@@ -123,7 +119,7 @@ static enum chex_status add_named(struct list *l, const char *dir, const char *n
     struct stat s;
     char *path = chex_fs_join(dir, name);
     if (!path)
-        return no_memory(err);
+        return chex_error_memory(err, NULL);
     if (stat(path, &s) != 0) {
         free(path);
         return CHEX_OK;
@@ -165,7 +161,7 @@ static enum chex_status list_all(const char *dir, struct list *l, struct chex_er
 static enum chex_status point_at(const char *dir, const char *name, const char *file,
                                  struct chex_error *err) {
     char *path = chex_fs_join(dir, name);
-    enum chex_status st = path ? chex_fs_alias(file, path, err) : no_memory(err);
+    enum chex_status st = path ? chex_fs_alias(file, path, err) : chex_error_memory(err, NULL);
     free(path);
     return st;
 }
@@ -185,7 +181,8 @@ enum chex_status chex_checkpoint_store_write(const char *dir, int keep, const st
                                              const struct chex_checkpoint *c, uint64_t step,
                                              bool best, struct chex_error *err) {
     char *path = chex_checkpoint_store_path(dir, step);
-    enum chex_status st = path ? chex_checkpoint_write(path, net, c, err) : no_memory(err);
+    enum chex_status st =
+        path ? chex_checkpoint_write(path, net, c, err) : chex_error_memory(err, NULL);
     if (st == CHEX_OK)
         st = point_at(dir, "last.h5", path, err);
     if (st == CHEX_OK && best)
@@ -258,7 +255,7 @@ static enum chex_status set_aside(const struct saved *one, uint64_t step, struct
     char *name = aside_name(one->path);
     enum chex_status st = CHEX_OK;
     if (!name)
-        st = no_memory(err);
+        st = chex_error_memory(err, NULL);
     else if (rename(one->path, name) != 0)
         st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot rename %s", one->path);
     else
@@ -272,7 +269,7 @@ static enum chex_status copy_metrics(const char *dir, struct chex_error *err) {
     char *path = chex_fs_join(dir, "metrics.jsonl"), *name = path ? aside_name(path) : NULL;
     enum chex_status st = CHEX_OK;
     if (!name)
-        st = no_memory(err);
+        st = chex_error_memory(err, NULL);
     else if (chex_fs_exists(path))
         st = chex_fs_alias(path, name, err);
     free(name);

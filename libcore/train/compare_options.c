@@ -37,12 +37,12 @@ enum chex_status chex_session_check_options(struct chex_session *s, struct chex_
     if (st == CHEX_OK && s->rank != 0)
         text = chex_alloc_zeroed((size_t)bytes + 1, 1);
     if (st == CHEX_OK && (!text || !bytes))
-        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the options");
+        st = chex_error_memory(err, "the options");
     st = chex_session_agree(s, st, err);
     if (st == CHEX_OK)
         st = chex_group_broadcast(s->world.coll->group, text, (size_t)bytes, 0, err);
     if (st == CHEX_OK && !(first = json_loads(text, 0, NULL)))
-        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the options");
+        st = chex_error_memory(err, "the options");
     if (st == CHEX_OK)
         st = compare(mine, first, err);
     json_decref(first);

@@ -40,7 +40,7 @@ static enum chex_status check_fits(const struct chex_session *s, struct chex_err
     CHEX_TRY(chex_net_create(c->model, 1, &net, err));
     float *state = chex_alloc_aligned(net->state_count, sizeof *state);
     enum chex_status st = state ? chex_safetensors_read(c->init, net, state, NULL, err)
-                                : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+                                : chex_error_memory(err, NULL);
     free(state);
     chex_net_destroy(net);
     return st;
@@ -63,7 +63,7 @@ enum chex_status chex_session_init_state(struct chex_session *s, struct chex_err
     const struct chex_train_config *c = &s->config;
     float *state = chex_alloc_aligned(s->net->state_count, sizeof *state);
     if (!state)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     chex_net_init_state(s->net, c->seed, c->threads, state);
     enum chex_status st = c->init ? read_init(s, state, err) : CHEX_OK;
     if (st == CHEX_OK)

@@ -71,8 +71,7 @@ enum chex_status chex_session_check_labels(struct chex_session *s, struct chex_e
     struct chex_label_counts *sum = chex_alloc_zeroed(count, sizeof *sum);
     void *all = NULL;
     size_t bytes;
-    enum chex_status st =
-        own && sum ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st = own && sum ? CHEX_OK : chex_error_memory(err, NULL);
     st = chex_session_agree(s, st, err);
     if (st == CHEX_OK) {
         count_own(s, own);

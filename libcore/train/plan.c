@@ -76,9 +76,8 @@ static enum chex_status measure_pass(struct chex_session *s, struct report *repo
     r.share = impl->timing ? chex_alloc_zeroed(ops, sizeof *r.share) : NULL;
     if (r.share)
         impl->timing->product_shares(s->engine->self, r.share);
-    enum chex_status st = layers && r.forward_s
-                              ? chex_bench_layers(&b, &r, layers, err)
-                              : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st = layers && r.forward_s ? chex_bench_layers(&b, &r, layers, err)
+                                                : chex_error_memory(err, NULL);
     if (st == CHEX_OK) {
         report->pass_s = layers[ops].forward.least_s + layers[ops].backward.least_s;
         report->flop_per_s = r.limits.flop_per_s;
@@ -553,7 +552,7 @@ static enum chex_status assemble(struct plan *p, json_t *ranks, json_t **out,
     whole = json_object_set(o, "warnings", p->warnings) == 0 && whole;
     if (!whole) {
         json_decref(o);
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the plan");
+        return chex_error_memory(err, "the plan");
     }
     *out = o;
     return CHEX_OK;
@@ -590,7 +589,7 @@ static enum chex_status nothing_to_do(const struct chex_session *s, json_t **out
                         json_pack("[s]", "the run in the output folder is complete: raise --epochs "
                                          "or --max-steps to go on, or name a new folder"));
     *out = o;
-    return o ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the plan");
+    return o ? CHEX_OK : chex_error_memory(err, "the plan");
 }
 
 enum chex_status chex_train_plan(const struct chex_train_config *config,

@@ -111,9 +111,7 @@ static enum chex_status allocate_snapshot(struct chex_session *s, struct chex_er
     c->params = chex_alloc_aligned(s->net->state_count, sizeof(float));
     c->moment1 = chex_alloc_aligned(s->net->state_count, sizeof(float));
     c->moment2 = chex_alloc_aligned(s->net->state_count, sizeof(float));
-    return c->params && c->moment1 && c->moment2
-               ? CHEX_OK
-               : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    return c->params && c->moment1 && c->moment2 ? CHEX_OK : chex_error_memory(err, NULL);
 }
 
 enum chex_status chex_session_create_output(struct chex_session *s, struct chex_error *err) {

@@ -109,7 +109,7 @@ enum chex_status chex_session_save(struct chex_session *s, bool best, struct che
         c.moment2 = NULL;
     c.meta = meta_text(s);
     if (!c.meta)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     enum chex_status st = chex_checkpoint_store_write(s->config.output_dir, s->config.save_keep,
                                                       s->net, &c, s->at.step, best, err);
     free(c.meta);

@@ -15,10 +15,6 @@
 #include "base/fs.h"
 #include "base/log.h"
 
-static enum chex_status no_memory(struct chex_error *err) {
-    return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-}
-
 /* Patterns of the names that a run may overwrite in its folder. */
 static const char *const own_names[] = {"last.h5",    "best.h5",     "metrics.jsonl", "config.json",
                                         "ranks.json", "checkpoints", "step-*.h5",     NULL};
@@ -62,7 +58,7 @@ enum chex_status chex_runfiles_init(struct chex_runfiles *f, const char *dir,
                                     struct chex_error *err) {
     *f = (struct chex_runfiles){.dir = strdup(dir)};
     char *sub = chex_fs_join(dir, "checkpoints");
-    enum chex_status st = f->dir && sub ? chex_fs_mkdirs(sub, err) : no_memory(err);
+    enum chex_status st = f->dir && sub ? chex_fs_mkdirs(sub, err) : chex_error_memory(err, NULL);
     if (st != CHEX_OK)
         chex_runfiles_release(f);
     free(sub);
@@ -134,7 +130,7 @@ enum chex_status chex_runfiles_metric(const struct chex_runfiles *f, json_t *obj
     char *text =
         object ? json_dumps(object, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9))
                : NULL;
-    enum chex_status st = text ? CHEX_OK : no_memory(err);
+    enum chex_status st = text ? CHEX_OK : chex_error_memory(err, NULL);
     if (st == CHEX_OK && fprintf(f->metrics, "%s\n", text) < 0)
         st = metrics_fault(f, err);
     free(text);
@@ -193,7 +189,7 @@ static enum chex_status keep_lines(const char *data, size_t size, uint64_t step,
             add_bad_line(bad, number);
         json_decref(o);
         if (keep && fwrite(line, 1, bytes + 1, kept) != bytes + 1)
-            return no_memory(err);
+            return chex_error_memory(err, NULL);
     }
     return CHEX_OK;
 }
@@ -213,9 +209,10 @@ static enum chex_status rewind_metrics(const char *path, uint64_t step, bool val
         return st;
     struct bad_lines bad = {0};
     FILE *kept = open_memstream(&text, &text_size);
-    st = kept ? keep_lines(data, size, step, validation_due, kept, &bad, err) : no_memory(err);
+    st = kept ? keep_lines(data, size, step, validation_due, kept, &bad, err)
+              : chex_error_memory(err, NULL);
     if (kept && fclose(kept) != 0)
-        st = no_memory(err);
+        st = chex_error_memory(err, NULL);
     if (st == CHEX_OK && text_size != size)
         st = chex_fs_write(path, text, text_size, err);
     if (st == CHEX_OK)
@@ -228,7 +225,7 @@ static enum chex_status rewind_metrics(const char *path, uint64_t step, bool val
 enum chex_status chex_runfiles_open_metrics(struct chex_runfiles *f, uint64_t step,
                                             bool validation_due, struct chex_error *err) {
     char *path = chex_fs_join(f->dir, "metrics.jsonl");
-    enum chex_status st = path ? CHEX_OK : no_memory(err);
+    enum chex_status st = path ? CHEX_OK : chex_error_memory(err, NULL);
     if (st == CHEX_OK && chex_fs_exists(path))
         st = rewind_metrics(path, step, validation_due, err);
     if (st == CHEX_OK && !(f->metrics = fopen(path, "ae")))
@@ -246,7 +243,7 @@ enum chex_status chex_runfiles_json(const struct chex_runfiles *f, const char *n
     char *dump = object ? json_dumps(object, JSON_INDENT(2) | JSON_PRESERVE_ORDER) : NULL;
     char *text = dump ? chex_fs_format("%s\n", dump) : NULL;
     enum chex_status st =
-        path && text ? chex_fs_write(path, text, strlen(text), err) : no_memory(err);
+        path && text ? chex_fs_write(path, text, strlen(text), err) : chex_error_memory(err, NULL);
     free(dump);
     free(text);
     free(path);

@@ -106,7 +106,7 @@ static enum chex_status create_file(struct chex_tfevents *t, const char *dir, co
         free(t->path);
         t->path = chex_fs_format("%s/events.out.tfevents.%010lld.%s", dir, second++, host);
         if (!t->path)
-            return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+            return chex_error_memory(err, NULL);
         t->file = fopen(t->path, "wbxe");
     } while (!t->file && errno == EEXIST);
     return t->file ? CHEX_OK
@@ -117,7 +117,7 @@ enum chex_status chex_tfevents_create(const char *dir, const char *host, int64_t
                                       struct chex_tfevents **out, struct chex_error *err) {
     struct chex_tfevents *t = chex_alloc_zeroed(1, sizeof *t);
     if (!t)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     enum chex_status st = create_file(t, dir, host, err);
     if (st == CHEX_OK)
         st = write_version(t, err);

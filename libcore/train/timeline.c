@@ -126,7 +126,7 @@ static size_t events_of(int ranks) {
 enum chex_status chex_timeline_create(const struct chex_timeline_config *config,
                                       struct chex_timeline **out, struct chex_error *err) {
     struct chex_timeline *t = chex_alloc_zeroed(1, sizeof *t);
-    enum chex_status st = t ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    enum chex_status st = t ? CHEX_OK : chex_error_memory(err, NULL);
     if (st == CHEX_OK) {
         t->config = *config;
         t->size = config->events ? config->events : events_of(config->coll->size);
@@ -136,7 +136,7 @@ enum chex_status chex_timeline_create(const struct chex_timeline_config *config,
     }
     if (st == CHEX_OK && config->coll->rank == 0 &&
         !(t->lines = chex_alloc_zeroed((size_t)config->coll->size, sizeof *t->lines)))
-        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        st = chex_error_memory(err, NULL);
     /* Agree before the clocks are compared: no rank then waits for one that has failed. */
     st = chex_group_agree(config->coll->group, st, err);
     if (st == CHEX_OK)
@@ -332,7 +332,7 @@ static enum chex_status close_writer(struct writer *w, json_t *about, bool whole
             st = chex_error_errno(err, CHEX_E_ENV, bad ? saved : errno, "cannot write timeline %s",
                                   t->config.path);
         if (cut && st == CHEX_OK)
-            st = chex_error_errno(err, CHEX_E_RESOURCE, ENOMEM, "timeline %s", t->config.path);
+            st = chex_error_memory(err, "timeline %s", t->config.path);
         if (st == CHEX_OK)
             st = refuse_foreign(t->config.path, err);
         if (st == CHEX_OK)
@@ -448,7 +448,7 @@ enum chex_status chex_timeline_write_alone(struct chex_timeline *t, json_t *abou
     struct chex_trace_event *events = chex_alloc_zeroed(t->size, sizeof *events);
     enum chex_status st = open_writer(t, &w, err);
     if (!events && st == CHEX_OK)
-        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the timeline");
+        st = chex_error_memory(err, "the timeline");
     if (st == CHEX_OK) {
         const struct parcel p = own_parcel(t, events);
         write_rank(&w, 0, &p, events);

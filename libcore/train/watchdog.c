@@ -287,7 +287,7 @@ enum chex_status chex_watchdog_create(struct chex_launch *launch, uint64_t warn_
                                       struct chex_error *err) {
     struct chex_watchdog *w = chex_alloc_zeroed(1, sizeof *w);
     if (!w)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     w->launch = launch;
     atomic_store(&w->status, CHEX_E_LOST);
     set_limits(w, warn_ms, abort_ms);

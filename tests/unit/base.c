@@ -145,6 +145,11 @@ static void errors(void) {
        "a full disk is status 9: %s", err.text);
     OK(chex_error_errno(&err, CHEX_E_DATA, EMFILE, "file %s", "f") == CHEX_E_ENV,
        "a limit of open files is no fault of the data: %s", err.text);
+    OK(chex_error_memory(&err, "%d rows", 3) == CHEX_E_RESOURCE &&
+           strcmp(err.text, "3 rows: out of memory") == 0,
+       "lack of memory is status 9 and says what for");
+    OK(chex_error_memory(&err, NULL) == CHEX_E_RESOURCE && strcmp(err.text, "out of memory") == 0,
+       "or only that there is none");
     chex_error_set(&err, CHEX_E_DATA, "inner");
     chex_error_prefix(&err, CHEX_E_DATA, "outer");
     OK(strcmp(err.text, "outer: inner") == 0, "prefix");

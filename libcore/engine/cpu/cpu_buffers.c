@@ -259,7 +259,7 @@ static bool plan_ops(struct cpu_engine *e) {
 static enum chex_status mark_adds(struct cpu_engine *e, struct chex_error *err) {
     bool *add = chex_cpu_alloc(e, 2 * (size_t)e->net->op_count, sizeof *add);
     if (!add)
-        return chex_error_set(err, CHEX_E_RESOURCE, "cpu engine: out of memory");
+        return chex_error_memory(err, "cpu engine");
     CHEX_TRY(chex_gradient_adds(e->net, add, add + e->net->op_count, err));
     for (int i = 0; i < e->net->op_count; i++) {
         e->ops[i].add = add[i];
@@ -318,7 +318,7 @@ enum chex_status chex_cpu_plan(struct cpu_engine *e, struct chex_error *err) {
     e->scratch = chex_cpu_alloc(e, (size_t)e->config.threads, sizeof *e->scratch);
     int *hw = chex_cpu_alloc(e, (size_t)net->buffer_count, sizeof *hw);
     if (!e->ops || !e->bufs || !e->bns || !e->scratch || !hw)
-        return chex_error_set(err, CHEX_E_RESOURCE, "cpu engine: out of memory");
+        return chex_error_memory(err, "cpu engine");
     CHEX_TRY(chex_net_shapes(net, e->config.image_size, hw, err));
     for (int b = 0; b < net->buffer_count; b++) {
         e->bufs[b].hw = hw[b];

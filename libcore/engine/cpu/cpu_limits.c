@@ -112,7 +112,7 @@ static enum chex_status flop_limit(struct cpu_engine *e, double *flop_per_s_out,
         lay_out(&r);
         r.memory = chex_alloc_aligned(threads, r.thread_bytes);
         if (!r.memory)
-            return chex_error_set(err, CHEX_E_RESOURCE, "cpu engine: out of memory");
+            return chex_error_memory(err, "cpu engine");
         for (size_t at = 0; at < threads * r.thread_bytes; at += sizeof ones)
             memcpy(r.memory + at, &ones, sizeof ones);
         r.repeats = repeats_for(&r);
@@ -162,7 +162,7 @@ static enum chex_status bytes_limit(struct cpu_engine *e, uint64_t max_bytes,
         return CHEX_OK;
     float *memory = chex_alloc_aligned(3 * pieces, PIECE);
     if (!memory)
-        return chex_error_set(err, CHEX_E_RESOURCE, "cpu engine: out of memory");
+        return chex_error_memory(err, "cpu engine");
     struct stream_run r = {
         .a = memory, .b = memory + pieces * PIECE_FLOATS, .c = memory + 2 * pieces * PIECE_FLOATS};
     chex_pool_run(e->pool, pieces, fill_item, &r);

@@ -130,7 +130,7 @@ enum chex_status chex_cpu_create(const struct cpu_kernels *kernels,
                               "gradients without loss scaling): use bf16 or fp32");
     struct cpu_engine *e = chex_alloc_zeroed(1, sizeof *e);
     if (!e)
-        return chex_error_set(err, CHEX_E_RESOURCE, "cpu engine: out of memory");
+        return chex_error_memory(err, "cpu engine");
     init_fields(e, kernels, config);
     enum chex_status st = chex_pool_create(config->threads, &e->pool, err);
     if (st == CHEX_OK)

@@ -158,7 +158,7 @@ static enum chex_status ref_create(const struct chex_engine_config *config, void
                               "engine ref: precision fp16: expected bf16, fp32 or fp32-strict");
     struct chex_ref_engine *r = chex_alloc_zeroed(1, sizeof *r);
     if (!r)
-        return chex_error_set(err, CHEX_E_RESOURCE, "engine ref: out of memory");
+        return chex_error_memory(err, "engine ref");
     r->config = *config;
     r->net = config->net;
     enum chex_status st = fill(r, err);

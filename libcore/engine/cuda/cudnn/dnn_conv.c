@@ -220,7 +220,7 @@ static enum chex_status prepare(const struct gpu_device *device, const struct gp
                                 struct chex_error *err) {
     struct state *s = calloc(1, sizeof *s);
     if (!s)
-        return chex_error_set(err, CHEX_E_RESOURCE, "cuDNN convolution: out of memory");
+        return chex_error_memory(err, "cuDNN convolution");
     s->n = f ? f->in.n : b->in.n;
     enum chex_status status = dnn_target_borrow(device, &s->target, err);
     if (status == CHEX_OK) {

@@ -282,8 +282,7 @@ static enum chex_status serialised(const struct dnn_plan *plan, char **text_out,
                  err));
     char *text = malloc(bytes > 0 ? (size_t)bytes : 1);
     if (!text)
-        return chex_error_set(err, CHEX_E_RESOURCE, "a plan of %lld bytes: out of memory",
-                              (long long)bytes);
+        return chex_error_memory(err, "a plan of %lld bytes", (long long)bytes);
     const enum chex_status status =
         CHEX_DNN(cudnnBackendGetAttribute(plan->desc, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
                                           CUDNN_TYPE_CHAR, bytes, &got, text),

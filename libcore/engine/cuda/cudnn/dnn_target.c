@@ -62,7 +62,7 @@ static enum chex_status read_json(cudnnBackendDescriptor_t d, char **json_out,
                       err));
     char *json = calloc((size_t)bytes + 1, 1);
     if (!json)
-        return chex_error_set(err, CHEX_E_RESOURCE, "device properties: out of memory");
+        return chex_error_memory(err, "device properties");
     const enum chex_status status =
         CHEX_DNN(cudnnBackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
                                           CUDNN_TYPE_CHAR, bytes, &got, json),
@@ -126,8 +126,8 @@ enum chex_status dnn_target_borrow(const struct gpu_device *device, const struct
         s = s->next;
     if (!s) {
         s = calloc(1, sizeof *s);
-        status = s ? dnn_target_open(device, &s->target, err)
-                   : chex_error_set(err, CHEX_E_RESOURCE, "cuDNN handle: out of memory");
+        status =
+            s ? dnn_target_open(device, &s->target, err) : chex_error_memory(err, "cuDNN handle");
         if (status == CHEX_OK) {
             s->device = device->index;
             s->next = shared;

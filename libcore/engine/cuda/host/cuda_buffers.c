@@ -486,7 +486,7 @@ static enum chex_status host_tables(struct cuda_engine *e, struct chex_error *er
     bool *add = chex_alloc_zeroed(2 * (size_t)net->op_count, sizeof *add);
     enum chex_status st = CHEX_OK;
     if (!e->ops || !e->bufs || !e->running_inv || !hw || !add)
-        st = chex_error_set(err, CHEX_E_RESOURCE, "cuda engine: out of memory");
+        st = chex_error_memory(err, "cuda engine");
     if (st == CHEX_OK)
         st = chex_net_shapes(net, e->config.image_size, hw, err);
     if (st == CHEX_OK)
@@ -514,7 +514,7 @@ enum chex_status chex_cuda_plan(struct cuda_engine *e, struct chex_error *err) {
         cut_segments(e);
     struct chex_life *lives = chex_alloc_zeroed(2 * (size_t)e->net->buffer_count, sizeof *lives);
     if (!lives)
-        return chex_error_set(err, CHEX_E_RESOURCE, "cuda engine: out of memory");
+        return chex_error_memory(err, "cuda engine");
     place_all(e, lives); /* algorithms test map pointers for NULL */
     enum chex_status st = choose_algos(e, err);
     if (st == CHEX_OK) {

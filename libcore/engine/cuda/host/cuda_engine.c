@@ -100,7 +100,7 @@ static enum chex_status cuda_create(const struct chex_engine_config *config, voi
                                     struct chex_error *err) {
     struct cuda_engine *e = chex_alloc_zeroed(1, sizeof *e);
     if (!e)
-        return chex_error_set(err, CHEX_E_RESOURCE, "cuda engine: out of memory");
+        return chex_error_memory(err, "cuda engine");
     e->config = *config;
     e->net = config->net;
     enum chex_status st = init(e, err);

@@ -84,7 +84,7 @@ static enum chex_status upload_params(struct cuda_engine *e, struct chex_error *
     const size_t bytes = gpu_type_bytes(e->type);
     struct gpu_param *all = chex_alloc_zeroed((size_t)net->param_total, sizeof *all);
     if (!all)
-        return chex_error_set(err, CHEX_E_RESOURCE, "cuda engine: out of memory");
+        return chex_error_memory(err, "cuda engine");
     int trained = 0;
     for (int i = 0; i < net->param_total; i++) {
         const struct chex_param *p = &net->params[i];
@@ -150,7 +150,7 @@ enum chex_status chex_cuda_set(void *self, enum chex_state_part part, const floa
     CHEX_TRY(part_of(e, part, &to, err));
     float *own = chex_alloc_aligned(count, sizeof *own);
     if (!own)
-        return chex_error_set(err, CHEX_E_RESOURCE, "cuda engine: out of memory");
+        return chex_error_memory(err, "cuda engine");
     reorder(e->net, own, state, true);
     cudaError_t st = put(e, to, own, count * sizeof *own);
     free(own);
@@ -169,7 +169,7 @@ static enum chex_status download(struct cuda_engine *e, const float *from, float
     const size_t count = e->net->state_count;
     float *own = chex_alloc_aligned(count, sizeof *own);
     if (!own)
-        return chex_error_set(err, CHEX_E_RESOURCE, "cuda engine: out of memory");
+        return chex_error_memory(err, "cuda engine");
     cudaError_t st = cudaStreamSynchronize(e->stream);
     if (st == cudaSuccess)
         st = cudaMemcpy(own, from, count * sizeof *own, cudaMemcpyDeviceToHost);
@@ -197,7 +197,7 @@ enum chex_status chex_cuda_grad_get(void *self, const float *grad, float *out,
 static enum chex_status upload_jobs(struct cuda_engine *e, struct chex_error *err) {
     struct gpu_report_job *jobs = chex_alloc_zeroed((size_t)e->net->bn_count, sizeof *jobs);
     if (!jobs)
-        return chex_error_set(err, CHEX_E_RESOURCE, "cuda engine: out of memory");
+        return chex_error_memory(err, "cuda engine");
     for (int i = 0; i < e->net->bn_count; i++) {
         const struct chex_bn *bn = &e->net->bns[i];
         const struct cuda_buf *buf = &e->bufs[bn->buffer];

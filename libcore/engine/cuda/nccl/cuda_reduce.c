@@ -192,7 +192,7 @@ enum chex_status gpu_reduce_create(const struct gpu_reduce_config *config,
                                    struct gpu_reduce **reduce_out, struct chex_error *err) {
     struct gpu_reduce *r = chex_alloc_zeroed(1, sizeof *r);
     if (!r)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     r->config = *config;
     r->memory = (struct chex_reduce_memory){.name = "nccl",
                                             .self = r,

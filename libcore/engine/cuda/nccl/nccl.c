@@ -540,7 +540,7 @@ static enum chex_status exchange_id(struct gpu_nccl *n, ncclUniqueId *id_out, ui
     struct chex_error own = {0};
     int version = 0;
     if (!all)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     enum chex_status st = load_library(&n->lib, &version, &own);
     ncclResult_t rc = ncclSuccess;
     if (st == CHEX_OK && launch->rank == 0)
@@ -616,7 +616,7 @@ enum chex_status gpu_nccl_open(struct chex_launch *launch, cudaStream_t stream, 
                                struct gpu_nccl **out, struct chex_error *err) {
     struct gpu_nccl *n = chex_alloc_zeroed(1, sizeof *n);
     if (!n)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+        return chex_error_memory(err, NULL);
     n->launch = launch;
     n->stream = stream;
     n->timeout_ms = timeout_ms;
