@@ -18,40 +18,6 @@ static bool is_drawn(const struct eval_cam *m, int c) {
     return false;
 }
 
-/* The pixel of the file at the peak of class c. */
-static void peak_pixel(const struct eval_cam *m, const struct chex_cam_view *view, int c,
-                       int *x_out, int *y_out, double *local_out) {
-    const struct chex_cam_peak peak = chex_cam_peak(m->maps, c);
-    double x, y;
-    chex_cam_to_file(view, peak.x, peak.y, &x, &y);
-    *x_out = (int)fmin(fmax(round(x), 0), view->width - 1);
-    *y_out = (int)fmin(fmax(round(y), 0), view->height - 1);
-    *local_out = peak.local;
-}
-
-static void print_table(const struct eval_cam *m, const struct chex_cam_view *view) {
-    int wide = 5;
-    for (int c = 0; c < m->maps->classes; c++) {
-        const int n = chex_text_columns(m->network.about.class_names[c]);
-        wide = n > wide ? n : wide;
-    }
-    chex_text_printf(stdout, "%-*s  probability    logit  at peak  peak x, y (px)\n", wide,
-                     "class");
-    for (int c = 0; c < m->maps->classes; c++) {
-        const char *name = m->network.about.class_names[c];
-        int x, y;
-        double local;
-        peak_pixel(m, view, c, &x, &y, &local);
-        chex_text_printf(stdout, "%-*s  %11.4f  %7.3f  %7.3f  %d, %d%s\n",
-                         chex_text_field(name, wide), name, m->probabilities[c],
-                         (double)m->maps->logit[c], local, x, y, is_drawn(m, c) ? "  drawn" : "");
-    }
-    const int side = m->maps->side;
-    printf("map: %d x %d position%s%s\n", side, side, side == 1 ? "" : "s",
-           side < CHEX_CAM_FEWEST_POSITIONS ? ", too coarse to say where a finding is" : "");
-    printf("for research, not for clinical use\n");
-}
-
 /* (side) pixel coordinates of the map's positions, along one axis of the file's image. */
 static json_t *places(const struct eval_cam *m, const struct chex_cam_view *view, bool down) {
     json_t *list = json_array();
@@ -77,15 +43,18 @@ static json_t *map_of(const struct eval_cam *m, int c) {
     return rows;
 }
 
+/* The peak is the pixel of the file there. */
 static json_t *class_object(const struct eval_cam *m, const struct chex_cam_view *view, int c) {
-    int x, y;
-    double local;
-    peak_pixel(m, view, c, &x, &y, &local);
+    const struct chex_cam_peak peak = chex_cam_peak(m->maps, c);
+    double x, y;
+    chex_cam_to_file(view, peak.x, peak.y, &x, &y);
+    const int x_px = (int)fmin(fmax(round(x), 0), view->width - 1),
+              y_px = (int)fmin(fmax(round(y), 0), view->height - 1);
     return chex_result(
         CHEX_FIELD("name", m->network.about.class_names[c]),
         CHEX_FIELD("probability", m->probabilities[c]), CHEX_FIELD("logit", m->maps->logit[c]),
-        CHEX_FIELD("peak", chex_result(CHEX_FIELD("x_px", x), CHEX_FIELD("y_px", y),
-                                       CHEX_FIELD("local_logit", local))),
+        CHEX_FIELD("peak", chex_result(CHEX_FIELD("x_px", x_px), CHEX_FIELD("y_px", y_px),
+                                       CHEX_FIELD("local_logit", peak.local))),
         CHEX_FIELD("drawn", is_drawn(m, c)), CHEX_FIELD("local_logits", map_of(m, c)));
 }
 
@@ -105,11 +74,35 @@ static json_t *result_of(const struct eval_cam *m, const struct chex_cam_view *v
         CHEX_FIELD("classes", classes));
 }
 
+static void print_table(const json_t *o) {
+    const json_t *classes = json_object_get(o, "classes"), *class;
+    int wide = 5;
+    size_t i;
+    json_array_foreach(classes, i, class) {
+        const int n = chex_text_columns(json_string_value(json_object_get(class, "name")));
+        wide = n > wide ? n : wide;
+    }
+    printf("%-*s  probability    logit  at peak  peak x, y (px)\n", wide, "class");
+    json_array_foreach(classes, i, class) {
+        const char *name = json_string_value(json_object_get(class, "name"));
+        chex_text_printf(stdout, "%-*s", chex_text_field(name, wide), name);
+        chex_result_text(stdout, class,
+                         "  {probability:11.4f}  {logit:7.3f}  {peak.local_logit:7.3f}  "
+                         "{peak.x_px}, {peak.y_px}{drawn?  drawn}\n");
+    }
+    const size_t side = json_array_size(json_object_get(o, "positions_x_px"));
+    printf("map: %zu x %zu position%s", side, side, chex_text_s(side));
+    chex_result_text(stdout, o,
+                     "{too_coarse?, too coarse to say where a finding is}\n"
+                     "for research, not for clinical use\n");
+}
+
 enum chex_status eval_cam_print(const struct eval_cam *m, const struct chex_cam_view *view,
                                 struct chex_error *err) {
-    if (m->s->common.json)
-        return chex_result_print(stdout, result_of(m, view), NULL,
-                                 JSON_COMPACT | JSON_REAL_PRECISION(9), err);
-    print_table(m, view);
+    json_t *o = result_of(m, view);
+    if (m->s->common.json || !o)
+        return chex_result_print(stdout, o, NULL, JSON_COMPACT | JSON_REAL_PRECISION(9), err);
+    print_table(o);
+    json_decref(o);
     return CHEX_OK;
 }
