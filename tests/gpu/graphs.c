@@ -132,9 +132,70 @@ static void shared_memory(void) {
     gt_release_all();
 }
 
+/* An engine of the last stage, for training. */
+static struct chex_engine *engine_of(const struct chex_net *net, int size) {
+    struct chex_error err = {0};
+    struct chex_engine *e = NULL;
+    const struct chex_engine_config config = {.net = net,
+                                              .image_size = size,
+                                              .batch = 1,
+                                              .precision = CHEX_BF16,
+                                              .threads = 1,
+                                              .training = true};
+    BAIL_UNLESS(chex_engine_create("cuda:s4", &config, &e, &err) == CHEX_OK, "%s", err.text);
+    return e;
+}
+
+/* The last segment's gradients are sent when nothing is left to compute beside them. */
+static void segments(const struct chex_net *net) {
+    enum { SIZE = 224 };
+    struct chex_engine *e = engine_of(net, SIZE);
+    const struct cuda_engine *own = e->self;
+    const int end = own->segment_end[own->segments - 1];
+    double all = 0, last = 0;
+    for (int i = 0; i < net->op_count; i++) {
+        all += chex_op_macs(net, i, SIZE);
+        last += i < end ? chex_op_macs(net, i, SIZE) : 0;
+    }
+    const double mb = (double)net->ops[end].final_from * sizeof(float) * 1e-6;
+    OK(last < 0.45 * all && mb < 2.5,
+       "the last of %d segments has %.0f %% of the products and %.1f MB of gradients",
+       own->segments, 100 * last / all, mb);
+    chex_engine_destroy(e);
+}
+
+#ifdef CHEX_GPU_EMULATED
+/* A kernel that fails as it runs is named by its operation, if CHEX_CUDA_GRAPHS is `sync`. */
+static void fault(const struct chex_net *net) {
+    struct chex_error err = {0};
+    float pixels[32 * 32] = {0}, logits[CLASSES];
+    const struct chex_batch batch = {1, pixels, NULL};
+    setenv("CHEX_CUDA_GRAPHS", "sync", 1);
+    struct chex_engine *e = engine_of(net, 32);
+    setenv("EMULATED_FAULT", "150", 1);
+    const enum chex_status st = chex_engine_infer(e, &batch, logits, &err);
+    OK(st != CHEX_OK && strncmp(err.text, "forward of block", 16) == 0, "%s", err.text);
+    chex_engine_destroy(e);
+}
+#endif
+
 int main(void) {
     shared_memory();
     static const struct setting own = {"densenet121", 32, 1, 1, CHEX_BF16};
+    struct chex_error err = {0};
+    struct chex_net *net = NULL;
+    BAIL_UNLESS(chex_net_create("densenet121", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
+    segments(net);
+#if TAP_SLOW_BUILD
+    printf("# slow build: no training\n");
+    (void)with_and_without;
+    (void)own;
+#else
     with_and_without("cuda:s4", &own);
+#endif
+#ifdef CHEX_GPU_EMULATED
+    fault(net); /* last: what failed stays so */
+#endif
+    chex_net_destroy(net);
     return tap_done();
 }

@@ -17,6 +17,8 @@
  * said). EMULATED_SMS: its multiprocessors (4). EMULATED_BYTES: how much memory it has.
  * EMULATED_BUSES: "5d,1b" for two devices on these buses (names, not more memory or threads: all
  * are one). EMULATED_DRIVER: the newest CUDA that the driver serves, 12020 for 12.2.
+ * EMULATED_FAULT: number of the launch, from 1, that fails as it runs: from then on every wait
+ * reports it.
  */
 #include <chrono>
 #include <condition_variable>
@@ -61,6 +63,8 @@ std::thread::id capture_thread;
 emulated_graph *captured;
 std::vector<cudaStream_t> joined;
 cudaError_t last_error;
+int launches; /* counted while EMULATED_FAULT is set */
+bool faulty;
 std::map<void *, size_t> resident;
 size_t held_bytes;
 struct emulated_default : emulated_stream {
@@ -230,6 +234,8 @@ cudaError_t may_launch(const void *kernel, size_t shared_bytes, cudaStream_t str
     guard g(lock);
     if (shared_bytes > (size_t)shared_allowed(kernel))
         return keep(cudaErrorInvalidValue);
+    const char *fault = getenv("EMULATED_FAULT");
+    faulty = faulty || (fault && ++launches == atoi(fault));
     if (!real(stream)->captured) {
         loaded.insert(kernel);
         return cudaSuccess;
@@ -440,7 +446,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     if (real(stream)->captured)
         return keep(cudaErrorStreamCaptureInvalidated);
     drain(real(stream));
-    return cudaSuccess;
+    return faulty ? keep(cudaErrorLaunchFailure) : cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     stream = real(stream);
@@ -519,7 +525,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     }
     if (m)
         wait_for(m);
-    return cudaSuccess;
+    return faulty ? keep(cudaErrorLaunchFailure) : cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     std::lock_guard<std::mutex> q(queues);

@@ -461,20 +461,30 @@ static enum chex_status allocate(struct cuda_engine *e, struct chex_life *lives,
                           (double)(wanted + others) / 1073741824.0, advice);
 }
 
-/* Cuts backward, from the last operation to the first, into segments with about the same number of
- * parameters. */
+/* Cuts backward, from the last operation to the first: first into segments with about the same
+ * number of parameters, then the last of them, which takes most of the time and has few parameters,
+ * at half of its products. So most gradients travel before it ends. */
 static void cut_segments(struct cuda_engine *e) {
+    enum { BY_PARAMS = CUDA_SEGMENTS - 1 };
     const struct chex_net *net = e->net;
+    const int size = e->config.image_size;
     e->segment_end[0] = net->op_count;
     e->segments = 0;
     size_t had = net->param_count;
-    for (int i = net->op_count - 1; i >= 0; i--) {
-        const bool enough = had - net->ops[i].final_from >= net->param_count / CUDA_SEGMENTS;
-        if (i > 0 && (!enough || e->segments + 1 == CUDA_SEGMENTS))
-            continue;
-        e->segment_end[++e->segments] = i;
-        had = net->ops[i].final_from;
-    }
+    for (int i = net->op_count - 1; i > 0 && e->segments + 1 < BY_PARAMS; i--)
+        if (had - net->ops[i].final_from >= net->param_count / BY_PARAMS) {
+            e->segment_end[++e->segments] = i;
+            had = net->ops[i].final_from;
+        }
+    double all = 0, done = 0;
+    int cut = e->segment_end[e->segments];
+    for (int i = 0; i < cut; i++)
+        all += chex_op_macs(net, i, size);
+    while (cut > 0 && done < all / 2)
+        done += chex_op_macs(net, --cut, size);
+    if (cut > 0 && cut < e->segment_end[e->segments])
+        e->segment_end[++e->segments] = cut;
+    e->segment_end[++e->segments] = 0;
 }
 
 static enum chex_status host_tables(struct cuda_engine *e, struct chex_error *err) {

@@ -26,7 +26,7 @@
 
 enum {
     CUDA_SLOTS = 2,      /* batches in flight: one is uploaded, one is computed */
-    CUDA_SEGMENTS = 4,   /* parts of backward; after each, gradients are reported ready */
+    CUDA_SEGMENTS = 5,   /* parts of backward; after each, gradients are reported ready */
     CUDA_GRAPHS = 64,    /* captured graphs, at most */
     CUDA_ALIGN = 256,    /* alignment of every block in device memory, bytes */
     CUDA_ALGO_NAMES = 4, /* algorithms tried for one convolution, at most */
@@ -142,7 +142,8 @@ struct cuda_engine {
     bool waited; /* a pass has waited for its loss since the last update */
     struct cuda_graph graphs[CUDA_GRAPHS];
     int graph_count;
-    bool no_graphs; /* single launches: CHEX_CUDA_GRAPHS=0, or a capture failed */
+    bool no_graphs; /* single launches: CHEX_CUDA_GRAPHS is 0 or sync, or a capture failed */
+    bool sync_ops;  /* CHEX_CUDA_GRAPHS=sync: wait after each operation, and name one that fails */
     /* Arguments of the last pass, for op_times; last_n 0: no pass yet. */
     int last_n;
     float *last_grad;

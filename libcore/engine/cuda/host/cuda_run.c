@@ -9,6 +9,7 @@
  * CUDA graph at its second run. The host waits for the loss while backward runs on the device. So
  * the host can prepare the next batch during most of backward.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,11 +92,30 @@ enum chex_status chex_cuda_launch(struct cuda_engine *e, const struct cuda_graph
     return st;
 }
 
+/* Errors of kernels are reported by a later call, whichever it is. With sync_ops: by this one. */
+static enum chex_status forward_op(struct cuda_engine *e, int op, const struct cuda_graph *what,
+                                   bool training, struct chex_error *err) {
+    CHEX_TRY(chex_cuda_forward_op(e, op, &e->slots[what->slot], what->n, training, err));
+    const cudaError_t st = e->sync_ops ? cudaStreamSynchronize(e->stream) : cudaSuccess;
+    char name[160];
+    snprintf(name, sizeof name, "forward of %s", e->net->ops[op].name);
+    return st == cudaSuccess ? CHEX_OK : gpu_error(st, name, err);
+}
+static enum chex_status backward_op(struct cuda_engine *e, int op, const struct cuda_graph *what,
+                                    struct chex_error *err) {
+    float *grad = (float *)(uintptr_t)what->grad;
+    CHEX_TRY(chex_cuda_backward_op(e, op, &e->slots[what->slot], what->n, grad, err));
+    const cudaError_t st = e->sync_ops ? cudaStreamSynchronize(e->stream) : cudaSuccess;
+    char name[160];
+    snprintf(name, sizeof name, "backward of %s", e->net->ops[op].name);
+    return st == cudaSuccess ? CHEX_OK : gpu_error(st, name, err);
+}
+
 static enum chex_status enqueue_forward(struct cuda_engine *e, const struct cuda_graph *what,
                                         struct chex_error *err) {
     const struct cuda_slot *slot = &e->slots[what->slot];
     for (int i = 0; i < e->net->op_count; i++)
-        CHEX_TRY(chex_cuda_forward_op(e, i, slot, what->n, true, err));
+        CHEX_TRY(forward_op(e, i, what, true, err));
     CHEX_CUDA(
         gpu_report(e->jobs, e->net->bn_count, what->n, (float *)(uintptr_t)what->grad, e->stream),
         err);
@@ -111,20 +131,18 @@ static enum chex_status enqueue_forward(struct cuda_engine *e, const struct cuda
 
 static enum chex_status enqueue_segment(struct cuda_engine *e, const struct cuda_graph *what,
                                         struct chex_error *err) {
-    float *grad = (float *)(uintptr_t)what->grad;
     if (what->part == 0)
         CHEX_CUDA(cudaMemsetAsync(e->shared_sums, 0, e->shared_sums_bytes, e->stream), err);
     for (int i = e->segment_end[what->part] - 1; i >= e->segment_end[what->part + 1]; i--)
-        CHEX_TRY(chex_cuda_backward_op(e, i, &e->slots[what->slot], what->n, grad, err));
+        CHEX_TRY(backward_op(e, i, what, err));
     return CHEX_OK;
 }
 
 static enum chex_status enqueue_infer(struct cuda_engine *e, const struct cuda_graph *what,
                                       struct chex_error *err) {
-    const struct cuda_slot *slot = &e->slots[what->slot];
     const size_t bytes = (size_t)what->n * (size_t)e->net->classes * sizeof(float);
     for (int i = 0; i < e->net->op_count; i++)
-        CHEX_TRY(chex_cuda_forward_op(e, i, slot, what->n, false, err));
+        CHEX_TRY(forward_op(e, i, what, false, err));
     CHEX_CUDA(cudaMemcpyAsync(e->logits_host, e->logits, bytes, cudaMemcpyDeviceToHost, e->stream),
               err);
     return CHEX_OK;
@@ -343,7 +361,8 @@ static enum chex_status slot_init(struct cuda_engine *e, struct cuda_slot *s,
 enum chex_status chex_cuda_run_init(struct cuda_engine *e, struct chex_error *err) {
     const size_t logits = (size_t)e->config.batch * (size_t)e->net->classes;
     const char *graphs = getenv("CHEX_CUDA_GRAPHS");
-    e->no_graphs = graphs && strcmp(graphs, "0") == 0;
+    e->sync_ops = graphs && strcmp(graphs, "sync") == 0;
+    e->no_graphs = e->sync_ops || (graphs && strcmp(graphs, "0") == 0);
     for (int i = 0; i < CUDA_SLOTS; i++)
         CHEX_TRY(slot_init(e, &e->slots[i], err));
     for (int i = 0; i <= CUDA_SEGMENTS; i++)
