@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Epilog of slurm.conf: if a job ended with an error, writes $tickets/JOB-NODE.txt with what a ticket
-# needs: the last log lines, the stall report and the newest checkpoint (collect.sh), and the state
-# of the GPUs. Drains the node if it is at fault.
+# Epilog of slurm.conf: if a job ended with an error, writes $reports/JOB-NODE.txt for a
+# support request: the last log lines, the stall report and the newest checkpoint (collect.sh), and
+# the state of the GPUs. Drains the node if it is at fault.
 #
 # Root opens no file of the user: collect.sh runs with the user's rights and writes to a pipe.
 . "$(/usr/bin/dirname "$(/usr/bin/readlink -f "$0")")/node.sh"
@@ -19,8 +19,8 @@ case $(word ExitCode) in
 esac
 check_node health -v
 [ "$status" != 5 ] || drain epilog
-mkdir -p "$tickets" && of_root "$tickets" || {
-    log "no ticket: $tickets must belong to root and be writable by root alone"
+mkdir -p "$reports" && of_root "$reports" || {
+    log "no report: $reports must belong to root and be writable by root alone"
     exit 0
 }
 
@@ -30,7 +30,7 @@ as_user() {
     env -i PATH=/usr/bin:/bin setpriv --reuid="$name" --regid="$(id -g "$name")" --init-groups \
         --no-new-privs timeout -k 5 20 "$@" </dev/null 2>&1
 }
-ticket=$(mktemp "$tickets/.ticket.XXXXXX") || exit 0
+report=$(mktemp "$reports/.report.XXXXXX") || exit 0
 {
     echo "job $SLURM_JOB_ID of user $SLURM_JOB_UID on $node, $(date '+%Y-%m-%d %H:%M:%S')"
     echo "exit code $(word ExitCode), reason $(word Reason), restarts $(word Restarts)"
@@ -43,6 +43,6 @@ ticket=$(mktemp "$tickets/.ticket.XXXXXX") || exit 0
         timeout 20 nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT 2>&1
     fi
     dmesg 2>/dev/null | grep 'NVRM: Xid' | tail -n 20
-} | head -c 262144 | cat -v >"$ticket"
-mv "$ticket" "$tickets/$SLURM_JOB_ID-$node.txt"
+} | head -c 262144 | cat -v >"$report"
+mv "$report" "$reports/$SLURM_JOB_ID-$node.txt"
 exit 0

@@ -19,7 +19,7 @@ umask 077
 here=$(dirname "$(readlink -f "$0")")
 prefix=${here%/*/*/*}
 node=${SLURMD_NODENAME:-$(hostname -s)}
-record=/var/lib/chexnet/node.json tickets=/var/log/chexnet limit=60
+record=/var/lib/chexnet/node.json reports=/var/log/chexnet limit=60
 
 log() { logger -t "chexnet-$(basename "$0" .sh)" -- "$*" 2>/dev/null || echo "$*" >&2; }
 

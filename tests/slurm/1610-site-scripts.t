@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The scripts for Prolog, Epilog, TaskProlog and HealthCheckProgram in a real cluster: a node's fault
-# drains the node with a reason, a user's fault does not; a killed job leaves a ticket; root opens no
+# drains the node with a reason, a user's fault does not; a killed job leaves a report; root opens no
 # file of a user. The GPUs are those of tests/fake.
 . "$(dirname "$0")/lib.sh"
 slurm_fixture --set TaskPlugin=task/none --set MpiDefault=pmix
@@ -14,7 +14,7 @@ mkdir -p driver opt/etc/chexnet
 ln -s "$BUILD/tests/fake/nvml.so" driver/libnvidia-ml.so.1
 cat >opt/etc/chexnet/site.conf <<EOF
 record=$CLUSTER/spool/record/node.json
-tickets=$SCRATCH/tickets
+reports=$SCRATCH/reports
 export SLURM_CONF=$CLUSTER/slurm.conf
 export LD_LIBRARY_PATH=$SCRATCH/driver FAKE_NVML=$CLUSTER/spool/gpu.txt
 EOF
@@ -151,10 +151,10 @@ mkdir -m 777 home
 secret=$SCRATCH/secret
 echo "for root only" >"$secret"
 chmod 600 "$secret"
-ticket() { # JOB NODE: waits for the ticket
+report() { # JOB NODE: waits for the report
     local tries
     for ((tries = 0; tries < 200; tries++)); do
-        [ ! -s "tickets/$1-$2.txt" ] || return 0
+        [ ! -s "reports/$1-$2.txt" ] || return 0
         sleep 0.1
     done
     return 1
@@ -189,19 +189,19 @@ killed=$(submit killed.out killed.sh)
 links=$(submit links.out links.sh links.out)
 pipe=$(submit pipe.out --wrap 'rm -f pipe.out; mkfifo pipe.out; exit 4')
 cd ..
-ticket "$killed" n0 && ticket "$links" n0 && ticket "$pipe" n0
-ok $? "jobs that failed leave tickets" || diag "$(ls -la tickets)"
-text=$(cat "tickets/$killed-n0.txt")
-like "$text" "^job $killed of user $(id -u nobody) on n0" "the ticket names job, user and node"
-like "$text" "^the last line$" "the ticket has the last lines of the log"
-like "$text" "^chex-train.* warn: rank 1 on n1 .*stall" "the ticket has the stall report"
-like "$text" "^step-0000000012.h5 3 bytes" "the ticket names the newest checkpoint"
-like "$text" "^gpu-health +pass +2 healthy" "the ticket has the state of the GPUs"
-is "$(stat -c '%U %a' tickets "tickets/$killed-n0.txt" | tr '\n' ' ')" "root 700 root 600 " "only root reads tickets"
-unlike "$(cat "tickets/$links-n0.txt")" "for root only" "root reads no file that a link of a user leads to"
-like "$(cat "tickets/$pipe-n0.txt")" "^exit code 4:0" "a pipe in place of the log stops nothing"
-[ ! -e "tickets/$good-n0.txt" ]
-ok $? "a job that ended well leaves no ticket"
+report "$killed" n0 && report "$links" n0 && report "$pipe" n0
+ok $? "jobs that failed leave reports" || diag "$(ls -la reports)"
+text=$(cat "reports/$killed-n0.txt")
+like "$text" "^job $killed of user $(id -u nobody) on n0" "the report names job, user and node"
+like "$text" "^the last line$" "the report has the last lines of the log"
+like "$text" "^chex-train.* warn: rank 1 on n1 .*stall" "the report has the stall report"
+like "$text" "^step-0000000012.h5 3 bytes" "the report names the newest checkpoint"
+like "$text" "^gpu-health +pass +2 healthy" "the report has the state of the GPUs"
+is "$(stat -c '%U %a' reports "reports/$killed-n0.txt" | tr '\n' ' ')" "root 700 root 600 " "only root reads reports"
+unlike "$(cat "reports/$links-n0.txt")" "for root only" "root reads no file that a link of a user leads to"
+like "$(cat "reports/$pipe-n0.txt")" "^exit code 4:0" "a pipe in place of the log stops nothing"
+[ ! -e "reports/$good-n0.txt" ]
+ok $? "a job that ended well leaves no report"
 settled n0 idle
 is "$(state n0)" idle "a job that failed drains no node"
 
