@@ -223,7 +223,8 @@ void chex_check_report_release(struct chex_check_report *report); /* zeroed allo
 /* After an exchange has failed with CHEX_E_LOST: a report that blames the nodes of the ranks that
  * did not come. Not collective.
  * - why: text of the failed exchange. speaks_out: this rank is the lowest that came, so it prints.
- * - CHEX_E_LOST: it is not known which ranks came, or most nodes are missing. */
+ * - CHEX_E_LOST: it is not known which ranks came or where the others are, or most nodes are
+ * missing. */
 enum chex_status chex_check_lost(const struct chex_launch *launch, const char *why,
                                  struct chex_check_report *report_out, bool *speaks_out,
                                  struct chex_error *err);

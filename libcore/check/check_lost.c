@@ -46,6 +46,8 @@ enum chex_status chex_check_lost(const struct chex_launch *launch, const char *w
         if (launch->came[rank])
             continue;
         chex_launch_host(launch, rank, nodes[rows], sizeof nodes[rows]);
+        if (strchr(nodes[rows], ' ')) /* "host unknown" */
+            st = CHEX_E_LOST;
         while (strcmp(nodes[k], nodes[rows]) != 0)
             k++;
         if (k == rows)

@@ -490,6 +490,44 @@ static void test_json(void) {
     chex_check_report_release(&r);
 }
 
+static void pair_host(const struct chex_launch *launch, int rank, char *buf, size_t size) {
+    (void)launch;
+    snprintf(buf, size, rank < 6 ? "n%d" : "host unknown", rank / 2);
+}
+
+static void test_lost(void) {
+    static const struct chex_launch_method method = {.name = "pretended", .host = pair_host};
+    bool came[8] = {true, true, true, true, true, true, true, true}, speaks = false;
+    struct chex_launch launch = {
+        .rank = 1, .size = 8, .nodes = 4, .host = "n0", .impl = &method, .came = came};
+    struct chex_check_report r = {0};
+    struct chex_error err = {0};
+    OK(chex_check_lost(&launch, "late", &r, &speaks, &err) == CHEX_E_LOST, "nobody is lost");
+    came[0] = came[4] = came[5] = false;
+    OK(chex_check_lost(&launch, "late", &r, &speaks, &err) == CHEX_OK && r.count == 2 && speaks,
+       "there is a row for each node with lost ranks, and the lowest rank that came prints");
+    OK(strcmp(r.merged[0].found, "rank 0 (n0): no answer") == 0 &&
+           strcmp(r.merged[1].found, "rank 4 (n2), and others of this node: no answer") == 0,
+       "rows name the ranks and nodes: %s; %s", r.merged[0].found, r.merged[1].found);
+    OK(chex_check_status(&r) == CHEX_E_NODE, "lost ranks are their node's fault");
+    chex_check_report_release(&r);
+    launch.rank = 2;
+    OK(chex_check_lost(&launch, "late", &r, &speaks, &err) == CHEX_OK && !speaks,
+       "the other ranks do not print");
+    chex_check_report_release(&r);
+    launch.rank = 1;
+    came[2] = false;
+    OK(chex_check_lost(&launch, "late", &r, &speaks, &err) == CHEX_E_LOST,
+       "if most nodes are missing, none is blamed");
+    came[2] = came[0] = true;
+    came[6] = false;
+    OK(chex_check_lost(&launch, "late", &r, &speaks, &err) == CHEX_E_LOST,
+       "a node without a name is not blamed");
+    launch.came = NULL;
+    OK(chex_check_lost(&launch, "late", &r, &speaks, &err) == CHEX_E_LOST,
+       "if it is not known who came, nobody is blamed");
+}
+
 int main(void) {
     test_status();
     test_worsen();
@@ -503,5 +541,6 @@ int main(void) {
     test_probes();
     test_expected();
     test_json();
+    test_lost();
     return tap_done();
 }
