@@ -9,13 +9,13 @@
  *
  * What runs where:
  *
- *   process              user  function               does
- *   srun, sbatch         user  init, option callback  registers the options, checks the values
- *   slurmstepd           root  init, option callback  reads plugstack.conf's arguments, the values
- *   task, before exec    root  task_init_privileged   makes BASE/JOBID, which belongs to the user
- *   task, before exec    user  task_init              preflight, copy, variables
- *   slurmd's epilog      root  job_epilog             reads the arguments, empties BASE/JOBID as
- * the user, removes it
+ *   process            user  function              does
+ *   srun, sbatch       user  init, callback        registers the options, checks the values
+ *   slurmstepd         root  init, callback        reads plugstack.conf's arguments, the values
+ *   task, before exec  root  task_init_privileged  makes BASE/JOBID, which belongs to the user
+ *   task, before exec  user  task_init             preflight, copy, variables
+ *   slurmd's epilog    root  job_epilog            reads the arguments; a child with the user's
+ *                                                  rights empties BASE/JOBID; removes it
  *
  * As root only BASE (from plugstack.conf) and numbers from Slurm make paths. BASE is writable by
  * root alone, so nobody else makes names in it. Each name is opened without following links. What
