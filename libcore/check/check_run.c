@@ -170,7 +170,7 @@ static enum chex_status exchange(struct chex_group *group, const struct chex_che
     record.clock_s = chex_clock_unix_s();
     record.clock_window_s = chex_clock_s() - began;
     CHEX_TRY(
-        chex_group_exchange_into(group, "check-cards", &record, sizeof record, r->records, err));
+        chex_group_exchange_into(group, "check-records", &record, sizeof record, r->records, err));
     for (int k = 0; k < group->size; k++)
         r->hung = r->hung || r->records[k].lost;
     return CHEX_OK;

@@ -48,7 +48,7 @@ static enum chex_status pretend(struct chex_launch *l, const char *key, const vo
     for (int k = 0; k < l->size; k++) {
         char *at = (char *)all_out + (size_t)k * bytes;
         memcpy(at, mine, bytes);
-        if (strcmp(key, "check-cards") == 0) {
+        if (strcmp(key, "check-records") == 0) {
             struct chex_check_record *record = (void *)at;
             record->rank = k;
             record->local_rank = k % 2;
@@ -222,7 +222,7 @@ static enum chex_status many(struct chex_launch *l, const char *key, const void 
     for (int k = 0; k < l->size; k++) {
         char *to = (char *)all_out + (size_t)k * bytes;
         memcpy(to, mine, bytes);
-        if (strcmp(key, "check-cards") != 0)
+        if (strcmp(key, "check-records") != 0)
             continue;
         struct chex_check_record *c = (struct chex_check_record *)to;
         c->rank = k;
@@ -327,33 +327,33 @@ static void test_across(void) {
 
 static void skewed(const char *key, int rank, void *bytes) {
     struct chex_check_record *record = bytes;
-    if (strcmp(key, "check-cards") == 0)
+    if (strcmp(key, "check-records") == 0)
         record->clock_s += rank == 1 ? 100 : 0;
 }
 static void slightly_skewed(const char *key, int rank, void *bytes) {
     struct chex_check_record *record = bytes;
-    if (strcmp(key, "check-cards") == 0)
+    if (strcmp(key, "check-records") == 0)
         record->clock_s -= rank == 3 ? 5 : 0;
 }
 static void twins(const char *key, int rank, void *bytes) {
     struct chex_check_record *record = bytes;
-    if (strcmp(key, "check-cards") == 0 && rank == 3)
+    if (strcmp(key, "check-records") == 0 && rank == 3)
         record->local_rank = 0;
 }
 static void wrong_size(const char *key, int rank, void *bytes) {
     struct chex_check_record *record = bytes;
-    if (strcmp(key, "check-cards") == 0 && rank == 2)
+    if (strcmp(key, "check-records") == 0 && rank == 2)
         record->size = 2;
 }
 static void shared_cpus(const char *key, int rank, void *bytes) {
     struct chex_check_record *record = bytes;
-    if (strcmp(key, "check-cards") == 0 && rank == 3)
+    if (strcmp(key, "check-records") == 0 && rank == 3)
         snprintf(record->cpus, sizeof record->cpus, "2-3,8");
 }
 
 static void other_node(const char *key, int rank, void *bytes) {
     struct chex_check_record *record = bytes;
-    if (strcmp(key, "check-cards") == 0 && rank == 3)
+    if (strcmp(key, "check-records") == 0 && rank == 3)
         snprintf(record->cpus, sizeof record->cpus, "4-7,16");
 }
 
