@@ -135,11 +135,11 @@ static enum chex_status refuse(struct chex_session *s, uint64_t need,
                  batch ? "the largest --batch-size that fits is %d" : "not even one image fits",
                  batch);
     return chex_error_set(err, CHEX_E_RESOURCE,
-                          "%s: %d rank%s there take%s %s of memory, and the %s allows %s: %s; "
+                          "%d rank%s of this node take%s %s of memory, and the %s allows %s: %s; "
                           "use %s%s",
-                          l->host, l->local_size, l->local_size > 1 ? "s" : "",
-                          l->local_size > 1 ? "" : "s", chex_format_bytes(a, sizeof a, need),
-                          limit->from, chex_format_bytes(b, sizeof b, limit->bytes), fits,
+                          l->local_size, l->local_size > 1 ? "s" : "", l->local_size > 1 ? "" : "s",
+                          chex_format_bytes(a, sizeof a, need), limit->from,
+                          chex_format_bytes(b, sizeof b, limit->bytes), fits,
                           strcmp(limit->from, "machine") == 0 ? "larger nodes"
                                                               : "a higher limit (Slurm: --mem)",
                           l->local_size > 1 ? ", or fewer ranks on a node" : "");
