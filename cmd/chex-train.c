@@ -257,12 +257,21 @@ static json_t *options_json(const struct settings *s) {
                        CHEX_FIELD("origins", origins));
 }
 
-/* The options that must be equal on all ranks. */
+/* The options that must be equal on all ranks. The files of --init and --resume and the folder of
+ * --stage may differ between ranks. But if only some ranks have one, the ranks would make different
+ * collective calls. */
 static json_t *shared_options(const json_t *recorded) {
     json_t *shared = json_copy(json_object_get(recorded, "options"));
-    for (size_t i = 0; i < program.count; i++)
-        if (options[i].of_rank)
-            json_object_del(shared, options[i].name);
+    for (size_t i = 0; i < program.count; i++) {
+        const struct chex_opt *o = &options[i];
+        const char *value = json_string_value(json_object_get(shared, o->name));
+        if (!o->of_rank)
+            continue;
+        if (o->at != AT(init) && o->at != AT(resume) && o->at != AT(stage))
+            json_object_del(shared, o->name);
+        else if (value && value[0] && strcmp(value, "auto") != 0 && strcmp(value, "none") != 0)
+            json_object_set_new(shared, o->name, json_string("a path"));
+    }
     return shared;
 }
 
@@ -490,7 +499,6 @@ static enum chex_status collective(struct starter *start, struct chex_world *wor
     const struct settings *s = start->s;
     const struct chex_train_config first = *start->config, *c = &first;
     struct chex_coll *coll = NULL;
-    *together = false;
     CHEX_TRY(chex_coll_create(&world->launch, &coll, err));
     train_signals_limit(0);
     struct chex_train_world w = {.launch = &world->launch,
@@ -503,6 +511,7 @@ static enum chex_status collective(struct starter *start, struct chex_world *wor
     enum chex_status st = s->bench_input ? bench_input(s, c, &w, together, err)
                           : s->plan      ? plan(s, c, &w, together, err)
                                          : train(s, c, &w, together, err);
+    *together = *together && !coll->group->broken;
     if (st == CHEX_OK || *together)
         chex_coll_destroy(coll);
     return st;
@@ -519,10 +528,10 @@ static enum chex_status work(struct settings *s, struct chex_world *world, bool 
         enum chex_status st = chex_choose_engine(s->engine, &world->gpu, &engine, err);
         CHEX_TRY(chex_choose_gpu(&world->launch, world->group, &world->binding, &world->gpu,
                                  st == CHEX_OK ? engine : NULL, &gpu, &has_gpu, err));
-        enum chex_precision usual = (enum chex_precision)s->precision;
-        if (chex_opt_origin(s->set, "precision") == CHEX_FROM_DEFAULT)
-            CHEX_TRY(chex_choose_precision(world->group, engine, &usual, err));
-        s->precision = (int)usual;
+        enum chex_precision precision = (enum chex_precision)s->precision;
+        const bool asked = chex_opt_origin(s->set, "precision") != CHEX_FROM_DEFAULT;
+        CHEX_TRY(chex_choose_precision(world->group, engine, asked, &precision, err));
+        s->precision = (int)precision;
     }
     const struct chex_gpu *device = has_gpu ? &gpu : NULL;
     int threads = s->threads ? (int)s->threads : world->binding.threads;
@@ -531,6 +540,7 @@ static enum chex_status work(struct settings *s, struct chex_world *world, bool 
         return bench(s, engine, device, threads, world->group, together, err);
     }
     struct chex_train_config config;
+    *together = false;
     CHEX_TRY(config_of(s, engine, device, threads, &config, err));
     struct starter start = {s, engine, device, threads, &config};
     enum chex_status st = collective(&start, world, together, err);
@@ -595,6 +605,7 @@ static enum chex_status run(struct chex_opt_set *set, void *settings, struct che
     CHEX_TRY(chex_world_open(&world, err));
     bool together;
     enum chex_status st = work(s, &world, &together, err);
+    together = together && !world.group->broken;
     if (st != CHEX_OK && (world.launch.rank == 0 || !together))
         chex_log(st == CHEX_E_PREEMPTED ? CHEX_LOG_WARN : CHEX_LOG_ERROR, "%s", err->text);
     err->text[0] = '\0';

@@ -159,8 +159,8 @@ static enum chex_status open_engine(struct eval_cam *m, struct chex_error *err) 
     CHEX_TRY(chex_choose_gpu(&m->world.launch, m->world.group, &m->world.binding, &m->world.gpu,
                              m->engine_spec, &gpu, &has_gpu, err));
     m->precision = (enum chex_precision)m->s->precision;
-    if (!m->precision_asked)
-        CHEX_TRY(chex_choose_precision(m->world.group, m->engine_spec, &m->precision, err));
+    CHEX_TRY(chex_choose_precision(m->world.group, m->engine_spec, m->precision_asked,
+                                   &m->precision, err));
     m->threads = m->s->threads ? (int)m->s->threads : m->world.binding.threads;
     const struct chex_engine_config config = {.net = m->network.net,
                                               .image_size = m->image_px,

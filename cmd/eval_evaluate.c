@@ -278,8 +278,9 @@ static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
     st = chex_choose_gpu(&e->world.launch, e->world.group, &e->world.binding, &e->world.gpu,
                          st == CHEX_OK ? e->engine_spec : NULL, &e->gpu, &e->has_gpu, err);
     e->precision = (enum chex_precision)s->precision;
-    if (st == CHEX_OK && !e->precision_asked)
-        st = chex_choose_precision(e->world.group, e->engine_spec, &e->precision, err);
+    if (st == CHEX_OK)
+        st = chex_choose_precision(e->world.group, e->engine_spec, e->precision_asked,
+                                   &e->precision, err);
     if (st == CHEX_OK)
         st = check_same(e, err);
     if (st == CHEX_OK)
@@ -318,9 +319,11 @@ static enum chex_status run_evaluate(struct chex_opt_set *set, void *settings,
     };
     CHEX_TRY(chex_world_open(&e.world, err));
     enum chex_status st = chex_coll_create(&e.world.launch, &e.coll, err);
-    const bool together = st == CHEX_OK;
-    if (st == CHEX_OK)
+    bool together = st == CHEX_OK;
+    if (st == CHEX_OK) {
         st = evaluate(&e, err);
+        together = !e.world.group->broken && !e.coll->group->broken;
+    }
     /* If all ranks fail together, only rank 0 reports the cause. */
     if (st != CHEX_OK && (!together || e.world.launch.rank == 0))
         chex_err("%s", err->text);

@@ -171,7 +171,8 @@ static enum chex_status make_reduce(struct chex_step *s, struct chex_launch *lau
     enum chex_status st = reset(s, err);
     if (impl->device) {
         CHEX_TRY(chex_group_agree(coll->group, st, err));
-        st = impl->device->reduce_memory(s->engine->self, launch, timeout_ms, &memory, err);
+        st = impl->device->reduce_memory(s->engine->self, launch, coll->group, timeout_ms, &memory,
+                                         err);
     }
     const struct chex_reduce_config config = {
         .coll = coll, .memory = memory, .logical_ranks = coll->size, .count = s->net->state_count};

@@ -75,15 +75,25 @@ enum chex_status chex_choose_engine(const char *asked, const struct chex_gpu_vie
     return CHEX_OK;
 }
 
-enum chex_status chex_choose_precision(struct chex_group *group, const char *spec,
-                                       enum chex_precision *precision_out, struct chex_error *err) {
-    const int32_t mine = (int32_t)chex_engine_usual_precision(spec);
+enum chex_status chex_choose_precision(struct chex_group *group, const char *spec, bool asked,
+                                       enum chex_precision *precision, struct chex_error *err) {
+    struct choice {
+        int32_t asked, precision;
+    };
+    const struct choice mine = {asked,
+                                (int32_t)(asked ? *precision : chex_engine_usual_precision(spec))};
     CHEX_TRY(chex_group_exchange(group, "precision", &mine, sizeof mine, err));
-    const int32_t *all = group->all;
-    bool same = true;
-    for (int r = 0; r < group->size; r++)
-        same = same && all[r] == all[0];
-    *precision_out = same ? (enum chex_precision)mine : CHEX_FP32;
+    const struct choice *all = group->all;
+    bool any_asked = false, same = true;
+    for (int r = 0; r < group->size; r++) {
+        any_asked = any_asked || all[r].asked;
+        same = same && all[r].precision == all[0].precision && all[r].asked == all[0].asked;
+    }
+    if (any_asked && !same)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--precision is not the same on all ranks: give all ranks the same "
+                              "options");
+    *precision = same ? (enum chex_precision)mine.precision : CHEX_FP32;
     if (!same)
         chex_info("precision fp32: the nodes' processors differ in their default precision");
     return CHEX_OK;

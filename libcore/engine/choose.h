@@ -32,9 +32,12 @@ enum chex_status chex_choose_gpu(const struct chex_launch *launch, struct chex_g
                                  const struct chex_gpu_view *view, const char *spec,
                                  struct chex_gpu *gpu_out, bool *has_out, struct chex_error *err);
 
-/* Chooses the precision if --precision is not given: chex_engine_usual_precision of `spec` if all
- * ranks agree, else fp32, and logs that. Collective. */
-enum chex_status chex_choose_precision(struct chex_group *group, const char *spec,
-                                       enum chex_precision *precision_out, struct chex_error *err);
+/* Chooses the precision. Collective; all ranks return the same status.
+ * - asked: --precision is given, and *precision holds it. CHEX_E_USAGE if another rank has another
+ *   value or none.
+ * - Otherwise *precision becomes chex_engine_usual_precision of `spec` if it is the same on all
+ *   ranks, else fp32, and that is logged. */
+enum chex_status chex_choose_precision(struct chex_group *group, const char *spec, bool asked,
+                                       enum chex_precision *precision, struct chex_error *err);
 
 #endif

@@ -104,6 +104,7 @@ struct chex_engine_limits {
 };
 
 struct chex_engine;
+struct chex_group;
 struct chex_launch;
 struct chex_reduce_memory;
 
@@ -149,8 +150,9 @@ struct chex_engine_device {
     void (*grad_free)(void *self, float *grad);
     /* Returns the memory and transport for chex_reduce_config. The engine owns it.
      * - timeout_ms: a message that takes longer counts as a lost rank; 0: no limit.
-     * - Called once. Collective. */
-    enum chex_status (*reduce_memory)(void *self, struct chex_launch *launch, uint64_t timeout_ms,
+     * - Called once. Collective; `group` has all ranks. */
+    enum chex_status (*reduce_memory)(void *self, struct chex_launch *launch,
+                                      struct chex_group *group, uint64_t timeout_ms,
                                       const struct chex_reduce_memory **memory_out,
                                       struct chex_error *err);
 };

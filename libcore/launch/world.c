@@ -4,7 +4,6 @@
  */
 #include "launch/world.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -61,12 +60,13 @@ void chex_world_close(struct chex_world *world, enum chex_status status, bool to
 /* Whether all ranks have an error. *same_out: rank 0 has the same error text as this rank. */
 static bool all_refuse(struct chex_launch *launch, const struct chex_error *err, bool *same_out) {
     struct chex_error fault = {0};
+    struct chex_group *group = NULL;
     const uint64_t mine = chex_hash64(err->text, strlen(err->text));
-    uint64_t *all = calloc((size_t)launch->size, sizeof *all);
-    const bool exchanged = all && chex_launch_exchange(launch, "refuse", &mine, sizeof mine, all,
-                                                       REFUSE_MS, &fault) == CHEX_OK;
-    *same_out = exchanged && all[0] == mine;
-    free(all);
+    const bool exchanged =
+        chex_group_of_launch(launch, REFUSE_MS, &group, &fault) == CHEX_OK &&
+        chex_group_exchange(group, "refuse", &mine, sizeof mine, &fault) == CHEX_OK;
+    *same_out = exchanged && *(const uint64_t *)group->all == mine;
+    chex_group_destroy(group);
     return exchanged;
 }
 

@@ -160,7 +160,7 @@ enum chex_status chex_bench_input_run(const struct chex_bench_input *bench,
                                       struct chex_error *err) {
     struct chex_train_config c = *config;
     struct chex_train_input in = {0};
-    *together_out = true; /* every failure below is agreed upon */
+    *together_out = true; /* all ranks return the same status, unless the exchanges fail */
     memset(out, 0, sizeof *out);
     if (c.logical_ranks == 0)
         c.logical_ranks = world->coll->size;

@@ -62,7 +62,7 @@ struct chex_session {
     struct chex_train_world world;
     int rank, size;
     int logical_ranks;
-    bool together; /* all ranks know of the present failure */
+    bool together; /* all ranks know of the present failure, and can still exchange */
 
     /* setup.c: the engine; run_state.c, if the run resumes */
     struct chex_net *net;
@@ -192,8 +192,8 @@ enum chex_status chex_session_end_steps(struct chex_session *s, double started_s
 /* The closing lines of a run; rank 0. */
 void chex_session_summarise(const struct chex_session *s);
 
-/* Returns CHEX_OK if `mine` is CHEX_OK on all ranks, else the same error on all. Sets s->together
- * on error. Collective. */
+/* Returns CHEX_OK if `mine` is CHEX_OK on all ranks, else the same error on all. On error sets
+ * s->together, unless the exchange itself failed. Collective. */
 enum chex_status chex_session_agree(struct chex_session *s, enum chex_status mine,
                                     struct chex_error *err);
 

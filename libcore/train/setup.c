@@ -23,7 +23,7 @@ enum chex_status chex_session_agree(struct chex_session *s, enum chex_status min
     enum chex_status st = chex_group_agree(s->world.coll->group, mine, err);
     chex_watchdog_at(s->world.watchdog, phase);
     if (st != CHEX_OK)
-        s->together = true;
+        s->together = !s->world.coll->group->broken;
     return st;
 }
 
@@ -50,7 +50,7 @@ static enum chex_status create_reduce(struct chex_session *s, struct chex_error 
     const struct chex_engine_impl *impl = s->engine->impl;
     const struct chex_reduce_memory *memory = NULL;
     if (impl->device)
-        CHEX_TRY(impl->device->reduce_memory(s->engine->self, s->world.launch,
+        CHEX_TRY(impl->device->reduce_memory(s->engine->self, s->world.launch, s->world.coll->group,
                                              message_timeout_ms(&s->config), &memory, err));
     struct chex_reduce_config r = {.coll = s->world.coll,
                                    .memory = memory,

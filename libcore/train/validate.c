@@ -43,7 +43,7 @@ enum chex_status chex_session_validate(struct chex_session *s, double *loss_out,
     enum chex_status st =
         chex_eval_run(s->engine, s->input.val, s->world.coll, &config, &table, &out.loss, err);
     if (st != CHEX_OK) {
-        s->together = true;
+        s->together = !s->world.coll->group->broken;
         return st;
     }
     advanced(s, false);

@@ -30,8 +30,8 @@ enum {
     BUCKET_BYTES = 2048,
     PIECE = 190, /* what a pass reports at once */
     PIECES = (COUNT + PIECE - 1) / PIECE,
-    ROUNDS = 4, /* exchanges */
-    CARD_BYTES = 256,
+    ROUNDS = 8, /* exchanges */
+    MESSAGE_BYTES = CHEX_GROUP_BYTES,
 #ifdef CHEX_GPU_EMULATED
     PATIENCE = 1,
 #else
@@ -43,7 +43,7 @@ enum {
 
 struct shared {
     atomic_int came[ROUNDS][RANKS];
-    unsigned char card[ROUNDS][RANKS][CARD_BYTES];
+    unsigned char message[ROUNDS][RANKS][MESSAGE_BYTES];
     enum chex_status st[RANKS];
     struct chex_error err[RANKS];
     double finish_s[RANKS]; /* how long the last finish took */
@@ -64,9 +64,9 @@ static enum chex_status fake_exchange(struct chex_launch *launch, const char *ke
     struct player *p = launch->self;
     const int round = p->round++;
     const double until_s = chex_clock_s() + (double)timeout_ms / 1e3;
-    if (round >= ROUNDS || bytes > CARD_BYTES)
+    if (round >= ROUNDS || bytes > MESSAGE_BYTES)
         return chex_error_set(err, CHEX_E_FAIL, "the test has too little room");
-    memcpy(shared->card[round][launch->rank], mine, bytes);
+    memcpy(shared->message[round][launch->rank], mine, bytes);
     atomic_store(&shared->came[round][launch->rank], 1);
     for (int r = 0; r < launch->size; r++) {
         while (!atomic_load(&shared->came[round][r]) && chex_clock_s() < until_s)
@@ -74,7 +74,7 @@ static enum chex_status fake_exchange(struct chex_launch *launch, const char *ke
         if (!atomic_load(&shared->came[round][r]))
             return chex_error_set(err, CHEX_E_LOST, "rank %d (node%d) did not come to exchange %s",
                                   r, r, key);
-        memcpy((char *)all_out + (size_t)r * bytes, shared->card[round][r], bytes);
+        memcpy((char *)all_out + (size_t)r * bytes, shared->message[round][r], bytes);
     }
     return CHEX_OK;
 }
@@ -92,6 +92,7 @@ enum mishap {
     STALLS,        /* rank 2, before its passes of the second step */
     LATE,          /* rank 2 there, between what others wait for it and for the roll call */
     NO_LIBRARY,    /* rank 1 */
+    NO_DEVICE,     /* rank 1 cannot select its GPU */
     NEVER_COMES,   /* rank 1 does not set up at all */
     NO_NCCL_ALONE, /* no rank has one, and there is one rank */
     GPUS_DIFFER    /* in their multiprocessors; rank 0's log goes to a file */
@@ -231,9 +232,13 @@ static enum chex_status play(const struct scene *s, struct chex_launch *launch,
     const int device = rank % shared->devices;
     engine_open(&e, device);
     GT_OK(cudaMallocHost((void **)&pinned, sizeof shared->sum[rank]));
+    struct chex_group *group = NULL;
+    BAIL_UNLESS(chex_group_of_launch(launch, s->timeout_ms * PATIENCE, &group, err) == CHEX_OK,
+                "%s", err->text);
     struct gpu_reduce_config g = {.launch = launch,
+                                  .group = group,
                                   .timeout_ms = s->timeout_ms * PATIENCE,
-                                  .device = device,
+                                  .device = s->mishap == NO_DEVICE && rank == 1 ? 99 : device,
                                   .compute = e.compute,
                                   .event_of = event_of,
                                   .engine = &e};
@@ -253,6 +258,7 @@ static enum chex_status play(const struct scene *s, struct chex_launch *launch,
         st = play_steps(s, &e, reduce, rank, pinned, err);
     chex_reduce_destroy(reduce);
     gpu_reduce_destroy(gpu);
+    chex_group_destroy(group);
     engine_close(&e);
     GT_OK(cudaFreeHost(pinned));
     return st;
@@ -471,9 +477,15 @@ static void check_set_up(void) {
                       .timeout_ms = 3000};
     bool well = act(&s);
     OK(well && shared->st[0] == CHEX_E_ENV && shared->st[1] == CHEX_E_ENV &&
-           strstr(shared->err[0].text, "rank 1 cannot use NCCL") &&
-           strstr(shared->err[1].text, "/nowhere/libnccl.so.2"),
+           strstr(shared->err[0].text, "rank 1 on node1: ") &&
+           strstr(shared->err[0].text, "/nowhere/libnccl.so.2") &&
+           strcmp(shared->err[0].text, shared->err[1].text) == 0,
        "a rank without NCCL ends all: %s", shared->err[1].text);
+    s.mishap = NO_DEVICE;
+    well = act(&s);
+    OK(well && shared->st[0] == shared->st[1] && shared->st[2] == shared->st[1] &&
+           strstr(shared->err[0].text, "rank 1 on node1: cudaSetDevice"),
+       "a rank that fails before the exchange of the id ends all: %s", shared->err[0].text);
     s.mishap = NEVER_COMES;
     s.timeout_ms = 300;
     well = act(&s);

@@ -51,20 +51,27 @@ cat >odd.sh <<'END'
 [ "$SLURM_PROCID" = 1 ] || set -- "$@" "$ODD"
 exec chex-train "$@"
 END
-differ() { # OPTION VALUE ARGUMENTS...: rank 0 alone has that value
+# OPTION VALUE ARGUMENTS...: rank 0 alone has that value. $shown: the value in the message, if it is
+# another; $text: the message, if it is another.
+differ() {
     local option=$1 value=$2 began=$SECONDS
     shift 2
     ODD=--$option=$value in_job -N2 -n2 --cpu-bind=none bash odd.sh "${common[@]}" --output odd "$@" \
         >odd.out 2>odd.err
     is $? 2 "rank 0 has another --$option: exit 2"
     like "$(grep 'error: ' odd.err)" \
-        "error: rank 1 on n1: --$option is '[0-9.]*' here and '$value' on rank 0: give all ranks the same options" "it says which"
+        "error: ${text-rank 1 on n1: --$option is '[a-z0-9.]*' here and '${shown-$value}' on rank 0}: give all ranks the same options" "it says which"
     [ $((SECONDS - began)) -lt 40 ] && [ ! -e odd ]
     ok $? "at once, with nothing begun"
 }
 differ batch-size 4 --plan
 differ lr 0.0001
 differ timeline odd.json
+# These decide which collective calls follow.
+shown='a path' differ init odd.safetensors
+shown='a path' differ stage /tmp
+differ resume none
+text='--precision is not the same on all ranks' differ precision fp32
 
 # A node without the memory: /proc/meminfo of rank 1 says so. Nothing is begun.
 cat >small.sh <<'END'
@@ -76,7 +83,7 @@ for option in --plan --json; do
     in_job -N2 -n2 --cpu-bind=none bash small.sh "${common[@]}" --output small $option >small.out 2>small.err
     is $? 9 "a node with too little memory: exit 9, $option"
     is "$(grep 'error: ' small.err | grep -c '^chex-train')" 1 "one rank says so"
-    like "$(cat small.err)" 'error: rank 1 on n1: n1: 1 rank there takes [0-9]+ MiB of memory, and the machine allows 146 MiB: not even one image fits; use larger nodes' \
+    like "$(cat small.err)" 'error: rank 1 on n1: 1 rank of this node takes [0-9]+ MiB of memory, and the machine allows 146 MiB: not even one image fits; use larger nodes' \
         "which node, how much, and what to do"
     [ ! -e small ] && [ ! -s small.out ]
     ok $? "nothing starts and nothing is printed"

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "engine/engine.h"
 #include "tap.h"
+#include "thread_ranks.h"
 
 static void choose_gpu(const struct chex_launch *launch, struct chex_group *group) {
     const struct chex_binding binding = {.cpus = "2-3"};
@@ -41,6 +42,30 @@ static void choose_gpu(const struct chex_launch *launch, struct chex_group *grou
     OK(chex_choose_gpu(launch, group, &binding, &view, NULL, &gpu, &has, &err) == CHEX_E_USAGE &&
            strcmp(err.text, "a failure before") == 0,
        "a rank that has failed before tells the others: %s", err.text);
+}
+
+struct chooser {
+    bool asked;
+    enum chex_precision precision;
+    enum chex_status status;
+    struct chex_error err;
+};
+
+static void choose(struct chex_group *g, void *arg) {
+    struct chooser *c = arg;
+    g->wait_ms = 2000;
+    c->status = chex_choose_precision(g, "ref", c->asked, &c->precision, &c->err);
+}
+
+static void choose_precision(void) {
+    struct chooser c[2] = {{.asked = true, .precision = CHEX_BF16}, {.precision = CHEX_FP16}};
+    ranks_run(2, choose, c, sizeof *c);
+    OK(c[0].status == CHEX_E_USAGE && c[1].status == CHEX_E_USAGE &&
+           strstr(c[0].err.text, "--precision is not the same on all ranks"),
+       "a precision that only one rank asks for is refused by all: %s", c[1].err.text);
+    c[1] = c[0] = (struct chooser){.asked = true, .precision = CHEX_BF16};
+    ranks_run(2, choose, c, sizeof *c);
+    OK(c[1].status == CHEX_OK && c[1].precision == CHEX_BF16, "all ranks ask for it: it is used");
 }
 
 int main(void) {
@@ -87,8 +112,9 @@ int main(void) {
     OK_STATUS(chex_launch_init(&launch, &err), CHEX_OK, err, NULL);
     BAIL_UNLESS(chex_group_of_launch(&launch, CHEX_GROUP_START_MS, &group, &err) == CHEX_OK, "%s",
                 err.text);
-    OK_STATUS(chex_choose_precision(group, "ref", &precision, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_choose_precision(group, "ref", false, &precision, &err), CHEX_OK, err, NULL);
     OK(precision == CHEX_FP32, "ref's usual precision is fp32");
+    choose_precision();
     choose_gpu(&launch, group);
     chex_group_destroy(group);
     chex_launch_finish(&launch);

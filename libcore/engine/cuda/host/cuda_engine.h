@@ -235,7 +235,7 @@ enum chex_status chex_cuda_class_maps(void *self, int image, float *maps_out,
 /* ---- cuda_run.c ---- */
 /* Entry of struct chex_engine_device. */
 enum chex_status chex_cuda_reduce_memory(void *self, struct chex_launch *launch,
-                                         uint64_t timeout_ms,
+                                         struct chex_group *group, uint64_t timeout_ms,
                                          const struct chex_reduce_memory **memory_out,
                                          struct chex_error *err);
 enum chex_status chex_cuda_run_init(struct cuda_engine *e, struct chex_error *err);

@@ -298,11 +298,12 @@ static cudaEvent_t event_of(void *engine, size_t from) {
 }
 
 enum chex_status chex_cuda_reduce_memory(void *self, struct chex_launch *launch,
-                                         uint64_t timeout_ms,
+                                         struct chex_group *group, uint64_t timeout_ms,
                                          const struct chex_reduce_memory **memory_out,
                                          struct chex_error *err) {
     struct cuda_engine *e = self;
     const struct gpu_reduce_config config = {.launch = launch,
+                                             .group = group,
                                              .timeout_ms = timeout_ms,
                                              .device = e->device.index,
                                              .compute = e->stream,

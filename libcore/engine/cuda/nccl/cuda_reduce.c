@@ -175,24 +175,10 @@ static enum chex_status settle(void *self, struct chex_error *err) {
     return r->nccl ? gpu_nccl_check(r->nccl, err) : CHEX_OK;
 }
 
-static enum chex_status set_up(struct gpu_reduce *r, struct chex_error *err) {
+/* What this rank does alone. */
+static enum chex_status start(struct gpu_reduce *r, const struct gpu_reduce_config *config,
+                              struct chex_error *err) {
     int least = 0, greatest = 0;
-    CHEX_TRY(select_device(r, err));
-    CHEX_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest), err);
-    CHEX_CUDA(cudaStreamCreateWithPriority(&r->stream, cudaStreamNonBlocking, greatest), err);
-    CHEX_CUDA(cudaEventCreateWithFlags(&r->joined, cudaEventDisableTiming), err);
-    CHEX_CUDA(cudaEventCreateWithFlags(&r->wait_begun, 0), err);
-    CHEX_CUDA(cudaEventCreateWithFlags(&r->wait_ended, 0), err);
-    if (r->config.launch->size == 1)
-        return CHEX_OK;
-    return gpu_nccl_open(r->config.launch, r->stream, r->config.timeout_ms, &r->nccl, err);
-}
-
-enum chex_status gpu_reduce_create(const struct gpu_reduce_config *config,
-                                   struct gpu_reduce **reduce_out, struct chex_error *err) {
-    struct gpu_reduce *r = chex_alloc_zeroed(1, sizeof *r);
-    if (!r)
-        return chex_error_memory(err, NULL);
     r->config = *config;
     r->memory = (struct chex_reduce_memory){.name = "nccl",
                                             .self = r,
@@ -207,7 +193,24 @@ enum chex_status gpu_reduce_create(const struct gpu_reduce_config *config,
                                             .leaf = leaf,
                                             .finish = finish,
                                             .settle = settle};
-    enum chex_status st = set_up(r, err);
+    CHEX_TRY(select_device(r, err));
+    CHEX_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest), err);
+    CHEX_CUDA(cudaStreamCreateWithPriority(&r->stream, cudaStreamNonBlocking, greatest), err);
+    CHEX_CUDA(cudaEventCreateWithFlags(&r->joined, cudaEventDisableTiming), err);
+    CHEX_CUDA(cudaEventCreateWithFlags(&r->wait_begun, 0), err);
+    CHEX_CUDA(cudaEventCreateWithFlags(&r->wait_ended, 0), err);
+    if (r->config.launch->size == 1)
+        return CHEX_OK;
+    return gpu_nccl_create(r->config.launch, r->stream, r->config.timeout_ms, &r->nccl, err);
+}
+
+enum chex_status gpu_reduce_create(const struct gpu_reduce_config *config,
+                                   struct gpu_reduce **reduce_out, struct chex_error *err) {
+    struct gpu_reduce *r = chex_alloc_zeroed(1, sizeof *r);
+    enum chex_status st = r ? start(r, config, err) : chex_error_memory(err, NULL);
+    st = chex_group_agree(config->group, st, err);
+    if (st == CHEX_OK && r->nccl)
+        st = gpu_nccl_connect(r->nccl, config->group, err);
     if (st != CHEX_OK)
         gpu_reduce_destroy(r);
     else

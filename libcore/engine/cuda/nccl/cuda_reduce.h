@@ -42,6 +42,7 @@ struct gpu_reduce;
 
 struct gpu_reduce_config {
     struct chex_launch *launch; /* borrowed */
+    struct chex_group *group;   /* borrowed; used by create only */
     uint64_t timeout_ms;        /* limit for one message; 0: no limit */
     int device;                 /* CUDA's index */
     cudaStream_t compute;       /* borrowed; not the default stream */
@@ -49,7 +50,8 @@ struct gpu_reduce_config {
     void *engine;
 };
 
-/* With more than one rank it opens NCCL. CHEX_E_ENV: NCCL is not usable. Collective. */
+/* With more than one rank it opens NCCL. CHEX_E_ENV: NCCL is not usable. Collective: all ranks fail
+ * together, except while NCCL connects them. */
 enum chex_status gpu_reduce_create(const struct gpu_reduce_config *config,
                                    struct gpu_reduce **reduce_out, struct chex_error *err);
 /* Call it after destroying the chex_reduce that uses it. NULL allowed. Collective. */

@@ -45,8 +45,9 @@
 #if !defined(NCCL_VERSION_CODE) || NCCL_VERSION_CODE < LEAST_CODE
 
 /* Built without NCCL's header, or with one that is too old: the engine supports one rank only. */
-enum chex_status gpu_nccl_open(struct chex_launch *launch, cudaStream_t stream, uint64_t timeout_ms,
-                               struct gpu_nccl **out, struct chex_error *err) {
+enum chex_status gpu_nccl_create(struct chex_launch *launch, cudaStream_t stream,
+                                 uint64_t timeout_ms, struct gpu_nccl **out,
+                                 struct chex_error *err) {
     (void)stream, (void)timeout_ms, (void)out;
     return chex_error_set(err, CHEX_E_ENV,
                           "%d ranks with GPUs need NCCL, and this build was made without: install "
@@ -62,6 +63,11 @@ void *gpu_nccl_alloc(struct gpu_nccl *n, size_t bytes) {
 void gpu_nccl_free(struct gpu_nccl *n, void *data) { (void)n, (void)data; }
 static enum chex_status absent(struct chex_error *err) {
     return chex_error_set(err, CHEX_E_FAIL, "this build has no NCCL");
+}
+enum chex_status gpu_nccl_connect(struct gpu_nccl *n, struct chex_group *group,
+                                  struct chex_error *err) {
+    (void)n, (void)group;
+    return absent(err);
 }
 enum chex_status gpu_nccl_send(struct gpu_nccl *n, const float *data, size_t count, int to, int tag,
                                struct chex_error *err) {
@@ -192,7 +198,7 @@ struct gpu_nccl {
     struct library lib;
     struct chex_launch *launch;
     cudaStream_t stream;
-    int device;
+    int device, version; /* version: NCCL's code */
     uint64_t timeout_ms;
 
     pthread_mutex_t lock;
@@ -210,9 +216,9 @@ struct gpu_nccl {
     struct chex_error error;
 };
 
-/* Messages that ranks exchange through the launcher: at set-up, and in a roll call. */
+/* Messages that ranks exchange: at set-up, and through the launcher in a roll call. */
 struct setup_message {
-    int32_t version; /* NCCL's version code; 0: NCCL is not usable on this rank */
+    int32_t version; /* NCCL's version code */
     int32_t sms;     /* multiprocessors of the rank's GPU */
     ncclUniqueId id; /* set by rank 0 */
 };
@@ -533,46 +539,29 @@ static void warn_of_difference(const struct chex_launch *launch, const struct se
 }
 
 /* Distributes rank 0's id and checks that all ranks have the same version of NCCL. */
-static enum chex_status exchange_id(struct gpu_nccl *n, ncclUniqueId *id_out, uint64_t timeout_ms,
-                                    struct chex_error *err) {
-    struct chex_launch *launch = n->launch;
-    struct setup_message mine = {0}, *all = chex_alloc_zeroed((size_t)launch->size, sizeof *all);
-    struct chex_error own = {0};
-    int version = 0;
-    if (!all)
-        return chex_error_memory(err, NULL);
-    enum chex_status st = load_library(&n->lib, &version, &own);
-    ncclResult_t rc = ncclSuccess;
-    if (st == CHEX_OK && launch->rank == 0)
-        rc = n->lib.ncclGetUniqueId(&mine.id);
-    if (rc != ncclSuccess)
-        st = chex_error_set(&own, CHEX_E_ENV, "ncclGetUniqueId: %s (NCCL_DEBUG=WARN says more)",
-                            n->lib.ncclGetErrorString(rc));
-    mine.version = st == CHEX_OK ? version : 0;
+static enum chex_status exchange_id(struct gpu_nccl *n, struct chex_group *group,
+                                    ncclUniqueId *id_out, struct chex_error *err) {
+    struct setup_message mine = {.version = n->version};
+    enum chex_status st = CHEX_OK;
     int sms = 0;
+    const ncclResult_t rc = group->rank == 0 ? n->lib.ncclGetUniqueId(&mine.id) : ncclSuccess;
+    if (rc != ncclSuccess)
+        st = chex_error_set(err, CHEX_E_ENV, "ncclGetUniqueId: %s (NCCL_DEBUG=WARN says more)",
+                            n->lib.ncclGetErrorString(rc));
+    CHEX_TRY(chex_group_follow(group, 0, st, err));
     cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, n->device);
     mine.sms = sms;
-    enum chex_status met =
-        chex_launch_exchange(launch, "nccl", &mine, sizeof mine, all, timeout_ms, err);
-    if (st != CHEX_OK) /* this rank's error is more specific than that of the exchange */
-        st = chex_error_set(err, own.status, "%s", own.text);
-    else
-        st = met;
-    for (int r = 0; st == CHEX_OK && r < launch->size; r++) {
-        if (all[r].version == 0)
-            st = chex_error_set(err, CHEX_E_ENV, "rank %d cannot use NCCL", r);
-        else if (all[r].version != version)
-            st = chex_error_set(err, CHEX_E_ENV,
-                                "NCCL is version code %d on rank %d and %d on rank %d: expected "
-                                "the same on all",
-                                version, launch->rank, all[r].version, r);
-    }
-    if (st == CHEX_OK) {
-        warn_of_difference(launch, all);
-        *id_out = all[0].id;
-    }
-    free(all);
-    return st;
+    CHEX_TRY(chex_group_exchange(group, "nccl", &mine, sizeof mine, err));
+    const struct setup_message *all = group->all;
+    for (int r = 0; r < group->size; r++)
+        if (all[r].version != n->version)
+            return chex_error_set(err, CHEX_E_ENV,
+                                  "NCCL is version code %d on rank %d and %d on rank %d: expected "
+                                  "the same on all",
+                                  n->version, group->rank, all[r].version, r);
+    warn_of_difference(n->launch, all);
+    *id_out = all[0].id;
+    return CHEX_OK;
 }
 
 static enum chex_status connect_all(struct gpu_nccl *n, ncclUniqueId id, uint64_t timeout_ms,
@@ -602,18 +591,9 @@ static enum chex_status start_watchdog(struct gpu_nccl *n, struct chex_error *er
     return CHEX_OK;
 }
 
-static enum chex_status set_up(struct gpu_nccl *n, struct chex_error *err) {
-    const uint64_t timeout_ms =
-        n->timeout_ms && n->timeout_ms < SETUP_MS ? n->timeout_ms : SETUP_MS;
-    ncclUniqueId id;
-    CHEX_CUDA(cudaGetDevice(&n->device), err);
-    CHEX_TRY(exchange_id(n, &id, timeout_ms, err));
-    CHEX_TRY(connect_all(n, id, timeout_ms, err));
-    return start_watchdog(n, err);
-}
-
-enum chex_status gpu_nccl_open(struct chex_launch *launch, cudaStream_t stream, uint64_t timeout_ms,
-                               struct gpu_nccl **out, struct chex_error *err) {
+enum chex_status gpu_nccl_create(struct chex_launch *launch, cudaStream_t stream,
+                                 uint64_t timeout_ms, struct gpu_nccl **out,
+                                 struct chex_error *err) {
     struct gpu_nccl *n = chex_alloc_zeroed(1, sizeof *n);
     if (!n)
         return chex_error_memory(err, NULL);
@@ -622,12 +602,24 @@ enum chex_status gpu_nccl_open(struct chex_launch *launch, cudaStream_t stream, 
     n->timeout_ms = timeout_ms;
     chex_clock_cond_init(&n->changed);
     pthread_mutex_init(&n->lock, NULL);
-    enum chex_status st = set_up(n, err);
+    const cudaError_t e = cudaGetDevice(&n->device);
+    enum chex_status st = e == cudaSuccess ? load_library(&n->lib, &n->version, err)
+                                           : gpu_error(e, "cudaGetDevice", err);
     if (st != CHEX_OK)
         gpu_nccl_close(n);
     else
         *out = n;
     return st;
+}
+
+enum chex_status gpu_nccl_connect(struct gpu_nccl *n, struct chex_group *group,
+                                  struct chex_error *err) {
+    const uint64_t timeout_ms =
+        n->timeout_ms && n->timeout_ms < SETUP_MS ? n->timeout_ms : SETUP_MS;
+    ncclUniqueId id;
+    CHEX_TRY(exchange_id(n, group, &id, err));
+    CHEX_TRY(connect_all(n, id, timeout_ms, err));
+    return start_watchdog(n, err);
 }
 
 /* Ends the communicator. If the other ranks do not end in time, it is aborted; no messages are

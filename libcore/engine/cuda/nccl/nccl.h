@@ -4,7 +4,7 @@
  *
  * Loading. libnccl.so.2 is opened at run time (CHEX_NCCL names another file). A run with one rank
  * needs no NCCL.
- * Set-up. Ranks exchange NCCL's id with the launcher, so chexnet opens no port. The communicator is
+ * Set-up. Ranks exchange NCCL's id in their group, so chexnet opens no port. The communicator is
  * non-blocking: each call is polled until it is complete. All work goes to one stream.
  * Failures. A watchdog thread looks for two faults: an error reported by NCCL, and a message that
  * is first in the stream for longer than the timeout. On a fault it does three things:
@@ -22,16 +22,22 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "launch/group.h"
 #include "launch/launch.h"
 
 struct gpu_nccl;
 
-/* Opens NCCL on the calling thread's device. Collective.
+/* Loads NCCL for the calling thread's device. Not collective.
  *   - launch and stream are borrowed.
  *   - timeout_ms: limit for one message; 0: no limit (the set-up always has one).
- *   - CHEX_E_ENV: the library is missing, too old, or not the same on all ranks. */
-enum chex_status gpu_nccl_open(struct chex_launch *launch, cudaStream_t stream, uint64_t timeout_ms,
-                               struct gpu_nccl **out, struct chex_error *err);
+ *   - CHEX_E_ENV: the library is missing or too old. */
+enum chex_status gpu_nccl_create(struct chex_launch *launch, cudaStream_t stream,
+                                 uint64_t timeout_ms, struct gpu_nccl **out,
+                                 struct chex_error *err);
+/* Makes the communicator of all ranks. Collective: all ranks agree before that gpu_nccl_create()
+ * succeeded. CHEX_E_ENV: the library is not the same on all ranks. */
+enum chex_status gpu_nccl_connect(struct gpu_nccl *n, struct chex_group *group,
+                                  struct chex_error *err);
 void gpu_nccl_close(struct gpu_nccl *n); /* NULL allowed; collective */
 
 /* Device memory, registered with NCCL if possible, which saves a copy. NULL: out of memory. Free it
