@@ -81,7 +81,10 @@ like "$(out)" '"positions_x_px":\[15\.94[0-9]*,44\.38[0-9]*\]' "positions in px 
 expect_status 0 chex-eval cam --image $radiograph "${net[@]}" --output ref.png --engine ref \
     --precision fp32 --json
 like "$(out)" '"engine":"ref","precision":"fp32"' "cam uses the engine that was chosen"
-is "$(of_json probability | cut -c1-6)" "$(of_shards 00000001_000.png | cut -c1-6)" "another engine gives the same probability"
+# fp32 against the default precision of the cpu engine, which is bf16 on some processors.
+paste <(of_json probability) <(of_shards 00000001_000.png) |
+    awk '{d = $1 - $2; if (d < 0) d = -d; if (d < 0.001) near++} END {exit near != 3}'
+ok $? "the ref engine in fp32 gives the probabilities of the cpu engine within 0.001"
 
 expect_status 0 chex-eval export "${net[@]}" --output last.safetensors
 expect_status 0 chex-eval cam --image $radiograph --checkpoint last.safetensors --output st.png
