@@ -113,17 +113,17 @@ static void print_sum(const struct chex_check_report *report, const int counts[4
 /* whole: prints every check and every rank; else only checks that warn or fail. */
 static void print_table(const struct chex_check_report *report, bool whole) {
     const bool tty = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
-    const enum chex_verdict least = whole ? CHEX_PASS : CHEX_WARN;
+    const enum chex_verdict min = whole ? CHEX_PASS : CHEX_WARN;
     int width = 5, counts[4] = {0};
     for (size_t i = 0; i < report->count; i++) {
         counts[report->merged[i].verdict]++;
-        if (report->merged[i].verdict >= least && (int)strlen(report->checks[i]->name) > width)
+        if (report->merged[i].verdict >= min && (int)strlen(report->checks[i]->name) > width)
             width = (int)strlen(report->checks[i]->name);
     }
     if (whole || counts[CHEX_WARN] + counts[CHEX_FAIL] > 0)
         printf("%-*s  %-7s  %s\n", width, "check", "verdict", "found");
     for (size_t i = 0; i < report->count; i++)
-        if (report->merged[i].verdict >= least)
+        if (report->merged[i].verdict >= min)
             print_check(report->checks[i], &report->merged[i], width, tty);
     if (whole)
         print_ranks(report);

@@ -325,7 +325,7 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
     return out->shared_options ? CHEX_OK : chex_error_memory(err, NULL);
 }
 
-/* For take_from_run: the inputs of config_of. */
+/* For restore_from_run: the inputs of config_of. */
 struct starter {
     struct settings *s;
     const char *engine;
@@ -342,12 +342,13 @@ static bool machine_chose(const struct chex_opt *o, const json_t *origins) {
            (!origin || strcmp(origin, chex_opt_origin_names[CHEX_FROM_DEFAULT]) == 0);
 }
 
-/* Takes over the recorded options that were not given again. `taken` gets the list of changes. */
-static enum chex_status take_options(struct settings *s, const char *path, const json_t *recorded,
-                                     const json_t *origins, char *taken, size_t size,
-                                     struct chex_error *err) {
+/* Takes over the recorded options that were not given again. `restored` gets the list of changes.
+ */
+static enum chex_status restore_options(struct settings *s, const char *path,
+                                        const json_t *recorded, const json_t *origins,
+                                        char *restored, size_t size, struct chex_error *err) {
     size_t used = 0;
-    taken[0] = '\0';
+    restored[0] = '\0';
     for (size_t i = 0; i < program.count; i++) {
         const struct chex_opt *o = &options[i];
         const char *value =
@@ -359,7 +360,7 @@ static enum chex_status take_options(struct settings *s, const char *path, const
         CHEX_TRY(chex_opt_take(s->set, o, s, value, path, err));
         chex_opt_value_text(o, s, after, sizeof after);
         if (strcmp(before, after) != 0 && used < size)
-            used += (size_t)snprintf(taken + used, size - used, "%s%s '%s'", used ? ", " : "",
+            used += (size_t)snprintf(restored + used, size - used, "%s%s '%s'", used ? ", " : "",
                                      o->name, after);
     }
     return CHEX_OK;
@@ -367,13 +368,13 @@ static enum chex_status take_options(struct settings *s, const char *path, const
 
 static enum chex_status check_settings(const struct settings *s, struct chex_error *err);
 
-/* A chex_train_take_fn. */
-static enum chex_status take_from_run(void *arg, const char *path, const json_t *recorded,
-                                      const json_t *origins, struct chex_train_config *config,
-                                      char *taken, size_t size, struct chex_error *err) {
+/* A chex_train_restore_fn. */
+static enum chex_status restore_from_run(void *arg, const char *path, const json_t *recorded,
+                                         const json_t *origins, struct chex_train_config *config,
+                                         char *restored, size_t size, struct chex_error *err) {
     const struct starter *start = arg;
     struct chex_train_config now;
-    CHEX_TRY(take_options(start->s, path, recorded, origins, taken, size, err));
+    CHEX_TRY(restore_options(start->s, path, recorded, origins, restored, size, err));
     CHEX_TRY(check_settings(start->s, err));
     CHEX_TRY(config_of(start->s, start->engine, start->device, start->threads, &now, err));
     json_decref(start->config->options);
@@ -505,8 +506,8 @@ static enum chex_status collective(struct starter *start, struct chex_world *wor
                                  .coll = coll,
                                  .binding = &world->binding,
                                  .gpu = &world->gpu,
-                                 .take = take_from_run,
-                                 .take_arg = start,
+                                 .restore = restore_from_run,
+                                 .restore_arg = start,
                                  .stop = &train_stop_asked};
     enum chex_status st = s->bench_input ? bench_input(s, c, &w, together, err)
                           : s->plan      ? plan(s, c, &w, together, err)

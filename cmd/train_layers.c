@@ -15,7 +15,7 @@ static double per_s(double amount, const struct chex_layer_time *t) {
 }
 
 static json_t *time_json(const struct chex_layer_time *t) {
-    const bool known = t->least_s > 0 && t->seconds > 0;
+    const bool known = t->min_s > 0 && t->seconds > 0;
     return chex_result(CHEX_FIELD("ms", t->seconds * 1e3), CHEX_FIELD("gflop", t->work.flop * 1e-9),
                        CHEX_FIELD("gb", t->work.bytes * 1e-9),
                        CHEX_FIELD("gflop_per_s", per_s(t->work.flop, t)),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Prints a plan as text: templates over the plan's JSON object (base/result.h), in the order of the
- * lines. Only ranks and splits, of which there are several, are loops.
+ * lines. Only ranks and splits are loops, because there are several.
  */
 #include "train_plan.h"
 

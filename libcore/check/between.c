@@ -19,14 +19,14 @@
 #include "check/outlier.h"
 #include "launch/reduce.h"
 
-enum { MOST_REPEATS = 1000, RESIDUES = 32 };
+enum { MAX_REPEATS = 1000, RESIDUES = 32 };
 
 /* Rank 0 sets the number of repetitions from the time of one, `once_s`. Collective. */
 static enum chex_status agree_on_repeats(struct chex_coll *c, double once_s, double seconds,
                                          int *repeats_out, struct chex_error *err) {
-    int32_t n = once_s * 2 > seconds              ? 2
-                : once_s * MOST_REPEATS < seconds ? MOST_REPEATS
-                                                  : (int32_t)(seconds / once_s);
+    int32_t n = once_s * 2 > seconds             ? 2
+                : once_s * MAX_REPEATS < seconds ? MAX_REPEATS
+                                                 : (int32_t)(seconds / once_s);
     CHEX_TRY(chex_group_broadcast(c->group, &n, sizeof n, 0, err));
     *repeats_out = n;
     return CHEX_OK;
@@ -125,7 +125,7 @@ static enum chex_status vector_sums(struct chex_coll *c, size_t count, double se
 enum chex_status chex_between_sums(struct chex_coll *coll, size_t count, double seconds,
                                    struct chex_sum_rate *out, struct chex_error *err) {
     struct chex_sum_rate r = {0};
-    double *work = chex_alloc_zeroed(MOST_REPEATS, sizeof *work);
+    double *work = chex_alloc_zeroed(MAX_REPEATS, sizeof *work);
     enum chex_status st = work ? CHEX_OK : chex_error_memory(err, NULL);
     st = chex_group_agree(coll->group, st, err);
     if (st == CHEX_OK)

@@ -56,7 +56,7 @@ static bool alone(const struct chex_check_context *c, struct chex_check_result *
 static const struct chex_figure fence_figures[] = {
     {.key = "ms", .unit = "ms", .lower_is_better = true}, {.key = NULL}};
 
-static const double most_fence_s = 1;
+static const double max_fence_s = 1;
 
 static enum chex_status time_fences(const struct chex_check_context *c, double *median_out,
                                     double *spread_out, struct chex_error *err) {
@@ -76,7 +76,7 @@ static enum chex_status time_fences(const struct chex_check_context *c, double *
 static void probe_fence(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_error err = {0};
     double seconds;
-    chex_check_expect(r, "less than %.0f s", most_fence_s);
+    chex_check_expect(r, "less than %.0f s", max_fence_s);
     if (alone(c, r))
         return;
     (void)chex_check_has_time(c, 2, r);
@@ -89,7 +89,7 @@ static void probe_fence(const struct chex_check_context *c, struct chex_check_re
     r->figures[0] = seconds * 1e3;
     chex_check_found(r, "%.3g ms for %d ranks, %s", r->figures[0], c->launch->size,
                      c->launch->method);
-    if (seconds > most_fence_s)
+    if (seconds > max_fence_s)
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE,
                           "starts will be slow: look at the load of the nodes and at TreeWidth and "
                           "the fence of Slurm's PMIx");

@@ -41,7 +41,7 @@ void chex_check_judge_folder(const struct chex_folder_seen *f, enum chex_fault f
     if (f->error != 0 && !full)
         chex_check_worsen(r, CHEX_FAIL, fault, "%s", remedy);
     else if (full || f->free < f->wanted)
-        chex_check_worsen(r, (full || f->free < f->least) && !others ? CHEX_FAIL : CHEX_WARN, fault,
+        chex_check_worsen(r, (full || f->free < f->min) && !others ? CHEX_FAIL : CHEX_WARN, fault,
                           "%s", remedy);
 }
 
@@ -54,14 +54,14 @@ static bool total_bytes(const char *dir, uint64_t *out) {
     return true;
 }
 
-/* least, wanted: as in struct chex_folder_seen. */
+/* min, wanted: as in struct chex_folder_seen. */
 static void probe_folder(const struct chex_check_context *c, struct chex_check_result *r,
-                         const char *dir, enum chex_fault fault, uint64_t least, uint64_t wanted,
+                         const char *dir, enum chex_fault fault, uint64_t min, uint64_t wanted,
                          const char *remedy) {
     char free_text[32], wanted_text[32];
     struct chex_error err = {0};
     struct chex_folder_seen f = {.error = try_write(dir),
-                                 .least = least,
+                                 .min = min,
                                  .wanted = wanted,
                                  .prolog = chex_check_of_node(c->mode)};
     chex_check_expect(r, "writable, %s free",

@@ -87,7 +87,7 @@ static double link_bytes_per_s(int generation, int width) {
 }
 
 /* Copies from pinned memory reach about 80 % of the rate of the link, so 60 % is a safe limit. */
-static const double least_of_link = 0.6, least_of_memory = 0.6;
+static const double min_of_link = 0.6, min_of_memory = 0.6;
 
 /* Call it right after the copies, because an idle link runs slower to save power. */
 static void judge_link(const struct chex_measure *m, struct chex_check_result *r) {
@@ -97,13 +97,13 @@ static void judge_link(const struct chex_measure *m, struct chex_check_result *r
     if (g && g->pcie_width > 0) {
         const double link = link_bytes_per_s(g->pcie_generation, g->pcie_width);
         chex_check_found_more(r, ", PCIe %d x%d", g->pcie_generation, g->pcie_width);
-        if (g->pcie_generation < g->pcie_generation_most || g->pcie_width < g->pcie_width_most)
+        if (g->pcie_generation < g->pcie_generation_max || g->pcie_width < g->pcie_width_max)
             chex_check_worsen(
                 r, CHEX_WARN, CHEX_FAULT_NODE,
                 "its link could be PCIe %d x%d: reseat the GPU or its riser, check the "
                 "settings of the firmware",
-                g->pcie_generation_most, g->pcie_width_most);
-        else if (link > 0 && (up < least_of_link * link || down < least_of_link * link))
+                g->pcie_generation_max, g->pcie_width_max);
+        else if (link > 0 && (up < min_of_link * link || down < min_of_link * link))
             chex_check_worsen(
                 r, CHEX_WARN, CHEX_FAULT_NODE,
                 "its link can do %.3g GB/s: other processes copy too, or the rank's CPUs "
@@ -159,7 +159,7 @@ static void probe_memory(const struct chex_check_context *c, struct chex_check_r
     struct chex_measure *m = c->measure;
     struct chex_nvml *nvml = NULL;
     chex_check_expect(r, "%.0f %% of the rate of its bus, and as fast as others",
-                      100 * least_of_memory);
+                      100 * min_of_memory);
     if (!chex_measure_gpu(c, r))
         return;
     if (m->gpu_limits.bytes_per_s <= 0) {
@@ -174,7 +174,7 @@ static void probe_memory(const struct chex_check_context *c, struct chex_check_r
         chex_check_found(r, "%.4g GB/s of %.4g", r->figures[0], peak / 1e9);
     else
         chex_check_found(r, "%.4g GB/s", r->figures[0]);
-    if (m->gpu_limits.bytes_per_s < least_of_memory * peak)
+    if (m->gpu_limits.bytes_per_s < min_of_memory * peak)
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE,
                           "another process uses the GPU, or the GPU is throttled: see gpu-busy and "
                           "gpu-health");

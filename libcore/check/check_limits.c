@@ -97,11 +97,11 @@ const struct chex_check chex_check_stack = {"stack",
                                             probe_stack,
                                             NULL};
 
-static const uint64_t least_memory = UINT64_C(256) << 20, wanted_memory = UINT64_C(2048) << 20;
+static const uint64_t min_memory = UINT64_C(256) << 20, wanted_memory = UINT64_C(2048) << 20;
 
-/* Fails below least_memory, warns below wanted_memory. */
+/* Fails below min_memory, warns below wanted_memory. */
 static enum chex_verdict verdict_of(uint64_t share) {
-    return share < least_memory ? CHEX_FAIL : share < wanted_memory ? CHEX_WARN : CHEX_PASS;
+    return share < min_memory ? CHEX_FAIL : share < wanted_memory ? CHEX_WARN : CHEX_PASS;
 }
 
 void chex_check_judge_memory(const struct chex_memory_seen *m, struct chex_check_result *r) {

@@ -53,19 +53,19 @@ static void probe_memory(const struct chex_check_context *c, struct chex_check_r
 static void across_memory(const struct chex_check_record *records,
                           const struct chex_check_result *const *all, int n,
                           struct chex_check_result *merged) {
-    double least = 0;
+    double slowest = 0;
     int where = 0;
     for (int i = 0; i < n; i++) {
         double sum = 0;
         for (int j = 0; j < n; j++)
             sum += records[j].node == records[i].node ? all[j]->figures[0] : 0;
-        if (records[i].local_rank != 0 || (least > 0 && sum >= least))
+        if (records[i].local_rank != 0 || (slowest > 0 && sum >= slowest))
             continue;
-        least = sum;
+        slowest = sum;
         where = i;
     }
     if (n > 1 && merged->verdict == CHEX_PASS)
-        chex_check_found(merged, "%.4g GB/s by all %d ranks of %s", least,
+        chex_check_found(merged, "%.4g GB/s by all %d ranks of %s", slowest,
                          records[where].local_size, records[where].host);
 }
 const struct chex_check chex_check_memory_rate = {.name = "memory-rate",
@@ -135,7 +135,7 @@ const struct chex_check chex_check_compute_rate = {
 
 /* ---- cpu-share ---- */
 
-static const double least_share = 0.95, most_steal = 0.02;
+static const double min_share = 0.95, max_steal = 0.02;
 
 static void probe_share(const struct chex_check_context *c, struct chex_check_result *r) {
     const struct chex_measure *m = c->measure;
@@ -163,12 +163,12 @@ static void probe_share(const struct chex_check_context *c, struct chex_check_re
             r, CHEX_WARN, CHEX_FAULT_USER,
             "the figures of this rank are not reliable: measure when the node is idle, "
             "in a job with srun --exclusive");
-    } else if (m->cpu_share > 0 && m->cpu_share < least_share) {
+    } else if (m->cpu_share > 0 && m->cpu_share < min_share) {
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
                           "other processes run on the same CPUs: use --exclusive, fewer ranks per "
                           "node, or srun --cpu-bind=cores");
     }
-    if (steal > most_steal) {
+    if (steal > max_steal) {
         chex_check_found(r, "%.1f %% of the node's time went to other virtual machines",
                          100 * steal);
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE,

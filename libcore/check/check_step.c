@@ -26,8 +26,8 @@ static void measure_rate(const struct chex_check_context *c, struct chex_step *s
     struct chex_error err = {0};
     /* A first step of up to a third of the remaining time is repeated once to compare the bits.
      * That leaves another third for the later checks. */
-    const double most_s = (c->until_s - chex_clock_s()) / 3;
-    if (chex_step_run(step, step_s, most_s, s, &err) != CHEX_OK) {
+    const double max_s = (c->until_s - chex_clock_s()) / 3;
+    if (chex_step_run(step, step_s, max_s, s, &err) != CHEX_OK) {
         chex_check_not_measured(c, &err, r);
         return;
     }
@@ -36,7 +36,7 @@ static void measure_rate(const struct chex_check_context *c, struct chex_step *s
     if (s->images_per_s > 0)
         chex_check_found(r, "%.4g images/s of %d px, %s", s->images_per_s, CHEX_STEP_PX, s->how);
     else
-        chex_check_skip(r, "one step took more than %.1f s, %s", most_s, s->how);
+        chex_check_skip(r, "one step took more than %.1f s, %s", max_s, s->how);
 }
 
 static void probe_rate(const struct chex_check_context *c, struct chex_check_result *r) {

@@ -20,7 +20,7 @@
 /* ---- writing ---- */
 
 /* Below these rates a checkpoint of 100 MB takes 10 s, and each synced line of a log 0.5 s. */
-static const double least_write = 10e6, most_sync_s = 0.5;
+static const double min_write = 10e6, max_sync_s = 0.5;
 static const uint64_t write_bytes = UINT64_C(64) << 20;
 static const double write_s = 2;
 
@@ -51,7 +51,7 @@ static void probe_write(const struct chex_check_context *c, const char *dir, enu
     struct chex_error err = {0};
     uint64_t free_bytes = 0;
     char free_text[32];
-    chex_check_expect(r, "%.0f MB/s, an fsync in %.1f s", least_write / 1e6, most_sync_s);
+    chex_check_expect(r, "%.0f MB/s, an fsync in %.1f s", min_write / 1e6, max_sync_s);
     if (!chex_check_has_time(c, write_s + 1, r))
         return;
     if (chex_fs_free_bytes(dir, &free_bytes, &err) == CHEX_OK && free_bytes < 2 * write_bytes) {
@@ -72,7 +72,7 @@ static void probe_write(const struct chex_check_context *c, const char *dir, enu
     r->spread[1] = w.sync_spread;
     chex_check_found(r, "%.4g MB/s, fsync %.3g ms, %s free: %s", r->figures[0], r->figures[1],
                      chex_format_bytes(free_text, sizeof free_text, free_bytes), dir);
-    if (w.bytes_per_s < least_write || w.sync_s > most_sync_s)
+    if (w.bytes_per_s < min_write || w.sync_s > max_sync_s)
         chex_check_worsen(
             r, CHEX_WARN, fault,
             "checkpoints will be slow: use a faster file system, or write fewer of them "

@@ -58,7 +58,7 @@ void chex_check_judge_memory(const struct chex_memory_seen *m, struct chex_check
 struct chex_folder_seen {
     int error; /* errno of writing a file; 0: written */
     uint64_t free, total;
-    uint64_t least, wanted; /* free bytes: fail below `least`, warn below `wanted` */
+    uint64_t min, wanted; /* free bytes: fail below `min`, warn below `wanted` */
     bool prolog;
 };
 

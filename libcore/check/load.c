@@ -22,8 +22,8 @@
 
 enum {
     ARRAYS = 3,
-    MOST_BYTES = 32 << 20, /* per array: far above a core's share of the last-level cache */
-    LEAST_BYTES = 8 << 20,
+    MAX_BYTES = 32 << 20, /* per array: far above a core's share of the last-level cache */
+    MIN_BYTES = 8 << 20,
     PIECE = 1 << 18, /* elements between two reads of the clock */
     SLICES = 10,     /* time slices, each with its own rate */
 };
@@ -104,18 +104,18 @@ static void sum_up(const struct thread *t, int threads, double seconds, struct c
     out->spread = chex_spread(rates, SLICES);
 }
 
-enum chex_status chex_load_memory(int threads, double seconds, uint64_t most_bytes,
+enum chex_status chex_load_memory(int threads, double seconds, uint64_t max_bytes,
                                   struct chex_load *out, struct chex_error *err) {
     const size_t piece_bytes = PIECE * sizeof(float);
-    uint64_t array = most_bytes / ARRAYS / (uint64_t)threads / piece_bytes * piece_bytes;
-    if (array < LEAST_BYTES)
+    uint64_t array = max_bytes / ARRAYS / (uint64_t)threads / piece_bytes * piece_bytes;
+    if (array < MIN_BYTES)
         return chex_error_set(err, CHEX_E_RESOURCE,
                               "too little memory is free: a quarter of this rank's share is %llu "
                               "MiB, and %d threads need %d",
-                              (unsigned long long)(most_bytes >> 20), threads,
-                              threads * ARRAYS * (LEAST_BYTES >> 20));
+                              (unsigned long long)(max_bytes >> 20), threads,
+                              threads * ARRAYS * (MIN_BYTES >> 20));
     struct run run = {.seconds = seconds,
-                      .array_bytes = array < MOST_BYTES ? (size_t)array : MOST_BYTES,
+                      .array_bytes = array < MAX_BYTES ? (size_t)array : MAX_BYTES,
                       .threads = threads};
     struct thread *t = chex_alloc_zeroed((size_t)threads, sizeof *t);
     int started = 0;

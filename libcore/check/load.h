@@ -19,9 +19,9 @@ struct chex_load {
 /* Measures the memory rate for `seconds`. The median, not the best moment: the rate of a node under
  * load of all ranks.
  * - Each thread touches its own 96 MiB first, so they are local to its NUMA node.
- * - All threads together use at most most_bytes.
+ * - All threads together use at most max_bytes.
  * - CHEX_E_RESOURCE: that is less than 24 MiB per thread, or memory or threads are missing. */
-enum chex_status chex_load_memory(int threads, double seconds, uint64_t most_bytes,
+enum chex_status chex_load_memory(int threads, double seconds, uint64_t max_bytes,
                                   struct chex_load *out, struct chex_error *err);
 
 #endif

@@ -130,7 +130,7 @@ static enum chex_status once(struct chex_step *s, double *seconds_out, uint64_t 
     return digest(s, &pass, digest_out, err);
 }
 
-enum chex_status chex_step_run(struct chex_step *s, double seconds, double most_s,
+enum chex_status chex_step_run(struct chex_step *s, double seconds, double max_s,
                                struct chex_step_result *out, struct chex_error *err) {
     struct chex_step_result r = {0};
     const double began = chex_clock_s();
@@ -146,7 +146,7 @@ enum chex_status chex_step_run(struct chex_step *s, double seconds, double most_
         else if (d != r.digest && !r.odd)
             r.odd = r.repeats;
     } while (r.repeats < MAX_REPEATS &&
-             (r.repeats < 2 ? whole < most_s : chex_clock_s() - began + whole < seconds));
+             (r.repeats < 2 ? whole < max_s : chex_clock_s() - began + whole < seconds));
     if (r.repeats > 1) {
         r.images_per_s = CHEX_STEP_BATCH / chex_median(s->seconds + 1, r.repeats - 1);
         r.spread = chex_spread(s->seconds + 1, r.repeats - 1);
@@ -204,11 +204,11 @@ static enum chex_status once_with_sums(struct chex_step *s, struct chex_coll *co
 static enum chex_status repeat(struct chex_step *s, struct chex_coll *coll,
                                struct chex_reduce *reduce, double seconds, const float **sum_out,
                                double *rate_out, struct chex_error *err) {
-    enum { MOST = 64 };
+    enum { MAX_SUMS = 64 };
     CHEX_TRY(once_with_sums(s, coll, reduce, sum_out, &s->seconds[0], err));
-    int32_t n = s->seconds[0] * MOST < seconds ? MOST
-                : s->seconds[0] * 2 > seconds  ? 2
-                                               : (int32_t)(seconds / s->seconds[0]);
+    int32_t n = s->seconds[0] * MAX_SUMS < seconds ? MAX_SUMS
+                : s->seconds[0] * 2 > seconds      ? 2
+                                                   : (int32_t)(seconds / s->seconds[0]);
     CHEX_TRY(chex_group_broadcast(coll->group, &n, sizeof n, 0, err));
     for (int i = 0; i < n; i++)
         CHEX_TRY(once_with_sums(s, coll, reduce, sum_out, &s->seconds[i], err));

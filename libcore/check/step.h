@@ -39,8 +39,8 @@ void chex_step_destroy(struct chex_step *s); /* NULL allowed */
 const struct chex_engine *chex_step_engine(const struct chex_step *s);
 
 /* Runs the step repeatedly. Makes at least two repetitions, and more while they fit into `seconds`.
- * If the first takes more than most_s seconds, it is the only one. */
-enum chex_status chex_step_run(struct chex_step *s, double seconds, double most_s,
+ * If the first takes more than max_s seconds, it is the only one. */
+enum chex_status chex_step_run(struct chex_step *s, double seconds, double max_s,
                                struct chex_step_result *out, struct chex_error *err);
 
 /* Result of steps with summed gradients. As in training, buckets are summed while backward still

@@ -204,13 +204,13 @@ static void put_tile(struct tile *f, int c) {
 /* ---- the sheet ---- */
 
 static void choose_size(const struct chex_cam_picture *p, struct chex_cam_sheet *s) {
-    const int w = p->image->width, h = p->image->height, most = w > h ? w : h;
-    const int times = (TILE_PX + most - 1) / most;
+    const int w = p->image->width, h = p->image->height, longest = w > h ? w : h;
+    const int times = (TILE_PX + longest - 1) / longest;
     s->tile_width = w * times;
     s->tile_height = h * times;
     if (p->count > 1) {
-        s->tile_width = (int)fmax(round((double)w * TILE_PX / most), 1);
-        s->tile_height = (int)fmax(round((double)h * TILE_PX / most), 1);
+        s->tile_width = (int)fmax(round((double)w * TILE_PX / longest), 1);
+        s->tile_height = (int)fmax(round((double)h * TILE_PX / longest), 1);
     }
     s->columns = p->count >= 10 ? 5 : p->count >= 6 ? 4 : p->count < 3 ? p->count : 3;
 }

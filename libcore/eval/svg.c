@@ -157,14 +157,13 @@ static void put_axes(FILE *to, double top) {
             PLOT, PLOT, PLOT, PLOT);
 }
 
-/* Draws a curve. A point nearer than `least_px` to the last one drawn is skipped. */
-static void put_curve(FILE *to, const char *attributes, const struct chex_roc *roc,
-                      double least_px) {
+/* Draws a curve. A point nearer than `min_px` to the last one drawn is skipped. */
+static void put_curve(FILE *to, const char *attributes, const struct chex_roc *roc, double min_px) {
     double x0 = 0, y0 = 0;
     fprintf(to, "<path %s d=\"M0 %d", attributes, PLOT);
     for (size_t i = 1; i < roc->count; i++) {
         double x = roc->fpr[i] * PLOT, y = roc->tpr[i] * PLOT;
-        if (i + 1 < roc->count && fabs(x - x0) + fabs(y - y0) < least_px)
+        if (i + 1 < roc->count && fabs(x - x0) + fabs(y - y0) < min_px)
             continue;
         fprintf(to, "L%.1f %.1f", x, PLOT - y);
         x0 = x;
@@ -287,11 +286,11 @@ static int fill_bins(const struct chex_ranking *r, struct bin *bins) {
         const double n = (double)r->ties[g].negatives + (double)r->ties[g].positives;
         const double rate = (double)r->ties[g].positives / n;
         for (double rest = n; rest > 1e-9 && b < count;) {
-            double take = fmin(rest, each - filled);
-            sum += take * r->score[g];
-            positives += take * rate;
-            filled += take;
-            rest -= take;
+            double part = fmin(rest, each - filled);
+            sum += part * r->score[g];
+            positives += part * rate;
+            filled += part;
+            rest -= part;
             if (filled >= each - 1e-9) {
                 bins[b++] = (struct bin){sum / filled, positives / filled};
                 sum = positives = filled = 0;
@@ -315,11 +314,11 @@ static void put_reliability(FILE *to, const struct bin *bins, int count, double 
 /* The least of 0.01, 0.02, 0.05, ..., 1 that is not below any bin. */
 static double axis_top(const struct bin *bins, int count) {
     static const double tops[] = {0.01, 0.02, 0.05, 0.1, 0.2, 0.5};
-    double most = 0;
+    double max = 0;
     for (int b = 0; b < count; b++)
-        most = fmax(most, fmax(bins[b].score, bins[b].observed));
+        max = fmax(max, fmax(bins[b].score, bins[b].observed));
     for (size_t i = 0; i < sizeof tops / sizeof tops[0]; i++)
-        if (most <= tops[i])
+        if (max <= tops[i])
             return tops[i];
     return 1;
 }

@@ -73,15 +73,15 @@ enum chex_status failed(const file &f, const char *what, const OFCondition &why)
     return chex_error_set(f.err, CHEX_E_DATA, "%s: DCMTK: %s: %s", f.name, what, why.text());
 }
 
-enum chex_status get_number(const file &f, const DcmTagKey &tag, const char *what, unsigned least,
-                            unsigned most, unsigned *out) {
+enum chex_status get_number(const file &f, const DcmTagKey &tag, const char *what, unsigned min,
+                            unsigned max, unsigned *out) {
     Uint16 v = 0;
     OFCondition c = f.dataset->findAndGetUint16(tag, v);
     if (c.bad())
         return failed(f, what, c);
-    if (v < least || v > most)
+    if (v < min || v > max)
         return chex_error_set(f.err, CHEX_E_DATA, "%s: %s is %u, expected %u to %u", f.name, what,
-                              v, least, most);
+                              v, min, max);
     *out = v;
     return CHEX_OK;
 }
@@ -218,13 +218,13 @@ double value_of(const frame &p, unsigned stored) {
 }
 
 void find_range(frame *p) {
-    double least = INFINITY, greatest = -INFINITY;
+    double lowest = INFINITY, greatest = -INFINITY;
     for (size_t i = 0, n = (size_t)p->width * (size_t)p->height; i < n; i++) {
         double v = value_of(*p, stored_at(*p, i));
-        least = std::min(least, v);
+        lowest = std::min(lowest, v);
         greatest = std::max(greatest, v);
     }
-    p->center = least;
+    p->center = lowest;
     p->width_voi = greatest;
 }
 

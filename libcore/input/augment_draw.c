@@ -21,12 +21,12 @@ struct chex_crop chex_augment_centre(int stored_size, int size) {
 }
 
 void chex_augment_ten_crop(int stored_size, int size, struct chex_crop crops_out[]) {
-    int room = stored_size - size, n = 0;
+    int border = stored_size - size, n = 0;
     crops_out[n++] = chex_augment_centre(stored_size, size);
     crops_out[n++] = crops_out[0];
     for (int corner = 0; corner < 4; corner++, n += 2) {
-        crops_out[n] = (struct chex_crop){.top = corner & 2 ? room : 0,
-                                          .left = corner & 1 ? room : 0,
+        crops_out[n] = (struct chex_crop){.top = corner & 2 ? border : 0,
+                                          .left = corner & 1 ? border : 0,
                                           .height = size,
                                           .width = size};
         crops_out[n + 1] = crops_out[n];
@@ -35,12 +35,12 @@ void chex_augment_ten_crop(int stored_size, int size, struct chex_crop crops_out
         crops_out[i].flip = true;
 }
 
-/* RandomResizedCrop: area fraction in [least_area, 1], log-uniform aspect ratio in [3/4, 4/3].
+/* RandomResizedCrop: area fraction in [min_area, 1], log-uniform aspect ratio in [3/4, 4/3].
  * After TRIES crops that do not fit, the whole image. */
-static struct chex_crop draw_crop(double least_area, uint64_t seed, uint64_t item, int stored) {
+static struct chex_crop draw_crop(double min_area, uint64_t seed, uint64_t item, int stored) {
     for (uint32_t i = 0; i < TRIES; i++) {
         struct chex_rng4 r = chex_rng(seed, CHEX_RNG_AUGMENT, item, i);
-        double area = least_area + (1 - least_area) * (double)chex_rng_unit(r.v[0]);
+        double area = min_area + (1 - min_area) * (double)chex_rng_unit(r.v[0]);
         double ratio = exp(log_ratio * (2 * (double)chex_rng_unit(r.v[1]) - 1));
         int width = (int)rint(stored * sqrt(area * ratio));
         int height = (int)rint(stored * sqrt(area / ratio));

@@ -111,9 +111,9 @@ static enum chex_status allgather(void *arg, const void *mine, size_t bytes, voi
 
 static enum chex_status sum_f32(void *arg, float *data, size_t count, struct chex_error *err) {
     struct mpi_self *self = arg;
-    const size_t most = PIECE_BYTES / sizeof *data;
+    const size_t max = PIECE_BYTES / sizeof *data;
     for (size_t left = count; left > 0;) {
-        const int n = (int)(left < most ? left : most);
+        const int n = (int)(left < max ? left : max);
         MPI_Request request;
         CHEX_MPI(self, request,
                  MPI_Iallreduce(MPI_IN_PLACE, data, n, MPI_FLOAT, MPI_SUM, self->comm, &request),

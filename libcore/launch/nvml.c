@@ -66,9 +66,9 @@ struct process_info {
       "nvmlDeviceGetComputeRunningProcesses_v3")                                                   \
     X(cpus, (device_t, unsigned, unsigned long *), "nvmlDeviceGetCpuAffinity")                     \
     X(pcie, (device_t, unsigned *), "nvmlDeviceGetCurrPcieLinkGeneration")                         \
-    X(pcie_most, (device_t, unsigned *), "nvmlDeviceGetMaxPcieLinkGeneration")                     \
+    X(pcie_max, (device_t, unsigned *), "nvmlDeviceGetMaxPcieLinkGeneration")                      \
     X(lanes, (device_t, unsigned *), "nvmlDeviceGetCurrPcieLinkWidth")                             \
-    X(lanes_most, (device_t, unsigned *), "nvmlDeviceGetMaxPcieLinkWidth")                         \
+    X(lanes_max, (device_t, unsigned *), "nvmlDeviceGetMaxPcieLinkWidth")                          \
     X(clock, (device_t, int, unsigned *), "nvmlDeviceGetMaxClockInfo")                             \
     X(bus, (device_t, unsigned *), "nvmlDeviceGetMemoryBusWidth")                                  \
     X(p2p, (device_t, device_t, int, int *), "nvmlDeviceGetP2PStatus")
@@ -183,9 +183,9 @@ static void read_buses(const struct api *a, device_t d, struct chex_nvml_gpu *g)
     enum { MEMORY_CLOCK = 2 };
     unsigned value = 0, bits = 0;
     g->pcie_generation = ASK(pcie, d, &value) ? (int)value : 0;
-    g->pcie_generation_most = ASK(pcie_most, d, &value) ? (int)value : 0;
+    g->pcie_generation_max = ASK(pcie_max, d, &value) ? (int)value : 0;
     g->pcie_width = ASK(lanes, d, &value) ? (int)value : 0;
-    g->pcie_width_most = ASK(lanes_most, d, &value) ? (int)value : 0;
+    g->pcie_width_max = ASK(lanes_max, d, &value) ? (int)value : 0;
     if (ASK(clock, d, MEMORY_CLOCK, &value) && ASK(bus, d, &bits))
         g->memory_bytes_per_s = 2e6 * value * bits / 8;
 }

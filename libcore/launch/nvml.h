@@ -26,9 +26,9 @@ struct chex_nvml_gpu {
     int temperature_c;   /* -1: unknown */
     uint64_t slowdowns;  /* bit set of enum chex_gpu_slowdown */
     bool mig;
-    int links_up, links_down;        /* NVLink */
-    int pcie_generation, pcie_width; /* current link; an idle link slows down; 0: unknown */
-    int pcie_generation_most, pcie_width_most; /* maximum of this GPU in this node */
+    int links_up, links_down;                /* NVLink */
+    int pcie_generation, pcie_width;         /* current link; an idle link slows down; 0: unknown */
+    int pcie_generation_max, pcie_width_max; /* maximum of this GPU in this node */
     double memory_bytes_per_s; /* theoretical, from memory clock and bus width; 0: unknown */
     int process_count;         /* compute processes on the GPU; can exceed CHEX_NVML_PROCESSES */
     struct {

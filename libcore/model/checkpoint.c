@@ -21,7 +21,7 @@
 #include "base/hash.h"
 #include "model/foreign.h"
 
-enum { VERSION = 1, MOST_IMAGE_PX = 65536 };
+enum { VERSION = 1, MAX_IMAGE_PX = 65536 };
 static const char format_name[] = "chexnet-checkpoint";
 
 /* ---- writing ---- */
@@ -286,9 +286,9 @@ static enum chex_status get_head(const struct reader *r, struct chex_checkpoint 
     snprintf(c->model, sizeof c->model, "%.*s", (int)sizeof c->model - 1, model);
     free(model);
     CHEX_TRY(chex_h5_read_i64(r->file, "image_size", r->path, &size, r->err));
-    if (size < 1 || size > MOST_IMAGE_PX)
+    if (size < 1 || size > MAX_IMAGE_PX)
         return chex_error_set(r->err, CHEX_E_DATA, "%s: image_size %lld, expected 1 to %d", r->path,
-                              (long long)size, (int)MOST_IMAGE_PX);
+                              (long long)size, (int)MAX_IMAGE_PX);
     c->image_size = (int)size;
     CHEX_TRY(chex_h5_read_texts(r->file, "classes", r->path, &c->class_names, &classes, r->err));
     c->classes = (int)classes;

@@ -250,10 +250,10 @@ static int out_size(const struct chex_op *op, int in) {
 
 enum chex_status chex_net_shapes(const struct chex_net *net, int size, int *hw_out,
                                  struct chex_error *err) {
-    enum { LEAST = 32, MOST = 4096 };
-    if (size < LEAST || size > MOST)
+    enum { MIN = 32, MAX = 4096 };
+    if (size < MIN || size > MAX)
         return chex_error_set(err, CHEX_E_USAGE, "--image-size %d: %s takes %d to %d px", size,
-                              net->model, LEAST, MOST);
+                              net->model, MIN, MAX);
     for (int i = 0; i < net->buffer_count; i++)
         hw_out[i] = 0;
     for (int i = 0; i < net->op_count; i++) {
@@ -265,10 +265,10 @@ enum chex_status chex_net_shapes(const struct chex_net *net, int size, int *hw_o
 }
 
 double chex_op_macs(const struct chex_net *net, int op, int size) {
-    enum { MOST_BUFFERS = 512 };
-    int hw[MOST_BUFFERS];
+    enum { MAX_BUFFERS = 512 };
+    int hw[MAX_BUFFERS];
     const struct chex_op *o = &net->ops[op];
-    if (net->buffer_count > MOST_BUFFERS || chex_net_shapes(net, size, hw, NULL) != CHEX_OK)
+    if (net->buffer_count > MAX_BUFFERS || chex_net_shapes(net, size, hw, NULL) != CHEX_OK)
         return 0;
     if (o->kind == CHEX_OP_HEAD)
         return (double)o->in_channels * net->classes;

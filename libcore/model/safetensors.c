@@ -23,15 +23,15 @@
 #error "safetensors holds little-endian numbers; a big-endian host would have to swap them"
 #endif
 
-enum { LENGTH_BYTES = 8, ALIGN_BYTES = 8, MOST_RANK = 8, MOST_IMAGE_PX = 4096 };
-static const uint64_t most_header_bytes = 16u << 20, most_file_bytes = (uint64_t)2 << 30;
+enum { LENGTH_BYTES = 8, ALIGN_BYTES = 8, MAX_RANK = 8, MAX_IMAGE_PX = 4096 };
+static const uint64_t max_header_bytes = 16u << 20, max_file_bytes = (uint64_t)2 << 30;
 
 /* An entry of the header. */
 struct tensor {
     const char *name;
     const char *dtype;
     size_t item_bytes; /* 0: unknown type */
-    size_t rank, dims[MOST_RANK], count;
+    size_t rank, dims[MAX_RANK], count;
     uint64_t from, to; /* byte range, counted from the end of the header */
 };
 
@@ -192,7 +192,7 @@ static bool get_size(const json_t *value, uint64_t *out) {
 }
 
 static bool parse_shape(const json_t *shape, struct tensor *t) {
-    if (!json_is_array(shape) || json_array_size(shape) > MOST_RANK)
+    if (!json_is_array(shape) || json_array_size(shape) > MAX_RANK)
         return false;
     t->rank = json_array_size(shape);
     t->count = 1;
@@ -268,11 +268,11 @@ static enum chex_status parse_header(struct tensor_file *f, struct chex_error *e
         return chex_error_set(err, CHEX_E_DATA, "%s: %zu bytes are too few for a safetensors file",
                               f->path, f->size);
     memcpy(&length, f->data, LENGTH_BYTES);
-    if (length > f->size - LENGTH_BYTES || length > most_header_bytes)
+    if (length > f->size - LENGTH_BYTES || length > max_header_bytes)
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: not a safetensors file or truncated: a header of %" PRIu64
                               " bytes in a file of %zu (at most %" PRIu64 ")",
-                              f->path, length, f->size, most_header_bytes);
+                              f->path, length, f->size, max_header_bytes);
     f->body = f->data + LENGTH_BYTES + length;
     f->body_bytes = f->size - LENGTH_BYTES - length;
     json_error_t why;
@@ -436,7 +436,7 @@ static enum chex_status open_file(const char *path, struct tensor_file *f, struc
     *f = (struct tensor_file){.path = path};
     CHEX_TRY(chex_model_refuse_pytorch(path, err));
     CHEX_TRY(chex_model_refuse_hdf5(path, err));
-    CHEX_TRY(chex_fs_read(path, most_file_bytes, &f->data, &f->size, err));
+    CHEX_TRY(chex_fs_read(path, max_file_bytes, &f->data, &f->size, err));
     return parse_header(f, err);
 }
 
@@ -496,7 +496,7 @@ static void read_size(const char *path, const json_t *metadata, const char *key,
     int64_t size;
     if (!text)
         return;
-    if (chex_parse_i64(text, &size) && size > 0 && size <= MOST_IMAGE_PX)
+    if (chex_parse_i64(text, &size) && size > 0 && size <= MAX_IMAGE_PX)
         *out = (int)size;
     else
         warn_ignored(path, key, text);

@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "input/augment.h"
 
-/* The batches: pixels; or, if the engine crops by itself, stored rows that it keeps and new crops
+/* The batches: pixels; or, if the engine crops itself, stored rows that it keeps and new crops
  * for each step, as in training. */
 struct bench_data {
     float *pixels, *grad; /* grad: in inference it gets the logits */

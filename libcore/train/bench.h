@@ -34,7 +34,7 @@ struct chex_bench_result {
 };
 
 /* A step is one pass and one update on random pixels and labels, or one inference. An engine that
- * crops by itself gets stored rows and draws new crops each step, as in training.
+ * crops itself gets stored rows and draws new crops each step, as in training.
  * CHEX_E_PREEMPTED: a signal asked to stop. chex_bench_release frees *out after CHEX_OK. */
 enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_bench_result *out,
                                 struct chex_error *err);

@@ -16,19 +16,19 @@ static struct chex_layer_time time_of(double seconds, struct chex_work work, dou
     double flop_s = share * work.flop / limits->flop_per_s;
     double bytes_s = work.bytes / limits->bytes_per_s;
     t.bound = flop_s > bytes_s ? CHEX_BOUND_FLOP : CHEX_BOUND_BYTES;
-    t.least_s = flop_s > bytes_s ? flop_s : bytes_s;
+    t.min_s = flop_s > bytes_s ? flop_s : bytes_s;
     return t;
 }
 
-/* Adds t to *sum. *flop_s_io: the part of sum->least_s that the FLOP rate limits. */
+/* Adds t to *sum. *flop_s_io: the part of sum->min_s that the FLOP rate limits. */
 static void add(struct chex_layer_time *sum, const struct chex_layer_time *t, double *flop_s_io) {
     sum->seconds += t->seconds;
     sum->work.flop += t->work.flop;
     sum->work.bytes += t->work.bytes;
-    sum->least_s += t->least_s;
+    sum->min_s += t->min_s;
     if (t->bound == CHEX_BOUND_FLOP)
-        *flop_s_io += t->least_s;
-    sum->bound = 2 * *flop_s_io > sum->least_s ? CHEX_BOUND_FLOP : CHEX_BOUND_BYTES;
+        *flop_s_io += t->min_s;
+    sum->bound = 2 * *flop_s_io > sum->min_s ? CHEX_BOUND_FLOP : CHEX_BOUND_BYTES;
 }
 
 enum chex_status chex_bench_layers(const struct chex_bench *bench,
@@ -62,5 +62,5 @@ enum chex_status chex_bench_layers(const struct chex_bench *bench,
 }
 
 double chex_layer_limit_percent(const struct chex_layer_time *t) {
-    return t->seconds > 0 ? 100 * t->least_s / t->seconds : 0;
+    return t->seconds > 0 ? 100 * t->min_s / t->seconds : 0;
 }

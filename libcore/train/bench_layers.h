@@ -15,8 +15,8 @@ enum chex_bound { CHEX_BOUND_FLOP, CHEX_BOUND_BYTES };
 struct chex_layer_time {
     double seconds; /* measured; 0: not run */
     struct chex_work work;
-    double least_s;        /* time at the limits; 0: the limits are unknown */
-    enum chex_bound bound; /* the limit that least_s comes from; of a sum, from which most comes */
+    double min_s;          /* time at the limits; 0: the limits are unknown */
+    enum chex_bound bound; /* the limit that min_s comes from; of a sum, from which most comes */
 };
 
 struct chex_layer {
@@ -30,7 +30,7 @@ enum chex_status chex_bench_layers(const struct chex_bench *bench,
                                    const struct chex_bench_result *result,
                                    struct chex_layer *layers_out, struct chex_error *err);
 
-/* least_s in per cent of the measured time; 0 if either is unknown. It can exceed 100 if operands
+/* min_s in per cent of the measured time; 0 if either is unknown. It can exceed 100 if operands
  * came from caches. */
 double chex_layer_limit_percent(const struct chex_layer_time *t);
 

@@ -156,7 +156,7 @@ enum chex_status chex_session_check_memory(struct chex_session *s, struct chex_e
     const bool beyond = limit.bytes && need > usable(limit.bytes);
     if (beyond || (left && need > usable(left + resident)))
         snprintf(s->memory_warning, sizeof s->memory_warning,
-                 "%s: the ranks there take %s of memory, and %s %s: the kernel or Slurm may end "
+                 "%s: the ranks there need %s of memory, and %s %s: the kernel or Slurm may end "
                  "them",
                  s->world.launch->host, chex_format_bytes(a, sizeof a, need),
                  !beyond       ? "the free memory is"

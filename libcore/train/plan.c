@@ -79,7 +79,7 @@ static enum chex_status measure_pass(struct chex_session *s, struct report *repo
     enum chex_status st = layers && r.forward_s ? chex_bench_layers(&b, &r, layers, err)
                                                 : chex_error_memory(err, NULL);
     if (st == CHEX_OK) {
-        report->pass_s = layers[ops].forward.least_s + layers[ops].backward.least_s;
+        report->pass_s = layers[ops].forward.min_s + layers[ops].backward.min_s;
         report->flop_per_s = r.limits.flop_per_s;
         report->bytes_per_s = r.limits.bytes_per_s;
     }
@@ -111,8 +111,9 @@ static enum chex_status fill_report(struct chex_session *s, struct report *c,
     c->input_threads = chex_train_input_threads(in, &s->config);
     if (s->world.launch->local_rank == 0)
         memcpy(c->memory_warning, s->memory_warning, sizeof c->memory_warning);
-    const uint64_t most = c->allowed && c->allowed < c->free ? c->allowed : c->free;
-    c->largest_batch = most ? chex_session_largest_batch(s, most, n->device + n->device_left) : -1;
+    const uint64_t limit = c->allowed && c->allowed < c->free ? c->allowed : c->free;
+    c->largest_batch =
+        limit ? chex_session_largest_batch(s, limit, n->device + n->device_left) : -1;
     return measure_pass(s, c, err);
 }
 
@@ -199,8 +200,8 @@ static enum chex_status ranks_json(struct chex_session *s, const struct report *
 
 /* Steps from the start of training (not of this process) to its end. */
 static uint64_t all_steps(const struct chex_session *s) {
-    const uint64_t most = s->config.max_steps, all = (uint64_t)s->config.epochs * s->steps;
-    return most && most < all ? most : all;
+    const uint64_t max = s->config.max_steps, all = (uint64_t)s->config.epochs * s->steps;
+    return max && max < all ? max : all;
 }
 
 static json_t *steps_json(const struct chex_session *s) {
@@ -352,7 +353,7 @@ static int ranks_before(const char *dir) {
     return n;
 }
 
-static double least_step_s(const struct plan *p) {
+static double min_step_s(const struct plan *p) {
     double slowest = 0;
     for (int r = 0; r < p->s->size; r++) {
         const struct report *c = &p->reports[r];
@@ -374,17 +375,17 @@ static json_t *seconds_json(const struct chex_session *s, double step_s, const c
 
 /* "at_least" comes from the machine's limits, "measured" from the run's last epoch. Both leave out
  * validation and checkpoints. */
-static json_t *time_json(const struct plan *p, double *least_run_s_out) {
+static json_t *time_json(const struct plan *p, double *min_run_s_out) {
     struct chex_session *s = p->s;
     char from[256];
     json_t *o = json_pack("{s:n,s:n}", "at_least", "measured");
-    const double least = least_step_s(p);
-    if (least > 0) {
+    const double step_s = min_step_s(p);
+    if (step_s > 0) {
         snprintf(from, sizeof from,
                  "the machine's limits, just measured on rank 0: %.1f GFLOP/s and %.1f GB/s, which "
                  "no engine reaches throughout; without input, reduction and update",
                  p->reports[0].flop_per_s / 1e9, p->reports[0].bytes_per_s / 1e9);
-        json_object_set_new(o, "at_least", seconds_json(s, least, from));
+        json_object_set_new(o, "at_least", seconds_json(s, step_s, from));
     }
     json_t *epoch = s->at.step ? last_epoch(s->config.output_dir) : NULL;
     const double rate = json_number_value(json_object_get(epoch, "images_per_s"));
@@ -399,7 +400,7 @@ static json_t *time_json(const struct plan *p, double *least_run_s_out) {
     json_decref(epoch);
     const json_t *best =
         json_object_get(o, json_is_null(json_object_get(o, "measured")) ? "at_least" : "measured");
-    *least_run_s_out = json_number_value(json_object_get(best, "run_s"));
+    *min_run_s_out = json_number_value(json_object_get(best, "run_s"));
     return o;
 }
 
@@ -500,16 +501,16 @@ static void warn_of_time(struct plan *p, double run_s) {
 
 /* ---- the whole ---- */
 
-static int least_largest_batch(const struct plan *p) {
-    int least = p->reports[0].largest_batch;
+static int smallest_batch(const struct plan *p) {
+    int smallest = p->reports[0].largest_batch;
     for (int r = 1; r < p->s->size; r++)
-        least = p->reports[r].largest_batch < least ? p->reports[r].largest_batch : least;
-    return least;
+        smallest = p->reports[r].largest_batch < smallest ? p->reports[r].largest_batch : smallest;
+    return smallest;
 }
 
 static json_t *memory_of_all(const struct plan *p) {
     const struct chex_memory_limit limit = chex_memory_limit("");
-    const int batch = least_largest_batch(p);
+    const int batch = smallest_batch(p);
     return chex_result(CHEX_FIELD("rank_0", memory_json(&p->reports[0])),
                        CHEX_FIELD_IF(limit.bytes, "node_allowed_bytes", limit.bytes),
                        CHEX_FIELD("node_allowed_by", limit.from),

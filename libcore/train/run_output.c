@@ -140,9 +140,9 @@ void chex_session_check_shared_output(const struct chex_session *s) {
     snprintf(lock, sizeof lock, "%s/" LOCK_NAME, dir);
     snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - dir) + 1 : 1, slash ? dir : ".");
     for (int i = 0; i < TRIES; i++) {
-        DIR *news = opendir(parent);
-        if (news)
-            closedir(news);
+        DIR *again = opendir(parent);
+        if (again)
+            closedir(again);
         if (access(lock, F_OK) == 0)
             return;
         chex_clock_sleep_ms(PAUSE_MS);

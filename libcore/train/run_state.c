@@ -303,15 +303,15 @@ static void list_changes(const json_t *then, const json_t *now, FILE *out) {
 
 /* Logs in one line which options the run takes over from the checkpoint, and which have changed. */
 static void log_options(const struct chex_session *s, const char *path, const json_t *then,
-                        const char *taken) {
+                        const char *restored) {
     json_t *now = settings(s);
     char *changes = NULL;
     size_t size = 0;
     FILE *out = then ? open_memstream(&changes, &size) : NULL;
     if (out) {
         list_changes(then, now, out);
-        if (fclose(out) == 0 && taken[0])
-            chex_info("taken from %s: %s%s%s", path, taken, size ? "; changed since:" : "",
+        if (fclose(out) == 0 && restored[0])
+            chex_info("taken from %s: %s%s%s", path, restored, size ? "; changed since:" : "",
                       size ? changes : "");
         else if (size)
             chex_info("changed since %s:%s", path, changes);
@@ -323,17 +323,18 @@ static void log_options(const struct chex_session *s, const char *path, const js
     json_decref(now);
 }
 
-/* Takes over the recorded options that were not given again. `taken` gets their list. */
-static enum chex_status take_options(struct chex_session *s, const char *path, const json_t *meta,
-                                     char *taken, size_t size, struct chex_error *err) {
+/* Takes over the recorded options that were not given again. `restored` gets their list. */
+static enum chex_status restore_options(struct chex_session *s, const char *path,
+                                        const json_t *meta, char *restored, size_t size,
+                                        struct chex_error *err) {
     const json_t *options = json_object_get(meta, "options");
     struct chex_train_config *c = &s->config;
     const bool plan_only = c->plan_only;
-    taken[0] = '\0';
-    if (!s->world.take || !options)
+    restored[0] = '\0';
+    if (!s->world.restore || !options)
         return CHEX_OK;
-    CHEX_TRY(s->world.take(s->world.take_arg, path, options, json_object_get(meta, "origins"), c,
-                           taken, size, err));
+    CHEX_TRY(s->world.restore(s->world.restore_arg, path, options, json_object_get(meta, "origins"),
+                              c, restored, size, err));
     c->plan_only = plan_only;
     chex_schedule_init(&c->schedule);
     return CHEX_OK;
@@ -344,12 +345,12 @@ static enum chex_status take_over(struct chex_session *s, const char *path,
     json_t *meta = json_loads(c->meta, 0, NULL);
     json_t *id = json_object_get(meta, "identity"), *position = json_object_get(meta, "position");
     enum chex_status st = CHEX_OK;
-    char taken[1024];
+    char restored[1024];
     if (!id || !position)
         st = chex_error_set(err, CHEX_E_DATA, "%s: its meta holds no position of a training run",
                             path);
     if (st == CHEX_OK)
-        st = take_options(s, path, meta, taken, sizeof taken, err);
+        st = restore_options(s, path, meta, restored, sizeof restored, err);
     if (st == CHEX_OK)
         st = check_shape(s, path, c, err);
     if (st == CHEX_OK)
@@ -363,7 +364,7 @@ static enum chex_status take_over(struct chex_session *s, const char *path,
         s->complete = s->at.epoch >= (uint64_t)s->config.epochs ||
                       (chex_session_out_of_steps(s) && !s->at.validation_due);
         if (!s->complete) {
-            log_options(s, path, json_object_get(meta, "options"), taken);
+            log_options(s, path, json_object_get(meta, "options"), restored);
             st = load_engine(s, c, err);
         }
     }

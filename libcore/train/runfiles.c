@@ -108,13 +108,13 @@ bool chex_runfiles_is_foreign(const char *dir, char **name_out) {
     return foreign;
 }
 
-static const uint64_t most_metrics_bytes = (uint64_t)1 << 32;
+static const uint64_t max_metrics_bytes = (uint64_t)1 << 32;
 
 bool chex_runfiles_had_epochs(const char *dir) {
     static const char epoch[] = "\"kind\":\"epoch\"";
     char *path = chex_fs_join(dir, "metrics.jsonl"), *data = NULL;
     size_t size = 0;
-    bool yes = path && chex_fs_read(path, most_metrics_bytes, &data, &size, NULL) == CHEX_OK &&
+    bool yes = path && chex_fs_read(path, max_metrics_bytes, &data, &size, NULL) == CHEX_OK &&
                memmem(data, size, epoch, strlen(epoch));
     free(data);
     free(path);
@@ -164,11 +164,11 @@ struct bad_lines {
 };
 
 static void add_bad_line(struct bad_lines *bad, size_t number) {
-    enum { MOST_NAMED = 6 };
+    enum { MAX_NAMED = 6 };
     const size_t at = strlen(bad->numbers);
-    if (bad->count++ < MOST_NAMED)
+    if (bad->count++ < MAX_NAMED)
         snprintf(bad->numbers + at, sizeof bad->numbers - at, "%s%zu", at ? ", " : "", number);
-    else if (bad->count == MOST_NAMED + 1)
+    else if (bad->count == MAX_NAMED + 1)
         snprintf(bad->numbers + at, sizeof bad->numbers - at, ", ...");
 }
 
@@ -204,7 +204,7 @@ static enum chex_status rewind_metrics(const char *path, uint64_t step, bool val
                                        struct chex_error *err) {
     char *data = NULL, *text = NULL;
     size_t size = 0, text_size = 0;
-    enum chex_status st = chex_fs_read(path, most_metrics_bytes, &data, &size, err);
+    enum chex_status st = chex_fs_read(path, max_metrics_bytes, &data, &size, err);
     if (st != CHEX_OK)
         return st;
     struct bad_lines bad = {0};

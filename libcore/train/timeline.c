@@ -23,8 +23,8 @@ enum {
     ROUNDS = 32, /* questions to a rank's clock */
     CLOCK_TAG = 31000,
     EVENTS_TAG = 31001,
-    MOST_EVENTS = 1 << 16, /* of a rank */
-    LEAST_EVENTS = 1 << 10,
+    MAX_EVENTS = 1 << 16, /* of a rank */
+    MIN_EVENTS = 1 << 10,
     ALL_EVENTS = 1 << 20, /* of all ranks: a file of about 140 MB */
 };
 
@@ -117,8 +117,8 @@ enum chex_status chex_timeline_align(struct chex_timeline *t, struct chex_error 
 /* ---- the handle ---- */
 
 static size_t events_of(int ranks) {
-    size_t n = MOST_EVENTS;
-    while (n > LEAST_EVENTS && n * (size_t)ranks > ALL_EVENTS)
+    size_t n = MAX_EVENTS;
+    while (n > MIN_EVENTS && n * (size_t)ranks > ALL_EVENTS)
         n /= 2;
     return n;
 }

@@ -78,10 +78,11 @@ static inline bool chex_best_is_auroc(const struct chex_position *at) {
  * user has not given again, and rewrites *config.
  *   options: recorded options, by name and text
  *   origins: where each came from at the last start (command line, file, ...); NULL in older files
- *   taken:   gets a text that lists the options that changed */
-typedef enum chex_status chex_train_take_fn(void *arg, const char *path, const json_t *options,
-                                            const json_t *origins, struct chex_train_config *config,
-                                            char *taken, size_t size, struct chex_error *err);
+ *   restored:   gets a text that lists the options that changed */
+typedef enum chex_status chex_train_restore_fn(void *arg, const char *path, const json_t *options,
+                                               const json_t *origins,
+                                               struct chex_train_config *config, char *restored,
+                                               size_t size, struct chex_error *err);
 
 struct chex_watchdog;
 
@@ -91,10 +92,10 @@ struct chex_train_world {
     struct chex_coll *coll;
     const struct chex_binding *binding;
     const struct chex_gpu_view *gpu;
-    volatile sig_atomic_t *stop; /* non-zero once a signal asked to save and leave */
-    struct chex_position *end;   /* NULL, or gets the position when the run returns */
-    chex_train_take_fn *take;    /* on every rank; NULL: no option is taken over */
-    void *take_arg;
+    volatile sig_atomic_t *stop;    /* non-zero once a signal asked to save and leave */
+    struct chex_position *end;      /* NULL, or gets the position when the run returns */
+    chex_train_restore_fn *restore; /* on every rank; NULL: no option is taken over */
+    void *restore_arg;
     struct chex_watchdog *watchdog; /* set by the run; the caller leaves NULL */
 };
 

@@ -29,7 +29,7 @@ enum {
     ROUND_MOST_MS = 15000,
     LOOK_LEAST_MS = 2000, /* for marks of ranks that are a little late on a busy node */
     LOOK_MOST_MS = 3000,
-    LATE_MS = 60000, /* after --stall-abort each rank ends the job by itself */
+    LATE_MS = 60000, /* after --stall-abort each rank ends the job alone */
     KEY_BYTES = 64,
 };
 

@@ -187,7 +187,7 @@ static struct chex_check_result folder(int error, uint64_t free, uint64_t total,
     const struct chex_folder_seen f = {.error = error,
                                        .free = free,
                                        .total = total,
-                                       .least = MIB,
+                                       .min = MIB,
                                        .wanted = 64 * MIB,
                                        .prolog = prolog};
     chex_check_judge_folder(&f, CHEX_FAULT_NODE, "clean it", &r);

@@ -45,8 +45,8 @@ static void two(void) {
     OK(g->has_ecc && !g->ecc_uncorrected && g->temperature_c == 33 && g->links_up == 18 &&
            g->links_down == 0 && !g->mig && g->process_count == 0,
        "its state");
-    OK(g->pcie_generation == 5 && g->pcie_generation_most == 5 && g->pcie_width == 16 &&
-           g->pcie_width_most == 16 && g->memory_bytes_per_s > 4.9e12 &&
+    OK(g->pcie_generation == 5 && g->pcie_generation_max == 5 && g->pcie_width == 16 &&
+           g->pcie_width_max == 16 && g->memory_bytes_per_s > 4.9e12 &&
            g->memory_bytes_per_s < 4.95e12,
        "its link and its memory's bus: %.0f GB/s", g->memory_bytes_per_s / 1e9);
     OK(nvml.linked[0][1] && nvml.linked[1][0] && !nvml.linked[0][0], "NVLink between the two");

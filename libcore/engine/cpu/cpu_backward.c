@@ -18,12 +18,12 @@
 #include "base/clock.h"
 #include "engine/cpu/cpu_engine.h"
 
-/* At most GROUPS partial weight gradients per operation, and at most MOST_FLOATS in total. */
-enum { GROUPS = 16, MOST_FLOATS = 1 << 20, RANGE = 128 };
+/* At most GROUPS partial weight gradients per operation, and at most MAX_FLOATS in total. */
+enum { GROUPS = 16, MAX_FLOATS = 1 << 20, RANGE = 128 };
 
 int chex_cpu_conv_groups(const struct chex_net *net, int op, int tiles) {
     size_t count = net->params[net->ops[op].weight].count;
-    int groups = (int)(MOST_FLOATS / count);
+    int groups = (int)(MAX_FLOATS / count);
     groups = groups > GROUPS ? GROUPS : groups < 1 ? 1 : groups;
     return groups > tiles ? tiles : groups;
 }

@@ -13,7 +13,7 @@
 enum { TILES = 8 };
 /* ...but a tile of whole images has at least this many pixels. With fewer, register tiles are
  * partly empty and each loaded weight is used too rarely. */
-enum { LEAST_PIXELS = 48 };
+enum { MIN_PIXELS = 48 };
 
 struct cpu_tiling chex_cpu_tiling(int hw, int pixels) {
     int rows = pixels / hw;
@@ -29,7 +29,7 @@ struct cpu_tiling chex_cpu_tiling_for(struct cpu_tiling largest, int n) {
     if (largest.rows < largest.hw)
         return largest;
     int area = largest.hw * largest.hw;
-    int images = (n + TILES - 1) / TILES, min_images = (LEAST_PIXELS + area - 1) / area;
+    int images = (n + TILES - 1) / TILES, min_images = (MIN_PIXELS + area - 1) / area;
     images = images < min_images ? min_images : images;
     images = images > largest.images ? largest.images : images;
     int count = (n + images - 1) / images;

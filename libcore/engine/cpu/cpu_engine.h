@@ -159,15 +159,15 @@ struct cpu_results {
  * - weight: packed panels of positions * depth rows. Split operands: as many rows of low parts
  *   follow in each panel.
  * - Computes columns [first, first + n).
- * - take set: the product is computed in blocks, and take receives each block while it is still in
- *   the first-level cache. c then holds one block: chex_cpu_block_floats. */
+ * - epilogue set: the product is computed in blocks, and epilogue receives each block while it is
+ * still in the first-level cache. c then holds one block: chex_cpu_block_floats. */
 struct cpu_product {
     const void *a, *weight;
     const int32_t *off;
     const struct cpu_tap *taps;
     int rows, tap_count, positions, depth, first, n;
     float *c;
-    size_t c_pitch;                /* of c, unless take is set: a block has its own pitch */
+    size_t c_pitch;                /* of c, unless epilogue is set: a block has its own pitch */
     struct cpu_prefetch *prefetch; /* NULL: none */
     void (*epilogue)(void *arg, const struct cpu_results *r); /* NULL: all results stay in c */
     void *arg;
@@ -325,8 +325,8 @@ void chex_cpu_winograd_pack(struct cpu_engine *e, const float *panels, int depth
                             bool turned, float *u);
 /* Transforms the op's weights. Call it before a loop over the op's tiles. */
 void chex_cpu_winograd_prepare(const struct cpu_job *job, bool backward);
-/* Computes columns [first, first + columns) of a tile's results and passes them to take, one row of
- * pixels at a time. src: operands in the layout of _border. */
+/* Computes columns [first, first + columns) of a tile's results and passes them to epilogue, one
+ * row of pixels at a time. src: operands in the layout of _border. */
 void chex_cpu_winograd_multiply(const struct cpu_job *job, struct cpu_tile tile, const float *src,
                                 int first, int columns, struct cpu_scratch *s,
                                 struct cpu_prefetch *prefetch,

@@ -10,7 +10,7 @@
 #include "engine/cpu/cpu_fusion.h"
 
 /* A tile's normalised input and a panel of weights fit the second-level cache. */
-enum { INPUT_BYTES = 192 << 10, MOST_PIXELS = 384, LEAST = 24 };
+enum { INPUT_BYTES = 192 << 10, MAX_PIXELS = 384, MIN = 24 };
 
 void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) {
     const struct chex_op *op = &e->net->ops[index];
@@ -24,7 +24,7 @@ void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     size_t in_pitch = chex_cpu_pitch(e, op->in_channels) * e->operand_bytes;
     int per_pixel = (int)in_pitch * (op->kernel > 1 ? op->stride * op->stride : 1);
     int pixels = INPUT_BYTES / per_pixel;
-    pixels = pixels > MOST_PIXELS ? MOST_PIXELS : pixels < LEAST ? LEAST : pixels;
+    pixels = pixels > MAX_PIXELS ? MAX_PIXELS : pixels < MIN ? MIN : pixels;
     mine->fwd = chex_cpu_tiling(hw, pixels);
     size_t out = (size_t)mine->fwd.images * (size_t)mine->fwd.rows * (size_t)hw;
     size_t in = op->kernel == 1
@@ -39,11 +39,11 @@ void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     need->pixels = chex_cpu_max(need->pixels, out);
     /* Backward tiles divide the input map. A tile holds the output's gradient with a halo, the
      * input and its gradient, in ranges of at most RANGE channels (cpu_backward.c). */
-    enum { RANGE = 128, GRAD_BYTES = 256 << 10, MOST_BACK = 160, LEAST_BACK = 32 };
-    int max_pixels = e->dot2 ? e->dot2->back_pixels : MOST_BACK;
+    enum { RANGE = 128, GRAD_BYTES = 256 << 10, MAX_BACK = 160, MIN_BACK = 32 };
+    int max_pixels = e->dot2 ? e->dot2->back_pixels : MAX_BACK;
     size_t out_pitch = chex_cpu_pitch(e, op->out_channels) * e->operand_bytes;
     pixels = GRAD_BYTES / (int)out_pitch * op->stride;
-    pixels = pixels > max_pixels ? max_pixels : pixels < LEAST_BACK ? LEAST_BACK : pixels;
+    pixels = pixels > max_pixels ? max_pixels : pixels < MIN_BACK ? MIN_BACK : pixels;
     mine->bwd = chex_cpu_tiling(in_hw, pixels);
     size_t rows = (size_t)(mine->bwd.rows + op->kernel) / (size_t)op->stride + 2;
     size_t columns = (size_t)(in_hw + op->kernel) / (size_t)op->stride + 2;

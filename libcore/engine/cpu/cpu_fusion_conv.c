@@ -25,7 +25,7 @@ static struct cpu_border border_of(const struct cpu_engine *e, int three, struct
 
 static struct cpu_tiling tiling_of(const struct cpu_engine *e, const struct chex_op *one,
                                    int three_index) {
-    enum { BYTES = 192 << 10, MOST = 384, LEAST = 24 };
+    enum { BYTES = 192 << 10, MAX = 384, MIN = 24 };
     const struct chex_op *three = &e->net->ops[three_index];
     int hw = e->bufs[three->out].hw;
     if (e->ops[three_index].winograd)
@@ -34,7 +34,7 @@ static struct cpu_tiling tiling_of(const struct cpu_engine *e, const struct chex
         chex_cpu_max(chex_cpu_pitch(e, one->in_channels), chex_cpu_pitch(e, three->in_channels)) *
         e->operand_bytes;
     int pixels = BYTES / ((int)pixel_bytes * three->stride * three->stride);
-    return chex_cpu_tiling(hw, pixels > MOST ? MOST : pixels < LEAST ? LEAST : pixels);
+    return chex_cpu_tiling(hw, pixels > MAX ? MAX : pixels < MIN ? MIN : pixels);
 }
 
 struct cpu_tiling chex_cpu_fusion_conv_plan(struct cpu_engine *e, const struct cpu_fusion *c,

@@ -88,7 +88,7 @@ static double product_flop(struct shape s) { return 2.0 * s.rows * s.depth * s.n
 
 /* The number of products for an item of about a millisecond, from the time of the first few. */
 static int repeats_for(struct product_run *r) {
-    enum { FIRST = 16, MOST = 1 << 20 };
+    enum { FIRST = 16, MAX = 1 << 20 };
     const double item_s = 1e-3;
     double seconds = 0;
     r->repeats = FIRST;
@@ -97,8 +97,8 @@ static int repeats_for(struct product_run *r) {
         product_item(r, 0, 0);
         seconds = chex_clock_s() - start;
     }
-    double repeats = seconds > 0 ? FIRST * item_s / seconds : MOST;
-    return repeats > MOST ? MOST : repeats < 1 ? 1 : (int)repeats;
+    double repeats = seconds > 0 ? FIRST * item_s / seconds : MAX;
+    return repeats > MAX ? MAX : repeats < 1 ? 1 : (int)repeats;
 }
 
 static enum chex_status flop_limit(struct cpu_engine *e, double *flop_per_s_out,
@@ -155,9 +155,9 @@ static enum chex_status bytes_limit(struct cpu_engine *e, uint64_t max_bytes,
                                     double *bytes_per_s_out, struct chex_error *err) {
     /* Pieces of an array: 64 MiB per thread, so 192 MiB in the three arrays. A core's share of the
      * last-level cache is about 16 MiB at most. At most 6 GiB in total. */
-    enum { PER_THREAD = 64, LEAST = 128, MOST = 2048 };
+    enum { PER_THREAD = 64, MIN = 128, MAX = 2048 };
     size_t pieces = (size_t)e->config.threads * PER_THREAD;
-    pieces = pieces < LEAST ? LEAST : pieces > MOST ? MOST : pieces;
+    pieces = pieces < MIN ? MIN : pieces > MAX ? MAX : pieces;
     if (max_bytes / 3 / PIECE < pieces)
         return CHEX_OK;
     float *memory = chex_alloc_aligned(3 * pieces, PIECE);

@@ -8,7 +8,7 @@
 
 #include "engine/cpu/cpu_engine.h"
 
-enum { PIXELS = 128, BACK_PIXELS = 512, MOST_WINDOWS = CPU_MAX_TAPS };
+enum { PIXELS = 128, BACK_PIXELS = 512, MAX_WINDOWS = CPU_MAX_TAPS };
 
 /* Rows of the other map that share a window with rows [from, to] of this one, inside [0, hw). */
 struct span {
@@ -116,9 +116,9 @@ static void unpool_pixel(const struct cpu_job *job, int image, int y, int x, str
     const struct chex_op *op = job->op;
     int hw = job->e->bufs[op->out].hw, count = 0;
     size_t channels = (size_t)op->in_channels;
-    const float *from[MOST_WINDOWS];
-    const uint8_t *arg[MOST_WINDOWS];
-    uint8_t ids[MOST_WINDOWS];
+    const float *from[MAX_WINDOWS];
+    const uint8_t *arg[MAX_WINDOWS];
+    uint8_t ids[MAX_WINDOWS];
     const uint8_t *argmax = job->e->ops[job->index].argmax;
     for (int oy = ys.from; oy < ys.from + ys.count; oy++)
         for (int ox = xs.from; ox < xs.from + xs.count; ox++, count++) {

@@ -43,8 +43,8 @@ static void multiply(const struct cpu_engine *e, const struct block *b, float *c
                    c, c_pitch, p->prefetch);
 }
 
-/* A block of fp32 results. With the data that take reads and writes, it fills three quarters of the
- * smallest first-level cache (32 KiB). */
+/* A block of fp32 results. With the data that the epilogue reads and writes, it fills three
+ * quarters of the smallest first-level cache (32 KiB). */
 enum { BLOCK_ROWS = 96, BLOCK_COLUMNS = CPU_CHANNELS };
 
 static int block_columns(const struct cpu_engine *e) {

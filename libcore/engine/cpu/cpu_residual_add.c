@@ -14,11 +14,11 @@ static int chunk_of(const struct chex_op *op) {
 }
 
 void chex_cpu_residual_add_plan(struct cpu_engine *e, int index, struct cpu_need *need) {
-    enum { FLOATS = 16384, LEAST = 16 };
+    enum { FLOATS = 16384, MIN = 16 };
     const struct chex_op *op = &e->net->ops[index];
     int pixels = FLOATS / op->out_channels;
     e->ops[index].fwd = e->ops[index].bwd =
-        chex_cpu_tiling(e->bufs[op->out].hw, pixels < LEAST ? LEAST : pixels);
+        chex_cpu_tiling(e->bufs[op->out].hw, pixels < MIN ? MIN : pixels);
     chex_cpu_need_floats(&need->a, (size_t)chunk_of(op) * (size_t)op->out_channels);
     chex_cpu_need_floats(&need->c, (size_t)chunk_of(op) * (size_t)op->out_channels);
 }

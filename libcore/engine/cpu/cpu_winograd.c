@@ -67,13 +67,13 @@ static struct cpu_square positions(const float *at, size_t position) {
 
 /* In small maps a large part of the squares lies outside the map. With many channels the transform
  * of the weights costs more than it saves. */
-enum { LEAST_PX = 2 * SQUARE, MOST_CHANNELS = 256 };
+enum { MIN_PX = 2 * SQUARE, MAX_CHANNELS = 256 };
 
 bool chex_cpu_winograd_fits(const struct cpu_engine *e, const struct chex_op *op) {
     return e->config.precision != CHEX_FP32_STRICT && !(e->dot2 && e->dot2->three_products) &&
            op->kernel == 3 && op->stride == 1 && op->pad == 1 && op->in != CHEX_NET_IMAGE &&
-           e->bufs[op->out].hw >= LEAST_PX && op->in_channels <= MOST_CHANNELS &&
-           op->out_channels <= MOST_CHANNELS;
+           e->bufs[op->out].hw >= MIN_PX && op->in_channels <= MAX_CHANNELS &&
+           op->out_channels <= MAX_CHANNELS;
 }
 
 void chex_cpu_product_shares(void *self, double *share_out) {
@@ -276,7 +276,7 @@ static void transform_sums(const struct cpu_engine *e, const float *c, int count
             positions(c + (size_t)(square + x) * pitch, position), COLUMNS);
 }
 
-/* Transforms the products of a tile to results and passes them to take, one row of pixels at a
+/* Transforms the products of a tile to results and passes them to epilogue, one row of pixels at a
  * time. */
 static void epilogue_rows(const struct cpu_job *job, struct cpu_tile tile, struct grid g, float *c,
                           int first, void (*epilogue)(void *arg, const struct cpu_results *r),
