@@ -162,13 +162,7 @@ enum chex_status chex_bench_input_run(const struct chex_bench_input *bench,
     struct chex_train_input in = {0};
     *together_out = true; /* all ranks return the same status, unless the exchanges fail */
     memset(out, 0, sizeof *out);
-    if (c.logical_ranks == 0)
-        c.logical_ranks = world->coll->size;
-    if (c.logical_ranks < world->coll->size)
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "--logical-ranks %d, but the job has %d ranks: expected at least as "
-                              "many",
-                              c.logical_ranks, world->coll->size);
+    CHEX_TRY(chex_train_choose_logical_ranks(&c, world->coll->size, err));
     CHEX_TRY(chex_train_input_same(&c, world, err));
     CHEX_TRY(chex_train_input_open(&c, world, false, &in, err));
     struct chex_pipeline_config p = {.kind = c.pipeline, .workers = c.workers};

@@ -25,27 +25,27 @@ static enum chex_status compare(json_t *mine, const json_t *first, struct chex_e
     return CHEX_OK;
 }
 
-enum chex_status chex_session_check_options(struct chex_session *s, struct chex_error *err) {
-    json_t *mine = s->config.shared_options, *first = NULL;
-    char *text = s->rank == 0 ? json_dumps(mine, JSON_COMPACT) : NULL;
-    uint64_t bytes = text ? strlen(text) + 1 : 0;
-    if (s->size == 1 || !mine) {
-        free(text);
+enum chex_status chex_train_compare_options(const struct chex_train_world *w, json_t *mine,
+                                            struct chex_error *err) {
+    struct chex_group *group = w->coll->group;
+    json_t *first = NULL;
+    if (group->size == 1 || !mine)
         return CHEX_OK;
-    }
-    enum chex_status st = chex_group_broadcast(s->world.coll->group, &bytes, sizeof bytes, 0, err);
-    if (st == CHEX_OK && s->rank != 0)
+    char *text = group->rank == 0 ? json_dumps(mine, JSON_COMPACT) : NULL;
+    uint64_t bytes = text ? strlen(text) + 1 : 0;
+    enum chex_status st = chex_group_broadcast(group, &bytes, sizeof bytes, 0, err);
+    if (st == CHEX_OK && group->rank != 0)
         text = chex_alloc_zeroed((size_t)bytes + 1, 1);
     if (st == CHEX_OK && (!text || !bytes))
         st = chex_error_memory(err, "the options");
-    st = chex_session_agree(s, st, err);
+    st = chex_watchdog_agree(w->watchdog, group, st, err);
     if (st == CHEX_OK)
-        st = chex_group_broadcast(s->world.coll->group, text, (size_t)bytes, 0, err);
+        st = chex_group_broadcast(group, text, (size_t)bytes, 0, err);
     if (st == CHEX_OK && !(first = json_loads(text, 0, NULL)))
         st = chex_error_memory(err, "the options");
     if (st == CHEX_OK)
         st = compare(mine, first, err);
     json_decref(first);
     free(text);
-    return chex_session_agree(s, st, err);
+    return st;
 }

@@ -137,7 +137,15 @@ static enum chex_status validate(struct chex_session *s, struct epoch_result *e,
         CHEX_TRY(chex_session_checkpoint(s, false, err));
     chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_VALIDATE, s->at.step);
     const uint64_t from_ns = chex_trace_now(s->timeline.trace);
-    enum chex_status st = chex_session_validate(s, &e->val_loss, &e->val_auroc, &e->defined, err);
+    struct chex_validation v;
+    enum chex_status st = chex_train_validate(&s->world, s->engine, s->input.val, s->config.workers,
+                                              s->at.step, &v, err);
+    st = chex_session_agree(s, st, err);
+    if (st == CHEX_OK) {
+        e->val_loss = v.loss;
+        e->val_auroc = v.auroc;
+        e->defined = (int)v.defined;
+    }
     chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_VALIDATE, from_ns, s->at.step);
     if (st == CHEX_E_PREEMPTED)
         return chex_error_set(err, st,
@@ -177,7 +185,7 @@ enum chex_status chex_session_end_steps(struct chex_session *s, double started_s
                              .whole = s->at.step_in_epoch == s->steps,
                              .validated = s->input.val != NULL};
     if (e.steps && e.seconds > 0)
-        e.images_per_s = (double)e.steps * s->config.batch * s->logical_ranks / e.seconds;
+        e.images_per_s = (double)e.steps * s->config.batch * s->config.logical_ranks / e.seconds;
     e.lr = chex_schedule_lr(&s->config.schedule, s->at.epoch, s->at.step_in_epoch - 1, s->steps);
     if (e.validated)
         CHEX_TRY(validate(s, &e, err));

@@ -21,12 +21,12 @@ static void count_rows(const struct chex_set *set, size_t first, size_t end,
 
 /* counts: (2 * classes) of this rank's training rows, then of its validation rows. If every rank
  * has opened all training rows, only rank 0 counts them. */
-static void count_own(const struct chex_session *s, struct chex_label_counts *counts) {
-    const struct chex_train_input *in = &s->input;
+static void count_own(const struct chex_train_input *in, enum chex_pipeline_kind kind, int rank,
+                      struct chex_label_counts *counts) {
     size_t first, end;
-    chex_pipeline_rows(s->config.pipeline, &in->order, in->run_from, in->run_to, &first, &end);
+    chex_pipeline_rows(kind, &in->order, in->run_from, in->run_to, &first, &end);
     const bool whole = first == 0 && end == in->train->rows;
-    if (!whole || s->rank == 0)
+    if (!whole || rank == 0)
         count_rows(in->train, first, end, counts);
     if (in->val)
         count_rows(in->val, in->val_first, in->val_end, counts + in->train->classes);
@@ -44,17 +44,17 @@ static void add_up(const struct chex_label_counts *all, int ranks, size_t count,
         }
 }
 
-static enum chex_status judge(struct chex_session *s, const struct chex_label_counts *counts,
+static enum chex_status judge(const struct chex_train_input *in,
+                              const struct chex_label_counts *counts, struct chex_label_gaps *gaps,
                               struct chex_error *err) {
-    const struct chex_set *train = s->input.train;
+    const struct chex_set *train = in->train;
     const char *const *names = chex_set_class_names(train);
     const size_t classes = (size_t)train->classes;
-    struct chex_label_gaps *gaps = &s->gaps;
     char part[32];
     snprintf(part, sizeof part, "split %s", chex_split_names[train->split]);
     CHEX_TRY(chex_label_counts_judge(part, names, counts, classes, true, gaps->train,
                                      sizeof gaps->train, err));
-    if (!s->input.val)
+    if (!in->val)
         return CHEX_OK;
     counts += classes;
     CHEX_TRY(chex_label_counts_judge("split val", names, counts, classes, false, gaps->val,
@@ -65,21 +65,25 @@ static enum chex_status judge(struct chex_session *s, const struct chex_label_co
     return CHEX_OK;
 }
 
-enum chex_status chex_session_check_labels(struct chex_session *s, struct chex_error *err) {
-    const size_t classes = (size_t)s->input.train->classes, count = 2 * classes;
+enum chex_status chex_train_check_labels(const struct chex_train_world *w,
+                                         const struct chex_train_input *in,
+                                         enum chex_pipeline_kind kind,
+                                         struct chex_label_gaps *gaps_out, struct chex_error *err) {
+    struct chex_group *group = w->coll->group;
+    const size_t classes = (size_t)in->train->classes, count = 2 * classes;
     struct chex_label_counts *own = chex_alloc_zeroed(count, sizeof *own);
     struct chex_label_counts *sum = chex_alloc_zeroed(count, sizeof *sum);
     void *all = NULL;
     size_t bytes;
     enum chex_status st = own && sum ? CHEX_OK : chex_error_memory(err, NULL);
-    st = chex_session_agree(s, st, err);
+    st = chex_watchdog_agree(w->watchdog, group, st, err);
     if (st == CHEX_OK) {
-        count_own(s, own);
-        st = chex_group_gather(s->world.coll->group, own, count * sizeof *own, &all, &bytes, err);
+        count_own(in, kind, group->rank, own);
+        st = chex_group_gather(group, own, count * sizeof *own, &all, &bytes, err);
     }
-    if (st == CHEX_OK && s->rank == 0) {
-        add_up(all, s->size, count, sum);
-        st = judge(s, sum, err);
+    if (st == CHEX_OK && group->rank == 0) {
+        add_up(all, group->size, count, sum);
+        st = judge(in, sum, gaps_out, err);
     }
     free(all);
     free(sum);

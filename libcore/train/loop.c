@@ -62,7 +62,7 @@ static enum chex_status reduce_and_update(struct chex_session *s, double lr,
     struct chex_update u = s->config.update;
     u.lr = lr;
     u.step = (int64_t)step;
-    u.grad_scale = 1.0 / s->logical_ranks;
+    u.grad_scale = 1.0 / s->config.logical_ranks;
     CHEX_TRY(chex_engine_update(s->engine, &u, sum, err));
     t->update = chex_clock_s() - start;
     chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_UPDATE, began_ns, step);
@@ -126,7 +126,7 @@ static enum chex_status one_step(struct chex_session *s, struct chex_step_verdic
     if (s->rank != 0)
         return CHEX_OK;
     double seconds = chex_clock_s() - start;
-    double images = (double)s->config.batch * s->logical_ranks;
+    double images = (double)s->config.batch * s->config.logical_ranks;
     chex_trace_count(s->timeline.trace, CHEX_TRACE_RATE, images / seconds);
     chex_trace_count(s->timeline.trace, CHEX_TRACE_LOSS, v->loss);
     return chex_runfiles_step(&s->files, s->at.epoch + 1, s->at.step, v->loss, lr, seconds * 1e3,
@@ -151,7 +151,8 @@ static void show_progress(const struct chex_session *s, struct chex_progress *ba
              t->total > 0 ? 100 * t->data / t->total : 0,
              chex_format_duration(left, sizeof left, run_left_s(s)));
     chex_progress_set(
-        bar, s->at.step_in_epoch * (uint64_t)s->config.batch * (uint64_t)s->logical_ranks, note);
+        bar, s->at.step_in_epoch * (uint64_t)s->config.batch * (uint64_t)s->config.logical_ranks,
+        note);
 }
 
 enum chex_status chex_session_checkpoint(struct chex_session *s, bool best,
@@ -180,7 +181,8 @@ static enum chex_status steps_of_epoch(struct chex_session *s, struct chex_error
     snprintf(what, sizeof what, "epoch %llu/%lld", (unsigned long long)s->at.epoch + 1,
              (long long)s->config.epochs);
     struct chex_progress *bar = chex_progress_create(
-        what, "img", (uint64_t)s->steps * (uint64_t)s->config.batch * (uint64_t)s->logical_ranks,
+        what, "img",
+        (uint64_t)s->steps * (uint64_t)s->config.batch * (uint64_t)s->config.logical_ranks,
         s->rank == 0);
     enum chex_status st = CHEX_OK;
     while (st == CHEX_OK && s->at.step_in_epoch < s->steps && !chex_session_out_of_steps(s)) {

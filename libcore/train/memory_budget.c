@@ -24,15 +24,15 @@ static uint64_t host_besides(const struct chex_train_needs *n) {
     return n->program + n->ring + n->rows + n->snapshot;
 }
 
-uint64_t chex_session_file_bytes(const struct chex_session *s) {
-    const uint64_t parts = 1 + (uint64_t)chex_optim_moments(s->config.update.optim);
-    return parts * s->net->state_count * sizeof(float);
+uint64_t chex_train_file_bytes(const struct chex_net *net, enum chex_optim optim) {
+    const uint64_t parts = 1 + (uint64_t)chex_optim_moments(optim);
+    return parts * net->state_count * sizeof(float);
 }
 
 /* For a checkpoint: the copy of the state, and the file's image in memory. */
-static uint64_t saving_bytes(const struct chex_session *s) {
-    return 3 * s->net->state_count * sizeof(float) +
-           CHEX_CHECKPOINT_COPIES * chex_session_file_bytes(s);
+static uint64_t saving_bytes(const struct chex_net *net, enum chex_optim optim) {
+    return 3 * net->state_count * sizeof(float) +
+           CHEX_CHECKPOINT_COPIES * chex_train_file_bytes(net, optim);
 }
 
 enum chex_status chex_session_measure(struct chex_session *s, struct chex_error *err) {
@@ -43,16 +43,17 @@ enum chex_status chex_session_measure(struct chex_session *s, struct chex_error 
     CHEX_TRY(chex_train_input_measure(&s->input, &s->config, s->config.batch, &input, err));
     chex_reduce_facts(s->reduce, &reduce);
     const uint64_t resident = impl->bytes(s->engine->self);
-    struct chex_train_needs n = {.program = s->needs.program,
-                                 .params = state,
-                                 .moments = 2 * state, /* whatever the optimiser */
-                                 .gradients = reduce.memory_bytes,
-                                 .ring = input.ring_bytes,
-                                 .rows = input.rows_bytes,
-                                 .snapshot = s->rank == 0 ? saving_bytes(s) : 0,
-                                 .on_device = impl->device != NULL,
-                                 .first_read = input.first_read_bytes,
-                                 .later_read = input.later_read_bytes};
+    struct chex_train_needs n = {
+        .program = s->needs.program,
+        .params = state,
+        .moments = 2 * state, /* whatever the optimiser */
+        .gradients = reduce.memory_bytes,
+        .ring = input.ring_bytes,
+        .rows = input.rows_bytes,
+        .snapshot = s->rank == 0 ? saving_bytes(s->net, s->config.update.optim) : 0,
+        .on_device = impl->device != NULL,
+        .first_read = input.first_read_bytes,
+        .later_read = input.later_read_bytes};
     /* A GPU engine already counts the gradients, which are in the GPU's memory. */
     n.work = minus(resident, n.params + n.moments + (n.on_device ? n.gradients : 0));
     n.device = n.on_device ? resident : 0;
@@ -80,7 +81,7 @@ int chex_session_largest_batch(struct chex_session *s, uint64_t host_bytes, uint
     if (!s->engine->impl->capacity)
         return -1;
     const size_t max_batch =
-        s->input.order.rows / (size_t)s->logical_ranks; /* one step per epoch */
+        s->input.order.rows / (size_t)s->config.logical_ranks; /* one step per epoch */
     int have = 0, too_many = max_batch < 65536 ? (int)max_batch + 1 : 65537;
     while (too_many - have > 1) {
         const int batch = have + (too_many - have) / 2;
@@ -91,17 +92,17 @@ int chex_session_largest_batch(struct chex_session *s, uint64_t host_bytes, uint
 
 /* ---- what the node has ---- */
 
-static uint64_t share(const struct chex_session *s, uint64_t bytes) {
-    return bytes / (uint64_t)s->world.launch->local_size;
+static uint64_t share(const struct chex_launch *l, uint64_t bytes) {
+    return bytes / (uint64_t)l->local_size;
 }
 
-uint64_t chex_session_allowed_bytes(const struct chex_session *s) {
-    return share(s, chex_memory_limit("").bytes);
+uint64_t chex_train_allowed_bytes(const struct chex_launch *l) {
+    return share(l, chex_memory_limit("").bytes);
 }
 
-uint64_t chex_session_free_bytes(const struct chex_session *s) {
+uint64_t chex_train_free_bytes(const struct chex_launch *l) {
     const uint64_t left = chex_memory_free_bytes("");
-    return left ? share(s, left) + chex_memory_own_bytes("") : 0;
+    return left ? share(l, left) + chex_memory_own_bytes("") : 0;
 }
 
 struct place {
@@ -110,15 +111,15 @@ struct place {
 };
 
 /* The memory that all ranks of this node need, and the part that they have already allocated. */
-static enum chex_status need_of_node(struct chex_session *s, uint64_t *bytes_out,
-                                     uint64_t *resident_out, struct chex_error *err) {
-    const struct place mine = {.node = s->world.launch->node,
-                               .bytes = s->needs.host,
-                               .resident = chex_memory_own_bytes("")};
-    CHEX_TRY(chex_group_exchange(s->world.coll->group, "memory", &mine, sizeof mine, err));
-    const struct place *all = s->world.coll->group->all;
+static enum chex_status need_of_node(const struct chex_train_world *w, uint64_t own_bytes,
+                                     uint64_t *bytes_out, uint64_t *resident_out,
+                                     struct chex_error *err) {
+    const struct place mine = {
+        .node = w->launch->node, .bytes = own_bytes, .resident = chex_memory_own_bytes("")};
+    CHEX_TRY(chex_group_exchange(w->coll->group, "memory", &mine, sizeof mine, err));
+    const struct place *all = w->coll->group->all;
     *bytes_out = *resident_out = 0;
-    for (int r = 0; r < s->size; r++) {
+    for (int r = 0; r < w->launch->size; r++) {
         *bytes_out += all[r].node == mine.node ? all[r].bytes : 0;
         *resident_out += all[r].node == mine.node ? all[r].resident : 0;
     }
@@ -129,7 +130,7 @@ static enum chex_status refuse(struct chex_session *s, uint64_t need,
                                const struct chex_memory_limit *limit, struct chex_error *err) {
     const struct chex_launch *l = s->world.launch;
     char a[32], b[32], fits[64] = "lower --batch-size";
-    const int batch = chex_session_largest_batch(s, share(s, limit->bytes), UINT64_MAX);
+    const int batch = chex_session_largest_batch(s, share(l, limit->bytes), UINT64_MAX);
     if (batch >= 0)
         snprintf(fits, sizeof fits,
                  batch ? "the largest --batch-size that fits is %d" : "not even one image fits",
@@ -150,7 +151,7 @@ enum chex_status chex_session_check_memory(struct chex_session *s, struct chex_e
     const uint64_t left = chex_memory_free_bytes("");
     uint64_t need, resident;
     char a[32], b[32];
-    CHEX_TRY(need_of_node(s, &need, &resident, err));
+    CHEX_TRY(need_of_node(&s->world, s->needs.host, &need, &resident, err));
     if (limit.bytes && need > limit.bytes && !limit.asked)
         return refuse(s, need, &limit, err);
     const bool beyond = limit.bytes && need > usable(limit.bytes);

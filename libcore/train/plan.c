@@ -98,8 +98,8 @@ static enum chex_status fill_report(struct chex_session *s, struct report *c,
     memset(c, 0, sizeof *c); /* padding too: the struct is sent as bytes */
     chex_pipeline_rows(s->config.pipeline, &in->order, in->run_from, in->run_to, &first, &end);
     c->needs = *n;
-    c->allowed = chex_session_allowed_bytes(s);
-    c->free = chex_session_free_bytes(s);
+    c->allowed = chex_train_allowed_bytes(s->world.launch);
+    c->free = chex_train_free_bytes(s->world.launch);
     c->train_first = first;
     c->train_end = end;
     c->val_first = in->val_first;
@@ -182,7 +182,7 @@ static json_t *range_json(uint64_t first, uint64_t end) {
 static enum chex_status ranks_json(struct chex_session *s, const struct report *reports,
                                    json_t **out, struct chex_error *err) {
     json_t *ranks = NULL;
-    CHEX_TRY(chex_session_gather_ranks(s, &ranks, err));
+    CHEX_TRY(chex_train_gather_ranks(&s->world, &s->config, &s->input, &ranks, err));
     for (int r = 0; ranks && r < s->size; r++) {
         const struct report *c = &reports[r];
         json_object_update_new(
@@ -206,9 +206,10 @@ static uint64_t all_steps(const struct chex_session *s) {
 
 static json_t *steps_json(const struct chex_session *s) {
     const uint64_t all = all_steps(s), done = s->at.step < all ? s->at.step : all;
-    const size_t step = (size_t)s->config.batch * (size_t)s->logical_ranks;
-    return chex_result(CHEX_FIELD("batch_images", s->config.batch), CHEX_MEMBER(s, logical_ranks),
-                       CHEX_FIELD("step_images", step), CHEX_FIELD("steps_an_epoch", s->steps),
+    const size_t step = (size_t)s->config.batch * (size_t)s->config.logical_ranks;
+    return chex_result(CHEX_FIELD("batch_images", s->config.batch),
+                       CHEX_MEMBER(&s->config, logical_ranks), CHEX_FIELD("step_images", step),
+                       CHEX_FIELD("steps_an_epoch", s->steps),
                        CHEX_FIELD("rows_left_out_an_epoch", s->input.train->rows - s->steps * step),
                        CHEX_FIELD("steps_in_all", all), CHEX_FIELD("steps_done", done),
                        CHEX_FIELD("steps_to_do", all - done), CHEX_MEMBER(&s->at, validation_due));
@@ -369,7 +370,7 @@ static json_t *seconds_json(const struct chex_session *s, double step_s, const c
     return chex_result(
         CHEX_FIELD("step_s", step_s), CHEX_FIELD("epoch_s", step_s * (double)s->steps),
         CHEX_FIELD("run_s", step_s * (double)to_do),
-        CHEX_FIELD("images_per_s", (double)s->config.batch * s->logical_ranks / step_s),
+        CHEX_FIELD("images_per_s", (double)s->config.batch * s->config.logical_ranks / step_s),
         CHEX_FIELD("from", from));
 }
 
@@ -395,7 +396,7 @@ static json_t *time_json(const struct plan *p, double *min_run_s_out) {
                  (long long)json_integer_value(json_object_get(epoch, "epoch")));
         json_object_set_new(
             o, "measured",
-            seconds_json(s, (double)s->config.batch * s->logical_ranks / rate, from));
+            seconds_json(s, (double)s->config.batch * s->config.logical_ranks / rate, from));
     }
     json_decref(epoch);
     const json_t *best =
@@ -409,20 +410,20 @@ static json_t *time_json(const struct plan *p, double *min_run_s_out) {
 static void warn_of_rows(struct plan *p) {
     const struct chex_session *s = p->s;
     const size_t rows = s->input.train->rows,
-                 used = s->steps * (size_t)s->config.batch * (size_t)s->logical_ranks;
+                 used = s->steps * (size_t)s->config.batch * (size_t)s->config.logical_ranks;
     if ((rows - used) * 50 > rows)
         warn(p,
              "%zu of %zu training images (%.1f %%) are left out of each epoch, others each time: "
              "whole batches of %d x %d logical ranks do not fit; a smaller --batch-size leaves out "
              "fewer",
              rows - used, rows, 100.0 * (double)(rows - used) / (double)rows, s->config.batch,
-             s->logical_ranks);
-    if (s->logical_ranks % s->size)
+             s->config.logical_ranks);
+    if (s->config.logical_ranks % s->size)
         warn(p,
              "%d logical ranks on %d ranks: some ranks have %d, others have %d and wait; choose a "
              "multiple of %d",
-             s->logical_ranks, s->size, s->logical_ranks / s->size + 1, s->logical_ranks / s->size,
-             s->size);
+             s->config.logical_ranks, s->size, s->config.logical_ranks / s->size + 1,
+             s->config.logical_ranks / s->size, s->size);
     if (s->config.pipeline == CHEX_PIPELINE_OLD && s->size > 1)
         warn(p, "--pipeline old reads and augments all images on each of the %d ranks", s->size);
 }

@@ -41,6 +41,17 @@ static enum chex_status choose_split(const char *dir, enum chex_split *split_out
     return CHEX_OK;
 }
 
+enum chex_status chex_train_choose_logical_ranks(struct chex_train_config *c, int ranks,
+                                                 struct chex_error *err) {
+    if (c->logical_ranks == 0)
+        c->logical_ranks = ranks;
+    if (c->logical_ranks >= ranks)
+        return CHEX_OK;
+    return chex_error_set(err, CHEX_E_USAGE,
+                          "--logical-ranks %d, but the job has %d ranks: expected at least as many",
+                          c->logical_ranks, ranks);
+}
+
 static enum chex_status choose_rows(const struct chex_train_config *c, const struct chex_launch *l,
                                     bool with_val, struct chex_train_input *in, struct parts *p,
                                     struct chex_error *err) {
@@ -76,14 +87,6 @@ static void copied(void *arg) {
 static void opened(void *arg) {
     const struct chex_train_world *w = arg;
     chex_watchdog_at(w->watchdog, CHEX_PHASE_OPEN);
-}
-
-static enum chex_status agree(const struct chex_train_world *w, enum chex_status mine,
-                              struct chex_error *err) {
-    const enum chex_phase phase = chex_watchdog_wait(w->watchdog);
-    const enum chex_status st = chex_group_agree(w->coll->group, mine, err);
-    chex_watchdog_at(w->watchdog, phase);
-    return st;
 }
 
 static enum chex_status stage(const struct chex_train_config *c, const struct chex_train_world *w,
@@ -151,14 +154,14 @@ enum chex_status chex_train_input_open(const struct chex_train_config *c,
     struct parts p = {0};
     struct chex_stage *staged = NULL;
     memset(in, 0, sizeof *in);
-    CHEX_TRY(agree(w, choose_rows(c, w->launch, with_val, in, &p, err), err));
+    enum chex_status st = choose_rows(c, w->launch, with_val, in, &p, err);
+    CHEX_TRY(chex_watchdog_agree(w->watchdog, w->coll->group, st, err));
     if (c->stage)
         CHEX_TRY(stage(c, w, &p, &staged, err));
-    enum chex_status st =
-        open_sets(c, w, staged ? chex_stage_path(staged) : c->data_dir, &p, in, err);
+    st = open_sets(c, w, staged ? chex_stage_path(staged) : c->data_dir, &p, in, err);
     if (st == CHEX_OK)
         st = choose_cache(c, w->launch, &p, in, err);
-    st = agree(w, st, err);
+    st = chex_watchdog_agree(w->watchdog, w->coll->group, st, err);
     chex_stage_destroy(staged);
     if (st != CHEX_OK)
         chex_train_input_close(in);

@@ -27,6 +27,11 @@ enum chex_status chex_train_input_same(const struct chex_train_config *config,
                                        const struct chex_train_world *world,
                                        struct chex_error *err);
 
+/* Sets config->logical_ranks to the number of ranks if it is 0. CHEX_E_USAGE on all ranks if it is
+ * less than the number of ranks. */
+enum chex_status chex_train_choose_logical_ranks(struct chex_train_config *config, int ranks,
+                                                 struct chex_error *err);
+
 /* config->logical_ranks must be above 0. All ranks return the same status: CHEX_E_DATA,
  * CHEX_E_USAGE, CHEX_E_RESOURCE or that of chex_stage_create. Collective. */
 enum chex_status chex_train_input_open(const struct chex_train_config *config,

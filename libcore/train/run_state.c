@@ -38,9 +38,9 @@ static json_t *position_state(const struct chex_position *at) {
 static json_t *identity(const struct chex_session *s) {
     const struct chex_train_config *c = &s->config;
     return chex_result(
-        CHEX_MEMBER(c, seed), CHEX_MEMBER(s, logical_ranks), CHEX_FIELD("batch_size", c->batch),
-        CHEX_FIELD("order", chex_order_names[c->order]), CHEX_MEMBER(c, shuffle_block),
-        CHEX_FIELD("pipeline", chex_pipeline_names[c->pipeline]),
+        CHEX_MEMBER(c, seed), CHEX_MEMBER(&s->config, logical_ranks),
+        CHEX_FIELD("batch_size", c->batch), CHEX_FIELD("order", chex_order_names[c->order]),
+        CHEX_MEMBER(c, shuffle_block), CHEX_FIELD("pipeline", chex_pipeline_names[c->pipeline]),
         CHEX_FIELD("rows", s->input.train->rows),
         CHEX_FIELD("source_digest", chex_set_source_digest(s->input.train)),
         CHEX_FIELD("opt", chex_optim_names[c->update.optim]));

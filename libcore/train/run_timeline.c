@@ -63,7 +63,7 @@ static json_t *about(const struct chex_session *s) {
         CHEX_FIELD("output", s->config.output_dir), CHEX_FIELD("engine", impl->name),
         CHEX_FIELD("variant", impl->variant(s->engine->self)),
         CHEX_FIELD("precision", chex_precision_names[s->config.precision]),
-        CHEX_FIELD("batch_images", s->config.batch), CHEX_MEMBER(s, logical_ranks),
+        CHEX_FIELD("batch_images", s->config.batch), CHEX_MEMBER(&s->config, logical_ranks),
         CHEX_FIELD("rank_count", s->size), CHEX_FIELD("first_step", s->started_step + 1),
         CHEX_FIELD(
             "device",

@@ -61,7 +61,6 @@ struct chex_session {
     struct chex_train_config config; /* run_state.c: options of the checkpoint, logical_ranks */
     struct chex_train_world world;
     int rank, size;
-    int logical_ranks;
     bool together; /* all ranks know of the present failure, and can still exchange */
 
     /* setup.c: the engine; run_state.c, if the run resumes */
@@ -127,7 +126,7 @@ enum chex_status chex_session_check_init(struct chex_session *s, struct chex_err
 enum chex_status chex_session_init_state(struct chex_session *s, struct chex_error *err);
 
 /* memory_budget.c: bytes of a checkpoint, without HDF5's own tables. */
-uint64_t chex_session_file_bytes(const struct chex_session *s);
+uint64_t chex_train_file_bytes(const struct chex_net *net, enum chex_optim optim);
 /* Fills s->needs. */
 enum chex_status chex_session_measure(struct chex_session *s, struct chex_error *err);
 /* Compares the need of this node's ranks with the limit of the node.
@@ -138,32 +137,50 @@ enum chex_status chex_session_check_memory(struct chex_session *s, struct chex_e
 /* The largest --batch-size that fits into both; 0: none fits, -1: the engine cannot tell. */
 int chex_session_largest_batch(struct chex_session *s, uint64_t host_bytes, uint64_t device_bytes);
 /* This rank's equal share of the node's memory limit; 0: unknown. */
-uint64_t chex_session_allowed_bytes(const struct chex_session *s);
+uint64_t chex_train_allowed_bytes(const struct chex_launch *launch);
 /* This rank's equal share of the node's free memory, plus what the rank already has; 0: unknown. */
-uint64_t chex_session_free_bytes(const struct chex_session *s);
+uint64_t chex_train_free_bytes(const struct chex_launch *launch);
 
-/* label_gaps.c: fills s->gaps on rank 0. CHEX_E_DATA if no finding has both positive and negative
- * training images. Collective. */
-enum chex_status chex_session_check_labels(struct chex_session *s, struct chex_error *err);
+/* label_gaps.c: fills *gaps_out on rank 0. CHEX_E_DATA on rank 0 if no finding has both positive
+ * and negative training images. Collective; agree afterwards. */
+enum chex_status chex_train_check_labels(const struct chex_train_world *world,
+                                         const struct chex_train_input *input,
+                                         enum chex_pipeline_kind kind,
+                                         struct chex_label_gaps *gaps_out, struct chex_error *err);
 #define CHEX_NO_AUROC "val AUROC is undefined: best.h5 is chosen by the validation loss"
 
 /* ranks_file.c: where each rank runs, as a JSON array on rank 0 and NULL on the others; and the
- * same in ranks.json. Both are collective. */
-enum chex_status chex_session_gather_ranks(struct chex_session *s, json_t **ranks_out,
-                                           struct chex_error *err);
-enum chex_status chex_session_write_ranks(struct chex_session *s, struct chex_error *err);
+ * same in ranks.json, which rank 0 writes. Both are collective. */
+enum chex_status chex_train_gather_ranks(const struct chex_train_world *world,
+                                         const struct chex_train_config *config,
+                                         const struct chex_train_input *input, json_t **ranks_out,
+                                         struct chex_error *err);
+enum chex_status chex_train_write_ranks(const struct chex_train_world *world,
+                                        const struct chex_train_config *config,
+                                        const struct chex_train_input *input,
+                                        struct chex_runfiles *files, struct chex_error *err);
 
-/* compare_options.c: CHEX_E_USAGE if a rank has other options than rank 0. Collective. */
-enum chex_status chex_session_check_options(struct chex_session *s, struct chex_error *err);
+/* compare_options.c: CHEX_E_USAGE on a rank with other options than rank 0. `mine`: of this rank,
+ * as strings by name; NULL: nothing is compared. Collective; agree afterwards. */
+enum chex_status chex_train_compare_options(const struct chex_train_world *world, json_t *mine,
+                                            struct chex_error *err);
 
 /* run_state.c: rank 0 saves; all ranks restore. */
 enum chex_status chex_session_save(struct chex_session *s, bool best, struct chex_error *err);
 enum chex_status chex_session_restore(struct chex_session *s, struct chex_error *err);
 
-/* validate.c: mean AUROC (NaN if undefined) and loss on the validation rows. All ranks return the
- * same values. CHEX_E_PREEMPTED if any rank got the signal to stop. Collective. */
-enum chex_status chex_session_validate(struct chex_session *s, double *loss_out, double *auroc_out,
-                                       int *defined_out, struct chex_error *err);
+/* validate.c: on the validation rows. */
+struct chex_validation {
+    double loss, auroc; /* auroc: mean; NaN if undefined */
+    int64_t defined;    /* classes with an AUROC */
+};
+
+/* All ranks return the same values. CHEX_E_PREEMPTED if any rank got the signal to stop. step: for
+ * the stall watch. Collective. */
+enum chex_status chex_train_validate(const struct chex_train_world *world,
+                                     struct chex_engine *engine, const struct chex_set *val,
+                                     int workers, uint64_t step, struct chex_validation *out,
+                                     struct chex_error *err);
 
 /* run_timeline.c: all four do nothing without --timeline.
  * Starts recording. Collective. */

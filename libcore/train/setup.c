@@ -19,9 +19,8 @@
 
 enum chex_status chex_session_agree(struct chex_session *s, enum chex_status mine,
                                     struct chex_error *err) {
-    const enum chex_phase phase = chex_watchdog_wait(s->world.watchdog);
-    enum chex_status st = chex_group_agree(s->world.coll->group, mine, err);
-    chex_watchdog_at(s->world.watchdog, phase);
+    const enum chex_status st =
+        chex_watchdog_agree(s->world.watchdog, s->world.coll->group, mine, err);
     if (st != CHEX_OK)
         s->together = !s->world.coll->group->broken;
     return st;
@@ -54,13 +53,13 @@ static enum chex_status create_reduce(struct chex_session *s, struct chex_error 
                                              message_timeout_ms(&s->config), &memory, err));
     struct chex_reduce_config r = {.coll = s->world.coll,
                                    .memory = memory,
-                                   .logical_ranks = s->logical_ranks,
+                                   .logical_ranks = s->config.logical_ranks,
                                    .count = s->net->state_count,
                                    .deterministic = s->config.deterministic,
                                    .trace = s->timeline.trace};
     CHEX_TRY(chex_reduce_create(&r, &s->reduce, err));
     chex_watchdog_reduce(s->world.watchdog, s->reduce);
-    return chex_step_reports_init(&s->reports, s->logical_ranks, s->size, err);
+    return chex_step_reports_init(&s->reports, s->config.logical_ranks, s->size, err);
 }
 
 static void warn_of_labels(const struct chex_label_gaps *gaps) {
@@ -101,12 +100,12 @@ static void describe(const struct chex_session *s) {
               c->threads == 1 ? "" : "s",
               chex_format_bytes(bytes, sizeof bytes, impl->bytes(s->engine->self)));
     const size_t val = s->input.val ? s->input.val->rows : 0;
-    const int images = c->batch * s->logical_ranks;
+    const int images = c->batch * s->config.logical_ranks;
     chex_info("%zu training image%s, %zu validation image%s; batch %d x %d logical rank%s = %d "
               "image%s a step, %zu step%s an epoch",
               s->input.train->rows, chex_text_s(s->input.train->rows), val, chex_text_s(val),
-              c->batch, s->logical_ranks, chex_text_s((uint64_t)s->logical_ranks), images,
-              chex_text_s((uint64_t)images), s->steps, chex_text_s(s->steps));
+              c->batch, s->config.logical_ranks, chex_text_s((uint64_t)s->config.logical_ranks),
+              images, chex_text_s((uint64_t)images), s->steps, chex_text_s(s->steps));
     chex_train_input_describe(&s->input, c);
     chex_info("%s, lr %g (not scaled by ranks), %s", chex_optim_names[c->update.optim],
               c->schedule.lr, chex_sched_names[c->schedule.kind]);
@@ -114,17 +113,6 @@ static void describe(const struct chex_session *s) {
     if (s->at.step)
         chex_info("going on from step %llu (epoch %llu)", (unsigned long long)s->at.step,
                   (unsigned long long)s->at.epoch + 1);
-}
-
-static enum chex_status choose_logical_ranks(struct chex_session *s, struct chex_error *err) {
-    if (s->config.logical_ranks == 0)
-        s->config.logical_ranks = s->size;
-    s->logical_ranks = s->config.logical_ranks;
-    if (s->logical_ranks >= s->size)
-        return CHEX_OK;
-    return chex_error_set(err, CHEX_E_USAGE,
-                          "--logical-ranks %d, but the job has %d ranks: expected at least as many",
-                          s->logical_ranks, s->size);
 }
 
 /* If a validation is due, the position is the end of an epoch: the pipeline starts with the next
@@ -146,9 +134,9 @@ static enum chex_status check_rates(const struct chex_schedule *p, struct chex_e
 /* What needs neither data nor engine: the options, the output folder, the manifest and the
  * checkpoint to resume from. */
 static enum chex_status open_run(struct chex_session *s, struct chex_error *err) {
-    CHEX_TRY(chex_session_check_options(s, err));
-    enum chex_status st =
-        s->rank == 0 ? chex_run_output_check(&s->output, &s->config, err) : CHEX_OK;
+    enum chex_status st = chex_train_compare_options(&s->world, s->config.shared_options, err);
+    CHEX_TRY(chex_session_agree(s, st, err));
+    st = s->rank == 0 ? chex_run_output_check(&s->output, &s->config, err) : CHEX_OK;
     CHEX_TRY(chex_session_agree(s, st, err));
     if (s->rank == 0)
         chex_members_read(s->config.data_dir, s->members);
@@ -164,7 +152,7 @@ static enum chex_status open_run(struct chex_session *s, struct chex_error *err)
 
 /* The data of this rank, and an engine with the state of the run. */
 static enum chex_status open_data_and_engine(struct chex_session *s, struct chex_error *err) {
-    CHEX_TRY(choose_logical_ranks(s, err));
+    CHEX_TRY(chex_train_choose_logical_ranks(&s->config, s->size, err));
     CHEX_TRY(chex_train_input_open(&s->config, &s->world, true, &s->input, err));
     s->steps = chex_order_steps(&s->input.order);
     if (!s->net)
@@ -183,7 +171,8 @@ static enum chex_status reserve(struct chex_session *s, struct chex_error *err) 
     return s->rank != 0
                ? CHEX_OK
                : chex_checkpoint_store_check_space(c->output_dir, c->save_keep,
-                                                   chex_session_file_bytes(s), &s->space, err);
+                                                   chex_train_file_bytes(s->net, c->update.optim),
+                                                   &s->space, err);
 }
 
 static enum chex_status open_parts(struct chex_session *s, struct chex_error *err) {
@@ -191,8 +180,10 @@ static enum chex_status open_parts(struct chex_session *s, struct chex_error *er
     if (s->complete)
         return CHEX_OK;
     /* Agree before reserve: with memory of the engine (a GPU) the reduction is collective. */
-    CHEX_TRY(chex_session_agree(s, open_data_and_engine(s, err), err));
-    CHEX_TRY(chex_session_agree(s, chex_session_check_labels(s, err), err));
+    enum chex_status st = open_data_and_engine(s, err);
+    CHEX_TRY(chex_session_agree(s, st, err));
+    st = chex_train_check_labels(&s->world, &s->input, s->config.pipeline, &s->gaps, err);
+    CHEX_TRY(chex_session_agree(s, st, err));
     CHEX_TRY(chex_session_agree(s, chex_session_open_timeline(s, err), err));
     CHEX_TRY(chex_session_agree(s, reserve(s, err), err));
     return chex_session_agree(s, chex_session_check_memory(s, err), err);
@@ -207,7 +198,8 @@ static enum chex_status open_work(struct chex_session *s, struct chex_error *err
         st = chex_session_create_output(s, err);
     CHEX_TRY(chex_session_agree(s, st, err));
     chex_session_check_shared_output(s);
-    return chex_session_agree(s, chex_session_write_ranks(s, err), err);
+    st = chex_train_write_ranks(&s->world, &s->config, &s->input, &s->files, err);
+    return chex_session_agree(s, st, err);
 }
 
 /* The stall watch starts first: a library may hang in the set-up too. */

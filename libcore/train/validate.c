@@ -7,12 +7,13 @@
 #include "eval/scores.h"
 #include "train/session.h"
 
-struct outcome {
-    double loss, auroc;
-    int64_t defined;
+/* What `advanced` needs. */
+struct beat {
+    struct chex_watchdog *watchdog;
+    uint64_t step;
 };
 
-static enum chex_status score(const struct chex_predictions *table, struct outcome *out,
+static enum chex_status score(const struct chex_predictions *table, struct chex_validation *out,
                               struct chex_error *err) {
     const struct chex_scores_config config = {.cluster = CHEX_CLUSTER_IMAGE};
     struct chex_scores *scores = NULL;
@@ -25,35 +26,27 @@ static enum chex_status score(const struct chex_predictions *table, struct outco
 
 /* A validation may take longer than any stall limit, so each batch is a beat. */
 static void advanced(void *arg, bool waits) {
-    struct chex_session *s = arg;
+    const struct beat *b = arg;
     if (waits)
-        chex_watchdog_wait(s->world.watchdog);
+        chex_watchdog_wait(b->watchdog);
     else
-        chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_VALIDATE, s->at.step);
+        chex_watchdog_beat(b->watchdog, CHEX_PHASE_VALIDATE, b->step);
 }
 
-enum chex_status chex_session_validate(struct chex_session *s, double *loss_out, double *auroc_out,
-                                       int *defined_out, struct chex_error *err) {
-    const struct chex_eval_config config = {.workers = s->config.workers,
-                                            .advanced = advanced,
-                                            .advanced_arg = s,
-                                            .stop = s->world.stop};
+enum chex_status chex_train_validate(const struct chex_train_world *w, struct chex_engine *engine,
+                                     const struct chex_set *val, int workers, uint64_t step,
+                                     struct chex_validation *out, struct chex_error *err) {
+    struct beat beat = {w->watchdog, step};
+    const struct chex_eval_config config = {
+        .workers = workers, .advanced = advanced, .advanced_arg = &beat, .stop = w->stop};
     struct chex_predictions *table = NULL;
-    struct outcome out = {0};
-    enum chex_status st =
-        chex_eval_run(s->engine, s->input.val, s->world.coll, &config, &table, &out.loss, err);
-    if (st != CHEX_OK) {
-        s->together = !s->world.coll->group->broken;
-        return st;
-    }
-    advanced(s, false);
-    if (s->rank == 0)
-        st = score(table, &out, err);
+    struct chex_validation v = {0};
+    CHEX_TRY(chex_eval_run(engine, val, w->coll, &config, &table, &v.loss, err));
+    advanced(&beat, false);
+    enum chex_status st = w->launch->rank == 0 ? score(table, &v, err) : CHEX_OK;
     chex_predictions_destroy(table);
-    CHEX_TRY(chex_session_agree(s, st, err));
-    CHEX_TRY(chex_group_broadcast(s->world.coll->group, &out, sizeof out, 0, err));
-    *loss_out = out.loss;
-    *auroc_out = out.auroc;
-    *defined_out = (int)out.defined;
+    CHEX_TRY(chex_watchdog_agree(w->watchdog, w->coll->group, st, err));
+    CHEX_TRY(chex_group_broadcast(w->coll->group, &v, sizeof v, 0, err));
+    *out = v;
     return CHEX_OK;
 }

@@ -371,6 +371,14 @@ void chex_watchdog_at(struct chex_watchdog *w, enum chex_phase phase) {
         move(w, phase);
 }
 
+enum chex_status chex_watchdog_agree(struct chex_watchdog *w, struct chex_group *g,
+                                     enum chex_status mine, struct chex_error *err) {
+    const enum chex_phase phase = chex_watchdog_wait(w);
+    const enum chex_status st = chex_group_agree(g, mine, err);
+    chex_watchdog_at(w, phase);
+    return st;
+}
+
 void chex_watchdog_wait_long(struct chex_watchdog *w) {
     if (!w)
         return;

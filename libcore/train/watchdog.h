@@ -69,6 +69,11 @@ void chex_watchdog_at(struct chex_watchdog *w, enum chex_phase phase);
  */
 enum chex_phase chex_watchdog_wait(struct chex_watchdog *w);
 
+/* chex_group_agree() with a beat of CHEX_PHASE_WAIT before it and of the present phase after it.
+ * Collective. */
+enum chex_status chex_watchdog_agree(struct chex_watchdog *w, struct chex_group *g,
+                                     enum chex_status mine, struct chex_error *err);
+
 /* The same for a wait without a time limit, because the work of another rank has none (copying the
  * shards). The other rank's watch still has its limits. Ends with the next beat. */
 void chex_watchdog_wait_long(struct chex_watchdog *w);
