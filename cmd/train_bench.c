@@ -11,32 +11,14 @@
 #include "base/result.h"
 #include "train_layers.h"
 
-/* Every rank sends this to all ranks, as raw bytes. */
-struct report {
-    double images_per_s_median, images_per_s_best, step_s_median, step_s_best;
-    uint64_t engine_bytes, peak_rss_bytes;
-};
-
 struct summary {
-    struct report all; /* sums, times and maxima as in train_bench.h */
+    struct chex_bench_rates all; /* sums, times and maxima as in train_bench.h */
     double slowest_images_per_s;
     int ranks, slowest_rank;
 };
 
-static struct report report_of(const struct chex_bench_result *r) {
-    struct report c;
-    memset(&c, 0, sizeof c); /* padding too: the struct is sent as bytes */
-    c.images_per_s_median = r->images_per_s_median;
-    c.images_per_s_best = r->images_per_s_best;
-    c.step_s_median = r->step_s_median;
-    c.step_s_best = r->step_s_best;
-    c.engine_bytes = r->engine_bytes;
-    c.peak_rss_bytes = r->peak_rss_bytes;
-    return c;
-}
-
-static void add(struct summary *s, int rank, const struct report *c) {
-    struct report *all = &s->all;
+static void add(struct summary *s, int rank, const struct chex_bench_rates *c) {
+    struct chex_bench_rates *all = &s->all;
     all->images_per_s_median += c->images_per_s_median;
     all->images_per_s_best += c->images_per_s_best;
     if (c->engine_bytes > all->engine_bytes)
@@ -51,10 +33,10 @@ static void add(struct summary *s, int rank, const struct report *c) {
     }
 }
 
-static enum chex_status gather(struct chex_group *group, const struct report *mine,
+static enum chex_status gather(struct chex_group *group, const struct chex_bench_rates *mine,
                                struct summary *out, struct chex_error *err) {
     CHEX_TRY(chex_group_exchange(group, "bench", mine, sizeof *mine, err));
-    const struct report *all = group->all;
+    const struct chex_bench_rates *all = group->all;
     *out = (struct summary){.ranks = group->size};
     for (int r = 0; r < group->size; r++)
         add(out, r, &all[r]);
@@ -63,7 +45,7 @@ static enum chex_status gather(struct chex_group *group, const struct report *mi
 
 static json_t *result_json(const struct chex_bench *b, const struct chex_bench_result *r,
                            const struct summary *s) {
-    const struct report *all = &s->all;
+    const struct chex_bench_rates *all = &s->all;
     return chex_result(
         CHEX_FIELD("schema", 1), CHEX_FIELD("kind", b->config.training ? "train" : "infer"),
         CHEX_MEMBER(all, images_per_s_median), CHEX_MEMBER(all, images_per_s_best),
@@ -105,11 +87,10 @@ enum chex_status train_bench(const struct chex_bench *bench, struct chex_group *
     struct summary s;
     enum chex_status st = chex_bench_run(bench, &r, err);
     const bool measured = st == CHEX_OK;
-    const struct report mine = report_of(&r);
     group->wait_ms = CHEX_GROUP_WORK_MS;
     st = chex_group_agree(group, st, err);
     if (st == CHEX_OK)
-        st = gather(group, &mine, &s, err);
+        st = gather(group, &r.rates, &s, err);
     *together_out = !group->broken;
     if (st == CHEX_OK && group->rank == 0)
         st = print_result(bench, &r, &s, json, err);

@@ -192,6 +192,10 @@ bool chex_text_offer(struct chex_text_nearest *n, const char *candidate) {
     return true;
 }
 
+int chex_text_compare(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 int chex_text_compare_ends(const char *a, const char *b) {
     size_t m = strlen(a), n = strlen(b);
     while (m && n && a[m - 1] == b[n - 1])

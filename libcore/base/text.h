@@ -77,6 +77,9 @@ struct chex_text_nearest {
 /* Returns whether the candidate is now the best. */
 bool chex_text_offer(struct chex_text_nearest *nearest, const char *candidate);
 
+/* strcmp, for qsort and bsearch of an array of texts. */
+int chex_text_compare(const void *a, const void *b);
+
 /* strcmp of the two texts read from end to start. */
 int chex_text_compare_ends(const char *a, const char *b);
 

@@ -10,12 +10,9 @@
 #include "base/alloc.h"
 #include "base/fs.h"
 #include "base/hash.h"
+#include "base/text.h"
 #include "ingest/create_private.h"
 #include "shard/members.h"
-
-static int by_patient(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
 
 /* Rows, patients and label counts of one split, from the label table. */
 static enum chex_status count_split(const struct chex_create *c, enum chex_split which,
@@ -38,7 +35,7 @@ static enum chex_status count_split(const struct chex_create *c, enum chex_split
             split->uncertain[i] += row->labels[i] == CHEX_LABEL_UNCERTAIN;
         }
     }
-    qsort(patients, n, sizeof *patients, by_patient);
+    qsort(patients, n, sizeof *patients, chex_text_compare);
     for (size_t i = 0; i < n; i++)
         split->patients += i == 0 || strcmp(patients[i], patients[i - 1]) != 0;
     split->rows = n;

@@ -34,6 +34,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "ingest/archive.h"
 #include "ingest/create_private.h"
 #include "ingest/spool.h"
@@ -74,10 +75,6 @@ static enum chex_status record_fault(struct chex_create *c, enum chex_status st,
     return CHEX_OK;
 }
 
-static int by_text(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Lists the sorted file names of all rows without a file. */
 static enum chex_status list_wanted(struct chex_create *c, struct chex_error *err) {
     const struct chex_label_table *t = c->table;
@@ -86,7 +83,7 @@ static enum chex_status list_wanted(struct chex_create *c, struct chex_error *er
     for (size_t r = 0; r < t->count; r++)
         if ((int)c->split[r] != CHEX_SPLIT_UNUSED && !chex_create_find(c, r, NULL))
             c->wanted[c->wanted_count++] = chex_fs_name(t->rows[r].path);
-    qsort(c->wanted, c->wanted_count, sizeof *c->wanted, by_text);
+    qsort(c->wanted, c->wanted_count, sizeof *c->wanted, chex_text_compare);
     return CHEX_OK;
 }
 
@@ -257,12 +254,12 @@ static void end_part(struct spooling *s, struct task *t) {
 static bool is_wanted(const struct chex_create *c, const char *member) {
     char stem[CHEX_ARCHIVE_NAME_BYTES + 1];
     const char *name = chex_fs_name(member), *at = stem;
-    if (bsearch(&name, c->wanted, c->wanted_count, sizeof *c->wanted, by_text))
+    if (bsearch(&name, c->wanted, c->wanted_count, sizeof *c->wanted, chex_text_compare))
         return true;
     size_t n = strcspn(name, ".");
     memcpy(stem, name, n);
     stem[n] = '\0';
-    return bsearch(&at, c->wanted, c->wanted_count, sizeof *c->wanted, by_text) != NULL;
+    return bsearch(&at, c->wanted, c->wanted_count, sizeof *c->wanted, chex_text_compare) != NULL;
 }
 
 /* Records a bad image in the spool. CHEX_E_DATA if there are hopelessly many, so that the run ends

@@ -19,6 +19,7 @@
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/result.h"
+#include "base/text.h"
 #include "shard/shard_write.h"
 
 static const char schema[] = "chexnet-manifest";
@@ -157,10 +158,6 @@ static enum chex_status read_shard(const json_t *item, const char *where,
     return CHEX_OK;
 }
 
-static int by_file(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static enum chex_status refuse_twice(const struct chex_manifest_split *split, const char *where,
                                      struct chex_error *err) {
     size_t n = split->shard_count;
@@ -169,7 +166,7 @@ static enum chex_status refuse_twice(const struct chex_manifest_split *split, co
         return chex_error_memory(err, "%s", where);
     for (size_t i = 0; i < n; i++)
         files[i] = split->shards[i].file;
-    qsort(files, n, sizeof *files, by_file);
+    qsort(files, n, sizeof *files, chex_text_compare);
     enum chex_status st = CHEX_OK;
     for (size_t i = 1; st == CHEX_OK && i < n; i++)
         if (strcmp(files[i], files[i - 1]) == 0)

@@ -99,10 +99,6 @@ static enum chex_status read_shards(struct chex_shard *const *shards, size_t cou
 
 /* ---- the set ---- */
 
-static int by_text(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Refuses an image that is in two shards. chex_shard_open() already refused duplicates within a
  * shard. ids (set->rows) is scratch. */
 static enum chex_status check_unique_images(const struct chex_set *set, const char **ids,
@@ -112,7 +108,7 @@ static enum chex_status check_unique_images(const struct chex_set *set, const ch
         const struct chex_shard *s = chex_set_locate(set, row, &i);
         ids[row] = chex_shard_image_id(s, i);
     }
-    qsort(ids, set->rows, sizeof *ids, by_text);
+    qsort(ids, set->rows, sizeof *ids, chex_text_compare);
     for (size_t i = 1; i < set->rows; i++)
         if (strcmp(ids[i], ids[i - 1]) == 0)
             return chex_error_set(err, CHEX_E_DATA, "%s: image %s is in two shards of split %s",
@@ -141,7 +137,7 @@ static enum chex_status check_counts(const struct chex_set *set, const struct ch
         }
     }
     if (st == CHEX_OK)
-        qsort(ids, set->rows, sizeof *ids, by_text);
+        qsort(ids, set->rows, sizeof *ids, chex_text_compare);
     for (size_t i = 0; st == CHEX_OK && i < set->rows; i++)
         patients += i == 0 || strcmp(ids[i], ids[i - 1]) != 0;
     if (st == CHEX_OK)

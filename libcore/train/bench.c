@@ -135,14 +135,15 @@ static void summarise(const struct chex_bench *b, struct chex_engine *engine, do
                       struct chex_bench_result *out) {
     size_t n = (size_t)b->steps;
     qsort(seconds, n, sizeof *seconds, by_value);
-    out->step_s_best = seconds[0];
-    out->step_s_median = 0.5 * (seconds[(n - 1) / 2] + seconds[n / 2]);
-    out->images_per_s_best = b->config.batch / out->step_s_best;
-    out->images_per_s_median = b->config.batch / out->step_s_median;
+    const double median = 0.5 * (seconds[(n - 1) / 2] + seconds[n / 2]);
+    out->rates = (struct chex_bench_rates){.images_per_s_median = b->config.batch / median,
+                                           .images_per_s_best = b->config.batch / seconds[0],
+                                           .step_s_median = median,
+                                           .step_s_best = seconds[0],
+                                           .engine_bytes = engine->impl->bytes(engine->self),
+                                           .peak_rss_bytes = chex_alloc_peak_rss_bytes()};
     out->gflop_per_image =
         (b->config.training ? 6 : 2) * chex_net_macs(out->net, b->config.image_size) / 1e9;
-    out->engine_bytes = engine->impl->bytes(engine->self);
-    out->peak_rss_bytes = chex_alloc_peak_rss_bytes();
     snprintf(out->variant, sizeof out->variant, "%s", engine->impl->variant(engine->self));
     const struct chex_engine_timing *timing = engine->impl->timing;
     if (timing) {

@@ -21,11 +21,15 @@ struct chex_bench {
     const volatile sig_atomic_t *stop; /* non-zero after a signal to stop; or NULL */
 };
 
-struct chex_bench_result {
-    double step_s_median, step_s_best;
-    double images_per_s_median, images_per_s_best;
-    double gflop_per_image; /* of the timed work: forward and backward, or forward only */
+/* Ranks send it to each other as bytes, so it has no padding. */
+struct chex_bench_rates {
+    double images_per_s_median, images_per_s_best, step_s_median, step_s_best;
     uint64_t engine_bytes, peak_rss_bytes;
+};
+
+struct chex_bench_result {
+    struct chex_bench_rates rates;
+    double gflop_per_image; /* of the timed work: forward and backward, or forward only */
     char variant[32];
     double *forward_s, *backward_s;   /* (op_count) of the last step; NULL: not measured */
     double *share;                    /* (op_count) the engine's product_shares; NULL: all are 1 */
