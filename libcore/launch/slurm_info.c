@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opens chexnet-slurm.so without a risk for the run, and answers from the environment without it.
+ */
+#include "launch/slurm_info.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/module.h"
+#include "base/units.h"
+
+enum { TRIAL_S = 10 };
+
+static bool job_id(uint32_t *id_out) {
+    const char *text = getenv("SLURM_JOB_ID");
+    uint64_t id;
+    if (!text || !chex_parse_u64(text, &id) || id == 0 || id > UINT32_MAX)
+        return false;
+    *id_out = (uint32_t)id;
+    return true;
+}
+
+/* In the child: exit handlers of libslurm's fatal() may print or hang. */
+_Noreturn static void try_to_open(const struct chex_slurm_library *lib) {
+    struct chex_error err = {0};
+    const int nowhere = open("/dev/null", O_RDWR);
+    for (int fd = 0; nowhere >= 0 && fd <= 2; fd++)
+        dup2(nowhere, fd);
+    signal(SIGALRM, SIG_DFL);
+    alarm(TRIAL_S);
+    const enum chex_status st = lib->open(&err);
+    _exit(st == CHEX_OK ? 0 : 2);
+}
+
+/* libslurm's slurm_init ends the process if it finds no configuration, after up to a minute. */
+static enum chex_status check_configuration(const struct chex_slurm_library *lib,
+                                            struct chex_error *err) {
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0)
+        try_to_open(lib);
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    /* 2: open has returned an error, and will return it here too. */
+    if (child > 0 && WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 2))
+        return CHEX_OK;
+    const char *conf = getenv("SLURM_CONF");
+    return chex_error_set(err, CHEX_E_ENV, "libslurm cannot read its configuration (SLURM_CONF=%s)",
+                          conf ? conf : "");
+}
+
+enum chex_status chex_slurm_open(const struct chex_slurm_library **lib_out,
+                                 struct chex_error *err) {
+    uint32_t id;
+    void *symbol;
+    if (!job_id(&id))
+        return chex_error_set(err, CHEX_E_ENV, "not in a Slurm job: SLURM_JOB_ID is not set");
+    CHEX_TRY(chex_module_symbol("slurm", "chexnet_slurm", &symbol, err));
+    const struct chex_slurm_library *lib = symbol;
+    CHEX_TRY(check_configuration(lib, err));
+    CHEX_TRY(lib->open(err));
+    *lib_out = lib;
+    return CHEX_OK;
+}
+
+enum chex_status chex_slurm_this_job(const struct chex_slurm_library *lib,
+                                     struct chex_slurm_job *out, struct chex_error *err) {
+    uint32_t id;
+    if (!job_id(&id))
+        return chex_error_set(err, CHEX_E_ENV, "not in a Slurm job: SLURM_JOB_ID is not set");
+    return lib->job(id, out, err);
+}
+
+struct chex_job_end chex_slurm_job_end(const struct chex_slurm_library *lib) {
+    const char *text = getenv("SLURM_JOB_END_TIME");
+    struct chex_slurm_job job;
+    struct chex_error ignored = {0};
+    struct chex_job_end end = {0};
+    if (lib && chex_slurm_this_job(lib, &job, &ignored) == CHEX_OK)
+        return (struct chex_job_end){.end_s = job.end_s, .from = "libslurm"};
+    if (text && chex_parse_i64(text, &end.end_s) && end.end_s > 0)
+        end.from = "SLURM_JOB_END_TIME";
+    else
+        end.end_s = 0;
+    return end;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What Slurm knows about the present job: its end, its restarts, its nodes, its comment.
+ *
+ * Only the module chexnet-slurm.so links libslurm. Each entry of its table is one request to
+ * slurmctld, which can take as long as MessageTimeout in slurm.conf: call them on rank 0 only, and
+ * no more than once a minute. Without the module a caller knows less and goes on.
+ */
+#ifndef CHEX_LAUNCH_SLURM_INFO_H
+#define CHEX_LAUNCH_SLURM_INFO_H
+
+#include <stdint.h>
+
+#include "base/error.h"
+
+/* A text that is longer than its array is refused, not cut: a caller may write it back. */
+struct chex_slurm_job {
+    int64_t end_s;     /* when the time limit ends, seconds since 1970; 0: there is no limit */
+    unsigned restarts; /* how often the job was put back into the queue */
+    char nodes[1024];  /* as in SLURM_JOB_NODELIST */
+    char comment[1024];
+};
+
+struct chex_slurm_node {
+    char features[256], gres[256];
+    char reason[256]; /* why the node is drained or down; "": it is not */
+};
+
+/* The table `chexnet_slurm` of the module. Errors are CHEX_E_ENV with libslurm's text. */
+struct chex_slurm_library {
+    /* CHEX_E_ENV: this libslurm has another interface than the one at build time. If libslurm
+     * cannot read its configuration, it ends the process. */
+    enum chex_status (*open)(struct chex_error *err);
+    enum chex_status (*job)(uint32_t id, struct chex_slurm_job *out, struct chex_error *err);
+    enum chex_status (*node)(const char *name, struct chex_slurm_node *out, struct chex_error *err);
+    /* Replaces the comment of the job. Only its owner and administrators may. */
+    enum chex_status (*set_comment)(uint32_t id, const char *text, struct chex_error *err);
+};
+
+/* Opens the module inside a job. libslurm is tried in a child process first, so a configuration
+ * that it cannot read ends the child. Call it before MPI starts: memory that is registered with a
+ * network adapter must not be copied by fork. CHEX_E_ENV: not in a job, or no usable library; the
+ * text is the reason. */
+enum chex_status chex_slurm_open(const struct chex_slurm_library **lib_out, struct chex_error *err);
+
+/* The job of this process; CHEX_E_ENV outside a job. */
+enum chex_status chex_slurm_this_job(const struct chex_slurm_library *lib,
+                                     struct chex_slurm_job *out, struct chex_error *err);
+
+/* When the present job ends, and who says so. */
+struct chex_job_end {
+    int64_t end_s;    /* seconds since 1970; 0: there is no limit, or it is unknown */
+    const char *from; /* "libslurm", "SLURM_JOB_END_TIME", or NULL: unknown */
+};
+
+/* Asks libslurm; if `lib` is NULL or fails, reads SLURM_JOB_END_TIME, which newer releases of Slurm
+ * set and which does not change with the limit. */
+struct chex_job_end chex_slurm_job_end(const struct chex_slurm_library *lib);
+
+#endif
