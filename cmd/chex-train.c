@@ -28,6 +28,7 @@
 struct settings {
     struct chex_opt_common common;
     const char *data, *output, *engine, *init, *resume, *checkpoint_every, *preempt_signal, *stage;
+    const char *save_before_end;
     const char *timeline;
     int model, opt, sched, precision, order, pipeline, cache, resident;
     int64_t image_size, batch_size, epochs, threads, workers, seed, logical_ranks;
@@ -157,6 +158,10 @@ static const struct chex_opt options[] = {
     OPTION("preempt-signal", STRING, AT(preempt_signal), .def = "USR2", .metavar = "NAME",
            .help = "signal that makes all ranks save and leave with status 6; TERM, INT and HUP "
                    "always do"),
+    OPTION(
+        "save-before-end", STRING, AT(save_before_end), .def = "auto", .metavar = "auto|off|TIME",
+        .help = "save and leave with status 6 so long before the end of the Slurm job; auto from "
+                "the times of steps and saves, and 20 s"),
     OPTION("stall-warn", DURATION, AT(stall_warn), .def = "60s", .metavar = "TIME",
            .help = "name the ranks that hold the others up after so long (0s: never)"),
     OPTION("stall-abort", DURATION, AT(stall_abort), .def = "600s", .metavar = "TIME",
@@ -225,6 +230,19 @@ static enum chex_status parse_cadence(const char *text, uint64_t *ms_out, uint64
                           "--checkpoint-every: '%s' is not valid: expected a time such as 30m, or "
                           "steps such as 500steps",
                           text);
+}
+
+static enum chex_status parse_save_before_end(const char *text, struct chex_save_before_end *out,
+                                              struct chex_error *err) {
+    *out = (struct chex_save_before_end){.off = strcmp(text, "off") == 0};
+    if (out->off || strcmp(text, "auto") == 0 ||
+        (chex_parse_duration(text, &out->margin_ms) && out->margin_ms))
+        return CHEX_OK;
+    return chex_error_set(
+        err, CHEX_E_USAGE,
+        "--save-before-end: '%s' is not valid: expected auto, off, or a time such "
+        "as 5m",
+        text);
 }
 
 static struct chex_update update_of(const struct settings *s) {
@@ -320,6 +338,7 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
                                       .stall_abort_ms = s->stall_abort,
                                       .timeline = s->timeline};
     CHEX_TRY(parse_cadence(s->checkpoint_every, &out->save_every_ms, &out->save_every_steps, err));
+    CHEX_TRY(parse_save_before_end(s->save_before_end, &out->save_before_end, err));
     out->options = options_json(s);
     out->shared_options = shared_options(out->options);
     return out->shared_options ? CHEX_OK : chex_error_memory(err, NULL);
@@ -500,6 +519,10 @@ static enum chex_status collective(struct starter *start, struct chex_world *wor
     const struct settings *s = start->s;
     const struct chex_train_config first = *start->config, *c = &first;
     struct chex_coll *coll = NULL;
+    const struct chex_slurm_library *slurm = NULL;
+    struct chex_error why = {0};
+    if (world->launch.rank == 0 && !s->bench_input && !c->save_before_end.off)
+        (void)chex_slurm_open(&slurm, &why); /* before MPI */
     CHEX_TRY(chex_coll_create(&world->launch, &coll, err));
     train_signals_limit(0);
     struct chex_train_world w = {.launch = &world->launch,
@@ -508,7 +531,9 @@ static enum chex_status collective(struct starter *start, struct chex_world *wor
                                  .gpu = &world->gpu,
                                  .restore = restore_from_run,
                                  .restore_arg = start,
-                                 .stop = &train_stop_asked};
+                                 .stop = &train_stop_asked,
+                                 .slurm = slurm,
+                                 .slurm_why = why.text};
     enum chex_status st = s->bench_input ? bench_input(s, c, &w, together, err)
                           : s->plan      ? plan(s, c, &w, together, err)
                                          : train(s, c, &w, together, err);

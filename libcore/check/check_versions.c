@@ -184,7 +184,7 @@ static void judge_part(const struct chex_check_context *c, enum part part, bool 
 /* Loads each module and reports the loader's error. A missing mpi module matters with several
  * ranks. The check `gpu` reports a missing cuda module. */
 static void probe_modules(const struct chex_check_context *c, struct chex_check_result *r) {
-    static const char *const parts[] = {"mpi", "cuda", "dicom"};
+    static const char *const parts[] = {"mpi", "cuda", "dicom", "slurm"};
     static const char *const words[] = {"loads", "not installed", "lacks ", ""}; /* enum part */
     bool several = c->mode == CHEX_MODE_JOB && c->launch->size > 1;
     chex_check_expect(r, "%s", several ? "mpi, for several ranks" : "none is needed here");

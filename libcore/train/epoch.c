@@ -139,7 +139,7 @@ static enum chex_status validate(struct chex_session *s, struct epoch_result *e,
     const uint64_t from_ns = chex_trace_now(s->timeline.trace);
     struct chex_validation v;
     enum chex_status st = chex_train_validate(&s->world, s->engine, s->input.val, s->config.workers,
-                                              s->at.step, &v, err);
+                                              s->at.step, &s->time_left, &v, err);
     st = chex_session_agree(s, st, err);
     if (st == CHEX_OK) {
         e->val_loss = v.loss;

@@ -82,6 +82,7 @@ static bool time_to_save(const struct chex_session *s) {
 
 static enum chex_status exchange_reports(struct chex_session *s, struct chex_step_verdict *v,
                                          struct chex_error *err) {
+    chex_time_left_check(&s->time_left, s->world.stop);
     s->reports.own->wants_stop = *s->world.stop != 0;
     s->reports.own->wants_save = s->rank == 0 && time_to_save(s);
     const uint64_t asked_ns = chex_trace_now(s->timeline.trace);
@@ -115,6 +116,7 @@ static enum chex_status one_step(struct chex_session *s, struct chex_step_verdic
     CHEX_TRY(passes(s, t, err));
     CHEX_TRY(reduce_and_update(s, lr, t, err));
     t->total = chex_clock_s() - start;
+    chex_time_left_step(&s->time_left, t->total);
     t->other = t->total - t->data - t->forward - t->backward - t->exposed - t->update;
     CHEX_TRY(exchange_reports(s, v, err));
     if (!isfinite(v->loss))
@@ -158,10 +160,12 @@ static void show_progress(const struct chex_session *s, struct chex_progress *ba
 enum chex_status chex_session_checkpoint(struct chex_session *s, bool best,
                                          struct chex_error *err) {
     const uint64_t from_ns = chex_trace_now(s->timeline.trace);
+    const double from_s = chex_clock_s();
     chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_SAVE, s->at.step);
     CHEX_TRY(chex_reduce_settle(s->reduce, err));
     enum chex_status st = s->rank == 0 ? chex_session_save(s, best, err) : CHEX_OK;
     s->saved_s = chex_clock_s();
+    chex_time_left_save(&s->time_left, s->saved_s - from_s);
     st = chex_session_agree(s, st, err);
     chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_SAVE, from_ns, s->at.step);
     return st;
@@ -210,6 +214,10 @@ static bool more_to_do(const struct chex_session *s) {
 enum chex_status chex_session_loop(struct chex_session *s, struct chex_error *err) {
     s->saved_s = s->started_s = chex_clock_s();
     s->started_step = s->at.step;
+    if (s->rank == 0)
+        chex_time_left_start(&s->time_left, &s->config.save_before_end, s->world.slurm,
+                             s->world.slurm_why,
+                             chex_train_file_bytes(s->net, s->config.update.optim));
     while (more_to_do(s)) {
         const double started_s = chex_clock_s();
         const uint64_t first_step = s->at.step;

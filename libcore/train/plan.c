@@ -486,12 +486,11 @@ static void warn_of_machine(struct plan *p) {
 }
 
 static void warn_of_time(struct plan *p, double run_s) {
-    const char *text = getenv("SLURM_JOB_END_TIME");
-    int64_t end;
+    const struct chex_job_end end = chex_slurm_job_end(p->s->world.slurm);
     char left[32], need[32];
-    if (!text || !chex_parse_i64(text, &end) || run_s <= 0)
+    if (!end.end_s || run_s <= 0)
         return;
-    const double left_s = (double)end - (double)time(NULL);
+    const double left_s = (double)end.end_s - (double)time(NULL);
     if (run_s > left_s)
         warn(p,
              "the job has %s left and the run takes at least %s: the job ends first. Start the run "

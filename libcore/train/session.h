@@ -82,11 +82,12 @@ struct chex_session {
 
     /* run_state.c: where the run is; loop.c and epoch.c advance it */
     struct chex_position at;
-    char newest[512];      /* path of the newest checkpoint; "": none */
-    bool complete;         /* the checkpoint already has all epochs or steps of the run */
-    uint64_t started_step; /* loop.c: steps that were done when this process began */
-    double started_s;      /* loop.c: when its first step began */
-    double saved_s;        /* loop.c: when the last checkpoint was written */
+    char newest[512];                /* path of the newest checkpoint; "": none */
+    bool complete;                   /* the checkpoint already has all epochs or steps of the run */
+    uint64_t started_step;           /* loop.c: steps that were done when this process began */
+    double started_s;                /* loop.c: when its first step began */
+    double saved_s;                  /* loop.c: when the last checkpoint was written */
+    struct chex_time_left time_left; /* loop.c; rank 0 */
 
     struct chex_step_reports reports;
     char advice[sizeof((struct chex_bottleneck *)0)->advice]; /* epoch.c: the last one logged */
@@ -176,11 +177,11 @@ struct chex_validation {
 };
 
 /* All ranks return the same values. CHEX_E_PREEMPTED if any rank got the signal to stop. step: for
- * the stall watch. Collective. */
+ * the stall watch. time_left: of rank 0, all zero on the others. Collective. */
 enum chex_status chex_train_validate(const struct chex_train_world *world,
                                      struct chex_engine *engine, const struct chex_set *val,
-                                     int workers, uint64_t step, struct chex_validation *out,
-                                     struct chex_error *err);
+                                     int workers, uint64_t step, struct chex_time_left *time_left,
+                                     struct chex_validation *out, struct chex_error *err);
 
 /* run_timeline.c: all four do nothing without --timeline.
  * Starts recording. Collective. */

@@ -23,6 +23,7 @@
 #include "input/pipeline.h"
 #include "launch/bind.h"
 #include "launch/coll.h"
+#include "train/save_before_end.h"
 #include "train/schedule.h"
 
 struct chex_train_config {
@@ -49,6 +50,7 @@ struct chex_train_config {
     const char *stage; /* node-local folder for a copy of the shards, or NULL */
     uint64_t save_every_ms, save_every_steps; /* 0: off */
     int save_keep;
+    struct chex_save_before_end save_before_end;
     uint64_t stall_warn_ms, stall_abort_ms;
     const char *timeline;   /* file for train/timeline.h, or NULL */
     bool plan_only;         /* set up and change no file; set by chex_train_plan */
@@ -92,7 +94,11 @@ struct chex_train_world {
     struct chex_coll *coll;
     const struct chex_binding *binding;
     const struct chex_gpu_view *gpu;
-    volatile sig_atomic_t *stop;    /* non-zero once a signal asked to save and leave */
+    /* Non-zero once a signal, or the end of the job (train/save_before_end.h), asked to save and
+     * leave. */
+    volatile sig_atomic_t *stop;
+    const struct chex_slurm_library *slurm; /* rank 0; NULL: not available, for slurm_why */
+    const char *slurm_why;
     struct chex_position *end;      /* NULL, or gets the position when the run returns */
     chex_train_restore_fn *restore; /* on every rank; NULL: no option is taken over */
     void *restore_arg;

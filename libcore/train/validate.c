@@ -11,6 +11,8 @@
 struct beat {
     struct chex_watchdog *watchdog;
     uint64_t step;
+    struct chex_time_left *time_left;
+    volatile sig_atomic_t *stop;
 };
 
 static enum chex_status score(const struct chex_predictions *table, struct chex_validation *out,
@@ -31,12 +33,14 @@ static void advanced(void *arg, bool waits) {
         chex_watchdog_wait(b->watchdog);
     else
         chex_watchdog_beat(b->watchdog, CHEX_PHASE_VALIDATE, b->step);
+    chex_time_left_check(b->time_left, b->stop);
 }
 
 enum chex_status chex_train_validate(const struct chex_train_world *w, struct chex_engine *engine,
                                      const struct chex_set *val, int workers, uint64_t step,
-                                     struct chex_validation *out, struct chex_error *err) {
-    struct beat beat = {w->watchdog, step};
+                                     struct chex_time_left *time_left, struct chex_validation *out,
+                                     struct chex_error *err) {
+    struct beat beat = {w->watchdog, step, time_left, w->stop};
     const struct chex_eval_config config = {
         .workers = workers, .advanced = advanced, .advanced_arg = &beat, .stop = w->stop};
     struct chex_predictions *table = NULL;

@@ -29,7 +29,7 @@ _chex_choices() {
         s/.*(\([a-z0-9-]*\(, [a-z0-9-]*\)*\))\( \[[^]]*\]\)\{0,1\}$/\1/p' <<<"$1" | tr -d ','
     [[ $2 != *"|"* ]] || IFS='|' read -ra parts <<<"$2"
     for part in "${parts[@]}"; do
-        [[ $part == @(FILE|DIR|PATH) ]] || echo "$part"
+        [[ $part == @(FILE|DIR|PATH|TIME) ]] || echo "$part"
     done
 }
 

@@ -1,0 +1,64 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The end of a job, from libslurm and without it: a run saves by itself before its time limit.
+. "$(dirname "$0")/lib.sh"
+slurm_fixture --set TaskPlugin=task/none
+have chex-train || skip_all "chex-train is not built"
+[ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
+[ -e "$BUILD/lib/chexnet-slurm.so" ] || skip_all "built without libslurm"
+
+chex-shard phantom --count 60 --size 32 --seed 2 --output ph -q >/dev/null
+chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
+    --fractions 0.6,0.2,0.2 --output shards -q >/dev/null
+options=(--data shards --engine cpu --threads 1 --image-size 32 --batch-size 2 --seed 5 --deterministic
+    --logical-ranks 2)
+train() { chex-train "${options[@]}" "$@"; }
+steps() { grep -c '"kind": *"step"' "$1/metrics.jsonl"; }
+
+# The limit of one minute, of which 53 s are the margin; the second start ends two steps later.
+cat >job.sh <<END
+#!/bin/bash
+trap '' USR2
+more=()
+[ -z "\${SLURM_RESTART_COUNT-}" ] || more=(--max-steps \$((\$(grep -c '"kind": *"step"' run/metrics.jsonl) + 2)))
+srun chex-train ${options[*]} --output run --epochs 100000 --save-before-end 53s "\${more[@]}"
+status=\$?
+echo "status \$status"
+[ \$status != 6 ] || scontrol requeue \$SLURM_JOB_ID
+END
+job=$(timeout 60 sbatch --parsable -N2 --ntasks-per-node=1 -t 1 --requeue --open-mode=append -o job.out job.sh)
+for _ in $(seq 300); do
+    grep -q '^status 6' job.out 2>/dev/null && break
+    sleep 0.1
+done
+like "$(cat job.out)" "the job ends in [0-9.]* s \(libslurm\); the run saves before" "libslurm gives the end of the job"
+is "$(grep -c 'libslurm): the run saves now, 53.* before the end' job.out)" 1 "the run saves before its limit, once"
+done=$(steps run)
+like "$(cat job.out)" "asked to stop: saved at step $done[,;]" "all ranks save at the same step"
+is "$(grep '^status' job.out)" "status 6" "and end with 6, without a signal"
+
+# While the job waits in the queue.
+expect_status 0 train --output whole --epochs 100000 --max-steps $((done + 2))
+without=$PWD/without
+mkdir "$without"
+cp "$BUILD/lib/chexnet-mpi.so" "$without"
+expect_status 0 in_job -N1 -t 1 --export="ALL,CHEX_LIBDIR=$without" chex-train "${options[@]}" --output absent --epochs 9 \
+    --max-steps 1 --save-before-end 10s
+like "$(err)" "warn: --save-before-end: the end of the job is unknown: .*module chexnet-slurm.so: " \
+    "an absent module is reported if the option was given"
+expect_status 0 in_job -N1 -t 1 --export="ALL,CHEX_LIBDIR=$without,SLURM_JOB_END_TIME=$(($(date +%s) + 3000))" \
+    chex-train "${options[@]}" --output environment --epochs 9 --max-steps 1
+like "$(err)" "the job ends in (49m|50m)[0-9s]* \(SLURM_JOB_END_TIME\)" "the environment gives the end without the module"
+expect_status 0 in_job -N1 chex-train "${options[@]}" --output endless --epochs 9 --max-steps 1
+unlike "$(err)" "the job ends" "a job without a limit has no end"
+expect_status 0 in_job -N1 --export="ALL,SLURM_CONF=/nonexistent" chex-env -v
+like "$(out)" "^modules +pass .*slurm loads" "chex-env lists the module"
+
+for _ in $(seq 300); do
+    grep -q '^status 0' job.out && break
+    sleep 0.1
+done
+is "$(grep '^status' job.out | tr '\n' ' ')" "status 6 status 0 " "the requeued job goes on to the end"
+h5diff whole/last.h5 run/last.h5 /params /params
+ok $? "the bits are those of a run without interruption"
+done_testing
