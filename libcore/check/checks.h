@@ -37,6 +37,8 @@ extern const struct chex_check chex_check_data_rate, chex_check_output_rate, che
 /* check_between.c */
 extern const struct chex_check chex_check_fence, chex_check_collectives, chex_check_neighbours,
     chex_check_gpu_sums;
+/* check_slurm.c */
+extern const struct chex_check chex_check_slurm_job;
 /* check_environment.c */
 extern const struct chex_check chex_check_nccl_env, chex_check_mpi_env, chex_check_hdf5_env;
 

@@ -26,31 +26,36 @@ static bool job_id(uint32_t *id_out) {
 }
 
 /* In the child: exit handlers of libslurm's fatal() may print or hang. */
-_Noreturn static void try_to_open(const struct chex_slurm_library *lib) {
-    struct chex_error err = {0};
+_Noreturn static void try_to_ask(const struct chex_slurm_library *lib) {
+    struct chex_slurm_job job;
+    struct chex_error ignored = {0};
     const int nowhere = open("/dev/null", O_RDWR);
     for (int fd = 0; nowhere >= 0 && fd <= 2; fd++)
         dup2(nowhere, fd);
     signal(SIGALRM, SIG_DFL);
     alarm(TRIAL_S);
-    const enum chex_status st = lib->open(&err);
-    _exit(st == CHEX_OK ? 0 : 2);
+    if (lib->open(&ignored) == CHEX_OK)
+        (void)chex_slurm_this_job(lib, &job, &ignored);
+    _exit(0);
 }
 
-/* libslurm's slurm_init ends the process if it finds no configuration, after up to a minute. */
-static enum chex_status check_configuration(const struct chex_slurm_library *lib,
-                                            struct chex_error *err) {
+/* libslurm's slurm_init ends the process if it finds no configuration, after up to a minute. A
+ * request to a slurmctld that does not answer takes long too. Errors that are returned are no
+ * concern here: the caller gets them again. */
+static enum chex_status check_answers(const struct chex_slurm_library *lib,
+                                      struct chex_error *err) {
     int status = 0;
     const pid_t child = fork();
     if (child == 0)
-        try_to_open(lib);
+        try_to_ask(lib);
     while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
-    /* 2: open has returned an error, and will return it here too. */
-    if (child > 0 && WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 2))
+    if (child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return CHEX_OK;
     const char *conf = getenv("SLURM_CONF");
-    return chex_error_set(err, CHEX_E_ENV, "libslurm cannot read its configuration (SLURM_CONF=%s)",
+    return chex_error_set(err, CHEX_E_ENV,
+                          "libslurm finds no configuration, or slurmctld does not answer "
+                          "(SLURM_CONF=%s)",
                           conf ? conf : "");
 }
 
@@ -62,7 +67,7 @@ enum chex_status chex_slurm_open(const struct chex_slurm_library **lib_out,
         return chex_error_set(err, CHEX_E_ENV, "not in a Slurm job: SLURM_JOB_ID is not set");
     CHEX_TRY(chex_module_symbol("slurm", "chexnet_slurm", &symbol, err));
     const struct chex_slurm_library *lib = symbol;
-    CHEX_TRY(check_configuration(lib, err));
+    CHEX_TRY(check_answers(lib, err));
     CHEX_TRY(lib->open(err));
     *lib_out = lib;
     return CHEX_OK;

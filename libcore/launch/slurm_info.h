@@ -37,10 +37,10 @@ struct chex_slurm_library {
     enum chex_status (*set_comment)(uint32_t id, const char *text, struct chex_error *err);
 };
 
-/* Opens the module inside a job. libslurm is tried in a child process first, so a configuration
- * that it cannot read ends the child. Call it before MPI starts: memory that is registered with a
- * network adapter must not be copied by fork. CHEX_E_ENV: not in a job, or no usable library; the
- * text is the reason. */
+/* Opens the module inside a job. A child process tries one request first, for 10 s at most: without
+ * a configuration libslurm would end this process. Call it before MPI starts: memory that is
+ * registered with a network adapter must not be copied by fork. CHEX_E_ENV: not in a job, or no
+ * usable library; the text is the reason. */
 enum chex_status chex_slurm_open(const struct chex_slurm_library **lib_out, struct chex_error *err);
 
 /* The job of this process; CHEX_E_ENV outside a job. */

@@ -102,7 +102,7 @@ if [ -f "$BUILD/lib/chexnet-mpi.so" ]; then
     mkdir parts
     sed 's/libmpi\.so/libnpi.so/g' "$BUILD/lib/chexnet-mpi.so" >parts/chexnet-mpi.so
     CHEX_LIBDIR=$PWD/parts expect_status 0 chex-env -v
-    like "$(out)" "^modules +pass +mpi lacks libnpi\.so[.0-9]*, cuda not installed, dicom not installed$" \
+    like "$(out)" "^modules +pass +mpi lacks libnpi\.so[.0-9]*, cuda not installed, dicom not installed, slurm not installed$" \
         "a missing module differs from one that is not installed"
 else
     skip "built without MPI" 2

@@ -51,8 +51,13 @@ expect_status 0 in_job -N1 -t 1 --export="ALL,CHEX_LIBDIR=$without,SLURM_JOB_END
 like "$(err)" "the job ends in (49m|50m)[0-9s]* \(SLURM_JOB_END_TIME\)" "the environment gives the end without the module"
 expect_status 0 in_job -N1 chex-train "${options[@]}" --output endless --epochs 9 --max-steps 1
 unlike "$(err)" "the job ends" "a job without a limit has no end"
-expect_status 0 in_job -N1 --export="ALL,SLURM_CONF=/nonexistent" chex-env -v
+expect_status 0 in_job -N1 -t 1 env SLURM_CONF=/nonexistent chex-train "${options[@]}" --output lost --epochs 9 \
+    --max-steps 1 --save-before-end 10s
+like "$(err)" "libslurm finds no configuration.*SLURM_CONF=/nonexistent" "a library without its configuration does not end the run"
+expect_status 0 in_job -N2 -n4 -t 10 chex-env -v
 like "$(out)" "^modules +pass .*slurm loads" "chex-env lists the module"
+like "$(out)" "^slurm-job +pass +(9m|10m)[0-9s]* left, 0 restarts; n0: features none, GRES gpu:2$" \
+    "chex-env shows time left, restarts and the node"
 
 for _ in $(seq 300); do
     grep -q '^status 0' job.out && break
