@@ -36,7 +36,7 @@ struct settings {
     double crop_scale, rotate, brightness, contrast;
     double lr, min_lr, lr_factor, weight_decay, momentum, warmup_epochs, consume;
     uint64_t stall_warn, stall_abort;
-    bool deterministic, plan, bench_layers, bench_infer, antialias;
+    bool deterministic, plan, bench_layers, bench_infer, antialias, job_comment;
     struct chex_opt_set *set; /* the origin of each value */
 };
 
@@ -167,6 +167,8 @@ static const struct chex_opt options[] = {
     OPTION("stall-abort", DURATION, AT(stall_abort), .def = "600s", .metavar = "TIME",
            .help = "end the job with status 7 after so long (0s: never)"),
     OPTION_GROUP("Measuring"),
+    OPTION("job-comment", FLAG, AT(job_comment),
+           .help = "at the end, write the images per second into the comment of the Slurm job"),
     OPTION("timeline", STRING, AT(timeline), .metavar = "FILE",
            .help = "write what each rank did when, as Trace Event JSON for Perfetto or "
                    "chrome://tracing: the last events of the run"),
@@ -334,6 +336,7 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
                                       .resident = (enum chex_resident_mode)s->resident,
                                       .stage = s->stage,
                                       .save_keep = (int)s->checkpoint_keep,
+                                      .job_comment = s->job_comment,
                                       .stall_warn_ms = s->stall_warn,
                                       .stall_abort_ms = s->stall_abort,
                                       .timeline = s->timeline};
@@ -521,7 +524,7 @@ static enum chex_status collective(struct starter *start, struct chex_world *wor
     struct chex_coll *coll = NULL;
     const struct chex_slurm_library *slurm = NULL;
     struct chex_error why = {0};
-    if (world->launch.rank == 0 && !s->bench_input && !c->save_before_end.off)
+    if (world->launch.rank == 0 && !s->bench_input && (!c->save_before_end.off || s->job_comment))
         (void)chex_slurm_open(&slurm, &why); /* before MPI */
     CHEX_TRY(chex_coll_create(&world->launch, &coll, err));
     train_signals_limit(0);

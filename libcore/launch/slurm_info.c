@@ -7,7 +7,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -79,6 +81,31 @@ enum chex_status chex_slurm_this_job(const struct chex_slurm_library *lib,
     if (!job_id(&id))
         return chex_error_set(err, CHEX_E_ENV, "not in a Slurm job: SLURM_JOB_ID is not set");
     return lib->job(id, out, err);
+}
+
+static const char rate_mark[] = "chexnet-images-per-s=";
+
+/* Removes the earlier value with one blank after it. chexnet.sbatch may have put its count directly
+ * after the number. */
+static void remove_rate(char *comment) {
+    char *own = strstr(comment, rate_mark);
+    if (!own)
+        return;
+    const char *rest = own + sizeof rate_mark - 1;
+    rest += strspn(rest, "0123456789.");
+    rest += *rest == ' ';
+    memmove(own, rest, strlen(rest) + 1);
+}
+
+enum chex_status chex_slurm_write_rate(const struct chex_slurm_library *lib, double images_per_s,
+                                       struct chex_error *err) {
+    struct chex_slurm_job job;
+    char comment[sizeof job.comment + 64];
+    CHEX_TRY(chex_slurm_this_job(lib, &job, err));
+    remove_rate(job.comment);
+    snprintf(comment, sizeof comment, "%s%.1f%s%s", rate_mark, images_per_s,
+             job.comment[0] ? " " : "", job.comment);
+    return lib->set_comment(job.id, comment, err);
 }
 
 struct chex_job_end chex_slurm_job_end(const struct chex_slurm_library *lib) {

@@ -15,6 +15,7 @@
 
 /* A text that is longer than its array is refused, not cut: a caller may write it back. */
 struct chex_slurm_job {
+    uint32_t id;
     int64_t end_s;     /* when the time limit ends, seconds since 1970; 0: there is no limit */
     unsigned restarts; /* how often the job was put back into the queue */
     char nodes[1024];  /* as in SLURM_JOB_NODELIST */
@@ -46,6 +47,12 @@ enum chex_status chex_slurm_open(const struct chex_slurm_library **lib_out, stru
 /* The job of this process; CHEX_E_ENV outside a job. */
 enum chex_status chex_slurm_this_job(const struct chex_slurm_library *lib,
                                      struct chex_slurm_job *out, struct chex_error *err);
+
+/* Writes the speed of a run into the comment of the present job: "chexnet-images-per-s=123.4" at
+ * its beginning. Replaces an earlier value; the rest of the comment stays, such as a user's text
+ * and the count of chexnet.sbatch. CHEX_E_ENV: the comment would get too long, or Slurm refuses. */
+enum chex_status chex_slurm_write_rate(const struct chex_slurm_library *lib, double images_per_s,
+                                       struct chex_error *err);
 
 /* When the present job ends, and who says so. */
 struct chex_job_end {

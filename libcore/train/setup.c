@@ -247,8 +247,25 @@ void chex_session_init(struct chex_session *s, const struct chex_train_config *c
     chex_schedule_init(&s->config.schedule);
 }
 
+/* --job-comment. Rank 0. Only warns: the results are on disk. */
+static void write_job_comment(const struct chex_session *s) {
+    const double images =
+        (double)(s->at.step - s->started_step) * s->config.batch * s->logical_ranks;
+    const double seconds = s->reports.total_times[0].total;
+    struct chex_error why = {0};
+    enum chex_status st = CHEX_OK;
+    if (!s->world.slurm)
+        chex_warn("--job-comment: %s", s->world.slurm_why);
+    else if (images > 0 && seconds > 0)
+        st = chex_slurm_write_rate(s->world.slurm, images / seconds, &why);
+    if (st != CHEX_OK)
+        chex_warn("--job-comment: %s", why.text);
+}
+
 static enum chex_status work(struct chex_session *s, struct chex_error *err) {
     const enum chex_status st = chex_session_loop(s, err);
+    if (s->config.job_comment && s->rank == 0 && (st == CHEX_OK || st == CHEX_E_PREEMPTED))
+        write_job_comment(s);
     if (st == CHEX_E_PREEMPTED)
         chex_watchdog_saved(s->world.watchdog);
     return chex_session_end_timeline(s, st, err);

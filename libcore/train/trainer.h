@@ -51,6 +51,7 @@ struct chex_train_config {
     uint64_t save_every_ms, save_every_steps; /* 0: off */
     int save_keep;
     struct chex_save_before_end save_before_end;
+    bool job_comment; /* write the speed into the comment of the Slurm job */
     uint64_t stall_warn_ms, stall_abort_ms;
     const char *timeline;   /* file for train/timeline.h, or NULL */
     bool plan_only;         /* set up and change no file; set by chex_train_plan */

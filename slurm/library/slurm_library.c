@@ -60,6 +60,7 @@ static enum chex_status copy(char *to, size_t size, const char *text, const char
 
 static enum chex_status fill_job(const job_info_t *job, struct chex_slurm_job *out,
                                  struct chex_error *err) {
+    out->id = job->job_id;
     const bool limited = job->time_limit != INFINITE && job->time_limit != NO_VAL;
     out->end_s = limited ? (int64_t)job->end_time : 0;
     out->restarts = job->restart_cnt;

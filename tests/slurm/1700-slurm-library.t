@@ -59,6 +59,22 @@ like "$(out)" "^modules +pass .*slurm loads" "chex-env lists the module"
 like "$(out)" "^slurm-job +pass +(9m|10m)[0-9s]* left, 0 restarts; n0: features none, GRES gpu:2$" \
     "chex-env shows time left, restarts and the node"
 
+# The comment of a job, before and after.
+cat >comment.sh <<END
+#!/bin/bash
+srun chex-train ${options[*]} --output noted --epochs 9 --max-steps \$1 --job-comment
+scontrol update JobId=\$SLURM_JOB_ID Comment="\$(scontrol show job \$SLURM_JOB_ID | sed -n 's/^ *Comment=//p')chexnet-retries=1"
+srun chex-train ${options[*]} --output noted --epochs 9 --max-steps \$((\$1 + 1)) --job-comment
+scontrol show job \$SLURM_JOB_ID | sed -n 's/^ *Comment=/ended: /p'
+END
+noted() { # COMMENT STEPS
+    timeout 60 sbatch -W -N1 -n1 -t 10 ${1:+--comment="$1"} -o comment.out comment.sh "$2" >/dev/null
+    grep ^ended: comment.out
+}
+like "$(noted 'of user' 1)" "^ended: chexnet-images-per-s=[0-9]+\.[0-9] of user *chexnet-retries=1 *$" \
+    "the speed is put before the comment of the user, once"
+like "$(noted '' 3)" "^ended: chexnet-images-per-s=[0-9]+\.[0-9] chexnet-retries=1 *$" "a comment of the batch script stays"
+
 for _ in $(seq 300); do
     grep -q '^status 0' job.out && break
     sleep 0.1
