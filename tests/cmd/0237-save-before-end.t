@@ -22,7 +22,7 @@ like "$(err)" "the job ends in 2[0-9][.0-9]* s \(SLURM_JOB_END_TIME\); the run s
 is "$(err | grep -c 'SLURM_JOB_END_TIME): the run saves now, 2[1-9][.0-9]* s before the end')" 1 \
     "auto saves once, 20 s and the time of saves and steps before the end"
 done=$(steps run)
-like "$(err)" "asked to stop: saved at step $done[,;]" "the run has saved at the step that it reached"
+like "$(err)" "asked to stop: saved at step ${done}[,;]" "the run has saved at the step that it reached"
 expect_status 0 train --output run --epochs 100000 --max-steps $((done + 2))
 expect_status 0 train --output whole --epochs 100000 --max-steps $((done + 2))
 h5diff whole/last.h5 run/last.h5 /params /params

@@ -32,12 +32,12 @@ status=\$?
 echo "status \$status"
 [ \$status != 6 ] || scontrol requeue \$SLURM_JOB_ID
 END
-job=$(timeout 60 sbatch --parsable -N2 --ntasks-per-node=1 -t 1 --requeue --open-mode=append -o job.out job.sh)
+timeout 60 sbatch -N2 --ntasks-per-node=1 -t 1 --requeue --open-mode=append -o job.out job.sh >/dev/null
 await '^status 6' job.out
 like "$(cat job.out)" "the job ends in [0-9.]* s \(libslurm\); the run saves before" "libslurm gives the end of the job"
 is "$(grep -c 'libslurm): the run saves now, 53.* before the end' job.out)" 1 "the run saves before its limit, once"
 done=$(steps run)
-like "$(cat job.out)" "asked to stop: saved at step $done[,;]" "all ranks save at the same step"
+like "$(cat job.out)" "asked to stop: saved at step ${done}[,;]" "all ranks save at the same step"
 is "$(grep '^status' job.out)" "status 6" "and end with 6, without a signal"
 
 # While the job waits in the queue. libslurm without its configuration takes 10 s.
