@@ -60,7 +60,6 @@ static enum chex_status copy(char *to, size_t size, const char *text, const char
 
 static enum chex_status fill_job(const job_info_t *job, struct chex_slurm_job *out,
                                  struct chex_error *err) {
-    out->id = job->job_id;
     const bool limited = job->time_limit != INFINITE && job->time_limit != NO_VAL;
     out->end_s = limited ? (int64_t)job->end_time : 0;
     out->restarts = job->restart_cnt;
@@ -71,6 +70,7 @@ static enum chex_status fill_job(const job_info_t *job, struct chex_slurm_job *o
 static enum chex_status library_job(uint32_t id, struct chex_slurm_job *out,
                                     struct chex_error *err) {
     job_info_msg_t *found = NULL;
+    out->id = id;
     if (slurm_load_job(&found, id, SHOW_DETAIL) != SLURM_SUCCESS)
         return refused("the job", err);
     const enum chex_status st =
