@@ -83,6 +83,11 @@ try() {
     data_dirs "$@"
     mpi_type "$@"
     completion "$@"
+    # As sites do that keep all modulefiles in one folder.
+    mkdir -p "copy/${use##*/}"
+    cp -r "${use#module use }/chexnet" "copy/${use##*/}/"
+    like "$(in_shell "$init; module use $SCRATCH/copy/${use##*/}; module load chexnet; command -v chex-env")" \
+        "^$prefix/bin/chex-env$" "$label: a copy of the modulefile loads the tree that it was installed with"
     got=$(in_shell "$init; $use; module load chexnet/99.9 && echo loaded; command -v chex-env")
     unlike "$got" "^loaded$|^/.*chex-env$" "$label: an unknown version loads nothing"
     like "$got" "99\.9" "$label: and is named"
@@ -100,7 +105,7 @@ if [ -f $lmod ] && ! without LMOD; then
         is "$got" "$prefix/bin/chex-env" "a plain POSIX shell, too"
     fi
 else
-    skip "no Lmod here" 30
+    skip "no Lmod here" 32
 fi
 
 modulecmd=${MODULECMD:-}
@@ -110,6 +115,6 @@ done
 if [ -n "$modulecmd" ] && have tclsh; then
     try "module() { eval \"\$(tclsh $modulecmd bash \"\$@\")\"; }" "$tcl" "Environment Modules, Tcl"
 else
-    skip "no Environment Modules here" 14
+    skip "no Environment Modules here" 15
 fi
 done_testing

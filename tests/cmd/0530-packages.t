@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The Debian packages that cpack makes: their files and dependencies, a training from the installed
-# files in a root of their own, and the removal, which leaves no file.
+# files in a root of their own, and the removal, which leaves no file. The tarball trains from any folder.
 source "$(dirname "$0")/lib.sh"
 have cpack || skip_all "no cpack here"
 mpi="not installed"
@@ -63,5 +63,32 @@ if have dpkg && have dpkg-shlibdeps; then
     is "$(find root -path root/var/lib/dpkg -prune -o ! -type d -print)" "" "the removal leaves no file"
 else
     skip "no dpkg here" 20
+fi
+
+# The tarball, in a folder whose name no build knows.
+expect_status 0 cpack --config "$BUILD/CPackConfig.cmake" -G TGZ -B "$SCRATCH/tgz"
+mkdir "any folder"
+tar -xzf tgz/chexnet-*.tar.gz -C "any folder" --strip-components=1
+trained_by "any folder/bin" "tarball"
+mkdir "moved on"
+mv "any folder" "moved on/chexnet"
+trained_by "moved on/chexnet/bin" "moved tarball"
+unlike "$(grep -rl "$SCRATCH" "moved on")" "." "the tarball names no folder in which it was made"
+if have ldd; then
+    library=$(ldd "moved on/chexnet/bin/chex-train" | awk '$1 ~ /^libjansson/ { print $3 }')
+    cp "$library" "moved on/chexnet/lib/chexnet/"
+    like "$(ldd "moved on/chexnet/bin/chex-train")" "libjansson[^ ]* => $SCRATCH/moved on/chexnet/" \
+        "a library beside the loadable parts is preferred"
+else
+    skip "no ldd here"
+fi
+lmod=/usr/share/lmod/lmod/init/bash
+if [ -f $lmod ] && ! without LMOD; then
+    mv "moved on/chexnet" tree
+    is "$(env -i HOME="$SCRATCH" PATH=/usr/bin:/bin bash -c ". $lmod; module use $SCRATCH/tree/share/modulefiles
+        module load chexnet; command -v chex-train" 2>&1)" "$SCRATCH/tree/bin/chex-train" \
+        "the modulefile of an unpacked tarball finds its tree"
+else
+    skip "no Lmod here"
 fi
 done_testing
