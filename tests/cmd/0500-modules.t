@@ -93,10 +93,52 @@ try() {
     like "$got" "99\.9" "$label: and is named"
 }
 
+# Two trees in MODULEPATH. The second has another version, and a name of its own as some sites give it.
+second=$SCRATCH/second
+cp -r "$prefix" "$second"
+for folder in modulefiles/chexnet/$version.lua modulefiles-tcl/chexnet/$version; do
+    mv "$second/share/$folder" "$second/share/${folder/$version/9.1.0}"
+done
+# swap INIT FOLDER LABEL
+swap() {
+    local init=$1 folder=${2#"$prefix"} label=$3 both
+    both="$init; module use $2 $second$folder; module load chexnet/$version"
+    like "$(in_shell "$both; module swap chexnet chexnet/9.1.0; command -v chex-env; echo \$CHEXNET_ROOT")" \
+        "^$second/bin/chex-env$" "$label: swap changes the tree"
+    is "$(in_shell "$both; module swap chexnet chexnet/9.1.0; echo \$PATH \$MANPATH \$CHEXNET_ROOT" |
+        grep -c "$prefix/")" 0 "$label: swap leaves nothing of the first tree"
+    in_shell "$both; module load chexnet/9.1.0; echo \$PATH" | tail -n 1 | tr ':' '\n' |
+        grep -cE "^($prefix|$second)/bin$" >loaded
+    is "$(cat loaded)" 1 "$label: two versions are never loaded together"
+    like "$(in_shell "$both; module whatis chexnet/$version")" "Engines: CPU" "$label: whatis names the engines"
+    like "$(in_shell "$both; module help chexnet/$version")" "chex-train" "$label: help names the commands"
+    like "$(in_shell "$both; module avail chexnet" | tr '\n' ' ')" "chexnet/($version.*/9\.1\.0|9\.1\.0.*/$version)" \
+        "$label: avail lists both versions"
+}
+
 lmod=/usr/share/lmod/lmod/init/bash
 if [ -f $lmod ] && ! without LMOD; then
     try ". $lmod" "$lua" "Lmod, Lua"
     try ". $lmod" "$tcl" "Lmod, Tcl"
+    swap ". $lmod" "$lua" "Lmod, Lua"
+    swap ". $lmod" "$tcl" "Lmod, Tcl"
+    got=$(in_shell ". $lmod; module use $lua $second/share/modulefiles; module spider chexnet
+        module spider chexnet/$version")
+    like "$(tr '\n' ' ' <<<"$got")" "chexnet/$version.*chexnet/9\.1\.0.*CheXNet training.*srun chex-shard" \
+        "spider lists the versions and describes one"
+    # A hierarchy: a site's module of CUDA adds the modulefiles of the CUDA build.
+    mkdir -p site/cuda
+    cp -r "$prefix" gpu
+    echo "prepend_path('MODULEPATH', '$SCRATCH/gpu/share/modulefiles')" >site/cuda/12.9.lua
+    is "$(in_shell ". $lmod; module use $lua $SCRATCH/site; module -q load chexnet; command -v chex-env
+        module -q load cuda; command -v chex-env; module -q unload cuda; command -v chex-env" | grep '^/')" \
+        "$prefix/bin/chex-env
+$SCRATCH/gpu/bin/chex-env
+$prefix/bin/chex-env" "hierarchy: loading cuda changes to the CUDA build, unloading it changes back"
+    mkdir -p own/chexnet-cuda
+    cp "$lua/chexnet/$version.lua" own/chexnet-cuda/
+    like "$(in_shell ". $lmod; module use $lua $SCRATCH/own; module load chexnet; module load chexnet-cuda
+        module list" | tr '\n' ' ')" "replac|same family" "a build with a name of its own replaces the loaded one"
     like "$(in_shell ". $lmod; module use $lua; module whatis chexnet; module help chexnet")" \
         "Version: $version" "whatis and help"
     if have dash; then
@@ -105,7 +147,7 @@ if [ -f $lmod ] && ! without LMOD; then
         is "$got" "$prefix/bin/chex-env" "a plain POSIX shell, too"
     fi
 else
-    skip "no Lmod here" 32
+    skip "no Lmod here" 47
 fi
 
 modulecmd=${MODULECMD:-}
@@ -114,7 +156,8 @@ for candidate in "$modulecmd" /usr/lib/x86_64-linux-gnu/modulecmd.tcl /usr/lib/*
 done
 if [ -n "$modulecmd" ] && have tclsh; then
     try "module() { eval \"\$(tclsh $modulecmd bash \"\$@\")\"; }" "$tcl" "Environment Modules, Tcl"
+    swap "module() { eval \"\$(tclsh $modulecmd bash \"\$@\")\"; }" "$tcl" "Environment Modules, Tcl"
 else
-    skip "no Environment Modules here" 15
+    skip "no Environment Modules here" 21
 fi
 done_testing

@@ -51,6 +51,29 @@ like "$(out)" "SLURM: no .*: slurm/spank.h is missing: apt-get install libslurm-
 expect_status 1 configure "${no_slurm[@]}" -DCHEX_WITH_SLURM=ON
 like "$(said)" "CHEX_WITH_SLURM=ON, but slurm/spank.h is missing" "a required SPANK plugin stops without the header"
 
+# Modules that a site's chexnet needs. Only the modulefiles are installed.
+expect_status 0 configure -DCHEX_WITH_SLURM=OFF "-DCHEX_MODULE_DEPENDS=cuda/12.9;openmpi"
+expect_status 0 cmake --install b --component modulefiles --prefix "$SCRATCH/p"
+is "$(find p -type f | wc -l)" 2 "the component modulefiles is two files"
+is "$(grep -h '^depends_on' p/share/modulefiles/chexnet/*.lua | tr '\n' ' ')" \
+    "depends_on([[cuda/12.9]]) depends_on([[openmpi]]) " "the Lua file depends on the site's modules"
+is "$(grep -h '^module load' p/share/modulefiles-tcl/chexnet/* | tr '\n' ' ')" \
+    "module load cuda/12.9 module load openmpi " "the Tcl file loads the site's modules"
+lmod=/usr/share/lmod/lmod/init/bash
+if [ -f $lmod ] && ! without LMOD; then
+    mkdir -p site/cuda site/openmpi
+    echo "setenv('CUDA_HOME', '/opt/cuda')" >site/cuda/12.9.lua
+    echo "setenv('MPI_HOME', '/opt/mpi')" >site/openmpi/4.1.lua
+    for folder in modulefiles modulefiles-tcl; do
+        env -i HOME="$SCRATCH" PATH=/usr/bin:/bin bash -c ". $lmod; module use $SCRATCH/site p/share/$folder
+            module load chexnet; echo \$CUDA_HOME \$MPI_HOME; module unload chexnet; echo \${CUDA_HOME-gone}" 2>&1
+    done >needed
+    is "$(tr '\n' ' ' <needed)" "/opt/cuda /opt/mpi gone /opt/cuda /opt/mpi gone " \
+        "Lmod loads them before chexnet and unloads them with it"
+else
+    skip "no Lmod here"
+fi
+
 # Half of all objects are tests.
 [ -e b/libcore ] && [ ! -e b/tests ]
 ok $? "tests are not configured unless asked for"
