@@ -3,6 +3,9 @@
 #
 # Bash completion for chex-shard, chex-train, chex-eval and chex-env. Options, values and
 # subcommands are read from each command's own --help, so there is no second list of them.
+#
+# As a program, `bash chex.bash COMMAND WORD... CURRENT`, it prints what completes the last word, one a
+# line, folders with a slash. The completions of zsh and fish call it.
 
 # Option lines of the help: "      --name METAVAR   text (a, b, c) [default]".
 _chex_options() {
@@ -79,4 +82,14 @@ _chex() {
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
     fi
 }
-complete -o filenames -F _chex chex-shard chex-train chex-eval chex-env
+
+if [ "${BASH_SOURCE[0]}" != "$0" ]; then
+    complete -o filenames -F _chex chex-shard chex-train chex-eval chex-env
+elif [ $# -gt 1 ]; then
+    COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+    _chex "$1" "${!#}" "${COMP_WORDS[COMP_CWORD - 1]}"
+    for word in "${COMPREPLY[@]}"; do
+        if [ -d "${word#--*=}" ]; then word=${word%/}/; fi
+        printf '%s\n' "$word"
+    done
+fi

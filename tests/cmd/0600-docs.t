@@ -81,6 +81,54 @@ if have chex-train; then
     is "$(completed chex-train -m d)" "densenet121" "a choice after a letter is completed"
     like "$(completed chex-train --deterministic --epo)" "^--epochs$" "a flag takes no value"
 fi
+
+# The completions of zsh and fish as installed, in the shells themselves. What a TAB makes of each line:
+cat >lines <<'END'
+chex-env --mo
+chex-env --mode pro
+chex-env --mode=pro
+chex-shard ver
+chex-shard --images fol
+chex-train -m d
+END
+wanted="chex-env --mode
+chex-env --mode prolog
+chex-env --mode=prolog
+chex-shard verify
+chex-shard --images folder/
+chex-train -m densenet121"
+mkdir -p folder prefix
+cmake --install "$BUILD" --component chexnet --prefix "$SCRATCH/prefix" >install 2>&1
+if have zsh && [ -d prefix/share/zsh/site-functions ]; then
+    cat >.zshrc <<END
+PS1='ready>' LISTMAX=1000
+fpath=($SCRATCH/prefix/share/zsh/site-functions \$fpath)
+autoload -Uz compinit && compinit -u -D
+record() { print -r -- "\${BUFFER% }" >>$SCRATCH/zsh-lines; BUFFER=; }
+zle -N record
+bindkey '^T' record
+END
+    cat >type.zsh <<'END'
+zmodload zsh/zpty
+zpty z zsh -i
+zpty -r z seen '*ready>*'
+while read -r line; do zpty -wn z "$line"$'\t\x14'; done <lines
+zpty -w z exit
+while zpty -r z seen; do :; done
+END
+    ZDOTDIR=$SCRATCH TERM=dumb timeout 60 zsh -f type.zsh >zsh-out 2>&1
+    is "$(cat zsh-lines)" "$wanted" "zsh: TAB completes options, values, subcommands and paths"
+else
+    skip "no zsh here, or installed elsewhere"
+fi
+if have fish; then
+    while read -r line; do
+        echo "${line% *} $(HOME=$SCRATCH XDG_DATA_DIRS=$SCRATCH/prefix/share:/usr/share fish -c "complete -C'$line'")"
+    done <lines >fish-lines 2>&1
+    is "$(cat fish-lines)" "$wanted" "fish: TAB completes options, values, subcommands and paths"
+else
+    skip "no fish here"
+fi
 if have mandoc; then
     mandoc -Tlint -W warning,stop "$SOURCE"/share/man/*.1 >lint 2>&1
     ok $? "mandoc has no complaint" || diag "$(cat lint)"
