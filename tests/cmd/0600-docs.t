@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Help, manual page and completion of each command name the same options, the pages have their
-# sections, and the files that README and CONTRIBUTING name exist.
+# sections and agree with the format pages, and the files that README and CONTRIBUTING name exist.
 source "$(dirname "$0")/lib.sh"
 # shellcheck source=../../share/completions/chex.bash
 source "$SOURCE/share/completions/chex.bash"
@@ -129,8 +129,37 @@ if have fish; then
 else
     skip "no fish here"
 fi
+
+# Sections 5 and 7 repeat what is defined elsewhere.
+listed() { # PAGE HEADING: the items of the list below the heading
+    awk -v h="$2" '/^\.S[hs] / { on = $0 ~ "^.S[hs] " h "$" } on && sub(/^\.It /, "")' "$1"
+}
+table() { # DOCUMENT HEADING: the first cells of the tables below the heading
+    awk -v h="$2" '/^#/ { on = $0 ~ "^#+ " h "$" } on' "$1" | sed -n 's/^| `\([a-z0-9_/]*\)`.*/\1/p'
+}
+man=$SOURCE/share/man doc=$SOURCE/doc
+is "$(listed "$man/chexnet.7" "EXIT STATUS" | tr '\n' ' ')" "0 1 2 3 4 5 6 7 8 9 " \
+    "chexnet(7) explains every exit status"
+is "$(listed "$man/chexnet-shard.5" "Attributes of a shard")" \
+    "$(table "$doc/shard-format.md" "Attributes of the root group")" "chexnet-shard(5) has every attribute"
+is "$(listed "$man/chexnet-shard.5" "Datasets of a shard")" \
+    "$(table "$doc/shard-format.md" "Datasets")" "chexnet-shard(5) has every dataset"
+is "$(listed "$man/chexnet-checkpoint.5" "Attributes")" \
+    "$(table "$doc/checkpoint-format.md" "Attributes of the root group")" \
+    "chexnet-checkpoint(5) has every attribute"
+is "$(listed "$man/chexnet-checkpoint.5" "Groups")" \
+    "$(table "$doc/checkpoint-format.md" "Groups and datasets")" "chexnet-checkpoint(5) has every group"
+sed -n 's/^\.Xr \(chex[a-z-]*\) \([0-9]\).*/\1.\2/p' "$man"/* | sort -u | while read -r page; do
+    [ -f "$man/$page" ] || echo "$page"
+done >missing
+is "$(cat missing)" "" "pages refer to pages that exist"
+for page in "$man"/*.1; do grep -q '^\.Xr chexnet 7' "$page" || echo "$page"; done >missing
+is "$(cat missing)" "" "the page of each command refers to chexnet(7)"
+is "$(cd "$SCRATCH/prefix/share/man" 2>/dev/null && find . -type f | sort | tr '\n' ' ')" \
+    "$(cd "$man" && for page in *.[1-8]; do echo "./man${page##*.}/$page"; done | sort | tr '\n' ' ')" \
+    "every page is installed in its section"
 if have mandoc; then
-    mandoc -Tlint -W warning,stop "$SOURCE"/share/man/*.1 >lint 2>&1
+    mandoc -Tlint -W warning,stop "$SOURCE"/share/man/*.[1-8] >lint 2>&1
     ok $? "mandoc has no complaint" || diag "$(cat lint)"
 else
     skip "no mandoc here"
