@@ -38,7 +38,7 @@ static const struct chex_opt options[] = {
     OPTION(
         "mode", CHOICE, AT(mode), .def = "job", .metavar = "MODE", .choices = chex_check_mode_names,
         .help = "where it runs: a job step; Slurm's prolog, where only the node's faults count; a "
-                "login node; a health check, as the prolog but for all GPUs of the node"),
+                "login node; a health check: as the prolog, for all GPUs of the node"),
     OPTION("timeout", DURATION, AT(timeout_ms), .def = "30s", .metavar = "TIME", .min = 1000,
            .max = 86400e3,
            .help = "a check that has not answered by then fails, and the node is at fault; at "

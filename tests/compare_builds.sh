@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Shows that two builds compute the same bits: the sample's shards, a training of 20 steps on each
-# engine and precision, and the evaluation of its network. --help says more.
+# engine and precision, and the evaluation of its network. Trainings at 224 px have maps of several
+# tiles, whose sums depend on the tiles. --help says more.
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -72,24 +73,32 @@ with h5py.File(sys.argv[1], "r") as file:
 # run BIN NAME: all jobs of one build, and the digests of their results in $scratch/NAME.txt.
 run() {
     local bin=$1 dir=$scratch/$2 out=$scratch/$2.txt sample=$root/datasets/nih-sample file files name
-    local engine precision model
+    local engine precision model size limit
     mkdir -p "$dir"
     "$bin/chex-shard" --images "$sample/images" --labels "$sample/Data_Entry_2017.csv" \
-        --split patient --size 64 --shards 3 --output "$dir/shards" >"$dir/log" 2>&1 ||
+        --split patient --size 64 --shards 3 --output "$dir/shards-64" >"$dir/log" 2>&1 &&
+        "$bin/chex-shard" phantom --count 40 --size 224 --seed 2 --output "$dir/phantom" \
+            >>"$dir/log" 2>&1 &&
+        "$bin/chex-shard" --images "$dir/phantom/images" --labels "$dir/phantom/labels.csv" \
+            --split patient --fractions 0.6,0.2,0.2 --size 224 --shards 1 \
+            --output "$dir/shards-224" >>"$dir/log" 2>&1 ||
         die 1 "$bin/chex-shard failed: $(tail -n 1 "$dir/log")"
-    while read -r engine precision model; do
-        name=$engine-$precision-$model
-        "$bin/chex-train" --data "$dir/shards" --output "$dir/$name" --engine "$engine" \
-            --precision "$precision" --model "$model" --image-size 64 --batch-size 4 \
-            --logical-ranks 2 --threads 2 --seed 3 --deterministic --max-steps "$steps" \
+    while read -r engine precision model size limit; do
+        name=$engine-$precision-$model-$size
+        "$bin/chex-train" --data "$dir/shards-$size" --output "$dir/$name" --engine "$engine" \
+            --precision "$precision" --model "$model" --image-size "$size" --batch-size 4 \
+            --logical-ranks 2 --threads 2 --seed 3 --deterministic --max-steps "$limit" \
             >>"$dir/log" 2>&1 || die 1 "$bin/chex-train failed: $(tail -n 1 "$dir/log")"
-        "$bin/chex-eval" --data "$dir/shards" --checkpoint "$dir/$name/last.h5" --engine "$engine" \
+        "$bin/chex-eval" --data "$dir/shards-$size" --checkpoint "$dir/$name/last.h5" --engine "$engine" \
             --precision "$precision" --bootstrap 50 --output "$dir/$name/eval" >>"$dir/log" 2>&1 ||
             die 1 "$bin/chex-eval failed: $(tail -n 1 "$dir/log")"
     done <<END
-cpu bf16 densenet121
-cpu fp32 densenet121
-cpu fp32-strict resnet50
+cpu bf16 densenet121 64 $steps
+cpu fp32 densenet121 64 $steps
+cpu fp32-strict resnet50 64 $steps
+cpu bf16 densenet121 224 2
+cpu fp32 densenet121 224 2
+cpu fp32 resnet50 224 2
 END
     (
         cd "$dir" || exit 1

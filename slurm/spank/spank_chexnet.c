@@ -18,8 +18,8 @@
  *                                                  rights empties BASE/JOBID; removes it
  *
  * As root only BASE (from plugstack.conf) and numbers from Slurm make paths. BASE is writable by
- * root alone, so nobody else makes names in it. Each name is opened without following links. What
- * the user has put into BASE/JOBID is removed by a child with the user's rights. Root reads no
+ * root alone, so no other user can make names in it. Each name is opened without following links.
+ * What the user has put into BASE/JOBID is removed by a child with the user's rights. Root reads no
  * variable of the job and no file of the user.
  *
  * slurm_error and the spank_ functions belong to the process that loads the plugin.

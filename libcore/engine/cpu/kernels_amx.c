@@ -295,7 +295,7 @@ static void dot2_load_pairs(uint16_t *v, size_t v_pitch, int at, const struct cp
 static const struct cpu_dot2 dot2 = {
     .group = DEPTH,
     .outer_rows = 128,
-    .back_pixels = 256,
+    .back_pixels = BACK,
     .spare_rows = ROWS - 1,
     .three_products = true,
     .begin = begin,
