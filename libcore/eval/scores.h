@@ -54,6 +54,8 @@ struct chex_scores {
     struct chex_interval mean_interval; /* NaN if a class is too_few */
     int too_few;                        /* number of such classes */
     size_t patients;                    /* distinct patient ids; 0 if the table has no patients */
+    uint32_t *cluster;                  /* (rows) what intervals take as independent; NULL: rows */
+    size_t clusters;
 };
 
 /* Scores a table. CHEX_E_DATA: intervals by patient, but the table has no patient_id or an empty

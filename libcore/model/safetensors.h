@@ -10,6 +10,15 @@
 
 #include "model/net.h"
 
+/* A tensor that is no parameter. Its name begins with CHEX_TENSOR_PREFIX. */
+#define CHEX_TENSOR_PREFIX "chexnet."
+struct chex_tensor {
+    char *name;
+    int rank, dims[2];
+    float *data; /* F32, row-major */
+};
+void chex_tensors_destroy(struct chex_tensor *tensors, int count); /* NULL allowed */
+
 /* The `__metadata__` of a file. NULL or 0: unknown. Our exports have all fields, files of
  * torchvision and timm have none. */
 struct chex_safetensors_about {
@@ -17,8 +26,9 @@ struct chex_safetensors_about {
     char *members;      /* see shard/members.h */
     char **class_names; /* (classes) in the order of the head */
     int classes;
-    int image_size;  /* of the training, in pixels */
-    int stored_size; /* side of the stored images of the training, in pixels */
+    int image_size;   /* of the training, in pixels */
+    int stored_size;  /* side of the stored images of the training, in pixels */
+    char *deployment; /* JSON text: see eval/deployment.h */
 };
 
 /* Writes parameters, running statistics, and num_batches_tracked (I64) for each batch norm.
@@ -29,6 +39,18 @@ enum chex_status chex_safetensors_write(const char *path, const struct chex_net 
                                         const float *state, int64_t batches_tracked,
                                         const struct chex_safetensors_about *about,
                                         struct chex_error *err);
+
+/* The same with further tensors after the parameters. */
+enum chex_status chex_safetensors_write_all(const char *path, const struct chex_net *net,
+                                            const float *state, int64_t batches_tracked,
+                                            const struct chex_safetensors_about *about,
+                                            const struct chex_tensor *tensors, int count,
+                                            struct chex_error *err);
+
+/* Reads all F32 tensors whose name begins with CHEX_TENSOR_PREFIX, in the order of the file. The
+ * caller calls chex_tensors_destroy. *tensors_out: NULL if there are none. */
+enum chex_status chex_safetensors_tensors(const char *path, struct chex_tensor **tensors_out,
+                                          int *count_out, struct chex_error *err);
 
 /* Reads parameters into state by name.
  * - Also accepts torchvision's names of 2018 (`norm.1`, `conv.1`) and a leading "module.".

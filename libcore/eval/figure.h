@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A figure with its 95 % interval, and what all figures of a class have in common: the clusters of
+ * the rows, and the interval of a proportion.
+ *
+ * All figures of a class are computed from its ranking (eval/auroc.h), in which only rows with a
+ * stated label stand. `cluster` gives the cluster of each row of the table, usually its patient.
+ */
+#ifndef CHEX_EVAL_FIGURE_H
+#define CHEX_EVAL_FIGURE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "eval/auroc.h"
+
+struct chex_figure {
+    double value;                  /* NaN: undefined, as a share of no rows */
+    struct chex_interval interval; /* NaN: undefined, not asked for, or too few clusters */
+};
+
+/* The clusters of a table. of_row NULL: each row is a cluster, and `count` is above every row. */
+struct chex_clusters {
+    const uint32_t *of_row; /* (rows) */
+    size_t count;
+    bool intervals; /* false: no figure gets an interval */
+};
+
+static inline uint32_t chex_cluster_of(const struct chex_clusters *k, uint32_t row) {
+    return k->of_row ? k->of_row[row] : row;
+}
+
+/* An undefined figure. */
+struct chex_figure chex_figure_none(void);
+
+/* Least clusters for the interval of a proportion: with one cluster nothing says how much another
+ * would differ. */
+enum { CHEX_PROPORTION_MIN_CLUSTERS = 2 };
+
+/* What the interval of a proportion needs. Cluster k has n_k rows, x_k of which count. */
+struct chex_proportion {
+    double x, n;       /* sums over the clusters of x_k and n_k */
+    double xx, xn, nn; /* sums of x_k * x_k, x_k * n_k, n_k * n_k */
+    double clusters;   /* with n_k > 0 */
+};
+
+static inline void chex_proportion_add(struct chex_proportion *p, double x, double n) {
+    p->x += x;
+    p->n += n;
+    p->xx += x * x;
+    p->xn += x * n;
+    p->nn += n * n;
+    p->clusters += n > 0;
+}
+
+/* The proportion x / n with Wilson's score interval (1927) for an effective number of rows: n
+ * divided by the design effect of the clusters (Kish 1965). The observed design effect, of the
+ * linearised variance of a ratio, is averaged with that of a correlation of 1/2 within a cluster,
+ * because few clusters say little about it. With one row per cluster this is Wilson's interval.
+ * NaN if n is 0; without interval below CHEX_PROPORTION_MIN_CLUSTERS. */
+struct chex_figure chex_proportion_figure(const struct chex_proportion *p);
+
+/* The interval of a mean or another smooth figure from its standard error: value +- t * se on the
+ * scale of the logit (for figures between 0 and 1) or of the figure itself. df: degrees of freedom
+ * of the standard error. */
+struct chex_interval chex_figure_interval(double value, double se, double df);
+struct chex_interval chex_figure_logit_interval(double value, double se, double df);
+
+#endif
