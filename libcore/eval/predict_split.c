@@ -3,9 +3,9 @@
  * Predicts a split over all ranks.
  *
  * Each rank reads its rows through an input pipeline and averages the probabilities of the views in
- * fp64. It packs one record per row: loss, scores, labels, image id, patient id. Rank 0 gathers the
- * records in order of rows and sums the loss in that order, so the result does not depend on the
- * number of ranks.
+ * fp64. It packs one record per row: loss, scores, labels, facts, image id, patient id. Rank 0
+ * gathers the records in order of rows and sums the loss in that order, so the result does not
+ * depend on the number of ranks.
  */
 #include "eval/predict_split.h"
 
@@ -174,6 +174,32 @@ static enum chex_status put(struct run *r, const void *data, size_t bytes, struc
     return CHEX_OK;
 }
 
+/* The facts of a row as they travel to rank 0, without their strings. */
+struct packed_facts {
+    double brightness;
+    int32_t view, age_years, sex;
+};
+
+static struct packed_facts facts_of(const struct run *r, const struct chex_shard *s, size_t row,
+                                    uint64_t pixel_sum) {
+    const double side = r->set->size;
+    /* Rounded to fp32, as the scores are. */
+    return (struct packed_facts){.brightness =
+                                     (double)(float)((double)pixel_sum / (255 * side * side)),
+                                 .view = (int32_t)chex_shard_view(s, row),
+                                 .age_years = chex_shard_age_years(s, row),
+                                 .sex = chex_shard_sex(s, row)};
+}
+
+static void set_facts(struct chex_row_facts *f, const char *packed) {
+    struct packed_facts k;
+    memcpy(&k, packed, sizeof k);
+    f->brightness = k.brightness;
+    f->view = (enum chex_view)k.view;
+    f->age_years = k.age_years;
+    f->sex = (char)k.sex;
+}
+
 static enum chex_status put_records(struct run *r, const struct chex_ready *ready,
                                     struct chex_error *err) {
     const size_t classes = (size_t)r->classes;
@@ -189,6 +215,8 @@ static enum chex_status put_records(struct run *r, const struct chex_ready *read
             CHEX_TRY(put(r, &p, sizeof p, err));
         }
         CHEX_TRY(put(r, chex_shard_labels(s, at), classes, err));
+        const struct packed_facts facts = facts_of(r, s, at, ready->pixel_sums[i]);
+        CHEX_TRY(put(r, &facts, sizeof facts, err));
         CHEX_TRY(put(r, image, strlen(image) + 1, err));
         CHEX_TRY(put(r, patient, strlen(patient) + 1, err));
     }
@@ -299,17 +327,24 @@ static enum chex_status unpack(const struct run *r, const char *all, size_t byte
                                struct chex_predictions **out, double *loss_out,
                                struct chex_error *err) {
     const size_t classes = (size_t)r->classes, rows = r->set->rows;
-    const size_t fixed = sizeof(double) + classes * (sizeof(double) + 1);
+    const size_t numbers = sizeof(double) + classes * (sizeof(double) + 1);
+    const size_t fixed = numbers + sizeof(struct packed_facts);
     const char *at = all, *end = all + bytes;
     struct chex_predictions *p = NULL;
     double loss = 0, one;
     CHEX_TRY(chex_predictions_create(rows, r->classes, chex_set_class_names(r->set), &p, err));
+    enum chex_status st = chex_predictions_add_facts(p, err);
+    if (st != CHEX_OK) {
+        chex_predictions_destroy(p);
+        return st;
+    }
     for (size_t i = 0; i < rows; i++) {
         if ((size_t)(end - at) < fixed + 2)
             goto bad;
         memcpy(&one, at, sizeof one);
         memcpy(p->score + i * classes, at + sizeof one, classes * sizeof(double));
-        memcpy(p->label + i * classes, at + fixed - classes, classes);
+        memcpy(p->label + i * classes, at + numbers - classes, classes);
+        set_facts(&p->facts[i], at + numbers);
         at += fixed;
         loss += one;
         char **const ids[] = {&p->image_id[i], &p->patient_id[i]};

@@ -15,6 +15,7 @@
 #include "base/fs.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "eval/row_facts.h"
 #include "eval/textfile.h"
 #include "label/csv.h"
 #include "label/labels_map.h"
@@ -49,6 +50,16 @@ nomem:
     return chex_error_memory(err, "predictions of %zu images", rows);
 }
 
+enum chex_status chex_predictions_add_facts(struct chex_predictions *p, struct chex_error *err) {
+    if (p->facts)
+        return CHEX_OK;
+    if (!(p->facts = chex_alloc_zeroed(p->rows, sizeof *p->facts)))
+        return chex_error_memory(err, "predictions of %zu images", p->rows);
+    for (size_t i = 0; i < p->rows; i++)
+        p->facts[i] = (struct chex_row_facts){.age_years = -1, .brightness = NAN};
+    return CHEX_OK;
+}
+
 static void free_strings(char **strings, size_t n) {
     for (size_t i = 0; strings && i < n; i++)
         free(strings[i]);
@@ -61,6 +72,11 @@ void chex_predictions_destroy(struct chex_predictions *p) {
     free_strings(p->class_names, (size_t)p->classes);
     free_strings(p->image_id, p->rows);
     free_strings(p->patient_id, p->rows);
+    for (size_t i = 0; p->facts && i < p->rows; i++) {
+        free(p->facts[i].study_id);
+        free(p->facts[i].source);
+    }
+    free(p->facts);
     free(p->label);
     free(p->score);
     free(p);
@@ -75,11 +91,13 @@ static void put_column(FILE *f, const char *prefix, const char *class_name) {
 }
 
 static void write_table(FILE *f, const struct chex_predictions *p) {
+    const unsigned facts = chex_facts_known(p);
     fputs("image_id,patient_id", f);
     for (int c = 0; c < p->classes; c++)
         put_column(f, "y_", p->class_names[c]);
     for (int c = 0; c < p->classes; c++)
         put_column(f, "p_", p->class_names[c]);
+    chex_facts_put_names(f, facts);
     putc('\n', f);
     for (size_t i = 0; i < p->rows; i++) {
         const size_t at = i * (size_t)p->classes;
@@ -90,6 +108,8 @@ static void write_table(FILE *f, const struct chex_predictions *p) {
             fprintf(f, ",%d", p->label[at + (size_t)c]);
         for (int c = 0; c < p->classes; c++)
             fprintf(f, ",%.9g", p->score[at + (size_t)c]);
+        if (facts)
+            chex_facts_put_cells(f, facts, &p->facts[i]);
         putc('\n', f);
     }
 }
@@ -113,6 +133,7 @@ struct columns {
     int classes;
     char **names; /* (classes) copies, in order of the p_ columns */
     size_t *label, *score;
+    struct chex_fact_columns facts;
 };
 
 static void columns_release(struct columns *c) {
@@ -200,7 +221,7 @@ static enum chex_status read_header(struct chex_csv *csv, struct columns *c,
         return chex_error_set(err, CHEX_E_DATA,
                               "%s line %zu: no class; expected columns y_<Class> and p_<Class>",
                               csv->path, csv->line);
-    return CHEX_OK;
+    return chex_facts_find(csv, &c->facts, err);
 }
 
 /* Parses "1", "0", "-1" or "-2". An empty cell is -2 (not stated). Data frames also write "1.0",
@@ -221,7 +242,7 @@ static bool parse_label(const char *text, int8_t *out) {
     return true;
 }
 
-static enum chex_status read_row(const struct chex_csv *csv, const struct columns *c,
+static enum chex_status read_row(const struct chex_csv *csv, struct columns *c,
                                  struct chex_predictions *p, size_t row, struct chex_error *err) {
     if (csv->count != c->count)
         return chex_error_set(err, CHEX_E_DATA, "%s line %zu: %zu columns, the header has %zu",
@@ -255,7 +276,7 @@ static enum chex_status read_row(const struct chex_csv *csv, const struct column
                                   csv->path, csv->line, c->names[k], s);
         p->score[at] = score;
     }
-    return CHEX_OK;
+    return p->facts ? chex_facts_read(csv, &c->facts, &p->facts[row], err) : CHEX_OK;
 }
 
 static enum chex_status check_unique(struct chex_label_map *lines, const struct chex_csv *csv,
@@ -269,7 +290,7 @@ static enum chex_status check_unique(struct chex_label_map *lines, const struct 
                           csv->path, csv->line, id, line);
 }
 
-static enum chex_status read_rows(struct chex_csv *csv, const struct columns *c, size_t capacity,
+static enum chex_status read_rows(struct chex_csv *csv, struct columns *c, size_t capacity,
                                   struct chex_predictions **p_out, struct chex_error *err) {
     struct chex_predictions *p = NULL;
     struct chex_label_map lines = {0}; /* of the image ids */
@@ -281,6 +302,8 @@ static enum chex_status read_rows(struct chex_csv *csv, const struct columns *c,
         free(p->patient_id);
         p->patient_id = NULL;
     }
+    if (c->facts.mask && (st = chex_predictions_add_facts(p, err)) != CHEX_OK)
+        goto out;
     size_t row = 0;
     for (bool more;; row++) {
         st = chex_csv_next(csv, &more, err);
@@ -296,6 +319,7 @@ static enum chex_status read_rows(struct chex_csv *csv, const struct columns *c,
         st = chex_error_set(err, CHEX_E_DATA, "%s: a header and no row", csv->path);
     if (st != CHEX_OK)
         goto out;
+    chex_facts_warn(&c->facts, csv->path);
     p->rows = row; /* the ids of the unused rows are still NULL */
     *p_out = p;
     p = NULL;

@@ -85,7 +85,8 @@ enum chex_status chex_pipeline_measure(const struct chex_pipeline_config *config
 /* One ready batch, borrowed until release. */
 struct chex_ready {
     struct chex_batch batch;
-    const size_t *rows; /* (batch.n) row numbers in the set */
+    const size_t *rows;         /* (batch.n) row numbers in the set */
+    const uint64_t *pixel_sums; /* (batch.n) sums of the stored pixels; only in evaluation */
     uint64_t epoch;
     size_t step;
     int logical_rank;

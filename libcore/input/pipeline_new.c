@@ -45,6 +45,7 @@ struct slot {
     size_t *wanted;   /* (batch) the rows that are read */
     int *places;      /* (batch) their positions in `rows` */
     size_t *prefetch; /* (batch) rows of a later batch to prefetch */
+    uint64_t *sums;   /* (batch) of the stored pixels; NULL in training */
     int n, wanted_count, prefetch_count;
     uint64_t epoch;
     size_t step;
@@ -193,6 +194,18 @@ static void assign(struct new_pipeline *p, struct slot *s, uint64_t ticket) {
 
 /* ---- filling ---- */
 
+/* A line has at most 16,384 pixels, so its sum fits in 32 bits. */
+static uint64_t sum_pixels(const uint8_t *pixels, size_t side) {
+    uint64_t sum = 0;
+    for (size_t y = 0; y < side; y++) {
+        uint32_t line = 0;
+        for (size_t x = 0; x < side; x++)
+            line += pixels[y * side + x];
+        sum += line;
+    }
+    return sum;
+}
+
 /* Callback of the reader: puts wanted row i into the slot. */
 static void place_row(void *arg, size_t i, const uint8_t *pixels, const int8_t *labels) {
     struct worker *w = arg;
@@ -200,6 +213,8 @@ static void place_row(void *arg, size_t i, const uint8_t *pixels, const int8_t *
     const size_t size = (size_t)c->image_size, row_bytes = w->p->row_bytes;
     struct slot *s = w->slot;
     (void)labels;
+    if (s->sums)
+        s->sums[s->places[i]] = sum_pixels(pixels, (size_t)c->set->size);
     if (c->raw)
         memcpy(s->stored + i * row_bytes, pixels, row_bytes);
     else
@@ -297,8 +312,9 @@ static bool allocate_slot(const struct chex_pipeline_config *c, struct slot *s) 
     s->wanted = chex_alloc_zeroed(batch, sizeof *s->wanted);
     s->places = chex_alloc_zeroed(batch, sizeof *s->places);
     s->prefetch = chex_alloc_zeroed(batch, sizeof *s->prefetch);
+    s->sums = c->training ? NULL : chex_alloc_zeroed(batch, sizeof *s->sums);
     return (c->raw ? s->stored && s->crops : s->pixels != NULL) && s->labels && s->rows &&
-           s->wanted && s->places && s->prefetch;
+           s->wanted && s->places && s->prefetch && (s->sums || c->training);
 }
 
 static void free_slot(struct slot *s) {
@@ -310,6 +326,7 @@ static void free_slot(struct slot *s) {
     free(s->wanted);
     free(s->places);
     free(s->prefetch);
+    free(s->sums);
 }
 
 static bool allocate_orders(struct new_pipeline *p) {
@@ -469,6 +486,7 @@ static enum chex_status next(void *self, struct chex_ready *ready_out, struct ch
         return chex_error_set(err, st, "%s", s->err.text);
     *ready_out = (struct chex_ready){.batch = batch_of(p, s),
                                      .rows = s->rows,
+                                     .pixel_sums = s->sums,
                                      .epoch = s->epoch,
                                      .step = s->step,
                                      .logical_rank = p->c.rank_from + s->rank,

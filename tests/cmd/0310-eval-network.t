@@ -17,7 +17,7 @@ like "$(out)" '^mean of [0-9]+ classes ' "the table"
 like "$(err)" 'engine cpu: no GPU was allotted or asked for' "the choice of the engine is said"
 is "$(ls one | tr '\n' ' ')" "auroc.csv auroc.json predictions.csv report.html roc.svg " \
     "the files of --output"
-like "$(head -n 1 one/predictions.csv)" '^image_id,patient_id,y_Atelectasis,.*,y_Hernia,p_Atelectasis,.*,p_Hernia$' \
+like "$(head -n 1 one/predictions.csv)" '^image_id,patient_id,y_Atelectasis,.*,y_Hernia,p_Atelectasis,.*,p_Hernia,view,age_years,sex,' \
     "predictions.csv has named columns"
 rows=$(($(wc -l <one/predictions.csv) - 1))
 is "$(tail -n +2 one/predictions.csv | cut -d, -f1 | sort -u | wc -l)" "$rows" "each image once"

@@ -40,16 +40,20 @@ struct facts {
 
 static void describe(const void *arg, size_t i, struct chex_shard_row *out) {
     const struct facts *f = arg;
+    const size_t row = f->first + i;
     *out = (struct chex_shard_row){.image_id = f->image[i],
                                    .patient_id = f->patient[i],
                                    .labels = f->labels[i],
-                                   .age_years = -1};
+                                   .view = (enum chex_view)(row % 4),
+                                   .age_years = (int)row - 1,
+                                   .sex = row % 2 ? 'F' : 0};
 }
 
 static void make_shard(const char *path, size_t first, size_t rows) {
     static struct facts f;
     struct chex_error err = {0};
     struct chex_shard_writer *w = NULL;
+    f.first = first;
     for (size_t i = 0; i < rows; i++) {
         snprintf(f.image[i], sizeof f.image[i], "%03zu.png", first + i);
         snprintf(f.patient[i], sizeof f.patient[i], "p%zu", (first + i) / 3);
@@ -303,23 +307,35 @@ static struct expected expect(enum chex_tta tta) {
     return e;
 }
 
+static bool has_facts(const struct chex_row_facts *f, size_t row) {
+    double sum = 0;
+    for (int y = 0; y < STORED; y++)
+        for (int x = 0; x < STORED; x++)
+            sum += pixel(row, y, x);
+    return f->view == (enum chex_view)(row % 4) && f->age_years == (int)row - 1 &&
+           f->sex == (row % 2 ? 'F' : 0) && !f->study_id && !f->width_px &&
+           f->brightness == (double)(float)(sum / (255.0 * STORED * STORED));
+}
+
 static void check_values(enum chex_tta tta, const struct answer *a) {
     const struct expected e = expect(tta);
     const struct chex_predictions *p = a->predictions;
     BAIL_UNLESS(p, "%s", a->err.text);
     double most = 0;
-    bool facts = p->rows == ROWS && p->classes == CLASSES;
+    bool facts = p->rows == ROWS && p->classes == CLASSES && p->facts;
     for (size_t i = 0; facts && i < ROWS; i++) {
         char image[32], patient[32];
         snprintf(image, sizeof image, "%03zu.png", i);
         snprintf(patient, sizeof patient, "p%zu", i / 3);
-        facts = !strcmp(p->image_id[i], image) && !strcmp(p->patient_id[i], patient);
+        facts = !strcmp(p->image_id[i], image) && !strcmp(p->patient_id[i], patient) &&
+                has_facts(&p->facts[i], i);
         for (int c = 0; c < CLASSES; c++) {
             facts = facts && p->label[i * CLASSES + (size_t)c] == label_of(i, c);
             most = fmax(most, fabs(p->score[i * CLASSES + (size_t)c] - e.p[i][c]));
         }
     }
-    OK(facts, "%s: each image once, in order, with its patient and labels", chex_tta_names[tta]);
+    OK(facts, "%s: each image once, in order, with its patient, labels and facts",
+       chex_tta_names[tta]);
     /* fp32 pixels and logits of a few units: some 1e-7. */
     OK(most < 1e-6 && fabs(a->loss - e.loss) < 1e-6,
        "%s: probabilities within %.1e, loss %.6f (%.6f)", chex_tta_names[tta], most, a->loss,

@@ -4,6 +4,7 @@
  */
 #include "eval/predictions.h"
 
+#include <math.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -143,6 +144,72 @@ static void test_refusals(void) {
               "cannot open");
 }
 
+static bool same_text(const char *a, const char *b) { return a && b ? strcmp(a, b) == 0 : a == b; }
+
+static bool same_facts(const struct chex_row_facts *a, const struct chex_row_facts *b) {
+    return same_text(a->study_id, b->study_id) && same_text(a->source, b->source) &&
+           a->view == b->view && a->age_years == b->age_years && a->sex == b->sex &&
+           a->width_px == b->width_px && a->height_px == b->height_px &&
+           ((float)a->brightness == (float)b->brightness ||
+            (isnan(a->brightness) && isnan(b->brightness)));
+}
+
+/* A fact of each kind is known in some rows and unknown in others. */
+static void test_facts(void) {
+    enum { N = 60 };
+    static const char *const names[] = {"Mass"};
+    static const char sexes[] = {'M', 'F', 0};
+    struct chex_error err = {0};
+    struct chex_predictions *p = NULL, *q = NULL;
+    BAIL_UNLESS(chex_predictions_create(N, 1, names, &p, &err) == CHEX_OK, "%s", err.text);
+    BAIL_UNLESS(chex_predictions_add_facts(p, &err) == CHEX_OK, "%s", err.text);
+    for (size_t i = 0; i < N; i++) {
+        struct chex_row_facts *f = &p->facts[i];
+        p->image_id[i] = chex_fs_format("%zu.png", i);
+        p->patient_id[i] = chex_fs_format("%zu", i / 3);
+        f->study_id = i % 4 ? chex_fs_format("=s,%zu", i / 2) : NULL;
+        f->view = (enum chex_view)(i % 4);
+        f->age_years = (int)i - 1;
+        f->sex = sexes[i % 3];
+        f->width_px = i % 5 ? 65535 - (int)i : 0;
+        f->brightness = i % 7 ? (double)(float)((double)i / 61) : NAN;
+    }
+    OK_STATUS(chex_predictions_write(path, p, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_predictions_read(path, CHEX_SCORE_ANY, &q, &err), CHEX_OK, err, NULL);
+    bool same = q && q->facts;
+    for (size_t i = 0; same && i < N; i++)
+        same = same_facts(&p->facts[i], &q->facts[i]);
+    OK(same, "facts come back, known and unknown");
+    char *text = NULL;
+    size_t size;
+    BAIL_UNLESS(chex_fs_read(path, 1 << 20, &text, &size, &err) == CHEX_OK, "%s", err.text);
+    text[strcspn(text, "\n")] = '\0';
+    OK(!strcmp(text, "image_id,patient_id,y_Mass,p_Mass,study_id,view,age_years,sex,width_px,"
+                     "brightness"),
+       "facts that no row has are left out: %s", text);
+    free(text);
+    chex_predictions_destroy(p);
+    chex_predictions_destroy(q);
+}
+
+static void test_foreign_facts(void) {
+    struct chex_error err;
+    struct chex_predictions *p;
+    OK_STATUS(read_text("image_id,y_A,p_A,sex,age_years,view\n"
+                        "i,1,1,Female,45.0,pa\nj,1,1,x,4.5,Frontal\nk,1,1,,,\n",
+                        &p, &err),
+              CHEX_OK, err, NULL);
+    OK(p && p->facts && p->facts[0].sex == 'F' && p->facts[0].age_years == 45 &&
+           p->facts[0].view == CHEX_VIEW_PA,
+       "facts as data frames write them");
+    OK(p && p->facts && p->facts[1].sex == 0 && p->facts[1].age_years == -1 &&
+           p->facts[1].view == CHEX_VIEW_UNKNOWN && p->facts[2].sex == 0,
+       "cells that cannot be read count as unknown");
+    chex_predictions_destroy(p);
+    OK_STATUS(read_text("image_id,sex,y_A,p_A,sex\ni,M,1,1,F\n", &p, &err), CHEX_E_DATA, err,
+              "line 1: column sex appears twice, at 2 and 5");
+}
+
 int main(void) {
     struct chex_error err = {0};
     BAIL_UNLESS(mkdtemp(dir), "no scratch folder");
@@ -151,6 +218,8 @@ int main(void) {
     test_forms();
     test_foreign();
     test_refusals();
+    test_facts();
+    test_foreign_facts();
     chex_fs_remove_tree(dir, &err);
     return tap_done();
 }
