@@ -39,10 +39,11 @@ extern const char *const chex_recalibration_names[]; /* "none", "temperature", "
 /* Fits by maximum likelihood over the rows of each ranking.
  * - out: (classes). A class that cannot be fitted gets slope 1 and intercept 0, and `fitted` false:
  *   no positive or no negative, perfect separation, or a slope that is not above 0.
- * - fitted_out: (classes). */
-void chex_recalibrate(const struct chex_ranking *const *rankings, int classes,
-                      enum chex_recalibration method, struct chex_calibration *out,
-                      bool *fitted_out);
+ * - fitted_out: (classes).
+ * - CHEX_E_RESOURCE: out of memory. */
+enum chex_status chex_recalibrate(const struct chex_ranking *const *rankings, int classes,
+                                  enum chex_recalibration method, struct chex_calibration *out,
+                                  bool *fitted_out, struct chex_error *err);
 
 /* ---- figures ---- */
 

@@ -54,6 +54,9 @@ static inline void chex_proportion_add(struct chex_proportion *p, double x, doub
     p->clusters += n > 0;
 }
 
+/* The variance of a proportion by clusters, divided by that of independent rows. At least 1. */
+double chex_proportion_design_effect(const struct chex_proportion *p);
+
 /* The proportion x / n with Wilson's score interval (1927) for an effective number of rows: n
  * divided by the design effect of the clusters (Kish 1965). The observed design effect, of the
  * linearised variance of a ratio, is averaged with that of a correlation of 1/2 within a cluster,
@@ -61,10 +64,17 @@ static inline void chex_proportion_add(struct chex_proportion *p, double x, doub
  * NaN if n is 0; without interval below CHEX_PROPORTION_MIN_CLUSTERS. */
 struct chex_figure chex_proportion_figure(const struct chex_proportion *p);
 
-/* The interval of a mean or another smooth figure from its standard error: value +- t * se on the
- * scale of the logit (for figures between 0 and 1) or of the figure itself. df: degrees of freedom
- * of the standard error. */
-struct chex_interval chex_figure_interval(double value, double se, double df);
-struct chex_interval chex_figure_logit_interval(double value, double se, double df);
+/* A standard error from the contributions of the clusters to the deviation of a figure, which add
+ * up to 0. Degrees of freedom: the number of equal contributions that would have the same kurtosis,
+ * minus 1 (Satterthwaite 1946). A few positives that dominate a sum count as few. */
+struct chex_error_of {
+    double se, df;
+};
+struct chex_error_of chex_error_of_parts(const double *part, size_t clusters);
+
+/* Value +- Student's t times the standard error, on the scale of the figure or of its logit. NaN if
+ * the standard error is not above 0. */
+struct chex_interval chex_figure_interval(double value, const struct chex_error_of *e);
+struct chex_interval chex_figure_logit_interval(double value, const struct chex_error_of *e);
 
 #endif

@@ -190,7 +190,11 @@ static enum chex_status add_intervals(struct chex_scores *s, struct chex_error *
         st = add_delongs(s, &k, err);
     if (st == CHEX_OK && s->config.replicates && s->config.method == CHEX_INTERVAL_BOOTSTRAP)
         st = add_bootstrap(s, &k, err);
-    free(k.patient);
+    s->clusters = k.count;
+    if (k.of_row)
+        s->cluster = k.patient;
+    else
+        free(k.patient);
     return st;
 }
 
@@ -227,5 +231,6 @@ void chex_scores_destroy(struct chex_scores *s) {
         chex_ranking_destroy(s->rankings[c]);
     free(s->rankings);
     free(s->per_class);
+    free(s->cluster);
     free(s);
 }
