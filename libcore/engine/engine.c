@@ -134,6 +134,17 @@ enum chex_status chex_engine_class_maps(struct chex_engine *e, int image, float 
     return e->impl->maps->class_maps(e->self, image, maps_out, err);
 }
 
+enum chex_status chex_engine_features(struct chex_engine *e, int n, float *features_out,
+                                      struct chex_error *err) {
+    if (!e->impl->maps)
+        return chex_error_set(err, CHEX_E_FAIL, "engine %s: no pooled features", e->impl->name);
+    if (n < 1 || n > e->config.batch)
+        return chex_error_set(err, CHEX_E_FAIL,
+                              "engine %s: pooled features of %d images, expected 1 to %d",
+                              e->impl->name, n, e->config.batch);
+    return e->impl->maps->features(e->self, n, features_out, err);
+}
+
 enum chex_status chex_engine_pass(struct chex_engine *e, const struct chex_batch *batch,
                                   float *grad_out, chex_grad_ready_fn ready, void *ready_arg,
                                   struct chex_pass_result *result_out, struct chex_error *err) {

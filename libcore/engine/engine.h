@@ -110,13 +110,18 @@ struct chex_reduce_memory;
 
 /* ---- Optional tables of an engine: NULL, or complete ---- */
 
-/* Class activation maps: the head applied to each position of its input map. */
+/* What the head saw of the images of the last call, which must have been infer. */
 struct chex_engine_maps {
-    /* - maps_out: (hw, hw, classes), host memory; hw: chex_net_shapes of the head's input.
-     * - image: index in the batch of the last call, which must have been infer.
+    /* Class activation maps: the head applied to each position of its input map.
+     * - maps_out: (hw, hw, classes), host memory; hw: chex_net_shapes of the head's input.
+     * - image: index in the batch of the last call.
      * - The mean over the positions equals the image's logits up to rounding.
      * - May allocate. */
     enum chex_status (*class_maps)(void *self, int image, float *maps_out, struct chex_error *err);
+    /* Pooled features: the mean over the positions of the head's input map.
+     * - features_out: (n, channels of the head's input), host memory.
+     * - n: images of the last call, from the first. */
+    enum chex_status (*features)(void *self, int n, float *features_out, struct chex_error *err);
 };
 
 /* Times of operations; op_count entries each. */
@@ -264,6 +269,9 @@ enum chex_status chex_engine_infer(struct chex_engine *e, const struct chex_batc
 /* CHEX_E_FAIL: the engine has no class maps. */
 enum chex_status chex_engine_class_maps(struct chex_engine *e, int image, float *maps_out,
                                         struct chex_error *err);
+/* CHEX_E_FAIL: the engine has no pooled features. */
+enum chex_status chex_engine_features(struct chex_engine *e, int n, float *features_out,
+                                      struct chex_error *err);
 enum chex_status chex_engine_pass(struct chex_engine *e, const struct chex_batch *batch,
                                   float *grad_out, chex_grad_ready_fn ready, void *ready_arg,
                                   struct chex_pass_result *result_out, struct chex_error *err);

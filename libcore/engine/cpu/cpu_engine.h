@@ -339,9 +339,10 @@ void chex_cpu_winograd_backward(const struct cpu_job *job, int from, int to, int
                                 int channels, struct cpu_scratch *s, float *dw);
 
 /* ---- cpu_maps.c ---- */
-/* class_maps of struct chex_engine_impl. */
+/* Entries of struct chex_engine_maps. */
 enum chex_status chex_cpu_class_maps(void *self, int image, float *maps_out,
                                      struct chex_error *err);
+enum chex_status chex_cpu_features(void *self, int n, float *features_out, struct chex_error *err);
 
 /* ---- cpu_prefetch.c ---- */
 /* Adds `channels` channels of rows [lo, hi] of a tile's images to the prefetch list; rows outside

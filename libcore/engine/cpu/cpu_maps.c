@@ -2,8 +2,10 @@
  *
  * Class activation maps: the head applied to each position of its input map. That map is still in
  * memory after infer, because no later operation reuses its memory. The work is a few million
- * products, so one thread does it.
+ * products, so one thread does it. Pooled features are what the head has kept.
  */
+#include <string.h>
+
 #include "engine/cpu/cpu_engine.h"
 
 static void position(const struct cpu_engine *e, const struct chex_op *op, size_t pixel,
@@ -31,5 +33,13 @@ enum chex_status chex_cpu_class_maps(void *self, int image, float *maps_out,
     for (size_t p = 0; p < positions; p++)
         position(e, op, (size_t)image * positions + p, e->scratch[0].a,
                  maps_out + p * (size_t)e->net->classes);
+    return CHEX_OK;
+}
+
+enum chex_status chex_cpu_features(void *self, int n, float *features_out, struct chex_error *err) {
+    (void)err;
+    const struct cpu_engine *e = self;
+    const struct chex_op *op = &e->net->ops[e->net->op_count - 1];
+    memcpy(features_out, e->feature, (size_t)n * (size_t)op->in_channels * sizeof *features_out);
     return CHEX_OK;
 }

@@ -261,7 +261,7 @@ static enum chex_status cpu_devices(struct chex_gpu_list *out, struct chex_error
     return CHEX_OK;
 }
 
-static const struct chex_engine_maps maps = {chex_cpu_class_maps};
+static const struct chex_engine_maps maps = {chex_cpu_class_maps, chex_cpu_features};
 static const struct chex_engine_timing timing = {cpu_op_times, chex_cpu_product_shares};
 static const struct chex_engine_capacity capacity = {cpu_bytes_with_batch, chex_cpu_limits};
 static const struct chex_engine_hardware hardware = {cpu_usual_precision, cpu_devices};

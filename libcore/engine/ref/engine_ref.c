@@ -222,6 +222,15 @@ static enum chex_status ref_class_maps(void *self, int image, float *maps_out,
     return CHEX_OK;
 }
 
+static enum chex_status ref_features(void *self, int n, float *features_out,
+                                     struct chex_error *err) {
+    (void)err;
+    const struct chex_ref_engine *r = self;
+    const struct chex_op *head = &r->net->ops[r->net->op_count - 1];
+    memcpy(features_out, r->pooled, (size_t)n * (size_t)head->in_channels * sizeof *features_out);
+    return CHEX_OK;
+}
+
 static enum chex_status ref_pass(void *self, const struct chex_batch *batch, float *grad_out,
                                  chex_grad_ready_fn ready, void *ready_arg,
                                  struct chex_pass_result *result_out, struct chex_error *err) {
@@ -293,7 +302,7 @@ static void ref_product_shares(void *self, double *share_out) {
         share_out[i] = 1;
 }
 
-static const struct chex_engine_maps maps = {ref_class_maps};
+static const struct chex_engine_maps maps = {ref_class_maps, ref_features};
 static const struct chex_engine_timing timing = {ref_op_times, ref_product_shares};
 
 const struct chex_engine_impl chex_engine_ref = {

@@ -155,7 +155,7 @@ static void cuda_product_shares(void *self, double *share_out) {
         share_out[i] = 1;
 }
 
-static const struct chex_engine_maps maps = {chex_cuda_class_maps};
+static const struct chex_engine_maps maps = {chex_cuda_class_maps, chex_cuda_features};
 static const struct chex_engine_timing timing = {chex_cuda_op_times, cuda_product_shares};
 static const struct chex_engine_capacity capacity = {cuda_bytes_with_batch, chex_cuda_limits};
 static const struct chex_engine_device device = {cuda_bytes_left, chex_cuda_grad_alloc,

@@ -14,7 +14,7 @@
  * for the device:
  *   - pass, for its loss; backward may still be running when it returns;
  *   - infer, for its logits;
- *   - set, get, grad_get and class_maps, for their copies.
+ *   - set, get, grad_get, class_maps and features, for their copies.
  */
 #ifndef CHEX_ENGINE_CUDA_HOST_CUDA_ENGINE_H
 #define CHEX_ENGINE_CUDA_HOST_CUDA_ENGINE_H
@@ -228,9 +228,10 @@ enum chex_status chex_cuda_make_pixels(struct cuda_engine *e, const struct cuda_
                                        const struct chex_batch *batch, struct chex_error *err);
 
 /* ---- cuda_maps.c ---- */
-/* Entry of struct chex_engine_maps. */
+/* Entries of struct chex_engine_maps. */
 enum chex_status chex_cuda_class_maps(void *self, int image, float *maps_out,
                                       struct chex_error *err);
+enum chex_status chex_cuda_features(void *self, int n, float *features_out, struct chex_error *err);
 
 /* ---- cuda_run.c ---- */
 /* Entry of struct chex_engine_device. */

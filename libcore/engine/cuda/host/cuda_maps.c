@@ -2,7 +2,8 @@
  *
  * Class maps: the logits of every position of the last feature map. The head's kernels compute
  * them: each position is passed as an image of one pixel. The last map is still in memory after
- * infer, because no operation after the head reuses its memory.
+ * infer, because no operation after the head reuses its memory. Pooled features are what the head's
+ * kernel has kept.
  */
 #include "engine/cuda/host/cuda_engine.h"
 
@@ -42,4 +43,16 @@ enum chex_status chex_cuda_class_maps(void *self, int image, float *maps_out,
     cudaStreamSynchronize(e->stream); /* needed before the free if run failed half way */
     cudaFree(scratch);
     return st;
+}
+
+enum chex_status chex_cuda_features(void *self, int n, float *features_out,
+                                    struct chex_error *err) {
+    struct cuda_engine *e = self;
+    const struct chex_op *op = &e->net->ops[e->net->op_count - 1];
+    CHEX_CUDA(cudaMemcpyAsync(features_out, e->pooled,
+                              (size_t)n * (size_t)op->in_channels * sizeof *features_out,
+                              cudaMemcpyDeviceToHost, e->stream),
+              err);
+    CHEX_CUDA(cudaStreamSynchronize(e->stream), err);
+    return CHEX_OK;
 }
