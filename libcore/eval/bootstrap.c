@@ -169,8 +169,7 @@ static double percentile(const double *sorted, size_t n, double q) {
     return i + 1 < n ? sorted[i] + (at - (double)i) * (sorted[i + 1] - sorted[i]) : sorted[n - 1];
 }
 
-/* Reorders `values`. */
-static struct chex_interval interval_of(double *values, size_t n) {
+struct chex_interval chex_bootstrap_interval(double *values, size_t n) {
     size_t defined = 0;
     for (size_t i = 0; i < n; i++)
         if (!isnan(values[i]))
@@ -199,10 +198,10 @@ static void summarise(const struct job *j, double *scratch, struct chex_interval
         }
         scratch[r] = defined ? sum / (double)defined : NAN;
     }
-    *mean_out = interval_of(scratch, n);
+    *mean_out = chex_bootstrap_interval(scratch, n);
     for (size_t c = 0; c < j->classes; c++) {
         memcpy(scratch, j->values + c * n, n * sizeof *scratch);
-        interval_out[c] = interval_of(scratch, n);
+        interval_out[c] = chex_bootstrap_interval(scratch, n);
     }
 }
 

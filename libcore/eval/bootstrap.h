@@ -53,4 +53,8 @@ enum chex_status chex_bootstrap(const struct chex_ranking *const *rankings, size
                                 struct chex_interval *interval_out, struct chex_interval *mean_out,
                                 double *values_out, struct chex_error *err);
 
+/* The percentile interval of `n` replicates. NaN values are undefined and left out. Reorders
+ * `values`. NaN if fewer than two are defined. */
+struct chex_interval chex_bootstrap_interval(double *values, size_t n);
+
 #endif

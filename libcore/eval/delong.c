@@ -54,15 +54,19 @@ static double incomplete_beta(double a, double b, double x) {
                                      : 1 - front * beta_fraction(b, a, 1 - x) / b;
 }
 
+double chex_student_p(double t, double df) {
+    return df > 1e6 ? erfc(fabs(t) / sqrt(2)) : incomplete_beta(df / 2, 0.5, df / (df + t * t));
+}
+
 double chex_student_t(double df) {
     if (df > 1e6)
         return 1.959963984540054;
     double low = 0, high = 1;
-    while (incomplete_beta(df / 2, 0.5, df / (df + high * high)) > 0.05)
+    while (chex_student_p(high, df) > 0.05)
         high *= 2;
     for (int i = 0; i < 80; i++) {
         const double t = (low + high) / 2;
-        if (incomplete_beta(df / 2, 0.5, df / (df + t * t)) > 0.05)
+        if (chex_student_p(t, df) > 0.05)
             low = t;
         else
             high = t;
@@ -141,20 +145,18 @@ static bool count_clusters(const struct chex_ranking *r, const struct sums *sums
 
 /* The variance and its degrees of freedom from the sums of the clusters. The deviations of
  * positives and of negatives are scaled separately, K / (K - 1) and L / (L - 1), like sample
- * variances. With one image per cluster this is exactly DeLong's variance. */
-static void add_up(const struct sums *sums, size_t clusters, double *part_out,
-                   struct chex_delong *d) {
+ * variances; `sums` holds the scaled ones then. With one image per cluster this is exactly DeLong's
+ * variance. */
+static void add_up(struct sums *sums, size_t clusters, struct chex_delong *d) {
     const double K = (double)d->positive_clusters, L = (double)d->negative_clusters;
     const double up = sqrt(K / (K - 1)), un = sqrt(L / (L - 1));
     double of_positives = 0, of_negatives = 0;
     d->variance = 0;
     for (size_t k = 0; k < clusters; k++) {
-        const double p = up * sums[k].positives, n = un * sums[k].negatives;
+        const double p = sums[k].positives *= up, n = sums[k].negatives *= un;
         of_positives += p * p;
         of_negatives += n * n;
         d->variance += (p + n) * (p + n);
-        if (part_out)
-            part_out[k] = p + n;
     }
     const double both = of_positives + of_negatives;
     if (!(both > 0) || !(d->auroc > 0 && d->auroc < 1))
@@ -165,26 +167,50 @@ static void add_up(const struct sums *sums, size_t clusters, double *part_out,
              of_negatives * of_negatives / df_of(L, kurtosis));
 }
 
+/* Computes `out`, and the contributions of each cluster: `sums`, all 0 if there is no variance. */
+static void compute(const struct chex_ranking *r, const uint32_t *cluster, size_t clusters,
+                    struct sums *sums, struct chex_delong *out) {
+    struct chex_delong d = {.auroc = chex_ranking_auroc(r), .variance = NAN};
+    add_placements(r, cluster, d.auroc, sums);
+    if (count_clusters(r, sums, clusters, &d))
+        add_up(sums, clusters, &d);
+    else
+        memset(sums, 0, clusters * sizeof *sums);
+    *out = d;
+}
+
 enum chex_status chex_delong(const struct chex_ranking *r, const uint32_t *cluster, size_t clusters,
                              double *part_out, struct chex_delong *out, struct chex_error *err) {
-    struct chex_delong d = {.auroc = chex_ranking_auroc(r), .variance = NAN};
     struct sums *sums = chex_alloc_zeroed(clusters, sizeof *sums);
     if (!sums)
         return chex_error_memory(err, "%zu clusters", clusters);
-    if (part_out)
-        memset(part_out, 0, clusters * sizeof *part_out);
-    add_placements(r, cluster, d.auroc, sums);
-    if (count_clusters(r, sums, clusters, &d))
-        add_up(sums, clusters, part_out, &d);
+    compute(r, cluster, clusters, sums, out);
+    for (size_t k = 0; part_out && k < clusters; k++)
+        part_out[k] = sums[k].positives + sums[k].negatives;
     free(sums);
-    *out = d;
+    return CHEX_OK;
+}
+
+enum chex_status chex_delong_split(const struct chex_ranking *r, const uint32_t *cluster,
+                                   size_t clusters, double *of_positives_out,
+                                   double *of_negatives_out, struct chex_delong *out,
+                                   struct chex_error *err) {
+    struct sums *sums = chex_alloc_zeroed(clusters, sizeof *sums);
+    if (!sums)
+        return chex_error_memory(err, "%zu clusters", clusters);
+    compute(r, cluster, clusters, sums, out);
+    for (size_t k = 0; k < clusters; k++) {
+        of_positives_out[k] = sums[k].positives;
+        of_negatives_out[k] = sums[k].negatives;
+    }
+    free(sums);
     return CHEX_OK;
 }
 
 /* ---- the interval ---- */
 
 /* Newcombe's variance of an AUROC: Hanley's and McNeil's, with the two terms averaged. */
-static double model_variance(const struct chex_delong *d, double auroc) {
+double chex_delong_model(const struct chex_delong *d, double auroc) {
     const double P = d->effective_positives, N = d->effective_negatives;
     const double share = (1 - auroc) / (2 - auroc) + auroc / (1 + auroc);
     return auroc * (1 - auroc) * (1 + (P + N - 2) * share / 2) / (P * N);
@@ -197,7 +223,7 @@ static double find_end(const struct chex_delong *d, double end, double scale) {
         return end;
     for (int i = 0; i < 60; i++) {
         const double at = (in + out) / 2, distance = at - d->auroc;
-        if (distance * distance <= scale * model_variance(d, at))
+        if (distance * distance <= scale * chex_delong_model(d, at))
             in = at;
         else
             out = at;
@@ -208,7 +234,7 @@ static double find_end(const struct chex_delong *d, double end, double scale) {
 struct chex_interval chex_delong_interval(const struct chex_delong *d) {
     if (isnan(d->variance))
         return (struct chex_interval){NAN, NAN, 0};
-    const double seen = d->df > 0 ? d->variance / model_variance(d, d->auroc) : 0;
+    const double seen = d->df > 0 ? d->variance / chex_delong_model(d, d->auroc) : 0;
     const double df = PRIOR_DF + d->df;
     const double ratio = (PRIOR_DF * PRIOR_RATIO + d->df * seen) / df;
     const double t = chex_student_t(df), scale = t * t * ratio;
@@ -270,5 +296,6 @@ struct chex_interval chex_delong_mean_interval(const struct chex_delong_mean *m)
     const double C = (double)m->classes, mean = m->auroc / C;
     low = fmax(low, m->low_alone);
     high = fmax(high, m->high_alone);
-    return (struct chex_interval){fmax(mean - sqrt(low) / C, 0), fmin(mean + sqrt(high) / C, 1), 0};
+    return (struct chex_interval){fmax(mean - sqrt(low) / C, m->least),
+                                  fmin(mean + sqrt(high) / C, 1), 0};
 }

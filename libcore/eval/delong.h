@@ -44,12 +44,23 @@ struct chex_delong {
 enum chex_status chex_delong(const struct chex_ranking *r, const uint32_t *cluster, size_t clusters,
                              double *part_out, struct chex_delong *out, struct chex_error *err);
 
+/* The same, with the contributions of a cluster's positives and of its negatives apart. Their sum
+ * is part_out of chex_delong(). Both arrays are (clusters), and must not be NULL. */
+enum chex_status chex_delong_split(const struct chex_ranking *r, const uint32_t *cluster,
+                                   size_t clusters, double *of_positives_out,
+                                   double *of_negatives_out, struct chex_delong *out,
+                                   struct chex_error *err);
+
+/* The model variance of step 1 at an AUROC, for the effective sample sizes of `d`. */
+double chex_delong_model(const struct chex_delong *d, double auroc);
+
 /* NaN if the variance is NaN. */
 struct chex_interval chex_delong_interval(const struct chex_delong *d);
 
 /* The interval of a mean of AUROCs. Call create, add once per class, mean_interval, release. */
 struct chex_delong_mean {
     size_t clusters, classes;
+    double least;                 /* lowest possible value: 0; -1 for differences of AUROCs */
     double auroc;                 /* sum over the classes */
     double *low, *high;           /* (clusters) correlated parts of the distances */
     double low_rest, high_rest;   /* squares of the distances that have no such parts */
@@ -66,5 +77,8 @@ struct chex_interval chex_delong_mean_interval(const struct chex_delong_mean *m)
 
 /* The 97.5 % quantile of Student's t; df > 0. */
 double chex_student_t(double df);
+
+/* The probability of a value beyond -t or t in Student's distribution; df > 0, INFINITY: normal. */
+double chex_student_p(double t, double df);
 
 #endif
