@@ -44,8 +44,6 @@ struct tensor_file {
     uint64_t body_bytes;
     struct tensor *tensors;
     size_t tensor_count;
-    const char *extra; /* name of the first of extra_count tensors that are not parameters */
-    size_t extra_count;
 };
 
 static const struct {
@@ -294,143 +292,6 @@ static enum chex_status parse_header(struct tensor_file *f, struct chex_error *e
     return check_cover(f, err);
 }
 
-/* Converts a name in a file to torchvision's present name:
- * - drops the prefix "module." of DataParallel
- * - "denselayer3.norm.1.weight" (torchvision until 2018) becomes "denselayer3.norm1.weight"
- * False: the name is longer than `size`, so it is not one of ours. */
-static bool canonical_name(const char *name, char *out, size_t size) {
-    if (strncmp(name, "module.", 7) == 0)
-        name += 7;
-    if (strlen(name) >= size)
-        return false;
-    strcpy(out, name);
-    char *layer = strstr(out, "denselayer");
-    char *part = layer ? strchr(layer, '.') : NULL;
-    if (!part || (strncmp(part, ".norm.", 6) != 0 && strncmp(part, ".conv.", 6) != 0))
-        return true;
-    if ((part[6] == '1' || part[6] == '2') && part[7] == '.')
-        memmove(part + 5, part + 6, strlen(part + 6) + 1);
-    return true;
-}
-
-static bool is_head(const struct chex_param *p) {
-    return p->kind == CHEX_PARAM_FC_WEIGHT || p->kind == CHEX_PARAM_FC_BIAS;
-}
-
-static bool same_shape(const struct tensor *t, const struct chex_param *p) {
-    bool same = t->rank == (size_t)p->rank;
-    for (int i = 0; same && i < p->rank; i++)
-        same = t->dims[i] == (size_t)p->dims[i];
-    return same;
-}
-
-static void print_shape(const struct tensor *t, char *out, size_t size) {
-    size_t at = (size_t)snprintf(out, size, "[");
-    for (size_t i = 0; i < t->rank && at < size; i++)
-        at += (size_t)snprintf(out + at, size - at, "%s%zu", i ? "," : "", t->dims[i]);
-    if (at < size)
-        snprintf(out + at, size - at, "]");
-}
-
-static float half_to_float(uint16_t h) {
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;
-    uint32_t bits;
-    if (exponent == 0) {
-        float f = (float)fraction * 0x1p-24f; /* zero and subnormal: exact in fp32 */
-        return sign ? -f : f;
-    }
-    bits = sign | (exponent == 31 ? 255u << 23 : (exponent + 112) << 23) | fraction << 13;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-static void convert(const struct tensor *t, const char *in, float *out) {
-    if (t->item_bytes == sizeof(float)) {
-        memcpy(out, in, t->count * sizeof(float));
-        return;
-    }
-    bool half = t->dtype[0] == 'F';
-    for (size_t i = 0; i < t->count; i++) {
-        uint16_t raw;
-        memcpy(&raw, in + i * sizeof raw, sizeof raw);
-        uint32_t bits = (uint32_t)raw << 16;
-        if (half)
-            out[i] = half_to_float(raw);
-        else
-            memcpy(&out[i], &bits, sizeof bits);
-    }
-}
-
-static enum chex_status load_tensor(const struct tensor_file *f, const struct tensor *t,
-                                    const struct chex_param *p, float *state,
-                                    struct chex_error *err) {
-    if (!same_shape(t, p)) {
-        char got[96], want[96];
-        struct tensor expected = {.rank = (size_t)p->rank};
-        for (int i = 0; i < p->rank; i++)
-            expected.dims[i] = (size_t)p->dims[i];
-        print_shape(t, got, sizeof got);
-        print_shape(&expected, want, sizeof want);
-        return chex_error_set(err, CHEX_E_DATA, "%s: tensor '%.100s' has shape %s, expected %s",
-                              f->path, t->name, got, want);
-    }
-    if (strcmp(t->dtype, "F32") != 0 && strcmp(t->dtype, "F16") != 0 &&
-        strcmp(t->dtype, "BF16") != 0)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: tensor '%.100s' is %.16s, expected F32, F16 or BF16", f->path,
-                              t->name, t->dtype);
-    convert(t, f->body + t->from, state + p->offset);
-    for (size_t i = 0; i < p->count; i++)
-        if (!(state[p->offset + i] - state[p->offset + i] == 0)) /* infinite or NaN */
-            return chex_error_set(err, CHEX_E_DATA, "%s: tensor '%.100s': element %zu is %g",
-                                  f->path, t->name, i, (double)state[p->offset + i]);
-    return CHEX_OK;
-}
-
-/* found[i]: the tensor for parameter i of the network, or NULL. */
-static enum chex_status match(struct tensor_file *f, const struct chex_net *net,
-                              const struct tensor **found, struct chex_error *err) {
-    for (size_t i = 0; i < f->tensor_count; i++) {
-        const struct tensor *t = &f->tensors[i];
-        char name[2 * CHEX_NET_NAME_BYTES];
-        int at = canonical_name(t->name, name, sizeof name) ? chex_net_find_param(net, name) : -1;
-        if (at >= 0 && found[at])
-            return chex_error_set(err, CHEX_E_DATA, "%s: '%.100s' and '%.100s' are one parameter",
-                                  f->path, found[at]->name, t->name);
-        if (at >= 0) {
-            found[at] = t;
-        } else if (!strstr(t->name, "num_batches_tracked")) {
-            f->extra = f->extra ? f->extra : t->name;
-            f->extra_count++;
-        }
-    }
-    return CHEX_OK;
-}
-
-static enum chex_status load_all(const struct tensor_file *f, const struct chex_net *net,
-                                 const struct tensor **found, float *state, bool *head_out,
-                                 struct chex_error *err) {
-    bool head = head_out != NULL;
-    for (int i = 0; i < net->param_total; i++)
-        if (is_head(&net->params[i]))
-            head = head && found[i] && same_shape(found[i], &net->params[i]);
-    for (int i = 0; i < net->param_total; i++) {
-        const struct chex_param *p = &net->params[i];
-        if (is_head(p) && !head)
-            continue;
-        if (!found[i])
-            return chex_error_set(err, CHEX_E_DATA, "%s: no tensor '%s' (required by %s)%s%.100s%s",
-                                  f->path, p->name, net->model,
-                                  f->extra ? "; the file has an unknown tensor '" : "",
-                                  f->extra ? f->extra : "", f->extra ? "'" : "");
-        CHEX_TRY(load_tensor(f, found[i], p, state, err));
-    }
-    if (head_out)
-        *head_out = head;
-    return CHEX_OK;
-}
-
 /* Reads the whole file and checks its header. */
 static enum chex_status open_file(const char *path, struct tensor_file *f, struct chex_error *err) {
     *f = (struct tensor_file){.path = path};
@@ -444,36 +305,6 @@ static void close_file(struct tensor_file *f) {
     json_decref(f->header);
     free(f->tensors);
     free(f->data);
-}
-
-enum chex_status chex_safetensors_read(const char *path, const struct chex_net *net, float *state,
-                                       bool *head_loaded_out, struct chex_error *err) {
-    struct tensor_file f;
-    bool head = false;
-    const struct tensor **found = chex_alloc_zeroed((size_t)net->param_total, sizeof *found);
-    float *fresh = chex_alloc_zeroed(net->state_count, sizeof *fresh);
-    enum chex_status st = open_file(path, &f, err);
-    if (st == CHEX_OK && (!found || !fresh))
-        st = chex_error_memory(err, "%s", path);
-    if (st == CHEX_OK)
-        st = match(&f, net, found, err);
-    if (st == CHEX_OK) {
-        memcpy(fresh, state, net->state_count * sizeof *fresh);
-        st = load_all(&f, net, found, fresh, head_loaded_out ? &head : NULL, err);
-    }
-    if (st == CHEX_OK && f.extra_count)
-        chex_warn(
-            "%s: %zu tensors are not parameters of %s and are ignored (the first is '%.100s')",
-            path, f.extra_count, net->model, f.extra);
-    if (st == CHEX_OK) {
-        memcpy(state, fresh, net->state_count * sizeof *fresh);
-        if (head_loaded_out)
-            *head_loaded_out = head;
-    }
-    close_file(&f);
-    free(found);
-    free(fresh);
-    return st;
 }
 
 /* ---- metadata ---- */
@@ -528,29 +359,85 @@ static bool read_classes(const char *path, const json_t *metadata,
     return good;
 }
 
-enum chex_status chex_safetensors_about(const char *path, struct chex_safetensors_about *about_out,
-                                        struct chex_error *err) {
+static enum chex_status read_about(const struct tensor_file *f,
+                                   struct chex_safetensors_about *about, struct chex_error *err) {
+    const json_t *metadata = json_object_get(f->header, "__metadata__");
+    read_size(f->path, metadata, "image_size", &about->image_size);
+    read_size(f->path, metadata, "stored_size", &about->stored_size);
+    if (!read_text(metadata, "model", &about->model) ||
+        !read_text(metadata, "resize", &about->resize) ||
+        !read_text(metadata, "split", &about->split) ||
+        !read_text(metadata, "source_digest", &about->source_digest) ||
+        !read_text(metadata, "members", &about->members) || !read_classes(f->path, metadata, about))
+        return chex_error_memory(err, "%s", f->path);
+    return CHEX_OK;
+}
+
+/* ---- a file as a whole ---- */
+
+static enum chex_tensor_type type_of(const char *dtype) {
+    return strcmp(dtype, "F32") == 0    ? CHEX_TENSOR_F32
+           : strcmp(dtype, "F16") == 0  ? CHEX_TENSOR_F16
+           : strcmp(dtype, "BF16") == 0 ? CHEX_TENSOR_BF16
+           : strcmp(dtype, "F64") == 0  ? CHEX_TENSOR_F64
+                                        : CHEX_TENSOR_OTHER;
+}
+
+/* Moves the tensors of an open file into a set, in the order of their data. */
+static enum chex_status fill_set(struct tensor_file *f, struct chex_tensor_set *set,
+                                 struct chex_error *err) {
+    char *data = f->data;
+    f->data = NULL;
+    CHEX_TRY(chex_tensor_set_begin(set, f->path, data, err));
+    for (size_t i = 0; i < f->tensor_count; i++) {
+        const struct tensor *from = &f->tensors[i];
+        struct chex_file_tensor t = {.name = (char *)from->name,
+                                .type = type_of(from->dtype),
+                                .rank = from->rank,
+                                .data = f->body + from->from};
+        snprintf(t.type_name, sizeof t.type_name, "%s", from->dtype);
+        memcpy(t.dims, from->dims, sizeof t.dims);
+        CHEX_TRY(chex_tensor_set_add(set, &t, NULL, err));
+    }
+    return CHEX_OK;
+}
+
+enum chex_status chex_safetensors_open(const char *path, struct chex_tensor_set *set_out,
+                                       struct chex_safetensors_about *about_out,
+                                       struct chex_error *err) {
     struct tensor_file f;
     struct chex_safetensors_about about = {0};
+    struct chex_tensor_set set = {0};
     enum chex_status st = open_file(path, &f, err);
-    const json_t *metadata = json_object_get(f.header, "__metadata__");
-    if (st == CHEX_OK) {
-        read_size(path, metadata, "image_size", &about.image_size);
-        read_size(path, metadata, "stored_size", &about.stored_size);
-        if (!read_text(metadata, "model", &about.model) ||
-            !read_text(metadata, "resize", &about.resize) ||
-            !read_text(metadata, "split", &about.split) ||
-            !read_text(metadata, "source_digest", &about.source_digest) ||
-            !read_text(metadata, "members", &about.members) ||
-            !read_classes(path, metadata, &about))
-            st = chex_error_memory(err, "%s", path);
-    }
+    if (st == CHEX_OK && about_out)
+        st = read_about(&f, &about, err);
+    if (st == CHEX_OK && set_out)
+        st = fill_set(&f, &set, err);
     close_file(&f);
-    if (st == CHEX_OK)
-        *about_out = about;
-    else
+    if (st != CHEX_OK) {
         chex_safetensors_about_release(&about);
+        chex_tensor_set_release(&set);
+        return st;
+    }
+    if (about_out)
+        *about_out = about;
+    if (set_out)
+        *set_out = set;
+    return CHEX_OK;
+}
+
+enum chex_status chex_safetensors_read(const char *path, const struct chex_net *net, float *state,
+                                       bool *head_loaded_out, struct chex_error *err) {
+    struct chex_tensor_set set;
+    CHEX_TRY(chex_safetensors_open(path, &set, NULL, err));
+    enum chex_status st = chex_tensor_set_load(&set, net, state, head_loaded_out, err);
+    chex_tensor_set_release(&set);
     return st;
+}
+
+enum chex_status chex_safetensors_about(const char *path, struct chex_safetensors_about *about_out,
+                                        struct chex_error *err) {
+    return chex_safetensors_open(path, NULL, about_out, err);
 }
 
 void chex_safetensors_about_release(struct chex_safetensors_about *about) {

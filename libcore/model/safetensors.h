@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reads and writes parameters as safetensors files: 8-byte little-endian header length, JSON
- * header, raw tensors. Tensors have torchvision's names. Writes F32; reads F32, F16 and BF16.
+ * header, raw tensors. Tensors have torchvision's names. Writes F32; reads F32, F16, BF16 and F64.
  */
 #ifndef CHEX_MODEL_SAFETENSORS_H
 #define CHEX_MODEL_SAFETENSORS_H
@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "model/net.h"
+#include "model/tensor_set.h"
 
 /* A tensor that is no parameter. Its name begins with CHEX_TENSOR_PREFIX. */
 #define CHEX_TENSOR_PREFIX "chexnet."
@@ -52,17 +53,17 @@ enum chex_status chex_safetensors_write_all(const char *path, const struct chex_
 enum chex_status chex_safetensors_tensors(const char *path, struct chex_tensor **tensors_out,
                                           int *count_out, struct chex_error *err);
 
-/* Reads parameters into state by name.
- * - Also accepts torchvision's names of 2018 (`norm.1`, `conv.1`) and a leading "module.".
- * - The head (classifier or fc) is not read if its shape differs; then *head_loaded_out is false.
- *   head_loaded_out NULL: never read the head.
- * - CHEX_E_DATA: any other parameter is missing or has another shape; the text names it.
- * - On error state is unchanged. */
+/* Reads a whole file. The caller releases both outputs; either may be NULL.
+ * - A metadata value that has not our form is unknown, with a warning. */
+enum chex_status chex_safetensors_open(const char *path, struct chex_tensor_set *set_out,
+                                       struct chex_safetensors_about *about_out,
+                                       struct chex_error *err);
+
+/* Reads parameters into state, as chex_tensor_set_load() does. */
 enum chex_status chex_safetensors_read(const char *path, const struct chex_net *net, float *state,
                                        bool *head_loaded_out, struct chex_error *err);
 
-/* Reads the metadata. A value that has not our form is unknown, with a warning. The caller calls
- * _release. */
+/* Reads the metadata, as chex_safetensors_open() does. The caller calls _release. */
 enum chex_status chex_safetensors_about(const char *path, struct chex_safetensors_about *about_out,
                                         struct chex_error *err);
 void chex_safetensors_about_release(struct chex_safetensors_about *about);

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The named tensors of a parameter file, and how they become the parameters of a network. The
+ * readers of safetensors files, of PyTorch files and of checkpoints fill a set; this file does the
+ * rest: names, shapes, types, the head.
+ */
+#ifndef CHEX_MODEL_TENSOR_SET_H
+#define CHEX_MODEL_TENSOR_SET_H
+
+#include <stdbool.h>
+
+#include "model/net.h"
+
+enum { CHEX_TENSOR_RANK = 8 };
+
+enum chex_tensor_type {
+    CHEX_TENSOR_F32,
+    CHEX_TENSOR_F16,
+    CHEX_TENSOR_BF16,
+    CHEX_TENSOR_F64,
+    CHEX_TENSOR_OTHER, /* cannot be a parameter */
+};
+
+struct chex_file_tensor {
+    char *name; /* as the file has it */
+    enum chex_tensor_type type;
+    char type_name[16]; /* for messages */
+    size_t rank, dims[CHEX_TENSOR_RANK];
+    size_t strides[CHEX_TENSOR_RANK]; /* elements between neighbours of each dimension */
+    const char *data; /* the first element, in the byte order of this host; any alignment */
+};
+
+/* Starts as {0}. */
+struct chex_tensor_set {
+    char *path; /* for messages */
+    struct chex_file_tensor *tensors;
+    size_t count, capacity;
+    void *bytes; /* what `data` points into; freed with the set */
+};
+
+/* Gives the set its path and the bytes that it owns from now on, even after an error. */
+enum chex_status chex_tensor_set_begin(struct chex_tensor_set *set, const char *path, void *bytes,
+                                       struct chex_error *err);
+
+/* Adds a copy of `tensor` with a copy of its name.
+ * - strides NULL: row-major.
+ * - The caller has checked that all elements are inside `bytes`.
+ * - CHEX_E_DATA: the name is not printable UTF-8. */
+enum chex_status chex_tensor_set_add(struct chex_tensor_set *set, const struct chex_file_tensor *tensor,
+                                     const size_t *strides, struct chex_error *err);
+void chex_tensor_set_release(struct chex_tensor_set *set);
+
+/* The name of the network whose parameters, except the head, are all in the set, by name. NULL: no
+ * network, or several. */
+const char *chex_tensor_set_model(const struct chex_tensor_set *set);
+
+/* Outputs of the head: rows of its weight. 0: no head, or a head of several layers. */
+int chex_tensor_set_outputs(const struct chex_tensor_set *set);
+
+/* Reads parameters into state by name.
+ * - Names are mapped by chex_parameter_name().
+ * - The head (classifier or fc) is not read if its shape differs; then *head_loaded_out is false.
+ *   head_loaded_out NULL: never read the head.
+ * - A first convolution with one input channel is torchxrayvision's. It becomes one of three
+ *   channels with equal results (tensor_set.c explains how), with a warning.
+ * - CHEX_E_DATA: any other parameter is missing, has another shape or type, or a value that is not
+ *   finite; the text names it.
+ * - On error state is unchanged. */
+enum chex_status chex_tensor_set_load(const struct chex_tensor_set *set, const struct chex_net *net,
+                                      float *state, bool *head_loaded_out, struct chex_error *err);
+
+#endif
