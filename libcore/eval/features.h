@@ -90,7 +90,7 @@ enum chex_distance chex_features_judge(const struct chex_features *f, double dis
  * (count * (count + 1) / 2). Copies; the caller releases each name and data. */
 enum { CHEX_FEATURES_TENSORS = 2 };
 enum chex_status chex_features_tensors(const struct chex_features *f,
-                                       struct chex_tensor out[CHEX_FEATURES_TENSORS],
+                                       struct chex_statistic out[CHEX_FEATURES_TENSORS],
                                        struct chex_error *err);
 
 /* The rest: an object with rows, shrinkage, validation and quantiles. NULL: out of memory. */
@@ -101,7 +101,7 @@ json_t *chex_features_json(const struct chex_features *f);
  * shape, a value that is not finite, a diagonal that is not above 0, or an object that does not
  * fit.
  */
-enum chex_status chex_features_read(const char *path, const struct chex_tensor *tensors,
+enum chex_status chex_features_read(const char *path, const struct chex_statistic *tensors,
                                     int tensor_count, const json_t *object,
                                     struct chex_features **out, struct chex_error *err);
 
