@@ -11,14 +11,20 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "eval/figures.h"
 #include "eval/published.h"
 #include "eval/scores.h"
+
+struct chex_cases; /* eval/cases.h */
 
 struct chex_report {
     const struct chex_scores *scores;
     const struct chex_published *published; /* NULL: no comparison */
     const char *title;                      /* "split test of shards/" */
     const json_t *provenance; /* NULL, or an object of strings and numbers, in display order */
+    const struct chex_figures *figures; /* NULL: only AUROCs */
+    const struct chex_cases *cases;     /* NULL: no images in report.html */
+    const char *command;                /* NULL, or the command line, quoted for a shell */
 };
 
 /* The files that chex_report_write creates, NULL-terminated. */
