@@ -14,7 +14,7 @@
 #include "eval/difference.h"
 #include "label/labels_map.h"
 
-const char *const chex_verdict_names[] = {NULL, "not shown", "non-inferior", "superior"};
+const char *const chex_margin_verdict_names[] = {NULL, "not shown", "non-inferior", "superior"};
 
 /* What both tables have: row[i][k] is row k of the join in table i, column[i][c] class c. */
 struct join {

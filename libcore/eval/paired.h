@@ -27,8 +27,9 @@ struct chex_paired_config {
 /* A model is non-inferior to the other if the 95 % interval of the difference excludes that it is
  * worse by the margin or more: a one-sided test at 2.5 %. It is superior if the interval is above
  * 0. A superior model is non-inferior too. */
-enum chex_verdict { CHEX_VERDICT_NONE, CHEX_NOT_SHOWN, CHEX_NON_INFERIOR, CHEX_SUPERIOR };
-extern const char *const chex_verdict_names[]; /* NULL for NONE, "not shown", "non-inferior", ... */
+enum chex_margin_verdict { CHEX_MARGIN_NONE, CHEX_NOT_SHOWN, CHEX_NON_INFERIOR, CHEX_SUPERIOR };
+extern const char
+    *const chex_margin_verdict_names[]; /* NULL for NONE, "not shown", "non-inferior", ... */
 
 /* A finding, or the mean. All differences are first minus second. */
 struct chex_paired_class {
@@ -37,9 +38,9 @@ struct chex_paired_class {
     double difference;
     double se, df; /* of the difference, as observed; NaN for the mean */
     struct chex_interval interval;
-    double p_value, p_holm;         /* p_holm: NaN for the mean */
-    struct chex_interval bootstrap; /* percentiles of the same patients for both tables */
-    enum chex_verdict verdict[2];   /* of the first against the second, and the reverse */
+    double p_value, p_holm;              /* p_holm: NaN for the mean */
+    struct chex_interval bootstrap;      /* percentiles of the same patients for both tables */
+    enum chex_margin_verdict verdict[2]; /* of the first against the second, and the reverse */
     size_t positives, negatives, masked;
     size_t positive_patients, negative_patients; /* 0 if no table has patients */
     bool too_few; /* defined, but without interval: see CHEX_DELONG_MIN_CLUSTERS */
