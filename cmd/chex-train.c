@@ -48,20 +48,20 @@ static const struct chex_opt options[] = {
            .help = "folder of shards that chex-shard wrote"),
     OPTION("output", STRING, AT(output), .letter = 'o', .metavar = "DIR", .of_rank = true,
            .help = "folder of the run: checkpoints, metrics, configuration"),
-    OPTION("resume", STRING, AT(resume), .def = "auto", .metavar = "auto|none|FILE",
-           .of_rank = true,
-           .help = "go on from the newest checkpoint in --output, start afresh, or go on "
-                   "from FILE"),
+    OPTION(
+        "resume", STRING, AT(resume), .def = "auto", .metavar = "auto|none|FILE", .of_rank = true,
+        .help =
+            "continue from the newest checkpoint in --output, start anew, or continue from FILE"),
     OPTION("plan", FLAG, AT(plan),
-           .help = "preview the run and do nothing of it: what it would read, compute, send, take "
-                   "and save, and what would stop it; exits as the run would"),
+           .help = "print a plan instead of training: data, memory, messages, time, checkpoints, "
+                   "and errors; exits with the status of the run"),
     OPTION("init", STRING, AT(init), .metavar = "FILE", .of_rank = true,
            .help = "start from the parameters of a safetensors file with torchvision's names"),
     OPTION_GROUP("Network and training"),
     OPTION("model", CHOICE, AT(model), .letter = 'm', .def = "densenet121", .metavar = "NAME",
            .choices = chex_net_names, .of_run = true, .help = "network"),
     OPTION("image-size", INT, AT(image_size), .def = "224", .metavar = "PX", .min = 32, .max = 4096,
-           .of_run = true, .help = "side of the crops that are trained on"),
+           .of_run = true, .help = "side of the training crops"),
     OPTION("batch-size", INT, AT(batch_size), .letter = 'b', .def = "16", .metavar = "N", .min = 1,
            .max = 65536, .of_run = true, .help = "images per logical rank and step"),
     OPTION("epochs", INT, AT(epochs), .letter = 'e', .def = "15", .metavar = "N", .min = 1,
@@ -74,70 +74,71 @@ static const struct chex_opt options[] = {
            .of_run = true, .help = "learning rate; never scaled by the number of ranks"),
     OPTION("weight-decay", FLOAT, AT(weight_decay), .def = "0", .metavar = "X", .min = 0,
            .max = 1e3, .of_run = true,
-           .help = "L2 added to the gradient (adam, sgd, lars), or decoupled (adamw); of all "
-                   "parameters, biases and batch norms too"),
+           .help = "L2 penalty (adam, sgd, lars) or decoupled decay (adamw); applies to all "
+                   "parameters, also biases and batch norms"),
     OPTION("momentum", FLOAT, AT(momentum), .def = "0.9", .metavar = "X", .min = 0, .max = 1,
            .of_run = true, .help = "momentum of sgd and lars"),
     OPTION("sched", CHOICE, AT(sched), .def = "plateau", .metavar = "NAME",
            .choices = chex_sched_names, .of_run = true, .help = "schedule of the learning rate"),
     OPTION("warmup-epochs", FLOAT, AT(warmup_epochs), .def = "0", .metavar = "X", .min = 0,
-           .max = 1e6, .of_run = true, .help = "epochs in which the rate rises linearly to --lr"),
+           .max = 1e6, .of_run = true, .help = "epochs of linear warm-up to --lr"),
     OPTION("min-lr", FLOAT, AT(min_lr), .def = "0", .metavar = "RATE", .min = 0, .max = 1e3,
-           .of_run = true, .help = "the schedule never goes below; only the warm-up is lower"),
+           .of_run = true, .help = "lower limit of the schedule; the warm-up starts below it"),
     OPTION("lr-factor", FLOAT, AT(lr_factor), .def = "0.1", .metavar = "X", .min = 1e-6, .max = 1,
-           .of_run = true, .help = "what plateau and step multiply the rate by"),
+           .of_run = true, .help = "factor of plateau and step"),
     OPTION("patience-epochs", INT, AT(patience), .def = "3", .metavar = "N", .min = 0, .max = 1e6,
            .of_run = true,
-           .help = "plateau: epochs without a better validation loss before the rate falls"),
+           .help = "plateau: epochs without a lower validation loss before the rate is reduced"),
     OPTION("step-epochs", INT, AT(step_epochs), .def = "10", .metavar = "N", .min = 1, .max = 1e6,
-           .of_run = true, .help = "step: epochs between two falls"),
+           .of_run = true, .help = "step: epochs between reductions"),
     OPTION("seed", INT, AT(seed), .letter = 's', .def = "0", .metavar = "N", .min = 0, .max = 9e15,
-           .of_run = true, .help = "decides initial parameters, order and augmentation"),
+           .of_run = true, .help = "seed of initial parameters, sample order and augmentation"),
     OPTION("order", CHOICE, AT(order), .def = "local", .metavar = "NAME",
            .choices = chex_order_names, .of_run = true,
            .help = "shuffle within each logical rank's rows, or all rows"),
     OPTION("shuffle-block", INT, AT(shuffle_block), .def = "1", .metavar = "N", .min = 1,
            .max = 1e9, .of_run = true,
-           .help = "for disks with slow seeks: read runs of N rows, mixed in windows of 16 runs "
+           .help = "for disks with slow seeks: read runs of N rows; shuffle in windows of 16 runs "
                    "and at least 1,024 rows"),
-    OPTION("pipeline", CHOICE, AT(pipeline), .def = "new", .metavar = "NAME",
-           .choices = chex_pipeline_names, .of_run = true,
-           .help = "input pipeline; old is the article's first one, which reads "
-                   "everything on every rank"),
+    OPTION(
+        "pipeline", CHOICE, AT(pipeline), .def = "new", .metavar = "NAME",
+        .choices = chex_pipeline_names, .of_run = true,
+        .help =
+            "input pipeline; old: the article's first version, in which every rank reads all data"),
     OPTION("cache", CHOICE, AT(cache), .def = "auto", .metavar = "NAME",
            .choices = chex_cache_names, .of_rank = true,
-           .help = "keep a rank's stored images in the node's memory: auto where they take less "
-                   "than half of what is free"),
+           .help = "cache the rank's stored images in host memory; auto: if they need less than "
+                   "half of the free memory"),
     OPTION("resident", CHOICE, AT(resident), .def = "auto", .metavar = "NAME",
            .choices = chex_resident_names, .of_rank = true,
-           .help = "keep a rank's stored images in its GPU's memory: auto where they fit; they are "
-                   "read once then, and --cache is not needed"),
+           .help = "keep the rank's stored images in GPU memory; auto: if they fit. Each is read "
+                   "once, and --cache is not needed"),
     OPTION("stage", STRING, AT(stage), .metavar = "DIR", .of_rank = true,
-           .help = "copy the shards to this folder of each node first, verified; the copy vanishes "
-                   "with the job"),
+           .help = "first copy the shards to this folder on each node and verify them; the copy is "
+                   "removed at the end"),
     OPTION_GROUP("Augmentation"),
     OPTION("crop-scale", FLOAT, AT(crop_scale), .def = "0.5", .metavar = "MIN", .min = 0.01,
            .max = 1, .of_run = true,
-           .help = "least share of the image's area that a random crop covers"),
+           .help = "smallest fraction of the image's area that a random crop covers"),
     OPTION("antialias", FLAG, AT(antialias), .of_run = true,
-           .help = "average over all pixels where a crop is made smaller, instead of two each way"),
+           .help = "antialias crops that are reduced; without it, bilinear from four pixels"),
     OPTION("rotate", FLOAT, AT(rotate), .def = "0", .metavar = "DEGREES", .min = 0, .max = 180,
            .of_run = true,
-           .help = "turn by a random angle up to DEGREES either way; black comes in at "
-                   "the corners"),
+           .help = "rotate by a random angle of at most DEGREES in either direction; corners "
+                   "become black"),
     OPTION("brightness", FLOAT, AT(brightness), .def = "0", .metavar = "F", .min = 0, .max = 10,
            .of_run = true, .help = "multiply by a random factor from 1 - F (not below 0) to 1 + F"),
     OPTION("contrast", FLOAT, AT(contrast), .def = "0", .metavar = "F", .min = 0, .max = 10,
            .of_run = true,
-           .help = "move away from the crop's mean by a random factor from 1 - F (not "
+           .help = "scale the difference from the crop's mean by a random factor from 1 - F (not "
                    "below 0) to 1 + F"),
     OPTION_GROUP("Engine and ranks"),
     OPTION("engine", STRING, AT(engine), .def = "auto", .metavar = "auto|cuda|cpu|ref",
-           .of_rank = true, .help = "what computes, with a variant as in cpu:avx2 or cuda:s1"),
+           .of_rank = true, .help = "engine; a variant can follow, as in cpu:avx2 or cuda:s1"),
     OPTION("precision", CHOICE, AT(precision), .letter = 'p', .def = "fp32", .metavar = "NAME",
            .choices = chex_precision_names, .of_run = true,
-           .help = "how activations are stored and multiplied; where the cpu engine has AMX or the "
-                   "GPU multiplies it, the default is bf16"),
+           .help = "precision of activations and products; the default is bf16 on GPUs and "
+                   "processors with bf16 matrix units"),
     OPTION("threads", INT, AT(threads), .letter = 't', .def = "0", .metavar = "N", .min = 0,
            .max = 4096, .of_rank = true,
            .help = "compute threads (0: the cores this rank is bound to)"),
@@ -152,40 +153,39 @@ static const struct chex_opt options[] = {
     OPTION_GROUP("Checkpoints and interruptions"),
     OPTION("checkpoint-every", STRING, AT(checkpoint_every), .def = "30m",
            .metavar = "30m|500steps", .of_run = true,
-           .help = "save within epochs too, by time or by steps (each epoch's end saves anyway)"),
+           .help = "also save within epochs, by time or by steps; each epoch's end saves too"),
     OPTION("checkpoint-keep", INT, AT(checkpoint_keep), .def = "3", .metavar = "N", .min = 0,
            .max = 1e6, .of_run = true, .help = "numbered checkpoints that are kept (0: all)"),
     OPTION("preempt-signal", STRING, AT(preempt_signal), .def = "USR2", .metavar = "NAME",
-           .help = "signal that makes all ranks save and leave with status 6; TERM, INT and HUP "
-                   "always do"),
-    OPTION(
-        "save-before-end", STRING, AT(save_before_end), .def = "auto", .metavar = "auto|off|TIME",
-        .help = "save and leave with status 6 so long before the end of the Slurm job; auto from "
-                "the times of steps and saves, and 20 s"),
+           .help = "signal after which all ranks save and exit with status 6; TERM, INT and HUP do "
+                   "so too"),
+    OPTION("save-before-end", STRING, AT(save_before_end), .def = "auto",
+           .metavar = "auto|off|TIME",
+           .help = "save and exit with status 6 this long before the end of the Slurm job; auto: "
+                   "from measured step and save times, plus 20 s"),
     OPTION("stall-warn", DURATION, AT(stall_warn), .def = "60s", .metavar = "TIME",
-           .help = "name the ranks that hold the others up after so long (0s: never)"),
+           .help = "after this time without progress, name the ranks that the others wait for (0s: "
+                   "never)"),
     OPTION("stall-abort", DURATION, AT(stall_abort), .def = "600s", .metavar = "TIME",
-           .help = "end the job with status 7 after so long (0s: never)"),
+           .help = "after this time without progress, end the job with status 7 (0s: never)"),
     OPTION_GROUP("Measuring"),
     OPTION("job-comment", FLAG, AT(job_comment),
            .help = "at the end, write the images per second into the comment of the Slurm job"),
     OPTION("timeline", STRING, AT(timeline), .metavar = "FILE",
-           .help = "write what each rank did when, as Trace Event JSON for Perfetto or "
-                   "chrome://tracing: the last events of the run"),
+           .help = "write a timeline of the last events of each rank, as Trace Event JSON for "
+                   "Perfetto or chrome://tracing"),
     OPTION("bench", INT, AT(bench), .def = "0", .metavar = "N", .min = 0, .max = 1e9,
-           .help = "time N steps on resident random data instead of training; with several ranks, "
-                   "the sum of their rates and the slowest rank's step times"),
+           .help = "time N steps on random data in memory instead of training; several ranks: the "
+                   "sum of the rates, and the step times of the slowest rank"),
     OPTION("bench-layers", FLAG, AT(bench_layers),
-           .help = "with --bench: time, rates and share of the machine's measured limits of every "
+           .help = "with --bench: time, rate and fraction of the measured limits for every "
                    "operation of the last step"),
     OPTION("bench-infer", FLAG, AT(bench_infer),
-           .help = "with --bench: inference in place of training"),
+           .help = "with --bench: inference instead of training"),
     OPTION("bench-input", INT, AT(bench_input), .def = "0", .metavar = "N", .min = 0, .max = 1e9,
-           .help = "time N batches of --data on each rank as training would take them, "
-                   "without a network"),
+           .help = "time the input of N training batches on each rank, without a network"),
     OPTION("consume", FLOAT, AT(consume), .def = "0", .metavar = "RATE", .min = 0, .max = 1e9,
-           .help = "with --bench-input: images per second that each rank takes (0: as "
-                   "many as come)"),
+           .help = "with --bench-input: images per second that each rank consumes (0: no limit)"),
 };
 
 static enum chex_status run(struct chex_opt_set *set, void *settings, struct chex_error *err);
