@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# A throw-away Slurm cluster of two nodes, n0 and n1, on this machine: own configuration, own munge
-# key, own ports. Each node runs in its own pid, mount and host name space, so that it has its own
+# A throw-away Slurm cluster of two or more nodes, n0, n1, ..., on this machine: own configuration, own
+# munge key, own ports. Each node runs in its own pid, mount and host name space, so that it has its own
 # /tmp/... spool, its own /dev/shm, and dies as a whole. Each has two pretended GPUs (character
 # devices without a driver).
 set -u
@@ -11,12 +11,13 @@ usage() {
     cat <<'END'
 usage: fixture.sh check                      0, or 77 and one line that says why it cannot run here
        fixture.sh start DIR PORT [OPTION...] starts the cluster with all its files in DIR (new or
-                                             empty) and ports PORT to PORT+2 of 127.0.0.1
+                                             empty) and ports PORT to PORT+N of 127.0.0.1
        fixture.sh stop DIR                   ends everything and removes DIR
-       fixture.sh kill-node DIR NODE         NODE (n0 or n1) loses power
+       fixture.sh kill-node DIR NODE         NODE, such as n1, loses power
        fixture.sh start-node DIR NODE        and comes back
        fixture.sh left DIR                   lists processes of the cluster in DIR; 0 where none is
 options of start:
+  --nodes N          2 to 16 nodes; 2 if not given
   --set KEY=VALUE    a line of slurm.conf, in place of the fixture's own line of that KEY
   --fragment FILE    lines to append to slurm.conf
   --plugstack LINE   a line of plugstack.conf, such as 'required /path/plugin.so'
@@ -84,8 +85,8 @@ contain() { # name, text
     echo $! >"$dir/$1.pid"
 }
 
-# slurmd gets "spool" and "tmp" for both nodes (the PMIx plugin does not expand %n); each sees
-# its own folder there. Without an own /dev/shm and host name Open MPI takes the ranks of both
+# slurmd gets "spool" and "tmp" for all nodes (the PMIx plugin does not expand %n); each sees
+# its own folder there. Without an own /dev/shm and host name Open MPI takes the ranks of all
 # nodes for neighbours that share memory.
 launch_node() {
     contain "$1" "
@@ -106,11 +107,11 @@ launch_controller() {
         wait"
 }
 
-# TreeWidth=2 makes PMIx's tree collective cross nodes; with the default of 50 it does not on two.
+# TreeWidth=2 makes PMIx's tree collective cross nodes; with the default of 50 it does not on a few.
 # A requeued job starts no sooner than the credentials of its last start have expired: after a few
 # seconds instead of two minutes with cred_expire=5.
 configuration() {
-    local here node='CPUs=8 SocketsPerBoard=2 CoresPerSocket=4 RealMemory=4000 Gres=gpu:2'
+    local here last=$((nodes - 1)) node='CPUs=8 SocketsPerBoard=2 CoresPerSocket=4 RealMemory=4000 Gres=gpu:2'
     here=$(hostname -s)
     cat <<END
 ClusterName=fixture$port
@@ -138,21 +139,21 @@ GresTypes=gpu
 ReturnToService=2
 KillWait=3
 SlurmdTimeout=10
-NodeName=n0 NodeHostname=$here NodeAddr=127.0.0.1 Port=$((port + 1)) $node
-NodeName=n1 NodeHostname=$here NodeAddr=127.0.0.1 Port=$((port + 2)) $node
-PartitionName=main Nodes=n0,n1 Default=YES State=UP
+NodeName=n[0-$last] NodeHostname=$here NodeAddr=127.0.0.1 Port=[$((port + 1))-$((port + nodes))] $node
+PartitionName=main Nodes=n[0-$last] Default=YES State=UP
 END
 }
 
 write_files() {
     local i line
-    mkdir "$dir"/{state,spool,spool.n0,spool.n1,tmp,tmp.n0,tmp.n1,log,munge,dev} || return 1
-    chmod 755 "$dir" "$dir/munge" && chmod 1777 "$dir/tmp.n0" "$dir/tmp.n1" || return 1
-    for i in 0 1 2 3; do
-        mknod -m 666 "$dir/dev/nvidia$i" c 1 3 || return 1
+    mkdir "$dir"/{state,spool,tmp,log,munge,dev} || return 1
+    chmod 755 "$dir" "$dir/munge" || return 1
+    for ((i = 0; i < nodes; i++)); do
+        mkdir "$dir/spool.n$i" && mkdir -m 1777 "$dir/tmp.n$i" || return 1
+        mknod -m 666 "$dir/dev/nvidia$((2 * i))" c 1 3 || return 1
+        mknod -m 666 "$dir/dev/nvidia$((2 * i + 1))" c 1 3 || return 1
+        echo "NodeName=n$i Name=gpu File=$dir/dev/nvidia[$((2 * i))-$((2 * i + 1))]" >>"$dir/gres.conf"
     done
-    printf 'NodeName=%s Name=gpu File=%s\n' n0 "$dir/dev/nvidia[0-1]" n1 "$dir/dev/nvidia[2-3]" \
-        >"$dir/gres.conf"
     printf '%s\n' "${plugstack[@]}" >"$dir/plugstack.conf"
     configuration >"$dir/slurm.conf"
     for line in "${settings[@]}"; do
@@ -180,7 +181,7 @@ idle_nodes() {
 
 start() {
     dir=${1-} port=${2-} fragment='' owner=''
-    settings=() plugstack=('')
+    settings=() plugstack=('') nodes=2
     [[ $dir = /* && $port =~ ^[0-9]+$ ]] || fail "start needs an absolute DIR and a PORT"
     [ ${#dir} -le 60 ] || fail "$dir: ${#dir} characters; socket names allow 60"
     shift 2
@@ -188,6 +189,7 @@ start() {
         [ $# -gt 1 ] || fail "$1 needs a value"
         case $1 in
         --set) settings+=("$2") ;;
+        --nodes) nodes=$2 ;;
         --fragment) fragment=$2 ;;
         --plugstack) plugstack+=("$2") ;;
         --owner) owner=$2 ;;
@@ -195,7 +197,8 @@ start() {
         esac
         shift 2
     done
-    local reason tries
+    [[ $nodes =~ ^([2-9]|1[0-6])$ ]] || fail "--nodes $nodes: expected 2 to 16"
+    local reason tries i
     reason=$(check) || impossible "$reason"
     if ! mkdir -p "$dir" || [ -n "$(ls -A "$dir")" ]; then
         fail "$dir is not a new or empty folder"
@@ -208,15 +211,16 @@ start() {
         [ ! -S "$dir/munge/socket" ] || break
         sleep 0.02
     done
-    launch_node n0
-    launch_node n1
+    for ((i = 0; i < nodes; i++)); do
+        launch_node "n$i"
+    done
     if [ -n "$owner" ]; then
         env -u SLURM_CONF setsid bash "$0" guard "$dir" "$owner" >/dev/null 2>&1 </dev/null &
         echo $! >"$dir/guard.pid"
     fi
     tries=$((SECONDS + 15))
     while [ $SECONDS -lt $tries ] && [ -d "$dir" ]; do
-        [ "$(idle_nodes)" != 2 ] || return 0
+        [ "$(idle_nodes)" != "$nodes" ] || return 0
         sleep 0.05
     done
     [ -d "$dir" ] || fail "$dir is gone"
@@ -245,7 +249,7 @@ left() {
 stop() {
     dir=${1-}
     [ -f "$dir/slurm.conf" ] || fail "no cluster in '$dir'"
-    local pids=() name tries status=0
+    local pids=() file tries status=0
     if [ "$(cat "$dir/guard.pid" 2>/dev/null)" != $$ ] && [ -f "$dir/guard.pid" ]; then
         kill -9 -- "-$(cat "$dir/guard.pid")" 2>/dev/null
     fi
@@ -257,8 +261,8 @@ stop() {
         [ -n "$(SLURM_CONF=$dir/slurm.conf timeout 2 squeue -h 2>/dev/null)" ] || break
         sleep 0.05
     done
-    for name in n0 n1 ctl; do
-        [ ! -f "$dir/$name.pid" ] || pids+=("$(cat "$dir/$name.pid")")
+    for file in "$dir"/n*.pid "$dir/ctl.pid"; do
+        [ ! -f "$file" ] || pids+=("$(cat "$file")")
     done
     [ ${#pids[@]} = 0 ] || kill -9 "${pids[@]}" 2>/dev/null
     await_end "${pids[@]}" || status=1
@@ -286,7 +290,7 @@ guard() {
 node_of() {
     dir=${1-}
     [ -f "$dir/slurm.conf" ] || fail "no cluster in '$dir'"
-    [[ ${2-} = n[01] ]] || fail "node '${2-}': expected n0 or n1"
+    [ -f "$dir/${2-}.pid" ] && [[ $2 = n* ]] || fail "node '${2-}': expected n0, n1, ..."
 }
 
 kill_node() {

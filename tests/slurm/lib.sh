@@ -2,17 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Sourced first by tests/slurm/*.t. `slurm_fixture [OPTIONS of fixture.sh start]` runs the script
-# anew inside a fresh two-node cluster, whose end it sees to, and returns there with everything that
-# tests/cmd/lib.sh provides:
+# anew inside a fresh cluster, whose end it sees to, and returns there with everything that
+# tests/cmd/lib.sh provides. The cluster has two nodes, or as many as CHEX_TEST_NODES or `--nodes` say:
 #
 #   . "$(dirname "$0")/lib.sh"
 #   slurm_fixture
 #   is "$(in_job -N2 hostname | sort | tr '\n' ' ')" "n0 n1 " "a job runs on both"
 #   done_testing
 #
-# Also: SLURM_CONF is set, $fixture is the script fixture.sh and $CLUSTER the cluster's folder. The
-# environment holds nothing else that could matter. The test is skipped, with the reason, where no
-# cluster can be had.
+# Also: SLURM_CONF is set, $fixture is the script fixture.sh, $CLUSTER the cluster's folder, $NODES the
+# number of nodes. The environment holds nothing else that could matter. The test is skipped, with the
+# reason, if no cluster can be made.
 slurm_lib=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 fixture=$slurm_lib/fixture.sh
 
@@ -26,20 +26,20 @@ in_job() {
 slurm_environment() {
     local name
     printf '%s\0' "PATH=$PATH:/usr/sbin:/sbin" HOME=/root LANG=C.UTF-8 "TMPDIR=$slurm_dir/scratch"
-    for name in CHEX_TEST_BUILD CHEX_TEST_SOURCE CHEX_TEST_WITHOUT CHEX_TEST_KEEP ASAN_OPTIONS UBSAN_OPTIONS \
+    for name in CHEX_TEST_BUILD CHEX_TEST_SOURCE CHEX_TEST_WITHOUT CHEX_TEST_KEEP CHEX_TEST_NODES ASAN_OPTIONS UBSAN_OPTIONS \
         LSAN_OPTIONS; do
         [ -z "${!name-}" ] || printf '%s\0' "$name=${!name}"
     done
 }
 
-# Takes three ports and a short folder of the same number. mkdir is the lock between tests that run
-# side by side; ports lie below the range from which the kernel gives them out.
+# Takes 17 ports, for up to 16 nodes, and a short folder of the same number. mkdir is the lock between
+# tests that run side by side; ports lie below the range from which the kernel gives them out.
 slurm_claim() {
     local tries port p
     for ((tries = 0; tries < 200; tries++)); do
-        port=$((20000 + 4 * (RANDOM % 2500)))
+        port=$((20000 + 20 * (RANDOM % 500)))
         mkdir "$slurm_tmp/cx$port" 2>/dev/null || continue
-        for p in $port $((port + 1)) $((port + 2)); do
+        for ((p = port; p < port + 17; p++)); do
             if (exec 3<>"/dev/tcp/127.0.0.1/$p") 2>/dev/null; then
                 rmdir "$slurm_tmp/cx$port"
                 continue 2
@@ -88,6 +88,7 @@ slurm_fixture() {
         # shellcheck source=../cmd/lib.sh
         . "$slurm_lib/../cmd/lib.sh"
         export SLURM_CONF=$conf
+        NODES=$(sinfo -hN -o %N | sort -u | wc -l)
         return 0
     fi
     [[ ,${CHEX_TEST_WITHOUT-}, != *,SLURM,* ]] || slurm_skip "CHEX_TEST_WITHOUT names SLURM"
@@ -105,7 +106,7 @@ slurm_fixture() {
     trap 'slurm_end 143' TERM
     trap 'slurm_end 130' INT
     trap 'slurm_end 129' HUP
-    bash "$fixture" start "$slurm_dir" "$port" --owner $$ "$@" || {
+    bash "$fixture" start "$slurm_dir" "$port" --owner $$ --nodes "${CHEX_TEST_NODES:-2}" "$@" || {
         echo "Bail out! the cluster does not start"
         exit 1
     }

@@ -1,0 +1,97 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Jobs over all nodes of a cluster of four, or of as many as CHEX_TEST_NODES says: the plugin's
+# preflight, chexnet.sbatch that is put back into the queue and preempted, an array.
+# tests/slurm/soak_nodes.sh runs it with eight.
+. "$(dirname "$0")/lib.sh"
+nodes=${CHEX_TEST_NODES:-4}
+build=${CHEX_TEST_BUILD:-$(cd "$(dirname "$0")/../.." && pwd)/build/debug}
+all="Nodes=n[0-$((nodes - 1))] State=UP"
+options=(--nodes "$nodes" --set TaskPlugin=task/none --set KillWait=20
+    --set PreemptType=preempt/partition_prio --set PreemptMode=REQUEUE
+    --set "PartitionName=low $all Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=20
+PartitionName=high $all PriorityTier=10 PreemptMode=OFF")
+[ ! -f "$build/lib/spank_chexnet.so" ] ||
+    options+=(--plugstack "required $build/lib/spank_chexnet.so prefix=$build")
+slurm_fixture "${options[@]}"
+have chex-train || skip_all "chex-train is not built"
+[ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
+
+is "$NODES $(in_job -N"$NODES" hostname | sort -u | wc -l)" "$nodes $nodes" "a job runs on all nodes"
+expect_status 0 in_job -N"$NODES" chex-env
+like "$(out)" "^fit to train: .* $NODES ranks on $NODES nodes" "chex-env compares all nodes"
+if [ -f "$BUILD/lib/spank_chexnet.so" ]; then
+    expect_status 0 in_job -N"$NODES" --chexnet-preflight bash -c 'echo program'
+    is "$(grep -c '^fit to train' "$SCRATCH/out") $(grep -c '^program' "$SCRATCH/out")" "1 $NODES" \
+        "after one preflight of all nodes the program starts on each"
+fi
+
+chex-shard phantom --count 60 --size 32 --seed 2 --output ph -q >/dev/null
+chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
+    --fractions 0.6,0.2,0.2 --output shards -q >/dev/null
+export CHEX_ENGINE=cpu CHEX_THREADS=1 CHEX_IMAGE_SIZE=32 CHEX_BATCH_SIZE=2 CHEX_BOOTSTRAP=0
+same=(--seed 5 --deterministic --logical-ranks "$NODES" --epochs 100000)
+# The training has no end until the file `steps` says where.
+mkdir bin
+cat >bin/chex-train <<END
+#!/bin/bash
+[ ! -e $SCRATCH/steps ] || set -- "\$@" --max-steps \$(cat $SCRATCH/steps)
+exec $BUILD/bin/chex-train "\$@"
+END
+chmod +x bin/chex-train
+batch() { # OPTION OF sbatch... -- ARGUMENT OF chexnet.sbatch...
+    local sbatch=()
+    while [ "$1" != -- ]; do
+        sbatch+=("$1")
+        shift
+    done
+    PATH=$SCRATCH/bin:$PATH timeout 60 sbatch --parsable --ntasks-per-node=1 --cpus-per-task=1 \
+        --gpus-per-node=0 --exclusive --time=5 -o "$SCRATCH/batch-%j.out" "${sbatch[@]}" \
+        "$SOURCE/slurm/chexnet.sbatch" shards "${@:2}"
+}
+about() { scontrol show job "$1" | grep -oE "(^| )$2=[^ ]*" | head -n 1 | tr -d ' '; }
+await() { # COMMAND...: until it succeeds
+    local tries
+    for ((tries = 0; tries < 900; tries++)); do
+        ! "$@" || return 0
+        sleep 0.1
+    done
+    return 1
+}
+job_is() { scontrol show job "$1" 2>/dev/null | grep -qE "$2"; } # JOB REGEX
+steps() { cat "$1/metrics.jsonl" 2>/dev/null | grep -c '"kind": *"step"'; }
+beyond() { [ "$(steps run)" -gt "$1" ]; } # STEPS
+completes() { # JOB LABEL
+    await job_is "$1" 'JobState=(COMPLETED|FAILED|TIMEOUT|NODE_FAIL|CANCELLED)'
+    is "$(about "$1" JobState)" JobState=COMPLETED "$2" || diag "$(tail -n 20 "$SCRATCH"/batch-*.out)"
+}
+
+# Put back into the queue, then preempted, then to the end.
+job=$(batch --partition=low --nodes="$NODES" -- run "${same[@]}")
+await beyond 0 && scontrol requeue "$job" && await job_is "$job" "JobState=PENDING"
+ok $? "a job on all nodes is put back into the queue" || diag "$(cat batch-"$job".out)"
+first=$(steps run)
+await beyond "$first"
+ok $? "the job starts again and goes on" || diag "$(cat batch-"$job".out)"
+urgent=$(timeout 60 sbatch --parsable --partition=high --nodes="$NODES" --exclusive -o /dev/null --wrap "true")
+await job_is "$job" "Restarts=2" && await job_is "$urgent" "JobState=COMPLETED"
+ok $? "an urgent job preempts it on all nodes" || diag "$(tail -n 30 "$CLUSTER/log/slurmctld" batch-"$job".out)"
+echo $(($(steps run) + 1)) >steps
+chex-train --data shards --output whole "${same[@]}" --max-steps "$(cat steps)" >/dev/null 2>&1
+completes "$job" "the job ends well in its third start"
+is "$(steps run)" "$(cat steps)" "no step is lost or done twice"
+h5diff whole/last.h5 run/last.h5 /params /params >/dev/null
+ok $? "the bits are those of one process without interruption"
+[ -s run/eval/auroc.json ]
+ok $? "the evaluation follows the training"
+
+# An array whose two tasks use half of the nodes each, at the same time.
+echo 1 >steps
+job=$(batch --array=1-2 --nodes=$((NODES / 2)) -- runs/%a --seed %a)
+completes "${job}_1" "the first task of an array ends well"
+completes "${job}_2" "the second task of an array ends well"
+is "$(for i in 1 2; do scontrol show hostnames "$(about "${job}_$i" NodeList | cut -d= -f2)"; done | sort -u | wc -l)" \
+    "$((NODES / 2 * 2))" "the tasks of the array have nodes of their own"
+is "$(grep -ho '"seed": "[0-9]*"' runs/1/config.json runs/2/config.json | tr '\n' ' ')" \
+    '"seed": "1" "seed": "2" ' "each task of the array has its run and its options"
+done_testing
