@@ -59,7 +59,7 @@ await() { # COMMAND...: until it succeeds
     return 1
 }
 job_is() { scontrol show job "$1" 2>/dev/null | grep -qE "$2"; } # JOB REGEX
-steps() { cat "$1/metrics.jsonl" 2>/dev/null | grep -c '"kind": *"step"'; }
+steps() { grep -hs '"kind": *"step"' "$1/metrics.jsonl" | wc -l; }
 beyond() { [ "$(steps run)" -gt "$1" ]; } # STEPS
 completes() { # JOB LABEL
     await job_is "$1" 'JobState=(COMPLETED|FAILED|TIMEOUT|NODE_FAIL|CANCELLED)'
