@@ -9,6 +9,8 @@
 #include <jansson.h>
 #include <stddef.h>
 
+#include "eval/deployment.h"
+#include "eval/figures.h"
 #include "eval/predictions.h"
 #include "eval/published.h"
 #include "eval/scores.h"
@@ -31,7 +33,14 @@ struct eval_settings {
     const char *image, *class_list;
     int64_t stored_size;
     double alpha, scale;
+    const char *threshold, *prevalence;
+    int table, recalibrate;
+    int64_t distribution_images;
 };
+
+/* The tables on stdout. */
+enum eval_table { EVAL_TABLE_AUROC, EVAL_TABLE_OPERATING, EVAL_TABLE_CALIBRATION, EVAL_TABLE_ALL };
+extern const char *const eval_table_names[]; /* "auroc", "operating", "calibration", "all", NULL */
 
 /* evaluate is the command itself. */
 extern const struct chex_opt_program eval_program, eval_score_program, eval_cam_program,
@@ -74,7 +83,17 @@ extern const struct chex_opt_program *const eval_subcommands[];
                .help = "seed of the bootstrap"),                                                   \
         OPTION("compare", STRING, EVAL_AT(compare), .def = "published",                            \
                .metavar = "published|none|FILE",                                                   \
-               .help = "bundled figures (published:COLUMN for one), or a table such as auroc.csv")
+               .help =                                                                             \
+                   "bundled figures (published:COLUMN for one), or a table such as auroc.csv"),    \
+        OPTION("threshold", STRING, EVAL_AT(threshold), .metavar = "RULE|X|FILE",                  \
+               .help = "thresholds of decisions: youden, f1, sensitivity=X or specificity=X "      \
+                       "chooses them on these images; a number; a file of chex-eval deploy "       \
+                       "(that of the checkpoint, else youden)"),                                   \
+        OPTION("prevalence", STRING, EVAL_AT(prevalence), .metavar = "X|CLASS=X,...",              \
+               .help = "share of positives for which predictive values are also given"),           \
+        OPTION("table", CHOICE, EVAL_AT(table), .def = "auroc", .metavar = "KIND",                 \
+               .choices = eval_table_names,                                                        \
+               .help = "printed table: auroc, operating, calibration, or all three")
 #define EVAL_OUTPUT_ROW(value, what)                                                               \
     OPTION("output", STRING, EVAL_AT(output), .letter = 'o', .metavar = value, .help = what)
 #define EVAL_FORCE_ROW                                                                             \
@@ -91,7 +110,8 @@ struct eval_network {
     struct chex_net *net;
     float *state; /* (state_count) */
     struct chex_safetensors_about about;
-    int64_t step; /* training steps; 0: unknown */
+    int64_t step;                       /* training steps; 0: unknown */
+    struct chex_deployment *deployment; /* NULL: none */
 };
 
 bool eval_is_safetensors(const char *path);
@@ -111,6 +131,27 @@ void eval_network_release(struct eval_network *n);
  * `stored` (side of the stored images), whichever is smaller. */
 enum { EVAL_IMAGE_PX = 224 };
 int eval_image_size(const struct eval_settings *s, const struct eval_network *n, int stored);
+
+/* ---- eval_thresholds.c ---- */
+
+/* What --threshold and --prevalence mean for the classes of a table. Starts as {0}. */
+struct eval_figures {
+    struct chex_figures_config config;
+    char rule_text[CHEX_THRESHOLD_TEXT_BYTES];
+    double *number, *prevalence;  /* (classes), or NULL */
+    struct chex_deployment *file; /* of --threshold FILE */
+};
+
+/* Checks both options as far as that needs no classes. */
+enum chex_status eval_figures_check(const struct eval_settings *s, struct chex_error *err);
+
+/* n: the network with its deployment part, which must outlive f; NULL: a table of predictions. The
+ * caller calls eval_figures_release, after an error too.
+ * CHEX_E_DATA: a file of thresholds of other classes or of other parameters than the network's. */
+enum chex_status eval_figures_open(const struct eval_settings *s, const struct eval_network *n,
+                                   int classes, char *const *class_names, struct eval_figures *f,
+                                   struct chex_error *err);
+void eval_figures_release(struct eval_figures *f);
 
 /* ---- eval_results.c ---- */
 
@@ -147,11 +188,12 @@ enum chex_status eval_results_compare(const struct eval_settings *s,
                                       struct chex_published **published_out,
                                       struct chex_error *err);
 
-/* Computes and prints the scores. With --output it writes all result files or none.
+/* Computes and prints the scores and figures. With --output it writes all result files or none.
  * published: may be NULL. write_table: also writes predictions.csv. */
 enum chex_status eval_results_report(const struct eval_settings *s, int threads, const char *title,
                                      const json_t *provenance,
                                      const struct chex_published *published,
+                                     const struct eval_figures *figures,
                                      const struct chex_predictions *table, bool write_table,
                                      struct chex_error *err);
 

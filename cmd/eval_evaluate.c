@@ -43,7 +43,8 @@ static const struct chex_opt evaluate_opts[] = {
     EVAL_FIGURE_ROWS,
     OPTION_GROUP("Results"),
     EVAL_OUTPUT_ROW("DIR",
-                    "folder for predictions.csv, auroc.json, auroc.csv, roc.svg and report.html"),
+                    "folder for predictions.csv, auroc.json, auroc.csv, figures.csv, curves.csv, "
+                    "roc.svg and report.html"),
     EVAL_FORCE_ROW,
 };
 
@@ -63,6 +64,7 @@ struct evaluation {
     enum chex_precision precision;
     struct eval_output output;        /* on rank 0 */
     struct chex_published *published; /* figures of --compare; on rank 0 */
+    struct eval_figures figures;      /* --threshold and --prevalence; on rank 0 */
     const char *overlap;              /* from find_overlap; on rank 0 */
 };
 
@@ -206,6 +208,8 @@ static enum chex_status prepare(struct evaluation *e, struct chex_error *err) {
     e->image_size = eval_image_size(s, &e->network, e->set->size);
     CHEX_TRY(chex_eval_check(e->set, e->network.net, e->image_size, (enum chex_tta)s->tta, err));
     if (e->coll->rank == 0) { /* these warn, so only one rank calls them */
+        CHEX_TRY(eval_figures_open(s, &e->network, e->set->classes, e->set->class_names,
+                                   &e->figures, err));
         CHEX_TRY(check_resize(e, err));
         CHEX_TRY(check_overlap(e, err));
         CHEX_TRY(eval_results_begin(s, true, &e->output, err));
@@ -260,8 +264,8 @@ static enum chex_status finish(const struct evaluation *e, const struct chex_pre
     if (!title || !provenance)
         st = chex_error_memory(err, "the results");
     else
-        st = eval_results_report(e->s, e->threads, title, provenance, e->published, table, true,
-                                 err);
+        st = eval_results_report(e->s, e->threads, title, provenance, e->published, &e->figures,
+                                 table, true, err);
     json_decref(provenance);
     free(title);
     return st;
@@ -297,6 +301,7 @@ static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
     chex_engine_destroy(e->engine);
     eval_network_release(&e->network);
     chex_published_destroy(e->published);
+    eval_figures_release(&e->figures);
     chex_set_close(e->set);
     return st;
 }
@@ -309,6 +314,7 @@ static enum chex_status run_evaluate(struct chex_opt_set *set, void *settings,
                               !s->data         ? "data DIR"
                               : !s->checkpoint ? "checkpoint FILE"
                                                : "output DIR");
+    CHEX_TRY(eval_figures_check(s, err));
     CHEX_TRY(chex_text_for_json("--data", s->data, "auroc.json", err));
     CHEX_TRY(chex_text_for_json("--checkpoint", s->checkpoint, "auroc.json", err));
     struct evaluation e = {

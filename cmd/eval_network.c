@@ -14,14 +14,11 @@
 void eval_network_release(struct eval_network *n) {
     free(n->state);
     chex_net_destroy(n->net);
+    chex_deployment_destroy(n->deployment);
     chex_safetensors_about_release(&n->about);
 }
 
-bool eval_is_safetensors(const char *path) {
-    static const char suffix[] = ".safetensors";
-    size_t n = strlen(path), k = sizeof suffix - 1;
-    return n > k && strcmp(path + n - k, suffix) == 0;
-}
+bool eval_is_safetensors(const char *path) { return chex_safetensors_is_name(path); }
 
 static enum chex_status check_model(const struct eval_settings *s, const struct eval_network *n,
                                     struct chex_error *err) {
@@ -59,6 +56,8 @@ static enum chex_status open_safetensors(const struct eval_settings *s, int clas
         return chex_error_set(err, CHEX_E_DATA, "%s: its head is not one of %d classes, which %s",
                               s->checkpoint, classes,
                               about->classes ? "it names itself" : "the data has");
+    if (about->deployment)
+        return chex_deployment_read(s->checkpoint, n->net, n->state, &n->deployment, err);
     return CHEX_OK;
 }
 

@@ -15,9 +15,12 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/result.h"
+#include "eval/figures_text.h"
 #include "eval/report.h"
 #include "eval/staging.h"
 #include "eval_commands.h"
+
+const char *const eval_table_names[] = {"auroc", "operating", "calibration", "all", NULL};
 
 #define LOCK_NAME ".eval.lock"
 #define KEY_FILE "auroc.json" /* moved last: if it exists, all results exist */
@@ -129,8 +132,9 @@ static enum chex_status write_results(const struct eval_settings *s,
     struct chex_staging staging;
     CHEX_TRY(chex_staging_begin(s->output, KEY_FILE, &staging, err));
     CHEX_TRY(chex_staging_end(&staging, write_files(staging.path, report, predictions, err), err));
-    chex_info("results in %s: %sauroc.json, auroc.csv, roc.svg, report.html", s->output,
-              predictions ? "predictions.csv, " : "");
+    chex_info("results in %s: %sauroc.json, auroc.csv, figures.csv, curves.csv, roc.svg, "
+              "report.html",
+              s->output, predictions ? "predictions.csv, " : "");
     return CHEX_OK;
 }
 
@@ -138,7 +142,17 @@ static enum chex_status print_results(const struct eval_settings *s,
                                       const struct chex_report *report, struct chex_error *err) {
     if (s->common.json)
         return chex_result_print(stdout, chex_report_json(report), NULL, JSON_COMPACT, err);
-    chex_report_print(report, stdout);
+    const bool all = s->table == EVAL_TABLE_ALL;
+    if (all || s->table == EVAL_TABLE_AUROC)
+        chex_report_print(report, stdout);
+    if (all)
+        putchar('\n');
+    if (all || s->table == EVAL_TABLE_OPERATING)
+        chex_figures_print_operating(stdout, report->scores, report->figures);
+    if (all)
+        putchar('\n');
+    if (all || s->table == EVAL_TABLE_CALIBRATION)
+        chex_figures_print_calibration(stdout, report->scores, report->figures);
     return CHEX_OK;
 }
 
@@ -164,10 +178,12 @@ static bool is_comparable(const struct eval_settings *s, const struct chex_publi
 enum chex_status eval_results_report(const struct eval_settings *s, int threads, const char *title,
                                      const json_t *provenance,
                                      const struct chex_published *published,
+                                     const struct eval_figures *figures,
                                      const struct chex_predictions *table, bool write_table,
                                      struct chex_error *err) {
     struct chex_pool *pool = NULL;
     struct chex_scores *scores = NULL;
+    struct chex_figures *more = NULL;
     enum chex_status st = chex_pool_create(threads, &pool, err);
     const struct chex_scores_config config = {.replicates = (size_t)s->bootstrap,
                                               .seed = (uint64_t)s->seed,
@@ -176,16 +192,23 @@ enum chex_status eval_results_report(const struct eval_settings *s, int threads,
                                               .method = (enum chex_interval_method)s->interval};
     if (st == CHEX_OK)
         st = chex_scores_create(table, &config, &scores, err);
+    if (st == CHEX_OK)
+        st = chex_figures_create(scores, &figures->config, &more, err);
     if (st == CHEX_E_DATA)
         chex_error_prefix(err, st, "%s", title);
     if (st == CHEX_OK && scores->defined == 0)
         chex_warn("no class has both positive and negative images: no AUROC is defined");
     const bool compared = st == CHEX_OK && is_comparable(s, published, scores);
-    const struct chex_report report = {scores, compared ? published : NULL, title, provenance};
+    const struct chex_report report = {.scores = scores,
+                                       .published = compared ? published : NULL,
+                                       .title = title,
+                                       .provenance = provenance,
+                                       .figures = more};
     if (st == CHEX_OK && s->output)
         st = write_results(s, &report, write_table ? table : NULL, err);
     if (st == CHEX_OK)
         st = print_results(s, &report, err);
+    chex_figures_destroy(more);
     chex_scores_destroy(scores);
     chex_pool_destroy(pool);
     return st;

@@ -21,12 +21,14 @@ static const struct chex_opt score_opts[] = {
     EVAL_THREADS_ROW("threads for the intervals; 0: one for each CPU"),
     EVAL_FIGURE_ROWS,
     OPTION_GROUP("Results"),
-    EVAL_OUTPUT_ROW("DIR", "folder for auroc.json, auroc.csv, roc.svg and report.html"),
+    EVAL_OUTPUT_ROW("DIR", "folder for auroc.json, auroc.csv, figures.csv, curves.csv, roc.svg and "
+                           "report.html"),
     EVAL_FORCE_ROW,
 };
 
 static enum chex_status score(const struct eval_settings *s, const struct chex_predictions *table,
-                              const struct chex_published *published, struct chex_error *err) {
+                              const struct chex_published *published,
+                              const struct eval_figures *figures, struct chex_error *err) {
     char *title = chex_fs_format("predictions of %s", s->predictions);
     json_t *provenance = json_pack("{s:s}", "predictions", s->predictions);
     const int threads = s->threads ? (int)s->threads : chex_cpu_count();
@@ -35,7 +37,8 @@ static enum chex_status score(const struct eval_settings *s, const struct chex_p
     if (st == CHEX_OK && !(title && provenance))
         st = chex_error_memory(err, "the results");
     if (st == CHEX_OK)
-        st = eval_results_report(s, threads, title, provenance, published, table, false, err);
+        st = eval_results_report(s, threads, title, provenance, published, figures, table, false,
+                                 err);
     eval_results_end(s, &output, st);
     json_decref(provenance);
     free(title);
@@ -54,16 +57,21 @@ static enum chex_status run_score(struct chex_opt_set *set, void *settings,
             "--predictions %s: a folder, expected a table such as predictions.csv "
             "of chex-eval",
             s->predictions);
+    CHEX_TRY(eval_figures_check(s, err));
     CHEX_TRY(chex_text_for_json("--predictions", s->predictions, "auroc.json", err));
     if (s->output)
         CHEX_TRY(eval_results_refuse(s, false, err));
     struct chex_predictions *table = NULL;
     struct chex_published *published = NULL;
+    struct eval_figures figures = {0};
     CHEX_TRY(eval_results_compare(s, &published, err));
     enum chex_status st =
         chex_predictions_read(s->predictions, (enum chex_score_kind)s->scores, &table, err);
     if (st == CHEX_OK)
-        st = score(s, table, published, err);
+        st = eval_figures_open(s, NULL, table->classes, table->class_names, &figures, err);
+    if (st == CHEX_OK)
+        st = score(s, table, published, &figures, err);
+    eval_figures_release(&figures);
     chex_predictions_destroy(table);
     chex_published_destroy(published);
     return st;

@@ -13,9 +13,11 @@
 #include "base/result.h"
 #include "base/text.h"
 #include "eval/delong.h"
+#include "eval/figures_text.h"
 #include "eval/textfile.h"
 
-const char *const chex_report_files[] = {"auroc.json", "auroc.csv", "roc.svg", "report.html", NULL};
+const char *const chex_report_files[] = {"auroc.json", "auroc.csv",   "figures.csv", "curves.csv",
+                                         "roc.svg",    "report.html", NULL};
 
 static double published(const struct chex_report *r, int c) {
     return r->published ? chex_published_auroc(r->published, r->published->headline,
@@ -219,6 +221,19 @@ void chex_report_print(const struct chex_report *r, FILE *to) {
 
 /* ---- auroc.json ---- */
 
+/* Adds the figures beside the AUROC to a class object. NULL: out of memory. */
+static json_t *with_figures(const struct chex_report *r, int c, json_t *o) {
+    if (!r->figures || !o)
+        return o;
+    json_t *more = chex_figures_class_json(r->figures, c);
+    const bool good = more && json_object_update(o, more) == 0;
+    json_decref(more);
+    if (good)
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
 static json_t *class_json(const struct chex_report *r, int c) {
     const struct chex_class_score *k = &r->scores->per_class[c];
     const bool patients = r->scores->patients > 0;
@@ -265,7 +280,7 @@ json_t *chex_report_json(const struct chex_report *r) {
     const struct chex_scores *s = r->scores;
     json_t *classes = json_array();
     for (int c = 0; c < s->classes; c++)
-        if (json_array_append_new(classes, class_json(r, c)) != 0) {
+        if (json_array_append_new(classes, with_figures(r, c, class_json(r, c))) != 0) {
             json_decref(classes);
             return NULL;
         }
@@ -275,8 +290,9 @@ json_t *chex_report_json(const struct chex_report *r) {
         CHEX_FIELD("mean_ci_high", s->mean_interval.high), CHEX_FIELD("defined_count", s->defined),
         CHEX_FIELD("class_count", s->classes), CHEX_FIELD("images", s->table->rows),
         CHEX_FIELD_IF(s->patients, "patients", s->patients),
-        CHEX_FIELD("interval", interval_json(s)), CHEX_FIELD("classes", classes),
-        CHEX_FIELD("published", published_json(r)),
+        CHEX_FIELD("interval", interval_json(s)),
+        CHEX_FIELD_IF(r->figures, "operating", chex_figures_json(r->figures)),
+        CHEX_FIELD("classes", classes), CHEX_FIELD("published", published_json(r)),
         CHEX_FIELD("provenance", r->provenance ? json_deep_copy(r->provenance) : json_object()));
 }
 
@@ -336,6 +352,19 @@ static enum chex_status write_csv(FILE *f, const struct chex_report *r, struct c
     return CHEX_OK;
 }
 
+static enum chex_status write_figures(FILE *f, const struct chex_report *r,
+                                      struct chex_error *err) {
+    (void)err;
+    chex_figures_put_csv(f, r->scores, r->figures);
+    return CHEX_OK;
+}
+
+static enum chex_status write_curves(FILE *f, const struct chex_report *r, struct chex_error *err) {
+    (void)err;
+    chex_figures_put_curves(f, r->scores, r->figures);
+    return CHEX_OK;
+}
+
 static enum chex_status write_svg(FILE *f, const struct chex_report *r, struct chex_error *err) {
     return chex_svg_roc(f, r, true, err);
 }
@@ -344,9 +373,11 @@ enum chex_status chex_report_write(const struct chex_report *r, const char *dir,
                                    struct chex_error *err) {
     /* In the same order as chex_report_files. */
     static enum chex_status (*const writers[])(FILE *, const struct chex_report *,
-                                               struct chex_error *) = {write_json, write_csv,
-                                                                       write_svg, chex_html_write};
+                                               struct chex_error *) = {
+        write_json, write_csv, write_figures, write_curves, write_svg, chex_html_write};
     for (size_t i = 0; chex_report_files[i]; i++) {
+        if (!r->figures && (writers[i] == write_figures || writers[i] == write_curves))
+            continue;
         char *path = chex_fs_join(dir, chex_report_files[i]);
         if (!path)
             return chex_error_memory(err, "%s", dir);

@@ -391,7 +391,7 @@ static enum chex_status fill_set(struct tensor_file *f, struct chex_tensor_set *
     CHEX_TRY(chex_tensor_set_begin(set, f->path, data, err));
     for (size_t i = 0; i < f->tensor_count; i++) {
         const struct tensor *from = &f->tensors[i];
-        struct chex_file_tensor t = {.name = (char *)from->name,
+        struct chex_tensor t = {.name = (char *)from->name,
                                 .type = type_of(from->dtype),
                                 .rank = from->rank,
                                 .data = f->body + from->from};
@@ -450,6 +450,12 @@ void chex_safetensors_about_release(struct chex_safetensors_about *about) {
     free(about->source_digest);
     free(about->members);
     *about = (struct chex_safetensors_about){0};
+}
+
+bool chex_safetensors_is_name(const char *path) {
+    static const char suffix[] = ".safetensors";
+    const size_t n = strlen(path), k = sizeof suffix - 1;
+    return n > k && strcmp(path + n - k, suffix) == 0;
 }
 
 bool chex_safetensors_may_be(const struct chex_safetensors_about *about,

@@ -11,14 +11,13 @@
 #include "model/net.h"
 #include "model/tensor_set.h"
 
-/* A tensor that is no parameter. Its name begins with CHEX_TENSOR_PREFIX. */
-#define CHEX_TENSOR_PREFIX "chexnet."
-struct chex_tensor {
+/* A tensor that is no parameter. Its name begins with CHEX_STATISTIC_PREFIX. */
+#define CHEX_STATISTIC_PREFIX "chexnet."
+struct chex_statistic {
     char *name;
     int rank, dims[2];
-    float *data; /* F32, row-major */
+    float *data; /* row-major */
 };
-void chex_tensors_destroy(struct chex_tensor *tensors, int count); /* NULL allowed */
 
 /* The `__metadata__` of a file. NULL or 0: unknown. Our exports have all fields, files of
  * torchvision and timm have none. */
@@ -41,17 +40,12 @@ enum chex_status chex_safetensors_write(const char *path, const struct chex_net 
                                         const struct chex_safetensors_about *about,
                                         struct chex_error *err);
 
-/* The same with further tensors after the parameters. */
+/* The same with statistics after the parameters. */
 enum chex_status chex_safetensors_write_all(const char *path, const struct chex_net *net,
                                             const float *state, int64_t batches_tracked,
                                             const struct chex_safetensors_about *about,
-                                            const struct chex_tensor *tensors, int count,
+                                            const struct chex_statistic *statistics, int count,
                                             struct chex_error *err);
-
-/* Reads all F32 tensors whose name begins with CHEX_TENSOR_PREFIX, in the order of the file. The
- * caller calls chex_tensors_destroy. *tensors_out: NULL if there are none. */
-enum chex_status chex_safetensors_tensors(const char *path, struct chex_tensor **tensors_out,
-                                          int *count_out, struct chex_error *err);
 
 /* Reads a whole file. The caller releases both outputs; either may be NULL.
  * - A metadata value that has not our form is unknown, with a warning. */
@@ -67,6 +61,16 @@ enum chex_status chex_safetensors_read(const char *path, const struct chex_net *
 enum chex_status chex_safetensors_about(const char *path, struct chex_safetensors_about *about_out,
                                         struct chex_error *err);
 void chex_safetensors_about_release(struct chex_safetensors_about *about);
+
+/* Copies all F32 tensors of a set whose name begins with CHEX_STATISTIC_PREFIX, in the order of the
+ * file. The caller calls chex_statistics_destroy. *out: NULL if there are none. */
+enum chex_status chex_statistics_read(const struct chex_tensor_set *set,
+                                      struct chex_statistic **out, int *count_out,
+                                      struct chex_error *err);
+void chex_statistics_destroy(struct chex_statistic *statistics, int count); /* NULL allowed */
+
+/* Whether the name ends in .safetensors. */
+bool chex_safetensors_is_name(const char *path);
 
 /* Whether the file's head can have these classes: its class names are equal, or unknown. */
 bool chex_safetensors_may_be(const struct chex_safetensors_about *about,

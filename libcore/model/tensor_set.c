@@ -38,7 +38,7 @@ static bool grow(struct chex_tensor_set *set) {
     if (set->count < set->capacity)
         return true;
     const size_t capacity = set->capacity ? 2 * set->capacity : 64;
-    struct chex_file_tensor *more = realloc(set->tensors, capacity * sizeof *more);
+    struct chex_tensor *more = realloc(set->tensors, capacity * sizeof *more);
     if (!more)
         return false;
     set->tensors = more;
@@ -46,7 +46,7 @@ static bool grow(struct chex_tensor_set *set) {
     return true;
 }
 
-enum chex_status chex_tensor_set_add(struct chex_tensor_set *set, const struct chex_file_tensor *tensor,
+enum chex_status chex_tensor_set_add(struct chex_tensor_set *set, const struct chex_tensor *tensor,
                                      const size_t *strides, struct chex_error *err) {
     char shown[128];
     if (!chex_text_is_printable(tensor->name))
@@ -58,7 +58,7 @@ enum chex_status chex_tensor_set_add(struct chex_tensor_set *set, const struct c
         free(name);
         return chex_error_memory(err, "%s", set->path);
     }
-    struct chex_file_tensor *t = &set->tensors[set->count++];
+    struct chex_tensor *t = &set->tensors[set->count++];
     *t = *tensor;
     t->name = name;
     size_t row = 1;
@@ -92,7 +92,7 @@ static float half_to_float(uint16_t h) {
 }
 
 /* Element `at` of the tensor's storage. */
-static float value_at(const struct chex_file_tensor *t, size_t at) {
+static float value_at(const struct chex_tensor *t, size_t at) {
     float f = 0;
     double d;
     uint16_t raw;
@@ -118,7 +118,7 @@ static float value_at(const struct chex_file_tensor *t, size_t at) {
 }
 
 /* Writes all elements in row-major order, in any order of strides. */
-static void copy_values(const struct chex_file_tensor *t, float *out) {
+static void copy_values(const struct chex_tensor *t, float *out) {
     size_t index[CHEX_TENSOR_RANK] = {0}, at = 0, count = 1;
     for (size_t i = 0; i < t->rank; i++)
         count *= t->dims[i];
@@ -140,7 +140,7 @@ static bool is_head(const struct chex_param *p) {
     return p->kind == CHEX_PARAM_FC_WEIGHT || p->kind == CHEX_PARAM_FC_BIAS;
 }
 
-static bool same_shape(const struct chex_file_tensor *t, const struct chex_param *p) {
+static bool same_shape(const struct chex_tensor *t, const struct chex_param *p) {
     bool same = t->rank == (size_t)p->rank;
     for (int i = 0; same && i < p->rank; i++)
         same = t->dims[i] == (size_t)p->dims[i];
@@ -148,7 +148,7 @@ static bool same_shape(const struct chex_file_tensor *t, const struct chex_param
 }
 
 /* Whether `p` is the first convolution, and the tensor is the same with one input channel. */
-static bool is_one_channel(const struct chex_file_tensor *t, const struct chex_param *p,
+static bool is_one_channel(const struct chex_tensor *t, const struct chex_param *p,
                            const struct chex_net *net) {
     struct chex_param one = *p;
     one.dims[1] = 1;
@@ -164,7 +164,7 @@ static void print_shape(const size_t *dims, size_t rank, char *out, size_t size)
         snprintf(out + at, size - at, "]");
 }
 
-static enum chex_status wrong_shape(const char *path, const struct chex_file_tensor *t,
+static enum chex_status wrong_shape(const char *path, const struct chex_tensor *t,
                                     const struct chex_param *p, struct chex_error *err) {
     char got[96], want[96];
     size_t dims[4];
@@ -177,7 +177,7 @@ static enum chex_status wrong_shape(const char *path, const struct chex_file_ten
 }
 
 /* Widens one channel to three; the head of this file explains it. */
-static void copy_one_channel(const struct chex_file_tensor *t, const struct chex_param *p,
+static void copy_one_channel(const struct chex_tensor *t, const struct chex_param *p,
                              const struct chex_net *net, float *out) {
     double m = 0, spread = 0, factor[3];
     for (int c = 0; c < 3; c++)
@@ -196,7 +196,7 @@ static void copy_one_channel(const struct chex_file_tensor *t, const struct chex
                     (float)((double)out[o * taps + k] * factor[c]);
 }
 
-static enum chex_status load_tensor(const struct chex_tensor_set *set, const struct chex_file_tensor *t,
+static enum chex_status load_tensor(const struct chex_tensor_set *set, const struct chex_tensor *t,
                                     const struct chex_net *net, const struct chex_param *p,
                                     float *state, struct chex_error *err) {
     const bool one_channel = is_one_channel(t, p, net);
@@ -219,13 +219,13 @@ static enum chex_status load_tensor(const struct chex_tensor_set *set, const str
 
 /* What match() found. */
 struct match {
-    const struct chex_file_tensor **found; /* (param_total): the tensor of each parameter, or NULL */
+    const struct chex_tensor **found; /* (param_total): the tensor of each parameter, or NULL */
     const char *extra; /* name of the first of extra_count tensors that are not parameters */
     size_t extra_count;
     bool deep_head; /* the head has several linear layers */
 };
 
-static int find_param(const struct chex_net *net, const struct chex_file_tensor *t) {
+static int find_param(const struct chex_net *net, const struct chex_tensor *t) {
     char name[NAME_BYTES];
     return chex_parameter_name(t->name, name, sizeof name) ? chex_net_find_param(net, name) : -1;
 }
@@ -233,7 +233,7 @@ static int find_param(const struct chex_net *net, const struct chex_file_tensor 
 static enum chex_status match(const struct chex_tensor_set *set, const struct chex_net *net,
                               struct match *m, struct chex_error *err) {
     for (size_t i = 0; i < set->count; i++) {
-        const struct chex_file_tensor *t = &set->tensors[i];
+        const struct chex_tensor *t = &set->tensors[i];
         const int at = find_param(net, t);
         if (at >= 0 && m->found[at]) {
             m->deep_head = is_head(&net->params[at]);
@@ -284,7 +284,7 @@ static void warn_of(const struct chex_tensor_set *set, const struct chex_net *ne
             set->path, m->extra_count, net->model, m->extra);
     const struct chex_param *first =
         net->ops[0].weight >= 0 ? &net->params[net->ops[0].weight] : NULL;
-    const struct chex_file_tensor *t = first ? m->found[net->ops[0].weight] : NULL;
+    const struct chex_tensor *t = first ? m->found[net->ops[0].weight] : NULL;
     if (t && is_one_channel(t, first, net))
         chex_warn("%s: '%.100s' has one input channel. It is read as torchxrayvision's, which "
                   "scales pixels to -1024 to 1024, and widened to three channels with equal "
@@ -346,9 +346,9 @@ const char *chex_tensor_set_model(const struct chex_tensor_set *set) {
 }
 
 int chex_tensor_set_outputs(const struct chex_tensor_set *set) {
-    const struct chex_file_tensor *head = NULL;
+    const struct chex_tensor *head = NULL;
     for (size_t i = 0; i < set->count; i++) {
-        const struct chex_file_tensor *t = &set->tensors[i];
+        const struct chex_tensor *t = &set->tensors[i];
         char name[NAME_BYTES];
         if (!chex_parameter_name(t->name, name, sizeof name) ||
             (strcmp(name, "classifier.weight") != 0 && strcmp(name, "fc.weight") != 0))

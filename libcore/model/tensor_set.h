@@ -21,7 +21,7 @@ enum chex_tensor_type {
     CHEX_TENSOR_OTHER, /* cannot be a parameter */
 };
 
-struct chex_file_tensor {
+struct chex_tensor {
     char *name; /* as the file has it */
     enum chex_tensor_type type;
     char type_name[16]; /* for messages */
@@ -33,7 +33,7 @@ struct chex_file_tensor {
 /* Starts as {0}. */
 struct chex_tensor_set {
     char *path; /* for messages */
-    struct chex_file_tensor *tensors;
+    struct chex_tensor *tensors;
     size_t count, capacity;
     void *bytes; /* what `data` points into; freed with the set */
 };
@@ -46,7 +46,7 @@ enum chex_status chex_tensor_set_begin(struct chex_tensor_set *set, const char *
  * - strides NULL: row-major.
  * - The caller has checked that all elements are inside `bytes`.
  * - CHEX_E_DATA: the name is not printable UTF-8. */
-enum chex_status chex_tensor_set_add(struct chex_tensor_set *set, const struct chex_file_tensor *tensor,
+enum chex_status chex_tensor_set_add(struct chex_tensor_set *set, const struct chex_tensor *tensor,
                                      const size_t *strides, struct chex_error *err);
 void chex_tensor_set_release(struct chex_tensor_set *set);
 
