@@ -9,14 +9,17 @@
 #include <jansson.h>
 #include <stddef.h>
 
+#include "engine/engine.h"
 #include "eval/deployment.h"
 #include "eval/figures.h"
 #include "eval/predictions.h"
 #include "eval/published.h"
 #include "eval/scores.h"
+#include "launch/coll.h"
 #include "model/net.h"
 #include "model/safetensors.h"
 #include "option_rows.h"
+#include "shard/shard.h"
 
 struct eval_settings {
     struct chex_opt_common common;
@@ -44,7 +47,7 @@ extern const char *const eval_table_names[]; /* "auroc", "operating", "calibrati
 
 /* evaluate is the command itself. */
 extern const struct chex_opt_program eval_program, eval_score_program, eval_cam_program,
-    eval_export_program;
+    eval_export_program, eval_deploy_program;
 extern const struct chex_opt_program *const eval_subcommands[];
 
 /* Options of several tables. */
@@ -152,6 +155,34 @@ enum chex_status eval_figures_open(const struct eval_settings *s, const struct e
                                    int classes, char *const *class_names, struct eval_figures *f,
                                    struct chex_error *err);
 void eval_figures_release(struct eval_figures *f);
+
+/* ---- eval_evaluate.c ---- */
+
+/* A split that was predicted, on all ranks. */
+struct eval_split {
+    const struct eval_settings *s;
+    struct chex_engine *engine;
+    struct chex_coll *coll;
+    const struct chex_set *set; /* opened with the rows of this rank */
+    enum chex_split split;
+    const struct eval_network *network;
+    int image_size, threads;
+    const struct chex_predictions *table; /* on rank 0; NULL on the others */
+    json_t *provenance;                   /* on rank 0; NULL on the others */
+};
+
+/* What is done with a predicted split. */
+struct eval_split_use {
+    /* Before the work, on rank 0. */
+    enum chex_status (*check)(const struct eval_settings *s, struct chex_error *err);
+    /* Collective; all ranks return the same status. */
+    enum chex_status (*work)(const struct eval_split *split, struct chex_error *err);
+};
+
+/* Opens data, network and engine, checks that they fit, and predicts --split, on all ranks. Then
+ * calls use->work. */
+enum chex_status eval_split_run(struct chex_opt_set *set, const struct eval_settings *s,
+                                const struct eval_split_use *use, struct chex_error *err);
 
 /* ---- eval_results.c ---- */
 

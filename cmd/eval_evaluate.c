@@ -50,6 +50,7 @@ static const struct chex_opt evaluate_opts[] = {
 
 struct evaluation {
     const struct eval_settings *s;
+    const struct eval_split_use *use; /* NULL: the command itself */
     bool split_asked, precision_asked;
     struct chex_world world;
     struct chex_coll *coll;
@@ -195,24 +196,34 @@ static enum chex_status check_same(const struct evaluation *e, struct chex_error
     return chex_group_agree(e->coll->group, st, err);
 }
 
+/* What must be right about --output and --compare before the work. */
+static enum chex_status check_results(struct evaluation *e, struct chex_error *err) {
+    CHEX_TRY(eval_results_refuse(e->s, true, err));
+    return eval_results_compare(e->s, &e->published, err);
+}
+
+static enum chex_status begin_results(struct evaluation *e, struct chex_error *err) {
+    const struct eval_settings *s = e->s;
+    CHEX_TRY(
+        eval_figures_open(s, &e->network, e->set->classes, e->set->class_names, &e->figures, err));
+    return eval_results_begin(s, true, &e->output, err);
+}
+
 /* Everything before the first image. Runs on each rank; not collective. */
 static enum chex_status prepare(struct evaluation *e, struct chex_error *err) {
     const struct eval_settings *s = e->s;
-    if (e->coll->rank == 0) {
-        CHEX_TRY(eval_results_refuse(s, true, err));
-        CHEX_TRY(eval_results_compare(s, &e->published, err));
-    }
+    if (e->coll->rank == 0)
+        CHEX_TRY(e->use ? e->use->check(s, err) : check_results(e, err));
     CHEX_TRY(open_set(e, err));
     CHEX_TRY(eval_network_open(s, e->set->classes, &e->network, err));
     CHEX_TRY(check_classes(e, err));
     e->image_size = eval_image_size(s, &e->network, e->set->size);
     CHEX_TRY(chex_eval_check(e->set, e->network.net, e->image_size, (enum chex_tta)s->tta, err));
     if (e->coll->rank == 0) { /* these warn, so only one rank calls them */
-        CHEX_TRY(eval_figures_open(s, &e->network, e->set->classes, e->set->class_names,
-                                   &e->figures, err));
         CHEX_TRY(check_resize(e, err));
         CHEX_TRY(check_overlap(e, err));
-        CHEX_TRY(eval_results_begin(s, true, &e->output, err));
+        if (!e->use)
+            CHEX_TRY(begin_results(e, err));
     }
     e->threads = s->threads ? (int)s->threads : e->world.binding.threads;
     const struct chex_engine_config config = {.net = e->network.net,
@@ -271,6 +282,25 @@ static enum chex_status finish(const struct evaluation *e, const struct chex_pre
     return st;
 }
 
+/* Hands the predicted split to e->use. Collective. */
+static enum chex_status use_split(const struct evaluation *e, const struct chex_predictions *table,
+                                  double loss, struct chex_error *err) {
+    json_t *provenance = e->coll->rank == 0 ? provenance_of(e, loss) : NULL;
+    const struct eval_split split = {.s = e->s,
+                                     .engine = e->engine,
+                                     .coll = e->coll,
+                                     .set = e->set,
+                                     .split = e->split,
+                                     .network = &e->network,
+                                     .image_size = e->image_size,
+                                     .threads = e->threads,
+                                     .table = table,
+                                     .provenance = provenance};
+    const enum chex_status st = e->use->work(&split, err);
+    json_decref(provenance);
+    return st;
+}
+
 /* Collective. All ranks return the same status. */
 static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
     const struct eval_settings *s = e->s;
@@ -291,12 +321,15 @@ static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
         st = chex_group_agree(e->coll->group, prepare(e, err), err);
     if (st == CHEX_OK)
         st = chex_eval_run(e->engine, e->set, e->coll, &config, &table, &loss, err);
-    if (st == CHEX_OK) {
+    if (st == CHEX_OK && e->use) {
+        st = use_split(e, table, loss, err);
+    } else if (st == CHEX_OK) {
         if (e->coll->rank == 0)
             st = finish(e, table, loss, err);
         st = chex_group_follow(e->coll->group, 0, st, err);
     }
-    eval_results_end(s, &e->output, st);
+    if (!e->use)
+        eval_results_end(s, &e->output, st);
     chex_predictions_destroy(table);
     chex_engine_destroy(e->engine);
     eval_network_release(&e->network);
@@ -315,10 +348,16 @@ static enum chex_status run_evaluate(struct chex_opt_set *set, void *settings,
                               : !s->checkpoint ? "checkpoint FILE"
                                                : "output DIR");
     CHEX_TRY(eval_figures_check(s, err));
+    return eval_split_run(set, s, NULL, err);
+}
+
+enum chex_status eval_split_run(struct chex_opt_set *set, const struct eval_settings *s,
+                                const struct eval_split_use *use, struct chex_error *err) {
     CHEX_TRY(chex_text_for_json("--data", s->data, "auroc.json", err));
     CHEX_TRY(chex_text_for_json("--checkpoint", s->checkpoint, "auroc.json", err));
     struct evaluation e = {
         .s = s,
+        .use = use,
         .output = {.lock = -1},
         .split_asked = chex_opt_origin(set, "split") != CHEX_FROM_DEFAULT,
         .precision_asked = chex_opt_origin(set, "precision") != CHEX_FROM_DEFAULT,
@@ -345,7 +384,8 @@ const struct chex_opt_program eval_program = {
     .usage = "chex-eval --data DIR --checkpoint FILE --output DIR [options]\n"
              "chex-eval score --predictions FILE.csv [--output DIR] [options]\n"
              "chex-eval cam --image FILE --checkpoint FILE --output FILE.png [options]\n"
-             "chex-eval export --checkpoint FILE --output FILE.safetensors [--force]",
+             "chex-eval export --checkpoint FILE --output FILE.safetensors [--force]\n"
+             "chex-eval deploy --data DIR --checkpoint FILE --output FILE.safetensors [options]",
     .opts = evaluate_opts,
     .count = COUNT(evaluate_opts),
     .epilog = "Examples\n"

@@ -213,7 +213,7 @@ void chex_figures_source(const struct chex_figures *f, char *buf, size_t size) {
     }
 }
 
-/* "0.812 (0.745-0.870)", or without the interval. */
+/* "0.812 (0.745, 0.870)", or without the interval. */
 static void put_cell(FILE *to, const struct chex_figure *f, bool too_few) {
     char text[48];
     if (isnan(f->value))
@@ -221,9 +221,9 @@ static void put_cell(FILE *to, const struct chex_figure *f, bool too_few) {
     else if (isnan(f->interval.low))
         snprintf(text, sizeof text, "%.3f%s", f->value, too_few ? " (too few)" : "");
     else
-        snprintf(text, sizeof text, "%.3f (%.3f-%.3f)", f->value, f->interval.low,
+        snprintf(text, sizeof text, "%.3f (%.3f, %.3f)", f->value, f->interval.low,
                  f->interval.high);
-    fprintf(to, "  %-21s", text);
+    fprintf(to, "  %-22s", text);
 }
 
 static int width_of(const struct chex_scores *s) {
@@ -243,7 +243,7 @@ static void print_table(FILE *to, const struct chex_scores *s, const struct chex
     if (threshold)
         fprintf(to, "  %-9s", "threshold");
     for (int i = 0; i < count; i++)
-        fprintf(to, i + 1 < count ? "  %-21s" : "  %s", columns[i].name);
+        fprintf(to, i + 1 < count ? "  %-22s" : "  %s", columns[i].name);
     putc('\n', to);
     for (int c = 0; c < s->classes; c++) {
         const struct chex_class_figures *k = &f->per_class[c];

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * chex-eval deploy: fixes what a network needs to decide on new images. It predicts the validation
+ * split, chooses a threshold for each class, fits a recalibration, and writes one safetensors file
+ * with the parameters and all of that (doc/deployment.md).
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "eval/figures_text.h"
+#include "eval/predict_split.h"
+#include "eval_commands.h"
+#include "shard/shard.h"
+
+static const struct chex_opt deploy_opts[] = {
+    CHEX_OPT_COMMON,
+    OPTION_GROUP("Files"),
+    OPTION("data", STRING, EVAL_AT(data), .letter = 'd', .metavar = "DIR",
+           .help = "folder of shards made by chex-shard"),
+    EVAL_CHECKPOINT_ROW,
+    EVAL_OUTPUT_ROW("FILE", "the new file; its name ends in .safetensors"),
+    EVAL_FORCE_ROW,
+    OPTION_GROUP("Decisions"),
+    OPTION("split", CHOICE, EVAL_AT(split), .def = "val", .metavar = "SPLIT",
+           .choices = chex_split_names, .help = "images on which thresholds are chosen"),
+    OPTION("allow-overlap", FLAG, EVAL_AT(allow_overlap),
+           .help = "choose thresholds on images that the network was trained on"),
+    OPTION("threshold", STRING, EVAL_AT(threshold), .def = "youden", .metavar = "RULE",
+           .help = "how thresholds are chosen: youden, f1, sensitivity=X or specificity=X"),
+    OPTION("recalibrate", CHOICE, EVAL_AT(recalibrate), .def = "none", .metavar = "METHOD",
+           .choices = chex_recalibration_names,
+           .help = "correct the probabilities: temperature (one slope) or platt (slope and "
+                   "intercept of each class)"),
+    OPTION("cluster", CHOICE, EVAL_AT(cluster), .def = "patient", .metavar = "UNIT",
+           .choices = chex_cluster_names, .help = "what the printed intervals take as independent"),
+    OPTION_GROUP("Network"),
+    EVAL_NETWORK_ROWS,
+    OPTION("batch-size", INT, EVAL_AT(batch_size), .def = "16", .metavar = "N", .min = 1,
+           .max = 65536, .help = "images at once on each rank"),
+    EVAL_THREADS_ROW("compute threads; 0: the cores of the rank"),
+    OPTION("workers", INT, EVAL_AT(workers), .def = "2", .metavar = "N", .min = 1, .max = 256,
+           .help = "reader threads"),
+};
+
+/* ---- what is decided ---- */
+
+/* Results of the validation split. Only on rank 0. */
+struct decided {
+    struct chex_pool *pool;
+    struct chex_scores *scores;
+    struct chex_figures *figures;
+    struct chex_deployment *deployment;
+};
+
+static void release(struct decided *d) {
+    chex_deployment_destroy(d->deployment);
+    chex_figures_destroy(d->figures);
+    chex_scores_destroy(d->scores);
+    chex_pool_destroy(d->pool);
+}
+
+static void warn_unfitted(const struct chex_deployment *d, const bool *fitted) {
+    for (int c = 0; c < d->classes; c++)
+        if (!fitted[c])
+            chex_warn("class %s is not recalibrated: its labels do not rise with its probability, "
+                      "or all are equal",
+                      d->class_names[c]);
+}
+
+static enum chex_status recalibrate(const struct eval_settings *s, struct decided *d,
+                                    struct chex_error *err) {
+    bool *fitted = chex_alloc_zeroed((size_t)d->deployment->classes, sizeof *fitted);
+    if (!fitted)
+        return chex_error_memory(err, "the recalibration");
+    enum chex_status st = chex_recalibrate(
+        (const struct chex_ranking *const *)d->scores->rankings, d->deployment->classes,
+        (enum chex_recalibration)s->recalibrate, d->deployment->calibration, fitted, err);
+    if (st == CHEX_OK)
+        warn_unfitted(d->deployment, fitted);
+    free(fitted);
+    return st;
+}
+
+static void warn_undecided(const struct decided *d, const char *rule, const char *split) {
+    for (int c = 0; c < d->deployment->classes; c++) {
+        const struct chex_class_score *k = &d->scores->per_class[c];
+        if (!isnan(d->deployment->threshold[c]))
+            continue;
+        if (k->positives && k->negatives)
+            chex_warn("class %s gets no threshold: no score reaches %s", k->name, rule);
+        else
+            chex_warn("class %s gets no threshold: no %s image in split %s", k->name,
+                      k->positives ? "negative" : "positive", split);
+    }
+}
+
+static enum chex_status choose(const struct eval_split *e, struct decided *d,
+                               struct chex_error *err) {
+    const struct eval_settings *s = e->s;
+    struct chex_figures_config config = {.source = CHEX_THRESHOLD_CHOSEN, .probabilities = true};
+    char rule[CHEX_THRESHOLD_TEXT_BYTES];
+    CHEX_TRY(chex_threshold_parse(s->threshold, &config.rule, err));
+    chex_threshold_text(&config.rule, rule);
+    CHEX_TRY(chex_pool_create(e->threads, &d->pool, err));
+    const struct chex_scores_config by = {
+        .replicates = 1, .cluster = (enum chex_cluster)s->cluster, .pool = d->pool};
+    CHEX_TRY(chex_scores_create(e->table, &by, &d->scores, err));
+    CHEX_TRY(chex_deployment_create(e->table->classes, e->table->class_names, &d->deployment, err));
+    d->deployment->rule = strdup(rule);
+    d->deployment->recalibration = strdup(chex_recalibration_names[s->recalibrate]);
+    if (!d->deployment->rule || !d->deployment->recalibration)
+        return chex_error_memory(err, "the thresholds");
+    CHEX_TRY(recalibrate(s, d, err));
+    config.rule_text = d->deployment->rule;
+    config.recalibration = d->deployment->recalibration;
+    config.calibration = s->recalibrate ? d->deployment->calibration : NULL;
+    CHEX_TRY(chex_figures_create(d->scores, &config, &d->figures, err));
+    for (int c = 0; c < d->deployment->classes; c++)
+        d->deployment->threshold[c] = d->figures->per_class[c].operating.threshold;
+    warn_undecided(d, rule, chex_split_names[e->split]);
+    return CHEX_OK;
+}
+
+/* ---- the training images ---- */
+
+/* The split that the network was trained on, as far as its file says so. */
+static enum chex_split training_split(const struct eval_split *e) {
+    const char *name = e->network->about.split;
+    for (int k = 0; name && k < CHEX_SPLIT_COUNT; k++)
+        if (strcmp(name, chex_split_names[k]) == 0)
+            return (enum chex_split)k;
+    return CHEX_TRAIN;
+}
+
+/* Counts the views of the training images. Leaves zeros, with a warning, if the set has none. */
+static enum chex_status count_views(const struct eval_split *e, struct chex_deployment *d,
+                                    struct chex_error *err) {
+    const enum chex_split split = training_split(e);
+    struct chex_set *set = NULL;
+    size_t rows, row;
+    CHEX_TRY(chex_set_rows(e->s->data, split, &rows, err));
+    if (!rows) {
+        chex_warn("%s has no split %s: the file will not know the views of the training images",
+                  e->s->data, chex_split_names[split]);
+        return CHEX_OK;
+    }
+    CHEX_TRY(chex_set_open(e->s->data, split, 0, SIZE_MAX, &set, err));
+    for (size_t i = 0; i < set->rows; i++) {
+        const struct chex_shard *shard = chex_set_locate(set, i, &row);
+        d->views[chex_shard_view(shard, row)]++;
+    }
+    chex_set_close(set);
+    return CHEX_OK;
+}
+
+/* ---- the file ---- */
+
+static json_t *counts_of(const struct decided *d, bool positives) {
+    json_t *o = json_object();
+    for (int c = 0; c < d->deployment->classes; c++) {
+        const struct chex_class_score *k = &d->scores->per_class[c];
+        json_object_set_new(o, k->name,
+                            json_integer((json_int_t)(positives ? k->positives : k->negatives)));
+    }
+    return o;
+}
+
+static json_t *provenance_of(const struct eval_split *e, const struct decided *d) {
+    json_t *o = chex_result(
+        CHEX_FIELD("images", e->table->rows), CHEX_FIELD("patients", d->scores->patients),
+        CHEX_FIELD("positives", counts_of(d, true)), CHEX_FIELD("negatives", counts_of(d, false)));
+    if (o && json_object_update_missing(o, e->provenance) != 0) {
+        json_decref(o);
+        return NULL;
+    }
+    return o;
+}
+
+/* The description of the parameters, with what only the data says. Borrows all texts. */
+static struct chex_safetensors_about about_of(const struct eval_split *e) {
+    struct chex_safetensors_about about = e->network->about;
+    if (!about.classes) {
+        about.classes = e->set->classes;
+        about.class_names = e->set->class_names;
+    }
+    about.model = about.model ? about.model : (char *)e->network->net->model;
+    about.resize = about.resize ? about.resize : e->set->resize;
+    about.image_size = e->image_size;
+    about.stored_size = about.stored_size ? about.stored_size : e->set->size;
+    return about;
+}
+
+static enum chex_status write_file(const struct eval_split *e, struct chex_deployment *d,
+                                   struct chex_error *err) {
+    const struct eval_network *n = e->network;
+    const struct chex_safetensors_about about = about_of(e);
+    int lock = -1;
+    enum chex_status st = eval_file_lock(e->s->output, &lock, err);
+    if (st == CHEX_OK)
+        st = chex_deployment_write(e->s->output, n->net, n->state, n->step, &about, d, err);
+    eval_file_unlock(e->s->output, lock);
+    if (st == CHEX_OK)
+        chex_info("%s: %zu parameters of %s with thresholds of %d class%s", e->s->output,
+                  n->net->param_count, n->net->model, d->classes, d->classes == 1 ? "" : "es");
+    return st;
+}
+
+static enum chex_status finish(const struct eval_split *e, struct decided *d,
+                               struct chex_error *err) {
+    CHEX_TRY(count_views(e, d->deployment, err));
+    d->deployment->provenance = provenance_of(e, d);
+    if (!d->deployment->provenance)
+        return chex_error_memory(err, "the results");
+    CHEX_TRY(write_file(e, d->deployment, err));
+    if (e->s->common.json)
+        return chex_result_print(stdout, chex_deployment_json(d->deployment), NULL, JSON_COMPACT,
+                                 err);
+    chex_figures_print_operating(stdout, d->scores, d->figures);
+    return CHEX_OK;
+}
+
+/* Collective. */
+static enum chex_status deploy(const struct eval_split *e, struct chex_error *err) {
+    struct decided d = {0};
+    enum chex_status st = CHEX_OK;
+    if (e->coll->rank == 0) {
+        st = choose(e, &d, err);
+        if (st == CHEX_OK)
+            st = finish(e, &d, err);
+    }
+    st = chex_group_follow(e->coll->group, 0, st, err);
+    release(&d);
+    return st;
+}
+
+static enum chex_status check_output(const struct eval_settings *s, struct chex_error *err) {
+    if (chex_fs_exists(s->output) && !s->force)
+        return chex_error_set(err, CHEX_E_USAGE, "--output %s exists: say --force to replace it",
+                              s->output);
+    return chex_fs_check_create(s->output, err);
+}
+
+static enum chex_status run_deploy(struct chex_opt_set *set, void *settings,
+                                   struct chex_error *err) {
+    const struct eval_settings *s = settings;
+    static const struct eval_split_use use = {check_output, deploy};
+    struct chex_threshold_rule rule;
+    if (!s->data || !s->checkpoint || !s->output)
+        return chex_error_set(err, CHEX_E_USAGE, "chex-eval deploy needs --%s",
+                              !s->data         ? "data DIR"
+                              : !s->checkpoint ? "checkpoint FILE"
+                                               : "output FILE.safetensors");
+    if (!chex_safetensors_is_name(s->output))
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--output %s: expected a name that ends in .safetensors", s->output);
+    CHEX_TRY(chex_threshold_parse(s->threshold, &rule, err));
+    return eval_split_run(set, s, &use, err);
+}
+
+const struct chex_opt_program eval_deploy_program = {
+    .name = "chex-eval deploy",
+    .summary = "one file with parameters, thresholds and calibration, for decisions on new images",
+    .usage = "chex-eval deploy --data DIR --checkpoint FILE --output FILE.safetensors [options]",
+    .opts = deploy_opts,
+    .count = COUNT(deploy_opts),
+    .epilog = "Examples\n"
+              "  chex-eval deploy --data shards/ --checkpoint run/best.h5 --output "
+              "deployed.safetensors\n"
+              "  chex-eval --data shards/ --checkpoint deployed.safetensors --output "
+              "run/eval/\n\n" EVAL_EXIT_STATUS,
+    .settings_size = sizeof(struct eval_settings),
+    .run = run_deploy,
+    .word = "deploy",
+};
