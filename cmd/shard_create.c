@@ -25,9 +25,11 @@ static const struct chex_opt create_opts[] = {
            .help = "label file, plain or .gz"),
     OPTION("format", CHOICE, AT(format), .def = "auto", .metavar = "FORMAT",
            .choices = chex_label_format_names, .help = "format of the label file"),
-    OPTION("columns", STRING, AT(columns), .metavar = "ROLE=NAME,...",
-           .help = "which column of a CSV file is image, patient, view, age, sex, split, findings "
-                   "(names with | between) and labels (A:B:C, columns of 1, 0, -1 or nothing)"),
+    OPTION(
+        "columns", STRING, AT(columns), .metavar = "ROLE=NAME,...",
+        .help =
+            "which column of a CSV file is image, patient, study, view, age, sex, split, findings "
+            "(names with | between) and labels (A:B:C, columns of 1, 0, -1 or nothing)"),
     OPTION("views", STRING, AT(views), .metavar = "PA,AP",
            .help = "keep only images of these views"),
     SHARD_UNCERTAIN_ROW(AT(image)),

@@ -111,6 +111,7 @@ static enum chex_status info_set(const char *dir, bool json, struct chex_error *
 struct counts {
     char **names;                  // (classes), borrowed from the shard
     size_t *positives, *uncertain; // (classes)
+    size_t studies, sizes;         // rows with a study, with the size of the image file
 };
 
 static json_t *shard_json(const struct chex_shard *s, const struct counts *n) {
@@ -124,6 +125,7 @@ static json_t *shard_json(const struct chex_shard *s, const struct counts *n) {
         CHEX_FIELD("resize", chex_shard_resize(s)),
         CHEX_FIELD("source_digest", chex_shard_source_digest(s)),
         CHEX_FIELD("tool_version", chex_shard_tool_version(s)), CHEX_FIELD("digest", digest),
+        CHEX_FIELD("study_ids", n->studies), CHEX_FIELD("original_sizes", n->sizes),
         CHEX_FIELD("positives", chex_result_counts(n->names, n->positives, classes)),
         CHEX_FIELD("uncertain", chex_result_counts(n->names, n->uncertain, classes)));
 }
@@ -133,18 +135,23 @@ static void print_shard(const struct chex_shard *s, const struct counts *n) {
     int width = name_width(n->names, classes);
     chex_text_printf(
         stdout,
-        "%s: %zu images of split %s, %d x %d px, %s, by %s\nsource %s, digest %016llx\n\n"
+        "%s: %zu images of split %s, %d x %d px, %s, by %s\nsource %s, digest %016llx\n"
+        "rows with a study id: %zu, with the size of the image file: %zu\n\n"
         "%-*s %9s %9s\n",
         chex_shard_path(s), chex_shard_rows(s), chex_shard_split(s), chex_shard_size(s),
         chex_shard_size(s), chex_shard_resize(s), chex_shard_tool_version(s),
-        chex_shard_source_digest(s), (unsigned long long)chex_shard_digest(s), width + 2, "",
-        "positive", "uncertain");
+        chex_shard_source_digest(s), (unsigned long long)chex_shard_digest(s), n->studies, n->sizes,
+        width + 2, "", "positive", "uncertain");
     for (size_t c = 0; c < classes; c++)
         chex_text_printf(stdout, "  %-*s %9zu %9zu\n", chex_text_field(n->names[c], width),
                          n->names[c], n->positives[c], n->uncertain[c]);
 }
 
 static void count(const struct chex_shard *s, struct counts *n) {
+    for (size_t i = 0; i < chex_shard_rows(s); i++) {
+        n->studies += chex_shard_study_id(s, i) != NULL;
+        n->sizes += chex_shard_original_width(s, i) > 0;
+    }
     for (int c = 0; c < chex_shard_classes(s); c++) {
         n->names[c] = (char *)chex_shard_class(s, c);
         for (size_t i = 0; i < chex_shard_rows(s); i++) {

@@ -3,8 +3,8 @@
  * Predicts a split over all ranks.
  *
  * Each rank reads its rows through an input pipeline and averages the probabilities of the views in
- * fp64. It packs one record per row: loss, scores, labels, facts, image id, patient id. Rank 0
- * gathers the records in order of rows and sums the loss in that order, so the result does not
+ * fp64. It packs one record per row: loss, scores, labels, facts, image id, patient id, study. Rank
+ * 0 gathers the records in order of rows and sums the loss in that order, so the result does not
  * depend on the number of ranks.
  */
 #include "eval/predict_split.h"
@@ -177,7 +177,7 @@ static enum chex_status put(struct run *r, const void *data, size_t bytes, struc
 /* The facts of a row as they travel to rank 0, without their strings. */
 struct packed_facts {
     double brightness;
-    int32_t view, age_years, sex;
+    int32_t view, age_years, sex, width_px, height_px;
 };
 
 static struct packed_facts facts_of(const struct run *r, const struct chex_shard *s, size_t row,
@@ -188,7 +188,9 @@ static struct packed_facts facts_of(const struct run *r, const struct chex_shard
                                      (double)(float)((double)pixel_sum / (255 * side * side)),
                                  .view = (int32_t)chex_shard_view(s, row),
                                  .age_years = chex_shard_age_years(s, row),
-                                 .sex = chex_shard_sex(s, row)};
+                                 .sex = chex_shard_sex(s, row),
+                                 .width_px = chex_shard_original_width(s, row),
+                                 .height_px = chex_shard_original_height(s, row)};
 }
 
 static void set_facts(struct chex_row_facts *f, const char *packed) {
@@ -198,6 +200,8 @@ static void set_facts(struct chex_row_facts *f, const char *packed) {
     f->view = (enum chex_view)k.view;
     f->age_years = k.age_years;
     f->sex = (char)k.sex;
+    f->width_px = k.width_px;
+    f->height_px = k.height_px;
 }
 
 static enum chex_status put_records(struct run *r, const struct chex_ready *ready,
@@ -219,6 +223,8 @@ static enum chex_status put_records(struct run *r, const struct chex_ready *read
         CHEX_TRY(put(r, &facts, sizeof facts, err));
         CHEX_TRY(put(r, image, strlen(image) + 1, err));
         CHEX_TRY(put(r, patient, strlen(patient) + 1, err));
+        const char *study = chex_shard_study_id(s, at);
+        CHEX_TRY(put(r, study ? study : "", study ? strlen(study) + 1 : 1, err));
     }
     return CHEX_OK;
 }
@@ -339,7 +345,7 @@ static enum chex_status unpack(const struct run *r, const char *all, size_t byte
         return st;
     }
     for (size_t i = 0; i < rows; i++) {
-        if ((size_t)(end - at) < fixed + 2)
+        if ((size_t)(end - at) < fixed + 3)
             goto bad;
         memcpy(&one, at, sizeof one);
         memcpy(p->score + i * classes, at + sizeof one, classes * sizeof(double));
@@ -347,12 +353,12 @@ static enum chex_status unpack(const struct run *r, const char *all, size_t byte
         set_facts(&p->facts[i], at + numbers);
         at += fixed;
         loss += one;
-        char **const ids[] = {&p->image_id[i], &p->patient_id[i]};
-        for (int k = 0; k < 2; k++) {
+        char **const ids[] = {&p->image_id[i], &p->patient_id[i], &p->facts[i].study_id};
+        for (int k = 0; k < 3; k++) {
             size_t n = strnlen(at, (size_t)(end - at));
             if (n == (size_t)(end - at))
                 goto bad;
-            if (!(*ids[k] = strdup(at))) {
+            if ((n || k < 2) && !(*ids[k] = strdup(at))) { /* no study: NULL */
                 chex_predictions_destroy(p);
                 return chex_error_memory(err, "the predictions");
             }

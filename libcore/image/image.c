@@ -177,9 +177,14 @@ enum chex_status chex_image_decode(struct chex_image_reader *reader, const void 
                                    const char *name, struct chex_image *image,
                                    struct chex_error *err) {
     const struct chex_image_format *format = find_format(data, size);
+    image->file_width = image->file_height = 0;
     enum chex_status st = format ? format->decode(reader, data, size, name, image, err)
                                  : unknown_format(name, data, size, err);
     if (st != CHEX_OK)
         image->width = image->height = 0;
+    if (st != CHEX_OK || !image->file_width) {
+        image->file_width = image->width;
+        image->file_height = image->height;
+    }
     return st;
 }

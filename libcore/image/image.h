@@ -57,6 +57,7 @@ struct chex_image {
     uint8_t *pixels; /* (height, width), pitch = width */
     size_t capacity; /* bytes at pixels */
     int width, height;
+    int file_width, file_height; /* as the file states them; larger if decoded at a fraction */
 };
 
 void chex_image_release(struct chex_image *image); /* leaves {0} */

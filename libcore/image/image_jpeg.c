@@ -134,6 +134,8 @@ static void check_coefficients(struct job *job) {
 }
 
 static void reserve_pixels(struct job *job) {
+    job->image->file_width = (int)job->jpeg.image_width;
+    job->image->file_height = (int)job->jpeg.image_height;
     job->status = chex_image_reserve(job->image, (int)job->jpeg.output_width,
                                      (int)job->jpeg.output_height, job->err);
     if (job->status == CHEX_OK)

@@ -85,6 +85,7 @@ static void describe_row(const void *arg, size_t i, struct chex_shard_row *out) 
     const struct chex_label_row *r = &rows->c->table->rows[rows->shard->rows[i]];
     *out = (struct chex_shard_row){.image_id = r->image_id,
                                    .patient_id = r->patient_id,
+                                   .study_id = r->study_id,
                                    .labels = r->labels,
                                    .view = r->view,
                                    .age_years = r->age_years,
@@ -201,6 +202,26 @@ static enum chex_status convert(struct build *b, struct job *j, size_t i,
     return CHEX_OK;
 }
 
+/* After convert(): the size of the image file of row i, as the old shard, the spool or the decoder
+ * states it. */
+static void set_original(const struct build *b, struct job *j, size_t i,
+                         const struct chex_convert_worker *w) {
+    const struct chex_create_origin *origin = b->c->origin;
+    const size_t row = j->shard->rows[i];
+    int width = w->image.file_width, height = w->image.file_height;
+    if (origin) {
+        size_t at;
+        const struct chex_shard *s = origin->shard(origin->arg, row, &at);
+        width = chex_shard_original_width(s, at);
+        height = chex_shard_original_height(s, at);
+    } else if (b->c->files[row]->spool) {
+        const struct chex_folder_file *file = b->c->files[row];
+        width = chex_spool_get(file->spool, file->spool_row)->width;
+        height = chex_spool_get(file->spool, file->spool_row)->height;
+    }
+    chex_shard_set_original(j->writer, i, width, height);
+}
+
 static enum chex_status finish_job(struct build *b, struct job *j, struct chex_error *err) {
     const struct chex_create_origin *origin = b->c->origin;
     struct chex_shard_writer *writer = j->writer;
@@ -263,6 +284,7 @@ static void take_item(void *arg, size_t item, int worker) {
         st = convert(b, j, i, w, &err);
         if (st == CHEX_OK && !atomic_load(&j->has_bad)) {
             count_if_dark(j, j->shard->rows[i], w->row, (size_t)w->size * (size_t)w->size);
+            set_original(b, j, i, w);
             st = chex_shard_put(j->writer, i, w->row, &err);
         }
         if (st == CHEX_E_DATA && !b->c->origin) {

@@ -91,6 +91,7 @@ static bool same_row(struct comparison *l, enum chex_split split, const struct c
         return differs(l, "its split has no ", id);
     const struct chex_label_row *row = &t->rows[r];
     if (strcmp(row->patient_id, chex_shard_patient_id(s, i)) != 0 ||
+        !chex_create_same_study(row, s, i) ||
         memcmp(row->labels, chex_shard_labels(s, i), t->class_count) != 0 ||
         row->view != chex_shard_view(s, i) ||
         (row->age_years < INT16_MAX ? row->age_years : INT16_MAX) != chex_shard_age_years(s, i) ||

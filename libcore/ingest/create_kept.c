@@ -75,6 +75,8 @@ static const char *differing_field(const struct chex_create *c, const struct kep
         return "image id";
     if (strcmp(row->patient_id, chex_shard_patient_id(s, i)) != 0)
         return "patient";
+    if (!chex_create_same_study(row, s, i))
+        return "study";
     if (memcmp(row->labels, chex_shard_labels(s, i), c->table->class_count) != 0)
         return "labels";
     if (row->view != chex_shard_view(s, i))

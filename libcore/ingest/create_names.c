@@ -30,6 +30,12 @@ static uint64_t mix_text(uint64_t h, const char *text) {
     return chex_hash64_mix(h, text, strlen(text) + 1);
 }
 
+bool chex_create_same_study(const struct chex_label_row *row, const struct chex_shard *s,
+                            size_t i) {
+    const char *there = chex_shard_study_id(s, i);
+    return strcmp(row->study_id ? row->study_id : "", there ? there : "") == 0;
+}
+
 const char *chex_create_resize_name(const struct chex_create *c) {
     return c->origin ? c->origin->manifest->resize : CHEX_RESIZE_NAME;
 }
@@ -38,7 +44,12 @@ const char *chex_create_resize_name(const struct chex_create *c) {
  * represented by its size and modification time. */
 static uint64_t shard_key(const struct chex_create *c, const struct chex_layout_shard *s) {
     const struct chex_label_table *t = c->table;
-    uint64_t numbers[] = {CHEX_SHARD_VERSION, (uint64_t)c->o->size, s->split, s->index, s->count};
+    uint64_t numbers[] = {CHEX_SHARD_VERSION,
+                          CHEX_CREATE_REVISION,
+                          (uint64_t)c->o->size,
+                          s->split,
+                          s->index,
+                          s->count};
     uint64_t h = chex_hash64_mix(0, numbers, sizeof numbers);
     h = mix_text(h, c->o->tool_version);
     h = mix_text(h, chex_create_resize_name(c));
@@ -55,6 +66,7 @@ static uint64_t shard_key(const struct chex_create *c, const struct chex_layout_
         }
         h = mix_text(h, r->image_id);
         h = mix_text(h, r->patient_id);
+        h = mix_text(h, r->study_id ? r->study_id : "");
         h = chex_hash64_mix(h, r->labels, t->class_count);
         h = chex_hash64_mix(h, facts, sizeof facts);
     }

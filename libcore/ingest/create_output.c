@@ -309,7 +309,8 @@ static enum chex_status measure(const struct chex_create *c, uint64_t *need_out,
     size_t widest = 0;
     for (size_t r = 0; r < c->table->count; r++) {
         const struct chex_label_row *row = &c->table->rows[r];
-        size_t n = strlen(row->image_id) + strlen(row->patient_id);
+        size_t n = strlen(row->image_id) + strlen(row->patient_id) +
+                   (row->study_id ? strlen(row->study_id) : 0);
         widest = n > widest ? n : widest;
     }
     for (size_t i = 0; i < c->layout->shard_count; i++) {

@@ -34,6 +34,10 @@ enum { CHEX_BAD_MARGIN = 20 };
 /* Lock file in the partial folder; it names the process that holds it (create_lock.c). */
 #define CHEX_CREATE_LOCK "lock"
 
+/* Part of the names in the partial folder. Increase it when shards get other bytes from the same
+ * input, so that --resume does not reuse those of an earlier build. 2: studies, original sizes. */
+enum { CHEX_CREATE_REVISION = 2 };
+
 /* A bad image. Ranks exchange this struct as raw bytes. */
 struct chex_bad_row {
     uint64_t row; /* in the label table */
@@ -46,6 +50,7 @@ struct chex_create_origin {
     const struct chex_manifest *manifest;
     /* (table->count) checksum of each row's pixels */
     const uint64_t *content;
+    const struct chex_shard *(*shard)(const void *arg, size_t row, size_t *row_in_shard_out);
     /* Reads the pixels (size, size) of a row. CHEX_E_DATA: they are damaged. */
     enum chex_status (*fetch)(const void *arg, size_t row, uint8_t *pixels, struct chex_error *err);
     /* Computes the source_digest of a new shard as two 64-bit halves. */
@@ -96,6 +101,9 @@ const struct chex_folder_file *chex_create_find(const struct chex_create *c, siz
 
 /* True if `bad` bad images among `count` read ones exceed the limit at CHEX_BAD_MARGIN. */
 bool chex_create_hopeless(const struct chex_create *c, size_t bad, size_t count);
+
+/* Whether a row of a shard has the study of a row of the table. */
+bool chex_create_same_study(const struct chex_label_row *row, const struct chex_shard *s, size_t i);
 
 /* The resize algorithm of the new shards; in reshard that of the old ones. */
 const char *chex_create_resize_name(const struct chex_create *c);

@@ -37,6 +37,7 @@ static struct input_digest digest_rows(const struct chex_create *c) {
         s.digest = mix_text(s.digest, r->image_id);
         s.digest = mix_text(s.digest, r->path);
         s.digest = mix_text(s.digest, r->patient_id);
+        s.digest = mix_text(s.digest, r->study_id ? r->study_id : "");
         s.digest = chex_hash64_mix(s.digest, r->labels, t->class_count);
         s.digest = chex_hash64_mix(s.digest, facts, sizeof facts);
         if (c->origin)

@@ -129,7 +129,8 @@ static uint64_t row_bytes(const struct chex_create *c) {
 
 /* partial/spool-NAME.DIGEST in new memory. The digest covers every input of the spool. */
 static char *spool_path(const struct chex_create *c, const struct chex_folder_file *archive) {
-    int64_t facts[] = {(int64_t)archive->bytes, archive->modified_ns, c->o->size};
+    int64_t facts[] = {(int64_t)archive->bytes, archive->modified_ns, c->o->size,
+                       CHEX_CREATE_REVISION};
     uint64_t h = chex_hash64_mix(0, facts, sizeof facts);
     h = chex_hash64_mix(h, archive->path, strlen(archive->path) + 1);
     h = chex_hash64_mix(h, c->o->tool_version, strlen(c->o->tool_version) + 1);
@@ -384,7 +385,8 @@ static void spool_image(struct spooling *s, struct image *image, struct chex_con
         st = reject(s, t, image->row, reason, &err);
     } else if (st == CHEX_OK) {
         chex_hash128(image->data, image->bytes, source);
-        st = chex_spool_put(t->writer, image->row, w->row, source, &err);
+        st = chex_spool_put(t->writer, image->row, w->row, source, w->image.file_width,
+                            w->image.file_height, &err);
     }
     if (st != CHEX_OK)
         fail(s, st, &err);

@@ -85,6 +85,7 @@ static void add_rows(struct reshard *r, enum chex_split split, size_t index) {
         t->rows[at] = (struct chex_label_row){.image_id = chex_shard_image_id(shard, i),
                                               .path = chex_shard_image_id(shard, i),
                                               .patient_id = chex_shard_patient_id(shard, i),
+                                              .study_id = chex_shard_study_id(shard, i),
                                               .labels = (int8_t *)chex_shard_labels(shard, i),
                                               .view = chex_shard_view(shard, i),
                                               .age_years = chex_shard_age_years(shard, i),
@@ -105,6 +106,12 @@ static enum chex_status load(struct chex_create *c, struct chex_error *err) {
     r->origin.manifest = r->manifest;
     r->origin.content = r->content;
     return CHEX_OK;
+}
+
+static const struct chex_shard *shard_of(const void *arg, size_t row, size_t *row_in_shard_out) {
+    const struct place *p = &((const struct reshard *)arg)->places[row];
+    *row_in_shard_out = p->row;
+    return p->shard;
 }
 
 static enum chex_status fetch(const void *arg, size_t row, uint8_t *pixels,
@@ -148,14 +155,15 @@ static enum chex_status source(const void *arg, const struct chex_layout_shard *
 
 enum chex_status chex_reshard(const struct chex_reshard_options *o, struct chex_group *group,
                               struct chex_create_result *result_out, struct chex_error *err) {
-    struct reshard r = {.options = {.labels = o->input,
-                                    .output = o->output,
-                                    .tool_version = o->tool_version,
-                                    .workers = o->workers,
-                                    .shards = o->shards,
-                                    .force = o->force,
-                                    .resume = o->resume},
-                        .origin = {.dir = o->input, .fetch = fetch, .source = source}};
+    struct reshard r = {
+        .options = {.labels = o->input,
+                    .output = o->output,
+                    .tool_version = o->tool_version,
+                    .workers = o->workers,
+                    .shards = o->shards,
+                    .force = o->force,
+                    .resume = o->resume},
+        .origin = {.dir = o->input, .shard = shard_of, .fetch = fetch, .source = source}};
     r.origin.arg = &r;
     r.create =
         (struct chex_create){.o = &r.options, .group = group, .origin = &r.origin, .lock_fd = -1};

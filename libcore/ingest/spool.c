@@ -23,7 +23,7 @@
 #include "base/hash.h"
 
 enum { ROWS_AT = 4096 };
-static const char magic[8] = "chexspl1";
+static const char magic[8] = "chexspl2";
 
 struct header {
     char magic[8];
@@ -32,12 +32,14 @@ struct header {
 
 struct record {
     uint64_t bytes, source[2], checksum;
+    uint32_t width, height;
     uint32_t name_bytes, reason_bytes; /* without the NUL; reason_bytes 0: the row has pixels */
 };
 
 struct entry {
     char *name, *reason;
     uint64_t bytes, source[2], checksum;
+    int width, height;
     bool done;
 };
 
@@ -124,7 +126,8 @@ static enum chex_status write_all(const struct chex_spool_writer *w, const void 
 }
 
 enum chex_status chex_spool_put(struct chex_spool_writer *w, size_t row, const uint8_t *pixels,
-                                const uint64_t source[2], struct chex_error *err) {
+                                const uint64_t source[2], int width, int height,
+                                struct chex_error *err) {
     CHEX_TRY(write_all(w, pixels, w->row_bytes, ROWS_AT + (uint64_t)row * w->row_bytes, err));
     uint64_t checksum = chex_hash64(pixels, w->row_bytes);
     pthread_mutex_lock(&w->lock);
@@ -132,6 +135,8 @@ enum chex_status chex_spool_put(struct chex_spool_writer *w, size_t row, const u
     e->source[0] = source[0];
     e->source[1] = source[1];
     e->checksum = checksum;
+    e->width = width;
+    e->height = height;
     e->done = true;
     pthread_mutex_unlock(&w->lock);
     return CHEX_OK;
@@ -159,6 +164,8 @@ static enum chex_status make_index(const struct chex_spool_writer *w, const char
         struct record r = {.bytes = e->bytes,
                            .source = {e->source[0], e->source[1]},
                            .checksum = e->checksum,
+                           .width = (uint32_t)e->width,
+                           .height = (uint32_t)e->height,
                            .name_bytes = (uint32_t)strlen(e->name),
                            .reason_bytes = e->reason ? (uint32_t)strlen(e->reason) : 0};
         fwrite(&r, sizeof r, 1, f);
@@ -278,8 +285,9 @@ static enum chex_status parse_index(struct chex_spool *s, size_t size, struct ch
         const char *reason = name ? take_text(s->index, size, &at, r.reason_bytes) : NULL;
         if (!reason)
             return damaged(s, "its index is no index", err);
-        s->rows[i] = (struct chex_spool_row){
-            name, *reason ? reason : NULL, r.bytes, {r.source[0], r.source[1]}};
+        s->rows[i] = (struct chex_spool_row){name,         *reason ? reason : NULL,
+                                             r.bytes,      {r.source[0], r.source[1]},
+                                             (int)r.width, (int)r.height};
         s->checksums[i] = r.checksum;
     }
     const char *fault = at < size ? take_text(s->index, size, &at, size - at - 1) : NULL;

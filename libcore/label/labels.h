@@ -37,6 +37,7 @@ struct chex_label_row {
     const char *path;       /* the path in the label file, with folders if it has them; searched
                                below the image folder */
     const char *patient_id; /* never empty; a bare number is padded to 8 digits, as in file names */
+    const char *study_id;   /* NULL: not stated */
     int8_t *labels;         /* (class_count): 1, 0, CHEX_LABEL_UNCERTAIN, CHEX_LABEL_NOT_STATED */
     size_t line;            /* in the table's rows_path, from 1 */
     enum chex_view view;

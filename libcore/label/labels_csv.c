@@ -4,14 +4,14 @@
  * list of ROLE=NAME:
  *   image      file name; required
  *   patient    without it: the file name up to its first '_'
- *   view, age, sex, split
+ *   study, view, age, sex, split
  *   findings   names separated by '|', or "No Finding"
  *   labels     A:B:C: one-hot columns of 1, 0, -1 or empty. With `findings`: the names allowed in
  *              that column, instead of the 14
  *
- * A role that is not given is searched under its own name (also image_id, patient_id, age_years),
- * without regard to case, blanks and underscores. Without `labels` and `findings`, the findings
- * are:
+ * A role that is not given is searched under its own name (also image_id, patient_id, study_id,
+ * age_years), without regard to case, blanks and underscores. Without `labels` and `findings`, the
+ * findings are:
  *   - all columns with the name of one of the 14;
  *   - other columns in which every value is 1, 0, -1 or empty, and at least one is not empty. A
  *     column with a word of other_words in its name is never a finding.
@@ -26,12 +26,12 @@
 #include "base/text.h"
 #include "label/labels_format.h"
 
-enum role { IMAGE, PATIENT, VIEW, AGE, SEX, SPLIT, FINDINGS, LABELS, ROLES };
+enum role { IMAGE, PATIENT, STUDY, VIEW, AGE, SEX, SPLIT, FINDINGS, LABELS, ROLES };
 
-static const char *const role_names[ROLES] = {"image", "patient", "view",     "age",
+static const char *const role_names[ROLES] = {"image", "patient", "study",    "view",  "age",
                                               "sex",   "split",   "findings", "labels"};
 static const char *const other_names[ROLES] = {
-    [IMAGE] = "image_id", [PATIENT] = "patient_id", [AGE] = "age_years"};
+    [IMAGE] = "image_id", [PATIENT] = "patient_id", [STUDY] = "study_id", [AGE] = "age_years"};
 
 /* A column with one of these words in its name is no finding, even if all values are 0 or 1: in a
  * small table a follow-up number may be, and so may a sex. */
@@ -76,7 +76,7 @@ static enum chex_status bad_spec(const char *spec, const char *word, const char 
     return chex_error_set(
         err, CHEX_E_USAGE,
         "--columns '%s': '%s' %s, expected a comma-separated list of ROLE=NAME, ROLE one "
-        "of image, patient, view, age, sex, split, findings, labels",
+        "of image, patient, study, view, age, sex, split, findings, labels",
         spec, word, what);
 }
 
@@ -247,6 +247,9 @@ static enum chex_status parse_row(struct chex_label_table *t, struct chex_csv *c
         if (!(row->patient_id = chex_labels_patient(t, csv->fields[at[PATIENT]])))
             return chex_error_memory(err, "%s", t->path);
     }
+    const char *study = at[STUDY] >= 0 ? csv->fields[at[STUDY]] : "";
+    if (*study && !(row->study_id = chex_labels_copy(t, study, strlen(study))))
+        return chex_error_memory(err, "%s", t->path);
     CHEX_TRY(chex_labels_set_image(t, row, csv->fields[at[IMAGE]], (size_t)at[IMAGE] + 1, err));
     CHEX_TRY(parse_metadata(row, l, csv, err));
     if (at[FINDINGS] < 0)

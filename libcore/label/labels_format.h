@@ -92,12 +92,12 @@ const char *chex_labels_copy(struct chex_label_table *table, const char *text, s
 const char *chex_labels_format(struct chex_label_table *table, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Sets path and image_id of a row, and the patient unless it is already set.
+/* Sets path and image_id of a row, and patient and study unless they are already set.
  * - In general, the id is the file name, and the patient is the name up to the first '_' (or its
  *   last '.').
  * - CheXpert, .../patient00001/study1/view1.jpg: names repeat in every study. The path begins at
- *   "patient", and the id is this path with '_' for '/'.
- * - MIMIC-CXR, .../p10000032/s50414267/ID.jpg: the patient is 10000032.
+ *   "patient", and the id is this path with '_' for '/'. The study is patient00001/study1.
+ * - MIMIC-CXR, .../p10000032/s50414267/ID.jpg: the patient is 10000032, the study 50414267.
  * - CHEX_E_DATA: no valid file name. `column` (from 1) is for the text. */
 enum chex_status chex_labels_set_image(struct chex_label_table *table, struct chex_label_row *row,
                                        const char *path, size_t column, struct chex_error *err);

@@ -212,7 +212,8 @@ static enum chex_status add_image(struct join *j, const int at[META_COLUMNS],
     CHEX_TRY(chex_labels_add_row(t, csv->line, &row, &labels, err));
     row->patient_id = path ? chex_labels_copy(t, subject, strlen(subject)) : NULL;
     row->patient_id = row->patient_id ? chex_labels_patient(t, row->patient_id) : NULL;
-    if (!row->patient_id)
+    row->study_id = chex_labels_copy(t, study, strlen(study));
+    if (!row->patient_id || !row->study_id)
         return chex_error_memory(err, "%s", t->path);
     memcpy(labels, j->label_of + number * t->class_count, t->class_count);
     row->view = parse_view(csv->fields[at[VIEW]]);

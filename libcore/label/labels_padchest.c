@@ -15,10 +15,10 @@
 #define EXPECTS "PadChest's columns 'ImageID', 'PatientID', 'Projection' and 'Labels'"
 #define LIST_EXPECTED "a list such as ['nodule', 'pleural effusion']"
 
-enum column { IMAGE, PATIENT, PROJECTION, LABELS, SEX, STUDY_DATE, BIRTH, COLUMNS };
+enum column { IMAGE, PATIENT, PROJECTION, LABELS, SEX, STUDY_DATE, BIRTH, STUDY, COLUMNS };
 static const char *const column_names[COLUMNS] = {
-    "ImageID",          "PatientID",       "Projection",  "Labels",
-    "PatientSex_DICOM", "StudyDate_DICOM", "PatientBirth"};
+    "ImageID",          "PatientID",       "Projection",   "Labels",
+    "PatientSex_DICOM", "StudyDate_DICOM", "PatientBirth", "StudyID"};
 
 /* Findings below one of the 14 in PadChest's tree of findings. A report that states the kind does
  * not also state the parent. "subcutaneous emphysema" and "mediastinal mass" do not belong here. */
@@ -132,6 +132,9 @@ static enum chex_status parse_row(struct chex_label_table *t, const struct chex_
         return chex_csv_fault(csv, at[PATIENT], "a patient id", err);
     if (!(row->patient_id = chex_labels_patient(t, csv->fields[at[PATIENT]])))
         return chex_error_memory(err, "%s", t->path);
+    const char *study = at[STUDY] >= 0 ? csv->fields[at[STUDY]] : "";
+    if (*study && !(row->study_id = chex_labels_copy(t, study, strlen(study))))
+        return chex_error_memory(err, "%s", t->path);
     CHEX_TRY(chex_labels_set_image(t, row, csv->fields[at[IMAGE]], (size_t)at[IMAGE] + 1, err));
     row->view = parse_projection(csv->fields[at[PROJECTION]]);
     if (at[SEX] >= 0 && !chex_field_sex(csv->fields[at[SEX]], &row->sex))
@@ -178,7 +181,6 @@ static enum chex_status parse(struct chex_label_table *t, const struct chex_labe
 }
 
 static const char *const unread[] = {"ImageDir",
-                                     "StudyID",
                                      "ViewPosition_DICOM",
                                      "MethodProjection",
                                      "Pediatric",

@@ -264,7 +264,9 @@ static enum chex_status name_chexpert(struct chex_label_table *t, struct chex_la
                                       const char *tail, size_t patient, struct chex_error *err) {
     char *id = (char *)chex_labels_copy(t, tail, strlen(tail));
     const char *name = chex_labels_copy(t, tail, patient);
-    if (!id || !name)
+    if (!row->study_id)
+        row->study_id = chex_labels_copy(t, tail, (size_t)(strrchr(tail, '/') - tail));
+    if (!id || !name || !row->study_id)
         return chex_error_memory(err, "%s", t->path);
     for (char *p = id; *p; p++)
         *p = *p == '/' ? '_' : *p;
@@ -279,7 +281,11 @@ static enum chex_status name_chexpert(struct chex_label_table *t, struct chex_la
 static const char *patient_of(struct chex_label_table *t, struct chex_label_row *row) {
     const char *tail = last_folders(row->path, 2);
     size_t patient = tail ? numbered_folder(tail, "p", 8) : 0;
-    if (patient && numbered_folder(tail + patient + 1, "s", 8))
+    const size_t study = patient ? numbered_folder(tail + patient + 1, "s", 8) : 0;
+    if (study && !row->study_id &&
+        !(row->study_id = chex_labels_copy(t, tail + patient + 2, study - 1)))
+        return NULL;
+    if (study)
         return chex_labels_copy(t, tail + 1, patient - 1);
     row->patient_guessed = true;
     size_t length = strlen(row->image_id), n = strcspn(row->image_id, "_");
@@ -357,26 +363,30 @@ enum chex_status chex_labels_count_patients(const struct chex_label_table *t, si
     return st;
 }
 
-/* Refuses patient ids that a shard cannot store, and control characters, which could reach a
- * terminal. chex_labels_set_image() has checked the image names. */
-static enum chex_status check_patients(const struct chex_label_table *t, struct chex_error *err) {
+/* Refuses ids that a shard cannot store, and control characters, which could reach a terminal. */
+static enum chex_status check_id(const struct chex_label_table *t, const struct chex_label_row *r,
+                                 const char *what, const char *id, struct chex_error *err) {
     char shown[64];
+    const size_t bytes = strlen(id);
+    if (bytes > CHEX_MAX_ID_BYTES)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: line %zu: a %s id of %zu bytes (%s), expected %d at most",
+                              t->rows_path, r->line, what, bytes,
+                              chex_text_printable(id, shown, sizeof shown), (int)CHEX_MAX_ID_BYTES);
+    if (chex_text_has_control(id))
+        return chex_error_set(
+            err, CHEX_E_DATA, "%s: line %zu: %s '%s', expected an id without control characters",
+            t->rows_path, r->line, what, chex_text_printable(id, shown, sizeof shown));
+    return CHEX_OK;
+}
+
+/* chex_labels_set_image() has checked the image names. */
+static enum chex_status check_ids(const struct chex_label_table *t, struct chex_error *err) {
     for (size_t i = 0; i < t->count; i++) {
         const struct chex_label_row *r = &t->rows[i];
-        const size_t bytes = strlen(r->patient_id);
-        if (bytes > CHEX_MAX_ID_BYTES)
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: line %zu: a patient id of %zu bytes (%s), expected %d at "
-                                  "most",
-                                  t->rows_path, r->line, bytes,
-                                  chex_text_printable(r->patient_id, shown, sizeof shown),
-                                  (int)CHEX_MAX_ID_BYTES);
-        if (chex_text_has_control(r->patient_id))
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: line %zu: patient '%s', expected an id without control "
-                                  "characters",
-                                  t->rows_path, r->line,
-                                  chex_text_printable(r->patient_id, shown, sizeof shown));
+        CHEX_TRY(check_id(t, r, "patient", r->patient_id, err));
+        if (r->study_id)
+            CHEX_TRY(check_id(t, r, "study", r->study_id, err));
     }
     return CHEX_OK;
 }
@@ -386,13 +396,17 @@ static enum chex_status check_encoding(const struct chex_label_table *t, struct 
     char shown[64];
     for (size_t i = 0; i < t->count; i++) {
         const struct chex_label_row *r = &t->rows[i];
-        bool image = !chex_text_is_utf8(r->image_id);
-        if (image || !chex_text_is_utf8(r->patient_id))
-            return chex_error_set(
-                err, CHEX_E_DATA, "%s: line %zu: %s '%s', expected UTF-8: %s", t->rows_path,
-                r->line, image ? "image" : "patient",
-                chex_text_printable(image ? r->image_id : r->patient_id, shown, sizeof shown),
-                image ? "rename the file, here and in its folder" : "convert the file with iconv");
+        const struct {
+            const char *what, *id, *remedy;
+        } ids[] = {{"image", r->image_id, "rename the file, here and in its folder"},
+                   {"patient", r->patient_id, "convert the file with iconv"},
+                   {"study", r->study_id ? r->study_id : "", "convert the file with iconv"}};
+        for (size_t k = 0; k < sizeof ids / sizeof *ids; k++)
+            if (!chex_text_is_utf8(ids[k].id))
+                return chex_error_set(err, CHEX_E_DATA, "%s: line %zu: %s '%s', expected UTF-8: %s",
+                                      t->rows_path, r->line, ids[k].what,
+                                      chex_text_printable(ids[k].id, shown, sizeof shown),
+                                      ids[k].remedy);
     }
     return CHEX_OK;
 }
@@ -407,7 +421,7 @@ enum chex_status chex_labels_finish(struct chex_label_table *t, struct chex_erro
     t->file_count = t->count;
     bool repeats = false;
     CHEX_TRY(chex_image_ids_qualify(t, &repeats, err));
-    CHEX_TRY(check_patients(t, err));
+    CHEX_TRY(check_ids(t, err));
     CHEX_TRY(check_encoding(t, err));
     enum chex_status st = repeats ? index_rows(t, &map, true, err) : CHEX_OK;
     chex_label_map_release(&map);

@@ -40,12 +40,18 @@ const char *chex_shard_tool_version(const struct chex_shard *s);
 const int8_t *chex_shard_labels(const struct chex_shard *s, size_t row); /* (classes) */
 const char *chex_shard_image_id(const struct chex_shard *s, size_t row);
 const char *chex_shard_patient_id(const struct chex_shard *s, size_t row);
+/* NULL: the shard does not state it. */
+const char *chex_shard_study_id(const struct chex_shard *s, size_t row);
 enum chex_view chex_shard_view(const struct chex_shard *s, size_t row);
 int chex_shard_age_years(const struct chex_shard *s, size_t row); /* -1 unknown */
 char chex_shard_sex(const struct chex_shard *s, size_t row);      /* 'M', 'F' or 0 */
+/* The size in pixels of the image file; 0: the shard does not state it. */
+int chex_shard_original_width(const struct chex_shard *s, size_t row);
+int chex_shard_original_height(const struct chex_shard *s, size_t row);
 uint64_t chex_shard_checksum(const struct chex_shard *s, size_t row);
 
-/* XXH3-64 over checksums, labels, ids, views, ages and sexes. The manifest stores this value. */
+/* XXH3-64 over checksums, labels, ids, views, ages, sexes, and studies and original sizes if the
+ * shard has them. The manifest stores this value. */
 uint64_t chex_shard_digest(const struct chex_shard *s);
 
 /* Reads rows [row, row + n) into pixels (n, size, size). Thread-safe.

@@ -34,8 +34,11 @@ struct chex_shard {
     int size, classes;
     char **class_names;
     char *resize, *split, *source_digest, *tool_version;
-    int8_t *labels;                    // (rows, classes)
-    char *image_ids, *patient_ids;     // (rows, width), each ends in NUL
+    int8_t *labels;                // (rows, classes)
+    char *image_ids, *patient_ids; // (rows, width), each ends in NUL
+    char *study_ids;               // the same; NULL: the shard has none
+    size_t study_width;
+    uint16_t *original;                // (rows, 2): height and width; NULL: the shard has none
     size_t image_width, patient_width; // NUL included
     uint8_t *view, *sex;               // (rows)
     int16_t *age;                      // (rows)
@@ -45,7 +48,7 @@ struct chex_shard {
 static const char hex_digits[] = "0123456789abcdef";
 
 /* The columns of numbers, one line for each, as in doc/shard-format.md. */
-enum column { LABEL, VIEW, AGE, SEX, CHECKSUM, COLUMNS };
+enum column { LABEL, VIEW, AGE, SEX, CHECKSUM, ORIGINAL, COLUMNS };
 static const struct {
     const char *name, *type;
     size_t bytes;
@@ -54,13 +57,15 @@ static const struct {
                       [VIEW] = {"view", "u8", 1, false},
                       [AGE] = {"age_years", "i16", 2, true},
                       [SEX] = {"sex", "u8", 1, false},
-                      [CHECKSUM] = {"checksum", "u64", 8, false}};
+                      [CHECKSUM] = {"checksum", "u64", 8, false},
+                      [ORIGINAL] = {"original_size", "u16", 2, false}}; /* optional */
 
 static hid_t memory_type(enum column c) {
     switch (c) {
     case LABEL: return H5T_NATIVE_INT8;
     case AGE: return H5T_NATIVE_INT16;
     case CHECKSUM: return H5T_NATIVE_UINT64;
+    case ORIGINAL: return H5T_NATIVE_UINT16;
     default: return H5T_NATIVE_UINT8;
     }
 }
@@ -140,15 +145,20 @@ static enum chex_status read_column(const struct chex_shard *s, enum column c, v
                                     struct chex_error *err) {
     struct dataset d;
     const char *name = columns[c].name;
-    size_t per_row = c == LABEL ? s->class_count : 1;
+    const size_t per_row = c == LABEL ? s->class_count : c == ORIGINAL ? 2 : 1;
+    const bool wide = c == LABEL || c == ORIGINAL;
     void *data = NULL;
-    enum chex_status st = dataset_open(s, name, c == LABEL ? 2 : 1, &d, err);
+    enum chex_status st = dataset_open(s, name, wide ? 2 : 1, &d, err);
     if (st == CHEX_OK)
         st = check_rows(s, name, &d, err);
     if (st == CHEX_OK && c == LABEL && d.dims[1] != per_row)
         st =
             chex_error_set(err, CHEX_E_DATA, "%s: dataset 'label' has %llu columns for %zu classes",
                            s->path, (unsigned long long)d.dims[1], per_row);
+    if (st == CHEX_OK && c == ORIGINAL && d.dims[1] != per_row)
+        st = chex_error_set(err, CHEX_E_DATA,
+                            "%s: dataset '%s' has %llu columns, expected height and width", s->path,
+                            name, (unsigned long long)d.dims[1]);
     if (st == CHEX_OK && !is_integer(&d, columns[c].bytes, columns[c].is_signed))
         st = chex_error_set(err, CHEX_E_DATA, "%s: dataset '%s' is not of type %s", s->path, name,
                             columns[c].type);
@@ -165,9 +175,10 @@ static enum chex_status read_column(const struct chex_shard *s, enum column c, v
     return st;
 }
 
-/* Reads fixed-length strings and adds a NUL to each: data is (rows, width), width with the NUL. */
-static enum chex_status read_ids(const struct chex_shard *s, const char *name, char **out,
-                                 size_t *width_out, struct chex_error *err) {
+/* Reads fixed-length strings and adds a NUL to each: data is (rows, width), width with the NUL.
+ * required: no string may be empty. */
+static enum chex_status read_ids(const struct chex_shard *s, const char *name, bool required,
+                                 char **out, size_t *width_out, struct chex_error *err) {
     enum { LIMIT = CHEX_MAX_ID_BYTES + 1 };
     struct dataset d;
     char *data = NULL;
@@ -192,7 +203,7 @@ static enum chex_status read_ids(const struct chex_shard *s, const char *name, c
     }
     chex_h5_close(memory);
     dataset_close(&d);
-    for (size_t i = 0; st == CHEX_OK && i < s->rows; i++)
+    for (size_t i = 0; st == CHEX_OK && required && i < s->rows; i++)
         if (!data[i * width])
             st = chex_error_set(err, CHEX_E_DATA, "%s: row %zu: empty %s", s->path, i, name);
     if (st != CHEX_OK) {
@@ -352,19 +363,42 @@ static enum chex_status check_labels(const struct chex_shard *s, struct chex_err
     return CHEX_OK;
 }
 
+static enum chex_status has_dataset(const struct chex_shard *s, const char *name, bool *there_out,
+                                    struct chex_error *err) {
+    htri_t there = 0;
+    CHEX_TRY(CHEX_H5(there = H5Lexists(s->file, name, H5P_DEFAULT), CHEX_E_DATA, err,
+                     "%s: dataset '%s'", s->path, name));
+    *there_out = there > 0;
+    return CHEX_OK;
+}
+
+static enum chex_status read_optional(struct chex_shard *s, struct chex_error *err) {
+    bool studies, sizes;
+    void *data = NULL;
+    CHEX_TRY(has_dataset(s, "study_id", &studies, err));
+    CHEX_TRY(has_dataset(s, columns[ORIGINAL].name, &sizes, err));
+    if (studies)
+        CHEX_TRY(read_ids(s, "study_id", false, &s->study_ids, &s->study_width, err));
+    if (sizes)
+        CHEX_TRY(read_column(s, ORIGINAL, &data, err));
+    s->original = data;
+    return CHEX_OK;
+}
+
 static enum chex_status read_all(struct chex_shard *s, struct chex_error *err) {
     CHEX_TRY(chex_h5_file_open(s->path, false, &s->file, err));
     CHEX_TRY(read_attributes(s, err));
     CHEX_TRY(open_images(s, err));
-    void *data[COLUMNS] = {NULL};
+    void *data[ORIGINAL] = {NULL};
     enum chex_status st = CHEX_OK;
-    for (int c = 0; st == CHEX_OK && c < COLUMNS; c++)
+    for (int c = 0; st == CHEX_OK && c < ORIGINAL; c++)
         st = read_column(s, (enum column)c, &data[c], err);
     s->labels = data[LABEL], s->view = data[VIEW], s->age = data[AGE], s->sex = data[SEX];
     s->checksum = data[CHECKSUM];
     CHEX_TRY(st);
-    CHEX_TRY(read_ids(s, "image_id", &s->image_ids, &s->image_width, err));
-    CHEX_TRY(read_ids(s, "patient_id", &s->patient_ids, &s->patient_width, err));
+    CHEX_TRY(read_ids(s, "image_id", true, &s->image_ids, &s->image_width, err));
+    CHEX_TRY(read_ids(s, "patient_id", true, &s->patient_ids, &s->patient_width, err));
+    CHEX_TRY(read_optional(s, err));
     CHEX_TRY(check_labels(s, err));
     CHEX_TRY(check_views_and_sexes(s, err));
     return check_unique(s, err);
@@ -415,6 +449,8 @@ void chex_shard_close(struct chex_shard *s) {
     free(s->labels);
     free(s->image_ids);
     free(s->patient_ids);
+    free(s->study_ids);
+    free(s->original);
     free(s->view);
     free(s->sex);
     free(s->age);
@@ -450,6 +486,16 @@ const char *chex_shard_image_id(const struct chex_shard *s, size_t row) {
 const char *chex_shard_patient_id(const struct chex_shard *s, size_t row) {
     return s->patient_ids + row * s->patient_width;
 }
+const char *chex_shard_study_id(const struct chex_shard *s, size_t row) {
+    const char *id = s->study_ids ? s->study_ids + row * s->study_width : "";
+    return *id ? id : NULL;
+}
+int chex_shard_original_height(const struct chex_shard *s, size_t row) {
+    return s->original ? s->original[2 * row] : 0;
+}
+int chex_shard_original_width(const struct chex_shard *s, size_t row) {
+    return s->original ? s->original[2 * row + 1] : 0;
+}
 enum chex_view chex_shard_view(const struct chex_shard *s, size_t row) {
     return (enum chex_view)s->view[row];
 }
@@ -470,7 +516,12 @@ uint64_t chex_shard_digest(const struct chex_shard *s) {
     h = mix_ids(h, s->patient_ids, s->patient_width, s->rows);
     h = chex_hash64_mix(h, s->view, s->rows);
     h = chex_hash64_mix(h, s->age, s->rows * sizeof *s->age);
-    return chex_hash64_mix(h, s->sex, s->rows);
+    h = chex_hash64_mix(h, s->sex, s->rows);
+    if (s->study_ids)
+        h = mix_ids(h, s->study_ids, s->study_width, s->rows);
+    if (s->original)
+        h = chex_hash64_mix(h, s->original, 2 * s->rows * sizeof *s->original);
+    return h;
 }
 
 static enum chex_status pread_rows(const struct chex_shard *s, size_t row, size_t n,

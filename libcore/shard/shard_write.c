@@ -34,12 +34,14 @@ struct chex_shard_writer {
     uint64_t offset; /* of the image block */
     size_t row_bytes;
     size_t image_width, patient_width; /* longest ids */
+    size_t study_width;                /* 0: no row has a study */
     uint64_t *checksums;
-    atomic_size_t put; /* rows written so far */
+    uint16_t *original; /* (rows, 2): height and width of the image files; 0: unknown */
+    atomic_size_t put;  /* rows written so far */
 };
 
 uint64_t chex_shard_file_bytes(size_t rows, int size, int classes, size_t id_bytes) {
-    uint64_t row = (uint64_t)size * (uint64_t)size + (uint64_t)classes + id_bytes + 12;
+    uint64_t row = (uint64_t)size * (uint64_t)size + (uint64_t)classes + id_bytes + 16;
     return rows * row + METADATA_BYTES + 16 * (uint64_t)ALIGN_BYTES;
 }
 
@@ -66,6 +68,8 @@ static enum chex_status measure_ids(struct chex_shard_writer *w, struct chex_err
                                   w->path, i);
         w->image_width = a > w->image_width ? a : w->image_width;
         w->patient_width = b > w->patient_width ? b : w->patient_width;
+        const size_t c = row.study_id ? strlen(row.study_id) : 0;
+        w->study_width = c > w->study_width ? c : w->study_width;
     }
     return CHEX_OK;
 }
@@ -128,13 +132,14 @@ enum chex_status chex_shard_create(const char *path, const struct chex_shard_spe
     w->row_bytes = (size_t)spec->size * (size_t)spec->size;
     w->path = strdup(path);
     w->checksums = chex_alloc_zeroed(spec->rows, sizeof *w->checksums);
+    w->original = chex_alloc_zeroed(spec->rows, 2 * sizeof *w->original);
     enum chex_status st = CHEX_OK;
-    if (!w->path || !w->checksums)
+    if (!w->path || !w->checksums || !w->original)
         st = chex_error_memory(err, "%s", path);
     if (st == CHEX_OK)
         st = measure_ids(w, err);
     uint64_t bytes = chex_shard_file_bytes(spec->rows, spec->size, spec->classes,
-                                           w->image_width + w->patient_width);
+                                           w->image_width + w->patient_width + w->study_width);
     if (st == CHEX_OK)
         st = open_temp(w, METADATA_BYTES, err);
     if (st == CHEX_OK) {
@@ -166,10 +171,15 @@ enum chex_status chex_shard_put(struct chex_shard_writer *w, size_t row, const u
     return CHEX_OK;
 }
 
+void chex_shard_set_original(struct chex_shard_writer *w, size_t row, int width, int height) {
+    w->original[2 * row] = (uint16_t)height;
+    w->original[2 * row + 1] = (uint16_t)width;
+}
+
 /* The tables of a shard: all datasets except images and checksums. */
 struct columns {
     int8_t *label;
-    char *image, *patient; /* (rows, width), NUL-padded */
+    char *image, *patient, *study; /* (rows, width), NUL-padded */
     uint8_t *view, *sex;
     int16_t *age;
 };
@@ -178,6 +188,7 @@ static void columns_free(struct columns *c) {
     free(c->label);
     free(c->image);
     free(c->patient);
+    free(c->study);
     free(c->view);
     free(c->sex);
     free(c->age);
@@ -188,10 +199,11 @@ static bool columns_fill(const struct chex_shard_writer *w, struct columns *c) {
     *c = (struct columns){.label = chex_alloc_zeroed(n, classes),
                           .image = chex_alloc_zeroed(n, w->image_width),
                           .patient = chex_alloc_zeroed(n, w->patient_width),
+                          .study = chex_alloc_zeroed(n, w->study_width + 1),
                           .view = chex_alloc_zeroed(n, 1),
                           .sex = chex_alloc_zeroed(n, 1),
                           .age = chex_alloc_zeroed(n, sizeof *c->age)};
-    if (!c->label || !c->image || !c->patient || !c->view || !c->sex || !c->age)
+    if (!c->label || !c->image || !c->patient || !c->study || !c->view || !c->sex || !c->age)
         return false;
     for (size_t i = 0; i < n; i++) {
         struct chex_shard_row row = {0};
@@ -199,6 +211,8 @@ static bool columns_fill(const struct chex_shard_writer *w, struct columns *c) {
         memcpy(c->label + i * classes, row.labels, classes);
         memcpy(c->image + i * w->image_width, row.image_id, strlen(row.image_id));
         memcpy(c->patient + i * w->patient_width, row.patient_id, strlen(row.patient_id));
+        if (row.study_id)
+            memcpy(c->study + i * w->study_width, row.study_id, strlen(row.study_id));
         c->view[i] = (uint8_t)row.view;
         c->sex[i] = (uint8_t)row.sex;
         int age = row.age_years;
@@ -215,6 +229,25 @@ static enum chex_status write_ids(struct chex_shard_writer *w, hid_t file, const
     enum chex_status st = chex_h5_write_dataset(file, name, type, type, 1, &n, data, w->path, err);
     chex_h5_close(type);
     return st;
+}
+
+static bool has_original(const struct chex_shard_writer *w) {
+    for (size_t i = 0; i < 2 * w->spec.rows; i++)
+        if (w->original[i])
+            return true;
+    return false;
+}
+
+/* The datasets that a shard has only if a row has a value. */
+static enum chex_status write_optional(struct chex_shard_writer *w, hid_t file,
+                                       const struct columns *c, struct chex_error *err) {
+    const hsize_t dims[2] = {w->spec.rows, 2};
+    if (w->study_width)
+        CHEX_TRY(write_ids(w, file, "study_id", w->study_width, c->study, err));
+    if (!has_original(w))
+        return CHEX_OK;
+    return chex_h5_write_dataset(file, "original_size", H5T_STD_U16LE, H5T_NATIVE_UINT16, 2, dims,
+                                 w->original, w->path, err);
 }
 
 static enum chex_status write_columns(struct chex_shard_writer *w, hid_t file,
@@ -260,6 +293,8 @@ static enum chex_status write_tables(struct chex_shard_writer *w, const char *so
     if (st == CHEX_OK)
         st = write_columns(w, file, &c, err);
     if (st == CHEX_OK)
+        st = write_optional(w, file, &c, err);
+    if (st == CHEX_OK)
         st = write_attributes(w, file, source_digest, err);
     if (st == CHEX_OK)
         st = chex_h5_file_close(&file, w->temp, err);
@@ -298,6 +333,7 @@ void chex_shard_abandon(struct chex_shard_writer *w) {
         unlink(w->temp);
     }
     free(w->checksums);
+    free(w->original);
     free(w->path);
     free(w->temp);
     free(w);

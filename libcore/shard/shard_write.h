@@ -20,6 +20,7 @@ enum { CHEX_SHARD_VERSION = 1, CHEX_SHARD_MAX_SIZE_PX = 16384 };
 /* One row without its pixels. The pointers are borrowed until the writer is gone. */
 struct chex_shard_row {
     const char *image_id, *patient_id; /* not empty */
+    const char *study_id;              /* NULL or empty: unknown */
     const int8_t *labels;              /* (classes) */
     enum chex_view view;
     int age_years; /* -1 unknown */
@@ -51,6 +52,10 @@ enum chex_status chex_shard_create(const char *path, const struct chex_shard_spe
 enum chex_status chex_shard_put(struct chex_shard_writer *w, size_t row, const uint8_t *pixels,
                                 struct chex_error *err);
 
+/* States the size in pixels of the image file of one row. Thread-safe for different rows. A row
+ * without this call has an unknown size. */
+void chex_shard_set_original(struct chex_shard_writer *w, size_t row, int width, int height);
+
 /* Writes tables and attributes, flushes the file and renames it to its final name.
  * - Every row must have been written with chex_shard_put().
  * - Frees the writer in all cases. After a failure the temporary file is removed. */
@@ -60,8 +65,8 @@ enum chex_status chex_shard_finish(struct chex_shard_writer *w, const char *sour
 /* Removes the temporary file and frees the writer. NULL allowed. */
 void chex_shard_abandon(struct chex_shard_writer *w);
 
-/* Returns an upper bound of a shard file's bytes, for the check of free disk space. id_bytes:
- * length of the longest image id plus length of the longest patient id. */
+/* Returns an upper bound of a shard file's bytes, for the check of free disk space. id_bytes: sum
+ * of the lengths of the longest image id, patient id and study id. */
 uint64_t chex_shard_file_bytes(size_t rows, int size, int classes, size_t id_bytes);
 
 #endif

@@ -326,13 +326,17 @@ static enum chex_status check_texts(struct chex_shard *const *shards, size_t cou
             if (chex_text_has_control(chex_shard_class(s, c)))
                 bad = chex_shard_class(s, c);
         for (size_t r = 0; r < chex_shard_rows(s) && !bad; r++) {
-            const char *image = chex_shard_image_id(s, r), *patient = chex_shard_patient_id(s, r);
-            const bool of_image = chex_text_has_control(image);
-            if (!of_image && !chex_text_has_control(patient))
-                continue;
-            bad = of_image ? image : patient;
-            what = of_image ? "image_id" : "patient_id";
-            row = r;
+            const char *study = chex_shard_study_id(s, r);
+            const char *const ids[] = {chex_shard_image_id(s, r), chex_shard_patient_id(s, r),
+                                       study ? study : ""};
+            static const char *const names[] = {"image_id", "patient_id", "study_id"};
+            for (int k = 0; k < 3 && !bad; k++) {
+                if (!chex_text_has_control(ids[k]))
+                    continue;
+                bad = ids[k];
+                what = names[k];
+                row = r;
+            }
         }
         if (bad)
             CHEX_TRY(add_text_fault(result, s, what, row, bad, err));

@@ -10,7 +10,8 @@ Row i is the pair of
 - the label, int8 (classes): 1 positive, 0 negative, below 0 uncertain or not stated. Leave the
   entries below 0 out of the loss: labels >= 0 is the mask.
 Both are tensors, or numpy arrays where torch is not installed. Rows have the order of the manifest.
-Also: classes, size, labels (rows, classes), image_ids, patient_ids. The pixels are not compared with
+Also: classes, size, labels (rows, classes), image_ids, patient_ids; study_ids ("" unknown) and
+original_sizes (rows, 2), height and width of the image files, 0 where the set does not state them. The pixels are not compared with
 their checksums: `chex-shard verify` does that.
 """
 import json
@@ -38,7 +39,8 @@ class ChexnetDataset(Dataset):
         self.classes, self.size, self.transform = manifest["classes"], manifest["size"], transform
         self.paths = [os.path.join(folder, shard["file"]) for shard in shards]
         self.first = np.cumsum([0] + [shard["rows"] for shard in shards])  # of each shard, and rows
-        labels, self.image_ids, self.patient_ids = [], [], []
+        labels, self.image_ids, self.patient_ids, self.study_ids = [], [], [], []
+        sizes = []
         for path, shard in zip(self.paths, shards):
             with h5py.File(path, "r") as file:
                 if file["image"].shape != (shard["rows"], self.size, self.size):
@@ -46,7 +48,11 @@ class ChexnetDataset(Dataset):
                 labels.append(file["label"][()])
                 self.image_ids += [name.decode() for name in file["image_id"][()]]
                 self.patient_ids += [name.decode() for name in file["patient_id"][()]]
-        self.labels = np.concatenate(labels)
+                self.study_ids += ([name.decode() for name in file["study_id"][()]]
+                                   if "study_id" in file else [""] * shard["rows"])
+                sizes.append(file["original_size"][()] if "original_size" in file
+                             else np.zeros((shard["rows"], 2), np.uint16))
+        self.labels, self.original_sizes = np.concatenate(labels), np.concatenate(sizes)
         self._pixels, self._process = {}, None
 
     def __len__(self):

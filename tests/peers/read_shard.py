@@ -68,6 +68,10 @@ def digest(f, ids, patients):
     parts += [i + b"\0" for i in ids] + [p + b"\0" for p in patients]
     parts += [f["view"][()].tobytes(), f["age_years"][()].astype("<i2").tobytes(),
               f["sex"][()].tobytes()]
+    if "study_id" in f:
+        parts += [s + b"\0" for s in words(f["study_id"])]
+    if "original_size" in f:
+        parts.append(f["original_size"][()].astype("<u2").tobytes())
     value = 0
     for part in parts:
         value = XXH3(part, value)

@@ -52,6 +52,10 @@ def shard_parts(shard, ids, patients):
     yield shard["view"][:].tobytes()
     yield shard["age_years"][:].astype("<i2").tobytes()
     yield shard["sex"][:].tobytes()
+    if "study_id" in shard:
+        yield from (s + b"\0" for s in shard["study_id"][:])
+    if "original_size" in shard:
+        yield shard["original_size"][:].astype("<u2").tobytes()
 
 
 def philox(seed, counter):

@@ -92,8 +92,9 @@ static void check_chexpert(void) {
        "-1 is uncertain");
     OK(!strcmp(r[0].image_id, "patient00001_study1_view1_frontal.jpg") &&
            !strcmp(r[0].path, "patient00001/study1/view1_frontal.jpg") &&
-           !strcmp(r[0].patient_id, "patient00001"),
-       "the image, its path and its patient");
+           !strcmp(r[0].patient_id, "patient00001") &&
+           !strcmp(r[0].study_id, "patient00001/study1"),
+       "the image, its path, its patient and its study");
     OK(r[0].sex == 'F' && r[1].sex == 'M' && !r[2].sex && r[0].age_years == 68 &&
            r[1].age_years == 87 && r[2].age_years == CHEX_AGE_UNKNOWN,
        "sex and age");
@@ -164,8 +165,9 @@ static void check_mimic(void) {
     OK(strstr(t->warning, "1 image of the metadata belongs to studies without labels"), "%s",
        t->warning);
     OK(!strcmp(r[0].path, "files/p10/p10000032/s50414267/02aa-1.jpg") &&
-           !strcmp(r[0].image_id, "02aa-1.jpg") && !strcmp(r[0].patient_id, "10000032"),
-       "the image's place and patient");
+           !strcmp(r[0].image_id, "02aa-1.jpg") && !strcmp(r[0].patient_id, "10000032") &&
+           !strcmp(r[0].study_id, "50414267"),
+       "the image's place, patient and study");
     OK(r[0].view == CHEX_VIEW_PA && r[1].view == CHEX_VIEW_LATERAL && r[2].view == CHEX_VIEW_AP &&
            r[3].view == CHEX_VIEW_UNKNOWN,
        "views");
@@ -344,8 +346,8 @@ static void check_own_findings(void) {
 
 static void check_csv(void) {
     struct chex_label_table *t =
-        loads("Image,patient_id,View,age,Sex,split,Mass,pleural effusion,Note\n"
-              "d/1.png,7,PA,44,f,train,1,0,x\n2.png,8,,,,TEST,-1,,\n",
+        loads("Image,patient_id,View,age,Sex,split,Mass,pleural effusion,Note,Study ID\n"
+              "d/1.png,7,PA,44,f,train,1,0,x,7/3\n2.png,8,,,,TEST,-1,,,\n",
               "auto", NULL);
     const struct chex_label_row *r = t->rows;
     OK(says(t, "csv",
@@ -359,7 +361,8 @@ static void check_csv(void) {
        "labels");
     OK(!strcmp(r[0].image_id, "1.png") && !strcmp(r[0].patient_id, "00000007") &&
            r[0].view == CHEX_VIEW_PA && r[0].age_years == 44 && r[0].sex == 'F' &&
-           r[0].split == CHEX_TRAIN && r[1].split == CHEX_TEST && t->split_source,
+           r[0].split == CHEX_TRAIN && r[1].split == CHEX_TEST && t->split_source &&
+           !strcmp(r[0].study_id, "7/3") && !r[1].study_id,
        "the rest");
     chex_labels_free(t);
     t = loads("ImageID, Patient-ID,Age Years,Mass\na_1.png,x,44,1\na_2.png,y,,0\n", "auto", NULL);

@@ -56,6 +56,7 @@ static void get_row(const void *arg, size_t i, struct chex_shard_row *out) {
     (void)arg;
     *out = (struct chex_shard_row){.image_id = image_ids[i],
                                    .patient_id = patient_ids[i],
+                                   .study_id = i % 3 ? image_ids[i / 2] : NULL,
                                    .labels = labels[i],
                                    .view = (enum chex_view)(i % 4),
                                    .age_years = i % 5 == 0 ? -1 : (int)(20 + i),
@@ -81,6 +82,8 @@ static void put_one(void *arg, size_t item, int worker) {
     uint8_t pixels[PIXELS];
     size_t row = ROWS - 1 - item;
     fill(row, pixels);
+    if (row % 4)
+        chex_shard_set_original(writer, row, 3000 + (int)row, 65500);
     if (chex_shard_put(writer, row, pixels, NULL) != CHEX_OK)
         atomic_fetch_add(&faults, 1);
 }
@@ -107,8 +110,12 @@ static void check_tables(const struct chex_shard *s) {
                memcmp(chex_shard_labels(s, i), row.labels, CLASSES) == 0 &&
                chex_shard_view(s, i) == row.view && chex_shard_age_years(s, i) == row.age_years &&
                chex_shard_sex(s, i) == row.sex;
+        const char *study = chex_shard_study_id(s, i);
+        same = same && (study && row.study_id ? !strcmp(study, row.study_id) : study == NULL) &&
+               chex_shard_original_width(s, i) == (i % 4 ? 3000 + (int)i : 0) &&
+               chex_shard_original_height(s, i) == (i % 4 ? 65500 : 0);
     }
-    OK(same, "ids, labels, views, ages and sexes come back");
+    OK(same, "ids, labels, views, ages, sexes, studies and original sizes come back");
     OK(chex_shard_rows(s) == ROWS && chex_shard_size(s) == SIZE && chex_shard_classes(s) == CLASSES,
        "rows, size and class count");
     OK(!strcmp(chex_shard_class(s, 1), "Edema") && !strcmp(chex_shard_split(s), "val") &&

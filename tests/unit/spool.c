@@ -31,7 +31,7 @@ static void write_spool(const char *path, const char *fault) {
     }
     for (size_t i = ROWS; i-- > 0;) { // in any order
         fill(row, i);
-        fine = fine && (i % 10 ? chex_spool_put(w, i, row, (uint64_t[]){i, ~i}, &err)
+        fine = fine && (i % 10 ? chex_spool_put(w, i, row, (uint64_t[]){i, ~i}, 7, 9, &err)
                                : chex_spool_reject(w, i, "too dark", &err)) == CHEX_OK;
     }
     OK(fine && !chex_fs_exists(path), "no name before the end");

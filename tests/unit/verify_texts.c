@@ -16,7 +16,8 @@ static char path[64];
 static void get_row(const void *arg, size_t i, struct chex_shard_row *out) {
     static const int8_t label[1] = {0};
     (void)arg;
-    *out = (struct chex_shard_row){i ? "b.png" : image, i ? "q" : patient, label, .age_years = -1};
+    *out = (struct chex_shard_row){i ? "b.png" : image, i ? "q" : patient, .labels = label,
+                                   .age_years = -1};
 }
 
 /* Verifies a shard of two rows with the texts above. */
