@@ -164,6 +164,40 @@ void chex_ranking_destroy(struct chex_ranking *r) {
     free(r);
 }
 
+enum chex_status chex_ranking_filter(const struct chex_ranking *r, const uint8_t *group_of,
+                                     const bool *keep, struct chex_ranking **ranking_out,
+                                     struct chex_error *err) {
+    struct chex_ranking *f = calloc(1, sizeof *f);
+    if (f) {
+        f->row = chex_alloc_zeroed(r->count, sizeof *f->row);
+        f->ties = chex_alloc_zeroed(r->tie_count, sizeof *f->ties);
+        f->score = chex_alloc_zeroed(r->tie_count, sizeof *f->score);
+    }
+    if (!f || !f->row || !f->ties || !f->score) {
+        chex_ranking_destroy(f);
+        return chex_error_memory(err, "a ranking of %zu images", r->count);
+    }
+    for (size_t g = 0; g < r->tie_count; g++) {
+        const struct chex_tie *from = &r->ties[g];
+        struct chex_tie *t = &f->ties[f->tie_count];
+        *t = (struct chex_tie){.start = (uint32_t)f->count};
+        for (size_t i = 0; i < (size_t)from->negatives + from->positives; i++) {
+            const uint32_t row = r->row[from->start + i];
+            if (!keep[group_of[row]])
+                continue;
+            f->row[f->count++] = row;
+            t->negatives += i < from->negatives;
+            t->positives += i >= from->negatives;
+        }
+        f->negatives += t->negatives;
+        f->positives += t->positives;
+        if (t->negatives + t->positives)
+            f->score[f->tie_count++] = r->score[g];
+    }
+    *ranking_out = f;
+    return CHEX_OK;
+}
+
 double chex_ranking_auroc(const struct chex_ranking *r) {
     if (!r->positives || !r->negatives)
         return NAN;

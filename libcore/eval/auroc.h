@@ -12,6 +12,7 @@
 #ifndef CHEX_EVAL_AUROC_H
 #define CHEX_EVAL_AUROC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -51,6 +52,12 @@ enum chex_status chex_ranking_create(const double *score, const int8_t *label, s
                                      size_t stride, struct chex_ranking **ranking_out,
                                      struct chex_error *err);
 void chex_ranking_destroy(struct chex_ranking *r); /* NULL allowed */
+
+/* The ranking of some of its rows: those with keep[group_of[row]]. Linear in the rows of `r`.
+ * group_of: (rows of the table); keep: (256). CHEX_E_RESOURCE: out of memory. */
+enum chex_status chex_ranking_filter(const struct chex_ranking *r, const uint8_t *group_of,
+                                     const bool *keep, struct chex_ranking **ranking_out,
+                                     struct chex_error *err);
 
 /* NaN if there is no positive or no negative. */
 double chex_ranking_auroc(const struct chex_ranking *r);
