@@ -39,6 +39,7 @@ struct eval_settings {
     const char *threshold, *prevalence;
     int table, recalibrate;
     int64_t distribution_images;
+    double margin;
 };
 
 /* The tables on stdout. */
@@ -46,8 +47,8 @@ enum eval_table { EVAL_TABLE_AUROC, EVAL_TABLE_OPERATING, EVAL_TABLE_CALIBRATION
 extern const char *const eval_table_names[]; /* "auroc", "operating", "calibration", "all", NULL */
 
 /* evaluate is the command itself. */
-extern const struct chex_opt_program eval_program, eval_score_program, eval_cam_program,
-    eval_export_program, eval_deploy_program;
+extern const struct chex_opt_program eval_program, eval_score_program, eval_compare_program,
+    eval_deploy_program, eval_cam_program, eval_export_program;
 extern const struct chex_opt_program *const eval_subcommands[];
 
 /* Options of several tables. */
@@ -71,19 +72,26 @@ extern const struct chex_opt_program *const eval_subcommands[];
 #define EVAL_THREADS_ROW(what)                                                                     \
     OPTION("threads", INT, EVAL_AT(threads), .def = "0", .metavar = "N", .min = 0, .max = 4096,    \
            .help = what)
+#define EVAL_SCORES_ROW                                                                            \
+    OPTION("scores", CHOICE, EVAL_AT(scores), .def = "probability", .metavar = "KIND",             \
+           .choices = chex_score_kind_names,                                                       \
+           .help = "what p_CLASS holds; any: numbers that only order the images, such as logits")
+#define EVAL_CLUSTER_ROW                                                                           \
+    OPTION("cluster", CHOICE, EVAL_AT(cluster), .def = "patient", .metavar = "UNIT",               \
+           .choices = chex_cluster_names, .help = "what the intervals take as independent")
+#define EVAL_SEED_ROW                                                                              \
+    OPTION("seed", INT, EVAL_AT(seed), .def = "1", .metavar = "N", .help = "seed of the bootstrap")
 #define EVAL_FIGURE_ROWS                                                                           \
     OPTION_GROUP("Figures"),                                                                       \
         OPTION("bootstrap", INT, EVAL_AT(bootstrap), .def = "1000", .metavar = "N", .min = 0,      \
                .max = 1e6,                                                                         \
                .help = "replicates of --interval bootstrap; 0: no intervals by any method"),       \
-        OPTION("cluster", CHOICE, EVAL_AT(cluster), .def = "patient", .metavar = "UNIT",           \
-               .choices = chex_cluster_names, .help = "what the intervals take as independent"),   \
+        EVAL_CLUSTER_ROW,                                                                          \
         OPTION("interval", CHOICE, EVAL_AT(interval), .def = "delong", .metavar = "METHOD",        \
                .choices = chex_interval_names,                                                     \
                .help = "how intervals are computed; bootstrap: percentiles, too narrow with few "  \
                        "positives"),                                                               \
-        OPTION("seed", INT, EVAL_AT(seed), .def = "1", .metavar = "N",                             \
-               .help = "seed of the bootstrap"),                                                   \
+        EVAL_SEED_ROW,                                                                             \
         OPTION("compare", STRING, EVAL_AT(compare), .def = "published",                            \
                .metavar = "published|none|FILE",                                                   \
                .help =                                                                             \
@@ -192,8 +200,14 @@ enum chex_status eval_split_run(struct chex_opt_set *set, const struct eval_sett
 enum chex_status eval_file_lock(const char *path, int *lock_out, struct chex_error *err);
 void eval_file_unlock(const char *path, int lock);
 
-/* CHEX_E_USAGE if --output already holds results and --force was not given; the text lists them.
- * network: predictions.csv counts as a result too. */
+/* CHEX_E_USAGE if --output already holds one of these files and --force was not given; the text
+ * lists them. files: NULL-terminated, the key file of eval/staging.h first. also: one more, or
+ * NULL.
+ */
+enum chex_status eval_output_refuse(const struct eval_settings *s, const char *also,
+                                    const char *const *files, struct chex_error *err);
+
+/* The same for the results of an evaluation. network: predictions.csv counts as a result too. */
 enum chex_status eval_results_refuse(const struct eval_settings *s, bool network,
                                      struct chex_error *err);
 
@@ -203,8 +217,11 @@ struct eval_output {
     int lock;
 };
 
-/* Creates and locks the folder before the work, and repeats the check of eval_results_refuse.
- * CHEX_E_ENV: the folder is not writable, or another evaluation has locked it. */
+/* Creates and locks the folder before the work, and repeats the check of eval_output_refuse.
+ * CHEX_E_ENV: the folder is not writable, or another process has locked it. */
+enum chex_status eval_output_begin(const struct eval_settings *s, const char *also,
+                                   const char *const *files, struct eval_output *o,
+                                   struct chex_error *err);
 enum chex_status eval_results_begin(const struct eval_settings *s, bool network,
                                     struct eval_output *o, struct chex_error *err);
 

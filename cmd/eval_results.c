@@ -25,16 +25,16 @@ const char *const eval_table_names[] = {"auroc", "operating", "calibration", "al
 #define LOCK_NAME ".eval.lock"
 #define KEY_FILE "auroc.json" /* moved last: if it exists, all results exist */
 
-enum chex_status eval_results_refuse(const struct eval_settings *s, bool network,
-                                     struct chex_error *err) {
+enum chex_status eval_output_refuse(const struct eval_settings *s, const char *also,
+                                    const char *const *files, struct chex_error *err) {
     char found[200] = "";
     enum chex_status st = CHEX_OK;
     if (chex_fs_exists(s->output) && !chex_fs_is_dir(s->output))
         return chex_error_set(err, CHEX_E_USAGE, "--output %s is no folder", s->output);
     if (chex_staging_pending(s->output)) /* checked again after chex_staging_recover */
         return CHEX_OK;
-    for (int i = network ? -1 : 0; st == CHEX_OK && (i < 0 || chex_report_files[i]); i++) {
-        const char *name = i < 0 ? "predictions.csv" : chex_report_files[i];
+    for (int i = also ? -1 : 0; st == CHEX_OK && (i < 0 || files[i]); i++) {
+        const char *name = i < 0 ? also : files[i];
         char *path = chex_fs_join(s->output, name);
         size_t n = strlen(found);
         if (!path)
@@ -55,8 +55,9 @@ enum chex_status eval_results_refuse(const struct eval_settings *s, bool network
     return CHEX_OK;
 }
 
-enum chex_status eval_results_begin(const struct eval_settings *s, bool network,
-                                    struct eval_output *o, struct chex_error *err) {
+enum chex_status eval_output_begin(const struct eval_settings *s, const char *also,
+                                   const char *const *files, struct eval_output *o,
+                                   struct chex_error *err) {
     char subject[CHEX_ERROR_TEXT_BYTES];
     const bool made = !chex_fs_exists(s->output);
     CHEX_TRY(chex_fs_mkdirs(s->output, err));
@@ -67,8 +68,18 @@ enum chex_status eval_results_begin(const struct eval_settings *s, bool network,
     snprintf(subject, sizeof subject, "output folder %s", s->output);
     CHEX_TRY(chex_lockfile_take(s->output, LOCK_NAME, subject, "name a new folder with --output",
                                 &o->lock, err));
-    CHEX_TRY(chex_staging_recover(s->output, KEY_FILE, err));
-    return eval_results_refuse(s, network, err); /* another evaluation may have ended meanwhile */
+    CHEX_TRY(chex_staging_recover(s->output, files[0], err));
+    return eval_output_refuse(s, also, files, err); /* another process may have ended meanwhile */
+}
+
+enum chex_status eval_results_refuse(const struct eval_settings *s, bool network,
+                                     struct chex_error *err) {
+    return eval_output_refuse(s, network ? "predictions.csv" : NULL, chex_report_files, err);
+}
+
+enum chex_status eval_results_begin(const struct eval_settings *s, bool network,
+                                    struct eval_output *o, struct chex_error *err) {
+    return eval_output_begin(s, network ? "predictions.csv" : NULL, chex_report_files, o, err);
 }
 
 void eval_results_end(const struct eval_settings *s, const struct eval_output *o,

@@ -15,9 +15,7 @@ static const struct chex_opt score_opts[] = {
     OPTION("predictions", STRING, EVAL_AT(predictions), .letter = 'p', .metavar = "FILE",
            .help = "table to score: image_id, patient_id, y_CLASS and p_CLASS for each "
                    "class; may be .gz"),
-    OPTION("scores", CHOICE, EVAL_AT(scores), .def = "probability", .metavar = "KIND",
-           .choices = chex_score_kind_names,
-           .help = "what p_CLASS holds; any: numbers that only order the images, such as logits"),
+    EVAL_SCORES_ROW,
     EVAL_THREADS_ROW("threads for the intervals; 0: one for each CPU"),
     EVAL_FIGURE_ROWS,
     OPTION_GROUP("Results"),

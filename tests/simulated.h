@@ -116,4 +116,60 @@ static inline void simulated_fill(struct simulated_set *s, const struct simulate
     }
 }
 
+/* Two models on the same images. */
+struct simulated_pair {
+    struct simulated_set first;
+    double second[SIMULATED_ROWS]; /* scores of the second model */
+};
+
+/* A deviate of both models for one patient or image: `both` is the square root of the correlation
+ * between the models. */
+static inline void simulated_twins(struct simulated_draws *d, double both, double z[2]) {
+    const double own = sqrt(1 - both * both), common = both * simulated_normal(d);
+    for (int i = 0; i < 2; i++)
+        z[i] = common + own * simulated_normal(d);
+}
+
+static inline void simulated_add_pair(struct simulated_pair *p,
+                                      const struct simulated_design *design, const double auroc[2],
+                                      const double patient[2], double both, bool positive,
+                                      struct simulated_draws *d) {
+    const double shared = design->several ? sqrt(0.5) : 0, own = sqrt(1 - shared * shared);
+    double image[2], score[2];
+    simulated_twins(d, both, image);
+    struct simulated_draws again = *d; /* what one model cannot see is hard for the other */
+    for (int i = 0; i < 2; i++) {
+        score[i] = shared * patient[i] + own * image[i];
+        if (positive)
+            score[i] = simulated_positive(design, auroc[i], score[i], i ? &again : d);
+    }
+    if (p->first.rows < SIMULATED_ROWS)
+        p->second[p->first.rows] = score[1];
+    simulated_add(&p->first, score[0], positive);
+}
+
+/* As simulated_fill, for two models of these AUROCs, whose scores have `correlation` within the
+ * positives and within the negatives. */
+static inline void simulated_fill_pair(struct simulated_pair *p,
+                                       const struct simulated_design *design, const double auroc[2],
+                                       double correlation, uint32_t positives, uint32_t negatives,
+                                       uint64_t seed, uint32_t trial) {
+    struct simulated_draws d = {seed, trial, 0};
+    struct simulated_set *s = &p->first;
+    const double both = sqrt(correlation);
+    uint32_t positive_rows = 0;
+    s->rows = 0;
+    for (s->patients = 0; s->patients < positives || s->rows < positive_rows + negatives;
+         s->patients++) {
+        const bool positive = s->patients < positives;
+        double patient[2];
+        simulated_twins(&d, both, patient);
+        for (int i = simulated_images(&d, design->several); i-- > 0;)
+            simulated_add_pair(p, design, auroc, patient, both, positive, &d);
+        positive_rows = positive ? s->rows : positive_rows;
+        for (int i = positive && design->several ? (int)(3 * simulated_uniform(&d)) : 0; i-- > 0;)
+            simulated_add_pair(p, design, auroc, patient, both, false, &d);
+    }
+}
+
 #endif

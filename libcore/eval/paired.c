@@ -53,7 +53,9 @@ static enum chex_status match_classes(struct join *j, struct chex_paired *p,
             while (b < t[!i]->classes && strcmp(t[i]->class_names[a], t[!i]->class_names[b]) != 0)
                 b++;
             if (b == t[!i]->classes) {
-                p->missing[i][p->missing_count[i]++] = t[i]->class_names[a];
+                char **name = &p->missing[i][p->missing_count[i]++];
+                if (!(*name = strdup(t[i]->class_names[a])))
+                    return chex_error_memory(err, "%d classes", t[i]->classes);
             } else if (i == 0) {
                 j->column[0][j->classes] = a;
                 j->column[1][j->classes++] = b;
@@ -403,8 +405,11 @@ enum chex_status chex_paired_create(const struct chex_predictions *const tables[
 void chex_paired_destroy(struct chex_paired *p) {
     if (!p)
         return;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
+        for (int c = 0; c < p->missing_count[i]; c++)
+            free(p->missing[i][c]);
         free(p->missing[i]);
+    }
     free(p->per_class);
     free(p);
 }

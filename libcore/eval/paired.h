@@ -28,8 +28,8 @@ struct chex_paired_config {
  * worse by the margin or more: a one-sided test at 2.5 %. It is superior if the interval is above
  * 0. A superior model is non-inferior too. */
 enum chex_margin_verdict { CHEX_MARGIN_NONE, CHEX_NOT_SHOWN, CHEX_NON_INFERIOR, CHEX_SUPERIOR };
-extern const char
-    *const chex_margin_verdict_names[]; /* NULL for NONE, "not shown", "non-inferior", ... */
+/* NULL, "not shown", "non-inferior", "superior". */
+extern const char *const chex_margin_verdict_names[];
 
 /* A finding, or the mean. All differences are first minus second. */
 struct chex_paired_class {
@@ -54,12 +54,12 @@ struct chex_paired {
     struct chex_paired_class *per_class;
     struct chex_paired_class mean; /* over the defined classes; no interval if one is too_few */
     int defined, too_few;
-    size_t tests;            /* that Holm's correction counts */
-    const char **missing[2]; /* classes of one table only; names owned by that table */
+    size_t tests;      /* that Holm's correction counts */
+    char **missing[2]; /* names of the classes of one table only */
     int missing_count[2];
 };
 
-/* Compares two tables, which must outlive the result.
+/* Compares two tables. The first one must outlive the result.
  * - names: the files, for error texts.
  * - CHEX_E_DATA: no image or no finding in both; an image with another label or patient in the
  *   second table (the text names the first such image of the first table); clusters by patient, but
