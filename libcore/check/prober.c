@@ -16,6 +16,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/progress.h"
 #include "check/measure.h"
 
@@ -88,8 +89,10 @@ static void *probe_all(void *arg) {
         struct chex_check_result r;
         memset(&r, 0, sizeof r); /* also the padding, because the bytes are sent */
         r.fault = p->checks[i]->fault;
+        const double began = chex_clock_s();
         if (p->checks[i]->probe)
             p->checks[i]->probe(&p->context, &r);
+        chex_debug("check %s took %.3f s", p->checks[i]->name, chex_clock_s() - began);
         answer(p, &r);
     }
     chex_measure_release(&p->measure);

@@ -59,7 +59,7 @@ await() { # COMMAND...: until it succeeds
     return 1
 }
 job_is() { scontrol show job "$1" 2>/dev/null | grep -qE "$2"; } # JOB REGEX
-steps() { grep -hs '"kind": *"step"' "$1/metrics.jsonl" | wc -l; }
+steps() { grep -hs '"kind": *"step"' "$1/metrics.jsonl" | grep -c .; }
 beyond() { [ "$(steps run)" -gt "$1" ]; } # STEPS
 completes() { # JOB LABEL
     await job_is "$1" 'JobState=(COMPLETED|FAILED|TIMEOUT|NODE_FAIL|CANCELLED)'
