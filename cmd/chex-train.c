@@ -20,6 +20,7 @@
 #include "train/bench.h"
 #include "train/bench_input.h"
 #include "train/plan.h"
+#include "train/requeue.h"
 #include "train/trainer.h"
 #include "train_bench.h"
 #include "train_plan.h"
@@ -36,7 +37,7 @@ struct settings {
     double crop_scale, rotate, brightness, contrast;
     double lr, min_lr, lr_factor, weight_decay, momentum, warmup_epochs, consume;
     uint64_t stall_warn, stall_abort;
-    bool deterministic, plan, bench_layers, bench_infer, antialias, job_comment;
+    bool deterministic, plan, bench_layers, bench_infer, antialias, job_comment, requeue;
     struct chex_opt_set *set; /* the origin of each value */
 };
 
@@ -163,6 +164,9 @@ static const struct chex_opt options[] = {
            .metavar = "auto|off|TIME",
            .help = "save and exit with status 6 this long before the end of the Slurm job; auto: "
                    "from measured step and save times, plus 20 s"),
+    OPTION("requeue", FLAG, AT(requeue),
+           .help = "after a save (status 6) or lost ranks (status 7; three times at most) put the "
+                   "Slurm batch job back into the queue; for scripts that do not"),
     OPTION("stall-warn", DURATION, AT(stall_warn), .def = "60s", .metavar = "TIME",
            .help = "after this time without progress, name the ranks that the others wait for (0s: "
                    "never)"),
@@ -399,6 +403,7 @@ static enum chex_status restore_from_run(void *arg, const char *path, const json
     CHEX_TRY(restore_options(start->s, path, recorded, origins, restored, size, err));
     CHEX_TRY(check_settings(start->s, err));
     CHEX_TRY(config_of(start->s, start->engine, start->device, start->threads, &now, err));
+    now.requeue = start->config->requeue;
     json_decref(start->config->options);
     json_decref(start->config->shared_options);
     *config = *start->config = now;
@@ -520,12 +525,15 @@ static enum chex_status plan(const struct settings *s, const struct chex_train_c
 static enum chex_status collective(struct starter *start, struct chex_world *world, bool *together,
                                    struct chex_error *err) {
     const struct settings *s = start->s;
-    const struct chex_train_config first = *start->config, *c = &first;
+    const bool asks = world->launch.rank == 0 && !s->bench_input;
     struct chex_coll *coll = NULL;
     const struct chex_slurm_library *slurm = NULL;
     struct chex_error why = {0};
-    if (world->launch.rank == 0 && !s->bench_input && (!c->save_before_end.off || s->job_comment))
+    if (asks && (!start->config->save_before_end.off || s->job_comment || s->requeue))
         (void)chex_slurm_open(&slurm, &why); /* before MPI */
+    start->config->requeue =
+        s->requeue && !s->plan && (!asks || chex_requeue_check(slurm, why.text));
+    const struct chex_train_config first = *start->config, *c = &first;
     CHEX_TRY(chex_coll_create(&world->launch, &coll, err));
     train_signals_limit(0);
     struct chex_train_world w = {.launch = &world->launch,
@@ -543,6 +551,8 @@ static enum chex_status collective(struct starter *start, struct chex_world *wor
     *together = *together && !coll->group->broken;
     if (st == CHEX_OK || *together)
         chex_coll_destroy(coll);
+    if (first.requeue && asks)
+        chex_requeue_ask(slurm, st);
     return st;
 }
 

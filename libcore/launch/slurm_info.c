@@ -108,6 +108,58 @@ enum chex_status chex_slurm_write_rate(const struct chex_slurm_library *lib, dou
     return lib->set_comment(job.id, comment, err);
 }
 
+/* ---- back into the queue ---- */
+
+static const char retries_mark[] = "chexnet-retries=";
+
+static enum chex_status check_requeue(const struct chex_slurm_job *job, struct chex_error *err) {
+    if (!job->batch)
+        return chex_error_set(err, CHEX_E_ENV,
+                              "only a job of sbatch can be put back into the queue");
+    if (!job->requeue)
+        return chex_error_set(err, CHEX_E_ENV,
+                              "the job may not be put back into the queue (--no-requeue, or "
+                              "JobRequeue=0 in slurm.conf)");
+    return CHEX_OK;
+}
+
+enum chex_status chex_slurm_can_requeue(const struct chex_slurm_library *lib,
+                                        struct chex_error *err) {
+    struct chex_slurm_job job;
+    CHEX_TRY(chex_slurm_this_job(lib, &job, err));
+    return check_requeue(&job, err);
+}
+
+/* Writes the count to the end of the comment. */
+static enum chex_status write_retries(const struct chex_slurm_library *lib,
+                                      struct chex_slurm_job *job, unsigned count,
+                                      struct chex_error *err) {
+    char comment[sizeof job->comment + 64];
+    char *own = strstr(job->comment, retries_mark);
+    if (!own && count == 0)
+        return CHEX_OK;
+    if (own)
+        *own = '\0';
+    snprintf(comment, sizeof comment, "%s%s%u", job->comment, retries_mark, count);
+    return lib->set_comment(job->id, comment, err);
+}
+
+/* The count comes first: a job that is not put back has a count too high by one, and not a loop. */
+enum chex_status chex_slurm_requeue(const struct chex_slurm_library *lib, bool lost,
+                                    struct chex_error *err) {
+    struct chex_slurm_job job;
+    CHEX_TRY(chex_slurm_this_job(lib, &job, err));
+    CHEX_TRY(check_requeue(&job, err));
+    const char *own = strstr(job.comment, retries_mark);
+    const unsigned long count = own ? strtoul(own + sizeof retries_mark - 1, NULL, 10) : 0;
+    if (lost && count >= CHEX_SLURM_RETRIES)
+        return chex_error_set(err, CHEX_E_ENV,
+                              "ranks were lost again after %d retries (%s%lu in the job's comment)",
+                              CHEX_SLURM_RETRIES, retries_mark, count);
+    CHEX_TRY(write_retries(lib, &job, lost ? (unsigned)count + 1 : 0, err));
+    return lib->requeue(job.id, err);
+}
+
 struct chex_job_end chex_slurm_job_end(const struct chex_slurm_library *lib) {
     const char *text = getenv("SLURM_JOB_END_TIME");
     struct chex_slurm_job job;

@@ -9,6 +9,7 @@
 #ifndef CHEX_LAUNCH_SLURM_INFO_H
 #define CHEX_LAUNCH_SLURM_INFO_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -18,6 +19,8 @@ struct chex_slurm_job {
     uint32_t id;
     int64_t end_s;     /* when the time limit ends, seconds since 1970; 0: there is no limit */
     unsigned restarts; /* how often the job was put back into the queue */
+    bool batch;        /* made by sbatch: only such a job can be put back */
+    bool requeue;      /* its user and the cluster allow it (--requeue, JobRequeue) */
     char nodes[1024];  /* as in SLURM_JOB_NODELIST */
     char comment[1024];
 };
@@ -36,7 +39,13 @@ struct chex_slurm_library {
     enum chex_status (*node)(const char *name, struct chex_slurm_node *out, struct chex_error *err);
     /* Replaces the comment of the job. Only its owner and administrators may. */
     enum chex_status (*set_comment)(uint32_t id, const char *text, struct chex_error *err);
+    /* Puts the job back into the queue. Slurm then ends its processes: TERM, and KILL after
+     * KillWait. Only its owner and administrators may. */
+    enum chex_status (*requeue)(uint32_t id, struct chex_error *err);
 };
+
+/* How often a job is put back after lost ranks, as in chexnet.sbatch. */
+enum { CHEX_SLURM_RETRIES = 3 };
 
 /* Opens the module inside a job. A child process tries one request first, for 10 s at most: without
  * a configuration libslurm would end this process. Call it before MPI starts: memory that is
@@ -53,6 +62,18 @@ enum chex_status chex_slurm_this_job(const struct chex_slurm_library *lib,
  * and the count of chexnet.sbatch. CHEX_E_ENV: the comment would get too long, or Slurm refuses. */
 enum chex_status chex_slurm_write_rate(const struct chex_slurm_library *lib, double images_per_s,
                                        struct chex_error *err);
+
+/* Whether the present job can be put back into the queue. CHEX_E_ENV: the text is the reason. */
+enum chex_status chex_slurm_can_requeue(const struct chex_slurm_library *lib,
+                                        struct chex_error *err);
+
+/* Puts the present job back into the queue.
+ * - lost: after lost ranks. It is counted in the comment of the job ("chexnet-retries=2", at its
+ *   end, as chexnet.sbatch does), and refused after CHEX_SLURM_RETRIES.
+ * - otherwise after a save: the count starts again.
+ * CHEX_E_ENV: the job stays as it is; the text is the reason. */
+enum chex_status chex_slurm_requeue(const struct chex_slurm_library *lib, bool lost,
+                                    struct chex_error *err);
 
 /* When the present job ends, and who says so. */
 struct chex_job_end {

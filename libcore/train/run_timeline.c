@@ -73,8 +73,7 @@ static json_t *about(const struct chex_session *s) {
                 : "none: the engine computes on the processor"));
 }
 
-void chex_session_write_stalled(void *session, const struct chex_mark *mark) {
-    struct chex_session *s = session;
+void chex_session_write_stalled(struct chex_session *s, const struct chex_mark *mark) {
     struct chex_error err = {0};
     if (s->rank == 0 &&
         chex_timeline_write_alone(s->timeline.file, about(s), mark, &err) != CHEX_OK)

@@ -191,7 +191,7 @@ enum chex_status chex_session_open_timeline(struct chex_session *s, struct chex_
 enum chex_status chex_session_end_timeline(struct chex_session *s, enum chex_status st,
                                            struct chex_error *err);
 /* For chex_watchdog_on_abort: rank 0 writes its own events. */
-void chex_session_write_stalled(void *session, const struct chex_mark *mark);
+void chex_session_write_stalled(struct chex_session *s, const struct chex_mark *mark);
 /* Records the pass of logical rank v that began at from_ns. */
 void chex_run_trace_pass(struct chex_run_timeline *t, bool on_device, int v, uint64_t from_ns,
                          const struct chex_pass_result *result);

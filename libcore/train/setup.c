@@ -15,6 +15,7 @@
 #include "base/memory_limit.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "train/requeue.h"
 #include "train/session.h"
 
 enum chex_status chex_session_agree(struct chex_session *s, enum chex_status mine,
@@ -189,11 +190,27 @@ static enum chex_status open_parts(struct chex_session *s, struct chex_error *er
     return chex_session_agree(s, chex_session_check_memory(s, err), err);
 }
 
+/* Before the watch ends a job that hangs: with a timeline, and without. */
+static void on_abort_timeline(void *session, const struct chex_mark *mark,
+                              enum chex_status status) {
+    struct chex_session *s = session;
+    chex_session_write_stalled(s, mark);
+    if (s->config.requeue)
+        chex_requeue_ask(s->world.slurm, status);
+}
+
+static void on_abort(void *session, const struct chex_mark *mark, enum chex_status status) {
+    const struct chex_session *s = session;
+    (void)mark;
+    if (s->config.requeue)
+        chex_requeue_ask(s->world.slurm, status);
+}
+
 /* Starts the input threads and creates the files of the run. */
 static enum chex_status open_work(struct chex_session *s, struct chex_error *err) {
     enum chex_status st = open_pipeline(s, err);
     if (st == CHEX_OK && s->timeline.file)
-        chex_watchdog_on_abort(s->world.watchdog, chex_session_write_stalled, s);
+        chex_watchdog_on_abort(s->world.watchdog, on_abort_timeline, s);
     if (st == CHEX_OK && s->rank == 0)
         st = chex_session_create_output(s, err);
     CHEX_TRY(chex_session_agree(s, st, err));
@@ -207,6 +224,8 @@ static enum chex_status start_watch(struct chex_session *s, struct chex_error *e
     const struct chex_train_config *c = &s->config;
     const enum chex_status st = chex_watchdog_create(s->world.launch, c->stall_warn_ms,
                                                      c->stall_abort_ms, &s->world.watchdog, err);
+    if (st == CHEX_OK)
+        chex_watchdog_on_abort(s->world.watchdog, on_abort, s);
     return chex_session_agree(s, st, err);
 }
 

@@ -52,6 +52,7 @@ struct chex_train_config {
     int save_keep;
     struct chex_save_before_end save_before_end;
     bool job_comment; /* write the speed into the comment of the Slurm job */
+    bool requeue;     /* put the job back after a save or lost ranks (train/requeue.h) */
     uint64_t stall_warn_ms, stall_abort_ms;
     const char *timeline;   /* file for train/timeline.h, or NULL */
     bool plan_only;         /* set up and change no file; set by chex_train_plan */

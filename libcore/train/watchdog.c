@@ -98,9 +98,9 @@ _Noreturn static void give_up(struct chex_watchdog *w, int rank, const char *hos
              rank, host, chex_stall_place(m, place, sizeof place), (double)m->silent_ms / 1e3,
              culprits);
     const struct chex_mark mine = own_mark(w);
-    if (w->on_abort)
-        w->on_abort(w->on_abort_arg, &mine);
     const int status = atomic_load(&w->status);
+    if (w->on_abort)
+        w->on_abort(w->on_abort_arg, &mine, (enum chex_status)status);
     chex_launch_abort(w->launch, status);
     /* A single process, or the abort had no effect: the main thread hangs, so exit here. */
     _exit(status);

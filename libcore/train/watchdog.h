@@ -52,9 +52,10 @@ void chex_watchdog_reduce(struct chex_watchdog *w, const struct chex_reduce *red
 void chex_watchdog_saved(struct chex_watchdog *w);
 
 /* `fn` runs on a thread of the watch before this process ends the job; it saves what would be lost.
- * `mark` says where this rank is. `fn` must not wait for other ranks or for the main thread. Set it
+ * `mark` says where this rank is, `status` is that of the process. Usually one rank of the job ends
+ * it. `fn` must not wait for other ranks or for the main thread. Set it
  * before the first step. */
-typedef void (*chex_on_abort_fn)(void *arg, const struct chex_mark *mark);
+typedef void (*chex_on_abort_fn)(void *arg, const struct chex_mark *mark, enum chex_status status);
 void chex_watchdog_on_abort(struct chex_watchdog *w, chex_on_abort_fn fn, void *arg);
 
 /* A beat: the rank enters `phase` of step `step`, or is still alive in it. Call from one thread

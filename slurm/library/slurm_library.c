@@ -63,6 +63,8 @@ static enum chex_status fill_job(const job_info_t *job, struct chex_slurm_job *o
     const bool limited = job->time_limit != INFINITE && job->time_limit != NO_VAL;
     out->end_s = limited ? (int64_t)job->end_time : 0;
     out->restarts = job->restart_cnt;
+    out->batch = job->batch_flag != 0;
+    out->requeue = job->requeue != 0;
     CHEX_TRY(copy(out->nodes, sizeof out->nodes, job->nodes, "the node list", err));
     return copy(out->comment, sizeof out->comment, job->comment, "the comment", err);
 }
@@ -113,8 +115,13 @@ static enum chex_status library_set_comment(uint32_t id, const char *text, struc
     return slurm_update_job(&update) == SLURM_SUCCESS ? CHEX_OK : refused("the comment", err);
 }
 
+static enum chex_status library_requeue(uint32_t id, struct chex_error *err) {
+    return slurm_requeue(id, 0) == SLURM_SUCCESS ? CHEX_OK : refused("requeue", err);
+}
+
 __attribute__((visibility("default"))) extern const struct chex_slurm_library chexnet_slurm;
 const struct chex_slurm_library chexnet_slurm = {.open = library_open,
                                                  .job = library_job,
                                                  .node = library_node,
-                                                 .set_comment = library_set_comment};
+                                                 .set_comment = library_set_comment,
+                                                 .requeue = library_requeue};

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What chexnet asks of Slurm, with a table in place of the module: counts of retries, the comment
+ * of the job, and jobs that cannot be put back.
+ */
+#include "launch/slurm_info.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tap.h"
+
+static struct chex_slurm_job job;
+static int requeued;
+static bool refuses;
+
+static enum chex_status get_job(uint32_t id, struct chex_slurm_job *out, struct chex_error *err) {
+    (void)err;
+    *out = job;
+    out->id = id;
+    return CHEX_OK;
+}
+
+static enum chex_status set_comment(uint32_t id, const char *text, struct chex_error *err) {
+    (void)id, (void)err;
+    snprintf(job.comment, sizeof job.comment, "%s", text);
+    return CHEX_OK;
+}
+
+static enum chex_status requeue(uint32_t id, struct chex_error *err) {
+    if (refuses)
+        return chex_error_set(err, CHEX_E_ENV, "libslurm: requeue: refused");
+    requeued = (int)id;
+    return CHEX_OK;
+}
+
+static const struct chex_slurm_library lib = {
+    .job = get_job, .set_comment = set_comment, .requeue = requeue};
+
+static enum chex_status ask(bool batch, bool may, const char *comment, bool lost,
+                            struct chex_error *err) {
+    job = (struct chex_slurm_job){.batch = batch, .requeue = may};
+    snprintf(job.comment, sizeof job.comment, "%s", comment);
+    requeued = 0;
+    *err = (struct chex_error){0};
+    return chex_slurm_requeue(&lib, lost, err);
+}
+
+int main(void) {
+    struct chex_error err;
+    setenv("SLURM_JOB_ID", "17", 1);
+
+    OK(ask(true, true, "", true, &err) == CHEX_OK && requeued == 17, "a batch job is put back");
+    OK(strcmp(job.comment, "chexnet-retries=1") == 0, "lost ranks are counted from 1");
+    ask(true, true, "of user chexnet-retries=2", true, &err);
+    OK(strcmp(job.comment, "of user chexnet-retries=3") == 0,
+       "the text of the user stays before the count");
+    OK(ask(true, true, "chexnet-retries=3", true, &err) == CHEX_E_ENV && !requeued,
+       "after three retries the job is not put back");
+    OK(strstr(err.text, "after 3 retries"), "the text names the limit");
+    OK(ask(true, true, "a chexnet-retries=3", false, &err) == CHEX_OK && requeued == 17,
+       "a save puts the job back whatever the count");
+    OK(strcmp(job.comment, "a chexnet-retries=0") == 0, "a save sets the count to 0");
+    ask(true, true, "of user", false, &err);
+    OK(strcmp(job.comment, "of user") == 0, "a save without a count leaves the comment alone");
+    OK(ask(false, true, "", false, &err) == CHEX_E_ENV && !requeued, "a job of srun is refused");
+    OK(strstr(err.text, "only a job of sbatch"), "the text says which jobs can be put back");
+    OK(ask(true, false, "", true, &err) == CHEX_E_ENV && !requeued && !job.comment[0],
+       "a job with --no-requeue is refused, and its comment stays");
+    refuses = true;
+    OK(ask(true, true, "", true, &err) == CHEX_E_ENV, "a refusal of Slurm is returned");
+    unsetenv("SLURM_JOB_ID");
+    OK(ask(true, true, "", true, &err) == CHEX_E_ENV && strstr(err.text, "not in a Slurm job"),
+       "outside of a job the text says so");
+    return tap_done();
+}
