@@ -69,8 +69,8 @@ static inline double labels_large(const struct labels_design *d, double mean, do
         const double a = (low + high) / 2;
         double sum = 0;
         for (int i = 0; i < LABELS_GRID; i++)
-            sum += labels_weight(i) *
-                   labels_sigmoid(d->slope * labels_at(d, mean, i) + d->shift + a);
+            sum +=
+                labels_weight(i) * labels_sigmoid(d->slope * labels_at(d, mean, i) + d->shift + a);
         *(sum < share ? &low : &high) = a;
     }
     return low;
@@ -113,8 +113,8 @@ static inline struct labels_truth labels_truth_of(const struct labels_design *d,
             t.f1 = 2 * tp / (share + called);
         }
     }
-    const double up = t.sensitivity / (1 - t.specificity) * LABELS_PREVALENCE /
-                      (1 - LABELS_PREVALENCE);
+    const double up =
+        t.sensitivity / (1 - t.specificity) * LABELS_PREVALENCE / (1 - LABELS_PREVALENCE);
     t.ppv_at = up / (1 + up);
     return t;
 }

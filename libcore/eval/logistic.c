@@ -92,12 +92,11 @@ bool chex_logistic_fit(const struct chex_logits *logits, int count, enum chex_lo
     struct derivatives d = derive(logits, count, &at);
     for (int i = 0; i < MAX_STEPS; i++) {
         struct chex_logistic step = step_of(&d, kind);
-        const double before = along(&d, &step);
         if (!isfinite(step.slope) || !isfinite(step.intercept))
             return false;
         struct chex_logistic next = {at.slope + step.slope, at.intercept + step.intercept};
         struct derivatives there = derive(logits, count, &next);
-        for (int halves = 0; !(along(&there, &step) > -before / 2) && halves < MAX_STEPS;
+        for (int halves = 0; !(along(&there, &step) > -along(&d, &step) / 2) && halves < MAX_STEPS;
              halves++) {
             step = (struct chex_logistic){step.slope / 2, step.intercept / 2};
             next = (struct chex_logistic){at.slope + step.slope, at.intercept + step.intercept};

@@ -55,6 +55,8 @@ static struct chex_figure at_threshold(const struct walk *w, double weight) {
     const double a = tp.value - tp.interval.low, b = weight * (fp.interval.high - fp.value);
     const double c = tp.interval.high - tp.value, d = weight * (fp.value - fp.interval.low);
     struct chex_figure f = {tp.value - weight * fp.value, {NAN, NAN, 0}};
+    if (isnan(tp.interval.low))
+        return f;
     f.interval.low = f.value - sqrt(fmax(a * a + b * b - 2 * rho * a * b, 0));
     f.interval.high = f.value + sqrt(fmax(c * c + d * d - 2 * rho * c * d, 0));
     return f;

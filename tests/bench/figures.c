@@ -17,9 +17,9 @@
 enum { FIGURES = 14, SHARES = 4, SEED = 21 };
 
 static const char *const names[FIGURES] = {
-    "sensitivity", "specificity",       "PPV",   "NPV", "F1",
-    "PPV at 10 %", "average precision", "Brier", "slope", "intercept",
-    "in the large", "ECE", "net benefit at 0.1", "treat all at 0.1"};
+    "sensitivity",        "specificity",     "PPV",   "NPV",       "F1",           "PPV at 10 %",
+    "average precision",  "Brier",           "slope", "intercept", "in the large", "ECE",
+    "net benefit at 0.1", "treat all at 0.1"};
 static const double shares[SHARES] = {0.01, 0.03, 0.1, 0.3};
 
 static struct simulated_set set;
@@ -64,13 +64,20 @@ static void compute(double threshold, struct chex_figure out[FIGURES]) {
     check(chex_net_benefit_create(r, &k, &n, &err), &err);
     chex_ranking_destroy(r);
     const struct chex_net_benefit_point *p = &n.point[LABELS_NET_BENEFIT];
-    const struct chex_figure all[FIGURES] = {o.sensitivity, o.specificity,
-                                             o.ppv,         o.npv,
-                                             o.f1,          o.ppv_at,
-                                             ap,            c.brier,
-                                             c.slope,       c.intercept,
-                                             c.in_the_large, c.ece,
-                                             p->prediction, p->treat_all};
+    const struct chex_figure all[FIGURES] = {o.sensitivity,
+                                             o.specificity,
+                                             o.ppv,
+                                             o.npv,
+                                             o.f1,
+                                             o.ppv_at,
+                                             ap,
+                                             c.brier,
+                                             c.slope,
+                                             c.intercept,
+                                             c.in_the_large,
+                                             c.ece,
+                                             p->prediction,
+                                             p->treat_all};
     memcpy(out, all, sizeof all);
 }
 
