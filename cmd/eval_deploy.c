@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
+#include "eval/features.h"
 #include "eval/figures_text.h"
 #include "eval/predict_split.h"
 #include "eval_commands.h"
@@ -40,6 +41,10 @@ static const struct chex_opt deploy_opts[] = {
                    "intercept of each class)"),
     OPTION("cluster", CHOICE, EVAL_AT(cluster), .def = "patient", .metavar = "UNIT",
            .choices = chex_cluster_names, .help = "what the printed intervals take as independent"),
+    OPTION("distribution-images", INT, EVAL_AT(distribution_images), .def = "5000", .metavar = "N",
+           .min = 0, .max = 1e7,
+           .help = "training images, and images of --split, for the statistics by which predict "
+                   "marks unusual images; 0: none"),
     OPTION_GROUP("Network"),
     EVAL_NETWORK_ROWS,
     OPTION("batch-size", INT, EVAL_AT(batch_size), .def = "16", .metavar = "N", .min = 1,
@@ -84,6 +89,14 @@ static enum chex_status recalibrate(const struct eval_settings *s, struct decide
         (enum chex_recalibration)s->recalibrate, d->deployment->calibration, fitted, err);
     if (st == CHEX_OK)
         warn_unfitted(d->deployment, fitted);
+    for (int c = 0;
+         st == CHEX_OK && s->recalibrate == CHEX_RECALIBRATE_PLATT && c < d->deployment->classes;
+         c++)
+        if (fitted[c] && d->scores->per_class[c].positives < CHEX_CALIBRATION_MIN_CLUSTERS)
+            chex_warn("class %s is recalibrated on %zu positive image%s: its probabilities may be "
+                      "worse than before",
+                      d->deployment->class_names[c], d->scores->per_class[c].positives,
+                      chex_text_s(d->scores->per_class[c].positives));
     free(fitted);
     return st;
 }
@@ -139,18 +152,11 @@ static enum chex_split training_split(const struct eval_split *e) {
     return CHEX_TRAIN;
 }
 
-/* Counts the views of the training images. Leaves zeros, with a warning, if the set has none. */
-static enum chex_status count_views(const struct eval_split *e, struct chex_deployment *d,
-                                    struct chex_error *err) {
-    const enum chex_split split = training_split(e);
+/* Counts the views of the training images. */
+static enum chex_status count_views(const struct eval_split *e, enum chex_split split,
+                                    struct chex_deployment *d, struct chex_error *err) {
     struct chex_set *set = NULL;
-    size_t rows, row;
-    CHEX_TRY(chex_set_rows(e->s->data, split, &rows, err));
-    if (!rows) {
-        chex_warn("%s has no split %s: the file will not know the views of the training images",
-                  e->s->data, chex_split_names[split]);
-        return CHEX_OK;
-    }
+    size_t row;
     CHEX_TRY(chex_set_open(e->s->data, split, 0, SIZE_MAX, &set, err));
     for (size_t i = 0; i < set->rows; i++) {
         const struct chex_shard *shard = chex_set_locate(set, i, &row);
@@ -158,6 +164,71 @@ static enum chex_status count_views(const struct eval_split *e, struct chex_depl
     }
     chex_set_close(set);
     return CHEX_OK;
+}
+
+/* Pooled features, on rank 0. */
+struct vectors {
+    float *of_training, *of_split;
+    size_t training, split;
+};
+
+/* Collective. */
+static enum chex_status infer_features(const struct eval_split *e, enum chex_split split,
+                                       struct vectors *v, struct chex_error *err) {
+    const size_t limit = (size_t)e->s->distribution_images;
+    struct chex_group *group = e->coll->group;
+    struct chex_set *set = NULL;
+    size_t rows, from, to;
+    enum chex_status st = chex_set_rows(e->s->data, split, &rows, err);
+    if (st == CHEX_OK) {
+        chex_eval_rows(rows, e->coll->rank, e->coll->size, &from, &to);
+        st = chex_set_open(e->s->data, split, from, to, &set, err);
+    }
+    st = chex_group_agree(group, st, err);
+    if (st == CHEX_OK)
+        st = chex_features_of_split(e->engine, set, group, limit, &v->of_training, &v->training,
+                                    err);
+    if (st == CHEX_OK)
+        st = chex_features_of_split(e->engine, e->set, group, limit, &v->of_split, &v->split, err);
+    chex_set_close(set);
+    return st;
+}
+
+/* Fits the statistics of unusual images, on rank 0. */
+static enum chex_status fit_features(const struct eval_split *e, const struct vectors *v,
+                                     struct decided *d, struct chex_error *err) {
+    const int count = chex_features_count(e->network->net);
+    struct chex_features **features = &d->deployment->features;
+    CHEX_TRY(chex_features_fit(v->of_training, v->training, count, d->pool, features, err));
+    return chex_features_validate(*features, v->of_split, v->split, d->pool, err);
+}
+
+/* Describes the training images: views, and statistics of features. Collective. */
+static enum chex_status describe_training(const struct eval_split *e, struct decided *d,
+                                          struct chex_error *err) {
+    const enum chex_split split = training_split(e);
+    const bool first = e->coll->rank == 0;
+    struct vectors v = {0};
+    size_t rows;
+    CHEX_TRY(chex_group_agree(e->coll->group, chex_set_rows(e->s->data, split, &rows, err), err));
+    if (!rows) {
+        if (first)
+            chex_warn("%s has no split %s: the file will know neither views nor features of the "
+                      "training images",
+                      e->s->data, chex_split_names[split]);
+        return CHEX_OK;
+    }
+    enum chex_status st = first ? count_views(e, split, d->deployment, err) : CHEX_OK;
+    st = chex_group_follow(e->coll->group, 0, st, err);
+    if (st != CHEX_OK || !e->s->distribution_images)
+        return st;
+    st = infer_features(e, split, &v, err);
+    if (st == CHEX_OK)
+        st = chex_group_follow(e->coll->group, 0, first ? fit_features(e, &v, d, err) : CHEX_OK,
+                               err);
+    free(v.of_training);
+    free(v.of_split);
+    return st;
 }
 
 /* ---- the file ---- */
@@ -214,7 +285,6 @@ static enum chex_status write_file(const struct eval_split *e, struct chex_deplo
 
 static enum chex_status finish(const struct eval_split *e, struct decided *d,
                                struct chex_error *err) {
-    CHEX_TRY(count_views(e, d->deployment, err));
     d->deployment->provenance = provenance_of(e, d);
     if (!d->deployment->provenance)
         return chex_error_memory(err, "the results");
@@ -228,14 +298,14 @@ static enum chex_status finish(const struct eval_split *e, struct decided *d,
 
 /* Collective. */
 static enum chex_status deploy(const struct eval_split *e, struct chex_error *err) {
+    const bool first = e->coll->rank == 0;
     struct decided d = {0};
-    enum chex_status st = CHEX_OK;
-    if (e->coll->rank == 0) {
-        st = choose(e, &d, err);
-        if (st == CHEX_OK)
-            st = finish(e, &d, err);
-    }
-    st = chex_group_follow(e->coll->group, 0, st, err);
+    enum chex_status st =
+        chex_group_follow(e->coll->group, 0, first ? choose(e, &d, err) : CHEX_OK, err);
+    if (st == CHEX_OK)
+        st = describe_training(e, &d, err);
+    if (st == CHEX_OK)
+        st = chex_group_follow(e->coll->group, 0, first ? finish(e, &d, err) : CHEX_OK, err);
     release(&d);
     return st;
 }

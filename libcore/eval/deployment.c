@@ -15,6 +15,7 @@
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/result.h"
+#include "eval/features.h"
 
 enum { SCHEMA = 1 };
 static const uint64_t max_json_bytes = (uint64_t)16 << 20;
@@ -67,6 +68,7 @@ void chex_deployment_destroy(struct chex_deployment *d) {
     free(d->calibration);
     free(d->rule);
     free(d->recalibration);
+    chex_features_destroy(d->features);
     json_decref(d->provenance);
     free(d);
 }
@@ -102,6 +104,7 @@ json_t *chex_deployment_json(const struct chex_deployment *d) {
         CHEX_FIELD("parameters_digest", d->parameters_digest), CHEX_MEMBER(d, rule),
         CHEX_MEMBER(d, recalibration), CHEX_FIELD("thresholds", thresholds_json(d)),
         CHEX_FIELD("calibration", calibration_json(d)), CHEX_FIELD("views", views_json(d)),
+        CHEX_FIELD("features", d->features ? chex_features_json(d->features) : json_null()),
         CHEX_FIELD("provenance", d->provenance ? json_incref(d->provenance) : json_null()));
 }
 
@@ -109,15 +112,24 @@ enum chex_status chex_deployment_write(const char *path, const struct chex_net *
                                        const float *state, int64_t batches_tracked,
                                        const struct chex_safetensors_about *about,
                                        struct chex_deployment *d, struct chex_error *err) {
+    struct chex_statistic statistics[CHEX_FEATURES_TENSORS] = {{0}};
     struct chex_safetensors_about with = *about;
+    enum chex_status st = CHEX_OK;
     chex_deployment_digest(net, state, d->parameters_digest);
     json_t *o = chex_deployment_json(d);
     with.deployment = o ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     if (!with.deployment)
         return chex_error_memory(err, "%s", path);
-    const enum chex_status st =
-        chex_safetensors_write(path, net, state, batches_tracked, &with, err);
+    if (d->features)
+        st = chex_features_tensors(d->features, statistics, err);
+    if (st == CHEX_OK)
+        st = chex_safetensors_write_all(path, net, state, batches_tracked, &with, statistics,
+                                        d->features ? CHEX_FEATURES_TENSORS : 0, err);
+    for (int i = 0; i < CHEX_FEATURES_TENSORS; i++) {
+        free(statistics[i].name);
+        free(statistics[i].data);
+    }
     free(with.deployment);
     return st;
 }
@@ -210,9 +222,21 @@ static enum chex_status parse_part(const char *path, const char *text, json_t **
     return CHEX_OK;
 }
 
-static enum chex_status take_part(const char *path, const struct chex_safetensors_about *about,
-                                  const char *digest, struct chex_deployment **out,
-                                  struct chex_error *err) {
+static enum chex_status take_features(const char *path, const struct chex_tensor_set *set,
+                                      const json_t *o, struct chex_deployment *d,
+                                      struct chex_error *err) {
+    struct chex_statistic *statistics = NULL;
+    int count = 0;
+    CHEX_TRY(chex_statistics_read(set, &statistics, &count, err));
+    enum chex_status st = chex_features_read(path, statistics, count,
+                                             json_object_get(o, "features"), &d->features, err);
+    chex_statistics_destroy(statistics, count);
+    return st;
+}
+
+static enum chex_status take_part(const char *path, const struct chex_tensor_set *set,
+                                  const struct chex_safetensors_about *about, const char *digest,
+                                  struct chex_deployment **out, struct chex_error *err) {
     json_t *o = NULL;
     struct chex_deployment *d = NULL;
     if (!about->classes)
@@ -227,6 +251,8 @@ static enum chex_status take_part(const char *path, const struct chex_safetensor
                             "file's parameters have %s): deploy these parameters again",
                             path, d->parameters_digest[0] ? d->parameters_digest : "missing",
                             digest);
+    if (st == CHEX_OK)
+        st = take_features(path, set, o, d, err);
     json_decref(o);
     if (st == CHEX_OK)
         *out = d;
@@ -238,12 +264,15 @@ static enum chex_status take_part(const char *path, const struct chex_safetensor
 enum chex_status chex_deployment_read(const char *path, const struct chex_net *net,
                                       const float *state, struct chex_deployment **out,
                                       struct chex_error *err) {
+    struct chex_tensor_set set = {0};
     struct chex_safetensors_about about = {0};
     char digest[17];
     *out = NULL;
-    CHEX_TRY(chex_safetensors_about(path, &about, err));
+    CHEX_TRY(chex_safetensors_open(path, &set, &about, err));
     chex_deployment_digest(net, state, digest);
-    enum chex_status st = about.deployment ? take_part(path, &about, digest, out, err) : CHEX_OK;
+    enum chex_status st =
+        about.deployment ? take_part(path, &set, &about, digest, out, err) : CHEX_OK;
+    chex_tensor_set_release(&set);
     chex_safetensors_about_release(&about);
     return st;
 }
