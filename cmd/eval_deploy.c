@@ -114,6 +114,19 @@ static void warn_undecided(const struct decided *d, const char *rule, const char
     }
 }
 
+/* The threshold of a class, on the calibrated probability. The rule chooses a probability of the
+ * network, in fp32. predictions.csv has it with nine digits, which may be less or more: the lower
+ * of both is kept, so that a row is called positive whether its probability comes from the network
+ * or from the table. */
+static double threshold_of(const struct decided *d, const struct chex_threshold_rule *rule, int c) {
+    char digits[32];
+    const double exact = chex_threshold_choose(d->scores->rankings[c], rule);
+    snprintf(digits, sizeof digits, "%.9g", exact);
+    return isnan(exact)
+               ? NAN
+               : chex_calibrate(&d->deployment->calibration[c], fmin(exact, strtod(digits, NULL)));
+}
+
 static enum chex_status choose(const struct eval_split *e, struct decided *d,
                                struct chex_error *err) {
     const struct eval_settings *s = e->s;
@@ -134,9 +147,10 @@ static enum chex_status choose(const struct eval_split *e, struct decided *d,
     config.rule_text = d->deployment->rule;
     config.recalibration = d->deployment->recalibration;
     config.calibration = s->recalibrate ? d->deployment->calibration : NULL;
-    CHEX_TRY(chex_figures_create(d->scores, &config, &d->figures, err));
     for (int c = 0; c < d->deployment->classes; c++)
-        d->deployment->threshold[c] = d->figures->per_class[c].operating.threshold;
+        d->deployment->threshold[c] = threshold_of(d, &config.rule, c);
+    config.threshold = d->deployment->threshold;
+    CHEX_TRY(chex_figures_create(d->scores, &config, &d->figures, err));
     warn_undecided(d, rule, chex_split_names[e->split]);
     return CHEX_OK;
 }

@@ -30,10 +30,10 @@ static enum chex_status compute(const struct chex_ranking *r, const struct chex_
     const struct chex_figures_config *config = &f->config;
     struct chex_class_figures *out = &f->per_class[c];
     const double prevalence = config->prevalence ? config->prevalence[c] : NAN;
-    const double threshold = config->source == CHEX_THRESHOLD_NONE ? NAN
+    const double threshold = config->threshold ? config->threshold[c]
                              : config->source == CHEX_THRESHOLD_CHOSEN
                                  ? chex_threshold_choose(r, &config->rule)
-                                 : config->threshold[c];
+                                 : NAN;
     out->positive_share = r->count ? (double)r->positives / (double)r->count : NAN;
     CHEX_TRY(chex_average_precision(r, k, &out->average_precision, err));
     CHEX_TRY(chex_operating_create(r, k, threshold, prevalence, &out->operating, err));

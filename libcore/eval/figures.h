@@ -25,11 +25,11 @@ extern const char *const chex_threshold_source_names[]; /* "none", "chosen", "gi
 
 struct chex_figures_config {
     enum chex_threshold_source source;
-    struct chex_threshold_rule rule; /* of CHOSEN */
+    struct chex_threshold_rule rule; /* of CHOSEN, if `threshold` is NULL */
     const char *rule_text;           /* how the thresholds were chosen; NULL: unknown */
     const char *file;                /* of DEPLOYED and FILE */
-    const double *threshold;         /* (classes), of GIVEN, DEPLOYED and FILE; NaN: none */
-    const double *prevalence;        /* (classes), or NULL; NaN: none */
+    const double *threshold;  /* (classes); NaN: none. NULL: `rule` chooses them, if CHOSEN */
+    const double *prevalence; /* (classes), or NULL; NaN: none */
     /* (classes), or NULL. If it is set, thresholds, calibration and net benefit are those of the
      * calibrated probabilities. */
     const struct chex_calibration *calibration;
