@@ -96,12 +96,13 @@ extern const struct chex_opt_program *const eval_subcommands[];
                .metavar = "published|none|FILE",                                                   \
                .help =                                                                             \
                    "bundled figures (published:COLUMN for one), or a table such as auroc.csv"),    \
-        OPTION("threshold", STRING, EVAL_AT(threshold), .metavar = "RULE|X|FILE",                  \
+        OPTION("threshold", STRING, EVAL_AT(threshold), .metavar = "youden|f1|FILE",               \
                .help = "thresholds of decisions: youden, f1, sensitivity=X or specificity=X "      \
                        "chooses them on these images; a number; a file of chex-eval deploy "       \
                        "(that of the checkpoint, else youden)"),                                   \
-        OPTION("prevalence", STRING, EVAL_AT(prevalence), .metavar = "X|CLASS=X,...",              \
-               .help = "share of positives for which predictive values are also given"),           \
+        OPTION("prevalence", STRING, EVAL_AT(prevalence), .metavar = "LIST",                       \
+               .help = "share of positives for which predictive values are also given: X, or "     \
+                       "CLASS=X,..."),                                                             \
         OPTION("table", CHOICE, EVAL_AT(table), .def = "auroc", .metavar = "KIND",                 \
                .choices = eval_table_names,                                                        \
                .help = "printed table: auroc, operating, calibration, or all three")

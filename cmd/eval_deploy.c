@@ -33,7 +33,7 @@ static const struct chex_opt deploy_opts[] = {
            .choices = chex_split_names, .help = "images on which thresholds are chosen"),
     OPTION("allow-overlap", FLAG, EVAL_AT(allow_overlap),
            .help = "choose thresholds on images that the network was trained on"),
-    OPTION("threshold", STRING, EVAL_AT(threshold), .def = "youden", .metavar = "RULE",
+    OPTION("threshold", STRING, EVAL_AT(threshold), .def = "youden", .metavar = "youden|f1",
            .help = "how thresholds are chosen: youden, f1, sensitivity=X or specificity=X"),
     OPTION("recalibrate", CHOICE, EVAL_AT(recalibrate), .def = "none", .metavar = "METHOD",
            .choices = chex_recalibration_names,

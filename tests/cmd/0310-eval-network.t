@@ -15,7 +15,7 @@ quiet chex-train --data shards --output run --image-size 32 --batch-size 4 --max
 expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --output one --threads 2
 like "$(out)" '^mean of [0-9]+ classes ' "the table"
 like "$(err)" 'engine cpu: no GPU was allotted or asked for' "the choice of the engine is said"
-is "$(ls one | tr '\n' ' ')" "auroc.csv auroc.json predictions.csv report.html roc.svg " \
+is "$(ls one | tr '\n' ' ')" "auroc.csv auroc.json curves.csv figures.csv predictions.csv report.html roc.svg " \
     "the files of --output"
 like "$(head -n 1 one/predictions.csv)" '^image_id,patient_id,y_Atelectasis,.*,y_Hernia,p_Atelectasis,.*,p_Hernia,view,age_years,sex,' \
     "predictions.csv has named columns"

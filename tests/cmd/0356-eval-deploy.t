@@ -40,6 +40,17 @@ for k in json.load(open("results/auroc.json"))["classes"]:
     print(k["name"], *(k["operating"][n] or 0 for n in ("tp", "fp", "tn", "fn")))' >ours
 cmp theirs ours
 ok $? "another reader of the file makes the same decisions on the test images"
+awk '/^```python/ {on = 1; next} /^```/ {on = 0} on' "$SOURCE/doc/deployment.md" >page.py
+"$python" -c 'import csv
+from page import *
+d = read_deployment("d.safetensors")
+for name in d["thresholds"]:
+    n = {(c, y): 0 for c in (True, False, None) for y in "01"}
+    for row in csv.DictReader(open("results/predictions.csv")):
+        n[decide(d, name, float(row["p_" + name])), row["y_" + name]] += 1
+    print(name, n[True, "1"], n[True, "0"], n[False, "0"], n[False, "1"])' >page
+cmp page ours
+ok $? "so do the lines of Python in doc/deployment.md"
 expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --output plain --threads 2 --quiet
 cmp -s plain/predictions.csv results/predictions.csv
 ok $? "the probabilities are those of the checkpoint"
