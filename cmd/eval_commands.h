@@ -14,7 +14,11 @@
 #include "eval/figures.h"
 #include "eval/predictions.h"
 #include "eval/published.h"
+#include "eval/report.h"
 #include "eval/scores.h"
+#include "eval/shortcuts.h"
+#include "eval/subgroups.h"
+#include "eval/units.h"
 #include "launch/coll.h"
 #include "model/net.h"
 #include "model/safetensors.h"
@@ -40,6 +44,8 @@ struct eval_settings {
     int table, recalibrate;
     int64_t distribution_images;
     double margin;
+    const char *subgroups, *age_bands;
+    int unit, unit_score;
 };
 
 /* The tables on stdout. */
@@ -106,6 +112,17 @@ extern const struct chex_opt_program *const eval_subcommands[];
         OPTION("table", CHOICE, EVAL_AT(table), .def = "auroc", .metavar = "KIND",                 \
                .choices = eval_table_names,                                                        \
                .help = "printed table: auroc, operating, calibration, or all three")
+#define EVAL_GROUP_ROWS                                                                            \
+    OPTION("unit", CHOICE, EVAL_AT(unit), .def = "image", .metavar = "UNIT",                       \
+           .choices = chex_unit_names, .help = "what is scored: each image, study or patient"),    \
+        OPTION("unit-score", CHOICE, EVAL_AT(unit_score), .def = "max", .metavar = "HOW",          \
+               .choices = chex_unit_score_names,                                                   \
+               .help = "score of a study or patient from those of its images"),                    \
+        OPTION("subgroups", STRING, EVAL_AT(subgroups), .metavar = "all|none|LIST",                \
+               .help = "print figures by sex, age, view, source, size; results always have them "  \
+                       "where images differ"),                                                     \
+        OPTION("age-bands", STRING, EVAL_AT(age_bands), .def = CHEX_AGE_BANDS_DEFAULT,             \
+               .metavar = "YEARS,...", .help = "first ages of the age bands after the first")
 #define EVAL_OUTPUT_ROW(value, what)                                                               \
     OPTION("output", STRING, EVAL_AT(output), .letter = 'o', .metavar = value, .help = what)
 #define EVAL_FORCE_ROW                                                                             \
@@ -192,6 +209,41 @@ struct eval_split_use {
  * calls use->work. */
 enum chex_status eval_split_run(struct chex_opt_set *set, const struct eval_settings *s,
                                 const struct eval_split_use *use, struct chex_error *err);
+
+/* ---- eval_compute.c ---- */
+
+/* Checks --subgroups and --age-bands. */
+enum chex_status eval_groups_check(const struct eval_settings *s, struct chex_error *err);
+
+/* Everything that is computed from one table. Starts as {0}. */
+struct eval_computed {
+    struct chex_predictions *units; /* of --unit study or patient; NULL: images */
+    struct chex_scores *scores;     /* of the units */
+    struct chex_figures *figures;
+    struct chex_subgroups *subgroups;
+    struct chex_shortcuts *shortcuts;
+};
+
+/* - table: of images. It and `figures` must outlive `out`.
+ * - title: what an error of the table is about
+ * - pool: may be NULL
+ * The caller calls eval_computed_release, after an error too. */
+enum chex_status eval_compute(const struct eval_settings *s, const char *title,
+                              const struct chex_predictions *table,
+                              const struct chex_figures_config *figures, struct chex_pool *pool,
+                              struct eval_computed *out, struct chex_error *err);
+void eval_computed_release(struct eval_computed *c);
+
+/* The report of a table. It borrows everything. */
+struct chex_report eval_report_of(const struct eval_settings *s, const struct eval_computed *c,
+                                  const char *title, const json_t *provenance,
+                                  const struct chex_published *published);
+
+/* Writes the files of a report into an existing folder. predictions: NULL, or the images for
+ * predictions.csv. */
+enum chex_status eval_write_files(const char *dir, const struct chex_report *report,
+                                  const struct chex_predictions *predictions,
+                                  struct chex_error *err);
 
 /* ---- eval_results.c ---- */
 

@@ -41,10 +41,11 @@ static const struct chex_opt evaluate_opts[] = {
     OPTION("tta", CHOICE, EVAL_AT(tta), .def = "none", .metavar = "KIND", .choices = chex_tta_names,
            .help = "average over the mirror image, or over ten crops"),
     EVAL_FIGURE_ROWS,
+    EVAL_GROUP_ROWS,
     OPTION_GROUP("Results"),
     EVAL_OUTPUT_ROW("DIR",
                     "folder for predictions.csv, auroc.json, auroc.csv, figures.csv, curves.csv, "
-                    "roc.svg and report.html"),
+                    "subgroups.csv, shortcuts.csv, roc.svg and report.html"),
     EVAL_FORCE_ROW,
 };
 
@@ -348,6 +349,7 @@ static enum chex_status run_evaluate(struct chex_opt_set *set, void *settings,
                               : !s->checkpoint ? "checkpoint FILE"
                                                : "output DIR");
     CHEX_TRY(eval_figures_check(s, err));
+    CHEX_TRY(eval_groups_check(s, err));
     return eval_split_run(set, s, NULL, err);
 }
 

@@ -122,19 +122,6 @@ void eval_file_unlock(const char *path, int lock) {
     free(dir);
 }
 
-static enum chex_status write_files(const char *dir, const struct chex_report *report,
-                                    const struct chex_predictions *predictions,
-                                    struct chex_error *err) {
-    if (predictions) {
-        char *path = chex_fs_join(dir, "predictions.csv");
-        enum chex_status st =
-            path ? chex_predictions_write(path, predictions, err) : chex_error_memory(err, NULL);
-        free(path);
-        CHEX_TRY(st);
-    }
-    return chex_report_write(report, dir, err);
-}
-
 /* All files or none. */
 static enum chex_status write_results(const struct eval_settings *s,
                                       const struct chex_report *report,
@@ -142,9 +129,10 @@ static enum chex_status write_results(const struct eval_settings *s,
                                       struct chex_error *err) {
     struct chex_staging staging;
     CHEX_TRY(chex_staging_begin(s->output, KEY_FILE, &staging, err));
-    CHEX_TRY(chex_staging_end(&staging, write_files(staging.path, report, predictions, err), err));
-    chex_info("results in %s: %sauroc.json, auroc.csv, figures.csv, curves.csv, roc.svg, "
-              "report.html",
+    CHEX_TRY(
+        chex_staging_end(&staging, eval_write_files(staging.path, report, predictions, err), err));
+    chex_info("results in %s: %sauroc.json, auroc.csv, figures.csv, curves.csv, "
+              "subgroups.csv, shortcuts.csv, roc.svg, report.html",
               s->output, predictions ? "predictions.csv, " : "");
     return CHEX_OK;
 }
@@ -164,6 +152,8 @@ static enum chex_status print_results(const struct eval_settings *s,
         putchar('\n');
     if (all || s->table == EVAL_TABLE_CALIBRATION)
         chex_figures_print_calibration(stdout, report->scores, report->figures);
+    if (s->subgroups && strcmp(s->subgroups, "none") != 0)
+        chex_subgroups_print(stdout, report->subgroups);
     return CHEX_OK;
 }
 
@@ -175,15 +165,11 @@ enum chex_status eval_results_compare(const struct eval_settings *s,
                                            : chex_published_read(s->compare, published_out, err);
 }
 
-/* True if the published figures name an AUROC for at least one class of the data; warns if not. */
-static bool is_comparable(const struct eval_settings *s, const struct chex_published *p,
-                          const struct chex_scores *scores) {
-    for (int c = 0; p && c < scores->classes; c++)
-        if (!isnan(chex_published_auroc(p, p->headline, scores->per_class[c].name)))
-            return true;
-    if (p)
-        chex_warn("--compare %s: it states no AUROC for any class of the data", s->compare);
-    return false;
+static char *unit_title_of(const struct eval_settings *s, const char *title) {
+    if (s->unit == CHEX_UNIT_IMAGE)
+        return strdup(title);
+    return chex_fs_format("%s, by %s (%s of the images)", title, chex_unit_names[s->unit],
+                          chex_unit_score_names[s->unit_score]);
 }
 
 enum chex_status eval_results_report(const struct eval_settings *s, int threads, const char *title,
@@ -193,34 +179,23 @@ enum chex_status eval_results_report(const struct eval_settings *s, int threads,
                                      const struct chex_predictions *table, bool write_table,
                                      struct chex_error *err) {
     struct chex_pool *pool = NULL;
-    struct chex_scores *scores = NULL;
-    struct chex_figures *more = NULL;
+    struct eval_computed computed = {0};
+    char *unit_title = unit_title_of(s, title);
     enum chex_status st = chex_pool_create(threads, &pool, err);
-    const struct chex_scores_config config = {.replicates = (size_t)s->bootstrap,
-                                              .seed = (uint64_t)s->seed,
-                                              .cluster = (enum chex_cluster)s->cluster,
-                                              .pool = pool,
-                                              .method = (enum chex_interval_method)s->interval};
+    if (st == CHEX_OK && !unit_title)
+        st = chex_error_memory(err, "the results");
     if (st == CHEX_OK)
-        st = chex_scores_create(table, &config, &scores, err);
-    if (st == CHEX_OK)
-        st = chex_figures_create(scores, &figures->config, &more, err);
-    if (st == CHEX_E_DATA)
-        chex_error_prefix(err, st, "%s", title);
-    if (st == CHEX_OK && scores->defined == 0)
-        chex_warn("no class has both positive and negative images: no AUROC is defined");
-    const bool compared = st == CHEX_OK && is_comparable(s, published, scores);
-    const struct chex_report report = {.scores = scores,
-                                       .published = compared ? published : NULL,
-                                       .title = title,
-                                       .provenance = provenance,
-                                       .figures = more};
-    if (st == CHEX_OK && s->output)
-        st = write_results(s, &report, write_table ? table : NULL, err);
-    if (st == CHEX_OK)
-        st = print_results(s, &report, err);
-    chex_figures_destroy(more);
-    chex_scores_destroy(scores);
+        st = eval_compute(s, title, table, &figures->config, pool, &computed, err);
+    if (st == CHEX_OK) {
+        const struct chex_report report =
+            eval_report_of(s, &computed, unit_title, provenance, published);
+        if (s->output)
+            st = write_results(s, &report, write_table ? table : NULL, err);
+        if (st == CHEX_OK)
+            st = print_results(s, &report, err);
+    }
+    eval_computed_release(&computed);
     chex_pool_destroy(pool);
+    free(unit_title);
     return st;
 }

@@ -18,9 +18,11 @@ static const struct chex_opt score_opts[] = {
     EVAL_SCORES_ROW,
     EVAL_THREADS_ROW("threads for the intervals; 0: one for each CPU"),
     EVAL_FIGURE_ROWS,
+    EVAL_GROUP_ROWS,
     OPTION_GROUP("Results"),
-    EVAL_OUTPUT_ROW("DIR", "folder for auroc.json, auroc.csv, figures.csv, curves.csv, roc.svg and "
-                           "report.html"),
+    EVAL_OUTPUT_ROW("DIR",
+                    "folder for auroc.json, auroc.csv, figures.csv, curves.csv, subgroups.csv, "
+                    "shortcuts.csv, roc.svg and report.html"),
     EVAL_FORCE_ROW,
 };
 
@@ -56,6 +58,7 @@ static enum chex_status run_score(struct chex_opt_set *set, void *settings,
             "of chex-eval",
             s->predictions);
     CHEX_TRY(eval_figures_check(s, err));
+    CHEX_TRY(eval_groups_check(s, err));
     CHEX_TRY(chex_text_for_json("--predictions", s->predictions, "auroc.json", err));
     if (s->output)
         CHEX_TRY(eval_results_refuse(s, false, err));

@@ -16,8 +16,9 @@
 #include "eval/figures_text.h"
 #include "eval/textfile.h"
 
-const char *const chex_report_files[] = {"auroc.json", "auroc.csv",   "figures.csv", "curves.csv",
-                                         "roc.svg",    "report.html", NULL};
+const char *const chex_report_files[] = {"auroc.json", "auroc.csv",     "figures.csv",
+                                         "curves.csv", "subgroups.csv", "shortcuts.csv",
+                                         "roc.svg",    "report.html",   NULL};
 
 static double published(const struct chex_report *r, int c) {
     return r->published ? chex_published_auroc(r->published, r->published->headline,
@@ -292,7 +293,11 @@ json_t *chex_report_json(const struct chex_report *r) {
         CHEX_FIELD_IF(s->patients, "patients", s->patients),
         CHEX_FIELD("interval", interval_json(s)),
         CHEX_FIELD_IF(r->figures, "operating", chex_figures_json(r->figures)),
-        CHEX_FIELD("classes", classes), CHEX_FIELD("published", published_json(r)),
+        CHEX_FIELD("unit", r->unit ? r->unit : "image"), CHEX_MEMBER(r, unit_score),
+        CHEX_FIELD("classes", classes),
+        CHEX_FIELD_IF(r->subgroups, "subgroups", chex_subgroups_json(r->subgroups)),
+        CHEX_FIELD_IF(r->shortcuts, "shortcuts", chex_shortcuts_json(r->shortcuts)),
+        CHEX_FIELD("published", published_json(r)),
         CHEX_FIELD("provenance", r->provenance ? json_deep_copy(r->provenance) : json_object()));
 }
 
@@ -365,6 +370,20 @@ static enum chex_status write_curves(FILE *f, const struct chex_report *r, struc
     return CHEX_OK;
 }
 
+static enum chex_status write_subgroups(FILE *f, const struct chex_report *r,
+                                        struct chex_error *err) {
+    (void)err;
+    chex_subgroups_put_csv(f, r->subgroups);
+    return CHEX_OK;
+}
+
+static enum chex_status write_shortcuts(FILE *f, const struct chex_report *r,
+                                        struct chex_error *err) {
+    (void)err;
+    chex_shortcuts_put_csv(f, r->shortcuts);
+    return CHEX_OK;
+}
+
 static enum chex_status write_svg(FILE *f, const struct chex_report *r, struct chex_error *err) {
     return chex_svg_roc(f, r, true, err);
 }
@@ -374,9 +393,12 @@ enum chex_status chex_report_write(const struct chex_report *r, const char *dir,
     /* In the same order as chex_report_files. */
     static enum chex_status (*const writers[])(FILE *, const struct chex_report *,
                                                struct chex_error *) = {
-        write_json, write_csv, write_figures, write_curves, write_svg, chex_html_write};
+        write_json,      write_csv,       write_figures, write_curves,
+        write_subgroups, write_shortcuts, write_svg,     chex_html_write};
     for (size_t i = 0; chex_report_files[i]; i++) {
-        if (!r->figures && (writers[i] == write_figures || writers[i] == write_curves))
+        if ((!r->figures && (writers[i] == write_figures || writers[i] == write_curves)) ||
+            (!r->subgroups && writers[i] == write_subgroups) ||
+            (!r->shortcuts && writers[i] == write_shortcuts))
             continue;
         char *path = chex_fs_join(dir, chex_report_files[i]);
         if (!path)

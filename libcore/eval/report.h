@@ -14,6 +14,8 @@
 #include "eval/figures.h"
 #include "eval/published.h"
 #include "eval/scores.h"
+#include "eval/shortcuts.h"
+#include "eval/subgroups.h"
 
 struct chex_cases; /* eval/cases.h */
 
@@ -22,9 +24,13 @@ struct chex_report {
     const struct chex_published *published; /* NULL: no comparison */
     const char *title;                      /* "split test of shards/" */
     const json_t *provenance; /* NULL, or an object of strings and numbers, in display order */
-    const struct chex_figures *figures; /* NULL: only AUROCs */
-    const struct chex_cases *cases;     /* NULL: no images in report.html */
-    const char *command;                /* NULL, or the command line, quoted for a shell */
+    const struct chex_figures *figures;     /* NULL: only AUROCs */
+    const struct chex_cases *cases;         /* NULL: no images in report.html */
+    const struct chex_subgroups *subgroups; /* NULL: none */
+    const struct chex_shortcuts *shortcuts; /* NULL: none */
+    const char *unit, *unit_score; /* "image", "study", "patient"; "max", "mean", NULL for images.
+                                      NULL: images */
+    const char *command;           /* NULL, or the command line, quoted for a shell */
 };
 
 /* The files that chex_report_write creates, NULL-terminated. */

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a table of predictions to a report: units, scores, figures, subgroups, shortcuts.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "eval_commands.h"
+
+/* --subgroups and --age-bands. */
+static enum chex_status parse_groups(const struct eval_settings *s,
+                                     struct chex_subgroups_config *out, struct chex_error *err) {
+    out->asked = s->subgroups && strcmp(s->subgroups, "all") != 0;
+    CHEX_TRY(chex_age_bands_parse(s->age_bands, &out->bands, err));
+    return chex_attributes_parse(s->subgroups ? s->subgroups : "all", &out->attributes, err);
+}
+
+enum chex_status eval_groups_check(const struct eval_settings *s, struct chex_error *err) {
+    struct chex_subgroups_config ignored;
+    return parse_groups(s, &ignored, err);
+}
+
+/* The table that is scored: the images, or their units. */
+static enum chex_status make_units(const struct eval_settings *s,
+                                   const struct chex_predictions *images, struct eval_computed *out,
+                                   const struct chex_predictions **table_out,
+                                   struct chex_error *err) {
+    *table_out = images;
+    if (s->unit == CHEX_UNIT_IMAGE)
+        return CHEX_OK;
+    CHEX_TRY(chex_units_create(images, (enum chex_unit)s->unit, (enum chex_unit_score)s->unit_score,
+                               &out->units, err));
+    *table_out = out->units;
+    return CHEX_OK;
+}
+
+enum chex_status eval_compute(const struct eval_settings *s, const char *title,
+                              const struct chex_predictions *table,
+                              const struct chex_figures_config *figures, struct chex_pool *pool,
+                              struct eval_computed *out, struct chex_error *err) {
+    const struct chex_scores_config config = {.replicates = (size_t)s->bootstrap,
+                                              .seed = (uint64_t)s->seed,
+                                              .cluster = (enum chex_cluster)s->cluster,
+                                              .pool = pool,
+                                              .method = (enum chex_interval_method)s->interval};
+    struct chex_subgroups_config groups;
+    const struct chex_predictions *scored;
+    CHEX_TRY(parse_groups(s, &groups, err));
+    enum chex_status st = make_units(s, table, out, &scored, err);
+    if (st == CHEX_OK)
+        st = chex_scores_create(scored, &config, &out->scores, err);
+    if (st == CHEX_OK)
+        st = chex_figures_create(out->scores, figures, &out->figures, err);
+    if (st == CHEX_OK)
+        st = chex_subgroups_create(out->scores, out->figures, &groups, &out->subgroups, err);
+    if (st == CHEX_OK)
+        st = chex_shortcuts_create(out->scores, &out->shortcuts, err);
+    if (st == CHEX_E_DATA)
+        chex_error_prefix(err, st, "%s", title);
+    if (st == CHEX_OK && out->scores->defined == 0)
+        chex_warn("no class has both positive and negative images: no AUROC is defined");
+    return st;
+}
+
+void eval_computed_release(struct eval_computed *c) {
+    chex_shortcuts_destroy(c->shortcuts);
+    chex_subgroups_destroy(c->subgroups);
+    chex_figures_destroy(c->figures);
+    chex_scores_destroy(c->scores);
+    chex_predictions_destroy(c->units);
+    *c = (struct eval_computed){0};
+}
+
+/* True if the published figures name an AUROC for at least one class of the data; warns if not. */
+static bool is_comparable(const struct eval_settings *s, const struct chex_published *p,
+                          const struct chex_scores *scores) {
+    for (int c = 0; p && c < scores->classes; c++)
+        if (!isnan(chex_published_auroc(p, p->headline, scores->per_class[c].name)))
+            return true;
+    if (p)
+        chex_warn("--compare %s: it states no AUROC for any class of the data", s->compare);
+    return false;
+}
+
+struct chex_report eval_report_of(const struct eval_settings *s, const struct eval_computed *c,
+                                  const char *title, const json_t *provenance,
+                                  const struct chex_published *published) {
+    return (struct chex_report){
+        .scores = c->scores,
+        .published = is_comparable(s, published, c->scores) ? published : NULL,
+        .title = title,
+        .provenance = provenance,
+        .figures = c->figures,
+        .subgroups = c->subgroups,
+        .shortcuts = c->shortcuts,
+        .unit = chex_unit_names[s->unit],
+        .unit_score = s->unit == CHEX_UNIT_IMAGE ? NULL : chex_unit_score_names[s->unit_score]};
+}
+
+enum chex_status eval_write_files(const char *dir, const struct chex_report *report,
+                                  const struct chex_predictions *predictions,
+                                  struct chex_error *err) {
+    if (predictions) {
+        char *path = chex_fs_join(dir, "predictions.csv");
+        enum chex_status st =
+            path ? chex_predictions_write(path, predictions, err) : chex_error_memory(err, NULL);
+        free(path);
+        CHEX_TRY(st);
+    }
+    return chex_report_write(report, dir, err);
+}
