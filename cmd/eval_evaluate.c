@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/result.h"
@@ -25,7 +26,8 @@ static const struct chex_opt evaluate_opts[] = {
     CHEX_OPT_COMMON,
     OPTION_GROUP("What is evaluated"),
     OPTION("data", STRING, EVAL_AT(data), .letter = 'd', .metavar = "DIR",
-           .help = "folder of shards made by chex-shard"),
+           .help = "folder of shards made by chex-shard; several sets: DIR,NAME=DIR,..., the "
+                   "first is the internal one"),
     EVAL_CHECKPOINT_ROW,
     OPTION("split", CHOICE, EVAL_AT(split), .def = "test", .metavar = "SPLIT",
            .choices = chex_split_names, .help = "part of the data; all: every part that there is"),
@@ -53,6 +55,13 @@ struct evaluation {
     const struct eval_settings *s;
     const struct eval_split_use *use; /* NULL: the command itself */
     bool split_asked, precision_asked;
+    struct eval_sets sets;
+    const char *data;       /* folder of the current set */
+    struct eval_done *done; /* (sets.count) on rank 0 */
+    char **digests;         /* (sets.count) source digests of the sets so far */
+    int *set_class;         /* (classes of the network), or NULL; see struct chex_eval_config */
+    char **first_names;     /* (first_count) classes of the first set, if the network names none */
+    int first_count;
     struct chex_world world;
     struct chex_coll *coll;
     struct chex_set *set;
@@ -72,19 +81,106 @@ struct evaluation {
 
 /* ---- checks: does the network's file fit the data? ---- */
 
-static enum chex_status check_classes(const struct evaluation *e, struct chex_error *err) {
-    const struct chex_safetensors_about *a = &e->network.about;
+/* Names of classes as "A, B, ..." */
+static void list_name(char *out, size_t size, const char *name) {
+    const size_t n = strlen(out);
+    if (n + 8 < size)
+        snprintf(out + n, size - n, "%s%s", n ? ", " : "", name);
+    if (strlen(out) + 1 == size)
+        memcpy(out + size - 4, "...", 4);
+}
+
+/* The network's class names: those of its file, else those of the first set. */
+static char *const *network_names(const struct evaluation *e) {
+    return e->network.about.classes ? e->network.about.class_names : e->first_names;
+}
+
+/* Finds the set's class for each class of the network. Returns the number of those that both have.
+ */
+static int find_common(struct evaluation *e, int *set_class) {
+    char *const *names = network_names(e);
+    int common = 0;
+    for (int c = 0; c < e->network.net->classes; c++) {
+        set_class[c] = -1;
+        for (int k = 0; k < e->set->classes; k++)
+            if (strcmp(names[c], e->set->class_names[k]) == 0)
+                set_class[c] = k;
+        common += set_class[c] >= 0;
+    }
+    return common;
+}
+
+/* Warns of findings that only the network or only the set has. Rank 0. */
+static void warn_of_others(const struct evaluation *e) {
+    char missing[400] = "", unknown[400] = "";
+    char *const *names = network_names(e);
+    for (int c = 0; c < e->network.net->classes; c++)
+        if (e->set_class[c] < 0)
+            list_name(missing, sizeof missing, names[c]);
+    for (int k = 0; k < e->set->classes; k++) {
+        bool found = false;
+        for (int c = 0; c < e->network.net->classes; c++)
+            found = found || e->set_class[c] == k;
+        if (!found)
+            list_name(unknown, sizeof unknown, e->set->class_names[k]);
+    }
+    if (missing[0])
+        chex_warn("%s does not state these findings of the network, which have no AUROC: %s",
+                  e->set->dir, missing);
+    if (unknown[0])
+        chex_warn("%s states findings that the network does not have, which are left out: %s",
+                  e->set->dir, unknown);
+}
+
+static enum chex_status take_names(struct evaluation *e, struct chex_error *err) {
     const struct chex_set *set = e->set;
-    const char *path = e->s->checkpoint;
-    if (!a->classes)
-        return eval_check_class_names(set->dir, set->class_names, set->classes, err);
-    if (a->classes != set->classes)
-        return chex_error_set(err, CHEX_E_DATA, "%s has %d classes, %s has %d", path, a->classes,
-                              set->dir, set->classes);
-    for (int i = 0; i < a->classes; i++)
-        if (strcmp(a->class_names[i], set->class_names[i]) != 0)
-            return chex_error_set(err, CHEX_E_DATA, "class %d is %s in %s and %s in %s", i + 1,
-                                  a->class_names[i], path, set->class_names[i], set->dir);
+    if (e->network.about.classes || e->first_names)
+        return CHEX_OK;
+    CHEX_TRY(eval_check_class_names(set->dir, set->class_names, set->classes, err));
+    if (!(e->first_names = chex_alloc_zeroed((size_t)set->classes, sizeof *e->first_names)))
+        return chex_error_memory(err, "%s", set->dir);
+    e->first_count = set->classes;
+    for (int c = 0; c < set->classes; c++)
+        if (!(e->first_names[c] = strdup(set->class_names[c])))
+            return chex_error_memory(err, "%s", set->dir);
+    return CHEX_OK;
+}
+
+/* Matches the findings of the network and of the set by name. CHEX_E_DATA: none is common, or, with
+ * e->use, not all are. */
+static enum chex_status match_classes(struct evaluation *e, struct chex_error *err) {
+    const int classes = e->network.net->classes;
+    const char *path = e->s->checkpoint, *dir = e->set->dir;
+    CHEX_TRY(take_names(e, err));
+    free(e->set_class);
+    if (!(e->set_class = chex_alloc_zeroed((size_t)classes, sizeof *e->set_class)))
+        return chex_error_memory(err, "%s", path);
+    const int common = find_common(e, e->set_class);
+    bool same = classes == e->set->classes;
+    for (int c = 0; c < classes; c++)
+        same = same && e->set_class[c] == c;
+    if (same) {
+        free(e->set_class);
+        e->set_class = NULL;
+        return CHEX_OK;
+    }
+    if (e->use && common < classes)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s has %d classes, and %s states %d of them: expected all", path,
+                              classes, dir, common);
+    if (!common) {
+        char own[200] = "", other[200] = "";
+        for (int c = 0; c < classes; c++)
+            list_name(own, sizeof own, network_names(e)[c]);
+        for (int k = 0; k < e->set->classes; k++)
+            list_name(other, sizeof other, e->set->class_names[k]);
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s and %s have no finding in common: the network has %s; the set "
+                              "has %s",
+                              path, dir, own, other);
+    }
+    if (e->coll->rank == 0)
+        warn_of_others(e);
     return CHEX_OK;
 }
 
@@ -162,7 +258,7 @@ static enum chex_status choose_split(struct evaluation *e, size_t *rows_out,
     char have[80] = "";
     for (int k = 0; k < CHEX_SPLIT_COUNT; k++) {
         size_t n = strlen(have);
-        CHEX_TRY(chex_set_rows(s->data, (enum chex_split)k, &rows[k], err));
+        CHEX_TRY(chex_set_rows(e->data, (enum chex_split)k, &rows[k], err));
         whole += rows[k];
         if (rows[k])
             snprintf(have + n, sizeof have - n, "%s%s", n ? ", " : "", chex_split_names[k]);
@@ -170,12 +266,12 @@ static enum chex_status choose_split(struct evaluation *e, size_t *rows_out,
     e->split = (enum chex_split)s->split;
     if (!e->split_asked && rows[CHEX_ALL] && rows[CHEX_ALL] == whole) {
         e->split = CHEX_ALL;
-        chex_info("%s was made without splits: all of it is evaluated", s->data);
+        chex_info("%s was made without splits: all of it is evaluated", e->data);
     }
     *rows_out = e->split == CHEX_ALL ? whole : rows[e->split];
     if (*rows_out == 0)
         return chex_error_set(err, CHEX_E_DATA,
-                              "%s: no image in split %s; it has %s: choose with --split", s->data,
+                              "%s: no image in split %s; it has %s: choose with --split", e->data,
                               chex_split_names[e->split], have[0] ? have : "none");
     return CHEX_OK;
 }
@@ -184,13 +280,13 @@ static enum chex_status open_set(struct evaluation *e, struct chex_error *err) {
     size_t rows, from, to;
     CHEX_TRY(choose_split(e, &rows, err));
     chex_eval_rows(rows, e->coll->rank, e->coll->size, &from, &to);
-    return e->split == CHEX_ALL ? chex_set_open_whole(e->s->data, from, to, &e->set, err)
-                                : chex_set_open(e->s->data, e->split, from, to, &e->set, err);
+    return e->split == CHEX_ALL ? chex_set_open_whole(e->data, from, to, &e->set, err)
+                                : chex_set_open(e->data, e->split, from, to, &e->set, err);
 }
 
 /* All ranks must have the same data and the same network. */
 static enum chex_status check_same(const struct evaluation *e, struct chex_error *err) {
-    char *manifest = chex_fs_join(e->s->data, CHEX_MANIFEST_NAME);
+    char *manifest = chex_fs_join(e->data, CHEX_MANIFEST_NAME);
     const char *const paths[] = {manifest, e->s->checkpoint};
     enum chex_status st = chex_same_files(e->coll, &e->world.launch, paths, COUNT(paths), err);
     free(manifest);
@@ -199,31 +295,51 @@ static enum chex_status check_same(const struct evaluation *e, struct chex_error
 
 /* What must be right about --output and --compare before the work. */
 static enum chex_status check_results(struct evaluation *e, struct chex_error *err) {
-    CHEX_TRY(eval_results_refuse(e->s, true, err));
+    CHEX_TRY(e->sets.count > 1 ? eval_external_refuse(e->s, &e->sets, err)
+                               : eval_results_refuse(e->s, true, err));
     return eval_results_compare(e->s, &e->published, err);
 }
 
 static enum chex_status begin_results(struct evaluation *e, struct chex_error *err) {
     const struct eval_settings *s = e->s;
-    CHEX_TRY(
-        eval_figures_open(s, &e->network, e->set->classes, e->set->class_names, &e->figures, err));
-    return eval_results_begin(s, true, &e->output, err);
+    CHEX_TRY(eval_figures_open(s, &e->network, e->network.net->classes, network_names(e),
+                               &e->figures, err));
+    if (e->sets.count == 1)
+        return eval_results_begin(s, true, &e->output, err);
+    CHEX_TRY(eval_results_open(s, EVAL_EXTERNAL_KEY, &e->output, err));
+    return eval_external_refuse(s, &e->sets, err); /* another evaluation may have ended meanwhile */
 }
 
-/* Everything before the first image. Runs on each rank; not collective. */
-static enum chex_status prepare(struct evaluation *e, struct chex_error *err) {
+/* CHEX_E_DATA if an earlier set was made from the same images: its copy, or resharded. */
+static enum chex_status check_other(struct evaluation *e, int at, struct chex_error *err) {
+    const char *digest = e->set->source_digest;
+    for (int i = 0; i < at; i++)
+        if (strcmp(e->digests[i], digest) == 0)
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s and %s were made from the same images: expected other "
+                                  "patients in each set",
+                                  e->sets.set[i].dir, e->data);
+    e->digests[at] = strdup(digest);
+    return e->digests[at] ? CHEX_OK : chex_error_memory(err, "%s", e->data);
+}
+
+/* Everything before the first image of the current set. Runs on each rank; not collective. */
+static enum chex_status prepare(struct evaluation *e, int at, struct chex_error *err) {
     const struct eval_settings *s = e->s;
-    if (e->coll->rank == 0)
+    const bool first = at == 0;
+    if (e->coll->rank == 0 && first)
         CHEX_TRY(e->use ? e->use->check(s, err) : check_results(e, err));
     CHEX_TRY(open_set(e, err));
-    CHEX_TRY(eval_network_open(s, e->set->classes, &e->network, err));
-    CHEX_TRY(check_classes(e, err));
+    CHEX_TRY(check_other(e, at, err));
+    if (first)
+        CHEX_TRY(eval_network_open(s, e->set->classes, &e->network, err));
+    CHEX_TRY(match_classes(e, err));
     e->image_size = eval_image_size(s, &e->network, e->set->size);
-    CHEX_TRY(chex_eval_check(e->set, e->network.net, e->image_size, (enum chex_tta)s->tta, err));
+    CHEX_TRY(chex_eval_check_size(e->set, e->image_size, (enum chex_tta)s->tta, err));
     if (e->coll->rank == 0) { /* these warn, so only one rank calls them */
         CHEX_TRY(check_resize(e, err));
         CHEX_TRY(check_overlap(e, err));
-        if (!e->use)
+        if (!e->use && first)
             CHEX_TRY(begin_results(e, err));
     }
     e->threads = s->threads ? (int)s->threads : e->world.binding.threads;
@@ -240,7 +356,7 @@ static enum chex_status prepare(struct evaluation *e, struct chex_error *err) {
         "%s at %d px, engine %s, %s, %d rank%s, %d thread%s each; split %s of %s: %zu image%s",
         e->network.net->model, e->image_size, e->engine_spec, chex_precision_names[e->precision],
         ranks, ranks == 1 ? "" : "s", e->threads, e->threads == 1 ? "" : "s",
-        chex_split_names[e->split], s->data, e->set->rows, chex_text_s(e->set->rows));
+        chex_split_names[e->split], e->data, e->set->rows, chex_text_s(e->set->rows));
     return CHEX_OK;
 }
 
@@ -257,8 +373,8 @@ static json_t *label_format_of(const char *dir) {
 static json_t *provenance_of(const struct evaluation *e, double loss) {
     const struct eval_settings *s = e->s;
     return chex_result(
-        CHEX_MEMBER(s, checkpoint), CHEX_MEMBER(s, data),
-        CHEX_FIELD("label_format", label_format_of(s->data)), CHEX_MEMBER(e->set, source_digest),
+        CHEX_MEMBER(s, checkpoint), CHEX_MEMBER(e, data),
+        CHEX_FIELD("label_format", label_format_of(e->data)), CHEX_MEMBER(e->set, source_digest),
         CHEX_MEMBER(e->set, resize), CHEX_FIELD("split", chex_split_names[e->split]),
         CHEX_FIELD("overlap_with_training", e->overlap), CHEX_MEMBER(e->network.net, model),
         CHEX_FIELD("image_size_px", e->image_size), CHEX_FIELD("stored_size_px", e->set->size),
@@ -267,26 +383,40 @@ static json_t *provenance_of(const struct evaluation *e, double loss) {
         CHEX_FIELD("ranks", e->coll->size), CHEX_FIELD("loss", loss));
 }
 
-static enum chex_status finish(const struct evaluation *e, const struct chex_predictions *table,
-                               double loss, struct chex_error *err) {
-    char *title = chex_fs_format("split %s of %s, %s of %s", chex_split_names[e->split], e->s->data,
-                                 e->network.net->model, e->s->checkpoint);
-    json_t *provenance = provenance_of(e, loss);
-    enum chex_status st = CHEX_OK;
-    if (!title || !provenance)
-        st = chex_error_memory(err, "the results");
-    else
-        st = eval_results_report(e->s, e->threads, title, provenance, e->published, &e->figures,
-                                 table, true, err);
-    json_decref(provenance);
-    free(title);
-    return st;
+/* The name of the set in each row, for tables of several sets. */
+static enum chex_status name_source(struct chex_predictions *table, const char *name,
+                                    struct chex_error *err) {
+    CHEX_TRY(chex_predictions_add_facts(table, err));
+    for (size_t i = 0; i < table->rows; i++)
+        if (!(table->facts[i].source = strdup(name)))
+            return chex_error_memory(err, "%zu images", table->rows);
+    return CHEX_OK;
+}
+
+/* Keeps the predictions of the current set on rank 0. */
+static enum chex_status keep(struct evaluation *e, int at, struct chex_predictions *table,
+                             double loss, struct chex_error *err) {
+    struct eval_done *d = &e->done[at];
+    *d = (struct eval_done){.table = table,
+                            .title = chex_fs_format("split %s of %s, %s of %s",
+                                                    chex_split_names[e->split], e->data,
+                                                    e->network.net->model, e->s->checkpoint),
+                            .provenance = provenance_of(e, loss)};
+    if (!d->title || !d->provenance)
+        return chex_error_memory(err, "the results");
+    return e->sets.count > 1 ? name_source(table, e->sets.set[at].name, err) : CHEX_OK;
+}
+
+static enum chex_status finish(const struct evaluation *e, struct chex_error *err) {
+    if (e->sets.count == 1)
+        return eval_results_report(e->s, e->threads, e->done[0].title, e->done[0].provenance,
+                                   e->published, &e->figures, e->done[0].table, true, err);
+    return eval_external_report(e->s, e->threads, &e->sets, e->done, e->published, &e->figures,
+                                err);
 }
 
 /* Hands the predicted split to e->use. Collective. */
-static enum chex_status use_split(const struct evaluation *e, const struct chex_predictions *table,
-                                  double loss, struct chex_error *err) {
-    json_t *provenance = e->coll->rank == 0 ? provenance_of(e, loss) : NULL;
+static enum chex_status use_split(const struct evaluation *e, struct chex_error *err) {
     const struct eval_split split = {.s = e->s,
                                      .engine = e->engine,
                                      .coll = e->coll,
@@ -295,20 +425,61 @@ static enum chex_status use_split(const struct evaluation *e, const struct chex_
                                      .network = &e->network,
                                      .image_size = e->image_size,
                                      .threads = e->threads,
-                                     .table = table,
-                                     .provenance = provenance};
-    const enum chex_status st = e->use->work(&split, err);
-    json_decref(provenance);
-    return st;
+                                     .table = e->done[0].table,
+                                     .provenance = e->done[0].provenance};
+    return e->use->work(&split, err);
+}
+
+static void close_set(struct evaluation *e) {
+    chex_engine_destroy(e->engine);
+    chex_set_close(e->set);
+    e->engine = NULL;
+    e->set = NULL;
+}
+
+/* Predicts a set; it stays open. Each set has an engine of its own, because images may be stored at
+ * other sizes. Collective. */
+static enum chex_status predict_set(struct evaluation *e, int at, struct chex_error *err) {
+    const struct eval_settings *s = e->s;
+    struct chex_predictions *table = NULL;
+    double loss = NAN;
+    close_set(e);
+    e->data = e->sets.set[at].dir;
+    CHEX_TRY(check_same(e, err));
+    CHEX_TRY(chex_group_agree(e->coll->group, prepare(e, at, err), err));
+    const struct chex_eval_config config = {
+        .workers = (int)s->workers,
+        .tta = (enum chex_tta)s->tta,
+        .progress = !s->common.quiet,
+        .class_names = e->set_class ? (const char *const *)network_names(e) : NULL,
+        .set_class = e->set_class};
+    CHEX_TRY(chex_eval_run(e->engine, e->set, e->coll, &config, &table, &loss, err));
+    enum chex_status st = e->coll->rank == 0 ? keep(e, at, table, loss, err) : CHEX_OK;
+    return chex_group_follow(e->coll->group, 0, st, err);
+}
+
+static void evaluation_release(struct evaluation *e) {
+    close_set(e);
+    for (int i = 0; i < e->sets.count; i++) {
+        free(e->digests[i]);
+        chex_predictions_destroy(e->done[i].table);
+        json_decref(e->done[i].provenance);
+        free(e->done[i].title);
+    }
+    for (int c = 0; c < e->first_count; c++)
+        free(e->first_names[c]);
+    free(e->first_names);
+    free(e->set_class);
+    free(e->done);
+    free(e->digests);
+    eval_network_release(&e->network);
+    chex_published_destroy(e->published);
+    eval_figures_release(&e->figures);
 }
 
 /* Collective. All ranks return the same status. */
 static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
     const struct eval_settings *s = e->s;
-    struct chex_predictions *table = NULL;
-    double loss = NAN;
-    const struct chex_eval_config config = {(int)s->workers, (enum chex_tta)s->tta,
-                                            !s->common.quiet};
     enum chex_status st = chex_choose_engine(s->engine, &e->world.gpu, &e->engine_spec, err);
     st = chex_choose_gpu(&e->world.launch, e->world.group, &e->world.binding, &e->world.gpu,
                          st == CHEX_OK ? e->engine_spec : NULL, &e->gpu, &e->has_gpu, err);
@@ -316,27 +487,17 @@ static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
     if (st == CHEX_OK)
         st = chex_choose_precision(e->world.group, e->engine_spec, e->precision_asked,
                                    &e->precision, err);
-    if (st == CHEX_OK)
-        st = check_same(e, err);
-    if (st == CHEX_OK)
-        st = chex_group_agree(e->coll->group, prepare(e, err), err);
-    if (st == CHEX_OK)
-        st = chex_eval_run(e->engine, e->set, e->coll, &config, &table, &loss, err);
+    for (int i = 0; st == CHEX_OK && i < e->sets.count; i++)
+        st = predict_set(e, i, err);
     if (st == CHEX_OK && e->use) {
-        st = use_split(e, table, loss, err);
+        st = use_split(e, err);
     } else if (st == CHEX_OK) {
         if (e->coll->rank == 0)
-            st = finish(e, table, loss, err);
+            st = finish(e, err);
         st = chex_group_follow(e->coll->group, 0, st, err);
     }
     if (!e->use)
         eval_results_end(s, &e->output, st);
-    chex_predictions_destroy(table);
-    chex_engine_destroy(e->engine);
-    eval_network_release(&e->network);
-    chex_published_destroy(e->published);
-    eval_figures_release(&e->figures);
-    chex_set_close(e->set);
     return st;
 }
 
@@ -353,6 +514,16 @@ static enum chex_status run_evaluate(struct chex_opt_set *set, void *settings,
     return eval_split_run(set, s, NULL, err);
 }
 
+static enum chex_status open_sets(struct evaluation *e, struct chex_error *err) {
+    CHEX_TRY(eval_sets_parse(e->s->data, &e->sets, err));
+    if (e->use && e->sets.count > 1)
+        return chex_error_set(err, CHEX_E_USAGE, "--data %s: %d sets, expected one", e->s->data,
+                              e->sets.count);
+    e->done = chex_alloc_zeroed((size_t)e->sets.count, sizeof *e->done);
+    e->digests = chex_alloc_zeroed((size_t)e->sets.count, sizeof *e->digests);
+    return e->done && e->digests ? CHEX_OK : chex_error_memory(err, "%d sets", e->sets.count);
+}
+
 enum chex_status eval_split_run(struct chex_opt_set *set, const struct eval_settings *s,
                                 const struct eval_split_use *use, struct chex_error *err) {
     CHEX_TRY(chex_text_for_json("--data", s->data, "auroc.json", err));
@@ -364,8 +535,16 @@ enum chex_status eval_split_run(struct chex_opt_set *set, const struct eval_sett
         .split_asked = chex_opt_origin(set, "split") != CHEX_FROM_DEFAULT,
         .precision_asked = chex_opt_origin(set, "precision") != CHEX_FROM_DEFAULT,
     };
-    CHEX_TRY(chex_world_open(&e.world, err));
-    enum chex_status st = chex_coll_create(&e.world.launch, &e.coll, err);
+    enum chex_status st = open_sets(&e, err);
+    if (st == CHEX_OK)
+        st = chex_world_open(&e.world, err);
+    if (st != CHEX_OK) {
+        eval_sets_release(&e.sets);
+        free(e.done);
+        free(e.digests);
+        return st;
+    }
+    st = chex_coll_create(&e.world.launch, &e.coll, err);
     bool together = st == CHEX_OK;
     if (st == CHEX_OK) {
         st = evaluate(&e, err);
@@ -375,8 +554,10 @@ enum chex_status eval_split_run(struct chex_opt_set *set, const struct eval_sett
     if (st != CHEX_OK && (!together || e.world.launch.rank == 0))
         chex_err("%s", err->text);
     err->text[0] = '\0';
+    evaluation_release(&e);
     chex_coll_destroy(e.coll);
     chex_world_close(&e.world, st, together);
+    eval_sets_release(&e.sets);
     return st;
 }
 

@@ -55,9 +55,8 @@ enum chex_status eval_output_refuse(const struct eval_settings *s, const char *a
     return CHEX_OK;
 }
 
-enum chex_status eval_output_begin(const struct eval_settings *s, const char *also,
-                                   const char *const *files, struct eval_output *o,
-                                   struct chex_error *err) {
+enum chex_status eval_results_open(const struct eval_settings *s, const char *key,
+                                   struct eval_output *o, struct chex_error *err) {
     char subject[CHEX_ERROR_TEXT_BYTES];
     const bool made = !chex_fs_exists(s->output);
     CHEX_TRY(chex_fs_mkdirs(s->output, err));
@@ -68,7 +67,13 @@ enum chex_status eval_output_begin(const struct eval_settings *s, const char *al
     snprintf(subject, sizeof subject, "output folder %s", s->output);
     CHEX_TRY(chex_lockfile_take(s->output, LOCK_NAME, subject, "name a new folder with --output",
                                 &o->lock, err));
-    CHEX_TRY(chex_staging_recover(s->output, files[0], err));
+    return chex_staging_recover(s->output, key, err);
+}
+
+enum chex_status eval_output_begin(const struct eval_settings *s, const char *also,
+                                   const char *const *files, struct eval_output *o,
+                                   struct chex_error *err) {
+    CHEX_TRY(eval_results_open(s, files[0], o, err));
     return eval_output_refuse(s, also, files, err); /* another process may have ended meanwhile */
 }
 

@@ -44,11 +44,8 @@ void chex_eval_rows(size_t rows, int rank, int size, size_t *from_out, size_t *t
     *to_out = rows * ((size_t)rank + 1) / (size_t)size;
 }
 
-enum chex_status chex_eval_check(const struct chex_set *set, const struct chex_net *net,
-                                 int image_size, enum chex_tta tta, struct chex_error *err) {
-    if (set->classes != net->classes)
-        return chex_error_set(err, CHEX_E_DATA, "%s: %d classes, the network has %d", set->dir,
-                              set->classes, net->classes);
+enum chex_status chex_eval_check_size(const struct chex_set *set, int image_size, enum chex_tta tta,
+                                      struct chex_error *err) {
     if (image_size > set->size)
         return chex_error_set(
             err, CHEX_E_DATA,
@@ -62,6 +59,14 @@ enum chex_status chex_eval_check(const struct chex_set *set, const struct chex_n
             "use --tta flip",
             set->size);
     return CHEX_OK;
+}
+
+enum chex_status chex_eval_check(const struct chex_set *set, const struct chex_net *net,
+                                 int image_size, enum chex_tta tta, struct chex_error *err) {
+    if (set->classes != net->classes)
+        return chex_error_set(err, CHEX_E_DATA, "%s: %d classes, the network has %d", set->dir,
+                              set->classes, net->classes);
+    return chex_eval_check_size(set, image_size, tta, err);
 }
 
 /* Chooses what the pipeline delivers and the views to cut from it.
@@ -128,6 +133,18 @@ static struct chex_batch view_of(struct run *r, const struct chex_batch *b, int 
     return out;
 }
 
+/* The label of a class of the network; labels are those of the set. */
+static int8_t label_of(const struct run *r, const int8_t *labels, size_t c) {
+    if (!r->config->set_class)
+        return labels[c];
+    const int at = r->config->set_class[c];
+    return at < 0 ? CHEX_LABEL_NOT_STATED : labels[at];
+}
+
+static const char *class_name(const struct run *r, size_t c) {
+    return r->config->class_names ? r->config->class_names[c] : r->set->class_names[c];
+}
+
 /* Neither function overflows for any finite z. */
 static double sigmoid(double z) {
     double e = exp(-fabs(z));
@@ -143,14 +160,14 @@ static enum chex_status add_logits(struct run *r, const struct chex_ready *ready
     for (size_t i = 0; i < (size_t)ready->batch.n; i++)
         for (size_t c = 0; c < classes; c++) {
             const double z = (double)r->logits[i * classes + c];
-            const int y = ready->batch.labels[i * classes + c];
+            const int y = label_of(r, ready->batch.labels + i * (size_t)r->set->classes, c);
             if (!isfinite(z)) {
                 size_t at;
                 const struct chex_shard *s = chex_set_locate(r->set, ready->rows[i], &at);
                 return chex_error_set(
                     err, CHEX_E_DIVERGED,
                     "image %s, class %s: the logit is %g, expected a finite number",
-                    chex_shard_image_id(s, at), r->set->class_names[c], isnan(z) ? (double)NAN : z);
+                    chex_shard_image_id(s, at), class_name(r, c), isnan(z) ? (double)NAN : z);
             }
             double *sum = r->sums + i * (classes + 1);
             sum[c] += sigmoid(z) / r->view_count;
@@ -218,7 +235,10 @@ static enum chex_status put_records(struct run *r, const struct chex_ready *read
             const double p = (double)(float)sum[c];
             CHEX_TRY(put(r, &p, sizeof p, err));
         }
-        CHEX_TRY(put(r, chex_shard_labels(s, at), classes, err));
+        for (size_t c = 0; c < classes; c++) {
+            const int8_t y = label_of(r, chex_shard_labels(s, at), c);
+            CHEX_TRY(put(r, &y, sizeof y, err));
+        }
         const struct packed_facts facts = facts_of(r, s, at, ready->pixel_sums[i]);
         CHEX_TRY(put(r, &facts, sizeof facts, err));
         CHEX_TRY(put(r, image, strlen(image) + 1, err));
@@ -308,7 +328,9 @@ static enum chex_status run_rows(struct run *r, struct chex_coll *coll, size_t f
     struct chex_progress *bar = NULL;
     size_t done = 0;
     enum chex_status st =
-        chex_eval_check(r->set, r->engine->config.net, r->image_px, r->config->tta, err);
+        r->config->set_class
+            ? chex_eval_check_size(r->set, r->image_px, r->config->tta, err)
+            : chex_eval_check(r->set, r->engine->config.net, r->image_px, r->config->tta, err);
     if (st == CHEX_OK && rows) /* there may be more ranks than rows */
         st = open_rows(r, from, to, &pipeline, err);
     if (st == CHEX_OK && rows)
@@ -338,7 +360,9 @@ static enum chex_status unpack(const struct run *r, const char *all, size_t byte
     const char *at = all, *end = all + bytes;
     struct chex_predictions *p = NULL;
     double loss = 0, one;
-    CHEX_TRY(chex_predictions_create(rows, r->classes, chex_set_class_names(r->set), &p, err));
+    CHEX_TRY(chex_predictions_create(
+        rows, r->classes,
+        r->config->class_names ? r->config->class_names : chex_set_class_names(r->set), &p, err));
     enum chex_status st = chex_predictions_add_facts(p, err);
     if (st != CHEX_OK) {
         chex_predictions_destroy(p);

@@ -27,6 +27,10 @@ struct chex_eval_config {
     int workers; /* threads of the input pipeline, >= 1 */
     enum chex_tta tta;
     bool progress; /* a bar on stderr; only rank 0 shows it */
+    /* A network with other classes than the set: for each class of the network its name and the
+     * class of the set, or -1: its labels are not stated. NULL: both have the same classes. */
+    const char *const *class_names;
+    const int *set_class;
     /* Set it on all ranks or on none. NULL: the run cannot be stopped.
      * After every batch all ranks agree: if *stop is non-zero on one of them, or one has failed,
      * all ranks return. */
@@ -40,9 +44,13 @@ struct chex_eval_config {
 /* The rows [*from_out, *to_out) of a rank. Its set must be opened with at least these rows. */
 void chex_eval_rows(size_t rows, int rank, int size, size_t *from_out, size_t *to_out);
 
-/* Checks that the set fits the network.
- * - CHEX_E_DATA: number of classes or image size do not fit; the text says what to do.
+/* Checks that the images of the set are large enough.
+ * - CHEX_E_DATA: smaller than the image size; the text says what to do.
  * - CHEX_E_USAGE: ten crops of stored images that are no larger than a crop. */
+enum chex_status chex_eval_check_size(const struct chex_set *set, int image_size, enum chex_tta tta,
+                                      struct chex_error *err);
+
+/* The same, and that the network has as many classes as the set. */
 enum chex_status chex_eval_check(const struct chex_set *set, const struct chex_net *net,
                                  int image_size, enum chex_tta tta, struct chex_error *err);
 

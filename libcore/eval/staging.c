@@ -48,6 +48,30 @@ static enum chex_status remove_old_key(const char *ready, const char *dir, const
     return st;
 }
 
+#define FOLDER_KEY "auroc.json" /* of a folder within a set of results */
+
+static enum chex_status move_all(const char *ready, const char *dir, const char *key,
+                                 struct chex_error *err);
+
+/* Moves a file, or the files of a folder into the folder of the same name. */
+static enum chex_status move_entry(const char *ready, const char *dir, const char *name,
+                                   struct chex_error *err) {
+    char *from = chex_fs_join(ready, name), *to = chex_fs_join(dir, name);
+    enum chex_status st = from && to ? CHEX_OK : chex_error_memory(err, "%s: the results", dir);
+    if (st == CHEX_OK && !chex_fs_is_dir(from)) {
+        st = move_one(ready, dir, name, err);
+    } else if (st == CHEX_OK) {
+        st = chex_fs_mkdirs(to, err);
+        if (st == CHEX_OK)
+            st = move_all(from, to, FOLDER_KEY, err);
+        if (st == CHEX_OK)
+            chex_fs_sync_folder(to);
+    }
+    free(from);
+    free(to);
+    return st;
+}
+
 /* Moves every file of `ready` to `dir`, in order of names, the key file last. */
 static enum chex_status move_all(const char *ready, const char *dir, const char *key,
                                  struct chex_error *err) {
@@ -59,7 +83,7 @@ static enum chex_status move_all(const char *ready, const char *dir, const char 
     for (int i = 0; i < n; i++) {
         const char *name = list[i]->d_name;
         if (st == CHEX_OK && name[0] != '.' && strcmp(name, key) != 0)
-            st = move_one(ready, dir, name, err);
+            st = move_entry(ready, dir, name, err);
         free(list[i]);
     }
     free(list);

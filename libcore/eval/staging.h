@@ -7,6 +7,7 @@
  *    killed process leaves it, and the next run removes it. DIR/ is unchanged so far.
  * 2. The folder is renamed to DIR/.eval.ready. From here on the set counts as complete: its files
  *    move to DIR/ one by one. If the process is killed, the next run moves the rest.
+ * Folders in the set are merged with those of DIR file by file, their auroc.json last.
  * The key file (auroc.json) of an older set goes first and that of the new set comes last, so a
  * reader who finds the key file never sees files of two runs.
  *

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Results of several sets: the files of each set in a folder of its name, and external.json and
+ * external.csv above them. All of them appear together or not at all.
+ */
+#include "eval/external.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "base/result.h"
+#include "eval/staging.h"
+#include "eval/textfile.h"
+#include "eval_commands.h"
+
+#define CSV_FILE "external.csv"
+
+/* ---- the folder ---- */
+
+/* Adds `name` to found if DIR/NAME exists. */
+static enum chex_status look_for(const char *dir, const char *name, char *found, size_t size,
+                                 struct chex_error *err) {
+    char *path = chex_fs_join(dir, name);
+    const size_t n = strlen(found);
+    enum chex_status st = path ? CHEX_OK : chex_error_memory(err, "%s", dir);
+    if (st == CHEX_OK && chex_fs_exists(path))
+        snprintf(found + n, size - n, "%s%s", n ? ", " : "", name);
+    free(path);
+    return st;
+}
+
+enum chex_status eval_external_refuse(const struct eval_settings *s, const struct eval_sets *sets,
+                                      struct chex_error *err) {
+    char found[200] = "";
+    if (chex_fs_exists(s->output) && !chex_fs_is_dir(s->output))
+        return chex_error_set(err, CHEX_E_USAGE, "--output %s is no folder", s->output);
+    if (chex_staging_pending(s->output)) /* checked again after chex_staging_recover */
+        return CHEX_OK;
+    CHEX_TRY(look_for(s->output, EVAL_EXTERNAL_KEY, found, sizeof found, err));
+    CHEX_TRY(look_for(s->output, CSV_FILE, found, sizeof found, err));
+    for (int i = 0; i < sets->count; i++)
+        CHEX_TRY(look_for(s->output, sets->set[i].name, found, sizeof found, err));
+    if (found[0] && !s->force)
+        return chex_error_set(
+            err, CHEX_E_USAGE,
+            "output folder %s already holds %s: name a new folder, or say --force "
+            "to replace them",
+            s->output, found);
+    return CHEX_OK;
+}
+
+/* ---- computing ---- */
+
+struct external {
+    const struct eval_settings *s;
+    const struct eval_sets *names;
+    const struct eval_done *done;
+    const struct chex_published *published;
+    struct eval_computed *computed;  /* (sets) */
+    struct chex_external_set *sets;  /* (sets) */
+    double *threshold;               /* (classes) those of the first set */
+    char *rule;                      /* how they were chosen */
+    struct chex_figures_config rest; /* figures of the other sets */
+    struct chex_external *result;
+};
+
+/* A rule chooses thresholds on the first set only. The other sets keep them: thresholds that are
+ * chosen anew on each set would hide that decisions no longer fit. */
+static enum chex_status freeze_thresholds(struct external *x, const struct chex_figures_config *own,
+                                          struct chex_error *err) {
+    const struct chex_figures *first = x->computed[0].figures;
+    x->rest = *own;
+    if (own->source != CHEX_THRESHOLD_CHOSEN)
+        return CHEX_OK;
+    x->threshold = chex_alloc_zeroed((size_t)first->classes, sizeof *x->threshold);
+    x->rule = chex_fs_format("%s on %s", own->rule_text, x->names->set[0].name);
+    if (!x->threshold || !x->rule)
+        return chex_error_memory(err, "the thresholds");
+    for (int c = 0; c < first->classes; c++)
+        x->threshold[c] = first->per_class[c].operating.threshold;
+    x->rest.source = CHEX_THRESHOLD_GIVEN;
+    x->rest.threshold = x->threshold;
+    x->rest.rule_text = x->rule;
+    return CHEX_OK;
+}
+
+static enum chex_status compute_sets(struct external *x, const struct chex_figures_config *own,
+                                     struct chex_pool *pool, struct chex_error *err) {
+    for (int i = 0; i < x->names->count; i++) {
+        const struct eval_done *d = &x->done[i];
+        CHEX_TRY(
+            eval_compute(x->s, d->title, d->table, i ? &x->rest : own, pool, &x->computed[i], err));
+        if (i == 0)
+            CHEX_TRY(freeze_thresholds(x, own, err));
+        x->sets[i] = (struct chex_external_set){.name = x->names->set[i].name,
+                                                .data = x->names->set[i].dir,
+                                                .title = d->title,
+                                                .scores = x->computed[i].scores,
+                                                .figures = x->computed[i].figures};
+    }
+    return chex_external_create(x->sets, x->names->count, &x->result, err);
+}
+
+/* ---- writing ---- */
+
+static enum chex_status write_set(const struct external *x, int i, const char *dir,
+                                  struct chex_error *err) {
+    const struct eval_done *d = &x->done[i];
+    const struct chex_report report =
+        eval_report_of(x->s, &x->computed[i], d->title, d->provenance, x->published);
+    char *folder = chex_fs_join(dir, x->names->set[i].name);
+    enum chex_status st =
+        folder ? chex_fs_mkdirs(folder, err) : chex_error_memory(err, "the results");
+    if (st == CHEX_OK)
+        st = eval_write_files(folder, &report, d->table, err);
+    free(folder);
+    return st;
+}
+
+static enum chex_status put_json(FILE *to, const struct chex_external *x, struct chex_error *err) {
+    return chex_result_print(to, chex_external_json(x), NULL, JSON_INDENT(2), err);
+}
+
+static enum chex_status put_csv(FILE *to, const struct chex_external *x, struct chex_error *err) {
+    (void)err;
+    chex_external_put_csv(to, x);
+    return CHEX_OK;
+}
+
+static enum chex_status write_file(const struct external *x, const char *dir, const char *name,
+                                   enum chex_status (*put)(FILE *, const struct chex_external *,
+                                                           struct chex_error *),
+                                   struct chex_error *err) {
+    struct chex_textfile t;
+    char *path = chex_fs_join(dir, name);
+    enum chex_status st =
+        path ? chex_textfile_open(path, &t, err) : chex_error_memory(err, "the results");
+    if (st == CHEX_OK)
+        st = chex_textfile_close(&t, put(t.f, x->result, err), err);
+    free(path);
+    return st;
+}
+
+static enum chex_status write_all(const struct external *x, const char *dir,
+                                  struct chex_error *err) {
+    for (int i = 0; i < x->names->count; i++)
+        CHEX_TRY(write_set(x, i, dir, err));
+    CHEX_TRY(write_file(x, dir, CSV_FILE, put_csv, err));
+    return write_file(x, dir, EVAL_EXTERNAL_KEY, put_json, err);
+}
+
+static enum chex_status publish(const struct external *x, struct chex_error *err) {
+    struct chex_staging staging;
+    CHEX_TRY(chex_staging_begin(x->s->output, EVAL_EXTERNAL_KEY, &staging, err));
+    CHEX_TRY(chex_staging_end(&staging, write_all(x, staging.path, err), err));
+    chex_info("results in %s: external.json, external.csv, and a folder for each of %d sets",
+              x->s->output, x->names->count);
+    return CHEX_OK;
+}
+
+static enum chex_status print_sets(const struct external *x, struct chex_error *err) {
+    if (x->s->common.json)
+        return chex_result_print(stdout, chex_external_json(x->result), NULL, JSON_COMPACT, err);
+    chex_external_print(stdout, x->result);
+    for (int i = 0; x->s->subgroups && strcmp(x->s->subgroups, "none") && i < x->names->count;
+         i++) {
+        printf("\n%s:", x->names->set[i].name);
+        chex_subgroups_print(stdout, x->computed[i].subgroups);
+    }
+    return CHEX_OK;
+}
+
+enum chex_status eval_external_report(const struct eval_settings *s, int threads,
+                                      const struct eval_sets *sets, const struct eval_done *done,
+                                      const struct chex_published *published,
+                                      const struct eval_figures *figures, struct chex_error *err) {
+    const size_t count = (size_t)sets->count;
+    struct chex_pool *pool = NULL;
+    struct external x = {.s = s,
+                         .names = sets,
+                         .done = done,
+                         .published = published,
+                         .computed = chex_alloc_zeroed(count, sizeof *x.computed),
+                         .sets = chex_alloc_zeroed(count, sizeof *x.sets)};
+    enum chex_status st =
+        x.computed && x.sets ? CHEX_OK : chex_error_memory(err, "%zu sets", count);
+    if (st == CHEX_OK)
+        st = chex_pool_create(threads, &pool, err);
+    if (st == CHEX_OK)
+        st = compute_sets(&x, &figures->config, pool, err);
+    if (st == CHEX_OK)
+        st = publish(&x, err);
+    if (st == CHEX_OK)
+        st = print_sets(&x, err);
+    chex_external_destroy(x.result);
+    for (size_t i = 0; x.computed && i < count; i++)
+        eval_computed_release(&x.computed[i]);
+    free(x.computed);
+    free(x.sets);
+    free(x.threshold);
+    free(x.rule);
+    chex_pool_destroy(pool);
+    return st;
+}
