@@ -11,7 +11,7 @@ b.png,1,0,0,0.5,0.2
 c.png,2,1,0,0.5,0.3
 d.png,3,0,-1,0.1,0.9
 END
-ALL="auroc.csv auroc.json curves.csv figures.csv report.html roc.svg "
+ALL="auroc.csv auroc.json curves.csv figures.csv report.html roc.svg shortcuts.csv subgroups.csv "
 names() { ls -A "$1" | tr '\n' ' '; }
 score() { chex-eval score --predictions p.csv --bootstrap 0 "$@"; }
 # limited KILOBYTES COMMAND...: no file may grow beyond that, as on a full disk.
@@ -51,14 +51,14 @@ expect_status 0 score --output killed
 is "$(names killed)" "$ALL" "unfinished files of a killed run are no results, and are removed"
 # Killed after the set was complete, while its files moved into their places.
 mkdir -p moved/.eval.ready
-cp before/auroc.csv moved
-cp before/{auroc.json,curves.csv,figures.csv,report.html,roc.svg} moved/.eval.ready
+cp before/{auroc.csv,curves.csv} moved
+cp before/{auroc.json,figures.csv,report.html,roc.svg,shortcuts.csv,subgroups.csv} moved/.eval.ready
 expect_status 2 score --output moved
-error_line 'moved already holds auroc.json, auroc.csv, figures.csv, curves.csv, roc.svg, report.html' "a complete set is moved by the next run"
+error_line 'moved already holds auroc.json, auroc.csv, .*, report.html' "a complete set is moved by the next run"
 diff -r before moved
 ok $? "all files of the set are there"
 mkdir -p again/.eval.ready
-cp before/{auroc.csv,auroc.json,curves.csv,figures.csv,report.html,roc.svg} again/.eval.ready
+cp before/* again/.eval.ready
 expect_status 0 score --output again --force
 is "$(names again)" "$ALL" "--force replaces all results"
 
