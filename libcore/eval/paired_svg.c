@@ -129,9 +129,9 @@ static void put_head(FILE *to, const struct chex_paired_report *r, size_t i) {
     for (size_t k = 0; k < 2; k++) {
         snprintf(line, sizeof line, "%s: %s", roles[k],
                  end_of_path(r->file[k ? 1 + i : 0].path, path, sizeof path));
-        put_text(to, k ? AS_TEXT : AS_TITLE, 0, k ? 28 : 12, "start", line);
+        put_text(to, AS_TITLE, 0, k ? 28 : 12, "start", line);
     }
-    put_text(to, AS_NOTE, NAMES + PLOT + 130, HEAD - 9, "end", "difference, 95 %");
+    put_text(to, AS_NOTE, NAMES + PLOT + 160, HEAD - 9, "end", "difference, 95 %");
     put_text(to, AS_NOTE, NAMES + PLOT + 212, HEAD - 9, "end", "p Holm");
     put_text(to, AS_NOTE, NAMES + PLOT + NUMBERS, HEAD - 9, "end", "patients");
 }

@@ -143,7 +143,7 @@ error_line 'chex-eval score needs --predictions' "score without a table"
 expect_status 2 chex-eval score extra --predictions p.csv
 error_line "unexpected word 'extra': chex-eval score takes options only; try 'chex-eval score --help'" "a word too many"
 expect_status 2 chex-eval rank --predictions p.csv
-error_line "unknown subcommand 'rank': expected score, cam, .*, or none$" "an unknown subcommand"
+error_line "unknown subcommand 'rank': expected score, .*, or none$" "an unknown subcommand"
 expect_status 2 chex-eval score --predictions p.csv --bootstrap many
 error_line 'bootstrap' "a number that is none"
 expect_status 2 chex-eval score --predictions p.csv --cluster ward
