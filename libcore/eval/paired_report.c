@@ -223,32 +223,39 @@ static json_t *file_json(const struct chex_paired_report *r, size_t i) {
                        CHEX_FIELD("digest", &f->digest[0]));
 }
 
+static json_t *interval_json(const struct chex_paired_config *config) {
+    return chex_result(CHEX_FIELD("method", "moderated paired DeLong"), CHEX_FIELD("level", 0.95),
+                       CHEX_FIELD("cluster", chex_cluster_names[config->cluster]),
+                       CHEX_FIELD("minimum_clusters", (int)CHEX_DELONG_MIN_CLUSTERS));
+}
+
+static json_t *correction_json(void) {
+    return chex_result(CHEX_FIELD("method", "Holm"),
+                       CHEX_FIELD("family", "findings of one comparison"));
+}
+
+static json_t *bootstrap_json(const struct chex_paired_config *config) {
+    if (!config->replicates)
+        return json_null();
+    return chex_result(CHEX_FIELD("method", "paired percentile bootstrap"),
+                       CHEX_MEMBER(config, replicates), CHEX_MEMBER(config, seed));
+}
+
 json_t *chex_paired_report_json(const struct chex_paired_report *r) {
-    const struct chex_paired_config *config = r->config;
-    const bool drawn = config->replicates > 0, margin = !isnan(config->margin);
-    json_t *o = comparison_json(r, 0);
-    json_t *more = chex_result(
-        CHEX_FIELD("schema", 1), CHEX_FIELD("tool_version", CHEXNET_VERSION),
-        CHEX_FIELD("files", list_json(r, r->count + 1, file_json)),
-        CHEX_FIELD("interval",
-                   chex_result(CHEX_FIELD("method", "moderated paired DeLong"),
-                               CHEX_FIELD("level", 0.95),
-                               CHEX_FIELD("cluster", chex_cluster_names[config->cluster]),
-                               CHEX_FIELD("minimum_clusters", (int)CHEX_DELONG_MIN_CLUSTERS))),
-        CHEX_FIELD("correction", chex_result(CHEX_FIELD("method", "Holm"),
-                                             CHEX_FIELD("family", "findings of one comparison"))),
-        CHEX_FIELD_IF(drawn, "bootstrap",
-                      chex_result(CHEX_FIELD("method", "paired percentile bootstrap"),
-                                  CHEX_FIELD("replicates", config->replicates),
-                                  CHEX_FIELD("seed", config->seed))),
-        CHEX_FIELD_IF(margin, "margin", config->margin),
-        CHEX_FIELD("comparisons", list_json(r, r->count, comparison_json)));
-    if (!o || !more || json_object_update(more, o) != 0) {
-        json_decref(more);
-        more = NULL;
+    json_t *first = comparison_json(r, 0);
+    json_t *o = chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("tool_version", CHEXNET_VERSION),
+                            CHEX_FIELD("files", list_json(r, r->count + 1, file_json)),
+                            CHEX_FIELD("interval", interval_json(r->config)),
+                            CHEX_FIELD("correction", correction_json()),
+                            CHEX_FIELD("bootstrap", bootstrap_json(r->config)),
+                            CHEX_MEMBER(r->config, margin),
+                            CHEX_FIELD("comparisons", list_json(r, r->count, comparison_json)));
+    if (!first || !o || json_object_update(o, first) != 0) {
+        json_decref(o);
+        o = NULL;
     }
-    json_decref(o);
-    return more;
+    json_decref(first);
+    return o;
 }
 
 static enum chex_status write_json(FILE *f, const struct chex_paired_report *r,
