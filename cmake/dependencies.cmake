@@ -124,6 +124,13 @@ function(chex_find_dicom)
 endfunction()
 chex_find_dicom()
 
+# For JPEG 2000 in DICOM.
+if(CHEX_HAVE_DICOM)
+  chex_optional(OPENJPEG libopenjp2 libopenjp2-7-dev)
+elseif(CHEX_WITH_OPENJPEG STREQUAL "ON")
+  message(FATAL_ERROR "CHEX_WITH_OPENJPEG=ON, but it is for DICOM images, which this build does not read: -DCHEX_WITH_DICOM=ON")
+endif()
+
 include(cmake/cuda.cmake)
 
 # C++ is there for the DICOM module's one file, and for nvcc.
@@ -139,7 +146,7 @@ endif()
 function(chex_print_summary)
   message(STATUS "chexnet ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}")
   message(STATUS "  HDF5 ${HDF5_VERSION}  PMIx ${PMIX_VERSION}  hwloc ${HWLOC_VERSION}  libpng ${PNG_VERSION}  libjpeg ${JPEG_VERSION}")
-  foreach(part MPI SLURM DICOM ISAL LIBDEFLATE ARCHIVE)
+  foreach(part MPI SLURM DICOM OPENJPEG ISAL LIBDEFLATE ARCHIVE)
     if(CHEX_HAVE_${part})
       message(STATUS "  ${part}: ${${part}_VERSION}")
     else()

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The module chexnet-dicom.so: decodes DICOM files with DCMTK.
+ * The module chexnet-dicom.so: decodes DICOM files with DCMTK, and JPEG 2000 in them with OpenJPEG.
  *
- * DCMTK only parses and decompresses. The conversion of stored values to grey (image.h) is computed
- * here, as one table with an entry for each stored value. So the pixels do not depend on DCMTK's
- * version.
+ * Both only parse and decompress. The conversion of stored values to grey (image.h) is computed
+ * here, as one table with an entry for each stored value. So the pixels do not depend on their
+ * versions.
  */
 #include <dcmtk/config/osconfig.h>
 
@@ -14,6 +14,9 @@
 #include <dcmtk/dcmdata/dcfilefo.h>
 #include <dcmtk/dcmdata/dcistrmb.h>
 #include <dcmtk/dcmdata/dcmetinf.h>
+#include <dcmtk/dcmdata/dcpixel.h>
+#include <dcmtk/dcmdata/dcpixseq.h>
+#include <dcmtk/dcmdata/dcpxitem.h>
 #include <dcmtk/dcmdata/dcrledrg.h>
 #include <dcmtk/dcmdata/dcxfer.h>
 #include <dcmtk/dcmjpeg/djdecode.h>
@@ -27,6 +30,7 @@
 
 extern "C" {
 #include "base/module.h"
+#include "image/image_dicom_j2k.h"
 #include "image/image_format.h"
 }
 
@@ -180,12 +184,77 @@ enum chex_status check_size(const file &f, const frame &p, size_t file_bytes) {
     return CHEX_OK;
 }
 
-enum chex_status get_pixels(const file &f, frame *p) {
+#if CHEXNET_HAVE_OPENJPEG
+/* Joins the fragments of the first frame: all of a single frame, one of several frames. */
+enum chex_status get_codestream(const file &f, std::vector<uint8_t> *out) {
+    DcmElement *element = NULL;
+    DcmPixelSequence *fragments = NULL;
+    const DcmXfer syntax(f.dataset->getOriginalXfer());
+    Sint32 frames = 1;
+    f.dataset->findAndGetSint32(DCM_NumberOfFrames, frames);
+    OFCondition c = f.dataset->findAndGetElement(DCM_PixelData, element);
+    if (c.good()) {
+        DcmPixelData *data = dynamic_cast<DcmPixelData *>(element);
+        c = data ? data->getEncapsulatedRepresentation(syntax.getXfer(), NULL, fragments)
+                 : EC_InvalidTag;
+    }
+    if (c.bad() || !fragments)
+        return failed(f, "PixelData", c);
+    const unsigned long items = fragments->card(); // the first one is the table of offsets
+    if (frames > 1 && items != (unsigned long)frames + 1)
+        return chex_error_set(f.err, CHEX_E_DATA,
+                              "%s: %d frames of JPEG 2000 in %lu fragments, expected a fragment "
+                              "for each frame",
+                              f.name, (int)frames, items ? items - 1 : 0);
+    for (unsigned long i = 1; i < (frames > 1 ? 2 : items); i++) {
+        DcmPixelItem *item = NULL;
+        Uint8 *bytes = NULL;
+        c = fragments->getItem(item, i);
+        if (c.good())
+            c = item->getUint8Array(bytes);
+        if (c.bad())
+            return failed(f, "PixelData", c);
+        if (bytes)
+            out->insert(out->end(), bytes, bytes + item->getLength());
+    }
+    return CHEX_OK;
+}
+
+enum chex_status get_jpeg2000(const file &f, frame *p, std::vector<uint16_t> *samples) {
+    std::vector<uint8_t> stream;
+    const struct chex_j2k_frame expected = {p->width, p->height, p->stored, p->is_signed};
+    CHEX_TRY(get_codestream(f, &stream));
+    samples->resize((size_t)p->width * (size_t)p->height);
+    CHEX_TRY(chex_j2k_decode(stream.data(), stream.size(), f.name, &expected, samples->data(),
+                             f.err));
+    p->shift = 0;
+    p->words = samples->data();
+    return CHEX_OK;
+}
+#else
+enum chex_status get_jpeg2000(const file &f, frame *, std::vector<uint16_t> *) {
+    return chex_error_set(f.err, CHEX_E_ENV,
+                          "%s is DICOM in JPEG 2000: build chexnet with OpenJPEG "
+                          "(libopenjp2-7-dev, -DCHEX_WITH_OPENJPEG=ON), or convert the files "
+                          "first, such as by gdcmconv --raw",
+                          f.name);
+}
+#endif
+
+bool is_jpeg2000(const file &f) {
+    const E_TransferSyntax syntax = f.dataset->getOriginalXfer();
+    return syntax == EXS_JPEG2000LosslessOnly || syntax == EXS_JPEG2000;
+}
+
+/* samples: memory for the values of a frame that DCMTK does not decompress. */
+enum chex_status get_pixels(const file &f, frame *p, std::vector<uint16_t> *samples) {
+    if (is_jpeg2000(f))
+        return get_jpeg2000(f, p, samples);
     size_t pixels = (size_t)p->width * (size_t)p->height;
     unsigned long count = 0;
     DcmXfer syntax(f.dataset->getOriginalXfer());
     OFCondition c = f.dataset->chooseRepresentation(EXS_LittleEndianExplicit, NULL);
-    if (c == EC_CannotChangeRepresentation) // VinDr-CXR's JPEG 2000 and others
+    if (c == EC_CannotChangeRepresentation)
         return chex_error_set(f.err, CHEX_E_DATA,
                               "%s: transfer syntax %s, which DCMTK does not decompress: convert "
                               "the files first, such as by gdcmconv --raw",
@@ -290,6 +359,7 @@ enum chex_status refuse_deflated(const char *name, const uint8_t *data, size_t s
 enum chex_status decode_file(const uint8_t *data, size_t size, const char *name,
                              struct chex_image *image, struct chex_error *err) {
     DcmFileFormat format;
+    std::vector<uint16_t> samples;
     frame p = {};
     CHEX_TRY(refuse_deflated(name, data, size, err));
     CHEX_TRY(read_file(name, data, size, &format, err));
@@ -297,7 +367,7 @@ enum chex_status decode_file(const uint8_t *data, size_t size, const char *name,
     CHEX_TRY(get_layout(f, &p));
     CHEX_TRY(get_meaning(f, &p));
     CHEX_TRY(check_size(f, p, size));
-    CHEX_TRY(get_pixels(f, &p));
+    CHEX_TRY(get_pixels(f, &p, &samples));
     CHEX_TRY(chex_image_reserve(image, p.width, p.height, err));
     std::vector<uint8_t> table((size_t)1 << MAX_STORED_BITS);
     if (p.function == MIN_MAX)
