@@ -26,8 +26,11 @@
  *   LINEAR_EXACT or SIGMOID). The result is mapped to 0..255 and rounded half up.
  * - Without a window, the smallest value of the frame becomes 0 and the largest becomes 255.
  * - VOI lookup tables are ignored. A modality LUT is refused, because it replaces the rescaling.
- * - DCMTK decodes JPEG, JPEG-LS and RLE, and allocates memory for each file. JPEG 2000 and deflated
- *   files are refused.
+ * - DCMTK decodes JPEG, JPEG-LS and RLE, OpenJPEG decodes JPEG 2000 (transfer syntaxes
+ *   1.2.840.10008.1.2.4.90 and .91). Both allocate memory for each file. Deflated files are refused.
+ * - JPEG 2000: one component with the size and sign that the DICOM file states, values within its
+ *   stored bits, at most 4,096 tiles, all tiles complete. Any warning of OpenJPEG refuses the file.
+ *   If the module was built without OpenJPEG, such a file is CHEX_E_ENV.
  *
  * A file with any fault is refused as a whole:
  * - a wrong CRC in any chunk, a wrong checksum of the pixels, too few or too many pixels, no end

@@ -36,6 +36,7 @@ class Chexnet(CMakePackage, CudaPackage):
     depends_on("libarchive")
     depends_on("openmpi", when="+mpi")
     depends_on("dcmtk", when="+dicom")
+    depends_on("openjpeg", when="+dicom")
     depends_on("slurm", when="+slurm")
     depends_on("cuda@12.9:13", when="+cuda")
     depends_on("cudnn@9:", when="+cuda")
