@@ -11,72 +11,16 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "tap.h"
+#include "tiny_net.h"
 
-#define LAYER "features.denseblock1.denselayer1."
+#define LAYER TINY_LAYER
 static char dir[256];
 static struct chex_net *net;
 static float *state;
 
-/* The network of the recorded files. */
-static struct chex_net *tiny_net(int classes) {
-    struct chex_net *n = chex_net_new("tiny", classes);
-    int a = chex_net_add_buffer(n, 4), b = chex_net_add_buffer(n, 8);
-    struct chex_op conv0 = {.kind = CHEX_OP_CONV, .in = CHEX_NET_IMAGE, .in_channels = 3};
-    conv0.in_bn = CHEX_NET_NONE;
-    conv0.out = a;
-    conv0.out_channels = 4;
-    conv0.kernel = 3;
-    conv0.stride = conv0.pad = 1;
-    chex_net_add_op(n, conv0, "features.conv0");
-    struct chex_op conv1 = {.kind = CHEX_OP_CONV, .in = a, .in_channels = 4, .kernel = 1};
-    conv1.in_bn = chex_net_add_bn(n, LAYER "norm1", a, 4);
-    conv1.out = b;
-    conv1.out_channels = 8;
-    conv1.stride = 1;
-    chex_net_add_op(n, conv1, LAYER "conv1");
-    struct chex_op head = {.kind = CHEX_OP_HEAD, .in = b, .in_channels = 8};
-    head.in_bn = chex_net_add_bn(n, LAYER "norm2", b, 8);
-    chex_net_add_op(n, head, "classifier");
-    BAIL_UNLESS(chex_net_finish(n, NULL) == CHEX_OK, "network");
-    return n;
-}
-
-static const char *const order[] = {
-    "features.conv0.weight",    LAYER "norm1.weight",      LAYER "norm1.bias",
-    LAYER "norm1.running_mean", LAYER "norm1.running_var", LAYER "conv1.weight",
-    LAYER "norm2.weight",       LAYER "norm2.bias",        LAYER "norm2.running_mean",
-    LAYER "norm2.running_var",  "classifier.weight",       "classifier.bias",
-};
-
-static void clear(void) {
-    for (size_t i = 0; i < net->state_count; i++)
-        state[i] = -77;
-}
-
-/* Element i of the tensor with number t is (i - 5) / 16 + t. */
-static bool holds_recorded(bool head) {
-    bool good = true;
-    for (size_t t = 0; t < sizeof order / sizeof order[0]; t++) {
-        int at = chex_net_find_param(net, order[t]);
-        if (at < 0)
-            return false;
-        const struct chex_param *p = &net->params[at];
-        for (size_t i = 0; i < p->count; i++) {
-            float want = ((float)i - 5) / 16 + (float)t;
-            if (!head && (p->kind == CHEX_PARAM_FC_WEIGHT || p->kind == CHEX_PARAM_FC_BIAS))
-                want = -77;
-            good = good && state[p->offset + i] == want;
-        }
-    }
-    return good;
-}
-
-static bool untouched(void) {
-    bool same = true;
-    for (size_t i = 0; i < net->state_count; i++)
-        same = same && state[i] == -77;
-    return same;
-}
+static void clear(void) { tiny_clear(net, state); }
+static bool holds_recorded(bool head) { return tiny_holds_recorded(net, state, head); }
+static bool untouched(void) { return tiny_untouched(net, state); }
 
 static void test_recorded(void) {
     struct chex_error err = {0};
