@@ -69,8 +69,8 @@ like "$(cat ten/auroc.json)" '"tta": "tencrop"' "ten crops are recorded"
 expect_status 0 chex-eval export --checkpoint run/last.h5 --output last.safetensors
 expect_status 2 chex-eval export --checkpoint run/last.h5 --output last.safetensors
 error_line 'last.safetensors exists: say --force' "export replaces nothing unasked"
-expect_status 2 chex-eval export --checkpoint run/last.h5 --output last.onnx
-error_line 'FILE.safetensors' "export makes safetensors"
+expect_status 2 chex-eval export --checkpoint run/last.h5 --output last.pth
+error_line 'last.pth: expected the name of a file that ends in .safetensors or .onnx' "export makes no PyTorch files"
 expect_status 0 chex-eval --data shards --checkpoint last.safetensors --output st
 cmp -s one/predictions.csv st/predictions.csv
 ok $? "the exported parameters predict the same, at the size that they were trained at"

@@ -172,7 +172,7 @@ open("foreign.safetensors", "wb").write(data[:8] + head.ljust(end - 8) + data[en
 }
 if have python3 && ! without PYTHON; then
     foreign ''
-    refuse 3 'foreign.safetensors does not name its classes' --checkpoint foreign.safetensors
+    refuse 3 'foreign.safetensors does not name its 3 classes' --checkpoint foreign.safetensors
     foreign '"__metadata__":{"classes":"[\"Mass\",\"Nodule\",\"Scar\"]","image_size":"32"},'
     expect_status 0 chex-eval cam --image $radiograph --checkpoint foreign.safetensors --output f.png
     like "$(err)" 'warn: .*does not say at what size its training images were stored: 37 px is taken' \

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+# chex-eval export writes ONNX models that compute what chex-eval does. A reader of Protocol Buffers
+# in plain Python looks at each part of the file. tests/peers/compare_weights.sh uses ONNX Runtime.
+source "$(dirname "$0")/lib.sh"
+[ -x "$BUILD/bin/chex-train" ] || skip_all "no chex-train here"
+quiet() { "$@" >setup.log 2>&1 || { cat setup.log; exit 1; }; }
+
+quiet chex-shard phantom --count 40 --size 44 --seed 3 --output ph
+quiet chex-shard --images ph/images --labels ph/labels.csv --split patient --size 44 --shards 1 \
+    --output shards
+python=
+! without PYTHON && python3 -c 'import h5py, numpy' 2>/dev/null && python=1
+for model in densenet121 resnet50; do
+    quiet chex-train --data shards --model $model --image-size 40 --batch-size 4 --max-steps 1 \
+        --engine cpu --threads 2 --output "run-$model"
+    checkpoint=run-$model/last.h5
+    expect_status 0 chex-eval export --checkpoint "$checkpoint" --output "$model.onnx"
+    unlike "$(err)" 'warn: ' "$model: the checkpoint says the image size"
+    if [ "$python" ]; then
+        quiet chex-eval export --checkpoint "$checkpoint" --output "$model.safetensors"
+        quiet chex-eval --data shards --checkpoint "$checkpoint" --engine cpu --precision fp32 \
+            --output "eval-$model"
+        expect_status 0 python3 "$SOURCE/tests/tools/run_onnx.py" "$model.onnx" \
+            "$model.safetensors" shards/test/*.h5 "eval-$model/predictions.csv"
+        like "$(out)" '^ir 8 opset 17 chexnet$' "$model: versions and producer"
+        like "$(out)" "^input image 2 \['batch', 1, 40, 40\]$" "$model: the input is a u8 image"
+        like "$(out)" "^output logits 1 \['batch', 14\]$" "$model: logits"
+        like "$(out)" "^output probabilities 1 \['batch', 14\]$" "$model: probabilities"
+        like "$(out)" '^metadata classes \["Atelectasis",.*"Hernia"\]$' "$model: names of the outputs"
+        like "$(out)" '^metadata image_size 40$' "$model: the size of the crop"
+        like "$(out)" '^metadata stored_size 44$' "$model: the size of the resize"
+        like "$(out)" '^metadata source_digest [0-9a-f]+$' "$model: the data of the training"
+        like "$(out)" '^difference .* small$' "$model: its nodes in numpy give chex-eval's probabilities"
+    else
+        skip "no python3 with h5py and numpy here" 10
+    fi
+    case $model in
+    densenet121) want="initializers 609 equal 606|'BatchNormalization': 121, .*'Concat': 58, 'Conv': 120," ;;
+    resnet50) want="initializers 270 equal 267|'Add': 16, 'BatchNormalization': 53, .*'Conv': 53," ;;
+    esac
+    if [ "$python" ]; then
+        like "$(out)" "^${want%%|*}$" "$model: parameters equal those of the safetensors file"
+        like "$(out)" "^nodes .*${want#*|}" "$model: the nodes are those of the network"
+    else
+        skip "no python3 with h5py and numpy here" 2
+    fi
+done
+
+expect_status 0 chex-eval export --checkpoint run-densenet121/last.h5 --output again.onnx
+cmp -s densenet121.onnx again.onnx
+ok $? "two exports are equal, byte for byte"
+expect_status 0 chex-eval export --checkpoint run-densenet121/last.h5 --output other.onnx --image-size 224
+expect_status 2 chex-eval export --checkpoint run-densenet121/last.h5 --output other.onnx
+error_line 'other.onnx exists: say --force' "export replaces nothing unasked"
+expect_status 2 chex-eval export --checkpoint run-densenet121/last.h5 --output small.onnx --image-size 20
+error_line '\-\-image-size 20: densenet121 takes 32 to 4096 px' "a size that the network does not take"
+expect_status 2 chex-eval export --checkpoint run-densenet121/last.h5 --output last.pb
+error_line 'last.pb: expected the name of a file that ends in .safetensors or .onnx' "another format"
+expect_status 2 chex-eval export --checkpoint densenet121.onnx --output densenet121.onnx --force
+error_line 'densenet121.onnx is what is read' "a file is not written over itself"
+expect_status 3 chex-eval export --checkpoint densenet121.onnx --output none.onnx
+error_line 'densenet121.onnx: not a safetensors file' "ONNX is not read"
+expect_status 4 chex-eval export --checkpoint run-densenet121/last.h5 --output /proc/none/x.onnx
+[ ! -e small.onnx ] && [ ! -e last.pb ] && [ ! -e none.onnx ]
+ok $? "a refused export writes nothing"
+done_testing
