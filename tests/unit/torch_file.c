@@ -191,10 +191,14 @@ static void test_deep(void) {
     free(data);
 }
 
+/* The pickles before the data in a file before 1.6. */
+#define HEAD                                                                                       \
+    "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}"            \
+    "U\x0dlittle_endian\x88s."
+
 /* A file before 1.6 whose data is this pickle, without storages. */
 static void refuse_data(const char *what, const char *pickle, size_t bytes, const char *needle) {
-    static const char head[] = "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9"
-                               "\x03.\x80\x02}U\x0dlittle_endian\x88s.";
+    static const char head[] = HEAD;
     struct chex_error err = {0};
     char *data = malloc(sizeof head + bytes + 4);
     bool read_head;
@@ -241,6 +245,32 @@ static void test_objects(void) {
                 "modules in modules, more than 32 levels deep");
 }
 
+/* Python 2 and PyTorch before 0.4: an OrderedDict of lists of two, and the first _rebuild_tensor.
+ */
+static void test_python2(void) {
+    char file[512];
+    struct chex_tensor_set set;
+    struct chex_error err = {0};
+    static const char head[] = HEAD;
+    static const char data[] =
+        "\x80\x02}U\x0astate_dictccollections\nOrderedDict\n](]U\x03"
+        "a.b"
+        "actorch._utils\n_rebuild_tensor\n((U\x07storagectorch.cuda\nFloatStorage\nU\x01"
+        "0U\x06"
+        "cuda:0K\x02NtQK\x00K\x02\x85K\x01\x85tRaae\x85Rs.\x80\x02]U\x01"
+        "0a.\x02\0\0\0\0\0\0\0\0\0\x80?\0\0\0@";
+    memcpy(file, head, sizeof head - 1);
+    memcpy(file + sizeof head - 1, data, sizeof data - 1);
+    OK_STATUS(chex_torch_file_open(made(file, sizeof head + sizeof data - 2), &set, &err), CHEX_OK,
+              err, NULL);
+    float values[2];
+    memcpy(values, set.tensors[0].data, sizeof values);
+    OK(set.count == 1 && strcmp(set.tensors[0].name, "a.b") == 0 && set.tensors[0].rank == 1 &&
+           set.tensors[0].dims[0] == 2 && values[0] == 1 && values[1] == 2,
+       "a dictionary of Python 2 with a tensor of PyTorch 0.3");
+    chex_tensor_set_release(&set);
+}
+
 /* Each level has two entries that are the level below: 2^30 paths. */
 static void test_shared(void) {
     enum { LEVELS = 30 };
@@ -283,6 +313,7 @@ int main(void) {
     test_pickles();
     test_deep();
     test_objects();
+    test_python2();
     test_shared();
     free(state);
     chex_net_destroy(net);
