@@ -247,6 +247,11 @@ void chex_folder_close(struct chex_folder *f) {
 
 size_t chex_folder_count(const struct chex_folder *f) { return f->all.count; }
 
+const struct chex_folder_file *chex_folder_files(const struct chex_folder *f, size_t *count_out) {
+    *count_out = f->all.count;
+    return f->all.files;
+}
+
 const char *chex_folder_closed(const struct chex_folder *f) {
     return f->closed.text[0] ? f->closed.text : NULL;
 }

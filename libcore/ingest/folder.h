@@ -48,6 +48,10 @@ void chex_folder_close(struct chex_folder *folder); /* NULL allowed; closes cont
 /* Number of files and members; archives are not counted. */
 size_t chex_folder_count(const struct chex_folder *folder);
 
+/* All files and members, in no particular order. */
+const struct chex_folder_file *chex_folder_files(const struct chex_folder *folder,
+                                                 size_t *count_out);
+
 /* Message about a subfolder that was left out because this user may not read it; NULL if there is
  * none. */
 const char *chex_folder_closed(const struct chex_folder *folder);
