@@ -6,6 +6,7 @@
 
 #include "base/cpu_features.h"
 #include "image/grey_private.h"
+#include "image/image.h"
 
 void chex_grey_plain(const uint8_t *colour, size_t pixel_bytes, size_t n, uint8_t *grey) {
     for (size_t i = 0; i < n; i++, colour += pixel_bytes)
@@ -23,4 +24,24 @@ void chex_grey_of_colour(const uint8_t *colour, size_t pixel_bytes, size_t n, ui
     }
 #endif
     chex_grey_plain(colour, pixel_bytes, n, grey);
+}
+
+size_t chex_grey_coloured(const uint8_t *colour, size_t pixel_bytes, size_t n) {
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++, colour += pixel_bytes) {
+        const int r = colour[0], g = colour[1], b = colour[2];
+        const int most = r > g ? (r > b ? r : b) : (g > b ? g : b);
+        const int least = r < g ? (r < b ? r : b) : (g < b ? g : b);
+        count += most - least > CHEX_GREY_CHROMA;
+    }
+    return count;
+}
+
+void chex_grey_note_row(const uint8_t *colour, size_t pixel_bytes, size_t n, size_t y,
+                        struct chex_image_about *about) {
+    enum { EVERY = 16 };
+    if (y % EVERY)
+        return;
+    about->checked += n;
+    about->coloured += chex_grey_coloured(colour, pixel_bytes, n);
 }

@@ -13,6 +13,16 @@
  * `grey` may be equal to `colour`. */
 void chex_grey_of_colour(const uint8_t *colour, size_t pixel_bytes, size_t n, uint8_t *grey);
 
+/* Counts the pixels whose largest and smallest channel differ by more than CHEX_GREY_CHROMA. Grey
+ * images in colour files have equal channels, or nearly equal ones after JPEG compression. */
+enum { CHEX_GREY_CHROMA = 32 };
+size_t chex_grey_coloured(const uint8_t *colour, size_t pixel_bytes, size_t n);
+
+/* The same for row `y` of an image: counts every 16th row into `about`. */
+struct chex_image_about;
+void chex_grey_note_row(const uint8_t *colour, size_t pixel_bytes, size_t n, size_t y,
+                        struct chex_image_about *about);
+
 /* The definition in plain C, for processors without AVX2 and for the test. */
 void chex_grey_plain(const uint8_t *colour, size_t pixel_bytes, size_t n, uint8_t *grey);
 

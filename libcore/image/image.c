@@ -178,6 +178,7 @@ enum chex_status chex_image_decode(struct chex_image_reader *reader, const void 
                                    struct chex_error *err) {
     const struct chex_image_format *format = find_format(data, size);
     image->file_width = image->file_height = 0;
+    image->about = (struct chex_image_about){0};
     enum chex_status st = format ? format->decode(reader, data, size, name, image, err)
                                  : unknown_format(name, data, size, err);
     if (st != CHEX_OK)

@@ -55,12 +55,23 @@ enum {
     CHEX_IMAGE_MAX_FILE_BYTES = 1 << 30,
 };
 
+/* What the file says about its image besides the pixels. Only DICOM has the texts, "" otherwise. */
+enum { CHEX_IMAGE_UID_BYTES = 65, CHEX_IMAGE_VIEW_BYTES = 17 };
+struct chex_image_about {
+    /* Colour files: pixels of every 16th row, and those of them whose channels differ by more than
+     * CHEX_GREY_CHROMA (grey.h). */
+    uint64_t checked, coloured;
+    char study_uid[CHEX_IMAGE_UID_BYTES], series_uid[CHEX_IMAGE_UID_BYTES];
+    char view[CHEX_IMAGE_VIEW_BYTES]; /* ViewPosition: "PA", "AP", "LL", ... */
+};
+
 /* Owned by the caller. Initialise with {0}. The buffer grows and is reused for the next image. */
 struct chex_image {
     uint8_t *pixels; /* (height, width), pitch = width */
     size_t capacity; /* bytes at pixels */
     int width, height;
     int file_width, file_height; /* as the file states them; larger if decoded at a fraction */
+    struct chex_image_about about; /* set by chex_image_decode() */
 };
 
 void chex_image_release(struct chex_image *image); /* leaves {0} */

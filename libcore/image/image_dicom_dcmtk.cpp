@@ -356,6 +356,23 @@ enum chex_status refuse_deflated(const char *name, const uint8_t *data, size_t s
     return CHEX_OK;
 }
 
+/* Copies a text of the data set without the blanks at its end; "" if the file does not have it. */
+void get_text(const file &f, const DcmTagKey &tag, char *out, size_t size) {
+    OFString text;
+    f.dataset->findAndGetOFString(tag, text);
+    size_t n = std::min(text.size(), size - 1);
+    while (n && (text[n - 1] == ' ' || text[n - 1] == '\0'))
+        n--;
+    std::copy(text.begin(), text.begin() + (std::ptrdiff_t)n, out);
+    out[n] = '\0';
+}
+
+void get_about(const file &f, struct chex_image_about *about) {
+    get_text(f, DCM_StudyInstanceUID, about->study_uid, sizeof about->study_uid);
+    get_text(f, DCM_SeriesInstanceUID, about->series_uid, sizeof about->series_uid);
+    get_text(f, DCM_ViewPosition, about->view, sizeof about->view);
+}
+
 enum chex_status decode_file(const uint8_t *data, size_t size, const char *name,
                              struct chex_image *image, struct chex_error *err) {
     DcmFileFormat format;
@@ -364,6 +381,7 @@ enum chex_status decode_file(const uint8_t *data, size_t size, const char *name,
     CHEX_TRY(refuse_deflated(name, data, size, err));
     CHEX_TRY(read_file(name, data, size, &format, err));
     file f = {name, format.getDataset(), err};
+    get_about(f, &image->about);
     CHEX_TRY(get_layout(f, &p));
     CHEX_TRY(get_meaning(f, &p));
     CHEX_TRY(check_size(f, p, size));

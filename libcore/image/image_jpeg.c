@@ -151,11 +151,14 @@ static void read_rows(struct job *job) {
     JSAMPROW rgb =
         colour ? jpeg->mem->alloc_large((j_common_ptr)jpeg, JPOOL_IMAGE, 3 * width) : NULL;
     while (jpeg->output_scanline < jpeg->output_height) {
-        JSAMPROW grey = job->image->pixels + jpeg->output_scanline * width;
+        const size_t y = jpeg->output_scanline;
+        JSAMPROW grey = job->image->pixels + y * width;
         if (jpeg_read_scanlines(jpeg, colour ? &rgb : &grey, 1) != 1)
             refuse(job, "no row where one was due");
-        if (colour)
+        if (colour) {
+            chex_grey_note_row(rgb, 3, width, y, &job->image->about);
             chex_grey_of_colour(rgb, 3, width, grey);
+        }
     }
 }
 

@@ -96,8 +96,10 @@ static void read_pass(struct job *job, int pass, int channels) {
     for (png_uint_32 y = 0; y < rows; y++) {
         png_read_row(job->png, job->row, NULL);
         uint8_t *out = image->pixels + (size_t)PNG_ROW_FROM_PASS_ROW(y, pass) * w;
-        if (channels == 3)
+        if (channels == 3) {
+            chex_grey_note_row(job->row, 3, cols, PNG_ROW_FROM_PASS_ROW(y, pass), &image->about);
             chex_grey_of_colour(job->row, 3, cols, job->row);
+        }
         for (png_uint_32 x = 0; x < cols; x++)
             out[PNG_COL_FROM_PASS_COL(x, pass)] = job->row[x];
     }
@@ -109,8 +111,10 @@ static void read_rows(struct job *job, int channels) {
     for (int y = 0; y < image->height; y++) {
         uint8_t *out = image->pixels + (size_t)y * w;
         png_read_row(job->png, channels == 1 ? out : job->row, NULL);
-        if (channels == 3)
+        if (channels == 3) {
+            chex_grey_note_row(job->row, 3, w, (size_t)y, &image->about);
             chex_grey_of_colour(job->row, 3, w, out);
+        }
     }
 }
 

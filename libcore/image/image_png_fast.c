@@ -183,6 +183,8 @@ const char *chex_png_fast(struct chex_png_state *state, const uint8_t *data, siz
     if (!chex_unfilter_run(state->unfilter, state->raw.bytes, row_bytes, walk.height,
                            walk.pixel_bytes, out))
         return "an unknown filter";
+    for (size_t y = 0; !is_grey && y < walk.height; y++)
+        chex_grey_note_row(out + y * row_bytes, walk.pixel_bytes, walk.width, y, &image->about);
     if (!is_grey)
         chex_grey_of_colour(out, walk.pixel_bytes, pixel_count, image->pixels);
     state->fast_count++;
