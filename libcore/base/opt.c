@@ -205,6 +205,10 @@ static enum chex_status set_value(struct chex_opt_set *set, const struct chex_op
     size_t i = (size_t)(o - set->program->opts);
     if (set->origin[i] > origin)
         return CHEX_OK;
+    if (o->repeats && set->origin[i] == CHEX_FROM_COMMAND_LINE && *value) {
+        set->words[set->word_count++] = value;
+        return CHEX_OK;
+    }
     char want[256], meant[80];
     expectation(o, want, sizeof want);
     /* No option accepts an empty value. The usual cause is an unset variable in a script. */

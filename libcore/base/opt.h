@@ -49,6 +49,8 @@ struct chex_opt {
     bool required;
     bool typed_only; /* not allowed in a --config file, because it acts before the file is read */
     bool of_rank;    /* belongs to a node or rank: ranks of one run may have different values */
+    bool repeats;    /* text: each further value on the command line is one more word
+                        (chex_opt_word) */
     bool of_run;     /* belongs to the run: a resumed run keeps the value unless it is given again
                         (chex_opt_take) */
 };
