@@ -32,10 +32,7 @@ static const struct chex_opt cam_opts[] = {
                    "probable one"),
     OPTION_GROUP("Network"),
     EVAL_NETWORK_ROWS,
-    OPTION("stored-size", INT, EVAL_AT(stored_size), .def = "0", .metavar = "PX", .min = 0,
-           .max = 4096,
-           .help = "side to which the image is resized before the crop, as by chex-shard --size; "
-                   "0: what the checkpoint says, else 8/7 of the crop"),
+    EVAL_STORED_SIZE_ROW,
     EVAL_THREADS_ROW("compute threads; 0: the cores of the process"),
     OPTION_GROUP("Picture"),
     OPTION("alpha", FLOAT, EVAL_AT(alpha), .def = "0.55", .metavar = "SHARE", .min = 0, .max = 1,
@@ -106,38 +103,6 @@ static enum chex_status check_options(const struct eval_settings *s, struct chex
 
 /* ---- the network ---- */
 
-static enum chex_status check_resize(const struct eval_cam *m, struct chex_error *err) {
-    const char *trained = m->network.about.resize, *path = m->s->checkpoint;
-    if (!trained)
-        chex_warn("%s does not say how its training images were resized: %s is taken", path,
-                  CHEX_RESIZE_NAME);
-    else if (strcmp(trained, CHEX_RESIZE_NAME) != 0)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s was trained on images resized by %s; here is only %s", path,
-                              trained, CHEX_RESIZE_NAME);
-    return CHEX_OK;
-}
-
-/* Sizes of the stored image and of the crop, as in the network's training. */
-static enum chex_status choose_sizes(struct eval_cam *m, struct chex_error *err) {
-    const struct eval_settings *s = m->s;
-    const int crop = eval_image_size(s, &m->network, EVAL_IMAGE_PX);
-    m->stored_px = s->stored_size ? (int)s->stored_size : m->network.about.stored_size;
-    if (!m->stored_px) {
-        m->stored_px = (crop * 8 + 3) / 7;
-        chex_warn("%s does not say at what size its training images were stored: %d px is taken; "
-                  "--stored-size says another",
-                  s->checkpoint, m->stored_px);
-    }
-    m->image_px = eval_image_size(s, &m->network, m->stored_px);
-    if (m->image_px > m->stored_px)
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "a crop of %d px of an image resized to %d px: choose a smaller "
-                              "--image-size or a larger --stored-size",
-                              m->image_px, m->stored_px);
-    return CHEX_OK;
-}
-
 static enum chex_status open_network(struct eval_cam *m, struct chex_error *err) {
     const struct eval_settings *s = m->s;
     CHEX_TRY(eval_network_open(s, 0, &m->network, err));
@@ -148,8 +113,7 @@ static enum chex_status open_network(struct eval_cam *m, struct chex_error *err)
         return chex_error_memory(err, "%zu classes", classes);
     if (s->class_list)
         CHEX_TRY(eval_cam_classes(s->class_list, &m->network, m->drawn, &m->count, err));
-    CHEX_TRY(check_resize(m, err));
-    return choose_sizes(m, err);
+    return eval_network_sizes(s, &m->network, true, &m->stored_px, &m->image_px, err);
 }
 
 static enum chex_status open_engine(struct eval_cam *m, struct chex_error *err) {

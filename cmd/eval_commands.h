@@ -38,6 +38,9 @@ struct eval_settings {
     bool allow_overlap, force;
     int scores;
     const char *image, *class_list;
+    const char *images, *heat_maps;
+    int64_t max_bad;
+    bool sheet;
     int64_t stored_size;
     double alpha, scale;
     const char *threshold, *prevalence;
@@ -54,7 +57,7 @@ extern const char *const eval_table_names[]; /* "auroc", "operating", "calibrati
 
 /* evaluate is the command itself. */
 extern const struct chex_opt_program eval_program, eval_score_program, eval_compare_program,
-    eval_deploy_program, eval_cam_program, eval_export_program;
+    eval_predict_program, eval_deploy_program, eval_cam_program, eval_export_program;
 extern const struct chex_opt_program *const eval_subcommands[];
 
 /* Options of several tables. */
@@ -160,6 +163,20 @@ void eval_network_release(struct eval_network *n);
  * `stored` (side of the stored images), whichever is smaller. */
 enum { EVAL_IMAGE_PX = 224 };
 int eval_image_size(const struct eval_settings *s, const struct eval_network *n, int stored);
+
+/* For commands that read image files: sides of the stored image and of the crop, as in the
+ * network's training; --stored-size and --image-size come first. Also checks that the training
+ * images were resized by the method of image/resize.h.
+ * - warn: tells the user about values that the file does not state.
+ * - CHEX_E_DATA: another method. CHEX_E_USAGE: a crop larger than the stored image. */
+#define EVAL_STORED_SIZE_ROW                                                                       \
+    OPTION("stored-size", INT, EVAL_AT(stored_size), .def = "0", .metavar = "PX", .min = 0,        \
+           .max = 4096,                                                                            \
+           .help = "side to which the image is resized before the crop, as by chex-shard --size; " \
+                   "0: what the checkpoint says, else 8/7 of the crop")
+enum chex_status eval_network_sizes(const struct eval_settings *s, const struct eval_network *n,
+                                    bool warn, int *stored_out, int *image_out,
+                                    struct chex_error *err);
 
 /* ---- eval_thresholds.c ---- */
 
@@ -309,6 +326,11 @@ struct eval_output {
     bool made; /* created by this process */
     int lock;
 };
+
+/* Creates and locks the folder. CHEX_E_ENV: the folder is not writable, or another command has
+ * locked it. */
+enum chex_status eval_output_lock(const struct eval_settings *s, struct eval_output *o,
+                                  struct chex_error *err);
 
 /* Creates and locks the folder before the work, and repeats the check of eval_output_refuse.
  * CHEX_E_ENV: the folder is not writable, or another process has locked it. */

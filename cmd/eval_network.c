@@ -7,8 +7,10 @@
 
 #include "base/alloc.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "eval_commands.h"
+#include "image/resize.h"
 #include "model/checkpoint.h"
 
 void eval_network_release(struct eval_network *n) {
@@ -148,4 +150,40 @@ int eval_image_size(const struct eval_settings *s, const struct eval_network *n,
     if (s->image_size)
         return (int)s->image_size;
     return said ? said : stored < EVAL_IMAGE_PX ? stored : EVAL_IMAGE_PX;
+}
+
+static enum chex_status check_resize(const char *path, const char *trained, bool warn,
+                                     struct chex_error *err) {
+    if (!trained && warn)
+        chex_warn("%s does not say how its training images were resized: %s is taken", path,
+                  CHEX_RESIZE_NAME);
+    if (trained && strcmp(trained, CHEX_RESIZE_NAME) != 0)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s was trained on images resized by %s; here is only %s", path,
+                              trained, CHEX_RESIZE_NAME);
+    return CHEX_OK;
+}
+
+enum chex_status eval_network_sizes(const struct eval_settings *s, const struct eval_network *n,
+                                    bool warn, int *stored_out, int *image_out,
+                                    struct chex_error *err) {
+    const int crop = eval_image_size(s, n, EVAL_IMAGE_PX);
+    int stored = s->stored_size ? (int)s->stored_size : n->about.stored_size;
+    CHEX_TRY(check_resize(s->checkpoint, n->about.resize, warn, err));
+    if (!stored) {
+        stored = (crop * 8 + 3) / 7;
+        if (warn)
+            chex_warn("%s does not say at what size its training images were stored: %d px is "
+                      "taken; --stored-size says another",
+                      s->checkpoint, stored);
+    }
+    const int image = eval_image_size(s, n, stored);
+    if (image > stored)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "a crop of %d px of an image resized to %d px: choose a smaller "
+                              "--image-size or a larger --stored-size",
+                              image, stored);
+    *stored_out = stored;
+    *image_out = image;
+    return CHEX_OK;
 }

@@ -55,8 +55,8 @@ enum chex_status eval_output_refuse(const struct eval_settings *s, const char *a
     return CHEX_OK;
 }
 
-enum chex_status eval_results_open(const struct eval_settings *s, const char *key,
-                                   struct eval_output *o, struct chex_error *err) {
+enum chex_status eval_output_lock(const struct eval_settings *s, struct eval_output *o,
+                                  struct chex_error *err) {
     char subject[CHEX_ERROR_TEXT_BYTES];
     const bool made = !chex_fs_exists(s->output);
     CHEX_TRY(chex_fs_mkdirs(s->output, err));
@@ -65,8 +65,13 @@ enum chex_status eval_results_open(const struct eval_settings *s, const char *ke
                                 "output folder %s: nothing can be written into it", s->output);
     o->made = made;
     snprintf(subject, sizeof subject, "output folder %s", s->output);
-    CHEX_TRY(chex_lockfile_take(s->output, LOCK_NAME, subject, "name a new folder with --output",
-                                &o->lock, err));
+    return chex_lockfile_take(s->output, LOCK_NAME, subject, "name a new folder with --output",
+                              &o->lock, err);
+}
+
+enum chex_status eval_results_open(const struct eval_settings *s, const char *key,
+                                   struct eval_output *o, struct chex_error *err) {
+    CHEX_TRY(eval_output_lock(s, o, err));
     return chex_staging_recover(s->output, key, err);
 }
 

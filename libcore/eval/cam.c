@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "input/augment.h"
@@ -45,9 +46,8 @@ static enum chex_status side_of(const struct chex_engine *e, int *side_out,
     return st;
 }
 
-static enum chex_status fill(struct chex_engine *engine, const float *pixels, struct chex_cam *cam,
-                             struct chex_error *err) {
-    const struct chex_batch batch = {.n = 1, .pixels = pixels};
+static enum chex_status fill(struct chex_engine *engine, int image, const float *logit,
+                             struct chex_cam *cam, struct chex_error *err) {
     cam->classes = engine->config.net->classes;
     CHEX_TRY(side_of(engine, &cam->side, err));
     chex_cam_place(engine->config.net, &cam->first_px, &cam->step_px);
@@ -56,20 +56,32 @@ static enum chex_status fill(struct chex_engine *engine, const float *pixels, st
     cam->logit = chex_alloc_zeroed(classes, sizeof *cam->logit);
     if (!cam->local || !cam->logit)
         return chex_error_memory(err, "class maps");
-    CHEX_TRY(chex_engine_infer(engine, &batch, cam->logit, err));
-    return chex_engine_class_maps(engine, 0, cam->local, err);
+    memcpy(cam->logit, logit, classes * sizeof *logit);
+    return chex_engine_class_maps(engine, image, cam->local, err);
 }
 
-enum chex_status chex_cam_create(struct chex_engine *engine, const float *pixels,
-                                 struct chex_cam **cam_out, struct chex_error *err) {
+enum chex_status chex_cam_of_batch(struct chex_engine *engine, int image, const float *logit,
+                                   struct chex_cam **cam_out, struct chex_error *err) {
     struct chex_cam *cam = chex_alloc_zeroed(1, sizeof *cam);
     if (!cam)
         return chex_error_memory(err, "class maps");
-    enum chex_status st = fill(engine, pixels, cam, err);
+    enum chex_status st = fill(engine, image, logit, cam, err);
     if (st != CHEX_OK)
         chex_cam_destroy(cam);
     else
         *cam_out = cam;
+    return st;
+}
+
+enum chex_status chex_cam_create(struct chex_engine *engine, const float *pixels,
+                                 struct chex_cam **cam_out, struct chex_error *err) {
+    const struct chex_batch batch = {.n = 1, .pixels = pixels};
+    float *logit = chex_alloc_zeroed((size_t)engine->config.net->classes, sizeof *logit);
+    enum chex_status st = logit ? chex_engine_infer(engine, &batch, logit, err)
+                                : chex_error_memory(err, "class maps");
+    if (st == CHEX_OK)
+        st = chex_cam_of_batch(engine, 0, logit, cam_out, err);
+    free(logit);
     return st;
 }
 

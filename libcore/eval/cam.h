@@ -34,6 +34,10 @@ struct chex_cam {
  * destroys *cam_out. */
 enum chex_status chex_cam_create(struct chex_engine *engine, const float *pixels,
                                  struct chex_cam **cam_out, struct chex_error *err);
+
+/* The same for an image of the batch of the engine's last infer. logit: (classes) of this image. */
+enum chex_status chex_cam_of_batch(struct chex_engine *engine, int image, const float *logit,
+                                   struct chex_cam **cam_out, struct chex_error *err);
 void chex_cam_destroy(struct chex_cam *cam); /* NULL allowed */
 
 /* Computes first_px and step_px of struct chex_cam from the network's operations. */

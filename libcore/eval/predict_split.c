@@ -145,11 +145,11 @@ static const char *class_name(const struct run *r, size_t c) {
     return r->config->class_names ? r->config->class_names[c] : r->set->class_names[c];
 }
 
-/* Neither function overflows for any finite z. */
-static double sigmoid(double z) {
-    double e = exp(-fabs(z));
+double chex_eval_probability(double z) {
+    double e = exp(-fabs(z)); /* never overflows */
     return z < 0 ? e / (1 + e) : 1 / (1 + e);
 }
+
 static double cross_entropy(double z, int y) {
     return fmax(z, 0) - (y == 1 ? z : 0) + log1p(exp(-fabs(z)));
 }
@@ -170,7 +170,7 @@ static enum chex_status add_logits(struct run *r, const struct chex_ready *ready
                     chex_shard_image_id(s, at), class_name(r, c), isnan(z) ? (double)NAN : z);
             }
             double *sum = r->sums + i * (classes + 1);
-            sum[c] += sigmoid(z) / r->view_count;
+            sum[c] += chex_eval_probability(z) / r->view_count;
             if (y >= 0)
                 sum[classes] += cross_entropy(z, y) / (double)classes / r->view_count;
         }

@@ -41,6 +41,9 @@ struct chex_eval_config {
     void *advanced_arg;
 };
 
+/* The probability of a logit; finite for any finite logit. */
+double chex_eval_probability(double logit);
+
 /* The rows [*from_out, *to_out) of a rank. Its set must be opened with at least these rows. */
 void chex_eval_rows(size_t rows, int rank, int size, size_t *from_out, size_t *to_out);
 

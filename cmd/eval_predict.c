@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * chex-eval predict: predicts new images, without labels and without shards, on all ranks.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fs.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "engine/choose.h"
+#include "eval_predict.h"
+#include "image/resize.h"
+#include "launch/world.h"
+
+static const struct chex_opt predict_opts[] = {
+    CHEX_OPT_COMMON,
+    OPTION_GROUP("What is predicted"),
+    OPTION("images", STRING, EVAL_AT(images), .letter = 'i', .metavar = "DIR|FILE", .repeats = true,
+           .help = "images: PNG, JPEG or DICOM files, folders of them, archives (.tar, .tar.gz, "
+                   ".tgz). Several values may follow, and the option may be repeated"),
+    EVAL_CHECKPOINT_ROW,
+    OPTION("max-bad", INT, EVAL_AT(max_bad), .def = "-1", .metavar = "N", .min = -1, .max = 1e15,
+           .help = "fail if more files than this cannot be used; -1: no limit"),
+    OPTION_GROUP("Network"),
+    EVAL_NETWORK_ROWS,
+    EVAL_STORED_SIZE_ROW,
+    OPTION("batch-size", INT, EVAL_AT(batch_size), .def = "16", .metavar = "N", .min = 1,
+           .max = 65536, .help = "images at once on each rank"),
+    EVAL_THREADS_ROW("compute threads; 0: the cores of the rank"),
+    OPTION("workers", INT, EVAL_AT(workers), .def = "0", .metavar = "N", .min = 0, .max = 4096,
+           .help = "threads that decode images; 0: the cores of the rank"),
+    OPTION_GROUP("Results"),
+    EVAL_OUTPUT_ROW("DIR", "folder for predictions.csv, rejected.csv and predict.json"),
+    OPTION("heat-maps", STRING, EVAL_AT(heat_maps), .metavar = "N|all",
+           .help = "draw class activation maps of the first N images into DIR/maps"),
+    OPTION("sheet", FLAG, EVAL_AT(sheet),
+           .help = "also write contact-sheet.html, a page with the first 500 images"),
+    EVAL_FORCE_ROW,
+};
+
+enum { SHEET_IMAGES = 500 };
+
+struct prediction {
+    const struct eval_settings *s;
+    const char **names; /* of --images */
+    size_t name_count;
+    size_t pictures;
+    bool precision_asked;
+    struct chex_world world;
+    struct chex_group *group; /* with time for the work */
+    struct eval_network network;
+    struct chex_engine *engine;
+    const char *engine_spec;
+    struct chex_gpu gpu;
+    bool has_gpu;
+    enum chex_precision precision;
+    int stored_px, image_px, threads, workers;
+    char checkpoint_digest[34]; /* of parameters and deployment part */
+    struct chex_image_list *list;
+    struct eval_output output; /* on rank 0 */
+    json_t *facts;             /* of predict.json */
+};
+
+/* ---- options ---- */
+
+static enum chex_status parse_heat_maps(struct prediction *p, struct chex_error *err) {
+    int64_t n = 0;
+    const char *text = p->s->heat_maps;
+    if (!text)
+        return CHEX_OK;
+    if (strcmp(text, "all") == 0) {
+        p->pictures = SIZE_MAX;
+        return CHEX_OK;
+    }
+    if (!chex_parse_i64(text, &n) || n < 1)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--heat-maps: '%s' is not valid: expected all or an integer from 1",
+                              text);
+    p->pictures = (size_t)n;
+    return CHEX_OK;
+}
+
+/* The values of --images: the first one, then the words. */
+static enum chex_status take_names(struct prediction *p, const struct chex_opt_set *set,
+                                   struct chex_error *err) {
+    const size_t words = chex_opt_word_count(set);
+    if (!(p->names = chex_alloc_zeroed(words + 1, sizeof *p->names)))
+        return chex_error_memory(err, NULL);
+    p->names[p->name_count++] = p->s->images;
+    for (size_t i = 0; i < words; i++)
+        p->names[p->name_count++] = chex_opt_word(set, i);
+    return CHEX_OK;
+}
+
+static enum chex_status check_options(struct prediction *p, struct chex_error *err) {
+    const struct eval_settings *s = p->s;
+    if (!s->images || !s->checkpoint || !s->output)
+        return chex_error_set(err, CHEX_E_USAGE, "chex-eval predict needs --%s",
+                              !s->images       ? "images DIR|FILE"
+                              : !s->checkpoint ? "checkpoint FILE"
+                                               : "output DIR");
+    CHEX_TRY(chex_text_for_json("--checkpoint", s->checkpoint, "predict.json", err));
+    if (s->common.json)
+        CHEX_TRY(chex_text_for_json("--output", s->output, "--json", err));
+    return parse_heat_maps(p, err);
+}
+
+/* ---- set-up ---- */
+
+/* "PARAMETERS-DEPLOYMENT" in hex digits. */
+static void digest_checkpoint(struct prediction *p) {
+    const char *part = p->network.about.deployment;
+    char digest[17];
+    chex_deployment_digest(p->network.net, p->network.state, digest);
+    snprintf(p->checkpoint_digest, sizeof p->checkpoint_digest, "%s-%016llx", digest,
+             part ? (unsigned long long)chex_hash64(part, strlen(part)) : 0ULL);
+}
+
+/* Not collective. */
+static enum chex_status open_network(struct prediction *p, struct chex_error *err) {
+    const struct eval_settings *s = p->s;
+    const bool first = p->group->rank == 0;
+    if (first)
+        CHEX_TRY(eval_predict_refuse(s, err));
+    CHEX_TRY(eval_network_open(s, 0, &p->network, err));
+    CHEX_TRY(eval_network_sizes(s, &p->network, first, &p->stored_px, &p->image_px, err));
+    digest_checkpoint(p);
+    if (first && (!p->network.deployment || !p->network.deployment->features))
+        chex_warn("%s has no feature statistics, so images that are far from the training images "
+                  "are not found: chex-eval deploy writes a file that has them",
+                  s->checkpoint);
+    return CHEX_OK;
+}
+
+/* Collective. */
+static enum chex_status compare_checkpoints(const struct prediction *p, struct chex_error *err) {
+    struct chex_group *g = p->group;
+    CHEX_TRY(chex_group_exchange(g, "checkpoint", p->checkpoint_digest, sizeof p->checkpoint_digest,
+                                 err));
+    const char *all = g->all;
+    for (int r = 1; r < g->size; r++)
+        if (memcmp(all, all + (size_t)r * sizeof p->checkpoint_digest,
+                   sizeof p->checkpoint_digest) != 0)
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "--checkpoint %s: rank %d reads another file than rank 0",
+                                  p->s->checkpoint, r);
+    return CHEX_OK;
+}
+
+/* Not collective. */
+static enum chex_status open_engine(struct prediction *p, struct chex_error *err) {
+    const struct eval_settings *s = p->s;
+    p->threads = s->threads ? (int)s->threads : p->world.binding.threads;
+    p->workers = s->workers ? (int)s->workers : p->world.binding.threads;
+    const struct chex_engine_config config = {.net = p->network.net,
+                                              .image_size = p->image_px,
+                                              .batch = (int)s->batch_size,
+                                              .precision = p->precision,
+                                              .threads = p->threads,
+                                              .device = p->has_gpu ? &p->gpu : NULL};
+    CHEX_TRY(chex_engine_create(p->engine_spec, &config, &p->engine, err));
+    return chex_engine_set(p->engine, CHEX_STATE_PARAMS, p->network.state, err);
+}
+
+/* What the results depend on, as lines of chex_partial_begin. Only on rank 0. */
+static enum chex_status begin_output(struct prediction *p, struct chex_error *err) {
+    const struct chex_image_list *l = p->list;
+    char *lines[] = {
+        chex_fs_format("version of chexnet=%s", CHEXNET_VERSION),
+        chex_fs_format("checkpoint=%s", p->checkpoint_digest),
+        chex_fs_format("list of images=%zu %016llx", l->count, (unsigned long long)l->digest),
+        chex_fs_format("--image-size=%d", p->image_px),
+        chex_fs_format("--stored-size=%d", p->stored_px),
+        chex_fs_format("--engine=%s:%s", p->engine->impl->name,
+                       p->engine->impl->variant(p->engine->self)),
+        chex_fs_format("--precision=%s", chex_precision_names[p->precision]),
+        chex_fs_format("--heat-maps=%zu", p->pictures),
+        chex_fs_format("--sheet=%d", p->s->sheet),
+        NULL,
+    };
+    bool good = true;
+    for (size_t i = 0; i + 1 < COUNT(lines); i++)
+        good = good && lines[i];
+    enum chex_status st =
+        good ? eval_predict_begin(p->s, (const char *const *)lines, &p->output, err)
+             : chex_error_memory(err, NULL);
+    for (size_t i = 0; i + 1 < COUNT(lines); i++)
+        free(lines[i]);
+    return st;
+}
+
+static enum chex_status collect_facts(struct prediction *p, struct chex_error *err) {
+    const struct chex_deployment *d = p->network.deployment;
+    p->facts =
+        chex_result(CHEX_FIELD("schema", "chexnet-predict"), CHEX_FIELD("version", 1),
+                    CHEX_MEMBER(p->s, checkpoint), CHEX_MEMBER(p, checkpoint_digest),
+                    CHEX_MEMBER(p->network.net, model), CHEX_FIELD("resize", CHEX_RESIZE_NAME),
+                    CHEX_FIELD("stored_size_px", p->stored_px),
+                    CHEX_FIELD("image_size_px", p->image_px), CHEX_FIELD("engine", p->engine_spec),
+                    CHEX_FIELD("precision", chex_precision_names[p->precision]),
+                    CHEX_FIELD("decisions", (bool)(d != NULL)),
+                    CHEX_FIELD_IF(d != NULL, "threshold_rule", d->rule),
+                    CHEX_FIELD_IF(d != NULL, "recalibration", d->recalibration),
+                    CHEX_FIELD("feature_distance", (bool)(d && d->features)),
+                    CHEX_FIELD("tool_version", "chexnet " CHEXNET_VERSION));
+    return p->facts ? CHEX_OK : chex_error_memory(err, NULL);
+}
+
+/* Collective. */
+static enum chex_status prepare(struct prediction *p, struct chex_error *err) {
+    const struct eval_settings *s = p->s;
+    struct chex_group *g = p->group;
+    enum chex_status st = chex_choose_engine(s->engine, &p->world.gpu, &p->engine_spec, err);
+    st = chex_choose_gpu(&p->world.launch, p->world.group, &p->world.binding, &p->world.gpu,
+                         st == CHEX_OK ? p->engine_spec : NULL, &p->gpu, &p->has_gpu, err);
+    CHEX_TRY(st);
+    p->precision = (enum chex_precision)s->precision;
+    CHEX_TRY(chex_choose_precision(p->world.group, p->engine_spec, p->precision_asked,
+                                   &p->precision, err));
+    CHEX_TRY(chex_group_agree(g, open_network(p, err), err));
+    CHEX_TRY(compare_checkpoints(p, err));
+    CHEX_TRY(chex_image_list_create(p->names, p->name_count, g, &p->list, err));
+    CHEX_TRY(chex_group_agree(g, open_engine(p, err), err));
+    if (g->rank == 0 && (st = collect_facts(p, err)) == CHEX_OK)
+        st = begin_output(p, err);
+    return chex_group_follow(g, 0, st, err);
+}
+
+/* ---- the run ---- */
+
+/* Collective. */
+static enum chex_status predict(struct prediction *p, struct chex_error *err) {
+    const struct eval_settings *s = p->s;
+    struct chex_predict_result result;
+    CHEX_TRY(prepare(p, err));
+    const struct chex_predict_config config = {.list = p->list,
+                                               .engine = p->engine,
+                                               .group = p->group,
+                                               .deployment = p->network.deployment,
+                                               .class_names = p->network.about.class_names,
+                                               .out = s->output,
+                                               .stored_px = p->stored_px,
+                                               .workers = p->workers,
+                                               .threads = p->threads,
+                                               .pictures = p->pictures,
+                                               .thumbs = s->sheet ? SHEET_IMAGES : 0,
+                                               .max_bad =
+                                                   s->max_bad < 0 ? SIZE_MAX : (size_t)s->max_bad,
+                                               .progress = !s->common.quiet};
+    const int ranks = p->group->size;
+    chex_info("%s at %d of %d px, engine %s, %s, %d rank%s, %d thread%s and %d decoder%s each; "
+              "%zu file%s",
+              p->network.net->model, p->image_px, p->stored_px, p->engine_spec,
+              chex_precision_names[p->precision], ranks, chex_text_s((uint64_t)ranks), p->threads,
+              chex_text_s((uint64_t)p->threads), p->workers, chex_text_s((uint64_t)p->workers),
+              p->list->count, chex_text_s(p->list->count));
+    enum chex_status st = chex_predict_images(&config, &result, err);
+    if (st == CHEX_OK && p->group->rank == 0)
+        st = eval_predict_publish(s, &config, p->facts, &result, err);
+    st = chex_group_follow(p->group, 0, st, err);
+    if (st == CHEX_OK && p->group->rank == 0)
+        st = eval_predict_print(s, p->facts, &result, err);
+    return st;
+}
+
+static void release(struct prediction *p) {
+    chex_image_list_destroy(p->list);
+    chex_engine_destroy(p->engine);
+    eval_network_release(&p->network);
+    json_decref(p->facts);
+    chex_group_destroy(p->group);
+    free(p->names);
+}
+
+static enum chex_status run_predict(struct chex_opt_set *set, void *settings,
+                                    struct chex_error *err) {
+    const struct eval_settings *s = settings;
+    struct prediction p = {
+        .s = s,
+        .output = {.lock = -1},
+        .precision_asked = chex_opt_origin(set, "precision") != CHEX_FROM_DEFAULT,
+    };
+    CHEX_TRY(check_options(&p, err));
+    CHEX_TRY(take_names(&p, set, err));
+    enum chex_status st = chex_world_open(&p.world, err);
+    if (st != CHEX_OK) {
+        free(p.names);
+        return st;
+    }
+    st = chex_group_of_launch(&p.world.launch, CHEX_GROUP_WORK_MS, &p.group, err);
+    bool together = false;
+    if (st == CHEX_OK) {
+        st = predict(&p, err);
+        together = !p.world.group->broken && !p.group->broken;
+        eval_results_end(s, &p.output, st);
+    }
+    /* If all ranks fail together, only rank 0 reports the cause. */
+    if (st != CHEX_OK && (!together || p.world.launch.rank == 0))
+        chex_err("%s", err->text);
+    err->text[0] = '\0';
+    release(&p);
+    chex_world_close(&p.world, st, together);
+    return st;
+}
+
+const struct chex_opt_program eval_predict_program = {
+    .name = "chex-eval predict",
+    .summary = "the findings of new images, without labels and shards",
+    .usage = "chex-eval predict --images DIR|FILE... --checkpoint FILE --output DIR [options]",
+    .opts = predict_opts,
+    .count = COUNT(predict_opts),
+    .epilog = "Examples\n"
+              "  chex-eval predict --images scans/ --checkpoint run/best.h5 --output out/\n"
+              "  chex-eval predict --images a.dcm b.dcm --checkpoint chest.safetensors --output "
+              "out/ --sheet\n"
+              "  srun -n 8 --gpus-per-task=1 chex-eval predict --images scans.tar \\\n"
+              "       --checkpoint chest.safetensors --output out/\n\n" EVAL_EXIT_STATUS,
+    .words = "the images to predict after --images",
+    .max_words = SIZE_MAX,
+    .settings_size = sizeof(struct eval_settings),
+    .run = run_predict,
+    .word = "predict",
+};

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Results of chex-eval predict: checks and locks the folder of --output, publishes all files
+ * together, and prints the counts.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/lockfile.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "eval/staging.h"
+#include "eval/textfile.h"
+#include "eval_predict.h"
+
+#define KEY_FILE "predict.json" /* moved last: if it exists, all results exist */
+
+static const char *const result_names[] = {"predictions.csv", "rejected.csv", KEY_FILE, "maps",
+                                           "contact-sheet.html"};
+
+enum chex_status eval_predict_refuse(const struct eval_settings *s, struct chex_error *err) {
+    char found[200] = "";
+    if (chex_fs_exists(s->output) && !chex_fs_is_dir(s->output))
+        return chex_error_set(err, CHEX_E_USAGE, "--output %s is no folder", s->output);
+    for (size_t i = 0; i < COUNT(result_names); i++) {
+        char *path = chex_fs_join(s->output, result_names[i]);
+        const size_t n = strlen(found);
+        if (!path)
+            return chex_error_memory(err, "%s", s->output);
+        if (chex_fs_exists(path))
+            snprintf(found + n, sizeof found - n, "%s%s", n ? ", " : "", result_names[i]);
+        free(path);
+    }
+    if (found[0] && !s->force && !chex_staging_pending(s->output))
+        return chex_error_set(
+            err, CHEX_E_USAGE,
+            "output folder %s already holds %s: name a new folder, or say --force "
+            "to replace them",
+            s->output, found);
+    return CHEX_OK;
+}
+
+enum chex_status eval_predict_begin(const struct eval_settings *s, const char *const *lines,
+                                    struct eval_output *o, struct chex_error *err) {
+    CHEX_TRY(eval_output_lock(s, o, err));
+    CHEX_TRY(chex_staging_recover(s->output, KEY_FILE, err));
+    CHEX_TRY(eval_predict_refuse(s, err)); /* another command may have ended meanwhile */
+    return chex_partial_begin(s->output, lines, s->force, err);
+}
+
+/* ---- publishing ---- */
+
+/* Gives the heat maps a second name in the folder that is published: a killed run still has them.
+ */
+static enum chex_status add_maps(const char *out, const char *folder, struct chex_error *err) {
+    char *from = chex_fs_join(out, CHEX_PARTIAL_NAME "/maps"), *to = chex_fs_join(folder, "maps");
+    enum chex_status st = from && to ? chex_fs_mkdirs(to, err) : chex_error_memory(err, "%s", out);
+    DIR *d = st == CHEX_OK ? opendir(from) : NULL;
+    if (st == CHEX_OK && !d)
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot read folder %s", from);
+    for (struct dirent *e; st == CHEX_OK && (e = readdir(d));) {
+        if (e->d_name[0] == '.' || chex_fs_is_temp(e->d_name, NULL))
+            continue;
+        char *file = chex_fs_join(from, e->d_name), *path = chex_fs_join(to, e->d_name);
+        st = file && path ? chex_fs_alias(file, path, err) : chex_error_memory(err, "%s", out);
+        free(file);
+        free(path);
+    }
+    if (d)
+        closedir(d);
+    free(from);
+    free(to);
+    return st;
+}
+
+/* The facts and the counts, without times: equal runs give equal files. */
+static json_t *result_of(const json_t *facts, const struct chex_predict_result *r) {
+    json_t *flags = json_object(), *o = json_copy((json_t *)(uintptr_t)facts);
+    for (int i = 0; i < CHEX_FLAG_COUNT; i++)
+        json_object_set_new(flags, chex_image_flag_names[i], chex_json_unsigned(r->flags[i]));
+    json_object_set_new(o, "images", chex_json_unsigned(r->images));
+    json_object_set_new(o, "rejected", chex_json_unsigned(r->rejected));
+    json_object_set_new(o, "flags", flags);
+    return o;
+}
+
+static enum chex_status write_json(const char *folder, json_t *result, struct chex_error *err) {
+    struct chex_textfile t = {0};
+    char *path = chex_fs_join(folder, KEY_FILE);
+    enum chex_status st =
+        path ? chex_textfile_open(path, &t, err) : chex_error_memory(err, "the results");
+    free(path);
+    if (st != CHEX_OK) {
+        json_decref(result);
+        return st;
+    }
+    return chex_textfile_close(&t, chex_result_print(t.f, result, NULL, JSON_INDENT(1), err), err);
+}
+
+static enum chex_status write_files(const struct eval_settings *s,
+                                    const struct chex_predict_config *config, const char *folder,
+                                    const json_t *facts, struct chex_predict_result *result,
+                                    struct chex_error *err) {
+    CHEX_TRY(chex_predict_write(config, folder, result, err));
+    if (config->pictures)
+        CHEX_TRY(add_maps(s->output, folder, err));
+    return write_json(folder, result_of(facts, result), err);
+}
+
+enum chex_status eval_predict_publish(const struct eval_settings *s,
+                                      const struct chex_predict_config *config, json_t *facts,
+                                      struct chex_predict_result *result, struct chex_error *err) {
+    struct chex_staging staging;
+    CHEX_TRY(chex_staging_begin(s->output, KEY_FILE, &staging, err));
+    enum chex_status st = write_files(s, config, staging.path, facts, result, err);
+    st = chex_staging_end(&staging, st, err);
+    if (st != CHEX_OK && result->images)
+        return st;
+    /* Without a usable image there is nothing to go on with. */
+    struct chex_error ignored = {0};
+    char *partial = chex_fs_join(s->output, CHEX_PARTIAL_NAME);
+    if (partial)
+        chex_fs_remove_tree(partial, &ignored);
+    free(partial);
+    return st;
+}
+
+/* ---- printing ---- */
+
+enum chex_status eval_predict_print(const struct eval_settings *s, const json_t *facts,
+                                    const struct chex_predict_result *r, struct chex_error *err) {
+    json_t *o = result_of(facts, r);
+    const size_t made = r->images + r->rejected - r->kept;
+    for (int i = 0; i < CHEX_FLAG_COUNT; i++)
+        if (r->flags[i])
+            chex_warn("%zu image%s with flag %s: %s", r->flags[i], chex_text_s(r->flags[i]),
+                      chex_image_flag_names[i], chex_image_flag_texts[i]);
+    json_object_set_new(o, "kept", chex_json_unsigned(r->kept));
+    json_object_set_new(o, "seconds", chex_json_real(r->seconds));
+    json_object_set_new(o, "images_per_s",
+                        chex_json_real(r->seconds > 0 ? (double)made / r->seconds : 0));
+    json_object_set_new(o, "output", chex_json_text(s->output));
+    return chex_result_print(
+        stdout, o,
+        s->common.json ? NULL
+                       : "{rejected?{rejected file} cannot be used: {output}/rejected.csv\n}"
+                         "{output}/predictions.csv: {images image}{kept?, {kept} of them kept from "
+                         "the interrupted run,} in {seconds:t}, {images_per_s:.1f} img/s\n",
+        JSON_COMPACT, err);
+}
