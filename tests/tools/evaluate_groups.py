@@ -11,7 +11,6 @@ import bisect
 import csv
 import json
 import math
-import struct
 import sys
 
 MINIMUM = 10
@@ -71,9 +70,7 @@ class Row:
         self.image, self.patient = cells["image_id"], cells["patient_id"]
         self.study = cells.get("study_id", "")
         self.label = {c: int(cells["y_" + c]) for c in classes}
-        # The nine digits of the file stand for a number of 32 bits, which thresholds are, too.
-        self.score = {c: struct.unpack("f", struct.pack("f", float(cells["p_" + c])))[0]
-                      for c in classes}
+        self.score = {c: float(cells["p_" + c]) for c in classes}
         self.view, self.sex = cells.get("view", ""), cells.get("sex", "")
         self.source = cells.get("source", "")
         self.age = number(cells.get("age_years", ""))
@@ -147,6 +144,7 @@ def auroc_of(pos, neg, score):
 def rate_of(rows, c, threshold):
     if not rows:
         return None, {}
+    threshold *= 1 - 1e-8  # the file has nine digits of a score, the threshold all of them
     value = sum(r.score[c] >= threshold for r in rows) / len(rows)
     parts = {}
     for r in rows:
