@@ -150,8 +150,9 @@ like "$(cat err)" 'run: not a regular file \(a folder; expected a file\)' "the e
 same "a damaged checkpoint" "${common[@]}" --resume torn.h5 --output other
 head -c 5000 w.safetensors >torn.safetensors
 same "a damaged file of parameters" "${common[@]}" --init torn.safetensors --output other
-same "a checkpoint as --init" "${common[@]}" --init run/last.h5 --output other
-like "$(cat err)" 'last.h5: an HDF5 file, expected safetensors; convert a checkpoint with .chex-eval export' "the error names the command that converts a checkpoint"
+same "a torn checkpoint as --init" "${common[@]}" --init torn.h5 --output other
+printf 'PK\003\004' >torn.pth
+same "a torn PyTorch file as --init" "${common[@]}" --init torn.pth --output other
 same "no folder to stage to" "${common[@]}" --stage nowhere --output other
 same "--bench besides" "${common[@]}" --bench 1 --bench-input 1
 (
