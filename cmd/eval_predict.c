@@ -131,10 +131,6 @@ static enum chex_status open_network(struct prediction *p, struct chex_error *er
     CHEX_TRY(eval_network_open(s, 0, &p->network, err));
     CHEX_TRY(eval_network_sizes(s, &p->network, first, &p->stored_px, &p->image_px, err));
     digest_checkpoint(p);
-    if (first && (!p->network.deployment || !p->network.deployment->features))
-        chex_warn("%s has no feature statistics, so images that are far from the training images "
-                  "are not found: chex-eval deploy writes a file that has them",
-                  s->checkpoint);
     return CHEX_OK;
 }
 
@@ -234,6 +230,13 @@ static enum chex_status prepare(struct prediction *p, struct chex_error *err) {
 
 /* ---- the run ---- */
 
+static void warn_about_distance(const struct prediction *p) {
+    if (!p->network.deployment || !p->network.deployment->features)
+        chex_warn("%s has no feature statistics, so images that are far from the training images "
+                  "are not found: chex-eval deploy writes a file that has them",
+                  p->s->checkpoint);
+}
+
 /* Collective. */
 static enum chex_status predict(struct prediction *p, struct chex_error *err) {
     const struct eval_settings *s = p->s;
@@ -260,6 +263,8 @@ static enum chex_status predict(struct prediction *p, struct chex_error *err) {
               chex_precision_names[p->precision], ranks, chex_text_s((uint64_t)ranks), p->threads,
               chex_text_s((uint64_t)p->threads), p->workers, chex_text_s((uint64_t)p->workers),
               p->list->count, chex_text_s(p->list->count));
+    if (p->group->rank == 0)
+        warn_about_distance(p);
     enum chex_status st = chex_predict_images(&config, &result, err);
     if (st == CHEX_OK && p->group->rank == 0)
         st = eval_predict_publish(s, &config, p->facts, &result, err);

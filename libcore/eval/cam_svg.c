@@ -30,20 +30,6 @@ static struct geometry geometry_of(const struct chex_cam_picture *p,
     return g;
 }
 
-static void put_base64(FILE *to, const unsigned char *data, size_t bytes) {
-    static const char letters[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (size_t i = 0; i < bytes; i += 3) {
-        const size_t left = bytes - i;
-        const unsigned v = (unsigned)data[i] << 16 | (left > 1 ? (unsigned)data[i + 1] << 8 : 0) |
-                           (left > 2 ? data[i + 2] : 0);
-        putc(letters[v >> 18], to);
-        putc(letters[v >> 12 & 63], to);
-        putc(left > 1 ? letters[v >> 6 & 63] : '=', to);
-        putc(left > 2 ? letters[v & 63] : '=', to);
-    }
-}
-
 static void put_scale(FILE *to, const struct chex_cam_picture *p, int c, double y, double width,
                       double em) {
     fprintf(to, "<linearGradient id=\"scale%d\">", c);
@@ -125,7 +111,7 @@ enum chex_status chex_cam_write_svg(const struct chex_cam_picture *p,
                 "<defs><image id=\"tiles\" width=\"%d\" height=\"%d\" "
                 "xlink:href=\"data:image/png;base64,",
                 g.width, g.height, g.width, g.height, s->width, s->height);
-        put_base64(file.f, (const unsigned char *)data, bytes);
+        chex_put_base64(file.f, (const unsigned char *)data, bytes);
         fputs("\"/></defs>\n", file.f);
         for (int i = 0; i < p->count; i++)
             put_cell(file.f, p, s, &g, i);

@@ -3,10 +3,7 @@
  * The inference loop of predict_images.h.
  *
  * A batch is a run of positions, as many as the engine takes. The usable images among them are
- * inferred together. One line of the unfinished results, with TAB between its parts:
- *   p ID STUDY SERIES CELLS FLAGS    CELLS: ",cell" for each further column
- *   r ID REASON
- * The parts are cells of a CSV file, in which TAB and line feed cannot occur.
+ * inferred together. predict_line.h describes the line of an image.
  */
 #include "eval/predict_images.h"
 

@@ -61,9 +61,9 @@ enum chex_status chex_predict_images(const struct chex_predict_config *config,
                                      struct chex_predict_result *result_out,
                                      struct chex_error *err);
 
-/* Writes predictions.csv and rejected.csv into `folder`, and adds the counts to the result. Only
- * rank 0, after chex_predict_images. CHEX_E_DATA: no image could be used, or more than max_bad
- * could not. */
+/* Writes predictions.csv, rejected.csv and, with thumbnails, contact-sheet.html into `folder`, and
+ * adds the counts to the result. Only rank 0, after chex_predict_images. CHEX_E_DATA: no image
+ * could be used, or more than max_bad could not. */
 enum chex_status chex_predict_write(const struct chex_predict_config *config, const char *folder,
                                     struct chex_predict_result *result, struct chex_error *err);
 

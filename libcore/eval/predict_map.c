@@ -33,6 +33,9 @@ static int choose(const struct chex_predict_config *c, const double *p, int clas
 static char *path_of(const struct chex_predict_config *c, size_t index) {
     char name[64];
     snprintf(name, sizeof name, "%s", chex_fs_name(c->list->images[index].id));
+    char *dot = strrchr(name, '.');
+    if (dot)
+        *dot = '\0';
     for (char *at = name; *at; at++)
         if (!isalnum((unsigned char)*at) && !strchr("._-", *at))
             *at = '_';

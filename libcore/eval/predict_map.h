@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The heat map of a predicted image (eval/cam_picture.h), as a file maps/NNNNNNN-NAME.png of the
- * unfinished results. NNNNNNN is the place in the list, from 1; NAME is the file's name, with '_'
- * for characters other than letters, digits, '.', '_' and '-'.
+ * unfinished results. NNNNNNN is the place in the list, from 1; NAME is the file's name
+ * without its ending, with '_' for characters other than letters, digits, '.', '_' and '-'.
  */
 #ifndef CHEX_EVAL_PREDICT_MAP_H
 #define CHEX_EVAL_PREDICT_MAP_H

@@ -11,14 +11,10 @@
 
 #include "base/fs.h"
 #include "base/text.h"
+#include "eval/contact_sheet.h"
 #include "eval/predict_images.h"
+#include "eval/predict_line.h"
 #include "eval/textfile.h"
-
-/* A line of predict_images.c in its parts. */
-struct line {
-    bool predicted;
-    char *id, *study, *series, *cells, *flags, *reason;
-};
 
 struct table {
     const struct chex_predict_config *c;
@@ -29,8 +25,7 @@ struct table {
     FILE *predictions, *rejected;
 };
 
-/* Cuts the text at its TABs. False: not a line of this program. */
-static bool split(char *text, struct line *line) {
+bool chex_predict_line_split(char *text, struct chex_predict_line *line) {
     char *part[6] = {text};
     int count = 1;
     for (char *at = text; (at = strchr(at, '\t')); count++) {
@@ -40,14 +35,14 @@ static bool split(char *text, struct line *line) {
         part[count] = at;
     }
     if (strcmp(part[0], "p") == 0 && count == 6)
-        *line = (struct line){.predicted = true,
-                              .id = part[1],
-                              .study = part[2],
-                              .series = part[3],
-                              .cells = part[4],
-                              .flags = part[5]};
+        *line = (struct chex_predict_line){.predicted = true,
+                                           .id = part[1],
+                                           .study = part[2],
+                                           .series = part[3],
+                                           .cells = part[4],
+                                           .flags = part[5]};
     else if (strcmp(part[0], "r") == 0 && count == 3)
-        *line = (struct line){.id = part[1], .reason = part[2]};
+        *line = (struct chex_predict_line){.id = part[1], .reason = part[2]};
     else
         return false;
     return true;
@@ -64,7 +59,7 @@ static void count_flags(struct chex_predict_result *r, const char *flags) {
 }
 
 /* First pass. */
-static void count_line(struct table *t, const struct line *line) {
+static void count_line(struct table *t, const struct chex_predict_line *line) {
     struct chex_predict_result *r = t->result;
     if (line->predicted) {
         r->images++;
@@ -77,7 +72,7 @@ static void count_line(struct table *t, const struct line *line) {
 }
 
 /* Second pass. */
-static void write_line(struct table *t, const struct line *line) {
+static void write_line(struct table *t, const struct chex_predict_line *line) {
     if (!line->predicted) {
         fprintf(t->rejected, "%s,%s\n", line->id, line->reason);
         return;
@@ -90,14 +85,14 @@ static void write_line(struct table *t, const struct line *line) {
     fprintf(t->predictions, "%s,%s\n", line->cells, line->flags);
 }
 
-static enum chex_status each_line(struct table *t,
-                                  void (*use)(struct table *t, const struct line *line),
-                                  struct chex_error *err) {
+static enum chex_status
+each_line(struct table *t, void (*use)(struct table *t, const struct chex_predict_line *line),
+          struct chex_error *err) {
     for (size_t i = 0; i < t->index.count; i++) {
-        struct line line;
+        struct chex_predict_line line;
         char *text = NULL;
         CHEX_TRY(chex_partial_read(t->reader, i, &text, err));
-        if (!text || !split(text, &line))
+        if (!text || !chex_predict_line_split(text, &line))
             return chex_error_set(err, CHEX_E_FAIL,
                                   "%s/" CHEX_PARTIAL_NAME
                                   ": no result of image %s: run the command again",
@@ -180,6 +175,8 @@ enum chex_status chex_predict_write(const struct chex_predict_config *c, const c
         st = check_counts(&t, err);
     if (st == CHEX_OK)
         st = write_files(&t, folder, err);
+    if (st == CHEX_OK && c->thumbs)
+        st = chex_contact_sheet_write(c, t.reader, result, folder, err);
     chex_partial_reader_close(t.reader);
     chex_partial_index_release(&t.index);
     return st;

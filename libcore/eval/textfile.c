@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text files of results: a temporary file, then one rename. Quoting for CSV and XML.
+ * Text files of results: a temporary file, then one rename. Quoting for XML, and base64.
  */
 #include "eval/textfile.h"
 
@@ -60,5 +60,19 @@ void chex_put_xml(FILE *to, const char *text) {
             if ((unsigned char)*text >= 0x20)
                 putc(*text, to);
         }
+    }
+}
+
+void chex_put_base64(FILE *to, const unsigned char *data, size_t bytes) {
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < bytes; i += 3) {
+        const size_t left = bytes - i;
+        const unsigned v = (unsigned)data[i] << 16 | (left > 1 ? (unsigned)data[i + 1] << 8 : 0) |
+                           (left > 2 ? data[i + 2] : 0);
+        putc(letters[v >> 18], to);
+        putc(letters[v >> 12 & 63], to);
+        putc(left > 1 ? letters[v >> 6 & 63] : '=', to);
+        putc(left > 2 ? letters[v & 63] : '=', to);
     }
 }

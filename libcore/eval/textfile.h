@@ -27,4 +27,7 @@ enum chex_status chex_textfile_close(struct chex_textfile *t, enum chex_status s
  * characters. */
 void chex_put_xml(FILE *to, const char *text);
 
+/* Writes bytes as base64, as in a data URI. */
+void chex_put_base64(FILE *to, const unsigned char *data, size_t bytes);
+
 #endif
