@@ -39,8 +39,8 @@ static const char style[] =
     "border-right:1px solid var(--line);overflow-wrap:anywhere;font-size:.85rem}\n"
     "th img{display:block;max-width:128px;height:auto;background:var(--soft);margin-bottom:2px}\n"
     "td.p{background:rgb(var(--hot) / calc(var(--p,0) * .5%))}\n"
-    "td b{display:block;font-size:.8rem}td.f{text-align:left;color:var(--bad);"
-    "min-width:6em}td.r{text-align:left;color:var(--bad)}\n"
+    "td b{display:block;font-size:.8rem}th small{display:block;color:var(--bad);font-weight:600}"
+    "td.r{text-align:left;color:var(--bad)}\n"
     "@media (max-width:600px){th[scope=row],thead th:first-child{width:88px;min-width:88px;"
     "max-width:88px}th img{max-width:80px}}\n"
     "@media print{.wide{overflow:visible}tr{break-inside:avoid}}\n"
@@ -92,7 +92,7 @@ static void put_head(const struct page *p, const struct chex_predict_result *r) 
           to);
     fputs("<p class=\"mut\">For research, not for clinical use.</p>\n"
           "<div class=\"wide\" role=\"region\" aria-label=\"Predictions\" tabindex=\"0\">\n"
-          "<table>\n<thead><tr><th scope=\"col\">Image</th><th scope=\"col\">Flags</th>",
+          "<table>\n<thead><tr><th scope=\"col\">Image and flags</th>",
           to);
     for (int k = 0; k < p->classes; k++) {
         char name[TEXT_BYTES];
@@ -142,13 +142,13 @@ static void put_classes(const struct page *p, char *text) {
 }
 
 static void put_flags(const struct page *p, const char *flags) {
-    fputs("<td class=\"f\">", p->to);
+    fputs("<small>", p->to);
     for (; *flags; flags++)
         if (*flags == ';')
             fputs("<br>", p->to);
         else
             putc(*flags == '_' ? ' ' : *flags, p->to);
-    fputs("</td>", p->to);
+    fputs("</small>", p->to);
 }
 
 static void put_row(const struct page *p, size_t index, struct chex_predict_line *line) {
@@ -156,12 +156,13 @@ static void put_row(const struct page *p, size_t index, struct chex_predict_line
     if (line->predicted)
         put_thumb(p, index);
     put_text(p->to, p->c->list->images[index].id);
+    if (line->predicted)
+        put_flags(p, line->flags);
     fputs("</th>", p->to);
     if (line->predicted) {
-        put_flags(p, line->flags);
         put_classes(p, line->cells);
     } else {
-        fprintf(p->to, "<td class=\"r\" colspan=\"%d\">not usable: ", p->classes + 1);
+        fprintf(p->to, "<td class=\"r\" colspan=\"%d\">not usable: ", p->classes);
         put_text(p->to, unquote(line->reason));
         fputs("</td>", p->to);
     }
