@@ -179,8 +179,8 @@ enum chex_status chex_features_fit(const float *vectors, size_t rows, int count,
                                    struct chex_error *err) {
     struct covariance v = {.vectors = vectors, .rows = rows, .count = (size_t)count};
     struct chex_features *f = NULL;
-    if (rows < 2)
-        return chex_error_set(err, CHEX_E_DATA, "features of %zu image%s: expected 2 or more", rows,
+    if (rows < 3)
+        return chex_error_set(err, CHEX_E_DATA, "features of %zu image%s: expected 3 or more", rows,
                               rows == 1 ? "" : "s");
     CHEX_TRY(check_values(vectors, rows, count, err));
     CHEX_TRY(create(count, &f, err));

@@ -66,7 +66,7 @@ enum chex_status chex_features_of_split(struct chex_engine *engine, const struct
                                         size_t *rows_out, struct chex_error *err);
 
 /* Fits mean and factor. vectors: (rows, count). The result does not depend on the threads of the
- * pool. CHEX_E_DATA: fewer than 2 rows, a value that is not finite, or all rows are equal. The
+ * pool. CHEX_E_DATA: fewer than 3 rows, a value that is not finite, or all rows are equal. The
  * caller calls chex_features_destroy. */
 enum chex_status chex_features_fit(const float *vectors, size_t rows, int count,
                                    struct chex_pool *pool, struct chex_features **out,

@@ -108,6 +108,36 @@ static void check_class_maps(const char *spec, struct chex_engine *e, const stru
     free(hw);
 }
 
+/* The head's linear layer on the pooled features gives the logits. 1e-5 of the largest product:
+ * sums are made in another order, in fp32 by some engines. */
+static void check_features(const char *spec, struct chex_engine *e, const struct setting *s,
+                           const float *state, const float *logits) {
+    struct chex_error err = {0};
+    const struct chex_net *net = e->config.net;
+    const struct chex_op *head = &net->ops[net->op_count - 1];
+    const size_t count = (size_t)head->in_channels;
+    const float *w = state + net->params[head->weight].offset;
+    const float *bias = state + net->params[head->bias].offset;
+    float *features = chex_alloc_zeroed((size_t)s->n * count, sizeof *features);
+    double worst = 0;
+    BAIL_UNLESS(features, "out of memory");
+    BAIL_UNLESS(chex_engine_features(e, s->n, features, &err) == CHEX_OK, "%s", err.text);
+    for (size_t i = 0; i < (size_t)s->n * CLASSES; i++) {
+        const float *x = features + i / CLASSES * count, *v = w + i % CLASSES * count;
+        double sum = (double)bias[i % CLASSES], most = fabs(sum);
+        for (size_t k = 0; k < count; k++) {
+            sum += (double)x[k] * (double)v[k];
+            most = fmax(most, fabs((double)x[k] * (double)v[k]));
+        }
+        worst = fmax(worst, fabs(sum - (double)logits[i]) / fmax(most, fabs(sum)));
+    }
+    OK(worst < 1e-5, "%s: the head on the pooled features gives the logits, within %.1e", spec,
+       worst);
+    OK_STATUS(chex_engine_features(e, s->batch + 1, features, &err), CHEX_E_FAIL, err,
+              "expected 1 to");
+    free(features);
+}
+
 static void run(const char *spec, const struct setting *s, const struct chex_net *net,
                 const float *state, int threads, struct outcome *out) {
     struct chex_error err = {0};
@@ -131,6 +161,7 @@ static void run(const char *spec, const struct setting *s, const struct chex_net
     BAIL_UNLESS(grad && chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK, "set");
     BAIL_UNLESS(chex_engine_infer(e, &batch, out->logits, &err) == CHEX_OK, "infer");
     check_class_maps(spec, e, s, out->logits);
+    check_features(spec, e, s, state, out->logits);
     size_t seen[4] = {net->param_count, 0, 0, net->state_count};
     BAIL_UNLESS(chex_engine_pass(e, &batch, grad, ready, seen, &out->result, &err) == CHEX_OK,
                 "pass");
