@@ -566,9 +566,11 @@ const struct chex_opt_program eval_program = {
     .summary = "AUROC of each finding, with its interval",
     .usage = "chex-eval --data DIR --checkpoint FILE --output DIR [options]\n"
              "chex-eval score --predictions FILE.csv [--output DIR] [options]\n"
+             "chex-eval compare A.csv B.csv... [--output DIR] [options]\n"
+             "chex-eval predict --images DIR|FILE... --checkpoint FILE --output DIR [options]\n"
+             "chex-eval deploy --data DIR --checkpoint FILE --output FILE.safetensors [options]\n"
              "chex-eval cam --image FILE --checkpoint FILE --output FILE.png [options]\n"
-             "chex-eval export --checkpoint FILE --output FILE.safetensors [--force]\n"
-             "chex-eval deploy --data DIR --checkpoint FILE --output FILE.safetensors [options]",
+             "chex-eval export --checkpoint FILE --output FILE.safetensors|FILE.onnx [options]",
     .opts = evaluate_opts,
     .count = COUNT(evaluate_opts),
     .epilog = "Examples\n"
