@@ -133,4 +133,10 @@ enum chex_status chex_image_write_png_rgb(int fd, const char *name, const uint8_
                                           int height, const char *const *texts,
                                           struct chex_error *err);
 
+/* Makes a PNG file in memory; the caller frees *png_out. pixels: (height, width, channels); 1
+ * channel: grey, 3: RGB, 4: RGB and opacity. */
+enum chex_status chex_image_encode_png(const uint8_t *pixels, int width, int height, int channels,
+                                       uint8_t **png_out, size_t *bytes_out,
+                                       struct chex_error *err);
+
 #endif

@@ -197,6 +197,7 @@ struct sink {
     const uint8_t *pixels;
     int width, height, channels;
     const char *const *texts; /* alternating keys and values, NULL at the end; or NULL */
+    FILE *memory;             /* if it is set, the bytes go there, and not to fd */
     int fd, failed;           /* errno of the first failed write */
     char message[128];
 };
@@ -211,6 +212,13 @@ static void on_write_warning(png_structp png, png_const_charp message) { (void)p
 
 static void on_write(png_structp png, png_bytep data, size_t bytes) {
     struct sink *sink = png_get_io_ptr(png);
+    if (sink->memory) {
+        if (fwrite(data, 1, bytes, sink->memory) != bytes) {
+            sink->failed = ENOMEM;
+            png_error(png, "write failed");
+        }
+        return;
+    }
     for (size_t at = 0; at < bytes;) {
         ssize_t n = write(sink->fd, data + at, bytes - at);
         if (n >= 0)
@@ -246,8 +254,10 @@ static bool write_image(struct sink *sink) {
     if (sink->channels > 1)
         png_set_compression_level(sink->png, 3);
     png_set_IHDR(sink->png, sink->info, (png_uint_32)sink->width, (png_uint_32)sink->height, 8,
-                 sink->channels == 1 ? PNG_COLOR_TYPE_GRAY : PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
-                 PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+                 sink->channels == 1   ? PNG_COLOR_TYPE_GRAY
+                 : sink->channels == 3 ? PNG_COLOR_TYPE_RGB
+                                       : PNG_COLOR_TYPE_RGBA,
+                 PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
     put_texts(sink);
     png_write_info(sink->png, sink->info);
     for (int y = 0; y < sink->height; y++)
@@ -257,23 +267,25 @@ static bool write_image(struct sink *sink) {
     return true;
 }
 
+static enum chex_status encode(const char *path, struct sink *sink, struct chex_error *err) {
+    CHEX_TRY(chex_image_check_size(path, (uint64_t)sink->width, (uint64_t)sink->height, 8,
+                                   UINT64_MAX, err));
+    enum chex_status st = CHEX_OK;
+    sink->png =
+        png_create_write_struct(PNG_LIBPNG_VER_STRING, sink, on_write_error, on_write_warning);
+    sink->info = sink->png ? png_create_info_struct(sink->png) : NULL;
+    if (!sink->info)
+        st = chex_error_memory(err, "%s", path);
+    else if (!write_image(sink))
+        st = sink->failed ? chex_error_errno(err, CHEX_E_ENV, sink->failed, "cannot write %s", path)
+                          : chex_error_set(err, CHEX_E_FAIL, "%s: libpng: %s", path, sink->message);
+    png_destroy_write_struct(&sink->png, &sink->info);
+    return st;
+}
+
 /* Writes the image and closes sink.fd. */
 static enum chex_status write_png(const char *path, struct sink sink, struct chex_error *err) {
-    enum chex_status st = chex_image_check_size(path, (uint64_t)sink.width, (uint64_t)sink.height,
-                                                8, UINT64_MAX, err);
-    if (st != CHEX_OK) {
-        close(sink.fd);
-        return st;
-    }
-    sink.png =
-        png_create_write_struct(PNG_LIBPNG_VER_STRING, &sink, on_write_error, on_write_warning);
-    sink.info = sink.png ? png_create_info_struct(sink.png) : NULL;
-    if (!sink.info)
-        st = chex_error_memory(err, "%s", path);
-    else if (!write_image(&sink))
-        st = sink.failed ? chex_error_errno(err, CHEX_E_ENV, sink.failed, "cannot write %s", path)
-                         : chex_error_set(err, CHEX_E_FAIL, "%s: libpng: %s", path, sink.message);
-    png_destroy_write_struct(&sink.png, &sink.info);
+    enum chex_status st = encode(path, &sink, err);
     if (close(sink.fd) != 0 && st == CHEX_OK)
         st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", path);
     return st;
@@ -302,4 +314,21 @@ enum chex_status chex_image_write_png_rgb(int fd, const char *name, const uint8_
                                    .channels = 3,
                                    .texts = texts},
                      err);
+}
+
+enum chex_status chex_image_encode_png(const uint8_t *pixels, int width, int height, int channels,
+                                       uint8_t **png_out, size_t *bytes_out,
+                                       struct chex_error *err) {
+    char *bytes = NULL;
+    struct sink sink = {.pixels = pixels, .width = width, .height = height, .channels = channels};
+    if (!(sink.memory = open_memstream(&bytes, bytes_out)))
+        return chex_error_memory(err, "a picture");
+    enum chex_status st = encode("a picture", &sink, err);
+    if (fclose(sink.memory) != 0 && st == CHEX_OK)
+        st = chex_error_memory(err, "a picture");
+    if (st == CHEX_OK)
+        *png_out = (uint8_t *)bytes;
+    else
+        free(bytes);
+    return st;
 }
