@@ -696,6 +696,55 @@ void chex_opt_print_config(const struct chex_opt_set *set, const void *settings,
     }
 }
 
+/* Quoted unless every character is harmless. */
+static void put_quoted(FILE *to, const char *text) {
+    static const char harmless[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                   "_-./=:,+@%";
+    if (*text && !text[strspn(text, harmless)]) {
+        fputs(text, to);
+        return;
+    }
+    putc('\'', to);
+    for (; *text; text++)
+        if (*text == '\'')
+            fputs("'\\''", to);
+        else
+            putc(*text, to);
+    putc('\'', to);
+}
+
+static void put_option(FILE *to, const struct chex_opt *o, const void *settings) {
+    char value[4096];
+    if (o->type == CHEX_OPT_FLAG) {
+        fprintf(to, " --%s%s", *(const bool *)cfield(o, settings) ? "" : "no-", o->name);
+        return;
+    }
+    fprintf(to, " --%s ", o->name);
+    put_quoted(to, o->type == CHEX_OPT_STRING
+                       ? *(const char *const *)cfield(o, settings)
+                       : chex_opt_value_text(o, settings, value, sizeof value));
+}
+
+char *chex_opt_command(const struct chex_opt_set *set, const void *settings) {
+    char *text = NULL;
+    size_t bytes;
+    FILE *to = open_memstream(&text, &bytes);
+    if (!to)
+        return NULL;
+    fputs(set->program->name, to);
+    for (size_t i = 0; i < chex_opt_word_count(set); i++) {
+        putc(' ', to);
+        put_quoted(to, chex_opt_word(set, i));
+    }
+    for (size_t i = 0; i < set->program->count; i++)
+        if (set->origin[i] != CHEX_FROM_DEFAULT && printed(&set->program->opts[i]))
+            put_option(to, &set->program->opts[i], settings);
+    if (fclose(to) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
 bool chex_opt_inform(const struct chex_opt_set *set, const void *settings,
                      const char *(*libraries)(char *buf, size_t size)) {
     const struct chex_opt_common *common = settings;

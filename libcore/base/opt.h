@@ -175,6 +175,11 @@ void chex_opt_print_help(const struct chex_opt_program *program, FILE *to);
 /* Prints lines `name = value   # origin`. A --config file can contain them. */
 void chex_opt_print_config(const struct chex_opt_set *set, const void *settings, FILE *to);
 
+/* The command line that gives the same settings anywhere, quoted for a POSIX shell, for the caller
+ * to free: the program, its words, and every option whose value is not a default. NULL: out of
+ * memory. */
+char *chex_opt_command(const struct chex_opt_set *set, const void *settings);
+
 /* --help, --version and --print-config: prints to stdout. False if none of them was given.
  * libraries: writes the line of --version that lists libraries. */
 bool chex_opt_inform(const struct chex_opt_set *set, const void *settings,
