@@ -57,7 +57,7 @@ static const struct chex_opt options[] = {
            .help = "print a plan instead of training: data, memory, messages, time, checkpoints, "
                    "and errors; exits with the status of the run"),
     OPTION("init", STRING, AT(init), .metavar = "FILE", .of_rank = true,
-           .help = "start from the parameters of a safetensors file with torchvision's names"),
+           .help = "start from the parameters of a checkpoint, safetensors or PyTorch file"),
     OPTION_GROUP("Network and training"),
     OPTION("model", CHOICE, AT(model), .letter = 'm', .def = "densenet121", .metavar = "NAME",
            .choices = chex_net_names, .of_run = true, .help = "network"),

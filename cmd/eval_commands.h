@@ -37,7 +37,7 @@ struct eval_settings {
     const char *compare;
     bool allow_overlap, force;
     int scores;
-    const char *image, *class_list;
+    const char *image, *class_list, *classes;
     const char *images, *heat_maps;
     int64_t max_bad;
     bool sheet;
@@ -64,10 +64,16 @@ extern const struct chex_opt_program *const eval_subcommands[];
 #define EVAL_AT(field) offsetof(struct eval_settings, field)
 #define EVAL_CHECKPOINT_ROW                                                                        \
     OPTION("checkpoint", STRING, EVAL_AT(checkpoint), .letter = 'c', .metavar = "FILE",            \
-           .help = "checkpoint of chex-train (.h5) or parameters (.safetensors)")
+           .help = "checkpoint of chex-train, safetensors or PyTorch file, recognised by content")
+#define EVAL_CLASSES_ROW                                                                           \
+    OPTION("classes", STRING, EVAL_AT(classes), .metavar = "LIST",                                 \
+           .help =                                                                                 \
+               "names of the outputs in order, with commas between, where the checkpoint does "    \
+               "not say")
 #define EVAL_NETWORK_ROWS                                                                          \
     OPTION("model", STRING, EVAL_AT(model), .metavar = "NAME",                                     \
            .help = "densenet121 or resnet50, where the checkpoint does not say (densenet121)"),    \
+        EVAL_CLASSES_ROW,                                                                          \
         OPTION("image-size", INT, EVAL_AT(image_size), .def = "0", .metavar = "PX", .min = 0,      \
                .max = 4096,                                                                        \
                .help = "side of the centre crop; 0: what the checkpoint says, else 224, or the "   \
@@ -145,8 +151,6 @@ struct eval_network {
     int64_t step;                       /* training steps; 0: unknown */
     struct chex_deployment *deployment; /* NULL: none */
 };
-
-bool eval_is_safetensors(const char *path);
 
 /* CHEX_E_DATA if a class name is not printable UTF-8: names are printed and written into tables.
  * path: the file with the names, for the error text. */

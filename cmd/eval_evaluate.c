@@ -337,6 +337,10 @@ static enum chex_status prepare(struct evaluation *e, int at, struct chex_error 
     e->image_size = eval_image_size(s, &e->network, e->set->size);
     CHEX_TRY(chex_eval_check_size(e->set, e->image_size, (enum chex_tta)s->tta, err));
     if (e->coll->rank == 0) { /* these warn, so only one rank calls them */
+        if (!e->network.about.classes)
+            chex_warn("%s does not name its classes: it is assumed that they are those of %s, in "
+                      "the same order (--classes names others)",
+                      s->checkpoint, e->set->dir);
         CHEX_TRY(check_resize(e, err));
         CHEX_TRY(check_overlap(e, err));
         if (!e->use && first)

@@ -1,44 +1,93 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * chex-eval export: writes the parameters of a checkpoint as a safetensors file, with the
- * checkpoint's description as metadata.
+ * chex-eval export: writes the parameters of a checkpoint as a safetensors file, or the network as
+ * an ONNX model, with the checkpoint's description as metadata.
  */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "eval_commands.h"
+#include "model/onnx.h"
 
 static const struct chex_opt export_opts[] = {
     CHEX_OPT_COMMON,
     OPTION_GROUP("Files"),
-    OPTION("checkpoint", STRING, EVAL_AT(checkpoint), .letter = 'c', .metavar = "FILE",
-           .help = "checkpoint of chex-train (.h5)"),
-    EVAL_OUTPUT_ROW("FILE", "the new file; its name ends in .safetensors"),
+    EVAL_CHECKPOINT_ROW,
+    EVAL_OUTPUT_ROW("FILE", "the new file; its name ends in .safetensors or .onnx"),
     EVAL_FORCE_ROW,
+    OPTION_GROUP("Network"),
+    OPTION("model", STRING, EVAL_AT(model), .metavar = "NAME",
+           .help = "densenet121 or resnet50, where the checkpoint does not say (densenet121)"),
+    EVAL_CLASSES_ROW,
+    OPTION("image-size", INT, EVAL_AT(image_size), .def = "0", .metavar = "PX", .min = 0,
+           .max = 4096,
+           .help = "side of the input of an ONNX model; 0: what the checkpoint says, else 224"),
 };
+
+static bool ends_with(const char *text, const char *suffix) {
+    const size_t n = strlen(text), k = strlen(suffix);
+    return n > k && strcmp(text + n - k, suffix) == 0;
+}
+
+static bool same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static enum chex_status check_options(const struct eval_settings *s, struct chex_error *err) {
+    if (!s->checkpoint || !s->output)
+        return chex_error_set(err, CHEX_E_USAGE, "chex-eval export needs --%s",
+                              s->checkpoint ? "output FILE.safetensors or FILE.onnx"
+                                            : "checkpoint FILE");
+    if (!ends_with(s->output, ".safetensors") && !ends_with(s->output, ".onnx"))
+        return chex_error_set(
+            err, CHEX_E_USAGE,
+            "--output %s: expected the name of a file that ends in .safetensors or "
+            ".onnx",
+            s->output);
+    if (same_file(s->output, s->checkpoint))
+        return chex_error_set(err, CHEX_E_USAGE, "--output %s is what is read: name another file",
+                              s->output);
+    if (chex_fs_exists(s->output) && !s->force)
+        return chex_error_set(err, CHEX_E_USAGE, "--output %s exists: say --force to replace it",
+                              s->output);
+    return chex_fs_check_create(s->output, err);
+}
+
+static enum chex_status write_onnx(const struct eval_settings *s, const struct eval_network *n,
+                                   struct chex_error *err) {
+    const int size = eval_image_size(s, n, EVAL_IMAGE_PX);
+    int *sides = chex_alloc_zeroed((size_t)n->net->buffer_count, sizeof *sides);
+    if (!sides)
+        return chex_error_memory(err, NULL);
+    enum chex_status st = chex_net_shapes(n->net, size, sides, err);
+    free(sides);
+    CHEX_TRY(st);
+    if (!s->image_size && !n->about.image_size)
+        chex_warn("%s does not say at what image size it was trained: %d px is taken; --image-size "
+                  "says another",
+                  s->checkpoint, size);
+    return chex_onnx_write(s->output, n->net, n->state, size, &n->about, err);
+}
 
 static enum chex_status run_export(struct chex_opt_set *set, void *settings,
                                    struct chex_error *err) {
     const struct eval_settings *s = settings;
     (void)set;
-    if (!s->checkpoint || !s->output)
-        return chex_error_set(err, CHEX_E_USAGE, "chex-eval export needs --%s",
-                              s->checkpoint ? "output FILE.safetensors" : "checkpoint FILE");
-    if (!eval_is_safetensors(s->output) || eval_is_safetensors(s->checkpoint))
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "chex-eval export makes --output FILE.safetensors of a checkpoint of "
-                              "chex-train, not %s of %s",
-                              s->output, s->checkpoint);
-    if (chex_fs_exists(s->output) && !s->force)
-        return chex_error_set(err, CHEX_E_USAGE, "--output %s exists: say --force to replace it",
-                              s->output);
-    CHEX_TRY(chex_fs_check_create(s->output, err));
+    CHEX_TRY(check_options(s, err));
     struct eval_network n = {0};
     int lock = -1;
     enum chex_status st = eval_network_open(s, 0, &n, err);
     if (st == CHEX_OK)
         st = eval_file_lock(s->output, &lock, err);
     if (st == CHEX_OK)
-        st = chex_safetensors_write(s->output, n.net, n.state, n.step, &n.about, err);
+        st = ends_with(s->output, ".onnx")
+                 ? write_onnx(s, &n, err)
+                 : chex_safetensors_write(s->output, n.net, n.state, n.step, &n.about, err);
     eval_file_unlock(s->output, lock);
     if (st == CHEX_OK)
         chex_info("%s: %zu parameters of %s", s->output, n.net->param_count, n.net->model);
@@ -48,13 +97,13 @@ static enum chex_status run_export(struct chex_opt_set *set, void *settings,
 
 const struct chex_opt_program eval_export_program = {
     .name = "chex-eval export",
-    .summary = "parameters of a checkpoint as safetensors, by torchvision's names",
-    .usage = "chex-eval export --checkpoint FILE --output FILE.safetensors [--force]",
+    .summary = "the network of a checkpoint for other programs: safetensors or ONNX",
+    .usage = "chex-eval export --checkpoint FILE --output FILE.safetensors|FILE.onnx [options]",
     .opts = export_opts,
     .count = COUNT(export_opts),
     .epilog = "Examples\n"
-              "  chex-eval export --checkpoint run/best.h5 --output "
-              "best.safetensors\n\n" EVAL_EXIT_STATUS,
+              "  chex-eval export --checkpoint run/best.h5 --output best.safetensors\n"
+              "  chex-eval export --checkpoint run/best.h5 --output best.onnx\n\n" EVAL_EXIT_STATUS,
     .settings_size = sizeof(struct eval_settings),
     .run = run_export,
     .alone = true,

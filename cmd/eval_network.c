@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the network of chex-eval, from a checkpoint of chex-train or from a safetensors file.
+ * Reads the network of chex-eval, from a parameter file of any format.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "eval_commands.h"
 #include "image/resize.h"
-#include "model/checkpoint.h"
+#include "model/weights.h"
 
 void eval_network_release(struct eval_network *n) {
     free(n->state);
@@ -19,8 +19,6 @@ void eval_network_release(struct eval_network *n) {
     chex_deployment_destroy(n->deployment);
     chex_safetensors_about_release(&n->about);
 }
-
-bool eval_is_safetensors(const char *path) { return chex_safetensors_is_name(path); }
 
 static enum chex_status check_model(const struct eval_settings *s, const struct eval_network *n,
                                     struct chex_error *err) {
@@ -30,78 +28,111 @@ static enum chex_status check_model(const struct eval_settings *s, const struct 
     return CHEX_OK;
 }
 
-static enum chex_status open_safetensors(const struct eval_settings *s, int classes,
-                                         struct eval_network *n, struct chex_error *err) {
-    const struct chex_safetensors_about *about = &n->about;
-    bool head = false;
-    CHEX_TRY(chex_safetensors_about(s->checkpoint, &n->about, err));
-    CHEX_TRY(check_model(s, n, err));
-    const char *model = about->model ? about->model : s->model ? s->model : "densenet121";
-    if (about->classes)
-        classes = about->classes;
-    if (!classes)
+/* ---- names of the outputs ---- */
+
+static bool has_name(char *const *names, int count, const char *name) {
+    for (int i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Cuts the text of --classes at its commas into about->class_names. */
+static enum chex_status cut_classes(char *text, struct chex_safetensors_about *about,
+                                    struct chex_error *err) {
+    int count = 1;
+    for (const char *c = text; *c; c++)
+        count += *c == ',';
+    about->class_names = chex_alloc_zeroed((size_t)count, sizeof(char *));
+    if (!about->class_names)
+        return chex_error_memory(err, NULL);
+    for (char *name; (name = strsep(&text, ",")) != NULL; about->classes++) {
+        if (!*name || has_name(about->class_names, about->classes, name))
+            return chex_error_set(err, CHEX_E_USAGE, "--classes: name %d is %s%s%s",
+                                  about->classes + 1, *name ? "'" : "empty", name,
+                                  *name ? "' again" : "");
+        if (!(about->class_names[about->classes] = strdup(name)))
+            return chex_error_memory(err, NULL);
+    }
+    return CHEX_OK;
+}
+
+/* Names the outputs as --classes says. A file that names them itself knows better. */
+static enum chex_status name_classes(const struct eval_settings *s, struct eval_network *n,
+                                     struct chex_error *err) {
+    if (!s->classes)
+        return CHEX_OK;
+    if (n->about.classes)
+        return chex_error_set(err, CHEX_E_USAGE, "--classes: %s names its %d classes itself",
+                              s->checkpoint, n->about.classes);
+    char *text = strdup(s->classes);
+    enum chex_status st = text ? cut_classes(text, &n->about, err) : chex_error_memory(err, NULL);
+    free(text);
+    return st;
+}
+
+/* The number of classes, which the file, --classes or the data (`data`, or 0) gives. */
+static enum chex_status count_classes(const struct eval_settings *s, const struct eval_network *n,
+                                      int outputs, int data, int *classes_out,
+                                      struct chex_error *err) {
+    const char *who = s->classes         ? "--classes names"
+                      : n->about.classes ? "it names itself"
+                                         : "the data has";
+    const int classes = n->about.classes ? n->about.classes : data;
+    if (!classes && outputs)
         return chex_error_set(err, CHEX_E_DATA,
-                              "%s does not name its classes: put the list into its metadata "
-                              "(classes), as chex-eval export does",
+                              "%s does not name its %d classes: name them in the order of its "
+                              "outputs by --classes LIST",
+                              s->checkpoint, outputs);
+    if (!classes)
+        return chex_error_set(err, CHEX_E_DATA, "%s does not name its classes, and has no head",
                               s->checkpoint);
+    if (outputs && outputs != classes)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: its head is one of %d classes, not of %d, which %s",
+                              s->checkpoint, outputs, classes, who);
+    *classes_out = classes;
+    return CHEX_OK;
+}
+
+/* ---- the file ---- */
+
+static enum chex_status load(const struct eval_settings *s, const struct chex_weights *w,
+                             int classes, struct eval_network *n, struct chex_error *err) {
+    const char *model = n->about.model ? n->about.model : s->model ? s->model : "densenet121";
+    bool head = false;
     enum chex_status st = chex_net_create(model, classes, &n->net, err);
-    if (st == CHEX_E_USAGE && about->model) /* the name comes from the file, not from the user */
+    if (st == CHEX_E_USAGE && n->about.model) /* the name comes from the file, not from the user */
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: it says that it is a '%.60s', which is unknown here",
-                              s->checkpoint, about->model);
+                              s->checkpoint, n->about.model);
     CHEX_TRY(st);
     n->state = chex_alloc_aligned(n->net->state_count, sizeof *n->state);
     if (!n->state)
         return chex_error_memory(err, "the parameters");
-    CHEX_TRY(chex_safetensors_read(s->checkpoint, n->net, n->state, &head, err));
+    memset(n->state, 0, n->net->state_count * sizeof *n->state);
+    CHEX_TRY(chex_tensor_set_load(&w->tensors, n->net, n->state, &head, err));
     if (!head)
-        return chex_error_set(err, CHEX_E_DATA, "%s: its head is not one of %d classes, which %s",
-                              s->checkpoint, classes,
-                              about->classes ? "it names itself" : "the data has");
-    if (about->deployment)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: its head is not one linear layer of %d classes", s->checkpoint,
+                              classes);
+    if (n->about.deployment)
         return chex_deployment_read(s->checkpoint, n->net, n->state, &n->deployment, err);
     return CHEX_OK;
 }
 
-static bool copy_text(const json_t *object, const char *key, char **out) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return !text || (*out = strdup(text)) != NULL;
-}
-
-/* Moves the checkpoint's description into n->about. */
-static enum chex_status take_about(struct chex_checkpoint *c, const json_t *meta,
-                                   struct eval_network *n, struct chex_error *err) {
-    const json_t *identity = json_object_get(meta, "identity");
-    struct chex_safetensors_about *about = &n->about;
-    about->class_names = c->class_names, c->class_names = NULL;
-    about->classes = c->classes, c->classes = 0;
-    about->image_size = c->image_size;
-    about->stored_size = (int)json_integer_value(json_object_get(meta, "stored_size"));
-    n->step = json_integer_value(json_object_get(json_object_get(meta, "position"), "step"));
-    about->model = strdup(n->net->model);
-    if (!about->model || !copy_text(meta, "resize", &about->resize) ||
-        !copy_text(meta, "split", &about->split) ||
-        !copy_text(identity, "source_digest", &about->source_digest) ||
-        !copy_text(meta, "members", &about->members))
-        return chex_error_memory(err, NULL);
-    return CHEX_OK;
-}
-
-static enum chex_status open_checkpoint(const struct eval_settings *s, struct eval_network *n,
-                                        struct chex_error *err) {
-    struct chex_checkpoint *c = NULL;
-    CHEX_TRY(chex_checkpoint_read(s->checkpoint, false, &n->net, &c, err));
-    n->state = c->params, c->params = NULL;
-    json_t *meta = c->meta ? json_loads(c->meta, 0, NULL) : NULL;
-    enum chex_status st =
-        c->meta && !meta
-            ? chex_error_set(err, CHEX_E_DATA, "%s: its meta is no JSON", s->checkpoint)
-            : take_about(c, meta, n, err);
-    if (st == CHEX_OK && c->meta)
-        st = chex_checkpoint_check_pixels(s->checkpoint, c->meta, n->net, err);
-    json_decref(meta);
-    chex_checkpoint_destroy(c);
-    return st == CHEX_OK ? check_model(s, n, err) : st;
+static enum chex_status open_weights(const struct eval_settings *s, int data,
+                                     struct chex_weights *w, struct eval_network *n,
+                                     struct chex_error *err) {
+    int classes;
+    CHEX_TRY(chex_weights_open(s->checkpoint, w, err));
+    n->about = w->about;
+    w->about = (struct chex_safetensors_about){0};
+    n->step = w->step;
+    CHEX_TRY(check_model(s, n, err));
+    CHEX_TRY(name_classes(s, n, err));
+    CHEX_TRY(count_classes(s, n, chex_tensor_set_outputs(&w->tensors), data, &classes, err));
+    return load(s, w, classes, n, err);
 }
 
 enum chex_status eval_check_class_names(const char *path, char *const *names, int count,
@@ -140,8 +171,10 @@ static enum chex_status refuse_folder(const char *path, struct chex_error *err) 
 enum chex_status eval_network_open(const struct eval_settings *s, int classes,
                                    struct eval_network *n, struct chex_error *err) {
     CHEX_TRY(refuse_folder(s->checkpoint, err));
-    CHEX_TRY(eval_is_safetensors(s->checkpoint) ? open_safetensors(s, classes, n, err)
-                                                : open_checkpoint(s, n, err));
+    struct chex_weights w = {0};
+    enum chex_status st = open_weights(s, classes, &w, n, err);
+    chex_weights_close(&w);
+    CHEX_TRY(st);
     return eval_check_class_names(s->checkpoint, n->about.class_names, n->about.classes, err);
 }
 

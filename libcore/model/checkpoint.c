@@ -19,7 +19,7 @@
 #include "base/fs.h"
 #include "base/h5_private.h"
 #include "base/hash.h"
-#include "model/foreign.h"
+#include "model/weights.h"
 
 enum { VERSION = 1, MAX_IMAGE_PX = 65536 };
 static const char format_name[] = "chexnet-checkpoint";
@@ -328,7 +328,7 @@ static enum chex_status read_file(const char *path, bool with_moments, struct ch
     if (!c)
         return chex_error_memory(err, "%s", path);
     chex_h5_enter();
-    enum chex_status st = chex_model_refuse_pytorch(path, err);
+    enum chex_status st = chex_weights_refuse_torch(path, err);
     if (st == CHEX_OK)
         st = chex_h5_file_open(path, false, &r.file, err);
     if (st == CHEX_OK)

@@ -17,7 +17,6 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "model/foreign.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "safetensors holds little-endian numbers; a big-endian host would have to swap them"
@@ -93,8 +92,8 @@ static bool add_input(json_t *object, const struct chex_net *net) {
                     "one logit for each of classes: its sigmoid is the probability");
 }
 
-/* Metadata values are strings: numbers are written in decimal, the list of classes as JSON. */
-static json_t *metadata_of(const struct chex_net *net, const struct chex_safetensors_about *about) {
+json_t *chex_safetensors_metadata(const struct chex_net *net,
+                                  const struct chex_safetensors_about *about) {
     json_t *object = json_object(), *names = json_array();
     bool good = object && names;
     for (int i = 0; i < about->classes; i++)
@@ -122,7 +121,9 @@ static enum chex_status make_header(const struct chex_net *net,
                                     struct chex_error *err) {
     json_t *header = json_object();
     uint64_t at = 0;
-    int bad = about ? json_object_set_new(header, "__metadata__", metadata_of(net, about)) : 0;
+    int bad =
+        about ? json_object_set_new(header, "__metadata__", chex_safetensors_metadata(net, about))
+              : 0;
     char name[CHEX_NET_NAME_BYTES + sizeof ".num_batches_tracked"];
     for (int i = 0; i < net->bn_count; i++, at += sizeof(int64_t)) {
         snprintf(name, sizeof name, "%s.num_batches_tracked", net->bns[i].name);
@@ -295,8 +296,6 @@ static enum chex_status parse_header(struct tensor_file *f, struct chex_error *e
 /* Reads the whole file and checks its header. */
 static enum chex_status open_file(const char *path, struct tensor_file *f, struct chex_error *err) {
     *f = (struct tensor_file){.path = path};
-    CHEX_TRY(chex_model_refuse_pytorch(path, err));
-    CHEX_TRY(chex_model_refuse_hdf5(path, err));
     CHEX_TRY(chex_fs_read(path, max_file_bytes, &f->data, &f->size, err));
     return parse_header(f, err);
 }

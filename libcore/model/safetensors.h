@@ -6,6 +6,7 @@
 #ifndef CHEX_MODEL_SAFETENSORS_H
 #define CHEX_MODEL_SAFETENSORS_H
 
+#include <jansson.h>
 #include <stdbool.h>
 
 #include "model/net.h"
@@ -46,6 +47,11 @@ enum chex_status chex_safetensors_write_all(const char *path, const struct chex_
                                             const struct chex_safetensors_about *about,
                                             const struct chex_statistic *statistics, int count,
                                             struct chex_error *err);
+
+/* The metadata of an export, with values that are all strings: numbers are written in decimal, the
+ * list of classes as JSON. The caller owns the object. NULL: out of memory. */
+json_t *chex_safetensors_metadata(const struct chex_net *net,
+                                  const struct chex_safetensors_about *about);
 
 /* Reads a whole file. The caller releases both outputs; either may be NULL.
  * - A metadata value that has not our form is unknown, with a warning. */

@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "launch/same.h"
-#include "model/safetensors.h"
+#include "model/weights.h"
 #include "train/session.h"
 
 /* Reads --init. The file's head is used only if its classes are the same: an equal number of other
@@ -16,18 +16,40 @@
 static enum chex_status read_init(const struct chex_session *s, float *state,
                                   struct chex_error *err) {
     const char *path = s->config.init;
-    struct chex_safetensors_about about;
+    struct chex_weights w;
     bool head = false;
-    CHEX_TRY(chex_safetensors_about(path, &about, err));
-    const bool ours = chex_safetensors_may_be(&about, chex_set_class_names(s->input.train),
+    CHEX_TRY(chex_weights_open(path, &w, err));
+    const bool ours = chex_safetensors_may_be(&w.about, chex_set_class_names(s->input.train),
                                               s->input.train->classes);
-    chex_safetensors_about_release(&about);
-    CHEX_TRY(chex_safetensors_read(path, s->net, state, ours ? &head : NULL, err));
+    enum chex_status st = chex_tensor_set_load(&w.tensors, s->net, state, ours ? &head : NULL, err);
+    if (st == CHEX_OK && head && !w.about.classes && s->rank == 0)
+        chex_warn("%s does not name its %d classes: those of the data are assumed", path,
+                  s->net->classes);
+    chex_weights_close(&w);
+    CHEX_TRY(st);
     chex_info("parameters from %s; the head is %s", path,
               head   ? "the file's"
               : ours ? "new, because the file has none of this shape"
                      : "new, because the file's is for other classes or another order of them");
     return CHEX_OK;
+}
+
+/* Reads the parameters that do not depend on the data, only to see whether they can be read. */
+static enum chex_status try_init(const struct chex_train_config *c, const struct chex_net *net,
+                                 struct chex_error *err) {
+    struct chex_weights w;
+    CHEX_TRY(chex_weights_open(c->init, &w, err));
+    float *state = chex_alloc_aligned(net->state_count, sizeof *state);
+    enum chex_status st = CHEX_OK;
+    if (w.about.model && strcmp(w.about.model, c->model) != 0)
+        st = chex_error_set(err, CHEX_E_DATA, "%s is a %s, --model says %s", c->init, w.about.model,
+                            c->model);
+    else
+        st = state ? chex_tensor_set_load(&w.tensors, net, state, NULL, err)
+                   : chex_error_memory(err, NULL);
+    free(state);
+    chex_weights_close(&w);
+    return st;
 }
 
 /* Checks that --init fits this network, before the data, because staging may take long. Its head
@@ -38,10 +60,7 @@ static enum chex_status check_fits(const struct chex_session *s, struct chex_err
     if (s->rank != 0 || s->at.step || !c->init)
         return CHEX_OK;
     CHEX_TRY(chex_net_create(c->model, 1, &net, err));
-    float *state = chex_alloc_aligned(net->state_count, sizeof *state);
-    enum chex_status st = state ? chex_safetensors_read(c->init, net, state, NULL, err)
-                                : chex_error_memory(err, NULL);
-    free(state);
+    enum chex_status st = try_init(c, net, err);
     chex_net_destroy(net);
     return st;
 }

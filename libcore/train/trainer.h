@@ -36,7 +36,7 @@ struct chex_train_config {
     enum chex_precision precision;
     struct chex_schedule schedule;
     struct chex_update update; /* optimiser and its constants; the run sets lr and step */
-    const char *init;          /* safetensors, or NULL */
+    const char *init;          /* a file that model/weights.h reads, or NULL */
     const char *resume;        /* "auto", "none" or a file */
     uint64_t seed;
     bool deterministic;

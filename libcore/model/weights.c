@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Recognises the format of a parameter file and reads it.
+ */
+#include "model/weights.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/fs.h"
+#include "model/checkpoint.h"
+#include "model/torch_file.h"
+
+enum { HEAD_BYTES = 8 };
+
+/* ---- formats ---- */
+
+/* Reads the first bytes of a regular file, with zeros after its end. Returns the number of bytes
+ * read; 0 if it cannot be read. */
+static size_t read_head(const char *path, unsigned char head[HEAD_BYTES]) {
+    int fd = -1;
+    memset(head, 0, HEAD_BYTES);
+    if (chex_fs_open(path, &fd, NULL, NULL) != CHEX_OK)
+        return 0;
+    const size_t n = chex_fs_pread(fd, head, HEAD_BYTES, 0);
+    close(fd);
+    return n;
+}
+
+/* Whether the file is a pickle of protocol 2 to 5. A safetensors file may begin with the same two
+ * bytes: it starts with the 64-bit length of its header. But that length is less than 2^32, so the
+ * upper four bytes are zero. */
+static bool is_pickle(const unsigned char head[HEAD_BYTES], size_t n) {
+    static const unsigned char zeros[4];
+    return n >= 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 &&
+           (n < HEAD_BYTES || memcmp(head + 4, zeros, sizeof zeros) != 0);
+}
+
+static bool ends_with(const char *text, const char *suffix) {
+    const size_t n = strlen(text), k = strlen(suffix);
+    return n > k && strcmp(text + n - k, suffix) == 0;
+}
+
+enum chex_weights_format chex_weights_format(const char *path) {
+    unsigned char head[HEAD_BYTES];
+    const size_t n = read_head(path, head);
+    if (is_pickle(head, n) || (n >= 4 && memcmp(head, "PK\3\4", 4) == 0))
+        return CHEX_WEIGHTS_TORCH;
+    return (n == HEAD_BYTES && memcmp(head, "\x89HDF\r\n\x1a\n", HEAD_BYTES) == 0) ||
+                   ends_with(path, ".h5")
+               ? CHEX_WEIGHTS_CHECKPOINT
+               : CHEX_WEIGHTS_SAFETENSORS;
+}
+
+enum chex_status chex_weights_refuse_torch(const char *path, struct chex_error *err) {
+    if (chex_weights_format(path) != CHEX_WEIGHTS_TORCH)
+        return CHEX_OK;
+    return chex_error_set(err, CHEX_E_DATA,
+                          "%.150s: a PyTorch file, expected a checkpoint of chex-train (to start "
+                          "from its parameters: chex-train --init FILE)",
+                          path);
+}
+
+/* ---- checkpoints ---- */
+
+static bool copy_text(const json_t *object, const char *key, char **out) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return !text || (*out = strdup(text)) != NULL;
+}
+
+/* Moves the checkpoint's description into w->about. */
+static enum chex_status take_about(struct chex_checkpoint *c, const json_t *meta,
+                                   struct chex_weights *w, struct chex_error *err) {
+    const json_t *identity = json_object_get(meta, "identity");
+    struct chex_safetensors_about *about = &w->about;
+    about->class_names = c->class_names, c->class_names = NULL;
+    about->classes = c->classes, c->classes = 0;
+    about->image_size = c->image_size;
+    about->stored_size = (int)json_integer_value(json_object_get(meta, "stored_size"));
+    w->step = json_integer_value(json_object_get(json_object_get(meta, "position"), "step"));
+    about->model = strdup(c->model);
+    if (!about->model || !copy_text(meta, "resize", &about->resize) ||
+        !copy_text(meta, "split", &about->split) ||
+        !copy_text(identity, "source_digest", &about->source_digest) ||
+        !copy_text(meta, "members", &about->members))
+        return chex_error_memory(err, NULL);
+    return CHEX_OK;
+}
+
+/* The set takes over the checkpoint's parameters. */
+static enum chex_status take_params(const char *path, struct chex_checkpoint *c,
+                                    const struct chex_net *net, struct chex_tensor_set *set,
+                                    struct chex_error *err) {
+    float *params = c->params;
+    c->params = NULL;
+    CHEX_TRY(chex_tensor_set_begin(set, path, params, err));
+    for (int i = 0; i < net->param_total; i++) {
+        const struct chex_param *p = &net->params[i];
+        struct chex_tensor t = {.name = (char *)p->name,
+                                .type = CHEX_TENSOR_F32,
+                                .type_name = "F32",
+                                .rank = (size_t)p->rank,
+                                .data = (const char *)(params + p->offset)};
+        for (int k = 0; k < p->rank; k++)
+            t.dims[k] = (size_t)p->dims[k];
+        CHEX_TRY(chex_tensor_set_add(set, &t, NULL, err));
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status open_checkpoint(const char *path, struct chex_weights *w,
+                                        struct chex_error *err) {
+    struct chex_checkpoint *c = NULL;
+    struct chex_net *net = NULL;
+    CHEX_TRY(chex_checkpoint_read(path, false, &net, &c, err));
+    json_t *meta = c->meta ? json_loads(c->meta, 0, NULL) : NULL;
+    enum chex_status st = c->meta && !meta
+                              ? chex_error_set(err, CHEX_E_DATA, "%s: its meta is no JSON", path)
+                              : take_about(c, meta, w, err);
+    if (st == CHEX_OK && c->meta)
+        st = chex_checkpoint_check_pixels(path, c->meta, net, err);
+    if (st == CHEX_OK)
+        st = take_params(path, c, net, &w->tensors, err);
+    json_decref(meta);
+    chex_net_destroy(net);
+    chex_checkpoint_destroy(c);
+    return st;
+}
+
+/* ---- any file ---- */
+
+/* Finds the network by the names of the tensors. */
+static enum chex_status find_model(struct chex_weights *w, struct chex_error *err) {
+    const char *model = w->about.model ? NULL : chex_tensor_set_model(&w->tensors);
+    if (model && !(w->about.model = strdup(model)))
+        return chex_error_memory(err, NULL);
+    return CHEX_OK;
+}
+
+enum chex_status chex_weights_open(const char *path, struct chex_weights *weights_out,
+                                   struct chex_error *err) {
+    struct chex_weights w = {0};
+    enum chex_status st = CHEX_OK;
+    switch (chex_weights_format(path)) {
+    case CHEX_WEIGHTS_CHECKPOINT: st = open_checkpoint(path, &w, err); break;
+    case CHEX_WEIGHTS_TORCH: st = chex_torch_file_open(path, &w.tensors, err); break;
+    case CHEX_WEIGHTS_SAFETENSORS:
+        st = chex_safetensors_open(path, &w.tensors, &w.about, err);
+        break;
+    }
+    if (st == CHEX_OK)
+        st = find_model(&w, err);
+    if (st == CHEX_OK)
+        *weights_out = w;
+    else
+        chex_weights_close(&w);
+    return st;
+}
+
+void chex_weights_close(struct chex_weights *weights) {
+    chex_tensor_set_release(&weights->tensors);
+    chex_safetensors_about_release(&weights->about);
+    weights->step = 0;
+}
