@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -106,7 +107,8 @@ json_t *chex_safetensors_metadata(const struct chex_net *net,
            add_text(object, "classes", classes) && add_text(object, "resize", about->resize) &&
            add_text(object, "split", about->split) &&
            add_text(object, "source_digest", about->source_digest) &&
-           add_text(object, "members", about->members);
+           add_text(object, "members", about->members) &&
+           add_text(object, "deployment", about->deployment);
     free(classes);
     json_decref(names);
     if (good)
@@ -115,10 +117,18 @@ json_t *chex_safetensors_metadata(const struct chex_net *net,
     return NULL;
 }
 
+static size_t statistic_bytes(const struct chex_statistic *t) {
+    size_t bytes = sizeof *t->data;
+    for (int i = 0; i < t->rank; i++)
+        bytes *= (size_t)t->dims[i];
+    return bytes;
+}
+
 /* The I64 counters come first, so that every tensor is aligned to its element size. */
 static enum chex_status make_header(const struct chex_net *net,
-                                    const struct chex_safetensors_about *about, char **text_out,
-                                    struct chex_error *err) {
+                                    const struct chex_safetensors_about *about,
+                                    const struct chex_statistic *statistics, int count,
+                                    char **text_out, struct chex_error *err) {
     json_t *header = json_object();
     uint64_t at = 0;
     int bad =
@@ -135,6 +145,12 @@ static enum chex_status make_header(const struct chex_net *net,
         bad |= json_object_set_new(header, p->name, entry("F32", p->dims, p->rank, at, to));
         at = to;
     }
+    for (int i = 0; i < count; i++) {
+        const struct chex_statistic *t = &statistics[i];
+        uint64_t to = at + statistic_bytes(t);
+        bad |= json_object_set_new(header, t->name, entry("F32", t->dims, t->rank, at, to));
+        at = to;
+    }
     char *text = bad ? NULL : json_dumps(header, JSON_COMPACT);
     json_decref(header);
     if (!text) /* out of memory, or a name that is not UTF-8 */
@@ -148,11 +164,21 @@ enum chex_status chex_safetensors_write(const char *path, const struct chex_net 
                                         const float *state, int64_t batches_tracked,
                                         const struct chex_safetensors_about *about,
                                         struct chex_error *err) {
+    return chex_safetensors_write_all(path, net, state, batches_tracked, about, NULL, 0, err);
+}
+
+enum chex_status chex_safetensors_write_all(const char *path, const struct chex_net *net,
+                                            const float *state, int64_t batches_tracked,
+                                            const struct chex_safetensors_about *about,
+                                            const struct chex_statistic *statistics, int count,
+                                            struct chex_error *err) {
     char *text = NULL;
-    CHEX_TRY(make_header(net, about, &text, err));
+    CHEX_TRY(make_header(net, about, statistics, count, &text, err));
     size_t length = strlen(text), padded = (length + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     size_t size = LENGTH_BYTES + padded + (size_t)net->bn_count * sizeof(int64_t) +
                   net->state_count * sizeof(float);
+    for (int i = 0; i < count; i++)
+        size += statistic_bytes(&statistics[i]);
     char *file = malloc(size);
     if (!file) {
         free(text);
@@ -170,6 +196,10 @@ enum chex_status chex_safetensors_write(const char *path, const struct chex_net 
         const struct chex_param *p = &net->params[i];
         memcpy(at, state + p->offset, p->count * sizeof(float));
         at += p->count * sizeof(float);
+    }
+    for (int i = 0; i < count; i++) {
+        memcpy(at, statistics[i].data, statistic_bytes(&statistics[i]));
+        at += statistic_bytes(&statistics[i]);
     }
     enum chex_status st = chex_fs_write(path, file, size, err);
     free(file);
@@ -367,7 +397,9 @@ static enum chex_status read_about(const struct tensor_file *f,
         !read_text(metadata, "resize", &about->resize) ||
         !read_text(metadata, "split", &about->split) ||
         !read_text(metadata, "source_digest", &about->source_digest) ||
-        !read_text(metadata, "members", &about->members) || !read_classes(f->path, metadata, about))
+        !read_text(metadata, "members", &about->members) ||
+        !read_text(metadata, "deployment", &about->deployment) ||
+        !read_classes(f->path, metadata, about))
         return chex_error_memory(err, "%s", f->path);
     return CHEX_OK;
 }
@@ -448,6 +480,7 @@ void chex_safetensors_about_release(struct chex_safetensors_about *about) {
     free(about->split);
     free(about->source_digest);
     free(about->members);
+    free(about->deployment);
     *about = (struct chex_safetensors_about){0};
 }
 
@@ -463,4 +496,61 @@ bool chex_safetensors_may_be(const struct chex_safetensors_about *about,
     for (int i = 0; same && i < classes; i++)
         same = strcmp(about->class_names[i], class_names[i]) == 0;
     return same || about->classes == 0;
+}
+
+/* ---- statistics ---- */
+
+enum { STATISTIC_RANK = sizeof((struct chex_statistic *)0)->dims / sizeof(int) };
+
+static enum chex_status copy_statistic(const struct chex_tensor *t, struct chex_statistic *out,
+                                       const char *path, struct chex_error *err) {
+    size_t count = 1;
+    if (t->type != CHEX_TENSOR_F32 || t->rank > STATISTIC_RANK)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: tensor '%.100s' has %zu dimensions of %s (expected at most %d "
+                              "of F32)",
+                              path, t->name, t->rank, t->type_name, STATISTIC_RANK);
+    for (size_t i = 0; i < t->rank; i++) {
+        if (t->dims[i] > INT_MAX)
+            return chex_error_set(err, CHEX_E_DATA, "%s: tensor '%.100s' is too large", path,
+                                  t->name);
+        out->dims[i] = (int)t->dims[i];
+        count *= t->dims[i];
+    }
+    out->rank = (int)t->rank;
+    out->name = strdup(t->name);
+    out->data = chex_alloc_zeroed(count, sizeof *out->data);
+    if (!out->name || !out->data)
+        return chex_error_memory(err, "%s", path);
+    memcpy(out->data, t->data, count * sizeof *out->data);
+    return CHEX_OK;
+}
+
+enum chex_status chex_statistics_read(const struct chex_tensor_set *set,
+                                      struct chex_statistic **out, int *count_out,
+                                      struct chex_error *err) {
+    const size_t prefix = strlen(CHEX_STATISTIC_PREFIX);
+    struct chex_statistic *list = chex_alloc_zeroed(set->count, sizeof *list);
+    int count = 0;
+    enum chex_status st = list ? CHEX_OK : chex_error_memory(err, "%s", set->path);
+    for (size_t i = 0; st == CHEX_OK && i < set->count; i++)
+        if (strncmp(set->tensors[i].name, CHEX_STATISTIC_PREFIX, prefix) == 0)
+            st = copy_statistic(&set->tensors[i], &list[count++], set->path, err);
+    if (st == CHEX_OK && count) {
+        *out = list;
+        *count_out = count;
+        return CHEX_OK;
+    }
+    chex_statistics_destroy(list, count);
+    *out = NULL;
+    *count_out = 0;
+    return st;
+}
+
+void chex_statistics_destroy(struct chex_statistic *statistics, int count) {
+    for (int i = 0; statistics && i < count; i++) {
+        free(statistics[i].name);
+        free(statistics[i].data);
+    }
+    free(statistics);
 }
