@@ -182,22 +182,50 @@ static enum chex_status make_reduce(struct chex_step *s, struct chex_launch *lau
     return chex_group_agree(coll->group, st, err);
 }
 
+/* What a pass has reported of its gradient. After a failed pass the rest is reported too: the other
+ * ranks are in the sums and wait for it. */
+struct reported {
+    struct chex_reduce *reduce;
+    size_t from; /* elements from here on */
+};
+
+static void report(void *arg, size_t from, size_t to) {
+    struct reported *r = arg;
+    r->from = from;
+    chex_reduce_ready(r->reduce, from, to);
+}
+
+static enum chex_status pass_into(struct chex_step *s, struct chex_reduce *reduce, int rank,
+                                  struct chex_error *err) {
+    struct chex_pass_result pass;
+    struct reported reported = {.reduce = reduce, .from = s->net->state_count};
+    const enum chex_status st = chex_engine_pass(
+        s->engine, &s->batch, chex_reduce_leaf(reduce, rank), report, &reported, &pass, err);
+    if (st != CHEX_OK && reported.from > 0)
+        chex_reduce_ready(reduce, 0, reported.from);
+    return st;
+}
+
+/* An error of the pass or of the update on one rank is returned on all. */
 static enum chex_status once_with_sums(struct chex_step *s, struct chex_coll *coll,
                                        struct chex_reduce *reduce, const float **sum_out,
                                        double *seconds_out, struct chex_error *err) {
-    struct chex_pass_result pass;
     struct chex_update update = adam;
     double exposed_s;
     update.grad_scale = 1.0 / coll->size;
     CHEX_TRY(chex_coll_barrier(coll, err));
     const double start = chex_clock_s();
-    float *grad = chex_reduce_leaf(reduce, coll->rank);
-    CHEX_TRY(chex_engine_pass(s->engine, &s->batch, grad, chex_reduce_ready, reduce, &pass, err));
-    CHEX_TRY(chex_reduce_finish(reduce, sum_out, &exposed_s, err));
-    CHEX_TRY(chex_engine_update(s->engine, &update, *sum_out, err));
-    CHEX_TRY(chex_reduce_settle(reduce, err));
+    enum chex_status st = pass_into(s, reduce, coll->rank, err);
+    struct chex_error of_sums = {0};
+    enum chex_status summed = chex_reduce_finish(reduce, sum_out, &exposed_s, &of_sums);
+    if (st == CHEX_OK && summed == CHEX_OK)
+        st = chex_engine_update(s->engine, &update, *sum_out, err);
+    if (summed == CHEX_OK)
+        summed = chex_reduce_settle(reduce, &of_sums);
+    if (summed != CHEX_OK)
+        return chex_error_set(err, summed, "%s", of_sums.text);
     *seconds_out = chex_clock_s() - start;
-    return CHEX_OK;
+    return chex_group_agree(coll->group, st, err);
 }
 
 /* The first step is the warm-up. Rank 0 sets the number of repetitions from its time. */

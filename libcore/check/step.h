@@ -54,7 +54,7 @@ struct chex_step_sums {
 /* Runs such steps for about `seconds`. Collective.
  * - Call it at most once per step object.
  * - A message that takes longer than timeout_ms means a lost rank.
- * - An error is returned on all ranks, except an error of the pass itself. */
+ * - An error on one rank, such as of its pass, is returned on all ranks. */
 enum chex_status chex_step_sum(struct chex_step *s, struct chex_launch *launch,
                                struct chex_coll *coll, double seconds, uint64_t timeout_ms,
                                struct chex_step_sums *out, struct chex_error *err);

@@ -2,13 +2,14 @@
  *
  * What is measured between ranks, with threads for ranks and a collective library of a few lines
  * whose sends wait for the receiver, so that a circle of waiting ranks would hang the test. One
- * rank can be made slow, one can be made to change a bit.
+ * rank can be made slow, one can be made to change a bit, and the pass of one rank can fail.
  */
 #include "check/between.h"
 
 #include <pthread.h>
 
 #include "base/clock.h"
+#include "check/step.h"
 #include "tap.h"
 
 enum { MOST = 7, COUNT = 5000 };
@@ -20,8 +21,9 @@ struct world {
     int slow, faulty; /* ranks; -1: none */
     const void *box[MOST][MOST];
     const void *shared[MOST];
-    float total[COUNT];
 };
+
+static float total[1 << 20]; /* a bucket of gradients */
 
 struct member {
     struct world *w;
@@ -30,6 +32,7 @@ struct member {
     struct chex_error err;
     struct chex_link links[2];
     struct chex_sum_rate sums;
+    bool equal; /* of the sums of steps */
 };
 
 /* All have come; the last one in adds up `count` floats. */
@@ -37,9 +40,9 @@ static void meet(struct world *w, size_t count) {
     const int round = w->round;
     if (++w->arrived == w->size) {
         for (size_t i = 0; i < count; i++) {
-            w->total[i] = 0;
+            total[i] = 0;
             for (int r = 0; r < w->size; r++)
-                w->total[i] += ((const float *)w->shared[r])[i];
+                total[i] += ((const float *)w->shared[r])[i];
         }
         w->arrived = 0;
         w->round++;
@@ -95,7 +98,7 @@ static enum chex_status sum_f32(void *self, float *data, size_t count, struct ch
     (void)err;
     pthread_mutex_lock(&m->w->lock);
     share(m, data, count);
-    memcpy(data, m->w->total, count * sizeof *data);
+    memcpy(data, total, count * sizeof *data);
     if (m->rank == m->w->faulty && count > 7)
         data[7] += 1;
     meet(m->w, 0);
@@ -156,6 +159,43 @@ static void *play_sums(void *arg) {
     struct chex_coll c = {.impl = &threads, .self = m, .rank = m->rank, .size = m->w->size};
     BAIL_UNLESS(chex_coll_make_group(&c, "", &m->err) == CHEX_OK, "%s", m->err.text);
     m->st = chex_between_sums(&c, COUNT, 0.05, &m->sums, &m->err);
+    chex_group_destroy(c.group);
+    return NULL;
+}
+
+/* The pass of this thread that fails, from 1; 0: none. It has reported a part of its gradient by
+ * then. The linker puts this function in place of chex_engine_pass. */
+static _Thread_local int fails, passes;
+
+enum chex_status __real_chex_engine_pass(struct chex_engine *e, const struct chex_batch *batch,
+                                         float *grad_out, chex_grad_ready_fn ready, void *ready_arg,
+                                         struct chex_pass_result *out, struct chex_error *err);
+enum chex_status __wrap_chex_engine_pass(struct chex_engine *e, const struct chex_batch *batch,
+                                         float *grad_out, chex_grad_ready_fn ready, void *ready_arg,
+                                         struct chex_pass_result *out, struct chex_error *err);
+enum chex_status __wrap_chex_engine_pass(struct chex_engine *e, const struct chex_batch *batch,
+                                         float *grad_out, chex_grad_ready_fn ready, void *ready_arg,
+                                         struct chex_pass_result *out, struct chex_error *err) {
+    const size_t count = e->config.net->state_count;
+    if (++passes != fails)
+        return __real_chex_engine_pass(e, batch, grad_out, ready, ready_arg, out, err);
+    memset(grad_out, 0, count * sizeof *grad_out);
+    ready(ready_arg, count / 2, count);
+    return chex_error_set(err, CHEX_E_NODE, "the pass fails");
+}
+
+static void *play_steps(void *arg) {
+    struct member *m = arg;
+    struct chex_coll c = {.impl = &threads, .self = m, .rank = m->rank, .size = m->w->size};
+    struct chex_step *step = NULL;
+    struct chex_step_sums sums = {0};
+    BAIL_UNLESS(chex_coll_make_group(&c, "", &m->err) == CHEX_OK, "%s", m->err.text);
+    BAIL_UNLESS(chex_step_create("cpu", 1, NULL, &step, &m->err) == CHEX_OK, "%s", m->err.text);
+    passes = 0;
+    fails = m->rank == m->w->faulty ? m->w->slow : 0;
+    m->st = chex_step_sum(step, NULL, &c, 0, 1000, &sums, &m->err);
+    m->equal = sums.equal;
+    chex_step_destroy(step);
     chex_group_destroy(c.group);
     return NULL;
 }
@@ -234,8 +274,23 @@ static void test_sums(void) {
        "one wrong bit is found on the rank that has it: element %zu", members[1].sums.first_wrong);
 }
 
+/* In place of a slow rank, the number of the pass that fails. */
+static void test_steps(void) {
+    run(play_steps, 2, 1, -1, -1);
+    OK(members[0].st == CHEX_OK && members[0].equal && members[1].st == CHEX_OK && members[1].equal,
+       "ranks whose passes succeed have equal sums");
+    for (int pass = 1; pass <= 3; pass += 2) {
+        run(play_steps, 2, 1, pass, 1);
+        for (int r = 0; r < 2; r++)
+            OK(members[r].st == CHEX_E_NODE && strstr(members[r].err.text, "the pass fails"),
+               "pass %d fails on rank 1: rank %d returns its error", pass, r);
+        OK(strstr(members[0].err.text, "rank 1"), "and rank 0 names it: %s", members[0].err.text);
+    }
+}
+
 int main(void) {
     test_links();
     test_sums();
+    test_steps();
     return tap_done();
 }
