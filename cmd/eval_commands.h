@@ -64,6 +64,7 @@ extern const struct chex_opt_program *const eval_subcommands[];
 #define EVAL_AT(field) offsetof(struct eval_settings, field)
 #define EVAL_CHECKPOINT_ROW                                                                        \
     OPTION("checkpoint", STRING, EVAL_AT(checkpoint), .letter = 'c', .metavar = "FILE",            \
+           .of_rank = true,                                                                        \
            .help = "checkpoint of chex-train, safetensors or PyTorch file, recognised by content")
 #define EVAL_CLASSES_ROW                                                                           \
     OPTION("classes", STRING, EVAL_AT(classes), .metavar = "LIST",                                 \
@@ -83,10 +84,10 @@ extern const struct chex_opt_program *const eval_subcommands[];
                .help = "arithmetic; where the cpu engine has AMX or the GPU multiplies it, the "   \
                        "default is bf16"),                                                         \
         OPTION("engine", STRING, EVAL_AT(engine), .def = "auto", .metavar = "auto|cuda|cpu|ref",   \
-               .help = "what computes, with a variant as in cpu:avx2")
+               .of_rank = true, .help = "what computes, with a variant as in cpu:avx2")
 #define EVAL_THREADS_ROW(what)                                                                     \
-    OPTION("threads", INT, EVAL_AT(threads), .def = "0", .metavar = "N", .min = 0, .max = 4096,    \
-           .help = what)
+    OPTION("threads", INT, EVAL_AT(threads), .of_rank = true, .def = "0", .metavar = "N",          \
+           .min = 0, .max = 4096, .help = what)
 #define EVAL_SCORES_ROW                                                                            \
     OPTION("scores", CHOICE, EVAL_AT(scores), .def = "probability", .metavar = "KIND",             \
            .choices = chex_score_kind_names,                                                       \
@@ -108,7 +109,7 @@ extern const struct chex_opt_program *const eval_subcommands[];
                        "positives"),                                                               \
         EVAL_SEED_ROW,                                                                             \
         OPTION("compare", STRING, EVAL_AT(compare), .def = "published",                            \
-               .metavar = "published|none|FILE",                                                   \
+               .metavar = "published|none|FILE", .of_rank = true,                                  \
                .help =                                                                             \
                    "bundled figures (published:COLUMN for one), or a table such as auroc.csv"),    \
         OPTION("threshold", STRING, EVAL_AT(threshold), .metavar = "youden|f1|FILE",               \
@@ -133,9 +134,11 @@ extern const struct chex_opt_program *const eval_subcommands[];
         OPTION("age-bands", STRING, EVAL_AT(age_bands), .def = CHEX_AGE_BANDS_DEFAULT,             \
                .metavar = "YEARS,...", .help = "first ages of the age bands after the first")
 #define EVAL_OUTPUT_ROW(value, what)                                                               \
-    OPTION("output", STRING, EVAL_AT(output), .letter = 'o', .metavar = value, .help = what)
+    OPTION("output", STRING, EVAL_AT(output), .of_rank = true, .letter = 'o', .metavar = value,    \
+           .help = what)
 #define EVAL_FORCE_ROW                                                                             \
-    OPTION("force", FLAG, EVAL_AT(force), .letter = 'f', .help = "replace results that stand there")
+    OPTION("force", FLAG, EVAL_AT(force), .of_rank = true, .letter = 'f',                          \
+           .help = "replace results that stand there")
 
 #define EVAL_EXIT_STATUS                                                                           \
     "Exit status: 0 done, 1 failure of ours, 2 usage, 3 bad input data, 4 environment, 5 node,\n"  \

@@ -25,7 +25,7 @@
 static const struct chex_opt evaluate_opts[] = {
     CHEX_OPT_COMMON,
     OPTION_GROUP("What is evaluated"),
-    OPTION("data", STRING, EVAL_AT(data), .letter = 'd', .metavar = "DIR",
+    OPTION("data", STRING, EVAL_AT(data), .of_rank = true, .letter = 'd', .metavar = "DIR",
            .help = "folder of shards made by chex-shard; several sets: DIR,NAME=DIR,..., the "
                    "first is the internal one"),
     EVAL_CHECKPOINT_ROW,
@@ -38,8 +38,8 @@ static const struct chex_opt evaluate_opts[] = {
     OPTION("batch-size", INT, EVAL_AT(batch_size), .def = "16", .metavar = "N", .min = 1,
            .max = 65536, .help = "images at once on each rank"),
     EVAL_THREADS_ROW("compute threads; 0: the cores of the rank"),
-    OPTION("workers", INT, EVAL_AT(workers), .def = "2", .metavar = "N", .min = 1, .max = 256,
-           .help = "reader threads"),
+    OPTION("workers", INT, EVAL_AT(workers), .of_rank = true, .def = "2", .metavar = "N", .min = 1,
+           .max = 256, .help = "reader threads"),
     OPTION("tta", CHOICE, EVAL_AT(tta), .def = "none", .metavar = "KIND", .choices = chex_tta_names,
            .help = "average over the mirror image, or over ten crops"),
     EVAL_FIGURE_ROWS,
@@ -284,6 +284,23 @@ static enum chex_status open_set(struct evaluation *e, struct chex_error *err) {
                                 : chex_set_open(e->data, e->split, from, to, &e->set, err);
 }
 
+/* Of the options of a rank (of_rank) data and network are compared by content (check_same); the
+ * others do not change results, or only rank 0 uses them. */
+static enum chex_status check_options(const struct evaluation *e, struct chex_error *err) {
+    json_t *mine = json_object();
+    for (size_t i = 0; i < COUNT(evaluate_opts); i++) {
+        const struct chex_opt *o = &evaluate_opts[i];
+        char value[4096];
+        if (o->type == CHEX_OPT_GROUP || o->at < sizeof e->s->common || o->of_rank)
+            continue;
+        chex_opt_value_text(o, e->s, value, sizeof value);
+        json_object_set_new(mine, o->name, json_string(value));
+    }
+    const enum chex_status st = chex_same_options(e->coll->group, mine, err);
+    json_decref(mine);
+    return chex_group_agree(e->coll->group, st, err);
+}
+
 /* All ranks must have the same data and the same network. */
 static enum chex_status check_same(const struct evaluation *e, struct chex_error *err) {
     char *manifest = chex_fs_join(e->data, CHEX_MANIFEST_NAME);
@@ -491,6 +508,8 @@ static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
     if (st == CHEX_OK)
         st = chex_choose_precision(e->world.group, e->engine_spec, e->precision_asked,
                                    &e->precision, err);
+    if (st == CHEX_OK)
+        st = check_options(e, err);
     for (int i = 0; st == CHEX_OK && i < e->sets.count; i++)
         st = predict_set(e, i, err);
     if (st == CHEX_OK && e->use) {

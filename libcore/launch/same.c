@@ -146,3 +146,44 @@ enum chex_status chex_same_files(struct chex_coll *coll, const struct chex_launc
     free(mine);
     return st;
 }
+
+/* ---- options ---- */
+
+static enum chex_status compare_options(json_t *mine, const json_t *first, struct chex_error *err) {
+    const char *name;
+    json_t *value;
+    json_object_foreach(mine, name, value) {
+        const json_t *theirs = json_object_get(first, name);
+        if (json_equal(value, theirs))
+            continue;
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--%s is '%.100s' here and '%.100s' on rank 0: give all ranks the "
+                              "same options",
+                              name, json_string_value(value),
+                              json_is_string(theirs) ? json_string_value(theirs) : "");
+    }
+    return CHEX_OK;
+}
+
+enum chex_status chex_same_options(struct chex_group *group, json_t *mine, struct chex_error *err) {
+    json_t *first = NULL;
+    if (group->size == 1)
+        return CHEX_OK;
+    char *text = group->rank == 0 && mine ? json_dumps(mine, JSON_COMPACT) : NULL;
+    uint64_t bytes = text ? strlen(text) + 1 : 0;
+    enum chex_status st = chex_group_broadcast(group, &bytes, sizeof bytes, 0, err);
+    if (st == CHEX_OK && group->rank != 0)
+        text = chex_alloc_zeroed((size_t)bytes + 1, 1);
+    if (st == CHEX_OK && (!mine || !text || !bytes))
+        st = chex_error_memory(err, "the options");
+    st = chex_group_agree(group, st, err);
+    if (st == CHEX_OK)
+        st = chex_group_broadcast(group, text, (size_t)bytes, 0, err);
+    if (st == CHEX_OK && !(first = json_loads(text, 0, NULL)))
+        st = chex_error_memory(err, "the options");
+    if (st == CHEX_OK)
+        st = compare_options(mine, first, err);
+    json_decref(first);
+    free(text);
+    return st;
+}

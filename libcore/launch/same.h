@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compares files across ranks. One path can name different files on different nodes: a copy on a
- * local disk, an outdated mirror, another mount.
+ * Compares files and options across ranks. One path can name different files on different nodes: a
+ * copy on a local disk, an outdated mirror, another mount. With different options ranks would make
+ * different collective calls, or compute different things.
  */
 #ifndef CHEX_LAUNCH_SAME_H
 #define CHEX_LAUNCH_SAME_H
+
+#include <jansson.h>
 
 #include "launch/coll.h"
 
@@ -17,5 +20,9 @@
  * Collective; `count` is the same on all ranks. */
 enum chex_status chex_same_files(struct chex_coll *coll, const struct chex_launch *launch,
                                  const char *const *paths, size_t count, struct chex_error *err);
+
+/* Compares options with those of rank 0. `mine` has texts by the names of the options; NULL: out of
+ * memory. CHEX_E_USAGE on a rank that differs: the caller agrees. Collective. */
+enum chex_status chex_same_options(struct chex_group *group, json_t *mine, struct chex_error *err);
 
 #endif

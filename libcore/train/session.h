@@ -161,11 +161,6 @@ enum chex_status chex_train_write_ranks(const struct chex_train_world *world,
                                         const struct chex_train_input *input,
                                         struct chex_runfiles *files, struct chex_error *err);
 
-/* compare_options.c: CHEX_E_USAGE on a rank with other options than rank 0. `mine`: of this rank,
- * as strings by name; NULL: nothing is compared. Collective; agree afterwards. */
-enum chex_status chex_train_compare_options(const struct chex_train_world *world, json_t *mine,
-                                            struct chex_error *err);
-
 /* run_state.c: rank 0 saves; all ranks restore. */
 enum chex_status chex_session_save(struct chex_session *s, bool best, struct chex_error *err);
 enum chex_status chex_session_restore(struct chex_session *s, struct chex_error *err);

@@ -15,6 +15,7 @@
 #include "base/memory_limit.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "launch/same.h"
 #include "train/requeue.h"
 #include "train/session.h"
 
@@ -135,7 +136,12 @@ static enum chex_status check_rates(const struct chex_schedule *p, struct chex_e
 /* What needs neither data nor engine: the options, the output folder, the manifest and the
  * checkpoint to resume from. */
 static enum chex_status open_run(struct chex_session *s, struct chex_error *err) {
-    enum chex_status st = chex_train_compare_options(&s->world, s->config.shared_options, err);
+    enum chex_status st = CHEX_OK;
+    if (s->config.shared_options) {
+        const enum chex_phase phase = chex_watchdog_wait(s->world.watchdog);
+        st = chex_same_options(s->world.coll->group, s->config.shared_options, err);
+        chex_watchdog_at(s->world.watchdog, phase);
+    }
     CHEX_TRY(chex_session_agree(s, st, err));
     st = s->rank == 0 ? chex_run_output_check(&s->output, &s->config, err) : CHEX_OK;
     CHEX_TRY(chex_session_agree(s, st, err));
