@@ -8,9 +8,12 @@
  * begin, so a run that fails in the set-up leaves no folder.
  */
 #include <dirent.h>
+#include <errno.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -114,11 +117,22 @@ static enum chex_status allocate_snapshot(struct chex_session *s, struct chex_er
     return c->params && c->moment1 && c->moment2 ? CHEX_OK : chex_error_memory(err, NULL);
 }
 
+enum chex_status chex_session_make_output(struct chex_session *s, bool *made_out,
+                                          struct chex_error *err) {
+    *made_out = !chex_fs_is_dir(s->config.output_dir);
+    return make_output(&s->output, &s->config, err);
+}
+
+void chex_session_unmake_output(struct chex_session *s) {
+    chex_lockfile_release(s->config.output_dir, LOCK_NAME, s->output.lock, true);
+    s->output.lock = -1;
+    rmdir(s->config.output_dir);
+}
+
 enum chex_status chex_session_create_output(struct chex_session *s, struct chex_error *err) {
     const struct chex_train_config *c = &s->config;
     if (s->space.warning[0])
         chex_warn("%s", s->space.warning);
-    CHEX_TRY(make_output(&s->output, c, err));
     if (c->timeline)
         CHEX_TRY(chex_fs_make_folder_of(c->timeline, err));
     CHEX_TRY(chex_runfiles_init(&s->files, c->output_dir, err));
@@ -131,12 +145,33 @@ enum chex_status chex_session_create_output(struct chex_session *s, struct chex_
     return allocate_snapshot(s, err);
 }
 
-void chex_session_check_shared_output(const struct chex_session *s) {
+/* Whether the nearest folder of `path` that exists is on a file system of this node alone. */
+static bool is_local(const char *path) {
+    static const uint32_t local[] = {TMPFS_MAGIC,          RAMFS_MAGIC,      EXT4_SUPER_MAGIC,
+                                     XFS_SUPER_MAGIC,      F2FS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
+                                     OVERLAYFS_SUPER_MAGIC};
+    struct statfs fs;
+    char dir[4096];
+    snprintf(dir, sizeof dir, "%s", path);
+    while (statfs(dir, &fs) != 0) {
+        char *slash = strrchr(dir, '/');
+        if (errno != ENOENT || slash == dir)
+            return false;
+        snprintf(slash ? slash : dir, 2, slash ? "" : ".");
+    }
+    for (size_t i = 0; i < sizeof local / sizeof local[0]; i++)
+        if ((uint32_t)fs.f_type == local[i])
+            return true;
+    return false;
+}
+
+enum chex_status chex_session_check_shared_output(const struct chex_session *s,
+                                                  struct chex_error *err) {
     enum { TRIES = 50, PAUSE_MS = 100 };
     const char *dir = s->config.output_dir, *slash = strrchr(dir, '/');
     char lock[4096], parent[4096];
     if (s->rank == 0 || s->world.launch->local_rank != 0)
-        return;
+        return CHEX_OK;
     snprintf(lock, sizeof lock, "%s/" LOCK_NAME, dir);
     snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - dir) + 1 : 1, slash ? dir : ".");
     for (int i = 0; i < TRIES; i++) {
@@ -144,13 +179,19 @@ void chex_session_check_shared_output(const struct chex_session *s) {
         if (again)
             closedir(again);
         if (access(lock, F_OK) == 0)
-            return;
+            return CHEX_OK;
+        if (is_local(dir))
+            return chex_error_set(err, CHEX_E_ENV,
+                                  "--output %s: node %s does not see the folder of rank 0, but a "
+                                  "file system of its own: name a folder that all nodes share",
+                                  dir, s->world.launch->host);
         chex_clock_sleep_ms(PAUSE_MS);
     }
     chex_warn(
-        "--output %s: node %s does not see the folder of rank 0, so the run cannot be resumed "
-        "on these nodes: name a folder that all nodes share",
+        "--output %s: node %s does not see the folder of rank 0 so far; if that stays so, the "
+        "run cannot be resumed on these nodes: name a folder that all nodes share",
         dir, s->world.launch->host);
+    return CHEX_OK;
 }
 
 void chex_run_output_release(struct chex_run_output *o, const char *dir) {

@@ -108,13 +108,21 @@ enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_
 /* run_output.c: checks the output folder, and locks it if it exists. */
 enum chex_status chex_run_output_check(struct chex_run_output *o, const struct chex_train_config *c,
                                        struct chex_error *err);
-/* Creates the folder and its files, sets checkpoints of later steps aside, and allocates the
+/* Rank 0 creates and locks the folder. *made_out: it did not exist. */
+enum chex_status chex_session_make_output(struct chex_session *s, bool *made_out,
+                                          struct chex_error *err);
+/* All ranks, after it: whether this node sees the folder. The run would end well without, but every
+ * rank reads the checkpoint when it is resumed.
+ * - CHEX_E_ENV: it does not, and the place is on a file system of this node alone.
+ * - Otherwise waits up to 5 s, because a network file system may show the folder late, then warns.
+ */
+enum chex_status chex_session_check_shared_output(const struct chex_session *s,
+                                                  struct chex_error *err);
+/* Rank 0 removes the folder that it made, if it is empty. */
+void chex_session_unmake_output(struct chex_session *s);
+/* Creates the files of the folder, sets checkpoints of later steps aside, and allocates the
  * snapshot. */
 enum chex_status chex_session_create_output(struct chex_session *s, struct chex_error *err);
-/* Warns if a node does not see the output folder of rank 0, which has locked it. The run would end
- * well, but every rank reads the checkpoint when it is resumed. Waits up to 5 s, because a network
- * file system may show the folder late. Call it on all ranks after chex_session_create_output. */
-void chex_session_check_shared_output(const struct chex_session *s);
 /* For a complete run: repairs last.h5 and best.h5, if it ended while it wrote its last checkpoint.
  * Does nothing on other ranks. */
 enum chex_status chex_session_repair_names(struct chex_session *s, struct chex_error *err);

@@ -217,10 +217,16 @@ static enum chex_status open_work(struct chex_session *s, struct chex_error *err
     enum chex_status st = open_pipeline(s, err);
     if (st == CHEX_OK && s->timeline.file)
         chex_watchdog_on_abort(s->world.watchdog, on_abort_timeline, s);
+    bool made = false;
+    if (st == CHEX_OK && s->rank == 0)
+        st = chex_session_make_output(s, &made, err);
+    CHEX_TRY(chex_session_agree(s, st, err));
+    st = chex_session_agree(s, chex_session_check_shared_output(s, err), err);
+    if (st != CHEX_OK && made)
+        chex_session_unmake_output(s);
     if (st == CHEX_OK && s->rank == 0)
         st = chex_session_create_output(s, err);
     CHEX_TRY(chex_session_agree(s, st, err));
-    chex_session_check_shared_output(s);
     st = chex_train_write_ranks(&s->world, &s->config, &s->input, &s->files, err);
     return chex_session_agree(s, st, err);
 }
