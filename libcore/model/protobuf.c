@@ -9,14 +9,20 @@
 
 enum { WIRE_VARINT = 0, WIRE_BYTES = 2, WIRE_32 = 5, MAX_VARINT = 10 };
 
+static bool reserve(struct chex_protobuf *to, size_t bytes) {
+    if (bytes <= to->capacity - to->bytes)
+        return true;
+    const size_t capacity = 2 * to->capacity + bytes;
+    char *more = realloc(to->data, capacity);
+    if (!more)
+        return false;
+    to->data = more;
+    to->capacity = capacity;
+    return true;
+}
+
 static void append(struct chex_protobuf *to, const void *data, size_t bytes) {
-    if (!to->failed && bytes > to->capacity - to->bytes) {
-        const size_t capacity = 2 * to->capacity + bytes;
-        char *more = realloc(to->data, capacity);
-        to->failed = !more;
-        to->data = more ? more : to->data;
-        to->capacity = more ? capacity : to->capacity;
-    }
+    to->failed = to->failed || !reserve(to, bytes);
     if (to->failed || !bytes)
         return;
     memcpy(to->data + to->bytes, data, bytes);
