@@ -21,7 +21,7 @@ case $1 in
 *) # torch_gpu.py --serve
     while read -r mode batch size; do
         case $mode in
-        eager) echo "{\"kind\": \"torch\", \"images_per_s\": 123.4}" ;;
+        eager | channels_last) echo "{\"kind\": \"torch\", \"images_per_s\": 123.4}" ;;
         graph) exit 3 ;;
         esac
     done
@@ -36,7 +36,15 @@ program build/bin/bench-kernels <<<'echo "= ceilings|1"'
 program build/bin/bench-step <<'END'
 while [ $# -gt 1 ]; do [ "$1" = --json ] && echo "{\"kind\": \"step\"}" >>"$2"; shift; done
 END
-program build/bin/bench-train </dev/null
+program build/bin/bench-train <<'END'
+while [ $# -gt 1 ]; do
+    case $1 in
+    --engines) engine=${2##*,} ;;
+    --json) echo "{\"kind\": \"train\", \"engine\": \"$engine\", \"loss\": [0.7, ${LOSS-0.6$CHEX_CUDA_GRAPHS}]}" >>"$2" ;;
+    esac
+    shift
+done
+END
 run() { bash "$script" --build build --out results "$@"; }
 # Every line of the results is JSON; those of kind $1.
 records() {
@@ -71,7 +79,7 @@ fi
 
 # What hangs is ended when the time is over; PyTorch may die or hang.
 program build/bin/gpu-e-hang <<<'echo "# now: op 7 conv1 by 3x3"; sleep 300'
-expect_status 1 run --sections tests,steps --seconds 8
+expect_status 1 run --sections tests,steps --seconds 6
 like "$(out)" '^test e-hang +FAILED \(ran past its limit\) .*now: op 7 conv1' "a hang is ended, and named"
 like "$(out)" '^step cuda:s4@bf16, batch 256, 224 px +skipped +0 s +no time is left' "a step without time left is skipped"
 rm build/bin/gpu-*
@@ -80,6 +88,46 @@ is "$(out | grep -c '^torch eager 16 224  *123 images/s')" 2 "PyTorch in turns w
 is "$(grep -c '^step cuda:s4@bf16, batch 16, 224 px  *passed' results/table.txt)" 2 "every step is in the table"
 like "$(out)" '^torch graph 16 224 +no answer, given up after [01] s' "a mode that ends it is given up at once"
 like "$(out)" '^torch +passed .*given up: graph$' "the summary says what PyTorch gave up"
+
+# The first minute: graphs may change no bit. A warning of the engine is a row.
+program build/bin/gpu-device <<<'echo "warn: a capture failed"'
+expect_status 1 run --sections smoke
+like "$(out)" '^smoke: graphs +FAILED .*losses with graphs \[0.7, 0.6\]' "losses that graphs change fail"
+export LOSS=0.6
+expect_status 0 run --sections smoke,headline --sizes 224 --batches 16 --rounds 1 --torch-modes eager,channels_last
+like "$(out)" '^smoke: 12 steps +passed' "the smoke runs twelve steps"
+like "$(out)" '^smoke: graphs +passed' "the smoke compares s4 with and without graphs"
+like "$(out)" '^smoke: device +warned +a capture failed' "a warning of the engine is in the table"
+like "$(out)" '^step cuda:s4@bf16, batch 16, 224 px, infer 1 +passed' "the headline has inference"
+like "$(out)" '^torch channels_last 16 224 ' "the headline has PyTorch's fast modes"
+rm build/bin/gpu-device
+
+# The profiler's figures are rows; what a slow tool has not finished is no failure.
+program tools/ncu <<'END'
+while [ "$1" != --kernel-name ]; do shift; done
+[ "$2" = conv3_product ] || exit 0
+echo "==PROF== Connected"
+echo '"ID","Kernel Name","Block Size","Grid Size","Section Name","Metric Name","Metric Unit","Metric Value"'
+row='"0","void conv3_product<1>(args, int)","(256, 1, 1)","(132, 1, 1)"'
+echo "$row,\"GPU Speed Of Light Throughput\",\"DRAM Throughput\",\"%\",\"55.2\""
+echo "$row,\"GPU Speed Of Light Throughput\",\"Duration\",\"us\",\"1,012.5\""
+END
+program tools/compute-sanitizer <<<'sleep 100'
+expect_status 77 run --sections profile,sanitizer --seconds 6
+like "$(out)" '^profile conv3_product<1> +grid \(132, 1, 1\) +1012.5 us +DRAM 55.2 %' "a profiled launch is a row"
+like "$(out)" '^memcheck of steps +not finished' "a sanitizer that runs past its limit has not finished"
+rm tools/ncu tools/compute-sanitizer
+
+# A build that came from elsewhere.
+(cd build && sha256sum bin/bench-step >SHA256SUMS && echo "targets 80,90" >ABOUT)
+expect_status 0 bash "$script" --prebuilt build --out results --sections build,steps --sizes 224 --batches 16
+like "$(out)" '^build +prebuilt +targets 80,90' "a prebuilt tree is used as it is"
+echo >>build/bin/bench-step
+expect_status 1 bash "$script" --prebuilt build --out results --sections build
+like "$(out)" '^prebuilt +FAILED .*bench-step' "a prebuilt tree that was changed is reported"
+expect_status 2 run --prebuilt nothing
+expect_status 2 run --part 4
+rm build/SHA256SUMS build/ABOUT
 
 # A signal, a driver that does not answer, options.
 program build/bin/gpu-hang <<<'echo $$ >pid; exec sleep 300'

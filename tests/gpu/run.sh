@@ -3,7 +3,7 @@
 # Everything about the CUDA engine that needs a GPU, in some minutes. --help says more.
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-all_sections="about build ptxas tests kernels steps train sanitizer stages torch"
+all_sections="about build smoke tests headline train kernels steps torch profile ptxas sanitizer stages dnn"
 
 usage() {
     cat <<END
@@ -12,21 +12,30 @@ Builds the CUDA engine alone (tests/gpu/CMakeLists.txt) for this machine's GPU a
 time limit of its own:
   about      device, driver, versions
   build      chexnet-cuda.so, the tests and the measurements; nothing where no source has changed
-  ptxas      spills, stack frames, register budgets
+  smoke      within a minute: the device; 12 steps of the CPU engine, s0 and s4; s4 without graphs,
+             which must lose no bit; images a second of the step that counts
   tests      every kernel against the CPU reference
-  kernels    time of every kernel against its floor of bytes and FLOP
-  steps      images a second of the whole step of the last stage: every batch and size; inference
+  headline   the step that counts, in turn with PyTorch: wall clock and device times; inference
   train      a short training against the CPU engine
+  kernels    time of every kernel against its floor of bytes and FLOP
+  steps      images a second of the whole step of the last stage: every batch and size
+  torch      PyTorch in turn with the engine, every mode and shape, where python3 has it
+  profile    NVIDIA's ncu on one launch or two of every kernel that takes long
+  ptxas      spills, stack frames, register budgets
   sanitizer  compute-sanitizer's tools on small shapes
   stages     the other stages' step, and a short training of theirs: cuDNN plans for minutes
-  torch      PyTorch in turn with the engine, where python3 has it
-Prints one table last, also when it is ended by a signal, and leaves results.json (one object a line:
-what was measured, and each verdict), table.txt and logs.txt. A section that fails does not stop the
-others; what needs a device is skipped, with words, where there is none. Without cuDNN or NCCL's
-header the engine is built without them. Where /tmp is small, temporary files go into the build folder.
-A program that runs past its limit, or says nothing for long, is ended; cuda-gdb, where it is there,
-writes into logs.txt which kernel it was in.
+  dnn        the tests of cuDNN's graphs, and cuDNN's description of this device for tests/data/gpu
+Engine and PyTorch upload the same bytes: 8-bit images, made fp32 on the GPU. Leaves results.json (one
+object a line: what was measured, and each verdict), table.txt and logs.txt. All three grow line by
+line, so a run that is cut off keeps what it has; a later run appends to them. A section that fails
+does not stop the others; what needs a device is skipped, with words, where there is none. Without
+cuDNN or NCCL's header the engine is built without them. Where /tmp is small, temporary files go into
+the build folder. A program that runs past its limit, or says nothing for long, is ended; cuda-gdb,
+where it is there, writes into logs.txt which kernel it was in. Clocks and settings of the GPU are left
+as they are.
+  --part N           the sections of the first, second or third ten minutes (doc/gpu-day.md)
   --sections A,B     only these (all: ${all_sections// /,})
+  --prebuilt DIR     build nothing: DIR has bin/ and lib/ (tests/gpu/pack.sh makes it)
   --out DIR          results (\$OUT, else build/gpu-results)
   --build DIR        build folder (build/gpu); without the section build, what bin/ and lib/ there hold
   --architectures L  targets such as 90, with the product's code (this GPU's own; without a GPU 90)
@@ -36,14 +45,15 @@ writes into logs.txt which kernel it was in.
   --stages L         s0,s1,s4         --model M   densenet121
   --torch-modes L    eager,channels_last,graph,compile,reduce-overhead,max-autotune
   --rounds N         turns of engine and PyTorch at each shape (3)
-In calls of ten minutes, one after the other:
-  tests/gpu/run.sh                                            as far as steps, train and sanitizer
-  tests/gpu/run.sh --sections about,build,torch               PyTorch compiles for minutes
-  tests/gpu/run.sh --sections about,build,stages,sanitizer    the rest
-The build may be made elsewhere (--sections build --architectures 90) and copied there.
+  --rehearse         the smallest shapes and few steps: every section runs on an emulated device
+                     (tests/gpu/rehearse.sh). The figures say nothing
 Exit status: 0 all good, 1 something failed, 2 usage, 77 nothing failed, something was skipped.
 END
 }
+
+# The sections of each ten minutes; what was built or is there is not built again.
+parts=('' "about build smoke tests headline train" "about build kernels steps torch"
+    "about build profile ptxas sanitizer stages dnn")
 
 die_usage() {
     echo "tests/gpu/run.sh: $*; try --help" >&2
@@ -52,15 +62,17 @@ die_usage() {
 
 sections=$all_sections out=${OUT:-$root/build/gpu-results} build=$root/build/gpu architectures=''
 jobs=$(nproc) seconds=540 batches=16,64,256 sizes=224,320 stages=s0,s1,s4 model=densenet121
-modes=eager,channels_last,graph,compile,reduce-overhead,max-autotune rounds=3
+modes=eager,channels_last,graph,compile,reduce-overhead,max-autotune rounds=3 part='' prebuilt=''
+rehearse=''
 while [ $# -gt 0 ]; do
     case $1 in
     -h | --help)
         usage
         exit 0
         ;;
+    --rehearse) rehearse=yes ;;
     --sections | --out | --build | --architectures | --jobs | --seconds | --batches | --sizes | \
-        --stages | --model | --torch-modes | --rounds)
+        --stages | --model | --torch-modes | --rounds | --part | --prebuilt)
         [ $# -gt 1 ] || die_usage "$1 needs a value"
         case $1 in
         --sections) sections=${2//,/ } ;;
@@ -73,36 +85,71 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+if [ -n "$part" ]; then
+    [[ $part = [123] ]] || die_usage "--part '$part': expected 1, 2 or 3"
+    sections=${parts[part]}
+fi
 for section in $sections; do
     [[ " $all_sections " = *" $section "* ]] || die_usage "unknown section '$section'"
 done
 for name in jobs seconds rounds; do
     [[ ${!name} =~ ^[1-9][0-9]*$ ]] || die_usage "--$name '${!name}': expected a number"
 done
+if [ -n "$prebuilt" ]; then
+    [ -d "$prebuilt/bin" ] || die_usage "--prebuilt '$prebuilt': no folder bin there"
+    build=$prebuilt
+fi
+# On an emulated device a step takes seconds. In the third step graphs are launched.
+train_options=() step_options=(--seconds 2 --steps 200) kernel_options=() smoke_steps=12 profile_steps=4 patience=1
+if [ -n "$rehearse" ]; then
+    batches=1,2 sizes=32 rounds=1 smoke_steps=4 profile_steps=1 patience=4
+    train_options=(--batch 2 --size 64 --steps 2)
+    step_options=(--warm-up 1 --steps 1)
+    kernel_options=(--batch 1 --every 60 --reps 1 --memory-gib 0.1)
+fi
 [[ $batches,$sizes =~ ^[0-9]+(,[0-9]+)*$ ]] || die_usage "--batches and --sizes: expected numbers"
 IFS=, read -ra batches <<<"$batches"
 IFS=, read -ra sizes <<<"$sizes"
 IFS=, read -ra stages <<<"$stages"
 IFS=, read -ra modes <<<"$modes"
+last_stage=${stages[-1]} largest=${batches[-1]} size=${sizes[0]}
 
 began=$SECONDS
 mkdir -p "$out" "$build" || exit 1
 out=$(cd "$out" && pwd) build=$(cd "$build" && pwd)
-json=$out/results.json rows=$out/table.txt logs=$out/logs.txt
-: >"$json"
-: >"$rows"
-: >"$logs"
+json=$out/results.json table=$out/table.txt logs=$out/logs.txt
+touch "$json" "$table" "$logs" || exit 1
+rows_before=$(wc -l <"$table")
 LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
-# Compilers, nvcc's and PyTorch's, fill it.
-if [ "$(df --output=avail -k "${TMPDIR:-/tmp}" | tail -n 1)" -lt 4000000 ]; then
-    mkdir -p "$build/tmp" && export TMPDIR=$build/tmp
+# What compilers, nvcc's and PyTorch's, write, and plans of cuDNN. A prebuilt tree may be read-only.
+scratch=${TMPDIR:-/tmp}
+if [ -z "$prebuilt" ]; then
+    scratch=$build
+    if [ "$(df --output=avail -k "${TMPDIR:-/tmp}" | tail -n 1)" -lt 4000000 ]; then
+        mkdir -p "$build/tmp" && export TMPDIR=$build/tmp
+    fi
 fi
-export CHEX_LIBDIR=$build/lib CHEX_CACHE_DIR=$build/cache
-failed=0 skipped=0 running='' peer_pid=''
+export CHEX_LIBDIR=$build/lib CHEX_CACHE_DIR=$scratch/cache
+failed=0 skipped=0 running='' peer_pid='' deadline=$((SECONDS + seconds))
 exec {never}<> <(:) # nothing to read here, ever: a sleep without a process
 
-left() { echo $((seconds - (SECONDS - began))); }
-row() { printf '%s\n' "$*" >>"$rows"; }
+left() { echo $((deadline - SECONDS)); }
+
+# row CELL|CELL|...: a line of the table; the first two columns are under one another.
+row() {
+    local cells=() line
+    IFS='|' read -ra cells <<<"$*"
+    printf -v line '%-40s' "${cells[0]}"
+    [ ${#cells[@]} -lt 2 ] || printf -v line '%s  %-22s' "$line" "${cells[@]:1:1}"
+    [ ${#cells[@]} -lt 3 ] || printf -v line '%s  %s' "$line" "$(printf '%-22s  ' "${cells[@]:2}")"
+    printf '%s\n' "${line%"${line##*[! ]}"}" >>"$table"
+}
+
+# rows: lines of standard input, as row takes them.
+rows() {
+    local line
+    while IFS= read -r line; do row "$line"; done
+}
 
 # quoted TEXT: a string of JSON; what is no printable ASCII becomes '?'.
 quoted() {
@@ -122,8 +169,13 @@ verdict() {
         skipped=$((skipped + 1))
         ;;
     124 | 137)
-        word="FAILED (ran past its limit)"
-        failed=$((failed + 1))
+        if [ -n "${slow-}" ]; then # what a slow tool has not finished says nothing bad
+            word="not finished"
+            skipped=$((skipped + 1))
+        else
+            word="FAILED (ran past its limit)"
+            failed=$((failed + 1))
+        fi
         ;;
     *)
         word=FAILED
@@ -132,7 +184,7 @@ verdict() {
     esac
     row "$1|$word|$3 s${4:+|$4}"
     printf '{"schema": 1, "kind": "verdict", "name": %s, "verdict": "%s", "status": %d, "seconds": %d, "text": %s}\n' \
-        "$(quoted "$1")" "${word%% *}" "$2" "$3" "$(quoted "${4-}")" >>"$json"
+        "$(quoted "$1")" "${word% (*}" "$2" "$3" "$(quoted "${4-}")" >>"$json"
     printf '%-40s %s (%s s)%s\n' "$1" "$word" "$3" "${4:+: $4}"
 }
 
@@ -190,7 +242,7 @@ supervise() {
 # attempt LIMIT[/STALL] NAME COMMAND...: runs the command for LIMIT seconds at most (and never past the
 # end of the whole), keeps its output, takes its rows into the table, returns its status.
 attempt() {
-    local limit=${1%/*} stall=${1#*/} name=$2 log=$out/one.log status start=$SECONDS text='' rest
+    local limit=$((${1%/*} * patience)) stall=$((${1#*/} * patience)) name=$2 log=$out/one.log status start=$SECONDS text='' rest
     shift 2
     rest=$(left)
     if [ "$rest" -lt 5 ]; then
@@ -203,7 +255,8 @@ attempt() {
         echo "==== $name: $* (exit $status)"
         cat "$log"
     } >>"$logs"
-    sed -n 's/^= //p' "$log" >>"$rows"
+    sed -n 's/^= //p' "$log" | rows
+    grep -m 2 '^warn: ' "$log" | sed "s/^warn: /$name|warned|/" | rows
     case $status in
     0) ;;
     77) text=$(grep -m 1 -iE '^skipped|SKIP' "$log" | cut -c 1-160) ;;
@@ -296,13 +349,38 @@ section_about() {
 sources_sum() {
     {
         echo "$architectures"
-        cd "$root" && find CMakeLists.txt cmake libcore tests -type f -not -name '*.o' -print0 |
-            LC_ALL=C sort -z | xargs -0 sha256sum
+        cd "$root" && find CMakeLists.txt cmake libcore tests/gpu tests/gpu-dnn tests/tap.h tests/op \
+            -type f \( -name '*.[ch]' -o -name '*.cu*' -o -name 'CMake*' -o -name '*.cmake' -o -name '*.inc.h' \) \
+            -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
     } | sha256sum
 }
 
+# A prebuilt tree is what its sums say, and has code for this device.
+check_prebuilt() {
+    local targets bad
+    targets=$(sed -n 's/^targets //p' "$build/ABOUT" 2>/dev/null)
+    if [ -f "$build/SHA256SUMS" ]; then
+        if ! bad=$(cd "$build" && sha256sum --quiet -c SHA256SUMS 2>&1); then
+            verdict prebuilt 1 0 "$(head -n 1 <<<"$bad")"
+            return
+        fi
+    fi
+    if [ -n "$capability" ] && [ -n "$targets" ] && [[ ",$targets," != *",$capability,"* ]]; then
+        row "prebuilt|for $targets, this device is $capability|the driver compiles PTX of 8.0"
+    fi
+    if [ -f "$build/ABOUT" ]; then
+        row "build|prebuilt|$(tr '\n' '|' <"$build/ABOUT")"
+    else
+        row "build|prebuilt|no record of its origin"
+    fi
+}
+
 section_build() {
-    local generator=(-G "Unix Makefiles") on=(-k) status sum
+    local generator=(-G "Unix Makefiles") on=(-k) fresh=() status sum
+    if [ -n "$prebuilt" ]; then
+        check_prebuilt
+        return
+    fi
     if command -v ninja >/dev/null; then
         generator=(-G Ninja)
         on=(-k 0)
@@ -314,17 +392,74 @@ section_build() {
         return
     fi
     rm -f "$build/sources.sum"
-    attempt 60 configure cmake "${generator[@]}" -S "$root/tests/gpu" -B "$build" \
-        -DCHEX_CUDA_ARCHITECTURES="$architectures" || return
+    # A folder that was copied here, or whose tree was.
+    if [ -f "$build/CMakeCache.txt" ] && ! { grep -qxF "CMAKE_CACHEFILE_DIR:INTERNAL=$build" \
+        "$build/CMakeCache.txt" && grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root/tests/gpu" \
+        "$build/CMakeCache.txt"; }; then
+        fresh=(--fresh)
+    fi
+    attempt 60 configure cmake "${fresh[@]}" "${generator[@]}" -S "$root/tests/gpu" -B "$build" \
+        -DCMAKE_BUILD_TYPE=Release -DCHEX_CUDA_ARCHITECTURES="${architectures//,/;}" || return
     attempt 300 build cmake --build "$build" -j "$jobs"
     status=$?
     # One program that does not build takes none of the others with it.
-    if [ "$status" = 0 ]; then
-        echo "$sum" >"$build/sources.sum"
-    else
+    if [ "$status" != 0 ]; then
         attempt 200 "build what can be" cmake --build "$build" -j "$jobs" -- "${on[@]}"
+        status=$?
     fi
-    row "build|$(sed -n 's/^-- *\(CUDA\|CUDNN\|NCCL\|cuBLASLt\): */\1 /p' "$logs" | tr '\n' '|')"
+    [ "$status" != 0 ] || echo "$sum" >"$build/sources.sum"
+    row "build|$(sed -n 's/^-- *\(CUDA\|CUDNN\|NCCL\|cuBLASLt\): */\1 /p' "$logs" | tail -n 4 | tr '\n' '|')"
+}
+
+# within SECONDS COMMAND...: all that the command tries has ended by then.
+within() {
+    local all=$deadline
+    deadline=$((SECONDS + $1 < deadline ? SECONDS + $1 : deadline))
+    shift
+    "$@"
+    deadline=$all
+}
+
+# losses FILE ENGINE: what bench-train recorded of an engine.
+losses() {
+    sed -n "s/.*\"kind\": \"train\", \"engine\": \"$2\".*\"loss\": //p" "$1" | tail -n 1
+}
+
+smoke() {
+    local engine=cuda:$last_stage@bf16 own=$out/smoke.json status
+    local options=(--model "$model" --steps "$smoke_steps" "${train_options[@]:0:4}")
+    : >"$own"
+    attempt 20 "smoke: device" "$build/bin/gpu-device"
+    attempt 40 "smoke: $smoke_steps steps" "$build/bin/bench-train" \
+        --engines "cpu@fp32,cuda:s0@fp32,$engine" "${options[@]}" --json "$own"
+    status=$?
+    if [ "$status" = 1 ]; then # which operation a failed launch belongs to
+        attempt 20 "smoke: after each operation" env CHEX_CUDA_GRAPHS=sync "$build/bin/bench-train" \
+            --engines "cpu@fp32,$engine" "${options[@]}"
+    fi
+    cat "$own" >>"$json"
+    attempt 30 "smoke: without graphs" env CHEX_CUDA_GRAPHS=0 "$build/bin/bench-train" \
+        --engines "cpu@fp32,$engine" "${options[@]}" --json "$own.single" && graphs_agree "$own" "$engine"
+    rm -f "$own" "$own.single"
+    step "$engine" "$largest" "$size" 40
+}
+
+graphs_agree() {
+    local with without
+    with=$(losses "$1" "$2")
+    without=$(losses "$1.single" "$2")
+    if [ -z "$with" ] || [ -z "$without" ]; then
+        skip "smoke: graphs" "losses of $2 are missing"
+    elif [ "$with" = "$without" ]; then
+        verdict "smoke: graphs" 0 0 "every loss is equal with and without graphs"
+    else
+        verdict "smoke: graphs" 1 0 "losses with graphs ${with:0:60}, without ${without:0:60}"
+    fi
+}
+
+section_smoke() {
+    device_section smoke || return
+    within $((58 * patience)) smoke
 }
 
 section_ptxas() {
@@ -339,7 +474,7 @@ section_tests() {
     device_section tests || return
     local program
     for program in "$build"/bin/gpu-*; do
-        [ -x "$program" ] && attempt 90/60 "test ${program##*/gpu-}" "$program"
+        [[ $program = */gpu-dnn_* ]] || [ ! -x "$program" ] || attempt 90/60 "test ${program##*/gpu-}" "$program"
     done
 }
 
@@ -352,6 +487,7 @@ section_sanitizer() {
         skip sanitizer "no compute-sanitizer here"
         return
     fi
+    local slow=yes
     for tool in memcheck racecheck initcheck synccheck; do
         attempt 70 "$tool of steps" "$sanitizer" --tool "$tool" --error-exitcode 1 \
             "$build/bin/bench-train" --engines cuda:s4@bf16 --batch 2 --size 32 --steps 3
@@ -367,7 +503,7 @@ section_sanitizer() {
 # kernels NAME SECONDS OPTION...: bench-kernels; after an operation that ends the program or hangs it
 # goes on with the next one. A cold machine reads cuBLASLt and cuDNN, a gigabyte, without a word.
 kernels() {
-    local name=$1 until=$((SECONDS + $2)) from=0 again='' status rest
+    local name=$1 until=$((SECONDS + $2 * patience)) from=0 again='' status rest
     shift 2
     for _ in 1 2 3 4 5 6; do
         rest=$((until - SECONDS))
@@ -385,16 +521,17 @@ kernels() {
 # cuDNN plans for a second an operation: it is sampled.
 section_kernels() {
     device_section kernels || return
-    local largest=${batches[-1]}
-    kernels "kernels: own" 60 --batch "$largest" --ways 1x1,3x3,stem,other
-    kernels "kernels: cuDNN" 60 --batch "$largest" --ways dnn --every 9
-    kernels "kernels: fp32" 15 --batch 16 --type fp32 --ways plain --every 9 --reps 3
+    kernels "kernels: own" 60 "${kernel_options[@]}" --batch "$largest" --ways 1x1,3x3,stem,other
+    kernels "kernels: cuDNN" 60 "${kernel_options[@]}" --batch "$largest" --ways dnn --every 9
+    kernels "kernels: fp32" 15 "${kernel_options[@]}" --batch 16 --type fp32 --ways plain --every 9 --reps 3
 }
 
-# step ENGINE BATCH SIZE SECONDS
+# step ENGINE BATCH SIZE SECONDS [OPTION...]
 step() {
-    attempt "$4" "step $1, batch $2, $3 px" "$build/bin/bench-step" --model "$model" --engine "$1" \
-        --batch "$2" --size "$3" --seconds 2 --steps 200 --json "$json"
+    local name="step $1, batch $2, $3 px" limit=$4
+    local options=(--model "$model" --engine "$1" --batch "$2" --size "$3" "${step_options[@]}")
+    shift 4
+    attempt "$limit" "$name${1:+, ${1#--} $2}" "$build/bin/bench-step" "${options[@]}" --json "$json" "$@"
 }
 
 # bf16 at every shape, the largest batch first: what time is left for is what matters least.
@@ -403,23 +540,23 @@ section_steps() {
     local batch size i
     for size in "${sizes[@]}"; do
         for ((i = ${#batches[@]} - 1; i >= 0; i--)); do
-            step "cuda:${stages[-1]}@bf16" "${batches[i]}" "$size" 60
+            step "cuda:$last_stage@bf16" "${batches[i]}" "$size" 60
         done
     done
-    step "cuda:${stages[-1]}@fp16" "${batches[-1]}" "${sizes[0]}" 60
-    attempt 30 "inference" "$build/bin/bench-step" --model "$model" --engine "cuda:${stages[-1]}@bf16" \
-        --batch "${batches[-1]}" --size "${sizes[0]}" --seconds 2 --steps 200 --infer 1 --json "$json"
+    step "cuda:$last_stage@fp16" "$largest" "${sizes[0]}" 60
+    step "cuda:$last_stage@bf16" "$largest" "${sizes[0]}" 60 --input pixels
     step cuda:s0@fp32 "${batches[0]}" "${sizes[0]}" 30
 }
 
 # short_training NAME LIMIT ENGINES: against the CPU engine.
 short_training() {
-    attempt "$2" "$1" "$build/bin/bench-train" --model "$model" --engines "cpu@fp32,$3" --json "$json"
+    attempt "$2" "$1" "$build/bin/bench-train" --model "$model" --engines "cpu@fp32,$3" \
+        "${train_options[@]}" --json "$json"
 }
 
 section_train() {
     device_section train || return
-    short_training "short training" 90 "cuda:s0@fp32,cuda:${stages[-1]}@bf16,cuda:${stages[-1]}@fp16"
+    short_training "short training" 90 "cuda:s0@fp32,cuda:$last_stage@bf16,cuda:$last_stage@fp16"
 }
 
 # Stage s1 plans hundreds of graphs when it is first met: that may take two minutes.
@@ -428,8 +565,82 @@ section_stages() {
     local i
     for ((i = ${#stages[@]} - 2; i >= 0; i--)); do
         [ "${stages[i]}" != s0 ] || continue
-        step "cuda:${stages[i]}@bf16" "${batches[-1]}" "${sizes[0]}" 150
+        step "cuda:${stages[i]}@bf16" "$largest" "$size" 150
         short_training "short training, ${stages[i]}" 150 "cuda:${stages[i]}@bf16"
+    done
+}
+
+# cuDNN plans on a cold disk for up to 90 s without a word.
+section_dnn() {
+    device_section dnn || return
+    local program found='' record=(CHEX_TEST_RECORD="$out/cudnn-device.json")
+    [ -z "$rehearse" ] || record=() # the emulated library describes no device
+    for program in "$build"/bin/gpu-dnn_*; do
+        [ -x "$program" ] || continue
+        found=yes
+        attempt 200/150 "test ${program##*/gpu-}" env "${record[@]}" "$program"
+    done
+    [ -n "$found" ] || skip dnn "built without cuDNN"
+}
+
+# ---- profile ----
+
+# profiled FILE: of ncu's CSV (page details) a row for each launch: what bounds it.
+profiled() {
+    awk -F'","' '
+        /^"ID"/ { for (i = 1; i <= NF; i++) { name = $i; gsub(/"/, "", name); at[name] = i }; next }
+        !/^"[0-9]+"/ || !at["Metric Value"] { next }
+        {
+            id = $1; sub(/^"/, "", id)
+            value = $at["Metric Value"]; gsub(/[",]/, "", value)
+            metric = $at["Metric Name"]
+            if (!(id in kernel)) { order[++count] = id; kernel[id] = $at["Kernel Name"]; grid[id] = $at["Grid Size"] }
+            if (metric == "Duration") { time[id] = value; unit[id] = $at["Metric Unit"] }
+            if (metric == "DRAM Throughput" && $at["Metric Unit"] == "%") dram[id] = value
+            if (metric == "L2 Cache Throughput") l2[id] = value
+            if (metric ~ /^Compute \(SM\) Throughput/) sm[id] = value
+            if (metric == "Achieved Occupancy") warps[id] = value
+            if (metric == "Registers Per Thread") registers[id] = value
+        }
+        END {
+            for (i = 1; i <= count; i++) {
+                id = order[i]
+                name = kernel[id]; sub(/\(.*/, "", name); sub(/^void /, "", name)
+                printf "profile %s|grid %s|%s %s|DRAM %s %%|L2 %s %%|SM %s %%|occupancy %s %%|%s registers\n",
+                    substr(name, 1, 60), grid[id], time[id], unit[id], dram[id], l2[id], sm[id], warps[id], registers[id]
+            }
+        }' "$1"
+}
+
+# The kernels that take long, by their names in the source; a middle batch, since ncu replays a launch
+# with all memory that it writes saved and restored.
+profile_kernels="conv1x1_gemm_kernel conv1x1_fused_kernel conv3_product conv3_weight stem_forward
+    stem_backward maxpool_backward_3x3 avgpool_forward head_pool conv1x1_reduce_kernel update_elements
+    conv3_finish_weight augment_kernel"
+section_profile() {
+    device_section profile || return
+    local ncu kernel slow=yes batch=${batches[$((${#batches[@]} / 2))]} metrics=() name
+    ncu=$(command -v ncu || ls /usr/local/cuda*/bin/ncu /opt/nvidia/nsight-compute/*/ncu 2>/dev/null | head -n 1)
+    if [ -z "$ncu" ]; then
+        skip profile "no ncu here"
+        return
+    fi
+    for name in SpeedOfLight MemoryWorkloadAnalysis LaunchStats Occupancy WarpStateStats; do
+        metrics+=(--section "$name")
+    done
+    for kernel in $profile_kernels; do
+        attempt 45 "profile $kernel" env CHEX_CUDA_GRAPHS=0 "$ncu" --clock-control none --csv \
+            --page details "${metrics[@]}" --kernel-name "$kernel" --launch-skip 2 \
+            --launch-count 4 "$build/bin/bench-step" --model "$model" \
+            --engine "cuda:$last_stage@bf16" --batch "$batch" --size "$size" --warm-up 0 \
+            --steps "$profile_steps" || continue
+        profiled "$out/one.log" >"$out/one.rows"
+        rows <"$out/one.rows"
+        while IFS= read -r name; do
+            printf '{"schema": 1, "kind": "profile", "batch": %d, "size_px": %d, "text": %s}\n' "$batch" \
+                "$size" "$(quoted "$name")" >>"$json"
+        done <"$out/one.rows"
+        rm -f "$out/one.rows"
     done
 }
 
@@ -469,7 +680,9 @@ ask() {
     printf '%s\n' "$answer" >>"$json"
     rate=$(sed -n 's/.*"images_per_s": \([0-9.]*\).*/\1/p' <<<"$answer")
     if [ -n "$rate" ]; then
-        row "torch $*|$(printf %.0f "$rate") images/s"
+        row "torch $*|$(printf %.0f "$rate") images/s|$(sed -n 's/.*"step_ms": \([0-9.]*\).*/\1/p' <<<"$answer" |
+            cut -c 1-6) ms a step|$(sed -n 's/.*"device_ms": \([0-9.]*\).*/\1/p' <<<"$answer" |
+                cut -c 1-6) ms of it on the device"
     else
         answer=${answer##*\"error\": \"}
         row "torch $*|${answer:0:160}"
@@ -491,43 +704,64 @@ turns() {
     done
 }
 
+# torch_here NAME: whether python3 has PyTorch with CUDA.
+torch_here() {
+    timeout 120 python3 -c 'import torch, torchvision, sys; sys.exit(not torch.cuda.is_available())' 2>>"$logs" &&
+        return
+    skip "$1" "python3 has no PyTorch with CUDA and torchvision"
+    return 1
+}
+
+# The step that counts beside PyTorch's best: what tests/gpu/run.sh is for. Inference needs no PyTorch.
+section_headline() {
+    device_section headline || return
+    local given_up='' start=$SECONDS mode fast=()
+    step "cuda:$last_stage@bf16" "$largest" "$size" 60 --infer 1
+    if ! torch_here "headline: PyTorch"; then
+        step "cuda:$last_stage@bf16" "$largest" "$size" 60
+        return
+    fi
+    trap '' PIPE # it may end between two turns
+    for mode in "${modes[@]}"; do
+        [[ $mode != channels_last && $mode != graph && $mode != compile ]] || fast+=("$mode")
+    done
+    peer_start
+    turns "$largest" "$size" "${fast[@]}"
+    peer_stop
+    verdict headline 0 $((SECONDS - start)) "${given_up:+given up:$given_up}"
+}
+
 # The largest batch at the first size is the one that counts: it comes first, and it alone pays for
 # the longest compilations, when all else is done.
 section_torch() {
     device_section torch || return
-    if ! timeout 120 python3 -c 'import torch, torchvision, sys; sys.exit(not torch.cuda.is_available())' 2>>"$logs"; then
-        skip torch "python3 has no PyTorch with CUDA and torchvision"
-        return
-    fi
+    torch_here torch || return
     trap '' PIPE # it may end between two turns
-    local given_up='' start=$SECONDS batch size mode quick=() long=()
+    local given_up='' start=$SECONDS batch px mode quick=() long=()
     for mode in "${modes[@]}"; do
         if [[ $mode = max-autotune ]]; then long+=("$mode"); else quick+=("$mode"); fi
     done
     peer_start
-    turns "${batches[-1]}" "${sizes[0]}" "${quick[@]}"
-    for size in "${sizes[@]}"; do
+    turns "$largest" "$size" "${quick[@]}"
+    for px in "${sizes[@]}"; do
         for batch in "${batches[@]}"; do
-            [ "$batch $size" = "${batches[-1]} ${sizes[0]}" ] || turns "$batch" "$size" "${quick[@]}"
+            [ "$batch $px" = "$largest $size" ] || turns "$batch" "$px" "${quick[@]}"
         done
     done
-    [ ${#long[@]} = 0 ] || turns "${batches[-1]}" "${sizes[0]}" "${long[@]}"
+    [ ${#long[@]} = 0 ] || turns "$largest" "$size" "${long[@]}"
     peer_stop
     verdict torch 0 $((SECONDS - start)) "${given_up:+given up:$given_up}"
 }
 
-# The table, however this ends. Cells are parted by "|"; the first two columns stand under one another.
+# This run's part of the table, however it ends.
 finish() {
     local status=$?
     trap - EXIT
     [ -z "$running" ] || kill "$running" 2>/dev/null
     [ -z "$peer_pid" ] || kill "$peer_pid" 2>/dev/null
-    rm -f "$out/one.log"
+    rm -f "$out"/one.log "$out"/one.rows "$out"/smoke.json "$out"/smoke.json.single
     echo "== results"
-    awk -F'|' '{ printf "%-40s", $1; for (i = 2; i <= NF; i++) printf "  %-22s", $i; print "" }' "$rows" |
-        sed 's/ *$//' >"$rows.laid"
-    mv "$rows.laid" "$rows"
-    cat "$rows"
+    tail -n +$((rows_before + 1)) "$table"
     echo "$failed failed, $skipped skipped, $((SECONDS - began)) s"
     [ "$status" = 0 ] || exit "$status"
     [ "$failed" = 0 ] || exit 1

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times training steps of torchvision's DenseNet-121 or ResNet-50 on a GPU: upload of a batch of
-grey images from pinned memory (the bytes that bench-step uploads), made three channels on the GPU,
-forward, BCE loss, backward, fused Adam. Modes:
+grey images of 8 bits from pinned memory (the bytes that bench-step uploads), normalised into three
+channels of the network's type on the GPU, forward, BCE loss, backward, fused Adam. Modes:
   eager                    NCHW
   channels_last            NHWC
   graph                    channels_last, the whole step captured as a CUDA graph
   compile                  channels_last, torch.compile, default mode
   max-autotune             the same, max-autotune-no-cudagraphs
   reduce-overhead          the same, with CUDA graphs of its own
-Prints one JSON object a measurement. With --serve it reads lines "MODE BATCH SIZE" from standard
+Prints one JSON object a measurement: images a second by the wall clock with everything waited for,
+and the median time of a step's work on the device, by events, without its upload. With --serve it reads lines "MODE BATCH SIZE" from standard
 input, answers each with such a line, and keeps what it compiled, so that its turns can alternate
 with another program's; the device is idle between them.
 """
@@ -28,6 +29,7 @@ COMPILE = {"compile": "default", "max-autotune": "max-autotune-no-cudagraphs",
            "reduce-overhead": "reduce-overhead"}
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 BATCHES = 4
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # torchvision's
 
 
 def arguments(text):
@@ -81,12 +83,14 @@ class Training:
         """Random batches in pinned memory and the tensors on the device that they go to."""
         self.hosts = []
         for _ in range(BATCHES):
-            grey = torch.rand(self.batch, 1, self.size, self.size)
+            grey = torch.randint(256, (self.batch, 1, self.size, self.size), dtype=torch.uint8)
             y = (torch.rand(self.batch, 14) < 0.1).float()
             self.hosts.append((grey.pin_memory(), y.pin_memory()) if self.on_gpu else (grey, y))
         self.grey = torch.empty_like(self.hosts[0][0], device=self.device)
         self.x = torch.empty(self.batch, 3, self.size, self.size, device=self.device,
-                             memory_format=layout)
+                             dtype=self.dtype, memory_format=layout)
+        mean, std = (torch.tensor(v, device=self.device).view(1, 3, 1, 1) for v in (MEAN, STD))
+        self.scale, self.shift = 1 / (255 * std), -mean / std
         self.y = torch.empty_like(self.hosts[0][1], device=self.device)
 
     def loss(self):
@@ -115,28 +119,39 @@ class Training:
         with torch.cuda.graph(self.captured):
             self.work()
 
-    def step(self):
+    def step(self, began=None, ended=None):
+        """One step; the events, if there are, are recorded around its work on the device."""
         grey, y = self.hosts[self.turn % BATCHES]
         self.turn += 1
         self.grey.copy_(grey, non_blocking=True)
-        self.x.copy_(self.grey.expand_as(self.x))
         self.y.copy_(y, non_blocking=True)
+        if began:
+            began.record()
+        torch.addcmul(self.shift, self.grey.float(), self.scale, out=self.x)
         if self.captured:
             self.captured.replay()
         else:
             self.work()
+        if ended:
+            ended.record()
 
     def wait(self):
         if self.on_gpu:
             torch.cuda.synchronize(self.device)
 
     def rate(self, steps):
+        """Images a second, and the median of the steps' milliseconds on the device."""
+        events = [(None, None)] * steps
+        if self.on_gpu:
+            events = [tuple(torch.cuda.Event(enable_timing=True) for _ in "be") for _ in events]
         self.wait()
         start = time.perf_counter()
-        for _ in range(steps):
-            self.step()
+        for began, ended in events:
+            self.step(began, ended)
         self.wait()
-        return self.batch * steps / (time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        device_ms = [b.elapsed_time(e) for b, e in events] if self.on_gpu else [1e3 * seconds / steps]
+        return self.batch * steps / seconds, statistics.median(device_ms)
 
 
 def settings(a):
@@ -148,7 +163,8 @@ def settings(a):
     torch._dynamo.config.cache_size_limit = 64
 
 
-def record(a, training, rates, set_up_s):
+def record(a, training, measured, set_up_s):
+    rates = [r for r, _ in measured]
     on_gpu = training.on_gpu
     return {
         "schema": 1, "kind": "torch", "device": torch.cuda.get_device_name() if on_gpu else "cpu",
@@ -157,6 +173,8 @@ def record(a, training, rates, set_up_s):
         "mode": training.mode, "model": a.model, "precision": a.precision,
         "batch": training.batch, "size_px": training.size, "steps": a.steps,
         "images_per_s": statistics.median(rates), "images_per_s_rounds": rates,
+        "step_ms": 1e3 * training.batch / statistics.median(rates), "input": "raw",
+        "device_ms": statistics.median(ms for _, ms in measured),
         "memory_bytes": torch.cuda.max_memory_allocated() if on_gpu else None,
         "set_up_s": set_up_s}
 

@@ -2,15 +2,21 @@
  *
  * Images a second of an engine's whole step: upload, forward, loss, backward, Adam; or of
  * inference. Batches differ from step to step. A step's time is the wall clock's, from one to the
- * next; the rate is that of all timed steps with everything waited for.
+ * next; the rate is that of all timed steps with everything waited for. The times of forward and
+ * backward are the engine's own: by events on the device.
+ *
+ * Raw batches, as chex-train sends: stored bytes of the network's size, whole images, made fp32 by
+ * the engine. The same bytes as tests/peers/torch_gpu.py uploads.
  */
 #include "gpu/bench/engines.h"
+#include "input/augment.h"
 
 static const char usage[] =
     "usage: bench-step [--engine cuda@bf16] [--model densenet121] [--size 224] [--batch 256]\n"
-    "       [--steps 30] [--warm-up 6] [--seconds 60] [--infer 0] [--json FILE]\n"
+    "       [--steps 30] [--warm-up 6] [--seconds 60] [--infer 0] [--input raw] [--json FILE]\n"
     "--warm-up: the engine captures its graphs within the first four. --seconds: ends early, with\n"
-    "the steps so far. --infer 1: inference instead of training.";
+    "the steps so far. --infer 1: inference instead of training. --input raw: stored bytes, or\n"
+    "pixels where the engine takes none; pixels: fp32.";
 
 enum { BATCHES = 4, MAX_STEPS = 10000 };
 
@@ -19,23 +25,59 @@ struct step_bench {
     struct chex_engine *engine;
     struct chex_net *net;
     int size, n, steps, warm_up;
-    bool infer;
+    bool infer, raw;
     double seconds, set_up_s;
     struct chex_batch batches[BATCHES];
+    struct chex_crop *whole; /* n of them; raw only */
     float *grad, *logits;
     double loss;
     int done;
-    double rate, ms[MAX_STEPS];
+    double rate, ms[MAX_STEPS], forward_ms[MAX_STEPS], backward_ms[MAX_STEPS];
 };
 
+/* The engine agrees to raw batches before the first one. */
+static enum chex_status agree_on_input(struct step_bench *b, struct chex_error *err) {
+    const struct chex_resident_request request = {.stored_px = b->size};
+    struct chex_resident_result result = {0};
+    if (b->raw)
+        CHEX_TRY(chex_engine_make_resident(b->engine, &request, &result, err));
+    b->raw = result.raw;
+    return CHEX_OK;
+}
+
+static void *allocated(size_t count, size_t bytes) {
+    void *p = malloc(count * bytes);
+    if (!p)
+        bench_die("out of memory");
+    return p;
+}
+
+/* Turns a batch of pixels into one of stored bytes. */
+static void make_raw(const struct step_bench *b, struct chex_batch *batch) {
+    const size_t count = (size_t)b->n * (size_t)(b->size * b->size);
+    uint8_t *stored = allocated(count, 1);
+    for (size_t i = 0; i < count; i++)
+        stored[i] = (uint8_t)fminf(batch->pixels[i] * 255, 255);
+    free((void *)batch->pixels);
+    *batch = (struct chex_batch){.n = b->n,
+                                 .labels = batch->labels,
+                                 .stored_px = b->size,
+                                 .crops = b->whole,
+                                 .stored = stored,
+                                 .stored_count = b->n};
+}
+
 static void make_batches(struct step_bench *b) {
+    b->whole = allocated((size_t)b->n, sizeof *b->whole);
+    for (int i = 0; i < b->n; i++)
+        b->whole[i] = chex_augment_centre(b->size, b->size);
     for (int i = 0; i < BATCHES; i++) {
-        float *pixels = malloc((size_t)b->n * (size_t)(b->size * b->size) * sizeof *pixels);
-        int8_t *labels = malloc((size_t)b->n * BENCH_CLASSES);
-        if (!pixels || !labels)
-            bench_die("out of memory");
+        float *pixels = allocated((size_t)b->n * (size_t)(b->size * b->size), sizeof *pixels);
+        int8_t *labels = allocated((size_t)b->n, BENCH_CLASSES);
         bench_batch((uint64_t)i, b->n, b->size, pixels, labels);
         b->batches[i] = (struct chex_batch){b->n, pixels, labels};
+        if (b->raw)
+            make_raw(b, &b->batches[i]);
     }
 }
 
@@ -47,6 +89,8 @@ static enum chex_status one_step(struct step_bench *b, int64_t step, struct chex
         return chex_engine_infer(b->engine, batch, b->logits, err);
     CHEX_TRY(chex_engine_pass(b->engine, batch, b->grad, NULL, NULL, &result, err));
     b->loss = result.loss;
+    b->forward_ms[b->done] = result.forward_s * 1e3;
+    b->backward_ms[b->done] = result.backward_s * 1e3;
     return chex_engine_update(b->engine, &adam, b->grad, err);
 }
 
@@ -78,12 +122,16 @@ static void report(struct step_bench *b, const char *json) {
     const struct chex_engine_impl *impl = b->engine->impl;
     const char *precision = chex_precision_names[b->spec.precision];
     const struct bench_time t = bench_summary(b->ms, b->done);
+    const double forward_ms = bench_summary(b->forward_ms, b->done).ms;
+    const double backward_ms = bench_summary(b->backward_ms, b->done).ms;
+    const char *input = b->raw ? "raw" : "pixels";
     const double gb = (double)impl->bytes(b->engine->self) * 1e-9;
-    printf(
-        "= %s %s:%s %s|batch %d, %d px|%.0f images/s|%.2f ms a step (%.2f to %.2f, %d steps)|%.1f "
-        "GB, loss %.4f, set up in %.1f s\n",
-        b->infer ? "infer" : "step", impl->name, impl->variant(b->engine->self), precision, b->n,
-        b->size, b->rate, t.ms, t.low, t.high, b->done, gb, b->loss, b->set_up_s);
+    printf("= %s %s:%s %s|batch %d, %d px|%.0f images/s|%.2f ms a step (%.2f to %.2f, %d steps)|"
+           "forward %.2f, backward %.2f, rest %.2f ms|%s input, %.1f GB, loss %.4f, set up in %.1f "
+           "s\n",
+           b->infer ? "infer" : "step", impl->name, impl->variant(b->engine->self), precision, b->n,
+           b->size, b->rate, t.ms, t.low, t.high, b->done, forward_ms, backward_ms,
+           t.ms - forward_ms - backward_ms, input, gb, b->loss, b->set_up_s);
     FILE *f = bench_json(json);
     if (!f)
         return;
@@ -91,20 +139,23 @@ static void report(struct step_bench *b, const char *json) {
     const struct gpu_device device =
         strncmp(b->spec.engine, "cuda", 4) == 0 ? bench_device() : none;
     bench_json_begin(f, b->infer ? "infer" : "step", &device);
-    fprintf(
-        f,
-        ", \"engine\": \"%s\", \"variant\": \"%s\", \"model\": \"%s\", \"precision\": \"%s\", "
-        "\"batch\": %d, \"size_px\": %d, \"steps\": %d, \"images_per_s\": %.2f, \"step_ms\": "
-        "%.4f, \"step_ms_low\": %.4f, \"step_ms_high\": %.4f, \"memory_bytes\": %.0f, \"loss\": "
-        "%.6f, \"set_up_s\": %.2f}\n",
-        impl->name, impl->variant(b->engine->self), b->net->model, precision, b->n, b->size,
-        b->done, b->rate, t.ms, t.low, t.high, gb * 1e9, b->loss, b->set_up_s);
+    fprintf(f,
+            ", \"engine\": \"%s\", \"variant\": \"%s\", \"model\": \"%s\", \"precision\": \"%s\", "
+            "\"batch\": %d, \"size_px\": %d, \"steps\": %d, \"images_per_s\": %.2f, \"step_ms\": "
+            "%.4f, \"step_ms_low\": %.4f, \"step_ms_high\": %.4f, "
+            "\"forward_ms\": %.4f, \"backward_ms\": %.4f, \"input\": \"%s\", \"memory_bytes\": "
+            "%.0f, \"loss\": "
+            "%.6f, \"set_up_s\": %.2f}\n",
+            impl->name, impl->variant(b->engine->self), b->net->model, precision, b->n, b->size,
+            b->done, b->rate, t.ms, t.low, t.high, forward_ms, backward_ms, input, gb * 1e9,
+            b->loss, b->set_up_s);
     fclose(f);
 }
 
 int main(int argc, char **argv) {
-    static const char *const names[] = {"--engine",  "--model",   "--size",  "--batch", "--steps",
-                                        "--warm-up", "--seconds", "--infer", "--json",  NULL};
+    static const char *const names[] = {"--engine", "--model",   "--size",    "--batch",
+                                        "--steps",  "--warm-up", "--seconds", "--infer",
+                                        "--input",  "--json",    NULL};
     static struct step_bench b;
     struct chex_error err = {0};
     bench_check_options(argc, argv, names, usage);
@@ -115,7 +166,10 @@ int main(int argc, char **argv) {
     b.warm_up = atoi(bench_option(argc, argv, "--warm-up", "6"));
     b.seconds = atof(bench_option(argc, argv, "--seconds", "60"));
     b.infer = atoi(bench_option(argc, argv, "--infer", "0")) != 0;
-    if (b.n < 1 || b.steps < 1 || b.steps > MAX_STEPS || b.warm_up < 0 || b.seconds <= 0)
+    const char *input = bench_option(argc, argv, "--input", "raw");
+    b.raw = strcmp(input, "raw") == 0;
+    if ((!b.raw && strcmp(input, "pixels") != 0) || b.n < 1 || b.steps < 1 || b.steps > MAX_STEPS ||
+        b.warm_up < 0 || b.seconds <= 0)
         bench_die(usage);
     enum chex_status st = chex_net_create(bench_option(argc, argv, "--model", "densenet121"),
                                           BENCH_CLASSES, &b.net, &err);
@@ -123,6 +177,8 @@ int main(int argc, char **argv) {
     if (st == CHEX_OK)
         st = bench_engine(&b.spec, b.net, b.size, b.n, !b.infer, &b.engine, &err);
     b.set_up_s = chex_clock_s() - begin;
+    if (st == CHEX_OK)
+        st = agree_on_input(&b, &err);
     if (st == CHEX_OK) {
         make_batches(&b);
         b.grad = b.infer ? NULL : chex_engine_grad_alloc(b.engine);
@@ -136,8 +192,10 @@ int main(int argc, char **argv) {
     report(&b, bench_option(argc, argv, "--json", ""));
     for (int i = 0; i < BATCHES; i++) {
         free((void *)b.batches[i].pixels);
+        free((void *)b.batches[i].stored);
         free((void *)b.batches[i].labels);
     }
+    free(b.whole);
     free(b.logits);
     if (b.grad)
         chex_engine_grad_free(b.engine, b.grad);
