@@ -123,6 +123,28 @@ enum chex_status chex_engine_infer(struct chex_engine *e, const struct chex_batc
     return e->impl->infer(e->self, batch, logits_out, err);
 }
 
+enum chex_status chex_engine_infer_begin(struct chex_engine *e, const struct chex_batch *batch,
+                                         float *logits_out, struct chex_error *err) {
+    const struct chex_engine_overlap *entries = e->impl->overlap;
+    CHEX_TRY(check_batch(e, batch, err));
+    if (e->begun_count == CHEX_INFER_BATCHES)
+        return chex_error_set(err, CHEX_E_FAIL, "engine %s: %d batches are begun, expected fewer",
+                              e->impl->name, e->begun_count);
+    CHEX_TRY(entries ? entries->infer_begin(e->self, batch, err)
+                     : e->impl->infer(e->self, batch, logits_out, err));
+    e->begun[e->begun_count++] = logits_out;
+    return CHEX_OK;
+}
+
+enum chex_status chex_engine_infer_end(struct chex_engine *e, struct chex_error *err) {
+    const struct chex_engine_overlap *entries = e->impl->overlap;
+    if (!e->begun_count)
+        return chex_error_set(err, CHEX_E_FAIL, "engine %s: no batch is begun", e->impl->name);
+    float *logits = e->begun[0];
+    memmove(e->begun, e->begun + 1, (size_t)--e->begun_count * sizeof *e->begun);
+    return entries ? entries->infer_end(e->self, logits, err) : CHEX_OK;
+}
+
 enum chex_status chex_engine_class_maps(struct chex_engine *e, int image, float *maps_out,
                                         struct chex_error *err) {
     if (!e->impl->maps)

@@ -103,6 +103,8 @@ struct chex_engine_limits {
     double upload_bytes_per_s, download_bytes_per_s; /* host to device, device to host */
 };
 
+enum { CHEX_INFER_BATCHES = 2 }; /* of chex_engine_infer_begin */
+
 struct chex_engine;
 struct chex_group;
 struct chex_launch;
@@ -122,6 +124,17 @@ struct chex_engine_maps {
      * - features_out: (n, channels of the head's input), host memory.
      * - n: images of the last call, from the first. */
     enum chex_status (*features)(void *self, int n, float *features_out, struct chex_error *err);
+};
+
+/* Inference in two calls: the next batch is copied and uploaded while one is computed, and its
+ * logits are read while the next one is computed. Without this table infer does both. */
+struct chex_engine_overlap {
+    /* Starts the inference of a batch, after those begun before it. The memory of the batch is free
+     * when the call returns. */
+    enum chex_status (*infer_begin)(void *self, const struct chex_batch *batch,
+                                    struct chex_error *err);
+    /* Waits for the oldest batch that was begun and not ended; logits_out as in infer. */
+    enum chex_status (*infer_end)(void *self, float *logits_out, struct chex_error *err);
 };
 
 /* Times of operations; op_count entries each. */
@@ -226,6 +239,7 @@ struct chex_engine_impl {
                                struct chex_error *err);
 
     const struct chex_engine_maps *maps;
+    const struct chex_engine_overlap *overlap;
     const struct chex_engine_timing *timing;
     const struct chex_engine_capacity *capacity;
     const struct chex_engine_device *device;
@@ -238,6 +252,8 @@ struct chex_engine {
     void *self;
     struct chex_engine_config config;
     int raw_px; /* largest side of a stored row in a raw batch; 0: no raw batches */
+    float *begun[CHEX_INFER_BATCHES]; /* logits of the batches begun and not ended, oldest first */
+    int begun_count;
 };
 
 /* The engines compiled in, NULL-terminated. */
@@ -266,6 +282,17 @@ enum chex_status chex_engine_get(struct chex_engine *e, enum chex_state_part par
                                  struct chex_error *err);
 enum chex_status chex_engine_infer(struct chex_engine *e, const struct chex_batch *batch,
                                    float *logits_out, struct chex_error *err);
+/* The same in two calls, so that an engine may overlap the work of consecutive batches. The logits
+ * are the bits of infer.
+ * - begin: starts a batch. logits_out is the engine's until the batch is ended; the batch itself is
+ *   free when the call returns.
+ * - end: completes the oldest batch that was begun. Its logits are in its logits_out.
+ * - At most CHEX_INFER_BATCHES batches are begun and not ended. Until all are ended, no call but
+ *   begin, end and destroy. A batch whose begin failed is not begun; one whose end failed is ended.
+ */
+enum chex_status chex_engine_infer_begin(struct chex_engine *e, const struct chex_batch *batch,
+                                         float *logits_out, struct chex_error *err);
+enum chex_status chex_engine_infer_end(struct chex_engine *e, struct chex_error *err);
 /* CHEX_E_FAIL: the engine has no class maps. */
 enum chex_status chex_engine_class_maps(struct chex_engine *e, int image, float *maps_out,
                                         struct chex_error *err);

@@ -3,8 +3,9 @@
  * Predicts a split over all ranks.
  *
  * Each rank reads its rows through an input pipeline and averages the probabilities of the views in
- * fp64. It packs one record per row: loss, scores, labels, facts, image id, patient id, study. Rank
- * 0 gathers the records in order of rows and sums the loss in that order, so the result does not
+ * fp64. Two views are in flight: the engine may upload the second while it computes the first. A
+ * rank packs one record per row: loss, scores, labels, facts, image id, patient id, study. Rank 0
+ * gathers the records in order of rows and sums the loss in that order, so the result does not
  * depend on the number of ranks.
  */
 #include "eval/predict_split.h"
@@ -20,7 +21,15 @@
 
 const char *const chex_tta_names[] = {"none", "flip", "tencrop", NULL};
 
-enum { SLOTS = 3 };
+enum { SLOTS = 4 }; /* two batches in flight, two for the workers */
+
+/* A view that the engine has begun. */
+struct flight {
+    struct chex_ready ready; /* its batch */
+    bool last;               /* of its batch: the records follow, and the pipeline's slot is free */
+    double *sums;
+    float *logits;
+};
 
 /* The state of one rank. `out` holds its packed records. */
 struct run {
@@ -32,9 +41,16 @@ struct run {
     struct chex_crop views[CHEX_AUGMENT_TEN_CROP];
     int view_count;
     struct chex_crop *view; /* (batch) the current view, repeated for every image; only if raw */
-    float *crops, *logits;
-    double *sums; /* (batch, classes + 1): mean probabilities over the views, then the loss of the
-                     row */
+    float *crops;
+    float *logits[CHEX_INFER_BATCHES];
+    /* (batch, classes + 1): mean probabilities over the views, then the loss of the row. Batches
+     * take them in turn. */
+    double *sums[CHEX_INFER_BATCHES];
+    size_t batches, begun, ended; /* batches begun; views begun and ended */
+    struct flight flights[CHEX_INFER_BATCHES];
+    struct chex_pipeline *pipeline;
+    size_t rows, rows_begun; /* of this rank */
+    size_t rows_done;
     char *out;
     size_t out_bytes, out_capacity;
 };
@@ -85,9 +101,13 @@ static enum chex_status prepare(struct run *r, struct chex_error *err) {
     const size_t batch = (size_t)r->engine->config.batch, px = (size_t)r->image_px;
     r->crops = r->raw ? NULL : chex_alloc_aligned(batch * px * px, sizeof *r->crops);
     r->view = chex_alloc_zeroed(batch, sizeof *r->view);
-    r->logits = chex_alloc_zeroed(batch * (size_t)r->classes, sizeof *r->logits);
-    r->sums = chex_alloc_zeroed(batch * ((size_t)r->classes + 1), sizeof *r->sums);
-    if ((!r->crops && !r->raw) || !r->view || !r->logits || !r->sums)
+    bool all = (r->crops || r->raw) && r->view;
+    for (int i = 0; i < CHEX_INFER_BATCHES; i++) {
+        r->logits[i] = chex_alloc_zeroed(batch * (size_t)r->classes, sizeof *r->logits[i]);
+        r->sums[i] = chex_alloc_zeroed(batch * ((size_t)r->classes + 1), sizeof *r->sums[i]);
+        all = all && r->logits[i] && r->sums[i];
+    }
+    if (!all)
         return chex_error_memory(err, "a batch of %zu images", batch);
     return CHEX_OK;
 }
@@ -95,8 +115,10 @@ static enum chex_status prepare(struct run *r, struct chex_error *err) {
 static void run_release(struct run *r) {
     free(r->crops);
     free(r->view);
-    free(r->logits);
-    free(r->sums);
+    for (int i = 0; i < CHEX_INFER_BATCHES; i++) {
+        free(r->logits[i]);
+        free(r->sums[i]);
+    }
     free(r->out);
 }
 
@@ -154,12 +176,12 @@ static double cross_entropy(double z, int y) {
     return fmax(z, 0) - (y == 1 ? z : 0) + log1p(exp(-fabs(z)));
 }
 
-static enum chex_status add_logits(struct run *r, const struct chex_ready *ready,
-                                   struct chex_error *err) {
+static enum chex_status add_logits(struct run *r, const struct flight *f, struct chex_error *err) {
     const size_t classes = (size_t)r->classes;
+    const struct chex_ready *ready = &f->ready;
     for (size_t i = 0; i < (size_t)ready->batch.n; i++)
         for (size_t c = 0; c < classes; c++) {
-            const double z = (double)r->logits[i * classes + c];
+            const double z = (double)f->logits[i * classes + c];
             const int y = label_of(r, ready->batch.labels + i * (size_t)r->set->classes, c);
             if (!isfinite(z)) {
                 size_t at;
@@ -169,7 +191,7 @@ static enum chex_status add_logits(struct run *r, const struct chex_ready *ready
                     "image %s, class %s: the logit is %g, expected a finite number",
                     chex_shard_image_id(s, at), class_name(r, c), isnan(z) ? (double)NAN : z);
             }
-            double *sum = r->sums + i * (classes + 1);
+            double *sum = f->sums + i * (classes + 1);
             sum[c] += chex_eval_probability(z) / r->view_count;
             if (y >= 0)
                 sum[classes] += cross_entropy(z, y) / (double)classes / r->view_count;
@@ -221,11 +243,11 @@ static void set_facts(struct chex_row_facts *f, const char *packed) {
     f->height_px = k.height_px;
 }
 
-static enum chex_status put_records(struct run *r, const struct chex_ready *ready,
-                                    struct chex_error *err) {
+static enum chex_status put_records(struct run *r, const struct flight *f, struct chex_error *err) {
     const size_t classes = (size_t)r->classes;
+    const struct chex_ready *ready = &f->ready;
     for (size_t i = 0; i < (size_t)ready->batch.n; i++) {
-        const double *sum = r->sums + i * (classes + 1);
+        const double *sum = f->sums + i * (classes + 1);
         size_t at;
         const struct chex_shard *s = chex_set_locate(r->set, ready->rows[i], &at);
         const char *image = chex_shard_image_id(s, at), *patient = chex_shard_patient_id(s, at);
@@ -249,15 +271,43 @@ static enum chex_status put_records(struct run *r, const struct chex_ready *read
     return CHEX_OK;
 }
 
+/* Waits for the oldest view and adds it; after the last view of a batch packs its records. */
+static enum chex_status end_view(struct run *r, struct chex_error *err) {
+    struct flight *f = &r->flights[r->ended++ % CHEX_INFER_BATCHES];
+    enum chex_status st = chex_engine_infer_end(r->engine, err);
+    if (st == CHEX_OK)
+        st = add_logits(r, f, err);
+    if (st == CHEX_OK && f->last)
+        st = put_records(r, f, err);
+    if (f->last) {
+        r->rows_done += (size_t)f->ready.batch.n;
+        chex_pipeline_release(r->pipeline, &f->ready);
+    }
+    return st;
+}
+
+static enum chex_status begin_view(struct run *r, const struct chex_ready *ready, double *sums,
+                                   int v, struct chex_error *err) {
+    const struct chex_batch b = view_of(r, &ready->batch, v);
+    struct flight *f = &r->flights[r->begun % CHEX_INFER_BATCHES];
+    *f = (struct flight){*ready, v + 1 == r->view_count, sums,
+                         r->logits[r->begun % CHEX_INFER_BATCHES]};
+    CHEX_TRY(chex_engine_infer_begin(r->engine, &b, f->logits, err));
+    r->begun++;
+    return CHEX_OK;
+}
+
+/* Begins each view of a batch, and ends the view before it. So one view is left in flight. */
 static enum chex_status run_batch(struct run *r, const struct chex_ready *ready,
                                   struct chex_error *err) {
-    memset(r->sums, 0, (size_t)ready->batch.n * ((size_t)r->classes + 1) * sizeof *r->sums);
+    double *sums = r->sums[r->batches++ % CHEX_INFER_BATCHES];
+    memset(sums, 0, (size_t)ready->batch.n * ((size_t)r->classes + 1) * sizeof *sums);
     for (int v = 0; v < r->view_count; v++) {
-        const struct chex_batch b = view_of(r, &ready->batch, v);
-        CHEX_TRY(chex_engine_infer(r->engine, &b, r->logits, err));
-        CHEX_TRY(add_logits(r, ready, err));
+        CHEX_TRY(begin_view(r, ready, sums, v, err));
+        if (r->begun - r->ended == CHEX_INFER_BATCHES)
+            CHEX_TRY(end_view(r, err));
     }
-    return put_records(r, ready, err);
+    return CHEX_OK;
 }
 
 /* Decides whether the engine takes stored images. Training has already set this up in the engine;
@@ -271,8 +321,7 @@ static enum chex_status choose_raw(struct run *r, struct chex_error *err) {
     return CHEX_OK;
 }
 
-static enum chex_status open_rows(struct run *r, size_t from, size_t to, struct chex_pipeline **out,
-                                  struct chex_error *err) {
+static enum chex_status open_rows(struct run *r, size_t from, size_t to, struct chex_error *err) {
     CHEX_TRY(choose_raw(r, err));
     choose_views(r);
     const struct chex_pipeline_config config = {.set = r->set,
@@ -284,20 +333,28 @@ static enum chex_status open_rows(struct run *r, size_t from, size_t to, struct 
                                                 .row_from = from,
                                                 .row_to = to};
     CHEX_TRY(prepare(r, err));
-    return chex_pipeline_create(&config, out, err);
+    return chex_pipeline_create(&config, &r->pipeline, err);
 }
 
-static enum chex_status next_batch(struct run *r, struct chex_pipeline *pipeline, size_t rows,
-                                   size_t *done, struct chex_error *err) {
+/* Begins the next batch. After the last one nothing is left in flight. */
+static enum chex_status next_batch(struct run *r, struct chex_error *err) {
     struct chex_ready ready;
-    CHEX_TRY(chex_pipeline_next(pipeline, &ready, err));
+    CHEX_TRY(chex_pipeline_next(r->pipeline, &ready, err));
     if (ready.batch.n == 0)
-        return chex_error_set(err, CHEX_E_FAIL, "the pipeline ended after %zu of %zu rows", *done,
-                              rows);
-    enum chex_status st = run_batch(r, &ready, err);
-    *done += (size_t)ready.batch.n;
-    chex_pipeline_release(pipeline, &ready);
-    return st;
+        return chex_error_set(err, CHEX_E_FAIL, "the pipeline ended after %zu of %zu rows",
+                              r->rows_begun, r->rows);
+    r->rows_begun += (size_t)ready.batch.n;
+    CHEX_TRY(run_batch(r, &ready, err));
+    while (r->rows_begun == r->rows && r->begun > r->ended)
+        CHEX_TRY(end_view(r, err));
+    return CHEX_OK;
+}
+
+/* After a failure: the engine has nothing in flight that writes to memory of this run. */
+static void abandon(struct run *r) {
+    struct chex_error ignored;
+    for (; r->begun > r->ended; r->ended++)
+        chex_engine_infer_end(r->engine, &ignored);
 }
 
 static void report_progress(const struct run *r, bool waits) {
@@ -323,30 +380,30 @@ static size_t rounds_of(const struct run *r, const struct chex_coll *coll) {
 static enum chex_status run_rows(struct run *r, struct chex_coll *coll, size_t from, size_t to,
                                  struct chex_error *err) {
     const bool together = r->config->stop != NULL;
-    const size_t rows = to - from, rounds = rounds_of(r, coll);
-    struct chex_pipeline *pipeline = NULL;
+    const size_t rows = r->rows = to - from, rounds = rounds_of(r, coll);
     struct chex_progress *bar = NULL;
-    size_t done = 0;
     enum chex_status st =
         r->config->set_class
             ? chex_eval_check_size(r->set, r->image_px, r->config->tta, err)
             : chex_eval_check(r->set, r->engine->config.net, r->image_px, r->config->tta, err);
     if (st == CHEX_OK && rows) /* there may be more ranks than rows */
-        st = open_rows(r, from, to, &pipeline, err);
+        st = open_rows(r, from, to, err);
     if (st == CHEX_OK && rows)
         bar = chex_progress_create(coll->size > 1 ? "evaluating rank 0's part" : "evaluating",
                                    "img", rows, r->config->progress && coll->rank == 0);
-    for (size_t round = 0; together ? round < rounds : st == CHEX_OK && done < rows; round++) {
+    for (size_t round = 0; together ? round < rounds : st == CHEX_OK && r->rows_begun < rows;
+         round++) {
         if (together)
             report_progress(r, false);
-        if (st == CHEX_OK && done < rows)
-            st = next_batch(r, pipeline, rows, &done, err);
-        chex_progress_set(bar, done, NULL);
+        if (st == CHEX_OK && r->rows_begun < rows)
+            st = next_batch(r, err);
+        chex_progress_set(bar, r->rows_done, NULL);
         if (together && (st = agree_on_batch(r, coll, st, err)) != CHEX_OK)
             break;
     }
+    abandon(r);
     chex_progress_destroy(bar, st == CHEX_OK);
-    chex_pipeline_destroy(pipeline);
+    chex_pipeline_destroy(r->pipeline);
     return st;
 }
 

@@ -156,6 +156,7 @@ static void cuda_product_shares(void *self, double *share_out) {
 }
 
 static const struct chex_engine_maps maps = {chex_cuda_class_maps, chex_cuda_features};
+static const struct chex_engine_overlap overlap = {chex_cuda_infer_begin, chex_cuda_infer_end};
 static const struct chex_engine_timing timing = {chex_cuda_op_times, cuda_product_shares};
 static const struct chex_engine_capacity capacity = {cuda_bytes_with_batch, chex_cuda_limits};
 static const struct chex_engine_device device = {cuda_bytes_left, chex_cuda_grad_alloc,
@@ -178,6 +179,7 @@ const struct chex_engine_impl chexnet_engine_cuda = {
     .pass = chex_cuda_pass,
     .update = chex_cuda_update,
     .maps = &maps,
+    .overlap = &overlap,
     .timing = &timing,
     .capacity = &capacity,
     .device = &device,

@@ -13,8 +13,9 @@
  * An engine uses one stream for all its kernels and a second one for uploads. Only these calls wait
  * for the device:
  *   - pass, for its loss; backward may still be running when it returns;
- *   - infer, for its logits;
- *   - set, get, grad_get, class_maps and features, for their copies.
+ *   - infer and infer_end, for the logits of a batch. infer_begin waits for nothing but the slot
+ *     that it needs, so that a batch is uploaded while the one before it is computed;
+ *   - set, get, grad_get and class_maps and features, for their copies.
  */
 #ifndef CHEX_ENGINE_CUDA_HOST_CUDA_ENGINE_H
 #define CHEX_ENGINE_CUDA_HOST_CUDA_ENGINE_H
@@ -67,6 +68,8 @@ struct cuda_slot {
     bool contrast;        /* some crop changes the contrast */
     cudaEvent_t uploaded; /* the upload of the batch is complete */
     cudaEvent_t consumed; /* the pass over the batch is complete */
+    float *logits_host;   /* pinned: logits of an inference */
+    int n;                /* images of the inference */
 };
 
 /* State of raw batches; see cuda_input.c. */
@@ -122,7 +125,6 @@ struct cuda_engine {
     unsigned *ticket;  /* 2 * GPU_TICKETS */
     float *pooled, *dpooled, *logits, *dlogits;
     double *loss, *loss_host; /* device, pinned */
-    float *logits_host;       /* pinned */
     float *padded_dweight;    /* of the first convolution, with padded input channels */
     char *image;              /* (batch, size, size, image_channels) */
     int image_channels;       /* 3 plus padding: 4 or 8 */
@@ -132,7 +134,8 @@ struct cuda_engine {
 
     struct cuda_slot slots[CUDA_SLOTS];
     struct cuda_raw raw;
-    int slot;                           /* slot of the last batch */
+    int slot;  /* slot of the last batch */
+    int begun; /* inferences begun and not ended; the last one is in slot */
     int segment_end[CUDA_SEGMENTS + 1]; /* op indices: segment k is ops [end[k+1], end[k]) */
     int segments;
     cudaEvent_t segment_done[CUDA_SEGMENTS + 1]; /* [0]: the batch statistics */
@@ -243,6 +246,10 @@ enum chex_status chex_cuda_run_init(struct cuda_engine *e, struct chex_error *er
 void chex_cuda_run_release(struct cuda_engine *e);
 enum chex_status chex_cuda_infer(void *self, const struct chex_batch *batch, float *logits_out,
                                  struct chex_error *err);
+/* Entries of struct chex_engine_overlap. */
+enum chex_status chex_cuda_infer_begin(void *self, const struct chex_batch *batch,
+                                       struct chex_error *err);
+enum chex_status chex_cuda_infer_end(void *self, float *logits_out, struct chex_error *err);
 enum chex_status chex_cuda_pass(void *self, const struct chex_batch *batch, float *grad_out,
                                 chex_grad_ready_fn ready, void *ready_arg,
                                 struct chex_pass_result *result_out, struct chex_error *err);

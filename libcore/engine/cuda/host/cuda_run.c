@@ -143,7 +143,8 @@ static enum chex_status enqueue_infer(struct cuda_engine *e, const struct cuda_g
     const size_t bytes = (size_t)what->n * (size_t)e->net->classes * sizeof(float);
     for (int i = 0; i < e->net->op_count; i++)
         CHEX_TRY(forward_op(e, i, what, false, err));
-    CHEX_CUDA(cudaMemcpyAsync(e->logits_host, e->logits, bytes, cudaMemcpyDeviceToHost, e->stream),
+    CHEX_CUDA(cudaMemcpyAsync(e->slots[what->slot].logits_host, e->logits, bytes,
+                              cudaMemcpyDeviceToHost, e->stream),
               err);
     return CHEX_OK;
 }
@@ -206,18 +207,46 @@ static enum chex_status upload(struct cuda_engine *e, const struct chex_batch *b
     return st;
 }
 
-enum chex_status chex_cuda_infer(void *self, const struct chex_batch *batch, float *logits_out,
-                                 struct chex_error *err) {
-    struct cuda_engine *e = self;
+/* The upload on e->uploads, the rest on e->stream. The slot keeps the logits until its turn comes
+ * again. */
+static enum chex_status enqueue_batch(struct cuda_engine *e, const struct chex_batch *batch,
+                                      struct chex_error *err) {
     CHEX_TRY(upload(e, batch, err));
     CHEX_TRY(chex_cuda_running(e, err));
     const struct cuda_graph what = {.part = CUDA_PART_INFER, .slot = e->slot, .n = batch->n};
     CHEX_TRY(chex_cuda_launch(e, &what, enqueue_infer, err));
     CHEX_CUDA(cudaEventRecord(e->slots[e->slot].consumed, e->stream), err);
-    CHEX_CUDA(cudaStreamSynchronize(e->stream), err);
-    memcpy(logits_out, e->logits_host,
-           (size_t)batch->n * (size_t)e->net->classes * sizeof *logits_out);
+    e->slots[e->slot].n = batch->n;
     return CHEX_OK;
+}
+
+_Static_assert((int)CHEX_INFER_BATCHES <= (int)CUDA_SLOTS, "each batch begun has a slot");
+
+enum chex_status chex_cuda_infer_begin(void *self, const struct chex_batch *batch,
+                                       struct chex_error *err) {
+    struct cuda_engine *e = self;
+    const int before = e->slot;
+    const enum chex_status st = enqueue_batch(e, batch, err);
+    if (st != CHEX_OK)
+        e->slot = before; /* the batches begun before it keep their slots */
+    else
+        e->begun++;
+    return st;
+}
+
+enum chex_status chex_cuda_infer_end(void *self, float *logits_out, struct chex_error *err) {
+    struct cuda_engine *e = self;
+    const struct cuda_slot *s = &e->slots[(e->slot + CUDA_SLOTS + 1 - e->begun) % CUDA_SLOTS];
+    e->begun--;
+    CHEX_CUDA(cudaEventSynchronize(s->consumed), err);
+    memcpy(logits_out, s->logits_host, (size_t)s->n * (size_t)e->net->classes * sizeof *logits_out);
+    return CHEX_OK;
+}
+
+enum chex_status chex_cuda_infer(void *self, const struct chex_batch *batch, float *logits_out,
+                                 struct chex_error *err) {
+    CHEX_TRY(chex_cuda_infer_begin(self, batch, err));
+    return chex_cuda_infer_end(self, logits_out, err);
 }
 
 /* The lowest gradient element that is final after segment_done[k]. */
@@ -353,6 +382,7 @@ void chex_cuda_op_times(void *self, double *forward_s, double *backward_s) {
 static enum chex_status slot_init(struct cuda_engine *e, struct cuda_slot *s,
                                   struct chex_error *err) {
     const size_t labels = (size_t)e->config.batch * (size_t)e->net->classes;
+    CHEX_CUDA(cudaMallocHost((void **)&s->logits_host, labels * sizeof *s->logits_host), err);
     CHEX_CUDA(cudaMallocHost((void **)&s->labels_host, labels), err);
     CHEX_CUDA(cudaEventCreateWithFlags(&s->uploaded, cudaEventDisableTiming), err);
     CHEX_CUDA(cudaEventCreateWithFlags(&s->consumed, cudaEventDisableTiming), err);
@@ -360,7 +390,6 @@ static enum chex_status slot_init(struct cuda_engine *e, struct cuda_slot *s,
 }
 
 enum chex_status chex_cuda_run_init(struct cuda_engine *e, struct chex_error *err) {
-    const size_t logits = (size_t)e->config.batch * (size_t)e->net->classes;
     const char *graphs = getenv("CHEX_CUDA_GRAPHS");
     e->sync_ops = graphs && strcmp(graphs, "sync") == 0;
     e->no_graphs = e->sync_ops || (graphs && strcmp(graphs, "0") == 0);
@@ -374,7 +403,6 @@ enum chex_status chex_cuda_run_init(struct cuda_engine *e, struct chex_error *er
         CHEX_CUDA(cudaEventCreate(&e->backward_done[i]), err);
     }
     CHEX_CUDA(cudaMallocHost((void **)&e->loss_host, sizeof *e->loss_host), err);
-    CHEX_CUDA(cudaMallocHost((void **)&e->logits_host, logits * sizeof(float)), err);
     return CHEX_OK;
 }
 
@@ -390,6 +418,7 @@ void chex_cuda_run_release(struct cuda_engine *e) {
     for (int i = 0; i < CUDA_SLOTS; i++) {
         cudaFreeHost(e->slots[i].pixels_host);
         cudaFreeHost(e->slots[i].labels_host);
+        cudaFreeHost(e->slots[i].logits_host);
         destroy_event(e->slots[i].uploaded);
         destroy_event(e->slots[i].consumed);
     }
@@ -401,6 +430,5 @@ void chex_cuda_run_release(struct cuda_engine *e) {
         destroy_event(e->backward_done[i]);
     }
     cudaFreeHost(e->loss_host);
-    cudaFreeHost(e->logits_host);
     cudaFreeHost(e->step_host);
 }
