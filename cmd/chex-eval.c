@@ -15,6 +15,7 @@ const struct chex_opt_program *const eval_subcommands[] = {
     &eval_deploy_program,
     &eval_cam_program,
     &eval_export_program,
+    &eval_card_program,
     NULL,
 };
 

@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "engine/engine.h"
+#include "eval/cases.h"
 #include "eval/deployment.h"
 #include "eval/figures.h"
 #include "eval/predictions.h"
@@ -49,6 +50,8 @@ struct eval_settings {
     double margin;
     const char *subgroups, *age_bands;
     int unit, unit_score;
+    int64_t hardest;
+    const char *evaluation;
 };
 
 /* The tables on stdout. */
@@ -57,7 +60,8 @@ extern const char *const eval_table_names[]; /* "auroc", "operating", "calibrati
 
 /* evaluate is the command itself. */
 extern const struct chex_opt_program eval_program, eval_score_program, eval_compare_program,
-    eval_predict_program, eval_deploy_program, eval_cam_program, eval_export_program;
+    eval_predict_program, eval_deploy_program, eval_cam_program, eval_export_program,
+    eval_card_program;
 extern const struct chex_opt_program *const eval_subcommands[];
 
 /* Options of several tables. */
@@ -259,6 +263,8 @@ struct eval_done {
     struct chex_predictions *table; /* of images */
     json_t *provenance;
     char *title;
+    char *command;            /* of chex_opt_command */
+    struct chex_cases *cases; /* the hardest; may be NULL */
 };
 
 #define EVAL_EXTERNAL_KEY "external.json" /* the file that appears last */
@@ -364,13 +370,17 @@ enum chex_status eval_results_compare(const struct eval_settings *s,
                                       struct chex_published **published_out,
                                       struct chex_error *err);
 
-/* Computes and prints the scores and figures. With --output it writes all result files or none.
- * published: may be NULL. write_table: also writes predictions.csv. */
-enum chex_status eval_results_report(const struct eval_settings *s, int threads, const char *title,
-                                     const json_t *provenance,
-                                     const struct chex_published *published,
-                                     const struct eval_figures *figures,
-                                     const struct chex_predictions *table, bool write_table,
-                                     struct chex_error *err);
+/* What eval_results_report needs. */
+struct eval_results {
+    const struct eval_settings *s;
+    int threads;
+    const struct eval_done *done;
+    const struct chex_published *published; /* may be NULL */
+    const struct eval_figures *figures;
+    bool write_table; /* also writes predictions.csv */
+};
+
+/* Computes and prints the scores and figures. With --output it writes all result files or none. */
+enum chex_status eval_results_report(const struct eval_results *results, struct chex_error *err);
 
 #endif

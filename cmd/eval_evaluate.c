@@ -49,10 +49,15 @@ static const struct chex_opt evaluate_opts[] = {
                     "folder for predictions.csv, auroc.json, auroc.csv, figures.csv, curves.csv, "
                     "subgroups.csv, shortcuts.csv, roc.svg and report.html"),
     EVAL_FORCE_ROW,
+    OPTION("hardest", INT, EVAL_AT(hardest), .def = "3", .metavar = "N", .min = 0,
+           .max = CHEX_CASES_MOST,
+           .help = "images of false positives, and of false negatives, of each finding in "
+                   "report.html; 0: none"),
 };
 
 struct evaluation {
     const struct eval_settings *s;
+    const struct chex_opt_set *options;
     const struct eval_split_use *use; /* NULL: the command itself */
     bool split_asked, precision_asked;
     struct eval_sets sets;
@@ -422,16 +427,38 @@ static enum chex_status keep(struct evaluation *e, int at, struct chex_predictio
                             .title = chex_fs_format("split %s of %s, %s of %s",
                                                     chex_split_names[e->split], e->data,
                                                     e->network.net->model, e->s->checkpoint),
-                            .provenance = provenance_of(e, loss)};
-    if (!d->title || !d->provenance)
+                            .provenance = provenance_of(e, loss),
+                            .command = chex_opt_command(e->options, e->s)};
+    if (!d->title || !d->provenance || !d->command)
         return chex_error_memory(err, "the results");
     return e->sets.count > 1 ? name_source(table, e->sets.set[at].name, err) : CHEX_OK;
 }
 
+/* Chooses the hardest cases on rank 0 and makes their pictures. Collective. */
+static enum chex_status find_cases(const struct evaluation *e, int at, struct chex_error *err) {
+    if (e->use || !e->s->hardest)
+        return CHEX_OK;
+    struct chex_cases *cases = NULL;
+    enum chex_status st = CHEX_OK;
+    if (e->coll->rank == 0)
+        st = chex_cases_choose(e->done[at].table, (int)e->s->hardest, &cases, err);
+    CHEX_TRY(chex_group_follow(e->coll->group, 0, st, err));
+    if (cases) {
+        cases->tta = e->s->tta != CHEX_TTA_NONE;
+        e->done[at].cases = cases;
+    }
+    return chex_cases_draw(e->engine, e->set, e->coll, cases, err);
+}
+
 static enum chex_status finish(const struct evaluation *e, struct chex_error *err) {
+    const struct eval_results results = {.s = e->s,
+                                         .threads = e->threads,
+                                         .done = &e->done[0],
+                                         .published = e->published,
+                                         .figures = &e->figures,
+                                         .write_table = true};
     if (e->sets.count == 1)
-        return eval_results_report(e->s, e->threads, e->done[0].title, e->done[0].provenance,
-                                   e->published, &e->figures, e->done[0].table, true, err);
+        return eval_results_report(&results, err);
     return eval_external_report(e->s, e->threads, &e->sets, e->done, e->published, &e->figures,
                                 err);
 }
@@ -476,13 +503,16 @@ static enum chex_status predict_set(struct evaluation *e, int at, struct chex_er
         .set_class = e->set_class};
     CHEX_TRY(chex_eval_run(e->engine, e->set, e->coll, &config, &table, &loss, err));
     enum chex_status st = e->coll->rank == 0 ? keep(e, at, table, loss, err) : CHEX_OK;
-    return chex_group_follow(e->coll->group, 0, st, err);
+    CHEX_TRY(chex_group_follow(e->coll->group, 0, st, err));
+    return find_cases(e, at, err);
 }
 
 static void evaluation_release(struct evaluation *e) {
     close_set(e);
     for (int i = 0; i < e->sets.count; i++) {
         free(e->digests[i]);
+        chex_cases_destroy(e->done[i].cases);
+        free(e->done[i].command);
         chex_predictions_destroy(e->done[i].table);
         json_decref(e->done[i].provenance);
         free(e->done[i].title);
@@ -553,6 +583,7 @@ enum chex_status eval_split_run(struct chex_opt_set *set, const struct eval_sett
     CHEX_TRY(chex_text_for_json("--checkpoint", s->checkpoint, "auroc.json", err));
     struct evaluation e = {
         .s = s,
+        .options = set,
         .use = use,
         .output = {.lock = -1},
         .split_asked = chex_opt_origin(set, "split") != CHEX_FROM_DEFAULT,
@@ -593,7 +624,8 @@ const struct chex_opt_program eval_program = {
              "chex-eval predict --images DIR|FILE... --checkpoint FILE --output DIR [options]\n"
              "chex-eval deploy --data DIR --checkpoint FILE --output FILE.safetensors [options]\n"
              "chex-eval cam --image FILE --checkpoint FILE --output FILE.png [options]\n"
-             "chex-eval export --checkpoint FILE --output FILE.safetensors|FILE.onnx [options]",
+             "chex-eval export --checkpoint FILE --output FILE.safetensors|FILE.onnx [options]\n"
+             "chex-eval card --evaluation DIR --output FILE.md [--force]",
     .opts = evaluate_opts,
     .count = COUNT(evaluate_opts),
     .epilog = "Examples\n"

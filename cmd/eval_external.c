@@ -112,8 +112,10 @@ static enum chex_status compute_sets(struct external *x, const struct chex_figur
 static enum chex_status write_set(const struct external *x, int i, const char *dir,
                                   struct chex_error *err) {
     const struct eval_done *d = &x->done[i];
-    const struct chex_report report =
+    struct chex_report report =
         eval_report_of(x->s, &x->computed[i], d->title, d->provenance, x->published);
+    report.cases = d->cases;
+    report.command = d->command;
     char *folder = chex_fs_join(dir, x->names->set[i].name);
     enum chex_status st =
         folder ? chex_fs_mkdirs(folder, err) : chex_error_memory(err, "the results");

@@ -182,25 +182,24 @@ static char *unit_title_of(const struct eval_settings *s, const char *title) {
                           chex_unit_score_names[s->unit_score]);
 }
 
-enum chex_status eval_results_report(const struct eval_settings *s, int threads, const char *title,
-                                     const json_t *provenance,
-                                     const struct chex_published *published,
-                                     const struct eval_figures *figures,
-                                     const struct chex_predictions *table, bool write_table,
-                                     struct chex_error *err) {
+enum chex_status eval_results_report(const struct eval_results *q, struct chex_error *err) {
+    const struct eval_settings *s = q->s;
+    const struct eval_done *d = q->done;
     struct chex_pool *pool = NULL;
     struct eval_computed computed = {0};
-    char *unit_title = unit_title_of(s, title);
-    enum chex_status st = chex_pool_create(threads, &pool, err);
+    char *unit_title = unit_title_of(s, d->title);
+    enum chex_status st = chex_pool_create(q->threads, &pool, err);
     if (st == CHEX_OK && !unit_title)
         st = chex_error_memory(err, "the results");
     if (st == CHEX_OK)
-        st = eval_compute(s, title, table, &figures->config, pool, &computed, err);
+        st = eval_compute(s, d->title, d->table, &q->figures->config, pool, &computed, err);
     if (st == CHEX_OK) {
-        const struct chex_report report =
-            eval_report_of(s, &computed, unit_title, provenance, published);
+        struct chex_report report =
+            eval_report_of(s, &computed, unit_title, d->provenance, q->published);
+        report.cases = d->cases;
+        report.command = d->command;
         if (s->output)
-            st = write_results(s, &report, write_table ? table : NULL, err);
+            st = write_results(s, &report, q->write_table ? d->table : NULL, err);
         if (st == CHEX_OK)
             st = print_results(s, &report, err);
     }

@@ -26,29 +26,37 @@ static const struct chex_opt score_opts[] = {
     EVAL_FORCE_ROW,
 };
 
-static enum chex_status score(const struct eval_settings *s, const struct chex_predictions *table,
+static enum chex_status score(const struct chex_opt_set *set, const struct eval_settings *s,
+                              struct chex_predictions *table,
                               const struct chex_published *published,
                               const struct eval_figures *figures, struct chex_error *err) {
-    char *title = chex_fs_format("predictions of %s", s->predictions);
-    json_t *provenance = json_pack("{s:s}", "predictions", s->predictions);
-    const int threads = s->threads ? (int)s->threads : chex_cpu_count();
+    const struct eval_done done = {
+        .table = table,
+        .title = chex_fs_format("predictions of %s", s->predictions),
+        .provenance = json_pack("{s:s}", "predictions", s->predictions),
+        .command = chex_opt_command(set, s),
+    };
+    const struct eval_results results = {.s = s,
+                                         .threads = s->threads ? (int)s->threads : chex_cpu_count(),
+                                         .done = &done,
+                                         .published = published,
+                                         .figures = figures};
     struct eval_output output = {.lock = -1};
     enum chex_status st = s->output ? eval_results_begin(s, false, &output, err) : CHEX_OK;
-    if (st == CHEX_OK && !(title && provenance))
+    if (st == CHEX_OK && !(done.title && done.provenance && done.command))
         st = chex_error_memory(err, "the results");
     if (st == CHEX_OK)
-        st = eval_results_report(s, threads, title, provenance, published, figures, table, false,
-                                 err);
+        st = eval_results_report(&results, err);
     eval_results_end(s, &output, st);
-    json_decref(provenance);
-    free(title);
+    json_decref(done.provenance);
+    free(done.command);
+    free(done.title);
     return st;
 }
 
 static enum chex_status run_score(struct chex_opt_set *set, void *settings,
                                   struct chex_error *err) {
     const struct eval_settings *s = settings;
-    (void)set;
     if (!s->predictions)
         return chex_error_set(err, CHEX_E_USAGE, "chex-eval score needs --predictions FILE.csv");
     if (chex_fs_is_dir(s->predictions))
@@ -71,7 +79,7 @@ static enum chex_status run_score(struct chex_opt_set *set, void *settings,
     if (st == CHEX_OK)
         st = eval_figures_open(s, NULL, table->classes, table->class_names, &figures, err);
     if (st == CHEX_OK)
-        st = score(s, table, published, &figures, err);
+        st = score(set, s, table, published, &figures, err);
     eval_figures_release(&figures);
     chex_predictions_destroy(table);
     chex_published_destroy(published);

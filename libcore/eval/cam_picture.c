@@ -29,7 +29,7 @@ static const double silent = -4;
 struct tile {
     const struct chex_cam_picture *p;
     const struct chex_cam_sheet *to;
-    const uint8_t *grey; /* the radiograph at the size of a tile */
+    const uint8_t *grey; /* the radiograph at the size of a tile; NULL for an overlay */
     int c, left, top;
     double logit, top_evidence; /* of the class; evidence at the top of the scale */
 };
@@ -90,7 +90,12 @@ static void mix(const struct tile *f, int x, int y, struct chex_colour colour, d
     if (x < 0 || y < 0 || x >= f->to->tile_width || y >= f->to->tile_height || !(alpha > 0))
         return;
     const size_t at = (size_t)(f->top + y) * (size_t)f->to->width + (size_t)(f->left + x);
-    uint8_t *p = f->to->rgb + 3 * at;
+    uint8_t *p = f->to->rgb + (size_t)f->to->channels * at;
+    if (f->to->channels == 4) { /* paint over what is there, if it is opaque at all */
+        const double under = p[3] / 255.0 * (1 - alpha), whole = alpha + under;
+        p[3] = (uint8_t)(whole * 255 + 0.5);
+        alpha /= whole;
+    }
     p[0] = blend(p[0], colour.r, alpha);
     p[1] = blend(p[1], colour.g, alpha);
     p[2] = blend(p[2], colour.b, alpha);
@@ -136,10 +141,12 @@ static double line_share(const struct tile *f, int x, int y, double t, double th
 static void put_radiograph(const struct tile *f, double thick) {
     for (int y = 0; y < f->to->tile_height; y++)
         for (int x = 0; x < f->to->tile_width; x++) {
-            const uint8_t v = f->grey[(size_t)y * (size_t)f->to->tile_width + (size_t)x];
+            const uint8_t v =
+                f->grey ? f->grey[(size_t)y * (size_t)f->to->tile_width + (size_t)x] : 0;
             const double t = share_at(f, x, y);
             double opacity;
-            mix(f, x, y, (struct chex_colour){v, v, v}, 1);
+            if (f->grey)
+                mix(f, x, y, (struct chex_colour){v, v, v}, 1);
             if (!(t > 0))
                 continue;
             const struct chex_colour colour = chex_cam_tint(f->p, f->c, t, &opacity);
@@ -205,7 +212,7 @@ static void put_tile(struct tile *f, int c) {
 
 static void choose_size(const struct chex_cam_picture *p, struct chex_cam_sheet *s) {
     const int w = p->image->width, h = p->image->height, longest = w > h ? w : h;
-    const int times = (TILE_PX + longest - 1) / longest;
+    const int times = p->overlay ? 1 : (TILE_PX + longest - 1) / longest;
     s->tile_width = w * times;
     s->tile_height = h * times;
     if (p->count > 1) {
@@ -230,9 +237,10 @@ static enum chex_status create_sheet(const struct chex_cam_picture *p, struct ch
                               CHEX_IMAGE_MAX_PIXELS);
     s->width = (int)width;
     s->height = (int)height;
-    if (!(s->rgb = malloc((size_t)(width * height) * 3)))
+    s->channels = p->overlay ? 4 : 3;
+    if (!(s->rgb = calloc((size_t)(width * height), (size_t)s->channels)))
         return chex_error_memory(err, "a picture of %d x %d pixels", s->width, s->height);
-    for (int64_t i = 0; i < width * height; i++)
+    for (int64_t i = 0; i < width * height && !p->overlay; i++)
         memcpy(s->rgb + 3 * i, &ground, 3);
     return CHEX_OK;
 }
@@ -260,7 +268,8 @@ enum chex_status chex_cam_draw(const struct chex_cam_picture *p, struct chex_cam
     struct chex_cam_sheet s = {0};
     uint8_t *grey = NULL;
     CHEX_TRY(create_sheet(p, &s, err));
-    enum chex_status st = resize(p->image, s.tile_width, s.tile_height, &grey, err);
+    enum chex_status st =
+        p->overlay ? CHEX_OK : resize(p->image, s.tile_width, s.tile_height, &grey, err);
     for (int i = 0; i < p->count && st == CHEX_OK; i++) {
         struct tile f = {.p = p, .to = &s, .grey = grey};
         f.left = i % s.columns * (s.tile_width + CHEX_CAM_GAP_PX);

@@ -34,6 +34,8 @@ struct chex_cam_picture {
     int count;
     double alpha; /* opacity of the strongest evidence, 0 to 1 */
     double top;   /* evidence at the top of the scale; 0: chex_cam_top of each class */
+    bool overlay; /* only the map, on a transparent ground, in the size of `image`, whose pixels are
+                     not used; count is 1 */
 };
 
 /* A map with fewer positions per side is too coarse to locate a finding. */
@@ -45,7 +47,8 @@ double chex_cam_top(const struct chex_cam *cam, int class_index);
 
 /* The tiles in rows of `columns`, CHEX_CAM_GAP_PX apart. */
 struct chex_cam_sheet {
-    uint8_t *rgb; /* (height, width, 3) */
+    uint8_t *rgb; /* (height, width, channels) */
+    int channels; /* 3, or 4 with opacity for an overlay */
     int width, height, tile_width, tile_height, columns;
 };
 enum { CHEX_CAM_GAP_PX = 8 };

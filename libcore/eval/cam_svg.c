@@ -8,7 +8,6 @@
 
 #include "base/fs.h"
 #include "eval/cam_picture.h"
-#include "eval/report.h"
 #include "eval/textfile.h"
 
 enum { STOPS = 32, MAX_PNG_BYTES = 1 << 30 };
@@ -76,7 +75,7 @@ static void put_cell(FILE *to, const struct chex_cam_picture *p, const struct ch
     fprintf(to, "<g transform=\"translate(%g %g)\">\n", em + column * g->cell_width,
             row * g->cell_height);
     fprintf(to, "<text y=\"%g\" font-size=\"%g\" fill=\"#e8eaed\">", 1.3 * em, em);
-    chex_report_put_name(to, p->class_names[c]);
+    chex_put_xml_name(to, p->class_names[c]);
     fprintf(to,
             "</text>\n<text y=\"%g\" x=\"%g\" text-anchor=\"end\" font-size=\"%g\" "
             "fill=\"#e8eaed\">probability %.3f</text>\n",
@@ -111,7 +110,7 @@ enum chex_status chex_cam_write_svg(const struct chex_cam_picture *p,
                 "<defs><image id=\"tiles\" width=\"%d\" height=\"%d\" "
                 "xlink:href=\"data:image/png;base64,",
                 g.width, g.height, g.width, g.height, s->width, s->height);
-        chex_put_base64(file.f, (const unsigned char *)data, bytes);
+        chex_put_base64(file.f, data, bytes);
         fputs("\"/></defs>\n", file.f);
         for (int i = 0; i < p->count; i++)
             put_cell(file.f, p, s, &g, i);

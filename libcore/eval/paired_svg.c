@@ -215,7 +215,7 @@ static void put_row(FILE *to, const struct scale *s, const struct chex_paired *p
                  chex_text_s((uint64_t)p->defined));
     fprintf(to, "<text %s x=\"0\" y=\"%.1f\"%s>", AS_TEXT, y + 4,
             k->name ? "" : " font-weight=\"600\"");
-    chex_report_put_name(to, name);
+    chex_put_xml_name(to, name);
     fputs("</text>\n", to);
     if (!isnan(k->difference))
         put_mark(to, s, k, y);

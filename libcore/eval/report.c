@@ -85,11 +85,6 @@ void chex_report_put_source(const struct chex_report *r, FILE *to,
     put(to, s->split[0] ? s->split : "not stated");
 }
 
-void chex_report_put_name(FILE *to, const char *name) {
-    for (; *name; name++)
-        chex_put_xml(to, (const char[]){(char)(*name == '_' ? ' ' : *name), '\0'});
-}
-
 /* ---- the table ---- */
 
 static const char *number(double v, char buf[16]) {

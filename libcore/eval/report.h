@@ -51,7 +51,7 @@ json_t *chex_report_json(const struct chex_report *r);
 enum chex_status chex_report_write(const struct chex_report *r, const char *dir,
                                    struct chex_error *err);
 
-/* ---- svg.c: plots ---- */
+/* ---- svg_*.c: plots ---- */
 
 /* Writes the ROC curves as small multiples: one panel per class and a legend.
  * - file true: a complete SVG file with XML declaration.
@@ -59,16 +59,22 @@ enum chex_status chex_report_write(const struct chex_report *r, const char *dir,
 enum chex_status chex_svg_roc(FILE *to, const struct chex_report *r, bool file,
                               struct chex_error *err);
 
-/* Writes the reliability diagrams: observed frequency against mean score in ten bins of equal
- * count, one panel per class. Only for tables of probabilities (chex_svg_are_probabilities). */
-enum chex_status chex_svg_reliability(FILE *to, const struct chex_report *r,
-                                      struct chex_error *err);
-bool chex_svg_are_probabilities(const struct chex_predictions *table);
+/* Elements of report.html like those of chex_svg_roc. All need r->figures; all but
+ * chex_svg_precision_recall need r->figures->probabilities.
+ * - reliability: observed frequency against mean probability
+ * - histogram: probabilities of the positives and of the negatives
+ * - net benefit: decision curves */
+enum chex_status chex_svg_precision_recall(FILE *to, const struct chex_report *r,
+                                           struct chex_error *err);
+void chex_svg_reliability(FILE *to, const struct chex_report *r);
+void chex_svg_histogram(FILE *to, const struct chex_report *r);
+void chex_svg_net_benefit(FILE *to, const struct chex_report *r);
+
+/* The same for subgroups: the AUROC of each group of an attribute. */
+void chex_svg_forest(FILE *to, const struct chex_subgroups *s,
+                     const struct chex_subgroup_attribute *a);
 
 /* ---- report.c: parts that the table and report.html share ---- */
-
-/* Writes the name of a class as XML text, with blanks for underscores. */
-void chex_report_put_name(FILE *to, const char *name);
 
 /* Whether the published AUROCs were computed from the same images and labels as ours. */
 enum chex_report_rows { CHEX_ROWS_UNKNOWN, CHEX_ROWS_SAME, CHEX_ROWS_OTHER };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text files of results: a temporary file, then one rename. Quoting for XML, and base64.
+ * Text files of results: a temporary file, then one rename. Escaping for XML, base64.
  */
 #include "eval/textfile.h"
 
@@ -48,28 +48,44 @@ enum chex_status chex_textfile_close(struct chex_textfile *t, enum chex_status s
     return st;
 }
 
-void chex_put_xml(FILE *to, const char *text) {
-    for (; *text; text++) {
-        switch (*text) {
-        case '&': fputs("&amp;", to); break;
-        case '<': fputs("&lt;", to); break;
-        case '>': fputs("&gt;", to); break;
-        case '"': fputs("&quot;", to); break;
-        case '\'': fputs("&#39;", to); break;
-        default:
-            if ((unsigned char)*text >= 0x20)
-                putc(*text, to);
-        }
+static void put_escaped(FILE *to, char c) {
+    switch (c) {
+    case '&': fputs("&amp;", to); break;
+    case '<': fputs("&lt;", to); break;
+    case '>': fputs("&gt;", to); break;
+    case '"': fputs("&quot;", to); break;
+    case '\'': fputs("&#39;", to); break;
+    default: putc(c, to);
     }
 }
 
-void chex_put_base64(FILE *to, const unsigned char *data, size_t bytes) {
+/* Character by character. A character is a byte and the continuation bytes that follow it. */
+static void put_xml(FILE *to, const char *text, char underscore) {
+    while (*text) {
+        char character[5] = "", shown[32];
+        int n = 1;
+        while (n < 4 && ((unsigned char)text[n] & 0xc0) == 0x80)
+            n++;
+        memcpy(character, text, (size_t)n);
+        chex_text_printable(character, shown, sizeof shown);
+        for (const char *c = shown; *c; c++)
+            put_escaped(to, (char)(*c == '_' ? underscore : *c));
+        text += n;
+    }
+}
+
+void chex_put_xml(FILE *to, const char *text) { put_xml(to, text, '_'); }
+
+void chex_put_xml_name(FILE *to, const char *name) { put_xml(to, name, ' '); }
+
+void chex_put_base64(FILE *to, const void *data, size_t bytes) {
     static const char letters[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *p = data;
     for (size_t i = 0; i < bytes; i += 3) {
         const size_t left = bytes - i;
-        const unsigned v = (unsigned)data[i] << 16 | (left > 1 ? (unsigned)data[i + 1] << 8 : 0) |
-                           (left > 2 ? data[i + 2] : 0);
+        const unsigned v = (unsigned)p[i] << 16 | (left > 1 ? (unsigned)p[i + 1] << 8 : 0) |
+                           (left > 2 ? p[i + 2] : 0);
         putc(letters[v >> 18], to);
         putc(letters[v >> 12 & 63], to);
         putc(left > 1 ? letters[v >> 6 & 63] : '=', to);

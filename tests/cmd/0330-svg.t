@@ -22,8 +22,8 @@ like "$page" '<td class="ci">too few</td>' "a finding with one positive patient 
 for tick in 0.4 0.6 0.8 1; do
     like "$page" ">$tick</text>" "the scale of the bars has a tick at $tick"
 done
-like "$page" '>mean predicted [0-9.e-]*</text>' "reliability: the mean prediction has a line of its own"
 like "$page" '>share of positives [0-9.e-]*</text>' "reliability: the share of positives has a line of its own"
+like "$page" '>calibration error [0-9.e-]*</text>' "reliability: the calibration error has a line of its own"
 like "$page" 'max-width:760px' "a narrow page has a layout of its own"
 unlike "$(cat results/roc.svg)" 'var\(|<style' "roc.svg needs no CSS"
 

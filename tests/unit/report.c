@@ -9,6 +9,7 @@
 
 #include "base/fs.h"
 #include "base/rng.h"
+#include "eval/cases.h"
 #include "eval/textfile.h"
 #include "tap.h"
 
@@ -260,8 +261,8 @@ static void check_panels(void) {
     BAIL_UNLESS(chex_fs_read(page, 1 << 24, &html, NULL, NULL) == CHEX_OK &&
                     chex_fs_read(file, 1 << 24, &svg, NULL, NULL) == CHEX_OK,
                 "no report");
-    OK(count(html, "class=\"cxs\"") == 2 && count(html, "<svg class=\"cx\" font-family") == 10,
-       "report.html: a drawing a panel, of both kinds");
+    OK(count(html, "class=\"cxs\"") == 5 && count(html, "<svg class=\"cx\" font-family") == 25,
+       "report.html: a drawing a panel, of all five kinds");
     OK(count(svg, "<svg") == 1 && count(svg, "<use") == 4, "roc.svg: one drawing");
     free(html);
     free(svg);
@@ -302,7 +303,16 @@ static void test_files(const struct chex_predictions *table) {
     BAIL_UNLESS(chex_published_read("published", &p, &err) == CHEX_OK, "%s", err.text);
     json_t *provenance = json_pack("{s:s,s:i,s:f,s:n}", "data", "<shards> & co", "image_size_px",
                                    224, "loss", 0.125, "engine");
-    struct chex_report r = {s, p, "split test of <shards> & co", provenance};
+    struct chex_figures *figures = NULL;
+    const struct chex_figures_config how = {
+        .source = CHEX_THRESHOLD_CHOSEN, .rule_text = "youden <&>", .probabilities = true};
+    BAIL_UNLESS(chex_figures_create(s, &how, &figures, &err) == CHEX_OK, "%s", err.text);
+    struct chex_report r = {.scores = s,
+                            .published = p,
+                            .title = "split test of <shards> & co",
+                            .provenance = provenance,
+                            .figures = figures,
+                            .command = "chex-eval score --predictions 'a b'"};
     OK_STATUS(chex_report_write(&r, dir, &err), CHEX_OK, err, NULL);
     check_json(s);
     check_markup("roc.svg");
@@ -340,7 +350,70 @@ static void test_files(const struct chex_predictions *table) {
     json_decref(provenance);
     chex_published_destroy(p);
     chex_published_destroy(again);
+    chex_figures_destroy(figures);
     chex_scores_destroy(s);
+}
+
+/* Every text of the data, in every file of a report. */
+static void test_hostile_texts(void) {
+    static const char *const bad[] = {"<script>alert(1)</script>", "\"' onload=x &amp;",
+                                      "left\xe2\x80\xaeright", "line\nfeed\x1b[31m", "\xff\xfe"};
+    struct chex_predictions *t = make_table();
+    struct chex_error err = {0};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        free(t->image_id[i]);
+        t->image_id[i] = strdup(bad[i]);
+    }
+    struct chex_scores *s = score(t, 10, CHEX_CLUSTER_IMAGE);
+    struct chex_cases *cases = NULL;
+    BAIL_UNLESS(chex_cases_choose(t, 20, &cases, &err) == CHEX_OK, "%s", err.text);
+    for (size_t i = 0; i < cases->count; i++)
+        cases->one[i].row = i % (sizeof bad / sizeof bad[0]);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        json_t *provenance = json_pack("{s:s}", "data", i == 4 ? "x" : bad[i]);
+        const struct chex_report r = {.scores = s,
+                                      .title = bad[i],
+                                      .provenance = provenance,
+                                      .cases = cases,
+                                      .command = bad[i]};
+        char *text = NULL;
+        size_t size;
+        FILE *f = open_memstream(&text, &size);
+        OK_STATUS(chex_html_write(f, &r, &err), CHEX_OK, err, NULL);
+        fclose(f);
+        OK(!strstr(text, "<script") && !strstr(text, "onload=x &amp;\"") &&
+               !strstr(text, "\xe2\x80\xae") && !strchr(text, 0x1b) && !strchr(text, '\xff') &&
+               !strstr(text, "line\nfeed") && strstr(text, "left\\xE2\\x80\\xAEright"),
+           "report.html: text %zu is only text", i);
+        free(text);
+        json_decref(provenance);
+    }
+    chex_cases_destroy(cases);
+    chex_scores_destroy(s);
+    chex_predictions_destroy(t);
+}
+
+static void test_choice(const struct chex_predictions *t) {
+    struct chex_error err = {0};
+    struct chex_cases *k = NULL;
+    OK_STATUS(chex_cases_choose(t, 3, &k, &err), CHEX_OK, err, NULL);
+    /* Classes 0 and 1 have both labels, 2 has no positive, 3 is masked. */
+    OK(k->count == 3 * 5, "%zu cases: three of each class and label", k->count);
+    bool hardest = true, labelled = true;
+    for (size_t i = 0; i < k->count; i++) {
+        const struct chex_case *c = &k->one[i];
+        const double score = t->score[c->row * 4 + (size_t)c->class_index];
+        size_t harder = 0;
+        labelled = labelled && t->label[c->row * 4 + (size_t)c->class_index] == c->positive;
+        for (size_t row = 0; row < ROWS; row++) {
+            const double other = t->score[row * 4 + (size_t)c->class_index];
+            harder += t->label[row * 4 + (size_t)c->class_index] == c->positive &&
+                      (c->positive ? other < score : other > score);
+        }
+        hardest = hardest && harder == i % 3;
+    }
+    OK(hardest && labelled, "each case is as hard as its place says");
+    chex_cases_destroy(k);
 }
 
 static void test_full_disk(void) {
@@ -369,6 +442,8 @@ int main(void) {
     test_bundled();
     test_compare_files();
     test_files(table);
+    test_choice(table);
+    test_hostile_texts();
     test_full_disk();
     chex_predictions_destroy(table);
     chex_fs_remove_tree(dir, &err);
