@@ -95,6 +95,19 @@ until_job "${job}_1" "JobState=COMPLETED" && until_job "${job}_2" "JobState=COMP
 ok $? "the tasks of an array run to their end"
 is "$(grep chex-train calls | sort)" "chex-train --data shards --output sweep/1 --resume auto --seed 1 --lr 1e-1
 chex-train --data shards --output sweep/2 --resume auto --seed 2 --lr 1e-2" "each task has its run and its options"
+# A sweep: lost ranks are counted for each task.
+echo 7 | tee status. status.1 status.2 >status.3
+printf '%s\n' "--lr 1" >table
+: >calls
+job=$(timeout 60 sbatch --parsable --array=1 --gpus-per-node=0 --cpus-per-task=1 --time=5 --comment="of user" \
+    -o "$SCRATCH/sweep-%a.out" "$SOURCE/slurm/sweep.sbatch" shards swept table)
+until_job "${job}_1" "JobState=FAILED"
+ok $? "a task of a sweep whose ranks are always lost ends"
+is "$(about "${job}_1" Restarts) $(about "${job}_1" ExitCode) $(grep -c chex-train calls) $(grep -c chex-eval calls)" \
+    "Restarts=3 ExitCode=7:0 4 0" "after three retries, with status 7 and without an evaluation"
+like "$(scontrol show job "${job}_1")" "Comment=of user *chexnet-retries=3" "the comment of the user stays before the count"
+rm -f status.*
+
 job=$(CHEXNET_SRUN="--label --kill-on-bad-exit" CHEXNET_EVAL="--tta --bootstrap 9" submit_array 3 run)
 until_job "${job}_3" "JobState=COMPLETED"
 like "$(cat calls)" "chex-train --data shards --output run/3 " "without %a each task has a folder in RUN"
