@@ -22,6 +22,23 @@
 
 CHEX_MODULE_VERSION_SYMBOL
 
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
+#define JOB_ID step_id.job_id /* of job_desc_msg_t */
+#else
+#define JOB_ID job_id
+#endif
+
+/* Since 26.05 libslurm takes a record in place of the number of a job. */
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+static slurm_step_id_t as_job(uint32_t id) {
+    slurm_step_id_t job = SLURM_STEP_ID_INITIALIZER;
+    job.job_id = id;
+    return job;
+}
+#else
+static uint32_t as_job(uint32_t id) { return id; }
+#endif
+
 /* Plugins of Slurm, such as auth/munge, use symbols of libslurm without naming it. So its symbols
  * must be global. */
 static void make_global(void) {
@@ -73,7 +90,7 @@ static enum chex_status library_job(uint32_t id, struct chex_slurm_job *out,
                                     struct chex_error *err) {
     job_info_msg_t *found = NULL;
     out->id = id;
-    if (slurm_load_job(&found, id, SHOW_DETAIL) != SLURM_SUCCESS)
+    if (slurm_load_job(&found, as_job(id), SHOW_DETAIL) != SLURM_SUCCESS)
         return refused("the job", err);
     const enum chex_status st =
         found->record_count
@@ -110,13 +127,13 @@ static enum chex_status library_set_comment(uint32_t id, const char *text, struc
     char comment[sizeof((struct chex_slurm_job *)0)->comment];
     CHEX_TRY(copy(comment, sizeof comment, text, "the new comment", err));
     slurm_init_job_desc_msg(&update);
-    update.job_id = id;
+    update.JOB_ID = id;
     update.comment = comment;
     return slurm_update_job(&update) == SLURM_SUCCESS ? CHEX_OK : refused("the comment", err);
 }
 
 static enum chex_status library_requeue(uint32_t id, struct chex_error *err) {
-    return slurm_requeue(id, 0) == SLURM_SUCCESS ? CHEX_OK : refused("requeue", err);
+    return slurm_requeue(as_job(id), 0) == SLURM_SUCCESS ? CHEX_OK : refused("requeue", err);
 }
 
 __attribute__((visibility("default"))) extern const struct chex_slurm_library chexnet_slurm;
