@@ -24,6 +24,7 @@
  *
  * slurm_error and the spank_ functions belong to the process that loads the plugin.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -49,9 +50,9 @@ enum { STATUS_FAILED = 1, STATUS_ENVIRONMENT = 4 }; /* exit statuses of the comm
 enum { SETTINGS = 32 };
 
 /* Arguments of the line in plugstack.conf. */
-static const char *prefix = CHEXNET_PREFIX; /* prefix=: chexnet's installation */
-static const char *base;                    /* stage=: node-local folder; NULL: no staging */
-static const char *settings[SETTINGS];      /* set=NAME=VALUE: more for --chexnet-env */
+static const char *prefix;             /* prefix=: chexnet's installation; NULL: own_prefix */
+static const char *base;               /* stage=: node-local folder; NULL: no staging */
+static const char *settings[SETTINGS]; /* set=NAME=VALUE: more for --chexnet-env */
 static int setting_count;
 
 /* Values of the options. */
@@ -276,13 +277,29 @@ int slurm_spank_job_epilog(spank_t sp, int argc, char **argv) {
 
 /* ---- in the task, as the user ---- */
 
+/* The installation that holds this file, PREFIX/lib/chexnet/spank_chexnet.so; elsewhere the
+ * configured one. */
+static void own_prefix(char path[static PATH_MAX]) {
+    static const char below[] = "/" CHEXNET_MODULE_SUBDIR "/";
+    Dl_info own;
+    char *name = NULL;
+    snprintf(path, PATH_MAX, "%s", CHEXNET_PREFIX);
+    if (dladdr(options, &own) == 0 || !(name = realpath(own.dli_fname, NULL)))
+        return;
+    const size_t dir = (size_t)(strrchr(name, '/') + 1 - name), n = sizeof below - 1;
+    if (dir >= n && strncmp(name + dir - n, below, n) == 0)
+        snprintf(path, PATH_MAX, "%.*s", (int)(dir - n), name);
+    free(name);
+}
+
 /* After the last PMIx client of a node has finished, PMIx drops what its shared memory says about
  * the ranks, and MPI_Init of a second client fails ("getting local rank: Not found"; seen with PMIx
  * 4.2 and Open MPI 4.1). So the program reads it through its connection (gds "hash"). */
 static void preflight(spank_t sp, const char *const *env) {
-    char path[PATH_MAX];
+    char own[PATH_MAX], path[PATH_MAX + 16];
     const char *const argv[] = {"chex-env", "--level", level == 1 ? "1" : "2", NULL};
-    snprintf(path, sizeof path, "%s/bin/chex-env", prefix);
+    own_prefix(own);
+    snprintf(path, sizeof path, "%s/bin/chex-env", prefix ? prefix : own);
     const int status = run(path, argv, env);
     if (status != 0)
         _exit(status);

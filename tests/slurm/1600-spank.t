@@ -49,6 +49,17 @@ like "$(out)" "^launch +fail" "a preflight that fails shows the table"
 unlike "$(out)" "^program" "a preflight that fails keeps the program from starting"
 expect_status 255 in_job -n1 --chexnet-preflight=3 true
 like "$(err)" "expected 1 or 2; level 3 starts MPI" "a level that a preflight cannot have is refused"
+mkdir -p tree/lib/chexnet tree/bin
+cp "$plugin" tree/lib/chexnet/
+printf '#!/bin/sh\necho "of the tree"\n' >tree/bin/chex-env
+chmod -R a+rX tree && chmod a+x tree/bin/chex-env
+ln -s "$PWD/tree/lib/chexnet/spank_chexnet.so" link.so
+for file in "$PWD/tree/lib/chexnet/spank_chexnet.so" "$PWD/link.so"; do
+    echo "required $file" >"$CLUSTER/plugstack.conf"
+    expect_status 0 in_job -n1 --chexnet-preflight true
+    is "$(out)" "of the tree" "without prefix= ${file##*/} runs the chex-env of its own tree"
+done
+plugins "prefix=$BUILD"
 if [ -e "$BUILD/lib/chexnet-mpi.so" ] && have chex-train; then
     chex-shard phantom --count 40 --size 32 --output ph -q >/dev/null
     chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \

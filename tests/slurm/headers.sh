@@ -43,7 +43,8 @@ for tag in "${tags[@]}"; do
 #define SLURM_VERSION_MICRO(a) ((a) & 0xff)
 #define SLURM_VERSION_NUM(a, b, c) (((a) << 16) + ((b) << 8) + (c))
 END
-    plugin=$(compile "$source/slurm/spank/spank_chexnet.c" -DCHEXNET_PREFIX='"/usr"') && plugin=compiles || failed=1
+    plugin=$(compile "$source/slurm/spank/spank_chexnet.c" -DCHEXNET_PREFIX='"/usr"' \
+        -DCHEXNET_MODULE_SUBDIR='"lib/chexnet"') && plugin=compiles || failed=1
     module=$(compile "$source/slurm/library/slurm_library.c" -DCHEX_SLURM_API="$api" \
         -DCHEXNET_VERSION='"0"') && module=compiles || failed=1
     printf '%-20s %-9s %-28s %s\n' "$tag" "$api" "$plugin" "$module"
