@@ -56,9 +56,9 @@ resume() {
 as_nobody() { timeout -k 5 60 setpriv --reuid=nobody --regid=nogroup --clear-groups "$@" </dev/null; }
 step() { as_nobody srun -n1 "$@"; }
 
-health() { # NODE: as slurmd runs it, inside the node's namespaces
+health() { # NODE [NAME=VALUE...]: as slurmd runs it, inside the node's namespaces
     nsenter -t "$(pgrep -P "$(cat "$CLUSTER/$1.pid")" | head -n 1)" -m -u -p \
-        env -i SLURM_CONF="$CLUSTER/slurm.conf" "$site/health.sh" >health.out 2>&1
+        env -i SLURM_CONF="$CLUSTER/slurm.conf" "${@:2}" "$site/health.sh" >health.out 2>&1
 }
 
 # ---- prolog ----
@@ -145,6 +145,40 @@ chmod 644 opt/etc/chexnet/site.conf
 [ -e sourced ]
 ok $? "settings of root are read"
 sed -i '/sourced/d' opt/etc/chexnet/site.conf
+
+# ---- health check with a hostile environment and hostile files ----
+mkdir evil
+for tool in chex-env scontrol timeout env sh readlink stat logger; do
+    printf '#!/bin/bash\ntouch %s/evil.ran\n' "$SCRATCH" >evil/$tool
+done
+chmod +x evil/*
+health n1 PATH="$SCRATCH/evil" CHEX_LIBDIR=/nosuch CHEX_NVML=/nosuch CHEX_MODE=job HDF5_DRIVER=x ENV="$SCRATCH/evil/sh" \
+    BASH_ENV="$SCRATCH/evil/sh" LD_LIBRARY_PATH="$SCRATCH/evil" TMPDIR=/nosuch CHEXNET_STARTED=1 record=/nosuch
+[ "$(state n1)" = idle ] && [ ! -e evil.ran ]
+ok $? "variables of a hostile environment drain no node and choose no program" || diag "$(cat health.out)"
+record=$CLUSTER/spool.n1/record/node.json
+cp "$record" good.json
+sed 's/: *2\b/: 99/' good.json >"$record"
+like "$(cat "$record")" ": 99" "a record expects 99 GPUs"
+chown nobody "$record"
+health n1
+settled n1 idle
+is "$(state n1) $(stat -c %U "$record") $(grep -c 99 "$record")" "idle root 0" "a record of a user is not believed, but written anew" ||
+    diag "$(cat health.out)"
+echo precious >target
+ln -sf "$SCRATCH/target" "$record"
+health n1
+is "$(state n1) $(cat target)" "idle precious" "a link in place of the record is not followed"
+rm -f "$record"
+chmod 777 "${record%/*}"
+health n1
+[ ! -e "$record" ]
+ok $? "into a folder that others can write no record is written"
+chmod 755 "${record%/*}"
+echo '{"gpu-count": ' >"$record"
+health n1
+is "$(state n1)" idle "a damaged record of root drains no node"
+cp good.json "$record"
 
 # ---- epilog ----
 mkdir -m 777 home
