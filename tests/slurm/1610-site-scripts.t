@@ -158,8 +158,8 @@ health n1 PATH="$SCRATCH/evil" CHEX_LIBDIR=/nosuch CHEX_NVML=/nosuch CHEX_MODE=j
 ok $? "variables of a hostile environment drain no node and choose no program" || diag "$(cat health.out)"
 record=$CLUSTER/spool.n1/record/node.json
 cp "$record" good.json
-sed 's/: *2\b/: 99/' good.json >"$record"
-like "$(cat "$record")" ": 99" "a record expects 99 GPUs"
+sed 's/"2"/"99"/' good.json >"$record"
+like "$(cat "$record")" '"99"' "a record expects 99 GPUs"
 chown nobody "$record"
 health n1
 settled n1 idle
