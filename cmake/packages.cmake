@@ -25,7 +25,7 @@ set(CPACK_COMPONENT_SLURM_DESCRIPTION
   "Batch files, prolog and health check, SPANK plugin for the Slurm release it was built with.")
 set(CPACK_COMPONENT_MPI_DESCRIPTION "The loadable part for several processes, by Open MPI.")
 set(CPACK_COMPONENT_CUDA_DESCRIPTION
-  "The loadable part for GPUs. Driver, cuDNN and NCCL are looked up at run time.")
+  "The loadable part for GPUs. Needs the driver, and cuDNN 9 if it was built with it.")
 set(CPACK_COMPONENT_DICOM_DESCRIPTION "The loadable part that reads DICOM images, by DCMTK.")
 set(CPACK_COMPONENTS_ALL chexnet slurm)
 foreach(part mpi cuda dicom)
@@ -38,6 +38,14 @@ foreach(part slurm mpi cuda dicom)
   set(CPACK_DEBIAN_${PART}_PACKAGE_NAME chexnet-${part})
   set(CPACK_DEBIAN_${PART}_PACKAGE_DEPENDS "chexnet (= ${PROJECT_VERSION})")
 endforeach()
+
+# Debian has no such packages. These are the names of NVIDIA's, of which apt takes what it finds.
+if(CHEX_HAVE_CUDNN)
+  string(REGEX MATCH "^[0-9]+" major "${CUDA_VERSION}")
+  set(CPACK_DEBIAN_CUDA_PACKAGE_RECOMMENDS "libcudnn9-cuda-${major}, libnccl2")
+else()
+  set(CPACK_DEBIAN_CUDA_PACKAGE_RECOMMENDS libnccl2)
+endif()
 
 # The SPANK plugin and the sample for slurm.conf name the configured prefix: Debian packages install
 # there. The preset package configures /usr.

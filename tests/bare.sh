@@ -116,7 +116,7 @@ failed=0
 try() { # label, command
     local began=$SECONDS
     echo "== $1"
-    chroot "$target" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb \
+    chroot "$target" /usr/bin/env -i HOME=/root PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb \
         ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
         bash -c "cd /root/chexnet && $2"
     local status=$?
@@ -131,6 +131,10 @@ if [ -n "$packages" ]; then
         chex-shard create --images phantom/images --labels phantom/labels.csv --split patient --size 32 \
             --shards 1 --output shards &&
         chex-train --data shards --output run --engine cpu --image-size 32 --batch-size 2 --max-steps 3"
+    ! compgen -G "$packages/chexnet-cuda_*.deb" >/dev/null ||
+        try "without a driver the engine is there and no GPU" "chex-env -v --mode login >/tmp/table; cat /tmp/table
+            grep -q '^modules .*cuda \(loads\|lacks libcudnn\)' /tmp/table &&
+            grep -q '^engine-auto *pass *cpu' /tmp/table && ! chex-train --engine cuda --bench 1"
     try "the packages are removed" "apt-get -y -o Dpkg::Use-Pty=0 purge 'chexnet*' >/dev/null &&
         ! find / -xdev -name '*chex[n-]*' ! -path '/root/chexnet*' -print | grep ."
     exit $failed
