@@ -73,17 +73,22 @@ static json_t *checked(json_t *o, bool good) {
     return NULL;
 }
 
+static json_t *calibration_json(const struct chex_figures *f, int c) {
+    if (!f->calibrated)
+        return json_null();
+    const struct chex_calibration *with = &f->config.calibration[c];
+    return chex_result(CHEX_MEMBER(with, slope), CHEX_MEMBER(with, intercept));
+}
+
 static json_t *operating_json(const struct chex_figures *f, int c) {
     const struct chex_class_figures *k = &f->per_class[c];
     const struct chex_operating *at = &k->operating;
     const bool decided = !isnan(at->threshold);
-    const struct chex_calibration *with = f->calibrated ? &f->config.calibration[c] : NULL;
-    json_t *o = chex_result(
-        CHEX_MEMBER(at, threshold), CHEX_FIELD_IF(decided, "tp", at->tp),
-        CHEX_FIELD_IF(decided, "fp", at->fp), CHEX_FIELD_IF(decided, "tn", at->tn),
-        CHEX_FIELD_IF(decided, "fn", at->fn), CHEX_MEMBER(at, prevalence),
-        CHEX_FIELD_IF(with, "calibration",
-                      chex_result(CHEX_MEMBER(with, slope), CHEX_MEMBER(with, intercept))));
+    json_t *o =
+        chex_result(CHEX_MEMBER(at, threshold), CHEX_FIELD_IF(decided, "tp", at->tp),
+                    CHEX_FIELD_IF(decided, "fp", at->fp), CHEX_FIELD_IF(decided, "tn", at->tn),
+                    CHEX_FIELD_IF(decided, "fn", at->fn), CHEX_MEMBER(at, prevalence),
+                    CHEX_FIELD("calibration", calibration_json(f, c)));
     return checked(o, add_columns(o, operating_columns, OPERATING_COLUMNS, k));
 }
 
