@@ -322,10 +322,25 @@ static enum chex_status check_results(struct evaluation *e, struct chex_error *e
     return eval_results_compare(e->s, &e->published, err);
 }
 
+/* Frozen thresholds hold for the input on which they were chosen. */
+static void warn_other_input(const struct evaluation *e) {
+    const struct chex_deployment *d = e->network.deployment;
+    const char *path = e->s->checkpoint;
+    if (!d || e->figures.config.source != CHEX_THRESHOLD_DEPLOYED)
+        return;
+    const json_int_t px = json_integer_value(json_object_get(d->provenance, "image_size_px"));
+    if (px && px != e->image_size)
+        chex_warn("%s: its thresholds were chosen at %d px, and the images are evaluated at %d px",
+                  path, (int)px, e->image_size);
+    if (e->s->tta != CHEX_TTA_NONE)
+        chex_warn("%s: its thresholds were chosen without --tta", path);
+}
+
 static enum chex_status begin_results(struct evaluation *e, struct chex_error *err) {
     const struct eval_settings *s = e->s;
     CHEX_TRY(eval_figures_open(s, &e->network, e->network.net->classes, network_names(e),
                                &e->figures, err));
+    warn_other_input(e);
     if (e->sets.count == 1)
         return eval_results_begin(s, true, &e->output, err);
     CHEX_TRY(eval_results_open(s, EVAL_EXTERNAL_KEY, &e->output, err));

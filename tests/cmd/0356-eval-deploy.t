@@ -64,6 +64,12 @@ expect_status 0 chex-eval score --predictions val/predictions.csv --threshold d.
 is "$(decisions valagain/figures.csv)" "$(decisions val/figures.csv)" \
     "also on the validation images, of which some are at their threshold"
 
+expect_status 0 chex-eval --data shards --checkpoint d.safetensors --output flip --threads 2 --tta flip \
+    --image-size 36 --quiet
+like "$(err)" 'thresholds were chosen at 32 px, and the images are evaluated at 36 px' \
+    "another image size than that of the thresholds is reported"
+like "$(err)" 'thresholds were chosen without --tta' "so is test-time augmentation"
+
 expect_status 0 deploy --output j.safetensors --distribution-images 0 --json
 cp out deployment.json
 like "$(cat deployment.json)" '"rule":"youden","recalibration":"none","thresholds":\{' "--json prints the deployment"
