@@ -19,7 +19,7 @@
 #include "eval/scores.h"
 #include "eval/shortcuts.h"
 #include "eval/subgroups.h"
-#include "eval/units.h"
+#include "eval/unit_scores.h"
 #include "launch/coll.h"
 #include "model/net.h"
 #include "model/safetensors.h"

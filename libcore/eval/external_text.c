@@ -26,16 +26,21 @@ static const char *class_name(const struct chex_external *x, int c) {
 
 /* ---- JSON ---- */
 
-static json_t *set_json(const struct chex_external *x, int k) {
+static json_t *set_facts_json(const struct chex_external *x, int k) {
     const struct chex_external_set *set = &x->set[k];
     const struct chex_external_mean *m = &x->mean[k];
     const struct chex_scores *s = set->scores;
-    json_t *o = chex_result(
+    return chex_result(
         CHEX_MEMBER(set, name), CHEX_MEMBER(set, data), CHEX_MEMBER(set, title),
         CHEX_FIELD("images", s->table->rows), CHEX_FIELD_IF(s->patients, "patients", s->patients),
         CHEX_MEMBER(s, mean), CHEX_FIELD("mean_ci_low", s->mean_interval.low),
         CHEX_FIELD("mean_ci_high", s->mean_interval.high), CHEX_FIELD("defined_count", s->defined),
         CHEX_FIELD("common_classes", m->classes));
+}
+
+static json_t *set_json(const struct chex_external *x, int k) {
+    const struct chex_external_mean *m = &x->mean[k];
+    json_t *o = set_facts_json(x, k);
     return chex_json_checked(
         o, chex_figure_add_json(o, "common_mean", "common_mean", &m->own) &&
                chex_figure_add_json(o, "common_mean_of_first", "common_mean_of_first", &m->first) &&
@@ -61,8 +66,9 @@ static json_t *class_json(const struct chex_external *x, int c) {
     bool good = sets != NULL;
     for (int k = 0; good && k < x->sets; k++)
         good = chex_json_append(sets, cell_json(x, c, k));
-    return good ? chex_result(CHEX_FIELD("name", class_name(x, c)), CHEX_FIELD("sets", sets))
-                : chex_json_checked(sets, false);
+    if (!good)
+        return chex_json_checked(sets, false);
+    return chex_result(CHEX_FIELD("name", class_name(x, c)), CHEX_FIELD("sets", sets));
 }
 
 json_t *chex_external_json(const struct chex_external *x) {

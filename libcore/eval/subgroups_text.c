@@ -57,9 +57,9 @@ static json_t *class_json(const struct chex_subgroup_attribute *a, const char *n
     bool good = groups != NULL;
     for (int i = 0; good && i < a->groups.count; i++)
         good = chex_json_append(groups, group_json(a->groups.name[i], &k->group[i]));
-    json_t *o = good ? chex_result(CHEX_FIELD("name", name), CHEX_FIELD("groups", groups)) : NULL;
     if (!good)
-        json_decref(groups);
+        return chex_json_checked(groups, false);
+    json_t *o = chex_result(CHEX_FIELD("name", name), CHEX_FIELD("groups", groups));
     good = o != NULL;
     for (int f = 0; good && f < CHEX_SUBGROUP_FIGURES; f++)
         good = json_object_set_new(o, texts[f].gap, gap_json(&a->groups, &k->gap[f])) == 0;

@@ -13,7 +13,7 @@
 #include "eval/gap.h"
 #include "eval/shortcuts.h"
 #include "eval/stratified.h"
-#include "eval/units.h"
+#include "eval/unit_scores.h"
 #include "tap.h"
 
 static const char *const names[] = {"A"};

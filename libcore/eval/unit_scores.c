@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups the images of a table by study or patient (units.h).
+ * Groups the images of a table by study or patient (unit_scores.h).
  */
-#include "eval/units.h"
+#include "eval/unit_scores.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
  * - facts: those that all images of the unit share; the mean brightness.
  * Rows are in the order of the first image of each unit.
  */
-#ifndef CHEX_EVAL_UNITS_H
-#define CHEX_EVAL_UNITS_H
+#ifndef CHEX_EVAL_UNIT_SCORES_H
+#define CHEX_EVAL_UNIT_SCORES_H
 
 #include "eval/predictions.h"
 
