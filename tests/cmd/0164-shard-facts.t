@@ -18,7 +18,7 @@ make=(--split none --size 24 --shards 1)
 quiet chex-shard phantom --count 12 --size 48 --output ph
 awk -F, 'NR == 1 {print "image,patient,exam,Effusion"}
     NR > 1 {print $1 "," $4 "," (NR % 3 ? "e" int(NR / 2) : "") "," ($2 ~ /Effusion/)}' ph/labels.csv >labels.csv
-columns=(--labels labels.csv --format csv --columns image=image,patient=patient,study=exam,labels=Effusion)
+columns=(--labels labels.csv --format csv --columns "image=image,patient=patient,study=exam,labels=Effusion")
 expect_status 0 chex-shard --images ph/images "${columns[@]}" "${make[@]}" --output files
 is "$(info files/$shard)" "study_ids:8 original_sizes:12 " "studies of the named column, and sizes"
 like "$(chex-shard info files/$shard)" '^rows with a study id: 8, with the size of the image file: 12$' "info says so"
