@@ -256,7 +256,7 @@ static enum chex_status check_overlap(struct evaluation *e, struct chex_error *e
 
 /* Chooses the split and counts its rows. If a set has only `all`, it is used without --split all.
  */
-static enum chex_status choose_split(struct evaluation *e, size_t *rows_out,
+static enum chex_status choose_split(struct evaluation *e, bool log, size_t *rows_out,
                                      struct chex_error *err) {
     const struct eval_settings *s = e->s;
     size_t rows[CHEX_SPLIT_COUNT], whole = 0;
@@ -271,7 +271,8 @@ static enum chex_status choose_split(struct evaluation *e, size_t *rows_out,
     e->split = (enum chex_split)s->split;
     if (!e->split_asked && rows[CHEX_ALL] && rows[CHEX_ALL] == whole) {
         e->split = CHEX_ALL;
-        chex_info("%s was made without splits: all of it is evaluated", e->data);
+        if (log)
+            chex_info("%s was made without splits: all of it is evaluated", e->data);
     }
     *rows_out = e->split == CHEX_ALL ? whole : rows[e->split];
     if (*rows_out == 0)
@@ -283,7 +284,7 @@ static enum chex_status choose_split(struct evaluation *e, size_t *rows_out,
 
 static enum chex_status open_set(struct evaluation *e, struct chex_error *err) {
     size_t rows, from, to;
-    CHEX_TRY(choose_split(e, &rows, err));
+    CHEX_TRY(choose_split(e, true, &rows, err));
     chex_eval_rows(rows, e->coll->rank, e->coll->size, &from, &to);
     return e->split == CHEX_ALL ? chex_set_open_whole(e->data, from, to, &e->set, err)
                                 : chex_set_open(e->data, e->split, from, to, &e->set, err);
@@ -347,6 +348,18 @@ static enum chex_status begin_results(struct evaluation *e, struct chex_error *e
     return eval_external_refuse(s, &e->sets, err); /* another evaluation may have ended meanwhile */
 }
 
+/* Finds a missing set or split before the first set is predicted. */
+static enum chex_status check_all_sets(struct evaluation *e, struct chex_error *err) {
+    const char *current = e->data;
+    size_t rows;
+    for (int i = 1; i < e->sets.count; i++) {
+        e->data = e->sets.set[i].dir;
+        CHEX_TRY(choose_split(e, false, &rows, err));
+    }
+    e->data = current;
+    return CHEX_OK;
+}
+
 /* CHEX_E_DATA if an earlier set was made from the same images: its copy, or resharded. */
 static enum chex_status check_other(struct evaluation *e, int at, struct chex_error *err) {
     const char *digest = e->set->source_digest;
@@ -366,6 +379,8 @@ static enum chex_status prepare(struct evaluation *e, int at, struct chex_error 
     const bool first = at == 0;
     if (e->coll->rank == 0 && first)
         CHEX_TRY(e->use ? e->use->check(s, err) : check_results(e, err));
+    if (first)
+        CHEX_TRY(check_all_sets(e, err));
     CHEX_TRY(open_set(e, err));
     CHEX_TRY(check_other(e, at, err));
     if (first)

@@ -105,6 +105,9 @@ expect_status 2 chex-eval --data own,../x=other "${run[@]}" --output no
 error_line "'../x' cannot be a folder of --output" "a name that leaves the folder"
 expect_status 3 chex-eval --data own,nowhere "${run[@]}" --output no
 error_line "nowhere: no such folder" "the second set is missing"
+expect_status 3 chex-eval --data own,other "${run[@]}" --split val --output no
+error_line "other: no image in split val" "a split that the second set lacks"
+unlike "$(err)" "densenet121 at" "this is found before the first set is predicted"
 expect_status 2 chex-eval --data in=own,other "${run[@]}" --output sets
 error_line "sets already holds external.json, external.csv, in, other: .*--force" "results are not replaced unasked"
 sed '1s/Infiltration,Effusion,Fibrosis/Ague,Gout,Rickets/' other.csv >strange.csv
