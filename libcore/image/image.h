@@ -27,8 +27,8 @@
  * - Without a window, the smallest value of the frame becomes 0 and the largest becomes 255.
  * - VOI lookup tables are ignored. A modality LUT is refused, because it replaces the rescaling.
  * - DCMTK decodes JPEG, JPEG-LS and RLE, OpenJPEG decodes JPEG 2000 (transfer syntaxes
- *   1.2.840.10008.1.2.4.90 and .91). Both allocate memory for each file. Deflated files are
- * refused.
+ *   1.2.840.10008.1.2.4.90 and .91). Both allocate memory for each file.
+ * - Deflated files are refused.
  * - JPEG 2000: one component with the size and sign that the DICOM file states, values within its
  *   stored bits, at most 4,096 tiles, all tiles complete. Any warning of OpenJPEG refuses the file.
  *   If the module was built without OpenJPEG, such a file is CHEX_E_ENV.
