@@ -48,11 +48,11 @@ static const char *format_verdict(const struct chex_paired_class *k, char buf[64
 }
 
 static void print_row(const struct chex_paired_report *r, FILE *to, int width, const char *name,
-                      const struct chex_paired_class *k) {
+                      const struct chex_paired_class *k, bool patients_known) {
     char positives[24] = "", patients[24] = "", p[16], holm[16], interval[40], text[64];
     if (k->name) {
         snprintf(positives, sizeof positives, "%zu", k->positives);
-        snprintf(patients, sizeof patients, "%zu", k->positive_patients);
+        snprintf(patients, sizeof patients, patients_known ? "%zu" : "-", k->positive_patients);
     }
     fprintf(to, "%-*s %9s %8s", chex_text_field(name, width), name, positives, patients);
     if (isnan(k->difference))
@@ -82,8 +82,8 @@ static void print_rows(const struct chex_paired_report *r, const struct chex_pai
         fprintf(to, "  %18s", "bootstrap");
     fputs(isnan(r->config->margin) ? "\n" : "  verdict\n", to);
     for (int c = 0; c < p->classes; c++)
-        print_row(r, to, width, p->per_class[c].name, &p->per_class[c]);
-    print_row(r, to, width, mean, &p->mean);
+        print_row(r, to, width, p->per_class[c].name, &p->per_class[c], p->patients > 0);
+    print_row(r, to, width, mean, &p->mean, p->patients > 0);
 }
 
 static void print_joined(const struct chex_paired_report *r, size_t i, FILE *to) {

@@ -103,6 +103,11 @@ sed 's/patient_id/note/' b.csv >nopatient.csv
 expect_status 0 chex-eval compare a.csv nopatient.csv
 like "$(out)" ', of 25 patients' "patients of one file are enough"
 
+sed 's/patient_id/note/' a.csv >nopatient_a.csv
+expect_status 0 chex-eval compare nopatient_a.csv nopatient.csv --cluster image
+like "$(out)" '^Mass +[0-9]+ +- ' "without patients none are counted"
+like "$(out)" 'paired DeLong by image' "and the interval is by image"
+
 # One patient: nothing can be tested.
 awk -F, -v OFS=, 'NR > 1 {$2 = 1} {print}' a.csv >one_a.csv
 awk -F, -v OFS=, 'NR > 1 {$2 = 1} {print}' b.csv >one_b.csv
