@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "eval_commands.h"
 #include "model/onnx.h"
+#include "model/weights.h"
 
 static const struct chex_opt export_opts[] = {
     CHEX_OPT_COMMON,
@@ -74,6 +75,15 @@ static enum chex_status write_onnx(const struct eval_settings *s, const struct e
     return chex_onnx_write(s->output, n->net, n->state, size, &n->about, err);
 }
 
+/* A copy through export would lose what the file holds besides parameters. */
+static enum chex_status refuse_copy(const struct eval_settings *s, struct chex_error *err) {
+    if (s->classes || !ends_with(s->output, ".safetensors") ||
+        chex_weights_format(s->checkpoint) != CHEX_WEIGHTS_SAFETENSORS)
+        return CHEX_OK;
+    return chex_error_set(err, CHEX_E_USAGE, "--checkpoint %s is safetensors already: copy it",
+                          s->checkpoint);
+}
+
 static enum chex_status run_export(struct chex_opt_set *set, void *settings,
                                    struct chex_error *err) {
     const struct eval_settings *s = settings;
@@ -82,6 +92,8 @@ static enum chex_status run_export(struct chex_opt_set *set, void *settings,
     struct eval_network n = {0};
     int lock = -1;
     enum chex_status st = eval_network_open(s, 0, &n, err);
+    if (st == CHEX_OK)
+        st = refuse_copy(s, err);
     if (st == CHEX_OK)
         st = eval_file_lock(s->output, &lock, err);
     if (st == CHEX_OK)

@@ -25,7 +25,7 @@ sources() {
     for layer in engine engine/ref engine/cpu model base; do
         find "$root/libcore/$layer" -maxdepth 1 -name '*.c'
     done | grep -Ev '_(amx|avx2|avx512[a-z0-9]*)\.c$' |
-        grep -Ev '/(choose|checkpoint|safetensors|h5|hash|opt)\.c$'
+        grep -Ev '/(choose|checkpoint|onnx|safetensors|torch_file|weights|zip|h5|hash|opt)\.c$'
 }
 
 # compile SOURCE OBJECT

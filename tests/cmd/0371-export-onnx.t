@@ -58,6 +58,12 @@ expect_status 2 chex-eval export --checkpoint run-densenet121/last.h5 --output l
 error_line 'last.pb: expected the name of a file that ends in .safetensors or .onnx' "another format"
 expect_status 2 chex-eval export --checkpoint densenet121.onnx --output densenet121.onnx --force
 error_line 'densenet121.onnx is what is read' "a file is not written over itself"
+quiet chex-eval export --checkpoint run-densenet121/last.h5 --output plain.safetensors
+expect_status 2 chex-eval export --checkpoint plain.safetensors --output copy.safetensors
+error_line 'plain.safetensors is safetensors already: copy it' "safetensors are not exported to safetensors"
+expect_status 0 chex-eval export --checkpoint plain.safetensors --output plain.onnx
+cmp -s densenet121.onnx plain.onnx
+ok $? "a safetensors file gives the ONNX model of its checkpoint"
 expect_status 3 chex-eval export --checkpoint densenet121.onnx --output none.onnx
 error_line 'densenet121.onnx: not a safetensors file' "ONNX is not read"
 expect_status 4 chex-eval export --checkpoint run-densenet121/last.h5 --output /proc/none/x.onnx
