@@ -249,7 +249,7 @@ static void test_objects(void) {
  */
 static void test_python2(void) {
     char file[512];
-    struct chex_tensor_set set;
+    struct chex_tensor_set set = {0};
     struct chex_error err = {0};
     static const char head[] = HEAD;
     static const char data[] =
@@ -257,15 +257,16 @@ static void test_python2(void) {
         "a.b"
         "actorch._utils\n_rebuild_tensor\n((U\x07storagectorch.cuda\nFloatStorage\nU\x01"
         "0U\x06"
-        "cuda:0K\x02NtQK\x00K\x02\x85K\x01\x85tRaae\x85Rs.\x80\x02]U\x01"
+        "cuda:0K\x02NtQK\x00K\x02\x85K\x01\x85tRae\x85Rs.\x80\x02]U\x01"
         "0a.\x02\0\0\0\0\0\0\0\0\0\x80?\0\0\0@";
     memcpy(file, head, sizeof head - 1);
     memcpy(file + sizeof head - 1, data, sizeof data - 1);
     OK_STATUS(chex_torch_file_open(made(file, sizeof head + sizeof data - 2), &set, &err), CHEX_OK,
               err, NULL);
+    BAIL_UNLESS(set.count == 1, "%s", err.text);
     float values[2];
     memcpy(values, set.tensors[0].data, sizeof values);
-    OK(set.count == 1 && strcmp(set.tensors[0].name, "a.b") == 0 && set.tensors[0].rank == 1 &&
+    OK(strcmp(set.tensors[0].name, "a.b") == 0 && set.tensors[0].rank == 1 &&
            set.tensors[0].dims[0] == 2 && values[0] == 1 && values[1] == 2,
        "a dictionary of Python 2 with a tensor of PyTorch 0.3");
     chex_tensor_set_release(&set);
