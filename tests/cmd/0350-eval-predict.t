@@ -100,6 +100,29 @@ unlike "$(cat $page)" '<script|src="?http|<b>at all' "and nothing from outside"
 like "$(cat $page)" 'notes, &quot;old&quot;.txt' "names are escaped"
 is "$(cd oddities/maps && ls)" 0000001-chest.png "heat maps are drawn for images among the first two"
 
+# DICOM: view and UIDs, put in front of SamplesPerPixel.
+if [ -n "$dicom" ]; then
+    mkdir studies
+    plain=$SOURCE/tests/data/dicom/mono2-12-window.dcm
+    at=$(grep -obUaP '\x28\x00\x02\x00US' "$plain" | head -n 1 | cut -d: -f1)
+    {
+        head -c "$at" "$plain"
+        printf '\x18\x00\x01\x51CS\x02\x00LL\x20\x00\x0d\x00UI\x06\x001.2.3\x00\x20\x00\x0e\x00UI\x06\x001.2.34'
+        tail -c +$((at + 1)) "$plain"
+    } >studies/lateral.dcm
+    cp "$plain" studies/plain.dcm
+    expect_status 0 chex-eval predict --images studies "${net[@]}" --output studied
+    is "$(cut -d, -f1-3 studied/predictions.csv | tr '\n' ' ')" \
+        "image_id,study_id,series_id lateral.dcm,1.2.3,1.2.34 plain.dcm,, " \
+        "UIDs of DICOM files are columns"
+    like "$(grep ^lateral.dcm studied/predictions.csv)" 'lateral' "a lateral view has a flag"
+    unlike "$(grep ^plain.dcm studied/predictions.csv)" 'lateral' "a file without a view has not"
+    is "$(cut -d, -f4- studied/predictions.csv | grep -c "$(grep ^plain studied/predictions.csv | cut -d, -f4-17)")" 2 \
+        "and the same probabilities"
+else
+    skip "no DICOM module here" 5
+fi
+
 # Faults.
 mkdir none
 refused() { # STATUS REGEX NAME ARGUMENTS...
