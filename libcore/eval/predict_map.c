@@ -42,10 +42,24 @@ static char *path_of(const struct chex_predict_config *c, size_t index) {
     return chex_fs_format("%s/" CHEX_PARTIAL_NAME "/maps/%07zu-%s.png", c->out, index + 1, name);
 }
 
+/* The findings of the tiles, in their order: "Mass 0.8120, Nodule 0.2040". NULL: out of memory. */
+static char *title_of(const struct chex_cam_picture *picture) {
+    char *title = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&title, &size);
+    for (int i = 0; to && i < picture->count; i++)
+        fprintf(to, "%s%s %.4f", i ? ", " : "", picture->class_names[picture->drawn[i]],
+                picture->probabilities[picture->drawn[i]]);
+    return to && fclose(to) == 0 ? title : NULL;
+}
+
 static enum chex_status write_map(const struct chex_cam_picture *picture, const char *path,
                                   const char *source, struct chex_error *err) {
     struct chex_cam_sheet sheet = {0};
-    const char *texts[] = {"Source",
+    char *title = title_of(picture);
+    const char *texts[] = {"Title",
+                           title,
+                           "Source",
                            source,
                            "Description",
                            "class activation map: local logit above the image's; for research, "
@@ -53,9 +67,12 @@ static enum chex_status write_map(const struct chex_cam_picture *picture, const 
                            "Software",
                            "chexnet " CHEXNET_VERSION,
                            NULL};
-    CHEX_TRY(chex_cam_draw(picture, &sheet, err));
-    enum chex_status st = chex_cam_write_png(&sheet, path, texts, err);
+    enum chex_status st =
+        title ? chex_cam_draw(picture, &sheet, err) : chex_error_memory(err, "a heat map");
+    if (st == CHEX_OK)
+        st = chex_cam_write_png(&sheet, path, texts, err);
     free(sheet.rgb);
+    free(title);
     return st;
 }
 

@@ -99,6 +99,8 @@ is "$(grep -o '<th scope="col"' $page | wc -l) $(grep -o 'data:image/png;base64'
 unlike "$(cat $page)" '<script|src="?http|<b>at all' "and nothing from outside"
 like "$(cat $page)" 'notes, &quot;old&quot;.txt' "names are escaped"
 is "$(cd oddities/maps && ls)" 0000001-chest.png "heat maps are drawn for images among the first two"
+like "$(tr -c '[:print:]' '\n' <oddities/maps/0000001-chest.png)" '^[A-Z][A-Za-z_]+ 0\.[0-9]{4}' \
+    "a heat map names its finding"
 
 # DICOM: view and UIDs, put in front of SamplesPerPixel.
 if [ -n "$dicom" ]; then
