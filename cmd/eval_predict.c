@@ -230,11 +230,22 @@ static enum chex_status prepare(struct prediction *p, struct chex_error *err) {
 
 /* ---- the run ---- */
 
-static void warn_about_distance(const struct prediction *p) {
-    if (!p->network.deployment || !p->network.deployment->features)
+/* Says which checks are not possible, and whether the thresholds belong to other inputs. */
+static void warn_about_deployment(const struct prediction *p) {
+    const struct chex_deployment *d = p->network.deployment;
+    const char *path = p->s->checkpoint;
+    if (!d || !d->features)
         chex_warn("%s has no feature statistics, so images that are far from the training images "
                   "are not found: chex-eval deploy writes a file that has them",
-                  p->s->checkpoint);
+                  path);
+    if (!d)
+        return;
+    const int image = (int)json_integer_value(json_object_get(d->provenance, "image_size_px"));
+    const int stored = p->network.about.stored_size;
+    if ((image && image != p->image_px) || (stored && stored != p->stored_px))
+        chex_warn("%s: its thresholds and statistics are for %d of %d px, and the images are "
+                  "predicted at %d of %d px",
+                  path, image, stored, p->image_px, p->stored_px);
 }
 
 /* Collective. */
@@ -264,7 +275,7 @@ static enum chex_status predict(struct prediction *p, struct chex_error *err) {
               chex_text_s((uint64_t)p->threads), p->workers, chex_text_s((uint64_t)p->workers),
               p->list->count, chex_text_s(p->list->count));
     if (p->group->rank == 0)
-        warn_about_distance(p);
+        warn_about_deployment(p);
     enum chex_status st = chex_predict_images(&config, &result, err);
     if (st == CHEX_OK && p->group->rank == 0)
         st = eval_predict_publish(s, &config, p->facts, &result, err);

@@ -20,7 +20,7 @@ expect_status 0 chex-eval predict --images new --checkpoint net.safetensors --ou
 is "$(head -n 1 decided/predictions.csv | cut -d, -f1,2,15,16,29,30,43-)" \
     "image_id,p_Atelectasis,p_Hernia,d_Atelectasis,d_Hernia,c_Atelectasis,c_Hernia,distance,flags" \
     "decisions, calibrated probabilities and the distance follow the probabilities"
-unlike "$(err)" 'no feature statistics' "the check of the distance is possible"
+unlike "$(err)" 'no feature statistics|its thresholds' "the check of the distance is possible"
 like "$(grep '^radiograph.png,' decided/predictions.csv)" ',(very_far|far)$' \
     "a radiograph is far from a network of phantoms"
 awk -F, 'NR > 1 && !/^radiograph/ { n++; far += $NF ~ /far/ } END { exit !(far < n / 4) }' decided/predictions.csv
@@ -38,6 +38,10 @@ cmp -s <(cut -d, -f1-15 decided/predictions.csv) <(cut -d, -f1-15 plain/predicti
 ok $? "the probabilities are those of the checkpoint"
 like "$(head -n 1 plain/predictions.csv)" ',p_Hernia,flags$' \
     "a checkpoint alone gives no decisions"
+expect_status 0 chex-eval predict --images new/radiograph.png --checkpoint net.safetensors \
+    --image-size 36 --output wide
+like "$(err)" 'its thresholds and statistics are for 32 of 36 px, and the images are predicted at 36 of 36 px' \
+    "thresholds for another size of the image are reported"
 expect_status 2 chex-eval predict --images new --checkpoint run/last.h5 --output decided
 error_line 'already holds predictions.csv' "results of another file are not replaced"
 
