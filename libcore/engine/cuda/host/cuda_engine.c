@@ -49,15 +49,15 @@ static enum chex_status choose_stage(struct cuda_engine *e, const char *variant,
 }
 
 static enum chex_status choose_type(struct cuda_engine *e, struct chex_error *err) {
-    const int least = e->config.precision == CHEX_BF16   ? BF16_CAPABILITY
-                      : e->config.precision == CHEX_FP16 ? F16_CAPABILITY
-                                                         : 0;
-    if (e->device.capability < least)
-        return chex_error_set(err, CHEX_E_ENV,
-                              "%s has capability %d.%d: precision %s needs %d.%d; use %s",
-                              e->device.name, e->device.capability / 10, e->device.capability % 10,
-                              chex_precision_names[e->config.precision], least / 10, least % 10,
-                              e->device.capability >= F16_CAPABILITY ? "fp16" : "fp32");
+    const int min_capability = e->config.precision == CHEX_BF16   ? BF16_CAPABILITY
+                               : e->config.precision == CHEX_FP16 ? F16_CAPABILITY
+                                                                  : 0;
+    if (e->device.capability < min_capability)
+        return chex_error_set(
+            err, CHEX_E_ENV, "%s has capability %d.%d: precision %s needs %d.%d; use %s",
+            e->device.name, e->device.capability / 10, e->device.capability % 10,
+            chex_precision_names[e->config.precision], min_capability / 10, min_capability % 10,
+            e->device.capability >= F16_CAPABILITY ? "fp16" : "fp32");
     e->type = e->config.precision == CHEX_BF16   ? GPU_BF16
               : e->config.precision == CHEX_FP16 ? GPU_F16
                                                  : GPU_F32;
@@ -142,10 +142,10 @@ static enum chex_precision cuda_usual_precision(const char *variant) {
     struct chex_gpu_list list;
     if (gpu_devices(&list, NULL) != CHEX_OK)
         return CHEX_FP32;
-    int least = INT_MAX;
+    int oldest = INT_MAX;
     for (int i = 0; i < list.count; i++)
-        least = list.gpus[i].capability < least ? list.gpus[i].capability : least;
-    return least >= BF16_CAPABILITY ? CHEX_BF16 : least >= F16_CAPABILITY ? CHEX_FP16 : CHEX_FP32;
+        oldest = list.gpus[i].capability < oldest ? list.gpus[i].capability : oldest;
+    return oldest >= BF16_CAPABILITY ? CHEX_BF16 : oldest >= F16_CAPABILITY ? CHEX_FP16 : CHEX_FP32;
 }
 
 /* Every convolution of this engine computes all its products. */

@@ -263,7 +263,7 @@ enum chex_status chex_cuda_launch(struct cuda_engine *e, const struct cuda_graph
 enum cuda_part { CUDA_PART_FORWARD = 100, CUDA_PART_INFER, CUDA_PART_UPDATE };
 
 /* ---- cuda_limits.c: entry of struct chex_engine_capacity ---- */
-enum chex_status chex_cuda_limits(void *self, uint64_t most_bytes,
+enum chex_status chex_cuda_limits(void *self, uint64_t max_bytes,
                                   struct chex_engine_limits *limits_out, struct chex_error *err);
 
 #endif

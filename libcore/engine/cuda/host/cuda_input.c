@@ -18,7 +18,7 @@
 #include "engine/cuda/host/cuda_engine.h"
 #include "input/augment.h"
 
-/* Additional free memory that resident rows must leave, bytes. */
+/* Additional free memory that resident rows must leave, bytes. A guess: not measured. */
 enum { ROWS_RESERVE = 1 << 30 };
 
 static size_t slot_bytes(int batch, size_t row_bytes) {

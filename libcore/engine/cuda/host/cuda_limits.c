@@ -10,7 +10,7 @@
 
 enum { ROUNDS = 6 /* the first is a warm-up */ };
 
-static const size_t most_device = (size_t)256 << 20, most_host = (size_t)64 << 20,
+static const size_t max_device = (size_t)256 << 20, max_host = (size_t)64 << 20,
                     step = (size_t)1 << 20;
 
 struct buffers {
@@ -19,14 +19,14 @@ struct buffers {
     size_t device_bytes, host_bytes; /* of each array */
 };
 
-static enum chex_status alloc_buffers(const struct cuda_engine *e, uint64_t most_bytes,
+static enum chex_status alloc_buffers(const struct cuda_engine *e, uint64_t max_bytes,
                                       struct buffers *b, struct chex_error *err) {
     size_t free_bytes = 0, total = 0;
     CHEX_CUDA(cudaMemGetInfo(&free_bytes, &total), err);
-    size_t each = most_device < free_bytes / 4 ? most_device : free_bytes / 4;
-    each = each < most_bytes / 4 ? each : (size_t)(most_bytes / 4);
+    size_t each = max_device < free_bytes / 4 ? max_device : free_bytes / 4;
+    each = each < max_bytes / 4 ? each : (size_t)(max_bytes / 4);
     b->device_bytes = each / step * step;
-    b->host_bytes = b->device_bytes < most_host ? b->device_bytes : most_host;
+    b->host_bytes = b->device_bytes < max_host ? b->device_bytes : max_host;
     if (b->device_bytes == 0)
         return CHEX_OK;
     CHEX_CUDA(cudaMalloc((void **)&b->a, b->device_bytes), err);
@@ -74,12 +74,12 @@ static enum chex_status measure(const struct cuda_engine *e, const struct buffer
     return CHEX_OK;
 }
 
-enum chex_status chex_cuda_limits(void *self, uint64_t most_bytes,
+enum chex_status chex_cuda_limits(void *self, uint64_t max_bytes,
                                   struct chex_engine_limits *limits_out, struct chex_error *err) {
     const struct cuda_engine *e = self;
     struct chex_engine_limits l = {0};
     struct buffers b = {0};
-    enum chex_status st = alloc_buffers(e, most_bytes, &b, err);
+    enum chex_status st = alloc_buffers(e, max_bytes, &b, err);
     if (st == CHEX_OK && b.device_bytes > 0)
         st = measure(e, &b, &l, err);
     free_buffers(&b);

@@ -63,7 +63,7 @@ template <int MT_, int NT_, int WN_, int SPLIT_ = 1> struct conv3_shape {
     static constexpr int SPLIT = SPLIT_, WIDE = MT * SPLIT;
     static constexpr int M = 16 * MT * WM, N = 8 * NT * WN, GROUPS = NT / 4;
     static constexpr int WEIGHT_BYTES = N * 9 * CONV3_KC * 2;
-    static_assert(NT % 4 == 0, "a thread's channels come in eights");
+    static_assert(NT % 4 == 0, "a thread reads its channels as vectors of 8");
     static_assert(SPLIT == 1 || WN == 1, "pairs are neighbours");
 };
 

@@ -23,6 +23,7 @@ enum {
     LANE_ROWS = 32,          /* pixels per block */
     LANE_THREADS = 256,      /* LANES * LANE_ROWS */
     LANE_WARPS = LANE_THREADS / 32,
+    /* Guesses, not measured: */
     LANE_GRID = 792, /* blocks at most: whole waves of 2 or 3 blocks on 132 multiprocessors */
     LANE_LEAST = 49, /* blocks per run at least, even if there are many runs */
 };

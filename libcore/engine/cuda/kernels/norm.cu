@@ -18,8 +18,9 @@ namespace {
 enum {
     V = 8,
     THREADS = 256,
-    LANES = 32,       /* runs side by side, at most */
-    SUM_BLOCKS = 256, /* blocks along the pixels in kernels that sum over blocks, at most */
+    LANES = 32, /* runs side by side, at most */
+    /* Blocks along the pixels, at most: of kernels that sum over blocks, of the others. Guesses. */
+    SUM_BLOCKS = 256,
     MAP_BLOCKS = 1024
 };
 

@@ -178,7 +178,7 @@ static enum chex_status settle(void *self, struct chex_error *err) {
 /* What this rank does alone. */
 static enum chex_status start(struct gpu_reduce *r, const struct gpu_reduce_config *config,
                               struct chex_error *err) {
-    int least = 0, greatest = 0;
+    int lowest = 0, highest = 0;
     r->config = *config;
     r->memory = (struct chex_reduce_memory){.name = "nccl",
                                             .self = r,
@@ -194,8 +194,8 @@ static enum chex_status start(struct gpu_reduce *r, const struct gpu_reduce_conf
                                             .finish = finish,
                                             .settle = settle};
     CHEX_TRY(select_device(r, err));
-    CHEX_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest), err);
-    CHEX_CUDA(cudaStreamCreateWithPriority(&r->stream, cudaStreamNonBlocking, greatest), err);
+    CHEX_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest), err);
+    CHEX_CUDA(cudaStreamCreateWithPriority(&r->stream, cudaStreamNonBlocking, highest), err);
     CHEX_CUDA(cudaEventCreateWithFlags(&r->joined, cudaEventDisableTiming), err);
     CHEX_CUDA(cudaEventCreateWithFlags(&r->wait_begun, 0), err);
     CHEX_CUDA(cudaEventCreateWithFlags(&r->wait_ended, 0), err);

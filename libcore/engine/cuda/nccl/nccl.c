@@ -39,10 +39,10 @@
 #endif
 
 /* The minimum version of header and library: the first with registered and allocated buffers. */
-#define LEAST_CODE 21900
-#define LEAST_NAME "2.19"
+#define MIN_CODE 21900
+#define MIN_NAME "2.19"
 
-#if !defined(NCCL_VERSION_CODE) || NCCL_VERSION_CODE < LEAST_CODE
+#if !defined(NCCL_VERSION_CODE) || NCCL_VERSION_CODE < MIN_CODE
 
 /* Built without NCCL's header, or with one that is too old: the engine supports one rank only. */
 enum chex_status gpu_nccl_create(struct chex_launch *launch, cudaStream_t stream,
@@ -51,7 +51,7 @@ enum chex_status gpu_nccl_create(struct chex_launch *launch, cudaStream_t stream
     (void)stream, (void)timeout_ms, (void)out;
     return chex_error_set(err, CHEX_E_ENV,
                           "%d ranks with GPUs need NCCL, and this build was made without: install "
-                          "NCCL " LEAST_NAME
+                          "NCCL " MIN_NAME
                           " or newer with its header and build again, or train on one GPU",
                           launch->size);
 }
@@ -106,7 +106,7 @@ enum {
     MARKS = 64, /* messages tracked at once; later ones wait for the tracked ones anyway */
     /* Limit of NCCL's thread blocks. The engine's tensor kernels have one block a multiprocessor,
      * with most of its shared memory: each of NCCL's blocks makes one of them wait for a second
-     * round. The environment's NCCL_MAX_CTAS goes first. */
+     * round. The environment's NCCL_MAX_CTAS goes first. A guess: not measured. */
     CTAS_MAX = 2,
     TEXT_BYTES = 96,
 };
@@ -168,13 +168,13 @@ static enum chex_status load_library(struct library *lib, int *version_out,
         void *at = dlsym(handle, wanted[i].name);
         if (!at && wanted[i].required)
             return chex_error_set(err, CHEX_E_ENV,
-                                  "NCCL %s has no %s: expected " LEAST_NAME " or newer", file,
+                                  "NCCL %s has no %s: expected " MIN_NAME " or newer", file,
                                   wanted[i].name);
         memcpy((char *)lib + wanted[i].offset, &at, sizeof at);
     }
-    if (lib->ncclGetVersion(version_out) != ncclSuccess || *version_out < LEAST_CODE)
+    if (lib->ncclGetVersion(version_out) != ncclSuccess || *version_out < MIN_CODE)
         return chex_error_set(err, CHEX_E_ENV,
-                              "NCCL %s is of version %d.%d: expected " LEAST_NAME " or newer", file,
+                              "NCCL %s is of version %d.%d: expected " MIN_NAME " or newer", file,
                               *version_out / 10000, *version_out / 100 % 100);
     return CHEX_OK;
 }
@@ -229,7 +229,7 @@ struct roll_call_message {
 
 /* ---- a lost rank ---- */
 
-/* Asks all ranks through the launcher. Writes which rank is missing, or which has done the fewest
+/* Asks all ranks through the launcher. Writes which rank is missing, or which has done the slowest
  * buckets. */
 static void call_roll(struct gpu_nccl *n, char *buf, size_t size) {
     struct chex_launch *launch = n->launch;
@@ -238,7 +238,7 @@ static void call_roll(struct gpu_nccl *n, char *buf, size_t size) {
         n->timeout_ms && n->timeout_ms < ROLL_CALL_MS ? n->timeout_ms : ROLL_CALL_MS;
     struct roll_call_message mine = {.buckets = atomic_load(&n->buckets)};
     struct roll_call_message *all = chex_alloc_zeroed((size_t)launch->size, sizeof *all);
-    int least = 0, most = 0;
+    int slowest = 0, fastest = 0;
     buf[0] = '\0';
     if (!all)
         return;
@@ -250,17 +250,17 @@ static void call_roll(struct gpu_nccl *n, char *buf, size_t size) {
         return;
     }
     for (int r = 1; r < launch->size; r++) {
-        least = all[r].buckets < all[least].buckets ? r : least;
-        most = all[r].buckets > all[most].buckets ? r : most;
+        slowest = all[r].buckets < all[slowest].buckets ? r : slowest;
+        fastest = all[r].buckets > all[fastest].buckets ? r : fastest;
     }
-    if (all[least].buckets == all[most].buckets)
+    if (all[slowest].buckets == all[fastest].buckets)
         snprintf(buf, size, "all ranks answered; all are at the same bucket");
     else
         snprintf(buf, size,
                  "all ranks answered; furthest behind is rank %d (%.63s), by %llu "
                  "buckets",
-                 least, all[least].host,
-                 (unsigned long long)(all[most].buckets - all[least].buckets));
+                 slowest, all[slowest].host,
+                 (unsigned long long)(all[fastest].buckets - all[slowest].buckets));
     free(all);
 }
 

@@ -103,6 +103,7 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
  * 48 KiB of shared memory it must have asked (allow_shared); of what is static only the least is
  * known here, STATIC_SHARED, which every kernel is taken to have. */
 enum { SHARED_UNASKED = 48 << 10, SHARED_MOST = 232448, STATIC_SHARED = 128 };
+bool watched(dim3 grid, dim3 block, size_t shared_bytes); /* the launch went to a watcher */
 cudaError_t may_launch(const void *kernel, size_t shared_bytes, cudaStream_t stream);
 cudaError_t allow_shared(const void *kernel, int attribute, int bytes);
 int shared_allowed(const void *kernel); /* dynamic bytes */
@@ -115,7 +116,7 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_by
         block.x * block.y * block.z == 0 || block.x * block.y * block.z > 1024)
         return cudaErrorInvalidValue;
     const cudaError_t e = may_launch(reinterpret_cast<const void *>(kernel), shared_bytes, stream);
-    if (e != cudaSuccess)
+    if (e != cudaSuccess || watched(grid, block, shared_bytes))
         return e;
     return enqueue(stream, [=]() {
         run_grid({grid, block, shared_bytes}, [=]() { kernel(static_cast<P>(args)...); });

@@ -136,6 +136,15 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
+/* While fn is set, work on streams is not done: each launch is handed to fn instead. For tests of
+ * launches that are too large to run here, with pointers to nothing. */
+struct emulated_launch {
+    unsigned grid[3], block[3];
+    size_t shared_bytes; /* dynamic */
+};
+typedef void (*emulated_watch_fn)(const struct emulated_launch *launch, void *arg);
+void emulated_watch_launches(emulated_watch_fn fn, void *arg);
+
 #ifdef __cplusplus
 }
 #endif
