@@ -142,6 +142,18 @@ like "$(cat said.txt)" '^all +ended by a signal' "an interrupted run writes its 
 for _ in {1..100}; do kill -0 "$(cat pid)" 2>/dev/null || break; sleep 0.1; done
 ! kill -0 "$(cat pid)" 2>/dev/null
 ok $? "the programs that it started have ended"
+like "$(cat results/table.txt)" '^row of a test +12$' "later runs append to the results"
+
+# Killed without a warning: what came before is there.
+rm pid
+setsid bash "$script" --build build --out killed --sections about,tests >/dev/null 2>&1 &
+ended=$!
+for _ in {1..100}; do [ -s pid ] && break || sleep 0.1; done
+kill -KILL -- -$ended
+wait $ended 2>/dev/null
+kill -KILL "$(cat pid)" 2>/dev/null
+like "$(cat killed/table.txt)" '^device +NVIDIA' "a killed run has its rows so far"
+like "$(cat killed/results.json)" '^\{.*"kind": "about".*\}$' "a killed run has its records so far"
 rm build/bin/gpu-*
 if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
     program tools/nvidia-smi <<<'echo "NVIDIA-SMI has failed because it could not reach the driver, 1"; exit 9'
