@@ -364,8 +364,16 @@ static void test_hostile_texts(void) {
         free(t->image_id[i]);
         t->image_id[i] = strdup(bad[i]);
     }
+    BAIL_UNLESS(chex_predictions_add_facts(t, &err) == CHEX_OK, "%s", err.text);
+    for (size_t i = 0; i < t->rows; i++)
+        t->facts[i].source = strdup(bad[i % (sizeof bad / sizeof bad[0])]);
     struct chex_scores *s = score(t, 10, CHEX_CLUSTER_IMAGE);
     struct chex_cases *cases = NULL;
+    struct chex_subgroups *subgroups = NULL;
+    const struct chex_subgroups_config by = {.attributes = 1u << CHEX_ATTRIBUTE_SOURCE};
+    BAIL_UNLESS(chex_subgroups_create(s, NULL, &by, &subgroups, &err) == CHEX_OK &&
+                    subgroups->count == 1,
+                "%s", err.text);
     BAIL_UNLESS(chex_cases_choose(t, 20, &cases, &err) == CHEX_OK, "%s", err.text);
     for (size_t i = 0; i < cases->count; i++)
         cases->one[i].row = i % (sizeof bad / sizeof bad[0]);
@@ -375,6 +383,7 @@ static void test_hostile_texts(void) {
                                       .title = bad[i],
                                       .provenance = provenance,
                                       .cases = cases,
+                                      .subgroups = subgroups,
                                       .command = bad[i]};
         char *text = NULL;
         size_t size;
@@ -388,6 +397,7 @@ static void test_hostile_texts(void) {
         free(text);
         json_decref(provenance);
     }
+    chex_subgroups_destroy(subgroups);
     chex_cases_destroy(cases);
     chex_scores_destroy(s);
     chex_predictions_destroy(t);
