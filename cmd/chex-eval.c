@@ -9,14 +9,8 @@
 #include "preempt.h"
 
 const struct chex_opt_program *const eval_subcommands[] = {
-    &eval_score_program,
-    &eval_compare_program,
-    &eval_predict_program,
-    &eval_deploy_program,
-    &eval_cam_program,
-    &eval_export_program,
-    &eval_card_program,
-    NULL,
+    &eval_score_program, &eval_compare_program, &eval_predict_program, &eval_deploy_program,
+    &eval_cam_program,   &eval_export_program,  &eval_card_program,    NULL,
 };
 
 int main(int argc, char **argv) {

@@ -71,7 +71,7 @@ struct chex_image {
     uint8_t *pixels; /* (height, width), pitch = width */
     size_t capacity; /* bytes at pixels */
     int width, height;
-    int file_width, file_height; /* as the file states them; larger if decoded at a fraction */
+    int file_width, file_height;   /* as the file states them; larger if decoded at a fraction */
     struct chex_image_about about; /* set by chex_image_decode() */
 };
 
