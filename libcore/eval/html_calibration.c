@@ -48,6 +48,7 @@ enum chex_status chex_html_calibration(FILE *to, const struct chex_report *r,
                        "probabilities are too extreme. An intercept in the large above 0: they "
                        "are too low on average. ECE is the mean distance from the diagonal; even "
                        "a calibrated network has the value of the last column. Brier score: mean "
-                       "squared error of the probability.");
+                       "squared error of the probability. A figure without an interval has too few "
+                       "patients for one.");
     return CHEX_OK;
 }

@@ -56,7 +56,8 @@ const char chex_html_style[] =
     ".ci{color:var(--mut);font-size:.85em}.stack .ci{display:block}\n"
     ".scores .ci{color:inherit;font-size:inherit}\n"
     "tr.small th,tr.small td{color:var(--mut)}\n"
-    ".bar svg{display:block}.bar line{stroke:var(--acc);stroke-width:3}\n"
+    "td.bar{vertical-align:middle}.bar svg{display:block}.bar "
+    "line{stroke:var(--acc);stroke-width:3}\n"
     ".bar circle{fill:var(--acc)}.bar .ax{stroke:var(--line);stroke-width:1}\n"
     ".bar path{fill:none;stroke:var(--pub);stroke-width:2}.bar text{fill:var(--mut)}\n"
     /* Plots: one or two panels in a row on a phone, up to five on a wide page. */

@@ -120,6 +120,8 @@ double chex_svg_y(struct chex_svg_scale s, double v) { return PLOT - chex_svg_x(
 
 double chex_svg_round_up(double v) {
     static const double steps[] = {1, 2, 5, 10};
+    if (!(v > 0))
+        return 1;
     v = fmax(v, 1e-4);
     const double power = pow(10, floor(log10(v)));
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)

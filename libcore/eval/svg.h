@@ -72,7 +72,8 @@ struct chex_svg_scale {
 double chex_svg_x(struct chex_svg_scale s, double v); /* in units, clipped to the plot */
 double chex_svg_y(struct chex_svg_scale s, double v);
 
-/* A round number, 1, 2 or 5 times a power of ten, at least `v` and at least 1e-4. */
+/* A round number, 1, 2 or 5 times a power of ten, at least `v` and at least 1e-4. 1 if `v` is not
+ * above 0. */
 double chex_svg_round_up(double v);
 
 /* Writes frame, grid, and ticks at the ends and the middle of both axes. */

@@ -54,8 +54,10 @@ static void put_panel(FILE *to, const char *name, const struct chex_class_figure
     while (shown < k.count && k.t[shown] <= x.high + 1e-9)
         shown++;
     char share[64];
-    snprintf(share, sizeof share, "share of positives %.2g",
-             isnan(f->positive_share) ? 0 : f->positive_share);
+    if (isnan(f->positive_share))
+        snprintf(share, sizeof share, "undefined: no image");
+    else
+        snprintf(share, sizeof share, "share of positives %.2g", f->positive_share);
     chex_svg_title(to, name, share, NULL);
     chex_svg_axes(to, x, y);
     chex_svg_segment(to, CHEX_SVG_AS_DOTTED " stroke-width=\"1.5\"", x, y, 0, 0, x.high, 0);

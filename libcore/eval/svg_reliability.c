@@ -35,8 +35,10 @@ static void put_panel(FILE *to, const char *name, const struct chex_class_figure
     const struct curve k = curve_of(&f->calibration.reliability);
     const struct chex_svg_scale scale = {0, k.top};
     char share[64], ece[64] = "";
-    snprintf(share, sizeof share, "share of positives %.2g",
-             isnan(f->positive_share) ? 0 : f->positive_share);
+    if (isnan(f->positive_share))
+        snprintf(share, sizeof share, "undefined: no image");
+    else
+        snprintf(share, sizeof share, "share of positives %.2g", f->positive_share);
     if (!isnan(f->calibration.ece.value))
         snprintf(ece, sizeof ece, "calibration error %.2g", f->calibration.ece.value);
     chex_svg_title(to, name, share, ece);
