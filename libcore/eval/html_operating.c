@@ -98,7 +98,7 @@ enum chex_status chex_html_operating(FILE *to, const struct chex_report *r,
         to, "An image is called positive if its probability is at least the threshold. "
             "PPV: share of true ones among positive calls. NPV: share of true ones "
             "among negative calls. Both hold for the share of positives in this set "
-            "and change with it. A figure without an interval has too few patients for one.");
+            "and change with it. Without an interval: too few patients, or none was asked for.");
     if (r->figures->calibrated)
         chex_html_note(to, "Thresholds are those of the calibrated probabilities.");
     if (has_prevalence(r))
