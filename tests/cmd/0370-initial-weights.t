@@ -68,11 +68,16 @@ cmp -s from-h5/predictions.csv from-classes/predictions.csv
 ok $? "outputs in the order of the data stay as they are"
 turned=$(tr , '\n' <<<"$names" | tac | paste -sd ,)
 expect_status 0 "${eval[@]}" --checkpoint a.pth --output from-turned --classes "$turned"
-is "$(sed -n 2p from-turned/predictions.csv | cut -d, -f17-30 | tr , '\n' | tac | paste -sd ,)" \
+is "$(sed -n 2p from-turned/predictions.csv | cut -d, -f17-30)" \
     "$(sed -n 2p from-h5/predictions.csv | cut -d, -f17-30)" \
-    "outputs named in another order are put in the order of the data"
-expect_status 3 "${eval[@]}" --checkpoint a.pth --output none --classes "${names/Mass/Lump}"
-error_line 'class Mass of the data is not among --classes of a.pth' "a finding without an output is refused"
+    "--classes changes no probability"
+is "$(head -n 1 from-turned/predictions.csv | cut -d, -f17-30)" "$(sed 's/[^,]*/p_&/g' <<<"$turned")" \
+    "the columns have the names in the order of --classes"
+expect_status 0 "${eval[@]}" --checkpoint a.pth --output lump --classes "${names/Mass/Lump}"
+like "$(err)" 'does not state these findings of the network, which have no AUROC: Lump' \
+    "a finding that only the network has is named"
+like "$(err)" 'states findings that the network does not have, which are left out: Mass' \
+    "a finding that only the data has is named"
 expect_status 3 "${eval[@]}" --checkpoint a.pth --output none --classes A,B
 error_line 'a.pth: its head is one of 14 classes, not of 2, which --classes names' "too few names"
 expect_status 2 "${eval[@]}" --checkpoint a.pth --output none --classes A,,B
