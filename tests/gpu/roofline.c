@@ -16,8 +16,9 @@
 enum { MAX_BUFFERS = 512, IMAGES = 256 };
 
 /* Bandwidth and dense bf16 rate: NVIDIA's data sheets of A100 80 GB SXM, H100 SXM, H200 SXM, HGX
- * B200 (a GPU's part) and L40S, as commonly quoted. share: what mma.sync reaches of the rate. Guesses: on
- * 9.0 the peak needs wgmma, and microbenchmarks report about 0.62; nothing was measured here. */
+ * B200 (a GPU's part) and L40S, as commonly quoted. share: what mma.sync reaches of the rate.
+ * Guesses: on 9.0 the peak needs wgmma, and microbenchmarks report about 0.62; nothing was measured
+ * here. */
 static const struct device {
     const char *name;
     double bytes_per_s, flop_per_s, share;
