@@ -34,7 +34,7 @@ struct settings {
     int model, opt, sched, precision, order, pipeline, cache, resident;
     int64_t image_size, batch_size, epochs, threads, workers, seed, logical_ranks;
     int64_t checkpoint_keep, max_steps, shuffle_block, patience, step_epochs, bench, bench_input;
-    double crop_scale, rotate, brightness, contrast;
+    double crop_scale, hflip, rotate, brightness, contrast;
     double lr, min_lr, lr_factor, weight_decay, momentum, warmup_epochs, consume;
     uint64_t stall_warn, stall_abort;
     bool deterministic, plan, bench_layers, bench_infer, antialias, job_comment, requeue;
@@ -121,6 +121,9 @@ static const struct chex_opt options[] = {
     OPTION("crop-scale", FLOAT, AT(crop_scale), .def = "0.5", .metavar = "MIN", .min = 0.01,
            .max = 1, .of_run = true,
            .help = "smallest fraction of the image's area that a random crop covers"),
+    OPTION("hflip", FLOAT, AT(hflip), .def = "0.5", .metavar = "P", .min = 0, .max = 1,
+           .of_run = true,
+           .help = "probability of the horizontal flip; 0 keeps left and right as they are"),
     OPTION("antialias", FLAG, AT(antialias), .of_run = true,
            .help = "antialias crops that are reduced; without it, bilinear from four pixels"),
     OPTION("rotate", FLOAT, AT(rotate), .def = "0", .metavar = "DEGREES", .min = 0, .max = 180,
@@ -332,6 +335,7 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
                                       .pipeline = (enum chex_pipeline_kind)s->pipeline,
                                       .shuffle_block = (size_t)s->shuffle_block,
                                       .augment = {.crop_scale = s->crop_scale,
+                                                  .hflip = s->hflip,
                                                   .antialias = s->antialias,
                                                   .rotate = s->rotate,
                                                   .brightness = s->brightness,

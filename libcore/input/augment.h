@@ -30,13 +30,14 @@
 /* Ranges of the random parameters in training. */
 struct chex_augment_options {
     double crop_scale; /* smallest fraction of the area that a crop covers, in (0, 1] */
+    double hflip;      /* probability of the horizontal flip, in [0, 1] */
     double rotate;     /* degrees: angles in [-rotate, rotate] */
     double brightness; /* factors in [max(0, 1 - brightness), 1 + brightness] */
     double contrast;   /* likewise */
     bool antialias;
 };
 
-/* Crops of at least half the area and flips; all else off. */
+/* Crops of at least half the area, and one flip in two; all else off. */
 extern const struct chex_augment_options chex_augment_defaults;
 
 /* Parameters of one image. If only the first four members are set, it is a plain crop. */

@@ -13,7 +13,7 @@ enum { TRIES = 10, FLIP_DRAW = TRIES, ROTATE_DRAW, BRIGHTNESS_DRAW, CONTRAST_DRA
 
 static const double log_ratio = 0.28768207245178092744; /* ln(4/3) */
 
-const struct chex_augment_options chex_augment_defaults = {.crop_scale = 0.5};
+const struct chex_augment_options chex_augment_defaults = {.crop_scale = 0.5, .hflip = 0.5};
 
 struct chex_crop chex_augment_centre(int stored_size, int size) {
     int edge = (int)rint((stored_size - size) / 2.0);
@@ -65,11 +65,16 @@ static double draw_more(double max, uint64_t seed, uint64_t item, uint32_t draw)
     return draw_between(max > 1 ? -1 : -max, max, seed, item, draw);
 }
 
+/* The upper part of the range flips: with one half, the highest bit decides. */
+static bool draw_flip(double probability, uint64_t seed, uint64_t item) {
+    return chex_rng(seed, CHEX_RNG_AUGMENT, item, FLIP_DRAW).v[0] >= (1 - probability) * 0x1p32;
+}
+
 struct chex_crop chex_augment_draw(const struct chex_augment_options *options, uint64_t seed,
                                    uint64_t epoch, uint64_t row, int stored_size) {
     uint64_t item = epoch << 32 | row;
     struct chex_crop crop = draw_crop(options->crop_scale, seed, item, stored_size);
-    crop.flip = chex_rng(seed, CHEX_RNG_AUGMENT, item, FLIP_DRAW).v[0] >> 31;
+    crop.flip = draw_flip(options->hflip, seed, item);
     crop.antialias = options->antialias;
     if (options->rotate > 0)
         crop.degrees = draw_between(-options->rotate, options->rotate, seed, item, ROTATE_DRAW);

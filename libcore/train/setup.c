@@ -75,7 +75,9 @@ static void warn_of_labels(const struct chex_label_gaps *gaps) {
 
 /* Logs the augmentations that are on. */
 static void describe_augmentation(const struct chex_augment_options *a, bool by_engine) {
-    char rotate[48] = "", brightness[32] = "", contrast[32] = "";
+    char flip[48] = "", rotate[48] = "", brightness[32] = "", contrast[32] = "";
+    if (a->hflip > 0)
+        snprintf(flip, sizeof flip, ", flip with probability %g", a->hflip);
     if (a->rotate > 0)
         snprintf(rotate, sizeof rotate, ", rotation up to %g degree%s", a->rotate,
                  a->rotate == 1 ? "" : "s");
@@ -83,8 +85,8 @@ static void describe_augmentation(const struct chex_augment_options *a, bool by_
         snprintf(brightness, sizeof brightness, ", brightness %g", a->brightness);
     if (a->contrast > 0)
         snprintf(contrast, sizeof contrast, ", contrast %g", a->contrast);
-    chex_info("augmentation: crops of %g of the area or more%s, flip%s%s%s (%s kernels)",
-              a->crop_scale, a->antialias ? ", antialiased" : "", rotate, brightness, contrast,
+    chex_info("augmentation: crops of %g of the area or more%s%s%s%s%s (%s kernels)", a->crop_scale,
+              a->antialias ? ", antialiased" : "", flip, rotate, brightness, contrast,
               by_engine ? "the engine's" : chex_augment_kernels_name());
 }
 
@@ -112,6 +114,12 @@ static void describe(const struct chex_session *s) {
     chex_info("%s, lr %g (not scaled by ranks), %s", chex_optim_names[c->update.optim],
               c->schedule.lr, chex_sched_names[c->schedule.kind]);
     describe_augmentation(&c->augment, s->input.resident.raw);
+    const json_t *origins = json_object_get(c->options, "origins");
+    const char *origin = json_string_value(json_object_get(origins, "hflip"));
+    if (c->augment.hflip > 0 && origin && strcmp(origin, "default") == 0)
+        chex_info("--hflip %g is the default: a flip puts the heart on the other side; --hflip 0 "
+                  "keeps the sides",
+                  c->augment.hflip);
     if (s->at.step)
         chex_info("going on from step %llu (epoch %llu)", (unsigned long long)s->at.step,
                   (unsigned long long)s->at.epoch + 1);

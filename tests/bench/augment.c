@@ -27,14 +27,19 @@ struct mode {
 };
 
 static const struct mode modes[] = {
-    {"crop", {.crop_scale = 0.5}},
-    {"crop, streamed", {.crop_scale = 0.5}, .stream = true},
-    {"antialias", {.crop_scale = 0.5, .antialias = true}},
-    {"antialias, streamed", {.crop_scale = 0.5, .antialias = true}, .stream = true},
-    {"colour", {.crop_scale = 0.5, .brightness = 0.2, .contrast = 0.2}},
-    {"rotate 10", {.crop_scale = 0.5, .rotate = 10}},
+    {"crop", {.crop_scale = 0.5, .hflip = 0.5}},
+    {"crop, streamed", {.crop_scale = 0.5, .hflip = 0.5}, .stream = true},
+    {"antialias", {.crop_scale = 0.5, .hflip = 0.5, .antialias = true}},
+    {"antialias, streamed", {.crop_scale = 0.5, .hflip = 0.5, .antialias = true}, .stream = true},
+    {"colour", {.crop_scale = 0.5, .hflip = 0.5, .brightness = 0.2, .contrast = 0.2}},
+    {"rotate 10", {.crop_scale = 0.5, .hflip = 0.5, .rotate = 10}},
     {"all",
-     {.crop_scale = 0.5, .rotate = 10, .brightness = 0.2, .contrast = 0.2, .antialias = true}},
+     {.crop_scale = 0.5,
+      .hflip = 0.5,
+      .rotate = 10,
+      .brightness = 0.2,
+      .contrast = 0.2,
+      .antialias = true}},
     {"centre", .centre = true},
 };
 

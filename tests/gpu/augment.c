@@ -31,7 +31,7 @@ static const char *const kind_names[] = {"crops",    "antialias",         "turne
                                          "coloured", "all that there is", "centres"};
 
 static struct chex_crop crop_of(const struct shape *s, int kind, int i) {
-    struct chex_augment_options o = {.crop_scale = 0.05};
+    struct chex_augment_options o = {.crop_scale = 0.05, .hflip = 0.5};
     if (kind == CENTRE) {
         struct chex_crop c = chex_augment_centre(s->stored, s->size);
         c.flip = i % 2;

@@ -20,8 +20,12 @@ static float pixels[IMAGES][SIZE * SIZE];
 static int8_t labels[IMAGES * CLASSES];
 
 static void make_input(void) {
-    const struct chex_augment_options options = {
-        .crop_scale = 0.3, .rotate = 30, .brightness = 0.2, .contrast = 0.4, .antialias = true};
+    const struct chex_augment_options options = {.crop_scale = 0.3,
+                                                 .hflip = 0.5,
+                                                 .rotate = 30,
+                                                 .brightness = 0.2,
+                                                 .contrast = 0.4,
+                                                 .antialias = true};
     void *scratch = chex_alloc_aligned(1, chex_augment_scratch_bytes(STORED, SIZE));
     BAIL_UNLESS(scratch, "out of memory");
     for (int r = 0; r < ROWS; r++)

@@ -98,6 +98,7 @@ static void test_kernels(void) {
         const char *bad = NULL;
         for (int mix = 0; mix < 16 && !bad; mix++) {
             const struct chex_augment_options o = {.crop_scale = mix & 1 ? 0.08 : 0.5,
+                                                   .hflip = 0.5,
                                                    .antialias = mix & 1,
                                                    .rotate = mix & 2 ? 30 : 0,
                                                    .brightness = mix & 4 ? 0.9 : 0,
@@ -234,6 +235,20 @@ static void test_draw(void) {
         mean_y += (c.top + c.height / 2.0) / N;
     }
     OK(inside && area && ratio, "crops lie inside, area 0.5 to 1, ratio 3/4 to 4/3");
+    int tenth = 0;
+    bool never = true, always = true;
+    for (uint64_t row = 0; row < N; row++) {
+        struct chex_augment_options p = *o;
+        p.hflip = 0.1;
+        tenth += chex_augment_draw(&p, 1, 2, row, S).flip;
+        p.hflip = 0;
+        never = never && !chex_augment_draw(&p, 1, 2, row, S).flip;
+        p.hflip = 1;
+        always = always && chex_augment_draw(&p, 1, 2, row, S).flip;
+    }
+    OK(never && always, "a flip probability of 0 flips no image, and 1 flips all");
+    OK(abs(tenth - N / 10) < 212, "0.1 flips one in ten (%d of %d, 5 deviations are 212)", tenth,
+       N);
     OK(abs(flips - N / 2) < 350, "half are flipped (%d of %d, 5 deviations are 354)", flips, N);
     /* 20,000 draws of torchvision's RandomResizedCrop(scale=(0.5, 1)) at 256 px: 0.6931. Below 3/4
      * because large crops stick out more often and are drawn again. */
@@ -249,12 +264,17 @@ static void test_draw(void) {
 
 /* An option that is switched on draws its own numbers and leaves the others' alone. */
 static void test_separate_draws(void) {
-    const struct chex_augment_options one[] = {{.crop_scale = 0.5, .rotate = 10},
-                                               {.crop_scale = 0.5, .brightness = 0.3},
-                                               {.crop_scale = 0.5, .contrast = 2},
-                                               {.crop_scale = 0.5, .antialias = true}};
-    const struct chex_augment_options all = {
-        .crop_scale = 0.5, .rotate = 10, .brightness = 0.3, .contrast = 2, .antialias = true};
+    const struct chex_augment_options one[] = {
+        {.crop_scale = 0.5, .hflip = 0.5, .rotate = 10},
+        {.crop_scale = 0.5, .hflip = 0.5, .brightness = 0.3},
+        {.crop_scale = 0.5, .hflip = 0.5, .contrast = 2},
+        {.crop_scale = 0.5, .hflip = 0.5, .antialias = true}};
+    const struct chex_augment_options all = {.crop_scale = 0.5,
+                                             .hflip = 0.5,
+                                             .rotate = 10,
+                                             .brightness = 0.3,
+                                             .contrast = 2,
+                                             .antialias = true};
     bool same = true, inside = true;
     double rotated = 0, bright = 0, contrast = 0, together = 0;
     for (uint64_t row = 0; row < 5000; row++) {
