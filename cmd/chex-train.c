@@ -33,7 +33,8 @@ struct settings {
     const char *timeline;
     int model, opt, sched, precision, order, pipeline, cache, resident;
     int64_t image_size, batch_size, epochs, threads, workers, seed, logical_ranks;
-    int64_t checkpoint_keep, max_steps, shuffle_block, patience, step_epochs, bench, bench_input;
+    int64_t checkpoint_keep, max_steps, stop_after, shuffle_block, patience, step_epochs, bench,
+        bench_input;
     double crop_scale, hflip, rotate, brightness, contrast;
     double lr, min_lr, lr_factor, weight_decay, momentum, warmup_epochs, consume;
     uint64_t stall_warn, stall_abort;
@@ -69,6 +70,9 @@ static const struct chex_opt options[] = {
            .max = 1e6, .of_run = true, .help = "passes over the training images"),
     OPTION("max-steps", INT, AT(max_steps), .def = "0", .metavar = "N", .min = 0, .max = 1e12,
            .help = "stop after N steps and save (0: no limit)"),
+    OPTION("stop-after", INT, AT(stop_after), .def = "0", .metavar = "N", .min = 0, .max = 1e6,
+           .of_run = true,
+           .help = "stop after N epochs without a better result than that of best.h5 (0: never)"),
     OPTION("opt", CHOICE, AT(opt), .def = "adam", .metavar = "NAME", .choices = chex_optim_names,
            .of_run = true, .help = "optimiser"),
     OPTION("lr", FLOAT, AT(lr), .def = "1e-4", .metavar = "RATE", .min = 0, .max = 1e3,
@@ -316,6 +320,7 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
                                       .workers = (int)s->workers,
                                       .epochs = s->epochs,
                                       .max_steps = (uint64_t)s->max_steps,
+                                      .stop_after = (uint64_t)s->stop_after,
                                       .precision = (enum chex_precision)s->precision,
                                       .schedule = {.kind = (enum chex_sched)s->sched,
                                                    .lr = s->lr,

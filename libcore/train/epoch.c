@@ -31,6 +31,28 @@ struct epoch_result {
     bool whole, validated, best, lowered;
 };
 
+/* The AUROC of each finding: a number, or null if it is undefined. null without a validation. */
+static json_t *finding_aurocs(const struct chex_session *s, const struct epoch_result *e) {
+    if (!e->validated)
+        return json_null();
+    json_t *all = json_object();
+    for (int c = 0; c < s->net->classes; c++)
+        json_object_set_new(all, s->input.train->class_names[c],
+                            chex_json_real(s->output.aurocs[c]));
+    return all;
+}
+
+static enum chex_status write_aurocs(struct chex_session *s, struct chex_error *err) {
+    for (int c = 0; c < s->net->classes; c++) {
+        char tag[128];
+        snprintf(tag, sizeof tag, "auroc/%s", s->input.train->class_names[c]);
+        if (isfinite(s->output.aurocs[c]))
+            CHEX_TRY(chex_tfevents_scalar(s->output.events, tag, (int64_t)s->at.step,
+                                          s->output.aurocs[c], err));
+    }
+    return CHEX_OK;
+}
+
 static enum chex_status write_scalars(struct chex_session *s, const struct epoch_result *e,
                                       struct chex_error *err) {
     const struct {
@@ -46,7 +68,7 @@ static enum chex_status write_scalars(struct chex_session *s, const struct epoch
         if (scalars[i].known)
             CHEX_TRY(chex_tfevents_scalar(s->output.events, scalars[i].tag, (int64_t)s->at.step,
                                           scalars[i].value, err));
-    return CHEX_OK;
+    return e->validated ? write_aurocs(s, err) : CHEX_OK;
 }
 
 /* The bottleneck, and the node of its slowest rank. */
@@ -108,7 +130,8 @@ static enum chex_status report(struct chex_session *s, const struct epoch_result
         chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("kind", e->whole ? "epoch" : "validation"),
                     CHEX_MEMBER(e, epoch), CHEX_MEMBER(&s->at, step), CHEX_MEMBER(e, loss),
                     CHEX_MEMBER(e, val_loss), CHEX_FIELD("val_auroc_mean", e->val_auroc),
-                    CHEX_FIELD("val_auroc_defined_count", e->defined), CHEX_MEMBER(e, lr),
+                    CHEX_FIELD("val_auroc_defined_count", e->defined),
+                    CHEX_FIELD("auroc", finding_aurocs(s, e)), CHEX_MEMBER(e, lr),
                     CHEX_FIELD("epoch_s", e->seconds), CHEX_MEMBER(e, images_per_s),
                     CHEX_MEMBER(e, best), CHEX_FIELD("time_shares", shares(b)),
                     CHEX_MEMBER(b, slowest_rank), CHEX_FIELD("slowest_host", times.host),
@@ -139,7 +162,7 @@ static enum chex_status validate(struct chex_session *s, struct epoch_result *e,
     const uint64_t from_ns = chex_trace_now(s->timeline.trace);
     struct chex_validation v;
     enum chex_status st = chex_train_validate(&s->world, s->engine, s->input.val, s->config.workers,
-                                              s->at.step, &s->time_left, &v, err);
+                                              s->at.step, &s->time_left, s->output.aurocs, &v, err);
     st = chex_session_agree(s, st, err);
     if (st == CHEX_OK) {
         e->val_loss = v.loss;
@@ -217,14 +240,20 @@ static void describe_best(const struct chex_session *s, char *text, size_t size)
 void chex_session_summarise(const struct chex_session *s) {
     const struct chex_position *at = &s->at;
     const char *dir = s->config.output_dir;
-    char best[96], seconds[32];
+    const char *limit = chex_session_ended_by(s);
+    char best[96], seconds[32], why[80] = "";
     struct times times;
+    if (limit && strcmp(limit, "stop-after") == 0)
+        snprintf(why, sizeof why, " (stopped by --stop-after: %llu epoch%s without a better one)",
+                 (unsigned long long)(at->epoch - at->best_epoch),
+                 chex_text_s(at->epoch - at->best_epoch));
+    else if (chex_session_out_of_steps(s))
+        snprintf(why, sizeof why, " (stopped by --max-steps)");
     describe_best(s, best, sizeof best);
     const uint64_t steps = at->step - s->started_step;
     chex_info("done: %llu step%s, %llu of %lld epoch%s%s; %s; %llu step%s of this start took %s",
               (unsigned long long)at->step, chex_text_s(at->step), (unsigned long long)at->epoch,
-              (long long)s->config.epochs, chex_text_s((uint64_t)s->config.epochs),
-              chex_session_out_of_steps(s) ? " (stopped by --max-steps)" : "", best,
+              (long long)s->config.epochs, chex_text_s((uint64_t)s->config.epochs), why, best,
               (unsigned long long)steps, chex_text_s(steps),
               chex_format_duration(seconds, sizeof seconds, chex_clock_s() - s->started_s));
     if (steps) {

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/units.h"
 #include "train/session.h"
 
@@ -83,8 +84,15 @@ static bool time_to_save(const struct chex_session *s) {
 static enum chex_status exchange_reports(struct chex_session *s, struct chex_step_verdict *v,
                                          struct chex_error *err) {
     chex_time_left_check(&s->time_left, s->world.stop);
-    s->reports.own->wants_stop = *s->world.stop != 0;
-    s->reports.own->wants_save = s->rank == 0 && time_to_save(s);
+    bool request[CHEX_REQUEST_COUNT];
+    chex_request_files_take(&s->requests, chex_clock_s(), request);
+    s->reports.own->wants_stop = *s->world.stop               ? CHEX_STOP_PREEMPT
+                                 : request[CHEX_REQUEST_STOP] ? CHEX_STOP_BY_FILE
+                                                              : CHEX_STOP_NO;
+    s->reports.own->wants_save = s->rank == 0 && (request[CHEX_REQUEST_SAVE] || time_to_save(s));
+    if (request[CHEX_REQUEST_SAVE])
+        chex_info("%s/save: the run saves after step %llu", s->config.output_dir,
+                  (unsigned long long)s->at.step + 1);
     const uint64_t asked_ns = chex_trace_now(s->timeline.trace);
     chex_watchdog_wait(s->world.watchdog);
     CHEX_TRY(chex_step_reports_exchange(&s->reports, s->world.coll, v, err));
@@ -179,7 +187,17 @@ static enum chex_status save_and_leave(struct chex_session *s, struct chex_error
                           (unsigned long long)s->at.step);
 }
 
-/* Runs to the end of the epoch, or to --max-steps. */
+/* DIR/stop was created: the run ends as if it were complete. */
+static enum chex_status save_and_end(struct chex_session *s, struct chex_error *err) {
+    CHEX_TRY(chex_session_checkpoint(s, false, err));
+    s->stopped = true;
+    if (s->rank == 0)
+        chex_info("%s/stop: saved at step %llu; run the same command again to go on",
+                  s->config.output_dir, (unsigned long long)s->at.step);
+    return CHEX_OK;
+}
+
+/* Runs to the end of the epoch, to --max-steps or to a request to stop. */
 static enum chex_status steps_of_epoch(struct chex_session *s, struct chex_error *err) {
     char what[48];
     snprintf(what, sizeof what, "epoch %llu/%lld", (unsigned long long)s->at.epoch + 1,
@@ -189,7 +207,8 @@ static enum chex_status steps_of_epoch(struct chex_session *s, struct chex_error
         (uint64_t)s->steps * (uint64_t)s->config.batch * (uint64_t)s->config.logical_ranks,
         s->rank == 0);
     enum chex_status st = CHEX_OK;
-    while (st == CHEX_OK && s->at.step_in_epoch < s->steps && !chex_session_out_of_steps(s)) {
+    while (st == CHEX_OK && s->at.step_in_epoch < s->steps && !chex_session_out_of_steps(s) &&
+           !s->stopped) {
         struct chex_step_verdict v = {0};
         const uint64_t step = s->at.step + 1, from_ns = chex_trace_now(s->timeline.trace);
         st = one_step(s, &v, err);
@@ -197,8 +216,10 @@ static enum chex_status steps_of_epoch(struct chex_session *s, struct chex_error
         if (st != CHEX_OK)
             break;
         show_progress(s, bar);
-        if (v.stop)
+        if (v.stop == CHEX_STOP_PREEMPT)
             st = save_and_leave(s, err);
+        else if (v.stop == CHEX_STOP_BY_FILE)
+            st = save_and_end(s, err);
         else if (v.save && !s->at.validation_due)
             st = chex_session_checkpoint(s, false, err);
     }
@@ -206,9 +227,18 @@ static enum chex_status steps_of_epoch(struct chex_session *s, struct chex_error
     return st;
 }
 
-static bool more_to_do(const struct chex_session *s) {
-    return s->at.epoch < (uint64_t)s->config.epochs &&
-           (s->at.validation_due || !chex_session_out_of_steps(s));
+static bool out_of_patience(const struct chex_session *s) {
+    const struct chex_position *at = &s->at;
+    return s->config.stop_after && at->has_best && at->best_epoch &&
+           at->epoch >= at->best_epoch + s->config.stop_after;
+}
+
+const char *chex_session_ended_by(const struct chex_session *s) {
+    if (s->at.epoch >= (uint64_t)s->config.epochs)
+        return "epochs";
+    if (s->at.validation_due)
+        return NULL;
+    return chex_session_out_of_steps(s) ? "max-steps" : out_of_patience(s) ? "stop-after" : NULL;
 }
 
 enum chex_status chex_session_loop(struct chex_session *s, struct chex_error *err) {
@@ -218,11 +248,13 @@ enum chex_status chex_session_loop(struct chex_session *s, struct chex_error *er
         chex_time_left_start(&s->time_left, &s->config.save_before_end, s->world.slurm,
                              s->world.slurm_why,
                              chex_train_file_bytes(s->net, s->config.update.optim));
-    while (more_to_do(s)) {
+    while (!chex_session_ended_by(s)) {
         const double started_s = chex_clock_s();
         const uint64_t first_step = s->at.step;
         memset(s->reports.epoch_times, 0, (size_t)s->size * sizeof *s->reports.epoch_times);
         CHEX_TRY(steps_of_epoch(s, err));
+        if (s->stopped)
+            return CHEX_OK;
         CHEX_TRY(chex_session_end_steps(s, started_s, first_step, err));
     }
     if (s->rank == 0)

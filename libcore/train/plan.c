@@ -587,8 +587,8 @@ static enum chex_status nothing_to_do(const struct chex_session *s, json_t **out
     json_t *o = head(s, "nothing");
     json_object_set_new(o, "start", start_json(s));
     json_object_set_new(o, "warnings",
-                        json_pack("[s]", "the run in the output folder is complete: raise --epochs "
-                                         "or --max-steps to go on, or name a new folder"));
+                        json_pack("[s++]", "the run in the output folder is complete: raise --",
+                                  chex_session_ended_by(s), " to go on, or name a new folder"));
     *out = o;
     return o ? CHEX_OK : chex_error_memory(err, "the plan");
 }

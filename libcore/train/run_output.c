@@ -114,7 +114,9 @@ static enum chex_status allocate_snapshot(struct chex_session *s, struct chex_er
     c->params = chex_alloc_aligned(s->net->state_count, sizeof(float));
     c->moment1 = chex_alloc_aligned(s->net->state_count, sizeof(float));
     c->moment2 = chex_alloc_aligned(s->net->state_count, sizeof(float));
-    return c->params && c->moment1 && c->moment2 ? CHEX_OK : chex_error_memory(err, NULL);
+    s->output.aurocs = chex_alloc_zeroed((size_t)c->classes, sizeof *s->output.aurocs);
+    return c->params && c->moment1 && c->moment2 && s->output.aurocs ? CHEX_OK
+                                                                     : chex_error_memory(err, NULL);
 }
 
 enum chex_status chex_session_make_output(struct chex_session *s, bool *made_out,
@@ -139,6 +141,7 @@ enum chex_status chex_session_create_output(struct chex_session *s, struct chex_
     CHEX_TRY(settle_checkpoints(s, err));
     CHEX_TRY(chex_runfiles_json(&s->files, "config.json", json_incref(c->options), err));
     CHEX_TRY(chex_runfiles_open_metrics(&s->files, s->at.step, s->at.validation_due, err));
+    chex_request_files_start(&s->requests, c->output_dir);
     const uint64_t next = s->at.step + !s->at.validation_due; /* the next step with results */
     CHEX_TRY(chex_tfevents_create(c->output_dir, s->world.launch->host, (int64_t)next,
                                   &s->output.events, err));
@@ -200,4 +203,5 @@ void chex_run_output_release(struct chex_run_output *o, const char *dir) {
     free(o->snapshot.params);
     free(o->snapshot.moment1);
     free(o->snapshot.moment2);
+    free(o->aurocs);
 }

@@ -361,8 +361,7 @@ static enum chex_status take_over(struct chex_session *s, const char *path,
         read_position(&s->at, position);
         read_plateau(&s->config.schedule, json_object_get(meta, "plateau"));
         snprintf(s->newest, sizeof s->newest, "%s", path);
-        s->complete = s->at.epoch >= (uint64_t)s->config.epochs ||
-                      (chex_session_out_of_steps(s) && !s->at.validation_due);
+        s->complete = chex_session_ended_by(s) != NULL;
         if (!s->complete) {
             log_options(s, path, json_object_get(meta, "options"), restored);
             st = load_engine(s, c, err);

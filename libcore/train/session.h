@@ -12,6 +12,7 @@
 #include "model/checkpoint.h"
 #include "shard/members.h"
 #include "train/checkpoint_store.h"
+#include "train/request_files.h"
 #include "train/run_input.h"
 #include "train/runfiles.h"
 #include "train/step_reports.h"
@@ -53,6 +54,7 @@ struct chex_run_output {
     int lock; /* from chex_lockfile_take, or -1 */
     struct chex_tfevents *events;
     struct chex_checkpoint snapshot; /* buffers for the state; class names borrowed */
+    double *aurocs;                  /* (classes) of the last validation; NaN: undefined */
 };
 
 /* Each block names the file that sets it up and changes it; the other files only read it. */
@@ -82,12 +84,14 @@ struct chex_session {
 
     /* run_state.c: where the run is; loop.c and epoch.c advance it */
     struct chex_position at;
-    char newest[512];                /* path of the newest checkpoint; "": none */
-    bool complete;                   /* the checkpoint already has all epochs or steps of the run */
-    uint64_t started_step;           /* loop.c: steps that were done when this process began */
-    double started_s;                /* loop.c: when its first step began */
-    double saved_s;                  /* loop.c: when the last checkpoint was written */
-    struct chex_time_left time_left; /* loop.c; rank 0 */
+    char newest[512];                   /* path of the newest checkpoint; "": none */
+    bool complete;                      /* the checkpoint is at the end of the run */
+    uint64_t started_step;              /* loop.c: steps that were done when this process began */
+    double started_s;                   /* loop.c: when its first step began */
+    double saved_s;                     /* loop.c: when the last checkpoint was written */
+    struct chex_time_left time_left;    /* loop.c; rank 0 */
+    struct chex_request_files requests; /* run_output.c; rank 0 */
+    bool stopped;                       /* loop.c: DIR/stop has ended the run */
 
     struct chex_step_reports reports;
     char advice[sizeof((struct chex_bottleneck *)0)->advice]; /* epoch.c: the last one logged */
@@ -179,12 +183,14 @@ struct chex_validation {
     int64_t defined;    /* classes with an AUROC */
 };
 
-/* All ranks return the same values. CHEX_E_PREEMPTED if any rank got the signal to stop. step: for
- * the stall watch. time_left: of rank 0, all zero on the others. Collective. */
+/* All ranks return the same values in `out`. CHEX_E_PREEMPTED if any rank got the signal to stop.
+ * step: for the stall watch. time_left: of rank 0, all zero on the others. aurocs: (classes) gets
+ * the AUROC of each class on rank 0, NaN if undefined; unused on the others. Collective. */
 enum chex_status chex_train_validate(const struct chex_train_world *world,
                                      struct chex_engine *engine, const struct chex_set *val,
                                      int workers, uint64_t step, struct chex_time_left *time_left,
-                                     struct chex_validation *out, struct chex_error *err);
+                                     double *aurocs, struct chex_validation *out,
+                                     struct chex_error *err);
 
 /* run_timeline.c: all four do nothing without --timeline.
  * Starts recording. Collective. */
@@ -204,6 +210,9 @@ enum chex_status chex_session_loop(struct chex_session *s, struct chex_error *er
 /* Saves the present position. Collective. */
 enum chex_status chex_session_checkpoint(struct chex_session *s, bool best, struct chex_error *err);
 bool chex_session_out_of_steps(const struct chex_session *s); /* --max-steps is reached */
+/* The option that ends the run at this position: "epochs", "max-steps" or "stop-after"; NULL: there
+ * is more to do. All ranks return the same. */
+const char *chex_session_ended_by(const struct chex_session *s);
 
 /* epoch.c: after the last step of an epoch, or the last one that --max-steps allows: saves,
  * validates, reports, and saves again with the result. The learning-rate schedule advances only

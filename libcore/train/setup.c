@@ -235,6 +235,9 @@ static enum chex_status open_work(struct chex_session *s, struct chex_error *err
     if (st == CHEX_OK && s->rank == 0)
         st = chex_session_create_output(s, err);
     CHEX_TRY(chex_session_agree(s, st, err));
+    /* Rank 0 forgets a best.h5 that is damaged. --stop-after counts from the best epoch. */
+    CHEX_TRY(
+        chex_group_broadcast(s->world.coll->group, &s->at.has_best, sizeof s->at.has_best, 0, err));
     st = chex_train_write_ranks(&s->world, &s->config, &s->input, &s->files, err);
     return chex_session_agree(s, st, err);
 }
@@ -318,8 +321,7 @@ enum chex_status chex_train_run(const struct chex_train_config *config,
     enum chex_status st = chex_session_open(&s, err);
     if (st == CHEX_OK && s.complete)
         chex_info("%s: the run is complete at step %llu; nothing to do (raise --%s to go on)",
-                  config->output_dir, (unsigned long long)s.at.step,
-                  s.at.epoch < (uint64_t)s.config.epochs ? "max-steps" : "epochs");
+                  config->output_dir, (unsigned long long)s.at.step, chex_session_ended_by(&s));
     else if (st == CHEX_OK)
         st = work(&s, err);
     *together_out = st == CHEX_OK || s.together;

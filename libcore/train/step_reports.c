@@ -49,7 +49,8 @@ enum chex_status chex_step_reports_exchange(struct chex_step_reports *r, struct 
         struct chex_step_report *theirs = (void *)(r->all + (size_t)k * r->bytes);
         for (int i = 0; i < losses_in(r, coll->size, k); i++)
             sum += losses_of(theirs)[i];
-        v.stop = v.stop || theirs->wants_stop;
+        if (theirs->wants_stop > (int32_t)v.stop)
+            v.stop = (enum chex_stop)theirs->wants_stop;
         v.save = v.save || theirs->wants_save;
         chex_step_times_add(&r->epoch_times[k], &theirs->times);
         chex_step_times_add(&r->total_times[k], &theirs->times);

@@ -12,9 +12,16 @@
 #include "launch/coll.h"
 #include "train/stepstats.h"
 
+/* Why a rank wants to stop. If ranks differ, the highest counts. */
+enum chex_stop {
+    CHEX_STOP_NO,
+    CHEX_STOP_BY_FILE, /* train/request_files.h: the run ends with status 0 */
+    CHEX_STOP_PREEMPT, /* a signal, or the end of the job: the run ends with CHEX_E_PREEMPTED */
+};
+
 /* The losses of the sender's logical ranks follow it in the same message, as doubles. */
 struct chex_step_report {
-    int32_t wants_stop, wants_save;
+    int32_t wants_stop, wants_save; /* wants_stop: enum chex_stop */
     struct chex_step_times times;
 };
 
@@ -30,7 +37,8 @@ struct chex_step_reports {
 /* The result of an exchange; equal on all ranks. */
 struct chex_step_verdict {
     double loss; /* mean over the logical ranks */
-    bool stop, save;
+    enum chex_stop stop;
+    bool save;
 };
 
 enum chex_status chex_step_reports_init(struct chex_step_reports *r, int logical_ranks, int ranks,

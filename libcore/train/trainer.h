@@ -32,7 +32,8 @@ struct chex_train_config {
     const struct chex_gpu *device; /* from chex_choose_gpu, or NULL; borrowed */
     int image_size, batch, threads, workers;
     int64_t epochs;
-    uint64_t max_steps; /* 0: no limit */
+    uint64_t max_steps;  /* 0: no limit */
+    uint64_t stop_after; /* epochs without a better result; 0: no limit */
     enum chex_precision precision;
     struct chex_schedule schedule;
     struct chex_update update; /* optimiser and its constants; the run sets lr and step */

@@ -15,13 +15,15 @@ struct beat {
     volatile sig_atomic_t *stop;
 };
 
-static enum chex_status score(const struct chex_predictions *table, struct chex_validation *out,
-                              struct chex_error *err) {
+static enum chex_status score(const struct chex_predictions *table, double *aurocs,
+                              struct chex_validation *out, struct chex_error *err) {
     const struct chex_scores_config config = {.cluster = CHEX_CLUSTER_IMAGE};
     struct chex_scores *scores = NULL;
     CHEX_TRY(chex_scores_create(table, &config, &scores, err));
     out->auroc = scores->mean;
     out->defined = scores->defined;
+    for (int c = 0; c < scores->classes; c++)
+        aurocs[c] = scores->per_class[c].auroc;
     chex_scores_destroy(scores);
     return CHEX_OK;
 }
@@ -38,8 +40,8 @@ static void advanced(void *arg, bool waits) {
 
 enum chex_status chex_train_validate(const struct chex_train_world *w, struct chex_engine *engine,
                                      const struct chex_set *val, int workers, uint64_t step,
-                                     struct chex_time_left *time_left, struct chex_validation *out,
-                                     struct chex_error *err) {
+                                     struct chex_time_left *time_left, double *aurocs,
+                                     struct chex_validation *out, struct chex_error *err) {
     struct beat beat = {w->watchdog, step, time_left, w->stop};
     const struct chex_eval_config config = {
         .workers = workers, .advanced = advanced, .advanced_arg = &beat, .stop = w->stop};
@@ -47,7 +49,7 @@ enum chex_status chex_train_validate(const struct chex_train_world *w, struct ch
     struct chex_validation v = {0};
     CHEX_TRY(chex_eval_run(engine, val, w->coll, &config, &table, &v.loss, err));
     advanced(&beat, false);
-    enum chex_status st = w->launch->rank == 0 ? score(table, &v, err) : CHEX_OK;
+    enum chex_status st = w->launch->rank == 0 ? score(table, aurocs, &v, err) : CHEX_OK;
     chex_predictions_destroy(table);
     CHEX_TRY(chex_watchdog_agree(w->watchdog, w->coll->group, st, err));
     CHEX_TRY(chex_group_broadcast(w->coll->group, &v, sizeof v, 0, err));

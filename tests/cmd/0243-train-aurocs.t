@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Each epoch reports the validation AUROC of each finding.
+# shellcheck source=tests/cmd/lib.sh
+. "$(dirname "$0")/lib.sh"
+without PYTHON || have python3 || WITHOUT=PYTHON
+require PYTHON
+
+chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q >ph.out
+chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
+    --fractions 0.4,0.5,0.1 --output set -q >set.out
+train=(chex-train --data set --image-size 32 --batch-size 8 --engine cpu --threads 1 -q)
+
+expect_status 0 "${train[@]}" --epochs 2 --output run
+expect_status 0 python3 - run <<'P'
+import glob, json, math, struct, sys
+rows = [json.loads(line) for line in open(sys.argv[1] + "/metrics.jsonl")]
+epochs = [r for r in rows if r["kind"] == "epoch"]
+assert len(epochs) == 2
+for r in epochs:
+    defined = [v for v in r["auroc"].values() if v is not None]
+    assert len(r["auroc"]) == 14 and "Cardiomegaly" in r["auroc"], r
+    assert len(defined) == r["val_auroc_defined_count"] > 0, r
+    assert abs(sum(defined) / len(defined) - r["val_auroc_mean"]) < 1e-6, r
+# TFRecord framing: length, its checksum, the record, its checksum. Tags: field 1 of a value.
+tags, events = {}, open(glob.glob(sys.argv[1] + "/events*")[0], "rb").read()
+while events:
+    n, = struct.unpack_from("<Q", events)
+    record, events = events[12:12 + n], events[16 + n:]
+    at = record.find(b"auroc/")
+    if at >= 0:
+        size = record[at - 1]
+        value, = struct.unpack("<f", record[at + size + 1:at + size + 5])
+        tags.setdefault(record[at + 6:at + size].decode(), []).append(value)
+for name in epochs[0]["auroc"]:
+    want = [r["auroc"][name] for r in epochs if r["auroc"][name] is not None]
+    got = tags.get(name, [])
+    assert len(got) == len(want) and all(math.isclose(a, b, rel_tol=1e-6) for a, b in zip(got, want)), name
+P
+chex-eval --data set --checkpoint run/last.h5 --split val --engine cpu --output eval -q >eval.out 2>&1
+expect_status 0 python3 - <<'P'
+import json
+last = [json.loads(line) for line in open("run/metrics.jsonl")][-1]
+found = json.load(open("eval/auroc.json"))
+for c in found["classes"]:
+    a, b = c["auroc"], last["auroc"][c["name"]]
+    assert (a is None) == (b is None) and (a is None or abs(a - b) < 1e-8), c
+P
+
+# A run without validation images has no AUROC.
+chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 1 --split none --output all -q >all.out
+expect_status 0 "${train[@]}" --data all --epochs 1 --output all-run
+like "$(tail -n 1 all-run/metrics.jsonl)" '"auroc":null' "without validation images, auroc is null"
+done_testing
