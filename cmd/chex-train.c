@@ -36,7 +36,7 @@ struct settings {
     int64_t checkpoint_keep, max_steps, stop_after, shuffle_block, patience, step_epochs, bench,
         bench_input;
     double crop_scale, hflip, rotate, brightness, contrast;
-    double lr, min_lr, lr_factor, weight_decay, momentum, warmup_epochs, consume;
+    double lr, min_lr, lr_factor, weight_decay, momentum, clip_norm, warmup_epochs, consume;
     uint64_t stall_warn, stall_abort;
     bool deterministic, plan, bench_layers, bench_infer, antialias, job_comment, requeue;
     struct chex_opt_set *set; /* the origin of each value */
@@ -83,6 +83,9 @@ static const struct chex_opt options[] = {
                    "parameters, also biases and batch norms"),
     OPTION("momentum", FLOAT, AT(momentum), .def = "0.9", .metavar = "X", .min = 0, .max = 1,
            .of_run = true, .help = "momentum of sgd and lars"),
+    OPTION("clip-norm", FLOAT, AT(clip_norm), .def = "0", .metavar = "X", .min = 0, .max = 1e9,
+           .of_run = true,
+           .help = "scale the mean gradient down to norm X if it is larger (0: do not clip)"),
     OPTION("sched", CHOICE, AT(sched), .def = "plateau", .metavar = "NAME",
            .choices = chex_sched_names, .of_run = true, .help = "schedule of the learning rate"),
     OPTION("warmup-epochs", FLOAT, AT(warmup_epochs), .def = "0", .metavar = "X", .min = 0,
@@ -263,6 +266,7 @@ static struct chex_update update_of(const struct settings *s) {
                                 .lr = s->lr,
                                 .weight_decay = s->weight_decay,
                                 .momentum = s->momentum,
+                                .clip_norm = s->clip_norm,
                                 .beta1 = 0.9,
                                 .beta2 = 0.999,
                                 .eps = 1e-8,

@@ -179,6 +179,11 @@ enum chex_status chex_engine_update(struct chex_engine *e, const struct chex_upd
     return e->impl->update(e->self, update, grad, err);
 }
 
+enum chex_status chex_engine_grad_norms(struct chex_engine *e, struct chex_grad_norms *out,
+                                        struct chex_error *err) {
+    return e->impl->grad_norms(e->self, out, err);
+}
+
 enum chex_status chex_engine_make_resident(struct chex_engine *e,
                                            const struct chex_resident_request *make_resident,
                                            struct chex_resident_result *resident_out,

@@ -64,9 +64,16 @@ struct chex_update {
     enum chex_optim optim;
     double lr, weight_decay;
     double momentum;          /* SGD, LARS */
+    double clip_norm;         /* largest norm of the mean gradient; 0: no limit and no norm */
     double beta1, beta2, eps; /* Adam, AdamW */
     int64_t step;             /* first step: 1 */
     double grad_scale;        /* factor of every reduced element: 1 / logical ranks */
+};
+
+/* Norms of the mean gradient before clipping, over several updates with a clip_norm. */
+struct chex_grad_norms {
+    double sum, largest;
+    int64_t updates;
 };
 
 /* Parts of the state that checkpoints hold. */
@@ -237,6 +244,9 @@ struct chex_engine_impl {
     /* One optimiser step with the reduced gradient; also moves the running statistics. */
     enum chex_status (*update)(void *self, const struct chex_update *update, const float *grad,
                                struct chex_error *err);
+    /* Returns the norms of the updates since the last call, and starts anew. Waits for them. An
+     * update that is skipped (fp16) counts as none. */
+    enum chex_status (*grad_norms)(void *self, struct chex_grad_norms *out, struct chex_error *err);
 
     const struct chex_engine_maps *maps;
     const struct chex_engine_overlap *overlap;
@@ -304,6 +314,8 @@ enum chex_status chex_engine_pass(struct chex_engine *e, const struct chex_batch
                                   struct chex_pass_result *result_out, struct chex_error *err);
 enum chex_status chex_engine_update(struct chex_engine *e, const struct chex_update *update,
                                     const float *grad, struct chex_error *err);
+enum chex_status chex_engine_grad_norms(struct chex_engine *e, struct chex_grad_norms *out,
+                                        struct chex_error *err);
 /* If the engine accepts no raw batches, resident_out is all false. */
 enum chex_status chex_engine_make_resident(struct chex_engine *e,
                                            const struct chex_resident_request *make_resident,

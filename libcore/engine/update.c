@@ -11,6 +11,43 @@ int chex_optim_moments(enum chex_optim optim) {
     return optim == CHEX_ADAM || optim == CHEX_ADAMW ? 2 : 1;
 }
 
+/* Eight sums, so that the compiler can use vectors; they are added in pairs. */
+void chex_clip_sum(struct chex_clip *clip, const float *grad, size_t count, int piece) {
+    enum { SUMS = 8 };
+    const size_t length = (count + CHEX_NORM_PIECES - 1) / CHEX_NORM_PIECES;
+    const size_t first = (size_t)piece * length;
+    const size_t from = first < count ? first : count;
+    const size_t to = count - from < length ? count : from + length;
+    double sums[SUMS] = {0};
+    size_t i = from;
+    for (; i + SUMS <= to; i += SUMS)
+        for (int k = 0; k < SUMS; k++)
+            sums[k] += (double)grad[i + (size_t)k] * (double)grad[i + (size_t)k];
+    for (int k = 0; i < to; i++, k++)
+        sums[k] += (double)grad[i] * (double)grad[i];
+    clip->squares[piece] =
+        ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+struct chex_update chex_clip_apply(struct chex_clip *clip, const struct chex_update *u) {
+    struct chex_update clipped = *u;
+    double sum = 0;
+    for (int i = 0; i < CHEX_NORM_PIECES; i++)
+        sum += clip->squares[i];
+    const double norm = sqrt(sum) * u->grad_scale, factor = u->clip_norm / (norm + 1e-6);
+    clip->norms.sum += norm;
+    clip->norms.largest = fmax(clip->norms.largest, norm);
+    clip->norms.updates++;
+    if (factor < 1)
+        clipped.grad_scale *= factor;
+    return clipped;
+}
+
+void chex_clip_take_norms(struct chex_clip *clip, struct chex_grad_norms *out) {
+    *out = clip->norms;
+    clip->norms = (struct chex_grad_norms){0};
+}
+
 static void adam(const struct chex_update *u, size_t count, float *w, float *m, float *v,
                  const float *g) {
     float scale = (float)u->grad_scale, b1 = (float)u->beta1, b2 = (float)u->beta2;

@@ -29,6 +29,7 @@ struct epoch_result {
     uint64_t epoch, steps; /* number of the epoch, from 1; its steps that this process did */
     int defined;
     bool whole, validated, best, lowered;
+    struct chex_grad_norms norms; /* with --clip-norm: of the steps of this process */
 };
 
 /* The AUROC of each finding: a number, or null if it is undefined. null without a validation. */
@@ -126,12 +127,15 @@ static enum chex_status report(struct chex_session *s, const struct epoch_result
     const struct chex_bottleneck *b = &times.b;
     log_result(s, e, &times);
     CHEX_TRY(write_scalars(s, e, err));
+    const double norm_mean = e->norms.sum / (double)e->norms.updates;
     json_t *line =
         chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("kind", e->whole ? "epoch" : "validation"),
                     CHEX_MEMBER(e, epoch), CHEX_MEMBER(&s->at, step), CHEX_MEMBER(e, loss),
                     CHEX_MEMBER(e, val_loss), CHEX_FIELD("val_auroc_mean", e->val_auroc),
                     CHEX_FIELD("val_auroc_defined_count", e->defined),
                     CHEX_FIELD("auroc", finding_aurocs(s, e)), CHEX_MEMBER(e, lr),
+                    CHEX_FIELD_IF(e->norms.updates, "grad_norm_mean", norm_mean),
+                    CHEX_FIELD_IF(e->norms.updates, "grad_norm_largest", e->norms.largest),
                     CHEX_FIELD("epoch_s", e->seconds), CHEX_MEMBER(e, images_per_s),
                     CHEX_MEMBER(e, best), CHEX_FIELD("time_shares", shares(b)),
                     CHEX_MEMBER(b, slowest_rank), CHEX_FIELD("slowest_host", times.host),
@@ -210,6 +214,7 @@ enum chex_status chex_session_end_steps(struct chex_session *s, double started_s
     if (e.steps && e.seconds > 0)
         e.images_per_s = (double)e.steps * s->config.batch * s->config.logical_ranks / e.seconds;
     e.lr = chex_schedule_lr(&s->config.schedule, s->at.epoch, s->at.step_in_epoch - 1, s->steps);
+    CHEX_TRY(chex_engine_grad_norms(s->engine, &e.norms, err));
     if (e.validated)
         CHEX_TRY(validate(s, &e, err));
     e.best = is_best(s, &e);

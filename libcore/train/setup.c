@@ -111,8 +111,11 @@ static void describe(const struct chex_session *s) {
               c->batch, s->config.logical_ranks, chex_text_s((uint64_t)s->config.logical_ranks),
               images, chex_text_s((uint64_t)images), s->steps, chex_text_s(s->steps));
     chex_train_input_describe(&s->input, c);
-    chex_info("%s, lr %g (not scaled by ranks), %s", chex_optim_names[c->update.optim],
-              c->schedule.lr, chex_sched_names[c->schedule.kind]);
+    char clip[48] = "";
+    if (c->update.clip_norm > 0)
+        snprintf(clip, sizeof clip, ", gradients clipped at norm %g", c->update.clip_norm);
+    chex_info("%s, lr %g (not scaled by ranks), %s%s", chex_optim_names[c->update.optim],
+              c->schedule.lr, chex_sched_names[c->schedule.kind], clip);
     describe_augmentation(&c->augment, s->input.resident.raw);
     const json_t *origins = json_object_get(c->options, "origins");
     const char *origin = json_string_value(json_object_get(origins, "hflip"));

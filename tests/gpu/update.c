@@ -129,13 +129,17 @@ static struct gpu_step step_of(const struct chex_update *u, const struct chex_ne
         .adamw_shrink = (float)(1.0 - u->lr * u->weight_decay),
         .eps = (float)u->eps,
         .bn_momentum = net->bn_momentum,
+        .clip_norm = u->clip_norm,
+        .clip_scale = u->grad_scale,
     };
 }
-static void host_step(struct world *t, const struct chex_update *u) {
+static void host_step(struct world *t, const struct chex_update *trained,
+                      const struct chex_update *running) {
     for (int i = 0; i < TOTAL; i++) {
         const struct chex_param *p = &t->params[i];
         const size_t at = p->offset;
-        chex_update_param(u, &t->net, p, t->w + at, t->m + at, t->v + at, t->g + at);
+        chex_update_param(i < TRAINED ? trained : running, &t->net, p, t->w + at, t->m + at,
+                          t->v + at, t->g + at);
     }
 }
 
@@ -162,6 +166,25 @@ static void check_state(const struct world *t, enum chex_optim optim, const char
     OK(w <= bound && m <= bound && v <= bound, "%s: w %.1e, m %.1e, v %.1e", what, w, m, v);
 }
 
+static void host_clip(struct world *t, struct chex_clip *clip, const struct chex_update *u) {
+    struct chex_update trained = *u;
+    for (int k = 0; k < CHEX_NORM_PIECES && u->clip_norm > 0; k++)
+        chex_clip_sum(clip, t->g, t->net.param_count, k);
+    if (u->clip_norm > 0)
+        trained = chex_clip_apply(clip, u);
+    host_step(t, &trained, u);
+}
+/* Sums of some 10^5 squares in fp64, in two orders: the bound allows 10^4 roundings. */
+static void check_norms(const struct world *t, const struct chex_clip *clip) {
+    struct gpu_clip now;
+    gt_download(&now, t->u.clip, sizeof now);
+    const struct chex_grad_norms *n = &clip->norms;
+    OK(now.updates == n->updates && fabs(now.sum - n->sum) <= 1e-12 * n->sum &&
+           fabs(now.largest - n->largest) <= 1e-12 * n->largest,
+       "the norms of %d updates: %.3g together, %.3g the largest", (int)now.updates, now.sum,
+       now.largest);
+}
+
 static cudaGraphExec_t captured(const struct gpu_update *u, cudaStream_t stream) {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
@@ -175,16 +198,21 @@ static cudaGraphExec_t captured(const struct gpu_update *u, cudaStream_t stream)
 
 /* The first by launches, which load the code, the others by their graph: only the step's scalars
  * and the gradient change. */
-static void steps(enum chex_optim optim) {
+static void steps(enum chex_optim optim, double clip_norm) {
     struct world t;
+    struct chex_clip clip = {0};
     world_init(&t, GPU_F32, optim);
+    const struct gpu_clip none = {.sum = 0};
+    if (clip_norm > 0)
+        t.u.clip = gt_upload(&none, sizeof none);
     struct gpu_step *step = gt_alloc(sizeof *step);
     t.u.step = step;
     cudaStream_t stream;
     cudaGraphExec_t exec = NULL;
     GT_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     for (int i = 1; i <= 3; i++) {
-        const struct chex_update u = update_of(optim, i);
+        struct chex_update u = update_of(optim, i);
+        u.clip_norm = clip_norm;
         const struct gpu_step s = step_of(&u, &t.net);
         for (size_t j = 0; j < t.net.state_count; j++)
             t.g[j] = (i == 2 ? 1e-4f : 1.0f) * t.g[j] + 0.01f * gt_normal(50 + (uint64_t)i, j);
@@ -195,13 +223,16 @@ static void steps(enum chex_optim optim) {
             exec = captured(&t.u, stream);
         GT_OK(exec ? cudaGraphLaunch(exec, stream) : gpu_update_state(&t.u, stream));
         GT_OK(cudaStreamSynchronize(stream));
-        host_step(&t, &u);
-        char what[48];
-        snprintf(what, sizeof what, "%s, step %d", chex_optim_names[optim], i);
+        host_clip(&t, &clip, &u);
+        char what[64];
+        snprintf(what, sizeof what, "%s%s, step %d", chex_optim_names[optim],
+                 clip_norm > 0 ? ", clipped" : "", i);
         /* LARS: norms and their ratio in fp32; what follows from them cancels by no more than 10.
          */
         check_state(&t, optim, what);
     }
+    if (clip_norm > 0)
+        check_norms(&t, &clip);
     GT_OK(cudaGraphExecDestroy(exec));
     GT_OK(cudaStreamDestroy(stream));
     world_release(&t);
@@ -220,7 +251,7 @@ static void lars_of_zeros(void) {
     GT_OK(cudaMemcpy((float *)t.u.g, t.g, t.net.state_count * 4, cudaMemcpyHostToDevice));
     t.u.step = gt_upload(&s, sizeof s);
     GT_OK(gpu_update_state(&t.u, 0));
-    host_step(&t, &u);
+    host_step(&t, &u, &u);
     check_state(&t, CHEX_LARS, "LARS where weights or gradients are zero");
     world_release(&t);
 }
@@ -236,11 +267,15 @@ static struct gpu_loss_scale scale_now(const struct world *t) {
 static void loss_scale(enum chex_optim optim) {
     struct world t;
     world_init(&t, GPU_F16, optim);
-    const struct chex_update u = update_of(optim, 1);
+    struct chex_update u = update_of(optim, 1);
+    struct chex_clip clip = {0};
+    const struct gpu_clip none = {.sum = 0};
+    u.clip_norm = 1;
     const struct gpu_step s = step_of(&u, &t.net);
     const struct gpu_loss_scale start = {.scale = 4096, .good_steps = 7, .overflowed = 1};
     const size_t n = t.net.state_count, trained = t.net.param_count;
     t.u.step = gt_upload(&s, sizeof s);
+    t.u.clip = gt_upload(&none, sizeof none);
     t.u.loss_scale = gt_upload(&start, sizeof start);
     float *scaled = malloc(n * sizeof *scaled);
     if (!scaled)
@@ -263,9 +298,10 @@ static void loss_scale(enum chex_optim optim) {
     scaled[n - 1] = t.g[n - 1];
     GT_OK(cudaMemcpy((float *)t.u.g, scaled, n * 4, cudaMemcpyHostToDevice));
     GT_OK(gpu_update_state(&t.u, 0));
-    host_step(&t, &u);
+    host_clip(&t, &clip, &u);
     /* The quotient of the two scales is exact: 512 is a power of two. */
     check_state(&t, optim, "a good step divides by the scale");
+    check_norms(&t, &clip);
     struct gpu_loss_scale now = scale_now(&t);
     OK(now.overflowed == 0 && now.skipped == 3 && now.good_steps == 1 && now.scale == 512.0f,
        "a good step counts");
@@ -383,8 +419,10 @@ static void widen(enum gpu_type type) {
 }
 
 int main(void) {
-    for (int i = CHEX_ADAM; i <= CHEX_LARS; i++)
-        steps((enum chex_optim)i);
+    for (int i = CHEX_ADAM; i <= CHEX_LARS; i++) {
+        steps((enum chex_optim)i, 0);
+        steps((enum chex_optim)i, 1); /* the gradient of step 2 is shorter than that */
+    }
     lars_of_zeros();
     loss_scale(CHEX_ADAM);
     loss_scale(CHEX_LARS);

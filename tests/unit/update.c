@@ -192,6 +192,45 @@ static void check_running(void) {
     }
 }
 
+/* PyTorch's clip_grad_norm_ in double: a gradient of 3 * 256 + 5 elements (more than one for each
+ * piece), a longer and a shorter one than the limit. The only roundings are those of sums. */
+static void check_clip(void) {
+    enum { LONG = 3 * CHEX_NORM_PIECES + 5 };
+    static const double limits[] = {0.75, 1e3};
+    float g[LONG];
+    double squares = 0;
+    struct chex_clip clip = {0};
+    struct chex_grad_norms norms;
+    for (int i = 0; i < LONG; i++) {
+        g[i] = (float)(i % 7 - 3) * 0.5f + (float)i / LONG;
+        squares += (double)g[i] * (double)g[i];
+    }
+    const double norm = sqrt(squares) / 4;
+    for (size_t k = 0; k < 2; k++) {
+        const struct chex_update u = {.clip_norm = limits[k], .grad_scale = 0.25};
+        for (int i = CHEX_NORM_PIECES; i-- > 0;) /* in any order */
+            chex_clip_sum(&clip, g, LONG, i);
+        const double scale = chex_clip_apply(&clip, &u).grad_scale;
+        const double want = 0.25 * fmin(limits[k] / (norm + 1e-6), 1);
+        OK(fabs(scale - want) <= 1e-14 * want, "a gradient of norm %.3g with limit %g", norm,
+           limits[k]);
+    }
+    chex_clip_take_norms(&clip, &norms);
+    OK(norms.updates == 2 && fabs(norms.sum - 2 * norm) <= 1e-13 * norm &&
+           fabs(norms.largest - norm) <= 1e-14 * norm,
+       "the norms are those before the clipping");
+    chex_clip_take_norms(&clip, &norms);
+    OK(norms.updates == 0 && norms.sum == 0 && norms.largest == 0, "they are returned once");
+    for (int i = 0; i < CHEX_NORM_PIECES; i++)
+        chex_clip_sum(&clip, g, 3, i);
+    const struct chex_update u = {.clip_norm = 1, .grad_scale = 1};
+    (void)chex_clip_apply(&clip, &u);
+    chex_clip_take_norms(&clip, &norms);
+    OK(fabs(norms.sum - sqrt((double)g[0] * (double)g[0] + (double)g[1] * (double)g[1] +
+                             (double)g[2] * (double)g[2])) < 1e-15,
+       "fewer parameters than pieces");
+}
+
 int main(void) {
     OK(chex_optim_moments(CHEX_ADAM) == 2 && chex_optim_moments(CHEX_ADAMW) == 2 &&
            chex_optim_moments(CHEX_SGD) == 1 && chex_optim_moments(CHEX_LARS) == 1,
@@ -199,5 +238,6 @@ int main(void) {
     check_pytorch();
     check_lars();
     check_running();
+    check_clip();
     return tap_done();
 }

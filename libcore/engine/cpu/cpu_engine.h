@@ -33,6 +33,7 @@
 #include "base/pool.h"
 #include "engine/cpu/kernels.h"
 #include "engine/engine.h"
+#include "engine/update.h"
 
 enum {
     CPU_LINE = 64,     /* bytes of a cache line */
@@ -134,6 +135,7 @@ struct cpu_engine {
     struct cpu_fusion *fusions;
     int fusion_count;
     float *param, *moment[2]; /* state_count elements each */
+    struct chex_clip clip;
     struct cpu_scratch *scratch;
     float *part[4];          /* per tile and channel. Forward: cpu_moments in [0] to [2]. Backward:
                                 S1 and S2 of in in [0] and [1], of side_in in [2] and [3] */

@@ -5,7 +5,6 @@
  * threads.
  */
 #include "engine/cpu/cpu_engine.h"
-#include "engine/update.h"
 
 enum { PIECE = 16384 };
 
@@ -28,12 +27,30 @@ static void update_item(void *arg, size_t item, int worker) {
                       e->moment[1] + at, job->grad + at);
 }
 
+static void sum_item(void *arg, size_t item, int worker) {
+    (void)worker;
+    const struct update_job *job = arg;
+    chex_clip_sum(&job->e->clip, job->grad, job->e->net->param_count, (int)item);
+}
+
+/* The step for trained parameters. */
+static struct chex_update clipped(struct cpu_engine *e, const struct chex_update *update,
+                                  const float *grad) {
+    if (!(update->clip_norm > 0))
+        return *update;
+    struct update_job job = {.e = e, .grad = grad};
+    chex_pool_run(e->pool, CHEX_NORM_PIECES, sum_item, &job);
+    return chex_clip_apply(&e->clip, update);
+}
+
 void chex_cpu_update(struct cpu_engine *e, const struct chex_update *update, const float *grad) {
+    const struct chex_update trained = clipped(e, update, grad);
     for (int i = 0; i < e->net->param_total; i++) {
         const struct chex_param *p = &e->net->params[i];
         /* LARS needs the norm of the whole parameter. */
         size_t piece = update->optim == CHEX_LARS ? p->count : PIECE;
-        struct update_job job = {e, update, grad, p, piece};
+        const bool trains = p->offset < e->net->param_count;
+        struct update_job job = {e, trains ? &trained : update, grad, p, piece};
         chex_pool_run(e->pool, (p->count + piece - 1) / piece, update_item, &job);
     }
     chex_cpu_pack(e);

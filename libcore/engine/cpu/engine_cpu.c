@@ -214,6 +214,14 @@ static enum chex_status cpu_update(void *self, const struct chex_update *update,
     return CHEX_OK;
 }
 
+static enum chex_status cpu_grad_norms(void *self, struct chex_grad_norms *out,
+                                       struct chex_error *err) {
+    (void)err;
+    struct cpu_engine *e = self;
+    chex_clip_take_norms(&e->clip, out);
+    return CHEX_OK;
+}
+
 static enum chex_status cpu_grad_get(void *self, const float *grad, float *out,
                                      struct chex_error *err) {
     (void)err;
@@ -280,6 +288,7 @@ const struct chex_engine_impl chex_engine_cpu = {
     .infer = cpu_infer,
     .pass = cpu_pass,
     .update = cpu_update,
+    .grad_norms = cpu_grad_norms,
     .maps = &maps,
     .timing = &timing,
     .capacity = &capacity,

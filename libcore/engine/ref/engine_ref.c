@@ -14,7 +14,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "engine/engines.h"
-#include "engine/update.h"
 
 static enum chex_status ref_probe(char *text_out, size_t size, struct chex_error *err) {
     (void)err;
@@ -251,7 +250,7 @@ static enum chex_status ref_pass(void *self, const struct chex_batch *batch, flo
 
 struct update_loop {
     struct chex_ref_engine *r;
-    const struct chex_update *update;
+    const struct chex_update *trained, *running;
     const float *grad;
 };
 
@@ -259,8 +258,15 @@ static void update_item(void *arg, size_t item, int worker) {
     (void)worker;
     const struct update_loop *l = arg;
     const struct chex_param *p = &l->r->net->params[item];
-    chex_update_param(l->update, l->r->net, p, l->r->state + p->offset, l->r->moment1 + p->offset,
+    const struct chex_update *u = p->offset < l->r->net->param_count ? l->trained : l->running;
+    chex_update_param(u, l->r->net, p, l->r->state + p->offset, l->r->moment1 + p->offset,
                       l->r->moment2 + p->offset, l->grad + p->offset);
+}
+
+static void sum_item(void *arg, size_t item, int worker) {
+    (void)worker;
+    const struct update_loop *l = arg;
+    chex_clip_sum(&l->r->clip, l->grad, l->r->net->param_count, (int)item);
 }
 
 static enum chex_status ref_update(void *self, const struct chex_update *update, const float *grad,
@@ -269,8 +275,21 @@ static enum chex_status ref_update(void *self, const struct chex_update *update,
     if (!r->config.training)
         return chex_error_set(err, CHEX_E_FAIL,
                               "engine ref: no update: it was made for inference only");
-    struct update_loop l = {.r = r, .update = update, .grad = grad};
+    struct chex_update trained = *update;
+    struct update_loop l = {.r = r, .trained = &trained, .running = update, .grad = grad};
+    if (update->clip_norm > 0) {
+        chex_ref_each(&r->ctx, CHEX_NORM_PIECES, sum_item, &l);
+        trained = chex_clip_apply(&r->clip, update);
+    }
     chex_ref_each(&r->ctx, (size_t)r->net->param_total, update_item, &l);
+    return CHEX_OK;
+}
+
+static enum chex_status ref_grad_norms(void *self, struct chex_grad_norms *out,
+                                       struct chex_error *err) {
+    (void)err;
+    struct chex_ref_engine *r = self;
+    chex_clip_take_norms(&r->clip, out);
     return CHEX_OK;
 }
 
@@ -319,6 +338,7 @@ const struct chex_engine_impl chex_engine_ref = {
     .infer = ref_infer,
     .pass = ref_pass,
     .update = ref_update,
+    .grad_norms = ref_grad_norms,
     .maps = &maps,
     .timing = &timing,
 };

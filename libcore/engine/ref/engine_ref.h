@@ -8,6 +8,7 @@
 
 #include "engine/engine.h"
 #include "engine/ref/ref_ops.h"
+#include "engine/update.h"
 
 /* One per batch norm. */
 struct chex_ref_norm {
@@ -22,8 +23,9 @@ struct chex_ref_engine {
     uint64_t bytes;
     int *hw; /* height of each buffer */
 
-    float *state;                   /* state_count */
-    float *moment1, *moment2;       /* state_count; NULL unless training */
+    float *state;             /* state_count */
+    float *moment1, *moment2; /* state_count; NULL unless training */
+    struct chex_clip clip;
     float **buffers;                /* buffer_count: (batch, hw, hw, channels) */
     float **grads;                  /* their gradients; NULL unless training */
     struct chex_ref_norm *bns;      /* bn_count */

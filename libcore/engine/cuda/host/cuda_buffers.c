@@ -354,6 +354,7 @@ static void place_state(struct cuda_engine *e) {
     e->jobs = arena_take(e, (size_t)e->net->bn_count, sizeof *e->jobs);
     e->norms = arena_take(e, 2 * (size_t)e->net->param_total, sizeof(float));
     e->step = arena_take(e, 1, sizeof *e->step);
+    e->clip = arena_take(e, 1, sizeof *e->clip);
     e->loss_scale = arena_take(e, 1, sizeof *e->loss_scale);
 }
 

@@ -178,6 +178,7 @@ const struct chex_engine_impl chexnet_engine_cuda = {
     .infer = chex_cuda_infer,
     .pass = chex_cuda_pass,
     .update = chex_cuda_update,
+    .grad_norms = chex_cuda_grad_norms,
     .maps = &maps,
     .overlap = &overlap,
     .timing = &timing,

@@ -90,6 +90,7 @@ struct cuda_graph {
     int slot, n;
     const float *grad;
     int optim;
+    bool clips;
 };
 
 struct cuda_engine {
@@ -118,6 +119,7 @@ struct cuda_engine {
     struct gpu_report_job *jobs; /* device; one for each batch norm */
     float *norms;
     struct gpu_step *step, *step_host; /* device, pinned */
+    struct gpu_clip *clip;             /* device */
     struct gpu_loss_scale *loss_scale; /* device; fp16 only */
     char *shared_sums;                 /* bsum and csum of all buffers, zeroed with one memset */
     size_t shared_sums_bytes;
@@ -208,6 +210,8 @@ enum chex_status chex_cuda_grad_get(void *self, const float *grad, float *out,
                                     struct chex_error *err);
 enum chex_status chex_cuda_update(void *self, const struct chex_update *update, const float *grad,
                                   struct chex_error *err);
+enum chex_status chex_cuda_grad_norms(void *self, struct chex_grad_norms *out,
+                                      struct chex_error *err);
 /* Recomputes running_inv of every batch norm if the state has changed since the last call. */
 enum chex_status chex_cuda_running(struct cuda_engine *e, struct chex_error *err);
 float *chex_cuda_grad_alloc(void *self);

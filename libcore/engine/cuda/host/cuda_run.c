@@ -23,7 +23,7 @@ static struct cuda_graph *find_graph(struct cuda_engine *e, const struct cuda_gr
     for (int i = 0; i < e->graph_count; i++) {
         struct cuda_graph *g = &e->graphs[i];
         if (g->part == what->part && g->slot == what->slot && g->n == what->n &&
-            g->grad == what->grad && g->optim == what->optim)
+            g->grad == what->grad && g->optim == what->optim && g->clips == what->clips)
             return g;
     }
     return NULL;

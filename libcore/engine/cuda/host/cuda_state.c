@@ -244,6 +244,7 @@ enum chex_status chex_cuda_state_init(struct cuda_engine *e, struct chex_error *
     CHEX_CUDA(cudaMallocHost((void **)&e->step_host, sizeof *e->step_host), err);
     memset(e->step_host, 0, sizeof *e->step_host);
     CHEX_CUDA(put(e, e->loss_scale, &scale, sizeof scale), err);
+    CHEX_CUDA(cudaMemsetAsync(e->clip, 0, sizeof *e->clip, e->stream), err);
     for (int k = 0; k < 2 && e->config.training; k++)
         CHEX_CUDA(cudaMemsetAsync(e->moment[k], 0, e->net->state_count * sizeof(float), e->stream),
                   err);
@@ -270,6 +271,8 @@ static void fill_step(const struct cuda_engine *e, const struct chex_update *u,
         .one_minus_beta2 = (float)(1.0 - u->beta2),
         .eps = (float)u->eps,
         .bn_momentum = e->net->bn_momentum,
+        .clip_norm = u->clip_norm,
+        .clip_scale = u->grad_scale,
         .adamw_shrink = (float)(1.0 - u->lr * u->weight_decay),
     };
     if (chex_optim_moments(u->optim) == 2) {
@@ -280,7 +283,8 @@ static void fill_step(const struct cuda_engine *e, const struct chex_update *u,
 
 static enum chex_status enqueue_update(struct cuda_engine *e, const struct cuda_graph *what,
                                        struct chex_error *err) {
-    const struct gpu_update u = update_of(e, (enum chex_optim)what->optim, what->grad);
+    struct gpu_update u = update_of(e, (enum chex_optim)what->optim, what->grad);
+    u.clip = what->clips ? e->clip : NULL;
     CHEX_CUDA(
         cudaMemcpyAsync(e->step, e->step_host, sizeof *e->step, cudaMemcpyHostToDevice, e->stream),
         err);
@@ -300,9 +304,23 @@ enum chex_status chex_cuda_update(void *self, const struct chex_update *update, 
         CHEX_CUDA(cudaStreamSynchronize(e->stream), err);
     fill_step(e, update, e->step_host);
     e->running_current = false;
-    const struct cuda_graph what = {
-        .part = CUDA_PART_UPDATE, .slot = -1, .grad = grad, .optim = update->optim};
+    const struct cuda_graph what = {.part = CUDA_PART_UPDATE,
+                                    .slot = -1,
+                                    .grad = grad,
+                                    .optim = update->optim,
+                                    .clips = update->clip_norm > 0};
     CHEX_TRY(chex_cuda_launch(e, &what, enqueue_update, err));
     e->waited = false;
+    return CHEX_OK;
+}
+
+enum chex_status chex_cuda_grad_norms(void *self, struct chex_grad_norms *out,
+                                      struct chex_error *err) {
+    struct cuda_engine *e = self;
+    struct gpu_clip clip;
+    CHEX_CUDA(cudaStreamSynchronize(e->stream), err);
+    CHEX_CUDA(cudaMemcpy(&clip, e->clip, sizeof clip, cudaMemcpyDeviceToHost), err);
+    *out = (struct chex_grad_norms){clip.sum, clip.largest, clip.updates};
+    CHEX_CUDA(cudaMemsetAsync(e->clip, 0, sizeof *e->clip, e->stream), err);
     return CHEX_OK;
 }

@@ -321,6 +321,7 @@ struct gpu_step {
     float adam_step, adam_root;                           /* lr / (1 - b1^t), 1 / sqrt(1 - b2^t) */
     float adamw_shrink, eps;
     float bn_momentum;
+    double clip_norm, clip_scale; /* grad_scale before it is rounded */
 };
 /* The loss scale of fp16 and its counters, in device memory. */
 struct gpu_loss_scale {
@@ -328,6 +329,14 @@ struct gpu_loss_scale {
     int good_steps; /* steps since scale last changed */
     int overflowed; /* this step's gradients are not finite: the update is skipped */
     int skipped;    /* number of skipped updates so far */
+};
+/* Clipping by norm, in device memory. */
+enum { GPU_CLIP_BLOCKS = 256 };
+struct gpu_clip {
+    double squares[GPU_CLIP_BLOCKS]; /* sums of squares of the reduced gradient */
+    double sum, largest;             /* norms of the updates since the last reset */
+    int64_t updates;
+    float grad_scale; /* of this step: gpu_step.grad_scale with the factor of the clipping */
 };
 /* One trained parameter, in device memory. */
 struct gpu_param {
@@ -344,14 +353,15 @@ struct gpu_update {
     size_t param_count, state_count;
     const struct gpu_step *step;       /* device */
     struct gpu_loss_scale *loss_scale; /* device; NULL: none */
+    struct gpu_clip *clip;             /* device; NULL: gradients are not clipped */
     float *w, *m, *v;                  /* state_count elements each; v NULL for SGD and LARS */
     const float *g;                    /* state_count: reduced gradient */
     float *norms;                      /* scratch: 2 * param_total; NULL unless LARS */
     enum gpu_type type;
     void *copies, *copies_t; /* weights of type `type` that kernels read */
 };
-/* One optimiser step: overflow check, trust ratios, w, m, v, running statistics, next loss scale.
- * Does not refresh the copies: call gpu_pack. Vectors are 16-byte aligned. */
+/* One optimiser step: overflow check, clipping, trust ratios, w, m, v, running statistics, next
+ * loss scale. Does not refresh the copies: call gpu_pack. Vectors are 16-byte aligned. */
 cudaError_t gpu_update_state(const struct gpu_update *u, cudaStream_t stream);
 /* Refreshes copies and copies_t from w, also after a skipped step. Transposed copies have in_padded
  * inputs too. */

@@ -6,6 +6,10 @@
  * contraction. So Adam, AdamW and SGD are bit-identical to the CPU. LARS computes its norms in fp32
  * within a block of 1024 threads and in double over blocks.
  *
+ * Clipping by norm. Each of 256 blocks adds the squares of its share in double, in an order that
+ * depends on the number of parameters only; one block adds the 256 sums in a tree. So the norm is
+ * deterministic, and the CPU's up to the rounding of sums in double.
+ *
  * Captured graphs. All scalars of a step are read from device memory. The launch arguments do not
  * change from step to step.
  *
@@ -65,6 +69,47 @@ static __global__ void adapt_scale(struct gpu_loss_scale *s) {
 static __device__ __forceinline__ bool is_skipped(const gpu_update &u) {
     return u.loss_scale && u.loss_scale->overflowed;
 }
+
+/* ---- clipping ---- */
+
+/* The sum of parts[0, UPDATE_THREADS), in a tree, on thread 0. */
+static __device__ __forceinline__ double tree_sum(double *parts) {
+    for (unsigned by = UPDATE_THREADS / 2; by > 0; by /= 2) {
+        __syncthreads();
+        if (threadIdx.x < by)
+            parts[threadIdx.x] += parts[threadIdx.x + by];
+    }
+    return parts[0];
+}
+static __global__ void __launch_bounds__(UPDATE_THREADS) clip_sum(gpu_update u) {
+    __shared__ double parts[UPDATE_THREADS];
+    double sum = 0;
+    for (size_t i = (size_t)blockIdx.x * UPDATE_THREADS + threadIdx.x; i < u.param_count;
+         i += (size_t)GPU_CLIP_BLOCKS * UPDATE_THREADS)
+        sum += (double)u.g[i] * (double)u.g[i];
+    parts[threadIdx.x] = sum;
+    sum = tree_sum(parts);
+    if (threadIdx.x == 0)
+        u.clip->squares[blockIdx.x] = sum;
+}
+/* One block. */
+static __global__ void __launch_bounds__(UPDATE_THREADS) clip_factor(gpu_update u) {
+    static_assert((int)UPDATE_THREADS == (int)GPU_CLIP_BLOCKS, "one thread for each sum");
+    __shared__ double parts[UPDATE_THREADS];
+    parts[threadIdx.x] = u.clip->squares[threadIdx.x];
+    const double sum = tree_sum(parts);
+    if (threadIdx.x != 0 || is_skipped(u))
+        return;
+    const double scale = u.step->clip_scale / (u.loss_scale ? (double)u.loss_scale->scale : 1.0);
+    const double norm = sqrt(sum) * scale, factor = u.step->clip_norm / (norm + 1e-6);
+    u.clip->sum += norm;
+    u.clip->largest = norm > u.clip->largest ? norm : u.clip->largest;
+    u.clip->updates++;
+    /* The product with grad_scale is rounded once, as on the CPU. */
+    u.clip->grad_scale = factor < 1 ? (float)(u.step->clip_scale * factor) : u.step->grad_scale;
+}
+
+/* ---- elements ---- */
 
 /* |w| and |g| of one parameter. */
 static __global__ void __launch_bounds__(NORM_THREADS) norms_of(gpu_update u) {
@@ -162,7 +207,8 @@ static __device__ __forceinline__ int param_at(const gpu_update &u, size_t at) {
 }
 static __device__ __forceinline__ void trained(update_four &e, const gpu_update &u,
                                                const gpu_step &s, size_t at) {
-    const float scale = u.loss_scale ? __fdiv_rn(s.grad_scale, u.loss_scale->scale) : s.grad_scale;
+    const float whole = u.clip ? u.clip->grad_scale : s.grad_scale;
+    const float scale = u.loss_scale ? __fdiv_rn(whole, u.loss_scale->scale) : whole;
     const bool lars = s.optim == CHEX_LARS;
     int p = lars ? param_at(u, at) : 0;
     float trust = lars ? trust_of(u, p, scale, s.weight_decay) : 1.0f;
@@ -323,6 +369,10 @@ cudaError_t gpu_update_state(const struct gpu_update *u, cudaStream_t stream) {
                                      sizeof u->loss_scale->overflowed, stream));
         CHEX_GPU_TRY(CHEX_LAUNCH(check_finite, blocks_for(u->state_count / 4, CHECK_BLOCKS),
                                  UPDATE_THREADS, 0, stream, u->g, u->state_count, u->loss_scale));
+    }
+    if (u->clip) {
+        CHEX_GPU_TRY(CHEX_LAUNCH(clip_sum, GPU_CLIP_BLOCKS, UPDATE_THREADS, 0, stream, *u));
+        CHEX_GPU_TRY(CHEX_LAUNCH(clip_factor, 1, UPDATE_THREADS, 0, stream, *u));
     }
     if (u->norms && u->param_total)
         CHEX_GPU_TRY(CHEX_LAUNCH(norms_of, (unsigned)u->param_total, NORM_THREADS, 0, stream, *u));
