@@ -119,6 +119,10 @@ enum chex_status eval_predict_publish(const struct eval_settings *s,
     struct chex_staging staging;
     CHEX_TRY(chex_staging_begin(s->output, KEY_FILE, &staging, err));
     enum chex_status st = write_files(s, config, staging.path, facts, result, err);
+    if (st == CHEX_OK)
+        st = chex_staging_replace(&staging, "maps", err);
+    if (st == CHEX_OK)
+        st = chex_staging_replace(&staging, "contact-sheet.html", err);
     st = chex_staging_end(&staging, st, err);
     if (st != CHEX_OK && result->images)
         return st;

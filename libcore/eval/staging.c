@@ -15,6 +15,7 @@
 
 #define TEMPORARY ".eval.tmp."
 #define READY ".eval.ready"
+#define REPLACE ".replace." /* + NAME: a marker of chex_staging_replace */
 
 bool chex_staging_pending(const char *dir) {
     char *ready = chex_fs_join(dir, READY);
@@ -92,11 +93,48 @@ static enum chex_status move_all(const char *ready, const char *dir, const char 
     return st;
 }
 
+/* Removes DIR/NAME, then its marker. */
+static enum chex_status replace_one(const char *ready, const char *dir, const char *marker,
+                                    struct chex_error *err) {
+    char *mark = chex_fs_join(ready, marker);
+    char *old = chex_fs_join(dir, marker + sizeof REPLACE - 1);
+    enum chex_status st = mark && old ? chex_fs_remove_tree(old, err)
+                                      : chex_error_memory(err, "%s: the results", dir);
+    if (st == CHEX_OK && rmdir(mark) != 0)
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot remove %s", mark);
+    free(mark);
+    free(old);
+    return st;
+}
+
+static int is_marker(const struct dirent *e) {
+    return strncmp(e->d_name, REPLACE, sizeof REPLACE - 1) == 0;
+}
+
+/* The old key file goes first: without it nobody takes the rest for a complete set. */
+static enum chex_status remove_replaced(const char *ready, const char *dir, const char *key,
+                                        struct chex_error *err) {
+    struct dirent **list = NULL;
+    const int n = scandir(ready, &list, is_marker, alphasort);
+    if (n < 0)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read folder %s", ready);
+    enum chex_status st = n ? remove_old_key(ready, dir, key, err) : CHEX_OK;
+    for (int i = 0; i < n; i++) {
+        if (st == CHEX_OK)
+            st = replace_one(ready, dir, list[i]->d_name, err);
+        free(list[i]);
+    }
+    free(list);
+    return st;
+}
+
 static enum chex_status publish(const char *dir, const char *key, struct chex_error *err) {
     char *ready = chex_fs_join(dir, READY);
     if (!ready)
         return chex_error_memory(err, "%s: the results", dir);
-    enum chex_status st = move_all(ready, dir, key, err);
+    enum chex_status st = remove_replaced(ready, dir, key, err);
+    if (st == CHEX_OK)
+        st = move_all(ready, dir, key, err);
     if (st == CHEX_OK) {
         chex_fs_sync_folder(dir);
         st = chex_fs_remove_tree(ready, err);
@@ -140,6 +178,15 @@ enum chex_status chex_staging_begin(const char *dir, const char *key, struct che
     }
     s->path = path;
     return CHEX_OK;
+}
+
+enum chex_status chex_staging_replace(const struct chex_staging *s, const char *name,
+                                      struct chex_error *err) {
+    char *mark = chex_fs_format("%s/" REPLACE "%s", s->path, name);
+    enum chex_status st =
+        mark ? chex_fs_mkdirs(mark, err) : chex_error_memory(err, "%s: the results", s->dir);
+    free(mark);
+    return st;
 }
 
 /* Step 2 of eval/staging.h. */

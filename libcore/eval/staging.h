@@ -7,9 +7,11 @@
  *    killed process leaves it, and the next run removes it. DIR/ is unchanged so far.
  * 2. The folder is renamed to DIR/.eval.ready. From here on the set counts as complete: its files
  *    move to DIR/ one by one. If the process is killed, the next run moves the rest.
- * Folders in the set are merged with those of DIR file by file, their auroc.json last.
- * The key file (auroc.json) of an older set goes first and that of the new set comes last, so a
- * reader who finds the key file never sees files of two runs.
+ * Folders in the set are merged with those of DIR file by file, their auroc.json last. Names given
+ * to chex_staging_replace() are replaced whole: a marker in the set asks for it, and is removed
+ * after the old entry is gone and before the first file moves. So a killed run never removes a new
+ * file. The key file (auroc.json) of an older set goes first and that of the new set comes last, so
+ * a reader who finds the key file never sees files of two runs.
  *
  * One process at a time: the caller holds a lock on DIR.
  */
@@ -34,6 +36,11 @@ enum chex_status chex_staging_recover(const char *dir, const char *key, struct c
 /* Makes the folder of step 1; s->path names it. Ends with chex_staging_end() in any case. */
 enum chex_status chex_staging_begin(const char *dir, const char *key, struct chex_staging *s,
                                     struct chex_error *err);
+
+/* DIR/NAME of an older run, a file or a folder, is removed when the set is published, even if the
+ * set has no NAME. */
+enum chex_status chex_staging_replace(const struct chex_staging *s, const char *name,
+                                      struct chex_error *err);
 
 /* Publishes the files if `st` is CHEX_OK, else removes them. Returns `st`, or the fault found here;
  * error texts then name the files as they would be called in DIR. */

@@ -149,6 +149,16 @@ error_line 'output folder whole already holds predictions.csv, rejected.csv, pre
     "results of another run are not replaced"
 expect_status 0 chex-eval predict --images images "${net[@]}" --output oddities --force
 is "$(ls -A oddities | tr '\n' ' ')" \
-    "contact-sheet.html maps predict.json predictions.csv rejected.csv " "unless --force is given"
+    "predict.json predictions.csv rejected.csv " \
+    "unless --force is given, and then old heat maps and the old page go too"
+# A run that was killed between its two steps of publishing: maps/ is still that of the run before.
+mkdir -p oddities/maps oddities/.eval.ready/.replace.maps oddities/.eval.ready/maps
+: >oddities/maps/old.png
+: >oddities/.eval.ready/maps/new.png
+mv oddities/predict.json oddities/.eval.ready
+expect_status 2 chex-eval predict --images images "${net[@]}" --output oddities
+is "$(ls -A oddities oddities/maps | tr '\n' ' ')" \
+    "oddities: maps predict.json predictions.csv rejected.csv  oddities/maps: new.png " \
+    "the next run completes the results of a run that was killed while it published them"
 
 done_testing
