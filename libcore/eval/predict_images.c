@@ -23,7 +23,7 @@
 #include "eval/predict_map.h"
 #include "eval/predict_split.h"
 
-enum { BLOCK = 64, BATCHES_IN_RING = 4 };
+enum { BLOCK = 64, BATCHES_IN_RING = 4, BATCHES_IN_ROUND = 16 };
 
 /* The state of one rank. */
 struct run {
@@ -273,19 +273,43 @@ static enum chex_status run_batch(struct run *r, size_t count, struct chex_error
     return chex_partial_flush(r->writer, err);
 }
 
+/* The number of rounds of the rank with the most images. Collective. */
+static enum chex_status count_rounds(const struct run *r, size_t *rounds_out,
+                                     struct chex_error *err) {
+    struct chex_group *g = r->c->group;
+    const uint64_t images = (uint64_t)BATCHES_IN_ROUND * (uint64_t)r->batch;
+    const uint64_t mine = (r->count + images - 1) / images;
+    CHEX_TRY(chex_group_exchange(g, "rounds", &mine, sizeof mine, err));
+    const uint64_t *all = g->all;
+    *rounds_out = 0;
+    for (int i = 0; i < g->size; i++)
+        *rounds_out = all[i] > *rounds_out ? (size_t)all[i] : *rounds_out;
+    return CHEX_OK;
+}
+
+/* Runs the next batches of this rank, from image *done on. There may be none left. */
+static enum chex_status run_round(struct run *r, struct chex_progress *bar, size_t *done,
+                                  struct chex_error *err) {
+    for (int i = 0; i < BATCHES_IN_ROUND && *done < r->count; i++) {
+        const size_t left = r->count - *done;
+        const size_t count = left < (size_t)r->batch ? left : (size_t)r->batch;
+        CHEX_TRY(run_batch(r, count, err));
+        *done += count;
+        chex_progress_set(bar, *done, NULL);
+    }
+    return CHEX_OK;
+}
+
+/* All ranks agree after each round, so a failure of one rank ends the work of all. Collective. */
 static enum chex_status run_images(struct run *r, struct chex_error *err) {
-    const struct chex_group *g = r->c->group;
+    struct chex_group *g = r->c->group;
     struct chex_progress *bar =
         chex_progress_create(g->size > 1 ? "predicting rank 0's part" : "predicting", "img",
                              r->count, r->c->progress && g->rank == 0 && r->count);
-    enum chex_status st = CHEX_OK;
-    for (size_t done = 0; st == CHEX_OK && done < r->count;) {
-        const size_t left = r->count - done;
-        const size_t count = left < (size_t)r->batch ? left : (size_t)r->batch;
-        st = run_batch(r, count, err);
-        done += count;
-        chex_progress_set(bar, done, NULL);
-    }
+    size_t rounds = 0, done = 0;
+    enum chex_status st = count_rounds(r, &rounds, err);
+    for (size_t round = 0; st == CHEX_OK && round < rounds; round++)
+        st = chex_group_agree(g, run_round(r, bar, &done, err), err);
     chex_progress_destroy(bar, st == CHEX_OK);
     return chex_partial_close(r->writer, st, err);
 }
