@@ -7,7 +7,7 @@
 #   $BUILD       the build folder; its bin/ comes first in PATH
 #   $SOURCE      the source tree
 #   an environment without CHEX_*, SLURM_*, PMIX_*, PMI_* and OMPI_* variables
-# A failed check does not stop the script; the exit status of done_testing is the verdict.
+# A failed check returns 1 and does not stop the script; the exit status of done_testing is the verdict.
 
 SOURCE=${CHEX_TEST_SOURCE:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}
 BUILD=${CHEX_TEST_BUILD:-$SOURCE/build/debug}
@@ -57,16 +57,16 @@ diag() { printf '%s\n' "$*" | sed 's/^/# /'; }
 # is GOT WANTED NAME
 is() {
     [ "$1" = "$2" ]
-    ok $? "$3" || { diag "got:    $1"; diag "wanted: $2"; }
+    ok $? "$3" || { diag "got:    $1"; diag "wanted: $2"; return 1; }
 }
 # like TEXT EXTENDED-REGEX NAME
 like() {
     grep -qE -- "$2" <<<"$1"
-    ok $? "$3" || { diag "no match for: $2"; diag "in: $1"; }
+    ok $? "$3" || { diag "no match for: $2"; diag "in: $1"; return 1; }
 }
 unlike() {
     ! grep -qE -- "$2" <<<"$1"
-    ok $? "$3" || { diag "unwanted match for: $2"; diag "in: $1"; }
+    ok $? "$3" || { diag "unwanted match for: $2"; diag "in: $1"; return 1; }
 }
 
 # expect_status CODE COMMAND...: runs it with output in the files `out` and `err` of the scratch
@@ -80,6 +80,7 @@ expect_status() {
     ok $? "exit $want: $(printf '%s ' "$@" | sed "s|$SCRATCH/||g" | cut -c1-150)" || {
         diag "exit status $got"
         diag "$(tail -n 12 "$SCRATCH/err")"
+        return 1
     }
 }
 # What the last expect_status wrote.
@@ -91,7 +92,7 @@ error_line() {
     local lines
     lines=$(grep -E '^chex-[a-z]+(\[[^]]*\])? error: ' "$SCRATCH/err")
     [ "$(grep -c . <<<"$lines")" -eq 1 ] && grep -qE -- "$1" <<<"$lines"
-    ok $? "$2" || { diag "no match for: $1"; diag "in: $(err)"; }
+    ok $? "$2" || { diag "no match for: $1"; diag "in: $(err)"; return 1; }
 }
 
 # skip_all REASON: the whole script cannot run here.
