@@ -53,7 +53,19 @@ ok $? "a run that was asked to save puts its job back into the queue" || diag "$
 like "$(cat saved.out)" "saved; this job is put back into the queue \(--requeue\)" "the log says so"
 done=$(steps saved)
 
-# While the job waits in the queue.
+# Lost ranks, in two jobs at once. The saved one waits in the queue and starts again beside them.
+touch lost.stops often.stops
+lost=$(batch lost --requeue)
+often=$(batch often --requeue --comment=chexnet-retries=3)
+await job_is "$lost" "Restarts=1"
+ok $? "a run whose ranks are lost puts its job back into the queue" || diag "$(cat lost.out)"
+is "$(about "$lost" Comment)" "Comment=chexnet-retries=1" "the retry is counted in the comment of the job"
+# It starts no second time: slurmstepd of a lost step keeps its socket for some 20 s, and the next start
+# has the same step.
+scancel "$lost"
+like "$(cat lost.out)" "ranks were lost; this job is put back into the queue \(--requeue\)" "the log says that ranks were lost"
+
+# The option where it cannot work.
 expect_status 0 train --output whole --epochs 100000 --max-steps $((done + 2))
 like "$(err)" "warn: --requeue is ignored: not in a Slurm job" "outside of Slurm the option is ignored with a warning"
 expect_status 0 in_job -N2 chex-train "${options[@]}" --output plain --epochs 9 --max-steps 1
@@ -72,18 +84,6 @@ like "$(scontrol show job "$saved")" "Comment=of user chexnet-retries=0" "after 
 h5diff whole/last.h5 saved/last.h5 /params /params >/dev/null
 ok $? "the bits are those of a run without interruption"
 
-# Lost ranks.
-touch lost.stops
-lost=$(batch lost --requeue)
-await job_is "$lost" "Restarts=1"
-ok $? "a run whose ranks are lost puts its job back into the queue" || diag "$(cat lost.out)"
-is "$(about "$lost" Comment)" "Comment=chexnet-retries=1" "the retry is counted in the comment of the job"
-# It starts no second time: slurmstepd of a lost step keeps its socket for some 20 s, and the next start
-# has the same step.
-scancel "$lost"
-like "$(cat lost.out)" "ranks were lost; this job is put back into the queue \(--requeue\)" "the log says that ranks were lost"
-touch often.stops
-often=$(batch often --requeue --comment=chexnet-retries=3)
 ended "$often"
 is "$(about "$often" JobState) $(about "$often" Restarts)" "JobState=FAILED Restarts=0" "after three retries the job ends"
 like "$(cat often.out)" "not put back into the queue: ranks were lost again after 3 retries" "the log says why it ends"
