@@ -31,11 +31,11 @@ chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --spli
     --fractions 0.6,0.2,0.2 --output shards -q >/dev/null
 export CHEX_ENGINE=cpu CHEX_THREADS=1 CHEX_IMAGE_SIZE=32 CHEX_BATCH_SIZE=2 CHEX_BOOTSTRAP=0
 same=(--seed 5 --deterministic --logical-ranks "$NODES" --epochs 100000)
-# The training has no end until the file `steps` says where.
+# A training without --max-steps has no end until the file `steps` says where.
 mkdir bin
 cat >bin/chex-train <<END
 #!/bin/bash
-[ ! -e $SCRATCH/steps ] || set -- "\$@" --max-steps \$(cat $SCRATCH/steps)
+[[ ! -e $SCRATCH/steps || \$* = *--max-steps* ]] || set -- "\$@" --max-steps \$(cat $SCRATCH/steps)
 exec $BUILD/bin/chex-train "\$@"
 END
 chmod +x bin/chex-train
@@ -77,7 +77,15 @@ urgent=$(timeout 60 sbatch --parsable --partition=high --nodes="$NODES" --exclus
 await job_is "$job" "Restarts=2" && await job_is "$urgent" "JobState=COMPLETED"
 ok $? "an urgent job preempts it on all nodes" || diag "$(tail -n 30 "$CLUSTER/log/slurmctld" batch-"$job".out)"
 echo $(($(steps run) + 1)) >steps
+# While the job waits in the queue: an array whose two tasks use half of the nodes each, at the same time.
+array=$(batch --array=1-2 --nodes=$((NODES / 2)) -- runs/%a --seed %a --max-steps 1)
 chex-train --data shards --output whole "${same[@]}" --max-steps "$(cat steps)" >/dev/null 2>&1
+completes "${array}_1" "the first task of an array ends well"
+completes "${array}_2" "the second task of an array ends well"
+is "$(for i in 1 2; do scontrol show hostnames "$(about "${array}_$i" NodeList | cut -d= -f2)"; done | sort -u | wc -l)" \
+    "$((NODES / 2 * 2))" "the tasks of the array have nodes of their own"
+is "$(grep -ho '"seed": "[0-9]*"' runs/1/config.json runs/2/config.json | tr '\n' ' ')" \
+    '"seed": "1" "seed": "2" ' "each task of the array has its run and its options"
 completes "$job" "the job ends well in its third start"
 is "$(steps run)" "$(cat steps)" "no step is lost or done twice"
 h5diff whole/last.h5 run/last.h5 /params /params >/dev/null
@@ -85,13 +93,4 @@ ok $? "the bits are those of one process without interruption"
 [ -s run/eval/auroc.json ]
 ok $? "the evaluation follows the training"
 
-# An array whose two tasks use half of the nodes each, at the same time.
-echo 1 >steps
-job=$(batch --array=1-2 --nodes=$((NODES / 2)) -- runs/%a --seed %a)
-completes "${job}_1" "the first task of an array ends well"
-completes "${job}_2" "the second task of an array ends well"
-is "$(for i in 1 2; do scontrol show hostnames "$(about "${job}_$i" NodeList | cut -d= -f2)"; done | sort -u | wc -l)" \
-    "$((NODES / 2 * 2))" "the tasks of the array have nodes of their own"
-is "$(grep -ho '"seed": "[0-9]*"' runs/1/config.json runs/2/config.json | tr '\n' ' ')" \
-    '"seed": "1" "seed": "2" ' "each task of the array has its run and its options"
 done_testing
