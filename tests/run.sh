@@ -24,7 +24,7 @@ it makes is in build/ci-*; it can be run again.
                          cuda      chexnet-cuda.so for every target by nvcc, warnings are errors; no
                                    spills, register budgets; nothing runs on a GPU (tests/gpu/run.sh)
   --tests REGEX        only tests whose names match (ctest -R)
-  --jobs N             compilers at a time ($(nproc)); of tests, which wait a lot, half as many more
+  --jobs N             compilers at a time ($(nproc)); of tests, which wait a lot, twice as many
   --no-install         install nothing; tests that miss something are skipped and say so
   --help
 ccache is used where it is installed. CUDAToolkit_ROOT=FOLDER names the CUDA toolkit of stage cuda.
@@ -100,7 +100,7 @@ run_ctest() { # preset, options of ctest
     shift
     xml=$dir/ctest.xml
     rm -f "$xml"
-    ctest --test-dir "$dir" --output-on-failure --no-tests=ignore -j $((jobs + jobs / 2)) \
+    ctest --test-dir "$dir" --output-on-failure --no-tests=ignore -j $((2 * jobs)) \
         --output-junit "$xml" "$@" ${pattern:+-R "$pattern"}
     if [ ! -f "$xml" ]; then
         echo "FAILED: ctest wrote no result"
