@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "train/run_page.h"
 #include "train/session.h"
 
 static json_t *shares(const struct chex_bottleneck *b) {
@@ -120,6 +121,17 @@ static void log_result(struct chex_session *s, const struct epoch_result *e,
                   chex_schedule_lr(&s->config.schedule, s->at.epoch, 0, s->steps));
 }
 
+/* The page is a view of the metrics: without it the run goes on. */
+static void write_page(const struct chex_session *s) {
+    const struct chex_run_page page = {.dir = s->config.output_dir,
+                                       .model = s->net->model,
+                                       .epochs = s->config.epochs,
+                                       .rows = s->files.epochs};
+    struct chex_error why = {0};
+    if (json_array_size(page.rows) && chex_run_page_write(&page, &why) != CHEX_OK)
+        chex_warn("%s", why.text);
+}
+
 static enum chex_status report(struct chex_session *s, const struct epoch_result *e,
                                struct chex_error *err) {
     struct times times;
@@ -140,7 +152,9 @@ static enum chex_status report(struct chex_session *s, const struct epoch_result
                     CHEX_MEMBER(e, best), CHEX_FIELD("time_shares", shares(b)),
                     CHEX_MEMBER(b, slowest_rank), CHEX_FIELD("slowest_host", times.host),
                     CHEX_MEMBER(b, slowest_ratio), CHEX_MEMBER(b, advice));
-    return chex_runfiles_metric(&s->files, line, err);
+    CHEX_TRY(chex_runfiles_metric(&s->files, line, err));
+    write_page(s);
+    return CHEX_OK;
 }
 
 /* Best by validation AUROC. If that is undefined, by validation loss; without a validation set, by
@@ -265,6 +279,6 @@ void chex_session_summarise(const struct chex_session *s) {
         find_times(s, s->reports.total_times, &times);
         log_times("time of all steps", &times);
     }
-    chex_info("  files: %s/best.h5, %s/last.h5, %s/checkpoints/, %s/metrics.jsonl", dir, dir, dir,
-              dir);
+    chex_info("  files: %s/best.h5, %s/last.h5, %s/checkpoints/, %s/metrics.jsonl, %s/run.html",
+              dir, dir, dir, dir, dir);
 }

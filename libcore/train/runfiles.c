@@ -16,8 +16,9 @@
 #include "base/log.h"
 
 /* Patterns of the names that a run may overwrite in its folder. */
-static const char *const own_names[] = {"last.h5",    "best.h5",     "metrics.jsonl", "config.json",
-                                        "ranks.json", "checkpoints", "step-*.h5",     NULL};
+static const char *const own_names[] = {"last.h5",     "best.h5",    "metrics.jsonl",
+                                        "config.json", "ranks.json", "checkpoints",
+                                        "step-*.h5",   "run.html",   NULL};
 
 static bool is_own(const char *name) {
     for (int i = 0; own_names[i]; i++)
@@ -68,6 +69,7 @@ enum chex_status chex_runfiles_init(struct chex_runfiles *f, const char *dir,
 void chex_runfiles_release(struct chex_runfiles *f) {
     if (f->metrics)
         fclose(f->metrics);
+    json_decref(f->epochs);
     free(f->dir);
     *f = (struct chex_runfiles){0};
 }
@@ -125,6 +127,11 @@ static enum chex_status metrics_fault(const struct chex_runfiles *f, struct chex
     return chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s/metrics.jsonl", f->dir);
 }
 
+static bool is_epoch(const json_t *line) {
+    const char *kind = json_string_value(json_object_get(line, "kind"));
+    return kind && strcmp(kind, "epoch") == 0;
+}
+
 enum chex_status chex_runfiles_metric(const struct chex_runfiles *f, json_t *object,
                                       struct chex_error *err) {
     char *text =
@@ -133,6 +140,8 @@ enum chex_status chex_runfiles_metric(const struct chex_runfiles *f, json_t *obj
     enum chex_status st = text ? CHEX_OK : chex_error_memory(err, NULL);
     if (st == CHEX_OK && fprintf(f->metrics, "%s\n", text) < 0)
         st = metrics_fault(f, err);
+    if (st == CHEX_OK && is_epoch(object) && json_array_append(f->epochs, object) != 0)
+        st = chex_error_memory(err, NULL);
     free(text);
     json_decref(object);
     return st;
@@ -175,10 +184,11 @@ static void add_bad_line(struct bad_lines *bad, size_t number) {
 /* Writes the lines up to `step` to `kept`. A last line without a newline is dropped: the run was
  * killed while it wrote it. */
 static enum chex_status keep_lines(const char *data, size_t size, uint64_t step,
-                                   bool validation_due, FILE *kept, struct bad_lines *bad,
-                                   struct chex_error *err) {
+                                   bool validation_due, FILE *kept, json_t *epochs,
+                                   struct bad_lines *bad, struct chex_error *err) {
     const char *const stop = data + size;
     size_t number = 0;
+    bool kept_all = true;
     for (const char *line = data, *end; (end = memchr(line, '\n', (size_t)(stop - line)));
          line = end + 1) {
         const size_t bytes = (size_t)(end - line);
@@ -187,11 +197,13 @@ static enum chex_status keep_lines(const char *data, size_t size, uint64_t step,
         number++;
         if (!o)
             add_bad_line(bad, number);
+        if (keep && is_epoch(o) && json_array_append(epochs, o) != 0)
+            kept_all = false;
         json_decref(o);
         if (keep && fwrite(line, 1, bytes + 1, kept) != bytes + 1)
             return chex_error_memory(err, NULL);
     }
-    return CHEX_OK;
+    return kept_all ? CHEX_OK : chex_error_memory(err, NULL);
 }
 
 static void report_bad_lines(const char *path, const struct bad_lines *bad) {
@@ -201,7 +213,7 @@ static void report_bad_lines(const char *path, const struct bad_lines *bad) {
 }
 
 static enum chex_status rewind_metrics(const char *path, uint64_t step, bool validation_due,
-                                       struct chex_error *err) {
+                                       json_t *epochs, struct chex_error *err) {
     char *data = NULL, *text = NULL;
     size_t size = 0, text_size = 0;
     enum chex_status st = chex_fs_read(path, max_metrics_bytes, &data, &size, err);
@@ -209,7 +221,7 @@ static enum chex_status rewind_metrics(const char *path, uint64_t step, bool val
         return st;
     struct bad_lines bad = {0};
     FILE *kept = open_memstream(&text, &text_size);
-    st = kept ? keep_lines(data, size, step, validation_due, kept, &bad, err)
+    st = kept ? keep_lines(data, size, step, validation_due, kept, epochs, &bad, err)
               : chex_error_memory(err, NULL);
     if (kept && fclose(kept) != 0)
         st = chex_error_memory(err, NULL);
@@ -225,9 +237,10 @@ static enum chex_status rewind_metrics(const char *path, uint64_t step, bool val
 enum chex_status chex_runfiles_open_metrics(struct chex_runfiles *f, uint64_t step,
                                             bool validation_due, struct chex_error *err) {
     char *path = chex_fs_join(f->dir, "metrics.jsonl");
-    enum chex_status st = path ? CHEX_OK : chex_error_memory(err, NULL);
+    f->epochs = json_array();
+    enum chex_status st = path && f->epochs ? CHEX_OK : chex_error_memory(err, NULL);
     if (st == CHEX_OK && chex_fs_exists(path))
-        st = rewind_metrics(path, step, validation_due, err);
+        st = rewind_metrics(path, step, validation_due, f->epochs, err);
     if (st == CHEX_OK && !(f->metrics = fopen(path, "ae")))
         st = metrics_fault(f, err);
     /* Line-buffered: `tail -f` sees each line at once, and a kill loses none. */

@@ -15,7 +15,8 @@
 
 struct chex_runfiles {
     char *dir;
-    FILE *metrics; /* DIR/metrics.jsonl, open for appending */
+    FILE *metrics;  /* DIR/metrics.jsonl, open for appending */
+    json_t *epochs; /* array: its lines of kind epoch, in order */
 };
 
 /* Removes temporary files that a killed run left in DIR and DIR/checkpoints. Files of other
@@ -37,7 +38,8 @@ bool chex_runfiles_is_foreign(const char *dir, char **name_out);
 /* True if DIR/metrics.jsonl has a line of an epoch. Then checkpoints were written too. */
 bool chex_runfiles_had_epochs(const char *dir);
 
-/* Opens DIR/metrics.jsonl. Must come before chex_runfiles_metric and chex_runfiles_step. Drops:
+/* Opens DIR/metrics.jsonl, and reads its lines of kind epoch. Must come before chex_runfiles_metric
+ * and chex_runfiles_step. Drops:
  *   - lines of steps after `step`, because these steps are done again;
  *   - with validation_due, the line of a validation at `step`;
  *   - lines that are not JSON, with one warning that lists their numbers. */

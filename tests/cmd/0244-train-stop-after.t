@@ -27,7 +27,7 @@ like "$(out)" 'complete: raise --stop-after to go on' "a plan says so too"
 # The count survives interruptions: after each epoch, and within one.
 steps=$(grep -c '"kind":"step"' run/metrics.jsonl)
 per=$((steps / $(epochs run)))
-for last in $(seq $per $per $steps) $((steps + per)); do
+for last in $(seq "$per" "$per" "$steps") $((steps + per)); do
     "${train[@]}" --lr 1e-2 --stop-after 2 --output parts --max-steps "$last" -q || fail "part $last"
 done
 is "$(results parts)" "$(results run)" "a run in parts ends at the same epoch with the same results"
