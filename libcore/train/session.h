@@ -63,7 +63,8 @@ struct chex_session {
     struct chex_train_config config; /* run_state.c: options of the checkpoint, logical_ranks */
     struct chex_train_world world;
     int rank, size;
-    bool together; /* all ranks know of the present failure, and can still exchange */
+    double opened_s; /* when the set-up began */
+    bool together;   /* all ranks know of the present failure, and can still exchange */
 
     /* setup.c: the engine; run_state.c, if the run resumes */
     struct chex_net *net;

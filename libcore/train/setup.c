@@ -10,12 +10,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/alloc.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory_limit.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "launch/same.h"
+#include "train/job_use.h"
 #include "train/requeue.h"
 #include "train/session.h"
 
@@ -287,6 +291,7 @@ void chex_session_init(struct chex_session *s, const struct chex_train_config *c
                                .world = *world,
                                .rank = world->launch->rank,
                                .size = world->launch->size,
+                               .opened_s = chex_clock_s(),
                                .output = {.lock = -1},
                                .needs = {.program = chex_memory_own_bytes("")}};
     chex_schedule_init(&s->config.schedule);
@@ -307,8 +312,57 @@ static void write_job_comment(const struct chex_session *s) {
         chex_warn("--job-comment: %s", why.text);
 }
 
+/* What each rank reports for the line about the job. */
+struct rank_use {
+    int32_t node, gpu;
+    uint64_t bytes;
+    double cores;
+};
+
+static struct rank_use own_use(const struct chex_session *s) {
+    struct timespec t = {0};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    const double cpu_s = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    const double elapsed_s = chex_clock_s() - s->opened_s;
+    return (struct rank_use){.node = s->world.launch->node,
+                             .gpu = s->config.device != NULL,
+                             .bytes = chex_alloc_peak_rss_bytes(),
+                             .cores = elapsed_s > 0 ? cpu_s / elapsed_s : 0};
+}
+
+static struct chex_job_used sum_use(const struct chex_session *s, const struct rank_use *ranks) {
+    struct chex_job_used u = {.whole = s->started_step == 0 && chex_session_ended_by(s)};
+    for (int r = 0; r < s->size; r++) {
+        uint64_t bytes = 0;
+        for (int other = 0; other < s->size; other++)
+            bytes += ranks[other].node == ranks[r].node ? ranks[other].bytes : 0;
+        u.node_bytes = bytes > u.node_bytes ? bytes : u.node_bytes;
+        u.cores = ranks[r].cores > u.cores ? ranks[r].cores : u.cores;
+        u.gpus += ranks[r].gpu;
+    }
+    return u;
+}
+
+/* In a job rank 0 logs what was asked, what was used and what to ask for. Collective. */
+static enum chex_status log_job_use(struct chex_session *s, struct chex_error *err) {
+    const struct rank_use mine = own_use(s);
+    struct chex_job_asked asked;
+    double elapsed_s;
+    char text[512];
+    chex_watchdog_wait(s->world.watchdog);
+    CHEX_TRY(chex_group_exchange(s->world.coll->group, "use", &mine, sizeof mine, err));
+    if (s->rank != 0 || !chex_job_asked_read(chex_clock_unix_s(), &asked, &elapsed_s))
+        return CHEX_OK;
+    struct chex_job_used used = sum_use(s, s->world.coll->group->all);
+    used.elapsed_s = elapsed_s;
+    chex_info("%s", chex_job_use_text(&asked, &used, text, sizeof text));
+    return CHEX_OK;
+}
+
 static enum chex_status work(struct chex_session *s, struct chex_error *err) {
-    const enum chex_status st = chex_session_loop(s, err);
+    enum chex_status st = chex_session_loop(s, err);
+    if (st == CHEX_OK)
+        st = log_job_use(s, err);
     if (s->config.job_comment && s->rank == 0 && (st == CHEX_OK || st == CHEX_E_PREEMPTED))
         write_job_comment(s);
     if (st == CHEX_E_PREEMPTED)
