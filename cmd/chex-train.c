@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "command.h"
 #include "engine/choose.h"
+#include "engine/update.h"
 #include "input/pipeline.h"
 #include "label/classes.h"
 #include "launch/world.h"
@@ -39,6 +40,7 @@ struct settings {
     double lr, min_lr, lr_factor, weight_decay, momentum, clip_norm, warmup_epochs, consume;
     uint64_t stall_warn, stall_abort;
     bool deterministic, plan, bench_layers, bench_infer, antialias, job_comment, requeue;
+    bool nesterov, decay_norms;
     struct chex_opt_set *set; /* the origin of each value */
 };
 
@@ -79,10 +81,13 @@ static const struct chex_opt options[] = {
            .of_run = true, .help = "learning rate; never scaled by the number of ranks"),
     OPTION("weight-decay", FLOAT, AT(weight_decay), .def = "0", .metavar = "X", .min = 0,
            .max = 1e3, .of_run = true,
-           .help = "L2 penalty (adam, sgd, lars) or decoupled decay (adamw); applies to all "
-                   "parameters, also biases and batch norms"),
+           .help = "L2 penalty (adam, sgd, lars) or decoupled decay (adamw) of the weights of "
+                   "convolutions and classifier"),
+    OPTION("decay-norms", FLAG, AT(decay_norms), .of_run = true,
+           .help = "apply --weight-decay to batch norms and biases too"),
     OPTION("momentum", FLOAT, AT(momentum), .def = "0.9", .metavar = "X", .min = 0, .max = 1,
            .of_run = true, .help = "momentum of sgd and lars"),
+    OPTION("nesterov", FLAG, AT(nesterov), .of_run = true, .help = "Nesterov's momentum, for sgd"),
     OPTION("clip-norm", FLOAT, AT(clip_norm), .def = "0", .metavar = "X", .min = 0, .max = 1e9,
            .of_run = true,
            .help = "scale the mean gradient down to norm X if it is larger (0: do not clip)"),
@@ -266,6 +271,8 @@ static struct chex_update update_of(const struct settings *s) {
                                 .lr = s->lr,
                                 .weight_decay = s->weight_decay,
                                 .momentum = s->momentum,
+                                .nesterov = s->nesterov,
+                                .decay_norms = s->decay_norms,
                                 .clip_norm = s->clip_norm,
                                 .beta1 = 0.9,
                                 .beta2 = 0.999,
@@ -381,6 +388,13 @@ static bool machine_chose(const struct chex_opt *o, const json_t *origins) {
            (!origin || strcmp(origin, chex_opt_origin_names[CHEX_FROM_DEFAULT]) == 0);
 }
 
+/* The recorded text of an option of the run; NULL: none. Checkpoints without --decay-norms are from
+ * versions that applied weight decay to all parameters. */
+static const char *recorded_text(const struct chex_opt *o, const json_t *recorded) {
+    const char *text = o->of_run ? json_string_value(json_object_get(recorded, o->name)) : NULL;
+    return !text && o->at == AT(decay_norms) ? "yes" : text;
+}
+
 /* Takes over the recorded options that were not given again. `restored` gets the list of changes.
  */
 static enum chex_status restore_options(struct settings *s, const char *path,
@@ -390,8 +404,7 @@ static enum chex_status restore_options(struct settings *s, const char *path,
     restored[0] = '\0';
     for (size_t i = 0; i < program.count; i++) {
         const struct chex_opt *o = &options[i];
-        const char *value =
-            o->of_run ? json_string_value(json_object_get(recorded, o->name)) : NULL;
+        const char *value = recorded_text(o, recorded);
         char before[64], after[64];
         if (!value || machine_chose(o, origins))
             continue;
@@ -633,6 +646,11 @@ static enum chex_status check_settings(const struct settings *s, struct chex_err
     if ((s->bench_layers || s->bench_infer) && !s->bench)
         return chex_error_set(err, CHEX_E_USAGE, "--bench-%s: expected --bench N with it",
                               s->bench_layers ? "layers" : "infer");
+    /* A default --opt may be replaced by that of the resumed run, which is checked there. */
+    if (chex_opt_origin(s->set, "opt") != CHEX_FROM_DEFAULT || s->bench) {
+        const struct chex_update update = update_of(s);
+        CHEX_TRY(chex_update_check(&update, err));
+    }
     /* A default --lr may be replaced by that of the resumed run: chex_train_run checks again. */
     if (s->min_lr > s->lr && chex_opt_origin(s->set, "lr") != CHEX_FROM_DEFAULT)
         return chex_error_set(err, CHEX_E_USAGE, "--min-lr %g: expected no more than --lr, %g",

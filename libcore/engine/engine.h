@@ -64,6 +64,8 @@ struct chex_update {
     enum chex_optim optim;
     double lr, weight_decay;
     double momentum;          /* SGD, LARS */
+    bool nesterov;            /* SGD */
+    bool decay_norms;         /* weight decay for batch norms and biases too */
     double clip_norm;         /* largest norm of the mean gradient; 0: no limit and no norm */
     double beta1, beta2, eps; /* Adam, AdamW */
     int64_t step;             /* first step: 1 */

@@ -11,6 +11,16 @@ int chex_optim_moments(enum chex_optim optim) {
     return optim == CHEX_ADAM || optim == CHEX_ADAMW ? 2 : 1;
 }
 
+enum chex_status chex_update_check(const struct chex_update *u, struct chex_error *err) {
+    if (u->nesterov && u->optim != CHEX_SGD)
+        return chex_error_set(err, CHEX_E_USAGE, "--nesterov: --opt is %s (expected sgd)",
+                              chex_optim_names[u->optim]);
+    if (u->nesterov && !(u->momentum > 0))
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--nesterov: --momentum is %g (expected more than 0)", u->momentum);
+    return CHEX_OK;
+}
+
 /* Eight sums, so that the compiler can use vectors; they are added in pairs. */
 void chex_clip_sum(struct chex_clip *clip, const float *grad, size_t count, int piece) {
     enum { SUMS = 8 };
@@ -48,6 +58,10 @@ void chex_clip_take_norms(struct chex_clip *clip, struct chex_grad_norms *out) {
     clip->norms = (struct chex_grad_norms){0};
 }
 
+static bool is_weight(const struct chex_param *p) {
+    return p->kind == CHEX_PARAM_CONV || p->kind == CHEX_PARAM_FC_WEIGHT;
+}
+
 static void adam(const struct chex_update *u, size_t count, float *w, float *m, float *v,
                  const float *g) {
     float scale = (float)u->grad_scale, b1 = (float)u->beta1, b2 = (float)u->beta2;
@@ -70,6 +84,14 @@ static void sgd(const struct chex_update *u, size_t count, double local_lr, floa
     float scale = (float)(u->grad_scale * local_lr), decay = (float)(u->weight_decay * local_lr);
     /* Momentum starts from zero, which gives PyTorch's m = g at step 1. */
     float mu = (float)u->momentum, lr = (float)u->lr;
+    if (u->nesterov) {
+        for (size_t i = 0; i < count; i++) {
+            float gi = g[i] * scale + decay * w[i];
+            m[i] = mu * m[i] + gi;
+            w[i] -= lr * (gi + mu * m[i]);
+        }
+        return;
+    }
     for (size_t i = 0; i < count; i++) {
         m[i] = mu * m[i] + (g[i] * scale + decay * w[i]);
         w[i] -= lr * m[i];
@@ -80,7 +102,7 @@ static void sgd(const struct chex_update *u, size_t count, double local_lr, floa
  * optimisers, and for batch norms and biases. */
 static double trust_ratio(const struct chex_update *u, const struct chex_param *p, const float *w,
                           const float *g) {
-    if (u->optim != CHEX_LARS || (p->kind != CHEX_PARAM_CONV && p->kind != CHEX_PARAM_FC_WEIGHT))
+    if (u->optim != CHEX_LARS || !is_weight(p))
         return 1;
     double ww = 0, gg = 0;
     for (size_t i = 0; i < p->count; i++) {
@@ -93,13 +115,16 @@ static double trust_ratio(const struct chex_update *u, const struct chex_param *
 
 void chex_update_param(const struct chex_update *u, const struct chex_net *net,
                        const struct chex_param *p, float *w, float *m, float *v, const float *g) {
+    struct chex_update own = *u;
+    if (!u->decay_norms && !is_weight(p))
+        own.weight_decay = 0;
     if (p->kind == CHEX_PARAM_BN_MEAN || p->kind == CHEX_PARAM_BN_VAR) {
         float scale = (float)u->grad_scale, keep = net->bn_momentum;
         for (size_t i = 0; i < p->count; i++)
             w[i] += keep * (g[i] * scale - w[i]);
     } else if (chex_optim_moments(u->optim) == 2) {
-        adam(u, p->count, w, m, v, g);
+        adam(&own, p->count, w, m, v, g);
     } else {
-        sgd(u, p->count, trust_ratio(u, p, w, g), w, m, g);
+        sgd(&own, p->count, trust_ratio(&own, p, w, g), w, m, g);
     }
 }

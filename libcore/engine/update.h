@@ -4,9 +4,11 @@
  * fused update must agree with it up to rounding.
  *
  * SGD with momentum (PyTorch's form): g += wd * w; m = mu * m + g (m = g at step 1); w -= lr * m.
+ * With Nesterov's momentum: w -= lr * (g + mu * m), with the new m.
  * Adam (Kingma and Ba 2015) with L2 added to g; AdamW (Loshchilov and Hutter 2019) with decoupled
  * decay w -= lr * wd * w first. LARS (You et al. 2017): g scaled per parameter by
  * 0.001 * |w| / (|g| + wd * |w|) for convolution and linear weights, then SGD.
+ * Weight decay wd is 0 for batch norms and biases, as in timm, unless decay_norms is set.
  *
  * Clipping by norm (PyTorch's clip_grad_norm_): before all that, if the norm of the mean gradient
  * of all trained parameters is larger than X - 1e-6, the gradient is multiplied by
@@ -39,6 +41,9 @@ void chex_clip_sum(struct chex_clip *clip, const float *grad, size_t count, int 
 struct chex_update chex_clip_apply(struct chex_clip *clip, const struct chex_update *u);
 /* Moves clip->norms to *out. */
 void chex_clip_take_norms(struct chex_clip *clip, struct chex_grad_norms *out);
+
+/* CHEX_E_USAGE: Nesterov's momentum without SGD or without momentum. */
+enum chex_status chex_update_check(const struct chex_update *u, struct chex_error *err);
 
 /* Number of moments that the optimiser keeps: 1 (SGD, LARS) or 2 (Adam, AdamW). */
 int chex_optim_moments(enum chex_optim optim);

@@ -18,6 +18,7 @@
 #include "base/memory_limit.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "engine/update.h"
 #include "launch/same.h"
 #include "train/job_use.h"
 #include "train/requeue.h"
@@ -118,8 +119,9 @@ static void describe(const struct chex_session *s) {
     char clip[48] = "";
     if (c->update.clip_norm > 0)
         snprintf(clip, sizeof clip, ", gradients clipped at norm %g", c->update.clip_norm);
-    chex_info("%s, lr %g (not scaled by ranks), %s%s", chex_optim_names[c->update.optim],
-              c->schedule.lr, chex_sched_names[c->schedule.kind], clip);
+    chex_info("%s%s, lr %g (not scaled by ranks), %s%s", chex_optim_names[c->update.optim],
+              c->update.nesterov ? " with Nesterov's momentum" : "", c->schedule.lr,
+              chex_sched_names[c->schedule.kind], clip);
     describe_augmentation(&c->augment, s->input.resident.raw);
     const json_t *origins = json_object_get(c->options, "origins");
     const char *origin = json_string_value(json_object_get(origins, "hflip"));
@@ -140,12 +142,13 @@ static enum chex_status open_pipeline(struct chex_session *s, struct chex_error 
                                      s->at.step_in_epoch % s->steps, &s->pipeline, err);
 }
 
-/* Checked again, because rates may have been taken over from the checkpoint. */
-static enum chex_status check_rates(const struct chex_schedule *p, struct chex_error *err) {
-    return p->min_lr > p->lr
-               ? chex_error_set(err, CHEX_E_USAGE, "--min-lr %g: expected no more than --lr, %g",
-                                p->min_lr, p->lr)
-               : CHEX_OK;
+/* Checked again, because options may have been taken over from the checkpoint. */
+static enum chex_status check_options(const struct chex_train_config *c, struct chex_error *err) {
+    const struct chex_schedule *p = &c->schedule;
+    if (p->min_lr > p->lr)
+        return chex_error_set(err, CHEX_E_USAGE, "--min-lr %g: expected no more than --lr, %g",
+                              p->min_lr, p->lr);
+    return chex_update_check(&c->update, err);
 }
 
 /* What needs neither data nor engine: the options, the output folder, the manifest and the
@@ -168,7 +171,7 @@ static enum chex_status open_run(struct chex_session *s, struct chex_error *err)
     chex_watchdog_at(s->world.watchdog, CHEX_PHASE_SETUP);
     if (s->complete)
         return CHEX_OK;
-    CHEX_TRY(chex_session_agree(s, check_rates(&s->config.schedule, err), err));
+    CHEX_TRY(chex_session_agree(s, check_options(&s->config, err), err));
     return chex_session_check_init(s, err);
 }
 

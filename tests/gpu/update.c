@@ -51,7 +51,7 @@ static void lay_out(struct world *t) {
             *p = convs[i];
         p->offset = t->params[i].offset;
         p->count = t->params[i].count;
-        p->trust = i < CONVS || t->params[i].kind == CHEX_PARAM_FC_WEIGHT;
+        p->is_weight = i < CONVS || t->params[i].kind == CHEX_PARAM_FC_WEIGHT;
         p->copy_offset = t->copy_count + 32; /* a gap that must stay */
         p->copy_t_offset = i == 0 ? SIZE_MAX : t->copy_t_count + 32;
         const size_t copied = (size_t)(p->out * p->kernel * p->kernel * p->in_padded);
@@ -116,6 +116,8 @@ static struct chex_update update_of(enum chex_optim optim, int64_t step) {
 static struct gpu_step step_of(const struct chex_update *u, const struct chex_net *net) {
     return (struct gpu_step){
         .optim = (int)u->optim,
+        .nesterov = u->nesterov,
+        .decays_all = u->decay_norms || !(u->weight_decay > 0),
         .grad_scale = (float)u->grad_scale,
         .momentum = (float)u->momentum,
         .lr = (float)u->lr,
@@ -198,7 +200,7 @@ static cudaGraphExec_t captured(const struct gpu_update *u, cudaStream_t stream)
 
 /* The first by launches, which load the code, the others by their graph: only the step's scalars
  * and the gradient change. */
-static void steps(enum chex_optim optim, double clip_norm) {
+static void steps(enum chex_optim optim, double clip_norm, bool nesterov, bool decay_norms) {
     struct world t;
     struct chex_clip clip = {0};
     world_init(&t, GPU_F32, optim);
@@ -213,6 +215,8 @@ static void steps(enum chex_optim optim, double clip_norm) {
     for (int i = 1; i <= 3; i++) {
         struct chex_update u = update_of(optim, i);
         u.clip_norm = clip_norm;
+        u.nesterov = nesterov;
+        u.decay_norms = decay_norms;
         const struct gpu_step s = step_of(&u, &t.net);
         for (size_t j = 0; j < t.net.state_count; j++)
             t.g[j] = (i == 2 ? 1e-4f : 1.0f) * t.g[j] + 0.01f * gt_normal(50 + (uint64_t)i, j);
@@ -224,9 +228,10 @@ static void steps(enum chex_optim optim, double clip_norm) {
         GT_OK(exec ? cudaGraphLaunch(exec, stream) : gpu_update_state(&t.u, stream));
         GT_OK(cudaStreamSynchronize(stream));
         host_clip(&t, &clip, &u);
-        char what[64];
-        snprintf(what, sizeof what, "%s%s, step %d", chex_optim_names[optim],
-                 clip_norm > 0 ? ", clipped" : "", i);
+        char what[96];
+        snprintf(what, sizeof what, "%s%s%s%s, step %d", chex_optim_names[optim],
+                 clip_norm > 0 ? ", clipped" : "", nesterov ? ", Nesterov" : "",
+                 decay_norms ? ", all decay" : "", i);
         /* LARS: norms and their ratio in fp32; what follows from them cancels by no more than 10.
          */
         check_state(&t, optim, what);
@@ -420,8 +425,10 @@ static void widen(enum gpu_type type) {
 
 int main(void) {
     for (int i = CHEX_ADAM; i <= CHEX_LARS; i++) {
-        steps((enum chex_optim)i, 0);
-        steps((enum chex_optim)i, 1); /* the gradient of step 2 is shorter than that */
+        steps((enum chex_optim)i, 0, false, true);
+        steps((enum chex_optim)i, 0, i == CHEX_SGD, false);
+        steps((enum chex_optim)i, 1, false,
+              false); /* the gradient of step 2 is shorter than that */
     }
     lars_of_zeros();
     loss_scale(CHEX_ADAM);

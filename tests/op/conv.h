@@ -195,7 +195,12 @@ static void run(create_fn create, const char *spec, const struct chex_net *net, 
         BAIL_UNLESS(chex_engine_pass(e, &batch, grad, NULL, NULL, &out->result, &err) == CHEX_OK,
                     "pass");
     BAIL_UNLESS(e->impl->grad_get(e->self, grad, out->grad, &err) == CHEX_OK, "grad_get");
-    struct chex_update u = {CHEX_LARS, 0.1, 1e-4, 0.9, 0.9, 0.999, 1e-8, 1, 0.5};
+    struct chex_update u = {.optim = CHEX_LARS,
+                            .lr = 0.1,
+                            .weight_decay = 1e-4,
+                            .momentum = 0.9,
+                            .step = 1,
+                            .grad_scale = 0.5};
     BAIL_UNLESS(chex_engine_update(e, &u, grad, &err) == CHEX_OK, "update");
     BAIL_UNLESS(chex_engine_get(e, CHEX_STATE_PARAMS, out->moments[0], &err) == CHEX_OK, "get");
     BAIL_UNLESS(chex_engine_get(e, CHEX_STATE_MOMENT1, out->moments[1], &err) == CHEX_OK, "get");

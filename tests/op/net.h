@@ -171,6 +171,7 @@ static void run(const char *spec, const struct setting *s, const struct chex_net
     struct chex_update u = {.optim = CHEX_SGD,
                             .lr = 0.01,
                             .weight_decay = 1e-4,
+                            .decay_norms = true,
                             .momentum = 0.9,
                             .step = 1,
                             .grad_scale = 1};

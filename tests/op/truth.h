@@ -422,6 +422,7 @@ static struct chex_update truth_update(const char *optimiser, const json_t *want
                                 .weight_decay =
                                     json_number_value(json_object_get(want, "weight_decay")),
                                 .momentum = 0.9,
+                                .decay_norms = true, /* as torch.optim.SGD of all parameters */
                                 .beta1 = 0.9,
                                 .beta2 = 0.999,
                                 .eps = 1e-8,

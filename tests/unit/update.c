@@ -37,6 +37,7 @@ static const struct {
      {.optim = CHEX_ADAM,
       .lr = 1e-2,
       .weight_decay = 0.1,
+      .decay_norms = true,
       .beta1 = 0.9,
       .beta2 = 0.999,
       .eps = 1e-8},
@@ -54,6 +55,7 @@ static const struct {
      {.optim = CHEX_ADAMW,
       .lr = 1e-2,
       .weight_decay = 0.1,
+      .decay_norms = true,
       .beta1 = 0.9,
       .beta2 = 0.999,
       .eps = 1e-8},
@@ -74,7 +76,7 @@ static const struct {
       {0.41991, -1.21032, -0.10762, 1.88116, 0.274965381, -0.1929},
       {0.251919, -0.956288, -0.156733, 1.804544, 0.5416775829, -0.24871}}},
     {"SGD with momentum and weight decay",
-     {.optim = CHEX_SGD, .lr = 0.1, .momentum = 0.9, .weight_decay = 0.01},
+     {.optim = CHEX_SGD, .lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .decay_norms = true},
      {{0.4895, -1.22875, 0.00121875, 2.038, -0.0128046875, -0.1},
       {0.4595605, -1.21839625, 0.00418940625, 2.030162, -0.017294851563, -0.0899},
       {0.4371553895, -1.20785947875, -0.053141192531, 1.941077638, -0.021318714367, -0.1307201},
@@ -146,7 +148,7 @@ static void lars_by_hand(const struct chex_update *u, bool scaled, double w[COUN
 
 static void check_lars(void) {
     const struct chex_update u = {
-        .optim = CHEX_LARS, .lr = 10, .momentum = 0.9, .weight_decay = 0.01};
+        .optim = CHEX_LARS, .lr = 10, .momentum = 0.9, .weight_decay = 0.01, .decay_norms = true};
     static const struct {
         enum chex_param_kind kind;
         bool scaled;
@@ -231,6 +233,97 @@ static void check_clip(void) {
        "fewer parameters than pieces");
 }
 
+/* A network of two parameters for LONG_STEPS steps, in double: clip_grad_norm_ over both, then the
+ * text of PyTorch's SGD, Adam or AdamW. Weight decay is that of the parameter's group. */
+enum { LONG_STEPS = 50, PARAMS = 2 };
+struct definition {
+    double w[PARAMS][COUNT], m[PARAMS][COUNT], v[PARAMS][COUNT];
+};
+static float gradient_at(int step, int p, int i) {
+    return gradient[(step + p) % STEPS][i] * (1 + 0.25f * (float)(step % 3));
+}
+static void define_element(const struct chex_update *u, double decay, double g, double *w,
+                           double *m, double *v) {
+    if (u->optim == CHEX_ADAMW)
+        *w -= u->lr * decay * *w;
+    else
+        g += decay * *w;
+    if (u->optim == CHEX_SGD) {
+        *m = u->momentum * *m + g;
+        *w -= u->lr * (u->nesterov ? g + u->momentum * *m : *m);
+        return;
+    }
+    const double t = (double)u->step;
+    *m = u->beta1 * *m + (1 - u->beta1) * g;
+    *v = u->beta2 * *v + (1 - u->beta2) * g * g;
+    *w -= u->lr * (*m / (1 - pow(u->beta1, t))) / (sqrt(*v / (1 - pow(u->beta2, t))) + u->eps);
+}
+static void define_step(const struct chex_update *u, int step, struct definition *d) {
+    double squares = 0;
+    for (int p = 0; p < PARAMS; p++)
+        for (int i = 0; i < COUNT; i++)
+            squares += (double)gradient_at(step, p, i) * (double)gradient_at(step, p, i);
+    const double factor = u->clip_norm > 0 ? fmin(u->clip_norm / (sqrt(squares) + 1e-6), 1) : 1;
+    for (int p = 0; p < PARAMS; p++)
+        for (int i = 0; i < COUNT; i++)
+            define_element(u, p == 0 || u->decay_norms ? u->weight_decay : 0,
+                           factor * (double)gradient_at(step, p, i), &d->w[p][i], &d->m[p][i],
+                           &d->v[p][i]);
+}
+
+/* The product's path: the parameters lie in one vector; the second is a batch norm's. */
+static double compare_long(struct chex_update u) {
+    static const struct chex_param params[PARAMS] = {
+        {.kind = CHEX_PARAM_CONV, .count = COUNT},
+        {.kind = CHEX_PARAM_BN_WEIGHT, .count = COUNT, .offset = COUNT}};
+    float w[PARAMS * COUNT], m[PARAMS * COUNT] = {0}, v[PARAMS * COUNT] = {0}, g[PARAMS * COUNT];
+    struct definition d = {0};
+    struct chex_clip clip = {0};
+    double worst = 0;
+    for (int i = 0; i < PARAMS * COUNT; i++)
+        d.w[i / COUNT][i % COUNT] = (double)(w[i] = start[i % COUNT]);
+    u.grad_scale = 0.5;
+    for (int step = 0; step < LONG_STEPS; step++) {
+        u.step = step + 1;
+        for (int i = 0; i < PARAMS * COUNT; i++)
+            g[i] = 2 * gradient_at(step, i / COUNT, i % COUNT);
+        for (int k = 0; k < CHEX_NORM_PIECES; k++)
+            chex_clip_sum(&clip, g, PARAMS * COUNT, k);
+        const struct chex_update now = u.clip_norm > 0 ? chex_clip_apply(&clip, &u) : u;
+        for (int p = 0; p < PARAMS; p++) {
+            const size_t at = params[p].offset;
+            chex_update_param(&now, &net, &params[p], w + at, m + at, v + at, g + at);
+        }
+        define_step(&u, step, &d);
+        for (int i = 0; i < PARAMS * COUNT; i++)
+            worst = fmax(worst, fabs((double)w[i] - d.w[i / COUNT][i % COUNT]));
+    }
+    return worst;
+}
+
+/* Weights stay below 4. A step rounds a weight once, by 1.2e-7 at most, and its own change, which
+ * is below 0.1, by a few parts in 10^7: 50 steps make 50 * 1.5e-7 = 7.5e-6. */
+static void check_long(void) {
+    static const struct chex_update optims[] = {
+        {.optim = CHEX_SGD, .lr = 3e-3, .momentum = 0.9},
+        {.optim = CHEX_ADAM, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
+        {.optim = CHEX_ADAMW, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}};
+    for (int mix = 0; mix < 24; mix++) {
+        struct chex_update u = optims[mix % 3];
+        u.weight_decay = 0.05;
+        u.clip_norm = mix / 3 & 1 ? 1.5 : 0; /* some gradients are longer, some shorter */
+        u.decay_norms = mix / 6 & 1;
+        u.nesterov = mix / 12 & 1;
+        if (u.nesterov && u.optim != CHEX_SGD)
+            continue;
+        const double worst = compare_long(u);
+        OK(worst < 7.5e-6, "%s%s%s%s: %d steps as PyTorch's definition in fp64, %.2g off",
+           chex_optim_names[u.optim], u.nesterov ? ", Nesterov" : "",
+           u.clip_norm > 0 ? ", clipped" : "", u.decay_norms ? ", all decay" : "", LONG_STEPS,
+           worst);
+    }
+}
+
 int main(void) {
     OK(chex_optim_moments(CHEX_ADAM) == 2 && chex_optim_moments(CHEX_ADAMW) == 2 &&
            chex_optim_moments(CHEX_SGD) == 1 && chex_optim_moments(CHEX_LARS) == 1,
@@ -239,5 +332,6 @@ int main(void) {
     check_lars();
     check_running();
     check_clip();
+    check_long();
     return tap_done();
 }

@@ -93,7 +93,7 @@ static enum chex_status upload_params(struct cuda_engine *e, struct chex_error *
         struct gpu_param *g = &all[trained++];
         *g = (struct gpu_param){.offset = p->offset,
                                 .count = p->count,
-                                .trust =
+                                .is_weight =
                                     p->kind == CHEX_PARAM_CONV || p->kind == CHEX_PARAM_FC_WEIGHT,
                                 .copy_t_offset = SIZE_MAX};
         int index = 0;
@@ -261,6 +261,8 @@ static void fill_step(const struct cuda_engine *e, const struct chex_update *u,
     const double t = (double)u->step;
     *s = (struct gpu_step){
         .optim = u->optim,
+        .nesterov = u->nesterov,
+        .decays_all = u->decay_norms || !(u->weight_decay > 0),
         .grad_scale = (float)u->grad_scale,
         .momentum = (float)u->momentum,
         .lr = (float)u->lr,

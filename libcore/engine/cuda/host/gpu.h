@@ -316,6 +316,8 @@ cudaError_t gpu_stem_backward(const struct gpu_device *device, const float *grey
  * launch. Formulas: engine/update.h. */
 struct gpu_step {
     int optim; /* enum chex_optim */
+    bool nesterov;
+    bool decays_all; /* weight decay is 0, or for batch norms and biases too */
     float grad_scale, momentum, lr, weight_decay;
     float beta1, beta2, one_minus_beta1, one_minus_beta2; /* the latter rounded from double */
     float adam_step, adam_root;                           /* lr / (1 - b1^t), 1 / sqrt(1 - b2^t) */
@@ -341,7 +343,7 @@ struct gpu_clip {
 /* One trained parameter, in device memory. */
 struct gpu_param {
     size_t offset, count;
-    int trust;            /* LARS applies a trust ratio to this parameter */
+    int is_weight;        /* of a convolution or the head: LARS trust ratio and weight decay */
     int out, kernel, in;  /* shape of a convolution; out 0: not a convolution */
     int in_padded;        /* input channels of the copies: >= in, zero filled */
     size_t copy_offset;   /* elements from the start of the copies */

@@ -16,9 +16,10 @@
  * Loss scale. Gradients of trained parameters are divided by it; batch statistics are not. If a
  * gradient or statistic is not finite, nothing is updated.
  *
- * Layout. A thread processes 4 elements of every vector, independent of parameter bounds. Only LARS
- * looks up the parameter. Copies are made from the master weights in tiles of 64 outputs by 64
- * inputs of one tap: one read, and two writes that are both contiguous.
+ * Layout. A thread processes 4 elements of every vector, independent of parameter bounds. The
+ * parameter is looked up only for LARS, and for weight decay that leaves some parameters out.
+ * Copies are made from the master weights in tiles of 64 outputs by 64 inputs of one tap: one read,
+ * and two writes that are both contiguous.
  */
 #include "engine/cuda/kernels/vector.cuh"
 #include "engine/engine.h"
@@ -72,14 +73,14 @@ static __device__ __forceinline__ bool is_skipped(const gpu_update &u) {
 
 /* ---- clipping ---- */
 
-/* The sum of parts[0, UPDATE_THREADS), in a tree, on thread 0. */
+/* The sum of parts[0, UPDATE_THREADS), in a tree, on thread 0; 0 on the others. */
 static __device__ __forceinline__ double tree_sum(double *parts) {
     for (unsigned by = UPDATE_THREADS / 2; by > 0; by /= 2) {
         __syncthreads();
         if (threadIdx.x < by)
             parts[threadIdx.x] += parts[threadIdx.x + by];
     }
-    return parts[0];
+    return threadIdx.x == 0 ? parts[0] : 0.0;
 }
 static __global__ void __launch_bounds__(UPDATE_THREADS) clip_sum(gpu_update u) {
     __shared__ double parts[UPDATE_THREADS];
@@ -115,7 +116,7 @@ static __global__ void __launch_bounds__(UPDATE_THREADS) clip_factor(gpu_update 
 static __global__ void __launch_bounds__(NORM_THREADS) norms_of(gpu_update u) {
     __shared__ float parts[2][NORM_THREADS / 32];
     const gpu_param p = u.params[blockIdx.x];
-    if (is_skipped(u) || u.step->optim != CHEX_LARS || !p.trust)
+    if (is_skipped(u) || u.step->optim != CHEX_LARS || !p.is_weight)
         return;
     const float *w = u.w + p.offset, *g = u.g + p.offset;
     float ww = 0, gg = 0;
@@ -168,10 +169,10 @@ static __device__ __forceinline__ void four_store(float *to, float4 v, size_t at
 }
 
 /* scale: factor of the gradient. */
-static __device__ __forceinline__ void adam(const gpu_step &s, float scale, float &w, float &m,
-                                            float &v, float g) {
-    const float decay = s.optim == CHEX_ADAM ? s.weight_decay : 0.0f;
-    const float shrink = s.optim == CHEX_ADAMW ? s.adamw_shrink : 1.0f;
+static __device__ __forceinline__ void adam(const gpu_step &s, float scale, bool decays, float &w,
+                                            float &m, float &v, float g) {
+    const float decay = decays && s.optim == CHEX_ADAM ? s.weight_decay : 0.0f;
+    const float shrink = decays && s.optim == CHEX_ADAMW ? s.adamw_shrink : 1.0f;
     const float d = __fadd_rn(__fmul_rn(g, scale), __fmul_rn(decay, w));
     m = __fadd_rn(__fmul_rn(s.beta1, m), __fmul_rn(s.one_minus_beta1, d));
     v = __fadd_rn(__fmul_rn(s.beta2, v), __fmul_rn(__fmul_rn(s.one_minus_beta2, d), d));
@@ -180,14 +181,16 @@ static __device__ __forceinline__ void adam(const gpu_step &s, float scale, floa
 }
 static __device__ __forceinline__ void sgd(const gpu_step &s, float scale, float decay, float &w,
                                            float &m, float g) {
-    m = __fadd_rn(__fmul_rn(s.momentum, m), __fadd_rn(__fmul_rn(g, scale), __fmul_rn(decay, w)));
-    w = __fsub_rn(w, __fmul_rn(s.lr, m));
+    const float d = __fadd_rn(__fmul_rn(g, scale), __fmul_rn(decay, w));
+    m = __fadd_rn(__fmul_rn(s.momentum, m), d);
+    const float along = s.nesterov ? __fadd_rn(d, __fmul_rn(s.momentum, m)) : m;
+    w = __fsub_rn(w, __fmul_rn(s.lr, along));
 }
 
 /* The LARS trust ratio of parameter p. */
 static __device__ __forceinline__ float trust_of(const gpu_update &u, int p, float scale,
                                                  float decay) {
-    if (!u.params[p].trust)
+    if (!u.params[p].is_weight)
         return 1.0f;
     const float w = u.norms[2 * p], g = u.norms[2 * p + 1];
     const float bottom = g * scale + decay * w;
@@ -209,22 +212,25 @@ static __device__ __forceinline__ void trained(update_four &e, const gpu_update 
                                                const gpu_step &s, size_t at) {
     const float whole = u.clip ? u.clip->grad_scale : s.grad_scale;
     const float scale = u.loss_scale ? __fdiv_rn(whole, u.loss_scale->scale) : whole;
-    const bool lars = s.optim == CHEX_LARS;
-    int p = lars ? param_at(u, at) : 0;
+    const bool lars = s.optim == CHEX_LARS, by_param = lars || !s.decays_all;
+    int p = by_param ? param_at(u, at) : 0;
     float trust = lars ? trust_of(u, p, scale, s.weight_decay) : 1.0f;
+    bool decays = s.decays_all || u.params[p].is_weight;
     four_each(e, [&](int i, float &w, float &m, float &v, float g) {
         const size_t j = at + (size_t)i;
         if (j >= u.param_count)
             return;
+        if (by_param && j >= u.params[p].offset + u.params[p].count) {
+            p = param_at(u, j);
+            trust = lars ? trust_of(u, p, scale, s.weight_decay) : 1.0f;
+            decays = s.decays_all || u.params[p].is_weight;
+        }
         if (s.optim == CHEX_ADAM || s.optim == CHEX_ADAMW) {
-            adam(s, scale, w, m, v, g);
+            adam(s, scale, decays, w, m, v, g);
             return;
         }
-        if (lars && j >= u.params[p].offset + u.params[p].count) {
-            p = param_at(u, j);
-            trust = trust_of(u, p, scale, s.weight_decay);
-        }
-        sgd(s, __fmul_rn(scale, trust), __fmul_rn(s.weight_decay, trust), w, m, g);
+        const float decay = decays ? s.weight_decay : 0.0f;
+        sgd(s, __fmul_rn(scale, trust), __fmul_rn(decay, trust), w, m, g);
     });
 }
 static __device__ __forceinline__ void running(update_four &e, const gpu_update &u,

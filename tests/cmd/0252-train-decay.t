@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# --decay-norms and --nesterov: what they change, what is refused, and what resumed runs keep.
+# CHEX_TEST_PYTHON: a python with h5py and xxhash, which writes a checkpoint of an earlier version.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+python=''
+for candidate in "${CHEX_TEST_PYTHON:-python3}" /usr/bin/python3; do # before lib.sh removes it
+    [ -n "$python" ] || ! "$candidate" -c 'import h5py, xxhash' 2>/dev/null || python=$candidate
+done
+source "$(dirname "$0")/lib.sh"
+
+chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q >ph.out
+chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
+    --fractions 0.6,0.2,0.2 --output set -q >set.out
+here=(--data set --engine cpu --threads 1)
+new=("${here[@]}" --image-size 32 --batch-size 4 --deterministic --opt sgd --lr 1e-3)
+same() { h5diff "$1" "$2" "/params/$3" "/params/$3" >/dev/null; } # FILE FILE PARAMETER
+norm=features.norm0.weight conv=features.conv0.weight
+
+# One step from equal parameters: gradients are equal, only the decay differs.
+expect_status 0 chex-train "${new[@]}" --max-steps 1 --output none
+expect_status 0 chex-train "${new[@]}" --max-steps 1 --output weights --weight-decay 0.1
+expect_status 0 chex-train "${new[@]}" --max-steps 1 --output all --weight-decay 0.1 --decay-norms
+same none/last.h5 weights/last.h5 $norm && ! same none/last.h5 weights/last.h5 $conv
+ok $? "weight decay applies to convolutions and not to batch norms"
+! same weights/last.h5 all/last.h5 $norm && same weights/last.h5 all/last.h5 $conv
+ok $? "--decay-norms applies it to batch norms too"
+
+expect_status 0 chex-train "${new[@]}" --max-steps 3 --output plain
+expect_status 0 chex-train "${new[@]}" --max-steps 3 --output nesterov --nesterov
+like "$(err)" "sgd with Nesterov's momentum, lr 0.001" "the log names Nesterov's momentum"
+! same plain/last.h5 nesterov/last.h5 $conv
+ok $? "Nesterov's momentum changes the parameters"
+expect_status 0 chex-train "${new[@]}" --max-steps 2 --output again --nesterov
+expect_status 0 chex-train "${here[@]}" --max-steps 3 --output again
+like "$(err)" "nesterov 'yes'" "a resumed run keeps Nesterov's momentum"
+h5diff again/last.h5 nesterov/last.h5 /params /params >/dev/null
+ok $? "a resumed run has the bits of one that did not stop"
+for opt in adam adamw lars; do
+    expect_status 2 chex-train "${new[@]}" --opt $opt --nesterov --output bad
+    error_line "--nesterov: --opt is $opt \(expected sgd\)" "Nesterov's momentum is refused with $opt"
+done
+expect_status 2 chex-train "${here[@]}" --image-size 32 --nesterov --output bad
+error_line '--nesterov: --opt is adam \(expected sgd\)' "it is refused with the default optimiser"
+expect_status 2 chex-train "${new[@]}" --nesterov --momentum 0 --output bad
+error_line '--nesterov: --momentum is 0 \(expected more than 0\)' "it is refused without momentum"
+[ ! -e bad ]
+ok $? "a refused run writes nothing"
+
+if [ -n "$python" ] && ! without PYTHON; then
+    expect_status 0 chex-train "${new[@]}" --max-steps 3 --output older --weight-decay 0.1 --decay-norms
+    cat >forget.py <<'PY'
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import read_checkpoint as c
+head, groups = c.read(sys.argv[2])[:2]
+meta = json.loads(head["meta"])
+del meta["options"]["decay-norms"], meta["options"]["clip-norm"], meta["options"]["nesterov"]
+head["meta"] = json.dumps(meta)
+head["meta_xxh3"] = c.xxhash.xxh3_64_intdigest(head["meta"].encode())
+c.write(sys.argv[3], head, groups)
+PY
+    "$python" forget.py "$SOURCE/tests/tools" all/last.h5 earlier.h5
+    ok $? "a checkpoint of an earlier version is written"
+    expect_status 0 chex-train "${here[@]}" --max-steps 3 --output resumed --resume earlier.h5
+    like "$(err)" "decay-norms 'yes'" "a checkpoint without --decay-norms is one that decays all parameters"
+    h5diff resumed/last.h5 older/last.h5 /params /params >/dev/null
+    ok $? "so its run goes on with the same bits"
+else
+    skip "no python3 with h5py and xxhash here" 5
+fi
+done_testing
