@@ -33,7 +33,7 @@ struct settings {
     const char *save_before_end;
     const char *timeline;
     int model, opt, sched, precision, order, pipeline, cache, resident;
-    int64_t image_size, batch_size, epochs, threads, workers, seed, logical_ranks;
+    int64_t image_size, batch_size, epochs, threads, workers, seed, logical_ranks, accumulate;
     int64_t checkpoint_keep, max_steps, stop_after, shuffle_block, patience, step_epochs, bench,
         bench_input;
     double crop_scale, hflip, rotate, brightness, contrast;
@@ -41,7 +41,8 @@ struct settings {
     uint64_t stall_warn, stall_abort;
     bool deterministic, plan, bench_layers, bench_infer, antialias, job_comment, requeue;
     bool nesterov, decay_norms;
-    struct chex_opt_set *set; /* the origin of each value */
+    int64_t accumulated_ranks; /* logical ranks by --accumulate; 0: not given */
+    struct chex_opt_set *set;  /* the origin of each value */
 };
 
 #define AT(member) offsetof(struct settings, member)
@@ -164,6 +165,8 @@ static const struct chex_opt options[] = {
            .max = 65536, .of_run = true,
            .help = "batches per step; results depend on V, not on the number of processes (0: the "
                    "number of processes)"),
+    OPTION("accumulate", INT, AT(accumulate), .def = "0", .metavar = "N", .min = 0, .max = 65536,
+           .help = "batches of each process per step: --logical-ranks of N times the processes"),
     OPTION("deterministic", FLAG, AT(deterministic), .of_run = true,
            .help = "add gradients in one fixed order: the same bits for any number of ranks"),
     OPTION_GROUP("Checkpoints and interruptions"),
@@ -320,50 +323,51 @@ static json_t *shared_options(const json_t *recorded) {
 static enum chex_status config_of(const struct settings *s, const char *engine,
                                   const struct chex_gpu *device, int threads,
                                   struct chex_train_config *out, struct chex_error *err) {
-    *out = (struct chex_train_config){.data_dir = s->data,
-                                      .output_dir = s->output,
-                                      .model = chex_net_names[s->model],
-                                      .engine = engine,
-                                      .device = device,
-                                      .image_size = (int)s->image_size,
-                                      .batch = (int)s->batch_size,
-                                      .threads = threads,
-                                      .workers = (int)s->workers,
-                                      .epochs = s->epochs,
-                                      .max_steps = (uint64_t)s->max_steps,
-                                      .stop_after = (uint64_t)s->stop_after,
-                                      .precision = (enum chex_precision)s->precision,
-                                      .schedule = {.kind = (enum chex_sched)s->sched,
-                                                   .lr = s->lr,
-                                                   .min_lr = s->min_lr,
-                                                   .warmup_epochs = s->warmup_epochs,
-                                                   .epochs = s->epochs,
-                                                   .factor = s->lr_factor,
-                                                   .patience = s->patience,
-                                                   .step_epochs = s->step_epochs},
-                                      .update = update_of(s),
-                                      .init = s->init,
-                                      .resume = s->resume,
-                                      .seed = (uint64_t)s->seed,
-                                      .deterministic = s->deterministic,
-                                      .logical_ranks = (int)s->logical_ranks,
-                                      .order = (enum chex_order_kind)s->order,
-                                      .pipeline = (enum chex_pipeline_kind)s->pipeline,
-                                      .shuffle_block = (size_t)s->shuffle_block,
-                                      .augment = {.crop_scale = s->crop_scale,
-                                                  .hflip = s->hflip,
-                                                  .antialias = s->antialias,
-                                                  .rotate = s->rotate,
-                                                  .brightness = s->brightness,
-                                                  .contrast = s->contrast},
-                                      .cache = (enum chex_cache_mode)s->cache,
-                                      .resident = (enum chex_resident_mode)s->resident,
-                                      .stage = s->stage,
-                                      .save_keep = (int)s->checkpoint_keep,
-                                      .job_comment = s->job_comment,
-                                      .stall_warn_ms = s->stall_warn,
-                                      .stall_abort_ms = s->stall_abort,
-                                      .timeline = s->timeline};
+    *out = (struct chex_train_config){
+        .data_dir = s->data,
+        .output_dir = s->output,
+        .model = chex_net_names[s->model],
+        .engine = engine,
+        .device = device,
+        .image_size = (int)s->image_size,
+        .batch = (int)s->batch_size,
+        .threads = threads,
+        .workers = (int)s->workers,
+        .epochs = s->epochs,
+        .max_steps = (uint64_t)s->max_steps,
+        .stop_after = (uint64_t)s->stop_after,
+        .precision = (enum chex_precision)s->precision,
+        .schedule = {.kind = (enum chex_sched)s->sched,
+                     .lr = s->lr,
+                     .min_lr = s->min_lr,
+                     .warmup_epochs = s->warmup_epochs,
+                     .epochs = s->epochs,
+                     .factor = s->lr_factor,
+                     .patience = s->patience,
+                     .step_epochs = s->step_epochs},
+        .update = update_of(s),
+        .init = s->init,
+        .resume = s->resume,
+        .seed = (uint64_t)s->seed,
+        .deterministic = s->deterministic,
+        .logical_ranks = (int)(s->accumulate ? s->accumulated_ranks : s->logical_ranks),
+        .order = (enum chex_order_kind)s->order,
+        .pipeline = (enum chex_pipeline_kind)s->pipeline,
+        .shuffle_block = (size_t)s->shuffle_block,
+        .augment = {.crop_scale = s->crop_scale,
+                    .hflip = s->hflip,
+                    .antialias = s->antialias,
+                    .rotate = s->rotate,
+                    .brightness = s->brightness,
+                    .contrast = s->contrast},
+        .cache = (enum chex_cache_mode)s->cache,
+        .resident = (enum chex_resident_mode)s->resident,
+        .stage = s->stage,
+        .save_keep = (int)s->checkpoint_keep,
+        .job_comment = s->job_comment,
+        .stall_warn_ms = s->stall_warn,
+        .stall_abort_ms = s->stall_abort,
+        .timeline = s->timeline};
     CHEX_TRY(parse_cadence(s->checkpoint_every, &out->save_every_ms, &out->save_every_steps, err));
     CHEX_TRY(parse_save_before_end(s->save_before_end, &out->save_before_end, err));
     out->options = options_json(s);
@@ -415,6 +419,17 @@ static enum chex_status restore_options(struct settings *s, const char *path,
             used += (size_t)snprintf(restored + used, size - used, "%s%s '%s'", used ? ", " : "",
                                      o->name, after);
     }
+    return CHEX_OK;
+}
+
+/* --accumulate N: sets --logical-ranks before a run starts or resumes. */
+static enum chex_status accumulate(struct settings *s, int processes, struct chex_error *err) {
+    enum { MOST = 65536 };
+    if (s->accumulate * processes > MOST)
+        return chex_error_set(
+            err, CHEX_E_USAGE, "--accumulate %lld: %lld logical ranks on %d processes (at most %d)",
+            (long long)s->accumulate, (long long)s->accumulate * processes, processes, MOST);
+    s->accumulated_ranks = s->accumulate * processes;
     return CHEX_OK;
 }
 
@@ -600,6 +615,7 @@ static enum chex_status work(struct settings *s, struct chex_world *world, bool 
     }
     const struct chex_gpu *device = has_gpu ? &gpu : NULL;
     int threads = s->threads ? (int)s->threads : world->binding.threads;
+    CHEX_TRY(accumulate(s, world->launch.size, err));
     if (s->bench) {
         train_signals_limit(0);
         return bench(s, engine, device, threads, world->group, together, err);
@@ -640,6 +656,10 @@ static enum chex_status check_settings(const struct settings *s, struct chex_err
         return chex_error_set(err, CHEX_E_USAGE,
                               "--timeline and --bench%s: a timeline is one of a run",
                               s->bench ? "" : "-input");
+    if (s->accumulate && s->logical_ranks &&
+        chex_opt_origin(s->set, "logical-ranks") > CHEX_FROM_RUN)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--accumulate and --logical-ranks: expected one of them");
     if (s->consume > 0 && !s->bench_input)
         return chex_error_set(err, CHEX_E_USAGE, "--consume %g: expected --bench-input N with it",
                               s->consume);
