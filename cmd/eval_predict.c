@@ -38,9 +38,9 @@ static const struct chex_opt predict_opts[] = {
     OPTION_GROUP("Results"),
     EVAL_OUTPUT_ROW("DIR", "folder for predictions.csv, rejected.csv and predict.json"),
     OPTION("heat-maps", STRING, EVAL_AT(heat_maps), .metavar = "N|all",
-           .help = "draw class activation maps of the first N images into DIR/maps"),
+           .help = "draw class activation maps of the first N images of the list into DIR/maps"),
     OPTION("sheet", FLAG, EVAL_AT(sheet),
-           .help = "also write contact-sheet.html, a page with the first 500 images"),
+           .help = "also write contact-sheet.html, a page with the first 500 images of the list"),
     EVAL_FORCE_ROW,
 };
 
@@ -221,7 +221,7 @@ static enum chex_status prepare(struct prediction *p, struct chex_error *err) {
                                    &p->precision, err));
     CHEX_TRY(chex_group_agree(g, open_network(p, err), err));
     CHEX_TRY(compare_checkpoints(p, err));
-    CHEX_TRY(chex_image_list_create(p->names, p->name_count, g, &p->list, err));
+    CHEX_TRY(chex_image_list_create(p->names, p->name_count, s->output, g, &p->list, err));
     CHEX_TRY(chex_group_agree(g, open_engine(p, err), err));
     if (g->rank == 0 && (st = collect_facts(p, err)) == CHEX_OK)
         st = begin_output(p, err);

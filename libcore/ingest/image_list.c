@@ -31,6 +31,7 @@ struct noted {
 struct making {
     struct chex_image_list *list;
     struct chex_group *group;
+    char *results; /* real path of the folder of the results; NULL: it does not exist */
     struct noted *noted;
     size_t noted_count, noted_capacity;
     char *names; /* members of all compressed archives, packed */
@@ -136,8 +137,23 @@ static int by_path(const void *a, const void *b) {
     return strcmp((*x)->path, (*y)->path);
 }
 
+/* The path of the results below the real path of an image folder. NULL: they are elsewhere. */
+static const char *results_below(const struct making *m, const char *real) {
+    const size_t n = strlen(real);
+    const bool inside = m->results && strncmp(m->results, real, n) == 0;
+    if (inside && m->results[n] == '/')
+        return m->results + n + 1;
+    return inside && strcmp(real, "/") == 0 ? m->results + 1 : NULL;
+}
+
+static bool is_result(const struct chex_folder_file *file, const char *results) {
+    const size_t n = results ? strlen(results) : 0;
+    const char *below = file->path + file->below;
+    return n && strncmp(below, results, n) == 0 && below[n] == '/';
+}
+
 static enum chex_status add_files(struct chex_image_list *l, const struct chex_folder *folder,
-                                  struct chex_error *err) {
+                                  const char *results, struct chex_error *err) {
     size_t count = 0;
     const struct chex_folder_file *files = chex_folder_files(folder, &count);
     const struct chex_folder_file **order = chex_alloc_zeroed(count, sizeof *order);
@@ -149,7 +165,8 @@ static enum chex_status add_files(struct chex_image_list *l, const struct chex_f
     for (size_t i = 0; st == CHEX_OK && i < count; i++) {
         const struct chex_listed_image image = {
             .id = order[i]->path + order[i]->below, .file = *order[i], .archive = -1};
-        st = add(l, &image, err);
+        if (!is_result(order[i], results))
+            st = add(l, &image, err);
     }
     free(order);
     return st;
@@ -164,11 +181,21 @@ static void warn_left_out(const struct chex_folder *folder) {
         chex_warn("%s: left out, %zu such folder%s", skipped, count, chex_text_s(count));
 }
 
+static enum chex_status add_entries(struct making *m, const struct chex_folder *folder,
+                                    const char *results, struct chex_error *err) {
+    size_t archives = 0;
+    CHEX_TRY(add_files(m->list, folder, results, err));
+    const struct chex_folder_file *archive = chex_folder_archives(folder, &archives);
+    for (size_t i = 0; i < archives; i++)
+        if (!is_result(&archive[i], results))
+            CHEX_TRY(add_archive(m, &archive[i], err));
+    return CHEX_OK;
+}
+
 static enum chex_status add_folder(struct making *m, const char *dir, struct chex_error *err) {
     struct chex_image_list *l = m->list;
     struct chex_folder **grown = realloc(l->folders, (l->folder_count + 1) * sizeof *grown);
     struct chex_folder *folder = NULL;
-    size_t archives = 0;
     if (!grown)
         return no_memory(err);
     l->folders = grown;
@@ -176,11 +203,18 @@ static enum chex_status add_folder(struct making *m, const char *dir, struct che
     l->folders[l->folder_count++] = folder;
     if (m->group->rank == 0)
         warn_left_out(folder);
-    CHEX_TRY(add_files(l, folder, err));
-    const struct chex_folder_file *archive = chex_folder_archives(folder, &archives);
-    for (size_t i = 0; i < archives; i++)
-        CHEX_TRY(add_archive(m, &archive[i], err));
-    return CHEX_OK;
+    char *real = realpath(dir, NULL);
+    enum chex_status st = CHEX_OK;
+    if (!real)
+        st = chex_error_errno(err, CHEX_E_DATA, errno, "--images %s", dir);
+    else if (m->results && strcmp(real, m->results) == 0)
+        st =
+            chex_error_set(err, CHEX_E_USAGE,
+                           "--images %s is the folder of --output too: name another --output", dir);
+    if (st == CHEX_OK)
+        st = add_entries(m, folder, results_below(m, real), err);
+    free(real);
+    return st;
 }
 
 static enum chex_status add_name(struct making *m, const char *name, struct chex_error *err) {
@@ -428,14 +462,17 @@ static enum chex_status make(struct making *m, const char *const *names, size_t 
 }
 
 enum chex_status chex_image_list_create(const char *const *names, size_t name_count,
-                                        struct chex_group *group, struct chex_image_list **list_out,
-                                        struct chex_error *err) {
-    struct making m = {.group = group, .list = chex_alloc_zeroed(1, sizeof *m.list)};
+                                        const char *results, struct chex_group *group,
+                                        struct chex_image_list **list_out, struct chex_error *err) {
+    struct making m = {.group = group,
+                       .results = realpath(results, NULL),
+                       .list = chex_alloc_zeroed(1, sizeof *m.list)};
     enum chex_status st = chex_group_agree(group, m.list ? CHEX_OK : no_memory(err), err);
     if (st == CHEX_OK)
         st = make(&m, names, name_count, err);
     free(m.noted);
     free(m.names);
+    free(m.results);
     if (st != CHEX_OK) {
         chex_image_list_destroy(m.list);
         return st;

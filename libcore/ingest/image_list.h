@@ -6,7 +6,8 @@
  * - The order is that of the names. A folder gives its files by path, then its archives by path. An
  *   archive gives its members in its own order.
  * - Every file of a folder and every regular member of an archive is listed. Its content decides
- *   later if it is an image. Names that begin with a dot are skipped.
+ *   later if it is an image. Names that begin with a dot are skipped, and so is the folder of the
+ *   results, which may hold heat maps of an earlier run.
  * - The id of an image is its path below the folder or in the archive, or the name of the file. If
  *   two images would have the same id, both have their whole paths instead.
  * - Members of a plain .tar are read at their offsets. A compressed archive can only be read from
@@ -50,15 +51,16 @@ struct chex_image_list {
     size_t owned_count, owned_capacity;
 };
 
-/* Makes the list. Collective: the ranks share the reading of compressed archives, and compare their
- * lists.
+/* Makes the list. results: the folder of the results; it may be missing. Collective: the ranks
+ * share the reading of compressed archives, and compare their lists.
+ * - CHEX_E_USAGE: a name is the folder of the results.
  * - CHEX_E_DATA: a name does not exist, there is no file, a file is named twice, or the ranks see
  *   different files.
  * - CHEX_E_ENV: a folder cannot be read, or an archive is named and libarchive is missing.
  * - Warns on rank 0 about folders that were left out. */
 enum chex_status chex_image_list_create(const char *const *names, size_t name_count,
-                                        struct chex_group *group, struct chex_image_list **list_out,
-                                        struct chex_error *err);
+                                        const char *results, struct chex_group *group,
+                                        struct chex_image_list **list_out, struct chex_error *err);
 void chex_image_list_destroy(struct chex_image_list *list); /* NULL allowed */
 
 #endif

@@ -161,4 +161,14 @@ is "$(ls -A oddities oddities/maps | tr '\n' ' ')" \
     "oddities: maps predict.json predictions.csv rejected.csv  oddities/maps: new.png " \
     "the next run completes the results of a run that was killed while it published them"
 
+# Results below the images.
+mkdir scans
+cp "$first" scans/chest.png
+expect_status 0 chex-eval predict --images scans "${net[@]}" --output scans/out --heat-maps all -q
+expect_status 0 chex-eval predict --images "$PWD/scans" "${net[@]}" --output scans/out --heat-maps all -q --force
+is "$(sed 1d scans/out/predictions.csv | cut -d, -f1) $(wc -l <scans/out/rejected.csv)" "chest.png 1" \
+    "results of an earlier run below the images are no images"
+expect_status 2 chex-eval predict --images scans "${net[@]}" --output ./scans
+error_line '--images scans is the folder of --output too' "the folder of the images takes no results"
+
 done_testing
