@@ -291,9 +291,12 @@ static enum chex_status write_file(const struct eval_split *e, struct chex_deplo
     if (st == CHEX_OK)
         st = chex_deployment_write(e->s->output, n->net, n->state, n->step, &about, d, err);
     eval_file_unlock(e->s->output, lock);
+    int decided = 0;
+    for (int k = 0; k < d->classes; k++)
+        decided += !isnan(d->threshold[k]);
     if (st == CHEX_OK)
-        chex_info("%s: %zu parameters of %s with thresholds of %d class%s", e->s->output,
-                  n->net->param_count, n->net->model, d->classes, d->classes == 1 ? "" : "es");
+        chex_info("%s: %zu parameters of %s with thresholds of %d of %d classes", e->s->output,
+                  n->net->param_count, n->net->model, decided, d->classes);
     return st;
 }
 

@@ -449,10 +449,25 @@ static enum chex_status name_source(struct chex_predictions *table, const char *
     return CHEX_OK;
 }
 
+/* Figures at a threshold are too good on the images on which it was chosen. */
+static void warn_own_images(const struct evaluation *e) {
+    const struct chex_deployment *d = e->network.deployment;
+    if (!d || e->figures.config.source != CHEX_THRESHOLD_DEPLOYED)
+        return;
+    const char *digest = json_string_value(json_object_get(d->provenance, "source_digest"));
+    const char *split = json_string_value(json_object_get(d->provenance, "split"));
+    if (digest && split && strcmp(digest, e->set->source_digest) == 0 &&
+        strcmp(split, chex_split_names[e->split]) == 0)
+        chex_warn("%s: its thresholds were chosen on these images (split %s of %s): figures on new "
+                  "images will be worse",
+                  e->s->checkpoint, split, e->data);
+}
+
 /* Keeps the predictions of the current set on rank 0. */
 static enum chex_status keep(struct evaluation *e, int at, struct chex_predictions *table,
                              double loss, struct chex_error *err) {
     struct eval_done *d = &e->done[at];
+    warn_own_images(e);
     *d = (struct eval_done){.table = table,
                             .title = chex_fs_format("split %s of %s, %s of %s",
                                                     chex_split_names[e->split], e->data,

@@ -59,19 +59,6 @@ static void put_text(FILE *to, const char *text) {
     chex_put_xml(to, chex_text_printable(text, printable, sizeof printable));
 }
 
-/* The text of a CSV cell without its quotes, in place. */
-static char *unquote(char *cell) {
-    if (*cell != '"')
-        return cell;
-    char *out = cell;
-    for (const char *in = cell + 1; *in && !(in[0] == '"' && in[1] != '"'); in++) {
-        *out++ = *in;
-        in += *in == '"';
-    }
-    *out = '\0';
-    return cell;
-}
-
 static void put_head(const struct page *p, const struct chex_predict_result *r) {
     FILE *to = p->to;
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
@@ -163,7 +150,7 @@ static void put_row(const struct page *p, size_t index, struct chex_predict_line
         put_classes(p, line->cells);
     } else {
         fprintf(p->to, "<td class=\"r\" colspan=\"%d\">not usable: ", p->classes);
-        put_text(p->to, unquote(line->reason));
+        put_text(p->to, chex_predict_line_unquote(line->reason));
         fputs("</td>", p->to);
     }
     fputs("</tr>\n", p->to);

@@ -19,4 +19,7 @@ struct chex_predict_line {
 /* Cuts the text at its TABs. False: not such a text. */
 bool chex_predict_line_split(char *text, struct chex_predict_line *line_out);
 
+/* The text of a cell without its quotes, in place. */
+char *chex_predict_line_unquote(char *cell);
+
 #endif

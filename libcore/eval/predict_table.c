@@ -48,6 +48,18 @@ bool chex_predict_line_split(char *text, struct chex_predict_line *line) {
     return true;
 }
 
+char *chex_predict_line_unquote(char *cell) {
+    if (*cell != '"')
+        return cell;
+    char *out = cell;
+    for (const char *in = cell + 1; *in && !(in[0] == '"' && in[1] != '"'); in++) {
+        *out++ = *in;
+        in += *in == '"';
+    }
+    *out = '\0';
+    return cell;
+}
+
 static void count_flags(struct chex_predict_result *r, const char *flags) {
     for (const char *at = flags; *at;) {
         const size_t n = strcspn(at, ";");
@@ -67,7 +79,7 @@ static void count_line(struct table *t, const struct chex_predict_line *line) {
         t->has_series = t->has_series || line->series[0];
         count_flags(r, line->flags);
     } else if (r->rejected++ == 0) {
-        snprintf(r->first_bad, sizeof r->first_bad, "%s", line->reason);
+        snprintf(r->first_bad, sizeof r->first_bad, "%s", chex_predict_line_unquote(line->reason));
     }
 }
 

@@ -140,6 +140,8 @@ refused 3 '--images nowhere: No such file' "a missing file is refused" --images 
 refused 3 'chest.png is there twice' "an image that is named twice is refused" --images odd odd
 refused 3 'none of 1 file can be used: .*ends early' "a list without a usable image is refused" \
     --images odd/cut.jpg
+refused 3 'none of 1 file can be used: odd/notes, "old".txt: not an image' \
+    "and the reason is given without quotes" --images 'odd/notes, "old".txt'
 refused 2 "--heat-maps: '0' is not valid" "a wrong number of heat maps is refused" --images odd \
     --heat-maps 0
 refused 2 'a crop of 32 px of an image resized to 20 px' "a crop larger than the image is refused" \
