@@ -114,17 +114,10 @@ static void warn_undecided(const struct decided *d, const char *rule, const char
     }
 }
 
-/* The threshold of a class, on the calibrated probability. The rule chooses a probability of the
- * network, in fp32. predictions.csv has it with nine digits, which may be less or more: the lower
- * of both is kept, so that a row is called positive whether its probability comes from the network
- * or from the table. */
+/* The threshold of a class, on the calibrated probability. */
 static double threshold_of(const struct decided *d, const struct chex_threshold_rule *rule, int c) {
-    char digits[32];
-    const double exact = chex_threshold_choose(d->scores->rankings[c], rule);
-    snprintf(digits, sizeof digits, "%.9g", exact);
-    return isnan(exact)
-               ? NAN
-               : chex_calibrate(&d->deployment->calibration[c], fmin(exact, strtod(digits, NULL)));
+    const double score = chex_threshold_choose(d->scores->rankings[c], rule);
+    return isnan(score) ? NAN : chex_calibrate(&d->deployment->calibration[c], score);
 }
 
 static enum chex_status choose(const struct eval_split *e, struct decided *d,

@@ -133,10 +133,10 @@ static void release(struct run *r) {
 
 /* ---- one batch ---- */
 
-/* Probabilities of image `i` of the batch, rounded to fp32 as in the evaluation. */
+/* A probability of image `i` of the batch. */
 static double probability(const struct run *r, int i, int class_index) {
-    return (double)(float)chex_eval_probability(
-        (double)r->logits[(size_t)i * (size_t)r->classes + (size_t)class_index]);
+    return chex_eval_as_written(chex_eval_probability(
+        (double)r->logits[(size_t)i * (size_t)r->classes + (size_t)class_index]));
 }
 
 static enum chex_status check_logits(const struct run *r, int i, const char *id,

@@ -89,7 +89,7 @@ enum chex_status chex_predict_draw(const struct chex_predict_config *c, size_t i
                               : chex_error_memory(err, "a heat map");
     if (st == CHEX_OK) {
         for (int k = 0; k < classes; k++)
-            p[k] = (double)(float)chex_eval_probability((double)logits[k]);
+            p[k] = chex_eval_as_written(chex_eval_probability((double)logits[k]));
         const struct chex_cam_picture map = {.cam = cam,
                                              .image = picture,
                                              .view = chex_cam_view_of(picture->width,

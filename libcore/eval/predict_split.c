@@ -11,6 +11,7 @@
 #include "eval/predict_split.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -167,6 +168,12 @@ static const char *class_name(const struct run *r, size_t c) {
     return r->config->class_names ? r->config->class_names[c] : r->set->class_names[c];
 }
 
+double chex_eval_as_written(double probability) {
+    char digits[32];
+    snprintf(digits, sizeof digits, "%.9g", (double)(float)probability);
+    return strtod(digits, NULL);
+}
+
 double chex_eval_probability(double z) {
     double e = exp(-fabs(z)); /* never overflows */
     return z < 0 ? e / (1 + e) : 1 / (1 + e);
@@ -253,8 +260,7 @@ static enum chex_status put_records(struct run *r, const struct flight *f, struc
         const char *image = chex_shard_image_id(s, at), *patient = chex_shard_patient_id(s, at);
         CHEX_TRY(put(r, &sum[classes], sizeof *sum, err));
         for (size_t c = 0; c < classes; c++) {
-            /* Rounded to fp32: the nine digits of predictions.csv restore it exactly. */
-            const double p = (double)(float)sum[c];
+            const double p = chex_eval_as_written(sum[c]);
             CHEX_TRY(put(r, &p, sizeof p, err));
         }
         for (size_t c = 0; c < classes; c++) {

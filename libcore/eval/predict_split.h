@@ -44,6 +44,10 @@ struct chex_eval_config {
 /* The probability of a logit; finite for any finite logit. */
 double chex_eval_probability(double logit);
 
+/* A mean probability as predictions.csv has it: in fp32, then the number of its nine digits. A row
+ * is thus called positive at the same thresholds from the network and from the table. */
+double chex_eval_as_written(double probability);
+
 /* The rows [*from_out, *to_out) of a rank. Its set must be opened with at least these rows. */
 void chex_eval_rows(size_t rows, int rank, int size, size_t *from_out, size_t *to_out);
 

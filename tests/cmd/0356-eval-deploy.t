@@ -77,6 +77,21 @@ expect_status 0 deploy --output j.safetensors --distribution-images 0 --json
 cp out deployment.json
 like "$(cat deployment.json)" '"rule":"youden","recalibration":"none","thresholds":\{' "--json prints the deployment"
 expect_status 0 chex-eval score --predictions plain/predictions.csv --threshold deployment.json --quiet
+for number in float32 float64; do # nine digits of a score are less or more than the score in fp32
+    "$python" - $number <<'END'
+import csv, json, sys
+import numpy
+d, rows = json.load(open("deployment.json")), list(csv.DictReader(open("plain/predictions.csv")))
+for i, name in enumerate(d["thresholds"]):
+    d["thresholds"][name] = float(getattr(numpy, sys.argv[1])(rows[i % len(rows)]["p_" + name]))
+json.dump(d, open("at.json", "w"))
+END
+    expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --threshold at.json --output at --threads 2 \
+        --quiet --force --bootstrap 0
+    expect_status 0 chex-eval score --predictions at/predictions.csv --threshold at.json --output at2 --quiet --force
+    is "$(decisions at2/figures.csv)" "$(decisions at/figures.csv)" \
+        "score decides as the evaluation at a threshold that equals a score in $number"
+done
 if have mpirun; then
     expect_status 0 mpirun --oversubscribe --allow-run-as-root -n 2 chex-eval deploy --data shards \
         --checkpoint run/last.h5 --threads 1 --quiet --output two.safetensors --recalibrate platt \
