@@ -112,6 +112,7 @@ static enum chex_status load(const struct eval_settings *s, const struct chex_we
         return chex_error_memory(err, "the parameters");
     memset(n->state, 0, n->net->state_count * sizeof *n->state);
     CHEX_TRY(chex_tensor_set_load(&w->tensors, n->net, n->state, &head, err));
+    CHEX_TRY(chex_tensor_set_warn(&w->tensors, n->net, err));
     if (!head)
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: its head is not one linear layer of %d classes", s->checkpoint,

@@ -276,6 +276,27 @@ static enum chex_status load_all(const struct chex_tensor_set *set, const struct
     return CHEX_OK;
 }
 
+enum chex_status chex_tensor_set_load(const struct chex_tensor_set *set, const struct chex_net *net,
+                                      float *state, bool *head_loaded_out, struct chex_error *err) {
+    struct match m = {.found = chex_alloc_zeroed((size_t)net->param_total, sizeof *m.found)};
+    float *fresh = chex_alloc_zeroed(net->state_count, sizeof *fresh);
+    enum chex_status st =
+        m.found && fresh ? match(set, net, &m, err) : chex_error_memory(err, "%s", set->path);
+    const bool head = st == CHEX_OK && head_loaded_out && head_fits(&m, net);
+    if (st == CHEX_OK) {
+        memcpy(fresh, state, net->state_count * sizeof *fresh);
+        st = load_all(set, net, &m, head, fresh, err);
+    }
+    if (st == CHEX_OK) {
+        memcpy(state, fresh, net->state_count * sizeof *fresh);
+        if (head_loaded_out)
+            *head_loaded_out = head;
+    }
+    free(m.found);
+    free(fresh);
+    return st;
+}
+
 static void warn_of(const struct chex_tensor_set *set, const struct chex_net *net,
                     const struct match *m) {
     if (m->extra_count)
@@ -292,25 +313,14 @@ static void warn_of(const struct chex_tensor_set *set, const struct chex_net *ne
                   set->path, t->name);
 }
 
-enum chex_status chex_tensor_set_load(const struct chex_tensor_set *set, const struct chex_net *net,
-                                      float *state, bool *head_loaded_out, struct chex_error *err) {
+enum chex_status chex_tensor_set_warn(const struct chex_tensor_set *set, const struct chex_net *net,
+                                      struct chex_error *err) {
     struct match m = {.found = chex_alloc_zeroed((size_t)net->param_total, sizeof *m.found)};
-    float *fresh = chex_alloc_zeroed(net->state_count, sizeof *fresh);
     enum chex_status st =
-        m.found && fresh ? match(set, net, &m, err) : chex_error_memory(err, "%s", set->path);
-    const bool head = st == CHEX_OK && head_loaded_out && head_fits(&m, net);
-    if (st == CHEX_OK) {
-        memcpy(fresh, state, net->state_count * sizeof *fresh);
-        st = load_all(set, net, &m, head, fresh, err);
-    }
-    if (st == CHEX_OK) {
+        m.found ? match(set, net, &m, err) : chex_error_memory(err, "%s", set->path);
+    if (st == CHEX_OK)
         warn_of(set, net, &m);
-        memcpy(state, fresh, net->state_count * sizeof *fresh);
-        if (head_loaded_out)
-            *head_loaded_out = head;
-    }
     free(m.found);
-    free(fresh);
     return st;
 }
 

@@ -62,11 +62,16 @@ int chex_tensor_set_outputs(const struct chex_tensor_set *set);
  * - The head (classifier or fc) is not read if its shape differs; then *head_loaded_out is false.
  *   head_loaded_out NULL: never read the head.
  * - A first convolution with one input channel is torchxrayvision's. It becomes one of three
- *   channels with equal results (tensor_set.c explains how), with a warning.
+ *   channels with equal results (tensor_set.c explains how).
  * - CHEX_E_DATA: any other parameter is missing, has another shape or type, or a value that is not
  *   finite; the text names it.
  * - On error state is unchanged. */
 enum chex_status chex_tensor_set_load(const struct chex_tensor_set *set, const struct chex_net *net,
                                       float *state, bool *head_loaded_out, struct chex_error *err);
+
+/* Warns of tensors that chex_tensor_set_load ignores, and of a first convolution that it widens.
+ * Call it once for each file, on one rank. Errors: those of names in chex_tensor_set_load. */
+enum chex_status chex_tensor_set_warn(const struct chex_tensor_set *set, const struct chex_net *net,
+                                      struct chex_error *err);
 
 #endif

@@ -34,7 +34,8 @@ static enum chex_status read_init(const struct chex_session *s, float *state,
     return CHEX_OK;
 }
 
-/* Reads the parameters that do not depend on the data, only to see whether they can be read. */
+/* Reads the parameters that do not depend on the data, only to see whether they can be read. Warns
+ * here, because this is once: read_init is called on every rank. */
 static enum chex_status try_init(const struct chex_train_config *c, const struct chex_net *net,
                                  struct chex_error *err) {
     struct chex_weights w;
@@ -47,6 +48,8 @@ static enum chex_status try_init(const struct chex_train_config *c, const struct
     else
         st = state ? chex_tensor_set_load(&w.tensors, net, state, NULL, err)
                    : chex_error_memory(err, NULL);
+    if (st == CHEX_OK)
+        st = chex_tensor_set_warn(&w.tensors, net, err);
     free(state);
     chex_weights_close(&w);
     return st;

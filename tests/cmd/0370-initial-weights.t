@@ -50,6 +50,8 @@ torch last.safetensors xrv.pt legacy xrv
 expect_status 0 "${eval[@]}" --checkpoint xrv.pt --output xrv
 like "$(err)" "warn: xrv.pt: 'features.conv0.weight' has one input channel. It is read as torchxrayvision's" \
     "a warning says how one input channel is read"
+expect_status 0 chex-train "${short[@]}" --init xrv.pt --output train-xrv
+is "$(err | grep -c 'has one input channel')" 1 "--init warns of it once"
 
 # Names of the outputs.
 names=Atelectasis,Cardiomegaly,Effusion,Infiltration,Mass,Nodule,Pneumonia,Pneumothorax,Consolidation,Edema,Emphysema,Fibrosis,Pleural_Thickening,Hernia
