@@ -64,7 +64,7 @@ struct chex_error_of chex_error_of_parts(const double *part, size_t clusters) {
 }
 
 struct chex_interval chex_figure_interval(double value, const struct chex_error_of *e) {
-    if (isnan(value) || !(e->se > 0) || !(e->df > 0))
+    if (isnan(value) || !(e->se > 0) || !(e->df >= CHEX_ERROR_MIN_DF))
         return no_interval;
     const double half = chex_student_t(e->df) * e->se;
     return (struct chex_interval){value - half, value + half, 0};

@@ -72,8 +72,14 @@ struct chex_error_of {
 };
 struct chex_error_of chex_error_of_parts(const double *part, size_t clusters);
 
+/* Least degrees of freedom of a standard error for an interval, that is two equal contributions.
+ * With fewer one patient decides the figure, and the quantile of Student's t grows without limit.
+ * That is so for an average precision near 1, and for a slope whose fit almost separates the
+ * labels. */
+#define CHEX_ERROR_MIN_DF 1.0
+
 /* Value +- Student's t times the standard error, on the scale of the figure or of its logit. NaN if
- * the standard error is not above 0. */
+ * the standard error is not above 0, or has fewer than CHEX_ERROR_MIN_DF degrees of freedom. */
 struct chex_interval chex_figure_interval(double value, const struct chex_error_of *e);
 struct chex_interval chex_figure_logit_interval(double value, const struct chex_error_of *e);
 

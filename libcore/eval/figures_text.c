@@ -218,13 +218,27 @@ void chex_figures_source(const struct chex_figures *f, char *buf, size_t size) {
     }
 }
 
-/* "0.812 (0.745, 0.870)", or without the interval. */
-static void put_cell(FILE *to, const struct chex_figure *f, bool too_few) {
+/* Why figures of class c may lack an interval: too few clusters, or enough of them, but one decides
+ * the figure. */
+static const char *why_none(const struct chex_scores *s, int c) {
+    const struct chex_class_score *k = &s->per_class[c];
+    const bool by_patient = s->config.cluster == CHEX_CLUSTER_PATIENT && s->patients;
+    const size_t positive = by_patient ? k->positive_patients : k->positives;
+    const size_t negative = by_patient ? k->negative_patients : k->negatives;
+    if (!s->config.replicates)
+        return "";
+    return positive < CHEX_CALIBRATION_MIN_CLUSTERS || negative < CHEX_CALIBRATION_MIN_CLUSTERS
+               ? " (too few)"
+               : " (not estimable)";
+}
+
+/* "0.812 (0.745, 0.870)", or without the interval and why. */
+static void put_cell(FILE *to, const struct chex_figure *f, const char *why) {
     char text[48];
     if (isnan(f->value))
         snprintf(text, sizeof text, "-");
     else if (isnan(f->interval.low))
-        snprintf(text, sizeof text, "%.3f%s", f->value, too_few ? " (too few)" : "");
+        snprintf(text, sizeof text, "%.3f%s", f->value, why);
     else
         snprintf(text, sizeof text, "%.3f (%.3f, %.3f)", f->value, f->interval.low,
                  f->interval.high);
@@ -243,7 +257,6 @@ static int width_of(const struct chex_scores *s) {
 static void print_table(FILE *to, const struct chex_scores *s, const struct chex_figures *f,
                         const struct column *columns, int count, bool threshold) {
     const int width = width_of(s);
-    const bool intervals = s->config.replicates > 0;
     fprintf(to, "%-*s", width, "class");
     if (threshold)
         fprintf(to, "  %-9s", "threshold");
@@ -258,7 +271,7 @@ static void print_table(FILE *to, const struct chex_scores *s, const struct chex
         else if (threshold)
             fprintf(to, "  %-9.4g", k->operating.threshold);
         for (int i = 0; i < count; i++)
-            put_cell(to, figure_at(k, &columns[i]), intervals);
+            put_cell(to, figure_at(k, &columns[i]), why_none(s, c));
         putc('\n', to);
     }
 }
@@ -266,8 +279,12 @@ static void print_table(FILE *to, const struct chex_scores *s, const struct chex
 static void print_notes(FILE *to, const struct chex_scores *s, const struct chex_figures *f) {
     char source[400];
     if (s->config.replicates)
-        fprintf(to, "in parentheses: 95 %% interval by %s; too few: too few %ss for one\n",
-                chex_cluster_names[s->config.cluster], chex_cluster_names[s->config.cluster]);
+        fprintf(
+            to,
+            "in parentheses: 95 %% interval by %s; too few: too few %ss for one; not estimable: "
+            "a single %s decides the figure\n",
+            chex_cluster_names[s->config.cluster], chex_cluster_names[s->config.cluster],
+            chex_cluster_names[s->config.cluster]);
     chex_figures_source(f, source, sizeof source);
     fprintf(to, "%s\n", source);
     if (f->calibrated)

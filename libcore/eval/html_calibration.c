@@ -44,12 +44,11 @@ enum chex_status chex_html_calibration(FILE *to, const struct chex_report *r,
     }
     chex_svg_reliability(to, r);
     put_table(to, r);
-    chex_html_note(
-        to, "A calibrated network has slope 1 and intercept 0. A slope below 1: "
-            "probabilities are too extreme. An intercept in the large above 0: they "
-            "are too low on average. ECE is the mean distance from the diagonal; even "
-            "a calibrated network has the value of the last column. Brier score: mean "
-            "squared error of the probability. Without an interval: too few patients, or none "
-            "was asked for.");
+    chex_html_note(to, "A calibrated network has slope 1 and intercept 0. A slope below 1: "
+                       "probabilities are too extreme. An intercept in the large above 0: they "
+                       "are too low on average. ECE is the mean distance from the diagonal; even "
+                       "a calibrated network has the value of the last column. Brier score: mean "
+                       "squared error of the probability. Without an interval: too few patients, a "
+                       "figure that a single patient decides, or none was asked for.");
     return CHEX_OK;
 }

@@ -186,4 +186,12 @@ if [ -w /dev/full ]; then
     chex-eval score --predictions p.csv >/dev/full 2>err
     is $? 9 "a full disk as standard output ends with status 9"
 fi
+# ---- one patient decides the figures ----
+awk 'BEGIN {print "image_id,patient_id,y_A,p_A"
+    for (i = 0; i < 200; i++) {y = i % 10 == 0; p = y ? 0.9 + i / 4000 : 0.1 - i / 4000
+        if (i == 11) p = 0.91; printf "i%d,p%d,%d,%.5f\n", i, i, y, p}}' >sharp.csv
+expect_status 0 chex-eval score --predictions sharp.csv --table calibration --compare none --output sharp
+like "$(out)" '^A +[0-9.]+ \(not estimable\).* -?[0-9.]+ \(not estimable\)' "intervals that one patient decides are not estimable"
+like "$(out)" 'not estimable: a single patient decides the figure$' "the reason is below the table"
+like "$(tr -d ' \n' <sharp/auroc.json)" '"ap_ci_low":null,"ap_ci_high":null' "files have null"
 done_testing

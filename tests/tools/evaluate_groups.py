@@ -274,7 +274,7 @@ def fifths(rows, value):
 def check_end(where, value, parts, o, name, logit):
     error = error_of(parts)
     low = high = None
-    if error and error[0] > 0 and (not logit or 0 < value < 1):
+    if error and error[0] > 0 and error[1] >= 1 and (not logit or 0 < value < 1):
         scale = value * (1 - value) if logit else 1
         half = student_t(error[1]) * error[0] / scale
         low, high = ((math.log(value / (1 - value)) - half, math.log(value / (1 - value)) + half)

@@ -103,6 +103,12 @@ static void test_limits(void) {
     const struct chex_figure best = figure_of(r, NULL, 40);
     OK(best.value == 1 && isnan(best.interval.low), "perfect separation has no false interval");
     chex_ranking_destroy(r);
+    y[0] = 1;
+    r = rank(s, y, 40);
+    const struct chex_figure one_wrong = figure_of(r, NULL, 40);
+    OK(one_wrong.value > 0.9 && one_wrong.value < 1 && isnan(one_wrong.interval.low),
+       "no interval of an average precision that one positive decides (%g)", one_wrong.value);
+    chex_ranking_destroy(r);
 }
 
 static void test_curve(void) {
