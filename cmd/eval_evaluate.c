@@ -282,12 +282,32 @@ static enum chex_status choose_split(struct evaluation *e, bool log, size_t *row
     return CHEX_OK;
 }
 
-static enum chex_status open_set(struct evaluation *e, struct chex_error *err) {
+/* CHEX_E_DATA if --unit study finds an image without a study in the shards of this rank. */
+static enum chex_status check_studies(const struct evaluation *e, struct chex_error *err) {
+    if (e->s->unit != CHEX_UNIT_STUDY)
+        return CHEX_OK;
+    for (size_t i = 0; i < e->set->shard_count; i++) {
+        const struct chex_shard *s = e->set->shards[i];
+        for (size_t row = 0; s && row < chex_shard_rows(s); row++) {
+            const char *study = chex_shard_study_id(s, row);
+            if (!study || !*study)
+                return chex_error_set(err, CHEX_E_DATA,
+                                      "%s: image %s has no study id, and --unit study needs it: "
+                                      "shard the set again from labels that state studies "
+                                      "(--columns study=NAME), or use --unit patient",
+                                      e->data, chex_shard_image_id(s, row));
+        }
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status open_set(struct evaluation *e, bool log, struct chex_error *err) {
     size_t rows, from, to;
-    CHEX_TRY(choose_split(e, true, &rows, err));
+    CHEX_TRY(choose_split(e, log, &rows, err));
     chex_eval_rows(rows, e->coll->rank, e->coll->size, &from, &to);
-    return e->split == CHEX_ALL ? chex_set_open_whole(e->data, from, to, &e->set, err)
-                                : chex_set_open(e->data, e->split, from, to, &e->set, err);
+    CHEX_TRY(e->split == CHEX_ALL ? chex_set_open_whole(e->data, from, to, &e->set, err)
+                                  : chex_set_open(e->data, e->split, from, to, &e->set, err));
+    return check_studies(e, err);
 }
 
 /* Of the options of a rank (of_rank) data and network are compared by content (check_same); the
@@ -348,13 +368,14 @@ static enum chex_status begin_results(struct evaluation *e, struct chex_error *e
     return eval_external_refuse(s, &e->sets, err); /* another evaluation may have ended meanwhile */
 }
 
-/* Finds a missing set or split before the first set is predicted. */
+/* Finds a missing set, split or study before the first set is predicted. */
 static enum chex_status check_all_sets(struct evaluation *e, struct chex_error *err) {
     const char *current = e->data;
-    size_t rows;
     for (int i = 1; i < e->sets.count; i++) {
         e->data = e->sets.set[i].dir;
-        CHEX_TRY(choose_split(e, false, &rows, err));
+        CHEX_TRY(open_set(e, false, err));
+        chex_set_close(e->set);
+        e->set = NULL;
     }
     e->data = current;
     return CHEX_OK;
@@ -381,7 +402,7 @@ static enum chex_status prepare(struct evaluation *e, int at, struct chex_error 
         CHEX_TRY(e->use ? e->use->check(s, err) : check_results(e, err));
     if (first)
         CHEX_TRY(check_all_sets(e, err));
-    CHEX_TRY(open_set(e, err));
+    CHEX_TRY(open_set(e, true, err));
     CHEX_TRY(check_other(e, at, err));
     if (first)
         CHEX_TRY(eval_network_open(s, e->set->classes, &e->network, err));

@@ -103,6 +103,11 @@ expect_status 3 chex-eval --data own,again=copy/own "${run[@]}" --output no
 error_line "own and copy/own were made from the same images" "a copy of a set"
 expect_status 2 chex-eval --data own,../x=other "${run[@]}" --output no
 error_line "'../x' cannot be a folder of --output" "a name that leaves the folder"
+expect_status 3 chex-eval --data other "${run[@]}" --unit study --output no
+error_line 'other: image .* has no study id, and --unit study needs it' "shards without studies"
+unlike "$(err)" "densenet121 at" "this is found before the prediction"
+expect_status 3 chex-eval --data own,other "${run[@]}" --unit study --output no
+unlike "$(err)" "densenet121 at" "in a second set, too"
 expect_status 3 chex-eval --data own,nowhere "${run[@]}" --output no
 error_line "nowhere: no such folder" "the second set is missing"
 expect_status 3 chex-eval --data own,other "${run[@]}" --split val --output no
