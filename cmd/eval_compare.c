@@ -74,6 +74,8 @@ static enum chex_status compare_file(struct comparison *c, size_t i, struct chex
     const char *const names[] = {c->file[0].path, c->file[i].path};
     enum chex_status st = chex_paired_create(tables, names, &c->config, &c->compared[i - 1], err);
     chex_predictions_destroy(table);
+    if (st == CHEX_OK && strcmp(c->file[0].digest, c->file[i].digest) == 0)
+        chex_warn("%s and %s are equal: every difference is 0", names[0], names[1]);
     if (st == CHEX_OK && c->compared[i - 1]->tests == 0)
         chex_warn("%s, %s: no finding has positives and negatives of at least 2 %ss: no interval "
                   "and no test",

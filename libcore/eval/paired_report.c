@@ -139,7 +139,7 @@ static void print_notes(const struct chex_paired_report *r, FILE *to) {
     if (!isnan(r->config->margin))
         fprintf(to,
                 "verdict: non-inferior if the interval excludes a loss of %g, a one-sided test at "
-                "2.5 %%; superior if it excludes 0\n",
+                "2.5 %%; superior if it excludes 0; not corrected for several findings\n",
                 r->config->margin);
     if (undefined)
         fprintf(to, "nan: no positive or no negative image; left out of the mean\n");
