@@ -33,6 +33,7 @@ same ranks named
 ok $? "a run with --logical-ranks goes on with the same number by --accumulate"
 
 ranks=(mpirun --oversubscribe --bind-to none -n 2)
+[ "$(id -u)" != 0 ] || ranks+=(--allow-run-as-root)
 if have mpirun && "${ranks[@]}" true 2>/dev/null; then
     expect_status 0 "${ranks[@]}" chex-train "${new[@]}" --max-steps 3 --output two --accumulate 1
     like "$(err)" 'batch 4 x 2 logical ranks = 8 images a step' "two processes have 2 N logical ranks"
