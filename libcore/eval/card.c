@@ -63,7 +63,8 @@ static enum chex_status parse(struct chex_card *card, const char *text, struct c
     json_error_t e;
     if (!text)
         return chex_error_set(err, CHEX_E_DATA,
-                              "%s: no auroc.json, expected a results folder of chex-eval",
+                              "%s: no auroc.json, expected a results folder of chex-eval; of several "
+                              "sets, name the folder of one",
                               card->dir);
     card->figures = json_loads(text, 0, &e);
     if (!card->figures)
