@@ -62,10 +62,11 @@ static const char *fault_of(const json_t *o) {
 static enum chex_status parse(struct chex_card *card, const char *text, struct chex_error *err) {
     json_error_t e;
     if (!text)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: no auroc.json, expected a results folder of chex-eval; of several "
-                              "sets, name the folder of one",
-                              card->dir);
+        return chex_error_set(
+            err, CHEX_E_DATA,
+            "%s: no auroc.json, expected a results folder of chex-eval; of several "
+            "sets, name the folder of one",
+            card->dir);
     card->figures = json_loads(text, 0, &e);
     if (!card->figures)
         return chex_error_set(err, CHEX_E_DATA, "%s/auroc.json: line %d: %s", card->dir, e.line,
