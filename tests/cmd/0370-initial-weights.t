@@ -73,7 +73,7 @@ expect_status 0 "${eval[@]}" --checkpoint a.pth --output from-turned --classes "
 is "$(sed -n 2p from-turned/predictions.csv | cut -d, -f17-30)" \
     "$(sed -n 2p from-h5/predictions.csv | cut -d, -f17-30)" \
     "--classes changes no probability"
-is "$(head -n 1 from-turned/predictions.csv | cut -d, -f17-30)" "$(sed 's/[^,]*/p_&/g' <<<"$turned")" \
+is "$(head -n 1 from-turned/predictions.csv | cut -d, -f17-30)" "p_${turned//,/,p_}" \
     "the columns have the names in the order of --classes"
 expect_status 0 "${eval[@]}" --checkpoint a.pth --output lump --classes "${names/Mass/Lump}"
 like "$(err)" 'does not state these findings of the network, which have no AUROC: Lump' \
