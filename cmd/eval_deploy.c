@@ -145,6 +145,9 @@ static enum chex_status choose(const struct eval_split *e, struct decided *d,
     config.threshold = d->deployment->threshold;
     CHEX_TRY(chex_figures_create(d->scores, &config, &d->figures, err));
     warn_undecided(d, rule, chex_split_names[e->split]);
+    if (e->split == CHEX_TEST)
+        chex_warn("thresholds are chosen on the test split: decisions on these images look better "
+                  "than on new ones; --split val keeps the test images for the evaluation");
     return CHEX_OK;
 }
 

@@ -159,6 +159,8 @@ expect_status 2 deploy --output new.safetensors --threshold 0.5
 error_line "threshold rule '0.5' is unknown" "a number is no rule"
 expect_status 3 deploy --output new.safetensors --split train
 error_line 'was trained on split train of this data' "training images are no validation images"
+expect_status 0 deploy --output test.safetensors --split test --distribution-images 0
+like "$(err)" 'warn: thresholds are chosen on the test split' "the test split gives a warning"
 quiet chex-shard --images ph/images --labels ph/labels.csv --split none --size 36 --output all
 expect_status 3 chex-eval deploy --data all --checkpoint run/last.h5 --output new.safetensors --split val
 error_line 'no image in split val; it has all' "a set without validation split is refused"
