@@ -68,7 +68,7 @@ static const struct chex_html_section sections[] = {
     {"shortcuts", "Audit of shortcuts", has_shortcuts, chex_html_shortcuts},
     {"hardest", "Hardest cases", has_cases, chex_html_cases},
     {"provenance", "Provenance", NULL, chex_html_provenance},
-    {"command", "The same again", has_command, chex_html_command},
+    {"command", "Reproduce this report", has_command, chex_html_command},
 };
 enum { SECTIONS = sizeof sections / sizeof sections[0] };
 
