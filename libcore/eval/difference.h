@@ -13,8 +13,8 @@
  * until they differ by x, and the correlation of the contributions give a variance as a function of
  * x.
  * 2. The ratio of the observed variance to the model's at the observed difference is averaged with
- * a prior ratio. The correlation is averaged with that of the negatives alone, of which there are
- *    many more.
+ * a prior ratio. The correlation is averaged with that of the negatives alone, because there
+ *    are many more of them.
  *
  * The test takes the variance at a difference of 0. The interval holds every x whose distance from
  * the observed difference is at most t of its own standard errors. So p is below 0.05 exactly where

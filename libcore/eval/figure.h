@@ -38,7 +38,7 @@ struct chex_figure chex_figure_none(void);
  * would differ. */
 enum { CHEX_PROPORTION_MIN_CLUSTERS = 2 };
 
-/* What the interval of a proportion needs. Cluster k has n_k rows, x_k of which count. */
+/* What the interval of a proportion needs. Cluster k has n_k rows; x_k of them count. */
 struct chex_proportion {
     double x, n;       /* sums over the clusters of x_k and n_k */
     double xx, xn, nn; /* sums of x_k * x_k, x_k * n_k, n_k * n_k */

@@ -2,8 +2,8 @@
  *
  * The style of report.html: a light and a dark scheme, a layout for narrow pages, one for print.
  *
- * Text has a contrast of at least 4.5 to 1 on its ground in both schemes. Blue and orange can be
- * told apart with every kind of colour blindness.
+ * Text has a contrast of at least 4.5 to 1 on its ground in both schemes. Readers with
+ * any kind of colour blindness can distinguish blue and orange.
  */
 #include "eval/html.h"
 

@@ -49,7 +49,7 @@ struct chex_source {
     size_t next;          /* position that the next worker gets */
     struct chex_archive *archive;
     int archive_index; /* that is open */
-    size_t archive_at; /* members of it that are behind the reading position */
+    size_t archive_at; /* members of it that were already read or skipped */
 
     pthread_mutex_t lock; /* guards the rest, and `done` of the slots */
     pthread_cond_t filled, freed;

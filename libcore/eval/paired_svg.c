@@ -88,7 +88,8 @@ static double span_of(const struct chex_paired_report *r) {
     return fmax(span, isnan(r->config->margin) ? 0 : 1.1 * r->config->margin);
 }
 
-/* The tick is the least of 1, 2, 5, 10, ... thousandths of which 4 are enough for a side. */
+/* The distance of two ticks: the smallest of 0.001, 0.002, 0.005, 0.01, ... that needs at most 4
+ * ticks a side. */
 static struct scale scale_of(const struct chex_paired_report *r) {
     static const double steps[] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25};
     const double span = span_of(r);

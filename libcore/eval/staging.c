@@ -111,7 +111,7 @@ static int is_marker(const struct dirent *e) {
     return strncmp(e->d_name, REPLACE, sizeof REPLACE - 1) == 0;
 }
 
-/* The old key file goes first: without it nobody takes the rest for a complete set. */
+/* The old key file goes first: without it no reader takes the other files for a complete set. */
 static enum chex_status remove_replaced(const char *ready, const char *dir, const char *key,
                                         struct chex_error *err) {
     struct dirent **list = NULL;

@@ -62,7 +62,7 @@ is "$(decisions again/figures.csv)" "$(decisions results/figures.csv)" \
 expect_status 0 chex-eval --data shards --checkpoint d.safetensors --split val --output val --threads 2 --quiet
 expect_status 0 chex-eval score --predictions val/predictions.csv --threshold d.safetensors --output valagain --quiet
 is "$(decisions valagain/figures.csv)" "$(decisions val/figures.csv)" \
-    "also on the validation images, of which some are at their threshold"
+    "also on the validation images; some of them are at their threshold"
 chex-eval --data shards --checkpoint d.safetensors --split val --output val --threads 2 --force >out 2>err
 like "$(err)" 'warn: d.safetensors: its thresholds were chosen on these images \(split val of shards\)' \
     "a warning says that thresholds were chosen on the images of the evaluation"

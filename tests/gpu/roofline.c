@@ -87,7 +87,8 @@ static void model(const char *name, int size) {
         macs += chex_op_macs(net, i, size);
     const double image = chex_op_macs(net, 0, size); /* no gradient of the image */
     OK(fabs(t.flop / (6 * macs - 2 * image) - 1) < 1e-9,
-       "%s, %d px: forward and backward have three products each but for the image: %.1f GFLOP",
+       "%s, %d px: forward and backward are three products for each layer except the first: %.1f "
+       "GFLOP",
        name, size, t.flop * 1e-9);
     BAIL_UNLESS(chex_net_shapes(net, 224, hw, NULL) == CHEX_OK, "shapes");
     const struct floor_net usual = {net, hw, 224, 2, 4};

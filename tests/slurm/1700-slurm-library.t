@@ -21,7 +21,7 @@ await() { # PATTERN FILE
 }
 steps() { grep -c '"kind": *"step"' "$1/metrics.jsonl"; }
 
-# The limit of one minute, of which 53 s are the margin; the second start ends two steps later.
+# The limit is one minute, and the margin 53 s. The second start ends two steps later.
 cat >job.sh <<END
 #!/bin/bash
 trap '' USR2
