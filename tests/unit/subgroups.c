@@ -176,7 +176,7 @@ static void test_strata(void) {
     chex_predictions_destroy(p);
 }
 
-/* With one stratum and one image a patient it is DeLong's variance, but for K / (K - 1). */
+/* With one stratum and one image a patient it is the variance of DeLong, except for K / (K - 1). */
 static void test_one_stratum(void) {
     enum { N = 2000 };
     static double score[N], part[N];
