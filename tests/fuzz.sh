@@ -6,9 +6,10 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 usage() {
     cat <<END
-usage: tests/fuzz.sh [--seconds N] [--jobs N] [TARGET...]
+usage: tests/fuzz.sh [--seconds N] [--jobs N] [--seed N] [TARGET...]
 Builds the targets of tests/fuzz with clang's libFuzzer, address and undefined-behaviour sanitizers
 in build/ci-fuzz and runs each for N seconds (600), --jobs of them at a time ($(nproc)).
+--seed N draws the same inputs each time, until the time is over; without it they are new ones.
 A crash leaves its input in build/ci-fuzz/found; what is mended goes to tests/fuzz/corpus/TARGET.
 Exit status: 0 nothing found, 1 something was, 2 usage.
 END
@@ -24,7 +25,7 @@ fuzz() {
     local target=$1 log=$build/$1.log scratch=$build/corpus-$1 began=$SECONDS status words=()
     [ ! -f "$root/tests/fuzz/$target.dict" ] || words=(-dict="$root/tests/fuzz/$target.dict")
     mkdir -p "$scratch" "$build/found"
-    "$build/tests/fuzz-$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 \
+    "$build/tests/fuzz-$target" -seed="$seed" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 \
         -max_len=65536 -artifact_prefix="$build/found/$target-" -print_final_stats=1 \
         "${words[@]}" "$scratch" "$root/tests/fuzz/corpus/$target" >"$log" 2>&1
     status=$?
@@ -38,16 +39,16 @@ fuzz() {
     return $status
 }
 
-seconds=600 jobs=$(nproc) targets=()
+seconds=600 jobs=$(nproc) seed=0 targets=()
 while [ $# -gt 0 ]; do
     case $1 in
     -h | --help)
         usage
         exit 0
         ;;
-    --seconds | --jobs)
+    --seconds | --jobs | --seed)
         [[ ${2-} =~ ^[1-9][0-9]*$ ]] || die "$1 '${2-}': expected a number"
-        [ "$1" = --jobs ] && jobs=$2 || seconds=$2
+        printf -v "${1#--}" %s "$2"
         shift
         ;;
     -*) die "unknown option '$1'; try --help" ;;
