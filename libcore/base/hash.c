@@ -43,13 +43,13 @@ void chex_hash128_hex(const void *data, size_t bytes, char out[CHEX_HASH128_HEX_
     put_hex(h, out);
 }
 
-void chex_hash128_hex_of_two(const void *a, size_t a_bytes, const void *b, size_t b_bytes,
-                             char out[CHEX_HASH128_HEX_BYTES]) {
+void chex_hash128_hex_of_parts(const struct chex_hash_part *parts, size_t count,
+                               char out[CHEX_HASH128_HEX_BYTES]) {
     XXH3_state_t state;
     XXH3_INITSTATE(&state);
     XXH3_128bits_reset(&state);
-    XXH3_128bits_update(&state, a, a_bytes);
-    XXH3_128bits_update(&state, b, b_bytes);
+    for (size_t i = 0; i < count; i++)
+        XXH3_128bits_update(&state, parts[i].data, parts[i].bytes);
     XXH128_hash_t h = XXH3_128bits_digest(&state);
     put_hex((const uint64_t[2]){h.high64, h.low64}, out);
 }

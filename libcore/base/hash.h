@@ -20,8 +20,13 @@ enum { CHEX_HASH128_HEX_BYTES = 33 };
 /* 32 lower-case hex digits and a NUL. */
 void chex_hash128_hex(const void *data, size_t bytes, char out[CHEX_HASH128_HEX_BYTES]);
 
-/* The same for two parts, `a` followed by `b`. */
-void chex_hash128_hex_of_two(const void *a, size_t a_bytes, const void *b, size_t b_bytes,
-                             char out[CHEX_HASH128_HEX_BYTES]);
+struct chex_hash_part {
+    const void *data;
+    size_t bytes;
+};
+
+/* The same for `count` parts, one after the other. */
+void chex_hash128_hex_of_parts(const struct chex_hash_part *parts, size_t count,
+                               char out[CHEX_HASH128_HEX_BYTES]);
 
 #endif

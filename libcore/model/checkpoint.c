@@ -131,6 +131,17 @@ enum chex_status chex_checkpoint_write(const char *path, const struct chex_net *
     return st;
 }
 
+void chex_checkpoint_digest(const struct chex_net *net, const struct chex_checkpoint *c,
+                            char out[CHEX_HASH128_HEX_BYTES]) {
+    const float *const all[] = {c->params, c->moment1, c->moment2};
+    struct chex_hash_part parts[sizeof all / sizeof *all];
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i])
+            parts[count++] = (struct chex_hash_part){all[i], net->state_count * sizeof(float)};
+    chex_hash128_hex_of_parts(parts, count, out);
+}
+
 /* ---- reading ---- */
 
 struct reader {

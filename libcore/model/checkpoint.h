@@ -13,6 +13,7 @@
 
 #include <stdbool.h>
 
+#include "base/hash.h"
 #include "model/net.h"
 
 struct chex_checkpoint {
@@ -31,6 +32,12 @@ enum { CHEX_CHECKPOINT_COPIES = 2 };
 /* Writes `c` to path; `net` gives names and shapes. Call it on one rank only. */
 enum chex_status chex_checkpoint_write(const char *path, const struct chex_net *net,
                                        const struct chex_checkpoint *c, struct chex_error *err);
+
+/* The digest of the state, whatever file holds it: XXH3-128 (seed 0) of the values of params,
+ * moment1 and moment2, where they are set, one after the other. Each is a flat vector of
+ * little-endian f32 (doc/checkpoint-format.md has its order). */
+void chex_checkpoint_digest(const struct chex_net *net, const struct chex_checkpoint *c,
+                            char out[CHEX_HASH128_HEX_BYTES]);
 
 /* Reads a checkpoint and verifies every checksum.
  * - *net_out: the network of the file's model and classes; the caller destroys it.

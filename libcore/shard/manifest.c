@@ -53,7 +53,8 @@ void chex_manifest_source_digest(const uint64_t sum[2], const void *labels, size
     char digits[33];
     snprintf(digits, sizeof digits, "%016llx%016llx", (unsigned long long)sum[0],
              (unsigned long long)sum[1]);
-    chex_hash128_hex_of_two(digits, 32, labels, bytes, out);
+    const struct chex_hash_part parts[] = {{digits, 32}, {labels, bytes}};
+    chex_hash128_hex_of_parts(parts, 2, out);
 }
 
 /* ---- reading ----

@@ -265,8 +265,8 @@ static enum chex_status set_aside(const struct saved *one, uint64_t step, struct
     return st;
 }
 
-static enum chex_status copy_metrics(const char *dir, struct chex_error *err) {
-    char *path = chex_fs_join(dir, "metrics.jsonl"), *name = path ? aside_name(path) : NULL;
+static enum chex_status copy_lines(const char *dir, const char *file, struct chex_error *err) {
+    char *path = chex_fs_join(dir, file), *name = path ? aside_name(path) : NULL;
     enum chex_status st = CHEX_OK;
     if (!name)
         st = chex_error_memory(err, NULL);
@@ -282,7 +282,8 @@ static enum chex_status abandon_later(const char *dir, const struct list *l, uin
                                       struct chex_error *err) {
     if (!l->count || l->at[l->count - 1].step <= step)
         return CHEX_OK;
-    CHEX_TRY(copy_metrics(dir, err));
+    CHEX_TRY(copy_lines(dir, "metrics.jsonl", err));
+    CHEX_TRY(copy_lines(dir, "checkpoints.jsonl", err));
     for (size_t i = l->count; i > 0 && l->at[i - 1].step > step; i--)
         CHEX_TRY(set_aside(&l->at[i - 1], step, err));
     return CHEX_OK;

@@ -43,7 +43,8 @@ enum chex_status chex_checkpoint_store_set_names(const char *dir, const char *pa
                                                  struct chex_error *err);
 
 /* Prepares the folder for a run that resumes from `path`, the checkpoint of `step`:
- *   1. if there are checkpoints of later steps, keeps metrics.jsonl as metrics.jsonl.abandoned;
+ *   1. if there are checkpoints of later steps, keeps metrics.jsonl as metrics.jsonl.abandoned, and
+ *      checkpoints.jsonl likewise;
  *   2. appends .abandoned to the names of those checkpoints, with a warning each. Pruning and
  *      chex_checkpoint_store_newest then ignore them;
  *   3. calls chex_checkpoint_store_set_names. */

@@ -141,6 +141,7 @@ enum chex_status chex_session_create_output(struct chex_session *s, struct chex_
     CHEX_TRY(settle_checkpoints(s, err));
     CHEX_TRY(chex_runfiles_json(&s->files, "config.json", json_incref(c->options), err));
     CHEX_TRY(chex_runfiles_open_metrics(&s->files, s->at.step, s->at.validation_due, err));
+    CHEX_TRY(chex_checkpoint_log_open(c->output_dir, s->at.step, &s->output.checkpoint_log, err));
     chex_request_files_start(&s->requests, c->output_dir);
     const uint64_t next = s->at.step + !s->at.validation_due; /* the next step with results */
     CHEX_TRY(chex_tfevents_create(c->output_dir, s->world.launch->host, (int64_t)next,
@@ -200,6 +201,8 @@ enum chex_status chex_session_check_shared_output(const struct chex_session *s,
 void chex_run_output_release(struct chex_run_output *o, const char *dir) {
     chex_tfevents_close(o->events);
     chex_lockfile_release(dir, LOCK_NAME, o->lock, false);
+    if (o->checkpoint_log)
+        fclose(o->checkpoint_log);
     free(o->snapshot.params);
     free(o->snapshot.moment1);
     free(o->snapshot.moment2);

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "engine/update.h"
@@ -97,7 +98,23 @@ static enum chex_status disk_full(const struct chex_session *s, struct chex_erro
                           s->newest[0] ? ": it goes on from " : "", s->newest);
 }
 
+static enum chex_status log_checkpoint(const struct chex_session *s,
+                                       const struct chex_checkpoint *c, bool best, double from_s,
+                                       struct chex_error *err) {
+    struct chex_checkpoint_line line = {.step = s->at.step,
+                                        .epoch = s->at.epoch,
+                                        .validation_due = s->at.validation_due,
+                                        .best = best,
+                                        .time_unix_s = chex_clock_unix_s()};
+    chex_checkpoint_digest(s->net, c, line.digest);
+    snprintf(line.file, sizeof line.file, "checkpoints/step-%010llu.h5",
+             (unsigned long long)line.step);
+    line.stall_s = line.write_s = chex_clock_s() - from_s;
+    return chex_checkpoint_log_add(s->output.checkpoint_log, s->config.output_dir, &line, err);
+}
+
 enum chex_status chex_session_save(struct chex_session *s, bool best, struct chex_error *err) {
+    const double from_s = chex_clock_s();
     struct chex_checkpoint c = s->output.snapshot;
     int moments = chex_optim_moments(s->config.update.optim);
     CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_PARAMS, c.params, err));
@@ -112,6 +129,8 @@ enum chex_status chex_session_save(struct chex_session *s, bool best, struct che
         return chex_error_memory(err, NULL);
     enum chex_status st = chex_checkpoint_store_write(s->config.output_dir, s->config.save_keep,
                                                       s->net, &c, s->at.step, best, err);
+    if (st == CHEX_OK)
+        st = log_checkpoint(s, &c, best, from_s, err);
     free(c.meta);
     if (st == CHEX_E_RESOURCE)
         return disk_full(s, err);

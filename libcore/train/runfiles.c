@@ -16,9 +16,9 @@
 #include "base/log.h"
 
 /* Patterns of the names that a run may overwrite in its folder. */
-static const char *const own_names[] = {"last.h5",     "best.h5",    "metrics.jsonl",
-                                        "config.json", "ranks.json", "checkpoints",
-                                        "step-*.h5",   "run.html",   NULL};
+static const char *const own_names[] = {
+    "last.h5",     "best.h5",   "metrics.jsonl", "config.json",       "ranks.json",
+    "checkpoints", "step-*.h5", "run.html",      "checkpoints.jsonl", NULL};
 
 static bool is_own(const char *name) {
     for (int i = 0; own_names[i]; i++)
@@ -197,7 +197,7 @@ static enum chex_status keep_lines(const char *data, size_t size, uint64_t step,
         number++;
         if (!o)
             add_bad_line(bad, number);
-        if (keep && is_epoch(o) && json_array_append(epochs, o) != 0)
+        if (keep && epochs && is_epoch(o) && json_array_append(epochs, o) != 0)
             kept_all = false;
         json_decref(o);
         if (keep && fwrite(line, 1, bytes + 1, kept) != bytes + 1)
@@ -212,10 +212,12 @@ static void report_bad_lines(const char *path, const struct bad_lines *bad) {
                   bad->count, bad->count == 1 ? " is" : "s are", bad->numbers);
 }
 
-static enum chex_status rewind_metrics(const char *path, uint64_t step, bool validation_due,
-                                       json_t *epochs, struct chex_error *err) {
+enum chex_status chex_runfiles_rewind(const char *path, uint64_t step, bool validation_due,
+                                      json_t *epochs, struct chex_error *err) {
     char *data = NULL, *text = NULL;
     size_t size = 0, text_size = 0;
+    if (!chex_fs_exists(path))
+        return CHEX_OK;
     enum chex_status st = chex_fs_read(path, max_metrics_bytes, &data, &size, err);
     if (st != CHEX_OK)
         return st;
@@ -239,8 +241,8 @@ enum chex_status chex_runfiles_open_metrics(struct chex_runfiles *f, uint64_t st
     char *path = chex_fs_join(f->dir, "metrics.jsonl");
     f->epochs = json_array();
     enum chex_status st = path && f->epochs ? CHEX_OK : chex_error_memory(err, NULL);
-    if (st == CHEX_OK && chex_fs_exists(path))
-        st = rewind_metrics(path, step, validation_due, f->epochs, err);
+    if (st == CHEX_OK)
+        st = chex_runfiles_rewind(path, step, validation_due, f->epochs, err);
     if (st == CHEX_OK && !(f->metrics = fopen(path, "ae")))
         st = metrics_fault(f, err);
     /* Line-buffered: `tail -f` sees each line at once, and a kill loses none. */

@@ -46,6 +46,11 @@ bool chex_runfiles_had_epochs(const char *dir);
 enum chex_status chex_runfiles_open_metrics(struct chex_runfiles *f, uint64_t step,
                                             bool validation_due, struct chex_error *err);
 
+/* Rewrites a file of JSON lines as chex_runfiles_open_metrics does. A missing file is CHEX_OK.
+ * `epochs` (NULL: none) gets the lines of kind epoch. */
+enum chex_status chex_runfiles_rewind(const char *path, uint64_t step, bool validation_due,
+                                      json_t *epochs, struct chex_error *err);
+
 /* Appends one JSON object as a line; takes the reference. */
 enum chex_status chex_runfiles_metric(const struct chex_runfiles *f, json_t *object,
                                       struct chex_error *err);

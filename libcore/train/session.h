@@ -11,6 +11,7 @@
 #include "launch/reduce.h"
 #include "model/checkpoint.h"
 #include "shard/members.h"
+#include "train/checkpoint_log.h"
 #include "train/checkpoint_store.h"
 #include "train/request_files.h"
 #include "train/run_input.h"
@@ -54,6 +55,7 @@ struct chex_run_output {
     int lock; /* from chex_lockfile_take, or -1 */
     struct chex_tfevents *events;
     struct chex_checkpoint snapshot; /* buffers for the state; class names borrowed */
+    FILE *checkpoint_log;            /* train/checkpoint_log.h */
     double *aurocs;                  /* (classes) of the last validation; NaN: undefined */
 };
 

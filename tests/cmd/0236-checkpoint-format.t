@@ -33,6 +33,9 @@ train run --max-steps 13 || { cat err; exit 1; }
 expect_status 0 reader run/last.h5 copy copy.h5
 like "$(out)" "^densenet121, 6 classes, 32 px, step 13, adam, params moment1 moment2, 606 datasets each, with a checksum record$" \
     "an independent reader finds every value of a checkpoint by the page's rules"
+expect_status 0 reader run/last.h5 digest
+is "$(out | tail -n 1)" "$(tail -n 1 run/checkpoints.jsonl | grep -oE '"digest":"[0-9a-f]+"' | cut -d'"' -f4)" \
+    "checkpoints.jsonl has the digest of the state by the rules of the page"
 train sgd --model resnet50 --opt sgd --max-steps 1 || { cat err; exit 1; }
 expect_status 0 reader sgd/best.h5
 like "$(out)" "^resnet50, .* step 1, sgd, params moment1, 267 datasets" \

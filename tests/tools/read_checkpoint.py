@@ -2,6 +2,7 @@
 """Reads and checks a checkpoint by the rules of doc/checkpoint-format.md alone.
 
     read_checkpoint.py FILE                  prints what the file holds, or the first rule it breaks
+    read_checkpoint.py FILE digest           also prints the digest of the state
     read_checkpoint.py FILE copy COPY        also writes its content to a new checkpoint
     read_checkpoint.py FILE order SET ROWS   also compares the order of the samples of a run
 
@@ -184,6 +185,15 @@ def read(path):
     return head, groups, recorded
 
 
+def state_digest(groups, params):
+    """The digest of the record of checkpoints: flat vectors, one after the other."""
+    digest = xxhash.xxh3_128()
+    for values in groups.values():
+        for name, _ in params:
+            digest.update(values[name].tobytes())
+    return digest.hexdigest()
+
+
 def write(path, head, groups):
     """Writes a checkpoint with h5py, with what the page demands and nothing else."""
     def fixed(text):
@@ -249,6 +259,8 @@ def main(path, action=None, *rest):
               f"step {meta['position']['step']}, {meta['identity']['opt']}, {' '.join(groups)},",
               f"{len(groups['params'])} datasets each,",
               "with a checksum record" if recorded else "without a checksum record")
+        if action == "digest":
+            print(state_digest(groups, parameters(head["model"], len(head["classes"]))))
         if action == "copy":
             write(rest[0], head, groups)
         elif action == "order":
@@ -260,6 +272,6 @@ def main(path, action=None, *rest):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) - 2 not in (0, 2, 3):
+    if len(sys.argv) - 2 not in (0, 1, 2, 3):
         sys.exit(__doc__)
     sys.exit(main(*sys.argv[1:]))

@@ -114,6 +114,24 @@ static void test_round_trip(struct chex_checkpoint *c) {
     chex_checkpoint_destroy(NULL);
 }
 
+static void test_digest(const struct chex_checkpoint *c) {
+    struct chex_checkpoint other = *c;
+    const size_t n = net->state_count * sizeof(float);
+    char *all = malloc(3 * n), one[CHEX_HASH128_HEX_BYTES], two[CHEX_HASH128_HEX_BYTES];
+    BAIL_UNLESS(all, "no memory");
+    memcpy(all, c->params, n);
+    memcpy(all + n, c->moment1, n);
+    memcpy(all + 2 * n, c->moment2, n);
+    chex_checkpoint_digest(net, c, one);
+    chex_hash128_hex(all, 3 * n, two);
+    OK(strcmp(one, two) == 0, "the digest is that of the three vectors one after the other");
+    other.moment2 = NULL;
+    chex_checkpoint_digest(net, &other, one);
+    chex_hash128_hex(all, 2 * n, two);
+    OK(strcmp(one, two) == 0, "a state without second moments has the digest of two vectors");
+    free(all);
+}
+
 static void test_pixels(void) {
     struct chex_error err;
     char right[200];
@@ -370,6 +388,7 @@ int main(void) {
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     struct chex_checkpoint c = sample();
     test_round_trip(&c);
+    test_digest(&c);
     test_pixels();
     test_fewer_moments(&c);
     test_broken();
