@@ -171,8 +171,9 @@ static const struct chex_opt options[] = {
            .help = "add gradients in one fixed order: the same bits for any number of ranks"),
     OPTION_GROUP("Checkpoints and interruptions"),
     OPTION("checkpoint-every", STRING, AT(checkpoint_every), .def = "30m",
-           .metavar = "30m|500steps", .of_run = true,
-           .help = "also save within epochs, by time or by steps; each epoch's end saves too"),
+           .metavar = "30m|500steps|2epochs", .of_run = true,
+           .help = "save by time or by steps, and at each epoch's end; or only at the end of every "
+                   "so many epochs, and when the result is the best so far"),
     OPTION("checkpoint-keep", INT, AT(checkpoint_keep), .def = "3", .metavar = "N", .min = 0,
            .max = 1e6, .of_run = true, .help = "numbered checkpoints that are kept (0: all)"),
     OPTION("preempt-signal", STRING, AT(preempt_signal), .def = "USR2", .metavar = "NAME",
@@ -236,23 +237,26 @@ static const struct chex_opt_program program = {
     .run = run,
 };
 
-/* --checkpoint-every: "500steps" or a duration. The other of the two outputs is 0. */
-static enum chex_status parse_cadence(const char *text, uint64_t *ms_out, uint64_t *steps_out,
-                                      struct chex_error *err) {
+/* A whole number with the unit after it: "500steps". */
+static bool parse_count(const char *text, const char *unit, uint64_t *out) {
     char number[32];
-    size_t n = strlen(text);
-    *ms_out = *steps_out = 0;
-    if (n > 5 && n - 5 < sizeof number && strcmp(text + n - 5, "steps") == 0) {
-        memcpy(number, text, n - 5);
-        number[n - 5] = '\0';
-        if (chex_parse_u64(number, steps_out))
-            return CHEX_OK;
-    } else if (chex_parse_duration(text, ms_out)) {
+    const size_t n = strlen(text), after = strlen(unit);
+    if (n <= after || n - after >= sizeof number || strcmp(text + n - after, unit) != 0)
+        return false;
+    snprintf(number, sizeof number, "%.*s", (int)(n - after), text);
+    return chex_parse_u64(number, out);
+}
+
+/* --checkpoint-every: "500steps", "2epochs" or a duration. Sets one of the three numbers. */
+static enum chex_status parse_cadence(const char *text, struct chex_train_config *out,
+                                      struct chex_error *err) {
+    if (parse_count(text, "steps", &out->save_every_steps) ||
+        parse_count(text, "epochs", &out->save_every_epochs) ||
+        chex_parse_duration(text, &out->save_every_ms))
         return CHEX_OK;
-    }
     return chex_error_set(err, CHEX_E_USAGE,
-                          "--checkpoint-every: '%s' is not valid: expected a time such as 30m, or "
-                          "steps such as 500steps",
+                          "--checkpoint-every: '%s' is not valid: expected a time such as 30m, "
+                          "steps such as 500steps, or epochs such as 2epochs",
                           text);
 }
 
@@ -368,7 +372,7 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
         .stall_warn_ms = s->stall_warn,
         .stall_abort_ms = s->stall_abort,
         .timeline = s->timeline};
-    CHEX_TRY(parse_cadence(s->checkpoint_every, &out->save_every_ms, &out->save_every_steps, err));
+    CHEX_TRY(parse_cadence(s->checkpoint_every, out, err));
     CHEX_TRY(parse_save_before_end(s->save_before_end, &out->save_before_end, err));
     out->options = options_json(s);
     out->shared_options = shared_options(out->options);

@@ -53,7 +53,13 @@ static inline bool chex_trace_is_count(enum chex_trace_kind kind) {
 }
 
 /* Rows of a process in the timeline. */
-enum { CHEX_TRACE_MAIN, CHEX_TRACE_REDUCER, CHEX_TRACE_DEVICE, CHEX_TRACE_INPUT /* + worker */ };
+enum {
+    CHEX_TRACE_MAIN,
+    CHEX_TRACE_REDUCER,
+    CHEX_TRACE_DEVICE,
+    CHEX_TRACE_WRITER, /* of checkpoints */
+    CHEX_TRACE_INPUT   /* + worker */
+};
 
 /* Plain bytes: ranks send this struct as it is. Times are chex_clock_ns of the process. */
 struct chex_trace_event {

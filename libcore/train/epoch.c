@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What follows the last step of an epoch, or the last step that --max-steps allows: save, validate,
- * advance the schedule, report, save again. Also the closing lines of a run.
+ * What follows the last step of an epoch, or the last step that --max-steps allows: snapshot,
+ * validate, advance the schedule, report, save. Also the closing lines of a run.
  *
- * The first save comes before the validation, which may take long. If the run ends during the
- * validation, the next start repeats only the validation (chex_position.validation_due).
+ * The validation changes no state, so the state before it and after it differ in meta only. The
+ * snapshot is taken before. If the validation takes longer than short_validation_s, or ends early,
+ * the state before it is written, and the next start repeats only the validation
+ * (chex_position.validation_due). If it is shorter, one file is written, with the result.
  */
 #include <math.h>
 #include <stdio.h>
@@ -171,11 +173,37 @@ static bool is_best(struct chex_session *s, const struct epoch_result *e) {
     return true;
 }
 
-/* Saves, then validates. After a resume the steps are saved already (e->steps is 0). */
+/* Whether the end of this epoch is saved, whatever its result. */
+static bool is_save_due(const struct chex_session *s, const struct epoch_result *e) {
+    const uint64_t every = s->config.save_every_epochs;
+    return !every || e->epoch % every == 0 || !e->whole;
+}
+
+/* For how long the checkpoint before the validation is held back. */
+static double hold_s(const struct chex_session *s, const struct epoch_result *e) {
+    static const double short_validation_s = 10;
+    if (s->save_due)
+        return 0;
+    return is_save_due(s, e) ? short_validation_s : INFINITY;
+}
+
+/* A validation that ends early: the state before it must be on disk. Returns the more important of
+ * the two errors: a save that failed comes before a request to stop. */
+static enum chex_status leave_validation(struct chex_session *s, enum chex_status st,
+                                         struct chex_error *err) {
+    struct chex_error fault = {0};
+    if (!s->together || chex_session_complete_save(s, &fault) == CHEX_OK || st != CHEX_E_PREEMPTED)
+        return st;
+    *err = fault;
+    return fault.status;
+}
+
+/* Hands the state to the writer, then validates. After a resume the steps are saved already
+ * (e->steps is 0). */
 static enum chex_status validate(struct chex_session *s, struct epoch_result *e,
                                  struct chex_error *err) {
     if (e->steps)
-        CHEX_TRY(chex_session_checkpoint(s, false, err));
+        CHEX_TRY(chex_session_checkpoint(s, false, hold_s(s, e), err));
     chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_VALIDATE, s->at.step);
     const uint64_t from_ns = chex_trace_now(s->timeline.trace);
     struct chex_validation v;
@@ -188,6 +216,8 @@ static enum chex_status validate(struct chex_session *s, struct epoch_result *e,
         e->defined = (int)v.defined;
     }
     chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_VALIDATE, from_ns, s->at.step);
+    if (st != CHEX_OK)
+        st = leave_validation(s, st, err);
     if (st == CHEX_E_PREEMPTED)
         return chex_error_set(err, st,
                               "asked to stop: saved at step %llu, before its validation; run again "
@@ -238,7 +268,8 @@ enum chex_status chex_session_end_steps(struct chex_session *s, double started_s
     chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_REPORT, s->at.step);
     enum chex_status st = s->rank == 0 ? report(s, &e, err) : CHEX_OK;
     CHEX_TRY(chex_session_agree(s, st, err));
-    CHEX_TRY(chex_session_checkpoint(s, e.best, err));
+    if (e.best || chex_session_ended_by(s) || is_save_due(s, &e))
+        CHEX_TRY(chex_session_checkpoint(s, e.best, 0, err));
     chex_watchdog_wait(s->world.watchdog);
     return chex_timeline_align(s->timeline.file, err);
 }

@@ -86,7 +86,11 @@ static enum chex_status exchange_reports(struct chex_session *s, struct chex_ste
     chex_time_left_check(&s->time_left, s->world.stop);
     bool request[CHEX_REQUEST_COUNT];
     chex_request_files_take(&s->requests, chex_clock_s(), request);
-    s->reports.own->wants_stop = *s->world.stop               ? CHEX_STOP_PREEMPT
+    struct chex_error *fault = &s->output.save_fault;
+    if (s->rank == 0 && fault->status == CHEX_OK)
+        fault->status = chex_session_saved(s, false, CHEX_HELD_WRITE, fault);
+    s->reports.own->wants_stop = fault->status != CHEX_OK     ? CHEX_STOP_FAILED
+                                 : *s->world.stop             ? CHEX_STOP_PREEMPT
                                  : request[CHEX_REQUEST_STOP] ? CHEX_STOP_BY_FILE
                                                               : CHEX_STOP_NO;
     s->reports.own->wants_save = s->rank == 0 && (request[CHEX_REQUEST_SAVE] || time_to_save(s));
@@ -104,7 +108,10 @@ static enum chex_status exchange_reports(struct chex_session *s, struct chex_ste
 
 static enum chex_status diverged(struct chex_session *s, double loss, double lr,
                                  struct chex_error *err) {
+    struct chex_error ignored;
     s->together = true;
+    if (s->rank == 0) /* the text below names the newest checkpoint that is whole */
+        (void)chex_session_saved(s, true, CHEX_HELD_DROP, &ignored);
     return chex_error_set(err, CHEX_E_DIVERGED,
                           "the loss is %g at step %llu (epoch %llu, lr %g): lower --lr, add "
                           "--warmup-epochs, or look at the input; %s%s",
@@ -165,22 +172,35 @@ static void show_progress(const struct chex_session *s, struct chex_progress *ba
         note);
 }
 
-enum chex_status chex_session_checkpoint(struct chex_session *s, bool best,
+enum chex_status chex_session_checkpoint(struct chex_session *s, bool best, double hold_s,
                                          struct chex_error *err) {
     const uint64_t from_ns = chex_trace_now(s->timeline.trace);
     const double from_s = chex_clock_s();
     chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_SAVE, s->at.step);
     CHEX_TRY(chex_reduce_settle(s->reduce, err));
-    enum chex_status st = s->rank == 0 ? chex_session_save(s, best, err) : CHEX_OK;
+    enum chex_status st = s->rank == 0 ? chex_session_save(s, best, hold_s, from_s, err) : CHEX_OK;
     s->saved_s = chex_clock_s();
-    chex_time_left_save(&s->time_left, s->saved_s - from_s);
     st = chex_session_agree(s, st, err);
     chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_SAVE, from_ns, s->at.step);
     return st;
 }
 
+enum chex_status chex_session_complete_save(struct chex_session *s, struct chex_error *err) {
+    const uint64_t from_ns = chex_trace_now(s->timeline.trace);
+    chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_SAVE, s->at.step);
+    const enum chex_status st =
+        s->rank == 0 ? chex_session_saved(s, true, CHEX_HELD_WRITE, err) : CHEX_OK;
+    chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_SAVE, from_ns, s->at.step);
+    return chex_session_agree(s, st, err);
+}
+
+static enum chex_status save_and_wait(struct chex_session *s, struct chex_error *err) {
+    CHEX_TRY(chex_session_checkpoint(s, false, 0, err));
+    return chex_session_complete_save(s, err);
+}
+
 static enum chex_status save_and_leave(struct chex_session *s, struct chex_error *err) {
-    CHEX_TRY(chex_session_checkpoint(s, false, err));
+    CHEX_TRY(save_and_wait(s, err));
     s->together = true;
     return chex_error_set(err, CHEX_E_PREEMPTED,
                           "asked to stop: saved at step %llu; run again to go on",
@@ -189,12 +209,19 @@ static enum chex_status save_and_leave(struct chex_session *s, struct chex_error
 
 /* DIR/stop was created: the run ends as if it were complete. */
 static enum chex_status save_and_end(struct chex_session *s, struct chex_error *err) {
-    CHEX_TRY(chex_session_checkpoint(s, false, err));
+    CHEX_TRY(save_and_wait(s, err));
     s->stopped = true;
     if (s->rank == 0)
         chex_info("%s/stop: saved at step %llu; run the same command again to go on",
                   s->config.output_dir, (unsigned long long)s->at.step);
     return CHEX_OK;
+}
+
+/* Rank 0 could not write the last checkpoint: all ranks return its error. */
+static enum chex_status end_after_failed_save(struct chex_session *s, struct chex_error *err) {
+    if (s->rank == 0)
+        *err = s->output.save_fault;
+    return chex_session_agree(s, s->output.save_fault.status, err);
 }
 
 /* Runs to the end of the epoch, to --max-steps or to a request to stop. */
@@ -216,12 +243,15 @@ static enum chex_status steps_of_epoch(struct chex_session *s, struct chex_error
         if (st != CHEX_OK)
             break;
         show_progress(s, bar);
-        if (v.stop == CHEX_STOP_PREEMPT)
+        s->save_due = v.save;
+        if (v.stop == CHEX_STOP_FAILED)
+            st = end_after_failed_save(s, err);
+        else if (v.stop == CHEX_STOP_PREEMPT)
             st = save_and_leave(s, err);
         else if (v.stop == CHEX_STOP_BY_FILE)
             st = save_and_end(s, err);
         else if (v.save && !s->at.validation_due)
-            st = chex_session_checkpoint(s, false, err);
+            st = chex_session_checkpoint(s, false, 0, err);
     }
     chex_progress_destroy(bar, false);
     return st;
@@ -257,6 +287,7 @@ enum chex_status chex_session_loop(struct chex_session *s, struct chex_error *er
             return CHEX_OK;
         CHEX_TRY(chex_session_end_steps(s, started_s, first_step, err));
     }
+    CHEX_TRY(chex_session_complete_save(s, err));
     if (s->rank == 0)
         chex_session_summarise(s);
     return CHEX_OK;

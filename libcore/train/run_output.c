@@ -21,6 +21,7 @@
 #include "base/fs.h"
 #include "base/lockfile.h"
 #include "base/log.h"
+#include "engine/update.h"
 #include "train/session.h"
 
 #define LOCK_NAME ".lock"
@@ -113,10 +114,23 @@ static enum chex_status allocate_snapshot(struct chex_session *s, struct chex_er
     c->image_size = s->config.image_size;
     c->params = chex_alloc_aligned(s->net->state_count, sizeof(float));
     c->moment1 = chex_alloc_aligned(s->net->state_count, sizeof(float));
-    c->moment2 = chex_alloc_aligned(s->net->state_count, sizeof(float));
+    if (chex_optim_moments(s->config.update.optim) == 2)
+        c->moment2 = chex_alloc_aligned(s->net->state_count, sizeof(float));
+    const bool moments =
+        c->moment1 && (c->moment2 || chex_optim_moments(s->config.update.optim) < 2);
     s->output.aurocs = chex_alloc_zeroed((size_t)c->classes, sizeof *s->output.aurocs);
-    return c->params && c->moment1 && c->moment2 && s->output.aurocs ? CHEX_OK
-                                                                     : chex_error_memory(err, NULL);
+    return c->params && moments && s->output.aurocs ? CHEX_OK : chex_error_memory(err, NULL);
+}
+
+static enum chex_status start_writer(struct chex_session *s, struct chex_error *err) {
+    const struct chex_checkpoint_writer_config config = {.dir = s->config.output_dir,
+                                                         .keep = s->config.save_keep,
+                                                         .net = s->net,
+                                                         .snapshot = &s->output.snapshot,
+                                                         .log = s->output.checkpoint_log,
+                                                         .trace = s->timeline.trace};
+    CHEX_TRY(allocate_snapshot(s, err));
+    return chex_checkpoint_writer_create(&config, &s->output.writer, err);
 }
 
 enum chex_status chex_session_make_output(struct chex_session *s, bool *made_out,
@@ -146,7 +160,7 @@ enum chex_status chex_session_create_output(struct chex_session *s, struct chex_
     const uint64_t next = s->at.step + !s->at.validation_due; /* the next step with results */
     CHEX_TRY(chex_tfevents_create(c->output_dir, s->world.launch->host, (int64_t)next,
                                   &s->output.events, err));
-    return allocate_snapshot(s, err);
+    return start_writer(s, err);
 }
 
 /* Whether the nearest folder of `path` that exists is on a file system of this node alone. */
@@ -199,6 +213,7 @@ enum chex_status chex_session_check_shared_output(const struct chex_session *s,
 }
 
 void chex_run_output_release(struct chex_run_output *o, const char *dir) {
+    chex_checkpoint_writer_destroy(o->writer);
     chex_tfevents_close(o->events);
     chex_lockfile_release(dir, LOCK_NAME, o->lock, false);
     if (o->checkpoint_log)

@@ -76,70 +76,63 @@ static char *meta_text(const struct chex_session *s) {
     return text;
 }
 
-/* A checkpoint with infinities or NaNs is useless, and must not replace a good one. */
-static enum chex_status check_finite(const struct chex_session *s, const float *params,
-                                     struct chex_error *err) {
-    for (size_t i = 0; i < s->net->state_count; i++)
-        if (!isfinite(params[i]))
-            return chex_error_set(err, CHEX_E_DIVERGED,
-                                  "the parameters are no finite numbers after step %llu: lower "
-                                  "--lr, or add --warmup-epochs; %s%s",
-                                  (unsigned long long)s->at.step,
-                                  s->newest[0] ? "the newest checkpoint is "
-                                               : "no checkpoint was written",
-                                  s->newest);
+/* Copies the state of the engine, unless the snapshot already has it: a validation changes none. */
+static enum chex_status take_snapshot(struct chex_session *s, struct chex_error *err) {
+    struct chex_run_output *o = &s->output;
+    if (o->snapshot_step == s->at.step)
+        return CHEX_OK;
+    o->snapshot_step = 0;
+    CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_PARAMS, o->snapshot.params, err));
+    CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_MOMENT1, o->snapshot.moment1, err));
+    if (o->snapshot.moment2)
+        CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_MOMENT2, o->snapshot.moment2, err));
+    o->snapshot_step = s->at.step;
     return CHEX_OK;
 }
 
-/* Adds to the error of a full disk: which checkpoint the next start resumes from. */
-static enum chex_status disk_full(const struct chex_session *s, struct chex_error *err) {
+/* Adds to the error of a save what the next start resumes from. */
+static enum chex_status save_failed(const struct chex_session *s, enum chex_status st,
+                                    struct chex_error *err) {
     const struct chex_error why = *err;
-    return chex_error_set(err, CHEX_E_RESOURCE, "%s; make room and run again%s%s", why.text,
-                          s->newest[0] ? ": it goes on from " : "", s->newest);
-}
-
-static enum chex_status log_checkpoint(const struct chex_session *s,
-                                       const struct chex_checkpoint *c, bool best, double from_s,
-                                       struct chex_error *err) {
-    struct chex_checkpoint_line line = {.step = s->at.step,
-                                        .epoch = s->at.epoch,
-                                        .validation_due = s->at.validation_due,
-                                        .best = best,
-                                        .time_unix_s = chex_clock_unix_s()};
-    chex_checkpoint_digest(s->net, c, line.digest);
-    snprintf(line.file, sizeof line.file, "checkpoints/step-%010llu.h5",
-             (unsigned long long)line.step);
-    line.stall_s = line.write_s = chex_clock_s() - from_s;
-    return chex_checkpoint_log_add(s->output.checkpoint_log, s->config.output_dir, &line, err);
-}
-
-enum chex_status chex_session_save(struct chex_session *s, bool best, struct chex_error *err) {
-    const double from_s = chex_clock_s();
-    struct chex_checkpoint c = s->output.snapshot;
-    int moments = chex_optim_moments(s->config.update.optim);
-    CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_PARAMS, c.params, err));
-    CHEX_TRY(check_finite(s, c.params, err));
-    CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_MOMENT1, c.moment1, err));
-    if (moments == 2)
-        CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_MOMENT2, c.moment2, err));
-    else
-        c.moment2 = NULL;
-    c.meta = meta_text(s);
-    if (!c.meta)
-        return chex_error_memory(err, NULL);
-    enum chex_status st = chex_checkpoint_store_write(s->config.output_dir, s->config.save_keep,
-                                                      s->net, &c, s->at.step, best, err);
-    if (st == CHEX_OK)
-        st = log_checkpoint(s, &c, best, from_s, err);
-    free(c.meta);
     if (st == CHEX_E_RESOURCE)
-        return disk_full(s, err);
-    char *path =
-        st == CHEX_OK ? chex_checkpoint_store_path(s->config.output_dir, s->at.step) : NULL;
-    if (path)
-        snprintf(s->newest, sizeof s->newest, "%s", path);
-    free(path);
+        return chex_error_set(err, st, "%s; make room and run again%s%s", why.text,
+                              s->newest[0] ? ": it goes on from " : "", s->newest);
+    if (st == CHEX_E_DIVERGED)
+        return chex_error_set(
+            err, st, "%s; %s%s", why.text,
+            s->newest[0] ? "the newest checkpoint is " : "no checkpoint was written", s->newest);
     return st;
+}
+
+enum chex_status chex_session_saved(struct chex_session *s, bool wait, enum chex_held held,
+                                    struct chex_error *err) {
+    struct chex_checkpoint_writer *w = s->output.writer;
+    struct chex_checkpoint_line line;
+    const enum chex_status st = wait ? chex_checkpoint_writer_finish(w, held, &line, err)
+                                     : chex_checkpoint_writer_poll(w, &line, err);
+    if (st != CHEX_OK)
+        return save_failed(s, st, err);
+    if (line.step == 0)
+        return CHEX_OK;
+    snprintf(s->newest, sizeof s->newest, "%s/%s", s->config.output_dir, line.file);
+    chex_time_left_save(&s->time_left, line.stall_s + line.write_s);
+    return CHEX_OK;
+}
+
+enum chex_status chex_session_save(struct chex_session *s, bool best, double hold_s, double from_s,
+                                   struct chex_error *err) {
+    struct chex_checkpoint_line about = {.step = s->at.step,
+                                         .epoch = s->at.epoch,
+                                         .validation_due = s->at.validation_due,
+                                         .best = best};
+    CHEX_TRY(chex_session_saved(s, true, CHEX_HELD_DROP, err));
+    CHEX_TRY(take_snapshot(s, err));
+    char *meta = meta_text(s);
+    if (!meta)
+        return chex_error_memory(err, NULL);
+    about.stall_s = chex_clock_s() - from_s;
+    chex_checkpoint_writer_put(s->output.writer, &about, meta, hold_s);
+    return CHEX_OK;
 }
 
 static uint64_t get_u64(const json_t *o, const char *key) {

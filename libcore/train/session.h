@@ -11,8 +11,8 @@
 #include "launch/reduce.h"
 #include "model/checkpoint.h"
 #include "shard/members.h"
-#include "train/checkpoint_log.h"
 #include "train/checkpoint_store.h"
+#include "train/checkpoint_writer.h"
 #include "train/request_files.h"
 #include "train/run_input.h"
 #include "train/runfiles.h"
@@ -55,8 +55,11 @@ struct chex_run_output {
     int lock; /* from chex_lockfile_take, or -1 */
     struct chex_tfevents *events;
     struct chex_checkpoint snapshot; /* buffers for the state; class names borrowed */
+    uint64_t snapshot_step;          /* the step whose state is in the snapshot; 0: none */
     FILE *checkpoint_log;            /* train/checkpoint_log.h */
-    double *aurocs;                  /* (classes) of the last validation; NaN: undefined */
+    struct chex_checkpoint_writer *writer;
+    struct chex_error save_fault; /* of the last checkpoint; CHEX_OK: none */
+    double *aurocs;               /* (classes) of the last validation; NaN: undefined */
 };
 
 /* Each block names the file that sets it up and changes it; the other files only read it. */
@@ -91,7 +94,8 @@ struct chex_session {
     bool complete;                      /* the checkpoint is at the end of the run */
     uint64_t started_step;              /* loop.c: steps that were done when this process began */
     double started_s;                   /* loop.c: when its first step began */
-    double saved_s;                     /* loop.c: when the last checkpoint was written */
+    double saved_s;                     /* loop.c: when the last checkpoint was begun */
+    bool save_due;                      /* loop.c: one is due at the last step of the epoch */
     struct chex_time_left time_left;    /* loop.c; rank 0 */
     struct chex_request_files requests; /* run_output.c; rank 0 */
     bool stopped;                       /* loop.c: DIR/stop has ended the run */
@@ -176,8 +180,15 @@ enum chex_status chex_train_write_ranks(const struct chex_train_world *world,
                                         const struct chex_train_input *input,
                                         struct chex_runfiles *files, struct chex_error *err);
 
-/* run_state.c: rank 0 saves; all ranks restore. */
-enum chex_status chex_session_save(struct chex_session *s, bool best, struct chex_error *err);
+/* run_state.c: rank 0 takes a snapshot and hands it to the writer (train/checkpoint_writer.h),
+ * after it has waited for the one before. from_s: when the steps stopped. */
+enum chex_status chex_session_save(struct chex_session *s, bool best, double hold_s, double from_s,
+                                   struct chex_error *err);
+/* Rank 0: what became of the last checkpoint. Without `wait`, CHEX_OK as long as it is not known.
+ * With it, waits until no checkpoint is being written. Names it as the newest, once it is whole. */
+enum chex_status chex_session_saved(struct chex_session *s, bool wait, enum chex_held held,
+                                    struct chex_error *err);
+/* All ranks restore. */
 enum chex_status chex_session_restore(struct chex_session *s, struct chex_error *err);
 
 /* validate.c: on the validation rows. */
@@ -210,8 +221,13 @@ void chex_run_trace_pass(struct chex_run_timeline *t, bool on_device, int v, uin
 
 /* loop.c: runs all steps. Collective. */
 enum chex_status chex_session_loop(struct chex_session *s, struct chex_error *err);
-/* Saves the present position. Collective. */
-enum chex_status chex_session_checkpoint(struct chex_session *s, bool best, struct chex_error *err);
+/* Saves the present position in the background, after hold_s (see chex_checkpoint_writer_put).
+ * Collective. */
+enum chex_status chex_session_checkpoint(struct chex_session *s, bool best, double hold_s,
+                                         struct chex_error *err);
+/* Returns when no checkpoint is being written; one that is held back is written now. All ranks
+ * return its status. Collective. */
+enum chex_status chex_session_complete_save(struct chex_session *s, struct chex_error *err);
 bool chex_session_out_of_steps(const struct chex_session *s); /* --max-steps is reached */
 /* The option that ends the run at this position: "epochs", "max-steps" or "stop-after"; NULL: there
  * is more to do. All ranks return the same. */

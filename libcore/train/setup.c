@@ -214,11 +214,15 @@ static enum chex_status open_parts(struct chex_session *s, struct chex_error *er
     return chex_session_agree(s, chex_session_check_memory(s, err), err);
 }
 
+/* A process that ends without the others gives the checkpoint that is being written so long. */
+static const double linger_s = 10;
+
 /* Before the watch ends a job that hangs: with a timeline, and without. */
 static void on_abort_timeline(void *session, const struct chex_mark *mark,
                               enum chex_status status) {
     struct chex_session *s = session;
     chex_session_write_stalled(s, mark);
+    chex_checkpoint_writer_linger(s->output.writer, linger_s);
     if (s->config.requeue)
         chex_requeue_ask(s->world.slurm, status);
 }
@@ -226,6 +230,7 @@ static void on_abort_timeline(void *session, const struct chex_mark *mark,
 static void on_abort(void *session, const struct chex_mark *mark, enum chex_status status) {
     const struct chex_session *s = session;
     (void)mark;
+    chex_checkpoint_writer_linger(s->output.writer, linger_s);
     if (s->config.requeue)
         chex_requeue_ask(s->world.slurm, status);
 }
@@ -277,11 +282,11 @@ enum chex_status chex_session_open(struct chex_session *s, struct chex_error *er
 
 void chex_session_close(struct chex_session *s) {
     chex_watchdog_destroy(s->world.watchdog);
+    chex_run_output_release(&s->output, s->config.output_dir);
     chex_pipeline_destroy(s->pipeline);
     chex_reduce_destroy(s->reduce);
     chex_timeline_destroy(s->timeline.file);
     chex_runfiles_release(&s->files);
-    chex_run_output_release(&s->output, s->config.output_dir);
     chex_step_reports_release(&s->reports);
     chex_engine_destroy(s->engine);
     chex_train_input_close(&s->input);
@@ -391,5 +396,7 @@ enum chex_status chex_train_run(const struct chex_train_config *config,
      * caller aborts the job, so nothing is released here. */
     if (*together_out || s.size == 1)
         chex_session_close(&s);
+    else
+        chex_checkpoint_writer_linger(s.output.writer, linger_s);
     return st;
 }

@@ -190,7 +190,7 @@ static void write_name(struct writer *w, const char *what, int rank, unsigned th
 
 static void write_rank_names(struct writer *w, int rank, const char *host,
                              const struct chex_trace_event *events, size_t count) {
-    static const char *const names[] = {"steps", "gradients", "device"};
+    static const char *const names[] = {"steps", "gradients", "device", "checkpoints"};
     char name[CHEX_HOST_BYTES + 32];
     snprintf(name, sizeof name, "rank %d (%s)", rank, host);
     write_name(w, "process_name", rank, 0, name);

@@ -50,6 +50,7 @@ struct chex_train_config {
     enum chex_resident_mode resident;
     const char *stage; /* node-local folder for a copy of the shards, or NULL */
     uint64_t save_every_ms, save_every_steps; /* 0: off */
+    uint64_t save_every_epochs; /* 0: the end of every epoch saves */
     int save_keep;
     struct chex_save_before_end save_before_end;
     bool job_comment; /* write the speed into the comment of the Slurm job */

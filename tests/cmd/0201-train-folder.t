@@ -124,9 +124,9 @@ same whole/last.h5 short/last.h5 "going on from there gives the same bits"
 is "$(results short/metrics.jsonl)" "$(results whole/metrics.jsonl)" "the metrics and the schedule are those of an uninterrupted run"
 
 # A signal within a validation: left at once, and gone on with it.
-chex-shard phantom --count 1500 --size 32 --seed 2 --output phv -q
+chex-shard phantom --count 3000 --size 32 --seed 2 --output phv -q
 chex-shard create --images phv/images --labels phv/labels.csv --size 32 --shards 1 --split patient \
-    --fractions 0.04,0.92,0.04 --seed 1 --output shards-val -q || fail "shards with a large val"
+    --fractions 0.02,0.96,0.02 --seed 1 --output shards-val -q || fail "shards with a large val"
 val=("${base[@]/shards/shards-val}" --patience-epochs 0 --epochs 2)
 wait_for() { # FILE: until it is there
     for _ in $(seq 1200); do
@@ -135,21 +135,32 @@ wait_for() { # FILE: until it is there
     done
 }
 expect_status 0 chex-train "${val[@]}" --output val-whole
-for signal in TERM HUP; do
-    (trap - HUP; exec chex-train "${val[@]}" --output val$signal >/dev/null 2>val.err) &
+valid=$(grep -c '"kind":"step","epoch":1,' val-whole/metrics.jsonl) # steps before the first validation
+wait_for_line() { # REGEX FILE
+    for _ in $(seq 1200); do
+        grep -qs "$1" "$2" && return
+        sleep 0.05
+    done
+}
+for signal in TERM HUP; do # TERM: the state before is being written; HUP: it is held back
+    every=$([ $signal = TERM ] && echo "$valid")
+    (trap - HUP; exec chex-train "${val[@]}" --checkpoint-every "${every:-9999}steps" \
+        --output val$signal >/dev/null 2>val.err) &
     pid=$!
-    wait_for val$signal/last.h5
+    wait_for_line "\"step\":$valid," val$signal/metrics.jsonl
     kill -$signal $pid
     wait $pid
     is $? 6 "$signal within the validation: exit 6"
     like "$(cat val.err)" 'asked to stop: saved at step [0-9]+, before its validation' "it says where"
     [ ! -e val$signal/best.h5 ]
-    ok $? "the first run continues"
+    ok $? "the validation had not ended"
+    [ -s "val$signal/checkpoints/step-$(printf %010d "$valid").h5" ]
+    ok $? "the state before the validation is on disk"
 done
 expect_status 0 chex-train "${val[@]}" --output valTERM
 same val-whole/last.h5 valTERM/last.h5 "gone on with: the same bits"
 is "$(results valTERM/metrics.jsonl)" "$(results val-whole/metrics.jsonl)" "the metrics and the schedule are those of an uninterrupted run"
-chex-train "${val[@]}" --output valKILL -q &
+chex-train "${val[@]}" --checkpoint-every "${valid}steps" --output valKILL -q &
 pid=$!
 wait_for valKILL/last.h5
 kill -KILL $pid
