@@ -36,6 +36,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "engine/loss.h"
 #include "input/batch.h"
 #include "launch/devices.h"
 #include "model/net.h"
@@ -54,6 +55,7 @@ struct chex_engine_config {
     const struct chex_gpu *device; /* from chex_choose_gpu, copied by create; NULL: no GPU, or the
                                     * first visible one */
     int node_ranks;                /* ranks of this run on the node; 0: one */
+    struct chex_loss loss;         /* of pass; all zero: plain binary cross-entropy */
 };
 
 enum chex_optim { CHEX_ADAM, CHEX_ADAMW, CHEX_SGD, CHEX_LARS };
