@@ -42,7 +42,7 @@ static enum chex_status check_config(const struct chex_engine_config *c, struct 
         return chex_error_set(err, CHEX_E_USAGE, "--batch-size %d: expected 1 or more", c->batch);
     if (c->threads < 1)
         return chex_error_set(err, CHEX_E_USAGE, "--threads %d: expected 1 or more", c->threads);
-    return CHEX_OK;
+    return chex_loss_check(&c->loss, c->net->classes, err);
 }
 
 enum chex_status chex_engine_load(const char *spec, const struct chex_engine_impl **impl_out,

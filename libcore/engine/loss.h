@@ -44,21 +44,30 @@ struct chex_loss {
     const float *uncertain_target;
 };
 
-/* Factors of the two parts for one class and label. Both 0: masked. */
-struct chex_loss_factors {
-    double pos, neg; /* class_weight * t * pos_weight * A; class_weight * (1 - t) * B */
-};
-
-/* The same loss, resolved for an engine. */
-struct chex_loss_terms {
-    float gamma_pos, gamma_neg, clip; /* of P and N, by the kind of the loss */
-    bool focused;                     /* one of them is not 0 */
-};
-struct chex_loss_terms chex_loss_terms(const struct chex_loss *loss);
-/* The factors of class k for a label in {-1, 0, 1}. */
-struct chex_loss_factors chex_loss_factors(const struct chex_loss *loss, int k, int label);
-
 /* CHEX_E_USAGE: a number out of the ranges above, or a weight that is negative or not finite. */
 enum chex_status chex_loss_check(const struct chex_loss *loss, int classes, struct chex_error *err);
+
+/* The mean loss of a batch on host memory, in double; the engines ref and cpu use it.
+ * - logits: (n, classes). labels: (n, classes): 1, 0, -1 uncertain, below -1 masked.
+ * - dlogits: (n, classes), its gradient; may be NULL, or be logits itself.
+ * - A NaN among the logits of labels that are not masked makes the result NaN. */
+double chex_loss_mean(const struct chex_loss *loss, const float *logits, const int8_t *labels,
+                      int n, int classes, float *dlogits);
+
+/* ---- The same loss, resolved; for engines with a loss of their own ---- */
+
+/* Of P and N, by the kind of the loss. */
+struct chex_loss_terms {
+    double gamma_pos, gamma_neg, clip;
+    bool focused; /* one of them is not 0 */
+};
+struct chex_loss_terms chex_loss_terms(const struct chex_loss *loss);
+
+/* Factors of the two parts for one class and label: class_weight * t * pos_weight * A and
+ * class_weight * (1 - t) * B. Both 0: masked. */
+struct chex_loss_factors {
+    double pos, neg;
+};
+struct chex_loss_factors chex_loss_factors(const struct chex_loss *loss, int k, int label);
 
 #endif

@@ -195,7 +195,6 @@ struct cpu_job {
     int ranges, range_channels; /* items per tile or group, and channels of each */
     int whole;                  /* backward: the first `whole` groups are not divided by channels */
     float *grad;
-    const int8_t *labels;
 };
 
 /* ---- cpu_buffers.c ---- */
@@ -305,7 +304,6 @@ void chex_cpu_residual_add_forward(struct cpu_job *job);
 void chex_cpu_residual_add_backward(struct cpu_job *job);
 void chex_cpu_head_plan(struct cpu_engine *e, int op, struct cpu_need *need);
 void chex_cpu_head_forward(struct cpu_job *job);
-double chex_cpu_head_loss(struct cpu_job *job); /* overwrites the logits with their gradient */
 void chex_cpu_head_backward(struct cpu_job *job);
 
 /* ---- cpu_winograd.c ---- */

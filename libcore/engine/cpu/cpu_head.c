@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Global average, linear layer and loss, in fp32 with sums in double. One image is one tile.
+ * Global average and linear layer, in fp32 with sums in double. One image is one tile.
  */
-#include <math.h>
 #include <string.h>
 
 #include "engine/cpu/cpu_engine.h"
@@ -44,28 +43,6 @@ static void forward_item(void *arg, size_t image, int worker) {
 
 void chex_cpu_head_forward(struct cpu_job *job) {
     chex_pool_run(job->e->pool, (size_t)job->n, forward_item, job);
-}
-
-double chex_cpu_head_loss(struct cpu_job *job) {
-    float *logit = job->e->logit;
-    size_t count = (size_t)job->n * (size_t)job->e->net->classes;
-    double loss = 0;
-    for (size_t i = 0; i < count; i++) {
-        double z = (double)logit[i], y = job->labels[i];
-        if (job->labels[i] < 0) {
-            logit[i] = 0;
-            continue;
-        }
-        double small = exp(-fabs(z)); /* never overflows */
-        loss += fmax(z, 0) - z * y + log1p(small);
-        double sigmoid = z >= 0 ? 1 / (1 + small) : small / (1 + small);
-        logit[i] = (float)((sigmoid - y) / (double)count);
-    }
-    /* fmax would drop a NaN; the sum of the logits keeps it. */
-    for (size_t i = 0; i < count; i++)
-        if (isnan(logit[i]))
-            loss = NAN;
-    return loss / (double)count;
 }
 
 /* Item: one class. */

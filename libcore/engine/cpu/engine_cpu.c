@@ -197,8 +197,9 @@ static enum chex_status cpu_pass(void *self, const struct chex_batch *batch, flo
                               "engine cpu: a training pass in an engine made for inference");
     double start = chex_clock_s();
     chex_cpu_forward(e, batch, true);
-    struct cpu_job head = {.e = e, .n = batch->n, .labels = batch->labels};
-    double loss = chex_cpu_head_loss(&head), middle = chex_clock_s();
+    double loss = chex_loss_mean(&e->config.loss, e->logit, batch->labels, batch->n,
+                                 e->net->classes, e->logit);
+    double middle = chex_clock_s();
     chex_cpu_backward(e, batch, grad_out, ready, ready_arg);
     *result_out = (struct chex_pass_result){loss, middle - start, chex_clock_s() - middle};
     return CHEX_OK;

@@ -239,8 +239,8 @@ static enum chex_status ref_pass(void *self, const struct chex_batch *batch, flo
                               "engine ref: no training pass: it was made for inference only");
     double start = chex_clock_s();
     chex_ref_walk_forward(r, batch, true);
-    size_t count = (size_t)batch->n * (size_t)r->net->classes;
-    double loss = chex_ref_bce(r->logits, batch->labels, count, r->dlogits);
+    double loss = chex_loss_mean(&r->config.loss, r->logits, batch->labels, batch->n,
+                                 r->net->classes, r->dlogits);
     double middle = chex_clock_s();
     chex_ref_walk_backward(r, batch->n, grad_out, ready, ready_arg);
     *result_out = (struct chex_pass_result){

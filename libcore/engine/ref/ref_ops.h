@@ -153,10 +153,4 @@ void chex_ref_head_backward(const struct chex_ref_ctx *ctx, const float *pooled,
                             const float *dlogits, const float *weight, int classes, float *dweight,
                             float *dbias, const struct chex_ref_map *dx);
 
-/* ---- ref_loss.c ---- */
-
-/* Binary cross-entropy with logits: mean over `count` values. A label below 0 is masked and adds 0;
- * a label above 0 counts as 1. dlogits may be NULL. */
-double chex_ref_bce(const float *logits, const int8_t *labels, size_t count, float *dlogits);
-
 #endif
