@@ -12,7 +12,7 @@
 
 const char *const chex_loss_names[] = {"bce", "focal", "asl", NULL};
 
-struct chex_loss_terms chex_loss_terms(const struct chex_loss *loss) {
+struct chex_loss_terms chex_loss_terms_of(const struct chex_loss *loss) {
     struct chex_loss_terms terms = {0};
     if (loss->kind != CHEX_LOSS_BCE)
         terms.gamma_pos = terms.gamma_neg = loss->gamma_pos;
@@ -31,7 +31,7 @@ static double target_of(const struct chex_loss *loss, int k, int label) {
     return label == -1 && loss->uncertain_target ? (double)loss->uncertain_target[k] : -1;
 }
 
-struct chex_loss_factors chex_loss_factors(const struct chex_loss *loss, int k, int label) {
+struct chex_loss_factors chex_loss_factors_of(const struct chex_loss *loss, int k, int label) {
     double t = target_of(loss, k, label);
     if (t < 0)
         return (struct chex_loss_factors){0, 0};
@@ -93,12 +93,12 @@ static double value_of(const struct chex_loss_terms *terms, struct chex_loss_fac
 
 double chex_loss_mean(const struct chex_loss *loss, const float *logits, const int8_t *labels,
                       int n, int classes, float *dlogits) {
-    const struct chex_loss_terms terms = chex_loss_terms(loss);
+    const struct chex_loss_terms terms = chex_loss_terms_of(loss);
     const size_t count = (size_t)n * (size_t)classes;
     double sum = 0;
     for (size_t i = 0; i < count; i++) {
         const struct chex_loss_factors f =
-            chex_loss_factors(loss, (int)(i % (size_t)classes), labels[i]);
+            chex_loss_factors_of(loss, (int)(i % (size_t)classes), labels[i]);
         double slope = 0;
         if (f.pos > 0 || f.neg > 0)
             sum += value_of(&terms, f, (double)logits[i], &slope);

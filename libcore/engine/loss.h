@@ -61,13 +61,13 @@ struct chex_loss_terms {
     double gamma_pos, gamma_neg, clip;
     bool focused; /* one of them is not 0 */
 };
-struct chex_loss_terms chex_loss_terms(const struct chex_loss *loss);
+struct chex_loss_terms chex_loss_terms_of(const struct chex_loss *loss);
 
 /* Factors of the two parts for one class and label: class_weight * t * pos_weight * A and
  * class_weight * (1 - t) * B. Both 0: masked. */
 struct chex_loss_factors {
     double pos, neg;
 };
-struct chex_loss_factors chex_loss_factors(const struct chex_loss *loss, int k, int label);
+struct chex_loss_factors chex_loss_factors_of(const struct chex_loss *loss, int k, int label);
 
 #endif

@@ -3,6 +3,7 @@
  * The head and the loss against the reference, in all types of the map.
  */
 #include "engine/ref/ref_ops.h"
+#include "loss_cases.h"
 #include "slice_test.h"
 
 static struct chex_ref_ctx ref;
@@ -109,39 +110,58 @@ static void one(const struct shape *s) {
     gt_release_all();
 }
 
-/* Masked labels, logits far out, a loss scale. */
-static void loss(size_t n, size_t classes, float scale) {
+/* The terms of a loss in device memory, as the engine has them. */
+static struct gpu_loss_terms upload_terms(const struct chex_loss *loss, size_t classes) {
+    const struct chex_loss_terms terms = chex_loss_terms_of(loss);
+    float *factors = gt_host(2 * GPU_LABELS * classes);
+    for (size_t i = 0; i < GPU_LABELS * classes; i++) {
+        const struct chex_loss_factors f =
+            chex_loss_factors_of(loss, (int)(i / GPU_LABELS), (int)(i % GPU_LABELS) - 1);
+        factors[2 * i] = (float)f.pos;
+        factors[2 * i + 1] = (float)f.neg;
+    }
+    const struct gpu_loss_terms out = {
+        .factors = gt_upload(factors, 2 * GPU_LABELS * classes * 4),
+        .gamma_pos = (float)terms.gamma_pos,
+        .gamma_neg = (float)terms.gamma_neg,
+        .clip = (float)terms.clip,
+        .focused = terms.focused,
+    };
+    free(factors);
+    return out;
+}
+
+/* Masked labels, saturated logits, a loss scale. */
+static void loss(const struct loss_case *c, size_t n, size_t classes, float scale) {
     const size_t count = n * classes;
-    float *logits = normal(count, 21, 4), *want = gt_host(count);
+    float *logits = gt_host(count), *want = gt_host(count);
     int8_t *labels = malloc(count);
     if (!labels)
         exit(1);
-    for (size_t i = 0; i < count; i++)
-        labels[i] = (int8_t)(i % 7 == 3 ? -1 : i % 3 == 0);
-    logits[0] = 95.0f;
-    logits[count / 2] = -95.0f;
-    double loss = 0;
-    const double mean = chex_ref_bce(logits, labels, count, want);
+    loss_batch((int)count, logits, labels);
+    const double mean = chex_loss_mean(&c->loss, logits, labels, (int)n, (int)classes, want);
     for (size_t i = 0; i < count; i++)
         want[i] *= scale;
+    const struct gpu_loss_terms terms = upload_terms(&c->loss, classes);
     float *d_logits = gt_upload(logits, count * 4), *d_dlogits = gt_alloc(count * 4);
-    double *d_loss = gt_alloc(sizeof *d_loss);
+    double *d_loss = gt_alloc(sizeof *d_loss), loss = 0;
     const float *d_scale = scale == 1 ? NULL : gt_upload(&scale, 4);
-    GT_OK(gpu_loss(d_logits, gt_upload(labels, count), (int)n, (int)classes, d_scale, d_loss,
-                   d_dlogits, 0));
+    GT_OK(gpu_loss(d_logits, gt_upload(labels, count), (int)n, (int)classes, &terms, d_scale,
+                   d_loss, d_dlogits, 0));
     gt_download(&loss, d_loss, sizeof loss);
-    char what[32];
-    snprintf(what, sizeof what, "loss of %d x %d", (int)n, (int)classes);
-    /* Terms in fp32 with two roundings and expf, log1pf of a few units in the last place. */
-    OK(fabs(loss - mean) <= 3e-7 * mean, "%s: %.9g is %.9g", what, loss, mean);
+    char what[64];
+    snprintf(what, sizeof what, "%s of %d x %d", c->name, (int)n, (int)classes);
+    /* Terms in fp32 with a few roundings, and functions of a few units in the last place. */
+    OK(fabs(loss - mean) <= 5e-7 * mean, "%s: %.9g is %.9g", what, loss, mean);
     near(d_dlogits, want, count, "dlogits", what);
     logits[count - 1] = NAN;
     labels[count - 1] = 0;
     d_logits = gt_upload(logits, count * 4);
-    GT_OK(gpu_loss(d_logits, gt_upload(labels, count), (int)n, (int)classes, d_scale, d_loss,
-                   d_dlogits, 0));
+    GT_OK(gpu_loss(d_logits, gt_upload(labels, count), (int)n, (int)classes, &terms, d_scale,
+                   d_loss, d_dlogits, 0));
     gt_download(&loss, d_loss, sizeof loss);
-    OK(isnan(loss), "%s: a NaN shows", what);
+    OK(isnan(loss) || chex_loss_factors_of(&c->loss, (int)classes - 1, 0).neg <= 0,
+       "%s: a NaN shows", what);
     free(logits);
     free(want);
     free(labels);
@@ -153,9 +173,11 @@ int main(void) {
     BAIL_UNLESS(chex_ref_ctx_init(&ref, 1, false, 1, &err) == CHEX_OK, "%s", err.text);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         one(&shapes[i]);
-    loss(3, 14, 1);
-    loss(300, 14, 65536);
-    loss(1, 1, 1);
+    loss(&loss_cases[0], 3, 14, 1);
+    loss(&loss_cases[0], 300, 14, 65536);
+    loss(&loss_cases[0], 5, 1, 1);
+    for (int i = 0; i < LOSS_CASES; i++)
+        loss(&loss_cases[i], i % 2 ? 1 : 211, LOSS_CLASSES, i % 3 ? 1 : 65536);
     chex_ref_ctx_release(&ref);
     return st_done();
 }

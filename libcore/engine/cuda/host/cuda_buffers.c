@@ -383,6 +383,7 @@ static void place_rest(struct cuda_engine *e) {
     e->logits = arena_take(e, n * classes, sizeof(float));
     e->dlogits = arena_take(e, n * classes, sizeof(float));
     e->loss = arena_take(e, 1, sizeof *e->loss);
+    e->loss_terms.factors = arena_take(e, classes * GPU_LABELS, sizeof *e->loss_terms.factors);
     e->padded_dweight = arena_take(e, first_count, sizeof(float));
     e->image = arena_take(e, n * size * size * (size_t)e->image_channels, gpu_type_bytes(e->type));
     e->folded = arena_take(e, gpu_stem_folded_bytes(), 1);

@@ -127,10 +127,11 @@ struct cuda_engine {
     unsigned *ticket;  /* 2 * GPU_TICKETS */
     float *pooled, *dpooled, *logits, *dlogits;
     double *loss, *loss_host; /* device, pinned */
-    float *padded_dweight;    /* of the first convolution, with padded input channels */
-    char *image;              /* (batch, size, size, image_channels) */
-    int image_channels;       /* 3 plus padding: 4 or 8 */
-    char *folded;             /* folded weights of stem.cu */
+    struct gpu_loss_terms loss_terms;
+    float *padded_dweight; /* of the first convolution, with padded input channels */
+    char *image;           /* (batch, size, size, image_channels) */
+    int image_channels;    /* 3 plus padding: 4 or 8 */
+    char *folded;          /* folded weights of stem.cu */
     void *workspace;
     size_t workspace_bytes;
 

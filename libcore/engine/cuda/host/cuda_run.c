@@ -119,7 +119,7 @@ static enum chex_status enqueue_forward(struct cuda_engine *e, const struct cuda
     CHEX_CUDA(
         gpu_report(e->jobs, e->net->bn_count, what->n, (float *)(uintptr_t)what->grad, e->stream),
         err);
-    CHEX_CUDA(gpu_loss(e->logits, slot->labels, what->n, e->net->classes,
+    CHEX_CUDA(gpu_loss(e->logits, slot->labels, what->n, e->net->classes, &e->loss_terms,
                        e->type == GPU_F16 ? &e->loss_scale->scale : NULL, e->loss, e->dlogits,
                        e->stream),
               err);

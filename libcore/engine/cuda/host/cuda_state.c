@@ -236,9 +236,33 @@ void chex_cuda_grad_free(void *self, float *grad) {
     cudaFree(grad);
 }
 
+/* Resolves the loss of the configuration. */
+static enum chex_status upload_loss(struct cuda_engine *e, struct chex_error *err) {
+    const struct chex_loss_terms terms = chex_loss_terms_of(&e->config.loss);
+    const size_t count = (size_t)e->net->classes * GPU_LABELS;
+    struct gpu_loss_factors *all = chex_alloc_zeroed(count, sizeof *all);
+    if (!all)
+        return chex_error_memory(err, "cuda engine");
+    for (size_t i = 0; i < count; i++) {
+        const struct chex_loss_factors f =
+            chex_loss_factors_of(&e->config.loss, (int)(i / GPU_LABELS), (int)(i % GPU_LABELS) - 1);
+        all[i] = (struct gpu_loss_factors){(float)f.pos, (float)f.neg};
+    }
+    e->loss_terms.gamma_pos = (float)terms.gamma_pos;
+    e->loss_terms.gamma_neg = (float)terms.gamma_neg;
+    e->loss_terms.clip = (float)terms.clip;
+    e->loss_terms.focused = terms.focused;
+    const cudaError_t st =
+        put(e, (void *)(uintptr_t)e->loss_terms.factors, all, count * sizeof *all);
+    free(all);
+    CHEX_CUDA(st, err);
+    return CHEX_OK;
+}
+
 enum chex_status chex_cuda_state_init(struct cuda_engine *e, struct chex_error *err) {
     const struct gpu_loss_scale scale = {.scale = 65536};
     CHEX_TRY(upload_params(e, err));
+    CHEX_TRY(upload_loss(e, err));
     if (e->config.training)
         CHEX_TRY(upload_jobs(e, err));
     CHEX_CUDA(cudaMallocHost((void **)&e->step_host, sizeof *e->step_host), err);

@@ -249,11 +249,21 @@ cudaError_t gpu_residual_add_backward(const struct gpu_deferred_grad *out,
 cudaError_t gpu_head_forward(const struct gpu_map *in, const struct gpu_norm *norm,
                              const float *weight, const float *bias, int classes, float *pooled,
                              float *logits, cudaStream_t stream);
-/* loss_out: one double in device memory: mean of the binary cross-entropy with logits over all
- * n * classes values. Masked labels (below 0) add 0. dlogits: gradient of the loss times *scale
- * (NULL: 1). */
+/* struct chex_loss of engine/loss.h, resolved and in fp32. */
+struct gpu_loss_factors {
+    float pos, neg;
+};
+enum { GPU_LABELS = 3 }; /* -1, 0, 1 */
+struct gpu_loss_terms {
+    const struct gpu_loss_factors *factors; /* (classes, GPU_LABELS), device memory */
+    float gamma_pos, gamma_neg, clip;
+    bool focused; /* one of them is not 0 */
+};
+/* loss_out: one double in device memory: the mean loss over all n * classes values. Labels below -1
+ * are masked and add 0. dlogits: gradient of the loss times *scale (NULL: 1). */
 cudaError_t gpu_loss(const float *logits, const int8_t *labels, int n, int classes,
-                     const float *scale, double *loss_out, float *dlogits, cudaStream_t stream);
+                     const struct gpu_loss_terms *terms, const float *scale, double *loss_out,
+                     float *dlogits, cudaStream_t stream);
 /* dweight, dbias overwritten; in_g (+)= A dU; sums. dpooled: scratch (n, channels). */
 cudaError_t gpu_head_backward(const struct gpu_map *in, const struct gpu_norm *norm,
                               const float *weight, int classes, const float *pooled,

@@ -62,29 +62,68 @@ static __global__ void __launch_bounds__(HEAD_THREADS)
     }
 }
 
-/* ---- loss: max(z, 0) - z t + log(1 + exp(-|z|)); its derivative is sigmoid(z) - t ---- */
+/* ---- loss (engine/loss.h): factors for P and N, and their values and slopes ---- */
 
-/* sigmoid(z) - t. For t = 1 it is computed as -sigmoid(-z), which avoids cancellation. */
-static __device__ __forceinline__ float loss_slope(float z, bool positive) {
-    const float e = expf(-fabsf(z)), towards = positive ? -z : z;
-    const float s = __fdiv_rn(towards < 0 ? e : 1.0f, 1.0f + e);
-    return positive ? -s : s;
+struct logistic {
+    float p, q, log_p, log_q; /* sigmoid, 1 - sigmoid; log_p = -log(p), log_q = -log(q) */
+};
+
+static __device__ __forceinline__ logistic logistic_of(float z) {
+    const float small = expf(-fabsf(z)), rest = log1pf(small);
+    const float large = __fdiv_rn(1.0f, 1.0f + small), other = __fdiv_rn(small, 1.0f + small);
+    return {z >= 0 ? large : other, z <= 0 ? large : other, (z < 0 ? -z : 0.0f) + rest,
+            (z > 0 ? z : 0.0f) + rest};
 }
 
+struct loss_part {
+    float value, slope;
+};
+
+static __device__ __forceinline__ loss_part positive_part(const logistic &x, float gamma) {
+    const float power = powf(x.q, gamma);
+    return {power * x.log_p, -power * (gamma * x.p * x.log_p + x.q)};
+}
+
+static __device__ __forceinline__ loss_part negative_part(const logistic &x, float gamma,
+                                                          float clip) {
+    const float m = x.p - clip;
+    if (m <= 0)
+        return {0, 0};
+    const float power = powf(m, gamma), log_rest = clip > 0 ? -log1pf(-m) : x.log_q;
+    const float ratio = clip > 0 ? __fdiv_rn(x.q, x.q + clip) : 1.0f;
+    return {power * log_rest, x.p * (__fdiv_rn(gamma * power, m) * x.q * log_rest + power * ratio)};
+}
+
+template <bool FOCUSED>
+static __device__ __forceinline__ loss_part loss_of(const gpu_loss_terms &terms,
+                                                    const gpu_loss_factors &f, float z) {
+    const logistic x = logistic_of(z);
+    loss_part pos = {x.log_p, -x.q}, neg = {x.log_q, x.p};
+    if (FOCUSED) {
+        pos = positive_part(x, terms.gamma_pos);
+        neg = negative_part(x, terms.gamma_neg, terms.clip);
+    }
+    return {f.pos * pos.value + f.neg * neg.value, f.pos * pos.slope + f.neg * neg.slope};
+}
+
+/* one block */
+template <bool FOCUSED>
 static __global__ void __launch_bounds__(LOSS_THREADS)
-    bce(const float *logits, const int8_t *labels, int64_t count, const float *scale,
-        double *loss_out, float *dlogits) {
+    loss_mean(const float *logits, const int8_t *labels, int64_t count, int classes,
+              gpu_loss_terms terms, const float *scale, double *loss_out, float *dlogits) {
     __shared__ double parts[LOSS_THREADS];
     const float times = scale ? *scale : 1.0f;
     double sum = 0;
     for (int64_t i = (int64_t)threadIdx.x; i < count; i += LOSS_THREADS) {
-        const float z = logits[i];
+        const int label = labels[i] > 1 ? 1 : labels[i];
         float d = 0;
-        if (labels[i] >= 0) {
-            const bool positive = labels[i] > 0;
-            sum += (double)((z > 0 ? z : 0.0f) - (positive ? z : __fmul_rn(z, 0.0f)) +
-                            log1pf(expf(-fabsf(z))));
-            d = __fmul_rn(__fdiv_rn(loss_slope(z, positive), (float)count), times);
+        if (label >= -1) {
+            const gpu_loss_factors f = terms.factors[(int)(i % classes) * GPU_LABELS + label + 1];
+            if (f.pos > 0 || f.neg > 0) {
+                const loss_part part = loss_of<FOCUSED>(terms, f, logits[i]);
+                sum += (double)part.value;
+                d = __fmul_rn(__fdiv_rn(part.slope, (float)count), times);
+            }
         }
         dlogits[i] = d;
     }
@@ -193,9 +232,11 @@ cudaError_t gpu_head_forward(const struct gpu_map *in, const struct gpu_norm *no
 }
 
 cudaError_t gpu_loss(const float *logits, const int8_t *labels, int n, int classes,
-                     const float *scale, double *loss_out, float *dlogits, cudaStream_t stream) {
-    return CHEX_LAUNCH(bce, 1, LOSS_THREADS, 0, stream, logits, labels,
-                       (int64_t)n * (int64_t)classes, scale, loss_out, dlogits);
+                     const struct gpu_loss_terms *terms, const float *scale, double *loss_out,
+                     float *dlogits, cudaStream_t stream) {
+    return CHEX_LAUNCH((terms->focused ? loss_mean<true> : loss_mean<false>), 1, LOSS_THREADS, 0,
+                       stream, logits, labels, (int64_t)n * (int64_t)classes, classes, *terms,
+                       scale, loss_out, dlogits);
 }
 
 template <class T>
