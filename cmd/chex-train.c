@@ -32,11 +32,13 @@ struct settings {
     const char *data, *output, *engine, *init, *resume, *checkpoint_every, *preempt_signal, *stage;
     const char *save_before_end;
     const char *timeline;
-    int model, opt, sched, precision, order, pipeline, cache, resident;
+    const char *pos_weight;
+    int model, opt, sched, precision, order, pipeline, cache, resident, loss, loss_mean;
     int64_t image_size, batch_size, epochs, threads, workers, seed, logical_ranks, accumulate;
     int64_t checkpoint_keep, max_steps, stop_after, shuffle_block, patience, step_epochs, bench,
         bench_input;
     double crop_scale, hflip, rotate, brightness, contrast;
+    double label_smoothing, focal_gamma, focal_alpha, asl_gamma_neg, asl_gamma_pos, asl_clip;
     double lr, min_lr, lr_factor, weight_decay, momentum, clip_norm, warmup_epochs, consume;
     uint64_t stall_warn, stall_abort;
     bool deterministic, plan, bench_layers, bench_infer, antialias, job_comment, requeue;
@@ -76,6 +78,33 @@ static const struct chex_opt options[] = {
     OPTION("stop-after", INT, AT(stop_after), .def = "0", .metavar = "N", .min = 0, .max = 1e6,
            .of_run = true,
            .help = "stop after N epochs without a better result than that of best.h5 (0: never)"),
+    OPTION("loss", CHOICE, AT(loss), .def = "bce", .metavar = "NAME", .choices = chex_loss_names,
+           .of_run = true,
+           .help = "binary cross-entropy, focal loss or asymmetric loss; validation always reports "
+                   "plain bce"),
+    OPTION("pos-weight", STRING, AT(pos_weight), .def = "none", .metavar = "none|balanced|FILE",
+           .of_run = true,
+           .help = "weights of positive labels: 1; negative labels divided by positive labels of "
+                   "the training rows; or by finding, from a CSV file"),
+    OPTION("label-smoothing", FLOAT, AT(label_smoothing), .def = "0", .metavar = "X", .min = 0,
+           .max = 1, .of_run = true, .help = "targets become X/2 and 1 - X/2 instead of 0 and 1"),
+    OPTION("focal-gamma", FLOAT, AT(focal_gamma), .def = "2", .metavar = "X", .min = 0, .max = 100,
+           .of_run = true, .help = "focal: exponent that reduces the loss of easy labels"),
+    OPTION("focal-alpha", FLOAT, AT(focal_alpha), .def = "-1", .metavar = "X", .min = -1, .max = 1,
+           .of_run = true,
+           .help = "focal: weight of positive labels; that of negative labels is 1 - X (negative: "
+                   "no weights)"),
+    OPTION("asl-gamma-neg", FLOAT, AT(asl_gamma_neg), .def = "4", .metavar = "X", .min = 0,
+           .max = 100, .of_run = true, .help = "asl: exponent for negative labels"),
+    OPTION("asl-gamma-pos", FLOAT, AT(asl_gamma_pos), .def = "1", .metavar = "X", .min = 0,
+           .max = 100, .of_run = true, .help = "asl: exponent for positive labels"),
+    OPTION("asl-clip", FLOAT, AT(asl_clip), .def = "0.05", .metavar = "P", .min = 0, .max = 0.99,
+           .of_run = true,
+           .help = "asl: a negative label whose probability is at most P has no loss"),
+    OPTION("loss-mean", CHOICE, AT(loss_mean), .def = "all", .metavar = "all|stated",
+           .choices = chex_loss_mean_names, .of_run = true,
+           .help = "divide the loss by all labels, or, for each finding, by those that the "
+                   "training rows state"),
     OPTION("opt", CHOICE, AT(opt), .def = "adam", .metavar = "NAME", .choices = chex_optim_names,
            .of_run = true, .help = "optimiser"),
     OPTION("lr", FLOAT, AT(lr), .def = "1e-4", .metavar = "RATE", .min = 0, .max = 1e3,
@@ -287,6 +316,36 @@ static struct chex_update update_of(const struct settings *s) {
                                 .grad_scale = 1};
 }
 
+static struct chex_loss loss_of(const struct settings *s) {
+    const bool focal = s->loss == CHEX_LOSS_FOCAL, asl = s->loss == CHEX_LOSS_ASL;
+    return (struct chex_loss){.kind = (enum chex_loss_kind)s->loss,
+                              .smoothing = s->label_smoothing,
+                              .gamma_pos = focal ? s->focal_gamma
+                                           : asl ? s->asl_gamma_pos
+                                                 : 0,
+                              .gamma_neg = asl ? s->asl_gamma_neg : 0,
+                              .clip = asl ? s->asl_clip : 0,
+                              .alpha = focal ? s->focal_alpha : -1};
+}
+
+/* An option of one loss must be given with that loss. Those of a resumed run may stay. */
+static enum chex_status check_loss(const struct settings *s, struct chex_error *err) {
+    static const struct {
+        const char *name;
+        enum chex_loss_kind kind;
+    } own[] = {{"focal-gamma", CHEX_LOSS_FOCAL},
+               {"focal-alpha", CHEX_LOSS_FOCAL},
+               {"asl-gamma-neg", CHEX_LOSS_ASL},
+               {"asl-gamma-pos", CHEX_LOSS_ASL},
+               {"asl-clip", CHEX_LOSS_ASL}};
+    for (size_t i = 0; i < COUNT(own); i++)
+        if (chex_opt_origin(s->set, own[i].name) > CHEX_FROM_RUN && (int)own[i].kind != s->loss)
+            return chex_error_set(err, CHEX_E_USAGE, "--%s: --loss is %s (expected %s)",
+                                  own[i].name, chex_loss_names[s->loss],
+                                  chex_loss_names[own[i].kind]);
+    return CHEX_OK;
+}
+
 /* For config.json and checkpoints: the effective options and, by the same names, their origins.
  * --plan and the shared options (--help, --json, ...) are left out. */
 static json_t *options_json(const struct settings *s) {
@@ -350,6 +409,9 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
                      .patience = s->patience,
                      .step_epochs = s->step_epochs},
         .update = update_of(s),
+        .loss = loss_of(s),
+        .pos_weight = s->pos_weight,
+        .loss_mean = (enum chex_loss_mean)s->loss_mean,
         .init = s->init,
         .resume = s->resume,
         .seed = (uint64_t)s->seed,
@@ -465,6 +527,7 @@ static enum chex_status bench(const struct settings *s, const char *engine,
                                       .precision = (enum chex_precision)s->precision,
                                       .threads = threads,
                                       .training = !s->bench_infer,
+                                      .loss = loss_of(s),
                                       .device = device},
                            .update = update_of(s),
                            .classes = CHEX_CLASS_COUNT,
@@ -670,6 +733,7 @@ static enum chex_status check_settings(const struct settings *s, struct chex_err
     if ((s->bench_layers || s->bench_infer) && !s->bench)
         return chex_error_set(err, CHEX_E_USAGE, "--bench-%s: expected --bench N with it",
                               s->bench_layers ? "layers" : "infer");
+    CHEX_TRY(check_loss(s, err));
     /* A default --opt may be replaced by that of the resumed run, which is checked there. */
     if (chex_opt_origin(s->set, "opt") != CHEX_FROM_DEFAULT || s->bench) {
         const struct chex_update update = update_of(s);

@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "label/label_counts.h"
@@ -65,10 +66,10 @@ static enum chex_status judge(const struct chex_train_input *in,
     return CHEX_OK;
 }
 
-enum chex_status chex_train_check_labels(const struct chex_train_world *w,
-                                         const struct chex_train_input *in,
-                                         enum chex_pipeline_kind kind,
-                                         struct chex_label_gaps *gaps_out, struct chex_error *err) {
+enum chex_status
+chex_train_check_labels(const struct chex_train_world *w, const struct chex_train_input *in,
+                        enum chex_pipeline_kind kind, struct chex_label_gaps *gaps_out,
+                        struct chex_label_counts *counts_out, struct chex_error *err) {
     struct chex_group *group = w->coll->group;
     const size_t classes = (size_t)in->train->classes, count = 2 * classes;
     struct chex_label_counts *own = chex_alloc_zeroed(count, sizeof *own);
@@ -84,6 +85,7 @@ enum chex_status chex_train_check_labels(const struct chex_train_world *w,
     if (st == CHEX_OK && group->rank == 0) {
         add_up(all, group->size, count, sum);
         st = judge(in, sum, gaps_out, err);
+        memcpy(counts_out, sum, classes * sizeof *sum);
     }
     free(all);
     free(sum);

@@ -9,7 +9,7 @@
  *   members, resize, mean, std, ...   provenance of the data
  *
  * Restoring: rank 0 chooses the checkpoint, and all ranks read it. Each rank checks it against its
- * options and its data, and then loads the engine.
+ * options and its data. Later, when the data is open, it loads the engine.
  */
 #include <math.h>
 #include <stdio.h>
@@ -69,6 +69,7 @@ static char *meta_text(const struct chex_session *s) {
         CHEX_FIELD("plateau", plateau_state(&s->config.schedule)),
         CHEX_FIELD("options", settings(s)));
     json_object_set(meta, "origins", json_object_get(s->config.options, "origins"));
+    json_object_set(meta, "loss", json_object_get(s->config.options, "loss"));
     char *text =
         meta ? json_dumps(meta, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17))
              : NULL;
@@ -270,14 +271,15 @@ static enum chex_status check_data(struct chex_session *s, const char *path,
     return st;
 }
 
-static enum chex_status load_engine(struct chex_session *s, const struct chex_checkpoint *c,
-                                    struct chex_error *err) {
-    CHEX_TRY(chex_session_create_engine(s, err));
+enum chex_status chex_session_load_engine(struct chex_session *s, struct chex_error *err) {
+    struct chex_checkpoint *c = s->restored;
     CHEX_TRY(chex_engine_set(s->engine, CHEX_STATE_PARAMS, c->params, err));
     if (c->moment1)
         CHEX_TRY(chex_engine_set(s->engine, CHEX_STATE_MOMENT1, c->moment1, err));
     if (c->moment2)
         CHEX_TRY(chex_engine_set(s->engine, CHEX_STATE_MOMENT2, c->moment2, err));
+    chex_checkpoint_destroy(c);
+    s->restored = NULL;
     return CHEX_OK;
 }
 
@@ -374,10 +376,8 @@ static enum chex_status take_over(struct chex_session *s, const char *path,
         read_plateau(&s->config.schedule, json_object_get(meta, "plateau"));
         snprintf(s->newest, sizeof s->newest, "%s", path);
         s->complete = chex_session_ended_by(s) != NULL;
-        if (!s->complete) {
+        if (!s->complete)
             log_options(s, path, json_object_get(meta, "options"), restored);
-            st = load_engine(s, c, err);
-        }
     }
     json_decref(meta);
     return st;
@@ -435,6 +435,9 @@ enum chex_status chex_session_restore(struct chex_session *s, struct chex_error 
         st = chex_checkpoint_read(path, true, &s->net, &c, err);
     if (st == CHEX_OK && c)
         st = take_over(s, path, c, err);
-    chex_checkpoint_destroy(c);
+    if (st == CHEX_OK && !s->complete)
+        s->restored = c;
+    else
+        chex_checkpoint_destroy(c);
     return st;
 }

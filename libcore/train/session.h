@@ -74,6 +74,7 @@ struct chex_session {
     /* setup.c: the engine; run_state.c, if the run resumes */
     struct chex_net *net;
     struct chex_engine *engine;
+    struct chex_loss_weights loss; /* loss_setup.c; the engine borrows it */
     struct chex_reduce *reduce;
 
     /* setup.c: the data */
@@ -89,6 +90,7 @@ struct chex_session {
     struct chex_checkpoint_space space; /* checkpoint_store.c; rank 0 */
 
     /* run_state.c: where the run is; loop.c and epoch.c advance it */
+    struct chex_checkpoint *restored; /* until the engine has its state; NULL: none */
     struct chex_position at;
     char newest[512];                   /* path of the newest checkpoint; "": none */
     bool complete;                      /* the checkpoint is at the end of the run */
@@ -139,6 +141,12 @@ enum chex_status chex_session_create_output(struct chex_session *s, struct chex_
 enum chex_status chex_session_repair_names(struct chex_session *s, struct chex_error *err);
 void chex_run_output_release(struct chex_run_output *o, const char *dir);
 
+/* loss_setup.c: fills s->loss on all ranks, and records its weights in config.options. counts: as
+ * check_labels gave them. Collective; agree afterwards. */
+enum chex_status chex_session_make_loss(struct chex_session *s,
+                                        const struct chex_label_counts *counts,
+                                        struct chex_error *err);
+
 /* first_state.c: --init must be the same file on all ranks and fit the network. Comes before the
  * data, because staging may take long. Collective. */
 enum chex_status chex_session_check_init(struct chex_session *s, struct chex_error *err);
@@ -161,12 +169,13 @@ uint64_t chex_train_allowed_bytes(const struct chex_launch *launch);
 /* This rank's equal share of the node's free memory, plus what the rank already has; 0: unknown. */
 uint64_t chex_train_free_bytes(const struct chex_launch *launch);
 
-/* label_gaps.c: fills *gaps_out on rank 0. CHEX_E_DATA on rank 0 if no finding has both positive
- * and negative training images. Collective; agree afterwards. */
-enum chex_status chex_train_check_labels(const struct chex_train_world *world,
-                                         const struct chex_train_input *input,
-                                         enum chex_pipeline_kind kind,
-                                         struct chex_label_gaps *gaps_out, struct chex_error *err);
+/* label_gaps.c: fills *gaps_out and counts_out (classes; of the training rows) on rank 0.
+ * CHEX_E_DATA on rank 0 if no finding has both positive and negative training images. Collective;
+ * agree afterwards. */
+enum chex_status
+chex_train_check_labels(const struct chex_train_world *world, const struct chex_train_input *input,
+                        enum chex_pipeline_kind kind, struct chex_label_gaps *gaps_out,
+                        struct chex_label_counts *counts_out, struct chex_error *err);
 #define CHEX_NO_AUROC "val AUROC is undefined: best.h5 is chosen by the validation loss"
 
 /* ranks_file.c: where each rank runs, as a JSON array on rank 0 and NULL on the others; and the
@@ -190,6 +199,8 @@ enum chex_status chex_session_saved(struct chex_session *s, bool wait, enum chex
                                     struct chex_error *err);
 /* All ranks restore. */
 enum chex_status chex_session_restore(struct chex_session *s, struct chex_error *err);
+/* Gives the engine the state of s->restored, and releases that. */
+enum chex_status chex_session_load_engine(struct chex_session *s, struct chex_error *err);
 
 /* validate.c: on the validation rows. */
 struct chex_validation {

@@ -42,6 +42,7 @@ enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_
                                    .threads = c->threads,
                                    .training = true,
                                    .node_ranks = s->world.launch->local_size,
+                                   .loss = s->loss.loss,
                                    .device = c->device};
     return chex_engine_create(c->engine, &e, &s->engine, err);
 }
@@ -122,6 +123,11 @@ static void describe(const struct chex_session *s) {
     chex_info("%s%s, lr %g (not scaled by ranks), %s%s", chex_optim_names[c->update.optim],
               c->update.nesterov ? " with Nesterov's momentum" : "", c->schedule.lr,
               chex_sched_names[c->schedule.kind], clip);
+    char loss[512];
+    chex_loss_weights_text(&s->loss, chex_set_class_names(s->input.train), s->net->classes, loss,
+                           sizeof loss);
+    if (loss[0])
+        chex_info("%s; validation reports the plain bce", loss);
     describe_augmentation(&c->augment, s->input.resident.raw);
     const json_t *origins = json_object_get(c->options, "origins");
     const char *origin = json_string_value(json_object_get(origins, "hflip"));
@@ -175,16 +181,35 @@ static enum chex_status open_run(struct chex_session *s, struct chex_error *err)
     return chex_session_check_init(s, err);
 }
 
-/* The data of this rank, and an engine with the state of the run. */
-static enum chex_status open_data_and_engine(struct chex_session *s, struct chex_error *err) {
+static enum chex_status open_data(struct chex_session *s, struct chex_error *err) {
     CHEX_TRY(chex_train_choose_logical_ranks(&s->config, s->size, err));
     CHEX_TRY(chex_train_input_open(&s->config, &s->world, true, &s->input, err));
     s->steps = chex_order_steps(&s->input.order);
     if (!s->net)
         CHEX_TRY(chex_net_create(s->config.model, s->input.train->classes, &s->net, err));
-    if (!s->engine)
-        CHEX_TRY(chex_session_create_engine(s, err));
-    return s->at.step == 0 ? chex_session_init_state(s, err) : CHEX_OK;
+    return CHEX_OK;
+}
+
+/* Judges the labels of all ranks, and makes the loss from their counts. */
+static enum chex_status open_labels(struct chex_session *s, struct chex_error *err) {
+    struct chex_label_counts *counts =
+        chex_alloc_zeroed((size_t)s->input.train->classes, sizeof *counts);
+    enum chex_status st =
+        chex_session_agree(s, counts ? CHEX_OK : chex_error_memory(err, NULL), err);
+    if (st == CHEX_OK)
+        st = chex_train_check_labels(&s->world, &s->input, s->config.pipeline, &s->gaps, counts,
+                                     err);
+    st = chex_session_agree(s, st, err);
+    if (st == CHEX_OK)
+        st = chex_session_make_loss(s, counts, err);
+    free(counts);
+    return st;
+}
+
+/* An engine with the state of the run. */
+static enum chex_status open_engine(struct chex_session *s, struct chex_error *err) {
+    CHEX_TRY(chex_session_create_engine(s, err));
+    return s->restored ? chex_session_load_engine(s, err) : chex_session_init_state(s, err);
 }
 
 /* The reduction, rows in the engine's memory, and the sums of memory and disk space. */
@@ -204,11 +229,10 @@ static enum chex_status open_parts(struct chex_session *s, struct chex_error *er
     CHEX_TRY(open_run(s, err));
     if (s->complete)
         return CHEX_OK;
+    CHEX_TRY(chex_session_agree(s, open_data(s, err), err));
+    CHEX_TRY(chex_session_agree(s, open_labels(s, err), err));
     /* Agree before reserve: with memory of the engine (a GPU) the reduction is collective. */
-    enum chex_status st = open_data_and_engine(s, err);
-    CHEX_TRY(chex_session_agree(s, st, err));
-    st = chex_train_check_labels(&s->world, &s->input, s->config.pipeline, &s->gaps, err);
-    CHEX_TRY(chex_session_agree(s, st, err));
+    CHEX_TRY(chex_session_agree(s, open_engine(s, err), err));
     CHEX_TRY(chex_session_agree(s, chex_session_open_timeline(s, err), err));
     CHEX_TRY(chex_session_agree(s, reserve(s, err), err));
     return chex_session_agree(s, chex_session_check_memory(s, err), err);
@@ -289,6 +313,8 @@ void chex_session_close(struct chex_session *s) {
     chex_runfiles_release(&s->files);
     chex_step_reports_release(&s->reports);
     chex_engine_destroy(s->engine);
+    chex_checkpoint_destroy(s->restored);
+    chex_loss_weights_release(&s->loss);
     chex_train_input_close(&s->input);
     chex_net_destroy(s->net);
 }

@@ -23,6 +23,7 @@
 #include "input/pipeline.h"
 #include "launch/bind.h"
 #include "launch/coll.h"
+#include "train/loss_weights.h"
 #include "train/save_before_end.h"
 #include "train/schedule.h"
 
@@ -37,8 +38,11 @@ struct chex_train_config {
     enum chex_precision precision;
     struct chex_schedule schedule;
     struct chex_update update; /* optimiser and its constants; the run sets lr and step */
-    const char *init;          /* a file that model/weights.h reads, or NULL */
-    const char *resume;        /* "auto", "none" or a file */
+    struct chex_loss loss;     /* kind and numbers; the run sets the weights */
+    const char *pos_weight;    /* "none", "balanced" or a file (train/loss_weights.h) */
+    enum chex_loss_mean loss_mean;
+    const char *init;   /* a file that model/weights.h reads, or NULL */
+    const char *resume; /* "auto", "none" or a file */
     uint64_t seed;
     bool deterministic;
     int logical_ranks; /* 0: as in the checkpoint; without a checkpoint, the number of ranks */
