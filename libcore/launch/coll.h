@@ -9,6 +9,7 @@
 #ifndef CHEX_LAUNCH_COLL_H
 #define CHEX_LAUNCH_COLL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,8 +27,11 @@ struct chex_coll_impl {
                                   struct chex_error *err);
     enum chex_status (*allgather)(void *self, const void *mine, size_t bytes, void *all_out,
                                   struct chex_error *err);
-    /* In place. The library chooses the order of additions. */
+    /* In place. All ranks get the same bits. The library chooses the order of additions. */
     enum chex_status (*sum_f32)(void *self, float *data, size_t count, struct chex_error *err);
+    /* Whether sum_f32 of `size` ranks adds along the fixed tree (launch/reduce.h) with one leaf per
+     * rank. NULL: never. */
+    bool (*sums_by_tree)(int size);
     enum chex_status (*send)(void *self, const void *data, size_t bytes, int to, int tag,
                              struct chex_error *err);
     enum chex_status (*receive)(void *self, void *data, size_t bytes, int from, int tag,

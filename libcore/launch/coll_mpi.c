@@ -5,6 +5,10 @@
  * Every operation is non-blocking, followed by MPI_Test in a loop. A blocking MPI call spins and
  * takes a core from the forward pass. After 200 tests the waiting thread sleeps between tests, 10
  * to 200 us. MPI counts are int, so long messages are sent in pieces of 64 MiB.
+ *
+ * All-gather and sum are those of launch/circulant.h and not MPI's. Those of Open MPI 4.1 are not
+ * made for many ranks: MPI_Iallgather sends a message from each rank to each, MPI_Iallreduce in
+ * place sends whole vectors through rank 0, and MPI does not state the order of the additions.
  */
 #include <mpi.h>
 #include <sched.h>
@@ -14,6 +18,7 @@
 #include <time.h>
 
 #include "base/module.h"
+#include "launch/circulant.h"
 #include "launch/coll.h"
 
 CHEX_MODULE_VERSION_SYMBOL
@@ -28,8 +33,12 @@ enum {
 struct mpi_self {
     MPI_Comm comm;
     int rank, size;
-    bool broken; /* a call failed: MPI_Finalize would wait for ranks that are gone */
+    bool broken;    /* a call failed: MPI_Finalize would wait for ranks that are gone */
+    float *scratch; /* of the sums */
+    size_t scratch_count;
 };
+
+enum { EXCHANGE_TAG = 32001 }; /* coll.c and reduce.c use those below */
 
 static enum chex_status failed(struct mpi_self *self, const char *call, int rc,
                                struct chex_error *err) {
@@ -92,36 +101,53 @@ static enum chex_status broadcast(void *arg, void *data, size_t bytes, int root,
     return CHEX_OK;
 }
 
+static enum chex_status exchange(void *arg, const void *out, size_t out_bytes, int to, void *in,
+                                 size_t in_bytes, int from, struct chex_error *err) {
+    struct mpi_self *self = arg;
+    const char *out_at = out;
+    char *in_at = in;
+    while (out_bytes > 0 || in_bytes > 0) {
+        const int n_out = piece(out_bytes), n_in = piece(in_bytes);
+        MPI_Request sent = MPI_REQUEST_NULL, received = MPI_REQUEST_NULL;
+        int rc = MPI_SUCCESS;
+        if (n_in > 0)
+            rc = MPI_Irecv(in_at, n_in, MPI_BYTE, from, EXCHANGE_TAG, self->comm, &received);
+        if (rc == MPI_SUCCESS && n_out > 0)
+            rc = MPI_Isend(out_at, n_out, MPI_BYTE, to, EXCHANGE_TAG, self->comm, &sent);
+        if (rc != MPI_SUCCESS)
+            return failed(self, "MPI_Isend or MPI_Irecv", rc, err);
+        CHEX_TRY(finish(self, &received, "MPI_Irecv", err));
+        CHEX_TRY(finish(self, &sent, "MPI_Isend", err));
+        out_at += n_out;
+        in_at += n_in;
+        out_bytes -= (size_t)n_out;
+        in_bytes -= (size_t)n_in;
+    }
+    return CHEX_OK;
+}
+
+static struct chex_circulant circulant(struct mpi_self *self) {
+    return (struct chex_circulant){self, self->rank, self->size, exchange};
+}
+
 static enum chex_status allgather(void *arg, const void *mine, size_t bytes, void *all_out,
                                   struct chex_error *err) {
-    struct mpi_self *self = arg;
-    char *all = all_out;
-    if (bytes <= PIECE_BYTES) {
-        const int n = (int)bytes;
-        MPI_Request request;
-        CHEX_MPI(self, request,
-                 MPI_Iallgather(mine, n, MPI_BYTE, all, n, MPI_BYTE, self->comm, &request), err);
-        return CHEX_OK;
-    }
-    memcpy(all + (size_t)self->rank * bytes, mine, bytes);
-    for (int r = 0; r < self->size; r++)
-        CHEX_TRY(broadcast(self, all + (size_t)r * bytes, bytes, r, err));
-    return CHEX_OK;
+    const struct chex_circulant c = circulant(arg);
+    return chex_circulant_allgather(&c, mine, bytes, all_out, err);
 }
 
 static enum chex_status sum_f32(void *arg, float *data, size_t count, struct chex_error *err) {
     struct mpi_self *self = arg;
-    const size_t max = PIECE_BYTES / sizeof *data;
-    for (size_t left = count; left > 0;) {
-        const int n = (int)(left < max ? left : max);
-        MPI_Request request;
-        CHEX_MPI(self, request,
-                 MPI_Iallreduce(MPI_IN_PLACE, data, n, MPI_FLOAT, MPI_SUM, self->comm, &request),
-                 err);
-        data += n;
-        left -= (size_t)n;
+    const struct chex_circulant c = circulant(self);
+    const size_t needed = chex_circulant_scratch(self->size, count);
+    if (needed > self->scratch_count) {
+        free(self->scratch);
+        self->scratch = malloc(needed * sizeof *self->scratch);
+        self->scratch_count = self->scratch ? needed : 0;
+        if (!self->scratch)
+            return chex_error_memory(err, NULL);
     }
-    return CHEX_OK;
+    return chex_circulant_sum(&c, data, count, self->scratch, err);
 }
 
 static enum chex_status send(void *arg, const void *data, size_t bytes, int to, int tag,
@@ -210,6 +236,7 @@ static void destroy(void *arg) {
         MPI_Comm_free(&self->comm);
         MPI_Finalize();
     }
+    free(self->scratch);
     free(self);
 }
 
@@ -222,6 +249,7 @@ const struct chex_coll_impl chexnet_coll_mpi = {
     .broadcast = broadcast,
     .allgather = allgather,
     .sum_f32 = sum_f32,
+    .sums_by_tree = chex_circulant_is_tree,
     .send = send,
     .receive = receive,
 };

@@ -29,7 +29,8 @@ struct chex_reduce {
     struct chex_reduce_config config;
     struct chex_reduce_memory memory;
     struct chex_reduce_plan plan;
-    int from; /* first logical rank of this process */
+    int from;     /* first logical rank of this process */
+    bool by_tree; /* the messages between processes are the plan's; else the library sums */
     size_t bucket, buckets;
     float **vector;
     float *received;   /* one bucket */
@@ -130,11 +131,11 @@ static enum chex_status carry_out(struct chex_reduce *r, const struct chex_reduc
 }
 
 /* Gives every process the sum of bucket k in its vector 0. Before: the sum is in vector 0 of
- * process 0 (deterministic), or each vector 0 holds a part. */
+ * process 0 (by_tree), or each vector 0 holds a part. */
 static enum chex_status distribute(struct chex_reduce *r, size_t k, struct chex_error *err) {
     const struct chex_reduce_memory *m = &r->memory;
     float *data = r->vector[0] + bucket_from(r, k);
-    if (r->config.deterministic)
+    if (r->by_tree)
         return m->broadcast(m->self, data, bucket_count(r, k), 0, err);
     return m->sum(m->self, data, bucket_count(r, k), err);
 }
@@ -144,7 +145,7 @@ static enum chex_status cross_processes(struct chex_reduce *r, size_t k, struct 
     if (r->config.coll->size == 1)
         return CHEX_OK;
     atomic_store_explicit(&r->across, (int)k + 1, memory_order_relaxed);
-    if (!r->config.deterministic)
+    if (!r->by_tree)
         return distribute(r, k, err);
     for (int i = 0; i < r->plan.cross_count; i++)
         CHEX_TRY(carry_out(r, &r->plan.cross[i], k, err));
@@ -253,6 +254,15 @@ static enum chex_status allocate(struct chex_reduce *r, struct chex_error *err) 
     return CHEX_OK;
 }
 
+/* Whether the library's sum over the processes gives the same bits as the tree: it adds along the
+ * tree, and each process owns a whole subtree of the same depth. */
+static bool library_adds_alike(const struct chex_reduce_config *c) {
+    const struct chex_coll *coll = c->coll;
+    const bool whole_subtrees = (c->logical_ranks & (c->logical_ranks - 1)) == 0;
+    return !c->memory && whole_subtrees && coll->impl->sums_by_tree &&
+           coll->impl->sums_by_tree(coll->size);
+}
+
 static enum chex_status set_up(struct chex_reduce *r, struct chex_error *err) {
     const struct chex_reduce_config *config = &r->config;
     const int V = config->logical_ranks, size = config->coll->size;
@@ -265,7 +275,8 @@ static enum chex_status set_up(struct chex_reduce *r, struct chex_error *err) {
         r->bucket = config->count;
     r->buckets = (config->count + r->bucket - 1) / r->bucket;
     chex_reduce_run(V, size, config->coll->rank, &r->from, &to);
-    if (config->deterministic)
+    r->by_tree = config->deterministic && !library_adds_alike(config);
+    if (r->by_tree)
         CHEX_TRY(chex_reduce_plan_init(&r->plan, V, r->from, to, size, err));
     else
         CHEX_TRY(chex_reduce_plan_init(&r->plan, to - r->from, 0, to - r->from, 1, err));
@@ -406,16 +417,16 @@ void chex_reduce_at(const struct chex_reduce *r, int *bucket_out, int *buckets_o
 
 void chex_reduce_facts(const struct chex_reduce *r, struct chex_reduce_facts *out) {
     const uint64_t bytes = r->config.count * sizeof(float), bucket = r->bucket * sizeof(float);
-    const bool together = r->config.coll->size > 1, deterministic = r->config.deterministic;
+    const bool together = r->config.coll->size > 1, by_tree = r->by_tree;
     *out = (struct chex_reduce_facts){
         .carrier = together ? r->memory.name : "",
         .buckets = (int)r->buckets,
         .bucket_bytes = bucket,
         .memory_bytes = (uint64_t)r->plan.vectors * bytes + bucket,
-        .summed_bytes = together && !deterministic ? bytes : 0,
-        .broadcast_bytes = together && deterministic ? bytes : 0,
+        .summed_bytes = together && !by_tree ? bytes : 0,
+        .broadcast_bytes = together && by_tree ? bytes : 0,
     };
-    for (int i = 0; together && deterministic && i < r->plan.cross_count; i++)
+    for (int i = 0; together && by_tree && i < r->plan.cross_count; i++)
         *(r->plan.cross[i].action == CHEX_REDUCE_SEND ? &out->sent_bytes : &out->received_bytes) +=
             bytes;
 }

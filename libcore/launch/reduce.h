@@ -9,7 +9,11 @@
  *
  * With `deterministic` the tree also applies between processes: point-to-point messages, then a
  * broadcast from rank 0. Without it, each process adds its own leaves by the tree and the
- * collective library adds the local sums. This can be faster, but is not bit-identical across N.
+ * collective library adds the local sums. This is faster, but is not bit-identical across N.
+ *
+ * Exception: if V and N are powers of two, each process owns a whole subtree. If the library's sum
+ * adds along the tree too (chex_coll_impl.sums_by_tree), it gives the same bits, and
+ * `deterministic` uses it.
  *
  * One reduce thread does the additions and messages, bucket by bucket, in the order in which
  * backward completes the buckets. If the vectors are in device memory, the thread only enqueues the

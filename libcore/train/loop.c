@@ -125,7 +125,7 @@ static enum chex_status diverged(struct chex_session *s, double loss, double lr,
 static enum chex_status one_step(struct chex_session *s, struct chex_step_verdict *v,
                                  struct chex_error *err) {
     double start = chex_clock_s();
-    struct chex_step_times *t = &s->reports.own->times;
+    struct chex_step_times *t = &s->reports.step;
     memset(t, 0, sizeof *t);
     double lr = chex_schedule_lr(&s->config.schedule, s->at.epoch, s->at.step_in_epoch, s->steps);
     CHEX_TRY(passes(s, t, err));
@@ -162,7 +162,7 @@ static double run_left_s(const struct chex_session *s) {
 
 static void show_progress(const struct chex_session *s, struct chex_progress *bar) {
     char note[160], left[32];
-    const struct chex_step_times *t = &s->reports.epoch_times[0];
+    const struct chex_step_times *t = &s->reports.epoch;
     snprintf(note, sizeof note, "loss %.4f, data wait %.1f %%, the run ends in %s",
              s->at.epoch_loss / (double)s->at.step_in_epoch,
              t->total > 0 ? 100 * t->data / t->total : 0,
@@ -281,10 +281,11 @@ enum chex_status chex_session_loop(struct chex_session *s, struct chex_error *er
     while (!chex_session_ended_by(s)) {
         const double started_s = chex_clock_s();
         const uint64_t first_step = s->at.step;
-        memset(s->reports.epoch_times, 0, (size_t)s->size * sizeof *s->reports.epoch_times);
         CHEX_TRY(steps_of_epoch(s, err));
         if (s->stopped)
             return CHEX_OK;
+        chex_watchdog_wait(s->world.watchdog);
+        CHEX_TRY(chex_step_reports_gather_times(&s->reports, s->world.coll, err));
         CHEX_TRY(chex_session_end_steps(s, started_s, first_step, err));
     }
     CHEX_TRY(chex_session_complete_save(s, err));

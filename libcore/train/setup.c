@@ -335,7 +335,7 @@ void chex_session_init(struct chex_session *s, const struct chex_train_config *c
 static void write_job_comment(const struct chex_session *s) {
     const double images =
         (double)(s->at.step - s->started_step) * s->config.batch * s->config.logical_ranks;
-    const double seconds = s->reports.total_times[0].total;
+    const double seconds = s->reports.total.total;
     struct chex_error why = {0};
     enum chex_status st = CHEX_OK;
     if (!s->world.slurm)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Step reports: one message of fixed size from each rank, exchanged by an all-gather.
+ * Step reports: one message of fixed size from each rank, exchanged by an all-gather. At an
+ * epoch's end another one exchanges the times.
  */
 #include "train/step_reports.h"
 
@@ -52,10 +53,19 @@ enum chex_status chex_step_reports_exchange(struct chex_step_reports *r, struct 
         if (theirs->wants_stop > (int32_t)v.stop)
             v.stop = (enum chex_stop)theirs->wants_stop;
         v.save = v.save || theirs->wants_save;
-        chex_step_times_add(&r->epoch_times[k], &theirs->times);
-        chex_step_times_add(&r->total_times[k], &theirs->times);
     }
+    chex_step_times_add(&r->epoch, &r->step);
+    chex_step_times_add(&r->total, &r->step);
     v.loss = sum / r->logical_ranks;
     *verdict_out = v;
+    return CHEX_OK;
+}
+
+enum chex_status chex_step_reports_gather_times(struct chex_step_reports *r, struct chex_coll *coll,
+                                                struct chex_error *err) {
+    CHEX_TRY(coll->impl->allgather(coll->self, &r->epoch, sizeof r->epoch, r->epoch_times, err));
+    for (int k = 0; k < coll->size; k++)
+        chex_step_times_add(&r->total_times[k], &r->epoch_times[k]);
+    r->epoch = (struct chex_step_times){0};
     return CHEX_OK;
 }

@@ -23,7 +23,6 @@ enum chex_stop {
 /* The losses of the sender's logical ranks follow it in the same message, as doubles. */
 struct chex_step_report {
     int32_t wants_stop, wants_save; /* wants_stop: enum chex_stop */
-    struct chex_step_times times;
 };
 
 struct chex_step_reports {
@@ -32,7 +31,12 @@ struct chex_step_reports {
     struct chex_step_report *own; /* the caller fills it before the exchange */
     double *own_losses;           /* of the logical ranks of this rank; part of `own` */
     char *all;                    /* (ranks) messages */
-    struct chex_step_times *epoch_times, *total_times; /* (ranks) sums; the caller resets them */
+
+    struct chex_step_times step;         /* of this rank; the caller fills it before the exchange */
+    struct chex_step_times epoch, total; /* sums over this rank's steps since the last gathering,
+                                            and over all its steps */
+    struct chex_step_times *epoch_times; /* (ranks) `epoch` of all ranks at the last gathering */
+    struct chex_step_times *total_times; /* (ranks) sums of these */
 };
 
 /* The result of an exchange; equal on all ranks. */
@@ -46,10 +50,16 @@ enum chex_status chex_step_reports_init(struct chex_step_reports *r, int logical
                                         struct chex_error *err);
 void chex_step_reports_release(struct chex_step_reports *r); /* a zeroed one is allowed */
 
-/* Sends `own`, and adds the times of all ranks to both sums. Losses are added in order of logical
- * rank, so the mean has the same bits for any number of ranks. Allocates nothing. Collective. */
+/* Exchanges `own` and adds the step's times to this rank's sums. Losses are added in order of
+ * logical rank, so the mean has the same bits for any number of ranks. Allocates nothing.
+ * Collective. */
 enum chex_status chex_step_reports_exchange(struct chex_step_reports *r, struct chex_coll *coll,
                                             struct chex_step_verdict *verdict_out,
                                             struct chex_error *err);
+
+/* At the end of an epoch: sets epoch_times, adds them to total_times, and sets `epoch` to zero.
+ * Only then do ranks learn of each other's times: no step sends them. Collective. */
+enum chex_status chex_step_reports_gather_times(struct chex_step_reports *r, struct chex_coll *coll,
+                                                struct chex_error *err);
 
 #endif

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * launch_probe info | exchange | notes | coll | reduce [NAME=VALUE...]: what tests/slurm asks of
- * the launch layer, one JSON line a rank on stdout. Exit status as the commands have it.
+ * launch_probe info | exchange | notes | coll | reduce | rates [NAME=VALUE...]: what tests/slurm
+ * asks of the launch layer, one JSON line a rank on stdout. Exit status as the commands have it.
+ * rates measures, for tests/scale.sh.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -22,7 +25,9 @@ struct settings {
     int missing;       /* this rank does not come at all */
     int odd;           /* this rank gives fewer bytes than the others */
     int logical_ranks, deterministic;
-    int swap; /* collectives get the ranks in reverse */
+    int swap;  /* collectives get the ranks in reverse */
+    int count; /* elements of the vector that rates sums */
+    int bytes; /* that each rank gives to the exchanges of rates */
 };
 
 static int to_fail(struct chex_error *err, const char *what) {
@@ -289,15 +294,96 @@ static enum chex_status reduce(struct chex_launch *launch, const struct settings
     return CHEX_OK;
 }
 
+static double cpu_s(void) {
+    struct timespec t = {0};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Time and processor time of one operation, and the memory that the process has kept of it. */
+struct rate {
+    double wall_ms, cpu_ms, kept_mb;
+};
+
+static struct rate rate_since(double began_s, double cpu_began_s, uint64_t had_bytes, int rounds) {
+    return (struct rate){.wall_ms = (chex_clock_s() - began_s) * 1e3 / rounds,
+                         .cpu_ms = (cpu_s() - cpu_began_s) * 1e3 / rounds,
+                         .kept_mb =
+                             ((double)chex_alloc_peak_rss_bytes() - (double)had_bytes) / 1e6};
+}
+
+static enum chex_status rate_exchange(struct chex_coll *c, const struct settings *s,
+                                      struct rate *out, struct chex_error *err) {
+    char mine[CHEX_GROUP_BYTES] = {0};
+    const size_t bytes = (size_t)s->bytes < sizeof mine ? (size_t)s->bytes : sizeof mine;
+    for (int i = 0; i < 3; i++) /* opens the connections */
+        CHEX_TRY(chex_group_exchange(c->group, "rate", mine, bytes, err));
+    CHEX_TRY(chex_coll_barrier(c, err));
+    const uint64_t had = chex_alloc_peak_rss_bytes();
+    const double from_s = chex_clock_s(), cpu_from_s = cpu_s();
+    for (int i = 0; i < s->rounds; i++)
+        CHEX_TRY(chex_group_exchange(c->group, "rate", mine, bytes, err));
+    *out = rate_since(from_s, cpu_from_s, had, s->rounds);
+    return CHEX_OK;
+}
+
+static enum chex_status rate_sum(struct chex_coll *c, const struct settings *s, struct rate *out,
+                                 struct chex_error *err) {
+    enum { SUMS = 2 };
+    struct chex_reduce *r = NULL;
+    const struct chex_reduce_config config = {.coll = c,
+                                              .logical_ranks = c->size,
+                                              .count = (size_t)s->count,
+                                              .deterministic = s->deterministic != 0};
+    double from_s = 0, cpu_from_s = 0, exposed_s;
+    const uint64_t had = chex_alloc_peak_rss_bytes();
+    enum chex_status st = chex_reduce_create(&config, &r, err);
+    for (int i = 0; st == CHEX_OK && i <= SUMS; i++) {
+        const float *sum;
+        float *grad = chex_reduce_leaf(r, c->rank);
+        for (int k = 0; k < s->count; k++)
+            grad[k] = (float)(k % 7);
+        st = chex_coll_barrier(c, err);
+        if (i == 1) { /* the first one opens the connections */
+            from_s = chex_clock_s();
+            cpu_from_s = cpu_s();
+        }
+        chex_reduce_ready(r, 0, (size_t)s->count);
+        if (st == CHEX_OK)
+            st = chex_reduce_finish(r, &sum, &exposed_s, err);
+    }
+    *out = rate_since(from_s, cpu_from_s, had, SUMS);
+    chex_reduce_destroy(r);
+    return st;
+}
+
+static enum chex_status rates(struct chex_launch *launch, const struct settings *s,
+                              struct chex_error *err) {
+    struct chex_coll *c = NULL;
+    struct rate e, r;
+    char text[256];
+    CHEX_TRY(chex_coll_create(launch, &c, err));
+    CHEX_TRY(rate_exchange(c, s, &e, err));
+    CHEX_TRY(rate_sum(c, s, &r, err));
+    snprintf(text, sizeof text,
+             "{\"rank\": %d, \"exchange_ms\": %.4f, \"exchange_cpu_ms\": %.4f, \"sum_ms\": %.2f, "
+             "\"sum_cpu_ms\": %.2f, \"sum_mb\": %.1f}",
+             c->rank, e.wall_ms, e.cpu_ms, r.wall_ms, r.cpu_ms, r.kept_mb);
+    print_line(text);
+    chex_coll_destroy(c);
+    return CHEX_OK;
+}
+
 static bool set(struct settings *s, const char *word) {
     const struct {
         const char *name;
         int *to;
-    } names[] = {{"rounds", &s->rounds},      {"timeout_ms", &s->timeout_ms},
-                 {"late", &s->late},          {"late_ms", &s->late_ms},
-                 {"missing", &s->missing},    {"odd", &s->odd},
-                 {"swap", &s->swap},          {"logical_ranks", &s->logical_ranks},
-                 {"fixed", &s->deterministic}};
+    } names[] = {{"rounds", &s->rounds},       {"timeout_ms", &s->timeout_ms},
+                 {"late", &s->late},           {"late_ms", &s->late_ms},
+                 {"missing", &s->missing},     {"odd", &s->odd},
+                 {"swap", &s->swap},           {"logical_ranks", &s->logical_ranks},
+                 {"fixed", &s->deterministic}, {"count", &s->count},
+                 {"bytes", &s->bytes}};
     const char *equal = strchr(word, '=');
     for (size_t i = 0; equal && i < sizeof names / sizeof names[0]; i++)
         if (strncmp(names[i].name, word, (size_t)(equal - word)) == 0 &&
@@ -313,22 +399,21 @@ int main(int argc, char **argv) {
         const char *name;
         enum chex_status (*call)(struct chex_launch *, const struct settings *,
                                  struct chex_error *);
-    } modes[] = {{"info", info},
-                 {"exchange", exchange},
-                 {"notes", notes},
-                 {"coll", coll},
-                 {"reduce", reduce}};
-    struct settings s = {3, 20000, -1, 0, -1, -1, 4, 1, 0};
+    } modes[] = {{"info", info}, {"exchange", exchange}, {"notes", notes},
+                 {"coll", coll}, {"reduce", reduce},     {"rates", rates}};
+    const size_t mode_count = sizeof modes / sizeof modes[0];
+    struct settings s = {3, 20000, -1, 0, -1, -1, 4, 1, 0, 1000000, 88};
     struct chex_launch launch = {0};
     struct chex_error err = {0};
     size_t mode = 0;
-    while (mode < 5 && (argc < 2 || strcmp(argv[1], modes[mode].name) != 0))
+    while (mode < mode_count && (argc < 2 || strcmp(argv[1], modes[mode].name) != 0))
         mode++;
-    bool good = mode < 5;
+    bool good = mode < mode_count;
     for (int i = 2; i < argc; i++)
         good = good && set(&s, argv[i]);
     if (!good) {
-        fprintf(stderr, "usage: launch_probe info|exchange|notes|coll|reduce [NAME=VALUE...]\n");
+        fprintf(stderr,
+                "usage: launch_probe info|exchange|notes|coll|reduce|rates [NAME=VALUE...]\n");
         return CHEX_E_USAGE;
     }
     chex_log_init("launch_probe", CHEX_LOG_INFO);

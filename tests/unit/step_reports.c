@@ -15,10 +15,10 @@ static struct chex_step_reports ranks[MAX_RANKS];
 static enum chex_status gather(void *self, const void *mine, size_t bytes, void *all_out,
                                struct chex_error *err) {
     const struct chex_coll *coll = self;
-    (void)mine;
     (void)err;
-    for (int r = 0; r < coll->size; r++)
-        memcpy((char *)all_out + (size_t)r * bytes, ranks[r].own, bytes);
+    for (int r = 0; r < coll->size && r < MAX_RANKS; r++)
+        memcpy((char *)all_out + (size_t)r * bytes,
+               mine == &ranks[0].epoch ? (const void *)&ranks[r].epoch : ranks[r].own, bytes);
     return CHEX_OK;
 }
 
@@ -35,7 +35,7 @@ static void fill(int size) {
         chex_reduce_run(V, size, r, &from, &to);
         for (int v = from; v < to; v++)
             ranks[r].own_losses[v - from] = loss_of(v);
-        ranks[r].own->times = (struct chex_step_times){.data = r, .total = 10 + r};
+        ranks[r].step = ranks[r].epoch = (struct chex_step_times){.data = r, .total = 10 + r};
     }
 }
 
@@ -51,9 +51,15 @@ static void check(int size, double want) {
     ranks[0].own->wants_save = 1;
     OK_STATUS(chex_step_reports_exchange(&ranks[0], &coll, &asked, &err), CHEX_OK, err, NULL);
     OK(asked.stop && asked.save, "one rank's request is that of all ranks");
+    OK(ranks[0].epoch.total == 30 && ranks[0].total.total == 20, "a rank adds up its own times");
+    for (int gathering = 1; gathering <= 2; gathering++) {
+        OK_STATUS(chex_step_reports_gather_times(&ranks[0], &coll, &err), CHEX_OK, err, NULL);
+        OK(ranks[0].epoch.total == 0, "the next epoch's sum starts at zero");
+        ranks[0].epoch.total = 30;
+    }
     const struct chex_step_times *last = &ranks[0].total_times[size - 1];
-    OK(last->data == 2.0 * (size - 1) && last->total == 2.0 * (9 + size),
-       "the times of each rank are added up");
+    OK(size == 1 || (last->data == 2.0 * (size - 1) && last->total == 2.0 * (9 + size)),
+       "the gathered times of each rank are added up");
     for (int r = 0; r < size; r++)
         chex_step_reports_release(&ranks[r]);
 }
