@@ -3,8 +3,7 @@
  * Preflight: is this allocation fit for training?
  *
  * A check is a question with an expected value and a found value. Every rank runs the probes of all
- * checks. The ranks then exchange the answers, compare them, and assign each problem to the user or
- * to the node.
+ * checks. The X
  * - Level 1 only queries the system.
  * - Level 2 measures each rank on its node.
  * - Level 3 measures between the ranks.
@@ -112,7 +111,7 @@ struct chex_check {
      * system: the prober has a deadline. */
     void (*probe)(const struct chex_check_context *context, struct chex_check_result *r);
     /* Compares the records and answers of all ranks (n each, in rank order). *merged holds the
-     * worst answer; the function may worsen it. Called on every rank with the same arguments.
+     * worst answer; the function may worsen it. Called on rank 0.
      * NULL: nothing to compare. */
     void (*across)(const struct chex_check_record *records,
                    const struct chex_check_result *const *all, int n,
@@ -155,7 +154,8 @@ bool chex_check_measured(const struct chex_check *check, const struct chex_check
 /* Whether two affinity lists ("0-3,8") have a CPU in common. */
 bool chex_check_share_cpus(const char *a, const char *b);
 
-/* All answers of all ranks. Equal on every rank. */
+/* All answers of all ranks, on rank 0. The other ranks have only the verdict and the fault of each
+ * merged answer, and `hung`; their records and all are NULL. */
 struct chex_check_report {
     const struct chex_check *const *checks; /* (count), those that run in this mode */
     size_t count;
@@ -203,8 +203,8 @@ enum chex_status chex_check_expected_write(const char *path, const struct chex_c
 /* Lists the checks of a report that other processes disturbed: "a, b", cut to `size`. */
 void chex_check_disturbed(const struct chex_check_report *report, char *buf, size_t size);
 
-/* Runs the checks of `table` up to context->level, exchanges the answers and compares them.
- * Collective.
+/* Runs the checks of `table` up to context->level, collects the answers on rank 0 and compares them
+ * there. Collective.
  * - table NULL: chex_checks. expected NULL: no expected values.
  * - timeout_ms limits the rank's own time; waiting for other ranks does not count.
  * - A probe without an answer at the deadline fails, and the fault is the node's. The later probes

@@ -4,9 +4,10 @@
  *
  * 1. Each rank runs its probes on a separate thread under one deadline (check/prober.h). Checks
  * that must start together are preceded by an exchange, which also tells whether a rank is stuck.
- * 2. Three exchanges: the answers; an empty one right before the clocks are read; the records with
- * the clocks.
- * 3. Every rank merges and compares the same data, so all ranks have the same report.
+ * 2. Two empty exchanges. The first waits for all ranks. Right after the second each rank reads its
+ * clock.
+ * 3. Rank 0 collects answers and records (some 30 kB a rank), merges and compares them.
+ * 4. Rank 0 tells all ranks the verdicts, so that all end with the same status.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,17 +153,16 @@ static void compare(struct chex_check_report *r, const struct chex_check_result 
     }
 }
 
-/* Exchanges answers and records.
+/* Rank 0 gets answers and records of all ranks.
  * The second exchange synchronises the ranks: all have entered it before one leaves. Each rank
  * reads its clock right after it. The duration of this exchange therefore bounds the
  * difference between the reading times. */
-static enum chex_status exchange(struct chex_group *group, const struct chex_check_context *c,
-                                 const struct chex_check_result *mine, struct chex_check_report *r,
-                                 struct chex_error *err) {
+static enum chex_status collect(struct chex_group *group, const struct chex_check_context *c,
+                                const struct chex_check_result *mine, struct chex_check_report *r,
+                                struct chex_error *err) {
     struct chex_check_record record;
     const char here = 1;
-    CHEX_TRY(chex_group_exchange_into(group, "check-answers", mine, r->count * sizeof *mine, r->all,
-                                      err));
+    CHEX_TRY(chex_group_exchange(group, "check-arrive", &here, 1, err));
     const double began = chex_clock_s();
     CHEX_TRY(chex_group_exchange(group, "check-meet", &here, 1, err));
     fill_record(c, &record);
@@ -170,9 +170,30 @@ static enum chex_status exchange(struct chex_group *group, const struct chex_che
     record.clock_s = chex_clock_unix_s();
     record.clock_window_s = chex_clock_s() - began;
     CHEX_TRY(
-        chex_group_exchange_into(group, "check-records", &record, sizeof record, r->records, err));
-    for (int k = 0; k < group->size; k++)
+        chex_group_collect(group, "check-answers", mine, r->count * sizeof *mine, r->all, err));
+    CHEX_TRY(chex_group_collect(group, "check-records", &record, sizeof record, r->records, err));
+    for (int k = 0; r->records && k < group->size; k++)
         r->hung = r->hung || r->records[k].lost;
+    return CHEX_OK;
+}
+
+/* What the other ranks must know of a merged answer. */
+struct ruling {
+    uint8_t verdict, fault;
+};
+
+/* Copies `hung` and the verdicts of rank 0 to all ranks. rulings: scratch, (count + 1). */
+static enum chex_status share_verdicts(struct chex_group *group, struct chex_check_report *r,
+                                       struct ruling *rulings, struct chex_error *err) {
+    for (size_t i = 0; i < r->count; i++)
+        rulings[i] = (struct ruling){(uint8_t)r->merged[i].verdict, (uint8_t)r->merged[i].fault};
+    rulings[r->count].verdict = r->hung;
+    CHEX_TRY(chex_group_broadcast(group, rulings, (r->count + 1) * sizeof *rulings, 0, err));
+    for (size_t i = 0; i < r->count; i++) {
+        r->merged[i].verdict = (enum chex_verdict)rulings[i].verdict;
+        r->merged[i].fault = (enum chex_fault)rulings[i].fault;
+    }
+    r->hung = rulings[r->count].verdict;
     return CHEX_OK;
 }
 
@@ -209,18 +230,23 @@ enum chex_status chex_check_run(const struct chex_check *const *table,
                                 struct chex_group *group, struct chex_check_report *report_out,
                                 struct chex_error *err) {
     struct chex_check_report r = {.ranks = group->size, .mode = context->mode};
+    const bool compares = group->rank == 0;
     const size_t ranks = (size_t)r.ranks;
     struct chex_check_result *mine = NULL;
     const struct chex_check_result **column = NULL;
+    struct ruling *rulings = NULL;
     struct chex_prober *prober = NULL;
     enum chex_status st = select_checks(table ? table : chex_checks, context->level, &r, err);
     if (st == CHEX_OK) {
         mine = chex_alloc_zeroed(r.count, sizeof *mine);
-        column = chex_alloc_zeroed(ranks, sizeof *column);
-        r.records = chex_alloc_zeroed(ranks, sizeof *r.records);
-        r.all = chex_alloc_zeroed(ranks * r.count, sizeof *r.all);
+        rulings = chex_alloc_zeroed(r.count + 1, sizeof *rulings);
         r.merged = chex_alloc_zeroed(r.count, sizeof *r.merged);
-        if (!mine || !column || !r.records || !r.all || !r.merged)
+        if (compares) {
+            column = chex_alloc_zeroed(ranks, sizeof *column);
+            r.records = chex_alloc_zeroed(ranks, sizeof *r.records);
+            r.all = chex_alloc_zeroed(ranks * r.count, sizeof *r.all);
+        }
+        if (!mine || !rulings || !r.merged || (compares && (!column || !r.records || !r.all)))
             st = chex_error_memory(err, NULL);
     }
     if (st == CHEX_OK)
@@ -233,12 +259,15 @@ enum chex_status chex_check_run(const struct chex_check *const *table,
         share_disturbance(&r, mine);
         for (size_t i = 0; i < r.count && expected; i++)
             chex_check_expected_apply(expected, r.checks[i], &mine[i]);
-        st = exchange(group, context, mine, &r, err);
+        st = collect(group, context, mine, &r, err);
     }
-    if (st == CHEX_OK)
+    if (st == CHEX_OK && compares)
         compare(&r, column);
+    if (st == CHEX_OK)
+        st = share_verdicts(group, &r, rulings, err);
     free(mine);
     free(column);
+    free(rulings);
     if (st == CHEX_OK)
         *report_out = r;
     else

@@ -46,8 +46,21 @@ static enum chex_status gather(void *arg, const void *mine, const uint64_t *size
     return CHEX_OK;
 }
 
+static enum chex_status collect(void *arg, const char *key, const void *mine, size_t bytes,
+                                void *all_out, uint64_t wait_ms, struct chex_error *err) {
+    struct chex_coll *c = arg;
+    (void)key, (void)wait_ms;
+    if (c->rank != 0)
+        return c->impl->send(c->self, mine, bytes, 0, GATHER_TAG, err);
+    memcpy(all_out, mine, bytes);
+    for (int r = 1; r < c->size; r++)
+        CHEX_TRY(c->impl->receive(c->self, (char *)all_out + (size_t)r * bytes, bytes, r,
+                                  GATHER_TAG, err));
+    return CHEX_OK;
+}
+
 static const struct chex_group_transport coll_transport = {
-    .exchange = exchange, .broadcast = broadcast, .gather = gather};
+    .exchange = exchange, .collect = collect, .broadcast = broadcast, .gather = gather};
 
 enum chex_status chex_coll_make_group(struct chex_coll *c, const char *host,
                                       struct chex_error *err) {

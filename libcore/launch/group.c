@@ -59,7 +59,13 @@ static enum chex_status launch_exchange(void *arg, const char *key, const void *
     return chex_launch_exchange(arg, key, mine, bytes, all_out, wait_ms, err);
 }
 
-static const struct chex_group_transport launch_transport = {.exchange = launch_exchange};
+static enum chex_status launch_collect(void *arg, const char *key, const void *mine, size_t bytes,
+                                       void *all_out, uint64_t wait_ms, struct chex_error *err) {
+    return chex_launch_collect(arg, key, mine, bytes, all_out, wait_ms, err);
+}
+
+static const struct chex_group_transport launch_transport = {.exchange = launch_exchange,
+                                                             .collect = launch_collect};
 
 enum chex_status chex_group_of_launch(struct chex_launch *launch, uint64_t wait_ms,
                                       struct chex_group **group_out, struct chex_error *err) {
@@ -110,6 +116,16 @@ enum chex_status chex_group_exchange(struct chex_group *g, const char *key, cons
     CHEX_TRY(chex_group_exchange_into(g, key, mine, bytes, g->memory, err));
     g->all = g->memory;
     return CHEX_OK;
+}
+
+enum chex_status chex_group_collect(struct chex_group *g, const char *key, const void *mine,
+                                    size_t bytes, void *all_out, struct chex_error *err) {
+    if (g->size == 1)
+        memcpy(all_out, mine, bytes);
+    if (g->size == 1)
+        return CHEX_OK;
+    CHEX_TRY(check_sound(g, key, err));
+    return note(g, g->transport->collect(g->arg, key, mine, bytes, all_out, g->wait_ms, err));
 }
 
 enum chex_status chex_group_broadcast(struct chex_group *g, void *data, size_t bytes, int root,
@@ -210,8 +226,8 @@ enum chex_status chex_group_follow(struct chex_group *g, int root, enum chex_sta
 /* ---- gather ---- */
 
 /* For a transport without a gather: exchanges pieces, and rank 0 keeps them. */
-static enum chex_status collect(struct chex_group *g, const char *mine, char *all,
-                                struct chex_error *err) {
+static enum chex_status gather_by_exchanges(struct chex_group *g, const char *mine, char *all,
+                                            struct chex_error *err) {
     char piece[CHEX_GROUP_BYTES];
     uint64_t largest = 0;
     for (int r = 0; r < g->size; r++)
@@ -251,7 +267,7 @@ enum chex_status chex_group_gather(struct chex_group *g, const void *mine, size_
         memcpy(all, mine, bytes);
     else if (st == CHEX_OK && g->size > 1)
         st = g->transport->gather ? note(g, g->transport->gather(g->arg, mine, g->sizes, all, err))
-                                  : collect(g, mine, all, err);
+                                  : gather_by_exchanges(g, mine, all, err);
     if (st != CHEX_OK) {
         free(all);
         return st;

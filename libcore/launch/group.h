@@ -44,6 +44,9 @@ struct chex_group_transport {
     /* All-gather in rank order. `key` names the exchange in messages. */
     enum chex_status (*exchange)(void *arg, const char *key, const void *mine, size_t bytes,
                                  void *all_out, uint64_t wait_ms, struct chex_error *err);
+    /* See chex_group_collect. */
+    enum chex_status (*collect)(void *arg, const char *key, const void *mine, size_t bytes,
+                                void *all_out, uint64_t wait_ms, struct chex_error *err);
     /* Both are set, or both are NULL; then they are made of exchanges.
      * gather: rank 0 gets the bytes of all ranks in `all_out`; rank r gives sizes[r] bytes. */
     enum chex_status (*broadcast)(void *arg, void *data, size_t bytes, int root,
@@ -88,6 +91,13 @@ enum chex_status chex_group_exchange(struct chex_group *g, const char *key, cons
  * rank has the memory. */
 enum chex_status chex_group_exchange_into(struct chex_group *g, const char *key, const void *mine,
                                           size_t bytes, void *all_out, struct chex_error *err);
+
+/* Every rank gives `bytes` bytes, the same number on all ranks, at least 1. Rank 0 gets them.
+ * - all_out: size * bytes on rank 0, in rank order; NULL on the other ranks. Agree before that rank
+ * 0 has the memory.
+ * - The other ranks do not wait for it. */
+enum chex_status chex_group_collect(struct chex_group *g, const char *key, const void *mine,
+                                    size_t bytes, void *all_out, struct chex_error *err);
 
 /* Call it after work that can fail on one rank. Every rank gives its status and, in err, its text.
  * CHEX_OK if all ranks give CHEX_OK. Otherwise all ranks return the same status and text:

@@ -43,6 +43,10 @@ struct chex_launch_method {
     enum chex_status (*exchange)(struct chex_launch *launch, const char *key, const void *mine,
                                  size_t bytes, void *all_out, uint64_t timeout_ms,
                                  struct chex_error *err);
+    /* See chex_launch_collect. NULL: it is made of an exchange. */
+    enum chex_status (*collect)(struct chex_launch *launch, const char *key, const void *mine,
+                                size_t bytes, void *all_out, uint64_t timeout_ms,
+                                struct chex_error *err);
     /* See chex_launch_publish, chex_launch_lookup and chex_launch_host. All three are set, or all
      * are NULL. */
     enum chex_status (*publish)(struct chex_launch *launch, const char *key, const void *mine,
@@ -88,6 +92,16 @@ bool chex_launch_sits_out(const char *work);
 enum chex_status chex_launch_exchange(struct chex_launch *launch, const char *key, const void *mine,
                                       size_t bytes, void *all_out, uint64_t timeout_ms,
                                       struct chex_error *err);
+
+/* Every rank gives `bytes` bytes (the same number on all ranks, at least 1), and rank 0 gets those
+ * of all ranks.
+ * - all_out: size * bytes on rank 0, in rank order. NULL on the other ranks; they do not wait, and
+ *   their nodes do not get the data.
+ * - Rank 0 returns CHEX_E_LOST after timeout_ms, with the ranks that are missing.
+ * Collective. */
+enum chex_status chex_launch_collect(struct chex_launch *launch, const char *key, const void *mine,
+                                     size_t bytes, void *all_out, uint64_t timeout_ms,
+                                     struct chex_error *err);
 
 /* Publish and lookup: one-sided messages between ranks. A running rank publishes its state; other
  * ranks look it up when a rank hangs.

@@ -660,6 +660,43 @@ static enum chex_status exchange(struct chex_launch *launch, const char *name, c
     return st;
 }
 
+enum { COLLECT_RANKS = 64 }; /* that rank 0 asks at a time */
+
+static enum chex_status collect_all(const struct chex_launch *launch, const char *name,
+                                    const char *key, const void *mine, size_t bytes, char *all,
+                                    uint64_t timeout_ms, struct chex_error *err) {
+    const uint64_t deadline_ns = in_ms(timeout_ms);
+    bool came[COLLECT_RANKS];
+    if (launch->rank != 0)
+        return put(key, mine, bytes, sooner(deadline_ns, in_ms(SERVER_MS)), err);
+    memcpy(all, mine, bytes);
+    for (int from = 1, to; from < launch->size; from = to) {
+        const uint64_t now_ns = chex_clock_ns();
+        to = from + COLLECT_RANKS < launch->size ? from + COLLECT_RANKS : launch->size;
+        lookup(launch, key, from, to, bytes, all + (size_t)from * bytes, came,
+               now_ns < deadline_ns ? (deadline_ns - now_ns) / 1000000u : 0);
+        if (memchr(came, false, (size_t)(to - from)))
+            return lost(launch, name, key, timeout_ms, err);
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status collect(struct chex_launch *launch, const char *name, const void *mine,
+                                size_t bytes, void *all_out, uint64_t timeout_ms,
+                                struct chex_error *err) {
+    struct pmix_self *self = launch->self;
+    char key[KEY_BYTES];
+    if (self->broken)
+        return chex_error_set(err, CHEX_E_LOST,
+                              "exchange %s: not started, because an earlier exchange failed", name);
+    snprintf(key, sizeof key, "chexnet.%u.%.64s", self->round++, name);
+    const enum chex_status st =
+        collect_all(launch, name, key, mine, bytes, all_out, timeout_ms, err);
+    self->broken = st != CHEX_OK;
+    launch->came = self->came;
+    return st;
+}
+
 static enum chex_status publish(struct chex_launch *launch, const char *key, const void *mine,
                                 size_t bytes, struct chex_error *err) {
     (void)launch;
@@ -709,6 +746,7 @@ const struct chex_launch_method chex_launch_pmix = {.name = "pmix",
                                                     .present = present,
                                                     .init = init,
                                                     .exchange = exchange,
+                                                    .collect = collect,
                                                     .publish = publish,
                                                     .lookup = lookup,
                                                     .host = host,

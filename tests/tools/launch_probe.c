@@ -198,6 +198,11 @@ static enum chex_status coll_short(struct chex_coll *c, struct chex_error *err) 
     for (int r = 0; r < c->size; r++)
         if (ranks[r] != r)
             return (enum chex_status)to_fail(err, "allgather");
+    int collected[64] = {0};
+    CHEX_TRY(chex_group_collect(c->group, "ranks", &word, sizeof word, collected, err));
+    for (int r = 0; c->rank == 0 && r < c->size; r++)
+        if (collected[r] != r)
+            return (enum chex_status)to_fail(err, "collect");
     CHEX_TRY(c->impl->sum_f32(c->self, sum, 2, err));
     if (sum[0] != (float)(c->size * (c->size - 1) / 2) || sum[1] != (float)c->size)
         return (enum chex_status)to_fail(err, "sum_f32");
