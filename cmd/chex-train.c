@@ -39,7 +39,7 @@ struct settings {
         bench_input;
     double crop_scale, hflip, rotate, brightness, contrast;
     double label_smoothing, focal_gamma, focal_alpha, asl_gamma_neg, asl_gamma_pos, asl_clip;
-    double lr, min_lr, lr_factor, weight_decay, momentum, clip_norm, warmup_epochs, consume;
+    double lr, min_lr, lr_factor, weight_decay, momentum, clip_norm, ema, warmup_epochs, consume;
     uint64_t stall_warn, stall_abort;
     bool deterministic, plan, bench_layers, bench_infer, antialias, job_comment, requeue;
     bool nesterov, decay_norms;
@@ -121,6 +121,10 @@ static const struct chex_opt options[] = {
     OPTION("clip-norm", FLOAT, AT(clip_norm), .def = "0", .metavar = "X", .min = 0, .max = 1e9,
            .of_run = true,
            .help = "scale the mean gradient down to norm X if it is larger (0: do not clip)"),
+    OPTION("ema", FLOAT, AT(ema), .def = "0", .metavar = "DECAY", .min = 0, .max = 0.9999999,
+           .of_run = true,
+           .help = "keep an exponential moving average of the parameters; validation, best.h5 and "
+                   "chex-eval use it (0: none)"),
     OPTION("sched", CHOICE, AT(sched), .def = "plateau", .metavar = "NAME",
            .choices = chex_sched_names, .of_run = true, .help = "schedule of the learning rate"),
     OPTION("warmup-epochs", FLOAT, AT(warmup_epochs), .def = "0", .metavar = "X", .min = 0,
@@ -412,6 +416,7 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
         .loss = loss_of(s),
         .pos_weight = s->pos_weight,
         .loss_mean = (enum chex_loss_mean)s->loss_mean,
+        .ema_decay = s->ema,
         .init = s->init,
         .resume = s->resume,
         .seed = (uint64_t)s->seed,
@@ -528,6 +533,7 @@ static enum chex_status bench(const struct settings *s, const char *engine,
                                       .threads = threads,
                                       .training = !s->bench_infer,
                                       .loss = loss_of(s),
+                                      .ema_decay = s->ema,
                                       .device = device},
                            .update = update_of(s),
                            .classes = CHEX_CLASS_COUNT,

@@ -32,7 +32,7 @@ struct eval_settings {
     int split;
     const char *model, *engine;
     int64_t image_size, batch_size, threads, workers;
-    int precision, tta;
+    int weights, precision, tta;
     int64_t bootstrap, seed;
     int cluster, interval;
     const char *compare;
@@ -54,6 +54,10 @@ struct eval_settings {
     const char *evaluation;
 };
 
+/* Values of --weights. */
+enum eval_weights { EVAL_WEIGHTS_AUTO, EVAL_WEIGHTS_EMA, EVAL_WEIGHTS_LAST };
+extern const char *const eval_weights_names[]; /* "auto", "ema", "last", NULL */
+
 /* The tables on stdout. */
 enum eval_table { EVAL_TABLE_AUROC, EVAL_TABLE_OPERATING, EVAL_TABLE_CALIBRATION, EVAL_TABLE_ALL };
 extern const char *const eval_table_names[]; /* "auroc", "operating", "calibration", "all", NULL */
@@ -66,10 +70,15 @@ extern const struct chex_opt_program *const eval_subcommands[];
 
 /* Options of several tables. */
 #define EVAL_AT(field) offsetof(struct eval_settings, field)
-#define EVAL_CHECKPOINT_ROW                                                                        \
+#define EVAL_CHECKPOINT_ROWS                                                                       \
     OPTION("checkpoint", STRING, EVAL_AT(checkpoint), .letter = 'c', .metavar = "FILE",            \
            .of_rank = true,                                                                        \
-           .help = "checkpoint of chex-train, safetensors or PyTorch file, recognised by content")
+           .help =                                                                                 \
+               "checkpoint of chex-train, safetensors or PyTorch file, recognised by content"),    \
+        OPTION("weights", CHOICE, EVAL_AT(weights), .def = "auto", .metavar = "auto|ema|last",     \
+               .choices = eval_weights_names,                                                      \
+               .help = "parameters of a checkpoint: their moving average (chex-train --ema), or "  \
+                       "those of the last update; auto: the average if there is one")
 #define EVAL_CLASSES_ROW                                                                           \
     OPTION("classes", STRING, EVAL_AT(classes), .metavar = "LIST",                                 \
            .help =                                                                                 \
@@ -156,6 +165,7 @@ struct eval_network {
     float *state; /* (state_count) */
     struct chex_safetensors_about about;
     int64_t step;                       /* training steps; 0: unknown */
+    bool averaged;                      /* `state` is a moving average */
     struct chex_deployment *deployment; /* NULL: none */
 };
 

@@ -28,7 +28,7 @@ static const struct chex_opt evaluate_opts[] = {
     OPTION("data", STRING, EVAL_AT(data), .of_rank = true, .letter = 'd', .metavar = "DIR",
            .help = "folder of shards made by chex-shard; several sets: DIR,NAME=DIR,..., the "
                    "first is the internal one"),
-    EVAL_CHECKPOINT_ROW,
+    EVAL_CHECKPOINT_ROWS,
     OPTION("split", CHOICE, EVAL_AT(split), .def = "test", .metavar = "SPLIT",
            .choices = chex_split_names, .help = "part of the data; all: every part that there is"),
     OPTION("allow-overlap", FLAG, EVAL_AT(allow_overlap),
@@ -450,9 +450,10 @@ static json_t *label_format_of(const char *dir) {
 static json_t *provenance_of(const struct evaluation *e, double loss) {
     const struct eval_settings *s = e->s;
     return chex_result(
-        CHEX_MEMBER(s, checkpoint), CHEX_MEMBER(e, data),
-        CHEX_FIELD("label_format", label_format_of(e->data)), CHEX_MEMBER(e->set, source_digest),
-        CHEX_MEMBER(e->set, resize), CHEX_FIELD("split", chex_split_names[e->split]),
+        CHEX_MEMBER(s, checkpoint), CHEX_FIELD("weights", e->network.averaged ? "ema" : "last"),
+        CHEX_MEMBER(e, data), CHEX_FIELD("label_format", label_format_of(e->data)),
+        CHEX_MEMBER(e->set, source_digest), CHEX_MEMBER(e->set, resize),
+        CHEX_FIELD("split", chex_split_names[e->split]),
         CHEX_FIELD("overlap_with_training", e->overlap), CHEX_MEMBER(e->network.net, model),
         CHEX_FIELD("image_size_px", e->image_size), CHEX_FIELD("stored_size_px", e->set->size),
         CHEX_FIELD("tta", chex_tta_names[s->tta]), CHEX_FIELD("engine", e->engine_spec),

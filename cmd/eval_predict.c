@@ -24,7 +24,7 @@ static const struct chex_opt predict_opts[] = {
     OPTION("images", STRING, EVAL_AT(images), .letter = 'i', .metavar = "DIR|FILE", .repeats = true,
            .help = "images: PNG, JPEG or DICOM files, folders of them, archives (.tar, .tar.gz, "
                    ".tgz). Several values may follow, and the option may be repeated"),
-    EVAL_CHECKPOINT_ROW,
+    EVAL_CHECKPOINT_ROWS,
     OPTION("max-bad", INT, EVAL_AT(max_bad), .def = "-1", .metavar = "N", .min = -1, .max = 1e15,
            .help = "fail if more files than this cannot be used; -1: no limit"),
     OPTION_GROUP("Network"),
@@ -171,6 +171,7 @@ static enum chex_status begin_output(struct prediction *p, struct chex_error *er
         chex_fs_format("version of chexnet=%s", CHEXNET_VERSION),
         chex_fs_format("checkpoint=%s", p->checkpoint_digest),
         chex_fs_format("list of images=%zu %016llx", l->count, (unsigned long long)l->digest),
+        chex_fs_format("--weights=%s", p->network.averaged ? "ema" : "last"),
         chex_fs_format("--image-size=%d", p->image_px),
         chex_fs_format("--stored-size=%d", p->stored_px),
         chex_fs_format("--engine=%s:%s", p->engine->impl->name,

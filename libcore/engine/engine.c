@@ -105,6 +105,24 @@ enum chex_status chex_engine_get(struct chex_engine *e, enum chex_state_part par
     return e->impl->get(e->self, part, state_out, err);
 }
 
+enum chex_status chex_engine_swap_ema(struct chex_engine *e, struct chex_error *err) {
+    const size_t count = e->config.net->state_count;
+    float *params = chex_alloc_aligned(count, sizeof *params);
+    float *ema = chex_alloc_aligned(count, sizeof *ema);
+    enum chex_status st = params && ema ? CHEX_OK : chex_error_memory(err, "the moving average");
+    if (st == CHEX_OK)
+        st = chex_engine_get(e, CHEX_STATE_PARAMS, params, err);
+    if (st == CHEX_OK)
+        st = chex_engine_get(e, CHEX_STATE_EMA, ema, err);
+    if (st == CHEX_OK)
+        st = chex_engine_set(e, CHEX_STATE_EMA, params, err);
+    if (st == CHEX_OK)
+        st = chex_engine_set(e, CHEX_STATE_PARAMS, ema, err);
+    free(params);
+    free(ema);
+    return st;
+}
+
 static enum chex_status check_batch(const struct chex_engine *e, const struct chex_batch *batch,
                                     struct chex_error *err) {
     if (batch->n < 1 || batch->n > e->config.batch)

@@ -17,6 +17,10 @@
  * the running statistics: running += bn_momentum * (reduced - running). With one logical rank this
  * is PyTorch's rule; with more it is the mean of the values that each rank would keep.
  *
+ * Moving average. With ema_decay the engine keeps an exponential moving average of the whole state,
+ * which every update moves (engine/update.h). Passes never use it. chex_engine_swap_ema puts it in
+ * the place of the parameters, for inference.
+ *
  * Determinism. The results of a pass depend on state and batch only, not on the number of threads
  * or on timing.
  *
@@ -56,6 +60,7 @@ struct chex_engine_config {
                                     * first visible one */
     int node_ranks;                /* ranks of this run on the node; 0: one */
     struct chex_loss loss;         /* of pass; all zero: plain binary cross-entropy */
+    double ema_decay; /* of the moving average of the state (CHEX_STATE_EMA); 0: none is kept */
 };
 
 enum chex_optim { CHEX_ADAM, CHEX_ADAMW, CHEX_SGD, CHEX_LARS };
@@ -81,7 +86,7 @@ struct chex_grad_norms {
 };
 
 /* Parts of the state that checkpoints hold. */
-enum chex_state_part { CHEX_STATE_PARAMS, CHEX_STATE_MOMENT1, CHEX_STATE_MOMENT2 };
+enum chex_state_part { CHEX_STATE_PARAMS, CHEX_STATE_MOMENT1, CHEX_STATE_MOMENT2, CHEX_STATE_EMA };
 
 struct chex_pass_result {
     double loss; /* binary cross-entropy with logits: mean over n * classes; masked labels add 0 */
@@ -296,6 +301,10 @@ enum chex_status chex_engine_get(struct chex_engine *e, enum chex_state_part par
                                  struct chex_error *err);
 enum chex_status chex_engine_infer(struct chex_engine *e, const struct chex_batch *batch,
                                    float *logits_out, struct chex_error *err);
+/* Exchanges the parameters and the moving average: infer then uses the average. Call it again
+ * before the next pass or update. Two calls restore every bit. CHEX_E_FAIL: the engine keeps no
+ * average. */
+enum chex_status chex_engine_swap_ema(struct chex_engine *e, struct chex_error *err);
 /* The same in two calls, so that an engine may overlap the work of consecutive batches. The logits
  * are the bits of infer.
  * - begin: starts a batch. logits_out is the engine's until the batch is ended; the batch itself is

@@ -128,3 +128,9 @@ void chex_update_param(const struct chex_update *u, const struct chex_net *net,
         sgd(&own, p->count, trust_ratio(&own, p, w, g), w, m, g);
     }
 }
+
+void chex_ema_move(double decay, float *ema, const float *w, size_t count) {
+    const float rest = (float)(1.0 - decay);
+    for (size_t i = 0; i < count; i++)
+        ema[i] += rest * (w[i] - ema[i]);
+}

@@ -10,6 +10,10 @@
  * 0.001 * |w| / (|g| + wd * |w|) for convolution and linear weights, then SGD.
  * Weight decay wd is 0 for batch norms and biases, as in timm, unless decay_norms is set.
  *
+ * Moving average (timm's ModelEmaV3 without its warm-up): after each update, for parameters and
+ * running statistics: ema += (1 - decay) * (w - ema). It starts as the state of step 0. An update
+ * that is skipped (fp16) does not move it.
+ *
  * Clipping by norm (PyTorch's clip_grad_norm_): before all that, if the norm of the mean gradient
  * of all trained parameters is larger than X - 1e-6, the gradient is multiplied by
  * X / (norm + 1e-6). Squares are exact in fp64. They are added in an order that depends on the
@@ -26,6 +30,9 @@
  * - Elements are computed in fp32, scalars in double. */
 void chex_update_param(const struct chex_update *u, const struct chex_net *net,
                        const struct chex_param *p, float *w, float *m, float *v, const float *g);
+
+/* Moves the average by one update, after chex_update_param. w, ema: count elements each. */
+void chex_ema_move(double decay, float *ema, const float *w, size_t count);
 
 /* The trained parameters are cut into this many pieces of nearly equal length. */
 enum { CHEX_NORM_PIECES = 256 };

@@ -70,7 +70,8 @@ static enum chex_status put_all(hid_t file, const char *path, const struct chex_
         chex_h5_write_u64(file, "meta_xxh3", chex_hash64(c->meta, strlen(c->meta)), path, err));
     CHEX_TRY(put_part(file, path, "params", net, c->params, err));
     CHEX_TRY(put_part(file, path, "moment1", net, c->moment1, err));
-    return put_part(file, path, "moment2", net, c->moment2, err);
+    CHEX_TRY(put_part(file, path, "moment2", net, c->moment2, err));
+    return put_part(file, path, "ema", net, c->ema, err);
 }
 
 /* Creates an HDF5 file in memory. */
@@ -91,7 +92,7 @@ static enum chex_status open_image(const char *path, size_t step_bytes, hid_t *f
 static enum chex_status make_image(const char *path, const struct chex_net *net,
                                    const struct chex_checkpoint *c, void **image_out,
                                    size_t *bytes_out, struct chex_error *err) {
-    size_t parts = 1 + (c->moment1 != NULL) + (c->moment2 != NULL);
+    size_t parts = 1 + (c->moment1 != NULL) + (c->moment2 != NULL) + (c->ema != NULL);
     /* The memory grows once: names and headers take less than a kilobyte per dataset. */
     size_t step = parts * (net->state_count * sizeof(float) + (size_t)net->param_total * 1024);
     void *image = NULL;
@@ -133,7 +134,7 @@ enum chex_status chex_checkpoint_write(const char *path, const struct chex_net *
 
 void chex_checkpoint_digest(const struct chex_net *net, const struct chex_checkpoint *c,
                             char out[CHEX_HASH128_HEX_BYTES]) {
-    const float *const all[] = {c->params, c->moment1, c->moment2};
+    const float *const all[] = {c->params, c->moment1, c->moment2, c->ema};
     struct chex_hash_part parts[sizeof all / sizeof *all];
     size_t count = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -324,6 +325,7 @@ static enum chex_status get_all(const struct reader *r, bool with_moments, struc
         return chex_error_prefix(r->err, st, "%s", r->path);
     }
     CHEX_TRY(get_part(r, "params", false, *net, &c->params));
+    CHEX_TRY(get_part(r, "ema", true, *net, &c->ema));
     if (with_moments)
         CHEX_TRY(get_part(r, "moment1", true, *net, &c->moment1));
     if (with_moments)
@@ -407,5 +409,6 @@ void chex_checkpoint_destroy(struct chex_checkpoint *c) {
     free(c->params);
     free(c->moment1);
     free(c->moment2);
+    free(c->ema);
     free(c);
 }

@@ -22,8 +22,9 @@ struct chex_checkpoint {
     char **class_names; /* (classes) */
     int image_size;     /* of the training, in pixels */
     char *meta;         /* JSON text */
-    /* (state_count) each, in row-major order; moments may be NULL */
-    float *params, *moment1, *moment2;
+    /* (state_count) each, in row-major order; all but params may be NULL. ema: the moving average.
+     */
+    float *params, *moment1, *moment2, *ema;
 };
 
 /* Copies of the file that chex_checkpoint_write holds in memory at the same time. */
@@ -41,7 +42,7 @@ void chex_checkpoint_digest(const struct chex_net *net, const struct chex_checkp
 
 /* Reads a checkpoint and verifies every checksum.
  * - *net_out: the network of the file's model and classes; the caller destroys it.
- * - with_moments false: does not read the moments.
+ * - with_moments false: does not read the moments; the moving average is read if there is one.
  * - CHEX_E_DATA: the file is truncated, not a checkpoint, or of another version; or a parameter is
  *   missing, damaged or has another shape. */
 enum chex_status chex_checkpoint_read(const char *path, bool with_moments,

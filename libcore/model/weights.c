@@ -90,12 +90,11 @@ static enum chex_status take_about(struct chex_checkpoint *c, const json_t *meta
     return CHEX_OK;
 }
 
-/* The set takes over the checkpoint's parameters. */
-static enum chex_status take_params(const char *path, struct chex_checkpoint *c,
-                                    const struct chex_net *net, struct chex_tensor_set *set,
-                                    struct chex_error *err) {
-    float *params = c->params;
-    c->params = NULL;
+/* The set takes over the checkpoint's parameters or their average. */
+static enum chex_status take_params(const char *path, float **from, const struct chex_net *net,
+                                    struct chex_tensor_set *set, struct chex_error *err) {
+    float *params = *from;
+    *from = NULL;
     CHEX_TRY(chex_tensor_set_begin(set, path, params, err));
     for (int i = 0; i < net->param_total; i++) {
         const struct chex_param *p = &net->params[i];
@@ -111,7 +110,7 @@ static enum chex_status take_params(const char *path, struct chex_checkpoint *c,
     return CHEX_OK;
 }
 
-static enum chex_status open_checkpoint(const char *path, struct chex_weights *w,
+static enum chex_status open_checkpoint(const char *path, bool last, struct chex_weights *w,
                                         struct chex_error *err) {
     struct chex_checkpoint *c = NULL;
     struct chex_net *net = NULL;
@@ -122,8 +121,9 @@ static enum chex_status open_checkpoint(const char *path, struct chex_weights *w
                               : take_about(c, meta, w, err);
     if (st == CHEX_OK && c->meta)
         st = chex_checkpoint_check_pixels(path, c->meta, net, err);
+    w->averaged = c->ema && !last;
     if (st == CHEX_OK)
-        st = take_params(path, c, net, &w->tensors, err);
+        st = take_params(path, w->averaged ? &c->ema : &c->params, net, &w->tensors, err);
     json_decref(meta);
     chex_net_destroy(net);
     chex_checkpoint_destroy(c);
@@ -140,12 +140,12 @@ static enum chex_status find_model(struct chex_weights *w, struct chex_error *er
     return CHEX_OK;
 }
 
-enum chex_status chex_weights_open(const char *path, struct chex_weights *weights_out,
+enum chex_status chex_weights_open(const char *path, bool last, struct chex_weights *weights_out,
                                    struct chex_error *err) {
     struct chex_weights w = {0};
     enum chex_status st = CHEX_OK;
     switch (chex_weights_format(path)) {
-    case CHEX_WEIGHTS_CHECKPOINT: st = open_checkpoint(path, &w, err); break;
+    case CHEX_WEIGHTS_CHECKPOINT: st = open_checkpoint(path, last, &w, err); break;
     case CHEX_WEIGHTS_TORCH: st = chex_torch_file_open(path, &w.tensors, err); break;
     case CHEX_WEIGHTS_SAFETENSORS:
         st = chex_safetensors_open(path, &w.tensors, &w.about, err);

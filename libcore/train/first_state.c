@@ -18,16 +18,18 @@ static enum chex_status read_init(const struct chex_session *s, float *state,
     const char *path = s->config.init;
     struct chex_weights w;
     bool head = false;
-    CHEX_TRY(chex_weights_open(path, &w, err));
+    CHEX_TRY(chex_weights_open(path, false, &w, err));
     const bool ours = chex_safetensors_may_be(&w.about, chex_set_class_names(s->input.train),
                                               s->input.train->classes);
     enum chex_status st = chex_tensor_set_load(&w.tensors, s->net, state, ours ? &head : NULL, err);
     if (st == CHEX_OK && head && !w.about.classes && s->rank == 0)
         chex_warn("%s does not name its %d classes: those of the data are assumed", path,
                   s->net->classes);
+    const bool averaged = w.averaged;
     chex_weights_close(&w);
     CHEX_TRY(st);
-    chex_info("parameters from %s; the head is %s", path,
+    chex_info("parameters from %s%s; the head is %s", path,
+              averaged ? " (their moving average)" : "",
               head   ? "the file's"
               : ours ? "new, because the file has none of this shape"
                      : "new, because the file's is for other classes or another order of them");
@@ -39,7 +41,7 @@ static enum chex_status read_init(const struct chex_session *s, float *state,
 static enum chex_status try_init(const struct chex_train_config *c, const struct chex_net *net,
                                  struct chex_error *err) {
     struct chex_weights w;
-    CHEX_TRY(chex_weights_open(c->init, &w, err));
+    CHEX_TRY(chex_weights_open(c->init, false, &w, err));
     float *state = chex_alloc_aligned(net->state_count, sizeof *state);
     enum chex_status st = CHEX_OK;
     if (w.about.model && strcmp(w.about.model, c->model) != 0)
@@ -90,6 +92,8 @@ enum chex_status chex_session_init_state(struct chex_session *s, struct chex_err
     enum chex_status st = c->init ? read_init(s, state, err) : CHEX_OK;
     if (st == CHEX_OK)
         st = chex_engine_set(s->engine, CHEX_STATE_PARAMS, state, err);
+    if (st == CHEX_OK && c->ema_decay > 0)
+        st = chex_engine_set(s->engine, CHEX_STATE_EMA, state, err);
     memset(state, 0, s->net->state_count * sizeof *state);
     if (st == CHEX_OK)
         st = chex_engine_set(s->engine, CHEX_STATE_MOMENT1, state, err);

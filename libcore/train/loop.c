@@ -276,8 +276,7 @@ enum chex_status chex_session_loop(struct chex_session *s, struct chex_error *er
     s->started_step = s->at.step;
     if (s->rank == 0)
         chex_time_left_start(&s->time_left, &s->config.save_before_end, s->world.slurm,
-                             s->world.slurm_why,
-                             chex_train_file_bytes(s->net, s->config.update.optim));
+                             s->world.slurm_why, chex_train_file_bytes(s->net, &s->config));
     while (!chex_session_ended_by(s)) {
         const double started_s = chex_clock_s();
         const uint64_t first_step = s->at.step;

@@ -24,15 +24,15 @@ static uint64_t host_besides(const struct chex_train_needs *n) {
     return n->program + n->ring + n->rows + n->snapshot;
 }
 
-uint64_t chex_train_file_bytes(const struct chex_net *net, enum chex_optim optim) {
-    const uint64_t parts = 1 + (uint64_t)chex_optim_moments(optim);
+uint64_t chex_train_file_bytes(const struct chex_net *net, const struct chex_train_config *c) {
+    const uint64_t parts = 1 + (uint64_t)chex_optim_moments(c->update.optim) + (c->ema_decay > 0);
     return parts * net->state_count * sizeof(float);
 }
 
 /* For a checkpoint: the copy of the state, and the file's image in memory. */
-static uint64_t saving_bytes(const struct chex_net *net, enum chex_optim optim) {
-    return 3 * net->state_count * sizeof(float) +
-           CHEX_CHECKPOINT_COPIES * chex_train_file_bytes(net, optim);
+static uint64_t saving_bytes(const struct chex_net *net, const struct chex_train_config *c) {
+    return (3 + (c->ema_decay > 0)) * net->state_count * sizeof(float) +
+           CHEX_CHECKPOINT_COPIES * chex_train_file_bytes(net, c);
 }
 
 enum chex_status chex_session_measure(struct chex_session *s, struct chex_error *err) {
@@ -43,17 +43,17 @@ enum chex_status chex_session_measure(struct chex_session *s, struct chex_error 
     CHEX_TRY(chex_train_input_measure(&s->input, &s->config, s->config.batch, &input, err));
     chex_reduce_facts(s->reduce, &reduce);
     const uint64_t resident = impl->bytes(s->engine->self);
-    struct chex_train_needs n = {
-        .program = s->needs.program,
-        .params = state,
-        .moments = 2 * state, /* whatever the optimiser */
-        .gradients = reduce.memory_bytes,
-        .ring = input.ring_bytes,
-        .rows = input.rows_bytes,
-        .snapshot = s->rank == 0 ? saving_bytes(s->net, s->config.update.optim) : 0,
-        .on_device = impl->device != NULL,
-        .first_read = input.first_read_bytes,
-        .later_read = input.later_read_bytes};
+    struct chex_train_needs n = {.program = s->needs.program,
+                                 .params = state,
+                                 .moments = (2 + (s->config.ema_decay > 0)) *
+                                            state, /* whatever the optimiser */
+                                 .gradients = reduce.memory_bytes,
+                                 .ring = input.ring_bytes,
+                                 .rows = input.rows_bytes,
+                                 .snapshot = s->rank == 0 ? saving_bytes(s->net, &s->config) : 0,
+                                 .on_device = impl->device != NULL,
+                                 .first_read = input.first_read_bytes,
+                                 .later_read = input.later_read_bytes};
     /* A GPU engine already counts the gradients, which are in the GPU's memory. */
     n.work = minus(resident, n.params + n.moments + (n.on_device ? n.gradients : 0));
     n.device = n.on_device ? resident : 0;

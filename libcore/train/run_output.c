@@ -118,8 +118,12 @@ static enum chex_status allocate_snapshot(struct chex_session *s, struct chex_er
         c->moment2 = chex_alloc_aligned(s->net->state_count, sizeof(float));
     const bool moments =
         c->moment1 && (c->moment2 || chex_optim_moments(s->config.update.optim) < 2);
+    if (s->config.ema_decay > 0)
+        c->ema = chex_alloc_aligned(s->net->state_count, sizeof(float));
+    const bool average = c->ema || !(s->config.ema_decay > 0);
     s->output.aurocs = chex_alloc_zeroed((size_t)c->classes, sizeof *s->output.aurocs);
-    return c->params && moments && s->output.aurocs ? CHEX_OK : chex_error_memory(err, NULL);
+    return c->params && moments && average && s->output.aurocs ? CHEX_OK
+                                                               : chex_error_memory(err, NULL);
 }
 
 static enum chex_status start_writer(struct chex_session *s, struct chex_error *err) {
@@ -221,5 +225,6 @@ void chex_run_output_release(struct chex_run_output *o, const char *dir) {
     free(o->snapshot.params);
     free(o->snapshot.moment1);
     free(o->snapshot.moment2);
+    free(o->snapshot.ema);
     free(o->aurocs);
 }

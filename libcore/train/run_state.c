@@ -87,6 +87,8 @@ static enum chex_status take_snapshot(struct chex_session *s, struct chex_error 
     CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_MOMENT1, o->snapshot.moment1, err));
     if (o->snapshot.moment2)
         CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_MOMENT2, o->snapshot.moment2, err));
+    if (o->snapshot.ema)
+        CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_EMA, o->snapshot.ema, err));
     o->snapshot_step = s->at.step;
     return CHEX_OK;
 }
@@ -278,6 +280,12 @@ enum chex_status chex_session_load_engine(struct chex_session *s, struct chex_er
         CHEX_TRY(chex_engine_set(s->engine, CHEX_STATE_MOMENT1, c->moment1, err));
     if (c->moment2)
         CHEX_TRY(chex_engine_set(s->engine, CHEX_STATE_MOMENT2, c->moment2, err));
+    if (s->config.ema_decay > 0 && !c->ema && s->rank == 0)
+        chex_info("--ema %g: the run had no moving average; it starts from the parameters of step "
+                  "%llu",
+                  s->config.ema_decay, (unsigned long long)s->at.step);
+    if (s->config.ema_decay > 0)
+        CHEX_TRY(chex_engine_set(s->engine, CHEX_STATE_EMA, c->ema ? c->ema : c->params, err));
     chex_checkpoint_destroy(c);
     s->restored = NULL;
     return CHEX_OK;

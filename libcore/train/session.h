@@ -25,7 +25,7 @@
 /* Memory of this process for the run, in bytes. */
 struct chex_train_needs {
     uint64_t program;         /* pages before the set-up: tables of libraries, MPI */
-    uint64_t params, moments; /* of the engine */
+    uint64_t params, moments; /* of the engine; the moving average counts as a moment */
     uint64_t work;            /* of the engine: activations, copies of weights, scratch */
     uint64_t gradients;
     uint64_t ring, rows;             /* of the input: batches; stored rows that are cached */
@@ -154,7 +154,7 @@ enum chex_status chex_session_check_init(struct chex_session *s, struct chex_err
 enum chex_status chex_session_init_state(struct chex_session *s, struct chex_error *err);
 
 /* memory_budget.c: bytes of a checkpoint, without HDF5's own tables. */
-uint64_t chex_train_file_bytes(const struct chex_net *net, enum chex_optim optim);
+uint64_t chex_train_file_bytes(const struct chex_net *net, const struct chex_train_config *c);
 /* Fills s->needs. */
 enum chex_status chex_session_measure(struct chex_session *s, struct chex_error *err);
 /* Compares the need of this node's ranks with the limit of the node.

@@ -7,6 +7,7 @@
  * threads start and files appear (open_work). --plan stops before open_work. After each part all
  * ranks agree on the status, so that a failure on one rank ends all of them together.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,7 @@ enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_
                                    .training = true,
                                    .node_ranks = s->world.launch->local_size,
                                    .loss = s->loss.loss,
+                                   .ema_decay = c->ema_decay,
                                    .device = c->device};
     return chex_engine_create(c->engine, &e, &s->engine, err);
 }
@@ -68,6 +70,20 @@ static enum chex_status create_reduce(struct chex_session *s, struct chex_error 
     CHEX_TRY(chex_reduce_create(&r, &s->reduce, err));
     chex_watchdog_reduce(s->world.watchdog, s->reduce);
     return chex_step_reports_init(&s->reports, s->config.logical_ranks, s->size, err);
+}
+
+/* The average of a short run still holds a part of the first parameters: after T updates, decay^T.
+ */
+static void warn_of_short_average(const struct chex_session *s) {
+    const struct chex_train_config *c = &s->config;
+    uint64_t updates = (uint64_t)c->epochs * s->steps;
+    if (c->max_steps && c->max_steps < updates)
+        updates = c->max_steps;
+    const double first = c->ema_decay > 0 ? pow(c->ema_decay, (double)updates) : 0;
+    if (first > 0.01)
+        chex_warn("--ema %g: after the %llu update%s of this run, %.2g %% of the average are still "
+                  "the first parameters: lower it, or train longer",
+                  c->ema_decay, (unsigned long long)updates, chex_text_s(updates), 100 * first);
 }
 
 static void warn_of_labels(const struct chex_label_gaps *gaps) {
@@ -117,12 +133,14 @@ static void describe(const struct chex_session *s) {
               c->batch, s->config.logical_ranks, chex_text_s((uint64_t)s->config.logical_ranks),
               images, chex_text_s((uint64_t)images), s->steps, chex_text_s(s->steps));
     chex_train_input_describe(&s->input, c);
-    char clip[48] = "";
+    char clip[48] = "", average[48] = "";
     if (c->update.clip_norm > 0)
         snprintf(clip, sizeof clip, ", gradients clipped at norm %g", c->update.clip_norm);
-    chex_info("%s%s, lr %g (not scaled by ranks), %s%s", chex_optim_names[c->update.optim],
+    if (c->ema_decay > 0)
+        snprintf(average, sizeof average, ", moving average of decay %g", c->ema_decay);
+    chex_info("%s%s, lr %g (not scaled by ranks), %s%s%s", chex_optim_names[c->update.optim],
               c->update.nesterov ? " with Nesterov's momentum" : "", c->schedule.lr,
-              chex_sched_names[c->schedule.kind], clip);
+              chex_sched_names[c->schedule.kind], clip, average);
     char loss[512];
     chex_loss_weights_text(&s->loss, chex_set_class_names(s->input.train), s->net->classes, loss,
                            sizeof loss);
@@ -218,11 +236,10 @@ static enum chex_status reserve(struct chex_session *s, struct chex_error *err) 
     CHEX_TRY(create_reduce(s, err));
     CHEX_TRY(chex_train_input_make_resident(&s->input, c, s->engine, err));
     CHEX_TRY(chex_session_measure(s, err));
-    return s->rank != 0
-               ? CHEX_OK
-               : chex_checkpoint_store_check_space(c->output_dir, c->save_keep,
-                                                   chex_train_file_bytes(s->net, c->update.optim),
-                                                   &s->space, err);
+    return s->rank != 0 ? CHEX_OK
+                        : chex_checkpoint_store_check_space(c->output_dir, c->save_keep,
+                                                            chex_train_file_bytes(s->net, c),
+                                                            &s->space, err);
 }
 
 static enum chex_status open_parts(struct chex_session *s, struct chex_error *err) {
@@ -301,6 +318,8 @@ enum chex_status chex_session_open(struct chex_session *s, struct chex_error *er
     CHEX_TRY(open_work(s, err));
     describe(s);
     warn_of_labels(&s->gaps);
+    if (s->rank == 0)
+        warn_of_short_average(s);
     return CHEX_OK;
 }
 

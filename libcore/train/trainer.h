@@ -41,6 +41,7 @@ struct chex_train_config {
     struct chex_loss loss;     /* kind and numbers; the run sets the weights */
     const char *pos_weight;    /* "none", "balanced" or a file (train/loss_weights.h) */
     enum chex_loss_mean loss_mean;
+    double ema_decay;   /* of the moving average (engine/update.h); 0: none */
     const char *init;   /* a file that model/weights.h reads, or NULL */
     const char *resume; /* "auto", "none" or a file */
     uint64_t seed;
@@ -54,7 +55,7 @@ struct chex_train_config {
     enum chex_resident_mode resident;
     const char *stage; /* node-local folder for a copy of the shards, or NULL */
     uint64_t save_every_ms, save_every_steps; /* 0: off */
-    uint64_t save_every_epochs; /* 0: the end of every epoch saves */
+    uint64_t save_every_epochs;               /* 0: the end of every epoch saves */
     int save_keep;
     struct chex_save_before_end save_before_end;
     bool job_comment; /* write the speed into the comment of the Slurm job */

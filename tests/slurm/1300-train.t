@@ -68,15 +68,16 @@ else
 fi
 
 # The same bits from 1, 2 and 4 ranks with four logical ranks.
-fixed=("${common[@]}" --engine cpu --threads 1 --logical-ranks 4 --deterministic --epochs 9 --max-steps 20)
+fixed=("${common[@]}" --engine cpu --threads 1 --logical-ranks 4 --deterministic --epochs 9 --max-steps 20
+    --ema 0.9)
 chex-train "${fixed[@]}" --output r1 -q
 for n in 2 4; do
     run r$n -N2 -n$n --ntasks-per-node=$((n / 2)) --cpu-bind=none chex-train "${fixed[@]}" --output r$n -q
     is $status 0 "20 steps on $n ranks"
     h5diff r1/last.h5 r$n/last.h5 /params /params
     ok $? "$n ranks: the parameters of one, to the last bit"
-    h5diff r1/last.h5 r$n/last.h5 /moment2 /moment2
-    ok $? "and the moments"
+    h5diff r1/last.h5 r$n/last.h5 /moment2 /moment2 && h5diff r1/last.h5 r$n/last.h5 /ema /ema
+    ok $? "and the moments and the moving average"
 done
 # Three ranks share four logical ones unevenly.
 run r3 -N2 -n3 --cpu-bind=none chex-train "${fixed[@]}" --output r3 -q
@@ -87,7 +88,7 @@ ok $? "3 ranks: the same"
 stop=("${fixed[@]/20/7}")
 run p4 -N2 -n4 --ntasks-per-node=2 --cpu-bind=none chex-train "${stop[@]}" --output part -q
 run p2 -N2 -n2 --ntasks-per-node=1 --cpu-bind=none chex-train "${fixed[@]}" --output part -q
-h5diff r1/last.h5 part/last.h5 /params /params
+h5diff r1/last.h5 part/last.h5 /params /params && h5diff r1/last.h5 part/last.h5 /ema /ema
 ok $? "4 ranks, then 2: the same bits"
 
 # An error of the command line is reported once, by exactly one rank.

@@ -175,11 +175,12 @@ def read(path):
     with h5py.File(path, "r") as file:
         head = attributes(file)
         params = parameters(head["model"], len(head["classes"]))
-        names = [g for g in ("params", "moment1", "moment2") if g == "params" or g in file]
+        names = [g for g in ("params", "moment1", "moment2", "ema") if g == "params" or g in file]
         groups = {g: state(file, g, params) for g in names}
         need(all(set(file[g]) == {name for name, _ in params} for g in names), "other datasets")
     need(all(np.isfinite(v).all() for v in groups["params"].values()), "a value is not finite")
-    need(not any(groups[g][n].any() for g in names[1:] for n in groups[g] if ".running_" in n),
+    need(not any(groups[g][n].any() for g in names if g.startswith("moment") for n in groups[g]
+                 if ".running_" in n),
          "a moment of a running statistic is not zero")
     check_meta(json.loads(head["meta"]), groups)
     return head, groups, recorded

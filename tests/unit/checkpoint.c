@@ -47,6 +47,7 @@ static struct chex_checkpoint sample(void) {
     c.params = numbers(-1);
     c.moment1 = numbers(2);
     c.moment2 = numbers(5);
+    c.ema = numbers(3);
     return c;
 }
 
@@ -54,6 +55,7 @@ static void drop(struct chex_checkpoint *c) {
     free(c->params);
     free(c->moment1);
     free(c->moment2);
+    free(c->ema);
 }
 
 static bool same(const float *a, const float *b) {
@@ -103,12 +105,13 @@ static void test_round_trip(struct chex_checkpoint *c) {
        "class names");
     OK(back->image_size == 64 && strcmp(back->meta, c->meta) == 0, "image size and meta");
     OK(same(back->params, c->params) && same(back->moment1, c->moment1) &&
-           same(back->moment2, c->moment2),
+           same(back->moment2, c->moment2) && same(back->ema, c->ema),
        "all numbers come back");
     chex_checkpoint_destroy(back);
     chex_net_destroy(built);
     OK_STATUS(chex_checkpoint_read(in_dir("a.h5"), false, &built, &back, &err), CHEX_OK, err, NULL);
-    OK(same(back->params, c->params) && !back->moment1 && !back->moment2, "without moments");
+    OK(same(back->params, c->params) && same(back->ema, c->ema) && !back->moment1 && !back->moment2,
+       "without moments");
     chex_checkpoint_destroy(back);
     chex_net_destroy(built);
     chex_checkpoint_destroy(NULL);
@@ -169,10 +172,10 @@ static void test_fewer_moments(const struct chex_checkpoint *full) {
     chex_net_destroy(built);
     free(meta);
     c = *full;
-    c.moment1 = c.moment2 = NULL;
+    c.moment1 = c.moment2 = c.ema = NULL;
     OK_STATUS(chex_checkpoint_write(in_dir("p.h5"), net, &c, &err), CHEX_OK, err, NULL);
     OK_STATUS(chex_checkpoint_read(in_dir("p.h5"), true, &built, &back, &err), CHEX_OK, err, NULL);
-    OK(!back->moment1 && !back->moment2, "no moments");
+    OK(!back->moment1 && !back->moment2 && !back->ema, "no moments and no average");
     chex_checkpoint_destroy(back);
     chex_net_destroy(built);
 }

@@ -194,6 +194,26 @@ static void check_running(void) {
     }
 }
 
+/* 200 updates against the same formula in double. A step rounds the average once, by half an ulp of
+ * 0.5, and its own change by less; the error of earlier steps shrinks by the decay: 6e-8 / 0.1. */
+static void check_ema(void) {
+    float ema[COUNT];
+    double want[COUNT], worst = 0;
+    for (int i = 0; i < COUNT; i++)
+        want[i] = (double)(ema[i] = 0.25f * start[i]);
+    for (int step = 0; step < 200; step++) {
+        float w[COUNT];
+        for (int i = 0; i < COUNT; i++)
+            w[i] = 0.25f * start[i] + 0.1f * gradient[step % STEPS][i];
+        chex_ema_move(0.9, ema, w, COUNT);
+        for (int i = 0; i < COUNT; i++) {
+            want[i] = 0.9 * want[i] + 0.1 * (double)w[i];
+            worst = fmax(worst, fabs((double)ema[i] - want[i]));
+        }
+    }
+    OK(worst < 6e-7, "the moving average of 200 updates as in fp64, %.2g off", worst);
+}
+
 /* PyTorch's clip_grad_norm_ in double: a gradient of 3 * 256 + 5 elements (more than one for each
  * piece), a longer and a shorter one than the limit. The only roundings are those of sums. */
 static void check_clip(void) {
@@ -331,6 +351,7 @@ int main(void) {
     check_pytorch();
     check_lars();
     check_running();
+    check_ema();
     check_clip();
     check_long();
     return tap_done();

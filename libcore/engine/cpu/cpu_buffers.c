@@ -297,6 +297,8 @@ static bool alloc_all(struct cpu_engine *e) {
               alloc_weights(e) && (e->param = chex_cpu_alloc(e, state, sizeof(float)));
     for (int k = 0; k < 2 && ok && e->config.training; k++)
         ok = (e->moment[k] = chex_cpu_alloc(e, state, sizeof(float))) != NULL;
+    if (ok && e->config.training && e->config.ema_decay > 0)
+        ok = (e->ema = chex_cpu_alloc(e, state, sizeof(float))) != NULL;
     for (int i = 0; i < net->op_count && ok && e->config.training; i++) {
         const struct chex_op *op = &net->ops[i];
         if (op->kind != CHEX_OP_MAXPOOL)

@@ -134,7 +134,7 @@ struct cpu_engine {
     struct cpu_stem *stem; /* of the convolution that reads the image */
     struct cpu_fusion *fusions;
     int fusion_count;
-    float *param, *moment[2]; /* state_count elements each */
+    float *param, *moment[2], *ema; /* state_count elements each; ema NULL: none is kept */
     struct chex_clip clip;
     struct cpu_scratch *scratch;
     float *part[4];          /* per tile and channel. Forward: cpu_moments in [0] to [2]. Backward:

@@ -25,6 +25,8 @@ static void update_item(void *arg, size_t item, int worker) {
     part.count = job->p->count - from < job->piece ? job->p->count - from : job->piece;
     chex_update_param(job->update, e->net, &part, e->param + at, e->moment[0] + at,
                       e->moment[1] + at, job->grad + at);
+    if (e->ema)
+        chex_ema_move(e->config.ema_decay, e->ema + at, e->param + at, part.count);
 }
 
 static void sum_item(void *arg, size_t item, int worker) {

@@ -151,10 +151,13 @@ static enum chex_status cpu_create(const struct chex_engine_config *config, void
 
 static enum chex_status part_of(struct cpu_engine *e, enum chex_state_part part, float **part_out,
                                 struct chex_error *err) {
-    float *const parts[] = {e->param, e->moment[0], e->moment[1]};
+    float *const parts[] = {e->param, e->moment[0], e->moment[1], e->ema};
     if (!parts[part])
-        return chex_error_set(err, CHEX_E_FAIL,
-                              "engine cpu: no optimiser state in an engine made for inference");
+        return chex_error_set(
+            err, CHEX_E_FAIL,
+            part == CHEX_STATE_EMA
+                ? "engine cpu: it was made without a moving average"
+                : "engine cpu: no optimiser state in an engine made for inference");
     *part_out = parts[part];
     return CHEX_OK;
 }

@@ -90,6 +90,8 @@ static bool alloc_vectors(struct chex_ref_engine *r) {
     if (r->config.training) {
         r->moment1 = alloc_counted(r, net->state_count, sizeof(float), &ok);
         r->moment2 = alloc_counted(r, net->state_count, sizeof(float), &ok);
+        if (r->config.ema_decay > 0)
+            r->ema = alloc_counted(r, net->state_count, sizeof(float), &ok);
         r->dlogits = alloc_counted(r, batch * classes, sizeof(float), &ok);
     }
     return ok;
@@ -112,9 +114,9 @@ static void ref_destroy(void *self) {
         free(r->bns[i].var);
         free(r->bns[i].inv);
     }
-    void *const parts[] = {r->hw,     r->state,   r->moment1,   r->moment2,   r->buffers, r->grads,
-                           r->bns,    r->argmax,  r->image,     r->act,       r->dact,    r->pooled,
-                           r->logits, r->dlogits, r->forward_s, r->backward_s};
+    void *const parts[] = {r->hw,     r->state,  r->moment1, r->moment2,   r->ema,       r->buffers,
+                           r->grads,  r->bns,    r->argmax,  r->image,     r->act,       r->dact,
+                           r->pooled, r->logits, r->dlogits, r->forward_s, r->backward_s};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         free(parts[i]);
     chex_ref_ctx_release(&r->ctx);
@@ -171,13 +173,14 @@ static enum chex_status ref_create(const struct chex_engine_config *config, void
 
 static enum chex_status part_of(struct chex_ref_engine *r, enum chex_state_part part,
                                 float **vector_out, struct chex_error *err) {
-    float *vector = part == CHEX_STATE_PARAMS    ? r->state
-                    : part == CHEX_STATE_MOMENT1 ? r->moment1
-                                                 : r->moment2;
-    if (!vector)
+    float *const parts[] = {r->state, r->moment1, r->moment2, r->ema};
+    if (!parts[part])
         return chex_error_set(err, CHEX_E_FAIL,
-                              "engine ref: no optimiser moments: it was made for inference only");
-    *vector_out = vector;
+                              part == CHEX_STATE_EMA
+                                  ? "engine ref: it was made without a moving average"
+                                  : "engine ref: no optimiser moments: it was made for inference "
+                                    "only");
+    *vector_out = parts[part];
     return CHEX_OK;
 }
 
@@ -261,6 +264,9 @@ static void update_item(void *arg, size_t item, int worker) {
     const struct chex_update *u = p->offset < l->r->net->param_count ? l->trained : l->running;
     chex_update_param(u, l->r->net, p, l->r->state + p->offset, l->r->moment1 + p->offset,
                       l->r->moment2 + p->offset, l->grad + p->offset);
+    if (l->r->ema)
+        chex_ema_move(l->r->config.ema_decay, l->r->ema + p->offset, l->r->state + p->offset,
+                      p->count);
 }
 
 static void sum_item(void *arg, size_t item, int worker) {

@@ -25,6 +25,7 @@ struct chex_ref_engine {
 
     float *state;             /* state_count */
     float *moment1, *moment2; /* state_count; NULL unless training */
+    float *ema;               /* state_count; NULL unless training with an average */
     struct chex_clip clip;
     float **buffers;                /* buffer_count: (batch, hw, hw, channels) */
     float **grads;                  /* their gradients; NULL unless training */

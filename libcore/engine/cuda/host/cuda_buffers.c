@@ -350,6 +350,8 @@ static void place_state(struct cuda_engine *e) {
     e->w = arena_take(e, state, sizeof(float));
     for (int k = 0; k < 2 && e->config.training; k++)
         e->moment[k] = arena_take(e, state, sizeof(float));
+    if (e->config.training && e->config.ema_decay > 0)
+        e->ema = arena_take(e, state, sizeof(float));
     e->params = arena_take(e, (size_t)e->net->param_total, sizeof *e->params);
     e->jobs = arena_take(e, (size_t)e->net->bn_count, sizeof *e->jobs);
     e->norms = arena_take(e, 2 * (size_t)e->net->param_total, sizeof(float));

@@ -112,7 +112,7 @@ struct cuda_engine {
     float **running_inv;  /* per batch norm */
     bool running_current; /* running_inv matches the present state */
 
-    float *w, *moment[2]; /* state_count each */
+    float *w, *moment[2], *ema; /* state_count each; ema NULL: none is kept */
     char *copies, *copies_t;
     size_t copies_count, copies_t_count;
     struct gpu_param *params;    /* device */

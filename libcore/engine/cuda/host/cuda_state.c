@@ -31,10 +31,13 @@ static void reorder(const struct chex_net *net, float *to, const float *from, bo
 
 static enum chex_status part_of(struct cuda_engine *e, enum chex_state_part part, float **part_out,
                                 struct chex_error *err) {
-    float *const parts[] = {e->w, e->moment[0], e->moment[1]};
+    float *const parts[] = {e->w, e->moment[0], e->moment[1], e->ema};
     if (!parts[part])
-        return chex_error_set(err, CHEX_E_FAIL,
-                              "engine cuda: no optimiser state in an engine made for inference");
+        return chex_error_set(
+            err, CHEX_E_FAIL,
+            part == CHEX_STATE_EMA
+                ? "engine cuda: it was made without a moving average"
+                : "engine cuda: no optimiser state in an engine made for inference");
     *part_out = parts[part];
     return CHEX_OK;
 }
@@ -51,6 +54,7 @@ static struct gpu_update update_of(const struct cuda_engine *e, enum chex_optim 
         .w = e->w,
         .m = e->moment[0],
         .v = chex_optim_moments(optim) == 2 ? e->moment[1] : NULL,
+        .ema = e->ema,
         .g = grad,
         .norms = optim == CHEX_LARS ? e->norms : NULL,
         .type = e->type,
@@ -269,9 +273,11 @@ enum chex_status chex_cuda_state_init(struct cuda_engine *e, struct chex_error *
     memset(e->step_host, 0, sizeof *e->step_host);
     CHEX_CUDA(put(e, e->loss_scale, &scale, sizeof scale), err);
     CHEX_CUDA(cudaMemsetAsync(e->clip, 0, sizeof *e->clip, e->stream), err);
-    for (int k = 0; k < 2 && e->config.training; k++)
-        CHEX_CUDA(cudaMemsetAsync(e->moment[k], 0, e->net->state_count * sizeof(float), e->stream),
-                  err);
+    float *const kept[] = {e->moment[0], e->moment[1], e->ema};
+    for (int k = 0; k < 3; k++)
+        if (kept[k])
+            CHEX_CUDA(cudaMemsetAsync(kept[k], 0, e->net->state_count * sizeof(float), e->stream),
+                      err);
     CHEX_CUDA(cudaMemsetAsync(e->copies, 0, e->copies_count * gpu_type_bytes(e->type), e->stream),
               err);
     return CHEX_OK;
@@ -300,6 +306,7 @@ static void fill_step(const struct cuda_engine *e, const struct chex_update *u,
         .clip_norm = u->clip_norm,
         .clip_scale = u->grad_scale,
         .adamw_shrink = (float)(1.0 - u->lr * u->weight_decay),
+        .ema_rest = (float)(1.0 - e->config.ema_decay),
     };
     if (chex_optim_moments(u->optim) == 2) {
         s->adam_step = (float)(u->lr / (1.0 - pow(u->beta1, t)));

@@ -333,6 +333,7 @@ struct gpu_step {
     float adam_step, adam_root;                           /* lr / (1 - b1^t), 1 / sqrt(1 - b2^t) */
     float adamw_shrink, eps;
     float bn_momentum;
+    float ema_rest;               /* 1 - decay of the moving average */
     double clip_norm, clip_scale; /* grad_scale before it is rounded */
 };
 /* The loss scale of fp16 and its counters, in device memory. */
@@ -367,6 +368,7 @@ struct gpu_update {
     struct gpu_loss_scale *loss_scale; /* device; NULL: none */
     struct gpu_clip *clip;             /* device; NULL: gradients are not clipped */
     float *w, *m, *v;                  /* state_count elements each; v NULL for SGD and LARS */
+    float *ema;                        /* state_count; NULL: no moving average */
     const float *g;                    /* state_count: reduced gradient */
     float *norms;                      /* scratch: 2 * param_total; NULL unless LARS */
     enum gpu_type type;

@@ -241,6 +241,19 @@ static __device__ __forceinline__ void running(update_four &e, const gpu_update 
     });
 }
 
+/* The moving average of four elements after one update of w. */
+static __device__ __forceinline__ float ema_moved(float ema, float w, float rest) {
+    return __fadd_rn(ema, __fmul_rn(rest, __fsub_rn(w, ema)));
+}
+static __device__ __forceinline__ void move_ema(const gpu_update &u, const float4 &w, float rest,
+                                                size_t at, size_t count) {
+    const float4 e = four_load(u.ema, at, count);
+    four_store(u.ema,
+               make_float4(ema_moved(e.x, w.x, rest), ema_moved(e.y, w.y, rest),
+                           ema_moved(e.z, w.z, rest), ema_moved(e.w, w.w, rest)),
+               at, count);
+}
+
 static __global__ void __launch_bounds__(UPDATE_THREADS) update_elements(gpu_update u) {
     const size_t at = ((size_t)blockIdx.x * UPDATE_THREADS + threadIdx.x) * 4;
     const size_t count = u.state_count;
@@ -263,6 +276,8 @@ static __global__ void __launch_bounds__(UPDATE_THREADS) update_elements(gpu_upd
     if (at + 4 > u.param_count)
         running(e, u, s, at);
     four_store(u.w, e.w, at, count);
+    if (u.ema)
+        move_ema(u, e.w, s.ema_rest, at, count);
 }
 
 /* ---- copies ---- */
@@ -367,8 +382,8 @@ static unsigned blocks_for(size_t items, size_t most) {
 static bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
 cudaError_t gpu_update_state(const struct gpu_update *u, cudaStream_t stream) {
-    if (!is_aligned(u->w) || !is_aligned(u->m) || !is_aligned(u->v) || !is_aligned(u->g) ||
-        u->param_count > u->state_count || u->state_count >= (size_t)1 << 40)
+    if (!is_aligned(u->w) || !is_aligned(u->ema) || !is_aligned(u->m) || !is_aligned(u->v) ||
+        !is_aligned(u->g) || u->param_count > u->state_count || u->state_count >= (size_t)1 << 40)
         return cudaErrorInvalidValue;
     if (u->loss_scale) {
         CHEX_GPU_TRY(cudaMemsetAsync(&u->loss_scale->overflowed, 0,

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The updates of ref and cpu are those of engine/update.h, to the last bit.
+ */
+#include "op/state_rules.h"
+
+int main(void) {
+    rule_check("ref", "resnet50");
+    rule_check("cpu:generic", "densenet121");
+    return tap_done();
+}

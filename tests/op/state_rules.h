@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Updates of an engine, compared with engine/update.h applied to row-major vectors: parameters,
+ * moments and moving average, to the last bit. Every engine computes Adam, AdamW and SGD element by
+ * element with the same expressions.
+ */
+#ifndef CHEX_TESTS_OP_STATE_RULES_H
+#define CHEX_TESTS_OP_STATE_RULES_H
+
+#include "engine/update.h"
+#include "op/net.h"
+
+enum { RULE_SIZE = 32, RULE_IMAGES = 2, RULE_UPDATES = 3, RULE_PARTS = 4 };
+
+/* The state in row-major order: parameters, moments, average. */
+struct rule_state {
+    float *part[RULE_PARTS];
+};
+
+static void rule_alloc(struct rule_state *s, size_t count) {
+    for (int k = 0; k < RULE_PARTS; k++)
+        BAIL_UNLESS(s->part[k] = chex_alloc_zeroed(count, sizeof(float)), "out of memory");
+}
+static void rule_free(struct rule_state *s) {
+    for (int k = 0; k < RULE_PARTS; k++)
+        free(s->part[k]);
+}
+
+static void rule_expect(const struct chex_engine_config *c, const struct chex_update *u,
+                        const float *grad, struct rule_state *s) {
+    const struct chex_net *net = c->net;
+    for (int i = 0; i < net->param_total; i++) {
+        const struct chex_param *p = &net->params[i];
+        float *w = s->part[0] + p->offset;
+        chex_update_param(u, net, p, w, s->part[1] + p->offset, s->part[2] + p->offset,
+                          grad + p->offset);
+        chex_ema_move(c->ema_decay, s->part[3] + p->offset, w, p->count);
+    }
+}
+
+static void rule_transfer(struct chex_engine *e, struct rule_state *s, bool set) {
+    struct chex_error err = {0};
+    for (int k = 0; k < RULE_PARTS; k++) {
+        const enum chex_state_part part = (enum chex_state_part)k;
+        BAIL_UNLESS((set ? chex_engine_set(e, part, s->part[k], &err)
+                         : chex_engine_get(e, part, s->part[k], &err)) == CHEX_OK,
+                    "%s", err.text);
+    }
+}
+
+static void rule_compare(const char *spec, const char *what, const struct rule_state *got,
+                         const struct rule_state *want, size_t count) {
+    static const char *const names[] = {"parameters", "first moments", "second moments", "average"};
+    for (int k = 0; k < RULE_PARTS; k++)
+        OK(memcmp(got->part[k], want->part[k], count * sizeof(float)) == 0,
+           "%s: %s: the %s are those of the definition", spec, what, names[k]);
+}
+
+/* The average in the parameters' place, and back. */
+static void rule_swap(const char *spec, struct chex_engine *e, const struct chex_batch *batch,
+                      const struct rule_state *now, size_t count) {
+    struct chex_error err = {0};
+    struct rule_state s;
+    float before[RULE_IMAGES * CLASSES], averaged[RULE_IMAGES * CLASSES],
+        wanted[RULE_IMAGES * CLASSES];
+    rule_alloc(&s, count);
+    BAIL_UNLESS(chex_engine_infer(e, batch, before, &err) == CHEX_OK &&
+                    chex_engine_swap_ema(e, &err) == CHEX_OK &&
+                    chex_engine_infer(e, batch, averaged, &err) == CHEX_OK &&
+                    chex_engine_swap_ema(e, &err) == CHEX_OK,
+                "%s", err.text);
+    rule_transfer(e, &s, false);
+    rule_compare(spec, "after two swaps", &s, now, count);
+    BAIL_UNLESS(chex_engine_set(e, CHEX_STATE_PARAMS, now->part[3], &err) == CHEX_OK &&
+                    chex_engine_infer(e, batch, wanted, &err) == CHEX_OK,
+                "%s", err.text);
+    OK(memcmp(averaged, wanted, sizeof wanted) == 0 && memcmp(averaged, before, sizeof before) != 0,
+       "%s: a swapped engine infers with the average", spec);
+    rule_free(&s);
+}
+
+static void rule_run(const char *spec, const struct chex_engine_config *c, struct chex_update u,
+                     const char *what) {
+    struct chex_error err = {0};
+    struct chex_engine *e = NULL;
+    const size_t count = c->net->state_count;
+    const struct setting shape = {.size = RULE_SIZE, .n = RULE_IMAGES, .batch = RULE_IMAGES};
+    struct rule_state want, got;
+    float pixels[RULE_IMAGES * RULE_SIZE * RULE_SIZE];
+    int8_t labels[RULE_IMAGES * CLASSES];
+    struct chex_pass_result r;
+    fill_batch(&shape, pixels, labels);
+    const struct chex_batch batch = {RULE_IMAGES, pixels, labels};
+    float *rows = chex_alloc_zeroed(count, sizeof *rows);
+    BAIL_UNLESS(rows && chex_engine_create(spec, c, &e, &err) == CHEX_OK, "%s", err.text);
+    float *grad = chex_engine_grad_alloc(e);
+    rule_alloc(&want, count);
+    rule_alloc(&got, count);
+    chex_net_init_state(c->net, 3, 1, want.part[0]);
+    memcpy(want.part[3], want.part[0], count * sizeof(float));
+    rule_transfer(e, &want, true);
+    BAIL_UNLESS(grad && chex_engine_pass(e, &batch, grad, NULL, NULL, &r, &err) == CHEX_OK &&
+                    e->impl->grad_get(e->self, grad, rows, &err) == CHEX_OK,
+                "%s", err.text);
+    for (int k = 0; k < RULE_UPDATES; k++) {
+        u.step = k + 1;
+        BAIL_UNLESS(chex_engine_update(e, &u, grad, &err) == CHEX_OK, "%s", err.text);
+        rule_expect(c, &u, rows, &want);
+    }
+    rule_transfer(e, &got, false);
+    rule_compare(spec, what, &got, &want, count);
+    rule_swap(spec, e, &batch, &got, count);
+    rule_free(&want);
+    rule_free(&got);
+    chex_engine_grad_free(e, grad);
+    chex_engine_destroy(e);
+    free(rows);
+}
+
+static void rule_check(const char *spec, const char *model) {
+    struct chex_error err = {0};
+    struct chex_net *net = NULL;
+    BAIL_UNLESS(chex_net_create(model, CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
+    const struct chex_engine_config c = {.net = net,
+                                         .image_size = RULE_SIZE,
+                                         .batch = RULE_IMAGES,
+                                         .precision = CHEX_FP32,
+                                         .threads = 2,
+                                         .training = true,
+                                         .ema_decay = 0.9};
+    const struct chex_update adamw = {.optim = CHEX_ADAMW,
+                                      .lr = 1e-3,
+                                      .weight_decay = 0.05,
+                                      .beta1 = 0.9,
+                                      .beta2 = 0.999,
+                                      .eps = 1e-8,
+                                      .grad_scale = 1};
+    rule_run(spec, &c, adamw, "adamw with an average");
+    struct chex_engine_config none = c;
+    struct chex_engine *e = NULL;
+    none.ema_decay = 0;
+    BAIL_UNLESS(chex_engine_create(spec, &none, &e, &err) == CHEX_OK, "%s", err.text);
+    OK_STATUS(chex_engine_swap_ema(e, &err), CHEX_E_FAIL, err, "without a moving average");
+    chex_engine_destroy(e);
+    chex_net_destroy(net);
+}
+
+#endif
