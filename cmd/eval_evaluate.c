@@ -557,7 +557,7 @@ static void close_set(struct evaluation *e) {
 static enum chex_status predict_set(struct evaluation *e, int at, struct chex_error *err) {
     const struct eval_settings *s = e->s;
     struct chex_predictions *table = NULL;
-    double loss = NAN;
+    struct chex_eval_loss loss = {NAN, NAN};
     close_set(e);
     e->data = e->sets.set[at].dir;
     CHEX_TRY(check_same(e, err));
@@ -569,7 +569,7 @@ static enum chex_status predict_set(struct evaluation *e, int at, struct chex_er
         .class_names = e->set_class ? (const char *const *)network_names(e) : NULL,
         .set_class = e->set_class};
     CHEX_TRY(chex_eval_run(e->engine, e->set, e->coll, &config, &table, &loss, err));
-    enum chex_status st = e->coll->rank == 0 ? keep(e, at, table, loss, err) : CHEX_OK;
+    enum chex_status st = e->coll->rank == 0 ? keep(e, at, table, loss.bce, err) : CHEX_OK;
     CHEX_TRY(chex_group_follow(e->coll->group, 0, st, err));
     return find_cases(e, at, err);
 }

@@ -91,6 +91,13 @@ static double value_of(const struct chex_loss_terms *terms, struct chex_loss_fac
     return f.pos * pos.value + f.neg * neg.value;
 }
 
+double chex_loss_value(const struct chex_loss *loss, int k, int label, double logit) {
+    const struct chex_loss_terms terms = chex_loss_terms_of(loss);
+    const struct chex_loss_factors f = chex_loss_factors_of(loss, k, label);
+    double slope;
+    return f.pos > 0 || f.neg > 0 ? value_of(&terms, f, logit, &slope) : 0;
+}
+
 double chex_loss_mean(const struct chex_loss *loss, const float *logits, const int8_t *labels,
                       int n, int classes, float *dlogits) {
     const struct chex_loss_terms terms = chex_loss_terms_of(loss);

@@ -54,6 +54,9 @@ enum chex_status chex_loss_check(const struct chex_loss *loss, int classes, stru
 double chex_loss_mean(const struct chex_loss *loss, const float *logits, const int8_t *labels,
                       int n, int classes, float *dlogits);
 
+/* The loss of one value of class k, and 0 for a masked label. */
+double chex_loss_value(const struct chex_loss *loss, int k, int label, double logit);
+
 /* ---- The same loss, resolved; for engines with a loss of their own ---- */
 
 /* Of P and N, by the kind of the loss. */

@@ -22,7 +22,8 @@
 
 const char *const chex_tta_names[] = {"none", "flip", "tencrop", NULL};
 
-enum { SLOTS = 4 }; /* two batches in flight, two for the workers */
+enum { LOSSES = 2 }; /* of a row: those of struct chex_eval_loss */
+enum { SLOTS = 4 };  /* two batches in flight, two for the workers */
 
 /* A view that the engine has begun. */
 struct flight {
@@ -44,8 +45,8 @@ struct run {
     struct chex_crop *view; /* (batch) the current view, repeated for every image; only if raw */
     float *crops;
     float *logits[CHEX_INFER_BATCHES];
-    /* (batch, classes + 1): mean probabilities over the views, then the loss of the row. Batches
-     * take them in turn. */
+    /* (batch, classes + LOSSES): mean probabilities over the views, then the losses of the row.
+     * Batches take them in turn. */
     double *sums[CHEX_INFER_BATCHES];
     size_t batches, begun, ended; /* batches begun; views begun and ended */
     struct flight flights[CHEX_INFER_BATCHES];
@@ -105,7 +106,7 @@ static enum chex_status prepare(struct run *r, struct chex_error *err) {
     bool all = (r->crops || r->raw) && r->view;
     for (int i = 0; i < CHEX_INFER_BATCHES; i++) {
         r->logits[i] = chex_alloc_zeroed(batch * (size_t)r->classes, sizeof *r->logits[i]);
-        r->sums[i] = chex_alloc_zeroed(batch * ((size_t)r->classes + 1), sizeof *r->sums[i]);
+        r->sums[i] = chex_alloc_zeroed(batch * ((size_t)r->classes + LOSSES), sizeof *r->sums[i]);
         all = all && r->logits[i] && r->sums[i];
     }
     if (!all)
@@ -198,10 +199,13 @@ static enum chex_status add_logits(struct run *r, const struct flight *f, struct
                     "image %s, class %s: the logit is %g, expected a finite number",
                     chex_shard_image_id(s, at), class_name(r, c), isnan(z) ? (double)NAN : z);
             }
-            double *sum = f->sums + i * (classes + 1);
+            double *sum = f->sums + i * (classes + LOSSES);
             sum[c] += chex_eval_probability(z) / r->view_count;
-            if (y >= 0)
-                sum[classes] += cross_entropy(z, y) / (double)classes / r->view_count;
+            const double plain = y >= 0 ? cross_entropy(z, y) : 0;
+            const double training =
+                r->config->loss ? chex_loss_value(r->config->loss, (int)c, y, z) : plain;
+            sum[classes] += plain / (double)classes / r->view_count;
+            sum[classes + 1] += training / (double)classes / r->view_count;
         }
     return CHEX_OK;
 }
@@ -254,11 +258,11 @@ static enum chex_status put_records(struct run *r, const struct flight *f, struc
     const size_t classes = (size_t)r->classes;
     const struct chex_ready *ready = &f->ready;
     for (size_t i = 0; i < (size_t)ready->batch.n; i++) {
-        const double *sum = f->sums + i * (classes + 1);
+        const double *sum = f->sums + i * (classes + LOSSES);
         size_t at;
         const struct chex_shard *s = chex_set_locate(r->set, ready->rows[i], &at);
         const char *image = chex_shard_image_id(s, at), *patient = chex_shard_patient_id(s, at);
-        CHEX_TRY(put(r, &sum[classes], sizeof *sum, err));
+        CHEX_TRY(put(r, &sum[classes], LOSSES * sizeof *sum, err));
         for (size_t c = 0; c < classes; c++) {
             const double p = chex_eval_as_written(sum[c]);
             CHEX_TRY(put(r, &p, sizeof p, err));
@@ -307,7 +311,7 @@ static enum chex_status begin_view(struct run *r, const struct chex_ready *ready
 static enum chex_status run_batch(struct run *r, const struct chex_ready *ready,
                                   struct chex_error *err) {
     double *sums = r->sums[r->batches++ % CHEX_INFER_BATCHES];
-    memset(sums, 0, (size_t)ready->batch.n * ((size_t)r->classes + 1) * sizeof *sums);
+    memset(sums, 0, (size_t)ready->batch.n * ((size_t)r->classes + LOSSES) * sizeof *sums);
     for (int v = 0; v < r->view_count; v++) {
         CHEX_TRY(begin_view(r, ready, sums, v, err));
         if (r->begun - r->ended == CHEX_INFER_BATCHES)
@@ -415,14 +419,14 @@ static enum chex_status run_rows(struct run *r, struct chex_coll *coll, size_t f
 
 /* Unpacks the records of all ranks, in order of rows, and sums the loss in that order. */
 static enum chex_status unpack(const struct run *r, const char *all, size_t bytes,
-                               struct chex_predictions **out, double *loss_out,
+                               struct chex_predictions **out, struct chex_eval_loss *loss_out,
                                struct chex_error *err) {
     const size_t classes = (size_t)r->classes, rows = r->set->rows;
-    const size_t numbers = sizeof(double) + classes * (sizeof(double) + 1);
+    const size_t numbers = LOSSES * sizeof(double) + classes * (sizeof(double) + 1);
     const size_t fixed = numbers + sizeof(struct packed_facts);
     const char *at = all, *end = all + bytes;
     struct chex_predictions *p = NULL;
-    double loss = 0, one;
+    double sum[LOSSES] = {0}, one[LOSSES];
     CHEX_TRY(chex_predictions_create(
         rows, r->classes,
         r->config->class_names ? r->config->class_names : chex_set_class_names(r->set), &p, err));
@@ -434,12 +438,13 @@ static enum chex_status unpack(const struct run *r, const char *all, size_t byte
     for (size_t i = 0; i < rows; i++) {
         if ((size_t)(end - at) < fixed + 3)
             goto bad;
-        memcpy(&one, at, sizeof one);
+        memcpy(one, at, sizeof one);
         memcpy(p->score + i * classes, at + sizeof one, classes * sizeof(double));
         memcpy(p->label + i * classes, at + numbers - classes, classes);
         set_facts(&p->facts[i], at + numbers);
         at += fixed;
-        loss += one;
+        for (int k = 0; k < LOSSES; k++)
+            sum[k] += one[k];
         char **const ids[] = {&p->image_id[i], &p->patient_id[i], &p->facts[i].study_id};
         for (int k = 0; k < 3; k++) {
             size_t n = strnlen(at, (size_t)(end - at));
@@ -455,7 +460,7 @@ static enum chex_status unpack(const struct run *r, const char *all, size_t byte
     if (at != end)
         goto bad;
     *out = p;
-    *loss_out = loss / (double)rows;
+    *loss_out = (struct chex_eval_loss){sum[0] / (double)rows, sum[1] / (double)rows};
     return CHEX_OK;
 bad:
     chex_predictions_destroy(p);
@@ -466,8 +471,8 @@ bad:
 
 enum chex_status chex_eval_run(struct chex_engine *engine, const struct chex_set *set,
                                struct chex_coll *coll, const struct chex_eval_config *config,
-                               struct chex_predictions **predictions_out, double *loss_out,
-                               struct chex_error *err) {
+                               struct chex_predictions **predictions_out,
+                               struct chex_eval_loss *loss_out, struct chex_error *err) {
     struct run r = {.engine = engine,
                     .set = set,
                     .config = config,
@@ -476,7 +481,7 @@ enum chex_status chex_eval_run(struct chex_engine *engine, const struct chex_set
     struct chex_predictions *predictions = NULL;
     void *all = NULL;
     size_t from, to, bytes = 0;
-    double loss = NAN;
+    struct chex_eval_loss loss = {NAN, NAN};
     chex_eval_rows(set->rows, coll->rank, coll->size, &from, &to);
     enum chex_status st = chex_group_agree(coll->group, run_rows(&r, coll, from, to, err), err);
     if (st == CHEX_OK)

@@ -35,6 +35,7 @@ struct chex_eval_config {
      * After every batch all ranks agree: if *stop is non-zero on one of them, or one has failed,
      * all ranks return. */
     const volatile sig_atomic_t *stop;
+    const struct chex_loss *loss; /* for chex_eval_loss.training; NULL: plain cross-entropy */
     /* Only with `stop`, for a stall watch; may be NULL. Called on every rank before each batch
      * (waits false) and before it waits for the other ranks (waits true). */
     void (*advanced)(void *arg, bool waits);
@@ -61,16 +62,21 @@ enum chex_status chex_eval_check_size(const struct chex_set *set, int image_size
 enum chex_status chex_eval_check(const struct chex_set *set, const struct chex_net *net,
                                  int image_size, enum chex_tta tta, struct chex_error *err);
 
+/* Averages over images, classes and views. A masked label adds 0. */
+struct chex_eval_loss {
+    double bce;      /* plain binary cross-entropy, comparable between runs */
+    double training; /* the loss of the configuration */
+};
+
 /* Predicts the whole split. Collective; all ranks return the same status.
  * - predictions_out: rank 0 gets all rows, with the labels of the shards, and destroys the table.
  *   The other ranks get NULL.
- * - loss_out, on all ranks: the binary cross-entropy, averaged over images, classes and views. A
- *   masked label adds 0.
+ * - loss_out: on all ranks.
  * - The engine's parameters and pass state do not change.
  * - CHEX_E_DIVERGED: a logit is not finite. CHEX_E_PREEMPTED: *stop was set. */
 enum chex_status chex_eval_run(struct chex_engine *engine, const struct chex_set *set,
                                struct chex_coll *coll, const struct chex_eval_config *config,
-                               struct chex_predictions **predictions_out, double *loss_out,
-                               struct chex_error *err);
+                               struct chex_predictions **predictions_out,
+                               struct chex_eval_loss *loss_out, struct chex_error *err);
 
 #endif

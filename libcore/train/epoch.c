@@ -28,7 +28,7 @@ static json_t *shares(const struct chex_bottleneck *b) {
 }
 
 struct epoch_result {
-    double loss, val_loss, val_auroc, seconds, images_per_s, lr;
+    double loss, val_loss, val_training_loss, val_auroc, seconds, images_per_s, lr;
     uint64_t epoch, steps; /* number of the epoch, from 1; its steps that this process did */
     int defined;
     bool whole, validated, best, lowered;
@@ -145,7 +145,8 @@ static enum chex_status report(struct chex_session *s, const struct epoch_result
     json_t *line =
         chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("kind", e->whole ? "epoch" : "validation"),
                     CHEX_MEMBER(e, epoch), CHEX_MEMBER(&s->at, step), CHEX_MEMBER(e, loss),
-                    CHEX_MEMBER(e, val_loss), CHEX_FIELD("val_auroc_mean", e->val_auroc),
+                    CHEX_MEMBER(e, val_loss), CHEX_MEMBER(e, val_training_loss),
+                    CHEX_FIELD("val_auroc_mean", e->val_auroc),
                     CHEX_FIELD("val_auroc_defined_count", e->defined),
                     CHEX_FIELD("auroc", finding_aurocs(s, e)), CHEX_MEMBER(e, lr),
                     CHEX_FIELD_IF(e->norms.updates, "grad_norm_mean", norm_mean),
@@ -159,10 +160,10 @@ static enum chex_status report(struct chex_session *s, const struct epoch_result
     return CHEX_OK;
 }
 
-/* Best by validation AUROC. If that is undefined, by validation loss; without a validation set, by
- * training loss. */
+/* Best by validation AUROC. If that is undefined, by the training's loss on the validation set;
+ * without one, by training loss. */
 static bool is_best(struct chex_session *s, const struct epoch_result *e) {
-    double loss = e->validated ? e->val_loss : e->loss;
+    double loss = e->validated ? e->val_training_loss : e->loss;
     double score = e->validated && isfinite(e->val_auroc) ? e->val_auroc : -loss;
     if (s->at.has_best && score <= s->at.best_score)
         return false;
@@ -223,6 +224,7 @@ static enum chex_status validate(struct chex_session *s, struct epoch_result *e,
     enum chex_status st = measure(s, &v, err);
     if (st == CHEX_OK) {
         e->val_loss = v.loss;
+        e->val_training_loss = v.training_loss;
         e->val_auroc = v.auroc;
         e->defined = (int)v.defined;
     }
@@ -249,7 +251,8 @@ static enum chex_status validate(struct chex_session *s, struct epoch_result *e,
 
 /* Tells the schedule about the epoch and moves to the next one. */
 static void begin_next_epoch(struct chex_session *s, struct epoch_result *e) {
-    e->lowered = chex_schedule_observe(&s->config.schedule, e->validated ? e->val_loss : e->loss);
+    e->lowered =
+        chex_schedule_observe(&s->config.schedule, e->validated ? e->val_training_loss : e->loss);
     s->at.epoch++;
     s->at.step_in_epoch = 0;
     s->at.epoch_loss = 0;
@@ -259,6 +262,7 @@ enum chex_status chex_session_end_steps(struct chex_session *s, double started_s
                                         uint64_t first_step, struct chex_error *err) {
     struct epoch_result e = {.loss = s->at.epoch_loss / (double)s->at.step_in_epoch,
                              .val_loss = NAN,
+                             .val_training_loss = NAN,
                              .val_auroc = NAN,
                              .seconds = chex_clock_s() - started_s,
                              .images_per_s = NAN,

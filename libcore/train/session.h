@@ -204,8 +204,10 @@ enum chex_status chex_session_load_engine(struct chex_session *s, struct chex_er
 
 /* validate.c: on the validation rows. */
 struct chex_validation {
-    double loss, auroc; /* auroc: mean; NaN if undefined */
-    int64_t defined;    /* classes with an AUROC */
+    double loss;          /* plain binary cross-entropy */
+    double training_loss; /* the loss that the run minimises */
+    double auroc;         /* mean; NaN if undefined */
+    int64_t defined;      /* classes with an AUROC */
 };
 
 /* All ranks return the same values in `out`. CHEX_E_PREEMPTED if any rank got the signal to stop.

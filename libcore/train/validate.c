@@ -43,11 +43,15 @@ enum chex_status chex_train_validate(const struct chex_train_world *w, struct ch
                                      struct chex_time_left *time_left, double *aurocs,
                                      struct chex_validation *out, struct chex_error *err) {
     struct beat beat = {w->watchdog, step, time_left, w->stop};
-    const struct chex_eval_config config = {
-        .workers = workers, .advanced = advanced, .advanced_arg = &beat, .stop = w->stop};
+    const struct chex_eval_config config = {.workers = workers,
+                                            .advanced = advanced,
+                                            .advanced_arg = &beat,
+                                            .stop = w->stop,
+                                            .loss = &engine->config.loss};
     struct chex_predictions *table = NULL;
-    struct chex_validation v = {0};
-    CHEX_TRY(chex_eval_run(engine, val, w->coll, &config, &table, &v.loss, err));
+    struct chex_eval_loss loss;
+    CHEX_TRY(chex_eval_run(engine, val, w->coll, &config, &table, &loss, err));
+    struct chex_validation v = {.loss = loss.bce, .training_loss = loss.training};
     advanced(&beat, false);
     enum chex_status st = w->launch->rank == 0 ? score(table, aurocs, &v, err) : CHEX_OK;
     chex_predictions_destroy(table);

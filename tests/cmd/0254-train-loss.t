@@ -42,6 +42,12 @@ like "$(err)" 'balanced: Nodule has 0 positive and 30 negative training labels: 
     "a finding without positives is reported"
 like "$(err)" 'bce loss, pos_weight 1 \(Nodule\) to 2 \(Effusion\), class_weight 1 \(Effusion\) to 2 \(Mass\)' \
     "the log names the least and the greatest weight"
+losses() { grep -o '"val_[a-z_]*loss":[^,]*' "$1/metrics.jsonl" | cut -d: -f2 | tr '\n' ' '; } # RUN
+read -r bce own <<<"$(losses plain)"
+is "$own" "$bce" "metrics.jsonl: the plain loss is the validation's loss"
+read -r bce own <<<"$(losses balanced)"
+[ -n "$own" ] && [ "$own" != "$bce" ]
+ok $? "the validation also has the weighted loss"
 ! same plain balanced
 ok $? "they change the parameters"
 
