@@ -25,6 +25,7 @@
 #include "model/safetensors.h"
 #include "option_rows.h"
 #include "shard/shard.h"
+#include "shard/sources.h"
 
 struct eval_settings {
     struct chex_opt_common common;
@@ -248,24 +249,6 @@ struct eval_split_use {
 enum chex_status eval_split_run(struct chex_opt_set *set, const struct eval_settings *s,
                                 const struct eval_split_use *use, struct chex_error *err);
 
-/* ---- eval_sets.c ---- */
-
-/* The sets of --data. */
-struct eval_sets {
-    struct eval_set_name {
-        char *name, *dir;
-    } * set;
-    int count;
-};
-
-/* Parses "DIR" or "DIR,DIR,..." where DIR may be NAME=DIR. The name of a folder is its last part.
- * An existing folder is one set, whatever is in its name. The caller calls eval_sets_release, after
- * an error too. CHEX_E_USAGE: an empty name, a name or a folder twice, a name that cannot be a
- * folder.
- */
-enum chex_status eval_sets_parse(const char *text, struct eval_sets *out, struct chex_error *err);
-void eval_sets_release(struct eval_sets *s);
-
 /* ---- eval_external.c ---- */
 
 /* One evaluated set. */
@@ -280,13 +263,13 @@ struct eval_done {
 #define EVAL_EXTERNAL_KEY "external.json" /* the file that appears last */
 
 /* Refuses as eval_results_refuse() for the results of several sets. */
-enum chex_status eval_external_refuse(const struct eval_settings *s, const struct eval_sets *sets,
-                                      struct chex_error *err);
+enum chex_status eval_external_refuse(const struct eval_settings *s,
+                                      const struct chex_sources *sets, struct chex_error *err);
 
 /* Computes, prints and writes the results of several sets: OUT/NAME/ for each, external.json and
  * external.csv, all or none. done: (sets->count) */
 enum chex_status eval_external_report(const struct eval_settings *s, int threads,
-                                      const struct eval_sets *sets, const struct eval_done *done,
+                                      const struct chex_sources *sets, const struct eval_done *done,
                                       const struct chex_published *published,
                                       const struct eval_figures *figures, struct chex_error *err);
 

@@ -60,7 +60,7 @@ struct evaluation {
     const struct chex_opt_set *options;
     const struct eval_split_use *use; /* NULL: the command itself */
     bool split_asked, precision_asked;
-    struct eval_sets sets;
+    struct chex_sources sets;
     const char *data;       /* folder of the current set */
     struct eval_done *done; /* (sets.count) on rank 0 */
     char **digests;         /* (sets.count) source digests of the sets so far */
@@ -635,7 +635,7 @@ static enum chex_status run_evaluate(struct chex_opt_set *set, void *settings,
 }
 
 static enum chex_status open_sets(struct evaluation *e, struct chex_error *err) {
-    CHEX_TRY(eval_sets_parse(e->s->data, &e->sets, err));
+    CHEX_TRY(chex_sources_parse(e->s->data, &e->sets, err));
     if (e->use && e->sets.count > 1)
         return chex_error_set(err, CHEX_E_USAGE, "--data %s: %d sets, expected one", e->s->data,
                               e->sets.count);
@@ -660,7 +660,7 @@ enum chex_status eval_split_run(struct chex_opt_set *set, const struct eval_sett
     if (st == CHEX_OK)
         st = chex_world_open(&e.world, err);
     if (st != CHEX_OK) {
-        eval_sets_release(&e.sets);
+        chex_sources_release(&e.sets);
         free(e.done);
         free(e.digests);
         return st;
@@ -678,7 +678,7 @@ enum chex_status eval_split_run(struct chex_opt_set *set, const struct eval_sett
     evaluation_release(&e);
     chex_coll_destroy(e.coll);
     chex_world_close(&e.world, st, together);
-    eval_sets_release(&e.sets);
+    chex_sources_release(&e.sets);
     return st;
 }
 

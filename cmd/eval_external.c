@@ -35,8 +35,8 @@ static enum chex_status look_for(const char *dir, const char *name, char *found,
     return st;
 }
 
-enum chex_status eval_external_refuse(const struct eval_settings *s, const struct eval_sets *sets,
-                                      struct chex_error *err) {
+enum chex_status eval_external_refuse(const struct eval_settings *s,
+                                      const struct chex_sources *sets, struct chex_error *err) {
     char found[200] = "";
     if (chex_fs_exists(s->output) && !chex_fs_is_dir(s->output))
         return chex_error_set(err, CHEX_E_USAGE, "--output %s is no folder", s->output);
@@ -59,7 +59,7 @@ enum chex_status eval_external_refuse(const struct eval_settings *s, const struc
 
 struct external {
     const struct eval_settings *s;
-    const struct eval_sets *names;
+    const struct chex_sources *names;
     const struct eval_done *done;
     const struct chex_published *published;
     struct eval_computed *computed;  /* (sets) */
@@ -179,7 +179,7 @@ static enum chex_status print_sets(const struct external *x, struct chex_error *
 }
 
 enum chex_status eval_external_report(const struct eval_settings *s, int threads,
-                                      const struct eval_sets *sets, const struct eval_done *done,
+                                      const struct chex_sources *sets, const struct eval_done *done,
                                       const struct chex_published *published,
                                       const struct eval_figures *figures, struct chex_error *err) {
     const size_t count = (size_t)sets->count;

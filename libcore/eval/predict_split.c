@@ -268,7 +268,7 @@ static enum chex_status put_records(struct run *r, const struct flight *f, struc
             CHEX_TRY(put(r, &p, sizeof p, err));
         }
         for (size_t c = 0; c < classes; c++) {
-            const int8_t y = label_of(r, chex_shard_labels(s, at), c);
+            const int8_t y = label_of(r, chex_set_labels(r->set, ready->rows[i]), c);
             CHEX_TRY(put(r, &y, sizeof y, err));
         }
         const struct packed_facts facts = facts_of(r, s, at, ready->pixel_sums[i]);

@@ -207,12 +207,11 @@ static uint64_t sum_pixels(const uint8_t *pixels, size_t side) {
 }
 
 /* Callback of the reader: puts wanted row i into the slot. */
-static void place_row(void *arg, size_t i, const uint8_t *pixels, const int8_t *labels) {
+static void place_row(void *arg, size_t i, const uint8_t *pixels) {
     struct worker *w = arg;
     const struct chex_pipeline_config *c = &w->p->c;
     const size_t size = (size_t)c->image_size, row_bytes = w->p->row_bytes;
     struct slot *s = w->slot;
-    (void)labels;
     if (s->sums)
         s->sums[s->places[i]] = sum_pixels(pixels, (size_t)c->set->size);
     if (c->raw)
@@ -225,9 +224,8 @@ static void place_row(void *arg, size_t i, const uint8_t *pixels, const int8_t *
 /* Labels and crops of all images, also of those whose rows are not read. */
 static void describe_images(const struct new_pipeline *p, struct slot *s) {
     const size_t classes = (size_t)p->c.set->classes;
-    for (size_t i = 0, in_shard; i < (size_t)s->n; i++) {
-        const struct chex_shard *shard = chex_set_locate(p->c.set, s->rows[i], &in_shard);
-        memcpy(s->labels + i * classes, chex_shard_labels(shard, in_shard), classes);
+    for (size_t i = 0; i < (size_t)s->n; i++) {
+        memcpy(s->labels + i * classes, chex_set_labels(p->c.set, s->rows[i]), classes);
         if (p->c.raw)
             s->crops[i] = chex_pipeline_crop(&p->c, s->epoch, s->rows[i]);
     }
@@ -239,8 +237,8 @@ static enum chex_status fill(struct worker *w, struct slot *s) {
     w->slot = s;
     describe_images(p, s);
     if (p->window)
-        return chex_window_each(p->window, s->epoch, s->rank, s->step, s->places, s->wanted, wanted,
-                                place_row, w, &s->err);
+        return chex_window_each(p->window, s->epoch, s->rank, s->step, s->places, wanted, place_row,
+                                w, &s->err);
     chex_reader_prefetch(p->reader, w->lane, s->prefetch, (size_t)s->prefetch_count);
     return chex_reader_each(p->reader, w->lane, s->wanted, wanted, place_row, w, &s->err);
 }

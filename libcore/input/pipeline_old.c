@@ -103,7 +103,7 @@ static void take_out(struct old_pipeline *p, int v) {
 }
 
 /* Augments a record, then adds it to the buffer if it belongs to a logical rank of this process. */
-static void take_in(void *arg, size_t i, const uint8_t *pixels, const int8_t *labels) {
+static void take_in(void *arg, size_t i, const uint8_t *pixels) {
     struct old_pipeline *p = arg;
     size_t row = p->chunk_from + i;
     int v = (int)(row % (size_t)p->c.order.logical_ranks) - p->c.rank_from;
@@ -113,7 +113,7 @@ static void take_in(void *arg, size_t i, const uint8_t *pixels, const int8_t *la
                         p->scratch);
     if (!ours)
         return;
-    memcpy(s->buffer.labels + s->count * p->classes, labels, p->classes);
+    memcpy(s->buffer.labels + s->count * p->classes, chex_set_labels(p->c.set, row), p->classes);
     s->buffer.rows[s->count++] = row;
     if (s->count == BUFFER)
         take_out(p, v);

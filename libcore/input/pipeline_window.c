@@ -126,8 +126,8 @@ static struct buffer *await(struct chex_window *w, uint64_t number, struct chex_
 }
 
 enum chex_status chex_window_each(struct chex_window *w, uint64_t epoch, int rank, size_t step,
-                                  const int *places, const size_t *rows, size_t n,
-                                  chex_reader_fn fn, void *arg, struct chex_error *err) {
+                                  const int *places, size_t n, chex_reader_fn fn, void *arg,
+                                  struct chex_error *err) {
     struct chex_error fault = {0};
     size_t batch = (size_t)w->c->batch;
     struct buffer *b =
@@ -135,10 +135,8 @@ enum chex_status chex_window_each(struct chex_window *w, uint64_t epoch, int ran
     if (!b)
         return chex_error_set(err, fault.status, "%s", fault.text);
     const size_t *slots = b->slots + (step - b->from_step) * batch;
-    for (size_t i = 0, in_shard; i < n; i++) {
-        const struct chex_shard *shard = chex_set_locate(w->c->set, rows[i], &in_shard);
-        fn(arg, i, b->pixels + slots[places[i]] * w->row_bytes, chex_shard_labels(shard, in_shard));
-    }
+    for (size_t i = 0; i < n; i++)
+        fn(arg, i, b->pixels + slots[places[i]] * w->row_bytes);
     pthread_mutex_lock(&w->lock);
     if (--b->left == 0)
         pthread_cond_signal(&w->emptied);

@@ -28,12 +28,12 @@ uint64_t chex_window_bytes(const struct chex_pipeline_config *c);
 void chex_window_stop(struct chex_window *w);    /* NULL allowed */
 void chex_window_destroy(struct chex_window *w); /* NULL allowed; no thread may be waiting */
 
-/* Waits until the step's window is in memory and calls fn for each of rows[0..n). Thread-safe.
- * - places[i]: position of rows[i] in the step
- * - With `resident`, rows must be those of the step that no earlier batch had.
+/* Waits until the step's window is in memory and calls fn for each of n rows. Thread-safe.
+ * - places[i]: position of row i in the step
+ * - With `resident`, they must be those of the step that no earlier batch had.
  * - Call exactly once for each (epoch, step, rank): this releases the step's part of the window. */
 enum chex_status chex_window_each(struct chex_window *w, uint64_t epoch, int rank, size_t step,
-                                  const int *places, const size_t *rows, size_t n,
-                                  chex_reader_fn fn, void *arg, struct chex_error *err);
+                                  const int *places, size_t n, chex_reader_fn fn, void *arg,
+                                  struct chex_error *err);
 
 #endif

@@ -76,11 +76,11 @@ static void sort_rows(struct chex_reader_lane *lane, const size_t *rows, size_t 
 /* The number of leading keys[0..n) that are neighbours in one shard and fit into one read. */
 static size_t neighbours(const struct chex_reader *r, const struct chex_shard *shard,
                          size_t row_in_shard, const uint64_t *keys, size_t n) {
-    size_t left = chex_shard_rows(shard) - row_in_shard, count = 1;
-    size_t max = left < r->run ? left : r->run;
-    while (count < n && count < max && row_of(keys[count]) == row_of(keys[0]) + count)
+    const size_t max = n < r->run ? n : r->run;
+    size_t count = 1;
+    while (count < max && row_of(keys[count]) == row_of(keys[0]) + count)
         count++;
-    return count;
+    return chex_set_neighbours(r->c.set, shard, row_in_shard, row_of(keys[0]), count);
 }
 
 /* ---- reading ---- */
@@ -162,8 +162,7 @@ enum chex_status chex_reader_each(struct chex_reader *r, struct chex_reader_lane
         count = neighbours(r, shard, in_shard, lane->keys + i, n - i);
         CHEX_TRY(get(r, lane, shard, in_shard, row, &count, &pixels, err));
         for (size_t k = 0; k < count; k++)
-            fn(arg, place_of(lane->keys[i + k]), pixels + k * r->row_bytes,
-               chex_shard_labels(shard, in_shard + k));
+            fn(arg, place_of(lane->keys[i + k]), pixels + k * r->row_bytes);
     }
     return CHEX_OK;
 }
@@ -212,9 +211,8 @@ static void *sweep(void *arg) {
     for (size_t row = r->c.first, n; row < r->c.end && !atomic_load(&r->stop); row += n) {
         size_t in_shard;
         const struct chex_shard *shard = chex_set_locate(r->c.set, row, &in_shard);
-        size_t left = chex_shard_rows(shard) - in_shard, max = r->c.end - row;
-        max = left < max ? left : max;
-        n = claim(r, row, max < r->run ? max : r->run);
+        const size_t left = r->c.end - row, max = left < r->run ? left : r->run;
+        n = claim(r, row, chex_set_neighbours(r->c.set, shard, in_shard, row, max));
         if (n)
             read_into_memory(r, shard, in_shard, row, n, NULL);
         else

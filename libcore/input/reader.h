@@ -35,9 +35,8 @@ void chex_reader_destroy(struct chex_reader *r); /* NULL allowed; no lane may be
 /* A lane for requests of at most max_rows rows. NULL: out of memory. Release it with free(). */
 struct chex_reader_lane *chex_reader_lane_create(const struct chex_reader *r, size_t max_rows);
 
-/* Called with row i of the request. pixels (size, size) and labels (classes) are borrowed for the
- * call. */
-typedef void (*chex_reader_fn)(void *arg, size_t i, const uint8_t *pixels, const int8_t *labels);
+/* Called with row i of the request. pixels (size, size) are borrowed for the call. */
+typedef void (*chex_reader_fn)(void *arg, size_t i, const uint8_t *pixels);
 
 /* Calls fn once for each of rows[0..n), in disk order. Thread-safe if each thread has its own lane.
  * CHEX_E_DATA: a row is damaged; the text has file, row and image. */

@@ -86,6 +86,15 @@ bool chex_class_canonical(const char *name, char out[CHEX_CLASS_NAME_BYTES]) {
     return true;
 }
 
+int chex_class_in_list(const char *typed, const char *const *names, int count) {
+    char canonical[CHEX_CLASS_NAME_BYTES];
+    const bool known = chex_class_canonical(typed, canonical);
+    for (int c = 0; c < count; c++)
+        if (chex_names_match(names[c], typed) || (known && chex_names_match(names[c], canonical)))
+            return c;
+    return -1;
+}
+
 enum { WORD_BYTES = 48 };
 
 /* Writes `name` in lower case without blanks, '_' and '-'. False: the result is empty or longer
@@ -113,4 +122,27 @@ int chex_class_nearest(const char *name) {
         if (squeeze(chex_class_names[c], known) && chex_text_offer(&nearest, known))
             best = c;
     return best;
+}
+
+enum chex_status chex_class_not_in_list(const char *option, const char *typed,
+                                        const char *const *names, int count,
+                                        struct chex_error *err) {
+    enum { LISTED = 16 };
+    char word[WORD_BYTES] = "", known[WORD_BYTES], list[400] = "", shown[80];
+    int best = -1;
+    size_t used = 0;
+    squeeze(typed, word);
+    struct chex_text_nearest nearest = {.word = word};
+    for (int c = 0; c < count; c++)
+        if (*word && squeeze(names[c], known) && chex_text_offer(&nearest, known))
+            best = c;
+    for (int c = 0; c < count && c < LISTED && used < sizeof list; c++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", c ? ", " : "", names[c]);
+    chex_text_printable(typed, shown, sizeof shown);
+    if (best >= 0)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "%s: the data has no finding '%s'; did you mean %s?", option, shown,
+                              names[best]);
+    return chex_error_set(err, CHEX_E_USAGE, "%s: the data has no finding '%s' (it has %s%s)",
+                          option, shown, list, count > LISTED ? ", ..." : "");
 }

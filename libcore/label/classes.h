@@ -12,6 +12,8 @@
 
 #include <stdbool.h>
 
+#include "base/error.h"
+
 enum { CHEX_CLASS_COUNT = 14, CHEX_CLASS_NAME_BYTES = 64 };
 
 extern const char *const chex_class_names[CHEX_CLASS_COUNT + 1]; /* NULL at the end */
@@ -29,6 +31,16 @@ int chex_class_find(const char *name);
 
 /* Returns the class with the name closest to a misspelt one, for error texts; -1: none is close. */
 int chex_class_nearest(const char *name);
+
+/* Returns the index in names (count) of a finding that a user typed; -1 if it is not there.
+ * Compares without case, blanks, '_' and '-', and knows the names of other data sets. */
+int chex_class_in_list(const char *typed, const char *const *names, int count);
+
+/* CHEX_E_USAGE: `option` names a finding that is not in the list. The text has the closest name, or
+ * the first names. */
+enum chex_status chex_class_not_in_list(const char *option, const char *typed,
+                                        const char *const *names, int count,
+                                        struct chex_error *err);
 
 /* Writes the canonical name of a finding: the name used here if it is one of the 14, "No_Finding",
  * else the name itself with '_' for blanks and '/'.

@@ -18,8 +18,12 @@
 void chex_set_close(struct chex_set *set) {
     if (!set)
         return;
-    for (size_t i = 0; set->shards && i < set->shard_count; i++)
+    for (size_t i = 0; set->shards && !set->parts && i < set->shard_count; i++)
         chex_shard_close(set->shards[i]);
+    for (int i = 0; set->parts && i < set->part_count; i++)
+        chex_set_close(set->parts[i]);
+    free(set->parts);
+    free(set->labels);
     for (int i = 0; set->class_names && i < set->classes; i++)
         free(set->class_names[i]);
     free(set->class_names);
@@ -225,8 +229,8 @@ enum chex_status chex_set_rows(const char *dir, enum chex_split split, size_t *r
     return CHEX_OK;
 }
 
-const struct chex_shard *chex_set_locate(const struct chex_set *set, size_t row,
-                                         size_t *row_in_shard_out) {
+/* The number of the shard, or of the piece, that holds a row. */
+static size_t piece_of(const struct chex_set *set, size_t row) {
     size_t low = 0, high = set->shard_count; /* first[low] <= row < first[high] */
     while (high - low > 1) {
         size_t mid = low + (high - low) / 2;
@@ -235,8 +239,33 @@ const struct chex_shard *chex_set_locate(const struct chex_set *set, size_t row,
         else
             high = mid;
     }
-    *row_in_shard_out = row - set->first[low];
-    return set->shards[low];
+    return low;
+}
+
+const struct chex_shard *chex_set_locate(const struct chex_set *set, size_t row,
+                                         size_t *row_in_shard_out) {
+    const size_t piece = piece_of(set, row);
+    *row_in_shard_out = set->in_shard ? set->in_shard[row] : row - set->first[piece];
+    return set->shards[piece];
+}
+
+size_t chex_set_neighbours(const struct chex_set *set, const struct chex_shard *shard,
+                           size_t row_in_shard, size_t row, size_t max) {
+    size_t left = chex_shard_rows(shard) - row_in_shard, count = 1;
+    if (!set->in_shard)
+        return left < max ? left : max;
+    left = set->first[piece_of(set, row) + 1] - row;
+    while (count < left && count < max && set->in_shard[row + count] == row_in_shard + count)
+        count++;
+    return count;
+}
+
+const int8_t *chex_set_labels(const struct chex_set *set, size_t row) {
+    size_t at;
+    if (set->labels)
+        return set->labels + (row - set->labels_first) * (size_t)set->classes;
+    const struct chex_shard *shard = chex_set_locate(set, row, &at);
+    return chex_shard_labels(shard, at);
 }
 
 const char *const *chex_set_class_names(const struct chex_set *set) {

@@ -64,7 +64,12 @@ enum chex_status chex_shard_read(const struct chex_shard *s, size_t row, size_t 
 /* Asks the kernel to read rows [row, row + n) into the page cache (posix_fadvise). */
 void chex_shard_will_need(const struct chex_shard *s, size_t row, size_t n);
 
-/* All shards of one split. Rows are numbered across shards, in the order of the manifest. */
+/* All shards of one split. Rows are numbered across shards, in the order of the manifest.
+ *
+ * chex_selection_open() (shard/selection.h) makes a set of chosen rows, of several sets, or with
+ * other labels. Readers use the functions below, which know both kinds. Only in such a set:
+ * - `shards` lists pieces of shards, and one shard may have several;
+ * - `parts` owns the shards. */
 struct chex_set {
     char *dir;
     enum chex_split split;
@@ -74,6 +79,12 @@ struct chex_set {
     size_t rows;
     int size, classes;
     char **class_names, *source_digest, *resize;
+    const uint32_t *in_shard; /* (rows) number of the row in its shard; NULL: row - first[i].
+                                 Borrowed from the selection */
+    int8_t *labels;           /* (rows from labels_first on, classes); NULL: those of the shards */
+    size_t labels_first;
+    struct chex_set **parts; /* (part_count) sets; entries may be NULL */
+    int part_count;
 };
 
 /* Opens the shards of a split, DIR/SPLIT/SPLIT-NNNNN-of-NNNNN.h5, as DIR/manifest.json lists them.
@@ -114,6 +125,14 @@ enum chex_status chex_set_rows(const char *dir, enum chex_split split, size_t *r
  * that shard is not open. */
 const struct chex_shard *chex_set_locate(const struct chex_set *set, size_t row,
                                          size_t *row_in_shard_out);
+
+/* The number of rows from `row` on, at most `max`, that are neighbours in the file of one shard.
+ * shard and row_in_shard: from chex_set_locate(). */
+size_t chex_set_neighbours(const struct chex_set *set, const struct chex_shard *shard,
+                           size_t row_in_shard, size_t row, size_t max);
+
+/* (classes) labels of a row whose shard is open. */
+const int8_t *chex_set_labels(const struct chex_set *set, size_t row);
 
 /* Class names from the manifest: (classes) strings, owned by the set. */
 const char *const *chex_set_class_names(const struct chex_set *set);

@@ -102,7 +102,7 @@ error_line "two sets are named own: choose other names with NAME=DIR" "two sets 
 expect_status 3 chex-eval --data own,again=copy/own "${run[@]}" --output no
 error_line "own and copy/own were made from the same images" "a copy of a set"
 expect_status 2 chex-eval --data own,../x=other "${run[@]}" --output no
-error_line "'../x' cannot be a folder of --output" "a name that leaves the folder"
+error_line "'../x' cannot be the name of a set" "a name that leaves the folder"
 expect_status 3 chex-eval --data other "${run[@]}" --unit study --output no
 error_line 'other: image .* has no study id, and --unit study needs it' "shards without studies"
 unlike "$(err)" "densenet121 at" "this is found before the prediction"

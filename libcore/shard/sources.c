@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of sets of --data.
+ * Parses the list of sets of --data.
  */
+#include "shard/sources.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,15 +11,14 @@
 #include "base/alloc.h"
 #include "base/fs.h"
 #include "base/text.h"
-#include "eval_commands.h"
 
-void eval_sets_release(struct eval_sets *s) {
+void chex_sources_release(struct chex_sources *s) {
     for (int i = 0; s->set && i < s->count; i++) {
         free(s->set[i].name);
         free(s->set[i].dir);
     }
     free(s->set);
-    *s = (struct eval_sets){0};
+    *s = (struct chex_sources){0};
 }
 
 /* The last part of a path, without slashes at its end. */
@@ -30,11 +31,11 @@ static char *last_part(const char *path) {
     return chex_fs_format("%.*s", (int)(end - from), path + from);
 }
 
-static enum chex_status add_set(struct eval_sets *s, const char *word, size_t size, bool named,
+static enum chex_status add_set(struct chex_sources *s, const char *word, size_t size, bool named,
                                 struct chex_error *err) {
     const char *equals = named ? memchr(word, '=', size) : NULL;
     const size_t name = equals ? (size_t)(equals - word) : 0, skip = equals ? name + 1 : 0;
-    struct eval_set_name *set = &s->set[s->count++];
+    struct chex_source *set = &s->set[s->count++];
     if (size == skip || (equals && !name))
         return chex_error_set(
             err, CHEX_E_USAGE,
@@ -53,13 +54,14 @@ static bool same_folder(const char *a, const char *b) {
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* A name becomes a folder of --output. */
-static enum chex_status check_set(const struct eval_sets *s, int at, struct chex_error *err) {
-    const struct eval_set_name *set = &s->set[at];
+/* chex-eval makes a folder of each name. */
+static enum chex_status check_set(const struct chex_sources *s, int at, struct chex_error *err) {
+    const struct chex_source *set = &s->set[at];
     if (set->name[0] == '.' || strchr(set->name, '/') || !chex_text_is_printable(set->name))
         return chex_error_set(err, CHEX_E_USAGE,
-                              "--data: the name '%.60s' cannot be a folder of --output: choose "
-                              "another with NAME=DIR",
+                              "--data: '%.60s' cannot be the name of a set (expected printable "
+                              "characters, no slash, no dot in front): choose another with "
+                              "NAME=DIR",
                               set->name);
     for (int i = 0; i < at; i++) {
         if (same_folder(s->set[i].dir, set->dir))
@@ -74,12 +76,13 @@ static enum chex_status check_set(const struct eval_sets *s, int at, struct chex
     return CHEX_OK;
 }
 
-enum chex_status eval_sets_parse(const char *text, struct eval_sets *out, struct chex_error *err) {
+enum chex_status chex_sources_parse(const char *text, struct chex_sources *out,
+                                    struct chex_error *err) {
     const bool one = chex_fs_is_dir(text) || !strchr(text, ',');
     size_t most = 1;
     for (const char *p = text; *p; p++)
         most += *p == ',';
-    *out = (struct eval_sets){.set = chex_alloc_zeroed(most, sizeof *out->set)};
+    *out = (struct chex_sources){.set = chex_alloc_zeroed(most, sizeof *out->set)};
     if (!out->set)
         return chex_error_memory(err, "--data");
     if (one)

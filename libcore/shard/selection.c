@@ -1,0 +1,590 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Resolves the options of a selection, chooses its rows and opens it as a set (selection.h).
+ */
+#include "shard/selection.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "label/classes.h"
+
+/* Neighbouring rows of a set that stay together in a selection of several sets. Large enough for a
+ * disk with slow seeks (3 MB at 224 px), small enough to mix sets of a few thousand images. */
+enum { PIECE_ROWS = 64 };
+
+static void release_map(struct chex_row_map *m) {
+    free(m->first);
+    free(m->source);
+    free(m->shard);
+    free(m->in_shard);
+}
+
+void chex_selection_destroy(struct chex_selection *s) {
+    if (!s)
+        return;
+    for (int i = 0; s->source && i < s->sources.count; i++) {
+        chex_manifest_free(s->source[i].manifest);
+        free(s->source[i].class_at);
+    }
+    for (int c = 0; s->class_names && c < s->classes; c++)
+        free(s->class_names[c]);
+    for (int k = 0; k < CHEX_PART_COUNT; k++)
+        release_map(&s->map[k]);
+    chex_sources_release(&s->sources);
+    chex_where_free(s->where);
+    free(s->source);
+    free(s->class_names);
+    free(s->source_digest);
+    free(s->policies);
+    free(s->uncertain_target);
+    free(s->keep);
+    free(s);
+}
+
+/* ---- the sets ---- */
+
+static enum chex_status choose_splits(struct chex_selection *s, int at, struct chex_error *err) {
+    struct chex_selection_source *source = &s->source[at];
+    const struct chex_manifest_split *splits = source->manifest->splits;
+    source->split[CHEX_PART_TRAIN] = splits[CHEX_TRAIN].rows ? CHEX_TRAIN : CHEX_ALL;
+    source->split[CHEX_PART_VAL] = CHEX_VAL;
+    for (int k = 0; k < CHEX_PART_COUNT; k++) {
+        source->rows[k] = splits[source->split[k]].rows;
+        s->total[k] += source->rows[k];
+    }
+    if (source->rows[CHEX_PART_TRAIN] == 0)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: neither train nor all has any row: nothing to train on",
+                              s->sources.set[at].dir);
+    return CHEX_OK;
+}
+
+static enum chex_status compare_sets(const struct chex_selection *s, int at,
+                                     struct chex_error *err) {
+    const struct chex_manifest *first = s->source[0].manifest, *m = s->source[at].manifest;
+    const struct chex_source *set = s->sources.set;
+    if (m->size != first->size)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "--data: %s has images of %d px and %s of %d px: shard them at one "
+                              "size to train on both",
+                              set[0].dir, first->size, set[at].dir, m->size);
+    if (strcmp(m->resize, first->resize) != 0)
+        return chex_error_set(
+            err, CHEX_E_DATA,
+            "--data: %s was resized by %.60s and %s by %.60s: shard them alike to "
+            "train on both",
+            set[0].dir, first->resize, set[at].dir, m->resize);
+    for (int i = 0; i < at; i++)
+        if (strcmp(m->source_digest, s->source[i].manifest->source_digest) == 0)
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "--data: %s and %s are the same set (source digest %s)",
+                                  set[i].dir, set[at].dir, m->source_digest);
+    return CHEX_OK;
+}
+
+static enum chex_status read_sets(struct chex_selection *s, struct chex_error *err) {
+    size_t bytes = 1;
+    s->source = chex_alloc_zeroed((size_t)s->sources.count, sizeof *s->source);
+    if (!s->source)
+        return chex_error_memory(err, "--data");
+    for (int i = 0; i < s->sources.count; i++) {
+        CHEX_TRY(chex_manifest_read(s->sources.set[i].dir, &s->source[i].manifest, err));
+        CHEX_TRY(choose_splits(s, i, err));
+        CHEX_TRY(compare_sets(s, i, err));
+        s->source[i].admitted = chex_where_admits_source(s->where, i);
+        bytes += strlen(s->source[i].manifest->source_digest) + 1;
+    }
+    s->size = s->source[0].manifest->size;
+    s->source_digest = chex_alloc_zeroed(bytes, 1);
+    if (!s->source_digest)
+        return chex_error_memory(err, "--data");
+    for (int i = 0; i < s->sources.count; i++) {
+        strcat(s->source_digest, i ? "+" : "");
+        strcat(s->source_digest, s->source[i].manifest->source_digest);
+    }
+    return CHEX_OK;
+}
+
+/* ---- the findings ---- */
+
+static enum chex_status add_class(struct chex_selection *s, const char *name,
+                                  struct chex_error *err) {
+    if (s->classes == CHEX_MAX_CLASSES)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "--data: more than %d findings: choose some with "
+                              "--findings",
+                              CHEX_MAX_CLASSES);
+    if (!(s->class_names[s->classes] = strdup(name)))
+        return chex_error_memory(err, "findings");
+    s->classes++;
+    return CHEX_OK;
+}
+
+/* The findings of all sets. */
+static enum chex_status unite_findings(struct chex_selection *s, struct chex_error *err) {
+    for (int i = 0; i < s->sources.count; i++)
+        for (size_t c = 0; c < s->source[i].manifest->class_count; c++) {
+            const char *name = s->source[i].manifest->classes[c];
+            if (i == 0 ||
+                chex_class_in_list(name, (const char *const *)s->class_names, s->classes) < 0)
+                CHEX_TRY(add_class(s, name, err));
+        }
+    return CHEX_OK;
+}
+
+/* Replaces the findings of all sets by those of --findings. */
+static enum chex_status choose_findings(struct chex_selection *s, const char *text,
+                                        struct chex_error *err) {
+    char **all = s->class_names;
+    const int count = s->classes;
+    enum chex_status st = CHEX_OK;
+    s->classes = 0;
+    s->class_names = chex_alloc_zeroed(CHEX_MAX_CLASSES, sizeof *s->class_names);
+    if (!s->class_names)
+        st = chex_error_memory(err, "--findings");
+    for (const char *at = text; st == CHEX_OK && at;) {
+        const size_t n = strcspn(at, ",");
+        char *word = strndup(at, n);
+        const int c = word ? chex_class_in_list(word, (const char *const *)all, count) : -1;
+        if (!word)
+            st = chex_error_memory(err, "--findings");
+        else if (c < 0)
+            st = chex_class_not_in_list("--findings", word, (const char *const *)all, count, err);
+        else if (chex_class_in_list(all[c], (const char *const *)s->class_names, s->classes) >= 0)
+            st = chex_error_set(err, CHEX_E_USAGE, "--findings '%.200s': %s is listed twice", text,
+                                all[c]);
+        else
+            st = add_class(s, all[c], err);
+        free(word);
+        at = at[n] ? at + n + 1 : NULL;
+    }
+    for (int c = 0; c < count; c++)
+        free(all[c]);
+    free(all);
+    return st;
+}
+
+/* Which class of each set is which finding. */
+static enum chex_status align_findings(struct chex_selection *s, struct chex_error *err) {
+    for (int i = 0; i < s->sources.count; i++) {
+        struct chex_selection_source *source = &s->source[i];
+        const char *const *names = (const char *const *)source->manifest->classes;
+        const int count = (int)source->manifest->class_count;
+        int common = 0;
+        source->class_at = chex_alloc_zeroed((size_t)s->classes, sizeof *source->class_at);
+        if (!source->class_at)
+            return chex_error_memory(err, "findings");
+        s->own_labels = s->own_labels || count != s->classes;
+        for (int c = 0; c < s->classes; c++) {
+            source->class_at[c] = chex_class_in_list(s->class_names[c], names, count);
+            s->own_labels = s->own_labels || source->class_at[c] != c;
+            common += source->class_at[c] >= 0;
+        }
+        if (!common)
+            return chex_error_set(err, CHEX_E_USAGE,
+                                  "--findings: %s has none of them: leave it out of --data",
+                                  s->sources.set[i].dir);
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status choose_policies(struct chex_selection *s, const char *text,
+                                        struct chex_error *err) {
+    bool smooth = false;
+    s->policies = chex_alloc_zeroed((size_t)s->classes, sizeof *s->policies);
+    if (!s->policies)
+        return chex_error_memory(err, "--uncertain");
+    CHEX_TRY(chex_uncertain_policy_parse(text, (const char *const *)s->class_names, s->classes,
+                                         s->policies, err));
+    for (int c = 0; c < s->classes; c++) {
+        s->own_labels = s->own_labels || s->policies[c].label != CHEX_LABEL_UNCERTAIN;
+        smooth = smooth || s->policies[c].target >= 0;
+    }
+    if (!smooth)
+        return CHEX_OK;
+    s->uncertain_target = chex_alloc_zeroed((size_t)s->classes, sizeof *s->uncertain_target);
+    if (!s->uncertain_target)
+        return chex_error_memory(err, "--uncertain");
+    for (int c = 0; c < s->classes; c++)
+        s->uncertain_target[c] = s->policies[c].target;
+    return CHEX_OK;
+}
+
+static enum chex_status resolve(struct chex_selection *s, const struct chex_selection_config *c,
+                                struct chex_error *err) {
+    CHEX_TRY(chex_sources_parse(c->data, &s->sources, err));
+    CHEX_TRY(chex_where_parse(c->where, &s->sources, &s->where, err));
+    CHEX_TRY(read_sets(s, err));
+    s->class_names = chex_alloc_zeroed(CHEX_MAX_CLASSES, sizeof *s->class_names);
+    if (!s->class_names)
+        return chex_error_memory(err, "findings");
+    CHEX_TRY(unite_findings(s, err));
+    if (c->findings && *c->findings)
+        CHEX_TRY(choose_findings(s, c->findings, err));
+    CHEX_TRY(align_findings(s, err));
+    return choose_policies(s, c->uncertain, err);
+}
+
+enum chex_status chex_selection_create(const struct chex_selection_config *config,
+                                       struct chex_selection **out, struct chex_error *err) {
+    struct chex_selection *s = chex_alloc_zeroed(1, sizeof *s);
+    if (!s)
+        return chex_error_memory(err, "--data");
+    const enum chex_status st = resolve(s, config, err);
+    if (st != CHEX_OK) {
+        chex_selection_destroy(s);
+        return st;
+    }
+    *out = s;
+    return CHEX_OK;
+}
+
+/* ---- the rows ---- */
+
+/* Rows [from, to) of all splits of all sources, one after another, as they lie in `keep`. */
+struct stretch {
+    size_t from, to;
+};
+
+/* Judges the rows of one split that lie in the stretch. `before`: rows of earlier splits. */
+static enum chex_status judge_split(const struct chex_selection *s, int at, int part, size_t before,
+                                    struct stretch own, uint8_t *keep,
+                                    const struct chex_selection_ranks *ranks,
+                                    struct chex_error *err) {
+    const struct chex_selection_source *source = &s->source[at];
+    const size_t rows = source->rows[part];
+    const size_t from = own.from > before ? own.from - before : 0;
+    const size_t to = own.to < before + rows ? own.to > before ? own.to - before : 0 : rows;
+    struct chex_set *set = NULL;
+    if (from >= to || !source->admitted)
+        return CHEX_OK;
+    CHEX_TRY(chex_set_open_watched(s->sources.set[at].dir, source->split[part], from, to,
+                                   ranks->opened, ranks->arg, &set, err));
+    for (size_t row = from, in_shard; row < to; row++) {
+        const struct chex_shard *shard = chex_set_locate(set, row, &in_shard);
+        keep[before + row - own.from] = chex_where_admits_row(s->where, shard, in_shard);
+    }
+    chex_set_close(set);
+    return CHEX_OK;
+}
+
+static enum chex_status judge(const struct chex_selection *s, struct stretch own, uint8_t *keep,
+                              const struct chex_selection_ranks *ranks, struct chex_error *err) {
+    size_t before = 0;
+    for (int i = 0; i < s->sources.count; i++)
+        for (int k = 0; k < CHEX_PART_COUNT; before += s->source[i].rows[k++])
+            CHEX_TRY(judge_split(s, i, k, before, own, keep, ranks, err));
+    return CHEX_OK;
+}
+
+static enum chex_status agree(const struct chex_selection_ranks *ranks, enum chex_status st,
+                              struct chex_error *err) {
+    if (ranks->waits)
+        ranks->waits(ranks->arg);
+    return chex_group_agree(ranks->group, st, err);
+}
+
+/* Fills s->keep on all ranks. Each rank judges an equal share of the rows. */
+static enum chex_status share_rows(struct chex_selection *s,
+                                   const struct chex_selection_ranks *ranks,
+                                   struct chex_error *err) {
+    const size_t rows = s->total[CHEX_PART_TRAIN] + s->total[CHEX_PART_VAL];
+    const size_t rank = (size_t)ranks->group->rank, size = (size_t)ranks->group->size;
+    const struct stretch own = {rows * rank / size, rows * (rank + 1) / size};
+    uint8_t *mine = chex_alloc_zeroed(own.to - own.from, 1);
+    void *all = NULL;
+    size_t bytes;
+    s->keep = chex_alloc_zeroed(rows, 1);
+    enum chex_status st =
+        mine && s->keep ? judge(s, own, mine, ranks, err) : chex_error_memory(err, "--where");
+    st = agree(ranks, st, err);
+    if (st == CHEX_OK)
+        st = chex_group_gather(ranks->group, mine, own.to - own.from, &all, &bytes, err);
+    if (st == CHEX_OK && all)
+        memcpy(s->keep, all, rows);
+    if (st == CHEX_OK)
+        st = chex_group_broadcast(ranks->group, s->keep, rows, 0, err);
+    free(all);
+    free(mine);
+    return st;
+}
+
+static size_t count_kept(const struct chex_selection_source *source, int part) {
+    size_t kept = 0;
+    if (!source->admitted)
+        return 0;
+    if (!source->keep[part])
+        return source->rows[part];
+    for (size_t row = 0; row < source->rows[part]; row++)
+        kept += source->keep[part][row];
+    return kept;
+}
+
+static void count_rows(struct chex_selection *s) {
+    const uint8_t *at = s->keep;
+    for (int i = 0; i < s->sources.count; i++)
+        for (int k = 0; k < CHEX_PART_COUNT; k++) {
+            struct chex_selection_source *source = &s->source[i];
+            source->keep[k] = at;
+            at = at ? at + source->rows[k] : NULL;
+            source->kept[k] = count_kept(source, k);
+            s->rows[k] += source->kept[k];
+        }
+}
+
+/* ---- the map of the rows ---- */
+
+/* Walks over the chosen rows of one split of a source. */
+struct walk {
+    const struct chex_selection_source *source;
+    int part;
+    size_t row, done;       /* the next row of the split; chosen rows before it */
+    size_t shard, in_shard; /* of `row` */
+};
+
+static const struct chex_manifest_split *split_of(const struct chex_selection_source *source,
+                                                  int part) {
+    return &source->manifest->splits[source->split[part]];
+}
+
+/* Moves to the next chosen row, from `row` on, and to its shard. */
+static void settle(struct walk *w) {
+    const struct chex_manifest_split *split = split_of(w->source, w->part);
+    const uint8_t *keep = w->source->keep[w->part];
+    while (w->shard < split->shard_count) {
+        if (w->in_shard == split->shards[w->shard].rows) {
+            w->shard++;
+            w->in_shard = 0;
+        } else if (keep && !keep[w->row]) {
+            w->row++;
+            w->in_shard++;
+        } else {
+            return;
+        }
+    }
+}
+
+/* Adds the next piece of the source: chosen rows of one shard, at most `most`. */
+static void add_piece(struct chex_row_map *m, struct walk *w, int source, size_t most) {
+    const size_t shard = w->shard;
+    size_t *end = &m->first[m->pieces + 1];
+    m->source[m->pieces] = source;
+    m->shard[m->pieces] = shard;
+    *end = m->first[m->pieces++];
+    for (size_t n = 0; n < most && w->done < w->source->kept[w->part] && w->shard == shard; n++) {
+        m->in_shard[(*end)++] = (uint32_t)w->in_shard;
+        w->done++;
+        w->row++;
+        w->in_shard++;
+        settle(w);
+    }
+}
+
+/* The source whose next piece begins earliest, relative to its length; -1: all are done. */
+static int next_source(const struct walk *walks, int count) {
+    int best = -1;
+    double least = 2;
+    for (int i = 0; i < count; i++) {
+        const size_t kept = walks[i].source->kept[walks[i].part];
+        const double at = kept ? (double)walks[i].done / (double)kept : 1;
+        if (walks[i].done < kept && at < least) {
+            best = i;
+            least = at;
+        }
+    }
+    return best;
+}
+
+/* More pieces than this cannot be: each full one has `most` rows, and a shard may end in a shorter
+ * one. */
+static size_t most_pieces(const struct chex_selection *s, int part, size_t most) {
+    size_t pieces = s->rows[part] / most;
+    for (int i = 0; i < s->sources.count; i++)
+        pieces += split_of(&s->source[i], part)->shard_count;
+    return pieces;
+}
+
+static enum chex_status map_rows(struct chex_selection *s, int part, struct chex_error *err) {
+    const int count = s->sources.count;
+    const size_t most = count > 1 ? PIECE_ROWS : SIZE_MAX, pieces = most_pieces(s, part, most);
+    struct chex_row_map *m = &s->map[part];
+    struct walk *walks = chex_alloc_zeroed((size_t)count, sizeof *walks);
+    m->first = chex_alloc_zeroed(pieces + 1, sizeof *m->first);
+    m->source = chex_alloc_zeroed(pieces, sizeof *m->source);
+    m->shard = chex_alloc_zeroed(pieces, sizeof *m->shard);
+    m->in_shard = chex_alloc_zeroed(s->rows[part], sizeof *m->in_shard);
+    if (!walks || !m->first || !m->source || !m->shard || !m->in_shard) {
+        free(walks);
+        return chex_error_memory(err, "%zu chosen rows", s->rows[part]);
+    }
+    for (int i = 0; i < count; i++) {
+        walks[i] = (struct walk){.source = &s->source[i], .part = part};
+        settle(&walks[i]);
+    }
+    for (int next; (next = next_source(walks, count)) >= 0;)
+        add_piece(m, &walks[next], next, most);
+    free(walks);
+    return CHEX_OK;
+}
+
+enum chex_status chex_selection_choose(struct chex_selection *s,
+                                       const struct chex_selection_ranks *ranks,
+                                       struct chex_error *err) {
+    const bool by_row = chex_where_has_row_conditions(s->where);
+    enum chex_status st = CHEX_OK;
+    if (by_row)
+        CHEX_TRY(share_rows(s, ranks, err));
+    count_rows(s);
+    if (s->rows[CHEX_PART_TRAIN] == 0)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "--where: none of the %zu training images meets the conditions",
+                              s->total[CHEX_PART_TRAIN]);
+    s->mapped = by_row || s->sources.count > 1;
+    for (int k = 0; s->mapped && st == CHEX_OK && k < CHEX_PART_COUNT; k++)
+        st = map_rows(s, k, err);
+    return agree(ranks, st, err);
+}
+
+/* ---- opening ---- */
+
+static size_t piece_of(const struct chex_row_map *m, size_t row) {
+    size_t low = 0, high = m->pieces; /* first[low] <= row < first[high] */
+    while (high - low > 1) {
+        const size_t mid = low + (high - low) / 2;
+        if (m->first[mid] <= row)
+            low = mid;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+int chex_selection_source_of(const struct chex_selection *s, enum chex_part part, size_t row) {
+    const struct chex_row_map *m = &s->map[part];
+    return s->mapped ? m->source[piece_of(m, row)] : 0;
+}
+
+void chex_selection_span(const struct chex_selection *s, enum chex_part part, int source,
+                         size_t from, size_t to, size_t *first_out, size_t *end_out) {
+    const struct chex_row_map *m = &s->map[part];
+    const struct chex_manifest_split *split = split_of(&s->source[source], part);
+    *first_out = s->mapped ? SIZE_MAX : from;
+    *end_out = s->mapped ? 0 : to;
+    size_t before = 0, shard = 0; /* rows of the shards before `shard` */
+    for (size_t i = 0; s->mapped && i < m->pieces && m->first[i] < to; i++) {
+        const size_t first = m->first[i] > from ? m->first[i] : from;
+        const size_t last = (m->first[i + 1] < to ? m->first[i + 1] : to) - 1;
+        if (m->source[i] != source || m->first[i + 1] <= from)
+            continue;
+        for (; shard < m->shard[i]; shard++)
+            before += split->shards[shard].rows;
+        if (*first_out == SIZE_MAX)
+            *first_out = before + m->in_shard[first];
+        *end_out = before + m->in_shard[last] + 1;
+    }
+    if (*first_out >= *end_out)
+        *first_out = *end_out = 0;
+}
+
+/* The labels of rows [from, to), aligned by name, after the policies. */
+static enum chex_status make_labels(const struct chex_selection *s, enum chex_part part,
+                                    size_t from, size_t to, struct chex_set *set,
+                                    struct chex_error *err) {
+    const size_t classes = (size_t)s->classes;
+    int8_t *labels = chex_alloc_zeroed(to - from, classes), *out = labels;
+    if (!labels)
+        return chex_error_memory(err, "the labels of %zu rows", to - from);
+    for (size_t row = from, at; row < to; row++, out += classes) {
+        const struct chex_shard *shard = chex_set_locate(set, row, &at);
+        const int8_t *stated = chex_shard_labels(shard, at);
+        const int *class_at = s->source[chex_selection_source_of(s, part, row)].class_at;
+        for (size_t c = 0; c < classes; c++) {
+            out[c] = class_at[c] < 0 ? CHEX_LABEL_NOT_STATED : stated[class_at[c]];
+            if (out[c] == CHEX_LABEL_UNCERTAIN)
+                out[c] = s->policies[c].label;
+        }
+    }
+    set->labels = labels;
+    set->labels_first = from;
+    return CHEX_OK;
+}
+
+/* Gives the set the findings of the selection. */
+static enum chex_status name_classes(const struct chex_selection *s, struct chex_set *set,
+                                     struct chex_error *err) {
+    for (int c = 0; set->class_names && c < set->classes; c++)
+        free(set->class_names[c]);
+    free(set->class_names);
+    set->classes = 0;
+    set->class_names = chex_alloc_zeroed((size_t)s->classes, sizeof *set->class_names);
+    for (; set->class_names && set->classes < s->classes; set->classes++)
+        if (!(set->class_names[set->classes] = strdup(s->class_names[set->classes])))
+            break;
+    return set->classes == s->classes ? CHEX_OK : chex_error_memory(err, "findings");
+}
+
+/* Where the shards are read. */
+static const char *dir_of(const struct chex_selection *s, int source, const char *const *dirs) {
+    return dirs ? dirs[source] : s->sources.set[source].dir;
+}
+
+/* Opens the part of each source, and lists the pieces. */
+static enum chex_status open_mapped(const struct chex_selection *s, enum chex_part part,
+                                    size_t from, size_t to, const char *const *dirs,
+                                    void (*opened)(void *arg), void *arg, struct chex_set *set,
+                                    struct chex_error *err) {
+    const struct chex_row_map *m = &s->map[part];
+    set->parts = chex_alloc_zeroed((size_t)s->sources.count, sizeof(struct chex_set *));
+    set->shards = chex_alloc_zeroed(m->pieces, sizeof(struct chex_shard *));
+    set->first = chex_alloc_zeroed(m->pieces + 1, sizeof *set->first);
+    set->dir = strdup(s->sources.set[0].dir);
+    set->source_digest = strdup(s->source_digest);
+    set->resize = strdup(s->source[0].manifest->resize);
+    if (!set->parts || !set->shards || !set->first || !set->dir || !set->source_digest ||
+        !set->resize)
+        return chex_error_memory(err, "--data");
+    set->part_count = s->sources.count;
+    set->split = s->source[0].split[part];
+    set->size = s->size;
+    set->rows = s->rows[part];
+    set->shard_count = m->pieces;
+    set->in_shard = m->in_shard;
+    memcpy(set->first, m->first, (m->pieces + 1) * sizeof *set->first);
+    for (int i = 0; i < set->part_count; i++) {
+        size_t first, end;
+        chex_selection_span(s, part, i, from, to, &first, &end);
+        if (first < end)
+            CHEX_TRY(chex_set_open_watched(dir_of(s, i, dirs), s->source[i].split[part], first, end,
+                                           opened, arg, &set->parts[i], err));
+    }
+    for (size_t i = 0; i < m->pieces; i++)
+        if (set->parts[m->source[i]])
+            set->shards[i] = set->parts[m->source[i]]->shards[m->shard[i]];
+    return name_classes(s, set, err);
+}
+
+enum chex_status chex_selection_open(const struct chex_selection *s, enum chex_part part,
+                                     size_t from, size_t to, const char *const *dirs,
+                                     void (*opened)(void *arg), void *arg,
+                                     struct chex_set **set_out, struct chex_error *err) {
+    struct chex_set *set = s->mapped ? chex_alloc_zeroed(1, sizeof *set) : NULL;
+    enum chex_status st;
+    if (!s->mapped)
+        st = chex_set_open_watched(dir_of(s, 0, dirs), s->source[0].split[part], from, to, opened,
+                                   arg, &set, err);
+    else
+        st = set ? open_mapped(s, part, from, to, dirs, opened, arg, set, err)
+                 : chex_error_memory(err, "--data");
+    if (st == CHEX_OK && s->own_labels)
+        st = make_labels(s, part, from, to, set, err);
+    if (st == CHEX_OK && s->own_labels && !s->mapped)
+        st = name_classes(s, set, err);
+    if (st != CHEX_OK) {
+        chex_set_close(set);
+        return st;
+    }
+    *set_out = set;
+    return CHEX_OK;
+}
