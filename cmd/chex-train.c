@@ -29,7 +29,8 @@
 
 struct settings {
     struct chex_opt_common common;
-    const char *data, *output, *engine, *init, *resume, *checkpoint_every, *preempt_signal, *stage;
+    const char *data, *findings, *uncertain, *where;
+    const char *output, *engine, *init, *resume, *checkpoint_every, *preempt_signal, *stage;
     const char *save_before_end;
     const char *timeline;
     const char *pos_weight;
@@ -51,8 +52,19 @@ struct settings {
 static const struct chex_opt options[] = {
     CHEX_OPT_COMMON,
     OPTION_GROUP("Data and results"),
-    OPTION("data", STRING, AT(data), .letter = 'd', .metavar = "DIR", .of_rank = true,
-           .help = "folder of shards that chex-shard wrote"),
+    OPTION("data", STRING, AT(data), .letter = 'd', .metavar = "DIR[,DIR...]", .of_rank = true,
+           .help = "folder of shards that chex-shard wrote; several sets are trained on together, "
+                   "each as DIR or NAME=DIR"),
+    OPTION("findings", STRING, AT(findings), .metavar = "NAME,...", .of_run = true,
+           .help = "findings to train on, in the order of the network's outputs; without it, all "
+                   "findings of the data"),
+    OPTION("uncertain", STRING, AT(uncertain), .def = "ignore",
+           .metavar = "POLICY|FINDING=POLICY,...", .of_run = true,
+           .help = "uncertain labels: ignore (no loss), zeros, ones, or smooth:X (target X of the "
+                   "loss; 0.7 without X)"),
+    OPTION("where", STRING, AT(where), .metavar = "CONDITIONS", .of_run = true,
+           .help = "train and validate on the images that meet all conditions, such as "
+                   "view=PA,age>=18,sex=F,source=NAME"),
     OPTION("output", STRING, AT(output), .letter = 'o', .metavar = "DIR", .of_rank = true,
            .help = "folder of the run: checkpoints, metrics, configuration"),
     OPTION(
@@ -392,6 +404,9 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
                                   struct chex_train_config *out, struct chex_error *err) {
     *out = (struct chex_train_config){
         .data_dir = s->data,
+        .findings = s->findings,
+        .uncertain = s->uncertain,
+        .where = s->where,
         .output_dir = s->output,
         .model = chex_net_names[s->model],
         .engine = engine,
@@ -481,7 +496,7 @@ static enum chex_status restore_options(struct settings *s, const char *path,
         const struct chex_opt *o = &options[i];
         const char *value = recorded_text(o, recorded);
         char before[64], after[64];
-        if (!value || machine_chose(o, origins))
+        if (!value || !*value || machine_chose(o, origins))
             continue;
         chex_opt_value_text(o, s, before, sizeof before);
         CHEX_TRY(chex_opt_take(s->set, o, s, value, path, err));

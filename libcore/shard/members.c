@@ -20,18 +20,32 @@ uint64_t chex_members_sum(const struct chex_shard *s) {
     return sum;
 }
 
-void chex_members_read(const char *dir, char text_out[CHEX_MEMBERS_BYTES]) {
-    struct chex_manifest *m = NULL;
-    struct chex_error ignored = {0};
+void chex_members_text(const struct chex_manifest *m, char text_out[CHEX_MEMBERS_BYTES]) {
     size_t length = 0;
     text_out[0] = '\0';
-    if (chex_manifest_read(dir, &m, &ignored) != CHEX_OK)
-        return;
     for (int k = 0; k < CHEX_SPLIT_COUNT; k++)
         if (m->splits[k].has_members)
             length +=
                 (size_t)snprintf(text_out + length, CHEX_MEMBERS_BYTES - length, "%s%s %016" PRIx64,
                                  length ? ", " : "", chex_split_names[k], m->splits[k].members);
+}
+
+void chex_members_of_set(const char *text, int at, char text_out[CHEX_MEMBERS_BYTES]) {
+    for (; text && at > 0; at--) {
+        text = strstr(text, "; ");
+        text = text ? text + 2 : NULL;
+    }
+    snprintf(text_out, CHEX_MEMBERS_BYTES, "%.*s", text ? (int)strcspn(text, ";") : 0,
+             text ? text : "");
+}
+
+void chex_members_read(const char *dir, char text_out[CHEX_MEMBERS_BYTES]) {
+    struct chex_manifest *m = NULL;
+    struct chex_error ignored = {0};
+    text_out[0] = '\0';
+    if (chex_manifest_read(dir, &m, &ignored) != CHEX_OK)
+        return;
+    chex_members_text(m, text_out);
     chex_manifest_free(m);
 }
 

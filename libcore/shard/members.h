@@ -19,6 +19,14 @@ enum { CHEX_MEMBERS_BYTES = 128 };
 /* Returns the sum, modulo 2^64, of the XXH3-64 of the shard's image ids. */
 uint64_t chex_members_sum(const struct chex_shard *s);
 
+/* The sums of a set by its manifest: "train 0123456789abcdef, test ...". "" if it has none. */
+struct chex_manifest;
+void chex_members_text(const struct chex_manifest *m, char text_out[CHEX_MEMBERS_BYTES]);
+
+/* A checkpoint of a run on several sets joins their texts with "; ". Copies that of set `at`, from
+ * 0 on; "" if there is none. text may be NULL. */
+void chex_members_of_set(const char *text, int at, char text_out[CHEX_MEMBERS_BYTES]);
+
 /* Reads the sums of the set in `dir` from its manifest: "train 0123456789abcdef, test ...".
  * Writes "" if the manifest has no sums or cannot be read. The caller that opens the rows reports
  * an unreadable manifest. */

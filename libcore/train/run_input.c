@@ -6,10 +6,13 @@
  */
 #include "train/run_input.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/memory_limit.h"
 #include "eval/predict_split.h"
@@ -19,27 +22,18 @@
 #include "shard/manifest.h"
 #include "train/watchdog.h"
 
-/* The rows of this rank; known before a shard is opened. */
+/* The rows of this rank; known before a shard is opened for training. */
 struct parts {
-    enum chex_split split;
     size_t first, end; /* training rows of this rank */
     size_t val_rows, val_first, val_end;
 };
 
-/* The split to train on: `train`, or `all` if the data was not split. */
-static enum chex_status choose_split(const char *dir, enum chex_split *split_out, size_t *rows_out,
-                                     struct chex_error *err) {
-    *split_out = CHEX_TRAIN;
-    CHEX_TRY(chex_set_rows(dir, CHEX_TRAIN, rows_out, err));
-    if (*rows_out == 0) {
-        *split_out = CHEX_ALL;
-        CHEX_TRY(chex_set_rows(dir, CHEX_ALL, rows_out, err));
-    }
-    if (*rows_out == 0)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: neither train nor all has any row: nothing to train on", dir);
-    return CHEX_OK;
-}
+/* The copies on the node, one for each set. */
+struct copies {
+    struct chex_stage **stage; /* (count); NULL: no --stage */
+    const char **dirs;         /* (count) folders to read */
+    int count;
+};
 
 enum chex_status chex_train_choose_logical_ranks(struct chex_train_config *c, int ranks,
                                                  struct chex_error *err) {
@@ -50,28 +44,6 @@ enum chex_status chex_train_choose_logical_ranks(struct chex_train_config *c, in
     return chex_error_set(err, CHEX_E_USAGE,
                           "--logical-ranks %d, but the job has %d ranks: expected at least as many",
                           c->logical_ranks, ranks);
-}
-
-static enum chex_status choose_rows(const struct chex_train_config *c, const struct chex_launch *l,
-                                    bool with_val, struct chex_train_input *in, struct parts *p,
-                                    struct chex_error *err) {
-    size_t rows;
-    chex_reduce_run(c->logical_ranks, l->size, l->rank, &in->run_from, &in->run_to);
-    CHEX_TRY(choose_split(c->data_dir, &p->split, &rows, err));
-    in->order = (struct chex_order_config){.rows = rows,
-                                           .logical_ranks = c->logical_ranks,
-                                           .batch = (size_t)c->batch,
-                                           .kind = c->order,
-                                           .shuffle_block = c->shuffle_block,
-                                           .seed = c->seed};
-    CHEX_TRY(chex_order_check(&in->order, err));
-    chex_pipeline_rows(c->pipeline, &in->order, in->run_from, in->run_to, &p->first, &p->end);
-    if (!with_val)
-        return CHEX_OK;
-    CHEX_TRY(chex_set_rows(c->data_dir, CHEX_VAL, &p->val_rows, err));
-    if (p->val_rows)
-        chex_eval_rows(p->val_rows, l->rank, l->size, &p->val_first, &p->val_end);
-    return CHEX_OK;
 }
 
 static void waits(void *arg) {
@@ -89,17 +61,30 @@ static void opened(void *arg) {
     chex_watchdog_at(w->watchdog, CHEX_PHASE_OPEN);
 }
 
-static enum chex_status stage(const struct chex_train_config *c, const struct chex_train_world *w,
-                              const struct parts *p, struct chex_stage **out,
-                              struct chex_error *err) {
+/* ---- --stage ---- */
+
+/* The rows of a split of source `at` that contain rows [first, end) of the part. */
+static struct chex_stage_part stage_part(const struct chex_selection *s, enum chex_part part,
+                                         int at, size_t first, size_t end) {
+    struct chex_stage_part p = {.split = s->source[at].split[part]};
+    chex_selection_span(s, part, at, first, end, &p.row_from, &p.row_to);
+    return p;
+}
+
+/* Copies one set. Collective. */
+static enum chex_status stage_set(const struct chex_train_config *c,
+                                  const struct chex_train_world *w, const struct chex_selection *s,
+                                  int at, const struct parts *p, struct chex_stage **out,
+                                  struct chex_error *err) {
     const struct chex_launch *l = w->launch;
-    struct chex_stage_config s = {
-        .source = c->data_dir,
+    const struct chex_stage_config stage = {
+        .source = s->sources.set[at].dir,
         .dir = c->stage,
         .job = l->job_id,
         .node = l->node,
         .local_rank = l->local_rank,
-        .parts = {{p->split, p->first, p->end}, {CHEX_VAL, p->val_first, p->val_end}},
+        .parts = {stage_part(s, CHEX_PART_TRAIN, at, p->first, p->end),
+                  stage_part(s, CHEX_PART_VAL, at, p->val_first, p->val_end)},
         .part_count = p->val_rows ? 2 : 1,
         .look = c->plan_only,
         .stop = w->stop,
@@ -107,16 +92,45 @@ static enum chex_status stage(const struct chex_train_config *c, const struct ch
         .waits = waits,
         .copied = copied,
         .arg = (void *)w};
-    return chex_stage_create(&s, out, err);
+    return chex_stage_create(&stage, out, err);
 }
 
+/* Copies the sets to the node. Collective. */
+static enum chex_status stage_all(const struct chex_train_config *c,
+                                  const struct chex_train_world *w, const struct chex_selection *s,
+                                  const struct parts *p, struct copies *copies,
+                                  struct chex_error *err) {
+    const size_t count = (size_t)s->sources.count;
+    copies->stage = chex_alloc_zeroed(count, sizeof(struct chex_stage *));
+    copies->dirs = chex_alloc_zeroed(count, sizeof(const char *));
+    const enum chex_status st =
+        copies->stage && copies->dirs ? CHEX_OK : chex_error_memory(err, "--stage");
+    CHEX_TRY(chex_watchdog_agree(w->watchdog, w->coll->group, st, err));
+    for (; copies->count < s->sources.count; copies->count++) {
+        struct chex_stage **stage = &copies->stage[copies->count];
+        CHEX_TRY(stage_set(c, w, s, copies->count, p, stage, err));
+        copies->dirs[copies->count] = chex_stage_path(*stage);
+    }
+    return CHEX_OK;
+}
+
+static void release_copies(struct copies *copies) {
+    for (int i = 0; i < copies->count; i++)
+        chex_stage_destroy(copies->stage[i]);
+    free(copies->stage);
+    free(copies->dirs);
+}
+
+/* ---- opening ---- */
+
 static enum chex_status open_sets(const struct chex_train_config *c,
-                                  const struct chex_train_world *w, const char *dir,
+                                  const struct chex_train_world *w, const char *const *dirs,
                                   const struct parts *p, struct chex_train_input *in,
                                   struct chex_error *err) {
     void *arg = (void *)w;
     opened(arg);
-    CHEX_TRY(chex_set_open_watched(dir, p->split, p->first, p->end, opened, arg, &in->train, err));
+    CHEX_TRY(chex_selection_open(in->selection, CHEX_PART_TRAIN, p->first, p->end, dirs, opened,
+                                 arg, &in->train, err));
     if (in->train->size < c->image_size)
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: images are stored at %d px, --image-size %d is larger: shard "
@@ -126,8 +140,8 @@ static enum chex_status open_sets(const struct chex_train_config *c,
     in->val_first = p->val_first;
     in->val_end = p->val_end;
     if (p->val_rows)
-        return chex_set_open_watched(dir, CHEX_VAL, p->val_first, p->val_end, opened, arg, &in->val,
-                                     err);
+        return chex_selection_open(in->selection, CHEX_PART_VAL, p->val_first, p->val_end, dirs,
+                                   opened, arg, &in->val, err);
     return CHEX_OK;
 }
 
@@ -139,30 +153,113 @@ static enum chex_status choose_cache(const struct chex_train_config *c, const st
                              l->local_size, &in->cache, err);
 }
 
+/* What the ranks must have in common before their manifests can be compared. One set may have
+ * another name on each node. */
+static uint64_t names_digest(const struct chex_sources *s) {
+    uint64_t digest = (uint64_t)s->count;
+    for (int i = 0; s->count > 1 && i < s->count; i++)
+        digest = chex_hash64_mix(digest, s->set[i].name, strlen(s->set[i].name) + 1);
+    return digest;
+}
+
+static enum chex_status same_names(const struct chex_train_config *c,
+                                   const struct chex_sources *sources, struct chex_group *group,
+                                   struct chex_error *err) {
+    const uint64_t mine = names_digest(sources);
+    CHEX_TRY(chex_group_exchange(group, "data-names", &mine, sizeof mine, err));
+    const uint64_t *all = group->all;
+    const bool same = all[group->rank] == all[0];
+    return chex_group_agree(group,
+                            same ? CHEX_OK
+                                 : chex_error_set(err, CHEX_E_USAGE,
+                                                  "--data %s: other sets than on rank 0",
+                                                  c->data_dir),
+                            err);
+}
+
+static enum chex_status same_manifests(const struct chex_sources *sources,
+                                       const struct chex_train_world *w, struct chex_error *err) {
+    const size_t count = (size_t)sources->count;
+    char **paths = chex_alloc_zeroed(count, sizeof *paths);
+    enum chex_status st = paths ? CHEX_OK : chex_error_memory(err, "--data");
+    st = chex_group_agree(w->coll->group, st, err);
+    for (size_t i = 0; st == CHEX_OK && i < count; i++)
+        paths[i] = chex_fs_join(sources->set[i].dir, CHEX_MANIFEST_NAME);
+    if (st == CHEX_OK)
+        st = chex_same_files(w->coll, w->launch, (const char *const *)paths, count, err);
+    for (size_t i = 0; paths && i < count; i++)
+        free(paths[i]);
+    free(paths);
+    return st;
+}
+
 enum chex_status chex_train_input_same(const struct chex_train_config *c,
                                        const struct chex_train_world *w, struct chex_error *err) {
-    char *manifest = chex_fs_join(c->data_dir, CHEX_MANIFEST_NAME);
-    const char *const paths[] = {manifest};
-    const enum chex_status st = chex_same_files(w->coll, w->launch, paths, 1, err);
-    free(manifest);
+    struct chex_sources sources = {0};
+    struct chex_group *group = w->coll->group;
+    enum chex_status st =
+        chex_group_agree(group, chex_sources_parse(c->data_dir, &sources, err), err);
+    if (st == CHEX_OK && group->size > 1)
+        st = same_names(c, &sources, group, err);
+    if (st == CHEX_OK)
+        st = same_manifests(&sources, w, err);
+    chex_sources_release(&sources);
     return st;
+}
+
+enum chex_status chex_train_input_select(const struct chex_train_config *c,
+                                         struct chex_train_input *in, struct chex_error *err) {
+    const struct chex_selection_config selection = {c->data_dir, c->findings, c->uncertain,
+                                                    c->where};
+    return in->selection ? CHEX_OK : chex_selection_create(&selection, &in->selection, err);
+}
+
+static enum chex_status choose_rows(const struct chex_train_config *c, const struct chex_launch *l,
+                                    bool with_val, struct chex_train_input *in, struct parts *p,
+                                    struct chex_error *err) {
+    const size_t *rows = in->selection->rows;
+    chex_reduce_run(c->logical_ranks, l->size, l->rank, &in->run_from, &in->run_to);
+    in->order = (struct chex_order_config){.rows = rows[CHEX_PART_TRAIN],
+                                           .logical_ranks = c->logical_ranks,
+                                           .batch = (size_t)c->batch,
+                                           .kind = c->order,
+                                           .shuffle_block = c->shuffle_block,
+                                           .seed = c->seed};
+    CHEX_TRY(chex_order_check(&in->order, err));
+    chex_pipeline_rows(c->pipeline, &in->order, in->run_from, in->run_to, &p->first, &p->end);
+    p->val_rows = with_val ? rows[CHEX_PART_VAL] : 0;
+    if (p->val_rows)
+        chex_eval_rows(p->val_rows, l->rank, l->size, &p->val_first, &p->val_end);
+    return CHEX_OK;
+}
+
+/* The rows of the run, then those of this rank. Collective. */
+static enum chex_status select_rows(const struct chex_train_config *c,
+                                    const struct chex_train_world *w, bool with_val,
+                                    struct chex_train_input *in, struct parts *p,
+                                    struct chex_error *err) {
+    const struct chex_selection_ranks ranks = {w->coll->group, opened, waits, (void *)w};
+    enum chex_status st = chex_train_input_select(c, in, err);
+    CHEX_TRY(chex_watchdog_agree(w->watchdog, w->coll->group, st, err));
+    CHEX_TRY(chex_selection_choose(in->selection, &ranks, err));
+    st = choose_rows(c, w->launch, with_val, in, p, err);
+    return chex_watchdog_agree(w->watchdog, w->coll->group, st, err);
 }
 
 enum chex_status chex_train_input_open(const struct chex_train_config *c,
                                        const struct chex_train_world *w, bool with_val,
                                        struct chex_train_input *in, struct chex_error *err) {
     struct parts p = {0};
-    struct chex_stage *staged = NULL;
-    memset(in, 0, sizeof *in);
-    enum chex_status st = choose_rows(c, w->launch, with_val, in, &p, err);
-    CHEX_TRY(chex_watchdog_agree(w->watchdog, w->coll->group, st, err));
-    if (c->stage)
-        CHEX_TRY(stage(c, w, &p, &staged, err));
-    st = open_sets(c, w, staged ? chex_stage_path(staged) : c->data_dir, &p, in, err);
-    if (st == CHEX_OK)
-        st = choose_cache(c, w->launch, &p, in, err);
-    st = chex_watchdog_agree(w->watchdog, w->coll->group, st, err);
-    chex_stage_destroy(staged);
+    struct copies copies = {0};
+    CHEX_TRY(select_rows(c, w, with_val, in, &p, err));
+    enum chex_status st = c->stage ? stage_all(c, w, in->selection, &p, &copies, err) : CHEX_OK;
+    if (st == CHEX_OK) {
+        st = open_sets(c, w, copies.dirs, &p, in, err);
+        if (st == CHEX_OK)
+            st = choose_cache(c, w->launch, &p, in, err);
+        st = chex_watchdog_agree(w->watchdog, w->coll->group, st, err);
+    }
+    release_copies(&copies);
     if (st != CHEX_OK)
         chex_train_input_close(in);
     return st;
@@ -171,7 +268,9 @@ enum chex_status chex_train_input_open(const struct chex_train_config *c,
 void chex_train_input_close(struct chex_train_input *in) {
     chex_set_close(in->train);
     chex_set_close(in->val);
+    chex_selection_destroy(in->selection);
     in->train = in->val = NULL;
+    in->selection = NULL;
 }
 
 enum chex_status chex_train_input_make_resident(struct chex_train_input *in,
@@ -235,8 +334,29 @@ int chex_train_input_threads(const struct chex_train_input *in, const struct che
     return chex_pipeline_threads(&p);
 }
 
+/* Logs what --data, --where and --uncertain choose. Nothing without them. */
+static void describe_selection(const struct chex_selection *s, const struct chex_train_config *c) {
+    const bool where = c->where && *c->where, several = s->sources.count > 1;
+    char of[96] = "";
+    if (where)
+        chex_info("--where %s: %zu of %zu training images, %zu of %zu validation images", c->where,
+                  s->rows[CHEX_PART_TRAIN], s->total[CHEX_PART_TRAIN], s->rows[CHEX_PART_VAL],
+                  s->total[CHEX_PART_VAL]);
+    for (int i = 0; several && i < s->sources.count; i++) {
+        const struct chex_selection_source *source = &s->source[i];
+        if (where)
+            snprintf(of, sizeof of, " (of %zu and %zu)", source->rows[CHEX_PART_TRAIN],
+                     source->rows[CHEX_PART_VAL]);
+        chex_info("set %s: %zu training images, %zu validation images%s", s->sources.set[i].name,
+                  source->kept[CHEX_PART_TRAIN], source->kept[CHEX_PART_VAL], of);
+    }
+    if (c->uncertain && *c->uncertain && strcmp(c->uncertain, "ignore") != 0)
+        chex_info("uncertain labels: %s", c->uncertain);
+}
+
 void chex_train_input_describe(const struct chex_train_input *in,
                                const struct chex_train_config *c) {
+    describe_selection(in->selection, c);
     const int threads = chex_train_input_threads(in, c);
     chex_info("input pipeline %s, %d thread%s; order %s, shuffle %zu rows wide",
               chex_pipeline_names[c->pipeline], threads, threads == 1 ? "" : "s",

@@ -8,10 +8,12 @@
 #define CHEX_TRAIN_RUN_INPUT_H
 
 #include "input/cache.h"
+#include "shard/selection.h"
 #include "train/trainer.h"
 
 struct chex_train_input {
-    struct chex_set *train, *val; /* val: NULL if the data has none or with_val was false */
+    struct chex_selection *selection; /* from chex_train_input_select */
+    struct chex_set *train, *val;     /* val: NULL if the data has none or with_val was false */
     struct chex_order_config order;
     int run_from, run_to;      /* this process plays logical ranks [run_from, run_to) */
     size_t val_first, val_end; /* validation rows of this process */
@@ -22,21 +24,28 @@ struct chex_train_input {
 };
 
 /* Compares the manifests of all ranks. CHEX_E_DATA on all ranks if a rank has another set under its
- * path. The manifest lists the digest of each shard; chex_set_open checks those. Collective. */
+ * path, CHEX_E_USAGE if it has other sets. The manifest lists the digest of each shard;
+ * chex_set_open checks those. Collective. */
 enum chex_status chex_train_input_same(const struct chex_train_config *config,
                                        const struct chex_train_world *world,
                                        struct chex_error *err);
+
+/* Reads the manifests and resolves --findings, --uncertain and --where, unless this was done
+ * before. Not collective. CHEX_E_USAGE or CHEX_E_DATA (chex_selection_create). */
+enum chex_status chex_train_input_select(const struct chex_train_config *config,
+                                         struct chex_train_input *input, struct chex_error *err);
 
 /* Sets config->logical_ranks to the number of ranks if it is 0. CHEX_E_USAGE on all ranks if it is
  * less than the number of ranks. */
 enum chex_status chex_train_choose_logical_ranks(struct chex_train_config *config, int ranks,
                                                  struct chex_error *err);
 
-/* config->logical_ranks must be above 0. All ranks return the same status: CHEX_E_DATA,
- * CHEX_E_USAGE, CHEX_E_RESOURCE or that of chex_stage_create. Collective. */
+/* Opens the shards; selects first. `input` is zeroed or only selected. config->logical_ranks must
+ * be above 0. All ranks return the same status: CHEX_E_DATA, CHEX_E_USAGE, CHEX_E_RESOURCE or that
+ * of chex_stage_create. Collective. */
 enum chex_status chex_train_input_open(const struct chex_train_config *config,
                                        const struct chex_train_world *world, bool with_val,
-                                       struct chex_train_input *input_out, struct chex_error *err);
+                                       struct chex_train_input *input, struct chex_error *err);
 void chex_train_input_close(struct chex_train_input *input); /* a zeroed one is allowed */
 
 /* Asks the engine whether it crops stored rows itself (raw) and keeps them in its memory

@@ -35,6 +35,10 @@ static json_t *position_state(const struct chex_position *at) {
         CHEX_MEMBER(at, best_epoch), CHEX_MEMBER(at, best_step), CHEX_MEMBER(at, validation_due));
 }
 
+static const char *policy_text(const struct chex_train_config *c) {
+    return c->uncertain && *c->uncertain ? c->uncertain : "ignore";
+}
+
 /* What decides the order of the samples and the meaning of the parameters. */
 static json_t *identity(const struct chex_session *s) {
     const struct chex_train_config *c = &s->config;
@@ -42,8 +46,9 @@ static json_t *identity(const struct chex_session *s) {
         CHEX_MEMBER(c, seed), CHEX_MEMBER(&s->config, logical_ranks),
         CHEX_FIELD("batch_size", c->batch), CHEX_FIELD("order", chex_order_names[c->order]),
         CHEX_MEMBER(c, shuffle_block), CHEX_FIELD("pipeline", chex_pipeline_names[c->pipeline]),
-        CHEX_FIELD("rows", s->input.train->rows),
-        CHEX_FIELD("source_digest", chex_set_source_digest(s->input.train)),
+        CHEX_FIELD("rows", s->input.selection->total[CHEX_PART_TRAIN]),
+        CHEX_FIELD("source_digest", s->input.selection->source_digest),
+        CHEX_FIELD("where", c->where ? c->where : ""), CHEX_FIELD("uncertain", policy_text(c)),
         CHEX_FIELD("opt", chex_optim_names[c->update.optim]));
 }
 
@@ -62,10 +67,10 @@ static char *meta_text(const struct chex_session *s) {
     json_t *meta = chex_result(
         CHEX_FIELD("schema", 1), CHEX_FIELD("tool_version", CHEXNET_VERSION),
         CHEX_FIELD("resize", chex_set_resize(s->input.train)),
-        CHEX_FIELD("stored_size", s->input.train->size),
-        CHEX_FIELD("split", chex_split_names[s->input.train->split]), CHEX_MEMBER(s, members),
-        CHEX_FIELD("mean", channels(s->net->mean)), CHEX_FIELD("std", channels(s->net->std)),
-        CHEX_FIELD("identity", identity(s)), CHEX_FIELD("position", position_state(&s->at)),
+        CHEX_FIELD("stored_size", s->input.train->size), CHEX_FIELD("split", s->trained_split),
+        CHEX_FIELD("members", s->members), CHEX_FIELD("mean", channels(s->net->mean)),
+        CHEX_FIELD("std", channels(s->net->std)), CHEX_FIELD("identity", identity(s)),
+        CHEX_FIELD("position", position_state(&s->at)),
         CHEX_FIELD("plateau", plateau_state(&s->config.schedule)),
         CHEX_FIELD("options", settings(s)));
     json_object_set(meta, "origins", json_object_get(s->config.options, "origins"));
@@ -196,18 +201,21 @@ static enum chex_status check_identity(struct chex_session *s, const char *path,
 }
 
 /* The classes must have the same names in the same order. */
-static enum chex_status check_classes(const char *path, const struct chex_checkpoint *c,
-                                      const struct chex_set *set, struct chex_error *err) {
-    const char *const *names = chex_set_class_names(set);
-    bool same = c->classes == set->classes;
+static enum chex_status check_classes(const struct chex_session *s, const char *path,
+                                      const struct chex_checkpoint *c, struct chex_error *err) {
+    const struct chex_selection *now = s->input.selection;
+    bool same = c->classes == now->classes;
     for (int i = 0; same && i < c->classes; i++)
-        same = strcmp(c->class_names[i], names[i]) == 0;
+        same = strcmp(c->class_names[i], now->class_names[i]) == 0;
     if (same)
         return CHEX_OK;
-    return chex_error_set(err, CHEX_E_USAGE,
-                          "%s: its %d classes are not the %d of %s: give the shards that it was "
-                          "trained on",
-                          path, c->classes, set->classes, set->dir);
+    return chex_error_set(
+        err, CHEX_E_USAGE,
+        "%s: its %d classes are not the %d of %s%s%s: give the shards that it was "
+        "trained on, and the same --findings",
+        path, c->classes, now->classes, s->config.data_dir,
+        s->config.findings ? " with --findings " : "",
+        s->config.findings ? s->config.findings : "");
 }
 
 /* The splits that a run reads must hold the same images as before. Otherwise training images could
@@ -215,62 +223,64 @@ static enum chex_status check_classes(const char *path, const struct chex_checkp
 static enum chex_status check_members(const struct chex_session *s, const char *path,
                                       const json_t *meta, struct chex_error *err) {
     static const enum chex_split used[] = {CHEX_TRAIN, CHEX_VAL, CHEX_ALL};
-    const char *then = json_string_value(json_object_get(meta, "members"));
-    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
-        if (chex_members_compare(then, s->members, used[i]) == CHEX_MEMBERS_OTHER)
-            return chex_error_set(err, CHEX_E_USAGE,
-                                  "%s: its split %s held other images than that of %s: give the "
-                                  "shards that it was trained on, or start a new run in another "
-                                  "--output",
-                                  path, chex_split_names[used[i]], s->config.data_dir);
+    const struct chex_sources *sources = &s->input.selection->sources;
+    const char *recorded = json_string_value(json_object_get(meta, "members"));
+    for (int k = 0; s->members && k < sources->count; k++) {
+        char then[CHEX_MEMBERS_BYTES], now[CHEX_MEMBERS_BYTES];
+        chex_members_of_set(recorded, k, then);
+        chex_members_of_set(s->members, k, now);
+        for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+            if (chex_members_compare(then, now, used[i]) == CHEX_MEMBERS_OTHER)
+                return chex_error_set(
+                    err, CHEX_E_USAGE,
+                    "%s: its split %s held other images than that of %s: give the shards that it "
+                    "was trained on, or start a new run in another --output",
+                    path, chex_split_names[used[i]], sources->set[k].dir);
+    }
     return CHEX_OK;
 }
 
 /* Describes the sets by path and size: digests would not help a reader. */
 static enum chex_status other_set(const struct chex_session *s, const char *path,
-                                  const json_t *meta, const struct chex_set *set,
-                                  struct chex_error *err) {
+                                  const json_t *meta, struct chex_error *err) {
+    const struct chex_selection *now = s->input.selection;
     const json_t *then = json_object_get(meta, "identity");
     const char *dir = json_string_value(json_object_get(json_object_get(meta, "options"), "data"));
-    char was[300];
+    char was[300], is[64] = "";
     snprintf(was, sizeof was, "%llu images of %lld px in %.200s",
              (unsigned long long)get_u64(then, "rows"),
              (long long)json_integer_value(json_object_get(meta, "stored_size")), dir ? dir : "?");
+    if (now->sources.count == 1)
+        snprintf(is, sizeof is, "split %s of ",
+                 chex_split_names[now->source[0].split[CHEX_PART_TRAIN]]);
     return chex_error_set(
         err, CHEX_E_USAGE,
-        "%s: it was trained on another set (%s) than split %s of --data %s (%zu "
+        "%s: it was trained on another set (%s) than %s--data %s (%zu "
         "images of %d px): give the shards that it was trained on, or start a new "
         "run in another --output",
-        path, was, chex_split_names[set->split], s->config.data_dir, set->rows, set->size);
+        path, was, is, s->config.data_dir, now->total[CHEX_PART_TRAIN], now->size);
 }
 
-static enum chex_status check_set(const struct chex_session *s, const char *path,
-                                  const struct chex_checkpoint *c, const json_t *meta,
-                                  const struct chex_set *set, struct chex_error *err) {
-    const json_t *id = json_object_get(meta, "identity");
-    const char *digest = json_string_value(json_object_get(id, "source_digest"));
-    if (!digest || strcmp(digest, chex_set_source_digest(set)) != 0 ||
-        get_u64(id, "rows") != set->rows ||
-        json_integer_value(json_object_get(meta, "stored_size")) != set->size)
-        return other_set(s, path, meta, set, err);
-    CHEX_TRY(check_members(s, path, meta, err));
-    return check_classes(path, c, set, err);
-}
-
-/* The shards must be those of the checkpoint. Opens the set with one row, to read its header. */
+/* The data and what the options choose of it must be those of the checkpoint. */
 static enum chex_status check_data(struct chex_session *s, const char *path,
                                    const struct chex_checkpoint *c, const json_t *meta,
                                    struct chex_error *err) {
-    struct chex_set *probe;
-    size_t rows;
-    enum chex_split kind = CHEX_TRAIN;
-    CHEX_TRY(chex_set_rows(s->config.data_dir, CHEX_TRAIN, &rows, err));
-    if (rows == 0)
-        kind = CHEX_ALL;
-    CHEX_TRY(chex_set_open(s->config.data_dir, kind, 0, 1, &probe, err));
-    const enum chex_status st = check_set(s, path, c, meta, probe, err);
-    chex_set_close(probe);
-    return st;
+    const json_t *id = json_object_get(meta, "identity");
+    const char *digest = json_string_value(json_object_get(id, "source_digest"));
+    CHEX_TRY(chex_session_select(s, err));
+    const struct chex_selection *now = s->input.selection;
+    if (!digest || strcmp(digest, now->source_digest) != 0 ||
+        get_u64(id, "rows") != now->total[CHEX_PART_TRAIN] ||
+        json_integer_value(json_object_get(meta, "stored_size")) != now->size)
+        return other_set(s, path, meta, err);
+    CHEX_TRY(check_members(s, path, meta, err));
+    CHEX_TRY(check_classes(s, path, c, err));
+    if (json_object_get(id, "where")) /* older checkpoints have none */
+        CHEX_TRY(same_value(path, id, "where", json_string(s->config.where ? s->config.where : ""),
+                            err));
+    if (json_object_get(id, "uncertain"))
+        CHEX_TRY(same_value(path, id, "uncertain", json_string(policy_text(&s->config)), err));
+    return CHEX_OK;
 }
 
 enum chex_status chex_session_load_engine(struct chex_session *s, struct chex_error *err) {

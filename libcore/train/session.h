@@ -80,8 +80,9 @@ struct chex_session {
     /* setup.c: the data */
     struct chex_train_input input; /* run_input.c */
     struct chex_pipeline *pipeline;
-    size_t steps;                     /* per epoch */
-    char members[CHEX_MEMBERS_BYTES]; /* rank 0: which images each split of the data holds */
+    size_t steps;        /* per epoch */
+    char *members;       /* rank 0: which images each split of the data holds (shard/members.h) */
+    char *trained_split; /* the same: "train", or "all"; of several sets joined with "+" */
 
     /* The checks of the set-up */
     struct chex_train_needs needs;      /* memory_budget.c */
@@ -117,6 +118,8 @@ void chex_session_init(struct chex_session *s, const struct chex_train_config *c
 enum chex_status chex_session_open(struct chex_session *s, struct chex_error *err);
 void chex_session_close(struct chex_session *s);
 enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_error *err);
+/* Resolves what the options choose of the data, once. Not collective. */
+enum chex_status chex_session_select(struct chex_session *s, struct chex_error *err);
 
 /* run_output.c: checks the output folder, and locks it if it exists. */
 enum chex_status chex_run_output_check(struct chex_run_output *o, const struct chex_train_config *c,

@@ -34,8 +34,33 @@ enum chex_status chex_session_agree(struct chex_session *s, enum chex_status min
     return st;
 }
 
+/* Joins what the checkpoint says of each set. Rank 0. */
+static enum chex_status describe_sets(struct chex_session *s, struct chex_error *err) {
+    const struct chex_selection *now = s->input.selection;
+    const size_t count = (size_t)now->sources.count;
+    s->members = chex_alloc_zeroed(count, CHEX_MEMBERS_BYTES + 2);
+    s->trained_split = chex_alloc_zeroed(count, 8);
+    if (!s->members || !s->trained_split)
+        return chex_error_memory(err, "--data");
+    for (size_t i = 0; i < count; i++) {
+        char members[CHEX_MEMBERS_BYTES];
+        chex_members_text(now->source[i].manifest, members);
+        strcat(strcat(s->members, i ? "; " : ""), members);
+        strcat(strcat(s->trained_split, i ? "+" : ""),
+               chex_split_names[now->source[i].split[CHEX_PART_TRAIN]]);
+    }
+    return CHEX_OK;
+}
+
+enum chex_status chex_session_select(struct chex_session *s, struct chex_error *err) {
+    CHEX_TRY(chex_train_input_select(&s->config, &s->input, err));
+    return s->rank == 0 && !s->members ? describe_sets(s, err) : CHEX_OK;
+}
+
 enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_error *err) {
     const struct chex_train_config *c = &s->config;
+    struct chex_loss loss = s->loss.loss;
+    loss.uncertain_target = s->input.selection->uncertain_target;
     struct chex_engine_config e = {.net = s->net,
                                    .image_size = c->image_size,
                                    .batch = c->batch,
@@ -43,7 +68,7 @@ enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_
                                    .threads = c->threads,
                                    .training = true,
                                    .node_ranks = s->world.launch->local_size,
-                                   .loss = s->loss.loss,
+                                   .loss = loss,
                                    .ema_decay = c->ema_decay,
                                    .device = c->device};
     return chex_engine_create(c->engine, &e, &s->engine, err);
@@ -187,8 +212,6 @@ static enum chex_status open_run(struct chex_session *s, struct chex_error *err)
     CHEX_TRY(chex_session_agree(s, st, err));
     st = s->rank == 0 ? chex_run_output_check(&s->output, &s->config, err) : CHEX_OK;
     CHEX_TRY(chex_session_agree(s, st, err));
-    if (s->rank == 0)
-        chex_members_read(s->config.data_dir, s->members);
     CHEX_TRY(chex_session_agree(s, chex_train_input_same(&s->config, &s->world, err), err));
     chex_watchdog_at(s->world.watchdog, CHEX_PHASE_RESTORE);
     CHEX_TRY(chex_session_agree(s, chex_session_restore(s, err), err));
@@ -201,6 +224,7 @@ static enum chex_status open_run(struct chex_session *s, struct chex_error *err)
 
 static enum chex_status open_data(struct chex_session *s, struct chex_error *err) {
     CHEX_TRY(chex_train_choose_logical_ranks(&s->config, s->size, err));
+    CHEX_TRY(chex_session_agree(s, chex_session_select(s, err), err));
     CHEX_TRY(chex_train_input_open(&s->config, &s->world, true, &s->input, err));
     s->steps = chex_order_steps(&s->input.order);
     if (!s->net)
@@ -336,6 +360,8 @@ void chex_session_close(struct chex_session *s) {
     chex_loss_weights_release(&s->loss);
     chex_train_input_close(&s->input);
     chex_net_destroy(s->net);
+    free(s->members);
+    free(s->trained_split);
 }
 
 void chex_session_init(struct chex_session *s, const struct chex_train_config *config,

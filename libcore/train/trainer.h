@@ -28,7 +28,10 @@
 #include "train/schedule.h"
 
 struct chex_train_config {
-    const char *data_dir, *output_dir;
+    /* --data: a folder of shards, or several sets; --findings, --uncertain and --where as typed,
+     * NULL: not given (shard/selection.h) */
+    const char *data_dir, *findings, *uncertain, *where;
+    const char *output_dir;
     const char *model, *engine;    /* engine: a spec for chex_engine_create */
     const struct chex_gpu *device; /* from chex_choose_gpu, or NULL; borrowed */
     int image_size, batch, threads, workers;
