@@ -21,10 +21,12 @@
 #include "train/bench.h"
 #include "train/bench_input.h"
 #include "train/plan.h"
+#include "train/prove.h"
 #include "train/requeue.h"
 #include "train/trainer.h"
 #include "train_bench.h"
 #include "train_plan.h"
+#include "train_prove.h"
 #include "train_signals.h"
 
 struct settings {
@@ -32,12 +34,12 @@ struct settings {
     const char *data, *findings, *uncertain, *where;
     const char *output, *engine, *init, *resume, *checkpoint_every, *preempt_signal, *stage;
     const char *save_before_end;
-    const char *timeline;
+    const char *timeline, *prove;
     const char *pos_weight;
     int model, opt, sched, precision, order, pipeline, cache, resident, loss, loss_mean;
     int64_t image_size, batch_size, epochs, threads, workers, seed, logical_ranks, accumulate;
     int64_t checkpoint_keep, max_steps, stop_after, shuffle_block, patience, step_epochs, bench,
-        bench_input;
+        bench_input, stretches;
     double crop_scale, hflip, rotate, brightness, contrast;
     double label_smoothing, focal_gamma, focal_alpha, asl_gamma_neg, asl_gamma_pos, asl_clip;
     double lr, min_lr, lr_factor, weight_decay, momentum, clip_norm, ema, warmup_epochs, consume;
@@ -45,6 +47,7 @@ struct settings {
     bool deterministic, plan, bench_layers, bench_infer, antialias, job_comment, requeue;
     bool nesterov, decay_norms;
     int64_t accumulated_ranks; /* logical ranks by --accumulate; 0: not given */
+    char proven_engine[128];   /* --prove: that of the run */
     struct chex_opt_set *set;  /* the origin of each value */
 };
 
@@ -74,6 +77,11 @@ static const struct chex_opt options[] = {
     OPTION("plan", FLAG, AT(plan),
            .help = "print a plan instead of training: data, memory, messages, time, checkpoints, "
                    "and errors; exits with the status of the run"),
+    OPTION("prove", STRING, AT(prove), .metavar = "RUN",
+           .help = "repeat stretches of the run in folder RUN and compare the results to the last "
+                   "bit; changes nothing"),
+    OPTION("stretches", INT, AT(stretches), .def = "3", .metavar = "K", .min = 0, .max = 1e9,
+           .help = "with --prove: stretches between checkpoints, chosen at random (0: all)"),
     OPTION("init", STRING, AT(init), .metavar = "FILE", .of_rank = true,
            .help = "start from the parameters of a checkpoint, safetensors or PyTorch file"),
     OPTION_GROUP("Network and training"),
@@ -263,6 +271,7 @@ static const struct chex_opt_program program = {
     .summary = "train CheXNet on sharded chest X-rays",
     .usage = "chex-train --data DIR --output DIR [options]\n"
              "chex-train --plan --data DIR --output DIR [options]\n"
+             "chex-train --prove RUN [--data DIR] [options]\n"
              "chex-train --bench N [options]\n"
              "chex-train --data DIR --bench-input N [options]",
     .opts = options,
@@ -363,13 +372,14 @@ static enum chex_status check_loss(const struct settings *s, struct chex_error *
 }
 
 /* For config.json and checkpoints: the effective options and, by the same names, their origins.
- * --plan and the shared options (--help, --json, ...) are left out. */
+ * --plan, --prove and the shared options (--help, --json, ...) are left out. */
 static json_t *options_json(const struct settings *s) {
     json_t *object = json_object(), *origins = json_object();
     for (size_t i = 0; i < program.count; i++) {
         const struct chex_opt *o = &options[i];
         char value[4096];
-        if (o->type == CHEX_OPT_GROUP || o->at < sizeof s->common || o->at == AT(plan))
+        if (o->type == CHEX_OPT_GROUP || o->at < sizeof s->common || o->at == AT(plan) ||
+            o->at == AT(prove) || o->at == AT(stretches))
             continue;
         chex_opt_value_text(o, s, value, sizeof value);
         json_object_set_new(object, o->name, json_string(value));
@@ -471,10 +481,11 @@ struct starter {
 };
 
 /* The default of --precision depends on the machine. A resumed run chooses it again, if the user
- * had not given it. */
-static bool machine_chose(const struct chex_opt *o, const json_t *origins) {
+ * had not given it. A proof never does. */
+static bool machine_chose(const struct settings *s, const struct chex_opt *o,
+                          const json_t *origins) {
     const char *origin = json_string_value(json_object_get(origins, o->name));
-    return o->at == AT(precision) &&
+    return o->at == AT(precision) && !s->prove &&
            (!origin || strcmp(origin, chex_opt_origin_names[CHEX_FROM_DEFAULT]) == 0);
 }
 
@@ -496,7 +507,7 @@ static enum chex_status restore_options(struct settings *s, const char *path,
         const struct chex_opt *o = &options[i];
         const char *value = recorded_text(o, recorded);
         char before[64], after[64];
-        if (!value || !*value || machine_chose(o, origins))
+        if (!value || !*value || machine_chose(s, o, origins))
             continue;
         chex_opt_value_text(o, s, before, sizeof before);
         CHEX_TRY(chex_opt_take(s->set, o, s, value, path, err));
@@ -650,18 +661,36 @@ static enum chex_status plan(const struct settings *s, const struct chex_train_c
     return CHEX_OK;
 }
 
-/* The collective work: training, --plan or --bench-input. */
+static enum chex_status prove(const struct settings *s, const struct chex_train_config *c,
+                              const struct chex_train_world *w, bool *together,
+                              struct chex_error *err) {
+    const struct chex_prove p = {.run = s->prove, .stretches = s->stretches};
+    struct chex_error unprinted = {0};
+    json_t *proof = NULL;
+    const enum chex_status st = chex_train_prove(&p, c, w, &proof, together, err);
+    if (proof && s->common.json) {
+        const enum chex_status printed =
+            chex_result_print(stdout, proof, NULL, JSON_INDENT(2), &unprinted);
+        return printed == CHEX_OK ? st : chex_error_set(err, printed, "%s", unprinted.text);
+    }
+    if (proof)
+        train_prove_print(proof);
+    json_decref(proof);
+    return st;
+}
+
+/* The collective work: training, --plan, --prove or --bench-input. */
 static enum chex_status collective(struct starter *start, struct chex_world *world, bool *together,
                                    struct chex_error *err) {
     const struct settings *s = start->s;
-    const bool asks = world->launch.rank == 0 && !s->bench_input;
+    const bool asks = world->launch.rank == 0 && !s->bench_input && !s->prove;
     struct chex_coll *coll = NULL;
     const struct chex_slurm_library *slurm = NULL;
     struct chex_error why = {0};
     if (asks && (!start->config->save_before_end.off || s->job_comment || s->requeue))
         (void)chex_slurm_open(&slurm, &why); /* before MPI */
     start->config->requeue =
-        s->requeue && !s->plan && (!asks || chex_requeue_check(slurm, why.text));
+        s->requeue && !s->plan && !s->prove && (!asks || chex_requeue_check(slurm, why.text));
     const struct chex_train_config first = *start->config, *c = &first;
     CHEX_TRY(chex_coll_create(&world->launch, &coll, err));
     train_signals_limit(0);
@@ -676,12 +705,32 @@ static enum chex_status collective(struct starter *start, struct chex_world *wor
                                  .slurm_why = why.text};
     enum chex_status st = s->bench_input ? bench_input(s, c, &w, together, err)
                           : s->plan      ? plan(s, c, &w, together, err)
+                          : s->prove     ? prove(s, c, &w, together, err)
                                          : train(s, c, &w, together, err);
     *together = *together && !coll->group->broken;
     if (st == CHEX_OK || *together)
         chex_coll_destroy(coll);
     if (first.requeue && asks)
         chex_requeue_ask(slurm, st);
+    return st;
+}
+
+/* --prove: the options of the run, before an engine is chosen. An engine or a folder of data that
+ * the user names comes first. */
+static enum chex_status take_run(struct settings *s, struct chex_error *err) {
+    struct chex_prove_options run = {0};
+    char taken[1024];
+    CHEX_TRY(chex_prove_options_read(s->prove, &run, err));
+    enum chex_status st = restore_options(s, s->prove, run.options, NULL, taken, sizeof taken, err);
+    const char *data = json_string_value(json_object_get(run.options, "data"));
+    for (size_t i = 0; st == CHEX_OK && data && i < program.count; i++)
+        if (options[i].at == AT(data))
+            st = chex_opt_take(s->set, &options[i], s, data, s->prove, err);
+    if (st == CHEX_OK && chex_opt_origin(s->set, "engine") == CHEX_FROM_DEFAULT) {
+        snprintf(s->proven_engine, sizeof s->proven_engine, "%s", run.engine);
+        s->engine = s->proven_engine;
+    }
+    json_decref(run.options);
     return st;
 }
 
@@ -692,6 +741,8 @@ static enum chex_status work(struct settings *s, struct chex_world *world, bool 
     struct chex_gpu gpu;
     bool has_gpu = false;
     *together = true;
+    if (s->prove)
+        CHEX_TRY(chex_group_agree(world->group, take_run(s, err), err));
     if (!s->bench_input) { /* --bench-input uses no engine */
         enum chex_status st = chex_choose_engine(s->engine, &world->gpu, &engine, err);
         CHEX_TRY(chex_choose_gpu(&world->launch, world->group, &world->binding, &world->gpu,
@@ -699,7 +750,8 @@ static enum chex_status work(struct settings *s, struct chex_world *world, bool 
         enum chex_precision precision = (enum chex_precision)s->precision;
         const bool asked = chex_opt_origin(s->set, "precision") != CHEX_FROM_DEFAULT;
         CHEX_TRY(chex_choose_precision(world->group, engine, asked, &precision, err));
-        s->precision = (int)precision;
+        if (!s->prove)
+            s->precision = (int)precision;
     }
     const struct chex_gpu *device = has_gpu ? &gpu : NULL;
     int threads = s->threads ? (int)s->threads : world->binding.threads;
@@ -733,8 +785,31 @@ static enum chex_status check_names(const struct settings *s, struct chex_error 
     return chex_text_for_json("--stage", s->stage, user, err);
 }
 
+/* --prove repeats the run with its own options. The user may only say where: data, engine, threads
+ * and the like. */
+static enum chex_status check_prove(const struct settings *s, struct chex_error *err) {
+    static const char *const refused[] = {"output",   "resume", "init",    "stage",
+                                          "timeline", "plan",   "requeue", "job-comment"};
+    if (!s->prove && chex_opt_origin(s->set, "stretches") > CHEX_FROM_RUN)
+        return chex_error_set(err, CHEX_E_USAGE, "--stretches: expected --prove RUN with it");
+    for (size_t i = 0; s->prove && i < program.count; i++) {
+        const struct chex_opt *o = &options[i];
+        bool bad = o->of_run || o->at == AT(bench) || o->at == AT(bench_input) ||
+                   o->at == AT(max_steps) || o->at == AT(accumulate);
+        for (size_t r = 0; o->name && r < COUNT(refused); r++)
+            bad = bad || strcmp(o->name, refused[r]) == 0;
+        if (bad && chex_opt_origin(s->set, o->name) > CHEX_FROM_RUN)
+            return chex_error_set(err, CHEX_E_USAGE,
+                                  "--prove and --%s: a proof repeats the run with its own options "
+                                  "and writes nothing",
+                                  o->name);
+    }
+    return CHEX_OK;
+}
+
 static enum chex_status check_settings(const struct settings *s, struct chex_error *err) {
-    bool needs_output = !s->bench && !s->bench_input;
+    bool needs_output = !s->bench && !s->bench_input && !s->prove;
+    CHEX_TRY(check_prove(s, err));
     if (s->bench && s->bench_input)
         return chex_error_set(err, CHEX_E_USAGE, "--bench and --bench-input: expected one of them");
     if (s->plan && (s->bench || s->bench_input))
@@ -764,7 +839,7 @@ static enum chex_status check_settings(const struct settings *s, struct chex_err
     if (s->min_lr > s->lr && chex_opt_origin(s->set, "lr") != CHEX_FROM_DEFAULT)
         return chex_error_set(err, CHEX_E_USAGE, "--min-lr %g: expected no more than --lr, %g",
                               s->min_lr, s->lr);
-    if ((!s->bench && !s->data) || (needs_output && !s->output))
+    if ((!s->bench && !s->prove && !s->data) || (needs_output && !s->output))
         return chex_error_set(err, CHEX_E_USAGE, "--%s DIR is required; try 'chex-train --help'",
                               s->data ? "output" : "data");
     return check_names(s, err);

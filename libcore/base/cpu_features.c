@@ -5,6 +5,7 @@
 #include "base/cpu_features.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__x86_64__)
@@ -64,4 +65,18 @@ enum chex_status chex_cpu_check(struct chex_error *err) {
     return chex_error_set(err, CHEX_E_USAGE,
                           "CHEX_CPU is '%s': expected generic, sse41, avx2, avx512 or amx",
                           getenv("CHEX_CPU"));
+}
+
+void chex_cpu_name(char *out, size_t size) {
+    char line[256];
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    out[0] = '\0';
+    while (f && !out[0] && fgets(line, sizeof line, f)) {
+        const char *name = strncmp(line, "model name", 10) == 0 ? strchr(line, ':') : NULL;
+        line[strcspn(line, "\n")] = '\0';
+        if (name)
+            snprintf(out, size, "%s", name + 1 + strspn(name + 1, " "));
+    }
+    if (f)
+        fclose(f);
 }

@@ -9,6 +9,7 @@
 #define CHEX_BASE_CPU_FEATURES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/error.h"
 
@@ -28,5 +29,8 @@ bool chex_cpu_has(enum chex_isa isa);
 
 /* CHEX_E_USAGE if CHEX_CPU has an unknown value. chex_cpu_has treats such a value as generic. */
 enum chex_status chex_cpu_check(struct chex_error *err);
+
+/* The name of the processor, as Linux has it; "" if it has none. */
+void chex_cpu_name(char *out, size_t size);
 
 #endif

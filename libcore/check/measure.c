@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/cpu_features.h"
 #include "base/hash.h"
 #include "base/memory_limit.h"
 #include "base/pool.h"
@@ -90,21 +91,10 @@ int chex_check_threads(const struct chex_check_context *c) {
     return c->binding && c->binding->threads > 0 ? c->binding->threads : chex_cpu_count();
 }
 
-static void processor_name(char *buf, size_t size) {
-    char line[256];
-    FILE *f = fopen("/proc/cpuinfo", "re");
-    buf[0] = '\0';
-    while (f && !buf[0] && fgets(line, sizeof line, f))
-        if (strncmp(line, "model name", 10) == 0)
-            snprintf(buf, size, "%s", line);
-    if (f)
-        fclose(f);
-}
-
 uint64_t chex_check_cpu_kind(const struct chex_check_context *c, const char *what) {
     char name[256];
     const int threads = chex_check_threads(c);
-    processor_name(name, sizeof name);
+    chex_cpu_name(name, sizeof name);
     uint64_t h = chex_hash64_mix(0, name, strlen(name));
     h = chex_hash64_mix(h, &threads, sizeof threads);
     return chex_hash64_mix(h, what, strlen(what));

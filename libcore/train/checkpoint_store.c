@@ -156,6 +156,41 @@ static enum chex_status list_all(const char *dir, struct list *l, struct chex_er
     return CHEX_OK;
 }
 
+enum chex_status chex_checkpoint_store_find(const char *dir, uint64_t step, char **path_out,
+                                            struct chex_error *err) {
+    struct list l;
+    *path_out = NULL;
+    enum chex_status st = list_all(dir, &l, err);
+    for (size_t i = l.count; st == CHEX_OK && i > 0 && !*path_out; i--)
+        if (l.at[i - 1].step == step) {
+            *path_out = l.at[i - 1].path;
+            l.at[i - 1].path = NULL;
+        }
+    release_list(&l);
+    return st;
+}
+
+enum chex_status chex_checkpoint_store_steps(const char *dir, uint64_t **steps_out,
+                                             size_t *count_out, struct chex_error *err) {
+    struct list l;
+    enum chex_status st = list_all(dir, &l, err);
+    uint64_t *steps = st == CHEX_OK ? calloc(l.count + 1, sizeof *steps) : NULL;
+    size_t count = 0;
+    if (st == CHEX_OK && !steps)
+        st = chex_error_memory(err, NULL);
+    for (size_t i = 0; st == CHEX_OK && i < l.count; i++)
+        if (!count || steps[count - 1] != l.at[i].step)
+            steps[count++] = l.at[i].step;
+    release_list(&l);
+    if (st != CHEX_OK) {
+        free(steps);
+        return st;
+    }
+    *steps_out = steps;
+    *count_out = count;
+    return CHEX_OK;
+}
+
 /* ---- writing ---- */
 
 static enum chex_status point_at(const char *dir, const char *name, const char *file,

@@ -18,6 +18,15 @@
 /* The path of the numbered checkpoint of `step`. The caller frees it. NULL: out of memory. */
 char *chex_checkpoint_store_path(const char *dir, uint64_t step);
 
+/* Finds a file with the state after `step`: the numbered one, last.h5 or best.h5. *path_out: NULL
+ * if there is none; the caller frees it. */
+enum chex_status chex_checkpoint_store_find(const char *dir, uint64_t step, char **path_out,
+                                            struct chex_error *err);
+
+/* The steps of all checkpoints that can be found, in rising order. The caller frees *steps_out. */
+enum chex_status chex_checkpoint_store_steps(const char *dir, uint64_t **steps_out,
+                                             size_t *count_out, struct chex_error *err);
+
 /* Writes the numbered checkpoint of `step`, makes last.h5 (with `best` also best.h5) a name of it,
  * and removes the oldest numbered ones beyond `keep` (0: keeps all). */
 enum chex_status chex_checkpoint_store_write(const char *dir, int keep, const struct chex_net *net,

@@ -121,9 +121,8 @@ static enum chex_status diverged(struct chex_session *s, double loss, double lr,
                           s->newest);
 }
 
-/* One step, without the save that *v may ask for. A step with a diverged loss is not counted. */
-static enum chex_status one_step(struct chex_session *s, struct chex_step_verdict *v,
-                                 struct chex_error *err) {
+enum chex_status chex_session_step(struct chex_session *s, struct chex_step_verdict *v,
+                                   struct chex_error *err) {
     double start = chex_clock_s();
     struct chex_step_times *t = &s->reports.step;
     memset(t, 0, sizeof *t);
@@ -140,7 +139,7 @@ static enum chex_status one_step(struct chex_session *s, struct chex_step_verdic
     s->at.step_in_epoch++;
     s->at.epoch_loss += v->loss;
     s->at.validation_due = s->at.step_in_epoch == s->steps || chex_session_out_of_steps(s);
-    if (s->rank != 0)
+    if (s->rank != 0 || s->config.prove)
         return CHEX_OK;
     double seconds = chex_clock_s() - start;
     double images = (double)s->config.batch * s->config.logical_ranks;
@@ -238,7 +237,7 @@ static enum chex_status steps_of_epoch(struct chex_session *s, struct chex_error
            !s->stopped) {
         struct chex_step_verdict v = {0};
         const uint64_t step = s->at.step + 1, from_ns = chex_trace_now(s->timeline.trace);
-        st = one_step(s, &v, err);
+        st = chex_session_step(s, &v, err);
         chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_STEP, from_ns, step);
         if (st != CHEX_OK)
             break;

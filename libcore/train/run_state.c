@@ -361,13 +361,14 @@ static enum chex_status restore_options(struct chex_session *s, const char *path
                                         struct chex_error *err) {
     const json_t *options = json_object_get(meta, "options");
     struct chex_train_config *c = &s->config;
-    const bool plan_only = c->plan_only;
+    const bool plan_only = c->plan_only, prove = c->prove;
     restored[0] = '\0';
     if (!s->world.restore || !options)
         return CHEX_OK;
     CHEX_TRY(s->world.restore(s->world.restore_arg, path, options, json_object_get(meta, "origins"),
                               c, restored, size, err));
     c->plan_only = plan_only;
+    c->prove = prove;
     chex_schedule_init(&c->schedule);
     return CHEX_OK;
 }
@@ -394,7 +395,7 @@ static enum chex_status take_over(struct chex_session *s, const char *path,
         read_plateau(&s->config.schedule, json_object_get(meta, "plateau"));
         snprintf(s->newest, sizeof s->newest, "%s", path);
         s->complete = chex_session_ended_by(s) != NULL;
-        if (!s->complete)
+        if (!s->complete && !s->config.prove)
             log_options(s, path, json_object_get(meta, "options"), restored);
     }
     json_decref(meta);

@@ -17,8 +17,8 @@
 
 /* Patterns of the names that a run may overwrite in its folder. */
 static const char *const own_names[] = {
-    "last.h5",     "best.h5",   "metrics.jsonl", "config.json",       "ranks.json",
-    "checkpoints", "step-*.h5", "run.html",      "checkpoints.jsonl", NULL};
+    "last.h5",   "best.h5",  "metrics.jsonl",     "config.json",     "ranks.json", "checkpoints",
+    "step-*.h5", "run.html", "checkpoints.jsonl", "provenance.json", NULL};
 
 static bool is_own(const char *name) {
     for (int i = 0; own_names[i]; i++)

@@ -120,6 +120,8 @@ void chex_session_close(struct chex_session *s);
 enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_error *err);
 /* Resolves what the options choose of the data, once. Not collective. */
 enum chex_status chex_session_select(struct chex_session *s, struct chex_error *err);
+/* Starts the input at the position of the run. */
+enum chex_status chex_session_open_pipeline(struct chex_session *s, struct chex_error *err);
 
 /* run_output.c: checks the output folder, and locks it if it exists. */
 enum chex_status chex_run_output_check(struct chex_run_output *o, const struct chex_train_config *c,
@@ -235,7 +237,11 @@ void chex_session_write_stalled(struct chex_session *s, const struct chex_mark *
 void chex_run_trace_pass(struct chex_run_timeline *t, bool on_device, int v, uint64_t from_ns,
                          const struct chex_pass_result *result);
 
-/* loop.c: runs all steps. Collective. */
+/* loop.c: one step, without the save that *v may ask for. A step with a diverged loss is not
+ * counted. Collective. */
+enum chex_status chex_session_step(struct chex_session *s, struct chex_step_verdict *v,
+                                   struct chex_error *err);
+/* Runs all steps. Collective. */
 enum chex_status chex_session_loop(struct chex_session *s, struct chex_error *err);
 /* Saves the present position in the background, after hold_s (see chex_checkpoint_writer_put).
  * Collective. */

@@ -22,6 +22,7 @@
 #include "engine/update.h"
 #include "launch/same.h"
 #include "train/job_use.h"
+#include "train/provenance.h"
 #include "train/requeue.h"
 #include "train/session.h"
 
@@ -185,7 +186,7 @@ static void describe(const struct chex_session *s) {
 
 /* If a validation is due, the position is the end of an epoch: the pipeline starts with the next
  * one. */
-static enum chex_status open_pipeline(struct chex_session *s, struct chex_error *err) {
+enum chex_status chex_session_open_pipeline(struct chex_session *s, struct chex_error *err) {
     return chex_train_input_pipeline(&s->input, &s->config,
                                      s->at.epoch + s->at.step_in_epoch / s->steps,
                                      s->at.step_in_epoch % s->steps, &s->pipeline, err);
@@ -210,7 +211,8 @@ static enum chex_status open_run(struct chex_session *s, struct chex_error *err)
         chex_watchdog_at(s->world.watchdog, phase);
     }
     CHEX_TRY(chex_session_agree(s, st, err));
-    st = s->rank == 0 ? chex_run_output_check(&s->output, &s->config, err) : CHEX_OK;
+    st = s->rank == 0 && !s->config.prove ? chex_run_output_check(&s->output, &s->config, err)
+                                          : CHEX_OK;
     CHEX_TRY(chex_session_agree(s, st, err));
     CHEX_TRY(chex_session_agree(s, chex_train_input_same(&s->config, &s->world, err), err));
     chex_watchdog_at(s->world.watchdog, CHEX_PHASE_RESTORE);
@@ -260,10 +262,10 @@ static enum chex_status reserve(struct chex_session *s, struct chex_error *err) 
     CHEX_TRY(create_reduce(s, err));
     CHEX_TRY(chex_train_input_make_resident(&s->input, c, s->engine, err));
     CHEX_TRY(chex_session_measure(s, err));
-    return s->rank != 0 ? CHEX_OK
-                        : chex_checkpoint_store_check_space(c->output_dir, c->save_keep,
-                                                            chex_train_file_bytes(s->net, c),
-                                                            &s->space, err);
+    return s->rank != 0 || c->prove
+               ? CHEX_OK
+               : chex_checkpoint_store_check_space(
+                     c->output_dir, c->save_keep, chex_train_file_bytes(s->net, c), &s->space, err);
 }
 
 static enum chex_status open_parts(struct chex_session *s, struct chex_error *err) {
@@ -302,7 +304,7 @@ static void on_abort(void *session, const struct chex_mark *mark, enum chex_stat
 
 /* Starts the input threads and creates the files of the run. */
 static enum chex_status open_work(struct chex_session *s, struct chex_error *err) {
-    enum chex_status st = open_pipeline(s, err);
+    enum chex_status st = chex_session_open_pipeline(s, err);
     if (st == CHEX_OK && s->timeline.file)
         chex_watchdog_on_abort(s->world.watchdog, on_abort_timeline, s);
     bool made = false;
@@ -319,7 +321,8 @@ static enum chex_status open_work(struct chex_session *s, struct chex_error *err
     CHEX_TRY(
         chex_group_broadcast(s->world.coll->group, &s->at.has_best, sizeof s->at.has_best, 0, err));
     st = chex_train_write_ranks(&s->world, &s->config, &s->input, &s->files, err);
-    return chex_session_agree(s, st, err);
+    CHEX_TRY(chex_session_agree(s, st, err));
+    return chex_session_agree(s, chex_provenance_begin(s, err), err);
 }
 
 /* The stall watch starts first: a library may hang in the set-up too. */
@@ -446,6 +449,10 @@ static enum chex_status work(struct chex_session *s, struct chex_error *err) {
         write_job_comment(s);
     if (st == CHEX_E_PREEMPTED)
         chex_watchdog_saved(s->world.watchdog);
+    struct chex_error why;
+    if (s->rank == 0 && (st == CHEX_OK || st == CHEX_E_PREEMPTED) &&
+        chex_provenance_end(s, &why) != CHEX_OK)
+        chex_warn("%s", why.text);
     return chex_session_end_timeline(s, st, err);
 }
 

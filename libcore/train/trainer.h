@@ -66,6 +66,8 @@ struct chex_train_config {
     uint64_t stall_warn_ms, stall_abort_ms;
     const char *timeline;   /* file for train/timeline.h, or NULL */
     bool plan_only;         /* set up and change no file; set by chex_train_plan */
+    bool prove;             /* with plan_only: repeats steps of the run in output_dir
+                               (train/prove.h) */
     json_t *options;        /* for config.json; borrowed */
     json_t *shared_options; /* name and text of options that must be equal on all ranks; borrowed,
                                or NULL */

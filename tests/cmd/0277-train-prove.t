@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# chex-train --prove repeats stretches of a run, compares them with what the run recorded, and
+# changes nothing.
+# shellcheck source=tests/cmd/lib.sh
+source "$(dirname "$0")/lib.sh"
+need /usr/bin/python3 chex-train chex-shard
+
+chex-shard phantom --count 60 --size 32 --seed 1 --output ph -q >/dev/null || fail "phantom"
+chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
+    --seed 1 --output shards -q >/dev/null 2>&1 || fail "shards"
+new=(--data shards --image-size 32 --batch-size 4 --engine cpu --precision fp32
+    --checkpoint-keep 0 --checkpoint-every 4steps)
+
+expect_status 0 chex-train "${new[@]}" --max-steps 8 --deterministic --logical-ranks 2 --output run
+expect_status 0 chex-train --data shards --engine cpu --max-steps 10 --lr 3e-4 --output run
+before=$(find run -type f -exec sha256sum {} + | sort)
+
+# Without options: the data, the engine and all the rest are the run's.
+expect_status 0 chex-train --prove run --stretches 0
+like "$(out)" 'from step +0 to +4: equal, digest [0-9a-f]{32}' "the first stretch begins with the initial state"
+like "$(out)" 'from step +8 to +10: equal' "a start with another --lr is repeated with that --lr"
+like "$(out)" '^run: 4 of 4 repeated stretches are equal to the last bit \(4 of 4' "all stretches are equal"
+is "$(find run -type f -exec sha256sum {} + | sort)" "$before" "the run's files are unchanged"
+expect_status 0 chex-train --prove run --stretches 2 --threads 2 --json
+like "$(out)" '"equal_stretches": 2' "K stretches are chosen"
+is "$(grep -c '"equal": true' out)" 2 "--json has an object for each of them"
+cp out result.json
+/usr/bin/python3 -c 'import json; json.load(open("result.json"))'
+ok $? "--json is one object"
+mv shards moved
+expect_status 3 chex-train --prove run
+expect_status 0 chex-train --prove run --data moved --stretches 1
+mv moved shards
+
+ranks=(mpirun --oversubscribe --bind-to none -n 2)
+[ "$(id -u)" != 0 ] || ranks+=(--allow-run-as-root)
+if have mpirun && "${ranks[@]}" true 2>/dev/null; then
+    expect_status 0 "${ranks[@]}" chex-train --prove run --stretches 1
+    like "$(out)" '1 of 1 repeated' "two processes prove a deterministic run of one"
+    expect_status 0 "${ranks[@]}" chex-train "${new[@]}" --max-steps 4 --output two
+    expect_status 2 chex-train --prove two
+    error_line 'computed by 2 processes without --deterministic: prove them with as many \(these are 1\)' \
+        "a run without --deterministic needs the same number of processes"
+else
+    skip "no mpirun here" 5
+fi
+
+# What provenance.json says.
+/usr/bin/python3 - >said <<'END'
+import json
+p = json.load(open("run/provenance.json"))
+s = p["starts"]
+print([x["from_step"] for x in s], [c["step"] for c in p["checkpoints"]])
+print(s[0]["machines"][0]["engine"], len(s[0]["machines"][0]["variant"]) > 0, s[0]["data"]["rows"] > 0,
+      len(s[0]["program"]["digest"]), len(s[0]["data"]["source_digest"]), s[1]["from"])
+END
+is "$(sed -n 1p said)" "[0, 8] [4, 5, 8, 10]" "provenance.json has the starts and the checkpoints"
+is "$(sed -n 2p said)" "cpu True True 32 32 run/checkpoints/step-0000000008.h5" \
+    "a start has engine, variant, digests and the checkpoint that it went on from"
+
+# Runs that are not what their records say.
+other() { # NAME SED-SCRIPT FILE: a copy of the run with a changed file
+    cp -r run "$1"
+    sed -i "$2" "$1/$3"
+}
+digest=$(sed -n 's/.*"step":8,.*"digest":"\([0-9a-f]*\)".*/\1/p' run/checkpoints.jsonl | tail -1)
+other lied "/\"step\":8,/s/$digest/${digest//[0-7]/8}/" checkpoints.jsonl
+expect_status 3 chex-train --prove lied --stretches 0
+error_line 'lied/checkpoints/step-0000000008.h5 holds another state than the one recorded for step 8' \
+    "a file that holds another state than the recorded one is refused"
+other rate 's/"lr": "0.0003"/"lr": "0.0004"/' provenance.json
+expect_status 3 chex-train --prove rate --stretches 0
+error_line 'rate: 1 of 4 repeated stretches differ' "a stretch that differs is status 3"
+like "$(out)" 'from step +8 to +10: DIFFERENT: recorded [0-9a-f]{32}, repeated [0-9a-f]{32}' "its digests are printed"
+like "$(out)" 'the first other loss is that of step 10' "and the first step with another loss"
+like "$(out)" 'the first other parameter is features.conv0.weight' "and the first other parameter"
+other engine 's/"variant": ".*"/"variant": "avx9"/' provenance.json
+expect_status 4 chex-train --prove engine --engine cpu
+error_line 'computed with the engine cpu:avx9, fp32, and this is cpu:[a-z0-9]+, fp32: their bits differ' \
+    "another variant of the engine is refused"
+other broken '1s/./[/' provenance.json
+expect_status 3 chex-train --prove broken
+error_line 'provenance.json is damaged' "a damaged provenance.json is refused"
+
+# A run of an earlier version, without records: between its files.
+cp -r run old
+rm old/provenance.json old/checkpoints.jsonl
+expect_status 0 chex-train --prove old --engine cpu --stretches 0
+like "$(out)" '3 of 3 repeated stretches are equal.*\(3 of 4' "a run without records is proven between its files"
+
+# Bad input.
+expect_status 3 chex-train --prove nowhere
+error_line "nowhere" "no such run"
+expect_status 2 chex-train --prove run --lr 1
+error_line '--prove and --lr: a proof repeats the run with its own options' "options of the run are refused"
+expect_status 2 chex-train --prove run --output x
+error_line '--prove and --output' "a proof has no output"
+expect_status 2 chex-train --prove run --bench 2
+expect_status 2 chex-train --data shards --output x --stretches 2
+error_line '--stretches: expected --prove RUN' "--stretches alone is refused"
+done_testing
