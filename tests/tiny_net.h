@@ -36,12 +36,12 @@ static struct chex_net *tiny_net(int classes) {
 
 enum { TINY_UNREAD = -77 };
 
-static void tiny_clear(const struct chex_net *net, float *state) {
+static inline void tiny_clear(const struct chex_net *net, float *state) {
     for (size_t i = 0; i < net->state_count; i++)
         state[i] = TINY_UNREAD;
 }
 
-static bool tiny_untouched(const struct chex_net *net, const float *state) {
+static inline bool tiny_untouched(const struct chex_net *net, const float *state) {
     bool same = true;
     for (size_t i = 0; i < net->state_count; i++)
         same = same && state[i] == TINY_UNREAD;
@@ -49,7 +49,7 @@ static bool tiny_untouched(const struct chex_net *net, const float *state) {
 }
 
 /* Whether the state holds the recorded values; without the head if `head` is false. */
-static bool tiny_holds_recorded(const struct chex_net *net, const float *state, bool head) {
+static inline bool tiny_holds_recorded(const struct chex_net *net, const float *state, bool head) {
     static const char *const order[] = {
         "features.conv0.weight",
         TINY_LAYER "norm1.weight",

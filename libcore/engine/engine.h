@@ -15,7 +15,8 @@
  * Batch statistics. Elements [param_count, state_count) of a gradient vector hold the batch mean
  * and unbiased variance of each batch norm. They are reduced with the gradients. update then moves
  * the running statistics: running += bn_momentum * (reduced - running). With one logical rank this
- * is PyTorch's rule; with more it is the mean of the values that each rank would keep.
+ * is PyTorch's rule; with more it is the mean of the values that each rank would keep. With a
+ * `sync` in the configuration every rank reports the statistics of the whole batch of the step.
  *
  * Moving average. With ema_decay the engine keeps an exponential moving average of the whole state,
  * which every update moves (engine/update.h). Passes never use it. chex_engine_swap_ema puts it in
@@ -41,6 +42,7 @@
 
 #include "base/error.h"
 #include "engine/loss.h"
+#include "engine/sync.h"
 #include "input/batch.h"
 #include "launch/devices.h"
 #include "model/net.h"
@@ -61,6 +63,9 @@ struct chex_engine_config {
     int node_ranks;                /* ranks of this run on the node; 0: one */
     struct chex_loss loss;         /* of pass; all zero: plain binary cross-entropy */
     double ema_decay; /* of the moving average of the state (CHEX_STATE_EMA); 0: none is kept */
+    /* Batch statistics of all logical ranks (engine/sync.h), complete before the first pass and
+     * borrowed; NULL: each pass uses those of its batch. */
+    const struct chex_engine_sync *sync;
 };
 
 enum chex_optim { CHEX_ADAM, CHEX_ADAMW, CHEX_SGD, CHEX_LARS };

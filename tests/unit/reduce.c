@@ -3,12 +3,15 @@
  * The reduction over V logical ranks gives the same bits for every number of processes, and those
  * of the recursive definition. The processes are threads here, with a collective library of a few
  * lines whose sends wait for the receiver: so a circle of waiting ranks would hang the test.
+ *
+ * So do the sums in the middle of passes (launch/rank_sum.h), with a thread for each logical rank.
  */
 #include "launch/reduce.h"
 
 #include <pthread.h>
 
 #include "base/rng.h"
+#include "launch/rank_sum.h"
 #include "launch/reduce_plan.h"
 #include "tap.h"
 
@@ -293,6 +296,118 @@ static void check_free(void) {
     free(jobs);
 }
 
+/* ---- sums in the middle of passes ---- */
+
+struct summing {
+    struct chex_rank_sum *sum;
+    int v;
+    int fails_at; /* the step in which this logical rank gives up; -1: never */
+    double values[STEPS][COUNT];
+    enum chex_status st;
+    struct chex_error err;
+};
+
+static double exact_tree(int step, int a, int b, size_t i) {
+    if (b - a == 1)
+        return (double)leaf_value(step, a, i) / 3;
+    int power = 1;
+    while (power * 2 < b - a)
+        power *= 2;
+    double left = exact_tree(step, a, a + power, i);
+    return left + exact_tree(step, a + power, b, i);
+}
+
+static void *sum_in_passes(void *arg) {
+    struct summing *j = arg;
+    for (int step = 0; step < STEPS && j->st == CHEX_OK; step++) {
+        if (j->fails_at == step) {
+            j->st = chex_error_set(&j->err, CHEX_E_NODE, "logical rank %d fell over", j->v);
+            chex_rank_sum_fail(j->sum, &j->err);
+            break;
+        }
+        for (size_t i = 0; i < COUNT; i++)
+            j->values[step][i] = (double)leaf_value(step, j->v, i) / 3;
+        j->st = chex_rank_sum_add(j->sum, j->v, j->values[step], COUNT, &j->err);
+    }
+    return NULL;
+}
+
+/* N processes play V logical ranks; logical rank `failing` gives up in step 1. */
+static void sum_all(struct summing *jobs, int N, int V, int failing, int fail_after) {
+    struct world w = {.size = N, .fail_after = fail_after};
+    struct member members[MAX_V];
+    struct chex_coll coll[MAX_V];
+    struct chex_rank_sum *sums[MAX_V];
+    pthread_t thread[MAX_V];
+    struct chex_error err = {0};
+    pthread_mutex_init(&w.lock, NULL);
+    pthread_cond_init(&w.changed, NULL);
+    memset(jobs, 0, MAX_V * sizeof *jobs);
+    for (int r = 0, v = 0; r < N; r++) {
+        int from, to;
+        members[r] = (struct member){&w, r};
+        coll[r] = (struct chex_coll){&fake, &members[r], r, N};
+        BAIL_UNLESS(chex_rank_sum_create(&coll[r], V, COUNT, &sums[r], &err) == CHEX_OK, "%s",
+                    err.text);
+        for (chex_reduce_run(V, N, r, &from, &to); v < to; v++) {
+            jobs[v].sum = sums[r];
+            jobs[v].v = v;
+            jobs[v].fails_at = v == failing ? 1 : -1;
+        }
+    }
+    for (int v = 0; v < V; v++)
+        BAIL_UNLESS(pthread_create(&thread[v], NULL, sum_in_passes, &jobs[v]) == 0, "thread");
+    for (int v = 0; v < V; v++)
+        pthread_join(thread[v], NULL);
+    for (int r = 0; r < N; r++)
+        chex_rank_sum_destroy(sums[r]);
+    pthread_cond_destroy(&w.changed);
+    pthread_mutex_destroy(&w.lock);
+}
+
+static void check_sums_in_passes(void) {
+    struct summing *jobs = calloc(MAX_V, sizeof *jobs);
+    struct chex_error err = {0};
+    BAIL_UNLESS(jobs, "memory");
+    for (int V = 1; V <= MAX_V; V += V < 5 ? 1 : 4) {
+        bool well = true;
+        for (int N = 1; N <= V; N++) {
+            sum_all(jobs, N, V, -1, -1);
+            for (int v = 0; v < V; v++)
+                for (int step = 0; step < STEPS; step++)
+                    for (size_t i = 0; i < COUNT; i++) {
+                        const double want = exact_tree(step, 0, V, i);
+                        well = well && jobs[v].st == CHEX_OK &&
+                               memcmp(&want, &jobs[v].values[step][i], sizeof want) == 0;
+                    }
+        }
+        OK(well, "%d logical ranks in the middle of passes: 1 to %d processes give the same sum", V,
+           V);
+    }
+    sum_all(jobs, 1, 4, 2, -1);
+    bool told = true;
+    for (int v = 0; v < 4; v++)
+        told = told && jobs[v].st == CHEX_E_NODE && strstr(jobs[v].err.text, "logical rank 2 fell");
+    OK(told, "a logical rank that gives up ends the passes of its process: %s", jobs[0].err.text);
+    sum_all(jobs, 2, 4, -1, 1);
+    told = true;
+    for (int v = 0; v < 4; v++)
+        told = told && jobs[v].st == CHEX_E_LOST && strstr(jobs[v].err.text, "wire");
+    OK(told, "an error of the collectives ends the passes of each process: %s", jobs[0].err.text);
+
+    struct chex_coll one = {.impl = &fake, .size = 1};
+    struct chex_rank_sum *sum = NULL;
+    double values[3] = {1, 2, 3};
+    BAIL_UNLESS(chex_rank_sum_create(&one, 1, 2, &sum, &err) == CHEX_OK, "%s", err.text);
+    OK(chex_rank_sum_add(sum, 0, values, 2, &err) == CHEX_OK && values[0] == 1 && values[1] == 2 &&
+           !chex_rank_sum_waits(sum),
+       "one logical rank keeps its values");
+    OK_STATUS(chex_rank_sum_add(sum, 0, values, 3, &err), CHEX_E_FAIL, err, "at most 2");
+    chex_rank_sum_destroy(sum);
+    chex_rank_sum_destroy(NULL);
+    free(jobs);
+}
+
 static void check_failures(void) {
     struct rank_job *jobs = calloc(MAX_V, sizeof *jobs);
     BAIL_UNLESS(jobs, "memory");
@@ -387,6 +502,7 @@ int main(void) {
     check_plan();
     check_fixed();
     check_free();
+    check_sums_in_passes();
     check_failures();
     return tap_done();
 }

@@ -445,8 +445,9 @@ static void run_op(struct cpu_job *job) {
     }
 }
 
-void chex_cpu_backward(struct cpu_engine *e, const struct chex_batch *batch, float *grad,
-                       chex_grad_ready_fn ready, void *ready_arg) {
+enum chex_status chex_cpu_backward(struct cpu_engine *e, const struct chex_batch *batch,
+                                   float *grad, chex_grad_ready_fn ready, void *ready_arg,
+                                   struct chex_error *err) {
     size_t final = e->net->param_count;
     chex_cpu_norm_report(e, batch->n, grad);
     if (ready)
@@ -464,7 +465,7 @@ void chex_cpu_backward(struct cpu_engine *e, const struct chex_batch *batch, flo
                               .grad = grad};
         job.tiles = chex_cpu_tile_count(job.tiling, batch->n);
         if (op->out >= 0)
-            chex_cpu_grad_prepare(e, op);
+            CHEX_TRY(chex_cpu_grad_prepare(e, op, err));
         run_op(&job);
         e->ops[i].backward_s = chex_clock_s() - start;
         if (ready && op->final_from < final) {
@@ -472,4 +473,5 @@ void chex_cpu_backward(struct cpu_engine *e, const struct chex_batch *batch, flo
             final = op->final_from;
         }
     }
+    return CHEX_OK;
 }

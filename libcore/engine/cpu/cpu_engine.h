@@ -241,13 +241,16 @@ struct cpu_norm chex_cpu_norm_at(const struct cpu_engine *e, int bn, int channel
  * - pixel: the first pixel of the tile in the batch.
  * - r: column 0 is the first output channel. The blocks of a column must come in order of rows. */
 void chex_cpu_store(const struct cpu_job *job, int tile, size_t pixel, const struct cpu_results *r);
-/* Merges the statistics of all tiles into those of the op's output buffer. */
-void chex_cpu_norm_merge(const struct cpu_job *job);
+/* Merges the statistics of all tiles into those of the op's output buffer, and with config.sync
+ * those of all logical ranks. Fails only if config.sync does; so do chex_cpu_grad_prepare,
+ * chex_cpu_forward and chex_cpu_backward. */
+enum chex_status chex_cpu_norm_merge(const struct cpu_job *job, struct chex_error *err);
 /* Sums S1 and S2 over all tiles: writes the norm's parameter gradients and adds to the deferred
  * terms of the channels. side: 0 for in_bn, 1 for side_bn. */
 void chex_cpu_norm_back(const struct cpu_job *job, int bn, int side);
 /* Completes the deferred terms b and c of the op's output channels, for chex_cpu_load_grad. */
-void chex_cpu_grad_prepare(struct cpu_engine *e, const struct chex_op *op);
+enum chex_status chex_cpu_grad_prepare(struct cpu_engine *e, const struct chex_op *op,
+                                       struct chex_error *err);
 /* Writes mean and unbiased variance of each batch norm to a gradient vector. */
 void chex_cpu_norm_report(struct cpu_engine *e, int n, float *grad);
 
@@ -351,9 +354,11 @@ void chex_cpu_prefetch_rows(struct cpu_prefetch *h, struct cpu_stored from, int 
                             struct cpu_tile tile, int lo, int hi, int channels);
 
 /* ---- cpu_forward.c, cpu_backward.c ---- */
-void chex_cpu_forward(struct cpu_engine *e, const struct chex_batch *batch, bool training);
-void chex_cpu_backward(struct cpu_engine *e, const struct chex_batch *batch, float *grad,
-                       chex_grad_ready_fn ready, void *ready_arg);
+enum chex_status chex_cpu_forward(struct cpu_engine *e, const struct chex_batch *batch,
+                                  bool training, struct chex_error *err);
+enum chex_status chex_cpu_backward(struct cpu_engine *e, const struct chex_batch *batch,
+                                   float *grad, chex_grad_ready_fn ready, void *ready_arg,
+                                   struct chex_error *err);
 void chex_cpu_update(struct cpu_engine *e, const struct chex_update *update, const float *grad);
 
 /* ---- cpu_limits.c ---- */

@@ -225,7 +225,8 @@ static void run_op(struct cpu_job *job) {
     }
 }
 
-void chex_cpu_forward(struct cpu_engine *e, const struct chex_batch *batch, bool training) {
+enum chex_status chex_cpu_forward(struct cpu_engine *e, const struct chex_batch *batch,
+                                  bool training, struct chex_error *err) {
     for (int i = 0; i < e->net->op_count; i++) {
         if (!training && chex_cpu_fusion_forward(e, i, batch))
             continue;
@@ -245,7 +246,8 @@ void chex_cpu_forward(struct cpu_engine *e, const struct chex_batch *batch, bool
             chex_cpu_norm_prepare(e, op->side_bn, training);
         run_op(&job);
         if (op->out >= 0)
-            chex_cpu_norm_merge(&job);
+            CHEX_TRY(chex_cpu_norm_merge(&job, err));
         e->ops[i].forward_s = chex_clock_s() - start;
     }
+    return CHEX_OK;
 }

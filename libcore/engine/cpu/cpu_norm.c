@@ -59,12 +59,12 @@ static double tile_deviation(const struct cpu_engine *e, size_t i, double pixels
 
 /* Merges the moments of the tiles by the rule of Chan, Golub and LeVeque (1979): first the mean of
  * the means, then the deviations within and between tiles. */
-void chex_cpu_norm_merge(const struct cpu_job *job) {
+enum chex_status chex_cpu_norm_merge(const struct cpu_job *job, struct chex_error *err) {
     struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     struct cpu_buf *buf = &e->bufs[op->out];
     if (!job->training || !buf->normed)
-        return;
+        return CHEX_OK;
     size_t channels = (size_t)op->out_channels;
     double *mean = e->row_sum, *m2 = e->row_sum + channels;
     double all = (double)job->n * buf->hw * buf->hw;
@@ -82,15 +82,20 @@ void chex_cpu_norm_merge(const struct cpu_job *job) {
             m2[c] += tile_deviation(e, i, pixels) + pixels * d * d;
         }
     }
+    double *var = m2;
+    for (size_t c = 0; c < channels; c++)
+        var[c] = m2[c] / all;
+    CHEX_TRY(chex_sync_moments(e->config.sync, e->row_sum, channels, err));
     for (size_t c = 0; c < channels; c++) {
         size_t to = (size_t)op->out_first + c;
-        double inv = 1.0 / sqrt(m2[c] / all + (double)e->net->bn_eps);
+        double inv = 1.0 / sqrt(var[c] + (double)e->net->bn_eps);
         buf->mean[to] = (float)mean[c];
-        buf->var[to] = (float)(m2[c] / all);
+        buf->var[to] = (float)var[c];
         buf->inv[to] = (float)inv;
         buf->xshift[to] = (float)(-mean[c] * inv);
         buf->bsum[to] = buf->csum[to] = 0;
     }
+    return CHEX_OK;
 }
 
 void chex_cpu_norm_back(const struct cpu_job *job, int index, int side) {
@@ -120,14 +125,23 @@ void chex_cpu_norm_back(const struct cpu_job *job, int index, int side) {
     }
 }
 
-void chex_cpu_grad_prepare(struct cpu_engine *e, const struct chex_op *op) {
+/* The terms of a logical rank are linear in its sums S1 and S2, and all logical ranks have the same
+ * scale, inv and number of pixels. So the terms of the whole batch are the means of theirs. */
+enum chex_status chex_cpu_grad_prepare(struct cpu_engine *e, const struct chex_op *op,
+                                       struct chex_error *err) {
     struct cpu_buf *buf = &e->bufs[op->out];
     if (!buf->normed)
-        return;
-    for (int c = op->out_first; c < op->out_first + op->out_channels; c++) {
-        buf->b[c] = (float)buf->bsum[c];
-        buf->c[c] = (float)buf->csum[c];
+        return CHEX_OK;
+    const size_t first = (size_t)op->out_first, channels = (size_t)op->out_channels;
+    double *b = e->row_sum, *c = e->row_sum + channels;
+    memcpy(b, buf->bsum + first, channels * sizeof *b);
+    memcpy(c, buf->csum + first, channels * sizeof *c);
+    CHEX_TRY(chex_sync_mean(e->config.sync, e->row_sum, 2 * channels, err));
+    for (size_t i = 0; i < channels; i++) {
+        buf->b[first + i] = (float)b[i];
+        buf->c[first + i] = (float)c[i];
     }
+    return CHEX_OK;
 }
 
 void chex_cpu_load_grad(const struct cpu_job *job, float *dst, size_t pitch, size_t pixel,
@@ -165,7 +179,8 @@ void chex_cpu_norm_report(struct cpu_engine *e, int n, float *grad) {
     for (int i = 0; i < e->net->bn_count; i++) {
         const struct chex_bn *bn = &e->net->bns[i];
         const struct cpu_buf *buf = &e->bufs[bn->buffer];
-        double all = (double)n * buf->hw * buf->hw, unbias = all > 1 ? all / (all - 1) : 1;
+        double all = (double)n * buf->hw * buf->hw * chex_sync_ranks(e->config.sync),
+               unbias = all > 1 ? all / (all - 1) : 1;
         float *mean = grad + e->net->params[bn->mean].offset;
         float *var = grad + e->net->params[bn->var].offset;
         for (int c = 0; c < bn->channels; c++) {

@@ -184,9 +184,8 @@ static enum chex_status cpu_get(void *self, enum chex_state_part part, float *st
 
 static enum chex_status cpu_infer(void *self, const struct chex_batch *batch, float *logits_out,
                                   struct chex_error *err) {
-    (void)err;
     struct cpu_engine *e = self;
-    chex_cpu_forward(e, batch, false);
+    CHEX_TRY(chex_cpu_forward(e, batch, false, err));
     memcpy(logits_out, e->logit, (size_t)batch->n * (size_t)e->net->classes * sizeof *logits_out);
     return CHEX_OK;
 }
@@ -199,11 +198,11 @@ static enum chex_status cpu_pass(void *self, const struct chex_batch *batch, flo
         return chex_error_set(err, CHEX_E_FAIL,
                               "engine cpu: a training pass in an engine made for inference");
     double start = chex_clock_s();
-    chex_cpu_forward(e, batch, true);
+    CHEX_TRY(chex_cpu_forward(e, batch, true, err));
     double loss = chex_loss_mean(&e->config.loss, e->logit, batch->labels, batch->n,
                                  e->net->classes, e->logit);
     double middle = chex_clock_s();
-    chex_cpu_backward(e, batch, grad_out, ready, ready_arg);
+    CHEX_TRY(chex_cpu_backward(e, batch, grad_out, ready, ready_arg, err));
     *result_out = (struct chex_pass_result){loss, middle - start, chex_clock_s() - middle};
     return CHEX_OK;
 }

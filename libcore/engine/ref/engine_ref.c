@@ -65,13 +65,18 @@ static bool alloc_buffers(struct chex_ref_engine *r) {
 
 static bool alloc_norms(struct chex_ref_engine *r) {
     bool ok = true;
+    size_t widest = 1;
     r->bns = alloc_counted(r, (size_t)r->net->bn_count, sizeof *r->bns, &ok);
     for (int i = 0; ok && i < r->net->bn_count; i++) {
         size_t channels = (size_t)r->net->bns[i].channels;
-        r->bns[i].mean = alloc_counted(r, channels, sizeof(double), &ok);
-        r->bns[i].var = alloc_counted(r, channels, sizeof(double), &ok);
+        widest = channels > widest ? channels : widest;
+        r->bns[i].mean = alloc_counted(r, 2 * channels, sizeof(double), &ok);
+        if (ok)
+            r->bns[i].var = r->bns[i].mean + channels;
         r->bns[i].inv = alloc_counted(r, channels, sizeof(double), &ok);
     }
+    if (r->config.sync)
+        r->bn_sums = alloc_counted(r, 2 * widest, sizeof *r->bn_sums, &ok);
     return ok;
 }
 
@@ -111,12 +116,12 @@ static void ref_destroy(void *self) {
         free(r->argmax[i]);
     for (int i = 0; r->bns && i < r->net->bn_count; i++) {
         free(r->bns[i].mean);
-        free(r->bns[i].var);
         free(r->bns[i].inv);
     }
-    void *const parts[] = {r->hw,     r->state,  r->moment1, r->moment2,   r->ema,       r->buffers,
-                           r->grads,  r->bns,    r->argmax,  r->image,     r->act,       r->dact,
-                           r->pooled, r->logits, r->dlogits, r->forward_s, r->backward_s};
+    void *const parts[] = {r->hw,        r->state,      r->moment1, r->moment2, r->ema,
+                           r->buffers,   r->grads,      r->bns,     r->argmax,  r->image,
+                           r->act,       r->dact,       r->pooled,  r->logits,  r->dlogits,
+                           r->forward_s, r->backward_s, r->bn_sums};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         free(parts[i]);
     chex_ref_ctx_release(&r->ctx);
@@ -204,9 +209,8 @@ static enum chex_status ref_get(void *self, enum chex_state_part part, float *st
 
 static enum chex_status ref_infer(void *self, const struct chex_batch *batch, float *logits_out,
                                   struct chex_error *err) {
-    (void)err;
     struct chex_ref_engine *r = self;
-    chex_ref_walk_forward(r, batch, false);
+    CHEX_TRY(chex_ref_walk_forward(r, batch, false, err));
     memcpy(logits_out, r->logits, (size_t)batch->n * (size_t)r->net->classes * sizeof *logits_out);
     return CHEX_OK;
 }
@@ -241,11 +245,11 @@ static enum chex_status ref_pass(void *self, const struct chex_batch *batch, flo
         return chex_error_set(err, CHEX_E_FAIL,
                               "engine ref: no training pass: it was made for inference only");
     double start = chex_clock_s();
-    chex_ref_walk_forward(r, batch, true);
+    CHEX_TRY(chex_ref_walk_forward(r, batch, true, err));
     double loss = chex_loss_mean(&r->config.loss, r->logits, batch->labels, batch->n,
                                  r->net->classes, r->dlogits);
     double middle = chex_clock_s();
-    chex_ref_walk_backward(r, batch->n, grad_out, ready, ready_arg);
+    CHEX_TRY(chex_ref_walk_backward(r, batch->n, grad_out, ready, ready_arg, err));
     *result_out = (struct chex_pass_result){
         .loss = loss, .forward_s = middle - start, .backward_s = chex_clock_s() - middle};
     return CHEX_OK;

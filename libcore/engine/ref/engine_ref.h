@@ -12,7 +12,8 @@
 
 /* One per batch norm. */
 struct chex_ref_norm {
-    double *mean, *var, *inv; /* batch statistics; in infer the running ones */
+    double *mean, *var,
+        *inv; /* batch statistics; in infer the running ones. var is mean + channels */
 };
 
 struct chex_ref_engine {
@@ -30,6 +31,7 @@ struct chex_ref_engine {
     float **buffers;                /* buffer_count: (batch, hw, hw, channels) */
     float **grads;                  /* their gradients; NULL unless training */
     struct chex_ref_norm *bns;      /* bn_count */
+    double *bn_sums;                /* two sums per channel of the widest batch norm */
     int32_t **argmax;               /* op_count: positions of the maxima of a max pool, else NULL */
     float *image;                   /* (batch, size, size, 3) */
     float *act;                     /* relu(bn(input)) of the current op */
@@ -40,16 +42,17 @@ struct chex_ref_engine {
 };
 
 /* Runs the op list forward and leaves the logits in r->logits. training: use batch statistics, else
- * the running ones. */
-void chex_ref_walk_forward(struct chex_ref_engine *r, const struct chex_batch *batch,
-                           bool training);
+ * the running ones. Fails only if config.sync does; backward too. */
+enum chex_status chex_ref_walk_forward(struct chex_ref_engine *r, const struct chex_batch *batch,
+                                       bool training, struct chex_error *err);
 
 /* class_maps of struct chex_engine_maps. pooled: scratch of (hw, hw, features) floats. */
 void chex_ref_walk_class_maps(struct chex_ref_engine *r, int image, float *pooled, float *maps_out);
 
 /* Backward. Call it after a training forward, with r->dlogits filled. Writes every element of
  * grad. */
-void chex_ref_walk_backward(struct chex_ref_engine *r, int n, float *grad, chex_grad_ready_fn ready,
-                            void *ready_arg);
+enum chex_status chex_ref_walk_backward(struct chex_ref_engine *r, int n, float *grad,
+                                        chex_grad_ready_fn ready, void *ready_arg,
+                                        struct chex_error *err);
 
 #endif

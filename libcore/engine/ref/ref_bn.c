@@ -6,6 +6,7 @@
  * A work item is a run of channels, so one thread computes a sum, in pixel order.
  */
 #include <math.h>
+#include <string.h>
 
 #include "engine/ref/ref_ops.h"
 
@@ -17,6 +18,7 @@ struct bn_loop {
     const struct chex_ref_bn *bn;
     double *mean, *var;
     float *dgamma, *dbeta;
+    double *sum, *dot;
     bool relu;
 };
 
@@ -80,12 +82,9 @@ void chex_ref_bn_forward(const struct chex_ref_ctx *ctx, const struct chex_ref_m
     chex_ref_each(ctx, runs(x), forward_run, &l);
 }
 
-static void backward_run(void *arg, size_t run, int worker) {
-    (void)worker;
-    const struct bn_loop *l = arg;
+static void sum_run(const struct bn_loop *l, size_t run, double sum[RUN], double dot[RUN]) {
     size_t pixels = chex_ref_pixels(l->x), first = run * RUN, pitch = (size_t)l->x->pitch;
-    size_t end = first + (size_t)run_length(l->x, run), m = pixels;
-    double sum[RUN] = {0}, dot[RUN] = {0};
+    size_t end = first + (size_t)run_length(l->x, run);
     for (size_t p = 0; p < pixels; p++)
         for (size_t c = first; c < end; c++) {
             double dy = (double)l->dy->data[p * (size_t)l->dy->pitch + c];
@@ -93,6 +92,11 @@ static void backward_run(void *arg, size_t run, int worker) {
             sum[c - first] += dy;
             dot[c - first] += dy * xhat;
         }
+}
+
+static void apply_run(const struct bn_loop *l, size_t run, const double *sum, const double *dot) {
+    size_t pixels = chex_ref_pixels(l->x), first = run * RUN, pitch = (size_t)l->x->pitch;
+    size_t end = first + (size_t)run_length(l->x, run), m = pixels;
     for (size_t p = 0; p < pixels; p++)
         for (size_t c = first; c < end; c++) {
             double dy = (double)l->dy->data[p * (size_t)l->dy->pitch + c];
@@ -102,6 +106,15 @@ static void backward_run(void *arg, size_t run, int worker) {
             float *to = &l->to->data[p * (size_t)l->to->pitch + c];
             *to = (float)((double)*to + dx);
         }
+}
+
+static void backward_run(void *arg, size_t run, int worker) {
+    (void)worker;
+    const struct bn_loop *l = arg;
+    size_t first = run * RUN, end = first + (size_t)run_length(l->x, run);
+    double sum[RUN] = {0}, dot[RUN] = {0};
+    sum_run(l, run, sum, dot);
+    apply_run(l, run, sum, dot);
     for (size_t c = first; c < end; c++) {
         l->dbeta[c] = (float)sum[c - first];
         l->dgamma[c] = (float)dot[c - first];
@@ -114,4 +127,37 @@ void chex_ref_bn_backward(const struct chex_ref_ctx *ctx, const struct chex_ref_
     struct bn_loop l = {
         .ctx = ctx, .x = x, .bn = bn, .dy = dy, .dgamma = dgamma, .dbeta = dbeta, .to = dx};
     chex_ref_each(ctx, runs(x), backward_run, &l);
+}
+
+/* ---- the same in two steps ---- */
+
+static void only_sums_run(void *arg, size_t run, int worker) {
+    (void)worker;
+    const struct bn_loop *l = arg;
+    const size_t first = run * RUN, count = (size_t)run_length(l->x, run);
+    double sum[RUN] = {0}, dot[RUN] = {0};
+    sum_run(l, run, sum, dot);
+    memcpy(l->sum + first, sum, count * sizeof *sum);
+    memcpy(l->dot + first, dot, count * sizeof *dot);
+}
+
+static void only_apply_run(void *arg, size_t run, int worker) {
+    (void)worker;
+    const struct bn_loop *l = arg;
+    apply_run(l, run, l->sum + run * RUN, l->dot + run * RUN);
+}
+
+void chex_ref_bn_sums(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
+                      const struct chex_ref_bn *bn, const struct chex_ref_map *dy, double *sums) {
+    struct bn_loop l = {
+        .ctx = ctx, .x = x, .bn = bn, .dy = dy, .sum = sums, .dot = sums + (size_t)x->c};
+    chex_ref_each(ctx, runs(x), only_sums_run, &l);
+}
+
+void chex_ref_bn_apply(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
+                       const struct chex_ref_bn *bn, const struct chex_ref_map *dy, double *sums,
+                       const struct chex_ref_map *dx) {
+    struct bn_loop l = {
+        .ctx = ctx, .x = x, .bn = bn, .dy = dy, .sum = sums, .dot = sums + (size_t)x->c, .to = dx};
+    chex_ref_each(ctx, runs(x), only_apply_run, &l);
 }

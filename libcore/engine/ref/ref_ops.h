@@ -97,6 +97,13 @@ void chex_ref_bn_forward(const struct chex_ref_ctx *ctx, const struct chex_ref_m
 void chex_ref_bn_backward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
                           const struct chex_ref_bn *bn, const struct chex_ref_map *dy,
                           float *dgamma, float *dbeta, const struct chex_ref_map *dx);
+/* The same in two steps, for a batch that several logical ranks share (engine/sync.h).
+ * sums: (2, c), sum dy and sum dy * xhat of x; for _apply their means over the logical ranks. */
+void chex_ref_bn_sums(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
+                      const struct chex_ref_bn *bn, const struct chex_ref_map *dy, double *sums);
+void chex_ref_bn_apply(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
+                       const struct chex_ref_bn *bn, const struct chex_ref_map *dy, double *sums,
+                       const struct chex_ref_map *dx);
 
 /* ---- ref_conv.c: square kernel, stride, zero padding; sizes are those of the maps ---- */
 

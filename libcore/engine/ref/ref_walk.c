@@ -51,12 +51,14 @@ static struct chex_ref_bn bn_of(const struct chex_ref_engine *r, int bn) {
 }
 
 /* Fills mean and inv of a batch norm from the batch, or from the running statistics. */
-static void prepare_bn(struct chex_ref_engine *r, int bn, int n, bool training) {
+static enum chex_status prepare_bn(struct chex_ref_engine *r, int bn, int n, bool training,
+                                   struct chex_error *err) {
     const struct chex_bn *b = &r->net->bns[bn];
     struct chex_ref_norm *norm = &r->bns[bn];
     if (training) {
         struct chex_ref_map x = slice(r, r->buffers, b->buffer, n, 0, b->channels);
         chex_ref_bn_stats(&r->ctx, &x, norm->mean, norm->var);
+        CHEX_TRY(chex_sync_moments(r->config.sync, norm->mean, (size_t)b->channels, err));
     }
     for (int c = 0; c < b->channels; c++) {
         if (!training) {
@@ -65,6 +67,7 @@ static void prepare_bn(struct chex_ref_engine *r, int bn, int n, bool training) 
         }
         norm->inv[c] = 1 / sqrt(norm->var[c] + (double)r->net->bn_eps);
     }
+    return CHEX_OK;
 }
 
 /* The operand of the op: relu(bn(input)) in r->act, or the input itself if it has no batch norm. */
@@ -99,12 +102,13 @@ static void forward_residual_add(struct chex_ref_engine *r, const struct chex_op
                                   op->side_bn >= 0 ? &side_bn : NULL, out);
 }
 
-static void forward_op(struct chex_ref_engine *r, int index, int n, bool training) {
+static enum chex_status forward_op(struct chex_ref_engine *r, int index, int n, bool training,
+                                   struct chex_error *err) {
     const struct chex_op *op = &r->net->ops[index];
     if (op->in_bn >= 0)
-        prepare_bn(r, op->in_bn, n, training);
+        CHEX_TRY(prepare_bn(r, op->in_bn, n, training, err));
     if (op->side_bn >= 0)
-        prepare_bn(r, op->side_bn, n, training);
+        CHEX_TRY(prepare_bn(r, op->side_bn, n, training, err));
     struct chex_ref_map out = {0}, x = {0};
     if (op->out >= 0)
         out = slice(r, r->buffers, op->out, n, op->out_first, op->out_channels);
@@ -125,18 +129,20 @@ static void forward_op(struct chex_ref_engine *r, int index, int n, bool trainin
                               param(r, r->state, op->bias), r->net->classes, r->pooled, r->logits);
         break;
     }
+    return CHEX_OK;
 }
 
-void chex_ref_walk_forward(struct chex_ref_engine *r, const struct chex_batch *batch,
-                           bool training) {
+enum chex_status chex_ref_walk_forward(struct chex_ref_engine *r, const struct chex_batch *batch,
+                                       bool training, struct chex_error *err) {
     int size = r->config.image_size;
     struct chex_ref_map image = {r->image, batch->n, size, size, 3, 3};
     chex_ref_image(&r->ctx, batch->pixels, r->net->mean, r->net->std, &image);
     for (int i = 0; i < r->net->op_count; i++) {
         double start = chex_clock_s();
-        forward_op(r, i, batch->n, training);
+        CHEX_TRY(forward_op(r, i, batch->n, training, err));
         r->forward_s[i] = chex_clock_s() - start;
     }
+    return CHEX_OK;
 }
 
 /* Applies the head to each position as if it were an image of one pixel. */
@@ -158,18 +164,30 @@ void chex_ref_walk_class_maps(struct chex_ref_engine *r, int image, float *poole
 }
 
 /* Adds the gradient of the buffer that follows from d, the gradient of bn(in). */
-static void backward_bn(struct chex_ref_engine *r, int bn_index, int buffer, int n, float *grad,
-                        const struct chex_ref_map *d) {
+static enum chex_status backward_bn(struct chex_ref_engine *r, int bn_index, int buffer, int n,
+                                    float *grad, const struct chex_ref_map *d,
+                                    struct chex_error *err) {
     struct chex_ref_map to = slice(r, r->grads, buffer, n, 0, d->c);
     if (bn_index < 0) {
         chex_ref_add(&r->ctx, d, &to);
-        return;
+        return CHEX_OK;
     }
     const struct chex_bn *b = &r->net->bns[bn_index];
     struct chex_ref_map x = slice(r, r->buffers, buffer, n, 0, d->c);
     struct chex_ref_bn bn = bn_of(r, bn_index);
-    chex_ref_bn_backward(&r->ctx, &x, &bn, d, param(r, grad, b->weight), param(r, grad, b->bias),
-                         &to);
+    float *dgamma = param(r, grad, b->weight), *dbeta = param(r, grad, b->bias);
+    if (!r->config.sync) {
+        chex_ref_bn_backward(&r->ctx, &x, &bn, d, dgamma, dbeta, &to);
+        return CHEX_OK;
+    }
+    chex_ref_bn_sums(&r->ctx, &x, &bn, d, r->bn_sums);
+    for (int c = 0; c < d->c; c++) {
+        dbeta[c] = (float)r->bn_sums[c];
+        dgamma[c] = (float)r->bn_sums[d->c + c];
+    }
+    CHEX_TRY(chex_sync_mean(r->config.sync, r->bn_sums, 2 * (size_t)d->c, err));
+    chex_ref_bn_apply(&r->ctx, &x, &bn, d, r->bn_sums, &to);
+    return CHEX_OK;
 }
 
 /* The gradient of the op's operand (after batch norm and ReLU) and of its parameters. */
@@ -197,43 +215,44 @@ static void backward_core(struct chex_ref_engine *r, int index, const struct che
     }
 }
 
-static void backward_residual_add(struct chex_ref_engine *r, const struct chex_op *op, int n,
-                                  const struct chex_ref_map *dy, float *grad) {
+static enum chex_status backward_residual_add(struct chex_ref_engine *r, const struct chex_op *op,
+                                              int n, const struct chex_ref_map *dy, float *grad,
+                                              struct chex_error *err) {
     struct chex_ref_map out = slice(r, r->buffers, op->out, n, op->out_first, op->out_channels);
     struct chex_ref_map d = dense(r->dact, dy);
     memset(d.data, 0, chex_ref_pixels(&d) * (size_t)d.c * sizeof *d.data);
     chex_ref_add(&r->ctx, dy, &d);
     chex_ref_relu_backward(&r->ctx, &out, &d);
-    backward_bn(r, op->in_bn, op->in, n, grad, &d);
-    backward_bn(r, op->side_bn, op->side_in, n, grad, &d);
+    CHEX_TRY(backward_bn(r, op->in_bn, op->in, n, grad, &d, err));
+    return backward_bn(r, op->side_bn, op->side_in, n, grad, &d, err);
 }
 
-static void backward_op(struct chex_ref_engine *r, int index, int n, float *grad) {
+static enum chex_status backward_op(struct chex_ref_engine *r, int index, int n, float *grad,
+                                    struct chex_error *err) {
     const struct chex_op *op = &r->net->ops[index];
     struct chex_ref_map dy = {0};
     if (op->out >= 0) {
         dy = slice(r, r->grads, op->out, n, op->out_first, op->out_channels);
         chex_ref_round_map(&r->ctx, &dy);
     }
-    if (op->kind == CHEX_OP_RESIDUAL_ADD) {
-        backward_residual_add(r, op, n, &dy, grad);
-        return;
-    }
+    if (op->kind == CHEX_OP_RESIDUAL_ADD)
+        return backward_residual_add(r, op, n, &dy, grad, err);
     struct chex_ref_map x = activated(r, op, n);
     struct chex_ref_map dx = dense(r->dact, &x);
     backward_core(r, index, &x, &dy, grad, &dx);
     if (op->in < 0)
-        return;
+        return CHEX_OK;
     if (op->in_bn >= 0)
         chex_ref_relu_backward(&r->ctx, &x, &dx);
-    backward_bn(r, op->in_bn, op->in, n, grad, &dx);
+    return backward_bn(r, op->in_bn, op->in, n, grad, &dx, err);
 }
 
 /* Writes the second part of the gradient vector: the batch statistics. */
 static void write_statistics(const struct chex_ref_engine *r, int n, float *grad) {
     for (int i = 0; i < r->net->bn_count; i++) {
         const struct chex_bn *b = &r->net->bns[i];
-        size_t values = (size_t)n * (size_t)r->hw[b->buffer] * (size_t)r->hw[b->buffer];
+        size_t values = (size_t)n * (size_t)r->hw[b->buffer] * (size_t)r->hw[b->buffer] *
+                        (size_t)chex_sync_ranks(r->config.sync);
         for (int c = 0; c < b->channels; c++) {
             param(r, grad, b->mean)[c] = (float)r->bns[i].mean[c];
             param(r, grad, b->var)[c] = (float)chex_ref_bn_unbiased(r->bns[i].var[c], values);
@@ -241,8 +260,9 @@ static void write_statistics(const struct chex_ref_engine *r, int n, float *grad
     }
 }
 
-void chex_ref_walk_backward(struct chex_ref_engine *r, int n, float *grad, chex_grad_ready_fn ready,
-                            void *ready_arg) {
+enum chex_status chex_ref_walk_backward(struct chex_ref_engine *r, int n, float *grad,
+                                        chex_grad_ready_fn ready, void *ready_arg,
+                                        struct chex_error *err) {
     const struct chex_net *net = r->net;
     for (int i = 0; i < net->buffer_count; i++) {
         struct chex_ref_map g = slice(r, r->grads, i, n, 0, net->buffers[i].channels);
@@ -254,10 +274,11 @@ void chex_ref_walk_backward(struct chex_ref_engine *r, int n, float *grad, chex_
     size_t end = net->param_count;
     for (int i = net->op_count - 1; i >= 0; i--) {
         double start = chex_clock_s();
-        backward_op(r, i, n, grad);
+        CHEX_TRY(backward_op(r, i, n, grad, err));
         r->backward_s[i] = chex_clock_s() - start;
         if (ready && net->ops[i].final_from < end)
             ready(ready_arg, net->ops[i].final_from, end);
         end = net->ops[i].final_from;
     }
+    return CHEX_OK;
 }
