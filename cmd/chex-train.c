@@ -45,7 +45,7 @@ struct settings {
     double lr, min_lr, lr_factor, weight_decay, momentum, clip_norm, ema, warmup_epochs, consume;
     uint64_t stall_warn, stall_abort;
     bool deterministic, plan, bench_layers, bench_infer, antialias, job_comment, requeue;
-    bool nesterov, decay_norms;
+    bool nesterov, decay_norms, sync_bn;
     int64_t accumulated_ranks; /* logical ranks by --accumulate; 0: not given */
     char proven_engine[128];   /* --prove: that of the run */
     struct chex_opt_set *set;  /* the origin of each value */
@@ -220,6 +220,9 @@ static const struct chex_opt options[] = {
                    "number of processes)"),
     OPTION("accumulate", INT, AT(accumulate), .def = "0", .metavar = "N", .min = 0, .max = 65536,
            .help = "batches of each process per step: --logical-ranks of N times the processes"),
+    OPTION("sync-bn", FLAG, AT(sync_bn), .of_run = true,
+           .help = "batch norms use the statistics of all logical ranks of a step, as if it were "
+                   "one batch; slower"),
     OPTION("deterministic", FLAG, AT(deterministic), .of_run = true,
            .help = "add gradients in one fixed order: the same bits for any number of ranks"),
     OPTION_GROUP("Checkpoints and interruptions"),
@@ -446,6 +449,7 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
         .resume = s->resume,
         .seed = (uint64_t)s->seed,
         .deterministic = s->deterministic,
+        .sync_bn = s->sync_bn,
         .logical_ranks = (int)(s->accumulate ? s->accumulated_ranks : s->logical_ranks),
         .order = (enum chex_order_kind)s->order,
         .pipeline = (enum chex_pipeline_kind)s->pipeline,
@@ -823,6 +827,9 @@ static enum chex_status check_settings(const struct settings *s, struct chex_err
         chex_opt_origin(s->set, "logical-ranks") > CHEX_FROM_RUN)
         return chex_error_set(err, CHEX_E_USAGE,
                               "--accumulate and --logical-ranks: expected one of them");
+    if (s->sync_bn && s->bench)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--sync-bn and --bench: it times each rank on its own");
     if (s->consume > 0 && !s->bench_input)
         return chex_error_set(err, CHEX_E_USAGE, "--consume %g: expected --bench-input N with it",
                               s->consume);

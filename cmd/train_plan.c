@@ -49,6 +49,8 @@ static const char rest_text[] =
     "precision     {engine.precision} ({engine.precision_why})\n"
     "threads       {engine.threads} compute, {engine.input_threads} input; the rank has "
     "{engine.cores core}\n"
+    "{engine.engines=1!" INDENT "--sync-bn: {engine.engines} engines share them, one for each "
+    "logical rank, with activations of their own\n}"
     "memory        of rank 0: parameters {memory.rank_0.parameters_bytes:B}, optimiser "
     "{memory.rank_0.optimizer_bytes:B}, activations and work space {memory.rank_0.work_bytes:B}, "
     "gradients {memory.rank_0.gradients_bytes:B}{memory.rank_0.engine_in=device?: on the "

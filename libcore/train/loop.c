@@ -50,6 +50,54 @@ static enum chex_status passes(struct chex_session *s, struct chex_step_times *t
     return CHEX_OK;
 }
 
+/* Takes the next batch of each logical rank of this process. */
+static enum chex_status take_batches(struct chex_session *s, struct chex_ready *ready,
+                                     struct chex_step_times *t, struct chex_error *err) {
+    const int count = s->input.run_to - s->input.run_from;
+    beat(s, CHEX_PHASE_DATA);
+    for (int i = 0; i < count; i++) {
+        const uint64_t asked_ns = chex_trace_now(s->timeline.trace);
+        CHEX_TRY(chex_pipeline_next(s->pipeline, &ready[i], err));
+        t->data += ready[i].waited_s;
+        chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_DATA, asked_ns,
+                        (uint64_t)(s->input.run_from + i));
+    }
+    return CHEX_OK;
+}
+
+/* --sync-bn: the passes of all logical ranks of this process at the same time. Then their gradients
+ * go to the reduction. The times are those of the first. */
+static enum chex_status passes_together(struct chex_session *s, struct chex_step_times *t,
+                                        struct chex_error *err) {
+    const int first = s->input.run_from, count = s->input.run_to - first;
+    const size_t elements = s->net->state_count;
+    struct chex_ready ready[CHEX_SYNC_BN_MOST];
+    struct chex_batch batches[CHEX_SYNC_BN_MOST];
+    struct chex_pass_result results[CHEX_SYNC_BN_MOST] = {0};
+    CHEX_TRY(take_batches(s, ready, t, err));
+    for (int i = 0; i < count; i++)
+        batches[i] = ready[i].batch;
+    beat(s, CHEX_PHASE_COMPUTE);
+    const uint64_t began_ns = chex_trace_now(s->timeline.trace);
+    float *leaf = chex_reduce_leaf(s->reduce, first);
+    const enum chex_status st = chex_sync_bn_pass(s->sync_bn, batches, leaf, results, err);
+    for (int i = 0; i < count; i++)
+        chex_pipeline_release(s->pipeline, &ready[i]);
+    if (st != CHEX_OK)
+        return st;
+    chex_run_trace_pass(&s->timeline, s->needs.on_device, first, began_ns, &results[0]);
+    t->forward += results[0].forward_s;
+    t->backward += results[0].backward_s;
+    for (int i = 0; i < count; i++) {
+        if (i > 0)
+            memcpy(chex_reduce_leaf(s->reduce, first + i), chex_sync_bn_grad(s->sync_bn, i),
+                   elements * sizeof(float));
+        chex_reduce_ready(s->reduce, 0, elements);
+        s->reports.own_losses[i] = results[i].loss;
+    }
+    return CHEX_OK;
+}
+
 static enum chex_status reduce_and_update(struct chex_session *s, double lr,
                                           struct chex_step_times *t, struct chex_error *err) {
     const float *sum;
@@ -64,7 +112,8 @@ static enum chex_status reduce_and_update(struct chex_session *s, double lr,
     u.lr = lr;
     u.step = (int64_t)step;
     u.grad_scale = 1.0 / s->config.logical_ranks;
-    CHEX_TRY(chex_engine_update(s->engine, &u, sum, err));
+    CHEX_TRY(s->sync_bn ? chex_sync_bn_update(s->sync_bn, &u, sum, err)
+                        : chex_engine_update(s->engine, &u, sum, err));
     t->update = chex_clock_s() - start;
     chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_UPDATE, began_ns, step);
     return CHEX_OK;
@@ -127,7 +176,7 @@ enum chex_status chex_session_step(struct chex_session *s, struct chex_step_verd
     struct chex_step_times *t = &s->reports.step;
     memset(t, 0, sizeof *t);
     double lr = chex_schedule_lr(&s->config.schedule, s->at.epoch, s->at.step_in_epoch, s->steps);
-    CHEX_TRY(passes(s, t, err));
+    CHEX_TRY(s->sync_bn ? passes_together(s, t, err) : passes(s, t, err));
     CHEX_TRY(reduce_and_update(s, lr, t, err));
     t->total = chex_clock_s() - start;
     chex_time_left_step(&s->time_left, t->total);

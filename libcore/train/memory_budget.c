@@ -42,12 +42,13 @@ enum chex_status chex_session_measure(struct chex_session *s, struct chex_error 
     struct chex_reduce_facts reduce;
     CHEX_TRY(chex_train_input_measure(&s->input, &s->config, s->config.batch, &input, err));
     chex_reduce_facts(s->reduce, &reduce);
-    const uint64_t resident = impl->bytes(s->engine->self);
+    const uint64_t engines = (uint64_t)chex_sync_bn_engines(s->sync_bn);
+    const uint64_t resident = engines * impl->bytes(s->engine->self);
     struct chex_train_needs n = {.program = s->needs.program,
-                                 .params = state,
-                                 .moments = (2 + (s->config.ema_decay > 0)) *
+                                 .params = engines * state,
+                                 .moments = (2 * engines + (s->config.ema_decay > 0)) *
                                             state, /* whatever the optimiser */
-                                 .gradients = reduce.memory_bytes,
+                                 .gradients = reduce.memory_bytes + (engines - 1) * state,
                                  .ring = input.ring_bytes,
                                  .rows = input.rows_bytes,
                                  .snapshot = s->rank == 0 ? saving_bytes(s->net, &s->config) : 0,
@@ -70,7 +71,9 @@ static bool fits(struct chex_session *s, int batch, uint64_t host_bytes, uint64_
     struct chex_pipeline_needs input;
     if (chex_train_input_measure(&s->input, &s->config, batch, &input, NULL) != CHEX_OK)
         return false;
-    const uint64_t engine = s->engine->impl->capacity->bytes_with_batch(s->engine->self, batch);
+    const uint64_t engines = (uint64_t)chex_sync_bn_engines(s->sync_bn);
+    uint64_t engine = s->engine->impl->capacity->bytes_with_batch(s->engine->self, batch);
+    engine = engine > UINT64_MAX / engines ? UINT64_MAX : engines * engine;
     const uint64_t besides = host_besides(n) - n->ring + input.ring_bytes;
     if (n->on_device)
         return engine <= device_bytes && besides <= usable(host_bytes);

@@ -32,7 +32,7 @@ struct report {
     uint64_t train_first, train_end, val_first, val_end, val_read;
     double pass_s, flop_per_s, bytes_per_s; /* least time of a pass at the limits; 0: unknown */
     int32_t largest_batch;                  /* -1: unknown */
-    int32_t passes;                         /* logical ranks of this rank: passes per step */
+    int32_t passes;                         /* passes per step, one after another */
     int32_t cores, engine_threads, input_threads;
     /* Set by the first rank of each node only. */
     char memory_warning[sizeof((struct chex_session *)0)->memory_warning];
@@ -105,7 +105,7 @@ static enum chex_status fill_report(struct chex_session *s, struct report *c,
     c->val_first = in->val_first;
     c->val_end = in->val_end;
     c->val_read = (in->val_end - in->val_first) * px * px;
-    c->passes = s->input.run_to - s->input.run_from;
+    c->passes = (s->input.run_to - s->input.run_from) / chex_sync_bn_engines(s->sync_bn);
     c->cores = s->world.binding->cpu_count;
     c->engine_threads = s->config.threads;
     c->input_threads = chex_train_input_threads(in, &s->config);
@@ -257,7 +257,7 @@ static json_t *engine_json(const struct chex_session *s, const struct report *c)
         CHEX_FIELD("precision_why", usual ? "the default of this engine on this machine"
                                           : option(s, "origins", "precision")),
         CHEX_FIELD("threads", c->engine_threads), CHEX_MEMBER(c, input_threads),
-        CHEX_MEMBER(c, cores));
+        CHEX_FIELD("engines", chex_sync_bn_engines(s->sync_bn)), CHEX_MEMBER(c, cores));
 }
 
 static json_t *schedule_json(const struct chex_session *s) {
@@ -453,10 +453,10 @@ static void warn_of_schedule(struct plan *p) {
     if (s->config.max_steps && s->config.max_steps < s->steps)
         warn(p, "--max-steps %llu ends within the first epoch of %zu step%s",
              (unsigned long long)s->config.max_steps, s->steps, chex_text_s(s->steps));
-    if (s->config.batch < 8)
+    if (s->config.batch < 8 && !s->sync_bn)
         warn(p,
              "--batch-size %d: batch norms take their statistics of %d image%s, for each logical "
-             "rank by itself; 8 or more are usual",
+             "rank by itself; 8 or more are usual, or --sync-bn",
              s->config.batch, s->config.batch, s->config.batch > 1 ? "s" : "");
 }
 

@@ -292,11 +292,13 @@ enum chex_status chex_train_input_make_resident(struct chex_train_input *in,
 static struct chex_pipeline_config pipeline_config(const struct chex_train_input *in,
                                                    const struct chex_train_config *c) {
     enum { SLOTS = 4 };
+    /* With --sync-bn the batches of all logical ranks of this process are held together. */
+    const int held = c->sync_bn ? in->run_to - in->run_from : 1;
     return (struct chex_pipeline_config){.set = in->train,
                                          .image_size = c->image_size,
                                          .batch = c->batch,
                                          .workers = c->workers,
-                                         .slots = SLOTS,
+                                         .slots = held + SLOTS - 1,
                                          .training = true,
                                          .kind = c->pipeline,
                                          .augment = c->augment,

@@ -17,6 +17,7 @@
 #include "train/run_input.h"
 #include "train/runfiles.h"
 #include "train/step_reports.h"
+#include "train/sync_bn.h"
 #include "train/tfevents.h"
 #include "train/timeline.h"
 #include "train/trainer.h"
@@ -75,6 +76,7 @@ struct chex_session {
     struct chex_net *net;
     struct chex_engine *engine;
     struct chex_loss_weights loss; /* loss_setup.c; the engine borrows it */
+    struct chex_sync_bn *sync_bn; /* NULL without --sync-bn, or with one logical rank */
     struct chex_reduce *reduce;
 
     /* setup.c: the data */

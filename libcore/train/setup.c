@@ -58,21 +58,44 @@ enum chex_status chex_session_select(struct chex_session *s, struct chex_error *
     return s->rank == 0 && !s->members ? describe_sets(s, err) : CHEX_OK;
 }
 
-enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_error *err) {
+static struct chex_engine_config engine_config(const struct chex_session *s) {
     const struct chex_train_config *c = &s->config;
     struct chex_loss loss = s->loss.loss;
     loss.uncertain_target = s->input.selection->uncertain_target;
-    struct chex_engine_config e = {.net = s->net,
-                                   .image_size = c->image_size,
-                                   .batch = c->batch,
-                                   .precision = c->precision,
-                                   .threads = c->threads,
-                                   .training = true,
-                                   .node_ranks = s->world.launch->local_size,
-                                   .loss = loss,
-                                   .ema_decay = c->ema_decay,
-                                   .device = c->device};
+    return (struct chex_engine_config){.net = s->net,
+                                       .image_size = c->image_size,
+                                       .batch = c->batch,
+                                       .precision = c->precision,
+                                       .threads = c->threads,
+                                       .training = true,
+                                       .node_ranks = s->world.launch->local_size,
+                                       .loss = loss,
+                                       .ema_decay = c->ema_decay,
+                                       .device = c->device};
+}
+
+enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_error *err) {
+    const struct chex_train_config *c = &s->config;
+    struct chex_engine_config e = engine_config(s);
+    if (c->sync_bn && c->logical_ranks > 1) {
+        CHEX_TRY(chex_sync_bn_create(s->world.coll, s->net, c->logical_ranks, &s->sync_bn, err));
+        chex_sync_bn_configure(s->sync_bn, 0, &e);
+        chex_watchdog_sums(s->world.watchdog, chex_sync_bn_sum(s->sync_bn));
+    }
     return chex_engine_create(c->engine, &e, &s->engine, err);
+}
+
+/* The engines of this process's other logical ranks. The first engine has its state. */
+static enum chex_status start_sync_bn(struct chex_session *s, struct chex_error *err) {
+    const struct chex_engine_config e = engine_config(s);
+    if (!s->sync_bn)
+        return CHEX_OK;
+    if (s->config.pipeline == CHEX_PIPELINE_OLD && chex_sync_bn_engines(s->sync_bn) > 1)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--sync-bn: --pipeline old has one batch at a time for %d logical "
+                              "ranks of one rank (expected --pipeline new)",
+                              chex_sync_bn_engines(s->sync_bn));
+    return chex_sync_bn_start(s->sync_bn, s->config.engine, &e, s->engine, err);
 }
 
 /* Longer than --stall-abort, so that the stall watch reports a late rank, once, before each
@@ -138,6 +161,27 @@ static void describe_augmentation(const struct chex_augment_options *a, bool by_
               by_engine ? "the engine's" : chex_augment_kernels_name());
 }
 
+static void describe_sync_bn(const struct chex_session *s, int images) {
+    const int engines = chex_sync_bn_engines(s->sync_bn);
+    char shared[96] = "";
+    if (!s->config.sync_bn)
+        return;
+    if (!s->sync_bn) {
+        chex_info("--sync-bn: one logical rank: its batch is the whole step already");
+        return;
+    }
+    if (engines > 1)
+        snprintf(shared, sizeof shared,
+                 "; this rank has %d engines, which share its memory and %d thread%s", engines,
+                 s->config.threads, s->config.threads == 1 ? "" : "s");
+    chex_info("--sync-bn: batch norms use the %d images of a step; gradients are reduced after "
+              "backward%s%s",
+              images, shared,
+              s->engine->impl->device
+                  ? "; kernels are launched one by one, not as CUDA graphs, which is slower"
+                  : "");
+}
+
 static void describe(const struct chex_session *s) {
     const struct chex_train_config *c = &s->config;
     const struct chex_engine_impl *impl = s->engine->impl;
@@ -158,6 +202,7 @@ static void describe(const struct chex_session *s) {
               s->input.train->rows, chex_text_s(s->input.train->rows), val, chex_text_s(val),
               c->batch, s->config.logical_ranks, chex_text_s((uint64_t)s->config.logical_ranks),
               images, chex_text_s((uint64_t)images), s->steps, chex_text_s(s->steps));
+    describe_sync_bn(s, images);
     chex_train_input_describe(&s->input, c);
     char clip[48] = "", average[48] = "";
     if (c->update.clip_norm > 0)
@@ -253,7 +298,8 @@ static enum chex_status open_labels(struct chex_session *s, struct chex_error *e
 /* An engine with the state of the run. */
 static enum chex_status open_engine(struct chex_session *s, struct chex_error *err) {
     CHEX_TRY(chex_session_create_engine(s, err));
-    return s->restored ? chex_session_load_engine(s, err) : chex_session_init_state(s, err);
+    CHEX_TRY(s->restored ? chex_session_load_engine(s, err) : chex_session_init_state(s, err));
+    return start_sync_bn(s, err);
 }
 
 /* The reduction, rows in the engine's memory, and the sums of memory and disk space. */
@@ -358,6 +404,7 @@ void chex_session_close(struct chex_session *s) {
     chex_timeline_destroy(s->timeline.file);
     chex_runfiles_release(&s->files);
     chex_step_reports_release(&s->reports);
+    chex_sync_bn_destroy(s->sync_bn);
     chex_engine_destroy(s->engine);
     chex_checkpoint_destroy(s->restored);
     chex_loss_weights_release(&s->loss);

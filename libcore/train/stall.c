@@ -12,20 +12,26 @@
 
 #include "launch/launch.h"
 
-static const char *const phase_names[] = {
-    [CHEX_PHASE_SETUP] = "setting up",         [CHEX_PHASE_RESTORE] = "reading checkpoints",
-    [CHEX_PHASE_STAGE] = "copying the shards", [CHEX_PHASE_OPEN] = "opening the shards",
-    [CHEX_PHASE_REPORT] = "writing metrics",   [CHEX_PHASE_DATA] = "waiting for data",
-    [CHEX_PHASE_COMPUTE] = "computing",        [CHEX_PHASE_VALIDATE] = "validating",
-    [CHEX_PHASE_SAVE] = "saving a checkpoint", [CHEX_PHASE_REDUCE] = "reducing gradients",
-    [CHEX_PHASE_UPDATE] = "updating",          [CHEX_PHASE_WAIT] = "waiting for the other ranks"};
+static const char *const phase_names[] = {[CHEX_PHASE_SETUP] = "setting up",
+                                          [CHEX_PHASE_RESTORE] = "reading checkpoints",
+                                          [CHEX_PHASE_STAGE] = "copying the shards",
+                                          [CHEX_PHASE_OPEN] = "opening the shards",
+                                          [CHEX_PHASE_REPORT] = "writing metrics",
+                                          [CHEX_PHASE_DATA] = "waiting for data",
+                                          [CHEX_PHASE_COMPUTE] = "computing",
+                                          [CHEX_PHASE_VALIDATE] = "validating",
+                                          [CHEX_PHASE_SAVE] = "saving a checkpoint",
+                                          [CHEX_PHASE_STATISTICS] = "exchanging batch statistics",
+                                          [CHEX_PHASE_REDUCE] = "reducing gradients",
+                                          [CHEX_PHASE_UPDATE] = "updating",
+                                          [CHEX_PHASE_WAIT] = "waiting for the other ranks"};
 
 enum { NAMED_GROUPS = 4 }; /* in one message */
 
-/* Phases that need no other rank (before the reduction) all count as 0: ranks may be in any of
- * them without making others wait. */
+/* Phases that need no other rank all count as 0: ranks may be in any of them without making others
+ * wait. */
 static int progress_of(const struct chex_mark *m) {
-    return m->phase < CHEX_PHASE_REDUCE ? 0 : m->phase - CHEX_PHASE_REDUCE + 1;
+    return m->phase < CHEX_PHASE_STATISTICS ? 0 : m->phase - CHEX_PHASE_STATISTICS + 1;
 }
 
 int chex_stall_waiter(const struct chex_stall *s) {

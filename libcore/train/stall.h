@@ -23,6 +23,7 @@ enum chex_phase {
     CHEX_PHASE_COMPUTE,
     CHEX_PHASE_VALIDATE,
     CHEX_PHASE_SAVE,
+    CHEX_PHASE_STATISTICS, /* COMPUTE, in a sum of --sync-bn over other processes */
     CHEX_PHASE_REDUCE,
     CHEX_PHASE_UPDATE,
     CHEX_PHASE_WAIT, /* own part done; the rank waits in a collective for the others */

@@ -36,6 +36,7 @@ enum {
 struct chex_watchdog {
     struct chex_launch *launch;
     const struct chex_reduce *_Atomic reduce; /* NULL: not yet */
+    const struct chex_rank_sum *_Atomic sums; /* NULL: none */
     uint64_t warn_ms, abort_ms;
     uint64_t first_ms, round_ms, look_ms; /* the shorter limit; between marks; per look-up */
     bool looks;                           /* marks can be published and looked up */
@@ -80,6 +81,9 @@ static struct chex_mark own_mark(const struct chex_watchdog *w) {
     struct chex_mark m = {.step = atomic_load(&w->step), .phase = atomic_load(&w->phase)};
     m.silent_ms = since_ms(atomic_load(&w->beat_ns));
     const struct chex_reduce *reduce = atomic_load(&w->reduce);
+    const struct chex_rank_sum *sums = atomic_load(&w->sums);
+    if (m.phase == CHEX_PHASE_COMPUTE && sums && chex_rank_sum_waits(sums))
+        m.phase = CHEX_PHASE_STATISTICS;
     if (m.phase == CHEX_PHASE_REDUCE && reduce) {
         int bucket, buckets;
         chex_reduce_at(reduce, &bucket, &buckets);
@@ -322,6 +326,10 @@ void chex_watchdog_destroy(struct chex_watchdog *w) {
 
 void chex_watchdog_reduce(struct chex_watchdog *w, const struct chex_reduce *reduce) {
     atomic_store(&w->reduce, reduce);
+}
+
+void chex_watchdog_sums(struct chex_watchdog *w, const struct chex_rank_sum *sums) {
+    atomic_store(&w->sums, sums);
 }
 
 void chex_watchdog_saved(struct chex_watchdog *w) {

@@ -32,6 +32,7 @@
 
 #include "base/error.h"
 #include "launch/launch.h"
+#include "launch/rank_sum.h"
 #include "launch/reduce.h"
 #include "train/stall.h"
 
@@ -46,6 +47,8 @@ void chex_watchdog_destroy(struct chex_watchdog *w); /* NULL allowed */
 /* Gives the reduction whose bucket numbers appear in reports. Borrowed; it must outlive the watch.
  */
 void chex_watchdog_reduce(struct chex_watchdog *w, const struct chex_reduce *reduce);
+/* The same for the sums of --sync-bn: a rank that waits in one is not computing. */
+void chex_watchdog_sums(struct chex_watchdog *w, const struct chex_rank_sum *sums);
 
 /* From now on a stall ends the process with CHEX_E_PREEMPTED: the run has saved and is ending. NULL
  * does nothing. */
