@@ -87,9 +87,10 @@ enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_
 
 /* The engines of this process's other logical ranks. The first engine has its state. */
 static enum chex_status start_sync_bn(struct chex_session *s, struct chex_error *err) {
-    const struct chex_engine_config e = engine_config(s);
+    struct chex_engine_config e = engine_config(s);
     if (!s->sync_bn)
         return CHEX_OK;
+    e.ema_decay = 0; /* the session's own engine keeps the moving average */
     if (s->config.pipeline == CHEX_PIPELINE_OLD && chex_sync_bn_engines(s->sync_bn) > 1)
         return chex_error_set(err, CHEX_E_USAGE,
                               "--sync-bn: --pipeline old has one batch at a time for %d logical "
