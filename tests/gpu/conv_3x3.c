@@ -34,6 +34,8 @@ static const struct ct_shape shapes[] = {
     {GPU_BF16, {3, 1, 1}, 128, 128, 1, 22, true, true, true, false, 1, 227, 0},
     {GPU_BF16, {3, 1, 1}, 128, 128, 2, 17, true, true, true, false, 1, 163, 0},
     {GPU_F16, {3, 1, 1}, 128, 128, 2, 11, true, true, true, true, 1, 99, 0},
+    /* more blocks than a group: their sums are added in two steps */
+    {GPU_BF16, {3, 1, 1}, 128, 32, 2, 37, true, true, true, true, 40, 227, 0},
 };
 
 static void refusals(void) {

@@ -24,7 +24,7 @@
  * G + bsum x + csum. dbeta = S1, dgamma = S2.
  *
  * Sums over pixels: each block sums in fp32; block sums are added in double, in the order of block
- * indices. Results do not depend on which block ends first.
+ * indices, by groups of blocks if there are many. Results do not depend on which block ends first.
  *
  * Launchers: they return the launch's status, never synchronise and never allocate.
  */
@@ -76,7 +76,7 @@ struct gpu_deferred_grad {
  * mean, var (biased) and inv point to the slice's first channel. */
 struct gpu_stats {
     float *partial;   /* scratch: GPU_MAX_BLOCKS * 2 * channels */
-    unsigned *ticket; /* GPU_TICKETS counters, one for each run of channels; 0 between launches */
+    unsigned *ticket; /* GPU_TICKETS counters; 0 between launches */
     float *mean, *var, *inv;
     float eps;
 };
@@ -90,8 +90,15 @@ struct gpu_sums {
 };
 
 /* GPU_MAX_BLOCKS: upper limit of blocks that write partial sums of one channel. Launchers limit
- * their grids to it. */
-enum { GPU_MAX_BLOCKS = 1024, GPU_TICKETS = 64 };
+ * their grids to it. GPU_RUNS: upper limit of runs of channels that are completed separately.
+ * GPU_GROUP (a guess): blocks whose sums are added by the last one of them. */
+enum {
+    GPU_MAX_BLOCKS = 1024,
+    GPU_RUNS = 64,
+    GPU_GROUP = 16,
+    GPU_GROUPS = GPU_MAX_BLOCKS / GPU_GROUP,
+    GPU_TICKETS = GPU_RUNS + GPU_RUNS * GPU_GROUPS /* a counter for each run, and for each group */
+};
 
 /* Properties of the device that launchers use. */
 struct gpu_device {

@@ -485,7 +485,9 @@ __global__ void __launch_bounds__(CONV1X1_THREADS, DGRAD ? 1 : 2)
     conv1x1_write_partial<128>(
         rows, 2, conv1x1_partial{p.mask.sums.partial, p.c, part.split, p.mask.norm.inv}, part.c0,
         part.width);
-    if (gpu_last_block(p.mask.sums.ticket + part.slice, (unsigned)part.splits))
+    if (gpu_last_of_run(p.mask.sums.ticket, part.slice, part.split, part.splits,
+                        p.mask.sums.partial, p.c, part.c0, part.width, (int)threadIdx.x,
+                        CONV1X1_THREADS))
         gpu_finish_sums(p.mask.sums, p.mask.norm, p.c, part.c0, part.width, part.splits,
                         (double)p.rows, (int)threadIdx.x, CONV1X1_THREADS);
 }

@@ -378,11 +378,11 @@ __global__ void __launch_bounds__(CONV1X1_THREADS,
                                    conv1x1_partial{partial, p.n, (int)blockIdx.y,
                                                    EPI == CONV1X1_MASK ? p.mask.norm.inv : nullptr},
                                    col0, count);
-    unsigned *const ticket =
-        (EPI == CONV1X1_STORE ? p.stats.ticket : p.mask.sums.ticket) + blockIdx.x;
-    if (!gpu_last_block(ticket, gridDim.y))
-        return;
+    unsigned *const tickets = EPI == CONV1X1_STORE ? p.stats.ticket : p.mask.sums.ticket;
     const int blocks = (int)gridDim.y;
+    if (!gpu_last_of_run(tickets, (int)blockIdx.x, (int)blockIdx.y, blocks, partial, p.n, col0,
+                         count, (int)threadIdx.x, CONV1X1_THREADS))
+        return;
     if (EPI == CONV1X1_STORE)
         gpu_finish_stats(p.stats, p.n, col0, count, blocks, (double)p.rows, (int)threadIdx.x,
                          CONV1X1_THREADS);

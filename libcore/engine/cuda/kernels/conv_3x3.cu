@@ -174,7 +174,7 @@ bool choose(const gpu_device &device, const product &p, choice *out) {
     double least = 0;
     for (int i = 0; i < SHAPES; i++) {
         const shape_info &s = shapes[i];
-        if (p.out % s.n || p.out / s.n > GPU_TICKETS || p.in % CONV3_KC ||
+        if (p.out % s.n || p.out / s.n > GPU_RUNS || p.in % CONV3_KC ||
             (s.split && (p.back || runs < 2)))
             continue;
         for (const staging &t : algos) {

@@ -341,7 +341,8 @@ __device__ __forceinline__ void conv3_finish_sums(const conv3_product_args &p, i
             sum *= (double)p.norm.inv[channel];
         partial[((size_t)blockIdx.x * 2 + i / S::N) * (size_t)p.out + channel] = (float)sum;
     }
-    if (!gpu_last_block(ticket + blockIdx.y, gridDim.x))
+    if (!gpu_last_of_run(ticket, (int)blockIdx.y, (int)blockIdx.x, (int)gridDim.x, partial, p.out,
+                         first, S::N, thread, CONV3_THREADS))
         return;
     if (BACK)
         gpu_finish_sums(p.sums, p.norm, p.out, first, S::N, (int)gridDim.x, p.pixels, thread,

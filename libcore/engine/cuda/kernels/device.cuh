@@ -9,8 +9,9 @@
  * only through the functions here.
  *
  * Sums over blocks. Each block writes its partial sums to global memory and increments a ticket
- * counter. The last block (gpu_last_block) adds the partial sums of all blocks in a fixed order.
- * The result is therefore the same in every run.
+ * counter. The last block adds the partial sums of all blocks in a fixed order. The result is
+ * therefore the same in every run. Of many blocks, the last one of each group of GPU_GROUP adds
+ * those of its group first, so that several multiprocessors share this work.
  */
 #ifndef CHEX_ENGINE_CUDA_KERNELS_DEVICE_CUH
 #define CHEX_ENGINE_CUDA_KERNELS_DEVICE_CUH
@@ -198,6 +199,45 @@ static __device__ __forceinline__ bool gpu_last_block(unsigned *ticket, unsigned
     return last;
 }
 
+/* Adds the partial sums of blocks [from, end) of channels [first, first + count) into those of
+ * block `from`: in double, in order, rounded once. */
+static __device__ __forceinline__ void gpu_add_group(float *partial, int channels, int first,
+                                                     int count, int from, int end, int thread,
+                                                     int threads) {
+    for (int i = thread; i < 2 * count; i += threads) {
+        float *const mine = partial + (size_t)from * 2 * (size_t)channels +
+                            (size_t)(i / count * channels + first + i % count);
+        float v[GPU_GROUP];
+#pragma unroll
+        for (int k = 0; k < GPU_GROUP; k++)
+            v[k] = from + k < end ? __ldcg(mine + (size_t)k * 2 * (size_t)channels) : 0.0f;
+        double sum = 0;
+#pragma unroll
+        for (int k = 0; k < GPU_GROUP; k++)
+            sum += (double)v[k];
+        *mine = (float)sum;
+    }
+}
+
+/* Returns true in all threads of the block that completes the sums of a run of channels. The blocks
+ * of the run have numbers 0 to blocks - 1, and each has written partial[block][2][channels] for
+ * channels [first, first + count). Then gpu_finish_stats or gpu_finish_sums adds what is left.
+ *   - tickets: GPU_TICKETS counters of the map; run: less than GPU_RUNS.
+ *   - All `threads` threads of every block call it; `thread` is the linear thread index. */
+static __device__ __forceinline__ bool gpu_last_of_run(unsigned *tickets, int run, int block,
+                                                       int blocks, float *partial, int channels,
+                                                       int first, int count, int thread,
+                                                       int threads) {
+    if (blocks <= GPU_GROUP)
+        return gpu_last_block(tickets + run, (unsigned)blocks);
+    const int groups = (blocks + GPU_GROUP - 1) / GPU_GROUP, group = block / GPU_GROUP;
+    const int from = group * GPU_GROUP, end = min(from + GPU_GROUP, blocks);
+    if (!gpu_last_block(tickets + GPU_RUNS + run * GPU_GROUPS + group, (unsigned)(end - from)))
+        return false;
+    gpu_add_group(partial, channels, first, count, from, end, thread, threads);
+    return gpu_last_block(tickets + run, (unsigned)groups);
+}
+
 /* Number of neighbouring lanes that add the partial sums of one channel together, to hide memory
  * latency. A power of two, at most 8. */
 static __device__ __forceinline__ int gpu_finish_lanes(int count, int threads) {
@@ -207,23 +247,27 @@ static __device__ __forceinline__ int gpu_finish_lanes(int count, int threads) {
     return lanes;
 }
 
-/* Number of blocks whose partial sums a lane loads at a time. */
+/* Number of partial sums that a lane loads at a time. */
 enum { GPU_FINISH_LOT = 16 };
 
 /* The two sums of channel c over partial[block][2][channels]; the result is in all `lanes` lanes of
- * the channel. Lane i adds blocks i, i + lanes, ... in order: four blocks in fp32, groups of four
- * in double. Then the lanes' sums are added in a fixed order. */
+ * the channel. Of more than GPU_GROUP blocks the first one of each group has the group's sums. Lane
+ * i adds sums i, i + lanes, ... in order: four in fp32, fours in double. Then the lanes' sums are
+ * added in a fixed order. */
 static __device__ __forceinline__ double2 gpu_finish_total(const float *partial, int channels,
                                                            int c, bool on, int blocks, int lane,
                                                            int lanes) {
     double2 sum = make_double2(0, 0);
-    for (int from = lane; on && from < blocks; from += GPU_FINISH_LOT * lanes) {
+    const int64_t step = (int64_t)(blocks > GPU_GROUP ? GPU_GROUP : 1) * 2 * channels;
+    const int sums = blocks > GPU_GROUP ? (blocks + GPU_GROUP - 1) / GPU_GROUP : blocks;
+    for (int from = lane; on && from < sums; from += GPU_FINISH_LOT * lanes) {
         float x[GPU_FINISH_LOT], y[GPU_FINISH_LOT];
 #pragma unroll
         for (int i = 0; i < GPU_FINISH_LOT; i++) {
-            const int b = from + i * lanes, at = 2 * b * channels + c;
-            x[i] = b < blocks ? __ldcg(partial + at) : 0.0f;
-            y[i] = b < blocks ? __ldcg(partial + at + channels) : 0.0f;
+            const int b = from + i * lanes;
+            const float *const at = partial + b * step + c;
+            x[i] = b < sums ? __ldcg(at) : 0.0f;
+            y[i] = b < sums ? __ldcg(at + channels) : 0.0f;
         }
 #pragma unroll
         for (int i = 0; i < GPU_FINISH_LOT; i += 4) {

@@ -154,6 +154,13 @@ static __device__ __forceinline__ void lane_block_sums(const float one[LANE], co
 static __device__ __forceinline__ int lane_run_channels(const lane_place &l, int channels) {
     return channels - l.first < LANE_RUN ? channels - l.first : LANE_RUN;
 }
+/* Whether this block completes the sums that lane_block_sums has written. */
+static __device__ __forceinline__ bool lane_last_of_run(unsigned *tickets, float *partial,
+                                                        const lane_place &l, int channels) {
+    return gpu_last_of_run(tickets, (int)blockIdx.y, (int)blockIdx.x, (int)gridDim.x, partial,
+                           channels, l.first, lane_run_channels(l, channels), (int)threadIdx.x,
+                           LANE_THREADS);
+}
 
 /* Sum and sum of squares of the values that the thread has stored. */
 struct lane_stats {
@@ -171,7 +178,7 @@ static __device__ __forceinline__ void lane_stats_finish(const lane_stats &s, co
     if (!to.partial)
         return;
     lane_block_sums(s.sum, s.squares, l, channels, to.partial);
-    if (gpu_last_block(to.ticket + blockIdx.y, gridDim.x))
+    if (lane_last_of_run(to.ticket, to.partial, l, channels))
         gpu_finish_stats(to, channels, l.first, lane_run_channels(l, channels), (int)gridDim.x,
                          (double)pixels, (int)threadIdx.x, LANE_THREADS);
 }
@@ -202,7 +209,7 @@ static __device__ __forceinline__ void lane_sums_finish(lane_sums &s, const gpu_
     for (int i = 0; i < LANE; i++)
         s.two[i] *= l.on ? n.inv[l.c + i] : 0.0f;
     lane_block_sums(s.one, s.two, l, channels, to.partial);
-    if (gpu_last_block(to.ticket + blockIdx.y, gridDim.x))
+    if (lane_last_of_run(to.ticket, to.partial, l, channels))
         gpu_finish_sums(to, n, channels, l.first, lane_run_channels(l, channels), (int)gridDim.x,
                         (double)pixels, (int)threadIdx.x, LANE_THREADS);
 }
@@ -242,7 +249,7 @@ static inline int lane_runs(int channels) { return (channels + LANE_RUN - 1) / L
  * bits. */
 static inline bool lane_supports(const gpu_map *m) {
     return m->channels > 0 && m->channels % LANE == 0 && m->pitch % LANE == 0 &&
-           (uintptr_t)m->data % 16 == 0 && lane_runs(m->channels) <= GPU_TICKETS &&
+           (uintptr_t)m->data % 16 == 0 && lane_runs(m->channels) <= GPU_RUNS &&
            gpu_map_pixels(m) < (int64_t)1 << 31;
 }
 static inline bool lane_same(const gpu_map *a, const gpu_map *b) {

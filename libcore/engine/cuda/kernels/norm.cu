@@ -107,10 +107,21 @@ __device__ __forceinline__ void store_partial(float *shared, const float s1[V], 
     }
 }
 
-/* Number of channels of this block; the last block completes them. */
-__device__ __forceinline__ int channels_here(int channels) {
-    const int width = (int)blockDim.x * V, left = channels - (int)blockIdx.y * width;
-    return left < width ? left : width;
+/* Whether this block completes the sums of its channels, [first, first + count). */
+struct last_of_run {
+    int first, count, thread, threads;
+    bool last;
+};
+__device__ __forceinline__ last_of_run last_here(unsigned *tickets, float *partial, int channels) {
+    const int width = (int)blockDim.x * V;
+    last_of_run l;
+    l.first = (int)blockIdx.y * width;
+    l.count = min(channels - l.first, width);
+    l.thread = (int)(threadIdx.y * blockDim.x + threadIdx.x);
+    l.threads = (int)(blockDim.x * blockDim.y);
+    l.last = gpu_last_of_run(tickets, (int)blockIdx.y, (int)blockIdx.x, (int)gridDim.x, partial,
+                             channels, l.first, l.count, l.thread, l.threads);
+    return l;
 }
 
 /* ---- statistics ---- */
@@ -139,11 +150,10 @@ __global__ void __launch_bounds__(THREADS, 3)
                 }
         }
     store_partial((float *)shared, sum, squares, stats.partial, channels);
-    if (gpu_last_block(stats.ticket + blockIdx.y, gridDim.x))
-        gpu_finish_stats(stats, channels, (int)(blockIdx.y * blockDim.x) * V,
-                         channels_here(channels), (int)gridDim.x, (double)pixels,
-                         (int)(threadIdx.y * blockDim.x + threadIdx.x),
-                         (int)(blockDim.x * blockDim.y));
+    const last_of_run l = last_here(stats.ticket, stats.partial, channels);
+    if (l.last)
+        gpu_finish_stats(stats, channels, l.first, l.count, (int)gridDim.x, (double)pixels,
+                         l.thread, l.threads);
 }
 
 /* ---- activation ---- */
@@ -287,11 +297,10 @@ __global__ void __launch_bounds__(THREADS, 2)
     for (int c = 0; c < V; c++)
         s2[c] *= p.on ? norm.inv[p.first + c] : 0.0f;
     store_partial((float *)shared, s1, s2, sums.partial, channels);
-    if (gpu_last_block(sums.ticket + blockIdx.y, gridDim.x))
-        gpu_finish_sums(sums, norm, channels, (int)(blockIdx.y * blockDim.x) * V,
-                        channels_here(channels), (int)gridDim.x, (double)pixels,
-                        (int)(threadIdx.y * blockDim.x + threadIdx.x),
-                        (int)(blockDim.x * blockDim.y));
+    const last_of_run l = last_here(sums.ticket, sums.partial, channels);
+    if (l.last)
+        gpu_finish_sums(sums, norm, channels, l.first, l.count, (int)gridDim.x, (double)pixels,
+                        l.thread, l.threads);
 }
 
 /* ---- vectors of channels ---- */

@@ -105,7 +105,7 @@ residual_branch_finish(residual_lane &j, const float one[LANE], const residual_b
     for (int i = 0; i < LANE; i++)
         j.two[i] *= l.on ? b.norm.inv[l.c + i] : 0.0f;
     lane_block_sums(one, j.two, l, channels, b.sums.partial);
-    if (gpu_last_block(b.sums.ticket + blockIdx.y, gridDim.x))
+    if (lane_last_of_run(b.sums.ticket, b.sums.partial, l, channels))
         gpu_finish_sums(b.sums, b.norm, channels, l.first, lane_run_channels(l, channels),
                         (int)gridDim.x, (double)pixels, (int)threadIdx.x, LANE_THREADS);
 }

@@ -238,7 +238,8 @@ __device__ __forceinline__ void finish_stats(const forward_args &p, const forwar
             sum += (double)shared[w * 2 * STEM_OUT + thread];
         p.stats.partial[(size_t)blockIdx.x * 2 * STEM_OUT + thread] = (float)sum;
     }
-    if (gpu_last_block(p.stats.ticket, gridDim.x))
+    if (gpu_last_of_run(p.stats.ticket, 0, (int)blockIdx.x, (int)gridDim.x, p.stats.partial,
+                        STEM_OUT, 0, STEM_OUT, thread, STEM_THREADS))
         gpu_finish_stats(p.stats, STEM_OUT, 0, STEM_OUT, (int)gridDim.x,
                          (double)p.tiles.n * p.tiles.hw * p.tiles.hw, thread, STEM_THREADS);
 }
