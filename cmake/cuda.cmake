@@ -67,8 +67,9 @@ function(chex_find_nvcc)
 endfunction()
 
 # Those of the targets that this nvcc knows, as its options: machine code for each. Half of nvcc's
-# time goes into making PTX, and no kernel tells one target from 8.0 on from another, so those share
-# one PTX, which is kept for devices that come later. A build for one target has the same code.
+# time goes into making PTX. Kernels only tell three kinds of targets apart (7.x, 8.x, and 9.0 with
+# all later ones, which have dependent launches), so each kind shares one PTX. Those of 8.0 and 9.0
+# are kept for devices that come later. A build for one target has the same code.
 function(chex_cuda_targets names_out options_out targets)
   execute_process(COMMAND ${CHEX_NVCC} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
   set(names)
@@ -76,14 +77,18 @@ function(chex_cuda_targets names_out options_out targets)
   foreach(target ${targets})
     if(known MATCHES "compute_${target}[^0-9a-z]")
       set(ptx ${target})
-      if(target GREATER 80)
+      if(target GREATER_EQUAL 90)
+        set(ptx 90)
+      elseif(target GREATER 80)
         set(ptx 80)
       endif()
       list(APPEND names ${target})
       list(APPEND options --generate-code=arch=compute_${ptx},code=[sm_${target}])
     endif()
   endforeach()
-  list(APPEND options --generate-code=arch=compute_80,code=[compute_80])
+  foreach(ptx 80 90)
+    list(APPEND options --generate-code=arch=compute_${ptx},code=[compute_${ptx}])
+  endforeach()
   set(${names_out} "${names}" PARENT_SCOPE)
   set(${options_out} "${options}" PARENT_SCOPE)
 endfunction()

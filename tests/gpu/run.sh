@@ -438,7 +438,8 @@ smoke() {
             --engines "cpu@fp32,$engine" "${options[@]}"
     fi
     cat "$own" >>"$json"
-    attempt 30 "smoke: without graphs" env CHEX_CUDA_GRAPHS=0 "$build/bin/bench-train" \
+    attempt 30 "smoke: without graphs" env CHEX_CUDA_GRAPHS=0 CHEX_CUDA_DEPENDENT=0 \
+        CHEX_CUDA_SIDE=0 "$build/bin/bench-train" \
         --engines "cpu@fp32,$engine" "${options[@]}" --json "$own.single" && graphs_agree "$own" "$engine"
     rm -f "$own" "$own.single"
     step "$engine" "$largest" "$size" 40
@@ -451,7 +452,7 @@ graphs_agree() {
     if [ -z "$with" ] || [ -z "$without" ]; then
         skip "smoke: graphs" "losses of $2 are missing"
     elif [ "$with" = "$without" ]; then
-        verdict "smoke: graphs" 0 0 "every loss is equal with and without graphs"
+        verdict "smoke: graphs" 0 0 "every loss is equal with and without graphs, dependent launches and second stream"
     else
         verdict "smoke: graphs" 1 0 "losses with graphs ${with:0:60}, without ${without:0:60}"
     fi
@@ -528,7 +529,7 @@ section_kernels() {
 
 # step ENGINE BATCH SIZE SECONDS [OPTION...]
 step() {
-    local name="step $1, batch $2, $3 px" limit=$4
+    local name="step $1, batch $2, $3 px${switch:+, $switch=0}" limit=$4
     local options=(--model "$model" --engine "$1" --batch "$2" --size "$3" "${step_options[@]}")
     shift 4
     attempt "$limit" "$name${1:+, ${1#--} $2}" "$build/bin/bench-step" "${options[@]}" --json "$json" "$@"
@@ -537,12 +538,19 @@ step() {
 # bf16 at every shape, the largest batch first: what time is left for is what matters least.
 section_steps() {
     device_section steps || return
-    local batch size i
+    local size i switch=
     for size in "${sizes[@]}"; do
         for ((i = ${#batches[@]} - 1; i >= 0; i--)); do
             step "cuda:$last_stage@bf16" "${batches[i]}" "$size" 60
         done
     done
+    for switch in CHEX_CUDA_DEPENDENT CHEX_CUDA_SIDE; do
+        export "$switch=0"
+        step "cuda:$last_stage@bf16" "$largest" "${sizes[0]}" 60 # what it gains, beside the first
+        step "cuda:$last_stage@bf16" "${batches[0]}" "${sizes[0]}" 60
+        unset "$switch"
+    done
+    switch=
     step "cuda:$last_stage@fp16" "$largest" "${sizes[0]}" 60
     step "cuda:$last_stage@bf16" "$largest" "${sizes[0]}" 60 --input pixels
     step cuda:s0@fp32 "${batches[0]}" "${sizes[0]}" 30

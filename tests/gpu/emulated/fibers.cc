@@ -128,6 +128,7 @@ struct task {
     /* copies that have not been waited for */
     std::vector<copy> copies;
     int group;
+    bool begun; /* begin_kernel was called */
 };
 
 /* A warp's operation: what its lanes came with. Lanes are bits. */
@@ -224,10 +225,12 @@ void take_turn(int i, fiber *on) {
         t.on = on;
         t.copies.clear();
         t.group = 0;
+        t.begun = false;
     }
     s.at = i;
     now = &t.self;
     race_here.thread = i;
+    race_here.begun = t.begun;
     race_here.stack = static_cast<const char *>(t.on->stack);
     race_here.stack_end = race_here.stack + STACK;
 }
@@ -287,6 +290,8 @@ void rest() {
 void finish_warp(int warp);
 
 void end_thread() {
+    if (!task_of(s.at).begun)
+        stop("a thread ends without gpu_begin");
     for (const copy &c : task_of(s.at).copies)
         if (c.on)
             stop("a thread ends with copies that it did not wait for");
@@ -392,6 +397,8 @@ void run_block() {
 }
 
 } // namespace
+
+void begin_kernel() { task_of(s.at).begun = race_here.begun = true; }
 
 void barrier() { barrier_count(0); }
 

@@ -12,7 +12,17 @@
 
 #include "tap.h"
 
-enum plant { NONE, NO_BARRIER, NO_SYNCWARP, NO_WAIT, NO_FENCE, NO_TICKET, SAME_PLACE, PLANTS };
+enum plant {
+    NONE,
+    NO_BARRIER,
+    NO_SYNCWARP,
+    NO_WAIT,
+    NO_FENCE,
+    NO_TICKET,
+    SAME_PLACE,
+    NO_BEGIN,
+    PLANTS
+};
 
 static const char *const names[PLANTS] = {"no race",
                                           "no barrier before another warp's value",
@@ -20,16 +30,22 @@ static const char *const names[PLANTS] = {"no race",
                                           "no wait for a copy",
                                           "no fence before the ticket",
                                           "another block's value without a ticket",
-                                          "two blocks that store to one place"};
+                                          "two blocks that store to one place",
+                                          "a load before gpu_begin"};
 static const char *const words[PLANTS] = {"",
                                           "a store beside a load",
                                           "a store beside a load",
                                           "before it was waited for",
                                           "before a fence",
                                           "an access beside a store",
-                                          "an access beside a store"};
+                                          "an access beside a store",
+                                          "before gpu_begin"};
 
 static __global__ void kernel(enum plant plant, const float *from, float *to, unsigned *ticket) {
+    float early = 0;
+    if (plant == NO_BEGIN)
+        early = from[threadIdx.x];
+    gpu_begin();
     __shared__ float4 copied[64];
     __shared__ float passed[64];
     __shared__ bool last;
@@ -41,7 +57,7 @@ static __global__ void kernel(enum plant plant, const float *from, float *to, un
     passed[thread] = (float)thread;
     if (plant != NO_SYNCWARP)
         __syncwarp();
-    float v = passed[thread - lane + (lane + 1) % 32];
+    float v = early + passed[thread - lane + (lane + 1) % 32];
     if (plant != NO_BARRIER)
         __syncthreads();
     v += passed[63 - thread] + copied[63 - thread].x;

@@ -13,6 +13,8 @@
  *     __threadfence: for blocks of a launch, in global memory.
  * cp.async stores from its issue until its thread has waited for it.
  *
+ * An access to global memory before gpu_begin is a race with the kernel ahead.
+ *
  * Kept for each two bytes: the last store, the last load and whether others loaded in the same
  * interval. The first race ends the program with both places.
  */
@@ -195,12 +197,18 @@ bool is_watched(const void *p) {
     return race_here.on && (c < race_here.stack || c >= race_here.stack_end);
 }
 
+void check_begun(bool shared, const void *p, const event &e) {
+    if (!shared && !race_here.begun)
+        race("an access before gpu_begin", p, e, e);
+}
+
 void loads(const void *p, size_t bytes, const void *at) {
     if (!is_watched(p))
         return;
     now();
     const bool shared = is_shared(p);
     const event e = this_event(at);
+    check_begun(shared, p, e);
     const uintptr_t from = (uintptr_t)p / 2, end = ((uintptr_t)p + bytes + 1) / 2;
     for (uintptr_t key = from; key < end; key++)
         load(cell_of(key, shared), p, e);
@@ -212,6 +220,7 @@ void stores(const void *p, size_t bytes, const void *at, bool copying = false) {
     now();
     const bool shared = is_shared(p);
     const event e = this_event(at);
+    check_begun(shared, p, e);
     if (!shared)
         all.unfenced[(size_t)race_here.thread] = true;
     const uintptr_t from = (uintptr_t)p / 2, end = ((uintptr_t)p + bytes + 1) / 2;

@@ -17,6 +17,7 @@ struct race_place {
     uint32_t block;    /* counted through the program */
     uint32_t barriers; /* of the block, so far */
     int thread;
+    bool begun; /* the thread has waited for the kernels ahead */
     uint32_t warp_syncs[32]; /* __syncwarps of the block's warps, so far */
     const char *stack, *stack_end;
     const unsigned char *shared; /* dynamic */

@@ -4,7 +4,8 @@
  * that a value nobody wrote is NaN. A capture is one for the whole process: streams join it by
  * waiting for an event recorded in it, and the graph is what they were given, in that order. It
  * refuses kernels that have not run before. A graph is instantiated only if each of its kernels is
- * still allowed the shared memory that it was captured with. EMULATED_GRAPHS=0: never.
+ * still allowed the shared memory that it was captured with. EMULATED_GRAPHS=0: never. A capture
+ * ends with an error if the work of a stream that joined it is not awaited by the first stream.
  *
  * Streams run at once, in the thread that calls. EMULATED_STREAMS=late: each has a thread that
  * begins its work a little later than it could, so that a wait for an event that was forgotten
@@ -20,6 +21,7 @@
  * EMULATED_FAULT: number of the launch, from 1, that fails as it runs: from then on every wait
  * reports it.
  */
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -39,13 +41,17 @@ struct moment {
     double s;
 };
 struct emulated_stream {
-    bool captured;
+    bool captured, after_kernel;
+    int given,
+        rejoined; /* in a capture: operations so far; of them, those that the origin awaits */
     std::unique_ptr<std::thread> worker; /* null: work is done by the caller */
     std::deque<std::function<void()>> queue;
     bool busy, stop;
 };
 struct emulated_event {
     bool captured;
+    cudaStream_t of; /* in a capture: its stream, and the operations ahead of it there */
+    int after;
     std::shared_ptr<moment> last;
     std::deque<std::shared_ptr<moment>> launched; /* of launches of graphs that record it */
 };
@@ -213,11 +219,19 @@ bool watched(dim3 grid, dim3 block, size_t shared_bytes) {
     return watcher != nullptr;
 }
 
+cudaError_t enqueue_kernel(cudaStream_t stream, std::function<void()> work) {
+    const cudaError_t e = enqueue(stream, std::move(work));
+    real(stream)->after_kernel = true;
+    return e;
+}
+
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
+    real(stream)->after_kernel = false;
     if (watcher)
         return cudaSuccess;
     {
         guard g(lock);
+        real(stream)->given++;
         if (real(stream)->captured) {
             captured->work.push_back(std::move(work));
             return cudaSuccess;
@@ -242,8 +256,11 @@ int shared_allowed(const void *kernel) {
 
 /* CUDA loads a kernel's code when it is first used, and what loading does a capture may not meet.
  */
-cudaError_t may_launch(const void *kernel, size_t shared_bytes, cudaStream_t stream) {
+cudaError_t may_launch(const void *kernel, size_t shared_bytes, cudaStream_t stream,
+                       bool dependent) {
     guard g(lock);
+    if (dependent && !real(stream)->after_kernel)
+        return keep(cudaErrorInvalidValue);
     if (shared_bytes > (size_t)shared_allowed(kernel))
         return keep(cudaErrorInvalidValue);
     const char *fault = getenv("EMULATED_FAULT");
@@ -476,8 +493,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         if (event->captured && capturing) {
             if (!real(stream)->captured) {
                 real(stream)->captured = true;
+                real(stream)->given = real(stream)->rejoined = 0;
                 joined.push_back(real(stream));
             }
+            real(stream)->after_kernel = false;
+            if (real(stream) == capture_origin)
+                event->of->rejoined = std::max(event->of->rejoined, event->after);
             return cudaSuccess;
         }
         std::lock_guard<std::mutex> q(queues);
@@ -507,6 +528,8 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
         if (external && !real(stream)->captured)
             return keep(cudaErrorInvalidValue);
         event->captured = real(stream)->captured && !external;
+        event->of = real(stream);
+        event->after = real(stream)->given;
         if (real(stream)->captured) {
             if (external) {
                 captured->records.push_back(event);
@@ -525,7 +548,11 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
         std::lock_guard<std::mutex> q(queues);
         event->last = m;
     }
-    return emulated::enqueue(stream, [m]() { come(m); });
+    const bool after_kernel =
+        real(stream)->after_kernel; /* a record comes between no two kernels */
+    const cudaError_t e = emulated::enqueue(stream, [m]() { come(m); });
+    real(stream)->after_kernel = after_kernel;
+    return e;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return cudaEventRecordWithFlags(event, stream, 0);
@@ -570,6 +597,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     capture_origin = stream;
     capture_thread = std::this_thread::get_id();
     stream->captured = true;
+    stream->after_kernel = false;
     joined.assign(1, stream);
     captured = new emulated_graph{};
     return cudaSuccess;
@@ -578,12 +606,18 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
     guard g(lock);
     if (!capturing || stream != capture_origin)
         return keep(cudaErrorStreamCaptureInvalidated);
-    for (cudaStream_t each : joined)
+    bool unjoined = false;
+    for (cudaStream_t each : joined) {
         each->captured = false;
+        unjoined = unjoined || (each != stream && each->rejoined < each->given);
+    }
+    stream->after_kernel = false;
     capturing = false;
-    *graph = captured;
+    *graph = unjoined ? nullptr : captured;
+    if (unjoined)
+        delete captured;
     captured = nullptr;
-    return cudaSuccess;
+    return unjoined ? keep(cudaErrorStreamCaptureUnjoined) : cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long) {
     const char *graphs = getenv("EMULATED_GRAPHS");

@@ -11,17 +11,21 @@ static enum chex_status backward_conv(struct cuda_engine *e, int index,
                                       struct chex_error *err) {
     const struct chex_op *op = &e->net->ops[index];
     const struct cuda_op *mine = &e->ops[index];
-    const struct gpu_conv_backward b = chex_cuda_conv_backward(e, index, n, grad);
+    struct gpu_conv_backward b = chex_cuda_conv_backward(e, index, n, grad);
+    void *workspace;
     float *dweight = grad + e->net->params[op->weight].offset;
+    CHEX_TRY(chex_cuda_take_workspace(e, mine->backward_bytes, &workspace, err));
     if (mine->own_stem) {
         CHEX_CUDA(gpu_stem_backward(&e->device, slot->pixels, n, e->config.image_size, &b.out,
-                                    e->net->mean, e->net->std, dweight, e->workspace, e->stream),
+                                    e->net->mean, e->net->std, dweight, workspace, e->stream),
                   err);
         return CHEX_OK;
     }
-    CHEX_CUDA(mine->backward_algo->backward(&e->device, mine->backward_state, &b, e->workspace,
-                                            e->stream),
-              err);
+    if (e->side.stream && op->in != CHEX_NET_IMAGE)
+        b.side = &e->side;
+    CHEX_CUDA(
+        mine->backward_algo->backward(&e->device, mine->backward_state, &b, workspace, e->stream),
+        err);
     if (op->in == CHEX_NET_IMAGE)
         CHEX_CUDA(gpu_unpad(b.dweight, (size_t)(op->out_channels * op->kernel * op->kernel),
                             e->image_channels, op->in_channels, dweight, e->stream),

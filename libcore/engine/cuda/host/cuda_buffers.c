@@ -229,11 +229,13 @@ static bool own_stem_fits(const struct cuda_engine *e, const struct chex_op *op)
            op->stride == 2 && op->pad == 3 && op->out_channels == 64;
 }
 
+/* The largest need of an operation, and room for parts of the weight gradients of others, so that
+ * operations rarely wait for each other's sums. */
 static void size_workspace(struct cuda_engine *e) {
     const int n = e->config.batch;
-    e->workspace_bytes = 0;
+    size_t largest = 0, backward = 0;
     for (int i = 0; i < e->net->op_count; i++) {
-        const struct cuda_op *op = &e->ops[i];
+        struct cuda_op *op = &e->ops[i];
         size_t need[3] = {0};
         const struct gpu_conv_forward f = op->forward_algo
                                               ? chex_cuda_conv_forward(e, i, n, e->config.training)
@@ -246,9 +248,13 @@ static void size_workspace(struct cuda_engine *e) {
         }
         if (op->own_stem)
             need[2] = gpu_stem_workspace(&e->device, n, e->config.image_size);
+        op->backward_bytes = need[1] > need[2] ? need[1] : need[2];
+        backward += cuda_padded(op->backward_bytes);
         for (int k = 0; k < 3; k++)
-            e->workspace_bytes = need[k] > e->workspace_bytes ? need[k] : e->workspace_bytes;
+            largest = need[k] > largest ? need[k] : largest;
     }
+    const size_t room = backward < CUDA_PARTS_BYTES ? backward : CUDA_PARTS_BYTES;
+    e->workspace_bytes = cuda_padded(largest) + room;
 }
 
 /* ---- memory ---- */

@@ -35,6 +35,7 @@ enum {
      * use, captured graphs, cuDNN; and for NCCL's buffers, for each rank of the node. Guesses. */
     CUDA_DRIVER_BYTES = 512 << 20,
     CUDA_RANK_BYTES = 64 << 20,
+    CUDA_PARTS_BYTES = 64 << 20, /* parts of weight gradients that wait to be added. A guess. */
 };
 
 enum cuda_stage { CUDA_S0, CUDA_S1, CUDA_S4 }; /* see cuda_engine.c */
@@ -54,6 +55,7 @@ struct cuda_op {
     char *weight, *weight_t; /* copies of the engine's type */
     uint8_t *argmax;         /* MAXPOOL */
     bool add, side_add;      /* see engine/lifetimes.h */
+    size_t backward_bytes;   /* of the workspace */
 };
 
 /* Host and device buffers of one batch in flight. */
@@ -132,8 +134,10 @@ struct cuda_engine {
     char *image;           /* (batch, size, size, image_channels) */
     int image_channels;    /* 3 plus padding: 4 or 8 */
     char *folded;          /* folded weights of stem.cu */
-    void *workspace;
-    size_t workspace_bytes;
+    void *workspace; /* scratch of convolutions; workspace_at: in use by operations of backward */
+    size_t workspace_bytes, workspace_at;
+    struct gpu_side side; /* cuda_side.c; stream NULL: none */
+    cudaEvent_t side_done;
 
     struct cuda_slot slots[CUDA_SLOTS];
     struct cuda_raw raw;
@@ -148,8 +152,9 @@ struct cuda_engine {
     bool waited; /* a pass has waited for its loss since the last update */
     struct cuda_graph graphs[CUDA_GRAPHS];
     int graph_count;
-    bool no_graphs; /* single launches: CHEX_CUDA_GRAPHS is 0 or sync, or a capture failed */
-    bool sync_ops;  /* CHEX_CUDA_GRAPHS=sync: wait after each operation, and name one that fails */
+    bool no_graphs;  /* single launches: CHEX_CUDA_GRAPHS is 0 or sync, or a capture failed */
+    bool dependents; /* kernels of a part are dependent launches (dependent.h) */
+    bool sync_ops;   /* CHEX_CUDA_GRAPHS=sync: wait after each operation, and name one that fails */
     /* Arguments of the last pass, for op_times; last_n 0: no pass yet. */
     int last_n;
     float *last_grad;
@@ -194,6 +199,15 @@ struct gpu_stats chex_cuda_stats(const struct cuda_engine *e, const struct chex_
 struct gpu_sums chex_cuda_sums(const struct cuda_engine *e, int bn, int side, float *grad);
 struct gpu_deferred_grad chex_cuda_deferred_grad(const struct cuda_engine *e,
                                                  const struct chex_op *op, int n);
+
+/* ---- cuda_side.c ---- */
+enum chex_status chex_cuda_side_init(struct cuda_engine *e, struct chex_error *err);
+void chex_cuda_side_release(struct cuda_engine *e);
+/* Scratch for the backward of an operation. It stays in use until the next join. */
+enum chex_status chex_cuda_take_workspace(struct cuda_engine *e, size_t bytes, void **out,
+                                          struct chex_error *err);
+/* e->stream waits for all sums of weight gradients. */
+enum chex_status chex_cuda_join(struct cuda_engine *e, struct chex_error *err);
 
 /* ---- cuda_forward.c, cuda_backward.c: enqueue ops on e->stream ---- */
 enum chex_status chex_cuda_forward_op(struct cuda_engine *e, int op, const struct cuda_slot *slot,

@@ -15,9 +15,23 @@
 
 #include "base/log.h"
 #include "engine/cuda/host/cuda_engine.h"
+#include "engine/cuda/host/dependent.h"
 #include "engine/cuda/host/ranges.h"
 
 /* ---- parts ---- */
+
+/* The kernels of a part: those after the first one are dependent launches. Work on the second
+ * stream has ended where the part ends. */
+static enum chex_status enqueue_part(struct cuda_engine *e, const struct cuda_graph *what,
+                                     cuda_enqueue_fn enqueue, struct chex_error *err) {
+    if (e->dependents)
+        gpu_dependents_begin(e->stream);
+    enum chex_status st = enqueue(e, what, err);
+    if (st == CHEX_OK)
+        st = chex_cuda_join(e, err);
+    gpu_dependents_end();
+    return st;
+}
 
 static struct cuda_graph *find_graph(struct cuda_engine *e, const struct cuda_graph *what) {
     for (int i = 0; i < e->graph_count; i++) {
@@ -34,7 +48,7 @@ static enum chex_status capture(struct cuda_engine *e, struct cuda_graph *g,
                                 cuda_enqueue_fn enqueue, struct chex_error *err) {
     cudaGraph_t graph = NULL;
     CHEX_CUDA(cudaStreamBeginCapture(e->stream, cudaStreamCaptureModeThreadLocal), err);
-    enum chex_status st = enqueue(e, g, err);
+    enum chex_status st = enqueue_part(e, g, enqueue, err);
     const cudaError_t ended = cudaStreamEndCapture(e->stream, &graph);
     if (st == CHEX_OK && ended != cudaSuccess)
         st = gpu_error(ended, "cudaStreamEndCapture", err);
@@ -59,27 +73,38 @@ static const char *part_name(int part) {
     }
 }
 
+/* Captures a part; if that fails, once more without dependent launches. False: it cannot be
+ * captured, and later parts are not tried. */
+static bool capture_or_warn(struct cuda_engine *e, struct cuda_graph *g, cuda_enqueue_fn enqueue) {
+    struct chex_error why = {0};
+    while (capture(e, g, enqueue, &why) != CHEX_OK) {
+        cudaGetLastError(); /* clear the error: it is reported here */
+        chex_warn("cuda: %s cannot be captured as a graph: %s; %s, which is slower",
+                  part_name(g->part), why.text,
+                  e->dependents ? "trying without dependent launches"
+                                : "kernels are launched one by one");
+        e->no_graphs = !e->dependents;
+        if (e->no_graphs)
+            return false;
+        e->dependents = false;
+    }
+    return true;
+}
+
 static enum chex_status launch(struct cuda_engine *e, const struct cuda_graph *what,
                                cuda_enqueue_fn enqueue, struct chex_error *err) {
     /* A short batch, for example the last one of an evaluation, is too rare for a graph. */
     const bool whole = what->part == CUDA_PART_UPDATE || what->n == e->config.batch;
     struct cuda_graph *g = find_graph(e, what);
     if (e->no_graphs || !whole || (!g && e->graph_count == CUDA_GRAPHS))
-        return enqueue(e, what, err);
+        return enqueue_part(e, what, enqueue, err);
     if (!g) {
         /* The first run uses single launches: they may load code, which a capture must not. */
         e->graphs[e->graph_count++] = *what;
-        return enqueue(e, what, err);
+        return enqueue_part(e, what, enqueue, err);
     }
-    struct chex_error why = {0};
-    if (!g->exec && capture(e, g, enqueue, &why) != CHEX_OK) {
-        cudaGetLastError(); /* clear the error: it is reported here */
-        chex_warn("cuda: %s cannot be captured as a graph: %s; kernels are launched one by one, "
-                  "which is slower",
-                  part_name(what->part), why.text);
-        e->no_graphs = true;
-        return enqueue(e, what, err);
-    }
+    if (!g->exec && !capture_or_warn(e, g, enqueue))
+        return enqueue_part(e, what, enqueue, err);
     CHEX_CUDA(cudaGraphLaunch(g->exec, e->stream), err);
     return CHEX_OK;
 }
@@ -105,6 +130,8 @@ static enum chex_status backward_op(struct cuda_engine *e, int op, const struct 
                                     struct chex_error *err) {
     float *grad = (float *)(uintptr_t)what->grad;
     CHEX_TRY(chex_cuda_backward_op(e, op, &e->slots[what->slot], what->n, grad, err));
+    if (e->sync_ops)
+        CHEX_TRY(chex_cuda_join(e, err));
     const cudaError_t st = e->sync_ops ? cudaStreamSynchronize(e->stream) : cudaSuccess;
     char name[160];
     snprintf(name, sizeof name, "backward of %s", e->net->ops[op].name);
@@ -353,6 +380,7 @@ static enum chex_status time_op(struct cuda_engine *e, int op, bool is_backward,
         CHEX_TRY(chex_cuda_backward_op(e, op, slot, e->last_n, e->last_grad, err));
     else
         CHEX_TRY(chex_cuda_forward_op(e, op, slot, e->last_n, true, err));
+    CHEX_TRY(chex_cuda_join(e, err));
     CHEX_CUDA(cudaEventRecord(e->forward_done[0], e->stream), err);
     CHEX_CUDA(cudaEventSynchronize(e->forward_done[0]), err);
     *s_out = elapsed_s(e->forward_began[0], e->forward_done[0]);
@@ -393,6 +421,8 @@ enum chex_status chex_cuda_run_init(struct cuda_engine *e, struct chex_error *er
     const char *graphs = getenv("CHEX_CUDA_GRAPHS");
     e->sync_ops = graphs && strcmp(graphs, "sync") == 0;
     e->no_graphs = e->sync_ops || (graphs && strcmp(graphs, "0") == 0);
+    e->dependents = !e->sync_ops && gpu_dependents_supported(&e->device);
+    CHEX_TRY(chex_cuda_side_init(e, err));
     for (int i = 0; i < CUDA_SLOTS; i++)
         CHEX_TRY(slot_init(e, &e->slots[i], err));
     for (int i = 0; i <= CUDA_SEGMENTS; i++)
@@ -415,6 +445,7 @@ void chex_cuda_run_release(struct cuda_engine *e) {
     for (int i = 0; i < e->graph_count; i++)
         if (e->graphs[i].exec)
             cudaGraphExecDestroy(e->graphs[i].exec);
+    chex_cuda_side_release(e);
     for (int i = 0; i < CUDA_SLOTS; i++) {
         cudaFreeHost(e->slots[i].pixels_host);
         cudaFreeHost(e->slots[i].labels_host);

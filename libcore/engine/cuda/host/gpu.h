@@ -111,6 +111,14 @@ struct gpu_device {
     char name[96], pci_bus_id[32];
 };
 
+/* A second stream: the kernel that adds the parts of a weight gradient runs there, beside the
+ * operations that follow. */
+struct gpu_side {
+    cudaStream_t stream;
+    cudaEvent_t parts_written; /* for the launcher */
+    bool used;                 /* the launcher has enqueued a kernel there */
+};
+
 /* ---- one convolution ---- */
 
 struct gpu_window {
@@ -136,7 +144,10 @@ struct gpu_conv_backward {
     struct gpu_map in_g;  /* gradient of in; data NULL: not computed (the image) */
     bool add;             /* true: in_g += A dU; false: in_g = A dU */
     struct gpu_sums sums;
-    float *dweight; /* (out, ky, kx, in), overwritten */
+    float *dweight;        /* (out, ky, kx, in), overwritten */
+    struct gpu_side *side; /* NULL: dweight is complete in the order of the main stream. Else it may
+                            * be complete only in the order of side->stream, and the workspace in
+                            * use until then */
 };
 
 /* ---- convolution algorithms ----
@@ -328,6 +339,9 @@ cudaError_t gpu_stem_backward(const struct gpu_device *device, const float *grey
                               void *workspace, cudaStream_t stream);
 
 /* ---- update.cu ---- */
+
+/* The target of the PTX from which the loaded kernels were made, 80 or 90; 0: unknown. */
+int gpu_code_target(void);
 
 /* The scalars of one step. They are in device memory, so a captured graph reads new values in each
  * launch. Formulas: engine/update.h. */

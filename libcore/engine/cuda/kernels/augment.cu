@@ -193,6 +193,7 @@ __device__ void horizontal_pass_any(const columns &c, int taps, int thread) {
 __global__ void __launch_bounds__(THREADS)
     augment_kernel(const uint8_t *rows, const gpu_crop *crops, const float *shifts, int stored,
                    int size, int tiles, layout l, float *out) {
+    gpu_begin();
     CHEX_DYNAMIC_SHARED(shared);
     uint16_t *vertical = reinterpret_cast<uint16_t *>(shared + l.vertical);
     int32_t *column_first = reinterpret_cast<int32_t *>(shared + l.column_first);
@@ -252,6 +253,7 @@ __global__ void __launch_bounds__(THREADS)
  * crop. One block per image. */
 __global__ void __launch_bounds__(THREADS)
     shift_kernel(const uint8_t *rows, const gpu_crop *crops, int stored, float *shifts) {
+    gpu_begin();
     __shared__ unsigned long long parts[WARPS];
     const gpu_crop crop = crops[blockIdx.x];
     if (!crop.contrast)

@@ -279,9 +279,10 @@ static cudaError_t conv1x1_backward_as(const gpu_device &d, const gpu_conv_backw
     else
         CHEX_GPU_TRY((conv1x1_launch_fused<T, 32, 2, true>(p, blocks, stream)));
     const int64_t count = (int64_t)p.m * p.c;
+    cudaStream_t sums;
+    CHEX_GPU_TRY(gpu_side_stream(b.side, stream, &sums));
     return CHEX_LAUNCH(conv1x1_reduce_kernel, dim3((unsigned)(count / 128)), dim3(CONV1X1_THREADS),
-                       0, stream, static_cast<const float *>(p.parts), plan.splits, count,
-                       b.dweight);
+                       0, sums, static_cast<const float *>(p.parts), plan.splits, count, b.dweight);
 }
 
 /* ---- the algorithm ---- */

@@ -405,6 +405,7 @@ conv1x1_fused_tables(const conv1x1_fused &p, const conv1x1_part &part, unsigned 
 template <class T, int PIXELS, int STAGES, bool NORM, bool DGRAD>
 __global__ void __launch_bounds__(CONV1X1_THREADS, DGRAD ? 1 : 2)
     conv1x1_fused_kernel(const conv1x1_fused p) {
+    gpu_begin();
     typedef conv1x1_fused_shape<PIXELS, STAGES, DGRAD> S;
     constexpr int MI = PIXELS / 32;
     CHEX_DYNAMIC_SHARED(dynamic);
@@ -496,6 +497,7 @@ __global__ void __launch_bounds__(CONV1X1_THREADS, DGRAD ? 1 : 2)
  * order. One block computes 128 elements; count is a multiple of 128. */
 static __global__ void __launch_bounds__(CONV1X1_THREADS)
     conv1x1_reduce_kernel(const float *parts, int splits, int64_t count, float *out) {
+    gpu_begin();
     __shared__ double runs[8][128];
     const int lane = (int)threadIdx.x % 32, run = (int)threadIdx.x / 32;
     const int64_t i = (int64_t)blockIdx.x * 128 + lane * 4;

@@ -315,6 +315,7 @@ template <class T, int WARPS, int MI, int NI, int PRO, int EPI>
 __global__ void __launch_bounds__(CONV1X1_THREADS,
                                   (conv1x1_gemm_shape<WARPS, MI, NI, PRO, EPI>::HELD))
     conv1x1_gemm_kernel(const conv1x1_gemm p) {
+    gpu_begin();
     typedef conv1x1_gemm_shape<WARPS, MI, NI, PRO, EPI> S;
     CHEX_DYNAMIC_SHARED(dynamic);
     unsigned char *const shared = gpu_resident(dynamic);

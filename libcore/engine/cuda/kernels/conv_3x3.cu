@@ -374,8 +374,10 @@ cudaError_t backward_weight(const gpu_device &device, const gpu_conv_backward &b
     CHEX_GPU_TRY(b.in.type == GPU_BF16 ? launch_weight_shape<gpu_bf16>(c, args, stream)
                                        : launch_weight_shape<gpu_f16>(c, args, stream));
     const int64_t count = (int64_t)args.in * args.out * 9;
+    cudaStream_t sums;
+    CHEX_GPU_TRY(gpu_side_stream(b.side, stream, &sums));
     return CHEX_LAUNCH(conv3_finish_weight, dim3((unsigned)((count + 127) / 128)),
-                       dim3(GPU_PARTS_THREADS), 0, stream, args.parts, c.splits, count, b.dweight);
+                       dim3(GPU_PARTS_THREADS), 0, sums, args.parts, c.splits, count, b.dweight);
 }
 
 /* ---- the algorithm ---- */

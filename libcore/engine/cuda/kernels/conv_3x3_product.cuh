@@ -457,6 +457,7 @@ template <class T, class S, bool BACK> struct conv3_block {
 /* Grid: x: blocks that share the tiles; y: runs of N outputs. */
 template <class T, class S, bool BACK>
 __global__ void __launch_bounds__(CONV3_THREADS, 1) conv3_product(const conv3_product_args p) {
+    gpu_begin();
     CHEX_DYNAMIC_SHARED(shared);
     const int thread = (int)threadIdx.x, first = (int)blockIdx.y * S::N, stride = (int)gridDim.x;
     const conv3_block<T, S, BACK> block = {p, shared, thread, thread / 32, thread % 32, first};

@@ -102,6 +102,7 @@ __device__ __forceinline__ void conv3_write_part(const conv3_weight_args &p, int
 
 template <class T, class S>
 __global__ void __launch_bounds__(CONV3_THREADS) conv3_weight(const conv3_weight_args p) {
+    gpu_begin();
     CHEX_DYNAMIC_SHARED(shared);
     const int thread = (int)threadIdx.x, runs = p.in / S::IN;
     const int in = (int)blockIdx.y % runs * S::IN, out = (int)blockIdx.y / runs * S::OUT;
@@ -188,6 +189,7 @@ __global__ void __launch_bounds__(CONV3_THREADS) conv3_weight(const conv3_weight
 /* Adds the parts of dW. */
 static __global__ void __launch_bounds__(GPU_PARTS_THREADS)
     conv3_finish_weight(const float *parts, int part_count, int64_t count, float *to) {
+    gpu_begin();
     __shared__ double sums[8][128];
     const int thread = (int)threadIdx.x;
     const int64_t first = (int64_t)blockIdx.x * 128;

@@ -289,6 +289,7 @@ template <class T> struct operands {
 };
 
 template <class T> __global__ void __launch_bounds__(THREADS, 2) forward_kernel(operands<T> o) {
+    gpu_begin();
     const int channels = o.out_extent.channels, taps = o.window.kernel * o.window.kernel;
     const int depth = taps * o.in_extent.channels;
     const tile_at t = my_tile(channels);
@@ -300,6 +301,7 @@ template <class T> __global__ void __launch_bounds__(THREADS, 2) forward_kernel(
 }
 
 template <class T> __global__ void __launch_bounds__(THREADS, 3) data_kernel(operands<T> o) {
+    gpu_begin();
     const int channels = o.in_extent.channels, taps = o.window.kernel * o.window.kernel;
     const int out = o.gradient_extent.channels;
     const tile_at t = my_tile(channels);
@@ -312,6 +314,7 @@ template <class T> __global__ void __launch_bounds__(THREADS, 3) data_kernel(ope
 
 /* blockIdx.y selects the run of pixels. */
 template <class T> __global__ void __launch_bounds__(THREADS, 3) weight_kernel(operands<T> o) {
+    gpu_begin();
     const int out = o.gradient_extent.channels;
     const int columns = o.window.kernel * o.window.kernel * o.in_extent.channels;
     const tile_at t = my_tile(columns);
@@ -328,6 +331,7 @@ template <class T> __global__ void __launch_bounds__(THREADS, 3) weight_kernel(o
 
 __global__ void __launch_bounds__(THREADS)
     sum_kernel(const float *partial, int splits, int64_t count, float *dweight) {
+    gpu_begin();
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= count)
         return;

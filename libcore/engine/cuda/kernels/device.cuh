@@ -20,6 +20,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "engine/cuda/host/dependent.h"
 #include "engine/cuda/host/gpu.h"
 
 /* CHEX_LAUNCH((kernel<T>), grid, block, shared bytes, stream, arguments...) returns a cudaError_t.
@@ -28,18 +29,28 @@
 template <class... P>
 static cudaError_t gpu_launch_with(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
                                    cudaStream_t stream, P... args) {
-    return emulated::launch(kernel, grid, block, shared, stream, args...);
+    return emulated::launch(kernel, grid, block, shared, stream, gpu_dependents_next(stream),
+                            args...);
 }
 #define CHEX_DYNAMIC_SHARED(name) unsigned char *name = emulated::dynamic_shared()
 #else
-/* cudaLaunchKernel returns the status of this launch. <<<>>> would need cudaGetLastError, which may
- * return an older status, such as the "not ready" of a queried event. */
+/* cudaLaunchKernelExC returns the status of this launch. <<<>>> would need cudaGetLastError, which
+ * may return an older status, such as the "not ready" of a queried event. */
 template <class... P>
 static cudaError_t gpu_launch_with(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
                                    cudaStream_t stream, P... args) {
     void *at[] = {const_cast<void *>(static_cast<const void *>(&args))...};
-    return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), grid, block, at, shared,
-                            stream);
+    cudaLaunchAttribute dependent = {};
+    dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    dependent.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    config.attrs = &dependent;
+    config.numAttrs = gpu_dependents_next(stream) ? 1 : 0;
+    return cudaLaunchKernelExC(&config, reinterpret_cast<const void *>(kernel), at);
 }
 #define CHEX_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 #endif
@@ -48,8 +59,8 @@ static cudaError_t gpu_launch_with(void (*kernel)(P...), dim3 grid, dim3 block, 
  * includes static shared memory: 128 bytes for gpu_last_block's word and alignment. */
 enum { GPU_SHARED_UNASKED = (48 << 10) - 1024 };
 
-/* Shared memory of a multiprocessor of capability 8.0. One PTX serves all later targets
- * (cmake/cuda.cmake), so kernels cannot tell targets apart. */
+/* Shared memory of a multiprocessor of capability 8.0. Kernels know of later targets only whether
+ * they are of capability 9.0 or later (cmake/cuda.cmake). */
 enum { GPU_SHARED_SM = 164 << 10 };
 
 /* Allows the kernel this dynamic shared memory. The limit only rises: a captured graph may hold an
@@ -74,6 +85,16 @@ static cudaError_t gpu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_
 }
 #define CHEX_LAUNCH(kernel, grid, block, shared, stream, ...)                                      \
     gpu_launch(kernel, grid, block, shared, stream, __VA_ARGS__)
+
+/* The stream for the kernel that adds the parts which the last kernel of `stream` writes. */
+static inline cudaError_t gpu_side_stream(gpu_side *side, cudaStream_t stream, cudaStream_t *out) {
+    *out = side ? side->stream : stream;
+    if (!side)
+        return cudaSuccess;
+    side->used = true;
+    const cudaError_t e = cudaEventRecord(side->parts_written, stream);
+    return e == cudaSuccess ? cudaStreamWaitEvent(side->stream, side->parts_written, 0) : e;
+}
 
 #define CHEX_GPU_TRY(call)                                                                         \
     do {                                                                                           \
@@ -141,6 +162,12 @@ static __device__ __forceinline__ float gpu_relu(float y) { return y < 0.0f ? 0.
 /* The maximum. If one is a NaN: always the same NaN. Of two zeros: -0 only if both are -0. */
 static __device__ __forceinline__ float gpu_greater(float x, float y);
 
+/* ---- dependent launches (host/dependent.h): capability 9.0 and up ---- */
+
+/* The first statement of every kernel. Waits until the kernels ahead have ended and their writes
+ * are visible, then lets the next kernel's blocks start in places that are free. */
+static __device__ __forceinline__ void gpu_begin();
+
 /* ---- tensor cores and asynchronous copies: capability 8.0 and up ---- */
 
 /* ldmatrix: loads 8 x 8 matrices of 16-bit elements. row: this lane's row of 8 elements. Lanes 0..7
@@ -199,6 +226,9 @@ static __device__ __forceinline__ bool gpu_last_block(unsigned *ticket, unsigned
     return last;
 }
 
+/* Number of partial sums of a group that a thread loads at a time; limited by registers. */
+enum { GPU_GROUP_LOT = 8 };
+
 /* Adds the partial sums of blocks [from, end) of channels [first, first + count) into those of
  * block `from`: in double, in order, rounded once. */
 static __device__ __forceinline__ void gpu_add_group(float *partial, int channels, int first,
@@ -207,14 +237,18 @@ static __device__ __forceinline__ void gpu_add_group(float *partial, int channel
     for (int i = thread; i < 2 * count; i += threads) {
         float *const mine = partial + (size_t)from * 2 * (size_t)channels +
                             (size_t)(i / count * channels + first + i % count);
-        float v[GPU_GROUP];
-#pragma unroll
-        for (int k = 0; k < GPU_GROUP; k++)
-            v[k] = from + k < end ? __ldcg(mine + (size_t)k * 2 * (size_t)channels) : 0.0f;
         double sum = 0;
+#pragma unroll 1
+        for (int k = from; k < end; k += GPU_GROUP_LOT) {
+            float v[GPU_GROUP_LOT];
 #pragma unroll
-        for (int k = 0; k < GPU_GROUP; k++)
-            sum += (double)v[k];
+            for (int j = 0; j < GPU_GROUP_LOT; j++)
+                v[j] = k + j < end ? __ldcg(mine + (size_t)(k - from + j) * 2 * (size_t)channels)
+                                   : 0.0f;
+#pragma unroll
+            for (int j = 0; j < GPU_GROUP_LOT; j++)
+                sum += (double)v[j];
+        }
         *mine = (float)sum;
     }
 }

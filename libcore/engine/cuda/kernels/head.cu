@@ -20,6 +20,7 @@ enum { HEAD_THREADS = 256, HEAD_WARPS = HEAD_THREADS / 32, LOSS_THREADS = 1024 }
 template <class T>
 __global__ void __launch_bounds__(LANE_THREADS)
     head_pool(gpu_map in, gpu_norm norm, float *pooled, unsigned pixels) {
+    gpu_begin();
     __shared__ float parts[LANE_ROWS][LANE_RUN];
     const lane_place l = lane_here(in.channels, pixels);
     const lane_norm n = lane_norm_of(norm, l);
@@ -49,6 +50,7 @@ __global__ void __launch_bounds__(LANE_THREADS)
 static __global__ void __launch_bounds__(HEAD_THREADS)
     head_linear(const float *pooled, const float *weight, const float *bias, int channels,
                 int classes, float *logits) {
+    gpu_begin();
     const int lane = (int)threadIdx.x % 32;
     const float *x = pooled + (size_t)blockIdx.x * (size_t)channels;
     for (int k = (int)threadIdx.x / 32; k < classes; k += HEAD_WARPS) {
@@ -111,6 +113,7 @@ template <bool FOCUSED>
 static __global__ void __launch_bounds__(LOSS_THREADS)
     loss_mean(const float *logits, const int8_t *labels, int64_t count, int classes,
               gpu_loss_terms terms, const float *scale, double *loss_out, float *dlogits) {
+    gpu_begin();
     __shared__ double parts[LOSS_THREADS];
     const float times = scale ? *scale : 1.0f;
     double sum = 0;
@@ -166,6 +169,7 @@ static __device__ __forceinline__ float over_images(const float *d, const float 
 static __global__ void __launch_bounds__(HEAD_THREADS)
     head_weight(const float *pooled, const float *dlogits, int n, int channels, int classes,
                 float *dweight, float *dbias) {
+    gpu_begin();
     __shared__ float parts[HEAD_WARPS][32];
     const int c = (int)blockIdx.x * 32 + (int)threadIdx.x % 32, k = (int)blockIdx.y;
     const bool on = c < channels;
@@ -183,6 +187,7 @@ static __global__ void __launch_bounds__(HEAD_THREADS)
 static __global__ void __launch_bounds__(HEAD_THREADS)
     head_pooled(const float *weight, const float *dlogits, int channels, int classes,
                 unsigned pixels, float *dpooled) {
+    gpu_begin();
     const int c = (int)(blockIdx.x * HEAD_THREADS + threadIdx.x);
     if (c >= channels)
         return;
@@ -197,6 +202,7 @@ template <class T>
 __global__ void __launch_bounds__(LANE_THREADS, 2)
     head_map(gpu_map in, gpu_norm norm, const float *dpooled, gpu_map in_g, bool add, gpu_sums sums,
              unsigned pixels, unsigned image_pixels) {
+    gpu_begin();
     const lane_place l = lane_here(in.channels, pixels);
     const lane_norm n = lane_norm_of(norm, l);
     lane_sums s = lane_sums_of(norm, l);

@@ -15,6 +15,7 @@ struct affine {
 template <class T, int V>
 __global__ void __launch_bounds__(256)
     image_kernel(const float *grey, affine by, T *out, int64_t pitch, int64_t pixels) {
+    gpu_begin();
     const int64_t p = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (p >= pixels)
         return;

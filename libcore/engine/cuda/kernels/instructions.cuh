@@ -17,6 +17,13 @@
 #define CHEX_GPU_PTX75(...) __trap()
 #endif
 
+static __device__ __forceinline__ void gpu_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 static __device__ __forceinline__ float gpu_greater(float x, float y) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     float v;

@@ -129,6 +129,7 @@ __device__ __forceinline__ last_of_run last_here(unsigned *tickets, float *parti
 template <class T>
 __global__ void __launch_bounds__(THREADS, 3)
     stats_kernel(const T *data, int64_t pitch, int channels, int64_t pixels, gpu_stats stats) {
+    gpu_begin();
     CHEX_DYNAMIC_SHARED(shared);
     constexpr int LOT = stats_lot<T>;
     const place p = my_place<LOT>(channels);
@@ -175,6 +176,7 @@ template <class T, class U>
 __global__ void __launch_bounds__(THREADS, 3)
     activate_kernel(const T *in, int64_t in_pitch, gpu_norm norm, U *out, int64_t out_pitch,
                     int channels, int64_t pixels) {
+    gpu_begin();
     constexpr int LOT = activate_lot<T>;
     const place p = my_place<LOT>(channels);
     if (!p.on)
@@ -205,6 +207,7 @@ template <class T, class U>
 __global__ void __launch_bounds__(THREADS, 2)
     finish_grad_kernel(const T *g, int64_t g_pitch, const T *x, int64_t x_pitch, const float *bsum,
                        const float *csum, U *out, int64_t out_pitch, int channels, int64_t pixels) {
+    gpu_begin();
     constexpr int LOT = grad_lot<T>;
     const place p = my_place<LOT>(channels);
     if (!p.on)
@@ -250,6 +253,7 @@ template <class D, class T>
 __global__ void __launch_bounds__(THREADS, 2)
     mask_kernel(masked<D, T> m, gpu_norm norm, bool add, gpu_sums sums, int channels,
                 int64_t pixels) {
+    gpu_begin();
     CHEX_DYNAMIC_SHARED(shared);
     constexpr int LOT = mask_lot<T>;
     const place p = my_place<LOT>(channels);
@@ -306,12 +310,14 @@ __global__ void __launch_bounds__(THREADS, 2)
 /* ---- vectors of channels ---- */
 
 __global__ void running_inv_kernel(const float *var, int channels, float eps, float *inv_out) {
+    gpu_begin();
     const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (c < channels)
         inv_out[c] = (float)(1.0 / sqrt((double)var[c] + (double)eps));
 }
 
 __global__ void report_kernel(const gpu_report_job *jobs, int images, float *vector) {
+    gpu_begin();
     const gpu_report_job job = jobs[blockIdx.x];
     const double n = (double)images * (double)job.pixels;
     for (int c = (int)threadIdx.x; c < job.channels; c += (int)blockDim.x) {

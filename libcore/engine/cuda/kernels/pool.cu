@@ -114,6 +114,7 @@ template <class T, bool NINE>
 __global__ void __launch_bounds__(LANE_THREADS, 2)
     maxpool_forward(gpu_map in, gpu_norm norm, gpu_window win, gpu_map out, uint8_t *arg,
                     gpu_stats stats, unsigned pixels) {
+    gpu_begin();
     const lane_place l = lane_here(out.channels, pixels);
     const lane_norm n = lane_norm_of(norm, l);
     lane_stats s = {};
@@ -156,9 +157,10 @@ static __device__ __forceinline__ void add_won(const lane_deferred_grad &deferre
 
 /* Any window: a thread computes one input pixel. */
 template <class T>
-__global__ void __launch_bounds__(LANE_THREADS, 2)
+__global__ void __launch_bounds__(LANE_THREADS, sizeof(T) == 2 ? 2 : 1)
     maxpool_backward(gpu_deferred_grad out, const uint8_t *arg, gpu_window win, gpu_map in,
                      gpu_norm norm, gpu_map in_g, bool add, gpu_sums sums, unsigned pixels) {
+    gpu_begin();
     const lane_place l = lane_here(in.channels, pixels);
     const lane_norm n = lane_norm_of(norm, l);
     const lane_deferred_grad deferred_grad = lane_deferred_grad_of(out, l);
@@ -235,6 +237,7 @@ template <class T>
 __global__ void __launch_bounds__(LANE_THREADS, 2)
     maxpool_backward_3x3(gpu_deferred_grad out, const uint8_t *arg, gpu_map in, gpu_norm norm,
                          gpu_map in_g, bool add, gpu_sums sums, unsigned windows, unsigned pixels) {
+    gpu_begin();
     const lane_place l = lane_here(in.channels, windows);
     const lane_norm n = lane_norm_of(norm, l);
     const lane_deferred_grad deferred_grad = lane_deferred_grad_of(out, l);
@@ -276,6 +279,7 @@ template <class T, int K>
 __global__ void __launch_bounds__(LANE_THREADS, sizeof(T) == 2 ? 3 : 2)
     avgpool_forward(gpu_map in, gpu_norm norm, int any_kernel, gpu_map out, gpu_stats stats,
                     unsigned pixels) {
+    gpu_begin();
     const lane_place l = lane_here(out.channels, pixels);
     const lane_norm n = lane_norm_of(norm, l);
     const int kernel = K ? K : any_kernel;
@@ -325,6 +329,7 @@ template <class T, int K>
 __global__ void __launch_bounds__(LANE_THREADS, 2)
     avgpool_backward(gpu_deferred_grad out, int any_kernel, gpu_map in, gpu_norm norm, gpu_map in_g,
                      bool add, gpu_sums sums, unsigned windows, unsigned pixels) {
+    gpu_begin();
     const lane_place l = lane_here(in.channels, windows);
     const lane_norm n = lane_norm_of(norm, l);
     const lane_deferred_grad deferred_grad = lane_deferred_grad_of(out, l);

@@ -29,6 +29,7 @@ template <class T>
 __global__ void __launch_bounds__(LANE_THREADS, sizeof(T) == 2 ? 3 : 2)
     residual_forward(gpu_map in, gpu_norm norm, gpu_map side, gpu_norm side_norm, gpu_map out,
                      unsigned pixels) {
+    gpu_begin();
     const lane_place l = lane_here(out.channels, pixels);
     const lane_norm n = lane_norm_of(norm, l), side_n = lane_norm_of(side_norm, l);
     for (unsigned p = l.start; p < l.end; p += 2 * l.step) {
@@ -114,6 +115,7 @@ template <class T>
 __global__ void __launch_bounds__(LANE_THREADS, sizeof(T) == 2 ? 2 : 1)
     residual_backward(gpu_deferred_grad out, gpu_map out_x, residual_branch in,
                       residual_branch side, unsigned pixels) {
+    gpu_begin();
     const lane_place l = lane_here(out_x.channels, pixels);
     const lane_deferred_grad deferred_grad = lane_deferred_grad_of(out, l);
     residual_lane in_j = residual_lane_of(in.norm, l), side_j = residual_lane_of(side.norm, l);

@@ -246,6 +246,7 @@ __device__ __forceinline__ void finish_stats(const forward_args &p, const forwar
 
 template <class T>
 __global__ void __launch_bounds__(STEM_THREADS, 2) stem_forward(const forward_args p) {
+    gpu_begin();
     using pixels_type = stem_pixels<FORWARD_ROWS>;
     __shared__ uint4 weights[WEIGHT_BYTES / 16];
     __shared__ uint4 images[2][pixels_type::WORDS / 4];
@@ -426,6 +427,7 @@ __device__ __forceinline__ void write_part(float *sum, float *part, const back_s
 
 template <class T>
 __global__ void __launch_bounds__(STEM_THREADS, 2) stem_backward(const backward_args p) {
+    gpu_begin();
     CHEX_DYNAMIC_SHARED(shared);
     const int thread = (int)threadIdx.x, stride = (int)gridDim.x;
     const grad_share share(thread);
@@ -484,6 +486,7 @@ stem_colours colours_of(const float mean[3], const float std[3]) {
 /* Computes dw (64, 7, 7, 3) from the parts. A block computes 64 pairs (output, ky, tap). */
 __global__ void __launch_bounds__(GPU_PARTS_THREADS)
     stem_unfold(const float *parts, int part_count, stem_colours colours, float *dweight) {
+    gpu_begin();
     __shared__ double sums[8][128];
     const int thread = (int)threadIdx.x, first = (int)blockIdx.x * 128;
     gpu_add_parts(parts, part_count, PART_FLOATS, first, thread, sums);
@@ -502,6 +505,7 @@ __global__ void __launch_bounds__(GPU_PARTS_THREADS)
 template <class T>
 __global__ void __launch_bounds__(STEM_THREADS)
     stem_fold(const float *w, stem_colours colours, T *folded) {
+    gpu_begin();
     const int at = (int)(blockIdx.x * STEM_THREADS + threadIdx.x);
     if (at >= STEM_OUT * STEM_ROWS * 8)
         return;

@@ -41,6 +41,7 @@ static __device__ __forceinline__ bool is_finite(float v) {
 
 static __global__ void __launch_bounds__(UPDATE_THREADS)
     check_finite(const float *g, size_t count, struct gpu_loss_scale *to) {
+    gpu_begin();
     const size_t step = (size_t)gridDim.x * UPDATE_THREADS;
     const size_t first = (size_t)blockIdx.x * UPDATE_THREADS + threadIdx.x;
     bool good = true;
@@ -55,6 +56,7 @@ static __global__ void __launch_bounds__(UPDATE_THREADS)
 }
 
 static __global__ void adapt_scale(struct gpu_loss_scale *s) {
+    gpu_begin();
     if (s->overflowed) {
         s->scale = max(s->scale * 0.5f, SCALE_LEAST);
         s->good_steps = 0;
@@ -83,6 +85,7 @@ static __device__ __forceinline__ double tree_sum(double *parts) {
     return threadIdx.x == 0 ? parts[0] : 0.0;
 }
 static __global__ void __launch_bounds__(UPDATE_THREADS) clip_sum(gpu_update u) {
+    gpu_begin();
     __shared__ double parts[UPDATE_THREADS];
     double sum = 0;
     for (size_t i = (size_t)blockIdx.x * UPDATE_THREADS + threadIdx.x; i < u.param_count;
@@ -95,6 +98,7 @@ static __global__ void __launch_bounds__(UPDATE_THREADS) clip_sum(gpu_update u) 
 }
 /* One block. */
 static __global__ void __launch_bounds__(UPDATE_THREADS) clip_factor(gpu_update u) {
+    gpu_begin();
     static_assert((int)UPDATE_THREADS == (int)GPU_CLIP_BLOCKS, "one thread for each sum");
     __shared__ double parts[UPDATE_THREADS];
     parts[threadIdx.x] = u.clip->squares[threadIdx.x];
@@ -114,6 +118,7 @@ static __global__ void __launch_bounds__(UPDATE_THREADS) clip_factor(gpu_update 
 
 /* |w| and |g| of one parameter. */
 static __global__ void __launch_bounds__(NORM_THREADS) norms_of(gpu_update u) {
+    gpu_begin();
     __shared__ float parts[2][NORM_THREADS / 32];
     const gpu_param p = u.params[blockIdx.x];
     if (is_skipped(u) || u.step->optim != CHEX_LARS || !p.is_weight)
@@ -255,6 +260,7 @@ static __device__ __forceinline__ void move_ema(const gpu_update &u, const float
 }
 
 static __global__ void __launch_bounds__(UPDATE_THREADS) update_elements(gpu_update u) {
+    gpu_begin();
     const size_t at = ((size_t)blockIdx.x * UPDATE_THREADS + threadIdx.x) * 4;
     const size_t count = u.state_count;
     if (at >= count || is_skipped(u))
@@ -322,6 +328,7 @@ static __device__ __forceinline__ void pack_tile(const gpu_update &u, const gpu_
 
 /* grid (blocks per parameter, parameters) */
 template <class T> __global__ void __launch_bounds__(UPDATE_THREADS) pack(gpu_update u) {
+    gpu_begin();
     __shared__ float tile[TILE][TILE + 1];
     const gpu_param p = u.params[blockIdx.y];
     if (p.out == 0)
@@ -338,6 +345,7 @@ template <class T> __global__ void __launch_bounds__(UPDATE_THREADS) pack(gpu_up
 
 static __global__ void __launch_bounds__(UPDATE_THREADS)
     unpad(const float *padded, size_t rows, int in_padded, int in, float *out) {
+    gpu_begin();
     const size_t step = (size_t)gridDim.x * UPDATE_THREADS;
     for (size_t i = (size_t)blockIdx.x * UPDATE_THREADS + threadIdx.x; i < rows * (size_t)in;
          i += step)
@@ -348,6 +356,7 @@ static __global__ void __launch_bounds__(UPDATE_THREADS)
 template <class T>
 static __global__ void __launch_bounds__(UPDATE_THREADS)
     widen(const T *from, size_t count, float *out) {
+    gpu_begin();
     const size_t i = ((size_t)blockIdx.x * UPDATE_THREADS + threadIdx.x) * 8;
     if (i + 8 <= count) {
         float v[8];
@@ -361,6 +370,7 @@ static __global__ void __launch_bounds__(UPDATE_THREADS)
 
 static __global__ void __launch_bounds__(UPDATE_THREADS)
     add_elements(float *to, const float *from, size_t count, size_t fours) {
+    gpu_begin();
     const size_t step = (size_t)gridDim.x * UPDATE_THREADS;
     const size_t first = (size_t)blockIdx.x * UPDATE_THREADS + threadIdx.x;
     for (size_t i = first; i < fours; i += step) {
@@ -432,6 +442,11 @@ cudaError_t gpu_widen(enum gpu_type type, const void *from, size_t count, float 
         return CHEX_LAUNCH(widen<decltype(t)>, blocks, UPDATE_THREADS, 0, stream,
                            static_cast<const decltype(t) *>(from), count, out);
     });
+}
+
+int gpu_code_target(void) {
+    cudaFuncAttributes of;
+    return cudaFuncGetAttributes(&of, add_elements) == cudaSuccess ? of.ptxVersion : 0;
 }
 
 cudaError_t gpu_add(float *to, const float *from, size_t count, cudaStream_t stream) {

@@ -92,33 +92,41 @@ void copy_later(void *to, const void *from, int bytes, bool on);
 void copy_commit();
 void copy_wait(int pending_allowed);
 
+/* griddepcontrol.wait. A thread that ends without it, or touches global memory before it
+ * (races.cc), ends the program. */
+void begin_kernel();
+
 struct launch_shape {
     dim3 grid, block;
     size_t shared_bytes;
 };
 void run_grid(const launch_shape &shape, const std::function<void()> &body);
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
+cudaError_t enqueue_kernel(cudaStream_t stream, std::function<void()> work);
 
 /* Whether the stream takes the kernel now. Its code must be there before a capture meets it. Beyond
  * 48 KiB of shared memory it must have asked (allow_shared); of what is static only the least is
  * known here, STATIC_SHARED, which every kernel is taken to have. */
 enum { SHARED_UNASKED = 48 << 10, SHARED_MOST = 232448, STATIC_SHARED = 128 };
 bool watched(dim3 grid, dim3 block, size_t shared_bytes); /* the launch went to a watcher */
-cudaError_t may_launch(const void *kernel, size_t shared_bytes, cudaStream_t stream);
+cudaError_t may_launch(const void *kernel, size_t shared_bytes, cudaStream_t stream,
+                       bool dependent);
 cudaError_t allow_shared(const void *kernel, int attribute, int bytes);
 int shared_allowed(const void *kernel); /* dynamic bytes */
 
-/* Arguments are copied now, as a launch does, and the kernel runs when the stream gets there. */
+/* Arguments are copied now, as a launch does, and the kernel runs when the stream gets there. A
+ * dependent one is refused if the operation ahead of it in the stream is not a kernel. */
 template <class... P, class... A>
 cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
-                   cudaStream_t stream, A... args) {
+                   cudaStream_t stream, bool dependent, A... args) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535 ||
         block.x * block.y * block.z == 0 || block.x * block.y * block.z > 1024)
         return cudaErrorInvalidValue;
-    const cudaError_t e = may_launch(reinterpret_cast<const void *>(kernel), shared_bytes, stream);
+    const cudaError_t e =
+        may_launch(reinterpret_cast<const void *>(kernel), shared_bytes, stream, dependent);
     if (e != cudaSuccess || watched(grid, block, shared_bytes))
         return e;
-    return enqueue(stream, [=]() {
+    return enqueue_kernel(stream, [=]() {
         run_grid({grid, block, shared_bytes}, [=]() { kernel(static_cast<P>(args)...); });
     });
 }
@@ -278,12 +286,13 @@ template <class T> static inline cudaError_t cudaFuncSetAttribute(T kernel, int 
     return emulated::allow_shared(reinterpret_cast<const void *>(kernel), what, value);
 }
 struct cudaFuncAttributes {
-    int maxDynamicSharedSizeBytes;
+    int maxDynamicSharedSizeBytes, ptxVersion;
 };
 template <class T>
 static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, T kernel) {
     attributes->maxDynamicSharedSizeBytes =
         emulated::shared_allowed(reinterpret_cast<const void *>(kernel));
+    attributes->ptxVersion = 90;
     return cudaSuccess;
 }
 

@@ -35,6 +35,7 @@ typedef enum cudaError {
     cudaErrorSystemDriverMismatch = 803,
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorStreamCaptureInvalidated = 901,
+    cudaErrorStreamCaptureUnjoined = 904,
 } cudaError_t;
 
 typedef struct emulated_stream *cudaStream_t;

@@ -6,6 +6,8 @@
 #ifndef CHEX_TESTS_EMULATED_INSTRUCTIONS_H
 #define CHEX_TESTS_EMULATED_INSTRUCTIONS_H
 
+static inline void gpu_begin() { emulated::begin_kernel(); }
+
 namespace emulated {
 
 /* arg: matrices, + 8 where transposed. Lane l gets elements (row l / 4, columns 2 (l % 4), + 1) of
