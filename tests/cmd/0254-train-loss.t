@@ -13,8 +13,8 @@ echo "Image,Patient,Effusion,Mass,Nodule" >labels.csv
 mass=(1 0 -1 0 -1 "")
 for i in "${!images[@]}"; do
     side=train
-    ((i < 30)) || side=val
-    ((i < 39)) || side=test
+    ((i < 30)) || side='val'
+    ((i < 39)) || side='test'
     echo "${images[i]}" >>$side.txt
     echo "${images[i]},$i,$((i % 3 == 0)),${mass[i % 6]},0" >>labels.csv
 done
