@@ -1,0 +1,98 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# slurm/chexnet.sbatch after lost ranks and nodes: it goes on in the same allocation, with the nodes that
+# are left, and ends with the bits of an undisturbed run.
+. "$(dirname "$0")/lib.sh"
+slurm_fixture --nodes 3 --set TaskPlugin=task/none
+have chex-train || skip_all "chex-train is not built"
+[ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
+
+chex-shard phantom --count 60 --size 32 --seed 2 --output ph -q >/dev/null
+chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
+    --fractions 0.6,0.2,0.2 --output shards -q >/dev/null 2>&1
+export CHEX_ENGINE=cpu CHEX_THREADS=1 CHEX_IMAGE_SIZE=32 CHEX_BATCH_SIZE=2 CHEX_BOOTSTRAP=0
+same=(--seed 5 --deterministic --epochs 100000 --checkpoint-every 2steps --stall-warn 1s --stall-abort 4s)
+# A training without --max-steps has no end until the file `steps` says where.
+mkdir bin
+cat >bin/chex-train <<END
+#!/bin/bash
+[[ ! -e $SCRATCH/steps || \$* = *--max-steps* ]] || set -- "\$@" --max-steps \$(cat $SCRATCH/steps)
+exec $BUILD/bin/chex-train "\$@"
+END
+chmod +x bin/chex-train
+# The watch of the first node looks each second instead of each minute.
+sed 's/while sleep 60;/while sleep 1;/' "$SOURCE/slurm/chexnet.sbatch" >chexnet.sbatch
+batch() { # RUN
+    CHEXNET_SRUN=--wait=1 PATH=$SCRATCH/bin:$PATH timeout 60 sbatch --parsable --nodes=3 --ntasks-per-node=1 \
+        --cpus-per-task=1 --gpus-per-node=0 --time=5 -o "$SCRATCH/$1.log" chexnet.sbatch shards "$1" "${same[@]}"
+}
+about() { scontrol show job "$1" | grep -oE "(^| )$2=[^ ]*" | head -n 1 | tr -d ' '; }
+await() { # COMMAND...: until it succeeds
+    local tries
+    for ((tries = 0; tries < 300; tries++)); do
+        ! "$@" || return 0
+        sleep 0.1
+    done
+    return 1
+}
+job_is() { scontrol show job "$1" | grep -qE "$2"; } # JOB REGEX
+has() { tr '\0' '\n' 2>/dev/null <"/proc/$1/environ" | grep -qxF "$2"; } # PID VARIABLE=VALUE
+rank() { # RANK: its process
+    local pid
+    for pid in $(pgrep -x chex-train); do
+        ! has "$pid" "SLURM_CONF=$SLURM_CONF" || ! has "$pid" "SLURM_PROCID=$1" || echo "$pid"
+    done
+}
+restarts() { [ "$(grep -c 'ranks were lost' run.log)" -ge "$1" ]; } # COUNT
+trains_anew() { # COUNT: the run has made steps after its restart number COUNT
+    sed -n "/restart $1 of/,\$p" run.log | grep -q 'resum' && await grows
+}
+grows() {
+    local before
+    before=$(tail -n 1 run/metrics.jsonl)
+    sleep 0.3
+    [ "$before" != "$(tail -n 1 run/metrics.jsonl)" ]
+}
+says() { grep 'ranks were lost' run.log | sed -n "$1p"; }
+
+job=$(batch run)
+await [ -e run/checkpoints/step-0000000002.h5 ] || { cat run.log; squeue -s; pgrep -af srun; exit 1; }
+kill -9 "$(rank 1)"
+await restarts 1
+like "$(says 1)" '^ranks were lost \(status 137; n1: task 1: Killed\); (steps [0-9]+ to [0-9]+ are lost and computed again|no step is lost); restart 1 of 5 with 3 processes on n0 n1 n2$' \
+    "after a killed rank the same nodes go on, and the log says what was lost"
+await trains_anew 1
+
+# The daemon of the step's tasks on n2, whose end Slurm does not notice.
+daemon=$(sed -n "s/^PPid:\s*//p" "/proc/$(rank 2)/status")
+kill -9 "$daemon"
+await restarts 2
+like "$(says 2)" 'restart 2 of 5 with 3 processes on n0 n1 n2$' "so they do after a killed slurmstepd"
+await trains_anew 2
+
+scontrol update NodeName=n2 State=DOWN Reason=test
+await restarts 3
+like "$(cat run.log)" '^n2: lost by the job; left out$' "a node that is set down is left out"
+like "$(says 3)" 'restart 3 of 5 with 2 processes on n0 n1$' "the others go on with fewer processes"
+await trains_anew 3
+
+kill -9 "$(rank 1)"
+await restarts 4
+like "$(cat run.log)" '^n1: its tasks were killed twice; left out$' "a node whose tasks are killed twice is left out"
+like "$(says 4)" 'restart 4 of 5 with 1 processes on n0$' "one process goes on alone"
+await trains_anew 4
+step=$(tail -n 1 run/metrics.jsonl | grep -o '"step":[0-9]*')
+echo $((${step#*:} + 4)) >steps
+scancel --signal=KILL "$job.$(squeue -hs -j "$job" -o %i | grep -oE '[0-9]+$' | sort -n | tail -n 1)"
+await job_is "$job" 'JobState=(COMPLETED|FAILED|CANCELLED|PENDING)'
+is "$(about "$job" JobState) $(about "$job" Restarts)" "JobState=COMPLETED Restarts=0" "the job ends well in one start" ||
+    diag "$(tail -n 40 run.log)"
+like "$(says 5)" 'restart 5 of 5 with 1 processes on n0$' "the last restart is counted"
+chex-train --data shards --output whole "${same[@]}" --logical-ranks 3 --max-steps "$(cat steps)" >/dev/null 2>&1
+for group in /params /state; do
+    h5diff whole/last.h5 run/last.h5 $group $group >/dev/null
+    ok $? "$group of the last checkpoint has the bits of a run without a fault"
+done
+[ -s run/eval/auroc.json ]
+ok $? "the evaluation follows the training"
+done_testing
