@@ -35,7 +35,7 @@ enum chex_status chex_checkpoint_write(const char *path, const struct chex_net *
                                        const struct chex_checkpoint *c, struct chex_error *err);
 
 /* The digest of the state, whatever file holds it: XXH3-128 (seed 0) of the values of params,
- * moment1 and moment2, where they are set, one after the other. Each is a flat vector of
+ * moment1, moment2 and ema, where they are set, one after the other. Each is a flat vector of
  * little-endian f32 (doc/checkpoint-format.md has its order). */
 void chex_checkpoint_digest(const struct chex_net *net, const struct chex_checkpoint *c,
                             char out[CHEX_HASH128_HEX_BYTES]);

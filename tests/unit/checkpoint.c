@@ -120,18 +120,20 @@ static void test_round_trip(struct chex_checkpoint *c) {
 static void test_digest(const struct chex_checkpoint *c) {
     struct chex_checkpoint other = *c;
     const size_t n = net->state_count * sizeof(float);
-    char *all = malloc(3 * n), one[CHEX_HASH128_HEX_BYTES], two[CHEX_HASH128_HEX_BYTES];
+    char *all = malloc(4 * n), one[CHEX_HASH128_HEX_BYTES], two[CHEX_HASH128_HEX_BYTES];
     BAIL_UNLESS(all, "no memory");
     memcpy(all, c->params, n);
     memcpy(all + n, c->moment1, n);
     memcpy(all + 2 * n, c->moment2, n);
+    memcpy(all + 3 * n, c->ema, n);
     chex_checkpoint_digest(net, c, one);
-    chex_hash128_hex(all, 3 * n, two);
-    OK(strcmp(one, two) == 0, "the digest is that of the three vectors one after the other");
-    other.moment2 = NULL;
+    chex_hash128_hex(all, 4 * n, two);
+    OK(strcmp(one, two) == 0, "the digest is that of the four vectors one after the other");
+    other.ema = other.moment2 = NULL;
     chex_checkpoint_digest(net, &other, one);
     chex_hash128_hex(all, 2 * n, two);
-    OK(strcmp(one, two) == 0, "a state without second moments has the digest of two vectors");
+    OK(strcmp(one, two) == 0,
+       "a state without second moments and moving average has the digest of two vectors");
     free(all);
 }
 
