@@ -7,7 +7,6 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "launch/same.h"
 #include "model/weights.h"
 #include "train/session.h"
 
@@ -37,7 +36,7 @@ static enum chex_status read_init(const struct chex_session *s, float *state,
 }
 
 /* Reads the parameters that do not depend on the data, only to see whether they can be read. Warns
- * here, because this is once: read_init is called on every rank. */
+ * here, before the data are opened. */
 static enum chex_status try_init(const struct chex_train_config *c, const struct chex_net *net,
                                  struct chex_error *err) {
     struct chex_weights w;
@@ -70,26 +69,33 @@ static enum chex_status check_fits(const struct chex_session *s, struct chex_err
     return st;
 }
 
-/* --init must be the same file on all ranks. Ignored if the run resumes. */
-static enum chex_status same_file(struct chex_session *s, struct chex_error *err) {
-    const char *const paths[] = {s->config.init};
-    return s->at.step || !s->config.init
-               ? CHEX_OK
-               : chex_same_files(s->world.coll, s->world.launch, paths, 1, err);
+enum chex_status chex_session_check_init(struct chex_session *s, struct chex_error *err) {
+    return chex_session_agree(s, check_fits(s, err), err);
 }
 
-enum chex_status chex_session_check_init(struct chex_session *s, struct chex_error *err) {
-    CHEX_TRY(chex_session_agree(s, same_file(s, err), err));
-    return chex_session_agree(s, check_fits(s, err), err);
+/* Rank 0 reads the file and gives the state to all ranks. */
+static enum chex_status share_init(struct chex_session *s, float *state, struct chex_error *err) {
+    const enum chex_status st = s->rank == 0 ? read_init(s, state, err) : CHEX_OK;
+    CHEX_TRY(chex_session_agree(s, st, err));
+    const enum chex_phase phase = chex_watchdog_wait(s->world.watchdog);
+    CHEX_TRY(chex_group_broadcast(s->world.coll->group, state, s->net->state_count * sizeof *state,
+                                  0, err));
+    chex_watchdog_at(s->world.watchdog, phase);
+    return CHEX_OK;
 }
 
 enum chex_status chex_session_init_state(struct chex_session *s, struct chex_error *err) {
     const struct chex_train_config *c = &s->config;
     float *state = chex_alloc_aligned(s->net->state_count, sizeof *state);
-    if (!state)
-        return chex_error_memory(err, NULL);
+    enum chex_status st = state ? CHEX_OK : chex_error_memory(err, NULL);
+    st = chex_session_agree(s, st, err);
+    if (st != CHEX_OK) {
+        free(state);
+        return st;
+    }
     chex_net_init_state(s->net, c->seed, c->threads, state);
-    enum chex_status st = c->init ? read_init(s, state, err) : CHEX_OK;
+    if (c->init)
+        st = share_init(s, state, err);
     if (st == CHEX_OK)
         st = chex_engine_set(s->engine, CHEX_STATE_PARAMS, state, err);
     if (st == CHEX_OK && c->ema_decay > 0)

@@ -8,8 +8,8 @@
  *   options, origins   the options of the run; those not given again are taken over
  *   members, resize, mean, std, ...   provenance of the data
  *
- * Restoring: rank 0 chooses the checkpoint, and all ranks read it. Each rank checks it against its
- * options and its data. Later, when the data is open, it loads the engine.
+ * Restoring: rank 0 chooses the checkpoint, reads it and gives it to all ranks. Each rank checks it
+ * against its options and its data. Later, when the data is open, it loads the engine.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "engine/update.h"
-#include "launch/same.h"
+#include "model/checkpoint_broadcast.h"
 #include "train/session.h"
 
 static json_t *plateau_state(const struct chex_schedule *p) {
@@ -434,24 +434,20 @@ static enum chex_status choose(struct chex_session *s, struct chex_checkpoint **
     return CHEX_OK;
 }
 
-static enum chex_status same_checkpoint(struct chex_session *s, const char *path,
-                                        struct chex_error *err) {
-    return chex_same_files(s->world.coll, s->world.launch, &path, 1, err);
-}
-
 enum chex_status chex_session_restore(struct chex_session *s, struct chex_error *err) {
+    struct chex_group *group = s->world.coll->group;
     struct chex_checkpoint *c = NULL;
     char path[4096];
     if (strcmp(s->config.resume, "none") == 0)
         return CHEX_OK;
     enum chex_status st = s->rank == 0 ? choose(s, &c, path, sizeof path, err) : CHEX_OK;
     st = chex_session_agree(s, st, err);
+    const enum chex_phase phase = chex_watchdog_wait(s->world.watchdog);
     if (st == CHEX_OK)
-        st = chex_group_broadcast(s->world.coll->group, path, sizeof path, 0, err);
+        st = chex_group_broadcast(group, path, sizeof path, 0, err);
     if (st == CHEX_OK && path[0])
-        st = chex_session_agree(s, same_checkpoint(s, path, err), err);
-    if (st == CHEX_OK && s->rank != 0 && path[0])
-        st = chex_checkpoint_read(path, true, &s->net, &c, err);
+        st = chex_checkpoint_broadcast(group, &s->net, &c, err);
+    chex_watchdog_at(s->world.watchdog, phase);
     if (st == CHEX_OK && c)
         st = take_over(s, path, c, err);
     if (st == CHEX_OK && !s->complete)

@@ -131,8 +131,8 @@ enum chex_status chex_run_output_check(struct chex_run_output *o, const struct c
 /* Rank 0 creates and locks the folder. *made_out: it did not exist. */
 enum chex_status chex_session_make_output(struct chex_session *s, bool *made_out,
                                           struct chex_error *err);
-/* All ranks, after it: whether this node sees the folder. The run would end well without, but every
- * rank reads the checkpoint when it is resumed.
+/* All ranks, after it: whether this node sees the folder. The run would end well without, but when
+ * it is resumed rank 0 may be on this node.
  * - CHEX_E_ENV: it does not, and the place is on a file system of this node alone.
  * - Otherwise waits up to 5 s, because a network file system may show the folder late, then warns.
  */
@@ -154,10 +154,10 @@ enum chex_status chex_session_make_loss(struct chex_session *s,
                                         const struct chex_label_counts *counts,
                                         struct chex_error *err);
 
-/* first_state.c: --init must be the same file on all ranks and fit the network. Comes before the
- * data, because staging may take long. Collective. */
+/* first_state.c: --init must fit the network. Comes before the data, because staging may take long.
+ * Collective. */
 enum chex_status chex_session_check_init(struct chex_session *s, struct chex_error *err);
-/* Gives the engine the state of step 0. */
+/* Gives the engine the state of step 0. Rank 0 reads --init for all ranks. Collective. */
 enum chex_status chex_session_init_state(struct chex_session *s, struct chex_error *err);
 
 /* memory_budget.c: bytes of a checkpoint, without HDF5's own tables. */

@@ -296,10 +296,11 @@ static enum chex_status open_labels(struct chex_session *s, struct chex_error *e
     return st;
 }
 
-/* An engine with the state of the run. */
-static enum chex_status open_engine(struct chex_session *s, struct chex_error *err) {
-    CHEX_TRY(chex_session_create_engine(s, err));
-    CHEX_TRY(s->restored ? chex_session_load_engine(s, err) : chex_session_init_state(s, err));
+/* The state of the run. Collective. */
+static enum chex_status open_state(struct chex_session *s, struct chex_error *err) {
+    const enum chex_status st =
+        s->restored ? chex_session_load_engine(s, err) : chex_session_init_state(s, err);
+    CHEX_TRY(chex_session_agree(s, st, err));
     return start_sync_bn(s, err);
 }
 
@@ -322,7 +323,8 @@ static enum chex_status open_parts(struct chex_session *s, struct chex_error *er
     CHEX_TRY(chex_session_agree(s, open_data(s, err), err));
     CHEX_TRY(chex_session_agree(s, open_labels(s, err), err));
     /* Agree before reserve: with memory of the engine (a GPU) the reduction is collective. */
-    CHEX_TRY(chex_session_agree(s, open_engine(s, err), err));
+    CHEX_TRY(chex_session_agree(s, chex_session_create_engine(s, err), err));
+    CHEX_TRY(chex_session_agree(s, open_state(s, err), err));
     CHEX_TRY(chex_session_agree(s, chex_session_open_timeline(s, err), err));
     CHEX_TRY(chex_session_agree(s, reserve(s, err), err));
     return chex_session_agree(s, chex_session_check_memory(s, err), err);

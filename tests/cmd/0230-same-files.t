@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# All ranks must see the same data set, checkpoint and initial parameters under their paths.
+# All ranks must see the same data set. Rank 0 reads the checkpoint and the initial parameters for
+# all ranks.
 # shellcheck source=tests/cmd/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -69,13 +70,25 @@ cp good/last.h5 even/ck/
 cp more/last.h5 odd/ck/
 expect_status 3 "${evaluate[@]}" --checkpoint ck/last.h5 --output "$PWD/evaluation"
 error_line "ck/last.h5: $another" "evaluation: another checkpoint on one rank is refused"
-expect_status 3 "${train[@]}" --output "$PWD/run" --max-steps 3 --resume ck/last.h5
-error_line "ck/last.h5: $another" "--resume: another checkpoint on one rank is refused"
+parameters() { chex-eval export --checkpoint "$1" --output "$1.safetensors" -q --force; }
+same() { # FILE FILE NAME
+    parameters "$1" && parameters "$2" && cmp "$1.safetensors" "$2.safetensors"
+    ok $? "$3"
+}
+expect_status 0 "${train[@]}" --output "$PWD/resumed" --max-steps 3 --deterministic --resume ck/last.h5
+cp good/last.h5 odd/ck/
+expect_status 0 "${train[@]}" --output "$PWD/alike" --max-steps 3 --deterministic --resume ck/last.h5
+same resumed/last.h5 alike/last.h5 "--resume: all ranks go on from rank 0's checkpoint, whatever they see themselves"
+rm odd/ck/last.h5
+expect_status 0 "${train[@]}" --output "$PWD/alone" --max-steps 3 --deterministic --resume ck/last.h5
+same alone/last.h5 alike/last.h5 "--resume: only rank 0 needs to see the file"
 for run in even:good odd:more; do
     chex-eval export --checkpoint "${run#*:}/last.h5" --output "${run%:*}/init.safetensors" -q
 done
-expect_status 3 "${train[@]}" --output "$PWD/run" --max-steps 3 --init init.safetensors
-error_line "init.safetensors: $another" "--init: other parameters on one rank are refused"
+expect_status 0 "${train[@]}" --output "$PWD/init1" --max-steps 1 --deterministic --init init.safetensors
+rm odd/init.safetensors
+expect_status 0 "${train[@]}" --output "$PWD/init2" --max-steps 1 --deterministic --init init.safetensors
+same init1/last.h5 init2/last.h5 "--init: rank 0 reads the parameters for all ranks"
 expect_status 3 "${train[@]}" --output "$PWD/run" --max-steps 3 --init "$PWD/even/none.safetensors"
-error_line "cannot open .*none.safetensors" "a file that no rank can read is reported by its reader"
+error_line "cannot open .*none.safetensors" "a file that rank 0 cannot read ends all ranks"
 done_testing
