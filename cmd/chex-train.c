@@ -34,7 +34,7 @@ struct settings {
     const char *data, *findings, *uncertain, *where;
     const char *output, *engine, *init, *resume, *checkpoint_every, *preempt_signal, *stage;
     const char *save_before_end;
-    const char *timeline, *prove;
+    const char *timeline, *prove, *cluster;
     const char *pos_weight;
     int model, opt, sched, precision, order, pipeline, cache, resident, loss, loss_mean;
     int64_t image_size, batch_size, epochs, threads, workers, seed, logical_ranks, accumulate;
@@ -77,6 +77,8 @@ static const struct chex_opt options[] = {
     OPTION("plan", FLAG, AT(plan),
            .help = "print a plan instead of training: data, memory, messages, time, checkpoints, "
                    "and errors; exits with the status of the run"),
+    OPTION("cluster", STRING, AT(cluster), .metavar = "FILE",
+           .help = "with --plan: predict speed and efficiency on the cluster that FILE describes"),
     OPTION("prove", STRING, AT(prove), .metavar = "RUN",
            .help = "repeat stretches of the run in folder RUN and compare the results to the last "
                    "bit; changes nothing"),
@@ -382,7 +384,7 @@ static json_t *options_json(const struct settings *s) {
         const struct chex_opt *o = &options[i];
         char value[4096];
         if (o->type == CHEX_OPT_GROUP || o->at < sizeof s->common || o->at == AT(plan) ||
-            o->at == AT(prove) || o->at == AT(stretches))
+            o->at == AT(cluster) || o->at == AT(prove) || o->at == AT(stretches))
             continue;
         chex_opt_value_text(o, s, value, sizeof value);
         json_object_set_new(object, o->name, json_string(value));
@@ -421,6 +423,7 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
         .uncertain = s->uncertain,
         .where = s->where,
         .output_dir = s->output,
+        .cluster = s->cluster,
         .model = chex_net_names[s->model],
         .engine = engine,
         .device = device,
@@ -784,6 +787,7 @@ static enum chex_status check_names(const struct settings *s, struct chex_error 
     if (!s->plan)
         return CHEX_OK;
     CHEX_TRY(chex_text_for_json("--data", s->data, user, err));
+    CHEX_TRY(chex_text_for_json("--cluster", s->cluster, user, err));
     CHEX_TRY(chex_text_for_json("--init", s->init, user, err));
     CHEX_TRY(chex_text_for_json("--resume", s->resume, user, err));
     return chex_text_for_json("--stage", s->stage, user, err);
@@ -819,6 +823,9 @@ static enum chex_status check_settings(const struct settings *s, struct chex_err
     if (s->plan && (s->bench || s->bench_input))
         return chex_error_set(err, CHEX_E_USAGE, "--plan and --bench%s: expected one of them",
                               s->bench ? "" : "-input");
+    if (s->cluster && !s->plan)
+        return chex_error_set(err, CHEX_E_USAGE, "--cluster %s: expected --plan with it",
+                              s->cluster);
     if (s->timeline && (s->bench || s->bench_input))
         return chex_error_set(err, CHEX_E_USAGE,
                               "--timeline and --bench%s: a timeline is one of a run",

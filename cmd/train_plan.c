@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/result.h"
+#include "base/units.h"
 
 enum { RANKS_SHOWN = 8 };
 
@@ -132,6 +133,33 @@ static void print_ranks(const json_t *plan) {
         printf(INDENT "and %zu more (--json has all)\n", count - RANKS_SHOWN);
 }
 
+static const char cluster_text[] =
+    "cluster       {file}: {nodes node} of {processes_a_node process/processes}, "
+    "{images_per_s:.1f} "
+    "images/s on one\n" INDENT
+    "a step waits for the slowest of n processes: {wait_s:t} x (1/2 + ... "
+    "+ 1/n)\n" INDENT "processes      step   waiting  reduction  images/s  efficiency     epoch\n";
+
+static const char *seconds(const json_t *row, const char *key, char *buf, size_t size) {
+    return chex_format_duration(buf, size, json_number_value(json_object_get(row, key)));
+}
+
+static void print_cluster(const json_t *cluster) {
+    const json_t *row;
+    size_t i;
+    chex_result_text(stdout, cluster, cluster_text);
+    json_array_foreach(json_object_get(cluster, "predictions"), i, row) {
+        char step[32], wait[32], exposed[32], epoch[32];
+        printf(INDENT "%9lld %9s %9s %10s %9.1f %9.1f %% %9s\n",
+               (long long)json_integer_value(json_object_get(row, "processes")),
+               seconds(row, "step_s", step, sizeof step), seconds(row, "wait_s", wait, sizeof wait),
+               seconds(row, "exposed_s", exposed, sizeof exposed),
+               json_number_value(json_object_get(row, "images_per_s")),
+               100 * json_number_value(json_object_get(row, "efficiency")),
+               seconds(row, "epoch_s", epoch, sizeof epoch));
+    }
+}
+
 void train_plan_print(const json_t *plan) {
     const json_t *warning;
     size_t i;
@@ -141,6 +169,8 @@ void train_plan_print(const json_t *plan) {
         print_ranks(plan);
         chex_result_text(stdout, plan, rest_text);
     }
+    if (json_object_get(plan, "cluster"))
+        print_cluster(json_object_get(plan, "cluster"));
     json_array_foreach(json_object_get(plan, "warnings"), i, warning)
         printf("warning       %s\n", json_string_value(warning));
 }

@@ -23,6 +23,7 @@
 #include "engine/update.h"
 #include "shard/manifest.h"
 #include "train/bench_layers.h"
+#include "train/cluster.h"
 #include "train/session.h"
 
 /* Every rank sends this to rank 0, as raw bytes. */
@@ -40,7 +41,8 @@ struct report {
 
 struct plan {
     struct chex_session *s;
-    const struct report *reports; /* (size) */
+    const struct report *reports;       /* (size) */
+    const struct chex_cluster *cluster; /* NULL: without --cluster */
     json_t *warnings;
 };
 
@@ -405,6 +407,38 @@ static json_t *time_json(const struct plan *p, double *min_run_s_out) {
     return o;
 }
 
+/* --cluster: a line for each number of processes. */
+static json_t *cluster_json(struct plan *p) {
+    const struct chex_session *s = p->s;
+    struct chex_cluster c = *p->cluster;
+    struct chex_reduce_facts f;
+    int counts[CHEX_CLUSTER_COUNTS];
+    json_t *rows = json_array();
+    chex_reduce_facts(s->reduce, &f);
+    const struct chex_cluster_work work = {.gradient_bytes = s->net->state_count * sizeof(float),
+                                           .bucket_bytes = f.bucket_bytes,
+                                           .batch_images = s->config.batch,
+                                           .rows = s->input.train->rows};
+    chex_cluster_fit(&c, &work);
+    const int n = chex_cluster_counts(&c, counts);
+    for (int i = 0; i < n; i++) {
+        struct chex_cluster_row r;
+        chex_cluster_predict(&c, &work, counts[i], &r);
+        json_array_append_new(rows,
+                              chex_result(CHEX_MEMBER(&r, processes), CHEX_MEMBER(&r, nodes),
+                                          CHEX_MEMBER(&r, step_s), CHEX_MEMBER(&r, wait_s),
+                                          CHEX_MEMBER(&r, exposed_s), CHEX_MEMBER(&r, images_per_s),
+                                          CHEX_MEMBER(&r, efficiency), CHEX_MEMBER(&r, epoch_s)));
+    }
+    if (c.batch_images && c.batch_images != s->config.batch)
+        warn(p, "--cluster %s was measured with batches of %d images, and --batch-size is %d",
+             s->config.cluster, c.batch_images, s->config.batch);
+    return chex_result(CHEX_FIELD("file", s->config.cluster), CHEX_MEMBER(&c, nodes),
+                       CHEX_FIELD("processes_a_node", c.node_processes),
+                       CHEX_MEMBER(&c, images_per_s), CHEX_MEMBER(&c, wait_s),
+                       CHEX_FIELD("predictions", rows));
+}
+
 /* ---- warnings ---- */
 
 static void warn_of_rows(struct plan *p) {
@@ -545,6 +579,8 @@ static enum chex_status assemble(struct plan *p, json_t *ranks, json_t **out,
         CHEX_FIELD("start", start_json(s)), CHEX_FIELD("checkpoints", checkpoints_json(s)),
         CHEX_FIELD("gradients", gradients_json(s)), CHEX_FIELD("time", time_json(p, &run_s)));
     bool whole = o && json_object_update_new(o, parts) == 0;
+    if (p->cluster)
+        whole = json_object_set_new(o, "cluster", cluster_json(p)) == 0 && whole;
     warn_of_rows(p);
     warn_of_labels(p);
     warn_of_schedule(p);
@@ -559,7 +595,8 @@ static enum chex_status assemble(struct plan *p, json_t *ranks, json_t **out,
     return CHEX_OK;
 }
 
-static enum chex_status make_plan(struct chex_session *s, json_t **out, struct chex_error *err) {
+static enum chex_status make_plan(struct chex_session *s, const struct chex_cluster *cluster,
+                                  json_t **out, struct chex_error *err) {
     struct report mine;
     void *reports = NULL;
     size_t bytes;
@@ -570,7 +607,7 @@ static enum chex_status make_plan(struct chex_session *s, json_t **out, struct c
         err));
     enum chex_status st = ranks_json(s, reports, &ranks, err);
     if (st == CHEX_OK && s->rank == 0) {
-        struct plan p = {.s = s, .reports = reports, .warnings = json_array()};
+        struct plan p = {.s = s, .reports = reports, .cluster = cluster, .warnings = json_array()};
         st = assemble(&p, ranks, out, err);
         json_decref(p.warnings);
     }
@@ -597,12 +634,20 @@ enum chex_status chex_train_plan(const struct chex_train_config *config,
                                  const struct chex_train_world *world, json_t **plan_out,
                                  bool *together_out, struct chex_error *err) {
     struct chex_session s;
+    struct chex_cluster cluster;
     chex_session_init(&s, config, world);
     s.config.plan_only = true;
     *plan_out = NULL;
-    enum chex_status st = chex_session_open(&s, err);
+    enum chex_status st = config->cluster && s.rank == 0
+                              ? chex_cluster_read(config->cluster, &cluster, err)
+                              : CHEX_OK;
+    st = chex_group_follow(world->coll->group, 0, st, err);
+    s.together = st != CHEX_OK && !world->coll->group->broken;
     if (st == CHEX_OK)
-        st = s.complete ? nothing_to_do(&s, plan_out, err) : make_plan(&s, plan_out, err);
+        st = chex_session_open(&s, err);
+    if (st == CHEX_OK)
+        st = s.complete ? nothing_to_do(&s, plan_out, err)
+                        : make_plan(&s, config->cluster ? &cluster : NULL, plan_out, err);
     *together_out = st == CHEX_OK || s.together;
     if (*together_out || s.size == 1) /* as in chex_train_run */
         chex_session_close(&s);

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The prediction for a described cluster: against closed formulas, against the table of
+ * "Optimization Techniques for Training CheXNet on Dell C4140 with V100 GPUs", and files that are
+ * no description.
+ */
+#include "train/cluster.h"
+
+#include <unistd.h>
+
+#include "tap.h"
+
+/* ---- formulas ---- */
+
+static const struct chex_cluster_work densenet = {
+    .gradient_bytes = 28300000, .bucket_bytes = 4 << 20, .batch_images = 64, .rows = 77871};
+
+static double step_s(const struct chex_cluster *c, int n) {
+    struct chex_cluster_row r;
+    chex_cluster_predict(c, &densenet, n, &r);
+    return r.step_s;
+}
+
+static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
+
+static void check_formulas(void) {
+    struct chex_cluster c = {.nodes = 4,
+                             .node_processes = 4,
+                             .images_per_s = 100,
+                             .local = {1e18, 0},
+                             .network = {1e18, 0},
+                             .backward_share = 0.5};
+    struct chex_cluster_row r;
+    OK(near(step_s(&c, 1), 0.64) && near(step_s(&c, 16), 0.64),
+       "without waits and with links without limits a step takes as long on 16 as on one");
+    chex_cluster_predict(&c, &densenet, 16, &r);
+    OK(near(r.efficiency, 1) && near(r.images_per_s, 1600) && r.nodes == 4,
+       "the efficiency is 1 then");
+    OK(near(r.epoch_s, 76 * 0.64), "an epoch has the whole steps only");
+    c.wait_s = 0.06;
+    OK(near(step_s(&c, 2), 0.64 + 0.03) && near(step_s(&c, 4), 0.64 + 0.06 * 13 / 12),
+       "the wait grows with the harmonic numbers");
+    c.wait_s = 0;
+    c.network.bytes_per_s = 1; /* every bucket waits for the one before */
+    OK(fabs(step_s(&c, 8) / 28300000 - 1) < 1e-6, "two nodes with a slow network: its time alone");
+    c.network = (struct chex_cluster_link){1e18, 1e-3};
+    OK(near(step_s(&c, 16), 0.64 + 4e-3),
+       "of fast links only the last bucket's latencies are exposed");
+    const struct chex_cluster_work small = {
+        .gradient_bytes = 100, .bucket_bytes = 4 << 20, .batch_images = 64, .rows = 63};
+    chex_cluster_predict(&c, &small, 1, &r);
+    OK(r.epoch_s == 0, "fewer rows than one batch: no epoch");
+}
+
+static void check_counts(void) {
+    int n[CHEX_CLUSTER_COUNTS];
+    struct chex_cluster c = {.nodes = 4, .node_processes = 4};
+    static const int article[] = {1, 2, 3, 4, 8, 12, 16};
+    OK(chex_cluster_counts(&c, n) == 7 && memcmp(n, article, sizeof article) == 0,
+       "4 nodes of 4: each within a node, then whole nodes");
+    c = (struct chex_cluster){.nodes = 1, .node_processes = 1};
+    OK(chex_cluster_counts(&c, n) == 1 && n[0] == 1, "one process: one line");
+    c = (struct chex_cluster){.nodes = 1 << 16, .node_processes = 1 << 10};
+    const int most = chex_cluster_counts(&c, n);
+    OK(most <= CHEX_CLUSTER_COUNTS && n[most - 1] == 1 << 26, "the largest cluster has %d lines",
+       most);
+}
+
+/* ---- the article ---- */
+
+/* 4 nodes of 4 V100-SXM2, EDR InfiniBand, fp32, batch 64, 256 px. The links are those of the data
+ * sheets: NVLink of a V100 one way 150 GB/s, EDR 100 Gbit/s. */
+static void check_article(void) {
+    struct chex_cluster c = {.nodes = 4,
+                             .node_processes = 4,
+                             .images_per_s = 185.12,
+                             .local = {150e9, 10e-6},
+                             .network = {12.5e9, 10e-6},
+                             .backward_share = 2.0 / 3,
+                             .several_processes = 4,
+                             .several_images_per_s = 589.36};
+    static const struct {
+        int n;
+        double images_per_s;
+    } table[] = {{1, 185.12},  {2, 315.26},   {3, 421.85},  {4, 589.36},
+                 {8, 1116.99}, {12, 1527.60}, {16, 1912.82}};
+    double worst = 0, beyond = 0;
+    chex_cluster_fit(&c, &densenet);
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        struct chex_cluster_row r;
+        chex_cluster_predict(&c, &densenet, table[i].n, &r);
+        const double error = r.images_per_s / table[i].images_per_s - 1;
+        printf("# %2d V100: %.0f images/s predicted, %.0f measured, %+.1f %%\n", table[i].n,
+               r.images_per_s, table[i].images_per_s, 100 * error);
+        worst = fmax(worst, fabs(error));
+        if (table[i].n > 4)
+            beyond = fmax(beyond, fabs(error));
+    }
+    OK(worst < 0.11, "the article's table from its figures for 1 and 4 GPUs: within 11 %% (%.1f)",
+       100 * worst);
+    OK(beyond < 0.07, "of several nodes within 7 %% (%.1f)", 100 * beyond);
+}
+
+/* ---- files ---- */
+
+static enum chex_status read_text(const char *text, struct chex_cluster *out,
+                                  struct chex_error *err) {
+    char path[] = "/tmp/chex-cluster-XXXXXX";
+    const int fd = mkstemp(path);
+    BAIL_UNLESS(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text), "no file");
+    close(fd);
+    const enum chex_status st = chex_cluster_read(path, out, err);
+    unlink(path);
+    return st;
+}
+
+#define HEAD "{\"schema\": 1, \"nodes\": 2, \"processes_a_node\": 4, \"images_per_s\": 185"
+#define LINKS                                                                                      \
+    ", \"links\": {\"local\": {\"bytes_per_s\": 1e11}, \"network\": {\"bytes_per_s\": 1.2e10, "    \
+    "\"latency_s\": 1e-6}}"
+
+static void check_files(void) {
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {"", "line"},
+        {"[1]", "the file: expected an object"},
+        {"{\"schema\": 2}", "schema: 2 (expected a whole number from 1 to 1)"},
+        {"{\"schema\": 1, \"nodes\": 2, \"nodes\": 3}", "duplicate"},
+        {"{\"schema\": 1, \"nodes\": 1.5}", "nodes: 1.5 (expected a whole number"},
+        {"{\"schema\": 1, \"nodes\": \"2\"}", "nodes: not a number"},
+        {HEAD "}", "links: expected an object"},
+        {HEAD ", \"links\": {\"local\": {\"bytes_per_s\": 1}}}",
+         "links.network: expected an object"},
+        {HEAD ", \"links\": {\"lokal\": {}}}", "links.lokal: unknown"},
+        {HEAD ", \"links\": {\"local\": {\"bytes_per_s\": -1}}}", "links.local.bytes_per_s: -1"},
+        {HEAD LINKS ", \"gpus\": 3}", "gpus: unknown"},
+        {HEAD LINKS ", \"measured\": {\"processes\": 9, \"images_per_s\": 1}}", "more than"},
+        {HEAD LINKS ", \"measured\": {\"processes\": 4}}", "measured.images_per_s: missing"},
+        {HEAD LINKS ", \"wait_s\": 0, \"measured\": {}}", "either this or wait_s"},
+    };
+    struct chex_cluster c;
+    struct chex_error err;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        OK_STATUS(read_text(bad[i].text, &c, &err), CHEX_E_USAGE, err, bad[i].why);
+    OK_STATUS(chex_cluster_read("/nowhere", &c, &err), CHEX_E_USAGE, err,
+              "--cluster: cannot open /nowhere");
+    OK_STATUS(read_text(HEAD LINKS ", \"comment\": \"ours\", \"measured\": {\"processes\": 4, "
+                                   "\"images_per_s\": 600}}",
+                        &c, &err),
+              CHEX_OK, err, NULL);
+    OK(c.nodes == 2 && c.node_processes == 4 && c.network.latency_s == 1e-6 &&
+           c.several_processes == 4 && near(c.backward_share, 2.0 / 3),
+       "a whole description is read");
+    OK_STATUS(read_text("{\"schema\": 1, \"nodes\": 1, \"processes_a_node\": 1, "
+                        "\"images_per_s\": 9}",
+                        &c, &err),
+              CHEX_OK, err, NULL);
+}
+
+int main(void) {
+    check_formulas();
+    check_counts();
+    check_article();
+    check_files();
+    return tap_done();
+}
