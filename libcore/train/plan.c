@@ -299,9 +299,10 @@ static json_t *gradients_json(const struct chex_session *s) {
     struct chex_reduce_facts f;
     chex_reduce_facts(s->reduce, &f);
     const bool alone = s->size == 1;
-    return chex_result(CHEX_FIELD("way", alone                     ? "none: one process"
-                                         : s->config.deterministic ? "fixed tree, then broadcast"
-                                                                   : "all-reduce"),
+    return chex_result(CHEX_FIELD("way", alone                      ? "none: one process"
+                                         : !s->config.deterministic ? "all-reduce"
+                                         : f.summed_bytes ? "all-reduce along the fixed tree"
+                                                          : "fixed tree, then broadcast"),
                        CHEX_FIELD_IF(!alone, "carrier", f.carrier),
                        CHEX_FIELD("bytes", s->net->state_count * sizeof(float)),
                        CHEX_MEMBER(&f, buckets), CHEX_MEMBER(&f, bucket_bytes),
