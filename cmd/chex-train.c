@@ -33,7 +33,7 @@ struct settings {
     struct chex_opt_common common;
     const char *data, *findings, *uncertain, *where;
     const char *output, *engine, *init, *resume, *checkpoint_every, *preempt_signal, *stage;
-    const char *save_before_end;
+    const char *save_before_end, *freeze;
     const char *timeline, *prove, *cluster;
     const char *pos_weight;
     int model, opt, sched, precision, order, pipeline, cache, resident, loss, loss_mean;
@@ -42,7 +42,8 @@ struct settings {
         bench_input, stretches;
     double crop_scale, hflip, rotate, brightness, contrast;
     double label_smoothing, focal_gamma, focal_alpha, asl_gamma_neg, asl_gamma_pos, asl_clip;
-    double lr, min_lr, lr_factor, weight_decay, momentum, clip_norm, ema, warmup_epochs, consume;
+    double lr, min_lr, lr_factor, weight_decay, momentum, clip_norm, layer_decay, ema,
+        warmup_epochs, consume;
     uint64_t stall_warn, stall_abort;
     bool deterministic, plan, bench_layers, bench_infer, antialias, job_comment, requeue;
     bool nesterov, decay_norms, sync_bn;
@@ -143,6 +144,12 @@ static const struct chex_opt options[] = {
     OPTION("clip-norm", FLOAT, AT(clip_norm), .def = "0", .metavar = "X", .min = 0, .max = 1e9,
            .of_run = true,
            .help = "scale the mean gradient down to norm X if it is larger (0: do not clip)"),
+    OPTION("layer-decay", FLOAT, AT(layer_decay), .def = "1", .metavar = "X", .min = 0.01, .max = 1,
+           .of_run = true,
+           .help = "multiply the rate of each layer by X for every layer between it and the "
+                   "classifier"),
+    OPTION("freeze", STRING, AT(freeze), .metavar = "PATTERN,...", .of_run = true,
+           .help = "do not train the parameters whose names match, such as 'features.*'"),
     OPTION("ema", FLOAT, AT(ema), .def = "0", .metavar = "DECAY", .min = 0, .max = 0.9999999,
            .of_run = true,
            .help = "keep an exponential moving average of the parameters; validation, best.h5 and "
@@ -447,6 +454,8 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
         .loss = loss_of(s),
         .pos_weight = s->pos_weight,
         .loss_mean = (enum chex_loss_mean)s->loss_mean,
+        .layer_decay = s->layer_decay,
+        .freeze = s->freeze,
         .ema_decay = s->ema,
         .init = s->init,
         .resume = s->resume,

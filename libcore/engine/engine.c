@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "engine/engines.h"
+#include "engine/frozen.h"
 
 const char *const chex_precision_names[] = {"bf16", "fp32", "fp32-strict", "fp16", NULL};
 const char *const chex_optim_names[] = {"adam", "adamw", "sgd", "lars", NULL};
@@ -185,10 +186,29 @@ enum chex_status chex_engine_features(struct chex_engine *e, int n, float *featu
     return e->impl->maps->features(e->self, n, features_out, err);
 }
 
+/* Reports ranges whose frozen elements are zero. */
+struct frozen_report {
+    const struct chex_engine_config *config;
+    float *grad;
+    chex_grad_ready_fn ready; /* NULL: nobody asks */
+    void *arg;
+};
+static void zero_and_report(void *arg, size_t from, size_t to) {
+    const struct frozen_report *r = arg;
+    chex_frozen_zero(r->config, r->grad, from, to);
+    if (r->ready)
+        r->ready(r->arg, from, to);
+}
+
 enum chex_status chex_engine_pass(struct chex_engine *e, const struct chex_batch *batch,
                                   float *grad_out, chex_grad_ready_fn ready, void *ready_arg,
                                   struct chex_pass_result *result_out, struct chex_error *err) {
     CHEX_TRY(check_batch(e, batch, err));
+    struct frozen_report report = {&e->config, grad_out, ready, ready_arg};
+    if (e->config.lr_scales && !e->impl->device) {
+        ready = zero_and_report;
+        ready_arg = &report;
+    }
     return e->impl->pass(e->self, batch, grad_out, ready, ready_arg, result_out, err);
 }
 

@@ -62,6 +62,8 @@ struct chex_engine_config {
                                     * first visible one */
     int node_ranks;                /* ranks of this run on the node; 0: one */
     struct chex_loss loss;         /* of pass; all zero: plain binary cross-entropy */
+    const double *lr_scales;       /* (param_total) factor of the learning rate, 0: frozen
+                                      (engine/frozen.h); borrowed as net is. NULL: 1 for all */
     double ema_decay; /* of the moving average of the state (CHEX_STATE_EMA); 0: none is kept */
     /* Batch statistics of all logical ranks (engine/sync.h), complete before the first pass and
      * borrowed; NULL: each pass uses those of its batch. */

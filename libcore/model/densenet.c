@@ -47,6 +47,7 @@ static int stem(struct chex_net *net, int block_channels) {
 static void dense_layer(struct chex_net *net, int block, int layer, int x, int channels) {
     char base[CHEX_NET_NAME_BYTES / 2], name[CHEX_NET_NAME_BYTES];
     snprintf(base, sizeof base, "features.denseblock%d.denselayer%d", block, layer);
+    net->layer++;
     struct chex_op one = {.kind = CHEX_OP_CONV,
                           .in = x,
                           .in_channels = channels,
@@ -116,6 +117,7 @@ void chex_net_build_densenet121(struct chex_net *net) {
             channels /= 2;
         }
     }
+    net->layer++;
     int bn = chex_net_add_bn(net, "features.norm5", x, channels);
     chex_net_add_op(net,
                     (struct chex_op){.kind = CHEX_OP_HEAD,

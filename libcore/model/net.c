@@ -77,7 +77,7 @@ static int add_param(struct chex_net *net, const char *name, const char *suffix,
     if (failed(net) || !grow((void **)&net->params, net->param_total, sizeof *net->params))
         return fail_build(net);
     struct chex_param *p = &net->params[net->param_total];
-    *p = (struct chex_param){.kind = kind, .dims = {d0, d1, d2, d3}};
+    *p = (struct chex_param){.kind = kind, .layer = net->layer, .dims = {d0, d1, d2, d3}};
     p->rank = kind == CHEX_PARAM_CONV ? 4 : kind == CHEX_PARAM_FC_WEIGHT ? 2 : 1;
     p->count = (size_t)d0 * (size_t)d1 * (size_t)d2 * (size_t)d3;
     snprintf(p->name, sizeof p->name, "%s.%s", name, suffix);

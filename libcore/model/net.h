@@ -57,6 +57,8 @@ struct chex_param {
     int dims[4]; /* row-major, dims[rank..3] are 1 */
     int rank;
     size_t offset, count; /* elements of the flat vector */
+    int layer; /* depth: 0 is the stem, then one for each dense layer (with the transition after it)
+                  or bottleneck block; the last one is the head with its batch norm */
 };
 
 struct chex_bn {
@@ -101,6 +103,7 @@ struct chex_net {
     size_t state_count;        /* all elements: with the running statistics */
     float mean[3], std[3];     /* pixel normalisation: (grey / 255 - mean[c]) / std[c] */
     float bn_eps, bn_momentum;
+    int layer; /* of the parameters that are added now; at the end, of the head */
 };
 
 /* Names of the known networks, NULL-terminated, for the option table. */

@@ -43,6 +43,7 @@ static int bottleneck(struct chex_net *net, int stage, int block, int x, int in_
                       int stride) {
     char base[CHEX_NET_NAME_BYTES / 2];
     snprintf(base, sizeof base, "layer%d.%d.", stage, block);
+    net->layer++;
     int z1, z2, z3, zs = x, side_bn = CHEX_NET_NONE, out_channels = width * EXPANSION;
     int bn1 = conv_bn(net, base, "conv1", "bn1", x, in_channels, CHEX_NET_NONE, width, 1, 1, &z1);
     int bn2 = conv_bn(net, base, "conv2", "bn2", z1, width, bn1, width, 3, stride, &z2);
@@ -84,6 +85,7 @@ void chex_net_build_resnet50(struct chex_net *net) {
             x = bottleneck(net, stage, block, x, channels, width, stage > 1 && block == 0 ? 2 : 1);
             channels = width * EXPANSION;
         }
+    net->layer++;
     chex_net_add_op(net,
                     (struct chex_op){.kind = CHEX_OP_HEAD,
                                      .name = "fc",

@@ -76,7 +76,8 @@ struct chex_session {
     struct chex_net *net;
     struct chex_engine *engine;
     struct chex_loss_weights loss; /* loss_setup.c; the engine borrows it */
-    struct chex_sync_bn *sync_bn; /* NULL without --sync-bn, or with one logical rank */
+    double *lr_scales;             /* of the engine; NULL: all 1 */
+    struct chex_sync_bn *sync_bn;  /* NULL without --sync-bn, or with one logical rank */
     struct chex_reduce *reduce;
 
     /* setup.c: the data */

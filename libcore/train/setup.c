@@ -22,6 +22,7 @@
 #include "engine/update.h"
 #include "launch/same.h"
 #include "train/job_use.h"
+#include "train/layer_rates.h"
 #include "train/provenance.h"
 #include "train/requeue.h"
 #include "train/session.h"
@@ -70,12 +71,14 @@ static struct chex_engine_config engine_config(const struct chex_session *s) {
                                        .training = true,
                                        .node_ranks = s->world.launch->local_size,
                                        .loss = loss,
+                                       .lr_scales = s->lr_scales,
                                        .ema_decay = c->ema_decay,
                                        .device = c->device};
 }
 
 enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_error *err) {
     const struct chex_train_config *c = &s->config;
+    CHEX_TRY(chex_layer_rates(s->net, c->layer_decay, c->freeze, &s->lr_scales, err));
     struct chex_engine_config e = engine_config(s);
     if (c->sync_bn && c->logical_ranks > 1) {
         CHEX_TRY(chex_sync_bn_create(s->world.coll, s->net, c->logical_ranks, &s->sync_bn, err));
@@ -218,6 +221,11 @@ static void describe(const struct chex_session *s) {
                            sizeof loss);
     if (loss[0])
         chex_info("%s; validation reports the plain bce", loss);
+    if (s->lr_scales) {
+        char rates[160] = "";
+        chex_layer_rates_text(s->net, s->lr_scales, rates, sizeof rates);
+        chex_info("%s", rates);
+    }
     describe_augmentation(&c->augment, s->input.resident.raw);
     const json_t *origins = json_object_get(c->options, "origins");
     const char *origin = json_string_value(json_object_get(origins, "hflip"));
@@ -411,6 +419,7 @@ void chex_session_close(struct chex_session *s) {
     chex_engine_destroy(s->engine);
     chex_checkpoint_destroy(s->restored);
     chex_loss_weights_release(&s->loss);
+    free(s->lr_scales);
     chex_train_input_close(&s->input);
     chex_net_destroy(s->net);
     free(s->members);

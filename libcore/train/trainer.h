@@ -44,6 +44,8 @@ struct chex_train_config {
     struct chex_loss loss;     /* kind and numbers; the run sets the weights */
     const char *pos_weight;    /* "none", "balanced" or a file (train/loss_weights.h) */
     enum chex_loss_mean loss_mean;
+    const char *freeze; /* patterns of frozen parameters (train/layer_rates.h), or NULL */
+    double layer_decay; /* the same; 1: none */
     double ema_decay;   /* of the moving average (engine/update.h); 0: none */
     const char *init;   /* a file that model/weights.h reads, or NULL */
     const char *resume; /* "auto", "none" or a file */

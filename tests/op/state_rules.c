@@ -5,7 +5,7 @@
 #include "op/state_rules.h"
 
 int main(void) {
-    rule_check("ref", "resnet50");
-    rule_check("cpu:generic", "densenet121");
+    rule_check("ref", "resnet50", true);
+    rule_check("cpu:generic", "densenet121", false);
     return tap_done();
 }

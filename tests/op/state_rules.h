@@ -7,6 +7,7 @@
 #ifndef CHEX_TESTS_OP_STATE_RULES_H
 #define CHEX_TESTS_OP_STATE_RULES_H
 
+#include "engine/frozen.h"
 #include "engine/update.h"
 #include "op/net.h"
 
@@ -32,8 +33,11 @@ static void rule_expect(const struct chex_engine_config *c, const struct chex_up
     for (int i = 0; i < net->param_total; i++) {
         const struct chex_param *p = &net->params[i];
         float *w = s->part[0] + p->offset;
-        chex_update_param(u, net, p, w, s->part[1] + p->offset, s->part[2] + p->offset,
-                          grad + p->offset);
+        struct chex_update own = *u;
+        own.lr = u->lr * (c->lr_scales ? c->lr_scales[i] : 1);
+        if (own.lr > 0 || p->offset >= net->param_count)
+            chex_update_param(&own, net, p, w, s->part[1] + p->offset, s->part[2] + p->offset,
+                              grad + p->offset);
         chex_ema_move(c->ema_decay, s->part[3] + p->offset, w, p->count);
     }
 }
@@ -117,7 +121,63 @@ static void rule_run(const char *spec, const struct chex_engine_config *c, struc
     free(rows);
 }
 
-static void rule_check(const char *spec, const char *model) {
+/* Two passes of an engine with frozen parameters and one of an engine without. */
+static void rule_gradients(const char *spec, const struct chex_engine_config *frozen,
+                           const char *what) {
+    struct chex_error err = {0};
+    const struct chex_net *net = frozen->net;
+    const size_t count = net->state_count;
+    const struct setting shape = {.size = RULE_SIZE, .n = RULE_IMAGES, .batch = RULE_IMAGES};
+    float pixels[RULE_IMAGES * RULE_SIZE * RULE_SIZE], *rows[3];
+    int8_t labels[RULE_IMAGES * CLASSES];
+    fill_batch(&shape, pixels, labels);
+    const struct chex_batch batch = {RULE_IMAGES, pixels, labels};
+    struct chex_engine_config configs[2] = {*frozen, *frozen};
+    float *state = make_state(net);
+    configs[1].lr_scales = NULL;
+    for (int k = 0; k < 3; k++) {
+        struct chex_engine *e = NULL;
+        struct chex_pass_result r;
+        size_t seen[4] = {net->param_count, 0, 0, count};
+        rows[k] = chex_alloc_zeroed(count, sizeof(float));
+        BAIL_UNLESS(rows[k] && chex_engine_create(spec, &configs[k == 2], &e, &err) == CHEX_OK &&
+                        chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK,
+                    "%s", err.text);
+        float *grad = chex_engine_grad_alloc(e);
+        for (int pass = 0; pass <= k % 2; pass++) { /* k = 1: the second of two passes */
+            seen[0] = net->param_count;
+            BAIL_UNLESS(grad && chex_engine_pass(e, &batch, grad, pass ? NULL : ready, seen, &r,
+                                                 &err) == CHEX_OK,
+                        "%s", err.text);
+        }
+        OK(k % 2 || seen[0] == 0, "%s: %s: all ranges are reported", spec, what);
+        BAIL_UNLESS(e->impl->grad_get(e->self, grad, rows[k], &err) == CHEX_OK, "%s", err.text);
+        chex_engine_grad_free(e, grad);
+        chex_engine_destroy(e);
+    }
+    chex_frozen_zero(frozen, rows[2], 0, net->param_count);
+    OK(memcmp(rows[0], rows[2], count * sizeof(float)) == 0 &&
+           memcmp(rows[1], rows[2], count * sizeof(float)) == 0,
+       "%s: %s: gradients are 0 for frozen parameters, and as without for the others", spec, what);
+    for (int k = 0; k < 3; k++)
+        free(rows[k]);
+    free(state);
+}
+
+/* All parameters before the last third of the network are frozen, or every third tensor is. */
+static double *rule_scales(const struct chex_net *net, bool first) {
+    double *scales = chex_alloc_zeroed((size_t)net->param_total, sizeof *scales);
+    BAIL_UNLESS(scales, "out of memory");
+    for (int i = 0; i < net->param_total; i++) {
+        const struct chex_param *p = &net->params[i];
+        const bool frozen = first ? 3 * p->layer < 2 * net->layer : i % 3 == 0;
+        scales[i] = frozen ? 0 : pow(0.9, net->layer - p->layer);
+    }
+    return scales;
+}
+
+/* brief: for a slow engine. */
+static void rule_check(const char *spec, const char *model, bool brief) {
     struct chex_error err = {0};
     struct chex_net *net = NULL;
     BAIL_UNLESS(chex_net_create(model, CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
@@ -135,7 +195,19 @@ static void rule_check(const char *spec, const char *model) {
                                       .beta2 = 0.999,
                                       .eps = 1e-8,
                                       .grad_scale = 1};
-    rule_run(spec, &c, adamw, "adamw with an average");
+    if (!brief)
+        rule_run(spec, &c, adamw, "adamw with an average");
+    for (int first = brief; first < 2; first++) {
+        struct chex_engine_config scaled = c;
+        double *scales = rule_scales(net, first);
+        scaled.lr_scales = scales;
+        rule_gradients(spec, &scaled, first ? "the first layers are frozen" : "some are frozen");
+        struct chex_update u = adamw;
+        u.optim = first ? CHEX_SGD : CHEX_ADAMW;
+        u.momentum = 0.9;
+        rule_run(spec, &scaled, u, first ? "sgd by layers" : "adamw by layers");
+        free(scales);
+    }
     struct chex_engine_config none = c;
     struct chex_engine *e = NULL;
     none.ema_decay = 0;

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "engine/cpu/cpu_engine.h"
+#include "engine/frozen.h"
 
 /* At most GROUPS partial weight gradients per operation, and at most MAX_FLOATS in total. */
 enum { GROUPS = 16, MAX_FLOATS = 1 << 20, RANGE = 128 };
@@ -452,7 +453,8 @@ enum chex_status chex_cpu_backward(struct cpu_engine *e, const struct chex_batch
     chex_cpu_norm_report(e, batch->n, grad);
     if (ready)
         ready(ready_arg, e->net->param_count, e->net->state_count);
-    for (int i = e->net->op_count - 1; i >= 0; i--) {
+    const int first = chex_first_trained_op(&e->config);
+    for (int i = e->net->op_count - 1; i >= first; i--) {
         double start = chex_clock_s();
         const struct chex_op *op = &e->net->ops[i];
         struct cpu_job job = {.e = e,
@@ -473,5 +475,7 @@ enum chex_status chex_cpu_backward(struct cpu_engine *e, const struct chex_batch
             final = op->final_from;
         }
     }
+    if (ready && final > 0)
+        ready(ready_arg, 0, final);
     return CHEX_OK;
 }

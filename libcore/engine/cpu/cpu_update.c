@@ -5,6 +5,7 @@
  * threads.
  */
 #include "engine/cpu/cpu_engine.h"
+#include "engine/frozen.h"
 
 enum { PIECE = 16384 };
 
@@ -14,6 +15,7 @@ struct update_job {
     const float *grad;
     const struct chex_param *p;
     size_t piece;
+    bool frozen;
 };
 
 static void update_item(void *arg, size_t item, int worker) {
@@ -23,8 +25,9 @@ static void update_item(void *arg, size_t item, int worker) {
     size_t from = item * job->piece, at = job->p->offset + from;
     struct chex_param part = *job->p;
     part.count = job->p->count - from < job->piece ? job->p->count - from : job->piece;
-    chex_update_param(job->update, e->net, &part, e->param + at, e->moment[0] + at,
-                      e->moment[1] + at, job->grad + at);
+    if (!job->frozen)
+        chex_update_param(job->update, e->net, &part, e->param + at, e->moment[0] + at,
+                          e->moment[1] + at, job->grad + at);
     if (e->ema)
         chex_ema_move(e->config.ema_decay, e->ema + at, e->param + at, part.count);
 }
@@ -52,7 +55,9 @@ void chex_cpu_update(struct cpu_engine *e, const struct chex_update *update, con
         /* LARS needs the norm of the whole parameter. */
         size_t piece = update->optim == CHEX_LARS ? p->count : PIECE;
         const bool trains = p->offset < e->net->param_count;
-        struct update_job job = {e, trains ? &trained : update, grad, p, piece};
+        struct chex_update own;
+        const bool frozen = !chex_update_of_param(&e->config, trains ? &trained : update, i, &own);
+        struct update_job job = {e, &own, grad, p, piece, frozen};
         chex_pool_run(e->pool, (p->count + piece - 1) / piece, update_item, &job);
     }
     chex_cpu_pack(e);

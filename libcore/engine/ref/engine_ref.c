@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "engine/engines.h"
+#include "engine/frozen.h"
 
 static enum chex_status ref_probe(char *text_out, size_t size, struct chex_error *err) {
     (void)err;
@@ -266,8 +267,10 @@ static void update_item(void *arg, size_t item, int worker) {
     const struct update_loop *l = arg;
     const struct chex_param *p = &l->r->net->params[item];
     const struct chex_update *u = p->offset < l->r->net->param_count ? l->trained : l->running;
-    chex_update_param(u, l->r->net, p, l->r->state + p->offset, l->r->moment1 + p->offset,
-                      l->r->moment2 + p->offset, l->grad + p->offset);
+    struct chex_update own;
+    if (chex_update_of_param(&l->r->config, u, (int)item, &own))
+        chex_update_param(&own, l->r->net, p, l->r->state + p->offset, l->r->moment1 + p->offset,
+                          l->r->moment2 + p->offset, l->grad + p->offset);
     if (l->r->ema)
         chex_ema_move(l->r->config.ema_decay, l->r->ema + p->offset, l->r->state + p->offset,
                       p->count);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "engine/frozen.h"
 #include "engine/ref/engine_ref.h"
 
 /* Channels [first, first + channels) of a buffer (of: r->buffers) or of its gradient (r->grads). */
@@ -272,7 +273,8 @@ enum chex_status chex_ref_walk_backward(struct chex_ref_engine *r, int n, float 
     if (ready)
         ready(ready_arg, net->param_count, net->state_count);
     size_t end = net->param_count;
-    for (int i = net->op_count - 1; i >= 0; i--) {
+    const int first = chex_first_trained_op(&r->config);
+    for (int i = net->op_count - 1; i >= first; i--) {
         double start = chex_clock_s();
         CHEX_TRY(backward_op(r, i, n, grad, err));
         r->backward_s[i] = chex_clock_s() - start;
@@ -280,5 +282,7 @@ enum chex_status chex_ref_walk_backward(struct chex_ref_engine *r, int n, float 
             ready(ready_arg, net->ops[i].final_from, end);
         end = net->ops[i].final_from;
     }
+    if (ready && end > 0)
+        ready(ready_arg, 0, end);
     return CHEX_OK;
 }

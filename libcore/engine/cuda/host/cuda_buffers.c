@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "engine/cuda/host/cuda_engine.h"
+#include "engine/frozen.h"
 #include "engine/lifetimes.h"
 #include "engine/update.h"
 
@@ -478,6 +479,7 @@ static void cut_segments(struct cuda_engine *e) {
     enum { BY_PARAMS = CUDA_SEGMENTS - 1 };
     const struct chex_net *net = e->net;
     const int size = e->config.image_size;
+    e->first_trained = chex_first_trained_op(&e->config);
     e->segment_end[0] = net->op_count;
     e->segments = 0;
     size_t had = net->param_count;

@@ -145,6 +145,7 @@ struct cuda_engine {
     int begun; /* inferences begun and not ended; the last one is in slot */
     int segment_end[CUDA_SEGMENTS + 1]; /* op indices: segment k is ops [end[k+1], end[k]) */
     int segments;
+    int first_trained;                           /* chex_first_trained_op: backward ends there */
     cudaEvent_t segment_done[CUDA_SEGMENTS + 1]; /* [0]: the batch statistics */
     /* Timing events. Two sets alternate: a pass reads the times of the backward before it. */
     cudaEvent_t forward_began[2], forward_done[2], backward_done[2];

@@ -17,6 +17,7 @@
 #include "engine/cuda/host/cuda_engine.h"
 #include "engine/cuda/host/dependent.h"
 #include "engine/cuda/host/ranges.h"
+#include "engine/frozen.h"
 
 /* ---- parts ---- */
 
@@ -156,13 +157,33 @@ static enum chex_status enqueue_forward(struct cuda_engine *e, const struct cuda
     return CHEX_OK;
 }
 
+/* The lowest gradient element that is final after segment_done[k]. */
+static size_t final_from(const struct cuda_engine *e, int k) {
+    if (k == 0)
+        return e->net->param_count;
+    const int last = e->segment_end[k];
+    return last ? e->net->ops[last].final_from : 0;
+}
+
+/* Zeroes the frozen elements of the gradient range that is final after this segment. */
+static enum chex_status zero_frozen(struct cuda_engine *e, const struct cuda_graph *what,
+                                    struct chex_error *err) {
+    float *grad = (float *)(uintptr_t)what->grad;
+    const size_t end = final_from(e, what->part);
+    for (size_t at = final_from(e, what->part + 1), from, to;
+         chex_frozen_run(&e->config, at, end, &from, &to); at = to)
+        CHEX_CUDA(cudaMemsetAsync(grad + from, 0, (to - from) * sizeof *grad, e->stream), err);
+    return CHEX_OK;
+}
+
 static enum chex_status enqueue_segment(struct cuda_engine *e, const struct cuda_graph *what,
                                         struct chex_error *err) {
     if (what->part == 0)
         CHEX_CUDA(cudaMemsetAsync(e->shared_sums, 0, e->shared_sums_bytes, e->stream), err);
     for (int i = e->segment_end[what->part] - 1; i >= e->segment_end[what->part + 1]; i--)
-        CHEX_TRY(backward_op(e, i, what, err));
-    return CHEX_OK;
+        if (i >= e->first_trained)
+            CHEX_TRY(backward_op(e, i, what, err));
+    return zero_frozen(e, what, err);
 }
 
 static enum chex_status enqueue_infer(struct cuda_engine *e, const struct cuda_graph *what,
@@ -274,14 +295,6 @@ enum chex_status chex_cuda_infer(void *self, const struct chex_batch *batch, flo
                                  struct chex_error *err) {
     CHEX_TRY(chex_cuda_infer_begin(self, batch, err));
     return chex_cuda_infer_end(self, logits_out, err);
-}
-
-/* The lowest gradient element that is final after segment_done[k]. */
-static size_t final_from(const struct cuda_engine *e, int k) {
-    if (k == 0)
-        return e->net->param_count;
-    const int last = e->segment_end[k];
-    return last ? e->net->ops[last].final_from : 0;
 }
 
 /* Runs the segments of backward. After each it reports the range of the gradient that is now final.
@@ -399,7 +412,7 @@ void chex_cuda_op_times(void *self, double *forward_s, double *backward_s) {
         st = time_op(e, i, false, &forward_s[i], &err);
     if (st == CHEX_OK && cudaMemsetAsync(e->shared_sums, 0, e->shared_sums_bytes, e->stream))
         return;
-    for (int i = e->net->op_count - 1; i >= 0 && st == CHEX_OK; i--)
+    for (int i = e->net->op_count - 1; i >= e->first_trained && st == CHEX_OK; i--)
         st = time_op(e, i, true, &backward_s[i], &err);
     if (st != CHEX_OK)
         chex_warn("times of operations: not measured: %s", err.text);

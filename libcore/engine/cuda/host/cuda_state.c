@@ -99,6 +99,7 @@ static enum chex_status upload_params(struct cuda_engine *e, struct chex_error *
                                 .count = p->count,
                                 .is_weight =
                                     p->kind == CHEX_PARAM_CONV || p->kind == CHEX_PARAM_FC_WEIGHT,
+                                .lr_scale = e->config.lr_scales ? e->config.lr_scales[i] : 1,
                                 .copy_t_offset = SIZE_MAX};
         int index = 0;
         const struct chex_op *op = conv_of(net, i, &index);
@@ -306,6 +307,10 @@ static void fill_step(const struct cuda_engine *e, const struct chex_update *u,
         .clip_norm = u->clip_norm,
         .clip_scale = u->grad_scale,
         .adamw_shrink = (float)(1.0 - u->lr * u->weight_decay),
+        .scaled = e->config.lr_scales != NULL,
+        .lr64 = u->lr,
+        .decay64 = u->weight_decay,
+        .adam_bias = 1.0 - pow(u->beta1, t),
         .ema_rest = (float)(1.0 - e->config.ema_decay),
     };
     if (chex_optim_moments(u->optim) == 2) {

@@ -354,8 +354,10 @@ struct gpu_step {
     float adam_step, adam_root;                           /* lr / (1 - b1^t), 1 / sqrt(1 - b2^t) */
     float adamw_shrink, eps;
     float bn_momentum;
-    float ema_rest;               /* 1 - decay of the moving average */
-    double clip_norm, clip_scale; /* grad_scale before it is rounded */
+    float ema_rest;                  /* 1 - decay of the moving average */
+    bool scaled;                     /* parameters have their own learning rates, from these: */
+    double lr64, decay64, adam_bias; /* lr, weight decay, 1 - b1^t */
+    double clip_norm, clip_scale;    /* grad_scale before it is rounded */
 };
 /* The loss scale of fp16 and its counters, in device memory. */
 struct gpu_loss_scale {
@@ -378,6 +380,7 @@ struct gpu_param {
     int is_weight;        /* of a convolution or the head: LARS trust ratio and weight decay */
     int out, kernel, in;  /* shape of a convolution; out 0: not a convolution */
     int in_padded;        /* input channels of the copies: >= in, zero filled */
+    double lr_scale;      /* factor of the learning rate; 0: frozen. Used if gpu_step.scaled */
     size_t copy_offset;   /* elements from the start of the copies */
     size_t copy_t_offset; /* SIZE_MAX: no transposed copy */
 };

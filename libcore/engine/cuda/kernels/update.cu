@@ -17,7 +17,8 @@
  * gradient or statistic is not finite, nothing is updated.
  *
  * Layout. A thread processes 4 elements of every vector, independent of parameter bounds. The
- * parameter is looked up only for LARS, and for weight decay that leaves some parameters out.
+ * parameter is looked up only for LARS, for weight decay that leaves some parameters out, and for
+ * learning rates of single parameters.
  * Copies are made from the master weights in tiles of 64 outputs by 64 inputs of one tap: one read,
  * and two writes that are both contiguous.
  */
@@ -173,23 +174,37 @@ static __device__ __forceinline__ void four_store(float *to, float4 v, size_t at
         to[at + 2] = v.z;
 }
 
+/* The learning rate and what follows from it: rounded from double, as on the CPU. */
+struct update_rates {
+    float adam_step, adamw_shrink, lr;
+    bool frozen;
+};
+static __device__ __forceinline__ update_rates rates_of(const gpu_update &u, const gpu_step &s,
+                                                        int p) {
+    if (!s.scaled)
+        return {s.adam_step, s.adamw_shrink, s.lr, false};
+    const double lr = s.lr64 * u.params[p].lr_scale;
+    return {(float)(lr / s.adam_bias), (float)(1.0 - lr * s.decay64), (float)lr,
+            !(u.params[p].lr_scale > 0)};
+}
+
 /* scale: factor of the gradient. */
-static __device__ __forceinline__ void adam(const gpu_step &s, float scale, bool decays, float &w,
-                                            float &m, float &v, float g) {
+static __device__ __forceinline__ void adam(const gpu_step &s, const update_rates &r, float scale,
+                                            bool decays, float &w, float &m, float &v, float g) {
     const float decay = decays && s.optim == CHEX_ADAM ? s.weight_decay : 0.0f;
-    const float shrink = decays && s.optim == CHEX_ADAMW ? s.adamw_shrink : 1.0f;
+    const float shrink = decays && s.optim == CHEX_ADAMW ? r.adamw_shrink : 1.0f;
     const float d = __fadd_rn(__fmul_rn(g, scale), __fmul_rn(decay, w));
     m = __fadd_rn(__fmul_rn(s.beta1, m), __fmul_rn(s.one_minus_beta1, d));
     v = __fadd_rn(__fmul_rn(s.beta2, v), __fmul_rn(__fmul_rn(s.one_minus_beta2, d), d));
     const float bottom = __fadd_rn(__fmul_rn(__fsqrt_rn(v), s.adam_root), s.eps);
-    w = __fsub_rn(__fmul_rn(shrink, w), __fdiv_rn(__fmul_rn(s.adam_step, m), bottom));
+    w = __fsub_rn(__fmul_rn(shrink, w), __fdiv_rn(__fmul_rn(r.adam_step, m), bottom));
 }
-static __device__ __forceinline__ void sgd(const gpu_step &s, float scale, float decay, float &w,
-                                           float &m, float g) {
+static __device__ __forceinline__ void sgd(const gpu_step &s, const update_rates &r, float scale,
+                                           float decay, float &w, float &m, float g) {
     const float d = __fadd_rn(__fmul_rn(g, scale), __fmul_rn(decay, w));
     m = __fadd_rn(__fmul_rn(s.momentum, m), d);
     const float along = s.nesterov ? __fadd_rn(d, __fmul_rn(s.momentum, m)) : m;
-    w = __fsub_rn(w, __fmul_rn(s.lr, along));
+    w = __fsub_rn(w, __fmul_rn(r.lr, along));
 }
 
 /* The LARS trust ratio of parameter p. */
@@ -217,10 +232,11 @@ static __device__ __forceinline__ void trained(update_four &e, const gpu_update 
                                                const gpu_step &s, size_t at) {
     const float whole = u.clip ? u.clip->grad_scale : s.grad_scale;
     const float scale = u.loss_scale ? __fdiv_rn(whole, u.loss_scale->scale) : whole;
-    const bool lars = s.optim == CHEX_LARS, by_param = lars || !s.decays_all;
+    const bool lars = s.optim == CHEX_LARS, by_param = lars || !s.decays_all || s.scaled;
     int p = by_param ? param_at(u, at) : 0;
     float trust = lars ? trust_of(u, p, scale, s.weight_decay) : 1.0f;
     bool decays = s.decays_all || u.params[p].is_weight;
+    update_rates r = rates_of(u, s, p);
     four_each(e, [&](int i, float &w, float &m, float &v, float g) {
         const size_t j = at + (size_t)i;
         if (j >= u.param_count)
@@ -229,13 +245,16 @@ static __device__ __forceinline__ void trained(update_four &e, const gpu_update 
             p = param_at(u, j);
             trust = lars ? trust_of(u, p, scale, s.weight_decay) : 1.0f;
             decays = s.decays_all || u.params[p].is_weight;
+            r = rates_of(u, s, p);
         }
+        if (r.frozen)
+            return;
         if (s.optim == CHEX_ADAM || s.optim == CHEX_ADAMW) {
-            adam(s, scale, decays, w, m, v, g);
+            adam(s, r, scale, decays, w, m, v, g);
             return;
         }
         const float decay = decays ? s.weight_decay : 0.0f;
-        sgd(s, __fmul_rn(scale, trust), __fmul_rn(decay, trust), w, m, g);
+        sgd(s, r, __fmul_rn(scale, trust), __fmul_rn(decay, trust), w, m, g);
     });
 }
 static __device__ __forceinline__ void running(update_four &e, const gpu_update &u,
