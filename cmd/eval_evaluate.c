@@ -206,14 +206,30 @@ static enum chex_status check_resize(const struct evaluation *e, struct chex_err
     return CHEX_OK;
 }
 
+/* The number of the set among those that the network was trained on, whose digests are joined with
+ * "+"; -1: it was not. split_out: its split that was trained on. */
+static int trained_set(const struct chex_safetensors_about *about, const char *digest,
+                       char split_out[8]) {
+    const char *at = about->source_digest, *split = about->split;
+    for (int i = 0; at && split; i++) {
+        const size_t n = strcspn(at, "+"), length = strcspn(split, "+");
+        snprintf(split_out, 8, "%.*s", (int)length, split);
+        if (strlen(digest) == n && strncmp(at, digest, n) == 0)
+            return i;
+        at = at[n] ? at + n + 1 : NULL;
+        split = split[length] ? split + length + 1 : split;
+    }
+    return -1;
+}
+
 /* Does the split hold images that the network was trained on? Returns "none", "yes", "likely" or
  * "unknown" for the results. why_out: the reason, as the start of a sentence. */
 static const char *find_overlap(const struct evaluation *e, char *why_out, size_t size) {
     const struct chex_safetensors_about *about = &e->network.about;
     const char *path = e->s->checkpoint, *ours = chex_split_names[e->split], *dir = e->set->dir;
-    char members[CHEX_MEMBERS_BYTES];
-    if (!about->split || !about->source_digest ||
-        strcmp(about->source_digest, e->set->source_digest) != 0) {
+    char then[CHEX_MEMBERS_BYTES], members[CHEX_MEMBERS_BYTES], split[8];
+    const int at = trained_set(about, e->set->source_digest, split);
+    if (at < 0) {
         snprintf(why_out, size, "it is unknown whether %s was trained on images of %s: %s", path,
                  dir,
                  about->split && about->source_digest ? "its training data was another set"
@@ -221,19 +237,20 @@ static const char *find_overlap(const struct evaluation *e, char *why_out, size_
         return "unknown";
     }
     chex_members_read(dir, members);
-    if (chex_members_compare(about->members, members, e->split) == CHEX_MEMBERS_OTHER) {
+    chex_members_of_set(about->members, at, then);
+    if (chex_members_compare(then, members, e->split) == CHEX_MEMBERS_OTHER) {
         snprintf(why_out, size,
                  "%s was trained on split %s of another set of these images, and split %s of %s "
                  "may hold some of them",
-                 path, about->split, ours, dir);
+                 path, split, ours, dir);
         return "likely";
     }
-    if (strcmp(about->split, ours) != 0 && e->split != CHEX_ALL &&
-        strcmp(about->split, chex_split_names[CHEX_ALL]) != 0)
+    if (strcmp(split, ours) != 0 && e->split != CHEX_ALL &&
+        strcmp(split, chex_split_names[CHEX_ALL]) != 0)
         return "none";
     snprintf(why_out, size,
              "%s was trained on split %s of this data, and split %s holds the same images", path,
-             about->split, ours);
+             split, ours);
     return "yes";
 }
 

@@ -90,16 +90,33 @@ static const char rest_text[] =
     "{time.measured!{time.at_least!no estimate: no limits are measured by this engine, or with so "
     "little memory, and the run has no epoch yet\n}}";
 
-static void print_data(const json_t *data) {
-    const char *trained_on = json_string_value(json_object_get(data, "trained_on"));
+static const char set_text[] = INDENT "set {name} ({folder}): {train_images image} of training, "
+                                      "{val_images image} of validation\n";
+static const char where_text[] =
+    "{where?" INDENT "--where {where}: {train_images image} of training, {val_images image} of "
+    "validation\n}{uncertain=ignore!" INDENT "uncertain labels: {uncertain}\n}";
+
+static void print_splits(const json_t *set, const char *trained_on) {
     const json_t *split;
     size_t i;
-    chex_result_text(stdout, data, data_text);
-    json_array_foreach(json_object_get(data, "splits"), i, split) {
+    json_array_foreach(json_object_get(set, "splits"), i, split) {
         const char *name = json_string_value(json_object_get(split, "name"));
         printf(INDENT "%s%s", name, strcmp(name, trained_on) == 0 ? " (trained on)" : "");
         chex_result_text(stdout, split, split_text);
     }
+}
+
+static void print_data(const json_t *data) {
+    const char *trained_on = json_string_value(json_object_get(data, "trained_on"));
+    const json_t *sets = json_object_get(data, "sets"), *set;
+    size_t i;
+    chex_result_text(stdout, data, data_text);
+    json_array_foreach(sets, i, set) {
+        if (json_array_size(sets) > 1)
+            chex_result_text(stdout, set, set_text);
+        print_splits(set, trained_on);
+    }
+    chex_result_text(stdout, data, where_text);
     chex_result_text(stdout, data, "{stage?" INDENT "copied to {stage} of each node first\n}");
 }
 

@@ -35,15 +35,55 @@ struct epoch_result {
     struct chex_grad_norms norms; /* with --clip-norm: of the steps of this process */
 };
 
-/* The AUROC of each finding: a number, or null if it is undefined. null without a validation. */
-static json_t *finding_aurocs(const struct chex_session *s, const struct epoch_result *e) {
+/* The AUROC of each finding: a number, or null if it is undefined. null without a validation.
+ * group: 0: of all rows; 1 + i: of the rows of set i. */
+static json_t *finding_aurocs(const struct chex_session *s, const struct epoch_result *e,
+                              int group) {
+    const double *aurocs = s->output.aurocs + group * s->net->classes;
     if (!e->validated)
         return json_null();
     json_t *all = json_object();
     for (int c = 0; c < s->net->classes; c++)
-        json_object_set_new(all, s->input.train->class_names[c],
-                            chex_json_real(s->output.aurocs[c]));
+        json_object_set_new(all, s->input.train->class_names[c], chex_json_real(aurocs[c]));
     return all;
+}
+
+/* The mean over the findings with an AUROC; NaN: there is none. */
+static double mean_auroc(const struct chex_session *s, int group) {
+    const double *aurocs = s->output.aurocs + group * s->net->classes;
+    double sum = 0;
+    int defined = 0;
+    for (int c = 0; c < s->net->classes; c++)
+        if (isfinite(aurocs[c])) {
+            sum += aurocs[c];
+            defined++;
+        }
+    return defined ? sum / defined : NAN;
+}
+
+/* Adds to the line the results of each set, if there are several. */
+static void add_sets(const struct chex_session *s, const struct epoch_result *e, json_t *line) {
+    const struct chex_sources *sources = &s->input.selection->sources;
+    if (!e->validated || sources->count < 2)
+        return;
+    json_t *sets = json_object();
+    for (int i = 0; i < sources->count; i++)
+        json_object_set_new(sets, sources->set[i].name,
+                            chex_result(CHEX_FIELD("val_auroc_mean", mean_auroc(s, i + 1)),
+                                        CHEX_FIELD("auroc", finding_aurocs(s, e, i + 1))));
+    json_object_set_new(line, "sets", sets);
+}
+
+/* Logs the mean AUROC of each set, if there are several. */
+static void log_sets(const struct chex_session *s, const struct epoch_result *e) {
+    const struct chex_sources *sources = &s->input.selection->sources;
+    for (int i = 0; e->validated && sources->count > 1 && i < sources->count; i++) {
+        const double auroc = mean_auroc(s, i + 1);
+        if (isfinite(auroc))
+            chex_info("  set %s: val AUROC %.4f", sources->set[i].name, auroc);
+        else
+            chex_info("  set %s: val AUROC undefined", sources->set[i].name);
+    }
 }
 
 static enum chex_status write_aurocs(struct chex_session *s, struct chex_error *err) {
@@ -114,6 +154,7 @@ static void log_result(struct chex_session *s, const struct epoch_result *e,
     chex_info("epoch %llu/%lld%s: loss %.4f, %s%s%s, lr %g", (unsigned long long)e->epoch,
               (long long)s->config.epochs, within, e->loss, validation,
               e->best ? ", best so far" : "", speed, e->lr);
+    log_sets(s, e);
     if (e->steps && strcmp(s->advice, times->b.advice) != 0) {
         snprintf(s->advice, sizeof s->advice, "%s", times->b.advice);
         log_times("time", times);
@@ -148,13 +189,14 @@ static enum chex_status report(struct chex_session *s, const struct epoch_result
                     CHEX_MEMBER(e, val_loss), CHEX_MEMBER(e, val_training_loss),
                     CHEX_FIELD("val_auroc_mean", e->val_auroc),
                     CHEX_FIELD("val_auroc_defined_count", e->defined),
-                    CHEX_FIELD("auroc", finding_aurocs(s, e)), CHEX_MEMBER(e, lr),
+                    CHEX_FIELD("auroc", finding_aurocs(s, e, 0)), CHEX_MEMBER(e, lr),
                     CHEX_FIELD_IF(e->norms.updates, "grad_norm_mean", norm_mean),
                     CHEX_FIELD_IF(e->norms.updates, "grad_norm_largest", e->norms.largest),
                     CHEX_FIELD("epoch_s", e->seconds), CHEX_MEMBER(e, images_per_s),
                     CHEX_MEMBER(e, best), CHEX_FIELD("time_shares", shares(b)),
                     CHEX_MEMBER(b, slowest_rank), CHEX_FIELD("slowest_host", times.host),
                     CHEX_MEMBER(b, slowest_ratio), CHEX_MEMBER(b, advice));
+    add_sets(s, e, line);
     CHEX_TRY(chex_runfiles_metric(&s->files, line, err));
     write_page(s);
     return CHEX_OK;
@@ -205,7 +247,7 @@ static enum chex_status measure(struct chex_session *s, struct chex_validation *
     const bool average = s->config.ema_decay > 0;
     if (average)
         CHEX_TRY(chex_session_agree(s, chex_engine_swap_ema(s->engine, err), err));
-    enum chex_status st = chex_train_validate(&s->world, s->engine, s->input.val, s->config.workers,
+    enum chex_status st = chex_train_validate(&s->world, s->engine, &s->input, s->config.workers,
                                               s->at.step, &s->time_left, s->output.aurocs, v, err);
     if (average && st == CHEX_OK)
         st = chex_engine_swap_ema(s->engine, err);

@@ -146,19 +146,38 @@ static json_t *splits_json(const char *dir, const struct chex_manifest *m) {
     return splits;
 }
 
+/* Each set with its splits and the images that are chosen of it. */
+static json_t *sets_json(const struct chex_selection *data) {
+    json_t *sets = json_array();
+    for (int i = 0; i < data->sources.count; i++) {
+        const struct chex_selection_source *source = &data->source[i];
+        const struct chex_source *set = &data->sources.set[i];
+        json_array_append_new(
+            sets, chex_result(CHEX_MEMBER(set, name), CHEX_FIELD("folder", set->dir),
+                              CHEX_FIELD("source_digest", source->manifest->source_digest),
+                              CHEX_FIELD("train_images", source->kept[CHEX_PART_TRAIN]),
+                              CHEX_FIELD("val_images", source->kept[CHEX_PART_VAL]),
+                              CHEX_FIELD("splits", splits_json(set->dir, source->manifest))));
+    }
+    return sets;
+}
+
 static enum chex_status data_json(const struct chex_session *s, json_t **out,
                                   struct chex_error *err) {
-    struct chex_manifest *m = NULL;
-    CHEX_TRY(chex_manifest_read(s->config.data_dir, &m, err));
-    *out = chex_result(CHEX_FIELD("folder", s->config.data_dir),
-                       CHEX_FIELD("trained_on", chex_split_names[s->input.train->split]),
-                       CHEX_FIELD("stored_px", m->size), CHEX_MEMBER(m, resize),
-                       CHEX_MEMBER(m, source_digest),
-                       CHEX_FIELD("classes", chex_result_texts(m->classes, m->class_count)),
-                       CHEX_FIELD("splits", splits_json(s->config.data_dir, m)),
-                       CHEX_FIELD("stage", s->config.stage));
-    chex_manifest_free(m);
-    return CHEX_OK;
+    const struct chex_selection *data = s->input.selection;
+    const struct chex_manifest *m = data->source[0].manifest;
+    *out = chex_result(
+        CHEX_FIELD("folder", s->config.data_dir),
+        CHEX_FIELD("trained_on", chex_split_names[data->source[0].split[CHEX_PART_TRAIN]]),
+        CHEX_FIELD("stored_px", data->size), CHEX_MEMBER(m, resize),
+        CHEX_MEMBER(data, source_digest),
+        CHEX_FIELD("classes", chex_result_texts(data->class_names, (size_t)data->classes)),
+        CHEX_FIELD("splits", splits_json(data->sources.set[0].dir, m)),
+        CHEX_FIELD("train_images", data->rows[CHEX_PART_TRAIN]),
+        CHEX_FIELD("val_images", data->rows[CHEX_PART_VAL]), CHEX_FIELD("where", s->config.where),
+        CHEX_FIELD("uncertain", s->config.uncertain), CHEX_FIELD("sets", sets_json(data)),
+        CHEX_FIELD("stage", s->config.stage));
+    return *out ? CHEX_OK : chex_error_memory(err, NULL);
 }
 
 static json_t *memory_json(const struct report *c) {

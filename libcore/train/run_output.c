@@ -121,7 +121,8 @@ static enum chex_status allocate_snapshot(struct chex_session *s, struct chex_er
     if (s->config.ema_decay > 0)
         c->ema = chex_alloc_aligned(s->net->state_count, sizeof(float));
     const bool average = c->ema || !(s->config.ema_decay > 0);
-    s->output.aurocs = chex_alloc_zeroed((size_t)c->classes, sizeof *s->output.aurocs);
+    const size_t groups = 1 + (size_t)s->input.selection->sources.count;
+    s->output.aurocs = chex_alloc_zeroed(groups * (size_t)c->classes, sizeof *s->output.aurocs);
     return c->params && moments && average && s->output.aurocs ? CHEX_OK
                                                                : chex_error_memory(err, NULL);
 }

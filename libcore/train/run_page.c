@@ -218,6 +218,35 @@ static void put_findings_table(FILE *to, const struct chex_run_page *p, struct s
     chex_html_end_table(to);
 }
 
+/* ---- AUROC by set ---- */
+
+/* The validation AUROC of each finding in each set, at the last epoch. */
+static void put_sets_table(FILE *to, const json_t *findings, const json_t *sets) {
+    enum { MOST = 8 };
+    const char *headings[MOST + 1] = {"finding"}, *name, *set;
+    const json_t *value, *of;
+    int count = 1;
+    json_object_foreach((json_t *)sets, set, of) if (count <= MOST) headings[count++] = set;
+    chex_html_begin_table(to, "stack", "Validation AUROC in each set, last epoch.", headings,
+                          count);
+    chex_html_begin_row(to, "mean");
+    for (int i = 1; i < count; i++)
+        chex_html_number(to, headings[i],
+                         number(json_object_get(sets, headings[i]), "val_auroc_mean"), 4, NULL);
+    fputs("</tr>\n", to);
+    json_object_foreach((json_t *)findings, name, value) {
+        chex_html_begin_row(to, name);
+        for (int i = 1; i < count; i++) {
+            of = json_object_get(json_object_get(sets, headings[i]), "auroc");
+            chex_html_number(to, headings[i], number(of, name), 4, NULL);
+        }
+        fputs("</tr>\n", to);
+    }
+    chex_html_end_table(to);
+    if (json_object_size(sets) > MOST)
+        chex_html_note(to, "The first sets; metrics.jsonl has all.");
+}
+
 /* ---- epochs ---- */
 
 static void put_general(FILE *to, const char *label, double v) {
@@ -292,6 +321,11 @@ static void put_page(FILE *to, const struct chex_run_page *p, struct series *s) 
         fputs("<h2>AUROC by finding</h2>\n", to);
         put_findings(to, p, s, findings);
         put_findings_table(to, p, s, findings);
+    }
+    const json_t *sets = json_object_get(row_of(p, s->count - 1), "sets");
+    if (json_object_size(sets)) {
+        fputs("<h2>AUROC by set</h2>\n", to);
+        put_sets_table(to, findings, sets);
     }
     fputs("<h2>Time shares</h2>\n", to);
     put_shares(to, p, s);

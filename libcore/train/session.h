@@ -60,7 +60,9 @@ struct chex_run_output {
     FILE *checkpoint_log;            /* train/checkpoint_log.h */
     struct chex_checkpoint_writer *writer;
     struct chex_error save_fault; /* of the last checkpoint; CHEX_OK: none */
-    double *aurocs;               /* (classes) of the last validation; NaN: undefined */
+    /* Of the last validation; NaN: undefined. (classes), and with several sets (1 + sets, classes):
+     * of all rows, then of the rows of each set. */
+    double *aurocs;
 };
 
 /* Each block names the file that sets it up and changes it; the other files only read it. */
@@ -219,11 +221,12 @@ struct chex_validation {
 };
 
 /* All ranks return the same values in `out`. CHEX_E_PREEMPTED if any rank got the signal to stop.
- * step: for the stall watch. time_left: of rank 0, all zero on the others. aurocs: (classes) gets
- * the AUROC of each class on rank 0, NaN if undefined; unused on the others. Collective. */
+ * step: for the stall watch. time_left: of rank 0, all zero on the others. aurocs (as in struct
+ * chex_run_output): set on rank 0, unused on the others. Collective. */
 enum chex_status chex_train_validate(const struct chex_train_world *world,
-                                     struct chex_engine *engine, const struct chex_set *val,
-                                     int workers, uint64_t step, struct chex_time_left *time_left,
+                                     struct chex_engine *engine,
+                                     const struct chex_train_input *input, int workers,
+                                     uint64_t step, struct chex_time_left *time_left,
                                      double *aurocs, struct chex_validation *out,
                                      struct chex_error *err);
 
