@@ -39,7 +39,7 @@ struct settings {
     int model, opt, sched, precision, order, pipeline, cache, resident, loss, loss_mean;
     int64_t image_size, batch_size, epochs, threads, workers, seed, logical_ranks, accumulate;
     int64_t checkpoint_keep, max_steps, stop_after, shuffle_block, patience, step_epochs, bench,
-        bench_input, stretches;
+        bench_input, stretches, audit_steps;
     double crop_scale, hflip, rotate, brightness, contrast;
     double label_smoothing, focal_gamma, focal_alpha, asl_gamma_neg, asl_gamma_pos, asl_clip;
     double lr, min_lr, lr_factor, weight_decay, momentum, clip_norm, layer_decay, ema,
@@ -234,6 +234,10 @@ static const struct chex_opt options[] = {
                    "one batch; slower"),
     OPTION("deterministic", FLAG, AT(deterministic), .of_run = true,
            .help = "add gradients in one fixed order: the same bits for any number of ranks"),
+    OPTION("audit-steps", INT, AT(audit_steps), .def = "0", .metavar = "N", .min = 0, .max = 1e12,
+           .of_run = true,
+           .help = "every N steps another process repeats a pass of one; different bits end the "
+                   "run with status 5 and name the node (0: never)"),
     OPTION_GROUP("Checkpoints and interruptions"),
     OPTION("checkpoint-every", STRING, AT(checkpoint_every), .def = "30m",
            .metavar = "30m|500steps|2epochs", .of_run = true,
@@ -462,6 +466,7 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
         .seed = (uint64_t)s->seed,
         .deterministic = s->deterministic,
         .sync_bn = s->sync_bn,
+        .audit_steps = (uint64_t)s->audit_steps,
         .logical_ranks = (int)(s->accumulate ? s->accumulated_ranks : s->logical_ranks),
         .order = (enum chex_order_kind)s->order,
         .pipeline = (enum chex_pipeline_kind)s->pipeline,

@@ -212,6 +212,21 @@ static void prune(const char *dir, int keep) {
     release_list(&l);
 }
 
+void chex_checkpoint_store_prune_audited(const char *dir, int keep, uint64_t audited) {
+    struct list l = {0};
+    struct chex_error err = {0};
+    if (keep > 0 && add_numbered(&l, dir, &err) == CHEX_OK && l.count) {
+        qsort(l.at, l.count, sizeof *l.at, by_step);
+        size_t later = 0; /* the first one after `audited` */
+        while (later < l.count && l.at[later].step <= audited)
+            later++;
+        for (size_t i = 0; i + (size_t)keep < l.count; i++)
+            if (i != later && i + 1 != later)
+                unlink(l.at[i].path);
+    }
+    release_list(&l);
+}
+
 enum chex_status chex_checkpoint_store_write(const char *dir, int keep, const struct chex_net *net,
                                              const struct chex_checkpoint *c, uint64_t step,
                                              bool best, struct chex_error *err) {
@@ -322,6 +337,36 @@ static enum chex_status abandon_later(const char *dir, const struct list *l, uin
     for (size_t i = l->count; i > 0 && l->at[i - 1].step > step; i--)
         CHEX_TRY(set_aside(&l->at[i - 1], step, err));
     return CHEX_OK;
+}
+
+static void remove_lines(const char *dir, const char *file) {
+    char *path = chex_fs_join(dir, file);
+    if (path)
+        unlink(path);
+    free(path);
+}
+
+enum chex_status chex_checkpoint_store_abandon(const char *dir, uint64_t step, uint64_t *kept_out,
+                                               struct chex_error *err) {
+    struct list l;
+    char *kept = NULL;
+    *kept_out = 0;
+    enum chex_status st = list_all(dir, &l, err);
+    for (size_t i = 0; i < l.count && l.at[i].step <= step; i++)
+        *kept_out = l.at[i].step;
+    if (st == CHEX_OK)
+        st = abandon_later(dir, &l, *kept_out, err);
+    if (st == CHEX_OK && *kept_out)
+        st = chex_checkpoint_store_find(dir, *kept_out, &kept, err);
+    if (st == CHEX_OK && kept && strcmp(chex_fs_name(kept), "last.h5") != 0)
+        st = point_at(dir, "last.h5", kept, err);
+    if (st == CHEX_OK && !*kept_out && l.count) {
+        remove_lines(dir, "metrics.jsonl");
+        remove_lines(dir, "checkpoints.jsonl");
+    }
+    free(kept);
+    release_list(&l);
+    return st;
 }
 
 static bool is_file(const struct saved *one, const char *path) {

@@ -33,6 +33,12 @@ enum chex_status chex_checkpoint_store_write(const char *dir, int keep, const st
                                              const struct chex_checkpoint *c, uint64_t step,
                                              bool best, struct chex_error *err);
 
+/* For a run with audits (train/pass_audit.h), whose checkpoints are written with keep 0: removes
+ * the oldest numbered ones beyond `keep` (0: none), except two. The newest one up to step `audited`
+ * is where the run goes back to; the oldest one after it takes its place when `audited` reaches it.
+ */
+void chex_checkpoint_store_prune_audited(const char *dir, int keep, uint64_t audited);
+
 /* Reads the newest intact checkpoint.
  *   - The highest step wins; of equal steps numbered files come first, then last.h5, then best.h5.
  *   - Damaged files are skipped with a warning.
@@ -60,6 +66,13 @@ enum chex_status chex_checkpoint_store_set_names(const char *dir, const char *pa
 enum chex_status chex_checkpoint_store_go_on_from(const char *dir, const char *path, uint64_t step,
                                                   uint64_t best_step, bool *best_out,
                                                   struct chex_error *err);
+
+/* Sets the checkpoints of steps after `step` aside in the same way, because their content is not to
+ * be trusted, and makes last.h5 a name of the newest remaining one. *kept_out: its step. 0: none is
+ * left; metrics.jsonl and checkpoints.jsonl are set aside too, so that the next start begins anew.
+ */
+enum chex_status chex_checkpoint_store_abandon(const char *dir, uint64_t step, uint64_t *kept_out,
+                                               struct chex_error *err);
 
 /* Disk space for further checkpoints. */
 struct chex_checkpoint_space {

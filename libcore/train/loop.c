@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "train/pass_audit.h"
 #include "train/session.h"
 
 /* A beat in the current step, counted from 1 as in the metrics. */
@@ -35,10 +36,8 @@ static enum chex_status passes(struct chex_session *s, struct chex_step_times *t
         chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_DATA, asked_ns, (uint64_t)v);
         beat(s, CHEX_PHASE_COMPUTE);
         struct chex_pass_result result = {0};
-        float *leaf = chex_reduce_leaf(s->reduce, v);
         const uint64_t began_ns = chex_trace_now(s->timeline.trace);
-        enum chex_status st = chex_engine_pass(s->engine, &ready.batch, leaf, chex_reduce_ready,
-                                               s->reduce, &result, err);
+        enum chex_status st = chex_pass_audit_step_pass(s, &ready, v, &result, err);
         chex_pipeline_release(s->pipeline, &ready);
         if (st != CHEX_OK)
             return st;
@@ -105,6 +104,7 @@ static enum chex_status reduce_and_update(struct chex_session *s, double lr,
     beat(s, CHEX_PHASE_REDUCE);
     CHEX_TRY(chex_reduce_finish(s->reduce, &sum, &t->exposed, err));
     chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_REDUCE, asked_ns, step);
+    CHEX_TRY(chex_pass_audit_compare(s, err));
     const uint64_t began_ns = chex_trace_now(s->timeline.trace);
     beat(s, CHEX_PHASE_UPDATE);
     double start = chex_clock_s();
@@ -227,6 +227,7 @@ enum chex_status chex_session_checkpoint(struct chex_session *s, bool best, doub
     chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_SAVE, s->at.step);
     CHEX_TRY(chex_reduce_settle(s->reduce, err));
     enum chex_status st = s->rank == 0 ? chex_session_save(s, best, hold_s, from_s, err) : CHEX_OK;
+    chex_pass_audit_prune(s);
     s->saved_s = chex_clock_s();
     st = chex_session_agree(s, st, err);
     chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_SAVE, from_ns, s->at.step);

@@ -56,6 +56,8 @@ enum chex_status chex_session_measure(struct chex_session *s, struct chex_error 
                                  .first_read = input.first_read_bytes,
                                  .later_read = input.later_read_bytes};
     /* A GPU engine already counts the gradients, which are in the GPU's memory. */
+    if (s->config.audit_steps) /* a gradient, and a state in host memory (train/pass_audit.h) */
+        n.snapshot += (n.on_device ? 1 : 2) * state;
     n.work = minus(resident, n.params + n.moments + (n.on_device ? n.gradients : 0));
     n.device = n.on_device ? resident : 0;
     n.device_left = n.on_device ? impl->device->bytes_left(s->engine->self) : 0;

@@ -24,6 +24,7 @@
 #include "shard/manifest.h"
 #include "train/bench_layers.h"
 #include "train/cluster.h"
+#include "train/pass_audit.h"
 #include "train/session.h"
 
 /* Every rank sends this to rank 0, as raw bytes. */
@@ -597,7 +598,11 @@ static enum chex_status assemble(struct plan *p, json_t *ranks, json_t **out,
         CHEX_FIELD("engine", engine_json(s, &p->reports[0])),
         CHEX_FIELD("memory", memory_of_all(p)), CHEX_FIELD("schedule", schedule_json(s)),
         CHEX_FIELD("start", start_json(s)), CHEX_FIELD("checkpoints", checkpoints_json(s)),
-        CHEX_FIELD("gradients", gradients_json(s)), CHEX_FIELD("time", time_json(p, &run_s)));
+        CHEX_FIELD("gradients", gradients_json(s)),
+        CHEX_FIELD_IF(s->audit, "audit",
+                      chex_result(CHEX_FIELD("steps", s->config.audit_steps),
+                                  CHEX_FIELD("time_share", chex_pass_audit_share(s)))),
+        CHEX_FIELD("time", time_json(p, &run_s)));
     bool whole = o && json_object_update_new(o, parts) == 0;
     if (p->cluster)
         whole = json_object_set_new(o, "cluster", cluster_json(p)) == 0 && whole;

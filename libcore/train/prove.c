@@ -244,7 +244,7 @@ static enum chex_status configure(const struct proof *p, const json_t *stretch,
     c->init = from ? NULL : get_text(json_object_get(start, "init"), "file");
     c->plan_only = c->prove = true;
     c->epochs = INT64_MAX; /* the stretch ends by its steps */
-    c->max_steps = c->stop_after = 0;
+    c->max_steps = c->stop_after = c->audit_steps = 0;
     c->stage = c->timeline = NULL;
     return CHEX_OK;
 }
@@ -414,7 +414,7 @@ static void find_other(const struct chex_net *net, const struct chex_checkpoint 
 static enum chex_status judge(const struct chex_session *s, json_t *stretch, uint64_t other_step,
                               struct chex_error *err) {
     struct chex_checkpoint now = {0};
-    char digest[CHEX_HASH128_HEX_BYTES], parameter[CHEX_NET_NAME_BYTES + 24] = "";
+    char digest[CHEX_HASH128_HEX_BYTES] = "", parameter[CHEX_NET_NAME_BYTES + 24] = "";
     const char *then = get_text(stretch, "digest");
     enum chex_status st = read_state(s, &now, err);
     if (st == CHEX_OK) {
@@ -437,7 +437,7 @@ static enum chex_status judge(const struct chex_session *s, json_t *stretch, uin
 static enum chex_status check_first_state(const struct chex_session *s, const json_t *stretch,
                                           struct chex_error *err) {
     struct chex_checkpoint now = {0};
-    char digest[CHEX_HASH128_HEX_BYTES];
+    char digest[CHEX_HASH128_HEX_BYTES] = "";
     const char *then = get_text(stretch, "from_digest");
     if (!s->at.step || !then || !then[0])
         return CHEX_OK;

@@ -321,6 +321,41 @@ enum chex_status chex_train_input_pipeline(const struct chex_train_input *in,
     return chex_pipeline_create(&p, pipeline_out, err);
 }
 
+enum chex_status chex_train_input_one_open(const struct chex_train_input *in,
+                                           const struct chex_train_config *c, int v, uint64_t epoch,
+                                           size_t step, struct chex_train_input_one *out,
+                                           struct chex_error *err) {
+    size_t first, end;
+    *out = (struct chex_train_input_one){0};
+    chex_pipeline_rows(c->pipeline, &in->order, v, v + 1, &first, &end);
+    CHEX_TRY(chex_selection_open(in->selection, CHEX_PART_TRAIN, first, end, NULL, NULL, NULL,
+                                 &out->set, err));
+    struct chex_pipeline_config p = pipeline_config(in, c);
+    p.set = out->set;
+    p.workers = 1;
+    p.slots = 2;
+    p.keep = p.resident = false;
+    p.trace = NULL;
+    p.rank_from = v;
+    p.rank_to = v + 1;
+    p.epoch = epoch;
+    p.step = step;
+    enum chex_status st = chex_pipeline_create(&p, &out->pipeline, err);
+    if (st == CHEX_OK)
+        st = chex_pipeline_next(out->pipeline, &out->ready, err);
+    if (st == CHEX_OK)
+        return CHEX_OK;
+    chex_pipeline_destroy(out->pipeline);
+    chex_set_close(out->set);
+    return st;
+}
+
+void chex_train_input_one_close(struct chex_train_input_one *one) {
+    chex_pipeline_release(one->pipeline, &one->ready);
+    chex_pipeline_destroy(one->pipeline);
+    chex_set_close(one->set);
+}
+
 enum chex_status chex_train_input_measure(const struct chex_train_input *in,
                                           const struct chex_train_config *c, int batch,
                                           struct chex_pipeline_needs *needs_out,

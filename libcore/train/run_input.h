@@ -60,6 +60,21 @@ enum chex_status chex_train_input_pipeline(const struct chex_train_input *input,
                                            size_t step, struct chex_pipeline **pipeline_out,
                                            struct chex_error *err);
 
+/* One batch of any logical rank, read from --data independently of the run's pipeline. */
+struct chex_train_input_one {
+    struct chex_set *set;
+    struct chex_pipeline *pipeline;
+    struct chex_ready ready;
+};
+/* Opens the shards with the rows of logical rank v and makes its batch at this position. Only with
+ * the pipeline `new`. On error nothing is open. */
+enum chex_status chex_train_input_one_open(const struct chex_train_input *input,
+                                           const struct chex_train_config *config, int v,
+                                           uint64_t epoch, size_t step,
+                                           struct chex_train_input_one *out,
+                                           struct chex_error *err);
+void chex_train_input_one_close(struct chex_train_input_one *one);
+
 /* The memory and reads of a pipeline with batches of `batch`; creates nothing. */
 enum chex_status chex_train_input_measure(const struct chex_train_input *input,
                                           const struct chex_train_config *config, int batch,

@@ -129,7 +129,7 @@ static enum chex_status allocate_snapshot(struct chex_session *s, struct chex_er
 
 static enum chex_status start_writer(struct chex_session *s, struct chex_error *err) {
     const struct chex_checkpoint_writer_config config = {.dir = s->config.output_dir,
-                                                         .keep = s->config.save_keep,
+                                                         .keep = s->audit ? 0 : s->config.save_keep,
                                                          .net = s->net,
                                                          .snapshot = &s->output.snapshot,
                                                          .log = s->output.checkpoint_log,

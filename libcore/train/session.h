@@ -108,6 +108,8 @@ struct chex_session {
     struct chex_request_files requests; /* run_output.c; rank 0 */
     bool stopped;                       /* loop.c: DIR/stop has ended the run */
 
+    struct chex_pass_audit *audit; /* pass_audit.c; NULL: no --audit-steps */
+
     struct chex_step_reports reports;
     char advice[sizeof((struct chex_bottleneck *)0)->advice]; /* epoch.c: the last one logged */
 

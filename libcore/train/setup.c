@@ -23,6 +23,7 @@
 #include "launch/same.h"
 #include "train/job_use.h"
 #include "train/layer_rates.h"
+#include "train/pass_audit.h"
 #include "train/provenance.h"
 #include "train/requeue.h"
 #include "train/session.h"
@@ -312,6 +313,11 @@ static enum chex_status open_state(struct chex_session *s, struct chex_error *er
     return start_sync_bn(s, err);
 }
 
+/* Checkpoints that audits keep besides (chex_checkpoint_store_prune_audited). */
+static int kept_by_audits(const struct chex_train_config *c) {
+    return c->audit_steps && c->save_keep ? 2 : 0;
+}
+
 /* The reduction, rows in the engine's memory, and the sums of memory and disk space. */
 static enum chex_status reserve(struct chex_session *s, struct chex_error *err) {
     const struct chex_train_config *c = &s->config;
@@ -320,8 +326,9 @@ static enum chex_status reserve(struct chex_session *s, struct chex_error *err) 
     CHEX_TRY(chex_session_measure(s, err));
     return s->rank != 0 || c->prove
                ? CHEX_OK
-               : chex_checkpoint_store_check_space(
-                     c->output_dir, c->save_keep, chex_train_file_bytes(s->net, c), &s->space, err);
+               : chex_checkpoint_store_check_space(c->output_dir, c->save_keep + kept_by_audits(c),
+                                                   chex_train_file_bytes(s->net, c), &s->space,
+                                                   err);
 }
 
 static enum chex_status open_parts(struct chex_session *s, struct chex_error *err) {
@@ -335,6 +342,7 @@ static enum chex_status open_parts(struct chex_session *s, struct chex_error *er
     CHEX_TRY(chex_session_agree(s, open_state(s, err), err));
     CHEX_TRY(chex_session_agree(s, chex_session_open_timeline(s, err), err));
     CHEX_TRY(chex_session_agree(s, reserve(s, err), err));
+    CHEX_TRY(chex_session_agree(s, chex_pass_audit_open(s, err), err));
     return chex_session_agree(s, chex_session_check_memory(s, err), err);
 }
 
@@ -361,6 +369,7 @@ static void on_abort(void *session, const struct chex_mark *mark, enum chex_stat
 
 /* Starts the input threads and creates the files of the run. */
 static enum chex_status open_work(struct chex_session *s, struct chex_error *err) {
+    CHEX_TRY(chex_pass_audit_first(s, err));
     enum chex_status st = chex_session_open_pipeline(s, err);
     if (st == CHEX_OK && s->timeline.file)
         chex_watchdog_on_abort(s->world.watchdog, on_abort_timeline, s);
@@ -411,6 +420,7 @@ void chex_session_close(struct chex_session *s) {
     chex_watchdog_destroy(s->world.watchdog);
     chex_run_output_release(&s->output, s->config.output_dir);
     chex_pipeline_destroy(s->pipeline);
+    chex_pass_audit_close(s);
     chex_reduce_destroy(s->reduce);
     chex_timeline_destroy(s->timeline.file);
     chex_runfiles_release(&s->files);

@@ -51,8 +51,9 @@ struct chex_train_config {
     const char *resume; /* "auto", "none" or a file */
     uint64_t seed;
     bool deterministic;
-    bool sync_bn;      /* batch statistics of all logical ranks of a step (train/sync_bn.h) */
-    int logical_ranks; /* 0: as in the checkpoint; without a checkpoint, the number of ranks */
+    bool sync_bn;         /* batch statistics of all logical ranks of a step (train/sync_bn.h) */
+    uint64_t audit_steps; /* train/pass_audit.h; 0: off */
+    int logical_ranks;    /* 0: as in the checkpoint; without a checkpoint, the number of ranks */
     enum chex_order_kind order;
     enum chex_pipeline_kind pipeline;
     size_t shuffle_block;
