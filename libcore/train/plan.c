@@ -485,6 +485,8 @@ static void warn_of_rows(struct plan *p) {
 
 static void warn_of_labels(struct plan *p) {
     const struct chex_label_gaps *gaps = &p->s->gaps;
+    if (p->s->input.overlap[0])
+        warn(p, "%s", p->s->input.overlap);
     if (gaps->train[0])
         warn(p, "%s", gaps->train);
     if (gaps->val[0])

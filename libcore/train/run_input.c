@@ -20,6 +20,7 @@
 #include "launch/reduce.h"
 #include "launch/same.h"
 #include "shard/manifest.h"
+#include "shard/selection_overlap.h"
 #include "train/watchdog.h"
 
 /* The rows of this rank; known before a shard is opened for training. */
@@ -242,6 +243,13 @@ static enum chex_status select_rows(const struct chex_train_config *c,
     enum chex_status st = chex_train_input_select(c, in, err);
     CHEX_TRY(chex_watchdog_agree(w->watchdog, w->coll->group, st, err));
     CHEX_TRY(chex_selection_choose(in->selection, &ranks, err));
+    opened((void *)w);
+    if (w->launch->rank == 0)
+        st = chex_selection_check_overlap(in->selection, opened, (void *)w, in->overlap,
+                                          sizeof in->overlap, err);
+    else if (in->selection->sources.count > 1)
+        waits((void *)w);
+    CHEX_TRY(chex_group_agree(w->coll->group, st, err));
     st = choose_rows(c, w->launch, with_val, in, p, err);
     return chex_watchdog_agree(w->watchdog, w->coll->group, st, err);
 }
@@ -372,7 +380,9 @@ int chex_train_input_threads(const struct chex_train_input *in, const struct che
 }
 
 /* Logs what --data, --where and --uncertain choose. Nothing without them. */
-static void describe_selection(const struct chex_selection *s, const struct chex_train_config *c) {
+static void describe_selection(const struct chex_train_input *in,
+                               const struct chex_train_config *c) {
+    const struct chex_selection *s = in->selection;
     const bool where = c->where && *c->where, several = s->sources.count > 1;
     char of[96] = "";
     if (where)
@@ -387,13 +397,15 @@ static void describe_selection(const struct chex_selection *s, const struct chex
         chex_info("set %s: %zu training images, %zu validation images%s", s->sources.set[i].name,
                   source->kept[CHEX_PART_TRAIN], source->kept[CHEX_PART_VAL], of);
     }
+    if (in->overlap[0])
+        chex_warn("%s", in->overlap);
     if (c->uncertain && *c->uncertain && strcmp(c->uncertain, "ignore") != 0)
         chex_info("uncertain labels: %s", c->uncertain);
 }
 
 void chex_train_input_describe(const struct chex_train_input *in,
                                const struct chex_train_config *c) {
-    describe_selection(in->selection, c);
+    describe_selection(in, c);
     const int threads = chex_train_input_threads(in, c);
     chex_info("input pipeline %s, %d thread%s; order %s, shuffle %zu rows wide",
               chex_pipeline_names[c->pipeline], threads, threads == 1 ? "" : "s",

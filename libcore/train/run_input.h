@@ -12,8 +12,9 @@
 #include "train/trainer.h"
 
 struct chex_train_input {
-    struct chex_selection *selection; /* from chex_train_input_select */
-    struct chex_set *train, *val;     /* val: NULL if the data has none or with_val was false */
+    struct chex_selection *selection;    /* from chex_train_input_select */
+    char overlap[CHEX_ERROR_TEXT_BYTES]; /* rank 0: a warning of patients of several sets, or "" */
+    struct chex_set *train, *val;        /* val: NULL if the data has none or with_val was false */
     struct chex_order_config order;
     int run_from, run_to;      /* this process plays logical ranks [run_from, run_to) */
     size_t val_first, val_end; /* validation rows of this process */

@@ -6,7 +6,7 @@ source "$(dirname "$0")/lib.sh"
 need h5diff python3 chex-train chex-eval chex-shard
 
 # Two sets of other images, with findings that overlap in part.
-make() { # NAME SEED COLUMNS SIZE
+make() { # NAME SEED COLUMNS SIZE [SEED-OF-THE-SPLIT]
     chex-shard phantom --count 30 --size 32 --seed "$2" --output ph -q || fail "phantom"
     python3 - "$3" <<'E' || fail "labels"
 import csv, sys
@@ -18,7 +18,7 @@ with open("labels.csv", "w") as f:
                                   ",".join(str((i + k) % 3 % 2) for k in range(len(names)))))
 E
     chex-shard create --images ph/images --labels labels.csv --format csv --size "$4" --shards 2 --split patient \
-        --columns "image=image,patient=patient,view=view,labels=$3" --output "$1" -q 2> /dev/null || fail "shards $1"
+        --seed "${5:-1}" --columns "image=image,patient=patient,view=view,labels=$3" --output "$1" -q 2> /dev/null || fail "shards $1"
     rm -r ph
 }
 make a 1 Mass:Edema 32
@@ -71,6 +71,18 @@ unlike "$(err)" 'it is unknown whether' "an evaluation on its test images is kno
 expect_status 0 train plan --data a,two=b --where view=PA --plan
 like "$(out)" 'set two \(b\): [0-9]+ images of training' "a plan lists the sets"
 like "$(out)" 'where view=PA: [0-9]+ images of training' "a plan counts the chosen images"
+
+# The same images in train of one set and in val or test of another: other seeds split otherwise.
+make other 1 Edema 32 9
+make ids 2 Edema 32 9
+expect_status 3 train new --data a,other
+error_line '[0-9]+ validation or test images are each a training image of another set .the first: [^ ]*png of ' \
+    "images in train of one set and in val or test of another are refused"
+expect_status 0 train one --data a,other --where source=other --max-steps 1
+like "$(out)$(err)" 'set other' "one of the two sets can be trained on"
+expect_status 0 train shared --data a,ids --max-steps 1
+like "$(err)" 'images? (is|are) of patients whose ids training images of another set have' \
+    "equal patient ids in two sets give a warning"
 
 # Bad input.
 make c 3 Edema 40
