@@ -54,6 +54,14 @@ error_line '--sync-bn: --pipeline old has one batch at a time for 2 logical rank
     "the old pipeline is refused"
 expect_status 2 chex-train --bench 1 --sync-bn
 error_line '--sync-bn and --bench: it times each rank on its own' "--bench is refused"
+if [ -f "$BUILD/tests/emulated/chexnet-cuda.so" ]; then
+    CHEX_LIBDIR=$BUILD/tests/emulated expect_status 2 chex-train "${parts[@]}" --precision fp32 \
+        --engine cuda:s0 --output new --sync-bn
+    error_line '--sync-bn: 2 logical ranks on one GPU \(expected 1\): run as many ranks as --logical-ranks' \
+        "several logical ranks on one GPU are refused"
+else
+    diag "no emulated device in this build: several logical ranks on one GPU are not tried"
+fi
 [ ! -e new ]
 ok $? "refused runs and plans write nothing"
 done_testing

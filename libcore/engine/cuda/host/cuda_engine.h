@@ -7,6 +7,7 @@
  *   cuda_forward.c cuda_backward.c  launch the operations on a stream
  *   cuda_input.c                    raw batches (stored bytes, augmented on the device)
  *   cuda_run.c                      batches, captured graphs, synchronisation
+ *   cuda_sync.c                     batch statistics of several logical ranks
  *   cuda_maps.c                     class maps
  *   cuda_limits.c                   measured memory and copy rates
  *
@@ -15,6 +16,7 @@
  *   - pass, for its loss; backward may still be running when it returns;
  *   - infer and infer_end, for the logits of a batch. infer_begin waits for nothing but the slot
  *     that it needs, so that a batch is uploaded while the one before it is computed;
+ *   - pass with config.sync, at each batch norm;
  *   - set, get, grad_get and class_maps and features, for their copies.
  */
 #ifndef CHEX_ENGINE_CUDA_HOST_CUDA_ENGINE_H
@@ -153,9 +155,11 @@ struct cuda_engine {
     bool waited; /* a pass has waited for its loss since the last update */
     struct cuda_graph graphs[CUDA_GRAPHS];
     int graph_count;
-    bool no_graphs;  /* single launches: CHEX_CUDA_GRAPHS is 0 or sync, or a capture failed */
-    bool dependents; /* kernels of a part are dependent launches (dependent.h) */
-    bool sync_ops;   /* CHEX_CUDA_GRAPHS=sync: wait after each operation, and name one that fails */
+    float *sync_host; /* pinned: three values for each channel of the widest map; only with sync */
+    double *sync_values; /* two values */
+    bool no_graphs;      /* single launches: CHEX_CUDA_GRAPHS is 0 or sync, or a capture failed */
+    bool dependents;     /* kernels of a part are dependent launches (dependent.h) */
+    bool sync_ops; /* CHEX_CUDA_GRAPHS=sync: wait after each operation, and name one that fails */
     /* Arguments of the last pass, for op_times; last_n 0: no pass yet. */
     int last_n;
     float *last_grad;
@@ -281,6 +285,18 @@ typedef enum chex_status (*cuda_enqueue_fn)(struct cuda_engine *e, const struct 
 enum chex_status chex_cuda_launch(struct cuda_engine *e, const struct cuda_graph *what,
                                   cuda_enqueue_fn enqueue, struct chex_error *err);
 enum cuda_part { CUDA_PART_FORWARD = 100, CUDA_PART_INFER, CUDA_PART_UPDATE };
+
+/* ---- cuda_sync.c: all do nothing without config.sync ---- */
+enum chex_status chex_cuda_sync_init(struct cuda_engine *e, struct chex_error *err);
+void chex_cuda_sync_release(struct cuda_engine *e);
+/* After the forward of an operation in training: the statistics of its output become those of all
+ * logical ranks. Waits for the device. */
+enum chex_status chex_cuda_sync_stats(struct cuda_engine *e, const struct chex_op *op,
+                                      struct chex_error *err);
+/* Before the backward of an operation: the same for the deferred terms of its output. They are
+ * means over the logical ranks, because they are linear in the sums S1 and S2 of each. */
+enum chex_status chex_cuda_sync_grad(struct cuda_engine *e, const struct chex_op *op,
+                                     struct chex_error *err);
 
 /* ---- cuda_limits.c: entry of struct chex_engine_capacity ---- */
 enum chex_status chex_cuda_limits(void *self, uint64_t max_bytes,

@@ -96,8 +96,11 @@ static enum chex_status launch(struct cuda_engine *e, const struct cuda_graph *w
                                cuda_enqueue_fn enqueue, struct chex_error *err) {
     /* A short batch, for example the last one of an evaluation, is too rare for a graph. */
     const bool whole = what->part == CUDA_PART_UPDATE || what->n == e->config.batch;
+    /* A part that waits for other ranks cannot be captured. */
+    const bool waits =
+        e->config.sync && what->part != CUDA_PART_UPDATE && what->part != CUDA_PART_INFER;
     struct cuda_graph *g = find_graph(e, what);
-    if (e->no_graphs || !whole || (!g && e->graph_count == CUDA_GRAPHS))
+    if (e->no_graphs || !whole || waits || (!g && e->graph_count == CUDA_GRAPHS))
         return enqueue_part(e, what, enqueue, err);
     if (!g) {
         /* The first run uses single launches: they may load code, which a capture must not. */
@@ -122,6 +125,8 @@ enum chex_status chex_cuda_launch(struct cuda_engine *e, const struct cuda_graph
 static enum chex_status forward_op(struct cuda_engine *e, int op, const struct cuda_graph *what,
                                    bool training, struct chex_error *err) {
     CHEX_TRY(chex_cuda_forward_op(e, op, &e->slots[what->slot], what->n, training, err));
+    if (training)
+        CHEX_TRY(chex_cuda_sync_stats(e, &e->net->ops[op], err));
     const cudaError_t st = e->sync_ops ? cudaStreamSynchronize(e->stream) : cudaSuccess;
     char name[160];
     snprintf(name, sizeof name, "forward of %s", e->net->ops[op].name);
@@ -130,6 +135,7 @@ static enum chex_status forward_op(struct cuda_engine *e, int op, const struct c
 static enum chex_status backward_op(struct cuda_engine *e, int op, const struct cuda_graph *what,
                                     struct chex_error *err) {
     float *grad = (float *)(uintptr_t)what->grad;
+    CHEX_TRY(chex_cuda_sync_grad(e, &e->net->ops[op], err));
     CHEX_TRY(chex_cuda_backward_op(e, op, &e->slots[what->slot], what->n, grad, err));
     if (e->sync_ops)
         CHEX_TRY(chex_cuda_join(e, err));
@@ -144,9 +150,9 @@ static enum chex_status enqueue_forward(struct cuda_engine *e, const struct cuda
     const struct cuda_slot *slot = &e->slots[what->slot];
     for (int i = 0; i < e->net->op_count; i++)
         CHEX_TRY(forward_op(e, i, what, true, err));
-    CHEX_CUDA(
-        gpu_report(e->jobs, e->net->bn_count, what->n, (float *)(uintptr_t)what->grad, e->stream),
-        err);
+    CHEX_CUDA(gpu_report(e->jobs, e->net->bn_count, what->n * chex_sync_ranks(e->config.sync),
+                         (float *)(uintptr_t)what->grad, e->stream),
+              err);
     CHEX_CUDA(gpu_loss(e->logits, slot->labels, what->n, e->net->classes, &e->loss_terms,
                        e->type == GPU_F16 ? &e->loss_scale->scale : NULL, e->loss, e->dlogits,
                        e->stream),
@@ -434,7 +440,8 @@ enum chex_status chex_cuda_run_init(struct cuda_engine *e, struct chex_error *er
     const char *graphs = getenv("CHEX_CUDA_GRAPHS");
     e->sync_ops = graphs && strcmp(graphs, "sync") == 0;
     e->no_graphs = e->sync_ops || (graphs && strcmp(graphs, "0") == 0);
-    e->dependents = !e->sync_ops && gpu_dependents_supported(&e->device);
+    /* Sums over all ranks lie between the kernels of a part with `sync`. */
+    e->dependents = !e->sync_ops && !e->config.sync && gpu_dependents_supported(&e->device);
     CHEX_TRY(chex_cuda_side_init(e, err));
     for (int i = 0; i < CUDA_SLOTS; i++)
         CHEX_TRY(slot_init(e, &e->slots[i], err));
@@ -446,7 +453,7 @@ enum chex_status chex_cuda_run_init(struct cuda_engine *e, struct chex_error *er
         CHEX_CUDA(cudaEventCreate(&e->backward_done[i]), err);
     }
     CHEX_CUDA(cudaMallocHost((void **)&e->loss_host, sizeof *e->loss_host), err);
-    return CHEX_OK;
+    return chex_cuda_sync_init(e, err);
 }
 
 static void destroy_event(cudaEvent_t event) {
@@ -473,6 +480,7 @@ void chex_cuda_run_release(struct cuda_engine *e) {
         destroy_event(e->forward_done[i]);
         destroy_event(e->backward_done[i]);
     }
+    chex_cuda_sync_release(e);
     cudaFreeHost(e->loss_host);
     cudaFreeHost(e->step_host);
 }

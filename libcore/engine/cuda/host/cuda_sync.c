@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Batch statistics of several logical ranks (engine/sync.h): after an operation has computed those
+ * of its batch, and before the backward of an operation uses the deferred terms of its output.
+ *
+ * The values of a slice are copied to the host, summed there over all logical ranks and copied
+ * back. The host must wait for the device each time, so these parts of a step cannot be CUDA
+ * graphs. The pinned buffer is free at the next call, because that call waits for the stream first.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "engine/cuda/host/cuda_engine.h"
+
+/* Copies two vectors of `count` values to e->sync_values, one after the other, and waits. */
+static enum chex_status download(struct cuda_engine *e, const float *first, const float *second,
+                                 size_t count, struct chex_error *err) {
+    const size_t bytes = count * sizeof(float);
+    float *host = e->sync_host;
+    CHEX_CUDA(cudaMemcpyAsync(host, first, bytes, cudaMemcpyDeviceToHost, e->stream), err);
+    CHEX_CUDA(cudaMemcpyAsync(host + count, second, bytes, cudaMemcpyDeviceToHost, e->stream), err);
+    CHEX_CUDA(cudaStreamSynchronize(e->stream), err);
+    for (size_t i = 0; i < 2 * count; i++)
+        e->sync_values[i] = (double)host[i];
+    return CHEX_OK;
+}
+
+/* Copies both vectors back. */
+static enum chex_status upload(struct cuda_engine *e, float *first, float *second, size_t count,
+                               struct chex_error *err) {
+    const size_t bytes = count * sizeof(float);
+    float *host = e->sync_host;
+    for (size_t i = 0; i < 2 * count; i++)
+        host[i] = (float)e->sync_values[i];
+    CHEX_CUDA(cudaMemcpyAsync(first, host, bytes, cudaMemcpyHostToDevice, e->stream), err);
+    CHEX_CUDA(cudaMemcpyAsync(second, host + count, bytes, cudaMemcpyHostToDevice, e->stream), err);
+    return CHEX_OK;
+}
+
+static bool needs_sync(const struct cuda_engine *e, const struct chex_op *op) {
+    return e->config.sync && op->out >= 0 && e->bufs[op->out].normed;
+}
+
+enum chex_status chex_cuda_sync_stats(struct cuda_engine *e, const struct chex_op *op,
+                                      struct chex_error *err) {
+    if (!needs_sync(e, op))
+        return CHEX_OK;
+    const struct cuda_buf *buf = &e->bufs[op->out];
+    const size_t first = (size_t)op->out_first, count = (size_t)op->out_channels;
+    float *inv = e->sync_host + 2 * count;
+    CHEX_TRY(download(e, buf->mean + first, buf->var + first, count, err));
+    CHEX_TRY(chex_sync_moments(e->config.sync, e->sync_values, count, err));
+    for (size_t c = 0; c < count; c++)
+        inv[c] = (float)(1.0 / sqrt(e->sync_values[count + c] + (double)e->net->bn_eps));
+    CHEX_TRY(upload(e, buf->mean + first, buf->var + first, count, err));
+    CHEX_CUDA(cudaMemcpyAsync(buf->inv + first, inv, count * sizeof *inv, cudaMemcpyHostToDevice,
+                              e->stream),
+              err);
+    return CHEX_OK;
+}
+
+enum chex_status chex_cuda_sync_grad(struct cuda_engine *e, const struct chex_op *op,
+                                     struct chex_error *err) {
+    if (!needs_sync(e, op))
+        return CHEX_OK;
+    const struct cuda_buf *buf = &e->bufs[op->out];
+    const size_t first = (size_t)op->out_first, count = (size_t)op->out_channels;
+    CHEX_TRY(download(e, buf->bsum + first, buf->csum + first, count, err));
+    CHEX_TRY(chex_sync_mean(e->config.sync, e->sync_values, 2 * count, err));
+    return upload(e, buf->bsum + first, buf->csum + first, count, err);
+}
+
+enum chex_status chex_cuda_sync_init(struct cuda_engine *e, struct chex_error *err) {
+    size_t widest = 1;
+    if (!e->config.sync)
+        return CHEX_OK;
+    for (int i = 0; i < e->net->buffer_count; i++)
+        if ((size_t)e->net->buffers[i].channels > widest)
+            widest = (size_t)e->net->buffers[i].channels;
+    e->sync_values = chex_alloc_zeroed(2 * widest, sizeof *e->sync_values);
+    if (!e->sync_values)
+        return chex_error_memory(err, "engine cuda");
+    CHEX_CUDA(cudaMallocHost((void **)&e->sync_host, 3 * widest * sizeof *e->sync_host), err);
+    return CHEX_OK;
+}
+
+void chex_cuda_sync_release(struct cuda_engine *e) {
+    free(e->sync_values);
+    cudaFreeHost(e->sync_host);
+}
