@@ -227,12 +227,29 @@ void chex_checkpoint_store_prune_audited(const char *dir, int keep, uint64_t aud
     release_list(&l);
 }
 
+/* Asked before the write: a write that fills the file system would take the space of the metrics
+ * for a moment, and the steps go on meanwhile. */
+static enum chex_status check_room(const char *path, const struct chex_net *net,
+                                   const struct chex_checkpoint *c, struct chex_error *err) {
+    const uint64_t vectors = 1 + (uint64_t)(c->moment1 != NULL) + (uint64_t)(c->moment2 != NULL) +
+                             (uint64_t)(c->ema != NULL);
+    const uint64_t bytes = vectors * net->state_count * sizeof(float);
+    uint64_t have = 0;
+    char a[32], b[32];
+    if (chex_fs_free_bytes(path, &have, NULL) != CHEX_OK || have >= bytes)
+        return CHEX_OK;
+    return chex_error_set(
+        err, CHEX_E_RESOURCE, "cannot write %s: No space left on device (%s free; %s needed)", path,
+        chex_format_bytes(a, sizeof a, have), chex_format_bytes(b, sizeof b, bytes));
+}
+
 enum chex_status chex_checkpoint_store_write(const char *dir, int keep, const struct chex_net *net,
                                              const struct chex_checkpoint *c, uint64_t step,
                                              bool best, struct chex_error *err) {
     char *path = chex_checkpoint_store_path(dir, step);
-    enum chex_status st =
-        path ? chex_checkpoint_write(path, net, c, err) : chex_error_memory(err, NULL);
+    enum chex_status st = path ? check_room(path, net, c, err) : chex_error_memory(err, NULL);
+    if (st == CHEX_OK)
+        st = chex_checkpoint_write(path, net, c, err);
     if (st == CHEX_OK)
         st = point_at(dir, "last.h5", path, err);
     if (st == CHEX_OK && best)

@@ -28,7 +28,8 @@ enum chex_status chex_checkpoint_store_steps(const char *dir, uint64_t **steps_o
                                              size_t *count_out, struct chex_error *err);
 
 /* Writes the numbered checkpoint of `step`, makes last.h5 (with `best` also best.h5) a name of it,
- * and removes the oldest numbered ones beyond `keep` (0: keeps all). */
+ * and removes the oldest numbered ones beyond `keep` (0: keeps all). CHEX_E_RESOURCE: there is no
+ * space for it; the other files stay as they are. */
 enum chex_status chex_checkpoint_store_write(const char *dir, int keep, const struct chex_net *net,
                                              const struct chex_checkpoint *c, uint64_t step,
                                              bool best, struct chex_error *err);
