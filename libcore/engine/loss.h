@@ -15,7 +15,8 @@
  *   asl    gamma_pos, gamma_neg, clip; A = B = 1: Ridnik et al. 2021, AsymmetricLossMultiLabel of
  *          timm (which sums; here it is the mean)
  * The gradient is the derivative of this expression: the focusing factors are not held constant.
- * A target t between 0 and 1 mixes the two parts. For bce that is PyTorch's loss of soft targets.
+ * A target t between 0 and 1 mixes the two parts. For bce that is PyTorch's loss of soft targets;
+ * torchvision and timm put a soft target into the focusing factor as well.
  */
 #ifndef CHEX_ENGINE_LOSS_H
 #define CHEX_ENGINE_LOSS_H
