@@ -24,7 +24,7 @@ chmod +x bin/*
 export PATH=$SCRATCH/bin:$PATH
 submit() { # ARGUMENT...
     : >calls
-    timeout 60 sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --gpus-per-node=0 \
+    CHEXNET_RESTARTS=0 timeout 60 sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --gpus-per-node=0 \
         --time=5 -o "$SCRATCH/batch-%j.out" "$SOURCE/slurm/chexnet.sbatch" shards run "$@"
 }
 submit_array() { # INDICES RUN ARGUMENT...

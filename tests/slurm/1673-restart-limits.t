@@ -1,0 +1,88 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# slurm/chexnet.sbatch: which statuses start the training again in the same allocation, how often, and on
+# which nodes; and a job that loses its first node. The commands are stand-ins of chosen status.
+. "$(dirname "$0")/lib.sh"
+slurm_fixture --set TaskPlugin=task/none --set SlurmdTimeout=4
+mkdir bin
+for command in chex-env chex-train chex-eval; do
+    cat >bin/$command <<END
+#!/bin/bash
+[ "\$SLURM_PROCID" != 0 ] || echo "$command \$SLURM_NTASKS \$SLURMD_NODENAME \$*" >>$SCRATCH/calls
+if [ $command = chex-env ]; then
+    # The GPU of n1 is gone as soon as training has begun.
+    [ "\$SLURMD_NODENAME" != n1 ] || [ ! -e $SCRATCH/gpu-lost ] || ! grep -q chex-train $SCRATCH/calls || exit 5
+elif [ $command = chex-train ]; then
+    [ ! -e $SCRATCH/sleeps ] || exec sleep 100
+    [ "\$SLURM_PROCID" = 0 ] || exit 0
+    mkdir -p run && printf '{\n  "logical_ranks": 4,\n}\n' >run/ranks.json
+    exit \$(sed -n "\$(grep -c '^chex-train' $SCRATCH/calls)p" $SCRATCH/statuses)
+fi
+END
+done
+chmod +x bin/*
+# The watch of the first node looks each second instead of each minute.
+sed 's/while sleep 60;/while sleep 1;/' "$SOURCE/slurm/chexnet.sbatch" >chexnet.sbatch
+submit() {
+    : >calls
+    rm -rf run
+    PATH=$SCRATCH/bin:$PATH timeout 60 sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 \
+        --gpus-per-node=0 --time=5 -o "$SCRATCH/%j.log" chexnet.sbatch shards run
+}
+about() { scontrol show job "$1" | grep -oE "(^| )$2=[^ ]*" | head -n 1 | tr -d ' '; }
+settles() { # JOB: it has ended or is back in the queue
+    local tries
+    for ((tries = 0; tries < 600; tries++)); do
+        ! scontrol show job "$1" | grep -qE 'JobState=(COMPLETED|FAILED|CANCELLED)|Restarts=[1-9]' || return 0
+        sleep 0.1
+    done
+    diag "$(tail -n 20 "$1.log")"
+    return 1
+}
+trainings() { grep -c '^chex-train' calls; }
+
+for status in 2 3 4 8 9; do
+    printf '%s\n' $status 0 >statuses
+    job=$(submit)
+    settles "$job"
+    is "$(about "$job" ExitCode) $(trainings)" "ExitCode=$status:0 1" "status $status ends the job, which trains once"
+done
+for status in 5 7 137 139; do
+    printf '%s\n' $status 0 >statuses
+    job=$(submit)
+    settles "$job"
+    is "$(about "$job" JobState) $(trainings)" "JobState=COMPLETED 2" "after status $status the job trains again"
+done
+like "$(grep chex-train calls | tail -n 1)" '^chex-train 4 n0 .*--accumulate 0 --logical-ranks 4$' \
+    "the second start has the processes and logical ranks of the first"
+
+yes 7 | head -n 9 >statuses
+job=$(CHEXNET_RESTARTS=2 submit)
+settles "$job"
+is "$(trainings) $(about "$job" Comment)" "3 Comment=chexnet-retries=1" \
+    "after as many restarts as CHEXNET_RESTARTS says, the job goes back into the queue"
+scancel "$job"
+
+touch gpu-lost
+printf '%s\n' 5 0 >statuses
+job=$(submit)
+settles "$job"
+is "$(about "$job" JobState) $(trainings)" "JobState=COMPLETED 2" "a job with a GPU that is lost goes on"
+like "$(cat "$job.log")" '^n1: chex-env ended with 5; left out$' "the node of the GPU is left out"
+like "$(cat "$job.log")" 'ranks were lost \(status 5\); no step is lost; restart 1 of 5 with 2 processes on n0$' \
+    "the log says with which processes it goes on"
+like "$(grep chex-train calls | tail -n 1)" '^chex-train 2 n0 .*--logical-ranks 4$' "they share the logical ranks"
+like "$(grep chex-eval calls)" '^chex-eval 2 n0 ' "the evaluation has the same processes"
+rm gpu-lost
+
+touch sleeps
+job=$(submit)
+for _ in $(seq 300); do
+    ! grep -q chex-train calls || break
+    sleep 0.1
+done
+host=$(about "$job" BatchHost)
+bash "$fixture" kill-node "$CLUSTER" "${host#*=}"
+settles "$job"
+is "$(about "$job" Restarts)" "Restarts=1" "a job that loses its first node goes back into the queue"
+done_testing

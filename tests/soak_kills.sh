@@ -1,0 +1,141 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Kills chex-train at random moments. --help says more.
+set -u
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+PATH=${CHEX_TEST_BUILD:-${BUILD:-$root/build/release}}/bin:$PATH
+
+usage() {
+    cat <<END
+usage: tests/soak_kills.sh [--kills N] [--steps N] [--ranks "N..."] [--seed N]
+Trains on phantom images of 32 px and kills the run N times (200) at random moments: one rank, all
+ranks or mpirun with kill -9, a stopped rank, a second signal while it saves. Each start draws its
+number of processes from --ranks ("1 1 2 4") and goes on with --resume auto. A run that reaches its
+last step (12) is compared with an undisturbed one: parameters, moments, best.h5, steps and losses.
+A start may report no damaged checkpoint and must leave no file of an earlier one.
+Exit status: 0 all equal, 1 not, 2 usage. chex-train is taken from CHEX_TEST_BUILD or build/release.
+END
+}
+
+kills=200 steps=12 ranks="1 1 2 4" seed=1
+while [ $# -gt 0 ]; do
+    case $1 in
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    --kills | --steps | --seed)
+        [[ ${2-} =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
+        declare "${1#--}=$2"
+        shift
+        ;;
+    --ranks)
+        [[ ${2-} =~ ^[1-4](\ [1-4])*$ ]] || { usage >&2; exit 2; }
+        ranks=$2
+        shift
+        ;;
+    *)
+        usage >&2
+        exit 2
+        ;;
+    esac
+    shift
+done
+RANDOM=$seed
+read -ra ranks <<<"$ranks"
+
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/chex-soak.XXXXXX") || exit 1
+trap 'ours | xargs -r kill -9; rm -rf "$scratch"' EXIT
+cd "$scratch" || exit 1
+fail() {
+    echo "soak: $*" >&2
+    exit 1
+}
+now_ms() { echo $((${EPOCHREALTIME/./} / 1000)); }
+
+{ chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q &&
+    chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
+        --fractions 0.6,0.2,0.2 --output set -q; } >out 2>&1 || fail "no shards: $(cat out)"
+train=(chex-train --data set --image-size 32 --batch-size 1 --logical-ranks 4 --deterministic --seed 5
+    --engine cpu --threads 1 --max-steps "$steps" --checkpoint-every 1steps --stall-abort 60s)
+many=(mpirun --oversubscribe --bind-to none)
+[ "$(id -u)" != 0 ] || many+=(--allow-run-as-root)
+if ! "${many[@]}" -n 2 true >out 2>&1; then
+    echo "soak: no mpirun: one process only"
+    ranks=(1)
+fi
+
+compare() {
+    local file group
+    for file in last.h5 best.h5; do
+        for group in params moment1 moment2; do
+            h5diff "whole/$file" "run/$file" "/$group" "/$group" >out 2>&1 || fail "/$group of $file differs: $(cat out)"
+        done
+    done
+    diff <(facts whole) <(facts run) >out || fail "metrics.jsonl differs: $(cat out)"
+    [ -z "$(find run -name '*.tmp*')" ] || fail "left over: $(find run -name '*.tmp*')"
+}
+facts() { grep -o '"kind":"step","epoch":[0-9]*,"step":[0-9]*,"loss":[^,]*' "$1/metrics.jsonl"; }
+
+# The processes of the start whose first process is $1.
+members() {
+    [ "$2" = 1 ] && echo "$1" || pgrep -P "$1" -x chex-train
+}
+# chex-train processes of this soak; false if there is none.
+ours() {
+    local pid found=1
+    for pid in $(pgrep -x chex-train); do
+        [ "$(readlink "/proc/$pid/cwd")" = "$scratch" ] && echo "$pid" && found=0
+    done
+    return $found
+}
+one_of() { [ $# = 0 ] || eval "echo \${$((RANDOM % $# + 1))}"; }
+
+began=$(now_ms)
+"${train[@]}" --output whole >out 2>&1 || fail "the undisturbed run failed: $(cat out)"
+length=$(($(now_ms) - began))
+killed=0 starts=0 ends=0
+while [ $killed -lt "$kills" ] || [ -e run ]; do
+    n=$(one_of "${ranks[@]}")
+    command=("${train[@]}" --output run)
+    [ "$n" = 1 ] || command=("${many[@]}" -n "$n" "${command[@]}")
+    timeout -k 1 300 "${command[@]}" 2>err >out &
+    waiting=$!
+    until first=$(pgrep -P $waiting) || ! kill -0 $waiting 2>/dev/null; do sleep 0.01; done
+    how=$((RANDOM % 5))
+    if [ $killed -lt "$kills" ]; then
+        moment=$((RANDOM % (length + length / 2)))
+        sleep "$((moment / 1000)).$(printf %03d $((moment % 1000)))"
+        # shellcheck disable=SC2046
+        case $how in
+        0) kill -9 $(one_of $(members "$first" "$n")) ;;
+        1) kill -9 $(members "$first" "$n") ;;
+        2) kill -9 "$first" ;;
+        3) victim=$(one_of $(members "$first" "$n")) && kill -STOP "$victim" && sleep 0.2 && kill -9 "$victim" ;;
+        4) kill -TERM "$first" && sleep 0.0$((RANDOM % 10)) && kill -9 $(members "$first" "$n") ;;
+        esac 2>/dev/null
+    fi
+    wait $waiting 2>/dev/null
+    status=$?
+    starts=$((starts + 1))
+    ! grep -qE 'warn: .*(checkpoint|step-[0-9]+\.h5)' err || fail "a checkpoint was torn: $(cat err)"
+    # What mpirun left behind ends by itself; until then it holds the lock of the run.
+    for _ in $(seq 600); do
+        ours >left || break
+        sleep 0.1
+    done
+    case $status in
+    0)
+        compare
+        rm -rf run
+        ends=$((ends + 1))
+        ;;
+    6) ;; # asked to save, and quick enough
+    124) fail "a start hangs: $(cat err)" ;;
+    *)
+        [ $how != "" ] && [ $killed -lt "$kills" ] || fail "status $status without a kill: $(cat err)"
+        killed=$((killed + 1))
+        ;;
+    esac
+done
+echo "soak: $killed kills in $starts starts with ${ranks[*]} processes, $ends runs to the end, no difference"
