@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# chex-train is killed 20 times at random moments. tests/soak_kills.sh does it more often.
+# shellcheck source=tests/cmd/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+expect_status 0 env CHEX_TEST_BUILD="$BUILD" bash "$SOURCE/tests/soak_kills.sh" --kills 20 --steps 6 --ranks "1 1 1 2"
+like "$(out)" '^soak: 20 kills in .* no difference$' "after 20 kills each run has the bits of an undisturbed one"
+done_testing

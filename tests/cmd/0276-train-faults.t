@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The fault matrix of doc/faults.md for one process: each fault ends with the stated status, and the run
+# that goes on ends with the bits of an undisturbed one.
+# shellcheck source=tests/cmd/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q >ph.out
+chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
+    --fractions 0.6,0.2,0.2 --output set -q >set.out 2>&1
+common=(--data set --image-size 32 --batch-size 2 --deterministic --seed 5 --engine cpu --threads 1
+    --checkpoint-every 2steps --save-before-end off)
+whole=(--max-steps 8)
+train() { chex-train "${common[@]}" "$@"; }
+
+expect_status 0 train "${whole[@]}" --output whole
+# goes_on RUN: the next start ends the run, with the bits of `whole`.
+goes_on() {
+    local group differs=
+    expect_status 0 train "${whole[@]}" --output "$1" --resume auto
+    for group in params moment1 moment2; do
+        h5diff whole/last.h5 "$1/last.h5" "/$group" "/$group" >/dev/null || differs="$differs $group"
+    done
+    is "$differs" "" "$1: the run that goes on has the bits of the undisturbed one"
+}
+# beyond RUN STEP: waits until the run has done the step.
+beyond() {
+    local tries
+    for ((tries = 0; tries < 600; tries++)); do
+        ! grep -qs "\"step\":$2," "$1/metrics.jsonl" || return 0
+        sleep 0.05
+    done
+    return 1
+}
+# endless RUN: a run without end in the background, past its third step.
+endless() {
+    chex-train "${common[@]}" --epochs 100000 --output "$@" 2>err &
+    pid=$!
+    beyond "$1" 3
+}
+
+endless killed
+kill -9 $pid
+wait $pid 2>/dev/null
+is $? 137 "killed: status 137"
+last=$(find killed/checkpoints -name 'step-*.h5' | sort | tail -n 1)
+
+# The same run goes on from each state of its folder.
+cp -r killed torn
+truncate -s 1M "torn/${last#killed/}"
+cp "torn/${last#killed/}" torn/last.h5
+cp -r killed bits
+printf 'wrong bits' | dd of="bits/${last#killed/}" bs=1 seek=2000000 conv=notrunc 2>/dev/null
+rm -f bits/last.h5
+whole=(--max-steps $((10#$(sed 's/.*step-//; s/.h5//' <<<"$last") + 3)))
+rm -rf whole
+expect_status 0 train "${whole[@]}" --output whole
+goes_on killed
+goes_on torn
+like "$(err)" 'warn: .*torn/checkpoints/step-[0-9]+.h5' "torn file: a warning names it"
+goes_on bits
+like "$(err)" 'warn: .*bits/checkpoints/step-[0-9]+.h5' "wrong bits in a checkpoint: a warning names it"
+
+for signal in USR2 TERM; do
+    endless "$signal"
+    kill "-$signal" $pid
+    wait $pid
+    is $? 6 "preempted by $signal: status 6"
+    like "$(err)" 'asked to stop: saved at step [0-9]+; run again to go on' "preempted by $signal: saved"
+done
+endless stopped --stall-warn 1s --stall-abort 2s
+kill -STOP $pid
+sleep 2
+kill -CONT $pid
+sleep 0.5
+kill -USR2 $pid
+wait $pid
+is $? 6 "stopped and continued: the run goes on, and saves when asked"
+
+expect_status 8 train --output nan --opt sgd --lr 1e6 --momentum 0.99 --max-steps 50
+error_line 'not finite|the loss is' "diverged: one line says so"
+
+mkdir full
+if mount -t tmpfs -o size=100m tmpfs full 2>/dev/null; then
+    at_exit umount full
+    dd if=/dev/zero of=full/other bs=1M count=60 2>/dev/null
+    expect_status 9 train "${whole[@]}" --output full/run
+    error_line 'checkpoint|No space left|free' "full disk: one line says so"
+    rm full/other
+    mount -o remount,size=600m full
+    goes_on full/run
+else
+    skip "no file system can be mounted here" 4
+fi
+done_testing
