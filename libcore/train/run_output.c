@@ -150,6 +150,31 @@ void chex_session_unmake_output(struct chex_session *s) {
     rmdir(s->config.output_dir);
 }
 
+/* Adds the line of the checkpoint that the run goes on from, if the file lacks it. */
+static enum chex_status open_checkpoint_log(struct chex_session *s, struct chex_error *err) {
+    struct chex_run_output *o = &s->output;
+    const char *dir = s->config.output_dir;
+    struct chex_checkpoint_line *lines = NULL;
+    size_t count = 0;
+    CHEX_TRY(chex_checkpoint_log_open(dir, s->at.step, &o->checkpoint_log, err));
+    if (!o->resumed.step)
+        return CHEX_OK;
+    CHEX_TRY(chex_checkpoint_log_read(dir, &lines, &count, err));
+    const struct chex_checkpoint_line *last = count ? &lines[count - 1] : NULL;
+    const bool known =
+        last && last->step == o->resumed.step && strcmp(last->digest, o->resumed.digest) == 0;
+    free(lines);
+    if (known)
+        return CHEX_OK;
+    char *path = chex_checkpoint_store_path(dir, o->resumed.step);
+    if (!path)
+        return chex_error_memory(err, NULL);
+    snprintf(o->resumed.file, sizeof o->resumed.file, "%s",
+             chex_fs_exists(path) ? path + strlen(dir) + 1 : "last.h5");
+    free(path);
+    return chex_checkpoint_log_add(o->checkpoint_log, dir, &o->resumed, err);
+}
+
 enum chex_status chex_session_create_output(struct chex_session *s, struct chex_error *err) {
     const struct chex_train_config *c = &s->config;
     if (s->space.warning[0])
@@ -160,7 +185,7 @@ enum chex_status chex_session_create_output(struct chex_session *s, struct chex_
     CHEX_TRY(settle_checkpoints(s, err));
     CHEX_TRY(chex_runfiles_json(&s->files, "config.json", json_incref(c->options), err));
     CHEX_TRY(chex_runfiles_open_metrics(&s->files, s->at.step, s->at.validation_due, err));
-    CHEX_TRY(chex_checkpoint_log_open(c->output_dir, s->at.step, &s->output.checkpoint_log, err));
+    CHEX_TRY(open_checkpoint_log(s, err));
     chex_request_files_start(&s->requests, c->output_dir);
     const uint64_t next = s->at.step + !s->at.validation_due; /* the next step with results */
     CHEX_TRY(chex_tfevents_create(c->output_dir, s->world.launch->host, (int64_t)next,

@@ -434,6 +434,17 @@ static enum chex_status choose(struct chex_session *s, struct chex_checkpoint **
     return CHEX_OK;
 }
 
+/* For checkpoints.jsonl, if the run was killed before it could write this line. */
+static void describe_resumed(struct chex_session *s, const struct chex_checkpoint *c) {
+    struct chex_checkpoint_line *line = &s->output.resumed;
+    *line = (struct chex_checkpoint_line){.step = s->at.step,
+                                          .epoch = s->at.epoch,
+                                          .validation_due = s->at.validation_due,
+                                          .best = s->at.best_step == s->at.step,
+                                          .time_unix_s = chex_clock_unix_s()};
+    chex_checkpoint_digest(s->net, c, line->digest);
+}
+
 enum chex_status chex_session_restore(struct chex_session *s, struct chex_error *err) {
     struct chex_group *group = s->world.coll->group;
     struct chex_checkpoint *c = NULL;
@@ -450,6 +461,8 @@ enum chex_status chex_session_restore(struct chex_session *s, struct chex_error 
     chex_watchdog_at(s->world.watchdog, phase);
     if (st == CHEX_OK && c)
         st = take_over(s, path, c, err);
+    if (st == CHEX_OK && c && s->rank == 0)
+        describe_resumed(s, c);
     if (st == CHEX_OK && !s->complete)
         s->restored = c;
     else

@@ -57,7 +57,9 @@ struct chex_run_output {
     struct chex_tfevents *events;
     struct chex_checkpoint snapshot; /* buffers for the state; class names borrowed */
     uint64_t snapshot_step;          /* the step whose state is in the snapshot; 0: none */
-    FILE *checkpoint_log;            /* train/checkpoint_log.h */
+    struct chex_checkpoint_line
+        resumed;          /* the checkpoint that the run goes on from; step 0: none */
+    FILE *checkpoint_log; /* train/checkpoint_log.h */
     struct chex_checkpoint_writer *writer;
     struct chex_error save_fault; /* of the last checkpoint; CHEX_OK: none */
     /* Of the last validation; NaN: undefined. (classes), and with several sets (1 + sets, classes):

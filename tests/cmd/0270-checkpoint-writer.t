@@ -70,6 +70,11 @@ is "$(digest_of killed 18)" "$(digest_of whole 18)" "killed three times while it
 is "$(find killed -name '*.tmp.*' | wc -l)" 0 "no temporary file is left"
 is "$(log killed step | sort -n -c 2>&1)" "" "checkpoints.jsonl is in order of the steps"
 
+# A kill between the file and its line: the next start adds it.
+sed -i '$d' killed/checkpoints.jsonl
+expect_status 0 train killed --epochs 4
+is "$(digest_of killed 18)" "$(digest_of whole 18)" "a line that a kill has prevented is added when the run is resumed"
+
 # A signal while a checkpoint is written: both are on disk, then exit 6.
 become term --epochs 300 --checkpoint-every 3steps --checkpoint-keep 0 &
 pid=$!
