@@ -675,7 +675,7 @@ static enum chex_status collect_all(const struct chex_launch *launch, const char
         to = from + COLLECT_RANKS < launch->size ? from + COLLECT_RANKS : launch->size;
         lookup(launch, key, from, to, bytes, all + (size_t)from * bytes, came,
                now_ns < deadline_ns ? (deadline_ns - now_ns) / 1000000u : 0);
-        if (memchr(came, false, (size_t)(to - from)))
+        if (memchr(came, 0, (size_t)(to - from)))
             return lost(launch, name, key, timeout_ms, err);
     }
     return CHEX_OK;
