@@ -466,7 +466,7 @@ static json_t *label_format_of(const char *dir) {
 
 static json_t *provenance_of(const struct evaluation *e, double loss) {
     const struct eval_settings *s = e->s;
-    return chex_result(
+    json_t *o = chex_result(
         CHEX_MEMBER(s, checkpoint), CHEX_FIELD("weights", e->network.averaged ? "ema" : "last"),
         CHEX_MEMBER(e, data), CHEX_FIELD("label_format", label_format_of(e->data)),
         CHEX_MEMBER(e->set, source_digest), CHEX_MEMBER(e->set, resize),
@@ -476,6 +476,9 @@ static json_t *provenance_of(const struct evaluation *e, double loss) {
         CHEX_FIELD("tta", chex_tta_names[s->tta]), CHEX_FIELD("engine", e->engine_spec),
         CHEX_FIELD("precision", chex_precision_names[e->precision]),
         CHEX_FIELD("ranks", e->coll->size), CHEX_FIELD("loss", loss));
+    if (o && e->network.about.training_loss)
+        json_object_set_new(o, "training_loss", json_string(e->network.about.training_loss));
+    return o;
 }
 
 /* The name of the set in each row, for tables of several sets. */

@@ -328,6 +328,7 @@ static void put_classes_with(FILE *to, const json_t *o, const char *key, bool un
 static void put_limitations(FILE *to, const json_t *o) {
     const char *format = text_of(get(o, "provenance"), "label_format");
     const char *overlap = text_of(get(o, "provenance"), "overlap_with_training");
+    const json_t *loss = get(get(o, "provenance"), "training_loss");
     fputs("## Limitations\n\n- For research. Not for clinical use.\n- The figures hold for images, "
           "labels and shares of positives like those of the evaluation data.\n",
           to);
@@ -340,6 +341,13 @@ static void put_limitations(FILE *to, const json_t *o) {
         fputs("- Whether the network was trained on evaluated images: ", to);
         put_text(to, overlap);
         fputs(". If it was, the figures say nothing about new images.\n", to);
+    }
+    if (json_is_string(loss)) {
+        fputs("- The training loss (", to);
+        put_text(to, json_string_value(loss));
+        fputs(") shifts the probabilities: use thresholds chosen on validation images, or "
+              "recalibrate.\n",
+              to);
     }
     if (is_optimistic(o))
         fputs("- Thresholds were chosen on the evaluated images; decisions on new images will be "

@@ -47,6 +47,7 @@ static void put_facts(FILE *to, const json_t *provenance) {
         {"checkpoint", "file"},
         {"predictions", "predictions"},
         {"overlap_with_training", "overlap with training data"},
+        {"training_loss", "training loss"},
     };
     fputs("<dl>\n", to);
     for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
@@ -82,6 +83,11 @@ enum chex_status chex_html_summary(FILE *to, const struct chex_report *r, struct
     (void)err;
     put_cards(to, r->scores);
     put_facts(to, r->provenance);
+    if (json_object_get(r->provenance, "training_loss"))
+        fputs(
+            "<p class=\"mut\">The training loss shifts the probabilities. AUROCs do not depend on "
+            "it; for thresholds and risks see the calibration, and recalibrate.</p>\n",
+            to);
     fprintf(to,
             "<p class=\"mut\">%s%sAUROC says how well the network orders images by these labels, "
             "not whether the labels are right.</p>\n",

@@ -481,6 +481,7 @@ void chex_safetensors_about_release(struct chex_safetensors_about *about) {
     free(about->source_digest);
     free(about->members);
     free(about->deployment);
+    free(about->training_loss);
     *about = (struct chex_safetensors_about){0};
 }
 

@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -71,6 +72,25 @@ static bool copy_text(const json_t *object, const char *key, char **out) {
     return !text || (*out = strdup(text)) != NULL;
 }
 
+/* The options of the loss that differ from the plain one; *out stays NULL if there are none. */
+static bool copy_loss(const json_t *options, char **out) {
+    static const struct {
+        const char *name, *plain;
+    } shifting[] = {{"loss", "bce"}, {"pos-weight", "none"}, {"label-smoothing", "0"}};
+    bool good = true;
+    for (size_t i = 0; good && i < sizeof shifting / sizeof *shifting; i++) {
+        const char *text = json_string_value(json_object_get(options, shifting[i].name));
+        if (!text || strcmp(text, shifting[i].plain) == 0)
+            continue;
+        char *before = *out;
+        *out = chex_fs_format("%s%s--%s %s", before ? before : "", before ? " " : "",
+                              shifting[i].name, text);
+        free(before);
+        good = *out != NULL;
+    }
+    return good;
+}
+
 /* Moves the checkpoint's description into w->about. */
 static enum chex_status take_about(struct chex_checkpoint *c, const json_t *meta,
                                    struct chex_weights *w, struct chex_error *err) {
@@ -85,7 +105,8 @@ static enum chex_status take_about(struct chex_checkpoint *c, const json_t *meta
     if (!about->model || !copy_text(meta, "resize", &about->resize) ||
         !copy_text(meta, "split", &about->split) ||
         !copy_text(identity, "source_digest", &about->source_digest) ||
-        !copy_text(meta, "members", &about->members))
+        !copy_text(meta, "members", &about->members) ||
+        !copy_loss(json_object_get(meta, "options"), &about->training_loss))
         return chex_error_memory(err, NULL);
     return CHEX_OK;
 }

@@ -65,6 +65,16 @@ expect_status 0 chex-train "${here[@]}" --output parts --max-steps 3 --loss foca
 like "$(err)" "loss 'asl' -> 'focal'" "the loss may be changed when a run resumes"
 is "$(weights parts pos_weight)" "" "then the weights are gone"
 
+expect_status 0 chex-eval --data set --checkpoint asl/last.h5 --output asl/eval --engine cpu
+like "$(cat asl/eval/auroc.json)" '"training_loss": "--loss asl --pos-weight heavy.csv --label-smoothing 0.1"' \
+    "an evaluation names the loss"
+like "$(cat asl/eval/report.html)" 'The training loss shifts the probabilities' "the report points to the calibration"
+expect_status 0 chex-eval card --evaluation asl/eval --output card.md
+like "$(cat card.md)" 'The training loss \(--loss asl .*\) shifts the probabilities' "so does the model card"
+expect_status 0 chex-eval --data set --checkpoint plain/last.h5 --output plain/eval --engine cpu
+unlike "$(cat plain/eval/auroc.json plain/eval/report.html)" 'training_loss|training loss' \
+    "nothing is said of the plain loss"
+
 ranks=(mpirun --oversubscribe --bind-to none)
 [ "$(id -u)" != 0 ] || ranks+=(--allow-run-as-root)
 if have mpirun && "${ranks[@]}" -n 2 true 2>/dev/null; then
