@@ -136,7 +136,7 @@ static enum chex_status exchange_reports(struct chex_session *s, struct chex_ste
     bool request[CHEX_REQUEST_COUNT];
     chex_request_files_take(&s->requests, chex_clock_s(), request);
     struct chex_error *fault = &s->output.save_fault;
-    if (s->rank == 0 && fault->status == CHEX_OK)
+    if (s->output.writer && fault->status == CHEX_OK)
         fault->status = chex_session_saved(s, false, CHEX_HELD_WRITE, fault);
     s->reports.own->wants_stop = fault->status != CHEX_OK     ? CHEX_STOP_FAILED
                                  : *s->world.stop             ? CHEX_STOP_PREEMPT
@@ -159,7 +159,7 @@ static enum chex_status diverged(struct chex_session *s, double loss, double lr,
                                  struct chex_error *err) {
     struct chex_error ignored;
     s->together = true;
-    if (s->rank == 0) /* the text below names the newest checkpoint that is whole */
+    if (s->output.writer) /* the text below names the newest checkpoint that is whole */
         (void)chex_session_saved(s, true, CHEX_HELD_DROP, &ignored);
     return chex_error_set(err, CHEX_E_DIVERGED,
                           "the loss is %g at step %llu (epoch %llu, lr %g): lower --lr, add "
@@ -239,6 +239,7 @@ enum chex_status chex_session_complete_save(struct chex_session *s, struct chex_
     chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_SAVE, s->at.step);
     const enum chex_status st =
         s->rank == 0 ? chex_session_saved(s, true, CHEX_HELD_WRITE, err) : CHEX_OK;
+    chex_pass_audit_prune(s);
     chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_SAVE, from_ns, s->at.step);
     return chex_session_agree(s, st, err);
 }

@@ -127,14 +127,15 @@ static const char *where_text(const struct chex_session *s, const struct print *
     return "the loss";
 }
 
-/* Rank 0 sets the checkpoints after `trusted` aside. `text` gets the end of the message. */
+/* Rank 0 sets the checkpoints after `trusted` aside, after the write in progress. `text` gets the
+ * end of the message. */
 static void go_back(struct chex_session *s, uint64_t trusted, char *text, size_t size) {
     struct chex_error why;
     uint64_t kept = 0;
     text[0] = '\0';
     if (s->rank != 0)
         return;
-    chex_session_saved(s, true, CHEX_HELD_DROP, &why); /* no checkpoint appears after this */
+    (void)chex_session_saved(s, true, CHEX_HELD_DROP, &why);
     if (chex_checkpoint_store_abandon(s->config.output_dir, trusted, &kept, &why) != CHEX_OK)
         snprintf(text, size, "; the checkpoints after step %llu are not to be trusted (%.200s)",
                  (unsigned long long)trusted, why.text);

@@ -324,15 +324,21 @@ static bool other_loss(const char *metrics, uint64_t step, double loss) {
     return isfinite(then) && then != strtod(text, NULL);
 }
 
-/* A run between its files may pass the end of an epoch. Its validation decides the rate of plateau
- * only. */
+/* A stretch may pass the end of an epoch (--checkpoint-every 2epochs). Its validation decides the
+ * rate of plateau, and nothing else. */
 static enum chex_status next_epoch(struct chex_session *s, struct chex_error *err) {
-    if (s->config.schedule.kind == CHEX_SCHED_PLATEAU)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: step %llu ends an epoch without a recorded checkpoint, and "
-                              "--sched plateau needs its validation: this stretch cannot be "
-                              "repeated",
-                              s->config.output_dir, (unsigned long long)s->at.step);
+    struct chex_validation v = {.loss = s->at.epoch_loss / (double)s->at.step_in_epoch};
+    if (s->config.schedule.kind == CHEX_SCHED_PLATEAU && s->input.val) {
+        double *aurocs = calloc((size_t)s->net->classes, sizeof *aurocs);
+        enum chex_status st = aurocs ? CHEX_OK : chex_error_memory(err, NULL);
+        st = chex_session_agree(s, st, err);
+        if (st == CHEX_OK)
+            st = chex_train_validate(&s->world, s->engine, s->input.val, s->config.workers,
+                                     s->at.step, &s->time_left, aurocs, &v, err);
+        free(aurocs);
+        CHEX_TRY(chex_session_agree(s, st, err));
+    }
+    chex_schedule_observe(&s->config.schedule, v.loss);
     s->at.epoch++;
     s->at.step_in_epoch = 0;
     s->at.epoch_loss = 0;
