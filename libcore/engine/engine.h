@@ -22,8 +22,8 @@
  * which every update moves (engine/update.h). Passes never use it. chex_engine_swap_ema puts it in
  * the place of the parameters, for inference.
  *
- * Determinism. The results of a pass depend on state and batch only, not on the number of threads
- * or on timing.
+ * Determinism. The results of a pass depend on state and batch only (with `sync` on the batches of
+ * all logical ranks), not on the number of threads or on timing.
  *
  * Precision.
  *   fp32         stored as fp32; products keep at least 16 mantissa bits

@@ -89,6 +89,12 @@ static void check_behind(void) {
          "(stopped, gone or cut off); ranks 0-1 wait",
          "and is silent");
     s = all_wait(3);
+    for (int r = 0; r < 3; r++)
+        marks[r] = mark(CHEX_PHASE_STATISTICS, 60);
+    marks[1] = mark(CHEX_PHASE_COMPUTE, 60);
+    says(&s, "rank 1 on n00 has been computing for 60 s; the other 2 ranks wait",
+         "one has not come to a sum of --sync-bn");
+    s = all_wait(3);
     marks[0] = mark(CHEX_PHASE_WAIT, 60);
     says(&s,
          "rank 1 on n00 has been reducing gradients for 60 s; rank 2 on n01 has been reducing "
