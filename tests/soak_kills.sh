@@ -51,7 +51,6 @@ fail() {
     echo "soak: $*" >&2
     exit 1
 }
-now_ms() { echo $((${EPOCHREALTIME/./} / 1000)); }
 
 { chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q &&
     chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
@@ -89,11 +88,21 @@ ours() {
     done
     return $found
 }
+done_steps() {
+    local n
+    n=$(grep -cs '"kind":"step"' run/metrics.jsonl)
+    echo "${n:-0}"
+}
+# A moment after $1 more steps, somewhere within the next ones; of a start with 0: while it sets up.
+await_moment() {
+    local from
+    from=$(done_steps)
+    while [ "$(done_steps)" -lt $((from + $1)) ] && kill -0 $waiting 2>/dev/null; do sleep 0.02; done
+    sleep "0.$(printf %03d $((RANDOM % ($1 == 0 ? 999 : 300))))"
+}
 one_of() { [ $# = 0 ] || eval "echo \${$((RANDOM % $# + 1))}"; }
 
-began=$(now_ms)
 "${train[@]}" --output whole >out 2>&1 || fail "the undisturbed run failed: $(cat out)"
-length=$(($(now_ms) - began))
 killed=0 starts=0 ends=0
 while [ $killed -lt "$kills" ] || [ -e run ]; do
     n=$(one_of "${ranks[@]}")
@@ -104,8 +113,7 @@ while [ $killed -lt "$kills" ] || [ -e run ]; do
     until first=$(pgrep -P $waiting) || ! kill -0 $waiting 2>/dev/null; do sleep 0.01; done
     how=$((RANDOM % 5))
     if [ $killed -lt "$kills" ]; then
-        moment=$((RANDOM % (length + length / 2)))
-        sleep "$((moment / 1000)).$(printf %03d $((moment % 1000)))"
+        await_moment $((RANDOM % 4))
         # shellcheck disable=SC2046
         case $how in
         0) kill -9 $(one_of $(members "$first" "$n")) ;;
@@ -129,11 +137,12 @@ while [ $killed -lt "$kills" ] || [ -e run ]; do
         compare
         rm -rf run
         ends=$((ends + 1))
+        echo "soak: $killed of $kills kills, $ends runs to the end"
         ;;
     6) ;; # asked to save, and quick enough
     124) fail "a start hangs: $(cat err)" ;;
     *)
-        [ $how != "" ] && [ $killed -lt "$kills" ] || fail "status $status without a kill: $(cat err)"
+        [ $killed -lt "$kills" ] || fail "status $status without a kill: $(cat err)"
         killed=$((killed + 1))
         ;;
     esac

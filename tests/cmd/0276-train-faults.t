@@ -32,11 +32,11 @@ beyond() {
     done
     return 1
 }
-# endless RUN: a run without end in the background, past its third step.
+# endless RUN: a run without end in the background, with two checkpoints.
 endless() {
     chex-train "${common[@]}" --epochs 100000 --output "$@" 2>err &
     pid=$!
-    beyond "$1" 3
+    beyond "$1" 5
 }
 
 endless killed
@@ -68,17 +68,17 @@ for signal in USR2 TERM; do
     is $? 6 "preempted by $signal: status 6"
     like "$(err)" 'asked to stop: saved at step [0-9]+; run again to go on' "preempted by $signal: saved"
 done
-endless stopped --stall-warn 1s --stall-abort 2s
+endless stopped
 kill -STOP $pid
-sleep 2
+sleep 1
 kill -CONT $pid
 sleep 0.5
 kill -USR2 $pid
 wait $pid
 is $? 6 "stopped and continued: the run goes on, and saves when asked"
 
-expect_status 8 train --output nan --opt sgd --lr 1e6 --momentum 0.99 --max-steps 50
-error_line 'not finite|the loss is' "diverged: one line says so"
+expect_status 8 train --output nan --opt sgd --lr 1000 --momentum 0.99 --max-steps 50
+error_line 'not finite|the loss is (-?nan|inf)' "diverged: one line says so"
 
 mkdir full
 if mount -t tmpfs -o size=100m tmpfs full 2>/dev/null; then

@@ -10,7 +10,7 @@ have chex-train || skip_all "chex-train is not built"
 chex-shard phantom --count 60 --size 32 --seed 2 --output ph -q >/dev/null
 chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
     --fractions 0.6,0.2,0.2 --output shards -q >/dev/null 2>&1
-same=(--engine cpu --threads 1 --image-size 32 --batch-size 2 --seed 5 --deterministic --epochs 100000 --checkpoint-every 2steps --stall-warn 1s --stall-abort 4s)
+same=(--engine cpu --threads 1 --image-size 32 --batch-size 2 --seed 5 --deterministic --epochs 100000 --checkpoint-every 2steps --stall-warn 1s --stall-abort 15s)
 # A training without --max-steps has no end until the file `steps` says where.
 mkdir bin
 cat >bin/chex-train <<END
