@@ -41,6 +41,12 @@ settles() { # JOB: it has ended or is back in the queue
 }
 trainings() { grep -c '^chex-train' calls; }
 
+export CHEXNET_RESTARTS=many
+job=$(submit)
+settles "$job"
+unset CHEXNET_RESTARTS
+like "$(about "$job" ExitCode) $(cat "$job.log")" "ExitCode=2:0 CHEXNET_RESTARTS: .many. is not a number" \
+    "a wrong CHEXNET_RESTARTS is refused at once"
 for status in 2 3 4 8 9; do
     printf '%s\n' $status 0 >statuses
     job=$(submit)
