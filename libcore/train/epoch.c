@@ -241,14 +241,13 @@ static enum chex_status leave_validation(struct chex_session *s, enum chex_statu
     return fault.status;
 }
 
-/* Validates the parameters, or with --ema their moving average. Collective. */
-static enum chex_status measure(struct chex_session *s, struct chex_validation *v,
-                                struct chex_error *err) {
+enum chex_status chex_session_validate(struct chex_session *s, double *aurocs,
+                                       struct chex_validation *v, struct chex_error *err) {
     const bool average = s->config.ema_decay > 0;
     if (average)
         CHEX_TRY(chex_session_agree(s, chex_engine_swap_ema(s->engine, err), err));
     enum chex_status st = chex_train_validate(&s->world, s->engine, &s->input, s->config.workers,
-                                              s->at.step, &s->time_left, s->output.aurocs, v, err);
+                                              s->at.step, &s->time_left, aurocs, v, err);
     if (average && st == CHEX_OK)
         st = chex_engine_swap_ema(s->engine, err);
     return chex_session_agree(s, st, err);
@@ -263,7 +262,7 @@ static enum chex_status validate(struct chex_session *s, struct epoch_result *e,
     chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_VALIDATE, s->at.step);
     const uint64_t from_ns = chex_trace_now(s->timeline.trace);
     struct chex_validation v;
-    enum chex_status st = measure(s, &v, err);
+    enum chex_status st = chex_session_validate(s, s->output.aurocs, &v, err);
     if (st == CHEX_OK) {
         e->val_loss = v.loss;
         e->val_training_loss = v.training_loss;

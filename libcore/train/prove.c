@@ -329,12 +329,12 @@ static bool other_loss(const char *metrics, uint64_t step, double loss) {
 static enum chex_status next_epoch(struct chex_session *s, struct chex_error *err) {
     struct chex_validation v = {.loss = s->at.epoch_loss / (double)s->at.step_in_epoch};
     if (s->config.schedule.kind == CHEX_SCHED_PLATEAU && s->input.val) {
-        double *aurocs = calloc((size_t)s->net->classes, sizeof *aurocs);
+        const size_t groups = 1 + (size_t)s->input.selection->sources.count;
+        double *aurocs = chex_alloc_zeroed(groups * (size_t)s->net->classes, sizeof *aurocs);
         enum chex_status st = aurocs ? CHEX_OK : chex_error_memory(err, NULL);
         st = chex_session_agree(s, st, err);
         if (st == CHEX_OK)
-            st = chex_train_validate(&s->world, s->engine, s->input.val, s->config.workers,
-                                     s->at.step, &s->time_left, aurocs, &v, err);
+            st = chex_session_validate(s, aurocs, &v, err);
         free(aurocs);
         CHEX_TRY(chex_session_agree(s, st, err));
     }

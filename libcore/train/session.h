@@ -265,7 +265,11 @@ bool chex_session_out_of_steps(const struct chex_session *s); /* --max-steps is 
  * is more to do. All ranks return the same. */
 const char *chex_session_ended_by(const struct chex_session *s);
 
-/* epoch.c: after the last step of an epoch, or the last one that --max-steps allows: saves,
+/* epoch.c: validates the parameters, or with --ema their moving average. aurocs: as in struct
+ * chex_run_output; rank 0. Collective. */
+enum chex_status chex_session_validate(struct chex_session *s, double *aurocs,
+                                       struct chex_validation *v, struct chex_error *err);
+/* After the last step of an epoch, or the last one that --max-steps allows: saves,
  * validates, reports, and saves again with the result. The learning-rate schedule advances only
  * after whole epochs. Collective. */
 enum chex_status chex_session_end_steps(struct chex_session *s, double started_s,
