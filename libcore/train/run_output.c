@@ -106,25 +106,30 @@ enum chex_status chex_session_repair_names(struct chex_session *s, struct chex_e
                                            at->has_best ? at->best_step : 0, &best, err);
 }
 
+/* Its pages are touched here, so that the first snapshot of the steps does not wait for them. */
+static float *touched_vector(size_t count) {
+    float *v = chex_alloc_aligned(count, sizeof *v);
+    if (v)
+        memset(v, 0, count * sizeof *v);
+    return v;
+}
+
 static enum chex_status allocate_snapshot(struct chex_session *s, struct chex_error *err) {
     struct chex_checkpoint *c = &s->output.snapshot;
     snprintf(c->model, sizeof c->model, "%s", s->net->model);
     c->classes = s->net->classes;
     c->class_names = s->input.train->class_names;
     c->image_size = s->config.image_size;
-    c->params = chex_alloc_aligned(s->net->state_count, sizeof(float));
-    c->moment1 = chex_alloc_aligned(s->net->state_count, sizeof(float));
-    if (chex_optim_moments(s->config.update.optim) == 2)
-        c->moment2 = chex_alloc_aligned(s->net->state_count, sizeof(float));
-    const bool moments =
-        c->moment1 && (c->moment2 || chex_optim_moments(s->config.update.optim) < 2);
-    if (s->config.ema_decay > 0)
-        c->ema = chex_alloc_aligned(s->net->state_count, sizeof(float));
-    const bool average = c->ema || !(s->config.ema_decay > 0);
+    const bool two = chex_optim_moments(s->config.update.optim) == 2;
+    const bool average = s->config.ema_decay > 0;
+    c->params = touched_vector(s->net->state_count);
+    c->moment1 = touched_vector(s->net->state_count);
+    c->moment2 = two ? touched_vector(s->net->state_count) : NULL;
+    c->ema = average ? touched_vector(s->net->state_count) : NULL;
+    const bool whole = c->params && c->moment1 && (c->moment2 || !two) && (c->ema || !average);
     const size_t groups = 1 + (size_t)s->input.selection->sources.count;
     s->output.aurocs = chex_alloc_zeroed(groups * (size_t)c->classes, sizeof *s->output.aurocs);
-    return c->params && moments && average && s->output.aurocs ? CHEX_OK
-                                                               : chex_error_memory(err, NULL);
+    return whole && s->output.aurocs ? CHEX_OK : chex_error_memory(err, NULL);
 }
 
 static enum chex_status start_writer(struct chex_session *s, struct chex_error *err) {
