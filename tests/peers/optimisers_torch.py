@@ -3,21 +3,21 @@
 
     optimisers_torch.py BUILD
 
-BUILD is a build folder with tests/run_optimiser. Needs torch and numpy. With timm the moving average
-is its ModelEmaV3, else the formula, and the layers of densenet121 and resnet50 are compared with its
-param_groups_layer_decay. Both sides get the same parameters of a small network and the same
-gradients. PyTorch computes in fp32 and in fp64.
+BUILD is a build folder with tests/run_optimiser. Needs torch and numpy. With timm the moving
+average is its ModelEmaV3, else the formula, and the layers of densenet121 and resnet50 are compared
+with its param_groups_layer_decay. Both sides get the same parameters of a small network and the
+same gradients. PyTorch computes in fp32 and in fp64.
 
 For each case it prints, in units of the last place of the largest parameter, how far ours and
 PyTorch's fp32 are from fp64, and how far they are from each other. Exit status 1: ours is further
 from fp64 than the bound.
 
-Bound. An update rounds a parameter once, by half a unit: 50 updates make 25 units. The change itself
-has a relative error of a few roundings of moments, root, quotient and rate, at most 16 * 2^-24. The
-sum of the absolute changes of a parameter over all steps, times that, is added. Adam with L2 divides
-g + decay * w by its own size. Where the two terms cancel few bits are left, in PyTorch's fp32 too;
-so three times PyTorch's distance is also within the bound. PyTorch has no LARS; its definition is
-written here.
+Bound. An update rounds a parameter once, by half a unit: 50 updates make 25 units. The change
+itself has a relative error of a few roundings of moments, root, quotient and rate, at most
+16 * 2^-24. The sum of the absolute changes of a parameter over all steps, times that, is added.
+Adam with L2 divides g + decay * w by its own size. Where the two terms cancel few bits are left, in
+PyTorch's fp32 too; so three times PyTorch's distance is also within the bound. PyTorch has no LARS;
+its definition is written here.
 """
 import fnmatch
 import subprocess
