@@ -81,7 +81,7 @@ static const char rest_text[] =
     "{gradients.bucket_bytes:B}{gradients.step_summed_bytes!; rank 0 sends "
     "{gradients.step_sent_bytes:B}, receives {gradients.step_received_bytes:B} and broadcasts "
     "{gradients.step_broadcast_bytes:B} a step}}\n"
-    "{audit?audit         every {audit.steps} steps, about {audit.time_share:.2%} % of the time\n}"
+    "{audit?audit         every {audit.steps} steps, at least {audit.time_share:.2%} % of the time\n}"
     "time          {time.measured?{time.measured.step_s:t} a step, {time.measured.epoch_s:t} an "
     "epoch, {time.measured.run_s:t} for the run ({time.measured.images_per_s:.1f} "
     "images/s)\n" INDENT "from: {time.measured.from}\n}"
