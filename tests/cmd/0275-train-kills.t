@@ -4,6 +4,6 @@
 # shellcheck source=tests/cmd/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-expect_status 0 env CHEX_TEST_BUILD="$BUILD" bash "$SOURCE/tests/soak_kills.sh" --kills 20 --steps 4 --ranks 1
+expect_status 0 env CHEX_TEST_BUILD="$BUILD" bash "$SOURCE/tests/soak_kills.sh" --kills 20 --steps 14 --ranks 1
 like "$(out)" '^soak: 20 kills in .* no difference$' "after 20 kills each run has the bits of an undisturbed one"
 done_testing
