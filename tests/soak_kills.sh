@@ -56,7 +56,7 @@ fail() {
     chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
         --fractions 0.6,0.2,0.2 --output set -q; } >out 2>&1 || fail "no shards: $(cat out)"
 train=(chex-train --data set --image-size 32 --batch-size 1 --logical-ranks 4 --deterministic --seed 5
-    --engine cpu --threads 1 --max-steps "$steps" --checkpoint-every 1steps --stall-abort 60s)
+    --engine cpu --threads 1 --max-steps "$steps" --checkpoint-every 2steps --stall-abort 60s)
 many=(mpirun --oversubscribe --bind-to none)
 [ "$(id -u)" != 0 ] || many+=(--allow-run-as-root)
 if ! "${many[@]}" -n 2 true >out 2>&1; then
