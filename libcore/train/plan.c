@@ -583,6 +583,13 @@ static json_t *head(const struct chex_session *s, const char *action) {
                        CHEX_FIELD("origins", json_incref(json_object_get(c, "origins"))));
 }
 
+static json_t *audit_json(const struct chex_session *s) {
+    if (!s->audit)
+        return json_null();
+    return chex_result(CHEX_FIELD("steps", s->config.audit_steps),
+                       CHEX_FIELD("time_share", chex_pass_audit_share(s)));
+}
+
 static enum chex_status assemble(struct plan *p, json_t *ranks, json_t **out,
                                  struct chex_error *err) {
     struct chex_session *s = p->s;
@@ -601,9 +608,7 @@ static enum chex_status assemble(struct plan *p, json_t *ranks, json_t **out,
         CHEX_FIELD("memory", memory_of_all(p)), CHEX_FIELD("schedule", schedule_json(s)),
         CHEX_FIELD("start", start_json(s)), CHEX_FIELD("checkpoints", checkpoints_json(s)),
         CHEX_FIELD("gradients", gradients_json(s)),
-        CHEX_FIELD_IF(s->audit, "audit",
-                      chex_result(CHEX_FIELD("steps", s->config.audit_steps),
-                                  CHEX_FIELD("time_share", chex_pass_audit_share(s)))),
+        CHEX_FIELD("audit", audit_json(s)),
         CHEX_FIELD("time", time_json(p, &run_s)));
     bool whole = o && json_object_update_new(o, parts) == 0;
     if (p->cluster)
