@@ -57,6 +57,9 @@ static enum chex_status put_part(hid_t file, const char *path, const char *name,
     return st;
 }
 
+static const char *const vector_names[CHEX_CHECKPOINT_VECTORS] = {"params", "moment1", "moment2",
+                                                                  "ema"};
+
 static enum chex_status put_all(hid_t file, const char *path, const struct chex_net *net,
                                 const struct chex_checkpoint *c, struct chex_error *err) {
     CHEX_TRY(chex_h5_write_text(file, "format", format_name, path, err));
@@ -68,10 +71,9 @@ static enum chex_status put_all(hid_t file, const char *path, const struct chex_
     CHEX_TRY(chex_h5_write_text(file, "meta", c->meta, path, err));
     CHEX_TRY(
         chex_h5_write_u64(file, "meta_xxh3", chex_hash64(c->meta, strlen(c->meta)), path, err));
-    CHEX_TRY(put_part(file, path, "params", net, c->params, err));
-    CHEX_TRY(put_part(file, path, "moment1", net, c->moment1, err));
-    CHEX_TRY(put_part(file, path, "moment2", net, c->moment2, err));
-    return put_part(file, path, "ema", net, c->ema, err);
+    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)
+        CHEX_TRY(put_part(file, path, vector_names[i], net, c->vectors[i], err));
+    return CHEX_OK;
 }
 
 /* Creates an HDF5 file in memory. */
@@ -92,7 +94,9 @@ static enum chex_status open_image(const char *path, size_t step_bytes, hid_t *f
 static enum chex_status make_image(const char *path, const struct chex_net *net,
                                    const struct chex_checkpoint *c, void **image_out,
                                    size_t *bytes_out, struct chex_error *err) {
-    size_t parts = 1 + (c->moment1 != NULL) + (c->moment2 != NULL) + (c->ema != NULL);
+    size_t parts = 0;
+    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)
+        parts += c->vectors[i] != NULL;
     /* The memory grows once: names and headers take less than a kilobyte per dataset. */
     size_t step = parts * (net->state_count * sizeof(float) + (size_t)net->param_total * 1024);
     void *image = NULL;
@@ -134,12 +138,12 @@ enum chex_status chex_checkpoint_write(const char *path, const struct chex_net *
 
 void chex_checkpoint_digest(const struct chex_net *net, const struct chex_checkpoint *c,
                             char out[CHEX_HASH128_HEX_BYTES]) {
-    const float *const all[] = {c->params, c->moment1, c->moment2, c->ema};
-    struct chex_hash_part parts[sizeof all / sizeof *all];
+    struct chex_hash_part parts[CHEX_CHECKPOINT_VECTORS];
     size_t count = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i])
-            parts[count++] = (struct chex_hash_part){all[i], net->state_count * sizeof(float)};
+    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)
+        if (c->vectors[i])
+            parts[count++] =
+                (struct chex_hash_part){c->vectors[i], net->state_count * sizeof(float)};
     chex_hash128_hex_of_parts(parts, count, out);
 }
 
@@ -406,9 +410,7 @@ void chex_checkpoint_destroy(struct chex_checkpoint *c) {
         return;
     chex_h5_free_texts(c->class_names, (size_t)c->classes);
     free(c->meta);
-    free(c->params);
-    free(c->moment1);
-    free(c->moment2);
-    free(c->ema);
+    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)
+        free(c->vectors[i]);
     free(c);
 }

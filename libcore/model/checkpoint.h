@@ -16,6 +16,8 @@
 #include "base/hash.h"
 #include "model/net.h"
 
+enum { CHEX_CHECKPOINT_VECTORS = 4 };
+
 struct chex_checkpoint {
     char model[32];
     int classes;
@@ -23,8 +25,13 @@ struct chex_checkpoint {
     int image_size;     /* of the training, in pixels */
     char *meta;         /* JSON text */
     /* (state_count) each, in row-major order; all but params may be NULL. ema: the moving average.
-     */
-    float *params, *moment1, *moment2, *ema;
+     * `vectors` has the same in the order of enum chex_state_part. */
+    union {
+        struct {
+            float *params, *moment1, *moment2, *ema;
+        };
+        float *vectors[CHEX_CHECKPOINT_VECTORS];
+    };
 };
 
 /* Copies of the file that chex_checkpoint_write holds in memory at the same time. */

@@ -11,32 +11,21 @@
 
 #include "base/alloc.h"
 
-enum { VECTORS = 4 };
-
 struct head {
     char model[sizeof((struct chex_checkpoint *)0)->model];
     int32_t classes, image_size;
     uint64_t names_bytes, meta_bytes; /* with the NULs */
-    uint8_t has[VECTORS];
+    uint8_t has[CHEX_CHECKPOINT_VECTORS];
 };
-
-static void vectors_of(struct chex_checkpoint *c, float **out[VECTORS]) {
-    out[0] = &c->params;
-    out[1] = &c->moment1;
-    out[2] = &c->moment2;
-    out[3] = &c->ema;
-}
 
 static struct head head_of(struct chex_checkpoint *c) {
     struct head h = {
         .classes = c->classes, .image_size = c->image_size, .meta_bytes = strlen(c->meta) + 1};
-    float **vectors[VECTORS];
-    vectors_of(c, vectors);
     snprintf(h.model, sizeof h.model, "%s", c->model);
     for (int i = 0; i < c->classes; i++)
         h.names_bytes += strlen(c->class_names[i]) + 1;
-    for (int i = 0; i < VECTORS; i++)
-        h.has[i] = *vectors[i] != NULL;
+    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)
+        h.has[i] = c->vectors[i] != NULL;
     return h;
 }
 
@@ -61,8 +50,6 @@ static enum chex_status split_names(struct chex_checkpoint *c, const char *all,
 /* A rank other than 0: the network, and memory for the checkpoint. */
 static enum chex_status allocate(const struct head *h, struct chex_net **net,
                                  struct chex_checkpoint *c, struct chex_error *err) {
-    float **vectors[VECTORS];
-    vectors_of(c, vectors);
     memcpy(c->model, h->model, sizeof c->model);
     c->image_size = h->image_size;
     CHEX_TRY(chex_net_create(h->model, h->classes, net, err));
@@ -70,10 +57,10 @@ static enum chex_status allocate(const struct head *h, struct chex_net **net,
     c->classes = c->class_names ? h->classes : 0;
     c->meta = malloc(h->meta_bytes);
     bool all = c->class_names && c->meta;
-    for (int i = 0; i < VECTORS; i++)
+    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)
         if (h->has[i]) {
-            *vectors[i] = chex_alloc_aligned((*net)->state_count, sizeof(float));
-            all = all && *vectors[i];
+            c->vectors[i] = chex_alloc_aligned((*net)->state_count, sizeof(float));
+            all = all && c->vectors[i];
         }
     return all ? CHEX_OK : chex_error_memory(err, NULL);
 }
@@ -81,14 +68,12 @@ static enum chex_status allocate(const struct head *h, struct chex_net **net,
 /* All ranks have the memory. */
 static enum chex_status send(struct chex_group *g, const struct head *h, const struct chex_net *net,
                              struct chex_checkpoint *c, char *names, struct chex_error *err) {
-    float **vectors[VECTORS];
-    vectors_of(c, vectors);
     CHEX_TRY(chex_group_broadcast(g, names, h->names_bytes, 0, err));
     CHEX_TRY(chex_group_broadcast(g, c->meta, h->meta_bytes, 0, err));
-    for (int i = 0; i < VECTORS; i++)
+    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)
         if (h->has[i])
             CHEX_TRY(
-                chex_group_broadcast(g, *vectors[i], net->state_count * sizeof(float), 0, err));
+                chex_group_broadcast(g, c->vectors[i], net->state_count * sizeof(float), 0, err));
     return chex_group_agree(g, g->rank == 0 ? CHEX_OK : split_names(c, names, err), err);
 }
 

@@ -231,8 +231,9 @@ void chex_checkpoint_store_prune_audited(const char *dir, int keep, uint64_t aud
  * for a moment, and the steps go on meanwhile. */
 static enum chex_status check_room(const char *path, const struct chex_net *net,
                                    const struct chex_checkpoint *c, struct chex_error *err) {
-    const uint64_t vectors = 1 + (uint64_t)(c->moment1 != NULL) + (uint64_t)(c->moment2 != NULL) +
-                             (uint64_t)(c->ema != NULL);
+    uint64_t vectors = 0;
+    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)
+        vectors += c->vectors[i] != NULL;
     const uint64_t bytes = vectors * net->state_count * sizeof(float);
     uint64_t have = 0;
     char a[32], b[32];

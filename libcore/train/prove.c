@@ -370,21 +370,20 @@ static enum chex_status repeat_steps(const struct proof *p, struct chex_session 
 /* The state of the engine, with buffers of its own. */
 static enum chex_status read_state(const struct chex_session *s, struct chex_checkpoint *c,
                                    struct chex_error *err) {
-    const int moments = chex_optim_moments(s->config.update.optim);
-    float **const parts[] = {&c->params, &c->moment1, &c->moment2};
-    for (int i = 0; i < 1 + moments; i++) {
-        *parts[i] = chex_alloc_aligned(s->net->state_count, sizeof(float));
-        if (!*parts[i])
+    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++) {
+        if (!chex_session_keeps(s, (enum chex_state_part)i))
+            continue;
+        c->vectors[i] = chex_alloc_aligned(s->net->state_count, sizeof(float));
+        if (!c->vectors[i])
             return chex_error_memory(err, NULL);
-        CHEX_TRY(chex_engine_get(s->engine, (enum chex_state_part)i, *parts[i], err));
+        CHEX_TRY(chex_engine_get(s->engine, (enum chex_state_part)i, c->vectors[i], err));
     }
     return CHEX_OK;
 }
 
 static void release_state(struct chex_checkpoint *c) {
-    free(c->params);
-    free(c->moment1);
-    free(c->moment2);
+    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)
+        free(c->vectors[i]);
 }
 
 static const char *first_other(const struct chex_net *net, const float *a, const float *b) {
@@ -399,16 +398,16 @@ static const char *first_other(const struct chex_net *net, const float *a, const
 /* Writes the first parameter that differs from the file's; "" if there is no file. */
 static void find_other(const struct chex_net *net, const struct chex_checkpoint *now,
                        const char *path, char *text, size_t size) {
-    static const char *const parts[] = {"", "first moment of ", "second moment of "};
+    static const char *const parts[CHEX_CHECKPOINT_VECTORS] = {
+        "", "first moment of ", "second moment of ", "moving average of "};
     struct chex_net *theirs = NULL;
     struct chex_checkpoint *then = NULL;
     text[0] = '\0';
     if (!path || chex_checkpoint_read(path, true, &theirs, &then, NULL) != CHEX_OK)
         return;
-    const float *const a[] = {now->params, now->moment1, now->moment2};
-    const float *const b[] = {then->params, then->moment1, then->moment2};
-    for (int i = 0; !text[0] && theirs->state_count == net->state_count && i < 3; i++) {
-        const char *name = first_other(net, a[i], b[i]);
+    const bool same_shape = theirs->state_count == net->state_count;
+    for (int i = 0; !text[0] && same_shape && i < CHEX_CHECKPOINT_VECTORS; i++) {
+        const char *name = first_other(net, now->vectors[i], then->vectors[i]);
         if (name)
             snprintf(text, size, "%s%s", parts[i], name);
     }

@@ -120,13 +120,12 @@ static enum chex_status allocate_snapshot(struct chex_session *s, struct chex_er
     c->classes = s->net->classes;
     c->class_names = s->input.train->class_names;
     c->image_size = s->config.image_size;
-    const bool two = chex_optim_moments(s->config.update.optim) == 2;
-    const bool average = s->config.ema_decay > 0;
-    c->params = touched_vector(s->net->state_count);
-    c->moment1 = touched_vector(s->net->state_count);
-    c->moment2 = two ? touched_vector(s->net->state_count) : NULL;
-    c->ema = average ? touched_vector(s->net->state_count) : NULL;
-    const bool whole = c->params && c->moment1 && (c->moment2 || !two) && (c->ema || !average);
+    bool whole = true;
+    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)
+        if (chex_session_keeps(s, (enum chex_state_part)i)) {
+            c->vectors[i] = touched_vector(s->net->state_count);
+            whole = whole && c->vectors[i];
+        }
     const size_t groups = 1 + (size_t)s->input.selection->sources.count;
     s->output.aurocs = chex_alloc_zeroed(groups * (size_t)c->classes, sizeof *s->output.aurocs);
     return whole && s->output.aurocs ? CHEX_OK : chex_error_memory(err, NULL);
@@ -253,9 +252,7 @@ void chex_run_output_release(struct chex_run_output *o, const char *dir) {
     chex_lockfile_release(dir, LOCK_NAME, o->lock, false);
     if (o->checkpoint_log)
         fclose(o->checkpoint_log);
-    free(o->snapshot.params);
-    free(o->snapshot.moment1);
-    free(o->snapshot.moment2);
-    free(o->snapshot.ema);
+    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)
+        free(o->snapshot.vectors[i]);
     free(o->aurocs);
 }

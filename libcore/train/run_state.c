@@ -82,18 +82,26 @@ static char *meta_text(const struct chex_session *s) {
     return text;
 }
 
+bool chex_session_keeps(const struct chex_session *s, enum chex_state_part part) {
+    switch (part) {
+    case CHEX_STATE_PARAMS:
+    case CHEX_STATE_MOMENT1: return true;
+    case CHEX_STATE_MOMENT2: return chex_optim_moments(s->config.update.optim) == 2;
+    case CHEX_STATE_EMA: return s->config.ema_decay > 0;
+    }
+    return false;
+}
+
 /* Copies the state of the engine, unless the snapshot already has it: a validation changes none. */
 static enum chex_status take_snapshot(struct chex_session *s, struct chex_error *err) {
     struct chex_run_output *o = &s->output;
     if (o->snapshot_step == s->at.step)
         return CHEX_OK;
     o->snapshot_step = 0;
-    CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_PARAMS, o->snapshot.params, err));
-    CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_MOMENT1, o->snapshot.moment1, err));
-    if (o->snapshot.moment2)
-        CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_MOMENT2, o->snapshot.moment2, err));
-    if (o->snapshot.ema)
-        CHEX_TRY(chex_engine_get(s->engine, CHEX_STATE_EMA, o->snapshot.ema, err));
+    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)
+        if (o->snapshot.vectors[i])
+            CHEX_TRY(
+                chex_engine_get(s->engine, (enum chex_state_part)i, o->snapshot.vectors[i], err));
     o->snapshot_step = s->at.step;
     return CHEX_OK;
 }

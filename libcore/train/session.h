@@ -265,6 +265,9 @@ bool chex_session_out_of_steps(const struct chex_session *s); /* --max-steps is 
  * is more to do. All ranks return the same. */
 const char *chex_session_ended_by(const struct chex_session *s);
 
+/* run_state.c: whether checkpoints of the run hold this part. */
+bool chex_session_keeps(const struct chex_session *s, enum chex_state_part part);
+
 /* epoch.c: validates the parameters, or with --ema their moving average. aurocs: as in struct
  * chex_run_output; rank 0. Collective. */
 enum chex_status chex_session_validate(struct chex_session *s, double *aurocs,
