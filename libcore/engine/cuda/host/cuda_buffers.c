@@ -250,7 +250,8 @@ static void size_workspace(struct cuda_engine *e) {
         if (op->own_stem)
             need[2] = gpu_stem_workspace(&e->device, n, e->config.image_size);
         op->backward_bytes = need[1] > need[2] ? need[1] : need[2];
-        backward += cuda_padded(op->backward_bytes);
+        if (op->backward_algo && op->backward_algo->uses_side)
+            backward += cuda_padded(op->backward_bytes);
         for (int k = 0; k < 3; k++)
             largest = need[k] > largest ? need[k] : largest;
     }

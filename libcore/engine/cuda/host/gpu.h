@@ -177,6 +177,7 @@ struct gpu_conv_algo {
     cudaError_t (*backward)(const struct gpu_device *device, const void *state,
                             const struct gpu_conv_backward *b, void *workspace,
                             cudaStream_t stream);
+    bool uses_side; /* backward: see gpu_conv_backward.side */
 };
 
 /* conv_algorithms.c: all of the following that are compiled in, NULL-terminated. */

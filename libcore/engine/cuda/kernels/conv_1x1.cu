@@ -356,4 +356,5 @@ static cudaError_t conv1x1_backward(const gpu_device *d, const void *, const gpu
 }
 
 const gpu_conv_algo gpu_conv_algo_1x1 = {
-    "1x1", conv1x1_fits, nullptr, nullptr, conv1x1_workspace, conv1x1_forward, conv1x1_backward};
+    "1x1",           conv1x1_fits,     nullptr, nullptr, conv1x1_workspace,
+    conv1x1_forward, conv1x1_backward, true};

@@ -418,5 +418,5 @@ cudaError_t backward(const gpu_device *device, const void *, const gpu_conv_back
 
 } // namespace
 
-extern "C" const struct gpu_conv_algo gpu_conv_algo_3x3 = {"3x3",     fits,    nullptr, nullptr,
-                                                           workspace, forward, backward};
+extern "C" const struct gpu_conv_algo gpu_conv_algo_3x3 = {"3x3",     fits,    nullptr,  nullptr,
+                                                           workspace, forward, backward, true};
