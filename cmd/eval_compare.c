@@ -49,6 +49,8 @@ static void release(struct comparison *c) {
     for (size_t i = 0; c->compared && i + 1 < c->files; i++)
         chex_paired_destroy(c->compared[i]);
     free(c->compared);
+    for (size_t i = 0; i < c->files; i++)
+        chex_paired_training_release(&c->file[i].training);
     free(c->file);
     chex_predictions_destroy(c->reference);
     chex_pool_destroy(c->config.pool);
@@ -64,7 +66,7 @@ static enum chex_status read_table(const struct comparison *c, struct chex_paire
     CHEX_TRY(
         chex_predictions_read(f->path, (enum chex_score_kind)c->settings->scores, table_out, err));
     f->rows = (*table_out)->rows;
-    return CHEX_OK;
+    return chex_paired_training_read(f->path, f->digest, &f->training, err);
 }
 
 static enum chex_status compare_file(struct comparison *c, size_t i, struct chex_error *err) {
@@ -178,7 +180,8 @@ const struct chex_opt_program eval_compare_program = {
     .opts = compare_opts,
     .count = COUNT(compare_opts),
     .epilog = "The files are tables such as predictions.csv. Each other file is compared with the\n"
-              "first one, on the images that both have. A difference is first minus second.\n\n"
+              "first one, on the images that both have. A difference is first minus second. The\n"
+              "training options that differ are read from the auroc.json next to each table.\n\n"
               "Examples\n"
               "  chex-eval compare new/predictions.csv old/predictions.csv --margin 0.01\n"
               "  chex-eval compare a.csv b.csv c.csv --bootstrap 1000 --output "

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "eval_commands.h"
 
@@ -100,15 +101,30 @@ struct chex_report eval_report_of(const struct eval_settings *s, const struct ev
         .unit_score = s->unit == CHEX_UNIT_IMAGE ? NULL : chex_unit_score_names[s->unit_score]};
 }
 
+/* Writes predictions.csv. Its digest in auroc.json says that the two belong together. */
+static enum chex_status write_table(const char *path, const struct chex_predictions *predictions,
+                                    char digest[CHEX_HASH128_HEX_BYTES], struct chex_error *err) {
+    char *bytes = NULL;
+    size_t size = 0;
+    CHEX_TRY(chex_predictions_write(path, predictions, err));
+    CHEX_TRY(chex_fs_read(path, UINT64_MAX, &bytes, &size, err));
+    chex_hash128_hex(bytes, size, digest);
+    free(bytes);
+    return CHEX_OK;
+}
+
 enum chex_status eval_write_files(const char *dir, const struct chex_report *report,
                                   const struct chex_predictions *predictions,
                                   struct chex_error *err) {
+    struct chex_report written = *report;
+    char digest[CHEX_HASH128_HEX_BYTES];
     if (predictions) {
         char *path = chex_fs_join(dir, "predictions.csv");
         enum chex_status st =
-            path ? chex_predictions_write(path, predictions, err) : chex_error_memory(err, NULL);
+            path ? write_table(path, predictions, digest, err) : chex_error_memory(err, NULL);
         free(path);
         CHEX_TRY(st);
+        written.table_digest = digest;
     }
-    return chex_report_write(report, dir, err);
+    return chex_report_write(&written, dir, err);
 }

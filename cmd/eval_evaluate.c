@@ -18,6 +18,7 @@
 #include "eval_commands.h"
 #include "launch/same.h"
 #include "launch/world.h"
+#include "model/training_facts.h"
 #include "shard/manifest.h"
 #include "shard/members.h"
 #include "shard/shard.h"
@@ -464,6 +465,16 @@ static json_t *label_format_of(const char *dir) {
     return format;
 }
 
+/* A deployed network has the facts of its checkpoint. */
+static void add_training(json_t *provenance, const struct eval_network *network) {
+    const json_t *deployed = network->deployment ? network->deployment->provenance : NULL;
+    static const char *const keys[] = {CHEX_TRAINING_KEYS};
+    const json_t *from = network->about.training ? network->about.training : deployed;
+    for (size_t i = 0; provenance && i < COUNT(keys); i++)
+        if (json_object_get(from, keys[i]))
+            json_object_set(provenance, keys[i], json_object_get(from, keys[i]));
+}
+
 static json_t *provenance_of(const struct evaluation *e, double loss) {
     const struct eval_settings *s = e->s;
     json_t *o = chex_result(
@@ -478,6 +489,7 @@ static json_t *provenance_of(const struct evaluation *e, double loss) {
         CHEX_FIELD("ranks", e->coll->size), CHEX_FIELD("loss", loss));
     if (o && e->network.about.training_loss)
         json_object_set_new(o, "training_loss", json_string(e->network.about.training_loss));
+    add_training(o, &e->network);
     return o;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "eval/card.h"
+#include "model/training_facts.h"
 
 /* ---- values of auroc.json ---- */
 
@@ -364,7 +365,9 @@ static void put_json_value(FILE *to, const json_t *v) {
         put_text(to, json_string_value(v));
         return;
     }
-    char *text = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6)) : NULL;
+    char *text = json_is_object(v) ? chex_training_options_text(v)
+                 : v               ? json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6))
+                                   : NULL;
     put_text(to, text ? text : "-");
     free(text);
 }

@@ -2,12 +2,23 @@
  *
  * Where the figures of report.html come from, and the command that makes them again.
  */
+#include <stdlib.h>
+
 #include "base/clock.h"
 #include "eval/html.h"
 #include "eval/textfile.h"
+#include "model/training_facts.h"
+
+static void put_options(FILE *to, const json_t *options) {
+    char *text = chex_training_options_text(options);
+    chex_put_xml(to, text ? text : "-");
+    free(text);
+}
 
 static void put_json(FILE *to, const json_t *v) {
-    if (json_is_string(v))
+    if (json_is_object(v))
+        put_options(to, v);
+    else if (json_is_string(v))
         chex_put_xml(to, json_string_value(v));
     else if (json_is_integer(v))
         fprintf(to, "%lld", (long long)json_integer_value(v));

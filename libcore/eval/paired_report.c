@@ -96,6 +96,9 @@ static void print_joined(const struct chex_paired_report *r, size_t i, FILE *to)
         fprintf(to, "; left out: %zu in the first file only, %zu in the second only",
                 p->left_out[0], p->left_out[1]);
     putc('\n', to);
+    char *differs = chex_paired_training_text(&r->file[0].training, &r->file[1 + i].training);
+    chex_text_printf(to, "%s\n", differs ? differs : "differs in: unknown (out of memory)");
+    free(differs);
     for (int k = 0; k < 2; k++) {
         if (p->missing_count[k])
             fprintf(to, "only in the %s file: ", k ? "second" : "first");
@@ -111,6 +114,14 @@ static void print_undefined_replicates(const struct chex_paired_report *r, FILE 
             fprintf(to, "%s: %zu of %zu replicates had no positive or no negative\n",
                     p->per_class[c].name, p->per_class[c].bootstrap.undefined,
                     r->config->replicates);
+}
+
+/* Whether the training of both models of a comparison is known. */
+static bool any_training(const struct chex_paired_report *r) {
+    bool any = false;
+    for (size_t i = 0; i < r->count; i++)
+        any = any || (r->file[0].training.facts && r->file[1 + i].training.facts);
+    return any;
 }
 
 static void print_notes(const struct chex_paired_report *r, FILE *to) {
@@ -129,6 +140,10 @@ static void print_notes(const struct chex_paired_report *r, FILE *to) {
             "p Holm: corrected for the %zu finding%s of a comparison%s\n",
             by, tests, chex_text_s(tests),
             r->count > 1 ? ", not for the number of comparisons" : "");
+    if (any_training(r))
+        fputs("differs in: training options and their values in the first; the interval covers "
+              "other patients, not another training: repeat with several --seed\n",
+              to);
     if (r->config->replicates)
         fprintf(to,
                 "bootstrap: 95 %%, percentiles of %zu replicates, each draws the same %ss for "
@@ -195,8 +210,10 @@ static json_t *classes_json(const struct chex_paired_report *r, const struct che
 
 static json_t *comparison_json(const struct chex_paired_report *r, size_t i) {
     const struct chex_paired *p = r->compared[i];
+    const struct chex_paired_file *first = &r->file[0], *second = &r->file[1 + i];
     return chex_result(
-        CHEX_FIELD("first", r->file[0].path), CHEX_FIELD("second", r->file[1 + i].path),
+        CHEX_FIELD("first", first->path), CHEX_FIELD("second", second->path),
+        CHEX_FIELD("training", chex_paired_training_json(&first->training, &second->training)),
         CHEX_FIELD("classes", classes_json(r, p)), CHEX_FIELD("mean", class_json(r, p, &p->mean)),
         CHEX_FIELD("class_count", p->classes), CHEX_FIELD("defined_count", p->defined),
         CHEX_MEMBER(p, tests), CHEX_FIELD("images", p->joined),

@@ -12,11 +12,13 @@
 
 #include "base/hash.h"
 #include "eval/paired.h"
+#include "eval/paired_training.h"
 
 struct chex_paired_file {
     const char *path;
     size_t rows;
     char digest[CHEX_HASH128_HEX_BYTES]; /* XXH3 of the bytes of the file */
+    struct chex_paired_training training;
 };
 
 struct chex_paired_report {

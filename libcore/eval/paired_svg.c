@@ -24,10 +24,11 @@ enum {
     NUMBERS = 276,
     WIDTH = 2 * MARGIN + NAMES + PLOT + NUMBERS,
     ROW = 22,
-    HEAD = 58, /* above the rows: two lines and the headings */
+    HEAD = 74, /* above the rows: three lines and the headings */
     FOOT = 46, /* below the rows: ticks, and which side is better */
     NAME_BYTES = 30,
     PATH_COLUMNS = 84,
+    LINE_COLUMNS = 112,
 };
 
 #define INK "#1c2733"
@@ -124,6 +125,18 @@ static const char *end_of_path(const char *path, char *buf, size_t size) {
     return buf;
 }
 
+/* The first columns of a long line. */
+static const char *start_of(const char *text, char *buf, size_t size) {
+    char printable[1024];
+    const char *all = chex_text_printable(text, printable, sizeof printable), *end = all;
+    for (int columns = 0; *end && columns < LINE_COLUMNS; columns++)
+        do
+            end++;
+        while (((unsigned char)*end & 0xc0) == 0x80);
+    snprintf(buf, size, "%.*s%s", (int)(end - all), all, *end ? "..." : "");
+    return buf;
+}
+
 static void put_head(FILE *to, const struct chex_paired_report *r, size_t i) {
     static const char *const roles[] = {"First", "Second"};
     char path[1100], line[1200];
@@ -132,6 +145,9 @@ static void put_head(FILE *to, const struct chex_paired_report *r, size_t i) {
                  end_of_path(r->file[k ? 1 + i : 0].path, path, sizeof path));
         put_text(to, AS_TITLE, 0, k ? 28 : 12, "start", line);
     }
+    char *differs = chex_paired_training_text(&r->file[0].training, &r->file[1 + i].training);
+    put_text(to, AS_TEXT, 0, 44, "start", differs ? start_of(differs, line, sizeof line) : "");
+    free(differs);
     put_text(to, AS_NOTE, NAMES + PLOT + 160, HEAD - 9, "end", "difference, 95 %");
     put_text(to, AS_NOTE, NAMES + PLOT + 212, HEAD - 9, "end", "p Holm");
     put_text(to, AS_NOTE, NAMES + PLOT + NUMBERS, HEAD - 9, "end", "patients");

@@ -293,7 +293,8 @@ json_t *chex_report_json(const struct chex_report *r) {
         CHEX_FIELD_IF(r->subgroups, "subgroups", chex_subgroups_json(r->subgroups)),
         CHEX_FIELD_IF(r->shortcuts, "shortcuts", chex_shortcuts_json(r->shortcuts)),
         CHEX_FIELD("published", published_json(r)),
-        CHEX_FIELD("provenance", r->provenance ? json_deep_copy(r->provenance) : json_object()));
+        CHEX_FIELD("provenance", r->provenance ? json_deep_copy(r->provenance) : json_object()),
+        CHEX_FIELD_IF(r->table_digest, "predictions_digest", r->table_digest));
 }
 
 static enum chex_status write_json(FILE *f, const struct chex_report *r, struct chex_error *err) {

@@ -23,7 +23,8 @@ struct chex_report {
     const struct chex_scores *scores;
     const struct chex_published *published; /* NULL: no comparison */
     const char *title;                      /* "split test of shards/" */
-    const json_t *provenance; /* NULL, or an object of strings and numbers, in display order */
+    const json_t *provenance; /* NULL, or an object of texts, numbers and options, in display order
+                               */
     const struct chex_figures *figures;     /* NULL: only AUROCs */
     const struct chex_cases *cases;         /* NULL: no images in report.html */
     const struct chex_subgroups *subgroups; /* NULL: none */
@@ -31,6 +32,7 @@ struct chex_report {
     const char *unit, *unit_score; /* "image", "study", "patient"; "max", "mean", NULL for images.
                                       NULL: images */
     const char *command;           /* NULL, or the command line, quoted for a shell */
+    const char *table_digest;      /* NULL, or XXH3-128 of predictions.csv, for auroc.json */
 };
 
 /* The files that chex_report_write creates, NULL-terminated. */

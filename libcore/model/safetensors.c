@@ -482,6 +482,7 @@ void chex_safetensors_about_release(struct chex_safetensors_about *about) {
     free(about->members);
     free(about->deployment);
     free(about->training_loss);
+    json_decref(about->training);
     *about = (struct chex_safetensors_about){0};
 }
 

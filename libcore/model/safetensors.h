@@ -33,6 +33,7 @@ struct chex_safetensors_about {
     /* Options of a loss that shifts probabilities: "--loss focal --label-smoothing 0.1". NULL:
      * plain cross-entropy, or unknown. Only checkpoints state it. */
     char *training_loss;
+    json_t *training; /* see model/training_facts.h. NULL: unknown. Only checkpoints state it. */
 };
 
 /* Writes parameters, running statistics, and num_batches_tracked (I64) for each batch norm.

@@ -14,6 +14,7 @@
 #include "base/fs.h"
 #include "model/checkpoint.h"
 #include "model/torch_file.h"
+#include "model/training_facts.h"
 
 enum { HEAD_BYTES = 8 };
 
@@ -101,6 +102,7 @@ static enum chex_status take_about(struct chex_checkpoint *c, const json_t *meta
     about->image_size = c->image_size;
     about->stored_size = (int)json_integer_value(json_object_get(meta, "stored_size"));
     w->step = json_integer_value(json_object_get(json_object_get(meta, "position"), "step"));
+    about->training = chex_training_facts(meta);
     about->model = strdup(c->model);
     if (!about->model || !copy_text(meta, "resize", &about->resize) ||
         !copy_text(meta, "split", &about->split) ||
