@@ -97,7 +97,9 @@ static void print_joined(const struct chex_paired_report *r, size_t i, FILE *to)
                 p->left_out[0], p->left_out[1]);
     putc('\n', to);
     char *differs = chex_paired_training_text(&r->file[0].training, &r->file[1 + i].training);
-    chex_text_printf(to, "%s\n", differs ? differs : "differs in: unknown (out of memory)");
+    char line[4096];
+    fprintf(to, "%s\n",
+            differs ? chex_text_printable(differs, line, sizeof line) : "differs in: unknown");
     free(differs);
     for (int k = 0; k < 2; k++) {
         if (p->missing_count[k])

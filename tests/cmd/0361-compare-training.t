@@ -86,6 +86,12 @@ unknown foreign/predictions.csv 'the auroc.json next to it is of another table o
     "the auroc.json of another table is not used"
 unknown damaged/predictions.csv 'the auroc.json next to it is damaged' "a damaged auroc.json is no error"
 unknown folder/predictions.csv 'the auroc.json next to it cannot be read' "nor is one that cannot be read"
+mkdir odd
+cp plain/eval/predictions.csv odd
+sed -E 's/"seed": "0"/"seed": 7/; s/"lr": "[^"]*"/"lr": "1\\n2"/' plain/eval/auroc.json >odd/auroc.json
+expect_status 0 chex-eval compare plain/eval/predictions.csv odd/predictions.csv
+like "$(out)" '^differs in: --lr [^ ]+ \(second: 1\\x0A2\), --seed 0 \(second: not recorded\)$' \
+    "values of a wrong type are not recorded, control characters are escaped"
 quiet chex-eval export --checkpoint plain/last.h5 --output plain.safetensors
 quiet chex-eval --data set --checkpoint plain.safetensors --split train --allow-overlap --compare none --hardest 0 \
     --engine cpu --output exported
