@@ -13,7 +13,8 @@
 
 /* create is the command itself. */
 extern const struct chex_opt_program shard_create_program, shard_info_program, shard_verify_program,
-    shard_audit_program, shard_reshard_program, shard_import_program, shard_phantom_program;
+    shard_audit_program, shard_reshard_program, shard_relabel_program, shard_import_program,
+    shard_phantom_program;
 extern const struct chex_opt_program *const shard_subcommands[];
 
 /* Options of several subcommands. at: offset of the value in the settings. */

@@ -58,8 +58,8 @@ static double rate(const struct chex_create_result *r) {
     return r->seconds > 0 && !r->done ? (double)made / r->seconds : 0.0;
 }
 
-static json_t *result_json(const char *name, const char *output,
-                           const struct chex_create_result *r) {
+json_t *shard_result_json(const char *name, const char *output,
+                          const struct chex_create_result *r) {
     char schema[64];
     json_t *splits = json_object();
     snprintf(schema, sizeof schema, "chexnet-shard-%s", name);
@@ -74,8 +74,8 @@ static json_t *result_json(const char *name, const char *output,
                        CHEX_MEMBER(r, seconds), CHEX_FIELD("images_per_s", rate(r)));
 }
 
-/* o: the object of result_json(). Adds what only the text has. */
-static void print_result(json_t *o, size_t shards, const struct chex_create_result *r) {
+/* o: the object of shard_result_json(). Adds what only the text has. */
+void shard_print_result(json_t *o, size_t shards, const struct chex_create_result *r) {
     json_object_set_new(o, "images", chex_json_unsigned(row_count(r)));
     json_object_set_new(o, "rows_kept", chex_json_unsigned(r->kept_rows));
     if (r->done) {
@@ -101,11 +101,10 @@ static void print_result(json_t *o, size_t shards, const struct chex_create_resu
         "{images_per_s:.0f} img/s\n");
 }
 
-/* Joins the launch, runs `make` and leaves the launch. *rank_out: 0 on the process that prints. If
- * a rank is lost, each process prints its error and aborts the job. */
-static enum chex_status make_launched(shard_make_fn *make, const void *options,
-                                      struct chex_create_result *result, int *rank_out,
-                                      struct chex_error *err) {
+/* If a rank is lost, each process prints its error and aborts the job. */
+enum chex_status shard_launched(shard_make_fn *make, const void *options,
+                                struct chex_create_result *result, int *rank_out,
+                                struct chex_error *err) {
     struct chex_launch launch;
     struct chex_group *group = NULL;
     CHEX_TRY(chex_launch_init(&launch, err));
@@ -132,15 +131,15 @@ enum chex_status shard_make(const char *name, shard_make_fn *make, const void *o
     int rank = 0;
     if (json)
         CHEX_TRY(chex_text_for_json("--output", output, "--json", err));
-    enum chex_status st = make_launched(make, options, &result, &rank, err);
+    enum chex_status st = shard_launched(make, options, &result, &rank, err);
     if (rank != 0)
         err->text[0] = '\0';
     if (st != CHEX_OK || rank != 0)
         return st;
-    json_t *o = result_json(name, output, &result);
+    json_t *o = shard_result_json(name, output, &result);
     if (json || !o)
         return chex_result_print(stdout, o, NULL, JSON_INDENT(1), err);
-    print_result(o, shards, &result);
+    shard_print_result(o, shards, &result);
     json_decref(o);
     return CHEX_OK;
 }

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/result.h"
 #include "ingest/create.h"
 #include "shard/shard_write.h"
 #include "shard_commands.h"
@@ -40,8 +41,10 @@ struct shard_image_settings {
 #define SHARD_RUN_ROWS(at)                                                                         \
     OPTION("shards", INT, SHARD_IN_OUT(at, shards), .def = "16", .metavar = "N", .min = 1,         \
            .max = 99999, .help = "shards a split"),                                                \
-        OPTION("force", FLAG, SHARD_IN_OUT(at, force),                                             \
-               .help = "replace the set in DIR once the new one is complete"),                     \
+        SHARD_WRITE_ROWS(at)
+#define SHARD_WRITE_ROWS(at)                                                                       \
+    OPTION("force", FLAG, SHARD_IN_OUT(at, force),                                                 \
+           .help = "replace the set in DIR once the new one is complete"),                         \
         OPTION("resume", FLAG, SHARD_IN_OUT(at, resume),                                           \
                .help = "keep finished shards of an interrupted run, and of this one should it "    \
                        "fail"),                                                                    \
@@ -94,6 +97,16 @@ enum chex_status shard_create(const void *options, struct chex_group *group,
 typedef enum chex_status shard_make_fn(const void *options, struct chex_group *group,
                                        struct chex_create_result *result_out,
                                        struct chex_error *err);
+
+/* The steps of shard_make(). shard_launched: joins the other ranks, calls `make` and leaves them;
+ * *rank_out is 0 on the process that prints. shard_result_json: the result as JSON; NULL: out of
+ * memory. shard_print_result: prints it as text, and adds members to it. */
+enum chex_status shard_launched(shard_make_fn *make, const void *options,
+                                struct chex_create_result *result, int *rank_out,
+                                struct chex_error *err);
+json_t *shard_result_json(const char *name, const char *output,
+                          const struct chex_create_result *result);
+void shard_print_result(json_t *o, size_t shards, const struct chex_create_result *result);
 
 /* Joins the other ranks, makes the set, and prints the result on rank 0. name: the subcommand, such
  * as "create". output, shards: the options. If all ranks return the same error, only rank 0 has

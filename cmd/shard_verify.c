@@ -53,7 +53,8 @@ static void print_labels(const char *labels, const struct chex_verify_result *r)
                "%s is its label file\n",
                labels);
     if (r->source_differs)
-        printf("source_digest: not compared: the set was resharded, or its manifest was changed\n");
+        printf("source_digest: not compared: the set was resharded or relabelled, or its manifest "
+               "was changed\n");
 }
 
 static enum chex_status run_verify(struct chex_opt_set *set, void *settings,

@@ -356,8 +356,10 @@ static enum chex_status run(struct build *b, struct chex_error *err) {
     CHEX_TRY(chex_pool_create(b->c->o->workers, &pool, err));
     b->prefetch = (size_t)b->c->o->workers * PREFETCH_PER_WORKER;
     b->prefetch = b->prefetch > PREFETCH_MAX ? PREFETCH_MAX : b->prefetch;
-    b->progress = chex_progress_create(b->c->origin ? "resharding" : "sharding", "img", items,
-                                       b->c->group->rank == 0);
+    const char *what = !b->c->origin              ? "sharding"
+                       : b->c->origin->new_labels ? "relabelling"
+                                                  : "resharding";
+    b->progress = chex_progress_create(what, "img", items, b->c->group->rank == 0);
     chex_pool_run(pool, items, take_item, b);
     chex_progress_destroy(b->progress, b->status == CHEX_OK && !b->bad_count);
     chex_pool_destroy(pool);

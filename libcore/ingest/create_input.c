@@ -305,7 +305,7 @@ static enum chex_status warn_of_labels(struct chex_create *c, struct chex_error 
         chex_alloc_zeroed(CHEX_SPLIT_COUNT * t->class_count, sizeof *counts);
     enum chex_status st = counts ? CHEX_OK : chex_error_memory(err, "the list of images");
     for (size_t r = 0; st == CHEX_OK && r < t->count; r++)
-        if ((int)c->split[r] != CHEX_SPLIT_UNUSED && !c->bad[r])
+        if ((int)c->split[r] != CHEX_SPLIT_UNUSED && !(c->bad && c->bad[r]))
             chex_label_counts_add(counts + c->split[r] * t->class_count, t->rows[r].labels,
                                   t->class_count);
     for (int s = 0; st == CHEX_OK && s < CHEX_SPLIT_COUNT; s++) {
@@ -337,7 +337,8 @@ enum chex_status chex_create_make_layout(struct chex_create *c, struct chex_erro
                                   chex_split_names[s]);
     if (!c->layout->shard_count)
         return chex_error_set(err, CHEX_E_DATA, "%s: no image belongs to a split", c->o->labels);
-    return c->origin || c->bad_count > c->o->max_bad ? CHEX_OK : warn_of_labels(c, err);
+    const bool known = c->origin && !c->origin->new_labels;
+    return known || c->bad_count > c->o->max_bad ? CHEX_OK : warn_of_labels(c, err);
 }
 
 enum chex_status chex_create_load_input(struct chex_create *c, struct chex_error *err) {

@@ -3,6 +3,7 @@
  * Internal interface of chex_create() and chex_reshard(). A file calls only files below it:
  *
  * - create.c: the coordinator: order of the steps, agreement between ranks, build rounds
+ * - relabel.c: other labels for an existing set; calls reshard.c
  * - reshard.c: the input of reshard, an existing set; calls the coordinator
  * - create_same.c: checks that all ranks read the same input
  * - create_done.c: --resume on a complete set
@@ -44,7 +45,7 @@ struct chex_bad_row {
     char reason[248];
 };
 
-/* An existing set as the source of rows (reshard). All pointers are borrowed. */
+/* An existing set as the source of rows (reshard, relabel). All pointers are borrowed. */
 struct chex_create_origin {
     const char *dir;
     const struct chex_manifest *manifest;
@@ -57,6 +58,7 @@ struct chex_create_origin {
     enum chex_status (*source)(const void *arg, const struct chex_layout_shard *shard,
                                uint64_t sum_out[2], struct chex_error *err);
     const void *arg;
+    bool new_labels; /* the rows have other labels than the set (relabel) */
 };
 
 struct chex_create {

@@ -25,6 +25,7 @@ struct reshard {
     struct chex_create create; /* first: chex_create_run() gives load() a pointer to it */
     struct chex_create_options options;
     struct chex_create_origin origin;
+    const struct chex_reshard_labels *labels;
     struct chex_manifest *manifest;
     struct chex_set *sets[CHEX_SPLIT_COUNT];
     struct place *places; // (table->count)
@@ -37,8 +38,8 @@ static bool same_folder(const char *a, const char *b) {
 }
 
 static enum chex_status open_sets(struct reshard *r, const char *dir, struct chex_error *err) {
-    size_t shards = 0, rows = 0;
-    if (same_folder(dir, r->options.output))
+    size_t shards = 0, most = 0, rows = 0;
+    if (r->options.output && same_folder(dir, r->options.output))
         return chex_error_set(err, CHEX_E_USAGE, "output %s is the input: give a new folder", dir);
     CHEX_TRY(chex_manifest_read(dir, &r->manifest, err));
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
@@ -46,12 +47,15 @@ static enum chex_status open_sets(struct reshard *r, const char *dir, struct che
             continue;
         CHEX_TRY(chex_set_open(dir, (enum chex_split)s, 0, SIZE_MAX, &r->sets[s], err));
         shards += r->sets[s]->shard_count;
+        most = r->sets[s]->shard_count > most ? r->sets[s]->shard_count : most;
         rows += r->sets[s]->rows;
     }
     if (!rows)
         return chex_error_set(err, CHEX_E_DATA, "%s: the set has no split", dir);
     chex_info("%s: %zu image%s in %zu shard%s", dir, rows, chex_text_s(rows), shards,
               chex_text_s(shards));
+    if (!r->options.shards)
+        r->options.shards = most;
     r->options.size = r->manifest->size;
     r->options.seed = r->manifest->seed;
     return CHEX_OK;
@@ -65,7 +69,7 @@ static enum chex_status allocate_rows(struct reshard *r, struct chex_error *err)
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
         rows += r->sets[s] ? r->sets[s]->rows : 0;
     t->rows = chex_alloc_zeroed(rows, sizeof *t->rows);
-    t->path = strdup(r->options.labels);
+    t->path = strdup(r->origin.dir);
     r->create.split = chex_alloc_zeroed(rows, sizeof *r->create.split);
     r->places = chex_alloc_zeroed(rows, sizeof *r->places);
     r->content = chex_alloc_zeroed(rows, sizeof *r->content);
@@ -73,6 +77,18 @@ static enum chex_status allocate_rows(struct reshard *r, struct chex_error *err)
         return chex_error_memory(err, "the list of images");
     t->classes = (const char *const *)r->manifest->classes;
     t->class_count = r->manifest->class_count;
+    return CHEX_OK;
+}
+
+/* Adds the source digest of an old shard to a sum. */
+static enum chex_status add_source(const struct chex_shard *shard, uint64_t sum[2],
+                                   struct chex_error *err) {
+    uint64_t own[2];
+    if (!chex_shard_source_sum(shard, own))
+        return chex_error_set(err, CHEX_E_DATA, "%s: source_digest is not 32 hex digits",
+                              chex_shard_path(shard));
+    sum[0] += own[0];
+    sum[1] += own[1];
     return CHEX_OK;
 }
 
@@ -96,6 +112,16 @@ static void add_rows(struct reshard *r, enum chex_split split, size_t index) {
     }
 }
 
+/* The sum of the source digests of all old shards. */
+static enum chex_status sum_sources(const struct reshard *r, uint64_t sum_out[2],
+                                    struct chex_error *err) {
+    sum_out[0] = sum_out[1] = 0;
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
+        for (size_t i = 0; r->sets[s] && i < r->sets[s]->shard_count; i++)
+            CHEX_TRY(add_source(r->sets[s]->shards[i], sum_out, err));
+    return CHEX_OK;
+}
+
 static enum chex_status load(struct chex_create *c, struct chex_error *err) {
     struct reshard *r = (struct reshard *)c;
     CHEX_TRY(open_sets(r, r->origin.dir, err));
@@ -105,7 +131,11 @@ static enum chex_status load(struct chex_create *c, struct chex_error *err) {
             add_rows(r, (enum chex_split)s, i);
     r->origin.manifest = r->manifest;
     r->origin.content = r->content;
-    return CHEX_OK;
+    if (!r->labels)
+        return CHEX_OK;
+    uint64_t sum[2];
+    CHEX_TRY(sum_sources(r, sum, err));
+    return r->labels->apply(r->labels->arg, c->table, c->split, sum, r->manifest, err);
 }
 
 static const struct chex_shard *shard_of(const void *arg, size_t row, size_t *row_in_shard_out) {
@@ -137,41 +167,57 @@ static enum chex_status source(const void *arg, const struct chex_layout_shard *
     sum_out[0] = sum_out[1] = 0;
     for (size_t k = 0; st == CHEX_OK && k < shard->row_count; k++) {
         const struct place *p = &r->places[shard->rows[k]];
-        uint64_t sum[2];
         if (seen[p->index])
             continue;
         seen[p->index] = true;
-        if (!chex_shard_source_sum(p->shard, sum)) {
-            st = chex_error_set(err, CHEX_E_DATA, "%s: source_digest is not 32 hex digits",
-                                chex_shard_path(p->shard));
-            continue;
-        }
-        sum_out[0] += sum[0];
-        sum_out[1] += sum[1];
+        st = add_source(p->shard, sum_out, err);
     }
     free(seen);
     return st;
 }
 
-enum chex_status chex_reshard(const struct chex_reshard_options *o, struct chex_group *group,
-                              struct chex_create_result *result_out, struct chex_error *err) {
-    struct reshard r = {
-        .options = {.labels = o->input,
+static void begin(struct reshard *r, const struct chex_reshard_options *o,
+                  struct chex_group *group) {
+    *r = (struct reshard){
+        .options = {.labels = o->labels ? o->labels->path : o->input,
                     .output = o->output,
                     .tool_version = o->tool_version,
                     .workers = o->workers,
                     .shards = o->shards,
                     .force = o->force,
                     .resume = o->resume},
-        .origin = {.dir = o->input, .shard = shard_of, .fetch = fetch, .source = source}};
-    r.origin.arg = &r;
-    r.create =
-        (struct chex_create){.o = &r.options, .group = group, .origin = &r.origin, .lock_fd = -1};
-    enum chex_status st = chex_create_run(&r.create, load, result_out, err);
+        .origin = {.dir = o->input, .shard = shard_of, .fetch = fetch, .source = source},
+        .labels = o->labels};
+    r->origin.new_labels = o->labels != NULL;
+    r->origin.arg = r;
+    r->create =
+        (struct chex_create){.o = &r->options, .group = group, .origin = &r->origin, .lock_fd = -1};
+}
+
+static void end(struct reshard *r) {
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
-        chex_set_close(r.sets[s]);
-    chex_manifest_free(r.manifest);
-    free(r.places);
-    free(r.content);
+        chex_set_close(r->sets[s]);
+    chex_manifest_free(r->manifest);
+    free(r->places);
+    free(r->content);
+}
+
+enum chex_status chex_reshard(const struct chex_reshard_options *o, struct chex_group *group,
+                              struct chex_create_result *result_out, struct chex_error *err) {
+    struct reshard r;
+    begin(&r, o, group);
+    const enum chex_status st = chex_create_run(&r.create, load, result_out, err);
+    end(&r);
+    return st;
+}
+
+enum chex_status chex_reshard_preview(const struct chex_reshard_options *o,
+                                      struct chex_group *group, struct chex_error *err) {
+    struct reshard r;
+    begin(&r, o, group);
+    const enum chex_status st = chex_group_agree(group, load(&r.create, err), err);
+    chex_labels_free(r.create.table);
+    free(r.create.split);
+    end(&r);
     return st;
 }

@@ -14,12 +14,28 @@
 #define CHEX_INGEST_RESHARD_H
 
 #include "ingest/create.h"
+#include "shard/manifest.h"
+
+/* Replaces the labels of the rows (relabel.h). */
+struct chex_reshard_labels {
+    const char *path; /* the label file, for messages */
+    /* Called once on each rank, after the rows of the old set are known. It may
+     * - set `labels` of the rows, and the classes of `set`, to memory that outlives the call
+     * - set split[row] to CHEX_SPLIT_UNUSED: the new set does not get the row
+     * - change what the manifest says about the labels, and its source_digest
+     * sum: of the source digests of all old shards. */
+    enum chex_status (*apply)(void *arg, struct chex_label_table *set, enum chex_split *split,
+                              const uint64_t sum[2], struct chex_manifest *manifest,
+                              struct chex_error *err);
+    void *arg;
+};
 
 struct chex_reshard_options {
     const char *input, *output, *tool_version;
-    size_t shards; /* per split */
+    size_t shards; /* per split; 0: as many as the input has */
     int workers;
-    bool force, resume; /* as in struct chex_create_options */
+    bool force, resume;                       /* as in struct chex_create_options */
+    const struct chex_reshard_labels *labels; /* NULL: the labels stay */
 };
 
 /* Collective, as chex_create(). Verifies the checksum of every row. CHEX_E_USAGE: the output
@@ -27,5 +43,9 @@ struct chex_reshard_options {
  * damaged. */
 enum chex_status chex_reshard(const struct chex_reshard_options *options, struct chex_group *group,
                               struct chex_create_result *result_out, struct chex_error *err);
+
+/* Reads the rows and calls labels->apply(), and writes nothing. Collective. */
+enum chex_status chex_reshard_preview(const struct chex_reshard_options *options,
+                                      struct chex_group *group, struct chex_error *err);
 
 #endif

@@ -10,7 +10,7 @@ for option in images labels output format size shards split train-list val-list 
     ok $? "--help shows --$option"
 done
 like "$(out)" "Examples" "--help has examples"
-for sub in create info verify audit reshard import-tfrecord phantom; do
+for sub in create info verify audit reshard relabel import-tfrecord phantom; do
     expect_status 0 chex-shard $sub --help
     like "$(out)" "usage: chex-shard" "$sub --help"
 done
