@@ -7,6 +7,7 @@
 #include "engine/cuda/host/cuda_engine.h"
 #include "gpu/gpu_test.h"
 #include "op/net.h"
+#include "small_net.h"
 
 enum { STEPS = 5 };
 
@@ -80,9 +81,7 @@ static bool equal(const struct training *a, const struct training *b, const stru
 }
 
 static void with_and_without(const char *spec, const struct setting *s) {
-    struct chex_error err = {0};
-    struct chex_net *net = NULL;
-    BAIL_UNLESS(chex_net_create(s->model, CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
+    struct chex_net *net = small_net(s->model, CLASSES);
     /* Streams that are late show a wait that is missing. */
     const char *const single[] = {"CHEX_CUDA_GRAPHS=0", "EMULATED_STREAMS=late", NULL};
     struct training with = train(spec, s, net), without = train_with(single, spec, s, net);
@@ -195,7 +194,7 @@ static void fault(const struct chex_net *net) {
 
 int main(void) {
     shared_memory();
-    static const struct setting own = {"densenet121", 32, 1, 1, CHEX_BF16};
+    static const struct setting own = {SMALL_DENSENET, 32, 2, 2, CHEX_BF16};
     struct chex_error err = {0};
     struct chex_net *net = NULL;
     BAIL_UNLESS(chex_net_create("densenet121", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);

@@ -5,6 +5,6 @@
 #include "op/state_rules.h"
 
 int main(void) {
-    rule_check("cuda", "densenet121", false);
+    rule_check("cuda", SMALL_DENSENET);
     return tap_done();
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "op/net.h"
+#include "small_net.h"
 
 enum { PARTS = 2, PASSES = 3, LONGEST = 8192 };
 
@@ -79,11 +80,9 @@ static void play(int part, int socket, const char *spec, const struct setting *a
 }
 
 static void check_parts(const char *spec, const struct setting *all) {
-    struct chex_error err = {0};
-    struct chex_net *net = NULL;
+    struct chex_net *net = small_net(all->model, CLASSES);
     struct outcome ref;
     int sockets[PARTS], status = -1;
-    BAIL_UNLESS(chex_net_create(all->model, CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
     float *state = make_state(net);
     float *pixels =
         chex_alloc_zeroed((size_t)all->n * (size_t)(all->size * all->size), sizeof *pixels);
@@ -127,6 +126,6 @@ static void check_parts(const char *spec, const struct setting *all) {
 }
 
 int main(void) {
-    check_parts("cuda:s0", &(struct setting){"resnet50", 33, 4, 4, CHEX_FP32});
+    check_parts("cuda:s0", &(struct setting){SMALL_RESNET, 33, 4, 4, CHEX_FP32});
     return tap_done();
 }

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "engine/engine.h"
 #include "loss_cases.h"
+#include "small_net.h"
 #include "tap.h"
 
 enum { SIZE = 32, MOST = 3 };
@@ -106,9 +107,7 @@ static inline void check_threads(const char *spec, const struct loss_case *c) {
 }
 
 static inline void begin(void) {
-    struct chex_error err = {0};
-    BAIL_UNLESS(chex_net_create("densenet121", LOSS_CLASSES, &net, &err) == CHEX_OK, "%s",
-                err.text);
+    net = small_net(SMALL_DENSENET, LOSS_CLASSES);
     state = chex_alloc_zeroed(net->state_count, sizeof *state);
     BAIL_UNLESS(state, "out of memory");
     for (int i = 0; i < MOST * SIZE * SIZE; i++)

@@ -5,7 +5,7 @@
 #include "op/state_rules.h"
 
 int main(void) {
-    rule_check("ref", "resnet50", true);
-    rule_check("cpu:generic", "densenet121", false);
+    rule_check("ref", SMALL_RESNET);
+    rule_check("cpu:generic", SMALL_DENSENET);
     return tap_done();
 }

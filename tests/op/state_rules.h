@@ -10,6 +10,7 @@
 #include "engine/frozen.h"
 #include "engine/update.h"
 #include "op/net.h"
+#include "small_net.h"
 
 enum { RULE_SIZE = 32, RULE_IMAGES = 2, RULE_UPDATES = 3, RULE_PARTS = 4 };
 
@@ -176,11 +177,9 @@ static double *rule_scales(const struct chex_net *net, bool first) {
     return scales;
 }
 
-/* brief: for a slow engine. */
-static void rule_check(const char *spec, const char *model, bool brief) {
+static void rule_check(const char *spec, const char *model) {
     struct chex_error err = {0};
-    struct chex_net *net = NULL;
-    BAIL_UNLESS(chex_net_create(model, CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
+    struct chex_net *net = small_net(model, CLASSES);
     const struct chex_engine_config c = {.net = net,
                                          .image_size = RULE_SIZE,
                                          .batch = RULE_IMAGES,
@@ -195,9 +194,8 @@ static void rule_check(const char *spec, const char *model, bool brief) {
                                       .beta2 = 0.999,
                                       .eps = 1e-8,
                                       .grad_scale = 1};
-    if (!brief)
-        rule_run(spec, &c, adamw, "adamw with an average");
-    for (int first = brief; first < 2; first++) {
+    rule_run(spec, &c, adamw, "adamw with an average");
+    for (int first = 0; first < 2; first++) {
         struct chex_engine_config scaled = c;
         double *scales = rule_scales(net, first);
         scaled.lr_scales = scales;
