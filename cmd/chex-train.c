@@ -148,7 +148,8 @@ static const struct chex_opt options[] = {
            .of_run = true,
            .help = "multiply the rate of each layer by X for every layer between it and the "
                    "classifier"),
-    OPTION("freeze", STRING, AT(freeze), .metavar = "PATTERN,...", .of_run = true,
+    OPTION("freeze", STRING, AT(freeze), .def = "none", .metavar = "none|PATTERN,...",
+           .of_run = true,
            .help = "do not train the parameters whose names match, such as 'features.*'"),
     OPTION("ema", FLOAT, AT(ema), .def = "0", .metavar = "DECAY", .min = 0, .max = 0.9999999,
            .of_run = true,

@@ -52,7 +52,7 @@ static enum chex_status freeze_all(const struct chex_net *net, const char *patte
 
 enum chex_status chex_layer_rates(const struct chex_net *net, double decay, const char *freeze,
                                   double **scales_out, struct chex_error *err) {
-    const bool freezes = freeze && freeze[0];
+    const bool freezes = freeze && freeze[0] && strcmp(freeze, "none") != 0;
     *scales_out = NULL;
     if (!freezes && decay >= 1)
         return CHEX_OK;

@@ -28,6 +28,9 @@ like "$(err)" "taken from part/.*freeze 'features.conv0" "a resumed run keeps th
 h5diff run/last.h5 part/last.h5 /params /params >/dev/null
 ok $? "it has the bits of one that did not stop"
 
+expect_status 0 chex-train --data set --output part --engine cpu --epochs 2 --max-steps 0 --freeze none --plan
+like "$(err)" "freeze 'features.conv0[^ ]*' -> 'none'" "--freeze none trains all parameters again"
+
 expect_status 0 chex-train "${new[@]}" --output one --layer-decay 1
 cmp -s <(h5dump -d /params/$first whole/last.h5 | tail -n +3) <(h5dump -d /params/$first one/last.h5 | tail -n +3)
 ok $? "--layer-decay 1 changes no bit"
