@@ -8,12 +8,14 @@
 #include "base/alloc.h"
 #include "train/session.h"
 
-/* The weights that the checkpoint recorded, if --pos-weight was not given again. The caller
- * releases the reference. */
+/* The weights that the proven start recorded, or those of the checkpoint if --pos-weight was not
+ * given again. The caller releases the reference. */
 static json_t *recorded_weights(const struct chex_session *s) {
     const json_t *origins = json_object_get(s->config.options, "origins");
     const char *origin = json_string_value(json_object_get(origins, "pos-weight"));
     json_t *meta = NULL, *loss = NULL;
+    if (s->config.proven_loss)
+        return json_incref((json_t *)s->config.proven_loss);
     if (!s->restored || !origin || strcmp(origin, "run") != 0)
         return NULL;
     meta = json_loads(s->restored->meta, 0, NULL);

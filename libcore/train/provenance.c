@@ -82,18 +82,34 @@ static json_t *program_json(void) {
     return file_json(path);
 }
 
-static json_t *data_json(const struct chex_session *s) {
-    const struct chex_set *set = s->input.train;
-    char *path = chex_fs_join(s->config.data_dir, CHEX_MANIFEST_NAME);
+static json_t *manifest_digest(const char *dir) {
+    char *path = chex_fs_join(dir, CHEX_MANIFEST_NAME);
     json_t *manifest = path ? file_json(path) : NULL;
-    json_t *o =
-        chex_result(CHEX_FIELD("folder", s->config.data_dir),
-                    CHEX_FIELD("source_digest", chex_set_source_digest(set)),
-                    CHEX_FIELD("manifest_digest", json_incref(json_object_get(manifest, "digest"))),
-                    CHEX_FIELD("split", chex_split_names[set->split]),
-                    CHEX_FIELD("rows", set->rows), CHEX_FIELD("stored_px", set->size));
+    json_t *digest = json_incref(json_object_get(manifest, "digest"));
     json_decref(manifest);
     free(path);
+    return digest;
+}
+
+/* Several sets: the manifest of each is in `sets`. */
+static json_t *data_json(const struct chex_session *s) {
+    const struct chex_set *set = s->input.train;
+    const struct chex_sources *sources = &s->input.selection->sources;
+    json_t *sets = json_array();
+    for (int i = 0; i < sources->count; i++)
+        json_array_append_new(
+            sets, chex_result(CHEX_FIELD("name", sources->set[i].name),
+                              CHEX_FIELD("folder", sources->set[i].dir),
+                              CHEX_FIELD("manifest_digest", manifest_digest(sources->set[i].dir))));
+    const json_t *only = sources->count == 1 ? json_array_get(sets, 0) : NULL;
+    json_t *o = chex_result(CHEX_FIELD("folder", s->config.data_dir),
+                            CHEX_FIELD("source_digest", chex_set_source_digest(set)),
+                            CHEX_FIELD_IF(only, "manifest_digest",
+                                          json_incref(json_object_get(only, "manifest_digest"))),
+                            CHEX_FIELD("split", chex_split_names[set->split]),
+                            CHEX_FIELD("rows", set->rows), CHEX_FIELD("stored_px", set->size),
+                            CHEX_FIELD_IF(sources->count > 1, "sets", json_incref(sets)));
+    json_decref(sets);
     return o;
 }
 
@@ -102,6 +118,7 @@ static json_t *data_json(const struct chex_session *s) {
 static json_t *start_json(const struct chex_session *s, const struct chex_machine *machines) {
     const struct chex_train_config *c = &s->config;
     const bool resumed = s->at.step > 0;
+    json_t *loss = json_object_get(c->options, "loss"); /* weights; without any: NULL */
     return chex_result(
         CHEX_FIELD("from_step", s->at.step),
         CHEX_FIELD_IF(resumed, "from", (const char *)s->newest),
@@ -110,7 +127,8 @@ static json_t *start_json(const struct chex_session *s, const struct chex_machin
         CHEX_FIELD_IF(c->init && !resumed, "init", file_json(c->init)),
         CHEX_FIELD("processes", s->size), CHEX_MEMBER(c, logical_ranks),
         CHEX_MEMBER(c, deterministic), CHEX_FIELD("machines", machines_json(machines, s->size)),
-        CHEX_FIELD("options", json_incref(json_object_get(c->options, "options"))));
+        CHEX_FIELD("options", json_incref(json_object_get(c->options, "options"))),
+        CHEX_FIELD_IF(loss, "loss", json_incref(loss)));
 }
 
 static uint64_t from_step(const json_t *start) {

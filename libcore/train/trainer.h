@@ -73,6 +73,7 @@ struct chex_train_config {
     bool plan_only;         /* set up and change no file; set by chex_train_plan */
     bool prove;             /* with plan_only: repeats steps of the run in output_dir
                                (train/prove.h) */
+    const json_t *proven_loss; /* with prove: the recorded weights of the loss, or NULL */
     json_t *options;        /* for config.json; borrowed */
     json_t *shared_options; /* name and text of options that must be equal on all ranks; borrowed,
                                or NULL */

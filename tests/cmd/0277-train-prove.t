@@ -96,6 +96,18 @@ rm epochs/checkpoints.jsonl epochs/best.h5 epochs/checkpoints/step-0000000005.h5
 expect_status 0 chex-train --prove epochs --stretches 0
 like "$(out)" 'from step +0 to +10: equal' "a stretch over the end of an epoch is repeated with its validation"
 
+# Options that a start changes hold from there on: the moving average, frozen parameters, weights.
+/usr/bin/python3 - >weights.csv <<'END'
+import json
+print("class,pos_weight", *(f"{name},3" for name in json.load(open("shards/manifest.json"))["classes"]), sep="\n")
+END
+expect_status 0 chex-train "${new[@]}" --max-steps 2 --pos-weight weights.csv --output many
+expect_status 0 chex-train --data shards --engine cpu --max-steps 4 --ema 0.5 --freeze 'features.conv0.*' --output many
+rm weights.csv
+expect_status 0 chex-train --data shards --engine cpu --max-steps 6 --ema 0 --freeze none --pos-weight none --output many
+expect_status 0 chex-train --prove many --stretches 0
+like "$(out)" '^many: 3 of 3 repeated stretches are equal' "each stretch has the average, the frozen parameters and the weights of its start"
+
 # Bad input.
 expect_status 3 chex-train --prove nowhere
 error_line "nowhere" "no such run"
