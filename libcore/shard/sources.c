@@ -76,9 +76,15 @@ static enum chex_status check_set(const struct chex_sources *s, int at, struct c
     return CHEX_OK;
 }
 
+/* NAME=DIR where DIR is there. Of another text with '=', the error shall name all of it. */
+static bool named_folder(const char *text) {
+    const char *equals = strchr(text, '=');
+    return equals && chex_fs_is_dir(equals + 1);
+}
+
 enum chex_status chex_sources_parse(const char *text, struct chex_sources *out,
                                     struct chex_error *err) {
-    const bool one = chex_fs_is_dir(text) || !strchr(text, ',');
+    const bool one = chex_fs_is_dir(text) || (!strchr(text, ',') && !named_folder(text));
     size_t most = 1;
     for (const char *p = text; *p; p++)
         most += *p == ',';

@@ -72,6 +72,17 @@ expect_status 0 train plan --data a,two=b --where view=PA --plan
 like "$(out)" 'set two \(b\): [0-9]+ images of training' "a plan lists the sets"
 like "$(out)" 'where view=PA: [0-9]+ images of training' "a plan counts the chosen images"
 
+python3 - <<'E'
+import json
+data = json.load(open("run/provenance.json"))["starts"][0]["data"]
+assert [s["name"] for s in data["sets"]] == ["a", "two"] and data["manifest_digest"] is None, data
+assert all(len(s["manifest_digest"]) == 32 for s in data["sets"]), data
+E
+ok $? "provenance.json has the digest of the manifest of each set"
+expect_status 0 chex-train --prove run --stretches 1
+expect_status 0 train plan --data first=a --where source=first --plan
+like "$(out)" 'where source=first: [0-9]+ images of training' "one set can have a name"
+
 # The same images in train of one set and in val or test of another: other seeds split otherwise.
 make other 1 Edema 32 9
 make ids 2 Edema 32 9
