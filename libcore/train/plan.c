@@ -454,6 +454,12 @@ static json_t *cluster_json(struct plan *p) {
     if (c.batch_images && c.batch_images != s->config.batch)
         warn(p, "--cluster %s was measured with batches of %d images, and --batch-size is %d",
              s->config.cluster, c.batch_images, s->config.batch);
+    if (s->config.logical_ranks > s->size)
+        warn(p, "--cluster counts one batch a process and step; this run has %d on %d process%s",
+             s->config.logical_ranks, s->size, s->size == 1 ? "" : "es");
+    if (s->config.sync_bn || s->config.audit_steps)
+        warn(p, "--cluster leaves out the time of %s",
+             !s->config.sync_bn ? "--audit-steps" : "the exchanges of --sync-bn in each layer");
     return chex_result(CHEX_FIELD("file", s->config.cluster), CHEX_MEMBER(&c, nodes),
                        CHEX_FIELD("processes_a_node", c.node_processes),
                        CHEX_MEMBER(&c, images_per_s), CHEX_MEMBER(&c, wait_s),

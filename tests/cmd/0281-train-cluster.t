@@ -26,6 +26,10 @@ like "$(out)" '^ +8 +2[67][0-9] ms' "eight on two nodes wait longer, and for the
 plan 0 --cluster four.json --batch-size 3
 like "$(out)" '^warning +--cluster four.json was measured with batches of 2 images, and --batch-size is 3' \
     "another batch size gives a warning"
+plan 0 --cluster four.json --logical-ranks 3 --sync-bn
+like "$(out)" '^warning +--cluster counts one batch a process and step; this run has 3 on 1 process$' \
+    "several batches of a process give a warning"
+like "$(out)" '^warning +--cluster leaves out the time of the exchanges of --sync-bn' "--sync-bn gives one too"
 plan 0 --cluster four.json --json
 like "$(out)" '"predictions": \[\{"processes": 1, "nodes": 1, "step_s": 0.2,' "JSON has the predictions"
 
