@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * chex-shard audit: patients, images and positives that two sources share.
+ * chex-shard audit: patients, images and positives that two sources share. With --near: images
+ * that are in two splits or sets (shard_audit_images.c).
  */
 #include "shard_commands.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/result.h"
 #include "base/text.h"
 #include "label/split.h"
+#include "shard/near.h"
 #include "shard/verify.h"
 
 struct audit_settings {
     struct chex_opt_common common;
     const char *labels, *columns;
     int format;
+    int64_t near, workers;
 };
 
 #define AT(field) offsetof(struct audit_settings, field)
@@ -27,6 +32,12 @@ static const struct chex_opt audit_opts[] = {
            .choices = chex_label_format_names, .help = "format of label files"),
     OPTION("columns", STRING, AT(columns), .metavar = "ROLE=NAME,...",
            .help = "which column is what in label files that are plain CSV, as for create"),
+    OPTION_GROUP("Images"),
+    OPTION("near", INT, AT(near), .def = "-1", .metavar = "BITS", .min = -1,
+           .max = CHEX_NEAR_MAX_BITS,
+           .help = "compare the pixels of one or more sets, across splits and sets: images whose "
+                   "64-bit perceptual hashes differ in at most BITS, 4 being usual; -1: do not"),
+    SHARD_WORKERS_ROW(AT(workers)),
 };
 #undef AT
 
@@ -86,9 +97,31 @@ static enum chex_status judge(const struct chex_audit *a, struct chex_error *err
         a->shared_images, a->shared_images == 1 ? " is" : "s are");
 }
 
+static enum chex_status audit_images(const struct chex_opt_set *set, const struct audit_settings *s,
+                                     struct chex_error *err) {
+    const size_t count = chex_opt_word_count(set);
+    const char **sets = chex_alloc_zeroed(count, sizeof *sets);
+    if (!sets)
+        return chex_error_memory(err, "audit");
+    for (size_t i = 0; i < count; i++)
+        sets[i] = chex_opt_word(set, i);
+    const enum chex_status st = shard_audit_images(sets, count, (int)s->near,
+                                                   shard_threads(s->workers), s->common.json, err);
+    free(sets);
+    return st;
+}
+
 static enum chex_status run_audit(struct chex_opt_set *set, void *settings,
                                   struct chex_error *err) {
     const struct audit_settings *s = settings;
+    if (s->near >= 0 && s->labels)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--near compares images of sets: give no --labels");
+    if (s->near >= 0)
+        return audit_images(set, s, err);
+    if (chex_opt_word_count(set) != 2)
+        return chex_error_set(err, CHEX_E_USAGE, "%zu source%s, expected two, or --near BITS",
+                              chex_opt_word_count(set), chex_opt_word_count(set) == 1 ? "" : "s");
     struct chex_audit_labels labels = {s->labels, chex_label_format_names[s->format], s->columns};
     struct chex_audit_pair *pair = NULL;
     struct chex_audit a;
@@ -109,19 +142,23 @@ const struct chex_opt_program shard_audit_program = {
     .name = "chex-shard audit",
     .summary = "patients, images and positives that two sources share; exit status 3 where there "
                "are any",
-    .usage = "chex-shard audit A B [--labels FILE] [--json]",
+    .usage = "chex-shard audit A B [--labels FILE] [--json]\n"
+             "chex-shard audit SET [SET...] --near BITS [--json]",
     .opts = audit_opts,
     .count = COUNT(audit_opts),
     .epilog =
         "A and B are sets, folders of one split, shards, label files or lists of file names.\n"
-        "The columns 'shared' count the images, and their positives, of patients in both.\n\n"
+        "The columns 'shared' count the images, and their positives, of patients in both.\n"
+        "With --near the images of all splits of the sets are compared with each other: equal\n"
+        "pixels, and near duplicates by perceptual hash.\n\n"
         "Examples\n"
         "  chex-shard audit shards/train shards/test\n"
+        "  chex-shard audit shards/ other-hospital/ --near 4\n"
         "  chex-shard audit train_val_list.txt test_list.txt --labels "
         "Data_Entry_2017.csv\n\n" SHARD_EXIT_STATUS,
-    .words = "two sources",
-    .min_words = 2,
-    .max_words = 2,
+    .words = "two sources, or sets with --near",
+    .min_words = 1,
+    .max_words = 64,
     .settings_size = sizeof(struct audit_settings),
     .run = run_audit,
     .alone = true,

@@ -70,6 +70,7 @@ const struct chex_opt_program shard_create_program = {
              "chex-shard info DIR|FILE [--json]\n"
              "chex-shard verify DIR|FILE [--labels FILE]\n"
              "chex-shard audit A B [--labels FILE]\n"
+             "chex-shard audit SET [SET...] --near BITS\n"
              "chex-shard reshard IN --output DIR --shards N\n"
              "chex-shard relabel SET --labels FILE --output DIR [options]\n"
              "chex-shard import-tfrecord FILE... --output DIR [options]\n"
