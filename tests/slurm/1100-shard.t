@@ -34,6 +34,18 @@ is "$(grep -c ' images of ' out)" 1 "two ranks draw once"
 expect_status 0 in_job -N2 -n4 "${create[@]}" --output "$PWD/alone" --resume
 is "$(grep -c 'nothing to do' out)" 1 "--resume of four ranks on the complete set"
 
+# Other labels for the same images, on four ranks and on one.
+chex-shard relabel alone --labels ph/labels.csv --not-stated zeros --output relabelled >setup.log 2>&1
+expect_status 0 in_job -N2 -n4 chex-shard relabel "$PWD/alone" --labels "$PWD/ph/labels.csv" --not-stated zeros --output "$PWD/relabelled4"
+is "$(grep -c ' images in ' out)" 4 "four ranks relabel once"
+diff -r relabelled relabelled4
+ok $? "and make the bytes of one process"
+expect_status 0 in_job -N2 -n4 chex-shard relabel "$PWD/alone" --labels "$PWD/ph/labels.csv" --plan
+is "$(grep -c '^finding ' out)" 1 "the plan of four ranks is printed once"
+sed 2d ph/labels.csv >less.csv
+expect_status 3 in_job -N2 -n4 chex-shard relabel "$PWD/alone" --labels "$PWD/less.csv" --output "$PWD/none"
+is "$(grep -c '^chex-shard.* error: ' err)" 1 "a missing image is one error of four ranks"
+
 cp -r alone part
 rm part/train/train-00002-of-00007.h5
 expect_status 3 in_job -N2 -n4 chex-shard reshard "$PWD/part" --output "$PWD/none"
