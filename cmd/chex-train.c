@@ -46,7 +46,7 @@ struct settings {
         warmup_epochs, consume;
     uint64_t stall_warn, stall_abort;
     bool deterministic, plan, bench_layers, bench_infer, antialias, job_comment, requeue;
-    bool nesterov, decay_norms, sync_bn;
+    bool nesterov, decay_norms, sync_bn, head_only;
     int64_t accumulated_ranks; /* logical ranks by --accumulate; 0: not given */
     char proven_engine[128];   /* --prove: that of the run */
     struct chex_opt_set *set;  /* the origin of each value */
@@ -151,6 +151,9 @@ static const struct chex_opt options[] = {
     OPTION("freeze", STRING, AT(freeze), .def = "none", .metavar = "none|PATTERN,...",
            .of_run = true,
            .help = "do not train the parameters whose names match, such as 'features.*'"),
+    OPTION("head-only", FLAG, AT(head_only), .of_run = true,
+           .help = "train only the classifier, on features of all images that are computed once, "
+                   "without augmentation; minutes instead of hours"),
     OPTION("ema", FLOAT, AT(ema), .def = "0", .metavar = "DECAY", .min = 0, .max = 0.9999999,
            .of_run = true,
            .help = "keep an exponential moving average of the parameters; validation, best.h5 and "
@@ -388,6 +391,21 @@ static enum chex_status check_loss(const struct settings *s, struct chex_error *
     return CHEX_OK;
 }
 
+/* --head-only has no augmentation and no pass through the other layers. */
+static enum chex_status check_head_only(const struct settings *s, struct chex_error *err) {
+    static const char *const refused[] = {"crop-scale", "hflip",       "antialias",  "rotate",
+                                          "brightness", "contrast",    "freeze",     "layer-decay",
+                                          "sync-bn",    "audit-steps", "cache",      "resident",
+                                          "cluster",    "bench",       "bench-input"};
+    for (size_t i = 0; s->head_only && i < COUNT(refused); i++)
+        if (chex_opt_origin(s->set, refused[i]) > CHEX_FROM_RUN)
+            return chex_error_set(err, CHEX_E_USAGE,
+                                  "--head-only and --%s: only the classifier trains, on features "
+                                  "that are computed once",
+                                  refused[i]);
+    return CHEX_OK;
+}
+
 /* For config.json and checkpoints: the effective options and, by the same names, their origins.
  * --plan, --prove and the shared options (--help, --json, ...) are left out. */
 static json_t *options_json(const struct settings *s) {
@@ -461,6 +479,7 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
         .loss_mean = (enum chex_loss_mean)s->loss_mean,
         .layer_decay = s->layer_decay,
         .freeze = s->freeze,
+        .head_only = s->head_only,
         .ema_decay = s->ema,
         .init = s->init,
         .resume = s->resume,
@@ -554,6 +573,18 @@ static enum chex_status accumulate(struct settings *s, int processes, struct che
 
 static enum chex_status check_settings(const struct settings *s, struct chex_error *err);
 
+/* The moving average and the moments of the other layers would not fit the new kind of run. */
+static enum chex_status same_head_only(const struct settings *s, const char *path,
+                                       const json_t *recorded, struct chex_error *err) {
+    const char *was = json_string_value(json_object_get(recorded, "head-only"));
+    if ((was && strcmp(was, "yes") == 0) == s->head_only)
+        return CHEX_OK;
+    return chex_error_set(err, CHEX_E_USAGE,
+                          "%s: the run was made %s --head-only; start another one from it with "
+                          "--init, in another --output",
+                          path, s->head_only ? "without" : "with");
+}
+
 /* A chex_train_restore_fn. */
 static enum chex_status restore_from_run(void *arg, const char *path, const json_t *recorded,
                                          const json_t *origins, struct chex_train_config *config,
@@ -561,6 +592,7 @@ static enum chex_status restore_from_run(void *arg, const char *path, const json
     const struct starter *start = arg;
     struct chex_train_config now;
     CHEX_TRY(restore_options(start->s, path, recorded, origins, restored, size, err));
+    CHEX_TRY(same_head_only(start->s, path, recorded, err));
     CHEX_TRY(check_settings(start->s, err));
     CHEX_TRY(config_of(start->s, start->engine, start->device, start->threads, &now, err));
     now.requeue = start->config->requeue;
@@ -859,6 +891,7 @@ static enum chex_status check_settings(const struct settings *s, struct chex_err
         return chex_error_set(err, CHEX_E_USAGE, "--bench-%s: expected --bench N with it",
                               s->bench_layers ? "layers" : "infer");
     CHEX_TRY(check_loss(s, err));
+    CHEX_TRY(check_head_only(s, err));
     /* A default --opt may be replaced by that of the resumed run, which is checked there. */
     if (chex_opt_origin(s->set, "opt") != CHEX_FROM_DEFAULT || s->bench) {
         const struct chex_update update = update_of(s);

@@ -55,7 +55,7 @@ static const char rest_text[] =
     "memory        of rank 0: parameters {memory.rank_0.parameters_bytes:B}, optimiser "
     "{memory.rank_0.optimizer_bytes:B}, activations and work space {memory.rank_0.work_bytes:B}, "
     "gradients {memory.rank_0.gradients_bytes:B}{memory.rank_0.engine_in=device?: on the "
-    "GPU}\n" INDENT "input ring {memory.rank_0.input_ring_bytes:B}, kept images "
+    "GPU}\n" INDENT "input ring {memory.rank_0.input_ring_bytes:B}, kept images or features "
     "{memory.rank_0.kept_rows_bytes:B}, checkpoint being written {memory.rank_0.snapshot_bytes:B}, "
     "program {memory.rank_0.program_bytes:B}\n"
     "{memory.rank_0.engine_in=device?" INDENT "{memory.rank_0.device_bytes:B} of the GPU's memory, "

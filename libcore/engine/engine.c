@@ -129,7 +129,7 @@ static enum chex_status check_batch(const struct chex_engine *e, const struct ch
     if (batch->n < 1 || batch->n > e->config.batch)
         return chex_error_set(err, CHEX_E_FAIL, "engine %s: a batch of %d images, expected 1 to %d",
                               e->impl->name, batch->n, e->config.batch);
-    if (!batch->pixels && (!batch->crops || batch->stored_px > e->raw_px))
+    if (!batch->pixels && !batch->features && (!batch->crops || batch->stored_px > e->raw_px))
         return chex_error_set(err, CHEX_E_FAIL,
                               "engine %s: a raw batch with rows of %d px, expected at most %d",
                               e->impl->name, batch->stored_px, e->raw_px);

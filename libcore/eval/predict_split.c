@@ -18,7 +18,6 @@
 #include "base/alloc.h"
 #include "base/progress.h"
 #include "input/augment.h"
-#include "input/pipeline.h"
 
 const char *const chex_tta_names[] = {"none", "flip", "tencrop", NULL};
 
@@ -43,7 +42,7 @@ struct run {
     struct chex_crop views[CHEX_AUGMENT_TEN_CROP];
     int view_count;
     struct chex_crop *view; /* (batch) the current view, repeated for every image; only if raw */
-    float *crops;
+    float *crops;           /* NULL: nothing is cut here */
     float *logits[CHEX_INFER_BATCHES];
     /* (batch, classes + LOSSES): mean probabilities over the views, then the losses of the row.
      * Batches take them in turn. */
@@ -101,9 +100,10 @@ static void choose_views(struct run *r) {
 
 static enum chex_status prepare(struct run *r, struct chex_error *err) {
     const size_t batch = (size_t)r->engine->config.batch, px = (size_t)r->image_px;
-    r->crops = r->raw ? NULL : chex_alloc_aligned(batch * px * px, sizeof *r->crops);
+    const bool cut = !r->raw && !r->config->features.count;
+    r->crops = cut ? chex_alloc_aligned(batch * px * px, sizeof *r->crops) : NULL;
     r->view = chex_alloc_zeroed(batch, sizeof *r->view);
-    bool all = (r->crops || r->raw) && r->view;
+    bool all = (r->crops || !cut) && r->view;
     for (int i = 0; i < CHEX_INFER_BATCHES; i++) {
         r->logits[i] = chex_alloc_zeroed(batch * (size_t)r->classes, sizeof *r->logits[i]);
         r->sums[i] = chex_alloc_zeroed(batch * ((size_t)r->classes + LOSSES), sizeof *r->sums[i]);
@@ -144,7 +144,9 @@ static const float *view_pixels(struct run *r, const struct chex_batch *b,
 }
 
 static struct chex_batch view_of(struct run *r, const struct chex_batch *b, int v) {
-    struct chex_batch out = {.n = b->n};
+    struct chex_batch out = {.n = b->n, .features = b->features};
+    if (out.features)
+        return out;
     if (!r->raw) {
         out.pixels = view_pixels(r, b, &r->views[v]);
         return out;
@@ -337,6 +339,7 @@ static enum chex_status open_rows(struct run *r, size_t from, size_t to, struct 
     const struct chex_pipeline_config config = {.set = r->set,
                                                 .image_size = r->raw ? r->image_px : r->source_px,
                                                 .raw = r->raw,
+                                                .features = r->config->features,
                                                 .batch = r->engine->config.batch,
                                                 .workers = r->config->workers,
                                                 .slots = SLOTS,

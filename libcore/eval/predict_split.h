@@ -13,6 +13,7 @@
 
 #include "engine/engine.h"
 #include "eval/predictions.h"
+#include "input/pipeline.h"
 #include "launch/coll.h"
 #include "shard/shard.h"
 
@@ -35,6 +36,8 @@ struct chex_eval_config {
      * After every batch all ranks agree: if *stop is non-zero on one of them, or one has failed,
      * all ranks return. */
     const volatile sig_atomic_t *stop;
+    struct chex_pipeline_features features; /* of this rank's rows, for the engine `head`; count 0:
+                                               the network infers images. Only without tta */
     const struct chex_loss *loss; /* for chex_eval_loss.training; NULL: plain cross-entropy */
     /* Only with `stop`, for a stall watch; may be NULL. Called on every rank before each batch
      * (waits false) and before it waits for the other ranks (waits true). */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A batch: what the input pipeline passes to an engine. It has one of two forms:
+ * A batch: what the input pipeline passes to an engine. It has one of three forms:
  * - finished: `pixels` is set.
  * - raw: `pixels` is NULL. The batch has stored rows and crops, and the engine makes the pixels.
  *   They must be bit-identical to the result of chex_augment_apply(). With --resident a raw batch
  *   omits rows that came with an earlier batch, because the engine keeps them.
+ * - features: `features` is set, and `pixels` is NULL. Only for the engine `head`.
  */
 #ifndef CHEX_INPUT_BATCH_H
 #define CHEX_INPUT_BATCH_H
@@ -17,8 +18,9 @@ struct chex_crop;
 /* One batch. Host memory, borrowed for the duration of the call. */
 struct chex_batch {
     int n;
-    const float *pixels;  /* (n, size, size): grey / 255, before mean and std; NULL: raw */
+    const float *pixels;  /* (n, size, size): grey / 255, before mean and std; NULL: another form */
     const int8_t *labels; /* (n, classes): 1, 0; below 0: masked, not in the loss. NULL for infer */
+    const float *features; /* (n, channels of the head's input): pooled features */
     /* Raw: */
     int stored_px;                 /* side of a stored row */
     const struct chex_crop *crops; /* (n) */

@@ -102,6 +102,8 @@ static enum chex_status check(const struct chex_pipeline_config *c, struct chex_
     if (c->raw && c->kind != CHEX_PIPELINE_NEW)
         return chex_error_set(err, CHEX_E_FAIL, "pipeline %s: only `new` makes raw batches",
                               chex_pipeline_names[c->kind]);
+    if (c->features.count && (c->raw || c->keep || c->kind != CHEX_PIPELINE_NEW))
+        return chex_error_set(err, CHEX_E_FAIL, "features: only `new` has them, without images");
     if (c->resident && !(c->raw && c->training))
         return chex_error_set(err, CHEX_E_FAIL, "resident rows need raw batches and training");
     return c->training ? check_training(c, err) : check_plain(c, err);
@@ -123,7 +125,7 @@ enum chex_status chex_pipeline_measure(const struct chex_pipeline_config *c,
     const uint64_t px = (uint64_t)c->set->size;
     *out = (struct chex_pipeline_needs){.ring_bytes = impls[c->kind]->ring_bytes(c),
                                         .rows_bytes = chex_reader_memory_bytes(&r)};
-    if (!c->training)
+    if (!c->training || c->features.count)
         return CHEX_OK;
     out->first_read_bytes = c->keep ? out->rows_bytes : impls[c->kind]->epoch_rows(c) * px * px;
     out->later_read_bytes = c->keep || c->resident ? 0 : out->first_read_bytes;

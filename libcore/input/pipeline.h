@@ -32,6 +32,14 @@
 enum chex_pipeline_kind { CHEX_PIPELINE_NEW, CHEX_PIPELINE_OLD };
 extern const char *const chex_pipeline_names[];
 
+/* Vectors in memory that batches hold instead of images (chex_batch.features): the pooled features
+ * of the rows from `first` on. */
+struct chex_pipeline_features {
+    int count;         /* values per row; 0: batches of images */
+    const float *rows; /* (rows, count); borrowed */
+    size_t first;      /* row number of the first vector */
+};
+
 struct chex_pipeline_config {
     const struct chex_set *set; /* borrowed */
     int image_size;
@@ -43,7 +51,8 @@ struct chex_pipeline_config {
     bool keep;                    /* keep stored rows in host memory after their first read */
     bool raw;                     /* raw batches (batch.h); only `new` */
     bool resident;                /* the engine keeps rows; only with raw and training */
-    struct chex_trace *trace;     /* borrowed; NULL: none. The old pipeline ignores it */
+    struct chex_pipeline_features features; /* of every row of the pipeline; only `new` */
+    struct chex_trace *trace;               /* borrowed; NULL: none. The old pipeline ignores it */
     /* training: */
     struct chex_order_config order;
     struct chex_augment_options augment;

@@ -37,7 +37,7 @@ enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_LENT };
 struct slot {
     enum slot_state state;
     uint64_t ticket;
-    float *pixels;           /* (batch, size, size), unless raw */
+    float *pixels;           /* (batch, size, size) or features (batch, count), unless raw */
     uint8_t *stored;         /* (batch, row_bytes): the rows that are read; only raw */
     struct chex_crop *crops; /* (batch), raw */
     int8_t *labels;
@@ -231,11 +231,22 @@ static void describe_images(const struct new_pipeline *p, struct slot *s) {
     }
 }
 
+static void copy_features(const struct chex_pipeline_features *f, struct slot *s) {
+    const size_t count = (size_t)f->count;
+    for (size_t i = 0; i < (size_t)s->n; i++)
+        memcpy(s->pixels + i * count, f->rows + (s->rows[i] - f->first) * count,
+               count * sizeof *f->rows);
+}
+
 static enum chex_status fill(struct worker *w, struct slot *s) {
     struct new_pipeline *p = w->p;
     const size_t wanted = (size_t)s->wanted_count;
     w->slot = s;
     describe_images(p, s);
+    if (p->c.features.count) {
+        copy_features(&p->c.features, s);
+        return CHEX_OK;
+    }
     if (p->window)
         return chex_window_each(p->window, s->epoch, s->rank, s->step, s->places, wanted, place_row,
                                 w, &s->err);
@@ -281,16 +292,22 @@ static void *work(void *arg) {
 
 /* ---- the caller's side ---- */
 
-/* Bytes of one image in a slot: its stored row (raw) or its pixels. */
+/* Bytes of one image in a slot: its stored row (raw), its features or its pixels. */
 static size_t image_bytes(const struct chex_pipeline_config *c) {
+    if (c->features.count)
+        return (size_t)c->features.count * sizeof(float);
     const size_t side = (size_t)(c->raw ? c->set->size : c->image_size);
     return side * side * (c->raw ? 1 : sizeof(float));
 }
 
+/* Whether rows are read in windows, not batch by batch. */
+static bool has_window(const struct chex_pipeline_config *c) {
+    return c->training && chex_order_window_steps(&c->order) && !c->keep && !c->features.count;
+}
+
 static uint64_t ring_bytes(const struct chex_pipeline_config *c) {
     const uint64_t slots = (uint64_t)c->slots * (uint64_t)c->batch * image_bytes(c);
-    const bool windows = c->training && chex_order_window_steps(&c->order) && !c->keep;
-    return slots + (windows ? chex_window_bytes(c) : 0);
+    return slots + (has_window(c) ? chex_window_bytes(c) : 0);
 }
 
 static uint64_t epoch_rows(const struct chex_pipeline_config *c) {
@@ -358,7 +375,7 @@ static bool allocate(struct new_pipeline *p) {
 
 static enum chex_status start(struct new_pipeline *p, struct chex_error *err) {
     int rc = 0;
-    if (p->c.training && chex_order_window_steps(&p->c.order) && !p->c.keep)
+    if (has_window(&p->c))
         CHEX_TRY(chex_window_create(&p->c, p->reader, window_rows, p, &p->window, err));
     for (int i = 0; !rc && i < p->c.workers; i++) {
         rc = chex_thread_start(&p->workers[i].thread, work, &p->workers[i]);
@@ -439,7 +456,8 @@ static enum chex_status create(const struct chex_pipeline_config *c, struct chex
 }
 
 static struct chex_batch batch_of(const struct new_pipeline *p, const struct slot *s) {
-    struct chex_batch b = {.n = s->n, .pixels = s->pixels, .labels = s->labels};
+    struct chex_batch b = {.n = s->n, .labels = s->labels};
+    *(p->c.features.count ? &b.features : &b.pixels) = s->pixels;
     if (!p->c.raw)
         return b;
     b.stored_px = p->c.set->size;

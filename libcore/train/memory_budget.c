@@ -11,6 +11,7 @@
 #include "base/memory_limit.h"
 #include "base/units.h"
 #include "engine/update.h"
+#include "train/head_only.h"
 #include "train/session.h"
 
 /* A sixteenth of the host's memory is reserved for what is not counted: partly filled huge pages,
@@ -43,14 +44,18 @@ enum chex_status chex_session_measure(struct chex_session *s, struct chex_error 
     CHEX_TRY(chex_train_input_measure(&s->input, &s->config, s->config.batch, &input, err));
     chex_reduce_facts(s->reduce, &reduce);
     const uint64_t engines = (uint64_t)chex_sync_bn_engines(s->sync_bn);
-    const uint64_t resident = engines * impl->bytes(s->engine->self);
+    const struct chex_engine *extractor = s->extractor;
+    const bool extractor_on_device = extractor && extractor->impl->device;
+    const uint64_t extractor_bytes = extractor ? extractor->impl->bytes(extractor->self) : 0;
+    const uint64_t resident =
+        engines * impl->bytes(s->engine->self) + (extractor_on_device ? 0 : extractor_bytes);
     struct chex_train_needs n = {.program = s->needs.program,
                                  .params = engines * state,
                                  .moments = (2 * engines + (s->config.ema_decay > 0)) *
                                             state, /* whatever the optimiser */
                                  .gradients = reduce.memory_bytes + (engines - 1) * state,
                                  .ring = input.ring_bytes,
-                                 .rows = input.rows_bytes,
+                                 .rows = input.rows_bytes + chex_head_only_bytes(s),
                                  .snapshot = s->rank == 0 ? saving_bytes(s->net, &s->config) : 0,
                                  .on_device = impl->device != NULL,
                                  .first_read = input.first_read_bytes,
@@ -62,6 +67,8 @@ enum chex_status chex_session_measure(struct chex_session *s, struct chex_error 
     n.device = n.on_device ? resident : 0;
     n.device_left = n.on_device ? impl->device->bytes_left(s->engine->self) : 0;
     n.host = host_besides(&n) + (n.on_device ? 0 : resident + n.gradients);
+    if (s->config.head_only)
+        n.first_read = chex_head_only_reads(s);
     s->needs = n;
     return CHEX_OK;
 }
@@ -134,12 +141,15 @@ static enum chex_status need_of_node(const struct chex_train_world *w, uint64_t 
 static enum chex_status refuse(struct chex_session *s, uint64_t need,
                                const struct chex_memory_limit *limit, struct chex_error *err) {
     const struct chex_launch *l = s->world.launch;
-    char a[32], b[32], fits[64] = "lower --batch-size";
+    char a[32], b[32], fits[96] = "lower --batch-size";
     const int batch = chex_session_largest_batch(s, share(l, limit->bytes), UINT64_MAX);
     if (batch >= 0)
         snprintf(fits, sizeof fits,
                  batch ? "the largest --batch-size that fits is %d" : "not even one image fits",
                  batch);
+    if (s->config.head_only)
+        snprintf(fits, sizeof fits, "the features of its images take %s",
+                 chex_format_bytes(a, sizeof a, chex_head_only_bytes(s)));
     return chex_error_set(err, CHEX_E_RESOURCE,
                           "%d rank%s of this node take%s %s of memory, and the %s allows %s: %s; "
                           "use %s%s",

@@ -269,12 +269,11 @@ static void why_engine(const struct chex_session *s, char *text, size_t size) {
 }
 
 static json_t *engine_json(const struct chex_session *s, const struct report *c) {
-    const struct chex_engine_impl *impl = s->engine->impl;
     char why[160];
     why_engine(s, why, sizeof why);
     const bool usual = strcmp(option(s, "origins", "precision"), "default") == 0;
     return chex_result(
-        CHEX_MEMBER(impl, name), CHEX_FIELD("variant", impl->variant(s->engine->self)),
+        CHEX_FIELD("name", s->engine_name), CHEX_FIELD("variant", s->engine_variant),
         CHEX_FIELD("why", why), CHEX_FIELD("precision", chex_precision_names[s->config.precision]),
         CHEX_FIELD("precision_why", usual ? "the default of this engine on this machine"
                                           : option(s, "origins", "precision")),
@@ -324,7 +323,7 @@ static json_t *gradients_json(const struct chex_session *s) {
                                          : f.summed_bytes ? "all-reduce along the fixed tree"
                                                           : "fixed tree, then broadcast"),
                        CHEX_FIELD_IF(!alone, "carrier", f.carrier),
-                       CHEX_FIELD("bytes", s->net->state_count * sizeof(float)),
+                       CHEX_FIELD("bytes", chex_session_gradients(s) * sizeof(float)),
                        CHEX_MEMBER(&f, buckets), CHEX_MEMBER(&f, bucket_bytes),
                        CHEX_FIELD("step_summed_bytes", f.summed_bytes),
                        CHEX_FIELD("step_sent_bytes", f.sent_bytes),
@@ -516,7 +515,7 @@ static void warn_of_schedule(struct plan *p) {
     if (s->config.max_steps && s->config.max_steps < s->steps)
         warn(p, "--max-steps %llu ends within the first epoch of %zu step%s",
              (unsigned long long)s->config.max_steps, s->steps, chex_text_s(s->steps));
-    if (s->config.batch < 8 && !s->sync_bn)
+    if (s->config.batch < 8 && !s->sync_bn && !s->config.head_only)
         warn(p,
              "--batch-size %d: batch norms take their statistics of %d image%s, for each logical "
              "rank by itself; 8 or more are usual, or --sync-bn",

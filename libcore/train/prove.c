@@ -20,6 +20,7 @@
 #include "base/rng.h"
 #include "base/units.h"
 #include "engine/update.h"
+#include "train/head_only.h"
 #include "train/provenance.h"
 
 static uint64_t get_u64(const json_t *o, const char *key) {
@@ -462,6 +463,7 @@ static enum chex_status repeat_session(const struct proof *p, struct chex_sessio
     uint64_t other = 0;
     CHEX_TRY(chex_session_open(s, err));
     CHEX_TRY(chex_session_agree(s, check_machine(s, stretch, err), err));
+    CHEX_TRY(chex_head_only_compute(s, err));
     enum chex_status st = check_sources(s, stretch, err);
     if (st == CHEX_OK && s->rank == 0)
         st = check_first_state(s, stretch, err);

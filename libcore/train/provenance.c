@@ -22,11 +22,10 @@ static const uint64_t max_json_bytes = (uint64_t)1 << 30, max_file_bytes = (uint
 /* ---- machines ---- */
 
 void chex_machine_of(const struct chex_session *s, struct chex_machine *m) {
-    const struct chex_engine_impl *impl = s->engine->impl;
     const struct chex_gpu *gpu = s->config.device;
     memset(m, 0, sizeof *m);
-    snprintf(m->engine, sizeof m->engine, "%s", impl->name);
-    snprintf(m->variant, sizeof m->variant, "%s", impl->variant(s->engine->self));
+    snprintf(m->engine, sizeof m->engine, "%s", s->engine_name);
+    snprintf(m->variant, sizeof m->variant, "%s", s->engine_variant);
     snprintf(m->precision, sizeof m->precision, "%s", chex_precision_names[s->config.precision]);
     if (gpu)
         snprintf(m->device, sizeof m->device, "%s (%s)", gpu->name,

@@ -313,6 +313,7 @@ static struct chex_pipeline_config pipeline_config(const struct chex_train_input
                                          .keep = in->cache.keep,
                                          .raw = in->resident.raw,
                                          .resident = in->resident.resident,
+                                         .features = in->train_features,
                                          .trace = in->trace,
                                          .order = in->order,
                                          .rank_from = in->run_from,
@@ -415,7 +416,7 @@ void chex_train_input_describe(const struct chex_train_input *in,
         chex_info("the old pipeline reads and augments all %zu rows on every rank, with one "
                   "reader: --order, --shuffle-block and --workers mean nothing to it",
                   in->order.rows);
-    if (!in->resident.resident || in->cache.keep)
+    if (!in->train_features.count && (!in->resident.resident || in->cache.keep))
         chex_info("%s", in->cache.why);
     if (in->resident.raw)
         chex_info("the engine crops and augments; it is given stored rows%s",

@@ -20,6 +20,8 @@ struct chex_train_input {
     size_t val_first, val_end; /* validation rows of this process */
     struct chex_trace *trace;  /* for pipelines that are created later; NULL: none */
     struct chex_cache_choice cache;
+    /* --head-only: of this process's rows; rows NULL until they are computed (train/head_only.h) */
+    struct chex_pipeline_features train_features, val_features;
     /* The engine's answer; all false before chex_train_input_make_resident. */
     struct chex_resident_result resident;
 };

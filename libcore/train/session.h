@@ -78,10 +78,12 @@ struct chex_session {
 
     /* setup.c: the engine; run_state.c, if the run resumes */
     struct chex_net *net;
-    struct chex_engine *engine;
-    struct chex_loss_weights loss; /* loss_setup.c; the engine borrows it */
-    double *lr_scales;             /* of the engine; NULL: all 1 */
-    struct chex_sync_bn *sync_bn;  /* NULL without --sync-bn, or with one logical rank */
+    struct chex_engine *engine;    /* with --head-only that of the classifier */
+    struct chex_engine *extractor; /* head_only.c: until the features are computed; else NULL */
+    char engine_name[32], engine_variant[64]; /* of --engine */
+    struct chex_loss_weights loss;            /* loss_setup.c; the engine borrows it */
+    double *lr_scales;                        /* of the engine; NULL: all 1 */
+    struct chex_sync_bn *sync_bn;             /* NULL without --sync-bn, or with one logical rank */
     struct chex_reduce *reduce;
 
     /* setup.c: the data */
@@ -127,6 +129,8 @@ void chex_session_init(struct chex_session *s, const struct chex_train_config *c
 enum chex_status chex_session_open(struct chex_session *s, struct chex_error *err);
 void chex_session_close(struct chex_session *s);
 enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_error *err);
+/* Elements of the vectors that are reduced. */
+size_t chex_session_gradients(const struct chex_session *s);
 /* Resolves what the options choose of the data, once. Not collective. */
 enum chex_status chex_session_select(struct chex_session *s, struct chex_error *err);
 /* Starts the input at the position of the run. */

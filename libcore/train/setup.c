@@ -19,8 +19,10 @@
 #include "base/memory_limit.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "engine/ref/head_engine.h"
 #include "engine/update.h"
 #include "launch/same.h"
+#include "train/head_only.h"
 #include "train/job_use.h"
 #include "train/layer_rates.h"
 #include "train/pass_audit.h"
@@ -77,16 +79,28 @@ static struct chex_engine_config engine_config(const struct chex_session *s) {
                                        .device = c->device};
 }
 
+static void name_engine(struct chex_session *s, const struct chex_engine *e) {
+    snprintf(s->engine_name, sizeof s->engine_name, "%s", e->impl->name);
+    snprintf(s->engine_variant, sizeof s->engine_variant, "%s", e->impl->variant(e->self));
+}
+
 enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_error *err) {
     const struct chex_train_config *c = &s->config;
     CHEX_TRY(chex_layer_rates(s->net, c->layer_decay, c->freeze, &s->lr_scales, err));
     struct chex_engine_config e = engine_config(s);
+    if (c->head_only) {
+        CHEX_TRY(chex_head_only_create(s, &e, err));
+        name_engine(s, s->extractor);
+        return CHEX_OK;
+    }
     if (c->sync_bn && c->logical_ranks > 1) {
         CHEX_TRY(chex_sync_bn_create(s->world.coll, s->net, c->logical_ranks, &s->sync_bn, err));
         chex_sync_bn_configure(s->sync_bn, 0, &e);
         chex_watchdog_sums(s->world.watchdog, chex_sync_bn_sum(s->sync_bn));
     }
-    return chex_engine_create(c->engine, &e, &s->engine, err);
+    CHEX_TRY(chex_engine_create(c->engine, &e, &s->engine, err));
+    name_engine(s, s->engine);
+    return CHEX_OK;
 }
 
 /* The engines of this process's other logical ranks. The first engine has its state. */
@@ -109,6 +123,10 @@ static uint64_t message_timeout_ms(const struct chex_train_config *c) {
     return c->stall_abort_ms + c->stall_abort_ms / 4;
 }
 
+size_t chex_session_gradients(const struct chex_session *s) {
+    return s->config.head_only ? chex_head_gradients(s->net) : s->net->state_count;
+}
+
 static enum chex_status create_reduce(struct chex_session *s, struct chex_error *err) {
     const struct chex_engine_impl *impl = s->engine->impl;
     const struct chex_reduce_memory *memory = NULL;
@@ -118,7 +136,7 @@ static enum chex_status create_reduce(struct chex_session *s, struct chex_error 
     struct chex_reduce_config r = {.coll = s->world.coll,
                                    .memory = memory,
                                    .logical_ranks = s->config.logical_ranks,
-                                   .count = s->net->state_count,
+                                   .count = chex_session_gradients(s),
                                    .deterministic = s->config.deterministic,
                                    .trace = s->timeline.trace};
     CHEX_TRY(chex_reduce_create(&r, &s->reduce, err));
@@ -196,10 +214,11 @@ static void describe(const struct chex_session *s) {
         s->net->model, s->net->classes, s->net->classes == 1 ? "" : "es",
         (double)s->net->param_count / 1e6, c->image_size,
         6 * chex_net_macs(s->net, c->image_size) / 1e9);
-    chex_info("engine %s (%s), %s, %d thread%s, %s of memory", impl->name,
-              impl->variant(s->engine->self), chex_precision_names[c->precision], c->threads,
-              c->threads == 1 ? "" : "s",
-              chex_format_bytes(bytes, sizeof bytes, impl->bytes(s->engine->self)));
+    chex_info("engine %s (%s), %s, %d thread%s, %s of memory", s->engine_name, s->engine_variant,
+              chex_precision_names[c->precision], c->threads, c->threads == 1 ? "" : "s",
+              chex_format_bytes(bytes, sizeof bytes,
+                                c->head_only ? s->needs.params + s->needs.moments + s->needs.work
+                                             : impl->bytes(s->engine->self)));
     const size_t val = s->input.val ? s->input.val->rows : 0;
     const int images = c->batch * s->config.logical_ranks;
     chex_info("%zu training image%s, %zu validation image%s; batch %d x %d logical rank%s = %d "
@@ -227,10 +246,11 @@ static void describe(const struct chex_session *s) {
         chex_layer_rates_text(s->net, s->lr_scales, rates, sizeof rates);
         chex_info("%s", rates);
     }
-    describe_augmentation(&c->augment, s->input.resident.raw);
+    if (!c->head_only)
+        describe_augmentation(&c->augment, s->input.resident.raw);
     const json_t *origins = json_object_get(c->options, "origins");
     const char *origin = json_string_value(json_object_get(origins, "hflip"));
-    if (c->augment.hflip > 0 && origin && strcmp(origin, "default") == 0)
+    if (!c->head_only && c->augment.hflip > 0 && origin && strcmp(origin, "default") == 0)
         chex_info("--hflip %g is the default: a flip puts the heart on the other side; --hflip 0 "
                   "keeps the sides",
                   c->augment.hflip);
@@ -276,6 +296,7 @@ static enum chex_status open_run(struct chex_session *s, struct chex_error *err)
     if (s->complete)
         return CHEX_OK;
     CHEX_TRY(chex_session_agree(s, check_options(&s->config, err), err));
+    CHEX_TRY(chex_session_agree(s, chex_head_only_check(s, err), err));
     return chex_session_check_init(s, err);
 }
 
@@ -370,6 +391,7 @@ static void on_abort(void *session, const struct chex_mark *mark, enum chex_stat
 /* Starts the input threads and creates the files of the run. */
 static enum chex_status open_work(struct chex_session *s, struct chex_error *err) {
     CHEX_TRY(chex_pass_audit_first(s, err));
+    CHEX_TRY(chex_head_only_compute(s, err));
     enum chex_status st = chex_session_open_pipeline(s, err);
     if (st == CHEX_OK && s->timeline.file)
         chex_watchdog_on_abort(s->world.watchdog, on_abort_timeline, s);
@@ -430,6 +452,7 @@ void chex_session_close(struct chex_session *s) {
     chex_checkpoint_destroy(s->restored);
     chex_loss_weights_release(&s->loss);
     free(s->lr_scales);
+    chex_head_only_release(s);
     chex_train_input_close(&s->input);
     chex_net_destroy(s->net);
     free(s->members);

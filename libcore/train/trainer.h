@@ -46,6 +46,7 @@ struct chex_train_config {
     enum chex_loss_mean loss_mean;
     const char *freeze; /* patterns of frozen parameters (train/layer_rates.h), or NULL */
     double layer_decay; /* the same; 1: none */
+    bool head_only;     /* train/head_only.h */
     double ema_decay;   /* of the moving average (engine/update.h); 0: none */
     const char *init;   /* a file that model/weights.h reads, or NULL */
     const char *resume; /* "auto", "none" or a file */

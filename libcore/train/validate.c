@@ -87,6 +87,7 @@ enum chex_status chex_train_validate(const struct chex_train_world *w, struct ch
                                             .advanced = advanced,
                                             .advanced_arg = &beat,
                                             .stop = w->stop,
+                                            .features = input->val_features,
                                             .loss = &engine->config.loss};
     struct chex_predictions *table = NULL;
     struct chex_eval_loss loss;

@@ -86,5 +86,6 @@ void chex_ref_head_backward(const struct chex_ref_ctx *ctx, const float *pooled,
                           .dweight = dweight,
                           .dbias = dbias};
     chex_ref_each(ctx, (size_t)classes, weight_class, &l);
-    chex_ref_each(ctx, (size_t)dx->n, data_image, &l);
+    if (dx->data)
+        chex_ref_each(ctx, (size_t)dx->n, data_image, &l);
 }

@@ -155,7 +155,7 @@ void chex_ref_residual_add_forward(const struct chex_ref_ctx *ctx, const struct 
 void chex_ref_head_forward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
                            const float *weight, const float *bias, int classes, float *pooled,
                            float *logits);
-/* dx, dweight and dbias are overwritten. */
+/* dx, dweight and dbias are overwritten. dx without data: only the parameters' gradients. */
 void chex_ref_head_backward(const struct chex_ref_ctx *ctx, const float *pooled,
                             const float *dlogits, const float *weight, int classes, float *dweight,
                             float *dbias, const struct chex_ref_map *dx);
