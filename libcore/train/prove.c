@@ -370,7 +370,7 @@ static enum chex_status repeat_steps(const struct proof *p, struct chex_session 
     return chex_reduce_settle(s->reduce, err);
 }
 
-/* The state of the engine, with buffers of its own. */
+/* The state of the engine that a checkpoint has, with buffers of its own. */
 static enum chex_status read_state(const struct chex_session *s, struct chex_checkpoint *c,
                                    struct chex_error *err) {
     for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++) {

@@ -108,6 +108,17 @@ expect_status 0 chex-train --data shards --engine cpu --max-steps 6 --ema 0 --fr
 expect_status 0 chex-train --prove many --stretches 0
 like "$(out)" '^many: 3 of 3 repeated stretches are equal' "each stretch has the average, the frozen parameters and the weights of its start"
 
+# The options that add to the state, choose the data or change the passes.
+chex-shard phantom --count 20 --size 32 --seed 2 --output ph2 -q >/dev/null || fail "phantom"
+chex-shard create --images ph2/images --labels ph2/labels.csv --size 32 --shards 1 --split none \
+    --seed 1 --output shards2 -q >/dev/null 2>&1 || fail "shards"
+expect_status 0 chex-train --data shards,shards2 --image-size 32 --batch-size 1 --engine cpu --precision fp32 \
+    --logical-ranks 2 --deterministic --sync-bn --ema 0.9 --freeze 'features.conv0.*,features.denseblock1.*' \
+    --uncertain ones --checkpoint-keep 0 --checkpoint-every 2steps --max-steps 4 --output mixed
+expect_status 0 chex-train --prove mixed --stretches 0
+like "$(out)" '2 of 2 repeated stretches are equal' \
+    "a run of two sets with --ema, --sync-bn, --freeze and --uncertain is proven"
+
 # Bad input.
 expect_status 3 chex-train --prove nowhere
 error_line "nowhere" "no such run"
