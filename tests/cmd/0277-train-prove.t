@@ -89,12 +89,13 @@ rm old/provenance.json old/checkpoints.jsonl
 expect_status 0 chex-train --prove old --engine cpu --stretches 0
 like "$(out)" '3 of 3 repeated stretches are equal.*\(3 of 4' "a run without records is proven between its files"
 
-# A stretch that passes the ends of epochs.
-expect_status 0 chex-train --data shards --image-size 32 --batch-size 8 --engine cpu --epochs 2 \
-    --checkpoint-keep 0 --output epochs
-rm epochs/checkpoints.jsonl epochs/best.h5 epochs/checkpoints/step-0000000005.h5
+# Stretches that pass the end of an epoch, where plateau looks at the validation.
+expect_status 0 chex-train --data shards --image-size 32 --batch-size 8 --engine cpu --epochs 4 \
+    --precision fp32 --patience-epochs 0 --lr 1e-3 --checkpoint-keep 0 --checkpoint-every 3epochs --output epochs
+like "$(err)" 'plateau: the validation loss has stopped falling' "plateau lowers the rate in this run"
+rm epochs/checkpoints.jsonl epochs/checkpoints/step-000000000*.h5
 expect_status 0 chex-train --prove epochs --stretches 0
-like "$(out)" 'from step +0 to +10: equal' "a stretch over the end of an epoch is repeated with its validation"
+like "$(out)" 'repeated stretches are equal' "a stretch over the end of an epoch is repeated with its validation"
 
 # Options that a start changes hold from there on: the moving average, frozen parameters, weights.
 /usr/bin/python3 - >weights.csv <<'END'
