@@ -366,6 +366,7 @@ void chex_session_summarise(const struct chex_session *s) {
         find_times(s, s->reports.total_times, &times);
         log_times("time of all steps", &times);
     }
-    chex_info("  files: %s/best.h5, %s/last.h5, %s/checkpoints/, %s/metrics.jsonl, %s/run.html",
-              dir, dir, dir, dir, dir);
+    const bool page = json_array_size(s->files.epochs) > 0;
+    chex_info("  files: %s/best.h5, %s/last.h5, %s/checkpoints/, %s/metrics.jsonl%s%s%s", dir, dir,
+              dir, dir, page ? ", " : "", page ? dir : "", page ? "/run.html" : "");
 }

@@ -12,7 +12,9 @@ chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 1 --spli
 dir='run <b>"&'
 train=(chex-train --data set --image-size 32 --batch-size 8 --engine cpu --threads 1 --output "$dir")
 
-expect_status 0 "${train[@]}" --epochs 1
+expect_status 0 "${train[@]}" --epochs 1 --max-steps 1
+unlike "$(err)" 'run.html' "the last lines do not name a page that is not there"
+expect_status 0 "${train[@]}" --epochs 1 --max-steps 0
 like "$(err)" 'run.html' "the last lines name the page"
 cp "$dir/run.html" first.html
 expect_status 0 "${train[@]}" --epochs 2
