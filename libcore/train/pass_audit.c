@@ -462,7 +462,7 @@ enum chex_status chex_pass_audit_first(struct chex_session *s, struct chex_error
     const int odd = chex_pass_audit_odd_one(s->audit->digests, s->size);
     if (odd != CHEX_PASS_AUDIT_ALL_EQUAL)
         return refuse_start(s, odd, err);
-    chex_info("audit: every %llu steps %s; %.2f s each, at least %.2g %% of the time",
+    chex_info("audit: every %llu steps %s; %.2f s each, at least %.3g %% of the time",
               (unsigned long long)s->config.audit_steps,
               s->size == 1
                   ? "the process repeats a pass of its own (a device that is always wrong stays "
