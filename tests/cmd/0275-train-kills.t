@@ -4,6 +4,7 @@
 # shellcheck source=tests/cmd/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-expect_status 0 env CHEX_TEST_BUILD="$BUILD" bash "$SOURCE/tests/soak_kills.sh" --kills 20 --steps 14 --ranks 1
+expect_status 0 env CHEX_TEST_BUILD="$BUILD" bash "$SOURCE/tests/soak_kills.sh" \
+    --kills 20 --steps 14 --ranks 1 --opt sgd
 like "$(out)" '^soak: 20 kills in .* no difference$' "after 20 kills each run has the bits of an undisturbed one"
 done_testing
