@@ -8,7 +8,7 @@
 chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q >ph.out
 chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
     --fractions 0.6,0.2,0.2 --output set -q >set.out 2>&1
-common=(--data set --image-size 32 --batch-size 2 --deterministic --seed 5 --engine cpu --threads 1
+common=(--data set --image-size 32 --batch-size 1 --deterministic --seed 5 --engine cpu --threads 1
     --opt sgd --checkpoint-every 2steps --save-before-end off)
 train() { chex-train "${common[@]}" "$@"; }
 
@@ -74,7 +74,7 @@ kill -USR2 $pid
 wait $pid
 is $? 6 "stopped and continued: the run goes on, and saves when asked"
 
-expect_status 8 train --output nan --lr 1000 --momentum 0.99 --max-steps 9
+expect_status 8 train --batch-size 2 --output nan --lr 1000 --momentum 0.99 --max-steps 9
 error_line 'not finite|the loss is (-?nan|inf)' "diverged: one line says so"
 
 faulty=$BUILD/tests/chex-train-faulty
@@ -96,10 +96,18 @@ if mount -t tmpfs -o size=100m tmpfs full 2>/dev/null; then
     dd if=/dev/zero of=full/other bs=1M count=60 2>/dev/null
     expect_status 9 train "${whole[@]}" --output full/run
     error_line 'checkpoint|No space left|free' "full disk: one line says so"
+    ranks=(mpirun --oversubscribe --bind-to none -n 4)
+    [ "$(id -u)" != 0 ] || ranks+=(--allow-run-as-root)
+    if have mpirun && "${ranks[@]}" true 2>/dev/null; then
+        expect_status 9 "${ranks[@]}" chex-train "${common[@]}" --max-steps 3 --output full/four
+        is "$(err | grep -c 'error: ')" 1 "full disk: one of four processes says so" || diag "$(err)"
+    else
+        skip "no mpirun here" 2
+    fi
     rm full/other
     mount -o remount,size=600m full
     goes_on full/run
 else
-    skip "no file system can be mounted here" 4
+    skip "no file system can be mounted here" 6
 fi
 done_testing
