@@ -635,8 +635,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
         for (cudaEvent_t event : exec->records)
             event->launched.push_back(event->last = new_moment());
     }
-    return emulated::enqueue(stream, [=]() {
-        for (const auto &work : exec->work)
+    /* The graph may be destroyed before its work has begun. */
+    return emulated::enqueue(stream, [all = exec->work]() {
+        for (const auto &work : all)
             work();
     });
 }

@@ -6,7 +6,8 @@
  *   cuda_state.c                    parameters in and out, optimiser update
  *   cuda_forward.c cuda_backward.c  launch the operations on a stream
  *   cuda_input.c                    raw batches (stored bytes, augmented on the device)
- *   cuda_run.c                      batches, captured graphs, synchronisation
+ *   cuda_run.c                      batches, synchronisation
+ *   cuda_graphs.c                   captured graphs
  *   cuda_sync.c                     batch statistics of several logical ranks
  *   cuda_maps.c                     class maps
  *   cuda_limits.c                   measured memory and copy rates
@@ -87,9 +88,10 @@ struct cuda_raw {
     uint64_t bytes;    /* device memory in use */
 };
 
-/* A captured graph and its key (all members after exec). */
+/* A captured graph and its key (all members after used). */
 struct cuda_graph {
     cudaGraphExec_t exec; /* NULL: run once, captured at the second run */
+    uint64_t used;        /* graph_uses at its last use */
     int part;             /* enum cuda_part, or a segment of backward */
     int slot, n;
     const float *grad;
@@ -155,6 +157,7 @@ struct cuda_engine {
     bool waited; /* a pass has waited for its loss since the last update */
     struct cuda_graph graphs[CUDA_GRAPHS];
     int graph_count;
+    uint64_t graph_uses;
     float *sync_host; /* pinned: three values for each channel of the widest map; only with sync */
     double *sync_values; /* two values */
     bool no_graphs;      /* single launches: CHEX_CUDA_GRAPHS is 0 or sync, or a capture failed */
@@ -278,6 +281,8 @@ enum chex_status chex_cuda_pass(void *self, const struct chex_batch *batch, floa
                                 chex_grad_ready_fn ready, void *ready_arg,
                                 struct chex_pass_result *result_out, struct chex_error *err);
 void chex_cuda_op_times(void *self, double *forward_s, double *backward_s);
+
+/* ---- cuda_graphs.c ---- */
 /* Enqueues one part of a step on e->stream. `what` names the part and its arguments. */
 typedef enum chex_status (*cuda_enqueue_fn)(struct cuda_engine *e, const struct cuda_graph *what,
                                             struct chex_error *err);
@@ -285,6 +290,7 @@ typedef enum chex_status (*cuda_enqueue_fn)(struct cuda_engine *e, const struct 
 enum chex_status chex_cuda_launch(struct cuda_engine *e, const struct cuda_graph *what,
                                   cuda_enqueue_fn enqueue, struct chex_error *err);
 enum cuda_part { CUDA_PART_FORWARD = 100, CUDA_PART_INFER, CUDA_PART_UPDATE };
+void chex_cuda_graphs_release(struct cuda_engine *e);
 
 /* ---- cuda_sync.c: all do nothing without config.sync ---- */
 enum chex_status chex_cuda_sync_init(struct cuda_engine *e, struct chex_error *err);

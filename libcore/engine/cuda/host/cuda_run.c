@@ -5,9 +5,9 @@
  *
  * A batch is copied into a slot and uploaded on the upload stream. The pass consists of parts:
  * forward with the loss, then a few segments of backward. After each segment a range of the
- * gradient is final and reported ready. A part runs once by single launches, and is captured as a
- * CUDA graph at its second run. The host waits for the loss while backward runs on the device. So
- * the host can prepare the next batch during most of backward.
+ * gradient is final and reported ready. Parts become CUDA graphs (cuda_graphs.c). The host waits
+ * for the loss while backward runs on the device. So the host can prepare the next batch during
+ * most of backward.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,106 +20,6 @@
 #include "engine/frozen.h"
 
 /* ---- parts ---- */
-
-/* The kernels of a part: those after the first one are dependent launches. Work on the second
- * stream has ended where the part ends. */
-static enum chex_status enqueue_part(struct cuda_engine *e, const struct cuda_graph *what,
-                                     cuda_enqueue_fn enqueue, struct chex_error *err) {
-    if (e->dependents)
-        gpu_dependents_begin(e->stream);
-    enum chex_status st = enqueue(e, what, err);
-    if (st == CHEX_OK)
-        st = chex_cuda_join(e, err);
-    gpu_dependents_end();
-    return st;
-}
-
-static struct cuda_graph *find_graph(struct cuda_engine *e, const struct cuda_graph *what) {
-    for (int i = 0; i < e->graph_count; i++) {
-        struct cuda_graph *g = &e->graphs[i];
-        if (g->part == what->part && g->slot == what->slot && g->n == what->n &&
-            g->grad == what->grad && g->optim == what->optim && g->clips == what->clips)
-            return g;
-    }
-    return NULL;
-}
-
-/* Captures a part. On failure nothing was launched, and g->exec is NULL. */
-static enum chex_status capture(struct cuda_engine *e, struct cuda_graph *g,
-                                cuda_enqueue_fn enqueue, struct chex_error *err) {
-    cudaGraph_t graph = NULL;
-    CHEX_CUDA(cudaStreamBeginCapture(e->stream, cudaStreamCaptureModeThreadLocal), err);
-    enum chex_status st = enqueue_part(e, g, enqueue, err);
-    const cudaError_t ended = cudaStreamEndCapture(e->stream, &graph);
-    if (st == CHEX_OK && ended != cudaSuccess)
-        st = gpu_error(ended, "cudaStreamEndCapture", err);
-    if (st == CHEX_OK) {
-        const cudaError_t made = cudaGraphInstantiate(&g->exec, graph, 0);
-        if (made != cudaSuccess) {
-            g->exec = NULL;
-            st = gpu_error(made, "cudaGraphInstantiate", err);
-        }
-    }
-    if (graph)
-        cudaGraphDestroy(graph);
-    return st;
-}
-
-static const char *part_name(int part) {
-    switch (part) {
-    case CUDA_PART_FORWARD: return "forward";
-    case CUDA_PART_INFER: return "infer";
-    case CUDA_PART_UPDATE: return "update";
-    default: return "backward";
-    }
-}
-
-/* Captures a part; if that fails, once more without dependent launches. False: it cannot be
- * captured, and later parts are not tried. */
-static bool capture_or_warn(struct cuda_engine *e, struct cuda_graph *g, cuda_enqueue_fn enqueue) {
-    struct chex_error why = {0};
-    while (capture(e, g, enqueue, &why) != CHEX_OK) {
-        cudaGetLastError(); /* clear the error: it is reported here */
-        chex_warn("cuda: %s cannot be captured as a graph: %s; %s, which is slower",
-                  part_name(g->part), why.text,
-                  e->dependents ? "trying without dependent launches"
-                                : "kernels are launched one by one");
-        e->no_graphs = !e->dependents;
-        if (e->no_graphs)
-            return false;
-        e->dependents = false;
-    }
-    return true;
-}
-
-static enum chex_status launch(struct cuda_engine *e, const struct cuda_graph *what,
-                               cuda_enqueue_fn enqueue, struct chex_error *err) {
-    /* A short batch, for example the last one of an evaluation, is too rare for a graph. */
-    const bool whole = what->part == CUDA_PART_UPDATE || what->n == e->config.batch;
-    /* A part that waits for other ranks cannot be captured. */
-    const bool waits =
-        e->config.sync && what->part != CUDA_PART_UPDATE && what->part != CUDA_PART_INFER;
-    struct cuda_graph *g = find_graph(e, what);
-    if (e->no_graphs || !whole || waits || (!g && e->graph_count == CUDA_GRAPHS))
-        return enqueue_part(e, what, enqueue, err);
-    if (!g) {
-        /* The first run uses single launches: they may load code, which a capture must not. */
-        e->graphs[e->graph_count++] = *what;
-        return enqueue_part(e, what, enqueue, err);
-    }
-    if (!g->exec && !capture_or_warn(e, g, enqueue))
-        return enqueue_part(e, what, enqueue, err);
-    CHEX_CUDA(cudaGraphLaunch(g->exec, e->stream), err);
-    return CHEX_OK;
-}
-
-enum chex_status chex_cuda_launch(struct cuda_engine *e, const struct cuda_graph *what,
-                                  cuda_enqueue_fn enqueue, struct chex_error *err) {
-    cuda_range_begin(part_name(what->part));
-    enum chex_status st = launch(e, what, enqueue, err);
-    cuda_range_end();
-    return st;
-}
 
 /* Errors of kernels are reported by a later call, whichever it is. With sync_ops: by this one. */
 static enum chex_status forward_op(struct cuda_engine *e, int op, const struct cuda_graph *what,
@@ -171,11 +71,14 @@ static size_t final_from(const struct cuda_engine *e, int k) {
     return last ? e->net->ops[last].final_from : 0;
 }
 
-/* Zeroes the frozen elements of the gradient range that is final after this segment. */
+/* Zeroes the frozen elements of the gradient range that is final after this segment. The second
+ * stream may still write sums of theirs. */
 static enum chex_status zero_frozen(struct cuda_engine *e, const struct cuda_graph *what,
                                     struct chex_error *err) {
     float *grad = (float *)(uintptr_t)what->grad;
     const size_t end = final_from(e, what->part);
+    if (e->config.lr_scales)
+        CHEX_TRY(chex_cuda_join(e, err));
     for (size_t at = final_from(e, what->part + 1), from, to;
          chex_frozen_run(&e->config, at, end, &from, &to); at = to)
         CHEX_CUDA(cudaMemsetAsync(grad + from, 0, (to - from) * sizeof *grad, e->stream), err);
@@ -462,9 +365,7 @@ static void destroy_event(cudaEvent_t event) {
 }
 
 void chex_cuda_run_release(struct cuda_engine *e) {
-    for (int i = 0; i < e->graph_count; i++)
-        if (e->graphs[i].exec)
-            cudaGraphExecDestroy(e->graphs[i].exec);
+    chex_cuda_graphs_release(e);
     chex_cuda_side_release(e);
     for (int i = 0; i < CUDA_SLOTS; i++) {
         cudaFreeHost(e->slots[i].pixels_host);
