@@ -197,8 +197,9 @@ bool is_watched(const void *p) {
     return race_here.on && (c < race_here.stack || c >= race_here.stack_end);
 }
 
+/* A kernel's parameters, which it may read at once, are not in the device's memory. */
 void check_begun(bool shared, const void *p, const event &e) {
-    if (!shared && !race_here.begun)
+    if (!shared && !race_here.begun && emulated::is_device(p))
         race("an access before gpu_begin", p, e, e);
 }
 

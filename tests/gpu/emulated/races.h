@@ -25,6 +25,8 @@ struct race_place {
 };
 extern race_place race_here;
 
+bool is_device(const void *p); /* memory of cudaMalloc; runtime.cc */
+
 } // namespace emulated
 
 /* NULL without races.cc. */

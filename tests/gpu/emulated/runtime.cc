@@ -254,6 +254,15 @@ int shared_allowed(const void *kernel) {
     return asked == shared_asked.end() ? SHARED_UNASKED - STATIC_SHARED : (int)asked->second;
 }
 
+bool is_device(const void *p) {
+    guard g(lock);
+    auto after = resident.upper_bound(const_cast<void *>(p));
+    if (after == resident.begin())
+        return false;
+    --after;
+    return static_cast<const char *>(p) < static_cast<const char *>(after->first) + after->second;
+}
+
 /* CUDA loads a kernel's code when it is first used, and what loading does a capture may not meet.
  */
 cudaError_t may_launch(const void *kernel, size_t shared_bytes, cudaStream_t stream,
