@@ -612,8 +612,7 @@ static enum chex_status assemble(struct plan *p, json_t *ranks, json_t **out,
         CHEX_FIELD("engine", engine_json(s, &p->reports[0])),
         CHEX_FIELD("memory", memory_of_all(p)), CHEX_FIELD("schedule", schedule_json(s)),
         CHEX_FIELD("start", start_json(s)), CHEX_FIELD("checkpoints", checkpoints_json(s)),
-        CHEX_FIELD("gradients", gradients_json(s)),
-        CHEX_FIELD("audit", audit_json(s)),
+        CHEX_FIELD("gradients", gradients_json(s)), CHEX_FIELD("audit", audit_json(s)),
         CHEX_FIELD("time", time_json(p, &run_s)));
     bool whole = o && json_object_update_new(o, parts) == 0;
     if (p->cluster)
