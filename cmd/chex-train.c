@@ -31,7 +31,7 @@
 
 struct settings {
     struct chex_opt_common common;
-    const char *data, *findings, *uncertain, *where;
+    const char *data, *findings, *uncertain, *where, *data_weights;
     const char *output, *engine, *init, *resume, *checkpoint_every, *preempt_signal, *stage;
     const char *save_before_end, *freeze;
     const char *timeline, *prove, *cluster;
@@ -69,6 +69,9 @@ static const struct chex_opt options[] = {
     OPTION("where", STRING, AT(where), .metavar = "CONDITIONS", .of_run = true,
            .help = "train and validate on the images that meet all conditions, such as "
                    "view=PA,age>=18,sex=F,source=NAME"),
+    OPTION("data-weights", STRING, AT(data_weights), .metavar = "N,...", .of_run = true,
+           .help = "for each set of --data, how often an epoch uses each of its training images "
+                   "(default: once)"),
     OPTION("output", STRING, AT(output), .letter = 'o', .metavar = "DIR", .of_rank = true,
            .help = "folder of the run: checkpoints, metrics, configuration"),
     OPTION(
@@ -452,6 +455,7 @@ static enum chex_status config_of(const struct settings *s, const char *engine,
         .findings = s->findings,
         .uncertain = s->uncertain,
         .where = s->where,
+        .data_weights = s->data_weights,
         .output_dir = s->output,
         .cluster = s->cluster,
         .model = chex_net_names[s->model],

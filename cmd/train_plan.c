@@ -93,8 +93,9 @@ static const char rest_text[] =
     "{time.measured!{time.at_least!no estimate: no limits are measured by this engine, or with so "
     "little memory, and the run has no epoch yet\n}}";
 
-static const char set_text[] = INDENT "set {name} ({folder}): {train_images image} of training, "
-                                      "{val_images image} of validation\n";
+static const char set_text[] = INDENT "set {name} ({folder}): {train_images image} of training"
+                                      "{uses_an_epoch=1!, each used {uses_an_epoch} times in an "
+                                      "epoch}, {val_images image} of validation\n";
 static const char where_text[] =
     "{where?" INDENT "--where {where}: {train_images image} of training, {val_images image} of "
     "validation\n}{uncertain=ignore!" INDENT "uncertain labels: {uncertain}\n}";

@@ -4,15 +4,17 @@
  */
 #include "shard/selection.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/units.h"
 #include "label/classes.h"
 
 /* Neighbouring rows of a set that stay together in a selection of several sets. Large enough for a
  * disk with slow seeks (3 MB at 224 px), small enough to mix sets of a few thousand images. */
-enum { PIECE_ROWS = 64 };
+enum { PIECE_ROWS = 64, MOST_USES = 1000 };
 
 static void release_map(struct chex_row_map *m) {
     free(m->first);
@@ -94,6 +96,8 @@ static enum chex_status read_sets(struct chex_selection *s, struct chex_error *e
         CHEX_TRY(choose_splits(s, i, err));
         CHEX_TRY(compare_sets(s, i, err));
         s->source[i].admitted = chex_where_admits_source(s->where, i);
+        for (int k = 0; k < CHEX_PART_COUNT; k++)
+            s->source[i].uses[k] = 1;
         bytes += strlen(s->source[i].manifest->source_digest) + 1;
     }
     s->size = s->source[0].manifest->size;
@@ -212,11 +216,39 @@ static enum chex_status choose_policies(struct chex_selection *s, const char *te
     return CHEX_OK;
 }
 
+/* --data-weights: a number for each set. */
+static enum chex_status choose_weights(struct chex_selection *s, const char *text,
+                                       struct chex_error *err) {
+    const int sets = s->sources.count;
+    int count = 0;
+    for (const char *at = text; at; count++) {
+        const size_t n = strcspn(at, ",");
+        char word[32];
+        uint64_t uses = 0;
+        snprintf(word, sizeof word, "%.*s", n < sizeof word ? (int)n : 0, at);
+        if (!chex_parse_u64(word, &uses) || uses < 1 || uses > MOST_USES)
+            return chex_error_set(err, CHEX_E_USAGE,
+                                  "--data-weights '%.200s': '%.*s' is no whole number from 1 to %d",
+                                  text, (int)(n < 40 ? n : 40), at, MOST_USES);
+        if (count < sets)
+            s->source[count].uses[CHEX_PART_TRAIN] = (size_t)uses;
+        at = at[n] ? at + n + 1 : NULL;
+    }
+    return count == sets
+               ? CHEX_OK
+               : chex_error_set(err, CHEX_E_USAGE,
+                                "--data-weights '%.200s': %d numbers (expected %d, one for each "
+                                "set of --data)",
+                                text, count, sets);
+}
+
 static enum chex_status resolve(struct chex_selection *s, const struct chex_selection_config *c,
                                 struct chex_error *err) {
     CHEX_TRY(chex_sources_parse(c->data, &s->sources, err));
     CHEX_TRY(chex_where_parse(c->where, &s->sources, &s->where, err));
     CHEX_TRY(read_sets(s, err));
+    if (c->weights && *c->weights)
+        CHEX_TRY(choose_weights(s, c->weights, err));
     s->class_names = chex_alloc_zeroed(CHEX_MAX_CLASSES, sizeof *s->class_names);
     if (!s->class_names)
         return chex_error_memory(err, "findings");
@@ -330,17 +362,25 @@ static void count_rows(struct chex_selection *s) {
             source->keep[k] = at;
             at = at ? at + source->rows[k] : NULL;
             source->kept[k] = count_kept(source, k);
-            s->rows[k] += source->kept[k];
+            s->rows[k] += source->kept[k] * source->uses[k];
         }
+}
+
+size_t chex_selection_images(const struct chex_selection *s, enum chex_part part) {
+    size_t images = 0;
+    for (int i = 0; i < s->sources.count; i++)
+        images += s->source[i].kept[part];
+    return images;
 }
 
 /* ---- the map of the rows ---- */
 
-/* Walks over the chosen rows of one split of a source. */
+/* Walks over the chosen rows of one split of a source, once for each of their uses. */
 struct walk {
     const struct chex_selection_source *source;
     int part;
-    size_t row, done;       /* the next row of the split; chosen rows before it */
+    size_t row;             /* the next row of the split */
+    size_t done, total;     /* row numbers that are given; all */
     size_t shard, in_shard; /* of `row` */
 };
 
@@ -353,8 +393,10 @@ static const struct chex_manifest_split *split_of(const struct chex_selection_so
 static void settle(struct walk *w) {
     const struct chex_manifest_split *split = split_of(w->source, w->part);
     const uint8_t *keep = w->source->keep[w->part];
-    while (w->shard < split->shard_count) {
-        if (w->in_shard == split->shards[w->shard].rows) {
+    while (w->done < w->total) {
+        if (w->shard == split->shard_count) { /* the next use */
+            w->row = w->shard = w->in_shard = 0;
+        } else if (w->in_shard == split->shards[w->shard].rows) {
             w->shard++;
             w->in_shard = 0;
         } else if (keep && !keep[w->row]) {
@@ -366,20 +408,21 @@ static void settle(struct walk *w) {
     }
 }
 
-/* Adds the next piece of the source: chosen rows of one shard, at most `most`. */
+/* Adds the next piece of the source: chosen rows of one shard, in order, at most `most`. */
 static void add_piece(struct chex_row_map *m, struct walk *w, int source, size_t most) {
     const size_t shard = w->shard;
-    size_t *end = &m->first[m->pieces + 1];
+    size_t *end = &m->first[m->pieces + 1], last, n = 0;
     m->source[m->pieces] = source;
     m->shard[m->pieces] = shard;
     *end = m->first[m->pieces++];
-    for (size_t n = 0; n < most && w->done < w->source->kept[w->part] && w->shard == shard; n++) {
-        m->in_shard[(*end)++] = (uint32_t)w->in_shard;
+    do {
+        last = w->in_shard;
+        m->in_shard[(*end)++] = (uint32_t)last;
         w->done++;
         w->row++;
         w->in_shard++;
         settle(w);
-    }
+    } while (++n < most && w->done < w->total && w->shard == shard && w->in_shard > last);
 }
 
 /* The source whose next piece begins earliest, relative to its length; -1: all are done. */
@@ -387,9 +430,9 @@ static int next_source(const struct walk *walks, int count) {
     int best = -1;
     double least = 2;
     for (int i = 0; i < count; i++) {
-        const size_t kept = walks[i].source->kept[walks[i].part];
-        const double at = kept ? (double)walks[i].done / (double)kept : 1;
-        if (walks[i].done < kept && at < least) {
+        const size_t total = walks[i].total;
+        const double at = total ? (double)walks[i].done / (double)total : 1;
+        if (walks[i].done < total && at < least) {
             best = i;
             least = at;
         }
@@ -398,11 +441,11 @@ static int next_source(const struct walk *walks, int count) {
 }
 
 /* More pieces than this cannot be: each full one has `most` rows, and a shard may end in a shorter
- * one. */
+ * one, at each use. */
 static size_t most_pieces(const struct chex_selection *s, int part, size_t most) {
     size_t pieces = s->rows[part] / most;
     for (int i = 0; i < s->sources.count; i++)
-        pieces += split_of(&s->source[i], part)->shard_count;
+        pieces += split_of(&s->source[i], part)->shard_count * s->source[i].uses[part];
     return pieces;
 }
 
@@ -420,7 +463,9 @@ static enum chex_status map_rows(struct chex_selection *s, int part, struct chex
         return chex_error_memory(err, "%zu chosen rows", s->rows[part]);
     }
     for (int i = 0; i < count; i++) {
-        walks[i] = (struct walk){.source = &s->source[i], .part = part};
+        walks[i] = (struct walk){.source = &s->source[i],
+                                 .part = part,
+                                 .total = s->source[i].kept[part] * s->source[i].uses[part]};
         settle(&walks[i]);
     }
     for (int next; (next = next_source(walks, count)) >= 0;)
@@ -441,7 +486,7 @@ enum chex_status chex_selection_choose(struct chex_selection *s,
         return chex_error_set(err, CHEX_E_DATA,
                               "--where: none of the %zu training images meets the conditions",
                               s->total[CHEX_PART_TRAIN]);
-    s->mapped = by_row || s->sources.count > 1;
+    s->mapped = by_row || s->sources.count > 1 || s->source[0].uses[CHEX_PART_TRAIN] > 1;
     for (int k = 0; s->mapped && st == CHEX_OK && k < CHEX_PART_COUNT; k++)
         st = map_rows(s, k, err);
     return agree(ranks, st, err);
@@ -478,11 +523,14 @@ void chex_selection_span(const struct chex_selection *s, enum chex_part part, in
         const size_t last = (m->first[i + 1] < to ? m->first[i + 1] : to) - 1;
         if (m->source[i] != source || m->first[i + 1] <= from)
             continue;
+        if (m->shard[i] < shard) /* the next use */
+            shard = before = 0;
         for (; shard < m->shard[i]; shard++)
             before += split->shards[shard].rows;
-        if (*first_out == SIZE_MAX)
+        if (before + m->in_shard[first] < *first_out)
             *first_out = before + m->in_shard[first];
-        *end_out = before + m->in_shard[last] + 1;
+        if (before + m->in_shard[last] + 1 > *end_out)
+            *end_out = before + m->in_shard[last] + 1;
     }
     if (*first_out >= *end_out)
         *first_out = *end_out = 0;

@@ -15,6 +15,9 @@
  * pieces are ordered by their relative position in their set. So any range of rows has nearly the
  * same share of each set, and each logical rank gets a mixture with --order local too.
  *
+ * Weights: a row that an epoch uses w times has w row numbers, each with its own place in the order
+ * and its own augmentation. So nothing else knows of weights.
+ *
  * Findings are matched by name. A finding that a set does not have is not stated there (-2).
  */
 #ifndef CHEX_SHARD_SELECTION_H
@@ -37,6 +40,8 @@ struct chex_selection_config {
                              set, then those that only later sets have */
     const char *uncertain; /* label/uncertain_policy.h */
     const char *where;     /* shard/where.h */
+    const char *weights;   /* for each set, how often an epoch uses each of its training rows: whole
+                              numbers with commas between them; without: once */
 };
 
 /* One set. */
@@ -47,6 +52,7 @@ struct chex_selection_source {
     enum chex_split split[CHEX_PART_COUNT];
     size_t rows[CHEX_PART_COUNT], kept[CHEX_PART_COUNT]; /* in the split; chosen */
     const uint8_t *keep[CHEX_PART_COUNT];                /* (rows) 1: chosen; NULL: all */
+    size_t uses[CHEX_PART_COUNT]; /* of each chosen row in an epoch; each use has a row number */
 };
 
 /* The chosen rows of a part, as pieces of shards. */
@@ -70,7 +76,8 @@ struct chex_selection {
     float *uncertain_target;       /* (classes) for struct chex_loss; NULL: every uncertain label is
                                       masked */
     size_t total[CHEX_PART_COUNT]; /* rows of all sets */
-    size_t rows[CHEX_PART_COUNT];  /* chosen rows; valid after chex_selection_choose() */
+    size_t rows[CHEX_PART_COUNT];  /* chosen rows by their uses; valid after
+                                      chex_selection_choose() */
 
     struct chex_where *where;
     bool own_labels; /* labels differ from those of the shards */
@@ -115,6 +122,9 @@ enum chex_status chex_selection_open(const struct chex_selection *s, enum chex_p
                                      size_t from, size_t to, const char *const *dirs,
                                      void (*opened)(void *arg), void *arg,
                                      struct chex_set **set_out, struct chex_error *err);
+
+/* The images that are chosen, each counted once. */
+size_t chex_selection_images(const struct chex_selection *s, enum chex_part part);
 
 /* The source of a row of the part. */
 int chex_selection_source_of(const struct chex_selection *s, enum chex_part part, size_t row);

@@ -157,6 +157,7 @@ static json_t *sets_json(const struct chex_selection *data) {
             sets, chex_result(CHEX_MEMBER(set, name), CHEX_FIELD("folder", set->dir),
                               CHEX_FIELD("source_digest", source->manifest->source_digest),
                               CHEX_FIELD("train_images", source->kept[CHEX_PART_TRAIN]),
+                              CHEX_FIELD("uses_an_epoch", source->uses[CHEX_PART_TRAIN]),
                               CHEX_FIELD("val_images", source->kept[CHEX_PART_VAL]),
                               CHEX_FIELD("splits", splits_json(set->dir, source->manifest))));
     }
@@ -174,7 +175,7 @@ static enum chex_status data_json(const struct chex_session *s, json_t **out,
         CHEX_MEMBER(data, source_digest),
         CHEX_FIELD("classes", chex_result_texts(data->class_names, (size_t)data->classes)),
         CHEX_FIELD("splits", splits_json(data->sources.set[0].dir, m)),
-        CHEX_FIELD("train_images", data->rows[CHEX_PART_TRAIN]),
+        CHEX_FIELD("train_images", chex_selection_images(data, CHEX_PART_TRAIN)),
         CHEX_FIELD("val_images", data->rows[CHEX_PART_VAL]), CHEX_FIELD("where", s->config.where),
         CHEX_FIELD("uncertain", s->config.uncertain), CHEX_FIELD("sets", sets_json(data)),
         CHEX_FIELD("stage", s->config.stage));

@@ -211,7 +211,7 @@ enum chex_status chex_train_input_same(const struct chex_train_config *c,
 enum chex_status chex_train_input_select(const struct chex_train_config *c,
                                          struct chex_train_input *in, struct chex_error *err) {
     const struct chex_selection_config selection = {c->data_dir, c->findings, c->uncertain,
-                                                    c->where};
+                                                    c->where, c->data_weights};
     return in->selection ? CHEX_OK : chex_selection_create(&selection, &in->selection, err);
 }
 
@@ -388,15 +388,19 @@ static void describe_selection(const struct chex_train_input *in,
     char of[96] = "";
     if (where)
         chex_info("--where %s: %zu of %zu training images, %zu of %zu validation images", c->where,
-                  s->rows[CHEX_PART_TRAIN], s->total[CHEX_PART_TRAIN], s->rows[CHEX_PART_VAL],
-                  s->total[CHEX_PART_VAL]);
+                  chex_selection_images(s, CHEX_PART_TRAIN), s->total[CHEX_PART_TRAIN],
+                  chex_selection_images(s, CHEX_PART_VAL), s->total[CHEX_PART_VAL]);
     for (int i = 0; several && i < s->sources.count; i++) {
         const struct chex_selection_source *source = &s->source[i];
+        char uses[64] = "";
         if (where)
             snprintf(of, sizeof of, " (of %zu and %zu)", source->rows[CHEX_PART_TRAIN],
                      source->rows[CHEX_PART_VAL]);
-        chex_info("set %s: %zu training images, %zu validation images%s", s->sources.set[i].name,
-                  source->kept[CHEX_PART_TRAIN], source->kept[CHEX_PART_VAL], of);
+        if (source->uses[CHEX_PART_TRAIN] > 1)
+            snprintf(uses, sizeof uses, ", each used %zu times in an epoch",
+                     source->uses[CHEX_PART_TRAIN]);
+        chex_info("set %s: %zu training images%s, %zu validation images%s", s->sources.set[i].name,
+                  source->kept[CHEX_PART_TRAIN], uses, source->kept[CHEX_PART_VAL], of);
     }
     if (in->overlap[0])
         chex_warn("%s", in->overlap);

@@ -49,6 +49,7 @@ static json_t *identity(const struct chex_session *s) {
         CHEX_FIELD("rows", s->input.selection->total[CHEX_PART_TRAIN]),
         CHEX_FIELD("source_digest", s->input.selection->source_digest),
         CHEX_FIELD("where", c->where ? c->where : ""), CHEX_FIELD("uncertain", policy_text(c)),
+        CHEX_FIELD("data_weights", c->data_weights ? c->data_weights : ""),
         CHEX_FIELD("opt", chex_optim_names[c->update.optim]));
 }
 
@@ -288,6 +289,10 @@ static enum chex_status check_data(struct chex_session *s, const char *path,
     CHEX_TRY(check_classes(s, path, c, err));
     if (json_object_get(id, "where")) /* older checkpoints have none */
         CHEX_TRY(same_value(path, id, "where", json_string(s->config.where ? s->config.where : ""),
+                            err));
+    if (json_object_get(id, "data_weights"))
+        CHEX_TRY(same_value(path, id, "data_weights",
+                            json_string(s->config.data_weights ? s->config.data_weights : ""),
                             err));
     if (json_object_get(id, "uncertain"))
         CHEX_TRY(same_value(path, id, "uncertain", json_string(policy_text(&s->config)), err));

@@ -30,7 +30,7 @@
 struct chex_train_config {
     /* --data: a folder of shards, or several sets; --findings, --uncertain and --where as typed,
      * NULL: not given (shard/selection.h) */
-    const char *data_dir, *findings, *uncertain, *where;
+    const char *data_dir, *findings, *uncertain, *where, *data_weights;
     const char *output_dir;
     const char *model, *engine;    /* engine: a spec for chex_engine_create */
     const struct chex_gpu *device; /* from chex_choose_gpu, or NULL; borrowed */

@@ -300,6 +300,46 @@ static void check_findings(void) {
     chex_selection_destroy(s);
 }
 
+/* An epoch uses each row of set b three times: each use has a number, and its own piece. */
+static void check_weights(void) {
+    struct rank r = {0};
+    char *data = data_of(3);
+    struct chex_selection_config c = {.data = data, .weights = "1,3"};
+    BAIL_UNLESS(chex_selection_create(&c, &r.s, &r.err) == CHEX_OK, "%s", r.err.text);
+    ranks_run(1, choose, &r, sizeof r);
+    const size_t rows = r.s->rows[CHEX_PART_TRAIN], third = rows / 3;
+    OK(rows == 201 + 3 * 501 && r.s->rows[CHEX_PART_VAL] == 49 && r.s->total[0] == 702,
+       "weights 1,3: %zu training rows, and each validation row once", rows);
+    struct chex_set *set = open_rows(r.s, CHEX_PART_TRAIN, 0, rows);
+    static int uses[SETS][2][512], early;
+    size_t longest = 0;
+    for (size_t row = 0; row < rows; row++) {
+        const struct origin o = origin_of(set, row);
+        uses[o.set][o.file][o.row]++;
+        early += o.set == 0 && row < third;
+    }
+    bool good = true;
+    for (int s = 0; s < SETS; s++)
+        for (int f = 0; f < 2; f++)
+            for (size_t i = 0; i < files[s][f].rows; i++)
+                good = good && uses[s][f][i] == (s ? 3 : 1);
+    OK(good, "each row of the second set has three numbers, each of the first one");
+    OK(early > 201 / 3 - 64 && early < 201 / 3 + 64, "a third of the rows has a third of each set");
+    OK(has_pixels(set, 0, rows, &longest) && has_labels(set, 0, rows, CHEX_LABEL_UNCERTAIN),
+       "all have their pixels and labels");
+    chex_set_close(set);
+    set = open_rows(r.s, CHEX_PART_TRAIN, third, 2 * third);
+    OK(has_pixels(set, third, 2 * third, &longest), "a range over the end of a use is read too");
+    chex_set_close(set);
+    chex_selection_destroy(r.s);
+    static const char *const bad[] = {"1", "1,2,3", "1,0", "1,x", "1,", "1,1.5", "1,1001"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        c.weights = bad[i];
+        OK(chex_selection_create(&c, &r.s, &r.err) == CHEX_E_USAGE, "%s", r.err.text);
+    }
+    free(data);
+}
+
 /* The number of rows of the split of a set that `view=PA,age>=18` admits. */
 static size_t count_adults(int set, int from_file, int to_file) {
     size_t count = 0;
@@ -505,6 +545,7 @@ int main(void) {
     make_sets();
     check_plain();
     check_findings();
+    check_weights();
     check_where();
     check_conditions();
     check_two_sets();
