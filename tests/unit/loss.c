@@ -35,8 +35,8 @@ static void check_values(void) {
 /* Values within 1e-13 of the largest term; gradients within the error of the differences. */
 static void check_formula(const struct loss_case *c, int n) {
     enum { MOST = 33 * LOSS_CLASSES };
-    float logits[MOST], d[MOST];
-    int8_t labels[MOST];
+    float logits[MOST] = {0}, d[MOST];
+    int8_t labels[MOST] = {0};
     double slopes[MOST], worst = 0, largest = 0;
     const int count = n * LOSS_CLASSES;
     loss_batch(count, logits, labels);
