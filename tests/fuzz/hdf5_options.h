@@ -23,7 +23,8 @@ const char *__asan_default_options(void) {
 }
 
 /* With damaged bytes HDF5 reads past its own buffers, for example in the name of an attribute that
- * has no end. It is not compiled with the sanitizer, which sees it in strdup() and memcpy() only. */
+ * has no end. It is not compiled with the sanitizer, which sees it in strdup() and memcpy() only.
+ */
 FUZZ_VISIBLE const char *__asan_default_suppressions(void);
 const char *__asan_default_suppressions(void) { return "interceptor_via_lib:libhdf5"; }
 
