@@ -17,7 +17,8 @@
 
 enum { SMALL_STEM = 64 };
 
-/* Reads `in_channels` of a buffer and writes behind the `out_first` channels of another. */
+/* A convolution from the first `in_channels` of a buffer to channels `out_first` and up of another.
+ */
 static int small_conv(struct chex_net *net, const char *name, int in, int in_channels, int in_bn,
                       int out, int out_first, int out_channels, int kernel, int stride) {
     const struct chex_op op = {.kind = CHEX_OP_CONV,

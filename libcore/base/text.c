@@ -213,3 +213,15 @@ int chex_text_columns(const char *text) {
 int chex_text_field(const char *text, int columns) {
     return columns + (int)strlen(text) - chex_text_columns(text);
 }
+
+void chex_text_append(struct chex_text_line *line, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    const int n = vsnprintf(line->text + line->used, line->size - line->used, fmt, args);
+    va_end(args);
+    line->used += n > 0 ? (size_t)n : 0;
+    if (line->used >= line->size) {
+        line->used = line->size - 1;
+        memcpy(line->text + line->size - 4, "...", 4);
+    }
+}

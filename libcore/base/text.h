@@ -64,6 +64,15 @@ const char *chex_text_of_cell(const char *cell);
 /* Whether a spreadsheet would read a cell with this text as a formula. */
 bool chex_text_is_formula(const char *text);
 
+/* A text in a buffer of fixed size, built in parts. What does not fit is cut and ends in "...".
+ * size: at least 4. */
+struct chex_text_line {
+    char *text;
+    size_t size, used;
+};
+void chex_text_append(struct chex_text_line *line, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* Finds the word of a list that is closest to a misspelt one, for "did you mean". Start with {.word
  * = ...}, offer all words, then read `best` (NULL: no word is close). A word is close if
  * - it differs in at most a third of the letters, or in one letter (inserted, dropped, changed, or

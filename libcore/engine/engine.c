@@ -190,7 +190,7 @@ enum chex_status chex_engine_features(struct chex_engine *e, int n, float *featu
 struct frozen_report {
     const struct chex_engine_config *config;
     float *grad;
-    chex_grad_ready_fn ready; /* NULL: nobody asks */
+    chex_grad_ready_fn ready; /* NULL: the caller wants no reports */
     void *arg;
 };
 static void zero_and_report(void *arg, size_t from, size_t to) {

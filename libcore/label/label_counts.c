@@ -4,10 +4,10 @@
  */
 #include "label/label_counts.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "label/values.h"
 
 enum { SHOWN = 8 };
@@ -29,37 +29,19 @@ static enum gap gap_of(const struct chex_label_counts *c) {
     return c->negative ? NO_POSITIVE : NEITHER;
 }
 
-/* A text in a buffer of fixed size. A text that does not fit is cut and ends in "...". */
-struct line {
-    char *text;
-    size_t size, used;
-};
-
-__attribute__((format(printf, 2, 3))) static void append(struct line *l, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    int n = vsnprintf(l->text + l->used, l->size - l->used, fmt, args);
-    va_end(args);
-    l->used += n > 0 ? (size_t)n : 0;
-    if (l->used >= l->size) {
-        l->used = l->size - 1;
-        memcpy(l->text + l->size - 4, "...", 4);
-    }
-}
-
 /* Appends "; no positives of A, B and 3 more". The first part has no semicolon. */
-static void append_gap(struct line *l, bool first, enum gap gap, const char *const *names,
+static void append_gap(struct chex_text_line *l, bool first, enum gap gap, const char *const *names,
                        const struct chex_label_counts *counts, size_t classes) {
     static const char *const what[] = {[NO_POSITIVE] = "no positives of",
                                        [NO_NEGATIVE] = "no negatives of",
                                        [NEITHER] = "neither positives nor negatives of"};
     size_t found = 0;
-    append(l, "%s%s", first ? " " : "; ", what[gap]);
+    chex_text_append(l, "%s%s", first ? " " : "; ", what[gap]);
     for (size_t c = 0; c < classes; c++)
         if (gap_of(&counts[c]) == gap && ++found <= SHOWN)
-            append(l, "%s%s", found > 1 ? ", " : " ", names[c]);
+            chex_text_append(l, "%s%s", found > 1 ? ", " : " ", names[c]);
     if (found > SHOWN)
-        append(l, " and %zu more", found - SHOWN);
+        chex_text_append(l, " and %zu more", found - SHOWN);
 }
 
 enum chex_status chex_label_counts_judge(const char *part, const char *const *names,
@@ -86,8 +68,8 @@ enum chex_status chex_label_counts_judge(const char *part, const char *const *na
     }
     if (of_gap[COMPLETE] == classes)
         return CHEX_OK;
-    struct line l = {.text = warning, .size = size};
-    append(&l, "%s:", part);
+    struct chex_text_line l = {.text = warning, .size = size};
+    chex_text_append(&l, "%s:", part);
     bool first = true;
     for (enum gap gap = NO_POSITIVE; gap < COMPLETE; gap++)
         if (of_gap[gap]) {

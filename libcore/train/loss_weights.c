@@ -6,7 +6,6 @@
 #include "train/loss_weights.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,22 +192,8 @@ json_t *chex_loss_weights_json(const struct chex_loss_weights *w, const char *co
     return object;
 }
 
-struct line {
-    char *text;
-    size_t size, used;
-};
-
-__attribute__((format(printf, 2, 3))) static void append(struct line *l, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    const int n = vsnprintf(l->text + l->used, l->size - l->used, fmt, args);
-    va_end(args);
-    if (n > 0)
-        l->used = l->used + (size_t)n < l->size ? l->used + (size_t)n : l->size - 1;
-}
-
 /* Appends the least and the greatest weight. */
-static void append_range(struct line *l, const char *what, const float *weights,
+static void append_range(struct chex_text_line *l, const char *what, const float *weights,
                          const char *const *names, int classes) {
     int least = 0, most = 0;
     for (int k = 0; weights && k < classes; k++) {
@@ -216,26 +201,26 @@ static void append_range(struct line *l, const char *what, const float *weights,
         most = weights[k] > weights[most] ? k : most;
     }
     if (weights && !(weights[most] > weights[least]))
-        append(l, ", %s %.3g", what, (double)weights[0]);
+        chex_text_append(l, ", %s %.3g", what, (double)weights[0]);
     else if (weights)
-        append(l, ", %s %.3g (%s) to %.3g (%s)", what, (double)weights[least], names[least],
-               (double)weights[most], names[most]);
+        chex_text_append(l, ", %s %.3g (%s) to %.3g (%s)", what, (double)weights[least],
+                         names[least], (double)weights[most], names[most]);
 }
 
 void chex_loss_weights_text(const struct chex_loss_weights *w, const char *const *names,
                             int classes, char *text, size_t size) {
     const struct chex_loss *loss = &w->loss;
-    struct line l = {text, size, 0};
-    append(&l, "%s loss", chex_loss_names[loss->kind]);
+    struct chex_text_line l = {text, size, 0};
+    chex_text_append(&l, "%s loss", chex_loss_names[loss->kind]);
     if (loss->kind == CHEX_LOSS_FOCAL)
-        append(&l, ", gamma %g", loss->gamma_pos);
+        chex_text_append(&l, ", gamma %g", loss->gamma_pos);
     if (loss->kind == CHEX_LOSS_FOCAL && loss->alpha >= 0)
-        append(&l, ", alpha %g", loss->alpha);
+        chex_text_append(&l, ", alpha %g", loss->alpha);
     if (loss->kind == CHEX_LOSS_ASL)
-        append(&l, ", gamma %g for positive and %g for negative labels, clip %g", loss->gamma_pos,
-               loss->gamma_neg, loss->clip);
+        chex_text_append(&l, ", gamma %g for positive and %g for negative labels, clip %g",
+                         loss->gamma_pos, loss->gamma_neg, loss->clip);
     if (loss->smoothing > 0)
-        append(&l, ", label smoothing %g", loss->smoothing);
+        chex_text_append(&l, ", label smoothing %g", loss->smoothing);
     append_range(&l, "pos_weight", w->pos, names, classes);
     append_range(&l, "class_weight", w->class, names, classes);
     if (loss->kind == CHEX_LOSS_BCE && !(loss->smoothing > 0) && !w->pos && !w->class)

@@ -20,7 +20,8 @@
  *
  * The audited rank rotates (train/pass_audit_rules.h). Before the first step all ranks repeat the
  * same pass: a device that is always wrong does not begin the run, and kinds of devices with
- * different bits are refused. With two ranks nobody decides: both are named and neither is accused.
+ * different bits are refused. With two ranks there is no third: both are named, and
+ * neither is accused.
  * One rank repeats its own pass: a device that is always wrong stays unnoticed.
  *
  * Cost: one more pass in every N steps, a hash of the gradient and of the parameters, and memory

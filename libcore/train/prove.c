@@ -161,8 +161,8 @@ static enum chex_status make_order(const struct chex_prove *p, json_t **out,
     if (st == CHEX_OK && !possible)
         st = chex_error_set(
             err, CHEX_E_DATA,
-            "%s: no stretch can be repeated (%zu checkpoint%s recorded; expected two "
-            "of which the first has its file, or one and %s/" CHEX_PROVENANCE ")",
+            "%s: no stretch can be repeated (%zu checkpoint%s recorded; expected two, "
+            "the first with its file, or one, with %s/" CHEX_PROVENANCE ")",
             p->run, count, count == 1 ? "" : "s", p->run);
     if (p->stretches)
         choose(list, (size_t)p->stretches);

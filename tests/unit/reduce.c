@@ -321,7 +321,7 @@ static void *sum_in_passes(void *arg) {
     struct summing *j = arg;
     for (int step = 0; step < STEPS && j->st == CHEX_OK; step++) {
         if (j->fails_at == step) {
-            j->st = chex_error_set(&j->err, CHEX_E_NODE, "logical rank %d fell over", j->v);
+            j->st = chex_error_set(&j->err, CHEX_E_NODE, "logical rank %d failed", j->v);
             chex_rank_sum_fail(j->sum, &j->err);
             break;
         }
@@ -385,15 +385,17 @@ static void check_sums_in_passes(void) {
            V);
     }
     sum_all(jobs, 1, 4, 2, -1);
-    bool told = true;
+    bool reported = true;
     for (int v = 0; v < 4; v++)
-        told = told && jobs[v].st == CHEX_E_NODE && strstr(jobs[v].err.text, "logical rank 2 fell");
-    OK(told, "a logical rank that gives up ends the passes of its process: %s", jobs[0].err.text);
+        reported = reported && jobs[v].st == CHEX_E_NODE &&
+                   strstr(jobs[v].err.text, "logical rank 2 failed");
+    OK(reported, "a logical rank that fails ends the passes of its process: %s", jobs[0].err.text);
     sum_all(jobs, 2, 4, -1, 1);
-    told = true;
+    reported = true;
     for (int v = 0; v < 4; v++)
-        told = told && jobs[v].st == CHEX_E_LOST && strstr(jobs[v].err.text, "wire");
-    OK(told, "an error of the collectives ends the passes of each process: %s", jobs[0].err.text);
+        reported = reported && jobs[v].st == CHEX_E_LOST && strstr(jobs[v].err.text, "wire");
+    OK(reported, "an error of the collectives ends the passes of each process: %s",
+       jobs[0].err.text);
 
     struct chex_coll one = {.impl = &fake, .size = 1};
     struct chex_rank_sum *sum = NULL;
