@@ -15,6 +15,8 @@ usage: fixture.sh check                      0, or 77 and one line that says why
        fixture.sh stop DIR                   ends everything and removes DIR
        fixture.sh kill-node DIR NODE         NODE, such as n1, loses power
        fixture.sh start-node DIR NODE        and comes back
+       fixture.sh report DIR                 nodes that cannot be used, why, and the errors in the
+                                             daemons' logs, as comments of TAP
        fixture.sh left DIR                   lists processes of the cluster in DIR; 0 where none is
 options of start:
   --nodes N          2 to 16 nodes; 2 if not given
@@ -308,6 +310,19 @@ start_node() {
     launch_node "$2"
 }
 
+# For a test that failed: why a node is down or drained is in slurmctld alone.
+report() {
+    dir=${1-}
+    [ -f "$dir/slurm.conf" ] || fail "no cluster in '$dir'"
+    {
+        SLURM_CONF=$dir/slurm.conf timeout 10 sinfo -hNo '%N %T: %E'
+        SLURM_CONF=$dir/slurm.conf timeout 10 squeue -ho 'job %A %T %r'
+        grep -hE 'error:|fatal:|DOWN|not responding|[Rr]equeu|drain' "$dir"/log/slurmctld | tail -n 40
+        tail -qn 200 "$dir"/log/slurmd.* | grep -hE 'error:|fatal:' | tail -n 20
+        tail -qn 5 "$dir"/log/*.out
+    } 2>&1 | sed 's/^/# /'
+}
+
 PATH=$PATH:/usr/sbin:/sbin
 command=${1-}
 [ $# = 0 ] || shift
@@ -316,6 +331,7 @@ check) check ;;
 start) start "$@" ;;
 stop) stop "$@" ;;
 guard) guard "$@" ;;
+report) report "$@" ;;
 left) left "${1:?left needs a DIR}" ;;
 kill-node) kill_node "$@" ;;
 start-node) start_node "$@" ;;

@@ -58,6 +58,9 @@ slurm_end() { # status
         kill -9 -- "-$slurm_inner"
         wait "$slurm_inner"
     fi 2>/dev/null
+    if [ "$status" != 0 ] && [ "$status" != 77 ] && [ -f "$slurm_dir/slurm.conf" ]; then
+        bash "$fixture" report "$slurm_dir"
+    fi
     [ ! -f "$slurm_dir/slurm.conf" ] || bash "$fixture" stop "$slurm_dir" || status=1
     # slurmctld's slurmscriptd ends by itself, a moment after it.
     if ! found=$(bash "$fixture" left "$slurm_dir") && sleep 1 &&
