@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Options of chex-train that contradict each other, or lack one that they need.
+ */
+#include <string.h>
+
+#include "base/text.h"
+#include "engine/update.h"
+#include "option_rows.h"
+#include "train_settings.h"
+
+/* An option of one loss must be given with that loss. Those of a resumed run may stay. */
+static enum chex_status check_loss(const struct train_settings *s, struct chex_error *err) {
+    static const struct {
+        const char *name;
+        enum chex_loss_kind kind;
+    } own[] = {{"focal-gamma", CHEX_LOSS_FOCAL},
+               {"focal-alpha", CHEX_LOSS_FOCAL},
+               {"asl-gamma-neg", CHEX_LOSS_ASL},
+               {"asl-gamma-pos", CHEX_LOSS_ASL},
+               {"asl-clip", CHEX_LOSS_ASL}};
+    for (size_t i = 0; i < COUNT(own); i++)
+        if (chex_opt_origin(s->set, own[i].name) > CHEX_FROM_RUN && (int)own[i].kind != s->loss)
+            return chex_error_set(err, CHEX_E_USAGE, "--%s: --loss is %s (expected %s)",
+                                  own[i].name, chex_loss_names[s->loss],
+                                  chex_loss_names[own[i].kind]);
+    return CHEX_OK;
+}
+
+/* --head-only has no augmentation and no pass through the other layers. */
+static enum chex_status check_head_only(const struct train_settings *s, struct chex_error *err) {
+    static const char *const refused[] = {"crop-scale", "hflip",       "antialias",  "rotate",
+                                          "brightness", "contrast",    "freeze",     "layer-decay",
+                                          "sync-bn",    "audit-steps", "cache",      "resident",
+                                          "cluster",    "bench",       "bench-input"};
+    for (size_t i = 0; s->head_only && i < COUNT(refused); i++)
+        if (chex_opt_origin(s->set, refused[i]) > CHEX_FROM_RUN)
+            return chex_error_set(err, CHEX_E_USAGE,
+                                  "--head-only and --%s: only the classifier trains, on features "
+                                  "that are computed once",
+                                  refused[i]);
+    return CHEX_OK;
+}
+
+/* Paths that appear in JSON must be UTF-8. --plan always builds a JSON object with all of them,
+ * even without --json. */
+static enum chex_status check_names(const struct train_settings *s, struct chex_error *err) {
+    const char *user = s->plan ? "--plan" : "--json";
+    if (s->bench || s->bench_input || (!s->plan && !s->common.json))
+        return CHEX_OK;
+    CHEX_TRY(chex_text_for_json("--output", s->output, user, err));
+    if (!s->plan)
+        return CHEX_OK;
+    CHEX_TRY(chex_text_for_json("--data", s->data, user, err));
+    CHEX_TRY(chex_text_for_json("--cluster", s->cluster, user, err));
+    CHEX_TRY(chex_text_for_json("--init", s->init, user, err));
+    CHEX_TRY(chex_text_for_json("--resume", s->resume, user, err));
+    return chex_text_for_json("--stage", s->stage, user, err);
+}
+
+/* --prove repeats the run with its own options. The user may only say where: data, engine, threads
+ * and the like. */
+static enum chex_status check_prove(const struct train_settings *s, struct chex_error *err) {
+    static const char *const refused[] = {"output",   "resume", "init",    "stage",
+                                          "timeline", "plan",   "requeue", "job-comment"};
+    if (!s->prove && chex_opt_origin(s->set, "stretches") > CHEX_FROM_RUN)
+        return chex_error_set(err, CHEX_E_USAGE, "--stretches: expected --prove RUN with it");
+    for (size_t i = 0; s->prove && i < train_program.count; i++) {
+        const struct chex_opt *o = &train_program.opts[i];
+        bool bad = o->of_run || o->at == AT(bench) || o->at == AT(bench_input) ||
+                   o->at == AT(max_steps) || o->at == AT(accumulate);
+        for (size_t r = 0; o->name && r < COUNT(refused); r++)
+            bad = bad || strcmp(o->name, refused[r]) == 0;
+        if (bad && chex_opt_origin(s->set, o->name) > CHEX_FROM_RUN)
+            return chex_error_set(err, CHEX_E_USAGE,
+                                  "--prove and --%s: a proof repeats the run with its own options "
+                                  "and writes nothing",
+                                  o->name);
+    }
+    return CHEX_OK;
+}
+
+enum chex_status train_check_settings(const struct train_settings *s, struct chex_error *err) {
+    bool needs_output = !s->bench && !s->bench_input && !s->prove;
+    CHEX_TRY(check_prove(s, err));
+    if (s->bench && s->bench_input)
+        return chex_error_set(err, CHEX_E_USAGE, "--bench and --bench-input: expected one of them");
+    if (s->plan && (s->bench || s->bench_input))
+        return chex_error_set(err, CHEX_E_USAGE, "--plan and --bench%s: expected one of them",
+                              s->bench ? "" : "-input");
+    if (s->cluster && !s->plan)
+        return chex_error_set(err, CHEX_E_USAGE, "--cluster %s: expected --plan with it",
+                              s->cluster);
+    if (s->timeline && (s->bench || s->bench_input))
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--timeline and --bench%s: a timeline is one of a run",
+                              s->bench ? "" : "-input");
+    if (s->accumulate && s->logical_ranks &&
+        chex_opt_origin(s->set, "logical-ranks") > CHEX_FROM_RUN)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--accumulate and --logical-ranks: expected one of them");
+    if (s->sync_bn && s->bench)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--sync-bn and --bench: it times each rank on its own");
+    if (s->consume > 0 && !s->bench_input)
+        return chex_error_set(err, CHEX_E_USAGE, "--consume %g: expected --bench-input N with it",
+                              s->consume);
+    if ((s->bench_layers || s->bench_infer) && !s->bench)
+        return chex_error_set(err, CHEX_E_USAGE, "--bench-%s: expected --bench N with it",
+                              s->bench_layers ? "layers" : "infer");
+    CHEX_TRY(check_loss(s, err));
+    CHEX_TRY(check_head_only(s, err));
+    /* A default --opt may be replaced by that of the resumed run, which is checked there. */
+    if (chex_opt_origin(s->set, "opt") != CHEX_FROM_DEFAULT || s->bench) {
+        const struct chex_update update = train_update_of(s);
+        CHEX_TRY(chex_update_check(&update, err));
+    }
+    /* A default --lr may be replaced by that of the resumed run: chex_train_run checks again. */
+    if (s->min_lr > s->lr && chex_opt_origin(s->set, "lr") != CHEX_FROM_DEFAULT)
+        return chex_error_set(err, CHEX_E_USAGE, "--min-lr %g: expected no more than --lr, %g",
+                              s->min_lr, s->lr);
+    if ((!s->bench && !s->prove && !s->data) || (needs_output && !s->output))
+        return chex_error_set(err, CHEX_E_USAGE, "--%s DIR is required; try 'chex-train --help'",
+                              s->data ? "output" : "data");
+    return check_names(s, err);
+}
