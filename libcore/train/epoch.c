@@ -169,6 +169,7 @@ static void write_page(const struct chex_session *s) {
     const struct chex_run_page page = {.dir = s->config.output_dir,
                                        .model = s->net->model,
                                        .epochs = s->config.epochs,
+                                       .options = json_object_get(s->config.options, "options"),
                                        .rows = s->files.epochs};
     struct chex_error why = {0};
     if (json_array_size(page.rows) && chex_run_page_write(&page, &why) != CHEX_OK)

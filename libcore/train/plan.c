@@ -24,6 +24,7 @@
 #include "shard/manifest.h"
 #include "train/bench_layers.h"
 #include "train/cluster.h"
+#include "train/layer_rates.h"
 #include "train/pass_audit.h"
 #include "train/session.h"
 
@@ -293,6 +294,20 @@ static json_t *schedule_json(const struct chex_session *s) {
         CHEX_FIELD("last_step_lr", chex_schedule_lr(sched, last / per, last % per, per)),
         CHEX_MEMBER(sched, min_lr),
         CHEX_FIELD("warmup_steps", (int64_t)(sched->warmup_epochs * (double)per + 0.5)));
+}
+
+/* Which loss trains which parameters. */
+static json_t *training_json(const struct chex_session *s) {
+    const struct chex_train_config *c = &s->config;
+    char loss[512], rates[160] = "";
+    chex_loss_weights_text(&s->loss, chex_set_class_names(s->input.train), s->net->classes, loss,
+                           sizeof loss);
+    if (s->lr_scales)
+        chex_layer_rates_text(s->net, s->lr_scales, rates, sizeof rates);
+    return chex_result(CHEX_FIELD("loss", loss[0] ? loss : "bce loss"),
+                       CHEX_FIELD_IF(c->update.clip_norm > 0, "clip_norm", c->update.clip_norm),
+                       CHEX_FIELD_IF(c->ema_decay > 0, "ema_decay", c->ema_decay),
+                       CHEX_FIELD("rates", rates[0] ? rates : NULL), CHEX_MEMBER(c, head_only));
 }
 
 static json_t *start_json(const struct chex_session *s) {
@@ -612,9 +627,9 @@ static enum chex_status assemble(struct plan *p, json_t *ranks, json_t **out,
         CHEX_FIELD("order", order_json(s)), CHEX_FIELD("network", network_json(s)),
         CHEX_FIELD("engine", engine_json(s, &p->reports[0])),
         CHEX_FIELD("memory", memory_of_all(p)), CHEX_FIELD("schedule", schedule_json(s)),
-        CHEX_FIELD("start", start_json(s)), CHEX_FIELD("checkpoints", checkpoints_json(s)),
-        CHEX_FIELD("gradients", gradients_json(s)), CHEX_FIELD("audit", audit_json(s)),
-        CHEX_FIELD("time", time_json(p, &run_s)));
+        CHEX_FIELD("training", training_json(s)), CHEX_FIELD("start", start_json(s)),
+        CHEX_FIELD("checkpoints", checkpoints_json(s)), CHEX_FIELD("gradients", gradients_json(s)),
+        CHEX_FIELD("audit", audit_json(s)), CHEX_FIELD("time", time_json(p, &run_s)));
     bool whole = o && json_object_update_new(o, parts) == 0;
     if (p->cluster)
         whole = json_object_set_new(o, "cluster", cluster_json(p)) == 0 && whole;

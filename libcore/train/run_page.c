@@ -311,6 +311,21 @@ static void put_head(FILE *to, const struct chex_run_page *p, const struct serie
     fputs("</div>\n", to);
 }
 
+static void put_options(FILE *to, const struct chex_run_page *p) {
+    json_t *value;
+    const char *name, *before = "";
+    fputs("<h2>Options</h2>\n<details><summary>All options of the last start</summary><p>", to);
+    json_object_foreach(p->options, name, value) {
+        if (!*json_string_value(value))
+            continue; /* not given */
+        fprintf(to, "%s<code>--%s ", before, name);
+        chex_put_xml(to, json_string_value(value));
+        fputs("</code>", to);
+        before = ", ";
+    }
+    fputs("</p></details>\n", to);
+}
+
 static void put_page(FILE *to, const struct chex_run_page *p, struct series *s) {
     const json_t *findings = json_object_get(row_of(p, s->count - 1), "auroc");
     put_head(to, p, s);
@@ -331,6 +346,8 @@ static void put_page(FILE *to, const struct chex_run_page *p, struct series *s) 
     put_shares(to, p, s);
     fputs("<h2>Epochs</h2>\n", to);
     put_epochs(to, p, s);
+    if (p->options)
+        put_options(to, p);
     fputs("</main>\n</body>\n</html>\n", to);
 }
 

@@ -15,6 +15,7 @@
 struct chex_run_page {
     const char *dir, *model;
     int64_t epochs;     /* --epochs */
+    json_t *options;    /* object: texts of the options by name; NULL: unknown */
     const json_t *rows; /* array: the lines of metrics.jsonl of kind epoch, in order; not empty.
                            Members that older versions did not write count as unknown. */
 };

@@ -35,6 +35,7 @@ like "$(out)" '^ranks +1 on 1 node ' "the plan shows the ranks"
 like "$(out)" 'rank 0 on .*, cores .*: logical rank 0, images 0 to [0-9]+; reads [0-9.]+ KiB in its first epoch' \
     "the plan says what each rank reads"
 like "$(out)" '^time +at least [0-9.]+ m?s a step, .* for the run' "the plan gives the least time of a step and of the run"
+like "$(out)" '^training +bce loss$' "the plan names the loss"
 like "$(out)" 'from: the machine.s limits, just measured on rank 0: [0-9.]+ GFLOP/s' "the plan says where the time comes from"
 expect_status 0 chex-train --plan "${common[@]}" --output new/run --engine ref
 like "$(out)" '^time +no estimate: no limits are measured' "without measured limits the plan has no estimate of time"

@@ -36,6 +36,8 @@ for name, epochs in ("first.html", 1), (sys.argv[1] + "/run.html", 2):
     last = {r.find("th").text.replace(" ", "_"): r.findall("td")[0].text for r in findings.find("tbody")}
     for f, v in rows[epochs - 1]["auroc"].items():
         assert last[f] == ("\u2013" if v is None else "%.4f" % v), (f, v, last[f])
+    code = [c.text for c in page.iter("code")]
+    assert "--batch-size 8" in code and "--loss bce" in code, code
 P
 ! grep -qE '(src|href)="?[^#"]|url\(|https?:' "$dir/run.html"
 ok $? "the page loads nothing"
