@@ -258,14 +258,25 @@ endif()
 # chex_cuda_kernels(TARGET folder): the object library of the folder's kernels. What ptxas says of
 # each goes into OBJECT.ptxas beside the object, for tests/gpu/ptxas.sh.
 #
+# NAME_sm90.cu has kernels with instructions that only capability 9.0 has (target 90a). It is compiled
+# for that target alone, whatever CHEX_CUDA_ARCHITECTURES says, and without PTX: no other device runs
+# it. Its launchers look at the device's capability first.
+#
 # -fmad=false: as on the CPU nothing is fused but what the source fuses (__fmaf_rn, mma), so that a
 # kernel computes what it computes on the emulated device. CUDA 12.9 warns that 7.0 is its last.
 function(chex_cuda_kernels target folder)
   file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${folder}/*.cu)
   add_library(${target} OBJECT ${kernels})
+  foreach(kernel ${kernels})
+    set(options ${CHEX_CUDA_OPTIONS})
+    if(kernel MATCHES "_sm90\\.cu$")
+      set(options --generate-code=arch=compute_90a,code=[sm_90a])
+    endif()
+    set_source_files_properties(${kernel} PROPERTIES COMPILE_OPTIONS "${options}")
+  endforeach()
   target_include_directories(${target} PRIVATE ${CHEX_SOURCE_ROOT}/libcore)
   set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES OFF)
-  target_compile_options(${target} PRIVATE ${CHEX_CUDA_OPTIONS} -fmad=false
+  target_compile_options(${target} PRIVATE -fmad=false
     -Wno-deprecated-gpu-targets -Xptxas -v -Xcompiler=-fno-exceptions
     $<$<BOOL:${CHEX_WERROR}>:SHELL:-Werror all-warnings>)
   set(launcher sh ${CHEX_SOURCE_ROOT}/cmake/ptxas_log.sh ${CMAKE_CUDA_COMPILER_LAUNCHER})

@@ -71,6 +71,20 @@ else
     skip "no python3" 1
 fi
 
+# s5 has kernels for capability 9.0 only, and none for fp32.
+too_large=(--bench 1 --engine cuda:s5 --image-size 40 --batch-size 40)
+for capability in 7.5 8.0 10.0; do
+    expect_status 9 env EMULATED_GPU=$capability EMULATED_BYTES=100000000 chex-train \
+        "${too_large[@]}" --precision fp16
+    below=s4
+    [ $capability != 7.5 ] || below=s1
+    like "$(err)" "cuda: stage s5 computes as $below: .* has capability $capability, the kernels of s5 are for 9.0 only" \
+        "s5 on capability $capability computes as $below, in words"
+done
+expect_status 9 env EMULATED_BYTES=100000000 chex-train "${too_large[@]}" --precision fp32
+like "$(err)" 'cuda: stage s5 computes as s4: its kernels support no convolution of densenet121 in fp32' \
+    "s5 in fp32 computes as s4, in words"
+
 # Refusals, each with what to do.
 expect_status 9 env EMULATED_BYTES=820000000 chex-train --bench 1 --engine cuda:s0 --precision fp32 \
     --image-size 40 --batch-size 40
@@ -86,7 +100,7 @@ like "$(err)" 'cuda: stage s1: emulated GPU has capability 7.5, the kernels of s
 like "$(err)" 'plain kernels, which are slow, have [0-9]+ of [0-9]+ convolutions: .*without cuDNN' \
     "an option that the GPU does not have is refused"
 expect_status 2 chex-train "${common[@]}" --engine cuda:s9 --max-steps 1 --output s9
-like "$(err)" "engine cuda:s9: unknown variant, expected one of s0, s1, s4" "unknown stage"
+like "$(err)" "engine cuda:s9: unknown variant, expected one of s0, s1, s4, s5" "unknown stage"
 expect_status 4 env EMULATED_GPU=0 chex-train "${common[@]}" --engine cuda --max-steps 1 --output none
 like "$(err)" 'error: ' "no device: a line, and no run on the processor"
 

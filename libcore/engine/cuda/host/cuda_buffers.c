@@ -19,11 +19,13 @@
 #include "engine/update.h"
 
 /* The algorithms that each stage tries, best first. An algorithm that does not support the
- * convolution, or whose preparation fails, is skipped. */
-static const char *const stage_algos[][CUDA_ALGO_NAMES] = {
+ * convolution, or whose preparation fails, is skipped. Those of s5 that s4 does not have are for
+ * capability 9.0 only. */
+static const char *const stage_algos[CUDA_STAGES][CUDA_ALGO_NAMES] = {
     [CUDA_S0] = {"plain"},
     [CUDA_S1] = {"dnn", "plain"},
     [CUDA_S4] = {"1x1", "3x3", "dnn", "plain"},
+    [CUDA_S5] = {"1x1-wgmma", "1x1-cluster", "3x3-wgmma", "1x1", "3x3", "dnn", "plain"},
 };
 
 /* ---- kernel arguments ---- */
@@ -156,16 +158,25 @@ static const struct gpu_conv_algo *algo_of(const char *name) {
     return NULL;
 }
 
-/* Counts convolutions that use the plain kernels although the stage has faster algorithms. why:
- * reason for the first one. */
+static bool is_of_stage(enum cuda_stage stage, const struct gpu_conv_algo *algo) {
+    for (int i = 0; i < CUDA_ALGO_NAMES && stage_algos[stage][i]; i++)
+        if (strcmp(stage_algos[stage][i], algo->name) == 0)
+            return true;
+    return false;
+}
+
+/* Counts convolutions that use the plain kernels although the stage has faster algorithms, and
+ * those that use an algorithm of stage s5. why: reason for the first one that is plain. */
 struct fallback_count {
-    int all, plain;
+    int all, plain, s5;
     struct chex_error why;
 };
 
 static void count_algo(struct fallback_count *left, const struct cuda_engine *e,
                        const struct gpu_conv_algo *algo, const struct chex_error *why) {
     left->all++;
+    if (!is_of_stage(CUDA_S4, algo))
+        left->s5++;
     if (e->stage == CUDA_S0 || strcmp(algo->name, "plain") != 0)
         return;
     if (left->plain++ == 0)
@@ -219,13 +230,16 @@ static enum chex_status choose_algos(struct cuda_engine *e, struct chex_error *e
                   left.why.text[0] ? left.why.text
                   : algo_of("dnn") ? "cuDNN does not take them"
                                    : "this module was built without cuDNN");
+    if (e->stage == CUDA_S5 && e->device.capability == CUDA_S5_CAPABILITY && !left.s5)
+        chex_info("cuda: stage s5 computes as s4: its kernels support no convolution of %s in %s",
+                  e->net->model, chex_precision_names[e->config.precision]);
     return CHEX_OK;
 }
 
 /* Whether stem.cu computes the operation. It reads grey values, with the normalisation folded into
  * its weights. */
 static bool own_stem_fits(const struct cuda_engine *e, const struct chex_op *op) {
-    return e->stage == CUDA_S4 && e->type != GPU_F32 && e->device.capability >= 80 &&
+    return e->stage >= CUDA_S4 && e->type != GPU_F32 && e->device.capability >= 80 &&
            op->kind == CHEX_OP_CONV && op->in == CHEX_NET_IMAGE && op->kernel == 7 &&
            op->stride == 2 && op->pad == 3 && op->out_channels == 64;
 }

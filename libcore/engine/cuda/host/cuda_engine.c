@@ -8,6 +8,8 @@
  *   - s1: cuDNN convolutions on slices of the blocks' buffers. For fp32, capabilities 7.0 and 7.5.
  *   - s4: chexnet's own tensor-core kernels. Convolutions without one, such as those with a
  *     stride, are computed as in s1.
+ *   - s5: s4 with kernels that only capability 9.0 has (clusters, TMA, wgmma). Convolutions without
+ *     one are computed as in s4. Never chosen without being asked for: no device has shown a gain.
  *
  * Precision. bf16 and fp16: maps, their gradients and the weight copies have this type; sums are
  * fp32 or double; fp16 uses a loss scale. fp32 and fp32-strict: fp32 storage and fp32 FMA.
@@ -22,7 +24,8 @@
 
 enum { BF16_CAPABILITY = 80, F16_CAPABILITY = 70 };
 
-static const char *const stage_names[] = {[CUDA_S0] = "s0", [CUDA_S1] = "s1", [CUDA_S4] = "s4"};
+static const char *const stage_names[] = {
+    [CUDA_S0] = "s0", [CUDA_S1] = "s1", [CUDA_S4] = "s4", [CUDA_S5] = "s5"};
 
 /* variant: one of stage_names. NULL: the last stage that supports this device and precision. */
 static enum chex_status choose_stage(struct cuda_engine *e, const char *variant,
@@ -31,16 +34,22 @@ static enum chex_status choose_stage(struct cuda_engine *e, const char *variant,
     e->stage = tensor ? CUDA_S4 : CUDA_S1;
     if (variant) {
         int stage = CUDA_S0;
-        while (stage <= CUDA_S4 && strcmp(variant, stage_names[stage]) != 0)
+        while (stage < CUDA_STAGES && strcmp(variant, stage_names[stage]) != 0)
             stage++;
-        if (stage > CUDA_S4)
+        if (stage == CUDA_STAGES)
             return chex_error_set(err, CHEX_E_USAGE,
-                                  "engine cuda:%s: unknown variant, expected one of s0, s1, s4",
+                                  "engine cuda:%s: unknown variant, expected one of s0, s1, s4, s5",
                                   variant);
         e->stage = (enum cuda_stage)stage;
     }
     e->variant = stage_names[e->stage];
-    if (e->type != GPU_F32 && !tensor && (!variant || e->stage == CUDA_S4))
+    if (e->stage == CUDA_S5 && e->device.capability != CUDA_S5_CAPABILITY)
+        chex_info(
+            "cuda: stage s5 computes as %s: %s has capability %d.%d, the kernels of s5 are for "
+            "9.0 only",
+            tensor || e->type == GPU_F32 ? "s4" : "s1", e->device.name, e->device.capability / 10,
+            e->device.capability % 10);
+    else if (e->type != GPU_F32 && !tensor && (!variant || e->stage == CUDA_S4))
         chex_info("cuda: stage %s%s: %s has capability %d.%d, the kernels of s4 need %d.%d",
                   e->variant, variant ? " computes as s1" : "", e->device.name,
                   e->device.capability / 10, e->device.capability % 10, BF16_CAPABILITY / 10,
@@ -166,7 +175,7 @@ static const struct chex_engine_resident resident = {chex_cuda_takes_raw, chex_c
 
 const struct chex_engine_impl chexnet_engine_cuda = {
     .name = "cuda",
-    .summary = "NVIDIA GPUs by cuDNN and own kernels (s0, s1, s4)",
+    .summary = "NVIDIA GPUs by cuDNN and own kernels (s0, s1, s4, s5)",
     .probe = gpu_probe,
     .create = cuda_create,
     .destroy = cuda_destroy,

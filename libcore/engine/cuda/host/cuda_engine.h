@@ -29,11 +29,12 @@
 #include "engine/engine.h"
 
 enum {
-    CUDA_SLOTS = 2,      /* batches in flight: one is uploaded, one is computed */
-    CUDA_SEGMENTS = 5,   /* parts of backward; after each, gradients are reported ready */
-    CUDA_GRAPHS = 64,    /* captured graphs, at most */
-    CUDA_ALIGN = 256,    /* alignment of every block in device memory, bytes */
-    CUDA_ALGO_NAMES = 4, /* algorithms tried for one convolution, at most */
+    CUDA_SLOTS = 2,    /* batches in flight: one is uploaded, one is computed */
+    CUDA_SEGMENTS = 5, /* parts of backward; after each, gradients are reported ready */
+    CUDA_GRAPHS = 64,  /* captured graphs, at most */
+    CUDA_ALIGN = 256,  /* alignment of every block in device memory, bytes */
+    CUDA_S5_CAPABILITY = 90,
+    CUDA_ALGO_NAMES = 8, /* algorithms tried for one convolution, at most */
     /* Device memory reserved for what the driver allocates later: code that is loaded on first
      * use, captured graphs, cuDNN; and for NCCL's buffers, for each rank of the node. Guesses. */
     CUDA_DRIVER_BYTES = 512 << 20,
@@ -41,7 +42,7 @@ enum {
     CUDA_PARTS_BYTES = 64 << 20, /* parts of weight gradients that wait to be added. A guess. */
 };
 
-enum cuda_stage { CUDA_S0, CUDA_S1, CUDA_S4 }; /* see cuda_engine.c */
+enum cuda_stage { CUDA_S0, CUDA_S1, CUDA_S4, CUDA_S5, CUDA_STAGES }; /* see cuda_engine.c */
 
 struct cuda_buf {
     int hw, channels;
