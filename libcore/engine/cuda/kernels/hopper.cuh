@@ -7,5 +7,6 @@
 #define CHEX_ENGINE_CUDA_KERNELS_HOPPER_CUH
 
 #include "engine/cuda/kernels/hopper_copy.cuh"
+#include "engine/cuda/kernels/hopper_wgmma.cuh"
 
 #endif
