@@ -38,7 +38,7 @@
 #include "engine/cuda/kernels/conv_1x1_fused.cuh"
 #include "engine/cuda/kernels/conv_1x1_gemm.cuh"
 
-enum { CONV1X1_MOST_CHANNELS = 4096, CONV1X1_FUSED_OUT = 128 };
+enum { CONV1X1_FUSED_OUT = 128 };
 
 /* ---- forward ---- */
 
@@ -52,28 +52,6 @@ template <int PRO, int EPI> static size_t conv1x1_gemm_bytes(conv1x1_tile t, int
         return conv1x1_gemm_shape<8, 2, 16, PRO, EPI>::bytes(k);
     return t.cols_by == 8 ? conv1x1_gemm_shape<4, 2, 8, PRO, EPI>::bytes(k)
                           : conv1x1_gemm_shape<4, 2, 4, PRO, EPI>::bytes(k);
-}
-
-static int64_t conv1x1_divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-/* Number of blocks for `pieces`, at most `most`. It never decreases if pieces grows. */
-static int conv1x1_most_blocks(int64_t pieces, int64_t most) {
-    if (most > GPU_MAX_BLOCKS)
-        most = GPU_MAX_BLOCKS;
-    if (most > pieces)
-        most = pieces;
-    return most < 1 ? 1 : (int)most;
-}
-/* The smallest number of blocks with the same maximum of pieces per block. */
-static int conv1x1_even_blocks(int64_t pieces, int64_t most) {
-    return (int)conv1x1_divide_up(pieces,
-                                  conv1x1_divide_up(pieces, conv1x1_most_blocks(pieces, most)));
-}
-
-/* Static shared memory of gpu_last_block, with its alignment. */
-enum { CONV1X1_STATIC = 256 };
-static bool conv1x1_shared_fits(const gpu_device &d, size_t bytes) {
-    return bytes + CONV1X1_STATIC <= d.shared_max;
 }
 
 /* Whether two blocks fit on a multiprocessor. It has 1 KiB more than one block may use, and each
@@ -130,17 +108,6 @@ static cudaError_t conv1x1_run_gemm(const gpu_device &d, const conv1x1_gemm &p,
     if (t.cols_by == 8)
         return conv1x1_launch_gemm<T, 4, 2, 8, PRO, EPI>(d, p, stream);
     return conv1x1_launch_gemm<T, 4, 2, 4, PRO, EPI>(d, p, stream);
-}
-
-static bool conv1x1_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
-
-static conv1x1_slice conv1x1_slice_of(const gpu_map &m) {
-    return conv1x1_slice{m.data, (unsigned)((size_t)m.pitch * gpu_type_bytes(m.type))};
-}
-
-/* The weights as a slice with `columns` 16-bit elements per row. */
-static conv1x1_slice conv1x1_weights(const void *w, int columns) {
-    return conv1x1_slice{const_cast<void *>(w), 2 * (unsigned)columns};
 }
 
 template <class T>
@@ -287,21 +254,9 @@ static cudaError_t conv1x1_backward_as(const gpu_device &d, const gpu_conv_backw
 
 /* ---- the algorithm ---- */
 
-/* Whether the kernels support the map: they copy aligned runs of 16 bytes. */
-static bool conv1x1_takes_map(const gpu_map &m, enum gpu_type type) {
-    return m.type == type && m.channels >= 32 && m.channels % 32 == 0 &&
-           m.channels <= CONV1X1_MOST_CHANNELS && m.pitch % 32 == 0 && m.pitch < 1 << 24 &&
-           gpu_map_pixels(&m) < (int64_t)1 << 31;
-}
-static bool conv1x1_takes_window(gpu_window w) {
-    return w.kernel == 1 && w.stride == 1 && w.pad == 0;
-}
-
 static bool conv1x1_fits_forward(const gpu_device &d, const gpu_conv_forward &f) {
     conv1x1_tile t;
-    const enum gpu_type type = f.in.type;
-    if (type == GPU_F32 || !conv1x1_takes_window(f.window) || !conv1x1_takes_map(f.in, type) ||
-        !conv1x1_takes_map(f.out, type) || (f.norm.mean && !f.norm.relu))
+    if (!conv1x1_takes_forward(f))
         return false;
     const int64_t rows = gpu_map_pixels(&f.out);
     return f.norm.mean ? conv1x1_choose_tile<CONV1X1_NORM, CONV1X1_STORE>(d, rows, f.out.channels,

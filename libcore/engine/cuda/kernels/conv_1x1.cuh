@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Common parts of the two kernels of conv_1x1.cu: arguments, tiles in shared memory, elementwise
- * operations, and sums over a block's warps.
+ * Common parts of the kernels for 1x1 convolutions: arguments, tiles in shared memory, elementwise
+ * operations, sums over a block's warps; and what their launchers ask of a convolution.
  *
  * Tiles. A row is a pixel (or an output channel of the weights). It is divided into chunks of 8
  * elements (16 bytes), the unit of cp.async and of a lane's ldmatrix address. Chunks are permuted
@@ -122,6 +122,58 @@ static __device__ __forceinline__ void conv1x1_write_partial(const float *rows, 
             sum *= p.inv[first + col];
         p.partial[(size_t)(2 * p.block + which) * (size_t)p.channels + (size_t)(first + col)] = sum;
     }
+}
+
+/* ---- host ---- */
+
+enum { CONV1X1_MOST_CHANNELS = 4096 };
+
+static inline int64_t conv1x1_divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* Number of blocks for `pieces`, at most `most`. It never decreases if pieces grows. */
+static inline int conv1x1_most_blocks(int64_t pieces, int64_t most) {
+    if (most > GPU_MAX_BLOCKS)
+        most = GPU_MAX_BLOCKS;
+    if (most > pieces)
+        most = pieces;
+    return most < 1 ? 1 : (int)most;
+}
+/* The smallest number of blocks with the same maximum of pieces per block. */
+static inline int conv1x1_even_blocks(int64_t pieces, int64_t most) {
+    return (int)conv1x1_divide_up(pieces,
+                                  conv1x1_divide_up(pieces, conv1x1_most_blocks(pieces, most)));
+}
+
+/* Static shared memory of gpu_last_block, with its alignment. */
+enum { CONV1X1_STATIC = 256 };
+static inline bool conv1x1_shared_fits(const gpu_device &d, size_t bytes) {
+    return bytes + CONV1X1_STATIC <= d.shared_max;
+}
+
+static inline bool conv1x1_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
+
+static inline conv1x1_slice conv1x1_slice_of(const gpu_map &m) {
+    return conv1x1_slice{m.data, (unsigned)((size_t)m.pitch * gpu_type_bytes(m.type))};
+}
+
+/* The weights as a slice with `columns` 16-bit elements per row. */
+static inline conv1x1_slice conv1x1_weights(const void *w, int columns) {
+    return conv1x1_slice{const_cast<void *>(w), 2 * (unsigned)columns};
+}
+
+/* Whether the kernels support the map: they copy aligned runs of 16 bytes. */
+static inline bool conv1x1_takes_map(const gpu_map &m, enum gpu_type type) {
+    return m.type == type && m.channels >= 32 && m.channels % 32 == 0 &&
+           m.channels <= CONV1X1_MOST_CHANNELS && m.pitch % 32 == 0 && m.pitch < 1 << 24 &&
+           gpu_map_pixels(&m) < (int64_t)1 << 31;
+}
+static inline bool conv1x1_takes_window(gpu_window w) {
+    return w.kernel == 1 && w.stride == 1 && w.pad == 0;
+}
+static inline bool conv1x1_takes_forward(const gpu_conv_forward &f) {
+    const enum gpu_type type = f.in.type;
+    return type != GPU_F32 && conv1x1_takes_window(f.window) && conv1x1_takes_map(f.in, type) &&
+           conv1x1_takes_map(f.out, type) && !(f.norm.mean && !f.norm.relu);
 }
 
 #endif

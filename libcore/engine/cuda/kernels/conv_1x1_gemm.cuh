@@ -167,18 +167,19 @@ static __device__ __forceinline__ void conv1x1_gemm_gather(conv1x1_lane_sums &su
     }
 }
 
-/* Rounds and stores the results, and adds the stored values to the sums. row0, col0: first row and
- * column of the warp; left: number of existing rows. WHOLE: all rows exist. */
+/* Rounds and stores the results, and adds the stored values to the sums. out has n columns. row0,
+ * col0: first row and column of the warp; left: number of existing rows. WHOLE: all rows exist. */
 template <class T, int MI, int NI, int PITCH, bool WHOLE>
 static __device__ __forceinline__ void
-conv1x1_gemm_store(const conv1x1_gemm &p, const float acc[MI][NI][4], unsigned char *corner,
-                   unsigned row0, int left, int col0, int lane, conv1x1_lane_sums &sums) {
+conv1x1_gemm_store(const conv1x1_slice &out, int n, const float acc[MI][NI][4],
+                   unsigned char *corner, unsigned row0, int left, int col0, int lane,
+                   conv1x1_lane_sums &sums) {
     const int chunk = lane & (NI - 1), col = col0 + chunk * 8, row = lane / NI;
-    const bool on = col < p.n;
+    const bool on = col < n;
     T *const tile = reinterpret_cast<T *>(corner);
     T *const to_tile = tile + (lane >> 2) * PITCH + 2 * (lane & 3);
     const T *const from_tile = tile + row * PITCH + chunk * 8;
-    unsigned char *to = conv1x1_row(conv1x1_column(p.out, col), p.out, row0 + (unsigned)row);
+    unsigned char *to = conv1x1_row(conv1x1_column(out, col), out, row0 + (unsigned)row);
 #pragma unroll
     for (int eight = 0; eight < 2 * MI; eight++) {
 #pragma unroll
@@ -193,7 +194,7 @@ conv1x1_gemm_store(const conv1x1_gemm &p, const float acc[MI][NI][4], unsigned c
             v[t] = gpu_load_run<8>(from_tile + t * (32 / NI) * PITCH);
         __syncwarp();
 #pragma unroll
-        for (int t = 0; t < NI / 4; t++, to += 32 / NI * p.out.step) {
+        for (int t = 0; t < NI / 4; t++, to += 32 / NI * out.step) {
             if (!WHOLE && eight * 8 + t * (32 / NI) + row >= left)
                 continue;
             if (on)
@@ -361,9 +362,11 @@ __global__ void __launch_bounds__(CONV1X1_THREADS,
             conv1x1_gemm_mask<T, MI, NI, S::PITCH, EPI == CONV1X1_MASK, false>(
                 p, acc, corner, marks + warp_col, row, left, col, l, sums);
         else if (row0 + S::ROWS <= p.rows)
-            conv1x1_gemm_store<T, MI, NI, S::PITCH, true>(p, acc, corner, row, left, col, l, sums);
+            conv1x1_gemm_store<T, MI, NI, S::PITCH, true>(p.out, p.n, acc, corner, row, left, col,
+                                                          l, sums);
         else
-            conv1x1_gemm_store<T, MI, NI, S::PITCH, false>(p, acc, corner, row, left, col, l, sums);
+            conv1x1_gemm_store<T, MI, NI, S::PITCH, false>(p.out, p.n, acc, corner, row, left, col,
+                                                           l, sums);
     }
 
     float *const partial = EPI == CONV1X1_STORE ? p.stats.partial : p.mask.sums.partial;
