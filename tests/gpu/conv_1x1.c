@@ -33,6 +33,11 @@ static const struct ct_shape shapes[] = {
     {GPU_F16, {1, 1, 0}, 64, 256, 3, 28, true, true, true, true, 96, 0, 0},
 };
 
+static const struct ct_shape with_variants[] = {
+    {GPU_BF16, {1, 1, 0}, 96, 128, 1, 13, true, true, true, true, 2, 0, 0},
+    {GPU_F16, {1, 1, 0}, 160, 160, 1, 7, false, false, true, false, 2, 0, 0},
+};
+
 /* A NaN passes the ReLU and stays in its pixel. */
 static void not_a_number(void) {
     const struct ct_shape s = {GPU_BF16, {1, 1, 0}, 64, 64, 1, 7, true, true, 0, 0, 1, 0, 0};
@@ -84,6 +89,8 @@ int main(void) {
     ct_init(80, 1024 * 512);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         ct_check(&algo, &shapes[i]);
+    for (size_t i = 0; i < sizeof with_variants / sizeof *with_variants; i++)
+        ct_variants(&algo, &with_variants[i]);
     not_a_number();
     refusals();
     return ct_done();

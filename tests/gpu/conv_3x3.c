@@ -38,6 +38,11 @@ static const struct ct_shape shapes[] = {
     {GPU_BF16, {3, 1, 1}, 128, 32, 2, 37, true, true, true, true, 40, 227, 0},
 };
 
+static const struct ct_shape with_variants[] = {
+    {GPU_BF16, {3, 1, 1}, 128, 32, 1, 9, true, true, true, true, 3, 227, 0},
+    {GPU_F16, {3, 1, 1}, 64, 64, 1, 7, false, false, true, false, 2, 99, 0},
+};
+
 static void refusals(void) {
     const struct ct_shape s = {GPU_BF16, {3, 1, 1}, 128,   32, 1, 3, true,
                                true,     true,      false, 4,  0, 0};
@@ -70,6 +75,8 @@ int main(void) {
             printf("# %d channels of %d px: left out of slow builds\n", shapes[i].in, shapes[i].hw);
         else
             ct_check(&algo, &shapes[i]);
+    for (size_t i = 0; i < sizeof with_variants / sizeof *with_variants && !TAP_SLOW_BUILD; i++)
+        ct_variants(&algo, &with_variants[i]);
     refusals();
     return ct_done();
 }

@@ -83,7 +83,7 @@ struct ct {
     const struct ct_algo *a;
     const struct ct_shape *s;
     struct gpu_device device;
-    char name[192];
+    char name[256];
     struct st_slice in, in_g, out, g, x; /* g, x: of the output */
     struct st_norm norm;
     float *bsum, *csum, *w; /* w: (out, in, ky, kx) */
@@ -370,6 +370,32 @@ static inline void ct_backward(struct ct *t) {
     free(second);
     free(want);
     free(terms);
+}
+
+/* Every variant of one shape, in both directions. */
+static inline void ct_variants(const struct ct_algo *a, const struct ct_shape *s) {
+    int list[GPU_VARIANTS];
+    for (int backward = 0; backward < 2; backward++) {
+        struct ct t = ct_make(a, s);
+        const int count =
+            a->algo->variants(&t.device, backward ? NULL : &t.f, backward ? &t.b : NULL, list);
+        OK(count > 1 && count <= GPU_VARIANTS && list[0] == 0, "%s: %d variants %s", t.name, count,
+           backward ? "backward" : "forward");
+        ct_free(&t);
+        for (int i = 1; i < count; i++) {
+            char variant[GPU_VARIANT_BYTES];
+            t = ct_make(a, s);
+            a->algo->variant_name(backward, list[i], variant);
+            const size_t end = strlen(t.name);
+            snprintf(t.name + end, sizeof t.name - end, ", %s", variant);
+            t.f.variant = t.b.variant = list[i];
+            if (backward)
+                ct_backward(&t);
+            else
+                ct_forward(&t);
+            ct_free(&t);
+        }
+    }
 }
 
 /* Everything about one shape. */

@@ -332,4 +332,5 @@ const struct gpu_conv_algo gpu_conv_algo_dnn = {
     .workspace = workspace,
     .forward = forward,
     .backward = backward,
+    .fallback = true,
 };

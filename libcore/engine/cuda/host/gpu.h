@@ -132,6 +132,7 @@ struct gpu_conv_forward {
     const void *weight; /* (out, ky, kx, in) */
     struct gpu_map out;
     struct gpu_stats stats; /* of out, as rounded */
+    int variant;            /* of gpu_conv_algo.variants; 0: the algorithm's own choice */
 };
 
 struct gpu_conv_backward {
@@ -148,6 +149,7 @@ struct gpu_conv_backward {
     struct gpu_side *side; /* NULL: dweight is complete in the order of the main stream. Else it may
                             * be complete only in the order of side->stream, and the workspace in
                             * use until then */
+    int variant;           /* as in forward */
 };
 
 /* ---- convolution algorithms ----
@@ -157,7 +159,16 @@ struct gpu_conv_backward {
  *     their values, which are not final yet.
  *   - forward and backward may get fewer images than prepare and workspace saw, and no statistics.
  *   - Maps always have memory for as many images as prepare saw. An algorithm may overwrite the
- *     images past the last one. */
+ *     images past the last one.
+ *
+ * Variants are ways of one algorithm to compute a convolution: tiles, stages, splits, fused or not.
+ * They differ in time and in the order of sums, nothing else. A number stands for the same kernel
+ * and tile with any number of images; 0 stands for the algorithm's own choice, which is a guess by
+ * shape and device. workspace, forward and backward read the number from f or b. The engine
+ * measures the variants (cuda_choices.c).
+ *
+ * The members after `uses_side` may be left out. */
+enum { GPU_VARIANTS = 16, GPU_VARIANT_BYTES = 64 };
 struct gpu_conv_algo {
     const char *name; /* "plain" */
     /* Whether the algorithm supports this convolution on this device. */
@@ -178,6 +189,15 @@ struct gpu_conv_algo {
                             const struct gpu_conv_backward *b, void *workspace,
                             cudaStream_t stream);
     bool uses_side; /* backward: see gpu_conv_backward.side */
+    /* Variants that are worth a measurement: numbers in out, 0 first, then the others in the order
+     * of the guess. Returns how many, at least 1. NULL: 0 alone. */
+    int (*variants)(const struct gpu_device *device, const struct gpu_conv_forward *f,
+                    const struct gpu_conv_backward *b, int out[GPU_VARIANTS]);
+    /* The name of a variant other than 0, "256x128". Set together with `variants`. */
+    void (*variant_name)(bool backward, int variant, char out[GPU_VARIANT_BYTES]);
+    /* Used only where nothing else of a stage fits, and not compared: it is much slower, or its
+     * preparation takes longer than a measurement may. */
+    bool fallback;
 };
 
 /* conv_algorithms.c: all of the following that are compiled in, NULL-terminated. */

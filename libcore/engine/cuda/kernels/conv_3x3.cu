@@ -13,9 +13,10 @@
  * and 59 GFLOP; dgrad 514 MB and 59 GFLOP; dW 308 MB and 59 GFLOP. Places between images and strips
  * add 9 % to the products (31 % at 7 x 7). Halos are read again from the L2 cache.
  *
- * The choices of this file (shape, strips, splits) minimise costs whose constants are guesses:
- * nothing of them was measured on a device. They decide speed, and by the number of splits the
- * order of sums.
+ * Variants: shape, staging and strips of a product; tile and splits of dW. The costs in this file
+ * are guesses: no device has been measured. They only order the variants: the first one is
+ * variant 0, the next few are worth a measurement. A variant decides speed, and by its blocks and
+ * splits the order of sums.
  *
  * Estimated clocks of a multiprocessor for 256 places of this layer. Assumptions: a scheduler
  * issues one instruction per clock and one product (mma.sync) per 6.1 clocks; shared memory moves
@@ -26,6 +27,8 @@
  *   dgrad        8800       7000           7600            5600
  *   dW           5300       7000           6500            7300
  */
+#include <cstdio>
+
 #include "engine/cuda/kernels/conv_3x3_product.cuh"
 #include "engine/cuda/kernels/conv_3x3_weight.cuh"
 
@@ -63,18 +66,23 @@ size_t shared_limit(const gpu_device &device) {
     return device.shared_max > 128 ? device.shared_max - 128 : 0;
 }
 
-/* The cut into strips with the lowest cost(places), among those whose shared(places) bytes fit.
- * places 0: none fits. */
+/* Most strips that an image is cut into: narrower ones waste too many places. */
+int most_strips(int hw) {
+    int strips = 1;
+    while (strips < hw && (hw + strips - 1) / strips > 8)
+        strips++;
+    return strips;
+}
+
+/* The cut into strips with the lowest cost(places), a guess, among those whose shared(places) bytes
+ * fit. places 0: none fits. */
 template <class F, class G>
 conv3_places cut(int n, int hw, int tile, size_t limit, F shared, G cost) {
     conv3_places best = {};
-    for (int strips = 1; strips <= hw; strips++) {
+    for (int strips = 1; strips <= most_strips(hw); strips++) {
         const conv3_places g = places_of(n, hw, tile, strips);
-        if (shared(g) > limit || (best.places && cost(g) >= cost(best)))
-            continue;
-        best = g;
-        if (g.width <= 8)
-            break;
+        if (shared(g) <= limit && (!best.places || cost(g) < cost(best)))
+            best = g;
     }
     return best;
 }
@@ -121,6 +129,8 @@ const shape_info shapes[SHAPES] = {
     {256, 32, true, 1.25},  {128, 32, true, 1.5},  {256, 128, false, 1.0}, {128, 128, false, 1.25},
     {256, 64, false, 1.25}, {128, 64, false, 1.5}, {256, 32, false, 1.5},  {128, 32, false, 2.0},
 };
+const char *const shape_names[SHAPES] = {"dense256", "dense128", "wide256",   "wide128",
+                                         "half256",  "half128",  "narrow256", "narrow128"};
 
 /* Parameters of a product that determine the choice of its shape. */
 struct product {
@@ -133,6 +143,8 @@ struct staging {
     bool resident;
     int stages;
 };
+enum { STAGINGS = 4 };
+const staging stagings[STAGINGS] = {{true, 3}, {false, 3}, {true, 2}, {false, 2}};
 
 conv3_product_shared product_shared(const product &p, const shape_info &s, const conv3_places &g,
                                     const staging &t) {
@@ -154,7 +166,13 @@ struct choice {
     enum shape shape;
     conv3_places places;
     staging staged;
+    int variant; /* its number */
 };
+
+/* The number of a variant of the product: 0 is the cheapest by the guess. */
+int variant_of(int shape, int staging, int strips) {
+    return 1 + (strips * SHAPES + shape) * STAGINGS + staging;
+}
 
 /* Guessed cost: products of all rounds, plus copies. Copying a place or a row of weights costs
  * about as much as 8 outputs; a place of a gradient with deferred terms half as much again. With
@@ -167,29 +185,66 @@ double product_cost(const gpu_device &device, const product &p, const shape_info
            (t.stages == 2 ? 1.5 : 1.0);
 }
 
-/* Chooses the cheapest shape that fits in shared memory. False: none fits. */
-bool choose(const gpu_device &device, const product &p, choice *out) {
-    const staging algos[] = {{true, 3}, {false, 3}, {true, 2}, {false, 2}};
-    const int runs = p.in / CONV3_KC;
+bool shape_takes(const shape_info &s, const product &p) {
+    return p.out % s.n == 0 && p.out / s.n <= GPU_RUNS && p.in % CONV3_KC == 0 &&
+           !(s.split && (p.back || p.in / CONV3_KC < 2));
+}
+bool staging_takes(const staging &t, const product &p) { return t.resident || p.in / CONV3_KC > 2; }
+
+/* Calls fn(choice, cost) for each variant that fits in shared memory, in a fixed order. */
+template <class F> void for_choices(const gpu_device &device, const product &p, F fn) {
+    for (int i = 0; i < SHAPES; i++)
+        for (int k = 0; k < STAGINGS && shape_takes(shapes[i], p); k++)
+            for (int strips = 1; strips <= most_strips(p.hw) && staging_takes(stagings[k], p);
+                 strips++) {
+                const conv3_places g = places_of(p.n, p.hw, shapes[i].m, strips);
+                if (product_shared(p, shapes[i], g, stagings[k]).bytes <= shared_limit(device))
+                    fn(choice{(enum shape)i, g, stagings[k], variant_of(i, k, strips)},
+                       product_cost(device, p, shapes[i], g, stagings[k]));
+            }
+}
+
+/* The variant with this number, or for 0 the one with the least guessed cost. False: it does not
+ * fit. */
+bool choose(const gpu_device &device, const product &p, int variant, choice *out) {
+    bool found = false;
     double least = 0;
-    for (int i = 0; i < SHAPES; i++) {
-        const shape_info &s = shapes[i];
-        if (p.out % s.n || p.out / s.n > GPU_RUNS || p.in % CONV3_KC ||
-            (s.split && (p.back || runs < 2)))
-            continue;
-        for (const staging &t : algos) {
-            auto cost = [&](const conv3_places &g) { return product_cost(device, p, s, g, t); };
-            auto shared = [&](const conv3_places &g) { return product_shared(p, s, g, t).bytes; };
-            if (!t.resident && runs <= 2)
-                continue;
-            const conv3_places g = cut(p.n, p.hw, s.m, shared_limit(device), shared, cost);
-            if (!g.places || (least > 0 && cost(g) >= least))
-                continue;
-            least = cost(g);
-            *out = choice{(enum shape)i, g, t};
+    for_choices(device, p, [&](const choice &c, double cost) {
+        if (variant ? c.variant != variant : found && cost >= least)
+            return;
+        found = true;
+        least = cost;
+        *out = c;
+    });
+    return found;
+}
+
+/* The numbers of up to `most` variants by rising cost: the first is what 0 stands for. Of those
+ * that differ in their strips only, just the cheapest counts. */
+int product_variants(const gpu_device &device, const product &p, int most, int *out) {
+    choice kept[GPU_VARIANTS];
+    double costs[GPU_VARIANTS];
+    int count = 0;
+    auto insert = [&](const choice &c, double cost) {
+        int at = 0;
+        while (at < count &&
+               (kept[at].shape != c.shape || kept[at].staged.stages != c.staged.stages ||
+                kept[at].staged.resident != c.staged.resident))
+            at++;
+        if (at < count ? cost >= costs[at] : count == most && cost >= costs[--at])
+            return;
+        count += at == count;
+        for (; at > 0 && cost < costs[at - 1]; at--) {
+            kept[at] = kept[at - 1];
+            costs[at] = costs[at - 1];
         }
-    }
-    return least > 0;
+        kept[at] = c;
+        costs[at] = cost;
+    };
+    for_choices(device, p, insert);
+    for (int i = 0; i < count; i++)
+        out[i] = kept[i].variant;
+    return count;
 }
 
 template <class T, class S, bool BACK>
@@ -221,10 +276,10 @@ cudaError_t launch_shape(enum shape shape, const conv3_product_args &p, int bloc
 }
 
 /* Chooses the shape, completes the arguments, and launches. */
-cudaError_t run_product(const gpu_device &device, const product &p, enum gpu_type type,
+cudaError_t run_product(const gpu_device &device, const product &p, int variant, enum gpu_type type,
                         conv3_product_args &args, cudaStream_t stream) {
     choice c;
-    if (!choose(device, p, &c))
+    if (!choose(device, p, variant, &c))
         return cudaErrorInvalidValue;
     const shape_info &s = shapes[c.shape];
     args.places = c.places;
@@ -261,8 +316,13 @@ cudaError_t forward(const gpu_device *device, const void *, const gpu_conv_forwa
     args.to = f->out.data;
     args.to_pitch = (unsigned)f->out.pitch;
     args.stats = f->stats;
-    return run_product(*device, forward_product(*f), f->in.type, args, stream);
+    return run_product(*device, forward_product(*f), f->variant, f->in.type, args, stream);
 }
+
+/* A variant of backward has one of the product and one of dW. */
+enum { WEIGHT_SHIFT = 24 };
+int product_part(int variant) { return variant & ((1 << WEIGHT_SHIFT) - 1); }
+int weight_part(int variant) { return variant >> WEIGHT_SHIFT; }
 
 cudaError_t backward_data(const gpu_device &device, const gpu_conv_backward &b,
                           cudaStream_t stream) {
@@ -278,7 +338,8 @@ cudaError_t backward_data(const gpu_device &device, const gpu_conv_backward &b,
     args.norm = b.norm;
     args.add = b.add;
     args.sums = b.sums;
-    return run_product(device, backward_product(b), b.in.type, args, stream);
+    return run_product(device, backward_product(b), product_part(b.variant), b.in.type, args,
+                       stream);
 }
 
 /* ---- dW ---- */
@@ -303,16 +364,23 @@ conv3_weight_shared weight_shared(bool wide, const conv3_places &g) {
     return l;
 }
 
+/* Variants of dW. */
+enum weight_variant { WEIGHT_GUESS, WEIGHT_FEWER_SPLITS, WEIGHT_MORE_SPLITS, WEIGHT_SMALLER_TILE };
+enum { WEIGHT_VARIANTS = WEIGHT_SMALLER_TILE + 1 };
+const char *const weight_names[WEIGHT_VARIANTS] = {"", " splits/2", " splits*2", " tile/2"};
+
 /* Upper limit of splits. More splits shorten the products but lengthen the sum of the parts. A
  * pixel has as many products as a part has floats. sqrt(pixels / 4) splits balance the two if a
  * multiprocessor needs 16 ns per pixel, and memory 70 ns to write and read a part of 147 KB. Both
- * times are guesses. */
-int most_splits_of(const gpu_device &device, int64_t pixels, int share) {
+ * times are guesses: variants have half and twice as many. */
+int most_splits_of(const gpu_device &device, int64_t pixels, int share, int variant) {
     const int all = blocks_of(device, share);
     int splits = 1;
     while (splits < all && (int64_t)splits * splits * 4 < pixels)
         splits++;
-    return splits;
+    if (variant == WEIGHT_FEWER_SPLITS)
+        return (splits + 1) / 2;
+    return variant == WEIGHT_MORE_SPLITS && splits <= all / 2 ? 2 * splits : splits;
 }
 /* The smallest number of splits with the same number of rounds. */
 int splits_of(int most, int tiles) {
@@ -321,7 +389,9 @@ int splits_of(int most, int tiles) {
     return (tiles + rounds - 1) / rounds;
 }
 
-bool choose_weight(const gpu_device &device, const gpu_conv_backward &b, weight_choice *out) {
+/* False: it does not fit. */
+bool choose_weight(const gpu_device &device, const gpu_conv_backward &b, int variant,
+                   weight_choice *out) {
     const int in = b.in.channels, k = b.out.g.channels;
     const bool wide = in % 128 == 0;
     if (!wide && (in % 64 || k % 64))
@@ -330,11 +400,16 @@ bool choose_weight(const gpu_device &device, const gpu_conv_backward &b, weight_
     auto shared = [&](const conv3_places &g) { return weight_shared(wide, g).bytes; };
     /* Guess: copying and completing a place of the gradient costs a tenth of a place's products. */
     auto cost = [](const conv3_places &g) { return g.tiles * (g.tile + 0.1 * g.loaded); };
+    bool smaller = variant == WEIGHT_SMALLER_TILE;
     for (int tile = 128; tile >= 32; tile /= 2) {
         const conv3_places g = cut(b.in.n, b.in.hw, tile, shared_limit(device), shared, cost);
         if (!g.places)
             continue;
-        const int most = most_splits_of(device, gpu_map_pixels(&b.in), share);
+        if (smaller) {
+            smaller = false;
+            continue;
+        }
+        const int most = most_splits_of(device, gpu_map_pixels(&b.in), share, variant);
         *out = weight_choice{wide, g, splits_of(most, g.tiles), most};
         return true;
     }
@@ -358,7 +433,7 @@ cudaError_t launch_weight_shape(const weight_choice &c, const conv3_weight_args 
 cudaError_t backward_weight(const gpu_device &device, const gpu_conv_backward &b, void *workspace,
                             cudaStream_t stream) {
     weight_choice c;
-    if (!choose_weight(device, b, &c))
+    if (!choose_weight(device, b, weight_part(b.variant), &c))
         return cudaErrorInvalidValue;
     conv3_weight_args args = {};
     args.places = c.places;
@@ -390,20 +465,20 @@ bool fits(const gpu_device *device, const gpu_conv_forward *f, const gpu_conv_ba
     if (f)
         return window_fits(f->window) && map_fits(f->in) && map_fits(f->out) &&
                f->in.type == f->out.type && norm_fits(f->norm) &&
-               choose(*device, forward_product(*f), &c);
+               choose(*device, forward_product(*f), 0, &c);
     const enum gpu_type type = b->in.type;
     return window_fits(b->window) && map_fits(b->in) && map_fits(b->out.g) &&
            b->out.g.type == type && norm_fits(b->norm) &&
            (!b->out.x.data || (b->out.x.type == type && pitch_fits(b->out.x))) &&
            (!b->in_g.data || (b->in_g.type == type && pitch_fits(b->in_g))) &&
-           choose(*device, backward_product(*b), &c) && choose_weight(*device, *b, &w);
+           choose(*device, backward_product(*b), 0, &c) && choose_weight(*device, *b, 0, &w);
 }
 
 /* Smaller batches never need more memory; their splits may be more even. */
 size_t workspace(const gpu_device *device, const void *, const gpu_conv_forward *,
                  const gpu_conv_backward *b) {
     weight_choice c;
-    if (!b || !choose_weight(*device, *b, &c))
+    if (!b || !choose_weight(*device, *b, weight_part(b->variant), &c))
         return 0;
     return (size_t)c.most_splits * 9 * (size_t)b->in.channels * (size_t)b->out.g.channels *
            sizeof(float);
@@ -416,7 +491,39 @@ cudaError_t backward(const gpu_device *device, const void *, const gpu_conv_back
     return backward_weight(*device, *b, workspace, stream);
 }
 
+/* Of backward each variant of the data gradient with each of dW. */
+int variants(const gpu_device *device, const gpu_conv_forward *f, const gpu_conv_backward *b,
+             int *out) {
+    enum { PRODUCTS = GPU_VARIANTS / WEIGHT_VARIANTS };
+    int products[PRODUCTS] = {0}, count = 0, of_data = 1;
+    if (f)
+        count = product_variants(*device, forward_product(*f), GPU_VARIANTS / 2, out);
+    else if (b->in_g.data)
+        of_data = product_variants(*device, backward_product(*b), PRODUCTS, products);
+    weight_choice guess = {}, w;
+    for (int k = 0; b && k < WEIGHT_VARIANTS; k++) {
+        if (!choose_weight(*device, *b, k, k ? &w : &guess) ||
+            (k && w.splits == guess.splits && w.places.tile == guess.places.tile))
+            continue;
+        for (int i = 0; i < of_data; i++)
+            out[count++] = products[i] | k << WEIGHT_SHIFT;
+    }
+    out[0] = 0;
+    return count;
+}
+
+void variant_name(bool, int variant, char *out) {
+    const int product = product_part(variant), number = product - 1;
+    char text[GPU_VARIANT_BYTES] = "dW";
+    if (product) {
+        const staging &t = stagings[number % STAGINGS];
+        snprintf(text, sizeof text, "%s %dx%s strips %d", shape_names[number / STAGINGS % SHAPES],
+                 t.stages, t.resident ? "resident" : "read", number / STAGINGS / SHAPES);
+    }
+    snprintf(out, GPU_VARIANT_BYTES, "%s%s", text, weight_names[weight_part(variant)]);
+}
+
 } // namespace
 
-extern "C" const struct gpu_conv_algo gpu_conv_algo_3x3 = {"3x3",     fits,    nullptr,  nullptr,
-                                                           workspace, forward, backward, true};
+extern "C" const struct gpu_conv_algo gpu_conv_algo_3x3 = {
+    "3x3", fits, nullptr, nullptr, workspace, forward, backward, true, variants, variant_name};

@@ -493,4 +493,5 @@ cudaError_t plain_backward(const gpu_device *device, const void *, const gpu_con
 } // namespace
 
 const struct gpu_conv_algo gpu_conv_algo_plain = {
-    "plain", plain_fits, nullptr, nullptr, plain_workspace, plain_forward, plain_backward};
+    "plain", plain_fits, nullptr, nullptr, plain_workspace, plain_forward, plain_backward,
+    false,   nullptr,    nullptr, true};
