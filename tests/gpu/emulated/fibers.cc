@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "counts.h"
 #include "include/cuda_runtime.h"
 #include "races.h"
 
@@ -259,6 +260,8 @@ bool open_barrier() {
     s.votes = s.votes_so_far;
     s.votes_so_far = 0;
     race_here.barriers++;
+    if (emulated_count_barrier)
+        emulated_count_barrier();
     return true;
 }
 
@@ -358,6 +361,9 @@ void finish_warp(int warp) {
         if (m.here >> l & 1 &&
             (m.kind[l] != m.kind[one] || m.arg[l] != m.arg[one] || m.mask[l] != m.mask[one]))
             stop("lanes of a warp meet in different operations");
+    if (emulated_count_warp)
+        emulated_count_warp(warp, m.kind[one], m.arg[one], m.in, m.here,
+                            m.here == (m.lanes & ~m.ended));
     if (m.apply)
         m.apply(m.in, m.out, m.here, m.arg[one]);
     else
@@ -449,6 +455,7 @@ void copy_later(void *to, const void *from, int bytes, bool on) {
     task &f = task_of(s.at);
     if ((uintptr_t)to % (unsigned)bytes || (uintptr_t)from % (unsigned)bytes)
         stop("cp.async of an unaligned address");
+    race_here.code = __builtin_return_address(0);
     if (emulated_race_copy)
         emulated_race_copy(to, from, (size_t)bytes, on);
     f.copies.push_back({to, from, bytes, on, f.group});
@@ -480,6 +487,9 @@ void run_grid(const launch_shape &shape, const std::function<void()> &body) {
     std::vector<unsigned char>().swap(s.shared);
     s.shared.resize(shape.shared_bytes + 128);
     s.shared_aligned = (unsigned char *)(((uintptr_t)s.shared.data() + 127) / 128 * 128);
+    if (emulated_count_launch)
+        emulated_count_launch(shape.kernel, shape.grid.x * shape.grid.y * shape.grid.z,
+                              (unsigned)s.threads, shape.shared_bytes);
     race_here.launch++;
     race_here.shared = s.shared.data();
     race_here.shared_bytes = s.shared.size();
@@ -494,6 +504,8 @@ void run_grid(const launch_shape &shape, const std::function<void()> &body) {
                 race_here.on = true;
                 run_block();
                 race_here.on = false;
+                if (emulated_count_block_end)
+                    emulated_count_block_end();
             }
 }
 

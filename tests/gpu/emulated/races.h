@@ -17,15 +17,19 @@ struct race_place {
     uint32_t block;    /* counted through the program */
     uint32_t barriers; /* of the block, so far */
     int thread;
-    bool begun; /* the thread has waited for the kernels ahead */
+    bool begun;              /* the thread has waited for the kernels ahead */
     uint32_t warp_syncs[32]; /* __syncwarps of the block's warps, so far */
     const char *stack, *stack_end;
+    const void *code;            /* that issued the copy which is reported */
     const unsigned char *shared; /* dynamic */
     size_t shared_bytes;
 };
 extern race_place race_here;
 
-bool is_device(const void *p); /* memory of cudaMalloc; runtime.cc */
+/* Memory of cudaMalloc; runtime.cc. [*from_out, *end_out): the allocation, or the gap between two,
+ * that holds p. */
+bool is_device(const void *p);
+bool device_range(const void *p, const void **from_out, const void **end_out);
 
 } // namespace emulated
 

@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "include/cuda_runtime.h"
+#include "races.h"
 
 /* One record of an event. */
 struct moment {
@@ -254,13 +255,23 @@ int shared_allowed(const void *kernel) {
     return asked == shared_asked.end() ? SHARED_UNASKED - STATIC_SHARED : (int)asked->second;
 }
 
-bool is_device(const void *p) {
+bool device_range(const void *p, const void **from_out, const void **end_out) {
     guard g(lock);
-    auto after = resident.upper_bound(const_cast<void *>(p));
-    if (after == resident.begin())
+    auto at = resident.upper_bound(const_cast<void *>(p));
+    *from_out = nullptr;
+    *end_out = at == resident.end() ? (const void *)UINTPTR_MAX : at->first;
+    if (at == resident.begin())
         return false;
-    --after;
-    return static_cast<const char *>(p) < static_cast<const char *>(after->first) + after->second;
+    --at;
+    const char *const end = static_cast<const char *>(at->first) + at->second;
+    const bool within = static_cast<const char *>(p) < end;
+    *from_out = within ? at->first : end;
+    *end_out = within ? end : *end_out;
+    return within;
+}
+bool is_device(const void *p) {
+    const void *from, *end;
+    return device_range(p, &from, &end);
 }
 
 /* CUDA loads a kernel's code when it is first used, and what loading does a capture may not meet.

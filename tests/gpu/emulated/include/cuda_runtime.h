@@ -99,6 +99,7 @@ void begin_kernel();
 struct launch_shape {
     dim3 grid, block;
     size_t shared_bytes;
+    const void *kernel;
 };
 void run_grid(const launch_shape &shape, const std::function<void()> &body);
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
@@ -122,12 +123,12 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_by
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535 ||
         block.x * block.y * block.z == 0 || block.x * block.y * block.z > 1024)
         return cudaErrorInvalidValue;
-    const cudaError_t e =
-        may_launch(reinterpret_cast<const void *>(kernel), shared_bytes, stream, dependent);
+    const void *const code = reinterpret_cast<const void *>(kernel);
+    const cudaError_t e = may_launch(code, shared_bytes, stream, dependent);
     if (e != cudaSuccess || watched(grid, block, shared_bytes))
         return e;
     return enqueue_kernel(stream, [=]() {
-        run_grid({grid, block, shared_bytes}, [=]() { kernel(static_cast<P>(args)...); });
+        run_grid({grid, block, shared_bytes, code}, [=]() { kernel(static_cast<P>(args)...); });
     });
 }
 } // namespace emulated

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Counts what each kernel of a training step asks of memory and of the tensor cores, on the
+ * emulated device. --help says more.
+ */
+#include <getopt.h>
+#include <inttypes.h>
+
+#include "base/alloc.h"
+#include "engine/cuda/host/cuda_engine.h"
+#include "engine/cuda/host/cuda_module.h"
+#include "gpu/emulated/counts.h"
+#include "op/net.h"
+
+static const char usage[] =
+    "usage: gpu-counts [--model densenet121] [--size 224] [--sms 2] [--images 2] [--variant s4]\n"
+    "                  [--type bf16|fp16] [--op TEXT] [--sites 0] [--json FILE]\n"
+    "Runs a training step on an emulated device and counts, for each kernel, bytes, sectors, bank\n"
+    "conflicts and instructions.\n"
+    "--sms: multiprocessors. --images: of each. A device of k times as many with k times as many\n"
+    "images has k times the counts, except for what does not depend on images: the update, and\n"
+    "grids that have a limit.\n"
+    "--op: only operations whose name has this text, without the optimiser.\n"
+    "--sites K: the K places in the code with most bank conflicts. addr2line -Cfie gpu-counts\n"
+    "ADDRESS names the line.\n"
+    "EMULATED_GPU=8.0: another capability.";
+
+struct options {
+    const char *model, *variant, *op, *json;
+    int size, sms, images, sites;
+    enum chex_precision precision;
+};
+
+/* Labels: 2 * op for forward, + 1 for backward; then: */
+enum { LOSS = 10000, UPDATE };
+
+static const char *label_name(const struct chex_net *net, int label) {
+    return label == LOSS ? "loss" : label == UPDATE ? "update" : net->ops[label / 2].name;
+}
+static const char *direction_of(int label) {
+    return label >= LOSS ? "" : label % 2 ? "backward" : "forward";
+}
+
+/* ---- the step ---- */
+
+static bool wanted(const struct options *o, const char *name) {
+    return !o->op || strstr(name, o->op);
+}
+
+static void try(enum chex_status st, const struct chex_error *err) {
+    if (st == CHEX_OK)
+        return;
+    fprintf(stderr, "gpu-counts: %s\n", err->text);
+    exit(1);
+}
+
+static struct cuda_engine *engine_of(const struct options *o, const struct chex_net *net) {
+    struct chex_error err = {0};
+    void *self = NULL;
+    float *state = make_state(net);
+    const struct chex_engine_config config = {.net = net,
+                                              .image_size = o->size,
+                                              .batch = o->sms * o->images,
+                                              .precision = o->precision,
+                                              .threads = 1,
+                                              .training = true,
+                                              .variant = o->variant};
+    try(chexnet_engine_cuda.create(&config, &self, &err), &err);
+    try(chexnet_engine_cuda.set(self, CHEX_STATE_PARAMS, state, &err), &err);
+    free(state);
+    return self;
+}
+
+static void put_batch(const struct options *o, const struct cuda_slot *slot) {
+    const struct setting s = {o->model, o->size, o->sms * o->images, 0, o->precision};
+    const size_t pixels = (size_t)s.n * (size_t)s.size * (size_t)s.size;
+    float *image = chex_alloc_zeroed(pixels, sizeof *image);
+    int8_t *labels = chex_alloc_zeroed((size_t)s.n * CLASSES, 1);
+    BAIL_UNLESS(image && labels, "out of memory");
+    fill_batch(&s, image, labels);
+    BAIL_UNLESS(
+        !cudaMemcpy(slot->pixels, image, pixels * sizeof *image, cudaMemcpyHostToDevice) &&
+            !cudaMemcpy(slot->labels, labels, (size_t)s.n * CLASSES, cudaMemcpyHostToDevice),
+        "upload");
+    free(image);
+    free(labels);
+}
+
+static void step(const struct options *o, struct cuda_engine *e, float *grad) {
+    struct chex_error err = {0};
+    const struct chex_net *net = e->net;
+    const struct cuda_slot *slot = &e->slots[0];
+    const int n = o->sms * o->images;
+    emulated_counts_clear();
+    for (int i = 0; i < net->op_count; i++) {
+        emulated_counts_label(2 * i);
+        if (wanted(o, net->ops[i].name))
+            try(chex_cuda_forward_op(e, i, slot, n, true, &err), &err);
+    }
+    emulated_counts_label(LOSS);
+    BAIL_UNLESS(o->op || (!gpu_report(e->jobs, net->bn_count, n, grad, e->stream) &&
+                          !gpu_loss(e->logits, slot->labels, n, net->classes, &e->loss_terms,
+                                    e->type == GPU_F16 ? &e->loss_scale->scale : NULL, e->loss,
+                                    e->dlogits, e->stream)),
+                "loss");
+    BAIL_UNLESS(!cudaMemsetAsync(e->shared_sums, 0, e->shared_sums_bytes, e->stream), "memset");
+    for (int i = net->op_count - 1; i >= 0; i--) {
+        emulated_counts_label(2 * i + 1);
+        if (wanted(o, net->ops[i].name))
+            try(chex_cuda_backward_op(e, i, slot, n, grad, &err), &err);
+    }
+    try(chex_cuda_join(e, &err), &err);
+    emulated_counts_label(UPDATE);
+    const struct chex_update update = {
+        .optim = CHEX_SGD, .lr = 0.1, .momentum = 0.9, .grad_scale = 1, .step = 1};
+    if (!o->op)
+        try(chex_cuda_update(e, &update, grad, &err), &err);
+}
+
+/* ---- results ---- */
+
+static double megabytes(uint64_t bytes) { return (double)bytes * 1e-6; }
+static uint64_t wavefronts(const struct emulated_counts *c, bool least) {
+    uint64_t sum = 0;
+    for (int a = EMULATED_SHARED_LOAD; a < EMULATED_ACCESSES; a++)
+        sum += least ? c->of[a].least : c->of[a].units;
+    return sum;
+}
+
+static void print(const struct chex_net *net) {
+    size_t count;
+    const struct emulated_counts *const all = emulated_counts_all(&count);
+    printf("%-58s %6s %9s %9s %9s %10s %9s\n", "kernel", "blocks", "DRAM MB", "L2 MB", "mma k",
+           "wavefr. k", "conflicts");
+    for (size_t i = 0; i < count; i++) {
+        const struct emulated_counts *c = &all[i];
+        const uint64_t waves = wavefronts(c, false), least = wavefronts(c, true);
+        printf("%s %s\n  %-56s %6" PRIu64 " %9.3f %9.3f %9.2f %10.2f %7.1f %%\n",
+               label_name(net, c->label), direction_of(c->label), emulated_kernel_name(c->kernel),
+               c->blocks, megabytes(c->dram_load_bytes + c->dram_store_bytes),
+               megabytes(c->l2_load_bytes + c->l2_store_bytes), (double)c->mma * 1e-3,
+               (double)waves * 1e-3, waves ? 100.0 * (double)(waves - least) / (double)waves : 0.0);
+    }
+}
+
+static void write_row(FILE *f, const struct chex_net *net, const struct emulated_counts *c) {
+    fprintf(f, "{\"op\": \"%s\", \"direction\": \"%s\", \"kernel\": \"%s\"",
+            label_name(net, c->label), direction_of(c->label), emulated_kernel_name(c->kernel));
+    fprintf(f,
+            ", \"launches\": %" PRIu64 ", \"blocks\": %" PRIu64
+            ", \"threads\": %u, \"shared_bytes\": %zu",
+            c->launches, c->blocks, c->threads, c->shared_bytes);
+    for (int a = 0; a < EMULATED_ACCESSES; a++)
+        fprintf(f, ", \"%s\": [%" PRIu64 ", %" PRIu64 ", %" PRIu64 "]", emulated_access_names[a],
+                c->of[a].requests, c->of[a].units, c->of[a].least);
+    fprintf(f,
+            ", \"l2_load_bytes\": %" PRIu64 ", \"l2_store_bytes\": %" PRIu64
+            ", \"dram_load_bytes\": %" PRIu64 ", \"dram_store_bytes\": %" PRIu64,
+            c->l2_load_bytes, c->l2_store_bytes, c->dram_load_bytes, c->dram_store_bytes);
+    fprintf(f,
+            ", \"mma\": %" PRIu64 ", \"ldmatrix\": %" PRIu64 ", \"shuffles\": %" PRIu64
+            ", \"votes\": %" PRIu64 ", \"warp_syncs\": %" PRIu64 ", \"barriers\": %" PRIu64
+            ", \"fences\": %" PRIu64 ", \"global_atomics\": %" PRIu64
+            ", \"shared_atomics\": %" PRIu64 "}",
+            c->mma, c->ldmatrix, c->shuffles, c->votes, c->warp_syncs, c->barriers, c->fences,
+            c->global_atomics, c->shared_atomics);
+}
+
+static void write_json(const struct options *o, const struct chex_net *net) {
+    size_t count;
+    const struct emulated_counts *const all = emulated_counts_all(&count);
+    FILE *f = fopen(o->json, "w");
+    BAIL_UNLESS(f, "%s cannot be written", o->json);
+    fprintf(f,
+            "{\"model\": \"%s\", \"size_px\": %d, \"sms\": %d, \"batch\": %d, \"variant\": \"%s\", "
+            "\"kernels\": [\n",
+            o->model, o->size, o->sms, o->sms * o->images, o->variant);
+    for (size_t i = 0; i < count; i++) {
+        write_row(f, net, &all[i]);
+        fputs(i + 1 < count ? ",\n" : "\n", f);
+    }
+    fputs("]}\n", f);
+    BAIL_UNLESS(fclose(f) == 0, "%s cannot be written", o->json);
+}
+
+static uint64_t conflicts_of(const struct emulated_site *s) {
+    return s->access < EMULATED_SHARED_LOAD ? 0 : s->traffic.units - s->traffic.least;
+}
+static int by_conflicts(const void *a, const void *b) {
+    const uint64_t x = conflicts_of(a), y = conflicts_of(b);
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+extern const char __executable_start[];
+
+static void print_sites(int most) {
+    size_t count;
+    const struct emulated_site *const all = emulated_counts_sites(&count);
+    struct emulated_site *sorted = chex_alloc_zeroed(count ? count : 1, sizeof *sorted);
+    BAIL_UNLESS(sorted, "out of memory");
+    memcpy(sorted, all, count * sizeof *sorted);
+    qsort(sorted, count, sizeof *sorted, by_conflicts);
+    for (size_t i = 0; i < count && i < (size_t)most && conflicts_of(&sorted[i]); i++)
+        printf("0x%zx %-13s %10" PRIu64 " wavefronts, %10" PRIu64 " without conflicts: %s\n",
+               (size_t)((const char *)sorted[i].code - __executable_start) - 1,
+               emulated_access_names[sorted[i].access], sorted[i].traffic.units,
+               sorted[i].traffic.least, emulated_kernel_name(sorted[i].kernel));
+    free(sorted);
+}
+
+/* ---- the command line ---- */
+
+static int number(const char *text) {
+    const int v = atoi(text);
+    if (v < 1) {
+        fprintf(stderr, "gpu-counts: '%s' is not a positive number\n%s\n", text, usage);
+        exit(2);
+    }
+    return v;
+}
+
+static struct options read_options(int argc, char **argv) {
+    static const struct option names[] = {{"model", 1, 0, 'm'},
+                                          {"size", 1, 0, 's'},
+                                          {"sms", 1, 0, 'p'},
+                                          {"images", 1, 0, 'i'},
+                                          {"variant", 1, 0, 'v'},
+                                          {"type", 1, 0, 't'},
+                                          {"op", 1, 0, 'o'},
+                                          {"sites", 1, 0, 'k'},
+                                          {"json", 1, 0, 'j'},
+                                          {"help", 0, 0, 'h'},
+                                          {0}};
+    struct options o = {.model = "densenet121",
+                        .variant = "s4",
+                        .size = 224,
+                        .sms = 2,
+                        .images = 2,
+                        .precision = CHEX_BF16};
+    for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;)
+        switch (c) {
+        case 'm': o.model = optarg; break;
+        case 's': o.size = number(optarg); break;
+        case 'p': o.sms = number(optarg); break;
+        case 'i': o.images = number(optarg); break;
+        case 'v': o.variant = optarg; break;
+        case 't': o.precision = strcmp(optarg, "fp16") == 0 ? CHEX_FP16 : CHEX_BF16; break;
+        case 'o': o.op = optarg; break;
+        case 'k': o.sites = number(optarg); break;
+        case 'j': o.json = optarg; break;
+        case 'h': puts(usage); exit(0);
+        default: fprintf(stderr, "%s\n", usage); exit(2);
+        }
+    return o;
+}
+
+int main(int argc, char **argv) {
+    const struct options o = read_options(argc, argv);
+    struct chex_error err = {0};
+    struct chex_net *net = NULL;
+    char text[16];
+    snprintf(text, sizeof text, "%d", o.sms);
+    setenv("EMULATED_SMS", text, 1);
+    try(chex_net_create(o.model, CLASSES, &net, &err), &err);
+    struct cuda_engine *e = engine_of(&o, net);
+    put_batch(&o, &e->slots[0]);
+    float *grad = chex_cuda_grad_alloc(e);
+    BAIL_UNLESS(grad, "out of memory");
+    step(&o, e, grad);
+    print(net);
+    if (o.json)
+        write_json(&o, net);
+    if (o.sites)
+        print_sites(o.sites);
+    chex_cuda_grad_free(e, grad);
+    chexnet_engine_cuda.destroy(e);
+    chex_net_destroy(net);
+    return 0;
+}

@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Counts what kernels ask of memory: requests of warps, sectors, bank conflicts, bytes that must
+ * come from DRAM. Kernels are compiled with -fsanitize=thread for its calls before every load and
+ * store, as for races.cc, which this replaces.
+ *
+ * Requests. The emulation runs the lanes of a warp one after the other. So accesses are kept until
+ * all living lanes of the warp meet (a shuffle, a matrix product, a barrier, the end). Then the
+ * n-th access of each lane at one place in the code is one request of the warp. This is what a warp
+ * does whose lanes run together. If lanes leave out an access within a loop, later ones are paired
+ * with their neighbours; no kernel here does so.
+ *
+ * Instructions. An access is what the host's compiler makes of the source. It keeps 16-byte loads
+ * whole (-fno-tree-sra) and may keep a load in a register that nvcc repeats, or the reverse.
+ * Arithmetic is not counted.
+ */
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "counts.h"
+#include "include/cuda_runtime.h"
+#include "races.h"
+
+extern "C" char __data_start, _end; /* of the program: its static shared memory */
+
+namespace emulated {
+extern bool mma_truncates; /* instructions_emulated.h */
+}
+
+const char *const emulated_access_names[EMULATED_ACCESSES] = {
+    "global load",  "global store", "global copy",  "shared load",
+    "shared store", "shared copy",  "shared matrix"};
+
+namespace {
+
+using emulated::race_here;
+
+/* ---- results ---- */
+
+std::vector<emulated_counts> rows;
+std::vector<emulated_site> sites; /* by number */
+std::map<std::pair<int, const void *>, size_t> row_of;
+emulated_counts *row; /* of the launch */
+int label_now;
+uint32_t launch_now, block_now; /* never 0 in a launch */
+
+/* ---- sectors of global memory ---- */
+
+enum { SECTOR = 32 };
+
+struct sector {
+    uint32_t loaded, stored; /* by this launch */
+    uint32_t block;          /* the last that loaded it */
+};
+
+/* 16 MiB of memory. */
+constexpr int CHUNK_BITS = 24;
+constexpr size_t CHUNK_SECTORS = ((size_t)1 << CHUNK_BITS) / SECTOR;
+
+sector &sector_at(uintptr_t address) {
+    static std::unordered_map<uintptr_t, sector *> chunks;
+    static uintptr_t last_key = ~(uintptr_t)0;
+    static sector *last;
+    const uintptr_t key = address >> CHUNK_BITS;
+    if (key != last_key) {
+        sector *&chunk = chunks[key];
+        if (!chunk)
+            chunk = static_cast<sector *>(mmap(nullptr, CHUNK_SECTORS * sizeof(sector),
+                                               PROT_READ | PROT_WRITE,
+                                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+        if (chunk == MAP_FAILED)
+            abort();
+        last_key = key;
+        last = chunk;
+    }
+    return last[address / SECTOR % CHUNK_SECTORS];
+}
+
+void touch(uintptr_t address, emulated_access access) {
+    sector &s = sector_at(address);
+    if (access == EMULATED_GLOBAL_STORE) {
+        row->l2_store_bytes += SECTOR;
+        row->dram_store_bytes += s.stored != launch_now ? SECTOR : 0;
+        s.stored = launch_now;
+        return;
+    }
+    if (access == EMULATED_GLOBAL_COPY || s.block != block_now)
+        row->l2_load_bytes += SECTOR;
+    if (access == EMULATED_GLOBAL_LOAD)
+        s.block = block_now;
+    if (s.loaded != launch_now && s.stored != launch_now)
+        row->dram_load_bytes += SECTOR;
+    s.loaded = launch_now;
+}
+
+/* ---- requests ---- */
+
+struct request {
+    uint32_t lanes;
+    uintptr_t at[32];
+};
+
+/* Accesses of a warp at one site that have not been counted yet. */
+struct pending {
+    uint8_t bytes;
+    uint16_t done[32]; /* of each lane */
+    size_t used;
+    std::vector<request> requests;
+};
+struct warp_pending {
+    std::vector<pending> at; /* by site */
+    std::vector<int> used;   /* sites */
+};
+warp_pending warps[32];
+
+emulated_traffic sectors_of(const request &r, int bytes, emulated_access access) {
+    uintptr_t seen[64];
+    int n = 0, lanes = 0;
+    for (int l = 0; l < 32; l++) {
+        if (!(r.lanes >> l & 1))
+            continue;
+        lanes++;
+        const uintptr_t end = (r.at[l] + (uintptr_t)bytes - 1) / SECTOR;
+        for (uintptr_t s = r.at[l] / SECTOR; s <= end; s++) {
+            int k = n - 1;
+            while (k >= 0 && seen[k] != s)
+                k--;
+            if (k < 0)
+                seen[n++] = s;
+        }
+    }
+    for (int k = 0; k < n; k++)
+        touch(seen[k] * SECTOR, access);
+    return emulated_traffic{1, (uint64_t)n,
+                            std::min<uint64_t>(n, ((unsigned)(lanes * bytes) + 31) / 32)};
+}
+
+/* Wavefronts of lanes [first, end): the most different words of a bank. */
+unsigned phase_wavefronts(const request &r, int bytes, int first, int end) {
+    uintptr_t word[32][32];
+    unsigned count[32] = {}, most = 0;
+    for (int l = first; l < end; l++) {
+        if (!(r.lanes >> l & 1))
+            continue;
+        for (uintptr_t w = r.at[l] / 4; w <= (r.at[l] + (uintptr_t)bytes - 1) / 4; w++) {
+            const unsigned bank = w % 32;
+            unsigned k = 0;
+            while (k < count[bank] && word[bank][k] != w)
+                k++;
+            if (k == count[bank])
+                word[bank][count[bank]++] = w;
+            most = std::max(most, count[bank]);
+        }
+    }
+    return most;
+}
+emulated_traffic wavefronts_of(const request &r, int bytes) {
+    const int lanes = bytes <= 4 ? 32 : bytes <= 8 ? 16 : 8;
+    emulated_traffic t = {1, 0, 0};
+    for (int first = 0; first < 32; first += lanes) {
+        const unsigned n = phase_wavefronts(r, bytes, first, first + lanes);
+        t.units += n;
+        t.least += n > 0;
+    }
+    return t;
+}
+
+void add(emulated_traffic &to, const emulated_traffic &t) {
+    to.requests += t.requests;
+    to.units += t.units;
+    to.least += t.least;
+}
+
+void flush(int warp) {
+    warp_pending &w = warps[warp];
+    for (const int site : w.used) {
+        pending &p = w.at[(size_t)site];
+        emulated_site &s = sites[(size_t)site];
+        for (size_t i = 0; i < p.used; i++) {
+            const request &r = p.requests[i];
+            const emulated_traffic t = s.access < EMULATED_SHARED_LOAD
+                                           ? sectors_of(r, p.bytes, s.access)
+                                           : wavefronts_of(r, p.bytes);
+            add(s.traffic, t);
+            add(row->of[s.access], t);
+        }
+        p.used = 0;
+        memset(p.done, 0, sizeof p.done);
+    }
+    w.used.clear();
+}
+
+int site_number(const void *code, emulated_access access) {
+    static std::unordered_map<uintptr_t, int> numbers;
+    static struct {
+        uintptr_t key;
+        int number;
+    } recent[4096];
+    const uintptr_t key = (uintptr_t)code * EMULATED_ACCESSES + access;
+    auto &hit = recent[key % 4096];
+    if (hit.key == key)
+        return hit.number;
+    const auto at = numbers.emplace(key, (int)sites.size());
+    if (at.second)
+        sites.push_back({code, row->kernel, access, {}});
+    hit = {key, at.first->second};
+    return hit.number;
+}
+
+void record(const void *p, size_t bytes, emulated_access access, const void *code) {
+    const int site = site_number(code, access);
+    warp_pending &w = warps[race_here.thread / 32];
+    const int lane = race_here.thread % 32;
+    if (w.at.size() <= (size_t)site)
+        w.at.resize((size_t)site + 64);
+    pending &a = w.at[(size_t)site];
+    if (!a.used)
+        w.used.push_back(site);
+    a.bytes = (uint8_t)bytes;
+    const size_t i = a.done[lane]++;
+    if (i == a.used) {
+        if (i == a.requests.size())
+            a.requests.emplace_back();
+        a.requests[i].lanes = 0;
+        a.used++;
+    }
+    a.requests[i].lanes |= 1u << lane;
+    a.requests[i].at[lane] = (uintptr_t)p;
+}
+
+/* ---- spaces ---- */
+
+/* The scheduler's variables, which kernels read as threadIdx and the like. */
+bool is_scheduler(const void *p) {
+    const auto within = [p](const auto &v) {
+        return p >= (const void *)&v && p < (const void *)(&v + 1);
+    };
+    return within(emulated::now) || within(emulated::now_block) || within(emulated::mma_truncates);
+}
+bool is_shared(const void *p) {
+    const unsigned char *c = static_cast<const unsigned char *>(p);
+    if (c >= race_here.shared && c < race_here.shared + race_here.shared_bytes)
+        return true;
+    return p >= &__data_start && p < &_end && !is_scheduler(p);
+}
+bool is_global(const void *p) {
+    static const void *from, *end;
+    static uint32_t launch;
+    static bool device;
+    if (launch != launch_now || p < from || p >= end) {
+        device = emulated::device_range(p, &from, &end);
+        launch = launch_now;
+    }
+    return device;
+}
+
+/* Kernel parameters and local variables are in neither space. */
+void access(const void *p, size_t bytes, bool stores, const void *code) {
+    const char *c = static_cast<const char *>(p);
+    if (!race_here.on || !row || (c >= race_here.stack && c < race_here.stack_end))
+        return;
+    if (is_shared(p))
+        record(p, bytes, stores ? EMULATED_SHARED_STORE : EMULATED_SHARED_LOAD, code);
+    else if (is_global(p))
+        record(p, bytes, stores ? EMULATED_GLOBAL_STORE : EMULATED_GLOBAL_LOAD, code);
+}
+
+/* ---- names ---- */
+
+std::map<const void *, std::string> read_names() {
+    std::map<const void *, std::string> names;
+    Dl_info info;
+    FILE *f = fopen("/proc/self/exe", "rb");
+    if (!f || !dladdr((void *)read_names, &info))
+        return names;
+    std::vector<char> file;
+    char buf[65536];
+    for (size_t n; (n = fread(buf, 1, sizeof buf, f)) > 0;)
+        file.insert(file.end(), buf, buf + n);
+    fclose(f);
+    const ElfW(Ehdr) *head = reinterpret_cast<const ElfW(Ehdr) *>(file.data());
+    const ElfW(Shdr) *section = reinterpret_cast<const ElfW(Shdr) *>(file.data() + head->e_shoff);
+    for (int i = 0; i < head->e_shnum; i++) {
+        if (section[i].sh_type != SHT_SYMTAB)
+            continue;
+        const char *text = file.data() + section[section[i].sh_link].sh_offset;
+        const ElfW(Sym) *symbol =
+            reinterpret_cast<const ElfW(Sym) *>(file.data() + section[i].sh_offset);
+        for (size_t k = 0; k < section[i].sh_size / sizeof *symbol; k++)
+            if (ELF64_ST_TYPE(symbol[k].st_info) == STT_FUNC && symbol[k].st_value)
+                names[(head->e_type == ET_DYN ? static_cast<char *>(info.dli_fbase) : nullptr) +
+                      symbol[k].st_value] = text + symbol[k].st_name;
+    }
+    return names;
+}
+
+} // namespace
+
+extern "C" {
+
+void emulated_counts_label(int label) { label_now = label; }
+const emulated_counts *emulated_counts_all(size_t *count_out) {
+    *count_out = rows.size();
+    return rows.data();
+}
+const emulated_site *emulated_counts_sites(size_t *count_out) {
+    *count_out = sites.size();
+    return sites.data();
+}
+void emulated_counts_clear(void) {
+    rows.clear();
+    row_of.clear();
+    row = nullptr;
+    for (emulated_site &s : sites)
+        s.traffic = emulated_traffic{};
+}
+
+const char *emulated_kernel_name(const void *kernel) {
+    static const std::map<const void *, std::string> names = read_names();
+    static std::string text;
+    const auto at = names.find(kernel);
+    if (at == names.end())
+        return "?";
+    int status = 0;
+    char *plain = abi::__cxa_demangle(at->second.c_str(), nullptr, nullptr, &status);
+    text = plain ? plain : at->second;
+    free(plain);
+    static const std::string unnamed = "(anonymous namespace)::";
+    for (size_t k; (k = text.find(unnamed)) != std::string::npos;)
+        text.erase(k, unnamed.size());
+    /* "void name<T, 64>(type)", or without a template "name(type)". */
+    text.erase(std::min(text.size(), text.rfind('(')));
+    if (text.compare(0, 5, "void ") == 0)
+        text.erase(0, 5);
+    return text.c_str();
+}
+
+/* ---- from fibers.cc ---- */
+
+void emulated_count_launch(const void *kernel, unsigned blocks, unsigned threads,
+                           size_t shared_bytes) {
+    launch_now++;
+    const auto at = row_of.emplace(std::make_pair(label_now, kernel), rows.size());
+    if (at.second) {
+        rows.emplace_back();
+        rows.back().label = label_now;
+        rows.back().kernel = kernel;
+    }
+    row = &rows[at.first->second];
+    row->launches++;
+    row->blocks += blocks;
+    row->warps += (uint64_t)blocks * ((threads + 31) / 32);
+    row->threads = std::max(row->threads, threads);
+    row->shared_bytes = std::max(row->shared_bytes, shared_bytes);
+    block_now++;
+}
+void emulated_count_barrier(void) {
+    row->barriers++;
+    for (int w = 0; w < 32; w++)
+        flush(w);
+}
+void emulated_count_block_end(void) {
+    for (int w = 0; w < 32; w++)
+        flush(w);
+    block_now++;
+}
+
+void emulated_count_warp(int warp, int kind, int arg, const void *const in[32], unsigned here,
+                         int whole) {
+    (void)here;
+    if (whole)
+        flush(warp);
+    switch (kind) {
+    case EMULATED_SYNC: row->warp_syncs++; return;
+    case EMULATED_SHUFFLE: row->shuffles++; return;
+    case EMULATED_BALLOT: row->votes++; return;
+    default: break;
+    }
+    if (arg == 16) {
+        row->mma++;
+        return;
+    }
+    row->ldmatrix++;
+    emulated_traffic t = {1, 0, 0};
+    for (int m = 0; m < (arg & 7); m++) {
+        request r = {0xff, {}};
+        for (int k = 0; k < 8; k++)
+            r.at[k] = (uintptr_t) * static_cast<const void *const *>(in[8 * m + k]);
+        t.units += phase_wavefronts(r, 16, 0, 8);
+        t.least++;
+    }
+    add(row->of[EMULATED_SHARED_MATRIX], t);
+}
+
+void emulated_race_copy(const void *to, const void *from, size_t bytes, bool on) {
+    if (!row)
+        return;
+    if (on)
+        record(from, bytes, EMULATED_GLOBAL_COPY, race_here.code);
+    record(to, bytes, EMULATED_SHARED_COPY, race_here.code);
+}
+void emulated_race_fence(void) { row->fences++; }
+void emulated_race_atomic(const void *p, bool) {
+    (is_shared(p) ? row->shared_atomics : row->global_atomics)++;
+}
+
+/* What -fsanitize=thread calls. */
+void __tsan_init(void) {}
+void __tsan_func_entry(void *) {}
+void __tsan_func_exit(void) {}
+#define COUNT_ACCESS(name, bytes)                                                                  \
+    void __tsan_##name##read##bytes(void *p) {                                                     \
+        access(p, bytes, false, __builtin_return_address(0));                                      \
+    }                                                                                              \
+    void __tsan_##name##write##bytes(void *p) {                                                    \
+        access(p, bytes, true, __builtin_return_address(0));                                       \
+    }
+#define COUNT_ACCESSES(bytes)                                                                      \
+    COUNT_ACCESS(, bytes) COUNT_ACCESS(unaligned_, bytes) COUNT_ACCESS(volatile_, bytes)
+COUNT_ACCESSES(1)
+COUNT_ACCESSES(2)
+COUNT_ACCESSES(4)
+COUNT_ACCESSES(8)
+COUNT_ACCESSES(16)
+void __tsan_read_range(void *p, size_t n) { access(p, n, false, __builtin_return_address(0)); }
+void __tsan_write_range(void *p, size_t n) { access(p, n, true, __builtin_return_address(0)); }
+void __tsan_vptr_update(void **, void *) {}
+void __tsan_vptr_read(void **) {}
+
+} /* extern "C" */

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a kernel asks of memory, counted on the emulated device (counts.cc), and the calls by which
+ * fibers.cc reports what the compiler's calls do not show. Programs link the library cuda-counts.
+ */
+#ifndef CHEX_TESTS_EMULATED_COUNTS_H
+#define CHEX_TESTS_EMULATED_COUNTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A kind of access. A request is one instruction of a warp.
+ *   global: units are 32-byte sectors; least: sectors that hold the bytes if they were contiguous.
+ *   shared: units are wavefronts, the clocks that the 32 banks of 4 bytes take; least: without
+ *           conflicts. 8-byte accesses take a wavefront per half warp, 16-byte accesses one per
+ *           quarter, even if all lanes read the same address (an assumption). */
+enum emulated_access {
+    EMULATED_GLOBAL_LOAD,
+    EMULATED_GLOBAL_STORE,
+    EMULATED_GLOBAL_COPY, /* cp.async: the global side */
+    EMULATED_SHARED_LOAD,
+    EMULATED_SHARED_STORE,
+    EMULATED_SHARED_COPY,   /* cp.async: the shared side */
+    EMULATED_SHARED_MATRIX, /* ldmatrix */
+    EMULATED_ACCESSES
+};
+extern const char *const emulated_access_names[EMULATED_ACCESSES];
+
+struct emulated_traffic {
+    uint64_t requests, units, least;
+};
+
+/* Sums over the launches of one kernel under one label. */
+struct emulated_counts {
+    int label;
+    const void *kernel;
+    uint64_t launches, blocks, warps;
+    unsigned threads;    /* of a block, most */
+    size_t shared_bytes; /* dynamic, most */
+    struct emulated_traffic of[EMULATED_ACCESSES];
+    /* Bytes of sectors. L2: copies and stores, and the first load of a sector by a block (later
+     * ones are taken to hit the L1 cache). DRAM: sectors that a launch loads before it has written
+     * them, and sectors that it writes, each once. */
+    uint64_t l2_load_bytes, l2_store_bytes, dram_load_bytes, dram_store_bytes;
+    /* Instructions of a warp; barriers and fences: of a block and of a thread. */
+    uint64_t mma, ldmatrix, shuffles, votes, warp_syncs, barriers, fences;
+    uint64_t global_atomics, shared_atomics; /* of a thread */
+};
+
+/* An instruction in the code and what its requests took. */
+struct emulated_site {
+    const void *code; /* the return address of the compiler's call */
+    const void *kernel;
+    enum emulated_access access;
+    struct emulated_traffic traffic;
+};
+
+/* Following launches count under this label. */
+void emulated_counts_label(int label);
+/* All counts so far, in the order of their first launch; valid until the next launch. */
+const struct emulated_counts *emulated_counts_all(size_t *count_out);
+const struct emulated_site *emulated_counts_sites(size_t *count_out);
+void emulated_counts_clear(void);
+/* Demangled name of a kernel of this program, without its parameters; into a static buffer. */
+const char *emulated_kernel_name(const void *kernel);
+
+/* From fibers.cc. */
+__attribute__((weak)) void emulated_count_launch(const void *kernel, unsigned blocks,
+                                                 unsigned threads, size_t shared_bytes);
+__attribute__((weak)) void emulated_count_block_end(void);
+__attribute__((weak)) void emulated_count_barrier(void);
+/* An operation of the lanes `here` of a warp; whole: no living lane is missing. kind, arg, in: as
+ * emulated::warp. */
+__attribute__((weak)) void emulated_count_warp(int warp, int kind, int arg,
+                                               const void *const in[32], unsigned here, int whole);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
