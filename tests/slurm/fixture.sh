@@ -23,6 +23,7 @@ options of start:
   --set KEY=VALUE    a line of slurm.conf, in place of the fixture's own line of that KEY
   --fragment FILE    lines to append to slurm.conf
   --plugstack LINE   a line of plugstack.conf, such as 'required /path/plugin.so'
+  --disk SIZE        a file system of SIZE, such as 100m, in DIR/disk, for all nodes
   --owner PID        stop, and end what else has its SLURM_CONF, when that process is gone
 Then: export SLURM_CONF=DIR/slurm.conf
 END
@@ -183,7 +184,7 @@ idle_nodes() {
 
 start() {
     dir=${1-} port=${2-} fragment='' owner=''
-    settings=() plugstack=('') nodes=2
+    settings=() plugstack=('') nodes=2 disk=''
     [[ $dir = /* && $port =~ ^[0-9]+$ ]] || fail "start needs an absolute DIR and a PORT"
     [ ${#dir} -le 60 ] || fail "$dir: ${#dir} characters; socket names allow 60"
     shift 2
@@ -194,6 +195,7 @@ start() {
         --nodes) nodes=$2 ;;
         --fragment) fragment=$2 ;;
         --plugstack) plugstack+=("$2") ;;
+        --disk) disk=$2 ;;
         --owner) owner=$2 ;;
         *) fail "unknown option $1" ;;
         esac
@@ -207,6 +209,9 @@ start() {
     fi
     close_descriptors
     write_files || fail "cannot write the files in $dir"
+    # Before the nodes start: what is mounted later is not seen in their name spaces.
+    [ -z "$disk" ] || { mkdir "$dir/disk" && mount -t tmpfs -o "size=$disk" tmpfs "$dir/disk"; } ||
+        fail "cannot mount $dir/disk"
     export SLURM_CONF=$dir/slurm.conf
     launch_controller
     for ((tries = 0; tries < 250; tries++)); do
@@ -268,6 +273,7 @@ stop() {
     done
     [ ${#pids[@]} = 0 ] || kill -9 "${pids[@]}" 2>/dev/null
     await_end "${pids[@]}" || status=1
+    [ ! -d "$dir/disk" ] || umount --lazy "$dir/disk"
     rm -rf "$dir" || status=1
     return $status
 }
