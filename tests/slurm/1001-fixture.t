@@ -22,9 +22,28 @@ is "$(sort shm | tr '\n' ' ')" "mine-n0 mine-n1 " "shared memory is the node's o
 
 unlike "$(env)" '^(OMPI|PMIX|SLURM_JOB)' "the environment comes from the fixture alone"
 
-# A second cluster beside this one, stopped while a job runs.
+# A daemon that crashes, as slurmd does now and then, is started again; the job goes on.
+in_job -N2 sh -c ': >up-$SLURM_PROCID; until [ -e crashed ]; do sleep 0.05; done; hostname' >hosts &
+job=$!
+for _ in $(seq 600); do
+    [ ! -e up-0 ] || [ ! -e up-1 ] || break
+    sleep 0.05
+done
+for pid in $(pgrep -x slurmd); do
+    ! tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -qxF "SLURM_CONF=$SLURM_CONF" || kill -ABRT "$pid"
+done
+for _ in $(seq 600); do
+    [ "$(cat "$CLUSTER"/log/n?.out | grep -c 'is started again')" != 2 ] || break
+    sleep 0.05
+done
+touch crashed
+wait $job
+is "$? $(sort hosts | tr '\n' ' ')" "0 n0 n1 " "a job survives a crash of both nodes' daemons"
+is "$(in_job -N2 hostname | sort | tr '\n' ' ')" "n0 n1 " "and the next job runs on both"
+
+# A second cluster beside this one, stopped while a job runs. Its ports are of this one's claim.
 second=$SCRATCH/2
-port=$(($(sed -n 's/^SlurmctldPort=//p' "$SLURM_CONF") + 10000))
+port=$(($(sed -n 's/^SlurmctldPort=//p' "$SLURM_CONF") + 10))
 bash "$fixture" start "$second" $port --owner $$
 ok $? "a second cluster starts beside it"
 bash "$fixture" kill-node "$second" n1

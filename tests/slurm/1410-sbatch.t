@@ -32,7 +32,8 @@ ended() {
     for _ in $(seq 600); do
         state=$(scontrol show job "$1" | grep -oE 'JobState=[A-Z]+|Restarts=[0-9]+' | sort | tr '\n' ' ')
         case $state in
-        *PENDING* | *RUNNING* | *COMPLETING*) sleep 0.1 ;;
+        *PENDING*) start_soon "$1" ;;
+        *RUNNING* | *COMPLETING*) sleep 0.1 ;;
         *) break ;;
         esac
     done

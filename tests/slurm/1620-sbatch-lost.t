@@ -33,13 +33,14 @@ submit_array() { # INDICES RUN ARGUMENT...
         --cpus-per-task=1 --time=5 -o "$SCRATCH/array-%a.out" "$SOURCE/slurm/chexnet.sbatch" shards "${@:2}"
 }
 about() { scontrol show job "$1" | grep -oE "(^| )$2=[^ ]*" | head -n 1 | tr -d ' '; }
-# Waits until the text of the job matches.
+# Waits until the text of the job matches. A job that is to end starts again soon.
 until_job() { # JOB REGEX
     local tries text
     for ((tries = 0; tries < 600; tries++)); do
         text=$(scontrol show job "$1")
         ! grep -qE "$2" <<<"$text" || return 0
         ! grep -qE "JobState=(COMPLETED|FAILED)" <<<"$text" || break
+        [[ $2 = ExcNodeList* || $text != *Reason=BeginTime* ]] || start_soon "$1"
         sleep 0.1
     done
     diag "$(scontrol show job "$1")"

@@ -19,7 +19,8 @@ ends() { # JOB LABEL: completed within a minute
     local tries
     for ((tries = 0; tries < 600; tries++)); do
         case $(about "$1" JobState) in
-        JobState=PENDING | JobState=RUNNING | JobState=COMPLETING) sleep 0.1 ;;
+        JobState=PENDING) sleep 0.1 && start_soon "$1" ;;
+        JobState=RUNNING | JobState=COMPLETING) sleep 0.1 ;;
         *) break ;;
         esac
     done

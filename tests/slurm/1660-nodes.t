@@ -62,6 +62,7 @@ job_is() { scontrol show job "$1" 2>/dev/null | grep -qE "$2"; } # JOB REGEX
 steps() { grep -hs '"kind": *"step"' "$1/metrics.jsonl" | grep -c .; }
 beyond() { [ "$(steps run)" -gt "$1" ]; } # STEPS
 completes() { # JOB LABEL
+    start_soon "$1"
     await job_is "$1" 'JobState=(COMPLETED|FAILED|TIMEOUT|NODE_FAIL|CANCELLED)'
     is "$(about "$1" JobState)" JobState=COMPLETED "$2" || diag "$(tail -n 20 "$SCRATCH"/batch-*.out)"
 }
@@ -71,6 +72,7 @@ job=$(batch --partition=low --nodes="$NODES" -- run "${same[@]}")
 await beyond 0 && scontrol requeue "$job" && await job_is "$job" "JobState=PENDING"
 ok $? "a job on all nodes is put back into the queue" || diag "$(cat batch-"$job".out)"
 first=$(steps run)
+start_soon "$job"
 await beyond "$first"
 ok $? "the job starts again and goes on" || diag "$(cat batch-"$job".out)"
 urgent=$(timeout 60 sbatch --parsable --partition=high --nodes="$NODES" --exclusive -o /dev/null --wrap "true")

@@ -77,6 +77,7 @@ expect_status 0 in_job -N1 --export="ALL,CHEX_LIBDIR=$PWD/without" chex-train "$
 like "$(err)" "warn: --requeue is ignored: .*chexnet-slurm.so" "without the module the option is ignored with a warning"
 is "$(err | grep -c requeue)" 1 "there is one warning"
 
+start_soon "$saved"
 ended "$saved"
 is "$(about "$saved" JobState) $(about "$saved" Restarts)" "JobState=COMPLETED Restarts=1" \
     "the job starts again and ends well" || diag "$(cat saved.out)"

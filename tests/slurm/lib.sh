@@ -21,6 +21,15 @@ in_job() {
     timeout -k 5 "${CHEX_SRUN_LIMIT:-120}" srun "$@" </dev/null
 }
 
+# A job that was put back into the queue waits until the credentials of its last start have expired: two
+# minutes. `start_soon JOB` lets it start now. Its nodes refuse credentials of the second in which its last
+# start ended.
+start_soon() {
+    scontrol show job "$1" | grep -q 'Reason=BeginTime' || return 0
+    sleep 1.1
+    scontrol update JobId="$1" StartTime=now
+}
+
 # Variables that say how to test, not what to test; all else is removed, above all SLURM_*,
 # PMIX_* and OMPI_* of a job around the tests.
 slurm_environment() {
@@ -52,7 +61,7 @@ slurm_claim() {
 }
 
 slurm_end() { # status
-    local status=$1 found
+    local status=$1 found tries
     trap - EXIT
     if [ -n "$slurm_inner" ]; then
         kill -9 -- "-$slurm_inner"
@@ -63,8 +72,11 @@ slurm_end() { # status
     fi
     [ ! -f "$slurm_dir/slurm.conf" ] || bash "$fixture" stop "$slurm_dir" || status=1
     # slurmctld's slurmscriptd ends by itself, a moment after it.
-    if ! found=$(bash "$fixture" left "$slurm_dir") && sleep 1 &&
-        ! found=$(bash "$fixture" left "$slurm_dir"); then
+    for ((tries = 0; tries < 20; tries++)); do
+        found=$(bash "$fixture" left "$slurm_dir") && break
+        sleep 0.5
+    done
+    if [ "$found" ]; then
         echo "not ok - processes remain"
         # shellcheck disable=SC2001
         sed 's/^/# /' <<<"$found"
