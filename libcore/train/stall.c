@@ -29,18 +29,30 @@ static const char *const phase_names[] = {[CHEX_PHASE_SETUP] = "setting up",
 
 enum { NAMED_GROUPS = 4 }; /* in one message */
 
+static uint64_t newest_stage(const struct chex_stall *s) {
+    uint64_t newest = 0;
+    for (int r = 0; r < s->size; r++)
+        if (s->came[r] && s->marks[r].stage > newest)
+            newest = s->marks[r].stage;
+    return newest;
+}
+
 /* Phases that need no other rank all count as 0: ranks may be in any of them without making others
- * wait. */
-static int progress_of(const struct chex_mark *m) {
-    return m->phase < CHEX_PHASE_STATISTICS ? 0 : m->phase - CHEX_PHASE_STATISTICS + 1;
+ * wait. A rank of an earlier stage is in the exchange before the newest one: 1. */
+static int progress_of(const struct chex_mark *m, uint64_t newest) {
+    if (m->phase < CHEX_PHASE_STATISTICS)
+        return 0;
+    return m->stage < newest ? 1 : m->phase - CHEX_PHASE_STATISTICS + 2;
 }
 
 int chex_stall_waiter(const struct chex_stall *s) {
+    const uint64_t newest = newest_stage(s);
     int best = -1;
     for (int r = 0; r < s->size; r++) {
         if (!s->came[r])
             continue;
-        const int more = best < 0 ? 1 : progress_of(&s->marks[r]) - progress_of(&s->marks[best]);
+        const int more =
+            best < 0 ? 1 : progress_of(&s->marks[r], newest) - progress_of(&s->marks[best], newest);
         if (more > 0 || (more == 0 && s->marks[r].silent_ms > s->marks[best].silent_ms))
             best = r;
     }
@@ -70,24 +82,28 @@ const char *chex_stall_place(const struct chex_mark *mark, char *buf, size_t siz
 
 /* The phase of the ranks that only wait. */
 struct front {
-    int most; /* progress of the furthest rank */
-    bool
-        sums_wait; /* a rank has not reached the reduction, so ranks in the reduction wait for it */
+    uint64_t newest; /* stage of the furthest rank */
+    int most;        /* its progress */
+    /* A rank has not reached the reduction: ranks in it, or in the exchange before, wait for it. */
+    bool sums_wait;
 };
 
 static struct front find_front(const struct chex_stall *s) {
-    struct front f = {.most = progress_of(&s->marks[chex_stall_waiter(s)])};
+    struct front f = {.newest = newest_stage(s)};
+    f.most = progress_of(&s->marks[chex_stall_waiter(s)], f.newest);
     for (int r = 0; r < s->size; r++)
-        f.sums_wait |= !s->came[r] || progress_of(&s->marks[r]) == 0;
+        f.sums_wait |= !s->came[r] || progress_of(&s->marks[r], f.newest) == 0;
     return f;
 }
 
 /* No answer, or an answer from a phase before the front. */
 static bool is_late(const struct chex_stall *s, int r, const struct front *f) {
+    const struct chex_mark *m = &s->marks[r];
     if (!s->came[r])
         return true;
-    return progress_of(&s->marks[r]) < f->most &&
-           !(f->sums_wait && s->marks[r].phase == CHEX_PHASE_REDUCE);
+    const int progress = progress_of(m, f->newest);
+    const bool in_sum = m->phase == CHEX_PHASE_REDUCE || (progress > 0 && m->stage < f->newest);
+    return progress < f->most && !(f->sums_wait && in_sum);
 }
 
 static void name_ranks(int from, int to, char *buf, size_t size) {

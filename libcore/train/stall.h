@@ -32,6 +32,7 @@ enum chex_phase {
 
 /* Where one rank is. Ranks exchange it as raw bytes. */
 struct chex_mark {
+    uint64_t stage;     /* train/watchdog.h; those of two ranks differ by 1 at most */
     uint64_t step;      /* from 1; 0: before the first one */
     uint64_t silent_ms; /* since the last beat */
     int32_t phase;
@@ -47,7 +48,7 @@ struct chex_stall {
     void *arg;
 };
 
-/* The rank in the latest phase; of several, the one that has waited longest. */
+/* The rank in the latest stage and phase; of several, the one that has waited longest. */
 int chex_stall_waiter(const struct chex_stall *s);
 
 /* "reducing gradients at step 118, bucket 4 of 7", "setting up before the first step". buf is
@@ -58,9 +59,10 @@ const char *chex_stall_place(const struct chex_mark *mark, char *buf, size_t siz
  *   "rank 3 on n02 does not answer (stopped, gone or cut off); ranks 0-2 wait"
  *   "rank 3 on n02 has been waiting for data for 60 s; ..."
  *   "rank 3 on n02 is computing, and moved 3 s ago; ..."    (slow, but alive)
- * A rank is late if it did not answer, or if it is in an earlier phase than the furthest rank.
- * Exception: if a rank is silent or has not reached the reduction, all ranks in the reduction
- * count as waiting. Their buckets can differ, because a bucket may complete on some ranks only.
+ * A rank is late if it did not answer, or if it is in an earlier stage or phase than the furthest
+ * rank. Exception: if a rank is silent or has not reached the reduction, all ranks in the reduction
+ * count as waiting, and all that are in the exchange before this stage. A bucket or an exchange may
+ * complete on some ranks only.
  * At most four groups are named; the rest are counted. Returns buf. */
 const char *chex_stall_culprits(const struct chex_stall *s, char *buf, size_t size);
 

@@ -31,6 +31,14 @@ enum {
     LOOK_MOST_MS = 3000,
     LATE_MS = 60000, /* after --stall-abort each rank ends the job alone */
     KEY_BYTES = 64,
+    KEPT_STARTS = 4, /* of stages; a reader that is later takes a stage for younger */
+};
+
+/* Keys of marks: of the present stage, and of the one before. */
+enum { PRESENT, BEFORE, KEYS };
+
+struct mark_key {
+    uint64_t stage, round;
 };
 
 struct chex_watchdog {
@@ -44,15 +52,16 @@ struct chex_watchdog {
     void *on_abort_arg;
 
     /* Written by beats. `stage` is written last and read first: so a reader never combines a new
-     * stage number with the start of the old stage. */
-    atomic_uint_fast64_t beat_ns, step, stage, stage_ns;
+     * stage number with the start of an old stage. */
+    atomic_uint_fast64_t beat_ns, step, stage;
+    atomic_uint_fast64_t start_ns[KEPT_STARTS]; /* of stage S: at S modulo KEPT_STARTS */
     atomic_int phase;
     atomic_bool patient; /* chex_watchdog_wait_long: no limit applies */
     atomic_int status;   /* exit status of a process that hangs */
 
     /* Used by the watch thread only. */
-    uint64_t warned_beat_ns;             /* watch_alone: the last beat that a warning was about */
-    uint64_t marked_stage, marked_round; /* the newest mark */
+    uint64_t warned_beat_ns;      /* watch_alone: the last beat that a warning was about */
+    struct mark_key marked[KEYS]; /* the newest mark of each kind */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -62,12 +71,11 @@ struct chex_watchdog {
     pthread_t scanner;
     bool to_join; /* scanner was started and not joined */
     atomic_bool scanning;
-    char key[KEY_BYTES]; /* of the marks to look up */
-    uint64_t stage_seen; /* of these marks */
+    struct mark_key keys[KEYS]; /* of the marks to look up; the second is unused in stage 0 */
     struct chex_mark mine;
     uint64_t warned_stage; /* 1 + the last stage that a warning was about; 0: none */
     struct chex_mark *marks;
-    bool *came;
+    bool *came, *came_before; /* came_before: of a look-up by keys[BEFORE] */
 };
 
 /* ---- marks ---- */
@@ -78,7 +86,9 @@ static uint64_t since_ms(uint64_t then_ns) {
 }
 
 static struct chex_mark own_mark(const struct chex_watchdog *w) {
-    struct chex_mark m = {.step = atomic_load(&w->step), .phase = atomic_load(&w->phase)};
+    struct chex_mark m = {.stage = atomic_load(&w->stage),
+                          .step = atomic_load(&w->step),
+                          .phase = atomic_load(&w->phase)};
     m.silent_ms = since_ms(atomic_load(&w->beat_ns));
     const struct chex_reduce *reduce = atomic_load(&w->reduce);
     const struct chex_rank_sum *sums = atomic_load(&w->sums);
@@ -116,32 +126,56 @@ static void host_of(void *arg, int rank, char *buf, size_t size) {
     chex_launch_host(arg, rank, buf, size);
 }
 
+static void key_text(const struct mark_key *k, char key[KEY_BYTES]) {
+    snprintf(key, KEY_BYTES, "chexnet.mark.%llu.%llu", (unsigned long long)k->stage,
+             (unsigned long long)k->round);
+}
+
+/* The marks of ranks [from, to), at w->marks and w->came. By the keys of the present stage; if some
+ * ranks do not answer, those of the stage before find the ranks that are still in it. */
+static void look_up(struct chex_watchdog *w, int from, int to) {
+    char key[KEY_BYTES];
+    int first = from, end = to;
+    key_text(&w->keys[PRESENT], key);
+    chex_launch_lookup(w->launch, key, from, to, sizeof *w->marks, w->marks + from, w->came + from,
+                       w->look_ms);
+    if (from <= w->launch->rank && w->launch->rank < to) {
+        w->came[w->launch->rank] = true;
+        w->marks[w->launch->rank] = w->mine;
+    }
+    while (first < to && w->came[first])
+        first++;
+    while (end > first && w->came[end - 1])
+        end--;
+    if (first == end || w->keys[PRESENT].stage == 0)
+        return;
+    key_text(&w->keys[BEFORE], key);
+    chex_launch_lookup(w->launch, key, first, end, sizeof *w->marks, w->marks + first,
+                       w->came_before + first, w->look_ms);
+    for (int r = first; r < end; r++)
+        w->came[r] |= w->came_before[r];
+}
+
 /* The lowest rank that answers reports for all. The look-ups start with one rank and double,
  * because rank 0 nearly always answers. */
 static bool a_lower_rank_answers(struct chex_watchdog *w) {
     const int rank = w->launch->rank;
     for (int from = 0, n = 1; from < rank; from += n, n *= 2) {
         const int to = rank - from < n ? rank : from + n;
-        chex_launch_lookup(w->launch, w->key, from, to, 0, NULL, w->came, w->look_ms);
-        for (int i = 0; i < to - from; i++)
-            if (w->came[i])
+        look_up(w, from, to);
+        for (int r = from; r < to; r++)
+            if (w->came[r])
                 return true;
     }
     return false;
 }
 
-static void look_up_all(struct chex_watchdog *w) {
-    const int size = w->launch->size, rank = w->launch->rank;
-    chex_launch_lookup(w->launch, w->key, 0, size, sizeof *w->marks, w->marks, w->came, w->look_ms);
-    w->came[rank] = true;
-    w->marks[rank] = w->mine;
-}
-
 static void log_stall(struct chex_watchdog *w) {
+    const uint64_t stage = w->keys[PRESENT].stage;
     const struct chex_stall stall = {.size = w->launch->size,
                                      .marks = w->marks,
                                      .came = w->came,
-                                     .setup = w->stage_seen == 0,
+                                     .setup = stage == 0,
                                      .host = host_of,
                                      .arg = w->launch};
     const int waiter = chex_stall_waiter(&stall);
@@ -156,9 +190,9 @@ static void log_stall(struct chex_watchdog *w) {
         chex_launch_host(w->launch, waiter, host, sizeof host);
         give_up(w, waiter, host, m, who);
     }
-    if (!w->warn_ms || longest_ms <= w->warn_ms || w->warned_stage == w->stage_seen + 1)
+    if (!w->warn_ms || longest_ms <= w->warn_ms || w->warned_stage == stage + 1)
         return;
-    w->warned_stage = w->stage_seen + 1;
+    w->warned_stage = stage + 1;
     chex_warn("no progress for %.0f s: %s%s", (double)m->silent_ms / 1e3,
               chex_stall_place(m, place, sizeof place), who);
 }
@@ -166,8 +200,9 @@ static void log_stall(struct chex_watchdog *w) {
 static void *scan(void *arg) {
     struct chex_watchdog *w = arg;
     if (!a_lower_rank_answers(w)) {
-        look_up_all(w);
-        if (atomic_load(&w->stage) == w->stage_seen) /* else the run has made progress meanwhile */
+        look_up(w, 0, w->launch->size);
+        /* If not, the run has made progress meanwhile. */
+        if (atomic_load(&w->stage) == w->keys[PRESENT].stage)
             log_stall(w);
     }
     atomic_store(&w->scanning, false);
@@ -175,15 +210,14 @@ static void *scan(void *arg) {
 }
 
 /* Does nothing while the last scan still runs. */
-static void start_scan(struct chex_watchdog *w, const char key[KEY_BYTES],
+static void start_scan(struct chex_watchdog *w, const struct mark_key keys[KEYS],
                        const struct chex_mark *mark) {
     if (atomic_load(&w->scanning))
         return;
     if (w->to_join)
         pthread_join(w->scanner, NULL);
-    w->stage_seen = w->marked_stage;
     w->mine = *mark;
-    memcpy(w->key, key, sizeof w->key);
+    memcpy(w->keys, keys, sizeof w->keys);
     atomic_store(&w->scanning, true);
     w->to_join = pthread_create(&w->scanner, NULL, scan, w) == 0;
     if (!w->to_join)
@@ -192,26 +226,40 @@ static void start_scan(struct chex_watchdog *w, const char key[KEY_BYTES],
 
 /* ---- the watch ---- */
 
-/* Publishes this rank's mark, then starts a scan. */
-static void publish_mark(struct chex_watchdog *w, uint64_t stage, uint64_t round) {
-    const struct chex_mark mark = own_mark(w);
+static bool same_key(const struct mark_key *a, const struct mark_key *b) {
+    return a->stage == b->stage && a->round == b->round;
+}
+
+/* Publishes the mark by this key, once. False: it was before. */
+static bool publish_mark(struct chex_watchdog *w, int kind, const struct mark_key *k,
+                         const struct chex_mark *mark) {
     struct chex_error err = {0};
-    char key[KEY_BYTES] = "";
-    snprintf(key, sizeof key, "chexnet.mark.%llu.%llu", (unsigned long long)stage,
-             (unsigned long long)round);
-    if (chex_launch_publish(w->launch, key, &mark, sizeof mark, &err) != CHEX_OK)
+    char key[KEY_BYTES];
+    const bool new = !same_key(k, &w->marked[PRESENT]) && !same_key(k, &w->marked[BEFORE]);
+    w->marked[kind] = *k;
+    if (!new)
+        return false;
+    key_text(k, key);
+    if (chex_launch_publish(w->launch, key, mark, sizeof *mark, &err) != CHEX_OK)
         chex_debug("stall watch: %s", err.text);
-    w->marked_stage = stage;
-    w->marked_round = round;
-    start_scan(w, key, &mark);
+    return true;
+}
+
+static uint64_t age_of(const struct chex_watchdog *w, uint64_t stage) {
+    return since_ms(atomic_load(&w->start_ns[stage % KEPT_STARTS]));
 }
 
 static void watch_together(struct chex_watchdog *w) {
-    const uint64_t stage = atomic_load(&w->stage); /* read before stage_ns */
-    const uint64_t age_ms = since_ms(atomic_load(&w->stage_ns)), round = age_ms / w->round_ms;
-    if (age_ms < w->first_ms || (stage == w->marked_stage && round == w->marked_round))
-        return;
-    publish_mark(w, stage, round);
+    const uint64_t stage = atomic_load(&w->stage); /* read before start_ns */
+    const uint64_t age_ms = age_of(w, stage), before_ms = stage ? age_of(w, stage - 1) : 0;
+    const struct mark_key keys[KEYS] = {
+        [PRESENT] = {.stage = stage, .round = age_ms / w->round_ms},
+        [BEFORE] = {.stage = stage - 1, .round = before_ms / w->round_ms}};
+    const struct chex_mark mark = own_mark(w);
+    if (before_ms >= w->first_ms)
+        publish_mark(w, BEFORE, &keys[BEFORE], &mark);
+    if (age_ms >= w->first_ms && publish_mark(w, PRESENT, &keys[PRESENT], &mark))
+        start_scan(w, keys, &mark);
 }
 
 static void watch_alone(struct chex_watchdog *w) {
@@ -245,7 +293,8 @@ static void *watch(void *arg) {
         const uint64_t slept_ms = since_ms(tick_ns);
         if (slept_ms > FROZEN_MS) {
             skip_frozen(&w->beat_ns, slept_ms);
-            skip_frozen(&w->stage_ns, slept_ms);
+            for (int i = 0; i < KEPT_STARTS; i++)
+                skip_frozen(&w->start_ns[i], slept_ms);
         }
         if (atomic_load(&w->patient))
             atomic_store(&w->beat_ns, chex_clock_ns());
@@ -283,6 +332,7 @@ static void release(struct chex_watchdog *w) {
     pthread_mutex_destroy(&w->lock);
     free(w->marks);
     free(w->came);
+    free(w->came_before);
     free(w);
 }
 
@@ -297,11 +347,13 @@ enum chex_status chex_watchdog_create(struct chex_launch *launch, uint64_t warn_
     set_limits(w, warn_ms, abort_ms);
     w->marks = chex_alloc_zeroed((size_t)launch->size, sizeof *w->marks);
     w->came = chex_alloc_zeroed((size_t)launch->size, sizeof *w->came);
+    w->came_before = chex_alloc_zeroed((size_t)launch->size, sizeof *w->came_before);
     pthread_mutex_init(&w->lock, NULL);
     chex_clock_cond_init(&w->wake);
-    atomic_store(&w->stage_ns, chex_clock_ns());
+    atomic_store(&w->start_ns[0], chex_clock_ns());
     chex_watchdog_beat(w, CHEX_PHASE_SETUP, 0);
-    int rc = w->marks && w->came ? pthread_create(&w->thread, NULL, watch, w) : ENOMEM;
+    int rc =
+        w->marks && w->came && w->came_before ? pthread_create(&w->thread, NULL, watch, w) : ENOMEM;
     if (rc) {
         release(w);
         return chex_error_errno(err, rc == ENOMEM ? CHEX_E_RESOURCE : CHEX_E_ENV, rc,
@@ -360,8 +412,9 @@ void chex_watchdog_beat(struct chex_watchdog *w, enum chex_phase phase, uint64_t
     store(&w->beat_ns, now_ns);
     if (!together)
         return;
-    store(&w->stage_ns, now_ns);
-    store(&w->stage, atomic_load_explicit(&w->stage, memory_order_relaxed) + 1);
+    const uint64_t stage = atomic_load_explicit(&w->stage, memory_order_relaxed) + 1;
+    store(&w->start_ns[stage % KEPT_STARTS], now_ns);
+    store(&w->stage, stage);
 }
 
 static enum chex_phase move(struct chex_watchdog *w, enum chex_phase phase) {

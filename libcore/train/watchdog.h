@@ -8,13 +8,17 @@
  *   - Beat. The rank's main thread stores its phase and step. This costs a few stores; while ranks
  *     make progress, nothing else happens.
  *   - Stage. The first beat after CHEX_PHASE_WAIT begins a stage. All ranks begin it together,
- *     because a collective comes before it. So all ranks count the same stages.
+ *     because a collective comes before it. So all ranks count the same stages. If a rank is lost
+ *     in that collective, some ranks may leave it and others not: they are one stage apart.
  *   - Mark. If a stage lasts longer than the shorter limit, the watch thread publishes a mark
  *     (train/stall.h) through the launcher's daemons. It repeats this every eighth of that limit
  *     (1 s to 15 s). The mark gets out even if the rank's main thread hangs. Its key is the stage
- *     and the round, so ranks find each other's marks without an agreement.
- *   - Report. Each rank looks up the marks of lower ranks. The lowest rank that answers looks up
- *     all marks and logs one line. With 1,000 ranks a round costs about 2,000 look-ups.
+ *     and the round, so ranks find each other's marks without an agreement. For the stage before,
+ *     whose start a rank knows too, it publishes the same mark. So ranks one stage apart have the
+ *     keys of the earlier stage in common.
+ *   - Report. Each rank looks up the marks of lower ranks, by the keys of both stages. The lowest
+ *     rank that answers looks up all marks and logs one line. With 1,000 ranks a round costs about
+ *     2,000 look-ups, twice as many if a rank does not answer.
  *
  * What the report can tell:
  *   - a rank that waits for data, computes, saves, ...: it answers with its phase and duration;

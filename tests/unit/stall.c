@@ -113,6 +113,25 @@ static void check_behind(void) {
          "all wait for who saves");
 }
 
+/* Ranks of two stages: an exchange has ended on some ranks only. */
+static void check_stages(void) {
+    struct chex_stall s = all_wait(4);
+    for (int r = 0; r < 4; r++)
+        marks[r].stage = 9;
+    marks[1] = mark(CHEX_PHASE_WAIT, 61);
+    marks[1].stage = 8;
+    OK(chex_stall_waiter(&s) == 0, "a later stage is further than any phase of an earlier one");
+    says(&s, "rank 1 on n00 has been waiting for the other ranks for 61 s; the other 3 ranks wait",
+         "one has not left the exchange");
+    came[3] = false;
+    says(&s, "rank 3 on n01 does not answer (stopped, gone or cut off); ranks 0-2 wait",
+         "but not if one is silent");
+    came[3] = true;
+    marks[3] = mark(CHEX_PHASE_COMPUTE, 60);
+    marks[3].stage = 9;
+    says(&s, "rank 3 on n01 has been computing for 60 s; ranks 0-2 wait", "or computes");
+}
+
 static void check_nobody(void) {
     struct chex_stall s = all_wait(4);
     says(&s, "all 4 ranks answer, and none is late: the network between them, or a device, hangs",
@@ -163,6 +182,7 @@ static void check_place(void) {
 int main(void) {
     check_silent();
     check_behind();
+    check_stages();
     check_nobody();
     check_many();
     check_place();
