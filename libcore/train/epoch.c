@@ -324,6 +324,8 @@ enum chex_status chex_session_end_steps(struct chex_session *s, double started_s
         begin_next_epoch(s, &e);
     chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_REPORT, s->at.step);
     enum chex_status st = s->rank == 0 ? report(s, &e, err) : CHEX_OK;
+    if (st != CHEX_OK)
+        chex_session_write_failed(s, st, err);
     CHEX_TRY(chex_session_agree(s, st, err));
     if (e.best || chex_session_ended_by(s) || is_save_due(s, &e))
         CHEX_TRY(chex_session_checkpoint(s, e.best, 0, err));

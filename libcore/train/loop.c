@@ -135,7 +135,7 @@ static enum chex_status exchange_reports(struct chex_session *s, struct chex_ste
     chex_time_left_check(&s->time_left, s->world.stop);
     bool request[CHEX_REQUEST_COUNT];
     chex_request_files_take(&s->requests, chex_clock_s(), request);
-    struct chex_error *fault = &s->output.save_fault;
+    struct chex_error *fault = &s->output.fault;
     if (s->output.writer && fault->status == CHEX_OK)
         fault->status = chex_session_saved(s, false, CHEX_HELD_WRITE, fault);
     s->reports.own->wants_stop = fault->status != CHEX_OK     ? CHEX_STOP_FAILED
@@ -194,8 +194,12 @@ enum chex_status chex_session_step(struct chex_session *s, struct chex_step_verd
     double images = (double)s->config.batch * s->config.logical_ranks;
     chex_trace_count(s->timeline.trace, CHEX_TRACE_RATE, images / seconds);
     chex_trace_count(s->timeline.trace, CHEX_TRACE_LOSS, v->loss);
-    return chex_runfiles_step(&s->files, s->at.epoch + 1, s->at.step, v->loss, lr, seconds * 1e3,
-                              images / seconds, err);
+    struct chex_error why;
+    chex_session_metric_written(s,
+                                chex_runfiles_step(&s->files, s->at.epoch + 1, s->at.step, v->loss,
+                                                   lr, seconds * 1e3, images / seconds, &why),
+                                &why);
+    return CHEX_OK;
 }
 
 /* Extrapolates the mean time per step of this process, which includes validation and checkpoints.
@@ -267,11 +271,11 @@ static enum chex_status save_and_end(struct chex_session *s, struct chex_error *
     return CHEX_OK;
 }
 
-/* Rank 0 could not write the last checkpoint: all ranks return its error. */
-static enum chex_status end_after_failed_save(struct chex_session *s, struct chex_error *err) {
+/* If rank 0 could not write a checkpoint or a line of metrics, all ranks return its error. */
+static enum chex_status agree_on_fault(struct chex_session *s, struct chex_error *err) {
     if (s->rank == 0)
-        *err = s->output.save_fault;
-    return chex_session_agree(s, s->output.save_fault.status, err);
+        *err = s->output.fault;
+    return chex_session_agree(s, s->output.fault.status, err);
 }
 
 /* Runs to the end of the epoch, to --max-steps or to a request to stop. */
@@ -295,7 +299,7 @@ static enum chex_status steps_of_epoch(struct chex_session *s, struct chex_error
         show_progress(s, bar);
         s->save_due = v.save;
         if (v.stop == CHEX_STOP_FAILED)
-            st = end_after_failed_save(s, err);
+            st = agree_on_fault(s, err);
         else if (v.stop == CHEX_STOP_PREEMPT)
             st = save_and_leave(s, err);
         else if (v.stop == CHEX_STOP_BY_FILE)
@@ -304,7 +308,7 @@ static enum chex_status steps_of_epoch(struct chex_session *s, struct chex_error
             st = chex_session_checkpoint(s, false, 0, err);
     }
     chex_progress_destroy(bar, false);
-    return st;
+    return st == CHEX_OK ? agree_on_fault(s, err) : st; /* of the last step's line */
 }
 
 static bool out_of_patience(const struct chex_session *s) {

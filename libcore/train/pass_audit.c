@@ -284,17 +284,19 @@ static enum chex_status compare_parameters(struct chex_session *s, struct chex_e
 
 /* ---- an audit ---- */
 
-static enum chex_status record(struct chex_session *s, double seconds, struct chex_error *err) {
+static void record(struct chex_session *s, double seconds) {
     const struct chex_pass_audit_ranks *w = &s->audit->who;
+    struct chex_error why;
     if (s->rank != 0)
-        return CHEX_OK;
-    return chex_runfiles_metric(
+        return;
+    const enum chex_status st = chex_runfiles_metric(
         &s->files,
         chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("kind", "audit"),
                     CHEX_FIELD("epoch", s->at.epoch + 1), CHEX_FIELD("step", present_step(s)),
                     CHEX_FIELD("rank", w->audited), CHEX_FIELD("auditor", w->auditor),
                     CHEX_FIELD("logical_rank", w->logical_rank), CHEX_FIELD("seconds", seconds)),
-        err);
+        &why);
+    chex_session_metric_written(s, st, &why);
 }
 
 enum chex_status chex_pass_audit_compare(struct chex_session *s, struct chex_error *err) {
@@ -314,7 +316,8 @@ enum chex_status chex_pass_audit_compare(struct chex_session *s, struct chex_err
     if (found != a->prints[AUDITED]->whole)
         return decide(s, err);
     a->passed[a->who.audited] = a->passed[a->who.auditor] = present_step(s);
-    return record(s, chex_clock_s() - from_s, err);
+    record(s, chex_clock_s() - from_s);
+    return CHEX_OK;
 }
 
 /* ---- the start ---- */

@@ -107,9 +107,8 @@ static enum chex_status take_snapshot(struct chex_session *s, struct chex_error 
     return CHEX_OK;
 }
 
-/* Adds to the error of a save what the next start resumes from. */
-static enum chex_status save_failed(const struct chex_session *s, enum chex_status st,
-                                    struct chex_error *err) {
+enum chex_status chex_session_write_failed(const struct chex_session *s, enum chex_status st,
+                                           struct chex_error *err) {
     const struct chex_error why = *err;
     if (st == CHEX_E_RESOURCE)
         return chex_error_set(err, st, "%s; make room and run again%s%s", why.text,
@@ -121,6 +120,14 @@ static enum chex_status save_failed(const struct chex_session *s, enum chex_stat
     return st;
 }
 
+void chex_session_metric_written(struct chex_session *s, enum chex_status st,
+                                 const struct chex_error *why) {
+    if (st == CHEX_OK)
+        return;
+    s->output.fault = *why;
+    chex_session_write_failed(s, st, &s->output.fault);
+}
+
 enum chex_status chex_session_saved(struct chex_session *s, bool wait, enum chex_held held,
                                     struct chex_error *err) {
     struct chex_checkpoint_writer *w = s->output.writer;
@@ -128,7 +135,7 @@ enum chex_status chex_session_saved(struct chex_session *s, bool wait, enum chex
     const enum chex_status st = wait ? chex_checkpoint_writer_finish(w, held, &line, err)
                                      : chex_checkpoint_writer_poll(w, &line, err);
     if (st != CHEX_OK)
-        return save_failed(s, st, err);
+        return chex_session_write_failed(s, st, err);
     if (line.step == 0)
         return CHEX_OK;
     snprintf(s->newest, sizeof s->newest, "%s/%s", s->config.output_dir, line.file);

@@ -61,7 +61,8 @@ struct chex_run_output {
         resumed;          /* the checkpoint that the run goes on from; step 0: none */
     FILE *checkpoint_log; /* train/checkpoint_log.h */
     struct chex_checkpoint_writer *writer;
-    struct chex_error save_fault; /* of the last checkpoint; CHEX_OK: none */
+    struct chex_error fault; /* of a checkpoint or a line of metrics.jsonl; CHEX_OK: none. All ranks
+                                end after the next exchange of step reports. */
     /* Of the last validation; NaN: undefined. (classes), and with several sets (1 + sets, classes):
      * of all rows, then of the rows of each set. */
     double *aurocs;
@@ -215,6 +216,13 @@ enum chex_status chex_session_save(struct chex_session *s, bool best, double hol
  * With it, waits until no checkpoint is being written. Names it as the newest, once it is whole. */
 enum chex_status chex_session_saved(struct chex_session *s, bool wait, enum chex_held held,
                                     struct chex_error *err);
+/* Adds to the error of a write what the next start resumes from. Returns `st`. */
+enum chex_status chex_session_write_failed(const struct chex_session *s, enum chex_status st,
+                                           struct chex_error *err);
+/* Rank 0, after it has written a line of metrics.jsonl between two exchanges of step reports: `st`
+ * and `why` are the result. A failure becomes s->output.fault. */
+void chex_session_metric_written(struct chex_session *s, enum chex_status st,
+                                 const struct chex_error *why);
 /* All ranks restore. */
 enum chex_status chex_session_restore(struct chex_session *s, struct chex_error *err);
 /* Gives the engine the state of s->restored, and releases that. */

@@ -101,13 +101,23 @@ if mount -t tmpfs -o size=100m tmpfs full 2>/dev/null; then
     if have mpirun && "${ranks[@]}" true 2>/dev/null; then
         expect_status 9 "${ranks[@]}" chex-train "${common[@]}" --max-steps 3 --output full/four
         is "$(err | grep -c 'error: ')" 1 "full disk: one of four processes says so" || diag "$(err)"
+        # 76 bytes of a page are left for the line of the first step, and there is room for checkpoints.
+        mkdir page lines
+        mount -t tmpfs -o size=4k tmpfs page
+        at_exit umount page
+        printf '{"step":0,"pad":"%04000d"}\n' 0 >page/metrics.jsonl
+        ln -s ../page/metrics.jsonl lines/
+        expect_status 9 "${ranks[@]}" chex-train "${common[@]}" --max-steps 3 --output lines
+        like "$(err | grep 'error: ')" '^chex-train[^ ]* [^ ]*] error: rank 0 on [^ ]*: cannot write lines/metrics.jsonl: No space left on device; make room and run again$' \
+            "full disk at a line of metrics.jsonl: the ranks agree on the error of rank 0"
+        is "$(find lines/checkpoints -name '*.h5')" "" "full disk at a line of metrics.jsonl: the run ends at the next step"
     else
-        skip "no mpirun here" 2
+        skip "no mpirun here" 5
     fi
     rm full/other
     mount -o remount,size=600m full
     goes_on full/run
 else
-    skip "no file system can be mounted here" 6
+    skip "no file system can be mounted here" 9
 fi
 done_testing
