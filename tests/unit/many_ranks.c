@@ -4,11 +4,11 @@
  * reports, the gathering of times and the agreement of all ranks are the library's; only the
  * computation and the wire are simulated. Each rank is a thread, its messages go through
  * letterboxes that count them. The results must be those of one rank, and no rank may send more
- * messages than the logarithm of their number allows.
+ * messages than the logarithm of their number allows. many_launch.c plays the launch before it.
  */
 #include <pthread.h>
 
-#include "base/rng.h"
+#include "fixed_tree.h"
 #include "input/order.h"
 #include "launch/circulant.h"
 #include "launch/reduce.h"
@@ -266,23 +266,7 @@ static void check_collectives(void) {
 
 /* ---- a run ---- */
 
-/* Values of many sizes, so that another order of additions gives other bits. */
-static float leaf_value(int step, int v, size_t i) {
-    struct chex_rng4 r = chex_rng((uint64_t)step, CHEX_RNG_TEST, (uint64_t)v, (uint32_t)i);
-    return ldexpf(chex_rng_unit(r.v[0]) - 0.5f, (int)chex_rng_below(r.v[1], 12));
-}
-
-static double loss_of(int step, int v) { return (double)leaf_value(step, v, COUNT) * 1e-3; }
-
-static float tree(int step, int a, int b, size_t i) {
-    if (b - a == 1)
-        return leaf_value(step, a, i);
-    int power = 1;
-    while (power * 2 < b - a)
-        power *= 2;
-    const float left = tree(step, a, a + power, i);
-    return left + tree(step, a + power, b, i);
-}
+static double loss_of(int step, int v) { return tree_leaf(step, v, COUNT) * 1e-3; }
 
 static const struct chex_order_config order = {
     .rows = ROWS, .logical_ranks = V, .batch = BATCH, .kind = CHEX_ORDER_LOCAL, .seed = 3};
@@ -294,7 +278,7 @@ static enum chex_status one_step(struct rank *r, struct chex_reduce *reduce,
     for (int v = from; v < to; v++) {
         float *grad = chex_reduce_leaf(reduce, v);
         for (size_t i = 0; i < COUNT; i++)
-            grad[i] = leaf_value(step, v, i);
+            grad[i] = (float)tree_leaf(step, v, i);
         chex_reduce_ready(reduce, 0, COUNT);
         reports->own_losses[v - from] = loss_of(step, v);
     }
@@ -356,7 +340,7 @@ static bool equal_sums(int size) {
     static float want[STEPS][COUNT];
     for (int step = 0; step < STEPS; step++)
         for (size_t i = 0; i < COUNT; i++)
-            want[step][i] = tree(step, 0, V, i);
+            want[step][i] = (float)tree_sum(tree_leaf, true, step, 0, V, i);
     for (int r = 0; r < size; r++)
         if (memcmp(want, ranks[r].sum, sizeof want) != 0)
             return false;

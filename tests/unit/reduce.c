@@ -10,7 +10,7 @@
 
 #include <pthread.h>
 
-#include "base/rng.h"
+#include "fixed_tree.h"
 #include "launch/rank_sum.h"
 #include "launch/reduce_plan.h"
 #include "tap.h"
@@ -145,24 +145,6 @@ static const struct chex_coll_impl fake = {.name = "threads",
                                            .send = fake_send,
                                            .receive = fake_receive};
 
-/* ---- what is right ---- */
-
-/* Values of many sizes, so that another order of additions gives other bits. */
-static float leaf_value(int step, int v, size_t i) {
-    struct chex_rng4 r = chex_rng((uint64_t)step, CHEX_RNG_TEST, (uint64_t)v, (uint32_t)i);
-    return ldexpf(chex_rng_unit(r.v[0]) - 0.5f, (int)chex_rng_below(r.v[1], 12));
-}
-
-static float tree(int step, int a, int b, size_t i) {
-    if (b - a == 1)
-        return leaf_value(step, a, i);
-    int power = 1;
-    while (power * 2 < b - a)
-        power *= 2;
-    float left = tree(step, a, a + power, i);
-    return left + tree(step, a + power, b, i);
-}
-
 /* ---- one run ---- */
 
 struct rank_job {
@@ -183,7 +165,7 @@ static void pass(struct rank_job *job, struct chex_reduce *reduce, int step, int
     for (size_t to = COUNT; to > 0;) {
         size_t from = to > piece ? to - piece : 0;
         for (size_t i = from; i < to; i++)
-            grad[i] = leaf_value(step, v, i);
+            grad[i] = (float)tree_leaf(step, v, i);
         if (!(job->silent && from == 0))
             chex_reduce_ready(reduce, from, to);
         to = from;
@@ -244,7 +226,7 @@ static bool as_defined(const struct rank_job *jobs, int size, int V) {
     for (int r = 0; r < size; r++)
         for (int step = 0; step < STEPS; step++)
             for (size_t i = 0; i < COUNT; i++) {
-                float want = tree(step, 0, V, i);
+                float want = (float)tree_sum(tree_leaf, true, step, 0, V, i);
                 if (memcmp(&want, &jobs[r].sum[step][i], sizeof want) != 0)
                     return false;
             }
@@ -284,7 +266,7 @@ static void check_free(void) {
             for (size_t i = 0; i < COUNT; i++) {
                 double exact = 0;
                 for (int v = 0; v < V; v++)
-                    exact += (double)leaf_value(1, v, i);
+                    exact += tree_leaf(1, v, i);
                 worst = fmax(worst, fabs(exact - (double)jobs[r].sum[1][i]));
             }
         }
@@ -307,15 +289,7 @@ struct summing {
     struct chex_error err;
 };
 
-static double exact_tree(int step, int a, int b, size_t i) {
-    if (b - a == 1)
-        return (double)leaf_value(step, a, i) / 3;
-    int power = 1;
-    while (power * 2 < b - a)
-        power *= 2;
-    double left = exact_tree(step, a, a + power, i);
-    return left + exact_tree(step, a + power, b, i);
-}
+static double third(int step, int v, size_t i) { return tree_leaf(step, v, i) / 3; }
 
 static void *sum_in_passes(void *arg) {
     struct summing *j = arg;
@@ -326,7 +300,7 @@ static void *sum_in_passes(void *arg) {
             break;
         }
         for (size_t i = 0; i < COUNT; i++)
-            j->values[step][i] = (double)leaf_value(step, j->v, i) / 3;
+            j->values[step][i] = third(step, j->v, i);
         j->st = chex_rank_sum_add(j->sum, j->v, j->values[step], COUNT, &j->err);
     }
     return NULL;
@@ -376,7 +350,7 @@ static void check_sums_in_passes(void) {
             for (int v = 0; v < V; v++)
                 for (int step = 0; step < STEPS; step++)
                     for (size_t i = 0; i < COUNT; i++) {
-                        const double want = exact_tree(step, 0, V, i);
+                        const double want = tree_sum(third, false, step, 0, V, i);
                         well = well && jobs[v].st == CHEX_OK &&
                                memcmp(&want, &jobs[v].values[step][i], sizeof want) == 0;
                     }
