@@ -123,7 +123,11 @@ struct warp_pending {
     std::vector<pending> at; /* by site */
     std::vector<int> used;   /* sites */
 };
-warp_pending warps[32];
+constexpr int WARPS = 8 * 32; /* of a cluster */
+warp_pending warps[WARPS];
+int warp_of_cluster(int thread) {
+    return race_here.rank * ((race_here.threads + 31) / 32) + thread / 32;
+}
 
 emulated_traffic sectors_of(const request &r, int bytes, emulated_access access) {
     uintptr_t seen[64];
@@ -221,7 +225,7 @@ int site_number(const void *code, emulated_access access) {
 
 void record(const void *p, size_t bytes, emulated_access access, const void *code) {
     const int site = site_number(code, access);
-    warp_pending &w = warps[race_here.thread / 32];
+    warp_pending &w = warps[warp_of_cluster(race_here.thread)];
     const int lane = race_here.thread % 32;
     if (w.at.size() <= (size_t)site)
         w.at.resize((size_t)site + 64);
@@ -251,8 +255,9 @@ bool is_scheduler(const void *p) {
 }
 bool is_shared(const void *p) {
     const unsigned char *c = static_cast<const unsigned char *>(p);
-    if (c >= race_here.shared && c < race_here.shared + race_here.shared_bytes)
-        return true;
+    for (int r = 0; r < race_here.blocks; r++)
+        if (c >= race_here.shared[r] && c < race_here.shared[r] + race_here.shared_bytes)
+            return true;
     return p >= &__data_start && p < &_end && !is_scheduler(p);
 }
 bool is_global(const void *p) {
@@ -368,11 +373,11 @@ void emulated_count_launch(const void *kernel, unsigned blocks, unsigned threads
 }
 void emulated_count_barrier(void) {
     row->barriers++;
-    for (int w = 0; w < 32; w++)
+    for (int w = 0; w < WARPS; w++)
         flush(w);
 }
 void emulated_count_block_end(void) {
-    for (int w = 0; w < 32; w++)
+    for (int w = 0; w < WARPS; w++)
         flush(w);
     block_now++;
 }

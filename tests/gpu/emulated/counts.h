@@ -73,7 +73,7 @@ __attribute__((weak)) void emulated_count_launch(const void *kernel, unsigned bl
                                                  unsigned threads, size_t shared_bytes);
 __attribute__((weak)) void emulated_count_block_end(void);
 __attribute__((weak)) void emulated_count_barrier(void);
-/* An operation of the lanes `here` of a warp; whole: no living lane is missing. kind, arg, in: as
+/* An operation of the lanes `here` of a warp of the cluster; whole: no living lane is missing. kind, arg, in: as
  * emulated::warp. */
 __attribute__((weak)) void emulated_count_warp(int warp, int kind, int arg,
                                                const void *const in[32], unsigned here, int whole);

@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Blocks of threads as fibers: what cuda_runtime.h beside this promises of barriers and warps.
+ *
+ * The blocks of a cluster run together. A block runs until all of its threads wait; then the next
+ * one does. If all threads of the cluster wait, a bulk copy is completed (hopper.cc): copies come
+ * as late as they can. Static shared memory exists once, so a value in it does not survive a wait
+ * for another block or for a copy; races.cc finds a kernel that needs it to.
  */
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <deque>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "counts.h"
+#include "fibers.h"
 #include "include/cuda_runtime.h"
 #include "races.h"
 
@@ -104,7 +111,16 @@ race_place race_here;
 
 namespace {
 
-enum state : unsigned char { STARTS, RUNS, AT_BARRIER, AT_WARP, ENDED };
+enum state : unsigned char {
+    STARTS,
+    RUNS,
+    AT_BARRIER,
+    AT_WARP,
+    AT_WARPS,   /* barrier.sync of some warps */
+    AT_CLUSTER, /* barrier.cluster */
+    SLEEPS,     /* sleep_on */
+    ENDED
+};
 
 struct copy {
     void *to;
@@ -130,6 +146,24 @@ struct task {
     std::vector<copy> copies;
     int group;
     bool begun; /* begin_kernel was called */
+    const void *sleeps_on;
+};
+
+/* A barrier of some warps. */
+struct warps_barrier {
+    int wanted;
+    std::vector<int> here;
+};
+enum { WARPS_BARRIERS = 16, MOST_WARPS = 32 };
+
+/* A block of the cluster that runs. */
+struct resident_block {
+    block place;
+    int ready, waiting, ended; /* threads; ready: to start or to run; waiting: at the barrier */
+    int votes, votes_so_far;   /* of the last barrier, of the next one */
+    warps_barrier some[WARPS_BARRIERS];
+    unsigned char *shared;                         /* aligned to 1024 bytes */
+    uint32_t id, barriers, warp_syncs[MOST_WARPS]; /* for race_here while another block runs */
 };
 
 /* A warp's operation: what its lanes came with. Lanes are bits. */
@@ -154,27 +188,53 @@ struct scheduler {
     std::vector<enum state> states;
     std::vector<meeting> meetings;
     std::vector<int> order;
-    int threads, ready, waiting, ended; /* ready: to start or to run; waiting: at the barrier */
-    int turn;                           /* in the order */
-    int at;                             /* the thread that runs */
-    int votes, votes_so_far;            /* of the last barrier, of the next one */
+    std::vector<resident_block> blocks; /* of the cluster */
+    int threads;                        /* of a block */
+    int turn, turn_block;               /* in the order; in this block */
+    int at;                             /* the thread that runs, of the cluster */
+    int block;                          /* its block */
+    int at_cluster;                     /* threads at barrier.cluster */
+    uint32_t last_block;                /* counted through the program */
     fiber main;
     bool from_main;
     const std::function<void()> *body;
-    std::vector<unsigned char> shared;
-    unsigned char *shared_aligned;
+    size_t shared_bytes;
 };
+/* CHEX_DYNAMIC_SHARED promises 128 bytes of alignment, not more. */
+constexpr size_t SHARED_SHIFT = 128, SHARED_ALIGN = 1024;
 scheduler s;
 std::recursive_mutex one_at_a_time;
 
-[[noreturn]] void stop(const char *what) {
-    fprintf(stderr, "emulated: %s: block (%u, %u, %u), thread %u\n", what, now_block.index.x,
-            now_block.index.y, now_block.index.z, now->index.x);
-    abort();
-}
-
 enum state &state_of(int i) { return s.states[(size_t)i]; }
 task &task_of(int i) { return s.tasks[(size_t)i]; }
+resident_block &block_of(int i) { return s.blocks[(size_t)(i / s.threads)]; }
+
+/* Thread i can go on. */
+void make_ready(int i) {
+    state_of(i) = RUNS;
+    block_of(i).ready++;
+}
+/* The thread that runs cannot. */
+void make_wait(enum state state) {
+    state_of(s.at) = state;
+    block_of(s.at).ready--;
+}
+
+/* Blocks take turns: what describes the one that runs is kept while another one does. */
+void change_block(int to) {
+    if (s.block >= 0) {
+        resident_block &r = s.blocks[(size_t)s.block];
+        r.barriers = race_here.barriers;
+        memcpy(r.warp_syncs, race_here.warp_syncs, sizeof r.warp_syncs);
+    }
+    const resident_block &r = s.blocks[(size_t)to];
+    s.block = to;
+    now_block = r.place;
+    race_here.block = r.id;
+    race_here.rank = to;
+    race_here.barriers = r.barriers;
+    memcpy(race_here.warp_syncs, r.warp_syncs, sizeof r.warp_syncs);
+}
 
 extern "C" void emulated_entry();
 
@@ -229,8 +289,10 @@ void take_turn(int i, fiber *on) {
         t.begun = false;
     }
     s.at = i;
+    if (i / s.threads != s.block)
+        change_block(i / s.threads);
     now = &t.self;
-    race_here.thread = i;
+    race_here.thread = i % s.threads;
     race_here.begun = t.begun;
     race_here.stack = static_cast<const char *>(t.on->stack);
     race_here.stack_end = race_here.stack + STACK;
@@ -248,36 +310,84 @@ void change(fiber *from, fiber *to, bool for_ever) {
 #endif
 }
 
-/* True if a barrier that all have reached was opened. */
-bool open_barrier() {
-    if (!s.waiting || s.waiting + s.ended != s.threads)
+/* They meet in a barrier: what each did before it comes before what each does after it. */
+void note_meeting(const int *threads, int count) {
+    if (emulated_race_sync)
+        emulated_race_sync(threads, count);
+}
+
+/* Opens a barrier that all threads of a block, or of the cluster, have reached: true. */
+bool open_barrier(int block) {
+    resident_block &r = s.blocks[(size_t)block];
+    if (!r.waiting || r.waiting + r.ended != s.threads)
         return false;
-    for (enum state &state : s.states)
-        if (state == AT_BARRIER)
-            state = RUNS;
-    s.ready = s.waiting;
-    s.waiting = 0;
-    s.votes = s.votes_so_far;
-    s.votes_so_far = 0;
-    race_here.barriers++;
+    std::vector<int> here;
+    for (int i = block * s.threads; i < (block + 1) * s.threads; i++)
+        if (state_of(i) == AT_BARRIER) {
+            make_ready(i);
+            here.push_back(i);
+        }
+    note_meeting(here.data(), (int)here.size());
+    r.waiting = 0;
+    r.votes = r.votes_so_far;
+    r.votes_so_far = 0;
+    ++(block == s.block ? race_here.barriers : r.barriers);
     if (emulated_count_barrier)
         emulated_count_barrier();
     return true;
 }
+bool open_cluster() {
+    int ended = 0, all = (int)s.tasks.size();
+    for (const resident_block &r : s.blocks)
+        ended += r.ended;
+    if (!s.at_cluster || s.at_cluster + ended != all)
+        return false;
+    std::vector<int> here;
+    for (int i = 0; i < all; i++)
+        if (state_of(i) == AT_CLUSTER) {
+            make_ready(i);
+            here.push_back(i);
+        }
+    note_meeting(here.data(), (int)here.size());
+    s.at_cluster = 0;
+    return true;
+}
 
-/* Whose turn it is after this one's, -1 if all have ended: round after round in the order. */
-int next_turn() {
-    while (s.ended < s.threads) {
+/* The first thread of the block that can go on after this turn, or -1: round after round in the
+ * order. */
+int next_of_block() {
+    const resident_block &r = s.blocks[(size_t)s.turn_block];
+    while (r.ready || open_barrier(s.turn_block)) {
         while (++s.turn < s.threads) {
-            const int i = s.order[(size_t)s.turn];
+            const int i = s.turn_block * s.threads + s.order[(size_t)s.turn];
             if (state_of(i) == STARTS || state_of(i) == RUNS)
                 return i;
         }
         s.turn = -1;
-        if (!s.ready && !open_barrier())
-            stop("threads wait for others that never come");
     }
     return -1;
+}
+
+/* Whose turn it is after this one's, -1 if all have ended. */
+int next_turn() {
+    const int blocks = (int)s.blocks.size();
+    for (;;) {
+        int ended = 0;
+        for (int n = 0; n < blocks; n++) {
+            const int next = next_of_block();
+            if (next >= 0)
+                return next;
+            ended += s.blocks[(size_t)s.turn_block].ended == s.threads;
+            s.turn_block = (s.turn_block + 1) % blocks;
+            s.turn = -1;
+        }
+        if (ended == blocks)
+            return -1;
+        if (open_cluster() || complete_a_copy())
+            continue;
+        explain_barriers();
+        stop("threads wait for others that never come");
+    }
 }
 
 /* The thread that runs waits until it has its next turn. */
@@ -290,6 +400,13 @@ void rest() {
     change(mine, task_of(next).on, false);
 }
 
+/* Warps of the cluster. */
+int warps_of_block() { return (s.threads + 31) / 32; }
+int warp_of(int i) { return i / s.threads * warps_of_block() + i % s.threads / 32; }
+int first_of_warp(int warp) {
+    return warp / warps_of_block() * s.threads + warp % warps_of_block() * 32;
+}
+
 void finish_warp(int warp);
 
 void end_thread() {
@@ -298,11 +415,12 @@ void end_thread() {
     for (const copy &c : task_of(s.at).copies)
         if (c.on)
             stop("a thread ends with copies that it did not wait for");
-    state_of(s.at) = ENDED;
-    s.ready--;
-    s.ended++;
-    s.meetings[(size_t)s.at / 32].ended |= 1u << s.at % 32;
-    finish_warp(s.at / 32);
+    check_thread_end();
+    make_wait(ENDED);
+    if (++block_of(s.at).ended == s.threads)
+        check_block_end((unsigned)s.block);
+    s.meetings[(size_t)warp_of(s.at)].ended |= 1u << now->lane;
+    finish_warp(warp_of(s.at));
 }
 
 extern "C" void emulated_entry() {
@@ -366,36 +484,79 @@ void finish_warp(int warp) {
                             m.here == (m.lanes & ~m.ended));
     if (m.apply)
         m.apply(m.in, m.out, m.here, m.arg[one]);
-    else
-        race_here.warp_syncs[warp]++;
+    int here[32], count = 0;
     for (int l = 0; l < 32; l++)
         if (m.here >> l & 1)
-            state_of(32 * warp + l) = RUNS;
-    s.ready += __builtin_popcount(m.here);
+            make_ready(here[count++] = first_of_warp(warp) + l);
+    if (!m.apply) {
+        note_meeting(here, count);
+        race_here.warp_syncs[warp % warps_of_block()]++;
+    }
     m.here = 0;
 }
 
+unsigned blocks_of(dim3 d) { return d.x * d.y * d.z; }
+
 void begin_grid(const launch_shape &shape) {
     const dim3 b = shape.block;
-    s.threads = (int)(b.x * b.y * b.z);
-    s.tasks.resize((size_t)s.threads);
-    s.states.resize((size_t)s.threads);
-    s.meetings.assign(((size_t)s.threads + 31) / 32, meeting{});
-    for (int i = 0; i < s.threads; i++) {
-        const unsigned t = (unsigned)i;
-        task_of(i).self = thread{uint3{t % b.x, t / b.x % b.y, t / b.x / b.y}, i % 32};
-        s.meetings[(size_t)i / 32].lanes |= 1u << i % 32;
+    const size_t blocks = blocks_of(shape.cluster);
+    s.threads = (int)blocks_of(b);
+    s.blocks.assign(blocks, resident_block{});
+    s.tasks.resize(blocks * (size_t)s.threads);
+    s.states.resize(s.tasks.size());
+    s.meetings.assign(blocks * (size_t)warps_of_block(), meeting{});
+    for (int i = 0; i < (int)s.tasks.size(); i++) {
+        const unsigned t = (unsigned)(i % s.threads);
+        task_of(i).self = thread{uint3{t % b.x, t / b.x % b.y, t / b.x / b.y}, (int)t % 32};
+        s.meetings[(size_t)warp_of(i)].lanes |= 1u << t % 32;
     }
     make_order(s.threads);
+    /* Exactly as large as was asked for, so that an address sanitizer sees its end. */
+    s.shared_bytes = shape.shared_bytes + SHARED_SHIFT;
+    race_here.shared_bytes = s.shared_bytes;
+    race_here.blocks = (int)blocks;
+    race_here.threads = s.threads;
+    for (size_t r = 0; r < blocks; r++) {
+        s.blocks[r].shared = static_cast<unsigned char *>(
+            ::operator new(s.shared_bytes, std::align_val_t(SHARED_ALIGN)));
+        race_here.shared[r] = s.blocks[r].shared;
+    }
+}
+void end_grid() {
+    for (const resident_block &r : s.blocks)
+        ::operator delete(r.shared, std::align_val_t(SHARED_ALIGN));
 }
 
-void run_block() {
+/* The cluster whose first block has this index. */
+void begin_cluster(const launch_shape &shape, uint3 first) {
+    unsigned r = 0;
+    for (unsigned z = 0; z < shape.cluster.z; z++)
+        for (unsigned y = 0; y < shape.cluster.y; y++)
+            for (unsigned x = 0; x < shape.cluster.x; x++) {
+                resident_block &b = s.blocks[r++];
+                memset(b.shared, 0xff, s.shared_bytes); /* NaN: no kernel may rely on it */
+                b.place =
+                    block{uint3{first.x + x, first.y + y, first.z + z}, shape.block, shape.grid};
+                b.ready = s.threads;
+                b.waiting = b.ended = b.votes_so_far = 0;
+                b.id = ++s.last_block;
+                b.barriers = 0;
+                memset(b.warp_syncs, 0, sizeof b.warp_syncs);
+                for (warps_barrier &w : b.some)
+                    w.here.clear();
+            }
+    race_here.first_block = s.blocks[0].id;
+    s.block = -1;
+    s.at_cluster = 0;
+    forget_copies();
+}
+
+void run_cluster() {
     std::fill(s.states.begin(), s.states.end(), STARTS);
     for (meeting &m : s.meetings)
         m.ended = m.here = 0;
-    s.ready = s.threads;
-    s.waiting = s.ended = s.votes_so_far = 0;
     s.turn = -1;
+    s.turn_block = 0;
     s.from_main = true;
     const int first = next_turn();
     take_turn(first, take_fiber());
@@ -404,21 +565,87 @@ void run_block() {
 
 } // namespace
 
+[[noreturn]] void stop(const char *what) {
+    fprintf(stderr, "emulated: %s: block (%u, %u, %u), thread %u\n", what, now_block.index.x,
+            now_block.index.y, now_block.index.z, now->index.x);
+    abort();
+}
+
+int thread_of_cluster() { return s.at; }
+void sleep_on(const void *place) {
+    task_of(s.at).sleeps_on = place;
+    make_wait(SLEEPS);
+    rest();
+}
+void wake(const void *place) {
+    for (int i = 0; i < (int)s.tasks.size(); i++)
+        if (state_of(i) == SLEEPS && task_of(i).sleeps_on == place)
+            make_ready(i);
+}
+
+int block_of_shared(const void *p) {
+    for (size_t r = 0; r < s.blocks.size(); r++)
+        if (p >= s.blocks[r].shared && p < s.blocks[r].shared + s.shared_bytes)
+            return (int)r;
+    return -1;
+}
+void *in_block(const void *p, unsigned block) {
+    const int from = block_of_shared(p);
+    if (from < 0)
+        stop("an address of the cluster outside dynamic shared memory");
+    if (block >= s.blocks.size())
+        stop("a block that the cluster does not have");
+    return s.blocks[block].shared +
+           (static_cast<const unsigned char *>(p) - s.blocks[(size_t)from].shared);
+}
+bool block_has_ended(unsigned block) { return s.blocks[block].ended == s.threads; }
+size_t shared_after(const void *p) {
+    const resident_block &r = s.blocks[(size_t)block_of_shared(p)];
+    return (size_t)(r.shared + s.shared_bytes - static_cast<const unsigned char *>(p));
+}
+
 void begin_kernel() { task_of(s.at).begun = race_here.begun = true; }
 
 void barrier() { barrier_count(0); }
 
 int barrier_count(int p) {
-    state_of(s.at) = AT_BARRIER;
-    s.ready--;
-    s.waiting++;
-    s.votes_so_far += p != 0;
+    make_wait(AT_BARRIER);
+    block_of(s.at).waiting++;
+    block_of(s.at).votes_so_far += p != 0;
     rest();
-    return s.votes;
+    return block_of(s.at).votes;
 }
 
+void warps_barrier_sync(int id, int threads) {
+    if (id < 1 || id >= WARPS_BARRIERS || threads < 32 || threads > s.threads || threads % 32)
+        stop("a barrier of warps that does not exist");
+    warps_barrier &w = block_of(s.at).some[id];
+    if (w.here.empty())
+        w.wanted = threads;
+    if (w.wanted != threads)
+        stop("warps come to a barrier with different numbers of threads");
+    w.here.push_back(s.at);
+    make_wait(AT_WARPS);
+    if ((int)w.here.size() == threads) {
+        for (int i : w.here)
+            make_ready(i);
+        note_meeting(w.here.data(), threads);
+        w.here.clear();
+    } else {
+        rest();
+    }
+}
+
+void cluster_sync() {
+    make_wait(AT_CLUSTER);
+    s.at_cluster++;
+    rest();
+}
+unsigned cluster_block() { return (unsigned)s.block; }
+unsigned cluster_blocks() { return (unsigned)s.blocks.size(); }
+
 void warp(int kind, int arg, unsigned mask, const void *in, void *out, warp_fn apply) {
-    meeting &m = s.meetings[(size_t)s.at / 32];
+    meeting &m = s.meetings[(size_t)warp_of(s.at)];
     const int lane = now->lane;
     if (!(mask >> lane & 1))
         stop("a lane calls an operation whose mask leaves it out");
@@ -429,9 +656,8 @@ void warp(int kind, int arg, unsigned mask, const void *in, void *out, warp_fn a
     m.in[lane] = in;
     m.out[lane] = out;
     m.here |= 1u << lane;
-    state_of(s.at) = AT_WARP;
-    s.ready--;
-    finish_warp(s.at / 32);
+    make_wait(AT_WARP);
+    finish_warp(warp_of(s.at));
     if (state_of(s.at) == AT_WARP)
         rest();
 }
@@ -449,7 +675,8 @@ void note_fence() {
         emulated_race_fence();
 }
 
-unsigned char *dynamic_shared() { return s.shared_aligned; }
+unsigned char *dynamic_shared() { return s.blocks[(size_t)s.block].shared + SHARED_SHIFT; }
+unsigned char *dynamic_shared_1024() { return s.blocks[(size_t)s.block].shared; }
 
 void copy_later(void *to, const void *from, int bytes, bool on) {
     task &f = task_of(s.at);
@@ -483,30 +710,22 @@ void run_grid(const launch_shape &shape, const std::function<void()> &body) {
     std::lock_guard<std::recursive_mutex> make_resident(one_at_a_time);
     begin_grid(shape);
     s.body = &body;
-    /* Exactly as large as was asked for, so that an address sanitizer sees its end. */
-    std::vector<unsigned char>().swap(s.shared);
-    s.shared.resize(shape.shared_bytes + 128);
-    s.shared_aligned = (unsigned char *)(((uintptr_t)s.shared.data() + 127) / 128 * 128);
     if (emulated_count_launch)
         emulated_count_launch(shape.kernel, shape.grid.x * shape.grid.y * shape.grid.z,
                               (unsigned)s.threads, shape.shared_bytes);
     race_here.launch++;
-    race_here.shared = s.shared.data();
-    race_here.shared_bytes = s.shared.size();
-    for (unsigned z = 0; z < shape.grid.z; z++)
-        for (unsigned y = 0; y < shape.grid.y; y++)
-            for (unsigned x = 0; x < shape.grid.x; x++) {
-                memset(s.shared.data(), 0xff, s.shared.size()); /* NaN: no kernel may rely on it */
-                now_block = block{uint3{x, y, z}, shape.block, shape.grid};
-                race_here.block++;
-                race_here.barriers = 0;
-                memset(race_here.warp_syncs, 0, sizeof race_here.warp_syncs);
+    const dim3 c = shape.cluster;
+    for (unsigned z = 0; z < shape.grid.z; z += c.z)
+        for (unsigned y = 0; y < shape.grid.y; y += c.y)
+            for (unsigned x = 0; x < shape.grid.x; x += c.x) {
+                begin_cluster(shape, uint3{x, y, z});
                 race_here.on = true;
-                run_block();
+                run_cluster();
                 race_here.on = false;
                 if (emulated_count_block_end)
                     emulated_count_block_end();
             }
+    end_grid();
 }
 
 } // namespace emulated

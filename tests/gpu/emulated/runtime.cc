@@ -16,6 +16,7 @@
  *
  * EMULATED_GPU: "0" takes the device away; "8.0" sets its compute capability (9.0 unless
  * said). EMULATED_SMS: its multiprocessors (4). EMULATED_BYTES: how much memory it has.
+ * EMULATED_CLUSTERS: how many clusters of any shape it runs at once.
  * EMULATED_BUSES: "5d,1b" for two devices on these buses (names, not more memory or threads: all
  * are one). EMULATED_DRIVER: the newest CUDA that the driver serves, 12020 for 12.2.
  * EMULATED_FAULT: number of the launch, from 1, that fails as it runs: from then on every wait
@@ -292,6 +293,27 @@ cudaError_t may_launch(const void *kernel, size_t shared_bytes, cudaStream_t str
     if (!loaded.count(kernel))
         return keep(cudaErrorStreamCaptureUnsupported);
     captured->kernels.push_back({kernel, shared_bytes});
+    return cudaSuccess;
+}
+
+bool takes_cluster(dim3 grid, dim3 cluster) {
+    const unsigned blocks = cluster.x * cluster.y * cluster.z;
+    if (blocks == 1)
+        return true;
+    return atof(capability()) >= 9.0 && blocks > 1 && blocks <= CLUSTER_MOST &&
+           grid.x % cluster.x == 0 && grid.y % cluster.y == 0 && grid.z % cluster.z == 0;
+}
+
+/* One block a multiprocessor. EMULATED_CLUSTERS: so many. */
+cudaError_t active_clusters(dim3 cluster, int *clusters_out) {
+    const char *text = getenv("EMULATED_CLUSTERS");
+    int sms = 0;
+    *clusters_out = 0;
+    if (!takes_cluster(cluster, cluster))
+        return keep(cudaErrorInvalidValue);
+    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, current);
+    const int fit = sms / (int)(cluster.x * cluster.y * cluster.z);
+    *clusters_out = text ? atoi(text) : fit ? fit : 1;
     return cudaSuccess;
 }
 

@@ -151,6 +151,10 @@ static cudaError_t gpu_active_clusters(void (*kernel)(P...), dim3 block, dim3 cl
     const cudaError_t e = gpu_allow_shared(kernel, shared);
     if (e != cudaSuccess)
         return e;
+#ifdef CHEX_GPU_EMULATED
+    (void)block;
+    return emulated::active_clusters(cluster, clusters_out);
+#else
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim.x = cluster.x;
@@ -164,6 +168,7 @@ static cudaError_t gpu_active_clusters(void (*kernel)(P...), dim3 block, dim3 cl
     config.numAttrs = 1;
     return cudaOccupancyMaxActiveClusters(clusters_out, reinterpret_cast<const void *>(kernel),
                                           &config);
+#endif
 }
 
 #ifdef CHEX_GPU_EMULATED

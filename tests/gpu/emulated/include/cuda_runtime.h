@@ -6,6 +6,8 @@
  * the hardware leaves undefined ends the program with a line: a barrier that some threads never
  * reach, lanes of a warp that meet in different operations.
  *
+ * Clusters, barriers in shared memory and bulk copies: fibers.cc, hopper.cc.
+ *
  * Shared arrays are static, so address sanitizers see their bounds. Fibers run in an order that
  * EMULATED_ORDER chooses (forward, backward, or a number that seeds a shuffle): a missing
  * barrier shows as a result that depends on it.
@@ -77,9 +79,13 @@ extern block now_block; /* and whose it is */
  * must be the same in all lanes. */
 typedef void (*warp_fn)(const void *const in[32], void *const out[32], unsigned present, int arg);
 void warp(int kind, int arg, unsigned mask, const void *in, void *out, warp_fn apply);
-void barrier();           /* __syncthreads */
-int barrier_count(int p); /* __syncthreads_count */
-unsigned char *dynamic_shared();
+void barrier();                               /* __syncthreads */
+int barrier_count(int p);                     /* __syncthreads_count */
+void warps_barrier_sync(int id, int threads); /* barrier.sync of some warps */
+void cluster_sync();                          /* barrier.cluster */
+unsigned cluster_block(), cluster_blocks();   /* of the thread that runs */
+unsigned char *dynamic_shared();              /* aligned to 128 bytes and no more */
+unsigned char *dynamic_shared_1024();         /* aligned to 1024 bytes */
 
 /* For races.cc: what the compiler does not see, or sees as what it is not. */
 void note_read(const void *p, size_t bytes);
@@ -100,6 +106,7 @@ struct launch_shape {
     dim3 grid, block;
     size_t shared_bytes;
     const void *kernel;
+    dim3 cluster;
 };
 void run_grid(const launch_shape &shape, const std::function<void()> &body);
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
@@ -115,21 +122,32 @@ cudaError_t may_launch(const void *kernel, size_t shared_bytes, cudaStream_t str
 cudaError_t allow_shared(const void *kernel, int attribute, int bytes);
 int shared_allowed(const void *kernel); /* dynamic bytes */
 
+enum { CLUSTER_MOST = 8 };
+bool takes_cluster(dim3 grid, dim3 cluster); /* the device does */
+cudaError_t active_clusters(dim3 cluster, int *clusters_out);
+
 /* Arguments are copied now, as a launch does, and the kernel runs when the stream gets there. A
  * dependent one is refused if the operation ahead of it in the stream is not a kernel. */
 template <class... P, class... A>
-cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
-                   cudaStream_t stream, bool dependent, A... args) {
-    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535 ||
-        block.x * block.y * block.z == 0 || block.x * block.y * block.z > 1024)
+cudaError_t launch_cluster(void (*kernel)(P...), dim3 grid, dim3 block, dim3 cluster,
+                           size_t shared_bytes, cudaStream_t stream, bool dependent, A... args) {
+    if (!takes_cluster(grid, cluster) || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
+        grid.y > 65535 || grid.z > 65535 || block.x * block.y * block.z == 0 ||
+        block.x * block.y * block.z > 1024)
         return cudaErrorInvalidValue;
     const void *const code = reinterpret_cast<const void *>(kernel);
     const cudaError_t e = may_launch(code, shared_bytes, stream, dependent);
     if (e != cudaSuccess || watched(grid, block, shared_bytes))
         return e;
     return enqueue_kernel(stream, [=]() {
-        run_grid({grid, block, shared_bytes, code}, [=]() { kernel(static_cast<P>(args)...); });
+        run_grid({grid, block, shared_bytes, code, cluster},
+                 [=]() { kernel(static_cast<P>(args)...); });
     });
+}
+template <class... P, class... A>
+cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
+                   cudaStream_t stream, bool dependent, A... args) {
+    return launch_cluster(kernel, grid, block, dim3(), shared_bytes, stream, dependent, args...);
 }
 } // namespace emulated
 
