@@ -416,6 +416,7 @@ void end_thread() {
         if (c.on)
             stop("a thread ends with copies that it did not wait for");
     check_thread_end();
+    check_products_end();
     make_wait(ENDED);
     if (++block_of(s.at).ended == s.threads)
         check_block_end((unsigned)s.block);
@@ -549,6 +550,7 @@ void begin_cluster(const launch_shape &shape, uint3 first) {
     s.block = -1;
     s.at_cluster = 0;
     forget_copies();
+    forget_products();
 }
 
 void run_cluster() {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between fibers.cc, which runs the threads of a cluster of blocks, and hopper.cc, which makes the
- * barriers and bulk copies of capability 9.0. A launch without clusters has clusters of one block.
+ * Between fibers.cc, which runs the threads of a cluster of blocks, and hopper.cc and wgmma.cc,
+ * which make the barriers, bulk copies and products of capability 9.0. A launch without clusters
+ * has clusters of one block.
  */
 #ifndef CHEX_TESTS_EMULATED_FIBERS_H
 #define CHEX_TESTS_EMULATED_FIBERS_H
@@ -40,6 +41,13 @@ void explain_barriers();
 /* A thread, and a block, may end: nothing is on its way for them. */
 void check_thread_end();
 void check_block_end(unsigned block);
+
+/* ---- wgmma.cc ---- */
+
+/* A cluster begins. */
+void forget_products();
+/* A thread may end: its warp has waited for its products. */
+void check_products_end();
 
 } // namespace emulated
 

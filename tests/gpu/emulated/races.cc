@@ -556,7 +556,8 @@ void emulated_race_async_read_done(const void *from, size_t bytes, const void *a
     const event e = this_event(at ? at : __builtin_return_address(0));
     for (uintptr_t key = (uintptr_t)from / 2; key < ((uintptr_t)from + bytes) / 2; key++) {
         cell &c = cell_of(key, true);
-        c.reading--;
+        if (c.reading) /* 0: another address was kept in its place */
+            c.reading--;
         load(c, from, e);
     }
 }

@@ -2,8 +2,8 @@
  *
  * Asynchronous products of warpgroups, as the PTX ISA defines wgmma: what hopper_wgmma.cuh promises
  * and forbids. A product reads its matrices, by the bit fields of their descriptors, when the warp
- * waits for it: as late as it may. Until then its registers d hold NaN. These end the program with a
- * line:
+ * waits for it: as late as it may. Until then its registers d hold NaN. These end the program with
+ * a line:
  *   - lanes, or warps of a warpgroup, that come with different products;
  *   - a product without a gpu_wgmma_fence since the last gpu_wgmma_wait;
  *   - registers d or a that were written before the wait;
@@ -18,6 +18,7 @@
 
 #include "engine/cuda/kernels/device.cuh"
 
+#include "fibers.h"
 #include "include/hopper_wgmma_emulated.h"
 #include "races.h"
 
@@ -56,12 +57,6 @@ std::map<std::pair<uint32_t, int>, warp_state> warps;
 int warp_number() { return race_here.thread / 32; }
 warp_state &mine() { return warps[{race_here.block, warp_number()}]; }
 
-[[noreturn]] void stop(const char *what) {
-    fprintf(stderr, "emulated: %s: block (%u, %u, %u), warp %d\n", what, now_block.index.x,
-            now_block.index.y, now_block.index.z, warp_number());
-    abort();
-}
-
 /* ---- matrices ---- */
 
 /* Byte in the block's shared memory of element (i, k): row or column i of the matrix, and k. */
@@ -86,13 +81,13 @@ size_t byte_of(uint64_t matrix, bool transposed, int i, int k) {
 
 uint16_t *element(uint64_t matrix, bool transposed, int i, int k) {
     const size_t at = byte_of(matrix, transposed, i, k);
-    if (at + 2 > race_here.shared_bytes)
+    if (at + 2 > shared_after(dynamic_shared()))
         stop("wgmma reads outside of the block's shared memory");
     return reinterpret_cast<uint16_t *>(dynamic_shared() + at);
 }
 
 void check_matrix(uint64_t matrix) {
-    if (matrix & 0x3f0ec000c000c000ull)
+    if (matrix & 0x3fffc000c000c000ull)
         stop("wgmma: bits of a descriptor that must be zero");
 }
 
@@ -130,7 +125,8 @@ void check_untouched(const product &p) {
 }
 
 /* The accumulator of the lanes' registers: that of products under way, or a new one. */
-std::shared_ptr<accumulator> accumulator_of(const warp_state &w, const wgmma_call *const calls[32]) {
+std::shared_ptr<accumulator> accumulator_of(const warp_state &w,
+                                            const wgmma_call *const calls[32]) {
     const int n = calls[0]->n;
     std::shared_ptr<accumulator> found;
     for (const product &p : w.products)
@@ -258,6 +254,16 @@ void issue(const void *const in[32], void *const[32], unsigned present, int) {
     w.products.push_back(p);
 }
 
+/* What was read was read for all lanes: they have met. */
+void note_wait() {
+    int lanes[32];
+    for (int l = 0; l < 32; l++)
+        lanes[l] = thread_of_cluster() - now->lane + l;
+    race_here.warp_syncs[warp_number()]++;
+    if (emulated_race_sync)
+        emulated_race_sync(lanes, 32);
+}
+
 void fence(const void *const[32], void *const[32], unsigned, int) { mine().fenced = true; }
 void commit(const void *const[32], void *const[32], unsigned, int) { mine().group++; }
 void wait(const void *const[32], void *const[32], unsigned, int arg) {
@@ -272,6 +278,7 @@ void wait(const void *const[32], void *const[32], unsigned, int arg) {
     }
     w.products.swap(kept);
     w.fenced = false;
+    note_wait();
 }
 
 enum { ALL = -1, ISSUE = 1 << 12, FENCE = 2 << 12, COMMIT = 3 << 12, WAIT = 4 << 12 };
@@ -288,7 +295,7 @@ void wgmma_wait(int left) {
     warp(EMULATED_MATRIX, WAIT + left, 0xffffffffu, nullptr, nullptr, wait);
 }
 
-void wgmma_end() {
+void check_products_end() {
     const auto w = warps.find({race_here.block, warp_number()});
     if (w == warps.end())
         return;
@@ -296,11 +303,11 @@ void wgmma_end() {
         stop("a thread ends with products that it did not wait for");
 }
 
-void wgmma_end_block() { warps.clear(); }
+void forget_products() { warps.clear(); }
 
 uint64_t wgmma_matrix(const void *shared, unsigned leading, unsigned stride, int swizzle) {
     const ptrdiff_t at = static_cast<const unsigned char *>(shared) - dynamic_shared();
-    if (at < 0 || at >= 1 << 18 || (size_t)at >= race_here.shared_bytes)
+    if (at < 0 || at >= 1 << 18 || (size_t)at >= shared_after(dynamic_shared()))
         stop("gpu_matrix: not in the block's dynamic shared memory");
     if (at % 16 || leading % 16 || stride % 16 || leading >= 1 << 18 || stride >= 1 << 18)
         stop("gpu_matrix: address and offsets must be multiples of 16 below 2^18");
