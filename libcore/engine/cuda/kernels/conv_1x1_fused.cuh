@@ -28,6 +28,7 @@
 #define CHEX_ENGINE_CUDA_KERNELS_CONV_1X1_FUSED_CUH
 
 #include "engine/cuda/kernels/conv_1x1.cuh"
+#include "engine/cuda/kernels/vec8.cuh"
 
 struct conv1x1_fused {
     unsigned rows;
@@ -45,12 +46,25 @@ template <int PIXELS_, int STAGES, bool DGRAD> struct conv1x1_fused_shape {
     static constexpr int PIXELS = PIXELS_, TILE = PIXELS * 256, STAGE = TILE * (DGRAD ? 4 : 3);
     static constexpr int DZ = 0, Z = TILE, X = 2 * TILE, G = 3 * TILE; /* offsets in a stage */
     static constexpr int END = STAGES * STAGE;
-    static constexpr int DEFERRED = END;          /* float2[128] */
-    static constexpr int MARKS = DEFERRED + 1024; /* float4[128]; without DGRAD float2[128] */
+    static constexpr int DEFERRED = END;          /* float2[128], as conv1x1_factor_at */
+    static constexpr int MARKS = DEFERRED + 1024; /* float4[128]; without DGRAD as DEFERRED */
     static constexpr size_t BYTES = (size_t)MARKS + (DGRAD ? 2048 : 1024);
     /* Number of a thread's 16-byte chunks in a tile; they are in one column. */
     static constexpr int CHUNKS = PIXELS * 16 / CONV1X1_THREADS;
 };
+
+/* Two factors for each of 128 channels. A thread reads those of 8 neighbouring channels as four
+ * float4; 8 threads read them without bank conflicts. */
+static __device__ __forceinline__ int conv1x1_factor_at(int c) {
+    return (c / 2 % 4 * 16 + c / 8) * 2 + c % 2;
+}
+struct conv1x1_factors {
+    float4 of[4];
+};
+static __device__ __forceinline__ conv1x1_factors conv1x1_read_factors(const float2 *table, int c) {
+    const float4 *const from = reinterpret_cast<const float4 *>(table) + c / 8;
+    return conv1x1_factors{{from[0], from[16], from[32], from[48]}};
+}
 
 /* The share of a block. */
 struct conv1x1_part {
@@ -126,8 +140,7 @@ conv1x1_fused_take(const conv1x1_fused &p, const conv1x1_part &part, unsigned ch
     const conv1x1_chunk k = conv1x1_chunk_of_thread();
     if (!p.bsum || k.c >= part.depth)
         return;
-    const float4 *const from = reinterpret_cast<const float4 *>(deferred_grad + k.c);
-    const float4 s[4] = {from[0], from[1], from[2], from[3]};
+    const conv1x1_factors s = conv1x1_read_factors(deferred_grad, k.c);
     uint4 *const dz = reinterpret_cast<uint4 *>(stage + S::DZ + k.at);
     const uint4 *const z = reinterpret_cast<const uint4 *>(stage + S::Z + k.at);
 #pragma unroll
@@ -136,10 +149,10 @@ conv1x1_fused_take(const conv1x1_fused &p, const conv1x1_part &part, unsigned ch
         const uint4 zs[2] = {z[i * 256], z[i * 256 + 256]};
 #pragma unroll
         for (int j = 0; j < 2; j++)
-            dz[(i + j) * 256] = make_uint4(conv1x1_finish_grad2<T>(gs[j].x, zs[j].x, s[0]),
-                                           conv1x1_finish_grad2<T>(gs[j].y, zs[j].y, s[1]),
-                                           conv1x1_finish_grad2<T>(gs[j].z, zs[j].z, s[2]),
-                                           conv1x1_finish_grad2<T>(gs[j].w, zs[j].w, s[3]));
+            dz[(i + j) * 256] = make_uint4(conv1x1_finish_grad2<T>(gs[j].x, zs[j].x, s.of[0]),
+                                           conv1x1_finish_grad2<T>(gs[j].y, zs[j].y, s.of[1]),
+                                           conv1x1_finish_grad2<T>(gs[j].z, zs[j].z, s.of[2]),
+                                           conv1x1_finish_grad2<T>(gs[j].w, zs[j].w, s.of[3]));
     }
     if (row0 + S::PIXELS > p.rows)
         for (int i = 0; i < S::CHUNKS; i++)
@@ -147,21 +160,22 @@ conv1x1_fused_take(const conv1x1_fused &p, const conv1x1_part &part, unsigned ch
                 dz[i * 256] = uint4{};
 }
 
-/* Replaces x by the activated input, in the same way. scale: a, b of each channel. */
+/* Replaces x by the activated input, in the same way. scale: a, b of each channel, as
+ * conv1x1_factor_at. */
 template <class T, class S>
 static __device__ __forceinline__ void
 conv1x1_fused_activate(const conv1x1_part &part, unsigned char *stage, const float2 *scale) {
     const conv1x1_chunk k = conv1x1_chunk_of_thread();
     if (k.c >= part.width)
         return;
-    const float4 *const from = reinterpret_cast<const float4 *>(scale + k.c);
-    const float4 s[4] = {from[0], from[1], from[2], from[3]};
+    const conv1x1_factors s = conv1x1_read_factors(scale, k.c);
     uint4 *const x = reinterpret_cast<uint4 *>(stage + S::X + k.at);
 #pragma unroll 2
     for (int i = 0; i < S::CHUNKS; i++) {
         const uint4 v = x[i * 256];
-        x[i * 256] = make_uint4(conv1x1_activate2<T>(v.x, s[0]), conv1x1_activate2<T>(v.y, s[1]),
-                                conv1x1_activate2<T>(v.z, s[2]), conv1x1_activate2<T>(v.w, s[3]));
+        x[i * 256] =
+            make_uint4(conv1x1_activate2<T>(v.x, s.of[0]), conv1x1_activate2<T>(v.y, s.of[1]),
+                       conv1x1_activate2<T>(v.z, s.of[2]), conv1x1_activate2<T>(v.w, s.of[3]));
     }
 }
 
@@ -387,14 +401,16 @@ conv1x1_fused_tables(const conv1x1_fused &p, const conv1x1_part &part, unsigned 
     float2 *const deferred_grad = reinterpret_cast<float2 *>(shared + S::DEFERRED);
     for (int i = (int)threadIdx.x; i < 128; i += CONV1X1_THREADS) {
         if (p.bsum && i < part.depth)
-            deferred_grad[i] = make_float2(p.bsum[part.m0 + i], p.csum[part.m0 + i]);
+            deferred_grad[conv1x1_factor_at(i)] =
+                make_float2(p.bsum[part.m0 + i], p.csum[part.m0 + i]);
         if (!NORM)
             continue;
         const float4 c = i < part.width ? conv1x1_channel(p.mask.norm, part.c0 + i) : float4{};
         if (DGRAD)
             reinterpret_cast<float4 *>(shared + S::MARKS)[i] = c;
         else
-            reinterpret_cast<float2 *>(shared + S::MARKS)[i] = make_float2(c.x, c.y);
+            reinterpret_cast<float2 *>(shared + S::MARKS)[conv1x1_factor_at(i)] =
+                make_float2(c.x, c.y);
     }
     const conv1x1_chunk k = conv1x1_chunk_of_thread();
     for (int at = k.at; part.depth < 128 && at < S::END; at += 4096)
@@ -498,7 +514,7 @@ __global__ void __launch_bounds__(CONV1X1_THREADS, DGRAD ? 1 : 2)
 static __global__ void __launch_bounds__(CONV1X1_THREADS)
     conv1x1_reduce_kernel(const float *parts, int splits, int64_t count, float *out) {
     gpu_begin();
-    __shared__ double runs[8][128];
+    __shared__ double runs[8][GPU_PARTS_ROW];
     const int lane = (int)threadIdx.x % 32, run = (int)threadIdx.x / 32;
     const int64_t i = (int64_t)blockIdx.x * 128 + lane * 4;
     double sum[4] = {};
@@ -512,13 +528,13 @@ static __global__ void __launch_bounds__(CONV1X1_THREADS)
     }
 #pragma unroll
     for (int j = 0; j < 4; j++)
-        runs[run][lane * 4 + j] = sum[j];
+        runs[run][gpu_parts_at(lane * 4 + j)] = sum[j];
     __syncthreads();
     if (threadIdx.x >= 128)
         return;
     double total = 0;
     for (int r = 0; r < 8; r++)
-        total += runs[r][threadIdx.x];
+        total += runs[r][gpu_parts_at((int)threadIdx.x)];
     out[(int64_t)blockIdx.x * 128 + (int)threadIdx.x] = (float)total;
 }
 

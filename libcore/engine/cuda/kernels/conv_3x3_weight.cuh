@@ -190,12 +190,12 @@ __global__ void __launch_bounds__(CONV3_THREADS) conv3_weight(const conv3_weight
 static __global__ void __launch_bounds__(GPU_PARTS_THREADS)
     conv3_finish_weight(const float *parts, int part_count, int64_t count, float *to) {
     gpu_begin();
-    __shared__ double sums[8][128];
+    __shared__ double sums[8][GPU_PARTS_ROW];
     const int thread = (int)threadIdx.x;
     const int64_t first = (int64_t)blockIdx.x * 128;
     gpu_add_parts(parts, part_count, count, first, thread, sums);
     if (thread < 128 && first + thread < count)
-        to[first + thread] = (float)sums[0][thread];
+        to[first + thread] = (float)sums[0][gpu_parts_at(thread)];
 }
 
 #endif

@@ -487,7 +487,7 @@ stem_colours colours_of(const float mean[3], const float std[3]) {
 __global__ void __launch_bounds__(GPU_PARTS_THREADS)
     stem_unfold(const float *parts, int part_count, stem_colours colours, float *dweight) {
     gpu_begin();
-    __shared__ double sums[8][128];
+    __shared__ double sums[8][GPU_PARTS_ROW];
     const int thread = (int)threadIdx.x, first = (int)blockIdx.x * 128;
     gpu_add_parts(parts, part_count, PART_FLOATS, first, thread, sums);
     if (thread >= 64)
@@ -495,7 +495,8 @@ __global__ void __launch_bounds__(GPU_PARTS_THREADS)
     const int pair = first / 2 + thread, kx = pair % 8 - 1, row = pair / 8; /* row: output, ky */
     if (kx < 0)
         return;
-    const double of_u = sums[0][2 * thread], of_1 = sums[0][2 * thread + 1];
+    const double of_u = sums[0][gpu_parts_at(2 * thread)];
+    const double of_1 = sums[0][gpu_parts_at(2 * thread + 1)];
     for (int c = 0; c < 3; c++)
         dweight[(row * 7 + kx) * 3 + c] =
             (float)(((of_u + 128 * of_1) / 255 - colours.mean[c] * of_1) / colours.std[c]);

@@ -42,12 +42,17 @@ static __device__ __forceinline__ float2 gpu_vec8_share(const float (&first)[8],
     return make_float2(v[0], v[1]);
 }
 
-/* sums[0][i] = sum over all parts of element first + i, for i < 128. A part has `count` elements (a
- * multiple of 4). The sum is in double, in a fixed order; each warp adds every eighth part. */
-enum { GPU_PARTS_THREADS = 256 };
+/* A row of 128 doubles in shared memory, which lanes write 4 elements each and read one each, both
+ * without bank conflicts: element i is at gpu_parts_at(i). */
+enum { GPU_PARTS_THREADS = 256, GPU_PARTS_ROW = 4 * 36 };
+static __device__ __forceinline__ int gpu_parts_at(int i) { return i % 4 * 36 + i / 4; }
+
+/* sums[0][gpu_parts_at(i)] = sum over all parts of element first + i, for i < 128. A part has
+ * `count` elements (a multiple of 4). The sum is in double, in a fixed order; each warp adds every
+ * eighth part. */
 static __device__ __forceinline__ void gpu_add_parts(const float *parts, int part_count,
                                                      int64_t count, int64_t first, int thread,
-                                                     double (&sums)[8][128]) {
+                                                     double (&sums)[8][GPU_PARTS_ROW]) {
     const int warp = thread / 32, lane = thread % 32;
     const int64_t i = first + lane * 4;
     double sum[4] = {0};
@@ -62,11 +67,12 @@ static __device__ __forceinline__ void gpu_add_parts(const float *parts, int par
         }
     }
     for (int j = 0; j < 4; j++)
-        sums[warp][lane * 4 + j] = sum[j];
+        sums[warp][gpu_parts_at(lane * 4 + j)] = sum[j];
     __syncthreads();
+    const int at = gpu_parts_at(thread);
     if (thread < 128)
         for (int s = 1; s < 8; s++)
-            sums[0][thread] += sums[s][thread];
+            sums[0][at] += sums[s][at];
     __syncthreads();
 }
 
