@@ -15,6 +15,7 @@ if [ $command = chex-env ]; then
 elif [ $command = chex-train ]; then
     [ ! -e $SCRATCH/sleeps ] || exec sleep 100
     [ "\$SLURM_PROCID" = 0 ] || exit 0
+    [ ! -e $SCRATCH/says ] || cat $SCRATCH/says >&2
     mkdir -p run && printf '{\n  "logical_ranks": 4,\n}\n' >run/ranks.json
     exit \$(sed -n "\$(grep -c '^chex-train' $SCRATCH/calls)p" $SCRATCH/statuses)
 fi
@@ -38,6 +39,13 @@ settles() { # JOB: it has ended or is back in the queue
     done
     diag "$(tail -n 20 "$1.log")"
     return 1
+}
+await_excluded() { # JOB: its script has named the nodes to leave out
+    local tries
+    for ((tries = 0; tries < 100; tries++)); do
+        [ "$(about "$1" ExcNodeList)" = "ExcNodeList=(null)" ] || return 0
+        sleep 0.1
+    done
 }
 trainings() { grep -c '^chex-train' calls; }
 
@@ -69,13 +77,25 @@ is "$(trainings) $(about "$job" Comment)" "3 Comment=chexnet-retries=1" \
     "after as many restarts as CHEXNET_RESTARTS says, the job goes back into the queue"
 scancel "$job"
 
+echo 'chex-train[r0/4 n0] error: audit of step 4: rank 3 on n1 (cpu) computed a wrong gradient: the node has a silent fault' >says
+printf '%s\n' 5 >statuses
+job=$(CHEXNET_RESTARTS=0 submit)
+settles "$job"
+await_excluded "$job"
+is "$(trainings) $(about "$job" Restarts) $(about "$job" ExcNodeList)" "1 Restarts=1 ExcNodeList=n1" \
+    "without restarts, the job goes back into the queue without the node that an audit names" || diag "$(cat "$job.log")"
+like "$(cat "$job.log")" '^an audit found wrong numbers; this job is put back into the queue, for other nodes$' \
+    "the log says why"
+scancel "$job"
+rm says
+
 touch gpu-lost
 printf '%s\n' 5 0 >statuses
 job=$(submit)
 settles "$job"
 is "$(about "$job" JobState) $(trainings)" "JobState=COMPLETED 2" "a job with a GPU that is lost goes on"
 like "$(cat "$job.log")" '^n1: chex-env ended with 5; left out$' "the node of the GPU is left out"
-like "$(cat "$job.log")" 'ranks were lost \(status 5\); no step is lost; restart 1 of 5 with 2 processes on n0$' \
+like "$(cat "$job.log")" '^a node or a GPU failed \(status 5\); no step is lost; restart 1 of 5 with 2 processes on n0$' \
     "the log says with which processes it goes on"
 like "$(grep chex-train calls | tail -n 1)" '^chex-train 2 n0 .*--logical-ranks 4$' "they share the logical ranks"
 like "$(grep chex-eval calls)" '^chex-eval 2 n0 ' "the evaluation has the same processes"

@@ -42,9 +42,9 @@ is "$(scontrol show job "$job" | grep -oE 'JobState=[A-Z]*|Restarts=[0-9]*' | pa
 like "$(cat run.log)" \
     'error: audit of step [0-9]+: rank 3 on n1 \(.*\) computed a wrong gradient .* repeated, it was wrong again' \
     "the audit names rank and node"
-like "$(cat run.log)" '^n1: an audit found wrong numbers; left out$' "the node is left out"
+like "$(cat run.log)" '^n1: its numbers are wrong; left out$' "the node is left out"
 lost='steps [0-9]+ to [0-9]+ are lost and computed again'
-like "$(cat run.log)" "^ranks were lost \(status 5\); $lost; restart 1 of 5 with 2 processes on n0$" \
+like "$(cat run.log)" "^an audit found wrong numbers \(status 5\); $lost; restart 1 of 5 with 2 processes on n0$" \
     "the others go on in the same allocation"
 back=$(grep -o 'the next start goes on from step [0-9]*' run.log | grep -o '[0-9]*$')
 like "$(cat run.log)" "going on from step ${back:-none}( |$)" "from the last audited checkpoint"
