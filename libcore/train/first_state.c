@@ -73,9 +73,16 @@ enum chex_status chex_session_check_init(struct chex_session *s, struct chex_err
     return chex_session_agree(s, check_fits(s, err), err);
 }
 
-/* Rank 0 reads the file and gives the state to all ranks. */
-static enum chex_status share_init(struct chex_session *s, float *state, struct chex_error *err) {
-    const enum chex_status st = s->rank == 0 ? read_init(s, state, err) : CHEX_OK;
+/* Rank 0 makes the parameters and gives them to all ranks. So all begin with the same bits, also if
+ * the mathematical functions of their C libraries differ, and ranks that share cores do the work
+ * once. */
+static enum chex_status first_params(struct chex_session *s, float *state, struct chex_error *err) {
+    const struct chex_train_config *c = &s->config;
+    enum chex_status st = CHEX_OK;
+    if (s->rank == 0)
+        chex_net_init_state(s->net, c->seed, c->threads, state);
+    if (s->rank == 0 && c->init)
+        st = read_init(s, state, err);
     CHEX_TRY(chex_session_agree(s, st, err));
     const enum chex_phase phase = chex_watchdog_wait(s->world.watchdog);
     CHEX_TRY(chex_group_broadcast(s->world.coll->group, state, s->net->state_count * sizeof *state,
@@ -85,24 +92,19 @@ static enum chex_status share_init(struct chex_session *s, float *state, struct 
 }
 
 enum chex_status chex_session_init_state(struct chex_session *s, struct chex_error *err) {
-    const struct chex_train_config *c = &s->config;
     float *state = chex_alloc_aligned(s->net->state_count, sizeof *state);
     enum chex_status st = state ? CHEX_OK : chex_error_memory(err, NULL);
     st = chex_session_agree(s, st, err);
-    if (st != CHEX_OK) {
-        free(state);
-        return st;
-    }
-    chex_net_init_state(s->net, c->seed, c->threads, state);
-    if (c->init)
-        st = share_init(s, state, err);
+    if (st == CHEX_OK)
+        st = first_params(s, state, err);
     if (st == CHEX_OK)
         st = chex_engine_set(s->engine, CHEX_STATE_PARAMS, state, err);
-    if (st == CHEX_OK && c->ema_decay > 0)
+    if (st == CHEX_OK && s->config.ema_decay > 0)
         st = chex_engine_set(s->engine, CHEX_STATE_EMA, state, err);
-    memset(state, 0, s->net->state_count * sizeof *state);
-    if (st == CHEX_OK)
+    if (st == CHEX_OK) {
+        memset(state, 0, s->net->state_count * sizeof *state);
         st = chex_engine_set(s->engine, CHEX_STATE_MOMENT1, state, err);
+    }
     if (st == CHEX_OK)
         st = chex_engine_set(s->engine, CHEX_STATE_MOMENT2, state, err);
     free(state);

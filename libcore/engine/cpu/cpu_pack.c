@@ -11,36 +11,43 @@
 
 #include "engine/cpu/cpu_engine.h"
 
+/* Output channels at a time: a cache line of `own`, and as many sequential streams of `rows`. */
+enum { TRANSPOSE_OUTS = 16 };
+
 static void transpose(const struct chex_param *p, float *own, float *rows, bool to_own) {
-    size_t out = (size_t)p->dims[0], in = (size_t)p->dims[1];
-    size_t taps = (size_t)p->dims[2] * (size_t)p->dims[3];
-    for (size_t o = 0; o < out; o++)
+    const size_t out = (size_t)p->dims[0], in = (size_t)p->dims[1];
+    const size_t taps = (size_t)p->dims[2] * (size_t)p->dims[3];
+    for (size_t from = 0, to; from < out; from = to) {
+        to = from + TRANSPOSE_OUTS < out ? from + TRANSPOSE_OUTS : out;
         for (size_t i = 0; i < in; i++)
-            for (size_t t = 0; t < taps; t++) {
-                float *a = &own[(t * in + i) * out + o], *b = &rows[(o * in + i) * taps + t];
-                if (to_own)
-                    *a = *b;
-                else
-                    *b = *a;
-            }
+            for (size_t t = 0; t < taps; t++)
+                for (size_t o = from; o < to; o++) {
+                    float *a = &own[(t * in + i) * out + o], *b = &rows[(o * in + i) * taps + t];
+                    if (to_own)
+                        *a = *b;
+                    else
+                        *b = *a;
+                }
+    }
+}
+
+static void convert(const struct chex_net *net, float *own, float *rows, bool to_own) {
+    for (int i = 0; i < net->param_total; i++) {
+        const struct chex_param *p = &net->params[i];
+        float *a = own + p->offset, *b = rows + p->offset;
+        if (p->kind == CHEX_PARAM_CONV)
+            transpose(p, a, b, to_own);
+        else
+            memcpy(to_own ? a : b, to_own ? b : a, p->count * sizeof *a);
+    }
 }
 
 void chex_cpu_from_rows(const struct chex_net *net, float *own, const float *rows) {
-    memcpy(own, rows, net->state_count * sizeof *own);
-    for (int i = 0; i < net->param_total; i++) {
-        const struct chex_param *p = &net->params[i];
-        if (p->kind == CHEX_PARAM_CONV)
-            transpose(p, own + p->offset, (float *)(uintptr_t)(rows + p->offset), true);
-    }
+    convert(net, own, (float *)(uintptr_t)rows, true);
 }
 
 void chex_cpu_to_rows(const struct chex_net *net, float *rows, const float *own) {
-    memcpy(rows, own, net->state_count * sizeof *own);
-    for (int i = 0; i < net->param_total; i++) {
-        const struct chex_param *p = &net->params[i];
-        if (p->kind == CHEX_PARAM_CONV)
-            transpose(p, (float *)(uintptr_t)(own + p->offset), rows + p->offset, false);
-    }
+    convert(net, (float *)(uintptr_t)own, rows, false);
 }
 
 static float round_bf16(float v) {
