@@ -47,16 +47,17 @@ static bool parse_count(const char *text, const char *unit, uint64_t *out) {
     return chex_parse_u64(number, out);
 }
 
-/* --checkpoint-every: "500steps", "2epochs" or a duration. Sets one of the three numbers. */
+/* --checkpoint-every: "500steps", "2epochs" or a duration, more than 0. Sets one of the three
+ * numbers. */
 static enum chex_status parse_cadence(const char *text, struct chex_train_config *out,
                                       struct chex_error *err) {
-    if (parse_count(text, "steps", &out->save_every_steps) ||
-        parse_count(text, "epochs", &out->save_every_epochs) ||
-        chex_parse_duration(text, &out->save_every_ms))
+    if ((parse_count(text, "steps", &out->save_every_steps) && out->save_every_steps) ||
+        (parse_count(text, "epochs", &out->save_every_epochs) && out->save_every_epochs) ||
+        (chex_parse_duration(text, &out->save_every_ms) && out->save_every_ms))
         return CHEX_OK;
     return chex_error_set(err, CHEX_E_USAGE,
                           "--checkpoint-every: '%s' is not valid: expected a time such as 30m, "
-                          "steps such as 500steps, or epochs such as 2epochs",
+                          "steps such as 500steps, or epochs such as 2epochs; more than 0",
                           text);
 }
 

@@ -215,7 +215,8 @@ static enum chex_status set_value(struct chex_opt_set *set, const struct chex_op
     if (!*value)
         return chex_error_set(
             err, CHEX_E_USAGE,
-            "%s: the value is empty: expected %s. Omit the option to use its default", where, want);
+            "%s: the value is empty: expected %s (omit the option to use its default)", where,
+            want);
     if (!store(set, o, settings, value))
         return chex_error_set(err, CHEX_E_USAGE, "%s: '%.200s' is not valid: expected %s%s", where,
                               value, want, meant_choice(o, value, meant, sizeof meant));

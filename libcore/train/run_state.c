@@ -29,10 +29,11 @@ static json_t *plateau_state(const struct chex_schedule *p) {
 }
 
 static json_t *position_state(const struct chex_position *at) {
-    return chex_result(
-        CHEX_MEMBER(at, epoch), CHEX_MEMBER(at, step_in_epoch), CHEX_MEMBER(at, step),
-        CHEX_MEMBER(at, epoch_loss), CHEX_MEMBER(at, best_score), CHEX_MEMBER(at, has_best),
-        CHEX_MEMBER(at, best_epoch), CHEX_MEMBER(at, best_step), CHEX_MEMBER(at, validation_due));
+    return chex_result(CHEX_MEMBER(at, epoch), CHEX_MEMBER(at, step_in_epoch),
+                       CHEX_MEMBER(at, step), CHEX_MEMBER(at, epoch_loss),
+                       CHEX_MEMBER(at, best_score), CHEX_MEMBER(at, has_best),
+                       CHEX_MEMBER(at, best_epoch), CHEX_MEMBER(at, best_step),
+                       CHEX_MEMBER(at, ema_step), CHEX_MEMBER(at, validation_due));
 }
 
 static const char *policy_text(const struct chex_train_config *c) {
@@ -172,6 +173,7 @@ static void read_position(struct chex_position *at, const json_t *o) {
     at->has_best = json_is_true(json_object_get(o, "has_best"));
     at->best_epoch = get_u64(o, "best_epoch");
     at->best_step = get_u64(o, "best_step");
+    at->ema_step = get_u64(o, "ema_step");
     at->validation_due = json_is_true(json_object_get(o, "validation_due"));
 }
 
@@ -313,6 +315,8 @@ enum chex_status chex_session_load_engine(struct chex_session *s, struct chex_er
         CHEX_TRY(chex_engine_set(s->engine, CHEX_STATE_MOMENT1, c->moment1, err));
     if (c->moment2)
         CHEX_TRY(chex_engine_set(s->engine, CHEX_STATE_MOMENT2, c->moment2, err));
+    if (!c->ema)
+        s->at.ema_step = s->config.ema_decay > 0 ? s->at.step : 0;
     if (s->config.ema_decay > 0 && !c->ema && s->rank == 0)
         chex_info("--ema %g: the run had no moving average; it starts from the parameters of step "
                   "%llu",

@@ -151,11 +151,16 @@ static void warn_of_short_average(const struct chex_session *s) {
     uint64_t updates = (uint64_t)c->epochs * s->steps;
     if (c->max_steps && c->max_steps < updates)
         updates = c->max_steps;
+    updates -= s->at.ema_step < updates ? s->at.ema_step : updates;
     const double first = c->ema_decay > 0 ? pow(c->ema_decay, (double)updates) : 0;
+    char since[32] = "of this run";
+    if (s->at.ema_step)
+        snprintf(since, sizeof since, "since step %llu", (unsigned long long)s->at.ema_step);
     if (first > 0.01)
-        chex_warn("--ema %g: after the %llu update%s of this run, %.2g %% of the average are still "
-                  "the first parameters: lower it, or train longer",
-                  c->ema_decay, (unsigned long long)updates, chex_text_s(updates), 100 * first);
+        chex_warn(
+            "--ema %g: after the %llu update%s %s, %.2g %% of the average are still the first "
+            "parameters: lower it, or train longer",
+            c->ema_decay, (unsigned long long)updates, chex_text_s(updates), since, 100 * first);
 }
 
 static void warn_of_labels(const struct chex_label_gaps *gaps) {

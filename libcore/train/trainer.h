@@ -88,6 +88,7 @@ struct chex_position {
     double best_score; /* the highest validation AUROC, or minus the lowest loss */
     bool has_best;
     uint64_t best_epoch, best_step; /* of best_score; 0: unknown (older checkpoints) */
+    uint64_t ema_step;              /* with --ema: the step at which the average began */
     /* The last step of the epoch, or of --max-steps, is done, and its validation is not. */
     bool validation_due;
 };

@@ -31,8 +31,11 @@ like "$(err)" "taken from parts/.*ema '0.5'" "a resumed run takes the decay over
 same run parts ema && same run parts params
 ok $? "a resumed run has the average of one that did not stop, to the last bit"
 expect_status 0 chex-train "${new[@]}" --output later --max-steps 1
-expect_status 0 chex-train --data set --output later --engine cpu --threads 1 --max-steps 0 --ema 0.5
+expect_status 0 chex-train --data set --output later --engine cpu --threads 1 --max-steps 2 --ema 0.5
 like "$(err)" '--ema 0.5: the run had no moving average; it starts from the parameters of step 1' "an average that starts in a resumed run is reported"
+expect_status 0 chex-train --data set --output later --engine cpu --threads 1 --max-steps 0
+like "$(err)" 'warn: --ema 0.5: after the 2 updates since step 1, 25 %' \
+    "its part of first parameters is computed from the step at which it began, also in a later start"
 same run later params && ! same run later ema
 ok $? "it starts from the parameters of the checkpoint"
 expect_status 0 chex-train "${new[@]}" --epochs 2 --output run --ema 0

@@ -45,10 +45,10 @@ wanted=$(grep '"kind":"epoch"' few/metrics.jsonl |
     awk '$3 == "true" || $1 == 3 || $1 == 4 { print $2 }' | paste -sd,)
 is "$(log few step | paste -sd,)" "$wanted" \
     "--checkpoint-every 3epochs saves every third epoch, the best so far and the last"
-for bad in 3epoch epochs -1epochs 3; do
+for bad in 3epoch epochs -1epochs 0steps 0epochs 0s 3; do
     expect_status 2 train bad --epochs 1 "--checkpoint-every=$bad"
 done
-like "$(cat bad.err)" "checkpoint-every: '3' is not valid: expected a time such as 30m, steps such as 500steps, or epochs such as 2epochs" \
+like "$(cat bad.err)" "checkpoint-every: '3' is not valid: expected a time such as 30m, steps such as 500steps, or epochs such as 2epochs; more than 0$" \
     "a bad interval is refused"
 
 # A kill at any moment of a write leaves the checkpoint before it.
