@@ -156,6 +156,7 @@ enum chex_status train_config_of(const struct train_settings *s, const char *eng
         .deterministic = s->deterministic,
         .sync_bn = s->sync_bn,
         .audit_steps = (uint64_t)s->audit_steps,
+        .accumulate = (int)s->accumulate,
         .logical_ranks = (int)(s->accumulate ? s->accumulated_ranks : s->logical_ranks),
         .order = (enum chex_order_kind)s->order,
         .pipeline = (enum chex_pipeline_kind)s->pipeline,

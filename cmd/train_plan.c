@@ -160,28 +160,53 @@ static void print_ranks(const json_t *plan) {
 
 static const char cluster_text[] =
     "cluster       {file}: {nodes node} of {processes_a_node process/processes}, "
-    "{images_per_s:.1f} "
-    "images/s on one\n" INDENT
-    "a step waits for the slowest of n processes: {wait_s:t} x (1/2 + ... "
-    "+ 1/n)\n" INDENT "processes      step   waiting  reduction  images/s  efficiency     epoch\n";
+    "{images_per_s:.1f} images/s on one\n" INDENT
+    "a step waits for the slowest of n processes: {wait_s:t} x (1/2 + ... + 1/n) with one pass\n"
+    "{logical_ranks?" INDENT "{logical_ranks logical rank} in all, divided among the processes\n}"
+    "{sync_sums?" INDENT "--sync-bn: {sync_sums} sums over all processes in each step\n}";
 
-static const char *seconds(const json_t *row, const char *key, char *buf, size_t size) {
-    return chex_format_duration(buf, size, json_number_value(json_object_get(row, key)));
+/* Parts of a step. */
+static const struct {
+    const char *key, *title;
+    bool usual; /* shown even if it takes no time */
+} cluster_parts[] = {{"step_s", "step", true},
+                     {"wait_s", "waiting", true},
+                     {"exposed_s", "reduction", true},
+                     {"sync_s", "sync-bn", false},
+                     {"audit_s", "audits", false}};
+enum { CLUSTER_PARTS = sizeof cluster_parts / sizeof cluster_parts[0] };
+
+static void print_seconds(const json_t *row, const char *key) {
+    char text[32];
+    printf(" %10s",
+           chex_format_duration(text, sizeof text, json_number_value(json_object_get(row, key))));
 }
 
 static void print_cluster(const json_t *cluster) {
-    const json_t *row;
+    const json_t *rows = json_object_get(cluster, "predictions"), *row;
+    const json_t *last = json_array_get(rows, json_array_size(rows) - 1);
+    bool shown[CLUSTER_PARTS];
     size_t i;
     chex_result_text(stdout, cluster, cluster_text);
-    json_array_foreach(json_object_get(cluster, "predictions"), i, row) {
-        char step[32], wait[32], exposed[32], epoch[32];
-        printf(INDENT "%9lld %9s %9s %10s %9.1f %9.1f %% %9s\n",
+    printf(INDENT "processes  passes");
+    for (int k = 0; k < CLUSTER_PARTS; k++) {
+        shown[k] = cluster_parts[k].usual ||
+                   json_number_value(json_object_get(last, cluster_parts[k].key)) > 0;
+        if (shown[k])
+            printf(" %10s", cluster_parts[k].title);
+    }
+    printf("  images/s  efficiency      epoch\n");
+    json_array_foreach(rows, i, row) {
+        printf(INDENT "%9lld %7lld",
                (long long)json_integer_value(json_object_get(row, "processes")),
-               seconds(row, "step_s", step, sizeof step), seconds(row, "wait_s", wait, sizeof wait),
-               seconds(row, "exposed_s", exposed, sizeof exposed),
-               json_number_value(json_object_get(row, "images_per_s")),
-               100 * json_number_value(json_object_get(row, "efficiency")),
-               seconds(row, "epoch_s", epoch, sizeof epoch));
+               (long long)json_integer_value(json_object_get(row, "passes")));
+        for (int k = 0; k < CLUSTER_PARTS; k++)
+            if (shown[k])
+                print_seconds(row, cluster_parts[k].key);
+        printf(" %9.1f %9.1f %%", json_number_value(json_object_get(row, "images_per_s")),
+               100 * json_number_value(json_object_get(row, "efficiency")));
+        print_seconds(row, "epoch_s");
+        printf("\n");
     }
 }
 

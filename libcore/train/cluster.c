@@ -176,21 +176,55 @@ static double harmonic(int n) {
     return sum;
 }
 
+/* Probability that the sum of `passes` delays of mean 1 is at most t. */
+static double erlang(int passes, double t) {
+    double term = exp(-t), above = 0;
+    for (int k = 0; k < passes; term *= t / ++k)
+        above += term;
+    return 1 - above;
+}
+
+/* The mean of the largest of n such sums, less the mean of one: the integral of 1 - erlang^n, by
+ * Simpson's rule. */
+static double mean_wait(int n, int passes) {
+    enum { PARTS = 1000, PASSES_MOST = 256 /* exp(-t) must not vanish */ };
+    if (n == 1)
+        return 0;
+    if (passes == 1)
+        return harmonic(n) - 1;
+    if (passes > PASSES_MOST) /* nearly normal: the delays grow with the square root */
+        return sqrt((double)passes / PASSES_MOST) * mean_wait(n, PASSES_MOST);
+    const double end = passes + 10 * sqrt(passes) + 2 * log(n) + 30, width = end / PARTS;
+    double sum = 0;
+    for (int i = 0; i <= PARTS; i++)
+        sum += (i == 0 || i == PARTS ? 1 : 2 + i % 2 * 2) *
+               (1 - pow(fmax(0, erlang(passes, i * width)), n));
+    return sum * width / 3 - passes;
+}
+
+static int rounds(int n) { return n > 1 ? (int)ceil(log2(n)) : 0; }
+
 static double link_s(const struct chex_cluster_link *l, int n, double bytes) {
-    return n > 1 ? 2.0 * (n - 1) / n * bytes / l->bytes_per_s + 2 * ceil(log2(n)) * l->latency_s
-                 : 0;
+    return n > 1 ? 2.0 * (n - 1) / n * bytes / l->bytes_per_s + 2 * rounds(n) * l->latency_s : 0;
 }
 
 static int nodes_of(const struct chex_cluster *c, int processes) {
     return (processes + c->node_processes - 1) / c->node_processes;
 }
 
+static int local_of(const struct chex_cluster *c, int processes) {
+    return processes < c->node_processes ? processes : c->node_processes;
+}
+
+/* What the reduction takes after backward. hidden: gradients become ready during backward. */
 static double exposed_s(const struct chex_cluster *c, const struct chex_cluster_work *w,
-                        int processes) {
-    const int nodes = nodes_of(c, processes);
-    const int local = processes < c->node_processes ? processes : c->node_processes;
-    const double backward_s = c->backward_share * pass_s(c, w), total = (double)w->gradient_bytes;
+                        int processes, bool hidden) {
+    const int nodes = nodes_of(c, processes), local = local_of(c, processes);
+    const double backward_s = hidden ? c->backward_share * pass_s(c, w) : 0;
+    const double total = (double)w->gradient_bytes;
     double free_s = 0; /* when the link is free, since the start of backward */
+    if (processes == 1)
+        return 0;
     for (double done = 0; done < total;) {
         const double bytes = fmin((double)w->bucket_bytes, total - done);
         done += bytes;
@@ -200,25 +234,37 @@ static double exposed_s(const struct chex_cluster *c, const struct chex_cluster_
     return free_s - backward_s;
 }
 
+/* All sums of a step over one kind of link, up and down the tree of n. */
+static double sums_s(const struct chex_cluster_link *l, int n, const struct chex_cluster_work *w) {
+    return n > 1 ? 2 * rounds(n) *
+                       (w->sync_sums * l->latency_s + (double)w->sync_bytes / l->bytes_per_s)
+                 : 0;
+}
+
 void chex_cluster_fit(struct chex_cluster *c, const struct chex_cluster_work *w) {
     const int n = c->several_processes;
     if (n == 0)
         return;
     const double step_s = (double)n * w->batch_images / c->several_images_per_s;
-    c->wait_s = fmax(0, step_s - pass_s(c, w) - exposed_s(c, w, n)) / (harmonic(n) - 1);
+    c->wait_s = fmax(0, step_s - pass_s(c, w) - exposed_s(c, w, n, true)) / mean_wait(n, 1);
 }
 
 void chex_cluster_predict(const struct chex_cluster *c, const struct chex_cluster_work *w,
                           int processes, struct chex_cluster_row *out) {
-    const uint64_t steps = w->rows / (uint64_t)processes / (uint64_t)w->batch_images;
-    struct chex_cluster_row r = {.processes = processes,
-                                 .nodes = nodes_of(c, processes),
-                                 .wait_s = c->wait_s * (harmonic(processes) - 1)};
-    r.exposed_s = processes > 1 ? exposed_s(c, w, processes) : 0;
-    r.step_s = pass_s(c, w) + r.wait_s + r.exposed_s;
-    r.images_per_s = (double)processes * w->batch_images / r.step_s;
-    r.efficiency = r.images_per_s / (processes * c->images_per_s);
-    r.epoch_s = (double)steps * r.step_s;
+    const int n = processes, V = w->logical_ranks;
+    struct chex_cluster_row r = {
+        .processes = n, .nodes = nodes_of(c, n), .passes = V ? (V + n - 1) / n : w->process_passes};
+    const double images = (double)(V ? V : n * r.passes) * w->batch_images;
+    const double in_the_open_s = exposed_s(c, w, n, false);
+    r.wait_s = c->wait_s * mean_wait(n, r.passes);
+    r.exposed_s = w->sync_sums ? in_the_open_s : exposed_s(c, w, n, true);
+    r.sync_s = sums_s(&c->local, local_of(c, n), w) + sums_s(&c->network, r.nodes, w);
+    if (w->audit_steps)
+        r.audit_s = (pass_s(c, w) + in_the_open_s - r.exposed_s) / (double)w->audit_steps;
+    r.step_s = r.passes * pass_s(c, w) + r.wait_s + r.exposed_s + r.sync_s + r.audit_s;
+    r.images_per_s = images / r.step_s;
+    r.efficiency = r.images_per_s / (n * c->images_per_s);
+    r.epoch_s = floor((double)w->rows / images) * r.step_s;
     *out = r;
 }
 

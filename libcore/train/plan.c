@@ -443,41 +443,59 @@ static json_t *time_json(const struct plan *p, double *min_run_s_out) {
     return o;
 }
 
+/* What a step of this run does on any number of processes. */
+static struct chex_cluster_work cluster_work(const struct chex_session *s) {
+    const struct chex_train_config *c = &s->config;
+    struct chex_reduce_facts f;
+    struct chex_cluster_work w = {.gradient_bytes = s->net->state_count * sizeof(float),
+                                  .batch_images = c->batch,
+                                  .rows = s->input.train->rows,
+                                  .process_passes = c->accumulate ? c->accumulate : 1,
+                                  .audit_steps = c->audit_steps};
+    chex_reduce_facts(s->reduce, &f);
+    w.bucket_bytes = f.bucket_bytes;
+    /* By default, and with --accumulate, more processes have more logical ranks. */
+    if (!c->accumulate && (c->logical_ranks != s->size || s->at.step))
+        w.logical_ranks = c->logical_ranks;
+    if (c->sync_bn)
+        chex_sync_bn_sums(s->net, &w.sync_sums, &w.sync_bytes);
+    return w;
+}
+
+static json_t *cluster_row_json(const struct chex_cluster_row *r) {
+    return chex_result(CHEX_MEMBER(r, processes), CHEX_MEMBER(r, nodes), CHEX_MEMBER(r, passes),
+                       CHEX_MEMBER(r, step_s), CHEX_MEMBER(r, wait_s), CHEX_MEMBER(r, exposed_s),
+                       CHEX_MEMBER(r, sync_s), CHEX_MEMBER(r, audit_s),
+                       CHEX_MEMBER(r, images_per_s), CHEX_MEMBER(r, efficiency),
+                       CHEX_MEMBER(r, epoch_s));
+}
+
 /* --cluster: a line for each number of processes. */
 static json_t *cluster_json(struct plan *p) {
     const struct chex_session *s = p->s;
     struct chex_cluster c = *p->cluster;
-    struct chex_reduce_facts f;
+    const struct chex_cluster_work work = cluster_work(s);
+    const int V = work.logical_ranks;
     int counts[CHEX_CLUSTER_COUNTS];
     json_t *rows = json_array();
-    chex_reduce_facts(s->reduce, &f);
-    const struct chex_cluster_work work = {.gradient_bytes = s->net->state_count * sizeof(float),
-                                           .bucket_bytes = f.bucket_bytes,
-                                           .batch_images = s->config.batch,
-                                           .rows = s->input.train->rows};
     chex_cluster_fit(&c, &work);
     const int n = chex_cluster_counts(&c, counts);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && (!V || counts[i] <= V); i++) {
         struct chex_cluster_row r;
         chex_cluster_predict(&c, &work, counts[i], &r);
-        json_array_append_new(rows,
-                              chex_result(CHEX_MEMBER(&r, processes), CHEX_MEMBER(&r, nodes),
-                                          CHEX_MEMBER(&r, step_s), CHEX_MEMBER(&r, wait_s),
-                                          CHEX_MEMBER(&r, exposed_s), CHEX_MEMBER(&r, images_per_s),
-                                          CHEX_MEMBER(&r, efficiency), CHEX_MEMBER(&r, epoch_s)));
+        json_array_append_new(rows, cluster_row_json(&r));
     }
     if (c.batch_images && c.batch_images != s->config.batch)
         warn(p, "--cluster %s was measured with batches of %d images, and --batch-size is %d",
              s->config.cluster, c.batch_images, s->config.batch);
-    if (s->config.logical_ranks > s->size)
-        warn(p, "--cluster counts one batch a process and step; this run has %d on %d process%s",
-             s->config.logical_ranks, s->size, s->size == 1 ? "" : "es");
-    if (s->config.sync_bn || s->config.audit_steps)
-        warn(p, "--cluster leaves out the time of %s",
-             !s->config.sync_bn ? "--audit-steps" : "the exchanges of --sync-bn in each layer");
+    if (V && V < counts[n - 1])
+        warn(p, "the run has %d logical ranks, so it uses at most %d of the cluster's %d processes",
+             V, V, counts[n - 1]);
     return chex_result(CHEX_FIELD("file", s->config.cluster), CHEX_MEMBER(&c, nodes),
                        CHEX_FIELD("processes_a_node", c.node_processes),
                        CHEX_MEMBER(&c, images_per_s), CHEX_MEMBER(&c, wait_s),
+                       CHEX_FIELD_IF(V, "logical_ranks", V),
+                       CHEX_FIELD_IF(work.sync_sums, "sync_sums", work.sync_sums),
                        CHEX_FIELD("predictions", rows));
 }
 

@@ -49,6 +49,25 @@ static size_t longest(const struct chex_net *net) {
     return 2 * (size_t)widest;
 }
 
+static bool normed(const struct chex_net *net, int buffer) {
+    for (int i = 0; i < net->bn_count; i++)
+        if (net->bns[i].buffer == buffer)
+            return true;
+    return false;
+}
+
+void chex_sync_bn_sums(const struct chex_net *net, int *sums_out, uint64_t *bytes_out) {
+    *sums_out = 0;
+    *bytes_out = 0;
+    for (int i = 0; i < net->op_count; i++) {
+        const struct chex_op *op = &net->ops[i];
+        if (op->out < 0 || !normed(net, op->out))
+            continue;
+        *sums_out += 2;
+        *bytes_out += 2 * 2 * (uint64_t)op->out_channels * sizeof(double);
+    }
+}
+
 enum chex_status chex_sync_bn_create(struct chex_coll *coll, const struct chex_net *net,
                                      int logical_ranks, struct chex_sync_bn **out,
                                      struct chex_error *err) {

@@ -24,6 +24,10 @@ enum { CHEX_SYNC_BN_MOST = 12 }; /* logical ranks of a process: their batches ar
 
 struct chex_sync_bn;
 
+/* Sums over the logical ranks in a pass of the engines cpu and cuda, and their bytes: forward and
+ * backward, one for each operation whose output a batch norm reads. */
+void chex_sync_bn_sums(const struct chex_net *net, int *sums_out, uint64_t *bytes_out);
+
 /* For the logical ranks of this process. coll and net are borrowed. CHEX_E_USAGE: more
  * than CHEX_SYNC_BN_MOST. Not collective. */
 enum chex_status chex_sync_bn_create(struct chex_coll *coll, const struct chex_net *net,

@@ -54,6 +54,7 @@ struct chex_train_config {
     bool deterministic;
     bool sync_bn;         /* batch statistics of all logical ranks of a step (train/sync_bn.h) */
     uint64_t audit_steps; /* train/pass_audit.h; 0: off */
+    int accumulate;       /* logical ranks of each process; 0: by logical_ranks */
     int logical_ranks;    /* 0: as in the checkpoint; without a checkpoint, the number of ranks */
     enum chex_order_kind order;
     enum chex_pipeline_kind pipeline;

@@ -18,6 +18,7 @@
 #include "op/net.h"
 #include "small_net.h"
 #include "tiny_net.h"
+#include "train/sync_bn.h"
 
 enum { MAX_V = 4, SIZE = 33 };
 
@@ -25,7 +26,8 @@ struct player {
     struct chex_engine *e;
     struct chex_engine_sync sync;
     struct chex_rank_sum *sum;
-    int v;
+    int v, sums; /* of all passes */
+    uint64_t sum_bytes;
     struct chex_batch batch;
     float *grad;
     struct chex_pass_result result;
@@ -35,6 +37,8 @@ struct player {
 
 static enum chex_status sum_of(void *arg, double *values, size_t count, struct chex_error *err) {
     struct player *p = arg;
+    p->sums++;
+    p->sum_bytes += count * sizeof *values;
     return chex_rank_sum_add(p->sum, p->v, values, count, err);
 }
 
@@ -143,6 +147,14 @@ static void check_parts(const char *spec, const char *model, enum chex_precision
     make_team(&parts, spec, &part, net, state, V, 1);
     pass_all(&parts, n, SIZE, CLASSES, pixels, labels);
     const double got_loss = mean_of(&parts, net, got);
+    if (strcmp(spec, "cpu") == 0) {
+        int sums;
+        uint64_t bytes;
+        chex_sync_bn_sums(net, &sums, &bytes);
+        OK(parts.player[0].sums == sums && parts.player[0].sum_bytes == bytes,
+           "cpu %s: a pass makes the %d sums of %llu bytes that the plan for a cluster counts",
+           model, sums, (unsigned long long)bytes);
+    }
     end_team(&parts);
     const size_t trained = net->param_count, running = net->state_count - trained;
     const double grads = rel_l2(got, want, trained);

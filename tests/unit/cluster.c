@@ -12,8 +12,11 @@
 
 /* ---- formulas ---- */
 
-static const struct chex_cluster_work densenet = {
-    .gradient_bytes = 28300000, .bucket_bytes = 4 << 20, .batch_images = 64, .rows = 77871};
+static const struct chex_cluster_work densenet = {.gradient_bytes = 28300000,
+                                                  .bucket_bytes = 4 << 20,
+                                                  .batch_images = 64,
+                                                  .rows = 77871,
+                                                  .process_passes = 1};
 
 static double step_s(const struct chex_cluster *c, int n) {
     struct chex_cluster_row r;
@@ -46,10 +49,84 @@ static void check_formulas(void) {
     c.network = (struct chex_cluster_link){1e18, 1e-3};
     OK(near(step_s(&c, 16), 0.64 + 4e-3),
        "of fast links only the last bucket's latencies are exposed");
-    const struct chex_cluster_work small = {
-        .gradient_bytes = 100, .bucket_bytes = 4 << 20, .batch_images = 64, .rows = 63};
+    const struct chex_cluster_work small = {.gradient_bytes = 100,
+                                            .bucket_bytes = 4 << 20,
+                                            .batch_images = 64,
+                                            .rows = 63,
+                                            .process_passes = 1};
     chex_cluster_predict(&c, &small, 1, &r);
     OK(r.epoch_s == 0, "fewer rows than one batch: no epoch");
+}
+
+/* 4 nodes of 4 processes without limits, a pass of 0.64 s, and delays of 60 ms. */
+static const struct chex_cluster fast = {.nodes = 4,
+                                         .node_processes = 4,
+                                         .images_per_s = 100,
+                                         .local = {1e18, 0},
+                                         .network = {1e18, 0},
+                                         .backward_share = 0.5};
+
+static struct chex_cluster_row predicted(const struct chex_cluster *c,
+                                         const struct chex_cluster_work *w, int n) {
+    struct chex_cluster_row r;
+    chex_cluster_predict(c, w, n, &r);
+    return r;
+}
+
+static void check_accumulate(void) {
+    struct chex_cluster_work w = densenet;
+    struct chex_cluster c = fast;
+    w.process_passes = 4;
+    struct chex_cluster_row r = predicted(&c, &w, 16);
+    OK(near(r.step_s, 4 * 0.64) && near(r.images_per_s, 1600) && near(r.epoch_s, 19 * 2.56),
+       "--accumulate 4: four passes a step, and a quarter of the steps");
+    c.wait_s = 0.06;
+    /* The mean of the larger of two sums of 4 delays: half of E|X - Y| = 2 k C(2k, k) / 4^k. */
+    r = predicted(&c, &w, 2);
+    OK(fabs(r.wait_s / (0.06 * 4 * 70 / 256) - 1) < 1e-6,
+       "the delays of four passes add up before a process waits: %.3f ms", 1e3 * r.wait_s);
+    w.process_passes = 512;
+    const double many = predicted(&c, &w, 16).wait_s;
+    w.process_passes = 256;
+    OK(near(many / predicted(&c, &w, 16).wait_s, sqrt(2)),
+       "of hundreds of passes the wait grows with the square root");
+    w.process_passes = 1;
+    w.logical_ranks = 6;
+    r = predicted(&fast, &w, 4);
+    OK(r.passes == 2 && near(r.step_s, 2 * 0.64) && near(r.images_per_s, 6 * 64 / 1.28),
+       "6 logical ranks on 4 processes: some have two passes, and the others wait");
+}
+
+static void check_sync(void) {
+    struct chex_cluster_work w = densenet;
+    struct chex_cluster c = fast;
+    w.sync_sums = 242;
+    w.sync_bytes = 1000000;
+    c.local = (struct chex_cluster_link){1e9, 1e-6};
+    struct chex_cluster_row r = predicted(&c, &w, 4);
+    OK(near(r.sync_s, 4 * (242 * 1e-6 + 1e-3)),
+       "--sync-bn in a node of 4: two links up the tree and two down, for each sum");
+    OK(near(r.exposed_s, 1.5 * 28300000 / 1e9 + 7 * 4e-6),
+       "its reduction of 7 buckets starts after backward");
+    c.network = (struct chex_cluster_link){1e18, 1e-3};
+    OK(near(predicted(&c, &w, 16).sync_s - r.sync_s, 4 * 242 * 1e-3),
+       "4 nodes: two links more up and down, between the nodes");
+    OK(predicted(&c, &w, 1).sync_s == 0, "one process exchanges nothing");
+}
+
+static void check_audit(void) {
+    struct chex_cluster_work w = densenet;
+    struct chex_cluster c = fast;
+    w.audit_steps = 10;
+    OK(near(predicted(&c, &w, 16).audit_s, 0.064) && near(predicted(&c, &w, 1).step_s, 0.704),
+       "--audit-steps 10: a tenth of a pass in each step, also with one process");
+    c.local.bytes_per_s = 1e9;
+    w.bucket_bytes = w.gradient_bytes;
+    OK(near(predicted(&c, &w, 4).audit_s, 0.064), "nothing more if nothing was hidden");
+    w.bucket_bytes = w.gradient_bytes / 2;
+    const struct chex_cluster_row r = predicted(&c, &w, 4);
+    OK(near(r.audit_s, 0.064 + (1.5 * 28300000 / 1e9 - r.exposed_s) / 10),
+       "and the reduction of the audited step is in the open");
 }
 
 static void check_counts(void) {
@@ -160,6 +237,9 @@ static void check_files(void) {
 
 int main(void) {
     check_formulas();
+    check_accumulate();
+    check_sync();
+    check_audit();
     check_counts();
     check_article();
     check_files();
