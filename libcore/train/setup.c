@@ -210,20 +210,24 @@ static void describe_sync_bn(const struct chex_session *s, int images) {
                   : "");
 }
 
+/* Network, engine, data, schedule. The memory is that of all engines of this rank. */
 static void describe(const struct chex_session *s) {
     const struct chex_train_config *c = &s->config;
-    const struct chex_engine_impl *impl = s->engine->impl;
-    char bytes[32];
+    const struct chex_train_needs *n = &s->needs;
+    const int engines = chex_sync_bn_engines(s->sync_bn);
+    char bytes[32], shares[32] = "";
+    if (engines > 1)
+        snprintf(shares, sizeof shares, " in %d engines", engines);
     chex_info(
         "%s, %d class%s, %.2f M parameters, %d px, %.2f GFLOP an image (forward and backward)",
         s->net->model, s->net->classes, s->net->classes == 1 ? "" : "es",
         (double)s->net->param_count / 1e6, c->image_size,
         6 * chex_net_macs(s->net, c->image_size) / 1e9);
-    chex_info("engine %s (%s), %s, %d thread%s, %s of memory", s->engine_name, s->engine_variant,
+    chex_info("engine %s (%s), %s, %d thread%s, %s of memory%s", s->engine_name, s->engine_variant,
               chex_precision_names[c->precision], c->threads, c->threads == 1 ? "" : "s",
               chex_format_bytes(bytes, sizeof bytes,
-                                c->head_only ? s->needs.params + s->needs.moments + s->needs.work
-                                             : impl->bytes(s->engine->self)));
+                                n->on_device ? n->device : n->params + n->moments + n->work),
+              shares);
     const size_t val = s->input.val ? s->input.val->rows : 0;
     const int images = c->batch * s->config.logical_ranks;
     chex_info("%zu training image%s, %zu validation image%s; batch %d x %d logical rank%s = %d "

@@ -16,10 +16,14 @@ near() { awk -v a="$1" -v b="$2" -v most="$3" 'BEGIN { exit !((a - b) ^ 2 < most
 equal() { for group in params moment1; do h5diff "$1/last.h5" "$2/last.h5" /$group /$group || return 1; done >/dev/null; }
 
 expect_status 0 chex-train "${new[@]}" --batch-size 16 --max-steps 2 --output whole
+memory() { sed -n 's/.*, \([0-9]*\) MiB of memory.*/\1/p' err; }
 expect_status 0 chex-train "${parts[@]}" --max-steps 2 --output alone
+one=$(memory)
 expect_status 0 chex-train "${parts[@]}" --max-steps 2 --output sync --sync-bn
 like "$(err)" 'sync-bn: batch norms use the 16 images of a step; gradients are reduced after backward; this rank has 2 engines, which share its memory and 2 threads' \
     "the log says what it costs"
+like "$(err)" ' MiB of memory in 2 engines$' "and names the memory of both engines"
+ok $(($(memory) * 2 < one * 3)) "which is more than that of one: $one, then $(memory) MiB"
 # Rounding alone: 1e-6 of the loss before the first update, some more after it.
 near "$(loss whole 1)" "$(loss sync 1)" 1e-5 && near "$(loss whole 2)" "$(loss sync 2)" 1e-3
 ok $? "the losses are those of one batch: $(loss whole 1) $(loss whole 2), $(loss sync 1) $(loss sync 2)"
