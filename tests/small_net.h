@@ -72,7 +72,7 @@ static void small_head(struct chex_net *net, int x, int channels, int bn) {
 }
 
 /* Two dense blocks of two layers, with a transition between them. */
-static void small_densenet(struct chex_net *net) {
+static inline void small_densenet(struct chex_net *net) {
     enum { LAYERS = 2, GROWTH = 32, BOTTLENECK = 128, BLOCK = SMALL_STEM + LAYERS * GROWTH };
     char name[CHEX_NET_NAME_BYTES];
     int x = small_stem(net, BLOCK), z;
@@ -106,7 +106,7 @@ static void small_densenet(struct chex_net *net) {
 }
 
 /* Two residual blocks: one with a convolution beside it, and one without. */
-static void small_resnet(struct chex_net *net) {
+static inline void small_resnet(struct chex_net *net) {
     enum { WIDTH = 64, OUT = 256 };
     char name[CHEX_NET_NAME_BYTES];
     int x = small_stem(net, SMALL_STEM), channels = SMALL_STEM, z1, z2, z3;
@@ -135,7 +135,7 @@ static void small_resnet(struct chex_net *net) {
 }
 
 /* SMALL_DENSENET, SMALL_RESNET, or a network of chex_net_create. */
-static struct chex_net *small_net(const char *model, int classes) {
+static inline struct chex_net *small_net(const char *model, int classes) {
     struct chex_error err = {0};
     struct chex_net *net = NULL;
     const bool dense = strcmp(model, SMALL_DENSENET) == 0;

@@ -220,6 +220,21 @@ struct chex_engine_resident {
                                       struct chex_error *err);
 };
 
+/* Choices between kernels that compute the same convolution (engine/kernel_choices.h). Call these
+ * entries after create, before the engine has its state. */
+struct chex_engine_choices {
+    /* The choices in use, as lines of text. The first names the kind of device, each other one is
+     * "CONVOLUTION: KERNEL". The caller frees it. */
+    enum chex_status (*get)(void *self, char **text_out, struct chex_error *err);
+    /* Uses the choices of such a text. A convolution that it does not name keeps its choice; so
+     * does one whose kernel this engine does not have, with a warning. */
+    enum chex_status (*set)(void *self, const char *text, struct chex_error *err);
+    /* Measures the kernels of each convolution on the device, for at most limit_s seconds, and uses
+     * the fastest. What an earlier measurement on the same kind of device found is not measured
+     * again. The state is undefined afterwards. */
+    enum chex_status (*measure)(void *self, double limit_s, struct chex_error *err);
+};
+
 /* The table of an engine. engine.c lists one per engine.
  * - All entries are set, except `load` and the optional tables.
  * - Error texts have the form: object, value, limit.
@@ -271,6 +286,7 @@ struct chex_engine_impl {
     const struct chex_engine_device *device;
     const struct chex_engine_hardware *hardware;
     const struct chex_engine_resident *resident;
+    const struct chex_engine_choices *choices;
 };
 
 struct chex_engine {

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "engine/kernel_choices.h"
 #include "input/augment.h"
 
 /* The batches: pixels; or, if the engine crops itself, stored rows that it keeps and new crops
@@ -175,6 +176,8 @@ enum chex_status chex_bench_run(const struct chex_bench *bench, struct chex_benc
     float *state = chex_alloc_aligned(out->net->state_count, sizeof *state);
     enum chex_status st = state ? chex_engine_create(bench->engine, &config, &engine, err)
                                 : chex_error_memory(err, NULL);
+    if (st == CHEX_OK)
+        st = chex_kernel_measure(engine, err);
     if (st == CHEX_OK) {
         chex_net_init_state(out->net, bench->seed, config.threads, state);
         st = chex_engine_set(engine, CHEX_STATE_PARAMS, state, err);

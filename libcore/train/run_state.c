@@ -6,6 +6,7 @@
  *   position   epoch, step, best result
  *   plateau    state of the learning-rate schedule
  *   options, origins   the options of the run; those not given again are taken over
+ *   cuda_choices   of the CUDA engine: the kernel of each convolution (train/same_kernels.c)
  *   members, resize, mean, std, ...   provenance of the data
  *
  * Restoring: rank 0 chooses the checkpoint, reads it and gives it to all ranks. Each rank checks it
@@ -66,6 +67,10 @@ static json_t *channels(const float values[3]) {
 }
 
 static char *meta_text(const struct chex_session *s) {
+    struct chex_error err = {0};
+    json_t *kernels = chex_session_kernels(s, &err);
+    if (err.status != CHEX_OK)
+        return NULL;
     json_t *meta = chex_result(
         CHEX_FIELD("schema", 1), CHEX_FIELD("tool_version", CHEXNET_VERSION),
         CHEX_FIELD("resize", chex_set_resize(s->input.train)),
@@ -75,6 +80,8 @@ static char *meta_text(const struct chex_session *s) {
         CHEX_FIELD("position", position_state(&s->at)),
         CHEX_FIELD("plateau", plateau_state(&s->config.schedule)),
         CHEX_FIELD("options", settings(s)));
+    if (kernels)
+        json_object_set_new(meta, "cuda_choices", kernels);
     json_object_set(meta, "origins", json_object_get(s->config.options, "origins"));
     json_object_set(meta, "loss", json_object_get(s->config.options, "loss"));
     char *text =

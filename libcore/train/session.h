@@ -130,6 +130,12 @@ void chex_session_init(struct chex_session *s, const struct chex_train_config *c
 enum chex_status chex_session_open(struct chex_session *s, struct chex_error *err);
 void chex_session_close(struct chex_session *s);
 enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_error *err);
+/* same_kernels.c: the engine's choices of kernels, the same on all ranks: those of the checkpoint,
+ * or as rank 0 measures or has them. Before the engine has its state. Collective. */
+enum chex_status chex_session_choose_kernels(struct chex_session *s, struct chex_error *err);
+/* The choices in use, for the checkpoint: an array of lines. NULL with err unset: the engine has
+ * none; with err set: out of memory. */
+json_t *chex_session_kernels(const struct chex_session *s, struct chex_error *err);
 /* Elements of the vectors that are reduced. */
 size_t chex_session_gradients(const struct chex_session *s);
 /* Resolves what the options choose of the data, once. Not collective. */

@@ -369,6 +369,7 @@ static enum chex_status open_parts(struct chex_session *s, struct chex_error *er
     CHEX_TRY(chex_session_agree(s, open_labels(s, err), err));
     /* Agree before reserve: with memory of the engine (a GPU) the reduction is collective. */
     CHEX_TRY(chex_session_agree(s, chex_session_create_engine(s, err), err));
+    CHEX_TRY(chex_session_agree(s, chex_session_choose_kernels(s, err), err));
     CHEX_TRY(chex_session_agree(s, open_state(s, err), err));
     CHEX_TRY(chex_session_agree(s, chex_session_open_timeline(s, err), err));
     CHEX_TRY(chex_session_agree(s, reserve(s, err), err));

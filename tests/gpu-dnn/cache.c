@@ -9,8 +9,8 @@
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "engine/cuda/cudnn/dnn_cache.h"
 #include "engine/cuda/cudnn/dnn_graph.h"
+#include "engine/cuda/host/device_cache.h"
 #include "tap.h"
 
 static char folder[] = "/tmp/chexnet-plans-XXXXXX";
@@ -42,7 +42,7 @@ static void empty_folder(void) {
 
 static bool comes_back(const char *key, const char *plan) {
     size_t size = 0;
-    char *got = dnn_cache_get(folder, key, &size);
+    char *got = gpu_cache_get(folder, GPU_CACHE_PLAN, key, &size);
     const bool same = got && size == strlen(plan) && strcmp(got, plan) == 0;
     free(got);
     return same;
@@ -54,7 +54,7 @@ static void folders(void) {
     setenv("HOME", "/h", 1);
     static const char *const want[] = {"/a", NULL, "/x/chexnet", "/h/.cache/chexnet", NULL};
     for (int i = 0; i < 5; i++) {
-        char *got = dnn_cache_folder();
+        char *got = gpu_cache_folder();
         OK(want[i] ? got && strcmp(got, want[i]) == 0 : !got, "the folder is %s",
            got ? got : "none");
         free(got);
@@ -85,9 +85,9 @@ static void files(void) {
     char *data = NULL;
     size_t size = 0, refused = 0;
     OK(!comes_back("key", "plan"), "nothing is there at first");
-    OK(dnn_cache_put(folder, "key", "plan one", 8) && comes_back("key", "plan one"),
+    OK(gpu_cache_put(folder, GPU_CACHE_PLAN, "key", "plan one", 8) && comes_back("key", "plan one"),
        "a plan comes back, and the folder is made for it");
-    OK(dnn_cache_put(folder, "key", "plan two", 8) && comes_back("key", "plan two"),
+    OK(gpu_cache_put(folder, GPU_CACHE_PLAN, "key", "plan two", 8) && comes_back("key", "plan two"),
        "a later plan takes its place");
     OK(!comes_back("kez", "plan two"), "another key has none");
     char *path = only_file();
@@ -95,7 +95,7 @@ static void files(void) {
     for (size_t i = 0; i < size; i++) {
         damaged(data, size, i);
         size_t unused;
-        char *got = dnn_cache_get(folder, "key", &unused);
+        char *got = gpu_cache_get(folder, GPU_CACHE_PLAN, "key", &unused);
         refused += !got;
         free(got);
     }
@@ -103,27 +103,28 @@ static void files(void) {
     for (size_t i = refused = 0; i < size; i++) {
         BAIL_UNLESS(chex_fs_write(path, data, i, &err) == CHEX_OK, "%s", err.text);
         size_t unused;
-        char *got = dnn_cache_get(folder, "key", &unused);
+        char *got = gpu_cache_get(folder, GPU_CACHE_PLAN, "key", &unused);
         refused += !got;
         free(got);
     }
     OK(refused == size, "%zu of %zu cut files are refused", refused, size);
-    OK(dnn_cache_put(folder, "key", "plan", 4) && comes_back("key", "plan"),
+    OK(gpu_cache_put(folder, GPU_CACHE_PLAN, "key", "plan", 4) && comes_back("key", "plan"),
        "a broken file is replaced");
-    dnn_cache_drop(folder, "key");
+    gpu_cache_drop(folder, GPU_CACHE_PLAN, "key");
     OK(!comes_back("key", "plan"), "a dropped plan is gone");
-    dnn_cache_drop(folder, "key");
+    gpu_cache_drop(folder, GPU_CACHE_PLAN, "key");
     free(data);
     free(path);
     empty_folder();
 }
 
 static void unwritable(void) {
-    OK(!dnn_cache_put("/proc/chexnet-plans", "key", "plan", 4) &&
-           !dnn_cache_put("/dev/null/plans", "key", "plan", 4),
+    OK(!gpu_cache_put("/proc/chexnet-plans", GPU_CACHE_PLAN, "key", "plan", 4) &&
+           !gpu_cache_put("/dev/null/plans", GPU_CACHE_PLAN, "key", "plan", 4),
        "a folder that cannot be made is no failure");
     size_t size;
-    OK(!dnn_cache_get("/dev/null/plans", "key", &size), "nor is one that cannot be read");
+    OK(!gpu_cache_get("/dev/null/plans", GPU_CACHE_PLAN, "key", &size),
+       "nor is one that cannot be read");
 }
 
 /* ---- with cuDNN ---- */

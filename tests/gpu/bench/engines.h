@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "engine/kernel_choices.h"
 #include "gpu/bench/bench.h"
 
 enum { BENCH_CLASSES = 14 };
@@ -45,6 +46,7 @@ static inline enum chex_status bench_engine(const struct bench_spec *s, const st
                                               .threads = cpus > 0 ? (int)cpus : 1,
                                               .training = training};
     CHEX_TRY(chex_engine_create(s->engine, &config, engine_out, err));
+    CHEX_TRY(chex_kernel_measure(*engine_out, err));
     float *state = malloc(net->state_count * sizeof *state);
     if (!state)
         bench_die("out of memory");

@@ -27,8 +27,8 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "engine/cuda/cudnn/dnn_cache.h"
 #include "engine/cuda/cudnn/dnn_graph.h"
+#include "engine/cuda/host/device_cache.h"
 
 enum { SCRATCH_ALIGNMENT = 256, STORE_ALIGNMENT = 16 /* of cuDNN's stores */ };
 
@@ -155,7 +155,7 @@ static enum chex_status check_map(const struct gpu_map *m, const char *what,
 static enum chex_status make_plan(struct dnn_graph *g, const char *what,
                                   const struct dnn_target *target, enum gpu_type type,
                                   struct dnn_plan *plan_out, struct chex_error *err) {
-    char *cache = dnn_cache_folder();
+    char *cache = gpu_cache_folder();
     struct chex_error why = {0};
     const enum chex_status status =
         dnn_graph_plan(g, target, type == GPU_F32, cache, plan_out, &why);

@@ -110,8 +110,9 @@ struct dnn_plan {
  * libcuda.so.1 cuDNN offers no generated kernels. */
 enum chex_status dnn_graph_search(struct dnn_graph *g, const struct dnn_target *target, bool strict,
                                   int *found_out, struct chex_error *err);
-/* Makes a plan from the first configuration that works. cache: folder of plans (dnn_cache.h); NULL:
- * no cache. CHEX_E_ENV: no configuration works; the text has cuDNN's reason. */
+/* Makes a plan from the first configuration that works. cache: folder of plans
+ * (host/device_cache.h); NULL: no cache. CHEX_E_ENV: no configuration works; the text has cuDNN's
+ * reason. */
 enum chex_status dnn_graph_plan(struct dnn_graph *g, const struct dnn_target *target, bool strict,
                                 const char *cache, struct dnn_plan *plan_out,
                                 struct chex_error *err);

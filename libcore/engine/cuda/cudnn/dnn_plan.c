@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "engine/cuda/cudnn/dnn_cache.h"
 #include "engine/cuda/cudnn/dnn_graph.h"
+#include "engine/cuda/host/device_cache.h"
 
 /* Limits: configurations per mode, and plans tried. Generating code for one plan takes about a
  * second. */
@@ -251,7 +251,7 @@ static bool load_plan(const char *cache, const char *key, const struct dnn_targe
     struct chex_error err = {0};
     struct dnn_plan plan = {0};
     size_t size = 0;
-    char *text = dnn_cache_get(cache, key, &size);
+    char *text = gpu_cache_get(cache, GPU_CACHE_PLAN, key, &size);
     if (!text)
         return false;
     enum chex_status status = new_plan(target, &plan, &err);
@@ -266,7 +266,7 @@ static bool load_plan(const char *cache, const char *key, const struct dnn_targe
     if (status != CHEX_OK) {
         chex_debug("plan cache: %s", err.text);
         dnn_plan_release(&plan);
-        dnn_cache_drop(cache, key);
+        gpu_cache_drop(cache, GPU_CACHE_PLAN, key);
         return false;
     }
     *plan_out = plan;
@@ -301,7 +301,7 @@ static void store_plan(const char *cache, const char *key, const struct dnn_plan
     char *text = NULL;
     size_t size = 0;
     if (serialised(plan, &text, &size, &err) == CHEX_OK)
-        dnn_cache_put(cache, key, text, size);
+        gpu_cache_put(cache, GPU_CACHE_PLAN, key, text, size);
     else
         chex_debug("plan cache: %s", err.text);
     free(text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decisions made once, when the engine is created: the algorithm of each convolution, and the
- * layout of device memory.
+ * Decisions made once, when the engine is created: the algorithm of each convolution (a fixed
+ * choice, which cuda_choices.c may change), and the layout of device memory.
  *
  * Device memory is one allocation, the arena. The same functions lay it out twice. The first time
  * the arena does not exist: addresses are placeholders and only the bytes count. The algorithms are
@@ -124,6 +124,7 @@ struct gpu_conv_forward chex_cuda_conv_forward(const struct cuda_engine *e, int 
         .weight = e->ops[index].weight,
         .out = chex_cuda_x(e, op->out, n, op->out_first, op->out_channels),
         .stats = chex_cuda_stats(e, op, training),
+        .variant = e->ops[index].forward_variant,
     };
 }
 
@@ -139,6 +140,7 @@ struct gpu_conv_backward chex_cuda_conv_backward(const struct cuda_engine *e, in
         .weight = e->ops[index].weight,
         .weight_t = e->ops[index].weight_t,
         .add = e->ops[index].add,
+        .variant = e->ops[index].backward_variant,
         .sums = chex_cuda_sums(e, op->in_bn, 0, grad),
         .dweight = image  ? e->padded_dweight
                    : grad ? grad + e->net->params[op->weight].offset
@@ -156,6 +158,15 @@ static const struct gpu_conv_algo *algo_of(const char *name) {
         if (strcmp(gpu_conv_algos[i]->name, name) == 0)
             return gpu_conv_algos[i];
     return NULL;
+}
+
+int chex_cuda_stage_algos(const struct cuda_engine *e,
+                          const struct gpu_conv_algo *out[CUDA_ALGO_NAMES]) {
+    int count = 0;
+    for (int i = 0; i < CUDA_ALGO_NAMES && stage_algos[e->stage][i]; i++)
+        if ((out[count] = algo_of(stage_algos[e->stage][i])))
+            count++;
+    return count;
 }
 
 static bool is_of_stage(enum cuda_stage stage, const struct gpu_conv_algo *algo) {
@@ -247,25 +258,16 @@ static bool own_stem_fits(const struct cuda_engine *e, const struct chex_op *op)
 /* The largest need of an operation, and room for parts of the weight gradients of others, so that
  * operations rarely wait for each other's sums. */
 static void size_workspace(struct cuda_engine *e) {
-    const int n = e->config.batch;
     size_t largest = 0, backward = 0;
     for (int i = 0; i < e->net->op_count; i++) {
         struct cuda_op *op = &e->ops[i];
-        size_t need[3] = {0};
-        const struct gpu_conv_forward f = op->forward_algo
-                                              ? chex_cuda_conv_forward(e, i, n, e->config.training)
-                                              : (struct gpu_conv_forward){0};
-        if (op->forward_algo)
-            need[0] = op->forward_algo->workspace(&e->device, op->forward_state, &f, NULL);
-        if (op->backward_algo) {
-            const struct gpu_conv_backward b = chex_cuda_conv_backward(e, i, n, e->w);
-            need[1] = op->backward_algo->workspace(&e->device, op->backward_state, NULL, &b);
-        }
+        size_t need[3] = {chex_cuda_candidates_bytes(e, i, false),
+                          chex_cuda_candidates_bytes(e, i, true), 0};
         if (op->own_stem)
-            need[2] = gpu_stem_workspace(&e->device, n, e->config.image_size);
-        op->backward_bytes = need[1] > need[2] ? need[1] : need[2];
+            need[2] = gpu_stem_workspace(&e->device, e->config.batch, e->config.image_size);
+        op->backward_bytes = op->own_stem ? need[2] : chex_cuda_choice_bytes(e, i, true);
         if (op->backward_algo && op->backward_algo->uses_side)
-            backward += cuda_padded(op->backward_bytes);
+            backward += cuda_padded(need[1]);
         for (int k = 0; k < 3; k++)
             largest = need[k] > largest ? need[k] : largest;
     }
@@ -302,7 +304,8 @@ static void place_maps(struct cuda_engine *e, struct chex_life *lives) {
         if (g)
             g[b].bytes = lives[b].bytes;
     }
-    char *base = arena_take(e, chex_lives_place(lives, g ? 2 * count : count), 1);
+    e->maps_bytes = chex_lives_place(lives, g ? 2 * count : count);
+    char *base = e->maps = arena_take(e, e->maps_bytes, 1);
     for (int b = 0; b < count; b++) {
         e->bufs[b].x = base + lives[b].offset;
         e->bufs[b].g = g ? base + g[b].offset : NULL;
@@ -310,6 +313,8 @@ static void place_maps(struct cuda_engine *e, struct chex_life *lives) {
 }
 
 static void place_statistics(struct cuda_engine *e) {
+    const size_t begin = e->arena_at;
+    e->statistics = arena_take(e, 0, 1);
     for (int b = 0; b < e->net->buffer_count; b++) {
         struct cuda_buf *buf = &e->bufs[b];
         if (!buf->normed || !e->config.training)
@@ -319,6 +324,7 @@ static void place_statistics(struct cuda_engine *e) {
         buf->var = f + buf->channels;
         buf->inv = f + 2 * buf->channels;
     }
+    e->statistics_bytes = e->arena_at - begin;
     const size_t before = e->arena_at;
     e->shared_sums = arena_take(e, 0, 1);
     for (int b = 0; b < e->net->buffer_count; b++) {

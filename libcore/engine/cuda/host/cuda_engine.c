@@ -172,6 +172,8 @@ static const struct chex_engine_device device = {cuda_bytes_left, chex_cuda_grad
                                                  chex_cuda_grad_free, chex_cuda_reduce_memory};
 static const struct chex_engine_hardware hardware = {cuda_usual_precision, gpu_devices};
 static const struct chex_engine_resident resident = {chex_cuda_takes_raw, chex_cuda_make_resident};
+static const struct chex_engine_choices choices = {chex_cuda_choices_get, chex_cuda_choices_set,
+                                                   chex_cuda_choices_measure};
 
 const struct chex_engine_impl chexnet_engine_cuda = {
     .name = "cuda",
@@ -195,4 +197,5 @@ const struct chex_engine_impl chexnet_engine_cuda = {
     .device = &device,
     .hardware = &hardware,
     .resident = &resident,
+    .choices = &choices,
 };

@@ -2,7 +2,8 @@
  *
  * The private state of the CUDA engine, and the functions that its host files share:
  *   cuda_engine.c                   create, destroy, table of entries
- *   cuda_buffers.c                  choice of convolution algorithms, layout of device memory
+ *   cuda_buffers.c                  fixed choice of convolution algorithms, layout of device memory
+ *   cuda_choices.c cuda_measure.c   other choices: by measurement, or as another engine made them
  *   cuda_state.c                    parameters in and out, optimiser update
  *   cuda_forward.c cuda_backward.c  launch the operations on a stream
  *   cuda_input.c                    raw batches (stored bytes, augmented on the device)
@@ -34,7 +35,9 @@ enum {
     CUDA_GRAPHS = 64,  /* captured graphs, at most */
     CUDA_ALIGN = 256,  /* alignment of every block in device memory, bytes */
     CUDA_S5_CAPABILITY = 90,
-    CUDA_ALGO_NAMES = 8, /* algorithms tried for one convolution, at most */
+    CUDA_ALGO_NAMES = 8,       /* algorithms tried for one convolution, at most */
+    CUDA_CANDIDATES = 32,      /* kernels compared for one convolution, at most */
+    CUDA_CANDIDATE_BYTES = 96, /* text of one of them */
     /* Device memory reserved for what the driver allocates later: code that is loaded on first
      * use, captured graphs, cuDNN; and for NCCL's buffers, for each rank of the node. Guesses. */
     CUDA_DRIVER_BYTES = 512 << 20,
@@ -55,6 +58,7 @@ struct cuda_buf {
 struct cuda_op {
     const struct gpu_conv_algo *forward_algo, *backward_algo; /* CONV without own_stem */
     void *forward_state, *backward_state;
+    int forward_variant, backward_variant;
     bool own_stem;           /* CONV by stem.cu instead of an algorithm */
     char *weight, *weight_t; /* copies of the engine's type */
     uint8_t *argmax;         /* MAXPOOL */
@@ -130,6 +134,9 @@ struct cuda_engine {
     struct gpu_loss_scale *loss_scale; /* device; fp16 only */
     char *shared_sums;                 /* bsum and csum of all buffers, zeroed with one memset */
     size_t shared_sums_bytes;
+    char *maps,
+        *statistics; /* parts of the arena: maps and gradients; means, variances, inverses */
+    size_t maps_bytes, statistics_bytes;
     float *partial[2]; /* scratch for an operation and for its side input */
     unsigned *ticket;  /* 2 * GPU_TICKETS */
     float *pooled, *dpooled, *logits, *dlogits;
@@ -209,6 +216,49 @@ struct gpu_sums chex_cuda_sums(const struct cuda_engine *e, int bn, int side, fl
 struct gpu_deferred_grad chex_cuda_deferred_grad(const struct cuda_engine *e,
                                                  const struct chex_op *op, int n);
 
+/* The algorithms of the engine's stage that are compiled in, in the order in which it tries them.
+ * Returns how many. */
+int chex_cuda_stage_algos(const struct cuda_engine *e,
+                          const struct gpu_conv_algo *out[CUDA_ALGO_NAMES]);
+
+/* ---- cuda_choices.c ---- */
+/* A kernel for one direction of a convolution. */
+struct cuda_candidate {
+    const struct gpu_conv_algo *algo;
+    int variant;
+};
+/* The kernels that the engine may use, the fixed choice first. Returns how many, at least 1. Only
+ * the first of them can be a fallback. */
+int chex_cuda_candidates(const struct cuda_engine *e, int op, bool backward,
+                         struct cuda_candidate out[CUDA_CANDIDATES]);
+/* Bytes of the workspace for any of them. */
+size_t chex_cuda_candidates_bytes(const struct cuda_engine *e, int op, bool backward);
+/* Bytes of the workspace for the choice in use. */
+size_t chex_cuda_choice_bytes(const struct cuda_engine *e, int op, bool backward);
+/* "ALGORITHM", or "ALGORITHM VARIANT". */
+void chex_cuda_candidate_text(const struct cuda_candidate *c, bool backward,
+                              char out[CUDA_CANDIDATE_BYTES]);
+/* Entries of struct chex_engine_choices. */
+enum chex_status chex_cuda_choices_get(void *self, char **text_out, struct chex_error *err);
+enum chex_status chex_cuda_choices_set(void *self, const char *text, struct chex_error *err);
+enum chex_status chex_cuda_choices_measure(void *self, double limit_s, struct chex_error *err);
+
+/* ---- cuda_measure.c ---- */
+/* Fills the maps, statistics and weights with values that are the same in every call. */
+enum chex_status chex_cuda_measure_begin(struct cuda_engine *e, struct chex_error *err);
+/* Times the candidates of one direction of a convolution, after chex_cuda_measure_begin.
+ *   - best_out: index of the fastest, by chex_cuda_fastest.
+ *   - A candidate that cannot be launched, or whose results differ from those of the first one by
+ *     more than rounding, is left out with a warning.
+ *   - CHEX_E_FAIL: none can be launched, or one failed as it ran: the device cannot be used then.
+ */
+enum chex_status chex_cuda_measure(struct cuda_engine *e, int op, bool backward,
+                                   const struct cuda_candidate *candidates, int count,
+                                   int *best_out, struct chex_error *err);
+/* The first whose time is within 3 % of the least; times that are not positive do not count. -1:
+ * none counts. */
+int chex_cuda_fastest(const double *seconds, int count);
+
 /* ---- cuda_side.c ---- */
 enum chex_status chex_cuda_side_init(struct cuda_engine *e, struct chex_error *err);
 void chex_cuda_side_release(struct cuda_engine *e);
@@ -226,6 +276,8 @@ enum chex_status chex_cuda_backward_op(struct cuda_engine *e, int op, const stru
 
 /* ---- cuda_state.c ---- */
 enum chex_status chex_cuda_state_init(struct cuda_engine *e, struct chex_error *err);
+/* Zeroes the moments and the weight copies. */
+enum chex_status chex_cuda_state_clear(struct cuda_engine *e, struct chex_error *err);
 enum chex_status chex_cuda_set(void *self, enum chex_state_part part, const float *state,
                                struct chex_error *err);
 enum chex_status chex_cuda_get(void *self, enum chex_state_part part, float *state_out,

@@ -264,6 +264,17 @@ static enum chex_status upload_loss(struct cuda_engine *e, struct chex_error *er
     return CHEX_OK;
 }
 
+enum chex_status chex_cuda_state_clear(struct cuda_engine *e, struct chex_error *err) {
+    float *const kept[] = {e->moment[0], e->moment[1], e->ema};
+    for (int k = 0; k < 3; k++)
+        if (kept[k])
+            CHEX_CUDA(cudaMemsetAsync(kept[k], 0, e->net->state_count * sizeof(float), e->stream),
+                      err);
+    CHEX_CUDA(cudaMemsetAsync(e->copies, 0, e->copies_count * gpu_type_bytes(e->type), e->stream),
+              err);
+    return CHEX_OK;
+}
+
 enum chex_status chex_cuda_state_init(struct cuda_engine *e, struct chex_error *err) {
     const struct gpu_loss_scale scale = {.scale = 65536};
     CHEX_TRY(upload_params(e, err));
@@ -274,14 +285,7 @@ enum chex_status chex_cuda_state_init(struct cuda_engine *e, struct chex_error *
     memset(e->step_host, 0, sizeof *e->step_host);
     CHEX_CUDA(put(e, e->loss_scale, &scale, sizeof scale), err);
     CHEX_CUDA(cudaMemsetAsync(e->clip, 0, sizeof *e->clip, e->stream), err);
-    float *const kept[] = {e->moment[0], e->moment[1], e->ema};
-    for (int k = 0; k < 3; k++)
-        if (kept[k])
-            CHEX_CUDA(cudaMemsetAsync(kept[k], 0, e->net->state_count * sizeof(float), e->stream),
-                      err);
-    CHEX_CUDA(cudaMemsetAsync(e->copies, 0, e->copies_count * gpu_type_bytes(e->type), e->stream),
-              err);
-    return CHEX_OK;
+    return chex_cuda_state_clear(e, err);
 }
 
 /* ---- the optimiser ---- */

@@ -168,7 +168,11 @@ struct gpu_conv_backward {
  * measures the variants (cuda_choices.c).
  *
  * The members after `uses_side` may be left out. */
-enum { GPU_VARIANTS = 16, GPU_VARIANT_BYTES = 64 };
+enum {
+    GPU_VARIANTS = 16,
+    GPU_VARIANT_BYTES = 64,
+    GPU_VARIANTS_VERSION = 1 /* raise it if a kernel becomes faster or slower, or a name changes */
+};
 struct gpu_conv_algo {
     const char *name; /* "plain" */
     /* Whether the algorithm supports this convolution on this device. */
