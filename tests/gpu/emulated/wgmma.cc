@@ -81,9 +81,9 @@ size_t byte_of(uint64_t matrix, bool transposed, int i, int k) {
 
 uint16_t *element(uint64_t matrix, bool transposed, int i, int k) {
     const size_t at = byte_of(matrix, transposed, i, k);
-    if (at + 2 > shared_after(dynamic_shared()))
+    if (at + 2 > shared_after(dynamic_shared_1024()))
         stop("wgmma reads outside of the block's shared memory");
-    return reinterpret_cast<uint16_t *>(dynamic_shared() + at);
+    return reinterpret_cast<uint16_t *>(dynamic_shared_1024() + at);
 }
 
 void check_matrix(uint64_t matrix) {
@@ -306,8 +306,8 @@ void check_products_end() {
 void forget_products() { warps.clear(); }
 
 uint64_t wgmma_matrix(const void *shared, unsigned leading, unsigned stride, int swizzle) {
-    const ptrdiff_t at = static_cast<const unsigned char *>(shared) - dynamic_shared();
-    if (at < 0 || at >= 1 << 18 || (size_t)at >= shared_after(dynamic_shared()))
+    const ptrdiff_t at = static_cast<const unsigned char *>(shared) - dynamic_shared_1024();
+    if (at < 0 || at >= 1 << 18 || (size_t)at >= shared_after(dynamic_shared_1024()))
         stop("gpu_matrix: not in the block's dynamic shared memory");
     if (at % 16 || leading % 16 || stride % 16 || leading >= 1 << 18 || stride >= 1 << 18)
         stop("gpu_matrix: address and offsets must be multiples of 16 below 2^18");

@@ -52,7 +52,7 @@ template <class T, int N, bool A_T, bool B_T>
 static __global__ void product(const uint4 *a, const uint4 *b, struct form of_a, struct form of_b,
                                int a_step, int b_step, bool registers, float *to) {
     gpu_begin();
-    CHEX_DYNAMIC_SHARED(shared);
+    CHEX_DYNAMIC_SHARED_1024(shared);
     const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
     uint4 *const mine_a = (uint4 *)shared, *const mine_b = (uint4 *)(shared + MATRIX_BYTES);
     for (int i = thread; i < MATRIX_BYTES / 16; i += 128) {
@@ -181,7 +181,7 @@ static const struct {
 
 static __global__ void planted(enum plant plant, float *to) {
     gpu_begin();
-    CHEX_DYNAMIC_SHARED(shared);
+    CHEX_DYNAMIC_SHARED_1024(shared);
     const int thread = (int)threadIdx.x;
     uint32_t *const words = (uint32_t *)shared;
     for (int i = thread; i < 96 * 8; i += 128) /* a: 64 x 16, b: 32 x 16 */
