@@ -142,18 +142,21 @@ static struct layer layer_of(const struct chex_net *net, int op, const int *hw, 
     return l;
 }
 
-/* The first algorithm that fits, as the last stage chooses; forward, then backward. */
+static struct gpu_conv_forward forward_of(const struct layer *l) {
+    return (struct gpu_conv_forward){.in = l->in,
+                                     .norm = l->norm,
+                                     .window = {l->op->kernel, l->op->stride, l->op->pad},
+                                     .weight = somewhere,
+                                     .out = l->out,
+                                     .stats = l->stats};
+}
+
+/* The first algorithm that fits, as stage s4 chooses; forward, then backward. */
 static void convolution(struct tally *y, const struct gpu_device *d, const struct layer *l) {
-    const struct gpu_window window = {l->op->kernel, l->op->stride, l->op->pad};
-    const struct gpu_conv_forward f = {.in = l->in,
-                                       .norm = l->norm,
-                                       .window = window,
-                                       .weight = somewhere,
-                                       .out = l->out,
-                                       .stats = l->stats};
+    const struct gpu_conv_forward f = forward_of(l);
     struct gpu_conv_backward b = {.in = l->in,
                                   .norm = l->norm,
-                                  .window = window,
+                                  .window = f.window,
                                   .weight = somewhere,
                                   .weight_t = somewhere,
                                   .sums = l->sums,
@@ -267,8 +270,42 @@ static void chosen_for_another(void) {
     chex_net_destroy(net);
 }
 
+/* The share of the multiprocessors that an s5 forward of this layer uses in every round; the least
+ * of DenseNet-121's 1x1 convolutions. */
+static void one_by_one_sm90(int images) {
+    int hw[MAX_BUFFERS], count = 0;
+    struct chex_net *net;
+    struct tally all = {.target = &targets[4]};
+    double least = 1;
+    BAIL_UNLESS(chex_net_create("densenet121", 14, &net, NULL) == CHEX_OK &&
+                    chex_net_shapes(net, 224, hw, NULL) == CHEX_OK,
+                "network");
+    for (int i = 0; i < net->op_count; i++) {
+        struct tally y = {.target = all.target, .name = net->ops[i].name, .macs = 1};
+        if (net->ops[i].kind != CHEX_OP_CONV || net->ops[i].kernel != 1)
+            continue;
+        const struct layer l = layer_of(net, i, hw, images, 224);
+        const struct gpu_conv_forward f = forward_of(&l);
+        emulated_watch_launches(watch, &y);
+        if (gpu_conv_algo_1x1_sm90.fits(&y.target->device, &f, NULL))
+            expect(&y,
+                   gpu_conv_algo_1x1_sm90.forward(&y.target->device, NULL, &f, somewhere, NULL));
+        emulated_watch_launches(NULL, NULL);
+        all.bad += y.bad + y.refused + (y.launches != 1);
+        if (!all.first[0])
+            memcpy(all.first, y.first, sizeof all.first);
+        least = y.used < least ? y.used : least;
+        count++;
+    }
+    OK(count == 61 && !all.bad && least > 0.95,
+       "s5, %d images: each 1x1 convolution of %d uses %.0f %% of the multiprocessors or more%s%s",
+       images, count, 100 * least, all.bad ? "; " : "", all.first);
+    chex_net_destroy(net);
+}
+
 int main(void) {
     chosen_for_another();
+    one_by_one_sm90(256);
     model("densenet121");
     model("resnet50");
     return tap_done();

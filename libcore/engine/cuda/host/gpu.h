@@ -212,6 +212,8 @@ extern const struct gpu_conv_algo *const gpu_conv_algos[];
 extern const struct gpu_conv_algo gpu_conv_algo_plain;
 /* conv_1x1.cu: own tensor-core kernels for 1x1 convolutions with stride 1 in 16-bit types. */
 extern const struct gpu_conv_algo gpu_conv_algo_1x1;
+/* conv_1x1_sm90.cu: forward only, by TMA and wgmma; capability 9.0 only. */
+extern const struct gpu_conv_algo gpu_conv_algo_1x1_sm90;
 /* conv_3x3.cu: the same for 3x3 with stride 1 and padding 1. */
 extern const struct gpu_conv_algo gpu_conv_algo_3x3;
 /* dnn_conv.c: cuDNN's convolutions on slices, surrounded by norm.cu's kernels. */
