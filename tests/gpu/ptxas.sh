@@ -8,7 +8,8 @@ usage() {
     cat <<END
 usage: tests/gpu/ptxas.sh [--list] [--table FILE] FOLDER|FILE.ptxas...
 Reads the records of \`nvcc -Xptxas -v\` that the build leaves beside each object (*.ptxas) and fails
-on a kernel that spills registers, has a stack frame, or goes over its line of the table
+on a kernel that spills registers, has a stack frame, has products that ptxas has serialised (wgmma,
+each waits for the one before), or goes over its line of the table
 (tests/gpu/registers.txt): REGEX THREADS REGISTERS, the first line whose regex is found in the
 mangled name counts. THREADS is the largest block that the kernel is launched with; a
 multiprocessor has 65536 registers, given out in eights a thread. A line of the table that no kernel
@@ -109,6 +110,10 @@ FNR == 1 {
     kernel = q[2]
     target = q[4]
     frame = spilled = shared = 0
+    next
+}
+/wgmma.mma_async instructions are serialized/ {
+    fail(FILENAME ": " $0)
     next
 }
 # Of the kernel, or of a function that it calls.

@@ -216,6 +216,8 @@ extern const struct gpu_conv_algo gpu_conv_algo_1x1;
 extern const struct gpu_conv_algo gpu_conv_algo_1x1_sm90;
 /* conv_3x3.cu: the same for 3x3 with stride 1 and padding 1. */
 extern const struct gpu_conv_algo gpu_conv_algo_3x3;
+/* conv_3x3_sm90.cu: the same with wgmma, for capability 9.0 only. */
+extern const struct gpu_conv_algo gpu_conv_algo_3x3_sm90;
 /* dnn_conv.c: cuDNN's convolutions on slices, surrounded by norm.cu's kernels. */
 extern const struct gpu_conv_algo gpu_conv_algo_dnn;
 

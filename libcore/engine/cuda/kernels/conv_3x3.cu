@@ -29,102 +29,18 @@
  */
 #include <cstdio>
 
-#include "engine/cuda/kernels/conv_3x3_product.cuh"
+#include "engine/cuda/kernels/conv_3x3_plan.cuh"
 #include "engine/cuda/kernels/conv_3x3_weight.cuh"
 
 namespace {
 
-unsigned round_up(unsigned v, unsigned to) { return (v + to - 1) / to * to; }
-
-/* Appends `bytes` to a layout that ends at *end; returns the offset. */
-unsigned append(unsigned *end, size_t bytes) {
-    const unsigned at = *end;
-    *end = at + round_up((unsigned)bytes, 128);
-    return at;
-}
-
-conv3_places places_of(int n, int hw, int tile, int strips) {
-    conv3_places g = {};
-    g.n = n;
-    g.hw = hw;
-    g.strips = strips;
-    g.width = (hw + strips - 1) / strips;
-    g.pitch = g.width + (strips == 1 ? 1 : 2);
-    g.halo = g.pitch + 1;
-    g.loaded = (int)round_up((unsigned)(tile + 2 * g.halo), 64);
-    g.tile = tile;
-    g.places = (int64_t)n * strips * (hw + 1) * g.pitch;
-    g.tiles = (int)((g.places + tile - 1) / tile);
-    g.by_pitch = conv3_divisor_of((unsigned)g.pitch);
-    g.by_rows = conv3_divisor_of((unsigned)hw + 1);
-    g.by_strips = conv3_divisor_of((unsigned)strips);
-    return g;
-}
-
-/* Dynamic shared memory that a launch may use. gpu_last_block needs some static shared memory. */
-size_t shared_limit(const gpu_device &device) {
-    return device.shared_max > 128 ? device.shared_max - 128 : 0;
-}
-
-/* Most strips that an image is cut into: narrower ones waste too many places. */
-int most_strips(int hw) {
-    int strips = 1;
-    while (strips < hw && (hw + strips - 1) / strips > 8)
-        strips++;
-    return strips;
-}
-
-/* The cut into strips with the lowest cost(places), a guess, among those whose shared(places) bytes
- * fit. places 0: none fits. */
-template <class F, class G>
-conv3_places cut(int n, int hw, int tile, size_t limit, F shared, G cost) {
-    conv3_places best = {};
-    for (int strips = 1; strips <= most_strips(hw); strips++) {
-        const conv3_places g = places_of(n, hw, tile, strips);
-        if (shared(g) <= limit && (!best.places || cost(g) < cost(best)))
-            best = g;
-    }
-    return best;
-}
-
-/* Number of blocks for each of `share` runs of channels. */
-int blocks_of(const gpu_device &device, int share) {
-    return device.sms > share ? device.sms / share : 1;
-}
-
-/* Number of tiles of the busiest multiprocessor. */
-double rounds_of(const gpu_device &device, const conv3_places &g, int share) {
-    const int blocks = blocks_of(device, share);
-    const int waves = (blocks * share + device.sms - 1) / device.sms;
-    return (double)((g.tiles + blocks - 1) / blocks * waves);
-}
-
-bool sixteen(enum gpu_type type) { return type != GPU_F32; }
-
-bool window_fits(gpu_window w) { return w.kernel == 3 && w.stride == 1 && w.pad == 1; }
-
-/* Place numbers have 32 bits. A pixel needs at most 6 places (strips of one column). */
-bool size_fits(const gpu_map &m) { return gpu_map_pixels(&m) < (int64_t)1 << 29; }
-
-/* The distance between pixels, in bytes, fits in 32 bits. */
-bool pitch_fits(const gpu_map &m) { return m.pitch % 8 == 0 && m.pitch < 1 << 30; }
-
-bool map_fits(const gpu_map &m) {
-    return sixteen(m.type) && pitch_fits(m) && m.channels % 32 == 0 && size_fits(m);
-}
-
-bool norm_fits(const gpu_norm &n) { return !n.mean || n.relu; }
+using namespace conv3;
 
 /* ---- forward and dgrad ---- */
 
 /* The shapes that are compiled. */
 enum shape { DENSE_256, DENSE_128, WIDE_256, WIDE_128, HALF_256, HALF_128, NARROW_256, NARROW_128 };
 enum { SHAPES = NARROW_128 + 1 };
-struct shape_info {
-    int m, n;
-    bool split;  /* SPLIT 2: forward only, with two runs or more */
-    double cost; /* guess, per place and output; half is tensor cores, half loading operands */
-};
 const shape_info shapes[SHAPES] = {
     {256, 32, true, 1.25},  {128, 32, true, 1.5},  {256, 128, false, 1.0}, {128, 128, false, 1.25},
     {256, 64, false, 1.25}, {128, 64, false, 1.5}, {256, 32, false, 1.5},  {128, 32, false, 2.0},
@@ -132,35 +48,8 @@ const shape_info shapes[SHAPES] = {
 const char *const shape_names[SHAPES] = {"dense256", "dense128", "wide256",   "wide128",
                                          "half256",  "half128",  "narrow256", "narrow128"};
 
-/* Parameters of a product that determine the choice of its shape. */
-struct product {
-    int in, out, n, hw;
-    bool deferred_grad, back;
-};
-
-/* Use of shared memory: resident weights or not, number of stages. */
-struct staging {
-    bool resident;
-    int stages;
-};
 enum { STAGINGS = 4 };
 const staging stagings[STAGINGS] = {{true, 3}, {false, 3}, {true, 2}, {false, 2}};
-
-conv3_product_shared product_shared(const product &p, const shape_info &s, const conv3_places &g,
-                                    const staging &t) {
-    conv3_product_shared l = {};
-    unsigned end = 0;
-    const size_t stage = (size_t)g.loaded * CONV3_KC * 2, n = (size_t)s.n;
-    l.weights = append(&end, (t.resident ? (size_t)p.in / CONV3_KC : 2) * 9 * n * CONV3_KC * 2);
-    l.stages = append(&end, (size_t)t.stages * stage);
-    l.x_stages = append(&end, p.deferred_grad ? (size_t)(t.stages - 1) * stage : 0);
-    l.exchange = append(&end, s.split ? (size_t)s.m * n * sizeof(float) : 0);
-    l.places = append(&end, CONV3_SLOTS * (size_t)g.loaded * sizeof(int));
-    l.scale = append(&end, (size_t)2 * (size_t)p.in * sizeof(float));
-    l.mask = append(&end, p.back ? 3 * n * sizeof(float) : 0);
-    l.bytes = end;
-    return l;
-}
 
 struct choice {
     enum shape shape;
@@ -172,17 +61,6 @@ struct choice {
 /* The number of a variant of the product: 0 is the cheapest by the guess. */
 int variant_of(int shape, int staging, int strips) {
     return 1 + (strips * SHAPES + shape) * STAGINGS + staging;
-}
-
-/* Guessed cost: products of all rounds, plus copies. Copying a place or a row of weights costs
- * about as much as 8 outputs; a place of a gradient with deferred terms half as much again. With
- * two stages, loading and computing do not overlap fully: factor 1.5. */
-double product_cost(const gpu_device &device, const product &p, const shape_info &s,
-                    const conv3_places &g, const staging &t) {
-    const double load =
-        (p.deferred_grad ? 12.0 : 8.0) * g.loaded + (t.resident ? 0.0 : 8.0 * 9 * s.n);
-    return rounds_of(device, g, p.out / s.n) * (s.cost * s.n * g.tile + load) *
-           (t.stages == 2 ? 1.5 : 1.0);
 }
 
 bool shape_takes(const shape_info &s, const product &p) {
@@ -198,7 +76,8 @@ template <class F> void for_choices(const gpu_device &device, const product &p, 
             for (int strips = 1; strips <= most_strips(p.hw) && staging_takes(stagings[k], p);
                  strips++) {
                 const conv3_places g = places_of(p.n, p.hw, shapes[i].m, strips);
-                if (product_shared(p, shapes[i], g, stagings[k]).bytes <= shared_limit(device))
+                if (product_shared(p, shapes[i], g, stagings[k], CONV3_SLOTS).bytes <=
+                    shared_limit(device))
                     fn(choice{(enum shape)i, g, stagings[k], variant_of(i, k, strips)},
                        product_cost(device, p, shapes[i], g, stagings[k]));
             }
@@ -222,8 +101,8 @@ bool choose(const gpu_device &device, const product &p, int variant, choice *out
 /* The numbers of up to `most` variants by rising cost: the first is what 0 stands for. Of those
  * that differ in their strips only, just the cheapest counts. */
 int product_variants(const gpu_device &device, const product &p, int most, int *out) {
-    choice kept[GPU_VARIANTS];
-    double costs[GPU_VARIANTS];
+    choice kept[GPU_VARIANTS] = {};
+    double costs[GPU_VARIANTS] = {};
     int count = 0;
     auto insert = [&](const choice &c, double cost) {
         int at = 0;
@@ -282,17 +161,7 @@ cudaError_t run_product(const gpu_device &device, const product &p, int variant,
     if (!choose(device, p, variant, &c))
         return cudaErrorInvalidValue;
     const shape_info &s = shapes[c.shape];
-    args.places = c.places;
-    args.in = p.in;
-    args.out = p.out;
-    args.runs = p.in / CONV3_KC;
-    args.resident = c.staged.resident;
-    args.stages = c.staged.stages;
-    args.pixels = (double)p.n * p.hw * p.hw;
-    args.shared = product_shared(p, s, c.places, c.staged);
-    int blocks = blocks_of(device, p.out / s.n);
-    blocks = blocks < c.places.tiles ? blocks : c.places.tiles;
-    blocks = blocks < GPU_MAX_BLOCKS ? blocks : GPU_MAX_BLOCKS;
+    const int blocks = complete_args(device, p, s, c.places, c.staged, CONV3_SLOTS, &args);
     if (p.back)
         return type == GPU_BF16 ? launch_shape<gpu_bf16, true>(c.shape, args, blocks, stream)
                                 : launch_shape<gpu_f16, true>(c.shape, args, blocks, stream);
@@ -300,22 +169,9 @@ cudaError_t run_product(const gpu_device &device, const product &p, int variant,
                             : launch_shape<gpu_f16, false>(c.shape, args, blocks, stream);
 }
 
-product forward_product(const gpu_conv_forward &f) {
-    return product{f.in.channels, f.out.channels, f.in.n, f.in.hw, false, false};
-}
-product backward_product(const gpu_conv_backward &b) {
-    return product{b.out.g.channels, b.in.channels, b.in.n, b.in.hw, true, true};
-}
-
 cudaError_t forward(const gpu_device *device, const void *, const gpu_conv_forward *f, void *,
                     cudaStream_t stream) {
-    conv3_product_args args = {};
-    args.source = conv3_source_of(f->in, f->norm);
-    args.source_norm = f->norm;
-    args.weight = f->weight;
-    args.to = f->out.data;
-    args.to_pitch = (unsigned)f->out.pitch;
-    args.stats = f->stats;
+    conv3_product_args args = forward_args(*f);
     return run_product(*device, forward_product(*f), f->variant, f->in.type, args, stream);
 }
 
@@ -326,18 +182,7 @@ int weight_part(int variant) { return variant >> WEIGHT_SHIFT; }
 
 cudaError_t backward_data(const gpu_device &device, const gpu_conv_backward &b,
                           cudaStream_t stream) {
-    conv3_product_args args = {};
-    args.source = conv3_source_of(b.out);
-    args.bsum = b.out.bsum;
-    args.csum = b.out.csum;
-    args.weight = b.weight_t;
-    args.to = b.in_g.data;
-    args.to_pitch = (unsigned)b.in_g.pitch;
-    args.x = b.in.data;
-    args.x_pitch = (unsigned)b.in.pitch;
-    args.norm = b.norm;
-    args.add = b.add;
-    args.sums = b.sums;
+    conv3_product_args args = backward_args(b);
     return run_product(device, backward_product(b), product_part(b.variant), b.in.type, args,
                        stream);
 }
@@ -463,15 +308,9 @@ bool fits(const gpu_device *device, const gpu_conv_forward *f, const gpu_conv_ba
     if (device->capability < 80)
         return false;
     if (f)
-        return window_fits(f->window) && map_fits(f->in) && map_fits(f->out) &&
-               f->in.type == f->out.type && norm_fits(f->norm) &&
-               choose(*device, forward_product(*f), 0, &c);
-    const enum gpu_type type = b->in.type;
-    return window_fits(b->window) && map_fits(b->in) && map_fits(b->out.g) &&
-           b->out.g.type == type && norm_fits(b->norm) &&
-           (!b->out.x.data || (b->out.x.type == type && pitch_fits(b->out.x))) &&
-           (!b->in_g.data || (b->in_g.type == type && pitch_fits(b->in_g))) &&
-           choose(*device, backward_product(*b), 0, &c) && choose_weight(*device, *b, 0, &w);
+        return forward_fits(*f) && choose(*device, forward_product(*f), 0, &c);
+    return backward_fits(*b) && choose(*device, backward_product(*b), 0, &c) &&
+           choose_weight(*device, *b, 0, &w);
 }
 
 /* Smaller batches never need more memory; their splits may be more even. */

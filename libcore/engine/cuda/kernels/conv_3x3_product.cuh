@@ -62,7 +62,10 @@ template <int MT_, int NT_, int WN_, int SPLIT_ = 1> struct conv3_shape {
     static constexpr int MT = MT_, NT = NT_, WN = WN_, WM = CONV3_WARPS / WN_;
     static constexpr int SPLIT = SPLIT_, WIDE = MT * SPLIT;
     static constexpr int M = 16 * MT * WM, N = 8 * NT * WN, GROUPS = NT / 4;
-    static constexpr int WEIGHT_BYTES = N * 9 * CONV3_KC * 2;
+    static constexpr int WEIGHT_BYTES = N * 9 * CONV3_KC * 2, SLOTS = CONV3_SLOTS;
+    /* The warp's first row of M; the distance from there to its i-th 8 rows. */
+    static __device__ __forceinline__ int first_row(int warp) { return warp / WN * 16 * MT; }
+    static __device__ __forceinline__ int row(int i) { return i * 8; }
     static_assert(NT % 4 == 0, "a thread reads its channels as vectors of 8");
     static_assert(SPLIT == 1 || WN == 1, "pairs are neighbours");
 };
@@ -71,11 +74,12 @@ template <int MT_, int NT_, int WN_, int SPLIT_ = 1> struct conv3_shape {
 struct conv3_step {
     int run, tile, slot;
 };
+template <int SLOTS = CONV3_SLOTS>
 static __device__ __forceinline__ conv3_step conv3_step_after(const conv3_step &s, int runs,
                                                               int stride) {
     if (s.run + 1 < runs)
         return conv3_step{s.run + 1, s.tile, s.slot};
-    return conv3_step{0, s.tile + stride, (s.slot + 1) % CONV3_SLOTS};
+    return conv3_step{0, s.tile + stride, (s.slot + 1) % SLOTS};
 }
 
 /* Copies the weights of outputs [first, first + N) and of 32 inputs from `run` on to shared memory,
@@ -203,7 +207,7 @@ template <class S> static __device__ __forceinline__ int conv3_column(int warp, 
     return warp % S::WN * 8 * S::NT + 32 * g + lane % 4 * 8;
 }
 template <class S> static __device__ __forceinline__ int conv3_row(int warp, int lane) {
-    return warp / S::WN * 16 * S::MT + lane / 4;
+    return S::first_row(warp) + lane / 4;
 }
 
 /* Forward epilogue: rounds, stores, and adds to the sums. */
@@ -218,7 +222,7 @@ conv3_finish_forward(const conv3_product_args &p, int first, const int *places, 
         float sum[8] = {0}, squares[8] = {0};
 #pragma unroll
         for (int mh = 0; mh < 2 * S::MT; mh++) {
-            const int place = places[row + mh * 8];
+            const int place = places[row + S::row(mh)];
             if (place < 0)
                 continue;
             float v[8];
@@ -251,7 +255,7 @@ __device__ __forceinline__ void conv3_prefetch(const conv3_product_args &p, int 
     if (i >= b.ALL)
         return;
     const int column = conv3_column<S>(warp, lane, i / (2 * S::MT));
-    const int place = places[conv3_row<S>(warp, lane) + i % (2 * S::MT) * 8];
+    const int place = places[conv3_row<S>(warp, lane) + S::row(i % (2 * S::MT))];
     b.x[i % b.AHEAD] =
         gpu_load_run<8>((const T *)p.x + first + column + conv3_pixel(place) * (uint64_t)p.x_pitch);
 }
@@ -291,7 +295,7 @@ conv3_finish_backward(const conv3_product_args &p, int first, const int *places,
             gpu_read_run<8>(factors[i], mask + i * S::N + column);
 #pragma unroll
         for (int mh = 0; mh < 2 * S::MT; mh++) {
-            const int place = places[row + mh * 8], run = g * 2 * S::MT + mh;
+            const int place = places[row + S::row(mh)], run = g * 2 * S::MT + mh;
             const gpu_run<T, 8> x = prefetched.x[run % prefetched.AHEAD];
             if (NORMED)
                 conv3_prefetch<T, S>(p, first, places, warp, lane, run + prefetched.AHEAD,
@@ -417,17 +421,22 @@ template <class T, class S, bool BACK> struct conv3_block {
                                                    places_of(s.slot), p.places.loaded,
                                                    stage_of(stage), x_stage_of(x_stage), thread);
     }
+    /* Backward: starts to load x, which the mask of the tile in this slot needs. */
+    __device__ __forceinline__ void prefetch(int slot, conv3_prefetched<T, S> &prefetched) const {
+        if (!BACK || !p.norm.mean)
+            return;
+        const int *const places = places_of(slot) + p.places.halo;
+#pragma unroll
+        for (int i = 0; i < prefetched.AHEAD; i++)
+            conv3_prefetch<T, S>(p, first, places, warp, lane, i, prefetched);
+    }
     /* Adds the products of a step to acc. In the last run of a tile it first starts to load x,
      * which the mask needs. weights: index of the run's weights in shared memory. */
     __device__ __forceinline__ void multiply(const conv3_step &s, int stage, int weights,
                                              conv3_prefetched<T, S> &prefetched,
                                              float (&acc)[S::WIDE][S::NT][4]) const {
-        if (BACK && s.run == p.runs - 1 && p.norm.mean) {
-            const int *const places = places_of(s.slot) + p.places.halo;
-#pragma unroll
-            for (int i = 0; i < prefetched.AHEAD; i++)
-                conv3_prefetch<T, S>(p, first, places, warp, lane, i, prefetched);
-        }
+        if (s.run == p.runs - 1)
+            prefetch(s.slot, prefetched);
         conv3_multiply<T, S>(stage_of(stage), p.places.loaded, p.places.pitch, weights_of(weights),
                              warp, lane, acc);
     }

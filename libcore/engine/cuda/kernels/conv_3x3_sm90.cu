@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gpu_conv_algo_3x3_sm90: gpu_conv_algo_3x3 with wgmma, for capability 9.0 only. Forward and data
+ * gradient: conv_3x3_wgmma.cuh. The weight gradient is that of gpu_conv_algo_3x3.
+ *
+ * Numerics are those of conv_3x3.cu; sums within a tile are in another order.
+ *
+ * Model of the products, in clocks of a multiprocessor for 64 places, 16 inputs and N outputs: the
+ * tensor cores need N / 2; shared memory delivers 2 KB of places and 32 N bytes of weights at 128
+ * bytes a clock, 16 + N / 4. So N = 32 takes 24 clocks, 64 takes 32, 128 takes 64, where mma.sync,
+ * at 6.1 clocks a scheduler, takes 24, 49 and 98 and its fragments 38, 44 and 56. Nothing of this
+ * was measured on a device.
+ */
+#include <cstdio>
+
+#include "engine/cuda/kernels/conv_3x3_plan.cuh"
+#include "engine/cuda/kernels/conv_3x3_wgmma.cuh"
+
+namespace {
+
+using namespace conv3;
+
+/* The shapes that are compiled. cost: a guess from the model above, per place and output. */
+enum shape { N128_256, N128_128, N64_256, N64_128, N32_256, N32_128 };
+enum { SHAPES = N32_128 + 1 };
+const shape_info shapes[SHAPES] = {
+    {256, 128, false, 0.75}, {128, 128, false, 0.75}, {256, 64, false, 0.75},
+    {128, 64, false, 0.75},  {256, 32, false, 1.0},   {128, 32, false, 1.0},
+};
+enum { STAGINGS = 4, VARIANTS = 6 };
+const staging stagings[STAGINGS] = {{true, 3}, {false, 3}, {true, 2}, {false, 2}};
+enum { SLOTS = conv3_wgmma_shape<1, 32>::SLOTS };
+
+struct choice {
+    enum shape shape;
+    conv3_places places;
+    staging staged;
+    int variant; /* its number, from 1 */
+    double cost;
+};
+
+/* Shape i with staging k, and the strips with the least cost. False: it does not fit. */
+bool choice_of(const gpu_device &device, const product &p, int i, int k, choice *out) {
+    const shape_info &s = shapes[i];
+    const staging &t = stagings[k];
+    if (p.out % s.n || p.out / s.n > GPU_RUNS || p.in % CONV3_KC ||
+        (!t.resident && p.in / CONV3_KC <= 2))
+        return false;
+    auto shared = [&](const conv3_places &c) { return product_shared(p, s, c, t, SLOTS).bytes; };
+    auto cost = [&](const conv3_places &c) { return product_cost(device, p, s, c, t); };
+    const conv3_places g = cut(p.n, p.hw, s.m, shared_limit(device), shared, cost);
+    if (!g.places)
+        return false;
+    *out = choice{(enum shape)i, g, t, 1 + i * STAGINGS + k, cost(g)};
+    return true;
+}
+
+/* The choices with the least guessed cost, by rising cost; returns how many fit, up to `most`. */
+int choices(const gpu_device &device, const product &p, int most, choice *out) {
+    int count = 0;
+    for (int i = 0; i < SHAPES * STAGINGS; i++) {
+        choice c;
+        if (!choice_of(device, p, i / STAGINGS, i % STAGINGS, &c))
+            continue;
+        int at = count;
+        for (; at > 0 && c.cost < out[at - 1].cost; at--)
+            if (at < most)
+                out[at] = out[at - 1];
+        if (at < most)
+            out[at] = c;
+        count += count < most;
+    }
+    return count;
+}
+
+/* The variant with this number, or for 0 the one with the least guessed cost. False: it does not
+ * fit. */
+bool choose(const gpu_device &device, const product &p, int variant, choice *out) {
+    if (variant)
+        return choice_of(device, p, (variant - 1) / STAGINGS, (variant - 1) % STAGINGS, out);
+    return choices(device, p, 1, out) > 0;
+}
+
+template <class T, class S, bool BACK>
+cudaError_t launch(const conv3_product_args &p, int blocks, cudaStream_t stream) {
+    return CHEX_LAUNCH((conv3_wgmma<T, S, BACK>), dim3((unsigned)blocks, (unsigned)(p.out / S::N)),
+                       dim3(CONV3_THREADS), p.shared.bytes, stream, p);
+}
+
+template <class T, bool BACK>
+cudaError_t launch_shape(enum shape shape, const conv3_product_args &p, int blocks,
+                         cudaStream_t stream) {
+    switch (shape) {
+    case N128_256: return launch<T, conv3_wgmma_shape<2, 128>, BACK>(p, blocks, stream);
+    case N128_128: return launch<T, conv3_wgmma_shape<1, 128>, BACK>(p, blocks, stream);
+    case N64_256: return launch<T, conv3_wgmma_shape<2, 64>, BACK>(p, blocks, stream);
+    case N64_128: return launch<T, conv3_wgmma_shape<1, 64>, BACK>(p, blocks, stream);
+    case N32_256: return launch<T, conv3_wgmma_shape<2, 32>, BACK>(p, blocks, stream);
+    case N32_128: return launch<T, conv3_wgmma_shape<1, 32>, BACK>(p, blocks, stream);
+    }
+    return cudaErrorInvalidValue;
+}
+
+cudaError_t run(const gpu_device &device, const product &p, int variant, enum gpu_type type,
+                conv3_product_args &args, cudaStream_t stream) {
+    choice c;
+    if (!choose(device, p, variant, &c))
+        return cudaErrorInvalidValue;
+    const int blocks = complete_args(device, p, shapes[c.shape], c.places, c.staged, SLOTS, &args);
+    if (p.back)
+        return type == GPU_BF16 ? launch_shape<gpu_bf16, true>(c.shape, args, blocks, stream)
+                                : launch_shape<gpu_f16, true>(c.shape, args, blocks, stream);
+    return type == GPU_BF16 ? launch_shape<gpu_bf16, false>(c.shape, args, blocks, stream)
+                            : launch_shape<gpu_f16, false>(c.shape, args, blocks, stream);
+}
+
+cudaError_t forward(const gpu_device *device, const void *, const gpu_conv_forward *f, void *,
+                    cudaStream_t stream) {
+    conv3_product_args args = forward_args(*f);
+    return run(*device, forward_product(*f), f->variant, f->in.type, args, stream);
+}
+
+/* The weight gradient alone. */
+gpu_conv_backward without_data(const gpu_conv_backward &b) {
+    gpu_conv_backward w = b;
+    w.in_g.data = nullptr;
+    w.sums = gpu_sums{};
+    w.variant = 0;
+    return w;
+}
+
+cudaError_t backward(const gpu_device *device, const void *, const gpu_conv_backward *b,
+                     void *workspace, cudaStream_t stream) {
+    const gpu_conv_backward w = without_data(*b);
+    if (b->in_g.data) {
+        conv3_product_args args = backward_args(*b);
+        CHEX_GPU_TRY(run(*device, backward_product(*b), b->variant, b->in.type, args, stream));
+    }
+    return gpu_conv_algo_3x3.backward(device, nullptr, &w, workspace, stream);
+}
+
+bool fits(const gpu_device *device, const gpu_conv_forward *f, const gpu_conv_backward *b) {
+    choice c;
+    if (device->capability != 90)
+        return false;
+    if (f)
+        return forward_fits(*f) && choose(*device, forward_product(*f), 0, &c);
+    return backward_fits(*b) && choose(*device, backward_product(*b), 0, &c) &&
+           gpu_conv_algo_3x3.fits(device, nullptr, b);
+}
+
+size_t workspace(const gpu_device *device, const void *, const gpu_conv_forward *,
+                 const gpu_conv_backward *b) {
+    if (!b)
+        return 0;
+    const gpu_conv_backward w = without_data(*b);
+    return gpu_conv_algo_3x3.workspace(device, nullptr, nullptr, &w);
+}
+
+/* Of the product: shape and staging. */
+int variants(const gpu_device *device, const gpu_conv_forward *f, const gpu_conv_backward *b,
+             int *out) {
+    choice list[VARIANTS];
+    const int count =
+        choices(*device, f ? forward_product(*f) : backward_product(*b), VARIANTS, list);
+    for (int i = 0; i < count; i++)
+        out[i] = list[i].variant;
+    out[0] = 0;
+    return count;
+}
+
+void variant_name(bool, int variant, char *out) {
+    const shape_info &s = shapes[(variant - 1) / STAGINGS];
+    const staging &t = stagings[(variant - 1) % STAGINGS];
+    snprintf(out, GPU_VARIANT_BYTES, "%dx%d %dx%s", s.m, s.n, t.stages,
+             t.resident ? "resident" : "read");
+}
+
+} // namespace
+
+extern "C" const struct gpu_conv_algo gpu_conv_algo_3x3_sm90 = {
+    "3x3-wgmma", fits,     nullptr, nullptr,  workspace,
+    forward,     backward, true,    variants, variant_name};
