@@ -170,9 +170,6 @@ void issue(void *to, std::vector<piece> pieces, unsigned bytes, uint64_t *b, uns
         mask = 1u << mine;
     if (mask >> cluster_blocks())
         stop("a bulk load to a block that the cluster does not have");
-    for (const piece &p : pieces)
-        if (p.from)
-            note_read(p.from, p.bytes);
     for (unsigned r = 0; r < cluster_blocks(); r++) {
         if (!(mask >> r & 1))
             continue;
@@ -185,6 +182,8 @@ void issue(void *to, std::vector<piece> pieces, unsigned bytes, uint64_t *b, uns
         l.phase = facts[l.barrier].phase;
         for (piece &p : l.pieces) {
             p.to = static_cast<char *>(in_block(p.to, r));
+            if (p.from && emulated_race_async_load)
+                emulated_race_async_load(p.from, p.bytes, l.barrier);
             if (emulated_race_async_write)
                 emulated_race_async_write(p.to, p.bytes, l.barrier);
         }

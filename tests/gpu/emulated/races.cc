@@ -248,10 +248,10 @@ bool is_of_barrier(const event &e) { return (size_t)e.who >= clock_of.time.size(
 bool is_ordered(const event &before, const event &after) {
     if (clock_of.on && is_heard(before))
         return true;
-    if (is_of_barrier(before))
-        return false;
     if (before.block != after.block)
         return is_before(before.block);
+    if (is_of_barrier(before))
+        return false;
     return before.thread == after.thread || before.barriers != after.barriers ||
            (before.thread / 32 == after.thread / 32 && before.warp_syncs != after.warp_syncs);
 }
@@ -352,19 +352,23 @@ void check_store(const cell &c, const void *p, const event &e) {
         race("an access to what a copy brings, before it was waited for", p, c.store, e);
 }
 
-void load(cell &c, const void *p, const event &e) {
+/* e: of the thread that runs; as: what is kept, e or a barrier's. */
+void load(cell &c, const void *p, const event &e, const event &as) {
     check_store(c, p, e);
-    note_load(c.key, e);
-    if (c.loaded && c.load.block != e.block) {
+    if (c.loaded && c.load.block != as.block) {
         c.far = c.load;
         c.has_far = true;
         c.has_other = false;
-    } else if (c.loaded && c.load.thread != e.thread) {
+    } else if (c.loaded && c.load.who != as.who) {
         c.other = c.load;
         c.has_other = true;
     }
-    c.load = e;
+    c.load = as;
     c.loaded = true;
+}
+void load(cell &c, const void *p, const event &e) {
+    note_load(c.key, e);
+    load(c, p, e, e);
 }
 
 void store(cell &c, const void *p, const event &e, bool copying) {
@@ -439,6 +443,16 @@ barrier_clock &use_barrier(const void *b, const event &e) {
     for (uintptr_t key = from; key < from + 4; key++)
         check_store(cell_of(key, true), b, e);
     return clocks_now().barriers[b];
+}
+
+/* What a bulk load does that was issued now: known to those that have waited for its phase. */
+event arrival(const void *b, const event &issue) {
+    const barrier_clock &clock = use_barrier(b, issue);
+    event e = issue;
+    e.who = clock.who;
+    e.time = clock.phase;
+    e.block = race_here.first_block + (uint32_t)rank_of(b);
+    return e;
 }
 
 } // namespace
@@ -527,13 +541,14 @@ void emulated_race_waited(const void *b) {
     mine = after;
 }
 
+void emulated_race_async_load(const void *from, size_t bytes, const void *b) {
+    const event e = this_event(__builtin_return_address(0)), arrives = arrival(b, e);
+    check_begun(false, from, e);
+    for (uintptr_t key = (uintptr_t)from / 2; key < ((uintptr_t)from + bytes) / 2; key++)
+        load(cell_of(key, false), from, e, arrives);
+}
 void emulated_race_async_write(const void *to, size_t bytes, const void *b) {
-    const event e = this_event(__builtin_return_address(0));
-    const barrier_clock &clock = use_barrier(b, e);
-    event arrives = e;
-    arrives.who = clock.who;
-    arrives.time = clock.phase;
-    arrives.block = race_here.first_block + (uint32_t)rank_of(to);
+    const event e = this_event(__builtin_return_address(0)), arrives = arrival(b, e);
     for (uintptr_t key = (uintptr_t)to / 2; key < ((uintptr_t)to + bytes) / 2; key++) {
         cell &c = cell_of(key, true);
         check_store(c, to, e);

@@ -52,9 +52,10 @@ __attribute__((weak)) void emulated_race_barrier(const void *b);
 __attribute__((weak)) void emulated_race_arrive(const void *b);
 __attribute__((weak)) void emulated_race_phase(const void *b);
 __attribute__((weak)) void emulated_race_waited(const void *b);
-/* The async proxy. A bulk load is issued; it is there for threads that have waited for the phase of
- * the barrier that is in progress. A read of shared memory is issued; it is done, as this thread
- * knows. at: the code, or NULL: the caller. */
+/* The async proxy. A bulk load is issued (its two sides); it is done for threads that have waited
+ * for the phase of the barrier that is in progress. A read of shared memory is issued; it is done,
+ * as this thread knows. at: the code, or NULL: the caller. */
+__attribute__((weak)) void emulated_race_async_load(const void *from, size_t bytes, const void *b);
 __attribute__((weak)) void emulated_race_async_write(const void *to, size_t bytes, const void *b);
 __attribute__((weak)) void emulated_race_async_read(const void *p, size_t bytes, const void *at);
 __attribute__((weak)) void emulated_race_async_read_done(const void *p, size_t bytes,

@@ -214,6 +214,8 @@ extern const struct gpu_conv_algo gpu_conv_algo_plain;
 extern const struct gpu_conv_algo gpu_conv_algo_1x1;
 /* conv_1x1_sm90.cu: forward only, by TMA and wgmma; capability 9.0 only. */
 extern const struct gpu_conv_algo gpu_conv_algo_1x1_sm90;
+/* conv_1x1_backward_sm90.cu: backward of 1x1 convolutions on capability 9.0, by clusters. */
+extern const struct gpu_conv_algo gpu_conv_algo_1x1_backward_sm90;
 /* conv_3x3.cu: the same for 3x3 with stride 1 and padding 1. */
 extern const struct gpu_conv_algo gpu_conv_algo_3x3;
 /* conv_3x3_sm90.cu: the same with wgmma, for capability 9.0 only. */

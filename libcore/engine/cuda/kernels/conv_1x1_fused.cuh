@@ -188,20 +188,28 @@ static __device__ __forceinline__ conv1x1_warp_share conv1x1_warp_share_of(int w
     return conv1x1_warp_share{(warp ^ warp >> 2) & 1, warp >> 1};
 }
 
+/* Layout of a tile: ROW bytes between rows; a chunk is found by exclusive or as in conv1x1_at16. */
+struct conv1x1_wide_rows {
+    static constexpr int ROW = 256;
+    static __device__ __forceinline__ int at(int row, int chunk) {
+        return conv1x1_at16(row, chunk);
+    }
+};
+
 /* Byte offsets of a lane in a tile: for the product dV, its mask, and the two operands of dW. All
  * other offsets are derived from these in every tile. */
 struct conv1x1_places {
     int dgrad, mask, a, b;
 };
-template <int MI>
+template <int MI, class LAYOUT>
 static __device__ __forceinline__ conv1x1_places conv1x1_places_of(const conv1x1_warp_share &home,
                                                                    int lane) {
     const int rows = home.half * 16 * MI, chunk = home.quarter * 4, matrix = lane >> 3;
     return conv1x1_places{
-        gpu_fresh(conv1x1_at16(rows + (lane & 15), lane >> 4)),
-        gpu_fresh(conv1x1_at16(rows + (lane >> 2), chunk) + 4 * (lane & 3)),
-        gpu_fresh(conv1x1_at16((lane & 7) + (matrix >> 1) * 8, home.half * 8 + (matrix & 1))),
-        gpu_fresh(conv1x1_at16((lane & 7) + (matrix & 1) * 8, chunk + (matrix >> 1)))};
+        gpu_fresh(LAYOUT::at(rows + (lane & 15), lane >> 4)),
+        gpu_fresh(LAYOUT::at(rows + (lane >> 2), chunk) + 4 * (lane & 3)),
+        gpu_fresh(LAYOUT::at((lane & 7) + (matrix >> 1) * 8, home.half * 8 + (matrix & 1))),
+        gpu_fresh(LAYOUT::at((lane & 7) + (matrix & 1) * 8, chunk + (matrix >> 1)))};
 }
 
 /* Fragments of W for a warp's 32 input channels: [16 output channels][8 input channels]. */
@@ -227,7 +235,7 @@ conv1x1_fused_weights(const conv1x1_fused &p, const conv1x1_part &part, uint32_t
 
 /* dv += dZ W for a warp's pixels and channels, over 64 output channels. meanwhile(0) to
  * meanwhile(3) run while the tensor cores compute. */
-template <class T, int MI, class F>
+template <class T, int MI, int ROW, class F>
 static __device__ __forceinline__ void
 conv1x1_fused_dgrad(float dv[MI][4][4], const unsigned char *dz, const uint32_t w[4][4][2], int at,
                     F meanwhile) {
@@ -236,7 +244,7 @@ conv1x1_fused_dgrad(float dv[MI][4][4], const unsigned char *dz, const uint32_t 
         uint32_t a[MI][4];
 #pragma unroll
         for (int mi = 0; mi < MI; mi++)
-            gpu_ldmatrix_x4(a[mi], dz + (at ^ kk << 5) + mi * 4096);
+            gpu_ldmatrix_x4(a[mi], dz + (at ^ kk << 5) + mi * 16 * ROW);
 #pragma unroll
         for (int mi = 0; mi < MI; mi++)
 #pragma unroll
@@ -257,7 +265,7 @@ template <int MI> struct conv1x1_masks {
     float4 c0, c1;
     uint32_t x[2 * MI], g[2 * MI];
 };
-template <int MI, bool NORM>
+template <int MI, bool NORM, int ROW>
 static __device__ __forceinline__ conv1x1_masks<MI>
 conv1x1_fused_read(const unsigned char *g, const unsigned char *x, const float4 *marks) {
     conv1x1_masks<MI> m;
@@ -268,8 +276,8 @@ conv1x1_fused_read(const unsigned char *g, const unsigned char *x, const float4 
 #pragma unroll
     for (int i = 0; i < 2 * MI; i++) {
         if (NORM)
-            m.x[i] = *reinterpret_cast<const uint32_t *>(x + i * 2048);
-        m.g[i] = *reinterpret_cast<const uint32_t *>(g + i * 2048);
+            m.x[i] = *reinterpret_cast<const uint32_t *>(x + i * 8 * ROW);
+        m.g[i] = *reinterpret_cast<const uint32_t *>(g + i * 8 * ROW);
     }
     return m;
 }
@@ -277,22 +285,22 @@ conv1x1_fused_read(const unsigned char *g, const unsigned char *x, const float4 
 /* Updates G in shared memory from dv; with a norm also replaces x by the activated input. A lane
  * reads and writes only its own elements. The next elements are read before the last ones are
  * written. */
-template <class T, int MI, bool NORM>
+template <class T, int MI, bool NORM, int ROW>
 static __device__ __forceinline__ void
 conv1x1_fused_mask(const float dv[MI][4][4], unsigned char *g, unsigned char *x,
                    const float4 *marks, int at, conv1x1_pair_sums &sums) {
-    conv1x1_masks<MI> next = conv1x1_fused_read<MI, NORM>(g + at, x + at, marks);
+    conv1x1_masks<MI> next = conv1x1_fused_read<MI, NORM, ROW>(g + at, x + at, marks);
 #pragma unroll
     for (int ni = 0; ni < 4; ni++) {
         const conv1x1_masks<MI> m = next;
         if (ni + 1 < 4) {
             const int ahead = at ^ (ni + 1) << 4;
-            next = conv1x1_fused_read<MI, NORM>(g + ahead, x + ahead, marks + (ni + 1) * 8);
+            next = conv1x1_fused_read<MI, NORM, ROW>(g + ahead, x + ahead, marks + (ni + 1) * 8);
         }
 #pragma unroll
         for (int i = 0; i < 2 * MI; i++) {
             const float *const d = dv[i / 2][ni] + i % 2 * 2;
-            const int to = (at ^ ni << 4) + i * 2048;
+            const int to = (at ^ ni << 4) + i * 8 * ROW;
             float2 v = gpu_unpack2<T>(m.g[i]);
             if (NORM) {
                 const float2 f = gpu_unpack2<T>(m.x[i]);
@@ -310,7 +318,7 @@ conv1x1_fused_mask(const float dv[MI][4][4], unsigned char *g, unsigned char *x,
 }
 
 /* dw += dZ^T u for a warp's 64 by 32 channels. */
-template <class T, int PIXELS>
+template <class T, int PIXELS, int ROW>
 static __device__ __forceinline__ void
 conv1x1_fused_wgrad(float dw[4][4][4], const unsigned char *dz, const unsigned char *u, int a_at,
                     int b_at) {
@@ -319,11 +327,11 @@ conv1x1_fused_wgrad(float dw[4][4][4], const unsigned char *dz, const unsigned c
         uint32_t b[2][4];
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            gpu_ldmatrix_x4_trans(b[i], u + (b_at ^ i << 5) + kk * 4096);
+            gpu_ldmatrix_x4_trans(b[i], u + (b_at ^ i << 5) + kk * 16 * ROW);
 #pragma unroll
         for (int mi = 0; mi < 4; mi++) {
             uint32_t a[4];
-            gpu_ldmatrix_x4_trans(a, dz + (a_at ^ mi << 5) + kk * 4096);
+            gpu_ldmatrix_x4_trans(a, dz + (a_at ^ mi << 5) + kk * 16 * ROW);
 #pragma unroll
             for (int ni = 0; ni < 4; ni++)
                 gpu_mma_16816<T>(dw[mi][ni], a, b[ni / 2] + ni % 2 * 2);
@@ -423,6 +431,7 @@ __global__ void __launch_bounds__(CONV1X1_THREADS, DGRAD ? 1 : 2)
     conv1x1_fused_kernel(const conv1x1_fused p) {
     gpu_begin();
     typedef conv1x1_fused_shape<PIXELS, STAGES, DGRAD> S;
+    typedef conv1x1_wide_rows L;
     constexpr int MI = PIXELS / 32;
     CHEX_DYNAMIC_SHARED(dynamic);
     unsigned char *const shared = gpu_resident(dynamic);
@@ -442,7 +451,7 @@ __global__ void __launch_bounds__(CONV1X1_THREADS, DGRAD ? 1 : 2)
     __syncthreads();
 
     const bool busy = home.quarter * 32 < part.width;
-    const conv1x1_places places = conv1x1_places_of<MI>(home, lane);
+    const conv1x1_places places = conv1x1_places_of<MI, L>(home, lane);
     const float4 *const marks =
         reinterpret_cast<const float4 *>(shared + S::MARKS) + home.quarter * 32 + 2 * (lane % 4);
     float dw[4][4][4] = {};
@@ -467,23 +476,24 @@ __global__ void __launch_bounds__(CONV1X1_THREADS, DGRAD ? 1 : 2)
                 float dv[MI][4][4] = {};
                 const int at = gpu_fresh(places.dgrad);
                 const conv1x1_chunk k = conv1x1_chunk_of_thread();
-                conv1x1_fused_dgrad<T, MI>(dv, stage + S::DZ, w, at, [&](int operand) {
+                conv1x1_fused_dgrad<T, MI, L::ROW>(dv, stage + S::DZ, w, at, [&](int operand) {
                     if (STAGES > 2)
                         conv1x1_fused_copy<S, false>(p, part, free, ahead, k, operand);
                 });
                 if (STAGES > 2)
                     gpu_copy_commit();
                 if (part.depth > 64)
-                    conv1x1_fused_dgrad<T, MI>(dv, stage + S::DZ + 128, w + 4, at, [](int) {});
-                conv1x1_fused_mask<T, MI, NORM>(dv, stage + S::G, stage + S::X, marks,
-                                                gpu_fresh(places.mask), sums);
+                    conv1x1_fused_dgrad<T, MI, L::ROW>(dv, stage + S::DZ + 128, w + 4, at,
+                                                       [](int) {});
+                conv1x1_fused_mask<T, MI, NORM, L::ROW>(dv, stage + S::G, stage + S::X, marks,
+                                                        gpu_fresh(places.mask), sums);
             }
             __syncthreads(); /* G and the convolution's input are complete */
             conv1x1_fused_store<S>(p, part, stage + S::G, row0);
         }
         if (busy && home.half * 64 < part.depth)
-            conv1x1_fused_wgrad<T, PIXELS>(dw, stage + S::DZ, stage + S::X, gpu_fresh(places.a),
-                                           gpu_fresh(places.b));
+            conv1x1_fused_wgrad<T, PIXELS, L::ROW>(dw, stage + S::DZ, stage + S::X,
+                                                   gpu_fresh(places.a), gpu_fresh(places.b));
         if (STAGES == 2) {
             __syncthreads(); /* the stage is free */
             conv1x1_fused_fetch<S, DGRAD>(p, part, stage, ahead);

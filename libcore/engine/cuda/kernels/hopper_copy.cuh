@@ -93,7 +93,8 @@ static __device__ __forceinline__ void gpu_cluster_sync();
 /* The same offset in the shared memory of another block of the cluster. */
 template <class T> __device__ __forceinline__ T *gpu_cluster_shared(T *shared, unsigned block);
 
-/* Dynamic shared memory for boxes with a swizzle: CHEX_DYNAMIC_SHARED aligned to 1024 bytes. */
+/* Dynamic shared memory for boxes with a swizzle: CHEX_DYNAMIC_SHARED aligned to 1024 bytes. CUDA
+ * wants another name than that of a CHEX_DYNAMIC_SHARED in the same source. */
 #ifdef CHEX_GPU_EMULATED
 #define CHEX_DYNAMIC_SHARED_1024(name) unsigned char *name = emulated::dynamic_shared_1024()
 #else

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gpu_conv_algo_1x1_backward_sm90 against engine/ref (conv_test.h), with clusters of different
+ * size, and what it does not take.
+ */
+#include <stdlib.h>
+
+#include "gpu/conv_test.h"
+
+static const struct ct_algo algo = {&gpu_conv_algo_1x1_backward_sm90, ct_finish_sum, false};
+
+/* sms is not used: EMULATED_CLUSTERS says what runs at once. */
+static const struct {
+    struct ct_shape shape;
+    const char *clusters;
+} shapes[] = {
+    {{GPU_BF16, {1, 1, 0}, 160, 128, 1, 1, true, true, true, true, 4, 0, 0}, "1"},
+    {{GPU_F16, {1, 1, 0}, 160, 128, 3, 10, true, true, true, true, 4, 0, 0}, "2"},
+    {{GPU_BF16, {1, 1, 0}, 256, 96, 3, 10, true, true, true, false, 4, 0, 0}, "1"},
+    {{GPU_F16, {1, 1, 0}, 256, 32, 1, 10, false, false, false, true, 4, 0, 0}, "1"},
+    {{GPU_BF16, {1, 1, 0}, 352, 64, 3, 7, false, false, true, false, 4, 0, 0}, "1"},
+    {{GPU_BF16, {1, 1, 0}, 544, 128, 1, 10, true, true, true, true, 4, 0, 1}, "1"},
+    {{GPU_BF16, {1, 1, 0}, 1024, 128, 1, 7, true, true, true, true, 4, 0, 0}, "1"},
+    /* more blocks than a group: their sums are added in two steps */
+    {{GPU_F16, {1, 1, 0}, 192, 128, 1, 36, true, true, true, true, 4, 0, 0}, "17"},
+};
+
+static void refusals(void) {
+    const struct ct_shape s = {GPU_BF16, {1, 1, 0}, 160, 128, 1, 3, true, true, 1, 1, 4, 0, 0};
+    struct ct t = ct_make(&algo, &s);
+    struct gpu_device d = t.device;
+    struct gpu_conv_backward b = t.b;
+    OK(!algo.algo->fits(&d, &t.f, NULL), "a forward convolution is refused");
+    d.capability = 100;
+    OK(!algo.algo->fits(&d, NULL, &b), "capability 10.0 is refused");
+    d = t.device;
+    d.shared_max = 164 << 10;
+    OK(!algo.algo->fits(&d, NULL, &b), "164 KiB of shared memory are refused");
+    b.in_g.data = NULL;
+    OK(!algo.algo->fits(&t.device, NULL, &b), "a weight gradient alone is refused");
+    b = t.b;
+    b.in.channels = b.in_g.channels = 128;
+    OK(!algo.algo->fits(&t.device, NULL, &b),
+       "128 input channels, which one block has, are refused");
+    b = t.b;
+    b.out.g.channels = b.out.x.channels = 160;
+    OK(!algo.algo->fits(&t.device, NULL, &b), "160 output channels are refused");
+    struct chex_error err = {0};
+    void *state = NULL;
+    setenv("EMULATED_CLUSTERS", "0", 1);
+    OK(algo.algo->prepare(&t.device, NULL, &t.b, &state, &err) != CHEX_OK,
+       "a device that runs no cluster is refused: %s", err.text);
+    ct_free(&t);
+}
+
+int main(void) {
+    ct_init(90, 1024 * 128);
+    if (ct_device.capability != 90)
+        SKIP_ALL("capability %d, expected 90", ct_device.capability);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        setenv("EMULATED_CLUSTERS", shapes[i].clusters, 1);
+        struct ct t = ct_make(&algo, &shapes[i].shape);
+        ct_backward(&t);
+        ct_free(&t);
+    }
+    refusals();
+    return ct_done();
+}
