@@ -153,6 +153,20 @@ enum chex_status chex_lockfile_check(const char *dir, const char *name, const ch
     return st;
 }
 
+enum chex_status chex_lockfile_confirm(const char *dir, const char *name, const char *subject,
+                                       int fd, struct chex_error *err) {
+    char *path = chex_fs_join(dir, name);
+    if (!path)
+        return chex_error_memory(err, "%s", subject);
+    const bool other = chex_fs_exists(path) && !still_there(fd, path);
+    free(path);
+    return other ? chex_error_set(err, CHEX_E_ENV,
+                                  "%s was removed while this run used it, and holds another run "
+                                  "now: nothing more is written there",
+                                  subject)
+                 : CHEX_OK;
+}
+
 void chex_lockfile_release(const char *dir, const char *name, int fd, bool remove) {
     char *path = remove ? chex_fs_join(dir, name) : NULL;
     if (fd < 0) {

@@ -30,6 +30,11 @@ enum chex_status chex_lockfile_take(const char *dir, const char *name, const cha
 enum chex_status chex_lockfile_check(const char *dir, const char *name, const char *subject,
                                      const char *advice, struct chex_error *err);
 
+/* CHEX_E_ENV if dir/name is another file than the one that `fd` holds: the folder was removed, and
+ * another process has made it again. CHEX_OK if there is no such file. */
+enum chex_status chex_lockfile_confirm(const char *dir, const char *name, const char *subject,
+                                       int fd, struct chex_error *err);
+
 /* Releases the lock. remove: the file is removed too (for a folder that will be removed); otherwise
  * it stays, empty. fd -1: does nothing. */
 void chex_lockfile_release(const char *dir, const char *name, int fd, bool remove);

@@ -148,6 +148,13 @@ enum chex_status chex_session_make_output(struct chex_session *s, bool *made_out
     return make_output(&s->output, &s->config, err);
 }
 
+enum chex_status chex_session_confirm_output(const struct chex_session *s, struct chex_error *err) {
+    const char *dir = s->config.output_dir;
+    char subject[CHEX_ERROR_TEXT_BYTES];
+    snprintf(subject, sizeof subject, "output folder %s", dir);
+    return chex_lockfile_confirm(dir, LOCK_NAME, subject, s->output.lock, err);
+}
+
 void chex_session_unmake_output(struct chex_session *s) {
     chex_lockfile_release(s->config.output_dir, LOCK_NAME, s->output.lock, true);
     s->output.lock = -1;

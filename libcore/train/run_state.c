@@ -158,6 +158,7 @@ enum chex_status chex_session_save(struct chex_session *s, bool best, double hol
                                          .validation_due = s->at.validation_due,
                                          .best = best};
     CHEX_TRY(chex_session_saved(s, true, CHEX_HELD_DROP, err));
+    CHEX_TRY(chex_session_confirm_output(s, err));
     CHEX_TRY(take_snapshot(s, err));
     char *meta = meta_text(s);
     if (!meta)

@@ -156,6 +156,8 @@ enum chex_status chex_session_make_output(struct chex_session *s, bool *made_out
  */
 enum chex_status chex_session_check_shared_output(const struct chex_session *s,
                                                   struct chex_error *err);
+/* Rank 0: CHEX_E_ENV if the folder was removed and another run has begun in it. */
+enum chex_status chex_session_confirm_output(const struct chex_session *s, struct chex_error *err);
 /* Rank 0 removes the folder that it made, if it is empty. */
 void chex_session_unmake_output(struct chex_session *s);
 /* Creates the files of the folder, sets checkpoints of later steps aside, and allocates the

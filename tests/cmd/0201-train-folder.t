@@ -179,6 +179,20 @@ error_line "busy is in use by process $pid on .*: wait for that run to end, or n
 kill -KILL $pid
 wait $pid 2>/dev/null
 expect_status 0 train --output busy --max-steps 1
+# A folder that is removed while a run uses it, and then used by another run.
+expect_status 0 train --output other --max-steps 1
+chex-train "${base[@]}" --batch-size 1 --epochs 4000 --output again 2>again.err &
+pid=$!
+wait_for_line '"step":2,' again/metrics.jsonl # no checkpoint until the end of the first epoch
+rm -r again
+mv other again
+kill -USR2 $pid
+wait $pid
+is $? 4 "a run whose folder another run has made again ends with 4"
+like "$(cat again.err)" 'error: output folder again was removed while this run used it, and holds another run now: nothing more is written there$' \
+    "its text says why"
+is "$(cd again/checkpoints && echo *)" step-0000000001.h5 "it leaves no checkpoint in the folder of the other"
+
 if have strace; then # a file system without locks: the text decides
     nolock=(strace -f -qq -o /dev/null -P busy/.lock -e inject=fcntl:error=ENOLCK)
     locked() { # TEXT STATUS NAME
