@@ -290,6 +290,10 @@ static enum chex_status write_tables(struct chex_shard_writer *w, const char *so
     chex_h5_enter();
     if (st == CHEX_OK)
         st = chex_h5_file_open(w->temp, true, &file, err);
+    if (st == CHEX_E_DATA) { /* no input: somebody has removed or changed the file meanwhile */
+        const struct chex_error why = err ? *err : (struct chex_error){0};
+        st = chex_error_set(err, CHEX_E_ENV, "%s", why.text);
+    }
     if (st == CHEX_OK)
         st = write_columns(w, file, &c, err);
     if (st == CHEX_OK)

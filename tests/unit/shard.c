@@ -310,6 +310,15 @@ static void check_writer(const char *good) {
     OK_STATUS(chex_shard_finish(writer, "", &err), CHEX_E_FAIL, err, "1 of 37 rows written");
     OK(!chex_fs_exists(at("half.h5")) && temporaries() == 0, "and nothing is left");
 
+    BAIL_UNLESS(mkdir(at("gone"), 0777) == 0, "no folder");
+    BAIL_UNLESS(chex_shard_create(at("gone/one.h5"), &s, &writer, &err) == CHEX_OK, "%s", err.text);
+    for (size_t row = 0; row < ROWS; row++) {
+        fill(row, pixels);
+        chex_shard_put(writer, row, pixels, &err);
+    }
+    chex_fs_remove_tree(at("gone"), &err);
+    OK_STATUS(chex_shard_finish(writer, "", &err), CHEX_E_ENV, err, "No such file or directory");
+
     s.rows = 0;
     OK_STATUS(chex_shard_create(at("none.h5"), &s, &writer, &err), CHEX_E_DATA, err,
               "at least one row");
