@@ -6,7 +6,7 @@
 source "$(dirname "$0")/lib.sh"
 need h5diff h5dump chex-train chex-shard
 
-chex-shard phantom --count 120 --size 32 --seed 1 --output ph -q || fail "phantom"
+chex-shard phantom --count 72 --size 32 --seed 1 --output ph -q || fail "phantom"
 chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 3 --split patient \
     --seed 1 --output shards -q || fail "shards"
 
@@ -54,14 +54,14 @@ ok $? "another seed gives others"
 expect_status 0 chex-train "${common[@]}" --max-steps 3 --logical-ranks 3 --deterministic --output v3
 
 # Going on where a run stopped, after an epoch's end; within the first one: 0201-train-folder.t.
-expect_status 0 chex-train "${common[@]}" --epochs 3 --max-steps 30 --output whole
-expect_status 0 chex-train "${common[@]}" --epochs 3 --max-steps 25 --output part
-expect_status 0 chex-train "${common[@]}" --epochs 3 --max-steps 30 --output part
-same whole/last.h5 part/last.h5 "stopped at step 25 and resumed: the same bits"
-is "$(grep -c '"kind":"step"' part/metrics.jsonl)" 30 "each step is in the metrics once"
+expect_status 0 chex-train "${common[@]}" --epochs 2 --max-steps 16 --output whole
+expect_status 0 chex-train "${common[@]}" --epochs 2 --max-steps 14 --output part
+expect_status 0 chex-train "${common[@]}" --epochs 2 --max-steps 16 --output part
+same whole/last.h5 part/last.h5 "stopped at step 14 and resumed: the same bits"
+is "$(grep -c '"kind":"step"' part/metrics.jsonl)" 16 "each step is in the metrics once"
 
 # kill -9 at some moment, then again.
-chex-train "${common[@]}" --epochs 3 --max-steps 30 --checkpoint-every 3steps --output killed -q &
+chex-train "${common[@]}" --epochs 2 --max-steps 16 --checkpoint-every 3steps --output killed -q &
 pid=$!
 for _ in $(seq 1200); do
     [ -n "$(find killed/checkpoints -name '*.h5' 2>/dev/null)" ] && break
@@ -69,7 +69,7 @@ for _ in $(seq 1200); do
 done
 kill -9 $pid 2>/dev/null
 wait $pid 2>/dev/null
-expect_status 0 chex-train "${common[@]}" --epochs 3 --max-steps 30 --checkpoint-every 3steps --output killed
+expect_status 0 chex-train "${common[@]}" --epochs 2 --max-steps 16 --checkpoint-every 3steps --output killed
 same whole/last.h5 killed/last.h5 "killed and resumed: the same bits"
 is "$(find killed -name '*.tmp.*' | wc -l)" 0 "the temporary files of a killed run are removed"
 [ "$(find killed/checkpoints -name '*.h5' | wc -l)" -le 3 ]
@@ -152,13 +152,13 @@ cp -a part torn
 newest=$(find torn/checkpoints -name '*.h5' | sort | tail -n 1)
 before=$(find torn/checkpoints -name '*.h5' | sort | tail -n 2 | head -n 1)
 truncate -s 100000 "$newest"
-expect_status 0 chex-train "${common[@]}" --epochs 3 --max-steps 30 --output torn
+expect_status 0 chex-train "${common[@]}" --epochs 2 --max-steps 16 --output torn
 like "$(err)" "warn: .*${newest##*/}.*going on from $before" "a truncated newest checkpoint is passed over"
 same whole/last.h5 torn/last.h5 "the run ends with the same bits"
 [ "$newest" != "$before" ]
 ok $? "there was one before"
 find torn -name '*.h5' | while read -r f; do truncate -s 5000 "$f"; done
-expect_status 3 chex-train "${common[@]}" --epochs 3 --max-steps 40 --output torn
+expect_status 3 chex-train "${common[@]}" --epochs 2 --max-steps 20 --output torn
 error_line 'checkpoints/step-' "only truncated checkpoints"
 
 # Parameters go out and come in again by torchvision's names.

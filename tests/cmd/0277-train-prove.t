@@ -9,18 +9,18 @@ need /usr/bin/python3 chex-train chex-shard
 chex-shard phantom --count 60 --size 32 --seed 1 --output ph -q >/dev/null || fail "phantom"
 chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
     --seed 1 --output shards -q >/dev/null 2>&1 || fail "shards"
-new=(--data shards --image-size 32 --batch-size 4 --engine cpu --precision fp32
-    --checkpoint-keep 0 --checkpoint-every 4steps)
+new=(--data shards --image-size 32 --batch-size 3 --engine cpu --precision fp32
+    --checkpoint-keep 0 --checkpoint-every 2steps)
 
-expect_status 0 chex-train "${new[@]}" --max-steps 8 --deterministic --logical-ranks 2 --output run
-expect_status 0 chex-train --data shards --engine cpu --max-steps 10 --lr 3e-4 --output run
+expect_status 0 chex-train "${new[@]}" --max-steps 4 --deterministic --logical-ranks 2 --output run
+expect_status 0 chex-train --data shards --engine cpu --max-steps 6 --lr 3e-4 --output run
 before=$(find run -type f -exec sha256sum {} + | sort)
 
 # Without options: the data, the engine and all the rest are the run's.
 expect_status 0 chex-train --prove run --stretches 0
-like "$(out)" 'from step +0 to +4: equal, digest [0-9a-f]{32}' "the first stretch begins with the initial state"
-like "$(out)" 'from step +8 to +10: equal' "a start with another --lr is repeated with that --lr"
-like "$(out)" '^run: 4 of 4 repeated stretches are equal to the last bit \(4 of 4' "all stretches are equal"
+like "$(out)" 'from step +0 to +2: equal, digest [0-9a-f]{32}' "the first stretch begins with the initial state"
+like "$(out)" 'from step +4 to +6: equal' "a start with another --lr is repeated with that --lr"
+like "$(out)" '^run: 3 of 3 repeated stretches are equal to the last bit \(3 of 3' "all stretches are equal"
 is "$(find run -type f -exec sha256sum {} + | sort)" "$before" "the run's files are unchanged"
 expect_status 0 chex-train --prove run --stretches 2 --threads 2 --json
 like "$(out)" '"equal_stretches": 2' "K stretches are chosen"
@@ -38,7 +38,7 @@ ranks=(mpirun --oversubscribe --bind-to none -n 2)
 if have mpirun && "${ranks[@]}" true 2>/dev/null; then
     expect_status 0 "${ranks[@]}" chex-train --prove run --stretches 1
     like "$(out)" '1 of 1 repeated' "two processes prove a deterministic run of one"
-    expect_status 0 "${ranks[@]}" chex-train "${new[@]}" --max-steps 4 --output two
+    expect_status 0 "${ranks[@]}" chex-train "${new[@]}" --max-steps 2 --output two
     expect_status 2 chex-train --prove two
     error_line 'computed by 2 processes without --deterministic: prove them with as many \(these are 1\)' \
         "a run without --deterministic needs the same number of processes"
@@ -55,8 +55,8 @@ print([x["from_step"] for x in s], [c["step"] for c in p["checkpoints"]])
 print(s[0]["machines"][0]["engine"], len(s[0]["machines"][0]["variant"]) > 0, s[0]["data"]["rows"] > 0,
       len(s[0]["program"]["digest"]), len(s[0]["data"]["source_digest"]), s[1]["from"])
 END
-is "$(sed -n 1p said)" "[0, 8] [4, 5, 8, 10]" "provenance.json has the starts and the checkpoints"
-is "$(sed -n 2p said)" "cpu True True 32 32 run/checkpoints/step-0000000008.h5" \
+is "$(sed -n 1p said)" "[0, 4] [2, 4, 6]" "provenance.json has the starts and the checkpoints"
+is "$(sed -n 2p said)" "cpu True True 32 32 run/checkpoints/step-0000000004.h5" \
     "a start has engine, variant, digests and the checkpoint that it went on from"
 
 # Runs that are not what their records say.
@@ -64,16 +64,16 @@ other() { # NAME SED-SCRIPT FILE: a copy of the run with a changed file
     cp -r run "$1"
     sed -i "$2" "$1/$3"
 }
-digest=$(sed -n 's/.*"step":8,.*"digest":"\([0-9a-f]*\)".*/\1/p' run/checkpoints.jsonl | tail -1)
-other lied "/\"step\":8,/s/$digest/${digest//[0-7]/8}/" checkpoints.jsonl
+digest=$(sed -n 's/.*"step":4,.*"digest":"\([0-9a-f]*\)".*/\1/p' run/checkpoints.jsonl | tail -1)
+other lied "/\"step\":4,/s/$digest/${digest//[0-7]/8}/" checkpoints.jsonl
 expect_status 3 chex-train --prove lied --stretches 0
-error_line 'lied/checkpoints/step-0000000008.h5 holds another state than the one recorded for step 8' \
+error_line 'lied/checkpoints/step-0000000004.h5 holds another state than the one recorded for step 4' \
     "a file that holds another state than the recorded one is refused"
 other rate 's/"lr": "0.0003"/"lr": "0.0004"/' provenance.json
 expect_status 3 chex-train --prove rate --stretches 0
-error_line 'rate: 1 of 4 repeated stretches differ' "a stretch that differs is status 3"
-like "$(out)" 'from step +8 to +10: DIFFERENT: recorded [0-9a-f]{32}, repeated [0-9a-f]{32}' "its digests are printed"
-like "$(out)" 'the first other loss is that of step 10' "and the first step with another loss"
+error_line 'rate: 1 of 3 repeated stretches differ' "a stretch that differs is status 3"
+like "$(out)" 'from step +4 to +6: DIFFERENT: recorded [0-9a-f]{32}, repeated [0-9a-f]{32}' "its digests are printed"
+like "$(out)" 'the first other loss is that of step 6' "and the first step with another loss"
 like "$(out)" 'the first other parameter is features.conv0.weight' "and the first other parameter"
 other engine 's/"variant": ".*"/"variant": "avx9"/' provenance.json
 expect_status 4 chex-train --prove engine --engine cpu
@@ -87,7 +87,7 @@ error_line 'provenance.json is damaged' "a damaged provenance.json is refused"
 cp -r run old
 rm old/provenance.json old/checkpoints.jsonl
 expect_status 0 chex-train --prove old --engine cpu --stretches 0
-like "$(out)" '3 of 3 repeated stretches are equal.*\(3 of 4' "a run without records is proven between its files"
+like "$(out)" '2 of 2 repeated stretches are equal.*\(2 of 3' "a run without records is proven between its files"
 
 # Stretches that pass the end of an epoch, where plateau looks at the validation.
 expect_status 0 chex-train --data shards --image-size 32 --batch-size 8 --engine cpu --epochs 4 \
@@ -102,10 +102,10 @@ like "$(out)" 'repeated stretches are equal' "a stretch over the end of an epoch
 import json
 print("class,pos_weight", *(f"{name},3" for name in json.load(open("shards/manifest.json"))["classes"]), sep="\n")
 END
-expect_status 0 chex-train "${new[@]}" --max-steps 2 --pos-weight weights.csv --output many
-expect_status 0 chex-train --data shards --engine cpu --max-steps 4 --ema 0.5 --freeze 'features.conv0.*' --output many
+expect_status 0 chex-train "${new[@]}" --max-steps 1 --pos-weight weights.csv --output many
+expect_status 0 chex-train --data shards --engine cpu --max-steps 2 --ema 0.5 --freeze 'features.conv0.*' --output many
 rm weights.csv
-expect_status 0 chex-train --data shards --engine cpu --max-steps 6 --ema 0 --freeze none --pos-weight none --output many
+expect_status 0 chex-train --data shards --engine cpu --max-steps 3 --ema 0 --freeze none --pos-weight none --output many
 expect_status 0 chex-train --prove many --stretches 0
 like "$(out)" '^many: 3 of 3 repeated stretches are equal' "each stretch has the average, the frozen parameters and the weights of its start"
 
@@ -115,7 +115,7 @@ chex-shard create --images ph2/images --labels ph2/labels.csv --size 32 --shards
     --seed 1 --output shards2 -q >/dev/null 2>&1 || fail "shards"
 expect_status 0 chex-train --data shards,shards2 --image-size 32 --batch-size 1 --engine cpu --precision fp32 \
     --logical-ranks 2 --deterministic --sync-bn --ema 0.9 --freeze 'features.conv0.*,features.denseblock1.*' \
-    --uncertain ones --checkpoint-keep 0 --checkpoint-every 2steps --max-steps 4 --output mixed
+    --uncertain ones --checkpoint-keep 0 --checkpoint-every 1steps --max-steps 2 --output mixed
 expect_status 0 chex-train --prove mixed --stretches 0
 like "$(out)" '2 of 2 repeated stretches are equal' \
     "a run of two sets with --ema, --sync-bn, --freeze and --uncertain is proven"

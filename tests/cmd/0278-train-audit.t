@@ -24,28 +24,28 @@ digest() { sed -n "s/.*\"step\":$2,.*\"digest\":\"\([0-9a-f]*\)\".*/\1/p" "$1/ch
 host=$(hostname)
 
 # Sound devices. The audits change no bit.
-expect_status 0 chex-train "${run[@]}" --max-steps 7 --output plain
+expect_status 0 chex-train "${run[@]}" --max-steps 6 --output plain
 expect_status 0 chex-train "${run[@]}" --audit-steps 50 --plan --output x
 like "$(out)" '^audit +every 50 steps, at least 0.67 % of the time' "--plan has the cost"
-expect_status 0 mpi 3 chex-train "${run[@]}" --audit-steps 1 --max-steps 7 --output sound
+expect_status 0 mpi 3 chex-train "${run[@]}" --audit-steps 1 --max-steps 4 --output sound
 like "$(err)" 'audit: every 1 steps another process repeats a pass of one; [0-9.]+ s each, at least 100 % of the time' \
     "the log has the cost"
-is "$(sed -n 's/.*"kind":"audit".*"rank":\([0-9]*\),.*/\1/p' sound/metrics.jsonl | tr '\n' ' ')" "1 2 0 1 2 0 1 " \
+is "$(sed -n 's/.*"kind":"audit".*"rank":\([0-9]*\),.*/\1/p' sound/metrics.jsonl | tr '\n' ' ')" "1 2 0 1 " \
     "every process is audited in turn"
-is "$(digest sound 7)" "$(digest plain 7)" "a run with audits has the bits of one without"
+is "$(digest sound 4)" "$(digest plain 4)" "a run with audits has the bits of one without"
 
 # Rank 2 is wrong from step 5 on (its passes: two at the start, seven in steps 1 to 4 with audits of
 # every second step). It passed its last audit at step 4 and is the auditor of step 6.
-FAULTY_PASS=2:8- expect_status 5 mpi 3 "$faulty" "${run[@]}" --audit-steps 2 --max-steps 7 --output always
+FAULTY_PASS=2:8- expect_status 5 mpi 3 "$faulty" "${run[@]}" --audit-steps 2 --max-steps 6 --output always
 error_line "audit of step 6: rank 2 on $host \(.*\) computed a wrong gradient of logical rank 0: it differs first in features.conv0.weight from that of rank 0 on $host .*, which rank 1 on $host .* confirms; repeated, it was wrong again: the node has a silent fault; the next start goes on from step 4" \
     "a rank that is always wrong is named with node and device"
 [ -e always/checkpoints/step-0000000005.h5.abandoned ] && [ -e always/checkpoints/step-0000000004.h5 ] &&
     [ ! -e always/checkpoints/step-0000000005.h5 ]
 ok $? "checkpoints since its last audit are set aside"
 like "$(err)" 'step-0000000005.h5 is of step 5, and the run goes on from step 4: kept as' "with a warning"
-expect_status 0 mpi 2 chex-train "${run[@]}" --max-steps 7 --output always
+expect_status 0 mpi 2 chex-train "${run[@]}" --max-steps 6 --output always
 like "$(err)" 'going on from step 4' "the next start goes back before the fault"
-is "$(digest always 7)" "$(digest plain 7)" "the resumed run has the bits of the undisturbed one"
+is "$(digest always 6)" "$(digest plain 6)" "the resumed run has the bits of the undisturbed one"
 
 # Rank 1 is wrong once, in step 2.
 FAULTY_PASS=1:4 expect_status 5 mpi 3 "$faulty" "${run[@]}" --audit-steps 2 --max-steps 4 --output once

@@ -68,12 +68,12 @@ else
 fi
 
 # The same bits from 1, 2 and 4 ranks with four logical ranks.
-fixed=("${common[@]}" --engine cpu --threads 1 --logical-ranks 4 --deterministic --epochs 9 --max-steps 20
+fixed=("${common[@]}" --engine cpu --threads 1 --logical-ranks 4 --deterministic --epochs 9 --max-steps 8
     --ema 0.9)
 chex-train "${fixed[@]}" --output r1 -q
 for n in 2 4; do
     run r$n -N2 -n$n --ntasks-per-node=$((n / 2)) --cpu-bind=none chex-train "${fixed[@]}" --output r$n -q
-    is $status 0 "20 steps on $n ranks"
+    is $status 0 "8 steps on $n ranks"
     h5diff r1/last.h5 r$n/last.h5 /params /params
     ok $? "$n ranks: the parameters of one, to the last bit"
     h5diff r1/last.h5 r$n/last.h5 /moment2 /moment2 && h5diff r1/last.h5 r$n/last.h5 /ema /ema
@@ -85,7 +85,7 @@ h5diff r1/last.h5 r3/last.h5 /params /params
 ok $? "3 ranks: the same"
 
 # Stopped on four ranks, gone on with two.
-stop=("${fixed[@]/20/7}")
+stop=("${fixed[@]/8/3}")
 run p4 -N2 -n4 --ntasks-per-node=2 --cpu-bind=none chex-train "${stop[@]}" --output part -q
 run p2 -N2 -n2 --ntasks-per-node=1 --cpu-bind=none chex-train "${fixed[@]}" --output part -q
 h5diff r1/last.h5 part/last.h5 /params /params && h5diff r1/last.h5 part/last.h5 /ema /ema
@@ -101,12 +101,10 @@ is "$(grep -c "^chex-train.*error: unknown option '--nonsense'" wrong.err)" 1 "o
 in_job -N2 -n4 --ntasks-per-node=2 --cpu-bind=none chex-eval 2>wrong.err
 is "$? $(grep -c '^chex-eval.*error: chex-eval needs --data' wrong.err)" "2 1" "chex-eval: the same"
 for rank in 0 2; do
-    SECONDS=0
     in_job "${each[@]}" $rank "${common[@]}" --engine cpu --output wrong 2>wrong.err
     is $? 2 "a wrong option on rank $rank alone ends with status 2"
     is "$(grep -c "^chex-train.*error: unknown option '--nonsense'" wrong.err)" 1 "it says so"
-    [ $SECONDS -lt 40 ]
-    ok $? "and the others do not wait for it"
+    unlike "$(cat wrong.err)" "did not come" "and no other rank waits until its limit"
 done
 
 # A signal to all tasks: all save at one step and leave with 6.
