@@ -352,8 +352,8 @@ __global__ void __launch_bounds__(CONV1X1_WGMMA_THREADS, 1)
     conv1x1_wgmma_kernel(const __grid_constant__ conv1x1_wgmma p) {
     gpu_begin();
     typedef conv1x1_wgmma_shape<MI, NI, PAIR> S;
-    CHEX_DYNAMIC_SHARED_1024(dynamic);
-    const conv1x1_wgmma_shared m = conv1x1_wgmma_shared_of<S>(p, gpu_resident(dynamic));
+    CHEX_DYNAMIC_SHARED_1024(boxes); /* conv_1x1_gemm.cuh has another `dynamic` */
+    const conv1x1_wgmma_shared m = conv1x1_wgmma_shared_of<S>(p, gpu_resident(boxes));
     const int warp = (int)threadIdx.x / 32, col0 = (int)blockIdx.x * S::COLS;
     if (threadIdx.x == CONV1X1_THREADS)
         conv1x1_wgmma_barriers<S>(p, m);
