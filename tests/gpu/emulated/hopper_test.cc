@@ -233,6 +233,10 @@ static void maps(void) {
     alignas(16) static char data[4096];
     const gpu_tensor good = {data, GPU_BF16, 16, 64, 64};
     gpu_tensor t = good;
+    setenv("EMULATED_GPU", "8.0", 1);
+    OK(gpu_tensor_map(&map, &good, 64, 16, GPU_SWIZZLE_128) == cudaErrorNotSupported,
+       "capability 8.0 has no tensor maps");
+    unsetenv("EMULATED_GPU");
     OK(gpu_tensor_map(&map, &good, 64, 16, GPU_SWIZZLE_128) == cudaSuccess, "a map is made");
     t.data = data + 8;
     OK(gpu_tensor_map(&map, &t, 64, 16, GPU_SWIZZLE_128) == cudaErrorInvalidValue,

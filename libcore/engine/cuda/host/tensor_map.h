@@ -26,7 +26,8 @@ struct gpu_tensor {
 
 /* The pixels of a slice as rows, its channels as columns. */
 static inline struct gpu_tensor gpu_tensor_of(const struct gpu_map *m) {
-    return (struct gpu_tensor){m->data, m->type, gpu_map_pixels(m), m->channels, m->pitch};
+    struct gpu_tensor t = {m->data, m->type, gpu_map_pixels(m), m->channels, m->pitch};
+    return t;
 }
 
 /* Order of a box in shared memory. Its rows follow each other. Within a row, 16-byte unit u of row

@@ -30,6 +30,8 @@
  * KiB (g, z, x, G; 16 KiB each), now 32 KiB + 32 KiB / blocks of the cluster: 48 KiB with 2, 40
  * with 4, 36 with 8. Counted, not measured.
  */
+#include <cstdlib>
+
 #include "engine/cuda/host/tensor_map.h"
 #include "engine/cuda/kernels/conv_1x1_fused.cuh"
 #include "engine/cuda/kernels/hopper.cuh"
