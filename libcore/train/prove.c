@@ -241,6 +241,8 @@ static enum chex_status configure(const struct proof *p, const json_t *stretch,
         c->logical_ranks = (int)get_u64(start, "logical_ranks");
         const json_t *loss = json_object_get(start, "loss");
         c->proven_loss = json_is_object(loss) ? loss : NULL;
+        const json_t *kernels = json_object_get(start, "cuda_choices");
+        c->proven_kernels = json_is_array(kernels) ? kernels : NULL;
     }
     c->output_dir = p->prove->run;
     c->resume = from ? from : "none";

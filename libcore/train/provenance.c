@@ -116,6 +116,7 @@ static json_t *data_json(const struct chex_session *s) {
 
 static json_t *start_json(const struct chex_session *s, const struct chex_machine *machines) {
     const struct chex_train_config *c = &s->config;
+    json_t *kernels = chex_session_kernels(s, NULL); /* NULL: no engine with choices */
     const bool resumed = s->at.step > 0;
     json_t *loss = json_object_get(c->options, "loss"); /* weights; without any: NULL */
     return chex_result(
@@ -127,7 +128,8 @@ static json_t *start_json(const struct chex_session *s, const struct chex_machin
         CHEX_FIELD("processes", s->size), CHEX_MEMBER(c, logical_ranks),
         CHEX_MEMBER(c, deterministic), CHEX_FIELD("machines", machines_json(machines, s->size)),
         CHEX_FIELD("options", json_incref(json_object_get(c->options, "options"))),
-        CHEX_FIELD_IF(loss, "loss", json_incref(loss)));
+        CHEX_FIELD_IF(loss, "loss", json_incref(loss)),
+        CHEX_FIELD_IF(kernels, "cuda_choices", kernels));
 }
 
 static uint64_t from_step(const json_t *start) {

@@ -13,8 +13,6 @@
 #include "engine/kernel_choices.h"
 #include "train/session.h"
 
-static const char key[] = "cuda_choices";
-
 json_t *chex_session_kernels(const struct chex_session *s, struct chex_error *err) {
     const struct chex_engine_choices *entries = s->engine->impl->choices;
     char *text = NULL;
@@ -30,21 +28,26 @@ json_t *chex_session_kernels(const struct chex_session *s, struct chex_error *er
     return lines;
 }
 
-/* The text of the lines in a checkpoint's meta; NULL: it has none. The caller frees it. */
-static char *recorded_text(const struct chex_session *s) {
-    json_t *meta = s->restored ? json_loads(s->restored->meta, 0, NULL) : NULL;
-    const json_t *lines = json_object_get(meta, key), *line;
+/* The text of recorded lines; NULL: there are none. The caller frees it. */
+static char *text_of(const json_t *lines) {
+    const json_t *line;
     size_t bytes = 1, i;
     json_array_foreach(lines, i, line) bytes += json_string_length(line) + 1;
     char *text = bytes > 1 ? chex_alloc_zeroed(bytes, 1) : NULL;
     char *end = text;
-    json_array_foreach(lines, i, line) {
-        if (!text || !json_is_string(line))
-            break;
+    json_array_foreach(lines, i, line) if (text && json_is_string(line)) {
         memcpy(end, json_string_value(line), json_string_length(line));
         end += json_string_length(line);
         *end++ = '\n';
     }
+    return text;
+}
+
+/* The choices of the start that is proven, or of the checkpoint. */
+static char *recorded_text(const struct chex_session *s) {
+    json_t *meta = s->restored ? json_loads(s->restored->meta, 0, NULL) : NULL;
+    char *text = text_of(s->config.proven_kernels ? s->config.proven_kernels
+                                                  : json_object_get(meta, "cuda_choices"));
     json_decref(meta);
     return text;
 }
@@ -59,7 +62,8 @@ static enum chex_status use_recorded(struct chex_session *s, const char *recorde
     if (!*used_out)
         chex_warn("%s was written on another kind of GPU (%.*s; here: %.*s): sums are made in "
                   "another order, so the last bits differ from those of a run that went on there",
-                  s->newest, (int)strcspn(recorded, "\n"), recorded, (int)strcspn(now, "\n"), now);
+                  s->newest[0] ? s->newest : s->config.output_dir, (int)strcspn(recorded, "\n"),
+                  recorded, (int)strcspn(now, "\n"), now);
     free(now);
     return *used_out ? entries->set(s->engine->self, recorded, err) : CHEX_OK;
 }

@@ -70,13 +70,14 @@ struct chex_train_config {
     bool job_comment; /* write the speed into the comment of the Slurm job */
     bool requeue;     /* put the job back after a save or lost ranks (train/requeue.h) */
     uint64_t stall_warn_ms, stall_abort_ms;
-    const char *cluster;       /* file of train/cluster.h for the plan, or NULL */
-    const char *timeline;      /* file for train/timeline.h, or NULL */
-    bool plan_only;            /* set up and change no file; set by chex_train_plan */
-    bool prove;                /* with plan_only: repeats steps of the run in output_dir
-                                  (train/prove.h) */
-    const json_t *proven_loss; /* with prove: the recorded weights of the loss, or NULL */
-    json_t *options;           /* for config.json; borrowed */
+    const char *cluster;          /* file of train/cluster.h for the plan, or NULL */
+    const char *timeline;         /* file for train/timeline.h, or NULL */
+    bool plan_only;               /* set up and change no file; set by chex_train_plan */
+    bool prove;                   /* with plan_only: repeats steps of the run in output_dir
+                                     (train/prove.h) */
+    const json_t *proven_loss;    /* with prove: the recorded weights of the loss, or NULL */
+    const json_t *proven_kernels; /* the same: choices of kernels (train/same_kernels.c) */
+    json_t *options;              /* for config.json; borrowed */
     json_t *shared_options; /* name and text of options that must be equal on all ranks; borrowed,
                                or NULL */
 };

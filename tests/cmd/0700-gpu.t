@@ -26,6 +26,20 @@ losses() { grep '"kind":"step"' "$1/metrics.jsonl" | grep -o '"loss":[0-9.]*' | 
 is "$(paste <(losses gpu) <(losses cpu) | awk '{ d = $1 - $2; if (d < 0) d = -d; n += d > (NR > 1 ? 1e-2 : 5e-5) * $2 }
     END { print NR, n + 0 }')" "2 0" "the losses are the cpu engine's"
 
+# The choices of kernels are those of the checkpoint; on another kind of GPU that is no help.
+like "$(grep -a -o '"cuda_choices":."device [^"]*"' gpu/last.h5 | head -n 1)" \
+    'emulated GPU, capability 9.0, 4 multiprocessors' "a checkpoint has the kind of GPU"
+like "$(grep -a -o '"backward 3x3/1 64>64 fp32[^"]*"' gpu/last.h5 | head -n 1)" ': plain"' \
+    "a checkpoint has the kernel of each convolution"
+like "$(cat gpu/provenance.json)" '"cuda_choices": *.' "provenance.json has the choices"
+expect_status 0 chex-train --plan "${common[@]}" --engine cuda:s0 --max-steps 3 --output gpu
+unlike "$(err)" 'another kind of GPU' "a run that goes on on the same kind of GPU says nothing"
+expect_status 0 env EMULATED_SMS=3 chex-train --plan "${common[@]}" --engine cuda:s0 --max-steps 3 --output gpu
+like "$(err)" 'step-0000000002.h5 was written on another kind of GPU .*4 multiprocessors; here: .*3 multiprocessors.: .*the last bits differ' \
+    "a run that goes on on another kind of GPU says so"
+expect_status 2 env CHEX_CUDA_MEASURE=2s chex-train "${common[@]}" --engine cuda:s0 --max-steps 3 --output gpu
+like "$(err)" "CHEX_CUDA_MEASURE: not a number of seconds .'2s'; expected 0 to 3600" "a bad time to measure is refused"
+
 # A checkpoint of one engine goes on with another.
 expect_status 0 chex-train "${common[@]}" --engine cpu --max-steps 3 --output gpu
 like "$(err)" 'going on from step 2' "the cpu engine resumes what the GPU began"

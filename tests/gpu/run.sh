@@ -529,7 +529,7 @@ section_kernels() {
 
 # step ENGINE BATCH SIZE SECONDS [OPTION...]
 step() {
-    local name="step $1, batch $2, $3 px${switch:+, $switch=0}" limit=$4
+    local name="step $1, batch $2, $3 px${switch:+, $switch}" limit=$4
     local options=(--model "$model" --engine "$1" --batch "$2" --size "$3" "${step_options[@]}")
     shift 4
     attempt "$limit" "$name${1:+, ${1#--} $2}" "$build/bin/bench-step" "${options[@]}" --json "$json" "$@"
@@ -544,11 +544,11 @@ section_steps() {
             step "cuda:$last_stage@bf16" "${batches[i]}" "$size" 60
         done
     done
-    for switch in CHEX_CUDA_DEPENDENT CHEX_CUDA_SIDE; do
-        export "$switch=0"
+    for switch in CHEX_CUDA_DEPENDENT=0 CHEX_CUDA_SIDE=0 CHEX_CUDA_MEASURE=5; do
+        export "${switch?}"
         step "cuda:$last_stage@bf16" "$largest" "${sizes[0]}" 60 # what it gains, beside the first
         step "cuda:$last_stage@bf16" "${batches[0]}" "${sizes[0]}" 60
-        unset "$switch"
+        unset "${switch%=*}"
     done
     switch=
     step "cuda:$last_stage@fp16" "$largest" "${sizes[0]}" 60

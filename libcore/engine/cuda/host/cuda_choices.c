@@ -138,14 +138,17 @@ static void key_of(const struct cuda_engine *e, struct direction d, char out[KEY
     static const char *const types[] = {"fp32", "bf16", "fp16"};
     struct arguments a;
     make_arguments(e, d, 0, &a);
-    const struct gpu_map *in = a.f ? &a.f->in : &a.b->in, *to = a.f ? &a.f->out : &a.b->out.g;
-    const struct gpu_window w = a.f ? a.f->window : a.b->window;
-    const struct gpu_norm *norm = a.f ? &a.f->norm : &a.b->norm;
+    const struct gpu_conv_forward *f = &a.forward;
+    const struct gpu_conv_backward *b = &a.backward;
+    const struct gpu_map *in = d.backward ? &b->in : &f->in;
+    const struct gpu_map *to = d.backward ? &b->out.g : &f->out;
+    const struct gpu_window w = d.backward ? b->window : f->window;
+    const bool norm = d.backward ? b->norm.mean : f->norm.mean;
     snprintf(out, KEY_BYTES, "%s %dx%d/%d %d>%d %s, %d x %d x %d, pitch %lld>%lld%s%s%s%s",
-             a.f ? "forward" : "backward", w.kernel, w.kernel, w.stride, in->channels, to->channels,
-             types[in->type], in->n, in->hw, in->hw, (long long)in->pitch, (long long)to->pitch,
-             norm->mean ? ", norm" : "", a.f && a.f->stats.partial ? ", statistics" : "",
-             a.b && a.b->out.bsum ? ", deferred" : "", a.b && a.b->add ? ", added" : "");
+             d.backward ? "backward" : "forward", w.kernel, w.kernel, w.stride, in->channels,
+             to->channels, types[in->type], in->n, in->hw, in->hw, (long long)in->pitch,
+             (long long)to->pitch, norm ? ", norm" : "", f->stats.partial ? ", statistics" : "",
+             b->out.bsum ? ", deferred" : "", b->add ? ", added" : "");
 }
 
 /* Different keys of the engine, in the order of operations, each with the first direction that has
