@@ -30,7 +30,6 @@
 #include <cstdio>
 
 #include "engine/cuda/kernels/conv_3x3_plan.cuh"
-#include "engine/cuda/kernels/conv_3x3_weight.cuh"
 
 namespace {
 
@@ -189,77 +188,7 @@ cudaError_t backward_data(const gpu_device &device, const gpu_conv_backward &b,
 
 /* ---- dW ---- */
 
-struct weight_choice {
-    bool wide; /* 128 inputs by 32 outputs; else 64 by 64 */
-    conv3_places places;
-    int splits, most_splits; /* for this number of pixels; upper limit for fewer pixels too */
-};
-
-conv3_weight_shared weight_shared(bool wide, const conv3_places &g) {
-    conv3_weight_shared l = {};
-    unsigned end = 0;
-    const size_t in = wide ? 128 : 64, out = wide ? 32 : 64;
-    l.v = append(&end, (size_t)3 * (size_t)g.tile * in * 2);
-    l.g = append(&end, (size_t)3 * (size_t)g.loaded * out * 2);
-    l.x = append(&end, (size_t)2 * (size_t)g.loaded * out * 2);
-    l.places = append(&end, CONV3_SLOTS * (size_t)g.loaded * sizeof(int));
-    l.v_scale = append(&end, 2 * in * sizeof(float));
-    l.g_scale = append(&end, 2 * out * sizeof(float));
-    l.bytes = end;
-    return l;
-}
-
-/* Variants of dW. */
-enum weight_variant { WEIGHT_GUESS, WEIGHT_FEWER_SPLITS, WEIGHT_MORE_SPLITS, WEIGHT_SMALLER_TILE };
-enum { WEIGHT_VARIANTS = WEIGHT_SMALLER_TILE + 1 };
 const char *const weight_names[WEIGHT_VARIANTS] = {"", " splits/2", " splits*2", " tile/2"};
-
-/* Upper limit of splits. More splits shorten the products but lengthen the sum of the parts. A
- * pixel has as many products as a part has floats. sqrt(pixels / 4) splits balance the two if a
- * multiprocessor needs 16 ns per pixel, and memory 70 ns to write and read a part of 147 KB. Both
- * times are guesses: variants have half and twice as many. */
-int most_splits_of(const gpu_device &device, int64_t pixels, int share, int variant) {
-    const int all = blocks_of(device, share);
-    int splits = 1;
-    while (splits < all && (int64_t)splits * splits * 4 < pixels)
-        splits++;
-    if (variant == WEIGHT_FEWER_SPLITS)
-        return (splits + 1) / 2;
-    return variant == WEIGHT_MORE_SPLITS && splits <= all / 2 ? 2 * splits : splits;
-}
-/* The smallest number of splits with the same number of rounds. */
-int splits_of(int most, int tiles) {
-    const int splits = most < tiles ? most : tiles;
-    const int rounds = (tiles + splits - 1) / splits;
-    return (tiles + rounds - 1) / rounds;
-}
-
-/* False: it does not fit. */
-bool choose_weight(const gpu_device &device, const gpu_conv_backward &b, int variant,
-                   weight_choice *out) {
-    const int in = b.in.channels, k = b.out.g.channels;
-    const bool wide = in % 128 == 0;
-    if (!wide && (in % 64 || k % 64))
-        return false;
-    const int share = wide ? in / 128 * (k / 32) : in / 64 * (k / 64);
-    auto shared = [&](const conv3_places &g) { return weight_shared(wide, g).bytes; };
-    /* Guess: copying and completing a place of the gradient costs a tenth of a place's products. */
-    auto cost = [](const conv3_places &g) { return g.tiles * (g.tile + 0.1 * g.loaded); };
-    bool smaller = variant == WEIGHT_SMALLER_TILE;
-    for (int tile = 128; tile >= 32; tile /= 2) {
-        const conv3_places g = cut(b.in.n, b.in.hw, tile, shared_limit(device), shared, cost);
-        if (!g.places)
-            continue;
-        if (smaller) {
-            smaller = false;
-            continue;
-        }
-        const int most = most_splits_of(device, gpu_map_pixels(&b.in), share, variant);
-        *out = weight_choice{wide, g, splits_of(most, g.tiles), most};
-        return true;
-    }
-    return false;
-}
 
 template <class T, class S>
 cudaError_t launch_weight(const conv3_weight_args &p, int splits, cudaStream_t stream) {
@@ -280,24 +209,10 @@ cudaError_t backward_weight(const gpu_device &device, const gpu_conv_backward &b
     weight_choice c;
     if (!choose_weight(device, b, weight_part(b.variant), &c))
         return cudaErrorInvalidValue;
-    conv3_weight_args args = {};
-    args.places = c.places;
-    args.v = conv3_source_of(b.in, b.norm);
-    args.v_norm = b.norm;
-    args.g = conv3_source_of(b.out);
-    args.bsum = b.out.bsum;
-    args.csum = b.out.csum;
-    args.in = b.in.channels;
-    args.out = b.out.g.channels;
-    args.parts = (float *)workspace;
-    args.shared = weight_shared(c.wide, c.places);
+    const conv3_weight_args args = weight_args(b, c, workspace);
     CHEX_GPU_TRY(b.in.type == GPU_BF16 ? launch_weight_shape<gpu_bf16>(c, args, stream)
                                        : launch_weight_shape<gpu_f16>(c, args, stream));
-    const int64_t count = (int64_t)args.in * args.out * 9;
-    cudaStream_t sums;
-    CHEX_GPU_TRY(gpu_side_stream(b.side, stream, &sums));
-    return CHEX_LAUNCH(conv3_finish_weight, dim3((unsigned)((count + 127) / 128)),
-                       dim3(GPU_PARTS_THREADS), 0, sums, args.parts, c.splits, count, b.dweight);
+    return add_parts(b, args, c.splits, stream);
 }
 
 /* ---- the algorithm ---- */
@@ -319,8 +234,7 @@ size_t workspace(const gpu_device *device, const void *, const gpu_conv_forward 
     weight_choice c;
     if (!b || !choose_weight(*device, *b, weight_part(b->variant), &c))
         return 0;
-    return (size_t)c.most_splits * 9 * (size_t)b->in.channels * (size_t)b->out.g.channels *
-           sizeof(float);
+    return weight_bytes(*b, c);
 }
 
 cudaError_t backward(const gpu_device *device, const void *, const gpu_conv_backward *b,

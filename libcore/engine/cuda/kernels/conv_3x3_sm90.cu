@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * gpu_conv_algo_3x3_sm90: gpu_conv_algo_3x3 with wgmma, for capability 9.0 only. Forward and data
- * gradient: conv_3x3_wgmma.cuh. The weight gradient is that of gpu_conv_algo_3x3.
+ * gradient: conv_3x3_wgmma.cuh; weight gradient: conv_3x3_weight_wgmma.cuh.
  *
  * Numerics are those of conv_3x3.cu; sums within a tile are in another order.
  *
  * Model of the products, in clocks of a multiprocessor for 64 places, 16 inputs and N outputs: the
  * tensor cores need N / 2; shared memory delivers 2 KB of places and 32 N bytes of weights at 128
  * bytes a clock, 16 + N / 4. So N = 32 takes 24 clocks, 64 takes 32, 128 takes 64, where mma.sync,
- * at 6.1 clocks a scheduler, takes 24, 49 and 98 and its fragments 38, 44 and 56. Nothing of this
+ * at 6.1 clocks a scheduler, takes 24, 49 and 98 and its fragments 38, 44 and 56. In dW 64 inputs,
+ * 32 outputs and 16 places take 16 clocks, by mma.sync 24; shared memory needs 10. Nothing of this
  * was measured on a device.
  */
 #include <cstdio>
 
 #include "engine/cuda/kernels/conv_3x3_plan.cuh"
+#include "engine/cuda/kernels/conv_3x3_weight_wgmma.cuh"
 #include "engine/cuda/kernels/conv_3x3_wgmma.cuh"
 
 namespace {
@@ -120,41 +122,67 @@ cudaError_t forward(const gpu_device *device, const void *, const gpu_conv_forwa
     return run(*device, forward_product(*f), f->variant, f->in.type, args, stream);
 }
 
-/* The weight gradient alone. */
-gpu_conv_backward without_data(const gpu_conv_backward &b) {
-    gpu_conv_backward w = b;
-    w.in_g.data = nullptr;
-    w.sums = gpu_sums{};
-    w.variant = 0;
-    return w;
+/* ---- dW ---- */
+
+template <class T, class S>
+cudaError_t launch_weight(const conv3_weight_args &p, int splits, cudaStream_t stream) {
+    const dim3 grid((unsigned)splits, (unsigned)(p.in / S::IN * (p.out / S::OUT)));
+    if (p.places.tile == 128)
+        return CHEX_LAUNCH((conv3_weight_wgmma<T, S, 128>), grid, dim3(CONV3_THREADS),
+                           p.shared.bytes, stream, p);
+    return CHEX_LAUNCH((conv3_weight_wgmma<T, S, 64>), grid, dim3(CONV3_THREADS), p.shared.bytes,
+                       stream, p);
 }
+
+template <class T>
+cudaError_t launch_weight_shape(const weight_choice &c, const conv3_weight_args &p,
+                                cudaStream_t stream) {
+    return c.wide ? launch_weight<T, conv3_weight_wgmma_shape<2>>(p, c.splits, stream)
+                  : launch_weight<T, conv3_weight_wgmma_shape<1>>(p, c.splits, stream);
+}
+
+/* The tiles that are compiled. */
+bool choose_weight_tile(const gpu_device &device, const gpu_conv_backward &b, weight_choice *out) {
+    return choose_weight(device, b, WEIGHT_GUESS, out) && out->places.tile >= 64;
+}
+
+cudaError_t backward_weight(const gpu_device &device, const gpu_conv_backward &b, void *workspace,
+                            cudaStream_t stream) {
+    weight_choice c;
+    if (!choose_weight_tile(device, b, &c))
+        return cudaErrorInvalidValue;
+    const conv3_weight_args args = weight_args(b, c, workspace);
+    CHEX_GPU_TRY(b.in.type == GPU_BF16 ? launch_weight_shape<gpu_bf16>(c, args, stream)
+                                       : launch_weight_shape<gpu_f16>(c, args, stream));
+    return add_parts(b, args, c.splits, stream);
+}
+
+/* ---- the algorithm ---- */
 
 cudaError_t backward(const gpu_device *device, const void *, const gpu_conv_backward *b,
                      void *workspace, cudaStream_t stream) {
-    const gpu_conv_backward w = without_data(*b);
     if (b->in_g.data) {
         conv3_product_args args = backward_args(*b);
         CHEX_GPU_TRY(run(*device, backward_product(*b), b->variant, b->in.type, args, stream));
     }
-    return gpu_conv_algo_3x3.backward(device, nullptr, &w, workspace, stream);
+    return backward_weight(*device, *b, workspace, stream);
 }
 
 bool fits(const gpu_device *device, const gpu_conv_forward *f, const gpu_conv_backward *b) {
     choice c;
+    weight_choice w;
     if (device->capability != 90)
         return false;
     if (f)
         return forward_fits(*f) && choose(*device, forward_product(*f), 0, &c);
     return backward_fits(*b) && choose(*device, backward_product(*b), 0, &c) &&
-           gpu_conv_algo_3x3.fits(device, nullptr, b);
+           choose_weight_tile(*device, *b, &w);
 }
 
 size_t workspace(const gpu_device *device, const void *, const gpu_conv_forward *,
                  const gpu_conv_backward *b) {
-    if (!b)
-        return 0;
-    const gpu_conv_backward w = without_data(*b);
-    return gpu_conv_algo_3x3.workspace(device, nullptr, nullptr, &w);
+    weight_choice c;
+    return b && choose_weight_tile(*device, *b, &c) ? weight_bytes(*b, c) : 0;
 }
 
 /* Of the product: shape and staging. */

@@ -100,60 +100,94 @@ __device__ __forceinline__ void conv3_write_part(const conv3_weight_args &p, int
                     acc[m][tap][i];
 }
 
+/* A thread's view of its block: the parts of a step. Tile `first + i stride` uses slot i %
+ * CONV3_SLOTS for its table of places, stage i % 3, and x_stage i % 2. */
+template <class T, class S> struct conv3_weight_block {
+    const conv3_weight_args &p;
+    unsigned char *shared;
+    int thread, in, out; /* in, out: the block's first channels */
+
+    __device__ __forceinline__ int *places_of(int slot) const {
+        return (int *)(shared + p.shared.places) + slot % CONV3_SLOTS * p.places.loaded;
+    }
+    __device__ __forceinline__ unsigned char *v_stage(int stage) const {
+        return shared + p.shared.v + stage * (p.places.tile * S::IN * 2);
+    }
+    __device__ __forceinline__ unsigned char *g_stage(int stage) const {
+        return shared + p.shared.g + stage * (p.places.loaded * S::OUT * 2);
+    }
+    __device__ __forceinline__ unsigned char *x_stage(int slot) const {
+        return shared + p.shared.x + (slot & 1) * (p.places.loaded * S::OUT * 2);
+    }
+    __device__ __forceinline__ float *v_scale() const {
+        return (float *)(shared + p.shared.v_scale);
+    }
+    __device__ __forceinline__ float *g_scale() const {
+        return (float *)(shared + p.shared.g_scale);
+    }
+
+    __device__ __forceinline__ void write_scales() const {
+        if (p.v.scaled)
+            conv3_write_scale(p.v_norm, nullptr, nullptr, in, S::IN, v_scale(), thread);
+        if (p.g.scaled)
+            conv3_write_scale(p.g_norm, p.bsum, p.csum, out, S::OUT, g_scale(), thread);
+    }
+    __device__ __forceinline__ void write_places(int tile, int slot) const {
+        if (tile < p.places.tiles)
+            conv3_write_places(p.places, tile, places_of(slot), thread);
+    }
+    /* Starts the copies of a tile. */
+    __device__ __forceinline__ void load(int tile, int slot, int stage) const {
+        if (tile >= p.places.tiles)
+            return;
+        conv3_issue<S::IN, true>(p.v, in, places_of(slot) + p.places.halo, p.places.tile,
+                                 v_stage(stage), nullptr, thread);
+        conv3_issue<S::OUT, false>(p.g, out, places_of(slot), p.places.loaded, g_stage(stage),
+                                   x_stage(slot), thread);
+    }
+    /* Applies batch norm and ReLU, and the deferred gradient terms, to what was copied. */
+    __device__ __forceinline__ void transform(int tile, int slot, int stage) const {
+        if (tile >= p.places.tiles)
+            return;
+        conv3_change<T, S::IN, true, false>(p.v, v_scale(), S::IN, 0,
+                                            places_of(slot) + p.places.halo, p.places.tile,
+                                            v_stage(stage), nullptr, thread);
+        conv3_change<T, S::OUT, false, true>(p.g, g_scale(), S::OUT, 0, places_of(slot),
+                                             p.places.loaded, g_stage(stage), x_stage(slot),
+                                             thread);
+    }
+    /* Until tile `first` is transformed, and the copies of the one after it are under way. */
+    __device__ __forceinline__ void begin(int first, int stride) const {
+        write_scales();
+        for (int i = 0; i < 3; i++)
+            write_places(first + i * stride, i);
+        __syncthreads();
+        load(first, 0, 0);
+        gpu_copy_commit();
+        load(first + stride, 1, 1);
+        gpu_copy_commit();
+        gpu_copy_wait<1>();
+        transform(first, 0, 0);
+    }
+};
+
+/* The block of this thread. */
+template <class T, class S>
+__device__ __forceinline__ conv3_weight_block<T, S>
+conv3_weight_block_of(const conv3_weight_args &p, unsigned char *shared) {
+    const int runs = p.in / S::IN, y = (int)blockIdx.y;
+    return conv3_weight_block<T, S>{p, shared, (int)threadIdx.x, y % runs * S::IN,
+                                    y / runs * S::OUT};
+}
+
 template <class T, class S>
 __global__ void __launch_bounds__(CONV3_THREADS) conv3_weight(const conv3_weight_args p) {
     gpu_begin();
     CHEX_DYNAMIC_SHARED(shared);
-    const int thread = (int)threadIdx.x, runs = p.in / S::IN;
-    const int in = (int)blockIdx.y % runs * S::IN, out = (int)blockIdx.y / runs * S::OUT;
-    const conv3_places &g = p.places;
-    const int stride = (int)gridDim.x;
-    const int v_bytes = g.tile * S::IN * 2, g_bytes = g.loaded * S::OUT * 2;
-    int *const places = (int *)(shared + p.shared.places);
-    float *const v_scale = (float *)(shared + p.shared.v_scale);
-    float *const g_scale = (float *)(shared + p.shared.g_scale);
-
-    /* Tile `first + i stride` uses slot i % 4 for its table of places, stage i % 3, and x_stage i
-     * % 2. */
-    auto places_of = [&](int slot) { return places + slot % CONV3_SLOTS * g.loaded; };
-    auto write_places = [&](int tile, int slot) {
-        if (tile < g.tiles)
-            conv3_write_places(g, tile, places_of(slot), thread);
-    };
-    auto v_stage = [&](int stage) { return shared + p.shared.v + stage * v_bytes; };
-    auto g_stage = [&](int stage) { return shared + p.shared.g + stage * g_bytes; };
-    auto x_stage = [&](int slot) { return shared + p.shared.x + (slot & 1) * g_bytes; };
-    auto issue = [&](int tile, int slot, int stage) {
-        if (tile >= g.tiles)
-            return;
-        conv3_issue<S::IN, true>(p.v, in, places_of(slot) + g.halo, g.tile, v_stage(stage), nullptr,
-                                 thread);
-        conv3_issue<S::OUT, false>(p.g, out, places_of(slot), g.loaded, g_stage(stage),
-                                   x_stage(slot), thread);
-    };
-    auto change = [&](int tile, int slot, int stage) {
-        if (tile >= g.tiles)
-            return;
-        conv3_change<T, S::IN, true, false>(p.v, v_scale, S::IN, 0, places_of(slot) + g.halo,
-                                            g.tile, v_stage(stage), nullptr, thread);
-        conv3_change<T, S::OUT, false, true>(p.g, g_scale, S::OUT, 0, places_of(slot), g.loaded,
-                                             g_stage(stage), x_stage(slot), thread);
-    };
-
-    if (p.v.scaled)
-        conv3_write_scale(p.v_norm, nullptr, nullptr, in, S::IN, v_scale, thread);
-    if (p.g.scaled)
-        conv3_write_scale(p.g_norm, p.bsum, p.csum, out, S::OUT, g_scale, thread);
+    const conv3_weight_block<T, S> block = conv3_weight_block_of<T, S>(p, shared);
+    const int thread = block.thread, stride = (int)gridDim.x;
     int tile = (int)blockIdx.x;
-    for (int i = 0; i < 3; i++)
-        write_places(tile + i * stride, i);
-    __syncthreads();
-    issue(tile, 0, 0);
-    gpu_copy_commit();
-    issue(tile + stride, 1, 1);
-    gpu_copy_commit();
-    gpu_copy_wait<1>();
-    change(tile, 0, 0);
+    block.begin(tile, stride);
     __syncthreads();
 
     float acc[4][9][4];
@@ -166,24 +200,25 @@ __global__ void __launch_bounds__(CONV3_THREADS) conv3_weight(const conv3_weight
                 acc[m][tap][i] = 0.0f;
     const int side = thread / 32 / 4; /* which of the two warps of a scheduler */
     int stage = 0;
-    for (int slot = 0; tile < g.tiles; tile += stride, slot++) {
+    for (int slot = 0; tile < p.places.tiles; tile += stride, slot++) {
         const int next_stage = stage == 2 ? 0 : stage + 1;
-        issue(tile + 2 * stride, slot + 2, next_stage == 2 ? 0 : next_stage + 1);
+        block.load(tile + 2 * stride, slot + 2, next_stage == 2 ? 0 : next_stage + 1);
         gpu_copy_commit();
-        write_places(tile + 3 * stride, slot + 3);
+        block.write_places(tile + 3 * stride, slot + 3);
 #pragma unroll 1
         for (int turn = 0; turn < 2; turn++) {
             if (turn != side) {
-                conv3_weight_multiply<T, S>(v_stage(stage), g_stage(stage), g, thread, acc);
+                conv3_weight_multiply<T, S>(block.v_stage(stage), block.g_stage(stage), p.places,
+                                            thread, acc);
                 continue;
             }
             gpu_copy_wait<1>(); /* this thread's copies of the next tile */
-            change(tile + stride, slot + 1, next_stage);
+            block.transform(tile + stride, slot + 1, next_stage);
         }
         __syncthreads();
         stage = next_stage;
     }
-    conv3_write_part<S>(p, in, out, thread, acc);
+    conv3_write_part<S>(p, block.in, block.out, thread, acc);
 }
 
 /* Adds the parts of dW. */
