@@ -97,6 +97,8 @@ export LOSS=0.6
 expect_status 0 run --sections smoke,headline --sizes 224 --batches 16 --rounds 1 --torch-modes eager,channels_last
 like "$(out)" '^smoke: 12 steps +passed' "the smoke runs twelve steps"
 like "$(out)" '^smoke: graphs +passed' "the smoke compares s4 with and without graphs"
+like "$(out)" '^smoke: s5, 12 steps +passed' "the smoke runs stage s5 on capability 9.0"
+like "$(out)" '^step cuda:s5@bf16, batch 16, 224 px +passed' "the headline has stage s5"
 like "$(out)" '^smoke: device +warned +a capture failed' "a warning of the engine is in the table"
 like "$(out)" '^step cuda:s4@bf16, batch 16, 224 px, infer 1 +passed' "the headline has inference"
 like "$(out)" '^torch channels_last 16 224 ' "the headline has PyTorch's fast modes"

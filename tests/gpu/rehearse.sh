@@ -87,7 +87,7 @@ for file in "$build"/tests/gpu-*; do
     case $name in
     gpu-bench-*) cp "$file" "$work/emulated/bin/${name#gpu-}" ;;
     gpu-dnn-algos) cp "$file" "$work/emulated/bin/gpu-dnn_algos" ;;
-    gpu-dnn* | gpu-races-* | gpu-emulated | gpu-reduce) ;; # no programs of a real device
+    gpu-dnn* | gpu-races-* | gpu-emulated | gpu-hopper | gpu-reduce | gpu-wgmma) ;; # no programs of a real device
     *) cp "$file" "$work/emulated/bin" ;;
     esac
 done

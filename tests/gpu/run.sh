@@ -13,9 +13,10 @@ time limit of its own:
   about      device, driver, versions
   build      chexnet-cuda.so, the tests and the measurements; nothing where no source has changed
   smoke      within a minute: the device; 12 steps of the CPU engine, s0 and s4; s4 without graphs,
-             which must lose no bit; images a second of the step that counts
+             which must lose no bit; 12 steps of s5; images a second of the step that counts
   tests      every kernel against the CPU reference
-  headline   the step that counts, in turn with PyTorch: wall clock and device times; inference
+  headline   the step that counts, in turn with PyTorch: wall clock and device times; inference; the
+             same step in s5
   train      a short training against the CPU engine
   kernels    time of every kernel against its floor of bytes and FLOP
   steps      images a second of the whole step of the last stage: every batch and size
@@ -28,7 +29,8 @@ time limit of its own:
 Engine and PyTorch upload the same bytes: 8-bit images, made fp32 on the GPU. Leaves results.json (one
 object a line: what was measured, and each verdict), table.txt and logs.txt. All three grow line by
 line, so a run that is cut off keeps what it has; a later run appends to them. A section that fails
-does not stop the others; what needs a device is skipped, with words, where there is none. Without
+does not stop the others; what needs a device is skipped, with words, where there is none, and stage s5
+on other capabilities than 9.0. Without
 cuDNN or NCCL's header the engine is built without them. Where /tmp is small, temporary files go into
 the build folder. A program that runs past its limit, or says nothing for long, is ended; cuda-gdb,
 where it is there, writes into logs.txt which kernel it was in. Clocks and settings of the GPU are left
@@ -425,6 +427,13 @@ losses() {
     sed -n "s/.*\"kind\": \"train\", \"engine\": \"$2\".*\"loss\": //p" "$1" | tail -n 1
 }
 
+# takes_s5 NAME: whether the device runs the kernels of stage s5; else NAME is skipped in words.
+takes_s5() {
+    [ "$capability" != 90 ] || return 0
+    skip "$1" "the kernels of s5 are for capability 9.0 only, this device's is ${capability:-not known}"
+    return 1
+}
+
 smoke() {
     local engine=cuda:$last_stage@bf16 own=$out/smoke.json status
     local options=(--model "$model" --steps "$smoke_steps" "${train_options[@]:0:4}")
@@ -442,6 +451,10 @@ smoke() {
         CHEX_CUDA_SIDE=0 "$build/bin/bench-train" \
         --engines "cpu@fp32,$engine" "${options[@]}" --json "$own.single" && graphs_agree "$own" "$engine"
     rm -f "$own" "$own.single"
+    if takes_s5 "smoke: s5"; then
+        attempt 20 "smoke: s5, $smoke_steps steps" "$build/bin/bench-train" \
+            --engines "cpu@fp32,cuda:s5@bf16" "${options[@]}" --json "$json"
+    fi
     step "$engine" "$largest" "$size" 40
 }
 
@@ -497,6 +510,12 @@ section_sanitizer() {
         attempt 60 "racecheck of $program" "$sanitizer" --tool racecheck --error-exitcode 1 \
             "$build/bin/gpu-$program"
     done
+    if takes_s5 "sanitizer: s5"; then
+        for tool in memcheck racecheck; do
+            attempt 70 "$tool of s5" "$sanitizer" --tool "$tool" --error-exitcode 1 \
+                "$build/bin/bench-train" --engines cuda:s5@bf16 --batch 2 --size 32 --steps 3
+        done
+    fi
     attempt 40 "memcheck of s0" "$sanitizer" --tool memcheck --error-exitcode 1 \
         "$build/bin/bench-train" --engines cuda:s0@fp32 --batch 2 --size 32 --steps 1
 }
@@ -576,6 +595,7 @@ section_stages() {
         step "cuda:${stages[i]}@bf16" "$largest" "$size" 150
         short_training "short training, ${stages[i]}" 150 "cuda:${stages[i]}@bf16"
     done
+    ! takes_s5 "short training, s5" || short_training "short training, s5" 90 cuda:s5@bf16
 }
 
 # cuDNN plans on a cold disk for up to 90 s without a word.
@@ -725,6 +745,10 @@ section_headline() {
     device_section headline || return
     local given_up='' start=$SECONDS mode fast=()
     step "cuda:$last_stage@bf16" "$largest" "$size" 60 --infer 1
+    if takes_s5 "headline: s5"; then
+        step "cuda:s5@bf16" "$largest" "$size" 60
+        step "cuda:s5@bf16" "$largest" "$size" 60 --infer 1
+    fi
     if ! torch_here "headline: PyTorch"; then
         step "cuda:$last_stage@bf16" "$largest" "$size" 60
         return
