@@ -542,6 +542,8 @@ kernels() {
 section_kernels() {
     device_section kernels || return
     kernels "kernels: own" 60 "${kernel_options[@]}" --batch "$largest" --ways 1x1,3x3,stem,other
+    ! takes_s5 "kernels: s5" || kernels "kernels: s5" 40 "${kernel_options[@]}" --batch "$largest" \
+        --ways 1x1-wgmma,1x1-cluster,3x3-wgmma
     kernels "kernels: cuDNN" 60 "${kernel_options[@]}" --batch "$largest" --ways dnn --every 9
     kernels "kernels: fp32" 15 "${kernel_options[@]}" --batch 16 --type fp32 --ways plain --every 9 --reps 3
 }
@@ -645,9 +647,10 @@ profiled() {
 profile_kernels="conv1x1_gemm_kernel conv1x1_fused_kernel conv3_product conv3_weight stem_forward
     stem_backward maxpool_backward_3x3 avgpool_forward head_pool conv1x1_reduce_kernel update_elements
     conv3_finish_weight augment_kernel"
+profile_kernels_s5="conv1x1_wgmma_kernel conv1x1_cluster_kernel conv3_wgmma conv3_weight_wgmma"
 section_profile() {
     device_section profile || return
-    local ncu kernel slow=yes batch=${batches[$((${#batches[@]} / 2))]} metrics=() name
+    local ncu kernel stage of_s5='' slow=yes batch=${batches[$((${#batches[@]} / 2))]} metrics=() name
     ncu=$(command -v ncu || ls /usr/local/cuda*/bin/ncu /opt/nvidia/nsight-compute/*/ncu 2>/dev/null | head -n 1)
     if [ -z "$ncu" ]; then
         skip profile "no ncu here"
@@ -656,11 +659,14 @@ section_profile() {
     for name in SpeedOfLight MemoryWorkloadAnalysis LaunchStats Occupancy WarpStateStats; do
         metrics+=(--section "$name")
     done
-    for kernel in $profile_kernels; do
+    ! takes_s5 "profile: s5" || of_s5=$profile_kernels_s5
+    for kernel in $profile_kernels $of_s5; do
+        stage=$last_stage
+        [[ " $of_s5 " != *" $kernel "* ]] || stage=s5
         attempt 45 "profile $kernel" env CHEX_CUDA_GRAPHS=0 "$ncu" --clock-control none --csv \
             --page details "${metrics[@]}" --kernel-name "$kernel" --launch-skip 2 \
             --launch-count 4 "$build/bin/bench-step" --model "$model" \
-            --engine "cuda:$last_stage@bf16" --batch "$batch" --size "$size" --warm-up 0 \
+            --engine "cuda:$stage@bf16" --batch "$batch" --size "$size" --warm-up 0 \
             --steps "$profile_steps" || continue
         profiled "$out/one.log" >"$out/one.rows"
         rows <"$out/one.rows"

@@ -41,9 +41,18 @@ struct choice {
     double cost;
 };
 
+/* The shape with too many sums to keep them twice stores its tiles while the tensor cores rest.
+ * That counts most if a tile has few runs. */
+shape_info shape_for(const product &p, int i) {
+    shape_info s = shapes[i];
+    if (i == N128_256)
+        s.cost += 0.5 * CONV3_KC / p.in;
+    return s;
+}
+
 /* Shape i with staging k, and the strips with the least cost. False: it does not fit. */
 bool choice_of(const gpu_device &device, const product &p, int i, int k, choice *out) {
-    const shape_info &s = shapes[i];
+    const shape_info s = shape_for(p, i);
     const staging &t = stagings[k];
     if (p.out % s.n || p.out / s.n > GPU_RUNS || p.in % CONV3_KC ||
         (!t.resident && p.in / CONV3_KC <= 2))
