@@ -20,7 +20,7 @@ static const struct ct_shape shapes[] = {
      */
     {GPU_BF16, {3, 1, 1}, 128, 32, 1, 1, true, true, true, false, 4, 227, 0},
     {GPU_F16, {3, 1, 1}, 128, 32, 3, 7, true, true, true, true, 1, 227, 0},
-    {GPU_BF16, {3, 1, 1}, 128, 32, 1, 21, true, true, true, true, 3, 227, 0},
+    {GPU_BF16, {3, 1, 1}, 128, 32, 1, 17, true, true, true, true, 3, 227, 0},
     /* residual blocks */
     {GPU_F16, {3, 1, 1}, 64, 64, 1, 10, false, false, true, true, 1, 227, 0},
     {GPU_BF16, {3, 1, 1}, 256, 256, 1, 3, false, false, false, false, 8, 163, 0},
@@ -29,9 +29,9 @@ static const struct ct_shape shapes[] = {
 };
 /* Every variant of these: all shapes, and weights that stay or come with each step. */
 static const struct ct_shape varied[] = {
-    {GPU_BF16, {3, 1, 1}, 128, 128, 1, 9, true, true, true, true, 1, 227, 0},
-    {GPU_F16, {3, 1, 1}, 64, 64, 2, 12, true, true, true, false, 1, 227, 0},
-    {GPU_BF16, {3, 1, 1}, 128, 32, 1, 18, true, true, true, false, 1, 227, 0},
+    {GPU_BF16, {3, 1, 1}, 128, 128, 1, 15, true, true, true, true, 1, 227, 0},
+    {GPU_F16, {3, 1, 1}, 64, 64, 2, 7, true, true, true, false, 1, 227, 0},
+    {GPU_BF16, {3, 1, 1}, 128, 32, 1, 11, true, true, true, false, 1, 227, 0},
 };
 
 static void refusals(void) {

@@ -29,7 +29,7 @@ const shape_info shapes[SHAPES] = {
     {256, 128, false, 0.75}, {128, 128, false, 0.75}, {256, 64, false, 0.75},
     {128, 64, false, 0.75},  {256, 32, false, 1.0},   {128, 32, false, 1.0},
 };
-enum { STAGINGS = 4, VARIANTS = 6 };
+enum { STAGINGS = 4, VARIANTS = 5 };
 const staging stagings[STAGINGS] = {{true, 3}, {false, 3}, {true, 2}, {false, 2}};
 enum { SLOTS = conv3_wgmma_shape<1, 32>::SLOTS };
 
