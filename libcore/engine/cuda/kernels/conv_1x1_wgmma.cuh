@@ -6,11 +6,12 @@
  *
  *     out (rows, n) = relu(a x + b) (rows, k) W^T,  W (n, k)
  *
- * Roles. A block has 8 consumer warps in two warpgroups, and a producer warp. One lane of the
- * producer copies tiles of the input and of W into a ring of stages in shared memory (TMA); a stage
- * holds 64 channels. The consumers load their rows into registers (ldmatrix), apply the prologue
- * there, and multiply them by W in shared memory (wgmma). While the tensor cores work on one part
- * of a stage, a warpgroup prepares the next. Each row is prepared once, by one warp.
+ * Roles. A block has 8 consumer warps in two warpgroups, and a third warpgroup, which gives its
+ * registers to them. One of its threads is the producer: it copies tiles of the input and of W into
+ * a ring of stages in shared memory (TMA); a stage holds 64 channels. The consumers load their rows
+ * into registers (ldmatrix), apply the prologue there, and multiply them by W in shared memory
+ * (wgmma). While the tensor cores work on one part of a stage, a warpgroup prepares the next. Each
+ * row is prepared once, by one warp.
  *
  * Barriers. full[slot]: the stage's bytes have arrived. empty[slot]: all consumer warps have
  * finished the stage. Consumers and producer otherwise meet only at the start and at the end.
