@@ -1,38 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The launches of every convolution, of the stem, the pools and the head, of both networks, on a
- * device of each target, from 1 to 1,024 images of 224 to 1,024 px: grids, threads and shared
- * memory are within the limits of the device. Nothing runs: the emulated device hands each launch
- * over.
+ * The launches of every kernel of both networks, on a device of each target, from 1 to 1,024 images
+ * of 224 to 1,024 px: grids, threads and shared memory are within the limits of the device. Nothing
+ * runs: the emulated device hands each launch over.
  *
  * Prints, for each device and shape of input, how the own forward convolutions of DenseNet-121 fill
  * it, weighted by products: the share of multiprocessors that have a block in every round, and the
  * occupancy that shared memory and threads allow (registers are not known here). A model, not a
  * measurement.
  */
-#include <math.h>
-
-#include "engine/cuda/host/gpu.h"
+#include "gpu/devices.h"
 #include "model/net.h"
 #include "tap.h"
 
-enum { MAX_BUFFERS = 512, STATIC_BYTES = 128, BLOCK_BYTES = 1024 };
+enum { MAX_BUFFERS = 512, STORED_PX = 1024 };
 
-/* Limits: CUDA C++ programming guide, table "technical specifications per compute capability"; the
- * numbers of multiprocessors: NVIDIA's data sheets. */
-struct target {
-    struct gpu_device device;
-    unsigned threads; /* of a multiprocessor */
-};
-static const struct target targets[] = {
-    {{.name = "T4", .capability = 75, .sms = 40, .shared_max = 65536}, 1024},
-    {{.name = "A100", .capability = 80, .sms = 108, .shared_max = 166912}, 2048},
-    {{.name = "A40", .capability = 86, .sms = 84, .shared_max = 101376}, 1536},
-    {{.name = "L40S", .capability = 89, .sms = 142, .shared_max = 101376}, 1536},
-    {{.name = "H100, H200", .capability = 90, .sms = 132, .shared_max = 232448}, 2048},
-    {{.name = "B200", .capability = 100, .sms = 148, .shared_max = 232448}, 2048},
-    {{.name = "RTX PRO 6000", .capability = 120, .sms = 188, .shared_max = 101376}, 1536},
-};
 static const int batches[] = {1, 16, 64, 256, 1024}, sizes[] = {224, 320, 1024};
 
 static const struct gpu_conv_algo *const algos[] = {&gpu_conv_algo_1x1, &gpu_conv_algo_3x3,
@@ -41,24 +23,16 @@ static const struct gpu_conv_algo *const algos[] = {&gpu_conv_algo_1x1, &gpu_con
 /* Only whether pointers are NULL, and their alignment, mean something here. */
 static _Alignas(256) char somewhere[256];
 static float *const vector = (float *)(void *)somewhere;
+static unsigned *const ticket = (unsigned *)(void *)somewhere;
 
 /* What one device and shape of input saw. */
 struct tally {
-    const struct target *target;
+    const struct test_device *target;
     int launches, bad, refused;
     char first[128];                     /* of those that are bad or refused */
     const char *name;                    /* of the operation */
     double macs, used, occupied, weight; /* macs: of the launch, or 0 */
 };
-
-/* Blocks of a launch that fit on one multiprocessor; the shared memory of one is 1 KiB more than a
- * block may have, and each block takes 1 KiB of it. */
-static unsigned fitting(const struct target *t, size_t shared, unsigned threads) {
-    const size_t each = shared + STATIC_BYTES + BLOCK_BYTES;
-    const size_t by_shared = (t->device.shared_max + BLOCK_BYTES) / each;
-    const size_t by_threads = t->threads / threads;
-    return (unsigned)(by_shared < by_threads ? by_shared : by_threads);
-}
 
 static void note(struct tally *y, const char *what, double value) {
     if (!y->bad++ && !y->refused)
@@ -67,25 +41,22 @@ static void note(struct tally *y, const char *what, double value) {
 
 static void watch(const struct emulated_launch *l, void *arg) {
     struct tally *y = arg;
-    const struct target *t = y->target;
+    const struct test_device *t = y->target;
     const double blocks = (double)l->grid[0] * l->grid[1] * l->grid[2];
     const unsigned threads = l->block[0] * l->block[1] * l->block[2];
     y->launches++;
-    if (l->shared_bytes + STATIC_BYTES > t->device.shared_max)
+    if (l->shared_bytes + DEVICE_STATIC_BYTES > t->gpu.shared_max)
         note(y, "shared memory", (double)l->shared_bytes);
     if (l->grid[0] > 0x7fffffff || l->grid[1] > 65535 || l->grid[2] > 65535)
         note(y, "blocks", blocks);
     if (!threads || threads > 1024 || l->block[2] > 64)
         note(y, "threads", threads);
-    const unsigned fit = fitting(t, l->shared_bytes, threads ? threads : 1);
+    const unsigned fit = device_fitting(t, l->shared_bytes, threads ? threads : 1);
     if (!fit) {
         note(y, "no block fits with shared memory", (double)l->shared_bytes);
         return;
     }
-    const double slots = (double)t->device.sms * fit;
-    const double used =
-        blocks <= slots ? fmin(1, blocks / t->device.sms) : blocks / (ceil(blocks / slots) * slots);
-    y->used += y->macs * used;
+    y->used += y->macs * device_filled(t, blocks, fit);
     y->occupied += y->macs * fit * threads / t->threads;
     y->weight += y->macs;
 }
@@ -127,13 +98,13 @@ static struct layer layer_of(const struct chex_net *net, int op, const int *hw, 
     if (o->in_bn >= 0)
         l.norm = (struct gpu_norm){vector, vector, vector, vector, true};
     l.stats = (struct gpu_stats){.partial = vector,
-                                 .ticket = (unsigned *)(void *)somewhere,
+                                 .ticket = ticket,
                                  .mean = vector,
                                  .var = vector,
                                  .inv = vector,
                                  .eps = 1e-5f};
     l.sums = (struct gpu_sums){.partial = o->in_bn < 0 ? NULL : vector,
-                               .ticket = (unsigned *)(void *)somewhere,
+                               .ticket = ticket,
                                .dgamma = vector,
                                .dbeta = vector,
                                .bsum = vector,
@@ -190,6 +161,72 @@ static void stem(struct tally *y, const struct gpu_device *d, const struct layer
                                 NULL));
 }
 
+/* The kernels around a convolution that does not fuse its norms. */
+static void norms(struct tally *y, const struct layer *l) {
+    const struct chex_op *o = l->op;
+    if (o->in != CHEX_NET_IMAGE && o->in_bn >= 0) {
+        expect(y, gpu_activate(&l->in, &l->norm, &l->in, NULL));
+        expect(y, gpu_mask(&l->in, &l->in, &l->norm, &l->in, true, &l->sums, NULL));
+    }
+    expect(y, gpu_stats_of(&l->out, &l->stats, NULL));
+    expect(y, gpu_finish_grad(&l->out_g, &l->out, NULL));
+}
+
+static void residual_add(struct tally *y, const struct layer *l) {
+    const struct gpu_norm norm = {vector, vector, vector, vector, false}, none = {0};
+    const struct gpu_sums sums = {.partial = vector,
+                                  .ticket = ticket,
+                                  .dgamma = vector,
+                                  .dbeta = vector,
+                                  .bsum = vector,
+                                  .csum = vector};
+    const struct gpu_norm *side = l->op->side_bn >= 0 ? &norm : &none;
+    expect(y, gpu_residual_add_forward(&l->in, &norm, &l->out, side, &l->out, NULL));
+    expect(y, gpu_residual_add_backward(&l->out_g, &l->out, &l->in, &norm, &l->in, false, &sums,
+                                        &l->out, side, &l->out, true, &sums, NULL));
+}
+
+static void input(struct tally *y, const struct gpu_device *d, const struct layer *l) {
+    const struct gpu_map image = map(l->n, l->size, 8, 8);
+    expect(y, gpu_image(vector, vector, vector, &image, NULL));
+    if (gpu_augment_shared(STORED_PX, l->size) > d->shared_max) /* the engine then takes pixels */
+        return;
+    expect(y, gpu_augment((const uint8_t *)somewhere, (const struct gpu_crop *)(void *)somewhere,
+                          l->n, STORED_PX, l->size, true, vector, vector, NULL));
+}
+
+/* Loss, optimiser, copies of the weights, batch statistics. */
+static void rest(struct tally *y, const struct gpu_device *d, const struct chex_net *net, int n) {
+    const struct gpu_loss_terms terms = {.factors = (const struct gpu_loss_factors *)(void *)vector,
+                                         .focused = true};
+    struct gpu_update u = {.params = (const struct gpu_param *)(void *)somewhere,
+                           .param_total = net->param_total,
+                           .param_count = net->param_count,
+                           .state_count = net->state_count,
+                           .step = (const struct gpu_step *)(void *)somewhere,
+                           .loss_scale = (struct gpu_loss_scale *)(void *)somewhere,
+                           .clip = (struct gpu_clip *)(void *)somewhere,
+                           .w = vector,
+                           .m = vector,
+                           .v = vector,
+                           .ema = vector,
+                           .g = vector,
+                           .norms = vector,
+                           .type = d->capability < 80 ? GPU_F16 : GPU_BF16,
+                           .copies = somewhere,
+                           .copies_t = somewhere};
+    expect(y, gpu_loss(vector, (const int8_t *)somewhere, n, net->classes, &terms, vector,
+                       (double *)(void *)somewhere, vector, NULL));
+    expect(y, gpu_update_state(&u, NULL));
+    expect(y, gpu_pack(&u, NULL));
+    expect(y, gpu_unpad(vector, (size_t)64 * 49, 8, 3, vector, NULL));
+    expect(y, gpu_widen(u.type, somewhere, net->state_count, vector, NULL));
+    expect(y, gpu_add(vector, vector, net->state_count, NULL));
+    expect(y, gpu_running_inv(vector, 2048, 1e-5f, vector, NULL));
+    expect(y, gpu_report((const struct gpu_report_job *)(void *)somewhere, net->bn_count, n, vector,
+                         NULL));
+}
+
 static void pool(struct tally *y, const struct layer *l) {
     const struct chex_op *o = l->op;
     const struct gpu_window window = {o->kernel, o->stride, o->pad};
@@ -219,27 +256,34 @@ static void operations(struct tally *y, const struct gpu_device *d, const struct
         const struct layer l = layer_of(net, i, hw, n, size);
         y->name = l.op->name;
         switch (l.op->kind) {
-        case CHEX_OP_CONV: convolution(y, d, &l); break;
+        case CHEX_OP_CONV:
+            convolution(y, d, &l);
+            norms(y, &l);
+            break;
+        case CHEX_OP_RESIDUAL_ADD: residual_add(y, &l); break;
         case CHEX_OP_MAXPOOL:
         case CHEX_OP_AVGPOOL: pool(y, &l); break;
         case CHEX_OP_HEAD: head(y, &l); break;
-        default: break;
         }
-        if (l.op->in == CHEX_NET_IMAGE)
+        if (l.op->in == CHEX_NET_IMAGE) {
             stem(y, d, &l);
+            input(y, d, &l);
+        }
     }
+    y->name = "the rest of the step";
+    rest(y, d, net, n);
 }
 
 static void model(const char *name) {
     struct chex_net *net;
     BAIL_UNLESS(chex_net_create(name, 14, &net, NULL) == CHEX_OK, "network");
-    for (size_t t = 0; t < sizeof targets / sizeof *targets; t++) {
-        struct tally all = {.target = &targets[t]};
+    for (int t = 0; t < TEST_DEVICES; t++) {
+        struct tally all = {.target = &test_devices[t]};
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
             for (size_t b = 0; b < sizeof batches / sizeof *batches; b++) {
-                struct tally y = {.target = &targets[t]};
+                struct tally y = {.target = &test_devices[t]};
                 emulated_watch_launches(watch, &y);
-                operations(&y, &targets[t].device, net, batches[b], sizes[s]);
+                operations(&y, &test_devices[t].gpu, net, batches[b], sizes[s]);
                 emulated_watch_launches(NULL, NULL);
                 all.launches += y.launches;
                 all.bad += y.bad + y.refused;
@@ -248,11 +292,11 @@ static void model(const char *name) {
                 if (y.weight > 0 && strcmp(name, "densenet121") == 0)
                     printf("# %-12s %4d images of %4d px: %3.0f %% of the multiprocessors, "
                            "occupancy %2.0f %%\n",
-                           targets[t].device.name, batches[b], sizes[s], 100 * y.used / y.weight,
+                           test_devices[t].gpu.name, batches[b], sizes[s], 100 * y.used / y.weight,
                            100 * y.occupied / y.weight);
             }
         OK(all.launches > 1000 && !all.bad, "%s on %s: %d launches are within its limits%s%s", name,
-           targets[t].device.name, all.launches, all.bad ? "; " : "", all.first);
+           test_devices[t].gpu.name, all.launches, all.bad ? "; " : "", all.first);
     }
     chex_net_destroy(net);
 }
@@ -260,10 +304,10 @@ static void model(const char *name) {
 /* Launches that were chosen for a device with more shared memory. */
 static void chosen_for_another(void) {
     struct chex_net *net;
-    struct tally y = {.target = &targets[3]};
+    struct tally y = {.target = &test_devices[3]};
     BAIL_UNLESS(chex_net_create("densenet121", 14, &net, NULL) == CHEX_OK, "network");
     emulated_watch_launches(watch, &y);
-    operations(&y, &targets[4].device, net, 16, 224);
+    operations(&y, &test_devices[4].gpu, net, 16, 224);
     emulated_watch_launches(NULL, NULL);
     OK(y.bad > 0 && strstr(y.first, "shared memory"),
        "launches for an H100 are over the limits of an L40S: %d, first %s", y.bad, y.first);

@@ -8,24 +8,11 @@
  *
  * Checks what does not depend on a device; prints milliseconds for each kind of operation.
  */
-#include <math.h>
-
+#include "gpu/devices.h"
 #include "gpu/floors.h"
 #include "tap.h"
 
 enum { MAX_BUFFERS = 512, IMAGES = 256 };
-
-/* Bandwidth and dense bf16 rate: NVIDIA's data sheets of A100 80 GB SXM, H100 SXM, H200 SXM, HGX
- * B200 (a GPU's part) and L40S, as commonly quoted. share: what mma.sync reaches of the rate.
- * Guesses: on 9.0 the peak needs wgmma, and microbenchmarks report about 0.62; nothing was measured
- * here. */
-static const struct device {
-    const char *name;
-    double bytes_per_s, flop_per_s, share;
-} devices[] = {
-    {"A100", 2.04e12, 312e12, 0.9}, {"H100", 3.35e12, 989e12, 0.62}, {"H200", 4.8e12, 989e12, 0.62},
-    {"B200", 8.0e12, 2250e12, 0.5}, {"L40S", 0.864e12, 362e12, 0.9},
-};
 
 enum kind { CONV_1X1, CONV_3X3, CONV_OTHER, REST, KINDS };
 static const char *const kind_names[KINDS] = {"1x1", "3x3", "7x7 and strided", "pools, adds, head"};
@@ -39,8 +26,8 @@ static enum kind kind_of(const struct chex_op *op) {
 }
 
 /* Milliseconds of an operation for IMAGES images. */
-static double time_ms(const struct device *d, struct floor_cost c) {
-    return 1e3 * IMAGES * fmax(c.bytes / d->bytes_per_s, c.flop / (d->flop_per_s * d->share));
+static double time_ms(const struct test_device *d, struct floor_cost c) {
+    return 1e3 * IMAGES * fmax(c.bytes / d->bytes_per_s, c.flop / (d->flop_per_s * d->mma_share));
 }
 
 struct totals {
@@ -48,7 +35,7 @@ struct totals {
     double step_ms, bytes, flop;
 };
 
-static struct totals totals_of(const struct floor_net *f, const struct device *d) {
+static struct totals totals_of(const struct floor_net *f, const struct test_device *d) {
     struct totals t = {0};
     for (int i = 0; i < f->net->op_count; i++) {
         const struct floor_cost c[2] = {floor_forward(f, i), floor_backward(f, i)};
@@ -63,8 +50,9 @@ static struct totals totals_of(const struct floor_net *f, const struct device *d
     return t;
 }
 
-static void print(const char *model, int size, const struct device *d, const struct totals *t) {
-    printf("# %-11s %4d px %s:", model, size, d->name);
+static void print(const char *model, int size, const struct test_device *d,
+                  const struct totals *t) {
+    printf("# %-11s %4d px %s:", model, size, d->gpu.name);
     for (int k = 0; k < KINDS; k++)
         printf(" %s %.2f + %.2f ms,", kind_names[k], t->ms[k][0], t->ms[k][1]);
     printf(" step %.1f ms, %.1fk images/s\n", t->step_ms, IMAGES / t->step_ms);
@@ -78,9 +66,14 @@ static void model(const char *name, int size) {
                 "network");
     const struct floor_net f = {net, hw, size, 2, 4};
     struct totals t = {0};
-    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
-        t = totals_of(&f, &devices[i]);
-        print(name, size, &devices[i], &t);
+    const struct test_device *any = NULL;
+    for (int i = 0; i < TEST_DEVICES; i++) {
+        const struct test_device *d = &test_devices[i];
+        if (!(d->bytes_per_s > 0))
+            continue;
+        t = totals_of(&f, d);
+        print(name, size, d, &t);
+        any = d;
     }
     double macs = 0;
     for (int i = 0; i < net->op_count; i++)
@@ -93,14 +86,14 @@ static void model(const char *name, int size) {
     BAIL_UNLESS(chex_net_shapes(net, 224, hw, NULL) == CHEX_OK, "shapes");
     const struct floor_net usual = {net, hw, 224, 2, 4};
     const double area = (double)(size * size) / (224.0 * 224.0);
-    OK(fabs(t.bytes / totals_of(&usual, &devices[0]).bytes / area - 1) < 0.01,
+    OK(fabs(t.bytes / totals_of(&usual, any).bytes / area - 1) < 0.01,
        "%s, %d px: bytes grow as the area: %.1f MB an image", name, size, t.bytes * 1e-6);
     chex_net_destroy(net);
 }
 
 /* The model's rule on its own: the slower of memory and products. */
 static void rule(void) {
-    const struct device d = {"", 1e12, 1e14, 0.5};
+    const struct test_device d = {.bytes_per_s = 1e12, .flop_per_s = 1e14, .mma_share = 0.5};
     const struct floor_cost memory = {1e9, 1e9}, products = {1, 1e12};
     OK(fabs(time_ms(&d, memory) - IMAGES) < 1e-9, "memory limits where bytes take longer");
     OK(fabs(time_ms(&d, products) - 20.0 * IMAGES) < 1e-9, "products limit where they take longer");

@@ -9,36 +9,40 @@
 #include "base/alloc.h"
 #include "engine/cuda/host/cuda_engine.h"
 #include "engine/cuda/host/cuda_module.h"
+#include "gpu/counts/bounds.h"
 #include "gpu/emulated/counts.h"
 #include "op/net.h"
 
 static const char usage[] =
-    "usage: gpu-counts [--model densenet121] [--size 224] [--sms 2] [--images 2] [--variant s4]\n"
-    "                  [--type bf16|fp16] [--op TEXT] [--sites 0] [--json FILE]\n"
-    "Runs a training step on an emulated device and counts, for each kernel, bytes, sectors, bank\n"
-    "conflicts and instructions.\n"
-    "--sms: multiprocessors. --images: of each. A device of k times as many with k times as many\n"
-    "images has k times the counts, except for what does not depend on images: the update, and\n"
-    "grids that have a limit.\n"
+    "usage: gpu-counts [--model densenet121] [--size 224] [--variant s4] [--type bf16|fp16]\n"
+    "                  [--op TEXT] [--sites 0] [--json FILE]\n"
+    "                  [--sms 2] [--batch 4] | [--device NAME|all] [--batch 256]\n"
+    "Counts, for each kernel of a training step, bytes, sectors, bank conflicts and instructions, "
+    "on\n"
+    "an emulated device.\n"
+    "--sms: with so many multiprocessors. EMULATED_GPU=8.0: of another capability.\n"
+    "--device: with the multiprocessors, shared memory and capability of a device. Of each launch "
+    "two\n"
+    "neighbouring blocks run and stand for all. Prints the times that the counts allow by the "
+    "data\n"
+    "sheet. A model. all: of every device that has rates in gpu/devices.h.\n"
     "--op: only operations whose name has this text, without the optimiser.\n"
-    "--sites K: the K places in the code with most bank conflicts. addr2line -Cfie gpu-counts\n"
-    "ADDRESS names the line.\n"
-    "EMULATED_GPU=8.0: another capability.";
+    "--sites K: the K places in the code with most bank conflicts (of a sample). addr2line -Cie\n"
+    "gpu-counts ADDRESS names the line.";
 
 struct options {
-    const char *model, *variant, *op, *json;
-    int size, sms, images, sites;
+    const char *model, *variant, *op, *json, *device;
+    int size, sms, batch, sites;
     enum chex_precision precision;
 };
 
-/* Labels: 2 * op for forward, + 1 for backward; then: */
-enum { LOSS = 10000, UPDATE };
-
 static const char *label_name(const struct chex_net *net, int label) {
-    return label == LOSS ? "loss" : label == UPDATE ? "update" : net->ops[label / 2].name;
+    return label == COUNTS_LOSS     ? "loss"
+           : label == COUNTS_UPDATE ? "update"
+                                    : net->ops[label / 2].name;
 }
 static const char *direction_of(int label) {
-    return label >= LOSS ? "" : label % 2 ? "backward" : "forward";
+    return label >= COUNTS_LOSS ? "" : label % 2 ? "backward" : "forward";
 }
 
 /* ---- the step ---- */
@@ -60,7 +64,7 @@ static struct cuda_engine *engine_of(const struct options *o, const struct chex_
     float *state = make_state(net);
     const struct chex_engine_config config = {.net = net,
                                               .image_size = o->size,
-                                              .batch = o->sms * o->images,
+                                              .batch = o->batch,
                                               .precision = o->precision,
                                               .threads = 1,
                                               .training = true,
@@ -72,7 +76,7 @@ static struct cuda_engine *engine_of(const struct options *o, const struct chex_
 }
 
 static void put_batch(const struct options *o, const struct cuda_slot *slot) {
-    const struct setting s = {o->model, o->size, o->sms * o->images, 0, o->precision};
+    const struct setting s = {o->model, o->size, o->batch, 0, o->precision};
     const size_t pixels = (size_t)s.n * (size_t)s.size * (size_t)s.size;
     float *image = chex_alloc_zeroed(pixels, sizeof *image);
     int8_t *labels = chex_alloc_zeroed((size_t)s.n * CLASSES, 1);
@@ -90,14 +94,14 @@ static void step(const struct options *o, struct cuda_engine *e, float *grad) {
     struct chex_error err = {0};
     const struct chex_net *net = e->net;
     const struct cuda_slot *slot = &e->slots[0];
-    const int n = o->sms * o->images;
+    const int n = o->batch;
     emulated_counts_clear();
     for (int i = 0; i < net->op_count; i++) {
         emulated_counts_label(2 * i);
         if (wanted(o, net->ops[i].name))
             try(chex_cuda_forward_op(e, i, slot, n, true, &err), &err);
     }
-    emulated_counts_label(LOSS);
+    emulated_counts_label(COUNTS_LOSS);
     BAIL_UNLESS(o->op || (!gpu_report(e->jobs, net->bn_count, n, grad, e->stream) &&
                           !gpu_loss(e->logits, slot->labels, n, net->classes, &e->loss_terms,
                                     e->type == GPU_F16 ? &e->loss_scale->scale : NULL, e->loss,
@@ -110,7 +114,7 @@ static void step(const struct options *o, struct cuda_engine *e, float *grad) {
             try(chex_cuda_backward_op(e, i, slot, n, grad, &err), &err);
     }
     try(chex_cuda_join(e, &err), &err);
-    emulated_counts_label(UPDATE);
+    emulated_counts_label(COUNTS_UPDATE);
     const struct chex_update update = {
         .optim = CHEX_SGD, .lr = 0.1, .momentum = 0.9, .grad_scale = 1, .step = 1};
     if (!o->op)
@@ -123,7 +127,7 @@ static double megabytes(uint64_t bytes) { return (double)bytes * 1e-6; }
 static uint64_t wavefronts(const struct emulated_counts *c, bool least) {
     uint64_t sum = 0;
     for (int a = EMULATED_SHARED_LOAD; a < EMULATED_ACCESSES; a++)
-        sum += least ? c->of[a].least : c->of[a].units;
+        sum += least ? c->sum.of[a].least : c->sum.of[a].units;
     return sum;
 }
 
@@ -137,8 +141,8 @@ static void print(const struct chex_net *net) {
         const uint64_t waves = wavefronts(c, false), least = wavefronts(c, true);
         printf("%s %s\n  %-56s %6" PRIu64 " %9.3f %9.3f %9.2f %10.2f %7.1f %%\n",
                label_name(net, c->label), direction_of(c->label), emulated_kernel_name(c->kernel),
-               c->blocks, megabytes(c->dram_load_bytes + c->dram_store_bytes),
-               megabytes(c->l2_load_bytes + c->l2_store_bytes), (double)c->mma * 1e-3,
+               c->blocks, megabytes(c->sum.dram_load_bytes + c->sum.dram_store_bytes),
+               megabytes(c->sum.l2_load_bytes + c->sum.l2_store_bytes), (double)c->sum.mma * 1e-3,
                (double)waves * 1e-3, waves ? 100.0 * (double)(waves - least) / (double)waves : 0.0);
     }
 }
@@ -152,18 +156,19 @@ static void write_row(FILE *f, const struct chex_net *net, const struct emulated
             c->launches, c->blocks, c->threads, c->shared_bytes);
     for (int a = 0; a < EMULATED_ACCESSES; a++)
         fprintf(f, ", \"%s\": [%" PRIu64 ", %" PRIu64 ", %" PRIu64 "]", emulated_access_names[a],
-                c->of[a].requests, c->of[a].units, c->of[a].least);
+                c->sum.of[a].requests, c->sum.of[a].units, c->sum.of[a].least);
     fprintf(f,
             ", \"l2_load_bytes\": %" PRIu64 ", \"l2_store_bytes\": %" PRIu64
             ", \"dram_load_bytes\": %" PRIu64 ", \"dram_store_bytes\": %" PRIu64,
-            c->l2_load_bytes, c->l2_store_bytes, c->dram_load_bytes, c->dram_store_bytes);
+            c->sum.l2_load_bytes, c->sum.l2_store_bytes, c->sum.dram_load_bytes,
+            c->sum.dram_store_bytes);
     fprintf(f,
             ", \"mma\": %" PRIu64 ", \"ldmatrix\": %" PRIu64 ", \"shuffles\": %" PRIu64
             ", \"votes\": %" PRIu64 ", \"warp_syncs\": %" PRIu64 ", \"barriers\": %" PRIu64
             ", \"fences\": %" PRIu64 ", \"global_atomics\": %" PRIu64
             ", \"shared_atomics\": %" PRIu64 "}",
-            c->mma, c->ldmatrix, c->shuffles, c->votes, c->warp_syncs, c->barriers, c->fences,
-            c->global_atomics, c->shared_atomics);
+            c->sum.mma, c->sum.ldmatrix, c->sum.shuffles, c->sum.votes, c->sum.warp_syncs,
+            c->sum.barriers, c->sum.fences, c->sum.global_atomics, c->sum.shared_atomics);
 }
 
 static void write_json(const struct options *o, const struct chex_net *net) {
@@ -174,7 +179,7 @@ static void write_json(const struct options *o, const struct chex_net *net) {
     fprintf(f,
             "{\"model\": \"%s\", \"size_px\": %d, \"sms\": %d, \"batch\": %d, \"variant\": \"%s\", "
             "\"kernels\": [\n",
-            o->model, o->size, o->sms, o->sms * o->images, o->variant);
+            o->model, o->size, o->sms, o->batch, o->variant);
     for (size_t i = 0; i < count; i++) {
         write_row(f, net, &all[i]);
         fputs(i + 1 < count ? ",\n" : "\n", f);
@@ -220,60 +225,99 @@ static int number(const char *text) {
 }
 
 static struct options read_options(int argc, char **argv) {
-    static const struct option names[] = {{"model", 1, 0, 'm'},
-                                          {"size", 1, 0, 's'},
-                                          {"sms", 1, 0, 'p'},
-                                          {"images", 1, 0, 'i'},
-                                          {"variant", 1, 0, 'v'},
-                                          {"type", 1, 0, 't'},
-                                          {"op", 1, 0, 'o'},
-                                          {"sites", 1, 0, 'k'},
-                                          {"json", 1, 0, 'j'},
-                                          {"help", 0, 0, 'h'},
-                                          {0}};
-    struct options o = {.model = "densenet121",
-                        .variant = "s4",
-                        .size = 224,
-                        .sms = 2,
-                        .images = 2,
-                        .precision = CHEX_BF16};
+    static const struct option names[] = {
+        {"model", 1, 0, 'm'},   {"size", 1, 0, 's'},   {"sms", 1, 0, 'p'},  {"batch", 1, 0, 'n'},
+        {"variant", 1, 0, 'v'}, {"type", 1, 0, 't'},   {"op", 1, 0, 'o'},   {"sites", 1, 0, 'k'},
+        {"json", 1, 0, 'j'},    {"device", 1, 0, 'd'}, {"help", 0, 0, 'h'}, {0}};
+    struct options o = {
+        .model = "densenet121", .variant = "s4", .size = 224, .sms = 2, .precision = CHEX_BF16};
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;)
         switch (c) {
         case 'm': o.model = optarg; break;
         case 's': o.size = number(optarg); break;
         case 'p': o.sms = number(optarg); break;
-        case 'i': o.images = number(optarg); break;
+        case 'n': o.batch = number(optarg); break;
         case 'v': o.variant = optarg; break;
         case 't': o.precision = strcmp(optarg, "fp16") == 0 ? CHEX_FP16 : CHEX_BF16; break;
         case 'o': o.op = optarg; break;
         case 'k': o.sites = number(optarg); break;
         case 'j': o.json = optarg; break;
+        case 'd': o.device = optarg; break;
         case 'h': puts(usage); exit(0);
         default: fprintf(stderr, "%s\n", usage); exit(2);
         }
+    if (!o.batch)
+        o.batch = o.device ? 256 : 4;
     return o;
+}
+
+/* Counts a step on an emulated device of o->sms multiprocessors. */
+static void run_step(const struct options *o, const struct chex_net *net) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", o->sms);
+    setenv("EMULATED_SMS", text, 1);
+    struct cuda_engine *e = engine_of(o, net);
+    if (!o->device)
+        put_batch(o, &e->slots[0]);
+    float *grad = chex_cuda_grad_alloc(e);
+    BAIL_UNLESS(grad, "out of memory");
+    step(o, e, grad);
+    chex_cuda_grad_free(e, grad);
+    chexnet_engine_cuda.destroy(e);
+}
+
+static void report(const struct options *o, const struct chex_net *net) {
+    if (o->json)
+        write_json(o, net);
+    if (o->sites)
+        print_sites(o->sites);
+}
+
+/* The memory of a large batch is never touched, except by the blocks of the samples. */
+static void be_device(const struct test_device *d) {
+    char text[32];
+    snprintf(text, sizeof text, "%d.%d", d->gpu.capability / 10, d->gpu.capability % 10);
+    setenv("EMULATED_GPU", text, 1);
+    setenv("EMULATED_BYTES", "1000000000000", 1);
+    setenv("EMULATED_FILL", "0", 1);
+    emulated_counts_sample(1);
+}
+
+static void on_devices(struct options o, const struct chex_net *net) {
+    const struct test_device *last = NULL;
+    for (int i = 0; i < TEST_DEVICES; i++) {
+        const struct test_device *d = &test_devices[i];
+        if (!(d->bytes_per_s > 0) || (strcmp(o.device, "all") && strcmp(o.device, d->gpu.name)))
+            continue;
+        /* H100 and H200 differ in their rates only. */
+        if (!last || d->gpu.capability != last->gpu.capability || d->gpu.sms != last->gpu.sms) {
+            be_device(d);
+            o.sms = d->gpu.sms;
+            run_step(&o, net);
+        }
+        bounds_print(d, net, o.batch);
+        last = d;
+    }
+    if (last) {
+        report(&o, net);
+        return;
+    }
+    fprintf(stderr, "gpu-counts: no rates of a device '%s' are known\n", o.device);
+    exit(2);
 }
 
 int main(int argc, char **argv) {
     const struct options o = read_options(argc, argv);
     struct chex_error err = {0};
     struct chex_net *net = NULL;
-    char text[16];
-    snprintf(text, sizeof text, "%d", o.sms);
-    setenv("EMULATED_SMS", text, 1);
     try(chex_net_create(o.model, CLASSES, &net, &err), &err);
-    struct cuda_engine *e = engine_of(&o, net);
-    put_batch(&o, &e->slots[0]);
-    float *grad = chex_cuda_grad_alloc(e);
-    BAIL_UNLESS(grad, "out of memory");
-    step(&o, e, grad);
-    print(net);
-    if (o.json)
-        write_json(&o, net);
-    if (o.sites)
-        print_sites(o.sites);
-    chex_cuda_grad_free(e, grad);
-    chexnet_engine_cuda.destroy(e);
+    if (o.device) {
+        on_devices(o, net);
+    } else {
+        run_step(&o, net);
+        print(net);
+        report(&o, net);
+    }
     chex_net_destroy(net);
     return 0;
 }

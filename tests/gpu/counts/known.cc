@@ -100,7 +100,7 @@ static void known_patterns() {
         BAIL_UNLESS(CHEX_LAUNCH(pattern_kernel, 1, 32, 8192, nullptr, &patterns[0], (int)i,
                                 (unsigned char *)memory) == cudaSuccess,
                     "launch");
-        const emulated_traffic t = only_row().of[p.access];
+        const emulated_traffic t = only_row().sum.of[p.access];
         OK(t.requests == 1 && t.units == p.units,
            "%s, %s: one request takes %" PRIu64 " (%" PRIu64 " of %" PRIu64 " requests)",
            emulated_access_names[p.access], p.name, p.units, t.units, t.requests);
@@ -138,7 +138,8 @@ static void known_reuse() {
                     !CHEX_LAUNCH(reuse_kernel, 3, 32, 0, nullptr, (const float *)from, (float *)to,
                                  (unsigned *)ticket),
                 "launch");
-    const emulated_counts r = only_row();
+    const emulated_counts row = only_row();
+    const emulated_sums &r = row.sum;
     OK(r.of[EMULATED_GLOBAL_LOAD].units == 3 * 2 * 4 && r.l2_load_bytes == 3 * 128 &&
            r.dram_load_bytes == 128,
        "three blocks load 128 bytes twice each: L2 gives them once a block, DRAM once");
@@ -148,7 +149,7 @@ static void known_reuse() {
        "lanes that leave a loop early take part in fewer requests: %" PRIu64 " in all",
        r.of[EMULATED_SHARED_STORE].requests);
     OK(r.barriers == 6 && r.shuffles == 3 && r.warp_syncs == 3 && r.global_atomics == 96 &&
-           r.blocks == 3 && r.warps == 3 && r.threads == 32,
+           row.blocks == 3 && row.threads == 32,
        "barriers of a block, shuffles of a warp and atomics of a thread are counted");
     cudaFree(from);
     cudaFree(to);
@@ -164,7 +165,7 @@ static void *zeros(size_t bytes) {
     return p;
 }
 
-/* bf16 (2, 16, 16, 64 of 96), without a norm: two tiles of 16 KiB... */
+/* bf16, 2 images of 16 x 16, 64 of 96 channels. */
 static void known_activate() {
     const int pixels = 2 * 16 * 16, channels = 64;
     const gpu_map in = {zeros((size_t)pixels * 96 * 2), GPU_BF16, 2, 16, channels, 96};
@@ -173,7 +174,8 @@ static void known_activate() {
     const gpu_norm norm = {v, v, v, v, true};
     emulated_counts_clear();
     BAIL_UNLESS(gpu_activate(&in, &norm, &out, nullptr) == cudaSuccess, "launch");
-    const emulated_counts r = only_row();
+    const emulated_counts row = only_row();
+    const emulated_sums &r = row.sum;
     const uint64_t map = (uint64_t)pixels * channels * 2;
     OK(r.dram_load_bytes == map + 64 * 4 && r.dram_store_bytes == map,
        "gpu_activate loads and stores each map once, and its vector: %" PRIu64 " and %" PRIu64
@@ -184,33 +186,28 @@ static void known_activate() {
        "a warp of it stores 16 bytes a lane");
 }
 
-/* A 1x1 backward of 128 input and 128 output channels. */
-static void known_backward() {
-    const int n = 1, hw = 16, pixels = n * hw * hw, c = 128;
-    const size_t bytes = (size_t)pixels * c * 2;
+/* The counts of a 1x1 backward of 128 input and 128 output channels, n images of 16 x 16. */
+static emulated_sums backward_counts(int sms, int n) {
+    const int hw = 16, c = 128;
+    const size_t bytes = (size_t)(n * hw * hw * c) * 2;
     gpu_device device = {};
     device.capability = 90;
-    device.sms = 2;
+    device.sms = sms;
     device.shared_max = 232448;
-    float *const v = static_cast<float *>(zeros(c * 4));
-    unsigned *const ticket = static_cast<unsigned *>(zeros(GPU_TICKETS * 4));
+    const auto map = [&]() { return gpu_map{zeros(bytes), GPU_BF16, n, hw, c, c}; };
+    const auto vector = [&]() { return static_cast<float *>(zeros(c * 4)); };
+    float *const v = vector(), *const partial = static_cast<float *>(zeros(GPU_MAX_BLOCKS * c * 8));
     gpu_conv_backward b = {};
-    b.in = {zeros(bytes), GPU_BF16, n, hw, c, c};
-    b.in_g = {zeros(bytes), GPU_BF16, n, hw, c, c};
-    b.out.g = {zeros(bytes), GPU_BF16, n, hw, c, c};
-    b.out.x = {zeros(bytes), GPU_BF16, n, hw, c, c};
-    b.out.bsum = b.out.csum = v;
+    b.in = map();
+    b.in_g = map();
+    b.out = {map(), map(), v, v};
     b.norm = {v, v, v, v, true};
     b.window = {1, 1, 0};
     b.weight = b.weight_t = zeros(c * c * 2);
     b.add = true;
-    float *const partial = static_cast<float *>(zeros(GPU_MAX_BLOCKS * 2 * c * 4));
-    b.sums = {partial,
-              ticket,
-              static_cast<float *>(zeros(c * 4)),
-              static_cast<float *>(zeros(c * 4)),
-              static_cast<float *>(zeros(c * 4)),
-              static_cast<float *>(zeros(c * 4))};
+    b.sums = {partial,  static_cast<unsigned *>(zeros(GPU_TICKETS * 4)),
+              vector(), vector(),
+              vector(), vector()};
     b.dweight = static_cast<float *>(zeros(c * c * 4));
     void *const workspace = zeros(gpu_conv_algo_1x1.workspace(&device, nullptr, nullptr, &b) + 256);
     emulated_counts_clear();
@@ -218,22 +215,42 @@ static void known_backward() {
                 "launch");
     size_t count;
     const emulated_counts *const rows = emulated_counts_all(&count);
-    const emulated_counts &r = rows[0];
-    BAIL_UNLESS(count == 2 && strstr(emulated_kernel_name(r.kernel), "conv1x1_fused_kernel"),
+    BAIL_UNLESS(count == 2 && strstr(emulated_kernel_name(rows[0].kernel), "conv1x1_fused_kernel"),
                 "%zu kernels", count);
-    OK(r.mma == 2 * (uint64_t)pixels * c * c / (16 * 8 * 16),
+    return rows[0].sum;
+}
+
+static void known_backward() {
+    const emulated_sums r = backward_counts(2, 1);
+    const uint64_t pixels = 16 * 16, c = 128, map = pixels * c * 2;
+    OK(r.mma == 2 * pixels * c * c / (16 * 8 * 16),
        "the fused 1x1 backward multiplies each pixel twice with the weights: %" PRIu64 " mma",
        r.mma);
-    OK(r.of[EMULATED_GLOBAL_COPY].units * 32 == 4 * bytes,
+    OK(r.of[EMULATED_GLOBAL_COPY].units * 32 == 4 * map,
        "it copies four operands once: %" PRIu64 " sectors", r.of[EMULATED_GLOBAL_COPY].units);
     /* Two blocks of two tiles; each asks for two tiles more, which are zeros. */
-    OK(r.of[EMULATED_SHARED_COPY].units == 2 * 4 * bytes / 128 &&
-           r.of[EMULATED_SHARED_COPY].units == r.of[EMULATED_SHARED_COPY].least,
-       "its copies to shared memory have no conflicts: %" PRIu64 " wavefronts",
+    OK(r.of[EMULATED_SHARED_COPY].units == 2 * 4 * map / 128,
+       "its copies write each tile once, and two tiles of zeros: %" PRIu64 " wavefronts",
        r.of[EMULATED_SHARED_COPY].units);
-    for (int a = EMULATED_SHARED_LOAD; a < EMULATED_ACCESSES; a++)
-        printf("# %s: %" PRIu64 " requests, %" PRIu64 " wavefronts, %" PRIu64 " least\n",
-               emulated_access_names[a], r.of[a].requests, r.of[a].units, r.of[a].least);
+    for (const auto a : {EMULATED_SHARED_LOAD, EMULATED_SHARED_COPY, EMULATED_SHARED_MATRIX})
+        OK(r.of[a].units == r.of[a].least,
+           "no %s of it has bank conflicts: %" PRIu64 " wavefronts of %" PRIu64 " requests",
+           emulated_access_names[a], r.of[a].units, r.of[a].requests);
+}
+
+/* 8 blocks with two tiles each. Only the block that adds the sums of all is not in the sample. */
+static void known_sample() {
+    const emulated_sums all = backward_counts(8, 4);
+    emulated_counts_sample(1);
+    const emulated_sums sample = backward_counts(8, 4);
+    emulated_counts_sample(0);
+    bool same = sample.mma == all.mma;
+    for (const auto a : {EMULATED_GLOBAL_COPY, EMULATED_SHARED_COPY, EMULATED_SHARED_MATRIX})
+        same &= sample.of[a].units == all.of[a].units;
+    const double dram = (double)(sample.dram_load_bytes + sample.dram_store_bytes) /
+                        (double)(all.dram_load_bytes + all.dram_store_bytes);
+    OK(same, "a sample of two blocks has the products, copies and matrix loads of all eight");
+    OK(fabs(dram - 1) < 0.01, "and their bytes: %.4f of them", dram);
 }
 
 int main() {
@@ -241,5 +258,6 @@ int main() {
     known_reuse();
     known_activate();
     known_backward();
+    known_sample();
     return tap_done();
 }

@@ -91,17 +91,17 @@ sector &sector_at(uintptr_t address) {
 void touch(uintptr_t address, emulated_access access) {
     sector &s = sector_at(address);
     if (access == EMULATED_GLOBAL_STORE) {
-        row->l2_store_bytes += SECTOR;
-        row->dram_store_bytes += s.stored != launch_now ? SECTOR : 0;
+        row->sum.l2_store_bytes += SECTOR;
+        row->sum.dram_store_bytes += s.stored != launch_now ? SECTOR : 0;
         s.stored = launch_now;
         return;
     }
     if (access == EMULATED_GLOBAL_COPY || s.block != block_now)
-        row->l2_load_bytes += SECTOR;
+        row->sum.l2_load_bytes += SECTOR;
     if (access == EMULATED_GLOBAL_LOAD)
         s.block = block_now;
     if (s.loaded != launch_now && s.stored != launch_now)
-        row->dram_load_bytes += SECTOR;
+        row->sum.dram_load_bytes += SECTOR;
     s.loaded = launch_now;
 }
 
@@ -198,7 +198,7 @@ void flush(int warp) {
                                            ? sectors_of(r, p.bytes, s.access)
                                            : wavefronts_of(r, p.bytes);
             add(s.traffic, t);
-            add(row->of[s.access], t);
+            add(row->sum.of[s.access], t);
         }
         p.used = 0;
         memset(p.done, 0, sizeof p.done);
@@ -261,13 +261,16 @@ bool is_shared(const void *p) {
     return p >= &__data_start && p < &_end && !is_scheduler(p);
 }
 bool is_global(const void *p) {
-    static const void *from, *end;
-    static uint32_t launch;
-    static bool device;
-    if (launch != launch_now || p < from || p >= end) {
-        device = emulated::device_range(p, &from, &end);
-        launch = launch_now;
-    }
+    static struct {
+        const void *from, *end;
+        uint32_t launch;
+    } last[2]; /* the last that was not in a device's memory, and the last that was */
+    for (int device = 0; device < 2; device++)
+        if (last[device].launch == launch_now && p >= last[device].from && p < last[device].end)
+            return device;
+    const void *from, *end;
+    const bool device = emulated::device_range(p, &from, &end);
+    last[device] = {from, end, launch_now};
     return device;
 }
 
@@ -281,6 +284,48 @@ void access(const void *p, size_t bytes, bool stores, const void *code) {
     else if (is_global(p))
         record(p, bytes, stores ? EMULATED_GLOBAL_STORE : EMULATED_GLOBAL_LOAD, code);
 }
+
+/* ---- samples of blocks ---- */
+
+struct sampler {
+    bool on;
+    int side;              /* the longest of the grid */
+    unsigned places, from; /* along it; the first of the two that run. places 0: all run */
+    emulated_sums before, one;
+
+    int begin(const unsigned size[3]) {
+        side = size[0] >= size[1] && size[0] >= size[2] ? 0 : size[1] >= size[2] ? 1 : 2;
+        places = on && size[side] > 2 ? size[side] : 0;
+        from = (places - 1) / 2;
+        before = row->sum;
+        return places ? 2 : 1;
+    }
+    bool runs(int pass, const unsigned at[3]) {
+        if (pass == 1 && !started) {
+            one = row->sum;
+            started = true;
+        }
+        return !places || at[side] == from + (unsigned)pass;
+    }
+    void end() {
+        started = false;
+        if (!places)
+            return;
+        const uint64_t dram_load = row->sum.dram_load_bytes, dram_store = row->sum.dram_store_bytes;
+        uint64_t *const to = reinterpret_cast<uint64_t *>(&row->sum);
+        const uint64_t *const was = reinterpret_cast<const uint64_t *>(&before);
+        for (size_t i = 0; i < sizeof(emulated_sums) / sizeof *to; i++)
+            to[i] = was[i] + (to[i] - was[i]) * places / 2;
+        row->sum.dram_load_bytes =
+            one.dram_load_bytes + (dram_load - one.dram_load_bytes) * (places - 1);
+        row->sum.dram_store_bytes =
+            one.dram_store_bytes + (dram_store - one.dram_store_bytes) * (places - 1);
+    }
+
+  private:
+    bool started;
+};
+sampler sample;
 
 /* ---- names ---- */
 
@@ -316,6 +361,7 @@ std::map<const void *, std::string> read_names() {
 extern "C" {
 
 void emulated_counts_label(int label) { label_now = label; }
+void emulated_counts_sample(int on) { sample.on = on != 0; }
 const emulated_counts *emulated_counts_all(size_t *count_out) {
     *count_out = rows.size();
     return rows.data();
@@ -354,25 +400,27 @@ const char *emulated_kernel_name(const void *kernel) {
 
 /* ---- from fibers.cc ---- */
 
-void emulated_count_launch(const void *kernel, unsigned blocks, unsigned threads,
-                           size_t shared_bytes) {
+int emulated_count_launch(const emulated_grid *grid) {
     launch_now++;
-    const auto at = row_of.emplace(std::make_pair(label_now, kernel), rows.size());
+    block_now++;
+    const auto at = row_of.emplace(std::make_pair(label_now, grid->kernel), rows.size());
     if (at.second) {
         rows.emplace_back();
         rows.back().label = label_now;
-        rows.back().kernel = kernel;
+        rows.back().kernel = grid->kernel;
     }
     row = &rows[at.first->second];
     row->launches++;
-    row->blocks += blocks;
-    row->warps += (uint64_t)blocks * ((threads + 31) / 32);
-    row->threads = std::max(row->threads, threads);
-    row->shared_bytes = std::max(row->shared_bytes, shared_bytes);
-    block_now++;
+    row->blocks += (uint64_t)grid->size[0] * grid->size[1] * grid->size[2];
+    row->threads = std::max(row->threads, grid->threads);
+    row->shared_bytes = std::max(row->shared_bytes, grid->shared_bytes);
+    return sample.begin(grid->size);
 }
+int emulated_count_block(int pass, const unsigned at[3]) { return sample.runs(pass, at); }
+void emulated_count_launch_end(void) { sample.end(); }
+
 void emulated_count_barrier(void) {
-    row->barriers++;
+    row->sum.barriers++;
     for (int w = 0; w < WARPS; w++)
         flush(w);
 }
@@ -388,16 +436,16 @@ void emulated_count_warp(int warp, int kind, int arg, const void *const in[32], 
     if (whole)
         flush(warp);
     switch (kind) {
-    case EMULATED_SYNC: row->warp_syncs++; return;
-    case EMULATED_SHUFFLE: row->shuffles++; return;
-    case EMULATED_BALLOT: row->votes++; return;
+    case EMULATED_SYNC: row->sum.warp_syncs++; return;
+    case EMULATED_SHUFFLE: row->sum.shuffles++; return;
+    case EMULATED_BALLOT: row->sum.votes++; return;
     default: break;
     }
     if (arg == 16) {
-        row->mma++;
+        row->sum.mma++;
         return;
     }
-    row->ldmatrix++;
+    row->sum.ldmatrix++;
     emulated_traffic t = {1, 0, 0};
     for (int m = 0; m < (arg & 7); m++) {
         request r = {0xff, {}};
@@ -406,7 +454,7 @@ void emulated_count_warp(int warp, int kind, int arg, const void *const in[32], 
         t.units += phase_wavefronts(r, 16, 0, 8);
         t.least++;
     }
-    add(row->of[EMULATED_SHARED_MATRIX], t);
+    add(row->sum.of[EMULATED_SHARED_MATRIX], t);
 }
 
 void emulated_race_copy(const void *to, const void *from, size_t bytes, bool on) {
@@ -416,9 +464,9 @@ void emulated_race_copy(const void *to, const void *from, size_t bytes, bool on)
         record(from, bytes, EMULATED_GLOBAL_COPY, race_here.code);
     record(to, bytes, EMULATED_SHARED_COPY, race_here.code);
 }
-void emulated_race_fence(void) { row->fences++; }
+void emulated_race_fence(void) { row->sum.fences++; }
 void emulated_race_atomic(const void *p, bool) {
-    (is_shared(p) ? row->shared_atomics : row->global_atomics)++;
+    (is_shared(p) ? row->sum.shared_atomics : row->sum.global_atomics)++;
 }
 
 /* What -fsanitize=thread calls. */

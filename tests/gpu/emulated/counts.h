@@ -34,13 +34,8 @@ struct emulated_traffic {
     uint64_t requests, units, least;
 };
 
-/* Sums over the launches of one kernel under one label. */
-struct emulated_counts {
-    int label;
-    const void *kernel;
-    uint64_t launches, blocks, warps;
-    unsigned threads;    /* of a block, most */
-    size_t shared_bytes; /* dynamic, most */
+/* What is counted; members are uint64_t only. */
+struct emulated_sums {
     struct emulated_traffic of[EMULATED_ACCESSES];
     /* Bytes of sectors. L2: copies and stores, and the first load of a sector by a block (later
      * ones are taken to hit the L1 cache). DRAM: sectors that a launch loads before it has written
@@ -49,6 +44,16 @@ struct emulated_counts {
     /* Instructions of a warp; barriers and fences: of a block and of a thread. */
     uint64_t mma, ldmatrix, shuffles, votes, warp_syncs, barriers, fences;
     uint64_t global_atomics, shared_atomics; /* of a thread */
+};
+
+/* Sums over the launches of one kernel under one label. */
+struct emulated_counts {
+    int label;
+    const void *kernel;
+    uint64_t launches, blocks;
+    unsigned threads;    /* of a block, most */
+    size_t shared_bytes; /* dynamic, most */
+    struct emulated_sums sum;
 };
 
 /* An instruction in the code and what its requests took. */
@@ -61,6 +66,11 @@ struct emulated_site {
 
 /* Following launches count under this label. */
 void emulated_counts_label(int label);
+/* on: of each launch only a sample runs, the blocks at two neighbouring places along the longest
+ * side of the grid (all blocks if there are not more), and stands for all. DRAM: the second place
+ * asks for what each further place does. Exact if all places do the same. The block that ends a
+ * launch by adding the results of the others is not in a sample. */
+void emulated_counts_sample(int on);
 /* All counts so far, in the order of their first launch; valid until the next launch. */
 const struct emulated_counts *emulated_counts_all(size_t *count_out);
 const struct emulated_site *emulated_counts_sites(size_t *count_out);
@@ -69,8 +79,16 @@ void emulated_counts_clear(void);
 const char *emulated_kernel_name(const void *kernel);
 
 /* From fibers.cc. */
-__attribute__((weak)) void emulated_count_launch(const void *kernel, unsigned blocks,
-                                                 unsigned threads, size_t shared_bytes);
+struct emulated_grid {
+    const void *kernel;
+    unsigned size[3], threads; /* blocks, threads of a block */
+    size_t shared_bytes;
+};
+/* Returns how often the grid is to be run through; emulated_count_block: whether a block runs
+ * then. */
+__attribute__((weak)) int emulated_count_launch(const struct emulated_grid *grid);
+__attribute__((weak)) int emulated_count_block(int pass, const unsigned at[3]);
+__attribute__((weak)) void emulated_count_launch_end(void);
 __attribute__((weak)) void emulated_count_block_end(void);
 __attribute__((weak)) void emulated_count_barrier(void);
 /* An operation of the lanes `here` of a warp of the cluster; whole: no living lane is missing. kind, arg, in: as

@@ -708,25 +708,38 @@ void copy_wait(int pending_allowed) {
     f.copies.resize(kept);
 }
 
+static void run_cluster_at(const launch_shape &shape, uint3 first) {
+    begin_cluster(shape, first);
+    race_here.on = true;
+    run_cluster();
+    race_here.on = false;
+    if (emulated_count_block_end)
+        emulated_count_block_end();
+}
+
 void run_grid(const launch_shape &shape, const std::function<void()> &body) {
     std::lock_guard<std::recursive_mutex> make_resident(one_at_a_time);
     begin_grid(shape);
     s.body = &body;
-    if (emulated_count_launch)
-        emulated_count_launch(shape.kernel, shape.grid.x * shape.grid.y * shape.grid.z,
-                              (unsigned)s.threads, shape.shared_bytes);
     race_here.launch++;
+    const dim3 g = shape.grid;
+    int passes = 1;
+    if (emulated_count_launch) {
+        const emulated_grid grid = {
+            shape.kernel, {g.x, g.y, g.z}, (unsigned)s.threads, shape.shared_bytes};
+        passes = emulated_count_launch(&grid);
+    }
     const dim3 c = shape.cluster;
-    for (unsigned z = 0; z < shape.grid.z; z += c.z)
-        for (unsigned y = 0; y < shape.grid.y; y += c.y)
-            for (unsigned x = 0; x < shape.grid.x; x += c.x) {
-                begin_cluster(shape, uint3{x, y, z});
-                race_here.on = true;
-                run_cluster();
-                race_here.on = false;
-                if (emulated_count_block_end)
-                    emulated_count_block_end();
-            }
+    for (int pass = 0; pass < passes; pass++)
+        for (unsigned z = 0; z < g.z; z += c.z)
+            for (unsigned y = 0; y < g.y; y += c.y)
+                for (unsigned x = 0; x < g.x; x += c.x) {
+                    const unsigned at[3] = {x, y, z};
+                    if (!emulated_count_block || emulated_count_block(pass, at))
+                        run_cluster_at(shape, uint3{x, y, z});
+                }
+    if (emulated_count_launch_end)
+        emulated_count_launch_end();
     end_grid();
 }
 

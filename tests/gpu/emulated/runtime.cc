@@ -22,7 +22,8 @@
  * EMULATED_TIMES: events then tell a made-up time instead of the clock's. A launch takes longer the
  * more dynamic shared memory it has ("shared"), or the less ("unshared"), with steps large enough
  * to tell launches apart. Not with late streams. EMULATED_FAULT: number of the launch, from 1, that
- * fails as it runs: from then on every wait reports it.
+ * fails as it runs: from then on every wait reports it. EMULATED_FILL=0: memory of the device is
+ * not filled, so that a machine with less memory can hold what is never touched.
  */
 #include <algorithm>
 #include <chrono>
@@ -108,6 +109,13 @@ const char *capability() {
     return text ? text : "9.0";
 }
 bool present() { return strcmp(capability(), "0") != 0; }
+
+/* Shared memory of a block: CUDA C++ programming guide, "technical specifications". */
+int shared_most() {
+    const double v = atof(capability());
+    const bool small = v >= 12 || (v > 8.05 && v < 8.95);
+    return v < 7.45 ? 98304 : v < 7.95 ? 65536 : v < 8.05 ? 166912 : small ? 101376 : 232448;
+}
 
 /* The bus of a device, or -1 where there are not so many. */
 int bus_of(int device) {
@@ -328,7 +336,7 @@ cudaError_t active_clusters(dim3 cluster, int *clusters_out) {
 cudaError_t allow_shared(const void *kernel, int attribute, int bytes) {
     guard g(lock);
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || bytes < 0 ||
-        bytes + STATIC_SHARED > SHARED_MOST)
+        bytes + STATIC_SHARED > shared_most())
         return keep(cudaErrorInvalidValue);
     shared_asked[kernel] = (size_t)bytes;
     return cudaSuccess;
@@ -361,7 +369,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     *p = cudaDeviceProp{};
     snprintf(p->name, sizeof p->name, "emulated GPU");
     p->totalGlobalMem = total_bytes();
-    p->sharedMemPerBlockOptin = 232448;
+    p->sharedMemPerBlockOptin = (size_t)shared_most();
     p->major = atoi(capability());
     p->minor = strchr(capability(), '.') ? atoi(strchr(capability(), '.') + 1) : 0;
     const char *sms = getenv("EMULATED_SMS");
@@ -441,7 +449,9 @@ cudaError_t cudaMalloc(void **p, size_t bytes) {
     *p = aligned_alloc(256, (bytes + 255) / 256 * 256);
     if (!*p)
         return keep(cudaErrorMemoryAllocation);
-    memset(*p, 0xff, (bytes + 255) / 256 * 256);
+    const char *fill = getenv("EMULATED_FILL");
+    if (!fill || strcmp(fill, "0") != 0)
+        memset(*p, 0xff, (bytes + 255) / 256 * 256);
     resident[*p] = bytes;
     held_bytes += bytes;
     return cudaSuccess;

@@ -115,7 +115,7 @@ cudaError_t enqueue_kernel(cudaStream_t stream, std::function<void()> work);
 /* Whether the stream takes the kernel now. Its code must be there before a capture meets it. Beyond
  * 48 KiB of shared memory it must have asked (allow_shared); of what is static only the least is
  * known here, STATIC_SHARED, which every kernel is taken to have. */
-enum { SHARED_UNASKED = 48 << 10, SHARED_MOST = 232448, STATIC_SHARED = 128 };
+enum { SHARED_UNASKED = 48 << 10, STATIC_SHARED = 128 };
 bool watched(dim3 grid, dim3 block, size_t shared_bytes); /* the launch went to a watcher */
 cudaError_t may_launch(const void *kernel, size_t shared_bytes, cudaStream_t stream,
                        bool dependent);
