@@ -9,20 +9,17 @@
 
 static const struct ct_algo algo = {&gpu_conv_algo_1x1_backward_sm90, ct_finish_sum, false};
 
-/* sms is not used: EMULATED_CLUSTERS says what runs at once. */
-static const struct {
-    struct ct_shape shape;
-    const char *clusters;
-} shapes[] = {
-    {{GPU_BF16, {1, 1, 0}, 160, 128, 1, 1, true, true, true, true, 4, 0, 0}, "1"},
-    {{GPU_F16, {1, 1, 0}, 160, 128, 3, 10, true, true, true, true, 4, 0, 0}, "2"},
-    {{GPU_BF16, {1, 1, 0}, 256, 96, 3, 10, true, true, true, false, 4, 0, 0}, "1"},
-    {{GPU_F16, {1, 1, 0}, 256, 32, 1, 10, false, false, false, true, 4, 0, 0}, "1"},
-    {{GPU_BF16, {1, 1, 0}, 352, 64, 3, 7, false, false, true, false, 4, 0, 0}, "1"},
-    {{GPU_BF16, {1, 1, 0}, 544, 128, 1, 10, true, true, true, true, 4, 0, 1}, "1"},
-    {{GPU_BF16, {1, 1, 0}, 1024, 128, 1, 7, true, true, true, true, 4, 0, 0}, "1"},
+static const struct ct_shape shapes[] = {
+    {GPU_BF16, {1, 1, 0}, 160, 128, 1, 1, true, true, true, true, 4, 0, 0},
+    {GPU_F16, {1, 1, 0}, 160, 128, 3, 10, true, true, true, true, 4, 0, 0},
+    {GPU_BF16, {1, 1, 0}, 256, 96, 3, 10, true, true, true, false, 1, 0, 0},
+    {GPU_F16, {1, 1, 0}, 256, 32, 1, 10, false, false, false, true, 2, 0, 0},
+    {GPU_BF16, {1, 1, 0}, 352, 64, 3, 7, false, false, true, false, 4, 0, 0},
+    {GPU_BF16, {1, 1, 0}, 544, 128, 1, 10, true, true, true, true, 4, 0, 1},
+    {GPU_BF16, {1, 1, 0}, 768, 64, 1, 7, true, true, true, true, 48, 0, 0},
+    {GPU_BF16, {1, 1, 0}, 1024, 128, 1, 7, true, true, true, true, 132, 0, 0},
     /* more blocks than a group: their sums are added in two steps */
-    {{GPU_F16, {1, 1, 0}, 192, 128, 1, 36, true, true, true, true, 4, 0, 0}, "17"},
+    {GPU_F16, {1, 1, 0}, 192, 128, 1, 36, true, true, true, true, 34, 0, 0},
 };
 
 static void refusals(void) {
@@ -42,6 +39,8 @@ static void refusals(void) {
     b.in.channels = b.in_g.channels = 128;
     OK(!algo.algo->fits(&t.device, NULL, &b),
        "128 input channels, which one block has, are refused");
+    b.in.channels = b.in_g.channels = 1408;
+    OK(!algo.algo->fits(&t.device, NULL, &b), "11 slices, which no clusters share, are refused");
     b = t.b;
     b.out.g.channels = b.out.x.channels = 160;
     OK(!algo.algo->fits(&t.device, NULL, &b), "160 output channels are refused");
@@ -60,8 +59,7 @@ int main(void) {
     if (ct_device.capability != 90)
         SKIP_ALL("capability %d, expected 90", ct_device.capability);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        setenv("EMULATED_CLUSTERS", shapes[i].clusters, 1);
-        struct ct t = ct_make(&algo, &shapes[i].shape);
+        struct ct t = ct_make(&algo, &shapes[i]);
         ct_backward(&t);
         ct_free(&t);
     }

@@ -247,12 +247,15 @@ bool complete_a_copy() {
 }
 
 void explain_barriers() {
-    for (const auto &w : waiting) {
-        const barrier_bits b = decoded(w.second.first);
+    std::map<std::pair<const uint64_t *, unsigned>, int> threads;
+    for (const auto &w : waiting)
+        threads[w.second]++;
+    for (const auto &t : threads) {
+        const barrier_bits b = decoded(t.first.first);
         fprintf(stderr,
-                "emulated: thread %d of the cluster waits for parity %u of a barrier in block %d: "
+                "emulated: %d threads wait for parity %u of a barrier in block %d of the cluster: "
                 "parity %u is in progress; %u of %u arrivals and %d bytes are missing\n",
-                w.first, w.second.second, block_of_shared(w.second.first), b.parity, b.pending,
+                t.second, t.first.second, block_of_shared(t.first.first), b.parity, b.pending,
                 b.expected, b.bytes);
     }
 }

@@ -30,8 +30,6 @@
  * KiB (g, z, x, G; 16 KiB each), now 32 KiB + 32 KiB / blocks of the cluster: 48 KiB with 2, 40
  * with 4, 36 with 8. Counted, not measured.
  */
-#include <cstdlib>
-
 #include "engine/cuda/host/tensor_map.h"
 #include "engine/cuda/kernels/conv_1x1_fused.cuh"
 #include "engine/cuda/kernels/hopper.cuh"
@@ -286,14 +284,40 @@ __global__ void __launch_bounds__(CONV1X1_CLUSTER_THREADS, 1)
 
 /* ---- the algorithm ---- */
 
-/* What prepare finds out about a convolution. */
 struct conv1x1_cluster_plan {
     int slices, blocks; /* of the input channels; blocks of a cluster, a divisor of slices */
-    int clusters;       /* that run at once */
+    int splits;         /* of the pixels, that run at once */
 };
 
-static int conv1x1_cluster_slices(const gpu_conv_backward &b) {
-    return (int)conv1x1_divide_up(b.in.channels, 128);
+/* Clusters of this size that run at once, by the number of multiprocessors alone: GPUs of one kind
+ * differ in how multiprocessors are grouped, and the order of sums must not depend on it. Groups
+ * have an even number of multiprocessors, at least 16 (a guess). */
+static int conv1x1_cluster_at_once(const gpu_device &d, int blocks) {
+    const int group = 16;
+    const int n = blocks == 2 || d.sms < group ? d.sms / blocks : d.sms / group * (group / blocks);
+    return n < 1 ? 1 : n;
+}
+
+/* blocks 0: the number of slices has no divisor that is a size of clusters. Else chooses the
+ * largest cluster that leaves at most a sixteenth of the blocks idle that smaller ones could use (a
+ * guess: not measured). Clusters of some sizes leave multiprocessors over. */
+static conv1x1_cluster_plan conv1x1_cluster_choose(const gpu_device &d,
+                                                   const gpu_conv_backward &b) {
+    conv1x1_cluster_plan plan = {};
+    int most = 0;
+    plan.slices = (int)conv1x1_divide_up(b.in.channels, 128);
+    for (int blocks = 2; blocks <= CONV1X1_CLUSTER_MOST && blocks <= plan.slices; blocks++) {
+        if (plan.slices % blocks)
+            continue;
+        const int fit = conv1x1_cluster_at_once(d, blocks) / (plan.slices / blocks);
+        const int splits = fit < 1 ? 1 : fit;
+        most = splits > most ? splits : most;
+        if (splits * 16 >= most * 15) {
+            plan.blocks = blocks;
+            plan.splits = splits;
+        }
+    }
+    return plan;
 }
 
 template <class T, bool NORM> static cudaError_t conv1x1_cluster_count(int blocks, int *out) {
@@ -308,54 +332,26 @@ static cudaError_t conv1x1_cluster_count(const gpu_conv_backward &b, int blocks,
                        : conv1x1_cluster_count<gpu_f16, false>(blocks, out);
 }
 
-/* Chooses the largest cluster that leaves at most a sixteenth of the blocks idle that smaller ones
- * could use (a guess: not measured). Clusters of some sizes leave multiprocessors over. */
-static cudaError_t conv1x1_cluster_choose(const gpu_conv_backward &b, conv1x1_cluster_plan *out) {
-    int most = 0;
-    out->slices = conv1x1_cluster_slices(b);
-    out->clusters = 0;
-    for (int blocks = 2; blocks <= CONV1X1_CLUSTER_MOST && blocks <= out->slices; blocks++) {
-        int clusters = 0;
-        if (out->slices % blocks)
-            continue;
-        const cudaError_t e = conv1x1_cluster_count(b, blocks, &clusters);
-        if (e != cudaSuccess)
-            return e;
-        most = clusters * blocks > most ? clusters * blocks : most;
-        if (clusters && clusters * blocks * 16 >= most * 15) {
-            out->blocks = blocks;
-            out->clusters = clusters;
-        }
-    }
-    return cudaSuccess;
-}
-
-static enum chex_status conv1x1_cluster_prepare(const gpu_device *, const gpu_conv_forward *,
+/* Asks the device whether it runs the clusters at all. */
+static enum chex_status conv1x1_cluster_prepare(const gpu_device *d, const gpu_conv_forward *,
                                                 const gpu_conv_backward *b, void **state_out,
                                                 chex_error *err) {
-    conv1x1_cluster_plan plan = {};
-    const cudaError_t e = conv1x1_cluster_choose(*b, &plan);
+    const conv1x1_cluster_plan plan = conv1x1_cluster_choose(*d, *b);
+    int clusters = 0;
+    const cudaError_t e = conv1x1_cluster_count(*b, plan.blocks, &clusters);
+    *state_out = nullptr;
     if (e != cudaSuccess)
         return chex_error_set(err, CHEX_E_FAIL, "clusters: %s", cudaGetErrorString(e));
-    if (!plan.clusters)
+    if (clusters < 1)
         return chex_error_set(err, CHEX_E_FAIL,
-                              "the device runs no clusters of blocks with %zu bytes of shared "
+                              "the device runs no cluster of %d blocks with %zu bytes of shared "
                               "memory",
-                              conv1x1_cluster_shape::BYTES);
-    conv1x1_cluster_plan *const state = static_cast<conv1x1_cluster_plan *>(malloc(sizeof plan));
-    if (!state)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    *state = plan;
-    *state_out = state;
+                              plan.blocks, conv1x1_cluster_shape::BYTES);
     return CHEX_OK;
 }
 
 static int64_t conv1x1_cluster_tiles(const gpu_conv_backward &b) {
     return conv1x1_divide_up(gpu_map_pixels(&b.in), CONV1X1_CLUSTER_PIXELS);
-}
-/* Splits of the pixels that run at once. */
-static int64_t conv1x1_cluster_at_once(const conv1x1_cluster_plan &p) {
-    return p.clusters / (p.slices / p.blocks);
 }
 
 static cudaError_t conv1x1_cluster_maps(const gpu_conv_backward &b, conv1x1_cluster *out) {
@@ -369,12 +365,12 @@ static cudaError_t conv1x1_cluster_maps(const gpu_conv_backward &b, conv1x1_clus
 }
 
 template <class T>
-static cudaError_t conv1x1_cluster_backward_as(const conv1x1_cluster_plan &plan,
-                                               const gpu_conv_backward &b, void *workspace,
-                                               cudaStream_t stream) {
+static cudaError_t conv1x1_cluster_backward_as(const gpu_device &d, const gpu_conv_backward &b,
+                                               void *workspace, cudaStream_t stream) {
     conv1x1_cluster p = {};
     CHEX_GPU_TRY(conv1x1_cluster_maps(b, &p));
-    const int splits = conv1x1_even_blocks(conv1x1_cluster_tiles(b), conv1x1_cluster_at_once(plan));
+    const conv1x1_cluster_plan plan = conv1x1_cluster_choose(d, b);
+    const int splits = conv1x1_even_blocks(conv1x1_cluster_tiles(b), plan.splits);
     const int units = (int)conv1x1_divide_up(b.in.channels, CONV1X1_BOX);
     p.f.rows = (unsigned)gpu_map_pixels(&b.in);
     p.f.m = b.out.g.channels;
@@ -414,32 +410,31 @@ static bool conv1x1_cluster_fits(const gpu_device *d, const gpu_conv_forward *,
            conv1x1_takes_map(b->out.g, type) && conv1x1_takes_map(b->in_g, type) &&
            (!b->out.bsum || conv1x1_takes_map(b->out.x, type)) &&
            !(b->norm.mean && !b->norm.relu) && b->out.g.channels <= 128 && b->in.channels > 128 &&
-           conv1x1_shared_fits(*d, conv1x1_cluster_shape::BYTES + 1024);
+           conv1x1_shared_fits(*d, conv1x1_cluster_shape::BYTES + 1024) &&
+           conv1x1_cluster_choose(*d, *b).blocks > 0;
 }
 
 /* Memory for the parts of dW. Smaller batches never need more. */
-static size_t conv1x1_cluster_workspace(const gpu_device *, const void *state,
-                                        const gpu_conv_forward *, const gpu_conv_backward *b) {
-    const conv1x1_cluster_plan *const plan = static_cast<const conv1x1_cluster_plan *>(state);
-    return (size_t)conv1x1_most_blocks(conv1x1_cluster_tiles(*b), conv1x1_cluster_at_once(*plan)) *
-           (size_t)b->in.channels * (size_t)b->out.g.channels * sizeof(float);
+static size_t conv1x1_cluster_workspace(const gpu_device *d, const void *, const gpu_conv_forward *,
+                                        const gpu_conv_backward *b) {
+    const int splits = conv1x1_cluster_choose(*d, *b).splits;
+    return (size_t)conv1x1_most_blocks(conv1x1_cluster_tiles(*b), splits) * (size_t)b->in.channels *
+           (size_t)b->out.g.channels * sizeof(float);
 }
 
-static cudaError_t conv1x1_cluster_backward(const gpu_device *, const void *state,
+static cudaError_t conv1x1_cluster_backward(const gpu_device *d, const void *,
                                             const gpu_conv_backward *b, void *workspace,
                                             cudaStream_t stream) {
-    const conv1x1_cluster_plan *const plan = static_cast<const conv1x1_cluster_plan *>(state);
     if (!conv1x1_aligned(b->weight_t) || !conv1x1_aligned(workspace))
         return cudaErrorInvalidValue; /* the maps check the rest */
-    return b->in.type == GPU_BF16
-               ? conv1x1_cluster_backward_as<gpu_bf16>(*plan, *b, workspace, stream)
-               : conv1x1_cluster_backward_as<gpu_f16>(*plan, *b, workspace, stream);
+    return b->in.type == GPU_BF16 ? conv1x1_cluster_backward_as<gpu_bf16>(*d, *b, workspace, stream)
+                                  : conv1x1_cluster_backward_as<gpu_f16>(*d, *b, workspace, stream);
 }
 
 const gpu_conv_algo gpu_conv_algo_1x1_backward_sm90 = {"1x1-cluster",
                                                        conv1x1_cluster_fits,
                                                        conv1x1_cluster_prepare,
-                                                       free,
+                                                       nullptr,
                                                        conv1x1_cluster_workspace,
                                                        nullptr,
                                                        conv1x1_cluster_backward,
