@@ -97,31 +97,34 @@ bool choose(const gpu_device &device, const product &p, int variant, choice *out
     return found;
 }
 
+bool same_but_strips(const choice &a, const choice &b) {
+    return a.shape == b.shape && a.staged.resident == b.staged.resident &&
+           a.staged.stages == b.staged.stages;
+}
+
 /* The numbers of up to `most` variants by rising cost: the first is what 0 stands for. Of those
  * that differ in their strips only, just the cheapest counts. */
 int product_variants(const gpu_device &device, const product &p, int most, int *out) {
-    choice kept[GPU_VARIANTS] = {};
-    double costs[GPU_VARIANTS] = {};
+    struct ranked {
+        choice c;
+        double cost;
+    };
+    ranked list[GPU_VARIANTS + 1] = {};
     int count = 0;
-    auto insert = [&](const choice &c, double cost) {
+    for_choices(device, p, [&](const choice &c, double cost) {
         int at = 0;
-        while (at < count &&
-               (kept[at].shape != c.shape || kept[at].staged.stages != c.staged.stages ||
-                kept[at].staged.resident != c.staged.resident))
+        while (at < count && !same_but_strips(list[at].c, c))
             at++;
-        if (at < count ? cost >= costs[at] : count == most && cost >= costs[--at])
+        if (at < count && cost >= list[at].cost)
             return;
         count += at == count;
-        for (; at > 0 && cost < costs[at - 1]; at--) {
-            kept[at] = kept[at - 1];
-            costs[at] = costs[at - 1];
-        }
-        kept[at] = c;
-        costs[at] = cost;
-    };
-    for_choices(device, p, insert);
+        for (; at > 0 && cost < list[at - 1].cost; at--)
+            list[at] = list[at - 1];
+        list[at] = ranked{c, cost};
+        count = count < most ? count : most;
+    });
     for (int i = 0; i < count; i++)
-        out[i] = kept[i].variant;
+        out[i] = list[i].c.variant;
     return count;
 }
 
