@@ -319,7 +319,7 @@ static void chosen_for_another(void) {
 static void one_by_one_sm90(int images) {
     int hw[MAX_BUFFERS], count = 0;
     struct chex_net *net;
-    struct tally all = {.target = &targets[4]};
+    struct tally all = {.target = &test_devices[4]};
     double least = 1;
     BAIL_UNLESS(chex_net_create("densenet121", 14, &net, NULL) == CHEX_OK &&
                     chex_net_shapes(net, 224, hw, NULL) == CHEX_OK,
@@ -331,9 +331,8 @@ static void one_by_one_sm90(int images) {
         const struct layer l = layer_of(net, i, hw, images, 224);
         const struct gpu_conv_forward f = forward_of(&l);
         emulated_watch_launches(watch, &y);
-        if (gpu_conv_algo_1x1_sm90.fits(&y.target->device, &f, NULL))
-            expect(&y,
-                   gpu_conv_algo_1x1_sm90.forward(&y.target->device, NULL, &f, somewhere, NULL));
+        if (gpu_conv_algo_1x1_sm90.fits(&y.target->gpu, &f, NULL))
+            expect(&y, gpu_conv_algo_1x1_sm90.forward(&y.target->gpu, NULL, &f, somewhere, NULL));
         emulated_watch_launches(NULL, NULL);
         all.bad += y.bad + y.refused + (y.launches != 1);
         if (!all.first[0])
