@@ -91,6 +91,7 @@ is "$(squeue -h -j "$job" -o '%T')" PENDING "the job waits in the queue"
 unlike "$(squeue -h -j "$job" -o '%r')" "[Hh]eld" "the job is not held"
 gpus n1 two-h200
 resume n1
+start_soon "$job"
 for _ in $(seq 300); do
     [ ! -s late.out ] || break
     sleep 0.1

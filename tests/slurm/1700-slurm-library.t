@@ -32,7 +32,7 @@ status=\$?
 echo "status \$status"
 [ \$status != 6 ] || scontrol requeue \$SLURM_JOB_ID
 END
-timeout 60 sbatch -N2 --ntasks-per-node=1 -t 1 --requeue --open-mode=append -o job.out job.sh >/dev/null
+job=$(timeout 60 sbatch --parsable -N2 --ntasks-per-node=1 -t 1 --requeue --open-mode=append -o job.out job.sh)
 await '^status 6' job.out
 like "$(cat job.out)" "the job ends in [0-9.]* s \(libslurm\); the run saves before" "libslurm gives the end of the job"
 is "$(grep -c 'libslurm): the run saves now, 53.* before the end' job.out)" 1 "the run saves before its limit, once"
@@ -81,6 +81,7 @@ await ^ended: comment.out
 like "$(grep ^ended: comment.out)" "^ended: chexnet-images-per-s=[0-9]+\.[0-9] of user *chexnet-retries=1 *$" \
     "the speed is put before the comment of user and batch script, once"
 
+start_soon "$job"
 await '^status 0' job.out
 is "$(grep '^status' job.out | tr '\n' ' ')" "status 6 status 0 " "the requeued job goes on to the end"
 h5diff whole/last.h5 run/last.h5 /params /params >/dev/null
