@@ -7,7 +7,7 @@ source "$(dirname "$0")/lib.sh"
 without PYTHON && skip_all "CHEX_TEST_WITHOUT names PYTHON"
 need python3 h5diff chex-train chex-shard
 
-chex-shard phantom --count 120 --size 32 --seed 1 --output ph -q || fail "phantom"
+chex-shard phantom --count 72 --size 32 --seed 1 --output ph -q || fail "phantom"
 chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 3 --split patient \
     --seed 1 --output shards -q || fail "shards"
 common=(--data shards --image-size 32 --batch-size 4 --engine cpu --threads 1 --lr 1e-3 --seed 5)

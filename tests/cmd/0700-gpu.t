@@ -10,7 +10,7 @@ export CHEX_LIBDIR=$emulated
 
 quiet chex-shard phantom --count 40 --size 40 --seed 3 --output ph
 quiet chex-shard --images ph/images --labels ph/labels.csv --split patient --size 40 --shards 2 \
-    --fractions 0.5,0.2,0.3 --output shards
+    --fractions 0.5,0.1,0.4 --output shards
 common=(--data shards --image-size 33 --batch-size 4 --threads 2 --workers 1 --model resnet50
     --precision fp32 --opt sgd --lr 1e-4)
 
@@ -49,7 +49,7 @@ is "$(losses cpu | wc -l)" 3 "the GPU resumes what the cpu engine began"
 
 for engine in cuda:s0 cpu; do
     expect_status 0 chex-eval --data shards --checkpoint cpu/last.h5 --engine $engine \
-        --output "eval-${engine%:*}" --bootstrap 10 --threads 2 --precision fp32
+        --output "eval-${engine%:*}" --split val --bootstrap 10 --threads 2 --precision fp32
 done
 is "$(paste -d, eval-cuda/predictions.csv eval-cpu/predictions.csv | tail -n +2 | awk -F, '
     { for (i = 17; i <= 30; i++) { d = $i - $(i + NF / 2); if (d > 1e-5 || d < -1e-5) n++ } }

@@ -54,15 +54,15 @@ END
 # OPTION VALUE ARGUMENTS...: rank 0 alone has that value. $shown: the value in the message, if it is
 # another; $text: the message, if it is another.
 differ() {
-    local option=$1 value=$2 began=$SECONDS
+    local option=$1 value=$2
     shift 2
     ODD=--$option=$value in_job -N2 -n2 --cpu-bind=none bash odd.sh "${common[@]}" --output odd "$@" \
         >odd.out 2>odd.err
     is $? 2 "rank 0 has another --$option: exit 2"
     like "$(grep 'error: ' odd.err)" \
         "error: ${text-rank 1 on n1: --$option is '[a-z0-9.]*' here and '${shown-$value}' on rank 0}: give all ranks the same options" "it says which"
-    [ $((SECONDS - began)) -lt 40 ] && [ ! -e odd ]
-    ok $? "at once, with nothing begun"
+    [ ! -e odd ]
+    ok $? "nothing is begun"
 }
 differ batch-size 4 --plan
 differ lr 0.0001
