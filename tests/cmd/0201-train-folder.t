@@ -124,7 +124,7 @@ same whole/last.h5 short/last.h5 "going on from there gives the same bits"
 is "$(results short/metrics.jsonl)" "$(results whole/metrics.jsonl)" "the metrics and the schedule are those of an uninterrupted run"
 
 # A signal within a validation: left at once, and gone on with it.
-chex-shard phantom --count 3000 --size 32 --seed 2 --output phv -q
+chex-shard phantom --count 1200 --size 32 --seed 2 --output phv -q
 chex-shard create --images phv/images --labels phv/labels.csv --size 32 --shards 1 --split patient \
     --fractions 0.02,0.96,0.02 --seed 1 --output shards-val -q || fail "shards with a large val"
 val=("${base[@]/shards/shards-val}" --patience-epochs 0 --epochs 2)

@@ -99,6 +99,7 @@ launch_node() {
         hostname $1 || exit 1
         mount --bind '$dir/spool.$1' '$dir/spool' && mount --bind '$dir/tmp.$1' '$dir/tmp' || exit 1
         mount -t tmpfs -o size=512m,mode=1777 tmpfs /dev/shm || exit 1
+        cd '$dir/tmp' || exit 1 # for its core files
         while slurmd -D -N $1; status=\$?; [ \$status -gt 128 ]; do
             echo \"slurmd of $1 was ended by signal \$((status - 128)) and is started again\"
         done"
