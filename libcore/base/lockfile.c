@@ -106,6 +106,8 @@ static enum chex_status try_once(const char *path, const char *subject, const ch
         st = write_holder(fd, path, err);
     else
         gone = true;
+    if (ours && !gone && st != CHEX_OK)
+        unlink(path); /* the lock is held, so the file is of no other process */
     if (st == CHEX_OK && !gone)
         *fd_out = fd;
     else

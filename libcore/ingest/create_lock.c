@@ -12,8 +12,11 @@
 enum chex_status chex_create_lock(struct chex_create *c, struct chex_error *err) {
     char subject[CHEX_ERROR_TEXT_BYTES];
     snprintf(subject, sizeof subject, "output %s", c->o->output);
-    return chex_lockfile_take(c->partial, CHEX_CREATE_LOCK, subject, "give another --output",
-                              &c->lock_fd, err);
+    const enum chex_status st = chex_lockfile_take(c->partial, CHEX_CREATE_LOCK, subject,
+                                                   "give another --output", &c->lock_fd, err);
+    if (st != CHEX_OK)
+        rmdir(c->partial); /* fails, as intended, if it is not empty */
+    return st;
 }
 
 void chex_create_unlock(struct chex_create *c) {

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +20,38 @@ static char dir[] = "lockfile-XXXXXX";
 
 static enum chex_status take(int *fd, struct chex_error *err) {
     return chex_lockfile_take(dir, "lock", "the folder", "take another", fd, err);
+}
+
+/* A lock whose text cannot be written: files of this process may have no bytes. */
+static void check_failed_write(const char *path) {
+    struct chex_error err;
+    struct rlimit before, none;
+    int fd;
+    BAIL_UNLESS(getrlimit(RLIMIT_FSIZE, &before) == 0, "no limits");
+    none = before;
+    none.rlim_cur = 0;
+    signal(SIGXFSZ, SIG_IGN);
+    fflush(stdout);
+    setrlimit(RLIMIT_FSIZE, &none);
+    const enum chex_status st = take(&fd, &err);
+    setrlimit(RLIMIT_FSIZE, &before);
+    OK(st == CHEX_E_ENV && fd == -1 && access(path, F_OK) != 0,
+       "a lock that cannot be written leaves no file: %s", err.text);
+}
+
+/* The folder is removed, and made again by another process. */
+static void check_replaced(const char *path) {
+    struct chex_error err;
+    int fd, other;
+    OK_STATUS(take(&fd, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_lockfile_confirm(dir, "lock", "the folder", fd, &err), CHEX_OK, err, NULL);
+    unlink(path);
+    OK_STATUS(chex_lockfile_confirm(dir, "lock", "the folder", fd, &err), CHEX_OK, err, NULL);
+    OK_STATUS(take(&other, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_lockfile_confirm(dir, "lock", "the folder", fd, &err), CHEX_E_ENV, err,
+              "the folder was removed while this run used it, and holds another run now");
+    chex_lockfile_release(dir, "lock", fd, false);
+    chex_lockfile_release(dir, "lock", other, true);
 }
 
 /* A process that holds the lock until it is killed. */
@@ -68,6 +101,8 @@ int main(void) {
     OK(take(&fd, &err) == CHEX_OK, "released, it can be taken again");
     chex_lockfile_release(dir, "lock", fd, true);
     OK(access(path, F_OK) != 0, "and goes where that is asked for");
+    check_failed_write(path);
+    check_replaced(path);
     rmdir(dir);
     OK(take(&fd, &err) == CHEX_OK, "a folder that is missing is made");
     chex_lockfile_release(dir, "lock", fd, true);
