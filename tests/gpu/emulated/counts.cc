@@ -290,12 +290,15 @@ void access(const void *p, size_t bytes, bool stores, const void *code) {
 struct sampler {
     bool on;
     int side;              /* the longest of the grid */
-    unsigned places, from; /* along it; the first of the two that run. places 0: all run */
+    unsigned places, from; /* clusters along it; the first of the two that run. 0: all run */
+    unsigned cluster;      /* blocks of a place */
     emulated_sums before, one;
 
-    int begin(const unsigned size[3]) {
-        side = size[0] >= size[1] && size[0] >= size[2] ? 0 : size[1] >= size[2] ? 1 : 2;
-        places = on && size[side] > 2 ? size[side] : 0;
+    int begin(const emulated_grid &g) {
+        const unsigned *const n = g.size;
+        side = n[0] >= n[1] && n[0] >= n[2] ? 0 : n[1] >= n[2] ? 1 : 2;
+        cluster = g.cluster[side];
+        places = on && n[side] / cluster > 2 ? n[side] / cluster : 0;
         from = (places - 1) / 2;
         before = row->sum;
         return places ? 2 : 1;
@@ -305,7 +308,7 @@ struct sampler {
             one = row->sum;
             started = true;
         }
-        return !places || at[side] == from + (unsigned)pass;
+        return !places || at[side] / cluster == from + (unsigned)pass;
     }
     void end() {
         started = false;
@@ -414,7 +417,7 @@ int emulated_count_launch(const emulated_grid *grid) {
     row->blocks += (uint64_t)grid->size[0] * grid->size[1] * grid->size[2];
     row->threads = std::max(row->threads, grid->threads);
     row->shared_bytes = std::max(row->shared_bytes, grid->shared_bytes);
-    return sample.begin(grid->size);
+    return sample.begin(*grid);
 }
 int emulated_count_block(int pass, const unsigned at[3]) { return sample.runs(pass, at); }
 void emulated_count_launch_end(void) { sample.end(); }

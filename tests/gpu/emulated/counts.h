@@ -81,7 +81,8 @@ const char *emulated_kernel_name(const void *kernel);
 /* From fibers.cc. */
 struct emulated_grid {
     const void *kernel;
-    unsigned size[3], threads; /* blocks, threads of a block */
+    unsigned size[3], cluster[3]; /* in blocks */
+    unsigned threads;             /* of a block */
     size_t shared_bytes;
 };
 /* Returns how often the grid is to be run through; emulated_count_block: whether a block runs
@@ -91,8 +92,8 @@ __attribute__((weak)) int emulated_count_block(int pass, const unsigned at[3]);
 __attribute__((weak)) void emulated_count_launch_end(void);
 __attribute__((weak)) void emulated_count_block_end(void);
 __attribute__((weak)) void emulated_count_barrier(void);
-/* An operation of the lanes `here` of a warp of the cluster; whole: no living lane is missing. kind, arg, in: as
- * emulated::warp. */
+/* An operation of the lanes `here` of a warp of the cluster; whole: no living lane is missing.
+ * kind, arg, in: as emulated::warp. */
 __attribute__((weak)) void emulated_count_warp(int warp, int kind, int arg,
                                                const void *const in[32], unsigned here, int whole);
 

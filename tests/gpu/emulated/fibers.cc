@@ -722,14 +722,16 @@ void run_grid(const launch_shape &shape, const std::function<void()> &body) {
     begin_grid(shape);
     s.body = &body;
     race_here.launch++;
-    const dim3 g = shape.grid;
+    const dim3 g = shape.grid, c = shape.cluster;
     int passes = 1;
     if (emulated_count_launch) {
-        const emulated_grid grid = {
-            shape.kernel, {g.x, g.y, g.z}, (unsigned)s.threads, shape.shared_bytes};
+        const emulated_grid grid = {shape.kernel,
+                                    {g.x, g.y, g.z},
+                                    {c.x, c.y, c.z},
+                                    (unsigned)s.threads,
+                                    shape.shared_bytes};
         passes = emulated_count_launch(&grid);
     }
-    const dim3 c = shape.cluster;
     for (int pass = 0; pass < passes; pass++)
         for (unsigned z = 0; z < g.z; z += c.z)
             for (unsigned y = 0; y < g.y; y += c.y)
