@@ -10,6 +10,7 @@
  * Guesses; nothing was measured here:
  *   - mma_share: what mma.sync reaches of the tensor cores' rate. On 9.0 the peak needs wgmma, and
  *     microbenchmarks report about 0.62.
+ *   - wgmma_share: the same of wgmma; 1 where there is none.
  *   - l2_clock_bytes: of all multiprocessors together. 5,120 is NVIDIA's figure for the A100.
  */
 #ifndef CHEX_TESTS_GPU_DEVICES_H
@@ -23,55 +24,22 @@ struct test_device {
     struct gpu_device gpu;
     unsigned threads;   /* of a multiprocessor */
     double bytes_per_s; /* of memory; this and the rest 0: in no model */
-    double flop_per_s, mma_share, clock_hz, l2_clock_bytes;
+    double flop_per_s, mma_share, wgmma_share, clock_hz, l2_clock_bytes;
 };
 
+#define TEST_GPU(name_, capability_, sms_, shared_max_)                                            \
+    { .name = (name_), .capability = (capability_), .sms = (sms_), .shared_max = (shared_max_) }
 static const struct test_device test_devices[] = {
-    {{.name = "T4", .capability = 75, .sms = 40, .shared_max = 65536}, 1024, 0, 0, 0, 0, 0},
-    {{.name = "A100", .capability = 80, .sms = 108, .shared_max = 166912},
-     2048,
-     2.04e12,
-     312e12,
-     0.9,
-     1.41e9,
-     5120},
-    {{.name = "A40", .capability = 86, .sms = 84, .shared_max = 101376}, 1536, 0, 0, 0, 0, 0},
-    {{.name = "L40S", .capability = 89, .sms = 142, .shared_max = 101376},
-     1536,
-     0.864e12,
-     362e12,
-     0.9,
-     2.49e9,
-     2560},
-    {{.name = "H100", .capability = 90, .sms = 132, .shared_max = 232448},
-     2048,
-     3.35e12,
-     989e12,
-     0.62,
-     1.83e9,
-     5120},
-    {{.name = "H200", .capability = 90, .sms = 132, .shared_max = 232448},
-     2048,
-     4.8e12,
-     989e12,
-     0.62,
-     1.83e9,
-     5120},
-    {{.name = "B200", .capability = 100, .sms = 148, .shared_max = 232448},
-     2048,
-     8.0e12,
-     2250e12,
-     0.5,
-     1.86e9,
-     5120},
-    {{.name = "RTX PRO 6000", .capability = 120, .sms = 188, .shared_max = 101376},
-     1536,
-     0,
-     0,
-     0,
-     0,
-     0},
+    {TEST_GPU("T4", 75, 40, 65536), 1024, 0, 0, 0, 0, 0, 0},
+    {TEST_GPU("A100", 80, 108, 166912), 2048, 2.04e12, 312e12, 0.9, 1, 1.41e9, 5120},
+    {TEST_GPU("A40", 86, 84, 101376), 1536, 0, 0, 0, 0, 0, 0},
+    {TEST_GPU("L40S", 89, 142, 101376), 1536, 0.864e12, 362e12, 0.9, 1, 2.49e9, 2560},
+    {TEST_GPU("H100", 90, 132, 232448), 2048, 3.35e12, 989e12, 0.62, 0.8, 1.83e9, 5120},
+    {TEST_GPU("H200", 90, 132, 232448), 2048, 4.8e12, 989e12, 0.62, 0.8, 1.83e9, 5120},
+    {TEST_GPU("B200", 100, 148, 232448), 2048, 8.0e12, 2250e12, 0.5, 1, 1.86e9, 5120},
+    {TEST_GPU("RTX PRO 6000", 120, 188, 101376), 1536, 0, 0, 0, 0, 0, 0},
 };
+#undef TEST_GPU
 enum { TEST_DEVICES = sizeof test_devices / sizeof *test_devices };
 
 enum { DEVICE_STATIC_BYTES = 128, DEVICE_BLOCK_BYTES = 1024 };

@@ -2,9 +2,10 @@
  *
  * See bounds.h. A launch takes the longest of four times: its bytes at the bandwidth of memory, its
  * bytes at that of the L2 cache, its wavefronts of shared memory at one a clock, and its products
- * at the rate of mma.sync. The last two are divided by the share of multiprocessors that have a
- * block. Launches follow each other without a gap, and nothing of what one leaves in the L2 cache
- * helps the next. Arithmetic outside the tensor cores is not in it.
+ * at the share of the tensor cores' rate that mma.sync, or wgmma, reaches. The last two are divided
+ * by the share of multiprocessors that have a block. Launches follow each other without a gap, and
+ * nothing of what one leaves in the L2 cache helps the next. Arithmetic outside the tensor cores is
+ * not in it.
  */
 #include "gpu/counts/bounds.h"
 
@@ -81,7 +82,8 @@ static struct totals limits_of(const struct test_device *d, const struct emulate
     t.s[DRAM] = t.dram / d->bytes_per_s;
     t.s[L2] = (double)(w->l2_load_bytes + w->l2_store_bytes) / (d->l2_clock_bytes * d->clock_hz);
     t.s[SHARED] = wavefronts / (d->gpu.sms * d->clock_hz * filled);
-    t.s[PRODUCTS] = (double)w->mma * MMA_FLOP / (d->flop_per_s * d->mma_share * filled);
+    t.s[PRODUCTS] = MMA_FLOP * ((double)w->mma / d->mma_share + (double)w->wgmma / d->wgmma_share) /
+                    (d->flop_per_s * filled);
     for (int l = 0; l < LIMITS; l++)
         t.longest = fmax(t.longest, t.s[l]);
     return t;

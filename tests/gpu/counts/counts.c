@@ -142,8 +142,9 @@ static void print(const struct chex_net *net) {
         printf("%s %s\n  %-56s %6" PRIu64 " %9.3f %9.3f %9.2f %10.2f %7.1f %%\n",
                label_name(net, c->label), direction_of(c->label), emulated_kernel_name(c->kernel),
                c->blocks, megabytes(c->sum.dram_load_bytes + c->sum.dram_store_bytes),
-               megabytes(c->sum.l2_load_bytes + c->sum.l2_store_bytes), (double)c->sum.mma * 1e-3,
-               (double)waves * 1e-3, waves ? 100.0 * (double)(waves - least) / (double)waves : 0.0);
+               megabytes(c->sum.l2_load_bytes + c->sum.l2_store_bytes),
+               (double)(c->sum.mma + c->sum.wgmma) * 1e-3, (double)waves * 1e-3,
+               waves ? 100.0 * (double)(waves - least) / (double)waves : 0.0);
     }
 }
 
@@ -163,23 +164,30 @@ static void write_row(FILE *f, const struct chex_net *net, const struct emulated
             c->sum.l2_load_bytes, c->sum.l2_store_bytes, c->sum.dram_load_bytes,
             c->sum.dram_store_bytes);
     fprintf(f,
-            ", \"mma\": %" PRIu64 ", \"ldmatrix\": %" PRIu64 ", \"shuffles\": %" PRIu64
-            ", \"votes\": %" PRIu64 ", \"warp_syncs\": %" PRIu64 ", \"barriers\": %" PRIu64
-            ", \"fences\": %" PRIu64 ", \"global_atomics\": %" PRIu64
+            ", \"mma\": %" PRIu64 ", \"wgmma\": %" PRIu64 ", \"ldmatrix\": %" PRIu64
+            ", \"shuffles\": %" PRIu64 ", \"votes\": %" PRIu64 ", \"warp_syncs\": %" PRIu64
+            ", \"barriers\": %" PRIu64 ", \"fences\": %" PRIu64 ", \"global_atomics\": %" PRIu64
             ", \"shared_atomics\": %" PRIu64 "}",
-            c->sum.mma, c->sum.ldmatrix, c->sum.shuffles, c->sum.votes, c->sum.warp_syncs,
-            c->sum.barriers, c->sum.fences, c->sum.global_atomics, c->sum.shared_atomics);
+            c->sum.mma, c->sum.wgmma, c->sum.ldmatrix, c->sum.shuffles, c->sum.votes,
+            c->sum.warp_syncs, c->sum.barriers, c->sum.fences, c->sum.global_atomics,
+            c->sum.shared_atomics);
 }
 
-static void write_json(const struct options *o, const struct chex_net *net) {
+/* d: NULL without --device. */
+static void write_json(const struct options *o, const struct chex_net *net,
+                       const struct test_device *d) {
     size_t count;
     const struct emulated_counts *const all = emulated_counts_all(&count);
     FILE *f = fopen(o->json, "w");
     BAIL_UNLESS(f, "%s cannot be written", o->json);
-    fprintf(f,
-            "{\"model\": \"%s\", \"size_px\": %d, \"sms\": %d, \"batch\": %d, \"variant\": \"%s\", "
-            "\"kernels\": [\n",
-            o->model, o->size, o->sms, o->batch, o->variant);
+    fprintf(f, "{\"model\": \"%s\", \"size_px\": %d, \"batch\": %d, \"variant\": \"%s\", ",
+            o->model, o->size, o->batch, o->variant);
+    if (d)
+        fprintf(f,
+                "\"device\": \"%s\", \"capability\": %d, \"sms\": %d, \"shared_max\": %zu, "
+                "\"sm_threads\": %u, ",
+                d->gpu.name, d->gpu.capability, d->gpu.sms, d->gpu.shared_max, d->threads);
+    fputs("\"kernels\": [\n", f);
     for (size_t i = 0; i < count; i++) {
         write_row(f, net, &all[i]);
         fputs(i + 1 < count ? ",\n" : "\n", f);
@@ -266,9 +274,10 @@ static void run_step(const struct options *o, const struct chex_net *net) {
     chexnet_engine_cuda.destroy(e);
 }
 
-static void report(const struct options *o, const struct chex_net *net) {
+static void report(const struct options *o, const struct chex_net *net,
+                   const struct test_device *d) {
     if (o->json)
-        write_json(o, net);
+        write_json(o, net, d);
     if (o->sites)
         print_sites(o->sites);
 }
@@ -299,7 +308,7 @@ static void on_devices(struct options o, const struct chex_net *net) {
         last = d;
     }
     if (last) {
-        report(&o, net);
+        report(&o, net, last);
         return;
     }
     fprintf(stderr, "gpu-counts: no rates of a device '%s' are known\n", o.device);
@@ -316,7 +325,7 @@ int main(int argc, char **argv) {
     } else {
         run_step(&o, net);
         print(net);
-        report(&o, net);
+        report(&o, net, NULL);
     }
     chex_net_destroy(net);
     return 0;

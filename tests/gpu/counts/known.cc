@@ -238,6 +238,36 @@ static void known_backward() {
            emulated_access_names[a], r.of[a].units, r.of[a].requests);
 }
 
+/* 512 pixels, 128 input and 128 output channels, by bulk copies and wgmma. */
+static void known_wgmma() {
+    const int n = 2, hw = 16, c = 128;
+    const uint64_t pixels = (uint64_t)n * hw * hw, map = pixels * c * 2;
+    gpu_device device = {};
+    device.capability = 90;
+    device.sms = 2;
+    device.shared_max = 232448;
+    gpu_conv_forward f = {};
+    f.in = {zeros(map), GPU_BF16, n, hw, c, c};
+    f.out = {zeros(map), GPU_BF16, n, hw, c, c};
+    float *const v = static_cast<float *>(zeros(c * 4));
+    f.norm = {v, v, v, v, true};
+    f.window = {1, 1, 0};
+    f.weight = zeros(c * c * 2);
+    BAIL_UNLESS(gpu_conv_algo_1x1_sm90.fits(&device, &f, nullptr), "no algorithm");
+    emulated_counts_clear();
+    void *const workspace =
+        zeros(gpu_conv_algo_1x1_sm90.workspace(&device, nullptr, &f, nullptr) + 256);
+    BAIL_UNLESS(gpu_conv_algo_1x1_sm90.forward(&device, nullptr, &f, workspace, nullptr) ==
+                    cudaSuccess,
+                "launch");
+    const emulated_sums r = only_row().sum;
+    OK(r.wgmma == pixels * c * c / (16 * 8 * 16) && r.mma == 0,
+       "the 1x1 forward of s5 multiplies by wgmma: %" PRIu64 " products", r.wgmma);
+    OK(r.of[EMULATED_GLOBAL_COPY].units * 32 >= map && r.dram_store_bytes == map &&
+           r.dram_load_bytes == map + c * c * 2 + c * 4,
+       "it loads its map, its weights and the vector once: %" PRIu64 " bytes", r.dram_load_bytes);
+}
+
 /* 8 blocks with two tiles each. Only the block that adds the sums of all is not in the sample. */
 static void known_sample() {
     const emulated_sums all = backward_counts(8, 4);
@@ -258,6 +288,7 @@ int main() {
     known_reuse();
     known_activate();
     known_backward();
+    known_wgmma();
     known_sample();
     return tap_done();
 }

@@ -13,6 +13,10 @@
  * Instructions. An access is what the host's compiler makes of the source. It keeps 16-byte loads
  * whole (-fno-tree-sra) and may keep a load in a register that nvcc repeats, or the reverse.
  * Arithmetic is not counted.
+ *
+ * Capability 9.0. A bulk copy asks for each sector once for all blocks that get it, and writes a
+ * wavefront for each 128 bytes in each of them. wgmma reads each matrix in shared memory once for
+ * its four warps, at 128 bytes a wavefront: the layouts of its matrices have no conflicts.
  */
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -29,15 +33,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/cuda/kernels/device.cuh"
+
 #include "counts.h"
-#include "include/cuda_runtime.h"
+#include "include/hopper_wgmma_emulated.h"
 #include "races.h"
 
 extern "C" char __data_start, _end; /* of the program: its static shared memory */
-
-namespace emulated {
-extern bool mma_truncates; /* instructions_emulated.h */
-}
 
 const char *const emulated_access_names[EMULATED_ACCESSES] = {
     "global load",  "global store", "global copy",  "shared load",
@@ -54,7 +56,7 @@ std::vector<emulated_site> sites; /* by number */
 std::map<std::pair<int, const void *>, size_t> row_of;
 emulated_counts *row; /* of the launch */
 int label_now;
-uint32_t launch_now, block_now; /* never 0 in a launch */
+uint32_t launch_now; /* never 0 in a launch */
 
 /* ---- sectors of global memory ---- */
 
@@ -88,7 +90,8 @@ sector &sector_at(uintptr_t address) {
     return last[address / SECTOR % CHUNK_SECTORS];
 }
 
-void touch(uintptr_t address, emulated_access access) {
+/* block: counted through the program. */
+void touch(uintptr_t address, emulated_access access, uint32_t block) {
     sector &s = sector_at(address);
     if (access == EMULATED_GLOBAL_STORE) {
         row->sum.l2_store_bytes += SECTOR;
@@ -96,10 +99,10 @@ void touch(uintptr_t address, emulated_access access) {
         s.stored = launch_now;
         return;
     }
-    if (access == EMULATED_GLOBAL_COPY || s.block != block_now)
+    if (access == EMULATED_GLOBAL_COPY || s.block != block)
         row->sum.l2_load_bytes += SECTOR;
     if (access == EMULATED_GLOBAL_LOAD)
-        s.block = block_now;
+        s.block = block;
     if (s.loaded != launch_now && s.stored != launch_now)
         row->sum.dram_load_bytes += SECTOR;
     s.loaded = launch_now;
@@ -129,7 +132,7 @@ int warp_of_cluster(int thread) {
     return race_here.rank * ((race_here.threads + 31) / 32) + thread / 32;
 }
 
-emulated_traffic sectors_of(const request &r, int bytes, emulated_access access) {
+emulated_traffic sectors_of(const request &r, int bytes, emulated_access access, uint32_t block) {
     uintptr_t seen[64];
     int n = 0, lanes = 0;
     for (int l = 0; l < 32; l++) {
@@ -146,7 +149,7 @@ emulated_traffic sectors_of(const request &r, int bytes, emulated_access access)
         }
     }
     for (int k = 0; k < n; k++)
-        touch(seen[k] * SECTOR, access);
+        touch(seen[k] * SECTOR, access, block);
     return emulated_traffic{1, (uint64_t)n,
                             std::min<uint64_t>(n, ((unsigned)(lanes * bytes) + 31) / 32)};
 }
@@ -189,13 +192,15 @@ void add(emulated_traffic &to, const emulated_traffic &t) {
 
 void flush(int warp) {
     warp_pending &w = warps[warp];
+    const uint32_t block =
+        race_here.first_block + (uint32_t)(warp / ((race_here.threads + 31) / 32));
     for (const int site : w.used) {
         pending &p = w.at[(size_t)site];
         emulated_site &s = sites[(size_t)site];
         for (size_t i = 0; i < p.used; i++) {
             const request &r = p.requests[i];
             const emulated_traffic t = s.access < EMULATED_SHARED_LOAD
-                                           ? sectors_of(r, p.bytes, s.access)
+                                           ? sectors_of(r, p.bytes, s.access, block)
                                            : wavefronts_of(r, p.bytes);
             add(s.traffic, t);
             add(row->sum.of[s.access], t);
@@ -283,6 +288,44 @@ void access(const void *p, size_t bytes, bool stores, const void *code) {
         record(p, bytes, stores ? EMULATED_SHARED_STORE : EMULATED_SHARED_LOAD, code);
     else if (is_global(p))
         record(p, bytes, stores ? EMULATED_GLOBAL_STORE : EMULATED_GLOBAL_LOAD, code);
+}
+
+/* ---- capability 9.0 ---- */
+
+/* Bytes at neighbouring addresses, of which several calls tell: whole wavefronts and sectors. */
+struct stream {
+    emulated_access access;
+    uint64_t bytes; /* of a wavefront that is not full */
+    uintptr_t last; /* sector */
+
+    void shared(size_t n) {
+        bytes += n;
+        row->sum.of[access].units += bytes / 128;
+        row->sum.of[access].least += bytes / 128;
+        bytes %= 128;
+    }
+    void global(const void *p, size_t n) {
+        for (uintptr_t s = (uintptr_t)p / SECTOR; s <= ((uintptr_t)p + n - 1) / SECTOR; s++) {
+            if (s == last)
+                continue;
+            last = s;
+            row->sum.of[access].units++;
+            row->sum.of[access].least++;
+            touch(s * SECTOR, access, race_here.block);
+        }
+    }
+};
+stream bulk_from = {EMULATED_GLOBAL_COPY, 0, 0}, bulk_to = {EMULATED_SHARED_COPY, 0, 0},
+       store_from = {EMULATED_SHARED_LOAD, 0, 0}, store_to = {EMULATED_GLOBAL_STORE, 0, 0};
+
+/* A warp's part: first of the four, which reads the matrices for all. */
+void count_wgmma(const emulated::wgmma_call &call, bool first) {
+    row->sum.wgmma += (uint64_t)call.n / 8;
+    if (!first)
+        return;
+    const uint64_t wavefronts =
+        (uint64_t)(call.n * 16 * 2 + (call.a_registers ? 0 : 64 * 16 * 2)) / 128;
+    add(row->sum.of[EMULATED_SHARED_MATRIX], emulated_traffic{1, wavefronts, wavefronts});
 }
 
 /* ---- samples of blocks ---- */
@@ -405,7 +448,6 @@ const char *emulated_kernel_name(const void *kernel) {
 
 int emulated_count_launch(const emulated_grid *grid) {
     launch_now++;
-    block_now++;
     const auto at = row_of.emplace(std::make_pair(label_now, grid->kernel), rows.size());
     if (at.second) {
         rows.emplace_back();
@@ -430,7 +472,6 @@ void emulated_count_barrier(void) {
 void emulated_count_block_end(void) {
     for (int w = 0; w < WARPS; w++)
         flush(w);
-    block_now++;
 }
 
 void emulated_count_warp(int warp, int kind, int arg, const void *const in[32], unsigned here,
@@ -443,6 +484,11 @@ void emulated_count_warp(int warp, int kind, int arg, const void *const in[32], 
     case EMULATED_SHUFFLE: row->sum.shuffles++; return;
     case EMULATED_BALLOT: row->sum.votes++; return;
     default: break;
+    }
+    if (arg >> 12) {
+        if (arg >> 12 == 1)
+            count_wgmma(*static_cast<const emulated::wgmma_call *>(in[0]), warp % 4 == 0);
+        return;
     }
     if (arg == 16) {
         row->sum.mma++;
@@ -467,6 +513,16 @@ void emulated_race_copy(const void *to, const void *from, size_t bytes, bool on)
         record(from, bytes, EMULATED_GLOBAL_COPY, race_here.code);
     record(to, bytes, EMULATED_SHARED_COPY, race_here.code);
 }
+void emulated_count_bulk_load(const void *from, size_t bytes) { bulk_from.global(from, bytes); }
+void emulated_race_async_write(const void *, size_t bytes, const void *) { bulk_to.shared(bytes); }
+/* A bulk store, and wgmma with its place in the code, which is counted by its warp. */
+void emulated_race_async_read(const void *, size_t bytes, const void *at) {
+    if (!at)
+        store_from.shared(bytes);
+}
+void emulated_race_write(const void *p, size_t bytes) { store_to.global(p, bytes); }
+void emulated_race_arrive(const void *) { row->sum.arrivals++; }
+void emulated_race_waited(const void *) { row->sum.waits++; }
 void emulated_race_fence(void) { row->sum.fences++; }
 void emulated_race_atomic(const void *p, bool) {
     (is_shared(p) ? row->sum.shared_atomics : row->sum.global_atomics)++;

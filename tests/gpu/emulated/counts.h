@@ -21,11 +21,11 @@ extern "C" {
 enum emulated_access {
     EMULATED_GLOBAL_LOAD,
     EMULATED_GLOBAL_STORE,
-    EMULATED_GLOBAL_COPY, /* cp.async: the global side */
+    EMULATED_GLOBAL_COPY, /* cp.async and bulk copies: the global side */
     EMULATED_SHARED_LOAD,
     EMULATED_SHARED_STORE,
-    EMULATED_SHARED_COPY,   /* cp.async: the shared side */
-    EMULATED_SHARED_MATRIX, /* ldmatrix */
+    EMULATED_SHARED_COPY,   /* cp.async and bulk copies: the shared side */
+    EMULATED_SHARED_MATRIX, /* ldmatrix, matrices of wgmma */
     EMULATED_ACCESSES
 };
 extern const char *const emulated_access_names[EMULATED_ACCESSES];
@@ -41,8 +41,10 @@ struct emulated_sums {
      * ones are taken to hit the L1 cache). DRAM: sectors that a launch loads before it has written
      * them, and sectors that it writes, each once. */
     uint64_t l2_load_bytes, l2_store_bytes, dram_load_bytes, dram_store_bytes;
-    /* Instructions of a warp; barriers and fences: of a block and of a thread. */
-    uint64_t mma, ldmatrix, shuffles, votes, warp_syncs, barriers, fences;
+    /* Instructions of a warp; barriers and fences: of a block and of a thread. wgmma: a warp's
+     * share in products of 16 x 8 x 16, as mma. arrivals, waits: of threads at barriers in memory.
+     */
+    uint64_t mma, wgmma, ldmatrix, shuffles, votes, warp_syncs, barriers, fences, arrivals, waits;
     uint64_t global_atomics, shared_atomics; /* of a thread */
 };
 
@@ -96,6 +98,9 @@ __attribute__((weak)) void emulated_count_barrier(void);
  * kind, arg, in: as emulated::warp. */
 __attribute__((weak)) void emulated_count_warp(int warp, int kind, int arg,
                                                const void *const in[32], unsigned here, int whole);
+
+/* The global side of a bulk load, once for all blocks that it goes to. From hopper.cc. */
+__attribute__((weak)) void emulated_count_bulk_load(const void *from, size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,7 @@
 #include <map>
 #include <vector>
 
+#include "counts.h"
 #include "fibers.h"
 #include "include/cuda_runtime.h"
 #include "include/hopper.h"
@@ -170,6 +171,9 @@ void issue(void *to, std::vector<piece> pieces, unsigned bytes, uint64_t *b, uns
         mask = 1u << mine;
     if (mask >> cluster_blocks())
         stop("a bulk load to a block that the cluster does not have");
+    for (const piece &p : pieces)
+        if (p.from && emulated_count_bulk_load)
+            emulated_count_bulk_load(p.from, p.bytes);
     for (unsigned r = 0; r < cluster_blocks(); r++) {
         if (!(mask >> r & 1))
             continue;
