@@ -18,7 +18,8 @@ import re
 import subprocess
 import sys
 
-ENGINE = os.path.join(os.path.dirname(__file__), "..", "..", "libcore", "engine", "cuda")
+ENGINE = os.path.join(os.path.dirname(__file__), "..", "..", "libcore", "engine", "cuda",
+                      "kernels")
 
 # NVRTC has no C library and no host: its own headers declare the types of the runtime, and of the
 # calls that launch kernels only the declarations are needed, so that all kernels are instantiated.
@@ -26,6 +27,10 @@ RUNTIME = """
 struct CUstream_st; typedef CUstream_st *cudaStream_t;
 struct CUevent_st; typedef CUevent_st *cudaEvent_t;
 __device__ cudaError_t cudaLaunchKernel(const void *, dim3, dim3, void **, size_t, cudaStream_t);
+__device__ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *, const void *, void **);
+__device__ cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t);
+__device__ cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned);
+__device__ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *, const void *);
 __device__ cudaError_t cudaMemsetAsync(void *, int, size_t, cudaStream_t);
 template <class T> __device__ cudaError_t cudaFuncSetAttribute(T *, cudaFuncAttribute, int);
 #define INFINITY __int_as_float(0x7f800000)
@@ -46,6 +51,7 @@ typedef unsigned long uintptr_t;
 HEADERS = {
     "cuda_runtime.h": RUNTIME, "cuda_runtime_api.h": "#include <cuda_runtime.h>",
     "stdint.h": INTEGERS, "limits.h": "#include <stdint.h>",
+    "cstdio": "__device__ int snprintf(char *, size_t, const char *, ...);",
     "stddef.h": "", "stdbool.h": "", "stdarg.h": "", "math.h": "",
 }
 HEADERS = {name: "#pragma once\n" + text for name, text in HEADERS.items()}
@@ -77,7 +83,7 @@ def to_ptx(library, source, include, target):
                                    len(HEADERS), texts, names)
     options = [f"--gpu-architecture=compute_{target}", "--std=c++17", "--fmad=false",
                "--device-as-default-execution-space", "-diag-suppress=20044",
-               "-I" + os.path.join(ENGINE, "..", ".."), "-I" + include]
+               "-I" + os.path.join(ENGINE, "..", "..", ".."), "-I" + include]
     values = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
     if library.nvrtcCompileProgram(program, len(options), values) != 0:
         sys.exit(text_of(library, program, "ProgramLog").decode())
@@ -127,6 +133,8 @@ def main():
     for target in args.targets:
         records = ""
         for source in sorted(glob.glob(os.path.join(ENGINE, "*.cu"))):
+            if source.endswith("_sm90.cu") and target != "90a":
+                continue
             record = record_of(ptxas, to_ptx(library, source, include, target), target)
             if args.output:
                 keep(args.output, source, target, record)

@@ -515,6 +515,10 @@ section_sanitizer() {
             attempt 70 "$tool of s5" "$sanitizer" --tool "$tool" --error-exitcode 1 \
                 "$build/bin/bench-train" --engines cuda:s5@bf16 --batch 2 --size 32 --steps 3
         done
+        for program in conv_1x1_sm90 conv_1x1_backward_sm90 conv_3x3_sm90; do
+            attempt 60 "racecheck of $program" "$sanitizer" --tool racecheck --error-exitcode 1 \
+                "$build/bin/gpu-$program"
+        done
     fi
     attempt 40 "memcheck of s0" "$sanitizer" --tool memcheck --error-exitcode 1 \
         "$build/bin/bench-train" --engines cuda:s0@fp32 --batch 2 --size 32 --steps 1

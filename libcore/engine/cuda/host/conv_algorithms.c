@@ -6,14 +6,11 @@
 #include "engine/cuda/host/gpu.h"
 
 const struct gpu_conv_algo *const gpu_conv_algos[] = {
-    &gpu_conv_algo_1x1_sm90,
-    &gpu_conv_algo_1x1_backward_sm90,
-    &gpu_conv_algo_3x3_sm90,
-    &gpu_conv_algo_1x1,
+    &gpu_conv_algo_1x1_sm90, &gpu_conv_algo_1x1_backward_sm90,
+    &gpu_conv_algo_3x3_sm90, &gpu_conv_algo_1x1,
     &gpu_conv_algo_3x3,
 #if defined CHEXNET_HAVE_CUDNN && CHEXNET_HAVE_CUDNN
     &gpu_conv_algo_dnn,
 #endif
-    &gpu_conv_algo_plain,
-    NULL,
+    &gpu_conv_algo_plain,    NULL,
 };

@@ -60,8 +60,9 @@ struct conv1x1_halves {
 struct conv1x1_cluster_shape {
     static constexpr int HALF = conv1x1_halves::HALF, TILE = 2 * HALF, STAGE = 4 * TILE;
     static constexpr int DZ = 0, Z = TILE, X = 2 * TILE, G = 3 * TILE; /* offsets in a stage */
-    static constexpr int DEFERRED = CONV1X1_CLUSTER_STAGES * STAGE;    /* float2[128] */
-    static constexpr int MARKS = DEFERRED + 1024;                      /* float4[128] */
+    static constexpr int DEFERRED =
+        CONV1X1_CLUSTER_STAGES * STAGE;           /* float2[128], as conv1x1_factor_at */
+    static constexpr int MARKS = DEFERRED + 1024; /* float4[128] */
     static constexpr int FULL = MARKS + 2048, EMPTY = FULL + 8 * CONV1X1_CLUSTER_STAGES;
     static constexpr size_t BYTES = (size_t)EMPTY + 8 * CONV1X1_CLUSTER_STAGES;
     /* Number of a thread's 16-byte chunks in a tile, and bytes between them (16 pixels). */
@@ -141,16 +142,15 @@ conv1x1_cluster_take(const conv1x1_fused &p, int depth, unsigned char *stage,
     if (!p.bsum || chunk * 8 >= depth)
         return;
     const int at = conv1x1_halves::at(row, chunk);
-    const float4 *const from = reinterpret_cast<const float4 *>(deferred_grad + chunk * 8);
-    const float4 s[4] = {from[0], from[1], from[2], from[3]};
+    const conv1x1_factors s = conv1x1_read_factors(deferred_grad, chunk * 8);
 #pragma unroll
     for (int i = 0; i < S::CHUNKS; i++) {
         uint4 *const dz = reinterpret_cast<uint4 *>(stage + S::DZ + at + i * S::NEXT);
         const uint4 g = *dz;
         const uint4 z = *reinterpret_cast<const uint4 *>(stage + S::Z + at + i * S::NEXT);
         uint4 v = make_uint4(
-            conv1x1_finish_grad2<T>(g.x, z.x, s[0]), conv1x1_finish_grad2<T>(g.y, z.y, s[1]),
-            conv1x1_finish_grad2<T>(g.z, z.z, s[2]), conv1x1_finish_grad2<T>(g.w, z.w, s[3]));
+            conv1x1_finish_grad2<T>(g.x, z.x, s.of[0]), conv1x1_finish_grad2<T>(g.y, z.y, s.of[1]),
+            conv1x1_finish_grad2<T>(g.z, z.z, s.of[2]), conv1x1_finish_grad2<T>(g.w, z.w, s.of[3]));
         if (row0 + (unsigned)(row + 16 * i) >= p.rows)
             v = uint4{};
         *dz = v;
@@ -177,7 +177,7 @@ conv1x1_cluster_tables(const conv1x1_fused &p, const conv1x1_part &part, unsigne
     const int i = (int)threadIdx.x;
     if (i < 128) {
         const bool on = p.bsum && i < part.depth;
-        reinterpret_cast<float2 *>(shared + S::DEFERRED)[i] =
+        reinterpret_cast<float2 *>(shared + S::DEFERRED)[conv1x1_factor_at(i)] =
             on ? make_float2(p.bsum[i], p.csum[i]) : float2{};
         if (NORM)
             reinterpret_cast<float4 *>(shared + S::MARKS)[i] =
