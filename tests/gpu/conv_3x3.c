@@ -40,7 +40,7 @@ static const struct ct_shape shapes[] = {
 
 static const struct ct_shape with_variants[] = {
     {GPU_BF16, {3, 1, 1}, 128, 32, 1, 5, true, true, true, true, 3, 227, 0},
-    {GPU_F16, {3, 1, 1}, 64, 64, 1, 3, false, false, true, false, 2, 99, 0},
+    {GPU_F16, {3, 1, 1}, 64, 64, 1, 7, false, false, true, false, 2, 99, 0},
 };
 
 static void refusals(void) {
