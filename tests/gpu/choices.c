@@ -215,7 +215,7 @@ static void bits(const char *by_shared, const char *chosen) {
         chexnet_engine_cuda.destroy(e);
     }
     OK(losses[0] == losses[1] && memcmp(one, other, bytes) == 0, "equal choices give equal bits");
-    OK(fabs(losses[0] - loss) < 1e-2 * loss, "other choices give the same loss, but for rounding");
+    OK(fabs(losses[0] - loss) < 1e-2 * loss, "other choices give the same loss within rounding");
     free(first);
     free(back);
     free(plain);

@@ -68,10 +68,10 @@ struct emulated_site {
 
 /* Following launches count under this label. */
 void emulated_counts_label(int label);
-/* on: of each launch only a sample runs, the blocks at two neighbouring places along the longest
- * side of the grid (all blocks if there are not more), and stands for all. DRAM: the second place
- * asks for what each further place does. Exact if all places do the same. The block that ends a
- * launch by adding the results of the others is not in a sample. */
+/* on: each launch runs only a sample of its blocks: those at two neighbouring places along the
+ * longest side of the grid. Their counts are scaled to all blocks. Bytes from DRAM: every further
+ * place counts as the second one. This is exact if all places do the same. The block that adds the
+ * results of the others at the end is not in a sample. */
 void emulated_counts_sample(int on);
 /* All counts so far, in the order of their first launch; valid until the next launch. */
 const struct emulated_counts *emulated_counts_all(size_t *count_out);

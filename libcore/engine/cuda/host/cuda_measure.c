@@ -9,8 +9,8 @@
  * Small maps are in the L2 cache then, as they mostly are in a step, where the operation before has
  * just written them. The sum of the parts of dW is timed too, on the same stream.
  *
- * The choice goes to the first candidate within 3 % of the fastest, so that noise rarely changes it
- * and never for a gain that nobody would see.
+ * The choice goes to the first candidate within 3 % of the fastest. So noise rarely changes it, and
+ * a change always gains more than 3 %.
  *
  * The comparison is a safeguard, not a proof (tests/gpu/conv_1x1.c and its like are): it reads some
  * pixels of the map, and all statistics and weight gradients, which depend on every pixel. The

@@ -129,8 +129,8 @@ template <> struct gpu_is_bf16<gpu_bf16> { static constexpr bool value = true; }
     "{\n.reg .pred p;\nsetp.ne.b32 p, " ON ", 0;\n"                                                \
     "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" LIST "}, " A ", " B       \
     ", p, 1, 1, " FLAGS ";\n}"
-/* A and B in shared memory, A in registers; for one N, of which the first free operand is numbered
- * F0, the next ones F1... */
+/* A and B in shared memory; or A in registers. N is a number; F0, F1... are the names of the
+ * operands after those of d. */
 #define WGMMA_SHARED(TYPE, N, LIST, F0, F1, F2, F3, F4, ...)                                       \
     CHEX_GPU_PTX90A(WGMMA_TEXT(TYPE, N, LIST, F0, F1, F2, F3 ", " F4)                              \
                     : __VA_ARGS__                                                                  \
