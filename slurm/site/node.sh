@@ -7,19 +7,21 @@
 #   variable of a job or of a shell chooses programs, libraries or files. PATH is fixed.
 # - Settings come from PREFIX/etc/chexnet/site.conf or /etc/chexnet/site.conf, which must belong to
 #   root. site.conf.sample lists them.
-# - Only a fault that chex-env gives to the node (status 5) drains the node.
+# - Only a fault that chex-env gives to the node drains the node, whatever ends chex-env.
+# - No script waits longer than its own time limits, which root's processes keep.
 if [ "${CHEXNET_STARTED-}" != $$ ]; then
     exec /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin CHEXNET_STARTED=$$ \
         SLURM_CONF="${SLURM_CONF-}" SLURMD_NODENAME="${SLURMD_NODENAME-}" \
         SLURM_SCRIPT_CONTEXT="${SLURM_SCRIPT_CONTEXT-}" SLURM_JOB_ID="${SLURM_JOB_ID-}" \
-        SLURM_JOB_UID="${SLURM_JOB_UID-}" SLURM_JOB_GPUS="${SLURM_JOB_GPUS-}" /bin/sh "$0"
+        SLURM_JOB_UID="${SLURM_JOB_UID-}" SLURM_JOB_GPUS="${SLURM_JOB_GPUS-}" \
+        SLURM_JOB_EXIT_CODE2="${SLURM_JOB_EXIT_CODE2-}" SLURM_NODELIST="${SLURM_NODELIST-}" /bin/sh "$0"
 fi
 umask 077
 [ -n "$SLURM_CONF" ] || unset SLURM_CONF
 here=$(dirname "$(readlink -f "$0")")
 prefix=${here%/*/*/*}
 node=${SLURMD_NODENAME:-$(hostname -s)}
-record=/var/lib/chexnet/node.json reports=/var/log/chexnet limit=60
+record=/var/lib/chexnet/node.json reports=/var/log/chexnet keep=200 limit=60 collect_limit=20 clean_shm=yes
 
 log() { logger -t "chexnet-$(basename "$0" .sh)" -- "$*" 2>/dev/null || echo "$*" >&2; }
 
@@ -43,20 +45,27 @@ for site in "$prefix/etc/chexnet/site.conf" /etc/chexnet/site.conf; do
     break
 done
 
-# check_node MODE [OPTION...]: sets $table and $status. 5: the node is at fault.
+# within SECONDS COMMAND...: prints the output of COMMAND, at most 256 KiB, then a line "status N".
+# COMMAND is killed after SECONDS. The reader has a limit of its own: it waits neither for a process that
+# outlives its kill (a hung file system) nor for one that keeps the pipe open.
+within() {
+    { { timeout -k 5 "$@" </dev/null 2>&1; echo "status $?"; } & } | timeout $(($1 + 10)) cat |
+        head -c 262144
+}
+
+# check_node MODE [OPTION...]: sets $table, and $status: 0, 5 if the node is at fault, or empty if
+# nothing is known. A chex-env that was killed counts as far as its table had come.
 check_node() {
-    table=$(timeout -k 5 "$limit" "$prefix/bin/chex-env" --mode "$@" 2>&1)
-    status=$?
-    case $status in
-    0 | 5) ;;
-    124 | 137)
-        table="chex-env fail found no end after $limit s
-    expected: an end
-    fault: node"
+    table=$(within "$limit" "$prefix/bin/chex-env" --mode "$@")
+    status=$(printf '%s\n' "$table" | sed -n '$s/^status //p')
+    table=$(printf '%s\n' "$table" | sed '${/^status [0-9]*$/d;}')
+    if [ -n "$(reason)" ]; then
         status=5
-        ;;
-    *) log "chex-env ended with $status, so nothing was checked: $(printf %s "$table" | tail -n 1)" ;;
-    esac
+    elif [ "$status" != 0 ]; then
+        log "chex-env ended with ${status:-no status}, so nothing was checked:" \
+            "$(printf '%s\n' "$table" | tail -n 1)"
+        status=
+    fi
 }
 
 # The first fault of the node in $table: CHECK: found F; expected E.

@@ -15,7 +15,8 @@
  *   task, before exec  root  task_init_privileged  makes BASE/JOBID, which belongs to the user
  *   task, before exec  user  task_init             preflight, copy, variables
  *   slurmd's epilog    root  job_epilog            reads the arguments; a child with the user's
- *                                                  rights empties BASE/JOBID; removes it
+ *                                                  rights empties BASE/JOBID, within a minute;
+ *                                                  removes it
  *
  * As root only BASE (from plugstack.conf) and numbers from Slurm make paths. BASE is writable by
  * root alone, so no other user can make names in it. Each name is opened without following links.
@@ -30,6 +31,7 @@
 #include <grp.h>
 #include <limits.h>
 #include <sched.h>
+#include <signal.h>
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 #include <stdarg.h>
@@ -41,6 +43,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The names that Slurm looks up; all others stay hidden (spank_chexnet.map). */
@@ -54,6 +57,8 @@ static const char *prefix;             /* prefix=: chexnet's installation; NULL:
 static const char *base;               /* stage=: node-local folder; NULL: no staging */
 static const char *settings[SETTINGS]; /* set=NAME=VALUE: more for --chexnet-env */
 static int setting_count;
+static int limit_s =
+    60; /* limit=: the most that the epilog waits for the removal of staged files */
 
 /* Values of the options. */
 static int level; /* 0: no preflight */
@@ -114,9 +119,11 @@ static bool read_arguments(int argc, char **argv) {
         } else if (strncmp(argv[i], "set=", 4) == 0 && strchr(value, '=') > value &&
                    setting_count < SETTINGS) {
             settings[setting_count++] = value;
+        } else if (strncmp(argv[i], "limit=", 6) == 0 && atoi(value) > 0) {
+            limit_s = atoi(value);
         } else {
             slurm_error("spank_chexnet: plugstack.conf: %s: expected prefix=/FOLDER, "
-                        "stage=/FOLDER or set=NAME=VALUE",
+                        "stage=/FOLDER, limit=SECONDS or set=NAME=VALUE",
                         argv[i]);
             return false;
         }
@@ -165,6 +172,17 @@ static int wait_for(pid_t pid) {
         if (errno != EINTR)
             return STATUS_FAILED;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Waits for a child that leads a process group, and kills the group after `seconds`. The child has
+ * a user's rights, so the user can stop it, and a file system can hold it even after the kill. */
+static void wait_briefly(pid_t pid, int seconds) {
+    const struct timespec pause = {.tv_nsec = 20000000};
+    for (int tries = 50 * (seconds + 2); tries > 0 && waitpid(pid, NULL, WNOHANG) == 0; tries--) {
+        if (tries == 100)
+            kill(-pid, SIGKILL);
+        nanosleep(&pause, NULL);
+    }
 }
 
 /* Runs a program with the rights of this process and the given environment. */
@@ -260,12 +278,12 @@ int slurm_spank_job_epilog(spank_t sp, int argc, char **argv) {
         const uid_t owner = st.st_uid == 0 ? 0 : uid; /* root's: no task took it over */
         const pid_t pid = fork();
         if (pid == 0) {
-            if (fchdir(fd) != 0)
+            if (setsid() < 0 || fchdir(fd) != 0)
                 _exit(STATUS_FAILED);
             empty_as(owner, st.st_gid);
         }
         if (pid > 0)
-            wait_for(pid);
+            wait_briefly(pid, limit_s);
         if (unlinkat(parent, name, AT_REMOVEDIR) != 0)
             slurm_error("spank_chexnet: %s/%s: %s", base, name, strerror(errno));
     }

@@ -127,6 +127,23 @@ emptied
 ok $? "after a cancelled job nothing is left, whatever its user made" || diag "$(ls -laR "$CLUSTER"/spool.n0/stage)"
 is "$(cat outside/file)" precious "what links lead to stays"
 
+# A process of the user stops those that remove the files.
+plugins "prefix=$BUILD stage=$base limit=1"
+echo 'while :; do ! pkill -STOP -u nobody -x find || touch stopped; done' >stop.sh
+setsid nsenter -t "$(pgrep -P "$(cat "$CLUSTER/n0.pid")" | head -n 1)" -m -p --wd="$PWD" \
+    setpriv --reuid=nobody --regid=nogroup --clear-groups bash stop.sh &
+stopper=$!
+step --ntasks-per-node=1 -n2 "--chexnet-stage=$PWD/data" bash -c 'cd "$CHEXNET_STAGED/.." && seq 40000 | xargs touch' 2>err
+for _ in $(seq 300); do
+    [ -n "$(squeue -h)$(sinfo -hN -t comp,alloc,mix -o %N)" ] || break
+    sleep 0.1
+done
+is "$(ls stopped) $(squeue -h)$(sinfo -hN -t comp,alloc,mix -o %N)" "stopped " "a user who stops the removal does not hold the node"
+is "$(pgrep -u nobody -x find)" "" "the stopped processes are killed"
+kill -9 -- -$stopper
+rm -rf "$CLUSTER"/spool.n[01]/stage/*
+plugins "prefix=$BUILD stage=$base"
+
 # Root takes no folder that others could have prepared.
 chmod 777 "$CLUSTER"/spool.n0/stage "$CLUSTER"/spool.n1/stage
 expect_status 4 step "--chexnet-stage=$PWD/data" true

@@ -15,6 +15,7 @@ ln -s "$BUILD/tests/fake/nvml.so" driver/libnvidia-ml.so.1
 cat >opt/etc/chexnet/site.conf <<EOF
 record=$CLUSTER/spool/record/node.json
 reports=$SCRATCH/reports
+keep=4
 export SLURM_CONF=$CLUSTER/slurm.conf
 export LD_LIBRARY_PATH=$SCRATCH/driver FAKE_NVML=$CLUSTER/spool/gpu.txt
 EOF
@@ -22,6 +23,7 @@ gpus() { cp "$SOURCE/tests/data/gpu/$2.txt" "$CLUSTER/spool.$1/gpu.txt"; } # NOD
 gpus n0 two-h200
 gpus n1 two-h200
 
+like "$(cat "$site/slurm.conf.sample")" "^Epilog=$site/epilog.sh$" "the sample for slurm.conf names the prefix of the installation"
 grep -E '^(Prolog|Epilog|TaskProlog|SchedulerParameters|PrologFlags)=' "$site/slurm.conf.sample" >lines
 is "$(sed -n 's/^[A-Za-z]*=\(.*sh\)$/\1/p' lines | xargs -n 1 basename | tr '\n' ' ')" \
     "prolog.sh epilog.sh task_prolog.sh " "the sample for slurm.conf names the scripts"
@@ -56,10 +58,13 @@ resume() {
 as_nobody() { timeout -k 5 60 setpriv --reuid=nobody --regid=nogroup --clear-groups "$@" </dev/null; }
 step() { as_nobody srun -n1 "$@"; }
 
-health() { # NODE [NAME=VALUE...]: as slurmd runs it, inside the node's namespaces
-    nsenter -t "$(pgrep -P "$(cat "$CLUSTER/$1.pid")" | head -n 1)" -m -u -p \
-        env -i SLURM_CONF="$CLUSTER/slurm.conf" "${@:2}" "$site/health.sh" >health.out 2>&1
+in_node() { # NODE COMMAND...: as root, inside the node's namespaces
+    timeout -s KILL 90 nsenter -t "$(pgrep -P "$(cat "$CLUSTER/$1.pid")" | head -n 1)" -m -u -p "${@:2}"
 }
+script() { # NAME NODE [NAME=VALUE...]: as slurmd runs it
+    in_node "$2" env -i SLURM_CONF="$CLUSTER/slurm.conf" SLURMD_NODENAME="$2" "${@:3}" "$site/$1.sh" >"$1.out" 2>&1
+}
+health() { script health "$@"; }
 
 # ---- prolog ----
 expect_status 0 step -w n1 --gres=gpu:1 hostname
@@ -68,7 +73,11 @@ step -w n1 bash -c 'head -c 511M /dev/zero >/dev/shm/mine' 2>/dev/null
 expect_status 0 step -w n1 hostname
 settled n1 idle
 is "$(state n1) $(out)" "idle n1" "shared memory that a user filled drains no node"
-step -w n1 rm -f /dev/shm/mine
+for _ in $(seq 100); do
+    [ -n "$(in_node n1 ls /dev/shm)" ] || break
+    sleep 0.1
+done
+is "$(in_node n1 ls /dev/shm)" "" "the epilog removes what a job left in /dev/shm"
 CHEX_LIBDIR=/tmp CHEX_NVML=/nosuch HDF5_DRIVER=x expect_status 0 step -w n1 true
 settled n1 idle
 is "$(state n1)" idle "variables of a user drain no node"
@@ -98,6 +107,26 @@ for _ in $(seq 300); do
 done
 is "$(cat late.out)" n1 "the job starts when the node is well again"
 
+cp opt/bin/chex-env real-env
+echo limit=1 >>opt/etc/chexnet/site.conf
+for end in 'kill -9 $$' 'exec sleep 100' 'echo "gpu-health fail found bad"; exit 5' 'exit 127'; do
+    printf '#!/bin/bash\n%s\n' "$end" >opt/bin/chex-env
+    script prolog n1
+    is "$? $(state n1)" "0 idle" "a chex-env without a finding drains no node: $end"
+done
+cat >opt/bin/chex-env <<'EOF'
+#!/bin/bash
+printf '%s\n' "gpu-driver  fail     found no answer" "    expected: one that answers" "    fault: node"
+exec sleep 100
+EOF
+script prolog n1
+settled n1 drained
+is "$(why n1)" "chexnet prolog: gpu-driver: found no answer; expected one that answers" \
+    "a finding counts although chex-env does not end after it"
+sed -i '$d' opt/etc/chexnet/site.conf
+mv real-env opt/bin/chex-env
+resume n1
+
 scontrol update NodeName=n0 State=DRAIN Reason="a person: new memory"
 gpus n0 sick
 settled n0 drained
@@ -118,7 +147,14 @@ settled n1 idle
 is "$(state n0) $(state n1)" "idle idle" "a user's fault in a preflight drains no node"
 
 # ---- health check ----
+sed '/^gpu 00000000:5D/,$d' "$SOURCE/tests/data/gpu/two-h200.txt" >"$CLUSTER/spool.n1/gpu.txt"
 health n1
+settled n1 drained
+like "$(why n1) $(ls "$CLUSTER/spool.n1/record")" "^chexnet health: gpu-count: found 1; expected 2 or more .* $" \
+    "the first health check expects the GPUs of slurm.conf" || diag "$(cat health.out)"
+gpus n1 two-h200
+health n1
+settled n1 idle
 is "$(state n1)" idle "a sound node stays in service"
 [ -s "$CLUSTER/spool.n1/record/node.json" ]
 ok $? "the first health check records the node's GPUs" || diag "$(cat health.out)"
@@ -239,6 +275,40 @@ like "$(cat "reports/$pipe-n0.txt")" "^exit code 4:0" "a pipe in place of the lo
 ok $? "a job that ended well leaves no report"
 settled n0 idle
 is "$(state n0)" idle "a job that failed drains no node"
+is "$(ls reports | wc -l)" 4 "the newest reports are kept, as many as site.conf says"
+
+# ---- what a user can hold ----
+# A scontrol that counts its calls, and commands of the report that the user's other process stops.
+mkdir counted
+printf '#!/bin/sh\n[ "$1 $2" = "show hostnames" ] || echo "$*" >>%s/asked\nexec %s "$@"\n' "$SCRATCH" "$(command -v scontrol)" \
+    >counted/scontrol
+chmod -R a+rx counted
+echo "PATH=$SCRATCH/counted:\$PATH" >>opt/etc/chexnet/site.conf
+: >asked
+chmod 666 asked
+as_nobody srun -N2 true
+settled n1 idle
+is "$(cat asked)" "" "an epilog asks slurmctld nothing for a job that ended well" || diag "$(cat asked)"
+echo collect_limit=1 >>opt/etc/chexnet/site.conf
+cat >home/stop.sh <<'EOF'
+touch ready
+while :; do pkill -STOP -u nobody -f collect.sh && touch stopped; sleep 0.01; done
+EOF
+(cd home && exec setsid nsenter -t "$(pgrep -P "$(cat "$CLUSTER/n0.pid")" | head -n 1)" -m -p --wd="$PWD" \
+    setpriv --reuid=nobody --regid=nogroup --clear-groups bash stop.sh) &
+stopper=$!
+rm -f reports/*
+truncate -s 1G home/killed.out # to be read long enough
+until [ -e home/ready ]; do sleep 0.1; done
+script epilog n0 SLURM_JOB_ID="$killed" SLURM_JOB_UID="$(id -u nobody)" SLURM_JOB_EXIT_CODE2=0:9 SLURM_NODELIST=n0
+kill -9 -- -$stopper
+like "$(ls home/stopped) $(tr '\n' ' ' <"reports/$killed-n0.txt")" "^home/stopped job $killed .*== node" \
+    "a user who stops the processes of a report does not hold the epilog"
+is "$(grep -c "^show job $killed" asked) $(pgrep -u nobody -f collect.sh)" "1 " \
+    "the first node of a job that failed asks once, and no process stays"
+script epilog n0 SLURM_JOB_ID="$killed" SLURM_JOB_UID="$(id -u nobody)" SLURM_JOB_EXIT_CODE2=0:9 'SLURM_NODELIST=n[1-2],n0'
+is "$(grep -c "^show job $killed" asked)" 1 "the other nodes ask nothing"
+sed -i '/counted\|collect_limit/d' opt/etc/chexnet/site.conf
 
 # ---- the health check as slurmd starts it, with an empty environment ----
 printf '%s\n' "HealthCheckProgram=$site/health.sh" HealthCheckInterval=1 >>"$CLUSTER/slurm.conf"
