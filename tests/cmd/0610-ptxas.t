@@ -19,7 +19,7 @@ END
 # judge STATUS: on the file r.ptxas and the table t.
 judge() { expect_status "$1" bash "$script" --table t r.ptxas; }
 
-printf '# comment\nmask_kernel 256 128\npack 1024 64\n' >t
+printf '# comment\nmask_kernel 256 128 128\npack 1024 64 256\n' >t
 {
     echo "ptxas info    : 0 bytes gmem"
     record _ZN1_11mask_kernelIfEEv 107 0 0 0
@@ -43,10 +43,11 @@ like "$(out)" "^FAILED: _ZN1_4packIdEEv for sm_90: 12 bytes of spills" "spills f
 { record _ZN1_4packIdEEv 32 0 0 0 && record _ZN1_11mask_kernelIfEEv 129 0 0 0; } >r.ptxas
 judge 1
 like "$(out)" "129 registers, 128 allowed \(mask_kernel\)" "a register over the budget fails"
-printf 'mask_kernel 256 128\npack 1024 72\n' >t
+printf 'mask_kernel 256 128 127\npack 1024 72 128\n' >t
 { record _ZN1_4packIdEEv 65 0 0 0 && record _ZN1_11mask_kernelIfEEv 12 0 0 0; } >r.ptxas
 judge 1
 like "$(out)" "65 registers for 1024 threads" "more registers than a block can have are a fault"
+like "$(out)" "mask_kernelIfEEv for sm_90: 128 bytes of static shared memory, 127 allowed" "static shared memory over the budget fails"
 { cat good && record _ZN1_5otherEv 3 0 0 0; } >r.ptxas
 judge 1
 like "$(out)" "otherEv for sm_90: no line of t is about it" "a kernel without a line fails"
@@ -63,9 +64,9 @@ like "$(out)" "the record ends before its registers" "a cut record fails"
 echo "ptxas info    : 0 bytes gmem" >r.ptxas
 judge 1
 like "$(out)" "no kernel in the records" "a record without kernels fails"
-printf 'mask_kernel 256\n' >t
+printf 'mask_kernel 256 128\n' >t
 judge 1
-like "$(out)" "is not REGEX THREADS REGISTERS" "a line of another form fails"
+like "$(out)" "is not REGEX THREADS REGISTERS STATIC_BYTES" "a line of another form fails"
 mkdir empty
 expect_status 2 bash "$script" empty
 expect_status 2 bash "$script" --wrong

@@ -44,7 +44,8 @@ int main(int argc, char **argv) {
     against_ref("cuda:s0", &dense);
     against_ref("cuda:s0", &residual);
     against_ref("cuda:s4", &dense_half);
-    same_bits("cuda:s4", &small_half, "EMULATED_ORDER", "7", "whatever the order of threads");
+    same_bits("cuda:s4", &small_half, "EMULATED_ORDER", "7",
+              "whatever the order of threads and blocks");
 #endif
     return tap_done();
 }

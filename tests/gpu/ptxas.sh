@@ -10,8 +10,8 @@ usage: tests/gpu/ptxas.sh [--list] [--table FILE] FOLDER|FILE.ptxas...
 Reads the records of \`nvcc -Xptxas -v\` that the build leaves beside each object (*.ptxas) and fails
 on a kernel that spills registers, has a stack frame, has products that ptxas has serialised (wgmma,
 each waits for the one before), or goes over its line of the table
-(tests/gpu/registers.txt): REGEX THREADS REGISTERS, the first line whose regex is found in the
-mangled name counts. THREADS is the largest block that the kernel is launched with; a
+(tests/gpu/registers.txt): REGEX THREADS REGISTERS STATIC_BYTES, the first line whose regex is found
+in the mangled name counts. THREADS is the largest block that the kernel is launched with; a
 multiprocessor has 65536 registers, given out in eights a thread. A line of the table that no kernel
 matches fails too, and so does a record without kernels.
   --list   every kernel: registers, static shared memory, target
@@ -80,6 +80,8 @@ function finish(regs,    i, eights, label) {
             fail(label ": " regs " registers, " limit[i] " allowed (" regex[i] ")")
         else if (eights * threads[i] > 65536)
             fail(label ": " regs " registers for " threads[i] " threads: 65536 in all")
+        if (shared > static[i])
+            fail(label ": " shared " bytes of static shared memory, " static[i] " allowed (" regex[i] ")")
     }
     if (list)
         printf "%4d registers  %6d shared  %-9s %s\n", regs, shared, target, kernel
@@ -89,13 +91,14 @@ BEGIN {
     while ((getline line < table) > 0) {
         if (line ~ /^[ \t]*(#|$)/)
             continue
-        if (split(line, f, /[ \t]+/) != 3 || f[2] !~ /^[0-9]+$/ || f[3] !~ /^[0-9]+$/) {
-            fail(table ": \"" line "\" is not REGEX THREADS REGISTERS")
+        if (split(line, f, /[ \t]+/) != 4 || f[2] f[3] f[4] !~ /^[0-9]+$/) {
+            fail(table ": \"" line "\" is not REGEX THREADS REGISTERS STATIC_BYTES")
             continue
         }
         regex[++lines] = f[1]
         threads[lines] = f[2] + 0
         limit[lines] = f[3] + 0
+        static[lines] = f[4] + 0
     }
 }
 FNR == 1 {

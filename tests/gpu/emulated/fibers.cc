@@ -147,6 +147,7 @@ struct task {
     int group;
     bool begun; /* begin_kernel was called */
     const void *sleeps_on;
+    int line; /* of the source, of the barrier that it waits at */
 };
 
 /* A barrier of some warps. */
@@ -199,6 +200,8 @@ struct scheduler {
     bool from_main;
     const std::function<void()> *body;
     size_t shared_bytes;
+    const void *code;    /* the kernel */
+    bool shared_checked; /* of this launch */
 };
 /* CHEX_DYNAMIC_SHARED promises 128 bytes of alignment, not more. */
 constexpr size_t SHARED_SHIFT = 128, SHARED_ALIGN = 1024;
@@ -310,10 +313,26 @@ void change(fiber *from, fiber *to, bool for_ever) {
 #endif
 }
 
+/* Warps of the cluster. */
+int warps_of_block() { return (s.threads + 31) / 32; }
+int warp_of(int i) { return i / s.threads * warps_of_block() + i % s.threads / 32; }
+int first_of_warp(int warp) {
+    return warp / warps_of_block() * s.threads + warp % warps_of_block() * 32;
+}
+
 /* They meet in a barrier: what each did before it comes before what each does after it. */
 void note_meeting(const int *threads, int count) {
     if (emulated_race_sync)
         emulated_race_sync(threads, count);
+}
+
+/* Barriers are `.aligned`: all lanes of a warp come to the same one. threads: in rising order. */
+void meet_aligned(const int *threads, int count) {
+    for (int i = 1; i < count; i++)
+        if (warp_of(threads[i]) == warp_of(threads[i - 1]) &&
+            task_of(threads[i]).line != task_of(threads[i - 1]).line)
+            stop("lanes of a warp come to a barrier from different branches");
+    note_meeting(threads, count);
 }
 
 /* Opens a barrier that all threads of a block, or of the cluster, have reached: true. */
@@ -327,7 +346,7 @@ bool open_barrier(int block) {
             make_ready(i);
             here.push_back(i);
         }
-    note_meeting(here.data(), (int)here.size());
+    meet_aligned(here.data(), (int)here.size());
     r.waiting = 0;
     r.votes = r.votes_so_far;
     r.votes_so_far = 0;
@@ -348,7 +367,7 @@ bool open_cluster() {
             make_ready(i);
             here.push_back(i);
         }
-    note_meeting(here.data(), (int)here.size());
+    meet_aligned(here.data(), (int)here.size());
     s.at_cluster = 0;
     return true;
 }
@@ -386,6 +405,7 @@ int next_turn() {
         if (open_cluster() || complete_a_copy())
             continue;
         explain_barriers();
+        explain_registers();
         stop("threads wait for others that never come");
     }
 }
@@ -400,13 +420,6 @@ void rest() {
     change(mine, task_of(next).on, false);
 }
 
-/* Warps of the cluster. */
-int warps_of_block() { return (s.threads + 31) / 32; }
-int warp_of(int i) { return i / s.threads * warps_of_block() + i % s.threads / 32; }
-int first_of_warp(int warp) {
-    return warp / warps_of_block() * s.threads + warp % warps_of_block() * 32;
-}
-
 void finish_warp(int warp);
 
 void end_thread() {
@@ -418,8 +431,10 @@ void end_thread() {
     check_thread_end();
     check_products_end();
     make_wait(ENDED);
-    if (++block_of(s.at).ended == s.threads)
+    if (++block_of(s.at).ended == s.threads) {
         check_block_end((unsigned)s.block);
+        check_warpgroups_end();
+    }
     s.meetings[(size_t)warp_of(s.at)].ended |= 1u << now->lane;
     finish_warp(warp_of(s.at));
 }
@@ -451,20 +466,21 @@ extern "C" void emulated_entry() {
     }
 }
 
-/* The order in which fibers are taken up. */
-void make_order(int threads) {
+/* The order in which the threads of a block, or the clusters of a grid, are taken up. */
+std::vector<int> make_order(int count) {
     const char *text = getenv("EMULATED_ORDER");
-    s.order.resize((size_t)threads);
-    for (int i = 0; i < threads; i++)
-        s.order[(size_t)i] = i;
+    std::vector<int> order((size_t)count);
+    for (int i = 0; i < count; i++)
+        order[(size_t)i] = i;
     if (!text || strcmp(text, "forward") == 0)
-        return;
-    std::reverse(s.order.begin(), s.order.end());
+        return order;
+    std::reverse(order.begin(), order.end());
     unsigned seed = (unsigned)atoi(text);
-    for (int i = threads - 1; seed && i > 0; i--) {
+    for (int i = count - 1; seed && i > 0; i--) {
         seed = seed * 1664525u + 1013904223u;
-        std::swap(s.order[(size_t)i], s.order[(seed >> 8) % (unsigned)(i + 1)]);
+        std::swap(order[(size_t)i], order[(seed >> 8) % (unsigned)(i + 1)]);
     }
+    return order;
 }
 
 /* The warp's operation takes place when its last living lane of the mask has arrived. */
@@ -511,7 +527,8 @@ void begin_grid(const launch_shape &shape) {
         task_of(i).self = thread{uint3{t % b.x, t / b.x % b.y, t / b.x / b.y}, (int)t % 32};
         s.meetings[(size_t)warp_of(i)].lanes |= 1u << t % 32;
     }
-    make_order(s.threads);
+    s.order = make_order(s.threads);
+    s.shared_checked = false;
     /* Exactly as large as was asked for, so that an address sanitizer sees its end. */
     s.shared_bytes = shape.shared_bytes + SHARED_SHIFT;
     race_here.shared_bytes = s.shared_bytes;
@@ -600,17 +617,24 @@ void *in_block(const void *p, unsigned block) {
     return s.blocks[block].shared +
            (static_cast<const unsigned char *>(p) - s.blocks[(size_t)from].shared);
 }
+int threads_of_block() { return s.threads; }
 bool block_has_ended(unsigned block) { return s.blocks[block].ended == s.threads; }
 size_t shared_after(const void *p) {
     const resident_block &r = s.blocks[(size_t)block_of_shared(p)];
     return (size_t)(r.shared + s.shared_bytes - static_cast<const unsigned char *>(p));
 }
 
-void begin_kernel() { task_of(s.at).begun = race_here.begun = true; }
+void begin_kernel(const char *kernel) {
+    task_of(s.at).begun = race_here.begun = true;
+    if (!s.shared_checked)
+        check_static_shared(kernel, s.code, s.shared_bytes - SHARED_SHIFT);
+    s.shared_checked = true;
+}
 
-void barrier() { barrier_count(0); }
+void barrier(int line) { barrier_count(0, line); }
 
-int barrier_count(int p) {
+int barrier_count(int p, int line) {
+    task_of(s.at).line = line;
     make_wait(AT_BARRIER);
     block_of(s.at).waiting++;
     block_of(s.at).votes_so_far += p != 0;
@@ -618,7 +642,7 @@ int barrier_count(int p) {
     return block_of(s.at).votes;
 }
 
-void warps_barrier_sync(int id, int threads) {
+void warps_barrier_sync(int id, int threads, int line) {
     if (id < 1 || id >= WARPS_BARRIERS || threads < 32 || threads > s.threads || threads % 32)
         stop("a barrier of warps that does not exist");
     warps_barrier &w = block_of(s.at).some[id];
@@ -627,18 +651,21 @@ void warps_barrier_sync(int id, int threads) {
     if (w.wanted != threads)
         stop("warps come to a barrier with different numbers of threads");
     w.here.push_back(s.at);
+    task_of(s.at).line = line;
     make_wait(AT_WARPS);
     if ((int)w.here.size() == threads) {
         for (int i : w.here)
             make_ready(i);
-        note_meeting(w.here.data(), threads);
+        std::sort(w.here.begin(), w.here.end());
+        meet_aligned(w.here.data(), threads);
         w.here.clear();
     } else {
         rest();
     }
 }
 
-void cluster_sync() {
+void cluster_sync(int line) {
+    task_of(s.at).line = line;
     make_wait(AT_CLUSTER);
     s.at_cluster++;
     rest();
@@ -721,6 +748,7 @@ void run_grid(const launch_shape &shape, const std::function<void()> &body) {
     std::lock_guard<std::recursive_mutex> make_resident(one_at_a_time);
     begin_grid(shape);
     s.body = &body;
+    s.code = shape.kernel;
     race_here.launch++;
     const dim3 g = shape.grid, c = shape.cluster;
     int passes = 1;
@@ -732,14 +760,15 @@ void run_grid(const launch_shape &shape, const std::function<void()> &body) {
                                     shape.shared_bytes};
         passes = emulated_count_launch(&grid);
     }
+    const unsigned wide = g.x / c.x, high = g.y / c.y;
+    const std::vector<int> order = make_order((int)(wide * high * (g.z / c.z)));
     for (int pass = 0; pass < passes; pass++)
-        for (unsigned z = 0; z < g.z; z += c.z)
-            for (unsigned y = 0; y < g.y; y += c.y)
-                for (unsigned x = 0; x < g.x; x += c.x) {
-                    const unsigned at[3] = {x, y, z};
-                    if (!emulated_count_block || emulated_count_block(pass, at))
-                        run_cluster_at(shape, uint3{x, y, z});
-                }
+        for (const int i : order) {
+            const unsigned k = (unsigned)i;
+            const unsigned at[3] = {k % wide * c.x, k / wide % high * c.y, k / wide / high * c.z};
+            if (!emulated_count_block || emulated_count_block(pass, at))
+                run_cluster_at(shape, uint3{at[0], at[1], at[2]});
+        }
     if (emulated_count_launch_end)
         emulated_count_launch_end();
     end_grid();

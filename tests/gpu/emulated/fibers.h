@@ -27,8 +27,16 @@ int block_of_shared(const void *p);
 /* The same offset in the dynamic shared memory of another block. */
 void *in_block(const void *p, unsigned block);
 bool block_has_ended(unsigned block);
+/* Threads of a block. */
+int threads_of_block();
 /* Bytes from p to the end of the dynamic shared memory that it lies in. */
 size_t shared_after(const void *p);
+
+/* ---- runtime.cc ---- */
+
+/* Ends the program if a block with this dynamic shared memory and the static one that nvcc gives
+ * the kernel would not be launched. */
+void check_static_shared(const char *kernel, const void *code, size_t dynamic);
 
 /* ---- hopper.cc ---- */
 
@@ -46,8 +54,12 @@ void check_block_end(unsigned block);
 
 /* A cluster begins. */
 void forget_products();
-/* A thread may end: its warp has waited for its products. */
+/* A thread may end: its warp has waited for its products. A block may: the warps of each of its
+ * warpgroups have called the same products and setmaxnreg. */
 void check_products_end();
+void check_warpgroups_end();
+/* Prints which warps wait for registers. */
+void explain_registers();
 
 } // namespace emulated
 

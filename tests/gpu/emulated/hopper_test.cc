@@ -32,6 +32,12 @@ enum plant {
     NO_WAIT_READ,
     NO_SHARED_SYNC,
     STATIC_OVER_WAIT,
+    STATIC_FORGOTTEN,
+    TWO_BRANCHES,
+    HIGHEST_IS_LAST,
+    SHARED_BY_ARRIVAL,
+    GLOBAL_BY_ARRIVAL,
+    LOADS_WHAT_IT_STORED,
     PLANTS
 };
 
@@ -55,6 +61,13 @@ static const planted plants[PLANTS] = {
     {"a tile changed that a bulk store still reads", "still reads", true},
     {"another block's shared memory without a sync", "race: ", true},
     {"static shared memory kept over a cluster sync", "static shared memory", true},
+    {"dynamic shared memory that leaves no place for the static one", "the launch is refused",
+     false},
+    {"a cluster sync in both branches of a warp", "from different branches", false},
+    {"a block that takes the highest one for the last", "", false},
+    {"a store to another block's shared memory announced by an arrival", "beside a store", true},
+    {"a store to global memory announced to another block by an arrival", "beside a store", true},
+    {"a bulk load of what the kernel stored", "of what this kernel stored", true},
 };
 
 enum {
@@ -71,14 +84,13 @@ enum {
  * for both. A warp doubles the tile and stores it; block b stores box b of its tile. Then each
  * block stores the other one's first element. */
 static __global__ void kernel(enum plant plant, const __grid_constant__ CUtensorMap in,
-                              const __grid_constant__ CUtensorMap out, const uint16_t *row,
-                              float *last) {
+                              const __grid_constant__ CUtensorMap out, uint16_t *row, float *last) {
     gpu_begin();
     CHEX_DYNAMIC_SHARED_1024(shared);
     unsigned char *const result = shared + STAGES * 2 * BOX;
     unsigned char *const extra = result + BOX;
     gpu_barrier *const full = reinterpret_cast<gpu_barrier *>(extra + ROW);
-    gpu_barrier *const empty = full + STAGES;
+    gpu_barrier *const empty = full + STAGES, *const announced = empty + STAGES;
     const unsigned me = gpu_cluster_block();
     const int thread = (int)threadIdx.x, lane = thread % 32;
     const int first = (int)blockIdx.x / 2 * TILES * ROWS;
@@ -88,12 +100,15 @@ static __global__ void kernel(enum plant plant, const __grid_constant__ CUtensor
             gpu_barrier_init(full + s, 1);
             gpu_barrier_init(empty + s, plant == OWN_RELEASE ? 1 : 2);
         }
+        gpu_barrier_init(announced, 1);
         if (plant != NO_INIT_FENCE)
             gpu_barrier_init_fence();
         kept = me;
     }
     if (plant == NO_FIRST_SYNC)
         __syncthreads();
+    else if (plant == TWO_BRANCHES && lane < 16)
+        gpu_cluster_sync();
     else
         gpu_cluster_sync();
     if (plant == STATIC_OVER_WAIT && kept != me)
@@ -107,6 +122,8 @@ static __global__ void kernel(enum plant plant, const __grid_constant__ CUtensor
             gpu_barrier_expect(full + s, 2 * BOX + (t ? 0 : ROW) + (plant == MORE_BYTES) * 16 -
                                              (plant == FEWER_BYTES) * 16);
             gpu_tile_load_all(to + me * BOX, &in, (int)me * COLUMNS, first + t * ROWS, full + s, 3);
+            if (t == 0 && plant == LOADS_WHAT_IT_STORED)
+                row[0] = 0;
             if (t == 0)
                 gpu_bulk_load(extra, row, ROW, full + s);
         }
@@ -142,14 +159,32 @@ static __global__ void kernel(enum plant plant, const __grid_constant__ CUtensor
             gpu_bulk_wait<0>();
     }
     gpu_warps_sync(1, 64);
+    float *const said = reinterpret_cast<float *>(announced + 1);
+    if (thread == 0 && (plant == SHARED_BY_ARRIVAL || plant == GLOBAL_BY_ARRIVAL)) {
+        float *const mine = plant == SHARED_BY_ARRIVAL ? said : last + blockIdx.x;
+        float *const other =
+            plant == SHARED_BY_ARRIVAL ? gpu_cluster_shared(said, 1 - me) : last + (blockIdx.x ^ 1);
+        *other = 1.0f + (float)me;
+        gpu_barrier_arrive_in(announced, 1 - me);
+        gpu_barrier_wait(announced, 0);
+        *mine += 0;
+    }
     if (thread == 0)
-        reinterpret_cast<float *>(extra)[0] = 1.0f + (float)me;
+        said[0] = 1.0f + (float)me;
     if (plant != NO_LAST_SYNC && plant != NO_SHARED_SYNC)
         gpu_cluster_sync();
     if (thread == 0)
-        last[blockIdx.x] = *gpu_cluster_shared(reinterpret_cast<float *>(extra), 1 - me);
+        last[blockIdx.x] = plant == HIGHEST_IS_LAST && blockIdx.x == gridDim.x - 1
+                               ? last[1]
+                               : *gpu_cluster_shared(said, 1 - me);
     if (plant != NO_LAST_SYNC)
         gpu_cluster_sync();
+}
+
+/* Of this name nvcc's records have 1024 bytes of static shared memory (tests/gpu/registers.txt). */
+static __global__ void conv1x1_wgmma_kernel(float *) { gpu_begin(); }
+static int launch_with_static(size_t dynamic) {
+    return CHEX_LAUNCH(conv1x1_wgmma_kernel, 1, 32, dynamic, nullptr, (float *)nullptr);
 }
 
 /* The matrix is smaller than its tiles: the last row and 24 columns are missing. */
@@ -181,9 +216,9 @@ static int try_kernel(enum plant plant) {
         if (gpu_tensor_map(&maps[i], &t, COLUMNS, ROWS, GPU_SWIZZLE_128) != cudaSuccess)
             return -1;
     }
-    const size_t shared = STAGES * 2 * BOX + BOX + ROW + 2 * STAGES * sizeof(gpu_barrier);
+    const size_t shared = STAGES * 2 * BOX + BOX + ROW + (2 * STAGES + 2) * sizeof(gpu_barrier);
     if (CHEX_LAUNCH_CLUSTER(kernel, 2 * CLUSTERS, 64, 2, shared, nullptr, plant, maps[0], maps[1],
-                            (const uint16_t *)r, (float *)last) != cudaSuccess)
+                            (uint16_t *)r, (float *)last) != cudaSuccess)
         return -1;
     float said[2 * CLUSTERS];
     if (cudaMemcpy(out.data(), to, bytes, cudaMemcpyDeviceToHost) ||
@@ -218,7 +253,10 @@ static std::string run(enum plant plant, int *status_out) {
     BAIL_UNLESS(pid >= 0, "fork");
     if (pid == 0) {
         dup2(fd[1], 2);
-        _exit(try_kernel(plant) != 0);
+        setenv("EMULATED_ORDER", plant == HIGHEST_IS_LAST ? "backward" : "forward", 1);
+        if (plant == STATIC_FORGOTTEN ? launch_with_static((227 << 10) - 128) : try_kernel(plant))
+            abort();
+        _exit(0);
     }
     close(fd[1]);
     for (ssize_t n; (n = read(fd[0], buf, sizeof buf)) > 0;)
@@ -261,6 +299,8 @@ int main(void) {
         OK(i == NONE ? status == 0 : found, "%s%s%.90s", plants[i].name, i ? ": found: " : "",
            said.substr(0, said.find('\n')).c_str());
     }
+    OK(launch_with_static((227 << 10) - 1024) == cudaSuccess,
+       "static and dynamic shared memory may fill what a block has");
     maps();
     return tap_done();
 }

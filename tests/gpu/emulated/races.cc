@@ -22,6 +22,11 @@
  *   - A bulk load stores from its issue until a thread has waited for its phase; what was there
  *     before must be known to the thread that issues it.
  *   - An async read (wgmma, bulk stores) reads from its issue until a thread has waited for it.
+ *   - An arrival at another block's barrier has the scope of its own block: a thread that waits for
+ *     it then knows of loads, and of fenced stores to the arriving block's own shared memory (a
+ *     buffer is free), but of no other stores.
+ *   - gpu_async_fence is for shared memory: no bulk load reads what its kernel stored to global
+ *     memory.
  *
  * An access to global memory before gpu_begin is a race with the kernel ahead.
  *
@@ -132,9 +137,9 @@ bool is_before(uint32_t block) {
 /* ---- clocks ---- */
 
 /* What a thread has heard of: of each thread and barrier the time; of the stores of each thread the
- * time up to which they have come to the async proxy. */
+ * time up to which they are visible, and up to which they have come to the async proxy. */
 struct knowledge {
-    std::vector<uint32_t> seen, fenced;
+    std::vector<uint32_t> seen, stored, fenced;
 };
 typedef std::shared_ptr<const knowledge> known;
 
@@ -146,6 +151,7 @@ void merge(std::vector<uint32_t> &into, const std::vector<uint32_t> &from) {
 }
 void merge(knowledge &into, const knowledge &from) {
     merge(into.seen, from.seen);
+    merge(into.stored, from.stored);
     merge(into.fenced, from.fenced);
 }
 uint32_t at(const std::vector<uint32_t> &v, int who) {
@@ -204,19 +210,23 @@ void tell(knowledge &k, const clocks &c, int thread) {
     const size_t i = (size_t)thread;
     if (k.seen.size() < c.time.size())
         k.seen.resize(c.time.size());
+    if (k.stored.size() < c.time.size())
+        k.stored.resize(c.time.size());
     if (k.fenced.size() < c.time.size())
         k.fenced.resize(c.time.size());
     k.seen[i] = std::max(k.seen[i], c.time[i]);
+    k.stored[i] = std::max(k.stored[i], c.time[i]);
     k.fenced[i] = std::max(k.fenced[i], c.fence[i]);
 }
 
-/* Whether the thread that runs has heard of the event. */
-bool is_heard(const event &before) {
+/* Whether the thread that runs has heard of the event: a store, or a load or what a copy does. */
+bool is_heard(const event &before, bool store) {
     const clocks &c = clocks_now();
     if (!c.on || before.block - race_here.first_block >= (uint32_t)race_here.blocks)
         return false;
     const bool barrier = (size_t)before.who >= c.time.size();
-    return at(c.threads[(size_t)thread_here()]->seen, before.who) >= before.time + barrier;
+    const knowledge &k = *c.threads[(size_t)thread_here()];
+    return at(store && !barrier ? k.stored : k.seen, before.who) >= before.time + barrier;
 }
 /* Whether the async proxy sees the store, if this thread uses it now. */
 bool is_fenced(const event &store) {
@@ -245,8 +255,8 @@ event this_event(const void *at) {
 bool is_of_barrier(const event &e) { return (size_t)e.who >= clock_of.time.size(); }
 
 /* after: of the thread that runs, now. */
-bool is_ordered(const event &before, const event &after) {
-    if (clock_of.on && is_heard(before))
+bool is_ordered(const event &before, const event &after, bool store = false) {
+    if (clock_of.on && is_heard(before, store))
         return true;
     if (before.block != after.block)
         return is_before(before.block);
@@ -338,14 +348,15 @@ void check_loads(uintptr_t key, const void *p, const event &e) {
         before.who = rank * race_here.threads + before.thread;
         before.time = loads[w] / 32;
         before.at = nullptr;
-        if (before.who != e.who && !is_heard(before))
+        if (before.who != e.who && !is_heard(before, false))
             race("a store beside a load", p, before, e);
         loads[w] = 0;
     }
 }
 
-void check_store(const cell &c, const void *p, const event &e) {
-    if (c.stored && !is_ordered(c.store, e))
+/* visible: it matters that the store is, not only that it was made. */
+void check_store(const cell &c, const void *p, const event &e, bool visible = true) {
+    if (c.stored && !is_ordered(c.store, e, visible))
         race(c.copying ? "an access while a copy is on its way" : "an access beside a store", p,
              c.store, e);
     if (c.stored && c.copying)
@@ -371,8 +382,8 @@ void load(cell &c, const void *p, const event &e) {
     load(c, p, e, e);
 }
 
-void store(cell &c, const void *p, const event &e, bool copying) {
-    check_store(c, p, e);
+void store(cell &c, const void *p, const event &e, bool copying, bool visible = true) {
+    check_store(c, p, e, visible);
     if (c.loaded && !is_ordered(c.load, e))
         race("a store beside a load", p, c.load, e);
     if (c.has_other && !is_ordered(c.other, e))
@@ -517,8 +528,11 @@ void emulated_race_arrive(const void *b) {
     clocks &c = clocks_now();
     const int me = thread_here();
     barrier_clock &clock = use_barrier(b, this_event(__builtin_return_address(0)));
-    merge(clock.arrived, *c.threads[(size_t)me]);
-    tell(clock.arrived, c, me);
+    knowledge k = *c.threads[(size_t)me];
+    tell(k, c, me);
+    if (rank_of(b) != race_here.rank)
+        k.stored.clear();
+    merge(clock.arrived, k);
     c.time[(size_t)me]++;
 }
 void emulated_race_phase(const void *b) {
@@ -544,16 +558,24 @@ void emulated_race_waited(const void *b) {
 void emulated_race_async_load(const void *from, size_t bytes, const void *b) {
     const event e = this_event(__builtin_return_address(0)), arrives = arrival(b, e);
     check_begun(false, from, e);
-    for (uintptr_t key = (uintptr_t)from / 2; key < ((uintptr_t)from + bytes) / 2; key++)
-        load(cell_of(key, false), from, e, arrives);
+    for (uintptr_t key = (uintptr_t)from / 2; key < ((uintptr_t)from + bytes) / 2; key++) {
+        cell &c = cell_of(key, false);
+        if (c.stored)
+            race("a bulk load of what this kernel stored: no fence here orders global memory for "
+                 "the async proxy",
+                 from, c.store, e);
+        load(c, from, e, arrives);
+    }
 }
 void emulated_race_async_write(const void *to, size_t bytes, const void *b) {
     const event e = this_event(__builtin_return_address(0)), arrives = arrival(b, e);
     for (uintptr_t key = (uintptr_t)to / 2; key < ((uintptr_t)to + bytes) / 2; key++) {
         cell &c = cell_of(key, true);
-        check_store(c, to, e);
+        /* What a block stored to its own buffer was made there before its thread arrived. */
+        const bool own = (int)(c.store.block - race_here.first_block) == rank_of(to);
+        check_store(c, to, e, !own);
         check_proxy(c, to, e);
-        store(c, to, e, false);
+        store(c, to, e, false, !own);
         c.store = arrives;
     }
 }
@@ -581,7 +603,7 @@ void emulated_race_async_fence(void) {
     const size_t me = (size_t)thread_here();
     turn_on(c);
     knowledge k = *c.threads[me];
-    merge(k.fenced, k.seen);
+    merge(k.fenced, k.stored);
     c.threads[me] = std::make_shared<const knowledge>(std::move(k));
     c.fence[me] = c.time[me]++;
 }

@@ -25,19 +25,25 @@
  * fails as it runs: from then on every wait reports it. EMULATED_FILL=0: memory of the device is
  * not filled, so that a machine with less memory can hold what is never touched.
  */
+#include <regex.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "fibers.h"
 #include "include/cuda_runtime.h"
 #include "races.h"
 
@@ -310,6 +316,45 @@ cudaError_t may_launch(const void *kernel, size_t shared_bytes, cudaStream_t str
         return keep(cudaErrorStreamCaptureUnsupported);
     captured->kernels.push_back({kernel, shared_bytes});
     return cudaSuccess;
+}
+
+/* Static shared memory that nvcc gives a kernel at most: the last column of the table
+ * EMULATED_KERNELS, which tests/gpu/ptxas.sh compares with the records of every build. */
+static size_t static_shared(const char *kernel) {
+    static std::map<const char *, size_t> known;
+    const auto found = known.find(kernel);
+    if (found != known.end())
+        return found->second;
+    const std::string mangled = std::to_string(strlen(kernel)) + kernel;
+    std::ifstream table(EMULATED_KERNELS);
+    std::string line, name;
+    size_t threads, registers, bytes;
+    while (std::getline(table, line)) {
+        std::istringstream fields(line);
+        if (line[0] == '#' || !(fields >> name >> threads >> registers >> bytes))
+            continue;
+        regex_t regex;
+        const bool good = regcomp(&regex, name.c_str(), REG_EXTENDED | REG_NOSUB) == 0;
+        const bool match = good && regexec(&regex, mangled.c_str(), 0, nullptr, 0) == 0;
+        if (good)
+            regfree(&regex);
+        if (match)
+            return known[kernel] = bytes;
+    }
+    fprintf(stderr, "emulated: %s: no line of %s is about it\n", kernel, EMULATED_KERNELS);
+    abort();
+}
+
+void check_static_shared(const char *kernel, const void *code, size_t dynamic) {
+    guard g(lock);
+    const size_t most = shared_asked.count(code) ? (size_t)shared_most() : (size_t)SHARED_UNASKED;
+    if (dynamic + static_shared(kernel) <= most)
+        return;
+    fprintf(stderr,
+            "emulated: the launch is refused: %s has %zu bytes of static and %zu of dynamic shared "
+            "memory (expected at most %zu)\n",
+            kernel, static_shared(kernel), dynamic, most);
+    abort();
 }
 
 bool takes_cluster(dim3 grid, dim3 cluster) {

@@ -4,11 +4,13 @@
  * and forbids. A product reads its matrices, by the bit fields of their descriptors, when the warp
  * waits for it: as late as it may. Until then its registers d hold NaN. These end the program with
  * a line:
- *   - lanes, or warps of a warpgroup, that come with different products;
+ *   - lanes, or warps of a warpgroup, that come with different products or setmaxnreg;
  *   - a product without a gpu_wgmma_fence since the last gpu_wgmma_wait;
  *   - registers d or a that were written before the wait;
  *   - a matrix that is not in the block's dynamic shared memory;
- *   - a thread that ends before its products.
+ *   - a thread that ends before its products;
+ *   - products or setmaxnreg that not all four warps of a warpgroup call;
+ *   - setmaxnreg for registers that the block never gets.
  * What other threads do to the matrices meanwhile is for races.cc: each warp of the group counts as
  * one that reads all of A and B.
  */
@@ -50,9 +52,11 @@ struct warp_state {
     int group = 0;
     bool fenced = false;
     std::vector<uint64_t> issued; /* what every warp of the group must issue alike */
+    int registers = 0;            /* of a thread, once setmaxnreg was called */
 };
 /* Warps of the blocks that run, by block and warp. */
 std::map<std::pair<uint32_t, int>, warp_state> warps;
+std::map<std::pair<uint32_t, int>, int> waits_for_registers;
 
 int warp_number() { return race_here.thread / 32; }
 warp_state &mine() { return warps[{race_here.block, warp_number()}]; }
@@ -207,7 +211,8 @@ void complete(product &p) {
 }
 
 /* The warps of a warpgroup issue the same products. */
-void check_group(const warp_state &w) {
+void issue_alike(warp_state &w, uint64_t what) {
+    w.issued.push_back(what);
     const size_t at = w.issued.size() - 1;
     const int first = warp_number() / 4 * 4;
     for (int i = first; i < first + 4; i++) {
@@ -215,7 +220,7 @@ void check_group(const warp_state &w) {
         if (other == warps.end() || other->second.issued.size() <= at)
             continue;
         if (other->second.issued[at] != w.issued[at])
-            stop("warps of a warpgroup issue different products");
+            stop("warps of a warpgroup issue different products or setmaxnreg");
     }
 }
 
@@ -235,9 +240,8 @@ void issue(const void *const in[32], void *const[32], unsigned present, int) {
         stop("wgmma without a gpu_wgmma_fence after the last wait");
     check_matrix(c.a);
     check_matrix(c.b);
-    w.issued.push_back((c.a * 31 + c.b) * 31 + (uint64_t)c.n * 8 + (c.a_t ? 4 : 0) +
-                       (c.b_t ? 2 : 0) + (c.accumulate ? 1 : 0));
-    check_group(w);
+    issue_alike(w, (c.a * 31 + c.b) * 31 + (uint64_t)c.n * 8 + (c.a_t ? 4 : 0) + (c.b_t ? 2 : 0) +
+                       (c.accumulate ? 1 : 0));
     product p = {};
     p.call = c;
     for (int l = 0; l < 32 && c.a_registers; l++) {
@@ -303,6 +307,19 @@ void check_products_end() {
         stop("a thread ends with products that it did not wait for");
 }
 
+void check_warpgroups_end() {
+    if (warps.empty())
+        return;
+    const int count = (threads_of_block() + 31) / 32;
+    for (int i = 0; i < (count + 3) / 4 * 4; i++) {
+        const auto w = warps.find({race_here.block, i}),
+                   first = warps.find({race_here.block, i / 4 * 4});
+        if ((w == warps.end() ? 0 : w->second.issued.size()) !=
+            (first == warps.end() ? 0 : first->second.issued.size()))
+            stop("not all four warps of a warpgroup have called its products or setmaxnreg");
+    }
+}
+
 void forget_products() { warps.clear(); }
 
 uint64_t wgmma_matrix(const void *shared, unsigned leading, unsigned stride, int swizzle) {
@@ -318,10 +335,52 @@ uint64_t wgmma_matrix(const void *shared, unsigned leading, unsigned stride, int
            mode << 62;
 }
 
-/* Registers are not counted here: ptxas judges them. */
+/* With __launch_bounds__ a block's warps get equal shares of the multiprocessor's 65,536 registers,
+ * in units of 256 a warp: so many of a thread. setmaxnreg moves them between the warps. */
+static int launch_registers() {
+    const int most = 65536 / ((threads_of_block() + 31) / 32) / 256 * 8;
+    return most < 255 ? most : 255;
+}
+static int registers_of(int warp) {
+    const auto w = warps.find({race_here.block, warp});
+    return w == warps.end() || !w->second.registers ? launch_registers() : w->second.registers;
+}
+/* Registers a thread that are left for this warp, of those that the block began with. */
+static int registers_left() {
+    int left = 0;
+    for (int i = 0; i < (threads_of_block() + 31) / 32; i++)
+        left += launch_registers() - (i == warp_number() ? 0 : registers_of(i));
+    return left;
+}
+
+static void change_registers(const void *const[32], void *const[32], unsigned, int arg) {
+    const int count = arg >> 1 & 0xff, before = registers_of(warp_number());
+    if (arg & 1 ? count < before : count > before)
+        stop("setmaxnreg: more to fewer registers, or fewer to more");
+    issue_alike(mine(), (uint64_t)arg);
+    if (arg & 1)
+        return;
+    mine().registers = count;
+    wake(&warps);
+}
+
 void set_registers(int count, bool more) {
     warp(EMULATED_MATRIX, 5 << 12 | count << 1 | (more ? 1 : 0), 0xffffffffu, nullptr, nullptr,
-         [](const void *const[32], void *const[32], unsigned, int) {});
+         change_registers);
+    while (more && registers_left() < count) {
+        waits_for_registers[{race_here.block, warp_number()}] = count;
+        sleep_on(&warps);
+    }
+    if (more) {
+        mine().registers = count;
+        waits_for_registers.erase({race_here.block, warp_number()});
+    }
+}
+
+void explain_registers() {
+    for (const auto &w : waits_for_registers)
+        fprintf(stderr, "emulated: warp %d waits for %d registers a thread (setmaxnreg)\n",
+                w.first.second, w.second);
 }
 
 } // namespace emulated

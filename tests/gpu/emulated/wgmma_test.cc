@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Errors of wgmma that the emulation must find, each in a small kernel. Those that are races only
- * where races.cc is linked in. bench/assumptions_sm90.cu has the products.
+ * Errors of wgmma and setmaxnreg that the emulation must find, each in a small kernel. Those that
+ * are races only where races.cc is linked in. bench/assumptions_sm90.cu has the products.
  */
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,6 +24,9 @@ enum plant {
     LANES_DIFFER,
     WARPS_DIFFER,
     OUTSIDE,
+    THREE_WARPS,
+    REGISTERS_OF_ONE_WARP,
+    REGISTERS_OF_NO_WARP,
     NO_BARRIER, /* from here on: races */
     NO_ASYNC_FENCE,
     REFILLED,
@@ -42,6 +45,9 @@ static const struct {
     {"lanes have different matrices", "different operands"},
     {"warps have different matrices", "different products"},
     {"a matrix ends outside of shared memory", "outside of the block's shared memory"},
+    {"three warps of a warpgroup multiply", "not all four warps"},
+    {"one warp of a warpgroup calls setmaxnreg", "not all four warps"},
+    {"setmaxnreg for more registers than the others gave back", "waits for 240 registers"},
     {"no barrier between the stores and the product", "an access beside a store"},
     {"no gpu_async_fence between the stores and the product", "without a gpu_async_fence"},
     {"a matrix is refilled while wgmma still reads it",
@@ -53,6 +59,13 @@ static __global__ void planted(enum plant plant, float *to) {
     gpu_begin();
     CHEX_DYNAMIC_SHARED_1024(shared);
     const int thread = (int)threadIdx.x;
+    if (plant == REGISTERS_OF_NO_WARP) { /* 66,560 of 64,512 */
+        if (thread < 128)
+            gpu_registers_fewer<40>();
+        else
+            gpu_registers_more<240>();
+        return;
+    }
     uint32_t *const words = (uint32_t *)shared;
     for (int i = thread; i < 96 * 8; i += 128) /* a: 64 x 16, b: 32 x 16 */
         words[i] = gpu_pack2<gpu_bf16>(1, 2);
@@ -70,8 +83,10 @@ static __global__ void planted(enum plant plant, float *to) {
         right = gpu_matrix_at(right, 1024 - 16);
     if (plant != NO_FENCE)
         gpu_wgmma_fence();
-    gpu_wgmma<gpu_bf16, 32>(d, left, right, true);
-    gpu_wgmma_a<gpu_bf16, 32>(d, a, right, true);
+    if (plant != THREE_WARPS || thread < 96) {
+        gpu_wgmma<gpu_bf16, 32>(d, left, right, true);
+        gpu_wgmma_a<gpu_bf16, 32>(d, a, right, true);
+    }
     gpu_wgmma_commit();
     if (plant == D_WRITTEN)
         d[3] = 1;
@@ -85,6 +100,8 @@ static __global__ void planted(enum plant plant, float *to) {
     if (plant == NO_WAIT)
         return;
     gpu_wgmma_wait<0>();
+    if (plant == REGISTERS_OF_ONE_WARP && thread < 32)
+        gpu_registers_fewer<40>();
     if (plant == REFILLED_BESIDE)
         words[(thread + 64) % 128] = 0;
     __syncthreads();
@@ -106,7 +123,8 @@ static std::string run(enum plant plant, int *status_out) {
         float result[128];
         dup2(fd[1], 2);
         if (cudaMalloc(&to, sizeof result) ||
-            CHEX_LAUNCH(planted, 1, 128, 96 * 32, nullptr, plant, (float *)to) ||
+            CHEX_LAUNCH(planted, 1, plant == REGISTERS_OF_NO_WARP ? 384 : 128, 96 * 32, nullptr,
+                        plant, (float *)to) ||
             cudaMemcpy(result, to, sizeof result, cudaMemcpyDeviceToHost))
             _exit(1);
         if (std::isnan(result[0])) {

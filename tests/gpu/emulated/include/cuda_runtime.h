@@ -8,9 +8,10 @@
  *
  * Clusters, barriers in shared memory and bulk copies: fibers.cc, hopper.cc.
  *
- * Shared arrays are static, so address sanitizers see their bounds. Fibers run in an order that
- * EMULATED_ORDER chooses (forward, backward, or a number that seeds a shuffle): a missing
- * barrier shows as a result that depends on it.
+ * Shared arrays are static, so address sanitizers see their bounds. Fibers and blocks run in an
+ * order that EMULATED_ORDER chooses (forward, backward, or a number that seeds a shuffle): a
+ * missing barrier, or a block that relies on others before it, shows as a result that depends on
+ * it.
  */
 #ifndef CHEX_TESTS_EMULATED_CUDA_RUNTIME_H
 #define CHEX_TESTS_EMULATED_CUDA_RUNTIME_H
@@ -79,13 +80,14 @@ extern block now_block; /* and whose it is */
  * must be the same in all lanes. */
 typedef void (*warp_fn)(const void *const in[32], void *const out[32], unsigned present, int arg);
 void warp(int kind, int arg, unsigned mask, const void *in, void *out, warp_fn apply);
-void barrier();                               /* __syncthreads */
-int barrier_count(int p);                     /* __syncthreads_count */
-void warps_barrier_sync(int id, int threads); /* barrier.sync of some warps */
-void cluster_sync();                          /* barrier.cluster */
-unsigned cluster_block(), cluster_blocks();   /* of the thread that runs */
-unsigned char *dynamic_shared();              /* aligned to 128 bytes and no more */
-unsigned char *dynamic_shared_1024();         /* aligned to 1024 bytes */
+/* line: of the source that calls it, the same for all lanes of a warp. */
+void barrier(int line);                                 /* __syncthreads */
+int barrier_count(int p, int line);                     /* __syncthreads_count */
+void warps_barrier_sync(int id, int threads, int line); /* barrier.sync of some warps */
+void cluster_sync(int line);                            /* barrier.cluster */
+unsigned cluster_block(), cluster_blocks();             /* of the thread that runs */
+unsigned char *dynamic_shared();                        /* aligned to 128 bytes and no more */
+unsigned char *dynamic_shared_1024();                   /* aligned to 1024 bytes */
 
 /* For races.cc: what the compiler does not see, or sees as what it is not. */
 void note_read(const void *p, size_t bytes);
@@ -99,8 +101,9 @@ void copy_commit();
 void copy_wait(int pending_allowed);
 
 /* griddepcontrol.wait. A thread that ends without it, or touches global memory before it
- * (races.cc), ends the program. */
-void begin_kernel();
+ * (races.cc), ends the program. So does a launch whose static shared memory, which is known by the
+ * name of the kernel, leaves less than the dynamic one. */
+void begin_kernel(const char *kernel);
 
 struct launch_shape {
     dim3 grid, block;
@@ -114,7 +117,7 @@ cudaError_t enqueue_kernel(cudaStream_t stream, std::function<void()> work);
 
 /* Whether the stream takes the kernel now. Its code must be there before a capture meets it. Beyond
  * 48 KiB of shared memory it must have asked (allow_shared); of what is static only the least is
- * known here, STATIC_SHARED, which every kernel is taken to have. */
+ * known here, STATIC_SHARED, which every kernel is taken to have. begin_kernel knows the rest. */
 enum { SHARED_UNASKED = 48 << 10, STATIC_SHARED = 128 };
 bool watched(dim3 grid, dim3 block, size_t shared_bytes); /* the launch went to a watcher */
 cudaError_t may_launch(const void *kernel, size_t shared_bytes, cudaStream_t stream,
@@ -157,9 +160,9 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_by
 #define gridDim (emulated::now_block.grid_dim)
 #define warpSize 32
 
-static inline void __syncthreads() { emulated::barrier(); }
-static inline int __syncthreads_count(int p) { return emulated::barrier_count(p); }
-static inline int __syncthreads_or(int p) { return emulated::barrier_count(p) > 0; }
+#define __syncthreads() emulated::barrier(__LINE__)
+#define __syncthreads_count(p) emulated::barrier_count(p, __LINE__)
+#define __syncthreads_or(p) (emulated::barrier_count(p, __LINE__) > 0)
 static inline void __threadfence() { emulated::note_fence(); }
 static inline void __threadfence_block() {}
 

@@ -21,9 +21,7 @@ static inline void gpu_barrier_expect(gpu_barrier *b, unsigned bytes) {
 static inline void gpu_barrier_wait(gpu_barrier *b, unsigned parity) {
     emulated::barrier_wait(&b->state, parity);
 }
-static inline void gpu_warps_sync(int id, int threads) {
-    emulated::warps_barrier_sync(id, threads);
-}
+#define gpu_warps_sync(id, threads) emulated::warps_barrier_sync(id, threads, __LINE__)
 
 static inline void gpu_bulk_load(void *to, const void *from, unsigned bytes, gpu_barrier *b) {
     emulated::bulk_load(to, from, bytes, &b->state, 0);
@@ -50,7 +48,7 @@ static inline void gpu_async_fence() { emulated::async_fence(); }
 
 static inline unsigned gpu_cluster_block() { return emulated::cluster_block(); }
 static inline unsigned gpu_cluster_blocks() { return emulated::cluster_blocks(); }
-static inline void gpu_cluster_sync() { emulated::cluster_sync(); }
+#define gpu_cluster_sync() emulated::cluster_sync(__LINE__)
 template <class T> inline T *gpu_cluster_shared(T *shared, unsigned block) {
     return static_cast<T *>(emulated::cluster_shared(shared, block));
 }

@@ -6,7 +6,7 @@
 #ifndef CHEX_TESTS_EMULATED_INSTRUCTIONS_H
 #define CHEX_TESTS_EMULATED_INSTRUCTIONS_H
 
-static inline void gpu_begin() { emulated::begin_kernel(); }
+#define gpu_begin() emulated::begin_kernel(__func__)
 
 namespace emulated {
 
