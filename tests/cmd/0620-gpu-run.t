@@ -33,6 +33,7 @@ program build/bin/gpu-b-bad <<<'echo "ok 1 - x"; echo "not ok 2 - the \"sum\" \\
 program build/bin/gpu-c-crash <<<'echo "# now: op 3 conv0"; kill -SEGV $$'
 program build/bin/gpu-d-skip <<<'echo "skipped: no CUDA device: none"; exit 77'
 program build/bin/bench-kernels <<<'echo "= ceilings|1"'
+program build/bin/bench-assumptions <<<'echo "= s5 assumes wgmma|ok"'
 program build/bin/bench-step <<'END'
 while [ $# -gt 1 ]; do [ "$1" = --json ] && echo "{\"kind\": \"step\"}" >>"$2"; shift; done
 END
@@ -94,10 +95,12 @@ program build/bin/gpu-device <<<'echo "warn: a capture failed"'
 expect_status 1 run --sections smoke
 like "$(out)" '^smoke: graphs +FAILED .*losses with graphs \[0.7, 0.6\]' "losses that graphs change fail"
 export LOSS=0.6
-expect_status 0 run --sections smoke,headline --sizes 224 --batches 16 --rounds 1 --torch-modes eager,channels_last
+expect_status 0 run --sections smoke,shapes,headline --sizes 224 --batches 16 --rounds 1 --torch-modes eager,channels_last
 like "$(out)" '^smoke: 12 steps +passed' "the smoke runs twelve steps"
 like "$(out)" '^smoke: graphs +passed' "the smoke compares s4 with and without graphs"
+like "$(out)" '^s5 assumes wgmma +ok' "the smoke has what s5 assumes, a line each"
 like "$(out)" '^smoke: s5, 12 steps +passed' "the smoke runs stage s5 on capability 9.0"
+like "$(out)" '^shapes: losses at 128 images of 224 px +passed' "the losses at real shapes come before the figures"
 like "$(out)" '^step cuda:s5@bf16, batch 16, 224 px +passed' "the headline has stage s5"
 like "$(out)" '^smoke: device +warned +a capture failed' "a warning of the engine is in the table"
 like "$(out)" '^step cuda:s4@bf16, batch 16, 224 px, infer 1 +passed' "the headline has inference"

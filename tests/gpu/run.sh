@@ -3,7 +3,7 @@
 # Everything about the CUDA engine that needs a GPU, in some minutes. --help says more.
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-all_sections="about build smoke tests headline train kernels steps torch profile ptxas sanitizer stages dnn"
+all_sections="about build smoke shapes tests headline train kernels steps torch profile ptxas sanitizer stages dnn"
 
 usage() {
     cat <<END
@@ -13,7 +13,10 @@ time limit of its own:
   about      device, driver, versions
   build      chexnet-cuda.so, the tests and the measurements; nothing where no source has changed
   smoke      within a minute: the device; 12 steps of the CPU engine, s0 and s4; s4 without graphs,
-             which must lose no bit; 12 steps of s5; images a second of the step that counts
+             which must lose no bit; what s5 assumes of capability 9.0; 12 steps of s5; images a second
+             of the step that counts
+  shapes     losses of s0, s4 and s5 at 224 px and 128 images, against each other: no figure below
+             counts unless they agree
   tests      every kernel against the CPU reference
   headline   the step that counts, in turn with PyTorch: wall clock and device times; inference; the
              same step in s5
@@ -54,7 +57,7 @@ END
 }
 
 # The sections of each ten minutes; what was built or is there is not built again.
-parts=('' "about build smoke tests headline train" "about build kernels steps torch"
+parts=('' "about build smoke shapes tests headline train" "about build kernels steps torch"
     "about build profile ptxas sanitizer stages dnn")
 
 die_usage() {
@@ -452,6 +455,7 @@ smoke() {
         --engines "cpu@fp32,$engine" "${options[@]}" --json "$own.single" && graphs_agree "$own" "$engine"
     rm -f "$own" "$own.single"
     if takes_s5 "smoke: s5"; then
+        attempt 40 "smoke: what s5 assumes" "$build/bin/bench-assumptions"
         attempt 20 "smoke: s5, $smoke_steps steps" "$build/bin/bench-train" \
             --engines "cpu@fp32,cuda:s5@bf16" "${options[@]}" --json "$json"
     fi
@@ -474,6 +478,16 @@ graphs_agree() {
 section_smoke() {
     device_section smoke || return
     within $((58 * patience)) smoke
+}
+
+# Real sizes: an error that needs many tiles shows in no smaller test.
+section_shapes() {
+    device_section shapes || return
+    local engines=cuda:s0@fp32,cuda:s4@bf16 shape=(--batch 128 --size 224 --steps 4)
+    [ -z "$rehearse" ] || shape=("${train_options[@]:0:4}" --steps 1)
+    ! takes_s5 "shapes: s5" || engines+=,cuda:s5@bf16
+    attempt 90 "shapes: losses at 128 images of 224 px" "$build/bin/bench-train" --model "$model" \
+        --engines "$engines" "${shape[@]}" --json "$json"
 }
 
 section_ptxas() {

@@ -84,7 +84,7 @@ static void write_json(const struct training *t, const char *path, const char *n
         "%d, \"size_px\": %d, \"lr\": %g, \"loss\": [",
         name, t->net->model, t->n, t->size, t->lr);
     for (int i = 0; i < t->steps; i++)
-        fprintf(f, "%s%.7g", i ? ", " : "", loss[i]);
+        fprintf(f, "%s%.17g", i ? ", " : "", loss[i]);
     fprintf(f, "]}\n");
     fclose(f);
 }
