@@ -62,7 +62,7 @@ in_node() { # NODE COMMAND...: as root, inside the node's namespaces
     timeout -s KILL 90 nsenter -t "$(pgrep -P "$(cat "$CLUSTER/$1.pid")" | head -n 1)" -m -u -p "${@:2}"
 }
 script() { # NAME NODE [NAME=VALUE...]: as slurmd runs it
-    in_node "$2" env -i SLURM_CONF="$CLUSTER/slurm.conf" SLURMD_NODENAME="$2" "${@:3}" "$site/$1.sh" >"$1.out" 2>&1
+    in_node "$2" env -i SLURM_CONF="$CLUSTER/slurm.conf" SLURMD_NODENAME="$2" "${@:3}" "$site/$1.sh" >"$SCRATCH/$1.out" 2>&1
 }
 health() { script health "$@"; }
 
