@@ -5,6 +5,10 @@
 # munge key, own ports. Each node runs in its own pid, mount and host name space, so that it has its own
 # /tmp/... spool, its own /dev/shm, and dies as a whole. Each has two pretended GPUs (character
 # devices without a driver).
+#
+# With `--network own` each node has its own network name space and address, 10.203.0.10 and up. Pairs of
+# virtual Ethernet devices join them to a bridge in the name space of the controller. Nothing of it is seen
+# outside: `enter` runs a command in the controller's name space, and all of it ends with the processes.
 set -u
 
 usage() {
@@ -13,6 +17,7 @@ usage: fixture.sh check                      0, or 77 and one line that says why
        fixture.sh start DIR PORT [OPTION...] starts the cluster with all its files in DIR (new or
                                              empty) and ports PORT to PORT+N of 127.0.0.1
        fixture.sh stop DIR                   ends everything and removes DIR
+       fixture.sh enter DIR COMMAND...       runs COMMAND in the controller's network
        fixture.sh kill-node DIR NODE         NODE, such as n1, loses power
        fixture.sh start-node DIR NODE        and comes back
        fixture.sh report DIR                 nodes that cannot be used, why, and the errors in the
@@ -24,6 +29,7 @@ options of start:
   --fragment FILE    lines to append to slurm.conf
   --plugstack LINE   a line of plugstack.conf, such as 'required /path/plugin.so'
   --disk SIZE        a file system of SIZE, such as 100m, in DIR/disk, for all nodes
+  --network own      a network for each node, and Slurm's default TreeWidth
   --owner PID        stop, and end what else has its SLURM_CONF, when that process is gone
 Then: export SLURM_CONF=DIR/slurm.conf
 END
@@ -42,7 +48,7 @@ impossible() {
 check() {
     local tool missing='' probe
     PATH=$PATH:/usr/sbin:/sbin
-    for tool in slurmctld slurmd munged srun sinfo scancel unshare setsid mknod; do
+    for tool in slurmctld slurmd munged srun sinfo scancel unshare nsenter setsid mknod; do
         command -v "$tool" >/dev/null || missing="$missing $tool"
     done
     [ -z "$missing" ] || impossible "not installed:$missing (Debian: slurm-wlm munge util-linux)"
@@ -50,6 +56,8 @@ check() {
     unshare -m -u -p -f --mount-proc --propagation private sh -c \
         'hostname n0 && mount -t tmpfs tmpfs /dev/shm' >/dev/null 2>&1 ||
         impossible "this container may not make namespaces (unshare fails)"
+    [ "${1-}" != own ] || unshare -n sh -c 'ip link add b0 type bridge && ip link add v0 type veth peer name v1' \
+        >/dev/null 2>&1 || impossible "no network can be made here (needs ip of iproute2, bridge and veth)"
     probe=$(mktemp -d) || impossible "no temporary folder can be made"
     mknod "$probe/dev" c 1 3 2>/dev/null || {
         rm -rf "$probe"
@@ -83,9 +91,29 @@ await_end() {
 # Runs shell text as process 1 of new namespaces. Killing the recorded process ends all of them:
 # the kernel kills what is left in a pid namespace whose first process is gone.
 contain() { # name, text
-    setsid unshare -m -u -p -f --mount-proc --propagation private --kill-child=KILL \
+    # shellcheck disable=SC2086
+    setsid unshare $own_network -m -u -p -f --mount-proc --propagation private --kill-child=KILL \
         bash -c "$2" >>"$dir/log/$1.out" 2>&1 </dev/null &
     echo $! >"$dir/$1.pid"
+}
+
+enter() { # DIR COMMAND...
+    nsenter -n -t "$(cat "$1/ctl.pid")" "${@:2}"
+}
+
+# Gives the node's name space the device eth0. A node that comes back finds the device of its earlier life
+# until the kernel has removed it.
+connect_node() { # NAME
+    local pid i=${1#n} tries
+    [ -n "$own_network" ] || return 0
+    pid=$(cat "$dir/$1.pid")
+    for ((tries = 0; tries < 400; tries++)); do
+        [ "$(readlink "/proc/$pid/ns/net")" = "$(readlink "/proc/$$/ns/net")" ] ||
+            ! enter "$dir" ip link add "v$i" type veth peer name eth0 netns "$pid" 2>/dev/null || break
+        sleep 0.05
+    done
+    enter "$dir" ip link set "v$i" master bridge up && nsenter -n -t "$pid" sh -c "ip link set lo up &&
+        ip addr add 10.203.0.$((i + 10))/24 dev eth0 && ip link set eth0 up"
 }
 
 # slurmd gets "spool" and "tmp" for all nodes (the PMIx plugin does not expand %n); each sees
@@ -100,13 +128,17 @@ launch_node() {
         mount --bind '$dir/spool.$1' '$dir/spool' && mount --bind '$dir/tmp.$1' '$dir/tmp' || exit 1
         mount -t tmpfs -o size=512m,mode=1777 tmpfs /dev/shm || exit 1
         cd '$dir/tmp' || exit 1 # for its core files
+        until [ -z '$own_network' ] || ip addr show eth0 2>/dev/null | grep -q ' inet '; do sleep 0.02; done
         while slurmd -D -N $1; status=\$?; [ \$status -gt 128 ]; do
             echo \"slurmd of $1 was ended by signal \$((status - 128)) and is started again\"
         done"
+    connect_node "$1"
 }
 
 launch_controller() {
     contain ctl "
+        [ -z '$own_network' ] || { ip link set lo up && ip link add bridge type bridge &&
+            ip addr add 10.203.0.1/24 dev bridge && ip link set bridge up; } || exit 1
         munged --foreground --force --num-threads=2 --group-update-time=-1 \
             --socket='$dir/munge/socket' --key-file='$dir/munge/key' --pid-file='$dir/munge/pid' \
             --seed-file='$dir/munge/seed' --log-file='$dir/munge/log' &
@@ -121,9 +153,11 @@ launch_controller() {
 configuration() {
     local here last=$((nodes - 1)) node='CPUs=8 SocketsPerBoard=2 CoresPerSocket=4 RealMemory=4000 Gres=gpu:2'
     here=$(hostname -s)
+    local controller=127.0.0.1 address=127.0.0.1 width=TreeWidth=2
+    [ -z "$own_network" ] || controller=10.203.0.1 address="10.203.0.[10-$((10 + last))]" width=
     cat <<END
 ClusterName=fixture$port
-SlurmctldHost=$here(127.0.0.1)
+SlurmctldHost=$here($controller)
 SlurmctldPort=$port
 SlurmUser=root
 AuthInfo=socket=$dir/munge/socket
@@ -142,13 +176,13 @@ SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=100000
 SlurmdParameters=config_overrides
 MpiDefault=pmix
-TreeWidth=2
+$width
 GresTypes=gpu
 ReturnToService=2
 MessageTimeout=60
 BatchStartTimeout=120
 UnkillableStepTimeout=300
-NodeName=n[0-$last] NodeHostname=$here NodeAddr=127.0.0.1 Port=[$((port + 1))-$((port + nodes))] $node
+NodeName=n[0-$last] NodeHostname=$here NodeAddr=$address Port=[$((port + 1))-$((port + nodes))] $node
 PartitionName=main Nodes=n[0-$last] Default=YES State=UP
 END
 }
@@ -192,12 +226,12 @@ daemons_live() {
 }
 
 idle_nodes() {
-    timeout 20 sinfo -h -N -t idle -o %N 2>/dev/null | sort -u | wc -l
+    enter "$dir" timeout 20 sinfo -h -N -t idle -o %N 2>/dev/null | sort -u | wc -l
 }
 
 start() {
     dir=${1-} port=${2-} fragment='' owner=''
-    settings=() plugstack=('') nodes=2 disk=''
+    settings=() plugstack=('') nodes=2 disk='' own_network=''
     [[ $dir = /* && $port =~ ^[0-9]+$ ]] || fail "start needs an absolute DIR and a PORT"
     [ ${#dir} -le 60 ] || fail "$dir: ${#dir} characters; socket names allow 60"
     shift 2
@@ -209,6 +243,10 @@ start() {
         --fragment) fragment=$2 ;;
         --plugstack) plugstack+=("$2") ;;
         --disk) disk=$2 ;;
+        --network)
+            [ "$2" = own ] || fail "--network $2: expected own"
+            own_network=-n
+            ;;
         --owner) owner=$2 ;;
         *) fail "unknown option $1" ;;
         esac
@@ -216,7 +254,7 @@ start() {
     done
     [[ $nodes =~ ^([2-9]|1[0-6])$ ]] || fail "--nodes $nodes: expected 2 to 16"
     local reason tries i
-    reason=$(check) || impossible "$reason"
+    reason=$(check ${own_network:+own}) || impossible "$reason"
     if ! mkdir -p "$dir" || [ -n "$(ls -A "$dir")" ]; then
         fail "$dir is not a new or empty folder"
     fi
@@ -274,11 +312,11 @@ stop() {
         kill -9 -- "-$(cat "$dir/guard.pid")" 2>/dev/null
     fi
     # No SLURM_CONF of this shell's own: `left` would list it.
-    SLURM_CONF=$dir/slurm.conf timeout 2 scancel --state=PENDING -u root 2>/dev/null
-    SLURM_CONF=$dir/slurm.conf timeout 2 squeue -h -o %A 2>/dev/null |
-        SLURM_CONF=$dir/slurm.conf timeout 2 xargs -r scancel 2>/dev/null
+    asked() { SLURM_CONF=$dir/slurm.conf enter "$dir" timeout 2 "$@" 2>/dev/null; }
+    asked scancel --state=PENDING -u root
+    asked squeue -h -o %A | asked xargs -r scancel
     for ((tries = 0; tries < 20; tries++)); do
-        [ -n "$(SLURM_CONF=$dir/slurm.conf timeout 2 squeue -h 2>/dev/null)" ] || break
+        [ -n "$(asked squeue -h)" ] || break
         sleep 0.05
     done
     for file in "$dir"/n*.pid "$dir/ctl.pid"; do
@@ -326,6 +364,8 @@ start_node() {
     node_of "$@"
     close_descriptors
     export SLURM_CONF=$dir/slurm.conf
+    own_network=
+    ! grep -q '10\.203\.' "$dir/slurm.conf" || own_network=-n
     launch_node "$2"
 }
 
@@ -334,8 +374,8 @@ report() {
     dir=${1-}
     [ -f "$dir/slurm.conf" ] || fail "no cluster in '$dir'"
     {
-        SLURM_CONF=$dir/slurm.conf timeout 10 sinfo -hNo '%N %T: %E'
-        SLURM_CONF=$dir/slurm.conf timeout 10 squeue -ho 'job %A %T %r'
+        SLURM_CONF=$dir/slurm.conf enter "$dir" timeout 10 sinfo -hNo '%N %T: %E'
+        SLURM_CONF=$dir/slurm.conf enter "$dir" timeout 10 squeue -ho 'job %A %T %r'
         grep -hE 'error:|fatal:|DOWN|not responding|[Rr]equeu|drain' "$dir"/log/slurmctld | tail -n 40
         tail -qn 200 "$dir"/log/slurmd.* | grep -hE 'error:|fatal:' | tail -n 20
         grep -h 'is started again' "$dir"/log/*.out
@@ -347,7 +387,8 @@ PATH=$PATH:/usr/sbin:/sbin
 command=${1-}
 [ $# = 0 ] || shift
 case $command in
-check) check ;;
+check) check "$@" ;;
+enter) enter "$@" ;;
 start) start "$@" ;;
 stop) stop "$@" ;;
 guard) guard "$@" ;;

@@ -129,7 +129,7 @@ slurm_fixture() {
     mapfile -d '' environment < <(slurm_environment)
     # A group of its own, so that all of it can be ended; in the background, so that a signal to
     # this shell is served at once.
-    setsid env -i "${environment[@]}" "SLURM_CONF=$slurm_dir/slurm.conf" \
+    setsid bash "$fixture" enter "$slurm_dir" env -i "${environment[@]}" "SLURM_CONF=$slurm_dir/slurm.conf" \
         "CHEX_TEST_CLUSTER=$slurm_dir" bash "$script" &
     slurm_inner=$!
     wait $slurm_inner
