@@ -5,6 +5,7 @@
 #include "base/module.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -41,11 +42,17 @@ static char *module_folder(void) {
     return chex_fs_format("%s/../" CHEXNET_MODULE_SUBDIR, exe);
 }
 
-static char *module_path(const char *name) {
+char *chex_module_file(const char *file) {
     char *folder = module_folder();
-    char *path = folder ? chex_fs_format("%s/chexnet-%s.so", folder, name) : NULL;
+    char *path = folder ? chex_fs_format("%s/%s", folder, file) : NULL;
     free(folder);
     return path;
+}
+
+static char *module_path(const char *name) {
+    char file[64];
+    snprintf(file, sizeof file, "chexnet-%s.so", name);
+    return chex_module_file(file);
 }
 
 bool chex_module_installed(const char *name) {

@@ -24,6 +24,9 @@ enum chex_status chex_module_symbol(const char *name, const char *symbol, void *
  * node, or the module is from another build. */
 bool chex_module_installed(const char *name);
 
+/* The path of a file in the folder of the modules. The caller frees it; NULL: out of memory. */
+char *chex_module_file(const char *file);
+
 /* Each module contains this macro once. It gives the module's version and connects its log to the
  * command's log. */
 #define CHEX_MODULE_VERSION_SYMBOL                                                                 \

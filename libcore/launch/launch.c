@@ -132,6 +132,12 @@ void chex_launch_lookup(const struct chex_launch *launch, const char *key, int f
     launch->impl->lookup(launch, key, from, to, bytes, all_out, came_out, wait_ms);
 }
 
+int chex_launch_ended(const struct chex_launch *launch, int from, int to, bool *ended_out) {
+    memset(ended_out, 0, (size_t)(to - from) * sizeof *ended_out);
+    return launch->impl && launch->impl->ended ? launch->impl->ended(launch, from, to, ended_out)
+                                               : 0;
+}
+
 void chex_launch_host(const struct chex_launch *launch, int rank, char *buf, size_t size) {
     if (rank != launch->rank && launch->impl && launch->impl->host)
         launch->impl->host(launch, rank, buf, size);

@@ -54,6 +54,8 @@ struct chex_launch_method {
     void (*lookup)(const struct chex_launch *launch, const char *key, int from, int to,
                    size_t bytes, void *all_out, bool *came_out, uint64_t wait_ms);
     void (*host)(const struct chex_launch *launch, int rank, char *buf, size_t size);
+    /* See chex_launch_ended. NULL: unknown. */
+    int (*ended)(const struct chex_launch *launch, int from, int to, bool *ended_out);
     /* Ends every rank of the job with `status`. Prints nothing. Returns if it cannot. */
     void (*abort)(struct chex_launch *launch, int status);
     void (*finish)(struct chex_launch *launch);
@@ -126,6 +128,14 @@ enum chex_status chex_launch_publish(struct chex_launch *launch, const char *key
  * - The caller's own rank is skipped: false. */
 void chex_launch_lookup(const struct chex_launch *launch, const char *key, int from, int to,
                         size_t bytes, void *all_out, bool *came_out, uint64_t wait_ms);
+
+/* Which ranks [from, to) run no more, because their node has left the job step: ended_out[r -
+ * from]. Returns how many; -1: unknown.
+ * - Asks Slurm, for 4 s at most. Later look-ups leave these ranks out.
+ * - Call it before a look-up of ranks that may be gone: Slurm's daemon of this node does not answer
+ *   for half a minute after a request for a value of such a node.
+ * - Any thread. */
+int chex_launch_ended(const struct chex_launch *launch, int from, int to, bool *ended_out);
 
 /* The node name of a rank, or "host unknown". Works with every method. */
 void chex_launch_host(const struct chex_launch *launch, int rank, char *buf, size_t size);

@@ -16,6 +16,14 @@
  * hours; meanwhile a check every 30 s asks the server for an answer. If PMIx reports a lost
  * connection, all waits end at once.
  *
+ * Problem 3: the daemon of a step ends with the last task of its node. If this node's daemon is
+ * then asked for a value of that node, it tries to send for 31 s and answers no other request
+ * meanwhile. Its ranks then find all others silent, and the others find them silent. A fence has
+ * the same effect on one neighbour of the node. So before ranks are named as missing, Slurm is
+ * asked which nodes have left the step (find_ended). If some have, only their ranks are missing:
+ * look-ups prove nothing then. If Slurm does not answer and ranks of several nodes are silent, none
+ * is named.
+ *
  * A request that does not return in time is abandoned, not cancelled. Its ticket has two holders,
  * the caller and the callback; the last one frees it.
  */
@@ -31,6 +39,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "launch/methods.h"
+#include "launch/slurm_step.h"
 
 enum {
     NAMING_MS = 1000,     /* how long to look for the ranks that are missing */
@@ -43,6 +52,9 @@ enum {
     CHECK_MS = 30000,  /* pause between two checks that the server is alive */
     START_MS = 120000, /* PMIx_Init and the job's rank and size, from the server of this node */
     END_MS = 5000,     /* publish, PMIx_Abort and PMIx_Finalize, which must not delay the end */
+    ASK_MS = 4000,     /* Slurm's answer which nodes have left the step */
+    FIRST_MS = 3000,   /* head start of local rank 0 in asking for it */
+    SPOKEN_MS = 1000,  /* before PMIx_Abort: srun ends at once and loses output on its way to it */
     GONE_MS = 200,     /* pause between two checks of server_gone */
 };
 
@@ -53,9 +65,10 @@ static atomic_bool server_silent;
 
 struct pmix_self {
     pmix_proc_t me;
-    unsigned round; /* of exchanges, the same on all ranks */
-    bool broken;    /* an exchange failed: no further collective call */
-    bool *came;     /* (size) which ranks came to that exchange, or NULL */
+    unsigned round;     /* of exchanges, the same on all ranks */
+    bool broken;        /* an exchange failed: no further collective call */
+    bool *came;         /* (size) which ranks came to that exchange, or NULL */
+    atomic_bool *ended; /* (size) ranks whose node has left the step; it never comes back */
 };
 
 /* One pending request. Freed by the last of its holders. */
@@ -385,7 +398,12 @@ static enum chex_status init(struct chex_launch *launch, struct chex_error *err)
     stdout_restore(kept);
     if (!returned)
         return server_lost_error(err, "PMIx_Init");
-    const enum chex_status st = s->status;
+    enum chex_status st = s->status;
+    if (st == CHEX_OK) {
+        s->self->ended = calloc((size_t)s->launch.size, sizeof *s->self->ended);
+        if (!s->self->ended)
+            st = chex_error_memory(&s->error, NULL);
+    }
     if (st == CHEX_OK) {
         *launch = s->launch;
         launch->self = s->self;
@@ -531,16 +549,17 @@ static bool get(const struct pmix_self *self, int rank, const char *key, void *o
     }
 }
 
-/* One round of lookup: sends a request to each rank of [from, to) that has no value and no pending
- * request, and collects the answers that are here. True if no value is missing. */
+/* One round of lookup: sends a request to each rank of [from, to) that runs, has no value and no
+ * pending request, and collects the answers that are here. True if no value is missing. */
 static bool lookup_round(const struct chex_launch *launch, const char *key, int from, int to,
                          size_t bytes, unsigned char *all_out, bool *came, struct ticket **asked) {
+    struct pmix_self *self = launch->self;
     bool whole = true;
     for (int i = 0; i < to - from; i++) {
-        if (came[i] || from + i == launch->rank)
+        if (came[i] || from + i == launch->rank || atomic_load(&self->ended[from + i]))
             continue;
         if (!asked[i])
-            asked[i] = ask(launch->self, from + i, key);
+            asked[i] = ask(self, from + i, key);
         struct ticket *t = asked[i];
         if (t && ticket_wait(t, 0)) {
             came[i] = t->status == PMIX_SUCCESS && t->data && (!bytes || t->bytes == bytes);
@@ -576,16 +595,113 @@ static void host(const struct chex_launch *launch, int rank, char *buf, size_t s
     served_host(launch->self, rank, buf, size);
 }
 
+/* ---- nodes that have left the step ---- */
+
+/* Slurm's name space is slurm.pmix.JOB.STEP. */
+static bool slurm_step(const struct pmix_self *self, char *job, char *step) {
+    return sscanf(self->me.nspace, "slurm.pmix.%15[0-9].%15[0-9]", job, step) == 2;
+}
+
+/* The other nodes of ranks [from, to) that were not found ended before. node_of[r - from] is the
+ * index of the rank's node, or -1. Returns the count. */
+static int list_nodes(const struct chex_launch *launch, int from, int to,
+                      char (*nodes)[CHEX_HOST_BYTES], int *node_of) {
+    const struct pmix_self *self = launch->self;
+    int count = 0;
+    for (int r = from; r < to; r++) {
+        int k = 0;
+        node_of[r - from] = -1;
+        if (r == launch->rank || atomic_load(&self->ended[r]))
+            continue;
+        served_host(self, r, nodes[count], sizeof nodes[count]);
+        if (strchr(nodes[count], ' ') || strcmp(nodes[count], launch->host) == 0)
+            continue;
+        while (strcmp(nodes[k], nodes[count]) != 0)
+            k++;
+        node_of[r - from] = k;
+        count += k == count;
+    }
+    return count;
+}
+
+/* Marks the ranks of [from, to) whose nodes have left the step. *known_out: Slurm has answered, or
+ * there is no other node. Not under mpirun: it ends the job when it loses a daemon. */
+static int find_ended(const struct chex_launch *launch, int from, int to, bool *known_out) {
+    struct pmix_self *self = launch->self;
+    const size_t ranks = (size_t)(to - from);
+    char job[16], step[16], (*nodes)[CHEX_HOST_BYTES] = calloc(ranks + 1, sizeof *nodes);
+    int *node_of = calloc(ranks + 1, sizeof *node_of), found = 0;
+    bool *ended = calloc(ranks + 1, sizeof *ended);
+    *known_out = false;
+    if (nodes && node_of && ended) {
+        const int count = list_nodes(launch, from, to, nodes, node_of);
+        *known_out =
+            count == 0 || !slurm_step(self, job, step) ||
+            chex_slurm_step_ended(job, step, launch->host, (const char(*)[CHEX_HOST_BYTES])nodes,
+                                  count, ASK_MS, ended);
+        for (int r = from; r < to; r++)
+            if (node_of[r - from] >= 0 && ended[node_of[r - from]])
+                atomic_store(&self->ended[r], true);
+    }
+    for (int r = from; r < to; r++)
+        found += atomic_load(&self->ended[r]);
+    free(nodes);
+    free(node_of);
+    free(ended);
+    return found;
+}
+
+static int ended(const struct chex_launch *launch, int from, int to, bool *ended_out) {
+    const struct pmix_self *self = launch->self;
+    bool known;
+    const int found = find_ended(launch, from, to, &known);
+    for (int r = from; r < to; r++)
+        ended_out[r - from] = atomic_load(&self->ended[r]);
+    return known || found ? found : -1;
+}
+
+/* Whether ranks of two or more other nodes did not come. */
+static bool several_silent(const struct chex_launch *launch, const bool *came) {
+    char first[CHEX_HOST_BYTES] = "", node[CHEX_HOST_BYTES];
+    for (int r = 0; r < launch->size; r++) {
+        served_host(launch->self, r, node, sizeof node);
+        if (came[r] || r == launch->rank || strcmp(node, first) == 0)
+            continue;
+        if (first[0])
+            return true;
+        memcpy(first, node, sizeof first);
+    }
+    return false;
+}
+
+/* After the deadline: which ranks came to the exchange. NULL: unknown. The caller frees it. */
+static bool *find_came(const struct chex_launch *launch, const char *key) {
+    const struct pmix_self *self = launch->self;
+    bool *came = calloc((size_t)launch->size, sizeof *came), known;
+    if (launch->local_rank > 0 && launch->nodes > 1)
+        chex_clock_sleep_ms(FIRST_MS); /* it ends the job, and a node is asked by fewer ranks */
+    const int gone = find_ended(launch, 0, launch->size, &known);
+    for (int r = 0; came && gone && r < launch->size; r++)
+        came[r] = !atomic_load(&self->ended[r]);
+    if (came && !gone)
+        lookup(launch, key, 0, launch->size, 0, NULL, came, NAMING_MS);
+    if (came)
+        came[launch->rank] = true;
+    if (came && !known && several_silent(launch, came)) {
+        free(came);
+        came = NULL;
+    }
+    return came;
+}
+
 /* After the deadline: finds the ranks that have published no value. Writes "rank 3 (n1), 5 (n2) and
- * 7 more". Returns how many. */
+ * 7 more". Returns how many; -1: unknown. */
 static int name_missing(const struct chex_launch *launch, const char *key, char *buf, size_t size) {
     struct pmix_self *self = launch->self;
-    bool *came = calloc((size_t)launch->size, sizeof *came);
+    bool *came = find_came(launch, key);
     int missing = 0, named = 0;
     size_t at = 0;
     buf[0] = '\0';
-    if (came)
-        lookup(launch, key, 0, launch->size, 0, NULL, came, NAMING_MS);
     for (int r = 0; came && r < launch->size; r++) {
         if (r == launch->rank || came[r] || ++missing > NAMED_RANKS || at > size / 2)
             continue;
@@ -597,11 +713,9 @@ static int name_missing(const struct chex_launch *launch, const char *key, char 
     }
     if (missing > named)
         snprintf(buf + at, size - at, " and %d more", missing - named);
-    if (came)
-        came[launch->rank] = true;
     free(self->came);
     self->came = came;
-    return missing;
+    return came ? missing : -1;
 }
 
 static enum chex_status lost(const struct chex_launch *launch, const char *name, const char *key,
@@ -610,6 +724,11 @@ static enum chex_status lost(const struct chex_launch *launch, const char *name,
     if (atomic_load(&server_gone) || atomic_load(&server_silent))
         return server_lost_error(err, name);
     int missing = name_missing(launch, key, who, sizeof who);
+    if (missing < 0)
+        return chex_error_set(err, CHEX_E_LOST,
+                              "exchange %s of %d ranks did not end within %.1f s, and ranks of "
+                              "several nodes do not answer; if a task has ended, srun names it",
+                              name, launch->size, (double)timeout_ms / 1e3);
     if (missing == 0)
         return chex_error_set(err, CHEX_E_LOST,
                               "exchange %s did not end within %.1f s, though every rank came to it",
@@ -715,6 +834,7 @@ static void abort_all(struct chex_launch *launch, int status) {
     pmix_status_t rc;
     self->broken = true;
     abort_status = status;
+    chex_clock_sleep_ms(SPOKEN_MS);
     (void)call_within(call_abort, NULL, in_ms(END_MS), &rc);
 }
 
@@ -733,8 +853,10 @@ static void finish(struct chex_launch *launch) {
     const bool ended = call_within(call_finalize, NULL, in_ms(sound ? SERVER_MS : END_MS), &rc);
     stdout_restore(kept);
     free(self->came);
-    if (ended)
+    if (ended) {
+        free(self->ended);
         free(self);
+    }
     launch->came = NULL;
     launch->self = NULL;
 }
@@ -750,6 +872,7 @@ const struct chex_launch_method chex_launch_pmix = {.name = "pmix",
                                                     .publish = publish,
                                                     .lookup = lookup,
                                                     .host = host,
+                                                    .ended = ended,
                                                     .abort = abort_all,
                                                     .finish = finish,
                                                     .gone = gone};

@@ -86,19 +86,24 @@ struct front {
     int most;        /* its progress */
     /* A rank has not reached the reduction: ranks in it, or in the exchange before, wait for it. */
     bool sums_wait;
+    bool some_ended;
 };
 
 static struct front find_front(const struct chex_stall *s) {
     struct front f = {.newest = newest_stage(s)};
     f.most = progress_of(&s->marks[chex_stall_waiter(s)], f.newest);
+    for (int r = 0; s->ended && r < s->size; r++)
+        f.some_ended |= s->ended[r];
     for (int r = 0; r < s->size; r++)
         f.sums_wait |= !s->came[r] || progress_of(&s->marks[r], f.newest) == 0;
     return f;
 }
 
-/* No answer, or an answer from a phase before the front. */
+/* No answer, or an answer from a phase before the front. If ranks have ended: only those. */
 static bool is_late(const struct chex_stall *s, int r, const struct front *f) {
     const struct chex_mark *m = &s->marks[r];
+    if (f->some_ended)
+        return s->ended[r];
     if (!s->came[r])
         return true;
     const int progress = progress_of(m, f->newest);
@@ -135,7 +140,9 @@ static void name_group(const struct chex_stall *s, int from, int to, const char 
     const bool one = to - from == 1, first = !strstr(buf, " not answer");
     name_ranks(from, to, buf, size);
     add(buf, size, " on %s ", node);
-    if (!s->came[from])
+    if (s->ended && s->ended[from])
+        add(buf, size, "%s ended", one ? "has" : "have");
+    else if (!s->came[from])
         add(buf, size, "%s not answer%s", one ? "does" : "do",
             !first     ? ""
             : s->setup ? " (still setting up, stopped, gone or cut off)"
@@ -163,6 +170,20 @@ static void name_waiters(const struct chex_stall *s, const struct front *f, int 
     add(buf, size, " wait%s", count == 1 ? "s" : "");
 }
 
+/* Whether ranks of two or more nodes do not answer. */
+static bool several_silent(const struct chex_stall *s) {
+    char first[CHEX_HOST_BYTES] = "", node[CHEX_HOST_BYTES];
+    for (int r = 0; r < s->size; r++) {
+        if (s->came[r])
+            continue;
+        s->host(s->arg, r, node, sizeof node);
+        if (first[0] && strcmp(node, first) != 0)
+            return true;
+        memcpy(first, node, sizeof first);
+    }
+    return false;
+}
+
 const char *chex_stall_culprits(const struct chex_stall *s, char *buf, size_t size) {
     const struct chex_mark *waiter = &s->marks[chex_stall_waiter(s)];
     const struct front front = find_front(s);
@@ -175,6 +196,12 @@ const char *chex_stall_culprits(const struct chex_stall *s, char *buf, size_t si
             buf, size,
             "all %d ranks answer, and none is late: the network between them, or a device, hangs",
             s->size);
+        return buf;
+    }
+    if (s->unsure && !front.some_ended && several_silent(s)) {
+        snprintf(buf, size,
+                 "ranks of several nodes do not answer, perhaps because of one of them; if a task "
+                 "has ended, srun names it");
         return buf;
     }
     for (int r = 0; r < s->size && groups < NAMED_GROUPS;) {

@@ -43,7 +43,9 @@ struct chex_stall {
     int size;
     const struct chex_mark *marks; /* (size) */
     const bool *came;              /* (size) the rank answered; at least one rank did */
-    bool setup;                    /* ranks may still be in the set-up and unable to answer */
+    const bool *ended; /* (size) the rank has ended, as the launcher knows; NULL: none has */
+    bool unsure;       /* others may have ended: silent ranks of several nodes are not named */
+    bool setup;        /* ranks may still be in the set-up and unable to answer */
     void (*host)(void *arg, int rank, char *buf, size_t size); /* gives the node of a rank */
     void *arg;
 };
@@ -57,12 +59,14 @@ const char *chex_stall_place(const struct chex_mark *mark, char *buf, size_t siz
 
 /* Describes the late ranks, then those that wait:
  *   "rank 3 on n02 does not answer (stopped, gone or cut off); ranks 0-2 wait"
+ *   "rank 3 on n02 has ended; ranks 0-2 wait"
  *   "rank 3 on n02 has been waiting for data for 60 s; ..."
  *   "rank 3 on n02 is computing, and moved 3 s ago; ..."    (slow, but alive)
  * A rank is late if it did not answer, or if it is in an earlier stage or phase than the furthest
  * rank. Exception: if a rank is silent or has not reached the reduction, all ranks in the reduction
  * count as waiting, and all that are in the exchange before this stage. A bucket or an exchange may
- * complete on some ranks only.
+ * complete on some ranks only. If ranks have ended, only they are late: the others may be silent
+ * because of them.
  * At most four groups are named; the rest are counted. Returns buf. */
 const char *chex_stall_culprits(const struct chex_stall *s, char *buf, size_t size);
 

@@ -76,6 +76,8 @@ struct chex_watchdog {
     uint64_t warned_stage; /* 1 + the last stage that a warning was about; 0: none */
     struct chex_mark *marks;
     bool *came, *came_before; /* came_before: of a look-up by keys[BEFORE] */
+    bool *ended;              /* ranks that chex_launch_ended knows of */
+    bool unsure;              /* it does not know all */
 };
 
 /* ---- marks ---- */
@@ -137,6 +139,7 @@ static void look_up(struct chex_watchdog *w, int from, int to) {
     char key[KEY_BYTES];
     int first = from, end = to;
     key_text(&w->keys[PRESENT], key);
+    w->unsure |= chex_launch_ended(w->launch, from, to, w->ended + from) < 0;
     chex_launch_lookup(w->launch, key, from, to, sizeof *w->marks, w->marks + from, w->came + from,
                        w->look_ms);
     if (from <= w->launch->rank && w->launch->rank < to) {
@@ -175,6 +178,8 @@ static void log_stall(struct chex_watchdog *w) {
     const struct chex_stall stall = {.size = w->launch->size,
                                      .marks = w->marks,
                                      .came = w->came,
+                                     .ended = w->ended,
+                                     .unsure = w->unsure,
                                      .setup = stage == 0,
                                      .host = host_of,
                                      .arg = w->launch};
@@ -199,6 +204,7 @@ static void log_stall(struct chex_watchdog *w) {
 
 static void *scan(void *arg) {
     struct chex_watchdog *w = arg;
+    w->unsure = false;
     if (!a_lower_rank_answers(w)) {
         look_up(w, 0, w->launch->size);
         /* If not, the run has made progress meanwhile. */
@@ -333,6 +339,7 @@ static void release(struct chex_watchdog *w) {
     free(w->marks);
     free(w->came);
     free(w->came_before);
+    free(w->ended);
     free(w);
 }
 
@@ -348,12 +355,14 @@ enum chex_status chex_watchdog_create(struct chex_launch *launch, uint64_t warn_
     w->marks = chex_alloc_zeroed((size_t)launch->size, sizeof *w->marks);
     w->came = chex_alloc_zeroed((size_t)launch->size, sizeof *w->came);
     w->came_before = chex_alloc_zeroed((size_t)launch->size, sizeof *w->came_before);
+    w->ended = chex_alloc_zeroed((size_t)launch->size, sizeof *w->ended);
     pthread_mutex_init(&w->lock, NULL);
     chex_clock_cond_init(&w->wake);
     atomic_store(&w->start_ns[0], chex_clock_ns());
     chex_watchdog_beat(w, CHEX_PHASE_SETUP, 0);
-    int rc =
-        w->marks && w->came && w->came_before ? pthread_create(&w->thread, NULL, watch, w) : ENOMEM;
+    int rc = w->marks && w->came && w->came_before && w->ended
+                 ? pthread_create(&w->thread, NULL, watch, w)
+                 : ENOMEM;
     if (rc) {
         release(w);
         return chex_error_errno(err, rc == ENOMEM ? CHEX_E_RESOURCE : CHEX_E_ENV, rc,

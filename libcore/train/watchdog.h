@@ -25,7 +25,8 @@
  *   - a slow rank: it answers, and its last beat is recent;
  *   - a stopped rank (SIGSTOP, frozen cgroup) or a lost node: it does not answer and is named with
  *     its node. The two cases look the same;
- *   - a dead rank: Slurm ends the step at once and names the task, before any limit;
+ *   - a dead rank: Slurm ends the step at once and names the task, before any limit. It may not if
+ *     the rank was the only one of its node; then it is named as ended;
  *   - all ranks answer from the same phase: the network or a device hangs.
  * If the launcher cannot publish (a single process), each rank reports only itself.
  */

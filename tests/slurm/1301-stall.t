@@ -106,6 +106,7 @@ else
 fi
 
 # One that dies is named by Slurm, which ends the others.
+limits=(--stall-warn 20s --stall-abort 60s)
 after_a_while dead signal_ranks KILL 3 &
 train dead chex-train
 is "$((status != 0))" 1 "a rank is killed: the job ends"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Compiles the SPANK plugin and chexnet-slurm.so with the headers of each release of Slurm in a clone
+# Compiles the SPANK plugin, chexnet-slurm.so and chexnet-slurm-step with the headers of each release of Slurm in a clone
 # of its repository, and prints a table: release, number of the interface of libslurm, result. Compiles
 # only: nothing is linked with, or run under, these releases.
 set -u
@@ -46,7 +46,7 @@ END
     plugin=$(compile "$source/slurm/spank/spank_chexnet.c" -DCHEXNET_PREFIX='"/usr"' \
         -DCHEXNET_MODULE_SUBDIR='"lib/chexnet"') && plugin=compiles || failed=1
     module=$(compile "$source/slurm/library/slurm_library.c" -DCHEX_SLURM_API="$api" \
-        -DCHEXNET_VERSION='"0"') && module=compiles || failed=1
+        -DCHEXNET_VERSION='"0"' && compile "$source/slurm/library/step_nodes.c") && module=compiles || failed=1
     printf '%-20s %-9s %-28s %s\n' "$tag" "$api" "$plugin" "$module"
 done
 exit $failed

@@ -8,7 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/clock.h"
+#include "launch/slurm_step.h"
 #include "tap.h"
 
 static struct chex_slurm_job job;
@@ -47,8 +51,46 @@ static enum chex_status ask(bool batch, bool may, const char *comment, bool lost
     return chex_slurm_requeue(&lib, lost, err);
 }
 
+/* What is known of n1 and n2 if the program beside the modules is this script; it runs on n0. */
+static const char *ended(const char *dir, const char *script) {
+    static const char nodes[2][CHEX_HOST_BYTES] = {"n1", "n2"};
+    static char text[64];
+    char path[64];
+    bool ended[2];
+    snprintf(path, sizeof path, "%s/chexnet-slurm-step", dir);
+    FILE *f = script ? fopen(path, "w") : NULL;
+    if (f) {
+        fprintf(f, "#!/bin/sh\n%s\n", script);
+        fclose(f);
+        chmod(path, 0700);
+    }
+    const bool known = chex_slurm_step_ended("5", "1", "n0", nodes, 2, 2000, ended);
+    snprintf(text, sizeof text, "%d %d%d", known, ended[0], ended[1]);
+    unlink(path);
+    return text;
+}
+
+static void test_ended(void) {
+    char dir[] = "/tmp/chex-unit-XXXXXX";
+    setenv("CHEX_LIBDIR", mkdtemp(dir), 1);
+    OK(strcmp(ended(dir, NULL), "0 00") == 0, "without the program it is unknown who has ended");
+    OK(strcmp(ended(dir, "[ \"$*\" = '5 1 n0,n1,n2' ] && printf 'n0 runs\\nn2 ended\\nn1 runs\\n'"),
+              "1 01") == 0,
+       "a node whose tasks have ended is found");
+    OK(strcmp(ended(dir, "printf 'n0 runs\\nn12 ended\\n'"), "1 00") == 0,
+       "a node without an answer of its own counts as running");
+    OK(strcmp(ended(dir, "printf 'n0 ended\\nn1 ended\\n'"), "0 00") == 0,
+       "an answer that this process has ended is not believed");
+    const double start = chex_clock_s();
+    OK(strcmp(ended(dir, "printf 'n0 runs\\nn1 ended\\n'; exec sleep 100"), "1 10") == 0 &&
+           chex_clock_s() - start < 60,
+       "a program that hangs is stopped, and what it said counts");
+    rmdir(dir);
+}
+
 int main(void) {
     struct chex_error err;
+    test_ended();
     setenv("SLURM_JOB_ID", "17", 1);
 
     OK(ask(true, true, "", true, &err) == CHEX_OK && requeued == 17, "a batch job is put back");

@@ -55,6 +55,16 @@ static void check_silent(void) {
          "rank 1 on n00 does not answer (stopped, gone or cut off); rank 3 on n01 does not answer; "
          "the other 2 ranks wait",
          "ranks of two nodes are silent");
+    s.unsure = true;
+    says(&s,
+         "ranks of several nodes do not answer, perhaps because of one of them; if a task has "
+         "ended, srun names it",
+         "several are silent, and it is not known who has ended");
+    static bool ended[4] = {[2] = true};
+    s.ended = ended;
+    came[2] = false;
+    says(&s, "rank 2 on n01 has ended; the other 3 ranks wait",
+         "one has ended, another is silent because of it");
     s = all_wait(2);
     s.setup = true;
     came[0] = false;

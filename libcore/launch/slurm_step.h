@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Asks Slurm which nodes still run a job step.
+ */
+#ifndef CHEX_LAUNCH_SLURM_STEP_H
+#define CHEX_LAUNCH_SLURM_STEP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "launch/launch.h"
+
+/* Which of `count` nodes have no task of the step JOB.STEP any more.
+ * - own: the node of this process.
+ * - Runs chexnet-slurm-step beside the modules, for wait_ms at most. It sends one request to each
+ *   node.
+ * - false: unknown (no such program, no answer in time); ended_out is all false. A node without an
+ *   answer of its own counts as running. */
+bool chex_slurm_step_ended(const char *job, const char *step, const char *own,
+                           const char (*nodes)[CHEX_HOST_BYTES], int count, uint64_t wait_ms,
+                           bool *ended_out);
+
+#endif
