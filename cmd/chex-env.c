@@ -225,9 +225,11 @@ static enum chex_status prepare(const struct settings *s, const struct chex_laun
 }
 
 static void warn_of_unused(const struct settings *s) {
-    if (s->level == 1 && (s->data || s->output))
-        chex_warn("--%s: level 1 reads and writes nothing: say --level 2",
-                  s->data ? "data" : "output");
+    if (s->level == 1 && s->data)
+        chex_warn("--data: level 1 reads and writes nothing: say --level 2");
+    else if (s->level == 1 && s->output)
+        chex_warn("--output: level 1 compares the folder between nodes and writes nothing: say "
+                  "--level 2");
 }
 
 static void warn_of_left_out(const struct settings *s, const struct chex_check_expected *expected,
@@ -245,9 +247,9 @@ static void warn_of_left_out(const struct settings *s, const struct chex_check_e
                   s->expect, names);
 }
 
-/* After ranks were lost: the table names their nodes, and the fault is the nodes'. The other ranks
- * wait for the rank that prints, because an abort of one ends all. Returns CHEX_E_LOST and leaves
- * the error if no node can be blamed. */
+/* After ranks were lost: the table names their nodes, and the fault is the nodes', or it is unknown
+ * (CHEX_E_LOST). The other ranks wait for the rank that prints, because an abort of one ends all.
+ */
 static enum chex_status blame_lost(const struct settings *s, const struct chex_launch *launch,
                                    struct chex_check_report *report, struct chex_error *err) {
     bool speaks;
@@ -261,7 +263,7 @@ static enum chex_status blame_lost(const struct settings *s, const struct chex_l
         sleep(10);
     }
     *err = (struct chex_error){0};
-    return CHEX_E_NODE;
+    return chex_check_status(report);
 }
 
 static enum chex_status check_all(const struct settings *s, struct chex_group *group,

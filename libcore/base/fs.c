@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <libgen.h>
+#include <linux/magic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 enum chex_status chex_fs_mkdirs(const char *path, struct chex_error *err) {
@@ -416,6 +418,25 @@ enum chex_status chex_fs_remove_tree(const char *path, struct chex_error *err) {
     if (nftw(path, remove_one, 32, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT)
         return chex_error_errno(err, CHEX_E_ENV, errno, "cannot remove %s", path);
     return CHEX_OK;
+}
+
+bool chex_fs_is_local(const char *path) {
+    static const uint32_t local[] = {TMPFS_MAGIC,          RAMFS_MAGIC,      EXT4_SUPER_MAGIC,
+                                     XFS_SUPER_MAGIC,      F2FS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
+                                     OVERLAYFS_SUPER_MAGIC};
+    struct statfs fs;
+    char dir[4096];
+    snprintf(dir, sizeof dir, "%s", path);
+    while (statfs(dir, &fs) != 0) {
+        char *slash = strrchr(dir, '/');
+        if (errno != ENOENT || slash == dir)
+            return false;
+        snprintf(slash ? slash : dir, 2, slash ? "" : ".");
+    }
+    for (size_t i = 0; i < sizeof local / sizeof local[0]; i++)
+        if ((uint32_t)fs.f_type == local[i])
+            return true;
+    return false;
 }
 
 enum chex_status chex_fs_free_bytes(const char *path, uint64_t *bytes_out, struct chex_error *err) {

@@ -113,6 +113,9 @@ bool chex_fs_number(const char *path, const char *key, uint64_t *out);
 /* Removes a tree; a missing one is no error. */
 enum chex_status chex_fs_remove_tree(const char *path, struct chex_error *err);
 
+/* Whether the nearest folder of `path` that exists is on a file system of this node alone. */
+bool chex_fs_is_local(const char *path);
+
 /* Bytes that a user can still write on the file system of `path`, or of its nearest existing
  * parent. */
 enum chex_status chex_fs_free_bytes(const char *path, uint64_t *bytes_out, struct chex_error *err);

@@ -9,11 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/text.h"
 #include "check/checks.h"
 
 const char *const chex_verdict_names[] = {"pass", "skip", "warn", "fail", NULL};
-const char *const chex_fault_names[] = {"user", "node", NULL};
+const char *const chex_fault_names[] = {"user", "node", "unknown", NULL};
 const char *const chex_check_mode_names[] = {"job", "prolog", "login", "health", NULL};
 
 bool chex_check_of_node(enum chex_check_mode mode) {
@@ -50,7 +51,10 @@ const struct chex_check *const chex_checks[] = {
     &chex_check_open_files,
     &chex_check_stack,
     &chex_check_memory,
+    &chex_check_address_space,
+    &chex_check_file_size,
     &chex_check_workdir,
+    &chex_check_output,
     &chex_check_tmpdir,
     &chex_check_shm,
     &chex_check_clock,
@@ -146,6 +150,28 @@ bool chex_check_measured(const struct chex_check *check, const struct chex_check
     return any;
 }
 
+int chex_check_name_nodes(const struct chex_check_record *records, const bool *bad, int n,
+                          bool ranks, char *buf, size_t size) {
+    enum { NAMED = 8 };
+    int nodes = 0;
+    size_t at = 0;
+    buf[0] = '\0';
+    for (int i = 0; i < n; i++) {
+        int k = 0;
+        while (bad[i] && k < i && !(bad[k] && records[k].node == records[i].node))
+            k++;
+        if (!bad[i] || k < i || ++nodes > NAMED || at >= size)
+            continue;
+        const char *comma = nodes == 1 ? "" : ranks ? ", " : ",";
+        at += (size_t)(ranks ? snprintf(buf + at, size - at, "%srank %d (%s)", comma,
+                                        records[i].rank, records[i].host)
+                             : snprintf(buf + at, size - at, "%s%s", comma, records[i].host));
+    }
+    if (ranks && nodes > NAMED && at < size)
+        snprintf(buf + at, size - at, " and %d more nodes", nodes - NAMED);
+    return nodes;
+}
+
 /* The index of the most frequent `found` text. If two are equally frequent, the lower rank wins. */
 static int majority(const struct chex_check_result *const *all, int n, int *count_out) {
     int best = 0, best_count = 0;
@@ -165,20 +191,25 @@ static int majority(const struct chex_check_result *const *all, int n, int *coun
 void chex_check_same(const struct chex_check_record *records,
                      const struct chex_check_result *const *all, int n,
                      struct chex_check_result *merged) {
-    int count, best = majority(all, n, &count);
-    if (count == n)
-        return;
-    for (int i = 0; i < n; i++) {
-        if (strcmp(all[i]->found, all[best]->found) == 0)
-            continue;
-        chex_check_expect(merged, "the same on all ranks: %s", all[best]->found);
-        chex_check_found(merged, "rank %d (%s): %s; %d of %d ranks differ", records[i].rank,
-                         records[i].host, all[i]->found, n - count, n);
-        chex_check_worsen(merged, CHEX_FAIL, merged->fault,
-                          "make node %s like the others, or leave it out with --exclude=%s",
-                          records[i].host, records[i].host);
-        return;
+    int count, first = 0;
+    const char *best = all[majority(all, n, &count)]->found;
+    char names[CHEX_NODES_BYTES], hosts[CHEX_NODES_BYTES];
+    bool *differs = chex_alloc_zeroed((size_t)n, sizeof *differs);
+    for (int i = n - 1; differs && i >= 0; i--) {
+        differs[i] = strcmp(all[i]->found, best) != 0;
+        first = differs[i] ? i : first;
     }
+    if (differs && count < n) {
+        const int nodes = chex_check_name_nodes(records, differs, n, true, names, sizeof names);
+        (void)chex_check_name_nodes(records, differs, n, false, hosts, sizeof hosts);
+        chex_check_expect(merged, "the same on all ranks: %s", best);
+        chex_check_found(merged, "%s: %s; %d of %d ranks differ", names, all[first]->found,
+                         n - count, n);
+        chex_check_worsen(merged, CHEX_FAIL, merged->fault,
+                          "make node%s %s like the others, or leave %s out with --exclude=%s",
+                          nodes == 1 ? "" : "s", hosts, nodes == 1 ? "it" : "them", hosts);
+    }
+    free(differs);
 }
 
 enum chex_status chex_check_status(const struct chex_check_report *report) {
@@ -188,6 +219,8 @@ enum chex_status chex_check_status(const struct chex_check_report *report) {
             continue;
         if (report->merged[i].fault == CHEX_FAULT_NODE)
             return CHEX_E_NODE;
+        if (report->merged[i].fault == CHEX_FAULT_UNKNOWN)
+            return CHEX_E_LOST;
         user = true;
     }
     return user && !chex_check_of_node(report->mode) ? CHEX_E_ENV : CHEX_OK;

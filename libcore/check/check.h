@@ -26,9 +26,10 @@
 #include "launch/launch.h"
 
 enum chex_verdict { CHEX_PASS, CHEX_SKIP, CHEX_WARN, CHEX_FAIL }; /* from best to worst */
-enum chex_fault { CHEX_FAULT_USER, CHEX_FAULT_NODE };
+/* UNKNOWN: only after lost ranks. */
+enum chex_fault { CHEX_FAULT_USER, CHEX_FAULT_NODE, CHEX_FAULT_UNKNOWN };
 extern const char *const chex_verdict_names[]; /* "pass", "skip", "warn", "fail", NULL */
-extern const char *const chex_fault_names[];   /* "user", "node", NULL */
+extern const char *const chex_fault_names[];   /* "user", "node", "unknown", NULL */
 
 /* Where the command runs.
  * - JOB: in a job step.
@@ -63,6 +64,9 @@ struct chex_check_result {
     enum chex_verdict verdict;
     enum chex_fault fault;
     char expected[192], found[512], remedy[320];
+    /* Hash of the path that was asked about; 0: none. A path that fails on some nodes only is their
+     * fault. */
+    uint64_t path;
     uint64_t kind; /* hash of hardware and settings; only figures of the same kind are compared */
     double figures[CHEX_FIGURES];
     double spread[CHEX_FIGURES];          /* chex_spread of the repetitions; 0: measured once */
@@ -148,6 +152,14 @@ void chex_check_same(const struct chex_check_record *records,
                      const struct chex_check_result *const *all, int n,
                      struct chex_check_result *merged);
 
+/* A full list of chex_check_name_nodes. */
+enum { CHEX_NODES_BYTES = 8 * (CHEX_HOST_BYTES + 24) + 32 };
+
+/* Writes one rank of each node with bad ranks, eight at most: "rank 1 (n1), rank 6 (n3) and 4 more
+ * nodes". bad: (n). ranks: false: "n1,n3", for --exclude. Returns the number of nodes. */
+int chex_check_name_nodes(const struct chex_check_record *records, const bool *bad, int n,
+                          bool ranks, char *buf, size_t size);
+
 /* Whether the answer has at least one measured figure. */
 bool chex_check_measured(const struct chex_check *check, const struct chex_check_result *r);
 
@@ -222,15 +234,17 @@ void chex_check_report_release(struct chex_check_report *report); /* zeroed allo
 
 /* After an exchange has failed with CHEX_E_LOST: a report that blames the nodes of the ranks that
  * did not come. Not collective.
- * - why: text of the failed exchange. speaks_out: this rank is the lowest that came, so it prints.
- * - CHEX_E_LOST: it is not known which ranks came or where the others are, or most nodes are
- * missing. */
+ * - If it is not known which ranks came or where the others are, or if most nodes are missing, one
+ *   row of unknown fault has the text `why`.
+ * - why: text of the failed exchange. speaks_out: this rank prints. It is the lowest that came, or
+ *   rank 0 if that is unknown. */
 enum chex_status chex_check_lost(const struct chex_launch *launch, const char *why,
                                  struct chex_check_report *report_out, bool *speaks_out,
                                  struct chex_error *err);
 
 /* The exit status of a report.
  * - CHEX_E_NODE: at least one failure is the node's fault.
+ * - CHEX_E_LOST: ranks were lost, by whose fault is unknown.
  * - CHEX_E_ENV: otherwise, if one is the user's fault. If chex_check_of_node(mode), that is
  *   CHEX_OK, because any other status drains the node.
  * - CHEX_OK: otherwise. */

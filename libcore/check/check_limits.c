@@ -151,3 +151,40 @@ const struct chex_check chex_check_memory = {"memory",
                                              CHEX_FAULT_USER,
                                              probe_memory,
                                              NULL};
+
+/* A checkpoint of DenseNet-121 with its moments has 85 MB. */
+static void probe_file_size(const struct chex_check_context *c, struct chex_check_result *r) {
+    char text[32];
+    const uint64_t now = limit(RLIMIT_FSIZE);
+    (void)c;
+    chex_check_expect(r, "1 GiB or more");
+    chex_check_found(r, "%s", size_text(text, sizeof text, now));
+    if (now < 1024 * MIB)
+        chex_check_worsen(r, now < 128 * MIB ? CHEX_FAIL : CHEX_WARN, CHEX_FAULT_USER,
+                          "raise it with ulimit -f unlimited where the job is submitted");
+}
+const struct chex_check chex_check_file_size = {"file-size",
+                                                "may files be large enough for checkpoints?",
+                                                CHEX_IN_JOB | CHEX_IN_LOGIN,
+                                                CHEX_FAULT_USER,
+                                                probe_file_size,
+                                                NULL};
+
+/* Libraries and the stacks of threads take 400 MiB of addresses before the first image. CUDA
+ * reserves addresses for the memory of all GPUs and of the host. */
+static void probe_address_space(const struct chex_check_context *c, struct chex_check_result *r) {
+    char text[32];
+    const uint64_t now = limit(RLIMIT_AS);
+    const bool gpu = c->gpu.allotted;
+    chex_check_expect(r, gpu ? "unlimited, for a GPU" : "4 GiB or more");
+    chex_check_found(r, "%s", size_text(text, sizeof text, now));
+    if (now < 4096 * MIB || (gpu && now != UINT64_MAX))
+        chex_check_worsen(r, now < 640 * MIB || gpu ? CHEX_FAIL : CHEX_WARN, CHEX_FAULT_USER,
+                          "raise it with ulimit -v unlimited where the job is submitted");
+}
+const struct chex_check chex_check_address_space = {"address-space",
+                                                    "may a rank map enough memory?",
+                                                    CHEX_IN_JOB | CHEX_IN_LOGIN,
+                                                    CHEX_FAULT_USER,
+                                                    probe_address_space,
+                                                    NULL};

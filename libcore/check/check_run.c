@@ -118,8 +118,53 @@ static void merge_noise(const struct chex_check_result *const *column, int n,
     }
 }
 
-/* Merges the answers of all ranks to one check: the worst verdict with its rank, the worst figures,
- * then the comparisons. */
+/* Whether the answers about the path `path` are bad on some nodes only: all ranks there that were
+ * asked about it, and half of the nodes at most. */
+static bool of_some_nodes(const struct chex_check_record *records,
+                          const struct chex_check_result *const *column, const bool *bad, int n,
+                          int nodes, uint64_t path) {
+    bool any_good = false;
+    for (int i = 0; i < n; i++) {
+        const bool good = !bad[i] && column[i]->path == path;
+        any_good |= good;
+        if (bad[i] && column[i]->path != path)
+            return false;
+        for (int k = 0; good && k < n; k++)
+            if (bad[k] && records[k].node == records[i].node)
+                return false;
+    }
+    return path && any_good && 2 * nodes <= records[0].nodes;
+}
+
+/* Names the nodes whose ranks have the worst answer, `same` of n ranks. */
+static void name_worst(const struct chex_check_record *records,
+                       const struct chex_check_result *const *column, int n, int worst, int same,
+                       struct chex_check_result *out) {
+    char names[CHEX_NODES_BYTES], hosts[CHEX_NODES_BYTES], remedy[sizeof out->remedy];
+    bool *bad = chex_alloc_zeroed((size_t)n, sizeof *bad);
+    if (!bad || same == n) {
+        chex_check_found(out, "rank %d (%s)%s: %s", records[worst].rank, records[worst].host,
+                         same == n ? ", as all others" : "", column[worst]->found);
+        free(bad);
+        return;
+    }
+    for (int r = 0; r < n; r++)
+        bad[r] = column[r]->verdict == out->verdict && column[r]->fault == out->fault;
+    const int nodes = chex_check_name_nodes(records, bad, n, true, names, sizeof names);
+    chex_check_found(out, "%s: %s", names, column[worst]->found);
+    if (out->fault == CHEX_FAULT_USER &&
+        of_some_nodes(records, column, bad, n, nodes, column[worst]->path)) {
+        (void)chex_check_name_nodes(records, bad, n, false, hosts, sizeof hosts);
+        memcpy(remedy, out->remedy, sizeof remedy);
+        chex_check_worsen(out, out->verdict, CHEX_FAULT_NODE,
+                          "the other nodes are fine: leave out with --exclude=%s; or there: %s",
+                          hosts, remedy);
+    }
+    free(bad);
+}
+
+/* Merges the answers of all ranks to one check: the worst verdict with its nodes, the worst
+ * figures, then the comparisons. */
 static void merge(const struct chex_check *check, const struct chex_check_record *records,
                   const struct chex_check_result *const *column, int n,
                   struct chex_check_result *out) {
@@ -134,8 +179,7 @@ static void merge(const struct chex_check *check, const struct chex_check_record
     for (int r = 0; r < n; r++)
         same += column[r]->verdict == out->verdict;
     if (n > 1 && out->verdict >= CHEX_WARN)
-        chex_check_found(out, "rank %d (%s)%s: %s", records[worst].rank, records[worst].host,
-                         same == n ? ", as all others" : "", column[worst]->found);
+        name_worst(records, column, n, worst, same, out);
     for (int k = 0; check->figures && check->figures[k].key; k++)
         out->figures[k] = chex_check_worst(&check->figures[k], k, column, n, &ignored);
     merge_noise(column, n, out);

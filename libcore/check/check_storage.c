@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/fs.h"
+#include "base/hash.h"
 #include "base/units.h"
 #include "check/checks.h"
 #include "check/measure.h"
@@ -51,6 +52,7 @@ static void probe_write(const struct chex_check_context *c, const char *dir, enu
     struct chex_error err = {0};
     uint64_t free_bytes = 0;
     char free_text[32];
+    r->path = chex_hash64(dir, strlen(dir));
     chex_check_expect(r, "%.0f MB/s, an fsync in %.1f s", min_write / 1e6, max_sync_s);
     if (!chex_check_has_time(c, write_s + 1, r))
         return;
@@ -103,9 +105,7 @@ const struct chex_check chex_check_tmpdir_rate = {.name = "tmpdir-rate",
                                                   .start = CHEX_START_TOGETHER,
                                                   .figures = tmpdir_figures};
 
-/* The folder, or its nearest parent that exists; chex-train creates the rest. The caller frees the
- * string. */
-static char *existing(const char *path) {
+char *chex_check_existing(const char *path) {
     char *dir = path ? strdup(path) : getcwd(NULL, 0);
     while (dir && !chex_fs_is_dir(dir)) {
         char *slash = strrchr(dir, '/');
@@ -121,7 +121,7 @@ static char *existing(const char *path) {
 static void probe_results(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_error err = {0};
     uint64_t free_bytes = write_bytes;
-    char *dir = existing(c->output);
+    char *dir = chex_check_existing(c->output);
     if (!dir) {
         chex_check_skip(r, "the current folder is gone: see workdir");
     } else if (c->output && chex_fs_check_mkdirs(c->output, &err) != CHEX_OK) {
@@ -237,6 +237,7 @@ static void probe_data(const struct chex_check_context *c, struct chex_check_res
         chex_check_skip(r, "no --data");
         return;
     }
+    r->path = chex_hash64(c->data, strlen(c->data));
     if (!chex_check_has_time(c, read_s + 1, r))
         return;
     chex_measure_begin(c->measure, CHEX_DISTURB_DISK);

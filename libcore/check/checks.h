@@ -20,9 +20,11 @@ extern const struct chex_check chex_check_gpu_driver, chex_check_gpu_visible, ch
     chex_check_gpu_health, chex_check_gpu_busy, chex_check_gpu_memory, chex_check_gpu_peer;
 /* check_limits.c */
 extern const struct chex_check chex_check_memlock, chex_check_open_files, chex_check_stack,
-    chex_check_memory;
+    chex_check_memory, chex_check_file_size, chex_check_address_space;
 /* check_files.c */
 extern const struct chex_check chex_check_workdir, chex_check_tmpdir, chex_check_shm;
+/* check_output.c */
+extern const struct chex_check chex_check_output;
 /* check_speed.c */
 extern const struct chex_check chex_check_memory_rate, chex_check_compute_rate,
     chex_check_cpu_share;
@@ -41,6 +43,10 @@ extern const struct chex_check chex_check_fence, chex_check_collectives, chex_ch
 extern const struct chex_check chex_check_slurm_job;
 /* check_environment.c */
 extern const struct chex_check chex_check_nccl_env, chex_check_mpi_env, chex_check_hdf5_env;
+
+/* The folder, or its nearest parent that exists; chex-train creates the rest. NULL: the current
+ * folder. The caller frees the string. */
+char *chex_check_existing(const char *path);
 
 /* Input of the memory check, in bytes. group: UINT64_MAX means no limit. Separate from the probe,
  * so that tests can call the judgement. */
@@ -61,11 +67,13 @@ struct chex_folder_seen {
     int error; /* errno of writing a file; 0: written */
     uint64_t free, total;
     uint64_t min, wanted; /* free bytes: fail below `min`, warn below `wanted` */
+    uint64_t left;        /* bytes of users without a process on this node */
     bool prolog;
 };
 
-/* Worsens *r with `fault`. In the prolog, a folder that is large enough but full of other users'
- * files only warns, because the node is sound. */
+/* Worsens *r with `fault`, or the user's if their limit of file sizes is to blame. In the prolog, a
+ * folder that is large enough but full of other users' files only warns, because the node is sound;
+ * it fails if ended jobs left them. */
 void chex_check_judge_folder(const struct chex_folder_seen *f, enum chex_fault fault,
                              const char *remedy, struct chex_check_result *r);
 

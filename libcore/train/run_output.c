@@ -9,11 +9,9 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -204,26 +202,6 @@ enum chex_status chex_session_create_output(struct chex_session *s, struct chex_
     return start_writer(s, err);
 }
 
-/* Whether the nearest folder of `path` that exists is on a file system of this node alone. */
-static bool is_local(const char *path) {
-    static const uint32_t local[] = {TMPFS_MAGIC,          RAMFS_MAGIC,      EXT4_SUPER_MAGIC,
-                                     XFS_SUPER_MAGIC,      F2FS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
-                                     OVERLAYFS_SUPER_MAGIC};
-    struct statfs fs;
-    char dir[4096];
-    snprintf(dir, sizeof dir, "%s", path);
-    while (statfs(dir, &fs) != 0) {
-        char *slash = strrchr(dir, '/');
-        if (errno != ENOENT || slash == dir)
-            return false;
-        snprintf(slash ? slash : dir, 2, slash ? "" : ".");
-    }
-    for (size_t i = 0; i < sizeof local / sizeof local[0]; i++)
-        if ((uint32_t)fs.f_type == local[i])
-            return true;
-    return false;
-}
-
 enum chex_status chex_session_check_shared_output(const struct chex_session *s,
                                                   struct chex_error *err) {
     enum { TRIES = 50, PAUSE_MS = 100 };
@@ -239,7 +217,7 @@ enum chex_status chex_session_check_shared_output(const struct chex_session *s,
             closedir(again);
         if (access(lock, F_OK) == 0)
             return CHEX_OK;
-        if (is_local(dir))
+        if (chex_fs_is_local(dir))
             return chex_error_set(err, CHEX_E_ENV,
                                   "--output %s: node %s does not see the folder of rank 0, but a "
                                   "file system of its own: name a folder that all nodes share",

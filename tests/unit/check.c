@@ -194,12 +194,25 @@ static struct chex_check_result folder(int error, uint64_t free, uint64_t total,
     return r;
 }
 
+/* A full folder, seen from the prolog. */
+static struct chex_check_result leftovers(uint64_t left) {
+    const struct chex_folder_seen f = {
+        .total = GIB, .min = MIB, .wanted = 64 * MIB, .left = left, .prolog = true};
+    struct chex_check_result r = {0};
+    chex_check_judge_folder(&f, CHEX_FAULT_NODE, "clean it", &r);
+    return r;
+}
+
 static void test_folder(void) {
     OK(folder(0, GIB, GIB, true).verdict == CHEX_PASS, "a folder with space passes");
     OK(folder(0, 100, GIB, false).verdict == CHEX_FAIL, "a full one fails in a job");
     OK(folder(0, 100, GIB, true).verdict == CHEX_WARN, "a user's files there drain no node");
     OK(folder(ENOSPC, 0, GIB, true).verdict == CHEX_WARN, "not even if nothing can be written");
     OK(folder(EDQUOT, 0, GIB, true).verdict == CHEX_WARN, "or a quota is used up");
+    OK(folder(EFBIG, 0, GIB, false).fault == CHEX_FAULT_USER,
+       "a limit of file sizes is the user's");
+    OK(leftovers(GIB).verdict == CHEX_FAIL, "what ended jobs left fails in the prolog");
+    OK(leftovers(100).verdict == CHEX_WARN, "unless others use the space");
     OK(folder(EROFS, 0, GIB, true).verdict == CHEX_FAIL, "a file system that is read-only does");
     OK(folder(EIO, 0, GIB, true).verdict == CHEX_FAIL, "and one with I/O errors");
     OK(folder(0, 100, 16 * MIB, true).verdict == CHEX_FAIL, "and one that is too small");
@@ -381,6 +394,70 @@ static void test_table_across(void) {
     expect_across(other_node, "cpu-sharing", CHEX_PASS, "each has its own");
 }
 
+/* ---- a folder that fails on some nodes ---- */
+static int bad_from, bad_to;
+
+static void probe_shared(const struct chex_check_context *c, struct chex_check_result *r) {
+    (void)c;
+    r->path = 7;
+    chex_check_found(r, "fine");
+}
+static void bad_folder(const char *key, int rank, void *bytes) {
+    struct chex_check_result *a = bytes;
+    if (strcmp(key, "check-answers") != 0 || rank < bad_from || rank >= bad_to)
+        return;
+    snprintf(a->found, sizeof a->found, "full");
+    chex_check_worsen(a, CHEX_FAIL, CHEX_FAULT_USER, "free it");
+}
+static void other_folder(const char *key, int rank, void *bytes) {
+    bad_folder(key, rank, bytes);
+    if (strcmp(key, "check-answers") == 0 && rank >= bad_from && rank < bad_to)
+        ((struct chex_check_result *)bytes)->path = 8;
+}
+
+static void expect_folder(void (*how)(const char *, int, void *), int from, int to,
+                          enum chex_fault fault, const char *found, const char *what) {
+    static const struct chex_check shared = {"shared",        "?",          CHEX_IN_ALL,
+                                             CHEX_FAULT_USER, probe_shared, NULL};
+    static const struct chex_check *const table[] = {&shared, NULL};
+    alter = how;
+    bad_from = from;
+    bad_to = to;
+    struct chex_check_report r = run_mode(table, four_ranks(), CHEX_MODE_JOB, NULL, 5000);
+    const struct chex_check_result *m = &r.merged[0];
+    OK(m->verdict == CHEX_FAIL && m->fault == fault && strcmp(m->found, found) == 0, "%s: %s", what,
+       m->found);
+    OK((strstr(m->remedy, "--exclude=n") != NULL) == (fault == CHEX_FAULT_NODE), "%s: %s", what,
+       m->remedy);
+    chex_check_report_release(&r);
+    alter = NULL;
+}
+
+static void test_nodes(void) {
+    static struct chex_check_record records[24];
+    bool bad[24];
+    char text[CHEX_NODES_BYTES];
+    expect_folder(bad_folder, 2, 4, CHEX_FAULT_NODE, "rank 2 (n1): full",
+                  "a folder that fails on one node alone is the node's fault");
+    expect_folder(bad_folder, 3, 4, CHEX_FAULT_USER, "rank 3 (n1): full",
+                  "a folder that another rank of the node can use is the user's fault");
+    expect_folder(bad_folder, 1, 4, CHEX_FAULT_USER, "rank 1 (n0), rank 2 (n1): full",
+                  "a folder that fails on most nodes is the user's fault");
+    expect_folder(other_folder, 2, 4, CHEX_FAULT_USER, "rank 2 (n1): full",
+                  "a folder that only one node was asked about is the user's fault");
+    expect_folder(bad_folder, 0, 4, CHEX_FAULT_USER, "rank 0 (n0), as all others: full",
+                  "a folder that fails on all nodes is the user's fault");
+    for (int i = 0; i < 24; i++) {
+        records[i] = (struct chex_check_record){.rank = i, .node = i / 2};
+        snprintf(records[i].host, sizeof records[i].host, "n%d", i / 2);
+        bad[i] = i > 2;
+    }
+    OK(chex_check_name_nodes(records, bad, 24, true, text, sizeof text) == 11 &&
+           strcmp(text, "rank 3 (n1), rank 4 (n2), rank 6 (n3), rank 8 (n4), rank 10 (n5), rank 12 "
+                        "(n6), rank 14 (n7), rank 16 (n8) and 3 more nodes") == 0,
+       "one rank of each bad node is named, eight at most: %s", text);
+}
+
 static struct chex_check_result probe_with(const struct chex_check *check, const char *name,
                                            const char *value) {
     static struct chex_launch launch;
@@ -495,6 +572,18 @@ static void pair_host(const struct chex_launch *launch, int rank, char *buf, siz
     snprintf(buf, size, rank < 6 ? "n%d" : "host unknown", rank / 2);
 }
 
+/* reporter: the rank that prints. */
+static void names_none(struct chex_launch *launch, int reporter, const char *what) {
+    struct chex_check_report r = {0};
+    struct chex_error err = {0};
+    bool speaks;
+    launch->rank = reporter;
+    OK(chex_check_lost(launch, "late", &r, &speaks, &err) == CHEX_OK && speaks && r.count == 1 &&
+           strcmp(r.merged[0].found, "late") == 0 && chex_check_status(&r) == CHEX_E_LOST,
+       "%s", what);
+    chex_check_report_release(&r);
+}
+
 static void test_lost(void) {
     static const struct chex_launch_method method = {.name = "pretended", .host = pair_host};
     bool came[8] = {true, true, true, true, true, true, true, true}, speaks = false;
@@ -502,7 +591,6 @@ static void test_lost(void) {
         .rank = 1, .size = 8, .nodes = 4, .host = "n0", .impl = &method, .came = came};
     struct chex_check_report r = {0};
     struct chex_error err = {0};
-    OK(chex_check_lost(&launch, "late", &r, &speaks, &err) == CHEX_E_LOST, "nobody is lost");
     came[0] = came[4] = came[5] = false;
     OK(chex_check_lost(&launch, "late", &r, &speaks, &err) == CHEX_OK && r.count == 2 && speaks,
        "there is a row for each node with lost ranks, and the lowest rank that came prints");
@@ -517,15 +605,12 @@ static void test_lost(void) {
     chex_check_report_release(&r);
     launch.rank = 1;
     came[2] = false;
-    OK(chex_check_lost(&launch, "late", &r, &speaks, &err) == CHEX_E_LOST,
-       "if most nodes are missing, none is blamed");
+    names_none(&launch, 1, "if most nodes are missing, none is blamed");
     came[2] = came[0] = true;
     came[6] = false;
-    OK(chex_check_lost(&launch, "late", &r, &speaks, &err) == CHEX_E_LOST,
-       "a node without a name is not blamed");
+    names_none(&launch, 0, "a node without a name is not blamed");
     launch.came = NULL;
-    OK(chex_check_lost(&launch, "late", &r, &speaks, &err) == CHEX_E_LOST,
-       "if it is not known who came, nobody is blamed");
+    names_none(&launch, 0, "if it is not known who came, none is blamed");
 }
 
 int main(void) {
@@ -538,6 +623,7 @@ int main(void) {
     test_timeout();
     test_across();
     test_table_across();
+    test_nodes();
     test_probes();
     test_expected();
     test_json();
