@@ -166,7 +166,6 @@ struct eval_network {
     float *state; /* (state_count) */
     struct chex_safetensors_about about;
     int64_t step;                       /* training steps; 0: unknown */
-    bool averaged;                      /* `state` is a moving average */
     struct chex_deployment *deployment; /* NULL: none */
 };
 

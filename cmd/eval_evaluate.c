@@ -475,10 +475,17 @@ static void add_training(json_t *provenance, const struct eval_network *network)
             json_object_set(provenance, keys[i], json_object_get(from, keys[i]));
 }
 
+/* "ema", "last", or NULL: unknown. Files of earlier versions have it in their provenance alone. */
+static const char *weights_of(const struct eval_network *n) {
+    const json_t *deployed = n->deployment ? n->deployment->provenance : NULL;
+    return n->about.weights ? n->about.weights
+                            : json_string_value(json_object_get(deployed, "weights"));
+}
+
 static json_t *provenance_of(const struct evaluation *e, double loss) {
     const struct eval_settings *s = e->s;
     json_t *o = chex_result(
-        CHEX_MEMBER(s, checkpoint), CHEX_FIELD("weights", e->network.averaged ? "ema" : "last"),
+        CHEX_MEMBER(s, checkpoint), CHEX_FIELD("weights", weights_of(&e->network)),
         CHEX_MEMBER(e, data), CHEX_FIELD("label_format", label_format_of(e->data)),
         CHEX_MEMBER(e->set, source_digest), CHEX_MEMBER(e->set, resize),
         CHEX_FIELD("split", chex_split_names[e->split]),

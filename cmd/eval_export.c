@@ -59,6 +59,23 @@ static enum chex_status check_options(const struct eval_settings *s, struct chex
     return chex_fs_check_create(s->output, err);
 }
 
+/* Stays {0} if the file does not recalibrate. */
+static enum chex_status copy_calibration(const struct chex_deployment *d,
+                                         struct chex_onnx_calibration *out,
+                                         struct chex_error *err) {
+    if (!d || strcmp(d->recalibration, chex_recalibration_names[CHEX_RECALIBRATE_NONE]) == 0)
+        return CHEX_OK;
+    out->slope = chex_alloc_zeroed((size_t)d->classes, sizeof *out->slope);
+    out->intercept = chex_alloc_zeroed((size_t)d->classes, sizeof *out->intercept);
+    if (!out->slope || !out->intercept)
+        return chex_error_memory(err, "the recalibration");
+    for (int c = 0; c < d->classes; c++) {
+        out->slope[c] = (float)d->calibration[c].slope;
+        out->intercept[c] = (float)d->calibration[c].intercept;
+    }
+    return CHEX_OK;
+}
+
 static enum chex_status write_onnx(const struct eval_settings *s, const struct eval_network *n,
                                    struct chex_error *err) {
     const int size = eval_image_size(s, n, EVAL_IMAGE_PX);
@@ -72,7 +89,14 @@ static enum chex_status write_onnx(const struct eval_settings *s, const struct e
         chex_warn("%s does not say at what image size it was trained: %d px is taken; --image-size "
                   "says another",
                   s->checkpoint, size);
-    return chex_onnx_write(s->output, n->net, n->state, size, &n->about, err);
+    struct chex_onnx_calibration calibration = {0};
+    st = copy_calibration(n->deployment, &calibration, err);
+    if (st == CHEX_OK)
+        st = chex_onnx_write(s->output, n->net, n->state, size, &n->about,
+                             calibration.slope ? &calibration : NULL, err);
+    free(calibration.slope);
+    free(calibration.intercept);
+    return st;
 }
 
 /* A copy through export would lose what the file holds besides parameters. */

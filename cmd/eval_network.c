@@ -129,15 +129,19 @@ static enum chex_status open_weights(const struct eval_settings *s, int data,
                                      struct chex_error *err) {
     int classes;
     CHEX_TRY(chex_weights_open(s->checkpoint, s->weights == EVAL_WEIGHTS_LAST, w, err));
-    if (s->weights == EVAL_WEIGHTS_EMA && !w->averaged)
+    const bool averaged = w->about.weights && strcmp(w->about.weights, "ema") == 0;
+    if (s->weights == (averaged ? EVAL_WEIGHTS_LAST : EVAL_WEIGHTS_EMA))
         return chex_error_set(err, CHEX_E_USAGE,
-                              "--weights ema: %s has no moving average (expected a checkpoint of "
-                              "chex-train --ema)",
-                              s->checkpoint);
+                              "--weights %s: %s has %s (expected a checkpoint of chex-train --ema)",
+                              eval_weights_names[s->weights], s->checkpoint,
+                              averaged ? "the moving average only" : "no moving average");
+    if (averaged && chex_weights_format(s->checkpoint) == CHEX_WEIGHTS_CHECKPOINT)
+        chex_info("%s: the moving average of its parameters; --weights last reads those of the "
+                  "last update",
+                  s->checkpoint);
     n->about = w->about;
     w->about = (struct chex_safetensors_about){0};
     n->step = w->step;
-    n->averaged = w->averaged;
     CHEX_TRY(check_model(s, n, err));
     CHEX_TRY(name_classes(s, n, err));
     CHEX_TRY(count_classes(s, n, chex_tensor_set_outputs(&w->tensors), data, &classes, err));
@@ -184,11 +188,6 @@ enum chex_status eval_network_open(const struct eval_settings *s, int classes,
     enum chex_status st = open_weights(s, classes, &w, n, err);
     chex_weights_close(&w);
     CHEX_TRY(st);
-    if (n->averaged)
-        chex_info(
-            "%s: the moving average of its parameters; --weights last reads those of the last "
-            "update",
-            s->checkpoint);
     return eval_check_class_names(s->checkpoint, n->about.class_names, n->about.classes, err);
 }
 

@@ -17,8 +17,8 @@
  * - narrow: one side of the file is more than twice the other. The resize to a square distorts it.
  * - small: the shorter side of the file is less than half of the stored size.
  * Rules on other facts:
- * - lateral: DICOM's ViewPosition is LL, RL or LATERAL, and the network was not trained on lateral
- *   views as far as is known.
+ * - lateral: DICOM's ViewPosition is LL, RL or LATERAL, and the file of the network names no
+ *   lateral training images.
  * - far, very_far: the feature distance (eval/features.h).
  */
 #ifndef CHEX_EVAL_IMAGE_FLAGS_H

@@ -45,6 +45,7 @@ struct value {
 struct writer {
     const struct chex_net *net;
     const float *state;
+    const struct chex_onnx_calibration *calibration; /* NULL: none */
     struct chex_protobuf graph;
     struct value *buffers; /* (buffer_count): what a buffer holds by now */
 };
@@ -190,6 +191,14 @@ static void add_residual(struct writer *w, const struct chex_op *op, const char 
     add_node(w, "Relu", out, (const char *[]){sum, NULL}, NULL);
 }
 
+static void add_calibration(struct writer *w) {
+    add_tensor(w, "calibration.slope", &w->net->classes, 1, w->calibration->slope);
+    add_tensor(w, "calibration.intercept", &w->net->classes, 1, w->calibration->intercept);
+    add_node(w, "Mul", "calibration", (const char *[]){"logits", "calibration.slope", NULL}, NULL);
+    add_node(w, "Add", "calibrated", (const char *[]){"calibration", "calibration.intercept", NULL},
+             NULL);
+}
+
 static void add_head(struct writer *w, const struct chex_op *op, const char *in) {
     const struct chex_param *params = w->net->params;
     const struct attribute transposed[ATTRIBUTES] = {
@@ -199,7 +208,10 @@ static void add_head(struct writer *w, const struct chex_op *op, const char *in)
     add_node(w, "Gemm", "logits",
              (const char *[]){"features", params[op->weight].name, params[op->bias].name, NULL},
              transposed);
-    add_node(w, "Sigmoid", "probabilities", (const char *[]){"logits", NULL}, NULL);
+    if (w->calibration)
+        add_calibration(w);
+    add_node(w, "Sigmoid", "probabilities",
+             (const char *[]){w->calibration ? "calibrated" : "logits", NULL}, NULL);
 }
 
 /* The value `name` becomes channels of the operation's output buffer. */
@@ -242,6 +254,11 @@ static bool add_op(struct writer *w, const struct chex_op *op) {
 
 /* ---- the model ---- */
 
+static const char *probabilities_doc(const struct writer *w) {
+    return w->calibration ? "sigmoid of calibration.slope * logit + calibration.intercept"
+                          : "sigmoid of the logits";
+}
+
 static bool add_graph(struct writer *w, int image_size) {
     const struct chex_net *net = w->net;
     const int image[] = {1, image_size, image_size}, classes[] = {net->classes};
@@ -258,7 +275,7 @@ static bool add_graph(struct writer *w, int image_size) {
               ELEMENT_U8, image, 3);
     add_value(w, GRAPH_OUTPUT, "logits", "one for each class of the metadata", ELEMENT_FLOAT,
               classes, 1);
-    add_value(w, GRAPH_OUTPUT, "probabilities", "sigmoid of the logits", ELEMENT_FLOAT, classes, 1);
+    add_value(w, GRAPH_OUTPUT, "probabilities", probabilities_doc(w), ELEMENT_FLOAT, classes, 1);
     return known;
 }
 
@@ -277,8 +294,12 @@ static json_t *metadata_of(const struct writer *w, const struct chex_safetensors
             json_string("grey image of 8 bits, resized to stored_size x stored_size by resize, "
                         "centre crop of image_size; the model divides by 255, repeats in 3 "
                         "channels, subtracts mean and divides by std")) == 0 &&
-        json_object_set_new(object, "output",
-                            json_string("one logit for each of classes, and its sigmoid")) == 0)
+        json_object_set_new(
+            object, "output",
+            json_string(w->calibration ? "one logit for each of classes, and its recalibrated "
+                                         "probability, on which the thresholds of the key "
+                                         "deployment are"
+                                       : "one logit for each of classes, and its sigmoid")) == 0)
         return object;
     json_decref(object);
     return NULL;
@@ -301,8 +322,9 @@ static bool add_metadata(const struct writer *w, const struct chex_safetensors_a
 
 enum chex_status chex_onnx_write(const char *path, const struct chex_net *net, const float *state,
                                  int image_size, const struct chex_safetensors_about *about,
+                                 const struct chex_onnx_calibration *calibration,
                                  struct chex_error *err) {
-    struct writer w = {.net = net, .state = state};
+    struct writer w = {.net = net, .state = state, .calibration = calibration};
     struct chex_protobuf model = {0}, opset = {0};
     w.buffers = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *w.buffers);
     if (!w.buffers)

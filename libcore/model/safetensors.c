@@ -88,9 +88,7 @@ static bool add_input(json_t *object, const struct chex_net *net) {
                     "crop of image_size, divided by 255, repeated in 3 channels, minus mean, "
                     "divided by std") &&
            add_channels(object, "mean", net->mean) && add_channels(object, "std", net->std) &&
-           add_text(object, "crop", "centre") &&
-           add_text(object, "output",
-                    "one logit for each of classes: its sigmoid is the probability");
+           add_text(object, "crop", "centre");
 }
 
 json_t *chex_safetensors_metadata(const struct chex_net *net,
@@ -104,10 +102,16 @@ json_t *chex_safetensors_metadata(const struct chex_net *net,
            add_text(object, "model", about->model) &&
            add_size(object, "image_size", about->image_size) &&
            add_size(object, "stored_size", about->stored_size) && add_input(object, net) &&
+           add_text(object, "output",
+                    about->deployment
+                        ? "one logit for each of classes: its sigmoid is the probability, which "
+                          "calibration of the key deployment corrects before its thresholds"
+                        : "one logit for each of classes: its sigmoid is the probability") &&
            add_text(object, "classes", classes) && add_text(object, "resize", about->resize) &&
            add_text(object, "split", about->split) &&
            add_text(object, "source_digest", about->source_digest) &&
            add_text(object, "members", about->members) &&
+           add_text(object, "weights", about->weights) &&
            add_text(object, "deployment", about->deployment);
     free(classes);
     json_decref(names);
@@ -398,9 +402,15 @@ static enum chex_status read_about(const struct tensor_file *f,
         !read_text(metadata, "split", &about->split) ||
         !read_text(metadata, "source_digest", &about->source_digest) ||
         !read_text(metadata, "members", &about->members) ||
+        !read_text(metadata, "weights", &about->weights) ||
         !read_text(metadata, "deployment", &about->deployment) ||
         !read_classes(f->path, metadata, about))
         return chex_error_memory(err, "%s", f->path);
+    if (about->weights && strcmp(about->weights, "ema") != 0 &&
+        strcmp(about->weights, "last") != 0) { /* a key of another program */
+        free(about->weights);
+        about->weights = NULL;
+    }
     return CHEX_OK;
 }
 
@@ -480,6 +490,7 @@ void chex_safetensors_about_release(struct chex_safetensors_about *about) {
     free(about->split);
     free(about->source_digest);
     free(about->members);
+    free(about->weights);
     free(about->deployment);
     free(about->training_loss);
     json_decref(about->training);

@@ -144,9 +144,11 @@ static enum chex_status open_checkpoint(const char *path, bool last, struct chex
                               : take_about(c, meta, w, err);
     if (st == CHEX_OK && c->meta)
         st = chex_checkpoint_check_pixels(path, c->meta, net, err);
-    w->averaged = c->ema && !last;
+    const bool averaged = c->ema && !last;
+    if (st == CHEX_OK && !(w->about.weights = strdup(averaged ? "ema" : "last")))
+        st = chex_error_memory(err, "%s", path);
     if (st == CHEX_OK)
-        st = take_params(path, w->averaged ? &c->ema : &c->params, net, &w->tensors, err);
+        st = take_params(path, averaged ? &c->ema : &c->params, net, &w->tensors, err);
     json_decref(meta);
     chex_net_destroy(net);
     chex_checkpoint_destroy(c);

@@ -22,13 +22,13 @@ struct chex_weights {
     struct chex_tensor_set tensors;
     struct chex_safetensors_about about; /* `model` is found by the names, if the file has none */
     int64_t step;                        /* training steps; 0: unknown */
-    bool averaged; /* the parameters are the moving average of a checkpoint (chex-train --ema) */
 };
 
-/* Reads a file of any format. From a checkpoint with a moving average come the average, which
- * validation measured, or with `last` the parameters of the last update. The caller calls
- * chex_weights_close, which accepts {0} too. CHEX_E_DATA: as the reader of the format, and a
- * checkpoint that was trained on pixels normalised by other values. */
+/* Reads a file of any format, and records in about.weights which parameters they are. From a
+ * checkpoint with a moving average come the average, which validation measured, or with `last` the
+ * parameters of the last update. The caller calls chex_weights_close, which accepts {0} too.
+ * CHEX_E_DATA: as the reader of the format, and a checkpoint that was trained on pixels normalised
+ * by other values. */
 enum chex_status chex_weights_open(const char *path, bool last, struct chex_weights *weights_out,
                                    struct chex_error *err);
 void chex_weights_close(struct chex_weights *weights);

@@ -24,7 +24,7 @@ static enum chex_status read_init(const struct chex_session *s, float *state,
     if (st == CHEX_OK && head && !w.about.classes && s->rank == 0)
         chex_warn("%s does not name its %d classes: those of the data are assumed", path,
                   s->net->classes);
-    const bool averaged = w.averaged;
+    const bool averaged = w.about.weights && strcmp(w.about.weights, "ema") == 0;
     chex_weights_close(&w);
     CHEX_TRY(st);
     chex_info("parameters from %s%s; the head is %s", path,

@@ -61,6 +61,21 @@ expect_status 0 chex-eval export --checkpoint parts/last.h5 --output ema.safeten
 expect_status 0 chex-eval export --checkpoint parts/last.h5 --output last.safetensors --weights last
 ! cmp -s ema.safetensors last.safetensors
 ok $? "an exported network has the chosen parameters"
+expect_status 2 chex-eval export --checkpoint ema.safetensors --output no.onnx --weights last
+error_line '--weights last: ema.safetensors has the moving average only' "the last parameters of an exported average are refused"
+expect_status 0 chex-eval deploy --data set --checkpoint parts/last.h5 --split val --distribution-images 0 \
+    --engine cpu --threads 1 --precision fp32 --output deployed.safetensors
+for file in ema last deployed; do
+    expect_status 0 chex-eval --data set --checkpoint $file.safetensors --split val --engine cpu \
+        --threads 1 --precision fp32 --bootstrap 0 --output of-$file
+done
+is "$(grep -ho '"weights": "[a-z]*"' of-{ema,last,deployed}/auroc.json | tr '\n' ' ')" \
+    '"weights": "ema" "weights": "last" "weights": "ema" ' "exports and deployment files say which parameters they hold"
+expect_status 0 chex-eval card --evaluation of-deployed --output card.md
+like "$(cat card.md)" '^\| weights \| ema \|$' "so does the model card"
+expect_status 0 chex-eval compare auto/predictions.csv of-deployed/predictions.csv
+like "$(out)" 'differs in: no training option' "compare finds no other parameters in a deployment file"
+unlike "$(out)" '--weights' "and names none"
 expect_status 0 chex-train "${new[@]}" --output from --init parts/last.h5 --max-steps 1
 like "$(err)" 'parameters from parts/last.h5 \(their moving average\)' "--init starts from the average"
 for x in -0.1 1 nan much; do

@@ -118,11 +118,13 @@ if [ -n "$dicom" ]; then
         "image_id,study_id,series_id lateral.dcm,1.2.3,1.2.34 plain.dcm,, " \
         "UIDs of DICOM files are columns"
     like "$(grep ^lateral.dcm studied/predictions.csv)" 'lateral' "a lateral view has a flag"
+    like "$(err)" "flag lateral: lateral view, and the network's file names no lateral training images" \
+        "the warning claims nothing about a training that the file does not describe"
     unlike "$(grep ^plain.dcm studied/predictions.csv)" 'lateral' "a file without a view has not"
     is "$(cut -d, -f4- studied/predictions.csv | grep -c "$(grep ^plain studied/predictions.csv | cut -d, -f4-17)")" 2 \
         "and the same probabilities"
 else
-    skip "no DICOM module here" 5
+    skip "no DICOM module here" 6
 fi
 
 # Faults.

@@ -46,6 +46,40 @@ for model in densenet121 resnet50; do
     fi
 done
 
+# A recalibration of known numbers and thresholds between the predictions, in a deployment file.
+quiet chex-eval deploy --data shards --checkpoint run-resnet50/last.h5 --threads 2 --recalibrate platt \
+    --distribution-images 0 --output made.safetensors --quiet
+if [ "$python" ]; then
+    python3 - <<'END'
+import csv, json, math, struct
+data = open("made.safetensors", "rb").read()
+length = struct.unpack("<Q", data[:8])[0]
+header = json.loads(data[8:8 + length])
+d = json.loads(header["__metadata__"]["deployment"])
+rows = list(csv.DictReader(open("eval-resnet50/predictions.csv")))
+for i, name in enumerate(d["thresholds"]):
+    p = sorted(float(row["p_" + name]) for row in rows)
+    p = (p[len(p) // 2 - 1] + p[len(p) // 2]) / 2
+    d["calibration"][name] = {"slope": 0.5 + i / 4, "intercept": 1 - i / 8}
+    d["thresholds"][name] = 1 / (1 + math.exp(-((0.5 + i / 4) * math.log(p / (1 - p)) + 1 - i / 8)))
+header["__metadata__"]["deployment"] = json.dumps(d)
+text = json.dumps(header).encode()
+text += b" " * (-len(text) % 8)
+open("deployed.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data[8 + length:])
+END
+    quiet chex-eval predict --images ph/images --checkpoint deployed.safetensors --engine cpu \
+        --precision fp32 --threads 2 --output predicted
+    expect_status 0 chex-eval export --checkpoint deployed.safetensors --output deployed.onnx
+    expect_status 0 python3 "$SOURCE/tests/tools/run_onnx.py" deployed.onnx deployed.safetensors \
+        shards/test/*.h5 predicted/predictions.csv
+    like "$(out)" '^decisions True other 0$' "an ONNX model of a deployment file decides as predict does"
+    like "$(out)" '^difference .* small$' "its probabilities are the recalibrated ones"
+    like "$(out)" '^metadata output one logit for each of classes, and its recalibrated probability' "its metadata says so"
+    like "$(out)" "^initializers 272 equal 267" "the parameters are unchanged"
+else
+    skip "no python3 with h5py and numpy here" 6
+fi
+
 expect_status 0 chex-eval export --checkpoint run-densenet121/last.h5 --output again.onnx
 cmp -s densenet121.onnx again.onnx
 ok $? "two exports are equal, byte for byte"

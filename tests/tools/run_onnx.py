@@ -6,7 +6,8 @@ numpy.
 
 usage: run_onnx.py FILE.onnx FILE.safetensors SHARD.h5 predictions.csv
 Prints what the model says of itself, its kinds of nodes, the equal initializers, and the greatest
-difference of a probability from predictions.csv.
+difference of a probability from predictions.csv. With a table of chex-eval predict that has
+recalibrated probabilities (c_*) these count, and the decisions (d_*) are compared.
 """
 import csv
 import json
@@ -92,6 +93,7 @@ OPERATORS = {
     "Cast": lambda a, x: x.astype({1: np.float32}[a["to"]]),
     "Div": lambda a, x, y: x / y,
     "Sub": lambda a, x, y: x - y,
+    "Mul": lambda a, x, y: x * y,
     "Add": lambda a, x, y: x + y,
     "Relu": lambda a, x: np.maximum(x, 0),
     "Conv": lambda a, x, w: np.tensordot(
@@ -111,8 +113,9 @@ def main():
     model = memoryview(open(sys.argv[1], "rb").read())
     graph = every(model, 7)[0]
     print("ir", every(model, 1)[0], "opset", every(every(model, 8)[0], 2)[0], text(model, 2))
-    for entry in every(model, 14):
-        print("metadata", text(entry, 1), text(entry, 2))
+    metadata = {text(entry, 1): text(entry, 2) for entry in every(model, 14)}
+    for key, value in metadata.items():
+        print("metadata", key, value)
     for kind, field in (("input", 11), ("output", 12)):
         for value in every(graph, field):
             print(kind, text(value, 1), *shape_of(value))
@@ -144,11 +147,19 @@ def main():
         inputs = [values[bytes(name).decode()] for name in every(node, 1)]
         values[text(node, 2)] = OPERATORS[text(node, 4)](attributes(node), *inputs)
     theirs = dict(zip(ids, values["probabilities"]))
-    difference = 0
+    thresholds = json.loads(metadata.get("deployment", "{}")).get("thresholds", {})
+    difference = other = positive = 0
     with open(sys.argv[4], newline="") as file:
         for row in csv.DictReader(file):
-            ours = np.array([float(row[key]) for key in row if key.startswith("p_")])
+            if row["image_id"] not in theirs:
+                continue
+            kind = "c_" if any(key.startswith("c_") for key in row) else "p_"
+            ours = np.array([float(row[key]) for key in row if key.startswith(kind)])
             difference = max(difference, np.abs(ours - theirs[row["image_id"]]).max())
+            for p, (name, threshold) in zip(theirs[row["image_id"]], thresholds.items()):
+                positive += p >= threshold
+                other += int(p >= threshold) != int(row["d_" + name])
+    print("decisions", positive > 0, "other", other)
     print(f"difference {difference:.1e}", "small" if difference < 2e-5 else "large")
 
 
