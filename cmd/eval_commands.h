@@ -119,8 +119,8 @@ extern const struct chex_opt_program *const eval_subcommands[];
         EVAL_CLUSTER_ROW,                                                                          \
         OPTION("interval", CHOICE, EVAL_AT(interval), .def = "delong", .metavar = "METHOD",        \
                .choices = chex_interval_names,                                                     \
-               .help = "how intervals are computed; bootstrap: percentiles, too narrow with few "  \
-                       "positives"),                                                               \
+               .help = "how intervals are computed; logit: DeLong's of the textbooks; bootstrap: " \
+                       "percentiles; both too narrow with few positives"),                         \
         EVAL_SEED_ROW,                                                                             \
         OPTION("compare", STRING, EVAL_AT(compare), .def = "published",                            \
                .metavar = "published|none|FILE", .of_rank = true,                                  \

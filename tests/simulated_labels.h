@@ -2,9 +2,9 @@
  *
  * Simulated test sets with known truth of every figure: probabilities, labels and patients.
  *
- * The true logit of an image is normal. The label is positive with its probability. A patient has 1
- * to 5 images; their true logits have correlation 1/2, and in half of the patients all images share
- * the draw of the label, so labels are more alike than logits say. The predicted logit is `slope`
+ * The true logit of an image is normal. The label is positive with its probability. The true logits
+ * of a patient's images have correlation 1/2, and in a share of the patients all images share the
+ * draw of the label, so labels are more alike than logits say. The predicted logit is `slope`
  * times the true one plus `shift`: a network whose calibration slope is 1 / slope.
  */
 #ifndef CHEX_TESTS_SIMULATED_LABELS_H
@@ -14,19 +14,24 @@
 #include "eval/net_benefit.h"
 #include "simulated.h"
 
+enum labels_images { LABELS_ONE, LABELS_UP_TO_5, LABELS_LONG_TAIL };
+
 struct labels_design {
     const char *name;
-    bool several;
-    double deviation;    /* of the true logit: 1.5 gives an AUROC of about 0.82 */
-    double slope, shift; /* of the predicted logit */
+    enum labels_images images; /* of a patient */
+    double alike;              /* share of the patients whose images share the draw of the label */
+    double deviation;          /* of the true logit: 1.5 gives an AUROC of about 0.82 */
+    double slope, shift;       /* of the predicted logit */
 };
 
 static const struct labels_design labels_designs[] = {
-    {"one image per patient, calibrated", false, 1.5, 1, 0},
-    {"one image per patient, too extreme", false, 1.5, 1.5, 0.5},
-    {"several images per patient, calibrated", true, 1.5, 1, 0},
-    {"several images per patient, too extreme", true, 1.5, 1.5, 0.5},
-    {"several images per patient, strong network", true, 3, 1, 0},
+    {"one image per patient, calibrated", LABELS_ONE, 0, 1.5, 1, 0},
+    {"one image per patient, too extreme", LABELS_ONE, 0, 1.5, 1.5, 0.5},
+    {"several images per patient, calibrated", LABELS_UP_TO_5, 0.5, 1.5, 1, 0},
+    {"several images per patient, too extreme", LABELS_UP_TO_5, 0.5, 1.5, 1.5, 0.5},
+    {"several images per patient, strong network", LABELS_UP_TO_5, 0.5, 3, 1, 0},
+    {"patients as in ChestX-ray14, calibrated", LABELS_LONG_TAIL, 0.8, 1.5, 1, 0},
+    {"patients as in ChestX-ray14, strong network", LABELS_LONG_TAIL, 0.8, 3, 1, 0},
 };
 enum { LABELS_DESIGNS = sizeof labels_designs / sizeof labels_designs[0] };
 
@@ -119,16 +124,31 @@ static inline struct labels_truth labels_truth_of(const struct labels_design *d,
     return t;
 }
 
+/* Patients of datasets/nih-sample by their number of images; the 7 patients with 20 to 66 count as
+ * 20. The mean is 3.2; ChestX-ray14 as a whole has 3.6. */
+static const int labels_long_tail[] = {128, 49, 22, 10, 5, 11, 10, 6, 5, 4,
+                                       3,   1,  1,  1,  0, 0,  1,  0, 0, 7};
+enum { LABELS_PATIENTS = 264, LABELS_MOST_IMAGES = 20 };
+
+static inline int labels_images(const struct labels_design *d, struct simulated_draws *draws) {
+    if (d->images != LABELS_LONG_TAIL)
+        return simulated_images(draws, d->images == LABELS_UP_TO_5);
+    int n = 0, left = (int)(LABELS_PATIENTS * simulated_uniform(draws));
+    while (left >= labels_long_tail[n])
+        left -= labels_long_tail[n++];
+    return n + 1;
+}
+
 /* `rows` images, the last patient whole. Depends on nothing but the arguments. */
 static inline void labels_fill(struct simulated_set *s, const struct labels_design *d, double mean,
                                uint32_t rows, uint64_t seed, uint32_t trial) {
     struct simulated_draws draws = {seed, trial, 0};
-    const double common = d->several ? sqrt(0.5) : 0, own = sqrt(1 - common * common);
+    const double common = d->images ? sqrt(0.5) : 0, own = sqrt(1 - common * common);
     s->rows = 0;
     for (s->patients = 0; s->rows < rows; s->patients++) {
         const double z = common * simulated_normal(&draws), draw = simulated_uniform(&draws);
-        const bool alike = d->several && simulated_uniform(&draws) < 0.5;
-        for (int i = simulated_images(&draws, d->several); i-- > 0;) {
+        const bool alike = d->images && simulated_uniform(&draws) < d->alike;
+        for (int i = labels_images(d, &draws); i-- > 0;) {
             const double x = mean + d->deviation * (z + own * simulated_normal(&draws));
             const double u = alike ? draw : simulated_uniform(&draws);
             simulated_add(s, labels_predicted(d, x), u < labels_sigmoid(x));

@@ -176,7 +176,7 @@ static struct gap fill_bin(const struct chex_ranking *r, const struct chex_clust
     *out = (struct chex_reliability_bin){n, observed.x / n - d, chex_proportion_figure(&observed)};
     if (!k->intervals)
         out->observed.interval = chex_figure_none().interval;
-    const double expected = spread * chex_proportion_design_effect(&observed) / (n * n);
+    const double expected = spread * chex_proportion_design_effect(&observed).size / (n * n);
     const double squares = residual.xx - 2 * d * residual.xn + d * d * residual.nn;
     const double seen = K > 1 ? squares * K / (K - 1) / (n * n) : 0;
     return (struct gap){d, fmax(seen, expected), expected};

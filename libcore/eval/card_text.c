@@ -183,6 +183,10 @@ static void put_mean(FILE *to, const json_t *o) {
         fputs(" by ", to);
         put_text(to, text_of(interval, "cluster"));
         putc('.', to);
+        if (json_is_string(get(interval, "sentence"))) {
+            fputs("\n\nFor a methods section: ", to);
+            put_text(to, text_of(interval, "sentence"));
+        }
     }
     fputs("\n\n", to);
 }

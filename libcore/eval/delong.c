@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "eval/figure.h"
 
 /* Prior of the ratio of variances. It weighs like four observations. It is above 1 because
  * positives vary more than negatives in radiology (binormal slopes of 0.7 to 0.8). */
@@ -58,20 +59,22 @@ double chex_student_p(double t, double df) {
     return df > 1e6 ? erfc(fabs(t) / sqrt(2)) : incomplete_beta(df / 2, 0.5, df / (df + t * t));
 }
 
+/* Newton's method from the normal quantile, which is too low. The probability is convex there, so
+ * every step ends below the quantile. */
 double chex_student_t(double df) {
+    const double z = 1.959963984540054;
     if (df > 1e6)
-        return 1.959963984540054;
-    double low = 0, high = 1;
-    while (chex_student_p(high, df) > 0.05)
-        high *= 2;
-    for (int i = 0; i < 80; i++) {
-        const double t = (low + high) / 2;
-        if (chex_student_p(t, df) > 0.05)
-            low = t;
-        else
-            high = t;
+        return z;
+    const double scale = 2 * exp(lgamma((df + 1) / 2) - lgamma(df / 2)) / sqrt(df * M_PI);
+    double t = z;
+    for (int i = 0; i < 200; i++) {
+        const double density = scale * pow(1 + t * t / df, -(df + 1) / 2);
+        const double step = (chex_student_p(t, df) - 0.05) / density;
+        t += step;
+        if (step < 1e-13 * t)
+            break;
     }
-    return (low + high) / 2;
+    return t;
 }
 
 /* ---- the variance ---- */
@@ -150,14 +153,17 @@ static bool count_clusters(const struct chex_ranking *r, const struct sums *sums
 static void add_up(struct sums *sums, size_t clusters, struct chex_delong *d) {
     const double K = (double)d->positive_clusters, L = (double)d->negative_clusters;
     const double up = sqrt(K / (K - 1)), un = sqrt(L / (L - 1));
-    double of_positives = 0, of_negatives = 0;
+    double of_positives = 0, of_negatives = 0, products = 0, I = 0;
     d->variance = 0;
     for (size_t k = 0; k < clusters; k++) {
+        I += sums[k].positive_count + sums[k].negative_count > 0;
+        products += sums[k].positives * sums[k].negatives;
         const double p = sums[k].positives *= up, n = sums[k].negatives *= un;
         of_positives += p * p;
         of_negatives += n * n;
         d->variance += (p + n) * (p + n);
     }
+    d->obuchowski = of_positives + of_negatives + 2 * products * I / (I - 1);
     const double both = of_positives + of_negatives;
     if (!(both > 0) || !(d->auroc > 0 && d->auroc < 1))
         return; /* no information on the variance: df stays 0 */
@@ -170,7 +176,7 @@ static void add_up(struct sums *sums, size_t clusters, struct chex_delong *d) {
 /* Computes `out`, and the contributions of each cluster: `sums`, all 0 if there is no variance. */
 static void compute(const struct chex_ranking *r, const uint32_t *cluster, size_t clusters,
                     struct sums *sums, struct chex_delong *out) {
-    struct chex_delong d = {.auroc = chex_ranking_auroc(r), .variance = NAN};
+    struct chex_delong d = {.auroc = chex_ranking_auroc(r), .variance = NAN, .obuchowski = NAN};
     add_placements(r, cluster, d.auroc, sums);
     if (count_clusters(r, sums, clusters, &d))
         add_up(sums, clusters, &d);
@@ -241,6 +247,11 @@ struct chex_interval chex_delong_interval(const struct chex_delong *d) {
     return (struct chex_interval){find_end(d, 0, scale), find_end(d, 1, scale), 0};
 }
 
+struct chex_interval chex_delong_logit_interval(const struct chex_delong *d) {
+    return chex_figure_logit_interval(d->auroc,
+                                      &(struct chex_error_of){sqrt(d->obuchowski), INFINITY});
+}
+
 /* ---- the mean ---- */
 
 enum chex_status chex_delong_mean_create(struct chex_delong_mean *m, size_t clusters,
@@ -298,4 +309,20 @@ struct chex_interval chex_delong_mean_interval(const struct chex_delong_mean *m)
     high = fmax(high, m->high_alone);
     return (struct chex_interval){fmax(mean - sqrt(low) / C, m->least),
                                   fmin(mean + sqrt(high) / C, 1), 0};
+}
+
+struct chex_interval chex_delong_one_se(const struct chex_delong *d) {
+    const double se = sqrt(d->variance);
+    return (struct chex_interval){d->auroc - se, d->auroc + se, 0};
+}
+
+struct chex_interval chex_delong_mean_logit_interval(const struct chex_delong_mean *m) {
+    double variance = 0;
+    if (!m->classes || m->too_few)
+        return (struct chex_interval){NAN, NAN, 0};
+    for (size_t k = 0; k < m->clusters; k++)
+        variance += m->low[k] * m->low[k];
+    const double C = (double)m->classes;
+    return chex_figure_logit_interval(m->auroc / C,
+                                      &(struct chex_error_of){sqrt(variance) / C, INFINITY});
 }

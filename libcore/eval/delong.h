@@ -30,7 +30,11 @@ enum { CHEX_DELONG_MIN_CLUSTERS = 2 };
 struct chex_delong {
     double auroc;
     double variance; /* of the AUROC; NaN below CHEX_DELONG_MIN_CLUSTERS */
-    double df;       /* degrees of freedom of the variance */
+    /* Obuchowski's variance (1997). It differs if clusters have both labels: its factor of the
+     * products of both parts is I / (I - 1), with I clusters, instead of the geometric mean of the
+     * factors of the squares. */
+    double obuchowski;
+    double df; /* degrees of freedom of the variance */
     size_t positive_clusters, negative_clusters;
     double effective_positives, effective_negatives; /* as independent images */
 };
@@ -57,6 +61,10 @@ double chex_delong_model(const struct chex_delong *d, double auroc);
 /* NaN if the variance is NaN. */
 struct chex_interval chex_delong_interval(const struct chex_delong *d);
 
+/* The interval of the textbooks: normal on the scale of the logit, with Obuchowski's variance. NaN
+ * also at an AUROC of 0 or 1, and if the variance is 0. */
+struct chex_interval chex_delong_logit_interval(const struct chex_delong *d);
+
 /* The interval of a mean of AUROCs. Call create, add once per class, mean_interval, release. */
 struct chex_delong_mean {
     size_t clusters, classes;
@@ -74,6 +82,10 @@ void chex_delong_mean_add(struct chex_delong_mean *m, const struct chex_delong *
                           const struct chex_interval *i, const double *part);
 /* NaN if there is no class, or if a class has no interval. */
 struct chex_interval chex_delong_mean_interval(const struct chex_delong_mean *m);
+/* The same on the scale of the logit, from the covariances of the AUROCs. The interval given to add
+ * was then one standard error to each side: chex_delong_one_se(). */
+struct chex_interval chex_delong_mean_logit_interval(const struct chex_delong_mean *m);
+struct chex_interval chex_delong_one_se(const struct chex_delong *d);
 
 /* The 97.5 % quantile of Student's t; df > 0. */
 double chex_student_t(double df);

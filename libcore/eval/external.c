@@ -42,9 +42,8 @@ static enum chex_status mean_of(const struct chex_external *x, int own, int set,
             isnan(x->set[own].scores->per_class[c].auroc))
             continue;
         st = chex_delong(s->rankings[c], s->cluster, s->clusters, part, &d, err);
-        const struct chex_interval i = chex_delong_interval(&d);
         if (st == CHEX_OK)
-            chex_delong_mean_add(&mean, &d, &i, part);
+            chex_scores_add(s->config.method, &d, part, &mean);
     }
     free(part);
     CHEX_TRY(st);
@@ -53,7 +52,7 @@ static enum chex_status mean_of(const struct chex_external *x, int own, int set,
     if (mean.classes)
         out->value = mean.auroc / (double)mean.classes;
     if (s->config.replicates)
-        out->interval = chex_delong_mean_interval(&mean);
+        out->interval = chex_scores_mean_interval(s->config.method, &mean);
     chex_delong_mean_release(&mean);
     return CHEX_OK;
 }

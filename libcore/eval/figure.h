@@ -42,6 +42,7 @@ enum { CHEX_PROPORTION_MIN_CLUSTERS = 2 };
 struct chex_proportion {
     double x, n;       /* sums over the clusters of x_k and n_k */
     double xx, xn, nn; /* sums of x_k * x_k, x_k * n_k, n_k * n_k */
+    double n3, n4;     /* sums of the third and fourth powers of n_k */
     double clusters;   /* with n_k > 0 */
 };
 
@@ -51,17 +52,22 @@ static inline void chex_proportion_add(struct chex_proportion *p, double x, doub
     p->xx += x * x;
     p->xn += x * n;
     p->nn += n * n;
+    p->n3 += n * n * n;
+    p->n4 += n * n * n * n;
     p->clusters += n > 0;
 }
 
-/* The variance of a proportion by clusters, divided by that of independent rows. At least 1. */
-double chex_proportion_design_effect(const struct chex_proportion *p);
+/* The variance of a proportion by clusters, divided by that of independent rows; at least 1. It is
+ * an estimate with df degrees of freedom: INFINITY with one row per cluster. */
+struct chex_design_effect {
+    double size, df;
+};
+struct chex_design_effect chex_proportion_design_effect(const struct chex_proportion *p);
 
-/* The proportion x / n with Wilson's score interval (1927) for an effective number of rows: n
- * divided by the design effect of the clusters (Kish 1965). The observed design effect, of the
- * linearised variance of a ratio, is averaged with that of a correlation of 1/2 within a cluster,
- * because few clusters say little about it. With one row per cluster this is Wilson's interval.
- * NaN if n is 0; without interval below CHEX_PROPORTION_MIN_CLUSTERS. */
+/* The proportion x / n with Wilson's score interval (1927) for an effective number of rows, n
+ * divided by the design effect of the clusters (Kish 1965), and with the quantile of Student's t
+ * (Korn and Graubard 1998; Dean and Pagano 2015). With one row per cluster this is Wilson's
+ * interval. NaN if n is 0; without interval below CHEX_PROPORTION_MIN_CLUSTERS. */
 struct chex_figure chex_proportion_figure(const struct chex_proportion *p);
 
 /* A standard error from the contributions of the clusters to the deviation of a figure, which add

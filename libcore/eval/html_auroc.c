@@ -154,11 +154,13 @@ static void put_row(const struct page *p, const struct row *r) {
 }
 
 static void put_interval_notes(const struct chex_scores *s, FILE *to) {
-    char method[100];
+    char method[100], sentence[CHEX_REPORT_METHODS_BYTES];
     if (!s->config.replicates)
         return;
     chex_report_method(s, method, sizeof method);
-    fprintf(to, "<p class=\"mut\">Intervals: %s.</p>\n", method);
+    chex_report_methods(s, sentence);
+    fprintf(to, "<p class=\"mut\">Intervals: %s. For a methods section: %s</p>\n", method,
+            sentence);
     if (s->too_few)
         fprintf(
             to,

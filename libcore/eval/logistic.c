@@ -56,8 +56,9 @@ static struct derivatives derive(const struct chex_logits *logits, int count,
         for (size_t g = 0; g < logits[i].r->tie_count; g++) {
             const struct chex_tie *t = &logits[i].r->ties[g];
             const double x = logits[i].logit[g], rows = (double)t->positives + t->negatives;
-            const double p = 1 / (1 + exp(-(at->slope * x + at->intercept)));
-            const double rest = t->positives - rows * p, weight = rows * p * (1 - p);
+            const double z = at->slope * x + at->intercept;
+            const double p = 1 / (1 + exp(-z)), q = 1 / (1 + exp(z)); /* q: 1 - p, where p is 1 */
+            const double rest = t->positives * q - t->negatives * p, weight = rows * p * q;
             d.by_intercept += rest;
             d.by_slope += rest * x;
             d.ii += weight;
@@ -84,11 +85,38 @@ static double along(const struct derivatives *d, const struct chex_logistic *ste
     return d->by_slope * step->slope + d->by_intercept * step->intercept;
 }
 
+/* The intercept alone: Newton's steps, and bisection where a step leaves the bracket of the root.
+ * At `low` every probability is at most the share of positives, at `high` at least. */
+static bool fit_intercept(const struct chex_logits *l, struct chex_logistic *fit) {
+    const struct chex_ranking *r = l->r;
+    const double share = log((double)r->positives / (double)r->negatives);
+    const double first = fit->slope * l->logit[0];
+    const double last = fit->slope * l->logit[r->tie_count - 1];
+    double low = share - fmax(first, last), high = share - fmin(first, last);
+    struct chex_logistic at = {fit->slope, fmin(fmax(fit->intercept, low), high)};
+    for (int i = 0; i < 2 * MAX_STEPS; i++) {
+        const struct derivatives d = derive(l, 1, &at);
+        *(d.by_intercept > 0 ? &low : &high) = at.intercept;
+        double next = at.intercept + d.by_intercept / d.ii;
+        if (!(next >= low && next <= high))
+            next = (low + high) / 2;
+        const double step = next - at.intercept;
+        at.intercept = next;
+        if (fabs(step) <= precise * (1 + fabs(next))) {
+            *fit = at;
+            return true;
+        }
+    }
+    return false;
+}
+
 bool chex_logistic_fit(const struct chex_logits *logits, int count, enum chex_logistic_kind kind,
                        struct chex_logistic *fit) {
     struct chex_logistic at = *fit;
     if (!has_maximum(logits, count, kind != CHEX_LOGISTIC_INTERCEPT))
         return false;
+    if (kind == CHEX_LOGISTIC_INTERCEPT)
+        return fit_intercept(logits, fit);
     struct derivatives d = derive(logits, count, &at);
     for (int i = 0; i < MAX_STEPS; i++) {
         struct chex_logistic step = step_of(&d, kind);

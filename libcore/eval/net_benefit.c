@@ -81,8 +81,8 @@ static struct chex_figure begin(struct walk *w, const struct chex_ranking *r,
         chex_proportion_add(&positives, c->tp, c->rows);
         c->tp = 0;
     }
-    w->tp = w->fp = (struct chex_proportion){
-        .n = positives.n, .nn = positives.nn, .clusters = positives.clusters};
+    w->tp = w->fp = positives;
+    w->tp.x = w->tp.xx = w->tp.xn = w->fp.x = w->fp.xx = w->fp.xn = 0;
     w->both = 0;
     return chex_proportion_figure(&positives);
 }

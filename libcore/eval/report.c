@@ -129,8 +129,41 @@ void chex_report_method(const struct chex_scores *s, char *buf, size_t size) {
     if (s->config.method == CHEX_INTERVAL_BOOTSTRAP)
         snprintf(buf, size, "95 %%, percentiles of %zu bootstrap replicates by %s",
                  s->config.replicates, by);
+    else if (s->config.method == CHEX_INTERVAL_LOGIT)
+        snprintf(buf, size, "95 %%, DeLong on the logit scale by %s (Obuchowski 1997)", by);
     else
         snprintf(buf, size, "95 %%, DeLong by %s, corrected for few positives", by);
+}
+
+#define VARIANCE                                                                                   \
+    "the nonparametric variance of DeLong, DeLong and Clarke-Pearson (Biometrics 1988;44:837-845)"
+#define BY_PATIENT                                                                                 \
+    ", extended to several images of a patient by Obuchowski (Biometrics 1997;53:567-578)"
+
+void chex_report_methods(const struct chex_scores *s, char buf[CHEX_REPORT_METHODS_BYTES]) {
+    const bool by_patient = s->config.cluster == CHEX_CLUSTER_PATIENT;
+    const char *more = by_patient ? BY_PATIENT : "", *by = chex_cluster_names[s->config.cluster];
+    char how[600];
+    if (s->config.method == CHEX_INTERVAL_BOOTSTRAP)
+        snprintf(
+            how, sizeof how,
+            "the 2.5th and 97.5th percentiles of %zu bootstrap replicates, which drew %ss with "
+            "replacement",
+            s->config.replicates, by);
+    else if (s->config.method == CHEX_INTERVAL_LOGIT)
+        snprintf(how, sizeof how,
+                 "computed on the logit scale from " VARIANCE "%s, without bootstrap", more);
+    else
+        snprintf(
+            how, sizeof how,
+            "score intervals with quantiles of Student's t. Their variance is " VARIANCE
+            "%s, moderated (Smyth, Stat Appl Genet Mol Biol 2004;3:3) by the model variance of "
+            "Newcombe (Stat Med 2006;25:559-573, method 5), without bootstrap",
+            more);
+    snprintf(buf, CHEX_REPORT_METHODS_BYTES,
+             "The 95 %% confidence intervals of the AUROC are %s (chexnet %s; independent unit: "
+             "%s; %zu %ss).",
+             how, CHEXNET_VERSION, by, s->clusters, by);
 }
 
 static void print_undefined_replicates(const struct chex_scores *s, FILE *to) {
@@ -247,15 +280,20 @@ static json_t *class_json(const struct chex_report *r, int c) {
 }
 
 static json_t *interval_json(const struct chex_scores *s) {
+    static const char *const methods[] = {[CHEX_INTERVAL_DELONG] = "moderated DeLong",
+                                          [CHEX_INTERVAL_LOGIT] = "DeLong on the logit scale",
+                                          [CHEX_INTERVAL_BOOTSTRAP] = "percentile bootstrap"};
     const bool drawn = s->config.method == CHEX_INTERVAL_BOOTSTRAP;
+    char sentence[CHEX_REPORT_METHODS_BYTES];
     if (!s->config.replicates)
         return json_null();
-    return chex_result(CHEX_FIELD("method", drawn ? "percentile bootstrap" : "moderated DeLong"),
-                       CHEX_FIELD("level", 0.95),
+    chex_report_methods(s, sentence);
+    return chex_result(CHEX_FIELD("method", methods[s->config.method]), CHEX_FIELD("level", 0.95),
                        CHEX_FIELD_IF(drawn, "replicates", s->config.replicates),
                        CHEX_FIELD("cluster", chex_cluster_names[s->config.cluster]),
                        CHEX_FIELD_IF(drawn, "seed", s->config.seed),
-                       CHEX_FIELD("minimum_clusters", (int)CHEX_DELONG_MIN_CLUSTERS));
+                       CHEX_FIELD("minimum_clusters", (int)CHEX_DELONG_MIN_CLUSTERS),
+                       CHEX_FIELD("sentence", sentence));
 }
 
 static json_t *published_json(const struct chex_report *r) {

@@ -89,6 +89,10 @@ void chex_report_put_source(const struct chex_report *r, FILE *to,
 /* Describes how the intervals were computed, as the end of a sentence. */
 void chex_report_method(const struct chex_scores *s, char *buf, size_t size);
 
+/* The sentence on the intervals for the methods section of a paper. */
+enum { CHEX_REPORT_METHODS_BYTES = 768 };
+void chex_report_methods(const struct chex_scores *s, char buf[CHEX_REPORT_METHODS_BYTES]);
+
 /* ---- html.c ---- */
 
 /* Writes report.html. */

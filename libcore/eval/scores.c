@@ -15,7 +15,7 @@
 #include "eval/delong.h"
 
 const char *const chex_cluster_names[] = {"patient", "image", NULL};
-const char *const chex_interval_names[] = {"delong", "bootstrap", NULL};
+const char *const chex_interval_names[] = {"delong", "logit", "bootstrap", NULL};
 
 /* The sum over the rows of hash(id, label). Equal images and labels give equal sums, in any order
  * of rows. */
@@ -108,6 +108,20 @@ static enum chex_status find_clusters(struct chex_scores *s, struct clusters *k,
 
 /* ---- intervals ---- */
 
+struct chex_interval chex_scores_add(enum chex_interval_method method, const struct chex_delong *d,
+                                     const double *part, struct chex_delong_mean *mean) {
+    const bool logit = method == CHEX_INTERVAL_LOGIT;
+    const struct chex_interval i = chex_delong_interval(d), one_se = chex_delong_one_se(d);
+    chex_delong_mean_add(mean, d, logit ? &one_se : &i, part);
+    return logit ? chex_delong_logit_interval(d) : i;
+}
+
+struct chex_interval chex_scores_mean_interval(enum chex_interval_method method,
+                                               const struct chex_delong_mean *mean) {
+    return method == CHEX_INTERVAL_LOGIT ? chex_delong_mean_logit_interval(mean)
+                                         : chex_delong_mean_interval(mean);
+}
+
 /* Computes standard error and interval of one class, and adds the class to the mean. */
 static enum chex_status add_delong(struct chex_scores *s, int c, const struct clusters *k,
                                    double *part, struct chex_delong_mean *mean,
@@ -115,14 +129,13 @@ static enum chex_status add_delong(struct chex_scores *s, int c, const struct cl
     struct chex_class_score *score = &s->per_class[c];
     struct chex_delong d;
     CHEX_TRY(chex_delong(s->rankings[c], k->of_row, k->count, part, &d, err));
-    const struct chex_interval interval = chex_delong_interval(&d);
-    score->delong_se = sqrt(d.variance);
+    score->delong_se = sqrt(d.obuchowski);
     if (isnan(d.auroc))
         return CHEX_OK;
     score->too_few = isnan(d.variance);
     s->too_few += score->too_few;
-    chex_delong_mean_add(mean, &d, &interval, part);
-    if (s->config.replicates && s->config.method == CHEX_INTERVAL_DELONG)
+    const struct chex_interval interval = chex_scores_add(s->config.method, &d, part, mean);
+    if (s->config.replicates && s->config.method != CHEX_INTERVAL_BOOTSTRAP)
         score->interval = interval;
     return CHEX_OK;
 }
@@ -150,8 +163,8 @@ static enum chex_status add_delongs(struct chex_scores *s, const struct clusters
         if (st == CHEX_OK)
             st = count_patients(s, c, k, err);
     }
-    if (st == CHEX_OK && s->config.replicates && s->config.method == CHEX_INTERVAL_DELONG)
-        s->mean_interval = chex_delong_mean_interval(&mean);
+    if (st == CHEX_OK && s->config.replicates && s->config.method != CHEX_INTERVAL_BOOTSTRAP)
+        s->mean_interval = chex_scores_mean_interval(s->config.method, &mean);
     chex_delong_mean_release(&mean);
     free(part);
     return st;

@@ -18,10 +18,10 @@
 enum chex_cluster { CHEX_CLUSTER_PATIENT, CHEX_CLUSTER_IMAGE };
 extern const char *const chex_cluster_names[]; /* "patient", "image", NULL */
 
-/* Method of the intervals: eval/delong.h, or percentiles of bootstrap replicates
- * (eval/bootstrap.h). */
-enum chex_interval_method { CHEX_INTERVAL_DELONG, CHEX_INTERVAL_BOOTSTRAP };
-extern const char *const chex_interval_names[]; /* "delong", "bootstrap", NULL */
+/* Method of the intervals: moderated or on the scale of the logit (eval/delong.h), or percentiles
+ * of bootstrap replicates (eval/bootstrap.h). */
+enum chex_interval_method { CHEX_INTERVAL_DELONG, CHEX_INTERVAL_LOGIT, CHEX_INTERVAL_BOOTSTRAP };
+extern const char *const chex_interval_names[]; /* "delong", "logit", "bootstrap", NULL */
 
 struct chex_scores_config {
     size_t replicates; /* of the bootstrap; 0: no intervals, by either method */
@@ -34,7 +34,7 @@ struct chex_scores_config {
 struct chex_class_score {
     const char *name; /* owned by the table */
     double auroc;     /* NaN: undefined */
-    double delong_se; /* standard error by cluster; NaN: too few clusters */
+    double delong_se; /* by cluster, after Obuchowski; NaN: too few clusters */
     size_t positives, negatives, masked;
     size_t positive_patients, negative_patients; /* 0 if the table has no patients */
     struct chex_interval interval;
@@ -64,5 +64,14 @@ enum chex_status chex_scores_create(const struct chex_predictions *table,
                                     const struct chex_scores_config *config,
                                     struct chex_scores **scores_out, struct chex_error *err);
 void chex_scores_destroy(struct chex_scores *s); /* NULL allowed */
+
+struct chex_delong;
+struct chex_delong_mean;
+
+/* The interval of a class by the method, and its part in a mean. Not for the bootstrap. */
+struct chex_interval chex_scores_add(enum chex_interval_method method, const struct chex_delong *d,
+                                     const double *part, struct chex_delong_mean *mean);
+struct chex_interval chex_scores_mean_interval(enum chex_interval_method method,
+                                               const struct chex_delong_mean *mean);
 
 #endif

@@ -3,9 +3,10 @@
  * Coverage of the intervals by simulation: how often they hold the true AUROC. Prints the tables of
  * doc/intervals.md.
  *
- *   bench-interval [--trials 4000] [--negatives 500] [--bootstrap TRIALS]
+ *   bench-interval [--trials 4000] [--negatives 500] [--bootstrap TRIALS | --logit TRIALS]
  *
- * --bootstrap: the percentile bootstrap instead, of 400 replicates.
+ * --bootstrap: the percentile bootstrap instead, of 400 replicates. --logit: DeLong's interval on
+ * the scale of the logit; one that does not exist holds nothing.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,12 +38,12 @@ static struct chex_ranking *rank(void) {
     return r;
 }
 
-static struct chex_interval by_delong(struct chex_delong *d) {
+static struct chex_interval by_delong(struct chex_delong *d, bool logit) {
     struct chex_error err = {0};
     struct chex_ranking *r = rank();
     check(chex_delong(r, set.patient, set.patients, part, d, &err), &err);
     chex_ranking_destroy(r);
-    return chex_delong_interval(d);
+    return logit ? chex_delong_logit_interval(d) : chex_delong_interval(d);
 }
 
 static struct chex_interval by_bootstrap(void) {
@@ -57,7 +58,7 @@ static struct chex_interval by_bootstrap(void) {
 }
 
 static void print_design(const struct simulated_design *design, uint32_t trials, uint32_t negatives,
-                         bool bootstrap) {
+                         char method) {
     for (int a = 0; a < AUROCS; a++) {
         printf("| %s | %.2f |", design->name, aurocs[a]);
         for (int k = 0; k < COUNTS; k++) {
@@ -66,9 +67,10 @@ static void print_design(const struct simulated_design *design, uint32_t trials,
             for (uint32_t t = 0; t < trials; t++) {
                 struct chex_delong d;
                 simulated_fill(&set, design, aurocs[a], counts[k], negatives, SEED, t);
-                const struct chex_interval i = bootstrap ? by_bootstrap() : by_delong(&d);
+                const struct chex_interval i =
+                    method == 'b' ? by_bootstrap() : by_delong(&d, method == 'l');
                 resident += i.low <= aurocs[a] && aurocs[a] <= i.high;
-                width += i.high - i.low;
+                width += isnan(i.low) ? 0 : i.high - i.low;
             }
             printf(" %.1f (%.2f) |", 100.0 * resident / trials, width / trials);
             fflush(stdout);
@@ -91,7 +93,7 @@ static bool mean_holds(uint32_t trial, uint32_t negatives, int first, int kinds)
         memset(part, 0, sizeof part);
         simulated_fill(&set, design, auroc, counts[first + c % kinds], negatives, SEED,
                        trial * CLASSES + (uint32_t)c);
-        const struct chex_interval i = by_delong(&d);
+        const struct chex_interval i = by_delong(&d, false);
         truth += auroc / CLASSES;
         chex_delong_mean_add(&mean, &d, &i, part);
     }
@@ -108,7 +110,7 @@ static bool copies_hold(uint32_t trial, uint32_t negatives, uint32_t positives) 
     check(chex_delong_mean_create(&mean, SIMULATED_ROWS, &err), &err);
     simulated_fill(&set, &simulated_designs[4], 0.8, positives, negatives, SEED, trial);
     memset(part, 0, sizeof part);
-    const struct chex_interval one = by_delong(&d);
+    const struct chex_interval one = by_delong(&d, false);
     for (int c = 0; c < CLASSES; c++)
         chex_delong_mean_add(&mean, &d, &one, part);
     const struct chex_interval i = chex_delong_mean_interval(&mean);
@@ -138,22 +140,23 @@ static void print_means(uint32_t trials, uint32_t negatives) {
 
 int main(int argc, char **argv) {
     uint32_t trials = 4000, negatives = 500;
-    bool bootstrap = false;
+    char method = 'd'; /* delong, bootstrap, logit */
     for (int i = 1; i + 1 < argc; i += 2) {
         const uint32_t value = (uint32_t)strtoul(argv[i + 1], NULL, 10);
-        if (strcmp(argv[i], "--trials") == 0 || strcmp(argv[i], "--bootstrap") == 0)
+        if (strcmp(argv[i], "--negatives") != 0)
             trials = value;
-        else if (strcmp(argv[i], "--negatives") == 0)
+        else
             negatives = value;
-        bootstrap = bootstrap || strcmp(argv[i], "--bootstrap") == 0;
+        if (strcmp(argv[i], "--bootstrap") == 0 || strcmp(argv[i], "--logit") == 0)
+            method = argv[i][2];
     }
     printf("| design | AUROC |");
     for (int k = 0; k < COUNTS; k++)
         printf(" %u |", counts[k]);
     puts("\n| --- | --- | --- | --- | --- | --- | --- | --- |");
     for (int d = 0; d < SIMULATED_DESIGNS; d++)
-        print_design(&simulated_designs[d], trials, negatives, bootstrap);
-    if (!bootstrap)
+        print_design(&simulated_designs[d], trials, negatives, method);
+    if (method == 'd')
         print_means(trials, negatives);
     return 0;
 }

@@ -65,9 +65,18 @@ like "$(out)" '^interval: 95 %, percentiles of 1000 bootstrap replicates by pati
 like "$(out)" '^Hernia: [1-9][0-9]* of 1000 replicates had no positive or no negative$' \
     "undefined replicates are counted"
 
+expect_status 0 chex-eval score --predictions p.csv --interval logit --output logit
+like "$(out)" '^interval: 95 %, DeLong on the logit scale by patient \(Obuchowski 1997\)$' "the interval of the textbooks"
+like "$(cat logit/auroc.json)" '"method": "DeLong on the logit scale"' "auroc.json records the method"
+sentence='The 95 % confidence intervals of the AUROC are computed on the logit scale .*Obuchowski.*, without bootstrap \(chexnet .*; independent unit: patient; [0-9]+ patients\)\.'
+like "$(cat logit/auroc.json)" "\"sentence\": \"$sentence\"" "a sentence for a methods section is in auroc.json"
+like "$(cat logit/report.html)" "For a methods section: $sentence" "and in the report"
+expect_status 0 chex-eval card --evaluation logit --output card.md
+like "$(cat card.md)" '^For a methods section: The 95 % confidence intervals .*Obuchowski' "and in the model card"
+
 # One patient, and one positive patient of three.
 sed '2,$s/,[0-9],/,7,/' p.csv >one.csv
-for method in delong bootstrap; do
+for method in delong logit bootstrap; do
     expect_status 0 chex-eval score --predictions one.csv --interval $method
     like "$(out)" '^Hernia +2 +1 +0\.8750 +too few' "$method: of one patient there is no interval"
     like "$(out)" '^too few: positives or negatives of fewer than 2 patients; no interval, nor for the mean$' \

@@ -80,8 +80,20 @@ static void test_undefined(void) {
     OK(isnan(f.slope.value) && isnan(f.intercept.value) && !isnan(f.in_the_large.value),
        "perfect separation has no slope");
     chex_ranking_destroy(r);
-    for (int i = 0; i < 40; i++)
+    for (int i = 0; i < 40; i++) {
+        s[i] = 1;
+        y[i] = i < 10;
+    }
+    r = rank(s, y, 40);
+    f = figures_of(r, NULL, 40);
+    OK(fabs(f.in_the_large.value + 16.635532273 + log(3)) < 1e-6,
+       "calibration in the large is found if all probabilities are saturated (%.9f)",
+       f.in_the_large.value);
+    chex_ranking_destroy(r);
+    for (int i = 0; i < 40; i++) {
         s[i] = 0.3;
+        y[i] = i >= 20;
+    }
     r = rank(s, y, 40);
     f = figures_of(r, NULL, 40);
     OK(isnan(f.slope.value) && fabs(f.reliability.bin[3].observed.value - 0.5) < 1e-12,

@@ -38,8 +38,10 @@ static void test_student_t(void) {
            chex_student_t(known[i].df));
 }
 
-/* Pairs counted one by one; each patient's deviations of positives and of negatives added up. */
-static double variance_by_definition(double auroc) {
+/* Pairs counted one by one; each patient's deviations of positives and of negatives added up.
+ * *obuchowski_out: S10 / m + S01 / n + 2 S11 / (m n) of her paper. */
+static double variance_by_definition(double auroc, double *obuchowski_out) {
+    double s10 = 0, s01 = 0, s11 = 0, I = 0;
     double variance = 0, positives = 0, negatives = 0, with_positive = 0, with_negative = 0;
     static double of_positives[SIMULATED_ROWS], of_negatives[SIMULATED_ROWS];
     static int has[SIMULATED_ROWS];
@@ -65,6 +67,16 @@ static double variance_by_definition(double auroc) {
         with_positive += has[k] & 1;
         with_negative += has[k] >> 1;
     }
+    for (uint32_t k = 0; k < set.patients; k++) {
+        I += has[k] > 0;
+        s10 += pow(of_positives[k] * positives, 2);
+        s01 += pow(of_negatives[k] * negatives, 2);
+        s11 += of_positives[k] * positives * of_negatives[k] * negatives;
+    }
+    s10 *= with_positive / ((with_positive - 1) * positives);
+    s01 *= with_negative / ((with_negative - 1) * negatives);
+    *obuchowski_out =
+        s10 / positives + s01 / negatives + 2 * s11 * I / (I - 1) / (positives * negatives);
     for (uint32_t k = 0; k < set.patients; k++)
         variance += pow(sqrt(with_positive / (with_positive - 1)) * of_positives[k] +
                             sqrt(with_negative / (with_negative - 1)) * of_negatives[k],
@@ -78,8 +90,16 @@ static void test_variance(void) {
         for (uint32_t i = 0; i < set.rows; i++)
             set.score[i] = floor(2 * set.score[i]); /* with ties */
         const struct chex_delong d = delong_of_set();
-        const double want = variance_by_definition(d.auroc);
-        double sum = 0;
+        double sum = 0, obuchowski;
+        const double want = variance_by_definition(d.auroc, &obuchowski);
+        const struct chex_interval i = chex_delong_logit_interval(&d);
+        const double odds = d.auroc / (1 - d.auroc);
+        const double reach = exp(1.959963984540054 * sqrt(obuchowski) / (d.auroc * (1 - d.auroc)));
+        OK(fabs(d.obuchowski - obuchowski) < 1e-14 && obuchowski != want &&
+               fabs(i.low - odds / reach / (1 + odds / reach)) < 1e-12 &&
+               fabs(i.high - odds * reach / (1 + odds * reach)) < 1e-12,
+           "%u positive patients: the interval on the scale of the logit is Obuchowski's",
+           positives);
         for (uint32_t k = 0; k < set.patients; k++)
             sum += part[k] * part[k];
         OK(fabs(d.variance - want) < 1e-14 && fabs(sum - want) < 1e-14 &&
@@ -180,6 +200,18 @@ static void test_mean(void) {
     OK(fabs(one.low - same.low) < 1e-12 && fabs(one.high - same.high) < 1e-12,
        "the mean of five equal classes is as uncertain as one of them");
     const double share = (other.high - other.low) / (one.high - one.low);
+    struct chex_error err = {0};
+    struct chex_delong_mean m;
+    simulated_fill(&set, &simulated_designs[0], 0.8, 50, 500, 6, 0);
+    BAIL_UNLESS(chex_delong_mean_create(&m, set.patients, &err) == CHEX_OK, "%s", err.text);
+    const struct chex_delong d = delong_of_set();
+    const struct chex_interval se = chex_delong_one_se(&d), logit = chex_delong_logit_interval(&d);
+    for (int c = 0; c < 5; c++)
+        chex_delong_mean_add(&m, &d, &se, part);
+    const struct chex_interval i = chex_delong_mean_logit_interval(&m);
+    chex_delong_mean_release(&m);
+    OK(fabs(i.low - logit.low) < 1e-12 && fabs(i.high - logit.high) < 1e-12,
+       "the logit interval of a mean of equal classes is that of one of them");
     OK(share > 0.4 && share < 0.7, "of five independent ones less: %.2f of it", share);
     OK(isnan(none.low), "of no class: no interval");
 }
