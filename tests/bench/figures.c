@@ -14,13 +14,13 @@
 #include "eval/operating.h"
 #include "eval/precision_recall.h"
 
-enum { FIGURES = 14, SHARES = 4, SEED = 21 };
+enum { FIGURES = 14, SHARES = 5, SEED = 21 };
 
 static const char *const names[FIGURES] = {
     "sensitivity",        "specificity",     "PPV",   "NPV",       "F1",           "PPV at 10 %",
     "average precision",  "Brier",           "slope", "intercept", "in the large", "ECE",
     "net benefit at 0.1", "treat all at 0.1"};
-static const double shares[SHARES] = {0.01, 0.03, 0.1, 0.3};
+static const double shares[SHARES] = {0.01, 0.03, 0.05, 0.1, 0.3};
 
 static struct simulated_set set;
 
@@ -129,11 +129,11 @@ int main(int argc, char **argv) {
         const uint32_t value = (uint32_t)strtoul(argv[i + 1], NULL, 10);
         *(strcmp(argv[i], "--trials") == 0 ? &trials : &rows) = value;
     }
-    rows = rows < SIMULATED_ROWS - 5 ? rows : SIMULATED_ROWS - 5;
+    rows = rows < SIMULATED_ROWS - LABELS_MOST_IMAGES ? rows : SIMULATED_ROWS - LABELS_MOST_IMAGES;
     printf("| design | figure |");
     for (int s = 0; s < SHARES; s++)
         printf(" %.0f %% |", 100 * shares[s]);
-    puts("\n| --- | --- | --- | --- | --- | --- |");
+    puts("\n| --- | --- | --- | --- | --- | --- | --- |");
     for (int d = 0; d < LABELS_DESIGNS; d++)
         print_design(&labels_designs[d], rows, trials);
     return 0;
