@@ -26,6 +26,14 @@
  *
  * A request that does not return in time is abandoned, not cancelled. Its ticket has two holders,
  * the caller and the callback; the last one frees it.
+ *
+ * Problem 3: MPI shares this client of PMIx. PMIx counts PMIx_Init and PMIx_Finalize, and Open MPI
+ * 4 calls both. Open MPI 5 and 6 call PMIx_Init only if PMIx_Initialized() is false, but that call
+ * alone gives them their name space and rank, and they always call PMIx_Finalize. So
+ * PMIx_Initialized() is defined here, and is false: MPI calls both.
+ * Two other orders were tried. PMIx_Finalize before MPI_Init and PMIx_Init after it: Open MPI 4.1
+ * does not start then. MPI_Init before PMIx_Init: MPI waits without limit for a rank that is lost,
+ * and cannot name it.
  */
 #include <pmix.h>
 #include <pthread.h>
@@ -233,6 +241,10 @@ static void watch_connection(void) {
     PMIx_Register_event_handler(codes, sizeof codes / sizeof codes[0], NULL, 0, on_lost,
                                 on_registered, NULL);
 }
+
+/* In place of the library's function, for every library of this process; see problem 3. False never
+ * harms: a library that then calls PMIx_Init is counted. */
+__attribute__((visibility("default"))) int PMIx_Initialized(void) { return 0; }
 
 /* Reads an integer from the server: of `rank`, or of the job (PMIX_RANK_WILDCARD). */
 static int served_int(const struct pmix_self *self, pmix_rank_t rank, const char *key,

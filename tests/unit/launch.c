@@ -4,6 +4,8 @@
  */
 #include "launch/launch.h"
 
+#include <dlfcn.h>
+#include <pmix.h>
 #include <unistd.h>
 
 #include "tap.h"
@@ -98,8 +100,27 @@ static void check_exchange_alone(void) {
     OK(true, "finish may be called twice");
 }
 
+/* Finds the function as the dynamic linker does for a library such as libmpi.so. */
+static int initialized_for(void *handle) {
+    int (*ask)(void) = NULL;
+    *(void **)&ask = dlsym(handle, "PMIx_Initialized");
+    return ask ? ask() : -1;
+}
+
+static void check_pmix_shared(void) {
+    pmix_proc_t me;
+    void *library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_NOLOAD);
+    clean();
+    (void)PMIx_Init(&me, NULL, 0); /* without a server it fails and counts */
+    OK(library && initialized_for(library) == 1, "PMIx is initialized in this process");
+    OK(initialized_for(RTLD_DEFAULT) == 0,
+       "a library that asks PMIx_Initialized hears no, so Open MPI 5 calls PMIx_Init");
+    PMIx_Finalize(NULL, 0);
+}
+
 int main(void) {
     check_methods();
     check_exchange_alone();
+    check_pmix_shared();
     return tap_done();
 }
