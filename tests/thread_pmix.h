@@ -39,6 +39,10 @@ struct job_rank {
     int values;
     /* Calls of this rank */
     int puts, fences, gets, aborted_with;
+    /* The test's key. PMIx reads the key of a request until it answers, so no request may point
+     * here. */
+    const char *caller_key;
+    bool points_to_caller;
     bool absent; /* set by the test: never comes to a fence */
     bool ended;
 };
@@ -217,6 +221,7 @@ pmix_status_t PMIx_Get_nb(const pmix_proc_t *proc, const char key[], const pmix_
     bool found = false;
     (void)info, (void)count;
     job.rank[job_me].gets++;
+    job.rank[job_me].points_to_caller |= key == job.rank[job_me].caller_key;
     pthread_mutex_lock(&r->lock);
     for (int i = 0; i < r->values && !found; i++) {
         found = r->value[i].committed && strcmp(r->value[i].key, key) == 0;

@@ -88,8 +88,10 @@ struct ticket {
     pmix_status_t status;
     void *data;
     size_t bytes;
+    /* What the request points to. PMIx reads it until the answer is here. */
     pmix_info_t info;
     pmix_proc_t proc;
+    char key[KEY_BYTES];
 };
 
 static struct ticket *ticket_create(void) {
@@ -525,7 +527,8 @@ static struct ticket *ask(const struct pmix_self *self, int rank, const char *ke
         return NULL;
     t->proc = self->me;
     t->proc.rank = (pmix_rank_t)rank;
-    pmix_status_t rc = PMIx_Get_nb(&t->proc, key, NULL, 0, on_value, t);
+    snprintf(t->key, sizeof t->key, "%s", key);
+    pmix_status_t rc = PMIx_Get_nb(&t->proc, t->key, NULL, 0, on_value, t);
     if (rc != PMIX_SUCCESS) {
         ticket_drop(t, 2);
         return NULL;

@@ -92,14 +92,16 @@ static enum chex_status notes(struct rank *r) {
     const int from = (r->rank + 1) % (size - NEAR);
     int got[NEAR] = {0};
     bool came[NEAR], none;
+    const char key[] = "note";
+    job.rank[r->rank].caller_key = key;
     if (r->rank != silent)
-        CHEX_TRY(chex_launch_publish(&r->launch, "note", &mine, sizeof mine, &r->err));
-    chex_launch_lookup(&r->launch, "note", from, from + NEAR, sizeof *got, got, came, WAIT_MS);
+        CHEX_TRY(chex_launch_publish(&r->launch, key, &mine, sizeof mine, &r->err));
+    chex_launch_lookup(&r->launch, key, from, from + NEAR, sizeof *got, got, came, WAIT_MS);
     r->found = true;
     for (int k = 0; k < NEAR; k++)
         r->found = r->found && (from + k == r->rank || (came[k] && got[k] == 3 * (from + k)));
     if (r->rank == 0) {
-        chex_launch_lookup(&r->launch, "note", silent, size, 0, NULL, &none, 1);
+        chex_launch_lookup(&r->launch, key, silent, size, 0, NULL, &none, 1);
         r->silent_missing = !none;
     }
     chex_launch_host(&r->launch, silent, r->last_host, sizeof r->last_host);
@@ -174,7 +176,8 @@ static void play_all(int size, void *(*play)(void *)) {
 }
 
 static void check_launch(void) {
-    bool well = true, known = true, exchanged = true, collected = true, found = true, hosts = true;
+    bool well = true, known = true, exchanged = true, collected = true, found = true, hosts = true,
+         own_key = true;
     bool few = true, silent = true, ended = true;
     char last[32];
     int early_gets = 0;
@@ -198,6 +201,7 @@ static void check_launch(void) {
                  (k > 0 || r->silent_missing);
         ended = ended && calls->ended && calls->fences == 2;
         few = few && (k == 0 || r->other_gets == 0);
+        own_key = own_key && !calls->points_to_caller;
         if (job_node(k) == EARLY_NODE)
             early_gets = r->exchange_gets > early_gets ? r->exchange_gets : early_gets;
         else
@@ -208,6 +212,7 @@ static void check_launch(void) {
     OK(exchanged, "each rank gets the cards of all, also where a fence returns too early");
     OK(collected, "rank 0 collects the answers of all ranks");
     OK(found && silent, "ranks find the notes of others, and see that one left none");
+    OK(own_key, "a request has its own copy of the key");
     OK(hosts, "each rank knows the node of the last one");
     OK(few, "an exchange asks for each other rank once; a collect only on rank 0");
     OK(ended, "all ranks finish, and no fence is made without need");
