@@ -82,6 +82,7 @@ static void make_shard(const char *path, size_t first, size_t rows) {
 static void make_set(void) {
     static struct chex_shard *shards[SHARDS];
     static size_t first[SHARDS + 1];
+    static char digest[] = "digest", resize[] = "pillow-bilinear";
     struct chex_error err = {0};
     for (int i = 0; i < SHARDS; i++) {
         char path[64];
@@ -99,8 +100,8 @@ static void make_set(void) {
                             .size = STORED,
                             .classes = CLASSES,
                             .class_names = class_names,
-                            .source_digest = (char[]){"digest"},
-                            .resize = (char[]){"pillow-bilinear"}};
+                            .source_digest = digest,
+                            .resize = resize};
 }
 
 /* ---- the engine ---- */
