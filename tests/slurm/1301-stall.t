@@ -110,7 +110,7 @@ limits=(--stall-warn 20s --stall-abort 60s)
 after_a_while dead signal_ranks KILL 3 &
 train dead chex-train
 is "$((status != 0))" 1 "a rank is killed: the job ends"
-like "$(cat dead.err)" 'n1: task 3: Killed' "and srun names it"
+like "$(cat dead.err)" 'n1: tasks? (2-)?3: Killed' "and srun names it"
 
 # A job that was suspended as a whole has not stalled.
 limits=(--stall-warn 4s --stall-abort 6s)

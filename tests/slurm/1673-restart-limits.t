@@ -61,7 +61,7 @@ for status in 2 3 4 8 9; do
     settles "$job"
     is "$(about "$job" ExitCode) $(trainings)" "ExitCode=$status:0 1" "status $status ends the job, which trains once"
 done
-for status in 5 7 137 139; do
+for status in 5 7 14 137 139; do
     printf '%s\n' $status 0 >statuses
     job=$(submit)
     settles "$job"
