@@ -33,7 +33,8 @@ for r in 0 1 2 3; do
 done
 is "$(wc -l <out.raw)" 4 "one line a rank on stdout, and no other"
 job "${four[@]}" --gpus-per-task=1 --gpu-bind=none "$probe" info
-all "--gpu-bind=none: allotted and unbound" 4 '"gpu": "unbound", "allotted": true.*gpu unbound (2)"'
+# Slurm 24.11 sets SLURM_STEP_GPUS then, too.
+all "--gpu-bind=none: allotted and unbound" 4 '"gpu": "\(unbound\|all\)", "allotted": true.*gpu \(unbound (2)\|all 0,1 (of 2)\)"'
 job "${four[@]}" --gpus-per-node=2 "$probe" info
 all "--gpus-per-node=2: all are seen" 4 '"gpu": "all", "allotted": true.*gpu all 0,1 (of 2)"'
 job -N2 -n2 --gpus-per-task=1 --gpu-bind=none "$probe" info
@@ -53,7 +54,8 @@ SRUN_CPUS_PER_TASK=2 srun $probe info >reported
 $probe info >body
 END
 timeout 120 sbatch -W -N1 -n2 -c2 -o out.batch script >err 2>&1
-is "$(grep -c '"cpu_count": 1,.*is 2: pass -c to srun or set SRUN_CPUS_PER_TASK' plain)" 2 "sbatch -c 2: the tasks of a plain srun have one CPU, and the note says the cure"
+is "$(grep -cE '"cpu_count": (1,.*is 2: pass -c to srun or set SRUN_CPUS_PER_TASK|2,.*"note": "")' plain)" 2 \
+    "sbatch -c 2: the tasks of a plain srun have two CPUs, or one (before Slurm 24.11), and a note says the cure"
 is "$(grep -c '"note": ""' reported)" 2 "with SRUN_CPUS_PER_TASK there is no note"
 like "$(cat body)" '"method": "single"' "the batch script itself is a single process"
 

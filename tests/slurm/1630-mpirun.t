@@ -8,7 +8,7 @@ need mpirun
 export NO_COLOR=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # within NODES COMMAND...: four ranks of mpirun in an allocation of that many nodes.
-within() { timeout -k 5 60 salloc -Q "-N$1" -n4 --overcommit mpirun -n 4 "${@:2}" </dev/null; }
+within() { timeout -k 5 60 salloc -Q "-N$1" -n4 --overcommit mpirun --bind-to none -n 4 "${@:2}" </dev/null; }
 for nodes in 1 2; do
     expect_status 0 within $nodes chex-env
     like "$(out)" "^fit to train: .*; 4 ranks on $nodes node" "chex-env under mpirun counts $nodes of $nodes nodes"

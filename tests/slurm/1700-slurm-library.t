@@ -40,19 +40,20 @@ done=$(steps run)
 like "$(cat job.out)" "asked to stop: saved at step ${done}[,;]" "all ranks save at the same step"
 is "$(grep '^status' job.out)" "status 6" "and end with 6, without a signal"
 
-# While the job waits in the queue. libslurm without its configuration takes 10 s.
-in_job -N1 -t 1 env SLURM_CONF=/nonexistent chex-train "${options[@]}" --output lost --epochs 9 --max-steps 1 \
+# While the job waits in the queue. libslurm without its configuration takes 10 s. Newer releases of Slurm
+# set SLURM_JOB_END_TIME themselves.
+in_job -N1 -t 1 env -u SLURM_JOB_END_TIME SLURM_CONF=/nonexistent chex-train "${options[@]}" --output lost --epochs 9 --max-steps 1 \
     --save-before-end 10s 2>lost.err &
 lost=$!
 expect_status 0 train --output whole --epochs 100000 --max-steps $((done + 2))
 without=$PWD/without
 mkdir "$without"
 cp "$BUILD/lib/chexnet-mpi.so" "$without"
-expect_status 0 in_job -N1 -t 1 --export="ALL,CHEX_LIBDIR=$without" chex-train "${options[@]}" --output absent --epochs 9 \
-    --max-steps 1 --save-before-end 10s
+expect_status 0 in_job -N1 -t 1 --export="ALL,CHEX_LIBDIR=$without" env -u SLURM_JOB_END_TIME \
+    chex-train "${options[@]}" --output absent --epochs 9 --max-steps 1 --save-before-end 10s
 like "$(err)" "warn: --save-before-end: the end of the job is unknown: .*module chexnet-slurm.so: " \
     "an absent module is reported if the option was given"
-expect_status 0 in_job -N1 -t 1 --export="ALL,CHEX_LIBDIR=$without,SLURM_JOB_END_TIME=$(($(date +%s) + 3000))" \
+expect_status 0 in_job -N1 -t 1 --export="ALL,CHEX_LIBDIR=$without" env SLURM_JOB_END_TIME=$(($(date +%s) + 3000)) \
     chex-train "${options[@]}" --output environment --epochs 9 --max-steps 1
 like "$(err)" "the job ends in (49m|50m)[0-9s]* \(SLURM_JOB_END_TIME\)" "the environment gives the end without the module"
 expect_status 0 in_job -N1 -t 1 chex-train --plan "${options[@]}" --output planned --epochs 100000
