@@ -9,16 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/alloc.h"
 #include "base/fs.h"
 #include "base/text.h"
-#include "base/units.h"
 #include "eval/row_facts.h"
 #include "eval/textfile.h"
 #include "label/csv.h"
-#include "label/labels_map.h"
+#include "label/labels.h"
 #include "label/table_file.h"
 
 /* Enough for 2^23 rows (CHEX_RANKING_MAX_ROWS) of 512 bytes. */
@@ -164,12 +162,13 @@ static enum chex_status add_class(struct columns *c, const struct chex_csv *csv,
                                   struct chex_error *err) {
     const char *name = csv->fields[column] + 2;
     size_t y, p;
+    if (!chex_text_is_utf8(name))
+        return chex_text_encoding_fault(csv->path, csv->line, "finding", name, "", err);
     if (!chex_text_is_printable(name))
         return chex_error_set(
             err, CHEX_E_DATA,
-            "%s line %zu: column '%s': the name of a class has control characters "
-            "or is not UTF-8",
-            csv->path, csv->line, csv->fields[column]);
+            "%s line %zu: column '%s': the name of a finding has control characters", csv->path,
+            csv->line, csv->fields[column]);
     CHEX_TRY(find_column(csv, "p_", name, &p, err));
     CHEX_TRY(find_column(csv, "y_", name, &y, err));
     if (y == NONE)
@@ -224,22 +223,12 @@ static enum chex_status read_header(struct chex_csv *csv, struct columns *c,
     return chex_facts_find(csv, &c->facts, err);
 }
 
-/* Parses "1", "0", "-1" or "-2". An empty cell is -2 (not stated). Data frames also write "1.0",
- * "True" and "FALSE". */
+/* A label as in label files, or -2 (not stated) as this table writes it. */
 static bool parse_label(const char *text, int8_t *out) {
-    double v;
-    if (!*text) {
-        *out = -2;
+    if (chex_field_flag(text, out))
         return true;
-    }
-    if (strcasecmp(text, "true") == 0 || strcasecmp(text, "false") == 0) {
-        *out = strcasecmp(text, "true") == 0;
-        return true;
-    }
-    if (!chex_parse_f64(text, &v) || (v != 1 && v != 0 && v != -1 && v != -2))
-        return false;
-    *out = (int8_t)v;
-    return true;
+    *out = CHEX_LABEL_NOT_STATED;
+    return !strcmp(text, "-2") || !strcmp(text, "-2.0");
 }
 
 static enum chex_status read_row(const struct chex_csv *csv, struct columns *c,
@@ -263,9 +252,9 @@ static enum chex_status read_row(const struct chex_csv *csv, struct columns *c,
         if (!parse_label(y, &p->label[at]))
             return chex_error_set(
                 err, CHEX_E_DATA,
-                "%s line %zu, column y_%s: '%s', expected 1, 0, -1, -2, true or false", csv->path,
-                csv->line, c->names[k], y);
-        if (!chex_parse_f64(s, &score))
+                "%s line %zu, column y_%s: '%s', expected 1, 0, -1, -2, NA, true or false",
+                csv->path, csv->line, c->names[k], y);
+        if (!chex_csv_number(csv, c->score[k], &score))
             return chex_error_set(err, CHEX_E_DATA,
                                   "%s line %zu, column p_%s: '%s', expected a number", csv->path,
                                   csv->line, c->names[k], s);
@@ -337,6 +326,7 @@ enum chex_status chex_predictions_read(const char *path, enum chex_score_kind ki
     struct chex_csv csv;
     struct columns columns = {.kind = kind};
     chex_csv_init(&csv, path, text, size);
+    chex_csv_log_separator(&csv);
     size_t lines = 1;
     for (size_t i = 0; i < size; i++)
         lines += text[i] == '\n';

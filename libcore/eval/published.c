@@ -12,7 +12,6 @@
 #include "base/alloc.h"
 #include "base/fs.h"
 #include "base/text.h"
-#include "base/units.h"
 #include "label/csv.h"
 #include "label/table_file.h"
 
@@ -25,11 +24,13 @@ enum { FILE_LIMIT_BYTES = 16 << 20 };
 
 /* Names and notes are printed in our reports, so they must be printable. */
 static enum chex_status check_texts(const struct chex_csv *csv, struct chex_error *err) {
-    for (size_t i = 0; i < csv->count; i++)
+    for (size_t i = 0; i < csv->count; i++) {
+        if (!chex_text_is_utf8(csv->fields[i]))
+            return chex_text_encoding_fault(csv->path, csv->line, "text", csv->fields[i], "", err);
         if (!chex_text_is_printable(csv->fields[i]))
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s line %zu: '%s' has control characters or is not UTF-8",
+            return chex_error_set(err, CHEX_E_DATA, "%s line %zu: '%s' has control characters",
                                   csv->path, csv->line, csv->fields[i]);
+    }
     return CHEX_OK;
 }
 
@@ -139,8 +140,8 @@ static enum chex_status read_record(const struct chex_csv *csv, struct chex_publ
             CHEX_TRY(set_note(&to->split, text, csv->path, err));
         else if (strcmp(name, "@official") == 0)
             to->official = strcmp(text, "1") == 0;
-        else if (!note && *text && strcmp(text, "nan") != 0) {
-            if (!chex_parse_f64(text, &v) || v < 0 || v > 1)
+        else if (!note && !chex_csv_is_missing(text)) {
+            if (!chex_csv_number(csv, column_of[s], &v) || v < 0 || v > 1)
                 return chex_error_set(err, CHEX_E_DATA,
                                       "%s line %zu, column %s: '%s', expected an AUROC from 0 to 1",
                                       csv->path, csv->line, to->name, text);
@@ -189,6 +190,7 @@ static enum chex_status parse(const char *path, char *text, size_t size, struct 
                               struct chex_error *err) {
     struct chex_csv csv;
     chex_csv_init(&csv, path, text, size);
+    chex_csv_log_separator(&csv);
     enum chex_status st = read_table(&csv, p, err);
     chex_csv_release(&csv);
     return st;

@@ -12,7 +12,6 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "base/units.h"
 #include "label/labels.h"
 
 const char *const chex_fact_names[CHEX_FACT_COUNT] = {
@@ -120,24 +119,27 @@ static bool read_sex(const char *cell, char *out) {
 }
 
 /* A whole number. Data frames also write "45.0". */
-static bool read_whole(const char *cell, double low, double high, int *out) {
+static bool read_whole(const struct chex_csv *csv, size_t column, double low, double high,
+                       int *out) {
     double v;
-    if (!chex_parse_f64(cell, &v) || v < low || v > high || v != floor(v))
+    if (!chex_csv_number(csv, column, &v) || v < low || v > high || v != floor(v))
         return false;
     *out = (int)v;
     return true;
 }
 
-static bool read_cell(const char *cell, enum chex_fact fact, struct chex_row_facts *f) {
+static bool read_cell(const struct chex_csv *csv, size_t column, enum chex_fact fact,
+                      struct chex_row_facts *f) {
+    const char *cell = csv->fields[column];
     double v;
     switch (fact) {
     case CHEX_FACT_VIEW: return read_view(cell, &f->view);
-    case CHEX_FACT_AGE: return read_whole(cell, 0, INT16_MAX, &f->age_years);
+    case CHEX_FACT_AGE: return read_whole(csv, column, 0, INT16_MAX, &f->age_years);
     case CHEX_FACT_SEX: return read_sex(cell, &f->sex);
-    case CHEX_FACT_WIDTH: return read_whole(cell, 1, UINT16_MAX, &f->width_px);
-    case CHEX_FACT_HEIGHT: return read_whole(cell, 1, UINT16_MAX, &f->height_px);
+    case CHEX_FACT_WIDTH: return read_whole(csv, column, 1, UINT16_MAX, &f->width_px);
+    case CHEX_FACT_HEIGHT: return read_whole(csv, column, 1, UINT16_MAX, &f->height_px);
     case CHEX_FACT_BRIGHTNESS:
-        if (!chex_parse_f64(cell, &v) || v < 0 || v > 1)
+        if (!chex_csv_number(csv, column, &v) || v < 0 || v > 1)
             return false;
         f->brightness = v;
         return true;
@@ -152,13 +154,13 @@ enum chex_status chex_facts_read(const struct chex_csv *csv, struct chex_fact_co
                                  struct chex_row_facts *f, struct chex_error *err) {
     for (unsigned k = 0; k < CHEX_FACT_COUNT; k++) {
         const char *cell = c->mask >> k & 1 ? csv->fields[c->at[k]] : "";
-        if (!*cell)
+        if (chex_csv_is_missing(cell))
             continue;
         if (k == CHEX_FACT_STUDY_ID || k == CHEX_FACT_SOURCE) {
             char **text = k == CHEX_FACT_STUDY_ID ? &f->study_id : &f->source;
             if (!(*text = strdup(chex_text_of_cell(cell))))
                 return chex_error_memory(err, "%s", csv->path);
-        } else if (!read_cell(cell, (enum chex_fact)k, f)) {
+        } else if (!read_cell(csv, (size_t)c->at[k], (enum chex_fact)k, f)) {
             c->bad[k]++;
         }
     }

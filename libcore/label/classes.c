@@ -68,17 +68,30 @@ int chex_class_find(const char *name) {
     return -1;
 }
 
+const char *chex_class_name_fault(const char *name) {
+    const size_t n = strlen(name);
+    if (n == 0)
+        return "it is empty";
+    if (n >= CHEX_CLASS_NAME_BYTES)
+        return "it has more than 63 bytes";
+    if (name[0] == ' ' || name[n - 1] == ' ')
+        return "it begins or ends with a blank";
+    if (chex_text_has_control(name))
+        return "it has a control character";
+    if (strpbrk(name, "\","))
+        return "it has a quote or a comma";
+    return chex_text_is_formula(name) ? "it begins with = + - or @, as a formula does" : NULL;
+}
+
 bool chex_class_canonical(const char *name, char out[CHEX_CLASS_NAME_BYTES]) {
-    size_t n = strlen(name);
+    size_t n;
     int ours = chex_class_find(name);
     out[0] = '\0';
     if (ours >= 0)
         name = chex_class_names[ours];
     else if (chex_names_match(name, "no finding"))
         name = "No_Finding";
-    else if (n == 0 || n >= CHEX_CLASS_NAME_BYTES || name[0] == ' ' || name[n - 1] == ' ')
-        return false;
-    if (chex_text_has_control(name) || strpbrk(name, "\",") || chex_text_is_formula(name))
+    else if (chex_class_name_fault(name))
         return false;
     for (n = 0; name[n]; n++)
         out[n] = name[n] == ' ' || name[n] == '/' ? '_' : name[n];

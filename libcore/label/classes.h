@@ -44,9 +44,12 @@ enum chex_status chex_class_not_in_list(const char *option, const char *typed,
 
 /* Writes the canonical name of a finding: the name used here if it is one of the 14, "No_Finding",
  * else the name itself with '_' for blanks and '/'.
- * - False, with out "": the name cannot be a class name. It is empty or too long, begins or ends
- *   with a blank, has a control character, a quote or a comma, or begins with = + - or @, which a
- *   spreadsheet would read as a formula. */
+ * - False, with out "": chex_class_name_fault(). */
 bool chex_class_canonical(const char *name, char out[CHEX_CLASS_NAME_BYTES]);
+
+/* Returns why a name that is none of the 14 cannot be the name of a finding, or NULL. It is empty
+ * or too long, begins or ends with a blank, has a control character, a quote or a comma, or begins
+ * with = + - or @, which a spreadsheet would read as a formula. */
+const char *chex_class_name_fault(const char *name);
 
 #endif

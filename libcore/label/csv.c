@@ -9,13 +9,42 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
+#include "base/log.h"
 #include "base/text.h"
+#include "base/units.h"
+
+static const struct {
+    char separator;
+    const char *plural;
+} separators[] = {{',', "commas"}, {';', "semicolons"}, {'\t', "tabs"}};
+enum { SEPARATORS = sizeof separators / sizeof separators[0] };
+
+/* Counts the separators of the first line that is not empty. Names of the NIH's table hold commas
+ * in brackets. */
+static char find_separator(const char *p, const char *end) {
+    size_t found[SEPARATORS] = {0}, best = 0;
+    bool quoted = false, bracket = false;
+    while (p < end && (*p == '\n' || *p == '\r'))
+        p++;
+    for (; p < end && (quoted || (*p != '\n' && *p != '\r')); p++) {
+        quoted ^= *p == '"';
+        bracket = !quoted && (*p == '[' || (bracket && *p != ']'));
+        for (size_t i = 0; i < SEPARATORS && !quoted && !bracket; i++)
+            found[i] += *p == separators[i].separator;
+    }
+    for (size_t i = 1; i < SEPARATORS; i++)
+        if (found[i] > found[best])
+            best = i;
+    return separators[best].separator;
+}
 
 void chex_csv_init(struct chex_csv *csv, const char *path, char *text, size_t size) {
     *csv = (struct chex_csv){.path = path, .at = text, .end = text + size, .next_line = 1};
     if (size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3))
         csv->at += 3;
+    csv->separator = find_separator(csv->at, csv->end);
 }
 
 void chex_csv_release(struct chex_csv *csv) {
@@ -73,7 +102,7 @@ static enum chex_status read_quoted(struct chex_csv *csv, char **field_out, char
 static enum chex_status read_unquoted(struct chex_csv *csv, char **field_out, char **field_end_out,
                                       struct chex_error *err) {
     char *p = csv->at;
-    for (; p < csv->end && *p != ',' && *p != '\n' && *p != '\r'; p++) {
+    for (; p < csv->end && *p != csv->separator && *p != '\n' && *p != '\r'; p++) {
         if (*p == '"')
             return fault(csv, err, "a quote inside a field that does not begin with one");
         if (*p == '\0')
@@ -84,8 +113,8 @@ static enum chex_status read_unquoted(struct chex_csv *csv, char **field_out, ch
     return CHEX_OK;
 }
 
-/* Reads one field and what ends it: a comma (*last_out is false), the end of the line or the end of
- * the text. */
+/* Reads one field and what ends it: a separator (*last_out is false), the end of the line or the
+ * end of the text. */
 static enum chex_status read_field(struct chex_csv *csv, bool *last_out, struct chex_error *err) {
     char *field = NULL, *end = NULL;
     bool quoted = csv->at < csv->end && *csv->at == '"';
@@ -100,11 +129,11 @@ static enum chex_status read_field(struct chex_csv *csv, bool *last_out, struct 
         csv->at = next + 1;
     } else if (cr) {
         return fault(csv, err, "a carriage return without a line feed");
-    } else if (*next == ',') {
+    } else if (*next == csv->separator) {
         csv->at = next + 1;
         *last_out = false;
     } else {
-        return fault(csv, err, "text after a closing quote, expected a comma or a new line");
+        return fault(csv, err, "text after a closing quote, expected a separator or a new line");
     }
     bool ended = *last_out && csv->at > next;
     *end = '\0';
@@ -139,24 +168,11 @@ enum chex_status chex_csv_next(struct chex_csv *csv, bool *more_out, struct chex
 
 /* ---- tables ---- */
 
-/* A header of one column with ';' or a tab in its name is a table with another separator. */
-static enum chex_status refuse_other_separator(const struct chex_csv *csv, struct chex_error *err) {
-    const char *found = csv->count == 1 ? strpbrk(csv->fields[0], ";\t") : NULL;
-    if (!found)
-        return CHEX_OK;
-    return chex_error_set(
-        err, CHEX_E_DATA,
-        "%s: line %zu: fields with %s between, expected commas: save the table as "
-        "CSV with commas",
-        csv->path, csv->line, *found == ';' ? "semicolons" : "tabs");
-}
-
 enum chex_status chex_csv_header(struct chex_csv *csv, struct chex_error *err) {
     bool more;
     CHEX_TRY(chex_csv_next(csv, &more, err));
     if (!more)
         return chex_error_set(err, CHEX_E_DATA, "%s: empty file, expected a header", csv->path);
-    CHEX_TRY(refuse_other_separator(csv, err));
     char **names = malloc(csv->count * sizeof *names);
     if (!names)
         return chex_error_memory(err, "%s", csv->path);
@@ -205,6 +221,33 @@ enum chex_status chex_csv_row(struct chex_csv *csv, bool *more_out, struct chex_
                           csv->line, csv->count, csv->name_count);
 }
 
+const char *chex_csv_separators(const struct chex_csv *csv) {
+    for (size_t i = 1; i < SEPARATORS; i++)
+        if (separators[i].separator == csv->separator)
+            return separators[i].plural;
+    return separators[0].plural;
+}
+
+void chex_csv_log_separator(const struct chex_csv *csv) {
+    if (csv->separator != ',')
+        chex_info("%s: fields with %s between", csv->path, chex_csv_separators(csv));
+}
+
+bool chex_csv_number(const struct chex_csv *csv, size_t column, double *out) {
+    const char *field = csv->fields[column], *comma = strchr(field, ',');
+    char copy[64];
+    const size_t n = strlen(field);
+    if (csv->separator == ',' || !comma || strchr(field, '.') || n >= sizeof copy)
+        return chex_parse_f64(field, out);
+    memcpy(copy, field, n + 1);
+    copy[comma - field] = '.';
+    return chex_parse_f64(copy, out);
+}
+
+bool chex_csv_is_missing(const char *cell) {
+    return !*cell || !strcmp(cell, "NA") || !strcasecmp(cell, "nan");
+}
+
 enum chex_status chex_csv_fault(const struct chex_csv *csv, int column, const char *expected,
                                 struct chex_error *err) {
     size_t c = (size_t)column;
@@ -219,4 +262,18 @@ enum chex_status chex_text_fault(const char *path, size_t line, size_t column, c
         err, CHEX_E_DATA, "%s: line %zu, column %zu%s%s%s: '%s', expected %s", path, line, column,
         name ? " (" : "", name ? chex_text_printable(name, shown_name, sizeof shown_name) : "",
         name ? ")" : "", chex_text_printable(value, shown, sizeof shown), expected);
+}
+
+enum chex_status chex_text_encoding_fault(const char *path, size_t line, const char *what,
+                                          const char *value, const char *also,
+                                          struct chex_error *err) {
+    char shown[64];
+    const unsigned char *p = (const unsigned char *)value;
+    while (*p && *p < 0x80)
+        p++;
+    return chex_error_set(err, CHEX_E_DATA,
+                          "%s: line %zu: %s '%s': byte 0x%02X, as in Windows-1252 or Latin-1, "
+                          "expected UTF-8: convert the file with iconv -f WINDOWS-1252 -t UTF-8%s",
+                          path, line, what, chex_text_printable(value, shown, sizeof shown), *p,
+                          also);
 }

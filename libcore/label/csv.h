@@ -3,6 +3,9 @@
  * Parser for comma-separated text (RFC 4180). It works in memory and in place, one record at a
  * time.
  *
+ * - The separator is the one of comma, semicolon and tab that occurs most often in the first line,
+ *   outside of quotes and brackets. Spreadsheets of countries with a decimal comma write
+ * semicolons.
  * - Fields may be quoted: "a ""b"", c". Quoted fields may contain line breaks.
  * - Records end in LF or CRLF. Empty lines and a UTF-8 byte order mark are skipped.
  * - CHEX_E_DATA with file, line and column: a NUL byte, text after a closing quote, a quote inside
@@ -31,6 +34,7 @@ struct chex_csv {
     size_t name_count;
 
     const char *path; /* for error texts */
+    char separator;
     char *at, *end;
     size_t next_line, capacity;
 };
@@ -44,8 +48,7 @@ void chex_csv_release(struct chex_csv *csv); /* frees the lists of fields, not t
 /* Reads the next record. At the end of the text *more_out is false and `count` is 0. */
 enum chex_status chex_csv_next(struct chex_csv *csv, bool *more_out, struct chex_error *err);
 
-/* Reads the next record as the header. CHEX_E_DATA: no record, or the separator is a semicolon or a
- * tab. */
+/* Reads the next record as the header. CHEX_E_DATA: no record. */
 enum chex_status chex_csv_header(struct chex_csv *csv, struct chex_error *err);
 
 /* Finds the column (from 0) with a name.
@@ -58,6 +61,25 @@ enum chex_status chex_csv_find(const struct chex_csv *csv, const char *name, con
 /* Reads the next record. It must have as many fields as the header. A record equal to the header is
  * skipped: concatenated files repeat it. */
 enum chex_status chex_csv_row(struct chex_csv *csv, bool *more_out, struct chex_error *err);
+
+/* "commas", "semicolons" or "tabs". */
+const char *chex_csv_separators(const struct chex_csv *csv);
+
+/* Logs the separator unless it is a comma. */
+void chex_csv_log_separator(const struct chex_csv *csv);
+
+/* Parses a field as a finite number. With another separator than a comma, the decimal point may be
+ * a comma. */
+bool chex_csv_number(const struct chex_csv *csv, size_t column, double *out);
+
+/* Whether a cell says that there is no value: empty, NA as R writes, NaN as pandas writes. */
+bool chex_csv_is_missing(const char *cell);
+
+/* Sets the error of a text of line `line` that is not UTF-8 and returns CHEX_E_DATA. The text names
+ * the byte and the remedy. what: "image"; also: ends the text, or "". */
+enum chex_status chex_text_encoding_fault(const char *path, size_t line, const char *what,
+                                          const char *value, const char *also,
+                                          struct chex_error *err);
 
 /* Sets the error of a field of the current record (`column` from 0) and returns CHEX_E_DATA:
  * "FILE: line N, column C (NAME): 'VALUE', expected EXPECTED". */

@@ -172,9 +172,11 @@ enum chex_status chex_labels_load(const char *path, const char *format, const ch
     enum chex_status st = choose_format(t, format, columns, why, sizeof why, &chosen, err);
     if (st == CHEX_OK) {
         t->format = chosen->name;
-        snprintf(t->detected, sizeof t->detected, "%s (%s)", chosen->name, why);
         struct chex_csv csv;
         chex_csv_init(&csv, path, t->text, size);
+        snprintf(t->detected, sizeof t->detected, "%s (%s%s%s)", chosen->name, why,
+                 csv.separator == ',' ? "" : ", fields separated by ",
+                 csv.separator == ',' ? "" : chex_csv_separators(&csv));
         st = chosen->parse(t, &(struct chex_label_source){t->text, size, &csv, columns}, err);
         chex_csv_release(&csv);
     }

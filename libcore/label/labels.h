@@ -130,6 +130,11 @@ extern const char *const chex_not_stated_names[]; /* "keep", "zeros", NULL */
 /* Replaces labels that are not stated. Returns their number. */
 size_t chex_labels_apply_not_stated(struct chex_label_table *table, enum chex_not_stated policy);
 
+/* Parses a cell with a label: 1, 0, -1 with or without ".0", true, false, or a missing value
+ * (chex_csv_is_missing()), which is CHEX_LABEL_NOT_STATED. False, and the output unchanged: any
+ * other text. */
+bool chex_field_flag(const char *text, int8_t *label_out);
+
 /* "PA", "AP", "LATERAL", "unknown". Never NULL. */
 const char *chex_view_name(enum chex_view view);
 

@@ -14,7 +14,8 @@
  * findings are:
  *   - all columns with the name of one of the 14;
  *   - other columns in which every value is 1, 0, -1 or empty, and at least one is not empty. A
- *     column with a word of other_words in its name is never a finding.
+ *     column with a word of other_words in its name is never a finding. If at least 9 of 10 values
+ *     of a column are such values, another value is an error; if more than half, a warning.
  * All other columns are ignored, and the log lists them.
  */
 #include <ctype.h>
@@ -155,9 +156,9 @@ static bool is_role(const struct layout *l, size_t column) {
 
 /* Finds the columns with labels if --columns does not name them. columns: capacity for all columns.
  */
-static enum chex_status guess_columns(const struct layout *l, const struct chex_label_table *t,
+static enum chex_status guess_columns(const struct layout *l, struct chex_label_table *t,
                                       const struct chex_csv *csv, int *columns, size_t *count_out,
-                                      struct chex_error *err) {
+                                      int *empty_out, struct chex_error *err) {
     size_t others = 0, count = 0;
     int *other = calloc(csv->name_count, sizeof *other);
     if (!other)
@@ -165,7 +166,7 @@ static enum chex_status guess_columns(const struct layout *l, const struct chex_
     for (size_t i = 0; i < csv->name_count; i++)
         if (!is_role(l, i) && chex_class_find(csv->names[i]) < 0 && !names_other(csv->names[i]))
             other[others++] = (int)i;
-    enum chex_status st = chex_label_flags_guess(t, csv, other, &others, err);
+    enum chex_status st = chex_label_flags_guess(t, csv, other, &others, empty_out, err);
     for (size_t i = 0, next = 0; i < csv->name_count; i++) {
         const bool found = next < others && other[next] == (int)i;
         if (found || (!is_role(l, i) && chex_class_find(csv->names[i]) >= 0))
@@ -177,9 +178,27 @@ static enum chex_status guess_columns(const struct layout *l, const struct chex_
     return st;
 }
 
+/* empty: a column that may hold findings and has no value, or -1. */
+static enum chex_status no_labels(const struct chex_csv *csv, int empty, struct chex_error *err) {
+    char name[48];
+    if (csv->at + strspn(csv->at, "\r\n") == csv->end)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: a header and no row, expected one for each image", csv->path);
+    if (empty >= 0)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: no column holds labels: every cell of column '%s' is empty, "
+                              "expected 1, 0 or -1",
+                              csv->path, chex_text_printable(csv->names[empty], name, sizeof name));
+    return chex_error_set(err, CHEX_E_DATA,
+                          "%s: no column holds labels (every value 1, 0, -1 or empty); name the "
+                          "columns by --columns labels=A:B, or by --columns findings=NAME one "
+                          "with names such as Effusion|Mass",
+                          csv->path);
+}
+
 /* Lists the names of the classes: those in --columns labels=, or those of the columns with labels.
  */
-static enum chex_status list_classes(struct layout *l, const struct chex_label_table *t,
+static enum chex_status list_classes(struct layout *l, struct chex_label_table *t,
                                      const struct chex_csv *csv, struct chex_error *err) {
     size_t capacity = csv->name_count + (l->wanted[LABELS] ? strlen(l->wanted[LABELS]) : 0) + 1;
     char *save = NULL;
@@ -190,19 +209,15 @@ static enum chex_status list_classes(struct layout *l, const struct chex_label_t
             l->class_names[l->class_name_count++] = w;
         return l->class_name_count ? CHEX_OK : missing(csv, LABELS, err);
     }
-    int *columns = calloc(capacity, sizeof *columns);
+    int empty = -1, *columns = calloc(capacity, sizeof *columns);
     if (!columns)
         return chex_error_memory(err, "%s", t->path);
-    enum chex_status st = guess_columns(l, t, csv, columns, &l->class_name_count, err);
+    enum chex_status st = guess_columns(l, t, csv, columns, &l->class_name_count, &empty, err);
     for (size_t i = 0; i < l->class_name_count; i++)
         l->class_names[i] = csv->names[columns[i]];
     free(columns);
     if (st == CHEX_OK && !l->class_name_count)
-        st = chex_error_set(err, CHEX_E_DATA,
-                            "%s: no column holds labels (every value 1, 0, -1 or empty); name the "
-                            "columns by --columns labels=A:B, or by --columns findings=NAME one "
-                            "with names such as Effusion|Mass",
-                            csv->path);
+        st = no_labels(csv, empty, err);
     return st;
 }
 
@@ -242,13 +257,13 @@ static enum chex_status parse_row(struct chex_label_table *t, struct chex_csv *c
     const int *at = l->at;
     CHEX_TRY(chex_labels_add_row(t, csv->line, &row, &labels, err));
     if (at[PATIENT] >= 0) {
-        if (!*csv->fields[at[PATIENT]])
+        if (chex_csv_is_missing(csv->fields[at[PATIENT]]))
             return chex_csv_fault(csv, at[PATIENT], "a patient id", err);
         if (!(row->patient_id = chex_labels_patient(t, csv->fields[at[PATIENT]])))
             return chex_error_memory(err, "%s", t->path);
     }
     const char *study = at[STUDY] >= 0 ? csv->fields[at[STUDY]] : "";
-    if (*study && !(row->study_id = chex_labels_copy(t, study, strlen(study))))
+    if (!chex_csv_is_missing(study) && !(row->study_id = chex_labels_copy(t, study, strlen(study))))
         return chex_error_memory(err, "%s", t->path);
     CHEX_TRY(chex_labels_set_image(t, row, csv->fields[at[IMAGE]], (size_t)at[IMAGE] + 1, err));
     CHEX_TRY(parse_metadata(row, l, csv, err));

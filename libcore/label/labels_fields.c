@@ -15,13 +15,14 @@ bool chex_field_age(const char *text, int *years_out) {
         char unit;
         int per_year;
     } units[] = {{'\0', 1}, {'Y', 1}, {'M', 12}, {'W', 52}, {'D', 365}};
-    if (!*text)
+    if (chex_csv_is_missing(text))
         return true;
     size_t digits = strspn(text, "0123456789");
     if (digits < 1 || digits > 3)
         return false;
     const char *rest = text + digits;
-    if (rest[0] == '.' && rest[1]) /* 58.0 of a table with gaps in this column, 0.5 of children */
+    if ((rest[0] == '.' || rest[0] == ',') &&
+        rest[1]) /* 58.0 of a column with gaps, 0.5 of children */
         rest += 1 + strspn(rest + 1, "0123456789");
     if (rest[0] && rest[1])
         return false;
@@ -33,8 +34,11 @@ bool chex_field_age(const char *text, int *years_out) {
     return false;
 }
 
-/* Returns the index of the word in the table, ignoring case; -1 if it is not there. */
+/* Returns the index of the word in the table, ignoring case; -1 if it is not there. A missing value
+ * is the empty word. */
 static int find_word(const char *text, const char *const *words) {
+    if (chex_csv_is_missing(text))
+        text = "";
     for (int i = 0; words[i]; i++)
         if (!strcasecmp(text, words[i]))
             return i;
@@ -79,8 +83,12 @@ bool chex_field_split(const char *text, int8_t *split_out) {
 }
 
 bool chex_field_flag(const char *text, int8_t *label_out) {
-    if (!*text) {
+    if (chex_csv_is_missing(text)) {
         *label_out = CHEX_LABEL_NOT_STATED;
+        return true;
+    }
+    if (!strcasecmp(text, "true") || !strcasecmp(text, "false")) {
+        *label_out = !strcasecmp(text, "true");
         return true;
     }
     bool negative = *text == '-';
@@ -88,7 +96,7 @@ bool chex_field_flag(const char *text, int8_t *label_out) {
     if ((*p != '0' && *p != '1') || (negative && *p == '0'))
         return false;
     const char *rest = p + 1;
-    if (*rest == '.')
+    if (*rest == '.' || *rest == ',')
         rest += 1 + strspn(rest + 1, "0");
     if (*rest)
         return false;

@@ -123,7 +123,10 @@ char *chex_labels_next_line(char **at, char *end);
 #define CHEX_SEX_EXPECTED "M or F"
 #define CHEX_VIEW_EXPECTED "PA, AP or LL"
 #define CHEX_SPLIT_EXPECTED "train, val or test"
-#define CHEX_FLAG_EXPECTED "1, 0, -1 or nothing"
+#define CHEX_FLAG_EXPECTED "1, 0, -1 or nothing (NA)"
+
+/* In each of them a missing value (chex_csv_is_missing()) counts as empty, and a decimal comma as a
+ * point. */
 
 /* "58", "58.0", "58.75", "058Y", "013M", "002W", "021D" to whole years; empty is unknown. */
 bool chex_field_age(const char *text, int *years_out);
@@ -136,9 +139,6 @@ bool chex_field_view(const char *text, enum chex_view *view_out);
 
 /* train, val, valid, validate, validation, dev, test; empty is not stated. Any case. */
 bool chex_field_split(const char *text, int8_t *split_out);
-
-/* 1, 0, -1 with or without ".0"; empty is CHEX_LABEL_NOT_STATED. */
-bool chex_field_flag(const char *text, int8_t *label_out);
 
 /* Sets the labels from a field such as "Effusion|Mass" or "No Finding" (`column` from 0). Changes
  * the field's text. CHEX_E_DATA: a finding that is not a class of the table. */
@@ -165,9 +165,13 @@ void chex_label_flags_release(struct chex_label_flags *flags);
 /* Removes from columns[0..count) the columns that are not one-hot labels: those with a value that
  * is no flag, and those without any 1, 0 or -1.
  * - csv: the header must have been read, the rows not. Rows are parsed from a copy; csv is
- *   unchanged. */
-enum chex_status chex_label_flags_guess(const struct chex_label_table *table,
-                                        const struct chex_csv *csv, int *columns, size_t *count,
+ *   unchanged.
+ * - CHEX_E_DATA: at least 9 of 10 stated values of a column are flags, but not all. The text has
+ * the first other value and its line.
+ * - If more than half of the values are flags, table->warning says that the column is not read.
+ * - *empty_out: the first column without any value, or -1. */
+enum chex_status chex_label_flags_guess(struct chex_label_table *table, const struct chex_csv *csv,
+                                        int *columns, size_t *count, int *empty_out,
                                         struct chex_error *err);
 
 /* Calls chex_labels_list_ignored(). The columns that are read are at[0..count) and those of

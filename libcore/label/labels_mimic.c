@@ -96,6 +96,7 @@ static enum chex_status open_beside(const struct chex_label_table *t, const char
                               file->path, what);
     CHEX_TRY(chex_table_read(file->path, CHEX_LABELS_MAX_BYTES, &file->text, &file->size, err));
     chex_csv_init(&file->csv, file->path, file->text, file->size);
+    chex_csv_log_separator(&file->csv);
     return chex_csv_header(&file->csv, err);
 }
 

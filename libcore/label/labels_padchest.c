@@ -2,8 +2,8 @@
  *
  * Label format of PadChest: ImageID, PatientID, Projection, Labels ("['pleural effusion',
  * 'nodule']") among some thirty columns. Of its 193 findings, those that are one of the 14, or a
- * kind of one, are kept. The others are counted, and a warning has their number. Rows with empty
- * Labels state nothing.
+ * kind of one, are kept. The others are counted, and a warning has the number and the most frequent
+ * names. Rows with empty Labels state nothing.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "label/labels_format.h"
+#include "label/labels_map.h"
 
 #define EXPECTS "PadChest's columns 'ImageID', 'PatientID', 'Projection' and 'Labels'"
 #define LIST_EXPECTED "a list such as ['nodule', 'pleural effusion']"
@@ -43,9 +44,17 @@ static const struct {
     {"calcified pleural thickening", "Pleural_Thickening"},
 };
 
+/* A finding that is none of the 14, and how often it is stated. */
+struct other {
+    const char *name; /* in the table's text */
+    size_t count;
+};
+
 struct totals {
-    size_t others;   /* findings that are none of the 14 */
-    size_t unstated; /* rows with empty Labels */
+    struct chex_label_map names; /* index in `other` */
+    struct other *other;         /* (names.count) */
+    size_t capacity, others;     /* others: sum of their counts */
+    size_t unstated;             /* rows with empty Labels */
 };
 
 static bool detect(const struct chex_label_header *h, char *why, size_t why_size) {
@@ -64,7 +73,28 @@ static enum chex_view parse_projection(const char *text) {
     return !strcmp(text, "L") ? CHEX_VIEW_LATERAL : CHEX_VIEW_UNKNOWN;
 }
 
-static void add_finding(char *name, int8_t *labels, struct totals *totals) {
+static enum chex_status count_other(struct totals *totals, const char *name,
+                                    struct chex_error *err) {
+    size_t at;
+    if (totals->names.count == totals->capacity) {
+        const size_t capacity = totals->capacity ? 2 * totals->capacity : 256;
+        struct other *grown = realloc(totals->other, capacity * sizeof *grown);
+        if (!grown)
+            return chex_error_memory(err, "the findings of PadChest");
+        totals->other = grown;
+        totals->capacity = capacity;
+    }
+    const size_t next = totals->names.count;
+    CHEX_TRY(chex_label_map_add(&totals->names, name, next, &at, err));
+    if (at == next)
+        totals->other[at] = (struct other){.name = name};
+    totals->other[at].count++;
+    totals->others++;
+    return CHEX_OK;
+}
+
+static enum chex_status add_finding(char *name, int8_t *labels, struct totals *totals,
+                                    struct chex_error *err) {
     name += strspn(name, " ");
     size_t n = strlen(name);
     while (n && name[n - 1] == ' ')
@@ -79,29 +109,33 @@ static void add_finding(char *name, int8_t *labels, struct totals *totals) {
             known = true;
         }
     if (!known && *name && strcmp(name, "normal") != 0)
-        totals->others++;
+        return count_other(totals, name, err);
+    return CHEX_OK;
 }
 
-/* Parses a list of strings in single or double quotes. Changes the text. False: not such a list. */
-static bool parse_list(char *p, int8_t *labels, struct totals *totals) {
+/* Parses a list of strings in single or double quotes. Changes the text. *valid_out: whether the
+ * text is such a list. */
+static enum chex_status parse_list(char *p, int8_t *labels, struct totals *totals, bool *valid_out,
+                                   struct chex_error *err) {
+    *valid_out = false;
     if (*p++ != '[')
-        return false;
+        return CHEX_OK;
     p += strspn(p, " ");
-    if (*p == ']')
-        return !p[1];
-    for (;;) {
+    bool last = *p == ']';
+    while (!last) {
         char quote = *p, *stop = quote == '\'' || quote == '"' ? strchr(p + 1, quote) : NULL;
         if (!stop)
-            return false;
+            return CHEX_OK;
         *stop = '\0';
-        add_finding(p + 1, labels, totals);
+        CHEX_TRY(add_finding(p + 1, labels, totals, err));
         p = stop + 1 + strspn(stop + 1, " ");
-        if (*p == ']')
-            return !p[1];
-        if (*p++ != ',')
-            return false;
-        p += strspn(p, " ");
+        last = *p == ']';
+        if (!last && *p++ != ',')
+            return CHEX_OK;
+        p += last ? 0 : strspn(p, " ");
     }
+    *valid_out = !p[1];
+    return CHEX_OK;
 }
 
 /* Computes the age from "20140915" and "1958" or "1958.0". Unknown if one of them is empty. */
@@ -142,24 +176,51 @@ static enum chex_status parse_row(struct chex_label_table *t, const struct chex_
     if (at[STUDY_DATE] >= 0 && at[BIRTH] >= 0 &&
         !parse_age(csv->fields[at[STUDY_DATE]], csv->fields[at[BIRTH]], &row->age_years))
         return chex_csv_fault(csv, at[BIRTH], "a year not after StudyDate_DICOM (YYYYMMDD)", err);
-    if (!*list || !strcmp(list, "nan") || !strcmp(list, "[]")) {
+    if (chex_csv_is_missing(list) || !strcmp(list, "[]")) {
         memset(labels, CHEX_LABEL_NOT_STATED, t->class_count);
         totals->unstated++;
         return CHEX_OK;
     }
     char whole[64];
     chex_text_printable(list, whole, sizeof whole);
-    if (!parse_list(list, labels, totals))
+    bool valid;
+    CHEX_TRY(parse_list(list, labels, totals, &valid, err));
+    if (!valid)
         return chex_text_fault(csv->path, csv->line, (size_t)at[LABELS] + 1, column_names[LABELS],
                                whole, LIST_EXPECTED, err);
     return CHEX_OK;
 }
 
-static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
-                              struct chex_error *err) {
-    struct chex_csv *csv = source->csv;
+static int by_count(const void *a, const void *b) {
+    const struct other *x = a, *y = b;
+    return x->count != y->count ? (x->count < y->count ? 1 : -1) : strcmp(x->name, y->name);
+}
+
+/* Sorts totals->other, so the map is of no use afterwards. */
+static void warn_of_others(struct chex_label_table *t, struct totals *totals) {
+    enum { SHOWN = 5 };
+    char name[40];
+    struct chex_text_line line = {t->warning, sizeof t->warning, 0};
+    const size_t count = totals->names.count;
+    chex_text_append(&line, "only the 14 findings are kept");
+    if (count) {
+        qsort(totals->other, count, sizeof *totals->other, by_count);
+        chex_text_append(&line, "; %zu mention%s of %zu other%s left out (", totals->others,
+                         chex_text_s(totals->others), count, totals->others == 1 ? " is" : "s are");
+        for (size_t i = 0; i < count && i < SHOWN; i++)
+            chex_text_append(&line, "%s%s: %zu", i ? ", " : "",
+                             chex_text_printable(totals->other[i].name, name, sizeof name),
+                             totals->other[i].count);
+        chex_text_append(&line, "%s)", count > SHOWN ? ", ..." : "");
+    }
+    if (totals->unstated)
+        chex_text_append(&line, "; %zu image%s no finding", totals->unstated,
+                         totals->unstated == 1 ? " states" : "s state");
+}
+
+static enum chex_status parse_rows(struct chex_label_table *t, struct chex_csv *csv,
+                                   struct totals *totals, struct chex_error *err) {
     int at[COLUMNS];
-    struct totals totals = {0};
     CHEX_TRY(chex_csv_header(csv, err));
     for (int c = 0; c < COLUMNS; c++)
         CHEX_TRY(chex_csv_find(csv, column_names[c], c <= LABELS ? EXPECTS : NULL, &at[c], err));
@@ -168,16 +229,20 @@ static enum chex_status parse(struct chex_label_table *t, const struct chex_labe
         CHEX_TRY(chex_csv_row(csv, &more, err));
         if (!more)
             break;
-        CHEX_TRY(parse_row(t, csv, at, &totals, err));
+        CHEX_TRY(parse_row(t, csv, at, totals, err));
     }
-    if (totals.others || totals.unstated)
-        snprintf(
-            t->warning, sizeof t->warning,
-            "only the 14 findings are kept: %zu mention%s of PadChest's other findings %s left "
-            "out, and %zu image%s no finding",
-            totals.others, chex_text_s(totals.others), totals.others == 1 ? "is" : "are",
-            totals.unstated, totals.unstated == 1 ? " states" : "s state");
+    if (totals->others || totals->unstated)
+        warn_of_others(t, totals);
     return CHEX_OK;
+}
+
+static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
+                              struct chex_error *err) {
+    struct totals totals = {0};
+    const enum chex_status st = parse_rows(t, source->csv, &totals, err);
+    chex_label_map_release(&totals.names);
+    free(totals.other);
+    return st;
 }
 
 static const char *const unread[] = {"ImageDir",

@@ -144,18 +144,12 @@ static enum chex_status name_classes(const struct chex_label_table *t, const cha
     char shown[64];
     for (size_t i = 0; i < count; i++) {
         if (!chex_class_canonical(names[i], n[i].name))
-            return chex_error_set(
-                err, CHEX_E_DATA,
-                "%s: line 1: '%s' as the name of a finding, expected 1 to %d "
-                "bytes without commas, quotes and control characters, and none of "
-                "= + - @ at the start",
-                t->path, chex_text_printable(names[i], shown, sizeof shown),
-                CHEX_CLASS_NAME_BYTES - 1);
-        if (!chex_text_is_utf8(n[i].name))
             return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: line 1: '%s' as the name of a finding, expected UTF-8: "
-                                  "convert the file with iconv",
-                                  t->path, chex_text_printable(names[i], shown, sizeof shown));
+                                  "%s: line 1: '%s' cannot be the name of a finding: %s", t->path,
+                                  chex_text_printable(names[i], shown, sizeof shown),
+                                  chex_class_name_fault(names[i]));
+        if (!chex_text_is_utf8(n[i].name))
+            return chex_text_encoding_fault(t->path, 1, "finding", names[i], "", err);
         n[i].ours = chex_class_find(n[i].name);
         for (size_t k = 0; k < i; k++)
             if (!strcmp(n[k].name, n[i].name))
@@ -393,20 +387,17 @@ static enum chex_status check_ids(const struct chex_label_table *t, struct chex_
 
 /* Texts in shards and manifests must be UTF-8. */
 static enum chex_status check_encoding(const struct chex_label_table *t, struct chex_error *err) {
-    char shown[64];
     for (size_t i = 0; i < t->count; i++) {
         const struct chex_label_row *r = &t->rows[i];
         const struct {
-            const char *what, *id, *remedy;
-        } ids[] = {{"image", r->image_id, "rename the file, here and in its folder"},
-                   {"patient", r->patient_id, "convert the file with iconv"},
-                   {"study", r->study_id ? r->study_id : "", "convert the file with iconv"}};
+            const char *what, *id, *also;
+        } ids[] = {{"image", r->image_id, "; the name of the image file must be UTF-8, too"},
+                   {"patient", r->patient_id, ""},
+                   {"study", r->study_id ? r->study_id : "", ""}};
         for (size_t k = 0; k < sizeof ids / sizeof *ids; k++)
             if (!chex_text_is_utf8(ids[k].id))
-                return chex_error_set(err, CHEX_E_DATA, "%s: line %zu: %s '%s', expected UTF-8: %s",
-                                      t->rows_path, r->line, ids[k].what,
-                                      chex_text_printable(ids[k].id, shown, sizeof shown),
-                                      ids[k].remedy);
+                return chex_text_encoding_fault(t->rows_path, r->line, ids[k].what, ids[k].id,
+                                                ids[k].also, err);
     }
     return CHEX_OK;
 }

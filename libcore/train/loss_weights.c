@@ -13,7 +13,6 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/units.h"
 #include "label/classes.h"
 #include "label/csv.h"
 #include "label/table_file.h"
@@ -76,7 +75,7 @@ static enum chex_status read_row(const struct chex_csv *csv, int name, int weigh
     CHEX_TRY(find_class(csv, name, rows, &k, err));
     if (pos[k] >= 0)
         return chex_csv_fault(csv, name, "each finding once", err);
-    if (!chex_parse_f64(csv->fields[weight], &x) || !(x >= 0 && x <= 1e6))
+    if (!chex_csv_number(csv, (size_t)weight, &x) || !(x >= 0 && x <= 1e6))
         return chex_csv_fault(csv, weight, "a number from 0 to 1000000", err);
     pos[k] = (float)x;
     return CHEX_OK;
@@ -112,6 +111,7 @@ static enum chex_status read_file(const char *path, const struct chex_loss_rows 
     size_t size;
     CHEX_TRY(chex_table_read(path, FILE_LIMIT_BYTES, &text, &size, err));
     chex_csv_init(&csv, path, text, size);
+    chex_csv_log_separator(&csv);
     const enum chex_status st = read_table(&csv, rows, pos, err);
     chex_csv_release(&csv);
     free(text);

@@ -147,11 +147,11 @@ rm o.rejected.csv
 # Names that are no UTF-8.
 table=(--images ph/images --split none --size 32 --output o)
 printf 'image,patient,Mass\n%s,1,1\nc\377.png,2,0\n' "$second" >latin.csv
-refuse 3 "latin.csv: line 3: image 'c\\\\xFF.png', expected UTF-8" "${table[@]}" --labels latin.csv
+refuse 3 "latin.csv: line 3: image 'c\\\\xFF.png': byte 0xFF, as in Windows-1252 or Latin-1, expected UTF-8: convert .* must be UTF-8, too" "${table[@]}" --labels latin.csv
 printf 'image,patient,Mass\n%s,M\374ller,0\n' "$second" >latin.csv
-refuse 3 "latin.csv: line 2: patient 'M\\\\xFCller', expected UTF-8" "${table[@]}" --labels latin.csv
+refuse 3 "latin.csv: line 2: patient 'M\\\\xFCller': byte 0xFC, .* iconv -f WINDOWS-1252 -t UTF-8" "${table[@]}" --labels latin.csv
 printf 'image,patient,Caf\351\n%s,1,0\n' "$second" >latin.csv
-refuse 3 "latin.csv: line 1: 'Caf\\\\xE9' as the name of a finding, expected UTF-8" "${table[@]}" --labels latin.csv --columns "$(printf 'labels=Caf\351')"
+refuse 3 "latin.csv: line 1: finding 'Caf\\\\xE9': byte 0xE9" "${table[@]}" --labels latin.csv --columns "$(printf 'labels=Caf\351')"
 # A result that is JSON cannot name such a folder, and it is said before the work.
 refuse 2 "--output 'o\\\\xFF': the name is no UTF-8 text, as --json needs" "${table[@]}" --labels ph/labels.csv --output $'o\377' --json
 [ ! -e $'o\377' ]

@@ -56,7 +56,7 @@ like "$(err)" "line 2: image .${images[0]} is not under dots: files and folders 
 for name in '=1+1' +A -A @A $'A\033[m'; do
     table "image,patient,$name" p3 >names.csv
     expect_status 3 "${make[@]}" --labels names.csv
-    error_line "names.csv: line 1: '.*' as the name of a finding, expected .* none of = \+ - @ at the start" "$name is no name of a finding"
+    error_line "names.csv: line 1: '.*' cannot be the name of a finding: it (begins with = \+ - or @, as a formula does|has a control character)" "$name is no name of a finding"
 done
 unlike "$(err)" $'\033' "an escape sequence is not printed"
 

@@ -40,6 +40,14 @@ expect_status 0 chex-shard relabel relabelled --labels old.csv --output back --w
 same old back
 ok $? "relabelling back gives the first set"
 
+# One odd cell must not remove a finding from the set.
+sed '17s/.$/n\/a/' old.csv >odd.csv
+expect_status 3 chex-shard relabel old --labels odd.csv --plan
+error_line "odd.csv: line 17, column 6 \(COVID\): 'n/a', expected 1, 0, -1 or nothing \(NA\) as in 59 other rows; if the column is no finding" "one odd cell in a finding is refused with its line"
+sed '17s/.$/NA/' old.csv >missing.csv
+expect_status 0 chex-shard relabel old --labels missing.csv --plan
+like "$(out)" '^COVID .*0 -> 1' "NA is a label that is not stated"
+
 # Other facts in the label file, fewer and more images.
 awk -F, 'NR == 1 {print "image,patient,Effusion"; next} NR > 5 {print $1 ",p" NR "," NR % 2} END {print "more.png,x,1"}' old.csv >less.csv
 expect_status 3 chex-shard relabel old --labels less.csv --output less

@@ -98,6 +98,7 @@ refused() { # TEXT NAME ROW...: a file of weights
 }
 refused 'no row for Nodule \(expected one for each of the 3 findings\)' "a missing finding is named" \
     class,pos_weight Mass,1 Effusion,2
+refused 'no row for Nodule' "semicolons and decimal commas are read" 'class;pos_weight' 'Mass;1,5' 'Effusion;2'
 refused "line 2.*'Masss', expected a finding of the data; did you mean Mass\?" "an unknown finding gets a suggestion" \
     class,pos_weight Masss,1
 refused "line 3.*'mass', expected each finding once" "a finding that is given twice is refused" \

@@ -51,6 +51,14 @@ expect_status 0 chex-eval score --predictions p.csv --compare results/auroc.csv
 like "$(out)" '^Hernia +2 +2 +0\.8750 .* 0\.8750$' "an earlier run as comparison"
 like "$(out)" '^compared: results/auroc.csv: the same images and labels$' "the compared file has the same images"
 unlike "$(out)" 'not comparable|split' "equal images are comparable"
+# Tables as a spreadsheet with a decimal comma writes them.
+mkdir european
+for table in p.csv results/auroc.csv; do
+    sed 's/"\([^"]*\)"/\1/g; s/,/;/g; s/\./,/g; s/,png/.png/' "$table" >"european/${table##*/}"
+done
+expect_status 0 chex-eval score --predictions european/p.csv --compare european/auroc.csv
+like "$(out)" '^Hernia +2 +2 +0\.8750 .* 0\.8750$' "semicolons and decimal commas are read in predictions and comparisons"
+like "$(err)" 'p.csv: fields with semicolons between' "the log names the separator"
 { head -n 1 p.csv && tail -n +2 p.csv | sort -r | sed 's/,0.8,/,0.4,/'; } >second.csv
 expect_status 0 chex-eval score --predictions second.csv --compare results/auroc.csv
 like "$(out)" ': the same images and labels$' "another network on the same images, in another order"
@@ -129,7 +137,7 @@ refuse() {
 expect_status 2 chex-eval score --predictions $'odd\377.csv' --output bad
 error_line 'the name is no UTF-8 text, as auroc.json needs' "a name that the results cannot hold"
 refuse 3 'bad.csv.* line 3, column p_Mass: .nan., expected a number' 's/,0.2$/,nan/'
-refuse 3 'bad.csv.* line 2, column y_Hernia: .7., expected 1, 0, -1, -2, true or false' 's/^a.png,1,1/a.png,1,7/'
+refuse 3 'bad.csv.* line 2, column y_Hernia: .7., expected 1, 0, -1, -2, NA, true or false' 's/^a.png,1,1/a.png,1,7/'
 refuse 3 'bad.csv.* line 2, column p_Hernia: .80., expected a probability from 0 to 1; .*--scores any' 's/,0.8,/,80,/'
 refuse 3 'bad.csv.* line 5, column p_Mass: .-0.9.' 's/,0.9$/,-0.9/'
 refuse 3 'bad.csv.* line 4: image a.png is already on line 2' 's/^c/a/'

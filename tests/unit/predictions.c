@@ -80,6 +80,15 @@ static void test_forms(void) {
     OK_STATUS(read_text("image_id,y_A,p_A\ni,1.0,1\n", &p, &err), CHEX_OK, err, NULL);
     OK(p && !p->patient_id && p->label[0] == 1, "without patients; labels as data frames write");
     chex_predictions_destroy(p);
+    OK_STATUS(read_text("image_id;y_A;p_A;age_years;brightness\ni;NA;0,25;NA;0,5\n"
+                        "j;nan;1E-1;58,0;\n",
+                        &p, &err),
+              CHEX_OK, err, NULL);
+    OK(p && p->score[0] == 0.25 && p->score[1] == 0.1 && p->label[0] == -2 && p->label[1] == -2 &&
+           p->facts[0].brightness == 0.5 && p->facts[0].age_years < 0 &&
+           p->facts[1].age_years == 58,
+       "semicolons with decimal commas, as European spreadsheets write; NA and NaN are not stated");
+    chex_predictions_destroy(p);
 }
 
 /* Data frames write truth values in several ways, and other tools write logits. */
@@ -115,8 +124,10 @@ static void test_refusals(void) {
         {"image_id,y_A,p_A\ni,1,0.5\nj,1\n", "line 3: 2 columns, the header has 3"},
         {"image_id,y_A,p_A\ni,1,0.5\n\nj,1,0.5,\n", "line 4: 4 columns, the header has 3"},
         {"image_id,y_A,p_A\ni,3,0.5\n",
-         "line 2, column y_A: '3', expected 1, 0, -1, -2, true or false"},
+         "line 2, column y_A: '3', expected 1, 0, -1, -2, NA, true or false"},
         {"image_id,y_A,p_A\ni,yes,0.5\n", "line 2, column y_A: 'yes'"},
+        {"image_id,y_B\xFCrde,p_B\xFCrde\ni,1,1\n", "byte 0xFC, as in Windows-1252"},
+        {"image_id,y_A,p_A\ni,1,\"0,5\"\n", "line 2, column p_A: '0,5', expected a number"},
         {"image_id,y_A,p_A\ni,1,nan\n", "line 2, column p_A: 'nan', expected a number"},
         {"image_id,y_A,p_A\ni,1,1e999\n", "line 2, column p_A: '1e999'"},
         {"image_id,y_A,p_A\ni,1,\n", "line 2, column p_A: ''"},
